@@ -1,0 +1,93 @@
+package fencelock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// callCtx is the context of one driver call: its caller's, cut at a time limit of
+// its own and, unless detached, at the Client's end. It makes a timer only when a
+// driver asks for Done, so a call that is answered at once pays for none.
+type callCtx struct {
+	parent   context.Context
+	stop     context.Context // ends with the Client; nil for a detached call
+	deadline time.Time
+
+	mu     sync.Mutex
+	inner  context.Context
+	cancel context.CancelFunc
+	unhook func() bool
+}
+
+func (c *callCtx) Deadline() (time.Time, bool) {
+	if c.stop != nil {
+		if d, ok := c.parent.Deadline(); ok && d.Before(c.deadline) {
+			return d, true
+		}
+	}
+	return c.deadline, true
+}
+
+func (c *callCtx) build() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		parent := c.parent
+		if c.stop == nil {
+			parent = context.WithoutCancel(parent)
+		}
+		c.inner, c.cancel = context.WithDeadline(parent, c.deadline)
+		if c.stop != nil {
+			c.unhook = context.AfterFunc(c.stop, c.cancel)
+		}
+	}
+	return c.inner
+}
+
+func (c *callCtx) built() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inner
+}
+
+func (c *callCtx) Done() <-chan struct{} { return c.build().Done() }
+
+func (c *callCtx) Err() error {
+	if in := c.built(); in != nil {
+		return in.Err()
+	}
+	if c.stop != nil {
+		if err := c.parent.Err(); err != nil {
+			return err
+		}
+		if err := c.stop.Err(); err != nil {
+			return err
+		}
+	}
+	if !time.Now().Before(c.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Value goes through the inner context once there is one, so that contexts made
+// from this one attach to it and need no goroutine to watch it.
+func (c *callCtx) Value(key any) any {
+	if in := c.built(); in != nil {
+		return in.Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+// end frees the timer, if there is one.
+func (c *callCtx) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if c.unhook != nil {
+		c.unhook()
+	}
+}

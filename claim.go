@@ -1,0 +1,183 @@
+package fencelock
+
+import (
+	"crypto/rand"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// state of a claim. A claim that ended never comes back: the next one has
+// another ID.
+type state uint8
+
+const (
+	fresh   state = iota // the store has not answered an Enter yet
+	waiting              // in line
+	held                 // granted
+	ended                // over: lost, left, or never there
+	leaving              // over, and the store is still to be told
+)
+
+// never is a time that does not come.
+const never = int64(1)<<62 - 1
+
+// claim is one place in the store's line. Everything but deadline is guarded by
+// the Client's mutex.
+type claim struct {
+	t        driver.Ticket
+	exit     driver.Exit
+	deadline atomic.Int64 // when the lease ends, at the latest, for all that this process knows
+
+	state   state
+	unsure  bool  // an Enter of this ID may still arrive: Leave must lay it to rest
+	fixed   bool  // not renewed once it is held
+	atRisk  bool  // said so
+	busy    bool  // a renewal is on its way
+	exiting bool  // a leave is on its way
+	sent    int64 // when the last answered Enter or Renew was sent
+	since   int64 // when it was first granted to somebody here
+	used    int64 // tokens of its span given so far
+	over    int64 // when the server's lease has surely ended
+	endAt   int64 // MaxHold
+	retryAt int64 // next renewal or leave
+	tries   int   // failed renewals or leaves in a row
+
+	gate   *gate
+	grant  *grant        // who holds it now
+	lost   error         // why it ended, when it ended by itself
+	broken bool          // an operator ended it
+	wake   func()        // interrupts the Await of a claim that ended
+	idle   chan struct{} // closed when the renewal on its way has come back, if somebody waits for that
+
+	next  int64 // when the Client's clock is to look at it
+	index int   // in the Client's schedule, -1 if not there
+}
+
+func (c *Client) newClaim(r *request) *claim {
+	cl := &claim{index: -1, next: never, endAt: never, fixed: r.fixed}
+	cl.t.Claim = driver.Claim{
+		Key: r.key, ID: rand.Text(), Owner: c.o.Owner, Note: r.note,
+		Capacity: r.capacity, Weight: r.weight, TTL: r.lease, Span: r.span,
+	}
+	return cl
+}
+
+// believed returns how long a lease of length d is believed, counted from the
+// sending of the call that started it: a hundredth and two milliseconds less, for
+// clocks that do not run at the same rate and threads that are put aside.
+func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Millisecond) }
+
+// covers reports whether token is one of cl's.
+func (cl *claim) covers(token fence.Token) bool {
+	return cl.t.Token != 0 && int64(token) >= cl.t.Token && int64(token)-cl.t.Token < max(cl.t.Span, 1)
+}
+
+// answered notes a lease that was confirmed by an answer to a call sent at sent.
+// It never moves the deadline back. It reports false if the answer came after
+// the lease it speaks of had ended.
+func (cl *claim) answered(sent, now int64, left time.Duration) bool {
+	deadline := sent + believed(left)
+	if now >= deadline {
+		return false
+	}
+	if deadline > cl.deadline.Load() {
+		cl.deadline.Store(deadline)
+		cl.sent = sent
+		cl.retryAt = sent + int64(left)/3
+	}
+	cl.over = max(cl.over, now+int64(left))
+	cl.tries = 0
+	return true
+}
+
+// lossOf describes how cl ended, for the holder of token.
+func (cl *claim) lossOf(kind error, token fence.Token, detail string) error {
+	e := &lossError{kind: kind, key: cl.t.Key, token: token, detail: detail}
+	if kind == ErrExpired && cl.fixed {
+		e.also = ErrMaxHold
+	}
+	return e
+}
+
+// goneDetail is the reason that came with a driver's ErrGone.
+func goneDetail(err error) (reason string, broken bool) {
+	var g driver.ErrGone
+	if errors.As(err, &g) {
+		return g.Reason, g.Broken
+	}
+	return "", false
+}
+
+// schedule is a heap of claims by the time they are next to be looked at.
+type schedule []*claim
+
+func (s schedule) less(i, j int) bool { return s[i].next < s[j].next }
+
+func (s schedule) swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = i, j
+}
+
+func (s schedule) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !s.less(i, parent) {
+			return
+		}
+		s.swap(i, parent)
+		i = parent
+	}
+}
+
+func (s schedule) down(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(s) {
+			return
+		}
+		if child+1 < len(s) && s.less(child+1, child) {
+			child++
+		}
+		if !s.less(child, i) {
+			return
+		}
+		s.swap(i, child)
+		i = child
+	}
+}
+
+// put adds cl, or moves it, to be looked at at time at.
+func (s *schedule) put(cl *claim, at int64) {
+	cl.next = at
+	if cl.index < 0 {
+		cl.index = len(*s)
+		*s = append(*s, cl)
+		s.up(cl.index)
+		return
+	}
+	s.up(cl.index)
+	s.down(cl.index)
+}
+
+// drop takes cl out; one that is not in is left alone.
+func (s *schedule) drop(cl *claim) {
+	i := cl.index
+	if i < 0 {
+		return
+	}
+	last := len(*s) - 1
+	if i != last {
+		s.swap(i, last)
+	}
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	cl.index = -1
+	if i != last {
+		s.up(i)
+		s.down(i)
+	}
+}

@@ -1,0 +1,204 @@
+package fencelock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// The errors that callers branch on, with errors.Is. Each comes wrapped in one
+// that names the operation and the key.
+var (
+	// ErrNotAcquired: the lock was refused, or Wait ran out while in line. It
+	// always comes with a *HeldError that says who is in the way.
+	ErrNotAcquired = errors.New("not acquired")
+
+	// ErrUnavailable: the store gave no answer, so nobody knows. It wraps the
+	// driver's error, and it is never mixed up with ErrNotAcquired.
+	ErrUnavailable = errors.New("the store gave no answer")
+
+	// ErrLost: the lease ended before its holder did. It is the cause of the
+	// lease's context. It matches each of the four losses below as well.
+	ErrLost = errors.New("the lock was lost")
+
+	// ErrExpired is a loss: the deadline passed without a renewal.
+	ErrExpired error = loss("the lease ran out before it could be renewed")
+
+	// ErrBroken is a loss: an operator broke it, or the store no longer has it.
+	ErrBroken error = loss("the store ended the claim")
+
+	// ErrMaxHold is a loss: MaxHold was reached.
+	ErrMaxHold error = loss("the longest holding time was reached")
+
+	// ErrClosed is a loss: the Client was closed. A call on a closed Client
+	// answers it too.
+	ErrClosed error = loss("the client is closed")
+
+	// ErrReleased: the holder released the lock. It is a cause, not a loss.
+	ErrReleased = errors.New("the lock was released")
+
+	// ErrDeadlock: ctx already holds the key, so the call would wait for itself.
+	ErrDeadlock = errors.New("this context already holds the key and would wait for itself")
+
+	// ErrKind: the key is in use as another kind of lock.
+	ErrKind = driver.ErrKind
+
+	// ErrInvalid: a key, TTL, weight or option is out of range, or two options
+	// contradict each other.
+	ErrInvalid = errors.New("invalid")
+)
+
+// loss is a sentinel that ErrLost matches.
+type loss string
+
+func (l loss) Error() string        { return string(l) }
+func (l loss) Is(target error) bool { return target == ErrLost }
+
+// HeldError says who is in the way of a claim that was not granted. It matches
+// ErrNotAcquired. What the store did not tell is zero.
+type HeldError struct {
+	Key, Owner, Note string
+	Token            fence.Token
+	Since            time.Time     // by the store's clock
+	Left             time.Duration // of the holder's lease, when it was looked at
+	Ahead            int           // claims before this one
+}
+
+// Error returns one line for people, with control characters of owner and note
+// escaped: "orders/42 is held by web-3/812 (note) since 14:02:11, 2 ahead".
+func (e *HeldError) Error() string {
+	var b strings.Builder
+	b.WriteString(printable(e.Key))
+	if e.Owner == "" {
+		b.WriteString(" is held by somebody else")
+	} else {
+		b.WriteString(" is held by ")
+		b.WriteString(printable(e.Owner))
+	}
+	if e.Note != "" {
+		b.WriteString(" (" + printable(e.Note) + ")")
+	}
+	if !e.Since.IsZero() {
+		b.WriteString(" since " + clockTime(e.Since))
+	}
+	if e.Ahead > 0 {
+		fmt.Fprintf(&b, ", %d ahead", e.Ahead)
+	}
+	return b.String()
+}
+
+// Is makes a HeldError match ErrNotAcquired.
+func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
+
+// clockTime is the time of day, with the date if it is not today's.
+func clockTime(t time.Time) string {
+	t = t.Local()
+	if now := time.Now(); t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// printable shows text that somebody else chose: control characters, broken
+// UTF-8 and direction marks are escaped, and it is cut to a length that fits a line.
+func printable(s string) string {
+	const most = 200
+	var b strings.Builder
+	for i, r := range s {
+		if b.Len() > most {
+			b.WriteString("…")
+			break
+		}
+		switch {
+		case r == utf8.RuneError:
+			if _, n := utf8.DecodeRuneInString(s[i:]); n == 1 {
+				fmt.Fprintf(&b, `\x%02x`, s[i])
+				continue
+			}
+			b.WriteRune(r)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// opError puts the operation and the key around an error.
+type opError struct {
+	op, key string
+	err     error
+}
+
+func (e *opError) Error() string {
+	// A HeldError begins with the key already.
+	if h, ok := e.err.(*HeldError); ok {
+		return e.op + ": not acquired: " + h.Error()
+	}
+	return e.op + " " + printable(e.key) + ": " + e.err.Error()
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+func wrap(op, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &opError{op, key, err}
+}
+
+// unavailable wraps a driver's error so that both it and ErrUnavailable match.
+func unavailable(err error) error {
+	if errors.Is(err, driver.ErrClosed) {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// invalid is ErrInvalid with what is wrong and what to do.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// lossError is why a lease ended: one of the losses, the key, the token, and
+// what is known beside.
+type lossError struct {
+	kind   error // ErrExpired, ErrBroken, ErrMaxHold, ErrClosed
+	also   error // a second kind that is just as true, or nil
+	key    string
+	token  fence.Token
+	detail string
+}
+
+func (e *lossError) Error() string {
+	s := printable(e.key) + " (token " + e.token.String() + ") was lost: " + e.kind.Error()
+	if e.detail != "" {
+		s += ": " + printable(e.detail)
+	}
+	return s
+}
+
+func (e *lossError) Is(target error) bool {
+	return target == ErrLost || target == e.kind || (e.also != nil && target == e.also)
+}
+
+// releasedError is the cause of a context whose lease was released.
+type releasedError struct {
+	key   string
+	token fence.Token
+}
+
+func (e *releasedError) Error() string {
+	return printable(e.key) + " (token " + e.token.String() + ") was released"
+}
+
+func (e *releasedError) Is(target error) bool { return target == ErrReleased }

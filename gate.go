@@ -1,0 +1,284 @@
+package fencelock
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/fence"
+)
+
+// gate is where the goroutines of one Client queue for a key that they want
+// exclusively. One of them, the front, stands in the store's line for all; the
+// claim belongs to the gate, so when the front goes away the next one goes on with
+// it, in the same place. A holder that releases hands the claim to the next
+// goroutine without asking the store, with the next token of the claim's span.
+//
+// So a process with many goroutines on one hot key is one claim in the line, and
+// most of its grants cost no round trip. The others wait no longer than HandOff
+// grants and one lease.
+//
+// Everything here is guarded by the Client's mutex.
+type gate struct {
+	key   string
+	claim *claim  // in the line, granted or not; nil if there is none
+	front *waiter // who brings claim to a grant; nil once it is granted
+	first *waiter // of the queue
+	last  *waiter
+	queue int
+}
+
+// waiter is a goroutine at a gate. One of lease, err and isFront is set before
+// ready is closed.
+type waiter struct {
+	ctx        context.Context
+	r          *request
+	prev, next *waiter
+	queued     bool
+	ready      chan struct{}
+	isFront    bool   // it has become the front
+	lease      *Lease // it has been handed the claim
+	err        error  // it is refused
+}
+
+func (g *gate) push(w *waiter) {
+	w.queued, w.prev = true, g.last
+	if g.last != nil {
+		g.last.next = w
+	} else {
+		g.first = w
+	}
+	g.last = w
+	g.queue++
+}
+
+func (g *gate) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		g.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		g.last = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+	g.queue--
+}
+
+// throughGate takes the key of r through its gate. c.mu is held on entry and free
+// on return.
+func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
+	g := c.gates[r.key]
+	if g == nil {
+		g = &gate{key: r.key}
+		c.gates[r.key] = g
+	}
+	if g.front == nil && g.claim == nil {
+		w := &waiter{ctx: ctx, r: r}
+		g.front = w
+		c.mu.Unlock()
+		return c.lead(g, w)
+	}
+	// A try is refused here if it is known that another one is before it. If the
+	// front has no answer yet, the try waits for that answer: the front may fail,
+	// and then nobody would have the lock that this call was refused.
+	if r.try() && g.claim != nil && (g.claim.grant != nil || g.claim.state == waiting) {
+		err := c.inTheWay(g, r)
+		c.mu.Unlock()
+		return nil, err
+	}
+	w := &waiter{ctx: ctx, r: r, ready: make(chan struct{})}
+	g.push(w)
+	r.ahead = g.queue
+	if !r.try() {
+		c.tellWaiting(r)
+	}
+	c.mu.Unlock()
+	return c.inQueue(g, w)
+}
+
+// inQueue waits for a turn at the gate.
+func (c *Client) inQueue(g *gate, w *waiter) (*Lease, error) {
+	var over <-chan time.Time
+	if w.r.until != never {
+		t := time.NewTimer(time.Duration(max(w.r.until-c.clock.now(), 0)))
+		defer t.Stop()
+		over = t.C
+	}
+	var why error
+	select {
+	case <-w.ready:
+	case <-w.ctx.Done():
+		why = w.ctx.Err()
+	case <-over:
+		why = errWaitOver
+	case <-c.stop.Done():
+		why = ErrClosed
+	}
+
+	c.mu.Lock()
+	if w.queued {
+		g.remove(w)
+		held := c.inTheWay(g, w.r)
+		c.mu.Unlock()
+		switch why {
+		case errWaitOver:
+			return nil, held
+		case ErrClosed:
+			return nil, ErrClosed
+		}
+		return nil, &endedError{ended2(w.ctx), held}
+	}
+	c.mu.Unlock()
+
+	switch {
+	case w.err != nil:
+		return nil, w.err
+	case w.isFront:
+		return c.lead(g, w) // which looks at ctx and Wait itself, and hands on
+	}
+	// A hand-off that crossed the end of ctx goes to the next one.
+	if err := w.ctx.Err(); err != nil {
+		w.lease.Release(w.ctx)
+		return nil, &endedError{ended2(w.ctx), c.heldBy(w.r, nil)}
+	}
+	if w.lease.Err() == nil {
+		return w.lease, nil
+	}
+	// The claim was lost between the hand-off and this line.
+	if c.stop.Err() != nil {
+		return nil, ErrClosed
+	}
+	c.mu.Lock()
+	return c.throughGate(w.ctx, w.r)
+}
+
+// lead brings the gate's claim to a grant, for w, which is its front.
+func (c *Client) lead(g *gate, w *waiter) (*Lease, error) {
+	c.mu.Lock()
+	if g.claim == nil {
+		g.claim = c.newClaim(w.r)
+		g.claim.gate = g
+	}
+	cl := g.claim
+	c.mu.Unlock()
+	for {
+		err := c.stand(w.ctx, w.r, cl)
+		c.mu.Lock()
+		if err != nil {
+			return nil, c.stepBack(g, w, cl, err) // unlocks
+		}
+		if cl.state != held {
+			c.mu.Unlock()
+			continue // lost since stand looked
+		}
+		g.front = nil
+		l := c.grantTo(w.ctx, w.r, cl, false)
+		c.refuseTries(g, c.inTheWay(g, w.r))
+		c.mu.Unlock()
+		return l, nil
+	}
+}
+
+// stepBack ends w's time as the front: it did not get the lock, because of err.
+// If others wait here, the claim stays in line for them: leaving would cost them
+// the place that they have waited for. c.mu is held on entry and free on return.
+func (c *Client) stepBack(g *gate, w *waiter, cl *claim, err error) error {
+	g.front = nil
+	mine := !final(err) && !cl.broken && c.stop.Err() == nil // ctx or Wait of w alone
+	if g.first != nil && mine && cl.state != ended {
+		c.turn(g)
+		c.mu.Unlock()
+		return c.refusal(w.ctx, w.r, err)
+	}
+	g.claim = nil
+	cl.gate = nil
+	c.turn(g)
+	c.mu.Unlock()
+	c.giveUp(w.ctx, w.r, cl)
+	return c.refusal(w.ctx, w.r, err)
+}
+
+// turn makes the next one in the queue the front, or removes the gate. c.mu is held.
+func (c *Client) turn(g *gate) {
+	w := g.first
+	if w == nil {
+		if c.gates[g.key] == g {
+			delete(c.gates, g.key)
+		}
+		return
+	}
+	g.remove(w)
+	g.front, w.isFront = w, true
+	close(w.ready)
+}
+
+// handOn gives the gate's claim, whose grant has just ended, to the next goroutine
+// here. It refuses when others have waited long enough for us, or when the lease is
+// not in its best health. c.mu is held.
+func (c *Client) handOn(g *gate, cl *claim) bool {
+	now := c.clock.now()
+	lease := believed(cl.t.TTL)
+	if cl.state != held || cl.used >= cl.t.Span || now-cl.since >= int64(cl.t.TTL) ||
+		cl.atRisk || cl.deadline.Load()-now < lease/2 || c.stage != open {
+		return false
+	}
+	for w := g.first; w != nil; w = g.first {
+		g.remove(w)
+		if w.ctx.Err() != nil {
+			w.err = &endedError{ended2(w.ctx), c.heldBy(w.r, nil)}
+			close(w.ready)
+			continue
+		}
+		w.lease = c.grantTo(w.ctx, w.r, cl, true)
+		close(w.ready)
+		return true
+	}
+	return false
+}
+
+// gateLost lets the next goroutine try anew after the gate's claim was lost. c.mu
+// is held.
+func (c *Client) gateLost(cl *claim) {
+	g := cl.gate
+	if g == nil || g.claim != cl || g.front != nil {
+		return // a front that is at work sees it itself
+	}
+	g.claim = nil
+	c.turn(g)
+}
+
+// refuseTries answers the tries that waited for the front's first answer. c.mu is held.
+func (c *Client) refuseTries(g *gate, err error) {
+	for w := g.first; w != nil; {
+		next := w.next
+		if w.r.try() {
+			g.remove(w)
+			w.err = err
+			close(w.ready)
+		}
+		w = next
+	}
+}
+
+// inTheWay says who is before r at the gate: a holder in this process, or whoever
+// the gate's claim waits for. c.mu is held.
+func (c *Client) inTheWay(g *gate, r *request) *HeldError {
+	h := &HeldError{Key: r.key, Ahead: max(r.ahead, 1)}
+	cl := g.claim
+	if cl == nil {
+		return h
+	}
+	if hold := cl.grant; hold != nil {
+		now := c.clock.now()
+		h.Owner, h.Token, h.Since = c.o.Owner, hold.token, c.clock.wall(hold.at)
+		h.Left = time.Duration(cl.deadline.Load() - now)
+		return h
+	}
+	if b := cl.t.Head; b != nil {
+		h.Owner, h.Note, h.Token, h.Since, h.Left = b.Owner, b.Note, fence.Token(b.Token), b.Since, b.Left
+		h.Ahead += cl.t.Ahead
+	}
+	return h
+}

@@ -1,0 +1,401 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// grant is the holding of a key, from the moment it was given to the moment it is
+// released or lost. Several leases may share it, by re-entrancy. Everything is
+// guarded by the Client's mutex, but claim and token never change.
+type grant struct {
+	claim   *claim
+	token   fence.Token
+	at      int64
+	minHold time.Duration
+	leases  []*Lease // not yet released
+	mark    driver.Mark
+	over    bool
+}
+
+// Lease is a lock that is held. All methods may be called from many goroutines at
+// once. A Lease is made by the methods of Client and Semaphore.
+type Lease struct {
+	c      *Client
+	g      *grant
+	ctx    *leaseCtx
+	cancel context.CancelCauseFunc
+	parent context.Context // that it was asked for under
+	outer  *Lease          // that parent carries
+
+	over  atomic.Bool
+	cause error // why it is over; set before over
+
+	// The rest belongs to the first call of Release, until done is closed.
+	releasing bool // guarded by the Client's mutex
+	done      chan struct{}
+	result    error
+}
+
+// leaseCtx is the context of a lease. It carries the lease for Held and for the
+// detection of deadlocks.
+type leaseCtx struct {
+	context.Context
+	lease *Lease
+}
+
+type holdsKey struct{}
+
+func (x *leaseCtx) Value(key any) any {
+	if key == (holdsKey{}) {
+		return x.lease
+	}
+	return x.Context.Value(key)
+}
+
+// holds returns the innermost lease that ctx carries, or nil.
+func holds(ctx context.Context) *Lease {
+	l, _ := ctx.Value(holdsKey{}).(*Lease)
+	return l
+}
+
+// Held returns the lease for key that ctx carries, or nil. Lease.Context and what
+// descends from it carry the lease until its grant is released; a lease that was
+// lost is still returned, and its Err says why.
+func Held(ctx context.Context, key string) *Lease {
+	for l := holds(ctx); l != nil; l = l.outer {
+		if l.g.claim.t.Key == key && !errors.Is(l.Err(), ErrReleased) {
+			return l
+		}
+	}
+	return nil
+}
+
+// WithoutHolds returns a ctx that carries no leases, for a goroutine that must
+// queue like a stranger: what its starter holds is then neither shared nor seen as
+// a deadlock. It still ends when ctx does.
+func WithoutHolds(ctx context.Context) context.Context {
+	return context.WithValue(ctx, holdsKey{}, (*Lease)(nil))
+}
+
+// grantTo gives cl, which is held, to a caller under ctx. c.mu is held.
+func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, handoff bool) *Lease {
+	now := c.clock.now()
+	if cl.used == 0 {
+		cl.since = now
+	}
+	g := &grant{claim: cl, token: fence.Token(cl.t.Token + cl.used), at: now, minHold: r.minHold, mark: cl.t.Mark}
+	cl.used++
+	cl.grant = g
+	c.live++
+	if r.maxHold > 0 && !r.fixed {
+		cl.endAt = now + int64(r.maxHold)
+		c.plan(cl, now)
+	}
+	if h := c.o.Hooks.Acquired; h != nil {
+		c.emit(h, Event{Key: r.key, Token: g.token, Waited: time.Duration(now - r.start), Handoff: handoff})
+	}
+	return c.handle(ctx, g)
+}
+
+// handle makes a lease on g. c.mu is held.
+func (c *Client) handle(ctx context.Context, g *grant) *Lease {
+	l := &Lease{c: c, g: g, parent: ctx, outer: holds(ctx)}
+	inner, cancel := context.WithCancelCause(ctx)
+	l.ctx, l.cancel = &leaseCtx{inner, l}, cancel
+	g.leases = append(g.leases, l)
+	return l
+}
+
+// share returns a new lease on what ctx already holds, nil if ctx holds nothing of
+// the key, or an error if the call would wait for itself. c.mu is held.
+func (c *Client) share(ctx context.Context, r *request) (*Lease, error) {
+	for l := holds(ctx); l != nil; l = l.outer {
+		g := l.g
+		if l.c != c || g.over || g.claim.t.Key != r.key {
+			continue
+		}
+		cl := g.claim
+		if c.clock.now() >= cl.deadline.Load() {
+			c.lose(cl, ErrExpired, "")
+			continue
+		}
+		switch {
+		case r.capacity != cl.t.Capacity && (r.capacity == driver.RW || cl.t.Capacity == driver.RW):
+			return nil, ErrKind
+		case !r.reentrant || r.weight > cl.t.Weight:
+			return nil, ErrDeadlock
+		case r.innerTimes():
+			return nil, invalid("the lease of %s is shared: TTL, FixedLease, MaxHold and MinHold belong to the outer call", printable(r.key))
+		}
+		return c.handle(ctx, g), nil
+	}
+	return nil, nil
+}
+
+// endGrant ends every lease on g. c.mu is held.
+func (c *Client) endGrant(g *grant, cause error) {
+	if g.over {
+		return
+	}
+	for _, l := range g.leases {
+		l.end(cause)
+	}
+	g.leases = nil
+	if h := c.o.Hooks.Lost; h != nil {
+		c.emit(h, Event{Key: g.claim.t.Key, Token: g.token, Err: cause, Held: time.Duration(c.clock.now() - g.at)})
+	}
+	c.close(g)
+}
+
+// close marks g as over. c.mu is held.
+func (c *Client) close(g *grant) {
+	g.over = true
+	g.claim.grant = nil
+	g.claim.endAt = never
+	c.live--
+	c.moved()
+}
+
+// end ends one lease. c.mu is held.
+func (l *Lease) end(cause error) {
+	if l.over.Load() {
+		return
+	}
+	l.cause = cause
+	l.over.Store(true)
+	l.cancel(cause)
+}
+
+// exit is how a grant leaves the line at time now.
+func (g *grant) exit(now int64) driver.Exit {
+	var e driver.Exit
+	if left := g.minHold - time.Duration(now-g.at); g.minHold > 0 && left > 0 {
+		e.Linger = left
+	}
+	return e
+}
+
+// Context descends from the ctx of the call that took the lease, and ends with the
+// lease: when it is released, and, at its deadline at the latest, when it is lost,
+// even if the network is dead. context.Cause says why: ErrReleased, or ErrLost with
+// one of ErrExpired, ErrBroken, ErrMaxHold, ErrClosed. It also ends when the
+// caller's ctx does; the lease is still held then, and Err is nil.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Token returns the fencing token: larger than that of every earlier exclusive
+// grant of this key, through whichever process. Leases that share a grant have the
+// same token.
+func (l *Lease) Token() fence.Token { return l.g.token }
+
+// Key returns the name of the lock.
+func (l *Lease) Key() string { return l.g.claim.t.Key }
+
+// Deadline returns when the lease ends unless it is renewed before. Renewal moves
+// it. It is earlier than the end that the store keeps, by a hundredth of the lease
+// and two milliseconds.
+func (l *Lease) Deadline() time.Time {
+	cl := l.g.claim
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.c.clock.wall(min(cl.deadline.Load(), cl.endAt))
+}
+
+// Err returns nil while the lease is held, and the cause of its end afterwards. It
+// looks at the clock itself: the first call after a pause tells the truth, whether
+// or not a timer has fired yet. It costs no round trip.
+func (l *Lease) Err() error {
+	if l.over.Load() {
+		return l.cause
+	}
+	cl := l.g.claim
+	if l.c.clock.now() < cl.deadline.Load() {
+		return nil
+	}
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	if !l.over.Load() {
+		l.c.lose(cl, ErrExpired, "")
+	}
+	return l.cause
+}
+
+// Renew starts the lease again now, beside the automatic renewal. It costs one
+// round trip. After an error other than ErrLost the lease is as it was: the error
+// says only that nobody answered.
+func (l *Lease) Renew(ctx context.Context) error {
+	const op = "renew"
+	if err := l.Err(); err != nil {
+		return wrap(op, l.Key(), err)
+	}
+	c, cl := l.c, l.g.claim
+	if cl.fixed {
+		return wrap(op, l.Key(), invalid("a FixedLease is not renewed; use MaxHold instead"))
+	}
+	c.mu.Lock()
+	t := cl.t
+	c.calls++
+	c.mu.Unlock()
+	call := c.callFor(ctx, t.TTL/3)
+	sent := c.clock.now()
+	err := one(c.b.Renew(call, []driver.Ticket{t}))
+	call.end()
+	now := c.clock.now()
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	c.moved()
+	if l.over.Load() {
+		return wrap(op, l.Key(), l.cause)
+	}
+	c.renewed(cl, t.TTL, sent, now, err)
+	switch {
+	case l.over.Load():
+		return wrap(op, l.Key(), l.cause)
+	case err != nil:
+		return wrap(op, l.Key(), unavailable(err))
+	}
+	return nil
+}
+
+// Release ends the lease and lets the next one in. Its Context ends at once.
+//
+// It ignores the end of ctx, which only lends its values: a lock must be given back
+// also by a call that was cancelled. It returns after at least one attempt, and
+// after two seconds or the time left of the lease, whichever is shorter; if the
+// store has not confirmed by then, the error is ErrUnavailable and the rest is done
+// behind. ErrLost says that the lease had ended before, and why.
+//
+// It may be called again; every call returns the first one's result. It costs one
+// round trip, or none if the lock passes to a goroutine of this Client.
+func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, "") }
+
+func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
+	c, g := l.c, l.g
+	now := c.clock.now()
+	c.mu.Lock()
+	if l.releasing {
+		done := l.done
+		c.mu.Unlock()
+		if done != nil {
+			<-done
+		}
+		return l.result
+	}
+	l.releasing = true
+	cl := g.claim
+	if !l.over.Load() && now >= cl.deadline.Load() {
+		c.lose(cl, ErrExpired, "")
+	}
+	if l.over.Load() {
+		l.result = wrap("release", cl.t.Key, l.cause)
+		c.mu.Unlock()
+		return l.result
+	}
+	l.end(&releasedError{cl.t.Key, g.token})
+	for i, other := range g.leases {
+		if other == l {
+			g.leases = append(g.leases[:i], g.leases[i+1:]...)
+			break
+		}
+	}
+	if len(g.leases) > 0 {
+		c.mu.Unlock()
+		return nil // others still share the grant
+	}
+	exit := g.exit(now)
+	exit.Mark = mark
+	c.close(g)
+	held := time.Duration(now - g.at)
+	if w := cl.gate; w != nil && w.claim == cl {
+		if c.handOn(w, cl) {
+			c.mu.Unlock()
+			c.emit(c.o.Hooks.Released, Event{Key: cl.t.Key, Token: g.token, Held: held})
+			return nil
+		}
+		w.claim = nil
+		c.turn(w)
+	}
+	l.done = make(chan struct{})
+	c.calls++
+	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
+	c.mu.Unlock()
+
+	err := c.leave(ctx, cl, exit, budget)
+	c.afterRenewal(cl)
+	switch {
+	case err == nil:
+	case driver.Gone(err):
+		reason, _ := goneDetail(err)
+		if reason == "" {
+			reason = "it was no longer in the store when it was released"
+		}
+		err = cl.lossOf(ErrBroken, g.token, reason)
+		c.emit(c.o.Hooks.Lost, Event{Key: cl.t.Key, Token: g.token, Err: err, Held: held})
+	default:
+		err = unavailable(err)
+	}
+	l.result = wrap("release", cl.t.Key, err)
+	close(l.done)
+	if !errors.Is(err, ErrLost) {
+		c.emit(c.o.Hooks.Released, Event{Key: cl.t.Key, Token: g.token, Held: held, Err: err})
+	}
+	c.finish()
+	return l.result
+}
+
+// afterRenewal waits until no renewal of cl is on its way any more, so that none is
+// sent after Release has returned. A renewal is bounded by its own limit.
+func (c *Client) afterRenewal(cl *claim) {
+	c.mu.Lock()
+	if !cl.busy {
+		c.mu.Unlock()
+		return
+	}
+	if cl.idle == nil {
+		cl.idle = make(chan struct{})
+	}
+	idle := cl.idle
+	c.mu.Unlock()
+	t := time.NewTimer(closeBudget)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
+	}
+}
+
+// Do runs f under the lease and then releases it, also when f panics; the panic
+// goes on. f's context ends with the lease and with ctx. The error is f's, joined
+// with ErrLost if the lease ended before f did; a release that could not be
+// confirmed is told to Hooks.Released only.
+func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) error) error {
+	if ctx == l.parent || ctx == context.Context(l.ctx) {
+		return l.run(ctx, l.ctx, f)
+	}
+	both, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
+	return l.run(ctx, &leaseCtx{both, l}, f)
+}
+
+func (l *Lease) run(ctx, under context.Context, f func(ctx context.Context, l *Lease) error) (err error) {
+	defer func() {
+		if rerr := l.Release(ctx); errors.Is(rerr, ErrLost) {
+			err = errors.Join(err, rerr)
+		}
+	}()
+	return f(under, l)
+}
+
+// String describes the lease for people.
+func (l *Lease) String() string {
+	return fmt.Sprintf("%s (token %s)", printable(l.Key()), l.Token())
+}

@@ -1,0 +1,117 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// leaveLimit bounds one Leave. It may be longer than a third of a short lease: a
+// late Leave harms nobody.
+func leaveLimit(ttl time.Duration) time.Duration {
+	return min(max(ttl/3, 500*time.Millisecond), 5*time.Second)
+}
+
+// exitTicket is cl's ticket as Leave wants it: without a token if an Enter may
+// still arrive, so that the store lays the ID to rest.
+func (cl *claim) exitTicket() driver.Ticket {
+	t := cl.t
+	if cl.unsure {
+		t.Token = 0
+	}
+	return t
+}
+
+// settled reports whether err, the answer to a Leave, leaves nothing to do.
+func settled(err error) bool {
+	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrClosed) ||
+		errors.As(err, new(*driver.PermanentError))
+}
+
+// leave takes cl out of the line: it tries at least once, and until budget has
+// passed, whatever becomes of ctx; then the rest is done behind. It answers nil if
+// the store confirmed it, ErrGone if the store no longer had the claim, anything
+// else if nobody knows yet.
+func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget time.Duration) error {
+	c.mu.Lock()
+	cl.state = ended // from here on no renewal is begun
+	c.sched.drop(cl)
+	c.mu.Unlock()
+
+	until := c.clock.now() + int64(budget)
+	t := cl.exitTicket()
+	doubt := false
+	for {
+		left := time.Duration(until - c.clock.now())
+		call := &callCtx{parent: ctx, deadline: time.Now().Add(max(min(left, leaveLimit(t.TTL)), time.Millisecond))}
+		err := c.b.Leave(call, t, e)
+		call.end()
+		switch {
+		case err == nil:
+			return nil
+		case driver.Gone(err):
+			if doubt {
+				return nil // an earlier try that got no answer did it, or the lease had its time
+			}
+			return err
+		case settled(err):
+			return err
+		}
+		doubt = true
+		cl.tries++
+		pause := time.Duration(until - c.clock.now())
+		if back := c.o.Backoff(cl.tries); back < pause {
+			pause = back
+		} else {
+			c.mu.Lock()
+			c.oweLeave(cl, c.clock.now()+int64(back), e)
+			c.mu.Unlock()
+			return err
+		}
+		timer := time.NewTimer(max(pause, 0))
+		<-timer.C
+	}
+}
+
+// quit takes cl out of the line behind the caller's back, beginning now. c.mu is held.
+func (c *Client) quit(cl *claim, e driver.Exit) {
+	c.oweLeave(cl, never, e)
+	cl.exiting = true
+	c.calls++
+	go c.leaveAgain(cl)
+}
+
+// oweLeave puts cl down to be taken out of the line at time at. c.mu is held.
+func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
+	c.owed++
+	cl.state, cl.exit = leaving, e
+	cl.retryAt, cl.exiting = at, false
+	cl.endAt = never
+	c.plan(cl, c.clock.now())
+}
+
+// leaveAgain is one try of a Leave that is owed.
+func (c *Client) leaveAgain(cl *claim) {
+	call := &callCtx{parent: context.Background(), deadline: time.Now().Add(leaveLimit(cl.t.TTL))}
+	err := c.b.Leave(call, cl.exitTicket(), cl.exit)
+	call.end()
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	cl.exiting = false
+	now := c.clock.now()
+	if settled(err) || cl.state != leaving {
+		c.owed--
+		cl.state = ended
+	} else {
+		cl.tries++
+		// A store that is down is asked less and less often, down to once a lease.
+		most := max(int64(cl.t.TTL), int64(time.Second))
+		cl.retryAt = now + min(int64(c.o.Backoff(cl.tries))<<min(cl.tries/8, 6), most)
+	}
+	c.plan(cl, now)
+	c.moved()
+}

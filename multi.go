@@ -1,0 +1,130 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// MultiLease is several locks that are held together. All methods may be called
+// from many goroutines at once.
+type MultiLease struct {
+	leases []*Lease // in the order of their keys
+}
+
+// LockAll takes all keys, each as Lock does, or none. It sorts them by their bytes
+// and takes one after the other, so that two calls can never wait for each other;
+// doubles are merged. Under a ctx that already holds keys of this Client, every
+// further key must sort after all of those, else it is ErrDeadlock: take all keys
+// in one call instead.
+//
+// Options apply to each key; Wait bounds the whole. It costs a round trip per key
+// that is free.
+func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*MultiLease, error) {
+	const op = "lock all"
+	if len(keys) == 0 {
+		return nil, wrap(op, "", invalid("there are no keys"))
+	}
+	if c.bad != nil {
+		return nil, wrap(op, keys[0], c.bad)
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
+	o, err := settle(false, opts)
+	if err != nil {
+		return nil, wrap(op, sorted[0], err)
+	}
+	for _, key := range sorted {
+		if err := checkKey(key); err != nil {
+			return nil, wrap(op, key, err)
+		}
+		if err := c.inOrder(ctx, key, o.reentrant); err != nil {
+			return nil, wrap(op, key, err)
+		}
+	}
+
+	m := &MultiLease{}
+	under := ctx
+	start := c.clock.now()
+	for _, key := range sorted {
+		each := opts
+		if o.wait > 0 {
+			left := max(o.wait-time.Duration(c.clock.now()-start), 0)
+			each = append(slices.Clip(opts), Wait(left))
+		}
+		l, err := c.Lock(under, key, each...)
+		if err != nil {
+			return nil, errors.Join(err, onlyLost(m.Release(ctx)))
+		}
+		m.leases = append(m.leases, l)
+		under = l.Context()
+	}
+	return m, nil
+}
+
+// inOrder reports ErrDeadlock if ctx holds a key of this Client that does not sort
+// before key, unless that is key itself and may be shared.
+func (c *Client) inOrder(ctx context.Context, key string, reentrant bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := holds(ctx); l != nil; l = l.outer {
+		if l.c != c || l.g.over {
+			continue
+		}
+		if has := l.g.claim.t.Key; has > key || has == key && !reentrant {
+			return ErrDeadlock
+		}
+	}
+	return nil
+}
+
+// onlyLost drops an error that says no more than that nobody answered.
+func onlyLost(err error) error {
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// Context descends from the caller's and ends as soon as one of the leases does;
+// context.Cause says which and why.
+func (m *MultiLease) Context() context.Context { return m.leases[len(m.leases)-1].Context() }
+
+// Leases returns the leases in the order of their keys, each with its token.
+func (m *MultiLease) Leases() []*Lease { return slices.Clone(m.leases) }
+
+// Lease returns the lease of key, or nil.
+func (m *MultiLease) Lease(key string) *Lease {
+	for _, l := range m.leases {
+		if l.Key() == key {
+			return l
+		}
+	}
+	return nil
+}
+
+// Err returns nil while all of them are held, and the first cause otherwise.
+func (m *MultiLease) Err() error {
+	for _, l := range m.leases {
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release releases all of them, the last one first, each as Lease.Release does, and
+// returns their errors joined.
+func (m *MultiLease) Release(ctx context.Context) error {
+	var errs []error
+	for _, l := range slices.Backward(m.leases) {
+		errs = append(errs, l.Release(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Do runs f under all leases and then releases them, as Lease.Do does for one.
+func (m *MultiLease) Do(ctx context.Context, f func(ctx context.Context, m *MultiLease) error) (err error) {
+	defer func() { err = errors.Join(err, onlyLost(m.Release(ctx))) }()
+	return f(m.Context(), m)
+}

@@ -1,0 +1,107 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+const opOnce = "once"
+
+// Run is the last slot of a key that Once has finished.
+type Run struct {
+	Slot  time.Time // zero: once for ever
+	Done  time.Time // by the clock of the process that did it
+	Owner string
+}
+
+// Once runs f at most once successfully per slot, over all machines. Slots of a
+// key are times, and ordered: a slot is done when it, or a later one, has been
+// finished. The zero time means once for ever. Compute the slot before the call,
+// so that waiting does not move it:
+//
+//	slot := time.Now().UTC().Truncate(time.Hour)
+//	ran, err := client.Once(ctx, "report", slot, f)
+//
+// It waits until it holds key alone; Wait(0) gives up with ErrNotAcquired while
+// another one runs. Then, if the slot is done, it returns false and nil. Otherwise
+// it runs f under the lease, as Do does, and returns true. If f succeeds and the
+// lease is still held, the slot is noted as done in the step that releases the
+// lock. If f fails, the slot stays open and the error is f's. If the lease was lost,
+// or nobody confirmed the release, the error says so, and the slot may be run again:
+// true with an error may be repeated, with a larger token.
+//
+// It costs two round trips. What has been noted does not expire.
+func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ctx context.Context, l *Lease) error, opts ...Option) (ran bool, err error) {
+	if c.bad == nil && !c.info.Mark {
+		return false, wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", c.info.Name))
+	}
+	for _, o := range opts {
+		if o.set == setReentrant {
+			return false, wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
+		}
+	}
+	r := request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}
+	l, err := c.acquire(ctx, &r, false, opts)
+	if err != nil {
+		return false, err
+	}
+	if last, ok := ReadMark(l.g.mark); ok && !last.Slot.Before(slot) {
+		l.g.minHold = 0 // it did not run, so there is nothing to hold apart
+		err := l.Release(ctx)
+		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
+			err = nil // that it is done is known all the same
+		}
+		return false, err
+	}
+
+	released := false
+	defer func() {
+		if !released { // f panicked
+			l.Release(ctx)
+		}
+	}()
+	ferr := f(l.ctx, l)
+	released = true
+	if ferr != nil {
+		if rerr := l.Release(ctx); errors.Is(rerr, ErrLost) {
+			ferr = errors.Join(ferr, rerr)
+		}
+		return true, ferr
+	}
+	return true, l.release(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: c.o.Owner}))
+}
+
+// A mark is three fields, so that a person who looks into the store can read it:
+// the slot, when it was done, and by whom.
+func writeMark(r Run) driver.Mark {
+	text := func(t time.Time) string {
+		if t.IsZero() {
+			return "ever"
+		}
+		return t.UTC().Format(time.RFC3339Nano)
+	}
+	return driver.Mark(fmt.Sprintf("%s %s %s", text(r.Slot), text(r.Done), r.Owner))
+}
+
+// ReadMark reads what Once left on a line, as driver.Line.Mark shows it. It
+// reports false for a mark that Once did not write, and for none.
+func ReadMark(m driver.Mark) (Run, bool) {
+	fields := strings.SplitN(string(m), " ", 3)
+	if len(fields) != 3 {
+		return Run{}, false
+	}
+	read := func(s string) (time.Time, error) {
+		if s == "ever" {
+			return time.Time{}, nil
+		}
+		return time.Parse(time.RFC3339Nano, s)
+	}
+	slot, err1 := read(fields[0])
+	done, err2 := read(fields[1])
+	return Run{Slot: slot, Done: done, Owner: fields[2]}, err1 == nil && err2 == nil
+}

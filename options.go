@@ -1,0 +1,252 @@
+package fencelock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+const (
+	// DefaultTTL is the lease of a claim: long enough for the failover of most
+	// stores, short enough that a crashed holder is not missed for long.
+	DefaultTTL = 30 * time.Second
+
+	// DefaultHandOff is how many grants one claim may serve inside a process
+	// before it leaves the store's line and joins it again behind the others.
+	DefaultHandOff = 64
+)
+
+// Options configure a Client. Nil and the zero value are ready to use. Bad values
+// make the first call return ErrInvalid.
+type Options struct {
+	// Owner is shown to people beside what this Client holds; by default
+	// program@host/pid. At most 256 bytes. It decides nothing.
+	Owner string
+
+	// TTL is the lease of every claim; default 30 s. Make it longer than the
+	// failover of the store. It is renewed every TTL/3 until released, so it says
+	// how long a crashed holder blocks the others, not how long one may hold.
+	TTL time.Duration
+
+	// HandOff is how many goroutines of this process may hold a key one after
+	// another on one claim, without asking the store; default 64. Other processes
+	// wait for at most that many, and for at most one TTL. 1 switches the hand-off
+	// off: then goroutines queue in the store one by one, in strict order. At most
+	// 65535.
+	HandOff int
+
+	// Hooks are told what happens.
+	Hooks Hooks
+
+	// Backoff is how long to pause before the next try, after a transient error
+	// or where a backend cannot queue; attempt counts from 1. It is clipped to
+	// what is left of Wait. Default: doubling from 10 ms to 1 s, with jitter.
+	Backoff func(attempt int) time.Duration
+}
+
+func (o *Options) settled() (Options, error) {
+	var s Options
+	if o != nil {
+		s = *o
+	}
+	if s.Owner == "" {
+		s.Owner = defaultOwner()
+	}
+	if s.TTL == 0 {
+		s.TTL = DefaultTTL
+	}
+	if s.HandOff == 0 {
+		s.HandOff = DefaultHandOff
+	}
+	if s.Backoff == nil {
+		s.Backoff = defaultBackoff
+	}
+	switch {
+	case len(s.Owner) > driver.MaxOwner:
+		return s, invalid("Options.Owner has %d bytes; at most %d", len(s.Owner), driver.MaxOwner)
+	case s.HandOff < 1 || s.HandOff > driver.MaxSpan:
+		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, driver.MaxSpan)
+	}
+	return s, checkTTL("Options.TTL", s.TTL)
+}
+
+// minTTL catches TTL(30), which is 30 ns, before it reaches a store.
+const minTTL = time.Millisecond
+
+func checkTTL(what string, d time.Duration) error {
+	switch {
+	case d <= 0:
+		return invalid("%s is %v; it must be positive", what, d)
+	case d < minTTL:
+		return invalid("%s is %v, below %v; a duration needs a unit, as in 30*time.Second", what, d, minTTL)
+	}
+	return nil
+}
+
+func defaultOwner() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown-host"
+	}
+	program := "unknown"
+	if len(os.Args) > 0 && os.Args[0] != "" {
+		program = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
+	}
+	owner := fmt.Sprintf("%s@%s/%d", program, host, os.Getpid())
+	if len(owner) > driver.MaxOwner {
+		owner = owner[len(owner)-driver.MaxOwner:]
+	}
+	return owner
+}
+
+// defaultBackoff doubles from 10 ms to 1 s and takes a random part of the upper
+// half, so that clients that failed together do not come back together.
+func defaultBackoff(attempt int) time.Duration {
+	d := time.Second
+	if attempt < 8 {
+		d = 10 * time.Millisecond << max(attempt-1, 0)
+	}
+	d = min(d, time.Second)
+	return d/2 + rand.N(d/2+1)
+}
+
+// Option changes one call.
+type Option struct {
+	set  setting
+	d    time.Duration
+	text string
+}
+
+type setting uint8
+
+const (
+	setWait setting = iota + 1
+	setTTL
+	setFixed
+	setMaxHold
+	setMinHold
+	setReentrant
+	setNote
+)
+
+// Wait bounds how long a call may wait in line; the holding is not bounded by it.
+// 0 makes the call a try. Without Wait, only ctx bounds the waiting.
+func Wait(d time.Duration) Option { return Option{set: setWait, d: d} }
+
+// TTL gives this claim another lease than Options.TTL. Outside what the backend
+// can do it is raised, or cut; Hooks.Warn is told.
+func TTL(d time.Duration) Option { return Option{set: setTTL, d: d} }
+
+// FixedLease takes the lock for d and does not renew it: after d it is lost. It
+// is TTL(d) with MaxHold(d) and no watchdog, and excludes both. A d that the
+// backend cannot do is ErrInvalid.
+func FixedLease(d time.Duration) Option { return Option{set: setFixed, d: d} }
+
+// MaxHold ends the lease with ErrMaxHold after d, counted from the grant, however
+// alive its holder is. Until then it is renewed.
+func MaxHold(d time.Duration) Option { return Option{set: setMaxHold, d: d} }
+
+// MinHold keeps the key taken until d has passed since the grant, even if it is
+// released sooner: the store counts the rest, and Release returns at once. It
+// keeps a job that is shorter than the clocks' skew from running twice.
+func MinHold(d time.Duration) Option { return Option{set: setMinHold, d: d} }
+
+// Reentrant shares the lease that ctx already carries for the key, if any: the
+// call returns a new handle on the same grant, with the same token. Each handle
+// is released on its own; the lock is free when the last one is. It does not
+// exclude goroutines that share a ctx from one another. Without it, such a call
+// is ErrDeadlock.
+func Reentrant() Option { return Option{set: setReentrant} }
+
+// Note is free text that others see beside the owner; at most 1024 bytes.
+func Note(s string) Option { return Option{set: setNote, text: s} }
+
+// call is what the options of one call add up to.
+type call struct {
+	wait      time.Duration // negative: without bound
+	ttl       time.Duration // 0: the Client's
+	maxHold   time.Duration // 0: without bound
+	minHold   time.Duration
+	note      string
+	fixed     bool
+	reentrant bool
+	set       uint16 // bit per setting that was given
+}
+
+func (c *call) has(s setting) bool { return c.set&(1<<s) != 0 }
+
+// settle reads opts and refuses contradictions.
+func settle(try bool, opts []Option) (call, error) {
+	c := call{wait: -1}
+	if try {
+		c.wait = 0
+	}
+	for _, o := range opts {
+		c.set |= 1 << o.set
+		switch o.set {
+		case setWait:
+			if o.d < 0 {
+				return c, invalid("Wait is %v; it must not be negative", o.d)
+			}
+			if try && o.d > 0 {
+				return c, invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.d)
+			}
+			c.wait = o.d
+		case setTTL:
+			if err := checkTTL("TTL", o.d); err != nil {
+				return c, err
+			}
+			c.ttl = o.d
+		case setFixed:
+			if err := checkTTL("FixedLease", o.d); err != nil {
+				return c, err
+			}
+			c.fixed, c.ttl, c.maxHold = true, o.d, o.d
+		case setMaxHold:
+			if err := checkTTL("MaxHold", o.d); err != nil {
+				return c, err
+			}
+			c.maxHold = o.d
+		case setMinHold:
+			if o.d < 0 {
+				return c, invalid("MinHold is %v; it must not be negative", o.d)
+			}
+			c.minHold = o.d
+		case setReentrant:
+			c.reentrant = true
+		case setNote:
+			if len(o.text) > driver.MaxNote {
+				return c, invalid("Note has %d bytes; at most %d", len(o.text), driver.MaxNote)
+			}
+			c.note = o.text
+		}
+	}
+	switch {
+	case c.has(setFixed) && (c.has(setTTL) || c.has(setMaxHold)):
+		return c, invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
+	case c.maxHold > 0 && c.minHold > c.maxHold:
+		return c, invalid("MinHold %v is longer than MaxHold %v", c.minHold, c.maxHold)
+	case c.reentrant && c.set&(1<<setTTL|1<<setFixed|1<<setMaxHold|1<<setMinHold) == 0:
+	case c.reentrant:
+		c.set |= 1 << 15 // judged when the lease turns out to be shared
+	}
+	return c, nil
+}
+
+// innerTimes reports options that a shared lease cannot honour.
+func (c *call) innerTimes() bool { return c.set&(1<<15) != 0 }
+
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return invalid("the key is empty")
+	case len(key) > driver.MaxKey:
+		return invalid("the key has %d bytes; at most %d", len(key), driver.MaxKey)
+	}
+	return nil
+}

@@ -52,6 +52,7 @@ const (
 	open     stage = iota
 	draining       // Shutdown: no new claims
 	closed         // Close: nothing is held any more
+	over           // Close has ended: nothing more is sent
 )
 
 // New returns a Client on b. It does no I/O. Options are copied; a bad one makes
@@ -278,7 +279,7 @@ const closeBudget = 2 * time.Second
 // rest runs out there. It may be called twice; the second call waits for the first.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	if c.stage == closed {
+	if c.stage >= closed {
 		c.mu.Unlock()
 		<-c.done
 		return nil
@@ -310,6 +311,7 @@ func (c *Client) Close() error {
 		}
 		c.mu.Lock()
 	}
+	c.stage = over
 	if c.timer != nil {
 		c.timer.Stop()
 	}

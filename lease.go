@@ -329,7 +329,7 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	c.mu.Unlock()
 
 	err := c.leave(ctx, cl, exit, budget)
-	c.afterRenewal(cl)
+	c.afterRenewal(cl, budget-time.Duration(c.clock.now()-now))
 	switch {
 	case err == nil:
 	case driver.Gone(err):
@@ -352,8 +352,8 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 }
 
 // afterRenewal waits until no renewal of cl is on its way any more, so that none is
-// sent after Release has returned. A renewal is bounded by its own limit.
-func (c *Client) afterRenewal(cl *claim) {
+// sent after Release has returned; most bounds the wait if the store hangs.
+func (c *Client) afterRenewal(cl *claim, most time.Duration) {
 	c.mu.Lock()
 	if !cl.busy {
 		c.mu.Unlock()
@@ -364,7 +364,7 @@ func (c *Client) afterRenewal(cl *claim) {
 	}
 	idle := cl.idle
 	c.mu.Unlock()
-	t := time.NewTimer(closeBudget)
+	t := time.NewTimer(max(most, 0))
 	defer t.Stop()
 	select {
 	case <-idle:

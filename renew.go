@@ -36,6 +36,9 @@ func (c *Client) arm(now int64) {
 
 // plan puts cl where its next event is. c.mu is held.
 func (c *Client) plan(cl *claim, now int64) {
+	if c.stage == over {
+		return
+	}
 	switch cl.state {
 	case waiting, held:
 		at := min(cl.deadline.Load(), cl.endAt)

@@ -1,0 +1,140 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// sleepFor lets c believe that the machine has slept for d: CLOCK_BOOTTIME went on,
+// Go's clock and all timers stood still.
+func sleepFor(c *Client, d time.Duration) {
+	c.clock.asleep0 -= int64(d)
+	c.clock.sampled.Store(-int64(time.Hour))
+}
+
+func TestClockGoesOnWhileTheMachineSleeps(t *testing.T) {
+	if _, ok := asleep(); !ok {
+		t.Log("this platform does not say how long it slept; nothing is promised here")
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := New(memlock.New(), &Options{TTL: 10 * time.Second})
+		defer c.Close()
+		l, err := c.Lock(context.Background(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sleepFor(c, time.Hour)
+		if err := l.Err(); !errors.Is(err, ErrExpired) {
+			t.Errorf("after an hour of sleep Err is %v", err)
+		}
+		if l.Context().Err() == nil {
+			t.Error("the context is still alive after Err has said that the lease is lost")
+		}
+	})
+}
+
+func TestContextEndsSoonAfterTheMachineWokeUp(t *testing.T) {
+	if _, ok := asleep(); !ok {
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := New(memlock.New(), &Options{TTL: time.Hour})
+		defer c.Close()
+		l, err := c.Lock(context.Background(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sleepFor(c, 2*time.Hour)
+		woke := time.Now()
+		<-l.Context().Done()
+		if got := time.Since(woke); got > longestNap {
+			t.Errorf("the context ended %v after the machine woke up", got)
+		}
+	})
+}
+
+// stub answers what it is told to.
+type stub struct {
+	driver.Backend
+	renew func([]driver.Ticket) []error
+	await func(context.Context, driver.Ticket) (driver.Ticket, error)
+}
+
+func (s *stub) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	if s.renew != nil {
+		return s.renew(ts)
+	}
+	return s.Backend.Renew(ctx, ts)
+}
+
+func (s *stub) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	if s.await != nil {
+		return s.await(ctx, t)
+	}
+	return s.Backend.Await(ctx, t)
+}
+
+func TestRenewalAnsweredAfterASleepIsTooLate(t *testing.T) {
+	// The machine falls asleep while a renewal is on its way, and wakes up after the
+	// lease. No timer has fired when the answer, which is good, is read.
+	if _, ok := asleep(); !ok {
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &stub{Backend: memlock.New()}
+		c := New(b, &Options{TTL: 10 * time.Second})
+		defer c.Close()
+		b.renew = func(ts []driver.Ticket) []error {
+			sleepFor(c, time.Minute)
+			return make([]error, len(ts))
+		}
+		l, err := c.Lock(context.Background(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Renew(context.Background()); !errors.Is(err, ErrLost) {
+			t.Errorf("Renew: %v", err)
+		}
+		if l.Err() == nil {
+			t.Error("the lease came back to life")
+		}
+	})
+}
+
+func TestPushAfterASleepIsTooLate(t *testing.T) {
+	// The machine falls asleep while it waits in line, and the first thing it reads
+	// when it wakes up is a push: granted. Its claim has long left the line.
+	if _, ok := asleep(); !ok {
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := memlock.New()
+		holder := New(s, &Options{TTL: time.Hour})
+		defer holder.Close()
+		first, err := holder.Lock(context.Background(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &stub{Backend: s}
+		c := New(b, &Options{TTL: 10 * time.Second})
+		defer c.Close()
+		b.await = func(ctx context.Context, k driver.Ticket) (driver.Ticket, error) {
+			b.await = nil
+			sleepFor(c, time.Minute)
+			k.Granted = true
+			return k, nil
+		}
+		_, err = c.Lock(context.Background(), "k", Wait(time.Minute+5*time.Second))
+		if !errors.Is(err, ErrNotAcquired) {
+			t.Errorf("Lock: %v", err)
+		}
+		first.Release(context.Background())
+	})
+}

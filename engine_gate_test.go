@@ -1,0 +1,386 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func TestHandOffCostsNoRoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 16})
+		first := mustLock(t, c, "k")
+		var wg sync.WaitGroup
+		var last fence.Token
+		for range 15 {
+			wg.Go(func() {
+				l := mustLock(t, c, "k")
+				if l.Token() <= last {
+					t.Errorf("token %v after %v", l.Token(), last)
+				}
+				last = l.Token()
+				mustRelease(t, l)
+			})
+			synctest.Wait()
+		}
+		last = first.Token()
+		mustRelease(t, first)
+		wg.Wait()
+		if n := len(b.entered()); n != 1 {
+			t.Errorf("%d Enters for 16 grants; want 1", n)
+		}
+		if n := len(b.left()); n != 1 {
+			t.Errorf("%d Leaves for 16 grants; want 1", n)
+		}
+		c.Close()
+	})
+}
+
+func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
+	// Twenty goroutines here, one process there that came after the first of them. It
+	// waits for at most HandOff grants.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		here := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 4})
+		there := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		first := mustLock(t, here, "k")
+		var mu sync.Mutex
+		var order []string
+		var wg sync.WaitGroup
+		run := func(name string, c *fencelock.Client) {
+			wg.Go(func() {
+				l := mustLock(t, c, "k")
+				mu.Lock()
+				order = append(order, name)
+				mu.Unlock()
+				mustRelease(t, l)
+			})
+			synctest.Wait()
+		}
+		for range 10 {
+			run("here", here)
+		}
+		run("there", there)
+		for range 10 {
+			run("here", here)
+		}
+		mustRelease(t, first)
+		wg.Wait()
+		for i, name := range order {
+			if name == "there" && i > 3 {
+				t.Errorf("the other process was served after %d grants here; HandOff is 4", i+1)
+			}
+		}
+		here.Close()
+		there.Close()
+	})
+}
+
+func TestHandOffEndsWithTheAgeOfOneLease(t *testing.T) {
+	// Each goroutine holds for 4 s, which is less than half of a lease, so the claim
+	// stays healthy: only its age ends the chain.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		here := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		there := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				l := mustLock(t, here, "k")
+				after(4 * time.Second)
+				mustRelease(t, l)
+			})
+			synctest.Wait()
+		}
+		l := mustLock(t, there, "k")
+		if got := time.Since(begin); got > ttl+4*time.Second {
+			t.Errorf("the other process waited %v", got)
+		}
+		mustRelease(t, l)
+		wg.Wait()
+		here.Close()
+		there.Close()
+	})
+}
+
+func TestUnhealthyLeaseIsNotHandedOn(t *testing.T) {
+	// Renewals fail, and more than half of the lease has passed: a goroutine that got
+	// this claim would begin with a lease that is about to end.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, errCut) }
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		got := make(chan *fencelock.Lease, 1)
+		go func() { got <- mustLock(t, c, "k") }()
+		after(6 * time.Second)
+		mustRelease(t, l)
+		l2 := <-got
+		if left := time.Until(l2.Deadline()); left < ttl*9/10 {
+			t.Errorf("the next one began with %v left", left)
+		}
+		if n := len(b.entered()); n != 2 {
+			t.Errorf("%d Enters; want a new one", n)
+		}
+		mustRelease(t, l2)
+		c.Close()
+	})
+}
+
+func TestGateKeepsThePlaceOfAFrontThatGivesUp(t *testing.T) {
+	// The front of our queue gives up. The place in the store's line belongs to the
+	// gate: the next goroutine here is served before the process that came later.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		l := mustLock(t, holder, "k")
+		b := newTap(s)
+		here := client(t, b, &fencelock.Options{TTL: ttl})
+		there := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		ctx, cancel := context.WithCancel(context.Background())
+		gaveUp := make(chan error, 1)
+		go func() { _, err := here.Lock(ctx, "k"); gaveUp <- err }()
+		synctest.Wait()
+		a := make(chan *fencelock.Lease, 1)
+		go func() { a <- mustLock(t, here, "k") }()
+		synctest.Wait()
+		z := make(chan *fencelock.Lease, 1)
+		go func() { z <- mustLock(t, there, "k") }()
+		synctest.Wait()
+		cancel()
+		if err := <-gaveUp; !errors.Is(err, fencelock.ErrNotAcquired) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		mustRelease(t, l)
+		la := <-a
+		synctest.Wait()
+		select {
+		case <-z:
+			t.Fatal("two holders")
+		default:
+		}
+		if n := len(b.entered()); n != 1 {
+			t.Errorf("%d Enters; the place was given up", n)
+		}
+		mustRelease(t, la)
+		mustRelease(t, <-z)
+		here.Close()
+		there.Close()
+		holder.Close()
+	})
+}
+
+func TestLastOneThatGivesUpTakesTheClaimAlong(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		l := mustLock(t, holder, "k")
+		here := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				_, err := here.Lock(context.Background(), "k", fencelock.Wait(time.Duration(10-i)*time.Second))
+				var h *fencelock.HeldError
+				if !errors.As(err, &h) || h.Owner == "" {
+					t.Errorf("%v", err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if line, _ := s.Line(context.Background(), "k"); len(line.Claims) != 1 {
+			t.Errorf("a ghost is in line: %+v", line.Claims)
+		}
+		mustRelease(t, l)
+		here.Close()
+		holder.Close()
+	})
+}
+
+func TestGateOpensWhenALeaseIsLost(t *testing.T) {
+	// The holder never comes back to release. Its lease ends, and the next goroutine of
+	// the same process gets the key.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
+			if len(b.entered()) == 1 {
+				return all(ts, errCut)
+			}
+			return do()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		begin := time.Now()
+		l2 := mustLock(t, c, "k")
+		if got := time.Since(begin); got < ttl-ttl/50 || got > ttl+time.Second {
+			t.Errorf("granted %v after a lease of %v that nobody renewed", got, ttl)
+		}
+		if l.Err() == nil || l2.Token() <= l.Token() {
+			t.Errorf("first: %v, tokens %v then %v", l.Err(), l.Token(), l2.Token())
+		}
+		mustRelease(t, l2)
+		after(ttl)
+		c.Close()
+	})
+}
+
+func TestTryWaitsForTheFrontsFirstAnswer(t *testing.T) {
+	// A try meets a call whose Enter has no answer yet. If that call fails, nobody has
+	// the lock: a refusal would have been a lie.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			if len(b.entered()) == 1 {
+				<-ctx.Done()
+				return driver.Ticket{}, ctx.Err()
+			}
+			return do()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		ctx, cancel := context.WithCancel(context.Background())
+		go c.Lock(ctx, "k")
+		synctest.Wait()
+		got := make(chan *fencelock.Lease, 1)
+		go func() {
+			l, err := c.TryLock(context.Background(), "k")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		synctest.Wait()
+		cancel()
+		if l := <-got; l != nil {
+			mustRelease(t, l)
+		}
+		c.Close()
+	})
+}
+
+func TestTryIsRefusedByALocalHolderWithoutARoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl, Owner: "me"})
+		l := mustLock(t, c, "k")
+		_, err := c.TryLock(context.Background(), "k")
+		var h *fencelock.HeldError
+		if !errors.As(err, &h) || h.Owner != "me" || h.Token != l.Token() {
+			t.Errorf("%v: %+v", err, h)
+		}
+		if len(b.entered()) != 1 {
+			t.Error("it asked the store")
+		}
+		mustRelease(t, l)
+		c.Close()
+	})
+}
+
+func TestStrictOrderWithoutHandOff(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		a := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 1})
+		b := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 1})
+		first := mustLock(t, a, "k")
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				c := a
+				if i%3 == 0 {
+					c = b
+				}
+				l := mustLock(t, c, "k")
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				mustRelease(t, l)
+			})
+			synctest.Wait()
+		}
+		mustRelease(t, first)
+		wg.Wait()
+		for i, n := range order {
+			if i != n {
+				t.Fatalf("served in the order %v", order)
+			}
+		}
+		a.Close()
+		b.Close()
+	})
+}
+
+func TestTenThousandWaitersCancelled(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		for range 10000 {
+			wg.Go(func() {
+				if _, err := c.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		mustRelease(t, l)
+		if n := len(b.entered()); n != 1 {
+			t.Errorf("%d Enters", n)
+		}
+		c.Close()
+	})
+}
+
+func TestHotKeyServesEverybodyAlike(t *testing.T) {
+	// Real time: 64 goroutines on one key, each back in the queue at once. Jain's index
+	// of their shares is 1 if all are equal, 1/64 if one has everything.
+	c := fencelock.New(memlock.New(), nil)
+	defer c.Close()
+	const n, total = 64, 64 * 200
+	var counts [n]float64
+	var wg sync.WaitGroup
+	var last fence.Token
+	done := 0
+	for i := range n {
+		wg.Go(func() {
+			for {
+				l, err := c.Lock(context.Background(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if l.Token() <= last {
+					t.Errorf("token %v after %v", l.Token(), last)
+				}
+				last = l.Token()
+				stop := done >= total
+				if !stop {
+					done++
+					counts[i]++
+				}
+				l.Release(context.Background())
+				if stop {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var sum, squares float64
+	for _, x := range counts {
+		sum += x
+		squares += x * x
+	}
+	if jain := sum * sum / (n * squares); jain < 0.95 {
+		t.Errorf("Jain's index is %.3f; want at least 0.95: %v", jain, counts)
+	}
+}

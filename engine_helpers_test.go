@@ -1,0 +1,168 @@
+package fencelock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// tap is a backend that a test can look at and interfere with: each hook, if set,
+// stands around the real step and may delay it, replace it or change its answer.
+type tap struct {
+	driver.Backend
+	info driver.Info
+
+	mu     sync.Mutex
+	enter  func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error)
+	await  func(ctx context.Context, t driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error)
+	renew  func(ctx context.Context, ts []driver.Ticket, do func() []error) []error
+	leave  func(ctx context.Context, t driver.Ticket, e driver.Exit, do func() error) error
+	enters []driver.Claim
+	renews int // calls
+	leaves []leaving
+}
+
+type leaving struct {
+	ticket driver.Ticket
+	exit   driver.Exit
+	at     time.Time
+}
+
+func newTap(b driver.Backend) *tap { return &tap{Backend: b, info: b.Info()} }
+
+func (t *tap) set(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+}
+
+func (t *tap) Info() driver.Info { return t.info }
+
+// Close leaves the store to the other clients of the test.
+func (t *tap) Close() error { return nil }
+
+func (t *tap) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	t.mu.Lock()
+	t.enters = append(t.enters, c)
+	f := t.enter
+	t.mu.Unlock()
+	do := func() (driver.Ticket, error) { return t.Backend.Enter(context.WithoutCancel(ctx), c) }
+	if f == nil {
+		return t.Backend.Enter(ctx, c)
+	}
+	return f(ctx, c, do)
+}
+
+func (t *tap) Await(ctx context.Context, k driver.Ticket) (driver.Ticket, error) {
+	t.mu.Lock()
+	f := t.await
+	t.mu.Unlock()
+	if f == nil {
+		return t.Backend.Await(ctx, k)
+	}
+	return f(ctx, k, func() (driver.Ticket, error) { return t.Backend.Await(ctx, k) })
+}
+
+func (t *tap) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	t.mu.Lock()
+	t.renews++
+	f := t.renew
+	t.mu.Unlock()
+	if f == nil {
+		return t.Backend.Renew(ctx, ts)
+	}
+	return f(ctx, ts, func() []error { return t.Backend.Renew(context.WithoutCancel(ctx), ts) })
+}
+
+func (t *tap) Leave(ctx context.Context, k driver.Ticket, e driver.Exit) error {
+	t.mu.Lock()
+	t.leaves = append(t.leaves, leaving{k, e, time.Now()})
+	f := t.leave
+	t.mu.Unlock()
+	do := func() error { return t.Backend.Leave(context.WithoutCancel(ctx), k, e) }
+	if f == nil {
+		return t.Backend.Leave(ctx, k, e)
+	}
+	return f(ctx, k, e, do)
+}
+
+func (t *tap) entered() []driver.Claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]driver.Claim(nil), t.enters...)
+}
+
+func (t *tap) left() []leaving {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]leaving(nil), t.leaves...)
+}
+
+func (t *tap) renewals() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.renews
+}
+
+// all answers err for each ticket.
+func all(ts []driver.Ticket, err error) []error {
+	errs := make([]error, len(ts))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// bubble runs f in virtual time on an empty store, and checks at the end that the
+// store holds no claim any more. f closes the Clients it makes.
+func bubble(t *testing.T, f func(t *testing.T, s *memlock.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := memlock.New()
+		f(t, s)
+		synctest.Wait()
+		wantEmpty(t, s)
+	})
+}
+
+func wantEmpty(t *testing.T, b driver.Backend) {
+	t.Helper()
+	for l, err := range b.Lines(context.Background(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Errorf("claims are left in the line of %q: %+v", l.Key, l.Claims)
+	}
+}
+
+func client(t *testing.T, b driver.Backend, o *fencelock.Options) *fencelock.Client {
+	t.Helper()
+	c := fencelock.New(b, o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func mustLock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
+	t.Helper()
+	l, err := c.Lock(context.Background(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func mustRelease(t *testing.T, l *fencelock.Lease) {
+	t.Helper()
+	if err := l.Release(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// after sleeps in virtual time.
+func after(d time.Duration) { <-time.After(d) }

@@ -1,0 +1,366 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func TestLostReplyToEnterMakesOneClaim(t *testing.T) {
+	// The Enter is applied and its reply is lost. Asked again with the same ID, the
+	// store finds the claim; with a new one it would queue behind itself.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			k, err := do()
+			if len(b.entered()) == 1 {
+				return driver.Ticket{}, errCut
+			}
+			return k, err
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		begin := time.Now()
+		l := mustLock(t, c, "k")
+		if got := time.Since(begin); got > ttl/3 {
+			t.Errorf("it took %v", got)
+		}
+		if e := b.entered(); len(e) != 2 || e[0].ID != e[1].ID {
+			t.Errorf("Enters: %+v", e)
+		}
+		mustRelease(t, l)
+		if k := b.left()[0].ticket; k.Token != 0 {
+			t.Error("the release after a repeated Enter does not lay the ID to rest: a delayed copy of the first Enter would be a ghost")
+		}
+		c.Close()
+	})
+}
+
+func TestDelayedEnterAfterReleaseIsNoGhost(t *testing.T) {
+	// The first Enter hangs in the network. The second one is granted, and released.
+	// Then the first one arrives.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		arrived := make(chan struct{})
+		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			if len(b.entered()) == 1 {
+				go func() {
+					after(5 * time.Second)
+					if _, err := do(); !driver.Gone(err) {
+						t.Errorf("the delayed Enter was answered %v", err)
+					}
+					close(arrived)
+				}()
+				return driver.Ticket{}, errCut
+			}
+			return do()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		mustRelease(t, mustLock(t, c, "k"))
+		<-arrived
+		wantEmpty(t, s)
+		c.Close()
+	})
+}
+
+func TestCancelledLockLeavesNothing(t *testing.T) {
+	// The call is cancelled at each of a hundred moments of an acquisition that takes
+	// a while: before Enter is applied, after, in line, at the grant.
+	for step := range 100 {
+		bubble(t, func(t *testing.T, s *memlock.Store) {
+			holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+			l := mustLock(t, holder, "k")
+			b := newTap(s)
+			b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done(): // the request is on its way all the same
+					go func() { after(50 * time.Millisecond); do() }()
+					return driver.Ticket{}, ctx.Err()
+				}
+				k, err := do()
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done():
+					return driver.Ticket{}, ctx.Err()
+				}
+				return k, err
+			}
+			for _, handOff := range []int{1, 8} {
+				c := fencelock.New(b, &fencelock.Options{TTL: ttl, HandOff: handOff})
+				ctx, cancel := context.WithCancelCause(context.Background())
+				why := errors.New("the user went home")
+				time.AfterFunc(time.Duration(step)*5*time.Millisecond+time.Microsecond, func() { cancel(why) })
+				if step == 50 {
+					time.AfterFunc(250*time.Millisecond, func() { l.Release(context.Background()) })
+				}
+				begin := time.Now()
+				got, err := c.Lock(ctx, "k")
+				if late := time.Since(begin) - time.Duration(step)*5*time.Millisecond; late > time.Millisecond {
+					t.Errorf("it returned %v after it was cancelled", late)
+				}
+				switch {
+				case err == nil:
+					mustRelease(t, got)
+				case !errors.Is(err, context.Canceled) || !errors.Is(err, why):
+					t.Errorf("step %d: %v", step, err)
+				case step > 40 && !errors.Is(err, fencelock.ErrNotAcquired):
+					t.Errorf("step %d: in line, and not ErrNotAcquired: %v", step, err)
+				}
+				after(time.Second)
+				if line, _ := s.Line(context.Background(), "k"); len(line.Claims) > 1 {
+					t.Errorf("step %d, hand-off %d: a ghost is in line: %+v", step, handOff, line.Claims)
+				}
+				c.Close()
+			}
+			l.Release(context.Background())
+			holder.Close()
+		})
+	}
+}
+
+func TestWaiterThatExpiredEntersAgainAtTheTail(t *testing.T) {
+	// The store does not answer one process for longer than a lease. Its claim has left
+	// the line; when the store is back, it queues again, behind those who came meanwhile.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 1})
+		l := mustLock(t, holder, "k")
+		b := newTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		first := make(chan *fencelock.Lease, 1)
+		go func() { first <- mustLock(t, c, "k") }()
+		synctest.Wait()
+		cut := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		b.set(func() {
+			b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, cut(ctx)) }
+			b.await = func(ctx context.Context, k driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+				return k, cut(ctx)
+			}
+			b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+				return driver.Ticket{}, cut(ctx)
+			}
+		})
+		after(ttl + 5*time.Second)
+		second := make(chan *fencelock.Lease, 1)
+		go func() { second <- mustLock(t, holder, "k") }()
+		synctest.Wait()
+		b.set(func() { b.renew, b.await, b.enter = nil, nil, nil })
+		after(10 * time.Second)
+		mustRelease(t, l)
+		l2 := <-second
+		select {
+		case <-first:
+			t.Fatal("granted beside the one that holds it")
+		default:
+		}
+		mustRelease(t, l2)
+		l1 := <-first
+		if l1.Token() <= l2.Token() {
+			t.Errorf("tokens %v, then %v", l2.Token(), l1.Token())
+		}
+		mustRelease(t, l1)
+		after(time.Second)
+		c.Close()
+		holder.Close()
+	})
+}
+
+func TestTryLockOnSilentStoreEndsAfterOneLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			<-ctx.Done()
+			return driver.Ticket{}, ctx.Err()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		begin := time.Now()
+		_, err := c.TryLock(context.Background(), "k")
+		if !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrNotAcquired) {
+			t.Errorf("%v", err)
+		}
+		if got := time.Since(begin); got > ttl+time.Second || got < ttl/2 {
+			t.Errorf("it took %v; want about one lease of %v", got, ttl)
+		}
+		begin = time.Now()
+		_, err = c.Lock(context.Background(), "k", fencelock.Wait(2*time.Second))
+		if !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrNotAcquired) {
+			t.Errorf("%v", err)
+		}
+		if got := time.Since(begin); got > 2*time.Second+time.Millisecond {
+			t.Errorf("Wait(2s) took %v", got)
+		}
+		c.Close()
+	})
+}
+
+func TestLockRidesOutAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		end := time.Now().Add(5 * time.Minute)
+		var pauses []time.Time
+		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			pauses = append(pauses, time.Now())
+			if time.Now().Before(end) {
+				return driver.Ticket{}, errCut
+			}
+			return do()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		if len(pauses) > 700 {
+			t.Errorf("%d tries in five minutes: that is no back-off", len(pauses))
+		}
+		mustRelease(t, l)
+		c.Close()
+	})
+}
+
+func TestPermanentErrorEndsTheCall(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		wrong := &driver.PermanentError{Err: errors.New("wrong password")}
+		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			return driver.Ticket{}, wrong
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		begin := time.Now()
+		_, err := c.Lock(context.Background(), "k")
+		if !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, wrong.Err) {
+			t.Errorf("%v", err)
+		}
+		if time.Since(begin) != 0 || len(b.entered()) != 1 {
+			t.Errorf("asked %d times", len(b.entered()))
+		}
+		c.Close()
+	})
+}
+
+func TestUnconfirmedReleaseGoesOnBehind(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		var down atomic.Bool
+		down.Store(true)
+		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
+			if down.Load() {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return do()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		begin := time.Now()
+		err := l.Release(context.Background())
+		if !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("%v", err)
+		}
+		if got := time.Since(begin); got > 2*time.Second {
+			t.Errorf("Release took %v", got)
+		}
+		if again := l.Release(context.Background()); again != err {
+			t.Errorf("the second call answers %v", again)
+		}
+		down.Store(false)
+		after(3 * time.Second)
+		wantEmpty(t, s)
+		c.Close()
+	})
+}
+
+func TestReleaseWhoseReplyWasLostIsARelease(t *testing.T) {
+	// The Leave was applied, its reply lost; the second one finds nothing. That is no
+	// loss: nobody but this call can have removed the claim before its lease was over.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		n := 0
+		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
+			err := do()
+			if n++; n == 1 {
+				return errCut
+			}
+			return err
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		mustRelease(t, mustLock(t, c, "k"))
+		c.Close()
+	})
+}
+
+func TestReleaseIgnoresTheEndOfItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		c := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		ctx, cancel := context.WithCancel(context.Background())
+		l, err := c.Lock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := l.Err(); err != nil {
+			t.Errorf("the lease ended with its caller's ctx: %v", err)
+		}
+		if l.Context().Err() == nil {
+			t.Error("the lease's Context outlives its caller's")
+		}
+		after(3 * ttl)
+		if err := l.Err(); err != nil {
+			t.Errorf("it is no longer renewed: %v", err)
+		}
+		if err := l.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		wantEmpty(t, s)
+		c.Close()
+	})
+}
+
+func TestBackendThatCannotQueueIsTriedWithBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.info.Fair = false
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 1})
+		l := mustLock(t, c, "k")
+		got := make(chan *fencelock.Lease, 1)
+		go func() { got <- mustLock(t, c, "k") }()
+		after(10 * time.Second)
+		for _, e := range b.entered() {
+			if !e.NoWait {
+				t.Fatal("an Enter without NoWait was sent to a backend that cannot queue")
+			}
+		}
+		if n := len(b.entered()); n > 40 {
+			t.Errorf("%d tries in 10 s", n)
+		}
+		mustRelease(t, l)
+		mustRelease(t, <-got)
+		c.Close()
+	})
+}
+
+func TestCloseGivesBackWithinItsBudget(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		c := fencelock.New(b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		b.set(func() {
+			b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		begin := time.Now()
+		c.Close()
+		if got := time.Since(begin); got > 2*time.Second+time.Millisecond {
+			t.Errorf("Close took %v", got)
+		}
+		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrClosed) {
+			t.Errorf("%v", err)
+		}
+		after(ttl) // the rest runs out in the store
+	})
+}

@@ -1,0 +1,27 @@
+.DEFAULT_GOAL := help
+.PHONY: help build test lint cross fuzz bench vuln clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+build: ## build the command into bin/
+	cd cmd/fencelock && go build -o ../../bin/ .
+
+test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere
+	@scripts/test.sh
+
+lint: ## formatting, vet, staticcheck, twins of the documentation
+	@scripts/lint.sh
+
+cross: ## build everything for Linux, macOS and Windows
+	@scripts/cross.sh
+
+bench: ## compare with raw Redis and with other libraries, in one run
+	cd verify && go run ./cmd/bench
+
+vuln: ## look for known vulnerabilities (asks the Go vulnerability database)
+	@cd tools && GOWORK=off go build -o ../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@for m in . redislock cmd/fencelock; do (cd $$m && $(CURDIR)/bin/govulncheck ./...) || exit 1; done
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Formatting, vet and staticcheck over all modules, and that the twins of the
+# documentation have the same headings and code blocks.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+modules=(. redislock cmd/fencelock verify examples)
+
+unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
+[ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
+
+(cd tools && GOWORK=off go build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck)
+for module in "${modules[@]}"; do
+	(
+		cd "$module"
+		packages=$(go list ./... 2>/dev/null)
+		[ -n "$packages" ] || exit 0
+		go vet ./...
+		"$OLDPWD/bin/staticcheck" ./...
+	)
+	# A module must be complete without the workspace: users have none.
+	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build ./...)
+done
+
+for twin in $(git ls-files '*.zh-CN.md'); do
+	original=${twin%.zh-CN.md}.md
+	[ -f "$original" ] || { echo "$twin has no $original" >&2; exit 1; }
+	shape() { # levels of headings, and code blocks to the letter, comments aside
+		awk '/^```/ { code = !code; print; next } code { sub(/ *(#|\/\/) .*/, ""); print; next } /^#/ { print $1 }' "$1"
+	}
+	diff <(shape "$original") <(shape "$twin") >&2 || { echo "$original and $twin differ in headings or code" >&2; exit 1; }
+done
+echo "lint is clean"

@@ -40,7 +40,8 @@
 //     step. The line keeps the ID that wrote it, so a repeated Leave of that ID
 //     answers nil.
 //   - Linger: a claim that left with Linger counts on for that long by the
-//     server's clock, cannot be renewed, and cannot leave again.
+//     server's clock, cannot be renewed, and cannot leave again; a late Enter of
+//     its ID answers ErrGone. Break ends it.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed
 //     was itself waiting.
@@ -144,11 +145,12 @@ type Exit struct {
 // and that asking again is useless.
 type Backend interface {
 	// Enter joins the line of c.Key behind everyone else, or finds the claim
-	// with c.ID that is there already and starts its lease again.
+	// with c.ID that is there already and starts its lease again, with the TTL of
+	// this call.
 	//
 	// It first purges what has expired. It answers ErrKind if a live claim of the
 	// line is of the other kind (RW against semaphore), and ErrGone if c.ID has
-	// been laid to rest (see Leave and Break).
+	// been laid to rest (see Leave and Break); if both are true, either.
 	//
 	// With c.NoWait a claim that would not be granted at once is refused with a
 	// *BusyError and leaves no trace. A repeated Enter finds its claim whatever
@@ -192,7 +194,8 @@ type Backend interface {
 
 	// Close ends what the backend itself started: goroutines, subscriptions,
 	// prepared statements. It does not close the user's client, and it leaves
-	// claims alone. A call after Close answers ErrClosed. Close may be called twice.
+	// claims alone. A call after Close answers ErrClosed; a backend that has started
+	// nothing may go on serving. Close may be called twice.
 	Close() error
 }
 

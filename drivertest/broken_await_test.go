@@ -1,0 +1,197 @@
+package drivertest
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// byTimer waits for a second, and then looks.
+func (b *broken) byTimer(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return driver.Ticket{}, ctx.Err()
+	}
+	return b.look(t)
+}
+
+var brokenAwaits = []mutant{
+	{
+		name: "only the first is woken",
+		laws: "WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllAfterAWaitersExpiry WakeAllWhoFit",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				for i, s := range b.standings(t.Key) {
+					first := i > 0 && s.ID == driver.ShortID(t.ID) && b.standings(t.Key)[i-1].Weight != s.Weight
+					if first {
+						return b.Store.Await(ctx, t)
+					}
+				}
+				return b.byTimer(ctx, t)
+			}
+		},
+	},
+	{
+		name: "nobody is woken",
+		laws: "WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllWhoFit WaitersWakeOnAnyKey GrantBeforeAwaitIsNotLost",
+		wreck: func(b *broken) {
+			b.await = b.byTimer
+		},
+	},
+	{
+		name: "Await does not look first",
+		laws: "GrantBeforeAwaitIsNotLost",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				if now, err := b.look(t); err == nil && now.Granted {
+					return b.byTimer(ctx, t)
+				}
+				return b.Store.Await(ctx, t)
+			}
+		},
+	},
+	{
+		name: "odd keys are not woken",
+		laws: "WaitersWakeOnAnyKey",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				if strings.ContainsAny(t.Key, "{}\x00\n'☂") {
+					return b.byTimer(ctx, t)
+				}
+				return b.Store.Await(ctx, t)
+			}
+		},
+	},
+	{
+		name: "Await of a holder takes its time",
+		laws: "AwaitOfAHolderReturns",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				for range 10 {
+					if t.Granted {
+						b.byTimer(ctx, t)
+					}
+				}
+				return b.Store.Await(ctx, t)
+			}
+		},
+	},
+	{
+		name: "Await returns only for news",
+		laws: "AwaitReturnsAfterAboutASecond",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				for {
+					now, err := b.Store.Await(ctx, t)
+					if err != nil || now.Granted || now.Ahead != t.Ahead || b.count("rounds", 1) > 100 {
+						return now, err
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "Await does not wait",
+		laws: "AwaitReturnsAfterAboutASecond ExpiredHolderLetsWaiterIn LingerEndsByItself",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				if err := ctx.Err(); err != nil {
+					return t, err
+				}
+				return b.look(t)
+			}
+		},
+	},
+	{
+		name: "Await does not hear of the end",
+		laws: "AwaitLearnsOfABreak AwaitLearnsOfALeave ExpiredClaimIsGone AwaitDoesNotRenew SecondLeaveIsGone NoResurrection " + model,
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				now, err := b.Store.Await(ctx, t)
+				if driver.Gone(err) {
+					b.byTimer(ctx, t)
+					return t, ctx.Err()
+				}
+				return now, err
+			}
+		},
+	},
+	{
+		name: "Await renews",
+		laws: "AwaitDoesNotRenew " + model,
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				b.Store.Renew(ctx, []driver.Ticket{t})
+				return b.Store.Await(ctx, t)
+			}
+		},
+	},
+	{
+		name: "Await brings claims back",
+		laws: "NoResurrection " + model,
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				now, err := b.Store.Await(ctx, t)
+				if driver.Gone(err) {
+					return b.Store.Enter(ctx, t.Claim)
+				}
+				return now, err
+			}
+		},
+	},
+	{
+		name: "Await draws a token",
+		laws: "TokenStaysTheSame " + model,
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				t, err := b.Store.Await(ctx, t)
+				t.Token++
+				return t, err
+			}
+		},
+	},
+	{
+		name: "Await loses the mark",
+		laws: "MarkReachesTheWaiter " + model,
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				t, err := b.Store.Await(ctx, t)
+				t.Mark = ""
+				return t, err
+			}
+		},
+	},
+	{
+		name: "Await ends slowly",
+		laws: "AwaitEndsWithItsContext",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				now, err := b.Store.Await(ctx, t)
+				if ctx.Err() != nil {
+					for range 10 {
+						b.byTimer(context.Background(), t)
+					}
+				}
+				return now, err
+			}
+		},
+	},
+	{
+		name: "Await takes the claim with it",
+		laws: "AwaitEndsWithItsContext",
+		wreck: func(b *broken) {
+			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+				now, err := b.Store.Await(ctx, t)
+				if ctx.Err() != nil {
+					b.Store.Leave(context.Background(), t, driver.Exit{})
+				}
+				return now, err
+			}
+		},
+	},
+}

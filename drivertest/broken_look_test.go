@@ -1,0 +1,219 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// shows lets f change each claim that Lines shows.
+func (b *broken) shows(f func(s *driver.Standing)) {
+	b.edit(func(l driver.Line) driver.Line {
+		for i := range l.Claims {
+			f(&l.Claims[i])
+		}
+		return l
+	})
+}
+
+var brokenLooks = []mutant{
+	{
+		name:  "owners are not shown",
+		laws:  "LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder " + model,
+		wreck: func(b *broken) { b.shows(func(s *driver.Standing) { s.Owner, s.Note = "", "" }) },
+	},
+	{
+		name: "ids are shown in full",
+		laws: "IdsAreCut",
+		wreck: func(b *broken) {
+			b.shows(func(s *driver.Standing) {
+				if t, ok := b.find(func(t driver.Ticket) bool { return driver.ShortID(t.ID) == s.ID }); ok {
+					s.ID = t.ID
+				}
+			})
+		},
+	},
+	{
+		name: "the line is shown backwards",
+		laws: "LinesShowClaimsInOrder TokensRiseAlongTheLine " + model,
+		wreck: func(b *broken) {
+			b.edit(func(l driver.Line) driver.Line {
+				slices.Reverse(l.Claims)
+				return l
+			})
+		},
+	},
+	{
+		name: "since is the arrival",
+		laws: "SinceIsTheGrant",
+		wreck: func(b *broken) {
+			arrived := map[string]time.Time{}
+			b.changed(func(c driver.Claim, t *driver.Ticket) { arrived[driver.ShortID(c.ID)] = time.Now() })
+			b.shows(func(s *driver.Standing) { s.Since = arrived[s.ID] })
+		},
+	},
+	{
+		name:  "lingering is not shown",
+		laws:  "LingerIsSeen " + model,
+		wreck: func(b *broken) { b.shows(func(s *driver.Standing) { s.Lingering = false }) },
+	},
+	{
+		name: "a page of lines is lost",
+		laws: "LinesYieldEachLineOnce EveryByteMayOccur",
+		wreck: func(b *broken) {
+			b.edit(func(l driver.Line) driver.Line { return l })
+			lines := b.lines
+			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+				return func(yield func(driver.Line, error) bool) {
+					n := 0
+					for l, err := range lines(ctx, prefix) {
+						if n++; n != 100 && !yield(l, err) {
+							return
+						}
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "lines are yielded twice",
+		laws: "LinesYieldEachLineOnce EveryByteMayOccur LinesTakesPrefixesAsBytes",
+		wreck: func(b *broken) {
+			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+				return func(yield func(driver.Line, error) bool) {
+					for l, err := range b.Store.Lines(ctx, prefix) {
+						for range 2 {
+							if !yield(l, err) {
+								return
+							}
+						}
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "prefixes are patterns",
+		laws: "LinesTakesPrefixesAsBytes",
+		wreck: func(b *broken) {
+			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+				before, _, _ := strings.Cut(prefix, "%")
+				return b.Store.Lines(ctx, before)
+			}
+		},
+	},
+	{
+		name: "empty lines are listed",
+		laws: "Hygiene",
+		wreck: func(b *broken) {
+			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+				return func(yield func(driver.Line, error) bool) {
+					if t, ok := b.find(func(t driver.Ticket) bool { return strings.HasPrefix(t.Key, prefix) }); ok {
+						l, err := b.Store.Line(ctx, t.Key)
+						if len(l.Claims) == 0 && !yield(l, err) {
+							return
+						}
+					}
+					b.Store.Lines(ctx, prefix)(yield)
+				}
+			}
+		},
+	},
+	{
+		name: "a look that is left early jams",
+		laws: "LinesMayBeLeftEarly",
+		wreck: func(b *broken) {
+			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+				return func(yield func(driver.Line, error) bool) {
+					if b.count("cursors", 0) > 10 {
+						yield(driver.Line{}, errors.New("too many cursors"))
+						return
+					}
+					for l, err := range b.Store.Lines(ctx, prefix) {
+						if !yield(l, err) {
+							b.count("cursors", 1)
+							return
+						}
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "a line alone shows no claims",
+		laws: "OneLineIsTheSameAsInLines",
+		wreck: func(b *broken) {
+			b.line = func(ctx context.Context, key string) (driver.Line, error) {
+				l, err := b.Store.Line(ctx, key)
+				l.Claims = nil
+				return l, err
+			}
+		},
+	},
+	{
+		name: "an empty line shows nothing",
+		laws: "EmptyLineRemembersItsMark",
+		wreck: func(b *broken) {
+			b.line = func(ctx context.Context, key string) (driver.Line, error) {
+				l, err := b.Store.Line(ctx, key)
+				if len(l.Claims) == 0 {
+					return driver.Line{Key: key}, err
+				}
+				return l, err
+			}
+		},
+	},
+	{
+		name: "Lines hides the mark",
+		laws: "LineShowsTheMark " + model,
+		wreck: func(b *broken) {
+			b.edit(func(l driver.Line) driver.Line {
+				l.Mark = ""
+				return l
+			})
+		},
+	},
+}
+
+var brokenCloses = []mutant{
+	{
+		name:  "Close does nothing",
+		laws:  "ClosedBackendSaysSo CloseEndsAwait",
+		wreck: func(b *broken) {},
+	},
+	{
+		name:  "Close ends claims",
+		laws:  "CloseLeavesClaimsAlone CloseThatDoesNothingDoesNothing",
+		wreck: func(b *broken) { b.close = func() error { b.Flush(); return nil } },
+	},
+	{
+		name: "the second Close fails",
+		laws: "CloseMayBeCalledTwice",
+		wreck: func(b *broken) {
+			b.close = func() error {
+				if b.count("close", 1) > 1 {
+					return driver.ErrClosed
+				}
+				return nil
+			}
+		},
+	},
+	{
+		name: "Close closes the other views",
+		laws: "CloseOfOneViewIsNotClosingOthers CloseThatDoesNothingDoesNothing",
+		wreck: func(b *broken) {
+			b.close = func() error { b.count("close", 1); return nil }
+			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+				if b.count("close", 0) > 0 {
+					return driver.Ticket{}, driver.ErrClosed
+				}
+				return b.Store.Enter(ctx, c)
+			}
+		},
+	},
+}

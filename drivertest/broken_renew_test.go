@@ -1,0 +1,147 @@
+package drivertest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// renews lets f see each ticket and its answer.
+func (b *broken) renews(f func(t driver.Ticket, err error) error) {
+	b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+		errs := b.Store.Renew(ctx, ts)
+		for i := range errs {
+			if ctx.Err() == nil {
+				errs[i] = f(ts[i], errs[i])
+			}
+		}
+		return errs
+	}
+}
+
+var brokenRenewals = []mutant{
+	{
+		name: "Renew brings claims back",
+		laws: "NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone BreakFindsOneOfMany " + model,
+		wreck: func(b *broken) {
+			b.renews(func(t driver.Ticket, err error) error {
+				if driver.Gone(err) {
+					t.ID = newID() // past any tombstone
+					_, err = b.Store.Enter(context.Background(), t.Claim)
+				}
+				return err
+			})
+		},
+	},
+	{
+		name: "Renew is for the key, not for the claim",
+		laws: "NoResurrectionBesideASuccessor BreakFindsOneOfMany WaiterLeaves " + model,
+		wreck: func(b *broken) {
+			b.renews(func(t driver.Ticket, err error) error {
+				if len(b.standings(t.Key)) > 0 {
+					return nil
+				}
+				return err
+			})
+		},
+	},
+	{
+		name: "Renew does nothing",
+		laws: "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL " + model,
+		wreck: func(b *broken) {
+			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+				errs := make([]error, len(ts))
+				for i := range ts {
+					_, errs[i] = b.look(ts[i])
+				}
+				return errs
+			}
+		},
+	},
+	{
+		name: "Renew serves holders only",
+		laws: "RenewKeepsClaimsAlive AwaitEndsWithItsContext " + model,
+		wreck: func(b *broken) {
+			b.renews(func(t driver.Ticket, err error) error {
+				if err == nil {
+					if now, _ := b.look(t); !now.Granted {
+						b.Store.Leave(context.Background(), t, driver.Exit{})
+						return driver.ErrGone{}
+					}
+				}
+				return err
+			})
+		},
+	},
+	{
+		name: "Renew shortens",
+		laws: "RenewNeverShortens",
+		wreck: func(b *broken) {
+			ends := map[string]time.Time{}
+			b.renews(func(t driver.Ticket, err error) error {
+				ends[driver.ShortID(t.ID)] = time.Now().Add(t.TTL)
+				return err
+			})
+			b.edit(func(l driver.Line) driver.Line {
+				l.Claims = slices.DeleteFunc(l.Claims, func(s driver.Standing) bool {
+					end, ok := ends[s.ID]
+					return ok && !end.After(time.Now())
+				})
+				return l
+			})
+		},
+	},
+	{
+		name: "Renew keeps to the first TTL",
+		laws: "RenewTakesTheTicketsTTL " + model,
+		wreck: func(b *broken) {
+			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+				ts = slices.Clone(ts)
+				for i, t := range ts {
+					if first, ok := b.known(t.Key, t.ID); ok {
+						ts[i].TTL = first.TTL
+					}
+				}
+				return b.Store.Renew(ctx, ts)
+			}
+		},
+	},
+	{
+		name: "Renew answers backwards",
+		laws: "RenewAnswersForEachTicket RenewTakesAThousandTickets " + model,
+		wreck: func(b *broken) {
+			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+				errs := b.Store.Renew(ctx, ts)
+				slices.Reverse(errs)
+				if len(errs)%2 == 0 {
+					errs[0], errs[1] = errs[1], errs[0]
+				}
+				return errs
+			}
+		},
+	},
+	{
+		name: "Renew looks at the first hundred",
+		laws: "RenewTakesAThousandTickets",
+		wreck: func(b *broken) {
+			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+				errs := b.Store.Renew(ctx, ts[:min(len(ts), 100)])
+				return append(errs, make([]error, len(ts)-len(errs))...)
+			}
+		},
+	},
+	{
+		name: "Renew of an expired claim is well",
+		laws: "ExpiredClaimIsGone NoResurrectionAfterExpiry " + model,
+		wreck: func(b *broken) {
+			b.renews(func(t driver.Ticket, err error) error {
+				if g, ok := err.(driver.ErrGone); ok && g == (driver.ErrGone{}) {
+					return nil
+				}
+				return err
+			})
+		},
+	},
+}

@@ -1,0 +1,378 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// A law that cannot fail is no test. Each backend below is a memlock with one law
+// broken, and each law must flag those that list it. A law that no broken backend
+// lists fails too.
+
+// broken is a Store that does some things wrong.
+type broken struct {
+	*memlock.Store
+	enter func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
+	await func(ctx context.Context, t driver.Ticket) (driver.Ticket, error)
+	renew func(ctx context.Context, ts []driver.Ticket) []error
+	leave func(ctx context.Context, t driver.Ticket, e driver.Exit) error
+	brk   func(ctx context.Context, key string, token int64, reason string) error
+	lines func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error]
+	line  func(ctx context.Context, key string) (driver.Line, error)
+	alarm func(f func(id string, gone driver.ErrGone)) func()
+	close func() error
+
+	mu   sync.Mutex
+	seen []driver.Ticket // of every Enter that succeeded
+	n    map[string]int  // for whatever a mutant counts
+}
+
+func (b *broken) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	enter := b.enter
+	if enter == nil {
+		enter = b.Store.Enter
+	}
+	t, err := enter(ctx, c)
+	if err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.seen = append(b.seen, t)
+	}
+	return t, err
+}
+
+func (b *broken) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	if b.await != nil {
+		return b.await(ctx, t)
+	}
+	return b.Store.Await(ctx, t)
+}
+
+func (b *broken) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	if b.renew != nil {
+		return b.renew(ctx, ts)
+	}
+	return b.Store.Renew(ctx, ts)
+}
+
+func (b *broken) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if b.leave != nil {
+		return b.leave(ctx, t, e)
+	}
+	return b.Store.Leave(ctx, t, e)
+}
+
+func (b *broken) Break(ctx context.Context, key string, token int64, reason string) error {
+	if b.brk != nil {
+		return b.brk(ctx, key, token, reason)
+	}
+	return b.Store.Break(ctx, key, token, reason)
+}
+
+func (b *broken) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+	if b.lines != nil {
+		return b.lines(ctx, prefix)
+	}
+	return b.Store.Lines(ctx, prefix)
+}
+
+func (b *broken) Line(ctx context.Context, key string) (driver.Line, error) {
+	if b.line != nil {
+		return b.line(ctx, key)
+	}
+	return b.Store.Line(ctx, key)
+}
+
+func (b *broken) Alarm(f func(id string, gone driver.ErrGone)) func() {
+	if b.alarm != nil {
+		return b.alarm(f)
+	}
+	return b.Store.Alarm(f)
+}
+
+func (b *broken) Close() error {
+	if b.close != nil {
+		return b.close()
+	}
+	return b.Store.Close()
+}
+
+// find returns the last ticket that was seen of which f says yes.
+func (b *broken) find(f func(t driver.Ticket) bool) (t driver.Ticket, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range slices.Backward(b.seen) {
+		if f(t) {
+			return t, true
+		}
+	}
+	return t, false
+}
+
+// known returns the last ticket of a claim.
+func (b *broken) known(key, id string) (t driver.Ticket, ok bool) {
+	return b.find(func(t driver.Ticket) bool { return t.Key == key && t.ID == id })
+}
+
+// count adds to a named number and returns the sum.
+func (b *broken) count(name string, by int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n == nil {
+		b.n = map[string]int{}
+	}
+	b.n[name] += by
+	return b.n[name]
+}
+
+// look is where the claim of t stands, without waiting.
+func (b *broken) look(t driver.Ticket) (driver.Ticket, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 1)
+	defer cancel()
+	now, err := b.Store.Await(ctx, t)
+	if err == context.DeadlineExceeded {
+		return t, nil
+	}
+	return now, err
+}
+
+// standings is the line of key.
+func (b *broken) standings(key string) []driver.Standing {
+	l, _ := b.Store.Line(context.Background(), key)
+	return l.Claims
+}
+
+// edit lets f change what Lines shows.
+func (b *broken) edit(f func(l driver.Line) driver.Line) {
+	b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+		return func(yield func(driver.Line, error) bool) {
+			for l, err := range b.Store.Lines(ctx, prefix) {
+				if err == nil {
+					l = f(l)
+				}
+				if !yield(l, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// rename lets the store see other keys than its callers do.
+func (b *broken) rename(f func(key string) string) {
+	names := map[string]string{}
+	under := func(key string) string {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		names[f(key)] = key
+		return f(key)
+	}
+	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+		key := c.Key
+		c.Key = under(key)
+		t, err := b.Store.Enter(ctx, c)
+		t.Key = key
+		return t, err
+	}
+	b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+		key := t.Key
+		t.Key = under(key)
+		t, err := b.Store.Await(ctx, t)
+		t.Key = key
+		return t, err
+	}
+	b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+		ts = slices.Clone(ts)
+		for i := range ts {
+			ts[i].Key = under(ts[i].Key)
+		}
+		return b.Store.Renew(ctx, ts)
+	}
+	b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+		t.Key = under(t.Key)
+		return b.Store.Leave(ctx, t, e)
+	}
+	b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+		return b.Store.Break(ctx, under(key), token, reason)
+	}
+	b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+		return func(yield func(driver.Line, error) bool) {
+			for l, err := range b.Store.Lines(ctx, "") {
+				b.mu.Lock()
+				l.Key = names[l.Key]
+				b.mu.Unlock()
+				if (err != nil || strings.HasPrefix(l.Key, prefix)) && !yield(l, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// mutant is one way to break a Store, and the laws that must notice.
+type mutant struct {
+	name  string
+	laws  string // names, with spaces between
+	wreck func(b *broken)
+}
+
+// model is the name under which mutants list the model test.
+const model = "Model"
+
+// recorder is a tester whose failures are seen by another test.
+type recorder struct {
+	mu       sync.Mutex
+	failed   bool
+	messages []string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Logf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.messages = append(r.messages, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.Logf(format, args...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+// record runs f in a bubble and returns what it said, and whether it failed.
+func record(t *testing.T, f func(r *recorder)) *recorder {
+	r := &recorder{}
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f(r)
+		}()
+		<-done
+	})
+	return r
+}
+
+// judge holds a backend to one law, or to the model.
+func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *recorder {
+	t.Helper()
+	open := func() func() driver.Backend {
+		b := &broken{Store: memlock.New()}
+		wreck(b)
+		return func() driver.Backend { return b }
+	}
+	if law == model {
+		return record(t, func(r *recorder) {
+			for seed := uint64(0); seed < 15 && !r.Failed(); seed++ {
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					play(r, open(), seed, true)
+				}()
+				<-done
+			}
+		})
+	}
+	for _, topic := range topics {
+		for _, l := range topic.laws {
+			if l.name == law {
+				return record(t, func(r *recorder) { l.test(r, open(), conf) })
+			}
+		}
+	}
+	t.Fatalf("there is no law %s", law)
+	return nil
+}
+
+// strict is how a healthy Store is tested; a closed one is another matter.
+var strict = config{serving: true, lag: 0}
+
+// closing is how a backend is tested whose Close ends something.
+var closing = config{lag: 0}
+
+func confOf(law string) config {
+	switch law {
+	case "ClosedBackendSaysSo", "CloseEndsAwait":
+		return closing
+	}
+	return strict
+}
+
+func TestEveryBrokenBackendIsFlagged(t *testing.T) {
+	start := time.Now()
+	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses) {
+		t.Run(m.name, func(t *testing.T) {
+			for _, law := range strings.Fields(m.laws) {
+				r := judge(t, law, confOf(law), m.wreck)
+				if !r.Failed() {
+					t.Errorf("%s does not notice", law)
+				}
+				if testing.Verbose() {
+					t.Logf("%s: %q", law, r.messages)
+				}
+			}
+		})
+	}
+	t.Logf("took %v", time.Since(start))
+}
+
+func TestEveryLawCanFail(t *testing.T) {
+	listed := map[string]bool{}
+	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses) {
+		for _, law := range strings.Fields(m.laws) {
+			listed[law] = true
+		}
+	}
+	names := map[string]bool{}
+	for _, topic := range topics {
+		for _, l := range topic.laws {
+			if names[l.name] {
+				t.Errorf("two laws are named %s", l.name)
+			}
+			names[l.name] = true
+			if l.applies(memlock.New(), strict) && !listed[l.name] {
+				t.Errorf("no broken backend is flagged by %s/%s", topic.name, l.name)
+			}
+		}
+	}
+}
+
+func TestHealthyStoreIsNotFlagged(t *testing.T) {
+	for _, topic := range topics {
+		for _, l := range topic.laws {
+			if !l.applies(memlock.New(), strict) {
+				continue
+			}
+			if r := judge(t, l.name, strict, func(*broken) {}); r.Failed() {
+				t.Errorf("%s flags a healthy store: %q", l.name, r.messages)
+			}
+		}
+	}
+	if r := judge(t, model, strict, func(*broken) {}); r.Failed() {
+		t.Errorf("the model flags a healthy store: %q", r.messages)
+	}
+}

@@ -1,0 +1,45 @@
+package drivertest
+
+import (
+	"sync"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// crowders is how many goroutines send what a law needs many of.
+const crowders = 16
+
+// crowd enters n claims, several at a time.
+func (w *world) crowd(n int, claim func(i int) driver.Claim) []driver.Ticket {
+	w.t.Helper()
+	ts := make([]driver.Ticket, n)
+	w.each(n, func(i int) {
+		t, err := w.try(w.a, claim(i))
+		if err != nil {
+			w.t.Errorf("Enter %d of %d: %v", i, n, err)
+		}
+		ts[i] = t
+	})
+	if w.t.Failed() {
+		w.t.Fatalf("not everybody could enter")
+	}
+	return ts
+}
+
+// each calls f for 0 to n-1, several at a time.
+func (w *world) each(n int, f func(i int)) {
+	next := make(chan int)
+	var group sync.WaitGroup
+	for range min(n, crowders) {
+		group.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+}

@@ -1,0 +1,196 @@
+// Package drivertest holds a backend to the laws of package driver.
+//
+// A backend's own test opens it and hands it over. This is all it takes, inside
+// this repository and outside of it:
+//
+//	func TestLaws(t *testing.T) {
+//		server := startServer(t)
+//		open := func(t *testing.T) driver.Backend {
+//			b := mystore.New(server.Address())
+//			t.Cleanup(func() { b.Close() })
+//			return b
+//		}
+//		drivertest.Run(t, open)
+//		drivertest.Model(t, open)
+//	}
+//
+// Run tests law by law, each with a sentence that says why the law matters.
+// Model plays random operations and compares every answer with what the laws
+// say. Which laws are tested follows from the backend's Info. Keys are drawn at
+// random, so a store may be shared with other tests, and no claim stays behind.
+//
+// Package faulty, below this one, wraps a backend with faults on order.
+package drivertest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// Opener opens one more view of the store under test. Each call returns another
+// Backend on the SAME store, as another process would have it: it shares nothing
+// with the others but the store. (A store that lives in the value itself, as
+// memlock does, is returned again and again.)
+//
+// Opener ends what it opens by t.Cleanup. It is called from the goroutine of the
+// test, several times for each law.
+type Opener = func(t *testing.T) driver.Backend
+
+// Option says how to test a backend that is unlike others.
+type Option func(*config)
+
+type config struct {
+	bubbles bool
+	serving bool
+	lease   time.Duration
+	lag     time.Duration
+	crash   func(driver.Backend)
+}
+
+// InBubbles runs each law in a testing/synctest bubble, where time is virtual. It
+// is for backends that live in the memory of the test, and whose goroutines, if
+// there are any, end when the test does.
+func InBubbles() Option { return func(c *config) { c.bubbles = true } }
+
+// KeepsServing says that Close does nothing, because the value is the store
+// itself. Calls after Close must then work as before.
+func KeepsServing() Option { return func(c *config) { c.serving = true } }
+
+// Lease sets the shortest lease that is used where a law is about time. The
+// default is 300 ms, or the backend's MinTTL if that is longer. A round in which
+// the machine was too slow to judge is played again with twice the lease.
+func Lease(d time.Duration) Option { return func(c *config) { c.lease = d } }
+
+// ExpiryLag says how much later than its lease a claim may end on this store: for
+// an election, or where sessions are looked through now and then. The default is
+// one second.
+func ExpiryLag(d time.Duration) Option { return func(c *config) { c.lag = d } }
+
+// Crash says how to cut a view off from the store as kill -9 would, without
+// leaving. It is needed where a connection keeps claims alive even if nobody
+// calls Renew. f may be called from any goroutine.
+func Crash(f func(driver.Backend)) Option { return func(c *config) { c.crash = f } }
+
+// Run tests every law that the backend promises to keep.
+func Run(t *testing.T, open Opener, opts ...Option) {
+	t.Helper()
+	conf := configure(opts)
+	sample := open(t)
+	for _, topic := range topics {
+		t.Run(topic.name, func(t *testing.T) {
+			for _, l := range topic.laws {
+				if !l.applies(sample, conf) {
+					continue
+				}
+				t.Run(l.name, func(t *testing.T) {
+					if conf.bubbles {
+						synctest.Test(t, func(t *testing.T) {
+							l.test(t, func() driver.Backend { return open(t) }, conf)
+						})
+						return
+					}
+					t.Parallel()
+					l.test(t, func() driver.Backend { return open(t) }, conf)
+				})
+			}
+		})
+	}
+}
+
+func configure(opts []Option) config {
+	c := config{lag: time.Second}
+	for _, o := range opts {
+		o(&c)
+	}
+	return c
+}
+
+// tester is what a law needs of a *testing.T. It is an interface so that this
+// package's own test can see laws fail.
+type tester interface {
+	Helper()
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Failed() bool
+}
+
+// topic is one part of the contract, in one file.
+type topic struct {
+	name string
+	laws []law
+}
+
+var topics = []topic{
+	{"Grant", grantLaws},
+	{"Token", tokenLaws},
+	{"Lease", leaseLaws},
+	{"Expiry", expiryLaws},
+	{"Leave", leaveLaws},
+	{"Break", breakLaws},
+	{"Mark", markLaws},
+	{"Linger", lingerLaws},
+	{"Kind", kindLaws},
+	{"Wake", wakeLaws},
+	{"Key", keyLaws},
+	{"Look", lookLaws},
+	{"Limit", limitLaws},
+	{"Context", contextLaws},
+	{"Close", closeLaws},
+	{"Concurrent", concurrentLaws},
+}
+
+// law is one law, or one consequence of a law, and the schedule that shows it.
+type law struct {
+	name  string
+	why   string                      // printed when it fails
+	when  func(i driver.Info) bool    // nil: every backend keeps it
+	can   func(b driver.Backend) bool // nil: no optional interface is needed
+	with  func(c config) bool         // nil: whatever the options
+	check func(w *world)
+}
+
+// applies reports whether b, tested with c, has to keep the law.
+func (l law) applies(b driver.Backend, c config) bool {
+	return (l.when == nil || l.when(b.Info())) && (l.can == nil || l.can(b)) && (l.with == nil || l.with(c))
+}
+
+// test plays the law, cleans up after it, and makes sure that it left nothing.
+func (l law) test(t tester, open func() driver.Backend, conf config) {
+	ctx, cancel := context.WithTimeout(context.Background(), lawLimit)
+	defer cancel()
+	defer func() {
+		if t.Failed() {
+			t.Logf("why %s matters: %s", l.name, l.why)
+		}
+	}()
+	w := newWorld(ctx, t, open, conf)
+	defer w.clean()
+	l.check(w)
+}
+
+// What laws ask of a backend's Info.
+
+func fair(i driver.Info) bool      { return i.Fair }
+func fencing(i driver.Info) bool   { return i.Fencing }
+func marks(i driver.Info) bool     { return i.Mark }
+func lingers(i driver.Info) bool   { return i.Linger }
+func semaphore(i driver.Info) bool { return i.Semaphore }
+
+func readsOneLine(b driver.Backend) bool {
+	_, ok := b.(driver.LineReader)
+	return ok
+}
+
+func hasAlarm(b driver.Backend) bool {
+	_, ok := b.(driver.Alarm)
+	return ok
+}
+
+func both(a, b func(driver.Info) bool) func(driver.Info) bool {
+	return func(i driver.Info) bool { return a(i) && b(i) }
+}

@@ -1,0 +1,105 @@
+package drivertest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// wantTicket judges the ticket of the claim at place i.
+func (p *player) wantTicket(t driver.Ticket, err error, l *naiveLine, i int) {
+	p.t.Helper()
+	if err != nil {
+		p.wrong("got %v; want a ticket", err)
+	}
+	c := l.claims[i]
+	p.sound(c.Claim, t)
+	if t.Token != c.token {
+		p.wrong("got token %d; want its own, %d", t.Token, c.token)
+	}
+	if t.Granted != l.granted(i) {
+		p.wrong("granted %v; want %v", t.Granted, l.granted(i))
+	}
+	if t.Mixed != l.mixed(c) {
+		p.wrong("mixed %v; want %v", t.Mixed, l.mixed(c))
+	}
+	if t.Granted {
+		// Others may write marks beside a holder that shares the lock.
+		if p.info.Mark && c.Exclusive() && t.Mark != c.mark {
+			p.wrong("got the mark %q; want %q", t.Mark, c.mark)
+		}
+		return
+	}
+	if t.Ahead != i {
+		p.wrong("%d ahead; want %d", t.Ahead, i)
+	}
+	if h := t.Head; h != nil && (h.Owner != l.claims[0].Owner || h.Token != l.claims[0].token) {
+		p.wrong("the head is %+v; want %q with token %d", h, l.claims[0].Owner, l.claims[0].token)
+	}
+}
+
+// wantBusy judges a refusal.
+func (p *player) wantBusy(err error, l *naiveLine) {
+	p.t.Helper()
+	var busy *driver.BusyError
+	if !errors.As(err, &busy) {
+		p.wrong("got %v; want a *BusyError", err)
+	}
+	head := l.claims[0]
+	if busy.Owner != head.Owner || busy.Token != head.token || busy.Ahead != len(l.claims) {
+		p.wrong("refused with %+v; want %q, token %d, %d ahead", busy, head.Owner, head.token, len(l.claims))
+	}
+}
+
+// wantGone judges an ErrGone, and its reason while that has to be known.
+func (p *player) wantGone(err error, rest *naiveRest, now time.Time) {
+	p.t.Helper()
+	var gone driver.ErrGone
+	if !errors.As(err, &gone) {
+		p.wrong("got %v; want ErrGone", err)
+	}
+	switch {
+	case rest == nil || rest.broken.IsZero():
+		if gone.Broken {
+			p.wrong("got %+v; nobody broke it", gone)
+		}
+	case rest.broken.After(now):
+		if !gone.Broken || gone.Reason != rest.reason {
+			p.wrong("got %+v; want the reason %q", gone, rest.reason)
+		}
+	}
+}
+
+// compareLines looks at everything there is.
+func (p *player) compareLines() {
+	p.t.Helper()
+	seen := map[string]driver.Line{}
+	for l, err := range p.b.Lines(p.ctx, p.prefix) {
+		if err != nil {
+			p.wrong("Lines: %v", err)
+		}
+		seen[l.Key] = l
+	}
+	now := time.Now()
+	p.tell("Lines: %d", len(seen))
+	for _, key := range p.lines {
+		got, want := seen[key], p.model.line(key, now)
+		if len(got.Claims) != len(want.claims) {
+			p.wrong("line %s has %d claims; want %d: %+v", key[len(key)-1:], len(got.Claims), len(want.claims), got.Claims)
+		}
+		if len(want.claims) == 0 {
+			continue
+		}
+		if got.Last != 0 && got.Last < want.last || p.info.Mark && got.Mark != want.mark {
+			p.wrong("line %s has last token %d and mark %q; want %d and %q", key[len(key)-1:], got.Last, got.Mark, want.last, want.mark)
+		}
+		for i, s := range got.Claims {
+			c := want.claims[i]
+			if s.ID != driver.ShortID(c.ID) || s.Owner != c.Owner || s.Capacity != c.Capacity || s.Weight != c.Weight ||
+				s.Token != c.token || s.Span != c.Span || s.Granted != want.granted(i) || s.Lingering != c.lingering {
+				p.wrong("place %d of line %s is %+v; want %+v, granted %v", i, key[len(key)-1:], s, c, want.granted(i))
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package drivertest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+func (p *player) renewSome() {
+	p.t.Helper()
+	var xs []*person
+	var ts []driver.Ticket
+	view := p.a
+	for range 1 + p.rng.IntN(5) {
+		x := p.person()
+		if x == nil {
+			return
+		}
+		if len(xs) == 0 {
+			view = x.view
+		}
+		if x.view != view {
+			continue
+		}
+		if p.expiry && p.rng.IntN(4) == 0 {
+			x.TTL = p.span()
+		}
+		xs = append(xs, x)
+		ts = append(ts, driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)})
+	}
+	errs := view.Renew(p.ctx, ts)
+	now := time.Now()
+	if len(errs) != len(ts) {
+		p.wrong("Renew of %d tickets answered %d errors", len(ts), len(errs))
+	}
+	for n, x := range xs {
+		p.tell("Renew %s ttl %v: %v", name(x.Claim), ts[n].TTL, errs[n])
+		l := p.model.line(x.Key, now)
+		_, c := l.find(x.ID)
+		if c == nil || c.lingering {
+			p.wantGone(errs[n], l.rests[x.ID], now)
+			continue
+		}
+		if errs[n] != nil {
+			p.wrong("got %v; want nil", errs[n])
+		}
+		c.renew(ts[n].TTL, now)
+	}
+}
+
+func (p *player) leaveOne() {
+	p.t.Helper()
+	x := p.person()
+	if x == nil {
+		return
+	}
+	t := driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)}
+	var e driver.Exit
+	i, c := p.model.line(x.Key, time.Now()).find(x.ID)
+	if p.info.Mark && p.rng.IntN(3) == 0 {
+		e.Mark = driver.Mark(fmt.Sprintf("mark %d", len(p.story)))
+	}
+	// What a waiter that lingers would be is not part of the laws.
+	if p.info.Linger && p.rng.IntN(4) == 0 && c != nil && p.model.line(x.Key, time.Now()).granted(i) {
+		e.Linger = min(longLease, p.info.MaxTTL)
+		if p.expiry {
+			e.Linger = p.span()
+		}
+	}
+	if p.rng.IntN(4) == 0 {
+		t.Token = 0
+	}
+	p.leave(x, t, e)
+}
+
+// leaveUnknown lays to rest an id that has not arrived.
+func (p *player) leaveUnknown() {
+	p.t.Helper()
+	x := &person{Claim: p.draw(), view: p.a}
+	p.known = append(p.known, x)
+	p.leave(x, driver.Ticket{Claim: x.Claim}, driver.Exit{})
+}
+
+func (p *player) leave(x *person, t driver.Ticket, e driver.Exit) {
+	p.t.Helper()
+	err := x.view.Leave(p.ctx, t, e)
+	now := time.Now()
+	p.tell("Leave %s token %d exit %+v: %v", name(x.Claim), t.Token, e, err)
+	l := p.model.line(x.Key, now)
+	i, c := l.find(x.ID)
+	rest := l.rests[x.ID]
+	if t.Token == 0 {
+		l.lay(x.ID, now.Add(t.TTL))
+	}
+	x.parted = true
+	if c == nil || c.lingering {
+		if l.writer == x.ID && (err == nil || rest != nil && !rest.broken.IsZero()) {
+			return
+		}
+		p.wantGone(err, rest, now)
+		return
+	}
+	if err != nil {
+		p.wrong("got %v; want nil", err)
+	}
+	if e.Mark != "" && c.admitted {
+		l.mark, l.writer = e.Mark, x.ID
+	}
+	if e.Linger > 0 {
+		c.lingering, c.expires = true, now.Add(e.Linger)
+		return
+	}
+	l.remove(i)
+}
+
+func (p *player) breakOne() {
+	p.t.Helper()
+	x := p.person()
+	if x == nil {
+		return
+	}
+	token := x.token + p.rng.Int64N(x.Span)
+	if p.rng.IntN(4) == 0 {
+		token = x.token + x.Span + p.rng.Int64N(5)
+	}
+	reason := fmt.Sprintf("reason %d", len(p.story))
+	err := p.b.Break(p.ctx, x.Key, token, reason)
+	now := time.Now()
+	p.tell("Break %s token %d: %v", name(x.Claim), token, err)
+	l := p.model.line(x.Key, now)
+	i := slices.IndexFunc(l.claims, func(c *naiveClaim) bool { return token >= c.token && token < c.token+c.Span })
+	if i < 0 {
+		p.wantGone(err, nil, now)
+		return
+	}
+	if err != nil {
+		p.wrong("got %v; want nil", err)
+	}
+	c := l.claims[i]
+	rest := l.lay(c.ID, c.expires)
+	rest.broken, rest.reason = c.expires, reason
+	l.remove(i)
+	for _, y := range p.known {
+		y.parted = y.parted || y.ID == c.ID
+	}
+}
+
+func (p *player) awaitOne() {
+	p.t.Helper()
+	x := p.person()
+	if x == nil {
+		return
+	}
+	before := p.model.line(x.Key, time.Now())
+	i, c := before.find(x.ID)
+	if waits := c != nil && !before.granted(i); waits && !p.expiry {
+		return // it would take a second
+	}
+	t, err := x.view.Await(p.ctx, driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)})
+	now := time.Now()
+	p.tell("Await %s: %s", name(x.Claim), outcome(t, err))
+	l := p.model.line(x.Key, now)
+	i, c = l.find(x.ID)
+	if c == nil || c.lingering {
+		p.wantGone(err, l.rests[x.ID], now)
+		return
+	}
+	p.wantTicket(t, err, l, i)
+}

@@ -1,0 +1,238 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// How long a sequence is, and on how many keys.
+const (
+	playSteps = 300
+	playKeys  = 3
+	told      = 25 // operations shown when an answer is wrong
+)
+
+// player sends random operations to a backend and to the model.
+type player struct {
+	*world
+	rng    *rand.Rand
+	seed   uint64
+	expiry bool // leases may end
+	model  *naive
+	lines  []string  // keys
+	known  []*person // in order of birth
+	story  []string
+}
+
+// person is a claim that was sent at some time, whatever became of it.
+type person struct {
+	driver.Claim
+	token  int64
+	view   driver.Backend
+	parted bool // has left, so that another Enter of it is not part of the laws
+}
+
+// play runs one sequence.
+func play(t tester, open func() driver.Backend, seed uint64, expiry bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+	defer cancel()
+	w := newWorld(ctx, t, open, config{})
+	p := &player{
+		world:  w,
+		rng:    rand.New(rand.NewPCG(seed, seed)),
+		seed:   seed,
+		expiry: expiry,
+		model:  newNaive(),
+	}
+	for range playKeys {
+		p.lines = append(p.lines, w.key())
+	}
+	defer w.clean()
+	for range playSteps {
+		p.step()
+		if t.Failed() {
+			return
+		}
+	}
+	p.compareLines()
+}
+
+// step plays one operation.
+func (p *player) step() {
+	p.t.Helper()
+	switch n := p.rng.IntN(100); {
+	case n < 34:
+		p.enterNew()
+	case n < 46:
+		p.enterAgain()
+	case n < 57:
+		p.renewSome()
+	case n < 76:
+		p.leaveOne()
+	case n < 79:
+		p.leaveUnknown()
+	case n < 83:
+		p.breakOne()
+	case n < 91:
+		p.awaitOne()
+	case n < 96 || !p.expiry:
+		p.compareLines()
+	default:
+		p.pass(p.span())
+	}
+}
+
+// tell notes an operation for the case that its answer is wrong.
+func (p *player) tell(format string, args ...any) {
+	p.story = append(p.story, fmt.Sprintf(format, args...))
+}
+
+// wrong says that the answer to the last operation breaks a law.
+func (p *player) wrong(format string, args ...any) {
+	p.t.Helper()
+	for _, s := range p.story[max(0, len(p.story)-told):] {
+		p.t.Logf("%s", s)
+	}
+	p.t.Fatalf("step %d: %s (replay with %s=%d)", len(p.story), fmt.Sprintf(format, args...), SeedVariable, p.seed)
+}
+
+// person picks one that is known, mostly a late one.
+func (p *player) person() *person {
+	if len(p.known) == 0 {
+		return nil
+	}
+	return p.known[max(0, len(p.known)-1-int(p.rng.ExpFloat64()*8))]
+}
+
+// name tells persons apart in the story.
+func name(c driver.Claim) string {
+	return fmt.Sprintf("%s %d/%d %s", driver.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-1:])
+}
+
+// span is a length of time about that of a lease.
+func (p *player) span() time.Duration {
+	return time.Duration(1+p.rng.Int64N(int64(8*time.Second))) + p.info.MinTTL
+}
+
+// pass lets time go by.
+func (p *player) pass(d time.Duration) {
+	p.tell("%v go by", d)
+	p.until(time.Now().Add(d))
+}
+
+// draw makes up a claim, mostly of the kind that the line is of.
+func (p *player) draw() driver.Claim {
+	c := p.claim(p.lines[p.rng.IntN(len(p.lines))])
+	l := p.model.line(c.Key, time.Now())
+	sem := p.rng.IntN(2) == 0
+	if len(l.claims) > 0 && p.rng.IntN(8) > 0 {
+		sem = l.claims[0].Capacity != driver.RW
+	}
+	switch {
+	case sem && p.info.Semaphore:
+		c.Capacity = 4
+		if p.rng.IntN(3) == 0 {
+			c.Capacity = int64(2 + p.rng.IntN(5))
+		}
+		c.Weight = 1 + p.rng.Int64N(min(c.Capacity, 3))
+	case p.rng.IntN(2) == 0:
+		c.Weight = 1
+	}
+	if p.expiry {
+		c.TTL = p.span()
+	}
+	if p.rng.IntN(3) == 0 {
+		c.NoWait = true
+	}
+	if p.rng.IntN(3) == 0 {
+		c.Span = 1 + p.rng.Int64N(1000)
+	}
+	c.Owner = fmt.Sprintf("owner %d", len(p.known))
+	return c
+}
+
+func (p *player) enterNew() {
+	p.t.Helper()
+	x := &person{Claim: p.draw(), view: p.a}
+	if p.rng.IntN(2) == 0 {
+		x.view = p.b
+	}
+	p.known = append(p.known, x)
+	p.enter(x)
+}
+
+func (p *player) enterAgain() {
+	p.t.Helper()
+	x := p.person()
+	if x == nil {
+		return
+	}
+	l := p.model.line(x.Key, time.Now())
+	_, in := l.find(x.ID)
+	if in == nil && x.parted && l.resting(x.ID, time.Now()) == nil {
+		return
+	}
+	if p.info.Fair {
+		x.NoWait = p.rng.IntN(2) == 0
+	}
+	p.enter(x)
+}
+
+// enter sends the Enter of x and judges the answer.
+func (p *player) enter(x *person) {
+	p.t.Helper()
+	t, err := p.try(x.view, x.Claim)
+	now := time.Now()
+	p.tell("Enter %s noWait %v span %d ttl %v: %s", name(x.Claim), x.NoWait, x.Span, x.TTL, outcome(t, err))
+	l := p.model.line(x.Key, now)
+	i, c := l.find(x.ID)
+	rest := l.resting(x.ID, now)
+	switch {
+	case c != nil && c.lingering:
+		p.wantGone(err, rest, now)
+		return
+	case c != nil:
+		c.renew(x.TTL, now)
+		p.wantTicket(t, err, l, i)
+		return
+	case rest != nil:
+		if l.otherKind(x.Claim) && errors.Is(err, driver.ErrKind) {
+			return
+		}
+		p.wantGone(err, rest, now)
+		return
+	case l.otherKind(x.Claim):
+		if !errors.Is(err, driver.ErrKind) {
+			p.wrong("got %v; want ErrKind", err)
+		}
+		return
+	case x.NoWait && !l.fits(x.Claim):
+		p.wantBusy(err, l)
+		return
+	}
+	if err != nil {
+		p.wrong("got %v; want a ticket", err)
+	}
+	if p.info.Fencing && t.Token <= l.last {
+		p.wrong("token %d is not above %d", t.Token, l.last)
+	}
+	x.token, x.parted = t.Token, false
+	l.last = max(l.last, t.Token+x.Span-1)
+	l.claims = append(l.claims, &naiveClaim{Claim: x.Claim, token: t.Token, expires: now.Add(x.TTL)})
+	l.settle()
+	p.wantTicket(t, err, l, len(l.claims)-1)
+}
+
+// outcome is an answer in few words.
+func outcome(t driver.Ticket, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("token %d granted %v ahead %d mark %q mixed %v", t.Token, t.Granted, t.Ahead, t.Mark, t.Mixed)
+}

@@ -1,0 +1,51 @@
+package memlock
+
+import (
+	"context"
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// BenchmarkFreeLock is the price of a lock that nobody else wants.
+func BenchmarkFreeLock(b *testing.B) {
+	s, ctx, c := New(), context.Background(), wish("k", 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		t, err := s.Enter(ctx, c)
+		if err != nil || !t.Granted {
+			b.Fatal(t, err)
+		}
+		if err := s.Leave(ctx, t, driver.Exit{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCrowdedLine hands a lock on with 10 000 others in line: the first
+// leaves, and a new one joins behind.
+func BenchmarkCrowdedLine(b *testing.B) {
+	s, ctx := New(), context.Background()
+	const crowd = 10000
+	var line []driver.Ticket
+	join := func(id int) {
+		t, err := s.Enter(ctx, wish("k", id))
+		if err != nil {
+			b.Fatal(err)
+		}
+		line = append(line, t)
+	}
+	for i := range crowd {
+		join(i)
+	}
+	next := crowd
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Leave(ctx, line[0], driver.Exit{}); err != nil {
+			b.Fatal(err)
+		}
+		line = line[1:]
+		join(next)
+		next++
+	}
+}

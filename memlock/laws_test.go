@@ -1,0 +1,36 @@
+package memlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// shared opens views of one Store: each is the Store itself.
+func shared() drivertest.Opener {
+	store := memlock.New()
+	return func(*testing.T) driver.Backend { return store }
+}
+
+func TestStoreKeepsTheLawsInVirtualTime(t *testing.T) {
+	drivertest.Run(t, shared(), drivertest.InBubbles(), drivertest.KeepsServing(), drivertest.ExpiryLag(0))
+}
+
+func TestStoreKeepsTheLawsInRealTime(t *testing.T) {
+	drivertest.Run(t, shared(), drivertest.KeepsServing(),
+		drivertest.ExpiryLag(time.Millisecond), drivertest.Lease(60*time.Millisecond))
+}
+
+// The same seeds each time: what they find stays found. Three more are drawn.
+func TestStoreAnswersAsTheModelSays(t *testing.T) {
+	fixed := make([]uint64, 100)
+	for i := range fixed {
+		fixed[i] = uint64(i)
+	}
+	t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, shared(), fixed...) })
+	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, shared(), fixed...) })
+	t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, shared()) })
+}

@@ -1,0 +1,399 @@
+package memlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+func wish(key string, id int) driver.Claim {
+	return driver.Claim{
+		Key: key, ID: fmt.Sprintf("%032d", id), Owner: "test",
+		Capacity: driver.RW, Weight: driver.RW, TTL: 30 * time.Second, Span: 1,
+	}
+}
+
+func enter(t *testing.T, s *Store, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket, err := s.Enter(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticket
+}
+
+func leave(t *testing.T, s *Store, ticket driver.Ticket, e driver.Exit) {
+	t.Helper()
+	if err := s.Leave(t.Context(), ticket, e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pass lets virtual time go by.
+func pass(d time.Duration) { <-time.After(d) }
+
+func TestTokensAreTheClockOrOneMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		c := wish("k", 1)
+		c.Span = 1000
+		first := enter(t, s, c)
+		if now := time.Now().UnixMicro(); first.Token != now {
+			t.Errorf("the first token is %d; want the clock, %d", first.Token, now)
+		}
+		leave(t, s, first, driver.Exit{})
+		second := enter(t, s, wish("k", 2))
+		if second.Token != first.Token+1000 {
+			t.Errorf("the next token is %d while the clock stands still; want %d", second.Token, first.Token+1000)
+		}
+		leave(t, s, second, driver.Exit{})
+		pass(time.Second)
+		if third := enter(t, s, wish("k", 3)); third.Token != time.Now().UnixMicro() {
+			t.Errorf("a token a second later is %d; want the clock, %d", third.Token, time.Now().UnixMicro())
+		}
+	})
+}
+
+func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		marked := enter(t, s, wish("marked", 1))
+		leave(t, s, marked, driver.Exit{Mark: "done"})
+		if err := s.Leave(t.Context(), driver.Ticket{Claim: wish("rest", 2)}, driver.Exit{}); !driver.Gone(err) {
+			t.Fatal(err)
+		}
+		holder, waits := enter(t, s, wish("k", 3)), enter(t, s, wish("k", 4))
+		pass(time.Second)
+
+		s.Flush()
+		for i, err := range s.Renew(t.Context(), []driver.Ticket{holder, waits}) {
+			if !driver.Gone(err) {
+				t.Errorf("Renew of claim %d after Flush answered %v; want ErrGone", i, err)
+			}
+		}
+		for l := range s.Lines(t.Context(), "") {
+			t.Errorf("a line is left after Flush: %+v", l)
+		}
+		if l, err := s.Line(t.Context(), "marked"); err != nil || l.Mark != "" || l.Last != 0 {
+			t.Errorf("a line is remembered after Flush: %+v, error %v", l, err)
+		}
+		enter(t, s, wish("rest", 2))
+		if next := enter(t, s, wish("k", 5)); !next.Granted || next.Token <= waits.Token {
+			t.Errorf("the next holder has token %d, granted %v; want one above %d", next.Token, next.Granted, waits.Token)
+		}
+	})
+}
+
+func TestFlushEndsAwaitAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		enter(t, s, wish("k", 1))
+		waits := enter(t, s, wish("k", 2))
+		answer := make(chan error, 1)
+		start := time.Now()
+		go func() {
+			_, err := s.Await(t.Context(), waits)
+			answer <- err
+		}()
+		synctest.Wait()
+		s.Flush()
+		if err := <-answer; !driver.Gone(err) || time.Since(start) != 0 {
+			t.Errorf("Await answered %v after %v; want ErrGone at once", err, time.Since(start))
+		}
+	})
+}
+
+func TestAwaitEndsWhenAClaimAheadExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		short := wish("k", 1)
+		short.TTL = 300 * time.Millisecond
+		enter(t, s, short)
+		next := enter(t, s, wish("k", 2))
+		start := time.Now()
+		next, err := s.Await(t.Context(), next)
+		if err != nil || !next.Granted || time.Since(start) != short.TTL {
+			t.Errorf("granted %v, error %v after %v; want a grant after %v", next.Granted, err, time.Since(start), short.TTL)
+		}
+	})
+}
+
+func TestAwaitEndsAtOnceWhenItsClaimIsTakenAway(t *testing.T) {
+	for what, take := range map[string]func(t *testing.T, s *Store, waits driver.Ticket){
+		"Leave": func(t *testing.T, s *Store, waits driver.Ticket) { leave(t, s, waits, driver.Exit{}) },
+		"Break": func(t *testing.T, s *Store, waits driver.Ticket) { s.Break(t.Context(), waits.Key, waits.Token, "") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New()
+			enter(t, s, wish("k", 1))
+			waits := enter(t, s, wish("k", 2))
+			answer := make(chan error, 1)
+			start := time.Now()
+			go func() {
+				_, err := s.Await(t.Context(), waits)
+				answer <- err
+			}()
+			synctest.Wait()
+			take(t, s, waits)
+			if err := <-answer; !driver.Gone(err) || time.Since(start) != 0 {
+				t.Errorf("after %s Await answered %v after %v; want ErrGone at once", what, err, time.Since(start))
+			}
+		})
+	}
+}
+
+func TestManyAwaitsOfOneClaimAllReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		holder, next := enter(t, s, wish("k", 1)), enter(t, s, wish("k", 2))
+		const n = 5
+		answers := make(chan bool, n)
+		for range n {
+			go func() {
+				now, err := s.Await(t.Context(), next)
+				answers <- err == nil && now.Granted
+			}()
+		}
+		synctest.Wait()
+		start := time.Now()
+		leave(t, s, holder, driver.Exit{})
+		for range n {
+			if !<-answers {
+				t.Errorf("an Await of the granted claim did not say so")
+			}
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("the last Await returned after %v", took)
+		}
+	})
+}
+
+func TestMarkIsAsOfTheGrant(t *testing.T) {
+	s := New()
+	reader := func(id int) driver.Claim {
+		c := wish("k", id)
+		c.Weight = 1
+		return c
+	}
+	first, second := enter(t, s, reader(1)), enter(t, s, reader(2))
+	leave(t, s, first, driver.Exit{Mark: "later"})
+	if now := enter(t, s, second.Claim); now.Mark != "" {
+		t.Errorf("a reader that was granted before the mark was written finds %q", now.Mark)
+	}
+	if third := enter(t, s, reader(3)); third.Mark != "later" {
+		t.Errorf("a reader that was granted after finds %q", third.Mark)
+	}
+}
+
+func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
+	s := New()
+	for what, spoil := range map[string]func(c *driver.Claim){
+		"no key":          func(c *driver.Claim) { c.Key = "" },
+		"long key":        func(c *driver.Claim) { c.Key = string(make([]byte, driver.MaxKey+1)) },
+		"no id":           func(c *driver.Claim) { c.ID = "" },
+		"weight 0":        func(c *driver.Claim) { c.Weight = 0 },
+		"weight above":    func(c *driver.Claim) { c.Capacity = 3 },
+		"capacity above":  func(c *driver.Claim) { c.Capacity = driver.RW + 1 },
+		"no ttl":          func(c *driver.Claim) { c.TTL = 0 },
+		"ttl above":       func(c *driver.Claim) { c.TTL = maxTTL + 1 },
+		"no span":         func(c *driver.Claim) { c.Span = 0 },
+		"span above":      func(c *driver.Claim) { c.Span = driver.MaxSpan + 1 },
+		"ballot":          func(c *driver.Claim) { c.Ballot = 7 },
+		"ttl below floor": func(c *driver.Claim) { c.TTL = minTTL - 1 },
+	} {
+		c := wish("k", 1)
+		spoil(&c)
+		_, err := s.Enter(t.Context(), c)
+		var permanent *driver.PermanentError
+		if !errors.As(err, &permanent) {
+			t.Errorf("%s: Enter answered %v; want a *PermanentError", what, err)
+		}
+	}
+	if len(s.lines) != 0 {
+		t.Errorf("refused claims left %d lines", len(s.lines))
+	}
+}
+
+func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		const n = 1000
+		for i := range n {
+			ticket := enter(t, s, wish(fmt.Sprint("old ", i), i))
+			if i%4 == 0 {
+				continue // crashed
+			}
+			leave(t, s, ticket, driver.Exit{})
+		}
+		leave(t, s, enter(t, s, wish("marked", 1)), driver.Exit{Mark: "kept"})
+		held := enter(t, s, wish("held", 2))
+		held.TTL = 48 * time.Hour
+		if err := s.Renew(t.Context(), []driver.Ticket{held})[0]; err != nil {
+			t.Fatal(err)
+		}
+
+		pass(23 * time.Hour)
+		for i := range n {
+			leave(t, s, enter(t, s, wish(fmt.Sprint("new ", i), i)), driver.Exit{})
+		}
+		if len(s.lines) != 2*n+2 {
+			t.Errorf("%d lines are remembered before a day is over; want all %d", len(s.lines), 2*n+2)
+		}
+
+		pass(2 * time.Hour)
+		for i := range 2 * n {
+			leave(t, s, enter(t, s, wish(fmt.Sprint("newer ", i), i)), driver.Exit{})
+		}
+		if len(s.lines) > 3*n+2 {
+			t.Errorf("%d lines are remembered; want at most %d: those of a day ago are idle", len(s.lines), 3*n+2)
+		}
+		for i := range n {
+			if s.lines[fmt.Sprint("old ", i)] != nil {
+				t.Fatalf("line %d of a day ago is still remembered", i)
+			}
+		}
+		if l, _ := s.Line(t.Context(), "marked"); l.Mark != "kept" {
+			t.Errorf("the mark is gone: %+v", l)
+		}
+		if l, _ := s.Line(t.Context(), "held"); len(l.Claims) != 1 {
+			t.Errorf("the held lock is gone: %+v", l)
+		}
+		for i, l := range s.order {
+			if l.index != i || s.lines[l.key] != l {
+				t.Fatalf("line %q at %d believes to be at %d", l.key, i, l.index)
+			}
+		}
+		if len(s.order) != len(s.lines) {
+			t.Errorf("%d lines are in order, %d are known", len(s.order), len(s.lines))
+		}
+	})
+}
+
+func TestRestsAreForgottenWhenTheyAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		for i := range 100 {
+			c := wish("k", i)
+			c.TTL = time.Duration(1+i*37%100) * time.Second
+			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{})
+		}
+		pass(50*time.Second + 1)
+		enter(t, s, wish("k", 1000))
+		if n := len(s.rests.byID); n != 50 || len(s.rests.due) != n {
+			t.Errorf("%d rests are kept, %d due; want the 50 that are not over", n, len(s.rests.due))
+		}
+		for i, r := range s.rests.due {
+			if r.index != i {
+				t.Errorf("a rest at %d believes to be at %d", i, r.index)
+			}
+		}
+		pass(time.Hour)
+		enter(t, s, wish("k", 1001))
+		if n := len(s.rests.byID) + len(s.rests.due); n != 0 {
+			t.Errorf("%d rests are kept after all are over", n)
+		}
+	})
+}
+
+func TestProlongedRestLetsOthersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		lay := func(id int, ttl time.Duration) {
+			c := wish("k", id)
+			c.TTL = ttl
+			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{})
+		}
+		lay(1, 10*time.Second)
+		lay(2, 20*time.Second)
+		lay(1, 100*time.Second)
+		lay(1, time.Second) // shortens nothing
+		pass(30 * time.Second)
+		if _, err := s.Enter(t.Context(), wish("k", 1)); !driver.Gone(err) {
+			t.Errorf("Enter of a prolonged rest answered %v; want ErrGone", err)
+		}
+		if _, err := s.Enter(t.Context(), wish("k", 2)); err != nil {
+			t.Errorf("Enter of a rest that is over answered %v", err)
+		}
+	})
+}
+
+func TestLongLineKeepsItsOrderAndItsSums(t *testing.T) {
+	s := New()
+	const n = 3000
+	line := make([]driver.Ticket, n)
+	for i := range line {
+		line[i] = enter(t, s, wish("k", i))
+		if line[i].Ahead != i {
+			t.Fatalf("claim %d has %d ahead", i, line[i].Ahead)
+		}
+	}
+	// Every third leaves from the middle; the guess for the others stays close.
+	for i := 1; i < n; i += 3 {
+		leave(t, s, line[i], driver.Exit{})
+	}
+	l := s.lines["k"]
+	for i := 2; i < n; i += 3 {
+		c := l.find(line[i].ID)
+		exact := i - (i+1)/3
+		if got := l.ahead(c); got < exact || got > i || exact < exactAhead && got != exact {
+			t.Fatalf("claim %d has %d ahead; want %d, or a close guess", i, got, exact)
+		}
+	}
+	for i := range line {
+		if i%3 == 1 {
+			continue
+		}
+		now, err := s.Await(t.Context(), line[i])
+		if err != nil || !now.Granted {
+			t.Fatalf("claim %d: granted %v, error %v, when all before it have left", i, now.Granted, err)
+		}
+		leave(t, s, now, driver.Exit{})
+	}
+	if l.n != 0 || l.sum != 0 || l.held != 0 || l.head != nil || l.tail != nil || l.waiting != nil || l.ids != nil || len(l.sizes) != 0 {
+		t.Errorf("the empty line is %+v", l)
+	}
+}
+
+func TestFreeLockCostsFewAllocations(t *testing.T) {
+	s, ctx, c := New(), context.Background(), wish("k", 1)
+	allocs := testing.AllocsPerRun(1000, func() {
+		ticket, err := s.Enter(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Leave(ctx, ticket, driver.Exit{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 3 {
+		t.Errorf("Enter and Leave of a free lock allocate %v times; want at most 3", allocs)
+	}
+}
+
+func TestAlarmStopsWhenTold(t *testing.T) {
+	s := New()
+	var heard []string
+	stop := s.Alarm(func(id string, gone driver.ErrGone) {
+		heard = append(heard, id+" "+gone.Reason)
+		// A listener may ask the Store something.
+		s.Enter(context.Background(), wish("other", 9))
+	})
+	first := enter(t, s, wish("k", 1))
+	if err := s.Break(t.Context(), "k", first.Token, "one"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	stop()
+	second := enter(t, s, wish("k", 2))
+	if err := s.Break(t.Context(), "k", second.Token, "two"); err != nil {
+		t.Fatal(err)
+	}
+	if want := first.ID + " one"; len(heard) != 1 || heard[0] != want {
+		t.Errorf("the alarm said %q; want %q alone", heard, want)
+	}
+}

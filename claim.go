@@ -35,6 +35,7 @@ type claim struct {
 	state   state
 	unsure  bool  // an Enter of this ID may still arrive: Leave must lay it to rest
 	fixed   bool  // not renewed once it is held
+	whole   bool  // a FixedLease that waited has been renewed to its full length
 	atRisk  bool  // said so
 	busy    bool  // a renewal is on its way
 	exiting bool  // a leave is on its way

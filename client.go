@@ -28,6 +28,10 @@ type Client struct {
 	hooks   dispatcher
 	stop    context.Context // ends when no call may wait any longer
 	endWait context.CancelFunc
+	keep    context.Context // ends when nothing is renewed any longer
+	endKeep context.CancelFunc
+	work    context.Context // ends when Close waits for the store no longer
+	endWork context.CancelFunc
 	unalarm func()
 
 	warned sync.Map // texts of warnings already given
@@ -64,6 +68,8 @@ func New(b driver.Backend, o *Options) *Client {
 	c := &Client{b: b, gates: map[string]*gate{}, armed: never, done: make(chan struct{})}
 	c.clock.start()
 	c.stop, c.endWait = context.WithCancel(context.Background())
+	c.keep, c.endKeep = context.WithCancel(context.Background())
+	c.work, c.endWork = context.WithCancel(context.Background())
 	if b == nil {
 		c.bad = invalid("New was given no backend")
 		return c
@@ -246,6 +252,12 @@ func (c *Client) callFor(ctx context.Context, d time.Duration) *callCtx {
 	return &callCtx{parent: ctx, stop: c.stop, deadline: time.Now().Add(d)}
 }
 
+// detached is the context of a driver call that the end of ctx does not stop: only
+// the end of Close does, and the limit d.
+func (c *Client) detached(ctx context.Context, d time.Duration) *callCtx {
+	return &callCtx{parent: context.WithoutCancel(ctx), stop: c.work, deadline: time.Now().Add(d)}
+}
+
 // Shutdown lets the Client end in peace: from now on calls answer ErrClosed, also
 // those that wait in line; Shutdown waits until everything held has been released,
 // or until ctx ends, and then closes. If ctx ended first, the leases left are ended
@@ -263,7 +275,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), c.Close())
+			return errors.Join(ended2(ctx), c.Close())
 		}
 		c.mu.Lock()
 	}
@@ -289,11 +301,12 @@ func (c *Client) Close() error {
 		c.endWait()
 	}
 	c.stage = closed
+	c.endKeep()
 	now := c.clock.now()
 	for _, cl := range append(schedule(nil), c.sched...) {
 		if g := cl.grant; g != nil {
 			c.endGrant(g, cl.lossOf(ErrClosed, g.token, ""))
-			c.quit(cl, g.exit(now))
+			c.quit(cl, c.exit(g, now))
 		} else if cl.state == leaving && !cl.exiting {
 			cl.retryAt = now
 			c.plan(cl, now)
@@ -312,6 +325,7 @@ func (c *Client) Close() error {
 		c.mu.Lock()
 	}
 	c.stage = over
+	c.endWork()
 	if c.timer != nil {
 		c.timer.Stop()
 	}

@@ -101,6 +101,7 @@ func randomProgram(t *testing.T, seed uint64) {
 		start := time.Now()
 		var work, nemesis sync.WaitGroup
 		var clients []*fencelock.Client
+		var nets []*faulty.Backend
 		healed := make(chan struct{})
 		for p := range 3 {
 			rng := rand.New(rand.NewPCG(seed, uint64(p)))
@@ -111,7 +112,7 @@ func randomProgram(t *testing.T, seed uint64) {
 				DropPushes: rng.IntN(3) == 0,
 			})
 			c := fencelock.New(net, &fencelock.Options{TTL: lease, HandOff: []int{0, 1, 2, 5}[rng.IntN(4)]})
-			clients = append(clients, c)
+			clients, nets = append(clients, c), append(nets, net)
 			nemesis.Go(func() {
 				for {
 					select {
@@ -142,10 +143,24 @@ func randomProgram(t *testing.T, seed uint64) {
 		if got := time.Since(start); got > 20*time.Minute {
 			t.Errorf("it took %v of virtual time", got)
 		}
+		// The faults are over. Now the clean-up gets through, and delayed requests have
+		// arrived: no ghost may be left that only its lease would end.
+		for _, net := range nets {
+			net.Set(faulty.Options{})
+		}
+		after(1500 * time.Millisecond)
 		for _, c := range clients {
 			c.Close()
 		}
-		after(20 * time.Second) // what Close could not give back runs out, and delayed requests arrive
+		for _, key := range []string{"k0", "k1", "s"} {
+			line, _ := s.Line(context.Background(), key)
+			for _, st := range line.Claims {
+				if !st.Lingering {
+					t.Errorf("%s: a ghost is left: %+v", key, st)
+				}
+			}
+		}
+		after(20 * time.Second) // what lingers runs out
 		wantEmpty(t, s)
 	})
 }

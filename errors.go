@@ -144,6 +144,9 @@ func (e *opError) Error() string {
 	if h, ok := e.err.(*HeldError); ok {
 		return e.op + ": not acquired: " + h.Error()
 	}
+	if e.key == "" {
+		return e.op + ": " + e.err.Error()
+	}
 	return e.op + " " + printable(e.key) + ": " + e.err.Error()
 }
 

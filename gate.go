@@ -25,6 +25,9 @@ type gate struct {
 	first *waiter // of the queue
 	last  *waiter
 	queue int
+
+	heard   int   // answers of the store
+	lastErr error // why there was none the last time, or nil
 }
 
 // waiter is a goroutine at a gate. One of lease, err and isFront is set before
@@ -34,6 +37,8 @@ type waiter struct {
 	r          *request
 	prev, next *waiter
 	queued     bool
+	knew       bool // when it came, it was known here that the key was taken
+	heard      int  // of the gate, when it came
 	ready      chan struct{}
 	isFront    bool   // it has become the front
 	lease      *Lease // it has been handed the claim
@@ -88,7 +93,8 @@ func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
 		c.mu.Unlock()
 		return nil, err
 	}
-	w := &waiter{ctx: ctx, r: r, ready: make(chan struct{})}
+	w := &waiter{ctx: ctx, r: r, ready: make(chan struct{}), heard: g.heard}
+	w.knew = g.claim != nil && (g.claim.state == waiting || g.claim.state == held)
 	g.push(w)
 	r.ahead = g.queue
 	if !r.try() {
@@ -100,9 +106,13 @@ func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
 
 // inQueue waits for a turn at the gate.
 func (c *Client) inQueue(g *gate, w *waiter) (*Lease, error) {
+	until := w.r.until
+	if w.r.try() {
+		until = w.r.start + int64(w.r.patience) // the front may wait for an answer for ever
+	}
 	var over <-chan time.Time
-	if w.r.until != never {
-		t := time.NewTimer(time.Duration(max(w.r.until-c.clock.now(), 0)))
+	if until != never {
+		t := time.NewTimer(time.Duration(max(until-c.clock.now(), 0)))
 		defer t.Stop()
 		over = t.C
 	}
@@ -120,7 +130,7 @@ func (c *Client) inQueue(g *gate, w *waiter) (*Lease, error) {
 	c.mu.Lock()
 	if w.queued {
 		g.remove(w)
-		held := c.inTheWay(g, w.r)
+		held := c.noTurn(g, w)
 		c.mu.Unlock()
 		switch why {
 		case errWaitOver:
@@ -166,6 +176,9 @@ func (c *Client) lead(g *gate, w *waiter) (*Lease, error) {
 	for {
 		err := c.stand(w.ctx, w.r, cl)
 		c.mu.Lock()
+		if err == nil && c.stage != open {
+			err = ErrClosed // Close may have counted what is held already
+		}
 		if err != nil {
 			return nil, c.stepBack(g, w, cl, err) // unlocks
 		}
@@ -211,13 +224,30 @@ func (c *Client) turn(g *gate) {
 	}
 	g.remove(w)
 	g.front, w.isFront = w, true
+	r := w.r
+	r.entered = w.knew || g.heard > w.heard
+	if r.lastErr = g.lastErr; g.claim != nil {
+		r.busy = g.claim.t.Head
+	}
 	close(w.ready)
+}
+
+// noTurn is what w is told when it leaves the queue: who was in the way, or that
+// nobody knows, because the store has not answered since w came. c.mu is held.
+func (c *Client) noTurn(g *gate, w *waiter) error {
+	switch {
+	case w.knew || g.heard > w.heard:
+		return c.inTheWay(g, w.r)
+	case g.lastErr != nil:
+		return unavailable(g.lastErr)
+	}
+	return unavailable(errNoAnswer)
 }
 
 // handOn gives the gate's claim, whose grant has just ended, to the next goroutine
 // here. It refuses when others have waited long enough for us, or when the lease is
-// not in its best health. c.mu is held.
-func (c *Client) handOn(g *gate, cl *claim) bool {
+// not in its best health. released is what the hooks are told first. c.mu is held.
+func (c *Client) handOn(g *gate, cl *claim, released Event) bool {
 	now := c.clock.now()
 	lease := believed(cl.t.TTL)
 	if cl.state != held || cl.used >= cl.t.Span || now-cl.since >= int64(cl.t.TTL) ||
@@ -231,6 +261,7 @@ func (c *Client) handOn(g *gate, cl *claim) bool {
 			close(w.ready)
 			continue
 		}
+		c.emit(c.o.Hooks.Released, released)
 		w.lease = c.grantTo(w.ctx, w.r, cl, true)
 		close(w.ready)
 		return true

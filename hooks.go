@@ -141,12 +141,11 @@ func (d *dispatcher) run() {
 			d.mu.Unlock()
 			return
 		}
-		batch := d.queue
-		d.queue = nil
+		p := d.queue[0]
+		d.queue[0] = pending{}
+		d.queue = d.queue[1:]
 		d.mu.Unlock()
-		for _, p := range batch {
-			p.hook(p.event)
-		}
+		p.hook(p.event)
 	}
 }
 

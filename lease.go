@@ -13,11 +13,12 @@ import (
 
 // grant is the holding of a key, from the moment it was given to the moment it is
 // released or lost. Several leases may share it, by re-entrancy. Everything is
-// guarded by the Client's mutex, but claim and token never change.
+// guarded by the Client's mutex, but claim, token and endAt never change.
 type grant struct {
 	claim   *claim
 	token   fence.Token
 	at      int64
+	endAt   int64 // MaxHold
 	minHold time.Duration
 	leases  []*Lease // not yet released
 	mark    driver.Mark
@@ -31,8 +32,6 @@ type Lease struct {
 	g      *grant
 	ctx    *leaseCtx
 	cancel context.CancelCauseFunc
-	parent context.Context // that it was asked for under
-	outer  *Lease          // that parent carries
 
 	over  atomic.Bool
 	cause error // why it is over; set before over
@@ -44,33 +43,34 @@ type Lease struct {
 }
 
 // leaseCtx is the context of a lease. It carries the lease for Held and for the
-// detection of deadlocks.
+// detection of deadlocks, before those that the context it was made from carries.
 type leaseCtx struct {
 	context.Context
 	lease *Lease
+	outer *leaseCtx
 }
 
 type holdsKey struct{}
 
 func (x *leaseCtx) Value(key any) any {
 	if key == (holdsKey{}) {
-		return x.lease
+		return x
 	}
 	return x.Context.Value(key)
 }
 
-// holds returns the innermost lease that ctx carries, or nil.
-func holds(ctx context.Context) *Lease {
-	l, _ := ctx.Value(holdsKey{}).(*Lease)
-	return l
+// holds returns the innermost leaseCtx in ctx, or nil.
+func holds(ctx context.Context) *leaseCtx {
+	x, _ := ctx.Value(holdsKey{}).(*leaseCtx)
+	return x
 }
 
 // Held returns the lease for key that ctx carries, or nil. Lease.Context and what
 // descends from it carry the lease until its grant is released; a lease that was
 // lost is still returned, and its Err says why.
 func Held(ctx context.Context, key string) *Lease {
-	for l := holds(ctx); l != nil; l = l.outer {
-		if l.g.claim.t.Key == key && !errors.Is(l.Err(), ErrReleased) {
+	for x := holds(ctx); x != nil; x = x.outer {
+		if l := x.lease; l.Key() == key && !errors.Is(l.Err(), ErrReleased) {
 			return l
 		}
 	}
@@ -81,7 +81,7 @@ func Held(ctx context.Context, key string) *Lease {
 // queue like a stranger: what its starter holds is then neither shared nor seen as
 // a deadlock. It still ends when ctx does.
 func WithoutHolds(ctx context.Context) context.Context {
-	return context.WithValue(ctx, holdsKey{}, (*Lease)(nil))
+	return context.WithValue(ctx, holdsKey{}, (*leaseCtx)(nil))
 }
 
 // grantTo gives cl, which is held, to a caller under ctx. c.mu is held.
@@ -90,12 +90,18 @@ func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, handoff boo
 	if cl.used == 0 {
 		cl.since = now
 	}
-	g := &grant{claim: cl, token: fence.Token(cl.t.Token + cl.used), at: now, minHold: r.minHold, mark: cl.t.Mark}
+	g := &grant{
+		claim: cl, token: fence.Token(cl.t.Token + cl.used), mark: cl.t.Mark,
+		at: now, endAt: never, minHold: r.minHold,
+	}
+	if r.maxHold > 0 && !r.fixed && int64(r.maxHold) < never-now {
+		g.endAt = now + int64(r.maxHold)
+	}
 	cl.used++
 	cl.grant = g
 	c.live++
-	if r.maxHold > 0 && !r.fixed {
-		cl.endAt = now + int64(r.maxHold)
+	if g.endAt != never {
+		cl.endAt = g.endAt
 		c.plan(cl, now)
 	}
 	if h := c.o.Hooks.Acquired; h != nil {
@@ -106,9 +112,9 @@ func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, handoff boo
 
 // handle makes a lease on g. c.mu is held.
 func (c *Client) handle(ctx context.Context, g *grant) *Lease {
-	l := &Lease{c: c, g: g, parent: ctx, outer: holds(ctx)}
+	l := &Lease{c: c, g: g}
 	inner, cancel := context.WithCancelCause(ctx)
-	l.ctx, l.cancel = &leaseCtx{inner, l}, cancel
+	l.ctx, l.cancel = &leaseCtx{inner, l, holds(ctx)}, cancel
 	g.leases = append(g.leases, l)
 	return l
 }
@@ -116,14 +122,13 @@ func (c *Client) handle(ctx context.Context, g *grant) *Lease {
 // share returns a new lease on what ctx already holds, nil if ctx holds nothing of
 // the key, or an error if the call would wait for itself. c.mu is held.
 func (c *Client) share(ctx context.Context, r *request) (*Lease, error) {
-	for l := holds(ctx); l != nil; l = l.outer {
-		g := l.g
-		if l.c != c || g.over || g.claim.t.Key != r.key {
+	for x := holds(ctx); x != nil; x = x.outer {
+		g := x.lease.g
+		if x.lease.c != c || g.over || g.claim.t.Key != r.key {
 			continue
 		}
 		cl := g.claim
-		if c.clock.now() >= cl.deadline.Load() {
-			c.lose(cl, ErrExpired, "")
+		if c.lapse(cl, c.clock.now()) {
 			continue
 		}
 		switch {
@@ -173,11 +178,11 @@ func (l *Lease) end(cause error) {
 	l.cancel(cause)
 }
 
-// exit is how a grant leaves the line at time now.
-func (g *grant) exit(now int64) driver.Exit {
+// exit is how g leaves the line at time now.
+func (c *Client) exit(g *grant, now int64) driver.Exit {
 	var e driver.Exit
 	if left := g.minHold - time.Duration(now-g.at); g.minHold > 0 && left > 0 {
-		e.Linger = left
+		e.Linger = max(left, c.info.MinTTL)
 	}
 	return e
 }
@@ -215,13 +220,14 @@ func (l *Lease) Err() error {
 		return l.cause
 	}
 	cl := l.g.claim
-	if l.c.clock.now() < cl.deadline.Load() {
+	now := l.c.clock.now()
+	if now < min(cl.deadline.Load(), l.g.endAt) {
 		return nil
 	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	if !l.over.Load() {
-		l.c.lose(cl, ErrExpired, "")
+		l.c.lapse(cl, now)
 	}
 	return l.cause
 }
@@ -239,10 +245,15 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return wrap(op, l.Key(), invalid("a FixedLease is not renewed; use MaxHold instead"))
 	}
 	c.mu.Lock()
+	if l.over.Load() {
+		c.mu.Unlock()
+		return wrap(op, l.Key(), l.cause)
+	}
 	t := cl.t
 	c.calls++
 	c.mu.Unlock()
 	call := c.callFor(ctx, t.TTL/3)
+	call.stop = c.keep // Shutdown lets what is held be renewed
 	sent := c.clock.now()
 	err := one(c.b.Renew(call, []driver.Ticket{t}))
 	call.end()
@@ -255,7 +266,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if l.over.Load() {
 		return wrap(op, l.Key(), l.cause)
 	}
-	c.renewed(cl, t.TTL, sent, now, err)
+	if err == nil || driver.Gone(err) || ctx.Err() == nil {
+		c.renewed(cl, t.TTL, sent, now, err)
+	} // else ctx cut the call short, which says nothing of the store
 	switch {
 	case l.over.Load():
 		return wrap(op, l.Key(), l.cause)
@@ -291,8 +304,8 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	}
 	l.releasing = true
 	cl := g.claim
-	if !l.over.Load() && now >= cl.deadline.Load() {
-		c.lose(cl, ErrExpired, "")
+	if !l.over.Load() {
+		c.lapse(cl, now)
 	}
 	if l.over.Load() {
 		l.result = wrap("release", cl.t.Key, l.cause)
@@ -310,14 +323,13 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 		c.mu.Unlock()
 		return nil // others still share the grant
 	}
-	exit := g.exit(now)
+	exit := c.exit(g, now)
 	exit.Mark = mark
 	c.close(g)
 	held := time.Duration(now - g.at)
 	if w := cl.gate; w != nil && w.claim == cl {
-		if c.handOn(w, cl) {
+		if c.handOn(w, cl, Event{Key: cl.t.Key, Token: g.token, Held: held}) {
 			c.mu.Unlock()
-			c.emit(c.o.Hooks.Released, Event{Key: cl.t.Key, Token: g.token, Held: held})
 			return nil
 		}
 		w.claim = nil
@@ -375,15 +387,16 @@ func (c *Client) afterRenewal(cl *claim, most time.Duration) {
 // Do runs f under the lease and then releases it, also when f panics; the panic
 // goes on. f's context ends with the lease and with ctx. The error is f's, joined
 // with ErrLost if the lease ended before f did; a release that could not be
-// confirmed is told to Hooks.Released only.
+// confirmed is told to Hooks.Released only. If the lease is over already, f does
+// not run, and the error says why it ended.
 func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) error) error {
-	if ctx == l.parent || ctx == context.Context(l.ctx) {
-		return l.run(ctx, l.ctx, f)
+	if err := l.Err(); err != nil {
+		return wrap("do", l.Key(), err)
 	}
 	both, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
-	return l.run(ctx, &leaseCtx{both, l}, f)
+	return l.run(ctx, &leaseCtx{both, l, holds(ctx)}, f)
 }
 
 func (l *Lease) run(ctx, under context.Context, f func(ctx context.Context, l *Lease) error) (err error) {

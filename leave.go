@@ -45,7 +45,7 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 	doubt := false
 	for {
 		left := time.Duration(until - c.clock.now())
-		call := &callCtx{parent: ctx, deadline: time.Now().Add(max(min(left, leaveLimit(t.TTL)), time.Millisecond))}
+		call := c.detached(ctx, max(min(left, leaveLimit(t.TTL)), time.Millisecond))
 		err := c.b.Leave(call, t, e)
 		call.end()
 		switch {
@@ -62,7 +62,7 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 		doubt = true
 		cl.tries++
 		pause := time.Duration(until - c.clock.now())
-		if back := c.o.Backoff(cl.tries); back < pause {
+		if back := c.o.Backoff(cl.tries); back < pause && c.work.Err() == nil {
 			pause = back
 		} else {
 			c.mu.Lock()
@@ -94,7 +94,7 @@ func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
 
 // leaveAgain is one try of a Leave that is owed.
 func (c *Client) leaveAgain(cl *claim) {
-	call := &callCtx{parent: context.Background(), deadline: time.Now().Add(leaveLimit(cl.t.TTL))}
+	call := c.detached(context.Background(), leaveLimit(cl.t.TTL))
 	err := c.b.Leave(call, cl.exitTicket(), cl.exit)
 	call.end()
 

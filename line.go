@@ -13,6 +13,7 @@ import (
 
 var (
 	errLate     = errors.New("the answer came after the lease it speaks of had ended")
+	errNoAnswer = errors.New("no answer came in time")
 	errWaitOver = errors.New("wait over") // never shown
 )
 
@@ -25,6 +26,7 @@ type request struct {
 	permits          bool          // on a semaphore
 	lease            time.Duration // TTL of the claim as it enters
 	hold             time.Duration // TTL from the grant on, if it differs: FixedLease
+	patience         time.Duration // of one TryLock, and three times that of one call of Enter
 	start            int64
 	until            int64 // when waiting ends
 
@@ -55,6 +57,7 @@ func (c *Client) acquire(ctx context.Context, r *request, try bool, opts []Optio
 }
 
 func (c *Client) acquireRaw(ctx context.Context, r *request, try bool, opts []Option) (*Lease, error) {
+	r.start = c.clock.now()
 	if c.bad != nil {
 		return nil, c.bad
 	}
@@ -71,7 +74,6 @@ func (c *Client) acquireRaw(ctx context.Context, r *request, try bool, opts []Op
 	if err := ctx.Err(); err != nil {
 		return nil, ended2(ctx)
 	}
-	r.start = c.clock.now()
 	r.until = never
 	if r.wait > 0 && int64(r.wait) < never-r.start {
 		r.until = r.start + int64(r.wait)
@@ -99,14 +101,18 @@ func (c *Client) acquireRaw(ctx context.Context, r *request, try bool, opts []Op
 	var l *Lease
 	for l == nil && err == nil {
 		err = c.stand(ctx, r, cl)
-		if err != nil {
-			c.giveUp(ctx, r, cl)
-		}
 		c.mu.Lock()
-		if err == nil && cl.state == held {
+		switch {
+		case err != nil:
+		case c.stage != open: // Close may have counted what is held already
+			err = ErrClosed
+		case cl.state == held:
 			l = c.grantTo(ctx, r, cl, false)
 		}
 		c.mu.Unlock()
+	}
+	if err != nil {
+		c.giveUp(ctx, r, cl)
 	}
 	c.finish()
 	if err != nil {
@@ -146,11 +152,14 @@ func (c *Client) clamp(d time.Duration) time.Duration {
 	if d < lo {
 		return lo
 	}
-	if hi > 0 && d > hi {
-		return hi
+	if hi <= 0 {
+		hi = longestTTL
 	}
-	return d
+	return min(d, hi)
 }
+
+// longestTTL keeps sums of times from overflowing where a backend knows no limit.
+const longestTTL = 100 * 365 * 24 * time.Hour
 
 // fit brings the times of r into what the backend can do, or refuses them, and
 // refuses what the backend does not keep.
@@ -160,6 +169,7 @@ func (c *Client) fit(r *request) error {
 		d = c.o.TTL
 	}
 	r.lease = c.clamp(d)
+	r.patience = min(r.lease, c.ownTTL()) // a FixedLease of hours is no reason to wait for hours
 	name := c.info.Name
 	switch {
 	case r.permits && (r.capacity < 1 || r.capacity >= driver.RW):
@@ -195,10 +205,12 @@ func (c *Client) refusal(ctx context.Context, r *request, err error) error {
 	case err == errWaitOver || ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		var why error
 		switch {
-		case r.entered || r.lastErr == nil:
+		case r.entered:
 			why = c.heldBy(r, r.busy)
-		default:
+		case r.lastErr != nil:
 			why = unavailable(r.lastErr)
+		default:
+			why = unavailable(errNoAnswer)
 		}
 		if err == errWaitOver {
 			return why
@@ -269,7 +281,12 @@ func (c *Client) stand(ctx context.Context, r *request, cl *claim) error {
 		}
 		r.lastErr = err
 		r.attempt++
-		if r.try() && !errors.As(err, new(*driver.BusyError)) && c.clock.now() >= r.start+int64(r.lease) {
+		if g := cl.gate; g != nil {
+			c.mu.Lock()
+			g.lastErr = err
+			c.mu.Unlock()
+		}
+		if r.try() && !errors.As(err, new(*driver.BusyError)) && c.clock.now() >= r.start+int64(r.patience) {
 			return unavailable(err)
 		}
 		c.pause(ctx, r, c.o.Backoff(r.attempt))
@@ -300,7 +317,7 @@ func final(err error) bool { return errors.As(err, new(finalError)) }
 func (c *Client) pause(ctx context.Context, r *request, d time.Duration) {
 	d = min(d, time.Duration(r.until-c.clock.now()))
 	if r.try() {
-		d = min(d, time.Duration(r.start+int64(r.lease)-c.clock.now()))
+		d = min(d, time.Duration(r.start+int64(r.patience)-c.clock.now()))
 	}
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
@@ -326,7 +343,7 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 	if r.hold > 0 && r.waits {
 		d.TTL = min(r.lease, c.ownTTL()) // a waiter with a lease of hours would jam the line if it died
 	}
-	call := c.limit(ctx, r, d.TTL/3)
+	call := c.limit(ctx, r, min(d.TTL, r.patience)/3)
 	defer call.end()
 	sent := c.clock.now()
 	t, err := c.b.Enter(call, d)
@@ -338,6 +355,7 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 	case err == nil:
 	case errors.As(err, &busy):
 		r.entered, r.busy, r.ahead = true, busy, busy.Ahead
+		c.heard(cl, busy)
 		switch {
 		case r.try():
 			return finalError{busy}
@@ -349,7 +367,7 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 		return busy // a backend that cannot queue is asked again after a pause
 	case errors.Is(err, driver.ErrKind):
 		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
-	case errors.As(err, &permanent):
+	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed):
 		return finalError{unavailable(err)}
 	case driver.Gone(err):
 		c.mu.Lock()
@@ -372,6 +390,10 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 		return errLate
 	}
 	r.entered, r.lastErr, r.attempt = true, nil, 0
+	if g := cl.gate; g != nil {
+		g.heard++
+		g.lastErr = nil
+	}
 	ttl := t.TTL
 	if t.Claim = d; ttl > 0 {
 		t.TTL = ttl
@@ -453,9 +475,9 @@ func (c *Client) await(ctx context.Context, r *request, cl *claim) error {
 			c.plan(cl, now)
 			return nil
 		}
-		r.ahead = got.Ahead
+		r.ahead, cl.t.Ahead = got.Ahead, got.Ahead
 		if got.Head != nil {
-			r.busy = got.Head
+			r.busy, cl.t.Head = got.Head, got.Head
 		}
 		return nil
 	case driver.Gone(err):
@@ -464,10 +486,22 @@ func (c *Client) await(ctx context.Context, r *request, cl *claim) error {
 		return nil
 	case woken.Err() != nil:
 		return nil // the call was cut short by us: the caller looks why
-	case errors.As(err, new(*driver.PermanentError)):
+	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
 		return finalError{unavailable(err)}
 	}
 	return err
+}
+
+// heard notes for those behind the gate of cl that the store answered, and who it
+// says is in the way.
+func (c *Client) heard(cl *claim, busy *driver.BusyError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := cl.gate; g != nil {
+		g.heard++
+		g.lastErr = nil
+		cl.t.Head, cl.t.Ahead = busy, busy.Ahead
+	}
 }
 
 // confirm reports whether the grant may be given to its caller as it is. One with
@@ -481,7 +515,7 @@ func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, erro
 		return false, nil
 	}
 	t := cl.t
-	relength := r.hold > 0 && t.TTL != r.hold
+	relength := r.hold > 0 && r.waits && !cl.whole
 	if !relength && cl.deadline.Load()-now >= 2*believed(t.TTL)/3 {
 		c.mu.Unlock()
 		return true, nil
@@ -503,7 +537,7 @@ func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, erro
 		return false, nil
 	}
 	if err == nil && relength {
-		cl.t.TTL = t.TTL
+		cl.t.TTL, cl.whole = t.TTL, true
 	}
 	c.renewed(cl, t.TTL, sent, now, err)
 	if err != nil && cl.state == held {
@@ -536,7 +570,7 @@ func (c *Client) reenter(cl *claim) {
 	cl.t = driver.Ticket{Claim: cl.t.Claim}
 	cl.t.ID = rand.Text()
 	cl.state, cl.unsure, cl.atRisk, cl.busy, cl.broken = fresh, false, false, false, false
-	cl.exiting, cl.idle = false, nil
+	cl.exiting, cl.whole, cl.idle = false, false, nil
 	cl.since, cl.used, cl.sent, cl.over, cl.tries, cl.lost = 0, 0, 0, 0, 0, nil
 	cl.deadline.Store(0)
 }

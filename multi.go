@@ -67,15 +67,20 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 func (c *Client) inOrder(ctx context.Context, key string, reentrant bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for l := holds(ctx); l != nil; l = l.outer {
+	var err error
+	for x := holds(ctx); x != nil; x = x.outer {
+		l := x.lease
 		if l.c != c || l.g.over {
 			continue
 		}
-		if has := l.g.claim.t.Key; has > key || has == key && !reentrant {
-			return ErrDeadlock
+		switch has := l.Key(); {
+		case has == key && reentrant:
+			return nil // shared, without waiting
+		case has >= key:
+			err = ErrDeadlock
 		}
 	}
-	return nil
+	return err
 }
 
 // onlyLost drops an error that says no more than that nobody answered.
@@ -123,8 +128,23 @@ func (m *MultiLease) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Do runs f under all leases and then releases them, as Lease.Do does for one.
+// Do runs f under all leases and then releases them, as Lease.Do does for one. If
+// one of them is over already, f does not run.
 func (m *MultiLease) Do(ctx context.Context, f func(ctx context.Context, m *MultiLease) error) (err error) {
-	defer func() { err = errors.Join(err, onlyLost(m.Release(ctx))) }()
-	return f(m.Context(), m)
+	defer func() {
+		if lost := onlyLost(m.Release(ctx)); lost != nil {
+			err = errors.Join(err, lost)
+		}
+	}()
+	if err := m.Err(); err != nil {
+		return wrap("do", m.leases[0].Key(), err)
+	}
+	both, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(m.Context(), func() { cancel(context.Cause(m.Context())) })()
+	under := holds(ctx)
+	for _, l := range m.leases {
+		under = &leaseCtx{both, l, under}
+	}
+	return f(under, m)
 }

@@ -45,13 +45,18 @@ func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ct
 			return false, wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
 		}
 	}
+	if y := slot.UTC().Year(); y < 0 || y > 9999 {
+		return false, wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))
+	}
 	r := request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}
 	l, err := c.acquire(ctx, &r, false, opts)
 	if err != nil {
 		return false, err
 	}
 	if last, ok := ReadMark(l.g.mark); ok && !last.Slot.Before(slot) {
+		c.mu.Lock()
 		l.g.minHold = 0 // it did not run, so there is nothing to hold apart
+		c.mu.Unlock()
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
 			err = nil // that it is done is known all the same

@@ -45,7 +45,8 @@ type Options struct {
 
 	// Backoff is how long to pause before the next try, after a transient error
 	// or where a backend cannot queue; attempt counts from 1. It is clipped to
-	// what is left of Wait. Default: doubling from 10 ms to 1 s, with jitter.
+	// what is left of Wait, and 1 ms at least. Many goroutines call it at once, and
+	// it must not call the Client. Default: doubling from 10 ms to 1 s, with jitter.
 	Backoff func(attempt int) time.Duration
 }
 
@@ -63,8 +64,12 @@ func (o *Options) settled() (Options, error) {
 	if s.HandOff == 0 {
 		s.HandOff = DefaultHandOff
 	}
-	if s.Backoff == nil {
+	if backoff := s.Backoff; backoff == nil {
 		s.Backoff = defaultBackoff
+	} else {
+		s.Backoff = func(attempt int) time.Duration {
+			return min(max(backoff(attempt), time.Millisecond), 24*time.Hour)
+		}
 	}
 	switch {
 	case len(s.Owner) > driver.MaxOwner:
@@ -152,8 +157,9 @@ func FixedLease(d time.Duration) Option { return Option{set: setFixed, d: d} }
 func MaxHold(d time.Duration) Option { return Option{set: setMaxHold, d: d} }
 
 // MinHold keeps the key taken until d has passed since the grant, even if it is
-// released sooner: the store counts the rest, and Release returns at once. It
-// keeps a job that is shorter than the clocks' skew from running twice.
+// released sooner: the store counts the rest, and Release returns at once. A rest
+// below the backend's shortest lease lasts as long as that. It keeps a job that is
+// shorter than the clocks' skew from running twice.
 func MinHold(d time.Duration) Option { return Option{set: setMinHold, d: d} }
 
 // Reentrant shares the lease that ctx already carries for the key, if any: the

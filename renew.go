@@ -94,11 +94,7 @@ func (c *Client) tick() {
 			c.calls++
 			go c.leaveAgain(cl)
 			continue
-		case now >= cl.deadline.Load():
-			c.lose(cl, ErrExpired, "")
-			continue
-		case now >= cl.endAt:
-			c.lose(cl, ErrMaxHold, "")
+		case c.lapse(cl, now):
 			continue
 		}
 		if !cl.atRisk && now >= cl.riskAt() {
@@ -136,7 +132,7 @@ func (c *Client) risk(cl *claim, now int64, err error) {
 		return
 	}
 	cl.atRisk = true
-	if cl.state == held {
+	if cl.grant != nil {
 		c.emit(c.o.Hooks.AtRisk, Event{
 			Key: cl.t.Key, Token: cl.holderToken(), Err: err,
 			Left: time.Duration(cl.deadline.Load() - now),
@@ -166,7 +162,7 @@ func (c *Client) renewSoon(batch []*claim) {
 }
 
 func (c *Client) renew(batch []*claim, tickets []driver.Ticket, limit time.Duration) {
-	call := &callCtx{parent: context.Background(), deadline: time.Now().Add(limit)}
+	call := &callCtx{parent: context.Background(), stop: c.keep, deadline: time.Now().Add(limit)}
 	sent := c.clock.now()
 	errs := c.b.Renew(call, tickets)
 	call.end()
@@ -213,7 +209,7 @@ func (c *Client) renewed(cl *claim, ttl time.Duration, sent, now int64, err erro
 	}
 	if err == nil && cl.answered(sent, now, ttl) {
 		cl.atRisk = false
-		if cl.state == held {
+		if cl.grant != nil {
 			c.emit(c.o.Hooks.Renewed, Event{
 				Key: cl.t.Key, Token: cl.holderToken(),
 				Left: time.Duration(cl.deadline.Load() - now),
@@ -258,6 +254,20 @@ func (c *Client) broken(cl *claim, reason string, operator bool) {
 	cl.broken = operator
 	cl.over = 0 // nothing is left to run out
 	c.lose(cl, ErrBroken, detail)
+}
+
+// lapse ends cl if its time is over, and reports whether it was. c.mu is held.
+func (c *Client) lapse(cl *claim, now int64) bool {
+	deadline := cl.deadline.Load()
+	switch {
+	case now < min(deadline, cl.endAt):
+		return false
+	case cl.endAt <= deadline:
+		c.lose(cl, ErrMaxHold, "")
+	default:
+		c.lose(cl, ErrExpired, "")
+	}
+	return true
 }
 
 // lose ends a claim that did not leave by itself. Whoever holds it is told before

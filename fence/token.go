@@ -90,14 +90,14 @@ func (t *Token) Scan(v any) error {
 		*t = 0
 		return nil
 	}
-	return fmt.Errorf("fence: cannot read a token from a %T", v)
+	return fmt.Errorf("fence: cannot read a token from %v; want an integer, or its decimal text", v)
 }
 
 // Parse reads a decimal token, as printed by String.
 func Parse(s string) (Token, error) { return parse(s) }
 
 func parse(s string) (Token, error) {
-	if s == "" || s[0] < '0' || s[0] > '9' {
+	if s == "" || s[0] < '0' || s[0] > '9' || s[0] == '0' && len(s) > 1 {
 		return 0, fmt.Errorf("fence: %q is not a token: want a whole number such as 1795211231000001", s)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)

@@ -1,0 +1,232 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// Through the Client that holds, Break has taken effect when it returns; through
+// another one too if the backend pushes.
+func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
+	for _, how := range []string{"own client", "other client"} {
+		t.Run(how, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				holder, other := w.client(nil), w.client(nil)
+				l := w.lock(holder, "k")
+				by := holder
+				if how == "other client" {
+					by = other
+				}
+				if err := by.Break(bg, "k", l.Token(), "deploy of v2"); err != nil {
+					t.Fatal(err)
+				}
+				if l.Context().Err() == nil {
+					t.Error("the context goes on after Break has returned")
+				}
+				for _, err := range []error{l.Err(), context.Cause(l.Context()), l.Release(bg)} {
+					w.is(err, fencelock.ErrBroken, fencelock.ErrLost)
+					if !strings.Contains(err.Error(), "deploy of v2") {
+						t.Errorf("without the reason: %v", err)
+					}
+				}
+				w.free("k")
+				w.steps("enter", "break")
+			})
+		})
+	}
+}
+
+func TestBreakWithoutAReason(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		if err := c.Break(bg, "k", l.Token(), ""); err != nil {
+			t.Fatal(err)
+		}
+		if text := l.Err().Error(); !strings.Contains(text, "operator") {
+			t.Errorf("text: %s", text)
+		}
+	})
+}
+
+// The hint is lost: the holder hears it with its next renewal.
+func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
+	inWorld(t, func(w *world) {
+		deaf := fencelock.New(notReader{w.store}, &fencelock.Options{TTL: 9 * time.Second})
+		defer deaf.Close()
+		l := w.lock(deaf, "k")
+		if err := w.client(nil).Break(bg, "k", l.Token(), "deploy"); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		<-l.Context().Done()
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("told after %v", d)
+		}
+		w.is(l.Err(), fencelock.ErrBroken)
+		if !strings.Contains(l.Err().Error(), "deploy") {
+			t.Error(l.Err())
+		}
+	})
+}
+
+// A claim serves many grants, each with a token of its own. Any of them will do,
+// whoever holds it now.
+func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
+	for _, add := range []int64{0, 1, 2, 5} {
+		inWorld(t, func(w *world) {
+			c := w.client(&fencelock.Options{HandOff: 6})
+			l1 := w.lock(c, "k")
+			k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+			w.release(l1)
+			l2 := w.got(k.wait())
+			if l2.Token() != l1.Token()+1 {
+				t.Fatalf("not handed on: %v, %v", l1, l2)
+			}
+			if err := c.Break(bg, "k", l1.Token()+fence.Token(add), "deploy"); err != nil {
+				t.Fatal(err)
+			}
+			w.is(l2.Err(), fencelock.ErrBroken)
+			w.is(l1.Err(), fencelock.ErrReleased)
+			w.free("k")
+		})
+	}
+}
+
+func TestBreakWithAnotherTokenChangesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		old := w.lock(a, "k")
+		w.release(old)
+		l := w.lock(a, "k")
+		past := l.Token() + fencelock.DefaultHandOff
+		for _, tok := range []fence.Token{old.Token(), 1, l.Token() - 1, past, 1<<63 - 1} {
+			for _, c := range []*fencelock.Client{a, b} {
+				err := c.Break(bg, "k", tok, "")
+				if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+					t.Errorf("token %v: %v", tok, err)
+				}
+				w.not(err, fencelock.ErrUnavailable)
+			}
+		}
+		if err := b.Break(bg, "unused", l.Token(), ""); err == nil {
+			t.Error("another key")
+		}
+		if l.Err() != nil {
+			t.Error(l.Err())
+		}
+		w.release(l)
+	})
+}
+
+func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
+	for _, how := range []string{"own client", "other client"} {
+		t.Run(how, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a, b := w.client(nil), w.client(nil)
+				first := w.lock(a, "k")
+				front := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+				behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+				line, err := a.Line(bg, "k")
+				if err != nil || len(line.Claims) != 2 {
+					t.Fatalf("%+v, %v", line, err)
+				}
+				by := b
+				if how == "other client" {
+					by = a
+				}
+				if err := by.Break(bg, "k", tokenOf(line.Claims[1]), "not you"); err != nil {
+					t.Fatal(err)
+				}
+				if !front.over() || behind.over() {
+					t.Error("the front should hear it, the one behind should join the line")
+				}
+				_, err = front.wait()
+				w.is(err, fencelock.ErrBroken)
+				if !strings.Contains(err.Error(), "not you") {
+					t.Error(err)
+				}
+				if first.Err() != nil {
+					t.Errorf("the holder lost it: %v", first.Err())
+				}
+				w.release(first)
+				w.release(w.got(behind.wait()))
+			})
+		})
+	}
+}
+
+func TestBreakLetsTheNextOneIn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k")
+		local := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		remote := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		start := time.Now()
+		if err := a.Break(bg, "k", l.Token(), ""); err != nil {
+			t.Fatal(err)
+		}
+		r := w.got(remote.wait())
+		w.release(r)
+		n := w.got(local.wait())
+		w.release(n)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("they waited %v", d)
+		}
+		if r.Token() <= l.Token() || n.Token() <= r.Token() {
+			t.Errorf("tokens %v, %v, %v", l.Token(), r.Token(), n.Token())
+		}
+	})
+}
+
+func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		r1, r2 := w.got(c.RLock(bg, "r")), w.got(c.RLock(bg, "r"))
+		if err := c.Break(bg, "r", r2.Token(), ""); err != nil {
+			t.Fatal(err)
+		}
+		w.is(r2.Err(), fencelock.ErrBroken)
+		if r1.Err() != nil {
+			t.Error("the wrong reader")
+		}
+		w.release(r1)
+
+		p := w.got(c.Semaphore("s", 3).Acquire(bg, 2))
+		if err := c.Break(bg, "s", p.Token(), ""); err != nil {
+			t.Fatal(err)
+		}
+		w.is(p.Err(), fencelock.ErrBroken)
+
+		// What MinHold keeps taken after its holder has gone can be broken, too.
+		m := w.lock(c, "m", fencelock.MinHold(time.Hour))
+		w.release(m)
+		w.taken("m")
+		if err := c.Break(bg, "m", m.Token(), ""); err != nil {
+			t.Fatal(err)
+		}
+		w.free("m")
+	})
+}
+
+func TestBreakWhoseReplyWasLostIsUnavailable(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		w.store.meddle(nil, only(down, "break"))
+		err := c.Break(bg, "k", l.Token(), "deploy")
+		w.is(err, fencelock.ErrUnavailable, errDown)
+		w.store.heal()
+		ctx, cancel := context.WithCancelCause(bg)
+		cancel(errors.New("enough"))
+		w.is(c.Break(ctx, "k", l.Token(), ""), fencelock.ErrUnavailable, context.Canceled)
+		<-l.Context().Done()
+		w.is(l.Err(), fencelock.ErrBroken)
+	})
+}

@@ -1,0 +1,193 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+// The end of the caller's ctx ends the Context of the lease, not the lease.
+func TestLeaseOutlivesItsCallersContext(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(bg)
+		l := w.got(c.Lock(ctx, "k"))
+		cancel(cause)
+		if l.Context().Err() == nil {
+			t.Error("Context did not end with the caller's")
+		}
+		w.is(context.Cause(l.Context()), cause)
+		time.Sleep(time.Hour) // renewed many times
+		if err := l.Err(); err != nil {
+			t.Errorf("the lease ended: %v", err)
+		}
+		if !l.Deadline().After(time.Now()) {
+			t.Error("the deadline has passed")
+		}
+		w.taken("k")
+		w.release(l)
+		w.free("k")
+	})
+}
+
+// What helpers do: lock under a ctx of their own, and cancel it on return.
+func TestHelperThatCancelsHandsOutALeaseWithADeadContext(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		helper := func() (*fencelock.Lease, error) {
+			ctx, cancel := context.WithTimeout(bg, 5*time.Second)
+			defer cancel()
+			return c.Lock(ctx, "k")
+		}
+		l := w.got(helper())
+		w.is(l.Context().Err(), context.Canceled)
+		if l.Err() != nil {
+			t.Error(l.Err())
+		}
+		w.release(l)
+	})
+}
+
+func TestLeaseContextDescendsFromTheCallers(t *testing.T) {
+	type tag struct{}
+	inWorld(t, func(w *world) {
+		ctx, cancel := context.WithDeadline(context.WithValue(bg, tag{}, 7), time.Now().Add(time.Hour))
+		defer cancel()
+		l := w.got(w.client(nil).Lock(ctx, "k"))
+		if l.Context().Value(tag{}) != 7 {
+			t.Error("values are lost")
+		}
+		if d, ok := l.Context().Deadline(); !ok || time.Until(d) != time.Hour {
+			t.Errorf("deadline %v, %v", d, ok)
+		}
+		child, end := context.WithCancel(l.Context())
+		defer end()
+		w.release(l)
+		<-child.Done()
+		w.is(context.Cause(child), fencelock.ErrReleased)
+	})
+}
+
+func TestCauseOfTheContextSaysWhyTheLeaseEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(w *world, c *fencelock.Client, l *fencelock.Lease)
+		opts []fencelock.Option
+		is   []error
+		not  []error
+	}{
+		"released": {
+			end: func(_ *world, _ *fencelock.Client, l *fencelock.Lease) { l.Release(bg) },
+			is:  []error{fencelock.ErrReleased},
+			not: []error{fencelock.ErrLost, fencelock.ErrExpired},
+		},
+		"expired": {
+			end: func(w *world, _ *fencelock.Client, _ *fencelock.Lease) { w.store.meddle(down, nil) },
+			is:  []error{fencelock.ErrLost, fencelock.ErrExpired},
+			not: []error{fencelock.ErrReleased, fencelock.ErrMaxHold, fencelock.ErrBroken, fencelock.ErrClosed},
+		},
+		"broken": {
+			end: func(_ *world, c *fencelock.Client, l *fencelock.Lease) { c.Break(bg, "k", l.Token(), "deploy") },
+			is:  []error{fencelock.ErrLost, fencelock.ErrBroken},
+			not: []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrMaxHold, fencelock.ErrClosed},
+		},
+		"lost by the store": {
+			end: func(w *world, _ *fencelock.Client, _ *fencelock.Lease) { w.store.Flush() },
+			is:  []error{fencelock.ErrLost, fencelock.ErrBroken},
+			not: []error{fencelock.ErrReleased, fencelock.ErrExpired},
+		},
+		"max hold": {
+			opts: []fencelock.Option{fencelock.MaxHold(time.Minute)},
+			end:  func(*world, *fencelock.Client, *fencelock.Lease) {},
+			is:   []error{fencelock.ErrLost, fencelock.ErrMaxHold},
+			not:  []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrBroken},
+		},
+		"fixed lease": {
+			opts: []fencelock.Option{fencelock.FixedLease(time.Minute)},
+			end:  func(*world, *fencelock.Client, *fencelock.Lease) {},
+			is:   []error{fencelock.ErrLost, fencelock.ErrMaxHold, fencelock.ErrExpired},
+			not:  []error{fencelock.ErrReleased, fencelock.ErrBroken},
+		},
+		"closed": {
+			end: func(_ *world, c *fencelock.Client, _ *fencelock.Lease) { c.Close() },
+			is:  []error{fencelock.ErrLost, fencelock.ErrClosed},
+			not: []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrBroken},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				cl := w.client(nil)
+				l := w.lock(cl, "k", c.opts...)
+				c.end(w, cl, l)
+				<-l.Context().Done()
+				w.is(l.Context().Err(), context.Canceled)
+				for _, err := range []error{context.Cause(l.Context()), l.Err()} {
+					w.is(err, c.is...)
+					w.not(err, c.not...)
+					w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid)
+				}
+				if name != "released" {
+					w.is(l.Release(bg), c.is...)
+					w.is(l.Renew(bg), c.is...)
+				}
+			})
+		})
+	}
+}
+
+// Nobody answers any more: the context ends by this process's clock alone, at the
+// deadline, which is a hundredth and 2 ms before the store's own end.
+func TestContextEndsAtTheDeadlineWithADeadNetwork(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				start := time.Now()
+				l := w.lock(w.client(&fencelock.Options{TTL: 10 * time.Second}), "k")
+				deadline := l.Deadline()
+				if d := deadline.Sub(start); d != 9898*time.Millisecond {
+					t.Errorf("deadline after %v", d)
+				}
+				w.store.meddle(fault, nil)
+				<-l.Context().Done()
+				if now := time.Now(); !now.Equal(deadline) {
+					t.Errorf("told %v after the deadline", now.Sub(deadline))
+				}
+				w.taken("k") // the store keeps it a little longer
+				w.is(l.Err(), fencelock.ErrExpired)
+			})
+		})
+	}
+}
+
+func TestDeadlineMovesWithEachRenewal(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(&fencelock.Options{TTL: 30 * time.Second}), "k")
+		last := l.Deadline()
+		for range 10 {
+			time.Sleep(10*time.Second + time.Millisecond)
+			d := l.Deadline()
+			if !d.After(last) {
+				t.Errorf("after another third of the lease it is %v, was %v", d, last)
+			}
+			if left := time.Until(d); left < 20*time.Second/2 || left > 30*time.Second {
+				t.Errorf("left %v", left)
+			}
+			last = d
+		}
+		w.release(l)
+	})
+}
+
+func TestDeadlineKnowsMaxHold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		start := time.Now()
+		l := w.lock(w.client(nil), "k", fencelock.MaxHold(5*time.Second))
+		if d := l.Deadline().Sub(start); d != 5*time.Second {
+			t.Errorf("deadline after %v", d)
+		}
+		w.release(l)
+	})
+}

@@ -1,0 +1,280 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+var errWork = errors.New("the work failed")
+
+func TestDoHoldsTheKeyWhileItsFunctionRuns(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ran := 0
+		err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
+			ran++
+			if ctx != l.Context() || fencelock.Held(ctx, "k") != l || l.Key() != "k" {
+				t.Error("not the lease's own context")
+			}
+			w.taken("k")
+			time.Sleep(time.Hour)
+			return l.Err()
+		})
+		if err != nil || ran != 1 {
+			t.Error(err, ran)
+		}
+		w.free("k")
+	})
+}
+
+func TestDoReturnsTheErrorOfItsFunctionAsItIs(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		if err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error { return errWork }); err != errWork {
+			t.Errorf("got %v", err)
+		}
+		w.free("k")
+	})
+}
+
+func TestDoThatDidNotGetTheLockDoesNotRun(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k")
+		err := b.Do(bg, "k", func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }, fencelock.Wait(time.Second))
+		w.held(err)
+		w.release(l)
+	})
+}
+
+func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		func() {
+			defer func() {
+				if p := recover(); p != "boom" {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			c.Do(bg, "k", func(context.Context, *fencelock.Lease) error { panic("boom") })
+			t.Error("the panic was swallowed")
+		}()
+		w.free("k")
+
+		done := make(chan struct{})
+		go func() { // t.FailNow in f is a Goexit
+			defer close(done)
+			c.Do(bg, "k", func(context.Context, *fencelock.Lease) error { runtime.Goexit(); return nil })
+		}()
+		<-done
+		w.free("k")
+	})
+}
+
+func TestDoJoinsTheLoss(t *testing.T) {
+	for name, ferr := range map[string]error{"f succeeds": nil, "f fails": errWork} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(nil)
+				err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
+					if err := c.Break(bg, "k", l.Token(), "deploy"); err != nil {
+						t.Error(err)
+					}
+					<-ctx.Done()
+					return ferr
+				})
+				w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
+				if ferr != nil {
+					w.is(err, ferr)
+				}
+			})
+		})
+	}
+}
+
+// A caller that repeats on error must not run the work again because a reply got lost.
+func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var ear listener
+				c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Released: ear.hooks().Released}})
+				err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error {
+					w.store.meddle(only(fault, "leave"), nil)
+					return nil
+				})
+				if err != nil {
+					t.Errorf("got %v", err)
+				}
+				w.store.heal()
+				time.Sleep(10 * time.Second)
+				w.is(w.hears(&ear, "released")[0].Err, fencelock.ErrUnavailable)
+				w.free("k")
+			})
+		})
+	}
+}
+
+func TestDoWithAReleaseInside(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		err := c.Do(bg, "k", func(_ context.Context, l *fencelock.Lease) error { return l.Release(bg) })
+		if err != nil {
+			t.Error(err)
+		}
+		w.free("k")
+	})
+}
+
+func TestDoUnderAContextThatEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		err := c.Do(ctx, "k", func(ctx context.Context, l *fencelock.Lease) error {
+			<-ctx.Done()
+			if l.Err() != nil {
+				t.Error(l.Err())
+			}
+			return ctx.Err()
+		})
+		w.is(err, context.DeadlineExceeded)
+		w.not(err, fencelock.ErrLost)
+		w.free("k")
+	})
+}
+
+func TestLeaseDoWorksForEveryKindOfLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		for _, l := range []*fencelock.Lease{
+			w.lock(c, "k"), w.got(c.RLock(bg, "r")), w.got(c.Semaphore("s", 3).Acquire(bg, 2)),
+		} {
+			err := l.Do(bg, func(ctx context.Context, in *fencelock.Lease) error {
+				if in != l || ctx.Err() != nil || fencelock.Held(ctx, l.Key()) != l {
+					t.Error("not the lease")
+				}
+				return errWork
+			})
+			if err != errWork {
+				t.Error(err)
+			}
+			w.is(l.Err(), fencelock.ErrReleased)
+		}
+	})
+}
+
+// f's context ends with the lease and with ctx, whichever ends first.
+func TestLeaseDoEndsItsContextWithBoth(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		cause := errors.New("enough")
+		l := w.lock(c, "k")
+		ctx, cancel := context.WithCancelCause(bg)
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		err := l.Do(ctx, func(ctx context.Context, l *fencelock.Lease) error {
+			<-ctx.Done()
+			w.is(context.Cause(ctx), cause)
+			return l.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+
+		l = w.lock(c, "k")
+		err = l.Do(bg, func(ctx context.Context, l *fencelock.Lease) error {
+			time.AfterFunc(time.Second, func() { c.Break(bg, "k", l.Token(), "") })
+			<-ctx.Done()
+			w.is(context.Cause(ctx), fencelock.ErrBroken)
+			return nil
+		})
+		w.is(err, fencelock.ErrBroken)
+
+		m, err := c.LockAll(bg, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel = context.WithCancelCause(bg)
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		err = m.Do(ctx, func(ctx context.Context, m *fencelock.MultiLease) error {
+			<-ctx.Done()
+			w.is(context.Cause(ctx), cause)
+			return m.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Running the work without the lock is the one thing that Do must not do.
+func TestLeaseDoAfterTheEndDoesNotRun(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		f := func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
+
+		l := w.lock(c, "k")
+		w.release(l)
+		w.is(l.Do(bg, f), fencelock.ErrReleased)
+
+		l = w.lock(c, "k")
+		if err := c.Break(bg, "k", l.Token(), ""); err != nil {
+			t.Fatal(err)
+		}
+		w.is(l.Do(bg, f), fencelock.ErrLost, fencelock.ErrBroken)
+
+		m, err := c.LockAll(bg, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.release(m.Lease("b"))
+		w.is(m.Do(bg, func(context.Context, *fencelock.MultiLease) error { t.Error("f ran"); return nil }), fencelock.ErrReleased)
+		w.free("a")
+	})
+}
+
+// valued is a context type of a user that cannot be compared.
+type valued struct {
+	context.Context
+	_ []string
+}
+
+func TestContextsThatCannotBeComparedAreFine(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ctx := valued{Context: bg}
+		l := w.got(c.Lock(ctx, "k"))
+		if err := l.Do(ctx, func(context.Context, *fencelock.Lease) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The function of Lease.Do runs in the goroutine that holds what ctx carries: to
+// lock one of those again would be to wait for itself.
+func TestLeaseDoCarriesWhatItsContextHolds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		b := w.lock(c, "b")
+		a := w.lock(c, "a")
+		err := b.Do(a.Context(), func(ctx context.Context, _ *fencelock.Lease) error {
+			if fencelock.Held(ctx, "a") != a || fencelock.Held(ctx, "b") != b {
+				t.Error("the context does not carry both")
+			}
+			_, err := c.Lock(ctx, "a", fencelock.Wait(time.Second))
+			w.is(err, fencelock.ErrDeadlock)
+			_, err = c.Lock(ctx, "b", fencelock.Wait(time.Second))
+			w.is(err, fencelock.ErrDeadlock)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		w.release(a)
+	})
+}

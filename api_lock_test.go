@@ -1,0 +1,388 @@
+package fencelock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+func TestRoundTripsOfEachCall(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		w.steps("enter")
+		if _, err := c.TryLock(bg, "k"); err == nil {
+			t.Error("granted twice")
+		}
+		w.steps() // this Client holds it, and knows
+		if err := l.Renew(bg); err != nil {
+			t.Error(err)
+		}
+		w.steps("renew")
+		w.release(l)
+		w.steps("leave")
+		w.release(l)
+		w.steps() // the first result again
+
+		w.release(w.got(c.TryLock(bg, "k")))
+		w.steps("enter", "leave")
+		w.release(w.got(c.RLock(bg, "k")))
+		w.steps("enter", "leave")
+		w.release(w.got(c.Semaphore("s", 5).Acquire(bg, 3)))
+		w.steps("enter", "leave")
+
+		ran, err := c.Once(bg, "once", time.Time{}, func(context.Context, *fencelock.Lease) error { return nil })
+		if !ran || err != nil {
+			t.Error(ran, err)
+		}
+		w.steps("enter", "leave")
+		ran, err = c.Once(bg, "once", time.Time{}, nil)
+		if ran || err != nil {
+			t.Error(ran, err)
+		}
+		w.steps("enter", "leave")
+
+		all, err := c.LockAll(bg, []string{"b", "a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.steps("enter", "enter")
+		if err := all.Release(bg); err != nil {
+			t.Error(err)
+		}
+		w.steps("leave", "leave")
+
+		if _, err := c.Line(bg, "k"); err != nil {
+			t.Error(err)
+		}
+		w.steps("line")
+		l = w.lock(c, "k", fencelock.MinHold(time.Second))
+		if err := c.Break(bg, "k", l.Token(), ""); err != nil {
+			t.Error(err)
+		}
+		w.steps("enter", "break")
+		l.Release(bg)
+		w.steps() // lost: there is nothing to give back
+	})
+}
+
+func TestWaitBoundsTheWaitingAndNotTheHolding(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k", fencelock.Wait(time.Second))
+		for name, c := range map[string]*fencelock.Client{"in the process": a, "in the store": b} {
+			k := w.begin(func() (*fencelock.Lease, error) {
+				return c.Lock(bg, "k", fencelock.Wait(1500*time.Millisecond))
+			})
+			_, err := k.wait()
+			w.held(err)
+			if k.took != 1500*time.Millisecond {
+				t.Errorf("%s: waited %v", name, k.took)
+			}
+		}
+		time.Sleep(time.Hour)
+		if err := l.Err(); err != nil {
+			t.Errorf("Wait ended the holding: %v", err)
+		}
+		w.release(l)
+	})
+}
+
+func TestWaitZeroIsATry(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.got(a.Lock(bg, "k", fencelock.Wait(0)))
+		start := time.Now()
+		for _, f := range []func() error{
+			func() error { _, err := b.Lock(bg, "k", fencelock.Wait(0)); return err },
+			func() error { _, err := b.RLock(bg, "k", fencelock.Wait(0)); return err },
+			func() error { _, err := b.LockAll(bg, []string{"j", "k"}, fencelock.Wait(0)); return err },
+			func() error { _, err := b.Once(bg, "k", time.Now(), nil, fencelock.Wait(0)); return err },
+			func() error { return b.Do(bg, "k", nil, fencelock.Wait(0)) },
+		} {
+			w.held(f())
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("a try waited %v", d)
+		}
+		w.release(l)
+		w.free("j")
+	})
+}
+
+func TestWaitBeyondAllTimesIsNoBound(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k")
+		const ever = fencelock.DefaultTTL * (1 << 28) // 255 years
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Wait(1<<63-1)) })
+		k2 := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k", fencelock.Wait(ever)) })
+		time.Sleep(time.Hour)
+		if k.over() || k2.over() {
+			t.Fatal("the wait ended", k.err, k2.err)
+		}
+		w.release(l)
+		w.release(w.got(k.wait()))
+		w.release(w.got(k2.wait()))
+	})
+}
+
+// Tokens rise from grant to grant of one key: through the store, from one
+// goroutine to the next inside a process, from process to process, after a claim
+// that never was granted, and after a loss.
+func TestTokensRiseStrictly(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var mu sync.Mutex
+		var tokens []fence.Token
+		var wg sync.WaitGroup
+		for p := range 3 {
+			c := w.client(&fencelock.Options{HandOff: []int{1, 3, 64}[p]})
+			for g := range 4 {
+				wg.Go(func() {
+					for range 25 {
+						var l *fencelock.Lease
+						var err error
+						if g == 3 {
+							l, err = c.Lock(bg, "k", fencelock.Note("past the gate"))
+						} else {
+							l, err = c.Lock(bg, "k")
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						tokens = append(tokens, l.Token())
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						if err := l.Release(bg); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if len(tokens) != 300 {
+			t.Fatalf("%d grants", len(tokens))
+		}
+		for i := 1; i < len(tokens); i++ {
+			if tokens[i] <= tokens[i-1] {
+				t.Errorf("grant %d has token %v after %v", i, tokens[i], tokens[i-1])
+			}
+		}
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		last := l.Token()
+		if last <= tokens[len(tokens)-1] {
+			t.Errorf("%v after %v", last, tokens[len(tokens)-1])
+		}
+		if err := c.Break(bg, "k", last, ""); err != nil {
+			t.Fatal(err)
+		}
+		l = w.lock(c, "k")
+		if l.Token() <= last {
+			t.Errorf("after a loss: %v after %v", l.Token(), last)
+		}
+		w.release(l)
+	})
+}
+
+func TestRenewByHand(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second})
+		l := w.lock(c, "k")
+		before := l.Deadline()
+		time.Sleep(5 * time.Second)
+		if err := l.Renew(bg); err != nil {
+			t.Fatal(err)
+		}
+		if moved := l.Deadline().Sub(before); moved != 5*time.Second {
+			t.Errorf("the deadline moved by %v", moved)
+		}
+		w.steps("enter", "renew")
+
+		// Nobody answers: the lease is as it was.
+		before = l.Deadline()
+		w.store.meddle(only(silent, "renew"), nil)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		err := l.Renew(ctx)
+		w.is(err, fencelock.ErrUnavailable, context.DeadlineExceeded)
+		w.not(err, fencelock.ErrLost)
+		if !l.Deadline().Equal(before) || l.Err() != nil || l.Context().Err() != nil {
+			t.Errorf("deadline %v, was %v; %v", l.Deadline(), before, l.Err())
+		}
+		w.store.heal()
+		w.release(l)
+
+		err = l.Renew(bg)
+		w.is(err, fencelock.ErrReleased)
+		w.not(err, fencelock.ErrLost)
+	})
+}
+
+func TestRenewOfWhatTheStoreLostIsALoss(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		w.store.Flush()
+		err := l.Renew(bg)
+		w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
+		w.is(l.Err(), fencelock.ErrLost)
+		if l.Context().Err() == nil {
+			t.Error("the context goes on")
+		}
+		w.free("k")
+	})
+}
+
+func TestRenewOfAFixedLeaseIsInvalid(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(nil), "k", fencelock.FixedLease(time.Minute))
+		w.is(l.Renew(bg), fencelock.ErrInvalid)
+		if l.Err() != nil {
+			t.Error(l.Err())
+		}
+		w.release(l)
+	})
+}
+
+func TestLineShowsHoldersAndWaiters(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.client(&fencelock.Options{Owner: "a"})
+		b := w.client(&fencelock.Options{Owner: "b"})
+		line, err := a.Line(bg, "k")
+		if err != nil || line.Key != "k" || len(line.Claims) != 0 {
+			t.Errorf("unused: %+v, %v", line, err)
+		}
+		l := w.lock(a, "k", fencelock.Note("n"))
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		line, err = a.Line(bg, "k")
+		if err != nil || len(line.Claims) != 2 {
+			t.Fatalf("%+v, %v", line, err)
+		}
+		h, q := line.Claims[0], line.Claims[1]
+		if h.Owner != "a" || h.Note != "n" || !h.Granted || fence.Token(h.Token) != l.Token() || len(h.ID) > 8 {
+			t.Errorf("holder: %+v", h)
+		}
+		if q.Owner != "b" || q.Granted {
+			t.Errorf("waiter: %+v", q)
+		}
+		w.release(l)
+		w.release(w.got(k.wait()))
+	})
+}
+
+func TestLinesYieldsWhatHasThePrefix(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		var leases []*fencelock.Lease
+		for _, k := range []string{"a/1", "a/2", "b/1"} {
+			leases = append(leases, w.lock(c, k))
+		}
+		look := func(prefix string) (keys []string) {
+			for l, err := range c.Lines(bg, prefix) {
+				if err != nil {
+					t.Error(err)
+				}
+				keys = append(keys, l.Key)
+			}
+			slices.Sort(keys)
+			return keys
+		}
+		for prefix, want := range map[string]string{"": "[a/1 a/2 b/1]", "a/": "[a/1 a/2]", "b/1": "[b/1]", "c": "[]"} {
+			if got := fmt.Sprint(look(prefix)); got != want {
+				t.Errorf("%q: %s, want %s", prefix, got, want)
+			}
+		}
+		for range c.Lines(bg, "") {
+			break // must be possible
+		}
+		ctx, cancel := context.WithCancel(bg)
+		cancel()
+		errs := 0
+		for _, err := range c.Lines(ctx, "") {
+			w.is(err, context.Canceled)
+			errs++
+		}
+		if errs != 1 {
+			t.Errorf("%d errors", errs)
+		}
+		for _, l := range leases {
+			w.release(l)
+		}
+	})
+}
+
+// notReader is a backend that cannot look at one line alone.
+type notReader struct{ driver.Backend }
+
+func TestLineWithoutALineReader(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := fencelock.New(notReader{w.store}, nil)
+		defer c.Close()
+		other := w.lock(c, "ka") // found by the prefix, but another key
+		if line, err := c.Line(bg, "k"); err != nil || line.Key != "k" || len(line.Claims) != 0 {
+			t.Errorf("%+v, %v", line, err)
+		}
+		l := w.lock(c, "k")
+		if line, err := c.Line(bg, "k"); err != nil || line.Key != "k" || len(line.Claims) != 1 {
+			t.Errorf("%+v, %v", line, err)
+		}
+		w.store.meddle(down, nil)
+		w.store.heal()
+		w.release(l)
+		w.release(other)
+	})
+}
+
+func TestManyGoroutinesMayUseOneClientAndOneLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "shared")
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				l.Err()
+				l.Token()
+				l.Deadline()
+				l.Context().Err()
+				_ = l.String()
+				if err := l.Renew(bg); err != nil {
+					t.Error(err)
+				}
+				other, err := c.Lock(bg, fmt.Sprint("k", i%4))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				other.Release(bg)
+				c.Line(bg, "shared")
+			})
+		}
+		wg.Wait()
+		w.release(l)
+	})
+}
+
+func TestLeaseDescribesItself(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(nil), "orders/42")
+		if s, want := l.String(), "orders/42 (token "+l.Token().String()+")"; s != want {
+			t.Errorf("got %q, want %q", s, want)
+		}
+		if l.Key() != "orders/42" || l.Token() <= 0 || strings.Contains(l.String(), "\n") {
+			t.Error(l)
+		}
+		w.release(l)
+	})
+}

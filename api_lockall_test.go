@@ -1,0 +1,365 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+func (w *world) lockAll(c *fencelock.Client, ctx context.Context, keys []string, opts ...fencelock.Option) *fencelock.MultiLease {
+	w.Helper()
+	m, err := c.LockAll(ctx, keys, opts...)
+	if err != nil {
+		w.Fatalf("not granted: %v", err)
+	}
+	return m
+}
+
+// Keys are sorted by their bytes, for ever: a program of tomorrow must take them in
+// the same order as one of today.
+func TestLockAllTakesKeysInTheOrderOfTheirBytesAndMergesDoubles(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		given := []string{"b", "a", "é", "B", "b", "\xff", "\x00", "a/10", "a/2", "锁", "a"}
+		want := []string{"\x00", "B", "a", "a/10", "a/2", "b", "é", "锁", "\xff"}
+		m := w.lockAll(c, bg, given)
+		var entered, held []string
+		for _, claim := range w.store.entered() {
+			entered = append(entered, claim.Key)
+		}
+		for _, l := range m.Leases() {
+			held = append(held, l.Key())
+			if m.Lease(l.Key()) != l || l.Err() != nil {
+				t.Error(l)
+			}
+		}
+		if !slices.Equal(entered, want) || !slices.Equal(held, want) {
+			t.Errorf("entered %q, held %q, want %q", entered, held, want)
+		}
+		if given[0] != "b" || m.Lease("c") != nil {
+			t.Error("the caller's slice was changed, or a lease invented")
+		}
+		if err := m.Err(); err != nil {
+			t.Error(err)
+		}
+		if err := m.Release(bg); err != nil {
+			t.Error(err)
+		}
+		w.is(m.Err(), fencelock.ErrReleased)
+		if err := m.Release(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Many goroutines of many processes take overlapping sets in any order; none waits
+// for ever.
+func TestLockAllNeverDeadlocks(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var wg sync.WaitGroup
+		rng := rand.New(rand.NewPCG(1, 2))
+		var mu sync.Mutex
+		busy := map[string]bool{}
+		for range 3 {
+			c := w.client(nil)
+			for range 4 {
+				var sets [][]string
+				for range 10 {
+					keys := []string{"a", "b", "c", "d", "e"}
+					rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+					sets = append(sets, keys[:1+rng.IntN(4)])
+				}
+				wg.Go(func() {
+					for _, keys := range sets {
+						m, err := c.LockAll(bg, keys, fencelock.Wait(time.Hour))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						for _, k := range keys {
+							if busy[k] {
+								t.Errorf("%q is held twice", k)
+							}
+							busy[k] = true
+						}
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						mu.Lock()
+						for _, k := range keys {
+							busy[k] = false
+						}
+						mu.Unlock()
+						if err := m.Release(bg); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+	})
+}
+
+func TestLockAllTakesAllOrNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []fencelock.Option
+		is   []error
+	}{
+		"a try":   {[]fencelock.Option{fencelock.Wait(0)}, []error{fencelock.ErrNotAcquired}},
+		"Wait":    {[]fencelock.Option{fencelock.Wait(time.Second)}, []error{fencelock.ErrNotAcquired}},
+		"invalid": {[]fencelock.Option{fencelock.TTL(-1)}, []error{fencelock.ErrInvalid}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a, b := w.client(nil), w.client(nil)
+				l := w.lock(a, "b")
+				_, err := b.LockAll(bg, []string{"a", "b", "c"}, c.opts...)
+				w.is(err, c.is...)
+				w.free("a")
+				w.free("c")
+				w.release(l)
+			})
+		})
+	}
+	t.Run("ctx ends in the middle", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			a, b := w.client(nil), w.client(nil)
+			l := w.lock(a, "b")
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			_, err := b.LockAll(ctx, []string{"a", "b", "c"})
+			w.is(err, context.DeadlineExceeded, fencelock.ErrNotAcquired)
+			w.free("a")
+			w.release(l)
+		})
+	})
+	t.Run("another kind in the middle", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			c := w.client(nil)
+			p := w.got(c.Semaphore("b", 2).Acquire(bg, 1))
+			_, err := c.LockAll(bg, []string{"a", "b", "c"})
+			w.is(err, fencelock.ErrKind)
+			w.free("a")
+			w.release(p)
+		})
+	})
+	t.Run("the store goes down in the middle", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			c := w.client(nil)
+			n := 0
+			w.store.meddle(only(func(context.Context, string) error {
+				if n++; n > 1 {
+					return errDown
+				}
+				return nil
+			}, "enter"), nil)
+			_, err := c.LockAll(bg, []string{"a", "b", "c"}, fencelock.Wait(time.Second))
+			w.is(err, fencelock.ErrUnavailable)
+			w.not(err, fencelock.ErrNotAcquired)
+			w.free("a")
+		})
+	})
+	t.Run("an earlier one is lost while a later one is waited for", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			a, b := w.client(nil), w.client(nil)
+			l := w.lock(a, "b")
+			time.AfterFunc(time.Second, func() {
+				line, _ := a.Line(bg, "a")
+				if err := fencelock.New(w.store.Store, nil).Break(bg, "a", tokenOf(line.Claims[0]), "deploy"); err != nil {
+					t.Error(err)
+				}
+			})
+			start := time.Now()
+			_, err := b.LockAll(bg, []string{"a", "b", "c"})
+			w.is(err, fencelock.ErrLost, fencelock.ErrBroken, fencelock.ErrNotAcquired)
+			if d := time.Since(start); d != time.Second {
+				t.Errorf("waited %v", d)
+			}
+			w.release(l)
+			w.free("b")
+		})
+	})
+}
+
+func TestWaitBoundsTheWholeOfLockAll(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		la, lb, lc := w.lock(a, "a"), w.lock(a, "b"), w.lock(a, "c")
+		time.AfterFunc(2*time.Second, func() { la.Release(bg) })
+		time.AfterFunc(4*time.Second, func() { lb.Release(bg) })
+		time.AfterFunc(6*time.Second, func() { lc.Release(bg) })
+		start := time.Now()
+		_, err := b.LockAll(bg, []string{"a", "b", "c"}, fencelock.Wait(5*time.Second))
+		if h := w.held(err); h.Key != "c" {
+			t.Errorf("%+v", h)
+		}
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("waited %v", d)
+		}
+		time.Sleep(2 * time.Second)
+		m := w.lockAll(b, bg, []string{"a", "b", "c"}, fencelock.Wait(5*time.Second))
+		time.Sleep(time.Minute)
+		if m.Err() != nil {
+			t.Error(m.Err())
+		}
+		if err := m.Release(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Two calls that each hold something and then ask for more can wait for each other.
+// Whoever asks for a key that sorts before one it holds is told so at once.
+func TestNestedLockAllMustGoUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c, other := w.client(nil), w.client(nil)
+		m := w.lockAll(c, bg, []string{"d", "f"})
+		w.store.taken()
+		for _, keys := range [][]string{{"a"}, {"d"}, {"e"}, {"f"}, {"g", "e"}, {"g", "f"}} {
+			_, err := c.LockAll(m.Context(), keys)
+			w.is(err, fencelock.ErrDeadlock)
+			w.not(err, fencelock.ErrNotAcquired)
+		}
+		w.steps() // nothing was taken on the way
+		up := w.lockAll(c, m.Context(), []string{"z", "g"})
+		if fencelock.Held(up.Context(), "d") != m.Lease("d") || fencelock.Held(up.Context(), "z") != up.Lease("z") {
+			t.Error("the context does not carry all")
+		}
+		// Other Clients are other stores: their keys have an order of their own.
+		elsewhere := w.lockAll(other, up.Context(), []string{"a"})
+		for _, x := range []*fencelock.MultiLease{elsewhere, up, m} {
+			if err := x.Release(bg); err != nil {
+				t.Error(err)
+			}
+		}
+		// What was released binds nobody.
+		again := w.lockAll(c, context.WithoutCancel(up.Context()), []string{"a"})
+		if err := again.Release(bg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Sharing does not wait, so keys that ctx holds may come again, with new ones above.
+func TestNestedLockAllSharesWithReentrant(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		m := w.lockAll(c, bg, []string{"a", "b"})
+		in := w.lockAll(c, m.Context(), []string{"c", "b", "a"}, fencelock.Reentrant())
+		for _, k := range []string{"a", "b"} {
+			if in.Lease(k) == m.Lease(k) || in.Lease(k).Token() != m.Lease(k).Token() {
+				t.Errorf("%s is not shared", k)
+			}
+		}
+		if _, err := c.LockAll(m.Context(), []string{"0", "a"}, fencelock.Reentrant()); !errors.Is(err, fencelock.ErrDeadlock) {
+			t.Errorf("a further key that sorts before: %v", err)
+		}
+		if err := m.Release(bg); err != nil {
+			t.Error(err)
+		}
+		w.taken("a")
+		if err := in.Release(bg); err != nil {
+			t.Error(err)
+		}
+		w.free("a")
+	})
+}
+
+func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
+	for i, key := range []string{"a", "b", "c"} {
+		t.Run(key, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(nil)
+				m := w.lockAll(c, bg, []string{"a", "b", "c"})
+				if m.Context().Err() != nil {
+					t.Error("already over")
+				}
+				l := m.Leases()[i]
+				if err := c.Break(bg, key, l.Token(), "deploy"); err != nil {
+					t.Fatal(err)
+				}
+				<-m.Context().Done()
+				w.is(context.Cause(m.Context()), fencelock.ErrBroken)
+				if got, want := context.Cause(m.Context()).Error(), l.Err().Error(); got != want {
+					t.Errorf("the cause is %q, want %q", got, want)
+				}
+				w.is(m.Err(), fencelock.ErrBroken)
+				for j, other := range m.Leases() {
+					if j != i && other.Err() != nil {
+						t.Errorf("%v ended as well", other)
+					}
+				}
+				w.is(m.Release(bg), fencelock.ErrLost)
+				for _, k := range []string{"a", "b", "c"} {
+					w.free(k)
+				}
+			})
+		})
+	}
+}
+
+func TestMultiLeaseDo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		m := w.lockAll(c, bg, []string{"a", "b"})
+		err := m.Do(bg, func(ctx context.Context, in *fencelock.MultiLease) error {
+			if in != m || fencelock.Held(ctx, "a") == nil || fencelock.Held(ctx, "b") == nil {
+				t.Error("not held")
+			}
+			return errWork
+		})
+		if err != errWork {
+			t.Errorf("got %v", err)
+		}
+		w.free("a")
+		w.free("b")
+
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					t.Error("the panic did not go on")
+				}
+			}()
+			w.lockAll(c, bg, []string{"a", "b"}).Do(bg, func(context.Context, *fencelock.MultiLease) error { panic("boom") })
+		}()
+		w.free("a")
+		w.free("b")
+
+		err = w.lockAll(c, bg, []string{"a", "b"}).Do(bg, func(_ context.Context, m *fencelock.MultiLease) error {
+			return c.Break(bg, "a", m.Lease("a").Token(), "")
+		})
+		w.is(err, fencelock.ErrLost)
+
+		err = w.lockAll(c, bg, []string{"a", "b"}).Do(bg, func(context.Context, *fencelock.MultiLease) error {
+			w.store.meddle(only(down, "leave"), nil)
+			return nil
+		})
+		if err != nil {
+			t.Errorf("an unconfirmed release is no failure of the work: %v", err)
+		}
+	})
+}
+
+func TestOptionsOfLockAllApplyToEachKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		m := w.lockAll(c, bg, []string{"a", "b"}, fencelock.Note("n"), fencelock.TTL(7*time.Second), fencelock.MaxHold(time.Minute))
+		for _, claim := range w.store.entered() {
+			if claim.Note != "n" || claim.TTL != 7*time.Second {
+				t.Errorf("%+v", claim)
+			}
+		}
+		<-m.Context().Done()
+		for _, l := range m.Leases() {
+			w.is(l.Err(), fencelock.ErrMaxHold)
+		}
+	})
+}

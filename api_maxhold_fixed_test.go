@@ -1,0 +1,220 @@
+package fencelock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+func TestMaxHoldRenewsUntilItEndsTheLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+		start := time.Now()
+		l := w.lock(c, "k", fencelock.MaxHold(time.Minute))
+		for range 59 {
+			time.Sleep(time.Second)
+			if l.Err() != nil {
+				t.Fatalf("ended after %v: %v", time.Since(start), l.Err())
+			}
+		}
+		w.taken("k")
+		<-l.Context().Done()
+		if d := time.Since(start); d != time.Minute {
+			t.Errorf("ended after %v", d)
+		}
+		w.is(context.Cause(l.Context()), fencelock.ErrMaxHold, fencelock.ErrLost)
+		w.is(l.Err(), fencelock.ErrMaxHold, fencelock.ErrLost)
+		w.is(l.Release(bg), fencelock.ErrMaxHold, fencelock.ErrLost)
+		w.store.taken()
+		time.Sleep(10 * time.Second)
+		w.steps("leave") // not renewed any more, and told to the store in the end
+		w.free("k")
+	})
+}
+
+// The first look after the end tells it, whether or not a timer has fired yet.
+func TestErrKnowsMaxHoldByTheClock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		for range 200 {
+			l := w.lock(c, "k", fencelock.MaxHold(5*time.Second))
+			time.Sleep(5 * time.Second)
+			w.is(l.Err(), fencelock.ErrMaxHold)
+			w.not(l.Err(), fencelock.ErrExpired)
+			w.is(l.Release(bg), fencelock.ErrMaxHold)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+func TestReleaseAfterMaxHoldIsALossThoughNoTimerFired(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		for range 200 {
+			l := w.lock(c, "k", fencelock.MaxHold(5*time.Second))
+			time.Sleep(5 * time.Second)
+			w.is(l.Release(bg), fencelock.ErrMaxHold)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+func TestMaxHoldCountsFromTheGrant(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		first := w.lock(a, "k")
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.MaxHold(10*time.Second)) })
+		time.Sleep(time.Hour)
+		w.release(first)
+		l := w.got(k.wait())
+		granted := time.Now()
+		<-l.Context().Done()
+		if d := time.Since(granted); d != 10*time.Second {
+			t.Errorf("ended after %v", d)
+		}
+	})
+}
+
+func TestMaxHoldBeyondAllTimesIsNoBound(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		time.Sleep(time.Hour) // so that a sum would overflow
+		l := w.lock(c, "k", fencelock.MaxHold(1<<63-1))
+		time.Sleep(time.Hour)
+		if err := l.Err(); err != nil {
+			t.Error(err)
+		}
+		w.release(l)
+	})
+}
+
+func TestMaxHoldEndsAllHandles(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k", fencelock.MaxHold(10*time.Second))
+		time.Sleep(5 * time.Second)
+		in := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant()))
+		w.release(l)
+		time.Sleep(5 * time.Second)
+		w.is(in.Err(), fencelock.ErrMaxHold)
+	})
+}
+
+func TestFixedLeaseIsNotRenewed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		start := time.Now()
+		l := w.lock(c, "k", fencelock.FixedLease(time.Hour))
+		if got := w.store.entered(); len(got) != 1 || got[0].TTL != time.Hour || !got[0].NoWait {
+			t.Errorf("entered with %+v", got)
+		}
+		<-l.Context().Done()
+		if d := time.Since(start); d < 59*time.Minute || d > time.Hour {
+			t.Errorf("ended after %v", d)
+		}
+		w.is(l.Err(), fencelock.ErrLost, fencelock.ErrMaxHold)
+		if steps := w.store.taken(); slices.Contains(steps, "renew") {
+			t.Errorf("steps %q", steps)
+		}
+		time.Sleep(time.Until(start.Add(time.Hour)))
+		w.free("k")
+	})
+}
+
+// A waiter that would hold for six hours is, while it waits, a waiter like any other:
+// if it dies, the line goes on after one normal lease.
+func TestDeadWaiterForAFixedLeaseDoesNotJamTheLine(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, c := w.client(nil), w.client(nil)
+		net := &probe{Store: w.store.Store, info: w.store.info}
+		dead := fencelock.New(net, nil)
+		first := w.lock(a, "k")
+		dies := w.begin(func() (*fencelock.Lease, error) { return dead.Lock(bg, "k", fencelock.FixedLease(6*time.Hour)) })
+		next := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		time.Sleep(time.Minute)
+		net.meddle(down, nil)
+		w.release(first)
+		start := time.Now()
+		l := w.got(next.wait())
+		if d := time.Since(start); d > 31*time.Second {
+			t.Errorf("the line stood still for %v", d)
+		}
+		w.release(l)
+		dead.Close()
+		_, err := dies.wait()
+		w.is(err, fencelock.ErrClosed)
+		net.heal()
+	})
+}
+
+// However long it waited, what it gets on the grant is d.
+func TestFixedLeaseThatWaitedIsFullOnItsGrant(t *testing.T) {
+	for _, d := range []time.Duration{10 * time.Second, 30 * time.Second, 6 * time.Hour} {
+		for _, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, time.Minute} {
+			t.Run(d.String()+" after "+waited.String(), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					a, b := w.client(nil), w.client(nil)
+					first := w.lock(a, "k")
+					k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.FixedLease(d)) })
+					if claims := w.store.entered(); claims[len(claims)-1].TTL > 30*time.Second {
+						t.Errorf("waits with a lease of %v", claims[len(claims)-1].TTL)
+					}
+					time.Sleep(waited)
+					w.release(first)
+					l := w.got(k.wait())
+					if left := time.Until(l.Deadline()); left < d-d/100-2*time.Millisecond {
+						t.Errorf("%v left of %v", left, d)
+					}
+					w.store.taken()
+					start := time.Now()
+					<-l.Context().Done()
+					if held := time.Since(start); held > d {
+						t.Errorf("held for %v", held)
+					}
+					w.is(l.Err(), fencelock.ErrMaxHold)
+					if steps := w.store.taken(); slices.Contains(steps, "renew") {
+						t.Errorf("steps %q", steps)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestFixedLeaseReleasesLikeAnyOther(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k", fencelock.FixedLease(time.Hour), fencelock.MinHold(time.Minute))
+		w.release(l)
+		w.taken("k")
+		time.Sleep(time.Minute)
+		w.free("k")
+		l = w.lock(c, "k", fencelock.FixedLease(time.Hour))
+		w.release(l)
+		w.free("k")
+	})
+}
+
+func TestFixedLeaseOnABackendThatCannotQueue(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.Fair = false
+		a, b := w.client(nil), w.client(nil)
+		first := w.lock(a, "k")
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.FixedLease(time.Hour)) })
+		time.Sleep(time.Minute)
+		for _, c := range w.store.entered() {
+			if !c.NoWait {
+				t.Errorf("entered %+v", c)
+			}
+		}
+		w.release(first)
+		l := w.got(k.wait())
+		if left := time.Until(l.Deadline()); left < 59*time.Minute {
+			t.Errorf("%v left", left)
+		}
+		w.release(l)
+	})
+}

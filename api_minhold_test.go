@@ -1,0 +1,181 @@
+package fencelock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+// The key stays taken until MinHold has passed since the grant, to the instant,
+// though Release returned at once.
+func TestMinHoldKeepsTheKeyTakenExactlyThatLong(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		start := time.Now()
+		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		time.Sleep(3 * time.Second)
+		w.release(l)
+		if d := time.Since(start); d != 3*time.Second {
+			t.Errorf("Release took %v", d-3*time.Second)
+		}
+		w.is(l.Err(), fencelock.ErrReleased)
+		line, _ := c.Line(bg, "k")
+		if len(line.Claims) != 1 || !line.Claims[0].Lingering || line.Claims[0].Left != 7*time.Second {
+			t.Errorf("%+v", line.Claims)
+		}
+		time.Sleep(7*time.Second - 1)
+		w.taken("k")
+		time.Sleep(1)
+		w.free("k")
+		w.store.taken()
+		w.release(l)
+		w.steps()
+	})
+}
+
+func TestMinHoldThatHasPassedAddsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		for _, opts := range [][]fencelock.Option{{fencelock.MinHold(10 * time.Second)}, {fencelock.MinHold(0)}} {
+			l := w.lock(c, "k", opts...)
+			time.Sleep(10 * time.Second)
+			w.release(l)
+			w.free("k")
+		}
+		for _, e := range w.store.left() {
+			if e.Linger != 0 {
+				t.Errorf("lingers for %v", e.Linger)
+			}
+		}
+	})
+}
+
+// The holder's own process waits as well, and the next grant is a larger one.
+func TestMinHoldHoldsForTheOwnProcessToo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		start := time.Now()
+		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		w.release(l)
+		_, err := c.TryLock(bg, "k")
+		w.held(err)
+		next := w.lock(c, "k")
+		if d := time.Since(start); d < 10*time.Second || d > 11*time.Second {
+			t.Errorf("granted after %v", d)
+		}
+		if next.Token() <= l.Token() {
+			t.Errorf("token %v after %v", next.Token(), l.Token())
+		}
+		w.release(next)
+	})
+}
+
+func TestMinHoldCountsFromTheGrant(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		first := w.lock(a, "k")
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.MinHold(10*time.Second)) })
+		time.Sleep(time.Hour) // waiting is not holding
+		w.release(first)
+		l := w.got(k.wait())
+		w.release(l)
+		time.Sleep(10*time.Second - 1)
+		w.taken("k")
+		time.Sleep(1)
+		w.free("k")
+	})
+}
+
+func TestMinHoldUnderReentrancyCountsFromTheOuterGrant(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		time.Sleep(4 * time.Second)
+		in := w.got(c.Lock(context.WithoutCancel(l.Context()), "k", fencelock.Reentrant()))
+		w.release(l)
+		time.Sleep(time.Second)
+		w.release(in)
+		time.Sleep(5*time.Second - 1)
+		w.taken("k")
+		time.Sleep(1)
+		w.free("k")
+	})
+}
+
+func TestMinHoldSurvivesDoAndClose(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error { return nil }, fencelock.MinHold(time.Minute))
+		if err != nil {
+			t.Error(err)
+		}
+		l := w.lock(c, "j", fencelock.MinHold(time.Minute))
+		c.Close()
+		w.is(l.Err(), fencelock.ErrClosed)
+		time.Sleep(time.Minute - 1)
+		w.taken("k")
+		w.taken("j")
+		time.Sleep(1)
+		w.free("k")
+		w.free("j")
+	})
+}
+
+// A MinHold longer than the lease: the store counts on by itself, nothing is renewed.
+func TestMinHoldMayBeLongerThanTheLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: time.Second})
+		l := w.lock(c, "k", fencelock.MinHold(time.Hour))
+		w.release(l)
+		w.store.taken()
+		time.Sleep(time.Hour - 1)
+		w.steps()
+		w.taken("k")
+		time.Sleep(1)
+		w.free("k")
+	})
+}
+
+func TestMinHoldNeedsABackendThatKeepsIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.Linger = false
+		c := w.client(nil)
+		_, err := c.Lock(bg, "k", fencelock.MinHold(time.Second))
+		w.is(err, fencelock.ErrInvalid)
+		w.steps()
+		w.release(w.lock(c, "k", fencelock.MinHold(0)))
+	})
+}
+
+// A rest below the backend's shortest lease is raised to that: the core sends no
+// store what it cannot do.
+func TestRestOfMinHoldIsNotBelowTheBackendsShortestLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.MinTTL = 5 * time.Second
+		c := w.client(nil)
+		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		time.Sleep(9 * time.Second)
+		w.release(l)
+		if e := w.store.left(); len(e) != 1 || e[0].Linger != 5*time.Second {
+			t.Errorf("left with %+v", e)
+		}
+	})
+}
+
+// A repeated release must not prolong what is left.
+func TestMinHoldWithALostReply(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		start := time.Now()
+		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		w.store.meddle(nil, only(down, "leave"))
+		l.Release(bg)
+		w.store.heal()
+		time.Sleep(start.Add(10*time.Second - 1).Sub(time.Now()))
+		w.taken("k")
+		time.Sleep(1)
+		w.free("k")
+	})
+}

@@ -1,0 +1,378 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+var noon = time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// job is a function for Once that counts its runs.
+type job struct {
+	runs int
+	err  error
+}
+
+func (j *job) run(context.Context, *fencelock.Lease) error {
+	j.runs++
+	return j.err
+}
+
+func (w *world) once(c *fencelock.Client, slot time.Time, j *job, wantRan bool, opts ...fencelock.Option) {
+	w.Helper()
+	before := j.runs
+	ran, err := c.Once(bg, "k", slot, j.run, opts...)
+	if ran != wantRan || err != nil || (j.runs > before) != wantRan {
+		w.Errorf("slot %v: ran %v, %v (%d runs); want %v", slot, ran, err, j.runs-before, wantRan)
+	}
+}
+
+func TestOnceRunsASlotOnceOverAllMachines(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var mu sync.Mutex
+		runs, told := 0, 0
+		var wg sync.WaitGroup
+		for range 4 {
+			c := w.client(nil)
+			for range 5 {
+				wg.Go(func() {
+					ran, err := c.Once(bg, "k", noon, func(context.Context, *fencelock.Lease) error {
+						mu.Lock()
+						defer mu.Unlock()
+						runs++
+						return nil
+					})
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						t.Error(err)
+					}
+					if ran {
+						told++
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if runs != 1 || told != 1 {
+			t.Errorf("%d runs, %d were told that theirs ran", runs, told)
+		}
+	})
+}
+
+// Slots are ordered times: a slot is done when it, or a later one, has been finished.
+func TestSlotsAreOrdered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		var j job
+		w.once(a, noon, &j, true)
+		w.once(b, noon, &j, false)
+		w.once(b, noon.Add(-time.Hour), &j, false)
+		w.once(b, noon.Add(time.Nanosecond), &j, true)
+		w.once(a, noon, &j, false)
+		// The same instant elsewhere, and text that would sort wrongly.
+		east := time.FixedZone("east", 9*3600)
+		w.once(a, noon.Add(time.Nanosecond).In(east), &j, false)
+		w.once(a, noon.Add(time.Hour).In(east), &j, true)
+		w.once(a, noon.Add(90*time.Minute).In(time.FixedZone("west", -9*3600)), &j, true)
+		w.once(a, time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC), &j, true)
+		w.once(a, time.Date(9999, 12, 31, 23, 59, 59, 999999998, time.UTC), &j, false)
+	})
+}
+
+func TestZeroSlotIsOnceForEver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		var j job
+		w.once(a, time.Time{}, &j, true)
+		time.Sleep(90 * time.Hour) // marks do not expire
+		w.once(b, time.Time{}, &j, false)
+		// A key that has slots has been run, too.
+		if _, err := b.Once(bg, "slots", noon, j.run); err != nil {
+			t.Error(err)
+		}
+		ran, err := b.Once(bg, "slots", time.Time{}, j.run)
+		if ran || err != nil {
+			t.Error(ran, err)
+		}
+	})
+}
+
+func TestFailedRunLeavesTheSlotOpen(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		ran, err := a.Once(bg, "k", noon, (&job{err: errWork}).run)
+		if !ran || err != errWork {
+			t.Errorf("%v, %v", ran, err)
+		}
+		w.free("k")
+		var j job
+		w.once(b, noon, &j, true)
+	})
+}
+
+func TestPanicInARunLeavesTheSlotOpen(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					t.Error("the panic did not go on")
+				}
+			}()
+			a.Once(bg, "k", noon, func(context.Context, *fencelock.Lease) error { panic("boom") })
+		}()
+		w.free("k")
+		var j job
+		w.once(b, noon, &j, true)
+	})
+}
+
+func TestOnceWaitsWhileAnotherRuns(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(&fencelock.Options{Owner: "runner"}), w.client(nil)
+		running := w.begin(func() (*fencelock.Lease, error) {
+			_, err := a.Once(bg, "k", noon, func(ctx context.Context, l *fencelock.Lease) error {
+				if fencelock.Held(ctx, "k") != l {
+					t.Error("not under the lease")
+				}
+				time.Sleep(time.Hour)
+				return nil
+			})
+			return nil, err
+		})
+		var j job
+		ran, err := b.Once(bg, "k", noon, j.run, fencelock.Wait(0))
+		if h := w.held(err); ran || h.Owner != "runner" {
+			t.Error(ran, h)
+		}
+		start := time.Now()
+		w.once(b, noon, &j, false)
+		if d := time.Since(start); d != time.Hour {
+			t.Errorf("waited %v", d)
+		}
+		if _, err := running.wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The lease was lost while f ran: somebody else may have run it meanwhile, so the
+// slot is not noted, and the caller hears of it.
+func TestRunWithALostLeaseDoesNotFinishTheSlot(t *testing.T) {
+	for name, ferr := range map[string]error{"f succeeds": nil, "f fails": errWork} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a, b := w.client(nil), w.client(nil)
+				ran, err := a.Once(bg, "k", noon, func(ctx context.Context, l *fencelock.Lease) error {
+					if err := b.Break(bg, "k", l.Token(), "deploy"); err != nil {
+						t.Error(err)
+					}
+					<-ctx.Done()
+					return ferr
+				})
+				if !ran {
+					t.Error("it did run")
+				}
+				w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
+				if ferr != nil {
+					w.is(err, ferr)
+				}
+				var j job
+				w.once(b, noon, &j, true)
+			})
+		})
+	}
+}
+
+// The reply to the release that carries the mark is lost, or the mark itself. In
+// both cases the caller hears that nobody knows.
+func TestUnconfirmedMarkIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after func(context.Context, string) error
+		heal          bool
+		again         bool // whether the slot may be run again
+	}{
+		"the reply was lost":         {after: only(down, "leave"), heal: true},
+		"the mark came late":         {before: only(down, "leave"), heal: true},
+		"the mark never came":        {before: only(down, "leave"), again: true},
+		"all replies were lost":      {after: only(down, "leave")},
+		"the store fell silent":      {before: only(silent, "leave"), heal: true},
+		"it stayed silent for a day": {before: only(silent, "leave"), again: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a, b := w.client(nil), w.client(nil)
+				var j job
+				ran, err := a.Once(bg, "k", noon, func(ctx context.Context, l *fencelock.Lease) error {
+					w.store.meddle(c.before, c.after)
+					return j.run(ctx, l)
+				})
+				if !ran || j.runs != 1 {
+					t.Error(ran, j.runs)
+				}
+				if c.after == nil {
+					w.is(err, fencelock.ErrUnavailable)
+					w.not(err, fencelock.ErrLost)
+				}
+				if c.heal {
+					w.store.heal()
+				}
+				time.Sleep(time.Minute)
+				w.store.heal()
+				w.once(b, noon, &j, c.again)
+			})
+		})
+	}
+}
+
+func TestOnceUnderACancelledContext(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ctx, cancel := context.WithCancel(bg)
+		ran, err := c.Once(ctx, "k", noon, func(context.Context, *fencelock.Lease) error { cancel(); return nil })
+		if !ran || err != nil {
+			t.Errorf("the work succeeded: %v, %v", ran, err)
+		}
+		var j job
+		w.once(c, noon, &j, false)
+	})
+}
+
+func TestOnceUnderALockOfTheSameKeyIsADeadlock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ran, err := c.Once(bg, "k", noon, func(ctx context.Context, _ *fencelock.Lease) error {
+			_, err := c.Once(ctx, "k", noon.Add(time.Hour), nil)
+			return err
+		})
+		if !ran {
+			t.Error("the outer one did run")
+		}
+		w.is(err, fencelock.ErrDeadlock)
+	})
+}
+
+func TestOnceKeepsItsOptions(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ran, err := c.Once(bg, "k", noon, func(ctx context.Context, _ *fencelock.Lease) error {
+			<-ctx.Done()
+			return nil
+		}, fencelock.MaxHold(time.Minute), fencelock.Note("report"))
+		if !ran {
+			t.Error("it did run")
+		}
+		w.is(err, fencelock.ErrMaxHold)
+
+		// MinHold keeps machines with slow clocks out, but a run that was not needed
+		// keeps nobody out.
+		var j job
+		w.once(c, noon, &j, true, fencelock.MinHold(time.Minute))
+		w.taken("k")
+		time.Sleep(time.Minute)
+		w.once(c, noon, &j, false, fencelock.MinHold(time.Minute))
+		w.free("k")
+	})
+}
+
+// It is done, and that is known, even if giving back the lock fails.
+func TestOnceOfADoneSlotDoesNotFailBecauseOfItsRelease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		var j job
+		w.once(c, noon, &j, true)
+		w.store.meddle(only(down, "leave"), nil)
+		w.once(c, noon, &j, false)
+	})
+}
+
+func TestRunTokensRise(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		var tokens []int64
+		for range 3 {
+			c.Once(bg, "k", noon, func(_ context.Context, l *fencelock.Lease) error {
+				tokens = append(tokens, int64(l.Token()))
+				return errWork
+			})
+		}
+		if len(tokens) != 3 || tokens[0] >= tokens[1] || tokens[1] >= tokens[2] {
+			t.Errorf("tokens %v", tokens)
+		}
+	})
+}
+
+func TestMarkTellsSlotTimeAndOwner(t *testing.T) {
+	inWorld(t, func(w *world) {
+		owner := "owner with spaces\n和 text"
+		c := w.client(&fencelock.Options{Owner: owner})
+		var j job
+		time.Sleep(time.Hour)
+		w.once(c, noon, &j, true)
+		line, err := c.Line(bg, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, ok := fencelock.ReadMark(line.Mark)
+		if !ok || !run.Slot.Equal(noon) || !run.Done.Equal(time.Now()) || run.Owner != owner {
+			t.Errorf("%+v, %v from %q", run, ok, line.Mark)
+		}
+		if _, err := c.Once(bg, "ever", time.Time{}, j.run); err != nil {
+			t.Error(err)
+		}
+		line, _ = c.Line(bg, "ever")
+		if run, ok := fencelock.ReadMark(line.Mark); !ok || !run.Slot.IsZero() {
+			t.Errorf("%+v, %v from %q", run, ok, line.Mark)
+		}
+		for _, m := range []driver.Mark{"", "x", "ever", "ever ever", "a b c", "2000-01-01T12:00:00Z x o"} {
+			if run, ok := fencelock.ReadMark(m); ok {
+				t.Errorf("%q was read as %+v", m, run)
+			}
+		}
+	})
+}
+
+func TestLongestOwnerFitsIntoAMark(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{Owner: strings.Repeat("o", driver.MaxOwner)})
+		var j job
+		w.once(c, time.Date(2026, 11, 20, 20, 0, 0, 123456789, time.UTC), &j, true)
+		line, err := c.Line(bg, "k")
+		if err != nil || len(line.Mark) > driver.MaxMark {
+			t.Error(len(line.Mark), err)
+		}
+		w.once(c, time.Date(2026, 11, 20, 20, 0, 0, 123456789, time.UTC), &j, false)
+	})
+}
+
+func TestOnceNeedsABackendWithMarks(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.Mark = false
+		c := w.client(nil)
+		ran, err := c.Once(bg, "k", noon, nil)
+		if ran {
+			t.Error("ran")
+		}
+		w.is(err, fencelock.ErrInvalid)
+		w.steps()
+	})
+}
+
+func TestOnceOnAClosedClient(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		c.Close()
+		ran, err := c.Once(bg, "k", noon, nil)
+		if ran || !errors.Is(err, fencelock.ErrClosed) {
+			t.Error(ran, err)
+		}
+	})
+}

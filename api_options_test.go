@@ -1,0 +1,222 @@
+package fencelock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+func TestNilAndZeroOptionsAreReady(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for i, o := range []*fencelock.Options{nil, {}} {
+			l := w.lock(w.client(o), fmt.Sprint(i))
+			got := w.store.entered()[i]
+			if got.TTL != 30*time.Second || got.Span != 64 || got.Note != "" {
+				t.Errorf("entered with %+v", got)
+			}
+			w.release(l)
+		}
+	})
+}
+
+func TestDefaultOwnerNamesProgramHostAndProcess(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(nil), "k")
+		host, _ := os.Hostname()
+		want := fmt.Sprintf("%s@%s/%d", filepath.Base(os.Args[0]), host, os.Getpid())
+		if got := w.store.entered()[0].Owner; got != want {
+			t.Errorf("owner %q, want %q", got, want)
+		}
+		w.release(l)
+	})
+}
+
+func TestOptionsReachTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		o := &fencelock.Options{Owner: "me", TTL: 7 * time.Second, HandOff: 5}
+		c := w.client(o)
+		o.Owner, o.TTL, o.HandOff = "changed", time.Hour, 9 // they are copied
+		w.release(w.lock(c, "k"))
+		w.release(w.lock(c, "k", fencelock.Note("n"), fencelock.TTL(9*time.Second)))
+		claims := w.store.entered()
+		if a := claims[0]; a.Owner != "me" || a.TTL != 7*time.Second || a.Span != 5 {
+			t.Errorf("%+v", a)
+		}
+		if b := claims[1]; b.Note != "n" || b.TTL != 9*time.Second {
+			t.Errorf("%+v", b)
+		}
+	})
+}
+
+// A bad Options makes every call fail, the first as well as the last, and asks
+// nothing of the store.
+func TestBadOptionsMakeEveryCallInvalid(t *testing.T) {
+	for name, o := range map[string]*fencelock.Options{
+		"owner too long":     {Owner: strings.Repeat("o", driver.MaxOwner+1)},
+		"TTL negative":       {TTL: -1},
+		"TTL without a unit": {TTL: 30},
+		"HandOff negative":   {HandOff: -1},
+		"HandOff too large":  {HandOff: driver.MaxSpan + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) { everyCallIs(w, w.client(o), fencelock.ErrInvalid) })
+		})
+	}
+	t.Run("no backend", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			c := fencelock.New(nil, nil)
+			everyCallIs(w, c, fencelock.ErrInvalid)
+			if err := c.Shutdown(bg); err != nil {
+				t.Error(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// everyCallIs checks that every method of c that can fail does, with want.
+func everyCallIs(w *world, c *fencelock.Client, want error) {
+	w.Helper()
+	f := func(context.Context, *fencelock.Lease) error { w.Error("f ran"); return nil }
+	_, err1 := c.Lock(bg, "k")
+	_, err2 := c.TryLock(bg, "k")
+	_, err3 := c.RLock(bg, "k")
+	_, err4 := c.TryRLock(bg, "k")
+	_, err5 := c.Semaphore("k", 2).Acquire(bg, 1)
+	_, err6 := c.Semaphore("k", 2).TryAcquire(bg, 1)
+	_, err7 := c.LockAll(bg, []string{"b", "a"})
+	_, err8 := c.Once(bg, "k", time.Now(), f)
+	_, err9 := c.Line(bg, "k")
+	errs := []error{err1, err2, err3, err4, err5, err6, err7, err8, err9, c.Do(bg, "k", f), c.Break(bg, "k", 1, "")}
+	for _, err := range c.Lines(bg, "") {
+		errs = append(errs, err)
+	}
+	if len(errs) != 12 {
+		w.Errorf("%d calls failed, want 12", len(errs))
+	}
+	for i, err := range errs {
+		w.is(err, want)
+		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
+		if err != nil && strings.Contains(err.Error(), "fencelock.") {
+			w.Errorf("call %d: a Go type in %q", i, err)
+		}
+	}
+	w.steps()
+}
+
+func TestExtremesOfOptionsWork(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, o := range []*fencelock.Options{
+			{Owner: strings.Repeat("o", driver.MaxOwner)}, {TTL: time.Millisecond}, {HandOff: 1}, {HandOff: driver.MaxSpan},
+			{TTL: 1<<63 - 1}, {Owner: "\x00\xff\n"},
+		} {
+			c := w.client(o)
+			l := w.lock(c, "k", fencelock.Note(strings.Repeat("n", driver.MaxNote)))
+			if !l.Deadline().After(time.Now()) {
+				t.Errorf("%+v: deadline %v", o, l.Deadline())
+			}
+			w.release(l)
+			w.release(w.lock(c, "k"))
+		}
+		c := w.client(nil)
+		for _, opt := range []fencelock.Option{
+			{}, fencelock.Wait(0), fencelock.Wait(1<<63 - 1), fencelock.TTL(time.Millisecond), fencelock.TTL(1<<63 - 1),
+			fencelock.MaxHold(1<<63 - 1), fencelock.FixedLease(10 * time.Millisecond), fencelock.Note(""), fencelock.MinHold(1),
+		} {
+			l := w.got(c.Lock(bg, "k", opt))
+			time.Sleep(time.Microsecond)
+			if l.Err() != nil {
+				t.Errorf("%+v: %v", opt, l.Err())
+			}
+			w.release(l)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// With the longest of all leases nothing overflows, also where the backend knows no
+// longest one.
+func TestLongestLeaseDoesNotOverflow(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.MaxTTL = 0
+		net := &endless{w.store}
+		c := fencelock.New(net, &fencelock.Options{TTL: 1<<63 - 1})
+		defer c.Close()
+		time.Sleep(time.Hour)
+		l := w.lock(c, "k")
+		time.Sleep(time.Hour)
+		if l.Err() != nil || time.Until(l.Deadline()) < time.Hour {
+			t.Errorf("%v, deadline %v", l.Err(), l.Deadline())
+		}
+		w.release(l)
+	})
+}
+
+// endless takes leases of any length, and answers that it granted them.
+type endless struct{ *probe }
+
+func (e *endless) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	ttl := c.TTL
+	c.TTL = min(ttl, 366*24*time.Hour)
+	t, err := e.probe.Enter(ctx, c)
+	t.TTL, t.Left = ttl, ttl
+	return t, err
+}
+
+// A Backoff of zero must not become a busy loop: in virtual time that would be a hang.
+func TestBackoffIsUsedAndBounded(t *testing.T) {
+	for name, b := range map[string]time.Duration{"zero": 0, "negative": -time.Hour, "endless": 1<<63 - 1} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var tries atomic.Int64
+				c := w.client(&fencelock.Options{TTL: 10 * time.Second, Backoff: func(attempt int) time.Duration {
+					if attempt < 1 {
+						t.Errorf("attempt %d", attempt)
+					}
+					tries.Add(1)
+					return b
+				}})
+				held := w.lock(c, "held")
+				w.store.meddle(down, nil)
+				start := time.Now()
+				_, err := c.Lock(bg, "k", fencelock.Wait(2*time.Second))
+				w.is(err, fencelock.ErrUnavailable)
+				if d := time.Since(start); d != 2*time.Second {
+					t.Errorf("waited %v", d)
+				}
+				<-held.Context().Done()
+				if n := len(w.store.taken()); n > 20000 {
+					t.Errorf("%d tries", n)
+				}
+				if tries.Load() == 0 {
+					t.Error("not asked")
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+	inWorld(t, func(w *world) {
+		var attempts []int
+		c := w.client(&fencelock.Options{Backoff: func(attempt int) time.Duration {
+			attempts = append(attempts, attempt)
+			return time.Second
+		}})
+		w.store.meddle(down, nil)
+		time.AfterFunc(2500*time.Millisecond, w.store.heal)
+		start := time.Now()
+		w.release(w.lock(c, "k"))
+		if d := time.Since(start); d != 3*time.Second || fmt.Sprint(attempts) != "[1 2 3]" {
+			t.Errorf("granted after %v, attempts %v", d, attempts)
+		}
+	})
+}

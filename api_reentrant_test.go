@@ -1,0 +1,357 @@
+package fencelock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+// Without Reentrant, every way of asking for what ctx holds already is found out
+// at once, and asks nothing of the store.
+func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		mutex := w.lock(c, "m").Context()
+		reader := w.got(c.RLock(bg, "r")).Context()
+		permit := w.got(c.Semaphore("s", 5).Acquire(bg, 2)).Context()
+		deep := context.WithValue(w.lock(c, "other").Context(), "x", 1) //nolint:staticcheck // any value
+		mutexDeep := fencelock.Held(mutex, "m").Context()
+		w.store.taken()
+		sem := c.Semaphore("s", 5)
+		for name, f := range map[string]func() (*fencelock.Lease, error){
+			"Lock under Lock":       func() (*fencelock.Lease, error) { return c.Lock(mutex, "m") },
+			"TryLock under Lock":    func() (*fencelock.Lease, error) { return c.TryLock(mutex, "m") },
+			"RLock under Lock":      func() (*fencelock.Lease, error) { return c.RLock(mutex, "m") },
+			"TryRLock under Lock":   func() (*fencelock.Lease, error) { return c.TryRLock(mutex, "m") },
+			"with other options":    func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.TTL(time.Minute)) },
+			"FixedLease under Lock": func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.FixedLease(time.Minute)) },
+			"Lock under RLock":      func() (*fencelock.Lease, error) { return c.Lock(reader, "r") },
+			"Lock under RLock, reentrant": func() (*fencelock.Lease, error) {
+				return c.Lock(reader, "r", fencelock.Reentrant())
+			},
+			"TryLock under RLock": func() (*fencelock.Lease, error) { return c.TryLock(reader, "r", fencelock.Reentrant()) },
+			"RLock under RLock":   func() (*fencelock.Lease, error) { return c.RLock(reader, "r") },
+			"Acquire in Acquire":  func() (*fencelock.Lease, error) { return sem.Acquire(permit, 1) },
+			"TryAcquire in it":    func() (*fencelock.Lease, error) { return sem.TryAcquire(permit, 1) },
+			"more permits, reentrant": func() (*fencelock.Lease, error) {
+				return sem.Acquire(permit, 3, fencelock.Reentrant())
+			},
+			"Do in Do": func() (*fencelock.Lease, error) {
+				return nil, c.Do(mutexDeep, "m", func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil })
+			},
+			"Once under Lock": func() (*fencelock.Lease, error) {
+				_, err := c.Once(mutex, "m", time.Time{}, nil)
+				return nil, err
+			},
+			"through another lease": func() (*fencelock.Lease, error) { return c.Lock(deep, "other") },
+		} {
+			start := time.Now()
+			l, err := f()
+			if l != nil {
+				t.Errorf("%s: granted", name)
+			}
+			if err == nil {
+				t.Errorf("%s: no error", name)
+				continue
+			}
+			w.is(err, fencelock.ErrDeadlock)
+			w.not(err, fencelock.ErrNotAcquired)
+			if d := time.Since(start); d != 0 {
+				t.Errorf("%s: waited %v", name, d)
+			}
+		}
+		w.steps()
+		for _, ctx := range []context.Context{mutex, reader, permit, deep} {
+			for _, k := range []string{"m", "r", "s", "other"} {
+				if l := fencelock.Held(ctx, k); l != nil {
+					w.release(l)
+				}
+			}
+		}
+	})
+}
+
+// n handles need n releases, in any order; others are refused throughout.
+func TestReentrantHandlesInEveryOrder(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(nil)
+				h := []*fencelock.Lease{w.lock(c, "k")}
+				for i := range 2 {
+					h = append(h, w.got(c.Lock(h[i].Context(), "k", fencelock.Reentrant())))
+				}
+				if h[0] == h[1] || h[1] == h[2] || h[0].Token() != h[1].Token() || h[1].Token() != h[2].Token() {
+					t.Error("want new handles on the same grant")
+				}
+				w.steps("enter")
+				for n, i := range order {
+					w.taken("k")
+					for range 3 { // one release of each, however often it is called
+						w.release(h[i])
+					}
+					w.is(h[i].Err(), fencelock.ErrReleased)
+					w.is(context.Cause(h[i].Context()), fencelock.ErrReleased)
+					for _, j := range order[n+1:] {
+						if err := h[j].Err(); err != nil {
+							t.Errorf("handle %d ended with handle %d: %v", j, i, err)
+						}
+					}
+					if n < 2 {
+						w.steps()
+					}
+				}
+				w.steps("leave")
+				w.free("k")
+			})
+		})
+	}
+}
+
+func TestReentrantWithoutAHoldIsAnOrdinaryLock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.got(a.Lock(bg, "k", fencelock.Reentrant(), fencelock.TTL(time.Minute), fencelock.MaxHold(time.Hour)))
+		_, err := b.Lock(bg, "k", fencelock.Reentrant(), fencelock.Wait(time.Second))
+		w.held(err)
+		_, err = a.TryLock(bg, "k", fencelock.Reentrant())
+		w.held(err)
+		w.release(l)
+	})
+}
+
+func TestReentrantReadUnderAWriteSharesIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		r := w.got(c.RLock(l.Context(), "k", fencelock.Reentrant()))
+		try := w.got(c.TryLock(l.Context(), "k", fencelock.Reentrant()))
+		p := w.got(c.Semaphore("s", 5).Acquire(bg, 3))
+		q := w.got(c.Semaphore("s", 5).Acquire(p.Context(), 2, fencelock.Reentrant()))
+		if r.Token() != l.Token() || try.Token() != l.Token() || q.Token() != p.Token() {
+			t.Error("not shared")
+		}
+		for _, h := range []*fencelock.Lease{l, p, try} {
+			w.release(h)
+		}
+		w.taken("k")
+		w.release(r)
+		w.free("k")
+		line, _ := c.Line(bg, "s")
+		if len(line.Claims) != 1 || line.Claims[0].Weight != 3 {
+			t.Errorf("%+v", line)
+		}
+		w.release(q)
+	})
+}
+
+// A handle that outlives the one it was taken under still holds the key.
+func TestSharedHandleOutlivesTheOuterOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
+		outer := w.lock(c, "k")
+		inner := w.got(c.Lock(context.WithoutCancel(outer.Context()), "k", fencelock.Reentrant()))
+		w.release(outer)
+		time.Sleep(time.Minute) // renewed all the time
+		if inner.Err() != nil || inner.Context().Err() != nil {
+			t.Error(inner.Err(), inner.Context().Err())
+		}
+		w.taken("k")
+		// The outer's ctx carries the grant, which is still there.
+		again := w.got(c.Lock(context.WithoutCancel(outer.Context()), "k", fencelock.Reentrant()))
+		w.release(inner)
+		w.taken("k")
+		w.release(again)
+		w.free("k")
+	})
+}
+
+// The context carries the grant, not the claim: once the grant is over, it shares
+// nothing, whoever has the key now, and even if that one has the very same claim.
+func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l1 := w.lock(c, "k")
+		old := context.WithoutCancel(l1.Context())
+		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		w.release(l1) // handed to k with the claim
+		l2 := w.got(k.wait())
+		w.steps("enter")
+
+		_, err := c.Lock(old, "k", fencelock.Reentrant(), fencelock.Wait(time.Second))
+		w.held(err) // neither shared nor a deadlock: it waits like a stranger
+		_, err = c.TryLock(old, "k")
+		w.held(err)
+		if fencelock.Held(old, "k") != nil {
+			t.Error("Held still finds it")
+		}
+		w.release(l2)
+		l3 := w.got(c.Lock(old, "k", fencelock.Reentrant()))
+		if l3.Token() <= l2.Token() {
+			t.Errorf("token %v after %v", l3.Token(), l2.Token())
+		}
+		w.release(l3)
+	})
+}
+
+func TestContextOfALostGrantSharesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		if err := c.Break(bg, "k", l.Token(), ""); err != nil {
+			t.Fatal(err)
+		}
+		old := context.WithoutCancel(l.Context())
+		if fencelock.Held(old, "k") != l {
+			t.Error("a lost lease is still returned, so that its Err can be asked")
+		}
+		next := w.got(c.Lock(old, "k", fencelock.Reentrant()))
+		if next.Token() <= l.Token() {
+			t.Errorf("token %v after %v", next.Token(), l.Token())
+		}
+		w.release(next)
+	})
+}
+
+func TestLossEndsAllHandles(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		in := w.got(c.Lock(context.WithoutCancel(l.Context()), "k", fencelock.Reentrant()))
+		gone := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant()))
+		w.release(gone)
+		if err := c.Break(bg, "k", l.Token(), "deploy"); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []*fencelock.Lease{l, in} {
+			w.is(h.Err(), fencelock.ErrBroken)
+			w.is(context.Cause(h.Context()), fencelock.ErrBroken)
+			w.is(h.Release(bg), fencelock.ErrBroken)
+		}
+		w.is(gone.Err(), fencelock.ErrReleased)
+		w.release(gone) // its result stays
+	})
+}
+
+func TestInnerTimesWithReentrantAreInvalid(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		for _, o := range []fencelock.Option{
+			fencelock.TTL(time.Minute), fencelock.MaxHold(time.Minute), fencelock.MinHold(time.Second), fencelock.FixedLease(time.Minute),
+		} {
+			_, err := c.Lock(l.Context(), "k", fencelock.Reentrant(), o)
+			w.is(err, fencelock.ErrInvalid)
+			_, err = c.Lock(l.Context(), "k", o, fencelock.Reentrant())
+			w.is(err, fencelock.ErrInvalid)
+		}
+		h := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.Wait(time.Second), fencelock.Note("n")))
+		w.release(h)
+		w.release(l)
+	})
+}
+
+// Another Client is another process, for all that this one knows: no deadlock can
+// be told, and nothing is shared.
+func TestAnotherClientIsNoDeadlockAndSharesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k")
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(l.Context(), "k", fencelock.Reentrant()) })
+		if k.over() {
+			t.Fatal(k.err)
+		}
+		_, err := b.TryLock(l.Context(), "k")
+		w.held(err)
+		ctx := context.WithoutCancel(l.Context())
+		w.release(l) // which ends the waiting one's ctx
+		_, err = k.wait()
+		w.is(err, context.Canceled, fencelock.ErrNotAcquired, fencelock.ErrReleased)
+		w.release(w.got(b.Lock(ctx, "k")))
+	})
+}
+
+func TestWithoutHoldsQueuesLikeAStranger(t *testing.T) {
+	type tag struct{}
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		base, cancel := context.WithCancel(context.WithValue(bg, tag{}, 1))
+		l := w.got(c.Lock(base, "k"))
+		ctx := fencelock.WithoutHolds(l.Context())
+		if fencelock.Held(ctx, "k") != nil || ctx.Value(tag{}) != 1 {
+			t.Error("it should carry everything but the holds")
+		}
+		_, err := c.Lock(ctx, "k", fencelock.Wait(time.Second))
+		w.held(err)
+		_, err = c.Lock(ctx, "k", fencelock.Wait(time.Second), fencelock.Reentrant())
+		w.held(err)
+		_, err = c.LockAll(ctx, []string{"a"}) // "a" sorts before "k"; to a stranger that is no matter
+		if err != nil {
+			t.Error(err)
+		}
+		inner := w.got(c.Lock(ctx, "j"))
+		if fencelock.Held(inner.Context(), "k") != nil || fencelock.Held(inner.Context(), "j") != inner {
+			t.Error("holds taken later are carried, those before are not")
+		}
+		cancel()
+		if ctx.Err() == nil {
+			t.Error("it does not end with its parent")
+		}
+		w.release(inner)
+		w.release(l)
+	})
+}
+
+func TestHeldFindsTheInnermostLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		if fencelock.Held(bg, "k") != nil {
+			t.Error("an empty ctx holds something")
+		}
+		a := w.lock(c, "a")
+		b := w.got(c.Lock(a.Context(), "b"))
+		in := w.got(c.Lock(b.Context(), "a", fencelock.Reentrant()))
+		ctx := in.Context()
+		if fencelock.Held(ctx, "a") != in || fencelock.Held(ctx, "b") != b || fencelock.Held(ctx, "c") != nil {
+			t.Error("wrong leases")
+		}
+		if fencelock.Held(b.Context(), "a") != a {
+			t.Error("wrong lease of a")
+		}
+		w.release(in)
+		if fencelock.Held(ctx, "a") != a {
+			t.Error("after the inner one was released, the outer one is what ctx carries")
+		}
+		w.release(b)
+		w.release(a)
+		for _, k := range []string{"a", "b"} {
+			if l := fencelock.Held(ctx, k); l != nil {
+				t.Errorf("still holds %v", l)
+			}
+		}
+	})
+}
+
+// A lease that ran out while nobody looked is not shared by the next call.
+func TestExpiredLeaseIsNotShared(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, opts := range [][]fencelock.Option{
+			{fencelock.FixedLease(10 * time.Second)},
+			{fencelock.MaxHold(10 * time.Second)},
+		} {
+			c := w.client(nil)
+			l := w.lock(c, "k", opts...)
+			ctx := context.WithoutCancel(l.Context())
+			time.Sleep(10 * time.Second)
+			k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k", fencelock.Reentrant()) })
+			next := w.got(k.wait())
+			if next.Token() <= l.Token() {
+				t.Errorf("shares what is lost: %v, %v", next, l.Err())
+			}
+			w.release(next)
+		}
+	})
+}

@@ -1,0 +1,266 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+func TestReleaseWithACancelledContextReleases(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ctx, cancel := context.WithCancel(bg)
+		l := w.got(c.Lock(ctx, "k"))
+		cancel()
+		if err := l.Release(ctx); err != nil {
+			t.Errorf("release under a dead ctx: %v", err)
+		}
+		w.steps("enter", "leave")
+		w.free("k")
+	})
+}
+
+// The values of ctx reach the driver (tracing needs them), its end does not.
+func TestReleaseLendsTheValuesOfItsContext(t *testing.T) {
+	type tag struct{}
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(nil), "k")
+		seen := false
+		w.store.meddle(only(func(ctx context.Context, _ string) error {
+			seen = ctx.Value(tag{}) == "trace"
+			if ctx.Err() != nil {
+				t.Error("the call is over before it began")
+			}
+			return nil
+		}, "leave"), nil)
+		ctx, cancel := context.WithCancel(context.WithValue(bg, tag{}, "trace"))
+		cancel()
+		if err := l.Release(ctx); err != nil || !seen {
+			t.Error(err, seen)
+		}
+	})
+}
+
+func TestEveryReleaseReturnsTheFirstResult(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(w *world, l *fencelock.Lease)
+		is     error
+	}{
+		"released":    {func(*world, *fencelock.Lease) {}, nil},
+		"unconfirmed": {func(w *world, _ *fencelock.Lease) { w.store.meddle(only(down, "leave"), nil) }, fencelock.ErrUnavailable},
+		"expired": {func(w *world, l *fencelock.Lease) {
+			w.store.meddle(only(down, "renew"), nil)
+			<-l.Context().Done()
+		}, fencelock.ErrExpired},
+		"gone from the store": {func(w *world, _ *fencelock.Lease) { w.store.Flush() }, fencelock.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				l := w.lock(w.client(nil), "k")
+				c.before(w, l)
+				first := l.Release(bg)
+				w.is(first, c.is)
+				w.store.heal()
+				time.Sleep(time.Minute)
+				w.store.taken()
+				for range 3 {
+					if again := l.Release(bg); again != first {
+						t.Errorf("again: %v, first: %v", again, first)
+					}
+				}
+				w.steps()
+			})
+		})
+	}
+}
+
+func TestConcurrentReleasesAreOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(nil), "k")
+		w.store.taken()
+		lag := only(func(context.Context, string) error { time.Sleep(100 * time.Millisecond); return nil }, "leave")
+		w.store.meddle(lag, nil)
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range 10 {
+			wg.Go(func() {
+				if err := l.Release(bg); err != nil {
+					t.Error(err)
+				}
+				// None of them returns before the key is free.
+				if d := time.Since(start); d < 100*time.Millisecond {
+					t.Errorf("returned after %v", d)
+				}
+			})
+		}
+		wg.Wait()
+		w.steps("leave")
+	})
+}
+
+func TestReleaseEndsTheContextAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(nil), "k")
+		w.store.meddle(only(func(context.Context, string) error {
+			// On the way to the store: whoever looks at the context stops now.
+			if l.Context().Err() == nil || !errors.Is(l.Err(), fencelock.ErrReleased) {
+				t.Error("still held while it is given back")
+			}
+			return nil
+		}, "leave"), nil)
+		w.release(l)
+		w.is(context.Cause(l.Context()), fencelock.ErrReleased)
+		w.not(context.Cause(l.Context()), fencelock.ErrLost)
+	})
+}
+
+// The classic: A's lease runs out, B gets the lock, A releases. B must not notice.
+func TestReleaseAfterExpiryLeavesTheSuccessorAlone(t *testing.T) {
+	for _, store := range []string{"renewals fail", "the clock passed it unseen"} {
+		t.Run(store, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a := w.client(&fencelock.Options{TTL: 10 * time.Second, Owner: "a"})
+				b := w.client(&fencelock.Options{TTL: 10 * time.Second, Owner: "b"})
+				l := w.lock(a, "k")
+				w.store.meddle(only(func(ctx context.Context, _ string) error {
+					if store == "renewals fail" {
+						return errDown
+					}
+					return silent(ctx, "")
+				}, "renew"), nil)
+				k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+				time.Sleep(9 * time.Second)
+				if k.over() || l.Err() != nil {
+					t.Fatal("ended too early")
+				}
+				time.Sleep(1500 * time.Millisecond)
+				w.store.heal()
+				next := w.got(k.wait())
+				if next.Token() <= l.Token() {
+					t.Errorf("token %v after %v", next.Token(), l.Token())
+				}
+				w.is(l.Err(), fencelock.ErrExpired, fencelock.ErrLost)
+				w.is(l.Release(bg), fencelock.ErrExpired, fencelock.ErrLost)
+				time.Sleep(time.Minute)
+				if next.Err() != nil || next.Context().Err() != nil {
+					t.Errorf("the successor lost it: %v", next.Err())
+				}
+				w.taken("k")
+				w.release(next)
+			})
+		})
+	}
+}
+
+func TestReleaseOfAnotherGrantOfTheSameProcessHarmsNobody(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l1 := w.lock(c, "k")
+		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		w.release(l1) // handed on: the same claim in the store
+		l2 := w.got(k.wait())
+		w.release(l1)
+		w.is(l1.Renew(bg), fencelock.ErrReleased)
+		if l2.Err() != nil {
+			t.Error(l2.Err())
+		}
+		w.taken("k")
+		w.is(l1.Err(), fencelock.ErrReleased)
+		w.release(l2)
+	})
+}
+
+// Release returns after at least one attempt, and after 2 s or the time left of
+// the lease at most; what is missing is done behind.
+func TestReleaseIsBoundedAndGoesOnBehind(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
+			t.Run(name+"/"+ttl.String(), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					l := w.lock(w.client(&fencelock.Options{TTL: ttl}), "k")
+					w.store.taken()
+					w.store.meddle(only(fault, "leave"), nil)
+					start, left := time.Now(), time.Until(l.Deadline())
+					err := l.Release(bg)
+					took := time.Since(start)
+					w.is(err, fencelock.ErrUnavailable)
+					w.not(err, fencelock.ErrLost)
+					if most := min(left, 2*time.Second); took > most+time.Millisecond {
+						t.Errorf("took %v, want at most %v", took, most)
+					}
+					if len(w.store.taken()) == 0 {
+						t.Error("no attempt")
+					}
+					w.store.heal()
+					time.Sleep(5 * time.Second)
+					w.free("k")
+				})
+			})
+		}
+	}
+}
+
+// A renewal that hangs is no reason to keep the one who releases.
+func TestReleaseIsBoundedAlsoWhileARenewalHangs(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(&fencelock.Options{TTL: 30 * time.Second}), "k")
+		w.store.meddle(only(silent, "renew", "leave"), nil)
+		time.Sleep(10*time.Second + time.Millisecond) // a renewal is on its way
+		start := time.Now()
+		w.is(l.Release(bg), fencelock.ErrUnavailable)
+		if took := time.Since(start); took > 2*time.Second+time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestNoRenewalIsSentAfterRelease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
+		other := w.lock(c, "other") // keeps the renewals going
+		l := w.lock(c, "k")
+		time.Sleep(10 * time.Second)
+		w.release(l)
+		w.store.taken()
+		var mu sync.Mutex
+		n := 0
+		w.store.meddle(only(func(context.Context, string) error {
+			mu.Lock()
+			n++
+			mu.Unlock()
+			return nil
+		}, "renew"), nil)
+		time.Sleep(10 * time.Second)
+		w.release(other)
+		mu.Lock()
+		after := n
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n != after {
+			t.Errorf("%d renewals were sent though nothing was held", n-after)
+		}
+	})
+}
+
+// Release finds that the store has lost the claim while everybody believed in it:
+// whoever worked under it must hear that.
+func TestReleaseOfAClaimThatIsGoneIsALoss(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		w.store.Flush()
+		err := l.Release(bg)
+		w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
+		w.not(err, fencelock.ErrUnavailable)
+
+		l = w.lock(c, "k")
+		err = l.Do(bg, func(context.Context, *fencelock.Lease) error { w.store.Flush(); return nil })
+		w.is(err, fencelock.ErrLost)
+	})
+}

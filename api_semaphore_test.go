@@ -1,0 +1,220 @@
+package fencelock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+func tokenOf(s driver.Standing) fence.Token { return fence.Token(s.Token) }
+
+func TestSemaphoreNeverExceedsItsSize(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const size = 5
+		var mu sync.Mutex
+		held, most := int64(0), int64(0)
+		rng := rand.New(rand.NewPCG(3, 4))
+		var wg sync.WaitGroup
+		for range 3 {
+			sem := w.client(nil).Semaphore("s", size)
+			for range 4 {
+				weights := make([]int64, 20)
+				for i := range weights {
+					weights[i] = 1 + rng.Int64N(size)
+				}
+				wg.Go(func() {
+					for _, n := range weights {
+						l, err := sem.Acquire(bg, n)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						held += n
+						most = max(most, held)
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						mu.Lock()
+						held -= n
+						mu.Unlock()
+						if err := l.Release(bg); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if most != size {
+			t.Errorf("at most %d permits were held at once, of %d", most, size)
+		}
+	})
+}
+
+func TestSemaphoreIsServedInOrderOfArrival(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		sem := c.Semaphore("s", 4)
+		first := w.got(sem.Acquire(bg, 2))
+		large := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 4) })
+		small := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 1) })
+		if large.over() || small.over() {
+			t.Fatal("the small one overtook the large one")
+		}
+		_, err := sem.TryAcquire(bg, 1)
+		w.held(err) // two permits are free, but somebody waits
+		w.release(first)
+		l := w.got(large.wait())
+		if small.over() {
+			t.Fatal("five of four")
+		}
+		w.release(l)
+		w.release(w.got(small.wait()))
+	})
+}
+
+func TestTryAcquire(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(nil)
+		l1 := w.got(a.Semaphore("s", 3).TryAcquire(bg, 2))
+		l2 := w.got(b.Semaphore("s", 3).TryAcquire(bg, 1))
+		_, err := b.Semaphore("s", 3).TryAcquire(bg, 1)
+		if h := w.held(err); h.Owner != "a" || h.Ahead != 2 {
+			t.Errorf("%+v", h)
+		}
+		w.release(l1)
+		l3 := w.got(b.Semaphore("s", 3).TryAcquire(bg, 2))
+		w.release(l2)
+		w.release(l3)
+	})
+}
+
+// A claim that gives up frees those behind it.
+func TestLargeClaimThatGivesUpFreesTheSmallOnes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		sem := w.client(nil).Semaphore("s", 4)
+		first := w.got(sem.Acquire(bg, 2))
+		ctx, cancel := context.WithCancel(bg)
+		large := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(ctx, 4) })
+		s1 := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 1) })
+		s2 := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 1) })
+		cancel()
+		_, err := large.wait()
+		w.is(err, context.Canceled, fencelock.ErrNotAcquired)
+		start := time.Now()
+		w.release(w.got(s1.wait()))
+		w.release(w.got(s2.wait()))
+		if d := time.Since(start); d != 0 {
+			t.Errorf("they waited %v more", d)
+		}
+		w.release(first)
+	})
+}
+
+func TestDeadHolderGivesItsPermitsBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		dead := fencelock.New(&probe{Store: w.store.Store, info: w.store.info, before: only(down, "renew", "leave")},
+			&fencelock.Options{TTL: 10 * time.Second})
+		w.got(dead.Semaphore("s", 3).Acquire(bg, 3))
+		c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+		start := time.Now()
+		l := w.got(c.Semaphore("s", 3).Acquire(bg, 3))
+		if d := time.Since(start); d > 11*time.Second {
+			t.Errorf("waited %v", d)
+		}
+		w.release(l)
+		dead.Close()
+	})
+}
+
+// During a change of size each claim is judged by its own, and an operator hears of
+// it once.
+func TestTwoSizesAreWarnedOfOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var ear listener
+		old, now := w.client(nil), w.client(&fencelock.Options{Hooks: fencelock.Hooks{Warn: ear.hooks().Warn}})
+		var leases []*fencelock.Lease
+		for range 3 {
+			leases = append(leases, w.got(old.Semaphore("s", 3).Acquire(bg, 1)))
+		}
+		for range 2 { // by its own size, five fit
+			leases = append(leases, w.got(now.Semaphore("s", 5).Acquire(bg, 1)))
+		}
+		_, err := now.Semaphore("s", 5).TryAcquire(bg, 1)
+		w.held(err)
+		_, err = old.Semaphore("s", 3).TryAcquire(bg, 1)
+		w.held(err)
+		for _, l := range leases {
+			w.release(l)
+		}
+		e := w.hears(&ear, "warn")[0]
+		if e.Key != "s" || !strings.Contains(e.Err.Error(), "size") {
+			t.Errorf("warning: %+v", e)
+		}
+	})
+}
+
+func TestSemaphoreLargestSizeAndWeight(t *testing.T) {
+	inWorld(t, func(w *world) {
+		sem := w.client(nil).Semaphore("s", driver.RW-1)
+		l := w.got(sem.Acquire(bg, driver.RW-1))
+		_, err := sem.TryAcquire(bg, 1)
+		w.held(err)
+		w.release(l)
+		one := w.client(nil).Semaphore("one", 1) // a mutex in all but kind
+		l = w.got(one.Acquire(bg, 1))
+		_, err = one.TryAcquire(bg, 1)
+		w.held(err)
+		w.release(l)
+	})
+}
+
+func TestSemaphoreCostsNothingToMake(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		c.Semaphore("", -1)
+		c.Close()
+		c.Semaphore("s", 3)
+		w.steps()
+		_, err := c.Semaphore("s", 3).Acquire(bg, 1)
+		w.is(err, fencelock.ErrClosed)
+	})
+}
+
+func TestSemaphoreNeedsABackendThatKeepsOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.Semaphore = false
+		c := w.client(nil)
+		_, err := c.Semaphore("s", 3).Acquire(bg, 1)
+		w.is(err, fencelock.ErrInvalid)
+		w.steps()
+		w.release(w.got(c.RLock(bg, "r"))) // readers are another matter
+	})
+}
+
+func TestSemaphoreTakesOptions(t *testing.T) {
+	inWorld(t, func(w *world) {
+		sem := w.client(nil).Semaphore("s", 3)
+		l := w.got(sem.Acquire(bg, 3, fencelock.MaxHold(time.Minute), fencelock.Note("n"), fencelock.TTL(5*time.Second)))
+		if c := w.store.entered()[0]; c.Note != "n" || c.TTL != 5*time.Second || c.Weight != 3 || c.Capacity != 3 {
+			t.Errorf("%+v", c)
+		}
+		<-l.Context().Done()
+		w.is(l.Err(), fencelock.ErrMaxHold)
+		_, err := sem.Acquire(bg, 1, fencelock.Wait(time.Second))
+		w.held(err)
+		l = w.got(sem.Acquire(bg, 2, fencelock.MinHold(time.Minute)))
+		w.release(l)
+		_, err = sem.TryAcquire(bg, 2)
+		w.held(err)
+		time.Sleep(time.Minute)
+		w.release(w.got(sem.TryAcquire(bg, 3)))
+	})
+}

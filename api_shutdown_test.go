@@ -1,0 +1,430 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func TestEveryCallOnAClosedClientIsErrClosed(t *testing.T) {
+	for how, end := range map[string]func(c *fencelock.Client) error{
+		"Close":    (*fencelock.Client).Close,
+		"Shutdown": func(c *fencelock.Client) error { return c.Shutdown(bg) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(nil)
+				w.release(w.lock(c, "k"))
+				w.store.taken()
+				for range 2 {
+					if err := end(c); err != nil {
+						t.Error(err)
+					}
+				}
+				everyCallIs(w, c, fencelock.ErrClosed)
+			})
+		})
+	}
+}
+
+func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		first := w.lock(c, "k")
+		leases := []*fencelock.Lease{
+			first,
+			w.got(c.Lock(context.WithoutCancel(first.Context()), "k", fencelock.Reentrant())),
+			w.got(c.RLock(bg, "r")),
+			w.got(c.Semaphore("s", 3).Acquire(bg, 2)),
+			w.lock(c, "f", fencelock.FixedLease(time.Hour)),
+			w.lock(c, "m", fencelock.MaxHold(time.Hour)),
+		}
+		w.store.taken()
+		start := time.Now()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Close took %v", d)
+		}
+		for _, l := range leases {
+			w.is(l.Err(), fencelock.ErrClosed, fencelock.ErrLost)
+			w.is(context.Cause(l.Context()), fencelock.ErrClosed)
+			w.is(l.Release(bg), fencelock.ErrClosed)
+			w.is(l.Renew(bg), fencelock.ErrClosed)
+		}
+		w.steps("leave", "leave", "leave", "leave", "leave")
+		for _, k := range []string{"k", "r", "s", "f", "m"} {
+			w.free(k)
+		}
+		w.store.taken()
+		time.Sleep(time.Hour)
+		w.steps() // nothing goes on
+	})
+}
+
+// The context of a holder ends before its key can be somebody else's.
+func TestCloseTellsTheHolderBeforeTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		w.store.meddle(only(func(context.Context, string) error {
+			if l.Context().Err() == nil || l.Err() == nil {
+				t.Error("the key is given back under a holder that does not know")
+			}
+			return nil
+		}, "leave"), nil)
+		c.Close()
+	})
+}
+
+func TestCloseEndsAllWaiting(t *testing.T) {
+	for how, end := range map[string]func(c *fencelock.Client) error{
+		"Close": (*fencelock.Client).Close,
+		"Shutdown": func(c *fencelock.Client) error {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			return c.Shutdown(ctx)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				other, c := w.client(nil), w.client(nil)
+				theirs, own := w.lock(other, "theirs"), w.lock(c, "own")
+				var calls []*call
+				for _, f := range []func() (*fencelock.Lease, error){
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // in the store
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // behind that one
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "own") },                            // behind a holder here
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // past the gate
+					func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }, // a reader
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.FixedLease(time.Hour)) },
+					func() (*fencelock.Lease, error) {
+						_, err := c.LockAll(bg, []string{"a", "own"})
+						return nil, err
+					},
+				} {
+					calls = append(calls, w.begin(f))
+				}
+				start := time.Now()
+				end(c)
+				for i, k := range calls {
+					if !k.over() {
+						t.Errorf("call %d goes on", i)
+						continue
+					}
+					w.is(k.err, fencelock.ErrClosed)
+					w.not(k.err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
+					if k.took > time.Since(start) && how == "Close" {
+						t.Errorf("call %d took %v", i, k.took)
+					}
+				}
+				w.is(own.Err(), fencelock.ErrClosed)
+				if theirs.Err() != nil {
+					t.Error("another Client's lease ended")
+				}
+				w.release(theirs)
+				w.free("theirs")
+				w.free("own")
+				w.free("a")
+			})
+		})
+	}
+}
+
+// Shutdown in peace: what is held goes on, renewed, until it is released.
+func TestShutdownWaitsForReleases(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
+		l1, l2 := w.lock(c, "1"), w.got(c.RLock(bg, "2"))
+		waits := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "1") })
+		down := w.begin(func() (*fencelock.Lease, error) { return nil, c.Shutdown(bg) })
+		if !waits.over() {
+			t.Error("a call in line goes on")
+		}
+		_, err := waits.wait()
+		w.is(err, fencelock.ErrClosed)
+		_, err = c.Lock(bg, "new")
+		w.is(err, fencelock.ErrClosed)
+		_, err = c.TryLock(bg, "1")
+		w.is(err, fencelock.ErrClosed)
+
+		time.Sleep(time.Minute)
+		for _, l := range []*fencelock.Lease{l1, l2} {
+			if l.Err() != nil || l.Context().Err() != nil {
+				t.Errorf("ended: %v", l.Err())
+			}
+			if err := l.Renew(bg); err != nil {
+				t.Errorf("a lease may be renewed by hand until it is released: %v", err)
+			}
+		}
+		w.taken("1")
+		w.release(l1)
+		w.free("1")
+		if down.over() {
+			t.Error("Shutdown did not wait for the second")
+		}
+		w.release(l2)
+		if _, err := down.wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestShutdownEndsWhatIsLeftWhenItsContextEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		cause := errors.New("the pod must go")
+		ctx, cancel := context.WithTimeoutCause(bg, 10*time.Second, cause)
+		defer cancel()
+		start := time.Now()
+		err := c.Shutdown(ctx)
+		w.is(err, context.DeadlineExceeded, cause)
+		if d := time.Since(start); d != 10*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		w.is(l.Err(), fencelock.ErrClosed)
+		w.free("k")
+	})
+}
+
+func TestShutdownWithNothingHeldReturnsAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		w.release(w.lock(c, "k"))
+		ctx, cancel := context.WithCancel(bg)
+		cancel()
+		if err := c.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestShutdownsAndClosesTogether(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if err := c.Shutdown(bg); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		for range 3 {
+			wg.Go(func() { c.Close() })
+		}
+		wg.Wait()
+		w.is(l.Err(), fencelock.ErrClosed)
+	})
+}
+
+// A lease that is lost is over as well: Shutdown does not wait for its Release.
+func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+		l := w.lock(c, "k", fencelock.MaxHold(5*time.Second))
+		start := time.Now()
+		if err := c.Shutdown(bg); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		w.is(l.Err(), fencelock.ErrMaxHold)
+		w.free("k")
+	})
+}
+
+// A call whose answer is on its way when the Client ends must not come back with a
+// lease that nobody renews: Close had no chance to end it.
+func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {
+	for _, how := range []string{"Enter", "the renewal before the grant"} {
+		for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("past the gate")}} {
+			for name, end := range map[string]func(c *fencelock.Client) error{
+				"Close": (*fencelock.Client).Close,
+				"Shutdown": func(c *fencelock.Client) error {
+					return c.Shutdown(bg)
+				},
+			} {
+				t.Run(how+"/"+name, func(t *testing.T) {
+					inWorld(t, func(w *world) {
+						c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+						other := w.client(nil)
+						hold := make(chan struct{})
+						if how == "Enter" {
+							w.store.meddle(nil, only(func(context.Context, string) error { <-hold; return nil }, "enter"))
+						} else {
+							// The answer comes when more than a third of the lease has passed.
+							w.store.meddle(nil, only(func(_ context.Context, step string) error {
+								if step == "enter" {
+									time.Sleep(4 * time.Second)
+								} else {
+									<-hold
+								}
+								return nil
+							}, "enter", "renew"))
+						}
+						k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", opts...) })
+						time.Sleep(5 * time.Second)
+						if k.over() {
+							t.Fatal("nothing is on its way", k.err)
+						}
+						closed := w.begin(func() (*fencelock.Lease, error) { return nil, end(c) })
+						close(hold)
+						l, err := k.wait()
+						if l != nil {
+							t.Errorf("granted on a closed Client: %v", l.Err())
+						}
+						w.is(err, fencelock.ErrClosed)
+						closed.wait()
+						w.store.heal()
+						w.free("k")
+						other.Close()
+					})
+				})
+			}
+		}
+	}
+}
+
+// The store hangs: Close returns after two seconds, and what it started ends.
+func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memlock.New()
+				p := &probe{Store: s, info: s.Info()}
+				c := fencelock.New(p, &fencelock.Options{TTL: 30 * time.Second})
+				var leases []*fencelock.Lease
+				for _, k := range []string{"a", "b", "c"} {
+					l, err := c.Lock(bg, k)
+					if err != nil {
+						t.Fatal(err)
+					}
+					leases = append(leases, l)
+				}
+				p.meddle(fault, nil)
+				time.Sleep(11 * time.Second) // renewals are on their way
+				go c.Lock(bg, "d")
+				go leases[0].Release(bg)
+				synctest.Wait()
+				before := runtime.NumGoroutine()
+				start := time.Now()
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				if d := time.Since(start); d > 2*time.Second {
+					t.Errorf("Close took %v", d)
+				}
+				synctest.Wait()
+				if n := runtime.NumGoroutine(); n > before {
+					t.Errorf("%d goroutines, %d before", n, before)
+				}
+				for _, l := range leases[1:] {
+					is(t, l.Err(), fencelock.ErrClosed)
+				}
+				p.taken()
+				time.Sleep(10 * time.Minute)
+				if steps := p.taken(); len(steps) > 0 {
+					t.Errorf("after Close the store was asked %q", steps)
+				}
+			}) // any goroutine that is left fails the bubble
+		})
+	}
+}
+
+func TestCloseClosesItsBackend(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := &closing{probe: w.store}
+		c := fencelock.New(p, nil)
+		l := w.lock(c, "k")
+		c.Close()
+		c.Close()
+		if p.closed != 1 {
+			t.Errorf("closed %d times", p.closed)
+		}
+		w.is(l.Err(), fencelock.ErrClosed)
+	})
+}
+
+type closing struct {
+	*probe
+	closed int
+}
+
+func (p *closing) Close() error { p.closed++; return nil }
+
+func TestErrorOfTheBackendsCloseIsReturned(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := fencelock.New(&failing{w.store}, nil)
+		w.is(c.Close(), errDown)
+		c = fencelock.New(&failing{w.store}, nil)
+		w.is(c.Shutdown(bg), errDown)
+	})
+}
+
+type failing struct{ *probe }
+
+func (failing) Close() error { return errDown }
+
+// A Client that holds nothing has no goroutine: it may be dropped.
+func TestIdleClientHasNoGoroutine(t *testing.T) {
+	inWorld(t, func(w *world) {
+		before := runtime.NumGoroutine()
+		c := fencelock.New(w.store, nil)
+		for range 10 {
+			l := w.lock(c, "k")
+			if n := runtime.NumGoroutine(); n > before {
+				t.Errorf("%d goroutines while a lock is held, %d before", n, before)
+			}
+			w.release(l)
+		}
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines, %d before", n, before)
+		}
+	})
+}
+
+func TestReleasesDuringClose(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		var leases []*fencelock.Lease
+		for _, k := range []string{"a", "b", "c", "d"} {
+			leases = append(leases, w.lock(c, k))
+		}
+		w.store.meddle(only(func(context.Context, string) error { time.Sleep(300 * time.Millisecond); return nil }, "leave"), nil)
+		var wg sync.WaitGroup
+		for _, l := range leases[:2] {
+			wg.Go(func() {
+				if err := l.Release(bg); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		wg.Go(func() { c.Close() })
+		synctest.Wait()
+		for _, l := range leases[2:] {
+			wg.Go(func() { w.is(l.Release(bg), fencelock.ErrClosed) })
+		}
+		start := time.Now()
+		wg.Wait()
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("it took %v", d)
+		}
+		for _, k := range []string{"a", "b", "c", "d"} {
+			w.free(k)
+		}
+	})
+}

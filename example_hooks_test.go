@@ -1,0 +1,58 @@
+package fencelock_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// LogHooks writes what happens to a logger: losses as errors, risks as warnings, the
+// rest at debug level.
+func ExampleLogHooks() {
+	quiet := func(_ []string, a slog.Attr) slog.Attr {
+		switch a.Key {
+		case slog.TimeKey, "token", "held", "waited":
+			return slog.Attr{} // differ from run to run
+		}
+		return a
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: quiet}))
+	client := fencelock.New(memlock.New(), &fencelock.Options{Hooks: fencelock.LogHooks(logger)})
+
+	client.Do(context.Background(), "report", func(context.Context, *fencelock.Lease) error { return nil })
+	client.Close() // waits until all has been told
+	// Output:
+	// level=DEBUG msg="lock acquired" key=report
+	// level=DEBUG msg="lock released" key=report
+}
+
+// Hooks of one's own: here, who waits for what.
+func ExampleHooks() {
+	store := memlock.New()
+	holder := fencelock.New(store, &fencelock.Options{Owner: "web-3"})
+	defer holder.Close()
+	waiting := make(chan struct{})
+	client := fencelock.New(store, &fencelock.Options{Hooks: fencelock.Hooks{
+		Waiting: func(e fencelock.Event) {
+			fmt.Println("waiting for", e.HeldBy.Owner)
+			close(waiting)
+		},
+		Acquired: func(e fencelock.Event) { fmt.Println("acquired", e.Key, e.Waited > 0) },
+	}})
+	ctx := context.Background()
+
+	lease, _ := holder.Lock(ctx, "report")
+	go func() {
+		<-waiting
+		lease.Release(ctx)
+	}()
+	client.Do(ctx, "report", func(context.Context, *fencelock.Lease) error { return nil })
+	client.Close()
+	// Output:
+	// waiting for web-3
+	// acquired report true
+}

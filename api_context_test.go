@@ -191,3 +191,56 @@ func TestDeadlineKnowsMaxHold(t *testing.T) {
 		w.release(l)
 	})
 }
+
+// A lease that was handed on inside the process descends from the ctx of the one who
+// got it, not from that of the one who gave it.
+func TestHandedOnLeaseDescendsFromItsOwnCaller(t *testing.T) {
+	type tag struct{}
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ctx1, cancel1 := context.WithCancel(context.WithValue(bg, tag{}, 1))
+		l1 := w.got(c.Lock(ctx1, "k"))
+		other := w.lock(c, "other")
+		ctx2 := context.WithValue(other.Context(), tag{}, 2)
+		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx2, "k", fencelock.Wait(time.Hour)) })
+		w.release(l1)
+		l2 := w.got(k.wait())
+		cancel1()
+		if l2.Context().Err() != nil || l2.Context().Value(tag{}) != 2 {
+			t.Error("it descends from another call")
+		}
+		if fencelock.Held(l2.Context(), "other") != other || fencelock.Held(l2.Context(), "k") != l2 {
+			t.Error("it carries other leases")
+		}
+		w.steps("enter", "enter")
+		w.release(l2)
+		w.release(other)
+	})
+}
+
+// The hand-off and the end of the waiting one's ctx may come in any order: either it
+// gets the lock, or the next one does, and nobody is left behind.
+func TestHandOffThatCrossesTheEndOfAContextGoesOn(t *testing.T) {
+	for i := range 100 {
+		inWorld(t, func(w *world) {
+			c := w.client(nil)
+			l := w.lock(c, "k")
+			ctx, cancel := context.WithCancel(bg)
+			k1 := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") })
+			k2 := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+			if i%2 == 0 {
+				go cancel()
+				go l.Release(bg)
+			} else {
+				go l.Release(bg)
+				go cancel()
+			}
+			if l1, err := k1.wait(); err == nil {
+				w.release(l1)
+			} else {
+				w.is(err, context.Canceled, fencelock.ErrNotAcquired)
+			}
+			w.release(w.got(k2.wait()))
+		})
+	}
+}

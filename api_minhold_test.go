@@ -179,3 +179,30 @@ func TestMinHoldWithALostReply(t *testing.T) {
 		w.free("k")
 	})
 }
+
+// The release got through late: what is left is counted from the grant all the same.
+func TestLateReleaseDoesNotProlongMinHold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		start := time.Now()
+		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		w.store.meddle(only(down, "leave"), nil)
+		w.is(l.Release(bg), fencelock.ErrUnavailable)
+		time.Sleep(start.Add(5 * time.Second).Sub(time.Now()))
+		w.store.heal()
+		time.Sleep(start.Add(10*time.Second - 1).Sub(time.Now()))
+		w.taken("k")
+		time.Sleep(1)
+		w.free("k")
+
+		// It got through when nothing was left to wait for.
+		start = time.Now()
+		l = w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		w.store.meddle(only(down, "leave"), nil)
+		w.is(l.Release(bg), fencelock.ErrUnavailable)
+		time.Sleep(start.Add(15 * time.Second).Sub(time.Now()))
+		w.store.heal()
+		time.Sleep(2 * time.Second)
+		w.free("k")
+	})
+}

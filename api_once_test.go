@@ -260,6 +260,54 @@ func TestOnceUnderALockOfTheSameKeyIsADeadlock(t *testing.T) {
 	})
 }
 
+// The slot is noted in the step that gives the lock back. If f has done that itself,
+// nothing was noted, and a success would be a lie: the next one runs it again.
+func TestRunThatReleasesItsLeaseDoesNotFinishTheSlot(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		ran, err := c.Once(bg, "k", noon, func(_ context.Context, l *fencelock.Lease) error { return l.Release(bg) })
+		if !ran {
+			t.Error("it did run")
+		}
+		w.is(err, fencelock.ErrReleased)
+		var j job
+		w.once(c, noon, &j, true)
+	})
+}
+
+// f has given a share of its lease away, and that one is still held: the key is not
+// free, so the slot is noted only when it is.
+func TestRunThatLeavesASharedLeaseBehindIsTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		var in *fencelock.Lease
+		ran, err := c.Once(bg, "k", noon, func(ctx context.Context, _ *fencelock.Lease) error {
+			in = w.got(c.Lock(ctx, "k", fencelock.Reentrant()))
+			return nil
+		})
+		if !ran {
+			t.Error("it did run")
+		}
+		w.is(err, fencelock.ErrInvalid)
+		w.taken("k")
+		w.release(in)
+		var j job
+		w.once(c, noon, &j, false)
+
+		// Released in time, it is no matter.
+		ran, err = c.Once(bg, "j", noon, func(ctx context.Context, _ *fencelock.Lease) error {
+			return w.got(c.Lock(ctx, "j", fencelock.Reentrant())).Release(ctx)
+		})
+		if !ran || err != nil {
+			t.Error(ran, err)
+		}
+		ran, err = c.Once(bg, "j", noon, j.run)
+		if ran || err != nil {
+			t.Error(ran, err)
+		}
+	})
+}
+
 func TestOnceKeepsItsOptions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,6 +166,8 @@ func TestShutdownWaitsForReleases(t *testing.T) {
 				t.Errorf("a lease may be renewed by hand until it is released: %v", err)
 			}
 		}
+		// To share what is held takes no new claim.
+		w.release(w.got(c.Lock(l1.Context(), "1", fencelock.Reentrant())))
 		w.taken("1")
 		w.release(l1)
 		w.free("1")
@@ -377,6 +380,21 @@ func TestErrorOfTheBackendsCloseIsReturned(t *testing.T) {
 type failing struct{ *probe }
 
 func (failing) Close() error { return errDown }
+
+// A logger that is slow still hears of everything.
+func TestCloseWaitsUntilTheHooksAreTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var told atomic.Int64
+		slow := func(fencelock.Event) { time.Sleep(100 * time.Millisecond); told.Add(1) }
+		c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Acquired: slow, Lost: slow, Released: slow}})
+		w.release(w.lock(c, "a"))
+		w.lock(c, "b")
+		c.Close()
+		if n := told.Load(); n != 4 {
+			t.Errorf("%d events of 4 were told", n)
+		}
+	})
+}
 
 // A Client that holds nothing has no goroutine: it may be dropped.
 func TestIdleClientHasNoGoroutine(t *testing.T) {

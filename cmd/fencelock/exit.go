@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
+	"github.com/fencelock/fencelock/driver"
+)
+
+// The exit codes that are fencelock's own. Everything else is the command's.
+const (
+	exitUsage         = 64
+	exitUnavailable   = 69
+	exitNotAcquired   = 75 // or -E; also every other "no": not free, refused
+	exitConfig        = 78
+	exitLost          = 79
+	exitMaxHold       = 124
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// failure ends the program with a line and a code that are its own.
+type failure struct {
+	code int
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+
+// silently ends the program with a code and no line: the command's own code, or one
+// for which a line was printed already.
+type silently int
+
+// interrupted is an end by SIGINT, which the shell around this process is to hear of.
+type interrupted struct{ error }
+
+func (i interrupted) Unwrap() error { return i.error }
+
+func (s silently) Error() string { return fmt.Sprintf("exit %d", int(s)) }
+
+func fail(code int, format string, args ...any) error {
+	return &failure{code, fmt.Sprintf(format, args...)}
+}
+
+func usage(format string, args ...any) error { return fail(exitUsage, format, args...) }
+
+// say prints one line to people.
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "fencelock: %s\n", oneLine(fmt.Sprintf(format, args...)))
+}
+
+// oneLine keeps what a store or a system call said from breaking out of its line.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// execute runs the command line and returns the exit code.
+func execute() int {
+	err := newRoot().Execute()
+	code := exitOf(err)
+	if errors.As(err, new(interrupted)) {
+		child.DieInterrupted()
+	}
+	return code
+}
+
+// exitOf is the exit code for err. It prints the line that goes with it.
+func exitOf(err error) int {
+	var quiet silently
+	var own *failure
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &quiet):
+		return int(quiet)
+	case errors.As(err, &own):
+		say("%s", own.text)
+		return own.code
+	}
+	// What is left comes from the parsing of flags and verbs.
+	say("%s; see fencelock help", err)
+	return exitUsage
+}
+
+// explain turns an error of the library into a line that says what happened, to
+// which name, where, and what to do next.
+func explain(p *place, name string, err error) error {
+	var held *fencelock.HeldError
+	var permanent *driver.PermanentError
+	var own *failure
+	var denied deniedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &denied):
+		return fail(exitConfig, "%s%s %s", about(name), p, denied)
+	case errors.As(err, &held):
+		return fail(exitNotAcquired, "%s was not acquired: %s, on %s; wait longer with -w, or see fencelock show", quote(name), heldBy(held), p)
+	case errors.Is(err, fencelock.ErrInvalid):
+		_, what, ok := strings.Cut(err.Error(), fencelock.ErrInvalid.Error()+": ")
+		if !ok {
+			what = err.Error()
+		}
+		return usage("%s on %s: %s", quote(name), p, what)
+	case errors.Is(err, fencelock.ErrDeadlock):
+		return deadlock(name)
+	case errors.Is(err, fencelock.ErrKind):
+		return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see fencelock show, and choose another name or add --size", quote(name), p)
+	case errors.As(err, &permanent):
+		return p.refused(name, permanent)
+	case errors.Is(err, fencelock.ErrNotAcquired):
+		return fail(exitNotAcquired, "%s was not acquired on %s; wait longer with -w, or see fencelock show", quote(name), p)
+	}
+	return p.silent(name, err)
+}
+
+// cause finds what the store or the network said, without what is around it.
+func cause(err error) string {
+	if err == nil {
+		return "nobody has answered yet"
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	_, what, ok := strings.Cut(err.Error(), fencelock.ErrUnavailable.Error()+": ")
+	if !ok {
+		return err.Error()
+	}
+	return what
+}

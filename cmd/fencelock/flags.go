@@ -1,0 +1,238 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+// onLoss says what happens to the command when its lock is lost.
+type onLoss string
+
+const (
+	lossTerm   onLoss = "term"   // TERM a grace before the end, KILL before it
+	lossKill   onLoss = "kill"   // KILL before the end
+	lossIgnore onLoss = "ignore" // runs on
+)
+
+func (o *onLoss) Type() string   { return "term|kill|ignore" }
+func (o *onLoss) String() string { return string(*o) }
+func (o *onLoss) Set(s string) error {
+	switch onLoss(s) {
+	case lossTerm, lossKill, lossIgnore:
+		*o = onLoss(s)
+		return nil
+	}
+	return errors.New("want term, kill or ignore")
+}
+
+// holdFlags are those of the verbs that hold a lock.
+type holdFlags struct {
+	name    string
+	command []string
+
+	nowait    bool
+	wait      seconds
+	shared    bool
+	exclusive bool
+	code      int
+	ttl       seconds
+	maxHold   seconds
+	minHold   seconds
+	permits   int64
+	size      int64
+	note      string
+	grace     seconds
+	loss      onLoss
+	report    string
+	verbose   bool
+}
+
+// add declares the flags that all of these verbs have. They are those of flock(1)
+// where it has one.
+func (f *holdFlags) add(cmd *cobra.Command) {
+	f.ttl.d, f.grace.d, f.loss = fencelock.DefaultTTL, 5*time.Second, lossTerm
+	p := cmd.Flags()
+	p.BoolVarP(&f.nowait, "nonblock", "n", false, "do not wait")
+	p.VarP(&f.wait, "wait", "w", "wait at most this long (default: for ever)")
+	p.IntVarP(&f.code, "conflict-exit-code", "E", exitNotAcquired, "exit code when not acquired")
+	p.Var(&f.ttl, "ttl", "lease of the lock: how long a crashed holder blocks others; renewed while the command runs")
+	p.Var(&f.maxHold, "max-hold", "hold no longer than this (default: for ever)")
+	p.Var(&f.minHold, "min-hold", "keep the name taken at least this long, counted from the grant")
+	p.StringVar(&f.note, "note", "", "free text that others see beside the owner")
+	p.Var(&f.grace, "grace", "time between TERM and the end of the lock; at most half the --ttl, by default at most a quarter")
+	p.Var(&f.loss, "on-loss", "when the lock is lost: TERM then KILL, KILL at once, or run on")
+	p.BoolVarP(&f.verbose, "verbose", "v", false, "tell what happens on stderr")
+}
+
+// addKinds declares the flags that say how a name is held.
+func (f *holdFlags) addKinds(cmd *cobra.Command) {
+	p := cmd.Flags()
+	p.BoolVarP(&f.shared, "shared", "s", false, "share the name with others that share it")
+	p.BoolVarP(&f.exclusive, "exclusive", "x", false, "hold the name alone (the default)")
+	p.Int64Var(&f.permits, "permits", 1, "with --size: how many permits of the semaphore to take")
+	p.Int64Var(&f.size, "size", 0, "the name is a semaphore with this many permits")
+}
+
+func (f *holdFlags) addReport(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.report, "report", "", "write how it ended to this file, as JSON: who exited, why, the token")
+}
+
+// check refuses what contradicts itself, before anything is asked of a store.
+func (f *holdFlags) check(cmd *cobra.Command) error {
+	set := cmd.Flags().Changed
+	switch {
+	case f.nowait && f.wait.set && f.wait.d > 0:
+		return usage("-n does not wait and -w does; leave one out")
+	case f.shared && f.exclusive:
+		return usage("-s and -x exclude each other; leave one out")
+	case set("size") && (f.shared || f.exclusive):
+		return usage("a semaphore is neither shared nor exclusive; leave out --size, or -s and -x")
+	case set("permits") && !set("size"):
+		return usage("--permits takes from a semaphore; add its --size")
+	case set("size") && (f.size < 1 || f.size >= driver.RW):
+		return usage("--size is %d; want 1 to %d", f.size, driver.RW-1)
+	case set("permits") && f.permits < 1:
+		return usage("--permits is %d; it must be at least 1", f.permits)
+	case set("size") && f.permits > f.size:
+		return usage("--permits %d is more than --size %d and would wait for ever", f.permits, f.size)
+	case f.code < 0 || f.code > 255:
+		return usage("-E %d: an exit code is 0 to 255", f.code)
+	case f.ttl.d <= 0:
+		return usage("--ttl must be positive")
+	case f.ttl.d < time.Millisecond:
+		return usage("--ttl is %v, which is shorter than any store can do", f.ttl.d)
+	case f.maxHold.set && f.maxHold.d <= 0:
+		return usage("--max-hold must be positive")
+	case f.maxHold.set && f.minHold.d > f.maxHold.d:
+		return usage("--min-hold %v is longer than --max-hold %v", f.minHold.d, f.maxHold.d)
+	case f.grace.set && f.grace.d > f.ttl.d/2:
+		return usage("--grace %v is more than half of --ttl %v, so TERM could come between two renewals that are in time; use --ttl %v or more", f.grace.d, f.ttl.d, 2*f.grace.d)
+	case f.grace.set && f.maxHold.set && f.grace.d >= f.maxHold.d:
+		return usage("--grace %v leaves nothing of --max-hold %v", f.grace.d, f.maxHold.d)
+	case len(f.note) > driver.MaxNote:
+		return usage("--note has %d bytes; at most %d", len(f.note), driver.MaxNote)
+	}
+	if !f.grace.set {
+		f.grace.d = min(f.grace.d, f.ttl.d/4)
+		if f.maxHold.set {
+			f.grace.d = min(f.grace.d, f.maxHold.d/4)
+		}
+	}
+	return nil
+}
+
+// checkStore refuses what the store cannot do. A lease that it would stretch or cut
+// is not what was asked for.
+func (f *holdFlags) checkStore(s *session) error {
+	if !f.ttl.set || s.info.MaxTTL == 0 || (f.ttl.d >= s.info.MinTTL && f.ttl.d <= s.info.MaxTTL) {
+		return nil
+	}
+	return usage("--ttl is %v; %s can do %v to %v", f.ttl.d, s.place, s.info.MinTTL, s.info.MaxTTL)
+}
+
+// margin is how long before the end of the lock the last member of the group is
+// killed: enough for a kill to take effect on a busy machine, and not more than half
+// of the grace, which would be none otherwise.
+func (f *holdFlags) margin() time.Duration {
+	const least = 50 * time.Millisecond
+	shortest := f.ttl.d
+	if f.maxHold.set {
+		shortest = min(shortest, f.maxHold.d)
+	}
+	m := min(max(shortest/10, least), time.Second)
+	if f.grace.d > 0 {
+		m = min(m, max(f.grace.d/2, least))
+	}
+	return m
+}
+
+func (f *holdFlags) options() []fencelock.Option {
+	o := []fencelock.Option{fencelock.TTL(f.ttl.d)}
+	switch {
+	case f.nowait:
+		o = append(o, fencelock.Wait(0))
+	case f.wait.set:
+		o = append(o, fencelock.Wait(f.wait.d))
+	}
+	if f.maxHold.set {
+		o = append(o, fencelock.MaxHold(f.maxHold.d))
+	}
+	if f.minHold.d > 0 {
+		o = append(o, fencelock.MinHold(f.minHold.d))
+	}
+	if f.note != "" {
+		o = append(o, fencelock.Note(f.note))
+	}
+	return o
+}
+
+func (f *holdFlags) kind() string {
+	switch {
+	case f.size > 0:
+		return "semaphore"
+	case f.shared:
+		return "shared"
+	}
+	return "exclusive"
+}
+
+// split takes the command line apart: one name, then -- and a command.
+func (f *holdFlags) split(cmd *cobra.Command, args []string) error {
+	dash := cmd.ArgsLenAtDash()
+	form := "write fencelock " + cmd.Name() + " NAME [flags] -- COMMAND [ARG...]"
+	switch {
+	case dash < 0 && len(args) == 0, dash == 0:
+		return usage("the name of the lock is missing; %s", form)
+	case dash < 0 && len(args) == 1:
+		return usage("the command is missing; %s", form)
+	case dash < 0 || dash > 1:
+		return usage("-- must come between the name and the command; %s", form)
+	case len(args) == 1:
+		return usage("the command is missing; %s", form)
+	}
+	f.name, f.command = args[0], args[1:]
+	return checkName(f.name)
+}
+
+// findCommand looks the command up before the lock is waited for.
+func (f *holdFlags) findCommand() (string, error) {
+	path, err := exec.LookPath(f.command[0])
+	if errors.Is(err, exec.ErrDot) {
+		err = nil // a PATH with . in it is its owner's wish
+	}
+	if err == nil {
+		return path, nil
+	}
+	return "", f.cannotRun(err)
+}
+
+func (f *holdFlags) cannotRun(err error) error {
+	name := f.command[0]
+	switch {
+	case errors.Is(err, exec.ErrNotFound) && !strings.ContainsRune(name, filepath.Separator) && name != "":
+		return fail(exitNotFound, "%s: command not found: there is no %s in PATH", quote(f.name), quote(name))
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		return fail(exitNotFound, "%s: command not found: %s does not exist, or names an interpreter that does not", quote(f.name), quote(name))
+	case errors.Is(err, syscall.ENOEXEC):
+		return fail(exitNotExecutable, "%s: %s is not a program; there is no shell in between, so a script must begin with #!", quote(f.name), quote(name))
+	}
+	var pe *os.PathError
+	var ee *exec.Error
+	switch {
+	case errors.As(err, &pe):
+		err = pe.Err
+	case errors.As(err, &ee):
+		err = ee.Err
+	}
+	return fail(exitNotExecutable, "%s: %s cannot be executed: %v", quote(f.name), quote(name), err)
+}

@@ -1,0 +1,220 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/keeper"
+)
+
+const holdHelp = `hold takes NAME for a block of a shell script, as flock(1) does in its third form. It
+returns when the name is held, and the name stays held until file descriptor 9 is
+closed, by the shell and by everything that inherited it:
+
+  (
+    fencelock hold nightly --fd 9 -w 60 || exit
+    ./report.sh
+  ) 9>>/tmp/nightly.lock
+
+or, for the rest of a script:
+
+  exec 9>>/tmp/nightly.lock
+  fencelock hold nightly --fd 9 || exit
+  …
+  exec 9>&-                     # released here, or when the script ends
+
+The file may be any file on a local disk that is open for writing; nothing is written
+to it, and several locks may use the same one. It works in every shell. A process
+that is started in the block and lives on keeps the lock: start it with 9>&-.
+
+A keeper runs in the background, renews the lock, and says on stderr when it is lost.
+With --on-loss term (the default) it sends TERM to the process that ran hold, which is
+the shell, --grace before the lock ends; with kill, KILL before it ends; with ignore,
+nothing. It cannot see to it that what the shell runs is dead by then, and if the
+keeper is killed, nobody tells the shell: fencelock run keeps both promises, so prefer
+it. --print-token prints the fencing token:
+
+  token=$(fencelock hold nightly --fd 9 --print-token) || exit
+
+Exit codes: 0 held, 75 (or -E) not acquired, 64, 69, 78 as everywhere, 128+N if signal
+N ended the waiting.`
+
+// holdAs is what makes hold the keeper: it runs in a process of its own.
+var holdAs *keeper.Keeper
+
+func newHold(c *cli) *cobra.Command {
+	f := &holdFlags{}
+	var fd int
+	var token bool
+	cmd := &cobra.Command{
+		Use:   "hold NAME --fd 9 [flags]",
+		Short: "Hold a lock until a file descriptor of the shell is closed",
+		Long:  holdHelp,
+		Args:  oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.name = args[0]
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			if holdAs != nil {
+				return c.keep(f, holdAs)
+			}
+			if !cmd.Flags().Changed("fd") {
+				return usage("--fd is missing: until which file descriptor is closed? write fencelock hold NAME --fd 9, with 9>>FILE on the block")
+			}
+			if err := checkNesting(f.name); err != nil {
+				return err
+			}
+			return hold(f, fd, token)
+		},
+	}
+	f.add(cmd)
+	f.addKinds(cmd)
+	cmd.Flags().IntVar(&fd, "fd", 0, "hold until this file descriptor is closed")
+	cmd.Flags().BoolVar(&token, "print-token", false, "print the fencing token")
+	return cmd
+}
+
+// hold starts the keeper and waits until it holds the lock.
+func hold(f *holdFlags, fd int, token bool) error {
+	bell, err := keeper.NewBell(fd)
+	if err != nil {
+		return usage("%s: --fd %d: %v", quote(f.name), fd, err)
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, child.Forwarded()...)
+	k, err := keeper.Start(bell, os.Getppid())
+	if err != nil {
+		return fail(exitNotExecutable, "%s: cannot start the keeper: %v", quote(f.name), err)
+	}
+	for {
+		select {
+		case a, ok := <-k.Answer:
+			switch {
+			case !ok:
+				return fail(exitUnavailable, "%s: the keeper ended before it held the lock", quote(f.name))
+			case a.Code != 0 || !a.Held:
+				return silently(a.Code)
+			}
+			if token {
+				fmt.Println(a.Token)
+			}
+			k.Accept()
+			return nil
+		case s := <-signals:
+			if !child.Ends(s) {
+				continue
+			}
+			k.Cancel()
+			return leftLine(f.name, s)
+		}
+	}
+}
+
+// keep is the keeper.
+func (c *cli) keep(f *holdFlags, k *keeper.Keeper) error {
+	err := c.keepUntilClosed(f, k)
+	var quiet silently
+	var own *failure
+	code := 0
+	switch {
+	case errors.As(err, &own):
+		code = own.code
+	case errors.As(err, &quiet):
+		code = int(quiet)
+	}
+	// After the lock was held, nobody listens any more.
+	k.Tell(keeper.Answer{Code: code})
+	return err
+}
+
+func (c *cli) keepUntilClosed(f *holdFlags, k *keeper.Keeper) error {
+	h, err := c.begin(f, newReport(f))
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	// The person who waits may give up, and the shell may end.
+	stop := context.AfterFunc(k.Waited(), h.cancel)
+	l, err := h.acquire()
+	if err != nil {
+		if k.Waited().Err() != nil {
+			return silently(0)
+		}
+		return err
+	}
+	if !stop() || !k.Hand(keeper.Answer{Held: true, Token: l.Token().String()}) {
+		_ = h.release(l)
+		return silently(0)
+	}
+	return h.keepOpen(l, k)
+}
+
+// keepOpen holds l until the bell rings, or the lease ends, or this process is asked
+// to end.
+func (h *holding) keepOpen(l *fencelock.Lease, k *keeper.Keeper) error {
+	f, told := h.f, false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-k.Rung():
+			if err := h.release(l); err != nil && !told {
+				return fail(exitLost, "%s (token %s) was lost before file descriptor was closed: %s", quote(f.name), l.Token(), lossText(err))
+			}
+			return nil
+		case s := <-h.signals:
+			if child.Ends(s) {
+				_ = h.release(l)
+				_, name := child.SignalNumber(s)
+				return fail(exitLost, "%s (token %s): the keeper got %s and released the lock", quote(f.name), l.Token(), name)
+			}
+		case <-h.renewed:
+		case <-l.Context().Done():
+			if !told {
+				h.tellShell(l, k, l.Err())
+			}
+			return silently(exitLost)
+		case <-timer.C:
+		}
+		if l.Err() != nil {
+			continue
+		}
+		left := time.Until(l.Deadline()) - h.notice()
+		if left <= 0 && !told && f.loss != lossIgnore {
+			told = true
+			h.tellShell(l, k, errors.New("it could not be renewed in time"))
+		}
+		timer.Reset(max(left, 10*time.Millisecond))
+	}
+}
+
+func (h *holding) notice() time.Duration {
+	if h.f.loss == lossKill {
+		return h.f.margin()
+	}
+	return max(h.f.grace.d, h.f.margin())
+}
+
+// tellShell says that the lock is lost, and sends the shell the signal that
+// --on-loss names.
+func (h *holding) tellShell(l *fencelock.Lease, k *keeper.Keeper, why error) {
+	what := "the shell runs on"
+	switch h.f.loss {
+	case lossTerm:
+		what = k.SignalShell(false)
+	case lossKill:
+		what = k.SignalShell(true)
+	}
+	say("%s (token %s) was lost: %s; %s", quote(h.f.name), l.Token(), lossText(why), what)
+}

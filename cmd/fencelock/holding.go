@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
+)
+
+// holding is the way of run, once and hold from the command line to a lease.
+type holding struct {
+	*session
+	f       *holdFlags
+	signals chan os.Signal
+	renewed chan struct{} // the lease was
+
+	ctx    context.Context // ends when a signal asks this process to end
+	cancel context.CancelFunc
+	quit   chan struct{} // closed to stop waiting for such a signal
+	done   chan struct{} // closed when that has stopped
+	caught os.Signal     // the signal; read it after done
+}
+
+// begin connects, for a name and flags that were checked. Signals end the waiting
+// from now on, until settle.
+func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
+	p, err := c.findPlace()
+	if err != nil {
+		return nil, err
+	}
+	r.Backend = p.String()
+	if p.scheme.private {
+		return nil, usage("memory: excludes nobody outside this process, so it cannot hold %s; set %s, or use --url local:", quote(f.name), envURL)
+	}
+	if p.notice != "" {
+		say("%s is locked %s", quote(f.name), p.notice)
+	}
+	h := &holding{
+		f:       f,
+		signals: make(chan os.Signal, 64),
+		renewed: make(chan struct{}, 1),
+		quit:    make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	outlivePipes()
+	child.Adopt()
+	signal.Notify(h.signals, child.Forwarded()...)
+	go h.hear()
+
+	h.session, err = open(h.ctx, p, f.name, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(p)})
+	if err != nil {
+		if stopped := h.settle(); stopped != nil {
+			return nil, stopped
+		}
+		return nil, err
+	}
+	r.Owner = owner()
+	if err := f.checkStore(h.session); err != nil {
+		h.close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// hear waits for a signal that ends the waiting.
+func (h *holding) hear() {
+	defer close(h.done)
+	for {
+		select {
+		case s := <-h.signals:
+			if child.Ends(s) {
+				h.caught = s
+				h.cancel()
+				return
+			}
+		case <-h.quit:
+			return
+		}
+	}
+}
+
+// settle stops the listening for signals that end the waiting, and reports the one
+// that did. From then on they pile up in h.signals. It may be called again.
+func (h *holding) settle() error {
+	select {
+	case <-h.quit:
+	default:
+		close(h.quit)
+	}
+	<-h.done
+	if h.caught == nil {
+		return nil
+	}
+	return leftLine(h.f.name, h.caught)
+}
+
+// leftLine is the end of a waiting by a signal.
+func leftLine(name string, s os.Signal) error {
+	n, signal := child.SignalNumber(s)
+	err := fail(128+n, "%s: %s while waiting; left the line", quote(name), signal)
+	if s == os.Interrupt {
+		return interrupted{err}
+	}
+	return err
+}
+
+// acquire waits for the lease.
+func (h *holding) acquire() (*fencelock.Lease, error) {
+	l, err := h.lock()
+	stopped := h.settle()
+	switch {
+	case stopped != nil && err == nil:
+		_ = l.Release(context.Background())
+		return nil, stopped
+	case stopped != nil:
+		return nil, stopped
+	case err != nil:
+		return nil, h.explain(err)
+	}
+	return l, nil
+}
+
+func (h *holding) lock() (*fencelock.Lease, error) {
+	switch f := h.f; {
+	case f.size > 0:
+		return h.Semaphore(f.name, f.size).Acquire(h.ctx, f.permits, f.options()...)
+	case f.shared:
+		return h.RLock(h.ctx, f.name, f.options()...)
+	default:
+		return h.Lock(h.ctx, f.name, f.options()...)
+	}
+}
+
+// explain is what ends this process when no lease was had.
+func (h *holding) explain(err error) error {
+	err = explain(h.place, h.f.name, err)
+	var own *failure
+	if errors.As(err, &own) && own.code == exitNotAcquired {
+		own.code = h.f.code
+		if h.f.code == 0 {
+			say("%s", own.text)
+			return silently(0)
+		}
+	}
+	return err
+}
+
+// hooks tell people what happens. Only what they cannot do without is told when
+// nobody sits at the terminal and nobody asked.
+func (h *holding) hooks(p *place) fencelock.Hooks {
+	name := quote(h.f.name)
+	k := fencelock.Hooks{
+		Renewed: func(fencelock.Event) {
+			select {
+			case h.renewed <- struct{}{}:
+			default:
+			}
+		},
+		Warn: func(e fencelock.Event) { say("%s on %s: %v", name, p, e.Err) },
+	}
+	if h.f.verbose || isTerminal(os.Stderr) {
+		k.Waiting = func(e fencelock.Event) { say("waiting for %s, %s", name, inTheWay(e)) }
+	}
+	if h.f.verbose {
+		k.Acquired = func(e fencelock.Event) {
+			say("%s is held on %s with token %s, after %s in line", name, p, e.Token, span(e.Waited))
+		}
+		k.AtRisk = func(e fencelock.Event) {
+			say("%s is at risk, with %s left: %s", name, span(e.Left), cause(e.Err))
+		}
+	}
+	return k
+}
+
+// inTheWay says who holds what is waited for, since when, and the place in line.
+func inTheWay(e fencelock.Event) string {
+	h := e.HeldBy
+	if h == nil {
+		h = &fencelock.HeldError{}
+	}
+	who := *h
+	who.Ahead = max(who.Ahead, e.Ahead)
+	return heldBy(&who)
+}
+
+// release gives the lease back and returns the loss, if it was lost. That nobody
+// confirmed it is told, but is no error: the command ran under its lock.
+func (h *holding) release(l *fencelock.Lease) error {
+	err := l.Release(context.Background())
+	if err == nil || errors.Is(err, fencelock.ErrLost) {
+		return err
+	}
+	say("%s: the release could not be confirmed: %s; the name is free %s from now at the latest", quote(h.f.name), cause(err), span(time.Until(l.Deadline())+time.Second))
+	return nil
+}

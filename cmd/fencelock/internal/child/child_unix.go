@@ -1,0 +1,368 @@
+//go:build unix
+
+package child
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Child is a command that runs. Its methods are called from one goroutine.
+type Child struct {
+	// Exited tells once how the command ended. Others of its group may live on.
+	Exited <-chan Status
+	// Stopped tells that the command was stopped, and by which signal.
+	Stopped <-chan os.Signal
+	// Changed tells that an orphan ended: ask Running again.
+	Changed <-chan struct{}
+	// Unguarded tells that the watchdog has ended, or was stopped.
+	Unguarded <-chan Guard
+
+	group     int
+	left      func() time.Duration
+	guard     *guard
+	unguarded chan Guard
+	terminal  *terminal
+	thread    chan struct{} // closed to let the thread end that started the command
+	gone      bool
+	late      bool
+	by        syscall.Signal // ended the command; set before Exited tells
+}
+
+// Guard is a watchdog that is not there any more, or was stopped.
+type Guard struct{ id *guard }
+
+// guard is the watchdog, seen from this side.
+type guard struct {
+	pid, socket int
+	ended       chan struct{} // closed when it has ended and was waited for
+}
+
+// Start runs c and returns once the command itself is running, guarded. An
+// *ExecError says that there is no such command, or that it cannot be executed.
+func Start(c Command) (*Child, error) {
+	Adopt()
+	exited := make(chan Status, 1)
+	stopped := make(chan os.Signal, 8)
+	changed := make(chan struct{}, 1)
+	k := &Child{
+		Exited: exited, Stopped: stopped, Changed: changed,
+		left:      c.Left,
+		unguarded: make(chan Guard, 8),
+		thread:    make(chan struct{}),
+	}
+	k.Unguarded = k.unguarded
+	family.mu.Lock()
+	family.strange = func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	family.mu.Unlock()
+
+	socket, err := k.fork(c, func(s unix.WaitStatus) {
+		switch {
+		case s.Stopped():
+			select {
+			case stopped <- s.StopSignal():
+			default:
+			}
+		case s.Signaled():
+			k.by = s.Signal()
+			exited <- Status{Signal: int(s.Signal()), Name: unix.SignalName(s.Signal())}
+		default:
+			exited <- Status{Code: s.ExitStatus()}
+		}
+	})
+	if err != nil {
+		close(k.thread)
+		return nil, err
+	}
+	defer unix.Close(socket)
+	if k.guard, err = k.startGuard(); err != nil {
+		k.abandon()
+		return nil, err
+	}
+	if c.Signals != nil && !signal.Ignored(unix.SIGTSTP) {
+		signal.Notify(c.Signals, unix.SIGTSTP)
+	}
+	k.terminal = openTerminal()
+	k.terminal.offer(k.group)
+
+	// From here on the command runs. The answer is an error, or the end of the file
+	// when the socket closes as the command takes the place of this program.
+	answer := make([]byte, 4)
+	if writeAll(socket, []byte{1}) && readFull(socket, answer) {
+		<-exited
+		errno := syscall.Errno(binary.NativeEndian.Uint32(answer))
+		k.Close()
+		return nil, &ExecError{Path: c.Path, Err: errno}
+	}
+	return k, nil
+}
+
+// fork starts the process that becomes the command. The thread that starts it
+// stays until Close, because the kernel ties the command's life to that thread, not
+// to this process.
+func (k *Child) fork(c Command, tell func(unix.WaitStatus)) (socket int, err error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return 0, err
+	}
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		k.group, err = family.fork(func() (int, error) {
+			attr := syscall.SysProcAttr{Setpgid: true}
+			dieWithParent(&attr)
+			return spawn(theirs, c.Env, &attr, "", []uintptr{0, 1, 2}, roleExec, append([]string{c.Path}, c.Args...)...)
+		}, tell)
+		close(done)
+		<-k.thread
+		// Locked still, so the thread ends with this goroutine.
+	}()
+	<-done
+	unix.Close(theirs)
+	if err != nil {
+		unix.Close(ours)
+		return 0, fmt.Errorf("cannot start a process: %w", err)
+	}
+	return ours, nil
+}
+
+// startGuard starts a watchdog and returns once it watches.
+func (k *Child) startGuard() (*guard, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		unix.Close(ours)
+		unix.Close(theirs)
+		return nil, err
+	}
+	defer null.Close()
+	g := &guard{socket: ours, ended: make(chan struct{})}
+	g.pid, err = family.fork(func() (int, error) {
+		n := null.Fd()
+		return spawn(theirs, nil, &syscall.SysProcAttr{Setsid: true}, "/", []uintptr{n, n, n}, roleWatch)
+	}, func(s unix.WaitStatus) {
+		if !s.Stopped() {
+			close(g.ended)
+		}
+		k.unguarded <- Guard{g}
+	})
+	unix.Close(theirs)
+	if err != nil {
+		unix.Close(ours)
+		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
+	}
+	ok := g.tell(opGroup, int64(k.group)) && g.tell(opDeadline, k.deadline())
+	if !ok || !until(ours, now()+int64(10*time.Second)) || !readFull(ours, make([]byte, 1)) {
+		_ = unix.Kill(g.pid, unix.SIGKILL)
+		unix.Close(ours)
+		return nil, errors.New("the watchdog does not answer")
+	}
+	return g, nil
+}
+
+// tell never waits: a watchdog that does not read is stopped, and Unguarded says so.
+func (g *guard) tell(op, value int64) bool {
+	b := binary.NativeEndian.AppendUint64(nil, uint64(op))
+	b = binary.NativeEndian.AppendUint64(b, uint64(value))
+	_, err := unix.SendmsgN(g.socket, b, nil, nil, unix.MSG_DONTWAIT)
+	return err == nil
+}
+
+// deadline reads the clock before it asks how much is left: a pause between the
+// two makes the deadline too early, never too late.
+func (k *Child) deadline() int64 {
+	if k.left == nil {
+		return never
+	}
+	from := now()
+	left := int64(k.left())
+	if left > never-from {
+		return never
+	}
+	return from + left
+}
+
+// Extend tells the watchdog how much is left now. Call it whenever that grew.
+func (k *Child) Extend() {
+	if k.guard != nil {
+		k.guard.tell(opDeadline, k.deadline())
+	}
+}
+
+// Late reports whether the watchdog killed the group because the deadline had
+// passed. It says so before it kills, so ask after Exited.
+func (k *Child) Late() bool {
+	if k.guard != nil && !k.late {
+		var b [1]byte
+		n, _, err := unix.Recvfrom(k.guard.socket, b[:], unix.MSG_DONTWAIT)
+		k.late = err == nil && n == 1 && b[0] == sayLate
+	}
+	return k.late
+}
+
+// Reguard starts another watchdog in place of the one that g speaks of. It does
+// nothing if that one was replaced already.
+func (k *Child) Reguard(g Guard) error {
+	if k.guard == nil || g.id != k.guard || k.gone {
+		return nil
+	}
+	select {
+	case <-k.guard.ended:
+	default:
+		// It is only stopped. It must not wake up later with a deadline of long ago.
+		_ = unix.Kill(k.guard.pid, unix.SIGKILL)
+	}
+	unix.Close(k.guard.socket)
+	next, err := k.startGuard()
+	k.guard = next
+	return err
+}
+
+// Signal sends s to every process of the group.
+func (k *Child) Signal(s os.Signal) {
+	if n, ok := s.(syscall.Signal); ok && !k.gone {
+		_ = unix.Kill(-k.group, n)
+	}
+}
+
+// Terminate asks the group to end. What is stopped is continued, or it would not
+// hear of it.
+func (k *Child) Terminate() {
+	k.Signal(unix.SIGTERM)
+	k.Signal(unix.SIGCONT)
+}
+
+// Kill ends every process of the group.
+func (k *Child) Kill() { k.Signal(unix.SIGKILL) }
+
+// Running reports whether any process of the group lives. Ask again until it says
+// no; the command itself may have ended long before.
+func (k *Child) Running() bool {
+	if !k.gone && unix.Kill(-k.group, 0) == unix.ESRCH {
+		k.gone = true
+	}
+	return !k.gone
+}
+
+// OnlyZombies reports whether nothing of the group can run any more, though it
+// still seems to be there. It looks at every process of the system.
+func (k *Child) OnlyZombies() bool {
+	if !k.gone && onlyZombies(k.group) {
+		k.gone = true
+	}
+	return k.gone
+}
+
+// Close gives the terminal back and lets the watchdog go. Call it when the group
+// is gone, and before anybody else may have what the group was working on.
+func (k *Child) Close() {
+	k.Late() // the last chance to hear of it
+	if k.guard != nil {
+		k.guard.tell(opDone, 0)
+		unix.Close(k.guard.socket)
+		// Waited for, it leaves no zombie to a process 1 that does not care for them.
+		select {
+		case <-k.guard.ended:
+		case <-time.After(time.Second): // it was stopped
+		}
+		k.guard = nil
+	}
+	k.terminal.restore(k.group, k.by)
+	close(k.thread)
+}
+
+// abandon ends a command that has not run yet.
+func (k *Child) abandon() {
+	_ = unix.Kill(-k.group, unix.SIGKILL)
+	close(k.thread)
+}
+
+// spawn starts this program in a hidden role. theirs, its end of a socket, keeps
+// its number, which is above those that a shell hands down.
+func spawn(theirs int, env []string, attr *syscall.SysProcAttr, dir string, files []uintptr, role string, args ...string) (int, error) {
+	exe, err := Self()
+	if err != nil {
+		return 0, err
+	}
+	// The copy is open across exec, so it exists only while nothing else is forked:
+	// family.mu is held.
+	given, err := unix.FcntlInt(uintptr(theirs), unix.F_DUPFD, 10)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(given)
+	if env == nil {
+		env = []string{}
+	}
+	argv := append([]string{"fencelock", role, strconv.Itoa(given)}, args...)
+	return syscall.ForkExec(exe, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: files, Sys: attr})
+}
+
+func socketpair() (ours, theirs int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	unix.CloseOnExec(pair[0])
+	unix.CloseOnExec(pair[1])
+	return pair[0], pair[1], nil
+}
+
+var forwarded = sync.OnceValue(func() []os.Signal {
+	all := []syscall.Signal{
+		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM,
+		unix.SIGCONT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGVTALRM, unix.SIGWINCH, unix.SIGIO, unix.SIGABRT,
+	}
+	var s []os.Signal
+	for _, n := range append(all, systemSignals()...) {
+		// What was ignored on the way in (nohup) stays ignored, here and in the
+		// command: Notify would undo it.
+		if !signal.Ignored(n) {
+			s = append(s, n)
+		}
+	}
+	return s
+})
+
+// Forwarded lists the signals to catch and to hand on. Not among them: what cannot
+// be caught, what reports a fault of the process itself, what Go's runtime uses,
+// SIGCHLD, and SIGTSTP, which a program that has no command yet obeys.
+func Forwarded() []os.Signal { return forwarded() }
+
+// Ends reports whether s ends a process that does not expect it.
+func Ends(s os.Signal) bool { return s != unix.SIGCONT && s != unix.SIGWINCH }
+
+// Continues reports whether s is the one that continues a stopped process.
+func Continues(s os.Signal) bool { return s == unix.SIGCONT }
+
+// SignalNumber returns the number and the name of s.
+func SignalNumber(s os.Signal) (int, string) {
+	n, ok := s.(syscall.Signal)
+	if !ok {
+		return 0, s.String()
+	}
+	if name := unix.SignalName(n); name != "" {
+		return int(n), name
+	}
+	return int(n), "signal " + strconv.Itoa(int(n))
+}

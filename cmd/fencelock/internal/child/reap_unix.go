@@ -1,0 +1,88 @@
+//go:build unix
+
+package child
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// processes knows the children of this process. It waits for all of them, its own
+// and those it was given: as process 1, or as a subreaper, it becomes the parent of
+// orphans, which stay zombies until somebody waits for them. Nothing else in the
+// program may wait for a child.
+type processes struct {
+	// mu is held from before a fork until the child is entered here: a child that
+	// ends at once must not be reaped as a stranger.
+	mu      sync.Mutex
+	started bool
+	ended   map[int]func(unix.WaitStatus)
+	strange func()
+}
+
+var family = processes{ended: map[int]func(unix.WaitStatus){}}
+
+// Adopt makes this process the one that orphans of its command come to, and reaps
+// them from now on. A container's first process must call it before it waits for
+// anything. Calling it again changes nothing.
+func Adopt() {
+	family.mu.Lock()
+	defer family.mu.Unlock()
+	if family.started {
+		return
+	}
+	family.started = true
+	becomeSubreaper()
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, unix.SIGCHLD)
+	go func() {
+		for {
+			family.reap()
+			<-c
+		}
+	}()
+}
+
+func (p *processes) reap() {
+	for {
+		p.mu.Lock()
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG|unix.WUNTRACED, nil)
+		if err == unix.EINTR {
+			p.mu.Unlock()
+			continue
+		}
+		if err != nil || pid <= 0 {
+			p.mu.Unlock()
+			return
+		}
+		tell, ours := p.ended[pid]
+		if !status.Stopped() {
+			delete(p.ended, pid)
+		}
+		strange := p.strange
+		p.mu.Unlock()
+		switch {
+		case ours:
+			tell(status)
+		case strange != nil:
+			strange()
+		}
+	}
+}
+
+// fork runs f, which starts a process, and has tell called when that process stops
+// or ends.
+func (p *processes) fork(f func() (int, error), tell func(unix.WaitStatus)) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pid, err := f()
+	if err != nil {
+		return 0, err
+	}
+	p.ended[pid] = tell
+	return pid, nil
+}

@@ -1,0 +1,216 @@
+//go:build unix
+
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
+)
+
+// role is the hidden first argument of the keeper's process.
+const role = "__keeper"
+
+// Answer is what the keeper says to the process that started it.
+type Answer struct {
+	Held  bool   `json:"held"`
+	Token string `json:"token"`
+	Code  int    `json:"code"` // exit code, if not held
+}
+
+// Starter is the keeper as seen by the process that started it.
+type Starter struct {
+	// Answer delivers one answer, and is closed when the keeper is gone.
+	Answer <-chan Answer
+	socket *os.File
+}
+
+// Start starts the keeper: this very command line once more, in a session of its
+// own, with the bell and without the shell's files. shell is the process that is
+// told when the lock is lost.
+func Start(b *Bell, shell int) (*Starter, error) {
+	exe, err := child.Self()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, err
+	}
+	unix.CloseOnExec(pair[0])
+	unix.CloseOnExec(pair[1])
+	given, err := inheritable(pair[1], int(b.anew.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	files := []uintptr{null.Fd(), null.Fd(), 2}
+	if b.shared(2) {
+		files[2] = null.Fd() // the shell's stderr is the file of the bell
+	}
+	argv := []string{"fencelock", role, strconv.Itoa(given[0]), strconv.Itoa(given[1]), strconv.FormatInt(b.offset, 10), strconv.Itoa(shell)}
+	_, err = syscall.ForkExec(exe, append(argv, os.Args[1:]...), &syscall.ProcAttr{
+		Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	for _, fd := range given {
+		unix.Close(fd)
+	}
+	unix.Close(pair[1])
+	if err != nil {
+		return nil, err
+	}
+	socket := os.NewFile(uintptr(pair[0]), "keeper")
+	answer := make(chan Answer, 1)
+	go func() {
+		defer close(answer)
+		for d := json.NewDecoder(socket); ; {
+			var a Answer
+			if d.Decode(&a) != nil {
+				return
+			}
+			select {
+			case answer <- a:
+			default:
+			}
+		}
+	}()
+	return &Starter{answer, socket}, nil
+}
+
+// inheritable copies files for a process that is about to be started, to numbers
+// above those that a shell hands down.
+func inheritable(fds ...int) ([]int, error) {
+	var given []int
+	for _, fd := range fds {
+		n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 10)
+		if err != nil {
+			return nil, err
+		}
+		given = append(given, n)
+	}
+	return given, nil
+}
+
+// Accept leaves the lock to the keeper. This process may end now.
+func (s *Starter) Accept() { _, _ = s.socket.Write([]byte{1}) }
+
+// Cancel makes the keeper leave the line, and waits for that, within reason.
+func (s *Starter) Cancel() {
+	_ = unix.Shutdown(int(s.socket.Fd()), unix.SHUT_WR)
+	late := time.After(5 * time.Second)
+	for {
+		select {
+		case _, ok := <-s.Answer:
+			if !ok {
+				return
+			}
+		case <-late:
+			return
+		}
+	}
+}
+
+// Keeper is this process, if it is one.
+type Keeper struct {
+	socket   *os.File
+	shell    *os.Process
+	pid      int
+	waited   context.Context
+	accepted chan struct{}
+	rung     chan struct{}
+}
+
+// Main returns the Keeper that this process is, or nil. It takes the hidden
+// arguments off the command line. Call it before anything is opened.
+func Main() *Keeper {
+	if len(os.Args) < 7 || os.Args[1] != role {
+		return nil
+	}
+	var n [4]int64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseInt(os.Args[2+i], 10, 64); err != nil {
+			return nil
+		}
+	}
+	socket, bell, offset, shell := int(n[0]), int(n[1]), n[2], int(n[3])
+	if kind, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM {
+		return nil // a person typed it
+	}
+	os.Args = append(os.Args[:1], os.Args[6:]...)
+	child.CloseInherited(socket, bell)
+	unix.CloseOnExec(socket)
+	unix.CloseOnExec(bell)
+
+	waited, giveUp := context.WithCancel(context.Background())
+	k := &Keeper{
+		socket: os.NewFile(uintptr(socket), "starter"), pid: shell,
+		waited: waited, accepted: make(chan struct{}), rung: make(chan struct{}),
+	}
+	// Taken now, while the starter waits and its parent most likely does: where the
+	// system can, this stays that process, whoever gets its number later.
+	if shell > 1 {
+		k.shell, _ = os.FindProcess(shell)
+	}
+	go func() {
+		b := make([]byte, 1)
+		if n, _ := k.socket.Read(b); n == 1 {
+			close(k.accepted)
+			return
+		}
+		giveUp()
+	}()
+	go func() {
+		// A lock that cannot be waited for is no reason to hold on for ever.
+		_ = wait(bell, offset)
+		close(k.rung)
+	}()
+	return k
+}
+
+// Waited ends when nobody waits for the lock any more.
+func (k *Keeper) Waited() context.Context { return k.waited }
+
+// Rung is closed when the shell's file is closed everywhere.
+func (k *Keeper) Rung() <-chan struct{} { return k.rung }
+
+// Tell sends an answer, if anybody listens.
+func (k *Keeper) Tell(a Answer) { _ = json.NewEncoder(k.socket).Encode(a) }
+
+// Hand tells the starter that the lock is held, and reports whether it heard.
+func (k *Keeper) Hand(a Answer) bool {
+	k.Tell(a)
+	select {
+	case <-k.accepted:
+		return true
+	case <-k.waited.Done():
+		return false
+	}
+}
+
+// SignalShell sends TERM or KILL to the shell, and says what it did.
+func (k *Keeper) SignalShell(kill bool) string {
+	if k.shell == nil {
+		return fmt.Sprintf("process %d is not signalled", k.pid)
+	}
+	s, name := unix.SIGTERM, "TERM"
+	if kill {
+		s, name = unix.SIGKILL, "KILL"
+	}
+	if err := k.shell.Signal(s); err != nil {
+		return fmt.Sprintf("process %d could not be sent %s: %v", k.pid, name, err)
+	}
+	return fmt.Sprintf("process %d was sent %s", k.pid, name)
+}

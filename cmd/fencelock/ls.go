@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+func newLs(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "Show who holds what, and who waits",
+		Long: `ls shows every name that somebody holds or waits for, one line per holder and per
+waiter, in the order of the line. -o json prints one array.`,
+		Args: onePrefix,
+		RunE: func(_ *cobra.Command, args []string) error {
+			asJSON, err := c.json()
+			if err != nil {
+				return err
+			}
+			ctx := context.Background()
+			s, err := c.look(ctx, "")
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			lines, err := s.lines(ctx, first(args))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				views := []lineView{}
+				for _, l := range lines {
+					views = append(views, viewOf(l))
+				}
+				return writeJSON(os.Stdout, views, true)
+			}
+			return showTable(lines)
+		},
+	}
+	c.outputFlag(cmd)
+	return cmd
+}
+
+func onePrefix(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage("want at most one argument, the beginning of names, and not %d", len(args))
+	}
+	return nil
+}
+
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// lines returns all lines whose names begin with prefix, by name.
+func (s *session) lines(ctx context.Context, prefix string) ([]driver.Line, error) {
+	var all []driver.Line
+	for l, err := range s.Lines(ctx, prefix) {
+		if err != nil {
+			return nil, explain(s.place, "", err)
+		}
+		all = append(all, l)
+	}
+	return sorted(all), nil
+}
+
+// showTable prints nothing at all if there is nothing to show.
+func showTable(lines []driver.Line) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	all, now := [][]string{heading}, time.Now()
+	for _, l := range lines {
+		all = append(all, rows(l, now)...)
+	}
+	return table(os.Stdout, all)
+}

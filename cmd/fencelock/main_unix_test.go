@@ -1,0 +1,55 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func exitCode(s *os.ProcessState) int {
+	if w := s.Sys().(syscall.WaitStatus); w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return s.ExitCode()
+}
+
+// signal sends a signal by its short name.
+func (p *proc) signal(name string) {
+	if n := unix.SignalNum("SIG" + name); n != 0 {
+		_ = p.cmd.Process.Signal(n)
+	}
+}
+
+// alive reports whether the process runs. A zombie is dead: whoever should wait for
+// it may be stopped.
+func alive(pid int) bool {
+	if unix.Kill(pid, 0) == unix.ESRCH {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return !os.IsNotExist(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+// pid reads a process id that a command of the test wrote to a file.
+func (s *stage) pid(file string) int {
+	s.t.Helper()
+	n := 0
+	eventually(s.t, file+" has a process id", func() bool {
+		text := s.read(file)
+		if !strings.HasSuffix(text, "\n") {
+			return false
+		}
+		n, _ = strconv.Atoi(strings.TrimSpace(text))
+		return n > 0
+	})
+	return n
+}

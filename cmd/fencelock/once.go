@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock"
+)
+
+const onceHelp = `once runs COMMAND at most once successfully per slot, over all machines that use the
+same store. A slot is an hour, a day, or a time that you name:
+
+  fencelock once report --slot hour -- ./report.sh           # in every machine's crontab
+  fencelock once report --slot 2026-11-20T20:00Z -- ./report.sh
+
+Slots of a name are ordered: one is done when it, or a later one, was finished with
+exit code 0. Then once exits 0 and says when and by whom. A command that fails leaves
+the slot open. Hours and days are those of UTC, or of --tz.
+
+It waits for another machine that is running the slot; with -n it does not, and exits
+0. Apart from that, flags, exit codes and promises are those of run.`
+
+func newOnce(c *cli) *cobra.Command {
+	f := &holdFlags{}
+	var slot, zone string
+	cmd := &cobra.Command{
+		Use:   "once NAME --slot hour|day|TIME [flags] -- COMMAND [ARG...]",
+		Short: "Run a command at most once successfully per slot",
+		Long:  onceHelp,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.split(cmd, args); err != nil {
+				return err
+			}
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			at, err := parseSlot(slot, zone, time.Now())
+			if err != nil {
+				return err
+			}
+			r := newReport(f)
+			if err := r.check(); err != nil {
+				return err
+			}
+			return r.write(c.once(f, at, r))
+		},
+	}
+	f.add(cmd)
+	f.addReport(cmd)
+	cmd.Flags().StringVar(&slot, "slot", "", "hour, day, or a time such as 2026-11-20T20:00Z")
+	cmd.Flags().StringVar(&zone, "tz", "UTC", "time zone of --slot, such as Asia/Shanghai")
+	return cmd
+}
+
+// parseSlot finds the slot that now is in, or reads the one that was named.
+func parseSlot(text, zone string, now time.Time) (time.Time, error) {
+	tz, err := time.LoadLocation(zone)
+	if err != nil {
+		return time.Time{}, usage("--tz %s is no time zone; want a name such as Asia/Shanghai, UTC or Local", quote(zone))
+	}
+	now = now.In(tz)
+	switch text {
+	case "":
+		return time.Time{}, usage("--slot is missing; want hour, day, or a time such as 2026-11-20T20:00Z")
+	case "hour":
+		// Not by its number: when clocks go back, two hours have the same.
+		into := time.Duration(now.Minute())*time.Minute + time.Duration(now.Second())*time.Second + time.Duration(now.Nanosecond())
+		return now.Add(-into), nil
+	case "day":
+		y, m, d := now.Date()
+		return time.Date(y, m, d, 0, 0, 0, 0, tz), nil
+	}
+	for _, form := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(form, text, tz); err == nil {
+			if t.IsZero() {
+				break
+			}
+			return t, nil
+		}
+	}
+	return time.Time{}, usage("--slot %s cannot be read; want hour, day, or a time such as 2026-11-20T20:00Z", quote(text))
+}
+
+func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
+	path, err := f.prepare()
+	if err != nil {
+		return err
+	}
+	h, err := c.begin(f, r)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+
+	var j *job
+	// A failed command must leave the slot open, so every end but success is an error.
+	failed := errors.New("the command did not succeed")
+	ran, err := h.Once(h.ctx, f.name, slot, func(_ context.Context, l *fencelock.Lease) error {
+		if stopped := h.settle(); stopped != nil {
+			return stopped
+		}
+		r.acquired(l)
+		var err error
+		if j, err = h.runUnder(l, path); err != nil {
+			return err
+		}
+		if o := j.outcome(nil); o.why != byItself || o.status.Code != 0 {
+			return failed
+		}
+		return nil
+	}, f.options()...)
+	stopped := h.settle()
+
+	if j != nil {
+		o := j.outcome(err)
+		r.ended(o)
+		if err != nil && !errors.Is(err, failed) && !errors.Is(err, fencelock.ErrLost) {
+			return fail(exitUnavailable, "%s: the command succeeded, but nobody confirmed that its slot is done: %s; it may be run again", quote(f.name), cause(err))
+		}
+		return o.exit(f, r.Token)
+	}
+	switch {
+	case stopped != nil:
+		return stopped
+	case err == nil && !ran:
+		r.Why = doneAlready
+		h.sayDone(slot)
+		return nil
+	case f.nowait && errors.Is(err, fencelock.ErrNotAcquired):
+		var held *fencelock.HeldError
+		errors.As(err, &held)
+		say("%s is running elsewhere: %s; nothing was done", quote(f.name), heldBy(held))
+		return nil
+	}
+	return h.explain(err)
+}
+
+// sayDone says when the slot was done, and by whom, as far as the store knows.
+func (h *holding) sayDone(slot time.Time) {
+	const form = "2006-01-02 15:04:05 MST"
+	text := "slot " + slot.Format(form) + " is done"
+	line, err := h.Line(context.Background(), h.f.name)
+	if run, ok := fencelock.ReadMark(line.Mark); err == nil && ok {
+		text += ": finished at " + run.Done.In(slot.Location()).Format(form) + " by " + plain(run.Owner)
+		if !run.Slot.Equal(slot) {
+			text += ", as slot " + run.Slot.In(slot.Location()).Format(form)
+		}
+	}
+	say("%s: %s", quote(h.f.name), text)
+}

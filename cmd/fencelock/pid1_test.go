@@ -1,0 +1,79 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// asFirst runs fencelock as process 1 of a namespace, as a container does. The file
+// of the locks is the same as outside.
+func (s *stage) asFirst(args ...string) *proc {
+	s.t.Helper()
+	return s.start("unshare", append([]string{"--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child", binary}, args...)...)
+}
+
+// childOf returns the one child of a process, as seen from here.
+func childOf(t *testing.T, parent int) (pid int) {
+	t.Helper()
+	eventually(t, "there is a child of "+strconv.Itoa(parent), func() bool {
+		all, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, file := range all {
+			stat, _ := os.ReadFile(file)
+			_, rest, _ := strings.Cut(string(stat), ") ")
+			if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent) {
+				pid, _ = strconv.Atoi(strings.Split(file, "/")[2])
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
+	s := sqliteStage(t)
+	p := s.asFirst("run", "n", "--", "sh", "-c", `
+		(setsid sh -c 'echo done >orphan' &)
+		(sh -c 'echo done >orphan2' &)
+		until [ -e orphan ] && [ -e orphan2 ]; do sleep 0.02; done
+		i=0
+		while grep -q "^State:.Z" /proc/[0-9]*/status 2>/dev/null; do
+			i=$((i+1)); [ $i -lt 200 ] || exit 9
+			sleep 0.02
+		done
+		[ $PPID = 1 ] && exit 7`)
+	if code := p.wait(); code != 7 {
+		t.Errorf("exit %d, want 7 (9: zombies were left): %s", code, p.err.String())
+	}
+}
+
+func TestFirstProcessOfAContainerHandsSignalsOn(t *testing.T) {
+	s := sqliteStage(t)
+	p := s.asFirst("run", "n", "--", "sh", "-c", `trap "exit 5" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
+	s.pid("pid")
+	first := childOf(t, p.cmd.Process.Pid)
+	waiter := s.asFirst("run", "n", "--", "true")
+	eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
+	if err := unix.Kill(childOf(t, waiter.cmd.Process.Pid), unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := waiter.wait(); code != 143 {
+		t.Errorf("exit %d while waiting, want 143: %s", code, waiter.err.String())
+	}
+	if err := unix.Kill(first, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != 5 {
+		t.Errorf("exit %d, want the command's 5: %s", code, p.err.String())
+	}
+	if out := s.must("ls"); out != "" {
+		t.Errorf("something is left in the store:\n%s", out)
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+const (
+	envURL      = "FENCELOCK_URL"
+	envPassword = "FENCELOCK_PASSWORD"
+)
+
+// firstContact bounds how long a server may take to answer for the first time.
+// After that the library carries outages.
+const firstContact = 5 * time.Second
+
+// place is where the locks are kept. It can be printed: the secrets are apart.
+type place struct {
+	scheme *scheme
+	url    *url.URL // without user and password
+	text   string   // for people: "redis 127.0.0.1:6379"
+	secret secret
+	notice string // what the embedded default has to say about itself, or ""
+}
+
+func (p *place) String() string { return p.text }
+
+// secret is what must not be printed, nor reach a child.
+type secret struct{ user, password string }
+
+// String keeps a slip of the pen from printing it.
+func (secret) String() string { return "(secret)" }
+
+// store is an open place.
+type store struct {
+	backend driver.Backend
+	close   func()
+}
+
+// scheme is a kind of place.
+type scheme struct {
+	name    string // before the colon
+	form    string // how to write it, for people
+	server  bool   // it has an address and may ask for a password
+	private bool   // nobody outside this process sees its locks
+
+	// check reads the rest of the URL and sets what people see of it.
+	check func(p *place) error
+	// open connects, and asks once whether anybody is there.
+	open func(ctx context.Context, p *place) (*store, error)
+}
+
+// schemes are all the places there are. A new one is a file with two functions, and
+// a line here.
+func schemes() []scheme {
+	return []scheme{
+		{name: "local", form: "local:", check: checkLocal, open: openSQLite},
+		{name: "memory", form: "memory:", check: checkMemory, open: openMemory, private: true},
+		{name: "sqlite", form: "sqlite:///path", check: checkSQLite, open: openSQLite},
+		{name: "redis", form: "redis://host:port/db", check: checkRedis, open: openRedis, server: true},
+		{name: "rediss", form: "rediss://host:port/db", check: checkRedis, open: openRedis, server: true},
+	}
+}
+
+func schemeForms() string {
+	var forms []string
+	for _, s := range schemes() {
+		forms = append(forms, s.form)
+	}
+	return strings.Join(forms, ", ")
+}
+
+// findPlace settles where the locks are: --url, then FENCELOCK_URL, then the
+// embedded default. Nothing of a URL that cannot be read is printed, for any part of
+// it may be a password.
+func (c *cli) findPlace() (*place, error) {
+	raw, from := c.url, "--url"
+	if raw == "" {
+		raw, from = os.Getenv(envURL), envURL
+	}
+	chosen := raw != ""
+	if !chosen {
+		raw, from = "local:", "the default"
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Fragment != "" || u.RawQuery != "" || u.ForceQuery {
+		return nil, usage("the URL in %s cannot be read; known are %s, without ? and #; percent-encode special characters of a password, or put it into %s", from, schemeForms(), envPassword)
+	}
+	if _, has := u.User.Password(); has && from == "--url" {
+		return nil, usage("a password in --url can be seen by everyone on this host; put the URL into %s, or the password into %s or --password-file", envURL, envPassword)
+	}
+	p := &place{secret: secret{user: u.User.Username()}}
+	p.secret.password, _ = u.User.Password()
+	u.User = nil
+	p.url = u
+	for _, s := range schemes() {
+		if s.name == u.Scheme {
+			p.scheme = &s
+		}
+	}
+	if p.scheme == nil {
+		if u.Scheme == "" {
+			return nil, usage("the URL in %s has no scheme; known are %s", from, schemeForms())
+		}
+		return nil, usage("unknown URL scheme %s in %s; known are %s", quote(u.Scheme), from, schemeForms())
+	}
+	if err := c.readPassword(p); err != nil {
+		return nil, err
+	}
+	if err := p.scheme.check(p); err != nil {
+		return nil, err
+	}
+	if !chosen {
+		p.notice = defaultNotice(p)
+	}
+	return p, nil
+}
+
+// readPassword takes the password from where it is least seen: --password-file, then
+// FENCELOCK_PASSWORD, then the URL.
+func (c *cli) readPassword(p *place) error {
+	if c.passwordFile == "" {
+		if s := os.Getenv(envPassword); s != "" {
+			p.secret.password = s
+		}
+		return nil
+	}
+	b, err := os.ReadFile(c.passwordFile)
+	if err != nil {
+		return fail(exitConfig, "cannot read --password-file: %v", err)
+	}
+	// Editors end a file with a line feed that is no part of the password.
+	p.secret.password = strings.TrimRight(string(b), "\r\n")
+	if p.secret.password == "" {
+		return fail(exitConfig, "--password-file %s is empty", quote(c.passwordFile))
+	}
+	return nil
+}
+
+// connect opens p and says which name it was for if nobody answers. It returns when
+// ctx ends, also where a client library does not hear of that.
+func (p *place) connect(ctx context.Context, name string) (*store, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstContact)
+	defer cancel()
+	type answer struct {
+		s   *store
+		err error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		s, err := p.scheme.open(ctx, p)
+		answered <- answer{s, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.s, explain(p, name, a.err)
+	case <-ctx.Done():
+		return nil, explain(p, name, ctx.Err())
+	}
+}
+
+// silent says that nobody answered.
+func (p *place) silent(name string, err error) error {
+	next := "check that the file can be written, and " + envURL
+	if p.scheme.server {
+		next = "check that the server runs and can be reached, and " + envURL
+	}
+	return fail(exitUnavailable, "%s%s does not answer: %s; %s", about(name), p, cause(err), next)
+}
+
+// refused says that asking again is useless.
+func (p *place) refused(name string, err *driver.PermanentError) error {
+	return fail(exitConfig, "%s%s: %s", about(name), p, err)
+}
+
+// deniedError says that the store did not let us in.
+type deniedError struct{ given bool }
+
+func (e deniedError) Error() string {
+	if e.given {
+		return "refuses the user or the password; check " + envPassword + ", --password-file or " + envURL
+	}
+	return "wants a password; put it into " + envPassword + ", --password-file or " + envURL
+}
+
+func about(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s: ", quote(name))
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+// cli is what all verbs share.
+type cli struct {
+	url          string
+	passwordFile string
+	output       string
+}
+
+const rootHelp = `fencelock holds a lock that excludes across processes and machines, on the store
+you already run, while a command runs:
+
+  fencelock run nightly -- ./report.sh
+
+Where the locks are: --url, else FENCELOCK_URL, else a file in your state
+directory, which excludes you on this host only. URLs:
+
+  local:                  that file, chosen on purpose
+  sqlite:///path          a file of your own: everybody on this host who can write it
+  redis://host:port/db    a Redis server; rediss:// with TLS
+  memory:                 nobody outside this process; for looking around
+
+A password comes from FENCELOCK_PASSWORD, from --password-file, or from the URL in
+FENCELOCK_URL. It is never printed, and never reaches the command that is run.
+
+Data goes to stdout, talk to stderr. Exit codes: 64 usage, 69 the store does not
+answer, 75 not acquired, not free, or refused, 78 configuration; run adds its own.`
+
+func newRoot() *cobra.Command {
+	c := &cli{}
+	root := &cobra.Command{
+		Use:           "fencelock",
+		Short:         "Distributed locks for the shell",
+		Long:          rootHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	p := root.PersistentFlags()
+	p.StringVar(&c.url, "url", "", "where the locks are (default $FENCELOCK_URL)")
+	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
+	verbs := []*cobra.Command{
+		newRun(c), newOnce(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
+		newBreak(c), newSchema(c), newVersion(c),
+	}
+	root.AddCommand(append(verbs, systemVerbs(c)...)...)
+	return root
+}
+
+// outputFlag adds -o to a verb that has data to show.
+func (c *cli) outputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&c.output, "output", "o", "text", "text or json")
+}
+
+func (c *cli) json() (bool, error) {
+	switch c.output {
+	case "text":
+		return false, nil
+	case "json":
+		return true, nil
+	}
+	return false, usage("-o %s: want text or json", quote(c.output))
+}
+
+// session is an open place with a client on it.
+type session struct {
+	*fencelock.Client
+	place *place
+	info  driver.Info
+	store *store
+}
+
+// open connects to p. name is the lock it is for, or "".
+func open(ctx context.Context, p *place, name string, o fencelock.Options) (*session, error) {
+	st, err := p.connect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	// One claim per process: there is nobody to hand on to.
+	o.HandOff = 1
+	o.Owner = owner()
+	return &session{fencelock.New(st.backend, &o), p, st.backend.Info(), st}, nil
+}
+
+func (s *session) close() {
+	_ = s.Client.Close()
+	s.store.close()
+}
+
+// look opens the place for a verb that only looks, or breaks.
+func (c *cli) look(ctx context.Context, name string) (*session, error) {
+	p, err := c.findPlace()
+	if err != nil {
+		return nil, err
+	}
+	if p.notice != "" {
+		say("these are the locks %s", p.notice)
+	}
+	return open(ctx, p, name, fencelock.Options{})
+}
+
+// owner is what others see of this process: user@host/pid.
+func owner() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown-host"
+	}
+	s := userName() + "@" + host + "/" + strconv.Itoa(os.Getpid())
+	if len(s) > driver.MaxOwner {
+		s = s[len(s)-driver.MaxOwner:]
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// checkName refuses a bad name before anything is asked of a store.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return usage("the name of the lock is empty; it may be anything of 1 to %d bytes", driver.MaxKey)
+	case len(name) > driver.MaxKey:
+		return usage("the name of the lock has %d bytes; it may have at most %d", len(name), driver.MaxKey)
+	}
+	return nil
+}
+
+// oneName is what verbs on one lock take.
+func oneName(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usage("want one argument, the name of the lock, and not %d", len(args))
+	}
+	return checkName(args[0])
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
+)
+
+const runHelp = `run holds NAME while COMMAND runs, and exits with its code:
+
+  fencelock run nightly -- ./report.sh
+  fencelock run -n nightly -- ./report.sh       # or not at all
+  fencelock run -w 60 --ttl 10s deploy -- make deploy
+  fencelock run --size 5 downloads -- curl -O https://…
+
+There is no shell in between. The command inherits stdin, stdout and stderr, leads a
+process group of its own, and gets every signal that fencelock gets; a terminal's job
+control works as without fencelock. It finds FENCELOCK_NAME, FENCELOCK_TOKEN,
+FENCELOCK_OWNER and FENCELOCK_HELD (the names held around it, as a JSON array) in its
+environment, and no passwords: a fencelock inside that needs one must be given it
+again. To lock a name again that is held around is an error.
+
+The command is dead before its lock is. If the lock cannot be renewed, the group gets
+TERM --grace before the lock ends, and KILL before it ends; --max-hold ends the same
+way. The lock is released only when no process of the group is left. If fencelock is
+killed (-9) or stopped for too long, a watchdog beside it kills the whole group in time,
+and the lock ends by its --ttl. A job stopped with Ctrl-Z keeps its lock for the rest of
+its --ttl, and is killed then. What this cannot reach: processes that leave the group
+(setsid, daemons, the jobs of an interactive shell), a command that becomes another
+user whom fencelock may not signal, and a machine that pauses as a whole. If both
+fencelock and its watchdog are stopped, nobody watches. The token is for these: let
+what the command writes to refuse a smaller one than it has seen.
+
+Bare numbers are seconds; 1m30s and the like work too.
+
+Exit codes: the command's own; 128+N if it died by signal N, or if signal N ended the
+waiting; 64 usage; 69 the store does not answer; 75 (or -E) not acquired; 78
+configuration; 79 the lock was lost while the command ran, whatever its own code and
+--on-loss; 124 --max-hold was reached; 126 the command cannot be executed; 127 it was
+not found.` + platformHelp
+
+func newRun(c *cli) *cobra.Command {
+	f := &holdFlags{}
+	cmd := &cobra.Command{
+		Use:   "run NAME [flags] -- COMMAND [ARG...]",
+		Short: "Hold a lock while a command runs",
+		Long:  runHelp,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.split(cmd, args); err != nil {
+				return err
+			}
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			r := newReport(f)
+			if err := r.check(); err != nil {
+				return err
+			}
+			return r.write(c.run(f, r))
+		},
+	}
+	f.add(cmd)
+	f.addKinds(cmd)
+	f.addReport(cmd)
+	return cmd
+}
+
+func (c *cli) run(f *holdFlags, r *report) error {
+	path, err := f.prepare()
+	if err != nil {
+		return err
+	}
+	h, err := c.begin(f, r)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	l, err := h.acquire()
+	if err != nil {
+		return err
+	}
+	r.acquired(l)
+	j, err := h.runUnder(l, path)
+	lost := h.release(l)
+	if err != nil {
+		return err
+	}
+	o := j.outcome(lost)
+	r.ended(o)
+	return o.exit(f, r.Token)
+}
+
+// prepare refuses what cannot work, before anything is waited for.
+func (f *holdFlags) prepare() (path string, err error) {
+	if err := checkNesting(f.name); err != nil {
+		return "", err
+	}
+	return f.findCommand()
+}
+
+// runUnder runs the command under l and returns when its group is gone. An error
+// says that it was not started.
+func (h *holding) runUnder(l *fencelock.Lease, path string) (*job, error) {
+	f := h.f
+	env, err := childEnv(f.name, l.Token().String(), owner())
+	if err != nil {
+		return nil, err
+	}
+	j := &job{f: f, lease: l, signals: h.signals, renewed: h.renewed}
+	if f.maxHold.set {
+		j.maxEnd = time.Now().Add(f.maxHold.d)
+	}
+	err = j.run(child.Command{Path: path, Args: f.command, Env: env, Signals: h.signals})
+	var exec *child.ExecError
+	switch {
+	case errors.As(err, &exec):
+		return nil, f.cannotRun(exec.Err)
+	case err != nil:
+		return nil, fail(exitNotExecutable, "%s: %v", quote(f.name), err)
+	}
+	return j, nil
+}

@@ -1,0 +1,624 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// stubborn is a command that ends for KILL only. It says its process id, and that it
+// lives, forty times a second.
+const stubborn = `trap "" TERM INT HUP QUIT; echo $$ >pid; while :; do echo beat >>beats; sleep 0.025; done`
+
+// deathOf is a command that notes what became of the process whose id is in pid, as
+// the first thing that it does.
+const deathOf = `read p <pid; cat /proc/$p/stat >seen 2>/dev/null || echo gone >seen`
+
+// wantDead checks what deathOf saw.
+func (s *stage) wantDead() {
+	s.t.Helper()
+	seen := s.read("seen")
+	_, rest, _ := strings.Cut(seen, ") ")
+	if !strings.HasPrefix(seen, "gone") && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X") {
+		s.t.Errorf("the command of the last holder was alive when the next one began: %q", seen)
+	}
+}
+
+func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		const processes, holds = 4, 200
+		// A counter that is lost when two write it at once, and a file that tells when two
+		// are inside.
+		const inside = `[ -e inside ] && echo overlap >>wrong; : >inside; read n <count; echo $((n+1)) >count; rm inside`
+		if err := os.WriteFile(s.path("count"), []byte("0\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		loop := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do fencelock run n -- sh -c '%s; echo $FENCELOCK_TOKEN >>tokens' || exit 1; i=$((i+1)); done`, holds, inside)
+		var all []*proc
+		for range processes {
+			all = append(all, s.start("sh", "-c", loop))
+		}
+		for _, p := range all {
+			select {
+			case <-p.done:
+			case <-time.After(5 * time.Minute):
+				t.Fatal("800 short holds take more than five minutes")
+			}
+			if code := p.wait(); code != 0 {
+				t.Fatalf("exit %d: %s", code, p.err.String())
+			}
+		}
+		if got := strings.TrimSpace(s.read("count")); got != strconv.Itoa(processes*holds) {
+			t.Errorf("the counter is %s, want %d", got, processes*holds)
+		}
+		if wrong := s.read("wrong"); wrong != "" {
+			t.Errorf("two held the name at once, %d times", strings.Count(wrong, "\n"))
+		}
+		last := 0
+		for token := range strings.Lines(s.read("tokens")) {
+			n, _ := strconv.Atoi(strings.TrimSpace(token))
+			if n <= last {
+				t.Fatalf("token %d came after %d", n, last)
+			}
+			last = n
+		}
+		if out := s.must("ls"); out != "" {
+			t.Errorf("something is left in the store:\n%s", out)
+		}
+	})
+}
+
+func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+		s.pid("pid")
+		holder.signal("STOP")
+		if code, p := s.run("fencelock", "run", "-w", "30", "n", "--", "sh", "-c", deathOf); code != 0 {
+			t.Fatalf("exit %d: %s", code, p.err.String())
+		}
+		s.wantDead()
+		holder.signal("CONT")
+		if code := holder.wait(); code != exitLost {
+			t.Errorf("exit %d after the stop, want %d", code, exitLost)
+		}
+		holder.wantLine("was lost while the command ran", "SIGKILL")
+	})
+}
+
+func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", stubborn)
+	pid := s.pid("pid")
+	// As Ctrl-Z does: the command first, then whoever waits for it.
+	if err := unix.Kill(-pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	holder.signal("STOP")
+	eventually(t, "the stopped command is dead", func() bool { return !alive(pid) })
+	beats := s.read("beats")
+	_ = unix.Kill(-pid, unix.SIGCONT)
+	holder.signal("CONT")
+	if code := holder.wait(); code != exitLost {
+		t.Errorf("exit %d, want %d", code, exitLost)
+	}
+	if s.read("beats") != beats {
+		t.Error("the command ran on after its lock had ended")
+	}
+}
+
+func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "20s", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 4")
+	s.pid("pid")
+	holder.signal("STOP")
+	holder.signal("CONT")
+	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := holder.wait(); code != 4 {
+		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
+	}
+}
+
+func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		const ttl = 2 * time.Second
+		holder := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "sh", "-c",
+			`(`+strings.ReplaceAll(stubborn, "echo $$ >pid", "sh -c 'echo $PPID >grandchild'")+`) & exec sh -c '`+strings.ReplaceAll(stubborn, `""`, `"" `)+`'`)
+		child, grandchild := s.pid("pid"), s.pid("grandchild")
+		killed := time.Now()
+		holder.signal("KILL")
+		holder.wait()
+		eventually(t, "the command is dead", func() bool { return !alive(child) })
+		eventually(t, "its child is dead", func() bool { return !alive(grandchild) })
+		if code, p := s.run("fencelock", "run", "-w", "30", "n", "--", "sh", "-c", deathOf); code != 0 {
+			t.Fatalf("exit %d: %s", code, p.err.String())
+		}
+		s.wantDead()
+		if took := time.Since(killed); took > ttl+time.Second {
+			t.Errorf("the name was free %v after its holder was killed, want at most %v", took, ttl+time.Second)
+		}
+	})
+}
+
+func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		const ttl = 2 * time.Second
+		holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")
+		s.pid("pid")
+		dead := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "true")
+		eventually(t, "the first waits", func() bool { return strings.Contains(s.must("ls"), "waits #1") })
+		next := s.start("fencelock", "run", "n", "--", "true")
+		eventually(t, "the second waits", func() bool { return strings.Contains(s.must("ls"), "waits #2") })
+		dead.signal("KILL")
+		dead.wait()
+		free := time.Now()
+		if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code := next.wait(); code != 0 {
+			t.Fatalf("exit %d: %s", code, next.err.String())
+		}
+		if took := time.Since(free); took > ttl+time.Second {
+			t.Errorf("the next one waited %v, want at most %v", took, ttl+time.Second)
+		}
+		holder.wait()
+	})
+}
+
+func TestSignalsReachEveryProcessOfTheGroup(t *testing.T) {
+	s := sqliteStage(t)
+	const both = `trap "echo $0 >>got; exit 9" USR1; echo $$ >pid-$0; while :; do sleep 0.02; done`
+	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "sh -c '"+both+"' child & sh -c '"+both+"' parent; wait; exit 9")
+	s.pid("pid-parent")
+	s.pid("pid-child")
+	holder.signal("USR1")
+	// The shell around them dies of it.
+	if code := holder.wait(); code != 128+int(unix.SIGUSR1) {
+		t.Errorf("exit %d: %s", code, holder.err.String())
+	}
+	got := s.read("got")
+	for _, who := range []string{"parent", "child"} {
+		if !strings.Contains(got, who) {
+			t.Errorf("the %s did not get the signal: %q", who, got)
+		}
+	}
+	if strings.Contains(holder.err.String(), "fencelock: ") {
+		t.Errorf("a command that died of its signal is no reason to say %q", holder.err.String())
+	}
+}
+
+func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
+		s.pid("pid")
+		for name, code := range map[string]int{"INT": 130, "TERM": 143, "HUP": 129, "USR2": 140} {
+			waiter := s.start("fencelock", "run", "n", "--", "touch", "ran")
+			eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
+			waiter.signal("WINCH")
+			waiter.signal(name)
+			if got := waiter.wait(); got != code {
+				t.Errorf("exit %d after SIG%s, want %d", got, name, code)
+			}
+			waiter.wantLine("SIG"+name+" while waiting", "left the line")
+			if strings.Contains(s.must("ls"), "waits") {
+				t.Errorf("a waiter that got SIG%s is still in line", name)
+			}
+		}
+		if s.read("ran") != "" {
+			t.Error("a command ran without its lock")
+		}
+	})
+}
+
+func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
+	const ttl = 3 * time.Second
+	for _, c := range []struct {
+		name, command string
+		flags         []string
+		line          string
+		termed        bool
+	}{
+		{"asked", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, nil, "exit code 0", true},
+		{"stubborn", stubborn, nil, "SIGKILL", true},
+		{"killed at once", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, []string{"--on-loss", "kill"}, "SIGKILL", false},
+		{"without grace", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, []string{"--grace", "0"}, "SIGKILL", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := testserver.Redis(t)
+			s := newStage(t, server.URL())
+			args := append([]string{"run", "--ttl", ttl.String(), "--report", "report", "n"}, c.flags...)
+			holder := s.start("fencelock", append(args, "--", "sh", "-c", c.command)...)
+			pid := s.pid("pid")
+			if err := server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			// Whatever was renewed last was renewed before now.
+			end := time.Now().Add(ttl)
+			eventually(t, "the command is dead", func() bool { return !alive(pid) })
+			if late := time.Since(end); late > 0 {
+				t.Errorf("the command died %v after its lease", late)
+			}
+			if code := holder.wait(); code != exitLost {
+				t.Errorf("exit %d, want %d", code, exitLost)
+			}
+			if !strings.Contains(holder.err.String(), c.line) || !strings.Contains(holder.err.String(), "could not be renewed in time") {
+				t.Errorf("it said %q", holder.err.String())
+			}
+			if c.name != "stubborn" && (s.read("asked") != "") != c.termed {
+				t.Errorf("TERM came: %v, want %v", s.read("asked") != "", c.termed)
+			}
+			var r report
+			if err := json.Unmarshal([]byte(s.read("report")), &r); err != nil || r.Why != lockLost || r.Exit != exitLost || r.Who != "fencelock" {
+				t.Errorf("the report says %+v (%v)", r, err)
+			}
+		})
+	}
+}
+
+func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
+	server := testserver.Redis(t)
+	s := newStage(t, server.URL())
+	holder := s.start("fencelock", "run", "-v", "--ttl", "1s", "--on-loss", "ignore", "n", "--", "sh", "-c",
+		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 0`)
+	pid := s.pid("pid")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the loss is told", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })
+	if !alive(pid) {
+		t.Error("the command was ended although --on-loss is ignore")
+	}
+	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := holder.wait(); code != exitLost {
+		t.Errorf("exit %d, want %d", code, exitLost)
+	}
+}
+
+func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
+	server := testserver.Redis(t, testserver.Persist(true))
+	s := newStage(t, server.URL())
+	holder := s.start("fencelock", "run", "-v", "--ttl", "9s", "n", "--", "sh", "-c",
+		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 6`)
+	s.pid("pid")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a renewal fails", func() bool { return strings.Contains(holder.err.String(), "at risk") })
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	before := left(t, s)
+	eventually(t, "it is renewed", func() bool { return left(t, s) > before })
+	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := holder.wait(); code != 6 {
+		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
+	}
+}
+
+// left is how many milliseconds the lease of n lasts.
+func left(t *testing.T, s *stage) int64 {
+	var v lineView
+	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	return v.Holders[0].LeftMS
+}
+
+func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		holder := s.start("fencelock", "run", "--ttl", "3s", "n", "--", "sh", "-c",
+			`trap "echo asked >asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
+		s.pid("pid")
+		var v lineView
+		if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil {
+			t.Fatal(err)
+		}
+		s.must("break", "n", "--yes", "--reason", "deploy of web-3", "--token", v.Holders[0].Token.String())
+		if code := holder.wait(); code != exitLost {
+			t.Errorf("exit %d, want %d", code, exitLost)
+		}
+		holder.wantLine("was lost while the command ran", "deploy of web-3", "exit code 0")
+		if s.read("asked") == "" {
+			t.Error("the command was not asked to end")
+		}
+	})
+}
+
+// watchdogs returns the watchdogs of a fencelock.
+func watchdogs(t *testing.T, of int) []int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, file := range all {
+		pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
+		cmdline, _ := os.ReadFile(file)
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(rest)
+		if strings.Contains(string(cmdline), "__watchdog") && len(f) > 1 && f[0] != "Z" && f[1] == strconv.Itoa(of) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func TestWatchdogIsReplaced(t *testing.T) {
+	for _, name := range []string{"KILL", "STOP"} {
+		t.Run(name, func(t *testing.T) {
+			s := sqliteStage(t)
+			holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+			pid := s.pid("pid")
+			old := watchdogs(t, holder.cmd.Process.Pid)
+			if len(old) != 1 {
+				t.Fatalf("there are %d watchdogs, want 1", len(old))
+			}
+			if err := unix.Kill(old[0], unix.SignalNum("SIG"+name)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "there is another watchdog", func() bool {
+				now := watchdogs(t, holder.cmd.Process.Pid)
+				return len(now) == 1 && now[0] != old[0]
+			})
+			// And it does its work.
+			holder.signal("STOP")
+			eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
+			holder.signal("CONT")
+			if code := holder.wait(); code != exitLost {
+				t.Errorf("exit %d, want %d", code, exitLost)
+			}
+		})
+	}
+}
+
+// The hooks of the library are called one after another, and one that cannot say what
+// it has to say holds up all others. The watchdog must hear of renewals all the same.
+func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
+	s := sqliteStage(t)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	for err := error(nil); err == nil; {
+		_, err = unix.Write(pipe[1], make([]byte, 1024))
+	}
+	if err := unix.SetNonblock(pipe[1], false); err != nil {
+		t.Fatal(err)
+	}
+	stderr := os.NewFile(uintptr(pipe[1]), "stderr")
+	p := s.command("fencelock", "run", "-v", "--ttl", "500ms", "n", "--", "sh", "-c",
+		"echo $$ >pid; i=0; while [ $i -lt 80 ]; do sleep 0.02; i=$((i+1)); done; exit 6")
+	p.cmd.Stderr = stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stderr.Close()
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() { p.signal("KILL"); <-p.done })
+	pid := s.pid("pid")
+	eventually(t, "the command has ended", func() bool { return !alive(pid) })
+	eventually(t, "fencelock has ended", func() bool {
+		_, _ = unix.Read(pipe[0], make([]byte, 4096))
+		return p.ended()
+	})
+	unix.Close(pipe[0])
+	if code := p.wait(); code != 6 {
+		t.Errorf("exit %d, want the command's 6", code)
+	}
+}
+
+func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
+	for _, how := range []string{"killed", "stopped", "max-hold"} {
+		t.Run(how, func(t *testing.T) {
+			s := sqliteStage(t)
+			flags := []string{"run", "--ttl", "2s", "outer"}
+			if how == "max-hold" {
+				flags = append(flags, "--max-hold", "1s")
+			}
+			// What the inner one runs is not in the group of the outer one.
+			if err := os.WriteFile(s.path("both"), []byte(`sh grandchild.sh & echo $$ >pid; trap "" TERM; wait; wait`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(s.path("grandchild.sh"), []byte(`trap "" TERM; echo $$ >grandchild; while :; do sleep 0.02; done`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			holder := s.start("fencelock", append(flags, "--", "fencelock", "run", "--ttl", "20s", "inner", "--", "sh", "both")...)
+			child, grandchild := s.pid("pid"), s.pid("grandchild")
+			next := s.start("fencelock", "run", "-w", "30", "outer", "--", "sh", "-c", deathOf)
+			switch how {
+			case "killed":
+				holder.signal("KILL")
+			case "stopped":
+				holder.signal("STOP")
+			}
+			if code := next.wait(); code != 0 {
+				t.Fatalf("exit %d: %s", code, next.err.String())
+			}
+			s.wantDead()
+			if alive(child) || alive(grandchild) {
+				t.Errorf("the inner command lives: %v, its child: %v", alive(child), alive(grandchild))
+			}
+		})
+	}
+}
+
+func TestNothingIsLeftOfARunThatEnded(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")
+	s.pid("pid")
+	all := watchdogs(t, holder.cmd.Process.Pid)
+	if len(all) != 1 {
+		t.Fatalf("there are %d watchdogs, want 1", len(all))
+	}
+	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	holder.wait()
+	if alive(all[0]) {
+		t.Error("the watchdog outlives its fencelock")
+	}
+}
+
+func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "n", "--", "sh", "-c",
+		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' >/dev/null 2>&1 & exit 3`)
+	pid := s.pid("pid")
+	eventually(t, "it says what it waits for", func() bool {
+		return strings.Contains(holder.err.String(), "other processes of its group run on")
+	})
+	if code, _ := s.run("fencelock", "free", "n"); code != exitNotAcquired {
+		t.Errorf("the name is free while process %d of the group runs", pid)
+	}
+	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := holder.wait(); code != 3 {
+		t.Errorf("exit %d, want the command's", code)
+	}
+}
+
+func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		s.must("run", "--min-hold", "3", "n", "--", "true")
+		if code, p := s.run("fencelock", "run", "-n", "n", "--", "true"); code != exitNotAcquired {
+			t.Errorf("exit %d, want %d: %s", code, exitNotAcquired, p.err.String())
+		}
+		if out := s.must("ls"); !strings.Contains(out, "lingers") {
+			t.Errorf("ls says %q", out)
+		}
+		s.must("run", "-w", "30", "n", "--", "true")
+	})
+}
+
+// The command must find the world as it would without fencelock: the same signals
+// ignored and blocked, the same limits, the same open files, the same group of
+// terminals.
+func TestCommandInheritsWhatItWouldWithoutUs(t *testing.T) {
+	s := sqliteStage(t)
+	const look = `grep -E "^Sig(Blk|Ign)|^Seccomp:|^NoNewPrivs" /proc/self/status; ulimit -n; ulimit -Hn; umask; pwd; ls -l /proc/self/fd | awk "{print \$9,\$10,\$11}" | grep -v -E "pipe|/proc/|^3 |^ *$"; echo "$1|$2"`
+	for _, prelude := range []string{
+		"",
+		"trap '' HUP INT; ",
+		"ulimit -Sn 200; ",
+		"exec 7>seven 11<eleven; ",
+		"umask 077; cd /; ",
+	} {
+		if err := os.WriteFile(s.path("eleven"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, plainly := s.run("sh", "-c", prelude+"exec sh -c '"+look+"' sh 'a b' '*'")
+		_, under := s.run("sh", "-c", prelude+"exec fencelock run n -- sh -c '"+look+"' sh 'a b' '*'")
+		if under.out.String() != plainly.out.String() || under.err.String() != plainly.err.String() {
+			t.Errorf("after %q the command finds\n%s%s\nwithout fencelock it finds\n%s", prelude, under.out.String(), under.err.String(), plainly.out.String())
+		}
+	}
+}
+
+func TestReportSaysWhoExitedAndWhy(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "taken", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
+	s.pid("pid")
+	for _, c := range []struct {
+		args string
+		want report
+	}{
+		{"run n -- true", report{Who: "command", Why: byItself}},
+		{"run n -- sh -c 'exit 3'", report{Who: "command", Why: byItself, Exit: 3, Command: &commandEnd{Exit: 3}}},
+		{"run n -- sh -c 'kill -9 $$'", report{Who: "command", Why: bySignal, Exit: 137, Command: &commandEnd{Exit: 137, Signal: "SIGKILL"}}},
+		{"run --max-hold 0.4 n -- sleep 9", report{Who: "fencelock", Why: heldToMax, Exit: 124, Command: &commandEnd{Exit: 143, Signal: "SIGTERM"}}},
+		{"run -n taken -- true", report{Who: "fencelock", Why: notStarted, Exit: 75}},
+		{"run -n -E 4 taken -- true", report{Who: "fencelock", Why: notStarted, Exit: 4}},
+		{"run n -- ./nothing", report{Who: "fencelock", Why: notStarted, Exit: 127}},
+		{"once o --slot 2026-01-01 -- true", report{Who: "command", Why: byItself}},
+		{"once o --slot 2026-01-01 -- true", report{Who: "fencelock", Why: doneAlready}},
+	} {
+		os.Remove(s.path("report"))
+		verb, rest, _ := strings.Cut(c.args, " ")
+		code, p := s.run("sh", "-c", "fencelock "+verb+" --report report "+rest)
+		var got report
+		if err := json.Unmarshal([]byte(s.read("report")), &got); err != nil {
+			t.Errorf("%s: %v (%s)", c.args, err, p.err.String())
+			continue
+		}
+		if got.Who != c.want.Who || got.Why != c.want.Why || got.Exit != c.want.Exit || code != c.want.Exit {
+			t.Errorf("%s: %+v, exit %d; want %+v", c.args, got, code, c.want)
+		}
+		if c.want.Command != nil && (got.Command == nil || *got.Command != *c.want.Command) {
+			t.Errorf("%s: the command ended as %+v, want %+v", c.args, got.Command, c.want.Command)
+		}
+		if (got.Command != nil) != (got.Token != "") || got.Name == "" || (got.Message != "") != (got.Who == "fencelock" && got.Exit != 0) {
+			t.Errorf("%s: the report contradicts itself: %+v", c.args, got)
+		}
+	}
+	if files, _ := filepath.Glob(s.path(".fencelock-report*")); len(files) > 0 {
+		t.Errorf("scratch files are left: %v", files)
+	}
+	holder.signal("TERM")
+	holder.wait()
+}
+
+func TestUnreachableServerIsToldSoon(t *testing.T) {
+	// A server that takes connections and says nothing: one that is stopped.
+	server := testserver.Redis(t)
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Continue() })
+	s := newStage(t, server.URL())
+	begun := time.Now()
+	code, p := s.run("fencelock", "run", "n", "--", "touch", "ran")
+	if code != exitUnavailable || time.Since(begun) > 2*firstContact {
+		t.Errorf("exit %d after %v", code, time.Since(begun))
+	}
+	p.wantLine(server.Addr(), "no answer in time")
+	if s.read("ran") != "" {
+		t.Error("the command ran")
+	}
+}
+
+func TestSignalEndsTheFirstContact(t *testing.T) {
+	server := testserver.Redis(t)
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Continue() })
+	s := newStage(t, server.URL())
+	p := s.start("fencelock", "run", "n", "--", "true")
+	// It listens for signals before it connects.
+	eventually(t, "it is connected", func() bool { return connected(server.Addr()) })
+	p.signal("TERM")
+	begun := time.Now()
+	if code := p.wait(); code != 143 || time.Since(begun) > firstContact/2 {
+		t.Errorf("exit %d after %v, want 143 at once: %s", code, time.Since(begun), p.err.String())
+	}
+}
+
+// connected reports whether anybody has a connection to addr.
+func connected(addr string) bool {
+	_, port, _ := strings.Cut(addr, ":")
+	n, _ := strconv.Atoi(port)
+	table, _ := os.ReadFile("/proc/net/tcp")
+	return strings.Contains(string(table), fmt.Sprintf(" 0100007F:%04X 01 ", n))
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+func newShow(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show one name: holders, waiters, the last token, the last run of once",
+		Args:  oneName,
+		RunE: func(_ *cobra.Command, args []string) error {
+			asJSON, err := c.json()
+			if err != nil {
+				return err
+			}
+			ctx := context.Background()
+			s, err := c.look(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			line, err := s.Line(ctx, args[0])
+			if err != nil {
+				return explain(s.place, args[0], err)
+			}
+			if asJSON {
+				v := viewOf(line)
+				v.addMemory(line)
+				return writeJSON(os.Stdout, v, true)
+			}
+			return showLine(line)
+		},
+	}
+	c.outputFlag(cmd)
+	return cmd
+}
+
+func showLine(l driver.Line) error {
+	if len(l.Claims) == 0 {
+		fmt.Printf("%s is free\n", quote(l.Key))
+	} else if err := showTable([]driver.Line{l}); err != nil {
+		return err
+	}
+	if l.Last > 0 {
+		fmt.Printf("last token: %d\n", l.Last)
+	}
+	if run, ok := fencelock.ReadMark(l.Mark); ok {
+		slot := "once for ever"
+		if !run.Slot.IsZero() {
+			slot = run.Slot.UTC().Format(time.RFC3339)
+		}
+		fmt.Printf("last slot done: %s, at %s by %s\n", slot, run.Done.UTC().Format(time.RFC3339), plain(run.Owner))
+	}
+	return nil
+}

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
+)
+
+// job is a command that runs while a lease is held. One goroutine owns it.
+type job struct {
+	f       *holdFlags
+	lease   *fencelock.Lease
+	signals <-chan os.Signal
+	renewed <-chan struct{}
+	maxEnd  time.Time // zero: no --max-hold
+
+	c      *child.Child
+	status *child.Status // how the command ended; its group may live on
+	phase  phase
+	why    reason
+	err    error     // what ended the lease, or threatened to
+	killAt time.Time // when the group is killed, once it was asked to end
+
+	told     time.Time // the end of the lease that the watchdog knows
+	spoke    bool      // that the group outlives the command
+	leftover time.Time // since when it does
+	guards   int       // watchdogs that were replaced
+}
+
+type phase int
+
+const (
+	running phase = iota
+	ending        // was sent TERM
+	killed        // was sent KILL
+)
+
+// reason is why the command ended.
+type reason string
+
+const (
+	byItself  reason = "exited"
+	bySignal  reason = "signal"
+	lockLost  reason = "lost"
+	heldToMax reason = "max_hold"
+)
+
+// run starts the command and returns when no process of its group is left: not a
+// moment later may the lock be released, nor earlier.
+func (j *job) run(c child.Command) error {
+	c.Left = j.left
+	k, err := child.Start(c)
+	if err != nil {
+		return err
+	}
+	j.c = k
+	defer k.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	lost := j.lease.Context().Done()
+	for {
+		select {
+		case s := <-k.Exited:
+			j.status = &s
+			j.leftover = time.Now()
+		case s := <-k.Stopped:
+			if k.Stop(s) {
+				// Whatever stopped this process may have lasted longer than the lease.
+				j.step()
+				k.Continue()
+			}
+		case s := <-j.signals:
+			j.forward(s)
+		case <-j.renewed:
+		case <-k.Changed:
+		case g := <-k.Unguarded:
+			j.unguarded(g)
+		case <-lost:
+			lost = nil
+		case <-timer.C:
+		}
+		next := j.step()
+		if j.status != nil && j.over() {
+			if j.phase == killed {
+				// A fencelock inside was killed with the rest. Its own watchdog needs a moment
+				// to end what that one ran.
+				time.Sleep(j.f.margin() / 4)
+			}
+			return nil
+		}
+		timer.Reset(next)
+	}
+}
+
+// step does what is due by the clocks, and says when to look again.
+func (j *job) step() time.Duration {
+	if j.phase == running {
+		j.judge()
+	}
+	if j.phase == ending && time.Until(j.killAt) <= 0 {
+		j.phase = killed
+		j.c.Kill()
+	}
+	next := time.Hour
+	switch j.phase {
+	case running:
+		next = min(j.calm()-j.notice(), j.maxLeft()-j.f.grace.d)
+	case ending:
+		next = time.Until(j.killAt)
+	}
+	if j.status != nil {
+		// No signal tells of the end of the last process of a group that are others'
+		// children.
+		next = min(next, time.Since(j.leftover)/4+5*time.Millisecond, time.Second)
+	}
+	return max(next, time.Millisecond)
+}
+
+// judge ends the command if its lock ends.
+func (j *job) judge() {
+	if left := j.maxLeft(); left <= j.f.grace.d {
+		if j.why != lockLost {
+			j.why = heldToMax
+		}
+		j.end(left - j.f.margin())
+		return
+	}
+	if err := j.lease.Err(); err != nil {
+		j.fellOff(err)
+		return
+	}
+	if j.f.loss == lossIgnore {
+		return
+	}
+	end := j.lease.Deadline()
+	if end.Sub(j.told) > time.Millisecond {
+		// Here and not where the renewal is told: that may wait for people to read what is
+		// said, and this must not.
+		j.told = end
+		j.c.Extend()
+	}
+	if left := time.Until(end); left <= j.notice() {
+		j.why = lockLost
+		if !j.maxEnd.IsZero() && j.maxLeft()-left < j.f.margin() {
+			// What ends here is the longest holding time, not a lease that could not be
+			// renewed: the library counts it from a moment earlier than we do.
+			j.why = heldToMax
+		}
+		j.err = errors.New("it could not be renewed in time")
+		j.end(left - j.f.margin())
+	}
+}
+
+// fellOff is called when the lease has ended already.
+func (j *job) fellOff(err error) {
+	j.err = err
+	j.why = lockLost
+	if errors.Is(err, fencelock.ErrMaxHold) {
+		j.why = heldToMax
+	}
+	switch {
+	case j.f.loss == lossIgnore && j.why == lockLost:
+		if j.f.verbose && j.phase == running && !j.spoke {
+			j.spoke = true
+			say("%s was lost: %v; the command runs on", quote(j.f.name), err)
+		}
+	case errors.Is(err, fencelock.ErrBroken) && j.f.loss == lossTerm:
+		// Somebody took the lock away on purpose, or the store did. It is somebody else's
+		// by now, and no hurry changes that: the command may tidy up.
+		j.end(j.f.grace.d)
+	default:
+		j.end(0)
+	}
+}
+
+// end asks the group to end, and gives it d to do so.
+func (j *job) end(d time.Duration) {
+	j.phase = ending
+	d = min(d, j.f.grace.d)
+	if d > 0 && !(j.f.loss == lossKill && j.why == lockLost) {
+		j.c.Terminate()
+	}
+	j.killAt = time.Now().Add(d)
+	j.c.Extend()
+}
+
+// notice is how long before the end of the lease the command must be told.
+func (j *job) notice() time.Duration {
+	if j.f.loss == lossKill {
+		return j.f.margin()
+	}
+	return max(j.f.grace.d, j.f.margin())
+}
+
+const forever = time.Duration(math.MaxInt64)
+
+// calm is how long nothing threatens the lock.
+func (j *job) calm() time.Duration {
+	if j.f.loss == lossIgnore {
+		return forever
+	}
+	return time.Until(j.lease.Deadline())
+}
+
+func (j *job) maxLeft() time.Duration {
+	if j.maxEnd.IsZero() {
+		return forever
+	}
+	return time.Until(j.maxEnd)
+}
+
+// left is when the watchdog kills the group, if this process does not: a little
+// later than this process would.
+func (j *job) left() time.Duration {
+	if j.phase != running {
+		return time.Until(j.killAt) + j.f.margin()/2
+	}
+	return min(j.calm(), j.maxLeft()) - j.f.margin()/2
+}
+
+func (j *job) forward(s os.Signal) {
+	if child.Continues(s) {
+		// This process was stopped, and its lease may have ended meanwhile. What must
+		// not run any more is killed before it is continued.
+		j.step()
+		j.c.Continue()
+		return
+	}
+	j.c.Signal(s)
+}
+
+// unguarded puts another watchdog in place of one that ended or was stopped.
+func (j *job) unguarded(g child.Guard) {
+	if j.c.Late() {
+		j.phase = killed
+		return
+	}
+	j.guards++
+	err := error(nil)
+	if j.guards <= 5 {
+		err = j.c.Reguard(g)
+	}
+	if err != nil || j.guards == 6 {
+		say("%s: the watchdog of the command was ended and is not replaced; if fencelock is stopped now, the command may outlive its lock", quote(j.f.name))
+	}
+}
+
+// over reports whether the whole group is gone, and says once what it waits for.
+func (j *job) over() bool {
+	if !j.c.Running() {
+		return true
+	}
+	lasted := time.Since(j.leftover)
+	if lasted < 100*time.Millisecond {
+		return false
+	}
+	if j.c.OnlyZombies() {
+		return true
+	}
+	if lasted > time.Second && !j.spoke {
+		j.spoke = true
+		say("%s: the command has ended, but other processes of its group run on; the name stays locked until they end", quote(j.f.name))
+	}
+	return false
+}
+
+// outcome is how a job ended, for the exit code and the report.
+type outcome struct {
+	status *child.Status
+	why    reason
+	err    error
+}
+
+// outcome is asked after the release, whose error counts: a lock that was lost is
+// noticed by then at the latest.
+func (j *job) outcome(release error) outcome {
+	o := outcome{status: j.status, why: j.why, err: j.err}
+	lost := release
+	if err := j.lease.Err(); err != nil && !errors.Is(err, fencelock.ErrReleased) {
+		lost = err
+	}
+	switch {
+	case errors.Is(lost, fencelock.ErrMaxHold):
+		o.why = heldToMax
+	case errors.Is(lost, fencelock.ErrLost):
+		o.why, o.err = lockLost, lost
+	case o.why != "":
+	case j.c.Late() && j.maxLeft() <= j.f.grace.d:
+		o.why = heldToMax
+	case j.c.Late():
+		o.why, o.err = lockLost, errors.New("fencelock was stopped for too long, and its watchdog ended the command in time")
+	case o.status.Signal != 0:
+		o.why = bySignal
+	default:
+		o.why = byItself
+	}
+	return o
+}
+
+// exit is the exit code of o, and the line that goes with a code of our own.
+func (o outcome) exit(f *holdFlags, token string) error {
+	how := "the command ended with " + statusText(*o.status)
+	switch o.why {
+	case lockLost:
+		return fail(exitLost, "%s (token %s) was lost while the command ran: %s; %s", quote(f.name), token, lossText(o.err), how)
+	case heldToMax:
+		return fail(exitMaxHold, "%s (token %s) was held for --max-hold %v; %s", quote(f.name), token, f.maxHold.d, how)
+	}
+	code := o.status.ExitCode()
+	switch {
+	case code == 0:
+		return nil
+	case o.status.Name == "SIGINT":
+		return interrupted{silently(code)}
+	}
+	return silently(code)
+}
+
+func statusText(s child.Status) string {
+	if s.Signal != 0 {
+		return s.Name
+	}
+	return fmt.Sprintf("exit code %d", s.Code)
+}
+
+// lossText is why a lock was lost, without the name, which is said already.
+func lossText(err error) string {
+	if err == nil {
+		return "nobody knows why"
+	}
+	text := err.Error()
+	if _, why, ok := strings.Cut(text, " was lost: "); ok {
+		return why
+	}
+	return text
+}

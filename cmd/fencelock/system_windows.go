@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/windows"
+)
+
+func isTerminal(f *os.File) bool {
+	var mode uint32
+	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil
+}
+
+func outlivePipes() {}
+
+func becomeKeeper() {}
+
+// systemVerbs are those that not every system can do: hold needs Unix.
+func systemVerbs(*cli) []*cobra.Command { return nil }
+
+// platformHelp says what this system does not do.
+const platformHelp = `
+
+On Windows the command lives in a job object that ends with fencelock. Instead of
+TERM and other signals it gets CTRL_BREAK; KILL ends the job. A suspended fencelock
+is not noticed by anybody, so the command may outlive its lock then. There is no
+fencelock hold.`

@@ -1,0 +1,240 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+)
+
+// terminal is an interactive bash on a terminal of its own.
+type terminal struct {
+	t   *testing.T
+	pty *os.File
+	out buffer
+	cmd *exec.Cmd
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlZ = "\x1a"
+)
+
+func newTerminal(t *testing.T, s *stage) *terminal {
+	t.Helper()
+	bash := &terminal{t: t, cmd: exec.Command("bash", "--norc", "--noprofile", "-i")}
+	bash.cmd.Dir = s.dir
+	bash.cmd.Env = append(os.Environ(), envURL+"="+s.url, "TERM=dumb", "PS1=> ",
+		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	var err error
+	if bash.pty, err = pty.Start(bash.cmd); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		b := make([]byte, 4096)
+		for {
+			n, err := bash.pty.Read(b)
+			_, _ = bash.out.Write(b[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		// The terminal goes away, and with it what runs on it.
+		_ = bash.pty.Close()
+		_ = bash.cmd.Process.Kill()
+		_ = bash.cmd.Wait()
+		<-read
+		if t.Failed() {
+			t.Logf("the terminal shows:\n%s", bash.out.String())
+		}
+	})
+	return bash
+}
+
+func (b *terminal) types(text string) {
+	b.t.Helper()
+	if _, err := b.pty.WriteString(text); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// shows waits until the terminal shows text. What is typed is shown too, so text is
+// to be something else.
+func (b *terminal) shows(text string) {
+	b.t.Helper()
+	eventually(b.t, "the terminal shows "+quote(text)+" and not only\n"+b.out.String(), func() bool {
+		return strings.Contains(b.out.String(), text)
+	})
+}
+
+func TestCommandReadsFromTheTerminal(t *testing.T) {
+	b := newTerminal(t, sqliteStage(t))
+	b.types("fencelock run n -- sh -c 'read line; echo \"<$line>\"'\n")
+	b.types("hello\n")
+	b.shows("<hello>")
+	// The shell has its terminal back.
+	b.types("echo $((6*7))\n")
+	b.shows("42")
+}
+
+func TestInterruptFromTheTerminalEndsTheCommandOnly(t *testing.T) {
+	b := newTerminal(t, sqliteStage(t))
+	b.types("fencelock run n -- sh -c 'echo be''gun; exec sleep 100'\n")
+	b.shows("begun")
+	b.types(ctrlC)
+	b.types("echo rc=$?.\n")
+	b.shows("rc=130.")
+	b.types("fencelock run n -- sh -c 'trap \"echo trap''ped; exit 5\" INT; echo be''gun2; while :; do sleep 0.02; done'; echo rc=$?.\n")
+	b.shows("begun2")
+	b.types(ctrlC)
+	b.shows("rc=5.")
+	b.shows("trapped")
+}
+
+func TestInterruptFromTheTerminalEndsTheScriptAround(t *testing.T) {
+	s := sqliteStage(t)
+	if err := os.WriteFile(s.path("script"), []byte("for i in 1 2 3; do fencelock run n -- sh -c 'echo begun $0; exec sleep 100' $i; done; echo script-went-on\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range []string{"bash", "dash"} {
+		b := newTerminal(t, s)
+		b.types(shell + " script\n")
+		b.shows("begun 1")
+		b.types(ctrlC)
+		b.types("echo rc=$?.\n")
+		b.shows("rc=130.")
+		if out := b.out.String(); strings.Contains(out, "begun 2") || strings.Contains(out, "went-on\r") {
+			t.Errorf("%s: the script went on:\n%s", shell, out)
+		}
+	}
+}
+
+func TestStoppedJobContinues(t *testing.T) {
+	b := newTerminal(t, sqliteStage(t))
+	b.types("fencelock run n -- sh -c 'echo be''gun; read line; echo \"<$line>\"'; echo rc=$?.\n")
+	b.shows("begun")
+	b.types(ctrlZ)
+	b.shows("Stopped")
+	b.types("jobs; echo $((6*7))\n")
+	b.shows("42")
+	b.types("fg\n")
+	b.types("hello\n")
+	b.shows("<hello>")
+	// In the background it may not read, and stops again.
+	b.types("fencelock run m -- sh -c 'echo be''gun2; read line; echo \"<$line>\"' &\n")
+	b.shows("begun2")
+	eventually(t, "it is stopped for want of the terminal", func() bool {
+		b.types("jobs -l\n")
+		return strings.Contains(b.out.String(), "Stopped (tty input)") || strings.Count(b.out.String(), "Stopped ") > 2
+	})
+	b.types("fg\n")
+	b.types("again\n")
+	b.shows("<again>")
+	b.types("echo $((6*9))\n")
+	b.shows("54")
+}
+
+func TestJobStoppedBeyondItsLeaseIsOver(t *testing.T) {
+	b := newTerminal(t, sqliteStage(t))
+	b.types("fencelock run --ttl 1 n -- sh -c 'echo be''gun; trap \"\" TERM; while :; do sleep 0.02; done'\n")
+	b.shows("begun")
+	b.types(ctrlZ)
+	b.shows("Stopped")
+	b.types("fencelock run n -- echo other''wise\n")
+	b.shows("otherwise")
+	b.types("fg; echo rc=$?.\n")
+	b.shows("rc=79.")
+	b.shows("was lost while the command ran")
+	b.types("echo $((6*7))\n")
+	b.shows("42")
+}
+
+// In a pipeline somebody else may need the terminal, and the command gets it when it
+// asks.
+func TestPipelineSharesTheTerminal(t *testing.T) {
+	b := newTerminal(t, sqliteStage(t))
+	b.types("fencelock run n -- sh -c 'echo be''gun; stty -echo; read line; stty echo; echo \"$line\"' | sed 's/.*/<&>/'\n")
+	b.shows("<begun>")
+	b.types("hello\n")
+	b.shows("<hello>")
+	// Here it is the other one that reads.
+	b.types("fencelock run n -- sh -c 'echo data; sleep 0.2' | sh -c 'read data; read line </dev/tty; echo \"<$data $line>\"'\n")
+	b.types("again\n")
+	b.shows("<data again>")
+	b.types("echo stdin | fencelock run n -- sh -c 'read first; read line </dev/tty; echo \"<$first $line>\"'\n")
+	b.types("third\n")
+	b.shows("<stdin third>")
+	b.types("fencelock run n -- sh -c 'echo be''gun2; read line; echo \"<$line>\"' | cat\n")
+	b.shows("begun2")
+	b.types(ctrlZ)
+	b.shows("Stopped")
+	b.types("fg\n")
+	b.types("fourth\n")
+	b.shows("<fourth>")
+	b.types("fencelock run n -- sh -c 'echo be''gun3; exec sleep 100' | cat\n")
+	b.shows("begun3")
+	b.types(ctrlC)
+	b.types("echo rc=${PIPESTATUS[0]}.\n")
+	b.shows("rc=130.")
+}
+
+func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "n", "--note", "the report", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")
+	s.pid("pid")
+	silent := s.start("fencelock", "run", "n", "--", "true")
+	verbose := s.start("fencelock", "run", "-v", "n", "--", "true")
+	b := newTerminal(t, s)
+	b.types("fencelock run n -- echo my''turn\n")
+	b.shows(`fencelock: waiting for "n", held by `)
+	b.shows(" (the report) since ")
+	eventually(t, "-v tells it too", func() bool { return strings.Contains(verbose.err.String(), `waiting for "n", held by `) })
+	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.shows("myturn")
+	holder.wait()
+	silent.wait()
+	if text := silent.err.String(); text != "" {
+		t.Errorf("without a terminal it said %q", text)
+	}
+	// Ctrl-C leaves the line.
+	s.start("fencelock", "run", "m", "--", "sh", "-c", "echo $$ >pid2; exec sleep 100")
+	s.pid("pid2")
+	b.types("fencelock run m -- true\n")
+	b.shows(`waiting for "m"`)
+	b.types(ctrlC)
+	b.types("echo rc=$?.\n")
+	b.shows("rc=130.")
+	b.shows("SIGINT while waiting; left the line")
+}
+
+func TestBreakAsksOnATerminal(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; echo $FENCELOCK_TOKEN >token; exec sleep 100")
+	s.pid("pid")
+	b := newTerminal(t, s)
+	b.types("fencelock break n --token $(cat token); echo rc=$?.\n")
+	b.shows(`It may go on working after this. Break it? [y/N] `)
+	b.types("n\n")
+	b.shows("rc=75.")
+	if holder.ended() {
+		t.Fatal("it was broken although the answer was no")
+	}
+	b.types("fencelock break n --token $(cat token); echo rc=$?.\n")
+	eventually(t, "it asks again", func() bool { return strings.Count(b.out.String(), "[y/N]") == 2 })
+	b.types("y\n")
+	b.shows("rc=0.")
+	if code := holder.wait(); code != exitLost {
+		t.Errorf("exit %d, want %d", code, exitLost)
+	}
+}

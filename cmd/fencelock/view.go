@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// lineView is a line as -o json shows it. Fields only ever grow in number.
+type lineView struct {
+	Name    string      `json:"name"`
+	NameB64 string      `json:"name_b64,omitempty"` // if the name is not UTF-8
+	Kind    string      `json:"kind"`               // "lock", "semaphore"; "" if nobody uses it
+	Size    int64       `json:"size"`               // of a lock 1048576: alone weighs all of it, shared weighs 1
+	Holders []claimView `json:"holders"`
+	Waiters []claimView `json:"waiters"`
+
+	// Only show has these.
+	LastToken *fence.Token `json:"last_token,omitempty"`
+	LastRun   *runView     `json:"last_run,omitempty"`
+}
+
+type claimView struct {
+	Token     fence.Token `json:"token"`
+	Owner     string      `json:"owner"`
+	Note      string      `json:"note"`
+	Weight    int64       `json:"weight"`
+	Since     time.Time   `json:"since"`
+	LeftMS    int64       `json:"left_ms"`
+	Lingering bool        `json:"lingering,omitempty"` // its holder left; --min-hold keeps the place
+}
+
+// runView is the last slot that once finished.
+type runView struct {
+	Slot  *time.Time `json:"slot"`
+	Done  time.Time  `json:"done"`
+	Owner string     `json:"owner"`
+}
+
+func viewOf(l driver.Line) lineView {
+	v := lineView{Name: l.Key, Holders: []claimView{}, Waiters: []claimView{}}
+	if !utf8.ValidString(l.Key) {
+		v.NameB64 = base64.StdEncoding.EncodeToString([]byte(l.Key))
+	}
+	for _, c := range l.Claims {
+		view := claimView{
+			Token: fence.Token(c.Token), Owner: c.Owner, Note: c.Note, Weight: c.Weight,
+			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
+		}
+		if v.Kind == "" {
+			v.Kind, v.Size = "semaphore", c.Capacity
+			if c.Capacity == driver.RW {
+				v.Kind = "lock"
+			}
+		}
+		if c.Granted {
+			v.Holders = append(v.Holders, view)
+		} else {
+			v.Waiters = append(v.Waiters, view)
+		}
+	}
+	return v
+}
+
+// addMemory adds what a line remembers apart from its claims.
+func (v *lineView) addMemory(l driver.Line) {
+	if l.Last > 0 {
+		t := fence.Token(l.Last)
+		v.LastToken = &t
+	}
+	if run, ok := fencelock.ReadMark(l.Mark); ok {
+		v.LastRun = &runView{Done: run.Done.UTC(), Owner: run.Owner}
+		if !run.Slot.IsZero() {
+			slot := run.Slot.UTC()
+			v.LastRun.Slot = &slot
+		}
+	}
+}
+
+func byName(a, b driver.Line) int { return cmp.Compare(a.Key, b.Key) }
+
+var heading = []string{"NAME", "STATE", "OWNER", "SINCE", "AGE", "LEFT", "TOKEN", "NOTE"}
+
+// rows shows a line as rows of a table, one per claim.
+func rows(l driver.Line, now time.Time) [][]string {
+	var all [][]string
+	waiting := 0
+	for _, c := range l.Claims {
+		if !c.Granted {
+			waiting++
+		}
+		all = append(all, []string{
+			plain(l.Key), state(c, waiting), plain(c.Owner), clockTime(c.Since), span(now.Sub(c.Since)),
+			span(c.Left), strconv.FormatInt(c.Token, 10), plain(c.Note),
+		})
+	}
+	return all
+}
+
+// state says in a word or two what a claim does. place is its place among those who
+// wait.
+func state(c driver.Standing, place int) string {
+	how := ""
+	switch {
+	case c.Capacity != driver.RW:
+		how = " " + strconv.FormatInt(c.Weight, 10) + "/" + strconv.FormatInt(c.Capacity, 10)
+	case c.Weight != driver.RW:
+		how = " shared"
+	}
+	switch {
+	case c.Lingering:
+		return "lingers" + how
+	case c.Granted:
+		return "held" + how
+	}
+	return "waits #" + strconv.Itoa(place) + how
+}
+
+func writeJSON(w io.Writer, v any, indent bool) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if indent {
+		e.SetIndent("", "  ")
+	}
+	return e.Encode(v)
+}
+
+func sorted(lines []driver.Line) []driver.Line {
+	slices.SortFunc(lines, byName)
+	return lines
+}

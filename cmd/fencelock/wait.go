@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// lookEvery is how often wait and watch look at the store.
+const lookEvery = 250 * time.Millisecond
+
+func newWait(c *cli) *cobra.Command {
+	var limit seconds
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "wait NAME",
+		Short: "Wait until a name is free, without holding it",
+		Long: `wait exits 0 once nobody holds NAME or waits for it. It stands in no line and holds
+nothing, so a name that is always wanted may never seem free. With -w it gives up
+after that long and exits 75. It looks at the store four times a second.`,
+		Args: oneName,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := c.refuseMemory("wait", args[0]); err != nil {
+				return err
+			}
+			if err := checkNesting(args[0]); err != nil {
+				return err
+			}
+			return c.waitFree(args[0], limit, verbose)
+		},
+	}
+	cmd.Flags().VarP(&limit, "wait", "w", "wait at most this long (default: for ever)")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "tell what happens on stderr")
+	return cmd
+}
+
+func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
+	ctx := context.Background()
+	s, err := c.look(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	end := time.Now().Add(limit.d)
+	for told := false; ; {
+		line, err := s.Line(ctx, name)
+		if err != nil {
+			return explain(s.place, name, err)
+		}
+		if len(line.Claims) == 0 {
+			return nil
+		}
+		who := heldBy(headOf(line))
+		left := lookEvery
+		if limit.set {
+			left = min(left, time.Until(end))
+		}
+		if left <= 0 {
+			return fail(exitNotAcquired, "%s is still not free: %s, on %s", quote(name), who, s.place)
+		}
+		if !told && (verbose || isTerminal(os.Stderr)) {
+			say("waiting until %s is free, %s", quote(name), who)
+			told = true
+		}
+		time.Sleep(left)
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+func newWatch(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "watch [PREFIX]",
+		Short: "Show who takes, waits for and leaves names, live",
+		Long: `watch shows what is there, and then what changes, until it is interrupted. -o json
+prints one object per line, for each name that changed, as it is now. It looks at the
+store four times a second: what comes and goes in between is not seen.`,
+		Args: onePrefix,
+		RunE: func(_ *cobra.Command, args []string) error {
+			asJSON, err := c.json()
+			if err != nil {
+				return err
+			}
+			ctx := context.Background()
+			s, err := c.look(ctx, "")
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			return s.watch(ctx, first(args), asJSON)
+		},
+	}
+	c.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) watch(ctx context.Context, prefix string, asJSON bool) error {
+	known := map[string]driver.Line{}
+	for {
+		lines, err := s.lines(ctx, prefix)
+		if err != nil {
+			return err
+		}
+		now := map[string]driver.Line{}
+		for _, l := range lines {
+			now[l.Key] = l
+		}
+		for key := range known {
+			if _, ok := now[key]; !ok {
+				lines = append(lines, driver.Line{Key: key})
+			}
+		}
+		for _, l := range sorted(lines) {
+			if err := tell(known[l.Key], l, asJSON); err != nil {
+				return err
+			}
+		}
+		known = now
+		time.Sleep(lookEvery)
+	}
+}
+
+// tell prints what changed between two looks at a line.
+func tell(before, now driver.Line, asJSON bool) error {
+	if asJSON {
+		was, is := viewOf(before), viewOf(now)
+		if is.Kind == "" {
+			is.Kind, is.Size = was.Kind, was.Size
+		}
+		if sameView(was, is) {
+			return nil
+		}
+		return writeJSON(os.Stdout, is, false)
+	}
+	stood := map[int64]driver.Standing{}
+	for _, c := range before.Claims {
+		stood[c.Token] = c
+	}
+	for _, c := range now.Claims {
+		was, known := stood[c.Token]
+		delete(stood, c.Token)
+		if known && was.Granted == c.Granted && was.Lingering == c.Lingering {
+			continue
+		}
+		what := "waits"
+		switch {
+		case c.Lingering:
+			what = "lingers"
+		case c.Granted:
+			what = "holds"
+		}
+		if err := event(now.Key, what, c); err != nil {
+			return err
+		}
+	}
+	for _, c := range before.Claims {
+		if _, gone := stood[c.Token]; gone {
+			if err := event(now.Key, "left", c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func event(key, what string, c driver.Standing) error {
+	note := ""
+	if c.Note != "" {
+		note = " (" + plain(c.Note) + ")"
+	}
+	_, err := fmt.Printf("%s  %s  %s %s%s, token %d\n", time.Now().Format("15:04:05"), plain(key), plain(c.Owner), what, note, c.Token)
+	return err
+}
+
+// sameView compares all but the time left, which changes always.
+func sameView(a, b lineView) bool {
+	for _, v := range []*lineView{&a, &b} {
+		for _, claims := range []*[]claimView{&v.Holders, &v.Waiters} {
+			steady := []claimView{}
+			for _, c := range *claims {
+				c.LeftMS = 0
+				steady = append(steady, c)
+			}
+			*claims = steady
+		}
+	}
+	return reflect.DeepEqual(a, b)
+}

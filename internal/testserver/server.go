@@ -1,0 +1,309 @@
+// Package testserver runs real servers for tests: a child process in a folder
+// of its own, on a free loopback port, that ends with the test.
+//
+// It needs nothing but the standard library, and speaks just enough of each
+// server's protocol to know when the server answers. There is one file per
+// kind of server; this one holds what they share.
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// TB is what testserver needs of a *testing.T. A command that is no test uses
+// the Start functions instead, and stops its servers itself.
+type TB interface {
+	Helper()
+	Failed() bool
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+	TempDir() string
+}
+
+// patience is how long a server may take to answer its first question or to end
+// after it was asked to. Loading a large file on a busy machine takes seconds.
+const patience = 30 * time.Second
+
+// kind says how one kind of server is run. Adding MariaDB or etcd means adding
+// one of these and a function beside Redis.
+type kind struct {
+	name    string                                     // as shown in messages
+	program string                                     // looked up in PATH
+	install string                                     // what to do when it is not there
+	prepare func(s *Server) error                      // writes what the program needs, each time before it starts; may be nil
+	args    func(s *Server) []string                   // its command line
+	ready   func(ctx context.Context, s *Server) error // nil once the server answers questions
+	url     func(s *Server) string
+}
+
+// Server is a server that runs as a child of this process. Its methods may be
+// called from any goroutine, but not at the same time as Restart or Stop.
+type Server struct {
+	kind kind
+	dir  string
+	port int
+	opts options
+
+	mu    sync.Mutex
+	child *child // nil when it does not run
+}
+
+// child is one run of the program.
+type child struct {
+	process *os.Process
+	done    chan struct{} // closed when the process has ended and was waited for
+}
+
+// options are what an Option sets. Kinds ignore what they do not know.
+type options struct {
+	config   []string
+	password string
+	persist  bool
+}
+
+// Option changes how a server is run.
+type Option func(*options)
+
+// Config adds lines to the server's configuration file. A later line wins.
+func Config(lines ...string) Option {
+	return func(o *options) { o.config = append(o.config, lines...) }
+}
+
+// Password makes the server ask for a password.
+func Password(p string) Option { return func(o *options) { o.password = p } }
+
+// Persist says whether what the server acknowledged is there again after Kill
+// and Restart. Without it, each start begins empty.
+func Persist(yes bool) Option { return func(o *options) { o.persist = yes } }
+
+// start runs a server of this kind in dir, which must exist and belong to it
+// alone, and returns when it answers.
+func start(ctx context.Context, k kind, dir string, opts []Option) (*Server, error) {
+	s := &Server{kind: k, dir: dir}
+	for _, o := range opts {
+		o(&s.opts)
+	}
+	if _, err := exec.LookPath(k.program); err != nil {
+		return nil, fmt.Errorf("%s is not installed: %s", k.program, k.install)
+	}
+	// Between the moment a port is found free and the moment the server takes it,
+	// somebody else may. Another port is tried then; a server that fails for a
+	// reason of its own fails five times and says why.
+	var err error
+	for range 5 {
+		if s.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		if err = s.run(ctx); err == nil {
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
+
+// attach ties s to a test: it ends with it, and shows its log if the test failed.
+func attach(tb TB, s *Server) *Server {
+	tb.Helper()
+	tb.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			tb.Logf("%v", err)
+		}
+		if tb.Failed() {
+			tb.Logf("log of %s on %s:\n%s", s.kind.name, s.Addr(), s.Log())
+		}
+	})
+	return s
+}
+
+// Addr returns host:port.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// URL returns the address in the form that clients of this kind of server take,
+// with the password if there is one.
+func (s *Server) URL() string { return s.kind.url(s) }
+
+// Dir returns the folder in which the server keeps its files.
+func (s *Server) Dir() string { return s.dir }
+
+// Log returns what the server has printed, over all its starts.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (s *Server) logFile() string { return filepath.Join(s.dir, "server.log") }
+
+// Pid returns the process id, or 0 if the server does not run.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.child == nil {
+		return 0
+	}
+	return s.child.process.Pid
+}
+
+// Kill ends the server as kill -9 does, and returns when it has ended.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	c := s.child
+	s.child = nil
+	s.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	if err := c.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("killing %s: %w", s.kind.name, err)
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("%s (process %d) does not end after kill -9", s.kind.name, c.process.Pid)
+	}
+}
+
+// Stop ends the server for good. Nothing of it needs to be kept, so it is killed.
+// Stopping twice is fine.
+func (s *Server) Stop() error { return s.Kill() }
+
+// Restart kills the server if it runs, and starts it again on the same port and
+// in the same folder. opts are added to those it was started with. It returns
+// when the server answers.
+func (s *Server) Restart(opts ...Option) error {
+	for _, o := range opts {
+		o(&s.opts)
+	}
+	if err := s.Kill(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.run(ctx)
+}
+
+// Pause stops the server in its tracks with SIGSTOP: its connections stay open
+// and nothing answers.
+func (s *Server) Pause() error { return s.signal("pausing", pause) }
+
+// Continue lets a paused server go on.
+func (s *Server) Continue() error { return s.signal("continuing", resume) }
+
+func (s *Server) signal(doing string, send func(*os.Process) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.child == nil {
+		return fmt.Errorf("%s %s: it does not run", doing, s.kind.name)
+	}
+	if err := send(s.child.process); err != nil {
+		return fmt.Errorf("%s %s: %w", doing, s.kind.name, err)
+	}
+	return nil
+}
+
+// run starts the program once and waits until it answers.
+func (s *Server) run(ctx context.Context) error {
+	if s.kind.prepare != nil {
+		if err := s.kind.prepare(s); err != nil {
+			return err
+		}
+	}
+	c, err := s.spawn()
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", s.kind.name, err)
+	}
+	s.mu.Lock()
+	s.child = c
+	s.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		asked := s.kind.ready(ctx, s)
+		if asked == nil {
+			return nil
+		}
+		select {
+		case <-c.done:
+			s.mu.Lock()
+			s.child = nil
+			s.mu.Unlock()
+			return fmt.Errorf("%s ended at once; its log:\n%s", s.kind.name, s.tail())
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%s does not answer on %s: %w; its log:\n%s",
+				s.kind.name, s.Addr(), asked, s.tail()), s.Kill())
+		case <-tick.C:
+		}
+	}
+}
+
+// spawn starts the process. On Linux the kernel kills it when the thread that
+// started it ends, so the goroutine that does so keeps its thread until the
+// process is gone: a killed test leaves no server behind, and a thread that the
+// Go runtime retires early kills none.
+func (s *Server) spawn() (*child, error) {
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(s.kind.program, s.kind.args(s)...)
+	cmd.Dir = s.dir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = dieWithParent()
+
+	c := &child{done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(c.done)
+		defer log.Close()
+		err := cmd.Start()
+		c.process = cmd.Process
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // killed is how it ends; its log says the rest
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s *Server) tail() string {
+	b := []byte(s.Log())
+	if len(b) > 4096 {
+		b = b[len(b)-4096:]
+	}
+	return string(bytes.TrimSpace(b))
+}
+
+// freePort returns a loopback port that nobody listens on.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("no free loopback port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,157 @@
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/redis/go-redis/v9"
+)
+
+// DefaultPrefix is where locks are kept if Options do not say otherwise.
+const DefaultPrefix = "fencelock:"
+
+// Options change how locks are kept. Nil and the zero value are ready for use.
+type Options struct {
+	// Prefix is what all keys and channels begin with; DefaultPrefix if empty. All
+	// programs that share locks use the same one. It may hold a hash tag of its
+	// own, as in "app:{locks}:", which puts all locks into one slot.
+	Prefix string
+
+	// NoPipeline sends every request alone, and every renewal in a script of its
+	// own. It is for proxies that cannot do otherwise.
+	NoPipeline bool
+}
+
+// What Info says of leases.
+const (
+	minTTL = 100 * time.Millisecond
+	maxTTL = 366 * 24 * time.Hour
+)
+
+// Backend keeps lines of claims in Redis. Its methods may be called from many
+// goroutines at once.
+//
+// It has no goroutine and no connection of its own until a claim waits; then it
+// subscribes to one channel.
+type Backend struct {
+	rdb     redis.UniversalClient
+	prefix  string
+	channel string // of this process
+	invalid error  // what is wrong with the Options
+	serial  atomic.Uint64
+	closed  atomic.Bool
+	apart   atomic.Bool // one script must not touch two slots
+
+	sender sender
+	waits  waits
+	ear    ear
+}
+
+var (
+	_ driver.Backend    = (*Backend)(nil)
+	_ driver.LineReader = (*Backend)(nil)
+	_ driver.Alarm      = (*Backend)(nil)
+)
+
+// New returns a backend that keeps its locks in rdb, which stays the caller's to
+// close. It asks the server nothing yet: bad Options are the answer to the first
+// call.
+//
+// The user of rdb needs these rights, and no more:
+//
+//	ACL SETUSER locks on >password resetkeys ~fencelock:* resetchannels &fencelock:*
+//	    +eval +evalsha +time +get +set +del +hget +hmget +hset +hdel +hgetall
+//	    +zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat
+//	    +publish +subscribe +unsubscribe +ping +scan
+//
+// scan is for listing locks alone; a Cluster client needs "+cluster|slots
+// +cluster|shards +readonly +command" of its own accord.
+func New(rdb redis.UniversalClient, o *Options) *Backend {
+	if o == nil {
+		o = &Options{}
+	}
+	b := &Backend{rdb: rdb, prefix: o.Prefix}
+	if b.prefix == "" {
+		b.prefix = DefaultPrefix
+	}
+	b.channel = b.prefix + "@" + rand.Text()[:16]
+	switch i := strings.IndexByte(b.prefix, '{'); {
+	case rdb == nil:
+		b.invalid = errors.New("redis: there is no client")
+	case i >= 0 && strings.HasPrefix(b.prefix[i:], "{}"):
+		// Cluster takes the first brace for the hash tag, and an empty one for none.
+		b.invalid = fmt.Errorf("redis: the prefix %q has an empty hash tag", b.prefix)
+	}
+	b.serial.Store(rand64()) // each Backend counts from a place of its own
+	b.sender.init(rdb, o.NoPipeline)
+	b.ear.init(b)
+	return b
+}
+
+// Info says what the backend promises: everything but ballots.
+func (b *Backend) Info() driver.Info {
+	return driver.Info{
+		Name:      "redis",
+		Fair:      true,
+		Fencing:   true,
+		Linger:    true,
+		Mark:      true,
+		Semaphore: true,
+		Push:      true,
+		Lease:     driver.PerClaim,
+		MinTTL:    minTTL,
+		MaxTTL:    maxTTL,
+	}
+}
+
+// Close ends the subscription, and every Await with ErrClosed. Requests that are
+// under way finish by themselves.
+func (b *Backend) Close() error {
+	b.closed.Store(true)
+	b.ear.close()
+	return nil
+}
+
+// ready says whether a call may be made.
+func (b *Backend) ready(ctx context.Context) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if b.invalid != nil {
+		return &driver.PermanentError{Err: b.invalid}
+	}
+	return nil
+}
+
+// call returns eight characters that name one call, so that a script knows the
+// one that go-redis sends a second time because its reply was lost.
+func (b *Backend) call() string {
+	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+	n := b.serial.Add(1)
+	var name [8]byte
+	for i := range name {
+		name[i] = letters[n&63]
+		n >>= 6
+	}
+	return string(name[:])
+}
+
+func rand64() uint64 {
+	var r [8]byte
+	rand.Read(r[:])
+	return binary.NativeEndian.Uint64(r[:])
+}
+
+// tag writes an id so that it is never the beginning of another.
+func tag(id string) string { return strconv.Itoa(len(id)) + ":" + id }

@@ -1,0 +1,329 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// serverTime returns how long the server has worked on scripts, in µs.
+func serverTime(t testing.TB, rdb *redis.Client) float64 {
+	t.Helper()
+	var sum float64
+	for _, m := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=\d+,usec=(\d+)`).
+		FindAllStringSubmatch(rdb.Info(context.Background(), "commandstats").Val(), -1) {
+		n, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// handOver measures what one hand-over costs the server in a line of n waiters,
+// each hand-over followed by a newcomer.
+func handOver(t testing.TB, b *Backend, rdb *redis.Client, n, rounds int) float64 {
+	key := fmt.Sprint("line of ", n)
+	line := []driver.Ticket{hold(t, b, mutex(key))}
+	for range n {
+		line = append(line, wait_(t, b, mutex(key)))
+	}
+	var costs []float64
+	for range rounds {
+		before := serverTime(t, rdb)
+		leave(t, b, line[0])
+		costs = append(costs, serverTime(t, rdb)-before)
+		line = append(line[1:], enter(t, b, mutex(key)))
+	}
+	for _, k := range line {
+		leave(t, b, k)
+	}
+	slices.Sort(costs)
+	return costs[len(costs)/2]
+}
+
+// BenchmarkHandOver shows that a long line costs the server no more than a short
+// one.
+func BenchmarkHandOver(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 10000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := testserver.Redis(b)
+			b.ReportMetric(handOver(b, connect(b, s, nil), dial(b, s), n, 300), "µs/hand-over")
+		})
+	}
+}
+
+// The number of commands that a hand-over runs does not depend on how many wait.
+func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	for _, sc := range []*script{enterScript, leaveScript, renewScript, lookScript} {
+		rdb.ScriptLoad(t.Context(), sc.source.(string))
+	}
+	var counts [2]string
+	for i, n := range []int{10, 1000} {
+		key := fmt.Sprint("line of ", n)
+		k := hold(t, b, mutex(key))
+		var waiters []driver.Ticket
+		for range n {
+			waiters = append(waiters, wait_(t, b, mutex(key)))
+		}
+		if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		leave(t, b, k)
+		waiters = append(waiters, enter(t, b, mutex(key)))
+		if _, err := b.look(t.Context(), waiters[n/2]); err != nil {
+			t.Fatal(err)
+		}
+		if err := renewOne(b, waiters[n/2]); err != nil {
+			t.Fatal(err)
+		}
+		var calls []string
+		for _, m := range regexp.MustCompile(`cmdstat_(\S+?):calls=(\d+)`).FindAllStringSubmatch(rdb.Info(t.Context(), "commandstats").Val(), -1) {
+			if !strings.HasPrefix(m[1], "config") {
+				calls = append(calls, m[1]+" "+m[2])
+			}
+		}
+		slices.Sort(calls)
+		counts[i] = strings.Join(calls, ", ")
+		for _, w := range waiters {
+			leave(t, b, w)
+		}
+	}
+	if counts[0] != counts[1] {
+		t.Errorf("with 10 waiters the server ran %s\nwith 1000 waiters %s", counts[0], counts[1])
+	}
+}
+
+// member is a claim in the test's own idea of a line.
+type member struct {
+	driver.Ticket
+	lingers bool
+}
+
+// TestGrantsFollowTheOneRule plays random steps on one line, with claims that
+// expire at any moment, and compares with the rule that decides everything:
+// granted(c) ⇔ weight(c) + Σ weight(b) for every live b before c ≤ capacity(c).
+func TestGrantsFollowTheOneRule(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	ctx := t.Context()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, kind := range []string{"read-write", "one size", "two sizes"} {
+		for round := range 6 {
+			r := rand.New(rand.NewPCG(seed, uint64(round)))
+			key := fmt.Sprint(kind, " ", round)
+			var want []member
+			claim := func() driver.Claim {
+				switch {
+				case kind == "read-write" && r.IntN(3) == 0:
+					return mutex(key)
+				case kind == "read-write":
+					return slots(key, 1, driver.RW)
+				case kind == "one size":
+					return slots(key, 1+r.Int64N(4), 4)
+				}
+				size := 3 + 3*r.Int64N(2)
+				return slots(key, 1+r.Int64N(size), size)
+			}
+			var log []string
+			for step := range 150 {
+				var did string
+				switch n := r.IntN(10); {
+				case n < 4 || len(want) == 0:
+					c := claim()
+					k := enter(t, b, c)
+					did = fmt.Sprintf("enter %d of %d", c.Weight, c.Capacity)
+					want = append(want, member{Ticket: k})
+				case n < 7:
+					i := r.IntN(len(want))
+					if want[i].lingers {
+						continue
+					}
+					did = fmt.Sprintf("leave %d", i)
+					leave(t, b, want[i].Ticket)
+					want = slices.Delete(want, i, i+1)
+				case n < 8:
+					i := r.IntN(len(want))
+					did = fmt.Sprintf("break %d", i)
+					if err := b.Break(ctx, key, want[i].Token, "r"); err != nil {
+						t.Errorf("Break: %v", err)
+					}
+					want = slices.Delete(want, i, i+1)
+				case n < 9:
+					// Some leases end. Nothing notices before the next step.
+					var ids []driver.Ticket
+					kept := want[:0:0]
+					for _, m := range want {
+						if r.IntN(4) == 0 {
+							ids = append(ids, m.Ticket)
+						} else {
+							kept = append(kept, m)
+						}
+					}
+					did = fmt.Sprintf("expire %d", len(ids))
+					expire(t, b, rdb, key, ids)
+					want = kept
+					if len(want) > 0 && r.IntN(2) == 0 {
+						// Any step notices: here a look by one of those that are left.
+						m := want[r.IntN(len(want))]
+						if _, err := b.look(ctx, m.Ticket); err != nil && !m.lingers {
+							t.Errorf("look: %v", err)
+						}
+					}
+				default:
+					i := r.IntN(len(want))
+					if want[i].lingers {
+						continue
+					}
+					did = fmt.Sprintf("linger %d", i)
+					if err := b.Leave(ctx, want[i].Ticket, driver.Exit{Linger: time.Minute}); err != nil {
+						t.Errorf("Leave: %v", err)
+					}
+					want[i].lingers = true
+				}
+				log = append(log, did)
+				compare(t, b, key, want, step)
+				if t.Failed() {
+					t.Fatalf("%s, round %d: %s", kind, round, strings.Join(log, "; "))
+				}
+			}
+			for _, m := range want {
+				if !m.lingers {
+					leave(t, b, m.Ticket)
+				}
+			}
+		}
+	}
+}
+
+// compare holds the line, and what its claims are told, to the rule.
+func compare(t *testing.T, b *Backend, key string, want []member, step int) {
+	t.Helper()
+	l := line(t, b, key)
+	if len(l.Claims) != len(want) {
+		t.Errorf("step %d: %d claims are in line, want %d", step, len(l.Claims), len(want))
+		return
+	}
+	var before int64
+	for i, m := range want {
+		should := m.Weight+before <= m.Capacity
+		before += m.Weight
+		got := l.Claims[i]
+		if got.Token != m.Token || got.Granted != should || got.Lingering != m.lingers {
+			t.Errorf("step %d: claim %d is %+v, want token %d, granted %v, lingering %v", step, i, got, m.Token, should, m.lingers)
+		}
+		if m.lingers {
+			continue
+		}
+		now, err := b.look(context.Background(), m.Ticket)
+		if err != nil {
+			t.Errorf("step %d: look at claim %d: %v", step, i, err)
+			continue
+		}
+		if now.Granted != should || !should && now.Ahead != i {
+			t.Errorf("step %d: claim %d is told granted %v, %d ahead; want %v, %d", step, i, now.Granted, now.Ahead, should, i)
+		}
+	}
+}
+
+// expire ends leases, as time would.
+func expire(t *testing.T, b *Backend, rdb *redis.Client, key string, ks []driver.Ticket) {
+	t.Helper()
+	ctx := t.Context()
+	name := b.record(key)
+	rec := rdb.Get(ctx, name).Val()
+	if len(ks) == 0 || rec == "" {
+		return
+	}
+	if rec[1] == 'C' {
+		rec = "1C" + fmt.Sprintf("%016d", time.Now().Add(-maxTTL).UnixMicro()) + rec[18:]
+		rdb.Set(ctx, name, rec, 0)
+		return
+	}
+	for _, k := range ks {
+		for _, m := range []string{"e", "e~"} {
+			rdb.ZAddXX(ctx, name+"z", redis.Z{Score: float64(time.Now().Add(-time.Minute).UnixMicro()), Member: m + tag(k.ID)})
+		}
+	}
+	f := strings.Split(rec, " ")
+	f[6] = fmt.Sprintf("%016d", 1) // soonest
+	rdb.Set(ctx, name, strings.Join(f, " "), 0)
+}
+
+// Nothing of a closed Backend is left running, and an idle one runs nothing.
+func TestGoroutinesEnd(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	idle := New(rdb, nil)
+	defer idle.Close()
+	if n := ours(); n != 0 {
+		t.Errorf("an idle Backend runs %d goroutines", n)
+	}
+	b, holder := New(rdb, nil), New(rdb, nil)
+	held := hold(t, holder, mutex("key"))
+	leave(t, holder, hold(t, holder, mutex("other")))
+	eventually(t, "a Backend whose claims do not wait runs no goroutine", func() bool { return ours() == 0 })
+	b.Alarm(func(string, driver.ErrGone) {})
+	k := wait_(t, b, mutex("key"))
+	subscribed(t, b)
+	got := make(chan error)
+	go func() {
+		for {
+			if _, err := b.Await(context.Background(), k); err != nil {
+				got <- err
+				return
+			}
+		}
+	}()
+	for range 2 {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-got; err != driver.ErrClosed {
+		t.Errorf("Await of a closed Backend answered %v", err)
+	}
+	everyCall(t, b, "key", func(name string, err error) {
+		if !strings.Contains(err.Error(), driver.ErrClosed.Error()) {
+			t.Errorf("%s after Close answered %v", name, err)
+		}
+	})
+	leave(t, holder, held)
+	if err := holder.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "all goroutines have ended", func() bool { return ours() == 0 })
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the user's client was closed: %v", err)
+	}
+	eventually(t, "no subscription is left", func() bool {
+		n, err := s.Ask("PUBSUB", "CHANNELS")
+		return err == nil && n == ""
+	})
+}
+
+// ours counts the goroutines that this package has started.
+func ours() (n int) {
+	buf := make([]byte, 1<<20)
+	for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(g, "created by github.com/fencelock/fencelock/redislock.(*") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,27 @@
+// Package redislock keeps fencelock's lines of claims in Redis: one server,
+// Sentinel or Cluster, through the go-redis client that the program already has.
+//
+//	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+//	locks := fencelock.New(redislock.New(rdb, nil), nil)
+//
+// # Cost
+//
+// A free lock costs one request, and so does its release. A waiter costs one
+// request when it joins, none when it is granted, and one about every second
+// while it waits. Renewal of many locks goes in scripts of some 200. Requests of
+// many goroutines at the same time go out together as pipelines.
+//
+// # Server
+//
+// Redis 5.0 or newer, with scripts and PUBLISH. All keys of a lock are in one
+// slot of a Cluster. Only the server's clock is read. What the ACL of the user
+// must allow is in the comment of [New].
+//
+// # Caveats
+//
+// A replica that is promoted may not have heard of the last grants, and a server
+// without persistence forgets all of them when it restarts: two holders may then
+// meet. Their tokens rise even so, as far as the clocks of the servers agree, so
+// a resource that checks tokens is safe. A server that evicts keys (any
+// maxmemory-policy but noeviction) forgets locks at will.
+package redislock

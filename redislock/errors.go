@@ -1,0 +1,70 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// refusals are answers that asking again will not change, by what they begin
+// with, and what to do about them. All others say nothing about the step: the
+// server is loading or cannot write just now, the slot moves, the connection broke.
+var refusals = []struct{ begins, advice string }{
+	{"NOAUTH", "the server wants a password: give the client one"},
+	{"WRONGPASS", "the server refuses the user name or the password"},
+	{"ERR invalid password", "the server refuses the password"},
+	{"ERR AUTH", "the server refuses how the client logs in"},
+	{"ERR Client sent AUTH", "the server has no password: give the client none"},
+	{"NOPERM", "the user may not do this: the comment of redislock.New lists the rights it needs"},
+	{"ERR unknown command", "the server does not know a command that is needed: use Redis 5.0 or newer, with scripts enabled"},
+	{"ERR Unknown Redis command", "the server does not know a command that is needed: use Redis 5.0 or newer"},
+	{"ERR Write commands not allowed after non deterministic", "the server is too old: use Redis 5.0 or newer"},
+	{"WRONGTYPE", "a key of the lock holds something else: give the locks another Prefix"},
+	{"CROSSSLOT", "the keys of one lock are in different slots: the Prefix must not break their hash tag"},
+	{"ERR DB index is out of range", "the server has no such database"},
+	{"FENCELOCK VERSION", "the lock is kept in a format of another version of fencelock: use one version for all programs that share it"},
+	{"FENCELOCK DAMAGED", "what the server keeps of the lock is damaged, as eviction or a deleted key would: " +
+		"it heals when all its leases are over; set maxmemory-policy noeviction"},
+	{"FENCELOCK EXHAUSTED", "the lock has no tokens left: delete its record when nobody holds it, and reset what compares its tokens"},
+}
+
+// failed explains an error of one request. Passwords are in none: neither the
+// server's answers nor go-redis' errors have them.
+func failed(ctx context.Context, doing, key string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		if ended := ctx.Err(); ended != nil {
+			err = ended
+		}
+	}
+	what := fmt.Sprintf("redis: %s %q", doing, key)
+	text := err.Error()
+	for _, r := range refusals {
+		// A script's own errors may stand behind a code and the script's name.
+		if strings.HasPrefix(text, r.begins) || strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins) {
+			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// errLeft is the answer to a claim that has left.
+var errLeft = driver.ErrGone{Reason: "it has left"}
+
+// goneFor reads 'x', 'xl' or 'xb' reason.
+func goneFor(answer string) driver.ErrGone {
+	switch {
+	case strings.HasPrefix(answer, "xb"):
+		return driver.ErrGone{Reason: answer[2:], Broken: true}
+	case strings.HasPrefix(answer, "xl"):
+		return errLeft
+	}
+	return driver.ErrGone{}
+}
+
+// unknown is for an answer that no script of this version gives.
+func unknown(doing, key string, answer any) error {
+	return fmt.Errorf("redis: %s %q: the server gave an answer that makes no sense: %.100q", doing, key, fmt.Sprint(answer))
+}

@@ -1,0 +1,394 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// A FLUSHALL is a loss, not an invitation.
+func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	alone := hold(t, b, mutex("alone"))
+	held := hold(t, b, mutex("crowd"))
+	waits := wait_(t, b, mutex("crowd"))
+	if _, err := s.Ask("FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range b.Renew(t.Context(), []driver.Ticket{alone, held, waits}) {
+		if !driver.Gone(err) {
+			t.Errorf("Renew of claim %d answered %v", i, err)
+		}
+	}
+	if names := rdb.Keys(t.Context(), "*").Val(); len(names) != 0 {
+		t.Errorf("Renew made %q", names)
+	}
+	start := time.Now()
+	for {
+		_, err := b.Await(t.Context(), waits)
+		if driver.Gone(err) {
+			break
+		}
+		if err != nil || time.Since(start) > 3*fallback {
+			t.Fatalf("after %v the waiter has heard %v", time.Since(start), err)
+		}
+	}
+	if err := b.Leave(t.Context(), alone, driver.Exit{Mark: "m"}); !driver.Gone(err) {
+		t.Errorf("Leave answered %v", err)
+	}
+	if k := hold(t, b, mutex("alone")); k.Token <= alone.Token {
+		t.Errorf("token %d follows %d", k.Token, alone.Token)
+	}
+}
+
+// fill writes until the server takes no more.
+func fill(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	big := strings.Repeat("x", 4000)
+	for i := 0; ; i++ {
+		err := rdb.Set(t.Context(), fmt.Sprint("filler", i), big, 0).Err()
+		if err != nil && strings.HasPrefix(err.Error(), "OOM") {
+			return
+		}
+		if err != nil || i > 100_000 {
+			t.Fatalf("filling up: %v", err)
+		}
+	}
+}
+
+func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	b := connect(t, s, nil)
+	ctx := t.Context()
+	used := func() string { return rdb.ConfigSet(ctx, "maxmemory", "1mb").Val() }
+
+	type held struct {
+		k    driver.Ticket
+		exit driver.Exit
+	}
+	var leavers []held
+	short := func(key string) driver.Claim {
+		c := mutex(key)
+		c.TTL = 2 * time.Second
+		return c
+	}
+	// Every way to leave, alone and in a crowd.
+	exits := []driver.Exit{{}, {Mark: "m"}, {Linger: time.Second}, {Mark: "m", Linger: time.Second}}
+	var waiters []driver.Ticket
+	for i, e := range exits {
+		for _, token0 := range []bool{false, true} {
+			k := hold(t, b, short(fmt.Sprint("alone ", i, token0)))
+			crowd := hold(t, b, short(fmt.Sprint("crowd ", i, token0)))
+			w := wait_(t, b, short(crowd.Key))
+			if e.Linger == 0 {
+				waiters = append(waiters, w)
+			}
+			if token0 {
+				k.Token, crowd.Token = 0, 0
+			}
+			leavers = append(leavers, held{k, e}, held{crowd, e})
+		}
+	}
+	broken, brokenCrowd := hold(t, b, mutex("broken")), hold(t, b, mutex("broken crowd"))
+	wait_(t, b, mutex("broken crowd"))
+	expiring := mutex("expiring")
+	expiring.TTL = minTTL
+	hold(t, b, expiring)
+	behind := wait_(t, b, mutex("expiring"))
+
+	used()
+	fill(t, rdb)
+	if _, err := b.Enter(ctx, mutex("new")); err == nil || permanent(err) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("Enter answered %v, want that memory is short", err)
+	}
+	if _, err := b.Enter(ctx, mutex("broken")); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("Enter behind a holder answered %v, want that memory is short", err)
+	}
+	if l := line(t, b, "broken"); len(l.Claims) != 1 {
+		t.Errorf("a refused Enter left %+v", l)
+	}
+	for range 3 {
+		var ts []driver.Ticket
+		for _, h := range leavers {
+			r := h.k
+			r.TTL = time.Minute
+			ts = append(ts, r)
+		}
+		for i, err := range b.Renew(ctx, append(ts, waiters...)) {
+			if err != nil {
+				t.Errorf("Renew of claim %d: %v", i, err)
+			}
+		}
+	}
+	for _, h := range leavers {
+		if err := b.Leave(ctx, h.k, h.exit); err != nil {
+			t.Errorf("Leave %q with %+v and token %d: %v", h.k.Key, h.exit, h.k.Token, err)
+		}
+	}
+	for _, w := range waiters {
+		granted(t, b, w)
+		leave(t, b, w)
+	}
+	for _, k := range []driver.Ticket{broken, brokenCrowd} {
+		if err := b.Break(ctx, k.Key, k.Token, "reason"); err != nil {
+			t.Errorf("Break on %q: %v", k.Key, err)
+		}
+		if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "reason") {
+			t.Errorf("Renew of a broken claim answered %v", err)
+		}
+	}
+	granted(t, b, behind)
+	rdb.ConfigSet(ctx, "maxmemory", "0")
+}
+
+func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
+	master, s := testserver.Redis(t), testserver.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+	defer rdb.Close()
+	b := closing(t, New(rdb, nil))
+	k := hold(t, b, mutex("key"))
+	w := wait_(t, b, mutex("key"))
+	host, port, _ := net.SplitHostPort(master.Addr())
+	// Its data is kept only as long as it has not heard from its master.
+	if err := master.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer master.Continue()
+	if _, err := s.Ask("REPLICAOF", host, port); err != nil {
+		t.Fatal(err)
+	}
+	unknown := func(name string, err error) {
+		if err == nil || permanent(err) || driver.Gone(err) || !strings.Contains(err.Error(), "READONLY") {
+			t.Errorf("%s answered %v, want that the server is read-only just now", name, err)
+		}
+	}
+	_, err := b.Enter(t.Context(), mutex("new"))
+	unknown("Enter", err)
+	unknown("Renew", renewOne(b, k))
+	unknown("Leave", b.Leave(t.Context(), k, driver.Exit{}))
+	unknown("Break", b.Break(t.Context(), "key", k.Token, ""))
+	if _, err := s.Ask("REPLICAOF", "NO", "ONE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := renewOne(b, k); err != nil {
+		t.Errorf("Renew afterwards: %v", err)
+	}
+	leave(t, b, k)
+	granted(t, b, w)
+	leave(t, b, w)
+}
+
+func TestServerThatIsAwayIsUnknownAndNotPermanent(t *testing.T) {
+	s := testserver.Redis(t, testserver.Persist(true))
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+	defer rdb.Close()
+	b := closing(t, New(rdb, nil))
+	k := hold(t, b, mutex("key"))
+	w := wait_(t, b, mutex("key"))
+	subscribed(t, b)
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	everyCall2 := func(name string, err error) {
+		if err == nil || permanent(err) || driver.Gone(err) {
+			t.Errorf("%s answered %v, want an error that says nothing of the claim", name, err)
+		}
+	}
+	_, err := b.Enter(t.Context(), mutex("new"))
+	everyCall2("Enter", err)
+	everyCall2("Renew", renewOne(b, k))
+	everyCall2("Leave", b.Leave(t.Context(), k, driver.Exit{}))
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the client has noticed", func() bool { return renewOne(b, k) == nil })
+	leave(t, b, k)
+	granted(t, b, w)
+	leave(t, b, w)
+}
+
+func TestWrongPasswordIsPermanentAndNotPrinted(t *testing.T) {
+	s := testserver.Redis(t, testserver.Password("the right one"))
+	for name, o := range map[string]*redis.Options{
+		"wrong password": {Password: "hunter2"},
+		"unknown user":   {Username: "hunter2", Password: "hunter2"},
+		"no password":    {},
+	} {
+		o.Addr = s.Addr()
+		rdb := redis.NewClient(o)
+		b := New(rdb, nil)
+		_, err := b.Enter(t.Context(), mutex("key"))
+		if !permanent(err) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "right one") {
+			t.Errorf("%s: Enter answered %v", name, err)
+		}
+		for _, err := range b.Lines(t.Context(), "") {
+			if !permanent(err) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: Lines answered %v", name, err)
+			}
+		}
+		b.Close()
+		rdb.Close()
+	}
+}
+
+func TestMissingRightIsPermanent(t *testing.T) {
+	s := testserver.Redis(t)
+	if _, err := s.Ask(strings.Fields("ACL SETUSER locks on >secret ~elsewhere:* &* +@all")...); err != nil {
+		t.Fatal(err)
+	}
+	b := closing(t, New(dialLocks(t, s), nil))
+	everyCall(t, b, "key", func(name string, err error) {
+		if name == "Lines" {
+			return
+		}
+		if !permanent(err) || !strings.Contains(err.Error(), "rights") {
+			t.Errorf("%s answered %v", name, err)
+		}
+	})
+}
+
+// Each right that New names is needed: without it something fails.
+func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
+	s := testserver.Redis(t)
+	for _, right := range strings.Fields(rights) {
+		restrict(t, s)
+		if _, err := s.Ask("ACL", "SETUSER", "locks", "-"+right[1:]); err != nil {
+			t.Fatal(err)
+		}
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "locks", Password: "secret", MaxRetries: -1})
+		if err := everyCommand(rdb); err == nil {
+			t.Errorf("nothing failed without %s", right)
+		}
+		rdb.Close()
+		if _, err := s.Ask("FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Ask("ACL", "DELUSER", "locks"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// everyCommand does what needs each right, and returns the first error.
+func everyCommand(rdb *redis.Client) error {
+	b := New(rdb, nil)
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
+	defer cancel()
+	k, err := b.Enter(ctx, mutex("key"))
+	if err != nil {
+		return err
+	}
+	var waiters []driver.Ticket
+	for range 2 {
+		w, err := b.Enter(ctx, mutex("key"))
+		if err != nil {
+			return err
+		}
+		waiters = append(waiters, w)
+	}
+	for b.ear.epoch.Load() == 0 {
+		if ctx.Err() != nil {
+			return errors.New("no subscription")
+		}
+		if _, err := b.Await(ctx, waiters[0]); err != nil {
+			return err
+		}
+	}
+	if _, err := b.Await(ctx, waiters[0]); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := b.Leave(ctx, k, driver.Exit{}); err != nil {
+		return err
+	}
+	if _, err := b.Await(ctx, waiters[0]); err != nil {
+		return err
+	}
+	if time.Since(start) > 400*time.Millisecond {
+		return errors.New("no push")
+	}
+	if err := b.Break(ctx, "key", waiters[1].Token, "reason"); err != nil {
+		return err
+	}
+	if err := b.Renew(ctx, waiters[:1])[0]; err != nil {
+		return err
+	}
+	for _, err := range b.Lines(ctx, "") {
+		if err != nil {
+			return err
+		}
+	}
+	// A claim that expires in a crowd.
+	short := mutex("short")
+	short.TTL = minTTL
+	if _, err := b.Enter(ctx, short); err != nil {
+		return err
+	}
+	w, err := b.Enter(ctx, mutex("short"))
+	if err != nil {
+		return err
+	}
+	for !w.Granted {
+		if w, err = b.Await(ctx, w); err != nil {
+			return err
+		}
+	}
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	ps := rdb.Subscribe(ctx, b.channel)
+	defer ps.Close()
+	if _, err := ps.Receive(ctx); err != nil {
+		return err
+	}
+	if err := ps.Unsubscribe(ctx, b.channel); err != nil {
+		return err
+	}
+	if _, err := ps.ReceiveTimeout(ctx, time.Second); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Answers that say nothing of the step are carried until the deadline; those that
+// will not change are not.
+func TestErrorsAreToldApart(t *testing.T) {
+	for text, want := range map[string]bool{
+		"READONLY You can't write against a read only replica.":                       false,
+		"LOADING Redis is loading the dataset in memory":                              false,
+		"MISCONF Redis is configured to save RDB snapshots":                           false,
+		"CLUSTERDOWN The cluster is down":                                             false,
+		"BUSY Redis is busy running a script.":                                        false,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                     false,
+		"NOREPLICAS Not enough good replicas to write.":                               false,
+		"MASTERDOWN Link with MASTER is down":                                         false,
+		"OOM command not allowed when used memory > 'maxmemory'.":                     false,
+		"MOVED 1 127.0.0.1:1":                                                         false,
+		"EOF":                                                                         false,
+		"i/o timeout":                                                                 false,
+		"dial tcp 127.0.0.1:1: connect: connection refused":                           false,
+		"NOAUTH Authentication required.":                                             true,
+		"WRONGPASS invalid username-password pair or user is disabled.":               true,
+		"NOPERM this user has no permissions to run the 'evalsha' command":            true,
+		"ERR unknown command `evalsha`, with args beginning with: ":                   true,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":           true,
+		"ERR FENCELOCK DAMAGED fencelock:{x} script: 1234, on @user_script:1.":        true,
+		"ERR Error running script (call to f_1): @user_script:1: FENCELOCK VERSION 2": true,
+	} {
+		err := failed(context.Background(), "entering the line of", "key", errors.New(text))
+		if permanent(err) != want || !strings.Contains(err.Error(), `"key"`) {
+			t.Errorf("%q became %v, permanent %v", text, err, permanent(err))
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package redislock
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// Pushes may be lost: what stands behind them is a reading about every second.
+func TestLostPushIsMadeUpForByTheFallback(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	waiter.channel = "fencelock:@nobody listens here"
+	held := hold(t, holder, mutex("key"))
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
+		t.Fatalf("Await: %+v, %v", now, err)
+	}
+	leave(t, holder, held)
+	if d := granted(t, waiter, k); d > 2*fallback {
+		t.Errorf("the waiter learned of its grant after %v", d)
+	}
+	leave(t, waiter, k)
+}
+
+func TestBrokenSubscriptionIsMadeAgainAndTheLineReadAgain(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	for round := range 5 {
+		held := hold(t, holder, mutex("key"))
+		k := wait_(t, waiter, mutex("key"))
+		subscribed(t, waiter)
+		if _, err := s.Ask("CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
+			t.Fatal(err)
+		}
+		leave(t, holder, held)
+		if d := granted(t, waiter, k); d > 2*fallback {
+			t.Errorf("round %d: the waiter learned of its grant after %v", round, d)
+		}
+		leave(t, waiter, k)
+	}
+}
+
+// A message that was sent while the subscription was down is not waited for: the
+// standing is read as soon as it is up again.
+func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	waiter.channel = "fencelock:@nobody listens here"
+	held := hold(t, holder, mutex("key"))
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
+		t.Fatalf("Await: %+v, %v", now, err)
+	}
+	waiter.ear.lost()
+	got := make(chan time.Duration)
+	go func() { got <- granted(t, waiter, k) }()
+	leave(t, holder, held)
+	waiter.ear.confirmed(t.Context())
+	if d := <-got; d > fallback/2 {
+		t.Errorf("the grant was seen after %v, when the fallback looked", d)
+	}
+	leave(t, waiter, k)
+}
+
+func TestSilentSubscriptionIsFoundOut(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	waiter, holder := closing(t, New(p.client(), nil)), connect(t, s, nil)
+	pings := 0
+	p.rule(func(name string, args []string) fate {
+		if name == "subscribe" && pings == 0 {
+			return pass
+		}
+		if name == "ping" {
+			if pings++; pings == 1 {
+				return swallowAll
+			}
+		}
+		return pass
+	})
+	held := hold(t, holder, mutex("key"))
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	first := waiter.ear.epoch.Load()
+	eventually(t, "the dead subscription is replaced", func() bool {
+		e := waiter.ear.epoch.Load()
+		return e != 0 && e != first
+	})
+	leave(t, holder, held)
+	granted(t, waiter, k)
+	leave(t, waiter, k)
+}
+
+// Two processes' readers behind one writer: each process hears of all its own.
+func TestOneReleaseWakesEveryReaderOfEveryProcess(t *testing.T) {
+	s := testserver.Redis(t)
+	holder := connect(t, s, nil)
+	held := hold(t, holder, mutex("key"))
+	var group sync.WaitGroup
+	views := []*Backend{connect(t, s, nil), connect(t, s, nil)}
+	type reader struct {
+		b *Backend
+		k driver.Ticket
+	}
+	var readers []reader
+	for i := range 40 {
+		c := mutex("key")
+		c.Weight = 1
+		readers = append(readers, reader{views[i%2], wait_(t, views[i%2], c)})
+	}
+	for _, v := range views {
+		subscribed(t, v)
+	}
+	// Everybody has read its standing under the subscription.
+	for _, r := range readers {
+		r.b.waits.note(r.k.ID, r.b.ear.epoch.Load(), &r.k, time.Now(), time.Now().Add(time.Minute))
+	}
+	took := make([]time.Duration, len(readers))
+	for i, r := range readers {
+		group.Go(func() { took[i] = granted(t, r.b, r.k) })
+	}
+	leave(t, holder, held)
+	group.Wait()
+	for i, d := range took {
+		if d > fallback/2 {
+			t.Errorf("reader %d was granted after %v, not by push", i, d)
+		}
+	}
+	for _, r := range readers {
+		leave(t, r.b, r.k)
+	}
+}
+
+func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	held := hold(t, holder, mutex("key"))
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	leave(t, waiter, k)
+	waiter.ear.hear("g0:" + tag(k.ID))
+	if now, err := waiter.Await(t.Context(), k); !driver.Gone(err) {
+		t.Errorf("Await of a claim that has left answered %+v, %v", now, err)
+	}
+	leave(t, holder, held)
+	if n := len(waiter.waits.by); n != 0 {
+		t.Errorf("%d claims are still waited for", n)
+	}
+}
+
+func TestNonsenseOnTheChannelIsDropped(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	for _, message := range []string{"", "g", "g:", "g5:abc", "g-1:", "g0:9:abc", "g0:3:abc3", "b", "b4:a", "l", "l:", "z1:a", "g1e1:", "\x00"} {
+		b.ear.hear(message)
+	}
+	leave(t, b, hold(t, b, mutex("key")))
+}
+
+// The end of a holder's lease is nobody's message: the waiter's own timer sees it.
+func TestExpiredHolderIsNoticedWhenItsLeaseEnds(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	c := mutex("key")
+	c.TTL = 300 * time.Millisecond
+	start := time.Now()
+	hold(t, holder, c)
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	granted(t, waiter, k)
+	if d := time.Since(start); d < c.TTL || d > c.TTL+fallback/2 {
+		t.Errorf("granted %v after a lease of %v began", d, c.TTL)
+	}
+	leave(t, waiter, k)
+}
+
+// A linger that is shorter than the lease moves the end: the first waiter is told.
+func TestShortLingerIsNoticed(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	held := hold(t, holder, mutex("key"))
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	if _, err := waiter.look(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan time.Duration)
+	go func() { got <- granted(t, waiter, k) }()
+	if err := holder.Leave(t.Context(), held, driver.Exit{Linger: 150 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	if d := <-got; d > 700*time.Millisecond {
+		t.Errorf("the waiter was granted after %v, the holder lingered for 150ms", d)
+	}
+	leave(t, waiter, k)
+}
+
+func TestAlarmRingsForClaimsOfThisBackend(t *testing.T) {
+	s := testserver.Redis(t)
+	b, operator := connect(t, s, nil), connect(t, s, nil)
+	type ring struct {
+		id   string
+		gone driver.ErrGone
+	}
+	rings := make(chan ring, 10)
+	stop := b.Alarm(func(id string, gone driver.ErrGone) { rings <- ring{id, gone} })
+	// Before there is a subscription, and then under it.
+	for i := range 3 {
+		k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
+		reason := fmt.Sprintf("reason:%d\x00", i)
+		if err := operator.Break(t.Context(), k.Key, k.Token, reason); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case r := <-rings:
+			if r.id != k.ID || r.gone != (driver.ErrGone{Reason: reason, Broken: true}) {
+				t.Errorf("the alarm said %+v", r)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("no alarm in round %d", i)
+		}
+	}
+	stop()
+	k := hold(t, b, mutex("key"))
+	if err := operator.Break(t.Context(), k.Key, k.Token, ""); err != nil {
+		t.Fatal(err)
+	}
+	// A message after the broken claim's: what comes first would have rung.
+	w := hold(t, operator, mutex("other"))
+	x := wait_(t, b, mutex("other"))
+	leave(t, operator, w)
+	granted(t, b, x)
+	leave(t, b, x)
+	if len(rings) != 0 {
+		t.Errorf("it rang after stop: %+v", <-rings)
+	}
+}
+
+func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	held := hold(t, holder, mutex("key"))
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	if _, err := waiter.look(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error)
+	start := time.Now()
+	go func() {
+		_, err := waiter.Await(t.Context(), k)
+		got <- err
+	}()
+	if err := holder.Break(t.Context(), "key", k.Token, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err == nil || err.Error() != "the claim was broken: enough" {
+		t.Errorf("Await answered %v", err)
+	}
+	if d := time.Since(start); d > fallback/2 {
+		t.Errorf("the waiter learned after %v", d)
+	}
+	leave(t, holder, held)
+}

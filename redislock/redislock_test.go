@@ -1,0 +1,222 @@
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestLaws holds every way to run the backend to the laws of package driver.
+func TestLaws(t *testing.T) {
+	ways := []struct {
+		name string
+		open func(t *testing.T) drivertest.Opener
+	}{
+		{"pipelines", func(t *testing.T) drivertest.Opener {
+			s := testserver.Redis(t)
+			return func(t *testing.T) driver.Backend { return connect(t, s, nil) }
+		}},
+		{"no pipelines", func(t *testing.T) drivertest.Opener {
+			s := testserver.Redis(t)
+			return func(t *testing.T) driver.Backend { return connect(t, s, &Options{NoPipeline: true}) }
+		}},
+		{"least privilege", func(t *testing.T) drivertest.Opener {
+			s := testserver.Redis(t)
+			restrict(t, s)
+			return func(t *testing.T) driver.Backend { return closing(t, New(dialLocks(t, s), nil)) }
+		}},
+		{"cluster", func(t *testing.T) drivertest.Opener {
+			s := cluster(t)
+			return func(t *testing.T) driver.Backend { return closing(t, New(dialCluster(t, s), nil)) }
+		}},
+	}
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			open := w.open(t)
+			drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
+			drivertest.Model(t, open)
+		})
+	}
+}
+
+// connect opens a Backend with a client of its own.
+func connect(t testing.TB, s *testserver.Server, o *Options) *Backend {
+	t.Helper()
+	return closing(t, New(dial(t, s), o))
+}
+
+func closing(t testing.TB, b *Backend) *Backend {
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func dial(t testing.TB, s *testserver.Server) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// rights is what the comment of New says that the user needs.
+const rights = "+eval +evalsha +time +get +set +del +hget +hmget +hset +hdel +hgetall " +
+	"+zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat +publish +subscribe +unsubscribe +ping +scan"
+
+// restrict makes a user that may do what New says, and takes all rights from
+// everybody else but those that a test needs.
+func restrict(t testing.TB, s *testserver.Server) {
+	t.Helper()
+	line := "ACL SETUSER locks on >secret resetkeys ~fencelock:* resetchannels &fencelock:* -@all " + rights
+	if _, err := s.Ask(strings.Fields(line)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func dialLocks(t testing.TB, s *testserver.Server) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "locks", Password: "secret"})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// cluster starts a Cluster of one node: it refuses a script whose keys are in two
+// slots, and keys that a script does not declare.
+func cluster(t testing.TB) *testserver.Server {
+	t.Helper()
+	s := testserver.Redis(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf"))
+	if _, err := s.Ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cluster serves", func() bool {
+		info, err := s.Ask("CLUSTER", "INFO")
+		return err == nil && strings.Contains(info, "cluster_state:ok")
+	})
+	return s
+}
+
+func dialCluster(t testing.TB, s *testserver.Server) *redis.ClusterClient {
+	t.Helper()
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// eventually waits until what is said holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	end := time.Now().Add(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		if time.Now().After(end) {
+			t.Fatalf("it never came to pass that %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// mutex is an exclusive claim that lasts longer than a test.
+func mutex(key string) driver.Claim {
+	return driver.Claim{
+		Key: key, ID: rand.Text(), Owner: "somebody", Note: "a note",
+		Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
+	}
+}
+
+// slots is a claim on a semaphore.
+func slots(key string, weight, size int64) driver.Claim {
+	c := mutex(key)
+	c.Weight, c.Capacity = weight, size
+	return c
+}
+
+func enter(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	k, err := b.Enter(context.Background(), c)
+	if err != nil {
+		t.Fatalf("Enter on %q: %v", c.Key, err)
+	}
+	return k
+}
+
+// hold enters, and must be granted.
+func hold(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	k := enter(t, b, c)
+	if !k.Granted {
+		t.Fatalf("the claim on %q waits, %d ahead; want it granted", c.Key, k.Ahead)
+	}
+	return k
+}
+
+// wait_ enters, and must not be granted.
+func wait_(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	k := enter(t, b, c)
+	if k.Granted {
+		t.Fatalf("the claim on %q is granted; want it to wait", c.Key)
+	}
+	return k
+}
+
+func leave(t testing.TB, b *Backend, k driver.Ticket) {
+	t.Helper()
+	if err := b.Leave(context.Background(), k, driver.Exit{}); err != nil {
+		t.Fatalf("Leave on %q: %v", k.Key, err)
+	}
+}
+
+// granted awaits a grant, and says how long that took.
+func granted(t testing.TB, b *Backend, k driver.Ticket) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	start := time.Now()
+	for {
+		now, err := b.Await(ctx, k)
+		if err != nil {
+			t.Errorf("Await on %q: %v", k.Key, err)
+			return time.Since(start)
+		}
+		if now.Granted {
+			return time.Since(start)
+		}
+	}
+}
+
+// subscribed waits until the Backend's subscription is confirmed.
+func subscribed(t testing.TB, b *Backend) {
+	t.Helper()
+	eventually(t, "the subscription is there", func() bool { return b.ear.epoch.Load() != 0 })
+}
+
+func line(t testing.TB, b *Backend, key string) driver.Line {
+	t.Helper()
+	l, err := b.Line(context.Background(), key)
+	if err != nil {
+		t.Fatalf("Line of %q: %v", key, err)
+	}
+	return l
+}
+
+func renewOne(b *Backend, k driver.Ticket) error {
+	return b.Renew(context.Background(), []driver.Ticket{k})[0]
+}
+
+// permanent reports whether err says that asking again is useless.
+func permanent(err error) bool {
+	var p *driver.PermanentError
+	return errors.As(err, &p)
+}

@@ -1,0 +1,44 @@
+package redislock
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strings"
+)
+
+//go:embed script/*.lua
+var files embed.FS
+
+// script is one Lua script. Its parts are put together when the program starts;
+// nothing that a user wrote ever gets into its text.
+type script struct {
+	name   string
+	source any // boxed once: both are sent with every request
+	sha    any
+}
+
+var (
+	enterScript = load("enter")
+	leaveScript = load("leave")
+	renewScript = load("renew")
+	lookScript  = load("look")
+	breakScript = load("break")
+	readScript  = load("read")
+)
+
+func load(name string) *script {
+	read := func(name string) string {
+		b, err := files.ReadFile("script/" + name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		return string(b)
+	}
+	text := read(name)
+	if before, after, ok := strings.Cut(text, "--include line.lua\n"); ok {
+		text = before + read("line") + after
+	}
+	sum := sha1.Sum([]byte(text))
+	return &script{name: name, source: text, sha: hex.EncodeToString(sum[:])}
+}

@@ -1,0 +1,104 @@
+-- enter joins the line of a key, or finds the claim that is there already and
+-- starts its lease again.
+--
+-- KEYS  record, claims, order: see line.lua
+-- ARGV  1 lease(14) span-1 (5) ';' id card, as in a record of form C
+--       2 ms that the record lasts: the lease and a day
+--       3 '1' to be refused rather than wait
+-- It answers
+--   'g' token(19) mark                          granted, alone in the line
+--   {'g', token, left, span, mixed, mark}       granted
+--   {'w', token, left, span, mixed, ahead, soonest, head, head left}   waiting
+--   {'n', ahead, head, head left}               refused, nothing is left of it
+--   'k'                                         another kind of lock
+--   'x' or 'xl' or 'xb' reason                  laid to rest, broken
+-- where left, soonest and head left are µs from now, and head is the first claim
+-- of the line as line.lua keeps it.
+local call, sub, find, fmt = redis.call, string.sub, string.find, string.format
+local R, C, Z = KEYS[1], KEYS[2], KEYS[3]
+local clock = call('TIME')
+local secs, micros = clock[1], clock[2]
+local now = secs * 1000000 + micros
+local rec = call('GET', R)
+
+-- A free lock, in as few steps as can be: nobody is in line, or one claim that
+-- has expired. No number is written here but the clock's own digits, for that is
+-- what Lua is slow at. A line with a mark, and a clock that is not ahead of the
+-- tokens, take the long way.
+local ring
+if not rec then
+  ring = '--------------------------------'
+else
+  local form, flag, last = sub(rec, 1, 2), sub(rec, 51, 51), nil
+  if form == '1F' then
+    if flag == '.' and #rec == 56 then
+      last = sub(rec, 3, 18) + sub(rec, 52, 56)
+    elseif flag == '+' and #rec == 82 then
+      last = tonumber(sub(rec, 57, 75))
+    end
+  elseif form == '1C' and flag == '.' then
+    local start = tonumber(sub(rec, 3, 18))
+    if start and start + sub(rec, 52, 59) * 1000000 + sub(rec, 60, 65) <= now then
+      last = start + sub(rec, 66, 70)
+    end
+  end
+  if last and last < now then ring = sub(rec, 19, 50) end
+end
+if ring and #secs == 10 then
+  local stamp = secs .. sub('00000' .. micros, -6)
+  call('SET', R, '1C' .. stamp .. ring .. '.' .. ARGV[1], 'PX', ARGV[2])
+  return 'g000' .. stamp
+end
+
+--include line.lua
+
+local id, card = split(sub(ARGV[1], 21))
+local capacity, weight = sizes(card)
+local expires = now + sub(ARGV[1], 1, 8) * 1000000 + sub(ARGV[1], 9, 14)
+local l = load()
+purge(l)
+
+local one = l.one
+if one and one.id == id and not one.lingers then
+  one.expires = math.max(one.expires, expires)
+  save(l)
+  return standing(l, id)
+end
+local claim = l.long and call('HGET', C, 'e' .. id)
+if claim then
+  expires = math.max(tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), expires)
+  add(l, nil, 'e' .. id, expires)
+  cover(l, expires)
+  commit(l)
+  return standing(l, id, claim)
+end
+
+local why = resting(l, id)
+if one and one.id == id then why = 'xl' end
+if why then
+  flush(l)
+  return why
+end
+if l.n > 0 then
+  if (largest(l) == RW) ~= (capacity == RW) then
+    flush(l)
+    return 'k'
+  end
+  if ARGV[3] == '1' and weight + l.total > capacity then
+    flush(l)
+    local head, left = first(l)
+    return {'n', l.n, head, left}
+  end
+end
+
+local token = draw(l, sub(ARGV[1], 15, 19))
+if l.n == 0 and not l.long then
+  l.one = {expires = expires, token = token, since = now, id = id, card = card}
+  l.form = 'C'
+  save(l)
+  return 'g' .. token .. l.mark
+end
+lengthen(l)
+join(l, id, token, expires, card, capacity, weight)
+commit(l)
+return standing(l, id)

@@ -1,0 +1,281 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// near is how soon a server answers that a caller may ask on its own goroutine,
+	// and hang is how long it waits there before it gives up.
+	near = 5 * time.Millisecond
+	hang = 100 * time.Millisecond
+)
+
+// sender sends steps to the server. The first goes at once and alone; those that
+// come while it is under way go together, as one pipeline.
+//
+// A flight is a goroutine of its own: go-redis does not return from a connection
+// that hangs when the caller's context ends, and the caller must. That costs two
+// switches between goroutines, as much as a server near by takes to answer. So
+// while the server is near a caller that is alone asks on its own goroutine, with
+// a short time limit; if that passes, the step is sent once more, by a flight. All
+// steps can be repeated.
+type sender struct {
+	rdb        redis.UniversalClient
+	quick      *redis.Client        // the same with a short time limit, or nil
+	isNear     atomic.Bool          // the last answer came soon
+	cluster    *redis.ClusterClient // nil if rdb is something else
+	alone      bool                 // no pipelines
+	noPipeline bool                 // … because the user said so
+	mapped     atomic.Bool          // the cluster client knows its nodes
+
+	only  lane
+	mu    sync.Mutex
+	lanes map[*redis.Client]*lane // of a Cluster, one for each node
+}
+
+func (s *sender) init(rdb redis.UniversalClient, alone bool) {
+	s.rdb, s.alone, s.noPipeline = rdb, alone, alone
+	s.only.sender = s
+	switch c := rdb.(type) {
+	case *redis.Client:
+		if alone || c == nil {
+			break
+		}
+		limit := hang
+		if own := c.Options().ReadTimeout; own > 0 && own < limit {
+			limit = own
+		}
+		s.quick = c.WithTimeout(limit)
+	case *redis.ClusterClient:
+		s.cluster = c
+		s.lanes = make(map[*redis.Client]*lane)
+	default:
+		// A Ring has several servers behind one client and does not say which; one
+		// that is down would hold up the pipelines of all.
+		s.alone = true
+	}
+}
+
+// step is one script to be run for a caller that waits for it.
+type step struct {
+	script *script
+	record string // its first key: where it goes
+	args   []any  // of EVALSHA
+	ctx    context.Context
+
+	left atomic.Bool   // the caller has gone: not to be sent if it has not been
+	done chan struct{} // closed when val and err are there
+	val  any
+	err  error
+}
+
+// newStep makes a step that works on the keys of the given records.
+func newStep(s *script, records []string, argv ...any) *step {
+	st := &step{script: s, record: records[0]}
+	st.args = make([]any, 0, 3+3*len(records)+len(argv))
+	st.args = append(st.args, evalsha, s.sha, 3*len(records))
+	for _, r := range records {
+		st.args = append(st.args, r, r+"c", r+"z")
+	}
+	st.args = append(st.args, argv...)
+	return st
+}
+
+var evalsha, eval any = "evalsha", "eval"
+
+// run sends a step and waits for the answer, or until ctx ends. Then nobody knows
+// whether the step was applied, unless it had not been sent: it is not sent later.
+func (s *sender) run(ctx context.Context, st *step) (any, error) {
+	if s.quick != nil && s.isNear.Load() {
+		if f := s.only.claim(); f != nil {
+			ok := s.ask(ctx, st)
+			s.only.land(f)
+			if ok {
+				return st.val, st.err
+			}
+		}
+	}
+	s.send(ctx, st)
+	return s.wait(ctx, st)
+}
+
+// ask sends a step from the caller's goroutine. It reports false if the answer
+// did not come in time.
+func (s *sender) ask(ctx context.Context, st *step) bool {
+	start := time.Now()
+	cmd := redis.NewCmd(ctx, st.args...)
+	err := s.quick.Process(ctx, cmd)
+	if unknownScript(err) {
+		cmd = st.inFull(ctx)
+		err = s.quick.Process(ctx, cmd)
+	}
+	if time.Since(start) > hang/4 {
+		s.isNear.Store(false)
+	}
+	var late net.Error
+	if err != nil && ctx.Err() == nil && errors.As(err, &late) && late.Timeout() {
+		s.isNear.Store(false)
+		return false
+	}
+	st.val, st.err = cmd.Result()
+	return true
+}
+
+func (s *sender) send(ctx context.Context, st *step) {
+	st.ctx = ctx
+	st.done = make(chan struct{})
+	if l := s.lane(ctx, st.record); l != nil {
+		l.board(st)
+		return
+	}
+	go func() {
+		s.fly([]*step{st})
+		if s.cluster != nil && st.err == nil {
+			s.mapped.Store(true)
+		}
+	}()
+}
+
+func (s *sender) wait(ctx context.Context, st *step) (any, error) {
+	select {
+	case <-st.done:
+	case <-ctx.Done():
+		st.left.Store(true)
+		return nil, ctx.Err()
+	}
+	return st.val, st.err
+}
+
+// lane returns the lane of a record, or nil for one to be sent on its own.
+func (s *sender) lane(ctx context.Context, record string) *lane {
+	switch {
+	case s.alone:
+		return nil
+	case s.cluster == nil:
+		return &s.only
+	case !s.mapped.Load():
+		// Until a request has gone through, the client asks the cluster for its
+		// nodes first, and that may hang.
+		return nil
+	}
+	node, err := s.cluster.MasterForKey(ctx, record)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lanes[node]
+	if l == nil {
+		// Nodes that have gone are forgotten with all others: a lane holds nothing
+		// that cannot be built again.
+		if len(s.lanes) >= 1024 {
+			clear(s.lanes)
+		}
+		l = &lane{sender: s}
+		s.lanes[node] = l
+	}
+	return l
+}
+
+// fly sends steps in one request, and once more those whose script the server
+// does not know: it has not applied them.
+func (s *sender) fly(steps []*step) {
+	steps = s.aboard(steps)
+	if len(steps) == 0 {
+		return
+	}
+	ctx, cancel := together(steps)
+	defer cancel()
+	start := time.Now()
+	cmds := make([]*redis.Cmd, len(steps))
+	for i, st := range steps {
+		cmds[i] = redis.NewCmd(ctx, st.args...)
+	}
+	s.exec(ctx, cmds)
+	s.isNear.Store(time.Since(start) < near)
+
+	var again []*redis.Cmd
+	for i, st := range steps {
+		if unknownScript(cmds[i].Err()) {
+			cmds[i] = st.inFull(ctx)
+			again = append(again, cmds[i])
+		}
+	}
+	s.exec(ctx, again)
+	for i, st := range steps {
+		st.val, st.err = cmds[i].Result()
+		close(st.done)
+	}
+}
+
+// unknownScript reports whether the server does not have a script, and so has not
+// run it.
+func unknownScript(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
+}
+
+// inFull returns the step with the text of its script.
+func (st *step) inFull(ctx context.Context) *redis.Cmd {
+	return redis.NewCmd(ctx, append([]any{eval, st.script.source}, st.args[2:]...)...)
+}
+
+// aboard leaves out those whose caller has gone.
+func (s *sender) aboard(steps []*step) []*step {
+	for i, st := range steps {
+		if !st.left.Load() {
+			continue
+		}
+		kept := append([]*step(nil), steps[:i]...)
+		for _, st := range steps[i:] {
+			if st.left.Load() {
+				close(st.done)
+				continue
+			}
+			kept = append(kept, st)
+		}
+		return kept
+	}
+	return steps
+}
+
+func (s *sender) exec(ctx context.Context, cmds []*redis.Cmd) {
+	switch len(cmds) {
+	case 0:
+	case 1:
+		_ = s.rdb.Process(ctx, cmds[0])
+	default:
+		pipe := s.rdb.Pipeline()
+		for _, c := range cmds {
+			_ = pipe.Process(ctx, c)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
+}
+
+// together returns the context of a flight: it ends when the last of those aboard
+// wants to, so that nobody's haste cuts off another.
+func together(steps []*step) (context.Context, context.CancelFunc) {
+	if len(steps) == 1 {
+		return steps[0].ctx, func() {}
+	}
+	var end time.Time
+	for _, st := range steps {
+		d, ok := st.ctx.Deadline()
+		if !ok {
+			return context.WithCancel(context.Background())
+		}
+		if d.After(end) {
+			end = d
+		}
+	}
+	return context.WithDeadline(context.Background(), end)
+}

@@ -1,0 +1,136 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// memory is how long the record of an empty line stays. It is a day after the
+// clock has overtaken the tokens of the longest span.
+const memory = 24*time.Hour + time.Second
+
+// Enter joins the line of c.Key, in one request.
+func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	if err := check(&c); err != nil {
+		return driver.Ticket{}, err
+	}
+	const doing = "entering the line of"
+	noWait := "0"
+	if c.NoWait {
+		noWait = "1"
+	} else {
+		// A push may overtake the answer.
+		b.waits.expect(c.ID)
+	}
+	epoch := b.ear.epoch.Load()
+	sent := time.Now()
+	answer, err := b.sender.run(ctx, newStep(enterScript, []string{b.record(c.Key)},
+		writeClaim(&c, b.channel), (c.TTL+memory).Milliseconds(), noWait))
+	if err != nil {
+		b.waits.forget(c.ID)
+		return driver.Ticket{}, failed(ctx, doing, c.Key, err)
+	}
+	t, soonest, ok := ticket(c, answer)
+	if !ok {
+		b.waits.forget(c.ID)
+		return driver.Ticket{}, refusal(c.Key, answer)
+	}
+	if t.Granted {
+		b.waits.forget(c.ID)
+		b.ear.heed(c.ID, c.Key, epoch)
+		return t, nil
+	}
+	b.waits.note(c.ID, epoch, &t, sent, time.Now().Add(soonest))
+	b.ear.open()
+	return t, nil
+}
+
+// refusal reads why enter gave no ticket.
+func refusal(key string, answer any) error {
+	switch v := answer.(type) {
+	case string:
+		switch {
+		case v == "k":
+			return driver.ErrKind
+		case strings.HasPrefix(v, "x"):
+			return goneFor(v)
+		}
+	case []any:
+		r := reply{parts: v}
+		if r.text() != "n" {
+			break
+		}
+		busy := r.busy(int(r.number()))
+		if !r.bad {
+			return busy
+		}
+	}
+	return unknown("entering the line of", key, answer)
+}
+
+// Leave takes the claim of t out of its line, in one request. It works when the
+// server is out of memory.
+func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	const doing = "leaving the line of"
+	if len(e.Mark) > driver.MaxMark {
+		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a mark has at most %d bytes, not %d", doing, t.Key, driver.MaxMark, len(e.Mark))}
+	}
+	// What is heard of the claim from here on is of no use to anybody.
+	b.waits.forget(t.ID)
+	b.ear.disregard(t.ID)
+	argv := []any{tag(t.ID), b.call()}
+	if e != (driver.Exit{}) || t.Token == 0 {
+		linger, rest := "0", "0"
+		if e.Linger > 0 {
+			linger = micros(clampTTL(e.Linger))
+		}
+		if t.Token == 0 {
+			rest = micros(clampTTL(t.TTL))
+		}
+		argv = append(argv, string(e.Mark), linger, rest)
+	}
+	answer, err := b.sender.run(ctx, newStep(leaveScript, []string{b.record(t.Key)}, argv...))
+	if err != nil {
+		return failed(ctx, doing, t.Key, err)
+	}
+	return done(doing, t.Key, answer)
+}
+
+// Break ends the claim whose span holds token, in one request.
+func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	const doing = "breaking a claim on"
+	if token < 0 || len(reason) > driver.MaxNote {
+		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a token is not negative, and a reason has at most %d bytes", doing, key, driver.MaxNote)}
+	}
+	answer, err := b.sender.run(ctx, newStep(breakScript, []string{b.record(key)},
+		fmt.Sprintf("%019d", token), reason, b.call()))
+	if err != nil {
+		return failed(ctx, doing, key, err)
+	}
+	return done(doing, key, answer)
+}
+
+// done reads '+' or why the claim is gone.
+func done(doing, key string, answer any) error {
+	s, _ := answer.(string)
+	switch {
+	case s == "+":
+		return nil
+	case strings.HasPrefix(s, "x"):
+		return goneFor(s)
+	}
+	return unknown(doing, key, answer)
+}

@@ -1,0 +1,458 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// oddKeys have bytes that mean something to Redis, to Cluster or to a terminal.
+func oddKeys() []string {
+	keys := []string{
+		"a", "{", "}", "{}", "}{", "{a}b", "a{b}c{d}", "%", "%7B", "a%", "\x00", "a\nb", "\r\n", " ", "*", "?", "[a]", "\\",
+		"锁/订单", "\xff\xfe", "\"", "'", ":", "c", "z", "}c", "}z", strings.Repeat("k", driver.MaxKey), strings.Repeat("{", driver.MaxKey),
+	}
+	for b := range 256 {
+		keys = append(keys, "byte "+string([]byte{byte(b)})+" end")
+	}
+	return keys
+}
+
+func TestKeysOfAnyBytesAreToldApart(t *testing.T) {
+	b := New(redis.NewClient(&redis.Options{}), nil)
+	seen := make(map[string]string)
+	for _, key := range oddKeys() {
+		name := b.record(key)
+		if other, ok := seen[name]; ok {
+			t.Errorf("%q and %q are kept at %q", key, other, name)
+		}
+		seen[name] = key
+		if back, ok := b.keyOf(name); !ok || back != key {
+			t.Errorf("%q is kept at %q, which is read as %q, %v", key, name, back, ok)
+		}
+		if strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 || !strings.HasSuffix(name, "}") {
+			t.Errorf("%q is kept at %q, whose hash tag is not the whole key", key, name)
+		}
+		if slot(name) != slot(name+"c") || slot(name) != slot(name+"z") {
+			t.Errorf("the keys of %q are in different slots", key)
+		}
+		for n := range len(key) {
+			if !strings.HasPrefix(encode(key), encode(key[:n])) {
+				t.Errorf("%q does not begin with the code of %q", encode(key), key[:n])
+			}
+		}
+	}
+	for _, foreign := range []string{"fencelock:{a}c", "fencelock:{a}z", "fencelock:a", "other:{a}", "fencelock:{a", "fencelock:{%}", "fencelock:{%6}", "fencelock:{%61}", "fencelock:{%7b}", "fencelock:{a b}"} {
+		if key, ok := b.keyOf(foreign); ok {
+			t.Errorf("%q is taken for the record of %q", foreign, key)
+		}
+	}
+}
+
+// The server itself is asked which slot a name is in, and refuses a script whose
+// keys are in two.
+func TestSlotsAreThoseOfTheServer(t *testing.T) {
+	s := cluster(t)
+	b := closing(t, New(dialCluster(t, s), nil))
+	for _, key := range oddKeys() {
+		name := b.record(key)
+		got, err := s.Ask("CLUSTER", "KEYSLOT", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != strconv.Itoa(int(slot(name))) {
+			t.Errorf("the server has %q in slot %s, we in %d", name, got, slot(name))
+		}
+		k := hold(t, b, mutex(key))
+		w := wait_(t, b, mutex(key))
+		if l := line(t, b, key); len(l.Claims) != 2 || l.Key != key {
+			t.Errorf("the line of %q is %+v", key, l)
+		}
+		leave(t, b, k)
+		leave(t, b, w)
+	}
+}
+
+func TestLinesListsOddKeysByPrefix(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	keys := []string{"a*b", "aXb", "a?b", "a[1]", "a1", "a\\", "a{x}", "a{x}y", "a%7B", "a\x00b", "锁1", "锁2"}
+	for _, key := range keys {
+		hold(t, b, mutex(key))
+	}
+	for _, prefix := range append([]string{"", "a", "a{", "锁", "none"}, keys...) {
+		want, got := map[string]bool{}, map[string]bool{}
+		for _, key := range keys {
+			if strings.HasPrefix(key, prefix) {
+				want[key] = true
+			}
+		}
+		for l, err := range b.Lines(t.Context(), prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[l.Key] = true
+		}
+		if !maps.Equal(want, got) {
+			t.Errorf("with prefix %q: %v, want %v", prefix, got, want)
+		}
+	}
+}
+
+func TestPrefixesDoNotMix(t *testing.T) {
+	s := testserver.Redis(t)
+	prefixes := []string{"", "a:", "a:b:", "app:{one}:", "x*", "x"}
+	for _, p := range prefixes {
+		hold(t, connect(t, s, &Options{Prefix: p}), mutex("key"))
+	}
+	for _, p := range prefixes {
+		n := 0
+		for l, err := range connect(t, s, &Options{Prefix: p}).Lines(t.Context(), "") {
+			if err != nil || l.Key != "key" || len(l.Claims) != 1 {
+				t.Errorf("prefix %q: %+v, %v", p, l, err)
+			}
+			n++
+		}
+		if n != 1 {
+			t.Errorf("prefix %q lists %d locks", p, n)
+		}
+	}
+}
+
+func TestBadOptionsAreTheAnswerToTheFirstCall(t *testing.T) {
+	for name, b := range map[string]*Backend{
+		"no client":      New(nil, nil),
+		"empty hash tag": New(redis.NewClient(&redis.Options{}), &Options{Prefix: "a{}b"}),
+	} {
+		if _, err := b.Enter(t.Context(), mutex("key")); !permanent(err) {
+			t.Errorf("%s: Enter answered %v", name, err)
+		}
+		b.Close()
+	}
+}
+
+// Whatever happens to a lock, what is left of it is one record that ends in about
+// a day; with a mark, it stays.
+func TestNothingStaysButTheCounter(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	ctx := t.Context()
+	leave(t, b, hold(t, b, mutex("free")))
+
+	k := hold(t, b, mutex("crowd"))
+	var crowd []driver.Ticket
+	for range 20 {
+		crowd = append(crowd, wait_(t, b, mutex("crowd")))
+	}
+	leave(t, b, k)
+	for _, k := range crowd {
+		leave(t, b, k)
+	}
+
+	k = hold(t, b, mutex("marked"))
+	if err := b.Leave(ctx, k, driver.Exit{Mark: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, b, hold(t, b, mutex("marked")))
+
+	names := rdb.Keys(ctx, "*").Val()
+	if len(names) != 3 {
+		t.Errorf("three empty lines keep %q", names)
+	}
+	for _, name := range names {
+		ttl := rdb.TTL(ctx, name).Val()
+		if marked := strings.Contains(name, "marked"); marked != (ttl < 0) {
+			t.Errorf("%s stays for %v", name, ttl)
+		}
+		if ttl > 0 && (ttl < 24*time.Hour || ttl > 25*time.Hour) {
+			t.Errorf("%s stays for %v, want about a day", name, ttl)
+		}
+	}
+}
+
+// A lock whose processes have all died vanishes, claims first.
+func TestEverythingExpiresByItself(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	ctx := t.Context()
+	for _, ttl := range []time.Duration{minTTL, time.Minute, 48 * time.Hour, maxTTL} {
+		key := ttl.String()
+		// Alone, renewed, with waiters, renewed again, laid to rest, broken, lingering.
+		c := mutex(key)
+		c.TTL = ttl
+		for stage := range 6 {
+			switch stage {
+			case 0:
+				hold(t, b, c)
+			case 1:
+				k := driver.Ticket{Claim: c, Token: 1}
+				if err := renewOne(b, k); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				w := c
+				w.ID = "waiter"
+				enter(t, b, w)
+			case 3:
+				b.Renew(ctx, []driver.Ticket{{Claim: c}, {Claim: c}})
+			case 4:
+				b.Leave(ctx, driver.Ticket{Claim: driver.Claim{Key: key, ID: "rest", TTL: ttl}}, driver.Exit{})
+			case 5:
+				b.Leave(ctx, driver.Ticket{Claim: c, Token: 1}, driver.Exit{Linger: ttl})
+			}
+			for _, name := range rdb.Keys(ctx, "*{"+key+"}*").Val() {
+				left := rdb.PTTL(ctx, name).Val()
+				if left <= 0 {
+					t.Errorf("stage %d, lease %v: %s never expires", stage, ttl, name)
+				}
+				want := ttl
+				if strings.HasSuffix(name, "}") {
+					want += 24 * time.Hour
+				}
+				if left < want-time.Second || left > 2*want+time.Hour {
+					t.Errorf("stage %d, lease %v: %s expires in %v", stage, ttl, name, left)
+				}
+			}
+		}
+	}
+}
+
+func TestFirstFreeClaimAfterAContentionIsShortAgain(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	k := hold(t, b, mutex("key"))
+	w := wait_(t, b, mutex("key"))
+	leave(t, b, k)
+	leave(t, b, w)
+	k = hold(t, b, mutex("key"))
+	if rec := rdb.Get(t.Context(), b.record("key")).Val(); len(rec) < 51 || rec[1] != 'C' || rec[50] != '.' {
+		t.Errorf("the record of a single holder is %q", rec)
+	}
+	leave(t, b, k)
+}
+
+func TestRecordOfAnotherVersionIsRefused(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	for _, rec := range []string{"2 anything", "9", "v2"} {
+		rdb.Set(t.Context(), b.record("key"), rec, 0)
+		everyCall(t, b, "key", func(name string, err error) {
+			if !permanent(err) || !strings.Contains(err.Error(), "another version") {
+				t.Errorf("%s on the record %q answered %v", name, rec, err)
+			}
+		})
+		if got := rdb.Get(t.Context(), b.record("key")).Val(); got != rec {
+			t.Errorf("the record of another version is now %q", got)
+		}
+	}
+}
+
+// A record that is damaged may be anybody's lock: the answer is an error, never a
+// grant.
+func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	ctx := t.Context()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	make_ := map[string]func(key string){
+		"C":  func(key string) { hold(t, b, mutex(key)) },
+		"C+": func(key string) { renewOne(b, hold(t, b, mutex(key))) },
+		"L":  func(key string) { hold(t, b, mutex(key)); wait_(t, b, mutex(key)) },
+	}
+	for name, make1 := range make_ {
+		make1(name)
+		rec := rdb.Get(ctx, b.record(name)).Val()
+		for i := range 150 {
+			bad := rec[:r.IntN(len(rec)-2)+2] // cut off
+			if i%3 == 1 {
+				n := r.IntN(len(rec) - 1)
+				bad = rec[:n] + rec[n+1:] // a byte lost
+			} else if i%3 == 2 {
+				bad = rec[:2] + strings.Repeat("x", r.IntN(200))
+			}
+			rdb.Set(ctx, b.record(name), bad, time.Hour)
+			k, err := b.Enter(ctx, mutex(name))
+			if err == nil && k.Granted {
+				t.Errorf("form %s: with the record %q, of %q, a second claim was granted", name, bad, rec)
+			}
+			if err == nil {
+				b.Leave(ctx, k, driver.Exit{})
+			}
+		}
+		rdb.Del(ctx, b.record(name))
+	}
+	for _, bad := range []string{"1", "1F", "1X", "1C", "1L", "1F" + strings.Repeat("0", 54)} {
+		rdb.Set(ctx, b.record("key"), bad, 0)
+		everyCall(t, b, "key", func(name string, err error) {
+			if err == nil || driver.Gone(err) {
+				t.Errorf("%s on the record %q answered %v", name, bad, err)
+			}
+		})
+	}
+}
+
+// Eviction takes single keys. Nobody may be let in beside a holder that is left,
+// and once all leases are over the lock works again.
+func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	ctx := t.Context()
+	for _, part := range []string{"c", "z"} {
+		key := "key " + part
+		c := mutex(key)
+		c.TTL = 200 * time.Millisecond
+		hold(t, b, c)
+		w := mutex(key)
+		w.TTL = c.TTL
+		wait_(t, b, w)
+		if n := rdb.Del(ctx, b.record(key)+part).Val(); n != 1 {
+			t.Fatalf("there was no %s", part)
+		}
+		next := noWait(mutex(key))
+		if k, err := b.Enter(ctx, next); err == nil {
+			t.Errorf("without %s a claim was let in: %+v", part, k)
+		}
+		// Time passes: the leases end, then C and Z do.
+		rec := rdb.Get(ctx, b.record(key)).Val()
+		f := strings.Split(rec, " ")
+		f[6], f[7] = "0000000000000001", "0000000000000001"
+		eventually(t, "the leases are over", func() bool {
+			for _, x := range rdb.ZRangeWithScores(ctx, b.record(key)+"z", 0, -1).Val() {
+				if x.Score > float64(time.Now().UnixMicro()) {
+					return false
+				}
+			}
+			return true
+		})
+		rdb.Set(ctx, b.record(key), strings.Join(f, " "), time.Hour)
+		k := hold(t, b, next)
+		wait_(t, b, mutex(key))
+		leave(t, b, k)
+	}
+}
+
+// What is left of a line whose record was evicted must not count in the next one.
+func TestLineWhoseRecordWasLostBeginsAnew(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	old := []driver.Ticket{hold(t, b, slots("key", 1, 2)), hold(t, b, slots("key", 1, 2)), wait_(t, b, slots("key", 2, 2))}
+	rdb.Del(t.Context(), b.record("key"))
+	for i, err := range b.Renew(t.Context(), old) {
+		if !driver.Gone(err) {
+			t.Errorf("Renew of claim %d of the lost line answered %v", i, err)
+		}
+	}
+	now := []driver.Ticket{hold(t, b, slots("key", 1, 2)), hold(t, b, slots("key", 1, 2)), wait_(t, b, slots("key", 2, 2))}
+	for i, err := range b.Renew(t.Context(), old) {
+		if !driver.Gone(err) {
+			t.Errorf("Renew of claim %d of the lost line answered %v", i, err)
+		}
+	}
+	for i, k := range old {
+		if err := b.Leave(t.Context(), k, driver.Exit{}); !driver.Gone(err) {
+			t.Errorf("Leave of claim %d of the lost line answered %v", i, err)
+		}
+	}
+	if l := line(t, b, "key"); len(l.Claims) != 3 || l.Claims[2].Granted {
+		t.Errorf("the new line is %+v", l)
+	}
+	leave(t, b, now[0])
+	leave(t, b, now[1])
+	granted(t, b, now[2])
+	leave(t, b, now[2])
+}
+
+func TestKeyOfAnotherTypeIsToldPlainly(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	rdb.RPush(t.Context(), b.record("key"), "x")
+	everyCall(t, b, "key", func(name string, err error) {
+		if !permanent(err) || !strings.Contains(err.Error(), "holds something else") {
+			t.Errorf("%s answered %v", name, err)
+		}
+	})
+}
+
+// everyCall makes each call on key once.
+func everyCall(t *testing.T, b *Backend, key string, check func(name string, err error)) {
+	t.Helper()
+	ctx := context.Background()
+	k := driver.Ticket{Claim: mutex(key), Token: 7}
+	_, err := b.Enter(ctx, mutex(key))
+	check("Enter", err)
+	check("Renew", b.Renew(ctx, []driver.Ticket{k})[0])
+	check("Leave", b.Leave(ctx, k, driver.Exit{}))
+	check("Leave with a mark", b.Leave(ctx, k, driver.Exit{Mark: "m"}))
+	check("Break", b.Break(ctx, key, 7, "reason"))
+	_, err = b.Await(ctx, k)
+	check("Await", err)
+	_, err = b.Line(ctx, key)
+	check("Line", err)
+	err = nil
+	for _, e := range b.Lines(ctx, key) {
+		err = e
+	}
+	if name := b.record(key); b.rdb.Type(ctx, name).Val() == "string" || err != nil {
+		check("Lines", err)
+	}
+}
+
+func noWait(c driver.Claim) driver.Claim {
+	c.NoWait = true
+	return c
+}
+
+func TestWhatTheCoreNeverSendsIsRefused(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	for name, change := range map[string]func(*driver.Claim){
+		"no key":            func(c *driver.Claim) { c.Key = "" },
+		"a long key":        func(c *driver.Claim) { c.Key = strings.Repeat("k", driver.MaxKey+1) },
+		"no id":             func(c *driver.Claim) { c.ID = "" },
+		"no lease":          func(c *driver.Claim) { c.TTL = 0 },
+		"a negative lease":  func(c *driver.Claim) { c.TTL = -1 },
+		"a short lease":     func(c *driver.Claim) { c.TTL = minTTL - 1 },
+		"a long lease":      func(c *driver.Claim) { c.TTL = maxTTL + 1 },
+		"no weight":         func(c *driver.Claim) { c.Weight = 0 },
+		"too much weight":   func(c *driver.Claim) { c.Weight = driver.RW + 1 },
+		"too much capacity": func(c *driver.Claim) { c.Capacity = driver.RW + 1 },
+		"no span":           func(c *driver.Claim) { c.Span = 0 },
+		"a long span":       func(c *driver.Claim) { c.Span = driver.MaxSpan + 1 },
+		"a ballot":          func(c *driver.Claim) { c.Ballot = 1 },
+		"a long note":       func(c *driver.Claim) { c.Note = strings.Repeat("n", driver.MaxNote+1) },
+	} {
+		c := mutex("key")
+		change(&c)
+		if _, err := b.Enter(t.Context(), c); !permanent(err) {
+			t.Errorf("%s: Enter answered %v", name, err)
+		}
+	}
+	k := hold(t, b, mutex("key"))
+	for _, d := range []time.Duration{-1, 0, 1, maxTTL * 2, -1 << 62, 1<<63 - 1} {
+		r := k
+		r.TTL = d
+		if err := renewOne(b, r); err != nil {
+			t.Errorf("Renew with a lease of %v: %v", d, err)
+		}
+	}
+	for _, d := range []time.Duration{-1, 1, maxTTL * 2} {
+		if err := b.Leave(t.Context(), k, driver.Exit{Linger: d}); err != nil {
+			t.Errorf("Leave with a linger of %v: %v", d, err)
+		}
+		k = enter(t, b, mutex(fmt.Sprint("key", d)))
+	}
+	if err := b.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark+1))}); !permanent(err) {
+		t.Errorf("Leave with a long mark answered %v", err)
+	}
+}

@@ -1,0 +1,155 @@
+package redislock
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// seedToken makes the line of key remember a token.
+func seedToken(t *testing.T, b *Backend, rdb *redis.Client, key string, last int64) {
+	t.Helper()
+	rec := "1F" + fmt.Sprintf("%016d", time.Now().UnixMicro()) + strings.Repeat("-", 32) + "+00000" +
+		fmt.Sprintf("%019d", last) + "0000000"
+	if err := rdb.Set(t.Context(), b.record(key), rec, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if l := line(t, b, key); l.Last != last {
+		t.Fatalf("seeded %d, the line says %d", last, l.Last)
+	}
+}
+
+// A token that passed through a Lua number would lose its last digits above 2^53.
+func TestTokensAreExactBeyond2To53(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	for _, last := range []int64{
+		1<<53 - 70000, 1<<53 - 2, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2,
+		9999999999, 99999999999999, 999999999999999999, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxInt64 - 1_000_000,
+	} {
+		for _, span := range []int64{1, 2, 65535} {
+			for _, crowded := range []bool{false, true} {
+				key := fmt.Sprintf("%d/%d/%v", last, span, crowded)
+				seedToken(t, b, rdb, key, last)
+				before := last
+				var held driver.Ticket
+				for i := range 4 {
+					c := mutex(key)
+					c.Span = span
+					start := time.Now().UnixMicro()
+					k := enter(t, b, c)
+					want := before + 1
+					if want < start {
+						if k.Token < start || k.Token > time.Now().UnixMicro() {
+							t.Errorf("%s: token %d is not the clock", key, k.Token)
+						}
+					} else if k.Token != want {
+						t.Errorf("%s: token %d follows %d", key, k.Token, before)
+					}
+					before = k.Token + span - 1
+					if l := line(t, b, key); l.Last != before || l.Claims[len(l.Claims)-1].Token != k.Token {
+						t.Errorf("%s: the line says %+v, want last %d", key, l, before)
+					}
+					if err := renewOne(b, k); err != nil {
+						t.Errorf("%s: Renew: %v", key, err)
+					}
+					if i == 0 && crowded {
+						held = k
+						continue
+					}
+					// The span's last token finds the claim; one more does not.
+					if err := b.Break(t.Context(), key, before+1, ""); !driver.Gone(err) {
+						t.Errorf("%s: Break one past the span answered %v", key, err)
+					}
+					if i == 3 {
+						if err := b.Break(t.Context(), key, before, ""); err != nil {
+							t.Errorf("%s: Break of the last token: %v", key, err)
+						}
+						continue
+					}
+					leave(t, b, k)
+				}
+				if crowded {
+					leave(t, b, held)
+				}
+				if l := line(t, b, key); len(l.Claims) != 0 || l.Last != before {
+					t.Errorf("%s: at the end the line is %+v, want last %d", key, l, before)
+				}
+			}
+		}
+	}
+}
+
+func TestExhaustedCounterIsAnError(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	for _, last := range []int64{math.MaxInt64, math.MaxInt64 - 1} {
+		seedToken(t, b, rdb, "key", last)
+		c := mutex("key")
+		c.Span = 2
+		if k, err := b.Enter(t.Context(), c); !permanent(err) || !strings.Contains(err.Error(), "no tokens left") {
+			t.Errorf("after %d: %+v, %v", last, k, err)
+		}
+	}
+	if k := hold(t, b, mutex("key")); k.Token != math.MaxInt64 {
+		t.Errorf("the last of all tokens is %d", k.Token)
+	}
+}
+
+func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	var last int64
+	for range 3 {
+		for range 3 {
+			c := mutex("key")
+			c.Span = 100
+			k := hold(t, b, c)
+			if k.Token <= last {
+				t.Errorf("token %d follows %d", k.Token, last)
+			}
+			last = k.Token + k.Span - 1
+			leave(t, b, k)
+		}
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
+	}
+}
+
+// A counter that is ahead of the clock must outlive the time until the clock has
+// caught up by a day: a server whose clock was set back must not draw old tokens.
+func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	ahead := 10 * 24 * time.Hour
+	for stage, key := range []string{"left", "renewed", "crowded"} {
+		seedToken(t, b, rdb, key, time.Now().Add(ahead).UnixMicro())
+		k := hold(t, b, mutex(key))
+		switch stage {
+		case 0:
+			leave(t, b, k)
+		case 1:
+			if err := renewOne(b, k); err != nil {
+				t.Fatal(err)
+			}
+			if err := renewOne(b, k); err != nil {
+				t.Fatal(err)
+			}
+		case 2:
+			w := wait_(t, b, mutex(key))
+			leave(t, b, k)
+			leave(t, b, w)
+		}
+		if left := rdb.PTTL(t.Context(), b.record(key)).Val(); left < ahead+24*time.Hour-time.Minute {
+			t.Errorf("%s: a counter that is %v ahead expires in %v", key, ahead, left)
+		}
+	}
+}

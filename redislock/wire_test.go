@@ -1,0 +1,437 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+func TestFreeLockAndReleaseAreTwoRequests(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	b := closing(t, New(p.client(), nil))
+	leave(t, b, hold(t, b, mutex("warm up"))) // the connection, the scripts
+	p.rule(nil)
+	const pairs = 20
+	for i := range pairs {
+		leave(t, b, hold(t, b, mutex(fmt.Sprintf("key %d", i%2))))
+	}
+	if _, all := p.scripts(); len(all) != 2*pairs {
+		t.Errorf("%d locks and releases took %d requests, want 2 each: %q", pairs, len(all), all)
+	}
+}
+
+func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	waiter, holder := closing(t, New(p.client(), nil)), connect(t, s, nil)
+	warm := hold(t, holder, mutex("warm up"))
+	k := wait_(t, waiter, mutex("warm up"))
+	subscribed(t, waiter)
+	leave(t, holder, warm)
+	granted(t, waiter, k)
+	leave(t, waiter, k)
+
+	held := hold(t, holder, mutex("key"))
+	p.rule(nil)
+	k = wait_(t, waiter, mutex("key"))
+	got := make(chan time.Duration)
+	go func() { got <- granted(t, waiter, k) }()
+	leave(t, holder, held)
+	if d := <-got; d > fallback/2 {
+		t.Errorf("the grant came after %v, not by push", d)
+	}
+	if _, all := p.scripts(); len(all) != 1 {
+		t.Errorf("the waiter sent %q, want its Enter alone", all)
+	}
+}
+
+func TestConcurrentCallsGoTogether(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	b := closing(t, New(p.client(), nil))
+	leave(t, b, hold(t, b, mutex("warm up")))
+	// While the flights are held up, everybody else gathers.
+	var mu sync.Mutex
+	lane := &b.sender.only
+	hold1, hold2 := lane.claim(), lane.claim()
+	if hold1 == nil || hold2 == nil || lane.claim() != nil {
+		t.Fatal("want two flights, and no third")
+	}
+	var group sync.WaitGroup
+	var tickets []driver.Ticket
+	for i := range 10 {
+		group.Go(func() {
+			k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
+			mu.Lock()
+			tickets = append(tickets, k)
+			mu.Unlock()
+		})
+	}
+	eventually(t, "all wait for a seat", func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		hold1.since, hold2.since = time.Now(), time.Now() // not stuck
+		return len(lane.queue) == 10
+	})
+	p.rule(nil)
+	lane.land(hold1)
+	lane.land(hold2)
+	group.Wait()
+	if n := p.most(); n < 10 {
+		t.Errorf("at most %d requests came together, want 10", n)
+	}
+	for _, k := range tickets {
+		leave(t, b, k)
+	}
+}
+
+func TestStuckFlightsDoNotHoldUpOthers(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	b := closing(t, New(p.client(), nil))
+	leave(t, b, hold(t, b, mutex("warm up")))
+	var stuck []string
+	p.rule(func(name string, args []string) fate {
+		if strings.HasPrefix(name, "eval") && len(stuck) < flights {
+			stuck = append(stuck, name)
+			return swallowAll
+		}
+		return pass
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	b.sender.isNear.Store(false)
+	for i := range flights {
+		group.Go(func() { b.Enter(ctx, mutex(fmt.Sprintf("stuck %d", i))) })
+	}
+	eventually(t, "both flights are stuck", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(stuck) == flights
+	})
+	start := time.Now()
+	leave(t, b, hold(t, b, mutex("key")))
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("a lock took %v beside two dead connections", d)
+	}
+	cancel()
+	group.Wait()
+}
+
+// A connection that hangs must not keep a caller whose context has ended,
+// whichever way the request goes.
+func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
+	for _, near := range []bool{true, false} {
+		t.Run(fmt.Sprintf("near %v", near), func(t *testing.T) {
+			s := testserver.Redis(t)
+			b := connect(t, s, nil)
+			k := hold(t, b, mutex("key"))
+			if err := s.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			defer s.Continue()
+			calls := map[string]func(ctx context.Context) error{
+				"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, mutex("key")); return err },
+				"Await": func(ctx context.Context) error { _, err := b.Await(ctx, k); return err },
+				"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{k})[0] },
+				"Leave": func(ctx context.Context) error { return b.Leave(ctx, k, driver.Exit{}) },
+				"Break": func(ctx context.Context) error { return b.Break(ctx, "key", 1, "") },
+				"Line":  func(ctx context.Context) error { _, err := b.Line(ctx, "key"); return err },
+				"Lines": func(ctx context.Context) (err error) {
+					for _, err = range b.Lines(ctx, "") {
+					}
+					return err
+				},
+			}
+			for name, call := range calls {
+				b.sender.isNear.Store(near)
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+				start := time.Now()
+				err := call(ctx)
+				d := time.Since(start)
+				if err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), ctx.Err().Error()) {
+					t.Errorf("%s answered %v, want the end of its context", name, err)
+				}
+				if d > time.Second {
+					t.Errorf("%s returned %v after it was sent", name, d)
+				}
+				cancel()
+			}
+		})
+	}
+}
+
+func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
+	s := testserver.Redis(t)
+	for _, alone := range []bool{false, true} {
+		t.Run(fmt.Sprintf("alone %v", alone), func(t *testing.T) {
+			b := connect(t, s, &Options{NoPipeline: alone})
+			done := make(chan struct{})
+			var flusher sync.WaitGroup
+			flusher.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						if _, err := s.Ask("SCRIPT", "FLUSH"); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}
+			})
+			var group sync.WaitGroup
+			for g := range 8 {
+				group.Go(func() {
+					for i := range 40 {
+						key := fmt.Sprintf("key %v %d", alone, g)
+						k := hold(t, b, mutex(key))
+						if err := renewOne(b, k); err != nil {
+							t.Errorf("Renew: %v", err)
+						}
+						leave(t, b, k)
+						if l := line(t, b, key); len(l.Claims) != 0 || l.Last < k.Token {
+							t.Errorf("round %d left %+v", i, l)
+						}
+					}
+				})
+			}
+			group.Wait()
+			close(done)
+			flusher.Wait()
+		})
+	}
+}
+
+// go-redis sends a command again when its connection breaks, so each step may be
+// applied twice. Whatever is lost on the way, and wherever: the caller must learn
+// what became of its own step, and nobody else's lock may suffer.
+func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	other := connect(t, s, nil)
+	ctx := context.Background()
+	for _, crowd := range []string{"alone", "with a waiter", "behind a holder"} {
+		for _, f := range []fate{dropIt, loseReply} {
+			for nth := 1; nth <= 2; nth++ {
+				for _, alone := range []bool{false, true} {
+					name := fmt.Sprintf("%s/fate %d/request %d/alone %v", crowd, f, nth, alone)
+					t.Run(name, func(t *testing.T) {
+						b := closing(t, New(p.client(), &Options{NoPipeline: alone}))
+						// cut arms the proxy for the n-th request of a script.
+						cut := func(sc *script) {
+							n := 0
+							p.rule(func(name string, args []string) fate {
+								if !isScript(sc, args) {
+									return pass
+								}
+								if n++; n > nth {
+									return pass
+								}
+								return f
+							})
+						}
+						key := name
+						var before driver.Ticket
+						if crowd == "behind a holder" {
+							before = hold(t, other, mutex(key))
+						}
+						cut(enterScript)
+						k := enter(t, b, mutex(key))
+						var behind driver.Ticket
+						if crowd == "with a waiter" {
+							behind = wait_(t, other, mutex(key))
+						}
+						want := 1
+						if crowd != "alone" {
+							want = 2
+						}
+						if l := line(t, other, key); len(l.Claims) != want {
+							t.Errorf("after Enter the line is %+v, want %d claims", l, want)
+						}
+						cut(renewScript)
+						if err := renewOne(b, k); err != nil {
+							t.Errorf("Renew: %v", err)
+						}
+						cut(leaveScript)
+						if err := b.Leave(ctx, k, driver.Exit{}); err != nil {
+							t.Errorf("Leave: %v", err)
+						}
+						p.rule(nil)
+						// The same Leave by a new call is another matter.
+						if err := b.Leave(ctx, k, driver.Exit{}); !driver.Gone(err) {
+							t.Errorf("a second Leave answered %v, want that the claim is gone", err)
+						}
+						if crowd == "with a waiter" {
+							granted(t, other, behind)
+							leave(t, other, behind)
+						}
+						k = enter(t, b, mutex(key))
+						cut(breakScript)
+						if err := b.Break(ctx, key, k.Token, "why not"); err != nil {
+							t.Errorf("Break: %v", err)
+						}
+						p.rule(nil)
+						if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "why not") {
+							t.Errorf("Renew of a broken claim answered %v", err)
+						}
+						if crowd == "behind a holder" {
+							leave(t, other, before)
+						}
+						if l := line(t, other, key); len(l.Claims) != 0 {
+							t.Errorf("at the end the line is %+v", l)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// A whole pipeline is sent again when its connection breaks.
+func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	b := closing(t, New(p.client(func(o *redis.Options) { o.MaxRetries = 8 }), nil))
+	n := 0
+	p.rule(func(name string, args []string) fate {
+		if !strings.HasPrefix(name, "eval") {
+			return pass
+		}
+		if n++; n%37 == 0 {
+			return loseReply
+		}
+		return pass
+	})
+	var group sync.WaitGroup
+	for g := range 16 {
+		group.Go(func() {
+			for range 25 {
+				c := mutex(fmt.Sprintf("key %d", g))
+				k := hold(t, b, c)
+				if err := b.Leave(context.Background(), k, driver.Exit{}); err != nil {
+					t.Errorf("Leave: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	p.rule(nil)
+	for l, err := range b.Lines(context.Background(), "") {
+		t.Errorf("left behind: %+v %v", l, err)
+	}
+}
+
+// A Cluster behind a client for one server refuses scripts across slots; renewals
+// then go slot by slot.
+func TestRenewalsAreSplitWhereSlotsMustNotMix(t *testing.T) {
+	s := cluster(t)
+	p := newProxy(t, s)
+	b := closing(t, New(p.client(), nil))
+	var tickets []driver.Ticket
+	for i := range 20 {
+		tickets = append(tickets, hold(t, b, mutex(fmt.Sprintf("key %d", i))))
+	}
+	for range 2 {
+		for i, err := range b.Renew(t.Context(), tickets) {
+			if err != nil {
+				t.Errorf("Renew of claim %d: %v", i, err)
+			}
+		}
+	}
+}
+
+// Many renewals go in few requests, and each ticket gets its own answer.
+func TestManyRenewalsGoInFewRequests(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	for _, alone := range []bool{false, true} {
+		b := closing(t, New(p.client(), &Options{NoPipeline: alone}))
+		const n = 450
+		tickets := make([]driver.Ticket, n)
+		var group sync.WaitGroup
+		for i := range tickets {
+			group.Go(func() { tickets[i] = hold(t, b, mutex(fmt.Sprintf("key %v %d", alone, i))) })
+		}
+		group.Wait()
+		for i := range tickets {
+			if i%7 == 0 {
+				leave(t, b, tickets[i])
+			}
+		}
+		b.Renew(t.Context(), tickets[:1]) // the script
+		p.rule(nil)
+		for i, err := range b.Renew(t.Context(), tickets) {
+			if i%7 == 0 && !driver.Gone(err) || i%7 != 0 && err != nil {
+				t.Errorf("Renew of claim %d answered %v", i, err)
+			}
+		}
+		want := 3
+		if alone {
+			want = n
+		}
+		if scripts, _ := p.scripts(); len(scripts) != want {
+			t.Errorf("alone %v: %d renewals took %d scripts, want %d", alone, n, len(scripts), want)
+		}
+		for i := range tickets {
+			if i%7 != 0 {
+				leave(t, b, tickets[i])
+			}
+		}
+	}
+}
+
+// What has not been sent when its caller goes is not sent later.
+func TestAbandonedStepIsNotSent(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	b := closing(t, New(p.client(), nil))
+	leave(t, b, hold(t, b, mutex("key")))
+	lane := &b.sender.only
+	var full []*flight
+	for range flightsMax {
+		full = append(full, &flight{since: time.Now()})
+	}
+	lane.mu.Lock()
+	lane.under = full
+	lane.mu.Unlock()
+	p.rule(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	got := make(chan error)
+	go func() {
+		_, err := b.Enter(ctx, mutex("key"))
+		got <- err
+	}()
+	eventually(t, "the step waits for a seat", func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		return len(lane.queue) == 1
+	})
+	cancel()
+	if err := <-got; err == nil {
+		t.Error("Enter succeeded without a seat")
+	}
+	lane.mu.Lock()
+	lane.under = nil
+	lane.mu.Unlock()
+	for range 5 {
+		leave(t, b, hold(t, b, mutex("key")))
+	}
+	eventually(t, "the queue is empty", func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		return len(lane.queue) == 0 && len(lane.under) == 0
+	})
+	if scripts, _ := p.scripts(); len(scripts) != 10 {
+		t.Errorf("%d scripts were sent, want those of five locks", len(scripts))
+	}
+}

@@ -1,0 +1,124 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// Dialect says which database a *sql.DB speaks to.
+type Dialect int
+
+// The dialects. The zero Dialect is none.
+const (
+	_ Dialect = iota
+	// SQLite is SQLite 3.37 or later, on a file system of this host.
+	SQLite
+)
+
+// String returns the name of the dialect in lower case, as in a URL.
+func (d Dialect) String() string {
+	if k, ok := dialects[d]; ok {
+		return k.info.Name
+	}
+	return "no dialect"
+}
+
+// dialect is everything that differs between databases: how a store is opened,
+// what it promises, and the tables it needs.
+type dialect struct {
+	info   driver.Info
+	schema string
+	open   func(config) store
+}
+
+// config is what a dialect gets to open a store. Opening asks nobody.
+type config struct {
+	db     *sql.DB
+	names  names
+	create bool  // create the tables if they are missing
+	node   int64 // names this Backend in claims
+}
+
+var dialects = map[Dialect]dialect{
+	SQLite: {info: sqliteInfo, schema: sqliteSchema, open: openSQLite},
+}
+
+//go:embed schema/sqlite.sql
+var sqliteSchema string
+
+// store makes the steps of a Backend on one kind of database. Each step is
+// atomic, and is repeated only when it is known not to have been applied. The
+// dialect owns its statements, its clock, how a transaction begins and is tried
+// again, and how other processes are woken; everything else is shared.
+//
+// A step that took effect returns what happened besides its answer, also when the
+// answer is an error such as driver.ErrGone.
+type store interface {
+	// ready prepares the store at the first call. It is called again until it
+	// returns nil.
+	ready(ctx context.Context) error
+	// deaf reports that a statement may go on for long after its context has ended.
+	deaf() bool
+
+	enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error)
+	renew(ctx context.Context, ts []driver.Ticket) ([]error, effects)
+	leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error)
+	end(ctx context.Context, key string, token int64, reason string) (effects, error)
+	// purge removes what has expired from a line, and grants what fits.
+	purge(ctx context.Context, key string) (effects, error)
+
+	// queue reads a line for those who wait in it.
+	queue(ctx context.Context, key string) (queue, error)
+	// grantOf describes the grant of a claim; ok is false if it is not granted.
+	grantOf(ctx context.Context, key, id string) (g grant, ok bool, err error)
+	// why says why a claim is not in line.
+	why(ctx context.Context, key, id string) (driver.ErrGone, error)
+	// line reads all of one line; more is false if nobody is in it.
+	line(ctx context.Context, key string) (l driver.Line, more bool, err error)
+	// next reads the first line with claims, dead or alive, whose key is at least
+	// from and less than to; more is false if there is none.
+	next(ctx context.Context, from, to []byte) (l driver.Line, more bool, err error)
+
+	// listen returns a bell that rings when other processes have news; nil if they
+	// can only be asked. The bell may ring too often, and seldom not at all.
+	listen() bell
+	// news returns what other processes did to claims of this node: grants, as long
+	// as they were not renewed since, and claims that were broken.
+	news(ctx context.Context) (effects, error)
+	// ring tells other processes that they have news.
+	ring()
+
+	close() error
+}
+
+// bell tells a process that others have news for it.
+type bell interface {
+	rings() <-chan struct{} // closed when the bell is broken
+	close()
+}
+
+// effects is what a step did to others.
+type effects struct {
+	granted   []grant
+	broken    []broken
+	touched   string // the key of a line that lost a claim whose owner may be waiting
+	strangers bool   // other processes have news
+}
+
+// grant is a waiting claim that a step granted.
+type grant struct {
+	key, id string
+	mark    driver.Mark
+	left    time.Duration
+	mixed   bool
+}
+
+// broken is a claim that an operator ended.
+type broken struct {
+	key, id string
+	gone    driver.ErrGone
+}

@@ -1,0 +1,70 @@
+package sqllock
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// defaultPrefix begins the names of all tables in the embedded SQL.
+const defaultPrefix = "fencelock_"
+
+// names turns embedded SQL into that of one set of tables.
+type names struct{ prefix string }
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,31}$`)
+
+// newNames checks a prefix. It goes into SQL text, so only what is an identifier
+// in every database is let through.
+func newNames(prefix string) (names, error) {
+	switch {
+	case prefix == "":
+		return names{defaultPrefix}, nil
+	case !identifier.MatchString(prefix):
+		return names{}, fmt.Errorf("the table prefix %.40q is not a name: want 1 to 32 letters, digits and underscores, no digit first", prefix)
+	case strings.HasPrefix(strings.ToLower(prefix), "sqlite_"):
+		return names{}, fmt.Errorf("the table prefix %q is reserved by SQLite: choose another", prefix)
+	}
+	return names{prefix}, nil
+}
+
+// sql puts the prefix into embedded SQL.
+func (n names) sql(text string) string {
+	if n.prefix == defaultPrefix {
+		return text
+	}
+	return strings.ReplaceAll(text, defaultPrefix, n.prefix)
+}
+
+// statement is sql for a file with one statement: without comments and the final
+// semicolon, because some drivers prepare again at each call what has a tail.
+func (n names) statement(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "--") {
+			b.WriteString(line)
+		}
+	}
+	return n.sql(strings.TrimRight(b.String(), "; \n"))
+}
+
+// Schema returns the DDL of the tables, as CreateTables runs it. It may be run
+// more than once. Of o only Prefix matters; nil is ready.
+func Schema(d Dialect, o *Options) (string, error) {
+	k, ok := dialects[d]
+	if !ok {
+		return "", errDialect(d)
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	n, err := newNames(o.Prefix)
+	if err != nil {
+		return "", fmt.Errorf("%v: %w", d, err)
+	}
+	return n.sql(k.schema), nil
+}
+
+func errDialect(d Dialect) error {
+	return fmt.Errorf("sqllock has no dialect %d: pass sqllock.SQLite", int(d))
+}

@@ -1,0 +1,236 @@
+package sqllock
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// Where there is no bell, news is asked for this often: soon after something
+	// happened, later on, and while nobody waits but an Alarm is set.
+	askSoon, askLater, askIdle = time.Millisecond, 10 * time.Millisecond, time.Second
+	// busyFor is how long something that happened makes news likely.
+	busyFor = 100 * time.Millisecond
+	// lookFor is how long one look at the database may take.
+	lookFor = 5 * time.Second
+	// lull is how long the watch goes on listening when nobody waits any more.
+	lull = time.Second
+	// pause is how long the bell is not heard after it was, at least: it rings for
+	// everybody's grants, and a line that is passed on ten thousand times a second
+	// must not keep every process busy that waits for something else.
+	pause = 200 * time.Microsecond
+)
+
+// watch tells the waiters of this process where they stand. It runs while somebody
+// waits or an Alarm is set, and a little longer.
+func (b *Backend) watch() {
+	defer b.calls.Done()
+	w := watcher{b: b, last: time.Now(), timer: time.NewTimer(0)}
+	defer w.timer.Stop()
+	defer w.unhang()
+	for !w.over() {
+		w.hang()
+		lines, next := b.hub.unread(time.Now())
+		for key, ws := range lines {
+			b.look(key, ws)
+		}
+		if lines != nil {
+			w.last = time.Now()
+		}
+		w.listen(next, lines == nil)
+	}
+}
+
+// watcher is the state of the watch.
+type watcher struct {
+	b       *Backend
+	bell    bell // nil if there is none, or nobody waits
+	useless bool // there is no bell to be had
+	timer   *time.Timer
+	last    time.Time     // when something last happened
+	heard   time.Time     // when news were last read
+	took    time.Duration // how long that took
+}
+
+// over reports whether the watch has ended.
+func (w *watcher) over() bool {
+	if w.b.ctx.Err() == nil && (w.b.hub.waiting() || time.Since(w.last) < lull) {
+		return false
+	}
+	return w.b.hub.retire()
+}
+
+// hang sees to it that the bell hangs while somebody waits, and only then, for a
+// system has few of them. It is called before lines are read: what happens later rings.
+func (w *watcher) hang() {
+	switch {
+	case w.b.hub.waiting():
+		if w.bell == nil && !w.useless {
+			w.bell = w.b.store.listen()
+			w.useless = w.bell == nil
+		}
+	case time.Since(w.last) >= lull:
+		w.unhang()
+	}
+}
+
+func (w *watcher) unhang() {
+	if w.bell != nil {
+		w.bell.close()
+		w.bell = nil
+	}
+}
+
+// listen waits for something to do, until next at the latest, and hears the news. If
+// it may not sleep it only hears what there is, so that lines which must be read all
+// the time do not drown the news.
+func (w *watcher) listen(next time.Time, sleep bool) {
+	now := time.Now()
+	until := w.ask(now)
+	if !next.IsZero() {
+		until = earlier(until, next)
+	}
+	if !sleep {
+		until = now
+	}
+	var rings <-chan struct{}
+	if w.bell != nil {
+		// Reading the news takes a fifth of a processor at most.
+		if deaf := w.heard.Add(max(pause, 4*w.took)); now.Before(deaf) {
+			until = earlier(until, deaf)
+		} else {
+			rings = w.bell.rings()
+		}
+	}
+	w.timer.Reset(time.Until(until))
+	select {
+	case _, ok := <-rings:
+		if !ok {
+			w.unhang()
+			w.useless = true
+		}
+		w.hear()
+		return
+	case <-w.b.hub.wake:
+	case <-w.timer.C:
+	case <-w.b.ctx.Done():
+	}
+	if now = time.Now(); w.bell == nil && !now.Before(w.ask(w.heard)) {
+		w.hear()
+	}
+}
+
+// ask returns when news is asked for without a bell, if it was then heard last. With
+// one there is only the end of the lull to wait for.
+func (w *watcher) ask(heard time.Time) time.Time {
+	switch {
+	case w.bell != nil:
+		return heard.Add(lull)
+	case !w.b.hub.waiting():
+		return heard.Add(askIdle)
+	case time.Since(w.last) < busyFor:
+		return heard.Add(askSoon)
+	}
+	return heard.Add(askLater)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// hear reads the news from other processes and passes them on.
+func (w *watcher) hear() {
+	b := w.b
+	ctx, cancel := context.WithTimeout(b.ctx, lookFor)
+	defer cancel()
+	began := time.Now()
+	e, err := b.store.news(ctx)
+	if err != nil {
+		return // the line is read again every second anyway
+	}
+	if len(e.granted) > 0 {
+		w.last = time.Now()
+	}
+	b.hub.mu.Lock()
+	e.broken = b.hub.fresh(e.broken)
+	b.hub.mu.Unlock()
+	b.hub.deliver(e)
+	w.heard = time.Now()
+	w.took = w.heard.Sub(began)
+}
+
+// fresh returns those broken claims that the alarms have not heard of.
+func (h *hub) fresh(all []broken) (fresh []broken) {
+	told := make(map[place]bool, len(all))
+	for _, b := range all {
+		p := place{b.key, b.id}
+		if !h.told[p] {
+			fresh = append(fresh, b)
+		}
+		told[p] = true
+	}
+	h.told = told
+	return fresh
+}
+
+// look reads a line and tells its waiters where they stand. If somebody has expired,
+// it purges the line first: only a step that removes a claim grants its place to
+// others, because a renewal that was in time may commit after a mere look.
+func (b *Backend) look(key string, ws []*waiter) {
+	ctx, cancel := context.WithTimeout(b.ctx, lookFor)
+	defer cancel()
+	q, err := b.store.queue(ctx, key)
+	if err == nil && q.stale {
+		var e effects
+		e, err = b.store.purge(ctx, key)
+		b.deliver(e)
+		if err == nil {
+			q, err = b.store.queue(ctx, key)
+		}
+	}
+	h := &b.hub
+	if err != nil {
+		err = b.explain(b.ctx, err)
+		for _, w := range ws {
+			h.settle(w, verdict{err: err})
+		}
+		return
+	}
+	h.mu.Lock()
+	granted, missing, soonest := q.judge(ws)
+	if l := h.lines[key]; l != nil && soonest < maxAwait {
+		l.due = time.Now().Add(soonest)
+	}
+	h.mu.Unlock()
+	for _, w := range granted {
+		h.settle(w, b.granted(ctx, w, q.mixed))
+	}
+	for _, w := range missing {
+		h.settle(w, b.gone(ctx, w))
+	}
+}
+
+// granted asks for what a look does not read of a grant.
+func (b *Backend) granted(ctx context.Context, w *waiter, mixed bool) verdict {
+	g, ok, err := b.store.grantOf(ctx, w.t.Key, w.t.ID)
+	switch {
+	case err != nil:
+		return verdict{err: b.explain(b.ctx, err)}
+	case !ok:
+		return b.gone(ctx, w) // since the look
+	}
+	g.mixed = mixed
+	return w.granted(g)
+}
+
+// gone asks why a claim is not in line.
+func (b *Backend) gone(ctx context.Context, w *waiter) verdict {
+	gone, err := b.store.why(ctx, w.t.Key, w.t.ID)
+	if err != nil {
+		return verdict{err: b.explain(b.ctx, err)}
+	}
+	return verdict{err: gone}
+}

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// heldTTL is the lease of what is held. All renew it after a third.
+const heldTTL = 9 * time.Second
+
+// taken and kept are what a child that holds leases reports.
+type taken struct {
+	PerSecond  float64 // leases taken
+	Bytes      float64 // of heap and stacks, for each
+	Goroutines float64 // for each
+}
+
+type kept struct {
+	CPU  time.Duration // that the child used while it only held
+	Lost int64         // leases that were no longer held when they were released
+}
+
+// held is a process that holds many leases and has them renewed. Each library gets
+// a fresh process each time, so that what it costs is all there is.
+func (b *Bench) held(ctx context.Context) error {
+	size, ttl := 10000, heldTTL
+	if b.Short {
+		size, ttl = 2000, heldTTL/3
+	}
+	peers := taking("held", b.Peers, ours)
+	rs, err := b.each(ctx, "held", size, b.Rounds, peers, func(ctx context.Context, i int) (Values, error) {
+		return b.burden(ctx, peers[i], size, ttl)
+	})
+	if err != nil {
+		return err
+	}
+	b.out.table(fmt.Sprintf("%d leases held, TTL %v, renewed after %v", size, ttl, ttl/3), rs,
+		column{name: "requests_per_s", head: "requests/s"},
+		column{name: "requests_per_s", head: "× fencelock", base: ours},
+		column{name: "cpu_percent", head: "client CPU %"},
+		column{name: "server_percent", head: "server CPU %"},
+		column{name: "bytes", head: "bytes/lease"},
+		column{name: "goroutines", head: "goroutines/lease"},
+		column{name: "taken_per_s", head: "taken/s"},
+		column{name: "lost", head: "lost", sum: true},
+		column{name: "hung", head: "rounds not taken in 15 s", sum: true},
+	)
+	return nil
+}
+
+// burden is one turn.
+func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration) (Values, error) {
+	env := b.env()
+	env.TTL = ttl
+	c, err := b.startChild(ctx, job{Do: "hold", Peer: p.Name, Env: env, Leases: size, Key: b.key()})
+	if err != nil {
+		return nil, err
+	}
+	whole := false
+	defer func() {
+		if !whole {
+			c.kill()
+		}
+	}()
+	var has taken
+	switch err := c.hear(&has, 15*time.Second); {
+	case errors.Is(err, errHangs):
+		return Values{"hung": 1}, nil
+	case err != nil:
+		return nil, err
+	}
+	// Every lease is renewed once in a third of it.
+	window := ttl / 3
+	asked, err := b.window(p, func() error {
+		return errors.Join(c.next(), pause(ctx, window))
+	})
+	if err != nil {
+		return nil, err
+	}
+	var end kept
+	if err := errors.Join(c.next(), c.hear(&end, time.Minute)); err != nil {
+		return nil, err
+	}
+	whole = true
+	return Values{
+		"requests_per_s": float64(asked.calls) / window.Seconds(),
+		"server_percent": 100 * float64(asked.µs) / 1e6 / window.Seconds(),
+		"cpu_percent":    100 * end.CPU.Seconds() / window.Seconds(),
+		"bytes":          has.Bytes, "goroutines": has.Goroutines, "taken_per_s": has.PerSecond,
+		"lost": float64(end.Lost), "hung": 0,
+	}, c.end()
+}
+
+// hold is what the child does: it takes the leases, tells what they weigh, holds
+// them for as long as it is told to and releases them.
+func hold(j job, p Peer, say func(any) error, told func() error) error {
+	l, err := p.Open(j.Env)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if err := l.Do(ctx, j.Key, func(int64) {}); err != nil {
+		return err
+	}
+	held := make([]Held, j.Leases)
+	bytes, goroutines := weight()
+	start := time.Now()
+	if err := inParallel(len(held), func(i int) (err error) {
+		held[i], err = l.Hold(ctx, fmt.Sprintf("%s-%d", j.Key, i))
+		return err
+	}); err != nil {
+		return err
+	}
+	n := float64(len(held))
+	has := taken{PerSecond: n / time.Since(start).Seconds()}
+	moreBytes, moreGoroutines := weight()
+	has.Bytes, has.Goroutines = (moreBytes-bytes)/n, (moreGoroutines-goroutines)/n
+	if err := errors.Join(say(has), told()); err != nil {
+		return err
+	}
+	before := cpuTime()
+	if err := told(); err != nil {
+		return err
+	}
+	end := kept{CPU: cpuTime() - before}
+	var lost atomic.Int64
+	_ = inParallel(len(held), func(i int) error {
+		if held[i].Release(ctx) != nil {
+			lost.Add(1)
+		}
+		return nil
+	})
+	end.Lost = lost.Load()
+	return errors.Join(say(end), l.Close())
+}
+
+// weight is what this process has on its heap and its stacks, and its goroutines.
+func weight() (bytes, goroutines float64) {
+	runtime.GC()
+	runtime.GC() // what had a finalizer goes with the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())
+}
+
+// inParallel calls do for 0 to n-1 on 64 goroutines.
+func inParallel(n int, do func(i int) error) error {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	errs := make([]error, 64)
+	for k := range errs {
+		all.Go(func() {
+			for errs[k] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				errs[k] = do(i)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// keys is many goroutines, each with a key of its own.
+func (b *Bench) keys(ctx context.Context) error {
+	for _, size := range b.sizes(64, 512) {
+		rs, err := b.rounds(ctx, "keys", size, b.Rounds, floor, func(ctx context.Context, p Peer, l Locker) (Values, error) {
+			guards := make([]guard, size)
+			c := gather(l, size, func(i int) (string, *guard) { return b.key(), &guards[i] })
+			for _, w := range c.workers {
+				w.pairs = true
+			}
+			var hung int
+			var elapsed time.Duration
+			asked, err := b.window(p, func() (err error) {
+				c.begin()
+				if err = pause(ctx, b.turn(500*time.Millisecond)); err != nil {
+					return err
+				}
+				// Those who hang take long to be found out, and count as long.
+				hung, err = c.finish()
+				elapsed = time.Since(c.start)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			n, all := float64(c.pairs()), c.sorted()
+			v := Values{
+				"pairs_per_s": n / elapsed.Seconds(),
+				"p50_us":      percentile(all, 50) / 1e3, "p99_us": percentile(all, 99) / 1e3,
+				"hung": float64(hung),
+			}
+			for i := range guards {
+				v["violations"] += guards[i].violations()
+			}
+			if p.Redis {
+				v["requests"] = float64(asked.calls) / n
+				v["server_us"] = float64(asked.µs) / n
+			}
+			return v, nil
+		})
+		if err != nil {
+			return err
+		}
+		b.out.table(fmt.Sprintf("%d goroutines, %d keys", size, size), rs,
+			column{name: "pairs_per_s", head: "pairs/s"},
+			column{name: "pairs_per_s", head: "× raw go-redis", base: floor},
+			column{name: "p50_us", head: "p50 µs"},
+			column{name: "p99_us", head: "p99 µs"},
+			column{name: "requests", head: "requests/pair"},
+			column{name: "server_us", head: "server µs/pair"},
+			column{name: "hung", head: "hung", sum: true},
+			column{name: "violations", head: "violations", sum: true},
+		)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+const (
+	processes  = 4
+	goroutines = 8 // of each
+)
+
+// contended is what one process saw of a contended key.
+type contendedBy struct {
+	Grants           []int64 // of each goroutine
+	Waits, Crossings []time.Duration
+}
+
+// processes is several processes with several goroutines each that want one key.
+// Their guard lies in memory that they share.
+func (b *Bench) processes(ctx context.Context) error {
+	size := processes * goroutines
+	peers := taking("processes", b.Peers, fairPeer)
+	rs, err := b.each(ctx, "processes", size, b.Rounds, peers, func(ctx context.Context, i int) (Values, error) {
+		return b.contest(ctx, peers[i])
+	})
+	if err != nil {
+		return err
+	}
+	columns := slices.Insert(contention(), 3,
+		column{name: "crossings_per_s", head: "of these between processes"},
+		column{name: "crossing_p50_us", head: "their p50 µs"})
+	b.out.table(fmt.Sprintf("Hot key: %d processes × %d goroutines", processes, goroutines), rs, columns...)
+	return nil
+}
+
+// contest is one turn: the children are started, let loose together and stopped.
+func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
+	key := b.key()
+	file := filepath.Join(b.dir, "guard-"+key)
+	g, unmap, err := sharedGuard(file)
+	if err != nil {
+		return nil, err
+	}
+	defer unmap()
+	var children []*child
+	defer func() {
+		for _, c := range children {
+			c.kill()
+		}
+	}()
+	for i := range processes {
+		j := job{Do: "contend", Peer: p.Name, Env: b.env(), Process: int64(i), Workers: goroutines, Key: key, Guard: file}
+		c, err := b.startChild(ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, c)
+	}
+	var ready string
+	for _, c := range children {
+		if err := c.hear(&ready, time.Minute); err != nil {
+			return nil, err
+		}
+	}
+	var grants, passed, crossed int64
+	var elapsed time.Duration
+	asked, err := b.window(p, func() error {
+		start := time.Now()
+		for _, c := range children {
+			if err := c.next(); err != nil {
+				return err
+			}
+		}
+		err := pause(ctx, b.turn(1200*time.Millisecond))
+		elapsed = time.Since(start)
+		grants, passed, crossed = g.grants.Load(), g.passed.Load(), g.crossed.Load()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.over.Store(true)
+	var each []int64
+	var waits, crossings []time.Duration
+	for _, c := range children {
+		if err := c.next(); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range children {
+		var saw contendedBy
+		if err := c.hear(&saw, time.Minute); err != nil {
+			return nil, err
+		}
+		each = append(each, saw.Grants...)
+		waits, crossings = append(waits, saw.Waits...), append(crossings, saw.Crossings...)
+	}
+	for _, c := range children {
+		err = errors.Join(err, c.end())
+	}
+	children = nil
+	slices.Sort(waits)
+	slices.Sort(crossings)
+	v := Values{
+		"handovers_per_s": float64(passed) / elapsed.Seconds(),
+		"crossings_per_s": float64(crossed) / elapsed.Seconds(),
+		"crossing_p50_us": percentile(crossings, 50) / 1e3,
+		"grants_per_s":    float64(grants) / elapsed.Seconds(),
+		"jain":            jain(each),
+		"p50_ms":          percentile(waits, 50) / 1e6, "p99_ms": percentile(waits, 99) / 1e6,
+		"violations": g.violations(),
+	}
+	if p.Redis {
+		v["requests"] = float64(asked.calls) / float64(grants)
+		v["server_us"] = float64(asked.µs) / float64(grants)
+	}
+	return v, err
+}
+
+// contend is what each child does.
+func contend(j job, p Peer, say func(any) error, told func() error) error {
+	g, unmap, err := sharedGuard(j.Guard)
+	if err != nil {
+		return err
+	}
+	defer unmap()
+	l, err := p.Open(j.Env)
+	if err != nil {
+		return err
+	}
+	// The connection is there before the others wait for it.
+	warm := func(int64) {}
+	if err := l.Do(context.Background(), fmt.Sprintf("%s-%d", j.Key, j.Process), warm); err != nil {
+		return err
+	}
+	if err := errors.Join(say("ready"), told()); err != nil {
+		return err
+	}
+	c := gather(l, j.Workers, func(int) (string, *guard) { return j.Key, g })
+	for _, w := range c.workers {
+		w.process, w.clock = j.Process, true
+	}
+	c.begin()
+	if err := errors.Join(told(), c.halt()); err != nil {
+		return err
+	}
+	saw := contendedBy{Grants: c.each(), Waits: c.sorted()}
+	for _, w := range c.workers {
+		saw.Crossings = append(saw.Crossings, w.crossings...)
+	}
+	return errors.Join(say(saw), l.Close())
+}

@@ -1,0 +1,26 @@
+// Package bench compares fencelock with other lock libraries and with the least
+// that a lock can cost, on one machine and in one run.
+//
+// # What makes it fair
+//
+// A round gives each library one short turn, in an order that is rotated from
+// round to round, so that a neighbour on the machine disturbs all of them. What is
+// printed is the median over the rounds, and a ratio is the median of the ratios
+// within each round: of all numbers here, the ratios are those to trust.
+//
+// All libraries keep their locks in one redis-server without persistence, started
+// for this run on the loopback device. They use the same leases and the clients'
+// own default settings. A library whose own settings matter is here with its
+// default one and with the best one we know.
+//
+// What is held between lock and unlock is a guard that nobody else may enter: a
+// second visitor, or a fencing token that does not rise, is counted in every case,
+// and a run that saw either of fencelock fails. Requests are taken from the server's own
+// counters; what scripts call inside the server is no request.
+//
+// # Adding a library
+//
+// An adapter is a file of its own with a function that opens a Locker, and a line
+// in the list in peer.go. A case is a file of its own with a line in the list in
+// bench.go.
+package bench

@@ -1,0 +1,52 @@
+package sqlite_test
+
+import (
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+)
+
+// laws holds SQLite to every law of package driver.
+func laws(t *testing.T, open drivertest.Opener) {
+	t.Run("Run", func(t *testing.T) { drivertest.Run(t, open) })
+	t.Run("Model", func(t *testing.T) { drivertest.Model(t, open) })
+}
+
+// TestLaws gives each view a pool of its own, as two processes have.
+func TestLaws(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	laws(t, func(t *testing.T) driver.Backend { return backend(t, openFile(t, path)) })
+}
+
+// TestLawsOnOneConnection has all views share one connection.
+func TestLawsOnOneConnection(t *testing.T) {
+	t.Parallel()
+	db := openFile(t, newFile(t))
+	db.SetMaxOpenConns(1)
+	laws(t, func(t *testing.T) driver.Backend { return backend(t, db) })
+}
+
+// TestLawsWithoutAnyPragma opens a bare path, and a file that keeps its rollback
+// journal because it is in use already.
+func TestLawsWithoutAnyPragma(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	db := openDSN(t, path)
+	if _, err := db.Exec("CREATE TABLE app (x)"); err != nil {
+		t.Fatal(err)
+	}
+	laws(t, func(t *testing.T) driver.Backend { return backend(t, openDSN(t, path)) })
+	var mode string
+	if err := db.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "delete" {
+		t.Errorf("the journal mode of the program's file is %q, %v; want it as it was", mode, err)
+	}
+}
+
+// TestLawsWithBusyTimeout lets SQLite wait inside of its statements.
+func TestLawsWithBusyTimeout(t *testing.T) {
+	t.Parallel()
+	dsn := "file:" + newFile(t) + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate"
+	laws(t, func(t *testing.T) driver.Backend { return backend(t, openDSN(t, dsn)) })
+}

@@ -14,10 +14,14 @@ import (
 // Through the Client that holds, Break has taken effect when it returns; through
 // another one too if the backend pushes.
 func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
-	for _, how := range []string{"own client", "other client"} {
+	for _, how := range []string{"own client", "own client without push", "other client"} {
 		t.Run(how, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				holder, other := w.client(nil), w.client(nil)
+				if how == "own client without push" {
+					holder = fencelock.New(notReader{w.store}, nil)
+					defer holder.Close()
+				}
 				l := w.lock(holder, "k")
 				by := holder
 				if how == "other client" {
@@ -81,7 +85,9 @@ func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
 func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 	for _, add := range []int64{0, 1, 2, 5} {
 		inWorld(t, func(w *world) {
-			c := w.client(&fencelock.Options{HandOff: 6})
+			// A backend that does not push: what Break ends here, it ends by itself.
+			c := fencelock.New(notReader{w.store}, &fencelock.Options{HandOff: 6})
+			defer c.Close()
 			l1 := w.lock(c, "k")
 			k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
 			w.release(l1)

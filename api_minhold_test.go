@@ -52,16 +52,18 @@ func TestMinHoldThatHasPassedAddsNothing(t *testing.T) {
 	})
 }
 
-// The holder's own process waits as well, and the next grant is a larger one.
+// The holder's own process waits as well, also who has queued already, and the next
+// grant is a larger one.
 func TestMinHoldHoldsForTheOwnProcessToo(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		start := time.Now()
 		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
+		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
 		w.release(l)
 		_, err := c.TryLock(bg, "k")
 		w.held(err)
-		next := w.lock(c, "k")
+		next := w.got(k.wait())
 		if d := time.Since(start); d < 10*time.Second || d > 11*time.Second {
 			t.Errorf("granted after %v", d)
 		}
@@ -202,7 +204,7 @@ func TestLateReleaseDoesNotProlongMinHold(t *testing.T) {
 		w.is(l.Release(bg), fencelock.ErrUnavailable)
 		time.Sleep(start.Add(15 * time.Second).Sub(time.Now()))
 		w.store.heal()
-		time.Sleep(2 * time.Second)
+		time.Sleep(5 * time.Second) // until the next try
 		w.free("k")
 	})
 }

@@ -45,8 +45,9 @@ func TestOnceRunsASlotOnceOverAllMachines(t *testing.T) {
 				wg.Go(func() {
 					ran, err := c.Once(bg, "k", noon, func(context.Context, *fencelock.Lease) error {
 						mu.Lock()
-						defer mu.Unlock()
 						runs++
+						mu.Unlock()
+						time.Sleep(time.Millisecond) // the others come to wait
 						return nil
 					})
 					mu.Lock()

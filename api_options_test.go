@@ -114,6 +114,44 @@ func everyCallIs(w *world, c *fencelock.Client, want error) {
 	w.steps()
 }
 
+// What differs from the Client's ordinary claims stands in the store's line by
+// itself: it cannot be handed on, nor can it be handed something.
+func TestSpecialCallsHaveAClaimOfTheirOwn(t *testing.T) {
+	for name, opt := range map[string]fencelock.Option{
+		"TTL": fencelock.TTL(7 * time.Second), "Note": fencelock.Note("n"), "MaxHold": fencelock.MaxHold(time.Hour),
+		"MinHold": fencelock.MinHold(time.Millisecond), "FixedLease": fencelock.FixedLease(time.Hour), "Once": {},
+		"the Client's own TTL": fencelock.TTL(30 * time.Second), "the empty note": fencelock.Note(""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(nil)
+				first := w.lock(c, "k")
+				k := w.begin(func() (*fencelock.Lease, error) {
+					if name == "Once" {
+						_, err := c.Once(bg, "k", time.Time{}, func(context.Context, *fencelock.Lease) error { return nil })
+						return nil, err
+					}
+					return c.Lock(bg, "k", opt)
+				})
+				own := len(w.store.entered()) > 1
+				if want := name != "the Client's own TTL" && name != "the empty note"; own != want {
+					t.Errorf("a claim of its own: %v", own)
+				} else if span := w.store.entered()[len(w.store.entered())-1].Span; own && span != 1 {
+					t.Errorf("it reserves %d tokens", span)
+				}
+				w.release(first)
+				l, err := k.wait()
+				if err != nil {
+					t.Error(err)
+				}
+				if l != nil {
+					w.release(l)
+				}
+			})
+		})
+	}
+}
+
 func TestExtremesOfOptionsWork(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, o := range []*fencelock.Options{

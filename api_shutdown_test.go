@@ -308,6 +308,7 @@ func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memlock.New()
 				p := &probe{Store: s, info: s.Info()}
+				before := runtime.NumGoroutine()
 				c := fencelock.New(p, &fencelock.Options{TTL: 30 * time.Second})
 				var leases []*fencelock.Lease
 				for _, k := range []string{"a", "b", "c"} {
@@ -322,7 +323,6 @@ func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 				go c.Lock(bg, "d")
 				go leases[0].Release(bg)
 				synctest.Wait()
-				before := runtime.NumGoroutine()
 				start := time.Now()
 				if err := c.Close(); err != nil {
 					t.Error(err)

@@ -29,7 +29,8 @@ const never = int64(1)<<62 - 1
 // the Client's mutex.
 type claim struct {
 	t        driver.Ticket
-	exit     driver.Exit
+	exit     driver.Exit // how it leaves, as of exitAt
+	exitAt   int64
 	deadline atomic.Int64 // when the lease ends, at the latest, for all that this process knows
 
 	state   state

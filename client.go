@@ -260,8 +260,9 @@ func (c *Client) detached(ctx context.Context, d time.Duration) *callCtx {
 
 // Shutdown lets the Client end in peace: from now on calls answer ErrClosed, also
 // those that wait in line; Shutdown waits until everything held has been released,
-// or until ctx ends, and then closes. If ctx ended first, the leases left are ended
-// with ErrClosed, and the error is that of ctx.
+// or until ctx ends, and then closes. What is held is renewed meanwhile, and may be
+// shared by Reentrant. If ctx ended first, the leases left are ended with ErrClosed,
+// and the error is that of ctx and its cause.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	if c.stage == open {
@@ -288,7 +289,8 @@ const closeBudget = 2 * time.Second
 
 // Close ends every lease with ErrClosed, ends all waiting, and then gives back in
 // the store what was held, as far as the store answers within two seconds; the
-// rest runs out there. It may be called twice; the second call waits for the first.
+// rest runs out there. It waits for hooks that are still to be told, for two seconds
+// as well. It may be called twice; the second call waits for the first.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.stage >= closed {

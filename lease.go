@@ -22,6 +22,7 @@ type grant struct {
 	minHold time.Duration
 	leases  []*Lease // not yet released
 	mark    driver.Mark
+	leave   driver.Mark // left behind when the last lease is released
 	over    bool
 }
 
@@ -300,6 +301,9 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 		if done != nil {
 			<-done
 		}
+		if mark != "" && l.result == nil {
+			return wrap(opOnce, l.Key(), fmt.Errorf("%w by f, before the slot could be noted", ErrReleased))
+		}
 		return l.result
 	}
 	l.releasing = true
@@ -319,12 +323,18 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 			break
 		}
 	}
-	if len(g.leases) > 0 {
+	if mark != "" {
+		g.leave = mark
+	}
+	if len(g.leases) > 0 { // others still share the grant
+		if mark != "" {
+			l.result = wrap(opOnce, cl.t.Key, invalid("f shared the lease and has not released it; the slot is noted when it does"))
+		}
 		c.mu.Unlock()
-		return nil // others still share the grant
+		return l.result
 	}
 	exit := c.exit(g, now)
-	exit.Mark = mark
+	exit.Mark = g.leave
 	c.close(g)
 	held := time.Duration(now - g.at)
 	if w := cl.gate; w != nil && w.claim == cl {

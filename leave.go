@@ -40,10 +40,12 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 	c.sched.drop(cl)
 	c.mu.Unlock()
 
-	until := c.clock.now() + int64(budget)
-	t := cl.exitTicket()
+	begun := c.clock.now()
+	until := begun + int64(budget)
+	t, linger := cl.exitTicket(), e.Linger
 	doubt := false
 	for {
+		e.Linger = c.rest(linger, begun)
 		left := time.Duration(until - c.clock.now())
 		call := c.detached(ctx, max(min(left, leaveLimit(t.TTL)), time.Millisecond))
 		err := c.b.Leave(call, t, e)
@@ -75,6 +77,14 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 	}
 }
 
+// rest is what is left now of a linger that was d long at time at.
+func (c *Client) rest(d time.Duration, at int64) time.Duration {
+	if d -= time.Duration(c.clock.now() - at); d <= 0 {
+		return 0
+	}
+	return max(d, c.info.MinTTL)
+}
+
 // quit takes cl out of the line behind the caller's back, beginning now. c.mu is held.
 func (c *Client) quit(cl *claim, e driver.Exit) {
 	c.oweLeave(cl, never, e)
@@ -86,7 +96,7 @@ func (c *Client) quit(cl *claim, e driver.Exit) {
 // oweLeave puts cl down to be taken out of the line at time at. c.mu is held.
 func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
 	c.owed++
-	cl.state, cl.exit = leaving, e
+	cl.state, cl.exit, cl.exitAt = leaving, e, c.clock.now()
 	cl.retryAt, cl.exiting = at, false
 	cl.endAt = never
 	c.plan(cl, c.clock.now())
@@ -95,7 +105,9 @@ func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
 // leaveAgain is one try of a Leave that is owed.
 func (c *Client) leaveAgain(cl *claim) {
 	call := c.detached(context.Background(), leaveLimit(cl.t.TTL))
-	err := c.b.Leave(call, cl.exitTicket(), cl.exit)
+	e := cl.exit
+	e.Linger = c.rest(e.Linger, cl.exitAt)
+	err := c.b.Leave(call, cl.exitTicket(), e)
 	call.end()
 
 	c.mu.Lock()

@@ -33,7 +33,8 @@ type Run struct {
 // lease is still held, the slot is noted as done in the step that releases the
 // lock. If f fails, the slot stays open and the error is f's. If the lease was lost,
 // or nobody confirmed the release, the error says so, and the slot may be run again:
-// true with an error may be repeated, with a larger token.
+// true with an error may be repeated, with a larger token. An f that releases the
+// lease itself, or keeps a share of it, has not finished: that is an error, too.
 //
 // It costs two round trips. What has been noted does not expire.
 func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ctx context.Context, l *Lease) error, opts ...Option) (ran bool, err error) {

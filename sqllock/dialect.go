@@ -105,8 +105,8 @@ type bell interface {
 type effects struct {
 	granted   []grant
 	broken    []broken
-	touched   string // the key of a line that lost a claim whose owner may be waiting
-	strangers bool   // other processes have news
+	touched   []string // keys of lines that lost claims whose owners may be waiting
+	strangers bool     // other processes have news
 }
 
 // grant is a waiting claim that a step granted.
@@ -121,4 +121,14 @@ type grant struct {
 type broken struct {
 	key, id string
 	gone    driver.ErrGone
+}
+
+// and adds what another step did.
+func (e effects) and(f effects) effects {
+	return effects{
+		granted:   append(e.granted, f.granted...),
+		broken:    append(e.broken, f.broken...),
+		touched:   append(e.touched, f.touched...),
+		strangers: e.strangers || f.strangers,
+	}
 }

@@ -156,7 +156,7 @@ func (h *hub) standing(w *waiter) (driver.Ticket, error) {
 
 // deliver tells waiters and alarms what a step has done to them.
 func (h *hub) deliver(e effects) {
-	if len(e.granted) == 0 && len(e.broken) == 0 && e.touched == "" {
+	if len(e.granted) == 0 && len(e.broken) == 0 && len(e.touched) == 0 {
 		return
 	}
 	h.mu.Lock()
@@ -167,7 +167,9 @@ func (h *hub) deliver(e effects) {
 			}
 		}
 	}
-	h.reread(e.touched)
+	for _, key := range e.touched {
+		h.reread(key)
+	}
 	for _, b := range e.broken {
 		h.told[place{b.key, b.id}] = true
 		h.reread(b.key)

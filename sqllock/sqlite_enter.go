@@ -19,10 +19,12 @@ var errLeft = driver.ErrGone{Reason: "it has left"}
 // only begins earlier, and a token that is not above the counter is not taken. No claim is ever granted the place of another by the
 // clock alone, only by a step that removes the other.
 func (s *sqlite) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error) {
-	defer s.sweepSometimes(ctx)
 	t, ok, err := s.enterFree(ctx, c)
-	if err != nil || ok {
+	if err != nil {
 		return t, effects{}, s.fail(fmt.Sprintf("enter the line of %q", c.Key), err)
+	}
+	if ok {
+		return t, s.sweepSometimes(ctx), nil
 	}
 	var ticket driver.Ticket
 	var refusal error
@@ -36,7 +38,7 @@ func (s *sqlite) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, eff
 	if err != nil {
 		return driver.Ticket{}, e, err
 	}
-	return ticket, e, nil
+	return ticket, e.and(s.sweepSometimes(ctx)), nil
 }
 
 func (s *sqlite) enterFree(ctx context.Context, c *driver.Claim) (t driver.Ticket, ok bool, err error) {

@@ -109,7 +109,6 @@ func (t *txn) end(key string, token int64, reason string) (answer, err error) {
 	if err := t.remove(&v, &c); err != nil {
 		return nil, err
 	}
-	t.touched = key
 	if c.node == t.node {
 		t.broken = append(t.broken, broken{key, c.id, gone})
 	} else {
@@ -127,7 +126,7 @@ func (t *txn) remove(v *survey, c *claim) error {
 		return nil
 	}
 	if c.granted == 0 {
-		t.touched = v.key // somebody may be waiting for it
+		t.touched = append(t.touched, v.key) // somebody may be waiting for it
 	}
 	return t.settle(v)
 }

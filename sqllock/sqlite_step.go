@@ -112,7 +112,7 @@ func (s *sqlite) attempt(ctx context.Context, key string, f func(t *txn) error) 
 		return effects{}, err
 	}
 	if err = tx.Commit(); err != nil && !busy(err) {
-		return effects{touched: key, strangers: true}, err
+		return effects{touched: []string{key}, strangers: true}, err
 	}
 	return t.effects, err
 }

@@ -103,7 +103,7 @@ func (t *txn) purge(v *survey) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	t.touched = v.key
+	t.touched = append(t.touched, v.key)
 	return t.settle(v)
 }
 

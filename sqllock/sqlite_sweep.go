@@ -17,13 +17,14 @@ const (
 
 // sweepSometimes forgets some idle lines, in a transaction of its own. That it
 // fails is of no matter: the next one does it.
-func (s *sqlite) sweepSometimes(ctx context.Context) {
+func (s *sqlite) sweepSometimes(ctx context.Context) effects {
 	// The first phase is the node's, so that processes that enter once and end, as
 	// commands do, sweep as often as others.
 	if (s.enters.Add(1)+uint32(s.node))%sweepEach != 0 {
-		return
+		return effects{}
 	}
-	s.step(ctx, "sweep", "", func(t *txn) error { return t.sweep() })
+	e, _ := s.step(ctx, "sweep", "", func(t *txn) error { return t.sweep() })
+	return e
 }
 
 // sweep goes through the next lines, from where the last sweep of any process has

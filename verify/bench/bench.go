@@ -179,17 +179,35 @@ func (b *Bench) each(ctx context.Context, part string, size, rounds int, peers [
 	return all, nil
 }
 
-// window is what the server was asked during a turn.
-func (b *Bench) window(p Peer, during func() error) (asked stat, err error) {
+// bill is what a turn has cost.
+type bill struct {
+	asked
+	client float64 // seconds of processor time of this process
+}
+
+// price does a turn and says what it cost.
+func (b *Bench) price(p Peer, turn func() error) (bill, error) {
 	before, err := readStats(b.server)
 	if err != nil {
-		return stat{}, err
+		return bill{}, err
 	}
-	if err := during(); err != nil {
-		return stat{}, err
+	cpu := cpuTime()
+	if err := turn(); err != nil {
+		return bill{}, err
 	}
+	cost := bill{client: (cpuTime() - cpu).Seconds()}
 	after, err := readStats(b.server)
-	return after.requests(before, p.Direct), err
+	cost.asked = after.since(before, p.Direct)
+	return cost, err
+}
+
+// per adds to v what each of n things has cost.
+func (c bill) per(n float64, p Peer, v Values) {
+	v["client_us"] = 1e6 * c.client / n
+	if p.Redis {
+		v["requests"] = c.requests / n
+		v["server_us"] = 1e6 * c.cpu / n
+	}
 }
 
 // pause waits for d, or until ctx ends.

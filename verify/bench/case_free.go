@@ -36,7 +36,7 @@ func (b *Bench) free(ctx context.Context) (err error) {
 		w.pairs, w.most, w.samples = true, room, samples[:0]
 		var before, after runtime.MemStats
 		var hung int
-		asked, err := b.window(p, func() (err error) {
+		cost, err := b.price(p, func() (err error) {
 			runtime.ReadMemStats(&before)
 			c.begin()
 			if err = pause(ctx, b.turn(200*time.Millisecond)); err != nil {
@@ -57,10 +57,7 @@ func (b *Bench) free(ctx context.Context) (err error) {
 			"bytes":      float64(after.TotalAlloc-before.TotalAlloc) / n,
 			"violations": g.violations(), "hung": float64(hung),
 		}
-		if p.Redis {
-			v["requests"] = float64(asked.calls) / n
-			v["server_us"] = float64(asked.µs) / n
-		}
+		cost.per(n, p, v)
 		return v, nil
 	})
 	if err != nil {
@@ -69,12 +66,15 @@ func (b *Bench) free(ctx context.Context) (err error) {
 	b.out.table("Free lock: one goroutine, one key, processors kept awake", rs,
 		column{name: "p50_us", head: "p50 µs"},
 		column{name: "p50_us", head: "× raw go-redis", base: floor},
+		column{name: "p50_us", head: "best p50 µs", of: least},
+		column{name: "p50_us", head: "× raw go-redis", base: floor, of: least},
 		column{name: "p99_us", head: "p99 µs"},
 		column{name: "requests", head: "requests/pair"},
-		column{name: "server_us", head: "server µs/pair"},
+		column{name: "server_us", head: "server CPU µs/pair"},
+		column{name: "client_us", head: "client CPU µs/pair"},
 		column{name: "allocs", head: "allocs/pair"},
 		column{name: "bytes", head: "bytes/pair"},
-		column{name: "violations", head: "violations", sum: true},
+		column{name: "violations", head: "violations", of: sum},
 	)
 	return nil
 }

@@ -47,8 +47,8 @@ func (b *Bench) held(ctx context.Context) error {
 		column{name: "bytes", head: "bytes/lease"},
 		column{name: "goroutines", head: "goroutines/lease"},
 		column{name: "taken_per_s", head: "taken/s"},
-		column{name: "lost", head: "lost", sum: true},
-		column{name: "hung", head: "rounds not taken in 15 s", sum: true},
+		column{name: "lost", head: "lost", of: sum},
+		column{name: "hung", head: "rounds not taken in 15 s", of: sum},
 	)
 	return nil
 }
@@ -76,7 +76,7 @@ func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration)
 	}
 	// Every lease is renewed once in a third of it.
 	window := ttl / 3
-	asked, err := b.window(p, func() error {
+	cost, err := b.price(p, func() error {
 		return errors.Join(c.next(), pause(ctx, window))
 	})
 	if err != nil {
@@ -88,8 +88,8 @@ func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration)
 	}
 	whole = true
 	return Values{
-		"requests_per_s": float64(asked.calls) / window.Seconds(),
-		"server_percent": 100 * float64(asked.µs) / 1e6 / window.Seconds(),
+		"requests_per_s": cost.requests / window.Seconds(),
+		"server_percent": 100 * cost.cpu / window.Seconds(),
 		"cpu_percent":    100 * end.CPU.Seconds() / window.Seconds(),
 		"bytes":          has.Bytes, "goroutines": has.Goroutines, "taken_per_s": has.PerSecond,
 		"lost": float64(end.Lost), "hung": 0,

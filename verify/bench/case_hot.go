@@ -19,7 +19,7 @@ func (b *Bench) hot(ctx context.Context) error {
 			c := gather(l, size, func(int) (string, *guard) { return key, &g })
 			var grants, passed int64
 			var elapsed time.Duration
-			asked, err := b.window(p, func() error {
+			cost, err := b.price(p, func() error {
 				c.begin()
 				err := pause(ctx, b.turn(1200*time.Millisecond))
 				elapsed = time.Since(c.start)
@@ -40,10 +40,7 @@ func (b *Bench) hot(ctx context.Context) error {
 				"p50_ms":          percentile(all, 50) / 1e6, "p99_ms": percentile(all, 99) / 1e6,
 				"violations": g.violations(),
 			}
-			if p.Redis {
-				v["requests"] = float64(asked.calls) / float64(grants)
-				v["server_us"] = float64(asked.µs) / float64(grants)
-			}
+			cost.per(float64(grants), p, v)
 			return v, nil
 		})
 		if err != nil {
@@ -64,7 +61,8 @@ func contention() []column {
 		{name: "p50_ms", head: "p50 wait ms"},
 		{name: "p99_ms", head: "p99 wait ms"},
 		{name: "requests", head: "requests/grant"},
-		{name: "server_us", head: "server µs/grant"},
-		{name: "violations", head: "violations", sum: true},
+		{name: "server_us", head: "server CPU µs/grant"},
+		{name: "client_us", head: "client CPU µs/grant"},
+		{name: "violations", head: "violations", of: sum},
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// keys is many goroutines, each with a key of its own.
+// keys is many goroutines, each with a key of its own. Turns are short and many.
 func (b *Bench) keys(ctx context.Context) error {
 	for _, size := range b.sizes(64, 512) {
-		rs, err := b.rounds(ctx, "keys", size, b.Rounds, floor, func(ctx context.Context, p Peer, l Locker) (Values, error) {
+		rs, err := b.rounds(ctx, "keys", size, 3*b.Rounds, floor, func(ctx context.Context, p Peer, l Locker) (Values, error) {
 			guards := make([]guard, size)
 			c := gather(l, size, func(i int) (string, *guard) { return b.key(), &guards[i] })
 			for _, w := range c.workers {
@@ -17,9 +17,9 @@ func (b *Bench) keys(ctx context.Context) error {
 			}
 			var hung int
 			var elapsed time.Duration
-			asked, err := b.window(p, func() (err error) {
+			cost, err := b.price(p, func() (err error) {
 				c.begin()
-				if err = pause(ctx, b.turn(500*time.Millisecond)); err != nil {
+				if err = pause(ctx, b.turn(200*time.Millisecond)); err != nil {
 					return err
 				}
 				// Those who hang take long to be found out, and count as long.
@@ -39,10 +39,7 @@ func (b *Bench) keys(ctx context.Context) error {
 			for i := range guards {
 				v["violations"] += guards[i].violations()
 			}
-			if p.Redis {
-				v["requests"] = float64(asked.calls) / n
-				v["server_us"] = float64(asked.µs) / n
-			}
+			cost.per(n, p, v)
 			return v, nil
 		})
 		if err != nil {
@@ -54,9 +51,10 @@ func (b *Bench) keys(ctx context.Context) error {
 			column{name: "p50_us", head: "p50 µs"},
 			column{name: "p99_us", head: "p99 µs"},
 			column{name: "requests", head: "requests/pair"},
-			column{name: "server_us", head: "server µs/pair"},
-			column{name: "hung", head: "hung", sum: true},
-			column{name: "violations", head: "violations", sum: true},
+			column{name: "server_us", head: "server CPU µs/pair"},
+			column{name: "client_us", head: "client CPU µs/pair"},
+			column{name: "hung", head: "hung", of: sum},
+			column{name: "violations", head: "violations", of: sum},
 		)
 	}
 	return nil

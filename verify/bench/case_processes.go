@@ -18,6 +18,7 @@ const (
 type contendedBy struct {
 	Grants           []int64 // of each goroutine
 	Waits, Crossings []time.Duration
+	CPU              time.Duration
 }
 
 // processes is several processes with several goroutines each that want one key.
@@ -69,7 +70,7 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 	}
 	var grants, passed, crossed int64
 	var elapsed time.Duration
-	asked, err := b.window(p, func() error {
+	cost, err := b.price(p, func() error {
 		start := time.Now()
 		for _, c := range children {
 			if err := c.next(); err != nil {
@@ -87,6 +88,7 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 	g.over.Store(true)
 	var each []int64
 	var waits, crossings []time.Duration
+	var cpu time.Duration
 	for _, c := range children {
 		if err := c.next(); err != nil {
 			return nil, err
@@ -99,6 +101,7 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 		}
 		each = append(each, saw.Grants...)
 		waits, crossings = append(waits, saw.Waits...), append(crossings, saw.Crossings...)
+		cpu += saw.CPU
 	}
 	for _, c := range children {
 		err = errors.Join(err, c.end())
@@ -115,10 +118,8 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 		"p50_ms":          percentile(waits, 50) / 1e6, "p99_ms": percentile(waits, 99) / 1e6,
 		"violations": g.violations(),
 	}
-	if p.Redis {
-		v["requests"] = float64(asked.calls) / float64(grants)
-		v["server_us"] = float64(asked.µs) / float64(grants)
-	}
+	cost.per(float64(grants), p, v)
+	v["client_us"] = 1e6 * cpu.Seconds() / float64(grants)
 	return v, err
 }
 
@@ -145,11 +146,16 @@ func contend(j job, p Peer, say func(any) error, told func() error) error {
 	for _, w := range c.workers {
 		w.process, w.clock = j.Process, true
 	}
+	before := cpuTime()
 	c.begin()
-	if err := errors.Join(told(), c.halt()); err != nil {
+	if err := told(); err != nil {
 		return err
 	}
-	saw := contendedBy{Grants: c.each(), Waits: c.sorted()}
+	used := cpuTime() - before
+	if err := c.halt(); err != nil {
+		return err
+	}
+	saw := contendedBy{Grants: c.each(), Waits: c.sorted(), CPU: used}
 	for _, w := range c.workers {
 		saw.Crossings = append(saw.Crossings, w.crossings...)
 	}

@@ -76,11 +76,45 @@ func (rs results) peers() (names []string) {
 	return names
 }
 
-// column is one number of a table: the median over the rounds, or the sum. With a
-// base it is the ratio to that library.
+// column is one number of a table: the median over the rounds, or what of says of
+// them. With a base it is the ratio to that library.
 type column struct {
 	name, head, base string
-	sum              bool
+	of               aggregate
+}
+
+type aggregate int
+
+const (
+	middle aggregate = iota
+	sum
+	least
+)
+
+// of is one cell of a table.
+func (rs results) of(peer string, c column) float64 {
+	switch {
+	case c.of == sum:
+		return rs.sum(peer, c.name)
+	case c.of == least && c.base != "":
+		return rs.least(peer, c.name) / rs.least(c.base, c.name)
+	case c.of == least:
+		return rs.least(peer, c.name)
+	case c.base != "":
+		return rs.ratio(peer, c.base, c.name)
+	}
+	return rs.value(peer, c.name)
+}
+
+// least is that of all rounds.
+func (rs results) least(peer, name string) float64 {
+	least := math.NaN()
+	for _, r := range rs {
+		if x, ok := r.Values[name]; ok && r.Peer == peer && !(least <= x) {
+			least = x
+		}
+	}
+	return least
 }
 
 // report prints what was measured.
@@ -158,16 +192,7 @@ func (p report) table(title string, rs results, columns ...column) {
 	for _, peer := range rs.peers() {
 		fmt.Fprintf(p.w, "| %s |", peer)
 		for _, c := range columns {
-			x := 0.0
-			switch {
-			case c.base != "":
-				x = rs.ratio(peer, c.base, c.name)
-			case c.sum:
-				x = rs.sum(peer, c.name)
-			default:
-				x = rs.value(peer, c.name)
-			}
-			fmt.Fprintf(p.w, " %s |", short(x))
+			fmt.Fprintf(p.w, " %s |", short(rs.of(peer, c)))
 		}
 		fmt.Fprintln(p.w)
 	}

@@ -8,13 +8,16 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// stats are the counters of a Redis server at one moment: of each command how
-// often it was called and how long that took, be it by a client or by a script.
-type stats map[string]stat
+// stats are the counters of a Redis server at one moment.
+type stats struct {
+	calls map[string]int64 // of each command, be it by a client or by a script
+	cpu   float64          // seconds that its main thread has used, also for the network
+}
 
-type stat struct {
-	calls int64
-	µs    int64 // a script's time is all that it calls
+// asked is what clients have cost the server between two moments.
+type asked struct {
+	requests float64
+	cpu      float64 // seconds
 }
 
 // scripts are the commands that run scripts. No script calls them.
@@ -22,43 +25,42 @@ var scripts = []string{"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fca
 
 // readStats asks the server. Its own question is none of the commands counted.
 func readStats(s *testserver.Server) (stats, error) {
-	text, err := s.Ask("INFO", "commandstats")
-	if err != nil {
-		return nil, fmt.Errorf("asking the server for its counters: %w", err)
-	}
-	all := stats{}
-	for line := range strings.Lines(text) {
-		name, fields, ok := strings.Cut(strings.TrimSpace(line), ":")
-		name, known := strings.CutPrefix(name, "cmdstat_")
-		if !ok || !known {
-			continue
+	now := stats{calls: map[string]int64{}}
+	for _, section := range []string{"commandstats", "cpu"} {
+		text, err := s.Ask("INFO", section)
+		if err != nil {
+			return now, fmt.Errorf("asking the server for its counters: %w", err)
 		}
-		var one stat
-		for field := range strings.SplitSeq(fields, ",") {
-			key, value, _ := strings.Cut(field, "=")
-			n, _ := strconv.ParseInt(value, 10, 64)
-			switch key {
-			case "calls":
-				one.calls = n
-			case "usec":
-				one.µs = n
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			command, known := strings.CutPrefix(name, "cmdstat_")
+			switch {
+			case known:
+				calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+				now.calls[command], err = strconv.ParseInt(calls, 10, 64)
+			case strings.HasPrefix(name, "used_cpu_") && strings.HasSuffix(name, "_main_thread"):
+				var part float64
+				part, err = strconv.ParseFloat(value, 64)
+				now.cpu += part
+			}
+			if err != nil {
+				return now, fmt.Errorf("the server said %q: %w", strings.TrimSpace(line), err)
 			}
 		}
-		all[name] = one
 	}
-	return all, nil
+	return now, nil
 }
 
-// requests says what clients have asked for between two moments: scripts, and the
-// commands in direct. What scripts call is in neither.
-func (s stats) requests(before stats, direct []string) (sum stat) {
+// since says what clients have asked for: scripts, and the commands in direct. What
+// scripts call is in neither.
+func (s stats) since(before stats, direct []string) asked {
+	a := asked{cpu: s.cpu - before.cpu}
 	for _, names := range [][]string{scripts, direct} {
 		for _, name := range names {
-			sum.calls += s[name].calls - before[name].calls
-			sum.µs += s[name].µs - before[name].µs
+			a.requests += float64(s.calls[name] - before.calls[name])
 		}
 	}
-	return sum
+	return a
 }
 
 // version is what the server says of itself.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
@@ -16,8 +15,6 @@ func BenchmarkFreeLock(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	c := claim("orders/42")
-	c0 := cpu()
-	defer func() { b.ReportMetric(float64(cpu()-c0)/float64(b.N), "cpu-ns/op") }()
 	b.ReportAllocs()
 	for b.Loop() {
 		t, err := be.Enter(ctx, c)
@@ -96,10 +93,4 @@ func BenchmarkLongLine(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-func cpu() int64 {
-	var r syscall.Rusage
-	syscall.Getrusage(0, &r)
-	return r.Utime.Nano() + r.Stime.Nano()
 }

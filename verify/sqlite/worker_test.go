@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -300,7 +299,7 @@ func (p *process) hears(word string) string {
 // tell sends a line.
 func (p *process) tell() { fmt.Fprintln(p.in) }
 
-func (p *process) signal(s syscall.Signal) {
+func (p *process) signal(s os.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatalf("signal %v: %v", s, err)

@@ -153,7 +153,8 @@ func TestDeadWaiterForAFixedLeaseDoesNotJamTheLine(t *testing.T) {
 // However long it waited, what it gets on the grant is d.
 func TestFixedLeaseThatWaitedIsFullOnItsGrant(t *testing.T) {
 	for _, d := range []time.Duration{10 * time.Second, 30 * time.Second, 6 * time.Hour} {
-		for _, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, time.Minute} {
+		// None of them ends just when a renewal of the waiting claim is due.
+		for _, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, 61 * time.Second} {
 			t.Run(d.String()+" after "+waited.String(), func(t *testing.T) {
 				inWorld(t, func(w *world) {
 					a, b := w.client(nil), w.client(nil)

@@ -27,7 +27,7 @@ func TestMinHoldKeepsTheKeyTakenExactlyThatLong(t *testing.T) {
 		}
 		time.Sleep(7*time.Second - 1)
 		w.taken("k")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.free("k")
 		w.store.taken()
 		w.release(l)
@@ -85,7 +85,7 @@ func TestMinHoldCountsFromTheGrant(t *testing.T) {
 		w.release(l)
 		time.Sleep(10*time.Second - 1)
 		w.taken("k")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.free("k")
 	})
 }
@@ -101,7 +101,7 @@ func TestMinHoldUnderReentrancyCountsFromTheOuterGrant(t *testing.T) {
 		w.release(in)
 		time.Sleep(5*time.Second - 1)
 		w.taken("k")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.free("k")
 	})
 }
@@ -119,7 +119,7 @@ func TestMinHoldSurvivesDoAndClose(t *testing.T) {
 		time.Sleep(time.Minute - 1)
 		w.taken("k")
 		w.taken("j")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.free("k")
 		w.free("j")
 	})
@@ -135,7 +135,7 @@ func TestMinHoldMayBeLongerThanTheLease(t *testing.T) {
 		time.Sleep(time.Hour - 1)
 		w.steps()
 		w.taken("k")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.free("k")
 	})
 }
@@ -175,9 +175,9 @@ func TestMinHoldWithALostReply(t *testing.T) {
 		w.store.meddle(nil, only(down, "leave"))
 		l.Release(bg)
 		w.store.heal()
-		time.Sleep(start.Add(10*time.Second - 1).Sub(time.Now()))
+		time.Sleep(time.Until(start.Add(10*time.Second - 1)))
 		w.taken("k")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.free("k")
 	})
 }
@@ -190,11 +190,11 @@ func TestLateReleaseDoesNotProlongMinHold(t *testing.T) {
 		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
 		w.store.meddle(only(down, "leave"), nil)
 		w.is(l.Release(bg), fencelock.ErrUnavailable)
-		time.Sleep(start.Add(5 * time.Second).Sub(time.Now()))
+		time.Sleep(time.Until(start.Add(5 * time.Second)))
 		w.store.heal()
-		time.Sleep(start.Add(10*time.Second - 1).Sub(time.Now()))
+		time.Sleep(time.Until(start.Add(10*time.Second - 1)))
 		w.taken("k")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.free("k")
 
 		// It got through when nothing was left to wait for.
@@ -202,7 +202,7 @@ func TestLateReleaseDoesNotProlongMinHold(t *testing.T) {
 		l = w.lock(c, "k", fencelock.MinHold(10*time.Second))
 		w.store.meddle(only(down, "leave"), nil)
 		w.is(l.Release(bg), fencelock.ErrUnavailable)
-		time.Sleep(start.Add(15 * time.Second).Sub(time.Now()))
+		time.Sleep(time.Until(start.Add(15 * time.Second)))
 		w.store.heal()
 		time.Sleep(5 * time.Second) // until the next try
 		w.free("k")

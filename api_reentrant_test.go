@@ -12,12 +12,13 @@ import (
 // Without Reentrant, every way of asking for what ctx holds already is found out
 // at once, and asks nothing of the store.
 func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
+	type tag struct{}
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		mutex := w.lock(c, "m").Context()
 		reader := w.got(c.RLock(bg, "r")).Context()
 		permit := w.got(c.Semaphore("s", 5).Acquire(bg, 2)).Context()
-		deep := context.WithValue(w.lock(c, "other").Context(), "x", 1) //nolint:staticcheck // any value
+		deep := context.WithValue(w.lock(c, "other").Context(), tag{}, 1)
 		mutexDeep := fencelock.Held(mutex, "m").Context()
 		w.store.taken()
 		sem := c.Semaphore("s", 5)

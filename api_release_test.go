@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
 )
 
 func TestReleaseWithACancelledContextReleases(t *testing.T) {
@@ -203,6 +204,18 @@ func TestReleaseIsBoundedAndGoesOnBehind(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The process was paused on the way to the store, until the lease had run out there:
+// nobody broke anything.
+func TestReleaseThatComesTooLateIsAnExpiry(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(&fencelock.Options{TTL: time.Second}), "k")
+		w.store.meddle(only(func(context.Context, string) error { time.Sleep(time.Second); return driver.ErrGone{} }, "leave"), nil)
+		err := l.Release(bg)
+		w.is(err, fencelock.ErrExpired, fencelock.ErrLost)
+		w.not(err, fencelock.ErrBroken)
+	})
 }
 
 // A renewal that hangs is no reason to keep the one who releases.

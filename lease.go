@@ -359,7 +359,11 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 		if reason == "" {
 			reason = "it was no longer in the store when it was released"
 		}
-		err = cl.lossOf(ErrBroken, g.token, reason)
+		kind := ErrBroken
+		if c.clock.now() >= cl.deadline.Load() {
+			kind, reason = ErrExpired, "it ran out while it was given back"
+		}
+		err = cl.lossOf(kind, g.token, reason)
 		c.emit(c.o.Hooks.Lost, Event{Key: cl.t.Key, Token: g.token, Err: err, Held: held})
 	default:
 		err = unavailable(err)

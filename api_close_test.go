@@ -1,0 +1,286 @@
+package fencelock_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func TestEveryCallOnAClosedClientIsErrClosed(t *testing.T) {
+	for how, end := range map[string]func(c *fencelock.Client) error{
+		"Close":    (*fencelock.Client).Close,
+		"Shutdown": func(c *fencelock.Client) error { return c.Shutdown(bg) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(nil)
+				w.release(w.lock(c, "k"))
+				w.store.taken()
+				for range 2 {
+					if err := end(c); err != nil {
+						t.Error(err)
+					}
+				}
+				everyCallIs(w, c, fencelock.ErrClosed)
+			})
+		})
+	}
+}
+
+func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		first := w.lock(c, "k")
+		leases := []*fencelock.Lease{
+			first,
+			w.got(c.Lock(context.WithoutCancel(first.Context()), "k", fencelock.Reentrant())),
+			w.got(c.RLock(bg, "r")),
+			w.got(c.Semaphore("s", 3).Acquire(bg, 2)),
+			w.lock(c, "f", fencelock.FixedLease(time.Hour)),
+			w.lock(c, "m", fencelock.MaxHold(time.Hour)),
+		}
+		w.store.taken()
+		start := time.Now()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Close took %v", d)
+		}
+		for _, l := range leases {
+			w.is(l.Err(), fencelock.ErrClosed, fencelock.ErrLost)
+			w.is(context.Cause(l.Context()), fencelock.ErrClosed)
+			w.is(l.Release(bg), fencelock.ErrClosed)
+			w.is(l.Renew(bg), fencelock.ErrClosed)
+		}
+		w.steps("leave", "leave", "leave", "leave", "leave")
+		for _, k := range []string{"k", "r", "s", "f", "m"} {
+			w.free(k)
+		}
+		w.store.taken()
+		time.Sleep(time.Hour)
+		w.steps() // nothing goes on
+	})
+}
+
+// The context of a holder ends before its key can be somebody else's.
+func TestCloseTellsTheHolderBeforeTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		w.store.meddle(only(func(context.Context, string) error {
+			if l.Context().Err() == nil || l.Err() == nil {
+				t.Error("the key is given back under a holder that does not know")
+			}
+			return nil
+		}, "leave"), nil)
+		c.Close()
+	})
+}
+
+func TestCloseEndsAllWaiting(t *testing.T) {
+	for how, end := range map[string]func(c *fencelock.Client) error{
+		"Close": (*fencelock.Client).Close,
+		"Shutdown": func(c *fencelock.Client) error {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			return c.Shutdown(ctx)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				other, c := w.client(nil), w.client(nil)
+				theirs, own := w.lock(other, "theirs"), w.lock(c, "own")
+				var calls []*call
+				for _, f := range []func() (*fencelock.Lease, error){
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // in the store
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // behind that one
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "own") },                            // behind a holder here
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // past the gate
+					func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }, // a reader
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.FixedLease(time.Hour)) },
+					func() (*fencelock.Lease, error) {
+						_, err := c.LockAll(bg, []string{"a", "own"})
+						return nil, err
+					},
+				} {
+					calls = append(calls, w.begin(f))
+				}
+				start := time.Now()
+				end(c)
+				for i, k := range calls {
+					if !k.over() {
+						t.Errorf("call %d goes on", i)
+						continue
+					}
+					w.is(k.err, fencelock.ErrClosed)
+					w.not(k.err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
+					if k.took > time.Since(start) && how == "Close" {
+						t.Errorf("call %d took %v", i, k.took)
+					}
+				}
+				w.is(own.Err(), fencelock.ErrClosed)
+				if theirs.Err() != nil {
+					t.Error("another Client's lease ended")
+				}
+				w.release(theirs)
+				w.free("theirs")
+				w.free("own")
+				w.free("a")
+			})
+		})
+	}
+}
+
+// The store hangs: Close returns after two seconds, and what it started ends.
+func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memlock.New()
+				p := &probe{Store: s, info: s.Info()}
+				before := runtime.NumGoroutine()
+				c := fencelock.New(p, &fencelock.Options{TTL: 30 * time.Second})
+				var leases []*fencelock.Lease
+				for _, k := range []string{"a", "b", "c"} {
+					l, err := c.Lock(bg, k)
+					if err != nil {
+						t.Fatal(err)
+					}
+					leases = append(leases, l)
+				}
+				p.meddle(fault, nil)
+				time.Sleep(11 * time.Second) // renewals are on their way
+				go c.Lock(bg, "d")
+				go leases[0].Release(bg)
+				synctest.Wait()
+				start := time.Now()
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				if d := time.Since(start); d > 2*time.Second {
+					t.Errorf("Close took %v", d)
+				}
+				synctest.Wait()
+				if n := runtime.NumGoroutine(); n > before {
+					t.Errorf("%d goroutines, %d before", n, before)
+				}
+				for _, l := range leases[1:] {
+					is(t, l.Err(), fencelock.ErrClosed)
+				}
+				p.taken()
+				time.Sleep(10 * time.Minute)
+				if steps := p.taken(); len(steps) > 0 {
+					t.Errorf("after Close the store was asked %q", steps)
+				}
+			}) // any goroutine that is left fails the bubble
+		})
+	}
+}
+
+func TestCloseClosesItsBackend(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := &closing{probe: w.store}
+		c := fencelock.New(p, nil)
+		l := w.lock(c, "k")
+		c.Close()
+		c.Close()
+		if p.closed != 1 {
+			t.Errorf("closed %d times", p.closed)
+		}
+		w.is(l.Err(), fencelock.ErrClosed)
+	})
+}
+
+type closing struct {
+	*probe
+	closed int
+}
+
+func (p *closing) Close() error { p.closed++; return nil }
+
+func TestErrorOfTheBackendsCloseIsReturned(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := fencelock.New(&failing{w.store}, nil)
+		w.is(c.Close(), errDown)
+		c = fencelock.New(&failing{w.store}, nil)
+		w.is(c.Shutdown(bg), errDown)
+	})
+}
+
+type failing struct{ *probe }
+
+func (failing) Close() error { return errDown }
+
+// A logger that is slow still hears of everything.
+func TestCloseWaitsUntilTheHooksAreTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var told atomic.Int64
+		slow := func(fencelock.Event) { time.Sleep(100 * time.Millisecond); told.Add(1) }
+		c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Acquired: slow, Lost: slow, Released: slow}})
+		w.release(w.lock(c, "a"))
+		w.lock(c, "b")
+		c.Close()
+		if n := told.Load(); n != 4 {
+			t.Errorf("%d events of 4 were told", n)
+		}
+	})
+}
+
+// A Client that holds nothing has no goroutine: it may be dropped.
+func TestIdleClientHasNoGoroutine(t *testing.T) {
+	inWorld(t, func(w *world) {
+		before := runtime.NumGoroutine()
+		c := fencelock.New(w.store, nil)
+		for range 10 {
+			l := w.lock(c, "k")
+			if n := runtime.NumGoroutine(); n > before {
+				t.Errorf("%d goroutines while a lock is held, %d before", n, before)
+			}
+			w.release(l)
+		}
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines, %d before", n, before)
+		}
+	})
+}
+
+func TestReleasesDuringClose(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		var leases []*fencelock.Lease
+		for _, k := range []string{"a", "b", "c", "d"} {
+			leases = append(leases, w.lock(c, k))
+		}
+		w.store.meddle(only(func(context.Context, string) error { time.Sleep(300 * time.Millisecond); return nil }, "leave"), nil)
+		var wg sync.WaitGroup
+		for _, l := range leases[:2] {
+			wg.Go(func() {
+				if err := l.Release(bg); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		wg.Go(func() { c.Close() })
+		synctest.Wait()
+		for _, l := range leases[2:] {
+			wg.Go(func() { w.is(l.Release(bg), fencelock.ErrClosed) })
+		}
+		start := time.Now()
+		wg.Wait()
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("it took %v", d)
+		}
+		for _, k := range []string{"a", "b", "c", "d"} {
+			w.free(k)
+		}
+	})
+}

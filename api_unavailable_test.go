@@ -1,0 +1,164 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+func TestContextThatHasEndedAsksNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		cause := errors.New("too late")
+		ctx, cancel := context.WithCancelCause(bg)
+		cancel(cause)
+		_, err := c.Lock(ctx, "k")
+		w.is(err, context.Canceled, cause)
+		_, err = c.TryLock(ctx, "k")
+		w.is(err, context.Canceled, cause)
+		_, err = c.Semaphore("s", 3).Acquire(ctx, 1)
+		w.is(err, context.Canceled, cause)
+		_, err = c.LockAll(ctx, []string{"a", "b"})
+		w.is(err, context.Canceled, cause)
+		_, err = c.Once(ctx, "k", time.Time{}, nil)
+		w.is(err, context.Canceled, cause)
+		err = c.Do(ctx, "k", func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil })
+		w.is(err, context.Canceled, cause)
+		w.not(err, fencelock.ErrUnavailable)
+		w.steps()
+	})
+}
+
+// "Nobody answered" and "somebody else has it" are two different things: only the
+// second says anything about the lock.
+func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+		for how, try := range map[string]func(c *fencelock.Client) error{
+			"Wait": func(c *fencelock.Client) error {
+				_, err := c.Lock(bg, "k", fencelock.Wait(3*time.Second))
+				return err
+			},
+			"ctx": func(c *fencelock.Client) error {
+				ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				is(t, err, context.DeadlineExceeded)
+				return err
+			},
+			"try": func(c *fencelock.Client) error {
+				_, err := c.TryLock(bg, "k")
+				return err
+			},
+			"try with ctx": func(c *fencelock.Client) error {
+				ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+				defer cancel()
+				_, err := c.TryLock(ctx, "k")
+				is(t, err, context.DeadlineExceeded)
+				return err
+			},
+			"try of a FixedLease of hours": func(c *fencelock.Client) error {
+				_, err := c.TryLock(bg, "k", fencelock.FixedLease(6*time.Hour))
+				return err
+			},
+			"RLock": func(c *fencelock.Client) error {
+				_, err := c.RLock(bg, "k", fencelock.Wait(3*time.Second))
+				return err
+			},
+			"Line": func(c *fencelock.Client) error {
+				_, err := c.Line(bg, "k")
+				return err
+			},
+			"Break": func(c *fencelock.Client) error { return c.Break(bg, "k", 1, "") },
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					w.store.meddle(fault, nil)
+					c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+					start := time.Now()
+					err := try(c)
+					w.is(err, fencelock.ErrUnavailable)
+					w.not(err, fencelock.ErrNotAcquired, fencelock.ErrLost)
+					if name == "down" {
+						w.is(err, errDown)
+					}
+					if took := time.Since(start); took > 14*time.Second {
+						t.Errorf("took %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The second goroutine of a process has not asked the store itself. It is told the
+// same as the first.
+func TestNoAnswerIsUnavailableAlsoBehindTheFront(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.store.meddle(fault, nil)
+				c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+				ctx, cancel := context.WithCancel(bg)
+				front := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") })
+				time.Sleep(time.Second)
+
+				_, err := c.Lock(bg, "k", fencelock.Wait(2*time.Second))
+				w.is(err, fencelock.ErrUnavailable)
+				w.not(err, fencelock.ErrNotAcquired)
+
+				short, end := context.WithTimeout(bg, 2*time.Second)
+				_, err = c.Lock(short, "k")
+				w.is(err, fencelock.ErrUnavailable, context.DeadlineExceeded)
+				w.not(err, fencelock.ErrNotAcquired)
+				end()
+
+				cancel()
+				_, err = front.wait()
+				w.is(err, fencelock.ErrUnavailable, context.Canceled)
+			})
+		})
+	}
+}
+
+// The front waits without bound; a try behind it must not.
+func TestTryBehindAFrontWithoutAnswerEndsAfterOneLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.meddle(down, nil)
+		c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+		ctx, cancel := context.WithCancel(bg)
+		front := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") })
+
+		start := time.Now()
+		try := w.begin(func() (*fencelock.Lease, error) { return c.TryLock(bg, "k") })
+		time.Sleep(11 * time.Second)
+		if !try.over() {
+			t.Errorf("the try still waits after %v", time.Since(start))
+		} else {
+			w.is(try.err, fencelock.ErrUnavailable, errDown)
+			w.not(try.err, fencelock.ErrNotAcquired)
+		}
+		cancel()
+		front.wait()
+		try.wait()
+	})
+}
+
+// A backend that somebody else closed will not answer later: waiting for it would
+// be waiting for ever.
+func TestClosedBackendEndsTheCall(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.meddle(func(context.Context, string) error { return driver.ErrClosed }, nil)
+		c := w.client(nil)
+		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", fencelock.Wait(time.Hour)) })
+		if !k.over() {
+			t.Error("the call still waits for a closed backend")
+		}
+		_, err := k.wait()
+		w.is(err, fencelock.ErrClosed, driver.ErrClosed)
+		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
+	})
+}

@@ -96,6 +96,8 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 		"MinHold too long":        opt(fencelock.MinHold(400 * day)),
 		"Wait negative":           opt(fencelock.Wait(-1)),
 		"Note too long":           opt(fencelock.Note(strings.Repeat("n", driver.MaxNote+1))),
+		"Note with a zero byte":   opt(fencelock.Note("a\x00b")),
+		"Note that is no text":    opt(fencelock.Note("a\xffb")),
 		"FixedLease and TTL":      opt(fencelock.FixedLease(s), fencelock.TTL(s)),
 		"TTL and FixedLease":      opt(fencelock.TTL(s), fencelock.FixedLease(s)),
 		"FixedLease and MaxHold":  opt(fencelock.FixedLease(s), fencelock.MaxHold(s)),

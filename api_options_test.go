@@ -61,6 +61,8 @@ func TestOptionsReachTheStore(t *testing.T) {
 func TestBadOptionsMakeEveryCallInvalid(t *testing.T) {
 	for name, o := range map[string]*fencelock.Options{
 		"owner too long":     {Owner: strings.Repeat("o", driver.MaxOwner+1)},
+		"owner is no text":   {Owner: "a\xff"},
+		"owner with a zero":  {Owner: "a\x00"},
 		"TTL negative":       {TTL: -1},
 		"TTL without a unit": {TTL: 30},
 		"HandOff negative":   {HandOff: -1},
@@ -156,7 +158,7 @@ func TestExtremesOfOptionsWork(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, o := range []*fencelock.Options{
 			{Owner: strings.Repeat("o", driver.MaxOwner)}, {TTL: time.Millisecond}, {HandOff: 1}, {HandOff: driver.MaxSpan},
-			{TTL: 1<<63 - 1}, {Owner: "\x00\xff\n"},
+			{TTL: 1<<63 - 1}, {Owner: "\x01\u202e\n"},
 		} {
 			c := w.client(o)
 			l := w.lock(c, "k", fencelock.Note(strings.Repeat("n", driver.MaxNote)))

@@ -48,6 +48,7 @@ type Client struct {
 	changed chan struct{} // closed when calls, owed or live go down while closing
 	done    chan struct{} // closed when Close has ended
 	renews  int           // batches of renewals on their way
+	leaves  int           // Leaves on their way behind their callers
 }
 
 type stage uint8
@@ -161,6 +162,9 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 	}
 	if token <= 0 {
 		return wrap(op, key, invalid("token %d; want the token of the grant to end, as Line shows it", token))
+	}
+	if !isText(reason) {
+		return wrap(op, key, invalid("the reason is not text: it must be UTF-8 without zero bytes"))
 	}
 	if len(reason) > driver.MaxNote {
 		return wrap(op, key, invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote))

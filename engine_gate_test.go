@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -343,9 +344,18 @@ func TestTenThousandWaitersCancelled(t *testing.T) {
 func TestHotKeyServesEverybodyAlike(t *testing.T) {
 	// Real time: 64 goroutines on one key, each back in the queue at once. Jain's index
 	// of their shares is 1 if all are equal, 1/64 if one has everything.
-	c := fencelock.New(memlock.New(), nil)
-	defer c.Close()
+	// Nobody is served before everybody is in the queue: who would start alone would
+	// rightly have it all until the next one comes.
 	const n, total = 64, 64 * 200
+	var queued atomic.Int32
+	everybody := make(chan struct{})
+	c := fencelock.New(memlock.New(), &fencelock.Options{Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) {
+		if queued.Add(1) == n {
+			close(everybody)
+		}
+	}}})
+	defer c.Close()
+	first := mustLock(t, c, "k")
 	var counts [n]float64
 	var wg sync.WaitGroup
 	var last fence.Token
@@ -374,6 +384,8 @@ func TestHotKeyServesEverybodyAlike(t *testing.T) {
 			}
 		})
 	}
+	<-everybody
+	mustRelease(t, first)
 	wg.Wait()
 	var sum, squares float64
 	for _, x := range counts {

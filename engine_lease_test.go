@@ -513,3 +513,61 @@ func TestLeaseContextEndsWhenTheMachineIsBusy(t *testing.T) {
 		c.Close()
 	})
 }
+
+func TestReleaseOfALostLeaseLetsTheNextInAtOnce(t *testing.T) {
+	// The holding was ended by MaxHold long before the store's lease. The key stays taken
+	// until its holder has surely looked; its Release says that it has.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		c := client(t, newTap(s), &fencelock.Options{TTL: time.Minute})
+		other := client(t, newTap(s), &fencelock.Options{TTL: time.Minute})
+		l := mustLock(t, c, "k", fencelock.MaxHold(5*time.Second))
+		in, err := c.Lock(l.Context(), "k", fencelock.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *fencelock.Lease, 1)
+		go func() { got <- mustLock(t, other, "k") }()
+		<-l.Context().Done()
+		l.Release(context.Background())
+		after(time.Second)
+		select {
+		case <-got:
+			t.Fatal("granted while a handle of the lost grant was not released yet")
+		default:
+		}
+		begin := time.Now()
+		if err := in.Release(context.Background()); !errors.Is(err, fencelock.ErrMaxHold) {
+			t.Errorf("%v", err)
+		}
+		next := <-got
+		if waited := time.Since(begin); waited > time.Second {
+			t.Errorf("the next one waited %v after the last release", waited)
+		}
+		mustRelease(t, next)
+		c.Close()
+		other.Close()
+	})
+}
+
+func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		var now, most atomic.Int32
+		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			defer now.Add(-1)
+			after(time.Millisecond)
+			return do()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		for i := range 5000 {
+			mustLock(t, c, fmt.Sprint("k", i))
+		}
+		c.Close()
+		if most.Load() > 256 {
+			t.Errorf("%d Leaves at once", most.Load())
+		}
+	})
+}

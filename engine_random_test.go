@@ -26,7 +26,7 @@ import (
 //
 // FENCELOCK_SEED replays one run, FENCELOCK_RUNS sets how many there are.
 func TestRandomProgramsUnderFaults(t *testing.T) {
-	runs := number(t, "FENCELOCK_RUNS", 400)
+	runs := number(t, "FENCELOCK_RUNS", 200)
 	first := uint64(time.Now().UnixNano())
 	if s := number(t, "FENCELOCK_SEED", 0); s != 0 {
 		first, runs = uint64(s), 1

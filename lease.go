@@ -21,6 +21,7 @@ type grant struct {
 	endAt   int64 // MaxHold
 	minHold time.Duration
 	leases  []*Lease // not yet released
+	open    int      // leases that Release was not called for
 	mark    driver.Mark
 	leave   driver.Mark // left behind when the last lease is released
 	over    bool
@@ -117,6 +118,7 @@ func (c *Client) handle(ctx context.Context, g *grant) *Lease {
 	inner, cancel := context.WithCancelCause(ctx)
 	l.ctx, l.cancel = &leaseCtx{inner, l, holds(ctx)}, cancel
 	g.leases = append(g.leases, l)
+	g.open++
 	return l
 }
 
@@ -307,11 +309,18 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 		return l.result
 	}
 	l.releasing = true
+	g.open--
 	cl := g.claim
 	if !l.over.Load() {
 		c.lapse(cl, now)
 	}
 	if l.over.Load() {
+		if g.open == 0 && cl.state == leaving && !cl.exiting {
+			// Its holders have seen the end: nobody is covered by its last seconds any
+			// more, and they need not be waited for.
+			cl.retryAt = min(cl.retryAt, now)
+			c.plan(cl, now)
+		}
 		l.result = wrap("release", cl.t.Key, l.cause)
 		c.mu.Unlock()
 		return l.result

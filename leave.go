@@ -87,9 +87,27 @@ func (c *Client) rest(d time.Duration, at int64) time.Duration {
 
 // quit takes cl out of the line behind the caller's back, beginning now. c.mu is held.
 func (c *Client) quit(cl *claim, e driver.Exit) {
-	c.oweLeave(cl, never, e)
+	now := c.clock.now()
+	c.oweLeave(cl, now, e)
+	c.sendLeave(cl, now)
+}
+
+// leavesAtOnce bounds how many Leaves are on their way behind, so that a Client that
+// closes with a hundred thousand leases does not start as many goroutines.
+const leavesAtOnce = 256
+
+// sendLeave begins one try of a Leave that is owed, or puts it off for a moment.
+// c.mu is held.
+func (c *Client) sendLeave(cl *claim, now int64) {
+	if c.leaves >= leavesAtOnce {
+		cl.retryAt = now + int64(time.Millisecond)
+		c.plan(cl, now)
+		return
+	}
 	cl.exiting = true
+	c.leaves++
 	c.calls++
+	c.plan(cl, now)
 	go c.leaveAgain(cl)
 }
 
@@ -113,6 +131,7 @@ func (c *Client) leaveAgain(cl *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls--
+	c.leaves--
 	cl.exiting = false
 	now := c.clock.now()
 	if settled(err) || cl.state != leaving {

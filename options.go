@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -72,6 +73,8 @@ func (o *Options) settled() (Options, error) {
 		}
 	}
 	switch {
+	case !isText(s.Owner):
+		return s, invalid("Options.Owner is not text: it must be UTF-8 without zero bytes")
 	case len(s.Owner) > driver.MaxOwner:
 		return s, invalid("Options.Owner has %d bytes; at most %d", len(s.Owner), driver.MaxOwner)
 	case s.HandOff < 1 || s.HandOff > driver.MaxSpan:
@@ -106,7 +109,7 @@ func defaultOwner() string {
 	if len(owner) > driver.MaxOwner {
 		owner = owner[len(owner)-driver.MaxOwner:]
 	}
-	return owner
+	return strings.ToValidUTF8(owner, "")
 }
 
 // defaultBackoff doubles from 10 ms to 1 s and takes a random part of the upper
@@ -226,6 +229,9 @@ func settle(try bool, opts []Option) (call, error) {
 		case setReentrant:
 			c.reentrant = true
 		case setNote:
+			if !isText(o.text) {
+				return c, invalid("Note is not text: it must be UTF-8 without zero bytes")
+			}
 			if len(o.text) > driver.MaxNote {
 				return c, invalid("Note has %d bytes; at most %d", len(o.text), driver.MaxNote)
 			}
@@ -246,6 +252,9 @@ func settle(try bool, opts []Option) (call, error) {
 
 // innerTimes reports options that a shared lease cannot honour.
 func (c *call) innerTimes() bool { return c.set&(1<<15) != 0 }
+
+// isText reports whether every store can keep s as text.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 func checkKey(key string) error {
 	switch {

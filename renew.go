@@ -89,10 +89,7 @@ func (c *Client) tick() {
 		}
 		switch {
 		case cl.state == leaving:
-			cl.exiting = true
-			c.plan(cl, now)
-			c.calls++
-			go c.leaveAgain(cl)
+			c.sendLeave(cl, now)
 			continue
 		case c.lapse(cl, now):
 			continue

@@ -84,7 +84,7 @@ type Claim struct {
 	// ID is 128 random bits as text, drawn by the core for this claim alone. It
 	// makes Enter repeatable, and it is the only right to Leave.
 	ID string
-	// Owner and Note are text shown to people.
+	// Owner and Note are text shown to people: UTF-8 without zero bytes.
 	Owner, Note string
 	// Capacity and Weight decide the grant; 1 ≤ Weight ≤ Capacity ≤ RW.
 	Capacity, Weight int64

@@ -231,6 +231,10 @@ func (l *line) linger(c *claim, until time.Duration) {
 	c.expires = until
 	l.soonest = min(l.soonest, until)
 	c.rouse()
+	if l.waiting != nil {
+		// It sleeps until the lease would have ended. Whoever purges wakes the rest.
+		l.waiting.rouse()
+	}
 }
 
 // count keeps sizes.

@@ -72,19 +72,28 @@ func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
 	for _, sc := range []*script{enterScript, leaveScript, renewScript, lookScript} {
 		rdb.ScriptLoad(t.Context(), sc.source.(string))
 	}
+	for name, claim := range map[string]func(key string) driver.Claim{
+		"mutex":     mutex,
+		"semaphore": func(key string) driver.Claim { return slots(key, 2, 3) },
+	} {
+		t.Run(name, func(t *testing.T) { sameCommands(t, b, rdb, claim) })
+	}
+}
+
+func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key string) driver.Claim) {
 	var counts [2]string
 	for i, n := range []int{10, 1000} {
-		key := fmt.Sprint("line of ", n)
-		k := hold(t, b, mutex(key))
+		key := fmt.Sprint(t.Name(), " ", n)
+		k := hold(t, b, claim(key))
 		var waiters []driver.Ticket
 		for range n {
-			waiters = append(waiters, wait_(t, b, mutex(key)))
+			waiters = append(waiters, wait_(t, b, claim(key)))
 		}
 		if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		leave(t, b, k)
-		waiters = append(waiters, enter(t, b, mutex(key)))
+		waiters = append(waiters, enter(t, b, claim(key)))
 		if _, err := b.look(t.Context(), waiters[n/2]); err != nil {
 			t.Fatal(err)
 		}

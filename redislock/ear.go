@@ -45,6 +45,7 @@ const (
 type ear struct {
 	b       *Backend
 	channel string
+	silence time.Duration
 
 	// epoch counts the confirmed subscriptions; it is 0 while there is none. What
 	// was read from the server under the present one has missed no message.
@@ -67,7 +68,7 @@ type ear struct {
 }
 
 func (e *ear) init(b *Backend) {
-	e.b, e.channel = b, b.channel
+	e.b, e.channel, e.silence = b, b.channel, silence
 	e.done = make(chan struct{})
 	e.changed = make(chan struct{})
 }
@@ -153,7 +154,7 @@ func (e *ear) session(ctx context.Context) (confirmed bool) {
 	defer context.AfterFunc(ctx, hangUp)()
 	asked := false
 	for {
-		got, err := ps.ReceiveTimeout(ctx, silence)
+		got, err := ps.ReceiveTimeout(ctx, e.silence)
 		var late net.Error
 		switch {
 		case err == nil:

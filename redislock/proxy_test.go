@@ -26,6 +26,7 @@ type proxy struct {
 	burst int      // the most that came in one piece
 	judge func(name string, args []string) fate
 	conns map[net.Conn]bool
+	gate  chan struct{} // closed by letGo
 	group sync.WaitGroup
 }
 
@@ -37,6 +38,7 @@ const (
 	dropIt          // the connection breaks before the server gets it
 	loseReply       // the server gets it, and the connection breaks before the client hears
 	swallowAll      // the server gets it, and nothing is heard from then on
+	holdReply       // the server gets it, and the client hears when letGo is called
 )
 
 func newProxy(t testing.TB, s *testserver.Server) *proxy {
@@ -45,7 +47,7 @@ func newProxy(t testing.TB, s *testserver.Server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, listener: l, server: s.Addr(), conns: make(map[net.Conn]bool)}
+	p := &proxy{t: t, listener: l, server: s.Addr(), conns: make(map[net.Conn]bool), gate: make(chan struct{})}
 	p.group.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -57,6 +59,7 @@ func newProxy(t testing.TB, s *testserver.Server) *proxy {
 	})
 	t.Cleanup(func() {
 		l.Close()
+		p.letGo()
 		p.mu.Lock()
 		for c := range p.conns {
 			c.Close()
@@ -97,6 +100,17 @@ func (p *proxy) scripts() (scripts, all []string) {
 	return scripts, append(all, p.seen...)
 }
 
+// letGo lets replies pass that were held, and all later ones.
+func (p *proxy) letGo() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.gate:
+	default:
+		close(p.gate)
+	}
+}
+
 // most returns how many commands have come in one piece.
 func (p *proxy) most() int {
 	p.mu.Lock()
@@ -126,7 +140,7 @@ func (p *proxy) serve(client net.Conn) {
 	defer p.track(server, false)
 
 	var mu sync.Mutex
-	mute, lost := false, false // what to do with what the server says
+	mute, lost, held := false, false, false // what to do with what the server says
 	p.group.Go(func() {
 		defer client.Close()
 		b := make([]byte, 64<<10)
@@ -136,8 +150,11 @@ func (p *proxy) serve(client net.Conn) {
 				return
 			}
 			mu.Lock()
-			quiet, break_ := mute, lost
+			quiet, break_, wait := mute, lost, held
 			mu.Unlock()
+			if wait {
+				<-p.gate
+			}
 			switch {
 			case break_:
 				return
@@ -178,6 +195,8 @@ func (p *proxy) serve(client net.Conn) {
 			lost = true
 		case swallowAll:
 			mute = true
+		case holdReply:
+			held = true
 		}
 		mu.Unlock()
 		if _, err := server.Write(raw); err != nil {

@@ -1,6 +1,8 @@
 package redislock
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -73,13 +75,11 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 	s := testserver.Redis(t)
 	p := newProxy(t, s)
 	waiter, holder := closing(t, New(p.client(), nil)), connect(t, s, nil)
+	waiter.ear.silence = 20 * time.Millisecond
 	pings := 0
 	p.rule(func(name string, args []string) fate {
-		if name == "subscribe" && pings == 0 {
-			return pass
-		}
 		if name == "ping" {
-			if pings++; pings == 1 {
+			if pings++; pings == 10 {
 				return swallowAll
 			}
 		}
@@ -93,6 +93,11 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 		e := waiter.ear.epoch.Load()
 		return e != 0 && e != first
 	})
+	p.mu.Lock()
+	if pings < 10 {
+		t.Errorf("the subscription was replaced after %d questions, all of which but the tenth were answered", pings)
+	}
+	p.mu.Unlock()
 	leave(t, holder, held)
 	granted(t, waiter, k)
 	leave(t, waiter, k)
@@ -268,4 +273,64 @@ func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 		t.Errorf("the waiter learned after %v", d)
 	}
 	leave(t, holder, held)
+}
+
+// The push may be faster than the answer to the very Enter that it grants.
+func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newProxy(t, s)
+	holder, waiter := connect(t, s, nil), closing(t, New(p.client(), nil))
+	first, second := hold(t, holder, mutex("first")), hold(t, holder, mutex("second"))
+	other := wait_(t, waiter, mutex("second"))
+	subscribed(t, waiter)
+	if _, err := waiter.look(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	p.rule(func(name string, args []string) fate {
+		if isScript(enterScript, args) {
+			return holdReply
+		}
+		return pass
+	})
+	c := mutex("first")
+	got := make(chan driver.Ticket)
+	go func() {
+		k, err := waiter.Enter(context.Background(), c)
+		if err != nil || k.Granted {
+			t.Errorf("Enter answered %+v, %v; want a place in line", k, err)
+		}
+		got <- k
+	}()
+	eventually(t, "the claim is in line", func() bool { return len(line(t, holder, "first").Claims) == 2 })
+	leave(t, holder, first)
+	leave(t, holder, second)
+	granted(t, waiter, other) // and so the message before this one has come too
+	p.letGo()
+	k := <-got
+	if d := granted(t, waiter, k); d > fallback/2 {
+		t.Errorf("the grant was seen after %v, when the fallback looked", d)
+	}
+	leave(t, waiter, k)
+	leave(t, waiter, other)
+}
+
+func TestAwaitEndsWithItsContext(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	hold(t, b, mutex("key"))
+	k := wait_(t, b, mutex("key"))
+	subscribed(t, b)
+	if _, err := b.look(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if _, err := b.Await(ctx, k); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Await answered %v", err)
+	}
+	if d := time.Since(start); d > fallback/2 {
+		t.Errorf("Await returned %v after it was called, its context ended after 50ms", d)
+	}
+	leave(t, b, k)
 }

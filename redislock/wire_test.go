@@ -407,18 +407,26 @@ func TestAbandonedStepIsNotSent(t *testing.T) {
 	p.rule(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	got := make(chan error)
-	go func() {
-		_, err := b.Enter(ctx, mutex("key"))
-		got <- err
-	}()
-	eventually(t, "the step waits for a seat", func() bool {
+	const callers = 3
+	for range callers {
+		go func() {
+			_, err := b.Enter(ctx, mutex("key"))
+			got <- err
+		}()
+	}
+	eventually(t, "the steps wait for a seat", func() bool {
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
-		return len(lane.queue) == 1
+		for _, f := range full {
+			f.since = time.Now() // not stuck
+		}
+		return len(lane.queue) == callers
 	})
 	cancel()
-	if err := <-got; err == nil {
-		t.Error("Enter succeeded without a seat")
+	for range callers {
+		if err := <-got; err == nil {
+			t.Error("Enter succeeded without a seat")
+		}
 	}
 	lane.mu.Lock()
 	lane.under = nil

@@ -1,4 +1,4 @@
-// Package sqllock keeps locks in two tables of a database that the program
+// Package sqllock keeps locks in a few tables of a database that the program
 // already has, through database/sql and the program's own *sql.DB. SQLite is the
 // one dialect so far: it needs no server, and excludes the processes of one host.
 //
@@ -29,11 +29,15 @@
 //   - synchronous(NORMAL): a step does not wait for the disk. That is enough for
 //     locks: a process that dies loses nothing, and a power failure that loses the
 //     last steps ends every process of the host, so everyone who holds a lock too.
-//     Tokens go on rising, because they are seeded by the wall clock.
+//     Tokens go on rising, because they are seeded by the wall clock. What is lost is
+//     what was to outlive its holder, if it was written within the last moments: the
+//     mark by which Once knows that a run has succeeded, and the rest of a MinHold.
+//     With synchronous(FULL), which is SQLite's default, that is kept too.
 //   - A busy timeout should be left out: SQLite waits in whole milliseconds for
 //     steps that take some microseconds, and does not hear a context that ends.
 //
-// SQLiteDSN returns such a DSN.
+// SQLiteDSN returns such a DSN. A disk that hangs makes the calls hang that are at it,
+// whatever their contexts say: a system call cannot be interrupted.
 //
 // # Leases and clocks
 //

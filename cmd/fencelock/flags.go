@@ -176,16 +176,6 @@ func (f *holdFlags) options() []fencelock.Option {
 	return o
 }
 
-func (f *holdFlags) kind() string {
-	switch {
-	case f.size > 0:
-		return "semaphore"
-	case f.shared:
-		return "shared"
-	}
-	return "exclusive"
-}
-
 // split takes the command line apart: one name, then -- and a command.
 func (f *holdFlags) split(cmd *cobra.Command, args []string) error {
 	dash := cmd.ArgsLenAtDash()

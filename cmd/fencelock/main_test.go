@@ -51,7 +51,7 @@ func testMain(m *testing.M) int {
 
 // patience is how long a test waits for what must happen. It is no measurement: a
 // busy machine may take long.
-const patience = 10 * time.Second
+const patience = 60 * time.Second
 
 // eventually waits until ok says so.
 func eventually(t testing.TB, what string, ok func() bool) {
@@ -215,12 +215,6 @@ func (p *proc) wantLine(parts ...string) {
 			p.t.Errorf("%v printed %q, which lacks %q", p.cmd.Args, own[0], part)
 		}
 	}
-}
-
-// holders returns how many hold name.
-func (s *stage) holders(name string) int {
-	s.t.Helper()
-	return strings.Count(s.must("ls", name), " held ")
 }
 
 // TestScripts runs the scripts in testdata, each in a folder of its own.

@@ -302,9 +302,10 @@ local function remove(l, id, claim)
 end
 
 -- admit goes through the claims from the first that was not granted, and notes in
--- granted those that now fit.
+-- granted those that now fit. It ends where nobody further behind can fit: with one
+-- capacity that is at the first that does not.
 local function admit(l, granted)
-  local top, others = largest(l)
+  local top = largest(l)
   local sum, from, row, step = l.held, l.upto, true, 1
   while sum < top do
     local fields = call('ZRANGEBYSCORE', Z, fmt('(%.0f', from - FAR), '(0', 'LIMIT', 0, step)
@@ -327,7 +328,6 @@ local function admit(l, granted)
         end
       else
         row = false
-        if not others then return end
       end
       sum = sum + weight
       if sum >= top then return end

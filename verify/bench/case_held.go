@@ -74,6 +74,10 @@ func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration)
 	case err != nil:
 		return nil, err
 	}
+	// What only the beginning costs is over soon.
+	if err := pause(ctx, ttl/9); err != nil {
+		return nil, err
+	}
 	// Every lease is renewed once in a third of it.
 	window := ttl / 3
 	cost, err := b.price(p, func() error {

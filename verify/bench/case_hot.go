@@ -21,7 +21,7 @@ func (b *Bench) hot(ctx context.Context) error {
 			var elapsed time.Duration
 			cost, err := b.price(p, func() error {
 				c.begin()
-				err := pause(ctx, b.turn(1200*time.Millisecond))
+				err := pause(ctx, b.turn(time.Second))
 				elapsed = time.Since(c.start)
 				grants, passed = g.grants.Load(), g.passed.Load()
 				return err

@@ -77,7 +77,7 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 				return err
 			}
 		}
-		err := pause(ctx, b.turn(1200*time.Millisecond))
+		err := pause(ctx, b.turn(time.Second))
 		elapsed = time.Since(start)
 		grants, passed, crossed = g.grants.Load(), g.passed.Load(), g.crossed.Load()
 		return err

@@ -55,18 +55,6 @@ func claim(key string) driver.Claim {
 	}
 }
 
-func reader(key string) driver.Claim {
-	c := claim(key)
-	c.Weight = 1
-	return c
-}
-
-func slots(key string, n, size int64) driver.Claim {
-	c := claim(key)
-	c.Weight, c.Capacity = n, size
-	return c
-}
-
 func ttl(c driver.Claim, d time.Duration) driver.Claim {
 	c.TTL = d
 	return c

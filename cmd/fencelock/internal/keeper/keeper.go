@@ -62,7 +62,7 @@ func Start(b *Bell, shell int) (*Starter, error) {
 	}
 	argv := []string{"fencelock", role, strconv.Itoa(given[0]), strconv.Itoa(given[1]), strconv.FormatInt(b.offset, 10), strconv.Itoa(shell)}
 	_, err = syscall.ForkExec(exe, append(argv, os.Args[1:]...), &syscall.ProcAttr{
-		Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{},
+		Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	for _, fd := range given {
 		unix.Close(fd)

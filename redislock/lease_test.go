@@ -1,0 +1,176 @@
+package redislock
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// These are laws of package driver once more, on paths of the scripts that the
+// laws' own tests pass by: with leases of a minute, and in both forms of a line.
+
+func TestClaimThatLingersHasLeft(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	ctx := t.Context()
+	for _, crowded := range []bool{false, true} {
+		key := map[bool]string{false: "alone", true: "crowd"}[crowded]
+		c := mutex(key)
+		k := hold(t, b, c)
+		if crowded {
+			wait_(t, b, mutex(key))
+		}
+		if err := b.Leave(ctx, k, driver.Exit{Linger: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Leave(ctx, k, driver.Exit{}); !driver.Gone(err) {
+			t.Errorf("%s: a second Leave answered %v", key, err)
+		}
+		if err := renewOne(b, k); !driver.Gone(err) {
+			t.Errorf("%s: Renew answered %v", key, err)
+		}
+		if _, err := b.Await(ctx, k); !driver.Gone(err) {
+			t.Errorf("%s: Await answered %v", key, err)
+		}
+		if _, err := b.Enter(ctx, c); !driver.Gone(err) {
+			t.Errorf("%s: a repeated Enter answered %v", key, err)
+		}
+		if _, err := b.Enter(ctx, noWait(mutex(key))); err == nil || driver.Gone(err) {
+			t.Errorf("%s: another claim's Enter answered %v", key, err)
+		}
+		l := line(t, b, key)
+		if len(l.Claims) == 0 || !l.Claims[0].Lingering || !l.Claims[0].Granted || l.Claims[0].ID != driver.ShortID(c.ID) {
+			t.Errorf("%s: the line is %+v", key, l)
+		}
+		if err := b.Break(ctx, key, k.Token, "enough"); err != nil {
+			t.Errorf("%s: Break: %v", key, err)
+		}
+	}
+}
+
+// A waiting claim that leaves with a linger keeps its place, and so keeps out
+// those behind it.
+func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	reader := func() driver.Claim {
+		c := mutex("key")
+		c.Weight = 1
+		return c
+	}
+	hold(t, b, reader())
+	writer := wait_(t, b, mutex("key"))
+	behind := wait_(t, b, reader())
+	if err := b.Leave(t.Context(), writer, driver.Exit{Linger: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := b.look(t.Context(), behind); err != nil || now.Granted {
+		t.Errorf("a reader behind it: granted %v, %v", now.Granted, err)
+	}
+}
+
+func TestRenewalInACrowdNeverShortens(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	k := hold(t, b, mutex("key"))
+	w := wait_(t, b, mutex("key"))
+	for _, c := range []driver.Ticket{k, w} {
+		c.TTL = time.Second
+		if err := renewOne(b, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range line(t, b, "key").Claims {
+		if c.Left < 50*time.Second {
+			t.Errorf("a lease of a minute has %v left after a renewal with a second", c.Left)
+		}
+	}
+	leave(t, b, k)
+	leave(t, b, w)
+}
+
+// The keys of a line live as long as its longest lease.
+func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	k := hold(t, b, mutex("key"))
+	wait_(t, b, mutex("key"))
+	k.TTL = 10 * 24 * time.Hour
+	if err := renewOne(b, k); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "c", "z"} {
+		if left := rdb.PTTL(t.Context(), b.record("key")+suffix).Val(); left < k.TTL {
+			t.Errorf("a key of the line expires in %v, its lease lasts %v", left, k.TTL)
+		}
+	}
+}
+
+func TestPushBringsTheMark(t *testing.T) {
+	s := testserver.Redis(t)
+	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	mark := driver.Mark("a:1 \x00mark")
+	held := hold(t, holder, mutex("key"))
+	k := wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	if _, err := waiter.look(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Leave(t.Context(), held, driver.Exit{Mark: mark}); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	now, err := waiter.Await(t.Context(), k)
+	if err != nil || !now.Granted || now.Mark != mark {
+		t.Errorf("Await answered %+v, %v; want the mark %q", now, err, mark)
+	}
+	if d := time.Since(start); d > fallback/2 {
+		t.Errorf("the grant came after %v, not by push", d)
+	}
+	if err := waiter.Leave(t.Context(), now, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}); err != nil {
+		t.Fatal(err)
+	}
+	k = hold(t, holder, mutex("key"))
+	if len(k.Mark) != driver.MaxMark {
+		t.Errorf("the next holder was told a mark of %d bytes", len(k.Mark))
+	}
+	leave(t, holder, k)
+}
+
+func TestKindIsJudgedWithoutClaimsThatHaveExpired(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	for n := range 3 {
+		key := string(rune('a' + n))
+		for range n + 1 {
+			c := slots(key, 1, 5)
+			c.TTL = minTTL
+			hold(t, b, c)
+		}
+		eventually(t, "all leases have ended", func() bool { return len(line(t, b, key).Claims) == 0 })
+		leave(t, b, hold(t, b, noWait(mutex(key))))
+	}
+}
+
+func TestRestIsOnlyEverProlonged(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	c := mutex("key")
+	for _, ttl := range []time.Duration{time.Minute, minTTL} {
+		k := driver.Ticket{Claim: c}
+		k.TTL = ttl
+		if err := b.Leave(t.Context(), k, driver.Exit{}); !driver.Gone(err) {
+			t.Errorf("Leave of a claim that never came answered %v", err)
+		}
+	}
+	marker := mutex("other")
+	marker.TTL = minTTL
+	hold(t, b, marker)
+	eventually(t, "the shorter rest is over", func() bool { return len(line(t, b, "other").Claims) == 0 })
+	if _, err := b.Enter(t.Context(), c); !driver.Gone(err) {
+		t.Errorf("Enter of an id that was laid to rest for a minute answered %v", err)
+	}
+}

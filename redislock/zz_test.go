@@ -1,79 +1,64 @@
 package redislock
 
 import (
-	"context"
 	"fmt"
-	"net"
+	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/redis/go-redis/v9"
 )
 
+func cpu(pid int) float64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	var u, s float64
+	fmt.Sscan(f[11], &u)
+	fmt.Sscan(f[12], &s)
+	return (u + s) * 10000 // µs
+}
+func self() float64 {
+	var r syscall.Rusage
+	syscall.Getrusage(0, &r)
+	return float64(r.Utime.Sec+r.Stime.Sec)*1e6 + float64(r.Utime.Usec+r.Stime.Usec)
+}
+
 func TestZZ(t *testing.T) {
-	var nodes []*testserver.Server
-	ranges := [][2]string{{"0", "5460"}, {"5461", "10922"}, {"10923", "16383"}}
-	for i := range 3 {
-		s := testserver.Redis(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 60000", "cluster-require-full-coverage no"))
-		if _, err := s.Ask("CLUSTER", "ADDSLOTSRANGE", ranges[i][0], ranges[i][1]); err != nil {
-			t.Fatal(err)
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	for _, g := range []int{1, 64} {
+		claims := make([]driver.Claim, 64)
+		for i := range claims {
+			claims[i] = mutex(fmt.Sprintf("bench-%d", i))
 		}
-		nodes = append(nodes, s)
-	}
-	h, p, _ := net.SplitHostPort(nodes[0].Addr())
-	for _, s := range nodes[1:] {
-		if _, err := s.Ask("CLUSTER", "MEET", h, p); err != nil {
-			t.Fatal(err)
+		run := func(name string, n int, pair func(i int) error) {
+			var left atomic.Int64
+			left.Store(int64(n))
+			var group sync.WaitGroup
+			a, b := cpu(s.Pid()), self()
+			for i := range g {
+				group.Go(func() {
+					for left.Add(-1) >= 0 {
+						if err := pair(i); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			group.Wait()
+			fmt.Printf("g=%d %-10s server %.1fµs client %.1fµs per pair\n", g, name, (cpu(s.Pid())-a)/float64(n), (self()-b)/float64(n))
 		}
-	}
-	for _, s := range nodes {
-		eventually(t, "ok", func() bool {
-			info, _ := s.Ask("CLUSTER", "INFO")
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384")
-		})
-	}
-	open := func(t *testing.T) driver.Backend {
-		var addrs []string
-		for _, s := range nodes {
-			addrs = append(addrs, s.Addr())
-		}
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { c.Close() })
-		return closing(t, New(c, nil))
-	}
-	t.Run("laws", func(t *testing.T) { drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond)); drivertest.Model(t, open) })
-	// one node hangs: others go on
-	b := open(t).(*Backend)
-	var ks []driver.Ticket
-	for i := range 60 {
-		ks = append(ks, hold(t, b, mutex(fmt.Sprint("k", i))))
-	}
-	nodes[2].Pause()
-	bad := func(key string) bool { return slot(b.record(key)) >= 10923 }
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	start := time.Now()
-	errs := b.Renew(ctx, ks)
-	for i, e := range errs {
-		if (e != nil) != bad(ks[i].Key) {
-			t.Error(ks[i].Key, e)
+		for range 3 {
+			run("raw", 40000, func(i int) error { return rawPair(rdb, claims[i].Key) })
+			locks := New(rdb, nil)
+			run("own", 40000, func(i int) error { return lockPair(locks, claims[i]) })
+			alone := New(rdb, &Options{NoPipeline: true})
+			run("alone", 40000, func(i int) error { return lockPair(alone, claims[i]) })
 		}
 	}
-	t.Log("renew", time.Since(start))
-	cancel()
-	for i := range 60 {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		start := time.Now()
-		_, err := b.Enter(ctx, mutex(fmt.Sprint("n", i)))
-		d := time.Since(start)
-		cancel()
-		if bad(fmt.Sprint("n", i)) != (err != nil) || d > 50*time.Millisecond {
-			t.Error(i, d, err)
-		}
-	}
-	t.Log("lanes", len(b.sender.lanes))
-	nodes[2].Continue()
 }

@@ -36,6 +36,8 @@ func testMain(m *testing.M) int {
 	args := []string{"build", "-o", binary}
 	if raceEnabled {
 		args = append(args, "-race")
+		// Else every process waits a second before it ends.
+		os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	}
 	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building fencelock: %v\n%s", err, out)
@@ -224,6 +226,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv(envURL, "sqlite://"+filepath.Join(e.WorkDir, "locks.db"))
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)

@@ -14,11 +14,14 @@ const (
 	setLockWait = 91
 )
 
+// path is where the kernel writes the path of a file. It is no variable of a function,
+// because those may move while the kernel is at it.
+var path [unix.PathMax]byte
+
 // openAnew opens the file of fd once more, by the path that the kernel knows.
 func openAnew(fd int, st *unix.Stat_t) (*os.File, error) {
-	var path [unix.PathMax]byte
-	if _, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETPATH, uintptr(unsafe.Pointer(&path[0]))); errno != 0 {
-		return nil, errno
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETPATH, int(uintptr(unsafe.Pointer(&path[0])))); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(unix.ByteSliceToString(path[:]), os.O_WRONLY, 0)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 
 const awaiting = "waiting in the line of"
 
-// Await waits for the push that says that the claim of t is granted, and then
-// needs no request. Without one it reads the line, in one request: after about a
+// Await waits for the push that says that the claim of t is granted; if it comes
+// meanwhile, no request is needed. Without one it reads the line, in one request: after about a
 // second, when a lease in line may have ended, and once after the subscription
 // was made or was interrupted.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
@@ -31,16 +31,19 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	limit := time.Now().Add(fallback - fallback/8 + rand.N(fallback/4))
 	timer := time.NewTimer(fallback)
 	defer timer.Stop()
-	for {
+	for first := true; ; first = false {
 		epoch, changed := b.ear.state()
 		w := b.waits.look(t.ID)
 		switch {
 		case w.gone != nil:
 			b.waits.forget(t.ID)
 			return driver.Ticket{}, *w.gone
-		case w.granted:
+		case w.granted && !first:
 			b.waits.forget(t.ID)
 			return pushed(t, w), nil
+		case w.granted:
+			// That was before this call: much may have happened since.
+			return b.look(ctx, t)
 		case w.stale || epoch != 0 && w.epoch != epoch:
 			return b.look(ctx, t)
 		}
@@ -69,7 +72,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 
 // pushed is the ticket of a claim that a message granted.
 func pushed(t driver.Ticket, w wait) driver.Ticket {
-	t.Granted, t.Mark = true, w.mark
+	t.Granted, t.Mark, t.Mixed = true, w.mark, w.mixed
 	t.Ahead, t.Head = 0, nil
 	t.Left = max(time.Until(w.ends), grain)
 	return t

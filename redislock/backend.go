@@ -63,7 +63,7 @@ var (
 
 // New returns a backend that keeps its locks in rdb, which stays the caller's to
 // close. It asks the server nothing yet: bad Options are the answer to the first
-// call.
+// call. Hooks are to be added to rdb before.
 //
 // The user of rdb needs these rights, and no more:
 //
@@ -72,8 +72,8 @@ var (
 //	    +zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat
 //	    +publish +subscribe +unsubscribe +ping +scan
 //
-// scan is for listing locks alone; a Cluster client needs "+cluster|slots
-// +cluster|shards +readonly +command" of its own accord.
+// scan is for listing locks alone. The client of a Cluster asks for +cluster|slots
+// and +command besides.
 func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}

@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// A card is what a claim tells of itself once and for all, as script/line.lua
+// A card is what a claim tells of itself once and for all, as script/record.lua
 // describes it.
 type card struct {
 	capacity, weight, span int64

@@ -38,6 +38,7 @@ const (
 // concerned (ids are written as in the store, and nothing is between the parts):
 //
 //	g length-of-mark : mark id id id …    granted
+//	m length-of-mark : mark id id id …    granted, and two sizes are in use
 //	b id reason                           broken
 //	l id                                  look again
 //
@@ -217,7 +218,7 @@ func (e *ear) hear(message string) {
 	}
 	kind, rest := message[0], message[1:]
 	switch kind {
-	case 'g':
+	case 'g', 'm':
 		mark, rest, ok := cutText(rest)
 		if !ok {
 			return
@@ -227,7 +228,9 @@ func (e *ear) hear(message string) {
 			if id, rest, ok = cutText(rest); !ok {
 				return
 			}
-			e.b.waits.hear(id, func(w *wait) { w.granted, w.mark = true, driver.Mark(mark) })
+			e.b.waits.hear(id, func(w *wait) {
+				w.granted, w.mark, w.mixed = true, driver.Mark(mark), kind == 'm'
+			})
 		}
 	case 'b':
 		if id, reason, ok := cutText(rest); ok {

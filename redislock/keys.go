@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// A lock has three keys, which script/line.lua describes:
+// A lock has three keys, which script/record.lua describes:
 //
 //	fencelock:{orders/42}    record
 //	fencelock:{orders/42}c   claims

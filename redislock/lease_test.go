@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -109,35 +110,69 @@ func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
 	}
 }
 
-func TestPushBringsTheMark(t *testing.T) {
+func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
 	s := testserver.Redis(t)
-	holder, waiter := connect(t, s, nil), connect(t, s, nil)
+	p := newProxy(t, s)
+	holder, waiter := connect(t, s, nil), closing(t, New(p.client(), nil))
 	mark := driver.Mark("a:1 \x00mark")
-	held := hold(t, holder, mutex("key"))
-	k := wait_(t, waiter, mutex("key"))
-	subscribed(t, waiter)
-	if _, err := waiter.look(t.Context(), k); err != nil {
-		t.Fatal(err)
+	for _, mixed := range []bool{false, true} {
+		key := map[bool]string{false: "one size", true: "two sizes"}[mixed]
+		held := hold(t, holder, slots(key, 3, 3))
+		k := wait_(t, waiter, slots(key, 3, 3))
+		if mixed {
+			wait_(t, holder, slots(key, 5, 5))
+		}
+		subscribed(t, waiter)
+		if _, err := waiter.look(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		p.rule(nil)
+		got := make(chan driver.Ticket)
+		go func() {
+			now, err := waiter.Await(context.Background(), k)
+			if err != nil {
+				t.Errorf("%s: Await: %v", key, err)
+			}
+			got <- now
+		}()
+		parked(t, waiter, k)
+		if err := holder.Leave(t.Context(), held, driver.Exit{Mark: mark}); err != nil {
+			t.Fatal(err)
+		}
+		if now := <-got; !now.Granted || now.Mark != mark || now.Mixed != mixed {
+			t.Errorf("%s: Await answered %+v; want the mark %q and mixed %v", key, now, mark, mixed)
+		}
+		if scripts, _ := p.scripts(); len(scripts) != 0 {
+			t.Errorf("%s: the grant came by a request, not by push", key)
+		}
+		if err := waiter.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}); err != nil {
+			t.Fatal(err)
+		}
+		if k = enter(t, holder, slots("other "+key, 1, 1)); k.Mark != "" {
+			t.Errorf("the mark of %q reached another key: %q", key, k.Mark)
+		}
 	}
-	if err := holder.Leave(t.Context(), held, driver.Exit{Mark: mark}); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	now, err := waiter.Await(t.Context(), k)
-	if err != nil || !now.Granted || now.Mark != mark {
-		t.Errorf("Await answered %+v, %v; want the mark %q", now, err, mark)
-	}
-	if d := time.Since(start); d > fallback/2 {
-		t.Errorf("the grant came after %v, not by push", d)
-	}
-	if err := waiter.Leave(t.Context(), now, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}); err != nil {
-		t.Fatal(err)
-	}
-	k = hold(t, holder, mutex("key"))
+	k := hold(t, holder, slots("one size", 1, 3))
 	if len(k.Mark) != driver.MaxMark {
 		t.Errorf("the next holder was told a mark of %d bytes", len(k.Mark))
 	}
-	leave(t, holder, k)
+}
+
+// A grant that was pushed before anybody waited for it is not news: the claim may
+// have been broken since.
+func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	hold(t, b, mutex("key"))
+	k := wait_(t, b, mutex("key"))
+	subscribed(t, b)
+	if _, err := b.look(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	b.ear.hear("g0:" + tag(k.ID)) // late, from a line that was flushed since
+	if now, err := b.Await(t.Context(), k); err != nil || now.Granted {
+		t.Errorf("Await answered granted %v, %v", now.Granted, err)
+	}
 }
 
 func TestKindIsJudgedWithoutClaimsThatHaveExpired(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// claim is one claim of a line, in either of the forms that script/line.lua
+// claim is one claim of a line, in either of the forms that script/record.lua
 // describes.
 type claim struct {
 	id      string

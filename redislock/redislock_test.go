@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,7 @@ func TestLaws(t *testing.T) {
 		}},
 		{"cluster", func(t *testing.T) drivertest.Opener {
 			s := cluster(t)
+			restrict(t, s, "+cluster|slots", "+command")
 			return func(t *testing.T) driver.Backend { return closing(t, New(dialCluster(t, s), nil)) }
 		}},
 	}
@@ -74,12 +77,11 @@ func dial(t testing.TB, s *testserver.Server) *redis.Client {
 const rights = "+eval +evalsha +time +get +set +del +hget +hmget +hset +hdel +hgetall " +
 	"+zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat +publish +subscribe +unsubscribe +ping +scan"
 
-// restrict makes a user that may do what New says, and takes all rights from
-// everybody else but those that a test needs.
-func restrict(t testing.TB, s *testserver.Server) {
+// restrict makes a user that may do what New says, and no more.
+func restrict(t testing.TB, s *testserver.Server, more ...string) {
 	t.Helper()
 	line := "ACL SETUSER locks on >secret resetkeys ~fencelock:* resetchannels &fencelock:* -@all " + rights
-	if _, err := s.Ask(strings.Fields(line)...); err != nil {
+	if _, err := s.Ask(append(strings.Fields(line), more...)...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -95,20 +97,47 @@ func dialLocks(t testing.TB, s *testserver.Server) *redis.Client {
 // slots, and keys that a script does not declare.
 func cluster(t testing.TB) *testserver.Server {
 	t.Helper()
-	s := testserver.Redis(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf"))
-	if _, err := s.Ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the cluster serves", func() bool {
-		info, err := s.Ask("CLUSTER", "INFO")
-		return err == nil && strings.Contains(info, "cluster_state:ok")
-	})
-	return s
+	return clusterOf(t, 1)[0]
 }
+
+// clusterOf starts a Cluster of n masters, in order of their slots.
+func clusterOf(t testing.TB, n int) []*testserver.Server {
+	t.Helper()
+	var nodes []*testserver.Server
+	for i := range n {
+		s := testserver.Redis(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf",
+			"cluster-node-timeout 60000", "cluster-require-full-coverage no"))
+		from, to := firstSlot(i, n), firstSlot(i+1, n)-1
+		if _, err := s.Ask("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			host, port, _ := net.SplitHostPort(nodes[0].Addr())
+			if _, err := s.Ask("CLUSTER", "MEET", host, port); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes = append(nodes, s)
+	}
+	for _, s := range nodes {
+		eventually(t, "the cluster serves", func() bool {
+			info, err := s.Ask("CLUSTER", "INFO")
+			return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384")
+		})
+	}
+	return nodes
+}
+
+// firstSlot returns the first slot of the i-th of n masters.
+func firstSlot(i, n int) int { return 16384 * i / n }
 
 func dialCluster(t testing.TB, s *testserver.Server) *redis.ClusterClient {
 	t.Helper()
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	o := &redis.ClusterOptions{Addrs: []string{s.Addr()}}
+	if users, err := s.Ask("ACL", "USERS"); err == nil && strings.Contains(users, "locks") {
+		o.Username, o.Password = "locks", "secret"
+	}
+	c := redis.NewClusterClient(o)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -200,6 +229,17 @@ func granted(t testing.TB, b *Backend, k driver.Ticket) time.Duration {
 func subscribed(t testing.TB, b *Backend) {
 	t.Helper()
 	eventually(t, "the subscription is there", func() bool { return b.ear.epoch.Load() != 0 })
+}
+
+// parked waits until somebody waits for a push for the claim of k.
+func parked(t testing.TB, b *Backend, k driver.Ticket) {
+	t.Helper()
+	eventually(t, "somebody waits for the push", func() bool {
+		b.waits.mu.Lock()
+		defer b.waits.mu.Unlock()
+		c := b.waits.by[k.ID]
+		return c != nil && c.bell != nil
+	})
 }
 
 func line(t testing.TB, b *Backend, key string) driver.Line {

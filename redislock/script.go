@@ -28,17 +28,24 @@ var (
 )
 
 func load(name string) *script {
-	read := func(name string) string {
-		b, err := files.ReadFile("script/" + name + ".lua")
-		if err != nil {
-			panic(err)
-		}
-		return string(b)
-	}
-	text := read(name)
-	if before, after, ok := strings.Cut(text, "--include line.lua\n"); ok {
-		text = before + read("line") + after
-	}
+	text := text(name)
 	sum := sha1.Sum([]byte(text))
 	return &script{name: name, source: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// text returns a file with those that it includes, each in a line of its own.
+func text(name string) string {
+	b, err := files.ReadFile("script/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if file, ok := strings.CutPrefix(line, "--include "); ok {
+			out.WriteString(text(strings.TrimSuffix(strings.TrimSpace(file), ".lua")))
+			continue
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }

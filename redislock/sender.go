@@ -148,11 +148,17 @@ func (s *sender) send(ctx context.Context, st *step) {
 func (s *sender) wait(ctx context.Context, st *step) (any, error) {
 	select {
 	case <-st.done:
+		return st.val, st.err
 	case <-ctx.Done():
-		st.left.Store(true)
-		return nil, ctx.Err()
 	}
-	return st.val, st.err
+	// An answer that is there counts, though ctx ended while another was waited for.
+	select {
+	case <-st.done:
+		return st.val, st.err
+	default:
+	}
+	st.left.Store(true)
+	return nil, ctx.Err()
 }
 
 // lane returns the lane of a record, or nil for one to be sent on its own.

@@ -19,6 +19,7 @@ type waits struct {
 type wait struct {
 	granted bool
 	mark    driver.Mark
+	mixed   bool
 	gone    *driver.ErrGone
 	stale   bool // its standing has to be read before anything else
 
@@ -27,7 +28,7 @@ type wait struct {
 	due   time.Time // something in line may end then
 	far   time.Duration
 
-	bell chan struct{} // rings when one of the first four changes
+	bell chan struct{} // rings when a message changes something
 }
 
 // expect is called before an Enter is sent.

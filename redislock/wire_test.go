@@ -44,6 +44,7 @@ func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 	k = wait_(t, waiter, mutex("key"))
 	got := make(chan time.Duration)
 	go func() { got <- granted(t, waiter, k) }()
+	parked(t, waiter, k)
 	leave(t, holder, held)
 	if d := <-got; d > fallback/2 {
 		t.Errorf("the grant came after %v, not by push", d)

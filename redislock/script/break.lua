@@ -1,7 +1,7 @@
 -- break ends the claim whose span holds a token, and lays its id to rest until
 -- its lease would have ended.
 --
--- KEYS  record, claims, order: see line.lua
+-- KEYS  record, claims, order: see record.lua
 -- ARGV  1 token(19)    2 reason    3 eight characters that name this call
 -- It answers '+', or 'x' if there is no such claim.
 --

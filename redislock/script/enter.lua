@@ -1,7 +1,7 @@
 -- enter joins the line of a key, or finds the claim that is there already and
 -- starts its lease again.
 --
--- KEYS  record, claims, order: see line.lua
+-- KEYS  record, claims, order: see record.lua
 -- ARGV  1 lease(14) span-1 (5) ';' id card, as in a record of form C
 --       2 ms that the record lasts: the lease and a day
 --       3 '1' to be refused rather than wait
@@ -13,7 +13,7 @@
 --   'k'                                         another kind of lock
 --   'x' or 'xl' or 'xb' reason                  laid to rest, broken
 -- where left, soonest and head left are µs from now, and head is the first claim
--- of the line as line.lua keeps it.
+-- of the line as record.lua keeps it.
 local call, sub, find, fmt = redis.call, string.sub, string.find, string.format
 local R, C, Z = KEYS[1], KEYS[2], KEYS[3]
 local clock = call('TIME')

@@ -1,6 +1,6 @@
 -- leave takes a claim out of the line of a key.
 --
--- KEYS  record, claims, order: see line.lua
+-- KEYS  record, claims, order: see record.lua
 -- ARGV  1 id    2 eight characters that name this call
 --   and, unless it is a plain leave,
 --       3 mark or ''    4 linger in µs, or 0    5 µs to lay the id to rest, or 0

@@ -1,6 +1,6 @@
 -- look says where a claim stands, and takes out of its line what has expired.
 --
--- KEYS  record, claims, order: see line.lua
+-- KEYS  record, claims, order: see record.lua
 -- ARGV  1 id
 -- It answers {'g', …}, {'w', …} or 'x…' as enter.lua does.
 local call, sub, find, fmt = redis.call, string.sub, string.find, string.format

@@ -1,7 +1,7 @@
 -- renew starts the leases of many claims again. It makes no claim, and shortens
 -- no lease.
 --
--- KEYS  record, claims, order of each claim in turn: see line.lua
+-- KEYS  record, claims, order of each claim in turn: see record.lua
 -- ARGV  id, lease(14) of each claim in turn
 -- It answers {flags, text, …}: flags has one letter for each claim, '+' alive,
 -- 'x' gone, 'e' failed, and for each that is not alive there is a text, as

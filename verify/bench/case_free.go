@@ -26,16 +26,15 @@ func (b *Bench) free(ctx context.Context) (err error) {
 		warm := gather(l, 1, func(int) (string, *guard) { return key, &g })
 		warm.workers[0].pairs, warm.workers[0].most = true, 20
 		warm.begin()
-		warm.done.Wait()
-		if _, err := warm.finish(); err != nil {
-			return nil, err
+		hung, err := warm.settle()
+		if err != nil || hung > 0 {
+			return Values{"hung": float64(hung)}, err
 		}
 
 		c := gather(l, 1, func(int) (string, *guard) { return key, &g })
 		w := c.workers[0]
 		w.pairs, w.most, w.samples = true, room, samples[:0]
 		var before, after runtime.MemStats
-		var hung int
 		cost, err := b.price(p, func() (err error) {
 			runtime.ReadMemStats(&before)
 			c.begin()
@@ -50,6 +49,9 @@ func (b *Bench) free(ctx context.Context) (err error) {
 			return nil, err
 		}
 		n := float64(c.pairs())
+		if n == 0 {
+			return Values{"hung": float64(hung)}, nil
+		}
 		all := c.sorted()
 		v := Values{
 			"p50_us": percentile(all, 50) / 1e3, "p99_us": percentile(all, 99) / 1e3,
@@ -74,6 +76,7 @@ func (b *Bench) free(ctx context.Context) (err error) {
 		column{name: "client_us", head: "client CPU µs/pair"},
 		column{name: "allocs", head: "allocs/pair"},
 		column{name: "bytes", head: "bytes/pair"},
+		column{name: "hung", head: "hung", of: sum},
 		column{name: "violations", head: "violations", of: sum},
 	)
 	return nil

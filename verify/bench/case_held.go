@@ -28,12 +28,12 @@ type kept struct {
 // held is a process that holds many leases and has them renewed. Each library gets
 // a fresh process each time, so that what it costs is all there is.
 func (b *Bench) held(ctx context.Context) error {
-	size, ttl := 10000, heldTTL
+	size, ttl, rounds := 10000, heldTTL, b.Rounds
 	if b.Short {
-		size, ttl = 2000, heldTTL/3
+		size, ttl, rounds = 2000, heldTTL/3, min(b.Rounds, 2)
 	}
 	peers := taking("held", b.Peers, ours)
-	rs, err := b.each(ctx, "held", size, b.Rounds, peers, func(ctx context.Context, i int) (Values, error) {
+	rs, err := b.each(ctx, "held", size, rounds, peers, func(ctx context.Context, i int) (Values, error) {
 		return b.burden(ctx, peers[i], size, ttl)
 	})
 	if err != nil {

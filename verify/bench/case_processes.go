@@ -35,6 +35,7 @@ func (b *Bench) processes(ctx context.Context) error {
 	columns := slices.Insert(contention(), 3,
 		column{name: "crossings_per_s", head: "of these between processes"},
 		column{name: "crossing_p50_us", head: "their p50 µs"})
+	columns = append(columns, column{name: "hung", head: "rounds not begun in 15 s", of: sum})
 	b.out.table(fmt.Sprintf("Hot key: %d processes × %d goroutines", processes, goroutines), rs, columns...)
 	return nil
 }
@@ -64,7 +65,10 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 	}
 	var ready string
 	for _, c := range children {
-		if err := c.hear(&ready, time.Minute); err != nil {
+		switch err := c.hear(&ready, 15*time.Second); {
+		case errors.Is(err, errHangs):
+			return Values{"hung": 1}, nil
+		case err != nil:
 			return nil, err
 		}
 	}
@@ -116,7 +120,7 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 		"grants_per_s":    float64(grants) / elapsed.Seconds(),
 		"jain":            jain(each),
 		"p50_ms":          percentile(waits, 50) / 1e6, "p99_ms": percentile(waits, 99) / 1e6,
-		"violations": g.violations(),
+		"violations": g.violations(), "hung": 0,
 	}
 	cost.per(float64(grants), p, v)
 	v["client_us"] = 1e6 * cpu.Seconds() / float64(grants)

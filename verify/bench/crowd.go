@@ -104,6 +104,12 @@ func (w *worker) inside(token int64) {
 // in time, and cuts those off.
 func (c *crowd) finish() (hung int, err error) {
 	c.stop.Store(true)
+	return c.settle()
+}
+
+// settle waits until each worker has ended. It reports how many did not in time,
+// and cuts those off.
+func (c *crowd) settle() (hung int, err error) {
 	ended := make(chan struct{})
 	go func() {
 		c.done.Wait()
@@ -114,6 +120,7 @@ func (c *crowd) finish() (hung int, err error) {
 	select {
 	case <-ended:
 	case <-late.C:
+		c.stop.Store(true) // their errors are ours
 		for _, w := range c.workers {
 			if w.began.Load() >= 0 {
 				hung++

@@ -80,23 +80,36 @@ func TestWaiterWithoutConnectionKeepsToItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	for name, err := range map[string]error{
-		"Await": second(b.Await(ctx, w)),
-		"Enter": second(b.Enter(ctx, claim("other"))),
-		"Leave": b.Leave(ctx, holder, driver.Exit{}),
-		"Renew": b.Renew(ctx, []driver.Ticket{holder})[0],
-		"Break": b.Break(ctx, "k", holder.Token, ""),
-	} {
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s without a connection answered %v; want the end of its context", name, err)
-		}
-	}
+	cutShort(t, map[string]func(ctx context.Context) error{
+		"Await": func(ctx context.Context) error { return second(b.Await(ctx, w)) },
+		"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, claim("other"))) },
+		"Leave": func(ctx context.Context) error { return b.Leave(ctx, holder, driver.Exit{}) },
+		"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, "k", holder.Token, "") },
+		"Line":  func(ctx context.Context) error { return second(b.Line(ctx, "k")) },
+	})
 	conn.Close()
 	leave(t, b, holder)
 	leave(t, b, granted(t, b, w))
 	empty(t, b)
+}
+
+// cutShort makes calls that cannot get through, and wants each to return soon after
+// its context ends.
+func cutShort(t *testing.T, calls map[string]func(ctx context.Context) error) {
+	t.Helper()
+	for name, call := range calls {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		began := time.Now()
+		err := call(ctx)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s went on for %v after its context had ended", name, took)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s that cannot get through answered %v; want the end of its context", name, err)
+		}
+		cancel()
+	}
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -117,7 +130,7 @@ func TestLongTransactionOfTheProgramIsWaitedFor(t *testing.T) {
 			db := openDSN(t, "file:"+path+tail)
 			b := backend(t, db)
 			holder := hold(t, b, claim("held"))
-			w := wait(t, b, claim("held"))
+			wait(t, b, claim("held"))
 			program, err := openDSN(t, "file:"+path).Conn(soon(t))
 			if err != nil {
 				t.Fatal(err)
@@ -126,22 +139,12 @@ func TestLongTransactionOfTheProgramIsWaitedFor(t *testing.T) {
 			if _, err := program.ExecContext(soon(t), "BEGIN IMMEDIATE"); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			defer cancel()
-			began := time.Now()
-			for what, err := range map[string]error{
-				"Enter of a free lock": second(b.Enter(ctx, claim("free"))),
-				"Enter of a held lock": second(b.Enter(ctx, claim("held"))),
-				"Renew":                b.Renew(ctx, []driver.Ticket{holder})[0],
-				"Leave":                b.Leave(ctx, holder, driver.Exit{}),
-			} {
-				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s beside a transaction of the program answered %v; want the end of its context", what, err)
-				}
-			}
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("calls went on for %v after their context had ended", took)
-			}
+			cutShort(t, map[string]func(ctx context.Context) error{
+				"Enter of a free lock": func(ctx context.Context) error { return second(b.Enter(ctx, claim("free"))) },
+				"Enter of a held lock": func(ctx context.Context) error { return second(b.Enter(ctx, claim("held"))) },
+				"Renew":                func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] },
+				"Leave":                func(ctx context.Context) error { return b.Leave(ctx, holder, driver.Exit{}) },
+			})
 			done := make(chan error, 1)
 			go func() { done <- second(b.Enter(soon(t), claim("later"))) }()
 			if _, err := program.ExecContext(soon(t), "ROLLBACK"); err != nil {
@@ -151,7 +154,6 @@ func TestLongTransactionOfTheProgramIsWaitedFor(t *testing.T) {
 				t.Errorf("Enter after the program's transaction: %v", err)
 			}
 			leaveAll(t, b, "")
-			_, _ = w, holder
 		})
 	}
 }
@@ -164,7 +166,8 @@ func leaveAll(t testing.TB, b *sqllock.Backend, prefix string) {
 			t.Fatal(err)
 		}
 		for _, s := range l.Claims {
-			if err := b.Break(soon(t), l.Key, s.Token, "end of test"); err != nil {
+			// A call that was cut short may have gone on behind, and left.
+			if err := b.Break(soon(t), l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {
 				t.Fatal(err)
 			}
 		}

@@ -58,6 +58,30 @@ func TestWaiterIsWokenWhereThereIsNoBell(t *testing.T) {
 	handOvers(t, backend(t, db), backend(t, db))
 }
 
+// TestPurgeGrantsWhoNobodyAwaits has a reader wait behind a writer that dies, and asks
+// about it for no longer. A second reader purges the writer, and both hold the lock:
+// were the first left waiting, the second would have to wait behind it.
+func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
+	b := backend(t, openFile(t, newFile(t)))
+	hold(t, b, ttl(claim("k"), 150*time.Millisecond))
+	reader := claim("k")
+	reader.Weight = 1
+	first := wait(t, b, reader)
+	until(t, "the writer's lease ends", func() bool {
+		l, err := b.Line(soon(t), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(l.Claims) == 1
+	})
+	other := claim("k")
+	other.Weight = 1
+	second := hold(t, b, noWait(other))
+	leave(t, b, second)
+	leave(t, b, hold(t, b, first.Claim))
+	empty(t, b)
+}
+
 func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
 	path := newFile(t)
 	mine, other := backend(t, openFile(t, path)), backend(t, openFile(t, path))

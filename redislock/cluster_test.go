@@ -1,0 +1,70 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// A master that hangs costs its own locks, and nobody else's: neither in calls that
+// go alone, nor in one that renews locks of all masters.
+func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
+	nodes := clusterOf(t, 3)
+	b := closing(t, New(dialCluster(t, nodes[0]), nil))
+	dead := func(key string) bool { return int(slot(b.record(key))) >= firstSlot(2, 3) }
+	var tickets []driver.Ticket
+	for i := range 60 {
+		tickets = append(tickets, hold(t, b, mutex(fmt.Sprintf("held %d", i))))
+	}
+	if err := nodes[2].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer nodes[2].Continue()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	for i, err := range b.Renew(ctx, tickets) {
+		if dead(tickets[i].Key) != (err != nil) || driver.Gone(err) {
+			t.Errorf("Renew on %q answered %v; its master hangs: %v", tickets[i].Key, err, dead(tickets[i].Key))
+		}
+	}
+	for i := range 30 {
+		c := mutex(fmt.Sprintf("new %d", i))
+		limit := 10 * time.Second
+		if dead(c.Key) {
+			limit = 10 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		start := time.Now()
+		if _, err := b.Enter(ctx, c); dead(c.Key) != (err != nil) {
+			t.Errorf("Enter on %q answered %v; its master hangs: %v", c.Key, err, dead(c.Key))
+		}
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("Enter on %q took %v", c.Key, d)
+		}
+		cancel()
+	}
+}
+
+// A waiter subscribes at any node, and the push comes from the lock's own.
+func TestPushesCrossTheCluster(t *testing.T) {
+	nodes := clusterOf(t, 3)
+	holder, waiter := closing(t, New(dialCluster(t, nodes[0]), nil)), closing(t, New(dialCluster(t, nodes[1]), nil))
+	for i := range 12 {
+		key := fmt.Sprintf("key %d", i)
+		held := hold(t, holder, mutex(key))
+		k := wait_(t, waiter, mutex(key))
+		subscribed(t, waiter)
+		if _, err := waiter.look(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		leave(t, holder, held)
+		if d := granted(t, waiter, k); d > fallback/2 {
+			t.Errorf("%q: the grant came after %v, not by push", key, d)
+		}
+		leave(t, waiter, k)
+	}
+}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests with the race detector. A module whose server is missing is named
 # at the end, in so many words; with FENCELOCK_REQUIRE_SERVERS=1 it is a failure.
+# The time limit is for a busy machine: on a quiet one each module takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,7 @@ modules=(. verify)
 [ -n "$missing" ] || modules+=(redislock cmd/fencelock examples)
 for module in "${modules[@]}"; do
 	echo "== $module"
-	(cd "$module" && go test -race -p 2 -timeout 15m "$@" ./...)
+	(cd "$module" && go test -race -p 2 -timeout 40m "$@" ./...)
 done
 
 if [ -n "$missing" ]; then

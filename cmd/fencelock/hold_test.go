@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -84,9 +85,26 @@ func waitingHold(t *testing.T, s *stage) *proc {
 		_ = p.cmd.Wait()
 		close(p.done)
 	}()
-	t.Cleanup(func() { p.signal("KILL"); <-p.done })
+	t.Cleanup(func() {
+		p.signal("KILL")
+		<-p.done
+		eventually(t, "the keeper has ended", func() bool { return s.keepers() == 0 })
+	})
 	eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
 	return p
+}
+
+// keepers counts the keepers that work for this stage.
+func (s *stage) keepers() (n int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range all {
+		cmdline, _ := os.ReadFile(file)
+		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
+		if strings.Contains(string(cmdline), "__keeper") && strings.Contains(string(environ), s.url) {
+			n++
+		}
+	}
+	return n
 }
 
 func TestInterruptedHoldLeavesTheLine(t *testing.T) {

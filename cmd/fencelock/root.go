@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -97,9 +98,19 @@ func open(ctx context.Context, p *place, name string, o fencelock.Options) (*ses
 	return &session{fencelock.New(st.backend, &o), p, st.backend.Info(), st}, nil
 }
 
+// close leaves the store. What it does not manage in time is not worth waiting for: the
+// end of this process closes all that is open.
 func (s *session) close() {
-	_ = s.Client.Close()
-	s.store.close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.Client.Close()
+		s.store.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(firstContact):
+	}
 }
 
 // look opens the place for a verb that only looks, or breaks.

@@ -289,7 +289,10 @@ func (j *job) outcome(release error) outcome {
 	case errors.Is(lost, fencelock.ErrMaxHold):
 		o.why = heldToMax
 	case errors.Is(lost, fencelock.ErrLost):
-		o.why, o.err = lockLost, lost
+		if o.err == nil || !errors.Is(lost, fencelock.ErrExpired) {
+			o.err = lost // else it is what was seen to come
+		}
+		o.why = lockLost
 	case o.why != "":
 	case j.c.Late() && j.maxLeft() <= j.f.grace.d:
 		o.why = heldToMax

@@ -6,14 +6,29 @@
 # on standard output, one a line, and everything else on standard error.
 set -euo pipefail
 
+# Each server: its package on Debian, and a file or command that tells that it is there.
+there() {
+	case $1 in
+	redis-server) command -v redis-server ;;
+	postgresql) command -v postgres || ls /usr/lib/postgresql/*/bin/postgres ;;
+	pgbouncer) command -v pgbouncer || [ -x /usr/sbin/pgbouncer ] ;;
+	mariadb-server) command -v mariadbd || [ -x /usr/sbin/mariadbd ] ;;
+	zookeeper) [ -e /usr/share/java/zookeeper.jar ] ;;
+	default-jre-headless) command -v java ;;
+	esac >/dev/null 2>&1
+}
+servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless)
+
 missing=()
-command -v redis-server >/dev/null || missing+=(redis-server)
+for server in "${servers[@]}"; do
+	there "$server" || missing+=("$server")
+done
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
 	echo "installing ${missing[*]} (used by tests only, each test starts its own on a free port)" >&2
 	export DEBIAN_FRONTEND=noninteractive
-	# The package would start a server of its own at once; the tests want none.
+	# The packages would start servers of their own at once; the tests want none.
 	policy=/usr/sbin/policy-rc.d
 	if [ ! -e $policy ]; then
 		printf '#!/bin/sh\nexit 101\n' >$policy
@@ -26,5 +41,5 @@ if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
 fi
 
 for server in "${missing[@]}"; do
-	command -v "$server" >/dev/null || echo "$server"
+	there "$server" || echo "$server"
 done

@@ -1,0 +1,2 @@
+// Package etcdlock keeps locks in etcd.
+package etcdlock

@@ -24,7 +24,38 @@ type Options struct {
 	// when several processes do so at once. Without it the first call fails, and
 	// says so, until the DDL that Schema returns has been run.
 	CreateTables bool
+	// Listen is for PostgreSQL: it lets waiters be woken by NOTIFY, which database/sql
+	// cannot hear. It runs LISTEN on a connection of its own, calls heard once LISTEN
+	// is in effect and again for each notification, and returns when ctx ends or the
+	// connection is lost; it is called again then. It is called by one goroutine at a
+	// time, while somebody waits or Alarm is in use, and a minute longer. channel is a
+	// name that needs no quotes. With github.com/jackc/pgx/v5:
+	//
+	//	func(ctx context.Context, channel string, heard func()) error {
+	//		conn, err := pgx.Connect(ctx, url)
+	//		if err != nil {
+	//			return err
+	//		}
+	//		defer conn.Close(context.WithoutCancel(ctx))
+	//		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	//			return err
+	//		}
+	//		for {
+	//			heard()
+	//			if _, err := conn.WaitForNotification(ctx); err != nil {
+	//				return err
+	//			}
+	//		}
+	//	}
+	//
+	// The connection must be one to PostgreSQL itself: through a pooler in transaction
+	// mode a LISTEN is lost. Without Listen the database is asked again and again; other
+	// dialects refuse it.
+	Listen func(ctx context.Context, channel string, heard func()) error
 }
+
+// listen is the type of Options.Listen.
+type listen = func(ctx context.Context, channel string, heard func()) error
 
 // Backend keeps lines of claims in a database. Its methods may be called from many
 // goroutines at once; each is one short transaction.
@@ -33,10 +64,11 @@ type Options struct {
 // one that wakes waiters, and one that listens for other processes, and these only
 // while somebody waits or Alarm is in use.
 type Backend struct {
-	name  string
-	info  driver.Info
-	store store
-	bad   error // why no call can succeed
+	name    string
+	info    driver.Info
+	dialect dialect
+	store   store
+	bad     error // why no call can succeed
 
 	ctx   context.Context // ends at Close
 	stop  context.CancelFunc
@@ -73,15 +105,18 @@ func New(db *sql.DB, d Dialect, o *Options) *Backend {
 		b.bad = errDialect(d)
 		return b
 	}
-	b.info = k.info
+	b.info, b.dialect = k.info, k
 	n, err := newNames(o.Prefix)
 	switch {
 	case err != nil:
 		b.bad = fmt.Errorf("%v: %w", d, err)
+	case o.Listen != nil && !k.listens:
+		b.bad = fmt.Errorf("%v: Options.Listen is for PostgreSQL: leave it out", d)
 	case db == nil:
 		b.bad = fmt.Errorf("%v: no database was given: pass the *sql.DB that sql.Open returned", d)
 	default:
-		b.store = k.open(config{db: db, names: n, create: o.CreateTables, node: newNode()})
+		b.store = k.open(config{db: db, names: n, create: o.CreateTables, node: newNode(), listen: o.Listen})
+		b.info.Push = b.info.Push || o.Listen != nil
 	}
 	return b
 }

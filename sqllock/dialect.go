@@ -33,18 +33,27 @@ type dialect struct {
 	info   driver.Info
 	schema string
 	open   func(config) store
+	// ask says how long to wait before news is asked for again where no bell rings:
+	// quiet is how long ago something happened, waiting whether anybody waits (else
+	// only an Alarm is set), and dice is at random, 0.5 to 1.5, for those dialects whose
+	// processes should not ask in step.
+	ask     func(quiet time.Duration, waiting bool, dice float64) time.Duration
+	listens bool // Options.Listen is of use
+	// keep says that the bell also hangs while nobody waits but an Alarm is set.
+	keep bool
 }
 
 // config is what a dialect gets to open a store. Opening asks nobody.
 type config struct {
 	db     *sql.DB
 	names  names
-	create bool  // create the tables if they are missing
-	node   int64 // names this Backend in claims
+	create bool   // create the tables if they are missing
+	node   int64  // names this Backend in claims
+	listen listen // Options.Listen, or nil
 }
 
 var dialects = map[Dialect]dialect{
-	SQLite: {info: sqliteInfo, schema: sqliteSchema, open: openSQLite},
+	SQLite: {info: sqliteInfo, schema: sqliteSchema, open: openSQLite, ask: askFile},
 }
 
 //go:embed schema/sqlite.sql

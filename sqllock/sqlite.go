@@ -29,6 +29,18 @@ var sqliteInfo = driver.Info{
 	MaxTTL:    366 * 24 * time.Hour,
 }
 
+// askFile is every millisecond soon after something happened, every ten later on, and
+// every second while nobody waits but an Alarm is set.
+func askFile(quiet time.Duration, waiting bool, _ float64) time.Duration {
+	switch {
+	case !waiting:
+		return time.Second
+	case quiet < 100*time.Millisecond:
+		return time.Millisecond
+	}
+	return 10 * time.Millisecond
+}
+
 const (
 	sqliteFormat = 1
 	sqliteOldest = 3*1000 + 37 // STRICT tables; RETURNING came in 3.35

@@ -2,15 +2,11 @@ package sqllock
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
 const (
-	// Where there is no bell, news is asked for this often: soon after something
-	// happened, later on, and while nobody waits but an Alarm is set.
-	askSoon, askLater, askIdle = time.Millisecond, 10 * time.Millisecond, time.Second
-	// busyFor is how long something that happened makes news likely.
-	busyFor = 100 * time.Millisecond
 	// lookFor is how long one look at the database may take.
 	lookFor = 5 * time.Second
 	// lull is how long the watch goes on listening when nobody waits any more.
@@ -25,7 +21,7 @@ const (
 // waits or an Alarm is set, and a little longer.
 func (b *Backend) watch() {
 	defer b.calls.Done()
-	w := watcher{b: b, last: time.Now(), timer: time.NewTimer(0)}
+	w := watcher{b: b, last: time.Now(), timer: time.NewTimer(0), dice: 1}
 	defer w.timer.Stop()
 	defer w.unhang()
 	for !w.over() {
@@ -47,6 +43,7 @@ type watcher struct {
 	bell    bell // nil if there is none, or nobody waits
 	useless bool // there is no bell to be had
 	timer   *time.Timer
+	dice    float64       // thrown each time that news were read; see dialect.ask
 	last    time.Time     // when something last happened
 	heard   time.Time     // when news were last read
 	took    time.Duration // how long that took
@@ -60,11 +57,11 @@ func (w *watcher) over() bool {
 	return w.b.hub.retire()
 }
 
-// hang sees to it that the bell hangs while somebody waits, and only then, for a
-// system has few of them. It is called before lines are read: what happens later rings.
+// hang sees to it that the bell hangs while somebody waits, and only then if the
+// dialect has few of them. It is called before lines are read: what happens later rings.
 func (w *watcher) hang() {
 	switch {
-	case w.b.hub.waiting():
+	case w.b.dialect.keep || w.b.hub.waiting():
 		if w.bell == nil && !w.useless {
 			w.bell = w.b.store.listen()
 			w.useless = w.bell == nil
@@ -123,15 +120,10 @@ func (w *watcher) listen(next time.Time, sleep bool) {
 // ask returns when news is asked for without a bell, if it was then heard last. With
 // one there is only the end of the lull to wait for.
 func (w *watcher) ask(heard time.Time) time.Time {
-	switch {
-	case w.bell != nil:
+	if w.bell != nil {
 		return heard.Add(lull)
-	case !w.b.hub.waiting():
-		return heard.Add(askIdle)
-	case time.Since(w.last) < busyFor:
-		return heard.Add(askSoon)
 	}
-	return heard.Add(askLater)
+	return heard.Add(w.b.dialect.ask(time.Since(w.last), w.b.hub.waiting(), w.dice))
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -158,7 +150,7 @@ func (w *watcher) hear() {
 	e.broken = b.hub.fresh(e.broken)
 	b.hub.mu.Unlock()
 	b.hub.deliver(e)
-	w.heard = time.Now()
+	w.heard, w.dice = time.Now(), 0.5+rand.Float64()
 	w.took = w.heard.Sub(began)
 }
 

@@ -11,8 +11,9 @@ import (
 // driver asks for Done, so a call that is answered at once pays for none.
 type callCtx struct {
 	parent   context.Context
-	stop     context.Context // ends with the Client; nil for a detached call
+	stop     context.Context // ends with the Client
 	deadline time.Time
+	detached bool // the end of parent does not matter, it only lends its values
 
 	mu     sync.Mutex
 	inner  context.Context
@@ -21,7 +22,7 @@ type callCtx struct {
 }
 
 func (c *callCtx) Deadline() (time.Time, bool) {
-	if c.stop != nil {
+	if !c.detached {
 		if d, ok := c.parent.Deadline(); ok && d.Before(c.deadline) {
 			return d, true
 		}
@@ -34,13 +35,11 @@ func (c *callCtx) build() context.Context {
 	defer c.mu.Unlock()
 	if c.inner == nil {
 		parent := c.parent
-		if c.stop == nil {
+		if c.detached {
 			parent = context.WithoutCancel(parent)
 		}
 		c.inner, c.cancel = context.WithDeadline(parent, c.deadline)
-		if c.stop != nil {
-			c.unhook = context.AfterFunc(c.stop, c.cancel)
-		}
+		c.unhook = context.AfterFunc(c.stop, c.cancel)
 	}
 	return c.inner
 }
@@ -57,13 +56,13 @@ func (c *callCtx) Err() error {
 	if in := c.built(); in != nil {
 		return in.Err()
 	}
-	if c.stop != nil {
+	if !c.detached {
 		if err := c.parent.Err(); err != nil {
 			return err
 		}
-		if err := c.stop.Err(); err != nil {
-			return err
-		}
+	}
+	if err := c.stop.Err(); err != nil {
+		return err
 	}
 	if !time.Now().Before(c.deadline) {
 		return context.DeadlineExceeded
@@ -84,10 +83,8 @@ func (c *callCtx) Value(key any) any {
 func (c *callCtx) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cancel != nil {
-		c.cancel()
-	}
-	if c.unhook != nil {
+	if c.inner != nil {
 		c.unhook()
+		c.cancel()
 	}
 }

@@ -36,19 +36,21 @@ type Client struct {
 
 	warned sync.Map // texts of warnings already given
 
-	mu      sync.Mutex
-	sched   schedule
-	timer   *time.Timer
-	armed   int64 // when timer fires
-	gates   map[string]*gate
-	live    int // grants that are not over
-	calls   int // acquisitions and leaves that are still running
-	owed    int // claims that the store is still to be told about
-	stage   stage
-	changed chan struct{} // closed when calls, owed or live go down while closing
-	done    chan struct{} // closed when Close has ended
-	renews  int           // batches of renewals on their way
-	leaves  int           // Leaves on their way behind their callers
+	mu         sync.Mutex
+	sched      schedule
+	timer      *time.Timer
+	armed      int64 // when timer fires
+	gates      map[string]*gate
+	spareGates []*gate
+	ids        ids
+	live       int // grants that are not over
+	calls      int // acquisitions and leaves that are still running
+	owed       int // claims that the store is still to be told about
+	stage      stage
+	changed    chan struct{} // closed when calls, owed or live go down while closing
+	done       chan struct{} // closed when Close has ended
+	renews     int           // batches of renewals on their way
+	leaves     int           // Leaves on their way behind their callers
 }
 
 type stage uint8
@@ -144,7 +146,7 @@ func (c *Client) Do(ctx context.Context, key string, f func(ctx context.Context,
 	if err != nil {
 		return err
 	}
-	return l.run(ctx, l.ctx, f)
+	return l.run(ctx, &l.ctx, f)
 }
 
 // Break ends the grant of key that has the token, or the waiting claim that would
@@ -259,7 +261,7 @@ func (c *Client) callFor(ctx context.Context, d time.Duration) *callCtx {
 // detached is the context of a driver call that the end of ctx does not stop: only
 // the end of Close does, and the limit d.
 func (c *Client) detached(ctx context.Context, d time.Duration) *callCtx {
-	return &callCtx{parent: context.WithoutCancel(ctx), stop: c.work, deadline: time.Now().Add(d)}
+	return &callCtx{parent: ctx, detached: true, stop: c.work, deadline: time.Now().Add(d)}
 }
 
 // Shutdown lets the Client end in peace: from now on calls answer ErrClosed, also

@@ -195,13 +195,8 @@ func (e *lossError) Is(target error) bool {
 }
 
 // releasedError is the cause of a context whose lease was released.
-type releasedError struct {
-	key   string
-	token fence.Token
-}
+type releasedError struct{ l *Lease }
 
-func (e *releasedError) Error() string {
-	return printable(e.key) + " (token " + e.token.String() + ") was released"
-}
+func (e releasedError) Error() string { return e.l.String() + " was released" }
 
-func (e *releasedError) Is(target error) bool { return target == ErrReleased }
+func (e releasedError) Is(target error) bool { return target == ErrReleased }

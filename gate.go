@@ -21,7 +21,7 @@ import (
 type gate struct {
 	key   string
 	claim *claim  // in the line, granted or not; nil if there is none
-	front *waiter // who brings claim to a grant; nil once it is granted
+	front bool    // somebody is bringing claim to a grant
 	first *waiter // of the queue
 	last  *waiter
 	queue int
@@ -43,6 +43,34 @@ type waiter struct {
 	isFront    bool   // it has become the front
 	lease      *Lease // it has been handed the claim
 	err        error  // it is refused
+}
+
+// newGate makes the gate of key. c.mu is held.
+func (c *Client) newGate(key string) *gate {
+	var g *gate
+	if n := len(c.spareGates); n > 0 {
+		g, c.spareGates = c.spareGates[n-1], c.spareGates[:n-1]
+	} else {
+		g = &gate{}
+	}
+	g.key = key
+	c.gates[key] = g
+	return g
+}
+
+// spareGates is how many gates that nobody uses are kept for the next keys.
+const spareGates = 64
+
+// dropGate removes g, at which nobody queues or stands. c.mu is held.
+func (c *Client) dropGate(g *gate) {
+	if c.gates[g.key] != g {
+		return
+	}
+	delete(c.gates, g.key)
+	if len(c.spareGates) < spareGates {
+		*g = gate{}
+		c.spareGates = append(c.spareGates, g)
+	}
 }
 
 func (g *gate) push(w *waiter) {
@@ -76,14 +104,10 @@ func (g *gate) remove(w *waiter) {
 func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
 	g := c.gates[r.key]
 	if g == nil {
-		g = &gate{key: r.key}
-		c.gates[r.key] = g
+		g = c.newGate(r.key)
 	}
-	if g.front == nil && g.claim == nil {
-		w := &waiter{ctx: ctx, r: r}
-		g.front = w
-		c.mu.Unlock()
-		return c.lead(g, w)
+	if !g.front && g.claim == nil {
+		return c.lead(ctx, r, g) // unlocks
 	}
 	// A try is refused here if it is known that another one is before it. If the
 	// front has no answer yet, the try waits for that answer: the front may fail,
@@ -93,12 +117,13 @@ func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
 		c.mu.Unlock()
 		return nil, err
 	}
-	w := &waiter{ctx: ctx, r: r, ready: make(chan struct{}), heard: g.heard}
+	kept := *r // a request that does not queue stays on its caller's stack
+	w := &waiter{ctx: ctx, r: &kept, ready: make(chan struct{}), heard: g.heard}
 	w.knew = g.claim != nil && (g.claim.state == waiting || g.claim.state == held)
 	g.push(w)
-	r.ahead = g.queue
+	kept.ahead = g.queue
 	if !r.try() {
-		c.tellWaiting(r)
+		c.tellWaiting(&kept)
 	}
 	c.mu.Unlock()
 	return c.inQueue(g, w)
@@ -146,7 +171,8 @@ func (c *Client) inQueue(g *gate, w *waiter) (*Lease, error) {
 	case w.err != nil:
 		return nil, w.err
 	case w.isFront:
-		return c.lead(g, w) // which looks at ctx and Wait itself, and hands on
+		c.mu.Lock()
+		return c.lead(w.ctx, w.r, g) // which looks at ctx and Wait itself, and hands on
 	}
 	// A hand-off that crossed the end of ctx goes to the next one.
 	if err := w.ctx.Err(); err != nil {
@@ -164,66 +190,65 @@ func (c *Client) inQueue(g *gate, w *waiter) (*Lease, error) {
 	return c.throughGate(w.ctx, w.r)
 }
 
-// lead brings the gate's claim to a grant, for w, which is its front.
-func (c *Client) lead(g *gate, w *waiter) (*Lease, error) {
-	c.mu.Lock()
+// lead brings the gate's claim to a grant, for r, which is its front from now on if
+// it was not before. c.mu is held on entry and free on return.
+func (c *Client) lead(ctx context.Context, r *request, g *gate) (*Lease, error) {
+	g.front = true
 	if g.claim == nil {
-		g.claim = c.newClaim(w.r)
+		g.claim = c.newClaim(r)
 		g.claim.gate = g
 	}
 	cl := g.claim
 	c.mu.Unlock()
 	for {
-		err := c.stand(w.ctx, w.r, cl)
+		err := c.stand(ctx, r, cl)
 		c.mu.Lock()
 		if err == nil && c.stage != open {
 			err = ErrClosed // Close may have counted what is held already
 		}
 		if err != nil {
-			return nil, c.stepBack(g, w, cl, err) // unlocks
+			return nil, c.stepBack(ctx, r, g, cl, err) // unlocks
 		}
 		if cl.state != held {
 			c.mu.Unlock()
 			continue // lost since stand looked
 		}
-		g.front = nil
-		l := c.grantTo(w.ctx, w.r, cl, false)
-		c.refuseTries(g, c.inTheWay(g, w.r))
+		g.front = false
+		l := c.grantTo(ctx, r, cl, false)
+		c.refuseTries(g, r)
 		c.mu.Unlock()
 		return l, nil
 	}
 }
 
-// stepBack ends w's time as the front: it did not get the lock, because of err.
+// stepBack ends r's time as the front: it did not get the lock, because of err.
 // If others wait here, the claim stays in line for them: leaving would cost them
 // the place that they have waited for. c.mu is held on entry and free on return.
-func (c *Client) stepBack(g *gate, w *waiter, cl *claim, err error) error {
-	g.front = nil
-	mine := !final(err) && !cl.broken && c.stop.Err() == nil // ctx or Wait of w alone
+func (c *Client) stepBack(ctx context.Context, r *request, g *gate, cl *claim, err error) error {
+	g.front = false
+	mine := !final(err) && !cl.broken && c.stop.Err() == nil // ctx or Wait of r alone
 	if g.first != nil && mine && cl.state != ended {
 		c.turn(g)
 		c.mu.Unlock()
-		return c.refusal(w.ctx, w.r, err)
+		return c.refusal(ctx, r, err)
 	}
 	g.claim = nil
 	cl.gate = nil
 	c.turn(g)
 	c.mu.Unlock()
-	c.giveUp(w.ctx, w.r, cl)
-	return c.refusal(w.ctx, w.r, err)
+	c.giveUp(ctx, r, cl)
+	return c.refusal(ctx, r, err)
 }
 
 // turn makes the next one in the queue the front, or removes the gate. c.mu is held.
 func (c *Client) turn(g *gate) {
 	w := g.first
 	if w == nil {
-		if c.gates[g.key] == g {
-			delete(c.gates, g.key)
-		}
+		c.dropGate(g)
 		return
 	}
 	g.remove(w)
-	g.front, w.isFront = w, true
+	g.front, w.isFront = true, true
 	r := w.r
 	r.entered = w.knew || g.heard > w.heard
 	if r.lastErr = g.lastErr; g.claim != nil {
@@ -273,20 +298,21 @@ func (c *Client) handOn(g *gate, cl *claim, released Event) bool {
 // is held.
 func (c *Client) gateLost(cl *claim) {
 	g := cl.gate
-	if g == nil || g.claim != cl || g.front != nil {
+	if g == nil || g.claim != cl || g.front {
 		return // a front that is at work sees it itself
 	}
 	g.claim = nil
 	c.turn(g)
 }
 
-// refuseTries answers the tries that waited for the front's first answer. c.mu is held.
-func (c *Client) refuseTries(g *gate, err error) {
+// refuseTries answers the tries that waited for r, the front, to have its first
+// answer. c.mu is held.
+func (c *Client) refuseTries(g *gate, r *request) {
 	for w := g.first; w != nil; {
 		next := w.next
 		if w.r.try() {
 			g.remove(w)
-			w.err = err
+			w.err = c.inTheWay(g, r)
 			close(w.ready)
 		}
 		w = next

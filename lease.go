@@ -30,41 +30,19 @@ type grant struct {
 // Lease is a lock that is held. All methods may be called from many goroutines at
 // once. A Lease is made by the methods of Client and Semaphore.
 type Lease struct {
-	c      *Client
-	g      *grant
-	ctx    *leaseCtx
-	cancel context.CancelCauseFunc
+	c   *Client
+	g   *grant
+	ctx leaseCtx
 
 	over  atomic.Bool
 	cause error // why it is over; set before over
 
-	// The rest belongs to the first call of Release, until done is closed.
-	releasing bool // guarded by the Client's mutex
-	done      chan struct{}
+	// The rest is guarded by the Client's mutex, but result may be read by who saw
+	// done closed.
+	releasing bool          // Release was called
+	released  bool          // result stands
+	done      chan struct{} // closed when result stands, if somebody waits for that
 	result    error
-}
-
-// leaseCtx is the context of a lease. It carries the lease for Held and for the
-// detection of deadlocks, before those that the context it was made from carries.
-type leaseCtx struct {
-	context.Context
-	lease *Lease
-	outer *leaseCtx
-}
-
-type holdsKey struct{}
-
-func (x *leaseCtx) Value(key any) any {
-	if key == (holdsKey{}) {
-		return x
-	}
-	return x.Context.Value(key)
-}
-
-// holds returns the innermost leaseCtx in ctx, or nil.
-func holds(ctx context.Context) *leaseCtx {
-	x, _ := ctx.Value(holdsKey{}).(*leaseCtx)
-	return x
 }
 
 // Held returns the lease for key that ctx carries, or nil. Lease.Context and what
@@ -92,9 +70,16 @@ func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, handoff boo
 	if cl.used == 0 {
 		cl.since = now
 	}
-	g := &grant{
+	// A grant, its first lease and the list of its leases are one allocation.
+	first := &struct {
+		grant
+		lease  Lease
+		leases [1]*Lease
+	}{}
+	g := &first.grant
+	*g = grant{
 		claim: cl, token: fence.Token(cl.t.Token + cl.used), mark: cl.t.Mark,
-		at: now, endAt: never, minHold: r.minHold,
+		at: now, endAt: never, minHold: r.minHold, leases: first.leases[:0],
 	}
 	if r.maxHold > 0 && !r.fixed && int64(r.maxHold) < never-now {
 		g.endAt = now + int64(r.maxHold)
@@ -109,14 +94,13 @@ func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, handoff boo
 	if h := c.o.Hooks.Acquired; h != nil {
 		c.emit(h, Event{Key: r.key, Token: g.token, Waited: time.Duration(now - r.start), Handoff: handoff})
 	}
-	return c.handle(ctx, g)
+	return c.handle(ctx, g, &first.lease)
 }
 
-// handle makes a lease on g. c.mu is held.
-func (c *Client) handle(ctx context.Context, g *grant) *Lease {
-	l := &Lease{c: c, g: g}
-	inner, cancel := context.WithCancelCause(ctx)
-	l.ctx, l.cancel = &leaseCtx{inner, l, holds(ctx)}, cancel
+// handle makes l a lease on g. c.mu is held.
+func (c *Client) handle(ctx context.Context, g *grant, l *Lease) *Lease {
+	l.c, l.g = c, g
+	l.ctx.lease, l.ctx.outer, l.ctx.parent = l, holds(ctx), ctx
 	g.leases = append(g.leases, l)
 	g.open++
 	return l
@@ -142,7 +126,7 @@ func (c *Client) share(ctx context.Context, r *request) (*Lease, error) {
 		case r.innerTimes():
 			return nil, invalid("the lease of %s is shared: TTL, FixedLease, MaxHold and MinHold belong to the outer call", printable(r.key))
 		}
-		return c.handle(ctx, g), nil
+		return c.handle(ctx, g, &Lease{}), nil
 	}
 	return nil, nil
 }
@@ -173,12 +157,9 @@ func (c *Client) close(g *grant) {
 
 // end ends one lease. c.mu is held.
 func (l *Lease) end(cause error) {
-	if l.over.Load() {
-		return
+	if !l.over.Load() {
+		l.ctx.end(cause)
 	}
-	l.cause = cause
-	l.over.Store(true)
-	l.cancel(cause)
 }
 
 // exit is how g leaves the line at time now.
@@ -195,7 +176,7 @@ func (c *Client) exit(g *grant, now int64) driver.Exit {
 // even if the network is dead. context.Cause says why: ErrReleased, or ErrLost with
 // one of ErrExpired, ErrBroken, ErrMaxHold, ErrClosed. It also ends when the
 // caller's ctx does; the lease is still held then, and Err is nil.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context { return &l.ctx }
 
 // Token returns the fencing token: larger than that of every earlier exclusive
 // grant of this key, through whichever process. Leases that share a grant have the
@@ -299,6 +280,10 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	c.mu.Lock()
 	if l.releasing {
 		done := l.done
+		if done == nil && !l.released {
+			done = make(chan struct{})
+			l.done = done
+		}
 		c.mu.Unlock()
 		if done != nil {
 			<-done
@@ -321,11 +306,10 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 			cl.retryAt = min(cl.retryAt, now)
 			c.plan(cl, now)
 		}
-		l.result = wrap("release", cl.t.Key, l.cause)
-		c.mu.Unlock()
-		return l.result
+		defer c.mu.Unlock()
+		return l.settle(wrap("release", cl.t.Key, l.cause))
 	}
-	l.end(&releasedError{cl.t.Key, g.token})
+	l.end(releasedError{l})
 	for i, other := range g.leases {
 		if other == l {
 			g.leases = append(g.leases[:i], g.leases[i+1:]...)
@@ -336,11 +320,11 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 		g.leave = mark
 	}
 	if len(g.leases) > 0 { // others still share the grant
+		defer c.mu.Unlock()
 		if mark != "" {
-			l.result = wrap(opOnce, cl.t.Key, invalid("f shared the lease and has not released it; the slot is noted when it does"))
+			return l.settle(wrap(opOnce, cl.t.Key, invalid("f shared the lease and has not released it; the slot is noted when it does")))
 		}
-		c.mu.Unlock()
-		return l.result
+		return l.settle(nil)
 	}
 	exit := c.exit(g, now)
 	exit.Mark = g.leave
@@ -348,19 +332,18 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	held := time.Duration(now - g.at)
 	if w := cl.gate; w != nil && w.claim == cl {
 		if c.handOn(w, cl, Event{Key: cl.t.Key, Token: g.token, Held: held}) {
-			c.mu.Unlock()
-			return nil
+			defer c.mu.Unlock()
+			return l.settle(nil)
 		}
-		w.claim = nil
+		w.claim, cl.gate = nil, nil
 		c.turn(w)
 	}
-	l.done = make(chan struct{})
 	c.calls++
 	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
 	c.mu.Unlock()
 
 	err := c.leave(ctx, cl, exit, budget)
-	c.afterRenewal(cl, budget-time.Duration(c.clock.now()-now))
+	c.afterRenewal(cl, now+int64(budget))
 	switch {
 	case err == nil:
 	case driver.Gone(err):
@@ -377,18 +360,28 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	default:
 		err = unavailable(err)
 	}
-	l.result = wrap("release", cl.t.Key, err)
-	close(l.done)
 	if !errors.Is(err, ErrLost) {
 		c.emit(c.o.Hooks.Released, Event{Key: cl.t.Key, Token: g.token, Held: held, Err: err})
 	}
-	c.finish()
-	return l.result
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	c.moved()
+	return l.settle(wrap("release", cl.t.Key, err))
+}
+
+// settle notes what every call of Release answers. c.mu is held.
+func (l *Lease) settle(err error) error {
+	l.result, l.released = err, true
+	if l.done != nil {
+		close(l.done)
+	}
+	return err
 }
 
 // afterRenewal waits until no renewal of cl is on its way any more, so that none is
-// sent after Release has returned; most bounds the wait if the store hangs.
-func (c *Client) afterRenewal(cl *claim, most time.Duration) {
+// sent after Release has returned, or until the given time if the store hangs.
+func (c *Client) afterRenewal(cl *claim, until int64) {
 	c.mu.Lock()
 	if !cl.busy {
 		c.mu.Unlock()
@@ -399,7 +392,7 @@ func (c *Client) afterRenewal(cl *claim, most time.Duration) {
 	}
 	idle := cl.idle
 	c.mu.Unlock()
-	t := time.NewTimer(max(most, 0))
+	t := time.NewTimer(time.Duration(max(until-c.clock.now(), 0)))
 	defer t.Stop()
 	select {
 	case <-idle:
@@ -418,8 +411,8 @@ func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) er
 	}
 	both, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
-	return l.run(ctx, &leaseCtx{both, l, holds(ctx)}, f)
+	defer context.AfterFunc(&l.ctx, func() { cancel(context.Cause(&l.ctx)) })()
+	return l.run(ctx, &leaseCtx{lease: l, outer: holds(ctx), inner: both}, f)
 }
 
 func (l *Lease) run(ctx, under context.Context, f func(ctx context.Context, l *Lease) error) (err error) {

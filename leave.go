@@ -41,12 +41,11 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 	c.mu.Unlock()
 
 	begun := c.clock.now()
-	until := begun + int64(budget)
+	until, left := begun+int64(budget), budget
 	t, linger := cl.exitTicket(), e.Linger
 	doubt := false
-	for {
+	for ; ; left = time.Duration(until - c.clock.now()) {
 		e.Linger = c.rest(linger, begun)
-		left := time.Duration(until - c.clock.now())
 		call := c.detached(ctx, max(min(left, leaveLimit(t.TTL)), time.Millisecond))
 		err := c.b.Leave(call, t, e)
 		call.end()
@@ -79,6 +78,9 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 
 // rest is what is left now of a linger that was d long at time at.
 func (c *Client) rest(d time.Duration, at int64) time.Duration {
+	if d <= 0 {
+		return 0
+	}
 	if d -= time.Duration(c.clock.now() - at); d <= 0 {
 		return 0
 	}

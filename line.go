@@ -2,7 +2,6 @@ package fencelock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -96,8 +95,8 @@ func (c *Client) acquireRaw(ctx context.Context, r *request, try bool, opts []Op
 		return l, err
 	}
 	r.span = 1
-	c.mu.Unlock()
 	cl := c.newClaim(r)
+	c.mu.Unlock()
 	var l *Lease
 	for l == nil && err == nil {
 		err = c.stand(ctx, r, cl)
@@ -250,10 +249,6 @@ func (c *Client) stand(ctx context.Context, r *request, cl *claim) error {
 		}
 		c.mu.Lock()
 		st := cl.state
-		if st == held && c.clock.now() >= cl.deadline.Load() {
-			c.lose(cl, ErrExpired, "")
-			st = cl.state
-		}
 		c.mu.Unlock()
 
 		var err error
@@ -300,7 +295,7 @@ func (c *Client) mayWait(ctx context.Context, r *request) error {
 		return ctx.Err()
 	case c.stop.Err() != nil:
 		return ErrClosed
-	case c.clock.now() >= r.until:
+	case r.until != never && c.clock.now() >= r.until:
 		return errWaitOver
 	}
 	return nil
@@ -330,8 +325,8 @@ func (c *Client) pause(ctx context.Context, r *request, d time.Duration) {
 
 // limit is the time limit of one driver call for r: d, within Wait.
 func (c *Client) limit(ctx context.Context, r *request, d time.Duration) *callCtx {
-	if left := time.Duration(r.until - c.clock.now()); left < d {
-		d = left
+	if r.until != never {
+		d = min(d, time.Duration(r.until-c.clock.now()))
 	}
 	return c.callFor(ctx, d)
 }
@@ -349,40 +344,9 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 	t, err := c.b.Enter(call, d)
 	now := c.clock.now()
 
-	var busy *driver.BusyError
-	var permanent *driver.PermanentError
-	switch {
-	case err == nil:
-	case errors.As(err, &busy):
-		r.entered, r.busy, r.ahead = true, busy, busy.Ahead
-		c.heard(cl, busy)
-		switch {
-		case r.try():
-			return finalError{busy}
-		case r.hold > 0 && !r.waits && c.info.Fair:
-			r.waits = true
-			return nil
-		}
-		c.tellWaiting(r)
-		return busy // a backend that cannot queue is asked again after a pause
-	case errors.Is(err, driver.ErrKind):
-		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
-	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed):
-		return finalError{unavailable(err)}
-	case driver.Gone(err):
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		reason, operator := goneDetail(err)
-		cl.state, cl.broken = ended, operator
-		cl.lost = cl.lossOf(ErrBroken, 0, reason)
-		return nil
-	case errors.As(err, new(driver.ErrBallot)):
-		return finalError{unavailable(err)}
-	default:
-		cl.unsure = true
-		return err
+	if err != nil {
+		return c.notEntered(r, cl, err)
 	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !cl.answered(sent, now, t.Left) {
@@ -414,11 +378,47 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 			return finalError{c.heldBy(r, t.Head)}
 		}
 		if cl.gate != nil {
-			c.refuseTries(cl.gate, c.inTheWay(cl.gate, r))
+			c.refuseTries(cl.gate, r)
 		}
 		c.tellWaiting(r)
 	}
 	return nil
+}
+
+// notEntered takes in err, the answer to an Enter of cl.
+func (c *Client) notEntered(r *request, cl *claim, err error) error {
+	var busy *driver.BusyError
+	var permanent *driver.PermanentError
+	switch {
+	case errors.As(err, &busy):
+		r.entered, r.busy, r.ahead = true, busy, busy.Ahead
+		c.heard(cl, busy)
+		switch {
+		case r.try():
+			return finalError{busy}
+		case r.hold > 0 && !r.waits && c.info.Fair:
+			r.waits = true
+			return nil
+		}
+		c.tellWaiting(r)
+		return busy // a backend that cannot queue is asked again after a pause
+	case errors.Is(err, driver.ErrKind):
+		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
+	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed):
+		return finalError{unavailable(err)}
+	case driver.Gone(err):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		reason, operator := goneDetail(err)
+		cl.state, cl.broken = ended, operator
+		cl.lost = cl.lossOf(ErrBroken, 0, reason)
+		return nil
+	case errors.As(err, new(driver.ErrBallot)):
+		return finalError{unavailable(err)}
+	default:
+		cl.unsure = true
+		return err
+	}
 }
 
 func (c *Client) tellWaiting(r *request) {
@@ -510,6 +510,9 @@ func (c *Client) heard(cl *claim, busy *driver.BusyError) {
 func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, error) {
 	c.mu.Lock()
 	now := c.clock.now()
+	if cl.state == held && now >= cl.deadline.Load() {
+		c.lose(cl, ErrExpired, "")
+	}
 	if cl.state != held {
 		c.mu.Unlock()
 		return false, nil
@@ -568,7 +571,7 @@ func (c *Client) reenter(cl *claim) {
 		c.oweLeave(old, c.clock.now(), driver.Exit{})
 	}
 	cl.t = driver.Ticket{Claim: cl.t.Claim}
-	cl.t.ID = rand.Text()
+	cl.t.ID = c.ids.draw()
 	cl.state, cl.unsure, cl.atRisk, cl.busy, cl.broken = fresh, false, false, false, false
 	cl.exiting, cl.whole, cl.idle = false, false, nil
 	cl.since, cl.used, cl.sent, cl.over, cl.tries, cl.lost = 0, 0, 0, 0, 0, nil

@@ -71,7 +71,7 @@ func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ct
 			l.Release(ctx)
 		}
 	}()
-	ferr := f(l.ctx, l)
+	ferr := f(&l.ctx, l)
 	released = true
 	if ferr != nil {
 		if rerr := l.Release(ctx); errors.Is(rerr, ErrLost) {

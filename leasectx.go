@@ -1,0 +1,90 @@
+package fencelock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// leaseCtx is the context of a lease. It carries the lease for Held and for the
+// detection of deadlocks, before those that the context it was made from carries.
+//
+// Most leases are short, and nobody waits for their end. So the context that can be
+// waited for is made when it is first asked for; until then this one answers from
+// its parent and its lease.
+type leaseCtx struct {
+	lease  *Lease
+	outer  *leaseCtx
+	parent context.Context // of the call that took the lease; nil if inner was there from the start
+
+	mu       sync.Mutex
+	inner    context.Context
+	cancel   context.CancelCauseFunc
+	orphaned bool // parent had ended before the lease did
+}
+
+type holdsKey struct{}
+
+// holds returns the innermost leaseCtx in ctx, or nil.
+func holds(ctx context.Context) *leaseCtx {
+	x, _ := ctx.Value(holdsKey{}).(*leaseCtx)
+	return x
+}
+
+func (x *leaseCtx) Value(key any) any {
+	if key == (holdsKey{}) {
+		return x
+	}
+	return x.build().Value(key)
+}
+
+func (x *leaseCtx) Done() <-chan struct{} { return x.build().Done() }
+
+func (x *leaseCtx) Deadline() (time.Time, bool) {
+	if x.parent == nil {
+		return x.inner.Deadline()
+	}
+	return x.parent.Deadline()
+}
+
+// Err is nil at once if neither the lease nor the parent has ended; who of the two
+// was first is settled by making the inner context.
+func (x *leaseCtx) Err() error {
+	if x.parent != nil && !x.lease.over.Load() && x.parent.Err() == nil {
+		return nil
+	}
+	return x.build().Err()
+}
+
+// build returns the context that can be waited for.
+func (x *leaseCtx) build() context.Context {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.inner != nil {
+		return x.inner
+	}
+	over := x.lease.over.Load()
+	parent := x.parent
+	if over && !x.orphaned {
+		parent = context.WithoutCancel(parent) // whatever became of it since
+	}
+	x.inner, x.cancel = context.WithCancelCause(parent)
+	if over {
+		x.cancel(x.lease.cause)
+	}
+	return x.inner
+}
+
+// end ends the lease and its context.
+func (x *leaseCtx) end(cause error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.inner == nil {
+		x.orphaned = x.parent.Err() != nil
+	}
+	x.lease.cause = cause
+	x.lease.over.Store(true)
+	if x.inner != nil {
+		x.cancel(cause)
+	}
+}

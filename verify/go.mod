@@ -82,6 +82,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/fencelock/fencelock/etcdlock v0.0.0
+	github.com/fencelock/fencelock/lab v0.0.0
 	github.com/fencelock/fencelock/zklock v0.0.0
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -101,3 +102,5 @@ replace github.com/fencelock/fencelock/redislock => ../redislock
 replace github.com/fencelock/fencelock/etcdlock => ../etcdlock
 
 replace github.com/fencelock/fencelock/zklock => ../zklock
+
+replace github.com/fencelock/fencelock/lab => ../lab

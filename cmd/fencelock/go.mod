@@ -47,6 +47,7 @@ require (
 	github.com/creack/pty v1.1.24 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/fencelock/fencelock/etcdlock v0.0.0
+	github.com/fencelock/fencelock/lab v0.0.0
 	github.com/fencelock/fencelock/zklock v0.0.0
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
@@ -64,3 +65,5 @@ require (
 replace github.com/fencelock/fencelock/etcdlock => ../../etcdlock
 
 replace github.com/fencelock/fencelock/zklock => ../../zklock
+
+replace github.com/fencelock/fencelock/lab => ../../lab

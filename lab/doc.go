@@ -1,0 +1,2 @@
+// Package lab plays the schemes that tutorials teach, breaking.
+package lab

@@ -1,0 +1,219 @@
+package testserver
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ClusterSlots is how many slots a Redis Cluster has.
+const ClusterSlots = 16384
+
+// ClusterGroup is a Redis Cluster of three masters with a replica each.
+type ClusterGroup struct {
+	Servers []*Server // at first the masters in order of their slots, then the replica of each
+}
+
+// RedisCluster starts a Cluster for a test and stops it when the test ends. It
+// returns when all nodes agree who has which slots. opts are for all nodes. A master
+// that does not answer for a second counts as dead.
+func RedisCluster(tb TB, opts ...Option) *ClusterGroup {
+	tb.Helper()
+	const masters = 3
+	g := &ClusterGroup{}
+	config := Config("cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000",
+		"cluster-allow-replica-migration no", "cluster-require-full-coverage no")
+	for i := range 2 * masters {
+		s := Redis(tb, append(append(fastReplication(), config), opts...)...)
+		if p := s.opts.password; p != "" {
+			mustAsk(tb, s, "CONFIG", "SET", "masterauth", p)
+		}
+		// Nodes that all began with the same epoch would first have to sort that out.
+		mustAsk(tb, s, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if i < masters {
+			from, to := ClusterSlots*i/masters, ClusterSlots*(i+1)/masters-1
+			mustAsk(tb, s, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to))
+		}
+		g.Servers = append(g.Servers, s)
+	}
+	for _, s := range g.Servers {
+		for _, o := range g.Servers {
+			if s != o {
+				host, port, _ := net.SplitHostPort(o.Addr())
+				mustAsk(tb, s, "CLUSTER", "MEET", host, port)
+			}
+		}
+	}
+	for i, s := range g.Servers[masters:] {
+		master := g.ID(g.Servers[i])
+		// A node follows only one that it knows.
+		mustCome(tb, "the node on "+s.Addr()+" follows its master", func() bool {
+			_, err := s.Ask("CLUSTER", "REPLICATE", master)
+			return err == nil
+		})
+	}
+	mustCome(tb, "the nodes of the cluster agree", g.Settled)
+	return g
+}
+
+// ID returns the name of a node among the others, or nothing if it does not answer.
+func (g *ClusterGroup) ID(s *Server) string { return answer(s, "CLUSTER", "MYID") }
+
+// Addrs returns the addresses of all nodes.
+func (g *ClusterGroup) Addrs() []string {
+	var addrs []string
+	for _, s := range g.Servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
+
+// Slot returns the slot of a key.
+func (g *ClusterGroup) Slot(key string) int {
+	for _, s := range g.Servers {
+		if n, err := strconv.Atoi(answer(s, "CLUSTER", "KEYSLOT", key)); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+// Master returns the server that has a slot by its own account, or nil.
+func (g *ClusterGroup) Master(slot int) *Server {
+	for _, s := range g.Servers {
+		if owns(answer(s, "CLUSTER", "NODES"), slot) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Replica returns a server that follows the master, or nil.
+func (g *ClusterGroup) Replica(master *Server) *Server {
+	_, port, _ := net.SplitHostPort(master.Addr())
+	for _, s := range g.Servers {
+		role := strings.Split(answer(s, "ROLE"), "\n")
+		if len(role) > 2 && role[0] == "slave" && role[2] == port {
+			return s
+		}
+	}
+	return nil
+}
+
+// owns reports whether the node whose view this is says that it has the slot itself.
+func owns(nodes string, slot int) bool {
+	for line := range strings.Lines(nodes) {
+		f := strings.Fields(line)
+		if len(f) < 9 || !strings.Contains(f[2], "myself") || !strings.Contains(f[2], "master") {
+			continue
+		}
+		for _, r := range f[8:] {
+			low, high, isRange := strings.Cut(r, "-")
+			if !isRange {
+				high = low
+			}
+			from, err1 := strconv.Atoi(low)
+			to, err2 := strconv.Atoi(high)
+			if err1 == nil && err2 == nil && from <= slot && slot <= to {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Settled reports whether every node that runs says that all is well, sees the same
+// masters, and follows its master if it has one.
+func (g *ClusterGroup) Settled() bool {
+	view := ""
+	for _, s := range g.Servers {
+		if s.Pid() == 0 {
+			continue
+		}
+		info := answer(s, "CLUSTER", "INFO")
+		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(ClusterSlots)) ||
+			!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r\n", len(g.Servers))) {
+			return false
+		}
+		repl := answer(s, "INFO", "replication")
+		if strings.Contains(repl, "role:slave") && !strings.Contains(repl, "master_link_status:up") {
+			return false
+		}
+		// Clients are told of replicas here, once they are known to have data.
+		sees := strings.Split(answer(s, "CLUSTER", "SLOTS"), "\n")
+		slices.Sort(sees)
+		if view != "" && strings.Join(sees, "\n") != view {
+			return false
+		}
+		view = strings.Join(sees, "\n")
+	}
+	return view != ""
+}
+
+// Failover makes the replica of a master take its place while it is well, and returns
+// when it has.
+func (g *ClusterGroup) Failover(master *Server) (*Server, error) {
+	replica := g.Replica(master)
+	if replica == nil {
+		return nil, fmt.Errorf("failing over: %s has no replica", master.Addr())
+	}
+	if _, err := replica.Ask("CLUSTER", "FAILOVER"); err != nil {
+		return nil, fmt.Errorf("failing over: %w", err)
+	}
+	return replica, comesToPass("the replica took the place of its master", func() bool {
+		return strings.HasPrefix(answer(replica, "ROLE"), "master")
+	})
+}
+
+// Move is a slot on its way from one master to another.
+type Move struct {
+	Slot     int
+	From, To *Server
+	g        *ClusterGroup
+}
+
+// BeginMove makes a slot ready to leave its master for another one.
+func (g *ClusterGroup) BeginMove(slot int, to *Server) (*Move, error) {
+	m := &Move{Slot: slot, From: g.Master(slot), To: to, g: g}
+	if m.From == nil || m.From == to {
+		return nil, fmt.Errorf("moving slot %d to %s: it is not elsewhere", slot, to.Addr())
+	}
+	n := strconv.Itoa(slot)
+	if _, err := to.Ask("CLUSTER", "SETSLOT", n, "IMPORTING", g.ID(m.From)); err != nil {
+		return nil, fmt.Errorf("moving slot %d: %w", slot, err)
+	}
+	if _, err := m.From.Ask("CLUSTER", "SETSLOT", n, "MIGRATING", g.ID(to)); err != nil {
+		return nil, fmt.Errorf("moving slot %d: %w", slot, err)
+	}
+	return m, nil
+}
+
+// Key moves one key, and reports whether there was one to move.
+func (m *Move) Key() (bool, error) {
+	names, err := m.From.Ask("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), "1")
+	if err != nil || names == "" {
+		return false, err
+	}
+	host, port, _ := net.SplitHostPort(m.To.Addr())
+	args := []string{"MIGRATE", host, port, "", "0", "5000"}
+	if p := m.To.opts.password; p != "" {
+		args = append(args, "AUTH", p)
+	}
+	if _, err := m.From.Ask(append(args, "KEYS", names)...); err != nil {
+		return false, fmt.Errorf("moving %q: %w", names, err)
+	}
+	return true, nil
+}
+
+// End gives the slot to its new master. No key may be left at the old one.
+func (m *Move) End() error {
+	id, n := m.g.ID(m.To), strconv.Itoa(m.Slot)
+	for _, s := range []*Server{m.To, m.From} {
+		if _, err := s.Ask("CLUSTER", "SETSLOT", n, "NODE", id); err != nil {
+			return fmt.Errorf("moving slot %d: %w", m.Slot, err)
+		}
+	}
+	return nil
+}

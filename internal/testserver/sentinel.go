@@ -1,0 +1,243 @@
+package testserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var sentinel = kind{
+	name:    "redis-sentinel",
+	program: redis.program,
+	install: redis.install,
+	prepare: writeSentinelConfig,
+	args: func(s *Server) []string {
+		return []string{filepath.Join(s.dir, "sentinel.conf"), "--sentinel"}
+	},
+	ready: redisAnswers,
+	url:   func(s *Server) string { return "redis://" + s.Addr() },
+}
+
+// SentinelGroup is a master with two replicas, and three sentinels that watch them
+// and agree by two.
+type SentinelGroup struct {
+	Name      string    // what the sentinels call the master
+	Servers   []*Server // the first was the master at first
+	Sentinels []*Server
+}
+
+// RedisSentinel starts such a group for a test, and stops it when the test ends. It
+// returns when each server knows all others. opts are for the three servers. A master
+// that does not answer for half a second counts as dead.
+func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
+	tb.Helper()
+	g := &SentinelGroup{Name: "locks"}
+	for range 3 {
+		g.Servers = append(g.Servers, Redis(tb, append(fastReplication(), opts...)...))
+	}
+	master := g.Servers[0]
+	host, port, _ := net.SplitHostPort(master.Addr())
+	for _, s := range g.Servers {
+		// Any of them may be a replica one day, and needs the password then.
+		if p := master.opts.password; p != "" {
+			mustAsk(tb, s, "CONFIG", "SET", "masterauth", p)
+		}
+		if s != master {
+			mustAsk(tb, s, "REPLICAOF", host, port)
+		}
+	}
+	for _, s := range g.Servers[1:] {
+		mustCome(tb, "the replica on "+s.Addr()+" follows its master", func() bool {
+			return strings.Contains(answer(s, "INFO", "replication"), "master_link_status:up")
+		})
+	}
+	for range 3 {
+		s, err := start(context.Background(), sentinel, tb.TempDir(), []Option{Config(g.watch(master)...)})
+		if err != nil {
+			tb.Fatalf("%v", err)
+		}
+		g.Sentinels = append(g.Sentinels, attach(tb, s))
+		// They are made to talk more often, so that a test need not wait for it.
+		mustAsk(tb, s, "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "PING-PERIOD", "100")
+	}
+	g.mustSettle(tb)
+	return g
+}
+
+func fastReplication() []Option {
+	return []Option{Config("repl-diskless-sync yes", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")}
+}
+
+func (g *SentinelGroup) watch(master *Server) []string {
+	host, port, _ := net.SplitHostPort(master.Addr())
+	lines := []string{
+		fmt.Sprintf("sentinel monitor %s %s %s 2", g.Name, host, port),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 500", g.Name),
+		fmt.Sprintf("sentinel failover-timeout %s 5000", g.Name),
+	}
+	if p := master.opts.password; p != "" {
+		lines = append(lines, fmt.Sprintf("sentinel auth-pass %s %s", g.Name, strconv.Quote(p)))
+	}
+	return lines
+}
+
+// Addrs returns the addresses of the sentinels, as a failover client wants them.
+func (g *SentinelGroup) Addrs() []string {
+	var addrs []string
+	for _, s := range g.Sentinels {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
+
+// Master returns the server that all running sentinels say is the master and that
+// says so itself, or nil if there is none just now.
+func (g *SentinelGroup) Master() *Server {
+	said := ""
+	for _, s := range g.Sentinels {
+		if s.Pid() == 0 {
+			continue
+		}
+		addr := strings.Replace(answer(s, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name), "\n", ":", 1)
+		if said != "" && addr != said {
+			return nil
+		}
+		said = addr
+	}
+	for _, s := range g.Servers {
+		if s.Addr() == said && strings.HasPrefix(answer(s, "ROLE"), "master") {
+			return s
+		}
+	}
+	return nil
+}
+
+// Settled reports whether the group has a master, each other server that runs follows
+// it, and the sentinels know all of that.
+func (g *SentinelGroup) Settled() bool {
+	master := g.Master()
+	if master == nil {
+		return false
+	}
+	replicas := 0
+	_, port, _ := net.SplitHostPort(master.Addr())
+	for _, s := range g.Servers {
+		if s == master || s.Pid() == 0 {
+			continue
+		}
+		replicas++
+		role := strings.Split(answer(s, "ROLE"), "\n")
+		if len(role) < 4 || role[0] != "slave" || role[2] != port || role[3] != "connected" {
+			return false
+		}
+	}
+	for _, s := range g.Sentinels {
+		if s.Pid() == 0 {
+			continue
+		}
+		seen := pairs(answer(s, "SENTINEL", "MASTER", g.Name))
+		known, _ := strconv.Atoi(seen["num-slaves"])
+		if seen["flags"] != "master" || known < replicas || seen["num-other-sentinels"] != strconv.Itoa(len(g.Sentinels)-1) {
+			return false
+		}
+		// A replica that was not asked yet cannot be promoted.
+		if strings.Count(answer(s, "SENTINEL", "REPLICAS", g.Name), "master-link-status\nok") < replicas {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *SentinelGroup) mustSettle(tb TB) {
+	tb.Helper()
+	mustCome(tb, "the sentinels know each other and all replicas", g.Settled)
+}
+
+// Failover asks for another master while the present one is well, and returns when
+// there is one.
+func (g *SentinelGroup) Failover() error {
+	old := g.Master()
+	if old == nil {
+		return fmt.Errorf("failing over: there is no master just now")
+	}
+	if _, err := g.Sentinels[0].Ask("SENTINEL", "FAILOVER", g.Name); err != nil {
+		return fmt.Errorf("failing over: %w", err)
+	}
+	return comesToPass("there is another master", func() bool {
+		now := g.Master()
+		return now != nil && now != old
+	})
+}
+
+// writeSentinelConfig writes the file once: a sentinel keeps there what it learns.
+func writeSentinelConfig(s *Server) error {
+	name := filepath.Join(s.dir, "sentinel.conf")
+	port := fmt.Sprintf("port %d", s.port)
+	if old, err := os.ReadFile(name); err == nil && strings.Contains(string(old), port+"\n") {
+		return nil
+	}
+	lines := append([]string{
+		"bind 127.0.0.1",
+		port,
+		"daemonize no",
+		"dir " + strconv.Quote(s.dir),
+	}, s.opts.config...)
+	return os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+}
+
+// pairs reads a reply of names and values.
+func pairs(reply string) map[string]string {
+	m := make(map[string]string)
+	lines := strings.Split(reply, "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		m[lines[i]] = lines[i+1]
+	}
+	return m
+}
+
+// answer is what a server says, or nothing if it does not answer.
+func answer(s *Server, args ...string) string {
+	if s.Pid() == 0 {
+		return ""
+	}
+	text, err := s.Ask(args...)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+func mustAsk(tb TB, s *Server, args ...string) string {
+	tb.Helper()
+	text, err := s.Ask(args...)
+	if err != nil {
+		tb.Fatalf("%s on %s: %v", args[0], s.Addr(), err)
+	}
+	return text
+}
+
+// comesToPass waits until what is said holds.
+func comesToPass(what string, holds func() bool) error {
+	end := time.Now().Add(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		if time.Now().After(end) {
+			return fmt.Errorf("it did not come to pass within %v that %s", patience, what)
+		}
+		<-tick.C
+	}
+	return nil
+}
+
+func mustCome(tb TB, what string, holds func() bool) {
+	tb.Helper()
+	if err := comesToPass(what, holds); err != nil {
+		tb.Fatalf("%v", err)
+	}
+}

@@ -70,7 +70,8 @@ func (c *claim) rouse() {
 	}
 }
 
-// join puts a new claim behind all others and draws its token.
+// join puts a new claim behind all others and draws its token, unless that is the
+// ballot, which has been judged.
 func (l *line) join(d driver.Claim, now instant) *claim {
 	l.arrivals++
 	c := &claim{
@@ -81,7 +82,10 @@ func (l *line) join(d driver.Claim, now instant) *claim {
 		since:   now.wall,
 		prev:    l.tail,
 	}
-	l.last = c.token + c.Span - 1
+	if c.Ballot != 0 {
+		c.token = c.Ballot
+	}
+	l.last = max(l.last, c.token+c.Span-1)
 	if l.tail == nil {
 		l.head = c
 		l.soonest = c.expires

@@ -15,6 +15,9 @@ const (
 	maxTTL = 366 * 24 * time.Hour
 )
 
+// lastToken is beyond what any clock makes of a token.
+const lastToken = 1<<63 - 1
+
 // maxAwait is the longest that Await waits before it looks again.
 const maxAwait = time.Second
 
@@ -27,6 +30,7 @@ const maxAwait = time.Second
 type Store struct {
 	mu     sync.Mutex
 	start  time.Time // all instants are durations since then
+	member *member   // nil if it takes no ballots
 	lines  map[string]*line
 	order  []*line // the same lines, each at its own index, for the sweep
 	hand   int     // where in order the sweep goes on
@@ -45,9 +49,9 @@ func New() *Store {
 	return &Store{start: time.Now(), lines: make(map[string]*line)}
 }
 
-// Info says that a Store keeps every law but that of ballots.
+// Info says that a Store keeps every law; that of ballots if NewMember made it.
 func (s *Store) Info() driver.Info {
-	return driver.Info{
+	info := driver.Info{
 		Name:      "memory",
 		Fair:      true,
 		Fencing:   true,
@@ -59,6 +63,10 @@ func (s *Store) Info() driver.Info {
 		MinTTL:    minTTL,
 		MaxTTL:    maxTTL,
 	}
+	if s.member != nil {
+		info.Ballot, info.MaxTTL = true, s.member.MaxTTL
+	}
+	return info
 }
 
 // Close does nothing and answers nil: the Store is the data itself, there is
@@ -69,7 +77,8 @@ func (s *Store) Close() error { return nil }
 // Flush forgets everything, counters and marks too, as a FLUSHALL does to a
 // Redis. Whoever waits learns at once that its claim is gone. It is for tests of
 // what a program does when its store loses data. Tokens drawn afterwards start at
-// the clock again, so they rise above those from before as soon as the clock has.
+// the clock again, so they rise above those from before as soon as the clock has. A
+// member begins its quarantine with the next ballot.
 func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,6 +90,7 @@ func (s *Store) Flush() {
 	clear(s.lines)
 	s.order, s.hand = nil, 0
 	s.rests = rests{}
+	s.member.forget()
 }
 
 // now reads the clock. It is called under mu, so that steps and the instants at
@@ -100,10 +110,14 @@ type instant struct {
 // Enter joins the line of c.Key, or starts again the lease of the claim with
 // c.ID that is there already.
 func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	return s.enter(ctx, c, false)
+}
+
+func (s *Store) enter(ctx context.Context, c driver.Claim, again bool) (driver.Ticket, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Ticket{}, err
 	}
-	if err := check(&c); err != nil {
+	if err := s.check(&c); err != nil {
 		return driver.Ticket{}, &driver.PermanentError{Err: err}
 	}
 	s.mu.Lock()
@@ -133,6 +147,11 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error
 			return driver.Ticket{}, l.busy(l.n, now)
 		}
 	}
+	if c.Ballot != 0 {
+		if err := s.member.judge(l, &c, again, now); err != nil {
+			return driver.Ticket{}, err
+		}
+	}
 	if l == nil {
 		l = s.open(c.Key, now)
 	}
@@ -140,7 +159,8 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error
 }
 
 // check refuses what the core never sends.
-func check(c *driver.Claim) error {
+func (s *Store) check(c *driver.Claim) error {
+	longest := s.Info().MaxTTL
 	switch {
 	case c.Key == "" || len(c.Key) > driver.MaxKey:
 		return fmt.Errorf("memory: a key has 1 to %d bytes, not %d", driver.MaxKey, len(c.Key))
@@ -148,12 +168,14 @@ func check(c *driver.Claim) error {
 		return fmt.Errorf("memory: the claim on %q has no id", c.Key)
 	case c.Capacity < 1 || c.Capacity > driver.RW || c.Weight < 1 || c.Weight > c.Capacity:
 		return fmt.Errorf("memory: a claim on %q cannot have weight %d of %d", c.Key, c.Weight, c.Capacity)
-	case c.TTL < minTTL || c.TTL > maxTTL:
-		return fmt.Errorf("memory: the lease on %q must last %v to %v, not %v", c.Key, minTTL, maxTTL, c.TTL)
+	case c.TTL < minTTL || c.TTL > longest:
+		return fmt.Errorf("memory: the lease on %q must last %v to %v, not %v", c.Key, minTTL, longest, c.TTL)
 	case c.Span < 1 || c.Span > driver.MaxSpan:
 		return fmt.Errorf("memory: a claim on %q reserves 1 to %d tokens, not %d", c.Key, driver.MaxSpan, c.Span)
-	case c.Ballot != 0:
-		return fmt.Errorf("memory: no ballots are taken, as for %q", c.Key)
+	case c.Ballot != 0 && s.member == nil:
+		return fmt.Errorf("memory: no ballots are taken, as for %q: NewMember makes a store that takes them", c.Key)
+	case c.Ballot < 0 || c.Ballot > lastToken-c.Span:
+		return fmt.Errorf("memory: the ballot %d on %q is no token", c.Ballot, c.Key)
 	}
 	return nil
 }

@@ -47,6 +47,9 @@ func failed(ctx context.Context, doing, key string, err error) error {
 			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
 		}
 	}
+	if slotMoves(err) || strings.Contains(text, "FENCELOCK MOVING") {
+		return fmt.Errorf("%s: the lock is on its way to another node, and this goes on when it has arrived (%w)", what, err)
+	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 

@@ -51,9 +51,13 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error, g
 		under[i] = renewal{g, newStep(renewScript, records, argv...)}
 		b.sender.send(ctx, under[i].step)
 	}
-	var apart []int
+	var apart, moves []int
 	for _, r := range under {
 		answer, err := b.sender.wait(ctx, r.step)
+		if len(r.tickets) > 1 && slotMoves(err) {
+			moves = append(moves, r.tickets...)
+			continue
+		}
 		if err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") && !b.apart.Load() {
 			// A Cluster behind a client for one server. Nothing was applied.
 			apart = append(apart, r.tickets...)
@@ -65,6 +69,19 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error, g
 		b.apart.Store(true)
 		b.renew(ctx, ts, errs, b.groups(ts, apart))
 	}
+	if len(moves) > 0 {
+		// Their slot is on its way: each lock may be in another place.
+		b.renew(ctx, ts, errs, singly(moves))
+	}
+}
+
+// singly makes a group of each.
+func singly(which []int) [][]int {
+	groups := make([][]int, len(which))
+	for i, n := range which {
+		groups[i] = []int{n}
+	}
+	return groups
 }
 
 // renewed reads the answer to one group.
@@ -97,11 +114,7 @@ func (b *Backend) groups(ts []driver.Ticket, which []int) [][]int {
 	single, ok := b.rdb.(*redis.Client)
 	switch {
 	case b.sender.noPipeline:
-		groups := make([][]int, len(which))
-		for i, n := range which {
-			groups[i] = []int{n}
-		}
-		return groups
+		return singly(which)
 	case ok && single != nil && !b.apart.Load():
 		return chunks(nil, which)
 	}

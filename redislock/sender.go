@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,7 @@ func (s *sender) init(rdb redis.UniversalClient, alone bool) {
 type step struct {
 	script *script
 	record string // its first key: where it goes
+	single bool   // it works on one lock
 	args   []any  // of EVALSHA
 	ctx    context.Context
 
@@ -80,7 +82,7 @@ type step struct {
 
 // newStep makes a step that works on the keys of the given records.
 func newStep(s *script, records []string, argv ...any) *step {
-	st := &step{script: s, record: records[0]}
+	st := &step{script: s, record: records[0], single: len(records) == 1}
 	st.args = make([]any, 0, 3+3*len(records)+len(argv))
 	st.args = append(st.args, evalsha, s.sha, 3*len(records))
 	for _, r := range records {
@@ -208,19 +210,44 @@ func (s *sender) fly(steps []*step) {
 	}
 	s.exec(ctx, cmds)
 	s.isNear.Store(time.Since(start) < near)
-
-	var again []*redis.Cmd
-	for i, st := range steps {
-		if unknownScript(cmds[i].Err()) {
-			cmds[i] = st.inFull(ctx)
-			again = append(again, cmds[i])
+	s.again(ctx, steps, cmds, func(st *step, err error) *redis.Cmd {
+		if !unknownScript(err) {
+			return nil
 		}
-	}
-	s.exec(ctx, again)
+		return st.inFull(ctx)
+	})
+	s.again(ctx, steps, cmds, func(st *step, err error) *redis.Cmd {
+		if !st.single || !slotMoves(err) {
+			return nil
+		}
+		return st.withRecordAlone(ctx)
+	})
 	for i, st := range steps {
 		st.val, st.err = cmds[i].Result()
 		close(st.done)
 	}
+	if s.cluster != nil && slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return mapIsOld(c.Err()) }) {
+		// go-redis asks again when a node says MOVED; one that is dead says nothing,
+		// and its locks would wait until the map is old.
+		s.cluster.ReloadState(ctx)
+	}
+}
+
+// again sends once more what remedy has something for: no step whose error it
+// knows was applied.
+func (s *sender) again(ctx context.Context, steps []*step, cmds []*redis.Cmd, remedy func(*step, error) *redis.Cmd) {
+	var more []*redis.Cmd
+	for i, st := range steps {
+		err := cmds[i].Err()
+		if err == nil {
+			continue
+		}
+		if c := remedy(st, err); c != nil {
+			cmds[i] = c
+			more = append(more, c)
+		}
+	}
+	s.exec(ctx, more)
 }
 
 // unknownScript reports whether the server does not have a script, and so has not
@@ -232,6 +259,37 @@ func unknownScript(err error) bool {
 // inFull returns the step with the text of its script.
 func (st *step) inFull(ctx context.Context) *redis.Cmd {
 	return redis.NewCmd(ctx, append([]any{eval, st.script.source}, st.args[2:]...)...)
+}
+
+// withRecordAlone returns the step with the first of its keys, as script/record.lua
+// describes it.
+func (st *step) withRecordAlone(ctx context.Context) *redis.Cmd {
+	args := append([]any{eval, st.script.source, 1, st.record}, st.args[6:]...)
+	return redis.NewCmd(ctx, args...)
+}
+
+// slotMoves reports whether a Cluster did not run a script since the slot is on its
+// way, and some of the keys are not where the others are.
+func slotMoves(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN")
+}
+
+// mapIsOld reports whether a request may have gone to a node that has no slots any
+// more.
+func mapIsOld(err error) bool {
+	if err == nil {
+		return false
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return true
+	}
+	for _, begins := range []string{"MOVED", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING"} {
+		if strings.HasPrefix(err.Error(), begins) {
+			return true
+		}
+	}
+	return false
 }
 
 // aboard leaves out those whose caller has gone.

@@ -1,7 +1,7 @@
 -- break ends the claim whose span holds a token, and lays its id to rest until
 -- its lease would have ended.
 --
--- KEYS  record, claims, order: see record.lua
+-- KEYS  record, claims, order, or the record alone: see record.lua
 -- ARGV  1 token(19)    2 reason    3 eight characters that name this call
 -- It answers '+', or 'x' if there is no such claim.
 --
@@ -16,7 +16,7 @@ local rec = call('GET', R)
 --include line.lua
 
 local l = load()
-call('ZREM', Z, '')
+if Z then call('ZREM', Z, '') end
 purge(l)
 
 -- within reports whether the span of a claim holds the token.

@@ -1,7 +1,7 @@
 -- enter joins the line of a key, or finds the claim that is there already and
 -- starts its lease again.
 --
--- KEYS  record, claims, order: see record.lua
+-- KEYS  record, claims, order, or the record alone: see record.lua
 -- ARGV  1 lease(14) span-1 (5) ';' id card, as in a record of form C
 --       2 ms that the record lasts: the lease and a day
 --       3 '1' to be refused rather than wait

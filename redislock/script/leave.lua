@@ -1,6 +1,6 @@
 -- leave takes a claim out of the line of a key.
 --
--- KEYS  record, claims, order: see record.lua
+-- KEYS  record, claims, order, or the record alone: see record.lua
 -- ARGV  1 id    2 eight characters that name this call
 --   and, unless it is a plain leave,
 --       3 mark or ''    4 linger in µs, or 0    5 µs to lay the id to rest, or 0
@@ -28,7 +28,7 @@ if not ARGV[3] and rec and sub(rec, 72, 71 + #id) == id and sub(rec, 1, 2) == '1
     last = '+00000' .. sub(rec, -62, -44) .. '0000000'
   end
   if last then
-    call('ZREM', Z, '')
+    if Z then call('ZREM', Z, '') end
     call('SET', R, '1F' .. sub(rec, 3, 18) .. sub(rec, 27, 50) .. ARGV[2] .. last, 'PX', '86460000')
     return '+'
   end
@@ -39,7 +39,7 @@ local now = clock[1] * 1000000 + clock[2]
 
 local mark, linger, rest = ARGV[3] or '', tonumber(ARGV[4] or 0), tonumber(ARGV[5] or 0)
 local l = load()
-call('ZREM', Z, '')
+if Z then call('ZREM', Z, '') end
 purge(l)
 
 local one, claim = l.one, nil

@@ -273,6 +273,7 @@ end
 -- lengthen makes a short line long.
 local function lengthen(l)
   if l.long then return end
+  if not C then moving() end
   local one = l.one
   l.long, l.form, l.fresh, l.one = true, 'L', true, nil
   l.n, l.total, l.held, l.upto, l.arrivals, l.soonest, l.keep, l.rest, l.sizes = 0, 0, 0, 0, 0, FAR, 0, 0, {}

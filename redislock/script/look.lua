@@ -1,11 +1,15 @@
 -- look says where a claim stands, and takes out of its line what has expired.
 --
--- KEYS  record, claims, order: see record.lua
+-- KEYS  record, claims, order, or the record alone: see record.lua
 -- ARGV  1 id
 -- It answers {'g', …}, {'w', …} or 'x…' as enter.lua does.
+--
+-- It begins with a write that does nothing. A replica refuses that: what it knows of
+-- the lock may be old.
 local call, sub, find, fmt = redis.call, string.sub, string.find, string.format
 local R, C, Z = KEYS[1], KEYS[2], KEYS[3]
 local id = ARGV[1]
+if Z then call('ZREM', Z, '') end
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local rec = call('GET', R)

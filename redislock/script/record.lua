@@ -51,8 +51,16 @@
 --          'e' id -> when the lease ends
 --          't' id -> until when the id is laid to rest
 -- A claim that lingers has a '~' before its id, so that nobody finds it.
+--
+-- While a Cluster moves a slot it serves only requests all of whose keys are there,
+-- and an idle or single lock has no C and no Z. Such a request comes again with R
+-- alone: C and Z are nil, and what needs them fails before it has written anything.
 local RW = 1048576
 local FAR = 9007199254740992
+
+local function moving()
+  error('FENCELOCK MOVING', 0)
+end
 
 local function damaged()
   error('FENCELOCK DAMAGED ' .. R, 0)
@@ -149,6 +157,7 @@ local function load()
     for capacity, count in string.gmatch(list, '(%d+):(%d+)') do
       l.sizes[tonumber(capacity)] = tonumber(count)
     end
+    if not C and now < l.keep then moving() end
     l.long = true
   else
     damaged()

@@ -1,7 +1,8 @@
 -- renew starts the leases of many claims again. It makes no claim, and shortens
 -- no lease.
 --
--- KEYS  record, claims, order of each claim in turn: see record.lua
+-- KEYS  record, claims, order of each claim in turn, or the record of one claim
+--       alone: see record.lua
 -- ARGV  id, lease(14) of each claim in turn
 -- It answers {flags, text, …}: flags has one letter for each claim, '+' alive,
 -- 'x' gone, 'e' failed, and for each that is not alive there is a text, as
@@ -62,9 +63,9 @@ local function renew(id, lease)
   return nil
 end
 
-redis.pcall('ZREM', KEYS[3], '')
+if KEYS[3] then redis.pcall('ZREM', KEYS[3], '') end
 local flags, answer = {}, {''}
-for i = 1, #KEYS / 3 do
+for i = 1, #ARGV / 2 do
   R, C, Z = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
   -- One damaged line costs its own claims only.
   local ok, why = pcall(renew, ARGV[2 * i - 1], ARGV[2 * i])

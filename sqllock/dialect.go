@@ -17,6 +17,9 @@ const (
 	_ Dialect = iota
 	// SQLite is SQLite 3.37 or later, on a file system of this host.
 	SQLite
+	// MySQL is MariaDB 10.6 or later. MySQL 8.0.29 or later should do as well, but has not
+	// been tested.
+	MySQL
 )
 
 // String returns the name of the dialect in lower case, as in a URL.
@@ -54,6 +57,7 @@ type config struct {
 
 var dialects = map[Dialect]dialect{
 	SQLite: {info: sqliteInfo, schema: sqliteSchema, open: openSQLite, ask: askFile},
+	MySQL:  {info: mysqlInfo, schema: mysqlSchema, open: openMySQL, ask: askServer},
 }
 
 //go:embed schema/sqlite.sql

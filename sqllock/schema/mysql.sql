@@ -1,0 +1,604 @@
+-- The tables and procedures of fencelock on MariaDB 10.6 or later, format 1. MySQL 8.0.29
+-- or later should do, but has not been tested.
+-- Running this again changes nothing, also when several programs do it at once.
+-- "fencelock_" is the prefix of all names; another one may be chosen.
+--
+-- This is for the mariadb or mysql client, because of DELIMITER. Whoever runs it needs
+-- CREATE and CREATE ROUTINE in the database; whoever uses the locks needs SELECT, INSERT,
+-- UPDATE, DELETE and EXECUTE.
+--
+-- Times are in microseconds since 1970 by the clock of this server, in no time zone. All
+-- text is binary: other collations take 'a', 'A', 'a ' and 'á' for one key.
+
+-- Procedures keep the mode in which they were made.
+SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
+
+CREATE TABLE IF NOT EXISTS fencelock_meta (
+    name  VARBINARY(32)   NOT NULL PRIMARY KEY,
+    value VARBINARY(1024)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- One row per key that is in use, was in use within about a day, or has a mark. Whoever
+-- changes who is in line locks this row first.
+CREATE TABLE IF NOT EXISTS fencelock_line (
+    lock_key VARBINARY(1024) NOT NULL PRIMARY KEY,
+    last     BIGINT          NOT NULL,   -- the largest token drawn
+    mark     VARBINARY(512),             -- what the last finished holder left, or null
+    mark_id  VARBINARY(64)               -- the claim that wrote it
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- One row per claim. The order of tokens is the order of arrival.
+CREATE TABLE IF NOT EXISTS fencelock_claim (
+    lock_key  VARBINARY(1024) NOT NULL,
+    token     BIGINT          NOT NULL,
+    span      BIGINT          NOT NULL,
+    id        VARBINARY(64)   NOT NULL,
+    capacity  BIGINT          NOT NULL,
+    weight    BIGINT          NOT NULL,
+    granted   TINYINT         NOT NULL,   -- 0 waits; 1 granted
+    lingering TINYINT         NOT NULL,   -- 1: its holder left, the place stays taken
+    expires   BIGINT          NOT NULL,
+    since     BIGINT          NOT NULL,   -- granted since, or waiting since
+    node      BIGINT          NOT NULL,   -- the backend value that waits for it
+    news      BIGINT,                     -- the same, while it is to be told of its grant
+    mark      VARBINARY(512),             -- the line's mark when it was granted
+    owner     VARBINARY(256)  NOT NULL,
+    note      VARBINARY(1024) NOT NULL,
+    PRIMARY KEY (lock_key, token),
+    CHECK (token > 0 AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576),
+    KEY fencelock_claim_id (id),
+    KEY fencelock_claim_ends (lock_key, expires),
+    KEY fencelock_claim_news (news)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Claims laid to rest: they must not enter before that is over.
+CREATE TABLE IF NOT EXISTS fencelock_rest (
+    lock_key VARBINARY(1024) NOT NULL,
+    id       VARBINARY(64)   NOT NULL,
+    expires  BIGINT          NOT NULL,
+    broken   TINYINT         NOT NULL,   -- 1: an operator ended it
+    reason   VARBINARY(1024) NOT NULL,
+    node     BIGINT          NOT NULL,   -- the backend value that held it
+    PRIMARY KEY (lock_key, id),
+    KEY fencelock_rest_end (expires),
+    KEY fencelock_rest_news (node, broken)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1');
+
+-- A step is one call of one procedure, so that it is one round trip, and so that nobody
+-- keeps a line locked by stopping in the middle: the server alone is in the middle.
+-- "v1" counts the versions of the procedures; several may serve the same tables.
+
+DELIMITER $$
+
+-- Reads the clock: SYSDATE, which nobody can set for a session as NOW can be by SET
+-- timestamp, less the session's offset from UTC. NOW and UTC_TIMESTAMP are one instant
+-- seen in two zones, which tells the offset also in the hour that an autumn night has
+-- twice. Where they have been set to another day it cannot be told that way.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_clock(OUT p_now BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_local, v_utc DATETIME(6);
+    SELECT SYSDATE(6), NOW(6), UTC_TIMESTAMP(6) INTO v_now, v_local, v_utc;
+    IF ABS(TIMESTAMPDIFF(SECOND, v_local, v_now)) < 1200 THEN
+        SET p_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_now)
+                  + TIMESTAMPDIFF(MICROSECOND, v_local, v_utc);
+    ELSE
+        SET p_now = CAST(UNIX_TIMESTAMP(v_now) * 1000000 AS SIGNED);
+    END IF;
+END$$
+
+-- Opens a step on one line: locks its row, and then reads the clock. p_make makes the
+-- row if there is none; otherwise p_last is null then, and nothing is locked.
+--
+-- READ COMMITTED, so that each statement sees what was committed while this one waited.
+-- The row is made in a transaction of its own: of many who insert it at once all but one
+-- would share a lock on it, and all of them want it alone next, which is a deadlock.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_open(
+    IN p_key VARBINARY(1024), IN p_make TINYINT,
+    OUT p_now BIGINT, OUT p_last BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_again TINYINT DEFAULT 1;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    COMMIT;
+    WHILE v_again DO
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION READ WRITE;
+        SET p_last = NULL;
+        SELECT last, mark, mark_id INTO p_last, p_mark, p_mark_id
+            FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
+        SET v_again = p_last IS NULL AND p_make;
+        IF v_again THEN
+            INSERT IGNORE INTO fencelock_line (lock_key, last) VALUES (p_key, 0);
+            COMMIT;
+        END IF;
+    END WHILE;
+    CALL fencelock_v1_clock(p_now);
+END$$
+
+-- Grants what fits in a line that is locked, and from which somebody was removed. Those
+-- of p_node are told by a row each, of id, mark, time left and whether sizes are mixed.
+--
+-- It goes through those who wait in order of arrival. The first that does not fit ends
+-- that if all have one capacity. With two sizes of one semaphore in line a later claim
+-- may fit where an earlier one does not.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_settle(
+    IN p_key VARBINARY(1024), IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
+SQL SECURITY INVOKER
+settle: BEGIN
+    DECLARE v_token, v_weight, v_capacity, v_granted, v_node, v_expires, v_before BIGINT;
+    DECLARE v_id VARBINARY(64);
+    DECLARE v_mixed TINYINT DEFAULT 0;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    SELECT token, capacity INTO v_token, v_capacity
+        FROM fencelock_claim WHERE lock_key = p_key AND granted = 0 ORDER BY token LIMIT 1;
+    IF v_token IS NULL THEN
+        LEAVE settle;
+    END IF;
+    IF v_capacity < 1048576 THEN
+        SELECT MIN(capacity) < MAX(capacity) INTO v_mixed FROM fencelock_claim WHERE lock_key = p_key;
+    END IF;
+    SELECT COALESCE(SUM(weight), 0) INTO v_before
+        FROM fencelock_claim WHERE lock_key = p_key AND token < v_token;
+    SET v_token = v_token - 1;
+    walk: LOOP
+        SET v_weight = NULL;
+        SELECT token, id, weight, capacity, granted, node, expires
+            INTO v_token, v_id, v_weight, v_capacity, v_granted, v_node, v_expires
+            FROM fencelock_claim WHERE lock_key = p_key AND token > v_token ORDER BY token LIMIT 1;
+        IF v_weight IS NULL THEN
+            LEAVE walk;
+        END IF;
+        SET v_before = v_before + v_weight;
+        IF v_granted = 0 AND v_before <= v_capacity THEN
+            UPDATE fencelock_claim
+                SET granted = 1, since = p_now, mark = p_mark, news = NULLIF(v_node, p_node)
+                WHERE lock_key = p_key AND token = v_token;
+            IF v_node = p_node THEN
+                SELECT v_id AS granted_id, p_mark, v_expires - p_now, v_mixed;
+            END IF;
+        ELSEIF v_granted = 0 AND v_mixed = 0 THEN
+            LEAVE walk;
+        END IF;
+    END LOOP;
+END$$
+
+-- Removes what has expired from a line that is locked. The statement that removes looks
+-- at each claim again: it may have been renewed in time since the clock was read.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_expire(
+    IN p_key VARBINARY(1024), IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
+    OUT p_touched TINYINT)
+SQL SECURITY INVOKER
+BEGIN
+    SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND expires <= p_now) INTO p_touched;
+    IF p_touched THEN
+        DELETE FROM fencelock_claim WHERE lock_key = p_key AND expires <= p_now;
+        CALL fencelock_v1_settle(p_key, p_now, p_mark, p_node);
+    END IF;
+END$$
+
+-- Lays an id to rest, in a line that is locked. An earlier rest of it is only prolonged,
+-- and what an operator wrote stays the reason.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_lay(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_now BIGINT, IN p_expires BIGINT,
+    IN p_broken TINYINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DELETE FROM fencelock_rest WHERE lock_key = p_key AND expires <= p_now;
+    INSERT INTO fencelock_rest (lock_key, id, expires, broken, reason, node)
+        VALUES (p_key, p_id, p_expires, p_broken, p_reason, p_node)
+        ON DUPLICATE KEY UPDATE
+            expires = GREATEST(expires, p_expires),
+            reason = IF(broken > p_broken, reason, p_reason),
+            broken = GREATEST(broken, p_broken);
+END$$
+
+-- Enter. Its answer is a row of
+--   answer: 0 a ticket, 1 busy, 2 another kind, 3 gone
+--   gone:   broken, reason
+--   ticket: token, span, capacity, weight, owner, note, granted, left, mark, mixed
+--   busy, or a ticket that waits: ahead, and of the first in line owner, note, token, since, left
+-- and whether anybody was removed.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
+    IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
+    IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
+SQL SECURITY INVOKER
+enter: BEGIN
+    DECLARE v_now, v_last, v_token, v_drawn, v_capacity, v_weight, v_span, v_ends, v_expires,
+        v_low, v_high, v_sum, v_ahead, v_head_token, v_head_since, v_head_expires BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_owner, v_head_owner VARBINARY(256);
+    DECLARE v_note, v_head_note, v_reason VARBINARY(1024);
+    DECLARE v_answer, v_touched, v_granted, v_lingering, v_mixed, v_broken TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_mark, v_mark_id);
+    CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+    SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
+        INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
+        FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
+    SELECT capacity INTO v_low FROM fencelock_claim WHERE lock_key = p_key ORDER BY token LIMIT 1;
+    SET v_high = v_low;
+    IF v_low < 1048576 THEN
+        SELECT MIN(capacity), MAX(capacity), SUM(weight) INTO v_low, v_high, v_sum
+            FROM fencelock_claim WHERE lock_key = p_key;
+    END IF;
+
+    IF v_token IS NOT NULL AND v_lingering = 0 THEN
+        SET v_mixed = v_low < v_high;
+        SET v_expires = GREATEST(v_expires, v_now + p_ttl);
+        UPDATE fencelock_claim SET expires = GREATEST(expires, v_expires), node = p_node,
+                news = IF(news IS NULL, NULL, p_node)
+            WHERE lock_key = p_key AND token = v_token;
+    ELSE
+        SELECT broken, reason, 3 INTO v_broken, v_reason, v_answer
+            FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+        IF v_answer = 0 AND v_token IS NOT NULL THEN
+            -- It lingers: a late repeat of its Enter must not bring it back, nor stand
+            -- in line a second time.
+            SET v_answer = 3, v_reason = 'it has left';
+        ELSEIF v_answer = 0 AND (v_low < 1048576 AND p_capacity = 1048576 OR v_low = 1048576 AND p_capacity < 1048576) THEN
+            SET v_answer = 2;
+        END IF;
+        IF v_answer = 0 THEN
+            IF v_low = 1048576 THEN
+                -- Nobody fits behind one who waits, and those who hold are few.
+                SET v_sum = IF(EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND granted = 0),
+                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key));
+            END IF;
+            SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;
+            SET v_mixed = v_low IS NOT NULL AND (v_low <> p_capacity OR v_high <> p_capacity);
+            IF p_nowait AND v_granted = 0 THEN
+                SET v_answer = 1;
+            ELSE
+                SELECT token + span - 1 INTO v_drawn FROM fencelock_claim WHERE lock_key = p_key ORDER BY token DESC LIMIT 1;
+                SET v_token = GREATEST(v_last + 1, COALESCE(v_drawn, 0) + 1, v_now, 1);
+                SET v_span = p_span, v_capacity = p_capacity, v_weight = p_weight, v_owner = p_owner, v_note = p_note,
+                    v_expires = v_now + p_ttl;
+                IF v_granted = 0 THEN
+                    SET v_mark = NULL;
+                END IF;
+                INSERT INTO fencelock_claim
+                    (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+                    VALUES (p_key, v_token, p_span, p_id, p_capacity, p_weight, v_granted, 0, v_expires, v_now, p_node,
+                        v_mark, p_owner, p_note);
+                UPDATE fencelock_line SET last = v_token + p_span - 1 WHERE lock_key = p_key;
+            END IF;
+        END IF;
+    END IF;
+    IF v_answer = 1 OR v_answer = 0 AND v_granted = 0 THEN
+        SELECT owner, note, token, since, expires
+            INTO v_head_owner, v_head_note, v_head_token, v_head_since, v_head_expires
+            FROM fencelock_claim WHERE lock_key = p_key ORDER BY token LIMIT 1;
+        SELECT COUNT(*) INTO v_ahead FROM (SELECT 1 FROM fencelock_claim
+            WHERE lock_key = p_key AND (v_answer = 1 OR token < v_token) LIMIT 1024) before_it;
+    END IF;
+    COMMIT;
+    SELECT v_answer, v_broken, v_reason, v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted,
+        v_expires - v_now, v_mark, v_mixed, v_ahead, v_head_owner, v_head_note, v_head_token, v_head_since,
+        v_head_expires - v_now, v_touched;
+END$$
+
+-- Leave. Its answer is a row of whether the claim is gone, broken, reason, and whether
+-- somebody was removed who may be waiting.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
+    IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last, v_token BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_reason VARBINARY(1024);
+    DECLARE v_gone, v_broken, v_touched, v_granted, v_lingering TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+    CALL fencelock_v1_open(p_key, p_token = 0, v_now, v_last, v_mark, v_mark_id);
+    IF v_last IS NOT NULL THEN
+        CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+    END IF;
+    SELECT token, granted, lingering INTO v_token, v_granted, v_lingering
+        FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
+    IF v_last IS NULL OR v_lingering THEN
+        SET v_token = NULL;
+    END IF;
+    IF v_token IS NULL AND COALESCE(v_mark_id, '') <> p_id THEN
+        SET v_gone = 1;
+        SELECT broken, reason INTO v_broken, v_reason
+            FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+    END IF;
+    IF p_token = 0 THEN
+        CALL fencelock_v1_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
+    END IF;
+    IF v_token IS NOT NULL THEN
+        IF LENGTH(p_mark) > 0 AND v_granted THEN
+            SET v_mark = p_mark;
+            UPDATE fencelock_line SET mark = p_mark, mark_id = p_id WHERE lock_key = p_key;
+        END IF;
+        IF p_linger > 0 THEN
+            UPDATE fencelock_claim SET lingering = 1, news = NULL, expires = v_now + p_linger
+                WHERE lock_key = p_key AND token = v_token;
+        ELSE
+            DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
+            SET v_touched = v_touched OR v_granted = 0;
+            CALL fencelock_v1_settle(p_key, v_now, v_mark, p_node);
+        END IF;
+    END IF;
+    COMMIT;
+    SELECT v_gone, v_broken, v_reason, v_touched;
+END$$
+
+-- Break. Its answer is a row of the id that was broken, or null; whose it was; and
+-- whether somebody was removed who may be waiting.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
+    IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last, v_token, v_span, v_node, v_expires BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_mark_id, v_id VARBINARY(64);
+    DECLARE v_touched, v_granted TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_mark, v_mark_id);
+    IF v_last IS NOT NULL THEN
+        CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+        SELECT token, span, id, node, expires, granted INTO v_token, v_span, v_id, v_node, v_expires, v_granted
+            FROM fencelock_claim WHERE lock_key = p_key AND token <= p_token ORDER BY token DESC LIMIT 1 FOR UPDATE;
+        IF v_token IS NULL OR p_token - v_token >= v_span THEN
+            SET v_id = NULL;
+        ELSE
+            CALL fencelock_v1_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
+            DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
+            SET v_touched = v_touched OR v_granted = 0;
+            CALL fencelock_v1_settle(p_key, v_now, v_mark, p_node);
+        END IF;
+    END IF;
+    COMMIT;
+    SELECT v_id, v_node, v_touched;
+END$$
+
+-- Removes what has expired from a line, and grants what fits: also where rows were
+-- deleted by hand.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_touched TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_mark, v_mark_id);
+    CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+    CALL fencelock_v1_settle(p_key, v_now, v_mark, p_node);
+    COMMIT;
+    SELECT v_touched;
+END$$
+
+-- Renew, of many claims. Each begins with 32 hexadecimal digits: its token and its lease;
+-- then the bytes in its key and in its id, four decimal digits each; then these two. They
+-- are sorted by key and token, so that two who renew the same do not wait for each other.
+-- The answer is a row of one text with a digit for each: 1 alive, 0 not found alive under
+-- that token.
+--
+-- No line is locked. A claim is renewed only if it lives by a clock that is read when its
+-- row is locked; who removes it has to have that lock too, and looks at it again.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew(IN p_list LONGBLOB)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_at, v_end INT DEFAULT 1;
+    DECLARE v_now, v_token, v_ttl, v_key_bytes, v_id_bytes, v_expires BIGINT;
+    DECLARE v_key VARBINARY(1024);
+    DECLARE v_id VARBINARY(64);
+    DECLARE v_alive LONGBLOB DEFAULT '';
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    SET v_end = LENGTH(p_list);
+    COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
+    WHILE v_at < v_end DO
+        SET v_token = CAST(CONV(SUBSTRING(p_list, v_at, 16), 16, 10) AS SIGNED),
+            v_ttl = CAST(CONV(SUBSTRING(p_list, v_at + 16, 16), 16, 10) AS SIGNED),
+            v_key_bytes = CAST(SUBSTRING(p_list, v_at + 32, 4) AS SIGNED),
+            v_id_bytes = CAST(SUBSTRING(p_list, v_at + 36, 4) AS SIGNED);
+        SET v_key = SUBSTRING(p_list, v_at + 40, v_key_bytes),
+            v_id = SUBSTRING(p_list, v_at + 40 + v_key_bytes, v_id_bytes),
+            v_at = v_at + 40 + v_key_bytes + v_id_bytes,
+            v_expires = NULL;
+        SELECT expires INTO v_expires FROM fencelock_claim
+            WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
+        CALL fencelock_v1_clock(v_now);
+        IF v_expires > v_now THEN
+            UPDATE fencelock_claim SET expires = GREATEST(v_expires, v_now + v_ttl), news = NULL
+                WHERE lock_key = v_key AND token = v_token;
+            SET v_alive = CONCAT(v_alive, '1');
+        ELSE
+            SET v_alive = CONCAT(v_alive, '0');
+        END IF;
+    END WHILE;
+    COMMIT;
+    SELECT v_alive;
+END$$
+
+-- Renew, of one claim that was not found alive under its token: it may have entered anew
+-- under the same id. The answer is a row of whether it lives, and else why not.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew_one(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_ttl BIGINT, IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last, v_token BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_reason VARBINARY(1024);
+    DECLARE v_touched, v_broken TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_mark, v_mark_id);
+    IF v_last IS NOT NULL THEN
+        CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+        SELECT token INTO v_token FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
+    END IF;
+    IF v_token IS NULL THEN
+        SELECT broken, reason INTO v_broken, v_reason
+            FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+    ELSE
+        UPDATE fencelock_claim SET expires = GREATEST(expires, v_now + p_ttl), news = NULL
+            WHERE lock_key = p_key AND token = v_token;
+    END IF;
+    COMMIT;
+    SELECT v_token IS NOT NULL, v_broken, v_reason, v_touched;
+END$$
+
+-- Reads a line for those who wait in it: a row of the clock and of the first claim's
+-- token, since, owner and note; then a row per claim, in order of arrival. The clock is
+-- read before the snapshot, so that a renewal is not missed by a clock that has gone on.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_look(IN p_key VARBINARY(1024))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_token, v_since BIGINT;
+    DECLARE v_owner VARBINARY(256);
+    DECLARE v_note VARBINARY(1024);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    COMMIT;
+    CALL fencelock_v1_clock(v_now);
+    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    START TRANSACTION WITH CONSISTENT SNAPSHOT;
+    SELECT token, since, owner, note INTO v_token, v_since, v_owner, v_note
+        FROM fencelock_claim WHERE lock_key = p_key AND expires > v_now ORDER BY token LIMIT 1;
+    SELECT v_now, v_token, v_since, v_owner, v_note;
+    SELECT token, id, capacity, weight, granted, lingering, expires
+        FROM fencelock_claim WHERE lock_key = p_key ORDER BY token;
+    COMMIT;
+END$$
+
+-- Says how a claim stands: a row of whether it is granted, its mark, the time left; and
+-- if it is not in line, whether it was broken, and why it rests.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_expires BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_reason VARBINARY(1024);
+    DECLARE v_granted, v_broken TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    COMMIT;
+    CALL fencelock_v1_clock(v_now);
+    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    START TRANSACTION WITH CONSISTENT SNAPSHOT;
+    SELECT granted, mark, expires INTO v_granted, v_mark, v_expires
+        FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
+    SELECT broken, reason INTO v_broken, v_reason
+        FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+    COMMIT;
+    SELECT v_granted, v_mark, v_expires - v_now, v_broken, v_reason;
+END$$
+
+-- Reads all of a line: a row of the clock, the key, the counter and the mark; then a row
+-- per claim, in order of arrival. With p_to it is the first line with claims from p_key
+-- up to, and not including, p_to; the key is null if there is none.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last BIGINT;
+    DECLARE v_key VARBINARY(1024);
+    DECLARE v_mark VARBINARY(512);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    COMMIT;
+    CALL fencelock_v1_clock(v_now);
+    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    START TRANSACTION WITH CONSISTENT SNAPSHOT;
+    IF p_to IS NULL THEN
+        SET v_key = p_key;
+    ELSE
+        SELECT lock_key INTO v_key FROM fencelock_claim
+            WHERE lock_key >= p_key AND lock_key < p_to ORDER BY lock_key LIMIT 1;
+    END IF;
+    SELECT last, mark INTO v_last, v_mark FROM fencelock_line WHERE lock_key = v_key;
+    SELECT v_now, v_key, v_last, v_mark;
+    SELECT token, span, id, capacity, weight, granted, lingering, expires, since, owner, note
+        FROM fencelock_claim WHERE lock_key = v_key ORDER BY token;
+    COMMIT;
+END$$
+
+-- Finds what others did to the claims of one backend value: which they have granted, as
+-- long as those have not been renewed since, and which were broken by operators. A row
+-- each of whether it is broken, key, id, mark or reason, and time left.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_news(IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now BIGINT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    COMMIT;
+    CALL fencelock_v1_clock(v_now);
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ ONLY;
+    SELECT 0, lock_key, id, mark, expires - v_now FROM fencelock_claim WHERE news = p_node
+    UNION ALL
+    SELECT 1, lock_key, id, reason, 0 FROM fencelock_rest WHERE node = p_node AND broken = 1 AND expires > v_now;
+    COMMIT;
+END$$
+
+-- Goes through the next lines, from where the last sweep of anybody has ended, and
+-- forgets those that are idle: empty, without a mark, and with a counter that the clock
+-- has overtaken by p_memory. Claims whose programs have died are removed on the way.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last BIGINT;
+    DECLARE v_after, v_end, v_key VARBINARY(1024);
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_more, v_touched TINYINT DEFAULT 1;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    COMMIT;
+    CALL fencelock_v1_clock(v_now);
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
+    DELETE FROM fencelock_rest WHERE expires <= v_now LIMIT 1000;
+    SELECT value INTO v_after FROM fencelock_meta WHERE name = 'swept';
+    SET v_after = COALESCE(v_after, '');
+    SELECT MAX(lock_key) INTO v_end FROM (SELECT lock_key FROM fencelock_line
+        WHERE lock_key > v_after ORDER BY lock_key LIMIT p_lines) upcoming;
+    REPLACE INTO fencelock_meta (name, value) VALUES ('swept', v_end);
+    COMMIT;
+    WHILE v_more DO
+        SET v_key = NULL;
+        SELECT line.lock_key INTO v_key FROM fencelock_line line
+            WHERE line.lock_key > v_after AND line.lock_key <= v_end
+                AND (EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = line.lock_key AND c.expires <= v_now)
+                    OR line.last < v_now - p_memory AND line.mark IS NULL
+                        AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = line.lock_key))
+            ORDER BY line.lock_key LIMIT 1;
+        SET v_more = v_key IS NOT NULL;
+        IF v_more THEN
+            SET v_after = v_key;
+            CALL fencelock_v1_open(v_key, 0, v_now, v_last, v_mark, v_mark_id);
+            CALL fencelock_v1_expire(v_key, v_now, v_mark, p_node, v_touched);
+            DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL
+                AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = v_key);
+            COMMIT;
+        END IF;
+    END WHILE;
+    SELECT 1;
+END$$
+
+-- Says which format the tables have. It is made last: where it is, all the others are.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_format()
+SQL SECURITY INVOKER
+BEGIN
+    SELECT value, VERSION() FROM fencelock_meta WHERE name = 'format';
+END$$
+
+DELIMITER ;

@@ -1,5 +1,3 @@
-// Package fence holds the fencing token: the number that lets a resource
-// refuse a writer whose lock has passed to somebody else.
 package fence
 
 import (
@@ -10,7 +8,8 @@ import (
 
 // Token orders the exclusive grants of one key: every grant carries a larger
 // token than all grants of that key before it. Tokens of readers and of
-// semaphore holders share their line with others and order nothing.
+// semaphore holders share their line with others and order nothing: do not give
+// them to a guard.
 //
 // A Token is never negative, and zero means "no token". It may exceed 2^53, so
 // it must not pass through a float: it is a decimal string in JSON and as text,

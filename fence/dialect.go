@@ -1,0 +1,105 @@
+package fence
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Dialect says which database a [Table] is in.
+type Dialect int
+
+// The dialects. The zero Dialect is none.
+const (
+	_ Dialect = iota
+	// SQLite is SQLite 3.35 or later.
+	SQLite
+	// Postgres is PostgreSQL 9.5 or later.
+	Postgres
+	// MySQL is MySQL 5.7 or later, or MariaDB 10.2 or later.
+	MySQL
+)
+
+// String returns the name of the dialect in lower case, as in a URL.
+func (d Dialect) String() string {
+	if k, ok := dialects[d]; ok {
+		return k.name
+	}
+	return "no dialect"
+}
+
+// dialect is what differs between databases.
+type dialect struct {
+	name   string
+	schema string
+	// raise makes token the mark of resource unless the mark is larger, keeps the
+	// row locked until the transaction ends, and answers the mark as it is then.
+	raise func(ctx context.Context, tx Tx, t *Table, resource []byte, token Token) (Token, error)
+}
+
+//go:embed schema/*.sql query/*.sql
+var files embed.FS
+
+var dialects = map[Dialect]dialect{
+	SQLite:   {"sqlite", file("schema/sqlite.sql"), raiseReturning("raise_sqlite")},
+	Postgres: {"postgres", file("schema/postgres.sql"), raiseReturning("raise_postgres")},
+	MySQL:    {"mysql", file("schema/mysql.sql"), raiseMySQL},
+}
+
+// raiseReturning is for databases whose INSERT … RETURNING does it in one step.
+func raiseReturning(name string) func(context.Context, Tx, *Table, []byte, Token) (Token, error) {
+	text := statement(name)
+	return func(ctx context.Context, tx Tx, t *Table, resource []byte, token Token) (seen Token, err error) {
+		err = tx.QueryRowContext(ctx, t.sql(text), resource, token).Scan(&seen)
+		return seen, err
+	}
+}
+
+var raiseMySQLText, seenMySQLText = statement("raise_mysql"), statement("seen_mysql")
+
+func raiseMySQL(ctx context.Context, tx Tx, t *Table, resource []byte, token Token) (seen Token, err error) {
+	if _, err := tx.ExecContext(ctx, t.sql(raiseMySQLText), resource, token, token); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, t.sql(seenMySQLText), resource).Scan(&seen)
+	return seen, err
+}
+
+func file(name string) string {
+	b, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// statement returns the text of one statement without its comments.
+func statement(name string) string {
+	var b strings.Builder
+	for line := range strings.Lines(file("query/" + name + ".sql")) {
+		if !strings.HasPrefix(line, "--") {
+			b.WriteString(line)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// defaultTable is the name of the table in the embedded SQL.
+const defaultTable = "fencelock_marks"
+
+// sql puts the table's name into embedded SQL.
+func (t *Table) sql(text string) string { return strings.ReplaceAll(text, defaultTable, t.name) }
+
+// tableName is what every one of the databases takes for a name without quotes,
+// with the name of a schema before it or not. It goes into the text of statements.
+var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+
+func checkTable(name string) error {
+	if tableName.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("fence: %.80q is no name for a table: want up to 63 letters, digits and underscores, no digit first, "+
+		"and perhaps the name of a schema and a point before", name)
+}

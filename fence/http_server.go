@@ -1,0 +1,213 @@
+package fence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+)
+
+// HandlerOptions change what a [Handler] does. Nil and the zero value are ready.
+type HandlerOptions struct {
+	// MaxBody is how many bytes the body of a request may have; 1 MiB if zero.
+	MaxBody int64
+
+	// Failed is called when marks failed otherwise than with ErrStale, and the
+	// request was answered with 503. If it is nil the error goes to slog.Default.
+	Failed func(r *http.Request, err error)
+}
+
+const defaultMaxBody = 1 << 20
+
+// Handler lets requests through to next only if their token, in the header
+// Fencing-Token, is not smaller than one that marks has let in before for the same
+// resource. While next serves a request, no other request for that resource is
+// served. [TokenFrom] finds the token in the context of next's request.
+//
+// resource names what the request writes to: that which the lock is for, such as
+// "orders/42", and not an address that can be spelt in two ways. Requests that
+// change nothing (GET, HEAD, OPTIONS, TRACE) go to next as they are. For others:
+//
+//   - without a token: 428 Precondition Required
+//   - with two, or one that is not a whole number from 1: 400 Bad Request
+//   - with a stale token: 412 Precondition Failed
+//   - with a body longer than MaxBody: 413 Content Too Large
+//   - when marks failed, or the answer could not be made to stand: 503 Service
+//     Unavailable. Then the write may have happened or not; it may be sent again
+//     with the same token.
+//   - when resource returns "", which is a mistake of the program: 500
+//
+// Each of these answers is a problem of RFC 9457, as application/problem+json. Those
+// of the first three kinds have types of ours, by which [CheckResponse] knows them;
+// that for a stale token says in its members resource, token and seen what met.
+//
+// Nobody may keep a resource shut by being slow: the whole body is read before the
+// token is compared, and what next answers is sent after others have been let in
+// again. So next cannot stream, hijack the connection, or send trailers. What
+// next answers with a status of 400 or more counts as a write that did not happen:
+// [Table.Marks] rolls it back.
+func Handler(next http.Handler, marks Marks, resource func(*http.Request) string, o *HandlerOptions) http.Handler {
+	h := &handler{next: next, marks: marks, resource: resource, maxBody: defaultMaxBody, failed: logFailed}
+	if o != nil && o.MaxBody > 0 {
+		h.maxBody = o.MaxBody
+	}
+	if o != nil && o.Failed != nil {
+		h.failed = o.Failed
+	}
+	return h
+}
+
+type handler struct {
+	next     http.Handler
+	marks    Marks
+	resource func(*http.Request) string
+	maxBody  int64
+	failed   func(*http.Request, error)
+}
+
+// errRefused says that next answered with an error.
+var errRefused = errors.New("fence: the handler refused the request")
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if harmless(r.Method) {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	token, p := tokenOf(r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	resource := h.resource(r)
+	if resource == "" {
+		h.failed(r, errors.New("fence: the resource of the request has no name: the function given to fence.Handler returned nothing"))
+		problem{Type: problemBlank, Title: "Internal Server Error", Status: http.StatusInternalServerError}.write(w)
+		return
+	}
+	body, p := h.read(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+
+	held := &answer{header: w.Header().Clone()}
+	err := h.marks.Do(r.Context(), resource, token, func(ctx context.Context) error {
+		r := r.WithContext(WithToken(ctx, token))
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		h.next.ServeHTTP(held, r)
+		if held.status >= 400 {
+			return errRefused
+		}
+		return nil
+	})
+	switch {
+	case err == nil, errors.Is(err, errRefused):
+		held.send(w)
+	case errors.Is(err, ErrStale):
+		stale(resource, token, err).write(w)
+	default:
+		if r.Context().Err() != context.Canceled { // else the client has gone
+			h.failed(r, err)
+		}
+		w.Header().Set("Retry-After", "1")
+		problem{
+			Type: problemBlank, Title: "Service Unavailable", Status: http.StatusServiceUnavailable,
+			Detail: "The fencing token could not be compared, or the write not be kept. It may be sent again with the same token.",
+		}.write(w)
+	}
+}
+
+// tokenOf reads the header, or says what is wrong with it.
+func tokenOf(r *http.Request) (Token, *problem) {
+	values := r.Header.Values(Header)
+	bad := &problem{Type: problemNoToken, Title: "the fencing token cannot be read", Status: http.StatusBadRequest}
+	switch len(values) {
+	case 0:
+		return 0, &problem{
+			Type: problemNoToken, Title: "there is no fencing token", Status: http.StatusPreconditionRequired,
+			Detail: "Writes to this resource need the header " + Header + " with the token of the lock under which they are made.",
+		}
+	case 1:
+	default:
+		bad.Detail = fmt.Sprintf("There are %d headers %s; send one.", len(values), Header)
+		return 0, bad
+	}
+	t, err := Parse(values[0])
+	if err != nil || t == 0 {
+		bad.Detail = fmt.Sprintf("The header %s is %.40q; want a whole number from 1 to 9223372036854775807, such as 1795211231000001.", Header, values[0])
+		return 0, bad
+	}
+	return t, nil
+}
+
+// read takes in the whole body, so that nobody is let in who has not yet said all.
+func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.maxBody))
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return nil, &problem{
+			Type: problemBlank, Title: "Content Too Large", Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("The body of a guarded request may have %d bytes.", long.Limit),
+		}
+	case err != nil:
+		return nil, &problem{
+			Type: problemBlank, Title: "Bad Request", Status: http.StatusBadRequest,
+			Detail: "The body of the request ended before it was complete.",
+		}
+	}
+	return body, nil
+}
+
+func stale(resource string, token Token, err error) problem {
+	e := &StaleError{Resource: resource, Token: token}
+	if known := (*StaleError)(nil); errors.As(err, &known) {
+		e.Seen = known.Seen
+	}
+	return problem{
+		Type: problemStale, Title: "the fencing token is stale", Status: http.StatusPreconditionFailed,
+		Detail:   "The lock has passed to somebody else, whose token was seen since. Take it again before writing.",
+		Resource: resource, Token: token, Seen: e.Seen,
+	}
+}
+
+func logFailed(r *http.Request, err error) {
+	slog.Default().ErrorContext(r.Context(), "a guarded request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+}
+
+// answer holds back what next writes.
+type answer struct {
+	header http.Header // as next sees it
+	sent   http.Header // as it was when next wrote the status; nil before
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(status int) {
+	if a.status != 0 || status < 200 {
+		return // the first one counts; hints before it are dropped
+	}
+	a.status, a.sent = status, a.header.Clone()
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}
+
+func (a *answer) send(w http.ResponseWriter) {
+	a.WriteHeader(http.StatusOK) // next may have written nothing
+	clear(w.Header())
+	maps.Copy(w.Header(), a.sent)
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body.Bytes()) // a client that has gone needs no answer
+}

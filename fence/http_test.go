@@ -1,0 +1,422 @@
+package fence_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fence"
+)
+
+// path names the resource of a test's request.
+func path(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
+
+// echo answers what it was sent, and under which token.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(err)
+	}
+	w.Header().Set("Echo", "yes")
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, "%s %s under %v", r.Method, body, fence.TokenFrom(r.Context()))
+})
+
+// ask sends a request to h, with these headers Fencing-Token.
+func ask(h http.Handler, method, target, body string, tokens ...string) *http.Response {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for _, tok := range tokens {
+		r.Header.Add(fence.Header, tok)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func text(t *testing.T, r *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestHandlerRefusesStaleTokens(t *testing.T) {
+	for _, pair := range neighbours {
+		old, new := pair[0].String(), pair[1].String()
+		h := fence.Handler(echo, &fence.Gates{}, path, nil)
+		for _, tok := range []string{old, old, new, new} {
+			r := ask(h, "PUT", "/orders/42", "x", tok)
+			if body := text(t, r); r.StatusCode != 201 || body != "PUT x under "+tok || r.Header.Get("Echo") != "yes" {
+				t.Errorf("%s: %s %s", tok, r.Status, body)
+			}
+		}
+		r := ask(h, "PUT", "/orders/42", "x", old)
+		var got map[string]any
+		if err := json.Unmarshal([]byte(text(t, r)), &got); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{
+			"type":  "https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrStale",
+			"title": "the fencing token is stale", "status": 412.0,
+			"detail":   "The lock has passed to somebody else, whose token was seen since. Take it again before writing.",
+			"resource": "orders/42", "token": old, "seen": new,
+		}
+		if r.StatusCode != 412 || r.Header.Get("Content-Type") != "application/problem+json" || r.Header.Get("Echo") != "" ||
+			fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s after %s: %s %v", old, new, r.Status, got)
+		}
+		if r := ask(h, "PUT", "/orders/43", "x", old); r.StatusCode != 201 {
+			t.Errorf("another resource: %s", r.Status)
+		}
+	}
+}
+
+func TestHandlerWantsOneReadableToken(t *testing.T) {
+	h := fence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("let in") }), &fence.Gates{}, path, nil)
+	for _, c := range []struct {
+		tokens []string
+		status int
+	}{
+		{nil, 428},
+		{[]string{"7", "7"}, 400}, {[]string{"7, 7"}, 400}, {[]string{""}, 400}, {[]string{"0"}, 400}, {[]string{"-1"}, 400}, {[]string{"+1"}, 400},
+		{[]string{"07"}, 400}, {[]string{"7.0"}, 400}, {[]string{"1e3"}, 400}, {[]string{`"7"`}, 400}, {[]string{"9223372036854775808"}, 400}, {[]string{"x"}, 400},
+	} {
+		for _, method := range []string{"PUT", "POST", "PATCH", "DELETE", "MOVE"} {
+			r := ask(h, method, "/a", "", c.tokens...)
+			var p struct {
+				Type   string
+				Status int
+			}
+			if err := json.Unmarshal([]byte(text(t, r)), &p); err != nil || r.StatusCode != c.status || p.Status != c.status ||
+				!strings.HasSuffix(p.Type, "#ErrNoToken") || r.Header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s with %q: %s %+v %v", method, c.tokens, r.Status, p, err)
+			}
+		}
+	}
+}
+
+func TestReadsNeedNoToken(t *testing.T) {
+	h := fence.Handler(echo, &fence.Gates{}, path, nil)
+	if r := ask(h, "PUT", "/a", "", "9"); r.StatusCode != 201 {
+		t.Fatal(r.Status)
+	}
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+		for _, tokens := range [][]string{nil, {"7"}, {"x"}} {
+			if r := ask(h, method, "/a", "", tokens...); r.StatusCode != 201 {
+				t.Errorf("%s with %q: %s", method, tokens, r.Status)
+			}
+		}
+	}
+}
+
+func TestResourceWithoutANameIsAMistakeOfTheProgram(t *testing.T) {
+	var told error
+	h := fence.Handler(echo, &fence.Gates{}, func(*http.Request) string { return "" },
+		&fence.HandlerOptions{Failed: func(_ *http.Request, err error) { told = err }})
+	if r := ask(h, "PUT", "/a", "", "7"); r.StatusCode != 500 || told == nil {
+		t.Errorf("%s, %v", r.Status, told)
+	}
+}
+
+// A client that stops in the middle of what it sends keeps nobody out.
+func TestSlowClientKeepsNobodyOut(t *testing.T) {
+	s := httptest.NewServer(fence.Handler(echo, &fence.Gates{}, path, nil))
+	defer s.Close()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// Its headers are there, and half of its body.
+	fmt.Fprintf(c, "PUT /a HTTP/1.1\r\nHost: x\r\nFencing-Token: 7\r\nContent-Length: 4\r\n\r\nla")
+	write := func(tok fence.Token) error {
+		client := http.Client{Transport: &fence.Transport{}, Timeout: 20 * time.Second}
+		r, err := http.NewRequestWithContext(fence.WithToken(t.Context(), tok), "PUT", s.URL+"/a", strings.NewReader("x"))
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		return fence.CheckResponse(resp)
+	}
+	if err := write(9); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "te")
+	answer := make([]byte, 12)
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "HTTP/1.1 412" {
+		t.Errorf("the late half was answered %q, %v", answer, err)
+	}
+}
+
+func TestBodyIsBounded(t *testing.T) {
+	h := fence.Handler(echo, &fence.Gates{}, path, &fence.HandlerOptions{MaxBody: 10})
+	if r := ask(h, "PUT", "/a", "0123456789", "7"); r.StatusCode != 201 {
+		t.Error(r.Status)
+	}
+	if r := ask(h, "PUT", "/a", "0123456789x", "9"); r.StatusCode != 413 || r.Header.Get("Content-Type") != "application/problem+json" {
+		t.Error(r.Status)
+	}
+	if r := ask(h, "PUT", "/a", "", "8"); r.StatusCode != 201 {
+		t.Errorf("what was refused for its length counted as seen: %s", r.Status)
+	}
+	h = fence.Handler(echo, &fence.Gates{}, path, nil)
+	if r := ask(h, "PUT", "/a", strings.Repeat("x", 1<<20), "7"); r.StatusCode != 201 {
+		t.Error(r.Status)
+	}
+	if r := ask(h, "PUT", "/a", strings.Repeat("x", 1<<20+1), "7"); r.StatusCode != 413 {
+		t.Error(r.Status)
+	}
+}
+
+// keep is a Marks that lets f run and then may fail to make it stand.
+type keep struct{ err error }
+
+func (k keep) Do(ctx context.Context, _ string, _ fence.Token, f func(context.Context) error) error {
+	if err := f(ctx); err != nil {
+		return err
+	}
+	return k.err
+}
+
+// An answer that says "done" must not leave before it is.
+func TestAnswerIsHeldBackUntilTheWriteStands(t *testing.T) {
+	var told error
+	o := &fence.HandlerOptions{Failed: func(_ *http.Request, err error) { told = err }}
+	broken := errors.New("commit failed: password=secret")
+	r := ask(fence.Handler(echo, keep{broken}, path, o), "PUT", "/a", "x", "7")
+	if body := text(t, r); r.StatusCode != 503 || strings.Contains(body, "under 7") || strings.Contains(body, "secret") || told != broken ||
+		r.Header.Get("Echo") != "" || r.Header.Get("Retry-After") == "" {
+		t.Errorf("%s %s, told %v", r.Status, body, told)
+	}
+	if err := fence.CheckResponse(r); err != nil {
+		t.Errorf("that is neither stale nor without a token: %v", err)
+	}
+}
+
+// What the handler refuses reaches the client as it is, and the marks as an error.
+func TestRefusalOfTheHandlerIsAWriteThatDidNotHappen(t *testing.T) {
+	for status, want := range map[int]bool{200: true, 204: true, 303: true, 400: false, 409: false, 412: false, 500: false} {
+		var kept bool
+		spy := spy{&kept}
+		h := fence.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Mine", "yes")
+			w.WriteHeader(status)
+			w.WriteHeader(299) // only the first counts
+		}), spy, path, nil)
+		r := ask(h, "PUT", "/a", "x", "7")
+		if r.StatusCode != status || r.Header.Get("Mine") != "yes" || kept != want {
+			t.Errorf("%d: %s, kept %v", status, r.Status, kept)
+		}
+		if err := fence.CheckResponse(r); err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
+type spy struct{ kept *bool }
+
+func (s spy) Do(ctx context.Context, _ string, _ fence.Token, f func(context.Context) error) error {
+	err := f(ctx)
+	*s.kept = err == nil
+	return err
+}
+
+func TestHandlerSpeaksAsNextDoes(t *testing.T) {
+	outer := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Outer", "1")
+			w.Header().Set("Gone", "1")
+			next.ServeHTTP(w, r)
+		})
+	}
+	h := outer(fence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if w.Header().Get("Outer") != "1" {
+			t.Error("next does not see what was set before")
+		}
+		w.Header().Del("Gone")
+		io.WriteString(w, "<html>")
+		w.Header().Set("Late", "1") // as with net/http: too late
+	}), &fence.Gates{}, path, nil))
+	r := ask(h, "PUT", "/a", "", "7")
+	if r.StatusCode != 200 || r.Header.Get("Outer") != "1" || r.Header.Get("Gone") != "" || r.Header.Get("Late") != "" ||
+		!strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") || text(t, r) != "<html>" {
+		t.Errorf("%s %v", r.Status, r.Header)
+	}
+	// A handler that says nothing says 200.
+	silent := fence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), &fence.Gates{}, path, nil)
+	if r := ask(silent, "PUT", "/a", "", "7"); r.StatusCode != 200 {
+		t.Error(r.Status)
+	}
+}
+
+func TestPanicOfTheHandlerGoesOnAndOpensTheDoor(t *testing.T) {
+	boom := true
+	h := fence.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if boom {
+			panic(http.ErrAbortHandler)
+		}
+	}), &fence.Gates{}, path, nil)
+	func() {
+		defer func() {
+			if recover() != http.ErrAbortHandler {
+				t.Error("the panic was lost")
+			}
+		}()
+		ask(h, "PUT", "/a", "", "7")
+	}()
+	boom = false
+	if r := ask(h, "PUT", "/a", "", "7"); r.StatusCode != 200 {
+		t.Error(r.Status)
+	}
+}
+
+func TestTransportSendsTheTokenOfTheContext(t *testing.T) {
+	var got atomic.Value
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got.Store(fmt.Sprint(r.Method, r.Header.Values("fencing-token")))
+	}))
+	defer s.Close()
+	client := http.Client{Transport: &fence.Transport{}}
+	for _, c := range []struct {
+		method string
+		token  fence.Token
+		own    string // set by the caller
+		want   string
+	}{
+		{"PUT", 1<<62 + 1, "", "PUT[4611686018427387905]"},
+		{"PUT", 7, "9", "PUT[7]"},
+		{"GET", 7, "", "GET[7]"},
+		{"GET", 0, "", "GET[]"},
+		{"GET", 0, "9", "GET[]"},
+		{"HEAD", 0, "", "HEAD[]"},
+	} {
+		r, err := http.NewRequestWithContext(fence.WithToken(t.Context(), c.token), c.method, s.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.own != "" {
+			r.Header.Set(fence.Header, c.own)
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got.Load() != c.want {
+			t.Errorf("got %v, want %s", got.Load(), c.want)
+		}
+		if r.Header.Get(fence.Header) != c.own {
+			t.Error("the caller's request was changed")
+		}
+	}
+}
+
+func TestTransportSendsNoWriteWithoutAToken(t *testing.T) {
+	base := roundTrip(func(*http.Request) (*http.Response, error) { t.Error("sent"); return nil, errors.New("sent") })
+	client := http.Client{Transport: &fence.Transport{Base: base}}
+	for _, ctx := range []context.Context{t.Context(), fence.WithToken(t.Context(), 0), fence.WithToken(t.Context(), -1)} {
+		for _, method := range []string{"PUT", "POST", "PATCH", "DELETE", "MOVE"} {
+			body := &closed{Reader: strings.NewReader("x")}
+			r, err := http.NewRequestWithContext(ctx, method, "http://x", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Do(r); !errors.Is(err, fence.ErrNoToken) {
+				t.Errorf("%s: %v", method, err)
+			}
+			if !body.yes {
+				t.Errorf("%s: the body stayed open", method)
+			}
+		}
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+type closed struct {
+	io.Reader
+	yes bool
+}
+
+func (c *closed) Close() error { c.yes = true; return nil }
+
+func TestCheckResponseKnowsOurRefusals(t *testing.T) {
+	h := fence.Handler(echo, &fence.Gates{}, path, nil)
+	ask(h, "PUT", "/a", "", "4611686018427387905")
+	r := ask(h, "PUT", "/a", "", "4611686018427387904")
+	err := fence.CheckResponse(r)
+	var stale *fence.StaleError
+	if !errors.As(err, &stale) || *stale != (fence.StaleError{Resource: "a", Token: 1 << 62, Seen: 1<<62 + 1}) {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(text(t, r), `"seen"`) {
+		t.Error("the body is gone")
+	}
+	for _, tokens := range [][]string{nil, {"x"}, {"1", "2"}} {
+		if err := fence.CheckResponse(ask(h, "PUT", "/a", "", tokens...)); !errors.Is(err, fence.ErrNoToken) || errors.Is(err, fence.ErrStale) {
+			t.Errorf("%q: %v", tokens, err)
+		}
+	}
+}
+
+func TestCheckResponseLeavesOtherAnswersAlone(t *testing.T) {
+	long := `{"type":"about:blank","detail":"` + strings.Repeat("x", 100<<10) + `"}`
+	for _, c := range []struct {
+		status      int
+		media, body string
+	}{
+		{200, "application/problem+json", `{"type":"https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrStale"}`},
+		{412, "text/plain", "If-Match failed"},
+		{412, "application/json", `{"type":"https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrStale"}`},
+		{412, "application/problem+json", `{"type":"https://example.com/etag"}`},
+		{412, "application/problem+json; charset=utf-8", `{`},
+		{400, "application/problem+json", long},
+		{412, "", ""},
+	} {
+		r := &http.Response{StatusCode: c.status, Header: http.Header{"Content-Type": {c.media}}, Body: io.NopCloser(strings.NewReader(c.body))}
+		if err := fence.CheckResponse(r); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if got := text(t, r); got != c.body {
+			t.Errorf("%+v: the body was changed to %.100s", c, got)
+		}
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	for _, s := range []string{"7", "07", "", " 7", "9223372036854775808", "7,7", "\"7\""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r := httptest.NewRequest("PUT", "/a", bytes.NewReader(nil))
+		r.Header[fence.Header] = []string{s}
+		w := httptest.NewRecorder()
+		seen := fence.Token(-1)
+		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = fence.TokenFrom(r.Context()) })
+		fence.Handler(next, &fence.Gates{}, path, nil).ServeHTTP(w, r)
+		if let := w.Code == 200; let != (seen > 0) || let && seen.String() != s {
+			t.Errorf("%q: %d, next saw %v", s, w.Code, seen)
+		}
+	})
+}

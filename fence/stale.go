@@ -1,0 +1,87 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+var (
+	// ErrStale: the write was refused, because the resource has seen a larger token:
+	// the lock has passed to somebody else. Writing again with the same token is
+	// useless; take the lock again, and read again what the write was based on.
+	ErrStale = errors.New("the fencing token is stale")
+
+	// ErrNoToken: the write was refused, because it came without a token.
+	ErrNoToken = errors.New("there is no fencing token")
+)
+
+// StaleError is an ErrStale that knows which tokens met. What a guard cannot know
+// is empty or zero.
+type StaleError struct {
+	Resource string
+	Token    Token // that came with the write
+	Seen     Token // the largest that the resource has seen
+}
+
+// Error says what was refused and what to do:
+//
+//	fence: orders/42: token 7 is stale, 9 was seen: the lock has passed on; take it again before writing
+func (e *StaleError) Error() string {
+	var b strings.Builder
+	b.WriteString("fence: ")
+	if e.Resource != "" {
+		b.WriteString(printable(e.Resource) + ": ")
+	}
+	if e.Token == 0 {
+		b.WriteString("the token is stale")
+	} else {
+		fmt.Fprintf(&b, "token %v is stale", e.Token)
+	}
+	if e.Seen != 0 {
+		fmt.Fprintf(&b, ", %v was seen", e.Seen)
+	}
+	b.WriteString(": the lock has passed on; take it again before writing")
+	return b.String()
+}
+
+// Is makes a StaleError match ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// compare is the heart of every guard that compares in Go. The same token again is
+// the same holder, who may write many times.
+func compare(resource string, given, seen Token) error {
+	if given < seen {
+		return &StaleError{Resource: resource, Token: given, Seen: seen}
+	}
+	return nil
+}
+
+// need refuses what is no token of a grant.
+func need(resource string, t Token) error {
+	if t > 0 {
+		return nil
+	}
+	where := ""
+	if resource != "" {
+		where = printable(resource) + ": "
+	}
+	if t < 0 {
+		return fmt.Errorf("fence: %s%w: %d is negative", where, ErrNoToken, int64(t))
+	}
+	return fmt.Errorf("fence: %s%w: pass the token of the lease under which this is written", where, ErrNoToken)
+}
+
+// printable shows a name that somebody else chose on one line.
+func printable(s string) string {
+	const most = 200
+	cut := ""
+	if len(s) > most {
+		s, cut = s[:most], "…"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		s = strings.Trim(fmt.Sprintf("%q", s), `"`)
+	}
+	return s + cut
+}

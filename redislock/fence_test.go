@@ -1,0 +1,361 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// neighbours are pairs of a token and the next: where texts change their length,
+// where a Lua number loses the last digit, and at the ends.
+var neighbours = [][2]fence.Token{
+	{1, 2}, {9, 10}, {99, 100}, {1<<53 - 1, 1 << 53}, {1 << 53, 1<<53 + 1}, {1<<53 + 1, 1<<53 + 2},
+	{999999999999999999, 1000000000000000000}, {1<<62 - 1, 1 << 62}, {1 << 62, 1<<62 + 1}, {math.MaxInt64 - 1, math.MaxInt64},
+}
+
+// writes are the ways to write through a Fence; each leaves "done" somewhere.
+var writes = map[string]func(f *Fence, key string, t fence.Token) error{
+	"Set": func(f *Fence, key string, t fence.Token) error {
+		return f.Set(context.Background(), key, "done", 0, t)
+	},
+	"Del": func(f *Fence, key string, t fence.Token) error { return f.Del(context.Background(), key, t) },
+	"Script": func(f *Fence, key string, t fence.Token) error {
+		s := f.Script("return redis.call('SET', KEYS[1], ARGV[1])")
+		return s.Run(context.Background(), t, []string{key}, "done").Err()
+	},
+}
+
+func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	f := NewFence(rdb, nil)
+	for name, write := range writes {
+		for _, pair := range neighbours {
+			old, new := pair[0], pair[1]
+			key := fmt.Sprintf("%s/%d", name, old)
+			for _, tok := range []fence.Token{old, old, new, new} {
+				if err := write(f, key, tok); err != nil {
+					t.Errorf("%s: %v: %v", key, tok, err)
+				}
+			}
+			if got := rdb.Get(t.Context(), f.Mark(key)).Val(); got != new.String() {
+				t.Errorf("%s: the mark is %s, want %v", key, got, new)
+			}
+			if err := rdb.Set(t.Context(), key, "as it was", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			var stale *fence.StaleError
+			if err := write(f, key, old); !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) ||
+				*stale != (fence.StaleError{Resource: key, Token: old, Seen: new}) {
+				t.Errorf("%s: %v after %v: %v", key, old, new, err)
+			}
+			if got := rdb.Get(t.Context(), key).Val(); got != "as it was" {
+				t.Errorf("%s: refused, and yet the key became %q", key, got)
+			}
+		}
+	}
+}
+
+func TestFenceLetsNobodyInWithoutAToken(t *testing.T) {
+	s := testserver.Redis(t)
+	f := NewFence(dial(t, s), nil)
+	for name, write := range writes {
+		for _, tok := range []fence.Token{0, -1, math.MinInt64} {
+			if err := write(f, "a", tok); !errors.Is(err, fence.ErrNoToken) || errors.Is(err, fence.ErrStale) {
+				t.Errorf("%s: %d: %v", name, int64(tok), err)
+			}
+		}
+	}
+	if n, err := s.Ask("DBSIZE"); err != nil || n != "0" {
+		t.Errorf("%s keys were written, %v", n, err)
+	}
+}
+
+// A stale holder must not bring back what its successor deleted.
+func TestDeletedKeyStaysGuarded(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	f := NewFence(rdb, nil)
+	if err := f.Set(t.Context(), "a", 1, 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Del(t.Context(), "a", 9); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Set(t.Context(), "a", 1, 0, 7); !errors.Is(err, fence.ErrStale) {
+		t.Error(err)
+	}
+	if n := rdb.Exists(t.Context(), "a").Val(); n != 0 {
+		t.Error("it is back")
+	}
+}
+
+func TestFencedSetKnowsExpirations(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	f := NewFence(rdb, nil)
+	for _, c := range []struct {
+		expiration time.Duration
+		least      time.Duration
+		most       time.Duration
+	}{
+		{time.Hour, 50 * time.Minute, time.Hour},
+		{redis.KeepTTL, 50 * time.Minute, time.Hour},
+		{0, -1, -1},
+		{2 * time.Hour, 110 * time.Minute, 2 * time.Hour},
+	} {
+		if err := f.Set(t.Context(), "a", []byte("\x00\xff"), c.expiration, 7); err != nil {
+			t.Fatal(err)
+		}
+		if left := rdb.PTTL(t.Context(), "a").Val(); left < c.least || left > c.most {
+			t.Errorf("%v: %v left", c.expiration, left)
+		}
+		if got := rdb.Get(t.Context(), "a").Val(); got != "\x00\xff" {
+			t.Errorf("%q", got)
+		}
+	}
+	if err := f.Set(t.Context(), "b", 1, time.Microsecond, 7); err != nil { // as short as can be, and not for ever
+		t.Error(err)
+	}
+	if left := rdb.PTTL(t.Context(), "b").Val(); left == -1 {
+		t.Error("a microsecond became for ever")
+	}
+	if err := f.Set(t.Context(), "a", 1, -time.Second, 7); err == nil {
+		t.Error("a negative expiration was taken")
+	}
+	if err := f.Set(t.Context(), "a", struct{}{}, 0, 7); err == nil {
+		t.Error("a value that cannot be sent was taken")
+	}
+}
+
+func TestMarksStayAsLongAsTheyAreToldTo(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	for keep, most := range map[time.Duration]time.Duration{0: -1, time.Hour: time.Hour} {
+		f := NewFence(rdb, &FenceOptions{Prefix: fmt.Sprint("keep", keep, ":"), Keep: keep})
+		for range 2 { // the second time the mark is there and the same
+			if err := f.Set(t.Context(), "a", 1, 0, 7); err != nil {
+				t.Fatal(err)
+			}
+			if left := rdb.PTTL(t.Context(), f.Mark("a")).Val(); left > most || most > 0 && left < most/2 {
+				t.Errorf("Keep %v: %v left", keep, left)
+			}
+			if most > 0 { // the write that follows begins it again
+				if err := rdb.PExpire(t.Context(), f.Mark("a"), time.Minute).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+func TestUsersScriptSeesItsOwnKeysAndArguments(t *testing.T) {
+	s := testserver.Redis(t)
+	f := NewFence(dial(t, s), nil)
+	for _, keys := range []int{1, 2, 5} {
+		for _, args := range []int{0, 1, 5} {
+			var ks []string
+			var as []any
+			for i := range keys {
+				ks = append(ks, fmt.Sprint("k", i))
+			}
+			for i := range args {
+				as = append(as, fmt.Sprint("a", i))
+			}
+			want := fmt.Sprint(keys, args, ks, as)
+			got, err := f.Script(`
+				local all = {}
+				for _, k in ipairs(KEYS) do all[#all + 1] = k end
+				for _, a in ipairs(ARGV) do all[#all + 1] = a end
+				return {#KEYS, #ARGV, all}`).Run(t.Context(), 7, ks, as...).Slice()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := got[2].([]any)
+			if s := fmt.Sprint(got[0], got[1], all[:keys], all[keys:]); s != want {
+				t.Errorf("got %s, want %s", s, want)
+			}
+		}
+	}
+	for _, c := range []struct{ src, want string }{
+		{"return 42", "42"},
+		{"-- a comment first\nreturn 'x'", "x"},
+		{"#!lua flags=allow-oom\nreturn 'flagged'", "flagged"},
+		{"local mark, token, keep = 1, 2, 3\nreturn mark + token + keep", "6"},
+	} {
+		if got, err := f.Script(c.src).Run(t.Context(), 7, []string{"a"}).Result(); err != nil || fmt.Sprint(got) != c.want {
+			t.Errorf("%q: %v, %v", c.src, got, err)
+		}
+	}
+	if err := f.Script("return nil").Run(t.Context(), 7, []string{"a"}).Err(); err != redis.Nil {
+		t.Errorf("nothing is %v", err)
+	}
+	if err := f.Script("return 1").Run(t.Context(), 7, nil).Err(); err == nil || !strings.Contains(err.Error(), "no key") {
+		t.Error(err)
+	}
+}
+
+// A mistake in a script is told with the line where it is.
+func TestErrorsOfUsersScriptsNameTheirOwnLines(t *testing.T) {
+	s := testserver.Redis(t)
+	f := NewFence(dial(t, s), nil)
+	for src, line := range map[string]string{
+		"\n\nreturn redis.call('NO', 'SUCH')":                   ":3:",
+		"return nothing()":                                      ":1:",
+		"#!lua flags=allow-oom\nlocal a = 1\nreturn nothing() ": ":3:",
+	} {
+		err := f.Script(src).Run(t.Context(), 7, []string{"a"}).Err()
+		if err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error()+":", line) && !strings.Contains(err.Error(), "script") {
+			t.Errorf("%q: %v; want line %s", src, err, line)
+		}
+	}
+}
+
+// In a Cluster the mark must be in the slot of its key, and no two keys share one.
+func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
+	f := NewFence(cluster1(t), nil)
+	owner := map[string]string{}
+	for _, key := range []string{
+		"a", "orders/42", "stock:{sku1}", "{sku1}", "{sku1}:a", "a{sku1}b{sku2}", "{", "}", "{}", "a{}b", "{}{a}", "a}b", "a}{b", "{a", "a{b", "{{a}}", "{a}}",
+		"{orders/42}", "t:orders/42", "t:{orders/42}", "{1}", "s:{1}", "fence:{a}", "fence:a", "\x00\xff{", "ä", strings.Repeat("x}", 500),
+	} {
+		mark := f.Mark(key)
+		if slot(mark) != slot(key) {
+			t.Errorf("%q is in slot %d, its mark %q in %d", key, slot(key), mark, slot(mark))
+		}
+		if other, taken := owner[mark]; taken {
+			t.Errorf("%q and %q share the mark %q", key, other, mark)
+		}
+		owner[mark] = key
+		if !strings.HasPrefix(mark, DefaultFencePrefix) {
+			t.Errorf("%q: a rule of an ACL for fence:* does not cover %q", key, mark)
+		}
+		for name, write := range writes {
+			if err := write(f, key, 7); err != nil {
+				t.Errorf("%s %q: %v", name, key, err)
+			}
+		}
+		if err := f.Set(t.Context(), key, "x", 0, 6); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
+func cluster1(t *testing.T) *redis.ClusterClient { return dialCluster(t, cluster(t)) }
+
+func TestFenceNeedsFewRights(t *testing.T) {
+	s := testserver.Redis(t)
+	line := "ACL SETUSER writer on >secret resetkeys ~stock:* ~fence:* resetchannels -@all +eval +evalsha +get +set +del"
+	if _, err := s.Ask(strings.Fields(line)...); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "writer", Password: "secret"})
+	t.Cleanup(func() { rdb.Close() })
+	f := NewFence(rdb, nil)
+	for name, write := range writes {
+		if err := write(f, "stock:{1}", 7); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := f.Set(t.Context(), "stock:{1}", 1, 0, 6); !errors.Is(err, fence.ErrStale) {
+		t.Error(err)
+	}
+	if err := f.Set(t.Context(), "other", 1, 0, 7); err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Error(err)
+	}
+}
+
+func TestServerThatForgotItsScriptsLearnsThemAgain(t *testing.T) {
+	s := testserver.Redis(t)
+	f := NewFence(dial(t, s), nil)
+	for _, tok := range []fence.Token{7, 8, 9} {
+		if _, err := s.Ask("SCRIPT", "FLUSH"); err != nil {
+			t.Fatal(err)
+		}
+		for name, write := range writes {
+			if err := write(f, "a", tok); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := dial(t, s)
+	f := NewFence(rdb, nil)
+	for _, mark := range []string{"", "x", "-1", "0", "07", "7.0", "7 ", "nil"} {
+		if err := rdb.Set(t.Context(), f.Mark("a"), mark, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Set(t.Context(), "a", 1, 0, 9); err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error(), "no token") {
+			t.Errorf("%q: %v", mark, err)
+		}
+	}
+	if err := rdb.Del(t.Context(), f.Mark("a")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.LPush(t.Context(), f.Mark("a"), 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Set(t.Context(), "a", 1, 0, 9); err == nil || errors.Is(err, fence.ErrStale) {
+		t.Errorf("a mark that is a list: %v", err)
+	}
+	if n := rdb.Exists(t.Context(), "a").Val(); n != 0 {
+		t.Error("somebody was let in")
+	}
+}
+
+func TestBadFenceOptionsAreTheFirstAnswer(t *testing.T) {
+	s := testserver.Redis(t)
+	for _, f := range []*Fence{
+		NewFence(nil, nil),
+		NewFence(dial(t, s), &FenceOptions{Prefix: "a{b}:"}),
+		NewFence(dial(t, s), &FenceOptions{Keep: -time.Second}),
+	} {
+		if err := f.Set(t.Context(), "a", 1, 0, 7); err == nil || errors.Is(err, fence.ErrStale) {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+}
+
+// What is accepted never goes back, whoever comes when.
+func TestFencedWritesNeverGoBackUnderConcurrency(t *testing.T) {
+	s := testserver.Redis(t)
+	f := NewFence(dial(t, s), nil)
+	push := f.Script("return redis.call('RPUSH', KEYS[1], ARGV[1])")
+	const writers, each = 8, 100
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				tok := fence.Token(1<<53 + i*writers + (w*5)%writers)
+				if err := push.Run(t.Context(), tok, []string{"log"}, tok).Err(); err != nil && !errors.Is(err, fence.ErrStale) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	log, err := dial(t, s).LRange(t.Context(), "log", 0, -1).Result()
+	if err != nil || len(log) < each/2 {
+		t.Fatalf("%d writes, %v", len(log), err)
+	}
+	last := fence.Token(0)
+	for _, text := range log {
+		tok, err := fence.Parse(text)
+		if err != nil || tok < last {
+			t.Fatalf("%s was let in after %v, %v", text, last, err)
+		}
+		last = tok
+	}
+}

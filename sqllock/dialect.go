@@ -17,6 +17,8 @@ const (
 	_ Dialect = iota
 	// SQLite is SQLite 3.37 or later, on a file system of this host.
 	SQLite
+	// Postgres is PostgreSQL 11 or later; it is tested with PostgreSQL 15.
+	Postgres
 	// MySQL is MariaDB 10.6 or later. MySQL 8.0.29 or later should do as well, but has not
 	// been tested.
 	MySQL
@@ -56,8 +58,9 @@ type config struct {
 }
 
 var dialects = map[Dialect]dialect{
-	SQLite: {info: sqliteInfo, schema: sqliteSchema, open: openSQLite, ask: askFile},
-	MySQL:  {info: mysqlInfo, schema: mysqlSchema, open: openMySQL, ask: askServer},
+	SQLite:   {info: sqliteInfo, schema: sqliteSchema, open: openSQLite, ask: askFile},
+	Postgres: {info: postgresInfo, schema: postgresSchema, open: openPostgres, ask: askServer, listens: true, keep: true},
+	MySQL:    {info: mysqlInfo, schema: mysqlSchema, open: openMySQL, ask: askServer},
 }
 
 //go:embed schema/sqlite.sql

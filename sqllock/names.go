@@ -66,5 +66,5 @@ func Schema(d Dialect, o *Options) (string, error) {
 }
 
 func errDialect(d Dialect) error {
-	return fmt.Errorf("sqllock has no dialect %d: pass sqllock.SQLite", int(d))
+	return fmt.Errorf("sqllock has no dialect %d: pass sqllock.SQLite, sqllock.Postgres or sqllock.MySQL", int(d))
 }

@@ -1,0 +1,5 @@
+-- Describes the grant of one claim, in the columns of news.
+--
+-- $1 key  $2 id
+SELECT 0::bigint, key, id, mark, expires - (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
+FROM fencelock_claim WHERE key = $1::bytea AND id = $2::bytea AND granted > 0 AND NOT lingering;

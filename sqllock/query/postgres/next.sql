@@ -1,0 +1,11 @@
+-- Reads all of the next line that has claims, in one statement.
+--
+-- $1 the least key  $2 the key to stop before
+--
+-- Returns no row if there is none.
+SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,
+       c.key, l.last, l.mark,
+       c.token, c.span, c.id, c.capacity, c.weight, c.granted, c.lingering, c.expires, c.since, c.owner, c.note
+FROM fencelock_claim AS c LEFT JOIN fencelock_line AS l ON l.key = c.key
+WHERE c.key = (SELECT key FROM fencelock_claim WHERE key >= $1::bytea AND key < $2::bytea ORDER BY key LIMIT 1)
+ORDER BY c.token;

@@ -1,0 +1,11 @@
+-- Reads all of one line, in order of arrival, in one statement, so that it is one moment
+-- that is seen. Always returns a row: one without a token if nobody is in line.
+--
+-- $1 key
+SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,
+       k.key, l.last, l.mark,
+       c.token, c.span, c.id, c.capacity, c.weight, c.granted, c.lingering, c.expires, c.since, c.owner, c.note
+FROM (SELECT $1::bytea AS key) AS k
+LEFT JOIN fencelock_line AS l ON l.key = k.key
+LEFT JOIN fencelock_claim AS c ON c.key = k.key
+ORDER BY c.token;

@@ -45,6 +45,7 @@ type kind struct {
 	args    func(s *Server) []string                   // its command line
 	ready   func(ctx context.Context, s *Server) error // nil once the server answers questions
 	url     func(s *Server) string
+	users   []string // whom root runs it as: the first that there is; empty means root
 }
 
 // Server is a server that runs as a child of this process. Its methods may be
@@ -269,6 +270,10 @@ func (s *Server) spawn() (*child, error) {
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = dieWithParent()
+	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
+		log.Close()
+		return nil, err
+	}
 
 	c := &child{done: make(chan struct{})}
 	started := make(chan error)

@@ -1,0 +1,148 @@
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// mariadbDatabase is made at each start, and is what URL names.
+const mariadbDatabase = "locks"
+
+var mariadb = kind{
+	name:    "mariadbd",
+	program: "mariadbd",
+	install: "on Debian run: apt-get install mariadb-server; elsewhere see https://mariadb.org/download/",
+	prepare: prepareMariaDB,
+	args: func(s *Server) []string {
+		return []string{"--defaults-file=" + filepath.Join(s.dir, "my.cnf")}
+	},
+	ready: mariadbGreets,
+	url: func(s *Server) string {
+		u := url.URL{Scheme: "mysql", Host: s.Addr(), User: url.User("root"), Path: "/" + mariadbDatabase}
+		if s.opts.password != "" {
+			u.User = url.UserPassword("root", s.opts.password)
+		}
+		return u.String()
+	},
+	users: []string{"mysql", "nobody"},
+}
+
+// MariaDB starts a MariaDB server for a test and stops it when the test ends. A missing
+// mariadbd fails the test. Its user is root, and it has an empty database, as URL says.
+// Persist is always on: what the server has acknowledged is there after Kill and Restart,
+// as long as the machine itself runs on.
+func MariaDB(tb TB, opts ...Option) *Server {
+	tb.Helper()
+	s, err := StartMariaDB(context.Background(), tb.TempDir(), opts...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return attach(tb, s)
+}
+
+// StartMariaDB starts a MariaDB server in dir, which must exist and be empty or left by
+// an earlier one. The caller stops it.
+func StartMariaDB(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+	k := mariadb
+	// It is seldom in the PATH of those who are not root.
+	k.program = program(k.program, "/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/opt/homebrew/bin")
+	return start(ctx, k, dir, opts)
+}
+
+// program looks a program up in PATH and then in folders.
+func program(name string, folders ...string) string {
+	if _, err := exec.LookPath(name); err == nil {
+		return name
+	}
+	for _, f := range folders {
+		if path, err := exec.LookPath(filepath.Join(f, name)); err == nil {
+			return path
+		}
+	}
+	return name
+}
+
+// prepareMariaDB writes the configuration, and makes the system tables the first time.
+// Relative paths are relative to the data: a socket's path may have 107 bytes at most.
+func prepareMariaDB(s *Server) error {
+	data := filepath.Join(s.dir, "data")
+	lines := []string{
+		"[mysqld]",
+		"datadir=" + data,
+		"bind-address=127.0.0.1",
+		fmt.Sprintf("port=%d", s.port),
+		"socket=locks.sock",
+		"pid-file=locks.pid",
+		"init-file=" + filepath.Join(s.dir, "init.sql"),
+		"skip-name-resolve",
+		"skip-log-bin",
+		"innodb_flush_log_at_trx_commit=2",
+		"innodb_log_file_size=8M",
+		"innodb_buffer_pool_size=32M",
+		"performance_schema=OFF",
+		"max_connections=500",
+	}
+	lines = append(lines, s.opts.config...)
+	if err := os.WriteFile(filepath.Join(s.dir, "my.cnf"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	var init strings.Builder
+	fmt.Fprintf(&init, "CREATE DATABASE IF NOT EXISTS %s;\n", mariadbDatabase)
+	if s.opts.password != "" {
+		fmt.Fprintf(&init, "ALTER USER 'root'@'127.0.0.1' IDENTIFIED BY '%s';\n",
+			strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s.opts.password))
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "init.sql"), []byte(init.String()), 0o600); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(data, "mysql")); err == nil {
+		return nil
+	}
+	cmd := exec.Command(program("mariadb-install-db", filepath.Dir(s.kind.program)), "--no-defaults", "--datadir="+data,
+		"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M", "--skip-log-bin")
+	cmd.Dir = s.dir
+	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
+		return err
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mariadb-install-db: %w; it says:\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// mariadbGreets waits for the packet with which the server begins.
+func mariadbGreets(ctx context.Context, s *Server) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if end, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(end); err != nil {
+			return err
+		}
+	}
+	// Three bytes of length, the number of the packet, and the protocol's version.
+	var head [5]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return err
+	}
+	if head[4] != 10 {
+		return errors.New("its greeting is not that of a MySQL server")
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+//go:build unix
+
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// runAs makes cmd run as the first of the users that this system has, and gives it dir
+// with all that is in it. Some servers refuse to run as root. Who is not root runs them
+// as himself.
+func runAs(cmd *exec.Cmd, users []string, dir string) error {
+	if len(users) == 0 || os.Geteuid() != 0 {
+		return nil
+	}
+	for _, name := range users {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.Atoi(u.Uid)
+		if err != nil {
+			return err
+		}
+		gid, err := strconv.Atoi(u.Gid)
+		if err != nil {
+			return err
+		}
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		if err := passable(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		return filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Lchown(path, uid, gid)
+		})
+	}
+	return fmt.Errorf("none of the users %v exists, and %s does not run as root", users, cmd.Path)
+}
+
+// passable lets others pass through the folders of a test on the way to theirs, which
+// package testing makes for their owner alone.
+func passable(dir string) error {
+	for dir != filepath.Dir(dir) && dir != filepath.Clean(os.TempDir()) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if mode := info.Mode().Perm(); mode&0o001 == 0 {
+			if err := os.Chmod(dir, mode|0o011); err != nil {
+				return err
+			}
+		}
+		dir = filepath.Dir(dir)
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// mostTries is how often a step is tried again because somebody else was faster.
+// Each time another one has got on.
+const mostTries = 100
+
+// errRaced says that so many others came and went that a step found no moment.
+var errRaced = errors.New("too many others are coming and going")
+
+// Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
+// that is there already. It costs one transaction, and one more request when a lease
+// of this length is to be granted.
+func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	defer end()
+	if err := check(&c); err != nil {
+		return driver.Ticket{}, &driver.PermanentError{Err: err}
+	}
+	for range mostTries {
+		t, err := b.enter(ctx, c)
+		if leaseEnded(err) || errors.Is(err, errEnded) {
+			continue // somebody revoked it: the claim is not there, and joins anew
+		}
+		var busy *driver.BusyError
+		if errors.As(err, &busy) {
+			return t, err
+		}
+		return t, b.failed(ctx, "entering the line of", c.Key, err)
+	}
+	return driver.Ticket{}, b.failed(ctx, "entering the line of", c.Key, errRaced)
+}
+
+// check refuses what the core never sends.
+func check(c *driver.Claim) error {
+	switch {
+	case c.Key == "" || len(c.Key) > driver.MaxKey:
+		return fmt.Errorf("etcd: a key has 1 to %d bytes, not %d", driver.MaxKey, len(c.Key))
+	case c.ID == "":
+		return fmt.Errorf("etcd: the claim on %q has no id", c.Key)
+	case c.Capacity < 1 || c.Capacity > driver.RW || c.Weight < 1 || c.Weight > c.Capacity:
+		return fmt.Errorf("etcd: a claim on %q cannot have weight %d of %d", c.Key, c.Weight, c.Capacity)
+	case c.Capacity == driver.RW && c.Weight != 1 && c.Weight != driver.RW:
+		return fmt.Errorf("etcd: a claim on the read-write lock %q weighs 1 or %d, not %d", c.Key, driver.RW, c.Weight)
+	case c.TTL < minTTL || c.TTL > maxTTL:
+		return fmt.Errorf("etcd: the lease on %q must last %v to %v, not %v", c.Key, minTTL, maxTTL, c.TTL)
+	case c.Span < 1 || c.Span > driver.MaxSpan:
+		return fmt.Errorf("etcd: a claim on %q reserves 1 to %d tokens, not %d", c.Key, driver.MaxSpan, c.Span)
+	case c.Ballot != 0:
+		return fmt.Errorf("etcd: no ballots are taken, as for %q", c.Key)
+	}
+	return nil
+}
+
+// enter is one attempt of Enter.
+func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	l, err := b.shared(ctx, class{seconds: seconds(c.TTL)})
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	sent := time.Now()
+	fresh := b.refresh(l)
+	join := b.joinLine
+	if c.Capacity < driver.RW {
+		join = b.joinSemaphore
+	}
+	s, joined, err := join(ctx, &c, l)
+	if leaseEnded(err) {
+		b.forget(l.id)
+	}
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	if !joined {
+		return b.repeated(ctx, c, s)
+	}
+	if fresh != nil {
+		select {
+		case <-fresh:
+		case <-ctx.Done():
+			return driver.Ticket{}, ctx.Err()
+		}
+	}
+	left := l.left(sent)
+	if left <= 0 || b.ours(l.id) != l {
+		return driver.Ticket{}, errors.New("its lease ended while the claim was joining the line")
+	}
+	return b.admit(&c, s, l.ttl, left)
+}
+
+// joinLine puts a writer or reader behind the others. The comparisons and the put are
+// one step, so nobody comes in between: what was there before the put is all that
+// stands ahead.
+func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
+	line := b.line(c.Key)
+	name := line.claim(c)
+	ifs := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.permits().none()}
+	blockers := line.writers() // of a reader
+	if classOf(c) == classWriter {
+		blockers = line.claims()
+	}
+	if c.NoWait {
+		ifs = append(ifs, blockers.none())
+	}
+	then := []clientv3.Op{
+		line.claims().all(clientv3.WithFirstCreate()...),
+		blockers.all(append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...),
+		clientv3.OpGet(line.mark()),
+		clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id)),
+	}
+	or := []clientv3.Op{
+		line.claims().all(clientv3.WithFirstCreate()...),
+		clientv3.OpGet(name),
+		clientv3.OpGet(line.rest(c.ID)),
+	}
+	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Else(or...).Commit()
+	if err != nil {
+		return nil, false, err
+	}
+	head := answer.Responses[0].GetResponseRange()
+	s := &standing{backend: b, line: line, name: name, at: answer.Header.Revision}
+	if len(head.Kvs) > 0 {
+		s.head = head.Kvs[0]
+	}
+	if !answer.Succeeded {
+		s.own, s.rest = one(answer, 1), one(answer, 2)
+		return s, false, s.refusal(c, int(head.Count))
+	}
+	s.rev, s.ahead, s.mark = answer.Header.Revision, int(head.Count), one(answer, 2)
+	if last := one(answer, 1); last != nil {
+		s.blocker = string(last.Key)
+	}
+	s.granted = s.blocker == ""
+	return s, true, nil
+}
+
+// joinSemaphore puts a claim on a semaphore behind the others. Weights cannot be
+// compared by the server. A claim that waits needs no comparison of them; one that
+// does not wait is put only if the line is empty, or if nobody has joined since it
+// was read and found to have room. (Who leaves meanwhile only makes more.)
+func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
+	line := b.line(c.Key)
+	name := line.claim(c)
+	base := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.shared().none()}
+	then := []clientv3.Op{
+		line.permits().all(),
+		clientv3.OpGet(line.mark()),
+		clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id)),
+	}
+	or := []clientv3.Op{
+		line.claims().all(),
+		clientv3.OpGet(line.mark()),
+		clientv3.OpGet(line.rest(c.ID)),
+	}
+	room := line.permits().none()
+	for range mostTries {
+		ifs := base
+		if c.NoWait {
+			ifs = append(base[:len(base):len(base)], room)
+		}
+		answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Else(or...).Commit()
+		if err != nil {
+			return nil, false, err
+		}
+		s := &standing{backend: b, line: line, name: name, at: answer.Header.Revision, mark: one(answer, 1)}
+		all := answer.Responses[0].GetResponseRange().Kvs
+		if answer.Succeeded {
+			s.rev = answer.Header.Revision
+			return s, true, s.weigh(c, all)
+		}
+		s.rest = one(answer, 2)
+		for _, kv := range all {
+			if string(kv.Key) == name {
+				s.own = kv
+			}
+		}
+		s.head = first(all)
+		if s.own != nil || s.rest != nil || s.foreign(c) {
+			return s, false, s.refusal(c, len(all))
+		}
+		s.rev = answer.Header.Revision + 1 // it would stand behind all of these
+		if err := s.weigh(c, all); err != nil {
+			return nil, false, err
+		}
+		if !s.granted {
+			return s, false, s.refusal(c, len(all))
+		}
+		room = line.permits().until(answer.Header.Revision)
+	}
+	return nil, false, errRaced
+}
+
+// repeated answers an Enter whose claim is in line already. Its lease starts again,
+// for the answer to the Enter before may have been lost, and its caller counts from
+// this one.
+func (b *Backend) repeated(ctx context.Context, c driver.Claim, s *standing) (driver.Ticket, error) {
+	ttl, err := b.prolong(ctx, s.line, &c, s.own)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	s, err = b.stand(ctx, &c, s.own.CreateRevision)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	return b.admit(&c, s, ttl, ttl) // the keep-alive was sent after this Enter
+}
+
+// admit answers an Enter.
+func (b *Backend) admit(c *driver.Claim, s *standing, ttl, left time.Duration) (driver.Ticket, error) {
+	t, err := s.ticket(c)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	t.TTL, t.Left = ttl, left
+	if !t.Granted {
+		b.keep(place{t.Key, t.ID}, s.vigil())
+	}
+	return t, nil
+}

@@ -1,0 +1,81 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// refusals are answers that asking again will not change, and what to do about
+// them. All others say nothing about the step: there is no leader just now, the
+// member stops, the connection broke.
+var refusals = []struct {
+	err    error
+	advice string
+}{
+	{rpctypes.ErrUserEmpty, "the server wants a user and a password: give the client both"},
+	{rpctypes.ErrAuthFailed, "the server refuses the user or the password"},
+	{rpctypes.ErrAuthNotEnabled, "the server has no authentication: give the client no user"},
+	{rpctypes.ErrPermissionDenied, "the user may not do this: it needs readwrite permission for all keys that begin with the Prefix"},
+	{rpctypes.ErrTooManyOps, "the server takes fewer operations in a transaction than etcd's default of 128: raise its max-txn-ops"},
+	{rpctypes.ErrRequestTooLarge, "the server takes shorter requests than this: raise its max-request-bytes"},
+	{rpctypes.ErrLeaseTTLTooLarge, "the server takes no lease that long"},
+	{rpctypes.ErrNotCapable, "the server is too old: use etcd 3.4 or newer"},
+}
+
+// failed explains an error of one request. Passwords are in none: the client's
+// errors have none.
+func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
+	var permanent *driver.PermanentError
+	switch {
+	case err == nil:
+		return nil
+	case b.ctx.Err() != nil:
+		return driver.ErrClosed
+	case driver.Gone(err), errors.Is(err, driver.ErrKind), errors.As(err, &permanent):
+		return err
+	}
+	what := fmt.Sprintf("etcd: %s %q", doing, key)
+	ended := ctx.Err()
+	if d, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(d) {
+		ended = context.DeadlineExceeded // the server saw it first
+	}
+	if ended != nil {
+		return fmt.Errorf("%s: %w", what, ended)
+	}
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
+		}
+	}
+	if b.etcd.Ctx().Err() != nil {
+		return &driver.PermanentError{Err: fmt.Errorf("%s: the etcd client has been closed: close it after the locks (%w)", what, err)}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Reasons that are not an operator's.
+var (
+	errLeft  = driver.ErrGone{Reason: "it has left"}
+	errEnded = driver.ErrGone{Reason: "its lease has ended, or its key was deleted"}
+)
+
+// goneFor says why a claim is not in line.
+func goneFor(rest *keyValue) error {
+	if rest == nil {
+		return errEnded
+	}
+	var r restRecord
+	if err := decode(rest, &r); err != nil {
+		return err
+	}
+	if r.Broken {
+		return driver.ErrGone{Reason: r.Reason, Broken: true}
+	}
+	return errLeft
+}

@@ -1,0 +1,165 @@
+package etcdlock
+
+import (
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// All that belongs to one line has keys of one form:
+//
+//	prefix key / class id
+//
+// The key is escaped, so that it has no slash, and no line's keys begin with
+// another's. The class is one letter. It puts the claims of a line next to each
+// other, and claims of one kind too, so that a transaction can compare all of them.
+const (
+	classMark   = 'm' // the line's mark; it has no id
+	classPermit = 'p' // a claim on a semaphore
+	classReader = 'r'
+	classWriter = 'w'
+	classRest   = 'z' // keeps an id out, or says that its claim lingers
+)
+
+// span is the keys from one to before another.
+type span struct{ from, to string }
+
+// all is the span as options of a read.
+func (s span) all(opts ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(s.from, append(opts, clientv3.WithRange(s.to))...)
+}
+
+// none compares that the span is empty.
+func (s span) none() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.from), "=", 0).WithRange(s.to)
+}
+
+// since compares that the span has a key, and none that is older than rev.
+func (s span) since(rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.from), ">", rev-1).WithRange(s.to)
+}
+
+// until compares that the span has no key that is younger than rev.
+func (s span) until(rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.from), "<", rev+1).WithRange(s.to)
+}
+
+// absent compares that key is not there.
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}
+
+// created compares that key was made by the transaction rev, and not anew.
+func created(key string, rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
+}
+
+// unchanged compares that key is as it was read, or still absent if kv is nil.
+func unchanged(key string, kv *keyValue) clientv3.Cmp {
+	if kv == nil {
+		return absent(key)
+	}
+	return clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision)
+}
+
+// lineKeys are the names of one line's keys.
+type lineKeys string
+
+func (b *Backend) line(key string) lineKeys { return lineKeys(b.prefix + escape(key) + "/") }
+
+func (l lineKeys) claims() span  { return span{string(l) + "p", string(l) + "x"} }
+func (l lineKeys) permits() span { return span{string(l) + "p", string(l) + "q"} }
+func (l lineKeys) shared() span  { return span{string(l) + "r", string(l) + "x"} } // readers and writers
+func (l lineKeys) writers() span { return span{string(l) + "w", string(l) + "x"} }
+func (l lineKeys) whole() span   { return span{string(l), string(l[:len(l)-1]) + "0"} }
+func (l lineKeys) mark() string  { return string(l) + string(classMark) }
+
+func (l lineKeys) rest(id string) string { return string(l) + string(classRest) + id }
+
+func (l lineKeys) claim(c *driver.Claim) string {
+	return string(l) + string(classOf(c)) + c.ID
+}
+
+// classOf is where the claims that are like c stand.
+func classOf(c *driver.Claim) rune {
+	switch {
+	case c.Capacity < driver.RW:
+		return classPermit
+	case c.Weight < driver.RW:
+		return classReader
+	}
+	return classWriter
+}
+
+// otherKind is where claims of the other kind than c stand.
+func (l lineKeys) otherKind(c *driver.Claim) span {
+	if c.Capacity < driver.RW {
+		return l.shared()
+	}
+	return l.permits()
+}
+
+// split reads the name of a key below the prefix.
+func (b *Backend) split(name string) (key string, class rune, id string, ok bool) {
+	escaped, rest, ok := strings.Cut(strings.TrimPrefix(name, b.prefix), "/")
+	if !ok || rest == "" {
+		return "", 0, "", false
+	}
+	key, ok = unescape(escaped)
+	return key, rune(rest[0]), rest[1:], ok
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+// escape writes key in printable ASCII without a slash: every other byte becomes a
+// percent sign and two digits. What begins with key begins with escape(key), and
+// nothing else does.
+func escape(key string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '/' && c != '%' }
+	n := 0
+	for i := range len(key) {
+		if !plain(key[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return key
+	}
+	var s strings.Builder
+	s.Grow(len(key) + 2*n)
+	for i := range len(key) {
+		if c := key[i]; plain(c) {
+			s.WriteByte(c)
+		} else {
+			s.WriteByte('%')
+			s.WriteByte(hexDigits[c>>4])
+			s.WriteByte(hexDigits[c&15])
+		}
+	}
+	return s.String()
+}
+
+func unescape(s string) (string, bool) {
+	if strings.IndexByte(s, '%') < 0 {
+		return s, true
+	}
+	var key strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			key.WriteByte(s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", false
+		}
+		hi, lo := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
+		if hi < 0 || lo < 0 {
+			return "", false
+		}
+		key.WriteByte(byte(hi<<4 | lo))
+		i += 2
+	}
+	return key.String(), true
+}

@@ -1,0 +1,106 @@
+package etcdlock
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+type keyValue = mvccpb.KeyValue
+
+// format is the version of what is written. Another version is not understood.
+const (
+	format   = 1
+	preamble = `{"v":1,` // of every value
+)
+
+// record is what the key of a claim holds. Its place in line and its token are the
+// revision that created the key.
+type record struct {
+	Format    int    `json:"v"`
+	Owner     string `json:"owner,omitempty"`
+	Note      string `json:"note,omitempty"`
+	Capacity  int64  `json:"capacity"`
+	Weight    int64  `json:"weight"`
+	Span      int64  `json:"span"`
+	TTL       int64  `json:"ttl"`               // seconds, as granted
+	Since     int64  `json:"since"`             // ms since 1970 by the clock of its process: granted since, or waiting since
+	Granted   bool   `json:"granted,omitempty"` // noted once it had waited
+	Lingering bool   `json:"lingering,omitempty"`
+}
+
+// restRecord is what keeps an id out.
+type restRecord struct {
+	Format int    `json:"v"`
+	Broken bool   `json:"broken"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// markRecord is a line's mark and the id that wrote it.
+type markRecord struct {
+	Format int    `json:"v"`
+	Mark   []byte `json:"mark"` // any bytes
+	Writer string `json:"writer"`
+}
+
+// newRecord describes c, which begins to wait or to hold now.
+func newRecord(c *driver.Claim, ttl time.Duration) record {
+	return record{
+		Format: format, Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight, Span: c.Span,
+		TTL: int64(ttl / time.Second), Since: time.Now().UnixMilli(),
+	}
+}
+
+func (r record) ttl() time.Duration { return time.Duration(r.TTL) * time.Second }
+
+// left is how long r may last, for people: nobody but the server knows. A claim that
+// is held is renewed again and again, so it is the whole lease.
+func (r record) left() time.Duration {
+	if !r.Lingering {
+		return r.ttl()
+	}
+	return min(max(r.ttl()-time.Since(time.UnixMilli(r.Since)), time.Millisecond), r.ttl())
+}
+
+// encode writes what is in this file.
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs
+	}
+	return string(b)
+}
+
+// decode reads a record of any kind into v.
+func decode(kv *keyValue, v any) error {
+	var version struct {
+		Format int `json:"v"`
+	}
+	var err error
+	if bytes.HasPrefix(kv.Value, []byte(preamble)) {
+		version.Format = format
+		err = json.Unmarshal(kv.Value, v)
+	} else {
+		err = json.Unmarshal(kv.Value, &version)
+	}
+	switch {
+	case err != nil:
+		return &driver.PermanentError{Err: fmt.Errorf("etcd: the key %q holds something else than a lock: give the locks another Prefix (%w)", kv.Key, err)}
+	case version.Format != format:
+		return &driver.PermanentError{Err: fmt.Errorf("etcd: the key %q has format %d of another version of fencelock, and this one knows %d: "+
+			"use one version for all programs that share the lock", kv.Key, version.Format, format)}
+	}
+	return nil
+}
+
+// tokenOf is the first token of the claim that the revision rev created. There are
+// 65536 to a revision, so spans of different claims never meet.
+func tokenOf(rev int64) int64 { return rev << 16 }
+
+// revisionOf is the revision that created the claim with this token.
+func revisionOf(token int64) int64 { return token >> 16 }

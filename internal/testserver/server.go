@@ -45,7 +45,8 @@ type kind struct {
 	args    func(s *Server) []string                   // its command line
 	ready   func(ctx context.Context, s *Server) error // nil once the server answers questions
 	url     func(s *Server) string
-	users   []string // whom root runs it as: the first that there is; empty means root
+	quit    os.Signal // ends it at once, where a kill would leave something behind
+	users   []string  // whom root runs it as: the first that there is; empty means root
 }
 
 // Server is a server that runs as a child of this process. Its methods may be
@@ -181,9 +182,21 @@ func (s *Server) Kill() error {
 	}
 }
 
-// Stop ends the server for good. Nothing of it needs to be kept, so it is killed.
-// Stopping twice is fine.
-func (s *Server) Stop() error { return s.Kill() }
+// Stop ends the server for good. Nothing of it needs to be kept, so it is killed, unless
+// it would leave something to the system then. Stopping twice is fine.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	c := s.child
+	s.mu.Unlock()
+	if c != nil && s.kind.quit != nil && c.process.Signal(s.kind.quit) == nil {
+		_ = resume(c.process) // or it would not hear
+		select {
+		case <-c.done:
+		case <-time.After(patience):
+		}
+	}
+	return s.Kill()
+}
 
 // Restart kills the server if it runs, and starts it again on the same port and
 // in the same folder. opts are added to those it was started with. It returns

@@ -31,7 +31,7 @@ func ExampleHandler() {
 		}
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
-		fmt.Println(w.Code, w.Body)
+		fmt.Println(strings.TrimSpace(fmt.Sprint(w.Code, " ", w.Body)))
 	}
 	put("7")
 	put("9")
@@ -41,7 +41,6 @@ func ExampleHandler() {
 	// 204
 	// 204
 	// 412 {"type":"https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrStale","title":"the fencing token is stale","status":412,"detail":"The lock has passed to somebody else, whose token was seen since. Take it again before writing.","resource":"orders/42","token":"7","seen":"9"}
-	//
 	// 428 {"type":"https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrNoToken","title":"there is no fencing token","status":428,"detail":"Writes to this resource need the header Fencing-Token with the token of the lock under which they are made."}
 }
 

@@ -1,0 +1,103 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Rule is one of the rules that a history is judged by.
+type Rule string
+
+// The rules, under the names by which they are known.
+const (
+	Exclusion  Rule = "I1"
+	Tokens     Rule = "I2"
+	Fence      Rule = "I2b"
+	Stuck      Rule = "I5"
+	WakeUp     Rule = "I6"
+	Reentrancy Rule = "I9"
+	ReadWrite  Rule = "I10"
+	Semaphore  Rule = "I11"
+)
+
+// All returns every rule.
+func All() []Rule {
+	return []Rule{Exclusion, Tokens, Fence, Stuck, WakeUp, Reentrancy, ReadWrite, Semaphore}
+}
+
+// Violation is one breach.
+type Violation struct {
+	Rule   Rule
+	Key    string
+	At     time.Duration
+	First  Event // what stood before: the older belief, the larger token, the end of the last holder
+	Second Event // what clashes with it
+	Text   string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%s of %q at %v: %s (%v; %v)", v.Rule, v.Key, v.At, v.Text, v.First, v.Second)
+}
+
+// Options say how a history is judged.
+type Options struct {
+	// Rules are those that are checked; nil for all.
+	Rules []Rule
+	// Stuck is how long after a holder or waiter vanished without a confirmed
+	// release a live waiter may go without a grant: the lease, and what clocks and
+	// scheduling add. 0 for not judged, and then Wake is not judged there either.
+	Stuck time.Duration
+	// Wake is the same after a confirmed release, or after the waiter came if
+	// nobody held the key: the fallback of a lost wake-up, far below a lease. 0 for not
+	// judged.
+	Wake time.Duration
+}
+
+// Check judges a history. Its events may be in any order; those of one instant
+// count in the order in which they are given, and beliefs that merely touch do not
+// overlap. It returns the breaches in the order of time, and an error if the history
+// makes no sense: a belief that nobody asked for, or a release of what is not held.
+//
+// After sorting it looks at each event once, and at those who wait for a key with
+// each grant of it. It keeps all claims in memory.
+func Check(events []Event, o Options) ([]Violation, error) {
+	sorted := slices.Clone(events)
+	slices.SortStableFunc(sorted, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	s := newSweep(o)
+	for start := 0; start < len(sorted); {
+		end := start + 1
+		for end < len(sorted) && sorted[end].At == sorted[start].At {
+			end++
+		}
+		for _, e := range sorted[start:end] {
+			if err := s.apply(e); err != nil {
+				return nil, fmt.Errorf("history: %v: %w", e, err)
+			}
+		}
+		s.settle()
+		start = end
+	}
+	if len(sorted) > 0 {
+		s.end(sorted[len(sorted)-1].At)
+	}
+	slices.SortStableFunc(s.found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return s.found, nil
+}
+
+// Broken returns the rules that are broken, each once, in the order of All.
+func Broken(vs []Violation) []Rule {
+	var rules []Rule
+	for _, r := range All() {
+		if slices.ContainsFunc(vs, func(v Violation) bool { return v.Rule == r }) {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// Without returns all rules but those.
+func Without(rules ...Rule) []Rule {
+	return slices.DeleteFunc(All(), func(r Rule) bool { return slices.Contains(rules, r) })
+}

@@ -1,0 +1,663 @@
+package history
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// read makes a history of lines such as
+//
+//	1s believe a/2 r t7 h1
+//
+// for the second claim of process a: "r" reads, "w2/3" takes two permits of three, t is
+// the token, h the handle. The number of the claim is 1 if it is left out.
+func read(t *testing.T, text string) []Event {
+	t.Helper()
+	var all []Event
+	kinds := map[string]Event{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		at, err := time.ParseDuration(f[0])
+		op := slices.Index(opNames[:], f[1])
+		if err != nil || op < 0 {
+			t.Fatalf("cannot read %q", line)
+		}
+		e := Event{At: at, Op: Op(op)}
+		if len(f) > 2 {
+			process, n, _ := strings.Cut(f[2], "/")
+			e.Process = process
+			if !slices.Contains([]Op{Crash, Pause, Resume, Look}, e.Op) {
+				e.Key, e.Claim = "k", process+"/"+n
+			}
+		}
+		for _, word := range f[min(len(f), 3):] {
+			switch word[0] {
+			case 'r':
+				e.Kind = Shared
+			case 'w':
+				e.Kind = Permit
+				if _, err := fmt.Sscanf(word, "w%d/%d", &e.Weight, &e.Size); err != nil {
+					t.Fatalf("cannot read %q: %v", word, err)
+				}
+			case 't':
+				e.Token, err = strconv.ParseInt(word[1:], 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+			case 'h':
+				e.Handle = word
+			default:
+				t.Fatalf("cannot read %q", word)
+			}
+		}
+		if e.Op == Enter {
+			kinds[e.Claim] = e
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// limits: a lease of 10s and an allowance, a fallback of 1s.
+var limits = Options{Stuck: 11 * time.Second, Wake: 2 * time.Second}
+
+// Each broken history breaks one rule and no other; the sound one beside it differs
+// by as little as possible.
+var cases = []struct {
+	name          string
+	rule          Rule
+	broken, sound string
+	first, second string // the two events that clash
+}{
+	{"two hold", Exclusion, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s believe b
+		4s release a
+		5s release b`, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		3s believe b
+		5s release b`, "1s believe by a", "3s believe by b"},
+	{"two hold since the same instant", Exclusion, `
+		0s enter a
+		0s enter b
+		1s believe a
+		1s believe b
+		5s release b`, `
+		0s enter a
+		0s enter b
+		1s believe a
+		1s release a
+		1s believe b`, "1s believe by a", "1s believe by b"},
+	{"a holder and a permit", Exclusion, `
+		0s enter a
+		1s believe a
+		2s enter b w1/3
+		3s believe b`, `
+		0s enter a
+		1s believe a
+		2s enter b w1/3
+		3s loss a
+		3s believe b`, "1s believe by a", "3s believe by b"},
+	{"one goes on after a stop, looks, and says it holds", Exclusion, `
+		0s enter a
+		1s believe a
+		2s pause a
+		3s enter b
+		13s believe b
+		14s resume a
+		15s believe a`, `
+		0s enter a
+		1s believe a
+		2s pause a
+		3s enter b
+		13s believe b
+		14s resume a
+		15s loss a`, "13s believe by b", "15s believe by a"},
+	{"the next grant has the same token", Tokens, `
+		0s enter a
+		1s believe a t7
+		2s release a
+		3s enter b
+		4s believe b t7`, `
+		0s enter a
+		1s believe a t7
+		2s release a
+		3s enter b
+		4s believe b t8`, "1s believe by a", "4s believe by b"},
+	{"a smaller token for one who waited", Tokens, `
+		0s enter a
+		0s enter b
+		1s believe a t7
+		2s release a
+		3s believe b t6`, `
+		0s enter a
+		0s enter b
+		1s believe a t7
+		1s grant b t6
+		2s believe b t6
+		2s release b
+		2s release a`, "1s believe by a", "3s believe by b"},
+	{"a smaller token seen by the store only", Tokens, `
+		0s enter a
+		1s grant a t7
+		2s enter b
+		3s grant b t6`, `
+		0s enter a
+		1s grant a t7
+		2s enter b
+		3s grant b t8`, "1s grant by a", "3s grant by b"},
+	{"a re-entry with another token", Tokens, `
+		0s enter a
+		1s believe a t7 h1
+		2s believe a t8 h2`, `
+		0s enter a
+		1s believe a t7 h1
+		2s believe a t7 h2`, "1s believe by a", "2s believe by a"},
+	{"a stopped holder writes", Fence, `
+		0s enter a
+		1s believe a t7
+		2s pause a
+		3s enter b
+		13s believe b t8
+		14s write b t8
+		15s resume a
+		16s write a t7`, `
+		0s enter a
+		1s believe a t7
+		2s pause a
+		3s enter b
+		13s believe b t8
+		14s write b t8
+		14500ms write b t8
+		15s resume a
+		16s denied a t7`, "14s write by b", "16s write by a"},
+	{"a stopped holder writes, and there are no tokens", Fence, `
+		0s enter a
+		1s believe a
+		2s pause a
+		3s enter b
+		13s believe b
+		14s write b
+		15s resume a
+		16s write a`, `
+		0s enter a
+		1s believe a
+		2s pause a
+		3s enter b
+		13s believe b
+		15s resume a
+		16s write a
+		17s write b`, "14s write by b", "16s write by a"},
+	{"the write of one who was killed arrives late", Fence, `
+		0s enter a
+		1s believe a t7
+		2s crash a
+		3s enter b
+		12s believe b t8
+		13s write b t8
+		14s write a t7`, `
+		0s enter a
+		1s believe a t7
+		2s crash a
+		3s enter b
+		12s believe b t8
+		13s write a t7
+		14s write b t8`, "13s write by b", "14s write by a"},
+	{"killed before it was granted", Stuck, `
+		0s enter a
+		1s crash a
+		2s enter b
+		13s look`, `
+		0s enter a
+		1s crash a
+		2s enter b
+		12s look`, "1s crash by a", "13s look by b"},
+	{"killed while it held", Stuck, `
+		0s enter a
+		1s believe a
+		2s enter b
+		2s crash a
+		14s believe b`, `
+		0s enter a
+		1s believe a
+		2s enter b
+		2s crash a
+		13s believe b`, "2s crash by a", "14s look by b"},
+	{"a release that nobody confirmed", Stuck, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		15s look`, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		14s look`, "3s release by a", "15s look by b"},
+	{"stopped for long", Stuck, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s pause a
+		15s resume a
+		17s loss a`, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s pause a
+		14s resume a
+		40s believe a
+		41s release a
+		41s left a
+		42s believe b`, "3s pause by a", "15s look by b"},
+	{"the first in line is dead when the holder releases", Stuck, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s enter c
+		4s crash b
+		5s release a
+		5s left a
+		16s look`, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s enter c
+		4s crash b
+		5s release a
+		5s left a
+		15s believe c`, "4s crash by b", "16s look by c"},
+	{"one who gave up without an answer is in the way", Stuck, `
+		0s enter a
+		1s loss a
+		1s enter b
+		13s look`, `
+		0s enter a
+		1s loss a
+		1s enter b
+		12s look
+		12s refused b`, "1s loss by a", "13s look by b"},
+	{"released, and nobody is told", WakeUp, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		3s left a
+		6s believe b`, `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		3s left a
+		5s believe b`, "3s left by a", "6s look by b"},
+	{"free from the beginning", WakeUp, `
+		0s enter a
+		3s look`, `
+		0s enter a
+		1s refused a
+		3s look`, "0s enter by a", "3s look by a"},
+	{"the waiter who gives up has waited too long", WakeUp, `
+		0s enter a
+		3s refused a`, `
+		0s enter a
+		1s pause a
+		3s resume a
+		4s refused a`, "0s enter by a", "3s look by a"},
+	{"a handle is open when another is let in", Reentrancy, `
+		0s enter a
+		1s believe a h1
+		1s believe a h2
+		2s release a h1
+		3s enter b
+		4s believe b`, `
+		0s enter a
+		1s believe a h1
+		1s believe a h2
+		2s release a h1
+		3s enter b
+		4s release a h2
+		4s believe b`, "1s believe by a", "4s believe by b"},
+	{"one handle released twice counts twice", Reentrancy, `
+		0s enter a
+		1s believe a h1
+		1s believe a h2
+		2s release a h1
+		2s release a h1
+		3s enter b
+		4s believe b`, `
+		0s enter a
+		1s believe a h1
+		1s believe a h2
+		2s release a h1
+		2s release a h1
+		3s release a h2
+		3s release a h2
+		3s enter b
+		4s believe b`, "1s believe by a", "4s believe by b"},
+	{"a writer beside a reader", ReadWrite, `
+		0s enter a r
+		1s believe a
+		2s enter b r
+		2s believe b
+		3s enter c
+		3s release a
+		4s believe c`, `
+		0s enter a r
+		1s believe a
+		2s enter b r
+		2s believe b
+		3s enter c
+		3s release a
+		4s release b
+		4s believe c`, "2s believe by b", "4s believe by c"},
+	{"a reader beside a writer", ReadWrite, `
+		0s enter a
+		1s believe a
+		2s enter b r
+		2s believe b`, `
+		0s enter a
+		1s believe a
+		2s enter b r
+		2s crash a
+		2s believe b`, "1s believe by a", "2s believe by b"},
+	{"more permits than there are", Semaphore, `
+		0s enter a w2/3
+		1s believe a
+		2s enter b w2/3
+		3s believe b`, `
+		0s enter a w2/3
+		1s believe a
+		2s enter b w1/3
+		3s believe b
+		4s release a
+		5s enter c w2/3
+		6s believe c`, "1s believe by a", "3s believe by b"},
+	{"two sizes are in use", Semaphore, `
+		0s enter a w2/3
+		1s believe a
+		2s enter b w2/3
+		2s enter c w1/4
+		3s believe b
+		4s believe c`, `
+		0s enter a w2/3
+		1s believe a
+		2s enter b w2/3
+		2s enter c w1/4
+		3s believe b`, "1s believe by a", "4s believe by c"},
+}
+
+func TestEachBrokenHistoryIsFlaggedForItsOwnReason(t *testing.T) {
+	seen := map[Rule]bool{}
+	for _, c := range cases {
+		seen[c.rule] = true
+		t.Run(string(c.rule)+" "+c.name, func(t *testing.T) {
+			vs := check(t, c.broken, limits)
+			if len(vs) != 1 || vs[0].Rule != c.rule || vs[0].Key != "k" {
+				t.Fatalf("want one breach of %s: %v", c.rule, vs)
+			}
+			v := vs[0]
+			if !begins(v.First, c.first) || !begins(v.Second, c.second) {
+				t.Errorf("%v and %v clash; want %s and %s", v.First, v.Second, c.first, c.second)
+			}
+			if vs := check(t, c.sound, limits); len(vs) != 0 {
+				t.Errorf("the sound history is flagged: %v", vs)
+			}
+		})
+	}
+	for _, r := range All() {
+		if !seen[r] {
+			t.Errorf("no history breaks %s", r)
+		}
+	}
+}
+
+// What flags a history is the rule it is named after: without it nothing does, and
+// it alone is enough.
+func TestARuleThatIsOffFlagsNothing(t *testing.T) {
+	for _, c := range cases {
+		without, alone := limits, limits
+		without.Rules, alone.Rules = Without(c.rule), []Rule{c.rule}
+		if vs := check(t, c.broken, without); len(vs) != 0 {
+			t.Errorf("%s: flagged without %s: %v", c.name, c.rule, vs)
+		}
+		if got := Broken(check(t, c.broken, alone)); !slices.Equal(got, alone.Rules) {
+			t.Errorf("%s: %s alone finds %v", c.name, c.rule, got)
+		}
+	}
+	none := limits
+	none.Rules = []Rule{}
+	if vs := check(t, cases[0].broken, none); len(vs) != 0 {
+		t.Errorf("flagged by no rule: %v", vs)
+	}
+}
+
+func TestLimitsOfZeroAreNotJudged(t *testing.T) {
+	for _, c := range cases {
+		if c.rule != Stuck && c.rule != WakeUp {
+			continue
+		}
+		o := limits
+		if c.rule == Stuck {
+			o.Stuck = 0
+		} else {
+			o.Wake = 0
+		}
+		if vs := check(t, c.broken, o); len(vs) != 0 {
+			t.Errorf("%s: judged without a limit: %v", c.name, vs)
+		}
+	}
+}
+
+// Processes write their own files: the order of the lines is no promise.
+func TestOrderOfTheFilesDoesNotMatter(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, c := range cases {
+		events := read(t, c.broken)
+		want, err := Check(events, limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			mixed := slices.Clone(events)
+			// Events of one instant keep their order.
+			r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+			slices.SortStableFunc(mixed, func(a, b Event) int {
+				if a.At != b.At {
+					return 0
+				}
+				return slices.Index(events, a) - slices.Index(events, b)
+			})
+			if slices.ContainsFunc(events, func(e Event) bool { return count(events, e.At) > 1 }) {
+				continue
+			}
+			got, err := Check(mixed, limits)
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("%s: %v %v, want %v", c.name, got, err, want)
+			}
+		}
+	}
+}
+
+func count(events []Event, at time.Duration) (n int) {
+	for _, e := range events {
+		if e.At == at {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAGapIsToldOnce(t *testing.T) {
+	vs := check(t, `
+		0s enter a
+		1s believe a
+		2s enter b
+		2s enter c
+		3s release a
+		3s left a
+		10s refused b
+		20s refused c
+		30s enter d
+		40s believe d
+		41s release d
+		41s left d
+		41s enter e
+		50s believe e`, limits)
+	if len(vs) != 2 || vs[0].At != 5*time.Second || vs[1].At != 43*time.Second {
+		t.Errorf("want the first gap once, and the second: %v", vs)
+	}
+}
+
+func TestKeysAreApart(t *testing.T) {
+	events := read(t, cases[0].broken)
+	for i := range events {
+		if events[i].Process == "b" {
+			events[i].Key = "other"
+		}
+	}
+	if vs, err := Check(events, limits); err != nil || len(vs) != 0 {
+		t.Errorf("%v %v", vs, err)
+	}
+}
+
+func TestWhatMakesNoSenseIsAnError(t *testing.T) {
+	for name, text := range map[string]string{
+		"belief without a wish": `
+			1s believe a`,
+		"a claim enters twice": `
+			0s enter a
+			1s enter a`,
+		"release of what was never held": `
+			0s enter a
+			1s release a`,
+		"a lost lock comes back": `
+			0s enter a
+			1s believe a
+			2s loss a
+			3s believe a`,
+		"the dead come back": `
+			0s enter a
+			1s crash a
+			2s believe a`,
+		"the dead enter": `
+			0s crash a
+			1s enter a`,
+	} {
+		if vs, err := Check(read(t, text), limits); err == nil {
+			t.Errorf("%s: no error, %v", name, vs)
+		}
+	}
+	if vs, err := Check(nil, limits); err != nil || len(vs) != 0 {
+		t.Errorf("of nothing: %v %v", vs, err)
+	}
+}
+
+func TestReleaseMayBeCalledAgain(t *testing.T) {
+	for _, text := range []string{`
+		0s enter a
+		1s believe a
+		2s release a
+		3s release a`, `
+		0s enter a
+		1s believe a
+		2s loss a
+		3s release a`} {
+		if vs := check(t, text, limits); len(vs) != 0 {
+			t.Error(vs)
+		}
+	}
+}
+
+// A simulated lock that keeps the rules is never flagged, and one that now and then
+// lets a second one in always is.
+func TestRandomHistories(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		sound := simulate(r, 0)
+		if vs, err := Check(sound, limits); err != nil || len(vs) != 0 {
+			t.Fatalf("seed %d: %v %v", seed, vs, err)
+		}
+		broken := simulate(r, 1+r.IntN(20))
+		if vs, err := Check(broken, limits); err != nil || !slices.Contains(Broken(vs), Exclusion) {
+			t.Fatalf("seed %d: %v %v", seed, vs, err)
+		}
+	}
+}
+
+// simulate runs a mutex with a line for a while. The n-th grant, if n is not 0, is
+// made while another holds.
+func simulate(r *rand.Rand, n int) []Event {
+	var all []Event
+	now := time.Duration(0)
+	token := int64(0)
+	add := func(op Op, who string, t int64) {
+		now += time.Duration(r.IntN(100)) * time.Millisecond
+		all = append(all, Event{At: now, Op: op, Process: who, Key: "k", Claim: who, Token: t})
+	}
+	for i := 1; i <= 30; i++ {
+		who := fmt.Sprint("p", i)
+		token++
+		add(Enter, who, 0)
+		add(Believe, who, token)
+		add(Write, who, token)
+		if i == n {
+			other := fmt.Sprint("q", i)
+			token++
+			add(Enter, other, 0)
+			now += time.Millisecond
+			add(Believe, other, token)
+			add(Write, other, token)
+			now += time.Millisecond
+			add(Release, other, 0)
+			now += time.Millisecond
+		}
+		add(Release, who, 0)
+		add(Left, who, 0)
+	}
+	return all
+}
+
+func check(t *testing.T, text string, o Options) []Violation {
+	t.Helper()
+	vs, err := Check(read(t, text), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vs
+}
+
+func begins(e Event, want string) bool { return strings.HasPrefix(e.String(), want) }
+
+func BenchmarkCheck(b *testing.B) {
+	var all []Event
+	for i := range 3000 {
+		at := time.Duration(i) * time.Minute
+		for _, e := range simulate(rand.New(rand.NewPCG(uint64(i), 0)), 0) {
+			e.At += at
+			e.Token += int64(i) * 100
+			e.Claim += fmt.Sprint(i)
+			e.Key = fmt.Sprint(i % 10)
+			all = append(all, e)
+		}
+	}
+	b.ResetTimer()
+	for range b.N {
+		if vs, err := Check(all, limits); err != nil || len(vs) > 0 {
+			b.Fatal(vs, err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/event")
+}

@@ -1,0 +1,91 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Op is what happened.
+type Op uint8
+
+const (
+	_       Op = iota
+	Enter      // a process asks for the lock and waits from now on; stamped before the call
+	Grant      // the store granted the claim; only where somebody sees it before the process does
+	Believe    // the call returned with the lock; again with a known handle: the process looked, and holds it still
+	Refused    // the call returned without it: the process waits no longer
+	Release    // the process calls Release of one handle; stamped before the call
+	Left       // the store confirmed that the claim is gone; stamped after the call
+	Loss       // the process saw that the lock is lost, or gave up waiting without the store's word
+	Crash      // the process was killed: it believes nothing and waits for nothing
+	Pause      // the process was stopped
+	Resume     // the process goes on
+	Write      // the resource accepted a write under the lock; stamped by the resource
+	Denied     // the resource refused a write
+	Look       // nothing happened, and the observer still looks
+)
+
+var opNames = [...]string{
+	"none", "enter", "grant", "believe", "refused", "release", "left", "loss", "crash", "pause", "resume", "write", "denied", "look",
+}
+
+func (o Op) String() string {
+	if int(o) < len(opNames) {
+		return opNames[o]
+	}
+	return fmt.Sprintf("op %d", uint8(o))
+}
+
+// Kind is how a lock is held.
+type Kind uint8
+
+const (
+	Exclusive Kind = iota // alone: a mutex, or the writer of a read-write lock
+	Shared                // with other readers
+	Permit                // Weight of Size permits of a semaphore
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Exclusive:
+		return "exclusive"
+	case Shared:
+		return "shared"
+	case Permit:
+		return "permit"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Event is one line of a history. At and Op are always set. All but Crash, Pause,
+// Resume and Look name a Key and a Claim; these four name a Process, or nobody.
+type Event struct {
+	At      time.Duration // since any one moment, by a clock that all processes share
+	Op      Op
+	Process string
+	Key     string
+	Claim   string // one wish of one process; what is handed on inside a process is another claim
+	Handle  string // one of several that share the claim by re-entrancy; may be empty if there is one
+	Kind    Kind
+	Weight  int64 // of a Permit; 0 counts as 1
+	Size    int64 // of the semaphore
+	Token   int64 // 0 where there is none
+}
+
+func (e Event) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %s", e.At, e.Op)
+	if e.Process != "" {
+		b.WriteString(" by " + e.Process)
+	}
+	if e.Key != "" {
+		fmt.Fprintf(&b, " of %q", e.Key)
+	}
+	if e.Token != 0 {
+		fmt.Fprintf(&b, " token %d", e.Token)
+	}
+	return b.String()
+}
+
+func (e Event) weight() int64 { return max(e.Weight, 1) }

@@ -1,0 +1,171 @@
+package history
+
+import "time"
+
+// judgeToken: tokens of exclusive grants rise. Two grants are compared only if their
+// order is beyond doubt: the first was known before the second entered, or its belief
+// had ended before the second was granted.
+func (s *sweep) judgeToken(c *claim, e Event) {
+	if e.Token == 0 {
+		return
+	}
+	first := c.floor
+	if c.key.ended.Token > first.Token {
+		first = c.key.ended
+	}
+	if first.Token >= e.Token {
+		s.report(Tokens, c.key, e.At, first, e, "a later grant has a token that is not larger")
+	}
+}
+
+// judgeReentry: a re-entry shares the grant, and so its token.
+func (s *sweep) judgeReentry(c *claim, e Event) {
+	if e.Token != 0 && e.Token != c.believed.Token {
+		s.report(Tokens, c.key, e.At, c.believed, e, "a re-entry has another token than its grant")
+	}
+}
+
+// write: the resource never lets an earlier grant in after a later one. Tokens say
+// which is which; without them, the order of the grants does.
+func (s *sweep) write(c *claim, e Event) {
+	k := c.key
+	if c.Kind != Exclusive {
+		return
+	}
+	switch {
+	case e.Token != 0 && e.Token < k.written.Token:
+		s.report(Fence, k, e.At, k.written, e, "the resource accepted a token below the largest that it has seen")
+	case e.Token == 0 && k.latest != nil && c.order < k.latest.order:
+		s.report(Fence, k, e.At, k.wrote, e, "the resource accepted a write without a token from an earlier holder")
+	}
+	if e.Token >= k.written.Token {
+		k.written = e
+	}
+	if k.latest == nil || c.order >= k.latest.order {
+		k.latest, k.wrote = c, e
+	}
+}
+
+// settle judges the beliefs that began in this instant and have not ended in it.
+func (s *sweep) settle() {
+	later := map[*claim]bool{}
+	for _, c := range s.fresh {
+		later[c] = true
+	}
+	for _, c := range s.fresh {
+		if !later[c] {
+			continue // it is there twice
+		}
+		delete(later, c)
+		if c.live() && !c.exempt {
+			s.judgeOverlap(c, later)
+			s.judgeWeight(c)
+		}
+	}
+	s.fresh = s.fresh[:0]
+}
+
+// judgeOverlap compares c with what is believed beside it, but for those that are
+// judged later.
+func (s *sweep) judgeOverlap(c *claim, later map[*claim]bool) {
+	beside := c.key.writers
+	if c.Kind == Exclusive {
+		beside = c.key.live
+	}
+	if len(beside) <= 1 && (len(beside) == 0 || beside[c]) {
+		return // as always, if all is well
+	}
+	for _, d := range inOrder(beside) {
+		if d == c || d.exempt || later[d] {
+			continue
+		}
+		rule, text := Exclusion, "two hold what only one can hold"
+		switch {
+		case d.entered > 1 && d.released > 0:
+			rule, text = Reentrancy, "a grant of which not all handles are released was given to another"
+		case c.Kind == Shared || d.Kind == Shared:
+			rule, text = ReadWrite, "a writer is not alone"
+		}
+		s.report(rule, c.key, c.looked.At, d.believed, c.looked, text)
+		return
+	}
+}
+
+// judgeWeight: the permits held fit the largest size in use.
+func (s *sweep) judgeWeight(c *claim) {
+	k := c.key
+	size := int64(0)
+	for n := range k.sizes {
+		size = max(size, n)
+	}
+	if c.Kind != Permit || k.weight <= size {
+		return
+	}
+	weight, first := int64(0), Event{}
+	for _, d := range inOrder(k.live) {
+		if d.Kind != Permit || d.exempt {
+			continue
+		}
+		weight += d.weight()
+		if d != c && first.Op == 0 {
+			first = d.believed
+		}
+	}
+	if weight > size {
+		s.report(Semaphore, k, c.looked.At, first, c.looked, "more permits are held than there are")
+	}
+}
+
+// judgeGap: nobody holds k, somebody waits, and it takes too long. It is called
+// before what may end the gap.
+func (s *sweep) judgeGap(k *key, at time.Duration) {
+	if k.told || len(k.waiting) == 0 {
+		return
+	}
+	for c := range k.live {
+		if !c.process.paused {
+			return
+		}
+	}
+	waiter := k.first()
+	if waiter == nil || waiter.granted {
+		return
+	}
+	rule, first, limit := WakeUp, waiter.Event, s.o.Wake
+	due := waiter.since + s.o.Wake
+	if k.left.Op != 0 && k.left.At+s.o.Wake > due {
+		first, due = k.left, k.left.At+s.o.Wake
+	}
+	for _, g := range k.gone {
+		if s.o.Stuck == 0 || g.At+s.o.Stuck >= due {
+			rule, first, limit, due = Stuck, g, s.o.Stuck, g.At+s.o.Stuck
+		}
+	}
+	if limit == 0 || at <= due {
+		return
+	}
+	k.told = true
+	text := "the key was released, and a waiter was not told"
+	if rule == Stuck {
+		text = "its holder is gone, and a waiter does not get the key"
+	}
+	s.report(rule, k, due, first, Event{At: at, Op: Look, Process: waiter.Process, Key: k.name, Claim: waiter.Claim}, text)
+}
+
+// first is who has waited longest, of those that can take what they are given; or
+// one that was given it, and does not know yet.
+func (k *key) first() *claim {
+	var first *claim
+	for c := range k.waiting {
+		if c.process.paused {
+			continue
+		}
+		if c.granted {
+			return c
+		}
+		if first == nil || c.since < first.since || c.since == first.since && c.Claim < first.Claim {
+			first = c
+		}
+	}
+	return first
+}

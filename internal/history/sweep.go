@@ -1,0 +1,328 @@
+package history
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// sweep is the state of the world at one moment.
+type sweep struct {
+	o         Options
+	rules     map[Rule]bool
+	claims    map[string]*claim
+	processes map[string]*process
+	keys      map[string]*key
+	fresh     []*claim // believed since the last settle
+	found     []Violation
+}
+
+type process struct {
+	crashed, paused bool
+	claims          map[*claim]bool // that wait or are believed
+}
+
+// claim is one wish, from Enter on.
+type claim struct {
+	Event    // its Enter
+	key      *key
+	process  *process
+	waiting  bool
+	handles  map[string]bool // believed
+	entered  int             // handles that it ever had
+	released int
+	believed Event // when it began
+	looked   Event // when it last said so
+	exempt   bool  // its process was stopped and has not looked since
+	granted  bool
+	over     bool
+	since    time.Duration // waiting since, or since its process went on
+	order    int           // of its grant among the exclusive grants of the key
+	floor    Event         // the largest token known to be granted before it entered
+}
+
+func (c *claim) live() bool { return len(c.handles) > 0 }
+
+type key struct {
+	name    string
+	live    map[*claim]bool // believed
+	writers map[*claim]bool // those of live that are exclusive
+	waiting map[*claim]bool
+	weight  int64         // believed permits
+	sizes   map[int64]int // sizes of claims that wait or are believed, and how many
+
+	granted Event  // the largest token granted
+	ended   Event  // the largest token whose belief has ended
+	grants  int    // exclusive ones
+	written Event  // the accepted write of the largest token
+	latest  *claim // the latest grant that wrote
+	wrote   Event  // and what
+
+	left Event   // the last confirmed release
+	gone []Event // ends that nobody has confirmed
+	told bool    // the present gap was reported
+}
+
+func newSweep(o Options) *sweep {
+	s := &sweep{
+		o: o, rules: map[Rule]bool{}, claims: map[string]*claim{},
+		processes: map[string]*process{}, keys: map[string]*key{},
+	}
+	rules := o.Rules
+	if rules == nil {
+		rules = All()
+	}
+	for _, r := range rules {
+		s.rules[r] = true
+	}
+	return s
+}
+
+func (s *sweep) report(r Rule, k *key, at time.Duration, first, second Event, text string) {
+	if s.rules[r] {
+		s.found = append(s.found, Violation{r, k.name, at, first, second, text})
+	}
+}
+
+func (s *sweep) process(name string) *process {
+	p := s.processes[name]
+	if p == nil {
+		p = &process{claims: map[*claim]bool{}}
+		s.processes[name] = p
+	}
+	return p
+}
+
+func (s *sweep) key(name string) *key {
+	k := s.keys[name]
+	if k == nil {
+		k = &key{
+			name: name, live: map[*claim]bool{}, writers: map[*claim]bool{}, waiting: map[*claim]bool{},
+			sizes: map[int64]int{},
+		}
+		s.keys[name] = k
+	}
+	return k
+}
+
+var (
+	errNoClaim = errors.New("no such claim: Enter comes first")
+	errTwice   = errors.New("this claim has entered before")
+	errNotHeld = errors.New("the claim is not held by this handle")
+	errOver    = errors.New("the claim has ended before")
+	errDead    = errors.New("its process was killed before")
+)
+
+// apply lets one event happen.
+func (s *sweep) apply(e Event) error {
+	switch e.Op {
+	case Look:
+		return nil
+	case Crash:
+		s.crash(e)
+		return nil
+	case Pause, Resume:
+		s.pause(e)
+		return nil
+	case Enter:
+		return s.enter(e)
+	}
+	c := s.claims[e.Claim]
+	if c == nil || c.Key != e.Key {
+		return errNoClaim
+	}
+	if c.process.crashed && e.Op != Write && e.Op != Denied && e.Op != Left && e.Op != Grant {
+		return errDead
+	}
+	switch e.Op {
+	case Grant:
+		s.grant(c, e)
+	case Believe:
+		return s.believe(c, e)
+	case Refused:
+		s.leaveLine(c, e)
+	case Release:
+		return s.release(c, e)
+	case Left:
+		c.key.left = e
+		c.key.gone = slices.DeleteFunc(c.key.gone, func(g Event) bool { return g.Claim == c.Claim })
+	case Loss:
+		s.vanish(c, e)
+	case Write:
+		s.write(c, e)
+	}
+	return nil
+}
+
+func (s *sweep) enter(e Event) error {
+	if s.claims[e.Claim] != nil {
+		return errTwice
+	}
+	p, k := s.process(e.Process), s.key(e.Key)
+	if p.crashed {
+		return errDead
+	}
+	c := &claim{Event: e, key: k, process: p, waiting: true, handles: map[string]bool{}, since: e.At, floor: k.granted}
+	s.claims[e.Claim] = c
+	p.claims[c], k.waiting[c] = true, true
+	k.sizes[c.Size]++
+	return nil
+}
+
+// grant is the moment at which c is first known to be granted.
+func (s *sweep) grant(c *claim, e Event) {
+	if c.granted {
+		return
+	}
+	k := c.key
+	s.judgeGap(k, e.At)
+	c.granted = true
+	k.told = false
+	k.gone = slices.DeleteFunc(k.gone, func(g Event) bool { return g.At+s.o.Stuck < e.At })
+	if c.Kind != Exclusive {
+		return
+	}
+	k.grants++
+	c.order = k.grants
+	s.judgeToken(c, e)
+	if e.Token > k.granted.Token {
+		k.granted = e
+	}
+}
+
+func (s *sweep) believe(c *claim, e Event) error {
+	if c.over {
+		return errOver
+	}
+	s.grant(c, e)
+	c.looked = e
+	c.exempt = c.process.paused
+	s.fresh = append(s.fresh, c)
+	if c.handles[e.Handle] { // it looked, and holds it still
+		return nil
+	}
+	again := c.live()
+	c.handles[e.Handle] = true
+	c.entered++
+	if again {
+		s.judgeReentry(c, e)
+		return nil
+	}
+	c.believed = e
+	c.waiting = false
+	delete(c.key.waiting, c)
+	c.key.live[c] = true
+	switch c.Kind {
+	case Exclusive:
+		c.key.writers[c] = true
+	case Permit:
+		c.key.weight += c.weight()
+	}
+	return nil
+}
+
+// leaveLine ends the waiting of c.
+func (s *sweep) leaveLine(c *claim, e Event) {
+	if !c.waiting {
+		return
+	}
+	s.judgeGap(c.key, e.At)
+	c.waiting = false
+	delete(c.key.waiting, c)
+	s.forget(c)
+}
+
+func (s *sweep) release(c *claim, e Event) error {
+	if !c.handles[e.Handle] {
+		if c.entered == 0 {
+			return errNotHeld
+		}
+		return nil // released or lost before: it may be called again
+	}
+	delete(c.handles, e.Handle)
+	c.released++
+	if !c.live() {
+		s.stop(c)
+		c.key.gone = append(c.key.gone, e) // until it is confirmed
+	}
+	return nil
+}
+
+// vanish ends c without the store's word.
+func (s *sweep) vanish(c *claim, e Event) {
+	switch {
+	case c.live():
+		s.stop(c)
+	case c.waiting:
+		s.leaveLine(c, e)
+	default:
+		return
+	}
+	e.Claim, e.Key = c.Claim, c.Key
+	c.key.gone = append(c.key.gone, e)
+}
+
+// stop ends the belief of c.
+func (s *sweep) stop(c *claim) {
+	k := c.key
+	clear(c.handles)
+	delete(k.live, c)
+	delete(k.writers, c)
+	if c.Kind == Permit {
+		k.weight -= c.weight()
+	}
+	if c.Kind == Exclusive && c.believed.Token > k.ended.Token {
+		k.ended = c.believed
+	}
+	k.told = false
+	s.forget(c)
+}
+
+func (s *sweep) forget(c *claim) {
+	c.over = true
+	delete(c.process.claims, c)
+	if c.key.sizes[c.Size]--; c.key.sizes[c.Size] == 0 {
+		delete(c.key.sizes, c.Size)
+	}
+}
+
+func (s *sweep) crash(e Event) {
+	p := s.process(e.Process)
+	p.crashed = true
+	for _, c := range inOrder(p.claims) {
+		s.vanish(c, e)
+	}
+}
+
+// pause stops a process or lets it go on. What it holds may end in the store without
+// its knowing, and what waits behind it may have to wait for that.
+func (s *sweep) pause(e Event) {
+	p := s.process(e.Process)
+	for _, c := range inOrder(p.claims) {
+		s.judgeGap(c.key, e.At)
+		if e.Op == Resume {
+			c.since = e.At
+			continue
+		}
+		c.exempt = true
+		c.key.gone = append(c.key.gone, Event{At: e.At, Op: e.Op, Process: e.Process, Key: c.Key, Claim: c.Claim})
+	}
+	p.paused = e.Op == Pause
+}
+
+// end is the end of the history.
+func (s *sweep) end(at time.Duration) {
+	for _, name := range slices.Sorted(maps.Keys(s.keys)) {
+		s.judgeGap(s.keys[name], at)
+	}
+}
+
+// inOrder sorts claims by when they entered, so that the same history gives the same
+// report.
+func inOrder(claims map[*claim]bool) []*claim {
+	return slices.SortedFunc(maps.Keys(claims), func(a, b *claim) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Claim, b.Claim))
+	})
+}

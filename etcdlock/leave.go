@@ -154,10 +154,13 @@ func (b *Backend) leaveWith(ctx context.Context, t *driver.Ticket, e driver.Exit
 	if err != nil {
 		return true, err // what lingers may do so on its lease: that ends by itself
 	}
-	if !answer.Succeeded && lingers != nil {
+	if answer.Succeeded {
+		return true, result
+	}
+	if lingers != nil {
 		b.waste(lingers)
 	}
-	return answer.Succeeded, result
+	return false, nil
 }
 
 // restFor is the lease on which to keep the id of a claim out for ttl at the least.

@@ -1,0 +1,353 @@
+// Package etcd_test holds etcdlock to the laws of package driver on real servers,
+// of one member and of three, and to what leases, watches and elections do to it.
+package etcd_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// Leases of etcd are seconds long, so most tests wait most of the time: many of them
+// wait at once.
+const atOnce = "24"
+
+func TestMain(m *testing.M) {
+	if worker() {
+		return
+	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", atOnce); err != nil {
+			panic(err)
+		}
+	}
+	// Goroutines are counted after the tests, so the servers that all of them share end
+	// before.
+	code := m.Run()
+	shared.stop()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// servers are those that the whole package shares: each test has its own prefix.
+type servers struct {
+	mu  sync.Mutex
+	one *testserver.Server
+	dir string
+}
+
+var shared servers
+
+// server is a server of one member.
+func server(t testing.TB) *testserver.Server {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.one == nil {
+		var err error
+		if shared.dir, err = os.MkdirTemp("", "fencelock-etcd"); err != nil {
+			t.Fatal(err)
+		}
+		if shared.one, err = testserver.StartEtcd(context.Background(), shared.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return shared.one
+}
+
+func (s *servers) stop() {
+	if s.one == nil {
+		return
+	}
+	if err := s.one.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.RemoveAll(s.dir)
+}
+
+// client connects to servers until the test ends.
+func client(t testing.TB, ss ...*testserver.Server) *clientv3.Client {
+	t.Helper()
+	var at []string
+	for _, s := range ss {
+		at = append(at, s.Addr())
+	}
+	return dial(t, at...)
+}
+
+func dial(t testing.TB, at ...string) *clientv3.Client {
+	t.Helper()
+	c, err := connect(at...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func connect(at ...string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: at, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+}
+
+// backend keeps locks below a prefix, and is closed before its client.
+func backend(t testing.TB, c *clientv3.Client, prefix string) *etcdlock.Backend {
+	t.Helper()
+	b := etcdlock.New(c, &etcdlock.Options{Prefix: prefix})
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// newPrefix is one that nobody else uses.
+func newPrefix() string { return rand.Text() + "/" }
+
+// scene is what most tests play in.
+type scene struct {
+	t      testing.TB
+	server *testserver.Server
+	prefix string
+	etcd   *clientv3.Client // the test's own
+}
+
+// newScene is a prefix of its own on the shared server, which must be empty in the
+// end but for marks, and for what keeps ids out.
+func newScene(t testing.TB) *scene {
+	t.Helper()
+	return sceneOn(t, server(t))
+}
+
+func sceneOn(t testing.TB, s *testserver.Server) *scene {
+	t.Helper()
+	x := &scene{t: t, server: s, prefix: newPrefix(), etcd: client(t, s)}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			x.empty()
+		}
+	})
+	return x
+}
+
+// backend is a view of the scene with a client of its own, as another process has it.
+func (x *scene) backend() *etcdlock.Backend {
+	x.t.Helper()
+	return backend(x.t, client(x.t, x.server), x.prefix)
+}
+
+// empty must find no claim.
+func (x *scene) empty() {
+	x.t.Helper()
+	for _, k := range x.keys() {
+		rest, _ := strings.CutPrefix(k, x.prefix)
+		_, rest, _ = strings.Cut(rest, "/")
+		if rest != "m" && !strings.HasPrefix(rest, "z") {
+			x.t.Errorf("the key %q is left", k)
+		}
+	}
+}
+
+// keys lists everything below the prefix.
+func (x *scene) keys() []string {
+	x.t.Helper()
+	answer, err := x.etcd.Get(context.Background(), x.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	var keys []string
+	for _, kv := range answer.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+// leases lists the leases of the server.
+func leases(t testing.TB, c *clientv3.Client) []clientv3.LeaseID {
+	t.Helper()
+	answer, err := c.Leases(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []clientv3.LeaseID
+	for _, l := range answer.Leases {
+		ids = append(ids, l.ID)
+	}
+	return ids
+}
+
+// counters reads how many requests of each kind the server has answered, as it
+// counts them itself.
+func counters(t testing.TB, s *testserver.Server) map[string]int {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	counts := map[string]int{}
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		rest, ok := strings.CutPrefix(lines.Text(), "grpc_server_started_total{")
+		if !ok {
+			continue
+		}
+		_, method, _ := strings.Cut(rest, `grpc_method="`)
+		method, _, _ = strings.Cut(method, `"`)
+		n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[method] += int(n)
+	}
+	return counts
+}
+
+// lease is short for a test, and the shortest that the server grants.
+const lease = 2 * time.Second
+
+// lag is how much later than its lease a claim may end: the server looks twice a
+// second, and the removal is a step of the cluster.
+const lag = 2 * time.Second
+
+// claim is an exclusive claim with a long lease.
+func claim(key string) driver.Claim {
+	return driver.Claim{
+		Key: key, ID: rand.Text(), Owner: "test", Note: "a note",
+		Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
+	}
+}
+
+func reader(key string) driver.Claim {
+	c := claim(key)
+	c.Weight = 1
+	return c
+}
+
+func slots(key string, n, size int64) driver.Claim {
+	c := claim(key)
+	c.Weight, c.Capacity = n, size
+	return c
+}
+
+func ttl(c driver.Claim, d time.Duration) driver.Claim {
+	c.TTL = d
+	return c
+}
+
+func noWait(c driver.Claim) driver.Claim {
+	c.NoWait = true
+	return c
+}
+
+// soon ends with the test, or after 15 seconds.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// enter must succeed.
+func enter(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket, err := b.Enter(soon(t), c)
+	if err != nil {
+		t.Fatalf("Enter on %q: %v", c.Key, err)
+	}
+	return ticket
+}
+
+// hold must be granted at once.
+func hold(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket := enter(t, b, c)
+	if !ticket.Granted {
+		t.Fatalf("Enter on %q was not granted; want a grant", c.Key)
+	}
+	return ticket
+}
+
+// wait must stand in line.
+func wait(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket := enter(t, b, c)
+	if ticket.Granted {
+		t.Fatalf("Enter on %q was granted; want it to wait", c.Key)
+	}
+	return ticket
+}
+
+func leave(t testing.TB, b driver.Backend, ticket driver.Ticket) {
+	t.Helper()
+	if err := b.Leave(soon(t), ticket, driver.Exit{}); err != nil {
+		t.Fatalf("Leave on %q: %v", ticket.Key, err)
+	}
+}
+
+func renew(t testing.TB, b driver.Backend, ticket driver.Ticket) error {
+	t.Helper()
+	return b.Renew(soon(t), []driver.Ticket{ticket})[0]
+}
+
+// granted waits until ticket is granted.
+func granted(t testing.TB, b driver.Backend, ticket driver.Ticket) driver.Ticket {
+	t.Helper()
+	ctx := soon(t)
+	for !ticket.Granted {
+		now, err := b.Await(ctx, ticket)
+		if err != nil {
+			t.Fatalf("Await on %q: %v", ticket.Key, err)
+		}
+		ticket = now
+	}
+	return ticket
+}
+
+// persist repeats f, whose errors are outages, until it answers.
+func persist(t testing.TB, what string, f func(ctx context.Context) error) {
+	t.Helper()
+	end := time.Now().Add(30 * time.Second)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		err := f(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		var permanent *driver.PermanentError
+		if driver.Gone(err) || errors.As(err, &permanent) || time.Now().After(end) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		sleep(20 * time.Millisecond)
+	}
+}
+
+// sleep lets the server's clock go on.
+func sleep(d time.Duration) { <-time.After(d) }

@@ -1,0 +1,23 @@
+package etcd_test
+
+import (
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+)
+
+// open gives each view a client of its own, as two processes have.
+func open(prefix string, at ...string) drivertest.Opener {
+	return func(t *testing.T) driver.Backend { return backend(t, dial(t, at...), prefix) }
+}
+
+func TestLaws(t *testing.T) {
+	t.Parallel()
+	drivertest.Run(t, open(newPrefix(), server(t).Addr()), drivertest.Lease(lease), drivertest.ExpiryLag(lag))
+}
+
+func TestAnswersAsTheModelSays(t *testing.T) {
+	t.Parallel()
+	drivertest.Model(t, open(newPrefix(), server(t).Addr()))
+}

@@ -1,0 +1,3 @@
+package etcd_test
+
+func worker() bool { return false }

@@ -1,0 +1,213 @@
+// Package fence_test holds the guards of package fence, and those of the backends'
+// modules, to what they promise, on real databases and against holders that wake up
+// late.
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	mysql "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver named "pgx"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+func TestMain(m *testing.M) {
+	if worker() {
+		return
+	}
+	code := m.Run()
+	stopServers()
+	os.Exit(code)
+}
+
+// database is one kind of database.
+type database struct {
+	name    string
+	dialect fence.Dialect
+	driver  string
+	dsn     func(t testing.TB) string // of a database of the test's own
+	levels  []sql.IsolationLevel
+	numbers bool // placeholders are $1, $2 …
+}
+
+var databases = []database{
+	{"sqlite", fence.SQLite, "sqlite", newSQLite, []sql.IsolationLevel{sql.LevelDefault}, false},
+	{"postgres", fence.Postgres, "pgx", newPostgres, levels, true},
+	{"mariadb", fence.MySQL, "mysql", newMariaDB, levels, false},
+}
+
+var levels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+
+// each runs a test on every database and isolation level, all at the same time.
+func each(t *testing.T, f func(t *testing.T, d database, level sql.IsolationLevel)) {
+	for _, d := range databases {
+		for _, level := range d.levels {
+			t.Run(d.name+"/"+strings.ReplaceAll(level.String(), " ", ""), func(t *testing.T) {
+				t.Parallel()
+				f(t, d, level)
+			})
+		}
+	}
+}
+
+// open returns a pool on a new database.
+func (d database) open(t testing.TB, statements ...string) *sql.DB {
+	t.Helper()
+	db := d.openDSN(t, d.dsn(t))
+	for _, s := range statements {
+		if _, err := db.ExecContext(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+	return db
+}
+
+func (d database) openDSN(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(d.driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(20)
+	db.SetMaxIdleConns(20)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// sql writes placeholders as the database wants them.
+func (d database) sql(text string) string {
+	if !d.numbers {
+		return text
+	}
+	var b strings.Builder
+	n := 0
+	for _, r := range text {
+		if r == '?' {
+			n++
+			fmt.Fprintf(&b, "$%d", n)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// again reports whether err is how a database says that two transactions could not
+// be put in order: the one that gets it is to be run again.
+func again(err error) bool {
+	var p *pgconn.PgError
+	var m *mysql.MySQLError
+	var s *sqlite.Error
+	switch {
+	case errors.As(err, &p):
+		return p.Code == "40001" || p.Code == "40P01" // serialization failure, deadlock
+	case errors.As(err, &m):
+		return m.Number == 1213 || m.Number == 1205 || m.Number == 1020 // deadlock, lock wait, changed since it was read
+	case errors.As(err, &s):
+		return s.Code()&0xff == sqlite3.SQLITE_BUSY
+	}
+	return false
+}
+
+func newSQLite(t testing.TB) string {
+	return "file:" + filepath.ToSlash(filepath.Join(t.TempDir(), "data.db")) +
+		"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=busy_timeout(20000)"
+}
+
+// The servers are started when the first test wants them, and serve all tests.
+var servers struct {
+	sync.Mutex
+	running map[string]*testserver.Server
+	stop    []func()
+	n       int // databases made on them
+}
+
+func stopServers() {
+	servers.Lock()
+	defer servers.Unlock()
+	for _, stop := range servers.stop {
+		stop()
+	}
+}
+
+// server returns the one server of a kind, and a number that no test had before.
+func server(t testing.TB, kind string, start func(context.Context, string, ...testserver.Option) (*testserver.Server, error)) (*testserver.Server, int) {
+	t.Helper()
+	servers.Lock()
+	defer servers.Unlock()
+	servers.n++
+	if s := servers.running[kind]; s != nil {
+		return s, servers.n
+	}
+	dir, err := os.MkdirTemp("", "fencelock-"+kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers.stop = append(servers.stop, func() { os.RemoveAll(dir) })
+	s, err := start(context.Background(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers.stop = append([]func(){func() { s.Stop() }}, servers.stop...)
+	if servers.running == nil {
+		servers.running = map[string]*testserver.Server{}
+	}
+	servers.running[kind] = s
+	return s, servers.n
+}
+
+func newPostgres(t testing.TB) string {
+	t.Helper()
+	s, n := server(t, "postgres", testserver.StartPostgres)
+	return newDatabase(t, "pgx", s.URL(), s.URL(), n, func(u *url.URL) string { return u.String() })
+}
+
+func newMariaDB(t testing.TB) string {
+	t.Helper()
+	s, n := server(t, "mariadb", testserver.StartMariaDB)
+	dsn := func(u *url.URL) string {
+		c := mysql.NewConfig()
+		c.Net, c.Addr, c.User, c.DBName = "tcp", u.Host, u.User.Username(), strings.TrimPrefix(u.Path, "/")
+		c.Passwd, _ = u.User.Password()
+		return c.FormatDSN()
+	}
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newDatabase(t, "mysql", dsn(u), s.URL(), n, dsn)
+}
+
+// newDatabase makes a database of the test's own on a server, and returns its DSN.
+func newDatabase(t testing.TB, driver, admin, address string, n int, dsn func(*url.URL) string) string {
+	t.Helper()
+	db, err := sql.Open(driver, admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	name := fmt.Sprint("test", n)
+	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return dsn(u)
+}

@@ -1,0 +1,130 @@
+package fence_test
+
+import (
+	"database/sql"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fencelock/fencelock/fence"
+)
+
+// newService returns a service that adds to a row in the transaction of its mark, and
+// answers the status that its body says.
+func newService(t testing.TB, d database, level sql.IsolationLevel, db *sql.DB, table *fence.Table) http.Handler {
+	t.Helper()
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tx := fence.TxFrom(r.Context())
+		if _, err := tx.ExecContext(r.Context(), d.sql(`UPDATE doc SET n = n + 1, token = ? WHERE id = 1`), fence.TokenFrom(r.Context())); err != nil {
+			panic(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		switch string(body) {
+		case "refuse":
+			w.WriteHeader(http.StatusConflict)
+		case "panic":
+			panic(http.ErrAbortHandler)
+		}
+	})
+	return fence.Handler(next, table.Marks(db, &sql.TxOptions{Isolation: level}), func(*http.Request) string { return "doc" }, nil)
+}
+
+func put(h http.Handler, body string, token fence.Token) (r *http.Response, panicked any) {
+	req := httptest.NewRequest("PUT", "/doc", strings.NewReader(body))
+	req.Header.Set(fence.Header, token.String())
+	w := httptest.NewRecorder()
+	func() {
+		defer func() { panicked = recover() }()
+		h.ServeHTTP(w, req)
+	}()
+	return w.Result(), panicked
+}
+
+func TestHandlersWriteStandsTogetherWithItsMark(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
+		table, db := newTable(t, d)
+		h := newService(t, d, level, db, table)
+		doc := func() (n int) {
+			t.Helper()
+			if err := db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		for i, c := range []struct {
+			body   string
+			token  fence.Token
+			status int
+			n      int
+		}{
+			{"", 7, 200, 1},
+			{"", 7, 200, 2},
+			{"refuse", 9, 409, 2}, // rolled back, with its mark
+			{"", 8, 200, 3},
+			{"", 7, 412, 3},
+			{"", 1 << 62, 200, 4},
+			{"", 1<<62 - 1, 412, 4},
+			{"", 1<<62 + 1, 200, 5},
+		} {
+			r, _ := put(h, c.body, c.token)
+			if r.StatusCode != c.status || doc() != c.n || errors.Is(fence.CheckResponse(r), fence.ErrStale) != (c.status == 412) {
+				t.Errorf("%d: %s, the row counts %d; want %+v", i, r.Status, doc(), c)
+			}
+		}
+		if _, panicked := put(h, "panic", 1<<62+9); panicked != http.ErrAbortHandler || doc() != 5 {
+			t.Errorf("panicked with %v, the row counts %d", panicked, doc())
+		}
+		if r, _ := put(h, "", 1<<62+1); r.StatusCode != 200 {
+			t.Errorf("after a panic: %s", r.Status)
+		}
+	})
+}
+
+func TestServicesOverOneDatabaseNeverGoBack(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
+		table, db := newTable(t, d)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		counts := map[int]int{}
+		for w := range 4 {
+			h := fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				tx, token := fence.TxFrom(r.Context()), fence.TokenFrom(r.Context())
+				var before fence.Token
+				if err := tx.QueryRow(`SELECT token FROM doc WHERE id = 1`).Scan(&before); err != nil || before > token {
+					t.Errorf("%v was let in and finds %v, %v", token, before, err)
+				}
+				if _, err := tx.Exec(d.sql(`UPDATE doc SET n = n + 1, token = ? WHERE id = 1`), token); err != nil {
+					t.Error(err)
+				}
+			}), table.Marks(db, &sql.TxOptions{Isolation: level}), func(*http.Request) string { return "doc" },
+				&fence.HandlerOptions{Failed: func(_ *http.Request, err error) {
+					if !again(err) {
+						t.Error(err)
+					}
+				}})
+			wg.Go(func() {
+				for i := range 20 {
+					r, _ := put(h, "", fence.Token(1+i*4+(w*3)%4))
+					mu.Lock()
+					counts[r.StatusCode]++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		var n int
+		if err := db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n != counts[200] || counts[200]+counts[412]+counts[503] != 80 {
+			t.Errorf("the row counts %d; the answers were %v", n, counts)
+		}
+		t.Log(counts)
+	})
+}

@@ -1,0 +1,179 @@
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fence"
+)
+
+// newStock returns a table with a column for the token, and one row.
+func newStock(t *testing.T, d database) *sql.DB {
+	t.Helper()
+	return d.open(t,
+		`CREATE TABLE stock (sku INT PRIMARY KEY, n BIGINT NOT NULL, fence BIGINT NOT NULL DEFAULT 0, writes BIGINT NOT NULL DEFAULT 0)`,
+		`INSERT INTO stock (sku, n) VALUES (1, 100)`)
+}
+
+const guarded = `UPDATE stock SET n = ?, fence = ?, writes = writes + 1 WHERE sku = 1 AND fence <= ?`
+
+func TestRowsRefusesSmallerTokensOnly(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
+		db := newStock(t, d)
+		for _, pair := range neighbours {
+			old, new := pair[0], pair[1]
+			if _, err := db.ExecContext(t.Context(), `UPDATE stock SET fence = 0`); err != nil {
+				t.Fatal(err)
+			}
+			write := func(tok fence.Token) error {
+				tx := begin(t, db, level)
+				defer tx.Rollback()
+				if err := fence.Rows(tx.ExecContext(t.Context(), d.sql(guarded), 100, tok, tok)); err != nil {
+					return err
+				}
+				return tx.Commit()
+			}
+			for _, tok := range []fence.Token{old, old, new, new} { // the same values twice, too
+				if err := write(tok); err != nil {
+					t.Errorf("%v: %v", tok, err)
+				}
+			}
+			if err := write(old); !errors.Is(err, fence.ErrStale) {
+				t.Errorf("%v after %v: %v", old, new, err)
+			}
+			var seen fence.Token
+			if err := db.QueryRowContext(t.Context(), `SELECT fence FROM stock`).Scan(&seen); err != nil || seen != new {
+				t.Errorf("the column holds %v, %v; want %v", seen, err, new)
+			}
+		}
+		if err := fence.Rows(db.ExecContext(t.Context(), `UPDATE stock SET n = 1 WHERE sku = 2`)); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("a row that is not there: %v", err)
+		}
+		if err := fence.Rows(db.ExecContext(t.Context(), `UPDATE nothing SET n = 1`)); err == nil || errors.Is(err, fence.ErrStale) {
+			t.Errorf("a statement that fails: %v", err)
+		}
+	})
+}
+
+// The old holder's UPDATE waits for the new one's transaction, and is judged by what
+// that one commits.
+func TestRowsJudgesByWhatTheOtherCommits(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
+		db := newStock(t, d)
+		for _, commits := range []bool{false, true} {
+			new, old := begin(t, db, level), begin(t, db, level)
+			if err := fence.Rows(new.ExecContext(t.Context(), d.sql(guarded), 90, 9, 9)); err != nil {
+				t.Fatal(err)
+			}
+			result := make(chan error, 1)
+			go func() { result <- fence.Rows(old.ExecContext(context.Background(), d.sql(guarded), 70, 7, 7)) }()
+			select {
+			case err := <-result:
+				t.Fatalf("the old holder did not wait: %v", err)
+			case <-time.After(200 * time.Millisecond):
+			}
+			end := new.Rollback
+			if commits {
+				end = new.Commit
+			}
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			switch err := <-result; {
+			case commits && err == nil:
+				t.Error("the old holder was let in after the new one")
+			case !commits && errors.Is(err, fence.ErrStale):
+				t.Error("refused for what was taken back")
+			case err != nil && !errors.Is(err, fence.ErrStale) && !again(err):
+				t.Error(err)
+			}
+			old.Rollback()
+		}
+	})
+}
+
+// MySQL and MariaDB do not count a row that stays as it was. So the same values
+// twice look stale, unless something changes in every write, or the connection says
+// clientFoundRows. This is why the documentation says so.
+func TestMySQLDoesNotCountWhatStaysAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		const plain = `UPDATE stock SET n = ?, fence = ? WHERE sku = 1 AND fence <= ?`
+		dsn := d.dsn(t)
+		db := d.openDSN(t, dsn)
+		for _, s := range []string{
+			`CREATE TABLE stock (sku INT PRIMARY KEY, n BIGINT NOT NULL, fence BIGINT NOT NULL, writes BIGINT NOT NULL)`,
+			`INSERT INTO stock VALUES (1, 100, 0, 0)`,
+		} {
+			if _, err := db.ExecContext(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		twice := func(db *sql.DB, statement string, tok fence.Token) error {
+			t.Helper()
+			if err := fence.Rows(db.ExecContext(t.Context(), d.sql(statement), 90, tok, tok)); err != nil {
+				t.Fatalf("%s: the first time: %v", d.name, err)
+			}
+			return fence.Rows(db.ExecContext(t.Context(), d.sql(statement), 90, tok, tok))
+		}
+		if err := twice(db, plain, 7); errors.Is(err, fence.ErrStale) != (d.dialect == fence.MySQL) {
+			t.Errorf("%s: the same values twice: %v", d.name, err)
+		}
+		if err := twice(db, guarded, 8); err != nil {
+			t.Errorf("%s: with a counter that changes: %v", d.name, err)
+		}
+		if d.dialect == fence.MySQL {
+			sep := "?"
+			if strings.Contains(dsn, "?") {
+				sep = "&"
+			}
+			if err := twice(d.openDSN(t, dsn+sep+"clientFoundRows=true"), plain, 9); err != nil {
+				t.Errorf("%s: with clientFoundRows: %v", d.name, err)
+			}
+		}
+	}
+}
+
+// The version number of optimistic locking, as the documentation shows it: nothing is
+// lost, without any lock.
+func TestVersionNumberLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		db := d.open(t, `CREATE TABLE stock (sku INT PRIMARY KEY, n BIGINT NOT NULL, version BIGINT NOT NULL)`, `INSERT INTO stock VALUES (1, 0, 0)`)
+		add := func() error {
+			for {
+				var n, version int64
+				if err := db.QueryRow(`SELECT n, version FROM stock WHERE sku = 1`).Scan(&n, &version); err != nil {
+					return err
+				}
+				err := fence.Rows(db.Exec(d.sql(`UPDATE stock SET n = ?, version = version + 1 WHERE sku = 1 AND version = ?`), n+1, version))
+				if !errors.Is(err, fence.ErrStale) {
+					return err
+				}
+			}
+		}
+		const writers, each = 4, 20
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for range each {
+					if err := add(); err != nil {
+						t.Errorf("%s: %v", d.name, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		var n int
+		if err := db.QueryRow(`SELECT n FROM stock`).Scan(&n); err != nil || n != writers*each {
+			t.Errorf("%s: %d, %v; want %d", d.name, n, err, writers*each)
+		}
+	}
+}

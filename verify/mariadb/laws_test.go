@@ -1,0 +1,59 @@
+package mariadb_test
+
+import (
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+)
+
+// laws holds MariaDB to every law of package driver.
+func laws(t *testing.T, open drivertest.Opener) {
+	t.Run("Run", func(t *testing.T) { drivertest.Run(t, open) })
+	t.Run("Model", func(t *testing.T) { drivertest.Model(t, open) })
+}
+
+// TestLaws gives each view a pool of its own, as two processes have.
+func TestLaws(t *testing.T) {
+	t.Parallel()
+	dsn := newDSN(t, "")
+	laws(t, func(t *testing.T) driver.Backend { return backend(t, openDSN(t, dsn)) })
+}
+
+// TestLawsOnOneConnection has all views share one connection.
+func TestLawsOnOneConnection(t *testing.T) {
+	t.Parallel()
+	db := openDSN(t, newDSN(t, ""))
+	db.SetMaxOpenConns(1)
+	laws(t, func(t *testing.T) driver.Backend { return backend(t, db) })
+}
+
+// awkward are settings that programs have for reasons of their own.
+var awkward = map[string]string{
+	"ClientFoundRows":   "clientFoundRows=true",
+	"InterpolateParams": "interpolateParams=true&parseTime=true&loc=Asia%2FShanghai&multiStatements=true",
+	"TimeZone":          "time_zone=%27%2B05%3A30%27",
+	"ForgedNow":         "timestamp=1000000000",
+	"Serializable":      "transaction_isolation=%27SERIALIZABLE%27",
+	"NoAutocommit":      "autocommit=0",
+	"ReadOnlySession":   "tx_read_only=1",
+	"SafeUpdates":       "sql_safe_updates=1&sql_select_limit=1",
+	"Collation":         "charset=latin1&collation=latin1_swedish_ci",
+	"OracleMode": "sql_mode=%27ORACLE,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT," +
+		"PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,REAL_AS_FLOAT,NO_UNSIGNED_SUBTRACTION,TIME_ROUND_FRACTIONAL%27",
+	"NoMode": "sql_mode=%27%27",
+}
+
+// TestLawsUnderAwkwardSettings compares all answers with the model, creates the tables
+// under the same settings, and sees leases end.
+func TestLawsUnderAwkwardSettings(t *testing.T) {
+	for name, tail := range awkward {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := newDSN(t, tail)
+			open := func(t *testing.T) driver.Backend { return backend(t, openDSN(t, dsn)) }
+			drivertest.Model(t, open, 1)
+			essentials(t, open(t), open(t))
+		})
+	}
+}

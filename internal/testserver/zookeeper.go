@@ -1,0 +1,189 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// zookeeperJar is where Debian keeps ZooKeeper; its manifest names what else the
+// class path needs.
+const zookeeperJar = "/usr/share/java/zookeeper.jar"
+
+// zookeeperTick is the server's unit of time. Sessions end at a multiple of it.
+const zookeeperTick = 200 * time.Millisecond
+
+// zookeeperOf is one server of an ensemble of members, or, without members, one
+// that stands alone.
+func zookeeperOf(id int, members []string) kind {
+	return kind{
+		name:    "zookeeper",
+		program: "java",
+		install: "on Debian run: apt-get install zookeeper default-jre-headless",
+		prepare: func(s *Server) error { return writeZooKeeperConfig(s, id, members) },
+		args:    zookeeperArgs,
+		ready:   zookeeperServes,
+		url:     func(s *Server) string { return "zk://" + s.Addr() },
+	}
+}
+
+// ZooKeeper starts one ZooKeeper server for a test and stops it when the test ends.
+// Its ticks are short, so sessions may be as short as 400 ms.
+func ZooKeeper(tb TB, opts ...Option) *Server {
+	tb.Helper()
+	s, err := StartZooKeeper(context.Background(), tb.TempDir(), opts...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return attach(tb, s)
+}
+
+// StartZooKeeper starts one ZooKeeper server in dir, which must exist and be empty
+// or left by an earlier one. The caller stops it.
+func StartZooKeeper(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+	return start(ctx, zookeeperOf(0, nil), dir, opts)
+}
+
+// ZooKeeperEnsemble starts n servers that keep one store together, and stops them
+// when the test ends. What they acknowledged is there again after a Restart.
+func ZooKeeperEnsemble(tb TB, n int, opts ...Option) []*Server {
+	tb.Helper()
+	ports, err := freePorts(3 * n)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	var members []string
+	for i := range n {
+		members = append(members, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;127.0.0.1:%d", i+1, ports[3*i], ports[3*i+1], ports[3*i+2]))
+	}
+	servers := make([]*Server, n)
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		s := &Server{kind: zookeeperOf(i+1, members), dir: tb.TempDir(), port: ports[3*i+2]}
+		for _, o := range append([]Option{Persist(true)}, opts...) {
+			o(&s.opts)
+		}
+		servers[i] = attach(tb, s)
+		// None of them serves before most of them run.
+		group.Go(func() { errs[i] = s.run(context.Background()) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return servers
+}
+
+// freePorts returns n loopback ports that nobody listens on.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("no free loopback port: %w", err)
+		}
+		defer l.Close() // all are held until the last is found, so that they differ
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+func writeZooKeeperConfig(s *Server, id int, members []string) error {
+	if _, err := os.Stat(zookeeperJar); err != nil {
+		return fmt.Errorf("ZooKeeper is not installed: %s (%w)", s.kind.install, err)
+	}
+	data := filepath.Join(s.dir, "data")
+	if !s.opts.persist {
+		if err := os.RemoveAll(data); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	lines := []string{
+		"dataDir=" + data,
+		fmt.Sprintf("tickTime=%d", zookeeperTick.Milliseconds()),
+		fmt.Sprintf("minSessionTimeout=%d", 2*zookeeperTick.Milliseconds()),
+		"maxSessionTimeout=600000",
+		"initLimit=50",
+		"syncLimit=10",
+		"maxClientCnxns=0",
+		"admin.enableServer=false",
+		"4lw.commands.whitelist=*",
+	}
+	if len(members) == 0 {
+		lines = append(lines, "clientPortAddress=127.0.0.1", fmt.Sprintf("clientPort=%d", s.port))
+	} else {
+		lines = append(lines, members...)
+		if err := os.WriteFile(filepath.Join(data, "myid"), fmt.Appendln(nil, id), 0o600); err != nil {
+			return err
+		}
+	}
+	lines = append(lines, s.opts.config...)
+	return os.WriteFile(filepath.Join(s.dir, "zoo.cfg"), []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+}
+
+func zookeeperArgs(s *Server) []string {
+	sync := "no" // a killed server finds what it wrote in the page cache
+	if s.opts.persist {
+		sync = "yes"
+	}
+	return []string{
+		"-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Djava.awt.headless=true",
+		"-Dzookeeper.forceSync=" + sync,
+		"-Dzookeeper.jmx.log4j.disable=true",
+		"-Dznode.container.checkIntervalMs=500",
+		"-Dznode.container.maxPerMinute=600000",
+		"-cp", zookeeperJar + ":/usr/share/java/slf4j-simple.jar",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain",
+		filepath.Join(s.dir, "zoo.cfg"),
+	}
+}
+
+// zookeeperServes asks for the server's role: one that has none yet does not serve.
+func zookeeperServes(ctx context.Context, s *Server) error {
+	text, err := s.FourLetters(ctx, "srvr")
+	if err == nil && !strings.Contains(text, "Mode:") {
+		err = fmt.Errorf("it says %q", text)
+	}
+	return err
+}
+
+// FourLetters sends one of ZooKeeper's commands of four letters, as srvr or cons,
+// and returns the answer.
+func (s *Server) FourLetters(ctx context.Context, word string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	end, _ := ctx.Deadline()
+	if err := c.SetDeadline(end); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(c, word); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
+// Leads reports whether this ZooKeeper server leads its ensemble just now.
+func (s *Server) Leads() bool {
+	text, err := s.FourLetters(context.Background(), "srvr")
+	return err == nil && strings.Contains(text, "Mode: leader")
+}

@@ -225,7 +225,7 @@ BEGIN
             END IF;
             IF v_mine.granted = 0 THEN
                 SELECT count(*) INTO v_ahead FROM
-                    (SELECT FROM fencelock_claim WHERE key = a_key AND token < v_mine.token LIMIT 1024) AS some;
+                    (SELECT FROM fencelock_claim WHERE key = a_key AND token < v_mine.token LIMIT 1024) AS few;
                 v_answer.what := 'head';
                 v_answer.token := v_head.token;
                 v_answer.remains := v_head.expires - v_now;
@@ -277,7 +277,7 @@ BEGIN
     END IF;
     IF NOT v_granted THEN
         SELECT count(*) INTO v_ahead FROM
-            (SELECT FROM fencelock_claim WHERE key = a_key LIMIT 1024) AS some;
+            (SELECT FROM fencelock_claim WHERE key = a_key LIMIT 1024) AS few;
         v_answer.what := 'head';
         v_answer.token := v_head.token;
         v_answer.remains := v_head.expires - v_now;

@@ -1,0 +1,212 @@
+package postgres_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestProcessesNeverOverlap(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range map[string]string{
+		"Direct":         newURL(t),
+		"Serializable":   newURL(t, "default_transaction_isolation=serializable"),
+		"RepeatableRead": newURL(t, "default_transaction_isolation=repeatable read"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "count")
+			if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			const workers, holds = 4, 200
+			var ps []*process
+			for range workers {
+				ps = append(ps, start(t, order{Do: "count", DSN: dsn, Key: "counter", TTL: time.Minute, N: holds, File: file}))
+			}
+			began := time.Now()
+			for _, p := range ps {
+				p.succeeds()
+			}
+			t.Logf("%d holds by %d processes in %v", workers*holds, workers, time.Since(began))
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(text) != fmt.Sprint(workers*holds) {
+				t.Errorf("the guarded counter is at %s; want %d: two processes held the lock at once", text, workers*holds)
+			}
+			log, err := os.ReadFile(file + ".log")
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := int64(0)
+			for _, line := range strings.Fields(string(log)) {
+				token, err := strconv.ParseInt(line, 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if token <= last {
+					t.Fatalf("token %d was granted after %d", token, last)
+				}
+				last = token
+			}
+			empty(t, listening(t, dsn))
+		})
+	}
+}
+
+func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
+	dsn := newURL(t)
+	const lease = time.Second
+	p := start(t, order{Do: "hold", DSN: dsn, Key: "k", TTL: lease})
+	p.hears("held")
+	b := listening(t, dsn)
+	w := wait(t, b, claim("k"))
+	p.kill()
+	killed := time.Now()
+	w = granted(t, b, w)
+	if took := time.Since(killed); took > lease+time.Second {
+		t.Errorf("the next in line got the lock %v after its holder was killed; want at most %v", took, lease+time.Second)
+	}
+	leave(t, b, w)
+	empty(t, b)
+}
+
+func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
+	dsn := newURL(t)
+	b := listening(t, dsn)
+	holder := hold(t, b, claim("k"))
+	const lease = time.Second
+	p := start(t, order{Do: "queue", DSN: dsn, Key: "k", TTL: lease})
+	p.hears("waits")
+	behind := wait(t, b, claim("k"))
+	p.kill()
+	killed := time.Now()
+	leave(t, b, holder)
+	behind = granted(t, b, behind)
+	if took := time.Since(killed); took > lease+time.Second {
+		t.Errorf("a killed waiter held up the line for %v; want at most %v", took, lease+time.Second)
+	}
+	leave(t, b, behind)
+	empty(t, b)
+}
+
+// TestKilledAtAnyMomentNothingIsTorn kills processes at random while others work.
+func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, seed))
+	for name, dsn := range map[string]string{"Direct": newURL(t), "Serializable": newURL(t, "default_transaction_isolation=serializable")} {
+		t.Run(name, func(t *testing.T) {
+			const lease = 300 * time.Millisecond
+			work := order{Do: "storm", DSN: dsn, Key: "k", TTL: lease}
+			ps := []*process{start(t, work), start(t, work), start(t, work)}
+			for _, p := range ps {
+				p.hears("works")
+			}
+			for range 15 {
+				pause := time.NewTimer(time.Duration(rng.IntN(60_000)) * time.Microsecond)
+				<-pause.C
+				i := rng.IntN(len(ps))
+				ps[i].kill()
+				ps[i] = start(t, work)
+				ps[i].hears("works")
+			}
+			for _, p := range ps {
+				p.kill()
+			}
+			db := openURL(t, dsn)
+			b := backend(t, db)
+			for i := range 3 {
+				key := fmt.Sprint("k", i)
+				began := time.Now()
+				leave(t, b, granted(t, b, enter(t, b, claim(key))))
+				if took := time.Since(began); took > lease+time.Second {
+					t.Errorf("%q was held by a ghost for %v; want at most %v", key, took, lease+time.Second)
+				}
+			}
+			empty(t, b)
+			sane(t, db)
+		})
+	}
+}
+
+func TestProcessesCreateTablesAtOnce(t *testing.T) {
+	for name, dsn := range map[string]string{"Direct": newURL(t), "Serializable": newURL(t, "default_transaction_isolation=serializable")} {
+		t.Run(name, func(t *testing.T) {
+			var ps []*process
+			for range 4 {
+				p := start(t, order{Do: "create", DSN: dsn, Key: "k", TTL: time.Minute})
+				p.hears("ready")
+				ps = append(ps, p)
+			}
+			for _, p := range ps {
+				p.tell()
+			}
+			for _, p := range ps {
+				p.succeeds()
+			}
+			empty(t, listening(t, dsn))
+		})
+	}
+}
+
+// TestOtherProcessIsWokenAtOnce measures how long a lock takes from one process to
+// another, and what it costs a process to wait. It asserts only that nobody waits
+// for the look after a second that stands behind the wake-up.
+func TestOtherProcessIsWokenAtOnce(t *testing.T) {
+	dsn := newURL(t)
+	b := listening(t, dsn)
+	const rounds = 100
+	holder := hold(t, b, claim("k"))
+	p := start(t, order{Do: "pingpong", DSN: dsn, Key: "k", TTL: time.Minute, N: rounds})
+	var took []time.Duration
+	for i := range rounds {
+		p.hears("waits")
+		if i == 0 {
+			before := cpuOf(t, p.cmd.Process.Pid)
+			idle := time.NewTimer(2 * time.Second)
+			<-idle.C
+			t.Logf("waiting for 2s cost the other process %v of processor time", cpuOf(t, p.cmd.Process.Pid)-before)
+		}
+		began := time.Now()
+		leave(t, b, holder)
+		ns, err := strconv.ParseInt(p.hears("held"), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Unix(0, ns).Sub(began))
+		// In line before the other leaves, or it would find the lock free again.
+		holder = wait(t, b, claim("k"))
+		p.tell()
+		holder = granted(t, b, holder)
+		p.hears("left")
+	}
+	leave(t, b, holder)
+	p.succeeds()
+	slices.Sort(took)
+	t.Logf("from Leave to the grant in another process: median %v, 90%% %v, longest %v", took[rounds/2], took[rounds*9/10], took[rounds-1])
+	if took[rounds/2] > 250*time.Millisecond {
+		t.Errorf("the median hand-over between processes took %v; want far less than the look after a second", took[rounds/2])
+	}
+	empty(t, b)
+}
+
+// cpuOf is the processor time of a process, where the system tells.
+func cpuOf(t *testing.T, pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Logf("processor time is not known here: %v", err)
+		return 0
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
+	user, _ := strconv.Atoi(fields[11])
+	sys, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+sys) * 10 * time.Millisecond
+}

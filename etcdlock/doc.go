@@ -26,7 +26,8 @@
 //
 //	etcdctl role grant-permission locks --prefix=true readwrite fencelock/
 //
-// With authentication, tokens of the kind jwt, or none: the client renews them.
+// Give the client a DialKeepAliveTime: a member that hangs is found out by that, and
+// not by its silence.
 //
 // # Caveats
 //

@@ -137,13 +137,16 @@ func (b *Backend) look(ctx context.Context, key string, kvs []*keyValue, known *
 	slices.SortFunc(claims, byAge)
 	sum := int64(0)
 	for _, kv := range claims {
-		left := known.left[kv.Lease]
-		if left <= 0 {
-			continue // it ended since the line was read
-		}
 		var r record
 		if err := decode(kv, &r); err != nil {
 			return d, err
+		}
+		left := known.left[kv.Lease]
+		if kv.Lease == 0 {
+			left = r.ttl() // put by hand, as a restored copy is: nothing ends it but Break
+		}
+		if left <= 0 {
+			continue // it ended since the line was read
 		}
 		_, _, id, _ := b.split(string(kv.Key))
 		sum += r.Weight
@@ -173,7 +176,7 @@ func (k *lives) ask(ctx context.Context, b *Backend, claims []*keyValue) error {
 		_, known := k.left[kv.Lease]
 		k.left[kv.Lease] = max(k.left[kv.Lease], 0)
 		mu.Unlock()
-		if known {
+		if known || kv.Lease == 0 {
 			continue
 		}
 		group.Go(func() {

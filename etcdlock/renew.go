@@ -74,8 +74,8 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	return errs
 }
 
-// find reads the keys of all claims, without their values. It sets errs where that
-// fails.
+// find reads the keys of all claims. (Without their values etcd 3.7 would not say
+// what lease they hang on.) It sets errs where that fails.
 func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []*keyValue {
 	found := make([]*keyValue, len(ts))
 	var group sync.WaitGroup
@@ -84,7 +84,7 @@ func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []
 		group.Go(func() {
 			ops := make([]clientv3.Op, 0, to-from)
 			for i := from; i < to; i++ {
-				ops = append(ops, clientv3.OpGet(b.line(ts[i].Key).claim(&ts[i].Claim), clientv3.WithKeysOnly()))
+				ops = append(ops, clientv3.OpGet(b.line(ts[i].Key).claim(&ts[i].Claim)))
 			}
 			answer, err := b.etcd.Txn(ctx).Then(ops...).Commit()
 			for i := from; i < to; i++ {

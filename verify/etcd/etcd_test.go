@@ -198,9 +198,39 @@ func leases(t testing.TB, c *clientv3.Client) []clientv3.LeaseID {
 	return ids
 }
 
-// counters reads how many requests of each kind the server has answered, as it
-// counts them itself.
+// counters reads how many requests of each kind the server was asked, as it counts
+// them itself.
 func counters(t testing.TB, s *testserver.Server) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	metrics(t, s, func(name, value string) {
+		rest, ok := strings.CutPrefix(name, "grpc_server_started_total{")
+		if !ok {
+			return
+		}
+		_, method, _ := strings.Cut(rest, `grpc_method="`)
+		method, _, _ = strings.Cut(method, `"`)
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[method] += int(n)
+	})
+	return counts
+}
+
+// gauge reads one number of the server.
+func gauge(t testing.TB, s *testserver.Server, name string) (value string) {
+	t.Helper()
+	metrics(t, s, func(n, v string) {
+		if n == name {
+			value = v
+		}
+	})
+	return value
+}
+
+func metrics(t testing.TB, s *testserver.Server, each func(name, value string)) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
 	if err != nil {
@@ -212,21 +242,11 @@ func counters(t testing.TB, s *testserver.Server) map[string]int {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	counts := map[string]int{}
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		rest, ok := strings.CutPrefix(lines.Text(), "grpc_server_started_total{")
-		if !ok {
-			continue
+		if at := strings.LastIndexByte(lines.Text(), ' '); at > 0 {
+			each(lines.Text()[:at], lines.Text()[at+1:])
 		}
-		_, method, _ := strings.Cut(rest, `grpc_method="`)
-		method, _, _ = strings.Cut(method, `"`)
-		n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		counts[method] += int(n)
 	}
-	return counts
 }
 
 // lease is short for a test, and the shortest that the server grants.
@@ -335,7 +355,7 @@ func persist(t testing.TB, what string, f func(ctx context.Context) error) {
 	t.Helper()
 	end := time.Now().Add(30 * time.Second)
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		err := f(ctx)
 		cancel()
 		if err == nil {
@@ -347,6 +367,20 @@ func persist(t testing.TB, what string, f func(ctx context.Context) error) {
 		}
 		sleep(20 * time.Millisecond)
 	}
+}
+
+// persistLeave leaves, whatever attempts that takes. An attempt whose answer did not
+// come may have been the one.
+func persistLeave(t testing.TB, b driver.Backend, ticket driver.Ticket) {
+	t.Helper()
+	attempts := 0
+	persist(t, "Leave", func(ctx context.Context) error {
+		err := b.Leave(ctx, ticket, driver.Exit{})
+		if attempts++; attempts > 1 && driver.Gone(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 // sleep lets the server's clock go on.

@@ -1,0 +1,396 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+func TestRestartKeepsClaims(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t, testserver.Persist(true)))
+	a, b := x.backend(), x.backend()
+	holder := hold(t, a, claim("k"))
+	next := wait(t, b, claim("k"))
+	leave(t, a, holder)
+	holder = granted(t, b, next)
+	next = wait(t, a, claim("k"))
+	if err := x.server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	persist(t, "Renew after the restart", func(ctx context.Context) error {
+		return b.Renew(ctx, []driver.Ticket{holder})[0]
+	})
+	persist(t, "Renew of the waiter", func(ctx context.Context) error {
+		return a.Renew(ctx, []driver.Ticket{next})[0]
+	})
+	if err := b.Leave(soon(t), holder, driver.Exit{Mark: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	next = granted(t, a, next)
+	if next.Token <= holder.Token || next.Mark != "m" {
+		t.Errorf("after a restart the next has token %d and mark %q; want one above %d, and the mark", next.Token, next.Mark, holder.Token)
+	}
+	leave(t, a, next)
+}
+
+func TestRevokedLeaseIsALoss(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t))
+	a, b := x.backend(), x.backend()
+	one, two := hold(t, a, claim("one")), hold(t, a, claim("two"))
+	next := wait(t, b, claim("one"))
+	other := hold(t, b, claim("other"))
+	for _, id := range leases(t, x.etcd) {
+		if l, err := x.etcd.TimeToLive(soon(t), id, clientv3.WithAttachedKeys()); err != nil {
+			t.Fatal(err)
+		} else if len(l.Keys) == 2 && strings.Contains(string(l.Keys[0])+string(l.Keys[1]), "two") {
+			if _, err := x.etcd.Revoke(soon(t), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	next = granted(t, b, next)
+	for _, err := range a.Renew(soon(t), []driver.Ticket{one, two}) {
+		if !driver.Gone(err) {
+			t.Errorf("Renew after the lease was revoked answered %v; want ErrGone", err)
+		}
+	}
+	if err := renew(t, b, other); err != nil {
+		t.Errorf("Renew on another lease: %v", err)
+	}
+	if err := a.Leave(soon(t), one, driver.Exit{Mark: "late"}); !driver.Gone(err) {
+		t.Errorf("Leave after the lease was revoked answered %v; want ErrGone", err)
+	}
+	// The lease is not used again, and no claim is put on it.
+	leave(t, a, hold(t, a, claim("two")))
+	leave(t, b, next)
+	leave(t, b, other)
+}
+
+func TestRevokedLeaseIsReplacedByEnter(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t))
+	a := x.backend()
+	leave(t, a, hold(t, a, claim("k")))
+	for _, id := range leases(t, x.etcd) {
+		if _, err := x.etcd.Revoke(soon(t), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first Enter finds out, and a Leave that lays to rest finds out for its own.
+	for range 2 {
+		k := hold(t, a, claim("k"))
+		k.Token = 0
+		leave(t, a, k)
+		for _, id := range leases(t, x.etcd) {
+			if _, err := x.etcd.Revoke(soon(t), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestDeletedKeyIsALossOfThatClaimAlone(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a, b := x.backend(), x.backend()
+	one, two := hold(t, a, claim("one")), hold(t, a, claim("two"))
+	if _, err := x.etcd.Delete(soon(t), x.prefix+"one/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	errs := a.Renew(soon(t), []driver.Ticket{one, two})
+	if !driver.Gone(errs[0]) || errs[1] != nil {
+		t.Errorf("Renew answered %v; want ErrGone for the claim whose key was deleted, and nil for the other", errs)
+	}
+	leave(t, b, hold(t, b, claim("one")))
+	leave(t, a, two)
+}
+
+// TestAnswersThatAreLost cuts the connection after each kind of step was applied and
+// before its answer came.
+func TestAnswersThatAreLost(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	p := newProxy(t, x.server)
+	far, near := backend(t, dial(t, p.addr()), x.prefix), x.backend()
+	// lost sends one call whose answer does not come.
+	lost := func(what string, applied func() bool, call func(ctx context.Context) error) {
+		t.Helper()
+		p.set(mute)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		answer := make(chan error, 1)
+		go func() { answer <- call(ctx) }()
+		for end := time.Now().Add(9 * time.Second); !applied(); sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s was not applied", what)
+			}
+		}
+		p.set(passing)
+		if err := <-answer; err == nil || driver.Gone(err) {
+			t.Fatalf("%s answered %v though its answer was lost", what, err)
+		}
+	}
+	claims := func(want int) func() bool {
+		return func() bool {
+			l, err := near.Line(soon(t), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(l.Claims) == want
+		}
+	}
+	leave(t, far, hold(t, far, claim("warm"))) // the connection stands, and a lease
+
+	c := claim("k")
+	lost("Enter", claims(1), func(ctx context.Context) error { _, err := far.Enter(ctx, c); return err })
+	var held driver.Ticket
+	persist(t, "the repeated Enter", func(ctx context.Context) (err error) { held, err = far.Enter(ctx, c); return err })
+	if !held.Granted || !claims(1)() {
+		t.Fatalf("after a repeated Enter there is not one granted claim: %+v", held)
+	}
+
+	waits := claim("k")
+	lost("Enter of a waiter", claims(2), func(ctx context.Context) error { _, err := far.Enter(ctx, waits); return err })
+	persist(t, "Leave without a token", func(ctx context.Context) error {
+		err := far.Leave(ctx, driver.Ticket{Claim: waits}, driver.Exit{})
+		return err
+	})
+	if _, err := far.Enter(soon(t), waits); !driver.Gone(err) {
+		t.Errorf("an Enter delayed beyond its Leave answered %v; want ErrGone", err)
+	}
+
+	lost("Leave", claims(0), func(ctx context.Context) error { return far.Leave(ctx, held, driver.Exit{Mark: "done"}) })
+	persist(t, "the repeated Leave", func(ctx context.Context) error { return far.Leave(ctx, held, driver.Exit{Mark: "done"}) })
+	next := hold(t, near, claim("k"))
+	if next.Mark != "done" {
+		t.Errorf("the mark is %q; want the one of the Leave whose answer was lost", next.Mark)
+	}
+	leave(t, near, next)
+}
+
+func TestOutageIsAnErrorAndHeals(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	p := newProxy(t, x.server)
+	far, near := backend(t, dial(t, p.addr()), x.prefix), x.backend()
+	holder := hold(t, far, claim("k"))
+	next := wait(t, near, claim("k"))
+	p.set(deaf)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	began := time.Now()
+	for what, err := range map[string]error{
+		"Renew": far.Renew(ctx, []driver.Ticket{holder})[0],
+		"Leave": far.Leave(ctx, holder, driver.Exit{}),
+	} {
+		var permanent *driver.PermanentError
+		if err == nil || driver.Gone(err) || errors.As(err, &permanent) {
+			t.Errorf("%s without a server answered %v; want an error that says nothing of the claim", what, err)
+		}
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("calls without a server took %v with a context of a second", took)
+	}
+	p.set(passing)
+	persist(t, "Renew after the outage", func(ctx context.Context) error { return far.Renew(ctx, []driver.Ticket{holder})[0] })
+	persist(t, "Leave after the outage", func(ctx context.Context) error { return far.Leave(ctx, holder, driver.Exit{}) })
+	leave(t, near, granted(t, near, next))
+}
+
+// TestCompactionWhileWaiting has the revision that a waiter watches from compacted
+// before it watches, and again while it is cut off.
+func TestCompactionWhileWaiting(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t))
+	p := newProxy(t, x.server)
+	far, near := backend(t, dial(t, p.addr()), x.prefix), x.backend()
+	compact := func() {
+		t.Helper()
+		for range 10 {
+			if _, err := x.etcd.Put(soon(t), "elsewhere", "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last, err := x.etcd.Delete(soon(t), "elsewhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.etcd.Compact(soon(t), last.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := hold(t, near, claim("k")), claim("k")
+	w := wait(t, far, second)
+	compact()
+	began := time.Now()
+	for range 2 { // the first Await finds that its revision is gone, and reads
+		now, err := far.Await(soon(t), w)
+		if err != nil || now.Granted {
+			t.Fatalf("Await after a compaction answered granted %v, error %v", now.Granted, err)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second || took < time.Second/2 {
+		t.Errorf("two Awaits took %v; want one at once and one after a second", took)
+	}
+	waiting := make(chan driver.Ticket, 1)
+	failed := make(chan error, 1)
+	go func() {
+		for w := w; ; {
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			now, err := far.Await(ctx, w)
+			cancel()
+			switch {
+			case driver.Gone(err):
+				failed <- err
+				return
+			case err == nil && now.Granted:
+				waiting <- now
+				return
+			}
+		}
+	}()
+	sleep(50 * time.Millisecond)
+	p.set(deaf)
+	leave(t, near, first)
+	compact() // the waiter never hears of the Leave
+	healed := time.Now()
+	p.set(passing)
+	select {
+	case w = <-waiting:
+	case err := <-failed:
+		t.Fatalf("Await: %v", err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("a waiter that missed a Leave is not granted after 20s")
+	}
+	t.Logf("granted %v after the connection was back", time.Since(healed))
+	leave(t, near, w)
+}
+
+// silent swallows what a watch would say, as a member does that is cut off.
+type silent struct{ grpc.ClientStream }
+
+func (s silent) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	for {
+		r, ok := m.(interface{ GetCreated() bool })
+		if !ok || r.GetCreated() {
+			return nil
+		}
+		if err := s.ClientStream.RecvMsg(m); err != nil {
+			return err
+		}
+	}
+}
+
+func TestLostWatchIsMadeUpForByReading(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{x.server.Addr()},
+		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(
+			func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				s, err := next(ctx, d, cc, method, opts...)
+				if err == nil && strings.HasSuffix(method, "/Watch") {
+					s = silent{s}
+				}
+				return s, err
+			},
+		)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	far, near := backend(t, c, x.prefix), x.backend()
+	for _, next := range []driver.Claim{claim("k"), reader("k")} {
+		holder := hold(t, near, claim("k"))
+		w := wait(t, far, next)
+		answer := make(chan time.Time, 1)
+		go func() {
+			granted(t, far, w)
+			answer <- time.Now()
+		}()
+		sleep(100 * time.Millisecond)
+		left := time.Now()
+		leave(t, near, holder)
+		if took := (<-answer).Sub(left); took > 3*time.Second || took < 100*time.Millisecond {
+			t.Errorf("without a watch the next was granted after %v; want about a second", took)
+		}
+		leave(t, far, w)
+	}
+}
+
+// TestFullStore has etcd refuse to grow: what ends claims and keeps them alive works
+// on.
+func TestFullStore(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t, testserver.Config("-quota", "1048576")))
+	b := x.backend()
+	held, waits := hold(t, b, claim("k")), claim("k")
+	w := wait(t, b, waits)
+	filler := strings.Repeat("x", 100<<10)
+	for i := 0; ; i++ {
+		if _, err := x.etcd.Put(soon(t), "filler", filler); err != nil {
+			break
+		}
+		if i > 100 {
+			t.Fatal("the store does not fill up")
+		}
+	}
+	var permanent *driver.PermanentError
+	if _, err := b.Enter(soon(t), claim("other")); err == nil || errors.As(err, &permanent) {
+		t.Errorf("Enter on a full store answered %v; want an error that may pass", err)
+	}
+	for _, err := range b.Renew(soon(t), []driver.Ticket{held, w}) {
+		if err != nil {
+			t.Errorf("Renew on a full store: %v", err)
+		}
+	}
+	leave(t, b, w)
+	leave(t, b, held)
+}
+
+func TestTooFewOperationsIsSaid(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t, testserver.Config("-max-txn-ops", "50")))
+	b := x.backend()
+	var ts []driver.Ticket
+	for range 60 {
+		ts = append(ts, hold(t, b, claim(newPrefix())))
+	}
+	var permanent *driver.PermanentError
+	if err := b.Renew(soon(t), ts)[0]; !errors.As(err, &permanent) || !strings.Contains(err.Error(), "max-txn-ops") {
+		t.Errorf("Renew of %d claims answered %v; want a *PermanentError that names max-txn-ops", len(ts), err)
+	}
+	for _, k := range ts {
+		leave(t, b, k)
+	}
+}
+
+func TestClosedClientIsSaid(t *testing.T) {
+	t.Parallel()
+	c, err := connect(server(t).Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := etcdlock.New(c, nil)
+	defer b.Close()
+	c.Close()
+	var permanent *driver.PermanentError
+	if _, err := b.Enter(soon(t), claim("k")); !errors.As(err, &permanent) {
+		t.Errorf("Enter with a closed client answered %v; want a *PermanentError", err)
+	}
+}

@@ -1,0 +1,380 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+func matches(err, target error) bool { return errors.Is(err, target) }
+
+// TestNothingIsLeft uses everything, closes, and looks at what the server has.
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	s := testserver.Etcd(t)
+	etcd := client(t, s)
+	a, b := etcdlock.New(client(t, s), nil), etcdlock.New(client(t, s), nil)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for _, c := range []driver.Claim{claim("k"), reader("k"), slots("s", 1, 2), ttl(claim("k"), lease)} {
+				view := []driver.Backend{a, b}[i%2]
+				k, err := take(view, c)
+				if err == nil {
+					err = view.Leave(context.Background(), k, driver.Exit{})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	a.Close()
+	b.Close()
+	if left := leases(t, etcd); len(left) > 0 {
+		t.Errorf("%d leases are left after Close", len(left))
+	}
+	all, err := etcd.Get(soon(t), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil || len(all.Kvs) > 0 {
+		t.Errorf("keys are left: %v, %v", all.Kvs, err)
+	}
+	if n := gauge(t, s, "etcd_debugging_mvcc_watcher_total"); n != "0" {
+		t.Errorf("%s watches are left", n)
+	}
+}
+
+// TestRestsEndByThemselves: what keeps an id out is gone after two of its leases.
+func TestRestsEndByThemselves(t *testing.T) {
+	t.Parallel()
+	s := testserver.Etcd(t)
+	x := sceneOn(t, s)
+	b := x.backend()
+	for range 5 {
+		if err := b.Leave(soon(t), driver.Ticket{Claim: ttl(claim("k"), lease)}, driver.Exit{}); !driver.Gone(err) {
+			t.Fatal(err)
+		}
+	}
+	broken := hold(t, b, ttl(claim("k"), lease))
+	if err := b.Break(soon(t), "k", broken.Token, "x"); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if n := len(leases(t, x.etcd)); n != 1 {
+		t.Errorf("six ids are kept out by %d leases; want one", n)
+	}
+	for end := time.Now().Add(2*lease + 2*lag); len(x.keys())+len(leases(t, x.etcd)) > 0; sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d keys and %d leases are left", len(x.keys()), len(leases(t, x.etcd)))
+		}
+	}
+}
+
+// TestCloseKeepsTheLeaseOfAClaim: a lease that something hangs on is not revoked.
+func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a, b := x.backend(), x.backend()
+	// Enters are under way while the Backend is closed: none may be granted and then
+	// lose its lease to Close.
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var held []driver.Ticket
+	for i := range 20 {
+		group.Go(func() {
+			k, err := a.Enter(soon(t), claim(fmt.Sprint(i)))
+			if err == nil {
+				mu.Lock()
+				held = append(held, k)
+				mu.Unlock()
+			} else if !errors.Is(err, driver.ErrClosed) {
+				t.Error(err)
+			}
+		})
+	}
+	first := hold(t, a, claim("first"))
+	sleep(2 * time.Millisecond)
+	a.Close()
+	group.Wait()
+	for _, k := range append(held, first) {
+		if l, err := b.Line(soon(t), k.Key); err != nil || len(l.Claims) != 1 {
+			t.Errorf("a claim that was granted is gone after Close: %v", err)
+		}
+	}
+	for l, err := range b.Lines(soon(t), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Break(soon(t), l.Key, l.Claims[0].Token, "end"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTriesOnASemaphoreLeaveNoTrace: a try that is refused was never in line, not
+// even for a moment, and all slots are given away.
+func TestTriesOnASemaphoreLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	const size, tries = 3, 24
+	a, b := x.backend(), x.backend()
+	watching, stop := context.WithCancel(soon(t))
+	defer stop()
+	var most atomic.Int64
+	watched := make(chan struct{})
+	events := x.etcd.Watch(watching, x.prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	<-events
+	go func() {
+		defer close(watched)
+		line := map[string]bool{}
+		for r := range events {
+			for _, e := range r.Events {
+				if e.Type == clientv3.EventTypePut {
+					line[string(e.Kv.Key)] = true
+				} else {
+					delete(line, string(e.Kv.Key))
+				}
+				most.Store(max(most.Load(), int64(len(line))))
+			}
+			if len(line) == 0 && most.Load() > 0 {
+				return
+			}
+		}
+	}()
+	var group sync.WaitGroup
+	held := make(chan driver.Ticket, tries)
+	for i := range tries {
+		group.Go(func() {
+			k, err := []driver.Backend{a, b}[i%2].Enter(soon(t), noWait(slots("s", 1, size)))
+			var busy *driver.BusyError
+			switch {
+			case err == nil && k.Granted:
+				held <- k
+			case !errors.As(err, &busy):
+				t.Errorf("a try answered granted %v, error %v", k.Granted, err)
+			}
+		})
+	}
+	group.Wait()
+	close(held)
+	if len(held) != size {
+		t.Errorf("%d of %d slots were given away", len(held), size)
+	}
+	for k := range held {
+		leave(t, a, k)
+	}
+	<-watched
+	if n := most.Load(); n > size {
+		t.Errorf("%d claims were in line at once; want %d at most: a refused one was written", n, size)
+	}
+}
+
+// TestRefusedReaderAndWriterAreNotWritten is the same for the read-write lock.
+func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a := x.backend()
+	k := hold(t, a, claim("k"))
+	before, err := x.etcd.Get(soon(t), x.prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []driver.Claim{claim("k"), reader("k"), slots("k", 1, 2)} {
+		if _, err := a.Enter(soon(t), noWait(c)); err == nil {
+			t.Fatal("two hold one lock")
+		}
+	}
+	history := x.etcd.Watch(soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(before.Header.Revision+1))
+	leave(t, a, k)
+	if r := <-history; len(r.Events) != 1 || r.Events[0].Type != clientv3.EventTypeDelete {
+		t.Errorf("refused claims wrote something: %v", r.Events)
+	}
+}
+
+// TestLeastPrivilege plays the model as a user who may do nothing outside of the
+// prefix.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	s := testserver.Etcd(t)
+	root := client(t, s)
+	ctx := soon(t)
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(root.UserAdd(ctx, "root", "all of it"))
+	must(root.UserGrantRole(ctx, "root", "root"))
+	must(root.RoleAdd(ctx, "locks"))
+	must(root.RoleGrantPermission(ctx, "locks", "fencelock/", clientv3.GetPrefixRangeEnd("fencelock/"), clientv3.PermissionType(clientv3.PermReadWrite)))
+	must(root.UserAdd(ctx, "app", "s3cret"))
+	must(root.UserGrantRole(ctx, "app", "locks"))
+	must(root.AuthEnable(ctx))
+	as := func(t testing.TB, user, password string) *clientv3.Client {
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: user, Password: password, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	// One sequence: logging in costs the server more than all of it.
+	drivertest.Model(t, func(t *testing.T) driver.Backend { return backend(t, as(t, "app", "s3cret"), "") }, rand.Uint64())
+
+	for what, b := range map[string]*etcdlock.Backend{
+		"another prefix": backend(t, as(t, "app", "s3cret"), "elsewhere/"),
+		"no user":        backend(t, client(t, s), ""),
+	} {
+		var permanent *driver.PermanentError
+		for method, err := range map[string]error{
+			"Enter": enterError(b, claim("k")),
+			"Renew": b.Renew(ctx, []driver.Ticket{{Claim: claim("k"), Token: 1 << 16}})[0],
+			"Leave": b.Leave(ctx, driver.Ticket{Claim: claim("k"), Token: 1 << 16}, driver.Exit{}),
+		} {
+			if !errors.As(err, &permanent) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%s with %s answered %v; want a *PermanentError", method, what, err)
+			}
+		}
+	}
+	// clientv3.New itself asks for the token, and says no.
+	if _, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "app", Password: "wr0ng", DialTimeout: 5 * time.Second, Logger: zap.NewNop()}); err == nil || strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+func enterError(b driver.Backend, c driver.Claim) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := b.Enter(ctx, c)
+	return err
+}
+
+// TestFormatOfAnotherVersion is refused, not guessed at.
+func TestFormatOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b := x.backend()
+	for _, value := range []string{`{"v":2,"x":1}`, "something else", ""} {
+		name := x.prefix + "k/wAAAA"
+		if _, err := x.etcd.Put(soon(t), name, value); err != nil {
+			t.Fatal(err)
+		}
+		var permanent *driver.PermanentError
+		if _, err := b.Enter(soon(t), noWait(claim("k"))); !errors.As(err, &permanent) {
+			t.Errorf("Enter beside a claim %q answered %v; want a *PermanentError", value, err)
+		}
+		if _, err := b.Line(soon(t), "k"); !errors.As(err, &permanent) {
+			t.Errorf("Line with a claim %q answered %v; want a *PermanentError", value, err)
+		}
+		if _, err := x.etcd.Delete(soon(t), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKeysOfOneLineAreNotAnothers lists the names that etcd has.
+func TestKeysOfOneLineAreNotAnothers(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b := x.backend()
+	keys := []string{"a", "a/", "a/b", "a%2F", "a%", "/", "a\x00", "ä", "a b"}
+	var ts []driver.Ticket
+	for _, key := range keys {
+		ts = append(ts, hold(t, b, noWait(claim(key))))
+	}
+	names := x.keys()
+	for _, n := range names {
+		line := n[:strings.LastIndexByte(n, '/')+1]
+		if i := slices.IndexFunc(names, func(other string) bool { return other != n && strings.HasPrefix(other, line) }); i >= 0 {
+			t.Errorf("the line of %q holds %q too", n, names[i])
+		}
+	}
+	for _, k := range ts {
+		leave(t, b, k)
+	}
+}
+
+// TestHolderIsToldOfARevokedLease goes through the whole library.
+func TestHolderIsToldOfARevokedLease(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t))
+	c := fencelock.New(x.backend(), &fencelock.Options{TTL: 3 * time.Second})
+	defer c.Close()
+	l, err := c.Lock(soon(t), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleep(3500 * time.Millisecond) // renewed more than once
+	if err := l.Err(); err != nil {
+		t.Fatalf("a renewed lease is lost: %v", err)
+	}
+	for _, id := range leases(t, x.etcd) {
+		if _, err := x.etcd.Revoke(soon(t), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-l.Context().Done():
+		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrBroken) {
+			t.Errorf("the context ended with %v; want ErrBroken", err)
+		}
+	case <-time.After(3 * time.Second):
+		t.Error("a holder whose lease was revoked is not told within a TTL")
+	}
+	again, err := c.TryLock(soon(t), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Token() <= l.Token() {
+		t.Errorf("token %d after %d", again.Token(), l.Token())
+	}
+	if err := again.Release(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClaimThatEndedHereLeavesThere: other claims keep the shared lease alive, so the
+// one that MaxHold ended has to be taken out.
+func TestClaimThatEndedHereLeavesThere(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	c := fencelock.New(x.backend(), &fencelock.Options{TTL: lease})
+	defer c.Close()
+	stays, err := c.Lock(soon(t), "stays")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Lock(soon(t), "ends", fencelock.MaxHold(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	b := x.backend()
+	next := granted(t, b, enter(t, b, claim("ends")))
+	if took := time.Since(began); took > time.Second+lease+lag {
+		t.Errorf("a claim that ended after a second stood in line for %v", took)
+	}
+	if err := stays.Err(); err != nil {
+		t.Error(err)
+	}
+	leave(t, b, next)
+	if err := stays.Release(soon(t)); err != nil {
+		t.Error(err)
+	}
+}

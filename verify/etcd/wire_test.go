@@ -1,0 +1,222 @@
+package etcd_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// TestRequestsAreAsFewAsPromised counts what the server itself says it was asked.
+func TestRequestsAreAsFewAsPromised(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t))
+	a, b := x.backend(), x.backend()
+	ctx := soon(t)
+	// Leases are granted with the first claim of their length.
+	leave(t, a, hold(t, a, claim("warm")))
+	leave(t, b, hold(t, b, claim("warm")))
+	asked := func(what string, want map[string]int, do func()) {
+		t.Helper()
+		before := counters(t, x.server)
+		do()
+		got := counters(t, x.server)
+		for method, n := range before {
+			if got[method] -= n; got[method] == 0 {
+				delete(got, method)
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s costs %v; want %v", what, got, want)
+		}
+	}
+	const n = 20
+	each := func(c driver.Claim) func() {
+		return func() {
+			for range n {
+				leave(t, a, hold(t, a, c))
+			}
+		}
+	}
+	asked("a free mutex", map[string]int{"Txn": 2 * n}, each(claim("k")))
+	asked("a free mutex that does not wait", map[string]int{"Txn": 2 * n}, each(noWait(claim("k"))))
+	asked("a free read lock", map[string]int{"Txn": 2 * n}, each(reader("k")))
+	asked("a free read lock that does not wait", map[string]int{"Txn": 2 * n}, each(noWait(reader("k"))))
+	asked("a free permit", map[string]int{"Txn": 2 * n}, each(slots("s", 1, 3)))
+	asked("a free permit that does not wait", map[string]int{"Txn": 2 * n}, each(noWait(slots("s", 1, 3))))
+	asked("a mark", map[string]int{"Txn": 2 * n}, func() {
+		for range n {
+			if err := a.Leave(ctx, hold(t, a, claim("k")), driver.Exit{Mark: "m"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+
+	held, permit := hold(t, a, claim("k")), hold(t, a, slots("s", 1, 3))
+	asked("a refusal", map[string]int{"Txn": n}, func() {
+		for range n {
+			if _, err := b.Enter(ctx, noWait(claim("k"))); err == nil {
+				t.Fatal("two hold one lock")
+			}
+		}
+	})
+	asked("a permit of a semaphore in use that does not wait", map[string]int{"Txn": 3}, func() {
+		leave(t, b, hold(t, b, noWait(slots("s", 1, 3))))
+	})
+	asked("a renewal of two claims", map[string]int{"Txn": 1, "LeaseKeepAlive": 1}, func() {
+		for _, err := range a.Renew(ctx, []driver.Ticket{held, permit}) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	leave(t, a, permit)
+
+	var w driver.Ticket
+	asked("joining a line", map[string]int{"Txn": 1}, func() { w = wait(t, b, claim("k")) })
+	asked("being granted", map[string]int{"Watch": 1, "Txn": 2}, func() {
+		done := make(chan driver.Ticket)
+		go func() { done <- granted(t, b, w) }()
+		sleep(200 * time.Millisecond)
+		leave(t, a, held)
+		w = <-done
+	})
+	next := wait(t, a, claim("k"))
+	asked("waiting for three seconds", map[string]int{"Watch": 1, "Txn": 3}, func() {
+		for began := time.Now(); time.Since(began) < 2500*time.Millisecond; {
+			now, err := a.Await(ctx, next)
+			if err != nil || now.Granted {
+				t.Fatalf("Await answered granted %v, error %v", now.Granted, err)
+			}
+		}
+	})
+	leave(t, a, next)
+	leave(t, b, w)
+}
+
+// TestAPushIsFasterThanTheFallback hands a lock to and fro.
+func TestAPushIsFasterThanTheFallback(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a, b := x.backend(), x.backend()
+	holder := hold(t, a, claim("k"))
+	const rounds = 30
+	began := time.Now()
+	for range rounds {
+		next := wait(t, b, claim("k"))
+		done := make(chan driver.Ticket)
+		go func() { done <- granted(t, b, next) }()
+		leave(t, a, holder)
+		holder = <-done
+		a, b = b, a
+	}
+	leave(t, a, holder)
+	if mean := time.Since(began) / rounds; mean > 250*time.Millisecond {
+		t.Errorf("a hand-over takes %v; want far less than the look after a second", mean)
+	} else {
+		t.Logf("a hand-over takes %v", mean)
+	}
+}
+
+// TestAnOldLeaseIsStartedAgainByEnter: a claim that joins on a lease that has run for
+// a while has most of a lease even so, and its server agrees.
+func TestAnOldLeaseIsStartedAgainByEnter(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b := x.backend()
+	leave(t, b, hold(t, b, ttl(claim("k"), lease)))
+	sleep(lease * 6 / 10)
+	sent := time.Now()
+	k := hold(t, b, ttl(claim("k"), lease))
+	if k.Left < lease*2/3 {
+		t.Errorf("a claim on an old lease has %v left of %v", k.Left, k.TTL)
+	}
+	sleep(time.Until(sent.Add(k.Left * 9 / 10)))
+	l, err := b.Line(soon(t), "k")
+	if err != nil || len(l.Claims) != 1 {
+		t.Errorf("the claim is gone before the %v that were promised: %+v, %v", k.Left, l, err)
+	}
+	leave(t, b, k)
+}
+
+// TestLeftCountsFromTheLastKeepAlive: putting a key does not start its lease again.
+func TestLeftCountsFromTheLastKeepAlive(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b := x.backend()
+	k := hold(t, b, ttl(claim("one"), 10*time.Second))
+	sleep(time.Second)
+	other := hold(t, b, ttl(claim("two"), 10*time.Second))
+	if other.Left > 9100*time.Millisecond {
+		t.Errorf("a claim that joined a second after its lease was granted has %v left of 10s; the server counts from the grant", other.Left)
+	}
+	leave(t, b, k)
+	leave(t, b, other)
+}
+
+func TestLeaseThatTheServerGrantsIsTold(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t, testserver.Config("-election", "3000")))
+	b := x.backend()
+	k := hold(t, b, ttl(claim("k"), lease))
+	if k.TTL != 5*time.Second || k.Left > k.TTL || k.Left < 3*time.Second {
+		t.Errorf("with an election timeout of 3s a lease of 2s is granted for %v, %v left; want 5s", k.TTL, k.Left)
+	}
+	leave(t, b, k)
+}
+
+func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t, testserver.Persist(true)))
+	b := x.backend()
+	held := hold(t, b, claim("k"))
+	w := wait(t, b, claim("k"))
+	if err := x.server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Enter":                  func(ctx context.Context) error { _, err := b.Enter(ctx, claim("other")); return err },
+		"Enter with a new lease": func(ctx context.Context) error { _, err := b.Enter(ctx, ttl(claim("other"), time.Hour)); return err },
+		"Await":                  func(ctx context.Context) error { _, err := b.Await(ctx, w); return err },
+		"Renew":                  func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{held})[0] },
+		"Leave":                  func(ctx context.Context) error { return b.Leave(ctx, held, driver.Exit{}) },
+		"Break":                  func(ctx context.Context) error { return b.Break(ctx, "k", held.Token, "x") },
+		"Line":                   func(ctx context.Context) error { _, err := b.Line(ctx, "k"); return err },
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		began := time.Now()
+		err := call(ctx)
+		took := time.Since(began)
+		if ctx.Err() == nil || !matches(err, ctx.Err()) || took > 2*time.Second {
+			t.Errorf("%s on a server that hangs answered %v after %v; want the context's error after 100ms", what, err, took)
+		}
+		cancel()
+	}
+	began := time.Now()
+	b.Close()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("Close on a server that hangs took %v; want about a second", took)
+	}
+	if err := x.server.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	near := x.backend()
+	for _, k := range []driver.Ticket{held, w} {
+		if err := near.Leave(soon(t), k, driver.Exit{}); err != nil && !driver.Gone(err) {
+			t.Error(err)
+		}
+	}
+	for l, err := range near.Lines(soon(t), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range l.Claims { // what was sent while it hung
+			if err := near.Break(soon(t), l.Key, s.Token, "end of test"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

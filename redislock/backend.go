@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -28,6 +29,26 @@ type Options struct {
 	// NoPipeline sends every request alone, and every renewal in a script of its
 	// own. It is for proxies that cannot do otherwise.
 	NoPipeline bool
+
+	// Replicas is how many replicas each master is meant to have. If it is above
+	// zero, Enter, Renew and a Leave with a mark succeed only when a majority of that
+	// many have confirmed them, in the same request, by WAIT; an Enter that too few
+	// confirm is taken back, at the cost of one request more, and its outcome is
+	// unknown, like that of a request without an answer.
+	//
+	// This makes it unlikely that a replica which is promoted does not know of a grant.
+	// It does not exclude it: the one promoted may be one of those that did not
+	// confirm, and a replica that confirmed may have lost its memory since. Only what
+	// compares tokens is safe from that.
+	//
+	// The number is given, not asked of the server: a master that is cut off from its
+	// replicas would answer that it has none. The user of rdb needs the right +wait.
+	Replicas int
+
+	// ReplicaWait is how long replicas may take to confirm; one second if zero, and
+	// never more than half of what is left of a call's time, or than what the client
+	// waits for an answer.
+	ReplicaWait time.Duration
 }
 
 // What Info says of leases.
@@ -89,9 +110,16 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	case i >= 0 && strings.HasPrefix(b.prefix[i:], "{}"):
 		// Cluster takes the first brace for the hash tag, and an empty one for none.
 		b.invalid = fmt.Errorf("redis: the prefix %q has an empty hash tag", b.prefix)
+	case o.Replicas < 0 || o.ReplicaWait < 0:
+		b.invalid = errors.New("redis: Replicas and ReplicaWait are not negative")
+	case o.Replicas > 0 && o.NoPipeline:
+		b.invalid = errors.New("redis: Replicas need pipelines: WAIT has to follow on the same connection")
+	case o.Replicas > 0 && !oneServerPerKey(rdb):
+		b.invalid = fmt.Errorf("redis: Replicas need a client for one server, Sentinel or Cluster, not %T", rdb)
 	}
 	b.serial.Store(rand64()) // each Backend counts from a place of its own
 	b.sender.init(rdb, o.NoPipeline)
+	b.sender.replicas = replicas{known: o.Replicas, patience: cmp.Or(o.ReplicaWait, time.Second)}
 	b.ear.init(b)
 	return b
 }

@@ -49,6 +49,7 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error, g
 			argv = append(argv, tag(ts[n].ID), string(appendLease(nil, clampTTL(ts[n].TTL))))
 		}
 		under[i] = renewal{g, newStep(renewScript, records, argv...)}
+		under[i].step.lasts = true
 		b.sender.send(ctx, under[i].step)
 	}
 	var apart, moves []int
@@ -62,6 +63,10 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error, g
 			// A Cluster behind a client for one server. Nothing was applied.
 			apart = append(apart, r.tickets...)
 			continue
+		}
+		if err == nil {
+			// A lease that is longer on the master alone is not longer.
+			err = b.sender.replicas.judge(r.step)
 		}
 		b.renewed(ctx, ts, errs, r.tickets, answer, err)
 	}
@@ -84,9 +89,10 @@ func singly(which []int) [][]int {
 	return groups
 }
 
-// renewed reads the answer to one group.
+// renewed reads the answer to one group. With an err, those that are alive are
+// not renewed for sure.
 func (b *Backend) renewed(ctx context.Context, ts []driver.Ticket, errs []error, group []int, answer any, err error) {
-	if err != nil {
+	if answer == nil {
 		for _, n := range group {
 			errs[n] = failed(ctx, renewing, ts[n].Key, err)
 		}
@@ -99,6 +105,8 @@ func (b *Backend) renewed(ctx context.Context, ts []driver.Ticket, errs []error,
 		switch {
 		case i >= len(flags):
 			errs[n] = unknown(renewing, ts[n].Key, answer)
+		case flags[i] == '+' && err != nil:
+			errs[n] = failed(ctx, renewing, ts[n].Key, err)
 		case flags[i] == '+':
 		case flags[i] == 'x':
 			errs[n] = goneFor(r.text())

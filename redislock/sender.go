@@ -36,7 +36,8 @@ type sender struct {
 	cluster    *redis.ClusterClient // nil if rdb is something else
 	alone      bool                 // no pipelines
 	noPipeline bool                 // … because the user said so
-	mapped     atomic.Bool          // the cluster client knows its nodes
+	replicas   replicas
+	mapped     atomic.Bool // the cluster client knows its nodes
 
 	only  lane
 	mu    sync.Mutex
@@ -71,6 +72,7 @@ type step struct {
 	script *script
 	record string // its first key: where it goes
 	single bool   // it works on one lock
+	lasts  bool   // replicas are to confirm it, where the Options ask for that
 	args   []any  // of EVALSHA
 	ctx    context.Context
 
@@ -78,6 +80,7 @@ type step struct {
 	done chan struct{} // closed when val and err are there
 	val  any
 	err  error
+	held confirmation // of replicas, if it lasts
 }
 
 // newStep makes a step that works on the keys of the given records.
@@ -97,7 +100,7 @@ var evalsha, eval any = "evalsha", "eval"
 // run sends a step and waits for the answer, or until ctx ends. Then nobody knows
 // whether the step was applied, unless it had not been sent: it is not sent later.
 func (s *sender) run(ctx context.Context, st *step) (any, error) {
-	if s.quick != nil && s.isNear.Load() {
+	if s.quick != nil && s.isNear.Load() && !s.replicas.confirm(st) {
 		if f := s.only.claim(); f != nil {
 			ok := s.ask(ctx, st)
 			s.only.land(f)
@@ -208,7 +211,7 @@ func (s *sender) fly(steps []*step) {
 	for i, st := range steps {
 		cmds[i] = redis.NewCmd(ctx, st.args...)
 	}
-	s.exec(ctx, cmds)
+	s.exec(ctx, steps, cmds)
 	s.isNear.Store(time.Since(start) < near)
 	s.again(ctx, steps, cmds, func(st *step, err error) *redis.Cmd {
 		if !unknownScript(err) {
@@ -236,6 +239,7 @@ func (s *sender) fly(steps []*step) {
 // again sends once more what remedy has something for: no step whose error it
 // knows was applied.
 func (s *sender) again(ctx context.Context, steps []*step, cmds []*redis.Cmd, remedy func(*step, error) *redis.Cmd) {
+	var who []*step
 	var more []*redis.Cmd
 	for i, st := range steps {
 		err := cmds[i].Err()
@@ -244,10 +248,10 @@ func (s *sender) again(ctx context.Context, steps []*step, cmds []*redis.Cmd, re
 		}
 		if c := remedy(st, err); c != nil {
 			cmds[i] = c
-			more = append(more, c)
+			who, more = append(who, st), append(more, c)
 		}
 	}
-	s.exec(ctx, more)
+	s.exec(ctx, who, more)
 }
 
 // unknownScript reports whether the server does not have a script, and so has not
@@ -311,10 +315,12 @@ func (s *sender) aboard(steps []*step) []*step {
 	return steps
 }
 
-func (s *sender) exec(ctx context.Context, cmds []*redis.Cmd) {
-	switch len(cmds) {
-	case 0:
-	case 1:
+func (s *sender) exec(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
+	switch {
+	case len(cmds) == 0:
+	case slices.ContainsFunc(steps, s.replicas.confirm):
+		s.execAndWait(ctx, steps, cmds)
+	case len(cmds) == 1:
 		_ = s.rdb.Process(ctx, cmds[0])
 	default:
 		pipe := s.rdb.Pipeline()

@@ -31,8 +31,10 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	epoch := b.ear.epoch.Load()
 	sent := time.Now()
-	answer, err := b.sender.run(ctx, newStep(enterScript, []string{b.record(c.Key)},
-		writeClaim(&c, b.channel), (c.TTL+memory).Milliseconds(), noWait))
+	st := newStep(enterScript, []string{b.record(c.Key)},
+		writeClaim(&c, b.channel), (c.TTL + memory).Milliseconds(), noWait)
+	st.lasts = true
+	answer, err := b.sender.run(ctx, st)
 	if err != nil {
 		b.waits.forget(c.ID)
 		return driver.Ticket{}, failed(ctx, doing, c.Key, err)
@@ -42,6 +44,11 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		b.waits.forget(c.ID)
 		return driver.Ticket{}, refusal(c.Key, answer)
 	}
+	if err := b.sender.replicas.judge(st); err != nil {
+		b.waits.forget(c.ID)
+		b.takeBack(ctx, c)
+		return driver.Ticket{}, failed(ctx, doing, c.Key, err)
+	}
 	if t.Granted {
 		b.waits.forget(c.ID)
 		b.ear.heed(c.ID, c.Key, epoch)
@@ -50,6 +57,12 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	b.waits.note(c.ID, epoch, &t, sent, time.Now().Add(soonest))
 	b.ear.open()
 	return t, nil
+}
+
+// takeBack makes a claim leave that too few replicas know of. If that fails too, it
+// is the caller's to leave, as after any Enter whose outcome is unknown.
+func (b *Backend) takeBack(ctx context.Context, c driver.Claim) {
+	_, _ = b.sender.run(ctx, newStep(leaveScript, []string{b.record(c.Key)}, tag(c.ID), b.call()))
 }
 
 // refusal reads why enter gave no ticket.
@@ -99,7 +112,12 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		}
 		argv = append(argv, string(e.Mark), linger, rest)
 	}
-	answer, err := b.sender.run(ctx, newStep(leaveScript, []string{b.record(t.Key)}, argv...))
+	st := newStep(leaveScript, []string{b.record(t.Key)}, argv...)
+	st.lasts = e.Mark != ""
+	answer, err := b.sender.run(ctx, st)
+	if err == nil {
+		err = b.sender.replicas.judge(st)
+	}
 	if err != nil {
 		return failed(ctx, doing, t.Key, err)
 	}

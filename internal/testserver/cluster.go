@@ -26,10 +26,8 @@ func RedisCluster(tb TB, opts ...Option) *ClusterGroup {
 	config := Config("cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000",
 		"cluster-allow-replica-migration no", "cluster-require-full-coverage no")
 	for i := range 2 * masters {
-		s := Redis(tb, append(append(fastReplication(), config), opts...)...)
-		if p := s.opts.password; p != "" {
-			mustAsk(tb, s, "CONFIG", "SET", "masterauth", p)
-		}
+		s := Redis(tb, append(append(replication(), config), opts...)...)
+		giveMasterAuth(tb, s)
 		// Nodes that all began with the same epoch would first have to sort that out.
 		mustAsk(tb, s, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {

@@ -6,7 +6,7 @@ import (
 
 func TestSentinelsChooseAnotherMaster(t *testing.T) {
 	t.Parallel()
-	g := RedisSentinel(t, Password(`p "w`))
+	g := RedisSentinel(t, Password("pw"))
 	first := g.Master()
 	if first != g.Servers[0] {
 		t.Fatalf("the first master is not the first server")

@@ -38,15 +38,13 @@ func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
 	tb.Helper()
 	g := &SentinelGroup{Name: "locks"}
 	for range 3 {
-		g.Servers = append(g.Servers, Redis(tb, append(fastReplication(), opts...)...))
+		g.Servers = append(g.Servers, Redis(tb, append(replication(), opts...)...))
 	}
 	master := g.Servers[0]
 	host, port, _ := net.SplitHostPort(master.Addr())
 	for _, s := range g.Servers {
 		// Any of them may be a replica one day, and needs the password then.
-		if p := master.opts.password; p != "" {
-			mustAsk(tb, s, "CONFIG", "SET", "masterauth", p)
-		}
+		giveMasterAuth(tb, s)
 		if s != master {
 			mustAsk(tb, s, "REPLICAOF", host, port)
 		}
@@ -65,12 +63,29 @@ func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
 		// They are made to talk more often, so that a test need not wait for it.
 		mustAsk(tb, s, "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "PING-PERIOD", "100")
 	}
-	g.mustSettle(tb)
+	mustCome(tb, "the sentinels know each other and all replicas", g.Settled)
+	for _, s := range g.Sentinels {
+		// Four of these after a promotion that it has not heard of, a sentinel undoes it.
+		mustAsk(tb, s, "SENTINEL", "DEBUG", "PUBLISH-PERIOD", "1000")
+	}
 	return g
 }
 
-func fastReplication() []Option {
-	return []Option{Config("repl-diskless-sync yes", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")}
+// replication is for servers whose replicas are promoted by tests. Without a disk in
+// between, a replica says that it follows its master up to a second before anything
+// new is sent to it; one that is promoted then knows nothing.
+func replication() []Option {
+	return []Option{Config("repl-diskless-sync no", "repl-ping-replica-period 1")}
+}
+
+// giveMasterAuth makes a server use its own password for its master, now and when it
+// is started again.
+func giveMasterAuth(tb TB, s *Server) {
+	tb.Helper()
+	if p := s.opts.password; p != "" {
+		mustAsk(tb, s, "CONFIG", "SET", "masterauth", p)
+		s.opts.config = append(s.opts.config, "masterauth "+strconv.Quote(p))
+	}
 }
 
 func (g *SentinelGroup) watch(master *Server) []string {
@@ -151,11 +166,6 @@ func (g *SentinelGroup) Settled() bool {
 		}
 	}
 	return true
-}
-
-func (g *SentinelGroup) mustSettle(tb TB) {
-	tb.Helper()
-	mustCome(tb, "the sentinels know each other and all replicas", g.Settled)
 }
 
 // Failover asks for another master while the present one is well, and returns when

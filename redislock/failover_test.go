@@ -1,0 +1,292 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// traffic is many holders of a few keys, by several clients with connections of their
+// own, and what they see.
+type traffic struct {
+	t      *testing.T
+	stop   chan struct{}
+	group  sync.WaitGroup
+	ttl    time.Duration
+	strict bool // two at once are an error, whoever was told
+
+	mu     sync.Mutex
+	keys   map[string]*watched
+	grants int
+	lost   int // leases whose holders were told of their loss
+	pairs  []string
+}
+
+// watched is what is known of one key.
+type watched struct {
+	inside map[*fencelock.Lease]time.Time
+	last   fence.Token
+	freed  time.Time // when the last one left
+	gap    time.Duration
+}
+
+// startTraffic starts workers for each key, spread over two clients.
+func startTraffic(t *testing.T, g *group, ttl time.Duration, keys []string, workers int) *traffic {
+	return startTrafficWith(t, g, ttl, keys, workers, nil)
+}
+
+func startTrafficWith(t *testing.T, g *group, ttl time.Duration, keys []string, workers int, o *Options) *traffic {
+	l := &traffic{t: t, stop: make(chan struct{}), ttl: ttl, keys: make(map[string]*watched)}
+	var clients []*fencelock.Client
+	for range 2 {
+		clients = append(clients, client(t, g, ttl, o))
+	}
+	for _, key := range keys {
+		l.keys[key] = &watched{inside: make(map[*fencelock.Lease]time.Time)}
+		for i := range workers {
+			l.group.Go(func() { l.work(clients[i%len(clients)], key) })
+		}
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+// client opens a Client with connections of its own.
+func client(t *testing.T, g *group, ttl time.Duration, o *Options) *fencelock.Client {
+	b := g.connect(o)
+	c := fencelock.New(b, &fencelock.Options{TTL: ttl, HandOff: 1})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (l *traffic) work(c *fencelock.Client, key string) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		lease, err := c.Lock(ctx, key)
+		if err != nil {
+			l.t.Errorf("Lock on %q: %v", key, err)
+			cancel()
+			return
+		}
+		l.begin(lease)
+		hold := time.NewTimer(time.Duration(rand.IntN(4000)) * time.Microsecond)
+		select {
+		case <-hold.C:
+		case <-lease.Context().Done():
+		}
+		l.finish(lease)
+		if err := lease.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !errors.Is(err, fencelock.ErrUnavailable) {
+			l.t.Errorf("Release of %q: %v", key, err)
+		}
+		cancel()
+	}
+}
+
+func (l *traffic) begin(lease *fencelock.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k, now := l.keys[lease.Key()], time.Now()
+	l.grants++
+	if lease.Token() <= k.last {
+		l.t.Errorf("%q: token %d was granted after %d", lease.Key(), lease.Token(), k.last)
+	}
+	k.last = lease.Token()
+	if !k.freed.IsZero() {
+		k.gap = max(k.gap, now.Sub(k.freed))
+	}
+	for other, since := range k.inside {
+		if other.Err() == nil {
+			l.pairs = append(l.pairs, fmt.Sprintf("%q: %d since %v, and %d", lease.Key(), other.Token(), now.Sub(since), lease.Token()))
+		}
+	}
+	k.inside[lease] = now
+}
+
+func (l *traffic) finish(lease *fencelock.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.keys[lease.Key()]
+	delete(k.inside, lease)
+	k.freed = time.Now()
+	if lease.Err() != nil {
+		l.lost++
+	}
+}
+
+// served returns how many grants there were so far.
+func (l *traffic) served() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.grants
+}
+
+// goesOn waits until every key has been granted again since now.
+func (l *traffic) goesOn(what string) {
+	l.t.Helper()
+	l.mu.Lock()
+	before := make(map[string]fence.Token)
+	for key, k := range l.keys {
+		before[key] = k.last
+	}
+	l.mu.Unlock()
+	eventually(l.t, "every key is granted again after "+what, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for key, k := range l.keys {
+			// Twice: the first may have been under way.
+			if k.last <= before[key] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (l *traffic) end() {
+	select {
+	case <-l.stop:
+		return
+	default:
+	}
+	close(l.stop)
+	l.group.Wait()
+}
+
+// report ends the traffic and says what came of it.
+func (l *traffic) report(bound time.Duration) {
+	l.t.Helper()
+	l.end()
+	var gaps []time.Duration
+	for key, k := range l.keys {
+		gaps = append(gaps, k.gap)
+		if k.gap > bound {
+			l.t.Errorf("%q was granted to nobody for %v, with waiters in line; want at most %v", key, k.gap, bound)
+		}
+	}
+	slices.Sort(gaps)
+	l.t.Logf("%d grants; longest gaps per key %v; %d holders were told of a loss; %d pairs at once %v",
+		l.grants, gaps, l.lost, len(l.pairs), l.pairs)
+	if l.strict && len(l.pairs) > 0 {
+		l.t.Errorf("two held one key at once: %v", l.pairs)
+	}
+}
+
+// keysFor returns keys of which a Cluster's every master has some.
+func keysFor() []string {
+	var keys []string
+	for i := range 6 {
+		keys = append(keys, fmt.Sprint("key ", i))
+	}
+	return keys
+}
+
+// A master that hands over while it is well costs nobody a lock: who holds one goes
+// on, who waits is served. In a Cluster nothing is lost; a sentinel promotes a replica
+// while the old master still answers, and what that one grants meanwhile is lost. Its
+// holders are told.
+func TestHandOverUnderLoad(t *testing.T) {
+	for name, start := range groups {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			const ttl = 3 * time.Second
+			keys := keysFor()
+			l := startTraffic(t, g, ttl, keys, 4)
+			l.strict = g.cluster != nil
+			keeper := client(t, g, ttl, nil)
+			var kept []*fencelock.Lease
+			for i := range 6 {
+				lease, err := keeper.Lock(t.Context(), fmt.Sprint("kept ", i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				kept = append(kept, lease)
+			}
+			for round := range 2 {
+				l.goesOn("the start")
+				// Each master of a Cluster that has keys of ours.
+				done := make(map[*testserver.Server]bool)
+				for _, key := range keys {
+					m := g.master(key)
+					if m != nil && !done[m] && len(done) < 3 {
+						began := time.Now()
+						g.handOver(m)
+						done[m], done[g.master(key)] = true, true
+						t.Logf("round %d: a hand-over of the master of %q took %v", round, key, time.Since(began))
+					}
+				}
+				eventually(t, "the group has settled", g.settled)
+				l.goesOn("the hand-over")
+			}
+			for _, lease := range kept {
+				if err := lease.Err(); err != nil {
+					t.Errorf("a lock held for the whole time was lost: %v", err)
+				}
+				if err := lease.Renew(t.Context()); err != nil {
+					t.Errorf("a lock held for the whole time cannot be renewed: %v", err)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+			l.report(ttl + 4*time.Second)
+		})
+	}
+}
+
+// A master that is killed costs at most what it had not passed on: whoever held that is
+// told, its lock goes to the next with a larger token, and everybody else goes on.
+func TestKilledMasterUnderLoad(t *testing.T) {
+	for name, start := range groups {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			const ttl = 5 * time.Second
+			keys := keysFor()
+			l := startTraffic(t, g, ttl, keys, 4)
+			keeper := client(t, g, ttl, nil)
+			kept, err := keeper.Lock(t.Context(), keys[0]+" kept")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.goesOn("the start")
+			m := g.master(kept.Key())
+			began := time.Now()
+			if err := m.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			l.goesOn("the death of a master")
+			t.Logf("every key was granted again %v after the master was killed", time.Since(began))
+			eventually(t, "another master has the lock", func() bool {
+				now := g.master(kept.Key())
+				return now != nil && now != m
+			})
+			if err := kept.Renew(t.Context()); err != nil {
+				t.Errorf("a lock that the replica knew of cannot be renewed at the new master: %v", err)
+			}
+			if err := m.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the dead master is back as a replica", g.settled)
+			l.goesOn("the return of the dead master")
+			if err := kept.Release(t.Context()); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			l.report(ttl + 5*time.Second)
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package redislock
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// group is several servers with one client.
+type group struct {
+	t        testing.TB
+	sentinel *testserver.SentinelGroup
+	cluster  *testserver.ClusterGroup
+	claims   bool // may be left by a test
+}
+
+// groups are the ways to run several servers.
+var groups = map[string]func(t testing.TB) *group{
+	"sentinel": sentinelGroup,
+	"cluster":  clusterGroup,
+}
+
+// sentinelGroup starts a master with two replicas, and three sentinels.
+func sentinelGroup(t testing.TB) *group {
+	g := &group{t: t, sentinel: testserver.RedisSentinel(t)}
+	t.Cleanup(g.tidy)
+	return g
+}
+
+// clusterGroup starts three masters with a replica each.
+func clusterGroup(t testing.TB) *group {
+	g := &group{t: t, cluster: testserver.RedisCluster(t)}
+	t.Cleanup(g.tidy)
+	return g
+}
+
+// dial opens a client as a program would, with what it is made for.
+func (g *group) dial() redis.UniversalClient {
+	c := g.address().dial()
+	g.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (g *group) address() address {
+	if g.sentinel != nil {
+		return address{Addrs: g.sentinel.Addrs(), Master: g.sentinel.Name}
+	}
+	return address{Addrs: g.cluster.Addrs()}
+}
+
+// address is what a client is told, also one in another process.
+type address struct {
+	Addrs  []string
+	Master string // the name that sentinels know; empty for a Cluster
+}
+
+func (a address) dial() redis.UniversalClient {
+	if a.Master != "" {
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: a.Master, SentinelAddrs: a.Addrs})
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: a.Addrs})
+}
+
+func (g *group) connect(o *Options) *Backend {
+	g.t.Helper()
+	return closing(g.t, New(g.dial(), o))
+}
+
+func (g *group) servers() []*testserver.Server {
+	if g.sentinel != nil {
+		return g.sentinel.Servers
+	}
+	return g.cluster.Servers
+}
+
+// master returns the server that has a key's lock just now.
+func (g *group) master(key string) *testserver.Server {
+	if g.sentinel != nil {
+		return g.sentinel.Master()
+	}
+	return g.cluster.Master(g.cluster.Slot(DefaultPrefix + "{" + encode(key) + "}"))
+}
+
+// replicas returns the servers that follow a master.
+func (g *group) replicas(master *testserver.Server) []*testserver.Server {
+	if g.cluster != nil {
+		return []*testserver.Server{g.cluster.Replica(master)}
+	}
+	var others []*testserver.Server
+	for _, s := range g.servers() {
+		if s != master {
+			others = append(others, s)
+		}
+	}
+	return others
+}
+
+// handOver makes a replica take the place of a master that is well.
+func (g *group) handOver(master *testserver.Server) {
+	g.t.Helper()
+	var err error
+	if g.sentinel != nil {
+		err = g.sentinel.Failover()
+	} else {
+		_, err = g.cluster.Failover(master)
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *group) settled() bool {
+	if g.sentinel != nil {
+		return g.sentinel.Settled()
+	}
+	return g.cluster.Settled()
+}
+
+// tidy holds the group to what a test leaves behind: counters, and nothing else. It
+// runs when all clients are closed.
+func (g *group) tidy() {
+	g.t.Helper()
+	for _, s := range g.servers() {
+		if s.Pid() == 0 {
+			continue
+		}
+		eventually(g.t, "nobody listens at "+s.Addr(), func() bool {
+			all, err := s.Ask("PUBSUB", "CHANNELS", "fencelock:*")
+			return err == nil && all == ""
+		})
+		eventually(g.t, "no client is left at "+s.Addr(), func() bool {
+			list, err := s.Ask("CLIENT", "LIST", "TYPE", "normal")
+			for l := range strings.Lines(list) {
+				if strings.Contains(l, "cmd=evalsha") || strings.Contains(l, "cmd=eval") {
+					return false
+				}
+			}
+			return err == nil
+		})
+		if g.claims {
+			continue
+		}
+		eventually(g.t, "no claim is left at "+s.Addr(), func() bool {
+			names, err := s.Ask("KEYS", "*")
+			if err != nil {
+				return false
+			}
+			for _, name := range strings.Fields(names) {
+				if !strings.HasPrefix(name, "fencelock:") || !strings.HasSuffix(name, "}") {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// TestLawsOfGroups holds the backend to the laws through Sentinel and on a Cluster of
+// three masters and three replicas.
+func TestLawsOfGroups(t *testing.T) {
+	for name, start := range groups {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			g.claims = true // with leases of a minute
+			open := func(t *testing.T) driver.Backend { return closing(t, New(dialFor(t, g), nil)) }
+			drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
+			drivertest.Model(t, open)
+		})
+	}
+}
+
+func dialFor(t testing.TB, g *group) redis.UniversalClient {
+	c := g.address().dial()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A cluster client may be told to read from replicas. What it asks for a lock goes to
+// masters all the same: a replica may know nothing of the last grant.
+func TestClientThatReadsFromReplicasAsksMasters(t *testing.T) {
+	t.Parallel()
+	g := clusterGroup(t)
+	for name, change := range map[string]func(*redis.ClusterOptions){
+		"read only":        func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"route by latency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+		"route randomly":   func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+	} {
+		o := &redis.ClusterOptions{Addrs: g.cluster.Addrs()}
+		change(o)
+		rdb := redis.NewClusterClient(o)
+		b := New(rdb, nil)
+		for i := range 20 {
+			key := fmt.Sprint(name, i)
+			held, waiter := hold(t, b, mutex(key)), wait_(t, b, mutex(key))
+			if err := renewOne(b, held); err != nil {
+				t.Fatal(err)
+			}
+			if l := line(t, b, key); len(l.Claims) != 2 {
+				t.Errorf("%s: the line of %q is %+v", name, key, l)
+			}
+			leave(t, b, held)
+			granted(t, b, waiter)
+			leave(t, b, waiter)
+		}
+		b.Close()
+		rdb.Close()
+	}
+	for _, s := range g.servers()[3:] {
+		stats, err := s.Ask("INFO", "commandstats")
+		if err != nil || strings.Contains(stats, "cmdstat_eval") {
+			t.Errorf("a replica was asked to run a script (%v):\n%s", err, stats)
+		}
+	}
+}
+
+// A client whose map is old may take a replica for a master, and one for replicas alone
+// asks nothing else. An answer from there would be a grant that is over, or a wait that
+// is over.
+func TestReplicaIsNeverAskedForTheState(t *testing.T) {
+	t.Parallel()
+	g := sentinelGroup(t)
+	b := g.connect(nil)
+	held, waiter := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
+	replica := g.replicas(g.master("key"))[0]
+	eventually(t, "the replica knows both claims", func() bool {
+		n, err := replica.Ask("EXISTS", b.record("key")+"z")
+		return err == nil && n == "1"
+	})
+	rdb := redis.NewClient(&redis.Options{Addr: replica.Addr(), MaxRetries: -1})
+	defer rdb.Close()
+	r := New(rdb, nil)
+	defer r.Close()
+	unknown := func(call string, err error) {
+		if err == nil || permanent(err) || driver.Gone(err) || !strings.Contains(err.Error(), "READONLY") {
+			t.Errorf("%s at a replica answered %v, want that it cannot be asked", call, err)
+		}
+	}
+	_, err := r.Await(t.Context(), waiter)
+	unknown("Await", err)
+	_, err = r.Line(t.Context(), "key")
+	unknown("Line", err)
+	for _, err := range r.Lines(t.Context(), "") {
+		unknown("Lines", err)
+	}
+	unknown("Renew", renewOne(r, held))
+	leave(t, b, held)
+	granted(t, b, waiter)
+	leave(t, b, waiter)
+}

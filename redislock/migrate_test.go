@@ -1,0 +1,181 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// inOneSlot puts all locks into one slot.
+var inOneSlot = &Options{Prefix: "fencelock:{one}:"}
+
+// elsewhere returns a master that does not have the slot.
+func elsewhere(g *group, slot int) *testserver.Server {
+	has := g.cluster.Master(slot)
+	for _, s := range g.servers()[:3] {
+		if s != has {
+			return s
+		}
+	}
+	return nil
+}
+
+// move takes a slot to another master, and calls limbo twice on the way: before the
+// first key has moved, and after the last.
+func move(t *testing.T, g *group, slot int, limbo func(stage string)) {
+	t.Helper()
+	m, err := g.cluster.BeginMove(slot, elsewhere(g, slot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limbo("all keys are where they were")
+	drain(t, m)
+	limbo("all keys have moved")
+	// New ones may have come to the old place: locks that had gone there first.
+	drain(t, m)
+	if err := m.End(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func drain(t *testing.T, m *testserver.Move) {
+	t.Helper()
+	for moved := true; moved; {
+		var err error
+		if moved, err = m.Key(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// While its slot moves a free lock can be taken, renewed and left, and so can one that
+// others wait for; who comes second waits until the slot has arrived.
+func TestLocksOfASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	g := clusterGroup(t)
+	b := g.connect(inOneSlot)
+	slot := int(slot(b.record("any")))
+	alone, marked := hold(t, b, mutex("alone")), hold(t, b, mutex("marked"))
+	if err := b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	crowd := hold(t, b, mutex("crowd"))
+	waiter := wait_(t, b, mutex("crowd"))
+	stages := 0
+	move(t, g, slot, func(stage string) {
+		stages++
+		for i := range 3 {
+			key := fmt.Sprintf("free %d %d", stages, i)
+			k := hold(t, b, mutex(key))
+			for j, err := range b.Renew(t.Context(), []driver.Ticket{k, alone, crowd, waiter}) {
+				if err != nil {
+					t.Errorf("%s: Renew of claim %d: %v", stage, j, err)
+				}
+			}
+			if l := line(t, b, key); len(l.Claims) != 1 {
+				t.Errorf("%s: the line of a held lock is %+v", stage, l)
+			}
+			leave(t, b, k)
+			leave(t, b, hold(t, b, mutex(key)))
+		}
+		if k := hold(t, b, mutex("marked")); k.Mark != "m" {
+			t.Errorf("%s: the mark is %q", stage, k.Mark)
+		} else {
+			leave(t, b, k)
+		}
+		_, err := b.Enter(t.Context(), noWait(mutex("alone")))
+		if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
+			t.Errorf("%s: a try on a held lock answered %v", stage, err)
+		}
+		if _, err := b.Enter(t.Context(), mutex("alone")); err == nil || permanent(err) || driver.Gone(err) {
+			t.Errorf("%s: joining the line of a single holder answered %v, want that it is not known", stage, err)
+		}
+		if l := line(t, b, "alone"); len(l.Claims) != 1 {
+			t.Errorf("%s: what was refused left %+v", stage, l)
+		}
+		// A line of several is all there, on either side.
+		third := wait_(t, b, mutex("crowd"))
+		if err := renewOne(b, third); err != nil {
+			t.Errorf("%s: Renew of one who joined: %v", stage, err)
+		}
+		leave(t, b, third)
+	})
+	if stages != 2 {
+		t.Fatalf("%d stages", stages)
+	}
+	late := wait_(t, b, mutex("alone"))
+	leave(t, b, alone)
+	granted(t, b, late)
+	leave(t, b, late)
+	leave(t, b, crowd)
+	granted(t, b, waiter)
+	leave(t, b, waiter)
+}
+
+// A slot moves under load, slowly: for longer than a lease. Nobody loses a lock, and
+// nobody gets one that another has.
+func TestSlotMovesUnderLoad(t *testing.T) {
+	t.Parallel()
+	g := clusterGroup(t)
+	const ttl = 2 * time.Second
+	var keys []string
+	for i := range 3 {
+		keys = append(keys, fmt.Sprint("key ", i))
+	}
+	l := startTrafficWith(t, g, ttl, keys, 4, inOneSlot)
+	l.strict = true
+	keeper := client(t, g, ttl, inOneSlot)
+	kept, err := keeper.Lock(t.Context(), "kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contended, err := keeper.Lock(t.Context(), "contended")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	next := client(t, g, ttl, inOneSlot)
+	go func() {
+		lease, err := next.Lock(context.Background(), "contended")
+		if err == nil {
+			err = lease.Release(context.Background())
+		}
+		got <- err
+	}()
+	eventually(t, "somebody waits", func() bool {
+		l, err := keeper.Line(t.Context(), "contended")
+		return err == nil && len(l.Claims) == 2
+	})
+	l.goesOn("the start")
+	place := slot(inOneSlot.Prefix)
+	for range 2 {
+		began, served := time.Now(), l.served()
+		move(t, g, int(place), func(string) {
+			limbo := time.NewTimer(ttl * 3 / 4)
+			<-limbo.C
+		})
+		t.Logf("the slot moved within %v; %d grants meanwhile", time.Since(began), l.served()-served)
+		l.goesOn("the move")
+	}
+	for _, lease := range []*fencelock.Lease{kept, contended} {
+		if err := lease.Err(); err != nil {
+			t.Errorf("%q was lost while its slot moved: %v", lease.Key(), err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release of %q: %v", lease.Key(), err)
+		}
+	}
+	if err := <-got; err != nil {
+		t.Errorf("the waiter: %v", err)
+	}
+	if l.lost > 0 {
+		t.Errorf("%d holders lost their locks while the slot moved", l.lost)
+	}
+	l.report(2*ttl + 2*time.Second)
+}

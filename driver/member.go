@@ -11,9 +11,11 @@ import (
 // drivertest, in the topic Ballot:
 //
 //   - Ballot: Enter with a Ballot grants the claim that very token, or answers
-//     ErrBallot with its floor, which is max(last, now − Skew). It refuses ballots
-//     that are not above the floor, and ballots above max(last, now) + Skew. A
-//     refused ballot changes nothing.
+//     ErrBallot. It refuses ballots that are not above its floor, max(last, now −
+//     Skew), and ballots above max(last, now) + Skew. A refused ballot changes nothing.
+//   - Last: ErrBallot says max(last, now). One more than the largest that any node has
+//     said is a ballot for all of them, for as long as Skew: the floor itself would
+//     be below the clock again by the time that the next ballot comes.
 //   - Order of judging: the claim with that ID first, whatever the ballot says; then
 //     whether the ID was laid to rest, the kind, and whether the line is free; then
 //     the quarantine; the ballot last.

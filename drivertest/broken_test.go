@@ -24,6 +24,8 @@ import (
 type broken struct {
 	*memlock.Store
 	enter func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
+	again func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
+	init  func(ctx context.Context) error
 	await func(ctx context.Context, t driver.Ticket) (driver.Ticket, error)
 	renew func(ctx context.Context, ts []driver.Ticket) []error
 	leave func(ctx context.Context, t driver.Ticket, e driver.Exit) error
@@ -50,6 +52,20 @@ func (b *broken) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, erro
 		b.seen = append(b.seen, t)
 	}
 	return t, err
+}
+
+func (b *broken) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if b.again != nil {
+		return b.again(ctx, c)
+	}
+	return b.Store.Reenter(ctx, c)
+}
+
+func (b *broken) Initialise(ctx context.Context) error {
+	if b.init != nil {
+		return b.init(ctx)
+	}
+	return b.Store.Initialise(ctx)
 }
 
 func (b *broken) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
@@ -277,13 +293,24 @@ func record(t *testing.T, f func(r *recorder)) *recorder {
 	return r
 }
 
+// newStore returns a Store that keeps all laws, those of members too.
+func newStore() *memlock.Store {
+	return memlock.NewMember(&driver.Membership{MaxTTL: 366 * 24 * time.Hour})
+}
+
 // judge holds a backend to one law, or to the model.
 func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *recorder {
 	t.Helper()
 	open := func() func() driver.Backend {
-		b := &broken{Store: memlock.New()}
+		b := &broken{Store: newStore()}
+		b.Store.Initialise(context.Background())
 		wreck(b)
 		return func() driver.Backend { return b }
+	}
+	conf.fresh = func() driver.Backend {
+		b := &broken{Store: newStore()}
+		wreck(b)
+		return b
 	}
 	if law == model {
 		return record(t, func(r *recorder) {
@@ -309,7 +336,7 @@ func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *record
 }
 
 // strict is how a healthy Store is tested; a closed one is another matter.
-var strict = config{serving: true, lag: 0}
+var strict = config{serving: true, lag: 0, fresh: func() driver.Backend { return newStore() }}
 
 // closing is how a backend is tested whose Close ends something.
 var closing = config{lag: 0}
@@ -324,7 +351,7 @@ func confOf(law string) config {
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()
-	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses) {
+	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses, brokenBallots) {
 		t.Run(m.name, func(t *testing.T) {
 			for _, law := range strings.Fields(m.laws) {
 				r := judge(t, law, confOf(law), m.wreck)
@@ -342,7 +369,7 @@ func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 
 func TestEveryLawCanFail(t *testing.T) {
 	listed := map[string]bool{}
-	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses) {
+	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses, brokenBallots) {
 		for _, law := range strings.Fields(m.laws) {
 			listed[law] = true
 		}
@@ -354,7 +381,7 @@ func TestEveryLawCanFail(t *testing.T) {
 				t.Errorf("two laws are named %s", l.name)
 			}
 			names[l.name] = true
-			if l.applies(memlock.New(), strict) && !listed[l.name] {
+			if l.applies(newStore(), strict) && !listed[l.name] {
 				t.Errorf("no broken backend is flagged by %s/%s", topic.name, l.name)
 			}
 		}
@@ -364,7 +391,7 @@ func TestEveryLawCanFail(t *testing.T) {
 func TestHealthyStoreIsNotFlagged(t *testing.T) {
 	for _, topic := range topics {
 		for _, l := range topic.laws {
-			if !l.applies(memlock.New(), strict) {
+			if !l.applies(newStore(), strict) {
 				continue
 			}
 			if r := judge(t, l.name, strict, func(*broken) {}); r.Failed() {

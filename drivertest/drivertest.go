@@ -49,6 +49,7 @@ type config struct {
 	lease   time.Duration
 	lag     time.Duration
 	crash   func(driver.Backend)
+	fresh   func() driver.Backend
 }
 
 // InBubbles runs each law in a testing/synctest bubble, where time is virtual. It
@@ -74,6 +75,12 @@ func ExpiryLag(d time.Duration) Option { return func(c *config) { c.lag = d } }
 // leaving. It is needed where a connection keeps claims alive even if nobody
 // calls Renew. f may be called from any goroutine.
 func Crash(f func(driver.Backend)) Option { return func(c *config) { c.crash = f } }
+
+// Fresh says how to open another store, that is new: members of a quorum begin with
+// a quarantine, which has a law. f ends what it opens by t.Cleanup.
+func Fresh(t *testing.T, f Opener) Option {
+	return func(c *config) { c.fresh = func() driver.Backend { return f(t) } }
+}
 
 // Run tests every law that the backend promises to keep.
 func Run(t *testing.T, open Opener, opts ...Option) {
@@ -128,6 +135,7 @@ type topic struct {
 var topics = []topic{
 	{"Grant", grantLaws},
 	{"Token", tokenLaws},
+	{"Ballot", ballotLaws},
 	{"Lease", leaseLaws},
 	{"Expiry", expiryLaws},
 	{"Leave", leaveLaws},
@@ -177,6 +185,7 @@ func (l law) test(t tester, open func() driver.Backend, conf config) {
 
 func fair(i driver.Info) bool      { return i.Fair }
 func fencing(i driver.Info) bool   { return i.Fencing }
+func ballots(i driver.Info) bool   { return i.Ballot }
 func marks(i driver.Info) bool     { return i.Mark }
 func lingers(i driver.Info) bool   { return i.Linger }
 func semaphore(i driver.Info) bool { return i.Semaphore }

@@ -78,17 +78,17 @@ func (m *member) judge(l *line, c *driver.Claim, again bool, now instant) error 
 		last = l.last
 	}
 	wall, skew := now.wall.UnixMicro(), m.Skew.Microseconds()
-	floor := max(last, wall-skew)
+	refused := driver.ErrBallot{Last: max(last, wall)}
 	if again {
 		// It held a majority a moment ago, so no other claim can have one, and a ballot
 		// from long ago is no danger. What this node remembers must not be above it.
 		if c.Ballot > last || c.Ballot+c.Span-1 == last && (l == nil || l.head == nil) {
 			return nil
 		}
-		return driver.ErrBallot{Last: floor}
+		return refused
 	}
-	if c.Ballot <= floor || c.Ballot > max(last, wall)+skew {
-		return driver.ErrBallot{Last: floor}
+	if c.Ballot <= max(last, wall-skew) || c.Ballot > max(last, wall)+skew {
+		return refused
 	}
 	return nil
 }

@@ -1,0 +1,238 @@
+package quorumlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// mostVotes bounds how often one Enter proposes. The second time is for clocks that
+// differ; more are for clients that come at once and get a few nodes each.
+const mostVotes = 16
+
+// Enter proposes one ballot to all members at once, and is granted if a majority
+// grants it before the lease has lost its worth: one request per member if the lock is
+// free. It never waits in line, whatever c.NoWait says. It proposes again, with
+// another ballot, where the first was not above what the members had granted before,
+// and, after a pause, where nobody has a majority because several came at once.
+func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	defer b.calls.done()
+	if err := b.check(&c); err != nil {
+		return driver.Ticket{}, err
+	}
+	cl := b.use(name{c.Key, c.ID}, nowhere)
+	defer b.done(cl)
+	select {
+	case cl.turn <- struct{}{}:
+		defer func() { <-cl.turn }()
+	case <-ctx.Done():
+		return driver.Ticket{}, ctx.Err()
+	case <-b.closing.Done():
+		return driver.Ticket{}, driver.ErrClosed
+	}
+	cl.begin()
+	var floor int64
+	for n := 1; ; n++ {
+		// A claim that holds already is asked for with the ballot that it has.
+		ballot := cl.holds()
+		if ballot == 0 {
+			ballot = max(b.now().UnixMicro(), floor+1)
+		}
+		v := b.vote(ctx, cl, c, ballot)
+		if t, ok := v.ticket(); ok {
+			cl.hold(t.Token)
+			return t, nil
+		}
+		cl.hold(0)
+		b.retreat(ctx, cl, c, v)
+		again, crowd := v.again()
+		if v.cut != nil || !again || n == mostVotes {
+			return driver.Ticket{}, v.refusal()
+		}
+		floor = v.floor
+		if err := b.pause(ctx, n, crowd, time.Since(v.sent)); err != nil {
+			return driver.Ticket{}, err
+		}
+	}
+}
+
+// pause keeps clients that came at once from coming again at once.
+func (b *Backend) pause(ctx context.Context, n int, crowd bool, took time.Duration) error {
+	d := time.Duration(0)
+	if crowd || n > 1 {
+		d = rand.N(max(took, time.Millisecond) * time.Duration(min(1<<n, 32)))
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-b.closing.Done():
+		return driver.ErrClosed
+	}
+}
+
+// headGrace is how much longer than the refusal itself a vote waits to learn who it is
+// that holds the lock.
+const headGrace = 20 * time.Millisecond
+
+// vote proposes a ballot to all members and waits until it is settled.
+func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, ballot int64) *tally {
+	c.Ballot, c.NoWait = ballot, true
+	v := &tally{b: b, claim: c, sent: time.Now(), answers: make([]answer, len(b.nodes)), over: &atomic.Bool{}}
+	answers := make(chan answer, len(b.nodes))
+	for i := range b.nodes {
+		b.behind(cl, func() { answers <- b.enterAt(i, cl, c, v.sent, v.over) })
+	}
+	limit := time.NewTimer(validity(c.TTL))
+	defer limit.Stop()
+	var grace <-chan time.Time
+	for !v.settled() {
+		if grace == nil && v.lost() {
+			timer := time.NewTimer(max(headGrace, 2*time.Since(v.sent)))
+			defer timer.Stop()
+			grace = timer.C
+		}
+		select {
+		case a := <-answers:
+			v.add(a)
+		case <-grace:
+			v.late = true
+		case <-limit.C:
+			v.late = true
+		case <-ctx.Done():
+			v.cut = ctx.Err()
+		case <-b.closing.Done():
+			v.cut = driver.ErrClosed
+		}
+	}
+	if _, won := v.ticket(); !won {
+		v.over.Store(true)
+	}
+	return v
+}
+
+// answer is what one node answered to an Enter.
+type answer struct {
+	node   int
+	came   bool
+	ticket driver.Ticket
+	err    error
+}
+
+var (
+	errOver = errors.New("the attempt was over before it was asked")
+	errLate = errors.New("the answers came too late for the lease")
+)
+
+// enterAt proposes to one node.
+func (b *Backend) enterAt(i int, cl *claim, c driver.Claim, sent time.Time, over *atomic.Bool) answer {
+	a := answer{node: i, came: true}
+	if !b.take(cl, i) {
+		a.err = driver.ErrClosed
+		return a
+	}
+	defer cl.give(i)
+	switch {
+	case cl.at(i) >= owing:
+		a.err = driver.ErrGone{Reason: "an attempt before it got no answer and was laid to rest"}
+		return a
+	case over.Load() || time.Since(sent) >= validity(c.TTL):
+		a.err = errOver
+		return a
+	}
+	id := c.ID
+	c.ID = memberID(id, i)
+	call, end := b.call(patience(c.TTL))
+	a.ticket, a.err = b.nodes[i].Enter(call, c)
+	end()
+	switch {
+	case a.err == nil:
+		cl.put(i, inside)
+	case definite(a.err):
+		cl.put(i, nowhere)
+		a.err = b.twin(i, id, c, a.err)
+	default:
+		cl.put(i, unsure)
+	}
+	return a
+}
+
+// definite reports whether err says that nothing of a claim has entered.
+func definite(err error) bool {
+	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
+		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.ErrBallot)) ||
+		errors.As(err, new(*driver.QuarantineError)) || errors.As(err, new(*driver.PermanentError))
+}
+
+// twin looks whether it is ourselves who are in the way: then two members are one
+// store. Somebody else may have proposed the same ballot.
+func (b *Backend) twin(i int, id string, c driver.Claim, err error) error {
+	var busy *driver.BusyError
+	reader, ok := b.nodes[i].Member.(driver.LineReader)
+	if !ok || !errors.As(err, &busy) || busy.Token != c.Ballot {
+		return err
+	}
+	call, end := b.call(patience(c.TTL))
+	defer end()
+	l, lookErr := reader.Line(call, c.Key)
+	if lookErr != nil {
+		return err
+	}
+	for _, s := range l.Claims {
+		if s.Token == c.Ballot && s.ID == driver.ShortID(id) {
+			twins := fmt.Errorf("%s of the quorum is the same store as another member: a majority of votes would not be a majority of stores", b.nodes[i].name)
+			b.twins.Store(&twins)
+			return &driver.PermanentError{Err: twins}
+		}
+	}
+	return err
+}
+
+// retreat takes an attempt that failed away from all nodes. It waits for those that
+// have answered, so that the next attempt finds them free; the others follow behind.
+func (b *Backend) retreat(ctx context.Context, cl *claim, c driver.Claim, v *tally) {
+	n := 0
+	left := make(chan leaving, len(b.nodes))
+	t := driver.Ticket{Claim: c, Token: c.Ballot}
+	for i, a := range v.answers {
+		stands := cl.at(i)
+		if a.came && (stands == nowhere || stands >= owing) {
+			continue
+		}
+		if a.came && stands == inside {
+			n++
+		}
+		ticket := t
+		if a.ticket.Token != 0 {
+			ticket.Token = a.ticket.Token
+		}
+		ticket.Token = max(ticket.Token, 1)
+		b.behind(cl, func() { b.leaveAt(i, cl, ticket, false, left) })
+	}
+	if v.cut != nil {
+		return
+	}
+	for n > 0 {
+		select {
+		case l := <-left:
+			if v.answers[l.node].came && v.answers[l.node].err == nil {
+				n--
+			}
+		case <-ctx.Done():
+			return
+		case <-b.closing.Done():
+			return
+		}
+	}
+}

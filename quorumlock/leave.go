@@ -1,0 +1,182 @@
+package quorumlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+var errExit = &driver.PermanentError{Err: errors.New("quorum: no mark can be left, and no place be kept: a majority has no law for either")}
+
+// leaving is what one node answered to a Leave, or to a Break.
+type leaving struct {
+	node int
+	err  error
+}
+
+// Leave takes the claim away from all nodes, one request for each that may have it,
+// and returns when a majority has confirmed it. The others are told behind, and those
+// that do not answer are told again until the lease is over.
+func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	defer b.calls.done()
+	if e != (driver.Exit{}) {
+		if _, err := b.Await(ctx, t); err != nil {
+			return err
+		}
+		return errExit
+	}
+	// A claim that is not known may be another view's, or have lost its way: every node
+	// is told.
+	cl := b.use(name{t.Key, t.ID}, inside)
+	defer b.done(cl)
+	cl.leave()
+	answers := make(chan leaving, len(b.nodes))
+	for i := range b.nodes {
+		b.behind(cl, func() { b.leaveAt(i, cl, t, t.Token == 0, answers) })
+	}
+	return b.agree(ctx, t.Key, answers)
+}
+
+// owedAtOnce bounds how many claims a node is told again to let go, when it does not
+// answer. Those beyond end with their leases.
+const owedAtOnce = 256
+
+// leaveAt takes a claim away from one node, after what is under way there. rest says
+// that an Enter nobody here knows of may arrive.
+func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answers chan<- leaving) {
+	if !b.take(cl, i) {
+		answers <- leaving{i, driver.ErrClosed}
+		return
+	}
+	defer cl.give(i)
+	n := b.nodes[i]
+	switch cl.at(i) {
+	case nowhere:
+		if !rest {
+			answers <- leaving{i, cl.goneFor(nil)}
+			return
+		}
+		t.Token = 0
+	case unsure:
+		t.Token = 0
+	case barred:
+		if !rest {
+			answers <- leaving{i, cl.goneFor(nil)}
+			return
+		}
+		t.Token = 0
+	}
+	t = member(t, i)
+	end := time.Now().Add(t.TTL)
+	err := b.letGo(i, cl, t)
+	answers <- leaving{i, err}
+	if err == nil || definite(err) {
+		return
+	}
+	// It is told again for as long as that may be of use to anybody.
+	defer cl.put(i, barred)
+	defer n.owed.Add(-1)
+	quiet := n.owed.Add(1) > owedAtOnce
+	for pause := 100 * time.Millisecond; ; pause *= 2 {
+		timer := time.NewTimer(min(pause, time.Until(end)))
+		select {
+		case <-timer.C:
+		case <-b.closing.Done():
+			timer.Stop()
+			return
+		}
+		if !time.Now().Before(end) {
+			return
+		}
+		if quiet {
+			continue
+		}
+		if err := b.letGo(i, cl, t); err == nil || definite(err) {
+			return
+		}
+	}
+}
+
+// letGo sends one Leave. The claim must not be sent to this node again if that is not
+// answered, for it may still arrive, or if it lays the id to rest.
+func (b *Backend) letGo(i int, cl *claim, t driver.Ticket) error {
+	call, end := b.call(min(max(t.TTL/3, 500*time.Millisecond), 5*time.Second))
+	defer end()
+	err := b.nodes[i].Leave(call, t, driver.Exit{})
+	switch {
+	case err != nil && !definite(err):
+		cl.put(i, owing)
+	case t.Token == 0:
+		cl.goneFor(err)
+		cl.put(i, barred)
+	default:
+		cl.goneFor(err)
+		cl.leftFrom(i)
+	}
+	return err
+}
+
+// agree counts what the nodes answered to a Leave or a Break, and returns when a
+// majority has done it, or can no longer.
+func (b *Backend) agree(ctx context.Context, key string, answers <-chan leaving) error {
+	var gone driver.ErrGone
+	done, goners := 0, 0
+	short := &shortError{key: key, need: b.majority, of: len(b.nodes)}
+	permanent := 0
+	for range b.nodes {
+		select {
+		case a := <-answers:
+			var g driver.ErrGone
+			switch {
+			case a.err == nil:
+				done++
+			case errors.As(a.err, &g):
+				if goners++; g.Broken || gone.Reason == "" && !gone.Broken {
+					gone = g
+				}
+			default:
+				if errors.As(a.err, new(*driver.PermanentError)) {
+					permanent++
+				}
+				short.add(b.nodes[a.node].name, a.err)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.closing.Done():
+			return driver.ErrClosed
+		}
+		switch {
+		case done >= b.majority:
+			return nil
+		case goners > len(b.nodes)-b.majority:
+			return gone
+		case permanent > len(b.nodes)-b.majority:
+			return &driver.PermanentError{Err: short}
+		}
+	}
+	short.have = done
+	return short
+}
+
+// Break ends the claim whose span holds token on all nodes, in one request for each,
+// and returns when a majority has done so.
+func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	defer b.calls.done()
+	answers := make(chan leaving, len(b.nodes))
+	for i, n := range b.nodes {
+		b.calls.run(func() {
+			call, end := b.call(patience(driver.DefaultSkew))
+			defer end()
+			answers <- leaving{i, n.Break(call, key, token, reason)}
+		})
+	}
+	return b.agree(ctx, key, answers)
+}

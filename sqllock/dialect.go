@@ -39,9 +39,9 @@ type dialect struct {
 	schema string
 	open   func(config) store
 	// ask says how long to wait before news is asked for again where no bell rings:
-	// quiet is how long ago something happened, waiting whether anybody waits (else
-	// only an Alarm is set), and dice is at random, 0.5 to 1.5, for those dialects whose
-	// processes should not ask in step.
+	// quiet is how long ago somebody joined a line or was granted, waiting whether
+	// anybody waits (else only an Alarm is set), and dice is at random, 0.5 to 1.5, for
+	// those dialects whose processes should not ask in step.
 	ask     func(quiet time.Duration, waiting bool, dice float64) time.Duration
 	listens bool // Options.Listen is of use
 	// keep says that the bell also hangs while nobody waits but an Alarm is set.

@@ -15,25 +15,22 @@ const (
 	// everybody's grants, and a line that is passed on ten thousand times a second
 	// must not keep every process busy that waits for something else.
 	pause = 200 * time.Microsecond
+	// longestRest is the longest that lines are not read because reading them took long.
+	longestRest = 100 * time.Millisecond
 )
 
 // watch tells the waiters of this process where they stand. It runs while somebody
 // waits or an Alarm is set, and a little longer.
 func (b *Backend) watch() {
 	defer b.calls.Done()
-	w := watcher{b: b, last: time.Now(), timer: time.NewTimer(0), dice: 1}
+	now := time.Now()
+	w := watcher{b: b, last: now, stirred: now, timer: time.NewTimer(0), dice: 1, met: make(map[string]map[string]bool)}
 	defer w.timer.Stop()
 	defer w.unhang()
 	for !w.over() {
 		w.hang()
-		lines, next := b.hub.unread(time.Now())
-		for key, ws := range lines {
-			b.look(key, ws)
-		}
-		if lines != nil {
-			w.last = time.Now()
-		}
-		w.listen(next, lines == nil)
+		lines, next := w.look()
+		w.listen(next, lines == 0)
 	}
 }
 
@@ -43,10 +40,13 @@ type watcher struct {
 	bell    bell // nil if there is none, or nobody waits
 	useless bool // there is no bell to be had
 	timer   *time.Timer
-	dice    float64       // thrown each time that news were read; see dialect.ask
-	last    time.Time     // when something last happened
-	heard   time.Time     // when news were last read
-	took    time.Duration // how long that took
+	dice    float64                    // thrown each time that news were read; see dialect.ask
+	last    time.Time                  // when a line was last read, or somebody granted
+	stirred time.Time                  // when somebody was last granted by others, or joined a line
+	met     map[string]map[string]bool // who waited in a line when it was last read
+	rest    time.Time                  // until when no lines are read
+	heard   time.Time                  // when news were last read
+	took    time.Duration              // how long that took
 }
 
 // over reports whether the watch has ended.
@@ -123,7 +123,43 @@ func (w *watcher) ask(heard time.Time) time.Time {
 	if w.bell != nil {
 		return heard.Add(lull)
 	}
-	return heard.Add(w.b.dialect.ask(time.Since(w.last), w.b.hub.waiting(), w.dice))
+	return heard.Add(w.b.dialect.ask(time.Since(w.stirred), w.b.hub.waiting(), w.dice))
+}
+
+// look reads the lines that must be read, and returns how many these were, and when the
+// next one is due. Reading takes a fifth of the time at most: a thousand waiters who ask
+// again at a thousand moments of each second must not keep the database busy.
+func (w *watcher) look() (n int, next time.Time) {
+	began := time.Now()
+	if began.Before(w.rest) {
+		return 0, w.rest
+	}
+	lines, next := w.b.hub.unread(began)
+	for key, ws := range lines {
+		w.b.look(key, ws)
+		w.meet(key, ws)
+	}
+	if lines != nil {
+		w.last = time.Now()
+		w.rest = w.last.Add(min(4*w.last.Sub(began), longestRest))
+	}
+	return len(lines), next
+}
+
+// meet notes who waits in a line. That somebody goes on waiting, and says so every
+// second, does not make news more likely; that somebody joined does.
+func (w *watcher) meet(key string, ws []*waiter) {
+	if len(w.met) > 1000+2*w.b.hub.waitedIn() {
+		clear(w.met) // most are lines that nobody waits in any more
+	}
+	before, now := w.met[key], make(map[string]bool, len(ws))
+	for _, one := range ws {
+		now[one.t.ID] = true
+		if !before[one.t.ID] {
+			w.stirred = time.Now()
+		}
+	}
+	w.met[key] = now
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -145,6 +181,7 @@ func (w *watcher) hear() {
 	}
 	if len(e.granted) > 0 {
 		w.last = time.Now()
+		w.stirred = w.last
 	}
 	b.hub.mu.Lock()
 	e.broken = b.hub.fresh(e.broken)

@@ -12,6 +12,7 @@
 
 -- Procedures keep the mode in which they were made.
 SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
+SET SESSION TRANSACTION READ WRITE;
 
 CREATE TABLE IF NOT EXISTS fencelock_meta (
     name  VARBINARY(32)   NOT NULL PRIMARY KEY,

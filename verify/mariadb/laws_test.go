@@ -34,7 +34,7 @@ var awkward = map[string]string{
 	"InterpolateParams": "interpolateParams=true&parseTime=true&loc=Asia%2FShanghai&multiStatements=true",
 	"TimeZone":          "time_zone=%27%2B05%3A30%27",
 	"ForgedNow":         "timestamp=1000000000",
-	"Serializable":      "transaction_isolation=%27SERIALIZABLE%27",
+	"Serializable":      "tx_isolation=%27SERIALIZABLE%27",
 	"NoAutocommit":      "autocommit=0",
 	"ReadOnlySession":   "tx_read_only=1",
 	"SafeUpdates":       "sql_safe_updates=1&sql_select_limit=1",

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver named "pgx"
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	_ "modernc.org/sqlite" // the driver named "sqlite"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/redislock"
+	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/zklock"
+)
+
+func stores() []store {
+	return []store{
+		{"memory", startMemory},
+		{"SQLite", startSQLite},
+		{"Redis", startRedis},
+		{"PostgreSQL", startPostgres},
+		{"MariaDB", startMariaDB},
+		{"etcd", startEtcd},
+		{"ZooKeeper", startZooKeeper},
+	}
+}
+
+func nothing() {}
+
+func startMemory(context.Context, string) (*running, error) {
+	s := memlock.New()
+	return &running{open: func() (driver.Backend, func(), error) { return s, nothing, nil }, stop: nothing}, nil
+}
+
+func startSQLite(ctx context.Context, dir string) (*running, error) {
+	dsn := sqllock.SQLiteDSN(filepath.Join(dir, "locks.db"))
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := db.ExecContext(ctx, "CREATE TABLE floor (k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID; INSERT INTO floor VALUES ('k', 0)"); err != nil {
+		return nil, err
+	}
+	return &running{
+		open: func() (driver.Backend, func(), error) {
+			db, err := sql.Open("sqlite", dsn)
+			if err != nil {
+				return nil, nil, err
+			}
+			return sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), func() { db.Close() }, nil
+		},
+		floor: twoUpdates(db),
+		stop:  func() { db.Close() },
+	}, nil
+}
+
+// twoUpdates is a lock and its release as the smallest transactions that a SQL database
+// has.
+func twoUpdates(db *sql.DB) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for range 2 {
+			if _, err := db.ExecContext(ctx, "UPDATE floor SET v = v + 1 WHERE k = 'k'"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// compareAndDelete releases what SET NX took.
+var compareAndDelete = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
+
+func startRedis(ctx context.Context, dir string) (*running, error) {
+	s, err := testserver.StartRedis(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	dial := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: s.Addr()}) }
+	rdb := dial()
+	return &running{
+		open: func() (driver.Backend, func(), error) {
+			rdb := dial()
+			return redislock.New(rdb, nil), func() { rdb.Close() }, nil
+		},
+		floor: func(ctx context.Context) error {
+			if ok, err := rdb.SetNX(ctx, "floor", "owner", time.Minute).Result(); err != nil || !ok {
+				return fmt.Errorf("SET NX answered %v, %w", ok, err)
+			}
+			return compareAndDelete.Run(ctx, rdb, []string{"floor"}, "owner").Err()
+		},
+		stop: func() { rdb.Close(); s.Stop() },
+	}, nil
+}
+
+func startPostgres(ctx context.Context, dir string) (*running, error) {
+	s, err := testserver.StartPostgres(ctx, dir, testserver.Config("fsync = on"))
+	if err != nil {
+		return nil, err
+	}
+	listen := func(ctx context.Context, channel string, heard func()) error {
+		conn, err := pgx.Connect(ctx, s.URL())
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+			return err
+		}
+		for {
+			heard()
+			if _, err := conn.WaitForNotification(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return startSQL(ctx, s, "pgx", s.URL(), sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: listen})
+}
+
+func startMariaDB(ctx context.Context, dir string) (*running, error) {
+	s, err := testserver.StartMariaDB(ctx, dir, testserver.Config("innodb_flush_log_at_trx_commit=1"))
+	if err != nil {
+		return nil, err
+	}
+	return startSQL(ctx, s, "mysql", "root@tcp("+s.Addr()+")/locks", sqllock.MySQL, &sqllock.Options{CreateTables: true})
+}
+
+func startSQL(ctx context.Context, s *testserver.Server, name, dsn string, d sqllock.Dialect, o *sqllock.Options) (*running, error) {
+	db, err := sql.Open(name, dsn)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range []string{"CREATE TABLE floor (k VARCHAR(10) PRIMARY KEY, v INTEGER)", "INSERT INTO floor VALUES ('k', 0)"} {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	return &running{
+		open: func() (driver.Backend, func(), error) {
+			db, err := sql.Open(name, dsn)
+			if err != nil {
+				return nil, nil, err
+			}
+			db.SetMaxIdleConns(32)
+			return sqllock.New(db, d, o), func() { db.Close() }, nil
+		},
+		floor: twoUpdates(db),
+		stop:  func() { db.Close(); s.Stop() },
+	}, nil
+}
+
+func startEtcd(ctx context.Context, dir string) (*running, error) {
+	s, err := testserver.StartEtcd(ctx, dir, testserver.Persist(true), testserver.Config("-fsync"))
+	if err != nil {
+		return nil, err
+	}
+	dial := func() (*clientv3.Client, error) {
+		return clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop()})
+	}
+	etcd, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	return &running{
+		open: func() (driver.Backend, func(), error) {
+			etcd, err := dial()
+			if err != nil {
+				return nil, nil, err
+			}
+			return etcdlock.New(etcd, nil), func() { etcd.Close() }, nil
+		},
+		floor: func(ctx context.Context) error {
+			if _, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision("floor"), "=", 0)).Then(clientv3.OpPut("floor", "owner")).Commit(); err != nil {
+				return err
+			}
+			_, err := etcd.Delete(ctx, "floor")
+			return err
+		},
+		stop: func() { etcd.Close(); s.Stop() },
+	}, nil
+}
+
+func startZooKeeper(ctx context.Context, dir string) (*running, error) {
+	s, err := testserver.StartZooKeeper(ctx, dir, testserver.Persist(true))
+	if err != nil {
+		return nil, err
+	}
+	conn, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		return nil, err
+	}
+	return &running{
+		open: func() (driver.Backend, func(), error) {
+			return zklock.New([]string{s.Addr()}, nil), nothing, nil
+		},
+		floor: func(context.Context) error {
+			path, err := conn.Create("/floor-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+			if err != nil {
+				return err
+			}
+			return conn.Delete(path, -1)
+		},
+		stop: func() { conn.Close(); s.Stop() },
+	}, nil
+}

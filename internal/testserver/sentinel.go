@@ -61,7 +61,7 @@ func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
 		}
 		g.Sentinels = append(g.Sentinels, attach(tb, s))
 		// They are made to talk more often, so that a test need not wait for it.
-		mustAsk(tb, s, "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "PING-PERIOD", "100")
+		mustAsk(tb, s, "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100")
 	}
 	mustCome(tb, "the sentinels know each other and all replicas", g.Settled)
 	for _, s := range g.Sentinels {
@@ -93,7 +93,7 @@ func (g *SentinelGroup) watch(master *Server) []string {
 	lines := []string{
 		fmt.Sprintf("sentinel monitor %s %s %s 2", g.Name, host, port),
 		fmt.Sprintf("sentinel down-after-milliseconds %s 500", g.Name),
-		fmt.Sprintf("sentinel failover-timeout %s 5000", g.Name),
+		fmt.Sprintf("sentinel failover-timeout %s 3000", g.Name),
 	}
 	if p := master.opts.password; p != "" {
 		lines = append(lines, fmt.Sprintf("sentinel auth-pass %s %s", g.Name, strconv.Quote(p)))

@@ -33,7 +33,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.As(err, new(*driver.PermanentError)) || errors.Is(err, driver.ErrClosed) {
+	if plainWord(err) {
 		return err
 	}
 	what := fmt.Sprintf("zookeeper: %s %q", doing, key)
@@ -78,4 +78,10 @@ func closeEnough(err error) error {
 		return driver.ErrClosed
 	}
 	return err
+}
+
+// plainWord reports whether err is one of the contract's own answers.
+func plainWord(err error) bool {
+	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
+		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(*driver.PermanentError))
 }

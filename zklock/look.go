@@ -85,6 +85,8 @@ func (b *Backend) lookAt(ctx context.Context, key string) (driver.Line, error) {
 	return b.line(ctx, conn, key)
 }
 
+// line reads one line. Which token was the last is not remembered: it needs not be,
+// for transactions are numbered by the ensemble.
 func (b *Backend) line(ctx context.Context, conn client, key string) (driver.Line, error) {
 	line := driver.Line{Key: key}
 	l, err := b.readLine(ctx, conn, key)
@@ -134,7 +136,6 @@ func (b *Backend) line(ctx context.Context, conn client, key string) (driver.Lin
 		}
 		before += m.weight
 		line.Claims = append(line.Claims, s)
-		line.Last = max(line.Last, token+f.card.Span-1)
 	}
 	return line, nil
 }

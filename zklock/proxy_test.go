@@ -1,0 +1,255 @@
+package zklock
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// Requests, by the numbers that ZooKeeper gives them.
+const (
+	opCreate          = 1
+	opDelete          = 2
+	opExists          = 3
+	opGetData         = 4
+	opSetData         = 5
+	opSync            = 9
+	opPing            = 11
+	opChildren        = 12
+	opMulti           = 14
+	opCreateContainer = 19
+)
+
+// fate is what becomes of a request.
+type fate int
+
+const (
+	pass      fate = iota
+	dropIt         // the connection breaks before the server gets it
+	loseReply      // the server applies it, and the connection breaks before the client hears
+	delayIt        // the connection breaks, and the server gets it when letGo is called
+)
+
+// proxy stands between a client and a server, reads the requests that pass, and
+// breaks connections on order.
+type proxy struct {
+	t        testing.TB
+	listener net.Listener
+	server   string
+
+	mu     sync.Mutex
+	seen   []int32 // requests that passed, without pings
+	judge  func(op int32, body []byte) fate
+	shut   bool // new connections are refused, and old ones broken
+	conns  map[net.Conn]bool
+	gate   chan struct{} // closed by letGo
+	late   sync.WaitGroup
+	begun  int // connections
+	groups sync.WaitGroup
+}
+
+func newProxy(t testing.TB, s *testserver.Server) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{t: t, listener: l, server: s.Addr(), conns: make(map[net.Conn]bool), gate: make(chan struct{})}
+	p.groups.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			shut := p.shut
+			p.begun++
+			p.mu.Unlock()
+			if shut {
+				c.Close()
+				continue
+			}
+			p.groups.Go(func() { p.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		p.letGo()
+		p.cut()
+		p.groups.Wait()
+	})
+	return p
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+// rule sets who judges requests from now on, and forgets what was seen.
+func (p *proxy) rule(judge func(op int32, body []byte) fate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.judge, p.seen = judge, nil
+}
+
+// once judges the first request of that kind.
+func once(op int32, f fate) func(int32, []byte) fate {
+	done := false
+	return func(o int32, _ []byte) fate {
+		if done || o != op {
+			return pass
+		}
+		done = true
+		return f
+	}
+}
+
+// requests returns what was seen since the last rule.
+func (p *proxy) requests() []int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]int32(nil), p.seen...)
+}
+
+// cut breaks all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+// close refuses connections until open is called.
+func (p *proxy) close() {
+	p.mu.Lock()
+	p.shut = true
+	p.mu.Unlock()
+	p.cut()
+}
+
+func (p *proxy) open() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = false
+}
+
+// letGo delivers what was delayed, and waits until the server has answered it.
+func (p *proxy) letGo() {
+	p.mu.Lock()
+	select {
+	case <-p.gate:
+	default:
+		close(p.gate)
+	}
+	p.mu.Unlock()
+	p.late.Wait()
+}
+
+func (p *proxy) track(c net.Conn, here bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if here {
+		p.conns[c] = true
+	} else {
+		delete(p.conns, c)
+		c.Close()
+	}
+}
+
+// packet reads one packet with its length.
+func packet(r io.Reader) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	b := make([]byte, 4+binary.BigEndian.Uint32(head))
+	copy(b, head)
+	_, err := io.ReadFull(r, b[4:])
+	return b, err
+}
+
+func (p *proxy) serve(client net.Conn) {
+	p.track(client, true)
+	defer p.track(client, false)
+	server, err := net.Dial("tcp", p.server)
+	if err != nil {
+		return
+	}
+	p.track(server, true)
+	delayed := false
+	defer func() {
+		if !delayed {
+			p.track(server, false)
+		}
+	}()
+
+	var mu sync.Mutex
+	muted := int32(0) // the xid whose reply is to be lost
+	p.groups.Go(func() {
+		defer client.Close()
+		for {
+			b, err := packet(server)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			lose := muted != 0 && int32(binary.BigEndian.Uint32(b[4:])) == muted
+			mu.Unlock()
+			if lose {
+				return
+			}
+			if _, err := client.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	for first := true; ; first = false {
+		b, err := packet(client)
+		if err != nil {
+			return
+		}
+		f := pass
+		if !first {
+			xid, op := int32(binary.BigEndian.Uint32(b[4:])), int32(binary.BigEndian.Uint32(b[8:]))
+			p.mu.Lock()
+			if op != opPing {
+				p.seen = append(p.seen, op)
+			}
+			if p.judge != nil {
+				f = p.judge(op, b[12:])
+			}
+			p.mu.Unlock()
+			switch f {
+			case dropIt:
+				return
+			case loseReply:
+				mu.Lock()
+				muted = xid
+				mu.Unlock()
+			case delayIt:
+				delayed = true
+				p.mu.Lock()
+				delete(p.conns, server) // it stays open
+				p.mu.Unlock()
+				p.late.Add(1)
+				p.groups.Go(func() {
+					defer p.late.Done()
+					defer server.Close()
+					<-p.gate
+					if _, err := server.Write(b); err == nil {
+						// Its answer goes to nobody: the other goroutine reads it and finds the
+						// client gone. What comes after it has been applied after it.
+						_, _ = packet(server)
+					}
+				})
+				return
+			}
+		}
+		if _, err := server.Write(b); err != nil {
+			return
+		}
+	}
+}

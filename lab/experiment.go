@@ -1,0 +1,109 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/history"
+)
+
+// Experiment is one scheme, the schedule that breaks it, and its counterpart in this
+// library.
+type Experiment struct {
+	Number int
+	Name   string         // the commands that make it
+	Taught Text           // where one meets it
+	Flaw   Text           // what goes wrong
+	Cure   Text           // what fencelock does instead
+	Note   Text           // what the comparison does not show, or empty
+	Breaks []history.Rule // exactly these, in the order of history.All
+	Judged []history.Rule // what the counterpart is judged by; nil for every rule
+	scheme func(s *stage) // the schedule against the scheme
+	ours   func(s *stage) // the same schedule against fencelock
+}
+
+// All returns the experiments by number.
+func All() []Experiment {
+	return []Experiment{
+		setnxThenExpire, getSetWithClientTime, luaWithoutOwner, plainDelete, getThenDelete, noWatchdog,
+		oneMaster, redlockWithoutToken, pausedHolder, tokenAsLuaNumber, goroutineID, countInTwoSteps,
+		pubSubOnly, headOfTheQueue,
+	}
+}
+
+// Step is one moment of a run.
+type Step struct {
+	Actor string   // "A", "B", "C", or "" for what happens to everybody
+	Text  Text     // what it does
+	Calls []string // what was sent, and answered
+	Holds []Text   // what the store holds after it
+	Broke []history.Rule
+}
+
+// Run is a schedule as it was played.
+type Run struct {
+	Steps      []Step
+	Events     []history.Event
+	Violations []history.Violation
+}
+
+// Broken returns the rules that were broken.
+func (r Run) Broken() []history.Rule { return history.Broken(r.Violations) }
+
+// Result is an experiment as it was played.
+type Result struct {
+	Scheme, Ours Run
+}
+
+// AsTold reports whether everything behaved as the text says: the scheme breaks
+// exactly the rules it is said to break, and the counterpart none.
+func (r Result) AsTold(e Experiment) bool {
+	return slices.Equal(r.Scheme.Broken(), e.Breaks) && len(r.Ours.Violations) == 0
+}
+
+// Play plays an experiment in dir, an empty folder in which it starts the Redis
+// servers it needs, each on a free loopback port; they have ended when it returns. It
+// takes a second or two.
+func (e Experiment) Play(ctx context.Context, dir string) (Result, error) {
+	var r Result
+	var err error
+	if r.Scheme, err = e.play(ctx, dir, e.scheme, history.All()); err != nil {
+		return r, fmt.Errorf("scheme %d: %w", e.Number, err)
+	}
+	judged := e.Judged
+	if judged == nil {
+		judged = history.All()
+	}
+	if r.Ours, err = e.play(ctx, dir, e.ours, judged); err != nil {
+		return r, fmt.Errorf("scheme %d against fencelock: %w", e.Number, err)
+	}
+	return r, nil
+}
+
+func (e Experiment) play(ctx context.Context, dir string, schedule func(*stage), rules []history.Rule) (Run, error) {
+	s := newStage(ctx, dir)
+	defer s.close()
+	schedule(s)
+	s.endStep()
+	if s.err != nil {
+		return Run{}, s.err
+	}
+	found, err := history.Check(s.events, limits(rules))
+	if err != nil {
+		return Run{}, err
+	}
+	s.mark(found)
+	return Run{s.steps, s.events, found}, nil
+}
+
+// lease is that of the schemes: 30 s, as in most texts. fencelock's are the same, but
+// for those that have to end while somebody watches.
+const lease = 30 * time.Second
+
+// limits are how long a waiter may go without a grant: fencelock reads the line again
+// once a second if it is told nothing, and a busy machine adds something.
+func limits(rules []history.Rule) history.Options {
+	return history.Options{Rules: rules, Stuck: lease + lease/100 + 3*time.Second, Wake: 3 * time.Second}
+}

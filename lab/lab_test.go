@@ -1,0 +1,112 @@
+package lab
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/internal/history"
+	"github.com/redis/go-redis/v9"
+)
+
+// told is the table: what each scheme breaks, and nothing else.
+var told = map[int][]history.Rule{
+	1:  {history.Stuck},
+	2:  {history.Exclusion},
+	3:  {history.Exclusion},
+	4:  {history.Exclusion},
+	5:  {history.Exclusion},
+	6:  {history.Exclusion},
+	7:  {history.Exclusion, history.Tokens},
+	8:  {history.Exclusion},
+	9:  {history.Fence},
+	10: {history.Tokens},
+	11: {history.Exclusion},
+	12: {history.Reentrancy, history.ReadWrite},
+	13: {history.WakeUp},
+	14: {history.Stuck},
+}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // a node that cannot be reached is part of the play
+	m.Run()
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func TestEverySchemeBreaksAsTold(t *testing.T) {
+	for i, e := range All() {
+		if e.Number != i+1 || len(All()) != len(told) {
+			t.Fatalf("scheme %d is at place %d of %d", e.Number, i+1, len(All()))
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			r, err := e.Play(t.Context(), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := told[e.Number]
+			if got := r.Scheme.Broken(); !slices.Equal(got, want) || !slices.Equal(e.Breaks, want) {
+				t.Errorf("the scheme breaks %v and says that it breaks %v; want %v", got, e.Breaks, want)
+			}
+			if len(r.Ours.Violations) > 0 {
+				t.Errorf("fencelock breaks %v", r.Ours.Violations)
+			}
+			if r.AsTold(e) == t.Failed() {
+				t.Errorf("AsTold says %v", r.AsTold(e))
+			}
+			// What flags it is the rule it is said to break: without that, nothing does.
+			for _, rule := range want {
+				if got := history.Broken(judge(t, r.Scheme, []history.Rule{rule})); !slices.Equal(got, []history.Rule{rule}) {
+					t.Errorf("%s alone finds %v", rule, got)
+				}
+			}
+			if vs := judge(t, r.Scheme, history.Without(want...)); len(vs) > 0 {
+				t.Errorf("flagged without %v: %v", want, vs)
+			}
+		})
+	}
+}
+
+func judge(t *testing.T, r Run, rules []history.Rule) []history.Violation {
+	t.Helper()
+	vs, err := history.Check(r.Events, limits(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vs
+}
+
+func TestEverythingIsSaidInBothLanguages(t *testing.T) {
+	for _, e := range All() {
+		for what, x := range map[string]Text{"Taught": e.Taught, "Flaw": e.Flaw, "Cure": e.Cure, "Note": e.Note} {
+			if (x.EN == "") != (x.ZH == "") || x.EN == "" && what != "Note" {
+				t.Errorf("scheme %d, %s: %+v", e.Number, what, x)
+			}
+			if strings.ContainsFunc(x.EN, func(r rune) bool { return r >= 0x2e80 }) {
+				t.Errorf("scheme %d, %s: the English text is not English: %s", e.Number, what, x.EN)
+			}
+			if x.ZH != "" && !strings.ContainsFunc(x.ZH, func(r rune) bool { return r >= 0x2e80 }) {
+				t.Errorf("scheme %d, %s: the Chinese text is not Chinese: %s", e.Number, what, x.ZH)
+			}
+		}
+	}
+}
+
+func TestLanguagesAreReadFromLocales(t *testing.T) {
+	for s, want := range map[string]Lang{
+		"en": English, "zh": Chinese, "zh_CN.UTF-8": Chinese, "zh-TW": Chinese, "ZH": Chinese, "en_GB": English, "zh.UTF-8": Chinese,
+	} {
+		if got, ok := ParseLang(s); got != want || !ok {
+			t.Errorf("%q: %v %v", s, got, ok)
+		}
+	}
+	for _, s := range []string{"", "C", "POSIX", "de_DE.UTF-8", "zhuang", "english"} {
+		if got, ok := ParseLang(s); got != English || ok {
+			t.Errorf("%q: %v %v", s, got, ok)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// client connects an actor of a scheme. What it sends is part of the step.
+func (s *stage) client(n *node) *redis.Client {
+	rdb := dial(n.rdb.Options().Addr)
+	rdb.AddHook(listener{s, n.name})
+	s.closers = append(s.closers, func() { _ = rdb.Close() })
+	return rdb
+}
+
+// listener hears what a client sends.
+type listener struct {
+	s    *stage
+	node string
+}
+
+func (l listener) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (l listener) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		line := command(cmd)
+		if l.node != "" {
+			line = l.node + ": " + line
+		}
+		l.s.told(line)
+		return err
+	}
+}
+
+func (l listener) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// command shows a command and its reply as redis-cli would.
+func command(cmd redis.Cmder) string {
+	var words []string
+	args := cmd.Args()
+	switch name := strings.ToUpper(fmt.Sprint(args[0])); name {
+	case "EVAL":
+		words = append(words, "EVAL", "…") // the script is in the text
+		args = args[3:]
+	default:
+		words = append(words, name)
+		args = args[1:]
+	}
+	for _, a := range args {
+		word := fmt.Sprint(a)
+		if slices.Contains([]string{"nx", "ex", "px"}, word) {
+			word = strings.ToUpper(word)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ") + " → " + reply(cmd)
+}
+
+func reply(cmd redis.Cmder) string {
+	if errors.Is(cmd.Err(), redis.Nil) {
+		return "nil"
+	}
+	if err := cmd.Err(); err != nil {
+		return err.Error()
+	}
+	switch c := cmd.(type) {
+	case *redis.StringCmd:
+		return fmt.Sprintf("%q", c.Val())
+	case *redis.StatusCmd:
+		return c.Val()
+	case *redis.IntCmd:
+		return fmt.Sprint(c.Val())
+	case *redis.BoolCmd: // SETNX, EXPIRE and SET NX
+		switch {
+		case fmt.Sprint(c.Args()[0]) != "set" && c.Val():
+			return "1"
+		case fmt.Sprint(c.Args()[0]) != "set":
+			return "0"
+		case c.Val():
+			return "OK"
+		}
+		return "nil"
+	case *redis.Cmd:
+		return fmt.Sprint(c.Val())
+	}
+	return "…"
+}
+
+// look shows what the servers hold.
+func (s *stage) look() []Text {
+	if s.holds != nil {
+		return s.holds()
+	}
+	var all []Text
+	for _, n := range s.nodes {
+		lines := n.look(s)
+		if len(lines) == 0 && n.name != "" {
+			lines = []string{"–"}
+		}
+		for _, line := range lines {
+			if n.name != "" {
+				line = n.name + ": " + line
+			}
+			all = append(all, same(line))
+		}
+	}
+	return all
+}
+
+// look shows every key of one server with its value and when it ends.
+func (n *node) look(s *stage) []string {
+	if n.server.Pid() == 0 {
+		return nil
+	}
+	keys, err := n.rdb.Keys(s.ctx, "*").Result()
+	s.check(err)
+	slices.Sort(keys)
+	var all []string
+	for _, key := range keys {
+		var value string
+		switch kind := n.rdb.Type(s.ctx, key).Val(); kind {
+		case "string":
+			value = fmt.Sprintf("%q", n.rdb.Get(s.ctx, key).Val())
+		case "list":
+			value = "[" + strings.Join(n.rdb.LRange(s.ctx, key, 0, -1).Val(), " ") + "]"
+		case "hash":
+			fields := n.rdb.HGetAll(s.ctx, key).Val()
+			var parts []string
+			for f, v := range fields {
+				parts = append(parts, f+":"+v)
+			}
+			slices.Sort(parts)
+			value = "{" + strings.Join(parts, " ") + "}"
+		default:
+			value = kind
+		}
+		end := ""
+		if left := n.rdb.PTTL(s.ctx, key).Val(); left > 0 {
+			end = fmt.Sprintf(" (%ds)", (left+time.Second-1)/time.Second)
+		}
+		all = append(all, key+" = "+value+end)
+	}
+	return all
+}

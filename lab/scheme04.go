@@ -1,0 +1,40 @@
+package lab
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/history"
+	"github.com/redis/go-redis/v9"
+)
+
+// plainLock takes the lock with one command and deletes it with another.
+type plainLock struct {
+	rdb   *redis.Client
+	owner string
+	ttl   time.Duration
+}
+
+func (l *plainLock) Lock(ctx context.Context) (bool, error) {
+	return l.rdb.SetNX(ctx, "lock", l.owner, l.ttl).Result()
+}
+
+func (l *plainLock) Unlock(ctx context.Context) error { return l.rdb.Del(ctx, "lock").Err() }
+
+var plainDelete = Experiment{
+	Number: 4,
+	Name:   "SET NX EX, DEL",
+	Taught: Text{"most short articles, and many code bases", "大多数短文，还有很多线上代码"},
+	Flaw: Text{
+		"The owner is written down, and nobody looks at it. Whose lease has run out deletes the next one's lock, and lets a third one in.",
+		"写了持有者，却没人看。租约过期的人删掉下一个人的锁，放进第三个人。",
+	},
+	Cure:   luaWithoutOwner.Cure,
+	Breaks: []history.Rule{history.Exclusion},
+	scheme: func(s *stage) {
+		n := s.redis("")
+		a, b, c := &plainLock{s.client(n), "A", lease}, &plainLock{s.client(n), "B", lease}, &plainLock{s.client(n), "C", lease}
+		lateUnlock(s, a.Lock, a.Unlock, b.Lock, c.Lock)
+	},
+	ours: lateRelease,
+}

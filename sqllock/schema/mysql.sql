@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS fencelock_line (
     lock_key VARBINARY(1024) NOT NULL PRIMARY KEY,
     last     BIGINT          NOT NULL,   -- the largest token drawn
     mark     VARBINARY(512),             -- what the last finished holder left, or null
-    mark_id  VARBINARY(64)               -- the claim that wrote it
+    mark_id  VARBINARY(64),              -- the claim that wrote it
+    CHECK (last BETWEEN 0 AND 9223372036854710272)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- One row per claim. The order of tokens is the order of arrival.
@@ -46,7 +47,7 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     owner     VARBINARY(256)  NOT NULL,
     note      VARBINARY(1024) NOT NULL,
     PRIMARY KEY (lock_key, token),
-    CHECK (token > 0 AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576),
+    CHECK (token BETWEEN 1 AND 9223372036854710272 AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576),
     KEY fencelock_claim_id (id),
     KEY fencelock_claim_ends (lock_key, expires),
     KEY fencelock_claim_news (news)

@@ -1,0 +1,75 @@
+package mariadb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// TestClockInTheNightThatHasAnHourTwice has a server in a zone with summer time, whose
+// SYSDATE may be set, which tells what the schema makes of any moment: around the two
+// changes of the year the clock may not jump, or leases end an hour early.
+func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
+	t.Setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+	s := testserver.MariaDB(t, testserver.Config("sysdate-is-now"))
+	dsn := dsnOf(s, "locks", "")
+	t.Run("Laws", func(t *testing.T) {
+		open := func(t *testing.T) driver.Backend { return backend(t, openDSN(t, dsn)) }
+		drivertest.Model(t, open, 2)
+		essentials(t, open(t), open(t))
+	})
+	conn := program(t, openDSN(t, dsn))
+	// A check of the check: here an hour comes twice.
+	var first, again string
+	autumn := time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC)
+	spring := time.Date(2026, 3, 29, 0, 30, 0, 0, time.UTC)
+	for at, local := range map[time.Time]*string{autumn: &first, autumn.Add(time.Hour): &again} {
+		if err := conn.QueryRowContext(soon(t), fmt.Sprintf("SET STATEMENT timestamp = %d FOR SELECT SYSDATE()", at.Unix())).Scan(local); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first != again {
+		t.Fatalf("half past midnight UTC and an hour later are %s and %s; want one local time", first, again)
+	}
+	for _, change := range []time.Time{autumn, spring} {
+		for minute := -90; minute < 150; minute += 10 {
+			at := change.Add(time.Duration(minute)*time.Minute + 123456*time.Microsecond)
+			do(t, conn, fmt.Sprintf("SET timestamp = %d.%06d", at.Unix(), at.Nanosecond()/1000))
+			do(t, conn, "CALL fencelock_v1_clock(@now)")
+			var now int64
+			if err := conn.QueryRowContext(soon(t), "SELECT @now").Scan(&now); err != nil {
+				t.Fatal(err)
+			}
+			if now != at.UnixMicro() {
+				t.Errorf("at %v the clock is %v", at, time.UnixMicro(now).UTC())
+			}
+		}
+	}
+}
+
+// TestServersClockDecides moves a client's wall clock out of the game: rows are moved in
+// time instead, which to everybody is as if the server's clock were stepped.
+func TestServersClockDecides(t *testing.T) {
+	t.Parallel()
+	db := openDSN(t, newDSN(t, ""))
+	b := backend(t, db)
+	holder := hold(t, b, claim("k"))
+	do(t, db, "UPDATE fencelock_claim SET expires = expires - 61 * 1000000")
+	if err := b.Renew(soon(t), []driver.Ticket{holder})[0]; !driver.Gone(err) {
+		t.Errorf("Renew of what has ended by the server's clock answered %v; want ErrGone", err)
+	}
+	// A counter far ahead of the clock goes on from where it is.
+	next := hold(t, b, claim("k"))
+	leave(t, b, next)
+	do(t, db, "UPDATE fencelock_line SET last = last + 3600 * 1000000")
+	later := hold(t, b, claim("k"))
+	if later.Token != next.Token+3600*1000000+1 {
+		t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d", later.Token, next.Token+3600*1000000+1)
+	}
+	leave(t, b, later)
+	empty(t, b)
+}

@@ -1,13 +1,16 @@
 package postgres_test
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/sqllock"
 )
 
 // laws holds PostgreSQL to every law of package driver.
@@ -54,4 +57,107 @@ func databaseOf(t testing.TB, raw string) string {
 		t.Fatal(err)
 	}
 	return strings.TrimPrefix(u.Path, "/")
+}
+
+// awkward are settings that roles, databases and programs have for reasons of their own.
+var awkward = map[string][]string{
+	"Serializable":    {"default_transaction_isolation=serializable"},
+	"RepeatableRead":  {"default_transaction_isolation=repeatable read"},
+	"CacheDescribe":   {"default_query_exec_mode=cache_describe"},
+	"DescribeExec":    {"default_query_exec_mode=describe_exec", "timezone=Asia/Kathmandu", "datestyle=German, DMY"},
+	"SimpleProtocol":  {"default_query_exec_mode=simple_protocol", "extra_float_digits=0"},
+	"EscapedBytes":    {"bytea_output=escape", "standard_conforming_strings=off", "intervalstyle=sql_standard"},
+	"OtherPlans":      {"enable_indexscan=off", "enable_indexonlyscan=off", "enable_nestloop=off", "plan_cache_mode=force_generic_plan", "jit_above_cost=0"},
+	"ImpatientRole":   {"lock_timeout=50", "synchronous_commit=off", "statement_timeout=20s", "idle_in_transaction_session_timeout=1s"},
+	"OtherSchema":     {"search_path=app, public"},
+	"Latin1":          {},
+	"PgBouncerSimple": {"default_query_exec_mode=simple_protocol"},
+}
+
+// TestLawsUnderAwkwardSettings compares all answers with the model, creates the tables
+// under the same settings, and sees leases end.
+func TestLawsUnderAwkwardSettings(t *testing.T) {
+	t.Parallel()
+	for name, params := range awkward {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := newURL(t, params...)
+			switch name {
+			case "OtherSchema":
+				do(t, url, "CREATE SCHEMA app")
+			case "Latin1":
+				url = with(t, url, "")
+				database := databaseOf(t, url)
+				do(t, server.URL(), "DROP DATABASE "+database)
+				do(t, server.URL(), "CREATE DATABASE "+database+" TEMPLATE template0 ENCODING 'LATIN1'")
+			case "PgBouncerSimple":
+				url = newPooled(t)
+				url = with(t, url, "", params...)
+			}
+			open := func(t *testing.T) driver.Backend { return listening(t, url) }
+			if strings.HasPrefix(name, "PgBouncer") {
+				open = func(t *testing.T) driver.Backend { return backend(t, openURL(t, url)) }
+			}
+			drivertest.Model(t, open, 1)
+			essentials(t, open(t), open(t))
+			if name == "Serializable" {
+				b := open(t)
+				for range 300 { // at least one sweep
+					leave(t, b, hold(t, b, claim("sweeps")))
+				}
+			}
+		})
+	}
+}
+
+// essentials plays what settings of a session could spoil: the clock, leases that end, a
+// hand-over, a mark, a rest, and text of all kinds.
+func essentials(t *testing.T, one, other driver.Backend) {
+	t.Helper()
+	a, b := one.(*sqllock.Backend), other.(*sqllock.Backend)
+	began := time.Now()
+	c := ttl(claim("k\x00\\'\xff"), 500*time.Millisecond)
+	c.Owner, c.Note = "☂ owner", `\x00 '; note`
+	key := c.Key
+	short := hold(t, a, c)
+	// A server in the same room has the same time, in every zone.
+	if at := time.UnixMicro(short.Token); at.Before(began.Add(-time.Minute)) || at.After(began.Add(time.Minute)) {
+		t.Errorf("the token %d is of %v; want one of now", short.Token, at)
+	}
+	next := wait(t, b, claim(key))
+	if next.Head == nil || next.Head.Owner != c.Owner || next.Head.Note != c.Note {
+		t.Errorf("the head is %+v; want owner %q and note %q", next.Head, c.Owner, c.Note)
+	}
+	next = granted(t, b, next)
+	if took := time.Since(began); took < 500*time.Millisecond || took > 10*time.Second {
+		t.Errorf("the next in line was granted after %v; want the end of the lease of 500ms", took)
+	}
+	if err := a.Renew(soon(t), []driver.Ticket{short})[0]; !driver.Gone(err) {
+		t.Errorf("Renew after the lease answered %v; want ErrGone", err)
+	}
+	if next.Token <= short.Token {
+		t.Errorf("token %d after %d", next.Token, short.Token)
+	}
+	if err := b.Renew(soon(t), []driver.Ticket{next})[0]; err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	var busy *driver.BusyError
+	if _, err := a.Enter(soon(t), noWait(claim(key))); !errors.As(err, &busy) || busy.Token != next.Token || busy.Left <= 0 || busy.Left > time.Minute {
+		t.Errorf("a try answered %v; want who holds it", err)
+	}
+	if err := b.Leave(soon(t), next, driver.Exit{Mark: "done \x00\xff"}); err != nil {
+		t.Error(err)
+	}
+	marked := hold(t, a, claim(key))
+	if marked.Mark != "done \x00\xff" {
+		t.Errorf("the mark is %q; want done", marked.Mark)
+	}
+	if err := b.Break(soon(t), key, marked.Token, "why ☂"); err != nil {
+		t.Error(err)
+	}
+	var gone driver.ErrGone
+	if _, err := a.Enter(soon(t), marked.Claim); !errors.As(err, &gone) || !gone.Broken || gone.Reason != "why ☂" {
+		t.Errorf("Enter of a broken claim answered %v; want that", err)
+	}
+	empty(t, b)
 }

@@ -15,6 +15,7 @@ import (
 // TestOneConnectionServesWaitersAndHolders has eight waiters in line on the only
 // connection while holders renew and leave: a waiter that kept it would block them.
 func TestOneConnectionServesWaitersAndHolders(t *testing.T) {
+	t.Parallel()
 	db := openURL(t, newURL(t))
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)
@@ -48,6 +49,7 @@ func TestOneConnectionServesWaitersAndHolders(t *testing.T) {
 
 // TestLinesHoldsNoConnection uses the only connection inside of the loop.
 func TestLinesHoldsNoConnection(t *testing.T) {
+	t.Parallel()
 	db := openURL(t, newURL(t))
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)
@@ -71,6 +73,7 @@ func TestLinesHoldsNoConnection(t *testing.T) {
 
 // TestWaiterWithoutConnectionKeepsToItsContext holds the only connection itself.
 func TestWaiterWithoutConnectionKeepsToItsContext(t *testing.T) {
+	t.Parallel()
 	db := openURL(t, newURL(t))
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -30,6 +31,8 @@ func TestMain(m *testing.M) {
 	if worker() {
 		return
 	}
+	// Most of the time tests wait for leases to end.
+	flag.Set("test.parallel", "12")
 	goleak.VerifyTestMain(withServer{m})
 }
 
@@ -92,7 +95,7 @@ func with(t testing.TB, raw, database string, params ...string) string {
 		name, value, _ := strings.Cut(p, "=")
 		q.Set(name, value)
 	}
-	u.RawQuery = q.Encode()
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
 	return u.String()
 }
 

@@ -20,11 +20,12 @@ func TestProcessesNeverOverlap(t *testing.T) {
 		"RepeatableRead": newURL(t, "default_transaction_isolation=repeatable read"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			file := filepath.Join(t.TempDir(), "count")
 			if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			const workers, holds = 4, 200
+			const workers, holds = 4, 60
 			var ps []*process
 			for range workers {
 				ps = append(ps, start(t, order{Do: "count", DSN: dsn, Key: "counter", TTL: time.Minute, N: holds, File: file}))
@@ -62,6 +63,7 @@ func TestProcessesNeverOverlap(t *testing.T) {
 }
 
 func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
+	t.Parallel()
 	dsn := newURL(t)
 	const lease = time.Second
 	p := start(t, order{Do: "hold", DSN: dsn, Key: "k", TTL: lease})
@@ -79,6 +81,7 @@ func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 }
 
 func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
+	t.Parallel()
 	dsn := newURL(t)
 	b := listening(t, dsn)
 	holder := hold(t, b, claim("k"))
@@ -99,6 +102,7 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 
 // TestKilledAtAnyMomentNothingIsTorn kills processes at random while others work.
 func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -110,7 +114,7 @@ func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
 			for _, p := range ps {
 				p.hears("works")
 			}
-			for range 15 {
+			for range 10 {
 				pause := time.NewTimer(time.Duration(rng.IntN(60_000)) * time.Microsecond)
 				<-pause.C
 				i := rng.IntN(len(ps))
@@ -138,6 +142,7 @@ func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
 }
 
 func TestProcessesCreateTablesAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, dsn := range map[string]string{"Direct": newURL(t), "Serializable": newURL(t, "default_transaction_isolation=serializable")} {
 		t.Run(name, func(t *testing.T) {
 			var ps []*process
@@ -161,9 +166,10 @@ func TestProcessesCreateTablesAtOnce(t *testing.T) {
 // another, and what it costs a process to wait. It asserts only that nobody waits
 // for the look after a second that stands behind the wake-up.
 func TestOtherProcessIsWokenAtOnce(t *testing.T) {
+	t.Parallel()
 	dsn := newURL(t)
 	b := listening(t, dsn)
-	const rounds = 100
+	const rounds = 40
 	holder := hold(t, b, claim("k"))
 	p := start(t, order{Do: "pingpong", DSN: dsn, Key: "k", TTL: time.Minute, N: rounds})
 	var took []time.Duration

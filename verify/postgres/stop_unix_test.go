@@ -13,6 +13,7 @@ import (
 )
 
 func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
+	t.Parallel()
 	dsn := newURL(t)
 	p := start(t, order{Do: "renew", DSN: dsn, Key: "k", TTL: time.Second})
 	old, err := strconv.ParseInt(p.hears("held"), 10, 64)

@@ -13,9 +13,10 @@ import (
 )
 
 // enough is how many Enters sweep some hundred lines for certain.
-const enough = 1200
+const enough = 600
 
 func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
+	t.Parallel()
 	db := openURL(t, newURL(t))
 	b := backend(t, db)
 	for i := range 300 {
@@ -76,6 +77,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 }
 
 func TestRestsAreForgotten(t *testing.T) {
+	t.Parallel()
 	db := openURL(t, newURL(t))
 	b := backend(t, db)
 	for range 50 {
@@ -86,7 +88,7 @@ func TestRestsAreForgotten(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d ids still rest", n)
 		}
-		b.Leave(soon(t), driver.Ticket{Claim: claim("k"), Token: 1}, driver.Exit{})
+		leave(t, b, hold(t, b, claim("k")))
 		if err := db.QueryRow("SELECT count(*) FROM fencelock_rest").Scan(&n); err != nil {
 			t.Fatal(err)
 		}

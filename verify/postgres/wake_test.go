@@ -41,12 +41,14 @@ func handOvers(t *testing.T, a, b *sqllock.Backend) {
 }
 
 func TestWaiterIsWokenInItsOwnProcess(t *testing.T) {
+	t.Parallel()
 	b := backend(t, openURL(t, newURL(t)))
 	handOvers(t, b, b)
 }
 
 // TestWaiterIsWokenWithoutListen has nobody to tell it: it asks, again and again.
 func TestWaiterIsWokenWithoutListen(t *testing.T) {
+	t.Parallel()
 	url := newURL(t)
 	a, b := backend(t, openURL(t, url)), backend(t, openURL(t, url))
 	if a.Info().Push {
@@ -56,6 +58,7 @@ func TestWaiterIsWokenWithoutListen(t *testing.T) {
 }
 
 func TestWaiterOfAnotherBackendIsWoken(t *testing.T) {
+	t.Parallel()
 	path := newURL(t)
 	handOvers(t, listening(t, path), listening(t, path))
 }
@@ -64,6 +67,7 @@ func TestWaiterOfAnotherBackendIsWoken(t *testing.T) {
 // about it for no longer. A second reader purges the writer, and both hold the lock:
 // were the first left waiting, the second would have to wait behind it.
 func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
+	t.Parallel()
 	b := backend(t, openURL(t, newURL(t)))
 	hold(t, b, ttl(claim("k"), 150*time.Millisecond))
 	reader := claim("k")
@@ -85,6 +89,7 @@ func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
 }
 
 func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
+	t.Parallel()
 	path := newURL(t)
 	mine, other := listening(t, path), listening(t, path)
 	heard := make(chan driver.ErrGone, 10)
@@ -115,6 +120,7 @@ func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
 }
 
 func TestStoppedAlarmHearsNothing(t *testing.T) {
+	t.Parallel()
 	b := backend(t, openURL(t, newURL(t)))
 	stop := b.Alarm(func(string, driver.ErrGone) { t.Error("a stopped alarm was called") })
 	stop()

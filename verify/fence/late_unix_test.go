@@ -21,8 +21,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
@@ -36,6 +38,7 @@ type plan struct {
 	DSN   map[string]string // of each database
 	Redis string
 	HTTP  string
+	Etcd  string
 }
 
 const planVariable = "FENCELOCK_TEST_PLAN"
@@ -49,18 +52,45 @@ type door struct {
 	read  func(ctx context.Context) (string, error)
 }
 
-func (p plan) lock(ctx context.Context) (*fencelock.Client, *fencelock.Lease, error) {
+// holds is what a holder has: a lock in SQLite for most doors, and one in etcd for
+// those that look at the lock itself.
+type holds struct {
+	*fencelock.Lease
+	etcd  *clientv3.Client
+	still clientv3.Cmp
+	close func()
+}
+
+func (p plan) lock(ctx context.Context) (h holds, err error) {
 	db, err := sql.Open("sqlite", p.Locks)
 	if err != nil {
-		return nil, nil, err
+		return h, err
 	}
 	c := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), &fencelock.Options{TTL: lease})
-	l, err := c.Lock(ctx, "doc")
-	return c, l, err
+	if h.Lease, err = c.Lock(ctx, "doc"); err != nil {
+		return h, err
+	}
+	if h.etcd, err = dialEtcd(p.Etcd); err != nil {
+		return h, err
+	}
+	b := etcdlock.New(h.etcd, nil)
+	inEtcd := fencelock.New(b, &fencelock.Options{TTL: lease})
+	l, err := inEtcd.Lock(ctx, "doc")
+	if err != nil {
+		return h, err
+	}
+	h.still, err = b.Holding(ctx, l.Key(), l.Token())
+	h.close = func() {
+		inEtcd.Close()
+		h.etcd.Close()
+		c.Close()
+		db.Close()
+	}
+	return h, err
 }
 
 // doors opens every guard there is, and one door without any.
-func (p plan) doors() (map[string]door, error) {
+func (p plan) doors(h holds) (map[string]door, error) {
 	doors := map[string]door{}
 	for _, d := range databases {
 		db, err := sql.Open(d.driver, p.DSN[d.name])
@@ -119,6 +149,32 @@ func (p plan) doors() (map[string]door, error) {
 	doors["redis Script"] = door{func(ctx context.Context, t fence.Token, s string) error {
 		return appends.Run(ctx, t, []string{"script"}, s).Err()
 	}, value("script")}
+
+	kept := func(key string) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) {
+			r, err := h.etcd.Get(ctx, key)
+			if err != nil || len(r.Kvs) == 0 {
+				return "", err
+			}
+			return string(r.Kvs[0].Value), nil
+		}
+	}
+	doors["etcd without a guard"] = door{func(ctx context.Context, _ fence.Token, s string) error {
+		_, err := h.etcd.Put(ctx, "free", s)
+		return err
+	}, kept("free")}
+	inEtcd := etcdlock.NewFence(h.etcd, nil)
+	doors["etcd Fence"] = door{func(ctx context.Context, t fence.Token, s string) error {
+		_, err := inEtcd.Do(ctx, "doc", t, clientv3.OpPut("fenced", s))
+		return err
+	}, kept("fenced")}
+	doors["etcd Holding"] = door{func(ctx context.Context, _ fence.Token, s string) error {
+		r, err := h.etcd.Txn(ctx).If(h.still).Then(clientv3.OpPut("holding", s)).Commit()
+		if err == nil && !r.Succeeded {
+			err = fence.ErrStale
+		}
+		return err
+	}, kept("holding")}
 
 	client := &http.Client{Transport: &fence.Transport{}}
 	for _, name := range []string{"Gates", "Table", "Gate"} {
@@ -229,6 +285,8 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 		DSN:   map[string]string{},
 		Redis: testserver.Redis(t).URL(),
 	}
+	etcd, _ := server(t, "etcd", testserver.StartEtcd)
+	p.Etcd = etcd.Addr()
 	for _, d := range databases {
 		p.DSN[d.name] = d.dsn(t)
 		db := d.openDSN(t, p.DSN[d.name])
@@ -260,15 +318,15 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 	}
 
 	// The second waits until the first one's lease has ended, and writes.
-	client, l, err := p.lock(ctx)
+	l, err := p.lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	defer l.close()
 	if old, err := fence.Parse(first); err != nil || l.Token() <= old {
 		t.Fatalf("the second holder's token is %v, the first one's %s, %v", l.Token(), first, err)
 	}
-	doors, err := p.doors()
+	doors, err := p.doors(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,16 +393,16 @@ func hold(text string) error {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return err
 	}
-	doors, err := p.doors()
-	if err != nil {
-		return err
-	}
 	ctx := context.Background()
-	client, l, err := p.lock(ctx)
+	l, err := p.lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer l.close()
+	doors, err := p.doors(l)
+	if err != nil {
+		return err
+	}
 	fmt.Println("held", l.Token())
 	for name, d := range doors { // which opens the connections, too
 		if err := d.write(ctx, l.Token(), "first"); err != nil {

@@ -1,0 +1,220 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+func dialEtcd(addr string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+}
+
+func newEtcd(t testing.TB) *clientv3.Client {
+	t.Helper()
+	s, _ := server(t, "etcd", testserver.StartEtcd)
+	c, err := dialEtcd(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func value(t *testing.T, etcd *clientv3.Client, key string) string {
+	t.Helper()
+	r, err := etcd.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Kvs) == 0 {
+		return ""
+	}
+	return string(r.Kvs[0].Value)
+}
+
+func TestEtcdFenceRefusesSmallerTokensOnly(t *testing.T) {
+	t.Parallel()
+	etcd := newEtcd(t)
+	f := etcdlock.NewFence(etcd, nil)
+	for _, pair := range neighbours {
+		old, new := pair[0], pair[1]
+		key := fmt.Sprint("refuses/\x00", old)
+		for _, tok := range []fence.Token{old, old, new, new} {
+			r, err := f.Do(t.Context(), key, tok, clientv3.OpPut(key, tok.String()), clientv3.OpGet(key))
+			if err != nil || !r.Succeeded || len(r.Responses) != 2 || string(r.Responses[1].GetResponseRange().Kvs[0].Value) != tok.String() {
+				t.Errorf("%v: %v, %v", tok, r, err)
+			}
+		}
+		var stale *fence.StaleError
+		_, err := f.Do(t.Context(), key, old, clientv3.OpPut(key, "late"))
+		if !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) || *stale != (fence.StaleError{Resource: key, Token: old, Seen: new}) {
+			t.Errorf("%v after %v: %v", old, new, err)
+		}
+		if got := value(t, etcd, key); got != new.String() {
+			t.Errorf("refused, and yet the key became %s", got)
+		}
+		// A stale holder must not bring back what its successor deleted.
+		if _, err := f.Do(t.Context(), key, new, clientv3.OpDelete(key)); err != nil {
+			t.Error(err)
+		}
+		if _, err := f.Do(t.Context(), key, old, clientv3.OpPut(key, "late")); !errors.Is(err, fence.ErrStale) || value(t, etcd, key) != "" {
+			t.Errorf("%v; the key is %q", err, value(t, etcd, key))
+		}
+	}
+}
+
+func TestEtcdFenceChecksWhatItIsGiven(t *testing.T) {
+	t.Parallel()
+	etcd := newEtcd(t)
+	f := etcdlock.NewFence(etcd, &etcdlock.FenceOptions{Prefix: "checks/"})
+	for _, tok := range []fence.Token{0, -1, math.MinInt64} {
+		if _, err := f.Do(t.Context(), "a", tok); !errors.Is(err, fence.ErrNoToken) || errors.Is(err, fence.ErrStale) {
+			t.Errorf("%d: %v", int64(tok), err)
+		}
+	}
+	if _, err := f.Do(t.Context(), "", 7); err == nil {
+		t.Error("a resource without a name was taken")
+	}
+	if _, err := etcd.Put(t.Context(), f.Mark("a"), "something else"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Do(t.Context(), "a", 7); err == nil || errors.Is(err, fence.ErrStale) {
+		t.Errorf("a mark that is no token: %v", err)
+	}
+}
+
+func TestEtcdFenceNeverGoesBackUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	etcd := newEtcd(t)
+	f := etcdlock.NewFence(etcd, nil)
+	var wg sync.WaitGroup
+	first := int64(0)
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 25 {
+				tok := fence.Token(1<<53 + i*4 + (w*3)%4)
+				_, err := f.Do(context.Background(), "busy", tok, clientv3.OpPut("busy", tok.String()))
+				if err != nil && !errors.Is(err, fence.ErrStale) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// The store's history has every write.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := etcd.Get(ctx, "busy")
+	if err != nil || len(r.Kvs) != 1 {
+		t.Fatal(r, err)
+	}
+	first = r.Kvs[0].CreateRevision
+	last, n := fence.Token(0), int64(0)
+	for answer := range etcd.Watch(ctx, "busy", clientv3.WithRev(first)) {
+		if answer.Err() != nil {
+			t.Fatal(answer.Err())
+		}
+		for _, e := range answer.Events {
+			tok, err := fence.Parse(string(e.Kv.Value))
+			if err != nil || tok < last {
+				t.Fatalf("%s was let in after %v, %v", e.Kv.Value, last, err)
+			}
+			last = tok
+			n++
+		}
+		if n >= r.Kvs[0].Version {
+			return
+		}
+	}
+	t.Fatalf("the history of %d writes ended after %d", r.Kvs[0].Version, n)
+}
+
+// The condition is true for as long as the claim is in the store, and never again.
+func TestEtcdHoldingIsTrueForTheHolderOnly(t *testing.T) {
+	t.Parallel()
+	etcd := newEtcd(t)
+	b := etcdlock.New(etcd, &etcdlock.Options{Prefix: "holding/"})
+	defer b.Close()
+	client := fencelock.New(b, nil)
+	defer client.Close()
+	holds := func(c clientv3.Cmp) bool {
+		t.Helper()
+		r, err := etcd.Txn(t.Context()).If(c).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Succeeded
+	}
+	for _, end := range []string{"released", "broken"} {
+		key := "a/" + end
+		first, err := client.Lock(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := b.Holding(t.Context(), key, first.Token())
+		if err != nil || !holds(c) {
+			t.Fatalf("%s: the holder does not hold: %v", key, err)
+		}
+		// Those who wait change nothing.
+		waiter := fencelock.New(etcdlock.New(etcd, &etcdlock.Options{Prefix: "holding/"}), nil)
+		defer waiter.Close()
+		next := make(chan *fencelock.Lease, 1)
+		go func() {
+			l, err := waiter.Lock(context.Background(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			next <- l
+		}()
+		for {
+			l, err := client.Line(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(l.Claims) == 2 {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if !holds(c) {
+			t.Errorf("%s: the holder does not hold while another waits", key)
+		}
+		if end == "released" {
+			err = first.Release(t.Context())
+		} else {
+			err = client.Break(t.Context(), key, first.Token(), "it hangs")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds(c) {
+			t.Errorf("%s: it still holds", key)
+		}
+		if _, err := b.Holding(t.Context(), key, first.Token()); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("%s: %v", key, err)
+		}
+		second := <-next
+		if c2, err := b.Holding(t.Context(), key, second.Token()); err != nil || !holds(c2) || holds(c) {
+			t.Errorf("%s: the second holder: %v", key, err)
+		}
+		if err := second.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Holding(t.Context(), "a", 0); !errors.Is(err, fence.ErrNoToken) {
+		t.Error(err)
+	}
+}

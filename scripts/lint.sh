@@ -3,19 +3,21 @@
 # documentation have the same headings and code blocks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 modules=(. redislock etcdlock zklock lab cmd/fencelock verify examples)
 
 unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 
 (cd tools && GOWORK=off go build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck)
-for module in "${modules[@]}"; do
+for module in "${modules[@]}" integrations/*/; do
 	(
 		cd "$module"
+		case $module in integrations/*) export GOWORK=off ;; esac
 		packages=$(go list ./... 2>/dev/null)
 		[ -n "$packages" ] || exit 0
 		go vet ./...
-		"$OLDPWD/bin/staticcheck" ./...
+		"$root/bin/staticcheck" ./...
 	)
 	# A module must be complete without the workspace: users have none.
 	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build -o /dev/null ./...)

@@ -1,0 +1,116 @@
+// Package cronlock lets robfig/cron on several machines share its jobs: each tick is
+// run by one of them.
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/fencelock/fencelock"
+)
+
+// Func is a job. Its ctx ends when the lock is lost, with the cause.
+type Func = func(ctx context.Context, l *fencelock.Lease) error
+
+// Options change how a job is run. Nil and the zero value are ready for use.
+type Options struct {
+	// Context is the ctx of all runs; context.Background() if nil.
+	Context context.Context
+	// Log is told of runs that failed; slog.Default() if nil.
+	Log *slog.Logger
+	// Lock are options of Client.Once.
+	Lock []fencelock.Option
+}
+
+// ErrRelative says that the times of a schedule depend on when the program was started,
+// so that two machines do not have the same ticks.
+var ErrRelative = errors.New("the times of @every depend on when the program was started; use a spec with fields, or Wrap")
+
+// AddFunc adds a job that runs at most once successfully per tick of spec, over all
+// machines, however far their clocks are apart. key names the job, and is the same on
+// all machines, as are spec and the time zone of c. If the machine that runs it dies,
+// another one that waits for the same tick runs it again, with a larger token.
+//
+// It needs a backend that keeps marks: fencelock.Client.Once says so otherwise, with
+// each tick.
+func AddFunc(c *cron.Cron, client *fencelock.Client, spec, key string, f Func, o *Options) (cron.EntryID, error) {
+	schedule, err := cron.ParseStandard(spec)
+	if err != nil {
+		return 0, err
+	}
+	return Schedule(c, client, schedule, key, f, o)
+}
+
+// Schedule is AddFunc for a schedule that has been parsed, with seconds for example.
+func Schedule(c *cron.Cron, client *fencelock.Client, schedule cron.Schedule, key string, f Func, o *Options) (cron.EntryID, error) {
+	if _, relative := schedule.(cron.ConstantDelaySchedule); relative {
+		return 0, ErrRelative
+	}
+	s := o.settled()
+	id := make(chan cron.EntryID, 1)
+	entry := c.Schedule(schedule, cron.FuncJob(func() {
+		me := <-id
+		id <- me
+		// cron notes the time that was scheduled before it answers this question. All
+		// machines have the same, to the nanosecond.
+		slot := c.Entry(me).Prev
+		if slot.IsZero() {
+			return // removed meanwhile
+		}
+		if _, err := client.Once(s.Context, key, slot.UTC(), f, s.Lock...); err != nil {
+			s.Log.Error("cron job failed", "key", key, "slot", slot, "error", err)
+		}
+	}))
+	id <- entry
+	return entry, nil
+}
+
+// Wrap is a cron.JobWrapper for jobs as they are: a run that finds the key taken is
+// skipped. minHold is how long the key stays taken after a run has begun, even if it is
+// over sooner: longer than the clocks of the machines are apart, and shorter than the
+// time between two runs. The job hears nothing of the loss of its lock.
+//
+//	c := cron.New(cron.WithChain(cronlock.Wrap(client, "reports", 30*time.Second, nil)))
+func Wrap(client *fencelock.Client, key string, minHold time.Duration, o *Options) cron.JobWrapper {
+	s := o.settled()
+	opts := append([]fencelock.Option{fencelock.MinHold(minHold)}, s.Lock...)
+	return func(job cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			ctx, cancel := context.WithTimeout(s.Context, max(minHold, time.Second))
+			lease, err := client.TryLock(ctx, key, opts...)
+			cancel()
+			if errors.Is(err, fencelock.ErrNotAcquired) {
+				return
+			}
+			if err != nil {
+				s.Log.Error("cron job not run", "key", key, "error", err)
+				return
+			}
+			defer func() {
+				if err := lease.Release(s.Context); err != nil {
+					s.Log.Error("cron job may have run twice", "key", key, "error", fmt.Errorf("its lock: %w", err))
+				}
+			}()
+			job.Run()
+		})
+	}
+}
+
+func (o *Options) settled() Options {
+	var s Options
+	if o != nil {
+		s = *o
+	}
+	if s.Context == nil {
+		s.Context = context.Background()
+	}
+	if s.Log == nil {
+		s.Log = slog.Default()
+	}
+	return s
+}

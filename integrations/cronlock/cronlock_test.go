@@ -1,0 +1,130 @@
+package cronlock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/integrations/cronlock"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func open(t *testing.T, s *memlock.Store) *fencelock.Client {
+	c := fencelock.New(s, nil)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// everySecond is a schedule with a field for seconds.
+func everySecond(t *testing.T) cron.Schedule {
+	s, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("* * * * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestEachTickRunsOnOneMachine(t *testing.T) {
+	store := memlock.New()
+	var mu sync.Mutex
+	var tokens []int64
+	job := func(ctx context.Context, l *fencelock.Lease) error {
+		mu.Lock()
+		defer mu.Unlock()
+		tokens = append(tokens, int64(l.Token()))
+		return nil
+	}
+	var all []*cron.Cron
+	begun := time.Now()
+	for range 3 {
+		c := cron.New()
+		if _, err := cronlock.Schedule(c, open(t, store), everySecond(t), "report", job, nil); err != nil {
+			t.Fatal(err)
+		}
+		c.Start()
+		all = append(all, c)
+	}
+	time.Sleep(3500 * time.Millisecond)
+	for _, c := range all {
+		<-c.Stop().Done()
+	}
+	ticks := int(time.Now().Unix() - begun.Unix())
+	mu.Lock()
+	defer mu.Unlock()
+	// The machines begin and end at slightly different times.
+	if len(tokens) < 3 || len(tokens) > ticks {
+		t.Errorf("%d runs in %d ticks", len(tokens), ticks)
+	}
+	for i := range tokens[1:] {
+		if tokens[i+1] <= tokens[i] {
+			t.Errorf("tokens do not rise: %v", tokens)
+		}
+	}
+}
+
+// A tick that failed on one machine is open for the next one that waits for it.
+func TestTickThatFailedIsRunAgain(t *testing.T) {
+	store := memlock.New()
+	slots := make(chan time.Time, 100)
+	var once atomic.Bool
+	job := func(ctx context.Context, l *fencelock.Lease) error {
+		slots <- time.Now().Truncate(time.Second)
+		time.Sleep(200 * time.Millisecond) // until the other one waits
+		if once.CompareAndSwap(false, true) {
+			return errors.New("out of paper")
+		}
+		return nil
+	}
+	var all []*cron.Cron
+	for range 2 {
+		c := cron.New()
+		if _, err := cronlock.Schedule(c, open(t, store), everySecond(t), "report", job, &cronlock.Options{Log: quiet}); err != nil {
+			t.Fatal(err)
+		}
+		c.Start()
+		all = append(all, c)
+	}
+	first, second := <-slots, <-slots
+	for _, c := range all {
+		<-c.Stop().Done()
+	}
+	if !first.Equal(second) {
+		t.Errorf("the tick of %v failed, and the next run was for %v", first, second)
+	}
+}
+
+func TestRelativeSchedulesAreRefused(t *testing.T) {
+	_, err := cronlock.AddFunc(cron.New(), open(t, memlock.New()), "@every 1h", "report", nil, nil)
+	if !errors.Is(err, cronlock.ErrRelative) {
+		t.Error(err)
+	}
+	if _, err := cronlock.AddFunc(cron.New(), open(t, memlock.New()), "no spec", "report", nil, nil); err == nil {
+		t.Error("a bad spec was taken")
+	}
+}
+
+func TestWrappedJobIsSkippedWhereAnotherRunsIt(t *testing.T) {
+	store := memlock.New()
+	var runs atomic.Int32
+	var jobs []cron.Job
+	for range 4 {
+		wrap := cronlock.Wrap(open(t, store), "report", time.Minute, nil)
+		jobs = append(jobs, wrap(cron.FuncJob(func() { runs.Add(1) })))
+	}
+	for _, j := range jobs {
+		j.Run() // one after the other: each is over before the next begins
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -1,0 +1,134 @@
+// Package gocronlock lets gocron schedulers on several machines share their jobs: each
+// run happens on one of them.
+//
+//	locker := gocronlock.NewLocker(client, 30*time.Second)
+//	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+//
+// gocron tells a job nothing of the loss of its lock. A job that writes what must not be
+// written twice compares tokens where it writes: let it take a lock of its own with
+// Client.Do, and use an Elector, or nothing, here.
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/fencelock/fencelock"
+)
+
+// Locker is a gocron.Locker. The lock of a job is its name, so jobs need names that
+// are the same on all machines: gocron.WithName.
+type Locker struct {
+	client  *fencelock.Client
+	minHold time.Duration
+	opts    []fencelock.Option
+}
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// NewLocker returns a Locker. minHold is how long a job's name stays taken after a run
+// has begun, even if it is over sooner: longer than the clocks of the machines are
+// apart, and shorter than the time between two runs. Without it a job that is shorter
+// than the difference of the clocks runs on every machine, one after the other. opts
+// are given to TryLock.
+func NewLocker(client *fencelock.Client, minHold time.Duration, opts ...fencelock.Option) *Locker {
+	return &Locker{client, minHold, append([]fencelock.Option{fencelock.MinHold(minHold)}, opts...)}
+}
+
+// Lock takes the lock of a job now, or not at all: then another machine runs it, and
+// the error matches fencelock.ErrNotAcquired. It costs one round trip. If the store
+// does not answer within a second, or minHold if that is longer, the job does not run:
+// nobody knows whether it runs elsewhere.
+func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(l.minHold, time.Second))
+	defer cancel()
+	lease, err := l.client.TryLock(ctx, job, l.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return lock{lease}, nil
+}
+
+type lock struct{ lease *fencelock.Lease }
+
+// Unlock releases the lock. gocron's ctx has ended when the scheduler stops; a lease is
+// given back all the same.
+func (l lock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
+
+// ErrNotLeader is what an Elector answers on all machines but one.
+var ErrNotLeader = errors.New("another one is the leader")
+
+// Elector is a gocron.Elector: one machine runs all jobs, until it stops or is lost.
+//
+//	elector := gocronlock.NewElector(ctx, client, "scheduler")
+//	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+type Elector struct {
+	key string
+
+	mu    sync.Mutex
+	lease *fencelock.Lease // nil if this is not the leader
+	err   error            // why standing failed last, or nil
+	done  chan struct{}
+}
+
+var _ gocron.Elector = (*Elector)(nil)
+
+// NewElector stands for election under key until ctx ends. Then it steps down, and the
+// next one leads within milliseconds; one that is killed is followed within a TTL.
+func NewElector(ctx context.Context, client *fencelock.Client, key string, opts ...fencelock.Option) *Elector {
+	e := &Elector{key: key, done: make(chan struct{})}
+	go e.run(ctx, client, opts)
+	return e
+}
+
+func (e *Elector) run(ctx context.Context, client *fencelock.Client, opts []fencelock.Option) {
+	defer close(e.done)
+	for ctx.Err() == nil {
+		lease, err := client.Lock(ctx, e.key, opts...)
+		e.set(lease, err)
+		if err != nil {
+			if errors.Is(err, fencelock.ErrInvalid) || errors.Is(err, fencelock.ErrClosed) {
+				return // asking again would not change it
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		<-lease.Context().Done() // lost, or ctx has ended
+		e.set(nil, nil)
+		_ = lease.Release(ctx) // a lease that was lost is over anyway
+	}
+}
+
+func (e *Elector) set(lease *fencelock.Lease, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lease, e.err = lease, err
+}
+
+// IsLeader answers nil on the machine that leads, at the moment of the call: it looks at
+// the lease's own clock, and costs no round trip.
+func (e *Elector) IsLeader(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.lease == nil && e.err != nil:
+		return fmt.Errorf("%w, or nobody is: %w", ErrNotLeader, e.err)
+	case e.lease == nil:
+		return ErrNotLeader
+	}
+	if err := e.lease.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
+	return nil
+}
+
+// Done is closed when the Elector has stepped down for good, after the end of its ctx.
+func (e *Elector) Done() <-chan struct{} { return e.done }

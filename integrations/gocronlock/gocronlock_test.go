@@ -1,0 +1,186 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/integrations/gocronlock"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func open(t *testing.T, s *memlock.Store) *fencelock.Client {
+	c := fencelock.New(s, &fencelock.Options{TTL: time.Second})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// machines starts n schedulers, each with a client of its own, and ends them.
+func machines(t *testing.T, n int, option func(i int, c *fencelock.Client) gocron.SchedulerOption, job func(i int)) {
+	t.Helper()
+	store := memlock.New()
+	for i := range n {
+		s, err := gocron.NewScheduler(option(i, open(t, store)), gocron.WithStopTimeout(5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// All start at the same time, as replicas of one program do, but for their clocks.
+		at := time.Now().Add(300*time.Millisecond + time.Duration(i)*30*time.Millisecond)
+		if _, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(at)), gocron.NewTask(func() { job(i) }), gocron.WithName("report")); err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(func() {
+			if err := s.Shutdown(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The job is over sooner than the next clock says that it is to begin.
+func TestShortJobRunsOnOneMachine(t *testing.T) {
+	var runs atomic.Int32
+	machines(t, 4, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
+		return gocron.WithDistributedLocker(gocronlock.NewLocker(c, 2*time.Second))
+	}, func(int) { runs.Add(1) })
+	time.Sleep(time.Second)
+	if n := runs.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// The test above can fail: without the time that the name stays taken, it does.
+func TestShortJobRunsEverywhereWithoutMinHold(t *testing.T) {
+	var runs atomic.Int32
+	machines(t, 4, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
+		return gocron.WithDistributedLocker(gocronlock.NewLocker(c, 0))
+	}, func(int) { runs.Add(1) })
+	time.Sleep(time.Second)
+	if n := runs.Load(); n != 4 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+func TestLockIsGivenBackThoughItsContextHasEnded(t *testing.T) {
+	store := memlock.New()
+	locker := gocronlock.NewLocker(open(t, store), 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	lock, err := locker.Lock(ctx, "report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gocronlock.NewLocker(open(t, store), 0).Lock(ctx, "report"); !errors.Is(err, fencelock.ErrNotAcquired) {
+		t.Errorf("a second one got %v", err)
+	}
+	cancel()
+	if err := lock.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	for l, err := range open(t, store).Lines(t.Context(), "") {
+		t.Errorf("something is left: %v %v", l, err)
+	}
+}
+
+func TestOneMachineLeadsAndTheNextFollows(t *testing.T) {
+	store := memlock.New()
+	type candidate struct {
+		*gocronlock.Elector
+		stop context.CancelFunc
+	}
+	var all []candidate
+	for range 3 {
+		ctx, stop := context.WithCancel(t.Context())
+		all = append(all, candidate{gocronlock.NewElector(ctx, open(t, store), "scheduler"), stop})
+	}
+	leader := func() int {
+		for begun := time.Now(); time.Since(begun) < 5*time.Second; time.Sleep(time.Millisecond) {
+			for i, c := range all {
+				if c.IsLeader(t.Context()) == nil {
+					return i
+				}
+			}
+		}
+		t.Fatal("nobody leads")
+		return -1
+	}
+	seen := map[int]bool{}
+	for range all {
+		i := leader()
+		if seen[i] {
+			t.Fatalf("%d leads again after it has stepped down", i)
+		}
+		seen[i] = true
+		n := 0
+		for _, c := range all {
+			if err := c.IsLeader(t.Context()); err == nil {
+				n++
+			} else if !errors.Is(err, gocronlock.ErrNotLeader) {
+				t.Error(err)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d lead", n)
+		}
+		all[i].stop()
+		<-all[i].Done()
+	}
+}
+
+func TestOnlyTheLeaderRunsJobs(t *testing.T) {
+	var mu sync.Mutex
+	ran := map[int]int{}
+	machines(t, 3, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
+		return gocron.WithDistributedElector(gocronlock.NewElector(t.Context(), c, "scheduler"))
+	}, func(i int) {
+		mu.Lock()
+		defer mu.Unlock()
+		ran[i]++
+	})
+	time.Sleep(time.Second)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(ran) != 1 {
+		t.Errorf("the job ran on machines %v", ran)
+	}
+}
+
+// A leader that is told so must hold the lock at that moment.
+func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
+	store := memlock.New()
+	e := gocronlock.NewElector(t.Context(), open(t, store), "scheduler")
+	for e.IsLeader(t.Context()) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	c := open(t, store)
+	line, err := c.Line(t.Context(), "scheduler")
+	if err != nil || len(line.Claims) != 1 {
+		t.Fatal(line, err)
+	}
+	rival := make(chan *fencelock.Lease, 1)
+	go func() {
+		l, err := open(t, store).Lock(t.Context(), "scheduler")
+		if err == nil {
+			rival <- l
+		}
+	}()
+	for begun := time.Now(); len(line.Claims) < 2 && time.Since(begun) < 5*time.Second; time.Sleep(time.Millisecond) {
+		line, _ = c.Line(t.Context(), "scheduler")
+	}
+	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims[0].Token), "test"); err != nil {
+		t.Fatal(err)
+	}
+	<-rival
+	for begun := time.Now(); e.IsLeader(t.Context()) == nil; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 2*time.Second {
+			t.Fatal("it leads for longer than a lease after it was broken")
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package gooselock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver named "sqlite"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/integrations/gooselock"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// migrations fail if they are run twice, or two at a time.
+var migrations = fstest.MapFS{
+	"1_shop.sql":  {Data: []byte("-- +goose Up\nCREATE TABLE shop (id INTEGER PRIMARY KEY);\n")},
+	"2_stock.sql": {Data: []byte("-- +goose Up\nCREATE TABLE stock (id INTEGER PRIMARY KEY);\nINSERT INTO stock VALUES (1);\n")},
+}
+
+func openDB(t *testing.T, dsn string) *sql.DB {
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// pod is one program: its own database pool and its own client.
+func pod(t *testing.T, dir string) (*sql.DB, *fencelock.Client) {
+	locks := sqllock.New(openDB(t, sqllock.SQLiteDSN(filepath.Join(dir, "locks.db"))), sqllock.SQLite, &sqllock.Options{CreateTables: true})
+	c := fencelock.New(locks, nil)
+	t.Cleanup(func() { c.Close() })
+	return openDB(t, "file:"+filepath.Join(dir, "shop.db")+"?_pragma=busy_timeout(5000)"), c
+}
+
+func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
+	dir := t.TempDir()
+	var mu sync.Mutex
+	applied := 0
+	var all sync.WaitGroup
+	for range 4 {
+		db, client := pod(t, dir)
+		all.Go(func() {
+			p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations,
+				goose.WithLocker(gooselock.New(client, "migrate/shop")))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			results, err := p.Up(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			applied += len(results)
+		})
+	}
+	all.Wait()
+	if applied != len(migrations) {
+		t.Errorf("%d migrations were applied; there are %d", applied, len(migrations))
+	}
+}
+
+func TestMigrationWaitsForTheLock(t *testing.T) {
+	dir := t.TempDir()
+	db, client := pod(t, dir)
+	_, other := pod(t, dir)
+	held, err := other.Lock(t.Context(), "migrate/shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations,
+		goose.WithLocker(gooselock.New(client, "migrate/shop")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := p.Up(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Up beside a holder answered %v", err)
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if results, err := p.Up(t.Context()); err != nil || len(results) != len(migrations) {
+		t.Errorf("Up answered %v, %v", results, err)
+	}
+	for l, err := range other.Lines(t.Context(), "") {
+		t.Errorf("something is left: %v %v", l, err)
+	}
+}

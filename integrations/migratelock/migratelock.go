@@ -1,0 +1,108 @@
+// Package migratelock gives any driver of golang-migrate a lock that is a lease, instead
+// of a session lock or none.
+//
+//	driver, err := postgres.WithInstance(db, &postgres.Config{})
+//	m, err := migrate.NewWithDatabaseInstance("file://migrations", "shop",
+//		migratelock.Wrap(driver, client, "migrate/shop"))
+package migratelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/golang-migrate/migrate/v4/database"
+
+	"github.com/fencelock/fencelock"
+)
+
+// Driver is a database.Driver whose Lock and Unlock are a lease of fencelock's. The rest
+// is that of the driver within, whose own lock is not used.
+type Driver struct {
+	database.Driver
+	client *fencelock.Client
+	key    string
+	opts   []fencelock.Option
+
+	mu    sync.Mutex
+	lease *fencelock.Lease
+}
+
+var _ database.Driver = (*Driver)(nil)
+
+// wait is how long Lock waits, unless opts say otherwise. migrate itself gives up after
+// 15 seconds unless Migrate.LockTimeout says otherwise, and then forgets a lock that it
+// gets later, so this is a little less.
+const wait = 14 * time.Second
+
+// Wrap puts the lock of key around d. opts are given to Client.Lock, after
+// Wait(14*time.Second).
+func Wrap(d database.Driver, client *fencelock.Client, key string, opts ...fencelock.Option) *Driver {
+	return &Driver{Driver: d, client: client, key: key, opts: append([]fencelock.Option{fencelock.Wait(wait)}, opts...)}
+}
+
+// Lock waits for the lock. If somebody else has it for too long, the error matches
+// database.ErrLocked.
+func (d *Driver) Lock() error {
+	lease, err := d.client.Lock(context.Background(), d.key, d.opts...)
+	if errors.Is(err, fencelock.ErrNotAcquired) {
+		return fmt.Errorf("%w: %w", database.ErrLocked, err)
+	}
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lease = lease
+	return nil
+}
+
+// Unlock releases the lock. An error that matches fencelock.ErrLost says that another
+// one may have migrated meanwhile.
+func (d *Driver) Unlock() error {
+	d.mu.Lock()
+	lease := d.lease
+	d.lease = nil
+	d.mu.Unlock()
+	if lease == nil {
+		return database.ErrNotLocked
+	}
+	return lease.Release(context.Background())
+}
+
+// held reports why the lock is not held any more, or nil.
+func (d *Driver) held() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lease == nil {
+		return nil // Run without Lock is between migrate and its caller
+	}
+	return d.lease.Err()
+}
+
+// Run applies a migration, unless the lock has been lost.
+func (d *Driver) Run(migration io.Reader) error {
+	if err := d.held(); err != nil {
+		return err
+	}
+	return d.Driver.Run(migration)
+}
+
+// SetVersion notes the version, unless the lock has been lost.
+func (d *Driver) SetVersion(version int, dirty bool) error {
+	if err := d.held(); err != nil {
+		return err
+	}
+	return d.Driver.SetVersion(version, dirty)
+}
+
+// Close gives the lock back if it is still held, and closes the driver within.
+func (d *Driver) Close() error {
+	if err := d.Unlock(); err != nil && !errors.Is(err, database.ErrNotLocked) {
+		return errors.Join(err, d.Driver.Close())
+	}
+	return d.Driver.Close()
+}

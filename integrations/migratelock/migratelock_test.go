@@ -1,0 +1,129 @@
+package migratelock_test
+
+import (
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/golang-migrate/migrate/v4/database/sqlite"
+	"github.com/golang-migrate/migrate/v4/source/iofs"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/integrations/migratelock"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+var migrations = fstest.MapFS{
+	"1_shop.up.sql":  {Data: []byte("CREATE TABLE shop (id INTEGER PRIMARY KEY);")},
+	"2_stock.up.sql": {Data: []byte("CREATE TABLE stock (id INTEGER PRIMARY KEY); INSERT INTO stock VALUES (1);")},
+}
+
+func openDB(t *testing.T, path string) *sql.DB {
+	db, err := sql.Open("sqlite", sqllock.SQLiteDSN(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// pod is one program. Its own driver locks nothing that others see.
+func pod(t *testing.T, dir string, opts ...fencelock.Option) (*migratelock.Driver, *fencelock.Client) {
+	locks := sqllock.New(openDB(t, filepath.Join(dir, "locks.db")), sqllock.SQLite, &sqllock.Options{CreateTables: true})
+	c := fencelock.New(locks, nil)
+	t.Cleanup(func() { c.Close() })
+	d, err := sqlite.WithInstance(openDB(t, filepath.Join(dir, "shop.db")), &sqlite.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return migratelock.Wrap(d, c, "migrate/shop", opts...), c
+}
+
+func up(d database.Driver) error {
+	files, err := iofs.New(migrations, ".")
+	if err != nil {
+		return err
+	}
+	m, err := migrate.NewWithInstance("files", files, "shop", d)
+	if err != nil {
+		return err
+	}
+	return m.Up()
+}
+
+func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
+	dir := t.TempDir()
+	errs := make([]error, 4)
+	var all sync.WaitGroup
+	for i := range errs {
+		d, _ := pod(t, dir)
+		all.Go(func() { errs[i] = up(d) })
+	}
+	all.Wait()
+	migrated := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			migrated++
+		case !errors.Is(err, migrate.ErrNoChange):
+			t.Error(err)
+		}
+	}
+	if migrated != 1 {
+		t.Errorf("%d pods migrated", migrated)
+	}
+}
+
+func TestLockedDatabaseIsSaidToBe(t *testing.T) {
+	dir := t.TempDir()
+	d, _ := pod(t, dir, fencelock.Wait(50*time.Millisecond))
+	_, other := pod(t, dir)
+	held, err := other.Lock(t.Context(), "migrate/shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := up(d); !errors.Is(err, database.ErrLocked) {
+		t.Errorf("Up beside a holder answered %v", err)
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := up(d); err != nil {
+		t.Error(err)
+	}
+	if err := d.Unlock(); !errors.Is(err, database.ErrNotLocked) {
+		t.Errorf("Unlock without Lock answered %v", err)
+	}
+}
+
+// A migration must not begin when the lock is somebody else's by now.
+func TestLostLockStopsBeforeTheNextMigration(t *testing.T) {
+	d, c := pod(t, t.TempDir())
+	if err := d.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := c.Line(t.Context(), "migrate/shop")
+	if err != nil || len(line.Claims) != 1 {
+		t.Fatal(line, err)
+	}
+	if err := c.Break(t.Context(), "migrate/shop", fence.Token(line.Claims[0].Token), "test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Run(strings.NewReader("CREATE TABLE late (id INTEGER);")); !errors.Is(err, fencelock.ErrLost) {
+		t.Errorf("Run answered %v", err)
+	}
+	if err := d.SetVersion(1, true); !errors.Is(err, fencelock.ErrLost) {
+		t.Errorf("SetVersion answered %v", err)
+	}
+	if err := d.Unlock(); !errors.Is(err, fencelock.ErrLost) {
+		t.Errorf("Unlock answered %v", err)
+	}
+}

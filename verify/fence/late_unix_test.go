@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/zklock"
 )
 
 // plan is what the parent and the holder that wakes up late share. It comes to the
@@ -39,6 +41,7 @@ type plan struct {
 	Redis string
 	HTTP  string
 	Etcd  string
+	ZK    string
 }
 
 const planVariable = "FENCELOCK_TEST_PLAN"
@@ -52,13 +55,21 @@ type door struct {
 	read  func(ctx context.Context) (string, error)
 }
 
-// holds is what a holder has: a lock in SQLite for most doors, and one in etcd for
-// those that look at the lock itself.
+// holds is what a holder has: a lock in SQLite for most doors, and one in etcd and
+// ZooKeeper each for those that look at the lock itself.
 type holds struct {
 	*fencelock.Lease
-	etcd  *clientv3.Client
-	still clientv3.Cmp
-	close func()
+	etcd    *clientv3.Client
+	inEtcd  clientv3.Cmp
+	zk      *zk.Conn
+	inZK    *zk.CheckVersionRequest
+	closers []func()
+}
+
+func (h *holds) close() {
+	for _, f := range h.closers {
+		f()
+	}
 }
 
 func (p plan) lock(ctx context.Context) (h holds, err error) {
@@ -70,22 +81,31 @@ func (p plan) lock(ctx context.Context) (h holds, err error) {
 	if h.Lease, err = c.Lock(ctx, "doc"); err != nil {
 		return h, err
 	}
+	h.closers = append(h.closers, func() { c.Close(); db.Close() })
 	if h.etcd, err = dialEtcd(p.Etcd); err != nil {
 		return h, err
 	}
-	b := etcdlock.New(h.etcd, nil)
-	inEtcd := fencelock.New(b, &fencelock.Options{TTL: lease})
-	l, err := inEtcd.Lock(ctx, "doc")
+	etcd := etcdlock.New(h.etcd, nil)
+	c1 := fencelock.New(etcd, &fencelock.Options{TTL: lease})
+	l, err := c1.Lock(ctx, "doc")
 	if err != nil {
 		return h, err
 	}
-	h.still, err = b.Holding(ctx, l.Key(), l.Token())
-	h.close = func() {
-		inEtcd.Close()
-		h.etcd.Close()
-		c.Close()
-		db.Close()
+	h.closers = append(h.closers, func() { c1.Close(); h.etcd.Close() })
+	if h.inEtcd, err = etcd.Holding(ctx, l.Key(), l.Token()); err != nil {
+		return h, err
 	}
+
+	if h.zk, err = dialZooKeeper(p.ZK); err != nil {
+		return h, err
+	}
+	zookeeper := zklock.New([]string{p.ZK}, &zklock.Options{SessionTimeout: 2 * lease})
+	c2 := fencelock.New(zookeeper, &fencelock.Options{TTL: lease})
+	if l, err = c2.Lock(ctx, "doc"); err != nil {
+		return h, err
+	}
+	h.closers = append(h.closers, func() { c2.Close(); h.zk.Close() })
+	h.inZK, err = zookeeper.Holding(ctx, l.Key(), l.Token())
 	return h, err
 }
 
@@ -169,12 +189,35 @@ func (p plan) doors(h holds) (map[string]door, error) {
 		return err
 	}, kept("fenced")}
 	doors["etcd Holding"] = door{func(ctx context.Context, _ fence.Token, s string) error {
-		r, err := h.etcd.Txn(ctx).If(h.still).Then(clientv3.OpPut("holding", s)).Commit()
+		r, err := h.etcd.Txn(ctx).If(h.inEtcd).Then(clientv3.OpPut("holding", s)).Commit()
 		if err == nil && !r.Succeeded {
 			err = fence.ErrStale
 		}
 		return err
 	}, kept("holding")}
+
+	node := func(path string) func(context.Context) (string, error) {
+		return func(context.Context) (string, error) {
+			b, _, err := h.zk.Get(path)
+			return string(b), err
+		}
+	}
+	doors["zookeeper without a guard"] = door{func(_ context.Context, _ fence.Token, s string) error {
+		_, err := h.zk.Set("/free", []byte(s), -1)
+		return err
+	}, node("/free")}
+	inZK := zklock.NewFence(h.zk, nil)
+	doors["zookeeper Fence"] = door{func(ctx context.Context, t fence.Token, s string) error {
+		_, err := inZK.Do(ctx, "doc", t, setNode("/fenced", s))
+		return err
+	}, node("/fenced")}
+	doors["zookeeper Holding"] = door{func(_ context.Context, _ fence.Token, s string) error {
+		rs, err := h.zk.Multi(h.inZK, setNode("/held", s))
+		if errors.Is(err, zk.ErrNoNode) && len(rs) > 0 && errors.Is(rs[0].Error, zk.ErrNoNode) {
+			err = fence.ErrStale
+		}
+		return err
+	}, node("/held")}
 
 	client := &http.Client{Transport: &fence.Transport{}}
 	for _, name := range []string{"Gates", "Table", "Gate"} {
@@ -287,6 +330,11 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 	}
 	etcd, _ := server(t, "etcd", testserver.StartEtcd)
 	p.Etcd = etcd.Addr()
+	conn, addr := newZooKeeper(t)
+	p.ZK = addr
+	for _, path := range []string{"/free", "/fenced", "/held"} {
+		createNode(t, conn, path)
+	}
 	for _, d := range databases {
 		p.DSN[d.name] = d.dsn(t)
 		db := d.openDSN(t, p.DSN[d.name])

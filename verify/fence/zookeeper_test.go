@@ -1,0 +1,275 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/zklock"
+)
+
+type silence struct{}
+
+func (silence) Printf(string, ...any) {}
+
+func dialZooKeeper(addr string) (*zk.Conn, error) {
+	c, _, err := zk.Connect([]string{addr}, 20*time.Second, zk.WithLogger(silence{}), zk.WithLogInfo(false))
+	return c, err
+}
+
+func newZooKeeper(t testing.TB) (conn *zk.Conn, addr string) {
+	t.Helper()
+	s, _ := server(t, "zookeeper", testserver.StartZooKeeper)
+	c, err := dialZooKeeper(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, s.Addr()
+}
+
+func setNode(path, text string) *zk.SetDataRequest {
+	return &zk.SetDataRequest{Path: path, Data: []byte(text), Version: -1}
+}
+
+func createNode(t testing.TB, conn *zk.Conn, path string) {
+	t.Helper()
+	if _, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
+	t.Parallel()
+	conn, _ := newZooKeeper(t)
+	f := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/refuses/marks"})
+	for i, pair := range neighbours {
+		old, new := pair[0], pair[1]
+		resource, path := fmt.Sprint("a/\x00", old), fmt.Sprint("/refuses", i)
+		createNode(t, conn, path)
+		for _, tok := range []fence.Token{old, old, new, new} {
+			rs, err := f.Do(t.Context(), resource, tok, setNode(path, tok.String()))
+			if err != nil || len(rs) != 1 || rs[0].Stat == nil {
+				t.Errorf("%v: %v, %v", tok, rs, err)
+			}
+		}
+		var stale *fence.StaleError
+		_, err := f.Do(t.Context(), resource, old, setNode(path, "late"))
+		if !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) || *stale != (fence.StaleError{Resource: resource, Token: old, Seen: new}) {
+			t.Errorf("%v after %v: %v", old, new, err)
+		}
+		if data, _, err := conn.Get(path); err != nil || string(data) != new.String() {
+			t.Errorf("refused, and yet the node became %s, %v", data, err)
+		}
+		if _, err := f.Do(t.Context(), resource, new, &zk.DeleteRequest{Path: path, Version: -1}); err != nil {
+			t.Error(err)
+		}
+		late := &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)}
+		if _, err := f.Do(t.Context(), resource, old, late); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("what was deleted came back: %v", err)
+		}
+	}
+}
+
+func TestZooKeeperFenceChecksWhatItIsGiven(t *testing.T) {
+	t.Parallel()
+	conn, _ := newZooKeeper(t)
+	f := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/checks"})
+	for _, tok := range []fence.Token{0, -1, math.MinInt64} {
+		if _, err := f.Do(t.Context(), "a", tok); !errors.Is(err, fence.ErrNoToken) || errors.Is(err, fence.ErrStale) {
+			t.Errorf("%d: %v", int64(tok), err)
+		}
+	}
+	if _, err := f.Do(t.Context(), "", 7); err == nil {
+		t.Error("a resource without a name was taken")
+	}
+	if _, err := zklock.NewFence(nil, nil).Do(t.Context(), "a", 7); err == nil {
+		t.Error("no connection was taken")
+	}
+	if _, err := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "marks/"}).Do(t.Context(), "a", 7); err == nil {
+		t.Error("a prefix that is no path was taken")
+	}
+	// An operation that fails takes the mark back with it, and is told apart.
+	if _, err := f.Do(t.Context(), "a", 9, setNode("/not/there", "x")); !errors.Is(err, zk.ErrNoNode) || errors.Is(err, fence.ErrStale) {
+		t.Error(err)
+	}
+	if _, err := f.Do(t.Context(), "a", 7); err != nil {
+		t.Errorf("a write that failed counted as seen: %v", err)
+	}
+	if _, err := conn.Set(f.Mark("a"), []byte("something else"), -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Do(t.Context(), "a", 9); err == nil || errors.Is(err, fence.ErrStale) {
+		t.Errorf("a mark that is no token: %v", err)
+	}
+}
+
+// meets lets another writer in between the reading of the mark and the write.
+type meets struct {
+	*zk.Conn
+	once sync.Once
+	then func()
+}
+
+func (m *meets) Multi(ops ...any) ([]zk.MultiResponse, error) {
+	m.once.Do(m.then)
+	return m.Conn.Multi(ops...)
+}
+
+func TestZooKeeperFenceIsNotFooledBetweenReadAndWrite(t *testing.T) {
+	t.Parallel()
+	conn, _ := newZooKeeper(t)
+	createNode(t, conn, "/between")
+	other := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/betweens"})
+	for _, known := range []bool{false, true} { // at first the mark is not there
+		resource := fmt.Sprint("a", known)
+		if known {
+			if _, err := other.Do(t.Context(), resource, 5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := &meets{Conn: conn, then: func() {
+			if _, err := other.Do(context.Background(), resource, 9, setNode("/between", "new")); err != nil {
+				t.Error(err)
+			}
+		}}
+		f := zklock.NewFence(m, &zklock.FenceOptions{Prefix: "/betweens"})
+		if _, err := f.Do(t.Context(), resource, 7, setNode("/between", "late")); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("known %v: %v", known, err)
+		}
+		if data, _, err := conn.Get("/between"); err != nil || string(data) != "new" {
+			t.Errorf("known %v: the node became %s, %v", known, data, err)
+		}
+	}
+}
+
+func TestZooKeeperFenceNeverGoesBackUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	conn, _ := newZooKeeper(t)
+	createNode(t, conn, "/busy")
+	f := zklock.NewFence(conn, nil)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 15 {
+				tok := fence.Token(1<<53 + i*4 + (w*3)%4)
+				_, err := f.Do(context.Background(), "busy", tok,
+					&zk.CreateRequest{Path: "/busy/" + tok.String() + "-", Flags: zk.FlagSequence, Acl: zk.WorldACL(zk.PermAll)})
+				if err != nil && !errors.Is(err, fence.ErrStale) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	names, _, err := conn.Children("/busy")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	// The server has numbered the writes in their order.
+	bySeq := map[string]fence.Token{}
+	for _, n := range names {
+		text, seq, _ := strings.Cut(n, "-")
+		if bySeq[seq], err = fence.Parse(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := fence.Token(0)
+	for i := range len(names) {
+		tok, ok := bySeq[fmt.Sprintf("%010d", i)]
+		if !ok || tok < last {
+			t.Fatalf("write %d: %v was let in after %v", i, tok, last)
+		}
+		last = tok
+	}
+}
+
+// The condition is true for as long as the claim is in the store, and never again.
+func TestZooKeeperHoldingIsTrueForTheHolderOnly(t *testing.T) {
+	t.Parallel()
+	conn, addr := newZooKeeper(t)
+	createNode(t, conn, "/holding")
+	o := &zklock.Options{Prefix: "/holdinglocks"}
+	b := zklock.New([]string{addr}, o)
+	defer b.Close()
+	client, waiter := fencelock.New(b, nil), fencelock.New(zklock.New([]string{addr}, o), nil)
+	defer client.Close()
+	defer waiter.Close()
+	holds := func(c *zk.CheckVersionRequest) bool {
+		t.Helper()
+		_, err := conn.Multi(c, setNode("/holding", "x"))
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	for _, end := range []string{"released", "broken"} {
+		key := "a/" + end
+		first, err := client.Lock(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := b.Holding(t.Context(), key, first.Token())
+		if err != nil || !holds(c) {
+			t.Fatalf("%s: the holder does not hold: %v", key, err)
+		}
+		next := make(chan *fencelock.Lease, 1)
+		go func() {
+			l, err := waiter.Lock(context.Background(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			next <- l
+		}()
+		for {
+			l, err := client.Line(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(l.Claims) == 2 {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if !holds(c) {
+			t.Errorf("%s: the holder does not hold while another waits", key)
+		}
+		if end == "released" {
+			err = first.Release(t.Context())
+		} else {
+			err = client.Break(t.Context(), key, first.Token(), "it hangs")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds(c) {
+			t.Errorf("%s: it still holds", key)
+		}
+		if _, err := b.Holding(t.Context(), key, first.Token()); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("%s: %v", key, err)
+		}
+		second := <-next
+		if c2, err := b.Holding(t.Context(), key, second.Token()); err != nil || !holds(c2) || holds(c) {
+			t.Errorf("%s: the second holder: %v", key, err)
+		}
+		if err := second.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Holding(t.Context(), "nobody", 7); !errors.Is(err, fence.ErrStale) {
+		t.Error(err)
+	}
+	if _, err := b.Holding(t.Context(), "a", 0); !errors.Is(err, fence.ErrNoToken) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,238 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/go-zookeeper/zk"
+)
+
+// DefaultFencePrefix is where marks are kept if FenceOptions do not say otherwise.
+const DefaultFencePrefix = "/fence"
+
+// FenceOptions change how marks are kept. Nil and the zero value are ready for use.
+type FenceOptions struct {
+	// Prefix is the node below which all marks are, a path; DefaultFencePrefix if
+	// empty. It is made if it is not there. All programs that write the same data use
+	// the same one.
+	Prefix string
+
+	// ACL says who may do what with marks. If it is nil, everybody may do everything.
+	ACL []zk.ACL
+}
+
+// Conn is what a Fence needs of a *zk.Conn.
+type Conn interface {
+	Create(path string, data []byte, flags int32, acl []zk.ACL) (string, error)
+	Get(path string) ([]byte, *zk.Stat, error)
+	Multi(ops ...any) ([]zk.MultiResponse, error)
+}
+
+var _ Conn = (*zk.Conn)(nil)
+
+// Fence writes data to ZooKeeper for holders of locks, and refuses those whose token
+// is stale with an error that matches [fence.ErrStale]. The lock may be in any
+// store; its grant must be exclusive. Package fence says what all guards have in
+// common.
+//
+// For each resource it keeps the largest token seen, its mark, in a node of its own.
+// Marks stay until somebody deletes them. Every write to the resource must go
+// through a Fence.
+//
+// Its methods may be called from many goroutines at once.
+type Fence struct {
+	conn    Conn
+	prefix  string
+	acl     []zk.ACL
+	invalid error
+}
+
+// NewFence returns a Fence that writes with conn, which stays the caller's to close.
+// A bad option is the answer to the first write.
+func NewFence(conn Conn, o *FenceOptions) *Fence {
+	if o == nil {
+		o = &FenceOptions{}
+	}
+	f := &Fence{conn: conn, prefix: o.Prefix, acl: o.ACL}
+	if f.prefix == "" {
+		f.prefix = DefaultFencePrefix
+	}
+	if f.acl == nil {
+		f.acl = zk.WorldACL(zk.PermAll)
+	}
+	if f.invalid = checkPrefix(f.prefix); conn == nil {
+		f.invalid = errors.New("zookeeper: there is no connection")
+	}
+	return f
+}
+
+// mostFenceTries is how often a write is tried again because somebody else was
+// faster. Each time another one has got on.
+const mostFenceTries = 100
+
+// Do does ops, as for [zk.Conn.Multi], in one transaction if no larger token was seen
+// for resource, and answers an ErrStale that says which one if it was; then nothing
+// is done. There is a response for each of ops, in their order.
+//
+// It costs two round trips: one reads the mark, the other writes it together with
+// ops if it is still as it was read; and two more each time another writer of the
+// same resource came in between. It returns when ctx ends; a request that is under
+// way goes on by itself. After an error that is no answer of the server the
+// transaction may have been done or not, and may be sent again with the same token.
+func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops ...any) ([]zk.MultiResponse, error) {
+	switch {
+	case f.invalid != nil:
+		return nil, f.invalid
+	case resource == "":
+		return nil, errors.New("zookeeper: a fenced write names no resource")
+	case token <= 0:
+		return nil, fmt.Errorf("zookeeper: write %q: %w: pass the token of the lease under which this is written", resource, fence.ErrNoToken)
+	}
+	type answer struct {
+		rs  []zk.MultiResponse
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() { // the client knows no contexts
+		rs, err := f.do(ctx, resource, token, ops)
+		answers <- answer{rs, err}
+	}()
+	select {
+	case a := <-answers:
+		if a.err == nil || errors.Is(a.err, fence.ErrStale) {
+			return a.rs, a.err
+		}
+		return a.rs, fmt.Errorf("zookeeper: write %q: %w", resource, a.err)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("zookeeper: write %q: %w", resource, context.Cause(ctx))
+	}
+}
+
+func (f *Fence) do(ctx context.Context, resource string, token fence.Token, ops []any) ([]zk.MultiResponse, error) {
+	mark := f.Mark(resource)
+	for range mostFenceTries {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var raise any
+		data, stat, err := f.conn.Get(mark)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			raise = &zk.CreateRequest{Path: mark, Data: []byte(token.String()), Acl: f.acl}
+		case err != nil:
+			return nil, err
+		default:
+			seen, err := fence.Parse(string(data))
+			if err != nil {
+				return nil, fmt.Errorf("its mark %q holds %.40q, which is no token: give marks another Prefix, "+
+					"or delete it when no former holder can be left", mark, data)
+			}
+			if token < seen {
+				return nil, &fence.StaleError{Resource: resource, Token: token, Seen: seen}
+			}
+			raise = &zk.SetDataRequest{Path: mark, Data: []byte(token.String()), Version: stat.Version}
+		}
+		rs, err := f.conn.Multi(append([]any{raise}, ops...)...)
+		if err == nil {
+			return rs[1:], nil
+		}
+		if len(rs) == 0 || rs[0].Error == nil {
+			return nil, err // the mark was as it was read: one of ops failed, or nobody answered
+		}
+		switch _, first := raise.(*zk.CreateRequest); {
+		case first && errors.Is(rs[0].Error, zk.ErrNoNode):
+			if err := f.makePrefix(); err != nil {
+				return nil, err
+			}
+		case errors.Is(rs[0].Error, zk.ErrNodeExists), errors.Is(rs[0].Error, zk.ErrBadVersion), errors.Is(rs[0].Error, zk.ErrNoNode):
+		default:
+			return nil, rs[0].Error
+		}
+	}
+	return nil, fmt.Errorf("%d others were faster, one after the other: try again", mostFenceTries)
+}
+
+func (f *Fence) makePrefix() error {
+	for i := 1; i <= len(f.prefix); i++ {
+		if i < len(f.prefix) && f.prefix[i] != '/' {
+			continue
+		}
+		if _, err := f.conn.Create(f.prefix[:i], nil, 0, f.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Mark returns the node of the mark of resource: the largest token seen, in decimal.
+// To forget a resource that nobody will ever write again, delete its mark.
+func (f *Fence) Mark(resource string) string { return f.prefix + "/" + encode(resource) }
+
+// Holding returns a condition for transactions of yours that is true as long as the
+// exclusive grant with this token holds key, and false for ever afterwards:
+//
+//	still, err := backend.Holding(ctx, lease.Key(), lease.Token())
+//	…
+//	_, err = conn.Multi(still, &zk.SetDataRequest{Path: "/config", Data: text, Version: -1})
+//
+// A Multi that fails with zk.ErrNoNode in its first response was refused. It needs
+// no marks, and refuses a holder whose session has ended even if nobody has come
+// after it. In exchange the lock and the data must be in the same ensemble, and it
+// tells claims apart, not tokens: goroutines of one Client that hand a claim on to
+// each other share it. Set HandOff to 1 in the Client's Options, or use a [Fence],
+// where that matters.
+//
+// If the grant is over already the error matches [fence.ErrStale]. It costs two
+// round trips; the condition can be used as often as you like.
+func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (*zk.CheckVersionRequest, error) {
+	if token <= 0 {
+		return nil, fmt.Errorf("zookeeper: the holder of %q: %w: pass the token of its lease", key, fence.ErrNoToken)
+	}
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	path, err := b.holding(ctx, key, int64(token)>>spanBits)
+	switch {
+	case err != nil:
+		return nil, failed(ctx, "looking for the holder of", key, err)
+	case path == "":
+		return nil, &fence.StaleError{Resource: key, Token: token}
+	}
+	return &zk.CheckVersionRequest{Path: path, Version: -1}, nil
+}
+
+// holding returns the node of the exclusive claim that transaction czxid made, or "".
+// A node of that name is never made again: its id is drawn once.
+func (b *Backend) holding(ctx context.Context, key string, czxid int64) (string, error) {
+	conn, _, err := b.live(ctx)
+	if err != nil {
+		return "", err
+	}
+	l, err := b.readLine(ctx, conn, key)
+	if errors.Is(err, zk.ErrNoNode) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, m := range l.members { // it is the first, unless one ahead is just being cleared away
+		if m.capacity != driver.RW || m.weight != driver.RW {
+			continue
+		}
+		path := b.lineOf(key) + "/" + m.name
+		there, stat, err := call2(ctx, b, func() (bool, *zk.Stat, error) { return conn.Exists(path) })
+		if err != nil {
+			return "", err
+		}
+		if there && stat.Czxid == czxid {
+			return path, nil
+		}
+		if there && stat.Czxid > czxid {
+			break
+		}
+	}
+	return "", nil
+}

@@ -239,9 +239,11 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits,
-			"redis": startRedis,
-			"until": until,
+			"exits":    exits,
+			"redis":    startRedis,
+			"postgres": startPostgres,
+			"mariadb":  startMariaDB,
+			"until":    until,
 		},
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 	})
@@ -278,6 +280,39 @@ func startRedis(ts *testscript.TestScript, neg bool, args []string) {
 	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "redis-*")
 	ts.Check(err)
 	server, err := testserver.StartRedis(context.Background(), dir, opts...)
+	ts.Check(err)
+	ts.Defer(func() { _ = server.Stop() })
+	ts.Setenv(args[0], server.Addr())
+}
+
+// postgres NAME POOLER PASSWORD starts a server and a PgBouncer in front of it, and puts
+// host:port of each into the variables.
+func startPostgres(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: postgres NAME POOLER PASSWORD")
+	}
+	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "postgres-*")
+	ts.Check(err)
+	server, err := testserver.StartPostgres(context.Background(), dir, testserver.Password(args[2]))
+	ts.Check(err)
+	ts.Defer(func() { _ = server.Stop() })
+	dir, err = os.MkdirTemp(ts.Getenv("WORK"), "pgbouncer-*")
+	ts.Check(err)
+	pooler, err := testserver.StartPgBouncer(context.Background(), dir, server)
+	ts.Check(err)
+	ts.Defer(func() { _ = pooler.Stop() })
+	ts.Setenv(args[0], server.Addr())
+	ts.Setenv(args[1], pooler.Addr())
+}
+
+// mariadb NAME PASSWORD starts a server and puts host:port into the variable NAME.
+func startMariaDB(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mariadb NAME PASSWORD")
+	}
+	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "mariadb-*")
+	ts.Check(err)
+	server, err := testserver.StartMariaDB(context.Background(), dir, testserver.Password(args[1]))
 	ts.Check(err)
 	ts.Defer(func() { _ = server.Stop() })
 	ts.Setenv(args[0], server.Addr())

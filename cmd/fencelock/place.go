@@ -65,6 +65,10 @@ func schemes() []scheme {
 		{name: "sqlite", form: "sqlite:///path", check: checkSQLite, open: openSQLite},
 		{name: "redis", form: "redis://host:port/db", check: checkRedis, open: openRedis, server: true},
 		{name: "rediss", form: "rediss://host:port/db", check: checkRedis, open: openRedis, server: true},
+		{name: "postgres", form: "postgres://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
+		{name: "postgresql", form: "postgresql://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
+		{name: "mysql", form: "mysql://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
+		{name: "mariadb", form: "mariadb://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package sqllock keeps locks in a few tables of a database that the program
-// already has, through database/sql and the program's own *sql.DB. SQLite is the
-// one dialect so far: it needs no server, and excludes the processes of one host.
+// already has, through database/sql and the program's own *sql.DB: PostgreSQL, MariaDB
+// and MySQL, or SQLite, which needs no server and excludes the processes of one host.
 //
 //	db, err := sql.Open("sqlite", sqllock.SQLiteDSN("/var/lib/app/locks.db"))
 //	...
@@ -39,7 +39,41 @@
 // SQLiteDSN returns such a DSN. A disk that hangs makes the calls hang that are at it,
 // whatever their contexts say: a system call cannot be interrupted.
 //
-// # Leases and clocks
+// # MariaDB and MySQL
+//
+// MariaDB 10.6 or later is needed, and 10.11 is what this package is tested with, with
+// github.com/go-sql-driver/mysql. MySQL 8.0.29 or later has all that is used, but has not
+// been tested. The tables are InnoDB's.
+//
+// Each step is a call of a stored procedure that comes with the tables: one round trip,
+// contended or not, and nobody keeps a line locked by stopping in the middle of a step.
+// Renew takes one for each hundred leases. Whoever creates the tables needs the rights
+// CREATE and CREATE ROUTINE in the database, whoever uses them SELECT, INSERT, UPDATE,
+// DELETE and EXECUTE; a binary log asks for nothing more, but its format must be MIXED or
+// ROW, because steps run at READ COMMITTED.
+//
+// Everything is right whatever the DSN says of clientFoundRows, interpolateParams,
+// parseTime, multiStatements, character sets, isolation, autocommit, SQL mode and time
+// zone. Statements are sent as text without placeholders, so that no statement is
+// prepared. A transaction that is open on a connection when the pool lends it to a step
+// is committed, as database/sql's own BeginTx would.
+//
+// Leases are counted on the server's clock: SYSDATE, in UTC, which no session can set. A
+// server that was started with sysdate-is-now lets sessions set it: none that uses these
+// tables may SET timestamp there. Setting the server's clock forward ends leases early
+// (their holders notice by their own clocks, and tokens still order them), setting it back
+// prolongs them.
+//
+// A step that was chosen as the victim of a deadlock, or that waited for a lock for too
+// long, was rolled back by the server and is tried again until its context ends. A step
+// whose context ends is not taken back: the server may go on with it behind, for as long
+// as innodb_lock_wait_timeout at most.
+//
+// What a crash of the server keeps is what innodb_flush_log_at_trx_commit says. Locks do
+// not survive a failover to a replica that lags behind; their tokens go on rising, as far
+// as the clocks of both servers agree. Galera has not been tested.
+//
+// # Leases and clocks on SQLite
 //
 // On Linux leases are counted on CLOCK_BOOTTIME, which goes on while the machine
 // sleeps and which nobody can set, so stepping the wall clock neither ends nor
@@ -52,7 +86,10 @@
 // # Waking up
 //
 // A waiter is woken through a channel when the lock is released in its own
-// process. On Linux other processes learn of it through inotify, within a fraction
+// process, on every database. With MariaDB and MySQL other processes ask the server: one
+// question for all who wait in a Backend, every two milliseconds after somebody joined a
+// line or was granted, and less often as the wait goes on, up to four times a second. It
+// prolongs a wait by about an eighth. With SQLite on Linux other processes learn of it through inotify, within a fraction
 // of a millisecond and at no cost while nothing happens: a release that grants a
 // claim of another process sets the modification time of the database file, which
 // is all that the others listen for. Elsewhere, or when the system has no inotify

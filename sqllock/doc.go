@@ -85,15 +85,15 @@
 //
 // # Waking up
 //
-// A waiter is woken through a channel when the lock is released in its own
-// process, on every database. With MariaDB and MySQL other processes ask the server: one
-// question for all who wait in a Backend, every two milliseconds after somebody joined a
-// line or was granted, and less often as the wait goes on, up to four times a second. It
-// prolongs a wait by about an eighth. With SQLite on Linux other processes learn of it through inotify, within a fraction
-// of a millisecond and at no cost while nothing happens: a release that grants a
-// claim of another process sets the modification time of the database file, which
-// is all that the others listen for. Elsewhere, or when the system has no inotify
-// instance left, a process that waits asks the database every one to ten
-// milliseconds, for some microseconds each. Besides, each line somebody waits in
+// A waiter is woken through a channel when the lock is released in its own process, on
+// every database. With MariaDB and MySQL other processes ask the server: one question
+// for all who wait in a Backend, every two milliseconds after somebody joined a line or
+// was granted, and less often as the wait goes on, up to four times a second. It
+// prolongs a wait by about an eighth. With SQLite on Linux other processes learn of it
+// through inotify, within a fraction of a millisecond and at no cost while nothing
+// happens: a release that grants a claim of another process sets the modification time
+// of the database file, which is all that the others listen for. Elsewhere, or when the
+// system has no inotify instance left, a process that waits asks the database every one
+// to ten milliseconds, for some microseconds each. Besides, each line somebody waits in
 // is read again every second, and when a lease ahead can have ended.
 package sqllock

@@ -13,7 +13,7 @@ import (
 // library.
 type Experiment struct {
 	Number int
-	Name   string         // the commands that make it
+	Title  Text
 	Taught Text           // where one meets it
 	Flaw   Text           // what goes wrong
 	Cure   Text           // what fencelock does instead

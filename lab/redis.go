@@ -33,6 +33,9 @@ func (l listener) DialHook(next redis.DialHook) redis.DialHook {
 func (l listener) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
+		if cmd.Name() == "hello" { // the client's own greeting
+			return err
+		}
 		line := command(cmd)
 		if l.node != "" {
 			line = l.node + ": " + line

@@ -33,7 +33,7 @@ func (l *twoStepLock) Lock(ctx context.Context) (bool, error) {
 
 var setnxThenExpire = Experiment{
 	Number: 1,
-	Name:   "SETNX, EXPIRE",
+	Title:  Text{"SETNX, EXPIRE", "SETNX, EXPIRE"},
 	Taught: Text{"first chapters on Redis locks, older answers in forums", "各种 Redis 锁的入门文章、早年的问答"},
 	Flaw: Text{
 		"Two requests are two moments. A client that dies between them leaves a lock without an end: nobody ever gets it again.",

@@ -42,7 +42,7 @@ func atNoon(past time.Duration) func() time.Time {
 
 var getSetWithClientTime = Experiment{
 	Number: 2,
-	Name:   "SETNX + GETSET",
+	Title:  Text{"SETNX + GETSET with the client's time", "SETNX + GETSET，用客户端时间"},
 	Taught: Text{"the old manual of SETNX, and what copies it", "SETNX 的旧手册，以及抄它的文章"},
 	Flaw: Text{
 		"Whether the lock has ended is judged by the clock of whoever asks. A clock that is a minute fast opens every lock. And who loses the race of two GETSETs has still overwritten the winner's end.",

@@ -31,7 +31,7 @@ func (l *ownerlessLock) Unlock(ctx context.Context) error { return l.rdb.Del(ctx
 
 var luaWithoutOwner = Experiment{
 	Number: 3,
-	Name:   "Lua(SETNX + EXPIRE), DEL",
+	Title:  Text{"Lua(SETNX + EXPIRE), DEL", "Lua(SETNX + EXPIRE), DEL"},
 	Taught: Text{"articles that have just repaired scheme 1", "刚修好方案 1 的文章"},
 	Flaw: Text{
 		"Nobody knows whose lock it is. Who comes back late deletes the lock of whoever has it now, and lets a third one in.",
@@ -74,6 +74,7 @@ func lateRelease(s *stage) {
 	a.wire.sever()
 	s.at("A", "is told at its deadline, and stops", "到期限时得到通知，停手")
 	a.lost()
+	s.until("the lease of A has ended in the store", func() bool { return len(s.look()) == 0 })
 	s.at("B", "takes the lock, after A was told", "拿到锁，在 A 得到通知之后")
 	b.lock()
 	s.at("A", "its network is back; it is late, and touches nothing", "网络恢复；迟到了，什么都不碰")

@@ -23,7 +23,7 @@ func (l *plainLock) Unlock(ctx context.Context) error { return l.rdb.Del(ctx, "l
 
 var plainDelete = Experiment{
 	Number: 4,
-	Name:   "SET NX EX, DEL",
+	Title:  Text{"SET NX EX, DEL", "SET NX EX, DEL"},
 	Taught: Text{"most short articles, and many code bases", "大多数短文，还有很多线上代码"},
 	Flaw: Text{
 		"The owner is written down, and nobody looks at it. Whose lease has run out deletes the next one's lock, and lets a third one in.",

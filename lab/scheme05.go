@@ -36,7 +36,7 @@ func (l *compareLock) Unlock(ctx context.Context) error {
 
 var getThenDelete = Experiment{
 	Number: 5,
-	Name:   "SET NX EX, GET, DEL",
+	Title:  Text{"SET NX EX, GET, DEL", "SET NX EX, GET, DEL"},
 	Taught: Text{"articles that have just repaired scheme 4", "刚修好方案 4 的文章"},
 	Flaw: Text{
 		"Between the look and the deletion the lease may end and the lock may pass to another: what was compared is not what is deleted.",

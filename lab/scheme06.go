@@ -32,7 +32,7 @@ func (l *fixedLock) Unlock(ctx context.Context) error {
 
 var noWatchdog = Experiment{
 	Number: 6,
-	Name:   "SET NX EX, Lua(GET + DEL)",
+	Title:  Text{"SET NX EX, Lua(GET + DEL), no watchdog", "SET NX EX, Lua(GET + DEL)，没有看门狗"},
 	Taught: Text{"the pattern that most texts end with", "大多数文章的“标准答案”"},
 	Flaw: Text{
 		"The release is right, the lease is a guess. Work that takes longer than it runs on beside the next holder, and nobody tells it.",

@@ -28,7 +28,7 @@ func (l *tokenLock) Lock(ctx context.Context) (int64, error) {
 
 var oneMaster = Experiment{
 	Number: 7,
-	Name:   "one master, one replica",
+	Title:  Text{"one master, a replica promoted", "单主，从库被提升"},
 	Taught: Text{"any of the schemes, on a Redis with failover", "上面任何一种，加上主从切换"},
 	Flaw: Text{
 		"Replication is asynchronous. A replica that is promoted before it heard of the lock gives it away again, with the same token: not even a resource that checks tokens can tell the two apart.",

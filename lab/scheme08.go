@@ -50,7 +50,7 @@ func (s *stage) cutOff(n *node) *redis.Client {
 
 var redlockWithoutToken = Experiment{
 	Number: 8,
-	Name:   "Redlock",
+	Title:  Text{"Redlock without a token", "Redlock，没有 token"},
 	Taught: Text{"the algorithm and its many ports", "Redlock 算法及其各种移植"},
 	Flaw: Text{
 		"A majority excludes only while no node forgets. A clock that jumps forward ends the lock on one node too early, a restart with empty memory at once; the next one finds a majority of its own. And nothing tells the two apart: there is no token.",

@@ -28,7 +28,7 @@ func (l *sessions) Lock(owner string, ttl time.Duration) bool {
 
 var pausedHolder = Experiment{
 	Number: 9,
-	Name:   "any lease, holder paused",
+	Title:  Text{"any lease, its holder paused", "任何租约，持有者停顿"},
 	Taught: Text{"“use ZooKeeper, then you are safe”", "“换成 ZooKeeper 就安全了”"},
 	Flaw: Text{
 		"A lease ends on the server while its holder is stopped: garbage collection, a suspended machine, a slow disk. It goes on where it was, and writes after the next one. No lock service can prevent that.",

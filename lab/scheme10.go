@@ -35,7 +35,7 @@ func (l *luaTokenLock) Unlock(ctx context.Context) error {
 
 var tokenAsLuaNumber = Experiment{
 	Number: 10,
-	Name:   "token as a Lua number",
+	Title:  Text{"token as a Lua number", "token 是 Lua 数字"},
 	Taught: Text{"home-made fencing tokens that begin at a clock in ns", "自制 fencing token，以纳秒时钟为起点"},
 	Flaw: Text{
 		"Numbers in Redis's Lua are doubles. Above 2^53 neighbours are one number: Redis counts 9007199254740993, and the script returns …992 a second time. Two holders have one token.",

@@ -75,7 +75,7 @@ func goroutineOnStack() string {
 
 var goroutineID = Experiment{
 	Number: 11,
-	Name:   "owner = goroutine id",
+	Title:  Text{"owner = goroutine id", "持有者 = goroutine id"},
 	Taught: Text{"ports of Java's re-entrant locks to Go", "把 Java 可重入锁照搬到 Go 的文章"},
 	Flaw: Text{
 		"The watchdog is another goroutine: it has another number, finds that the lock is not its own, and lets it run out. And numbers begin at 1 in every process: a stranger finds its own number and walks in.",

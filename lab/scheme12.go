@@ -101,7 +101,7 @@ func ignoreNil(err error) error {
 
 var countInTwoSteps = Experiment{
 	Number: 12,
-	Name:   "count and readers read, then written",
+	Title:  Text{"count and readers without a script", "计数和读者名单不用脚本"},
 	Taught: Text{"tutorials on re-entrant and read-write locks without scripts", "不用脚本的可重入锁、读写锁教程"},
 	Flaw: Text{
 		"Two that read the same value write the same value: one of them is not counted. The lock is deleted while it is inside, or a writer comes in beside a reader.",

@@ -43,7 +43,7 @@ func (l *pubSubLock) Unlock(ctx context.Context) error {
 
 var pubSubOnly = Experiment{
 	Number: 13,
-	Name:   "woken by PUBLISH only",
+	Title:  Text{"woken by PUBLISH only", "只靠 PUBLISH 唤醒"},
 	Taught: Text{"“don't poll, subscribe”", "“不要轮询，用订阅”"},
 	Flaw: Text{
 		"Redis keeps no message for who is not there. One that is sent just before the subscription, or while a connection is down, is lost, and the waiter sleeps beside a free lock.",

@@ -41,7 +41,7 @@ func (l *queueLock) Unlock(ctx context.Context) error {
 
 var headOfTheQueue = Experiment{
 	Number: 14,
-	Name:   "a fair queue in a list",
+	Title:  Text{"fair queue, purged by its own clients", "公平队列，各清各的"},
 	Taught: Text{"articles on fair locks", "讲公平锁的文章"},
 	Flaw: Text{
 		"A client that dies in the queue never takes its name out. When it is first, it is its turn for ever, and everybody behind it waits beside a free lock.",

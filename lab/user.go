@@ -113,7 +113,7 @@ func (u *user) tried(call string, l *fencelock.Lease, err error, want bool) {
 func (u *user) granted(call string, l *fencelock.Lease) {
 	u.lease = l
 	u.s.event(history.Believe, u.name, token(int64(l.Token())))
-	u.s.told(fmt.Sprintf("%s → token %d", call, l.Token()))
+	u.s.told(fmt.Sprintf("%s → %d", call, l.Token()))
 }
 
 // release gives the lock back, and wants it to be still held.
@@ -181,7 +181,7 @@ func (u *user) gets() {
 	if u.s.check(o.err) {
 		u.lease = o.lease
 		u.s.event(history.Believe, u.name, token(int64(o.lease.Token())), func(e *history.Event) { e.At = o.at })
-		u.s.told(fmt.Sprintf("Lock → token %d", o.lease.Token()))
+		u.s.told(fmt.Sprintf("Lock → %d", o.lease.Token()))
 	}
 }
 

@@ -226,6 +226,38 @@ func TestEverythingExpiresByItself(t *testing.T) {
 	}
 }
 
+// The last claim of a line leaves something behind: what is made for that expires too.
+func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
+	s := testserver.Redis(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	ctx := t.Context()
+	unknown := func(k driver.Ticket) driver.Ticket { k.Token = 0; return k }
+	ways := map[string]func(k driver.Ticket) error{
+		"laid to rest":             func(k driver.Ticket) error { return b.Leave(ctx, unknown(k), driver.Exit{}) },
+		"lingering, laid to rest":  func(k driver.Ticket) error { return b.Leave(ctx, unknown(k), driver.Exit{Linger: time.Second}) },
+		"lingering":                func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Linger: time.Second}) },
+		"broken":                   func(k driver.Ticket) error { return b.Break(ctx, k.Key, k.Token, "reason") },
+		"laid to rest with a mark": func(k driver.Ticket) error { return b.Leave(ctx, unknown(k), driver.Exit{Mark: "m"}) },
+	}
+	for name, end := range ways {
+		for _, long := range []bool{false, true} {
+			key := fmt.Sprint(name, " ", long)
+			k := hold(t, b, mutex(key))
+			if long {
+				leave(t, b, wait_(t, b, mutex(key)))
+			}
+			if err := end(k); err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+			for _, part := range []string{"c", "z"} {
+				if left := rdb.PTTL(ctx, b.record(key)+part).Val(); left == -1 {
+					t.Errorf("%s: %s stays for ever", key, part)
+				}
+			}
+		}
+	}
+}
+
 func TestFirstFreeClaimAfterAContentionIsShortAgain(t *testing.T) {
 	s := testserver.Redis(t)
 	b, rdb := connect(t, s, nil), dial(t, s)

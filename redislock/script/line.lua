@@ -249,6 +249,8 @@ local function lay(l, id, ends, why)
   add(l, why, member, ends)
   cover(l, ends)
   l.rest = math.max(l.rest, ends)
+  -- If the last claim has just been taken out, C and Z begin anew, and would stay.
+  l.keys = true
 end
 
 -- resting returns 'x' and why an id was laid to rest, or nil.

@@ -12,7 +12,8 @@ import (
 //
 //   - Ballot: Enter with a Ballot grants the claim that very token, or answers
 //     ErrBallot. It refuses ballots that are not above its floor, max(last, now −
-//     Skew), and ballots above max(last, now) + Skew. A refused ballot changes nothing.
+//     Skew), and ballots above both now + Skew and last + MaxSpan. A refused ballot
+//     changes nothing.
 //   - Last: ErrBallot says max(last, now). One more than the largest that any node has
 //     said is a ballot for all of them, for as long as Skew: the floor itself would
 //     be below the clock again by the time that the next ballot comes.
@@ -21,7 +22,9 @@ import (
 //     the quarantine; the ballot last.
 //   - Floor: last becomes ballot + Span − 1, and never goes down. Two-sided, because
 //     a node that loses its memory must be able to tell by its clock which ballots
-//     it may have granted before: none above its clock by more than Skew.
+//     it may have granted before: none above its clock by more than Skew. (Were last +
+//     Skew the limit, clients whose clocks are further and further ahead could climb
+//     on one another's ballots.)
 //   - Quarantine: a store that does not remember to have been a member, because it
 //     is new or has lost its data, answers a *QuarantineError to every ballot until
 //     MaxTTL has passed since it noticed. By then all leases that it may have

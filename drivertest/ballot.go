@@ -81,6 +81,25 @@ var ballotLaws = []law{
 		},
 	},
 	{
+		name: "BallotsDoNotClimb",
+		when: ballots,
+		why:  "clients whose clocks are further and further ahead would climb on one another's ballots, to where a wiped node's clock does not reach",
+		check: func(w *world) {
+			key, start := w.key(), time.Now()
+			for ahead := time.Duration(0); ahead < beyond+time.Minute; ahead += 30 * time.Second {
+				t, err := w.try(w.a, w.vote(key, start.Add(ahead).UnixMicro()))
+				switch {
+				case err == nil && ahead > beyond:
+					w.t.Errorf("a ballot %v ahead of the clock was granted, with the help of those before it", ahead)
+				case err == nil:
+					w.leave(w.a, t, driver.Exit{})
+				case !errors.As(err, new(driver.ErrBallot)):
+					w.t.Fatalf("a ballot %v ahead of the clock answered %v", ahead, err)
+				}
+			}
+		},
+	},
+	{
 		name: "RefusedBallotLeavesNothing",
 		when: ballots,
 		why:  "the same claim comes again with a larger ballot: nothing of the first may stand in its way",

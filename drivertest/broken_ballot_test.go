@@ -130,6 +130,20 @@ var brokenBallots = []mutant{
 		},
 	},
 	{
+		name: "ballots climb",
+		laws: "BallotsDoNotClimb",
+		wreck: func(b *broken) {
+			top := map[string]int64{}
+			b.forced(func(c driver.Claim, floor int64) int64 {
+				if last := max(top[c.Key], floor); c.Ballot <= last || c.Ballot > last+driver.DefaultSkew.Microseconds() {
+					return 0
+				}
+				top[c.Key] = c.Ballot
+				return floor + 1
+			})
+		},
+	},
+	{
 		name: "the answer says the floor",
 		laws: "RefusedBallotLeavesNothing",
 		wreck: func(b *broken) {

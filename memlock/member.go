@@ -87,7 +87,7 @@ func (m *member) judge(l *line, c *driver.Claim, again bool, now instant) error 
 		}
 		return refused
 	}
-	if c.Ballot <= max(last, wall-skew) || c.Ballot > max(last, wall)+skew {
+	if c.Ballot <= max(last, wall-skew) || c.Ballot > max(last+driver.MaxSpan, wall+skew) {
 		return refused
 	}
 	return nil

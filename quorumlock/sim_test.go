@@ -1,0 +1,215 @@
+package quorumlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/quorumlock"
+)
+
+// simulate plays one run: clients with clocks as wrong as can be take and lose one
+// lock, over nodes that fail and are wiped, for a few seconds of virtual time.
+func simulate(t *testing.T, seed uint64, r rule) verdict {
+	var grants []grant
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		nodes := make([]*simNode, 3+2*rng.IntN(2))
+		for i := range nodes {
+			// The clocks of any two nodes are apart by less than the skew.
+			nodes[i] = newSimNode(r, time.Duration(rng.Int64N(int64(simMembership.Skew))))
+		}
+		end := time.Now().Add(12 * time.Second)
+		var mu sync.Mutex
+		var group sync.WaitGroup
+		for i, n := range nodes {
+			rng := rand.New(rand.NewPCG(seed, 100+uint64(i)))
+			group.Go(func() { trouble(rng, n, end) })
+		}
+		for i := range 3 + rng.IntN(3) {
+			rng := rand.New(rand.NewPCG(seed, 1000+uint64(i)))
+			members := make([]driver.Backend, len(nodes))
+			for j, n := range nodes {
+				members[j] = &link{simNode: n, rng: rand.New(rand.NewPCG(seed, 10000+uint64(100*i+j)))}
+			}
+			b := quorumlock.New(members, nil)
+			// Each client's clock is further ahead than the one before; some are far off.
+			ahead := time.Duration(i)*400*time.Millisecond + time.Duration(rng.Int64N(int64(50*time.Millisecond)))
+			if rng.IntN(3) == 0 {
+				ahead = time.Duration(rng.Int64N(int64(20*time.Second))) - 10*time.Second
+			}
+			b.SetClock(func() time.Time { return time.Now().Add(ahead) })
+			c := simClient{name: fmt.Sprint("client ", i), rng: rng, b: b, end: end}
+			group.Go(func() {
+				defer b.Close()
+				for time.Now().Before(end) {
+					if g, ok := c.turn(); ok {
+						mu.Lock()
+						grants = append(grants, g)
+						mu.Unlock()
+					}
+					pause(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
+				}
+			})
+		}
+		group.Wait()
+	})
+	return judge(grants)
+}
+
+func pause(d time.Duration) { <-time.After(d) }
+
+// trouble takes a node down and wipes it, now and then.
+func trouble(rng *rand.Rand, n *simNode, end time.Time) {
+	for {
+		pause(time.Duration(rng.Int64N(int64(8 * time.Second))))
+		if !time.Now().Before(end) {
+			return
+		}
+		n.set(true)
+		pause(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
+		if rng.IntN(3) > 0 {
+			n.wipe()
+		}
+		n.set(false)
+	}
+}
+
+// simClient is one process.
+type simClient struct {
+	name string
+	rng  *rand.Rand
+	b    *quorumlock.Backend
+	end  time.Time
+	n    int
+}
+
+// turn tries to take the lock once, and holds it for a while. It reports what it
+// believed, if it was granted an exclusive claim.
+func (s *simClient) turn() (g grant, ok bool) {
+	s.n++
+	ttl := time.Duration(60+s.rng.IntN(300)) * time.Millisecond
+	c := driver.Claim{
+		Key: "k", ID: fmt.Sprintf("%08x%08x", s.rng.Uint32(), s.n), Owner: s.name,
+		Capacity: driver.RW, Weight: driver.RW, TTL: ttl, NoWait: true, Span: 1 + s.rng.Int64N(3),
+	}
+	if s.rng.IntN(6) == 0 {
+		c.Weight = 1
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), ttl*2/3)
+	t, err := s.b.Enter(ctx, c)
+	cancel()
+	acquired := time.Now()
+	until := began.Add(believed(t.Left))
+	if err != nil || !acquired.Before(until) {
+		s.leave(driver.Ticket{Claim: c})
+		return g, false
+	}
+	until = s.hold(t, until)
+	if time.Now().Before(until) && s.rng.IntN(4) > 0 {
+		until = time.Now()
+		s.leave(t)
+	} // else it has crashed, or its lease is over
+	return grant{s.name, began, acquired, until, t.Token, t.Span}, c.Exclusive()
+}
+
+// hold keeps the lock for a while, and renews it; it returns until when it believes.
+func (s *simClient) hold(t driver.Ticket, until time.Time) time.Time {
+	for range s.rng.IntN(6) {
+		pause(min(t.TTL/3, time.Until(until)))
+		sent := time.Now()
+		if !sent.Before(until) {
+			return until
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), t.TTL/3)
+		err := s.b.Renew(ctx, []driver.Ticket{t})[0]
+		cancel()
+		switch now := time.Now(); {
+		case !now.Before(until):
+			return until
+		case driver.Gone(err):
+			return now
+		case err == nil:
+			until = sent.Add(believed(t.TTL))
+		}
+	}
+	pause(min(time.Duration(s.rng.Int64N(int64(t.TTL))), time.Until(until)))
+	return until
+}
+
+func (s *simClient) leave(t driver.Ticket) {
+	ctx, cancel := context.WithTimeout(context.Background(), t.TTL/2)
+	defer cancel()
+	s.b.Leave(ctx, t, driver.Exit{})
+}
+
+// believed is how long the core believes in a lease.
+func believed(d time.Duration) time.Duration { return d - d/100 - 2*time.Millisecond }
+
+// seeds returns the seeds to play: those of the environment variable that drivertest
+// uses, or n that are always the same and one more that is drawn.
+func seeds(t *testing.T, n int) []uint64 {
+	if text := os.Getenv(drivertest.SeedVariable); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []uint64{seed}
+	}
+	all := []uint64{rand.Uint64()}
+	for i := range n {
+		all = append(all, uint64(i))
+	}
+	return all
+}
+
+func TestSimulatedQuorumBreaksNoRule(t *testing.T) {
+	t.Parallel()
+	total := verdict{}
+	for _, seed := range seeds(t, simRuns) {
+		v := simulate(t, seed, whole)
+		total.grants += v.grants
+		if v.bad() > 0 {
+			t.Fatalf("%s\n%d duplicate tokens, %d out of order, %d overlaps; replay with %s=%d",
+				v.example, v.duplicates, v.disorder, v.overlaps, drivertest.SeedVariable, seed)
+		}
+	}
+	t.Logf("%d runs, %d grants", simRuns+1, total.grants)
+	if total.grants < simRuns {
+		t.Errorf("only %d grants in %d runs prove nothing", total.grants, simRuns)
+	}
+}
+
+// A simulation that cannot fail proves nothing: with each rule broken on purpose it
+// must find out.
+func TestSimulationFindsEachBrokenRule(t *testing.T) {
+	for _, r := range []rule{compareNot, letBack, oneSided, climbing} {
+		t.Run(string(r), func(t *testing.T) {
+			t.Parallel()
+			grants := 0
+			for n, seed := range seeds(t, brokenRuns) {
+				v := simulate(t, seed, r)
+				grants += v.grants
+				if v.duplicates+v.disorder > 0 {
+					t.Logf("found after %d grants in run %d, with seed %d:\n%s", grants, n+1, seed, v.example)
+					return
+				}
+			}
+			t.Errorf("nothing was found in %d grants", grants)
+		})
+	}
+}
+
+const (
+	simRuns    = 1000
+	brokenRuns = 3000
+)

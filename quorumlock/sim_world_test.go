@@ -1,0 +1,278 @@
+package quorumlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// The nodes of the simulation are memlock members behind links that lose and delay,
+// with clocks of their own. Rules can be broken on purpose: a simulation that then
+// finds nothing would find nothing at all.
+
+// rule is which rule of ballots a node breaks.
+type rule string
+
+const (
+	whole      rule = ""
+	compareNot rule = "ballots are not compared"
+	letBack    rule = "wiped nodes are let back at once"
+	oneSided   rule = "ballots may be as far ahead as they like"
+	climbing   rule = "ballots may be ahead of the last one by the skew"
+)
+
+// What the nodes of the simulation take each other's clocks for.
+var simMembership = driver.Membership{Skew: 500 * time.Millisecond, MaxTTL: 1100 * time.Millisecond}
+
+// simNode is one node. Its clock is ahead of the true one by offset, which is seen in
+// its ballots alone.
+type simNode struct {
+	*memlock.Store
+	rule   rule
+	offset int64 // µs
+
+	mu   sync.Mutex
+	down bool
+	// What a node that breaks a rule remembers instead of the Store.
+	ready time.Time
+	last  map[string]int64
+	given map[string]int64 // tokens by id
+}
+
+func newSimNode(r rule, offset time.Duration) *simNode {
+	n := &simNode{Store: memlock.NewMember(&simMembership), rule: r, offset: offset.Microseconds()}
+	n.Store.Initialise(context.Background())
+	n.forget()
+	return n
+}
+
+func (n *simNode) forget() { n.last, n.given = map[string]int64{}, map[string]int64{} }
+
+// wipe is a restart without the data.
+func (n *simNode) wipe() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.Flush()
+	n.forget()
+	n.ready = time.Now().Add(simMembership.MaxTTL)
+	if n.rule == letBack {
+		n.Store.Initialise(context.Background())
+	}
+}
+
+func (n *simNode) set(down bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down = down
+}
+
+func (n *simNode) isDown() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down
+}
+
+func (n *simNode) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	return n.enter(ctx, c, n.Store.Enter)
+}
+
+func (n *simNode) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	return n.enter(ctx, c, n.Store.Reenter)
+}
+
+func (n *simNode) enter(ctx context.Context, c driver.Claim, inner func(context.Context, driver.Claim) (driver.Ticket, error)) (driver.Ticket, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.rule != whole && n.rule != letBack {
+		return n.falsely(ctx, c)
+	}
+	c.Ballot -= n.offset
+	t, err := inner(ctx, c)
+	t.Token += n.offset
+	var low driver.ErrBallot
+	var busy *driver.BusyError
+	switch {
+	case errors.As(err, &low):
+		err = driver.ErrBallot{Last: low.Last + n.offset}
+	case errors.As(err, &busy):
+		busy.Token += n.offset
+	}
+	return t, err
+}
+
+// falsely enters as a node does that breaks its rule: the Store orders the line, and
+// the ballot is judged here.
+func (n *simNode) falsely(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	l, _ := n.Line(ctx, c.Key)
+	now, skew := time.Now().UnixMicro()+n.offset, simMembership.Skew.Microseconds()
+	last, known := n.last[c.Key], n.given[c.ID] != 0
+	weight := c.Weight
+	for _, s := range l.Claims {
+		weight += s.Weight
+	}
+	if !known && weight <= c.Capacity {
+		if n.rule != compareNot {
+			if left := time.Until(n.ready); left > 0 {
+				return driver.Ticket{}, &driver.QuarantineError{Left: left}
+			}
+			if c.Ballot <= max(last, now-skew) || n.rule == climbing && c.Ballot > max(last, now)+skew {
+				return driver.Ticket{}, driver.ErrBallot{Last: max(last, now)}
+			}
+		}
+	}
+	ballot := c.Ballot
+	c.Ballot = 0
+	t, err := n.Store.Enter(ctx, c)
+	var busy *driver.BusyError
+	switch {
+	case errors.As(err, &busy):
+		busy.Token = last
+	case err == nil && !known:
+		n.given[c.ID] = ballot
+		n.last[c.Key] = max(last, ballot+c.Span-1)
+	}
+	t.Token = n.given[c.ID]
+	return t, err
+}
+
+// link is a node as one client reaches it.
+type link struct {
+	*simNode
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+// journey is what happens to one request.
+type journey struct {
+	there, back time.Duration
+	lost, mute  bool
+}
+
+func (l *link) draw() journey {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := func() time.Duration {
+		if l.rng.IntN(12) == 0 {
+			return time.Duration(l.rng.Int64N(int64(300 * time.Millisecond)))
+		}
+		return time.Duration(l.rng.Int64N(int64(4 * time.Millisecond)))
+	}
+	return journey{d(), d(), l.rng.IntN(40) == 0, l.rng.IntN(40) == 0}
+}
+
+// send is one request and its reply. A request that is under way arrives though its
+// sender has given up.
+func send[A any](l *link, ctx context.Context, f func(ctx context.Context) A) (a A, err error) {
+	j := l.draw()
+	answer := make(chan A, 1)
+	go func() {
+		time.Sleep(j.there)
+		if j.lost || l.isDown() {
+			return
+		}
+		a := f(context.Background())
+		time.Sleep(j.back)
+		if !j.mute {
+			answer <- a
+		}
+	}()
+	select {
+	case a = <-answer:
+		return a, nil
+	case <-ctx.Done():
+		return a, ctx.Err()
+	}
+}
+
+type entered struct {
+	t   driver.Ticket
+	err error
+}
+
+func (l *link) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	a, err := send(l, ctx, func(ctx context.Context) entered {
+		t, err := l.simNode.Enter(ctx, c)
+		return entered{t, err}
+	})
+	return a.t, errors.Join(err, a.err)
+}
+
+func (l *link) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	a, err := send(l, ctx, func(ctx context.Context) entered {
+		t, err := l.simNode.Reenter(ctx, c)
+		return entered{t, err}
+	})
+	return a.t, errors.Join(err, a.err)
+}
+
+func (l *link) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	errs, err := send(l, ctx, func(ctx context.Context) []error { return l.Store.Renew(ctx, ts) })
+	if err != nil {
+		errs = make([]error, len(ts))
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+func (l *link) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	left, err := send(l, ctx, func(ctx context.Context) error { return l.Store.Leave(ctx, t, e) })
+	return errors.Join(err, left)
+}
+
+// grant is one acquisition as its holder saw it.
+type grant struct {
+	who             string
+	began, acquired time.Time
+	until           time.Time // believed until then
+	token, span     int64
+}
+
+func (g grant) String() string {
+	return fmt.Sprintf("%s %d+%d asked %s got %s until %s", g.who, g.token, g.span,
+		g.began.Format("05.000000"), g.acquired.Format("05.000000"), g.until.Format("05.000000"))
+}
+
+// verdict is what was wrong with the grants of one run.
+type verdict struct {
+	grants, duplicates, disorder, overlaps int
+	example                                string
+}
+
+func (v verdict) bad() int { return v.duplicates + v.disorder + v.overlaps }
+
+// judge looks at all pairs: no token twice, none below that of a grant that was over
+// and done before this one was asked for, and never two holders at a time.
+func judge(grants []grant) verdict {
+	v := verdict{grants: len(grants)}
+	note := func(n *int, what string, a, b grant) {
+		*n++
+		if v.example == "" {
+			v.example = fmt.Sprintf("%s:\n  %v\n  %v", what, a, b)
+		}
+	}
+	for i, a := range grants {
+		for _, b := range grants[i+1:] {
+			if b.acquired.Before(a.acquired) {
+				a, b = b, a
+			}
+			switch {
+			case a.token < b.token+b.span && b.token < a.token+a.span:
+				note(&v.duplicates, "one token twice", a, b)
+			case a.acquired.Before(b.began) && b.token < a.token:
+				note(&v.disorder, "a later grant has a smaller token", a, b)
+			}
+			if b.acquired.Before(a.until) {
+				note(&v.overlaps, "two hold at once", a, b)
+			}
+		}
+	}
+	return v
+}

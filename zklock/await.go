@@ -25,7 +25,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		return driver.Ticket{}, err
 	}
 	t, err := b.await(ctx, t)
-	return t, failed(ctx, "waiting in the line of", t.Key, closeEnough(err))
+	return t, failed(ctx, "waiting in the line of", t.Key, err)
 }
 
 func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
@@ -56,7 +56,7 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		_, gen, _ := b.link.state()
 		b.mu.Lock()
 		known := p.members != nil && p.gen == gen && time.Since(p.looked) < maxUnread
-		names, over := p.members, p.over
+		names, watches, over := p.members, p.watches, p.over
 		b.mu.Unlock()
 		if !known {
 			now, _, l, err := b.standingOf(ctx, conn, t.Claim, p)
@@ -71,26 +71,16 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			t = now
 			continue
 		}
-		// Those it waits for, and itself: an operator may end a waiter.
-		dir := path.Dir(node)
-		var fired []<-chan struct{}
-		all := true
-		for _, name := range append([]string{path.Base(node)}, names...) {
-			w, err := b.watch(ctx, conn, s, dir+"/"+name)
-			if err != nil {
+		if watches == nil {
+			if watches, err = b.watchAll(ctx, conn, s, p, node, names); err != nil {
 				return t, err
 			}
-			if w == nil {
-				all = false // gone before it could be watched
-				break
+			if watches == nil { // somebody was gone before it could be watched
+				b.reread(p)
+				continue
 			}
-			fired = append(fired, w.fired)
 		}
-		if !all {
-			b.reread(p)
-			continue
-		}
-		woken, err := b.waitForAny(ctx, fired, over, s.over, timer.C)
+		woken, err := b.waitForAny(ctx, watches, over, s.over, timer.C)
 		if err != nil {
 			return t, err
 		}
@@ -99,6 +89,26 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		}
 		b.reread(p)
 	}
+}
+
+// watchAll sets the watches on those whom p waits for, and on p itself: an operator
+// may end a waiter. It returns nil if one of them is gone.
+func (b *Backend) watchAll(ctx context.Context, conn client, s *session, p *place, node string, names []string) ([]*watch, error) {
+	dir := path.Dir(node)
+	var all []*watch
+	for _, name := range append([]string{path.Base(node)}, names...) {
+		w, err := b.watch(ctx, conn, s, dir+"/"+name)
+		if w == nil || err != nil {
+			return nil, err
+		}
+		all = append(all, w)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.members != nil {
+		p.watches = all
+	}
+	return all, nil
 }
 
 // unsettled reports whether an Enter of p is still under way.
@@ -112,22 +122,23 @@ func (b *Backend) unsettled(p *place) bool {
 func (b *Backend) reread(p *place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p.members = nil
+	p.members, p.watches = nil, nil
 }
 
-// waitForAny waits for one of many channels; it answers false if time is over.
-func (b *Backend) waitForAny(ctx context.Context, fired []<-chan struct{}, over, lost <-chan struct{}, timer <-chan time.Time) (bool, error) {
-	any := make(chan struct{}, 1)
-	if len(fired) > 2 {
-		// A goroutine for each group of watches, for as long as this call.
+// waitForAny waits until one of the watches fires; it answers false if time is over.
+func (b *Backend) waitForAny(ctx context.Context, watches []*watch, over, lost <-chan struct{}, timer <-chan time.Time) (bool, error) {
+	first, second := watches[0].fired, watches[len(watches)-1].fired
+	rest := make(chan struct{}, 1)
+	if len(watches) > 2 {
+		// A goroutine for each further watch, for as long as this call.
 		stop := make(chan struct{})
 		defer close(stop)
-		for _, f := range fired[2:] {
+		for _, w := range watches[1 : len(watches)-1] {
 			go func() {
 				select {
-				case <-f:
+				case <-w.fired:
 					select {
-					case any <- struct{}{}:
+					case rest <- struct{}{}:
 					default:
 					}
 				case <-stop:
@@ -135,14 +146,10 @@ func (b *Backend) waitForAny(ctx context.Context, fired []<-chan struct{}, over,
 			}()
 		}
 	}
-	second := fired[0]
-	if len(fired) > 1 {
-		second = fired[1]
-	}
 	select {
-	case <-fired[0]:
+	case <-first:
 	case <-second:
-	case <-any:
+	case <-rest:
 	case <-over:
 	case <-lost:
 	case <-timer:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -56,13 +55,12 @@ type Backend struct {
 	acl     []zk.ACL
 	invalid error // what is wrong with the Options
 
-	link       link
-	introduced atomic.Bool // the Digest has been given
-	closed     chan struct{}
-	closeOnce  sync.Once
-	work       context.Context // ends with Close
-	stop       context.CancelFunc
-	group      sync.WaitGroup
+	link      link
+	closed    chan struct{}
+	closeOnce sync.Once
+	work      context.Context // ends with Close
+	stop      context.CancelFunc
+	group     sync.WaitGroup
 
 	mu     sync.Mutex
 	places map[ref]*place

@@ -18,7 +18,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	return failed(ctx, "breaking into the line of", key, closeEnough(b.break_(ctx, key, token, reason)))
+	return failed(ctx, "breaking into the line of", key, b.break_(ctx, key, token, reason))
 }
 
 func (b *Backend) break_(ctx context.Context, key string, token int64, reason string) error {

@@ -22,7 +22,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		return driver.Ticket{}, &driver.PermanentError{Err: err}
 	}
 	t, err := b.enter(ctx, c)
-	return t, failed(ctx, "entering the line of", c.Key, closeEnough(err))
+	return t, failed(ctx, "entering the line of", c.Key, err)
 }
 
 func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {

@@ -73,13 +73,6 @@ var (
 // errNoSession says that a session ended in the middle of a step.
 var errNoSession = errors.New("the session ended meanwhile")
 
-func closeEnough(err error) error {
-	if errors.Is(err, zk.ErrClosing) {
-		return driver.ErrClosed
-	}
-	return err
-}
-
 // plainWord reports whether err is one of the contract's own answers.
 func plainWord(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||

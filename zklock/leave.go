@@ -28,7 +28,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	if t.Token == 0 {
 		b.lay(r, goneLeft, t.TTL)
 	}
-	return failed(ctx, "leaving the line of", t.Key, closeEnough(b.leave(ctx, r, e, before)))
+	return failed(ctx, "leaving the line of", t.Key, b.leave(ctx, r, e, before))
 }
 
 func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *driver.ErrGone) error {

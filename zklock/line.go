@@ -225,7 +225,7 @@ func (b *Backend) standingOf(ctx context.Context, conn client, c driver.Claim, p
 	}
 	b.mu.Lock()
 	p.shared = l.marked || len(l.members) > 1
-	p.members, p.looked, p.gen = nil, time.Now(), gen
+	p.members, p.watches, p.looked, p.gen = nil, nil, time.Now(), gen
 	if st.granted {
 		if !p.granted && !p.card.AtOnce {
 			p.late = time.Now()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -34,19 +35,31 @@ var _ client = (*zk.Conn)(nil)
 // The client tells nobody which timeout the server has granted, so the link reads
 // it from the wire; and it has no way to break off without ending the session,
 // so the link cuts the wire.
+//
+// A client that was cut off for longer than its session may last is replaced. Its
+// claims are over by then, and it might never come back: servers that were restored
+// from an old backup refuse a client that has seen a later state.
 type link struct {
 	servers []string
 	want    time.Duration
+	lost    func(*session)
 
 	mu      sync.Mutex
-	conn    client
-	wire    net.Conn
-	cut     bool
-	hello   hello         // of the newest handshake
+	shut    bool
+	phone   *phone        // the client in use, or nil
 	session *session      // the current one, or nil
 	up      chan struct{} // closed while session is connected
 	gen     int           // counts connections
-	lost    func(*session)
+	giveUp  *time.Timer   // runs while session is cut off
+}
+
+// phone is one client of the zk library with its wires.
+type phone struct {
+	link  *link
+	conn  client
+	wire  net.Conn
+	cut   bool
+	hello hello // of the newest handshake
 }
 
 // hello is what the server says of a session when a connection begins.
@@ -60,39 +73,52 @@ func (l *link) init(servers []string, want time.Duration, lost func(*session)) {
 	l.up = make(chan struct{})
 }
 
-// open starts the client if it does not run. It waits for nobody.
+// open starts a client if none runs. It waits for nobody.
 func (l *link) open() (client, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil {
-		return l.conn, nil
+	if l.shut {
+		return nil, driver.ErrClosed
 	}
+	if l.phone != nil {
+		return l.phone.conn, nil
+	}
+	f := &phone{link: l}
 	conn, _, err := zk.Connect(l.servers, l.want,
-		zk.WithDialer(l.dial),
+		zk.WithDialer(f.dial),
 		zk.WithHostProvider(&hosts{}),
 		zk.WithLogger(silence{}),
 		zk.WithLogInfo(false),
-		zk.WithEventCallback(l.event),
+		zk.WithEventCallback(f.event),
 	)
 	if err != nil {
 		return nil, err
 	}
-	l.conn = conn
+	f.conn, l.phone = conn, f
 	return conn, nil
 }
 
 // event follows the session. The client calls it from its own goroutine before it
 // sends anything in the new state, so it must not wait.
-func (l *link) event(e zk.Event) {
+func (f *phone) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		return
 	}
+	l := f.link
 	l.mu.Lock()
+	if l.phone != f && l.phone != nil {
+		l.mu.Unlock()
+		return // given up
+	}
 	var over *session
 	switch e.State {
 	case zk.StateHasSession:
-		if l.session == nil || l.session.id != l.hello.id {
-			over, l.session = l.session, newSession(l.hello)
+		if l.giveUp != nil {
+			l.giveUp.Stop()
+			l.giveUp = nil
+		}
+		if l.session == nil || l.session.id != f.hello.id {
+			over, l.session = l.session, newSession(f.hello)
 		}
 		l.gen++
 		select {
@@ -105,12 +131,41 @@ func (l *link) event(e zk.Event) {
 		l.down()
 	case zk.StateDisconnected, zk.StateConnecting, zk.StateAuthFailed:
 		l.down()
+		if l.session != nil && l.giveUp == nil && !l.shut {
+			l.giveUp = time.AfterFunc(l.session.timeout, func() { l.replace(f) })
+		}
 	}
 	l.mu.Unlock()
-	if over != nil {
-		close(over.over)
-		l.lost(over)
+	l.end(over)
+}
+
+// end says that a session is over.
+func (l *link) end(s *session) {
+	if s != nil {
+		close(s.over)
+		l.lost(s)
 	}
+}
+
+// replace gives up a client that was cut off for too long.
+func (l *link) replace(f *phone) {
+	l.mu.Lock()
+	select {
+	case <-l.up:
+		l.mu.Unlock()
+		return // it came back at the last moment
+	default:
+	}
+	if l.phone != f || l.shut {
+		l.mu.Unlock()
+		return
+	}
+	over := l.session
+	l.session, l.phone, l.giveUp = nil, nil, nil
+	l.mu.Unlock()
+	f.sever()
+	l.end(over)
+	f.conn.Close()
 }
 
 // down says that nothing is connected. l.mu is held.
@@ -135,61 +190,61 @@ func (l *link) state() (s *session, gen int, up <-chan struct{}) {
 	}
 }
 
+// close ends the client: with its session, or leaving that to run out.
+func (l *link) close(leaveSession bool) {
+	l.mu.Lock()
+	f := l.phone
+	l.shut = true
+	if l.giveUp != nil {
+		l.giveUp.Stop()
+	}
+	l.mu.Unlock()
+	if f == nil {
+		return
+	}
+	if leaveSession {
+		f.sever()
+	}
+	f.conn.Close()
+	f.sever()
+}
+
 // sever ends the connection as a crash would: the server does not hear of it, and
 // the session runs out by itself.
-func (l *link) sever() {
-	l.mu.Lock()
-	l.cut = true
-	wire := l.wire
-	l.mu.Unlock()
+func (f *phone) sever() {
+	f.link.mu.Lock()
+	f.cut = true
+	wire := f.wire
+	f.link.mu.Unlock()
 	if wire != nil {
 		wire.Close()
 	}
 }
 
-// close ends the client: with its session, or leaving that to run out.
-func (l *link) close(leaveSession bool) {
-	if leaveSession {
-		l.sever()
-	}
-	l.mu.Lock()
-	conn := l.conn
-	l.mu.Unlock()
-	if conn != nil {
-		conn.Close()
-	}
-}
-
 var errCut = errors.New("zookeeper: the connection was given up")
 
-func (l *link) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	l.mu.Lock()
-	cut := l.cut
-	l.mu.Unlock()
-	if cut {
-		return nil, errCut
-	}
+func (f *phone) dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	c, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{Conn: c, link: l}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cut {
+	w := &wire{Conn: c, phone: f}
+	f.link.mu.Lock()
+	defer f.link.mu.Unlock()
+	if f.cut {
 		c.Close()
 		return nil, errCut
 	}
-	l.wire = w
+	f.wire = w
 	return w, nil
 }
 
 // wire is one TCP connection. It reads along until the server has said hello.
 type wire struct {
 	net.Conn
-	link *link
-	head []byte // what was read so far, until hello is complete
-	done bool
+	phone *phone
+	head  []byte // what was read so far, until hello is complete
+	done  bool
 }
 
 // The server's first words: length, protocol version, timeout in ms, session.
@@ -206,9 +261,9 @@ func (w *wire) Read(b []byte) (int, error) {
 			timeout: time.Duration(int32(binary.BigEndian.Uint32(w.head[8:]))) * time.Millisecond,
 			id:      int64(binary.BigEndian.Uint64(w.head[12:])),
 		}
-		w.link.mu.Lock()
-		w.link.hello = h
-		w.link.mu.Unlock()
+		w.phone.link.mu.Lock()
+		w.phone.hello = h
+		w.phone.link.mu.Unlock()
 		w.done, w.head = true, nil
 	}
 	return n, err
@@ -217,7 +272,7 @@ func (w *wire) Read(b []byte) (int, error) {
 // SetReadDeadline shortens the client's patience with a server that accepts and
 // then says nothing: six session timeouts are no way to find the next server.
 func (w *wire) SetReadDeadline(t time.Time) error {
-	if most := time.Now().Add(max(w.link.want/6, time.Second)); !w.done && !t.IsZero() && t.After(most) {
+	if most := time.Now().Add(max(w.phone.link.want/6, time.Second)); !w.done && !t.IsZero() && t.After(most) {
 		t = most
 	}
 	return w.Conn.SetReadDeadline(t)

@@ -22,7 +22,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			return
 		}
 		fail := func(err error) {
-			yield(driver.Line{}, failed(ctx, "listing the locks that begin with", prefix, closeEnough(err)))
+			yield(driver.Line{}, failed(ctx, "listing the locks that begin with", prefix, err))
 		}
 		conn, _, err := b.live(ctx)
 		if err != nil {
@@ -71,7 +71,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 		return driver.Line{}, err
 	}
 	l, err := b.lookAt(ctx, key)
-	return l, failed(ctx, "looking at", key, closeEnough(err))
+	return l, failed(ctx, "looking at", key, err)
 }
 
 func (b *Backend) lookAt(ctx context.Context, key string) (driver.Line, error) {

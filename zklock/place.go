@@ -30,6 +30,7 @@ type place struct {
 	over    chan struct{} // closed when path becomes empty again
 	gone    *driver.ErrGone
 	members []string // whom it waits for, as of looked
+	watches []*watch // on them and on itself, once they are set
 	looked  time.Time
 	gen     int
 
@@ -148,7 +149,7 @@ func (b *Backend) settle(p *place, s *session, path string, czxid int64, ttl tim
 	p.session, p.path, p.czxid = s, path, czxid
 	p.unsure, p.gone = nil, nil
 	p.granted, p.shared = false, true
-	p.late, p.members = time.Time{}, nil
+	p.late, p.members, p.watches = time.Time{}, nil, nil
 	p.over = make(chan struct{})
 	p.ends = time.Time{}
 	b.extend(p, ttl)

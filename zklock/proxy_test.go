@@ -188,7 +188,9 @@ func (p *proxy) serve(client net.Conn) {
 
 	var mu sync.Mutex
 	muted := int32(0) // the xid whose reply is to be lost
+	heard := make(chan struct{})
 	p.groups.Go(func() {
+		defer close(heard)
 		defer client.Close()
 		for {
 			b, err := packet(server)
@@ -240,9 +242,7 @@ func (p *proxy) serve(client net.Conn) {
 					defer server.Close()
 					<-p.gate
 					if _, err := server.Write(b); err == nil {
-						// Its answer goes to nobody: the other goroutine reads it and finds the
-						// client gone. What comes after it has been applied after it.
-						_, _ = packet(server)
+						<-heard // the answer, which finds the client gone
 					}
 				})
 				return

@@ -31,7 +31,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	}
 	conn, s, err := b.live(ctx)
 	if err != nil {
-		return fill(errs, failed(ctx, "renewing", ts[0].Key, closeEnough(err)))
+		return fill(errs, failed(ctx, "renewing", ts[0].Key, err))
 	}
 	var places []*place
 	var nodes []string
@@ -70,7 +70,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		}
 		for n, err := range b.renew(ctx, conn, s, places[from:to], nodes[from:to], ttls[from:to]) {
 			i := index[from+n]
-			errs[i] = failed(ctx, "renewing", ts[i].Key, closeEnough(err))
+			errs[i] = failed(ctx, "renewing", ts[i].Key, err)
 		}
 		from = to
 	}

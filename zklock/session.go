@@ -138,22 +138,27 @@ func (r *shared) run(f func() error) {
 
 // connected waits for a session, and for its connection.
 func (b *Backend) connected(ctx context.Context) (client, *session, error) {
-	conn, err := b.link.open()
-	if err != nil {
-		return nil, nil, &driver.PermanentError{Err: fmt.Errorf("zookeeper: %w", err)}
-	}
 	for {
+		conn, err := b.link.open()
+		if err != nil {
+			return nil, nil, err
+		}
 		s, _, up := b.link.state()
 		if s != nil {
 			return conn, s, nil
 		}
+		timer := time.NewTimer(time.Second) // the client may be replaced meanwhile
 		select {
 		case <-up:
+		case <-timer.C:
 		case <-ctx.Done():
+			timer.Stop()
 			return nil, nil, fmt.Errorf("%w: there is no connection to any of %s", ctx.Err(), strings.Join(b.link.servers, ", "))
 		case <-b.closed:
+			timer.Stop()
 			return nil, nil, driver.ErrClosed
 		}
+		timer.Stop()
 	}
 }
 
@@ -202,13 +207,13 @@ func (b *Backend) unready(ctx context.Context, s *session) {
 }
 
 func (b *Backend) makeNodes(ctx context.Context, conn client, s *session) error {
-	if b.digest != "" && !b.introduced.Load() {
+	if b.digest != "" {
+		// Each client says so by itself from then on; once more does no harm.
 		if _, err := call(ctx, b, func() (struct{}, error) {
 			return struct{}{}, conn.AddAuth("digest", []byte(b.digest))
 		}); err != nil {
 			return err
 		}
-		b.introduced.Store(true) // from now on the client says so by itself
 	}
 	beat, fence := s.path(b, "b"), s.path(b, "f")
 	for range 3 {

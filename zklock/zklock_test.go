@@ -23,7 +23,10 @@ var laws = []drivertest.Option{
 
 // crash ends b as kill -9 would: the server does not hear of it.
 func (b *Backend) crash() {
-	b.link.sever()
+	b.link.mu.Lock()
+	f := b.link.phone
+	b.link.mu.Unlock()
+	f.sever()
 	b.Close()
 }
 

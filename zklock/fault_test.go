@@ -1,0 +1,557 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/go-zookeeper/zk"
+)
+
+// The answer to an Enter is lost, or the Enter itself: repeated, it makes one claim.
+func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
+		for _, op := range []int32{opCreateContainer, opMulti} {
+			t.Run(fmt.Sprint(name, " ", op), func(t *testing.T) {
+				t.Parallel()
+				p := newProxy(t, s)
+				b := quiet(t, p)
+				key := fmt.Sprint(name, op)
+				c := claim(key)
+				p.rule(once(op, f))
+				_, err := b.Enter(within(t, 10*time.Second), c)
+				if err == nil || driver.Gone(err) {
+					t.Fatalf("an Enter that was not answered answered %v", err)
+				}
+				k := hold(t, b, c)
+				a := admin(t, s)
+				if n := nodes(t, a, key); len(n) != 1 {
+					t.Errorf("the line is %v; want the one claim", n)
+				}
+				if err := renew(b, k); err != nil {
+					t.Errorf("Renew: %v", err)
+				}
+				leave(t, b, k)
+				if n := nodes(t, a, key); len(n) != 0 {
+					t.Errorf("the line is %v; want it empty", n)
+				}
+			})
+		}
+	}
+}
+
+// An Enter is on its way, its connection breaks, and its caller gives up. Then the
+// network delivers it. Without the fence it would make a claim that nobody knows of, and
+// that the session keeps alive.
+func TestDelayedEnterIsKeptOut(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	c := claim("k")
+	p.rule(once(opMulti, delayIt))
+	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
+		t.Fatal("an Enter that is still under way was answered")
+	}
+	if err := b.Leave(within(t, 10*time.Second), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+		t.Fatalf("Leave: %v", err)
+	}
+	a := admin(t, s)
+	// The container must be there, or the Enter would fail for want of it.
+	if _, err := a.CreateContainer(DefaultPrefix+linesDir+"/k", nil, zk.FlagContainer, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
+		t.Fatal(err)
+	}
+	p.letGo()
+	if n := nodes(t, a, "k"); len(n) != 0 {
+		t.Errorf("the line is %v: an Enter that nobody waits for made a claim", n)
+	}
+	k := hold(t, b, noWait(claim("k")))
+	leave(t, b, k)
+	empty(t, s)
+}
+
+// The same, and its caller repeats it instead.
+func TestDelayedEnterMakesNoSecondClaim(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	c := claim("k")
+	p.rule(once(opMulti, delayIt))
+	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
+		t.Fatal("an Enter that is still under way was answered")
+	}
+	k := hold(t, b, c)
+	p.letGo()
+	a := admin(t, s)
+	if n := nodes(t, a, "k"); len(n) != 1 {
+		t.Errorf("the line is %v; want the one claim", n)
+	}
+	leave(t, b, k)
+	empty(t, s)
+}
+
+// The connection breaks while a claim leaves, before or after the server did it. The
+// caller's Leave is repeated by the core; here nobody repeats it, and the node must
+// go all the same.
+func TestLeaveIsFinishedBehind(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t, s)
+			b := quiet(t, p)
+			k := hold(t, b, claim(name))
+			p.rule(once(opMulti, f))
+			err := b.Leave(within(t, 10*time.Second), k, driver.Exit{})
+			if err == nil {
+				t.Fatal("a Leave that was not answered answered nil")
+			}
+			a := admin(t, s)
+			eventually(t, "the node is gone", func() bool { return len(nodes(t, a, name)) == 0 })
+			if err := renew(b, k); !driver.Gone(err) {
+				t.Errorf("Renew after Leave: %v; want ErrGone", err)
+			}
+		})
+	}
+}
+
+// No server answers for longer than the caller waits.
+func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	k := hold(t, b, claim("k"))
+	p.rule(func(op int32, _ []byte) fate {
+		if op == opMulti {
+			go p.close()
+			return dropIt
+		}
+		return pass
+	})
+	begun := time.Now()
+	if err := b.Leave(within(t, 300*time.Millisecond), k, driver.Exit{}); err == nil {
+		t.Fatal("a Leave that was not answered answered nil")
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("Leave took %v with a context that ended after 300ms", took)
+	}
+	a := admin(t, s)
+	if n := nodes(t, a, "k"); len(n) != 1 {
+		t.Fatalf("the line is %v before the network heals; want the claim", n)
+	}
+	p.rule(nil)
+	p.open()
+	eventually(t, "the node is gone", func() bool { return len(nodes(t, a, "k")) == 0 })
+}
+
+// A mark whose Leave got no answer is written once, and the repeat says so.
+func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t, s)
+			b := quiet(t, p)
+			k := hold(t, b, claim(name))
+			done := 0
+			p.rule(func(op int32, _ []byte) fate {
+				// The first transaction fails, for there is no mark yet; the second writes it.
+				if op == opMulti {
+					if done++; done == 2 {
+						return f
+					}
+				}
+				return pass
+			})
+			e := driver.Exit{Mark: "done"}
+			if err := b.Leave(within(t, 10*time.Second), k, e); err == nil {
+				t.Fatal("a Leave that was not answered answered nil")
+			}
+			if err := b.Leave(t.Context(), k, e); err != nil {
+				t.Fatalf("the repeated Leave: %v", err)
+			}
+			next := hold(t, b, claim(name))
+			if next.Mark != "done" {
+				t.Errorf("the next holder finds the mark %q", next.Mark)
+			}
+			leave(t, b, next)
+		})
+	}
+}
+
+// A connection that breaks is no loss: the claim is there, and is renewed again.
+func TestDisconnectedIsNotGone(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	k := hold(t, b, claim("k"))
+	w := wait(t, b, claim("k"))
+	p.close()
+	if err := b.Renew(within(t, 300*time.Millisecond), []driver.Ticket{k})[0]; err == nil || driver.Gone(err) {
+		t.Errorf("Renew without a connection: %v; want an error that is no loss", err)
+	}
+	if _, err := b.Await(within(t, 300*time.Millisecond), w); err == nil || driver.Gone(err) {
+		t.Errorf("Await without a connection: %v; want that its time is over", err)
+	}
+	p.open()
+	for _, err := range b.Renew(within(t, 20*time.Second), []driver.Ticket{k, w}) {
+		if err != nil {
+			t.Errorf("Renew after the connection came back: %v", err)
+		}
+	}
+	leave(t, b, k)
+	leave(t, b, granted(t, b, w))
+	empty(t, s)
+}
+
+// A node that vanishes while its watcher is cut off is noticed.
+func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	holder := connect(t, long, s)
+	h := hold(t, holder, claim("k"))
+	w := wait(t, b, claim("k"))
+	_, _ = b.Await(within(t, 300*time.Millisecond), w) // sets the watches
+	p.close()
+	leave(t, holder, h)
+	p.open()
+	begun := time.Now()
+	leave(t, b, granted(t, b, w))
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the grant was noticed after %v", took)
+	}
+	empty(t, s)
+}
+
+// The session expires while the process runs, and the client begins another one
+// without a word.
+func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	p := newProxy(t, s)
+	b := through(t, p, &Options{SessionTimeout: 2 * time.Second})
+	other := connect(t, long, s)
+	c := claim("k")
+	k := hold(t, b, c)
+	if k.TTL != 2*time.Second*2/3 || k.Left > k.TTL {
+		t.Errorf("a session of 2s gives a lease of %v with %v left; want two thirds", k.TTL, k.Left)
+	}
+	w := wait(t, b, claim("k"))
+	sent := time.Now()
+	if errs := b.Renew(t.Context(), []driver.Ticket{k, w}); errs[0] != nil || errs[1] != nil {
+		t.Fatal(errs)
+	}
+	p.close()
+	next := granted(t, other, wait(t, other, claim("k")))
+	if took := time.Since(sent); took < k.TTL {
+		t.Errorf("the next holder was granted %v after a renewal was sent that was answered; the lease is %v", took, k.TTL)
+	}
+	p.open()
+	for i, err := range b.Renew(within(t, 20*time.Second), []driver.Ticket{k, w}) {
+		if !driver.Gone(err) {
+			t.Errorf("Renew of claim %d after the session expired: %v; want ErrGone", i, err)
+		}
+	}
+	if _, err := b.Await(t.Context(), w); !driver.Gone(err) {
+		t.Errorf("Await after the session expired: %v; want ErrGone", err)
+	}
+	if err := b.Leave(t.Context(), k, driver.Exit{Mark: "late"}); !driver.Gone(err) {
+		t.Errorf("Leave after the session expired: %v; want ErrGone", err)
+	}
+	// The same ID may come again, behind the others.
+	again := wait(t, b, c)
+	if again.Token <= next.Token {
+		t.Errorf("the claim came back with token %d beside %d", again.Token, next.Token)
+	}
+	leave(t, other, next)
+	if again = granted(t, b, again); again.Mark != "" {
+		t.Errorf("a dead claim wrote the mark %q", again.Mark)
+	}
+	leave(t, b, again)
+	empty(t, s)
+}
+
+// What the client had queued when a session ended it sends in the next one.
+func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	p := newProxy(t, s)
+	b := through(t, p, &Options{SessionTimeout: time.Second})
+	conn, old, err := b.live(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.close()
+	<-after(1500 * time.Millisecond)
+	p.open()
+	<-old.over
+	if _, _, err := b.live(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.CreateContainer(b.lineOf("k"), nil, zk.FlagContainer, b.acl); err != nil {
+		t.Fatal(err)
+	}
+	c := claim("k")
+	e := &entry{b: b, p: &place{ref: ref{c.Key, c.ID}}, c: c, conn: conn, s: old}
+	if _, err := e.join(t.Context(), -1); !errors.Is(err, errAgain) {
+		t.Errorf("an Enter of the old session answered %v in the new one; want it refused", err)
+	}
+	if n := nodes(t, admin(t, s), "k"); len(n) != 0 {
+		t.Errorf("it made %v", n)
+	}
+}
+
+func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	b := connect(t, long, s)
+	keys := []string{"a", "b", "c", "d"}
+	var ks []driver.Ticket
+	for _, key := range keys {
+		ks = append(ks, hold(t, b, claim(key)))
+	}
+	a := admin(t, s)
+	for _, key := range []string{"a", "c"} {
+		if err := a.Delete(b.lineOf(key)+"/"+nodes(t, a, key)[0], -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, err := range b.Renew(t.Context(), ks) {
+		if deleted := i%2 == 0; driver.Gone(err) != deleted || !deleted && err != nil {
+			t.Errorf("Renew on %q: %v; deleted: %v", keys[i], err, deleted)
+		}
+	}
+	// The beat and the fence are nodes too.
+	for _, n := range tree(t, a, DefaultPrefix+sessionsDir) {
+		if err := a.Delete(n, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := renew(b, ks[1]); err != nil {
+		t.Errorf("Renew after the beat was deleted: %v", err)
+	}
+	for _, n := range tree(t, a, DefaultPrefix+sessionsDir) {
+		if err := a.Delete(n, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave(t, b, hold(t, b, claim("e")))
+	leave(t, b, ks[1])
+	leave(t, b, ks[3])
+	empty(t, s)
+}
+
+// The session lives, because another claim is renewed; a claim whose own lease ended
+// may not live on with it.
+func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	b := connect(t, long, s)
+	stays := hold(t, b, claim("stays"))
+	const lease = 500 * time.Millisecond
+	begun := time.Now()
+	k := hold(t, b, ttl(claim("k"), lease))
+	if k.TTL != lease || k.Left > lease {
+		t.Errorf("asked for %v, got %v with %v left", lease, k.TTL, k.Left)
+	}
+	other := connect(t, long, s)
+	next := granted(t, other, wait(t, other, claim("k")))
+	if took := time.Since(begun); took < lease || took > lease+5*time.Second {
+		t.Errorf("a claim with a lease of %v was in line for %v", lease, took)
+	}
+	if err := renew(b, k); !driver.Gone(err) {
+		t.Errorf("Renew after its lease: %v; want ErrGone", err)
+	}
+	if err := renew(b, stays); err != nil {
+		t.Errorf("Renew of the other claim: %v", err)
+	}
+	leave(t, other, next)
+	leave(t, b, stays)
+	empty(t, s)
+}
+
+func TestRenewalBeyondTheSessionIsRefused(t *testing.T) {
+	t.Parallel()
+	b := connect(t, &Options{SessionTimeout: 3 * time.Second}, testserver.ZooKeeper(t))
+	k := hold(t, b, claim("k"))
+	if k.TTL != 2*time.Second {
+		t.Errorf("a session of 3s gives a lease of %v; want 2s", k.TTL)
+	}
+	k.TTL = time.Minute
+	if err := renew(b, k); err == nil || driver.Gone(err) {
+		t.Errorf("a renewal for a minute on a session of 3s: %v; want an error that is no loss", err)
+	}
+}
+
+// Claims, sessions and their time survive a restart of the server.
+func TestRestartOfTheServerKeepsClaims(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.Persist(true))
+	b := connect(t, long, s)
+	other := connect(t, long, s)
+	k := hold(t, b, claim("k"))
+	w := wait(t, other, claim("k"))
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(b, k); err != nil {
+		t.Errorf("Renew after a restart: %v", err)
+	}
+	if again := hold(t, b, k.Claim); again.Token != k.Token {
+		t.Errorf("the claim has token %d after a restart, had %d", again.Token, k.Token)
+	}
+	leave(t, b, k)
+	w = granted(t, other, w)
+	if w.Token <= k.Token {
+		t.Errorf("token %d was granted after %d", w.Token, k.Token)
+	}
+	leave(t, other, w)
+	empty(t, s)
+}
+
+// A server that lost its data is a loss, and no invitation.
+func TestDataLossEndsAllClaims(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	b := connect(t, &Options{SessionTimeout: 2 * time.Second}, s)
+	for i := range 20 { // so that the client has seen more than the server will know
+		leave(t, b, hold(t, b, claim(fmt.Sprint(i))))
+	}
+	k := hold(t, b, claim("k"))
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the claim is gone", func() bool { return driver.Gone(renew(b, k)) })
+	leave(t, b, hold(t, b, claim("k")))
+	empty(t, s)
+}
+
+func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	crashed := connect(t, &Options{SessionTimeout: time.Second}, s)
+	k := hold(t, crashed, claim("k"))
+	b := connect(t, long, s)
+	if err := b.Break(t.Context(), "k", k.Token, "it hangs"); err != nil {
+		t.Fatal(err)
+	}
+	crashed.crash()
+	a := admin(t, s)
+	records := tree(t, a, DefaultPrefix+brokenDir)
+	if len(records) != 1 {
+		t.Fatalf("the records are %v; want one", records)
+	}
+	// Another process comes when nobody can ask for it any more.
+	sweeper := connect(t, long, s)
+	_, sess, err := sweeper.live(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeper.sweepBroken(t.Context(), sess)
+	if n := len(tree(t, a, DefaultPrefix+brokenDir)); n != 1 {
+		t.Errorf("a record was swept away while somebody may ask for it")
+	}
+	sess.mu.Lock()
+	sess.skew += time.Minute
+	sess.mu.Unlock()
+	sweeper.sweepBroken(t.Context(), sess)
+	empty(t, s)
+}
+
+func TestPermanentErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	a := admin(t, s)
+	if _, err := a.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Create("/foreign", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"/foreign/lines", "/foreign/lines/k", "/foreign/lines/k/stranger"} {
+		if _, err := a.Create(p, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		servers []string
+		o       *Options
+		says    string
+	}{
+		{"no servers", nil, nil, "name at least one"},
+		{"relative prefix", []string{s.Addr()}, &Options{Prefix: "locks"}, "must begin with /"},
+		{"slash at the end", []string{s.Addr()}, &Options{Prefix: "/locks/"}, "not end with it"},
+		{"dots", []string{s.Addr()}, &Options{Prefix: "/a/../b"}, "leave out the part"},
+		{"reserved", []string{s.Addr()}, &Options{Prefix: "/zookeeper/x"}, "is no path"},
+		{"short session", []string{s.Addr()}, &Options{SessionTimeout: time.Millisecond}, "session timeout"},
+		{"no rights", []string{s.Addr()}, &Options{Prefix: "/closed/locks"}, "give it the Digest"},
+		{"other user", []string{s.Addr()}, &Options{Prefix: "/closed/locks", Digest: "clerk:hush"}, "give it the Digest"},
+		{"bad ACL", []string{s.Addr()}, &Options{Prefix: "/acl", ACL: zk.AuthACL(zk.PermAll)}, "refuses the ACL"},
+		{"foreign nodes", []string{s.Addr()}, &Options{Prefix: "/foreign"}, "another version"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := New(c.servers, c.o)
+			defer b.Close()
+			_, err := b.Enter(within(t, 20*time.Second), ttl(claim("k"), time.Second))
+			var permanent *driver.PermanentError
+			if !errors.As(err, &permanent) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("Enter: %v; want a permanent error that says %q", err, c.says)
+			}
+			if err != nil && (strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "secret")) {
+				t.Errorf("the error shows a password: %v", err)
+			}
+		})
+	}
+	boss := connect(t, &Options{Prefix: "/closed/locks", Digest: "boss:secret"}, s)
+	leave(t, boss, hold(t, boss, ttl(claim("k"), time.Second)))
+}
+
+// Nobody is there: calls end with their context, and say why.
+func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	paused := connect(t, long, s)
+	k := hold(t, paused, claim("k"))
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	fresh := connect(t, long, s)
+	refused := New([]string{"127.0.0.1:1"}, long)
+	t.Cleanup(func() { refused.Close() })
+	for name, b := range map[string]*Backend{"paused": paused, "no hello": fresh, "refused": refused} {
+		begun := time.Now()
+		ctx := within(t, 200*time.Millisecond)
+		_, err := b.Enter(ctx, claim("other"))
+		errs := []error{err, b.Renew(ctx, []driver.Ticket{k})[0], b.Leave(ctx, k, driver.Exit{}), b.Break(ctx, "k", 1, "")}
+		for i, err := range errs {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: call %d answered %v; want that its time is over", name, i, err)
+			}
+		}
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("%s: calls took %v with a context of 200ms", name, took)
+		}
+	}
+	if err := s.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	// What Enter and Leave had sent is settled when the server goes on.
+	if err := paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: claim("other")}, driver.Exit{}); !driver.Gone(err) {
+		t.Errorf("Leave: %v", err)
+	}
+}

@@ -1,0 +1,203 @@
+package zklock
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/go-zookeeper/zk"
+)
+
+// claim is an exclusive claim with the longest lease that there is.
+func claim(key string) driver.Claim {
+	return driver.Claim{
+		Key: key, ID: rand.Text(), Owner: "somebody", Note: "a note",
+		Capacity: driver.RW, Weight: driver.RW, TTL: 6 * time.Minute, Span: 1,
+	}
+}
+
+func reader(key string) driver.Claim {
+	c := claim(key)
+	c.Weight = 1
+	return c
+}
+
+func noWait(c driver.Claim) driver.Claim {
+	c.NoWait = true
+	return c
+}
+
+func ttl(c driver.Claim, d time.Duration) driver.Claim {
+	c.TTL = d
+	return c
+}
+
+func enter(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	k, err := b.Enter(t.Context(), c)
+	if err != nil {
+		t.Fatalf("Enter on %q: %v", c.Key, err)
+	}
+	return k
+}
+
+// hold enters, and must be granted.
+func hold(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	k := enter(t, b, c)
+	if !k.Granted {
+		t.Fatalf("the claim on %q waits, %d ahead; want it granted", c.Key, k.Ahead)
+	}
+	return k
+}
+
+// wait enters, and must not be granted.
+func wait(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	k := enter(t, b, c)
+	if k.Granted {
+		t.Fatalf("the claim on %q is granted; want it to wait", c.Key)
+	}
+	return k
+}
+
+// granted waits for the grant of k, as the core does: an error that may pass is no
+// end.
+func granted(t testing.TB, b *Backend, k driver.Ticket) driver.Ticket {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !k.Granted {
+		now, err := b.Await(ctx, k)
+		if driver.Gone(err) || ctx.Err() != nil {
+			t.Fatalf("Await on %q: %v", k.Key, err)
+		}
+		if err == nil {
+			k = now
+		}
+	}
+	return k
+}
+
+func leave(t testing.TB, b *Backend, k driver.Ticket) {
+	t.Helper()
+	if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
+		t.Fatalf("Leave on %q: %v", k.Key, err)
+	}
+}
+
+func renew(b *Backend, k driver.Ticket) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return b.Renew(ctx, []driver.Ticket{k})[0]
+}
+
+// within is a context for one call that may not be answered.
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until what is said holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	end := time.Now().Add(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		if time.Now().After(end) {
+			t.Fatalf("it never came to pass that %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// after returns a channel that says when d has passed.
+func after(d time.Duration) <-chan time.Time { return time.NewTimer(d).C }
+
+// admin is a client of the server itself, past all that is ours.
+func admin(t testing.TB, s *testserver.Server) *zk.Conn {
+	t.Helper()
+	c, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(silence{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// tree lists all nodes below p.
+func tree(t testing.TB, c *zk.Conn, p string) (all []string) {
+	t.Helper()
+	names, _, err := c.Children(p)
+	if err == zk.ErrNoNode {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		all = append(all, p+"/"+name)
+		all = append(all, tree(t, c, p+"/"+name)...)
+	}
+	return all
+}
+
+// leftBehind lists what is in the store beside marks and what belongs to sessions
+// that live.
+func leftBehind(t testing.TB, c *zk.Conn) (all []string) {
+	for _, p := range tree(t, c, DefaultPrefix) {
+		switch {
+		case p == DefaultPrefix+linesDir, p == DefaultPrefix+sessionsDir, p == DefaultPrefix+brokenDir,
+			strings.HasPrefix(p, DefaultPrefix+sessionsDir):
+		default:
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// empty waits until nothing of ours is left but the folders.
+func empty(t testing.TB, s *testserver.Server) {
+	t.Helper()
+	c := admin(t, s)
+	var left []string
+	end := time.Now().Add(15 * time.Second)
+	for {
+		if left = leftBehind(t, c); len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("%d nodes are left behind, the first is %s", len(left), left[0])
+			return
+		}
+		<-after(20 * time.Millisecond)
+	}
+}
+
+// nodes lists the claims in the line of key.
+func nodes(t testing.TB, c *zk.Conn, key string) []string {
+	t.Helper()
+	names, _, err := c.Children(DefaultPrefix + linesDir + "/" + encode(key))
+	if err != nil && err != zk.ErrNoNode {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// through opens a Backend behind a proxy, and has its session begun.
+func through(t testing.TB, p *proxy, o *Options) *Backend {
+	t.Helper()
+	b := New([]string{p.addr()}, o)
+	t.Cleanup(func() { b.Close() })
+	if _, err := b.Line(t.Context(), "warm up"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session is swept for", func() bool { return len(p.requests()) > 0 })
+	return b
+}

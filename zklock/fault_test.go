@@ -291,7 +291,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	s := testserver.ZooKeeper(t)
 	p := newProxy(t, s)
 	b := through(t, p, &Options{SessionTimeout: time.Second})
-	conn, old, err := b.live(t.Context())
+	_, old, err := b.live(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,8 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	<-after(1500 * time.Millisecond)
 	p.open()
 	<-old.over
-	if _, _, err := b.live(within(t, 20*time.Second)); err != nil {
+	conn, _, err := b.live(within(t, 20*time.Second))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.CreateContainer(b.lineOf("k"), nil, zk.FlagContainer, b.acl); err != nil {

@@ -7,6 +7,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if worker() {
+		return
+	}
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		// Most tests wait for sessions to expire, and need no processor for that.

@@ -1,0 +1,142 @@
+package zklock
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// TestEnsemble plays on three servers: each Backend is connected to any of them, so
+// what one has been told another may read from a server that lags behind.
+func TestEnsemble(t *testing.T) {
+	t.Parallel()
+	servers := testserver.ZooKeeperEnsemble(t, 3)
+	open := opener(servers...)
+	drivertest.Model(t, open)
+
+	t.Run("a released lock is free for everybody", func(t *testing.T) {
+		var views []*Backend
+		for i := range 3 { // one on each server
+			views = append(views, connect(t, long, servers[i]))
+		}
+		last := int64(0)
+		for i := range 60 {
+			k := hold(t, views[i%3], noWait(claim("k")))
+			if k.Token <= last {
+				t.Fatalf("token %d was granted after %d", k.Token, last)
+			}
+			last = k.Token
+			leave(t, views[i%3], k)
+			l, err := views[(i+1)%3].Line(t.Context(), "k")
+			if err != nil || len(l.Claims) > 0 {
+				t.Fatalf("after Leave the line is %+v, error %v", l, err)
+			}
+		}
+	})
+
+	t.Run("one inside at a time while servers die", func(t *testing.T) {
+		var inside, last, grants atomic.Int64
+		stop := make(chan struct{})
+		var group sync.WaitGroup
+		for i := range 4 {
+			b := connect(t, long, servers...)
+			group.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if err := once3(t, b, fmt.Sprint("worker ", i), &inside, &last); err == nil {
+						grants.Add(1)
+					}
+				}
+			})
+		}
+		for _, what := range []string{"the leader", "a follower", "the leader"} {
+			before := grants.Load()
+			var victim *testserver.Server
+			eventually(t, "somebody leads", func() bool {
+				for _, s := range servers {
+					if s.Leads() == (what == "the leader") {
+						victim = s
+						return true
+					}
+				}
+				return false
+			})
+			if err := victim.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "locks are granted by the two that are left, after "+what+" died", func() bool { return grants.Load() > before+3 })
+			if err := victim.Restart(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(stop)
+		group.Wait()
+		t.Logf("%d grants", grants.Load())
+		empty(t, servers[0])
+	})
+
+	t.Run("a holder and its waiter outlive the leader", func(t *testing.T) {
+		b, other := connect(t, long, servers...), connect(t, long, servers...)
+		k, w := hold(t, b, claim("stays")), wait(t, other, claim("stays"))
+		for _, s := range servers {
+			if s.Leads() {
+				if err := s.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := s.Restart(); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+		}
+		eventually(t, "the holder is renewed", func() bool {
+			err := renew(b, k)
+			if driver.Gone(err) {
+				t.Fatalf("Renew: %v", err)
+			}
+			return err == nil
+		})
+		leave(t, b, k)
+		leave(t, other, granted(t, other, w))
+	})
+}
+
+// once3 takes the lock once, as the core does: what was not answered is repeated, and
+// what was given up is left.
+func once3(t testing.TB, b *Backend, owner string, inside, last *atomic.Int64) error {
+	c := claim("shared")
+	c.Owner = owner
+	k, err := b.Enter(within(t, 10*time.Second), c)
+	for err == nil && !k.Granted {
+		k, err = b.Await(within(t, 10*time.Second), k)
+	}
+	if err == nil {
+		if n := inside.Add(1); n != 1 {
+			t.Errorf("%d are inside at once", n)
+		}
+		if before := last.Swap(k.Token); before >= k.Token {
+			t.Errorf("token %d was granted after %d", k.Token, before)
+		}
+		<-after(time.Millisecond)
+		inside.Add(-1)
+	} else {
+		k = driver.Ticket{Claim: c}
+	}
+	for {
+		out := b.Leave(within(t, 10*time.Second), k, driver.Exit{})
+		if out == nil || driver.Gone(out) {
+			return err
+		}
+	}
+}

@@ -36,7 +36,7 @@ func (l listener) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if cmd.Name() == "hello" { // the client's own greeting
 			return err
 		}
-		line := command(cmd)
+		line := command(cmd, err)
 		if l.node != "" {
 			line = l.node + ": " + line
 		}
@@ -50,7 +50,7 @@ func (l listener) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 // command shows a command and its reply as redis-cli would.
-func command(cmd redis.Cmder) string {
+func command(cmd redis.Cmder, err error) string {
 	var words []string
 	args := cmd.Args()
 	switch name := strings.ToUpper(fmt.Sprint(args[0])); name {
@@ -68,14 +68,14 @@ func command(cmd redis.Cmder) string {
 		}
 		words = append(words, word)
 	}
-	return strings.Join(words, " ") + " → " + reply(cmd)
+	return strings.Join(words, " ") + " → " + reply(cmd, err)
 }
 
-func reply(cmd redis.Cmder) string {
-	if errors.Is(cmd.Err(), redis.Nil) {
+func reply(cmd redis.Cmder, err error) string {
+	if errors.Is(err, redis.Nil) {
 		return "nil"
 	}
-	if err := cmd.Err(); err != nil {
+	if err != nil {
 		return err.Error()
 	}
 	switch c := cmd.(type) {
@@ -85,16 +85,16 @@ func reply(cmd redis.Cmder) string {
 		return c.Val()
 	case *redis.IntCmd:
 		return fmt.Sprint(c.Val())
-	case *redis.BoolCmd: // SETNX, EXPIRE and SET NX
+	case *redis.BoolCmd: // EXPIRE and SET NX
 		switch {
-		case fmt.Sprint(c.Args()[0]) != "set" && c.Val():
-			return "1"
-		case fmt.Sprint(c.Args()[0]) != "set":
-			return "0"
-		case c.Val():
+		case c.Name() == "set" && c.Val():
 			return "OK"
+		case c.Name() == "set":
+			return "nil"
+		case c.Val():
+			return "1"
 		}
-		return "nil"
+		return "0"
 	case *redis.Cmd:
 		return fmt.Sprint(c.Val())
 	}
@@ -108,6 +108,10 @@ func (s *stage) look() []Text {
 	}
 	var all []Text
 	for _, n := range s.nodes {
+		if n.server.Pid() == 0 {
+			all = append(all, Text{n.name + ": down", n.name + ": 宕机"})
+			continue
+		}
 		lines := n.look(s)
 		if len(lines) == 0 && n.name != "" {
 			lines = []string{"–"}
@@ -124,9 +128,6 @@ func (s *stage) look() []Text {
 
 // look shows every key of one server with its value and when it ends.
 func (n *node) look(s *stage) []string {
-	if n.server.Pid() == 0 {
-		return nil
-	}
 	keys, err := n.rdb.Keys(s.ctx, "*").Result()
 	s.check(err)
 	slices.Sort(keys)

@@ -19,7 +19,7 @@ type twoStepLock struct {
 }
 
 func (l *twoStepLock) Lock(ctx context.Context) (bool, error) {
-	ok, err := l.rdb.SetNX(ctx, "lock", l.owner, 0).Result()
+	ok, err := l.rdb.Do(ctx, "SETNX", "lock", l.owner).Bool()
 	if err != nil || !ok {
 		return false, err
 	}

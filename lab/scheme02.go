@@ -21,7 +21,7 @@ type clientTimeLock struct {
 
 func (l *clientTimeLock) Lock(ctx context.Context) (bool, error) {
 	mine := l.clock().Add(l.ttl).Format(time.TimeOnly)
-	if ok, err := l.rdb.SetNX(ctx, "lock", mine, 0).Result(); err != nil || ok {
+	if ok, err := l.rdb.Do(ctx, "SETNX", "lock", mine).Bool(); err != nil || ok {
 		return ok, err
 	}
 	ends, err := l.rdb.Get(ctx, "lock").Result()
@@ -31,7 +31,7 @@ func (l *clientTimeLock) Lock(ctx context.Context) (bool, error) {
 	if l.between != nil {
 		l.between()
 	}
-	before, err := l.rdb.GetSet(ctx, "lock", mine).Result() //nolint:staticcheck // as it is taught
+	before, err := l.rdb.GetSet(ctx, "lock", mine).Result()
 	return before == ends, err
 }
 

@@ -24,7 +24,7 @@ end
 return 0`
 
 func (l *ownerlessLock) Lock(ctx context.Context) (bool, error) {
-	return l.rdb.Eval(ctx, setnxExpire, []string{"lock"}, l.ttl/time.Second).Bool()
+	return l.rdb.Eval(ctx, setnxExpire, []string{"lock"}, int(l.ttl.Seconds())).Bool()
 }
 
 func (l *ownerlessLock) Unlock(ctx context.Context) error { return l.rdb.Del(ctx, "lock").Err() }

@@ -26,7 +26,7 @@ return token`
 
 // Lock returns the token, or 0 if the lock is taken.
 func (l *luaTokenLock) Lock(ctx context.Context) (int64, error) {
-	return l.rdb.Eval(ctx, setAndDraw, []string{"lock", "token"}, l.value, l.ttl/time.Second).Int64()
+	return l.rdb.Eval(ctx, setAndDraw, []string{"lock", "token"}, l.value, int(l.ttl.Seconds())).Int64()
 }
 
 func (l *luaTokenLock) Unlock(ctx context.Context) error {

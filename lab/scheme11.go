@@ -39,7 +39,7 @@ func (l *goroutineLock) Lock(ctx context.Context) (bool, error) {
 
 // Renew is what the watchdog calls, from its own goroutine.
 func (l *goroutineLock) Renew(ctx context.Context) (bool, error) {
-	return l.rdb.Eval(ctx, compareAndExpire, []string{"lock"}, l.process.goroutine(), l.ttl/time.Second).Bool()
+	return l.rdb.Eval(ctx, compareAndExpire, []string{"lock"}, l.process.goroutine(), int(l.ttl.Seconds())).Bool()
 }
 
 func (l *goroutineLock) Unlock(ctx context.Context) error {

@@ -581,6 +581,279 @@ func TestReleaseMayBeCalledAgain(t *testing.T) {
 	}
 }
 
+// What a sound history may look like besides: nothing of this is a breach.
+func TestSoundHistories(t *testing.T) {
+	for name, text := range map[string]string{
+		"a long hold with a waiter": `
+			0s enter a
+			1s believe a
+			2s enter b
+			3600s release a
+			3600s left a
+			3601s believe b`,
+		"a long hold by one who was let in after a crash": `
+			0s enter a
+			1s believe a
+			1s crash a
+			2s enter b
+			3s believe b
+			4s enter c
+			3600s release b
+			3600s left b
+			3601s believe c`,
+		"a stopped waiter is not missed": `
+			0s enter a
+			1s pause a
+			3600s look`,
+		"a waiter that goes on has its time again": `
+			0s enter a
+			1s pause a
+			3600s resume a
+			3601s believe a`,
+		"a grant whose answer is on its way": `
+			0s enter a
+			1s grant a t7
+			60s believe a t7
+			61s release a`,
+		"a stopped holder beside the next": `
+			0s enter a
+			1s believe a
+			2s pause a
+			3s enter b
+			13s believe b
+			14s resume a
+			15s loss a
+			16s enter a/2
+			17s release b
+			17s left b
+			18s believe a/2`,
+		"a stopped reader beside a writer": `
+			0s enter a r
+			1s believe a
+			2s pause a
+			3s enter b
+			13s believe b
+			14s release b
+			15s enter c
+			15s believe c`,
+		"a stopped permit is not counted": `
+			0s enter a w2/3
+			1s believe a
+			2s pause a
+			3s enter b w3/3
+			13s believe b`,
+		"permits come back": `
+			0s enter a w3/3
+			1s believe a
+			2s release a
+			2s left a
+			3s enter b w3/3
+			3s believe b
+			4s loss b
+			5s enter c w3/3
+			5s believe c`,
+		"readers' tokens order nothing": `
+			0s enter a r
+			1s believe a t9
+			2s release a
+			3s enter b
+			3s believe b t8
+			4s release b
+			4s enter c r
+			4s believe c t7
+			5s write c t7`,
+		"a reader writes what it likes": `
+			0s enter a
+			1s believe a t7
+			2s write a t7
+			3s release a
+			4s enter b r
+			4s believe b t6
+			5s write b t6`,
+		"a write after its release, before the next": `
+			0s enter a
+			1s believe a t7
+			2s release a
+			3s write a t7
+			4s enter b
+			5s believe b t8
+			6s write b t8`,
+		"what is told of the dead": `
+			0s enter a
+			1s believe a
+			1s crash a
+			2s left a
+			2s grant a
+			2s denied a
+			2s write a`,
+		"a handle that looks twice is one handle": `
+			0s enter a
+			1s believe a h1
+			2s believe a h1
+			3s release a h1
+			3s left a
+			4s enter b
+			4s believe b`,
+		"one who is refused is not missed": `
+			0s enter a
+			1s believe a
+			2s enter b
+			2s refused b
+			3s release a
+			3s left a
+			60s look`,
+		"a loss is told of nobody twice": `
+			0s enter a
+			1s believe a
+			2s loss a
+			3s loss a
+			14s enter b
+			15s believe b`,
+	} {
+		if vs := check(t, text, limits); len(vs) != 0 {
+			t.Errorf("%s: %v", name, vs)
+		}
+	}
+}
+
+// Breaches that need more than one thing to come together.
+func TestBrokenHistories(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want string
+		text string
+	}{
+		{"two gaps are two", "I6 I6", `
+			0s enter a
+			5s believe a
+			6s release a
+			6s left a
+			7s enter b
+			20s believe b`},
+		{"a crash long ago excuses nobody", "I6", `
+			0s enter a
+			1s crash a
+			2s enter b
+			3s believe b
+			4s enter c
+			100s release b
+			100s left b
+			104s believe c`},
+		{"a crash while another holds lets nobody wait for ever", "I5", `
+			0s enter a
+			1s believe a
+			2s enter b
+			3s enter c
+			4s crash b
+			5s release a
+			5s left a
+			60s refused c`},
+		{"three writers are two breaches", "I1 I1", `
+			0s enter a
+			0s enter b
+			0s enter c
+			1s believe a
+			2s believe b
+			3s believe c`},
+		{"a size is in use only while its claim is there", "I11", `
+			0s enter a w1/9
+			1s believe a
+			2s release a
+			3s enter b w2/3
+			3s believe b
+			4s enter c w2/3
+			4s believe c`},
+		{"a refused size is not in use", "I11", `
+			0s enter a w2/3
+			1s believe a
+			2s enter b w1/9
+			2s refused b
+			3s enter c w2/3
+			3s believe c`},
+		{"every handle of a lost grant is lost", "I9", `
+			0s enter a
+			1s believe a h1
+			1s believe a h2
+			2s release a h1
+			3s enter b
+			3s believe b
+			4s loss a
+			5s release a h2
+			6s release b
+			7s enter c
+			7s believe c`},
+		{"writes of three, the middle one late", "I2b I2b", `
+			0s enter a
+			1s believe a t1
+			2s release a
+			3s enter b
+			4s believe b t2
+			5s release b
+			6s enter c
+			7s believe c t3
+			8s write c t3
+			9s write b t2
+			10s write a t1
+			11s write c t3`},
+		{"the same without tokens", "I2b I2b", `
+			0s enter a
+			1s believe a
+			2s release a
+			3s enter b
+			4s believe b
+			5s release b
+			6s enter c
+			7s believe c
+			8s write c
+			9s write b
+			10s write a
+			11s write c`},
+		{"one stop excuses no later claim", "I1", `
+			0s pause a
+			1s resume a
+			2s enter a
+			2s believe a
+			3s enter b
+			3s believe b`},
+		{"a stop before the belief excuses it until it looks", "I1", `
+			0s enter a
+			0s pause a
+			1s enter b
+			1s believe b
+			2s believe a
+			3s resume a
+			4s believe a`},
+		{"a gap goes on when one of two waiters gives up", "I6", `
+			0s enter a
+			1s enter b
+			3s refused a
+			9s look`},
+	} {
+		vs := check(t, c.text, limits)
+		var got []string
+		for _, v := range vs {
+			got = append(got, string(v.Rule))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: want %s: %v", c.name, c.want, vs)
+		}
+	}
+}
+
+func TestTextSaysWhatIsBroken(t *testing.T) {
+	texts := map[string]Rule{}
+	for _, c := range cases {
+		v := check(t, c.broken, limits)[0]
+		if other, ok := texts[v.Text]; ok && other != v.Rule || v.Text == "" {
+			t.Errorf("%s and %s say the same: %q", other, v.Rule, v.Text)
+		}
+		texts[v.Text] = v.Rule
+		if s := v.String(); !strings.HasPrefix(s, string(c.rule)+` of "k" at `) {
+			t.Errorf("%s", s)
+		}
+	}
+}
+
 // A simulated lock that keeps the rules is never flagged, and one that now and then
 // lets a second one in always is.
 func TestRandomHistories(t *testing.T) {
@@ -648,7 +921,7 @@ func BenchmarkCheck(b *testing.B) {
 		for _, e := range simulate(rand.New(rand.NewPCG(uint64(i), 0)), 0) {
 			e.At += at
 			e.Token += int64(i) * 100
-			e.Claim += fmt.Sprint(i)
+			e.Claim, e.Process = fmt.Sprint(e.Claim, " ", i), fmt.Sprint(e.Process, " ", i)
 			e.Key = fmt.Sprint(i % 10)
 			all = append(all, e)
 		}

@@ -43,9 +43,10 @@ func (s *mysql) step(ctx context.Context, what, key string, scan func(*sql.Rows)
 	return effects{}, s.fail(what, err)
 }
 
-// send sends one statement, on a connection that goes back into the pool only if it has
-// no transaction open for certain: the handlers that roll back in the procedures are not
-// run when somebody kills the statement.
+// send sends one statement. The procedures roll back when they fail, also when somebody
+// kills their statement; but a connection that went back into the pool with a transaction
+// open would keep a line locked for as long as nobody uses it, so after an error that is
+// not known to have ended the transaction it does not go back.
 func (s *mysql) send(ctx context.Context, text, key string, scan func(*sql.Rows) error) (e effects, err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {

@@ -108,26 +108,37 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 }
 
 // TestManyNewKeysAtOnce is what makes INSERT … ON DUPLICATE KEY UPDATE deadlock: many
-// clients that are the first on one key.
+// clients that are the first on one key. They all wait for one who has inserted it and not
+// yet committed: he is then here, or thinks better of it.
 func TestManyNewKeysAtOnce(t *testing.T) {
 	t.Parallel()
-	dsn := dsnOf(testserver.MariaDB(t), "locks", "") // its own, for its count of deadlocks
+	s := testserver.MariaDB(t) // its own, for its count of deadlocks
+	admin := openDSN(t, dsnOf(s, "", ""))
+	p := program(t, openDSN(t, dsnOf(s, "locks", "")))
 	var bs []*sqllock.Backend
-	for range 8 {
-		db := openDSN(t, dsn)
-		db.SetMaxIdleConns(4)
-		bs = append(bs, backend(t, db))
+	for range 4 {
+		b := backend(t, openDSN(t, dsnOf(s, "locks", "")))
+		leave(t, b, hold(t, b, claim("first")))
+		bs = append(bs, b)
 	}
-	leave(t, bs[0], hold(t, bs[0], claim("first"))) // makes the tables
-	for round := range 25 {
+	deadlocks := func() (n int) {
+		t.Helper()
+		var name string
+		if err := admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, end := range []string{"COMMIT", "ROLLBACK"} {
+		before := deadlocks()
+		do(t, p, "BEGIN")
+		do(t, p, "INSERT INTO fencelock_line (lock_key, last) VALUES (?, 0)", end)
+		const clients = 8
 		var wg sync.WaitGroup
-		ready := make(chan struct{})
-		for i := range 24 {
+		for i := range clients {
 			wg.Go(func() {
-				<-ready
 				b := bs[i%len(bs)]
-				c := reader(fmt.Sprint("new", round, "/", i%3))
-				ticket, err := b.Enter(soon(t), c)
+				ticket, err := b.Enter(soon(t), reader(end))
 				if err != nil || !ticket.Granted {
 					t.Errorf("Enter of a new key by many answered granted %v, %v", ticket.Granted, err)
 					return
@@ -137,16 +148,22 @@ func TestManyNewKeysAtOnce(t *testing.T) {
 				}
 			})
 		}
-		close(ready)
+		until(t, "all wait for the new key", func() bool {
+			var n int
+			if err := admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'locks' AND command = 'Query'").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n == clients
+		})
+		do(t, p, end)
 		wg.Wait()
-	}
-	var name string
-	var deadlocks int
-	if err := openDSN(t, dsn).QueryRow("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &deadlocks); err != nil {
-		t.Fatal(err)
-	}
-	if deadlocks > 0 {
-		t.Errorf("there were %d deadlocks; want none", deadlocks)
+		// InnoDB cannot help it when an insert is taken back: those who waited for it all
+		// share what it leaves, and all want to insert. They are tried again.
+		n := deadlocks() - before
+		t.Logf("%d deadlocks after %s", n, end)
+		if end == "COMMIT" && n > 0 {
+			t.Errorf("%d of %d who entered a new key at once were victims of a deadlock; want none", n, clients)
+		}
 	}
 	empty(t, bs[0])
 }

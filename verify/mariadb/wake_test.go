@@ -25,6 +25,8 @@ func handOvers(t *testing.T, a, b *sqllock.Backend) {
 			granted(t, b, w)
 			got <- time.Now()
 		}()
+		settle := time.NewTimer(20 * time.Millisecond) // it has looked at the line by then
+		<-settle.C
 		began := time.Now()
 		leave(t, a, holder)
 		if took := (<-got).Sub(began); took > farBelow {

@@ -1,0 +1,111 @@
+// Ratelimit calls a partner's API that takes ten requests at a time from all of our
+// machines together, and answers 429 to the eleventh.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/redislock"
+)
+
+// atOnce is what the partner allows.
+const atOnce = 10
+
+func main() {
+	addr := "127.0.0.1:6379"
+	if len(os.Args) > 1 {
+		addr = os.Args[1]
+	}
+	p := newPartner()
+	defer p.Close()
+	if err := run(context.Background(), addr, p); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d calls, %d at a time at the most, %d refused\n", p.calls.Load(), p.most.Load(), p.refused.Load())
+}
+
+// run is three machines with twenty workers each.
+func run(ctx context.Context, addr string, p *partner) error {
+	errs := make(chan error, 60)
+	var all sync.WaitGroup
+	for range 3 {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		defer rdb.Close()
+		client := fencelock.New(redislock.New(rdb, nil), nil)
+		defer client.Close()
+		slots := client.Semaphore("partner", atOnce)
+		for range 20 {
+			all.Go(func() {
+				for range 3 {
+					if err := call(ctx, slots, p.URL); err != nil {
+						errs <- err
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	close(errs)
+	return <-errs
+}
+
+// call makes one request when there is room for it.
+func call(ctx context.Context, slots *fencelock.Semaphore, url string) error {
+	permit, err := slots.Acquire(ctx, 1)
+	if err != nil {
+		return err
+	}
+	return permit.Do(ctx, func(ctx context.Context, _ *fencelock.Lease) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		_, err = io.Copy(io.Discard, answer.Body)
+		if err == nil && answer.StatusCode != http.StatusOK {
+			err = fmt.Errorf("the partner says %s", answer.Status)
+		}
+		return err
+	})
+}
+
+// partner is the other side.
+type partner struct {
+	*httptest.Server
+	inside, most, calls, refused atomic.Int64
+}
+
+func newPartner() *partner {
+	p := &partner{}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := p.inside.Add(1)
+		defer p.inside.Add(-1)
+		p.calls.Add(1)
+		for m := p.most.Load(); n > m && !p.most.CompareAndSwap(m, n); m = p.most.Load() {
+		}
+		if n > atOnce {
+			p.refused.Add(1)
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // its work
+	}))
+	return p
+}

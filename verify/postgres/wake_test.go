@@ -11,6 +11,15 @@ import (
 // farBelow is far below the look after a second that stands behind every wake-up.
 const farBelow = 400 * time.Millisecond
 
+// settled is how long those who wait need to have looked at their line: what happens
+// after that they must be told.
+const settled = 30 * time.Millisecond
+
+func pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+}
+
 // handOvers passes a lock to and fro, and wants nobody to wait for the look after a
 // second, in the median.
 func handOvers(t *testing.T, a, b *sqllock.Backend) {
@@ -25,6 +34,7 @@ func handOvers(t *testing.T, a, b *sqllock.Backend) {
 			granted(t, b, w)
 			got <- time.Now()
 		}()
+		pause(settled)
 		began := time.Now()
 		leave(t, a, holder)
 		if took := (<-got).Sub(began); took > farBelow {
@@ -61,6 +71,74 @@ func TestWaiterOfAnotherBackendIsWoken(t *testing.T) {
 	t.Parallel()
 	path := newURL(t)
 	handOvers(t, listening(t, path), listening(t, path))
+}
+
+// TestOneReleaseWakesEveryReader has readers of two processes wait for a writer.
+func TestOneReleaseWakesEveryReader(t *testing.T) {
+	t.Parallel()
+	url := newURL(t)
+	a, b := listening(t, url), listening(t, url)
+	late := 0
+	const rounds = 5
+	for range rounds {
+		writer := hold(t, a, claim("k"))
+		took := make(chan time.Duration)
+		var began time.Time
+		start, all := make(chan struct{}), make(chan struct{})
+		for i := range 6 {
+			view := []*sqllock.Backend{a, a, b}[i%3]
+			reader := claim("k")
+			reader.Weight = 1
+			w := wait(t, view, reader)
+			go func() {
+				w := granted(t, view, w)
+				<-start
+				took <- time.Since(began)
+				<-all // one that left would wake the next
+				leave(t, view, w)
+				took <- 0
+			}()
+		}
+		pause(settled)
+		began = time.Now()
+		close(start)
+		leave(t, a, writer)
+		longest := time.Duration(0)
+		for i := range 12 {
+			if i == 6 {
+				close(all)
+			}
+			longest = max(longest, <-took)
+		}
+		if longest > farBelow {
+			late++
+		}
+	}
+	if late > rounds/2 {
+		t.Errorf("in %d of %d rounds the last of six readers was woken later than %v", late, rounds, farBelow)
+	}
+	empty(t, a)
+}
+
+// TestDeadWaiterIsPurgedByATry has a waiter with a short lease die behind a holder with a
+// long one, and in front of nobody who would look.
+func TestDeadWaiterIsPurgedByATry(t *testing.T) {
+	t.Parallel()
+	b := backend(t, openURL(t, newURL(t)))
+	holder := hold(t, b, claim("k"))
+	wait(t, b, ttl(claim("k"), 200*time.Millisecond))
+	pause(300 * time.Millisecond)
+	leave(t, b, holder)
+	leave(t, b, hold(t, b, noWait(claim("k"))))
+
+	// The same with one that lingers for less than its lease.
+	holder = hold(t, b, claim("k"))
+	if err := b.Leave(soon(t), holder, driver.Exit{Linger: 200 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	pause(300 * time.Millisecond)
+	leave(t, b, hold(t, b, noWait(claim("k"))))
+	empty(t, b)
 }
 
 // TestPurgeGrantsWhoNobodyAwaits has a reader wait behind a writer that dies, and asks

@@ -49,6 +49,14 @@ type Options struct {
 	// never more than half of what is left of a call's time, or than what the client
 	// waits for an answer.
 	ReplicaWait time.Duration
+
+	// Member opens the server as a node of a quorum (package quorumlock), which takes
+	// ballots; &driver.Membership{} will do. It is one server by itself, neither a
+	// Cluster nor behind a Sentinel, and independent of the other members. A server
+	// that was restarted grants nothing for Membership.MaxTTL unless Durable says that
+	// it syncs each write (appendonly yes, appendfsync always). The user of rdb needs
+	// the right +info besides.
+	Member *driver.Membership
 }
 
 // What Info says of leases.
@@ -65,8 +73,9 @@ const (
 type Backend struct {
 	rdb     redis.UniversalClient
 	prefix  string
-	channel string // of this process
-	invalid error  // what is wrong with the Options
+	channel string             // of this process
+	invalid error              // what is wrong with the Options
+	member  *driver.Membership // nil if it takes no ballots
 	serial  atomic.Uint64
 	closed  atomic.Bool
 	apart   atomic.Bool // one script must not touch two slots
@@ -117,6 +126,9 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	case o.Replicas > 0 && !oneServerPerKey(rdb):
 		b.invalid = fmt.Errorf("redis: Replicas need a client for one server, Sentinel or Cluster, not %T", rdb)
 	}
+	if o.Member != nil {
+		b.join(o)
+	}
 	b.serial.Store(rand64()) // each Backend counts from a place of its own
 	b.sender.init(rdb, o.NoPipeline)
 	b.sender.replicas = replicas{known: o.Replicas, patience: cmp.Or(o.ReplicaWait, time.Second)}
@@ -124,9 +136,9 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	return b
 }
 
-// Info says what the backend promises: everything but ballots.
+// Info says what the backend promises: everything, and ballots if it is a member.
 func (b *Backend) Info() driver.Info {
-	return driver.Info{
+	info := driver.Info{
 		Name:      "redis",
 		Fair:      true,
 		Fencing:   true,
@@ -138,6 +150,10 @@ func (b *Backend) Info() driver.Info {
 		MinTTL:    minTTL,
 		MaxTTL:    maxTTL,
 	}
+	if b.member != nil {
+		info.Ballot, info.MaxTTL = true, b.member.MaxTTL
+	}
+	return info
 }
 
 // Close ends the subscription, and every Await with ErrClosed. Requests that are

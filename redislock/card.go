@@ -113,8 +113,12 @@ func parseMicros(s string) (time.Time, error) {
 
 // check refuses what the core never sends. A lease that is not above zero would
 // make Redis delete the lock's record.
-func check(c *driver.Claim) error {
+func check(c *driver.Claim, m *driver.Membership) error {
 	var err error
+	longest := maxTTL
+	if m != nil {
+		longest = m.MaxTTL
+	}
 	switch {
 	case c.Key == "" || len(c.Key) > driver.MaxKey:
 		err = fmt.Errorf("redis: a key has 1 to %d bytes, not %d", driver.MaxKey, len(c.Key))
@@ -124,12 +128,14 @@ func check(c *driver.Claim) error {
 		err = fmt.Errorf("redis: owner and note of the claim on %q have at most %d and %d bytes", c.Key, driver.MaxOwner, driver.MaxNote)
 	case c.Capacity < 1 || c.Capacity > driver.RW || c.Weight < 1 || c.Weight > c.Capacity:
 		err = fmt.Errorf("redis: a claim on %q cannot have weight %d of %d", c.Key, c.Weight, c.Capacity)
-	case c.TTL < minTTL || c.TTL > maxTTL:
-		err = fmt.Errorf("redis: the lease on %q must last %v to %v, not %v", c.Key, minTTL, maxTTL, c.TTL)
+	case c.TTL < minTTL || c.TTL > longest:
+		err = fmt.Errorf("redis: the lease on %q must last %v to %v, not %v", c.Key, minTTL, longest, c.TTL)
 	case c.Span < 1 || c.Span > driver.MaxSpan:
 		err = fmt.Errorf("redis: a claim on %q reserves 1 to %d tokens, not %d", c.Key, driver.MaxSpan, c.Span)
-	case c.Ballot != 0:
-		err = fmt.Errorf("redis: no ballots are taken, as for %q", c.Key)
+	case c.Ballot != 0 && m == nil:
+		return errNoMember
+	case c.Ballot < 0:
+		err = fmt.Errorf("redis: the ballot %d on %q is no token", c.Ballot, c.Key)
 	default:
 		return nil
 	}

@@ -18,7 +18,12 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
-	if err := check(&c); err != nil {
+	return b.enter(ctx, c, false)
+}
+
+// enter is Enter, and Reenter of a claim that was lost.
+func (b *Backend) enter(ctx context.Context, c driver.Claim, again bool) (driver.Ticket, error) {
+	if err := check(&c, b.member); err != nil {
 		return driver.Ticket{}, err
 	}
 	const doing = "entering the line of"
@@ -33,6 +38,9 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	sent := time.Now()
 	st := newStep(enterScript, []string{b.record(c.Key)},
 		writeClaim(&c, b.channel), (c.TTL + memory).Milliseconds(), noWait)
+	if c.Ballot != 0 {
+		st = b.ballotStep(&c, noWait, again)
+	}
 	st.lasts = true
 	answer, err := b.sender.run(ctx, st)
 	if err != nil {
@@ -75,6 +83,7 @@ func refusal(key string, answer any) error {
 		case strings.HasPrefix(v, "x"):
 			return goneFor(v)
 		}
+		return ballotRefusal("entering the line of", key, v)
 	case []any:
 		r := reply{parts: v}
 		if r.text() != "n" {

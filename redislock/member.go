@@ -1,0 +1,106 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/redis/go-redis/v9"
+)
+
+var _ driver.Member = (*Backend)(nil)
+
+var (
+	ballotScript     = load("ballot")
+	initialiseScript = load("initialise")
+)
+
+// join makes b a member of a quorum.
+func (b *Backend) join(o *Options) {
+	m, err := o.Member.Settled()
+	b.member = &m
+	_, one := b.rdb.(*redis.Client)
+	switch {
+	case b.invalid != nil:
+	case err != nil:
+		b.invalid = fmt.Errorf("redis: %w", err)
+	case !one:
+		b.invalid = fmt.Errorf("redis: a member of a quorum is one server by itself, not a %T", b.rdb)
+	case o.Replicas > 0:
+		b.invalid = errors.New("redis: a member of a quorum does not count replicas: the other members are what stands for it")
+	}
+}
+
+// memberKey is where the server remembers that it is a member.
+func (b *Backend) memberKey() string { return b.prefix + "@member" }
+
+var errNoMember = &driver.PermanentError{Err: errors.New("redis: no ballots are taken: open the backend with Options.Member")}
+
+// ballotStep is Enter of a claim with a ballot, or its Reenter.
+func (b *Backend) ballotStep(c *driver.Claim, noWait string, again bool) *step {
+	flag := map[bool]string{true: "1", false: "0"}
+	return keyStep(ballotScript, []string{b.record(c.Key), b.record(c.Key) + "c", b.record(c.Key) + "z", b.memberKey()},
+		writeClaim(c, b.channel), (c.TTL + memory).Milliseconds(), noWait,
+		fmt.Sprintf("%019d", c.Ballot), flag[again], micros(b.member.Skew), micros(b.member.MaxTTL), flag[b.member.Durable], b.member.String())
+}
+
+// keyStep makes a step that works on the given keys.
+func keyStep(s *script, keys []string, argv ...any) *step {
+	st := &step{script: s, record: keys[0], single: true, args: []any{evalsha, s.sha, len(keys)}}
+	for _, k := range keys {
+		st.args = append(st.args, k)
+	}
+	st.args = append(st.args, argv...)
+	return st
+}
+
+// Reenter puts back a claim that the server has lost, in one request, as
+// driver.Member says.
+func (b *Backend) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	if b.member == nil || c.Ballot == 0 {
+		return driver.Ticket{}, errNoMember
+	}
+	return b.enter(ctx, c, true)
+}
+
+// Initialise ends the quarantine of a member, in one request.
+func (b *Backend) Initialise(ctx context.Context) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	if b.member == nil {
+		return errNoMember
+	}
+	const doing = "initialising"
+	answer, err := b.sender.run(ctx, keyStep(initialiseScript, []string{b.memberKey()}, b.member.String()))
+	if err != nil {
+		return failed(ctx, doing, "", err)
+	}
+	if s, _ := answer.(string); s != "+" {
+		return ballotRefusal(doing, "", s)
+	}
+	return nil
+}
+
+// ballotRefusal reads an answer of the script ballot that enter has not.
+func ballotRefusal(doing, key, s string) error {
+	if len(s) > 1 {
+		n, err := strconv.ParseInt(s[1:], 10, 64)
+		switch {
+		case s[0] == 'b' && err == nil:
+			return driver.ErrBallot{Last: n}
+		case s[0] == 'q' && err == nil:
+			return &driver.QuarantineError{Left: time.Duration(n) * time.Microsecond}
+		case strings.HasPrefix(s, "mskew "):
+			return &driver.PermanentError{Err: fmt.Errorf("redis: this server is a member of a quorum with %s: open it with the same driver.Membership everywhere", s[1:])}
+		}
+	}
+	return unknown(doing, key, s)
+}

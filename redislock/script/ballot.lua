@@ -1,0 +1,92 @@
+-- ballot is enter for a member of a quorum: the claim gets the very token that its
+-- client proposes, or is refused.
+--
+-- KEYS  record, claims, order: see record.lua; member
+-- ARGV  1 to 3 as of enter
+--       4 ballot(19)    5 '1' for a claim that re-enters    6 skew in µs
+--       7 how long a quarantine lasts, in µs    8 '1' if a restart forgets nothing
+--       9 what the members of this quorum have agreed on, as text
+-- It answers as enter does, and
+--   'b' last(19)      the ballot is not granted: one above last may be
+--   'q' µs            no ballot is granted for that long
+--   'm' text          this node has agreed on something else
+--
+-- The key member is '1 ' born(16) ' ' run id ' ' text: since when this server knows
+-- that it is a member, and which run of it noticed that. It does not expire.
+local call, sub, find, fmt = redis.call, string.sub, string.find, string.format
+local R, C, Z, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local rec = call('GET', R)
+
+--include line.lua
+
+--include member.lua
+
+local id, card = split(sub(ARGV[1], 21))
+local capacity, weight = sizes(card)
+local expires = now + sub(ARGV[1], 1, 8) * 1000000 + sub(ARGV[1], 9, 14)
+local l = load()
+purge(l)
+
+-- The claim comes first, then who is in its way, the ballot last.
+local one = l.one
+if one and one.id == id and not one.lingers then
+  one.expires = math.max(one.expires, expires)
+  save(l)
+  return standing(l, id)
+end
+local claim = l.long and call('HGET', C, 'e' .. id)
+if claim then
+  expires = math.max(tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), expires)
+  add(l, nil, 'e' .. id, expires)
+  cover(l, expires)
+  commit(l)
+  return standing(l, id, claim)
+end
+
+local why = resting(l, id)
+if one and one.id == id then why = 'xl' end
+if not why and l.n > 0 then
+  if (largest(l) == RW) ~= (capacity == RW) then
+    why = 'k'
+  elseif ARGV[3] == '1' and weight + l.total > capacity then
+    local head, left = first(l)
+    why = {'n', l.n, head, left}
+  end
+end
+why = why or membership(ARGV[7], ARGV[8], ARGV[9])
+
+-- Tokens are compared as text of one length: numbers of Lua end at 2^53.
+local ballot = ARGV[4]
+local last = plus(ballot, sub(ARGV[1], 15, 19))
+if #last > 19 or last > '9223372036854775807' then
+  error('FENCELOCK EXHAUSTED ' .. R, 0)
+end
+local function larger(a, b) return a > b and a or b end
+if not why then
+  local ok
+  if ARGV[5] == '1' then
+    ok = ballot > l.last or last == l.last and l.n == 0
+  else
+    ok = ballot > larger(l.last, fmt('%019.0f', now - ARGV[6]))
+      and ballot <= larger(plus(l.last, 65535), fmt('%019.0f', now + ARGV[6]))
+  end
+  if not ok then why = 'b' .. larger(l.last, fmt('%019.0f', now)) end
+end
+if why then
+  flush(l)
+  return why
+end
+
+l.last = larger(l.last, last)
+if l.n == 0 and not l.long then
+  l.one = {expires = expires, token = ballot, since = now, id = id, card = card}
+  l.form = 'C'
+  save(l)
+  return 'g' .. ballot .. l.mark
+end
+lengthen(l)
+join(l, id, ballot, expires, card, capacity, weight)
+commit(l)
+return standing(l, id)

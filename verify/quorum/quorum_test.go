@@ -1,0 +1,194 @@
+// Package quorum_test holds package quorumlock to its promises on real servers.
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/quorumlock"
+	"github.com/fencelock/fencelock/redislock"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(noLog{})
+	if worker() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// noLog keeps the client library from filling the output with every refused connection.
+type noLog struct{}
+
+func (noLog) Printf(context.Context, string, ...any) {}
+
+// membership is that of all tests: a quarantine that can be waited for.
+var membership = driver.Membership{Skew: time.Second, MaxTTL: 2500 * time.Millisecond}
+
+// servers starts n Redis servers that keep nothing on a disk.
+func servers(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {
+	t.Helper()
+	all := make([]*testserver.Server, n)
+	for i := range all {
+		all[i] = testserver.Redis(t, opts...)
+	}
+	return all
+}
+
+// member opens a server as a member; it is closed with its client by close.
+func member(addr string) (b driver.Backend, closeClient func()) {
+	rdb := redis.NewClient(&redis.Options{
+		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialTimeout: time.Second, DisableIdentity: true,
+	})
+	return redislock.New(rdb, &redislock.Options{Member: &membership}), func() { rdb.Close() }
+}
+
+// quorumOf opens a quorum of the servers at these addresses.
+func quorumOf(addrs []string) (b *quorumlock.Backend, closeAll func()) {
+	var members []driver.Backend
+	var closers []func()
+	for _, a := range addrs {
+		m, c := member(a)
+		members, closers = append(members, m), append(closers, c)
+	}
+	b = quorumlock.New(members, &quorumlock.Options{Names: addrs})
+	return b, func() {
+		b.Close()
+		for _, c := range closers {
+			c()
+		}
+	}
+}
+
+func addrs(all []*testserver.Server) []string {
+	var s []string
+	for _, one := range all {
+		s = append(s, one.Addr())
+	}
+	return s
+}
+
+// open is quorumOf for a test.
+func open(t *testing.T, all []*testserver.Server) *quorumlock.Backend {
+	t.Helper()
+	b, end := quorumOf(addrs(all))
+	t.Cleanup(end)
+	return b
+}
+
+// ready starts n servers and says that they are new.
+func ready(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {
+	t.Helper()
+	all := servers(t, n, opts...)
+	if err := open(t, all).Initialise(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tidy(t, all) })
+	return all
+}
+
+// tidy finds nothing of ours on any server that runs but counters, which have their
+// end, and the memory of being a member.
+func tidy(t *testing.T, all []*testserver.Server) {
+	t.Helper()
+	for _, s := range all {
+		if s.Pid() == 0 {
+			continue
+		}
+		end := time.Now().Add(5 * time.Second)
+		for {
+			left := leftovers(t, s)
+			if left == "" {
+				break
+			}
+			if time.Now().After(end) {
+				t.Errorf("on %s there is %s", s.Addr(), left)
+				break
+			}
+			pause(50 * time.Millisecond)
+		}
+	}
+}
+
+func leftovers(t *testing.T, s *testserver.Server) string {
+	t.Helper()
+	keys, err := s.Ask("KEYS", "*")
+	if err != nil {
+		t.Errorf("KEYS on %s: %v", s.Addr(), err)
+		return ""
+	}
+	for key := range strings.FieldsSeq(keys) {
+		if key == "fencelock:@member" {
+			continue
+		}
+		text, err := s.Ask("GET", key)
+		if err != nil || !strings.HasPrefix(text, "1F") {
+			return fmt.Sprintf("%s = %q, %v", key, text, err)
+		}
+		if ttl, _ := s.Ask("PTTL", key); ttl == "-1" {
+			return key + ", which does not expire"
+		}
+	}
+	return ""
+}
+
+func pause(d time.Duration) { <-time.After(d) }
+
+// client opens a Client on the servers.
+func client(t *testing.T, all []*testserver.Server, ttl time.Duration) *fencelock.Client {
+	t.Helper()
+	b, end := quorumOf(addrs(all))
+	c := fencelock.New(b, &fencelock.Options{TTL: ttl, HandOff: 1})
+	t.Cleanup(func() {
+		c.Close()
+		end()
+	})
+	return c
+}
+
+// free takes and releases key, within a time.
+func free(t *testing.T, c *fencelock.Client, key string, within time.Duration) *fencelock.Lease {
+	t.Helper()
+	start := time.Now()
+	l, err := c.Lock(t.Context(), key, fencelock.Wait(within))
+	if err != nil {
+		t.Fatalf("locking %q within %v: %v", key, within, err)
+	}
+	t.Logf("locked %q after %v", key, time.Since(start).Round(time.Millisecond))
+	if err := l.Release(t.Context()); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	return l
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lost waits until a lease is lost, and returns when that was and why.
+func lost(t *testing.T, l *fencelock.Lease, within time.Duration) time.Time {
+	t.Helper()
+	select {
+	case <-l.Context().Done():
+		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("the lease ended with %v; want ErrLost", err)
+		}
+		return time.Now()
+	case <-time.After(within):
+		t.Fatalf("the lease is not lost after %v", within)
+		return time.Time{}
+	}
+}

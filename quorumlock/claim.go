@@ -23,16 +23,17 @@ const (
 )
 
 // claim is what this Backend remembers of a claim while it may be on some node. Calls
-// for one claim go to one node one after the other: an Enter that overtakes the Leave
-// of the attempt before it would be undone by it, and would be believed.
+// for one claim go to one node one after the other, in the order in which they were
+// begun: an Enter that overtakes the Leave of the attempt before it would be undone by
+// it, and would be believed.
 type claim struct {
 	name
-	refs  int             // calls that use it; guarded by Backend.mu
-	turn  chan struct{}   // held by the Enter that is under way
-	slots []chan struct{} // held by the call that is under way, per node
+	refs int           // calls that use it; guarded by Backend.mu
+	turn chan struct{} // held by the Enter that is under way
 
 	mu      sync.Mutex
-	ballot  int64 // that it holds the lock with, or 0
+	tails   []chan struct{} // closed when the last call that was begun is over, per node
+	ballot  int64           // that it holds the lock with, or 0
 	places  []place
 	leaving bool           // nothing of it may be put back
 	why     driver.ErrGone // why it is gone, if somebody said so
@@ -45,10 +46,10 @@ func (b *Backend) use(n name, stands place) *claim {
 	defer b.mu.Unlock()
 	cl := b.claims[n]
 	if cl == nil {
-		cl = &claim{name: n, turn: make(chan struct{}, 1), places: make([]place, len(b.nodes))}
+		cl = &claim{name: n, turn: make(chan struct{}, 1),
+			places: make([]place, len(b.nodes)), tails: make([]chan struct{}, len(b.nodes))}
 		for i := range b.nodes {
-			cl.slots = append(cl.slots, make(chan struct{}, 1))
-			cl.places[i] = stands
+			cl.places[i], cl.tails[i] = stands, closed
 		}
 		b.claims[n] = cl
 	}
@@ -77,14 +78,26 @@ func (b *Backend) done(cl *claim) {
 	}
 }
 
-// behind runs f on a goroutine, for cl.
-func (b *Backend) behind(cl *claim, f func()) {
+// behind runs f on a goroutine, for cl and node i, when those that were begun before
+// are over. f is told if the Backend has ended instead.
+func (b *Backend) behind(cl *claim, i int, f func(ended bool)) {
 	b.mu.Lock()
 	cl.refs++
 	b.mu.Unlock()
+	over := make(chan struct{})
+	cl.mu.Lock()
+	before := cl.tails[i]
+	cl.tails[i] = over
+	cl.mu.Unlock()
 	b.calls.run(func() {
 		defer b.done(cl)
-		f()
+		defer close(over)
+		select {
+		case <-before:
+			f(false)
+		case <-b.ctx.Done():
+			f(true)
+		}
 	})
 }
 
@@ -141,19 +154,6 @@ func (cl *claim) leftFrom(i int) {
 		cl.places[i] = barred
 	}
 }
-
-// take waits for the calls of cl that are under way on a node; give ends its own. It
-// reports false if the Backend ends.
-func (b *Backend) take(cl *claim, i int) bool {
-	select {
-	case cl.slots[i] <- struct{}{}:
-		return true
-	case <-b.ctx.Done():
-		return false
-	}
-}
-
-func (cl *claim) give(i int) { <-cl.slots[i] }
 
 // holds returns the ballot with which the claim holds the lock, or 0.
 func (cl *claim) holds() int64 {

@@ -92,7 +92,7 @@ func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, ballot in
 	v := &tally{b: b, claim: c, sent: time.Now(), answers: make([]answer, len(b.nodes)), over: &atomic.Bool{}}
 	answers := make(chan answer, len(b.nodes))
 	for i := range b.nodes {
-		b.behind(cl, func() { answers <- b.enterAt(i, cl, c, v.sent, v.over) })
+		b.behind(cl, i, func(ended bool) { answers <- b.enterAt(i, cl, c, v.sent, v.over, ended) })
 	}
 	limit := time.NewTimer(validity(c.TTL))
 	defer limit.Stop()
@@ -136,14 +136,12 @@ var (
 )
 
 // enterAt proposes to one node.
-func (b *Backend) enterAt(i int, cl *claim, c driver.Claim, sent time.Time, over *atomic.Bool) answer {
+func (b *Backend) enterAt(i int, cl *claim, c driver.Claim, sent time.Time, over *atomic.Bool, ended bool) answer {
 	a := answer{node: i, came: true}
-	if !b.take(cl, i) {
+	switch {
+	case ended:
 		a.err = driver.ErrClosed
 		return a
-	}
-	defer cl.give(i)
-	switch {
 	case cl.at(i) >= owing:
 		a.err = driver.ErrGone{Reason: "an attempt before it got no answer and was laid to rest"}
 		return a
@@ -218,7 +216,7 @@ func (b *Backend) retreat(ctx context.Context, cl *claim, c driver.Claim, v *tal
 			ticket.Token = a.ticket.Token
 		}
 		ticket.Token = max(ticket.Token, 1)
-		b.behind(cl, func() { b.leaveAt(i, cl, ticket, false, left) })
+		b.behind(cl, i, func(ended bool) { b.leaveAt(i, cl, ticket, false, left, ended) })
 	}
 	if v.cut != nil {
 		return

@@ -37,7 +37,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	cl.leave()
 	answers := make(chan leaving, len(b.nodes))
 	for i := range b.nodes {
-		b.behind(cl, func() { b.leaveAt(i, cl, t, t.Token == 0, answers) })
+		b.behind(cl, i, func(ended bool) { b.leaveAt(i, cl, t, t.Token == 0, answers, ended) })
 	}
 	return b.agree(ctx, t.Key, answers)
 }
@@ -46,14 +46,13 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 // answer. Those beyond end with their leases.
 const owedAtOnce = 256
 
-// leaveAt takes a claim away from one node, after what is under way there. rest says
+// leaveAt takes a claim away from one node. rest says
 // that an Enter nobody here knows of may arrive.
-func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answers chan<- leaving) {
-	if !b.take(cl, i) {
+func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answers chan<- leaving, ended bool) {
+	if ended {
 		answers <- leaving{i, driver.ErrClosed}
 		return
 	}
-	defer cl.give(i)
 	n := b.nodes[i]
 	switch cl.at(i) {
 	case nowhere:

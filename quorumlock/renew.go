@@ -143,16 +143,16 @@ func (h *heartbeat) putBack(n, i int) {
 		return // it was not us who entered it
 	}
 	defer h.b.done(cl)
-	h.b.behind(cl, func() { h.b.reenterAt(i, cl, t, h.sent) })
+	h.b.behind(cl, i, func(ended bool) {
+		if !ended {
+			h.b.reenterAt(i, cl, t, h.sent)
+		}
+	})
 }
 
 // reenterAt puts a claim back on one node. It counts for nothing until the next
 // heartbeat has found it there.
 func (b *Backend) reenterAt(i int, cl *claim, t driver.Ticket, sent time.Time) {
-	if !b.take(cl, i) {
-		return
-	}
-	defer cl.give(i)
 	left := validity(t.TTL) - time.Since(sent)
 	if cl.at(i) >= owing || cl.isLeaving() || cl.holds() != t.Token || left <= 0 {
 		return
@@ -184,7 +184,7 @@ func (h *heartbeat) letGo(n int) {
 	cl.goneFor(h.why(n))
 	answers := make(chan leaving, len(h.b.nodes))
 	for i := range h.b.nodes {
-		h.b.behind(cl, func() { h.b.leaveAt(i, cl, t, false, answers) })
+		h.b.behind(cl, i, func(ended bool) { h.b.leaveAt(i, cl, t, false, answers, ended) })
 	}
 }
 

@@ -1,0 +1,128 @@
+// Inventory is a flash sale: three instances of a shop sell the same fifty pieces, which
+// a PostgreSQL counts. It plays the sale without a lock, with the lock that tutorials
+// teach, and with a lock and a guard, and counts what was sold.
+//
+//	go run ./inventory
+//	go run ./inventory -runs 200
+//
+// In each run one instance is stopped in the middle of a sale, as a virtual machine that
+// is moved or a long garbage collection does, and another one is killed.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver named "pgx"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// pieces is how many there are to sell.
+const pieces = 50
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) > 1 && os.Args[1] == "instance" {
+		if err := instance(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	runs := flag.Int("runs", 5, "how many sales to play for each kind of lock")
+	flag.Parse()
+	if err := story(*runs); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func story(runs int) error {
+	shop, err := open(context.Background())
+	if err != nil {
+		return err
+	}
+	defer shop.close()
+	fmt.Printf("three instances sell %d pieces, %d times; one is stopped in mid-sale, one is killed\n\n", pieces, runs)
+	for _, k := range kinds {
+		oversold, most := 0, 0
+		for range runs {
+			sold, err := shop.sale(context.Background(), k.name)
+			if err != nil {
+				return err
+			}
+			if sold > pieces {
+				oversold++
+			}
+			most = max(most, sold)
+		}
+		fmt.Printf("%-12s oversold in %d of %d sales, %d sold at the most: %s\n", k.name, oversold, runs, most, k.why)
+	}
+	return nil
+}
+
+// kinds are the ways to sell, in order.
+var kinds = []struct{ name, why string }{
+	{"no-lock", "two read the same number and write the same number less one"},
+	{"tutorial", "SET NX EX with an owner; the one that was stopped wakes up after its lock has ended, and writes what it had read"},
+	{"fencelock", "the one that was stopped writes too, and the row refuses its token"},
+}
+
+// shop is the servers and the tables of a sale.
+type shop struct {
+	dir             string
+	postgres, redis *testserver.Server
+	db              *sql.DB
+}
+
+const tables = `
+CREATE TABLE stock (id INT PRIMARY KEY, pieces INT NOT NULL, fence BIGINT NOT NULL);
+CREATE TABLE orders (id BIGINT GENERATED ALWAYS AS IDENTITY, buyer TEXT NOT NULL, token BIGINT NOT NULL);
+INSERT INTO stock VALUES (1, 0, 0);`
+
+func open(ctx context.Context) (s *shop, err error) {
+	s = &shop{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.dir, err = os.MkdirTemp("", "inventory"); err != nil {
+		return s, err
+	}
+	if err := os.Chmod(s.dir, 0o755); err != nil { // PostgreSQL may run as another user
+		return s, err
+	}
+	for name, start := range map[string]func(string) error{
+		"postgres": func(dir string) (err error) { s.postgres, err = testserver.StartPostgres(ctx, dir); return err },
+		"redis":    func(dir string) (err error) { s.redis, err = testserver.StartRedis(ctx, dir); return err },
+	} {
+		dir := s.dir + "/" + name
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return s, err
+		}
+		if err := start(dir); err != nil {
+			return s, err
+		}
+	}
+	if s.db, err = sql.Open("pgx", s.postgres.URL()); err != nil {
+		return s, err
+	}
+	_, err = s.db.ExecContext(ctx, tables)
+	return s, err
+}
+
+func (s *shop) close() {
+	if s.db != nil {
+		s.db.Close()
+	}
+	for _, server := range []*testserver.Server{s.postgres, s.redis} {
+		if server != nil {
+			_ = server.Stop()
+		}
+	}
+	_ = os.RemoveAll(s.dir)
+}

@@ -1,0 +1,106 @@
+package elect
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// Options change how an Election goes. Nil and the zero value are ready for use.
+type Options struct {
+	// Note is shown to others beside the owner of the Client.
+	Note string
+
+	// TermEnded is called after each term of this process, before Run campaigns again
+	// or returns, on Run's goroutine. lost is why the lease ended if it ended before
+	// f returned, and err is what f returned.
+	TermEnded func(token fence.Token, lost, err error)
+
+	// Interval is how often Watch looks; one second if zero.
+	Interval time.Duration
+}
+
+// Election is one process's part in the election of a key's leader. Its methods may
+// be called from many goroutines at once.
+type Election struct {
+	locks *fencelock.Client
+	key   string
+	o     Options
+	term  atomic.Pointer[fencelock.Lease] // the latest
+}
+
+// New returns an Election that uses the lock of key. It asks nobody yet.
+func New(locks *fencelock.Client, key string, o *Options) *Election {
+	e := &Election{locks: locks, key: key}
+	if o != nil {
+		e.o = *o
+	}
+	if e.o.Interval <= 0 {
+		e.o.Interval = time.Second
+	}
+	return e
+}
+
+// Run campaigns until this process leads, and then runs f as the leader. f's context
+// ends when ctx ends, or the leadership. The process leads until f has returned, even
+// if ctx ends before: f may finish what it has begun, and then the next one leads.
+//
+// If the leadership was lost before f returned, Run campaigns again, behind the
+// others; so f must be ready to be run several times. In all other cases Run
+// returns: f's own error, nil if f stepped down by returning nil, and the cause of
+// ctx if ctx ended. A store that is down only makes the campaign longer. Errors that
+// no waiting mends (ErrInvalid, ErrKind, ErrClosed, ErrDeadlock of package
+// fencelock) are returned as well. opts are those of Lock; with Wait the campaign is
+// given up after that time, with ErrNotAcquired.
+func (e *Election) Run(ctx context.Context, f func(ctx context.Context, l *fencelock.Lease) error, opts ...fencelock.Option) error {
+	if e.o.Note != "" {
+		opts = append([]fencelock.Option{fencelock.Note(e.o.Note)}, opts...)
+	}
+	for {
+		l, err := e.locks.Lock(ctx, e.key, opts...)
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		lost, err := e.lead(ctx, l, f)
+		if e.o.TermEnded != nil {
+			e.o.TermEnded(l.Token(), lost, err)
+		}
+		switch {
+		case ctx.Err() != nil && (err == nil || lost != nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+			return context.Cause(ctx)
+		case lost == nil:
+			return err
+		}
+	}
+}
+
+// lead is one term.
+func (e *Election) lead(ctx context.Context, l *fencelock.Lease, f func(context.Context, *fencelock.Lease) error) (lost, err error) {
+	defer l.Release(ctx) // also if f panics; below it has been done
+	e.term.Store(l)
+	err = f(l.Context(), l)
+	if lost = l.Err(); lost == nil {
+		// What cannot be confirmed is no loss: the term is over, and ends by itself.
+		if released := l.Release(ctx); errors.Is(released, fencelock.ErrLost) {
+			lost = released
+		}
+	}
+	return lost, err
+}
+
+// Term returns the lease under which this process leads now, and nil if it does not
+// lead. It looks at the clock and costs no round trip, so it may be asked before
+// every step of the work.
+func (e *Election) Term() *fencelock.Lease {
+	if l := e.term.Load(); l != nil && l.Err() == nil {
+		return l
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package elect_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/elect"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+const ttl = 30 * time.Second
+
+// bubble runs a test in virtual time on an empty store.
+func bubble(t *testing.T, f func(t *testing.T, s *memlock.Store)) {
+	synctest.Test(t, func(t *testing.T) { f(t, memlock.New()) })
+}
+
+// process is one that campaigns, with a Client of its own.
+type process struct {
+	*elect.Election
+	name   string
+	cancel context.CancelCauseFunc
+	end    chan error
+}
+
+var errShutdown = errors.New("the program ends")
+
+// campaign starts a process whose f waits for the end of its context.
+func campaign(t *testing.T, b driver.Backend, name string, o *elect.Options) *process {
+	t.Helper()
+	return campaignWith(t, b, name, o, func(ctx context.Context, _ *fencelock.Lease) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+}
+
+func campaignWith(t *testing.T, b driver.Backend, name string, o *elect.Options, f func(context.Context, *fencelock.Lease) error) *process {
+	t.Helper()
+	c := fencelock.New(b, &fencelock.Options{Owner: name, TTL: ttl})
+	ctx, cancel := context.WithCancelCause(context.Background())
+	p := &process{Election: elect.New(c, "reports", o), name: name, cancel: cancel, end: make(chan error, 1)}
+	go func() { p.end <- p.Run(ctx, f) }()
+	t.Cleanup(func() {
+		cancel(errShutdown)
+		c.Close()
+	})
+	synctest.Wait()
+	return p
+}
+
+func wantLeader(t *testing.T, want *process, all ...*process) {
+	t.Helper()
+	synctest.Wait()
+	for _, p := range all {
+		if leads := p.Term() != nil; leads != (p == want) {
+			t.Errorf("%s leads: %v", p.name, leads)
+		}
+		l, err := p.Leader(t.Context())
+		if err != nil || want != nil && l.Owner != want.name || want == nil && l != (elect.Leader{}) {
+			t.Errorf("%s says that %+v leads, %v", p.name, l, err)
+		}
+		if want != nil && l.Token != want.Term().Token() {
+			t.Errorf("%s says that the token is %v, want %v", p.name, l.Token, want.Term().Token())
+		}
+	}
+}
+
+// Who steps down hands over at once, to the one that waits longest.
+func TestShutdownHandsOverAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		a, b, c := campaign(t, s, "a", nil), campaign(t, s, "b", nil), campaign(t, s, "c", nil)
+		wantLeader(t, a, a, b, c)
+		first := a.Term().Token()
+		start := time.Now()
+		a.cancel(errShutdown)
+		if err := <-a.end; err != errShutdown {
+			t.Errorf("Run answered %v", err)
+		}
+		wantLeader(t, b, a, b, c)
+		if d := time.Since(start); d > 0 {
+			t.Errorf("the hand-over took %v", d)
+		}
+		if b.Term().Token() <= first {
+			t.Errorf("token %v follows %v", b.Term().Token(), first)
+		}
+		b.cancel(errShutdown)
+		wantLeader(t, c, a, b, c)
+		c.cancel(errShutdown)
+		wantLeader(t, nil, a, b, c)
+	})
+}
+
+// A leader that is cut off learns it by its own clock, before the next one leads,
+// and stands behind the others when it is back.
+func TestLeaderThatIsCutOffIsReplacedWithinItsLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		net := faulty.New(s, 1, faulty.Options{})
+		var ended []error
+		a := campaign(t, net, "a", &elect.Options{TermEnded: func(_ fence.Token, lost, _ error) { ended = append(ended, lost) }})
+		b := campaign(t, s, "b", nil)
+		wantLeader(t, a, b)
+		time.Sleep(time.Hour) // it is renewed for as long as it takes
+		wantLeader(t, a, b)
+
+		net.Pause()
+		start := time.Now()
+		for b.Term() == nil {
+			time.Sleep(100 * time.Millisecond)
+			if a.Term() != nil && b.Term() != nil {
+				t.Fatal("two lead")
+			}
+			if time.Since(start) > ttl+time.Second {
+				t.Fatalf("nobody leads %v after the leader was cut off", time.Since(start))
+			}
+		}
+		synctest.Wait()
+		if len(ended) != 1 || !errors.Is(ended[0], fencelock.ErrExpired) {
+			t.Errorf("TermEnded was told %v", ended)
+		}
+		net.Resume()
+		time.Sleep(ttl) // its campaign goes on
+		wantLeader(t, b, a, b)
+		b.cancel(errShutdown)
+		<-b.end
+		time.Sleep(time.Second)
+		wantLeader(t, a, a, b)
+	})
+}
+
+// A broken leader campaigns again, behind the others.
+func TestBrokenLeaderCampaignsAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		a, b := campaign(t, s, "a", nil), campaign(t, s, "b", nil)
+		operator := fencelock.New(s, nil)
+		defer operator.Close()
+		for _, next := range []*process{b, a, b} {
+			l, err := operator.Line(t.Context(), "reports")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := operator.Break(t.Context(), "reports", fence.Token(l.Claims[0].Token), "it is b's turn"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(ttl)
+			wantLeader(t, next, a, b)
+		}
+	})
+}
+
+func TestRunReturnsWhatFReturns(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		broken := errors.New("the disk is full")
+		for _, want := range []error{nil, broken} {
+			var told []any
+			o := &elect.Options{TermEnded: func(tok fence.Token, lost, err error) { told = append(told, tok > 0, lost, err) }}
+			p := campaignWith(t, s, "a", o, func(context.Context, *fencelock.Lease) error { return want })
+			if err := <-p.end; err != want {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			if fmt.Sprint(told) != fmt.Sprint([]any{true, nil, want}) {
+				t.Errorf("TermEnded was told %v", told)
+			}
+			wantLeader(t, nil, p)
+		}
+	})
+}
+
+// f finishes what it has begun before the next one leads, and its own error is not
+// hidden by the end of ctx.
+func TestLeaderLeadsUntilFHasReturned(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		unfinished := errors.New("half of it is done")
+		a := campaignWith(t, s, "a", nil, func(ctx context.Context, l *fencelock.Lease) error {
+			<-ctx.Done()
+			time.Sleep(10 * ttl)
+			if l.Err() != nil {
+				t.Errorf("it leads no more: %v", l.Err())
+			}
+			return unfinished
+		})
+		b := campaign(t, s, "b", nil)
+		a.cancel(errShutdown)
+		time.Sleep(9 * ttl)
+		wantLeader(t, a, a, b)
+		if err := <-a.end; err != unfinished {
+			t.Errorf("Run answered %v", err)
+		}
+		wantLeader(t, b, a, b)
+	})
+}
+
+func TestPanicOfFGoesOnAndStepsDown(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		c := fencelock.New(s, nil)
+		defer c.Close()
+		e := elect.New(c, "reports", nil)
+		func() {
+			defer func() {
+				if recover() != "at the disco" {
+					t.Error("the panic was lost")
+				}
+			}()
+			_ = e.Run(t.Context(), func(context.Context, *fencelock.Lease) error { panic("at the disco") })
+		}()
+		if l, err := e.Leader(t.Context()); err != nil || l.Owner != "" {
+			t.Errorf("%+v, %v", l, err)
+		}
+	})
+}
+
+func TestRunReturnsWhatNoWaitingMends(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		campaign(t, s, "a", nil)
+		c := fencelock.New(s, nil)
+		never := func(context.Context, *fencelock.Lease) error { t.Error("it leads"); return nil }
+		if err := elect.New(c, "reports", nil).Run(t.Context(), never, fencelock.Wait(time.Second)); !errors.Is(err, fencelock.ErrNotAcquired) {
+			t.Error(err)
+		}
+		if err := elect.New(c, "", nil).Run(t.Context(), never); !errors.Is(err, fencelock.ErrInvalid) {
+			t.Error(err)
+		}
+		c.Close()
+		if err := elect.New(c, "reports", nil).Run(t.Context(), never); !errors.Is(err, fencelock.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestObserversSeeEachLeader(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		net := faulty.New(s, 1, faulty.Options{})
+		c := fencelock.New(net, nil)
+		defer c.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var seen []string
+		var tokens []fence.Token
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for l, err := range elect.New(c, "reports", nil).Watch(ctx) {
+				switch {
+				case err != nil:
+					if len(seen) == 0 || seen[len(seen)-1] != "error" {
+						seen = append(seen, "error")
+					}
+				default:
+					seen = append(seen, l.Owner+"/"+l.Note)
+					tokens = append(tokens, l.Token)
+				}
+			}
+		}()
+		time.Sleep(2500 * time.Millisecond)
+		a := campaign(t, s, "a", &elect.Options{Note: "10.0.0.1:80"})
+		b := campaign(t, s, "b", &elect.Options{Note: "10.0.0.2:80"})
+		time.Sleep(5 * time.Second)
+		a.cancel(errShutdown)
+		time.Sleep(time.Second)
+		net.Set(faulty.Options{Fail: 1})
+		time.Sleep(3 * time.Second)
+		net.Set(faulty.Options{})
+		time.Sleep(2 * time.Second)
+		b.cancel(errShutdown)
+		time.Sleep(2 * time.Second)
+		cancel()
+		<-done
+		if got, want := fmt.Sprint(seen), "[/ a/10.0.0.1:80 b/10.0.0.2:80 error /]"; got != want {
+			t.Errorf("saw %s, want %s", got, want)
+		}
+		if tokens[2] <= tokens[1] {
+			t.Errorf("tokens %v", tokens)
+		}
+		for range elect.New(c, "reports", nil).Watch(t.Context()) {
+			break // stops it
+		}
+	})
+}

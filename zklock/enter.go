@@ -262,7 +262,7 @@ func (e *entry) send(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
 
 // explain says what a refused join means.
 func (e *entry) explain(ctx context.Context, rs []zk.MultiResponse, err error) error {
-	if !answered(err) {
+	if !answered(err) || len(rs) == 0 {
 		return err
 	}
 	at := 0

@@ -16,7 +16,7 @@ import (
 // The answer to an Enter is lost, or the Enter itself: repeated, it makes one claim.
 func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
 		for _, op := range []int32{opCreateContainer, opMulti} {
 			t.Run(fmt.Sprint(name, " ", op), func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 // that the session keeps alive.
 func TestDelayedEnterIsKeptOut(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	c := claim("k")
@@ -65,7 +65,7 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 	}
 	a := admin(t, s)
 	// The container must be there, or the Enter would fail for want of it.
-	if _, err := a.CreateContainer(DefaultPrefix+linesDir+"/k", nil, zk.FlagContainer, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
+	if _, err := a.CreateContainer(prefix(t)+linesDir+"/k", nil, zk.FlagContainer, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
 		t.Fatal(err)
 	}
 	p.letGo()
@@ -80,7 +80,7 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 // The same, and its caller repeats it instead.
 func TestDelayedEnterMakesNoSecondClaim(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	c := claim("k")
@@ -103,7 +103,7 @@ func TestDelayedEnterMakesNoSecondClaim(t *testing.T) {
 // go all the same.
 func TestLeaveIsFinishedBehind(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +127,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 // No server answers for longer than the caller waits.
 func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	k := hold(t, b, claim("k"))
@@ -157,7 +157,7 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 // A mark whose Leave got no answer is written once, and the repeat says so.
 func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +193,7 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 // A connection that breaks is no loss: the claim is there, and is renewed again.
 func TestDisconnectedIsNotGone(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	k := hold(t, b, claim("k"))
@@ -219,7 +219,7 @@ func TestDisconnectedIsNotGone(t *testing.T) {
 // A node that vanishes while its watcher is cut off is noticed.
 func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	holder := connect(t, long, s)
@@ -241,7 +241,7 @@ func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 // without a word.
 func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := through(t, p, &Options{SessionTimeout: 2 * time.Second})
 	other := connect(t, long, s)
@@ -288,7 +288,7 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 // What the client had queued when a session ended it sends in the next one.
 func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := through(t, p, &Options{SessionTimeout: time.Second})
 	_, old, err := b.live(t.Context())
@@ -318,7 +318,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 
 func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	b := connect(t, long, s)
 	keys := []string{"a", "b", "c", "d"}
 	var ks []driver.Ticket
@@ -337,7 +337,7 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 		}
 	}
 	// The beat and the fence are nodes too.
-	for _, n := range tree(t, a, DefaultPrefix+sessionsDir) {
+	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
 		if err := a.Delete(n, -1); err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +345,7 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 	if err := renew(b, ks[1]); err != nil {
 		t.Errorf("Renew after the beat was deleted: %v", err)
 	}
-	for _, n := range tree(t, a, DefaultPrefix+sessionsDir) {
+	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
 		if err := a.Delete(n, -1); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +360,7 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 // may not live on with it.
 func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	b := connect(t, long, s)
 	stays := hold(t, b, claim("stays"))
 	const lease = 500 * time.Millisecond
@@ -387,7 +387,7 @@ func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
 
 func TestRenewalBeyondTheSessionIsRefused(t *testing.T) {
 	t.Parallel()
-	b := connect(t, &Options{SessionTimeout: 3 * time.Second}, testserver.ZooKeeper(t))
+	b := connect(t, &Options{SessionTimeout: 3 * time.Second}, server(t))
 	k := hold(t, b, claim("k"))
 	if k.TTL != 2*time.Second {
 		t.Errorf("a session of 3s gives a lease of %v; want 2s", k.TTL)
@@ -443,7 +443,7 @@ func TestDataLossEndsAllClaims(t *testing.T) {
 
 func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	crashed := connect(t, &Options{SessionTimeout: time.Second}, s)
 	k := hold(t, crashed, claim("k"))
 	b := connect(t, long, s)
@@ -452,7 +452,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	}
 	crashed.crash()
 	a := admin(t, s)
-	records := tree(t, a, DefaultPrefix+brokenDir)
+	records := tree(t, a, prefix(t)+brokenDir)
 	if len(records) != 1 {
 		t.Fatalf("the records are %v; want one", records)
 	}
@@ -463,7 +463,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweeper.sweepBroken(t.Context(), sess)
-	if n := len(tree(t, a, DefaultPrefix+brokenDir)); n != 1 {
+	if n := len(tree(t, a, prefix(t)+brokenDir)); n != 1 {
 		t.Errorf("a record was swept away while somebody may ask for it")
 	}
 	sess.mu.Lock()
@@ -475,7 +475,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 
 func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	a := admin(t, s)
 	if _, err := a.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret")); err != nil {
 		t.Fatal(err)

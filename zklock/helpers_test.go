@@ -3,7 +3,11 @@ package zklock
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,6 +135,55 @@ func admin(t testing.TB, s *testserver.Server) *zk.Conn {
 	return c
 }
 
+// The tests of this package share a server, each below a prefix of its own, but for
+// those that stop it.
+var common struct {
+	once   sync.Once
+	server *testserver.Server
+	dir    string
+	err    error
+}
+
+func server(t testing.TB) *testserver.Server {
+	t.Helper()
+	common.once.Do(func() {
+		if common.dir, common.err = os.MkdirTemp("", "zklock-*"); common.err == nil {
+			common.server, common.err = testserver.StartZooKeeper(context.Background(), common.dir)
+		}
+	})
+	if common.err != nil {
+		t.Fatal(common.err)
+	}
+	return common.server
+}
+
+// stopServer ends the common server.
+func stopServer() {
+	if common.server != nil {
+		if err := common.server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	if common.dir != "" {
+		os.RemoveAll(common.dir)
+	}
+}
+
+// prefix is where a test and its subtests keep what they keep.
+func prefix(t testing.TB) string {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	return "/" + name
+}
+
+// below is o with the test's prefix.
+func below(t testing.TB, o *Options) *Options {
+	own := *o
+	if own.Prefix == "" {
+		own.Prefix = prefix(t)
+	}
+	return &own
+}
+
 // tree lists all nodes below p.
 func tree(t testing.TB, c *zk.Conn, p string) (all []string) {
 	t.Helper()
@@ -148,18 +201,19 @@ func tree(t testing.TB, c *zk.Conn, p string) (all []string) {
 	return all
 }
 
-// leftBehind lists what is in the store beside marks and what belongs to sessions
-// that live.
-func leftBehind(t testing.TB, c *zk.Conn) (all []string) {
-	for _, p := range tree(t, c, DefaultPrefix) {
+// leftBehind lists what is in the store beside the folders, marks with their
+// containers, and what belongs to sessions that live.
+func leftBehind(t testing.TB, c *zk.Conn) (left []string) {
+	all := tree(t, c, prefix(t))
+	for _, p := range all {
 		switch {
-		case p == DefaultPrefix+linesDir, p == DefaultPrefix+sessionsDir, p == DefaultPrefix+brokenDir,
-			strings.HasPrefix(p, DefaultPrefix+sessionsDir):
+		case p == prefix(t)+linesDir, p == prefix(t)+brokenDir, strings.HasPrefix(p, prefix(t)+sessionsDir):
+		case strings.HasSuffix(p, "/"+markName), slices.Contains(all, p+"/"+markName):
 		default:
-			all = append(all, p)
+			left = append(left, p)
 		}
 	}
-	return all
+	return left
 }
 
 // empty waits until nothing of ours is left but the folders.
@@ -183,7 +237,7 @@ func empty(t testing.TB, s *testserver.Server) {
 // nodes lists the claims in the line of key.
 func nodes(t testing.TB, c *zk.Conn, key string) []string {
 	t.Helper()
-	names, _, err := c.Children(DefaultPrefix + linesDir + "/" + encode(key))
+	names, _, err := c.Children(prefix(t) + linesDir + "/" + encode(key))
 	if err != nil && err != zk.ErrNoNode {
 		t.Fatal(err)
 	}
@@ -193,7 +247,7 @@ func nodes(t testing.TB, c *zk.Conn, key string) []string {
 // through opens a Backend behind a proxy, and has its session begun.
 func through(t testing.TB, p *proxy, o *Options) *Backend {
 	t.Helper()
-	b := New([]string{p.addr()}, o)
+	b := New([]string{p.addr()}, below(t, o))
 	t.Cleanup(func() { b.Close() })
 	if _, err := b.Line(t.Context(), "warm up"); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -59,7 +58,7 @@ func TestTokensEndWhereTheyWouldOverflow(t *testing.T) {
 // arrival is that of the transactions.
 func TestLineKeepsItsOrderWhenTheCountRunsOver(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	b := connect(t, long, s)
 	other := connect(t, long, s)
 	first := hold(t, b, claim("k")) // 0000000000
@@ -88,8 +87,8 @@ func TestLineKeepsItsOrderWhenTheCountRunsOver(t *testing.T) {
 		}
 	}
 	leave(t, b, first)
-	if now, err := other.Await(t.Context(), last); err != nil || now.Granted || now.Ahead != 3 {
-		t.Errorf("with three before it the last in line answers %+v, error %v", now, err)
+	if now := wait(t, other, last.Claim); now.Ahead != 3 {
+		t.Errorf("with three before it the last in line has %d ahead", now.Ahead)
 	}
 }
 

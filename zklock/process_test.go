@@ -3,8 +3,6 @@ package zklock
 import (
 	"testing"
 	"time"
-
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // workerSession is the session of workers that are to be killed; with what the
@@ -16,8 +14,8 @@ const (
 
 func TestKilledHolderIsGoneWithItsSession(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Session: workerSession})
+	s := server(t)
+	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: workerSession})
 	p.hears("entered true")
 	p.hears("held")
 	b := connect(t, long, s)
@@ -34,10 +32,10 @@ func TestKilledHolderIsGoneWithItsSession(t *testing.T) {
 
 func TestKilledWaiterDelaysNobodyBeyondItsSession(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	b := connect(t, long, s)
 	h := hold(t, b, claim("k"))
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Session: workerSession})
+	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: workerSession})
 	p.hears("entered false")
 	behind := wait(t, b, claim("k"))
 	p.kill()
@@ -53,10 +51,10 @@ func TestKilledWaiterDelaysNobodyBeyondItsSession(t *testing.T) {
 
 func TestWaiterInAnotherProcessIsWoken(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	b := connect(t, long, s)
 	h := hold(t, b, claim("k"))
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Session: time.Minute})
+	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: time.Minute})
 	p.hears("entered false")
 	behind := wait(t, b, claim("k"))
 	leave(t, b, h)
@@ -71,8 +69,8 @@ func TestWaiterInAnotherProcessIsWoken(t *testing.T) {
 // the server clears the empty container away.
 func TestKilledHolderLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Session: workerSession})
+	s := server(t)
+	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: workerSession})
 	p.hears("entered true")
 	p.hears("held")
 	p.kill()

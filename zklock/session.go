@@ -183,6 +183,7 @@ func (b *Backend) live(ctx context.Context) (client, *session, error) {
 			s.ready = err == nil
 			if err == nil {
 				b.background(func(ctx context.Context) { b.sweepBroken(ctx, s) })
+				b.background(func(ctx context.Context) { b.keepHeard(ctx, conn, s) })
 			}
 		}
 		<-s.setup
@@ -275,6 +276,39 @@ func (b *Backend) create(ctx context.Context, conn client, p string, flags int32
 		}
 	}
 	return err
+}
+
+// keepHeard asks something small twelve times in a session's timeout while any claim is
+// in line. The leader counts a session's time from when its follower last passed on
+// that it had heard of it, at each half tick, and not from our writes. The client's
+// own pings, three in a timeout, leave a gap of a third and half a tick; a follower
+// that is cut off right after it had answered a write would then let the session
+// end earlier than two thirds of its timeout after the write.
+func (b *Backend) keepHeard(ctx context.Context, conn client, s *session) {
+	tick := time.NewTicker(max(s.timeout/12, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.over:
+			return
+		case <-ctx.Done():
+			return
+		}
+		b.mu.Lock()
+		idle := true
+		for _, p := range b.places {
+			if p.path != "" && p.session == s {
+				idle = false
+				break
+			}
+		}
+		b.mu.Unlock()
+		if now, _, _ := b.link.state(); idle || now != s {
+			continue
+		}
+		_, _ = call(ctx, b, func() (bool, error) { ok, _, err := conn.Exists(s.path(b, "b")); return ok, err })
+	}
 }
 
 // bump raises the fence: when it returns nil, no Enter that was sent before the

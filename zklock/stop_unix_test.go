@@ -5,16 +5,14 @@ package zklock
 import (
 	"syscall"
 	"testing"
-
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // A process that is stopped for longer than its session finds out with its first
 // renewal, and its release does not end the next holder's claim.
 func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
-	p := start(t, order{Do: "renew", Servers: []string{s.Addr()}, Key: "k", Session: workerSession})
+	s := server(t)
+	p := start(t, order{Do: "renew", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: workerSession})
 	p.hears("entered true")
 	p.hears("held")
 	b := connect(t, long, s)

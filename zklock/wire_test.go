@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // long is a session that does not end during a test.
@@ -42,7 +41,7 @@ func sent(t *testing.T, p *proxy, what string, want ...int32) {
 
 func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	for _, c := range []driver.Claim{claim("orders/42"), noWait(claim("orders/43")), reader("orders/44")} {
@@ -61,14 +60,17 @@ func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
 	empty(t, s)
 }
 
-func TestThousandLocksAreRenewedByOneRequest(t *testing.T) {
+func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
-	var ks []driver.Ticket
-	for i := range 1000 {
-		ks = append(ks, hold(t, b, claim(fmt.Sprint("k", i))))
+	ks := make([]driver.Ticket, 300)
+	if err := each(len(ks), func(i int) (err error) {
+		ks[i], err = b.Enter(t.Context(), claim(fmt.Sprint("k", i)))
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 	p.rule(nil)
 	for i, err := range b.Renew(t.Context(), ks) {
@@ -76,22 +78,22 @@ func TestThousandLocksAreRenewedByOneRequest(t *testing.T) {
 			t.Fatalf("Renew of claim %d: %v", i, err)
 		}
 	}
-	sent(t, p, "Renew of 1000 locks", opMulti)
-	for _, k := range ks {
-		leave(t, b, k)
+	sent(t, p, "Renew of 300 locks", opMulti)
+	if err := each(len(ks), func(i int) error { return b.Leave(t.Context(), ks[i], driver.Exit{}) }); err != nil {
+		t.Fatal(err)
 	}
 	empty(t, s)
 }
 
 func TestRefusedClaimWritesNothing(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	holder := connect(t, long, s)
 	hold(t, holder, claim("k"))
 	c := admin(t, s)
-	_, before, err := c.Get(DefaultPrefix + linesDir + "/k")
+	_, before, err := c.Get(prefix(t) + linesDir + "/k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 		t.Fatal("a claim was granted beside the holder")
 	}
 	sent(t, p, "a refusal", opCreateContainer, opChildren, opGetData)
-	_, now, err := c.Get(DefaultPrefix + linesDir + "/k")
+	_, now, err := c.Get(prefix(t) + linesDir + "/k")
 	if err != nil || *now != *before {
 		t.Errorf("the refusal changed the line from %+v to %+v, error %v", before, now, err)
 	}
@@ -109,7 +111,7 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 // Waiting costs no requests while nothing changes, and a grant two.
 func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	holder := connect(t, long, s)

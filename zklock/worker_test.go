@@ -24,6 +24,7 @@ type order struct {
 	Do      string // hold, queue or renew
 	Servers []string
 	Key     string
+	Prefix  string
 	Session time.Duration
 }
 
@@ -39,7 +40,7 @@ func worker() bool {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		fail(err)
 	}
-	b := New(o.Servers, &Options{SessionTimeout: o.Session})
+	b := New(o.Servers, &Options{Prefix: o.Prefix, SessionTimeout: o.Session})
 	ctx := context.Background()
 	c := driver.Claim{
 		Key: o.Key, ID: fmt.Sprint("worker ", os.Getpid()), Owner: "a worker",

@@ -60,7 +60,7 @@ func connect(t testing.TB, o *Options, servers ...*testserver.Server) *Backend {
 	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
 	}
-	b := New(addrs, o)
+	b := New(addrs, below(t, o))
 	t.Cleanup(func() { b.Close() })
 	return b
 }

@@ -133,14 +133,10 @@ func writeZooKeeperConfig(s *Server, id int, members []string) error {
 }
 
 func zookeeperArgs(s *Server) []string {
-	sync := "no" // a killed server finds what it wrote in the page cache
-	if s.opts.persist {
-		sync = "yes"
-	}
 	return []string{
 		"-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Djava.awt.headless=true",
-		"-Dzookeeper.forceSync=" + sync,
+		"-Dzookeeper.forceSync=no", // a killed server finds what it wrote in the page cache
 		"-Dzookeeper.jmx.log4j.disable=true",
 		"-Dznode.container.checkIntervalMs=500",
 		"-Dznode.container.maxPerMinute=600000",

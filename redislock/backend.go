@@ -102,8 +102,11 @@ var (
 //	    +zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat
 //	    +publish +subscribe +unsubscribe +ping +scan
 //
-// scan is for listing locks alone. The client of a Cluster asks for +cluster|slots
-// and +command besides.
+// scan is for listing locks alone. The client of a Cluster asks for +cluster|slots,
+// +command, and +asking while a slot moves; one that reads from replicas for
+// +readonly; Options.Replicas for +wait.
+//
+// In a Cluster, rdb may be told to read from replicas: locks are not read there.
 func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}

@@ -17,11 +17,28 @@
 // slot of a Cluster. Only the server's clock is read. What the ACL of the user
 // must allow is in the comment of [New].
 //
+// # Sentinel and Cluster
+//
+// A failover, a slot that moves, a node that loads or cannot be reached are carried
+// until a lease has run out: a call is tried again, a lock that is held is renewed at
+// the new master, and who waits has its place there. What the old master had not passed
+// on is lost, and whoever held it is told by its next renewal. Choose leases that are
+// longer than a failover takes. Lock state is never read from a replica.
+//
+// While a slot moves a free lock in it can be taken, renewed and released, and a line
+// of several goes on; who comes second to a single holder has its place when the slot
+// has arrived.
+//
+// Grants are told by PUBLISH, which a Cluster passes on to all of its nodes: one
+// subscription per process serves all slots, and a lock without waiters costs no
+// message.
+//
 // # Caveats
 //
 // A replica that is promoted may not have heard of the last grants, and a server
 // without persistence forgets all of them when it restarts: two holders may then
 // meet. Their tokens rise even so, as far as the clocks of the servers agree, so
-// a resource that checks tokens is safe. A server that evicts keys (any
-// maxmemory-policy but noeviction) forgets locks at will.
+// a resource that checks tokens is safe, and the first is told by its next renewal.
+// Options.Replicas makes it less likely, and does not exclude it. A server that evicts
+// keys (any maxmemory-policy but noeviction) forgets locks at will.
 package redislock

@@ -12,8 +12,11 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// inOneSlot puts all locks into one slot.
-var inOneSlot = &Options{Prefix: "fencelock:{one}:"}
+// All locks in one slot.
+var (
+	inOneSlot   = &Options{Prefix: "fencelock:{one}:"}
+	inOtherSlot = &Options{Prefix: "fencelock:{other}:", Replicas: 1}
+)
 
 // elsewhere returns a master that does not have the slot.
 func elsewhere(g *group, slot int) *testserver.Server {
@@ -59,7 +62,12 @@ func drain(t *testing.T, m *testserver.Move) {
 func TestLocksOfASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)
-	b := g.connect(inOneSlot)
+	t.Run("as it is", func(t *testing.T) { locksOfASlotThatMoves(t, g, inOneSlot) })
+	t.Run("with replicas that confirm", func(t *testing.T) { locksOfASlotThatMoves(t, g, inOtherSlot) })
+}
+
+func locksOfASlotThatMoves(t *testing.T, g *group, o *Options) {
+	b := g.connect(o)
 	slot := int(slot(b.record("any")))
 	alone, marked := hold(t, b, mutex("alone")), hold(t, b, mutex("marked"))
 	if err := b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}); err != nil {

@@ -136,6 +136,7 @@ func (p *process) kill() {
 // A killed holder's lock is free when its lease is over, and a killed waiter delays
 // nobody for longer than its own.
 func TestKilledProcessesOfGroups(t *testing.T) {
+	t.Parallel()
 	for name, start := range groups {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,6 +11,7 @@ import (
 // A holder that is stopped for longer than its lease says so at its first look, and
 // the next in line has a larger token.
 func TestStoppedHolderOfGroupsLearnsThatItIsGone(t *testing.T) {
+	t.Parallel()
 	for name, start := range groups {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,6 +18,9 @@ const (
 	// and hang is how long it waits there before it gives up.
 	near = 5 * time.Millisecond
 	hang = 100 * time.Millisecond
+	// lateMap is how long a node of a Cluster may take to answer before it is asked
+	// again who has which slots: go-redis goes on trying meanwhile.
+	lateMap = 500 * time.Millisecond
 )
 
 // sender sends steps to the server. The first goes at once and alone; those that
@@ -206,6 +209,12 @@ func (s *sender) fly(steps []*step) {
 	}
 	ctx, cancel := together(steps)
 	defer cancel()
+	if s.cluster != nil {
+		// go-redis asks again when a node says MOVED. One that is dead says nothing,
+		// and its locks would wait until the map is old: for ten seconds and more.
+		late := time.AfterFunc(lateMap, func() { s.cluster.ReloadState(context.Background()) })
+		defer late.Stop()
+	}
 	start := time.Now()
 	cmds := make([]*redis.Cmd, len(steps))
 	for i, st := range steps {
@@ -230,8 +239,6 @@ func (s *sender) fly(steps []*step) {
 		close(st.done)
 	}
 	if s.cluster != nil && slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return mapIsOld(c.Err()) }) {
-		// go-redis asks again when a node says MOVED; one that is dead says nothing,
-		// and its locks would wait until the map is old.
 		s.cluster.ReloadState(ctx)
 	}
 }

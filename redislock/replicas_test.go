@@ -1,0 +1,281 @@
+package redislock
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+// cut breaks the link of a replica to its master, and keeps it broken: the replica
+// knows what it knew, and can be promoted.
+func cut(t testing.TB, replica *testserver.Server) {
+	t.Helper()
+	for _, words := range []string{"CONFIG SET masterauth wrong", "CLIENT KILL TYPE master"} {
+		if _, err := replica.Ask(strings.Fields(words)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the replica has lost its master", func() bool {
+		info, err := replica.Ask("INFO", "replication")
+		return err == nil && strings.Contains(info, "master_link_status:down")
+	})
+}
+
+func mend(t testing.TB, replica *testserver.Server) {
+	t.Helper()
+	if _, err := replica.Ask("CONFIG", "SET", "masterauth", ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the replica follows its master", func() bool {
+		info, err := replica.Ask("INFO", "replication")
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+}
+
+// This is what no lock on a store with asynchronous replicas can keep, and what is
+// kept all the same. A replica is promoted that has not heard of a grant: a second
+// holder is let in beside the first. The second one's token is larger, so a resource
+// that compares tokens refuses the first; and the first is told by its next renewal.
+func TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
+	t.Parallel()
+	for name, start := range groups {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			const ttl = 21 * time.Second
+			a, b := client(t, g, ttl, nil), client(t, g, ttl, nil)
+			m := g.master("key")
+			for _, r := range g.replicas(m) {
+				cut(t, r)
+			}
+			first, err := a.Lock(t.Context(), "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted := time.Now()
+			if err := m.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a stale replica is promoted", func() bool {
+				now := g.master("key")
+				return now != nil && now != m
+			})
+			second, err := b.Lock(t.Context(), "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := first.Err(); err != nil {
+				t.Fatalf("the first holder was told before there was a second: %v; this test shows nothing", err)
+			}
+			if second.Token() <= first.Token() {
+				t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), first.Token())
+			}
+			var resource fence.Gate
+			write := func() error { return nil }
+			if err := resource.Do(t.Context(), second.Token(), write); err != nil {
+				t.Errorf("the resource refused the second holder: %v", err)
+			}
+			if err := resource.Do(t.Context(), first.Token(), write); !errors.Is(err, fence.ErrStale) {
+				t.Errorf("the resource let the first holder in: %v", err)
+			}
+			<-first.Context().Done()
+			t.Logf("two held the lock for %v, with tokens %d and %d", time.Since(began), first.Token(), second.Token())
+			// A client that has slept through the failover first tries the dead master.
+			if d := time.Since(granted); d > ttl/3+4*time.Second {
+				t.Errorf("the first holder was told %v after its grant; it renews every %v", d, ttl/3)
+			}
+			if err := first.Err(); !errors.Is(err, fencelock.ErrLost) {
+				t.Errorf("the first holder was told %v", err)
+			}
+			if err := first.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
+				t.Errorf("Release of the lost lock answered %v", err)
+			}
+			if err := second.Err(); err != nil {
+				t.Errorf("the second holder lost the lock too: %v", err)
+			}
+			if err := second.Release(t.Context()); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			if l, err := b.Line(t.Context(), "key"); err != nil || len(l.Claims) > 0 {
+				t.Errorf("the line is %+v, %v", l, err)
+			}
+		})
+	}
+}
+
+// confirmed are options that ask for the replicas of a group.
+func confirmed(g *group) *Options {
+	o := &Options{Replicas: 2, ReplicaWait: 200 * time.Millisecond}
+	if g.cluster != nil {
+		o.Replicas = 1
+	}
+	return o
+}
+
+// With Replicas the schedule above does not get as far as a first holder.
+func TestGrantThatReplicasDoNotConfirmIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for name, start := range groups {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			b := g.connect(confirmed(g))
+			held, marked := hold(t, b, mutex("key")), hold(t, b, mutex("key marked"))
+			waiter := wait_(t, b, mutex("key"))
+			if err := renewOne(b, held); err != nil {
+				t.Fatal(err)
+			}
+			leave(t, b, held)
+			granted(t, b, waiter)
+
+			var links []*testserver.Server
+			for _, key := range []string{"key", "key marked", "new", "core"} {
+				links = append(links, g.replicas(g.master(key))[0])
+			}
+			for _, r := range links {
+				cut(t, r)
+			}
+			unknown := func(call string, err error) {
+				if err == nil || permanent(err) || driver.Gone(err) || !strings.Contains(err.Error(), "replicas confirmed") {
+					t.Errorf("%s answered %v, want that too few replicas confirmed it", call, err)
+				}
+			}
+			_, err := b.Enter(t.Context(), mutex("new"))
+			unknown("Enter of a free lock", err)
+			_, err = b.Enter(t.Context(), mutex("key"))
+			unknown("Enter behind a holder", err)
+			if l := line(t, b, "new"); len(l.Claims) != 0 {
+				t.Errorf("a grant that was refused left %+v", l)
+			}
+			if l := line(t, b, "key"); len(l.Claims) != 1 {
+				t.Errorf("a claim that was refused left %+v", l)
+			}
+			_, err = b.Enter(t.Context(), noWait(mutex("key")))
+			if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
+				t.Errorf("a try on a held lock answered %v; it has nothing to confirm", err)
+			}
+			unknown("Renew", renewOne(b, waiter))
+			unknown("Leave with a mark", b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}))
+
+			c := client(t, g, 2*time.Second, confirmed(g))
+			start := time.Now()
+			_, err = c.Lock(t.Context(), "core", fencelock.Wait(time.Second))
+			if !errors.Is(err, fencelock.ErrUnavailable) {
+				t.Errorf("Lock answered %v", err)
+			}
+			if d := time.Since(start); d > 2*time.Second {
+				t.Errorf("Lock took %v, with a Wait of 1s", d)
+			}
+
+			for _, r := range links {
+				mend(t, r)
+			}
+			// It was left the first time, and its mark is confirmed now.
+			if err := b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}); err != nil {
+				t.Errorf("Leave with a mark, repeated: %v", err)
+			}
+			if err := renewOne(b, waiter); err != nil {
+				t.Errorf("Renew afterwards: %v", err)
+			}
+			leave(t, b, waiter)
+			leave(t, b, hold(t, b, mutex("new")))
+		})
+	}
+}
+
+// What replicas have confirmed is there when one of them takes over, also a renewal.
+func TestConfirmedGrantOutlivesItsMaster(t *testing.T) {
+	t.Parallel()
+	for name, start := range groups {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			b := g.connect(confirmed(g))
+			m := g.master("key")
+			var held []driver.Ticket
+			for range 20 {
+				// As many as can be, right before the master dies: the last is on its way.
+				held = append(held, enter(t, b, mutex("key")))
+			}
+			if err := m.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a replica takes over", func() bool {
+				now := g.master("key")
+				return now != nil && now != m
+			})
+			// The dead one is not there to confirm.
+			r := g.connect(nil)
+			eventually(t, "the new master answers", func() bool {
+				_, err := r.Line(t.Context(), "key")
+				return err == nil
+			})
+			if l := line(t, r, "key"); len(l.Claims) != len(held) {
+				t.Errorf("of %d confirmed claims %d are left", len(held), len(l.Claims))
+			}
+			for _, k := range held {
+				leave(t, r, k)
+			}
+		})
+	}
+}
+
+// WAIT goes with the step that it confirms: a free lock costs one request still.
+func TestConfirmationCostsNoRequestOfItsOwn(t *testing.T) {
+	t.Parallel()
+	master, replica := testserver.Redis(t, testserver.Config("repl-diskless-sync no")), testserver.Redis(t)
+	host, port, _ := net.SplitHostPort(master.Addr())
+	if _, err := replica.Ask("REPLICAOF", host, port); err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(t, master)
+	b := closing(t, New(p.client(), &Options{Replicas: 1}))
+	eventually(t, "the replica confirms", func() bool {
+		k, err := b.Enter(t.Context(), mutex("key"))
+		return err == nil && renewOne(b, k) == nil && b.Leave(t.Context(), k, driver.Exit{}) == nil
+	})
+	p.rule(nil)
+	k := hold(t, b, mutex("key"))
+	if _, all := p.scripts(); len(all) != 2 || all[0] != "evalsha" || all[1] != "wait" || p.most() != 2 {
+		t.Errorf("Enter sent %v, %d in one piece", all, p.most())
+	}
+	p.rule(nil)
+	if err := renewOne(b, k); err != nil {
+		t.Error(err)
+	}
+	if _, all := p.scripts(); len(all) != 2 || all[1] != "wait" || p.most() != 2 {
+		t.Errorf("Renew sent %v, %d in one piece", all, p.most())
+	}
+	p.rule(nil)
+	leave(t, b, k)
+	if _, all := p.scripts(); len(all) != 1 {
+		t.Errorf("Leave sent %v", all)
+	}
+}
+
+func TestReplicasThatCannotBeWaitedForAreRefused(t *testing.T) {
+	one := redis.NewClient(&redis.Options{})
+	defer one.Close()
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	for name, b := range map[string]*Backend{
+		"a ring":           New(ring, &Options{Replicas: 1}),
+		"no pipelines":     New(one, &Options{Replicas: 1, NoPipeline: true}),
+		"less than none":   New(one, &Options{Replicas: -1}),
+		"a negative delay": New(one, &Options{Replicas: 1, ReplicaWait: -1}),
+	} {
+		if _, err := b.Enter(t.Context(), mutex("key")); !permanent(err) {
+			t.Errorf("%s: Enter answered %v", name, err)
+		}
+		b.Close()
+	}
+}

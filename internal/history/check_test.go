@@ -316,6 +316,25 @@ var cases = []struct {
 		1s pause a
 		3s resume a
 		4s refused a`, "0s enter by a", "3s look by a"},
+	{"two who wait since the same instant", WakeUp, `
+		0s enter b
+		0s enter a
+		3s look`, `
+		0s enter b
+		0s enter a
+		2s look
+		2s refused b`, "0s enter by a", "3s look by a"},
+	{"entered twice, and another", Exclusion, `
+		0s enter a
+		1s believe a h1
+		2s believe a h2
+		3s enter b
+		3s believe b`, `
+		0s enter a
+		1s believe a h1
+		2s believe a h2
+		3s enter b
+		3s refused b`, "1s believe by a", "3s believe by b"},
 	{"a handle is open when another is let in", Reentrancy, `
 		0s enter a
 		1s believe a h1
@@ -385,6 +404,16 @@ var cases = []struct {
 		4s release a
 		5s enter c w2/3
 		6s believe c`, "1s believe by a", "3s believe by b"},
+	{"the one who came first is let in last", Semaphore, `
+		0s enter b w2/3
+		1s enter a w2/3
+		2s believe a
+		3s believe b`, `
+		0s enter b w2/3
+		1s enter a w2/3
+		2s believe a
+		3s release a
+		3s believe b`, "2s believe by a", "3s believe by b"},
 	{"two sizes are in use", Semaphore, `
 		0s enter a w2/3
 		1s believe a
@@ -543,6 +572,10 @@ func TestWhatMakesNoSenseIsAnError(t *testing.T) {
 		"release of what was never held": `
 			0s enter a
 			1s release a`,
+		"refused while it holds": `
+			0s enter a
+			1s believe a
+			2s refused a`,
 		"a lost lock comes back": `
 			0s enter a
 			1s believe a
@@ -702,6 +735,29 @@ func TestSoundHistories(t *testing.T) {
 			3s release a
 			3s left a
 			60s look`,
+		"a re-entry whose token nobody noted": `
+			0s enter a
+			1s believe a t7 h1
+			1s believe a h2`,
+		"a belief that ends as it begins": `
+			0s enter a
+			1s believe a
+			1s enter b
+			2s believe b
+			2s loss b`,
+		"who comes long after a release has its own time": `
+			0s enter a
+			1s believe a
+			2s release a
+			2s left a
+			60s enter b
+			61s believe b`,
+		"one was granted and does not know yet, another waits": `
+			0s enter a
+			1s grant a t7
+			2s enter b
+			30s refused b
+			60s believe a t7`,
 		"a loss is told of nobody twice": `
 			0s enter a
 			1s believe a
@@ -823,6 +879,63 @@ func TestBrokenHistories(t *testing.T) {
 			2s believe a
 			3s resume a
 			4s believe a`},
+		{"one breach for two handles of an instant", "I1", `
+			0s enter a
+			1s believe a
+			2s enter b
+			2s believe b h1
+			2s believe b h2`},
+		{"an earlier holder that looks again is still the earlier one", "I1 I2b", `
+			0s enter a
+			1s believe a
+			2s pause a
+			3s enter b
+			13s believe b
+			14s write b
+			15s resume a
+			16s believe a
+			17s write a`},
+		{"a loss after the release changes nothing", "I6", `
+			0s enter a
+			1s believe a
+			2s release a
+			2s left a
+			3s loss a
+			3s enter b
+			6s look`},
+		{"a loss after the refusal changes nothing", "I6", `
+			0s enter a
+			1s refused a
+			2s loss a
+			2s enter b
+			5s look`},
+		{"a second release changes nothing", "I6", `
+			0s enter a
+			1s believe a
+			2s enter b
+			3s release a
+			3s left a
+			4s release a
+			8s look`},
+		{"a release after the loss changes nothing", "I6", `
+			0s enter a
+			1s believe a
+			2s loss a
+			14s enter b
+			15s release a
+			20s look`},
+		{"the store has confirmed the end of one who was killed", "I6", `
+			0s enter a
+			1s believe a
+			2s enter b
+			3s crash a
+			4s left a
+			9s look`},
+		{"one who was stopped long ago is as good as any", "I6", `
+			0s enter a
+			1s pause a
+			100s resume a
+			104s look`},
 		{"a gap goes on when one of two waiters gives up", "I6", `
 			0s enter a
 			1s enter b

@@ -133,7 +133,7 @@ func (s *sweep) judgeGap(k *key, at time.Duration) {
 	}
 	rule, first, limit := WakeUp, waiter.Event, s.o.Wake
 	due := waiter.since + s.o.Wake
-	if k.left.Op != 0 && k.left.At+s.o.Wake > due {
+	if k.left.At+s.o.Wake > due {
 		first, due = k.left, k.left.At+s.o.Wake
 	}
 	for _, g := range k.gone {

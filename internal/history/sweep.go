@@ -108,11 +108,12 @@ func (s *sweep) key(name string) *key {
 }
 
 var (
-	errNoClaim = errors.New("no such claim: Enter comes first")
-	errTwice   = errors.New("this claim has entered before")
-	errNotHeld = errors.New("the claim is not held by this handle")
-	errOver    = errors.New("the claim has ended before")
-	errDead    = errors.New("its process was killed before")
+	errNoClaim    = errors.New("no such claim: Enter comes first")
+	errTwice      = errors.New("this claim has entered before")
+	errNotHeld    = errors.New("the claim was never held")
+	errNotWaiting = errors.New("the claim does not wait")
+	errOver       = errors.New("the claim has ended before")
+	errDead       = errors.New("its process was killed before")
 )
 
 // apply lets one event happen.
@@ -133,15 +134,15 @@ func (s *sweep) apply(e Event) error {
 	if c == nil || c.Key != e.Key {
 		return errNoClaim
 	}
-	if c.process.crashed && e.Op != Write && e.Op != Denied && e.Op != Left && e.Op != Grant {
-		return errDead
-	}
 	switch e.Op {
 	case Grant:
 		s.grant(c, e)
 	case Believe:
 		return s.believe(c, e)
 	case Refused:
+		if !c.waiting {
+			return errNotWaiting
+		}
 		s.leaveLine(c, e)
 	case Release:
 		return s.release(c, e)
@@ -179,7 +180,6 @@ func (s *sweep) grant(c *claim, e Event) {
 	k := c.key
 	s.judgeGap(k, e.At)
 	c.granted = true
-	k.told = false
 	k.gone = slices.DeleteFunc(k.gone, func(g Event) bool { return g.At+s.o.Stuck < e.At })
 	if c.Kind != Exclusive {
 		return
@@ -200,12 +200,11 @@ func (s *sweep) believe(c *claim, e Event) error {
 	c.looked = e
 	c.exempt = c.process.paused
 	s.fresh = append(s.fresh, c)
-	if c.handles[e.Handle] { // it looked, and holds it still
-		return nil
-	}
 	again := c.live()
-	c.handles[e.Handle] = true
-	c.entered++
+	if !c.handles[e.Handle] { // else it looked, and holds it still
+		c.handles[e.Handle] = true
+		c.entered++
+	}
 	if again {
 		s.judgeReentry(c, e)
 		return nil
@@ -225,9 +224,6 @@ func (s *sweep) believe(c *claim, e Event) error {
 
 // leaveLine ends the waiting of c.
 func (s *sweep) leaveLine(c *claim, e Event) {
-	if !c.waiting {
-		return
-	}
 	s.judgeGap(c.key, e.At)
 	c.waiting = false
 	delete(c.key.waiting, c)

@@ -143,6 +143,12 @@ func etcdIsHealthy(ctx context.Context, s *Server) error {
 	return nil
 }
 
+// What a test sets afterwards, such as another HOME, must not cost it Go's caches.
+var (
+	firstEnviron      = os.Environ()
+	firstCache, noDir = os.UserCacheDir()
+)
+
 var etcdBuild struct {
 	sync.Mutex
 	program string
@@ -170,8 +176,8 @@ func etcdProgram(ctx context.Context) (string, error) {
 		}
 		sum.Write(text)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
+	cache := firstCache
+	if noDir != nil {
 		cache = filepath.Join(os.TempDir(), fmt.Sprintf("cache-%d", os.Getuid()))
 	}
 	cache = filepath.Join(cache, "fencelock-testserver")
@@ -186,6 +192,7 @@ func etcdProgram(ctx context.Context) (string, error) {
 		// Another process may be building it too: each has a file of its own first.
 		mine := fmt.Sprintf("%s.%d", program, os.Getpid())
 		build := exec.CommandContext(ctx, "go", "build", "-o", mine, ".")
+		build.Env = firstEnviron
 		build.Dir = filepath.Join(root, "verify", "etcdserver")
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("building the etcd server for tests: %w\n%s", err, out)

@@ -1,9 +1,12 @@
 package mariadb_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -22,5 +25,9 @@ func TestBinaryLogNeedsNoMoreRights(t *testing.T) {
 	dsn := fmt.Sprintf("ali@tcp(%s)/locks", s.Addr())
 	essentials(t, backend(t, openDSN(t, dsn)), backend(t, openDSN(t, dsn)))
 	do(t, root, "SET GLOBAL binlog_format = 'STATEMENT'")
-	refusal(t, backend(t, openDSN(t, dsn)), "binlog_format")
+	var permanent *driver.PermanentError
+	_, err := backend(t, openDSN(t, dsn)).Enter(soon(t), claim("k"))
+	if !errors.As(err, &permanent) || !strings.Contains(err.Error(), "binlog_format") {
+		t.Errorf("Enter that the binary log cannot take answered %v; want a PermanentError that says what to do", err)
+	}
 }

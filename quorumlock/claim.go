@@ -35,6 +35,7 @@ type claim struct {
 	tails   []chan struct{} // closed when the last call that was begun is over, per node
 	ballot  int64           // that it holds the lock with, or 0
 	places  []place
+	ballots []int64        // that were sent last, per node
 	leaving bool           // nothing of it may be put back
 	why     driver.ErrGone // why it is gone, if somebody said so
 }
@@ -47,7 +48,7 @@ func (b *Backend) use(n name, stands place) *claim {
 	cl := b.claims[n]
 	if cl == nil {
 		cl = &claim{name: n, turn: make(chan struct{}, 1),
-			places: make([]place, len(b.nodes)), tails: make([]chan struct{}, len(b.nodes))}
+			places: make([]place, len(b.nodes)), ballots: make([]int64, len(b.nodes)), tails: make([]chan struct{}, len(b.nodes))}
 		for i := range b.nodes {
 			cl.places[i], cl.tails[i] = stands, closed
 		}
@@ -130,6 +131,22 @@ func (cl *claim) put(i int, p place) {
 		return
 	}
 	cl.places[i] = p
+}
+
+// sends notes the ballot that a node is asked for.
+func (cl *claim) sends(i int, ballot int64) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.ballots[i] = ballot
+}
+
+// standsWith reports whether what a node has of the claim is the grant with that
+// ballot. It may be left from an attempt before, whose Leave is still under way: that
+// one keeps others out for now, but counts for nothing.
+func (cl *claim) standsWith(i int, ballot int64) bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return (cl.places[i] == inside || cl.places[i] == unsure) && cl.ballots[i] == ballot
 }
 
 // goneFor notes why the claim is gone from a node, and returns what is known of that.

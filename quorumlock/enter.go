@@ -39,14 +39,18 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		return driver.Ticket{}, driver.ErrClosed
 	}
 	cl.begin()
-	var floor int64
+	var v *tally
 	for n := 1; ; n++ {
 		// A claim that holds already is asked for with the ballot that it has.
 		ballot := cl.holds()
 		if ballot == 0 {
-			ballot = max(b.now().UnixMicro(), floor+1)
+			ballot = b.ballot(v)
 		}
-		v := b.vote(ctx, cl, c, ballot)
+		before := v
+		v = b.vote(ctx, cl, c, ballot)
+		if before != nil {
+			v.remember(before)
+		}
 		if t, ok := v.ticket(); ok {
 			cl.hold(t.Token)
 			return t, nil
@@ -57,11 +61,24 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		if v.cut != nil || !again || n == mostVotes {
 			return driver.Ticket{}, v.refusal()
 		}
-		floor = v.floor
 		if err := b.pause(ctx, n, crowd, time.Since(v.sent)); err != nil {
 			return driver.Ticket{}, err
 		}
 	}
+}
+
+// ballot chooses what to propose, after a vote that failed, or first of all. Once nodes
+// have refused a ballot they have said what they take; the own clock, which may be far
+// off, has nothing to say any longer.
+func (b *Backend) ballot(before *tally) int64 {
+	clock := b.now().UnixMicro()
+	switch {
+	case before == nil:
+		return max(clock, 1)
+	case before.refused:
+		return before.floor + 1
+	}
+	return max(clock, before.floor+1)
 }
 
 // pause keeps clients that came at once from coming again at once.
@@ -151,6 +168,7 @@ func (b *Backend) enterAt(i int, cl *claim, c driver.Claim, sent time.Time, over
 	}
 	id := c.ID
 	c.ID = memberID(id, i)
+	cl.sends(i, c.Ballot)
 	call, end := b.call(patience(c.TTL))
 	a.ticket, a.err = b.nodes[i].Enter(call, c)
 	end()

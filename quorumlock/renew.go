@@ -89,7 +89,7 @@ func (h *heartbeat) renewAt(i int) {
 	defer h.mu.Unlock()
 	for n := range h.ts {
 		if n < len(errs) {
-			h.note(n, i, errs[n])
+			h.note(n, i, h.ours(n, i, errs[n]))
 		}
 	}
 	h.came++
@@ -97,6 +97,23 @@ func (h *heartbeat) renewAt(i int) {
 		h.open = 0
 		close(h.done)
 	}
+}
+
+var errLeftover = errors.New("what it has is left from an attempt that failed")
+
+// ours doubts a node that has renewed a claim, if that was not the grant.
+func (h *heartbeat) ours(n, i int, err error) error {
+	t := h.ts[n]
+	if err != nil {
+		return err
+	}
+	if cl := h.b.known(name{t.Key, t.ID}); cl != nil {
+		defer h.b.done(cl)
+		if t.Token != 0 && !cl.standsWith(i, t.Token) {
+			return errLeftover
+		}
+	}
+	return nil
 }
 
 // note takes in what a node answered for a claim. h.mu is held.
@@ -161,6 +178,7 @@ func (b *Backend) reenterAt(i int, cl *claim, t driver.Ticket, sent time.Time) {
 	c.ID, c.Ballot, c.NoWait = memberID(c.ID, i), t.Token, true
 	call, end := b.call(min(left, patience(c.TTL)))
 	defer end()
+	cl.sends(i, c.Ballot)
 	switch _, err := b.nodes[i].Reenter(call, c); {
 	case err == nil:
 		cl.put(i, inside)

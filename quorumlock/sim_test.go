@@ -61,6 +61,7 @@ func simulate(t *testing.T, seed uint64, r rule) verdict {
 			})
 		}
 		group.Wait()
+		pause(2 * time.Second) // for requests that are still under way
 	})
 	return judge(grants)
 }

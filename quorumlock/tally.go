@@ -18,6 +18,7 @@ type tally struct {
 	answers []answer
 	over    *atomic.Bool // set when it has failed: nobody else need be asked
 	floor   int64        // the largest that was heard of
+	refused bool         // a ballot was: floor is what to go by
 	late    bool         // no answer is waited for any longer
 	cut     error        // the caller waits no longer
 }
@@ -28,12 +29,17 @@ func (v *tally) add(a answer) {
 	var busy *driver.BusyError
 	switch {
 	case errors.As(a.err, &ballot):
-		v.floor = max(v.floor, ballot.Last)
+		v.floor, v.refused = max(v.floor, ballot.Last), true
 	case errors.As(a.err, &busy):
 		v.floor = max(v.floor, busy.Token)
 	case a.err == nil:
 		v.floor = max(v.floor, a.ticket.Token+a.ticket.Span-1)
 	}
+}
+
+// remember takes over what an earlier vote of the same call has learnt.
+func (v *tally) remember(before *tally) {
+	v.floor, v.refused = max(v.floor, before.floor), v.refused || before.refused
 }
 
 // count counts the answers of which f says yes.

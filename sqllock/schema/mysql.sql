@@ -24,12 +24,16 @@ CREATE TABLE IF NOT EXISTS fencelock_meta (
 CREATE TABLE IF NOT EXISTS fencelock_line (
     lock_key VARBINARY(1024) NOT NULL PRIMARY KEY,
     last     BIGINT          NOT NULL,   -- the largest token drawn
+    head     BIGINT          NOT NULL,   -- nobody in line has a lower token
     mark     VARBINARY(512),             -- what the last finished holder left, or null
     mark_id  VARBINARY(64),              -- the claim that wrote it
     CHECK (last BETWEEN 0 AND 9223372036854710272)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- One row per claim. The order of tokens is the order of arrival.
+-- One row per claim. The order of tokens is the order of arrival. Whoever reads a line
+-- begins at its head: what was deleted before that is still there for the server to step
+-- over, until it has no reader left that may see it, and a backup may be such a reader for
+-- hours.
 CREATE TABLE IF NOT EXISTS fencelock_claim (
     lock_key  VARBINARY(1024) NOT NULL,
     token     BIGINT          NOT NULL,
@@ -49,7 +53,6 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     PRIMARY KEY (lock_key, token),
     CHECK (token BETWEEN 1 AND 9223372036854710272 AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576),
     KEY fencelock_claim_id (id),
-    KEY fencelock_claim_ends (lock_key, expires),
     KEY fencelock_claim_news (news)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
@@ -99,7 +102,7 @@ END$$
 -- would share a lock on it, and all of them want it alone next, which is a deadlock.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_open(
     IN p_key VARBINARY(1024), IN p_make TINYINT,
-    OUT p_now BIGINT, OUT p_last BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
+    OUT p_now BIGINT, OUT p_last BIGINT, OUT p_head BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_again TINYINT DEFAULT 1;
@@ -109,41 +112,48 @@ BEGIN
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION READ WRITE;
         SET p_last = NULL;
-        SELECT last, mark, mark_id INTO p_last, p_mark, p_mark_id
+        SELECT last, head, mark, mark_id INTO p_last, p_head, p_mark, p_mark_id
             FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
         SET v_again = p_last IS NULL AND p_make;
         IF v_again THEN
-            INSERT IGNORE INTO fencelock_line (lock_key, last) VALUES (p_key, 0);
+            INSERT IGNORE INTO fencelock_line (lock_key, last, head) VALUES (p_key, 0, 0);
             COMMIT;
         END IF;
     END WHILE;
     CALL fencelock_v1_clock(p_now);
 END$$
 
--- Grants what fits in a line that is locked, and from which somebody was removed. Those
--- of p_node are told by a row each, of id, mark, time left and whether sizes are mixed.
+-- Finds the new head of a line that is locked, and from which somebody was removed, and
+-- grants what fits. Those of p_node are told by a row each, of id, mark, time left and whether sizes are mixed.
 --
 -- It goes through those who wait in order of arrival. The first that does not fit ends
 -- that if all have one capacity. With two sizes of one semaphore in line a later claim
 -- may fit where an earlier one does not.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_settle(
-    IN p_key VARBINARY(1024), IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
+    IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
 SQL SECURITY INVOKER
 settle: BEGIN
-    DECLARE v_token, v_weight, v_capacity, v_granted, v_node, v_expires, v_before BIGINT;
+    DECLARE v_first, v_token, v_weight, v_capacity, v_granted, v_node, v_expires, v_before BIGINT;
     DECLARE v_id VARBINARY(64);
     DECLARE v_mixed TINYINT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    SELECT token INTO v_first FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head ORDER BY token LIMIT 1;
+    UPDATE fencelock_line SET head = COALESCE(v_first, last + 1) WHERE lock_key = p_key;
+    IF v_first IS NULL THEN
+        LEAVE settle;
+    END IF;
+    SET p_head = v_first;
     SELECT token, capacity INTO v_token, v_capacity
-        FROM fencelock_claim WHERE lock_key = p_key AND granted = 0 ORDER BY token LIMIT 1;
+        FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND granted = 0 ORDER BY token LIMIT 1;
     IF v_token IS NULL THEN
         LEAVE settle;
     END IF;
     IF v_capacity < 1048576 THEN
-        SELECT MIN(capacity) < MAX(capacity) INTO v_mixed FROM fencelock_claim WHERE lock_key = p_key;
+        SELECT MIN(capacity) < MAX(capacity) INTO v_mixed
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head;
     END IF;
     SELECT COALESCE(SUM(weight), 0) INTO v_before
-        FROM fencelock_claim WHERE lock_key = p_key AND token < v_token;
+        FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND token < v_token;
     SET v_token = v_token - 1;
     walk: LOOP
         SET v_weight = NULL;
@@ -170,14 +180,15 @@ END$$
 -- Removes what has expired from a line that is locked. The statement that removes looks
 -- at each claim again: it may have been renewed in time since the clock was read.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_expire(
-    IN p_key VARBINARY(1024), IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
+    IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
     OUT p_touched TINYINT)
 SQL SECURITY INVOKER
 BEGIN
-    SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND expires <= p_now) INTO p_touched;
+    SELECT EXISTS (SELECT 1 FROM fencelock_claim
+        WHERE lock_key = p_key AND token >= p_head AND expires <= p_now) INTO p_touched;
     IF p_touched THEN
-        DELETE FROM fencelock_claim WHERE lock_key = p_key AND expires <= p_now;
-        CALL fencelock_v1_settle(p_key, p_now, p_mark, p_node);
+        DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND expires <= p_now;
+        CALL fencelock_v1_settle(p_key, p_head, p_now, p_mark, p_node);
     END IF;
 END$$
 
@@ -209,26 +220,29 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter(
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
 SQL SECURITY INVOKER
 enter: BEGIN
-    DECLARE v_now, v_last, v_token, v_drawn, v_capacity, v_weight, v_span, v_ends, v_expires,
+    DECLARE v_now, v_last, v_head, v_token, v_drawn, v_capacity, v_weight, v_span, v_ends, v_expires,
         v_low, v_high, v_sum, v_ahead, v_head_token, v_head_since, v_head_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_owner, v_head_owner VARBINARY(256);
     DECLARE v_note, v_head_note, v_reason VARBINARY(1024);
-    DECLARE v_answer, v_touched, v_granted, v_lingering, v_mixed, v_broken TINYINT DEFAULT 0;
+    DECLARE v_answer, v_touched, v_granted, v_lingering, v_mixed, v_broken, v_crowd TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_mark, v_mark_id);
-    CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
-    SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
-        INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
-        FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
-    SELECT capacity INTO v_low FROM fencelock_claim WHERE lock_key = p_key ORDER BY token LIMIT 1;
-    SET v_high = v_low;
-    IF v_low < 1048576 THEN
-        SELECT MIN(capacity), MAX(capacity), SUM(weight) INTO v_low, v_high, v_sum
-            FROM fencelock_claim WHERE lock_key = p_key;
+    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
+    SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head) INTO v_crowd;
+    IF v_crowd THEN
+        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
+            INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
+            FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
+        SELECT capacity INTO v_low FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token LIMIT 1;
+        SET v_high = v_low;
+        IF v_low < 1048576 THEN
+            SELECT MIN(capacity), MAX(capacity), SUM(weight) INTO v_low, v_high, v_sum
+                FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head;
+        END IF;
     END IF;
 
     IF v_token IS NOT NULL AND v_lingering = 0 THEN
@@ -250,15 +264,19 @@ enter: BEGIN
         IF v_answer = 0 THEN
             IF v_low = 1048576 THEN
                 -- Nobody fits behind one who waits, and those who hold are few.
-                SET v_sum = IF(EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND granted = 0),
-                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key));
+                SET v_sum = IF(EXISTS (SELECT 1 FROM fencelock_claim
+                        WHERE lock_key = p_key AND token >= v_head AND granted = 0),
+                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head));
             END IF;
             SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;
             SET v_mixed = v_low IS NOT NULL AND (v_low <> p_capacity OR v_high <> p_capacity);
             IF p_nowait AND v_granted = 0 THEN
                 SET v_answer = 1;
             ELSE
-                SELECT token + span - 1 INTO v_drawn FROM fencelock_claim WHERE lock_key = p_key ORDER BY token DESC LIMIT 1;
+                IF v_crowd THEN
+                    SELECT token + span - 1 INTO v_drawn
+                        FROM fencelock_claim WHERE lock_key = p_key ORDER BY token DESC LIMIT 1;
+                END IF;
                 SET v_token = GREATEST(v_last + 1, COALESCE(v_drawn, 0) + 1, v_now, 1);
                 SET v_span = p_span, v_capacity = p_capacity, v_weight = p_weight, v_owner = p_owner, v_note = p_note,
                     v_expires = v_now + p_ttl;
@@ -276,9 +294,9 @@ enter: BEGIN
     IF v_answer = 1 OR v_answer = 0 AND v_granted = 0 THEN
         SELECT owner, note, token, since, expires
             INTO v_head_owner, v_head_note, v_head_token, v_head_since, v_head_expires
-            FROM fencelock_claim WHERE lock_key = p_key ORDER BY token LIMIT 1;
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token LIMIT 1;
         SELECT COUNT(*) INTO v_ahead FROM (SELECT 1 FROM fencelock_claim
-            WHERE lock_key = p_key AND (v_answer = 1 OR token < v_token) LIMIT 1024) before_it;
+            WHERE lock_key = p_key AND token >= v_head AND (v_answer = 1 OR token < v_token) LIMIT 1024) before_it;
     END IF;
     COMMIT;
     SELECT v_answer, v_broken, v_reason, v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted,
@@ -293,7 +311,7 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave(
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_token BIGINT;
+    DECLARE v_now, v_last, v_head, v_token BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_reason VARBINARY(1024);
@@ -301,9 +319,9 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v1_open(p_key, p_token = 0, v_now, v_last, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, p_token = 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
     END IF;
     SELECT token, granted, lingering INTO v_token, v_granted, v_lingering
         FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -329,7 +347,7 @@ BEGIN
         ELSE
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v1_settle(p_key, v_now, v_mark, p_node);
+            CALL fencelock_v1_settle(p_key, v_head, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -342,25 +360,26 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_token, v_span, v_node, v_expires BIGINT;
+    DECLARE v_now, v_last, v_head, v_token, v_span, v_node, v_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id, v_id VARBINARY(64);
     DECLARE v_touched, v_granted TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token, span, id, node, expires, granted INTO v_token, v_span, v_id, v_node, v_expires, v_granted
-            FROM fencelock_claim WHERE lock_key = p_key AND token <= p_token ORDER BY token DESC LIMIT 1 FOR UPDATE;
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head AND token <= p_token
+            ORDER BY token DESC LIMIT 1 FOR UPDATE;
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
         ELSE
             CALL fencelock_v1_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v1_settle(p_key, v_now, v_mark, p_node);
+            CALL fencelock_v1_settle(p_key, v_head, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -372,14 +391,14 @@ END$$
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last BIGINT;
+    DECLARE v_now, v_last, v_head BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_touched TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_mark, v_mark_id);
-    CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
-    CALL fencelock_v1_settle(p_key, v_now, v_mark, p_node);
+    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+    CALL fencelock_v1_settle(p_key, v_head, v_now, v_mark, p_node);
     COMMIT;
     SELECT v_touched;
 END$$
@@ -436,16 +455,16 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew_one(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_ttl BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_token BIGINT;
+    DECLARE v_now, v_last, v_head, v_token BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_reason VARBINARY(1024);
     DECLARE v_touched, v_broken TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v1_expire(p_key, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token INTO v_token FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
     END IF;
     IF v_token IS NULL THEN
@@ -466,6 +485,7 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_look(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_token, v_since BIGINT;
+    DECLARE v_head BIGINT DEFAULT 0;
     DECLARE v_owner VARBINARY(256);
     DECLARE v_note VARBINARY(1024);
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
@@ -474,11 +494,12 @@ BEGIN
     CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
+    SELECT head INTO v_head FROM fencelock_line WHERE lock_key = p_key;
     SELECT token, since, owner, note INTO v_token, v_since, v_owner, v_note
-        FROM fencelock_claim WHERE lock_key = p_key AND expires > v_now ORDER BY token LIMIT 1;
+        FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head AND expires > v_now ORDER BY token LIMIT 1;
     SELECT v_now, v_token, v_since, v_owner, v_note;
     SELECT token, id, capacity, weight, granted, lingering, expires
-        FROM fencelock_claim WHERE lock_key = p_key ORDER BY token;
+        FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token;
     COMMIT;
 END$$
 
@@ -512,6 +533,7 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_whole(IN p_key VARBINARY(1100), IN p
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last BIGINT;
+    DECLARE v_head BIGINT DEFAULT 0;
     DECLARE v_key VARBINARY(1024);
     DECLARE v_mark VARBINARY(512);
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
@@ -526,10 +548,10 @@ BEGIN
         SELECT lock_key INTO v_key FROM fencelock_claim
             WHERE lock_key >= p_key AND lock_key < p_to ORDER BY lock_key LIMIT 1;
     END IF;
-    SELECT last, mark INTO v_last, v_mark FROM fencelock_line WHERE lock_key = v_key;
+    SELECT last, head, mark INTO v_last, v_head, v_mark FROM fencelock_line WHERE lock_key = v_key;
     SELECT v_now, v_key, v_last, v_mark;
     SELECT token, span, id, capacity, weight, granted, lingering, expires, since, owner, note
-        FROM fencelock_claim WHERE lock_key = v_key ORDER BY token;
+        FROM fencelock_claim WHERE lock_key = v_key AND token >= v_head ORDER BY token;
     COMMIT;
 END$$
 
@@ -557,7 +579,7 @@ END$$
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last BIGINT;
+    DECLARE v_now, v_last, v_head BIGINT;
     DECLARE v_after, v_end, v_key VARBINARY(1024);
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
@@ -586,8 +608,8 @@ BEGIN
         SET v_more = v_key IS NOT NULL;
         IF v_more THEN
             SET v_after = v_key;
-            CALL fencelock_v1_open(v_key, 0, v_now, v_last, v_mark, v_mark_id);
-            CALL fencelock_v1_expire(v_key, v_now, v_mark, p_node, v_touched);
+            CALL fencelock_v1_open(v_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+            CALL fencelock_v1_expire(v_key, v_head, v_now, v_mark, p_node, v_touched);
             DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL
                 AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = v_key);
             COMMIT;

@@ -14,10 +14,9 @@ func BenchmarkFreeLock(b *testing.B) {
 	be := backend(b, openDSN(b, newDSN(b, "")))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	c := claim("orders/42")
 	b.ReportAllocs()
 	for b.Loop() {
-		t, err := be.Enter(ctx, c)
+		t, err := be.Enter(ctx, claim("orders/42"))
 		if err != nil || !t.Granted {
 			b.Fatal(t.Granted, err)
 		}

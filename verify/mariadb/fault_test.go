@@ -132,7 +132,7 @@ func TestManyNewKeysAtOnce(t *testing.T) {
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
 		before := deadlocks()
 		do(t, p, "BEGIN")
-		do(t, p, "INSERT INTO fencelock_line (lock_key, last) VALUES (?, 0)", end)
+		do(t, p, "INSERT INTO fencelock_line (lock_key, last, head) VALUES (?, 0, 0)", end)
 		const clients = 8
 		var wg sync.WaitGroup
 		for i := range clients {

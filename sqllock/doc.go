@@ -39,6 +39,52 @@
 // SQLiteDSN returns such a DSN. A disk that hangs makes the calls hang that are at it,
 // whatever their contexts say: a system call cannot be interrupted.
 //
+// # PostgreSQL
+//
+// PostgreSQL 11 or later is needed, and 15 is what this package is tested with, with
+// github.com/jackc/pgx/v5/stdlib:
+//
+//	db, err := sql.Open("pgx", "postgres://app@db.example/app")
+//	...
+//	locks := fencelock.New(sqllock.New(db, sqllock.Postgres, &sqllock.Options{
+//		CreateTables: true,
+//		Listen:       listen, // see Options.Listen
+//	}), nil)
+//
+// Each step is a call of a function that comes with the tables: one statement, one
+// transaction, one round trip, contended or not, and one for a Renew of many leases. Nobody
+// keeps a line locked by stopping in the middle of a step. Other drivers will do if their
+// errors have a method SQLState() string, as those of pgx and lib/pq have. With lib/pq a
+// statement with arguments takes two round trips unless the DSN says binary_parameters=yes.
+//
+// Everything is right with any transaction isolation that the DSN, the role or the database
+// asks for; READ COMMITTED, the default, is the fastest under contention. A step that could
+// not be serialized, that was a deadlock's victim, or that waited longer than the role's
+// lock_timeout was rolled back by the server, and is tried again until its context ends.
+// A step whose context ends may still be applied.
+//
+// PgBouncer in transaction pooling and its like are fine, for nothing is kept in a session.
+// But pgx prepares statements unless told otherwise, and poolers that do not track them
+// (PgBouncer before 1.21) mix them up: the DSN needs default_query_exec_mode=exec then, or
+// simple_protocol. That costs nothing here, a step is one round trip either way. Listen needs
+// a connection past such a pooler.
+//
+// Who creates the tables owns them; another role needs SELECT, INSERT, UPDATE and DELETE on
+// them, and nothing else. Names are not qualified: tables and functions are those that the
+// search_path leads to.
+//
+// Leases are counted on the server's clock. Setting it forward ends leases early (their
+// holders notice by their own clocks, and tokens still order them), setting it back prolongs
+// them. What a crash of the server keeps is what synchronous_commit says: with its default
+// a grant that was answered is there after the restart. Locks do not survive a failover to a
+// standby that lags behind; their tokens go on rising, as far as the clocks of both servers
+// agree. A connection must be to the primary: with several hosts in the DSN, add
+// target_session_attrs=read-write.
+//
+// A transaction that stays open for hours anywhere in the database keeps the server from
+// forgetting old versions of rows, and a lock that is taken a hundred times a second becomes
+// slow by it, as every such row does.
+//
 // # MariaDB and MySQL
 //
 // MariaDB 10.6 or later is needed, and 10.11 is what this package is tested with, with
@@ -86,8 +132,11 @@
 // # Waking up
 //
 // A waiter is woken through a channel when the lock is released in its own process, on
-// every database. With MariaDB and MySQL other processes ask the server: one question
-// for all who wait in a Backend, every two milliseconds after somebody joined a line or
+// every database. With PostgreSQL and Options.Listen other processes learn of it by NOTIFY,
+// within a millisecond or so: a step that grants a claim of another process notifies that
+// process alone. NOTIFY takes a lock on the whole database at commit, so nobody is notified
+// where nobody waits. While the connection that listens is lost, and without Listen, and
+// with MariaDB and MySQL, other processes ask the server: one question for all who wait in a Backend, every two milliseconds after somebody joined a line or
 // was granted, and less often as the wait goes on, up to four times a second. It
 // prolongs a wait by about an eighth. With SQLite on Linux other processes learn of it
 // through inotify, within a fraction of a millisecond and at no cost while nothing

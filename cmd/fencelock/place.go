@@ -65,6 +65,8 @@ func schemes() []scheme {
 		{name: "sqlite", form: "sqlite:///path", check: checkSQLite, open: openSQLite},
 		{name: "redis", form: "redis://host:port/db", check: checkRedis, open: openRedis, server: true},
 		{name: "rediss", form: "rediss://host:port/db", check: checkRedis, open: openRedis, server: true},
+		{name: "redis+sentinel", form: "redis+sentinel://host:port,host:port/master-name/db", check: checkSentinel, open: openSentinel, server: true},
+		{name: "redis+cluster", form: "redis+cluster://host:port,host:port", check: checkCluster, open: openCluster, server: true},
 		{name: "postgres", form: "postgres://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
 		{name: "postgresql", form: "postgresql://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
 		{name: "mysql", form: "mysql://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},

@@ -31,6 +31,8 @@ directory, which excludes you on this host only. URLs:
   local:                  that file, chosen on purpose
   sqlite:///path          a file of your own: everybody on this host who can write it
   redis://host:port/db    a Redis server; rediss:// with TLS
+  redis+sentinel://host:port,…/master/db  Redis behind these sentinels, and what they call it
+  redis+cluster://host:port,…  a Redis Cluster; some of its nodes are enough
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same, and PGSSLMODE counts
   mysql://user@host:port/db  a MySQL or MariaDB server; mariadb: is the same
   memory:                 nobody outside this process; for looking around

@@ -137,6 +137,9 @@ func (n *node) pass(s *stage, d time.Duration) {
 // at begins a step. What is sent until the next one belongs to it.
 func (s *stage) at(actor string, en, zh string) {
 	s.endStep()
+	if s.err != nil {
+		return
+	}
 	s.steps = append(s.steps, Step{Actor: actor, Text: Text{en, zh}})
 	s.starts = append(s.starts, s.now())
 	s.open = true

@@ -377,17 +377,19 @@ func subscribes(b []byte) bool {
 
 // showLine makes the line that b keeps what there is to see in the store.
 func (s *stage) showLine(b driver.LineReader) {
-	s.holds = func() []Text {
-		var all []Text
-		for _, key := range s.keys {
-			l, err := b.Line(s.ctx, key)
-			s.check(err)
-			for _, c := range l.Claims {
-				all = append(all, standing(c))
-			}
+	s.holds = func() []Text { return s.lines(b) }
+}
+
+func (s *stage) lines(b driver.LineReader) []Text {
+	var all []Text
+	for _, key := range s.keys {
+		l, err := b.Line(s.ctx, key)
+		s.check(err)
+		for _, c := range l.Claims {
+			all = append(all, standing(c))
 		}
-		return all
 	}
+	return all
 }
 
 // standing says what a claim has.

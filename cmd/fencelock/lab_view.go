@@ -93,7 +93,7 @@ func listLab(w io.Writer, l lab.Lang) error {
 // Widths of the columns of a play.
 const (
 	labActor = 30
-	labStore = 32
+	labStore = 34
 	labWidth = 3 + labActor + 2 + labActor + 2 + labStore
 )
 
@@ -140,7 +140,7 @@ func showRun(b *strings.Builder, r lab.Run, l lab.Lang) {
 		var one, two, store []string
 		switch s.Actor {
 		case "":
-			one = wrap("~ "+text+" ~", labActor)
+			one = wrap("~ "+text, labActor)
 		case "A":
 			one = wrap(text, labActor)
 		case "B":

@@ -54,7 +54,7 @@ func TestRunIsShownInColumns(t *testing.T) {
    client A                        client B                        the store holds
 1  takes the lock                                                  A holds
      SET lock A → OK
-2  ~ 30s pass ~                                                    –
+2  ~ 30s pass                                                      –
 3                                  C: comes and goes, and comes    –
                                    and goes again
    ^^^ BROKEN I1: two are inside at once
@@ -63,7 +63,7 @@ func TestRunIsShownInColumns(t *testing.T) {
    客户端 A                        客户端 B                        存储里有
 1  拿到锁                                                          A 持有
      SET lock A → OK
-2  ~ 过了 30 秒 ~                                                  –
+2  ~ 过了 30 秒                                                    –
 3                                  C: 来了又走，走了又来，来了又   –
                                    走，走了又来
    ^^^ 出事 I1: 两个同时持有

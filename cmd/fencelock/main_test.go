@@ -243,6 +243,7 @@ func TestScripts(t *testing.T) {
 			"redis":    startRedis,
 			"postgres": startPostgres,
 			"mariadb":  startMariaDB,
+			"etcd":     startEtcd,
 			"until":    until,
 		},
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
@@ -280,6 +281,19 @@ func startRedis(ts *testscript.TestScript, neg bool, args []string) {
 	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "redis-*")
 	ts.Check(err)
 	server, err := testserver.StartRedis(context.Background(), dir, opts...)
+	ts.Check(err)
+	ts.Defer(func() { _ = server.Stop() })
+	ts.Setenv(args[0], server.Addr())
+}
+
+// etcd NAME starts a server and puts host:port into the variable NAME.
+func startEtcd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: etcd NAME")
+	}
+	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "etcd-*")
+	ts.Check(err)
+	server, err := testserver.StartEtcd(context.Background(), dir)
 	ts.Check(err)
 	ts.Defer(func() { _ = server.Stop() })
 	ts.Setenv(args[0], server.Addr())

@@ -71,6 +71,8 @@ func schemes() []scheme {
 		{name: "postgresql", form: "postgresql://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
 		{name: "mysql", form: "mysql://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
 		{name: "mariadb", form: "mariadb://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
+		{name: "etcd", form: "etcd://host:port,host:port/prefix", check: checkEtcd, open: openEtcd, server: true},
+		{name: "etcds", form: "etcds://host:port,host:port/prefix", check: checkEtcd, open: openEtcd, server: true},
 	}
 }
 

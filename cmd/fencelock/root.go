@@ -35,6 +35,7 @@ directory, which excludes you on this host only. URLs:
   redis+cluster://host:port,…  a Redis Cluster; some of its nodes are enough
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same, and PGSSLMODE counts
   mysql://user@host:port/db  a MySQL or MariaDB server; mariadb: is the same
+  etcd://host:port,…/prefix  an etcd, and what its keys begin with; etcds:// with TLS
   memory:                 nobody outside this process; for looking around
 
 A password comes from FENCELOCK_PASSWORD, from --password-file, or from the URL in

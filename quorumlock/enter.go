@@ -48,9 +48,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		}
 		before := v
 		v = b.vote(ctx, cl, c, ballot)
-		if before != nil {
-			v.remember(before)
-		}
+		v.remember(before)
 		if t, ok := v.ticket(); ok {
 			cl.hold(t.Token)
 			return t, nil

@@ -137,9 +137,6 @@ func (h *heartbeat) note(n, i int, err error) {
 		if h.open--; h.open == 0 {
 			close(h.done)
 		}
-		if h.lost(n) {
-			h.letGo(n)
-		}
 	}
 }
 
@@ -190,7 +187,9 @@ func (b *Backend) reenterAt(i int, cl *claim, t driver.Ticket, sent time.Time) {
 }
 
 // letGo takes what a minority still has of a claim that is lost away from it: it keeps
-// others out, and nobody in. h.mu is held.
+// others out, and nobody in. That is for when its holder is told: a heartbeat that was
+// cut short may find out later, and from answers that are no longer true, while the
+// holder still believes. h.mu is held.
 func (h *heartbeat) letGo(n int) {
 	t := h.ts[n]
 	cl := h.b.known(name{t.Key, t.ID})
@@ -216,6 +215,7 @@ func (h *heartbeat) verdicts(cut error) []error {
 		case h.alive[n] >= h.b.majority:
 		case h.lost(n):
 			errs[n] = h.why(n)
+			h.letGo(n)
 		case cut != nil:
 			errs[n] = cut
 		default:

@@ -39,7 +39,14 @@ func (v *tally) add(a answer) {
 
 // remember takes over what an earlier vote of the same call has learnt.
 func (v *tally) remember(before *tally) {
-	v.floor, v.refused = max(v.floor, before.floor), v.refused || before.refused
+	// Each ballot of a claim is larger than the one before, so that what is left of an
+	// attempt is not taken for a grant.
+	v.floor = max(v.floor, v.claim.Ballot+v.claim.Span-1)
+	if before == nil {
+		return
+	}
+	v.floor = max(v.floor, before.floor)
+	v.refused = v.refused || before.refused
 }
 
 // count counts the answers of which f says yes.

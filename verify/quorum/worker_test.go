@@ -59,6 +59,8 @@ type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	out *bufio.Scanner
+
+	believed int64 // when it last said so
 }
 
 func start(t *testing.T, o order) *process {
@@ -86,6 +88,9 @@ func start(t *testing.T, o order) *process {
 func (p *process) hears(word string) (n int64) {
 	p.t.Helper()
 	for p.out.Scan() {
+		if rest, ok := strings.CutPrefix(p.out.Text(), "believes "); ok {
+			fmt.Sscan(rest, &p.believed)
+		}
 		if rest, ok := strings.CutPrefix(p.out.Text(), word+" "); ok {
 			if _, err := fmt.Sscan(rest, &n); err != nil {
 				p.t.Fatal(err)

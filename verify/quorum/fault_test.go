@@ -1,0 +1,253 @@
+package quorum_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+const lease = 1500 * time.Millisecond
+
+// trouble is what happens to a server, and how it gets over it.
+var troubles = []struct {
+	name    string
+	begin   func(s *testserver.Server) error
+	end     func(s *testserver.Server) error
+	empties bool // the server has lost its data
+}{
+	{"Killed", (*testserver.Server).Kill, func(s *testserver.Server) error { return s.Restart() }, true},
+	{"Paused", (*testserver.Server).Pause, (*testserver.Server).Continue, false},
+	{"Wiped", func(s *testserver.Server) error { _, err := s.Ask("FLUSHALL"); return err }, nil, true},
+	{"Restarted", func(s *testserver.Server) error { return s.Restart() }, nil, true},
+	{"Slowed", func(s *testserver.Server) error { _, err := s.Ask("CLIENT", "PAUSE", "700", "ALL"); return err }, nil, false},
+}
+
+// A lock that is held goes on, and others are taken and released, while two of five
+// are in trouble. When that is over, and with it the quarantine of those who lost
+// their data, the lock that is held stands on all five again.
+func TestTwoOfFiveInTrouble(t *testing.T) {
+	t.Parallel()
+	for _, tr := range troubles {
+		t.Run(tr.name, func(t *testing.T) {
+			t.Parallel()
+			all := ready(t, 5)
+			c, other := client(t, all, lease), client(t, all, lease)
+			held, err := c.Lock(t.Context(), "held")
+			check(t, err)
+			before := free(t, other, "free", 5*time.Second)
+			for _, s := range all[:2] {
+				check(t, tr.begin(s))
+			}
+			for i := range 5 {
+				after := free(t, other, "free", 10*time.Second)
+				if after.Token() <= before.Token() {
+					t.Errorf("token %v after %v", after.Token(), before.Token())
+				}
+				before = after
+				free(t, other, fmt.Sprint("new ", i), 10*time.Second)
+				if _, err := other.TryLock(t.Context(), "held"); !errors.Is(err, fencelock.ErrNotAcquired) {
+					t.Errorf("a try of what is held answered %v; want ErrNotAcquired", err)
+				}
+				pause(lease / 3)
+			}
+			check(t, held.Err())
+			if tr.end != nil {
+				for _, s := range all[:2] {
+					check(t, tr.end(s))
+				}
+			}
+			end := time.Now().Add(membership.MaxTTL + 3*lease)
+			for _, s := range all {
+				for !holds(t, s, "held") {
+					if time.Now().After(end) {
+						t.Fatalf("the lock that is held is not back on %s", s.Addr())
+					}
+					pause(50 * time.Millisecond)
+				}
+			}
+			check(t, held.Err())
+			check(t, held.Release(t.Context()))
+			if next := free(t, other, "held", 5*time.Second); next.Token() <= held.Token() {
+				t.Errorf("token %v after %v", next.Token(), held.Token())
+			}
+		})
+	}
+}
+
+// holds reports whether a server has a claim on key.
+func holds(t *testing.T, s *testserver.Server, key string) bool {
+	t.Helper()
+	text, err := s.Ask("GET", "fencelock:{"+key+"}")
+	check(t, err)
+	return strings.HasPrefix(text, "1C") || strings.HasPrefix(text, "1L")
+}
+
+// With three of five gone nobody is granted anything, and who holds is told in time.
+func TestThreeOfFiveKilled(t *testing.T) {
+	t.Parallel()
+	all := ready(t, 5)
+	c, other := client(t, all, lease), client(t, all, lease)
+	held, err := c.Lock(t.Context(), "held")
+	check(t, err)
+	for _, s := range all[:3] {
+		check(t, s.Kill())
+	}
+	killed := time.Now()
+	if _, err := other.Lock(t.Context(), "free", fencelock.Wait(lease)); !errors.Is(err, fencelock.ErrUnavailable) {
+		t.Errorf("with three of five killed a lock answered %v; want ErrUnavailable", err)
+	}
+	if at := lost(t, held, 2*lease); at.Sub(killed) > lease {
+		t.Errorf("the holder was told %v after the majority was killed; its lease is %v", at.Sub(killed), lease)
+	}
+	for _, s := range all[:3] {
+		check(t, s.Restart())
+	}
+	// They have lost their data, so they wait.
+	if _, err := other.TryLock(t.Context(), "held"); !errors.Is(err, fencelock.ErrUnavailable) || !errors.As(err, new(*driver.QuarantineError)) {
+		t.Errorf("a try during the quarantine answered %v; want ErrUnavailable with a *QuarantineError", err)
+	}
+	next := free(t, other, "held", membership.MaxTTL+5*time.Second)
+	if next.Token() <= held.Token() {
+		t.Errorf("token %v after %v", next.Token(), held.Token())
+	}
+}
+
+// All five lose their data while a lock is held: its holder loses it, and for the
+// quarantine nobody else gets it, so the two never overlap.
+func TestAllFiveWiped(t *testing.T) {
+	t.Parallel()
+	all := ready(t, 5)
+	c, other := client(t, all, lease), client(t, all, lease)
+	held, err := c.Lock(t.Context(), "k")
+	check(t, err)
+	for _, s := range all {
+		_, err := s.Ask("FLUSHALL")
+		check(t, err)
+	}
+	wiped := time.Now()
+	got := make(chan time.Time, 1)
+	go func() {
+		next, err := other.Lock(t.Context(), "k")
+		got <- time.Now()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if next.Token() <= held.Token() {
+			t.Errorf("token %v after %v", next.Token(), held.Token())
+		}
+		next.Release(t.Context())
+	}()
+	told := lost(t, held, 2*lease)
+	at := <-got
+	if !at.After(told) {
+		t.Errorf("the next holder came %v before the one before it was told", told.Sub(at))
+	}
+	if d := at.Sub(wiped); d < membership.MaxTTL {
+		t.Errorf("a lock was granted %v after all servers were wiped; want none for %v", d, membership.MaxTTL)
+	}
+}
+
+// A quorum that nobody has initialised comes to work by itself.
+func TestNewQuorumWaitsOutItsQuarantine(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	c := client(t, all, lease)
+	start := time.Now()
+	free(t, c, "k", membership.MaxTTL+5*time.Second)
+	if d := time.Since(start); d < membership.MaxTTL {
+		t.Errorf("a new quorum granted a lock after %v; want nothing for %v", d, membership.MaxTTL)
+	}
+	tidy(t, all)
+}
+
+// A free lock costs one request per node to take, and one to release; a renewal one.
+func TestRequestsOfAFreeLock(t *testing.T) {
+	t.Parallel()
+	all := ready(t, 5)
+	b := open(t, all)
+	c := fencelock.New(b, nil)
+	free(t, c, "warm", 5*time.Second) // connections, and the scripts
+	settle := func() { check(t, b.Settle(t.Context())) }
+	settle()
+	for what, f := range map[string]struct {
+		calls int
+		do    func()
+	}{
+		"lock and release": {2, func() { free(t, c, "k", 5*time.Second) }},
+		"a refusal": {1 + 2, func() { // and the holder's own two
+			l, err := c.Lock(t.Context(), "taken")
+			check(t, err)
+			settle()
+			if _, err := client2(t, b).TryLock(t.Context(), "taken"); !errors.Is(err, fencelock.ErrNotAcquired) {
+				t.Error(err)
+			}
+			settle()
+			check(t, l.Release(t.Context()))
+		}},
+		"lock, renew and release": {3, func() {
+			l, err := c.Lock(t.Context(), "k")
+			check(t, err)
+			settle()
+			check(t, l.Renew(t.Context()))
+			settle()
+			check(t, l.Release(t.Context()))
+		}},
+	} {
+		for _, s := range all {
+			_, err := s.Ask("CONFIG", "RESETSTAT")
+			check(t, err)
+		}
+		f.do()
+		settle()
+		for _, s := range all {
+			if n := requests(t, s); n != f.calls {
+				t.Errorf("%s cost %s %d requests; want %d", what, s.Addr(), n, f.calls)
+			}
+		}
+	}
+}
+
+func client2(t *testing.T, b driver.Backend) *fencelock.Client {
+	return fencelock.New(b, &fencelock.Options{Owner: "another"})
+}
+
+// requests counts the scripts that a server has run.
+func requests(t *testing.T, s *testserver.Server) int {
+	t.Helper()
+	text, err := s.Ask("INFO", "commandstats")
+	check(t, err)
+	n := 0
+	for line := range strings.Lines(text) {
+		for _, command := range []string{"evalsha", "eval", "publish", "subscribe"} {
+			if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+				digits, _, _ := strings.Cut(rest, ",")
+				calls, err := strconv.Atoi(digits)
+				check(t, err)
+				n += calls
+			}
+		}
+	}
+	return n
+}
+
+// Two members on one server are found out: their votes would count twice.
+func TestOneServerTwiceIsFoundOut(t *testing.T) {
+	t.Parallel()
+	all := ready(t, 2)
+	c := client(t, []*testserver.Server{all[0], all[1], all[0]}, lease)
+	_, err := c.Lock(t.Context(), "k", fencelock.Wait(5*time.Second))
+	if err == nil {
+		_, err = c.Lock(t.Context(), "again", fencelock.Wait(5*time.Second))
+	}
+	if err == nil || !strings.Contains(err.Error(), "same store") {
+		t.Errorf("a quorum with one server twice answered %v; want an error that says so", err)
+	}
+}

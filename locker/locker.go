@@ -15,7 +15,7 @@ import (
 )
 
 // Locker is a sync.Locker over machines: one holder among all programs that use the
-// same store and key. It must not be copied. It may be used by many goroutines, and
+// same store and key. New makes one. It may be used by many goroutines, and
 // like a sync.Mutex it may be unlocked by another goroutine than the one that locked
 // it, and it is not re-entrant.
 //
@@ -32,7 +32,7 @@ type Locker struct {
 	client *fencelock.Client
 	key    string
 	opts   []fencelock.Option
-	mu     sync.Mutex // held from Lock to Unlock: a holder that lost the lock must not unlock the next one's
+	turn   chan struct{} // taken from Lock to Unlock: a holder that lost the lock must not unlock the next one's
 	lease  atomic.Pointer[fencelock.Lease]
 }
 
@@ -41,17 +41,17 @@ var _ sync.Locker = (*Locker)(nil)
 // New returns a Locker for key. It asks the store nothing yet. opts are those of
 // [fencelock.Client.Lock]; Wait is none of them.
 func New(client *fencelock.Client, key string, opts ...fencelock.Option) *Locker {
-	return &Locker{client: client, key: key, opts: opts}
+	return &Locker{client: client, key: key, opts: opts, turn: make(chan struct{}, 1)}
 }
 
 // Lock waits until it holds the lock. It costs one round trip if the key is free. It
 // panics where waiting is useless: if the Client is closed, if the key or an option
 // is invalid, and if the key is in use as a semaphore.
 func (l *Locker) Lock() {
-	l.mu.Lock()
+	l.turn <- struct{}{} // not a sync.Mutex: virtual time does not go on while one is waited for
 	lease, err := l.client.Lock(context.Background(), l.key, l.opts...)
 	if err != nil {
-		l.mu.Unlock()
+		<-l.turn
 		panic(fmt.Errorf("locker: %w", err))
 	}
 	l.lease.Store(lease)
@@ -65,7 +65,7 @@ func (l *Locker) Unlock() {
 	if lease == nil {
 		panic(errors.New("locker: unlock of a Locker that is not locked"))
 	}
-	defer l.mu.Unlock()
+	defer func() { <-l.turn }()
 	_ = lease.Release(context.Background())
 }
 

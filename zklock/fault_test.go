@@ -47,33 +47,28 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 	}
 }
 
-// An Enter is on its way, its connection breaks, and its caller gives up. Then the
-// network delivers it. Without the fence it would make a claim that nobody knows of, and
-// that the session keeps alive.
+// An Enter is on its way, its connection breaks, its caller gives up, and only then
+// does the ensemble apply it: a follower had passed it on and was slow. Without the
+// fence it would make a claim that nobody knows of, and that the session keeps alive.
 func TestDelayedEnterIsKeptOut(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	b := connect(t, long, s)
 	c := claim("k")
-	p.rule(once(opMulti, delayIt))
+	deliver := loseNextJoin(t, b)
 	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
 		t.Fatal("an Enter that is still under way was answered")
 	}
 	if err := b.Leave(within(t, 10*time.Second), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
 		t.Fatalf("Leave: %v", err)
 	}
-	a := admin(t, s)
-	// The container must be there, or the Enter would fail for want of it.
-	if _, err := a.CreateContainer(prefix(t)+linesDir+"/k", nil, zk.FlagContainer, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
-		t.Fatal(err)
+	if err := deliver(); err == nil {
+		t.Error("an Enter that nobody waits for was applied")
 	}
-	p.letGo()
-	if n := nodes(t, a, "k"); len(n) != 0 {
-		t.Errorf("the line is %v: an Enter that nobody waits for made a claim", n)
+	if n := nodes(t, admin(t, s), "k"); len(n) != 0 {
+		t.Errorf("the line is %v; want it empty", n)
 	}
-	k := hold(t, b, noWait(claim("k")))
-	leave(t, b, k)
+	leave(t, b, hold(t, b, noWait(claim("k"))))
 	empty(t, s)
 }
 
@@ -81,20 +76,49 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 func TestDelayedEnterMakesNoSecondClaim(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	b := connect(t, long, s)
 	c := claim("k")
-	p.rule(once(opMulti, delayIt))
+	deliver := loseNextJoin(t, b)
 	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
 		t.Fatal("an Enter that is still under way was answered")
 	}
 	k := hold(t, b, c)
-	p.letGo()
-	a := admin(t, s)
-	if n := nodes(t, a, "k"); len(n) != 1 {
+	if err := deliver(); err == nil {
+		t.Error("the delayed Enter was applied beside its repeat")
+	}
+	if n := nodes(t, admin(t, s), "k"); len(n) != 1 {
 		t.Errorf("the line is %v; want the one claim", n)
 	}
 	leave(t, b, k)
+	empty(t, s)
+}
+
+// Somebody enters between the look of a claim that does not wait and its joining: it
+// is refused without ever having been in line.
+func TestRefusalAfterARaceWritesNothing(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	b, other := connect(t, long, s), connect(t, long, s)
+	first := hold(t, other, reader("k"))
+	var writer driver.Ticket
+	raced := false
+	watchJoins(t, b, func([]any) error {
+		if !raced {
+			raced = true
+			writer = wait(t, other, claim("k"))
+		}
+		return nil
+	})
+	var busy *driver.BusyError
+	if _, err := b.Enter(t.Context(), noWait(reader("k"))); !errors.As(err, &busy) || !raced {
+		t.Fatalf("the reader behind a writer was answered %v, raced %v; want a refusal", err, raced)
+	}
+	_, stat, err := admin(t, s).Get(b.lineOf("k"))
+	if err != nil || stat.Cversion != 2 {
+		t.Errorf("the line has seen %d arrivals and departures, error %v; want two arrivals", stat.Cversion, err)
+	}
+	leave(t, other, first)
+	leave(t, other, granted(t, other, writer))
 	empty(t, s)
 }
 

@@ -255,3 +255,65 @@ func through(t testing.TB, p *proxy, o *Options) *Backend {
 	eventually(t, "the session is swept for", func() bool { return len(p.requests()) > 0 })
 	return b
 }
+
+// spy stands between a Backend and its client.
+type spy struct {
+	client
+	join func(ops []any) error // called before a claim's node is made; an error is the answer
+}
+
+func (s *spy) Multi(ops ...any) ([]zk.MultiResponse, error) {
+	for _, op := range ops {
+		if c, ok := op.(*zk.CreateRequest); ok && c.Flags == zk.FlagEphemeralSequential {
+			if err := s.join(ops); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.client.Multi(ops...)
+}
+
+// watchJoins calls f before each join of b.
+func watchJoins(t testing.TB, b *Backend, f func(ops []any) error) *spy {
+	t.Helper()
+	if _, _, err := b.live(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.link.mu.Lock()
+	defer b.link.mu.Unlock()
+	s := &spy{client: b.link.phone.conn, join: f}
+	b.link.phone.conn = s
+	return s
+}
+
+// loseNextJoin has the next join of b answered with a broken connection, and sends
+// it when deliver is called, in the same session.
+func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
+	t.Helper()
+	var late []any
+	s := watchJoins(t, b, func(ops []any) error {
+		if late != nil {
+			return nil
+		}
+		late = ops
+		return zk.ErrConnectionClosed
+	})
+	return func() error {
+		t.Helper()
+		if late == nil {
+			t.Fatal("there was no join")
+		}
+		// The container must be there, or the join would fail for want of it.
+		if _, err := s.client.CreateContainer(b.lineOf("k"), nil, zk.FlagContainer, b.acl); err != nil && err != zk.ErrNodeExists {
+			t.Fatal(err)
+		}
+		// Nobody else enters meanwhile; only the fence keeps it out.
+		for i, op := range late {
+			if c, ok := op.(*zk.CheckVersionRequest); ok && c.Path == b.lineOf("k") {
+				late[i] = &zk.CheckVersionRequest{Path: c.Path, Version: -1}
+			}
+		}
+		_, err := s.client.Multi(late...)
+		return err
+	}
+}

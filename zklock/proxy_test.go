@@ -31,7 +31,6 @@ const (
 	pass      fate = iota
 	dropIt         // the connection breaks before the server gets it
 	loseReply      // the server applies it, and the connection breaks before the client hears
-	delayIt        // the connection breaks, and the server gets it when letGo is called
 )
 
 // proxy stands between a client and a server, reads the requests that pass, and
@@ -46,8 +45,6 @@ type proxy struct {
 	judge  func(op int32, body []byte) fate
 	shut   bool // new connections are refused, and old ones broken
 	conns  map[net.Conn]bool
-	gate   chan struct{} // closed by letGo
-	late   sync.WaitGroup
 	begun  int // connections
 	groups sync.WaitGroup
 }
@@ -58,7 +55,7 @@ func newProxy(t testing.TB, s *testserver.Server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, listener: l, server: s.Addr(), conns: make(map[net.Conn]bool), gate: make(chan struct{})}
+	p := &proxy{t: t, listener: l, server: s.Addr(), conns: make(map[net.Conn]bool)}
 	p.groups.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -78,7 +75,6 @@ func newProxy(t testing.TB, s *testserver.Server) *proxy {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		p.letGo()
 		p.cut()
 		p.groups.Wait()
 	})
@@ -136,18 +132,6 @@ func (p *proxy) open() {
 	p.shut = false
 }
 
-// letGo delivers what was delayed, and waits until the server has answered it.
-func (p *proxy) letGo() {
-	p.mu.Lock()
-	select {
-	case <-p.gate:
-	default:
-		close(p.gate)
-	}
-	p.mu.Unlock()
-	p.late.Wait()
-}
-
 func (p *proxy) track(c net.Conn, here bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,18 +163,11 @@ func (p *proxy) serve(client net.Conn) {
 		return
 	}
 	p.track(server, true)
-	delayed := false
-	defer func() {
-		if !delayed {
-			p.track(server, false)
-		}
-	}()
+	defer p.track(server, false)
 
 	var mu sync.Mutex
 	muted := int32(0) // the xid whose reply is to be lost
-	heard := make(chan struct{})
 	p.groups.Go(func() {
-		defer close(heard)
 		defer client.Close()
 		for {
 			b, err := packet(server)
@@ -231,21 +208,6 @@ func (p *proxy) serve(client net.Conn) {
 				mu.Lock()
 				muted = xid
 				mu.Unlock()
-			case delayIt:
-				delayed = true
-				p.mu.Lock()
-				delete(p.conns, server) // it stays open
-				p.mu.Unlock()
-				p.late.Add(1)
-				p.groups.Go(func() {
-					defer p.late.Done()
-					defer server.Close()
-					<-p.gate
-					if _, err := server.Write(b); err == nil {
-						<-heard // the answer, which finds the client gone
-					}
-				})
-				return
 			}
 		}
 		if _, err := server.Write(b); err != nil {

@@ -19,10 +19,11 @@ import (
 // became of a request whose answer was lost: every Enter carries a check of the
 // fence's version, so once a write to the fence is answered, an older Enter either
 // is applied already, and can be seen, or never will be. Without it, an Enter that
-// lay in a buffer somewhere could make a claim that nobody knows of, and that the
-// other claims of its session keep alive for as long as the process runs. The
-// check also binds the Enter to its session: the client sends what it had queued in
-// the next one, where the fence of this one is gone.
+// the old server had passed on, and that the new one has not heard of yet when it is
+// asked, would make a claim that nobody knows of, and that the other claims of its
+// session keep alive for as long as the process runs. The check also binds the Enter
+// to its session: the client sends what it had queued in the next one, where the
+// fence of this one is gone.
 type session struct {
 	hello
 	over chan struct{} // closed when it has expired

@@ -109,7 +109,10 @@ func (h *heartbeat) ours(n, i int, err error) error {
 	}
 	if cl := h.b.known(name{t.Key, t.ID}); cl != nil {
 		defer h.b.done(cl)
-		if t.Token != 0 && !cl.standsWith(i, t.Token) {
+		switch {
+		case cl.isLeaving():
+			return driver.ErrGone{Reason: "it has left"}
+		case t.Token != 0 && !cl.standsWith(i, t.Token):
 			return errLeftover
 		}
 	}

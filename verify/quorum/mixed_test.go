@@ -1,0 +1,113 @@
+package quorum_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver named "sqlite"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/quorumlock"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// sqliteMember opens a file as a member.
+func sqliteMember(t *testing.T, file string) *sqllock.Backend {
+	t.Helper()
+	db, err := sql.Open("sqlite", sqllock.SQLiteDSN(file))
+	check(t, err)
+	b := sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true, Member: &membership})
+	t.Cleanup(func() {
+		b.Close()
+		db.Close()
+	})
+	return b
+}
+
+func TestSQLiteMemberKeepsTheLaws(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "locks.db")
+	check(t, sqliteMember(t, file).Initialise(t.Context()))
+	view := func(t *testing.T) driver.Backend { return sqliteMember(t, file) }
+	fresh := func(t *testing.T) driver.Backend { return sqliteMember(t, filepath.Join(t.TempDir(), "new.db")) }
+	drivertest.Run(t, view, drivertest.Fresh(t, fresh))
+	drivertest.Model(t, view)
+}
+
+// A file remembers how long its quarantine lasts, also for processes that come later.
+func TestSQLiteMemberWaitsOutItsQuarantine(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "locks.db")
+	start := time.Now()
+	vote := func() error {
+		c := driver.Claim{Key: "k", ID: "an id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Second, NoWait: true, Span: 1}
+		c.Ballot = time.Now().UnixMicro()
+		_, err := sqliteMember(t, file).Enter(t.Context(), c)
+		return err
+	}
+	for vote() != nil {
+		if time.Since(start) > 2*membership.MaxTTL {
+			t.Fatal(vote())
+		}
+		pause(100 * time.Millisecond)
+	}
+	if d := time.Since(start); d < membership.MaxTTL {
+		t.Errorf("a new file took a ballot after %v; want none for %v", d, membership.MaxTTL)
+	}
+	other := driver.Membership{Skew: 2 * membership.Skew}
+	db, err := sql.Open("sqlite", sqllock.SQLiteDSN(file))
+	check(t, err)
+	defer db.Close()
+	if err := sqllock.New(db, sqllock.SQLite, &sqllock.Options{Member: &other}).Initialise(t.Context()); err == nil {
+		t.Error("a file took another Membership than the one that it remembers")
+	}
+}
+
+// A quorum of Redis, SQLite and a Store in memory keeps the laws, and a lock that is
+// held outlives the loss of any one of them.
+func TestMixedQuorum(t *testing.T) {
+	t.Parallel()
+	redis := testserver.Redis(t)
+	file := filepath.Join(t.TempDir(), "locks.db")
+	memory := memlock.NewMember(&membership)
+	mixed := func(t *testing.T) *quorumlock.Backend {
+		r, end := member(redis.Addr())
+		b := quorumlock.New([]driver.Backend{r, sqliteMember(t, file), memory}, nil)
+		t.Cleanup(func() {
+			b.Close()
+			end()
+		})
+		return b
+	}
+	check(t, mixed(t).Initialise(t.Context()))
+	t.Run("Laws", func(t *testing.T) {
+		drivertest.Run(t, func(t *testing.T) driver.Backend { return mixed(t) })
+	})
+	t.Run("Model", func(t *testing.T) {
+		drivertest.Model(t, func(t *testing.T) driver.Backend { return settled{mixed(t)} })
+	})
+	t.Run("Loss", func(t *testing.T) {
+		c := fencelock.New(mixed(t), &fencelock.Options{TTL: lease})
+		defer c.Close()
+		l, err := c.Lock(t.Context(), "k")
+		check(t, err)
+		check(t, redis.Kill())
+		pause(2 * lease)
+		check(t, l.Err())
+		next := fencelock.New(mixed(t), &fencelock.Options{TTL: lease})
+		defer next.Close()
+		if _, err := next.TryLock(t.Context(), "k"); err == nil {
+			t.Error("a lock that is held was granted again")
+		}
+		check(t, l.Release(t.Context()))
+		if after := free(t, next, "k", 10*time.Second); after.Token() <= l.Token() {
+			t.Errorf("token %v after %v", after.Token(), l.Token())
+		}
+	})
+}

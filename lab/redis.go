@@ -96,6 +96,9 @@ func reply(cmd redis.Cmder, err error) string {
 		}
 		return "0"
 	case *redis.Cmd:
+		if text, ok := c.Val().(string); ok {
+			return fmt.Sprintf("%q", text)
+		}
 		return fmt.Sprint(c.Val())
 	}
 	return "…"

@@ -31,7 +31,7 @@ func (l *clientTimeLock) Lock(ctx context.Context) (bool, error) {
 	if l.between != nil {
 		l.between()
 	}
-	before, err := l.rdb.GetSet(ctx, "lock", mine).Result()
+	before, err := l.rdb.Do(ctx, "GETSET", "lock", mine).Text()
 	return before == ends, err
 }
 

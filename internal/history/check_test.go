@@ -758,6 +758,12 @@ func TestSoundHistories(t *testing.T) {
 			2s enter b
 			30s refused b
 			60s believe a t7`,
+		"one who came later was granted and does not know yet": `
+			0s enter b
+			1s enter a
+			1s grant a t7
+			30s refused b
+			60s believe a t7`,
 		"a loss is told of nobody twice": `
 			0s enter a
 			1s believe a
@@ -936,6 +942,15 @@ func TestBrokenHistories(t *testing.T) {
 			1s pause a
 			100s resume a
 			104s look`},
+		{"the largest token that has ended counts, not the last", "I1 I2", `
+			0s enter c
+			0s enter a
+			0s enter b
+			1s believe a t5
+			2s believe b t9
+			3s release b
+			4s release a
+			5s believe c t7`},
 		{"a gap goes on when one of two waiters gives up", "I6", `
 			0s enter a
 			1s enter b

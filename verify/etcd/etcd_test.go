@@ -353,7 +353,7 @@ func granted(t testing.TB, b driver.Backend, ticket driver.Ticket) driver.Ticket
 // persist repeats f, whose errors are outages, until it answers.
 func persist(t testing.TB, what string, f func(ctx context.Context) error) {
 	t.Helper()
-	end := time.Now().Add(30 * time.Second)
+	began := time.Now()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		err := f(ctx)
@@ -362,10 +362,11 @@ func persist(t testing.TB, what string, f func(ctx context.Context) error) {
 			return
 		}
 		var permanent *driver.PermanentError
-		if driver.Gone(err) || errors.As(err, &permanent) || time.Now().After(end) {
+		if driver.Gone(err) || errors.As(err, &permanent) || time.Since(began) > 30*time.Second {
 			t.Fatalf("%s: %v", what, err)
 		}
-		sleep(20 * time.Millisecond)
+		t.Logf("%s, %v on: %v", what, time.Since(began).Round(time.Millisecond), err)
+		sleep(100 * time.Millisecond)
 	}
 }
 

@@ -1,0 +1,67 @@
+package etcdlock
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func FuzzEscape(f *testing.F) {
+	for _, key := range []string{"", "a", "a/b", "%", "%2F", "\x00", "\xff", "ä", "a b", "~", "\x7f"} {
+		f.Add(key, "a")
+		f.Add("a", key)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if back, ok := unescape(escape(a)); !ok || back != a {
+			t.Errorf("%q comes back as %q, %v", a, back, ok)
+		}
+		if strings.ContainsAny(escape(a), "/ \x00") {
+			t.Errorf("%q is escaped as %q", a, escape(a))
+		}
+		if strings.HasPrefix(escape(a), escape(b)) != strings.HasPrefix(a, b) {
+			t.Errorf("%q and %q are escaped as %q and %q: one begins with the other on one side only", a, b, escape(a), escape(b))
+		}
+	})
+}
+
+func TestWhatIsNotOursIsNotRead(t *testing.T) {
+	b := New(nil, nil)
+	for _, name := range []string{"fencelock/", "fencelock/a", "fencelock/a/", "fencelock/%/w1", "fencelock/%2/w1", "fencelock/%zz/w1"} {
+		if key, _, _, ok := b.split(name); ok {
+			t.Errorf("the name %q is read as the key %q", name, key)
+		}
+	}
+	if key, class, id, ok := b.split("fencelock/a%2Fb/w1/2"); !ok || key != "a/b" || class != classWriter || id != "1/2" {
+		t.Errorf("got %q %c %q %v", key, class, id, ok)
+	}
+}
+
+// A machine that slept has a wall clock that went on and a monotonic one that did not;
+// a wall clock that was set back says nothing.
+func TestAgeIsTheLongerOfBothClocks(t *testing.T) {
+	now := time.Now()
+	if d := age(now, now.Add(time.Second)); d != time.Second {
+		t.Errorf("a second is %v", d)
+	}
+	slept := now.Add(time.Minute).Round(0) // no monotonic reading: only the wall is compared
+	if d := age(now, slept); d < time.Minute-time.Millisecond {
+		t.Errorf("a minute of sleep is %v", d)
+	}
+	if d := age(now.Round(0), now.Add(-time.Hour).Round(0)); d != -time.Hour {
+		t.Errorf("an hour back is %v", d)
+	}
+}
+
+func TestLeasesAreWholeSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]int64{0: 2, time.Second: 2, 2 * time.Second: 2, 2*time.Second + 1: 3, maxTTL: 366 * 24 * 3600} {
+		if got := seconds(d); got != want {
+			t.Errorf("%v takes a lease of %d seconds; want %d", d, got, want)
+		}
+	}
+}
+
+func TestSpansOfNeighboursDoNotMeet(t *testing.T) {
+	if tokenOf(7)+65535-1 >= tokenOf(8) || revisionOf(tokenOf(7)+65534) != 7 {
+		t.Error("the span of a revision reaches into the next")
+	}
+}

@@ -1,0 +1,77 @@
+package etcd_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// TestALongerLeaseIsMovedTo: a fixed lease waits with a short one and takes its full
+// length on the grant, by a renewal.
+func TestALongerLeaseIsMovedTo(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b, near := x.backend(), x.backend()
+	renewed, entered := hold(t, b, ttl(claim("renewed"), lease)), hold(t, b, ttl(claim("entered"), lease))
+	first, err := near.Line(soon(t), "renewed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed.TTL, entered.TTL = time.Minute, time.Minute
+	if err := renew(t, b, renewed); err != nil {
+		t.Fatal(err)
+	}
+	if again := hold(t, b, entered.Claim); again.TTL != time.Minute || again.Left != time.Minute || again.Token != entered.Token {
+		t.Errorf("a repeated Enter with a longer lease answered %+v", again)
+	}
+	sleep(lease + lag)
+	for _, k := range []driver.Ticket{renewed, entered} {
+		l, err := near.Line(soon(t), k.Key)
+		if err != nil || len(l.Claims) != 1 || l.Claims[0].Token != k.Token || l.Claims[0].Left < lease {
+			t.Errorf("a claim that was moved to a longer lease is %+v, %v", l, err)
+		}
+		if k.Key == "renewed" && len(l.Claims) == 1 && !l.Claims[0].Since.Equal(first.Claims[0].Since) {
+			t.Errorf("a renewal changed since when it is held")
+		}
+		leave(t, b, k)
+	}
+}
+
+// TestOneThatGivesUpGrantsNobody: the claim before a waiter is a waiter too. When it
+// leaves, the holder is still there.
+func TestOneThatGivesUpGrantsNobody(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a, b := x.backend(), x.backend()
+	holder, quits, last := hold(t, a, claim("k")), wait(t, a, claim("k")), wait(t, b, claim("k"))
+	answer := make(chan driver.Ticket, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		now, err := b.Await(ctx, last)
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- now
+	}()
+	sleep(100 * time.Millisecond)
+	leave(t, a, quits)
+	if now := <-answer; now.Granted || now.Ahead != 1 || now.Head == nil || now.Head.Token != holder.Token {
+		t.Errorf("after the one before it gave up a waiter is told %+v; want it to wait for the holder", now)
+	}
+	// It watches the holder now.
+	done := make(chan time.Time, 1)
+	go func() {
+		granted(t, b, last)
+		done <- time.Now()
+	}()
+	sleep(100 * time.Millisecond)
+	left := time.Now()
+	leave(t, a, holder)
+	if took := (<-done).Sub(left); took > 800*time.Millisecond {
+		t.Errorf("granted after %v; want a push", took)
+	}
+	leave(t, b, last)
+}

@@ -114,12 +114,12 @@ type subject struct {
 }
 
 func (s *subject) measure(ctx context.Context, turn time.Duration) error {
-	a, endA, err := s.client()
+	a, _, endA, err := s.client()
 	if err != nil {
 		return err
 	}
 	defer endA()
-	b, endB, err := s.client()
+	b, lines, endB, err := s.client()
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (s *subject) measure(ctx context.Context, turn time.Duration) error {
 	s.free99 = append(s.free99, at(free, 99))
 	s.ratio = append(s.ratio, at(free, 50)/at(floor, 50))
 
-	over, err := handOvers(ctx, a, b, turn)
+	over, err := handOvers(ctx, a, b, lines, turn)
 	if err != nil {
 		return err
 	}
@@ -171,13 +171,14 @@ func (s *subject) measure(ctx context.Context, turn time.Duration) error {
 	return err
 }
 
-func (s *subject) client() (*fencelock.Client, func(), error) {
+// client opens a client, and says whether its store keeps lines.
+func (s *subject) client() (c *fencelock.Client, lines bool, end func(), err error) {
 	b, end, err := s.open()
 	if err != nil {
-		return nil, nil, err
+		return nil, false, nil, err
 	}
-	c := fencelock.New(b, &fencelock.Options{HandOff: 1})
-	return c, func() {
+	c = fencelock.New(b, &fencelock.Options{HandOff: 1})
+	return c, b.Info().Fair, func() {
 		c.Close()
 		end()
 	}, nil
@@ -192,7 +193,7 @@ func timed(to []time.Duration, f func() error) ([]time.Duration, error) {
 
 // handOvers passes a lock to and fro between two programs, and returns how long each
 // passing took, from the call of Release to the return of Lock.
-func handOvers(ctx context.Context, a, b *fencelock.Client, turn time.Duration) ([]time.Duration, error) {
+func handOvers(ctx context.Context, a, b *fencelock.Client, lines bool, turn time.Duration) ([]time.Duration, error) {
 	var took []time.Duration
 	clients := []*fencelock.Client{a, b}
 	held, err := a.Lock(ctx, "bench/over")
@@ -211,8 +212,9 @@ func handOvers(ctx context.Context, a, b *fencelock.Client, turn time.Duration) 
 			l, err := next.Lock(ctx, "bench/over")
 			got <- answer{l, time.Now(), err}
 		}()
-		// It is in line when the line says so.
-		for {
+		// It is in line when the line says so. Where there is none it has been refused once
+		// by then.
+		for lines {
 			line, err := a.Line(ctx, "bench/over")
 			if err != nil {
 				return nil, err

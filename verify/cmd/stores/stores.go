@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/zklock"
@@ -29,6 +31,7 @@ func stores() []store {
 		{"memory", startMemory},
 		{"SQLite", startSQLite},
 		{"Redis", startRedis},
+		{"quorum of five Redis", startQuorum},
 		{"PostgreSQL", startPostgres},
 		{"MariaDB", startMariaDB},
 		{"etcd", startEtcd},
@@ -100,6 +103,53 @@ func startRedis(ctx context.Context, dir string) (*running, error) {
 			return compareAndDelete.Run(ctx, rdb, []string{"floor"}, "owner").Err()
 		},
 		stop: func() { rdb.Close(); s.Stop() },
+	}, nil
+}
+
+func startQuorum(ctx context.Context, dir string) (*running, error) {
+	var addrs []string
+	var stops []func()
+	for i := range 5 {
+		own := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.Mkdir(own, 0o755); err != nil {
+			return nil, err
+		}
+		s, err := testserver.StartRedis(ctx, own)
+		if err != nil {
+			return nil, err
+		}
+		stops = append(stops, func() { s.Stop() })
+		addrs = append(addrs, s.Addr())
+	}
+	open := func() (*quorumlock.Backend, func()) {
+		var members []driver.Backend
+		var ends []func() error
+		for _, addr := range addrs {
+			rdb := redis.NewClient(&redis.Options{Addr: addr})
+			ends = append(ends, rdb.Close)
+			members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+		}
+		return quorumlock.New(members, nil), func() {
+			for _, end := range ends {
+				end()
+			}
+		}
+	}
+	first, end := open()
+	defer end()
+	if err := first.Initialise(ctx); err != nil {
+		return nil, err
+	}
+	return &running{
+		open: func() (driver.Backend, func(), error) {
+			b, end := open()
+			return b, end, nil
+		},
+		stop: func() {
+			for _, stop := range stops {
+				stop()
+			}
+		},
 	}, nil
 }
 

@@ -172,15 +172,15 @@ func (s *subject) measure(ctx context.Context, turn time.Duration) error {
 }
 
 // client opens a client, and says whether its store keeps lines.
-func (s *subject) client() (c *fencelock.Client, lines bool, end func(), err error) {
-	b, end, err := s.open()
+func (s *subject) client() (_ *fencelock.Client, lines bool, end func(), err error) {
+	b, disconnect, err := s.open()
 	if err != nil {
 		return nil, false, nil, err
 	}
-	c = fencelock.New(b, &fencelock.Options{HandOff: 1})
+	c := fencelock.New(b, &fencelock.Options{HandOff: 1})
 	return c, b.Info().Fair, func() {
 		c.Close()
-		end()
+		disconnect()
 	}, nil
 }
 

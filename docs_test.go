@@ -1,0 +1,90 @@
+package fencelock_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The pages on guarantees are worth as much as the tests they name.
+func TestGuaranteesNameTestsThatExist(t *testing.T) {
+	known := map[string]bool{ // names of the API and of the servers' settings
+		"Err": true, "Once": true, "HandOff": true,
+	}
+	files := repository(t)
+	for _, f := range files {
+		if !f.test && !within(f.dir, "drivertest") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(f.name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if f.test && strings.HasPrefix(n.Name.Name, "Test") {
+					known[n.Name.Name] = true
+				}
+			case *ast.KeyValueExpr: // name: "WakeAll", of a law
+				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "name" && f.dir == "drivertest" && !f.test {
+					if value, ok := n.Value.(*ast.BasicLit); ok {
+						known[strings.Trim(value.Value, `"`)] = true
+					}
+				}
+			}
+			return true
+		})
+	}
+	name := regexp.MustCompile("`([A-Z][A-Za-z0-9]+)`")
+	for _, page := range []string{"docs/guarantees.md", "docs/guarantees.zh-CN.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := name.FindAllStringSubmatch(string(text), -1)
+		if len(found) < 50 {
+			t.Errorf("%s names %d tests; this test reads it wrongly", page, len(found))
+		}
+		for _, m := range found {
+			if !known[m[1]] {
+				t.Errorf("%s names %s, which is no test and no law", page, m[1])
+			}
+		}
+	}
+}
+
+// Links between pages of the repository lead somewhere.
+func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ".md") {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]))); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

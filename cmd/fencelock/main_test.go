@@ -239,12 +239,13 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":    exits,
-			"redis":    startRedis,
-			"postgres": startPostgres,
-			"mariadb":  startMariaDB,
-			"etcd":     startEtcd,
-			"until":    until,
+			"exits":     exits,
+			"redis":     startRedis,
+			"postgres":  startPostgres,
+			"mariadb":   startMariaDB,
+			"etcd":      startEtcd,
+			"zookeeper": startZooKeeper,
+			"until":     until,
 		},
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 	})
@@ -294,6 +295,19 @@ func startEtcd(ts *testscript.TestScript, neg bool, args []string) {
 	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "etcd-*")
 	ts.Check(err)
 	server, err := testserver.StartEtcd(context.Background(), dir)
+	ts.Check(err)
+	ts.Defer(func() { _ = server.Stop() })
+	ts.Setenv(args[0], server.Addr())
+}
+
+// zookeeper NAME starts a server and puts host:port into the variable NAME.
+func startZooKeeper(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: zookeeper NAME")
+	}
+	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "zookeeper-*")
+	ts.Check(err)
+	server, err := testserver.StartZooKeeper(context.Background(), dir)
 	ts.Check(err)
 	ts.Defer(func() { _ = server.Stop() })
 	ts.Setenv(args[0], server.Addr())

@@ -67,12 +67,14 @@ func schemes() []scheme {
 		{name: "rediss", form: "rediss://host:port/db", check: checkRedis, open: openRedis, server: true},
 		{name: "redis+sentinel", form: "redis+sentinel://host:port,host:port/master-name/db", check: checkSentinel, open: openSentinel, server: true},
 		{name: "redis+cluster", form: "redis+cluster://host:port,host:port", check: checkCluster, open: openCluster, server: true},
+		{name: "redlock", form: "redlock://host:port,host:port,host:port/db", check: checkRedlock, open: openRedlock, server: true},
 		{name: "postgres", form: "postgres://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
 		{name: "postgresql", form: "postgresql://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
 		{name: "mysql", form: "mysql://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
 		{name: "mariadb", form: "mariadb://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
 		{name: "etcd", form: "etcd://host:port,host:port/prefix", check: checkEtcd, open: openEtcd, server: true},
 		{name: "etcds", form: "etcds://host:port,host:port/prefix", check: checkEtcd, open: openEtcd, server: true},
+		{name: "zk", form: "zk://host:port,host:port/root", check: checkZooKeeper, open: openZooKeeper, server: true},
 	}
 }
 

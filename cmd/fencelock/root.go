@@ -33,9 +33,11 @@ directory, which excludes you on this host only. URLs:
   redis://host:port/db    a Redis server; rediss:// with TLS
   redis+sentinel://host:port,…/master/db  Redis behind these sentinels, and what they call it
   redis+cluster://host:port,…  a Redis Cluster; some of its nodes are enough
+  redlock://host:port,…/db  a majority of 3, 5, 7 or 9 independent Redis servers, all named
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same, and PGSSLMODE counts
   mysql://user@host:port/db  a MySQL or MariaDB server; mariadb: is the same
   etcd://host:port,…/prefix  an etcd, and what its keys begin with; etcds:// with TLS
+  zk://host:port,…/root   a ZooKeeper, and the node below which the locks are
   memory:                 nobody outside this process; for looking around
 
 A password comes from FENCELOCK_PASSWORD, from --password-file, or from the URL in
@@ -62,7 +64,7 @@ func newRoot() *cobra.Command {
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
-		newBreak(c), newSchema(c), newLab(c), newVersion(c),
+		newBreak(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(append(verbs, systemVerbs(c)...)...)
 	return root

@@ -234,6 +234,23 @@ func TestRunReturnsWhatNoWaitingMends(t *testing.T) {
 	})
 }
 
+// With MinHold the place stays taken when the leader has stepped down. Nobody leads
+// then, neither the one that has gone nor the one that waits.
+func TestNobodyLeadsWhileThePlaceIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		c := fencelock.New(s, nil)
+		defer c.Close()
+		stepsDown := func(context.Context, *fencelock.Lease) error { return nil }
+		if err := elect.New(c, "reports", nil).Run(t.Context(), stepsDown, fencelock.MinHold(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		b := campaign(t, s, "b", nil)
+		wantLeader(t, nil, b)
+		time.Sleep(time.Hour + time.Second)
+		wantLeader(t, b, b)
+	})
+}
+
 func TestObserversSeeEachLeader(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		net := faulty.New(s, 1, faulty.Options{})

@@ -52,6 +52,13 @@ type Options struct {
 	// mode a LISTEN is lost. Without Listen the database is asked again and again; other
 	// dialects refuse it.
 	Listen func(ctx context.Context, channel string, heard func()) error
+
+	// Member opens the database as a node of a quorum (package quorumlock), which takes
+	// ballots; &driver.Membership{} will do. It is for SQLite. After its host was started
+	// again it grants nothing for Membership.MaxTTL, unless Durable says that the file
+	// loses nothing then (PRAGMA synchronous = FULL). A file that is put back from a copy
+	// has forgotten grants, and cannot know: delete its row 'member' in the table meta.
+	Member *driver.Membership
 }
 
 // listen is the type of Options.Listen.
@@ -66,6 +73,7 @@ type listen = func(ctx context.Context, channel string, heard func()) error
 type Backend struct {
 	name    string
 	info    driver.Info
+	member  *driver.Membership // nil if it takes no ballots
 	dialect dialect
 	store   store
 	bad     error // why no call can succeed
@@ -117,6 +125,9 @@ func New(db *sql.DB, d Dialect, o *Options) *Backend {
 	default:
 		b.store = k.open(config{db: db, names: n, create: o.CreateTables, node: newNode(), listen: o.Listen})
 		b.info.Push = b.info.Push || o.Listen != nil
+	}
+	if o.Member != nil {
+		b.join(*o.Member)
 	}
 	return b
 }
@@ -250,7 +261,7 @@ func answer(err error) bool {
 	var busy *driver.BusyError
 	var permanent *driver.PermanentError
 	return errors.As(err, &gone) || errors.As(err, &busy) || errors.As(err, &permanent) ||
-		errors.Is(err, driver.ErrKind)
+		errors.Is(err, driver.ErrKind) || errors.As(err, new(driver.ErrBallot)) || errors.As(err, new(*driver.QuarantineError))
 }
 
 // deliver tells everyone what a step did to them.
@@ -268,9 +279,20 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := b.check(&c); err != nil {
 		return driver.Ticket{}, &driver.PermanentError{Err: err}
 	}
+	return b.enter(ctx, c, false)
+}
+
+// enter is Enter, and Reenter of a claim that was lost.
+func (b *Backend) enter(ctx context.Context, c driver.Claim, again bool) (driver.Ticket, error) {
 	var t driver.Ticket
 	err := b.call(ctx, func(ctx context.Context) (effects, error) {
-		got, e, err := b.store.enter(ctx, &c)
+		enter := b.store.enter
+		if c.Ballot != 0 {
+			enter = func(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error) {
+				return b.store.(voter).vote(ctx, c, b.member, again)
+			}
+		}
+		got, e, err := enter(ctx, &c)
 		if err != nil {
 			return e, err
 		}
@@ -298,8 +320,10 @@ func (b *Backend) check(c *driver.Claim) error {
 		return fmt.Errorf("%s: the lease on %q must last %v to %v, not %v", b.name, c.Key, b.info.MinTTL, b.info.MaxTTL, c.TTL)
 	case c.Span < 1 || c.Span > driver.MaxSpan:
 		return fmt.Errorf("%s: a claim on %q reserves 1 to %d tokens, not %d", b.name, c.Key, driver.MaxSpan, c.Span)
-	case c.Ballot != 0:
-		return fmt.Errorf("%s: no ballots are taken, as for %q", b.name, c.Key)
+	case c.Ballot != 0 && b.member == nil:
+		return fmt.Errorf("%s: no ballots are taken, as for %q: open it with Options.Member", b.name, c.Key)
+	case c.Ballot < 0 || c.Ballot > lastToken-c.Span:
+		return fmt.Errorf("%s: the ballot %d on %q is no token", b.name, c.Ballot, c.Key)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (s *sqlite) deaf() bool { return s.timeout > 0 }
 type statements struct {
 	enterFree, leaveFree, lock, probe, adopt, purge, order, grant, one, first, holding,
 	join, again, renew, remove, linger, mark, lay, rest, look, grantOf, whole, next, news,
-	sweepRange, sweepDead, sweepIdle, sweepRead, sweepWrite *sql.Stmt
+	sweepRange, sweepDead, sweepIdle, sweepRead, sweepWrite, memberRead, memberWrite *sql.Stmt
 }
 
 // files names the file of each statement.
@@ -82,6 +82,7 @@ func (s *statements) files() map[string]**sql.Stmt {
 		"look": &s.look, "grant_of": &s.grantOf, "whole": &s.whole, "next": &s.next,
 		"news": &s.news, "sweep_range": &s.sweepRange, "sweep_dead": &s.sweepDead, "sweep_idle": &s.sweepIdle,
 		"sweep_read": &s.sweepRead, "sweep_write": &s.sweepWrite,
+		"member_read": &s.memberRead, "member_write": &s.memberWrite,
 	}
 }
 

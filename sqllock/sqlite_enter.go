@@ -89,6 +89,11 @@ func (t *txn) enter(c *driver.Claim) (_ driver.Ticket, refusal, err error) {
 		}
 		return none, head.busy(head.ahead, t.now), nil
 	}
+	if t.vote != nil {
+		if refusal, err := t.judge(c, &v); refusal != nil || err != nil {
+			return none, refusal, err
+		}
+	}
 	ticket, err := t.join(c, &v, granted)
 	return ticket, nil, err
 }
@@ -132,6 +137,9 @@ func (t *txn) join(c *driver.Claim, v *survey, granted bool) (driver.Ticket, err
 		Granted: granted,
 		Left:    c.TTL,
 		Mixed:   v.n > 0 && (v.min != c.Capacity || v.max != c.Capacity),
+	}
+	if t.vote != nil {
+		ticket.Token = c.Ballot
 	}
 	var mark []byte
 	flag := 0

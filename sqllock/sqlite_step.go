@@ -59,6 +59,7 @@ type txn struct {
 	tx  *sql.Tx
 	now instant
 	effects
+	vote *vote // how a ballot is judged; nil if there is none
 }
 
 // step runs f in a transaction and commits what it did. f may run again, if the

@@ -396,3 +396,40 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 	leave(t, b, holder)
 	empty(t, b)
 }
+
+// TestRenewalThatCommitsLateIsSeen has a renewal that was in time commit after another
+// step has read the line and found the claim expired: that step must look again before it
+// gives the place away.
+func TestRenewalThatCommitsLateIsSeen(t *testing.T) {
+	t.Parallel()
+	name := newDatabase(t)
+	db := openDSN(t, dsnOf(server(t), name, ""))
+	b := backend(t, db)
+	holder := hold(t, b, claim("k"))
+	do(t, db, "UPDATE fencelock_claim SET expires = 1")
+	p := program(t, db)
+	do(t, p, "BEGIN")
+	do(t, p, "UPDATE fencelock_claim SET expires = (UNIX_TIMESTAMP() + 60) * 1000000")
+	type answer struct {
+		ticket driver.Ticket
+		err    error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		ticket, err := b.Enter(soon(t), claim("k"))
+		done <- answer{ticket, err}
+	}()
+	blocked(t, openDSN(t, dsnOf(server(t), "", "")), name)
+	do(t, p, "COMMIT")
+	got := <-done
+	if got.err != nil || got.ticket.Granted {
+		t.Fatalf("Enter beside a claim that was renewed in time answered granted %v, %v; want it to wait", got.ticket.Granted, got.err)
+	}
+	if err := b.Renew(soon(t), []driver.Ticket{holder})[0]; err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	leave(t, b, holder)
+	leave(t, b, granted(t, b, got.ticket))
+	empty(t, b)
+	sane(t, db)
+}

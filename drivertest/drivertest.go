@@ -24,6 +24,7 @@ package drivertest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,7 @@ type config struct {
 	lag     time.Duration
 	crash   func(driver.Backend)
 	fresh   func() driver.Backend
+	topics  []string
 }
 
 // InBubbles runs each law in a testing/synctest bubble, where time is virtual. It
@@ -76,6 +78,10 @@ func ExpiryLag(d time.Duration) Option { return func(c *config) { c.lag = d } }
 // calls Renew. f may be called from any goroutine.
 func Crash(f func(driver.Backend)) Option { return func(c *config) { c.crash = f } }
 
+// Topics runs the laws of these topics alone, for a backend that has been tested whole
+// and is opened in another way.
+func Topics(names ...string) Option { return func(c *config) { c.topics = names } }
+
 // Fresh says how to open another store, that is new: members of a quorum begin with
 // a quarantine, which has a law. f ends what it opens by t.Cleanup.
 func Fresh(t *testing.T, f Opener) Option {
@@ -87,7 +93,15 @@ func Run(t *testing.T, open Opener, opts ...Option) {
 	t.Helper()
 	conf := configure(opts)
 	sample := open(t)
+	for _, name := range conf.topics {
+		if !slices.ContainsFunc(topics, func(p topic) bool { return p.name == name }) {
+			t.Fatalf("there is no topic %s", name)
+		}
+	}
 	for _, topic := range topics {
+		if conf.topics != nil && !slices.Contains(conf.topics, topic.name) {
+			continue
+		}
 		t.Run(topic.name, func(t *testing.T) {
 			for _, l := range topic.laws {
 				if !l.applies(sample, conf) {

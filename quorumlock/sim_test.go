@@ -212,6 +212,6 @@ func TestSimulationFindsEachBrokenRule(t *testing.T) {
 }
 
 const (
-	simRuns    = 2000
+	simRuns    = 300
 	brokenRuns = 1000
 )

@@ -11,7 +11,7 @@ import (
 )
 
 func openMember(t *testing.T, s *testserver.Server) driver.Backend {
-	b, end := member(s.Addr())
+	b, end := member(s.Addr(), lasting)
 	t.Cleanup(func() {
 		b.Close()
 		end()
@@ -30,14 +30,23 @@ func TestRedisMemberKeepsTheLaws(t *testing.T) {
 
 func TestQuorumOfFiveKeepsTheLaws(t *testing.T) {
 	t.Parallel()
-	all := ready(t, 5)
-	drivertest.Run(t, func(t *testing.T) driver.Backend { return open(t, all) })
+	all := lawful(t)
+	drivertest.Run(t, func(t *testing.T) driver.Backend { return openAs(t, all, lasting) })
 }
 
 func TestQuorumOfFiveAnswersAsTheModelSays(t *testing.T) {
 	t.Parallel()
-	all := ready(t, 5)
-	drivertest.Model(t, func(t *testing.T) driver.Backend { return settled{open(t, all)} })
+	all := lawful(t)
+	drivertest.Model(t, func(t *testing.T) driver.Backend { return settled{openAs(t, all, lasting)} })
+}
+
+// lawful starts five servers whose leases last long.
+func lawful(t *testing.T) []*testserver.Server {
+	t.Helper()
+	all := servers(t, 5)
+	check(t, openAs(t, all, lasting).Initialise(t.Context()))
+	t.Cleanup(func() { tidy(t, all) })
+	return all
 }
 
 // settled is a quorum of which each call returns when all nodes are done: the model

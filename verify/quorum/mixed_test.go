@@ -18,11 +18,11 @@ import (
 )
 
 // sqliteMember opens a file as a member.
-func sqliteMember(t *testing.T, file string) *sqllock.Backend {
+func sqliteMember(t *testing.T, file string, m driver.Membership) *sqllock.Backend {
 	t.Helper()
 	db, err := sql.Open("sqlite", sqllock.SQLiteDSN(file))
 	check(t, err)
-	b := sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true, Member: &membership})
+	b := sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true, Member: &m})
 	t.Cleanup(func() {
 		b.Close()
 		db.Close()
@@ -33,10 +33,12 @@ func sqliteMember(t *testing.T, file string) *sqllock.Backend {
 func TestSQLiteMemberKeepsTheLaws(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "locks.db")
-	check(t, sqliteMember(t, file).Initialise(t.Context()))
-	view := func(t *testing.T) driver.Backend { return sqliteMember(t, file) }
-	fresh := func(t *testing.T) driver.Backend { return sqliteMember(t, filepath.Join(t.TempDir(), "new.db")) }
-	drivertest.Run(t, view, drivertest.Fresh(t, fresh))
+	check(t, sqliteMember(t, file, lasting).Initialise(t.Context()))
+	view := func(t *testing.T) driver.Backend { return sqliteMember(t, file, lasting) }
+	fresh := func(t *testing.T) driver.Backend {
+		return sqliteMember(t, filepath.Join(t.TempDir(), "new.db"), lasting)
+	}
+	drivertest.Run(t, view, drivertest.Fresh(t, fresh), drivertest.Topics("Ballot", "Grant", "Token", "Expiry", "Leave", "Break"))
 	drivertest.Model(t, view)
 }
 
@@ -48,7 +50,7 @@ func TestSQLiteMemberWaitsOutItsQuarantine(t *testing.T) {
 	vote := func() error {
 		c := driver.Claim{Key: "k", ID: "an id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Second, NoWait: true, Span: 1}
 		c.Ballot = time.Now().UnixMicro()
-		_, err := sqliteMember(t, file).Enter(t.Context(), c)
+		_, err := sqliteMember(t, file, membership).Enter(t.Context(), c)
 		return err
 	}
 	for vote() != nil {
@@ -75,10 +77,10 @@ func TestMixedQuorum(t *testing.T) {
 	t.Parallel()
 	redis := testserver.Redis(t)
 	file := filepath.Join(t.TempDir(), "locks.db")
-	memory := memlock.NewMember(&membership)
+	memory := memlock.NewMember(&lasting)
 	mixed := func(t *testing.T) *quorumlock.Backend {
-		r, end := member(redis.Addr())
-		b := quorumlock.New([]driver.Backend{r, sqliteMember(t, file), memory}, nil)
+		r, end := member(redis.Addr(), lasting)
+		b := quorumlock.New([]driver.Backend{r, sqliteMember(t, file, lasting), memory}, nil)
 		t.Cleanup(func() {
 			b.Close()
 			end()
@@ -87,7 +89,7 @@ func TestMixedQuorum(t *testing.T) {
 	}
 	check(t, mixed(t).Initialise(t.Context()))
 	t.Run("Laws", func(t *testing.T) {
-		drivertest.Run(t, func(t *testing.T) driver.Backend { return mixed(t) })
+		drivertest.Run(t, func(t *testing.T) driver.Backend { return mixed(t) }, drivertest.Topics("Grant", "Token", "Expiry", "Leave", "Break"))
 	})
 	t.Run("Model", func(t *testing.T) {
 		drivertest.Model(t, func(t *testing.T) driver.Backend { return settled{mixed(t)} })

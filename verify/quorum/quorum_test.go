@@ -35,6 +35,9 @@ func (noLog) Printf(context.Context, string, ...any) {}
 // membership is that of all tests: a quarantine that can be waited for.
 var membership = driver.Membership{Skew: time.Second, MaxTTL: 2500 * time.Millisecond}
 
+// lasting is for the laws, which want claims to last.
+var lasting = driver.Membership{Skew: time.Second, MaxTTL: 20 * time.Minute}
+
 // servers starts n Redis servers that keep nothing on a disk.
 func servers(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {
 	t.Helper()
@@ -46,19 +49,19 @@ func servers(t *testing.T, n int, opts ...testserver.Option) []*testserver.Serve
 }
 
 // member opens a server as a member; it is closed with its client by close.
-func member(addr string) (b driver.Backend, closeClient func()) {
+func member(addr string, m driver.Membership) (b driver.Backend, closeClient func()) {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialTimeout: time.Second, DisableIdentity: true,
 	})
-	return redislock.New(rdb, &redislock.Options{Member: &membership}), func() { rdb.Close() }
+	return redislock.New(rdb, &redislock.Options{Member: &m}), func() { rdb.Close() }
 }
 
 // quorumOf opens a quorum of the servers at these addresses.
-func quorumOf(addrs []string) (b *quorumlock.Backend, closeAll func()) {
+func quorumOf(addrs []string, of driver.Membership) (b *quorumlock.Backend, closeAll func()) {
 	var members []driver.Backend
 	var closers []func()
 	for _, a := range addrs {
-		m, c := member(a)
+		m, c := member(a, of)
 		members, closers = append(members, m), append(closers, c)
 	}
 	b = quorumlock.New(members, &quorumlock.Options{Names: addrs})
@@ -81,7 +84,12 @@ func addrs(all []*testserver.Server) []string {
 // open is quorumOf for a test.
 func open(t *testing.T, all []*testserver.Server) *quorumlock.Backend {
 	t.Helper()
-	b, end := quorumOf(addrs(all))
+	return openAs(t, all, membership)
+}
+
+func openAs(t *testing.T, all []*testserver.Server, of driver.Membership) *quorumlock.Backend {
+	t.Helper()
+	b, end := quorumOf(addrs(all), of)
 	t.Cleanup(end)
 	return b
 }
@@ -122,7 +130,7 @@ func tidy(t *testing.T, all []*testserver.Server) {
 
 func leftovers(t *testing.T, s *testserver.Server) string {
 	t.Helper()
-	b, end := member(s.Addr())
+	b, end := member(s.Addr(), membership)
 	defer end()
 	defer b.Close()
 	for l, err := range b.Lines(context.Background(), "") {
@@ -147,7 +155,7 @@ func pause(d time.Duration) { <-time.After(d) }
 // client opens a Client on the servers.
 func client(t *testing.T, all []*testserver.Server, ttl time.Duration) *fencelock.Client {
 	t.Helper()
-	b, end := quorumOf(addrs(all))
+	b, end := quorumOf(addrs(all), membership)
 	c := fencelock.New(b, &fencelock.Options{TTL: ttl, HandOff: 1})
 	t.Cleanup(func() {
 		c.Close()

@@ -36,7 +36,7 @@ func worker() bool {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
-	b, _ := quorumOf(o.Addrs)
+	b, _ := quorumOf(o.Addrs, membership)
 	c := fencelock.New(b, &fencelock.Options{TTL: o.TTL})
 	l, err := c.Lock(context.Background(), o.Key)
 	if err != nil {

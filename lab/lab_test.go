@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/redis/go-redis/v9"
@@ -44,7 +45,9 @@ func TestEverySchemeBreaksAsTold(t *testing.T) {
 		}
 		t.Run(e.Title.EN, func(t *testing.T) {
 			t.Parallel()
-			r, err := e.Play(t.Context(), t.TempDir())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // who hangs has failed
+			defer cancel()
+			r, err := e.Play(ctx, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}

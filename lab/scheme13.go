@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/fencelock/fencelock/internal/history"
@@ -70,8 +71,8 @@ var pubSubOnly = Experiment{
 			ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)
 			defer cancel()
 			ok, err := b.Lock(ctx)
-			if s.ctx.Err() == nil && ctx.Err() != nil && !errors.Is(err, redis.Nil) {
-				err = nil // it would wait longer; the schedule does not
+			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+				err = s.ctx.Err() // it would wait longer; the schedule does not
 			}
 			return ok, err
 		})

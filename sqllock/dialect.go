@@ -17,7 +17,7 @@ const (
 	_ Dialect = iota
 	// SQLite is SQLite 3.37 or later, on a file system of this host.
 	SQLite
-	// Postgres is PostgreSQL 11 or later; it is tested with PostgreSQL 15.
+	// Postgres is PostgreSQL 12 or later; it is tested with PostgreSQL 15.
 	Postgres
 	// MySQL is MariaDB 10.6 or later. MySQL 8.0.29 or later should do as well, but has not
 	// been tested.

@@ -41,7 +41,7 @@
 //
 // # PostgreSQL
 //
-// PostgreSQL 11 or later is needed, and 15 is what this package is tested with, with
+// PostgreSQL 12 or later is needed, and 15 is what this package is tested with, with
 // github.com/jackc/pgx/v5/stdlib:
 //
 //	db, err := sql.Open("pgx", "postgres://app@db.example/app")

@@ -29,7 +29,7 @@ var postgresInfo = driver.Info{
 
 const (
 	postgresFormat = "1"
-	postgresOldest = 110000
+	postgresOldest = 120000
 )
 
 //go:embed schema/postgres.sql

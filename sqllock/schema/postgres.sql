@@ -1,4 +1,4 @@
--- The tables and functions of fencelock on PostgreSQL 11 or later, format 1.
+-- The tables and functions of fencelock on PostgreSQL 12 or later, format 1.
 -- Running this again changes nothing, also when several processes do it at once.
 -- "fencelock_" is the prefix of all names; another one may be chosen.
 --
@@ -87,6 +87,10 @@ CREATE OR REPLACE VIEW fencelock_answer AS
         NULL::bigint AS weight, NULL::bigint AS capacity, NULL::boolean AS granted, NULL::bigint AS remains,
         NULL::bigint AS ahead, NULL::bigint AS since, NULL::boolean AS mixed, NULL::bytea AS mark,
         NULL::bytea AS owner, NULL::bytea AS note;
+
+-- The steps go by the indexes whatever the statistics of a table that changes all the time
+-- may say, and by plain scans, which mark dead entries for those who come after them. They
+-- are planned once for each session.
 
 -- fencelock_now is the clock that everything is judged by.
 CREATE OR REPLACE FUNCTION fencelock_now() RETURNS bigint LANGUAGE sql VOLATILE AS
@@ -190,7 +194,8 @@ $$;
 -- is in line already. a_ttl is in microseconds.
 CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
     a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea)
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_line    fencelock_line := fencelock_open(a_key);
     v_now     bigint := fencelock_now();
@@ -323,7 +328,8 @@ END $$;
 -- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
 -- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
 CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_line   fencelock_line := fencelock_open(a_key);
     v_now    bigint := fencelock_now();
@@ -387,7 +393,8 @@ END $$;
 -- fencelock_break takes the claim whose span holds a_token out of its line, and lays its
 -- id to rest until its lease would have ended.
 CREATE OR REPLACE FUNCTION fencelock_break(a_key bytea, a_token bigint, a_reason bytea, a_node bigint)
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_line   fencelock_line := fencelock_open(a_key);
     v_now    bigint := fencelock_now();
@@ -424,7 +431,8 @@ END $$;
 
 -- fencelock_tidy is fencelock_purge as a step of its own.
 CREATE OR REPLACE FUNCTION fencelock_tidy(a_key bytea, a_node bigint)
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_line fencelock_line := fencelock_open(a_key);
 BEGIN
@@ -439,7 +447,8 @@ END $$;
 -- clock is read when a row is looked at, and again if that had to wait for another step.
 CREATE OR REPLACE FUNCTION fencelock_renew(a_keys text, a_tokens text, a_ids text, a_ttls text)
 RETURNS TABLE (place bigint, alive boolean, broken boolean, reason bytea)
-LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_one  record;
@@ -469,7 +478,8 @@ END $$;
 -- that the clock has overtaken a day ago, and ends what has rested long enough. It waits
 -- for no step but those that renew what has expired.
 CREATE OR REPLACE FUNCTION fencelock_sweep(a_many integer, a_node bigint)
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now   bigint := fencelock_now();
     v_day   bigint := v_now - 86400000000;

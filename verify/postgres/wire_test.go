@@ -15,18 +15,19 @@ import (
 // asks besides whether a connection is alive; that is not counted.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"cache_statement", "cache_describe", "exec", "simple_protocol"} {
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			p, url := newProxy(t, newURL(t, "default_query_exec_mode="+mode))
 			db := openURL(t, url)
 			db.SetMaxOpenConns(1)
 			b := backend(t, db)
 			ctx := soon(t)
-			// The first time a statement may have to be prepared.
-			leave(t, b, hold(t, b, claim("warm")))
+			// The first time a statement may have to be prepared. One Enter in 256 sweeps
+			// idle lines besides; after the one that does, no other will for long.
 			b.Renew(ctx, []driver.Ticket{{Claim: claim("warm")}})
-			b.Enter(ctx, claim("warm"))
-			leaveAll(t, b, "")
+			leave(t, b, hold(t, b, claim("warm")))
+			for p.count(func() { leave(t, b, hold(t, b, claim("warm"))) }) == 2 {
+			}
 
 			var one, w driver.Ticket
 			trips := func(what string, want int, f func()) {

@@ -112,8 +112,9 @@ func (b *Backend) shared(ctx context.Context, c class) (*lease, error) {
 	}
 }
 
-// grantLimit bounds the wait for a lease.
-const grantLimit = 5 * time.Second
+// grantLimit bounds the wait for a lease: a member that has just lost its leader may
+// lose the request too.
+const grantLimit = 2 * time.Second
 
 // ask sends g in the background. It is called during a call, which Close waits for.
 func (b *Backend) ask(c class, s *slot, g *grant) {

@@ -17,7 +17,8 @@ const opsPerRead = 100
 // Renew reads the key of each claim, and keeps alive every lease that these hang
 // on. A lease that is alive proves nothing of a single claim: its key may have been
 // deleted by Break, or by hand. It costs one read for every hundred claims, all at
-// once, and one keep-alive for each lease.
+// once, and one keep-alive for each lease; each is asked of another member too when
+// the first is silent.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
 	ctx, end, err := b.begin(ctx)
@@ -86,7 +87,9 @@ func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []
 			for i := from; i < to; i++ {
 				ops = append(ops, clientv3.OpGet(b.line(ts[i].Key).claim(&ts[i].Claim)))
 			}
-			answer, err := b.etcd.Txn(ctx).Then(ops...).Commit()
+			answer, err := hedged(ctx, b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+				return b.etcd.Txn(ctx).Then(ops...).Commit()
+			})
 			for i := from; i < to; i++ {
 				if err != nil {
 					errs[i] = err
@@ -110,7 +113,10 @@ func (b *Backend) keepAll(ctx context.Context, ids map[clientv3.LeaseID]error) {
 			continue
 		}
 		group.Go(func() {
-			_, _, err := b.keepAlive(ctx, id)
+			_, err := hedged(ctx, b, func(ctx context.Context) (time.Duration, error) {
+				ttl, _, err := b.keepAlive(ctx, id)
+				return ttl, err
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			ids[id] = err

@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -49,21 +50,28 @@ func (c *cluster) backend(prefix string) driver.Backend {
 	return backend(c.t, c.client(c.t), prefix)
 }
 
-// leader is the member that leads now.
+// leader is the member that all agree on, and another one.
 func (c *cluster) leader() (leader, follower *testserver.Server) {
 	c.t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); sleep(50 * time.Millisecond) {
+		leaders := map[uint64]bool{} // one that hung may still believe that it leads
 		for _, m := range c.members {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			s, err := c.etcd.Status(ctx, m.Addr())
 			cancel()
-			if err == nil && s.Leader == s.Header.MemberId {
+			switch {
+			case err != nil:
+				leaders[0] = true
+			case s.Leader == s.Header.MemberId:
 				leader = m
-			} else {
+			default:
 				follower = m
 			}
+			if err == nil {
+				leaders[s.Leader] = true
+			}
 		}
-		if leader != nil {
+		if len(leaders) == 1 && !leaders[0] {
 			return leader, follower
 		}
 	}
@@ -148,7 +156,7 @@ func TestThreeMembers(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		drivertest.Model(t, views)
+		drivertest.Model(t, views, rand.Uint64())
 		if err := follower.Restart(); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +189,8 @@ func TestThreeMembers(t *testing.T) {
 		leader, _ := c.leader()
 		prefix := newPrefix()
 		a, b := c.backend(prefix), c.backend(prefix)
-		hold(t, a, ttl(claim("k"), lease)) // and is not heard of again
+		dies := ttl(claim("k"), lease) // and is not heard of again
+		persist(t, "Enter", func(ctx context.Context) error { _, err := a.Enter(ctx, dies); return err })
 		next := wait(t, b, claim("k"))
 		if err := leader.Kill(); err != nil {
 			t.Fatal(err)

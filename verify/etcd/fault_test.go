@@ -208,6 +208,31 @@ func TestOutageIsAnErrorAndHeals(t *testing.T) {
 	leave(t, near, granted(t, near, next))
 }
 
+// TestAHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two
+// requests that a renewal is, one meets the member that hangs.
+func TestAHungMemberDoesNotStopRenewals(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	p := newProxy(t, x.server)
+	b := backend(t, dial(t, p.addr(), x.server.Addr()), x.prefix)
+	held := hold(t, b, claim("k"))
+	for range 4 { // both members are connected
+		if err := renew(t, b, held); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.set(hung)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		if err := b.Renew(ctx, []driver.Ticket{held})[0]; err != nil {
+			t.Errorf("Renew while one of two members hangs: %v", err)
+		}
+		cancel()
+	}
+	p.set(passing)
+	persistLeave(t, b, held)
+}
+
 // TestCompactionWhileWaiting has the revision that a waiter watches from compacted
 // before it watches, and again while it is cut off.
 func TestCompactionWhileWaiting(t *testing.T) {

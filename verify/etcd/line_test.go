@@ -75,3 +75,55 @@ func TestOneThatGivesUpGrantsNobody(t *testing.T) {
 	}
 	leave(t, b, last)
 }
+
+// TestARepeatStartsAYoungLeaseToo: the caller counts from its repeat.
+func TestARepeatStartsAYoungLeaseToo(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b := x.backend()
+	const long = 8 * time.Second
+	c := ttl(claim("k"), long)
+	hold(t, b, c)
+	sleep(long / 5)
+	sent := time.Now()
+	k := hold(t, b, c)
+	sleep(time.Until(sent.Add(k.Left - 200*time.Millisecond)))
+	l, err := x.backend().Line(soon(t), "k")
+	if err != nil || len(l.Claims) != 1 {
+		t.Errorf("the claim is gone %v after a repeat that promised %v: %v", time.Since(sent), k.Left, err)
+	}
+	leave(t, b, k)
+}
+
+// TestATicketOfAnotherBackend hangs on a lease that this one does not know.
+func TestATicketOfAnotherBackend(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a, b := x.backend(), x.backend()
+	k := hold(t, a, ttl(claim("k"), lease))
+	for range 3 {
+		sleep(lease * 6 / 10)
+		if err := renew(t, b, k); err != nil {
+			t.Fatalf("Renew through another Backend: %v", err)
+		}
+	}
+	k.TTL = time.Minute
+	if err := renew(t, b, k); err != nil {
+		t.Fatal(err)
+	}
+	sleep(lease + lag)
+	if err := renew(t, a, k); err != nil {
+		t.Errorf("a claim that another Backend gave a longer lease: %v", err)
+	}
+	if err := a.Leave(soon(t), k, driver.Exit{Linger: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	for _, view := range []driver.Backend{a, b} {
+		if err := renew(t, view, k); !driver.Gone(err) {
+			t.Errorf("Renew of a claim that lingers answered %v; want ErrGone", err)
+		}
+	}
+	if err := b.Break(soon(t), "k", k.Token, "end"); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -25,6 +26,7 @@ const (
 	passing mode = iota
 	mute         // the server hears, the client does not
 	deaf         // connections end at once
+	hung         // connections stay, and nothing moves
 )
 
 func newProxy(t testing.TB, s *testserver.Server) *proxy {
@@ -50,7 +52,7 @@ func (p *proxy) addr() string { return p.listener.Addr().String() }
 func (p *proxy) set(m mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m != mute {
+	if m != mute && m != hung {
 		for c := range p.conns {
 			c.Close()
 		}
@@ -110,6 +112,9 @@ func (p *proxy) pump(to, from net.Conn, answers bool) {
 		}
 		if answers && p.now() == mute {
 			continue
+		}
+		for p.now() == hung {
+			sleep(time.Millisecond)
 		}
 		if _, err := to.Write(buffer[:n]); err != nil {
 			return

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,4 +188,39 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 		t.Errorf("%d holders lost their locks while the slot moved", l.lost)
 	}
 	l.report(2*ttl + 2*time.Second)
+}
+
+// The record alone is enough for a line of one, and nothing is done with it to a line
+// of several, wherever their other keys are.
+func TestRecordAloneServesALineOfOne(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	b := connect(t, s, nil)
+	held := hold(t, b, mutex("key"))
+	wait_(t, b, mutex("key"))
+	before := line(t, b, "key")
+	record := []string{b.record("key")}
+	lease := string(appendLease(nil, time.Minute))
+	c := mutex("key")
+	for _, st := range []*step{
+		newStep(enterScript, record, writeClaim(&c, ""), int64(90_000_000), "0"),
+		newStep(renewScript, record, tag(held.ID), lease),
+		newStep(lookScript, record, tag(held.ID)),
+		newStep(readScript, record),
+		newStep(leaveScript, record, tag(held.ID), b.call()),
+		newStep(leaveScript, record, tag(held.ID), b.call(), "m", "0", "1000000"),
+		newStep(breakScript, record, fmt.Sprintf("%019d", held.Token), "", b.call()),
+	} {
+		answer, err := b.rdb.Do(t.Context(), st.withRecordAlone(t.Context()).Args()...).Result()
+		if text := fmt.Sprint(answer, err); !strings.Contains(text, "FENCELOCK MOVING") {
+			t.Errorf("%s on the record alone answered %s", st.script.name, text)
+		}
+	}
+	after := line(t, b, "key")
+	for i := range after.Claims {
+		after.Claims[i].Left = before.Claims[i].Left
+	}
+	if !reflect.DeepEqual(before, after) {
+		t.Errorf("the line was %+v and is %+v", before, after)
+	}
 }

@@ -209,12 +209,7 @@ func (s *sender) fly(steps []*step) {
 	}
 	ctx, cancel := together(steps)
 	defer cancel()
-	if s.cluster != nil {
-		// go-redis asks again when a node says MOVED. One that is dead says nothing,
-		// and its locks would wait until the map is old: for ten seconds and more.
-		late := time.AfterFunc(lateMap, func() { s.cluster.ReloadState(context.Background()) })
-		defer late.Stop()
-	}
+	defer s.watchMap()()
 	start := time.Now()
 	cmds := make([]*redis.Cmd, len(steps))
 	for i, st := range steps {
@@ -240,6 +235,35 @@ func (s *sender) fly(steps []*step) {
 	}
 	if s.cluster != nil && slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return mapIsOld(c.Err()) }) {
 		s.cluster.ReloadState(ctx)
+	}
+}
+
+// watchMap asks the Cluster again and again who has which slots, until stop is called:
+// a flight should be back by then. go-redis does so when a node says MOVED; one that is
+// dead says nothing, and its locks would wait until the map is old, for ten seconds and
+// more.
+func (s *sender) watchMap() (stop func()) {
+	if s.cluster == nil {
+		return func() {}
+	}
+	var mu sync.Mutex
+	var late *time.Timer
+	back := false
+	mu.Lock()
+	defer mu.Unlock()
+	late = time.AfterFunc(lateMap, func() {
+		s.cluster.ReloadState(context.Background())
+		mu.Lock()
+		defer mu.Unlock()
+		if !back {
+			late.Reset(lateMap)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		back = true
+		late.Stop()
 	}
 }
 

@@ -210,12 +210,25 @@ func pairs(reply string) map[string]string {
 	return m
 }
 
-// answer is what a server says, or nothing if it does not answer.
+// answer is what a server says, or nothing if it does not answer soon: it may be
+// paused.
 func answer(s *Server, args ...string) string {
 	if s.Pid() == 0 {
 		return ""
 	}
-	text, err := s.Ask(args...)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	c, err := dialRedis(ctx, s.Addr())
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	if s.opts.password != "" {
+		if _, err := c.ask("AUTH", s.opts.password); err != nil {
+			return ""
+		}
+	}
+	text, err := c.ask(args...)
 	if err != nil {
 		return ""
 	}

@@ -1,0 +1,110 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+// A holder that is cut off is told by its context before the next one is granted, and
+// its token is the smaller one.
+func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	cutOff := fencelock.New(through(t, p, &Options{SessionTimeout: 3 * time.Second}), &fencelock.Options{TTL: 2 * time.Second})
+	other := fencelock.New(connect(t, long, s), nil)
+	defer other.Close()
+	lease, err := cutOff.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It holds for longer than its session would last without renewals.
+	<-after(4 * time.Second)
+	if err := lease.Err(); err != nil {
+		t.Fatalf("a lease that is renewed ended: %v", err)
+	}
+	p.close()
+	next := make(chan time.Time, 1)
+	go func() {
+		l, err := other.Lock(t.Context(), "k")
+		next <- time.Now()
+		if err != nil {
+			t.Errorf("the next Lock: %v", err)
+			return
+		}
+		if l.Token() <= lease.Token() {
+			t.Errorf("token %d was granted after %d", l.Token(), lease.Token())
+		}
+		if err := l.Release(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}()
+	<-lease.Context().Done()
+	told := time.Now()
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, fencelock.ErrExpired) {
+		t.Errorf("the cause is %v; want that it expired", cause)
+	}
+	if granted := <-next; granted.Before(told) {
+		t.Errorf("the next holder was granted %v before the one before it was told", told.Sub(granted))
+	}
+	p.open()
+	if err := lease.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
+		t.Errorf("Release after the loss: %v; want ErrLost", err)
+	}
+	leaseAgain, err := cutOff.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatalf("Lock with a new session: %v", err)
+	}
+	if err := leaseAgain.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	cutOff.Close()
+	empty(t, s)
+}
+
+// Goroutines of two processes' worth of Clients count under one lock.
+func TestClientsExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	const clients, each, turns = 3, 2, 8
+	var n, last atomic.Int64 // read and written in two steps: only the lock keeps them right
+	done := make(chan error, clients*each)
+	for range clients {
+		c := fencelock.New(connect(t, long, s), nil)
+		t.Cleanup(func() { c.Close() })
+		for range each {
+			go func() {
+				for range turns {
+					err := c.Do(t.Context(), "k", func(_ context.Context, l *fencelock.Lease) error {
+						n.Store(n.Load() + 1)
+						if token, before := int64(l.Token()), last.Load(); token <= before {
+							t.Errorf("token %d was granted after %d", token, before)
+						} else {
+							last.Store(token)
+						}
+						return nil
+					})
+					if err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+	}
+	for range clients * each {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := n.Load(); n != clients*each*turns {
+		t.Errorf("counted to %d; want %d", n, clients*each*turns)
+	}
+	empty(t, s)
+}

@@ -195,7 +195,7 @@ $$;
 CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
     a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_line    fencelock_line := fencelock_open(a_key);
     v_now     bigint := fencelock_now();
@@ -329,7 +329,7 @@ END $$;
 -- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
 CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_line   fencelock_line := fencelock_open(a_key);
     v_now    bigint := fencelock_now();
@@ -394,7 +394,7 @@ END $$;
 -- id to rest until its lease would have ended.
 CREATE OR REPLACE FUNCTION fencelock_break(a_key bytea, a_token bigint, a_reason bytea, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_line   fencelock_line := fencelock_open(a_key);
     v_now    bigint := fencelock_now();
@@ -432,7 +432,7 @@ END $$;
 -- fencelock_tidy is fencelock_purge as a step of its own.
 CREATE OR REPLACE FUNCTION fencelock_tidy(a_key bytea, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_line fencelock_line := fencelock_open(a_key);
 BEGIN
@@ -448,7 +448,7 @@ END $$;
 CREATE OR REPLACE FUNCTION fencelock_renew(a_keys text, a_tokens text, a_ids text, a_ttls text)
 RETURNS TABLE (place bigint, alive boolean, broken boolean, reason bytea)
 LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_one  record;
@@ -479,7 +479,7 @@ END $$;
 -- for no step but those that renew what has expired.
 CREATE OR REPLACE FUNCTION fencelock_sweep(a_many integer, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_now   bigint := fencelock_now();
     v_day   bigint := v_now - 86400000000;

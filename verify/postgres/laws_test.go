@@ -67,7 +67,7 @@ var awkward = map[string][]string{
 	"DescribeExec":    {"default_query_exec_mode=describe_exec", "timezone=Asia/Kathmandu", "datestyle=German, DMY"},
 	"SimpleProtocol":  {"default_query_exec_mode=simple_protocol", "extra_float_digits=0"},
 	"EscapedBytes":    {"bytea_output=escape", "standard_conforming_strings=off", "intervalstyle=sql_standard"},
-	"OtherPlans":      {"enable_indexscan=off", "enable_indexonlyscan=off", "enable_nestloop=off", "plan_cache_mode=force_generic_plan", "jit_above_cost=0"},
+	"OtherPlans":      {"enable_indexscan=off", "enable_indexonlyscan=off", "enable_nestloop=off", "plan_cache_mode=force_generic_plan"},
 	"ImpatientRole":   {"lock_timeout=50", "synchronous_commit=off", "statement_timeout=20s", "idle_in_transaction_session_timeout=1s"},
 	"OtherSchema":     {"search_path=app, public"},
 	"Latin1":          {},

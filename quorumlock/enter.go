@@ -44,11 +44,13 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		// A claim that holds already is asked for with the ballot that it has.
 		ballot := cl.holds()
 		if ballot == 0 {
-			ballot = b.ballot(v)
+			ballot = b.ballot(v, int64(n))
 		}
 		before := v
 		v = b.vote(ctx, cl, c, ballot)
-		v.remember(before)
+		if before != nil {
+			v.remember(before)
+		}
 		if t, ok := v.ticket(); ok {
 			cl.hold(t.Token)
 			return t, nil
@@ -67,16 +69,17 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 
 // ballot chooses what to propose, after a vote that failed, or first of all. Once nodes
 // have refused a ballot they have said what they take; the own clock, which may be far
-// off, has nothing to say any longer.
-func (b *Backend) ballot(before *tally) int64 {
+// off, has nothing to say any longer. No two votes of a call have the same ballot, so
+// that what is left of one is not taken for a grant of the next: n is which it is.
+func (b *Backend) ballot(before *tally, n int64) int64 {
 	clock := b.now().UnixMicro()
 	switch {
 	case before == nil:
 		return max(clock, 1)
 	case before.refused:
-		return before.floor + 1
+		return before.floor + n
 	}
-	return max(clock, before.floor+1)
+	return max(clock, before.floor+1, before.claim.Ballot+1)
 }
 
 // pause keeps clients that came at once from coming again at once.

@@ -39,12 +39,6 @@ func (v *tally) add(a answer) {
 
 // remember takes over what an earlier vote of the same call has learnt.
 func (v *tally) remember(before *tally) {
-	// Each ballot of a claim is larger than the one before, so that what is left of an
-	// attempt is not taken for a grant.
-	v.floor = max(v.floor, v.claim.Ballot+v.claim.Span-1)
-	if before == nil {
-		return
-	}
 	v.floor = max(v.floor, before.floor)
 	v.refused = v.refused || before.refused
 }

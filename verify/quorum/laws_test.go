@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
@@ -31,7 +32,7 @@ func TestRedisMemberKeepsTheLaws(t *testing.T) {
 func TestQuorumOfFiveKeepsTheLaws(t *testing.T) {
 	t.Parallel()
 	all := lawful(t)
-	drivertest.Run(t, func(t *testing.T) driver.Backend { return openAs(t, all, lasting) })
+	drivertest.Run(t, func(t *testing.T) driver.Backend { return openAs(t, all, lasting) }, drivertest.Lease(time.Second))
 }
 
 func TestQuorumOfFiveAnswersAsTheModelSays(t *testing.T) {

@@ -89,7 +89,8 @@ func TestMixedQuorum(t *testing.T) {
 	}
 	check(t, mixed(t).Initialise(t.Context()))
 	t.Run("Laws", func(t *testing.T) {
-		drivertest.Run(t, func(t *testing.T) driver.Backend { return mixed(t) }, drivertest.Topics("Grant", "Token", "Expiry", "Leave", "Break"))
+		drivertest.Run(t, func(t *testing.T) driver.Backend { return mixed(t) }, drivertest.Lease(2*time.Second),
+			drivertest.Topics("Grant", "Token", "Expiry", "Leave", "Break"))
 	})
 	t.Run("Model", func(t *testing.T) {
 		drivertest.Model(t, func(t *testing.T) driver.Backend { return settled{mixed(t)} })

@@ -240,6 +240,37 @@ func TestDisconnectedIsNotGone(t *testing.T) {
 	empty(t, s)
 }
 
+// A server goes silent and its connection stays open. Another server is found while
+// the lease lasts.
+func TestSilentServerIsLeftInTime(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p, q := newProxy(t, s), newProxy(t, s)
+	b := New([]string{p.addr(), q.addr()}, below(t, &Options{SessionTimeout: 6 * time.Second}))
+	t.Cleanup(func() { b.Close() })
+	k := hold(t, b, claim("k"))
+	if q.used() {
+		p, q = q, p
+	}
+	if err := renew(b, k); err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Now()
+	p.freeze()
+	eventually(t, "the claim is renewed", func() bool {
+		err := b.Renew(within(t, k.TTL/3), []driver.Ticket{k})[0]
+		if driver.Gone(err) {
+			t.Fatalf("Renew: %v", err)
+		}
+		return err == nil
+	})
+	if took := time.Since(sent); took > k.TTL {
+		t.Errorf("a renewal was answered %v after the one before it; the lease is %v", took, k.TTL)
+	}
+	leave(t, b, k)
+	empty(t, s)
+}
+
 // A node that vanishes while its watcher is cut off is noticed.
 func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 	t.Parallel()

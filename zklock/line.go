@@ -6,7 +6,6 @@ import (
 	"errors"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -291,12 +290,4 @@ func (b *Backend) deleted(ctx context.Context, conn client, p *place, node strin
 		call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(record, -1) })
 	})
 	return gone
-}
-
-// keyOf is the key of a line, from its container's name.
-func keyOf(name string) (string, bool) {
-	if strings.Contains(name, "/") {
-		return "", false
-	}
-	return decode(name)
 }

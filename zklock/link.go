@@ -190,6 +190,20 @@ func (l *link) state() (s *session, gen int, up <-chan struct{}) {
 	}
 }
 
+// hangUp breaks the connection with that number, if it is still in use; the client
+// goes on with the next server.
+func (l *link) hangUp(gen int) {
+	l.mu.Lock()
+	var wire net.Conn
+	if l.gen == gen && l.phone != nil {
+		wire = l.phone.wire
+	}
+	l.mu.Unlock()
+	if wire != nil {
+		wire.Close()
+	}
+}
+
 // close ends the client: with its session, or leaving that to run out.
 func (l *link) close(leaveSession bool) {
 	l.mu.Lock()

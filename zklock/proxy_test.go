@@ -43,6 +43,7 @@ type proxy struct {
 	mu     sync.Mutex
 	seen   []int32 // requests that passed, without pings
 	judge  func(op int32, body []byte) fate
+	frozen bool // connections stay open, and nothing passes
 	shut   bool // new connections are refused, and old ones broken
 	conns  map[net.Conn]bool
 	begun  int // connections
@@ -180,6 +181,9 @@ func (p *proxy) serve(client net.Conn) {
 			if lose {
 				return
 			}
+			if p.isFrozen() {
+				continue
+			}
 			if _, err := client.Write(b); err != nil {
 				return
 			}
@@ -210,8 +214,31 @@ func (p *proxy) serve(client net.Conn) {
 				mu.Unlock()
 			}
 		}
+		if p.isFrozen() {
+			continue
+		}
 		if _, err := server.Write(b); err != nil {
 			return
 		}
 	}
+}
+
+func (p *proxy) isFrozen() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.frozen
+}
+
+// freeze lets nothing pass any more, and breaks nothing.
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = true
+}
+
+// used reports whether a connection is open.
+func (p *proxy) used() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) > 0
 }

@@ -285,6 +285,10 @@ func (b *Backend) create(ctx context.Context, conn client, p string, flags int32
 // own pings, three in a timeout, leave a gap of a third and half a tick; a follower
 // that is cut off right after it had answered a write would then let the session
 // end earlier than two thirds of its timeout after the write.
+//
+// If there is no answer for a sixth of the timeout, it breaks the connection, so that
+// another server is found while the leases still last: the client would notice a
+// server that has gone silent only when they are over.
 func (b *Backend) keepHeard(ctx context.Context, conn client, s *session) {
 	tick := time.NewTicker(max(s.timeout/12, 10*time.Millisecond))
 	defer tick.Stop()
@@ -305,10 +309,16 @@ func (b *Backend) keepHeard(ctx context.Context, conn client, s *session) {
 			}
 		}
 		b.mu.Unlock()
-		if now, _, _ := b.link.state(); idle || now != s {
+		now, gen, _ := b.link.state()
+		if idle || now != s {
 			continue
 		}
-		_, _ = call(ctx, b, func() (bool, error) { ok, _, err := conn.Exists(s.path(b, "b")); return ok, err })
+		soon, cancel := context.WithTimeout(ctx, s.timeout/6)
+		_, err := call(soon, b, func() (bool, error) { ok, _, err := conn.Exists(s.path(b, "b")); return ok, err })
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			b.link.hangUp(gen)
+		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/sqllock"
 )
 
 // TestOneConnectionServesWaitersAndHolders has eight waiters in line on the only
@@ -110,21 +109,4 @@ func cutShort(t *testing.T, calls map[string]func(ctx context.Context) error) {
 		}
 		cancel()
 	}
-}
-
-// leaveAll breaks whatever is in line, and must find nothing then.
-func leaveAll(t testing.TB, b *sqllock.Backend, prefix string) {
-	t.Helper()
-	for l, err := range b.Lines(soon(t), prefix) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range l.Claims {
-			// A call that was cut short may have gone on behind, and left.
-			if err := b.Break(soon(t), l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {
-				t.Fatal(err)
-			}
-		}
-	}
-	empty(t, b)
 }

@@ -23,7 +23,10 @@
 // until a lease has run out: a call is tried again, a lock that is held is renewed at
 // the new master, and who waits has its place there. What the old master had not passed
 // on is lost, and whoever held it is told by its next renewal. Choose leases that are
-// longer than a failover takes. Lock state is never read from a replica.
+// longer than a failover takes, and several times the ReadTimeout of the client: a
+// master of a Cluster that hangs, rather than dies, costs the client that much each time
+// it asks it, for locks and for who has which slots. Lock state is never read from a
+// replica.
 //
 // While a slot moves a free lock in it can be taken, renewed and released, and a line
 // of several goes on; who comes second to a single holder has its place when the slot

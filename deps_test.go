@@ -103,7 +103,7 @@ func within(dir string, these ...string) bool {
 var backends = []string{"memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"}
 
 // ends are what nothing may depend on.
-var ends = []string{"cmd", "verify", "examples", "tools"}
+var ends = []string{"cmd", "verify", "examples", "integrations", "tools"}
 
 // breach says which rule an import breaks, or nothing.
 func breach(f goFile, imported string) string {
@@ -114,9 +114,11 @@ func breach(f goFile, imported string) string {
 	case f.module == "." && own && within(dir, "redislock", "etcdlock", "zklock"):
 		return "the root module needs none of the other modules"
 	case own && within(dir, ends...) && !within(dir, f.module):
-		return "nothing imports cmd, verify, examples and tools"
+		return "nothing imports cmd, verify, examples, integrations and tools"
 	case !own:
 		return ""
+	case within(dir, "lab") && !within(f.module, "lab", "cmd/fencelock"):
+		return "the lab is for the command only"
 	case dir == "drivertest" && !f.test && !within(f.dir, "drivertest"):
 		return "drivertest is imported by tests only"
 	case within(dir, "internal/testserver") && f.dir != "internal/testserver" && !f.test && f.module == ".":

@@ -173,7 +173,7 @@ func (b *Backend) ready(ctx context.Context) error {
 }
 
 // minTTL is the shortest lease that is worth something once a majority has answered.
-const minTTL = 10 * time.Millisecond
+const minTTL = 100 * time.Millisecond
 
 // closeGrace is how long Close lets what goes on behind come to its end.
 const closeGrace = 500 * time.Millisecond

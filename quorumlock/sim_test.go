@@ -97,7 +97,7 @@ type simClient struct {
 // believed, if it was granted an exclusive claim.
 func (s *simClient) turn() (g grant, ok bool) {
 	s.n++
-	ttl := time.Duration(60+s.rng.IntN(300)) * time.Millisecond
+	ttl := time.Duration(100+s.rng.IntN(300)) * time.Millisecond
 	c := driver.Claim{
 		Key: "k", ID: fmt.Sprintf("%08x%08x", s.rng.Uint32(), s.n), Owner: s.name,
 		Capacity: driver.RW, Weight: driver.RW, TTL: ttl, NoWait: true, Span: 1 + s.rng.Int64N(3),

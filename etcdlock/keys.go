@@ -93,14 +93,6 @@ func classOf(c *driver.Claim) rune {
 	return classWriter
 }
 
-// otherKind is where claims of the other kind than c stand.
-func (l lineKeys) otherKind(c *driver.Claim) span {
-	if c.Capacity < driver.RW {
-		return l.shared()
-	}
-	return l.permits()
-}
-
 // split reads the name of a key below the prefix.
 func (b *Backend) split(name string) (key string, class rune, id string, ok bool) {
 	escaped, rest, ok := strings.Cut(strings.TrimPrefix(name, b.prefix), "/")

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func FuzzEscape(f *testing.F) {
@@ -63,5 +65,25 @@ func TestLeasesAreWholeSeconds(t *testing.T) {
 func TestSpansOfNeighboursDoNotMeet(t *testing.T) {
 	if tokenOf(7)+65535-1 >= tokenOf(8) || revisionOf(tokenOf(7)+65534) != 7 {
 		t.Error("the span of a revision reaches into the next")
+	}
+}
+
+// The server ends leases late: a claim that is still there may be one that its client
+// has stopped to believe in.
+func TestAnOverdueClaimIsNotGranted(t *testing.T) {
+	b := New(nil, nil)
+	l := &lease{id: 7, ttl: time.Minute, sent: time.Now()}
+	b.leases.byID[clientv3.LeaseID(7)] = l
+	s := &standing{own: &keyValue{Lease: 7}}
+	if err := b.lasts(s); err != nil {
+		t.Errorf("a young lease: %v", err)
+	}
+	l.sent = time.Now().Add(-time.Minute)
+	if err := b.lasts(s); err != errOverdue {
+		t.Errorf("a lease that is over by our count: %v; want %v", err, errOverdue)
+	}
+	s.own.Lease = 8
+	if err := b.lasts(s); err != nil {
+		t.Errorf("a lease of which nothing is known here: %v", err)
 	}
 }

@@ -66,11 +66,6 @@ func fail(err error) {
 // say tells the parent something.
 func say(words ...any) { fmt.Println(words...) }
 
-// told waits for a line from the parent.
-func told() { _, _ = stdin.ReadString('\n') }
-
-var stdin = bufio.NewReader(os.Stdin)
-
 // take enters and waits for its grant.
 func take(b driver.Backend, c driver.Claim) (driver.Ticket, error) {
 	ctx := context.Background()
@@ -113,7 +108,7 @@ func count(o order, b driver.Backend) error {
 	return nil
 }
 
-// queue stands in line, says when it is granted, and leaves when it is told to.
+// queue stands in line, says when it is granted, and holds until it is killed.
 func queue(o order, b driver.Backend) error {
 	t, err := b.Enter(context.Background(), ttl(claim(o.Key), o.TTL))
 	if err != nil {
@@ -128,8 +123,8 @@ func queue(o order, b driver.Backend) error {
 		}
 	}
 	say("held", t.Token)
-	told()
-	return b.Leave(context.Background(), t, driver.Exit{})
+	_, err = io.Copy(io.Discard, os.Stdin) // or until the parent is gone
+	return err
 }
 
 // storm takes and leaves locks, until it is killed.
@@ -184,7 +179,6 @@ func renewForEver(o order, b driver.Backend) error {
 type process struct {
 	t   testing.TB
 	cmd *exec.Cmd
-	in  io.WriteCloser
 	out chan string // lines
 	end chan error
 }
@@ -200,7 +194,8 @@ func (x *scene) start(o order) *process {
 	p := &process{t: x.t, cmd: exec.Command(os.Args[0]), out: make(chan string, 1000), end: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), orderVariable+"="+string(text))
 	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
 		x.t.Fatal(err)
 	}
 	out, err := p.cmd.StdoutPipe()
@@ -219,7 +214,7 @@ func (x *scene) start(o order) *process {
 	}()
 	x.t.Cleanup(func() {
 		p.kill()
-		p.in.Close()
+		in.Close()
 	})
 	return p
 }
@@ -241,9 +236,6 @@ func (p *process) hears(word string) string {
 	}
 	return ""
 }
-
-// tell sends a line.
-func (p *process) tell() { fmt.Fprintln(p.in) }
 
 func (p *process) signal(s os.Signal) {
 	p.t.Helper()

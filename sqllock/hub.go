@@ -142,13 +142,6 @@ func (h *hub) waiting() bool {
 	return h.waiters > 0
 }
 
-// waitedIn counts the lines in which anybody waits.
-func (h *hub) waitedIn() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.lines)
-}
-
 // standing returns what is known of w when its time is over.
 func (h *hub) standing(w *waiter) (driver.Ticket, error) {
 	h.mu.Lock()

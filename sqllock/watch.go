@@ -24,7 +24,7 @@ const (
 func (b *Backend) watch() {
 	defer b.calls.Done()
 	now := time.Now()
-	w := watcher{b: b, last: now, stirred: now, timer: time.NewTimer(0), dice: 1, met: make(map[string]map[string]bool)}
+	w := watcher{b: b, last: now, stirred: now, timer: time.NewTimer(0), dice: 1, met: make(map[place]time.Time)}
 	defer w.timer.Stop()
 	defer w.unhang()
 	for !w.over() {
@@ -40,13 +40,14 @@ type watcher struct {
 	bell    bell // nil if there is none, or nobody waits
 	useless bool // there is no bell to be had
 	timer   *time.Timer
-	dice    float64                    // thrown each time that news were read; see dialect.ask
-	last    time.Time                  // when a line was last read, or somebody granted
-	stirred time.Time                  // when somebody was last granted by others, or joined a line
-	met     map[string]map[string]bool // who waited in a line when it was last read
-	rest    time.Time                  // until when no lines are read
-	heard   time.Time                  // when news were last read
-	took    time.Duration              // how long that took
+	dice    float64             // thrown each time that news were read; see dialect.ask
+	last    time.Time           // when a line was last read, or somebody granted
+	stirred time.Time           // when somebody was last granted by others, or joined a line
+	met     map[place]time.Time // who was seen waiting, and when last
+	kept    int                 // how many of them were left when those who wait no more were forgotten
+	rest    time.Time           // until when no lines are read
+	heard   time.Time           // when news were last read
+	took    time.Duration       // how long that took
 }
 
 // over reports whether the watch has ended.
@@ -149,17 +150,23 @@ func (w *watcher) look() (n int, next time.Time) {
 // meet notes who waits in a line. That somebody goes on waiting, and says so every
 // second, does not make news more likely; that somebody joined does.
 func (w *watcher) meet(key string, ws []*waiter) {
-	if len(w.met) > 1000+2*w.b.hub.waitedIn() {
-		clear(w.met) // most are lines that nobody waits in any more
-	}
-	before, now := w.met[key], make(map[string]bool, len(ws))
+	now := time.Now()
 	for _, one := range ws {
-		now[one.t.ID] = true
-		if !before[one.t.ID] {
-			w.stirred = time.Now()
+		p := place{key, one.t.ID}
+		if _, known := w.met[p]; !known {
+			w.stirred = now
+		}
+		w.met[p] = now
+	}
+	if len(w.met) < 2*w.kept+1000 {
+		return
+	}
+	for p, seen := range w.met {
+		if now.Sub(seen) > 10*maxAwait {
+			delete(w.met, p) // it would have asked again since
 		}
 	}
-	w.met[key] = now
+	w.kept = len(w.met)
 }
 
 func earlier(a, b time.Time) time.Time {

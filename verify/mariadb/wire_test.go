@@ -23,7 +23,13 @@ func TestRoundTripsAreCountedOnTheWire(t *testing.T) {
 			leave(t, b, hold(t, b, claim("k")))
 			want := func(what string, n int) {
 				t.Helper()
-				got := p.take()
+				var got []string
+				for _, command := range p.take() {
+					// One Enter in 64 looks for idle lines besides.
+					if !strings.Contains(command, "v1_sweep(") {
+						got = append(got, command)
+					}
+				}
 				if len(got) != n {
 					t.Errorf("%s took %d round trips; want %d: %q", what, len(got), n, got)
 				}

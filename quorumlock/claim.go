@@ -193,11 +193,13 @@ func (cl *claim) begin() {
 	cl.leaving = false
 }
 
-// leave says that the claim is over.
-func (cl *claim) leave() {
+// leave says that the claim is over, and reports whether that was known already.
+func (cl *claim) leave() (already bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
+	already = cl.leaving
 	cl.ballot, cl.leaving = 0, true
+	return already
 }
 
 func (cl *claim) isLeaving() bool {

@@ -200,7 +200,9 @@ func (h *heartbeat) letGo(n int) {
 		return
 	}
 	defer h.b.done(cl)
-	cl.leave()
+	if cl.leave() {
+		return // a Leave is at it, and is to be told that it was the one
+	}
 	cl.goneFor(h.why(n))
 	answers := make(chan leaving, len(h.b.nodes))
 	for i := range h.b.nodes {

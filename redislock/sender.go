@@ -353,12 +353,43 @@ func (s *sender) exec(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
 		s.execAndWait(ctx, steps, cmds)
 	case len(cmds) == 1:
 		_ = s.rdb.Process(ctx, cmds[0])
+	case s.cluster != nil:
+		s.execOnNode(ctx, steps, cmds)
 	default:
 		pipe := s.rdb.Pipeline()
 		for _, c := range cmds {
 			_ = pipe.Process(ctx, c)
 		}
 		_, _ = pipe.Exec(ctx) // each command has its own error
+	}
+}
+
+// execOnNode sends steps to the node that has the record of the first, and those that
+// are elsewhere by now once more, one by one. It is not the pipeline of ClusterClient,
+// which sends all commands again if the first one is to be tried again, and those of
+// them that were redirected twice at once: two goroutines then write the same answer
+// (seen with go-redis 9.23.0 while a slot moved).
+func (s *sender) execOnNode(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
+	node, err := s.cluster.MasterForKey(ctx, steps[0].record)
+	if err != nil {
+		for _, c := range cmds {
+			c.SetErr(err)
+		}
+		return
+	}
+	pipe := node.Pipeline()
+	for _, c := range cmds {
+		_ = pipe.Process(ctx, c)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for _, c := range cmds {
+		if _, to := redirection(c.Err()); to == "" {
+			continue
+		}
+		alone := redis.NewCmd(ctx, c.Args()...)
+		_ = s.cluster.Process(ctx, alone)
+		c.SetVal(alone.Val())
+		c.SetErr(alone.Err())
 	}
 }
 

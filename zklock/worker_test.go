@@ -41,7 +41,8 @@ func worker() bool {
 		fail(err)
 	}
 	b := New(o.Servers, &Options{Prefix: o.Prefix, SessionTimeout: o.Session})
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	c := driver.Claim{
 		Key: o.Key, ID: fmt.Sprint("worker ", os.Getpid()), Owner: "a worker",
 		Capacity: driver.RW, Weight: driver.RW, TTL: b.Info().MaxTTL, Span: 1,
@@ -66,7 +67,10 @@ func worker() bool {
 	} else {
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 	}
-	err = b.Leave(ctx, k, driver.Exit{})
+	// The new session may still be on its way: that is no answer, and the core asks again.
+	for err = b.Leave(ctx, k, driver.Exit{}); err != nil && !driver.Gone(err) && ctx.Err() == nil; err = b.Leave(ctx, k, driver.Exit{}) {
+		<-time.NewTimer(20 * time.Millisecond).C
+	}
 	fmt.Println("left", err == nil, driver.Gone(err))
 	b.Close()
 	return true

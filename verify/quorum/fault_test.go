@@ -175,7 +175,10 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
 	b := open(t, all)
-	c := fencelock.New(b, nil)
+	// Without Alarm: whoever holds for a tenth of a second, as a busy machine may make
+	// this test do, would subscribe to it, once.
+	quiet := struct{ driver.Backend }{b}
+	c := fencelock.New(quiet, nil)
 	warm, err := c.Lock(t.Context(), "warm") // connections, and the scripts
 	check(t, err)
 	check(t, warm.Renew(t.Context()))
@@ -183,21 +186,24 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	settle := func() { check(t, b.Settle(t.Context())) }
 	settle()
 	for what, f := range map[string]struct {
-		calls int
+		calls int // of each node
+		spare int // nodes that may have been asked once less
 		do    func()
 	}{
-		"lock and release": {2, func() { free(t, c, "k", 5*time.Second) }},
-		"a refusal": {1 + 2, func() { // and the holder's own two
+		"lock and release": {2, 0, func() { free(t, c, "k", 5*time.Second) }},
+		// And the holder's own two. A node whose turn has not come when a majority has
+		// refused need not be asked.
+		"a refusal": {1 + 2, 2, func() {
 			l, err := c.Lock(t.Context(), "taken")
 			check(t, err)
 			settle()
-			if _, err := client2(t, b).TryLock(t.Context(), "taken"); !errors.Is(err, fencelock.ErrNotAcquired) {
+			if _, err := client2(t, quiet).TryLock(t.Context(), "taken"); !errors.Is(err, fencelock.ErrNotAcquired) {
 				t.Error(err)
 			}
 			settle()
 			check(t, l.Release(t.Context()))
 		}},
-		"lock, renew and release": {3, func() {
+		"lock, renew and release": {3, 0, func() {
 			l, err := c.Lock(t.Context(), "k")
 			check(t, err)
 			settle()
@@ -212,8 +218,13 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 		}
 		f.do()
 		settle()
+		less := 0
 		for _, s := range all {
-			if n := requests(t, s); n != f.calls {
+			n := requests(t, s)
+			if n == f.calls-1 {
+				less++
+			}
+			if n != f.calls && (n != f.calls-1 || less > f.spare) {
 				t.Errorf("%s cost %s %d requests; want %d", what, s.Addr(), n, f.calls)
 			}
 		}

@@ -53,7 +53,19 @@ type Options struct {
 	// nobody held the key: the fallback of a lost wake-up, far below a lease. 0 for not
 	// judged.
 	Wake time.Duration
+	// Exact says that the history tells with Doubt from when on a belief is not known:
+	// after the last moment at which its process is known to have looked. A stop alone
+	// then exempts nobody: who looks afterwards, and still holds the lock, held it all
+	// along. Without Exact, what happened while a process was stopped is not held
+	// against it.
+	Exact bool
+	// Outages are times in which no progress is asked for: a store that does not
+	// answer grants nothing. A gap that touches one may last for Stuck after its end.
+	Outages []Span
 }
+
+// Span is a time, its ends included.
+type Span struct{ From, To time.Duration }
 
 // Check judges a history. Its events may be in any order; those of one instant
 // count in the order in which they are given, and beliefs that merely touch do not

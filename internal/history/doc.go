@@ -22,7 +22,8 @@
 // Overlaps of a process that was stopped are not: it believes something old without
 // having had a chance to look. Its writes are judged by I2b. Once it says again that
 // it holds the lock, with a Believe of a handle that it has, its overlaps count
-// again.
+// again. A history that tells exactly how long each belief is known, with Doubt at its
+// end, is judged without such exemptions: see Options.Exact.
 //
 // The gaps of I5 and I6 are looked for while nobody at all believes to hold the key.
 // A reader that waits beside other readers, or permits that would still fit, are not

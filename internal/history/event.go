@@ -24,10 +24,11 @@ const (
 	Write      // the resource accepted a write under the lock; stamped by the resource
 	Denied     // the resource refused a write
 	Look       // nothing happened, and the observer still looks
+	Doubt      // from here on nobody knows whether the claim is believed; until a Believe of it says so again
 )
 
 var opNames = [...]string{
-	"none", "enter", "grant", "believe", "refused", "release", "left", "loss", "crash", "pause", "resume", "write", "denied", "look",
+	"none", "enter", "grant", "believe", "refused", "release", "left", "loss", "crash", "pause", "resume", "write", "denied", "look", "doubt",
 }
 
 func (o Op) String() string {

@@ -141,6 +141,12 @@ func (s *sweep) judgeGap(k *key, at time.Duration) {
 			rule, first, limit, due = Stuck, g, s.o.Stuck, g.At+s.o.Stuck
 		}
 	}
+	since := due - limit
+	for _, out := range s.outages {
+		if out.From <= due && out.To >= since && out.To+s.o.Stuck > due {
+			rule, limit, due = Stuck, s.o.Stuck, out.To+s.o.Stuck
+		}
+	}
 	if limit == 0 || at <= due {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 // sweep is the state of the world at one moment.
 type sweep struct {
 	o         Options
+	outages   []Span // in order
 	rules     map[Rule]bool
 	claims    map[string]*claim
 	processes map[string]*process
@@ -70,6 +71,7 @@ func newSweep(o Options) *sweep {
 		o: o, rules: map[Rule]bool{}, claims: map[string]*claim{},
 		processes: map[string]*process{}, keys: map[string]*key{},
 	}
+	s.outages = slices.SortedFunc(slices.Values(o.Outages), func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	rules := o.Rules
 	if rules == nil {
 		rules = All()
@@ -151,6 +153,8 @@ func (s *sweep) apply(e Event) error {
 		c.key.gone = slices.DeleteFunc(c.key.gone, func(g Event) bool { return g.Claim == c.Claim })
 	case Loss:
 		s.vanish(c, e)
+	case Doubt:
+		c.exempt = true
 	case Write:
 		s.write(c, e)
 	}
@@ -198,7 +202,7 @@ func (s *sweep) believe(c *claim, e Event) error {
 	}
 	s.grant(c, e)
 	c.looked = e
-	c.exempt = c.process.paused
+	c.exempt = c.process.paused && !s.o.Exact
 	s.fresh = append(s.fresh, c)
 	again := c.live()
 	if !c.handles[e.Handle] { // else it looked, and holds it still
@@ -302,7 +306,7 @@ func (s *sweep) pause(e Event) {
 			c.since = e.At
 			continue
 		}
-		c.exempt = true
+		c.exempt = c.exempt || !s.o.Exact
 		c.key.gone = append(c.key.gone, Event{At: e.At, Op: e.Op, Process: e.Process, Key: c.Key, Claim: c.Claim})
 	}
 	p.paused = e.Op == Pause

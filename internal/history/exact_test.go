@@ -1,0 +1,150 @@
+package history
+
+import (
+	"testing"
+	"time"
+)
+
+// Each case differs by one thing from its counterpart: what the option or the event is
+// for. If it is not honoured, one of the two fails.
+func TestDoubtEndsWhatIsHeldAgainstAClaim(t *testing.T) {
+	exact := limits
+	exact.Exact = true
+	const doubted = `
+		0s enter a
+		1s believe a
+		2s doubt a
+		3s enter b
+		4s believe b
+		5s release b
+		5s left b
+		6s loss a`
+	const known = `
+		0s enter a
+		1s believe a
+		3s enter b
+		4s believe b
+		5s release b
+		5s left b
+		6s loss a`
+	const again = `
+		0s enter a
+		1s believe a
+		2s doubt a
+		3s enter b
+		4s believe b
+		4500ms believe a
+		5s release b
+		5s left b
+		6s loss a`
+	for _, c := range []struct {
+		name, text string
+		want       int
+	}{{"doubted", doubted, 0}, {"known", known, 1}, {"doubted, and then it looked", again, 1}} {
+		if vs := check(t, c.text, exact); len(vs) != c.want {
+			t.Errorf("%s: %d breaches; want %d: %v", c.name, len(vs), c.want, vs)
+		}
+	}
+}
+
+func TestDoubtFreesReadersAndPermits(t *testing.T) {
+	exact := limits
+	exact.Exact = true
+	for _, text := range []string{`
+		0s enter a r
+		1s believe a r
+		2s doubt a
+		3s enter b
+		4s believe b
+		5s release b
+		6s loss a`, `
+		0s enter a w2/3
+		1s believe a w2/3
+		2s doubt a
+		3s enter b w2/3
+		4s believe b w2/3
+		5s release b
+		6s loss a`} {
+		if vs := check(t, text, exact); len(vs) != 0 {
+			t.Errorf("a claim in doubt is held against another: %v", vs)
+		}
+	}
+}
+
+// A process is stopped, another is granted and has released by the time that the first
+// one goes on, looks, and says that it holds the lock: it held it all along.
+func TestExactHistoriesExemptNobodyForAStop(t *testing.T) {
+	const text = `
+		0s enter a
+		1s believe a
+		2s pause a
+		3s enter b
+		4s believe b
+		5s release b
+		5s left b
+		6s resume a
+		7s believe a
+		8s release a
+		8s left a`
+	exact := limits
+	exact.Exact = true
+	if vs := check(t, text, exact); len(vs) != 1 || vs[0].Rule != Exclusion {
+		t.Errorf("want one breach of %s: %v", Exclusion, vs)
+	}
+	if vs := check(t, text, limits); len(vs) != 0 {
+		t.Errorf("without Exact a stop exempts: %v", vs)
+	}
+}
+
+// The store is down for a while, so nobody gets the lock; after it is back there is a
+// lease's time, and no more.
+func TestNoProgressIsAskedForInAnOutage(t *testing.T) {
+	const text = `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s crash a
+		30s look
+		31s believe b`
+	const tooLate = `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s crash a
+		32s look
+		45s believe b`
+	out := limits
+	out.Outages = []Span{{From: 8 * time.Second, To: 20 * time.Second}}
+	before := limits
+	before.Outages = []Span{{From: 0, To: 2500 * time.Millisecond}} // over before anything happened
+	for _, c := range []struct {
+		name, text string
+		o          Options
+		want       int
+	}{
+		{"no outage", text, limits, 1},
+		{"an outage within the wait", text, out, 0},
+		{"an outage, and no progress after it", tooLate, out, 1},
+		{"an outage that was over", text, before, 1},
+	} {
+		vs := check(t, c.text, c.o)
+		if len(vs) != c.want || c.want == 1 && vs[0].Rule != Stuck {
+			t.Errorf("%s: want %d breaches of %s: %v", c.name, c.want, Stuck, vs)
+		}
+	}
+	// The same for a release that nobody was told of.
+	const released = `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		3s left a
+		12s believe b`
+	if vs := check(t, released, out); len(vs) != 1 {
+		t.Errorf("the wake-up was due before the outage: %v", vs)
+	}
+	out.Outages = []Span{{From: 4 * time.Second, To: 5 * time.Second}}
+	if vs := check(t, released, out); len(vs) != 0 {
+		t.Errorf("the store was down when the wake-up was due: %v", vs)
+	}
+}

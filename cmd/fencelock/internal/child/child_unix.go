@@ -170,12 +170,23 @@ func (k *Child) startGuard() (*guard, error) {
 		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
 	ok := g.tell(opGroup, int64(k.group)) && g.tell(opDeadline, k.deadline())
-	if !ok || !until(ours, now()+int64(10*time.Second)) || !readFull(ours, make([]byte, 1)) {
+	if !ok || !answers(ours, now()+int64(10*time.Second)) || !readFull(ours, make([]byte, 1)) {
 		_ = unix.Kill(g.pid, unix.SIGKILL)
 		unix.Close(ours)
 		return nil, errors.New("the watchdog does not answer")
 	}
 	return g, nil
+}
+
+// answers waits until fd can be read, and reports false if the clock says at first. A
+// signal may come in between: the ends of children, and Go's runtime sends its own.
+func answers(fd int, at int64) bool {
+	for now() < at {
+		if until(fd, at) {
+			return true
+		}
+	}
+	return until(fd, at)
 }
 
 // tell never waits: a watchdog that does not read is stopped, and Unguarded says so.

@@ -78,11 +78,11 @@ func (s *stage) want(ok bool, format string, args ...any) {
 func (s *stage) redis(name string, config ...string) *node {
 	dir, err := os.MkdirTemp(s.dir, "redis-*")
 	if !s.check(err) {
-		return nowhere
+		return nowhere()
 	}
 	server, err := testserver.StartRedis(s.ctx, dir, testserver.Config(config...))
 	if !s.check(err) {
-		return nowhere
+		return nowhere()
 	}
 	n := &node{name, server, dial(server.Addr())}
 	s.nodes = append(s.nodes, n)
@@ -99,13 +99,17 @@ func dial(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true})
 }
 
-// nowhere stands for a server that could not be started.
-var nowhere = &node{rdb: redis.NewClient(&redis.Options{
-	Addr: "nowhere",
-	Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("the server was not started")
-	},
-})}
+// nowhere stands for a server that could not be started. It is not made before it is
+// needed: go-redis looks up the name of a server as soon as a client is made, and each
+// program that knows this package would wait for that when it starts.
+func nowhere() *node {
+	return &node{rdb: redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:0",
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("the server was not started")
+		},
+	})}
+}
 
 // now is the clock of the history.
 func (s *stage) now() time.Duration { return time.Since(s.start) + s.skipped }

@@ -55,6 +55,7 @@ func testMain(m *testing.M) int {
 		os.Unsetenv(name)
 	}
 	os.Setenv("HOME", dir)
+	heedSignals()
 	return m.Run()
 }
 

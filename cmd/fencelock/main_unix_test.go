@@ -4,12 +4,20 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// heedSignals undoes what nohup does: the signals that it has ignored would be ignored
+// by everything that the tests start. A program that is started gets none of the handlers
+// of its starter.
+func heedSignals() {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+}
 
 func exitCode(s *os.ProcessState) int {
 	if w := s.Sys().(syscall.WaitStatus); w.Signaled() {

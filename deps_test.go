@@ -113,6 +113,8 @@ func breach(f goFile, imported string) string {
 		return "the root module, its tests included, imports nothing but the standard library"
 	case f.module == "." && own && within(dir, "redislock", "etcdlock", "zklock"):
 		return "the root module needs none of the other modules"
+	case own && within(dir, "integrations") && within(f.module, "examples"):
+		return "" // they show how integrations are used
 	case own && within(dir, ends...) && !within(dir, f.module):
 		return "nothing imports cmd, verify, examples, integrations and tools"
 	case !own:
@@ -223,6 +225,10 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		{in("verify/cmd/x.go", "verify"), own("verify/bench"), true},
 		{in("verify/cmd/x.go", "verify"), own("cmd/fencelock"), false},
 		{in("examples/nightly/main.go", "examples"), rootModule, true},
+		{in("examples/cron/replica.go", "examples"), own("integrations/cronlock"), true},
+		{in("examples/migration/pod.go", "examples/migration"), own("integrations/gooselock"), true},
+		{in("examples/cron/replica.go", "examples"), own("verify/bench"), false},
+		{in("verify/cmd/bench/main.go", "verify"), own("integrations/cronlock"), false},
 	} {
 		if got := breach(c.f, c.imports); (got == "") != c.allowed {
 			t.Errorf("%s imports %s: %q", c.f.name, c.imports, got)

@@ -18,7 +18,8 @@
 //   - [Handler] and [Transport] for an HTTP service and its callers.
 //   - [Gate] and [Gates] for what lives in one process, or is reached through one.
 //
-// Guards for data in Redis are in package redislock.
+// Guards for data in Redis, etcd and ZooKeeper are in packages redislock, etcdlock and
+// zklock.
 //
 // # Rules that hold for every guard
 //

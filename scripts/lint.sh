@@ -10,10 +10,10 @@ unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 
 (cd tools && GOWORK=off go build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck)
-for module in "${modules[@]}" integrations/*/; do
+for module in "${modules[@]}" integrations/*/ examples/migration; do
 	(
 		cd "$module"
-		case $module in integrations/*) export GOWORK=off ;; esac
+		case $module in integrations/* | examples/migration) export GOWORK=off ;; esac
 		packages=$(go list ./... 2>/dev/null)
 		[ -n "$packages" ] || exit 0
 		go vet ./...

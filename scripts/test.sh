@@ -22,7 +22,7 @@ done
 if [ -n "$missing" ]; then
 	runs+=("verify ./sqlite")
 else
-	for module in verify redislock zklock lab cmd/fencelock examples; do
+	for module in verify redislock zklock lab cmd/fencelock examples examples/migration; do
 		runs+=("$module ./...")
 	done
 fi
@@ -31,7 +31,7 @@ for run in "${runs[@]}"; do
 	echo "== $run"
 	begun=$SECONDS
 	workspace=
-	case $module in integrations/*) workspace=off ;; esac
+	case $module in integrations/* | examples/migration) workspace=off ;; esac
 	(cd "$module" && GOWORK=$workspace go test -race -gcflags=modernc.org/...=-race=false -p 2 -timeout 40m "$@" "$packages")
 	echo "== $run: $((SECONDS - begun)) s"
 done

@@ -14,8 +14,18 @@ import (
 	"github.com/fencelock/fencelock"
 )
 
-// Func is a job. Its ctx ends when the lock is lost, with the cause.
+// Func is a job. Its ctx ends when the lock is lost, with the cause. Slot(ctx) is the
+// tick that it runs for.
 type Func = func(ctx context.Context, l *fencelock.Lease) error
+
+type slotKey struct{}
+
+// Slot returns the tick that a Func runs for, in UTC, or the zero time in any other
+// ctx. It is the same for a run that is repeated, however late, and on all machines.
+func Slot(ctx context.Context) time.Time {
+	slot, _ := ctx.Value(slotKey{}).(time.Time)
+	return slot
+}
 
 // Options change how a job is run. Nil and the zero value are ready for use.
 type Options struct {
@@ -62,7 +72,11 @@ func Schedule(c *cron.Cron, client *fencelock.Client, schedule cron.Schedule, ke
 		if slot.IsZero() {
 			return // removed meanwhile
 		}
-		if _, err := client.Once(s.Context, key, slot.UTC(), f, s.Lock...); err != nil {
+		slot = slot.UTC()
+		run := func(ctx context.Context, l *fencelock.Lease) error {
+			return f(context.WithValue(ctx, slotKey{}, slot), l)
+		}
+		if _, err := client.Once(s.Context, key, slot, run, s.Lock...); err != nil {
 			s.Log.Error("cron job failed", "key", key, "slot", slot, "error", err)
 		}
 	}))

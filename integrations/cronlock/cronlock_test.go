@@ -76,7 +76,7 @@ func TestTickThatFailedIsRunAgain(t *testing.T) {
 	slots := make(chan time.Time, 100)
 	var once atomic.Bool
 	job := func(ctx context.Context, l *fencelock.Lease) error {
-		slots <- time.Now().Truncate(time.Second)
+		slots <- cronlock.Slot(ctx)
 		time.Sleep(200 * time.Millisecond) // until the other one waits
 		if once.CompareAndSwap(false, true) {
 			return errors.New("out of paper")
@@ -95,6 +95,9 @@ func TestTickThatFailedIsRunAgain(t *testing.T) {
 	first, second := <-slots, <-slots
 	for _, c := range all {
 		<-c.Stop().Done()
+	}
+	if age := time.Since(first); first.IsZero() || age < 0 || age > 10*time.Second || first.Nanosecond() != 0 || first.Location() != time.UTC {
+		t.Errorf("the job ran for %v", first)
 	}
 	if !first.Equal(second) {
 		t.Errorf("the tick of %v failed, and the next run was for %v", first, second)

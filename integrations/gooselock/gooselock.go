@@ -6,6 +6,10 @@
 //
 // The lock is a lease in a table, or in any other store, and no session of the
 // database: it holds through PgBouncer, and on databases that have no locks.
+//
+// goose keeps a connection of its pool while it waits for the lock. If the lock is in the
+// same database, give its backend a *sql.DB of its own: a pool of one connection that
+// both share would wait for itself.
 package gooselock
 
 import (

@@ -4,6 +4,10 @@
 //	driver, err := postgres.WithInstance(db, &postgres.Config{})
 //	m, err := migrate.NewWithDatabaseInstance("file://migrations", "shop",
 //		migratelock.Wrap(driver, client, "migrate/shop"))
+//
+// The PostgreSQL drivers of golang-migrate take their own session lock once when they are
+// opened, to make their table, before they can be wrapped. Open them past a pooler in
+// transaction mode, where such a lock may be left behind and stop all others.
 package migratelock
 
 import (

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("MIGRATION_POD") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestOnePodMigratesAndTheOthersGoOn(t *testing.T) {
+	c, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	for i, d := range deployments {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			o, err := c.deploy(t.Context(), i, func(pod, line string) { t.Log("pod", pod, line) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(o)
+			if o.versions != 2 {
+				t.Errorf("the database says that %d migrations were applied", o.versions)
+			}
+			for pod, pieces := range o.pieces {
+				if pieces != 300 {
+					t.Errorf("pod %s serves %d pieces, not 300", pod, pieces)
+				}
+			}
+			if !d.locked {
+				// What the lock is for: without it this test sees pods that fail.
+				if len(o.failed) != 2 || len(o.applied) != 1 {
+					t.Errorf("without a lock the pods %v failed and %v served", o.failed, o.applied)
+				}
+				return
+			}
+
+			survivors, applied := 3, 2
+			if d.killed {
+				survivors, applied = 2, 1 // the first migration was whole, the second one is begun again
+				if o.missed <= 0 || o.missed > lease+2*time.Second {
+					t.Errorf("%v after the kill another pod could migrate; a lease is %v", o.missed, lease)
+				}
+			}
+			if len(o.failed) != 0 || len(o.applied) != survivors {
+				t.Errorf("the pods %v failed and %v served", o.failed, o.applied)
+			}
+			if o.waited != 2 {
+				t.Errorf("%d pods waited; there are two others", o.waited)
+			}
+			migrated := 0
+			for _, n := range o.applied {
+				if n != 0 && n != applied {
+					t.Errorf("a pod applied %d migrations", n)
+				}
+				if n != 0 {
+					migrated++
+				}
+			}
+			if migrated != 1 {
+				t.Errorf("%d pods migrated: %v", migrated, o.applied)
+			}
+			if len(o.tokens) != 3 {
+				t.Errorf("the lock was granted %d times, under the tokens %v", len(o.tokens), o.tokens)
+			}
+			for j := 1; j < len(o.tokens); j++ {
+				if o.tokens[j] <= o.tokens[j-1] {
+					t.Errorf("tokens do not rise: %v", o.tokens)
+				}
+			}
+		})
+	}
+}

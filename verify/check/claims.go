@@ -1,0 +1,201 @@
+package check
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// claim is all that was written about one wish.
+type claim struct {
+	name, proc, key string
+	kind            traffic.Kind
+	weight, size    int64
+	number          int // of its own
+
+	call traffic.Line
+	done traffic.Line // Held of the first handle, Refused, GaveUp, Late; Op empty if none
+	held bool
+	sure int64 // when it was last known to be held
+	lost int64 // when it learnt that it is lost; 0 if it did not
+	over int64 // when it was over for its user, or never
+
+	looks   []traffic.Line
+	handles []handle
+	broken  int64 // from when on an operator, or a store that forgot, may have ended it; 0 for never
+	voided  bool  // that was before it was held: nothing is known of it
+}
+
+// handle is one lease of a claim.
+type handle struct {
+	name     string
+	asked    int64 // of a re-entry
+	held     traffic.Line
+	release  traffic.Line // Op empty if it was not called
+	released traffic.Line // Released, Unconfirmed or Lost
+}
+
+// way is how the lock of a key is used.
+func way(key string) string {
+	w, _, _ := strings.Cut(key, "/")
+	return w
+}
+
+// claims sorts lines by claim, in order of their calls.
+func claims(lines []traffic.Line) []*claim {
+	var all []*claim
+	byName := map[string]*claim{}
+	for _, l := range lines {
+		if l.Claim == "" {
+			continue
+		}
+		c := byName[l.Claim]
+		if c == nil {
+			if l.Op != traffic.Call {
+				continue // the resource, or the rest of a history that was cut
+			}
+			c = &claim{
+				name: l.Claim, proc: l.Proc, key: l.Key, kind: l.Kind, weight: l.Weight, size: l.Size,
+				number: len(all), call: l, over: math.MaxInt64,
+			}
+			byName[l.Claim] = c
+			all = append(all, c)
+			continue
+		}
+		c.add(l)
+	}
+	return all
+}
+
+func (c *claim) add(l traffic.Line) {
+	switch l.Op {
+	case traffic.Refused, traffic.GaveUp, traffic.Late:
+		c.done = l
+		c.over = l.At
+	case traffic.Held:
+		asked := c.call.At
+		if c.held {
+			for i := range c.looks {
+				if c.looks[i].Op == traffic.Again && c.looks[i].Handle == l.Handle {
+					asked = c.looks[i].At
+				}
+			}
+		} else {
+			c.held, c.done = true, l
+		}
+		c.sure = l.At
+		c.handles = append(c.handles, handle{name: l.Handle, asked: asked, held: l})
+	case traffic.Again:
+		c.looks = append(c.looks, l)
+	case traffic.Look:
+		c.looks = append(c.looks, l)
+		c.sure = l.At
+	case traffic.Release:
+		c.sure = l.At
+		if h := c.handle(l.Handle); h != nil {
+			h.release = l
+		}
+	case traffic.Released, traffic.Unconfirmed:
+		if h := c.handle(l.Handle); h != nil {
+			h.released = l
+		}
+		if c.open() == 0 {
+			c.over = min(c.over, l.At)
+		}
+	case traffic.Told, traffic.Lost:
+		if c.lost == 0 {
+			c.lost = l.At
+		}
+		if h := c.handle(l.Handle); h != nil && l.Op == traffic.Lost {
+			h.released = l
+		}
+		c.over = min(c.over, l.At)
+	}
+}
+
+func (c *claim) handle(name string) *handle {
+	for i := range c.handles {
+		if c.handles[i].name == name {
+			return &c.handles[i]
+		}
+	}
+	return nil
+}
+
+// open counts the handles that no release has been answered for.
+func (c *claim) open() (n int) {
+	for _, h := range c.handles {
+		if h.released.Op == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// clean reports whether all handles were given back and the store, or the gate, has
+// confirmed each.
+func (c *claim) clean() bool {
+	for _, h := range c.handles {
+		if h.released.Op != traffic.Released {
+			return false
+		}
+	}
+	return c.held
+}
+
+// hit marks the claims that somebody broke, or that a store forgot.
+func hit(all []*claim, lines []traffic.Line, ttl time.Duration) {
+	byKey := map[string][]*claim{}
+	for _, c := range all {
+		byKey[c.key] = append(byKey[c.key], c)
+	}
+	mark := func(c *claim, at int64) {
+		if c.broken == 0 || at < c.broken {
+			c.broken = at
+		}
+	}
+	for i, l := range lines {
+		switch l.Op {
+		case traffic.Break:
+			found := true
+			for _, m := range lines[i+1:] {
+				if m.Op == traffic.Broke && m.Proc == l.Proc && m.Key == l.Key && m.Token == l.Token {
+					found = m.Text != "none"
+					break
+				}
+			}
+			if !found {
+				continue
+			}
+			for _, c := range byKey[l.Key] {
+				if t := c.done.Token; t >= l.Token && t < l.Token+l.Span {
+					mark(c, l.At)
+				}
+			}
+		case traffic.Forgot:
+			end := l.At + int64(ttl)
+			for _, m := range lines[i+1:] {
+				if m.Op == traffic.End && m.At >= l.At {
+					end = m.At + int64(ttl)
+					break
+				}
+			}
+			for _, c := range all {
+				if c.call.At <= end && c.over >= l.At {
+					mark(c, l.At)
+				}
+			}
+		}
+	}
+	for _, c := range all {
+		if c.broken == 0 {
+			continue
+		}
+		if c.held && c.broken <= c.done.At {
+			c.voided = true
+		}
+		c.sure = min(c.sure, c.broken)
+	}
+}

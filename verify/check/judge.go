@@ -1,0 +1,369 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/history"
+	"github.com/fencelock/fencelock/verify/model"
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// Options say what was promised.
+type Options struct {
+	traffic.Traits
+	TTL time.Duration
+	// Epsilon is the scheduling allowance; Judge measures it.
+	Epsilon time.Duration
+}
+
+// stuck is how long a key may go without a grant after its holder is gone: its lease by
+// a clock that goes 1 % wrong, what the service adds, and that the store, the waiter and
+// the witness each may be late by ε.
+func (o Options) stuck() time.Duration {
+	return o.TTL + o.TTL/100 + o.Lag + 3*o.Epsilon + slack
+}
+
+// slack is for the round trips of a wake-up on a busy machine.
+const slack = 250 * time.Millisecond
+
+// wake is the same after a release that the store has confirmed; 0 for no promise.
+func (o Options) wake() time.Duration {
+	if o.Wake == 0 {
+		return 0
+	}
+	return o.Wake + 3*o.Epsilon + slack
+}
+
+// Violation is one breach.
+type Violation struct {
+	Rule, Key     string
+	At            int64
+	Text          string
+	First, Second string // what clashes
+	Claims        []string
+}
+
+func (v Violation) String() string {
+	text := v.Rule
+	if v.Key != "" {
+		text += " of " + v.Key
+	}
+	text += ": " + v.Text
+	if v.First != "" {
+		text += " (" + v.First + "; " + v.Second + ")"
+	}
+	return text
+}
+
+// Numbers are what a run came to.
+type Numbers struct {
+	Seconds                                        float64
+	Keys, Calls, Held, Refused, GaveUp, Lost       int
+	Again, Released, Unconfirmed, Breaks, Renewals int
+	Crashes, Stops                                 int
+	Faults                                         map[string]int
+	ByWay                                          map[string]int
+	Epsilon                                        time.Duration
+	Wait50, Wait99, WaitMax                        time.Duration
+	LongestGap                                     time.Duration // with a waiter, after a holder has vanished
+	AfterFault                                     time.Duration // longest from the end of an outage to the next grant
+	ToldLate                                       time.Duration // longest from a deadline to the end of the context
+	LostUpdates                                    int           // of the sets without a guard
+	Denied                                         int           // by the guard
+	Operations                                     int           // that the model has ordered
+	Emptied                                        time.Duration // from the end of the traffic to an empty store
+}
+
+// Verdict is what came of a check.
+type Verdict struct {
+	Violations []Violation
+	Numbers    Numbers
+	Outages    []history.Span
+	Illegal    map[string][]model.Op // keys that the model refuses
+}
+
+// Judge goes through a history. An error says that the history makes no sense.
+func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
+	v := &Verdict{Illegal: map[string][]model.Op{}}
+	stops := stopped(lines)
+	o.Epsilon = epsilon(lines, stops)
+	all := claims(lines)
+	hit(all, lines, o.TTL)
+	v.Outages = outages(lines)
+	es := events(all, lines)
+	found, err := history.Check(es, history.Options{
+		Stuck: o.stuck(), Wake: o.wake(), Exact: true, Outages: v.Outages,
+	})
+	if err != nil {
+		return nil, err
+	}
+	swept := map[string]bool{}
+	for _, f := range found {
+		if f.Rule != history.Stuck && f.Rule != history.WakeUp && f.Rule != history.Fence {
+			swept[f.Key] = true
+		}
+		v.Violations = append(v.Violations, Violation{
+			Rule: string(f.Rule), Key: f.Key, At: int64(f.At), Text: f.Text,
+			First: f.First.String(), Second: f.Second.String(), Claims: []string{f.First.Claim, f.Second.Claim},
+		})
+	}
+	v.order(operations(all, o, v.Outages), swept)
+	v.losses(lines, stops, o)
+	v.hangs(all, stops, o)
+	v.sets(lines, all)
+	v.said(lines)
+	v.count(lines, all, o)
+	slices.SortStableFunc(v.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return v, nil
+}
+
+func (v *Verdict) add(rule, key string, at int64, format string, args ...any) {
+	v.Violations = append(v.Violations, Violation{Rule: rule, Key: key, At: at, Text: fmt.Sprintf(format, args...)})
+}
+
+// order asks the model about each key, and whether it and the sweep agree.
+func (v *Verdict) order(ops map[string][]model.Op, swept map[string]bool) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan bool, runtime.GOMAXPROCS(0))
+	for key, list := range ops {
+		v.Numbers.Operations += len(list)
+		slots <- true
+		all.Go(func() {
+			defer func() { <-slots }()
+			verdict := model.Check(list, bounded)
+			mu.Lock()
+			defer mu.Unlock()
+			at := int64(0)
+			if len(list) > 0 {
+				at = list[0].Call
+			}
+			switch {
+			case verdict == model.TimedOut:
+				v.Illegal[key] = list
+				v.add("model", key, at, "nobody knows whether %d operations can be put in order: the search took longer than %v", len(list), bounded)
+			case verdict == model.Illegal:
+				v.Illegal[key] = list
+				if !swept[key] {
+					v.add("model", key, at, "%d operations cannot be put in any order that the rules allow; the sweep found nothing", len(list))
+				}
+			case swept[key]:
+				v.add("disagree", key, at, "the sweep found a breach, and the model an order without one: one of the two is wrong")
+			}
+		})
+	}
+	all.Wait()
+}
+
+// span is a time in ns.
+type span struct{ from, to int64 }
+
+// stopped are the times in which each process did not run.
+func stopped(lines []traffic.Line) map[string][]span {
+	all := map[string][]span{}
+	for _, l := range lines {
+		switch l.Op {
+		case traffic.Stop:
+			all[l.Proc] = append(all[l.Proc], span{l.At, 1<<63 - 1})
+		case traffic.Resume:
+			if n := len(all[l.Proc]); n > 0 {
+				all[l.Proc][n-1].to = l.At
+			}
+		}
+	}
+	return all
+}
+
+func touches(spans []span, from, to int64) bool {
+	return slices.ContainsFunc(spans, func(s span) bool { return s.from <= to && s.to >= from })
+}
+
+// epsilon is the largest delay of a timer in a process that ran.
+func epsilon(lines []traffic.Line, stops map[string][]span) time.Duration {
+	worst := int64(0)
+	for _, l := range lines {
+		if l.Op == traffic.Tick && !touches(stops[l.Proc], l.At-l.Ns, l.At) {
+			worst = max(worst, l.Ns)
+		}
+	}
+	return time.Duration(worst)
+}
+
+// losses judges I3. A look says from before which moment the lease was held, and until
+// when; the clock of the deadline is read a moment later.
+func (v *Verdict) losses(lines []traffic.Line, stops map[string][]span, o Options) {
+	const reading = int64(time.Millisecond)
+	for _, l := range lines {
+		switch l.Op {
+		case traffic.Held, traffic.Look, traffic.Release:
+			if l.Until != 0 && l.At > l.Until+reading && !touches(stops[l.Proc], l.At, l.At+int64(o.Epsilon)) {
+				v.add("I3", l.Key, l.At, "the lease of %s with token %d says that it is held %v after its deadline", l.Claim, l.Token, time.Duration(l.At-l.Until))
+			}
+		case traffic.Told:
+			late := l.At - l.Until
+			if l.Until == 0 || late <= 0 || touches(stops[l.Proc], l.Until-reading, l.At) {
+				continue
+			}
+			v.Numbers.ToldLate = max(v.Numbers.ToldLate, time.Duration(late))
+			if time.Duration(late) > 3*o.Epsilon+slack {
+				v.add("I3", l.Key, l.At, "the context of %s with token %d ended %v after its deadline; ε is %v", l.Claim, l.Token, time.Duration(late), o.Epsilon)
+			}
+		}
+	}
+}
+
+// hangs judges whether calls return.
+func (v *Verdict) hangs(all []*claim, stops map[string][]span, o Options) {
+	const budget = 2 * time.Second // of a release
+	allowed := int64(3*o.Epsilon + slack + 500*time.Millisecond)
+	for _, c := range all {
+		if c.done.Op != "" && c.call.By != 0 && c.done.At > c.call.By+allowed && !touches(stops[c.proc], c.call.At, c.done.At) {
+			v.add("hang", c.key, c.call.By, "the call for %s returned %v after its context had ended", c.name, time.Duration(c.done.At-c.call.By))
+		}
+		for _, h := range c.handles {
+			took := h.released.At - h.release.At
+			if h.release.Op != "" && h.released.Op != "" && took > int64(budget)+allowed && !touches(stops[c.proc], h.release.At, h.released.At) {
+				v.add("hang", c.key, h.release.At, "the release of %s took %v; at most two seconds are promised", c.name, time.Duration(took))
+			}
+		}
+	}
+}
+
+// sets judges what became of the sets. What the guarded ones acknowledged is there in the
+// end. The others lose updates of holders that write late, as all locks do: those are
+// counted.
+func (v *Verdict) sets(lines []traffic.Line, all []*claim) {
+	final := map[string]map[string]bool{}
+	for _, l := range lines {
+		if l.Op == traffic.Final {
+			members := map[string]bool{}
+			for _, m := range l.Members {
+				members[m] = true
+			}
+			final[l.Key] = members
+		}
+	}
+	for _, l := range lines {
+		switch {
+		case l.Op == traffic.Denied:
+			v.Numbers.Denied++
+		case l.Op == traffic.Added && final[l.Key] != nil && !final[l.Key][l.Claim]:
+			if way(l.Key) != "guard" {
+				v.Numbers.LostUpdates++
+				continue
+			}
+			v.add("set", l.Key, l.At, "%s with token %d added itself to version %d of the guarded set, which was acknowledged, and is not there in the end", l.Claim, l.Token, l.Base)
+		}
+	}
+}
+
+// said takes over what workers and the run itself found odd.
+func (v *Verdict) said(lines []traffic.Line) {
+	for _, l := range lines {
+		if l.Op == traffic.Odd {
+			rule := "I7"
+			if word, _, ok := strings.Cut(l.Text, ": "); ok && (word == "I8" || word == "I5" || word == "worker" || word == "hang") {
+				rule = word
+			}
+			v.Violations = append(v.Violations, Violation{Rule: rule, Key: l.Key, At: l.At, Text: strings.TrimPrefix(l.Text, rule+": "), Claims: []string{l.Claim}})
+		}
+	}
+}
+
+func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
+	n := &v.Numbers
+	n.Faults, n.ByWay, n.Epsilon = map[string]int{}, map[string]int{}, o.Epsilon
+	if len(lines) > 0 {
+		n.Seconds = time.Duration(lines[len(lines)-1].At - lines[0].At).Seconds()
+	}
+	keys := map[string]bool{}
+	var waits []time.Duration
+	var grants []int64
+	for _, c := range all {
+		keys[c.key] = true
+		n.Calls++
+		switch {
+		case c.held:
+			n.Held++
+			n.ByWay[way(c.key)]++
+			waits = append(waits, time.Duration(c.done.At-c.call.At))
+			grants = append(grants, c.done.At)
+			n.Again += len(c.handles) - 1
+			if c.clean() {
+				n.Released++
+			}
+			if c.lost != 0 {
+				n.Lost++
+			}
+		case c.done.Op == traffic.Refused:
+			n.Refused++
+		default:
+			n.GaveUp++
+		}
+	}
+	n.Keys = len(keys)
+	for _, l := range lines {
+		switch l.Op {
+		case traffic.Begin:
+			n.Faults[l.Text]++
+		case traffic.Crash:
+			n.Crashes++
+		case traffic.Stop:
+			n.Stops++
+		case traffic.Unconfirmed:
+			n.Unconfirmed++
+		case traffic.Break:
+			n.Breaks++
+		case traffic.Renewed:
+			n.Renewals++
+		case traffic.Emptied:
+			n.Emptied = time.Duration(l.Ns)
+		}
+	}
+	slices.Sort(waits)
+	if len(waits) > 0 {
+		n.Wait50, n.Wait99, n.WaitMax = waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1]
+	}
+	slices.Sort(grants)
+	for _, s := range v.Outages {
+		i, _ := slices.BinarySearch(grants, int64(s.To))
+		if i < len(grants) {
+			n.AfterFault = max(n.AfterFault, time.Duration(grants[i])-s.To)
+		}
+	}
+	n.LongestGap = longestGap(all)
+}
+
+// longestGap is the longest time in which a key had a waiter and no holder, after a
+// holder had vanished without a release.
+func longestGap(all []*claim) time.Duration {
+	byKey := map[string][]*claim{}
+	for _, c := range all {
+		byKey[c.key] = append(byKey[c.key], c)
+	}
+	longest := int64(0)
+	for _, cs := range byKey {
+		for _, c := range cs {
+			if !c.held || c.clean() {
+				continue
+			}
+			end := max(c.sure, c.lost)
+			next := int64(0)
+			for _, d := range cs {
+				if d.held && d != c && d.call.At < end && d.done.At > end && (next == 0 || d.done.At < next) {
+					next = d.done.At
+				}
+			}
+			if next != 0 {
+				longest = max(longest, next-end)
+			}
+		}
+	}
+	return time.Duration(longest)
+}

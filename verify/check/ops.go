@@ -1,0 +1,126 @@
+package check
+
+import (
+	"math"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/history"
+	"github.com/fencelock/fencelock/verify/model"
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// presence is a time in which a claim may have been in somebody's way without holding
+// for certain.
+type presence struct {
+	claim    *claim
+	from, to int64
+}
+
+// operations makes of each key a history for the model.
+func operations(all []*claim, o Options, spans []history.Span) map[string][]model.Op {
+	byKey := map[string][]*claim{}
+	for _, c := range all {
+		byKey[c.key] = append(byKey[c.key], c)
+	}
+	// From when on a claim that nobody has given back is no longer in the store.
+	gone := func(at int64) int64 {
+		limit := at + int64(o.stuck())
+		for _, s := range spans {
+			if int64(s.From) <= limit && int64(s.To) >= at {
+				limit = max(limit, int64(s.To)+int64(o.stuck()))
+			}
+		}
+		return limit
+	}
+	ops := map[string][]model.Op{}
+	for key, cs := range byKey {
+		var present []presence
+		for _, c := range cs {
+			present = append(present, c.presence(gone))
+		}
+		for _, c := range cs {
+			covered := func() bool {
+				for _, p := range present {
+					if p.claim != c && p.from <= c.done.At && p.to >= c.call.At {
+						return true
+					}
+				}
+				return !o.Fair
+			}
+			ops[key] = append(ops[key], c.operations(covered)...)
+		}
+	}
+	return ops
+}
+
+// presence is from the call to its answer, and goes on where the end of the claim is
+// not certain. While it holds for certain, the model knows that it is in the way.
+func (c *claim) presence(gone func(int64) int64) presence {
+	p := presence{c, c.call.At, c.done.At}
+	switch {
+	case c.done.Op == "" || c.broken != 0:
+		p.to = math.MaxInt64
+	case c.done.Op == traffic.Refused:
+	case !c.held:
+		p.to = gone(c.done.At)
+	case !c.clean() && c.over == math.MaxInt64:
+		p.to = math.MaxInt64
+	case !c.clean():
+		p.to = gone(c.over)
+	}
+	return p
+}
+
+func (c *claim) operations(covered func() bool) []model.Op {
+	weight, capacity := int64(model.RW), int64(model.RW)
+	switch c.kind {
+	case traffic.Shared:
+		weight = 1
+	case traffic.Permit:
+		weight, capacity = c.weight, c.size
+	}
+	op := func(do model.Do, call, ret int64) model.Op {
+		o := model.Op{Do: do, Claim: c.number, Weight: weight, Capacity: capacity, Call: call, Return: ret, Name: c.name}
+		if c.kind == traffic.Exclusive {
+			o.Token = c.done.Token
+		}
+		return o
+	}
+	switch {
+	case c.done.Op == traffic.Refused:
+		o := op(model.Refuse, c.call.At, c.done.At)
+		o.Covered = covered()
+		return []model.Op{o}
+	case c.done.Op == traffic.Late && c.broken == 0:
+		return []model.Op{op(model.Acquire, c.call.At, c.done.At), op(model.End, c.call.At, model.Never)}
+	case !c.held || c.voided:
+		return nil // a wish of unknown outcome may be left out
+	}
+	ops := []model.Op{op(model.Acquire, c.call.At, c.done.At)}
+	for i, h := range c.handles {
+		if i == 0 || c.broken != 0 && h.held.At > c.broken {
+			continue
+		}
+		o := op(model.Reenter, h.asked, h.held.At)
+		if o.Token != 0 {
+			o.Token = h.held.Token
+		}
+		ops = append(ops, o)
+	}
+	ended := int64(0) // from when on the rest of it may have ended
+	for _, h := range c.handles {
+		switch {
+		case h.released.Op == traffic.Released && (c.broken == 0 || h.released.At < c.broken):
+			ops = append(ops, op(model.Release, h.release.At, h.released.At))
+		default:
+			ended = c.sure
+		}
+	}
+	if ended != 0 {
+		ops = append(ops, op(model.End, ended, model.Never))
+	}
+	return ops
+}
+
+// bounded is how long the search through one key may take.
+const bounded = 20 * time.Second

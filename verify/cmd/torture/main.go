@@ -1,0 +1,176 @@
+// Command torture uses locks from many processes at once, breaks what they live on, and
+// judges what they saw. It starts the servers itself, or takes those of a URL.
+//
+//	go run ./cmd/torture -start redis -for 60s
+//	go run ./cmd/torture -start all -for 1h               one store after the other, in equal parts
+//	go run ./cmd/torture -url postgres://me@host:5432/db -faults kill,pause,cut
+//	go run ./cmd/torture -start redis -service redis+redsync   the locks of another library
+//	go run ./cmd/torture -judge DIR -service redis             a history that was kept
+//
+// It ends with 0 if nothing was breached, with 1 if something was, and with 2 if it
+// could not run. The histories are kept; the folder is named in the end.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/check"
+	"github.com/fencelock/fencelock/verify/fault"
+	"github.com/fencelock/fencelock/verify/torture"
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+var errBreach = errors.New("something was breached")
+
+func main() {
+	traffic.Worker(traffic.Schemes())
+	err := run()
+	switch {
+	case err == nil:
+	case errors.Is(err, errBreach):
+		os.Exit(1)
+	default:
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		os.Exit(2)
+	}
+}
+
+func run() error {
+	var faults []string
+	for _, f := range fault.All() {
+		faults = append(faults, fmt.Sprintf("  %-15s %s", f.Name, f.What))
+	}
+	o := torture.Options{Out: os.Stdout}
+	start := flag.String("start", "", "start these `stores`, by commas, and torture one after the other: "+strings.Join(torture.Stores(), ", ")+", or all")
+	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it, with the port")
+	flag.StringVar(&o.Service, "service", "", "lock with the `library` of that name: redis+redsync, redis+redislock; by default ours")
+	flag.DurationVar(&o.For, "for", time.Minute, "for how `long` faults are brought, over all stores")
+	flag.Uint64Var(&o.Seed, "seed", 0, "what decides who does what, and which faults come when; by default a `number` that nobody knows")
+	flag.StringVar(&o.Faults, "faults", "all", "these `faults`, by commas; all for all but flushall, or none:\n"+strings.Join(faults, "\n"))
+	flag.DurationVar(&o.TTL, "ttl", time.Second, "the `lease`")
+	flag.IntVar(&o.Workers, "workers", 4, "how many `processes`")
+	flag.IntVar(&o.Clients, "clients", 2, "how many `clients` in each")
+	flag.IntVar(&o.Users, "users", 2, "how many `users` of each client")
+	flag.IntVar(&o.Keys, "keys", 2, "how many `keys` at once, for each way of use")
+	dir := flag.String("dir", "", "the `folder` for histories and reports; by default a new one where temporary files are")
+	judge := flag.String("judge", "", "judge the history in this `folder` once more, as of the library that -service names")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("there are no arguments: see -help")
+	}
+	if *judge != "" {
+		return again(*judge, o)
+	}
+	if (*start == "") == (o.URL == "") {
+		return fmt.Errorf("say either what to -start or which -url to torture: see -help")
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64N(1 << 40)
+	}
+	if *dir == "" {
+		var err error
+		if *dir, err = os.MkdirTemp("", "torture-"); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(*dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(*dir, 0o755); err != nil { // servers that run as another user pass through
+		return err
+	}
+	root, err := filepath.Abs(*dir)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	stores := strings.Split(*start, ",")
+	if *start == "all" {
+		stores = torture.Stores()
+	}
+	if o.URL != "" {
+		stores = []string{""}
+	}
+	share := o.For / time.Duration(len(stores))
+	breached, failed := false, []error(nil)
+	for _, s := range stores {
+		one := o
+		one.Start, one.For = s, share
+		name := s
+		where := "-start " + s
+		if s == "" {
+			name, where = "url", "-url …"
+		}
+		if o.Service != "" {
+			where += " -service " + o.Service
+		}
+		one.Again = fmt.Sprintf("go run ./cmd/torture %s -for %v -seed %d -faults %s -ttl %v", where, share, o.Seed, o.Faults, o.TTL)
+		one.Dir = filepath.Join(root, name)
+		if err := os.MkdirAll(one.Dir, 0o755); err != nil {
+			return err
+		}
+		r, err := torture.Run(ctx, one)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", name, err)
+			failed = append(failed, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		r.Summary(os.Stdout)
+		if len(r.Violations) > 0 {
+			breached = true
+			fmt.Printf("  to run it again: %s\n", one.Again)
+		}
+	}
+	fmt.Printf("seed %d; everything is in %s\n", o.Seed, root)
+	switch {
+	case breached:
+		return errBreach
+	case len(failed) > 0:
+		return fmt.Errorf("%d of %d runs failed", len(failed), len(stores))
+	}
+	return nil
+}
+
+// again judges a history that was kept.
+func again(dir string, o torture.Options) error {
+	if d := filepath.Join(dir, "history"); exists(d) {
+		dir = d
+	}
+	service, ok := traffic.Schemes()[o.Service]
+	if !ok {
+		return fmt.Errorf("say with -service whose history it is: sqlite, redis, postgres, mysql, etcd, zk, redlock, redis+redsync or redis+redislock")
+	}
+	lines, err := traffic.ReadAll(dir)
+	if err != nil {
+		return err
+	}
+	v, err := check.Judge(lines, check.Options{Traits: service.Traits, TTL: max(o.TTL, service.MinTTL)})
+	if err != nil {
+		return err
+	}
+	(&torture.Result{Verdict: v, Name: service.Name, Dir: dir, TTL: o.TTL}).Summary(os.Stdout)
+	if len(v.Violations) > 0 {
+		return errBreach
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,144 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// All returns every fault.
+func All() []Fault {
+	return []Fault{
+		{Name: "kill", What: "kill -9 of a worker, and another in its place", Wants: always, Outage: never, Do: kill},
+		{Name: "pause", What: "SIGSTOP of a worker for longer than a lease", Wants: always, Outage: shared, Do: stop(12, 25)},
+		{Name: "blink", What: "SIGSTOP of a worker for less than a lease", Wants: always, Outage: shared, Do: stop(2, 9)},
+		{Name: "cut", What: "all connections of a worker reset, several times", Wants: proxied, Outage: outage, Do: cut},
+		{Name: "silence", What: "nothing passes one way between a worker and the servers, or both ways", Wants: proxied, Outage: outage, Do: silence},
+		{Name: "latency", What: "up to 0.8 leases between a worker's request and its answer", Wants: proxied, Outage: outage, Do: latency},
+		{Name: "server-pause", What: "SIGSTOP of a server", Wants: served, Outage: outage, Do: serverPause},
+		{Name: "server-restart", What: "kill -9 of a server, which starts again with what it had acknowledged", Wants: durable, Outage: outage, Do: serverRestart},
+		{Name: "script-flush", What: "Redis forgets its scripts", Wants: redis, Outage: never, Do: ask("SCRIPT", "FLUSH")},
+		{Name: "client-kill", What: "Redis ends all connections, or those that listen", Wants: redis, Outage: outage, Do: clientKill},
+		{Name: "flushall", What: "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does", Wants: redis, Outage: outage, Do: flushAll},
+	}
+}
+
+func always(*World) bool    { return true }
+func never(*World) bool     { return false }
+func outage(*World) bool    { return true }
+func shared(w *World) bool  { return w.Shared }
+func served(w *World) bool  { return len(w.Servers) > 0 }
+func durable(w *World) bool { return len(w.Servers) > 0 && !w.Volatile }
+func redis(w *World) bool   { return w.Redis && len(w.Servers) == 1 }
+func proxied(w *World) bool { return len(w.Workers) > 0 && len(w.Workers[0].Proxies()) > 0 }
+
+func (w *World) worker(rng *rand.Rand) Worker { return w.Workers[rng.IntN(len(w.Workers))] }
+func (w *World) server(rng *rand.Rand) Server { return w.Servers[rng.IntN(len(w.Servers))] }
+
+func kill(_ context.Context, w *World, rng *rand.Rand) error { return w.worker(rng).Kill() }
+
+// stop stops a worker for low to high tenths of a lease; now and then it is killed then.
+func stop(low, high time.Duration) func(context.Context, *World, *rand.Rand) error {
+	return func(ctx context.Context, w *World, rng *rand.Rand) error {
+		one := w.worker(rng)
+		if err := one.Stop(); err != nil {
+			return err
+		}
+		pause(ctx, between(rng, low*w.TTL/10, high*w.TTL/10))
+		if rng.IntN(8) == 0 {
+			return one.Kill()
+		}
+		return one.Resume()
+	}
+}
+
+func cut(ctx context.Context, w *World, rng *rand.Rand) error {
+	one := w.worker(rng)
+	for range 1 + rng.IntN(6) {
+		for _, p := range one.Proxies() {
+			p.Cut()
+		}
+		if !pause(ctx, between(rng, 0, w.TTL/2)) {
+			break
+		}
+	}
+	return nil
+}
+
+// silence is a partition of one worker: one way, or both. In the end connections are cut, or
+// what was held back arrives.
+func silence(ctx context.Context, w *World, rng *rand.Rand) error {
+	one := w.worker(rng)
+	which := rng.IntN(3)
+	for _, p := range one.Proxies() {
+		if which != 0 {
+			p.Silence(ToClient)
+		}
+		if which != 1 {
+			p.Silence(ToServer)
+		}
+	}
+	pause(ctx, between(rng, w.TTL/5, 2*w.TTL))
+	end := rng.IntN(2) == 0
+	for _, p := range one.Proxies() {
+		if end {
+			p.Cut()
+		}
+		p.Heal()
+	}
+	return nil
+}
+
+func latency(ctx context.Context, w *World, rng *rand.Rand) error {
+	one := w.worker(rng)
+	d := between(rng, w.TTL/50, w.TTL*8/10)
+	for _, p := range one.Proxies() {
+		p.Slow(d)
+	}
+	pause(ctx, between(rng, w.TTL, 2*w.TTL))
+	for _, p := range one.Proxies() {
+		p.Heal()
+	}
+	return nil
+}
+
+func serverPause(ctx context.Context, w *World, rng *rand.Rand) error {
+	one := w.server(rng)
+	if err := one.Pause(); err != nil {
+		return err
+	}
+	pause(ctx, between(rng, w.TTL/10, 2*w.TTL))
+	return one.Continue()
+}
+
+func serverRestart(ctx context.Context, w *World, rng *rand.Rand) error {
+	one := w.server(rng)
+	if err := one.Kill(); err != nil {
+		return err
+	}
+	pause(ctx, between(rng, 0, w.TTL))
+	return one.Restart()
+}
+
+func ask(words ...string) func(context.Context, *World, *rand.Rand) error {
+	return func(_ context.Context, w *World, rng *rand.Rand) error {
+		_, err := w.server(rng).Ask(words...)
+		return err
+	}
+}
+
+func clientKill(_ context.Context, w *World, rng *rand.Rand) error {
+	what := []string{"normal", "pubsub"}[rng.IntN(2)]
+	_, err := w.server(rng).Ask("CLIENT", "KILL", "TYPE", what)
+	return err
+}
+
+func flushAll(_ context.Context, w *World, rng *rand.Rand) error {
+	// Nobody knows what was held between these two lines.
+	w.Rec.Write(traffic.Line{Op: traffic.Forgot})
+	_, err := w.server(rng).Ask("FLUSHALL")
+	return errors.Join(err)
+}

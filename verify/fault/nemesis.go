@@ -1,0 +1,154 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// Worker is a process that uses locks. Its methods are called by one goroutine.
+type Worker interface {
+	// Kill ends it as kill -9 does, and starts another in its place.
+	Kill() error
+	// Stop and Resume send SIGSTOP and SIGCONT.
+	Stop() error
+	Resume() error
+	// Proxies are those between it and the servers; none if there are none.
+	Proxies() []*Proxy
+}
+
+// Server is a server of the store.
+type Server interface {
+	Pause() error
+	Continue() error
+	Kill() error
+	Restart() error
+	// Ask sends a command; for Redis only.
+	Ask(args ...string) (string, error)
+}
+
+// World is what can be broken.
+type World struct {
+	Workers []Worker
+	Servers []Server // nil where the store is a file, or memory
+	// Redis says that the servers understand its commands, Volatile that they know nothing
+	// after a restart.
+	Redis, Volatile bool
+	// Shared says that a worker which is stopped may stop all others, as with a file
+	// that it has locked.
+	Shared bool
+	TTL    time.Duration
+	Rec    *traffic.Recorder
+}
+
+// Fault is one way to break something.
+type Fault struct {
+	Name string
+	What string // for people
+	// Wants says what the world must have for it.
+	Wants func(*World) bool
+	// Outage says that nobody need make progress while it lasts.
+	Outage func(*World) bool
+	// Do breaks it, waits, and heals it. It returns early when ctx ends, healed all the
+	// same.
+	Do func(ctx context.Context, w *World, rng *rand.Rand) error
+}
+
+// Find returns the faults of a list of names by commas: those that this world has
+// something for, or an error if a name is unknown. "all" stands for all that are not
+// named Only.
+func Find(names string, w *World) (found []Fault, refused []string, err error) {
+	if names == "" || names == "none" {
+		return nil, nil, nil
+	}
+	var wanted []string
+	for _, n := range strings.Split(names, ",") {
+		if n == "all" {
+			for _, f := range All() {
+				if f.Wants(w) && f.Name != "flushall" {
+					wanted = append(wanted, f.Name)
+				}
+			}
+			continue
+		}
+		wanted = append(wanted, n)
+	}
+	for _, n := range wanted {
+		i := slices.IndexFunc(All(), func(f Fault) bool { return f.Name == n })
+		switch {
+		case i < 0:
+			return nil, nil, fmt.Errorf("no fault is called %q; there are %s, and all", n, strings.Join(Names(), ", "))
+		case !All()[i].Wants(w):
+			refused = append(refused, n)
+		default:
+			found = append(found, All()[i])
+		}
+	}
+	return found, refused, nil
+}
+
+// Names are the names of all faults.
+func Names() []string {
+	var names []string
+	for _, f := range All() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Nemesis brings one fault after another until ctx ends; all are healed then. The seed
+// says which, when, against whom and for how long.
+func Nemesis(ctx context.Context, w *World, faults []Fault, seed uint64) error {
+	if len(faults) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(seed, 0xfa017))
+	// Each fault comes once before any comes twice.
+	var order []Fault
+	for n := 0; ; n++ {
+		if len(order) == 0 {
+			order = slices.Clone(faults)
+			rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		f := order[0]
+		order = order[1:]
+		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+		// Now and then it is quiet for long enough that a stuck lock would be seen.
+		quiet := between(own, w.TTL/5, w.TTL)
+		if n%4 == 3 {
+			quiet = 4 * w.TTL
+		}
+		if !pause(ctx, quiet) {
+			return nil
+		}
+		w.Rec.Write(traffic.Line{Op: traffic.Begin, Text: f.Name, Outage: f.Outage(w)})
+		err := f.Do(ctx, w, own)
+		w.Rec.Write(traffic.Line{Op: traffic.End, Text: f.Name, Outage: f.Outage(w)})
+		if err != nil {
+			return fmt.Errorf("the fault %s: %w", f.Name, err)
+		}
+	}
+}
+
+// pause waits. It returns false when ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// between is a duration from low to high.
+func between(rng *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(rng.Int64N(int64(high-low)+1))
+}

@@ -1,0 +1,229 @@
+// Package model says what one key of a lock may do, as a sequential specification for
+// the linearizability checker porcupine.
+//
+// All kinds of locks are one model, as they are one line in the store: a grant is legal
+// when its weight and the weights of those who hold fit its capacity. A mutex and a
+// writer weigh as much as there is, a reader weighs one. Exclusive grants carry tokens
+// that rise. A grant may be shared by re-entry, and is over with its last handle.
+//
+// # What is not known
+//
+// An operation whose outcome nobody knows returns at infinity. The end of a grant whose
+// holder was killed, or lost it, or heard nothing of its release, is such an operation: it
+// may happen at any time after the last moment at which the holder is known to have
+// held it. A wish whose outcome is not known may be granted at any time after its call, or
+// never; see [Maybe].
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// RW is the capacity of a lock with readers and writers, and the weight of a writer.
+const RW = 1 << 20
+
+// Never is when an operation returns whose outcome nobody knows.
+const Never = math.MaxInt64
+
+// Do is what an operation does.
+type Do uint8
+
+// The operations.
+const (
+	Acquire Do = iota // the claim is granted
+	Refuse            // the claim is not granted, because it would not fit
+	Reenter           // a claim that is granted gets one handle more
+	Release           // one handle is given back
+	End               // the grant ends, with all its handles
+	Maybe             // the claim is granted if it fits, or is not; nobody knows
+	Gone              // what Maybe granted ends, if it was granted
+)
+
+func (d Do) String() string {
+	return [...]string{"acquire", "refuse", "reenter", "release", "end", "maybe", "gone"}[d]
+}
+
+// Op is one operation on one key.
+type Op struct {
+	Do               Do
+	Claim            int // a number of its own
+	Weight, Capacity int64
+	Token            int64 // of an exclusive grant; 0 if there are none
+	// Covered says of a Refuse that somebody else may have been in the way all along: one
+	// who waits, or of whom nobody knows whether the store still has its claim.
+	Covered      bool
+	Call, Return int64
+	Name         string // for people
+}
+
+// hold is a claim that is granted.
+type hold struct {
+	claim   int
+	weight  int64
+	token   int64
+	handles int
+}
+
+// state of a key: who holds it, in order of claims, and the last token. It is never
+// changed.
+type state struct {
+	holds []hold
+	last  int64
+}
+
+func (s state) find(claim int) int {
+	return slices.IndexFunc(s.holds, func(h hold) bool { return h.claim == claim })
+}
+
+func (s state) fits(o Op) bool {
+	sum := o.Weight
+	for _, h := range s.holds {
+		sum += h.weight
+	}
+	return sum <= o.Capacity
+}
+
+func (s state) with(h hold) state {
+	at, _ := slices.BinarySearchFunc(s.holds, h, func(a, b hold) int { return a.claim - b.claim })
+	s.holds = slices.Insert(slices.Clone(s.holds), at, h)
+	return s
+}
+
+func (s state) without(i int) state {
+	s.holds = slices.Delete(slices.Clone(s.holds), i, i+1)
+	return s
+}
+
+// step is the specification.
+func step(s state, o Op) (bool, state) {
+	i := s.find(o.Claim)
+	switch o.Do {
+	case Acquire:
+		if i >= 0 || !s.fits(o) || o.Token != 0 && o.Token <= s.last {
+			return false, s
+		}
+		s.last = max(s.last, o.Token)
+		return true, s.with(hold{o.Claim, o.Weight, o.Token, 1})
+	case Refuse:
+		return o.Covered || !s.fits(o), s
+	case Reenter, Release:
+		if i < 0 || o.Token != s.holds[i].token {
+			return false, s
+		}
+		h := s.holds[i]
+		s = s.without(i)
+		if h.handles++; o.Do == Release {
+			h.handles -= 2
+		}
+		if h.handles > 0 {
+			s = s.with(h)
+		}
+		return true, s
+	case End:
+		if i < 0 {
+			return false, s
+		}
+		return true, s.without(i)
+	case Maybe:
+		if i < 0 && s.fits(o) {
+			return true, s.with(hold{o.Claim, o.Weight, 0, 1})
+		}
+		return true, s // not now: at infinity, this is "never"
+	case Gone:
+		if i < 0 {
+			return true, s
+		}
+		return true, s.without(i)
+	}
+	return false, s
+}
+
+var spec = porcupine.Model{
+	Init: func() any { return state{} },
+	Step: func(s, in, _ any) (bool, any) { return step(s.(state), in.(Op)) },
+	Equal: func(a, b any) bool {
+		return a.(state).last == b.(state).last && slices.Equal(a.(state).holds, b.(state).holds)
+	},
+	Hash: func(s any) uint64 {
+		h := uint64(s.(state).last)
+		for _, x := range s.(state).holds {
+			h = h*1099511628211 + uint64(x.claim)*31 + uint64(x.handles)
+		}
+		return h
+	},
+	DescribeOperation: func(in, _ any) string {
+		o := in.(Op)
+		text := fmt.Sprint(o.Do, " ", o.Name)
+		if o.Token != 0 {
+			text += fmt.Sprint(" token ", o.Token)
+		}
+		if o.Weight != RW {
+			text += fmt.Sprintf(" %d/%d", o.Weight, o.Capacity)
+		}
+		return text
+	},
+	DescribeState: func(s any) string {
+		var all []string
+		for _, h := range s.(state).holds {
+			all = append(all, fmt.Sprintf("#%d×%d", h.claim, h.handles))
+		}
+		return fmt.Sprintf("[%s] last %d", strings.Join(all, " "), s.(state).last)
+	},
+}
+
+// Verdict is what came of a check.
+type Verdict int
+
+// The verdicts. TimedOut is a failure like Illegal: nobody knows whether it is one.
+const (
+	Legal Verdict = iota
+	Illegal
+	TimedOut
+)
+
+func (v Verdict) String() string { return [...]string{"legal", "illegal", "timed out"}[v] }
+
+func operations(ops []Op) []porcupine.Operation {
+	var all []porcupine.Operation
+	for _, o := range ops {
+		all = append(all, porcupine.Operation{ClientId: o.Claim, Input: o, Call: o.Call, Return: o.Return})
+	}
+	return all
+}
+
+// Check says whether the operations of one key can have happened one after the other,
+// each at a moment between its call and its return. It gives up after the limit.
+func Check(ops []Op, limit time.Duration) Verdict {
+	switch porcupine.CheckOperationsTimeout(spec, operations(ops), limit) {
+	case porcupine.Ok:
+		return Legal
+	case porcupine.Illegal:
+		return Illegal
+	}
+	return TimedOut
+}
+
+// Draw writes a page to path that shows how far the operations of a key can be put in
+// order, and what stands against it.
+func Draw(ops []Op, limit time.Duration, path string) error {
+	// Infinity would leave no room for the rest.
+	end := int64(0)
+	for _, o := range ops {
+		end = max(end, o.Call)
+		if o.Return != Never {
+			end = max(end, o.Return)
+		}
+	}
+	shown := slices.Clone(ops)
+	for i := range shown {
+		shown[i].Return = min(shown[i].Return, end+1)
+	}
+	_, info := porcupine.CheckOperationsVerbose(spec, operations(shown), limit)
+	return porcupine.VisualizePath(spec, info, path)
+}

@@ -1,0 +1,216 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/quorumlock"
+	"github.com/fencelock/fencelock/redislock"
+	"github.com/fencelock/fencelock/verify/fault"
+)
+
+// store is what a run tortures.
+type store struct {
+	service  string // in the table
+	url      string
+	servers  []fault.Server
+	redis    bool
+	volatile bool
+	shared   bool // a stopped worker may stop the others
+	alone    bool // one process sees it only
+	proxies  bool // workers may be sent through proxies
+	stop     func()
+}
+
+// Stores are what Run starts by itself.
+func Stores() []string {
+	return []string{"memory", "sqlite", "redis", "postgres", "mariadb", "etcd", "zookeeper", "redlock"}
+}
+
+// begin starts a store of its own in dir.
+func begin(ctx context.Context, name, dir string) (*store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	one := func(s *testserver.Server, err error) (*store, error) {
+		if err != nil {
+			return nil, err
+		}
+		return &store{
+			service: name, url: s.URL(), servers: []fault.Server{server{s}}, proxies: true,
+			stop: func() { _ = s.Stop() },
+		}, nil
+	}
+	keep := testserver.Persist(true)
+	switch name {
+	case "memory":
+		return &store{service: name, url: "memory:", alone: true, stop: func() {}}, nil
+	case "sqlite":
+		return &store{service: name, url: "sqlite://" + filepath.Join(dir, "locks.db"), shared: true, stop: func() {}}, nil
+	case "redis":
+		s, err := one(testserver.StartRedis(ctx, dir, keep))
+		if err == nil {
+			s.redis = true
+		}
+		return s, err
+	case "postgres":
+		return one(testserver.StartPostgres(ctx, dir))
+	case "mariadb":
+		s, err := one(testserver.StartMariaDB(ctx, dir))
+		if err == nil {
+			s.service = "mysql"
+		}
+		return s, err
+	case "etcd":
+		return one(testserver.StartEtcd(ctx, dir, keep))
+	case "zookeeper":
+		s, err := one(testserver.StartZooKeeper(ctx, dir, keep))
+		if err == nil {
+			s.service = "zk"
+		}
+		return s, err
+	case "redlock":
+		return beginQuorum(ctx, dir)
+	}
+	return nil, fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
+}
+
+// beginQuorum starts five Redis servers. What one of them loses in a restart is its own
+// affair: a member that was restarted grants nothing for a while.
+func beginQuorum(ctx context.Context, dir string) (*store, error) {
+	s := &store{service: "redlock", redis: true, proxies: true}
+	var stops []func()
+	s.stop = func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	var hosts []string
+	var members []driver.Backend
+	for i := range 5 {
+		own := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Mkdir(own, 0o755); err != nil {
+			return nil, err
+		}
+		r, err := testserver.StartRedis(ctx, own, testserver.Persist(true))
+		if err != nil {
+			s.stop()
+			return nil, err
+		}
+		stops = append(stops, func() { _ = r.Stop() })
+		s.servers = append(s.servers, server{r})
+		hosts = append(hosts, r.Addr())
+		rdb := redis.NewClient(&redis.Options{Addr: r.Addr()})
+		defer rdb.Close()
+		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+	}
+	q := quorumlock.New(members, nil)
+	defer q.Close()
+	if err := q.Initialise(ctx); err != nil {
+		s.stop()
+		return nil, err
+	}
+	s.url = "redlock://" + strings.Join(hosts, ",")
+	return s, nil
+}
+
+// reach is a store that somebody else runs.
+func reach(raw string) (*store, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the URL cannot be read")
+	}
+	s := &store{service: u.Scheme, url: raw, stop: func() {}}
+	switch u.Scheme {
+	case "memory":
+		s.alone = true
+	case "sqlite":
+		s.shared = true
+	case "redis+sentinel", "redis+cluster": // their servers tell clients where others are
+	default:
+		s.proxies = u.Host != ""
+	}
+	return s, nil
+}
+
+// through sends what is meant for the hosts of a URL through proxies.
+func through(raw string) (string, []*fault.Proxy, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", nil, err
+	}
+	var hosts []string
+	var proxies []*fault.Proxy
+	for _, h := range strings.Split(u.Host, ",") {
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			return "", nil, fmt.Errorf("name the port of %s, for the proxies", h)
+		}
+		p, err := fault.NewProxy(h)
+		if err != nil {
+			for _, p := range proxies {
+				p.Close()
+			}
+			return "", nil, err
+		}
+		proxies, hosts = append(proxies, p), append(hosts, p.Addr())
+	}
+	u.Host = strings.Join(hosts, ",")
+	return u.String(), proxies, nil
+}
+
+// server is one of ours. Pause reaches the processes that it has started, too:
+// PostgreSQL has one for each connection.
+type server struct{ *testserver.Server }
+
+func (s server) Restart() error { return s.Server.Restart() }
+
+func (s server) Pause() error {
+	if err := s.Server.Pause(); err != nil {
+		return err
+	}
+	return signalAll(children(s.Pid()), true)
+}
+
+func (s server) Continue() error {
+	err := signalAll(children(s.Pid()), false)
+	return firstOf(err, s.Server.Continue())
+}
+
+func firstOf(errs ...error) error {
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i < 0 {
+		return nil
+	}
+	return errs[i]
+}
+
+// children are the processes that pid has started, where the system tells.
+func children(pid int) []int {
+	var all []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range stats {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		// The name of the program, in brackets, may hold anything.
+		rest := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if len(rest) > 1 && rest[1] == strconv.Itoa(pid) {
+			if n, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}

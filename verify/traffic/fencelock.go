@@ -1,0 +1,115 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// OnBackend makes Locks of a backend: what a Client of package fencelock makes of it.
+// close is called after the Client was closed; it may be nil.
+func OnBackend(b driver.Backend, o *fencelock.Options, close func()) Locks {
+	return &ours{c: fencelock.New(b, o), close: close}
+}
+
+// ours is a Client.
+type ours struct {
+	c     *fencelock.Client
+	close func()
+}
+
+func (o *ours) Close() error {
+	err := o.c.Close()
+	if o.close != nil {
+		o.close()
+	}
+	return err
+}
+
+func (o *ours) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
+	var opts []fencelock.Option
+	if w.Wait > 0 {
+		opts = append(opts, fencelock.Wait(w.Wait))
+	}
+	var l *fencelock.Lease
+	var err error
+	switch {
+	case w.Kind == Exclusive && w.Try:
+		l, err = o.c.TryLock(ctx, w.Key, opts...)
+	case w.Kind == Exclusive:
+		l, err = o.c.Lock(ctx, w.Key, opts...)
+	case w.Kind == Shared && w.Try:
+		l, err = o.c.TryRLock(ctx, w.Key, opts...)
+	case w.Kind == Shared:
+		l, err = o.c.RLock(ctx, w.Key, opts...)
+	case w.Try:
+		l, err = o.c.Semaphore(w.Key, w.Size).TryAcquire(ctx, w.Weight, opts...)
+	default:
+		l, err = o.c.Semaphore(w.Key, w.Size).Acquire(ctx, w.Weight, opts...)
+	}
+	switch {
+	case err == nil:
+		return lease{l, o.c}, Got, nil
+	case ctx.Err() != nil || errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrClosed):
+		return nil, Unknown, err
+	case errors.Is(err, fencelock.ErrNotAcquired) && w.Try:
+		return nil, NotNow, err
+	case errors.Is(err, fencelock.ErrNotAcquired):
+		return nil, Unknown, err // it stood in line, and its leaving may still be on its way
+	}
+	return nil, Strange, err
+}
+
+func (o *ours) Lines(ctx context.Context) ([]string, error) {
+	var keys []string
+	for line, err := range o.c.Lines(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, line.Key)
+	}
+	return keys, nil
+}
+
+func (o *ours) Head(ctx context.Context, key string) (token, span int64, err error) {
+	line, err := o.c.Line(ctx, key)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range line.Claims {
+		if s.Granted {
+			return s.Token, max(s.Span, 1), nil
+		}
+	}
+	return 0, 0, nil
+}
+
+func (o *ours) Break(ctx context.Context, key string, token int64) (none bool, err error) {
+	err = o.c.Break(ctx, key, fence.Token(token), "torture")
+	return driver.Gone(err), err
+}
+
+type lease struct {
+	*fencelock.Lease
+	c *fencelock.Client
+}
+
+func (l lease) Token() int64        { return int64(l.Lease.Token()) }
+func (l lease) Deadline() time.Time { return l.Lease.Deadline() }
+
+func (l lease) Release(ctx context.Context) (lost bool, err error) {
+	err = l.Lease.Release(ctx)
+	return errors.Is(err, fencelock.ErrLost), err
+}
+
+func (l lease) Again(context.Context) (Lease, error) {
+	again, err := l.c.Lock(l.Context(), l.Key(), fencelock.Reentrant())
+	if err != nil {
+		return nil, err
+	}
+	return lease{again, l.c}, nil
+}

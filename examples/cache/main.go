@@ -15,14 +15,22 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/examples/internal/story"
 	"github.com/fencelock/fencelock/redislock"
 )
 
 func main() {
-	addr := "127.0.0.1:6379"
-	if len(os.Args) > 1 {
-		addr = os.Args[1]
+	if err := play(os.Args[1:]); err != nil {
+		log.Fatal(err)
 	}
+}
+
+func play(args []string) error {
+	addr, stop, err := story.Redis(args...)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	var asked atomic.Int64
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
@@ -42,6 +50,7 @@ func main() {
 	}
 	all.Wait()
 	fmt.Printf("100 readers of an expired entry; the database was asked %d times by this process\n", asked.Load())
+	return nil
 }
 
 // cache keeps entries in Redis for a minute.

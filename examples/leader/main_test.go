@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("LEADER_REPLICA") != "" {
+	if os.Getenv("STORY_MACHINE") != "" {
 		main()
 		return
 	}
@@ -36,7 +36,7 @@ type process struct {
 
 func start(t *testing.T, addr, name string) *process {
 	cmd := exec.Command(os.Args[0], addr, name)
-	cmd.Env = append(os.Environ(), "LEADER_REPLICA=1")
+	cmd.Env = append(os.Environ(), "STORY_MACHINE=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -83,7 +83,16 @@ func (p *process) says(text string) {
 	}
 }
 
+// What go run ./leader does.
+func TestThreeReplicas(t *testing.T) {
+	t.Parallel()
+	if err := threeReplicas(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNextReplicaLeads(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	a := start(t, server.Addr(), "a")
 	a.says("lead under token")

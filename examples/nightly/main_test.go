@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,37 @@ import (
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
+
+func TestMain(m *testing.M) {
+	if os.Getenv("STORY_MACHINE") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// What go run ./nightly does.
+func TestTwoMachines(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	if err := twoMachines(t.Context(), &said); err != nil {
+		t.Error(err)
+	}
+	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("the machines said %q", lines)
+	}
+	for i, line := range lines {
+		machine, text, _ := strings.Cut(line, ": ")
+		want := "working under token"
+		if i%2 == 1 {
+			want = "done"
+		}
+		if other, _, _ := strings.Cut(lines[i^1], ": "); machine != other || !strings.HasPrefix(text, want) {
+			t.Errorf("the machines did not take turns: %q", lines)
+		}
+	}
+}
 
 func TestNightlyRunsOneAtATime(t *testing.T) {
 	server := testserver.Redis(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/examples/internal/story"
 	"github.com/fencelock/fencelock/redislock"
 )
 
@@ -24,16 +25,22 @@ import (
 const atOnce = 10
 
 func main() {
-	addr := "127.0.0.1:6379"
-	if len(os.Args) > 1 {
-		addr = os.Args[1]
-	}
-	p := newPartner()
-	defer p.Close()
-	if err := run(context.Background(), addr, p); err != nil {
+	if err := play(os.Args[1:]); err != nil {
 		log.Fatal(err)
 	}
+}
+
+func play(args []string) error {
+	addr, stop, err := story.Redis(args...)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	p := newPartner()
+	defer p.Close()
+	err = run(context.Background(), addr, p)
 	fmt.Printf("%d calls, %d at a time at the most, %d refused\n", p.calls.Load(), p.most.Load(), p.refused.Load())
+	return err
 }
 
 // run is three machines with twenty workers each.

@@ -15,19 +15,25 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/examples/internal/story"
 	"github.com/fencelock/fencelock/redislock"
 )
 
 func main() {
-	addr := "127.0.0.1:6379"
-	if len(os.Args) > 1 {
-		addr = os.Args[1]
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer rdb.Close()
-	if err := run(context.Background(), rdb); err != nil {
+	if err := play(os.Args[1:]); err != nil {
 		log.Fatal(err)
 	}
+}
+
+func play(args []string) error {
+	addr, stop, err := story.Redis(args...)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	return run(context.Background(), rdb)
 }
 
 func run(ctx context.Context, rdb *redis.Client) error {

@@ -59,7 +59,8 @@ func worker() bool {
 	}
 	fmt.Println("held", k.Token)
 	if o.Do == "renew" {
-		for err == nil {
+		// A connection that broke, and a session still on its way, are no answer.
+		for !driver.Gone(err) && ctx.Err() == nil {
 			<-time.NewTimer(k.TTL / 5).C
 			err = b.Renew(ctx, []driver.Ticket{k})[0]
 		}

@@ -94,7 +94,11 @@ func singly(which []int) [][]int {
 func (b *Backend) renewed(ctx context.Context, ts []driver.Ticket, errs []error, group []int, answer any, err error) {
 	if answer == nil {
 		for _, n := range group {
-			errs[n] = failed(ctx, renewing, ts[n].Key, err)
+			if err == nil {
+				errs[n] = unknown(renewing, ts[n].Key, answer)
+			} else {
+				errs[n] = failed(ctx, renewing, ts[n].Key, err)
+			}
 		}
 		return
 	}

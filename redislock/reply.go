@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -39,7 +40,11 @@ func (r *reply) number() int64 {
 	return n
 }
 
-func (r *reply) duration() time.Duration { return time.Duration(r.number()) * time.Microsecond }
+// duration reads µs. Nothing that concerns a lease is longer than two of them.
+func (r *reply) duration() time.Duration {
+	most := 2 * maxTTL.Microseconds()
+	return time.Duration(min(max(r.number(), -most), most)) * time.Microsecond
+}
 
 // busy reads the first claim of a line and how long it lasts.
 func (r *reply) busy(ahead int) *driver.BusyError {
@@ -69,7 +74,7 @@ func ticket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration,
 		}
 		n, err := strconv.ParseInt(s[1:20], 10, 64)
 		t.Token, t.Granted, t.Mark = n, true, driver.Mark(s[20:])
-		return t, 0, err == nil
+		return t, 0, err == nil && sane(&t)
 	}
 	parts, is := answer.([]any)
 	if !is {
@@ -92,5 +97,10 @@ func ticket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration,
 	default:
 		return t, 0, false
 	}
-	return t, soonest, !r.bad
+	return t, soonest, !r.bad && sane(&t)
+}
+
+// sane refuses what no script of ours answers: it would be believed.
+func sane(t *driver.Ticket) bool {
+	return t.Span >= 1 && t.Span <= driver.MaxSpan && t.Token >= 1 && t.Token <= math.MaxInt64-t.Span && t.Ahead >= 0
 }

@@ -1,0 +1,249 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// FuzzKey: any bytes make a name that holds them alone, that Cluster finds a slot for,
+// and that says at its beginning what the key says at its.
+func FuzzKey(f *testing.F) {
+	for _, key := range []string{"", "orders/42", "{a}b{c}", "%41", "%", "a%4", "\x00\r\n \x7f", `"\`, "锁/é", "\xff\xfe", "*?[a]", strings.Repeat("{", driver.MaxKey)} {
+		f.Add(key, uint(len(key)/2))
+	}
+	b := &Backend{prefix: "fencelock:"}
+	f.Fuzz(func(t *testing.T, key string, cut uint) {
+		tag := encode(key)
+		if strings.ContainsAny(tag, "{}\"\\ \r\n\t\x00\x7f") {
+			t.Errorf("%q is encoded as %q, which no hash tag may hold", key, tag)
+		}
+		if got, ok := decode(tag); !ok || got != key {
+			t.Errorf("%q is encoded as %q, and read as %q, %v", key, tag, got, ok)
+		}
+		if got, ok := b.keyOf(b.record(key)); !ok || got != key {
+			t.Errorf("the record of %q is read as that of %q, %v", key, got, ok)
+		}
+		if begins := encode(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(tag, begins) {
+			t.Errorf("%q does not begin with %q", tag, begins)
+		}
+	})
+}
+
+// FuzzName: only what encode has written is the name of a record.
+func FuzzName(f *testing.F) {
+	for _, name := range []string{"fencelock:{a}", "fencelock:{a}c", "fencelock:{%7B}", "fencelock:{%7b}", "fencelock:{%}", "fencelock:{%41}", "fencelock:{a b}", "", "{}"} {
+		f.Add(name)
+	}
+	b := &Backend{prefix: "fencelock:"}
+	f.Fuzz(func(t *testing.T, name string) {
+		if key, ok := b.keyOf(name); ok && b.record(key) != name {
+			t.Errorf("%q is taken for the record of %q, whose name is %q", name, key, b.record(key))
+		}
+	})
+}
+
+// FuzzClaim: what a claim writes is read again, whatever its texts hold.
+func FuzzClaim(f *testing.F) {
+	f.Add("ABCDEFGH", "host/1", "note", "fencelock!1", int64(driver.RW), int64(1), int64(64), int64(30_000_000))
+	f.Add("1:2;3", "4 5 6", "", "", int64(3), int64(2), int64(1), int64(1000))
+	f.Add("", "锁", "\x00\xff;", ";:", int64(1), int64(1), int64(65535), int64(366*24*3600)*1_000_000)
+	f.Fuzz(func(t *testing.T, id, owner, note, channel string, capacity, weight, span, us int64) {
+		c := driver.Claim{
+			Key: "k", ID: id, Owner: owner, Note: note, Capacity: capacity, Weight: weight, Span: span,
+			TTL: time.Duration(us) * time.Microsecond,
+		}
+		if id == "" || us > int64(maxTTL/time.Microsecond) || check(&c, nil) != nil {
+			return
+		}
+		const start = 1_800_000_000_000_000
+		record := fmt.Sprintf("1C%016d%32s.%s", start, "", writeClaim(&c, channel))
+		line, err := readLine("k", []any{strconv.Itoa(start), record, []any{}, []any{}})
+		if err != nil || len(line.Claims) != 1 {
+			t.Fatalf("%q is read as %+v, %v", record, line, err)
+		}
+		want := driver.Standing{
+			ID: driver.ShortID(id), Owner: owner, Note: note, Capacity: capacity, Weight: weight, Token: start, Span: span,
+			Granted: true, Since: time.UnixMicro(start), Left: c.TTL.Truncate(time.Microsecond),
+		}
+		if got := line.Claims[0]; got != want {
+			t.Errorf("%q is read as %+v; want %+v", record, got, want)
+		}
+	})
+}
+
+// records are what a server keeps of a lock, in each of its forms.
+func records() []string {
+	c := driver.Claim{ID: "ABC", Owner: "o", Note: "n", Capacity: driver.RW, Weight: driver.RW, Span: 64, TTL: 30 * time.Second}
+	const start = "1800000000000000"
+	ring, last := strings.Repeat("r", 32), "0001800000000000063"
+	claim := writeClaim(&c, "chan")
+	return []string{
+		"", "1", "2C", "1X" + start + ring + ".00063",
+		"1F" + start + ring + ".00063",
+		"1F" + start + ring + "+00063" + last + "0040003" + "markABC",
+		"1C" + start + ring + "." + claim,
+		"1C" + start + ring + "+" + claim + "markABC" + last + last + start + "1" + "0040003",
+		"1L" + last + "0040003 2 2097152 1048576 1 2 " + start + " " + start + " 0 1048576:2 32;" + ring + "markABC",
+	}
+}
+
+// FuzzRecord: what a server, or whoever writes into it, makes of a record is an error
+// or a line, never a panic.
+func FuzzRecord(f *testing.F) {
+	entry := "0001800000000000000" + "1800000000000000" + "g" + "0000000000000001" + "004mark" + "1048576 1048576 64 4 1 chanon"
+	for _, r := range records() {
+		f.Add("1800000000000001", r, "o3:ABC", "-9007199254740991", "e3:ABC", "1800000030000000", entry)
+	}
+	f.Add("", records()[8], "o", "x", "e", "NaN", entry[:60])
+	f.Add("1", records()[8], "o~3:ABC", "1", "e~3:ABC", "1e300", entry)
+	f.Fuzz(func(t *testing.T, now, record, o, arrival, e, ends, entry string) {
+		id := strings.TrimPrefix(e, "e")
+		line, err := readLine("k", []any{now, record, []any{o, arrival, e, ends}, []any{"e" + id, entry}})
+		if err == nil && now != "" {
+			plausible(t, line)
+		}
+		if _, err := readLine("k", []any{now, record, nil, []any{id}}); err == nil && now == "" {
+			t.Error("a reply without a time is read")
+		}
+	})
+}
+
+// plausible checks what everybody who is shown a line relies on.
+func plausible(t *testing.T, line driver.Line) {
+	t.Helper()
+	if line.Last < 0 {
+		t.Errorf("the last token is %d", line.Last)
+	}
+	for _, c := range line.Claims {
+		if c.Token < 0 || c.Weight < 0 || c.Capacity < 0 || c.Span < 0 || c.Left <= 0 {
+			t.Errorf("a claim makes no sense: %+v", c)
+		}
+	}
+}
+
+// answer makes a reply of Redis: a text, a number, a list of them, or a list that holds
+// something else.
+func answer(form byte, text string) any {
+	number := func(s string) any {
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+			return n
+		}
+		return s
+	}
+	switch form % 6 {
+	case 0:
+		return text
+	case 1:
+		return number(text)
+	case 2, 3:
+		var list []any
+		for s := range strings.SplitSeq(text, "|") {
+			if form%6 == 2 {
+				list = append(list, s)
+			} else {
+				list = append(list, number(s))
+			}
+		}
+		return list
+	case 4:
+		return []any{text, nil, []any{text}, true}
+	}
+	return nil
+}
+
+// FuzzReply: whatever a server answers to a step is an error or makes sense.
+func FuzzReply(f *testing.F) {
+	entry := "0001800000000000000" + "1800000000000000" + "g" + "0000000000000001" + "000" + "1048576 1048576 64 4 1 chanon"
+	for _, s := range []string{
+		"g0001800000000000000mark", "g-000000000000000001", "g", "k", "xl", "xbbecause", "x", "b5", "q5000000", "mskew 1m", "+", "+-x|xl", "",
+		"g|1800000000000000|30000000|64|0|mark", "w|1800000000000000|30000000|64|1|1|5000000|" + entry + "|5000000",
+		"w|-1|-30000000|-64|1|-1|9223372036854775807|" + entry + "|9223372036854775807", "n|1|" + entry + "|5000000", "n|1", "w", "g",
+	} {
+		for form := range byte(6) {
+			f.Add(form, s)
+		}
+	}
+	c := driver.Claim{Key: "k", ID: "ABC", Owner: "o", Capacity: driver.RW, Weight: driver.RW, Span: 64, TTL: 30 * time.Second}
+	b := &Backend{}
+	f.Fuzz(func(t *testing.T, form byte, text string) {
+		a := answer(form, text)
+		switch got, soonest, ok := ticket(c, a); {
+		case !ok:
+			if refusal("k", a) == nil {
+				t.Errorf("%#v is no ticket, and no refusal", a)
+			}
+		case got.Token < 1 || got.Token > math.MaxInt64-got.Span || got.Span < 1 || got.Span > driver.MaxSpan:
+			t.Errorf("%#v is a ticket with token %d of span %d", a, got.Token, got.Span)
+		case got.Left < -2*maxTTL || got.Left > 2*maxTTL || got.Ahead < 0 || soonest < -2*maxTTL || soonest > 2*maxTTL:
+			t.Errorf("%#v is a ticket that makes no sense: %+v, soonest %v", a, got, soonest)
+		case got.Granted == (got.Head != nil):
+			t.Errorf("%#v: granted is %v, the head %v", a, got.Granted, got.Head)
+		}
+		if err := done("doing", "k", a); err == nil && a != "+" {
+			t.Errorf("%#v is taken for done", a)
+		}
+		errs := make([]error, 3)
+		b.renewed(t.Context(), make([]driver.Ticket, 3), errs, []int{0, 1, 2}, a, nil)
+		if flags, _ := a.([]any); len(flags) == 0 && errors.Join(errs...) == nil {
+			t.Errorf("%#v is taken for renewals", a)
+		}
+	})
+}
+
+// FuzzError: whatever a server writes into an error, it is told with the key, and a
+// fenced write that was refused stays refused.
+func FuzzError(f *testing.F) {
+	for _, s := range []string{
+		"NOAUTH", "READONLY", "MOVED 1 127.0.0.1:1", "ASK 1 x", "ERR FENCELOCK STALE 12 x", "FENCELOCK STALE ", "FENCELOCK STALE -5", "FENCELOCK DAMAGED ",
+		"FENCELOCK STALE 99999999999999999999", "FENCELOCK MOVING", "",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		err := errors.New(text)
+		if got := failed(context.Background(), "doing", "k", err); !errors.Is(got, err) {
+			t.Errorf("%q is told as %v", text, got)
+		}
+		redirection(err)
+		if got := fenceFailed("k", 7, err); got == nil {
+			t.Errorf("%q is no error", text)
+		}
+	})
+}
+
+// FuzzMessage: whatever is published to the channel of a process does no harm: a
+// message is a hint, and one that makes no sense is dropped.
+func FuzzMessage(f *testing.F) {
+	for _, s := range []string{"", "g", "g4:mark3:ABC", "m0:3:ABC3:ABC", "b3:ABCreason", "l3:ABC", "g99:x", "g-1:", "b", "x3:ABC", "g0:3:AB"} {
+		f.Add(s)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
+	f.Cleanup(func() { rdb.Close() })
+	b := New(rdb, nil)
+	f.Cleanup(func() { b.Close() })
+	var rung []string
+	b.Alarm(func(id string, _ driver.ErrGone) { rung = append(rung, id) })
+	f.Fuzz(func(t *testing.T, message string) {
+		rung = nil
+		b.waits.expect("ABC")
+		b.ear.hear(message)
+		w := b.waits.look("ABC")
+		b.waits.forget("ABC")
+		if about := strings.Contains(message, "3:ABC"); !about && (w.granted || w.stale || w.gone != nil) {
+			t.Errorf("%q is not about the claim, and changed it: %+v", message, w)
+		}
+		if len(rung) > 0 && message[0] != 'b' {
+			t.Errorf("%q rang the alarm for %q", message, rung)
+		}
+	})
+}

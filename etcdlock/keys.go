@@ -133,9 +133,11 @@ func escape(key string) string {
 	return s.String()
 }
 
+// unescape is the inverse of escape, and false for what escape does not write: a line
+// has one name.
 func unescape(s string) (string, bool) {
 	if strings.IndexByte(s, '%') < 0 {
-		return s, true
+		return s, escape(s) == s
 	}
 	var key strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -153,5 +155,5 @@ func unescape(s string) (string, bool) {
 		key.WriteByte(byte(hi<<4 | lo))
 		i += 2
 	}
-	return key.String(), true
+	return key.String(), escape(key.String()) == s
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -94,6 +95,26 @@ func decode(kv *keyValue, v any) error {
 	case version.Format != format:
 		return &driver.PermanentError{Err: fmt.Errorf("etcd: the key %q has format %d of another version of fencelock, and this one knows %d: "+
 			"use one version for all programs that share the lock", kv.Key, version.Format, format)}
+	}
+	if r, ok := v.(*record); ok {
+		err = r.check()
+	}
+	if err != nil {
+		return &driver.PermanentError{Err: fmt.Errorf("etcd: the key %q holds a damaged claim: %w; delete the key when its holder has ended", kv.Key, err)}
+	}
+	return nil
+}
+
+// check refuses numbers that no Enter has written, before they decide who holds a lock:
+// a weight below zero would make room where there is none.
+func (r *record) check() error {
+	switch {
+	case r.Weight < 1 || r.Weight > r.Capacity || r.Capacity > driver.RW:
+		return fmt.Errorf("its weight is %d of %d", r.Weight, r.Capacity)
+	case r.Span < 1 || r.Span > driver.MaxSpan:
+		return fmt.Errorf("its span is %d", r.Span)
+	case r.TTL < 0 || r.TTL > int64(math.MaxInt64/time.Second):
+		return fmt.Errorf("its lease is %d s", r.TTL)
 	}
 	return nil
 }

@@ -1,0 +1,84 @@
+package etcdlock
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// FuzzKey: any bytes make the name of a line that holds them alone, and that says at
+// its beginning what the key says at its.
+func FuzzKey(f *testing.F) {
+	for _, key := range []string{"", "orders/42", "a%2Fb", "%", "a%4", "\x00\r\n \x7f", "锁/é", "\xff\xfe", strings.Repeat("/", driver.MaxKey)} {
+		f.Add(key, "ABC", uint(len(key)/2))
+	}
+	b := &Backend{prefix: "fencelock/"}
+	f.Fuzz(func(t *testing.T, key, id string, cut uint) {
+		name := escape(key)
+		for i := range len(name) {
+			if c := name[i]; c <= ' ' || c >= 0x7f || c == '/' {
+				t.Fatalf("%q is written as %q, with the byte %q", key, name, c)
+			}
+		}
+		if got, ok := unescape(name); !ok || got != key {
+			t.Errorf("%q is written as %q, and read as %q, %v", key, name, got, ok)
+		}
+		if begins := escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
+			t.Errorf("%q does not begin with %q", name, begins)
+		}
+		claim := b.line(key).claim(&driver.Claim{ID: id, Capacity: driver.RW, Weight: 1})
+		if k, class, i, ok := b.split(claim); !ok || k != key || class != classReader || i != id {
+			t.Errorf("%q is read as a claim of class %q with id %q on %q, %v", claim, class, i, k, ok)
+		}
+		if l := b.line(key); claim < l.claims().from || claim >= l.claims().to || claim < l.whole().from || claim >= l.whole().to {
+			t.Errorf("%q is not in the span of its line", claim)
+		}
+	})
+}
+
+// FuzzName: only what escape has written is the name of a line. Else one line would
+// have two names, and its claims not see each other.
+func FuzzName(f *testing.F) {
+	for _, name := range []string{"fencelock/a/wABC", "fencelock/%41/w", "fencelock/%2f/w", "fencelock/%2F/m", "fencelock/a b/w", "fencelock//w", "x", "fencelock/%/w"} {
+		f.Add(name)
+	}
+	b := &Backend{prefix: "fencelock/"}
+	f.Fuzz(func(t *testing.T, name string) {
+		key, class, id, ok := b.split(name)
+		if !ok || !strings.HasPrefix(name, b.prefix) {
+			return
+		}
+		if again := string(b.line(key)) + string(byte(class)) + id; class < 0x80 && again != name {
+			t.Errorf("%q is taken for a key of the line of %q, which is %q", name, key, again)
+		}
+	})
+}
+
+// FuzzValue: whatever stands in a key is an error, or numbers that may decide who holds
+// a lock: a weight below zero would make room where there is none.
+func FuzzValue(f *testing.F) {
+	c := driver.Claim{Owner: "o", Note: "n", Capacity: 3, Weight: 2, Span: 64}
+	for _, s := range []string{
+		encode(newRecord(&c, 30*time.Second)), encode(restRecord{format, true, "because"}), encode(markRecord{format, []byte("\x00"), "ABC"}),
+		"", "{}", `{"v":2}`, `{"v":1,`, `{"v":1,"weight":-5,"capacity":3,"span":1,"ttl":5}`, `{"v":1,"weight":2,"capacity":1,"span":1,"ttl":5}`,
+		`{"v":1,"weight":1,"capacity":1,"span":0,"ttl":-1}`, `{"v":1,"weight":1,"capacity":1,"span":1,"ttl":9223372036854775807}`, `null`, `[1]`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		kv := &keyValue{Key: []byte("k"), Value: value}
+		var r record
+		if decode(kv, &r) == nil {
+			if r.Weight < 1 || r.Weight > r.Capacity || r.Capacity > driver.RW || r.Span < 1 || r.Span > driver.MaxSpan || r.ttl() < 0 || r.left() < 0 {
+				t.Errorf("%q is taken for a claim: %+v", value, r)
+			}
+		}
+		var m markRecord
+		_ = decode(kv, &m)
+		if goneFor(kv) == nil {
+			t.Errorf("%q lays nothing to rest", value)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package zklock
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -51,6 +52,9 @@ func read[T card | markRecord | brokenRecord](path string, data []byte) (T, erro
 		Format int `json:"v"`
 	}
 	if json.Unmarshal(data, &v) != nil || v.Format != format || json.Unmarshal(data, &r) != nil {
+		return r, otherVersion(path)
+	}
+	if c, ok := any(r).(card); ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > int64(math.MaxInt64/time.Millisecond)) {
 		return r, otherVersion(path)
 	}
 	return r, nil

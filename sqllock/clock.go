@@ -1,6 +1,9 @@
 package sqllock
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // instant is one reading of the clocks that a step is judged by.
 type instant struct {
@@ -39,5 +42,15 @@ func (l lease) left(now instant) time.Duration {
 	if l.clock != now.clock {
 		us = min(l.ttl, l.until-now.wall)
 	}
-	return time.Duration(us) * time.Microsecond
+	// A row that was written by hand may say anything. What is beyond all numbers is so
+	// on its own side.
+	const most = int64(math.MaxInt64 / time.Microsecond)
+	switch {
+	case l.clock != now.clock:
+	case l.expires > now.at && us < 0:
+		us = most
+	case l.expires < now.at && us > 0:
+		us = -most
+	}
+	return time.Duration(min(max(us, -most), most)) * time.Microsecond
 }

@@ -1,0 +1,104 @@
+package fence
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// FuzzToken: what is read as a token is written as it was read, in every form; nothing
+// is rounded, and nothing has two spellings.
+func FuzzToken(f *testing.F) {
+	for _, s := range []string{"0", "1", "00", "-1", "+1", " 1", "1.0", "1e3", "9007199254740993", "9223372036854775807", "9223372036854775808", "", "null", `"5"`, `"`, "١"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := Parse(s); err == nil && n.String() != s {
+			t.Errorf("%q is read as %v", s, n)
+		}
+		var n Token
+		if err := n.UnmarshalJSON([]byte(s)); err == nil && s != "null" && n.String() != strings.Trim(s, `"`) {
+			t.Errorf("%s in JSON is read as %v", s, n)
+		}
+		if n < 0 {
+			t.Errorf("%q is read as %d", s, int64(n))
+		}
+		var scanned Token
+		if err := scanned.Scan([]byte(s)); err == nil && scanned.String() != s {
+			t.Errorf("%q in a column is read as %v", s, scanned)
+		}
+		again, err := json.Marshal(n)
+		var back Token
+		if err != nil || json.Unmarshal(again, &back) != nil || back != n {
+			t.Errorf("%v is written as %s, and read as %v", n, again, back)
+		}
+	})
+}
+
+// FuzzRequest: whatever a request says of its token, it is let in only with one that
+// can be read and is not below the largest seen.
+func FuzzRequest(f *testing.F) {
+	for _, h := range []string{"", "7", "6", "5", "007", "7, 8", "7 ", "x", "-7", "9223372036854775808", "\x00", strings.Repeat("9", 5000)} {
+		f.Add(h, h == "5")
+	}
+	f.Fuzz(func(t *testing.T, header string, twice bool) {
+		gates := &Gates{}
+		if err := gates.Do(t.Context(), "r", 6, func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		in := false
+		h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { in = true }), gates, func(*http.Request) string { return "r" }, nil)
+		r := httptest.NewRequest("PUT", "/", strings.NewReader("x"))
+		r.Header[Header] = []string{header}
+		if twice {
+			r.Header[Header] = append(r.Header[Header], header)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		token, err := Parse(header)
+		want := http.StatusOK
+		switch {
+		case twice || err != nil || token == 0:
+			want = http.StatusBadRequest
+		case token < 6:
+			want = http.StatusPreconditionFailed
+		}
+		if w.Code != want || in != (want == http.StatusOK) {
+			t.Errorf("%q, twice %v: answered %d, let in %v; want %d", header, twice, w.Code, in, want)
+		}
+		if err := CheckResponse(w.Result()); (err == nil) != in || errors.Is(err, ErrStale) != (want == http.StatusPreconditionFailed) {
+			t.Errorf("%q: the client is told %v", header, err)
+		}
+	})
+}
+
+// FuzzResponse: whatever a server answers, its body can be read afterwards, and what it
+// says is told in one line.
+func FuzzResponse(f *testing.F) {
+	for _, b := range []string{
+		`{"type":"` + problemStale + `","resource":"r","token":"5","seen":"6"}`, `{"type":"` + problemStale + `","token":5,"seen":-6}`,
+		`{"type":"` + problemNoToken + `","detail":"no\u001b[2Jtoken\n"}`, "", "{", "null", `{"type":5}`, strings.Repeat("[", 10000),
+	} {
+		f.Add(412, problemMedia, []byte(b))
+		f.Add(428, problemMedia+"; charset=utf-8", []byte(b))
+	}
+	f.Add(400, "text/html", []byte("<p>"))
+	f.Fuzz(func(t *testing.T, status int, media string, body []byte) {
+		r := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(string(body)))}
+		err := CheckResponse(r)
+		if got, failed := io.ReadAll(r.Body); failed != nil || string(got) != string(body) {
+			t.Errorf("the body is %q afterwards, %v; it was %q", got, failed, body)
+		}
+		if err != nil && strings.ContainsAny(err.Error(), "\n\r\x1b\x00") {
+			t.Errorf("the error has control characters: %q", err)
+		}
+		if stale := (*StaleError)(nil); errors.As(err, &stale) && (stale.Token < 0 || stale.Seen < 0) {
+			t.Errorf("the error has impossible tokens: %+v", stale)
+		}
+	})
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package quorumlock_test
+
+const raceEnabled = true

@@ -79,9 +79,10 @@ func (c *Client) tick() {
 	for len(c.sched) > 0 {
 		cl := c.sched[0]
 		// Renewals that are due a little later go along, so that leases taken at
-		// different times come to be renewed together.
+		// different times come to be renewed together. Not where no more batches may go
+		// out: what is put off there would be early again, for ever.
 		early := int64(0)
-		if cl.state != leaving && cl.next == cl.retryAt && cl.tries == 0 && due != nil {
+		if cl.state != leaving && cl.next == cl.retryAt && cl.tries == 0 && due != nil && c.renews < renewBatches {
 			early = int64(cl.t.TTL) / 12
 		}
 		if cl.next > now+early {

@@ -55,6 +55,7 @@ type config struct {
 	create bool   // create the tables if they are missing
 	node   int64  // names this Backend in claims
 	listen listen // Options.Listen, or nil
+	member bool   // ballots are to be taken
 }
 
 var dialects = map[Dialect]dialect{

@@ -26,7 +26,7 @@ func (b *Backend) join(m driver.Membership) {
 	b.member = &m
 	b.info.Ballot, b.info.MaxTTL = true, m.MaxTTL
 	if _, ok := b.store.(voter); !ok && b.bad == nil {
-		b.bad = fmt.Errorf("%s: it cannot be a member of a quorum: of SQL databases, SQLite can", b.name)
+		b.bad = fmt.Errorf("%s: it cannot be a member of a quorum: of SQL databases, SQLite and PostgreSQL can", b.name)
 	}
 	if err != nil && b.bad == nil {
 		b.bad = fmt.Errorf("%s: %w", b.name, err)

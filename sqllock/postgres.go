@@ -93,18 +93,18 @@ func (p *postgres) ready(ctx context.Context) error {
 }
 
 // errNoFunctions stands for what PostgreSQL says when a function is called that is
-// not there.
-type errNoFunctions struct{}
+// not there. It is the text of the error.
+type errNoFunctions string
 
-func (errNoFunctions) Error() string    { return "the functions of fencelock are not there" }
+func (e errNoFunctions) Error() string  { return string(e) }
 func (errNoFunctions) SQLState() string { return undefinedFunction }
 
 func (p *postgres) inspect(ctx context.Context) error {
 	var version int64
 	var format sql.NullString
-	var functions bool
+	var functions, ballots bool
 	err := p.retry(ctx, func() error {
-		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions)
+		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &ballots)
 	})
 	switch {
 	case err != nil:
@@ -116,7 +116,9 @@ func (p *postgres) inspect(ctx context.Context) error {
 	case format.String != postgresFormat:
 		return permanent(fmt.Errorf("postgres: the tables %s* have format %s, and this program knows format %s: use the fencelock that made them, or another Prefix", p.names.prefix, format.String, postgresFormat))
 	case !functions:
-		return errNoFunctions{}
+		return errNoFunctions("the functions of fencelock are not there")
+	case p.member && !ballots:
+		return errNoFunctions("the functions of fencelock are of an earlier version, which knew no ballots")
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ type result struct {
 	kind   bool
 	left   bool
 	gone   driver.ErrGone
+	refuse error // why a ballot is not granted
 }
 
 // step calls a function of the schema. If it was rolled back because of somebody else,
@@ -70,6 +71,12 @@ func (r *result) add(rows *sql.Rows) error {
 		r.kind = true
 	case "gone":
 		r.gone = driver.ErrGone{Broken: granted.Bool, Reason: string(note)}
+	case "ballot":
+		r.refuse = driver.ErrBallot{Last: token.Int64}
+	case "wait":
+		r.refuse = &driver.QuarantineError{Left: left}
+	case "other", "careless", "damaged":
+		r.refuse = noMember(what, string(note))
 	case "left":
 		r.left = true
 	case "grant":
@@ -86,12 +93,23 @@ func (r *result) add(rows *sql.Rows) error {
 
 // enter joins a line, or finds the claim that is there.
 func (p *postgres) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error) {
-	r, err := p.step(ctx, "enter the line of", c.Key, p.q["enter"],
-		[]byte(c.Key), []byte(c.ID), c.Capacity, c.Weight, c.TTL.Microseconds(), c.NoWait, c.Span, p.node, []byte(c.Owner), []byte(c.Note))
+	r, err := p.step(ctx, "enter the line of", c.Key, p.q["enter"], p.entry(c)...)
+	return p.entered(ctx, c, &r, err)
+}
+
+// entry is what all calls of fencelock_enter begin with.
+func (p *postgres) entry(c *driver.Claim) []any {
+	return []any{[]byte(c.Key), []byte(c.ID), c.Capacity, c.Weight, c.TTL.Microseconds(), c.NoWait, c.Span, p.node, []byte(c.Owner), []byte(c.Note)}
+}
+
+// entered reads what fencelock_enter has answered.
+func (p *postgres) entered(ctx context.Context, c *driver.Claim, r *result, err error) (driver.Ticket, effects, error) {
 	none := driver.Ticket{}
 	switch {
 	case err != nil:
 		return none, effects{}, err
+	case r.refuse != nil:
+		return none, r.effects, r.refuse
 	case r.kind:
 		return none, r.effects, driver.ErrKind
 	case r.busy:

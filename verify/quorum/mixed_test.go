@@ -12,7 +12,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -71,46 +70,88 @@ func TestSQLiteMemberWaitsOutItsQuarantine(t *testing.T) {
 	}
 }
 
-// A quorum of Redis, SQLite and a Store in memory keeps the laws, and a lock that is
-// held outlives the loss of any one of them.
+// mixture is a server, a database and a file: the members of a quorum.
+type mixture struct{ redis, postgres, file string }
+
+func mix(t *testing.T, redis, postgres *testserver.Server) mixture {
+	t.Helper()
+	m := mixture{redis.Addr(), newDatabase(t, postgres), filepath.Join(t.TempDir(), "locks.db")}
+	check(t, m.open(t).Initialise(t.Context()))
+	return m
+}
+
+func (m mixture) open(t *testing.T) *quorumlock.Backend {
+	t.Helper()
+	r, end := member(m.redis, lasting)
+	b := quorumlock.New([]driver.Backend{r, postgresMember(t, m.postgres, lasting), sqliteMember(t, m.file, lasting)}, nil)
+	t.Cleanup(func() {
+		b.Close()
+		end()
+	})
+	return b
+}
+
+// A quorum of Redis, PostgreSQL and SQLite keeps the laws, and a lock that is held
+// outlives the loss of any one of them.
 func TestMixedQuorum(t *testing.T) {
 	t.Parallel()
-	redis := testserver.Redis(t)
-	file := filepath.Join(t.TempDir(), "locks.db")
-	memory := memlock.NewMember(&lasting)
-	mixed := func(t *testing.T) *quorumlock.Backend {
-		r, end := member(redis.Addr(), lasting)
-		b := quorumlock.New([]driver.Backend{r, sqliteMember(t, file, lasting), memory}, nil)
-		t.Cleanup(func() {
-			b.Close()
-			end()
-		})
-		return b
-	}
-	check(t, mixed(t).Initialise(t.Context()))
+	m := mix(t, testserver.Redis(t), postgresServer(t))
 	t.Run("Laws", func(t *testing.T) {
-		drivertest.Run(t, func(t *testing.T) driver.Backend { return mixed(t) }, drivertest.Lease(2*time.Second),
+		t.Parallel()
+		drivertest.Run(t, func(t *testing.T) driver.Backend { return m.open(t) }, drivertest.Lease(2*time.Second),
 			drivertest.Topics("Grant", "Token", "Expiry", "Leave", "Break"))
 	})
 	t.Run("Model", func(t *testing.T) {
-		drivertest.Model(t, func(t *testing.T) driver.Backend { return settled{mixed(t)} })
+		t.Parallel()
+		m := mix(t, testserver.Redis(t), postgresServer(t))
+		drivertest.Model(t, func(t *testing.T) driver.Backend { return settled{m.open(t)} })
 	})
-	t.Run("Loss", func(t *testing.T) {
-		c := fencelock.New(mixed(t), &fencelock.Options{TTL: lease})
-		defer c.Close()
-		l, err := c.Lock(t.Context(), "k")
-		check(t, err)
-		check(t, redis.Kill())
-		pause(2 * lease)
-		check(t, l.Err())
-		next := fencelock.New(mixed(t), &fencelock.Options{TTL: lease})
-		defer next.Close()
-		if _, err := next.TryLock(t.Context(), "k"); err == nil {
-			t.Error("a lock that is held was granted again")
-		}
-		check(t, l.Release(t.Context()))
-		if after := free(t, next, "k", 10*time.Second); after.Token() <= l.Token() {
-			t.Errorf("token %v after %v", after.Token(), l.Token())
-		}
+	for _, name := range []string{"WithoutRedis", "WithoutPostgres", "WithoutSQLite"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis, postgres := testserver.Redis(t), postgresServer(t)
+			if name == "WithoutPostgres" {
+				postgres = testserver.Postgres(t)
+			}
+			m := mix(t, redis, postgres)
+			c := fencelock.New(m.open(t), &fencelock.Options{TTL: lease})
+			defer c.Close()
+			l, err := c.Lock(t.Context(), "k")
+			check(t, err)
+			switch name {
+			case "WithoutRedis":
+				check(t, redis.Kill())
+			case "WithoutPostgres":
+				check(t, postgres.Stop())
+			case "WithoutSQLite":
+				occupy(t, m.file)
+			}
+			pause(2 * lease)
+			check(t, l.Err())
+			next := fencelock.New(m.open(t), &fencelock.Options{TTL: lease})
+			defer next.Close()
+			if _, err := next.TryLock(t.Context(), "k"); err == nil {
+				t.Error("a lock that is held was granted again")
+			}
+			check(t, l.Release(t.Context()))
+			if after := free(t, next, "k", 10*time.Second); after.Token() <= l.Token() {
+				t.Errorf("token %v after %v", after.Token(), l.Token())
+			}
+		})
+	}
+}
+
+// occupy keeps everybody else from writing to a file.
+func occupy(t *testing.T, file string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", sqllock.SQLiteDSN(file))
+	check(t, err)
+	tx, err := db.Begin() // SQLiteDSN takes the write lock with it, or the write below does
+	check(t, err)
+	_, err = tx.Exec("DELETE FROM fencelock_rest")
+	check(t, err)
+	t.Cleanup(func() {
+		tx.Rollback()
+		db.Close()
 	})
 }

@@ -24,7 +24,9 @@ func TestMain(m *testing.M) {
 	if worker() {
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	stopPostgres()
+	os.Exit(code)
 }
 
 // noLog keeps the client library from filling the output with every refused connection.

@@ -1,0 +1,515 @@
+-- The tables and functions of fencelock on PostgreSQL 12 or later, format 1.
+-- Running this again changes nothing, also when several processes do it at once.
+-- "fencelock_" is the prefix of all names; another one may be chosen.
+--
+-- Who runs this owns the tables. Another role that shall use the locks needs
+--   GRANT SELECT, INSERT, UPDATE, DELETE
+--      ON fencelock_meta, fencelock_line, fencelock_claim, fencelock_rest TO role;
+--
+-- Times are in microseconds since 1970, by the clock of this server: read them with
+-- to_timestamp(expires / 1e6). Keys, ids and texts are bytes, so that no encoding and
+-- no collation touches them: read texts with convert_from(owner, 'UTF8').
+BEGIN;
+
+-- CREATE … IF NOT EXISTS and CREATE OR REPLACE fail when two do it at once.
+SELECT pg_advisory_xact_lock(7305808869229519730);
+
+CREATE TABLE IF NOT EXISTS fencelock_meta (
+    name  text PRIMARY KEY,
+    value text NOT NULL
+);
+
+-- One row per key that is in use, was in use within about a day, or has a mark. The
+-- lock on it is what makes a step atomic. A step that changes claims or rests of a key,
+-- other than by renewing, also writes this row: under REPEATABLE READ and SERIALIZABLE a
+-- step that has waited for it still sees the claims as they were before it waited. It
+-- must fail then, and be repeated.
+CREATE TABLE IF NOT EXISTS fencelock_line (
+    key     bytea  PRIMARY KEY,
+    last    bigint NOT NULL,              -- the largest token drawn
+    soonest bigint NOT NULL,              -- no claim in line ends before
+    mark    bytea  NOT NULL DEFAULT '',   -- what the last finished holder left
+    mark_id bytea  NOT NULL DEFAULT ''    -- the claim that wrote it
+) WITH (fillfactor = 50);
+
+-- One row per claim. The order of tokens is the order of arrival.
+CREATE TABLE IF NOT EXISTS fencelock_claim (
+    key       bytea   NOT NULL,
+    token     bigint  NOT NULL CHECK (token > 0),
+    span      bigint  NOT NULL CHECK (span BETWEEN 1 AND 65535),
+    id        bytea   NOT NULL,
+    capacity  bigint  NOT NULL CHECK (capacity BETWEEN 1 AND 1048576),
+    weight    bigint  NOT NULL CHECK (weight BETWEEN 1 AND capacity),
+    granted   integer NOT NULL CHECK (granted BETWEEN 0 AND 2), -- 0 waits; 1 granted; 2 granted, and its process is still to be told
+    lingering boolean NOT NULL,           -- its holder left, the place stays taken
+    expires   bigint  NOT NULL,
+    since     bigint  NOT NULL,           -- granted since, or waiting since
+    node      bigint  NOT NULL,           -- the backend value that waits for it
+    mark      bytea   NOT NULL,           -- the line's mark when it was granted
+    owner     bytea   NOT NULL,
+    note      bytea   NOT NULL,
+    PRIMARY KEY (key, token),
+    UNIQUE (key, id)
+) WITH (fillfactor = 70);
+
+-- What is asked about those who wait. A lock that is granted at once is in neither.
+CREATE INDEX IF NOT EXISTS fencelock_claim_waits ON fencelock_claim (key) WHERE granted = 0;
+CREATE INDEX IF NOT EXISTS fencelock_claim_news ON fencelock_claim (node) WHERE granted = 2;
+
+-- Claims laid to rest: they must not enter before that is over.
+CREATE TABLE IF NOT EXISTS fencelock_rest (
+    key     bytea   NOT NULL,
+    id      bytea   NOT NULL,
+    expires bigint  NOT NULL,
+    broken  boolean NOT NULL,             -- an operator ended it
+    reason  bytea   NOT NULL,
+    node    bigint  NOT NULL,             -- the backend value that held it
+    PRIMARY KEY (key, id)
+);
+
+CREATE INDEX IF NOT EXISTS fencelock_rest_end ON fencelock_rest (expires);
+CREATE INDEX IF NOT EXISTS fencelock_rest_news ON fencelock_rest (node) WHERE broken;
+
+-- What the steps answer: rows of this kind. It is for its type only; "what" says which
+-- columns count:
+--
+--   ticket   the claim itself: token to capacity, granted, remains, ahead, mixed, mark, owner, note
+--   head     the first claim of a line in which it is not granted: token, remains, since, owner, note
+--   busy     it was refused: ahead
+--   kind     the line is of the other kind
+--   gone     it is not in line: granted if it was broken, note is the reason
+--   left     it has left
+--   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
+--   touched  claims were removed whose owners may be waiting: key
+--   broken   a claim of the node that asked was broken: key, id, note
+CREATE OR REPLACE VIEW fencelock_answer AS
+    SELECT NULL::text AS what, NULL::bytea AS key, NULL::bytea AS id, NULL::bigint AS token, NULL::bigint AS span,
+        NULL::bigint AS weight, NULL::bigint AS capacity, NULL::boolean AS granted, NULL::bigint AS remains,
+        NULL::bigint AS ahead, NULL::bigint AS since, NULL::boolean AS mixed, NULL::bytea AS mark,
+        NULL::bytea AS owner, NULL::bytea AS note;
+
+-- The steps go by the indexes whatever the statistics of a table that changes all the time
+-- may say, and by plain scans, which mark dead entries for those who come after them. They
+-- are planned once for each session.
+
+-- fencelock_now is the clock that everything is judged by.
+CREATE OR REPLACE FUNCTION fencelock_now() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+-- fencelock_open locks the row of a line, which it makes if need be. What the statements
+-- after it read, the clock too, nobody else changes meanwhile but by renewing.
+CREATE OR REPLACE FUNCTION fencelock_open(a_key bytea) RETURNS fencelock_line LANGUAGE plpgsql AS $$
+DECLARE
+    v_line fencelock_line;
+BEGIN
+    LOOP
+        SELECT * INTO v_line FROM fencelock_line WHERE key = a_key FOR UPDATE;
+        EXIT WHEN FOUND;
+        INSERT INTO fencelock_line (key, last, soonest)
+            SELECT a_key, coalesce(max(token + span - 1), 0), 0 FROM fencelock_claim WHERE key = a_key
+            ON CONFLICT (key) DO NOTHING RETURNING * INTO v_line;
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN v_line;
+END $$;
+
+-- fencelock_settle grants who fits in a line that is locked; a_mark is its mark.
+--
+-- It stops at the first claim that does not fit, if all have one capacity. With two sizes
+-- of one semaphore in line, a later claim may fit where an earlier one does not.
+CREATE OR REPLACE FUNCTION fencelock_settle(a_key bytea, a_mark bytea, a_now bigint, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
+DECLARE
+    v_answer fencelock_answer;
+    v_claim  fencelock_claim;
+    v_before bigint := 0;
+    v_mixed  boolean;
+BEGIN
+    FOR v_claim IN SELECT * FROM fencelock_claim WHERE key = a_key ORDER BY token LOOP
+        IF v_mixed IS NULL THEN
+            v_mixed := false;
+            IF v_claim.capacity < 1048576 THEN
+                SELECT min(capacity) <> max(capacity) INTO v_mixed FROM fencelock_claim WHERE key = a_key;
+            END IF;
+        END IF;
+        v_before := v_before + v_claim.weight;
+        CONTINUE WHEN v_claim.granted > 0;
+        IF v_before > v_claim.capacity THEN
+            EXIT WHEN NOT v_mixed;
+            CONTINUE;
+        END IF;
+        UPDATE fencelock_claim
+            SET granted = CASE WHEN node = a_node THEN 1 ELSE 2 END, since = a_now, mark = a_mark
+            WHERE key = a_key AND token = v_claim.token
+            RETURNING * INTO v_claim; -- it may have been renewed since
+        IF v_claim.node = a_node THEN
+            v_answer.what := 'grant';
+            v_answer.key := a_key;
+            v_answer.id := v_claim.id;
+            v_answer.remains := v_claim.expires - a_now;
+            v_answer.mixed := v_mixed;
+            v_answer.mark := a_mark;
+            RETURN NEXT v_answer;
+        ELSE
+            PERFORM pg_notify(lower('fencelock_') || v_claim.node, '');
+        END IF;
+    END LOOP;
+END $$;
+
+-- fencelock_purge removes what has expired from a line that is locked, and grants who
+-- fits then. Only a step that removes a claim grants its place to others: a renewal that
+-- was in time may commit later, and keeps its row from being removed here. Rows are
+-- locked in the order in which fencelock_renew locks them.
+CREATE OR REPLACE FUNCTION fencelock_purge(a_key bytea, a_mark bytea, a_now bigint, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
+DECLARE
+    v_answer fencelock_answer;
+BEGIN
+    PERFORM 1 FROM fencelock_claim WHERE key = a_key AND expires <= a_now ORDER BY token FOR UPDATE;
+    IF FOUND THEN
+        DELETE FROM fencelock_claim WHERE key = a_key AND expires <= a_now;
+        v_answer.what := 'touched';
+        v_answer.key := a_key;
+        RETURN NEXT v_answer;
+    END IF;
+    UPDATE fencelock_line
+        SET soonest = (SELECT coalesce(min(expires), 9223372036854775807) FROM fencelock_claim WHERE key = a_key)
+        WHERE key = a_key;
+    RETURN QUERY SELECT * FROM fencelock_settle(a_key, a_mark, a_now, a_node);
+END $$;
+
+-- fencelock_lay lays an id to rest. An earlier rest of it is only prolonged, and what an
+-- operator wrote stays the reason.
+CREATE OR REPLACE FUNCTION fencelock_lay(a_key bytea, a_id bytea, a_expires bigint, a_broken boolean, a_reason bytea, a_node bigint)
+RETURNS void LANGUAGE sql VOLATILE AS $$
+    INSERT INTO fencelock_rest AS old (key, id, expires, broken, reason, node)
+        VALUES (a_key, a_id, a_expires, a_broken, a_reason, a_node)
+        ON CONFLICT (key, id) DO UPDATE SET
+            expires = greatest(old.expires, excluded.expires),
+            reason = CASE WHEN old.broken AND NOT excluded.broken THEN old.reason ELSE excluded.reason END,
+            broken = old.broken OR excluded.broken
+$$;
+
+-- fencelock_enter joins a line, or starts again the lease of the claim with this id that
+-- is in line already. a_ttl is in microseconds.
+CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
+    a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_line    fencelock_line := fencelock_open(a_key);
+    v_now     bigint := fencelock_now();
+    v_answer  fencelock_answer;
+    v_head    fencelock_claim;
+    v_mine    fencelock_claim;
+    v_rest    fencelock_rest;
+    v_weight  numeric;
+    v_low     bigint := a_capacity;
+    v_high    bigint := a_capacity;
+    v_ahead   bigint := 0;
+    v_granted boolean := true;
+BEGIN
+    SELECT * INTO v_head FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
+    IF FOUND AND v_line.soonest <= v_now THEN
+        RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, v_now, a_node);
+        SELECT * INTO v_line FROM fencelock_line WHERE key = a_key;
+        SELECT * INTO v_head FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
+    END IF;
+
+    -- It may be there already. If it lingers, a late repeat of its Enter must not bring
+    -- it back, nor stand in line a second time.
+    IF v_head.token IS NOT NULL THEN
+        SELECT * INTO v_mine FROM fencelock_claim WHERE key = a_key AND id = a_id;
+        IF FOUND AND NOT v_mine.lingering THEN
+            UPDATE fencelock_claim
+                SET expires = greatest(expires, v_now + a_ttl), node = a_node, granted = least(granted, 1)
+                WHERE key = a_key AND token = v_mine.token
+                RETURNING * INTO v_mine;
+            IF v_mine.capacity < 1048576 THEN
+                SELECT min(capacity), max(capacity) INTO v_low, v_high FROM fencelock_claim WHERE key = a_key;
+            END IF;
+            IF v_mine.granted = 0 THEN
+                SELECT count(*) INTO v_ahead FROM
+                    (SELECT FROM fencelock_claim WHERE key = a_key AND token < v_mine.token LIMIT 1024) AS few;
+                v_answer.what := 'head';
+                v_answer.token := v_head.token;
+                v_answer.remains := v_head.expires - v_now;
+                v_answer.since := v_head.since;
+                v_answer.owner := v_head.owner;
+                v_answer.note := v_head.note;
+                RETURN NEXT v_answer;
+            END IF;
+            v_answer.what := 'ticket';
+            v_answer.token := v_mine.token;
+            v_answer.span := v_mine.span;
+            v_answer.weight := v_mine.weight;
+            v_answer.capacity := v_mine.capacity;
+            v_answer.granted := v_mine.granted > 0;
+            v_answer.remains := v_mine.expires - v_now;
+            v_answer.ahead := v_ahead;
+            v_answer.mixed := v_low <> v_high;
+            v_answer.mark := v_mine.mark;
+            v_answer.owner := v_mine.owner;
+            v_answer.note := v_mine.note;
+            RETURN NEXT v_answer;
+            RETURN;
+        END IF;
+    END IF;
+    SELECT * INTO v_rest FROM fencelock_rest WHERE key = a_key AND id = a_id AND expires > v_now;
+    IF FOUND OR v_mine.lingering THEN
+        v_answer.what := 'gone';
+        v_answer.granted := coalesce(v_rest.broken, false);
+        v_answer.note := coalesce(v_rest.reason, 'it has left');
+        RETURN NEXT v_answer;
+        RETURN;
+    END IF;
+
+    IF v_head.token IS NOT NULL THEN
+        IF (v_head.capacity = 1048576) <> (a_capacity = 1048576) THEN
+            v_answer.what := 'kind';
+            RETURN NEXT v_answer;
+            RETURN;
+        END IF;
+        -- If somebody waits and everybody has the capacity of a read-write lock, nobody
+        -- fits behind, and the rest of the line need not be gone through.
+        v_granted := a_capacity < 1048576
+            OR NOT EXISTS (SELECT FROM fencelock_claim WHERE key = a_key AND granted = 0);
+        IF v_granted THEN
+            SELECT sum(weight), least(a_capacity, min(capacity)), greatest(a_capacity, max(capacity))
+                INTO v_weight, v_low, v_high FROM fencelock_claim WHERE key = a_key;
+            v_granted := v_weight + a_weight <= a_capacity;
+        END IF;
+    END IF;
+    IF NOT v_granted THEN
+        SELECT count(*) INTO v_ahead FROM
+            (SELECT FROM fencelock_claim WHERE key = a_key LIMIT 1024) AS few;
+        v_answer.what := 'head';
+        v_answer.token := v_head.token;
+        v_answer.remains := v_head.expires - v_now;
+        v_answer.since := v_head.since;
+        v_answer.owner := v_head.owner;
+        v_answer.note := v_head.note;
+        RETURN NEXT v_answer;
+        IF a_nowait THEN
+            v_answer.what := 'busy';
+            v_answer.ahead := v_ahead;
+            RETURN NEXT v_answer;
+            RETURN;
+        END IF;
+    END IF;
+
+    -- The token is drawn from the row as it is now that it is locked.
+    IF v_line.last > 9223372036854775807 - 2 * 65535 THEN
+        RAISE EXCEPTION 'the counter of the line is at %', v_line.last USING ERRCODE = '22003';
+    END IF;
+    v_answer.what := 'ticket';
+    v_answer.token := greatest(v_line.last + 1, v_now, 1);
+    v_answer.span := a_span;
+    v_answer.weight := a_weight;
+    v_answer.capacity := a_capacity;
+    v_answer.granted := v_granted;
+    v_answer.remains := a_ttl;
+    v_answer.ahead := v_ahead;
+    v_answer.mixed := v_low <> v_high;
+    v_answer.mark := CASE WHEN v_granted THEN v_line.mark ELSE '' END;
+    v_answer.owner := a_owner;
+    v_answer.note := a_note;
+    UPDATE fencelock_line
+        SET last = v_answer.token + a_span - 1,
+            soonest = CASE WHEN v_head.token IS NULL THEN v_now + a_ttl ELSE least(soonest, v_now + a_ttl) END
+        WHERE key = a_key;
+    INSERT INTO fencelock_claim
+        (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+        VALUES (a_key, v_answer.token, a_span, a_id, a_capacity, a_weight, v_granted::integer, false,
+            v_now + a_ttl, v_now, a_node, v_answer.mark, a_owner, a_note);
+    RETURN NEXT v_answer;
+END $$;
+
+-- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
+-- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
+CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_line   fencelock_line := fencelock_open(a_key);
+    v_now    bigint := fencelock_now();
+    v_answer fencelock_answer;
+    v_mine   fencelock_claim;
+    v_rest   fencelock_rest;
+    v_in     boolean;
+    v_others boolean := false;
+BEGIN
+    IF v_line.soonest <= v_now THEN
+        RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, v_now, a_node);
+        SELECT * INTO v_line FROM fencelock_line WHERE key = a_key;
+    END IF;
+    IF a_linger > 0 THEN
+        UPDATE fencelock_claim
+            SET lingering = true, granted = least(granted, 1), expires = v_now + a_linger
+            WHERE key = a_key AND id = a_id AND NOT lingering
+            RETURNING * INTO v_mine;
+    ELSE
+        DELETE FROM fencelock_claim WHERE key = a_key AND id = a_id AND NOT lingering RETURNING * INTO v_mine;
+    END IF;
+    v_in := FOUND;
+    IF NOT v_in THEN
+        SELECT * INTO v_rest FROM fencelock_rest WHERE key = a_key AND id = a_id AND expires > v_now;
+    END IF;
+    v_answer.what := CASE WHEN v_in OR v_line.mark_id = a_id THEN 'left' ELSE 'gone' END;
+    v_answer.granted := coalesce(v_rest.broken, false);
+    v_answer.note := v_rest.reason;
+    RETURN NEXT v_answer;
+    IF a_rest > 0 THEN
+        PERFORM fencelock_lay(a_key, a_id, v_now + a_rest, false, 'it has left', a_node);
+    END IF;
+    IF NOT v_in AND a_rest = 0 THEN
+        RETURN;
+    END IF;
+
+    IF v_in AND a_mark <> '' AND v_mine.granted > 0 THEN
+        v_line.mark := a_mark;
+        v_line.mark_id := a_id;
+    END IF;
+    IF v_in AND a_linger > 0 THEN
+        v_line.soonest := least(v_line.soonest, v_mine.expires);
+    ELSIF v_in THEN
+        v_others := EXISTS (SELECT FROM fencelock_claim WHERE key = a_key);
+        IF NOT v_others THEN
+            v_line.soonest := 9223372036854775807;
+        ELSIF v_mine.granted = 0 THEN -- somebody may be waiting for it
+            v_answer.what := 'touched';
+            v_answer.key := a_key;
+            RETURN NEXT v_answer;
+        END IF;
+    END IF;
+    UPDATE fencelock_line
+        SET soonest = v_line.soonest, mark = v_line.mark, mark_id = v_line.mark_id
+        WHERE key = a_key;
+    IF v_others THEN
+        RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
+    END IF;
+END $$;
+
+-- fencelock_break takes the claim whose span holds a_token out of its line, and lays its
+-- id to rest until its lease would have ended.
+CREATE OR REPLACE FUNCTION fencelock_break(a_key bytea, a_token bigint, a_reason bytea, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_line   fencelock_line := fencelock_open(a_key);
+    v_now    bigint := fencelock_now();
+    v_answer fencelock_answer;
+    v_it     fencelock_claim;
+BEGIN
+    IF v_line.soonest <= v_now THEN
+        RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, v_now, a_node);
+    END IF;
+    SELECT * INTO v_it FROM fencelock_claim WHERE key = a_key AND token <= a_token ORDER BY token DESC LIMIT 1;
+    IF NOT FOUND OR a_token - v_it.token >= v_it.span THEN
+        v_answer.what := 'gone';
+        v_answer.granted := false;
+        RETURN NEXT v_answer;
+        RETURN;
+    END IF;
+    DELETE FROM fencelock_claim WHERE key = a_key AND token = v_it.token
+        RETURNING * INTO v_it; -- it may have been renewed since
+    PERFORM fencelock_lay(a_key, v_it.id, v_it.expires, true, a_reason, v_it.node);
+    v_answer.what := 'left';
+    RETURN NEXT v_answer;
+    IF v_it.node = a_node THEN
+        v_answer.what := 'broken';
+        v_answer.key := a_key;
+        v_answer.id := v_it.id;
+        v_answer.note := a_reason;
+        RETURN NEXT v_answer;
+    ELSE
+        PERFORM pg_notify(lower('fencelock_') || v_it.node, '');
+    END IF;
+    UPDATE fencelock_line SET soonest = soonest WHERE key = a_key;
+    RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
+END $$;
+
+-- fencelock_tidy is fencelock_purge as a step of its own.
+CREATE OR REPLACE FUNCTION fencelock_tidy(a_key bytea, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_line fencelock_line := fencelock_open(a_key);
+BEGIN
+    RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, fencelock_now(), a_node);
+END $$;
+
+-- fencelock_renew starts leases again. Its arguments are arrays as text, with keys and ids
+-- in hexadecimal and leases in microseconds, so that every driver can send them. It answers
+-- a row per lease, numbered from 1.
+--
+-- It does not lock lines, only its claims, always in the order of keys and tokens. The
+-- clock is read when a row is looked at, and again if that had to wait for another step.
+CREATE OR REPLACE FUNCTION fencelock_renew(a_keys text, a_tokens text, a_ids text, a_ttls text)
+RETURNS TABLE (place bigint, alive boolean, broken boolean, reason bytea)
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_one  record;
+    v_rest fencelock_rest;
+BEGIN
+    FOR v_one IN
+        SELECT place, decode(k, 'hex') AS key, decode(i, 'hex') AS id, ttl
+        FROM unnest(a_keys::text[], a_tokens::bigint[], a_ids::text[], a_ttls::bigint[])
+            WITH ORDINALITY AS list (k, token, i, ttl, place)
+        ORDER BY 2, token, place
+    LOOP
+        UPDATE fencelock_claim
+            SET expires = greatest(expires, fencelock_now() + v_one.ttl), granted = least(granted, 1)
+            WHERE key = v_one.key AND id = v_one.id AND NOT lingering AND expires > fencelock_now();
+        IF FOUND THEN
+            RETURN QUERY SELECT v_one.place, true, false, ''::bytea;
+        ELSE
+            SELECT * INTO v_rest FROM fencelock_rest WHERE key = v_one.key AND id = v_one.id AND expires > fencelock_now();
+            RETURN QUERY SELECT v_one.place, false, coalesce(v_rest.broken, false), coalesce(v_rest.reason, '');
+        END IF;
+    END LOOP;
+END $$;
+
+-- fencelock_sweep goes through the next a_many lines, from where the last sweep of any
+-- process has ended. It removes claims whose processes have died, in lines that nobody has
+-- asked for since, forgets lines that are idle: empty, without a mark, and with a counter
+-- that the clock has overtaken a day ago, and ends what has rested long enough. It waits
+-- for no step but those that renew what has expired.
+CREATE OR REPLACE FUNCTION fencelock_sweep(a_many integer, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_now   bigint := fencelock_now();
+    v_day   bigint := v_now - 86400000000;
+    v_after text;
+    v_n     integer := 0;
+    v_line  fencelock_line;
+BEGIN
+    SELECT value INTO v_after FROM fencelock_meta WHERE name = 'swept' FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    FOR v_line IN SELECT * FROM fencelock_line WHERE key > decode(v_after, 'hex') ORDER BY key LIMIT a_many LOOP
+        v_n := v_n + 1;
+        v_after := encode(v_line.key, 'hex');
+        CONTINUE WHEN v_line.soonest > v_now AND (v_line.last >= v_day OR v_line.mark <> '');
+        SELECT * INTO v_line FROM fencelock_line WHERE key = v_line.key FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        IF v_line.soonest <= v_now THEN
+            RETURN QUERY SELECT * FROM fencelock_purge(v_line.key, v_line.mark, v_now, a_node);
+        END IF;
+        IF v_line.last < v_day AND v_line.mark = '' THEN
+            DELETE FROM fencelock_line
+                WHERE key = v_line.key AND NOT EXISTS (SELECT FROM fencelock_claim WHERE key = v_line.key);
+        END IF;
+    END LOOP;
+    UPDATE fencelock_meta SET value = CASE WHEN v_n < a_many THEN '' ELSE v_after END WHERE name = 'swept';
+    DELETE FROM fencelock_rest WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM fencelock_rest WHERE expires <= v_now LIMIT a_many FOR UPDATE SKIP LOCKED));
+END $$;
+
+INSERT INTO fencelock_meta (name, value) VALUES ('format', '1'), ('swept', '') ON CONFLICT (name) DO NOTHING;
+
+COMMIT;

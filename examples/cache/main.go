@@ -49,7 +49,7 @@ func play(args []string) error {
 		})
 	}
 	all.Wait()
-	fmt.Printf("100 readers of an expired entry; the database was asked %d times by this process\n", asked.Load())
+	fmt.Printf("100 readers of an expired entry; questions to the database from this process: %d\n", asked.Load())
 	return nil
 }
 

@@ -33,7 +33,7 @@ var kinds = []struct{ name, why string }{
 	{"lock-alone", "gocron: the run is over when the next clock reaches the tick, and the lock is free again"},
 	{"gocronlock", "gocron: the name stays taken for longer than the clocks are apart; a run that dies is missed"},
 	{"gocron-once", "gocron with Client.Once: the tick is remembered, and a run that dies is repeated"},
-	{"cronlock", "robfig/cron with cronlock.AddFunc, which is Client.Once"},
+	{"cronlock", "robfig/cron with cronlock.Schedule, which is Client.Once"},
 }
 
 func main() {

@@ -230,7 +230,7 @@ func (r *release) hear(pod, line string) {
 			r.missed = time.Since(r.killedAt)
 		}
 	}
-	if _, err := fmt.Sscanf(line, "applied %d migrations, serves %d pieces", &applied, &pieces); err == nil {
+	if _, err := fmt.Sscanf(line, "migrations applied: %d; serves %d pieces", &applied, &pieces); err == nil {
 		r.applied[pod], r.pieces[pod] = applied, pieces
 	}
 	if line == "waits" {

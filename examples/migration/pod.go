@@ -65,6 +65,6 @@ func pod(ctx context.Context, lock, url string) error {
 	if err := db.QueryRowContext(ctx, "SELECT sum(pieces) FROM stock").Scan(&pieces); err != nil {
 		return err
 	}
-	fmt.Printf("applied %d migrations, serves %d pieces\n", len(applied), pieces)
+	fmt.Printf("migrations applied: %d; serves %d pieces\n", len(applied), pieces)
 	return nil
 }

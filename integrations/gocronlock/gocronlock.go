@@ -7,6 +7,15 @@
 // gocron tells a job nothing of the loss of its lock. A job that writes what must not be
 // written twice compares tokens where it writes: let it take a lock of its own with
 // Client.Do, and use an Elector, or nothing, here.
+//
+// A run whose machine dies is missed: the others were refused, and do not wait. If each
+// tick has to be run, leave the Locker out, and let the job remember its ticks:
+//
+//	slot := time.Now().UTC().Round(period) // the tick that this machine's clock has reached
+//	_, err := client.Once(ctx, "report", slot, report)
+//
+// Rounding forgives a timer that is early. The clocks may be apart by less than half a
+// period. See examples/cron.
 package gocronlock
 
 import (

@@ -32,6 +32,9 @@ func (o Options) stuck() time.Duration {
 // slack is for the round trips of a wake-up on a busy machine.
 const slack = 250 * time.Millisecond
 
+// backoff is the longest pause of a Client between two tries, by default.
+const backoff = time.Second
+
 // wake is the same after a release that the store has confirmed; 0 for no promise.
 func (o Options) wake() time.Duration {
 	if o.Wake == 0 {
@@ -97,8 +100,14 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 	hit(all, lines, o.TTL)
 	v.Outages = outages(lines)
 	es := events(all, lines)
+	// After an outage callers come back within their back-off, and what they are not told
+	// they ask for within the fallback. Only then a lease's time begins.
+	healed := slices.Clone(v.Outages)
+	for i := range healed {
+		healed[i].To += backoff + o.wake()
+	}
 	found, err := history.Check(es, history.Options{
-		Stuck: o.stuck(), Wake: o.wake(), Exact: true, Outages: v.Outages,
+		Stuck: o.stuck(), Wake: o.wake(), Exact: true, Outages: healed,
 	})
 	if err != nil {
 		return nil, err
@@ -113,7 +122,7 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 			First: f.First.String(), Second: f.Second.String(), Claims: []string{f.First.Claim, f.Second.Claim},
 		})
 	}
-	v.order(operations(all, o, v.Outages), swept)
+	v.order(operations(all, o, healed), swept)
 	v.losses(lines, stops, o)
 	v.hangs(all, stops, o)
 	v.sets(lines, all)

@@ -228,7 +228,7 @@ func drive(ctx context.Context, o Options, s *store, service traffic.Service, hi
 		rest.Stop()
 	}
 	for _, w := range workers {
-		w.now.in.Close()
+		w.tell()
 	}
 	for _, w := range workers {
 		if err := w.finish(30 * time.Second); err != nil {

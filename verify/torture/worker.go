@@ -159,15 +159,14 @@ func gone(err error) error {
 // Proxies are those of this place.
 func (w *worker) Proxies() []*fault.Proxy { return w.proxies }
 
-// finish tells the process to give back what it holds, and waits until it has ended.
-func (w *worker) finish(patience time.Duration) error {
-	select {
-	case <-w.now.done:
-		w.expect()
-		return nil
-	default:
-	}
+// tell tells the process to give back what it holds, and to end.
+func (w *worker) tell() {
+	w.expect()
 	w.now.in.Close()
+}
+
+// finish waits until a process that was told to has ended.
+func (w *worker) finish(patience time.Duration) error {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {

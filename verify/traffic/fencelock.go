@@ -56,6 +56,8 @@ func (o *ours) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 		return lease{l, o.c}, Got, nil
 	case ctx.Err() != nil || errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrClosed):
 		return nil, Unknown, err
+	case errors.Is(err, fencelock.ErrBroken):
+		return nil, Unknown, err // a user broke it while it was on its way
 	case errors.Is(err, fencelock.ErrNotAcquired) && w.Try:
 		return nil, NotNow, err
 	case errors.Is(err, fencelock.ErrNotAcquired):

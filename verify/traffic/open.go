@@ -102,7 +102,12 @@ func openMemory(context.Context, *url.URL, time.Duration) (driver.Backend, func(
 }
 
 func openSQLite(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	return openSQL("sqlite", sqllock.SQLiteDSN(u.Path), sqllock.SQLite, &sqllock.Options{CreateTables: true})
+	return OpenSQLite(u.Path)
+}
+
+// OpenSQLite opens a backend on a file, and says how to close what is below it.
+func OpenSQLite(path string) (driver.Backend, func(), error) {
+	return openSQL("sqlite", sqllock.SQLiteDSN(path), sqllock.SQLite, &sqllock.Options{CreateTables: true})
 }
 
 func openSQL(name, dsn string, d sqllock.Dialect, o *sqllock.Options) (driver.Backend, func(), error) {

@@ -1,0 +1,173 @@
+//go:build unix
+
+package torture
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+func TestMain(m *testing.M) {
+	traffic.Worker(table())
+	os.Exit(m.Run())
+}
+
+func table() traffic.Table {
+	t := traffic.Schemes()
+	maps.Copy(t, broken())
+	return t
+}
+
+// seed is another one each time, unless the environment says which.
+func seed(t *testing.T) uint64 {
+	n := rand.Uint64N(1 << 40)
+	if s := os.Getenv("FENCELOCK_TORTURE_SEED"); s != "" {
+		var err error
+		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("seed %d (set FENCELOCK_TORTURE_SEED to run it again)", n)
+	return n
+}
+
+// folder is kept if the test fails.
+func folder(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "torture-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the history is kept in %s", dir)
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	return dir
+}
+
+// TestStoresStandATorture: all faults, on stores of each family. The command torture does
+// the same for longer.
+func TestStoresStandATorture(t *testing.T) {
+	for _, name := range []string{"memory", "sqlite", "redis", "postgres", "etcd"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := Run(context.Background(), Options{
+				Start: name, Table: table(), For: 10 * time.Second, Seed: seed(t), Faults: "all", TTL: 700 * time.Millisecond,
+				Dir: folder(t), Workers: 3, Clients: 2, Users: 2, Again: "go test -run TestStoresStandATorture/" + name,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text bytes.Buffer
+			r.Summary(&text)
+			t.Log("\n" + text.String())
+			if len(r.Violations) > 0 {
+				t.Errorf("%d breaches; the first: %v", len(r.Violations), r.Violations[0])
+			}
+			// A run in which nothing happened shows nothing.
+			if r.Numbers.Held < 100 || name != "memory" && (r.Numbers.Stops == 0 || r.Numbers.Crashes == 0) {
+				t.Errorf("%d grants, %d processes stopped and %d killed are too few to say anything", r.Numbers.Held, r.Numbers.Stops, r.Numbers.Crashes)
+			}
+			for _, way := range traffic.Ways() {
+				if r.Numbers.ByWay[way] == 0 {
+					t.Errorf("no lock was held in the way %s", way)
+				}
+			}
+		})
+	}
+}
+
+// TestTheTortureCatchesBrokenLocks proves the harness in each run: it drives locks that are
+// broken in one way each, and must flag them for that. Whether the fault hits a moment
+// that matters is chance, so each has several runs; one that survives them all fails the test.
+func TestTheTortureCatchesBrokenLocks(t *testing.T) {
+	for _, c := range []struct {
+		service, start, faults string
+		rules                  []string // any of these
+		why                    string
+	}{
+		{"no-owner", "redis", "pause", []string{"I1"}, "SET NX with a time to live, and a plain DEL: who comes back late deletes the lock of the next one"},
+		{"short-lease", "sqlite", "blink", []string{"I1", "model"}, "the store counts a third of the lease that the holder counts"},
+		{"same-token", "sqlite", "none", []string{"I2", "I2b"}, "every grant carries the same token"},
+		{"deaf", "sqlite", "none", []string{"I5", "I6"}, "a waiter is not told of its grant, and does not ask again"},
+		{"two-readers-write", "sqlite", "none", []string{"I10", "model"}, "a writer weighs as much as a reader"},
+		{"redis+redislock", "redis", "pause", []string{"I1"}, "a lease without a word to its holder, as its documentation says"},
+	} {
+		t.Run(c.service, func(t *testing.T) {
+			t.Parallel()
+			first := seed(t)
+			dir := folder(t)
+			for attempt := range 4 {
+				own := dir + "/" + strconv.Itoa(attempt)
+				if err := os.Mkdir(own, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				r, err := Run(context.Background(), Options{
+					Start: c.start, Service: c.service, Table: table(), For: 4 * time.Second, Seed: first + uint64(attempt), Faults: c.faults,
+					TTL: 400 * time.Millisecond, Dir: own, Workers: 2, Clients: 2, Users: 2, Keys: 2, Epoch: 4 * time.Second,
+					Ways: ways(c.service),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				found := map[string]int{}
+				for _, v := range r.Violations {
+					found[v.Rule]++
+				}
+				t.Logf("run %d: %v", attempt+1, found)
+				if slices.ContainsFunc(c.rules, func(rule string) bool { return found[rule] > 0 }) {
+					text, err := os.ReadFile(r.Report)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !strings.Contains(string(text), "breaches") {
+						t.Errorf("the report does not say that anything was breached")
+					}
+					return
+				}
+			}
+			t.Errorf("it survives, and should not: %s", c.why)
+		})
+	}
+}
+
+func ways(service string) []string {
+	switch service {
+	case "two-readers-write":
+		return []string{"rw"}
+	case "same-token":
+		return []string{"mutex", "guard"}
+	}
+	return []string{"mutex"}
+}
+
+// TestTheSoundTwinPasses: what the broken locks are made of is not what is flagged.
+func TestTheSoundTwinPasses(t *testing.T) {
+	t.Parallel()
+	r, err := Run(context.Background(), Options{
+		Start: "redis", Service: "owner", Table: table(), For: 4 * time.Second, Seed: seed(t), Faults: "pause",
+		TTL: 400 * time.Millisecond, Dir: folder(t), Workers: 2, Clients: 2, Users: 2, Keys: 2, Epoch: 4 * time.Second,
+		Ways: []string{"mutex"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.Violations {
+		t.Errorf("flagged: %v", v)
+	}
+}

@@ -12,22 +12,35 @@ import (
 type callCtx struct {
 	parent   context.Context
 	stop     context.Context // ends with the Client
-	deadline time.Time
-	detached bool // the end of parent does not matter, it only lends its values
+	clock    *clock
+	until    int64 // by that clock
+	detached bool  // the end of parent does not matter, it only lends its values
 
 	mu     sync.Mutex
+	wall   time.Time // until, once somebody asked
 	inner  context.Context
 	cancel context.CancelFunc
 	unhook func() bool
 }
 
 func (c *callCtx) Deadline() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := c.limit()
 	if !c.detached {
-		if d, ok := c.parent.Deadline(); ok && d.Before(c.deadline) {
+		if d, ok := c.parent.Deadline(); ok && d.Before(own) {
 			return d, true
 		}
 	}
-	return c.deadline, true
+	return own, true
+}
+
+// limit is until as others know it. c.mu is held.
+func (c *callCtx) limit() time.Time {
+	if c.wall.IsZero() {
+		c.wall = c.clock.wall(c.until)
+	}
+	return c.wall
 }
 
 func (c *callCtx) build() context.Context {
@@ -38,7 +51,7 @@ func (c *callCtx) build() context.Context {
 		if c.detached {
 			parent = context.WithoutCancel(parent)
 		}
-		c.inner, c.cancel = context.WithDeadline(parent, c.deadline)
+		c.inner, c.cancel = context.WithDeadline(parent, c.limit())
 		c.unhook = context.AfterFunc(c.stop, c.cancel)
 	}
 	return c.inner
@@ -64,7 +77,7 @@ func (c *callCtx) Err() error {
 	if err := c.stop.Err(); err != nil {
 		return err
 	}
-	if !time.Now().Before(c.deadline) {
+	if c.clock.now() >= c.until {
 		return context.DeadlineExceeded
 	}
 	return nil

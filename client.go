@@ -171,7 +171,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 	if len(reason) > driver.MaxNote {
 		return wrap(op, key, invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote))
 	}
-	call := c.callFor(ctx, c.o.TTL/3)
+	call := c.callFor(ctx, c.clock.now(), c.o.TTL/3)
 	defer call.end()
 	if err := c.b.Break(call, key, int64(token), reason); err != nil {
 		if driver.Gone(err) {
@@ -197,7 +197,7 @@ func (c *Client) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := c.ready(key); err != nil {
 		return driver.Line{}, wrap(op, key, err)
 	}
-	call := c.callFor(ctx, c.o.TTL/3)
+	call := c.callFor(ctx, c.clock.now(), c.o.TTL/3)
 	defer call.end()
 	if lr, ok := c.b.(driver.LineReader); ok {
 		l, err := lr.Line(call, key)
@@ -253,15 +253,16 @@ func (c *Client) ready(key string) error {
 	return nil
 }
 
-// callFor is the context of a driver call on behalf of ctx, limited to d.
-func (c *Client) callFor(ctx context.Context, d time.Duration) *callCtx {
-	return &callCtx{parent: ctx, stop: c.stop, deadline: time.Now().Add(d)}
+// callFor is the context of a driver call on behalf of ctx that begins now, limited
+// to d.
+func (c *Client) callFor(ctx context.Context, now int64, d time.Duration) *callCtx {
+	return &callCtx{parent: ctx, stop: c.stop, clock: &c.clock, until: now + int64(d)}
 }
 
 // detached is the context of a driver call that the end of ctx does not stop: only
 // the end of Close does, and the limit d.
-func (c *Client) detached(ctx context.Context, d time.Duration) *callCtx {
-	return &callCtx{parent: ctx, detached: true, stop: c.work, deadline: time.Now().Add(d)}
+func (c *Client) detached(ctx context.Context, now int64, d time.Duration) *callCtx {
+	return &callCtx{parent: ctx, detached: true, stop: c.work, clock: &c.clock, until: now + int64(d)}
 }
 
 // Shutdown lets the Client end in peace: from now on calls answer ErrClosed, also

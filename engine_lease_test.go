@@ -465,7 +465,7 @@ func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
 
 func TestRenewalRacesRelease(t *testing.T) {
 	// The renewal by hand, the renewal by the clock and the release of one lease, all
-	// at once. Whatever happens, Release succeeds and nothing is left.
+	// at once. Whatever happens, Release succeeds while the lease lasts, and nothing is left.
 	s := memlock.New()
 	c := fencelock.New(s, &fencelock.Options{TTL: 20 * time.Millisecond, HandOff: 1})
 	ctx := context.Background()
@@ -481,7 +481,12 @@ func TestRenewalRacesRelease(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		if err := l.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrExpired) {
+		switch err := l.Release(ctx); {
+		case err == nil, errors.Is(err, fencelock.ErrExpired):
+		case errors.Is(err, fencelock.ErrUnavailable) && time.Now().After(l.Deadline()):
+			// A machine that is busy enough puts Release aside for the rest of the lease,
+			// which is how long it tries.
+		default:
 			t.Fatal(err)
 		}
 		<-done

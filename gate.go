@@ -118,6 +118,7 @@ func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
 		return nil, err
 	}
 	kept := *r // a request that does not queue stays on its caller's stack
+	kept.asked = 0
 	w := &waiter{ctx: ctx, r: &kept, ready: make(chan struct{}), heard: g.heard}
 	w.knew = g.claim != nil && (g.claim.state == waiting || g.claim.state == held)
 	g.push(w)
@@ -214,7 +215,7 @@ func (c *Client) lead(ctx context.Context, r *request, g *gate) (*Lease, error) 
 			continue // lost since stand looked
 		}
 		g.front = false
-		l := c.grantTo(ctx, r, cl, false)
+		l := c.grantTo(ctx, r, cl, r.asked, false)
 		c.refuseTries(g, r)
 		c.mu.Unlock()
 		return l, nil
@@ -272,8 +273,7 @@ func (c *Client) noTurn(g *gate, w *waiter) error {
 // handOn gives the gate's claim, whose grant has just ended, to the next goroutine
 // here. It refuses when others have waited long enough for us, or when the lease is
 // not in its best health. released is what the hooks are told first. c.mu is held.
-func (c *Client) handOn(g *gate, cl *claim, released Event) bool {
-	now := c.clock.now()
+func (c *Client) handOn(g *gate, cl *claim, now int64, released Event) bool {
 	lease := believed(cl.t.TTL)
 	if cl.state != held || cl.used >= cl.t.Span || now-cl.since >= int64(cl.t.TTL) ||
 		cl.atRisk || cl.deadline.Load()-now < lease/2 || c.stage != open {
@@ -287,7 +287,7 @@ func (c *Client) handOn(g *gate, cl *claim, released Event) bool {
 			continue
 		}
 		c.emit(c.o.Hooks.Released, released)
-		w.lease = c.grantTo(w.ctx, w.r, cl, true)
+		w.lease = c.grantTo(w.ctx, w.r, cl, now, true)
 		close(w.ready)
 		return true
 	}

@@ -64,9 +64,8 @@ func WithoutHolds(ctx context.Context) context.Context {
 	return context.WithValue(ctx, holdsKey{}, (*leaseCtx)(nil))
 }
 
-// grantTo gives cl, which is held, to a caller under ctx. c.mu is held.
-func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, handoff bool) *Lease {
-	now := c.clock.now()
+// grantTo gives cl, which is held, to a caller under ctx, now. c.mu is held.
+func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, now int64, handoff bool) *Lease {
 	if cl.used == 0 {
 		cl.since = now
 	}
@@ -236,9 +235,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 	t := cl.t
 	c.calls++
 	c.mu.Unlock()
-	call := c.callFor(ctx, t.TTL/3)
-	call.stop = c.keep // Shutdown lets what is held be renewed
 	sent := c.clock.now()
+	call := c.callFor(ctx, sent, t.TTL/3)
+	call.stop = c.keep // Shutdown lets what is held be renewed
 	err := one(c.b.Renew(call, []driver.Ticket{t}))
 	call.end()
 	now := c.clock.now()
@@ -331,7 +330,7 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	c.close(g)
 	held := time.Duration(now - g.at)
 	if w := cl.gate; w != nil && w.claim == cl {
-		if c.handOn(w, cl, Event{Key: cl.t.Key, Token: g.token, Held: held}) {
+		if c.handOn(w, cl, now, Event{Key: cl.t.Key, Token: g.token, Held: held}) {
 			defer c.mu.Unlock()
 			return l.settle(nil)
 		}

@@ -41,12 +41,13 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 	c.mu.Unlock()
 
 	begun := c.clock.now()
-	until, left := begun+int64(budget), budget
+	until := begun + int64(budget)
 	t, linger := cl.exitTicket(), e.Linger
 	doubt := false
-	for ; ; left = time.Duration(until - c.clock.now()) {
+	for now := begun; ; now = c.clock.now() {
 		e.Linger = c.rest(linger, begun)
-		call := c.detached(ctx, max(min(left, leaveLimit(t.TTL)), time.Millisecond))
+		left := time.Duration(until - now)
+		call := c.detached(ctx, now, max(min(left, leaveLimit(t.TTL)), time.Millisecond))
 		err := c.b.Leave(call, t, e)
 		call.end()
 		switch {
@@ -124,7 +125,7 @@ func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
 
 // leaveAgain is one try of a Leave that is owed.
 func (c *Client) leaveAgain(cl *claim) {
-	call := c.detached(context.Background(), leaveLimit(cl.t.TTL))
+	call := c.detached(context.Background(), c.clock.now(), leaveLimit(cl.t.TTL))
 	e := cl.exit
 	e.Linger = c.rest(e.Linger, cl.exitAt)
 	err := c.b.Leave(call, cl.exitTicket(), e)

@@ -27,6 +27,7 @@ type request struct {
 	hold             time.Duration // TTL from the grant on, if it differs: FixedLease
 	patience         time.Duration // of one TryLock, and three times that of one call of Enter
 	start            int64
+	asked            int64 // the clock, where it was read a moment ago; 0 if it was not
 	until            int64 // when waiting ends
 
 	entered bool // an Enter was answered
@@ -57,6 +58,7 @@ func (c *Client) acquire(ctx context.Context, r *request, try bool, opts []Optio
 
 func (c *Client) acquireRaw(ctx context.Context, r *request, try bool, opts []Option) (*Lease, error) {
 	r.start = c.clock.now()
+	r.asked = r.start
 	if c.bad != nil {
 		return nil, c.bad
 	}
@@ -106,7 +108,7 @@ func (c *Client) acquireRaw(ctx context.Context, r *request, try bool, opts []Op
 		case c.stage != open: // Close may have counted what is held already
 			err = ErrClosed
 		case cl.state == held:
-			l = c.grantTo(ctx, r, cl, false)
+			l = c.grantTo(ctx, r, cl, r.asked, false)
 		}
 		c.mu.Unlock()
 	}
@@ -323,12 +325,12 @@ func (c *Client) pause(ctx context.Context, r *request, d time.Duration) {
 	}
 }
 
-// limit is the time limit of one driver call for r: d, within Wait.
-func (c *Client) limit(ctx context.Context, r *request, d time.Duration) *callCtx {
+// limit is the context of one driver call for r that begins now: d long, within Wait.
+func (c *Client) limit(ctx context.Context, r *request, now int64, d time.Duration) *callCtx {
 	if r.until != never {
-		d = min(d, time.Duration(r.until-c.clock.now()))
+		d = min(d, time.Duration(r.until-now))
 	}
-	return c.callFor(ctx, d)
+	return c.callFor(ctx, now, d)
 }
 
 // enter sends one Enter for cl.
@@ -338,9 +340,15 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 	if r.hold > 0 && r.waits {
 		d.TTL = min(r.lease, c.ownTTL()) // a waiter with a lease of hours would jam the line if it died
 	}
-	call := c.limit(ctx, r, min(d.TTL, r.patience)/3)
+	// The lease counts from before the sending. How long before does not matter to
+	// safety, so a clock that was read a moment ago will do.
+	sent := r.asked
+	if sent == 0 {
+		sent = c.clock.now()
+	}
+	r.asked = 0
+	call := c.limit(ctx, r, sent, min(d.TTL, r.patience)/3)
 	defer call.end()
-	sent := c.clock.now()
 	t, err := c.b.Enter(call, d)
 	now := c.clock.now()
 
@@ -448,7 +456,7 @@ func (c *Client) await(ctx context.Context, r *request, cl *claim) error {
 	}
 	t := cl.t
 	// The driver returns after about a second by itself; the limit is for one that hangs.
-	call := c.limit(ctx, r, 2*time.Second+t.TTL/3)
+	call := c.limit(ctx, r, c.clock.now(), 2*time.Second+t.TTL/3)
 	defer call.end()
 	woken, wake := context.WithCancel(call)
 	defer wake()
@@ -520,6 +528,7 @@ func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, erro
 	t := cl.t
 	relength := r.hold > 0 && r.waits && !cl.whole
 	if !relength && cl.deadline.Load()-now >= 2*believed(t.TTL)/3 {
+		r.asked = now
 		c.mu.Unlock()
 		return true, nil
 	}
@@ -528,9 +537,9 @@ func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, erro
 	}
 	c.mu.Unlock()
 
-	call := c.limit(ctx, r, min(t.TTL, cl.t.TTL)/3)
-	defer call.end()
 	sent := c.clock.now()
+	call := c.limit(ctx, r, sent, min(t.TTL, cl.t.TTL)/3)
+	defer call.end()
 	err := one(c.b.Renew(call, []driver.Ticket{t}))
 	now = c.clock.now()
 
@@ -546,6 +555,7 @@ func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, erro
 	if err != nil && cl.state == held {
 		return false, err
 	}
+	r.asked = now
 	return cl.state == held && err == nil, nil
 }
 

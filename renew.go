@@ -160,8 +160,9 @@ func (c *Client) renewSoon(batch []*claim) {
 }
 
 func (c *Client) renew(batch []*claim, tickets []driver.Ticket, limit time.Duration) {
-	call := &callCtx{parent: context.Background(), stop: c.keep, deadline: time.Now().Add(limit)}
 	sent := c.clock.now()
+	call := c.callFor(context.Background(), sent, limit)
+	call.stop = c.keep
 	errs := c.b.Renew(call, tickets)
 	call.end()
 	now := c.clock.now()

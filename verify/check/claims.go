@@ -20,7 +20,7 @@ type claim struct {
 	held bool
 	sure int64 // when it was last known to be held
 	lost int64 // when it learnt that it is lost; 0 if it did not
-	over int64 // when it was over for its user, or never
+	over int64 // when it was over for its user, who may have been killed; or never
 
 	looks   []traffic.Line
 	handles []handle
@@ -65,6 +65,17 @@ func claims(lines []traffic.Line) []*claim {
 			continue
 		}
 		c.add(l)
+	}
+	crashed := map[string]int64{}
+	for _, l := range lines {
+		if l.Op == traffic.Crash {
+			crashed[l.Proc] = l.At
+		}
+	}
+	for _, c := range all {
+		if at, ok := crashed[c.proc]; ok {
+			c.over = min(c.over, at)
+		}
 	}
 	return all
 }

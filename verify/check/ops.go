@@ -47,31 +47,28 @@ func operations(all []*claim, o Options, spans []history.Span) map[string][]mode
 				}
 				return !o.Fair
 			}
-			ops[key] = append(ops[key], c.operations(covered)...)
+			ops[key] = append(ops[key], c.operations(covered, gone)...)
 		}
 	}
 	return ops
 }
 
-// presence is from the call to its answer, and goes on where the end of the claim is
-// not certain. While it holds for certain, the model knows that it is in the way.
+// presence is from the call to its answer, and goes on for who gave up: nobody knows when
+// the store heard of it. While it holds, and until its lease has run out, the model knows
+// that it is in the way.
 func (c *claim) presence(gone func(int64) int64) presence {
 	p := presence{c, c.call.At, c.done.At}
 	switch {
-	case c.done.Op == "" || c.broken != 0:
+	case c.over == math.MaxInt64 || c.broken != 0:
 		p.to = math.MaxInt64
 	case c.done.Op == traffic.Refused:
 	case !c.held:
-		p.to = gone(c.done.At)
-	case !c.clean() && c.over == math.MaxInt64:
-		p.to = math.MaxInt64
-	case !c.clean():
 		p.to = gone(c.over)
 	}
 	return p
 }
 
-func (c *claim) operations(covered func() bool) []model.Op {
+func (c *claim) operations(covered func() bool, gone func(int64) int64) []model.Op {
 	weight, capacity := int64(model.RW), int64(model.RW)
 	switch c.kind {
 	case traffic.Shared:
@@ -92,7 +89,7 @@ func (c *claim) operations(covered func() bool) []model.Op {
 		o.Covered = covered()
 		return []model.Op{o}
 	case c.done.Op == traffic.Late && c.broken == 0:
-		return []model.Op{op(model.Acquire, c.call.At, c.done.At), op(model.End, c.call.At, model.Never)}
+		return []model.Op{op(model.Acquire, c.call.At, c.done.At), op(model.End, c.call.At, gone(c.over))}
 	case !c.held || c.voided:
 		return nil // a wish of unknown outcome may be left out
 	}
@@ -117,7 +114,12 @@ func (c *claim) operations(covered func() bool) []model.Op {
 		}
 	}
 	if ended != 0 {
-		ops = append(ops, op(model.End, ended, model.Never))
+		// The store ends it when its lease has run out, if not before.
+		last := int64(model.Never)
+		if c.over != math.MaxInt64 && c.broken == 0 {
+			last = gone(c.over)
+		}
+		ops = append(ops, op(model.End, ended, last))
 	}
 	return ops
 }

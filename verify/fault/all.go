@@ -2,7 +2,6 @@ package fault
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -22,6 +21,7 @@ func All() []Fault {
 		{Name: "server-restart", What: "kill -9 of a server, which starts again with what it had acknowledged", Wants: durable, Outage: outage, Do: serverRestart},
 		{Name: "script-flush", What: "Redis forgets its scripts", Wants: redis, Outage: never, Do: ask("SCRIPT", "FLUSH")},
 		{Name: "client-kill", What: "Redis ends all connections, or those that listen", Wants: redis, Outage: outage, Do: clientKill},
+		{Name: "failover", What: "another server of the group takes over; where it may forget what was acknowledged, holders are exempt from I1 until they learn it", Wants: grouped, Outage: outage, Do: failover},
 		{Name: "flushall", What: "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does", Wants: redis, Outage: outage, Do: flushAll},
 	}
 }
@@ -33,6 +33,7 @@ func shared(w *World) bool  { return w.Shared }
 func served(w *World) bool  { return len(w.Servers) > 0 }
 func durable(w *World) bool { return len(w.Servers) > 0 && !w.Volatile }
 func redis(w *World) bool   { return w.Redis && len(w.Servers) == 1 }
+func grouped(w *World) bool { return w.Failover != nil }
 func proxied(w *World) bool { return len(w.Workers) > 0 && len(w.Workers[0].Proxies()) > 0 }
 
 func (w *World) worker(rng *rand.Rand) Worker { return w.Workers[rng.IntN(len(w.Workers))] }
@@ -136,9 +137,18 @@ func clientKill(_ context.Context, w *World, rng *rand.Rand) error {
 	return err
 }
 
+func failover(ctx context.Context, w *World, rng *rand.Rand) error {
+	if w.Lossy {
+		w.Rec.Write(traffic.Line{Op: traffic.Forgot})
+	}
+	err := w.Failover(rng)
+	pause(ctx, 2*w.TTL) // clients find the new one
+	return err
+}
+
 func flushAll(_ context.Context, w *World, rng *rand.Rand) error {
 	// Nobody knows what was held between these two lines.
 	w.Rec.Write(traffic.Line{Op: traffic.Forgot})
 	_, err := w.server(rng).Ask("FLUSHALL")
-	return errors.Join(err)
+	return err
 }

@@ -39,6 +39,10 @@ type World struct {
 	// Redis says that the servers understand its commands, Volatile that they know nothing
 	// after a restart.
 	Redis, Volatile bool
+	// Failover makes another server of a group the one that grants; nil where there is no
+	// such thing. Lossy says that what was acknowledged may be forgotten then.
+	Failover func(*rand.Rand) error
+	Lossy    bool
 	// Shared says that a worker which is stopped may stop all others, as with a file
 	// that it has locked.
 	Shared bool

@@ -8,10 +8,10 @@
 //
 // # What is not known
 //
-// An operation whose outcome nobody knows returns at infinity. The end of a grant whose
-// holder was killed, or lost it, or heard nothing of its release, is such an operation: it
-// may happen at any time after the last moment at which the holder is known to have
-// held it. A wish whose outcome is not known may be granted at any time after its call, or
+// The end of a grant whose holder was killed, or lost it, or heard nothing of its release,
+// may happen at any time after the last moment at which the holder is known to have held
+// it, and until its lease must have run out: a refusal after that is a stuck lock. An
+// operation whose outcome nobody knows returns at infinity. A wish whose outcome is not known may be granted at any time after its call, or
 // never; see [Maybe].
 package model
 

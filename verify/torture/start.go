@@ -3,6 +3,7 @@ package torture
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -30,12 +31,17 @@ type store struct {
 	shared   bool // a stopped worker may stop the others
 	alone    bool // one process sees it only
 	proxies  bool // workers may be sent through proxies
+	failover func(*rand.Rand) error
+	lossy    bool // and then it may forget what it acknowledged
 	stop     func()
 }
 
 // Stores are what Run starts by itself.
 func Stores() []string {
-	return []string{"memory", "sqlite", "redis", "postgres", "mariadb", "etcd", "zookeeper", "redlock"}
+	return []string{
+		"memory", "sqlite", "redis", "postgres", "mariadb", "etcd", "zookeeper", "redlock",
+		"sentinel", "cluster", "etcd3", "zookeeper3",
+	}
 }
 
 // begin starts a store of its own in dir.
@@ -82,6 +88,8 @@ func begin(ctx context.Context, name, dir string) (*store, error) {
 		return s, err
 	case "redlock":
 		return beginQuorum(ctx, dir)
+	case "sentinel", "cluster", "etcd3", "zookeeper3":
+		return beginGroup(name, dir)
 	}
 	return nil, fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
 }

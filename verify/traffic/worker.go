@@ -392,7 +392,8 @@ func (c *claim) reenter(ctx context.Context, l Lease) {
 	}
 }
 
-// change adds the claim's own name to a set: it reads, thinks and writes.
+// change adds the claim's own name to a set: it reads, thinks and writes. Half of the users
+// do not look before they write, as programs do that trust their lock.
 func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 	defer c.give(l, "")
 	q := request{Key: c.want.Key, Claim: c.name, Proc: c.o.Proc}
@@ -403,8 +404,13 @@ func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 	if err != nil || read.Denied {
 		return
 	}
-	c.rest(ctx, l, time.Duration(c.rng.Int64N(int64(8*time.Millisecond))))
-	if !c.sure(l, "", true) {
+	think := time.Duration(c.rng.Int64N(int64(8 * time.Millisecond)))
+	if c.rng.IntN(4) == 0 {
+		think = time.Duration(c.rng.Int64N(int64(c.o.TTL) / 2))
+	}
+	if c.rng.IntN(2) == 0 {
+		sleep(ctx, think)
+	} else if c.rest(ctx, l, think); !c.sure(l, "", true) {
 		return
 	}
 	q.Write, q.Base, q.Members = true, read.Version, append(read.Members, c.name)

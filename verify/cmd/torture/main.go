@@ -159,7 +159,8 @@ func again(dir string, o torture.Options) error {
 	if err != nil {
 		return err
 	}
-	v, err := check.Judge(lines, check.Options{Traits: service.Traits, TTL: max(o.TTL, service.MinTTL)})
+	o.TTL = max(o.TTL, service.MinTTL)
+	v, err := check.Judge(lines, check.Options{Traits: service.Traits, TTL: o.TTL})
 	if err != nil {
 		return err
 	}

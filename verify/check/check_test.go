@@ -1,0 +1,421 @@
+package check
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// read makes lines of such as
+//
+//	12 held a/1 t7 until=900
+//
+// at 12 ms, by process a, of its claim 1, with token 7. A word with = sets a field.
+func read(t *testing.T, text string) []traffic.Line {
+	t.Helper()
+	const ms = int64(time.Millisecond)
+	var all []traffic.Line
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			t.Fatalf("cannot read %q: %v", s, err)
+		}
+		return n
+	}
+	for row := range strings.Lines(text) {
+		f := strings.Fields(row)
+		if len(f) == 0 {
+			continue
+		}
+		l := traffic.Line{At: number(f[0]) * ms, Op: traffic.Op(f[1]), Kind: traffic.Exclusive, Key: "mutex/0/0"}
+		for _, word := range f[2:] {
+			name, value, set := strings.Cut(word, "=")
+			switch {
+			case !set && word[0] == 't':
+				l.Token = number(word[1:])
+			case !set && word[0] == 'h':
+				l.Handle = word
+			case !set && strings.Contains(word, "/"):
+				l.Proc, _, _ = strings.Cut(word, "/")
+				l.Claim = word
+			case !set:
+				l.Proc = word
+			case name == "key":
+				l.Key = value
+			case name == "kind":
+				l.Kind = traffic.Kind(value)
+			case name == "until":
+				l.Until = number(value) * ms
+			case name == "by":
+				l.By = number(value) * ms
+			case name == "ns":
+				l.Ns = number(value)
+			case name == "span":
+				l.Span = number(value)
+			case name == "text":
+				l.Text = value
+			case name == "outage":
+				l.Outage, l.Text = true, value
+			case name == "members":
+				l.Members = strings.Split(value, ",")
+			default:
+				t.Fatalf("cannot read %q", word)
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+var promised = Options{
+	Traits: traffic.Traits{Tokens: true, Told: true, Fair: true, Wake: time.Second},
+	TTL:    time.Second,
+}
+
+func rules(t *testing.T, text string) []string {
+	t.Helper()
+	v, err := Judge(read(t, text), promised)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, one := range v.Violations {
+		if !slices.Contains(all, one.Rule) {
+			all = append(all, one.Rule)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Each broken history breaks the rules named, and the sound one beside it, which differs by
+// as little as possible, none.
+func TestEachRuleIsJudged(t *testing.T) {
+	for _, c := range []struct {
+		name, want, broken, sound string
+	}{
+		{"two hold", "I1", `
+			0 call a/1
+			1 held a/1 t1
+			2 call b/1
+			3 held b/1 t2
+			9 release a/1 t1
+			10 released a/1 t1
+			11 release b/1 t2
+			12 released b/1 t2`, `
+			0 call a/1
+			1 held a/1 t1
+			2 call b/1
+			9 release a/1 t1
+			10 held b/1 t2
+			10 released a/1 t1
+			11 release b/1 t2
+			12 released b/1 t2`},
+		{"one was stopped, and then says that it holds", "I1", `
+			0 call a/1
+			1 held a/1 t1
+			5 stop a
+			20 call b/1
+			1100 held b/1 t2
+			1110 release b/1 t2
+			1120 released b/1 t2
+			1200 resume a
+			1201 look a/1 t1
+			1202 release a/1 t1
+			1203 released a/1 t1`, `
+			0 call a/1
+			1 held a/1 t1
+			5 stop a
+			20 call b/1
+			1100 held b/1 t2
+			1110 release b/1 t2
+			1120 released b/1 t2
+			1200 resume a
+			1201 lost a/1 t1`},
+		{"a token that is not larger", "I2", `
+			0 call a/1
+			1 held a/1 t5
+			2 release a/1 t5
+			3 released a/1 t5
+			4 call b/1
+			5 held b/1 t5
+			6 release b/1 t5
+			7 released b/1 t5`, `
+			0 call a/1
+			1 held a/1 t5
+			2 release a/1 t5
+			3 released a/1 t5
+			4 call b/1
+			5 held b/1 t6
+			6 release b/1 t6
+			7 released b/1 t6`},
+		{"a late write is let in", "I2b", `
+			0 call a/1 key=guard/0/0
+			1 held a/1 t1 key=guard/0/0
+			5 stop a
+			10 call b/1 key=guard/0/0
+			1001 held b/1 t2 key=guard/0/0
+			1002 wrote b/1 t2 key=guard/0/0
+			1003 release b/1 t2 key=guard/0/0
+			1004 released b/1 t2 key=guard/0/0
+			1005 wrote a/1 t1 key=guard/0/0
+			1006 resume a
+			1007 lost a/1 t1 key=guard/0/0`, `
+			0 call a/1 key=guard/0/0
+			1 held a/1 t1 key=guard/0/0
+			5 stop a
+			10 call b/1 key=guard/0/0
+			1001 held b/1 t2 key=guard/0/0
+			1002 wrote b/1 t2 key=guard/0/0
+			1003 release b/1 t2 key=guard/0/0
+			1004 released b/1 t2 key=guard/0/0
+			1005 denied a/1 t1 key=guard/0/0
+			1006 resume a
+			1007 lost a/1 t1 key=guard/0/0`},
+		{"a lease says after its deadline that it is held", "I3", `
+			0 call a/1
+			1 held a/1 t1 until=100
+			105 look a/1 t1 until=100
+			110 release a/1 t1 until=1000
+			111 released a/1 t1`, `
+			0 call a/1
+			1 held a/1 t1 until=100
+			105 look a/1 t1 until=1000
+			110 release a/1 t1 until=1000
+			111 released a/1 t1`},
+		{"a context that ends late", "I3", `
+			0 call a/1
+			1 held a/1 t1 until=100
+			500 told a/1 t1 until=100
+			501 lost a/1 t1 until=100`, `
+			0 call a/1
+			1 held a/1 t1 until=100
+			101 told a/1 t1 until=100
+			102 lost a/1 t1 until=100`},
+		{"nobody gets the key of one that was killed", "I5", `
+			0 call a/1
+			1 held a/1 t1
+			2 call b/1
+			3 crash a
+			2000 held b/1 t2
+			2001 release b/1 t2
+			2002 released b/1 t2`, `
+			0 call a/1
+			1 held a/1 t1
+			2 call b/1
+			3 crash a
+			1005 held b/1 t2
+			1006 release b/1 t2
+			1007 released b/1 t2`},
+		{"nobody is told of a release", "I6", `
+			0 call a/1
+			1 held a/1 t1
+			2 call b/1
+			3 release a/1 t1
+			4 released a/1 t1
+			2000 held b/1 t2
+			2001 release b/1 t2
+			2002 released b/1 t2`, `
+			0 call a/1
+			1 held a/1 t1
+			2 call b/1
+			3 release a/1 t1
+			4 released a/1 t1
+			900 held b/1 t2
+			901 release b/1 t2
+			902 released b/1 t2`},
+		{"what is free is refused", "model", `
+			0 call a/1
+			1 held a/1 t1
+			2 release a/1 t1
+			3 released a/1 t1
+			4 call b/1
+			5 refused b/1`, `
+			0 call a/1
+			1 held a/1 t1
+			2 release a/1 t1
+			3 call b/1
+			4 released a/1 t1
+			5 refused b/1`},
+		{"refused after the lease of one that was killed", "model", `
+			0 call a/1
+			1 held a/1 t1
+			2 crash a
+			2000 call b/1
+			2001 refused b/1`, `
+			0 call a/1
+			1 held a/1 t1
+			2 crash a
+			900 call b/1
+			901 refused b/1`},
+		{"a handle is still held", "I9", `
+			0 call a/1
+			1 held a/1 t1
+			2 again a/1 h1
+			3 held a/1 h1 t1
+			4 release a/1 t1
+			5 released a/1 t1
+			6 call b/1
+			7 held b/1 t2
+			8 release a/1 h1 t1
+			9 released a/1 h1 t1
+			10 release b/1 t2
+			11 released b/1 t2`, `
+			0 call a/1
+			1 held a/1 t1
+			2 again a/1 h1
+			3 held a/1 h1 t1
+			4 release a/1 t1
+			5 released a/1 t1
+			6 call b/1
+			8 release a/1 h1 t1
+			9 held b/1 t2
+			9 released a/1 h1 t1
+			10 release b/1 t2
+			11 released b/1 t2`},
+		{"a writer beside a reader", "I10", `
+			0 call a/1 kind=r
+			1 held a/1 kind=r
+			2 call b/1
+			3 held b/1 t2
+			4 release a/1 kind=r
+			5 released a/1 kind=r
+			6 release b/1 t2
+			7 released b/1 t2`, `
+			0 call a/1 kind=r
+			1 held a/1 kind=r
+			2 call b/1 kind=r
+			3 held b/1 kind=r
+			4 release a/1 kind=r
+			5 released a/1 kind=r
+			6 release b/1 kind=r
+			7 released b/1 kind=r`},
+		{"a call that does not end", "hang", `
+			0 call a/1 by=100
+			900 gaveup a/1`, `
+			0 call a/1 by=100
+			200 gaveup a/1`},
+		{"a release that does not end", "hang", `
+			0 call a/1
+			1 held a/1 t1
+			2 release a/1 t1
+			3000 unconfirmed a/1 t1`, `
+			0 call a/1
+			1 held a/1 t1
+			2 release a/1 t1
+			2000 unconfirmed a/1 t1`},
+		{"an update of the guarded set is gone", "set", `
+			0 added a/1 key=guard/0/0
+			1 final key=guard/0/0 members=b/1`, `
+			0 added a/1 key=guard/0/0
+			1 final key=guard/0/0 members=a/1,b/1`},
+		{"something is left", "I8", `
+			0 odd text=I8:`, `
+			0 note text=I8:`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			broken := c.broken
+			if c.want == "I8" {
+				broken = strings.Replace(broken, "I8:", "I8:_", 1)
+			}
+			lines := read(t, broken)
+			for i := range lines {
+				lines[i].Text = strings.ReplaceAll(lines[i].Text, "_", " it is")
+			}
+			v, err := Judge(lines, promised)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(v.Violations) == 0 {
+				t.Fatal("nothing is found")
+			}
+			for _, one := range v.Violations {
+				if one.Rule != c.want {
+					t.Errorf("want %s only: %v", c.want, one)
+				}
+			}
+			if got := rules(t, c.sound); len(got) != 0 {
+				t.Errorf("the sound history breaks %v", got)
+			}
+		})
+	}
+}
+
+// What an operator broke, or a store forgot, is believed for a while by who does not know:
+// that is no breach. Without the line that says so it is one.
+func TestWhatWasBrokenOrForgottenIsExempt(t *testing.T) {
+	const text = `
+		0 call a/1
+		1 held a/1 t1
+		2 call b/1
+		LINE
+		6 held b/1 t99
+		7 look a/1 t1
+		8 lost a/1 t1
+		9 release b/1 t99
+		10 released b/1 t99`
+	for line, want := range map[string]int{
+		"": 1, "3 break c t1 span=8": 0, "3 break c t50 span=8": 1,
+		"3 forgot\n4 end outage=flushall":                    0,
+		"3 break c t1 span=8\n4 broke c t1 span=8 text=none": 1,
+	} {
+		if got := rules(t, strings.ReplaceAll(text, "LINE", line)); len(got) != want {
+			t.Errorf("after %q: %v; want %d rules broken", line, got, want)
+		}
+	}
+}
+
+// While the store is down nobody need get a key, and afterwards there is the time to come
+// back and a lease.
+func TestAnOutagePutsProgressOff(t *testing.T) {
+	const text = `
+		0 call a/1
+		1 held a/1 t1
+		2 call b/1
+		3 crash a
+		500 begin outage=server-pause
+		5000 end outage=server-pause
+		HELD`
+	for at, want := range map[string]int{"8000": 0, "9999": 1} {
+		n, _ := strconv.Atoi(at)
+		tail := at + " held b/1 t2\n" + strconv.Itoa(n+1) + " release b/1 t2\n" + strconv.Itoa(n+2) + " released b/1 t2"
+		if got := rules(t, strings.ReplaceAll(text, "HELD", tail)); len(got) != want {
+			t.Errorf("granted at %s ms: %v; want %d rules broken", at, got, want)
+		}
+	}
+}
+
+// ε is what processes that ran have seen.
+func TestEpsilonIsMeasured(t *testing.T) {
+	const text = `
+		0 started a
+		10 tick a ns=2000000
+		20 stop a
+		500 resume a
+		501 tick a ns=470000000
+		600 tick a ns=3000000`
+	v, err := Judge(read(t, text), promised)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Numbers.Epsilon != 3*time.Millisecond {
+		t.Errorf("ε is %v; want 3ms: a stop is no delay of the machine", v.Numbers.Epsilon)
+	}
+}
+
+// If the sweep finds what the model allows, one of the two is wrong.
+func TestDisagreementIsAFailure(t *testing.T) {
+	v := &Verdict{}
+	v.order(operations(claims(read(t, `
+		0 call a/1
+		1 held a/1 t1
+		2 release a/1 t1
+		3 released a/1 t1`)), promised, nil), map[string]bool{"mutex/0/0": true})
+	if len(v.Violations) != 1 || v.Violations[0].Rule != "disagree" {
+		t.Errorf("%v; want that the two disagree", v.Violations)
+	}
+}

@@ -102,5 +102,5 @@ func ticket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration,
 
 // sane refuses what no script of ours answers: it would be believed.
 func sane(t *driver.Ticket) bool {
-	return t.Span >= 1 && t.Span <= driver.MaxSpan && t.Token >= 1 && t.Token <= math.MaxInt64-t.Span && t.Ahead >= 0
+	return t.Span >= 1 && t.Span <= driver.MaxSpan && t.Token >= 1 && t.Token-1 <= math.MaxInt64-t.Span && t.Ahead >= 0
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,18 +12,16 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // Options say what to measure.
 type Options struct {
-	Rounds int      // of each case; at least 1
-	Short  bool     // shorter turns and fewer sizes
-	Cases  []string // names; all if empty
-	Peers  []string // names, or beginnings of names with a star behind; all if empty
-	JSON   bool     // a line for each library, round and case, instead of tables
-	Out    io.Writer
+	Rounds int       // of each case; at least 1
+	Short  bool      // shorter turns and fewer sizes
+	Cases  []string  // names; all if empty
+	Peers  []string  // names, or beginnings of names with a star behind; all if empty
+	Out    io.Writer // tables, one case after the other; nil for none
+	Lines  io.Writer // a line of JSON for each library, round and case; nil for none
 	Log    io.Writer // what is going on
 	// Command starts this program again as a child, which calls Child.
 	Command []string
@@ -30,72 +29,130 @@ type Options struct {
 
 // Case is one question.
 type Case struct {
-	Name string
-	What string // for people
-	run  func(*Bench, context.Context) error
+	Name  string
+	What  string // for people
+	Store string // where the libraries keep their locks
+	run   func(*Bench, context.Context) error
 }
 
 // Cases returns all cases in the order in which they run.
 func Cases() []Case {
 	return []Case{
-		{"free", "one goroutine, one key that nobody else wants", (*Bench).free},
-		{"keys", "many goroutines, a key for each", (*Bench).keys},
-		{"hot", "many goroutines of one process on one key", (*Bench).hot},
-		{"processes", "four processes with eight goroutines each on one key", (*Bench).processes},
-		{"held", "many leases that are held and renewed", (*Bench).held},
+		{"free", "one goroutine, one key that nobody else wants", onRedis, (*Bench).free},
+		{"keys", "many goroutines, a key for each", onRedis, (*Bench).keys},
+		{"hot", "many goroutines of one process on one key", onRedis, (*Bench).hot},
+		{"stranger", "another process beside 64 goroutines on one key", onRedis, (*Bench).stranger},
+		{"processes", "four processes with eight goroutines each on one key", onRedis, (*Bench).processes},
+		{"line", "a long line of waiters, each a process of its own to the server", onRedis, (*Bench).line},
+		{"held", "many leases that are held and renewed", onRedis, (*Bench).held},
+		{"profile", "what the time goes into", onRedis, (*Bench).profile},
+		{"redlock", "a majority of independent Redis servers", nowhere, (*Bench).redlock},
+		{"etcd", "etcd: a free lock, many keys, one key", onEtcd, storeCases(onEtcd)},
+		{"zookeeper", "ZooKeeper: the same", onZooKeeper, storeCases(onZooKeeper)},
+		{"postgres", "PostgreSQL: the same", onPostgres, storeCases(onPostgres)},
+		{"mariadb", "MariaDB: the same", onMariaDB, storeCases(onMariaDB)},
 	}
 }
 
 // Bench is one run.
 type Bench struct {
 	Options
-	server *testserver.Server
-	dir    string
-	out    report
-	used   int // keys so far
-	wrong  int // violations by fencelock so far
+	place *place // where the case that runs keeps its locks
+	dir   string
+	all   Measured
+	warm  bool // each library has one turn more, before all, that does not count
+	used  int  // keys so far
+	wrong int  // violations by fencelock so far
+}
+
+// Measured is what a run has found.
+type Measured struct {
+	About   map[string]string
+	Results []Result
 }
 
 // lease is the TTL of all leases but those of the case held.
 const lease = 30 * time.Second
 
-// Run measures what o asks for. It starts a redis-server for that, and ends it.
-func Run(ctx context.Context, o Options) (err error) {
+// Run measures what o asks for. It starts the servers for that, and ends them.
+func Run(ctx context.Context, o Options) (_ *Measured, err error) {
 	for _, name := range o.Cases {
 		if !slices.ContainsFunc(Cases(), func(c Case) bool { return c.Name == name }) {
-			return fmt.Errorf("no case is called %q", name)
+			return nil, fmt.Errorf("no case is called %q", name)
 		}
 	}
 	dir, err := os.MkdirTemp("", "fencelock-bench-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	server, err := testserver.StartRedis(ctx, dir)
-	if err != nil {
-		return err
+	if err := os.Chmod(dir, 0o755); err != nil { // servers that run as another user pass through
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-
-	b := &Bench{Options: o, server: server, dir: dir, out: report{o.Out, o.JSON}}
-	b.out.head(version(server))
+	b := &Bench{Options: o, dir: dir}
+	b.all.About = about()
+	defer func() {
+		if b.place != nil {
+			err = errors.Join(err, b.place.stop())
+		}
+	}()
 	for _, c := range Cases() {
 		if len(o.Cases) > 0 && !slices.Contains(o.Cases, c.Name) {
 			continue
 		}
+		if err := b.move(ctx, c.Store); err != nil {
+			return nil, fmt.Errorf("case %s: %w", c.Name, err)
+		}
+		before := len(b.all.Results)
+		begun := time.Now()
 		if err := c.run(b, ctx); err != nil {
-			return fmt.Errorf("case %s: %w", c.Name, err)
+			return nil, fmt.Errorf("case %s: %w", c.Name, err)
+		}
+		fmt.Fprintf(b.Log, "case %s took %.1f s\n", c.Name, time.Since(begun).Seconds())
+		if b.Out != nil {
+			printTables(b.Out, b.all.Results[before:])
 		}
 	}
-	b.out.foot()
+	b.all.About["load average at the end"] = load()
+	b.encode(b.all.About)
 	if b.wrong > 0 {
-		return fmt.Errorf("fencelock: %d grants broke mutual exclusion or the order of tokens", b.wrong)
+		return nil, fmt.Errorf("fencelock: %d grants broke mutual exclusion or the order of tokens", b.wrong)
+	}
+	return &b.all, nil
+}
+
+// move has the next case keep its locks in store, on a server of its own.
+func (b *Bench) move(ctx context.Context, store string) error {
+	if b.place != nil && b.place.store == store {
+		return nil
+	}
+	if b.place != nil {
+		err := b.place.stop()
+		b.place = nil
+		if err != nil {
+			return err
+		}
+	}
+	own, err := os.MkdirTemp(b.dir, store+"-")
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(own, 0o755); err != nil {
+		return err
+	}
+	p, err := startPlace(ctx, store, own)
+	if err != nil {
+		return err
+	}
+	b.place = p
+	if p.version != "" {
+		b.all.About[store] = p.version
 	}
 	return nil
 }
 
 func (b *Bench) env() Env {
-	return Env{Redis: b.server.Addr(), Dir: b.dir, TTL: lease}
+	return Env{Store: b.place.addr, Nodes: b.place.nodes, Dir: b.dir, TTL: lease}
 }
 
 // key returns a key that was not used before.
@@ -107,28 +164,29 @@ func (b *Bench) key() string {
 // turn lasts d, or a part of it in a short run.
 func (b *Bench) turn(d time.Duration) time.Duration {
 	if b.Short {
-		return d / 5
+		return d / 3
 	}
 	return d
-}
-
-// sizes are all of them, or in a short run the first.
-func (b *Bench) sizes(all ...int) []int {
-	if b.Short {
-		return all[:1]
-	}
-	return all
 }
 
 // Values is what one library did in one round of one case, by the names that its
 // columns have.
 type Values map[string]float64
 
+// Result is what one library did in one round.
+type Result struct {
+	Case   string `json:"case"`
+	Size   int    `json:"size"`
+	Peer   string `json:"peer"`
+	Round  int    `json:"round"`
+	Values Values `json:"values"`
+}
+
 // rounds opens the libraries that take part and gives each of them one turn a
 // round, in an order that is rotated.
-func (b *Bench) rounds(ctx context.Context, part string, size, rounds int, base string,
-	turn func(context.Context, Peer, Locker) (Values, error)) (_ results, err error) {
-	peers := taking(part, b.Peers, base)
+func (b *Bench) rounds(ctx context.Context, part string, size, rounds int,
+	turn func(context.Context, Peer, Locker) (Values, error)) (err error) {
+	peers := taking(part, size, b.Peers)
 	lockers := make([]Locker, len(peers))
 	defer func() {
 		for _, l := range lockers {
@@ -139,7 +197,15 @@ func (b *Bench) rounds(ctx context.Context, part string, size, rounds int, base 
 	}()
 	for i, p := range peers {
 		if lockers[i], err = p.Open(b.env()); err != nil {
-			return nil, fmt.Errorf("opening %s: %w", p.Name, err)
+			return fmt.Errorf("opening %s: %w", p.Name, err)
+		}
+	}
+	for i, p := range peers {
+		if !b.warm {
+			break
+		}
+		if _, err := turn(ctx, p, lockers[i]); err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	return b.each(ctx, part, size, rounds, peers, func(ctx context.Context, i int) (Values, error) {
@@ -149,14 +215,13 @@ func (b *Bench) rounds(ctx context.Context, part string, size, rounds int, base 
 
 // each gives each of peers one turn a round.
 func (b *Bench) each(ctx context.Context, part string, size, rounds int, peers []Peer,
-	turn func(ctx context.Context, i int) (Values, error)) (results, error) {
-	var all results
+	turn func(ctx context.Context, i int) (Values, error)) error {
+	fmt.Fprintf(b.Log, "%s %d: %d rounds of %d\n", part, size, rounds, len(peers))
 	for round := range rounds {
-		fmt.Fprintf(b.Log, "%s %d: round %d of %d\n", part, size, round+1, rounds)
 		for n := range peers {
 			i := (n + round) % len(peers)
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return err
 			}
 			// Nobody pays for the garbage of the one before.
 			runtime.GC()
@@ -166,17 +231,61 @@ func (b *Bench) each(ctx context.Context, part string, size, rounds int, peers [
 				v, err = turn(ctx, i)
 			})
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", peers[i].Name, err)
+				return fmt.Errorf("%s: %w", peers[i].Name, err)
 			}
 			if strings.HasPrefix(peers[i].Name, ours) {
 				b.wrong += int(v["violations"])
 			}
-			r := result{part, size, peers[i].Name, round, v}
-			b.out.line(r)
-			all = append(all, r)
+			b.record(Result{part, size, peers[i].Name, round, v})
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// record keeps a result, and writes it as a line of JSON.
+func (b *Bench) record(r Result) {
+	for name, x := range r.Values {
+		if x != x || x > 1e300 || x < -1e300 {
+			delete(r.Values, name) // JSON has no such numbers
+		}
+	}
+	b.all.Results = append(b.all.Results, r)
+	b.encode(r)
+}
+
+func (b *Bench) encode(v any) {
+	if b.Lines != nil {
+		// What cannot be written has nobody who reads it.
+		_ = json.NewEncoder(b.Lines).Encode(v)
+	}
+}
+
+// Read returns what a run has written as lines of JSON.
+func Read(r io.Reader) (*Measured, error) {
+	m := &Measured{}
+	for d := json.NewDecoder(r); ; {
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		var one Result
+		if err := json.Unmarshal(raw, &one); err != nil {
+			return nil, err
+		}
+		if one.Case != "" {
+			m.Results = append(m.Results, one)
+			continue
+		}
+		if err := json.Unmarshal(raw, &m.About); err != nil {
+			return nil, err
+		}
+	}
+	if m.About == nil {
+		return nil, errors.New("these lines are not from a run that has ended")
+	}
+	return m, nil
 }
 
 // bill is what a turn has cost.
@@ -187,7 +296,7 @@ type bill struct {
 
 // price does a turn and says what it cost.
 func (b *Bench) price(p Peer, turn func() error) (bill, error) {
-	before, err := readStats(b.server)
+	before, err := b.place.read()
 	if err != nil {
 		return bill{}, err
 	}
@@ -196,7 +305,7 @@ func (b *Bench) price(p Peer, turn func() error) (bill, error) {
 		return bill{}, err
 	}
 	cost := bill{client: (cpuTime() - cpu).Seconds()}
-	after, err := readStats(b.server)
+	after, err := b.place.read()
 	cost.asked = after.since(before, p.Direct)
 	return cost, err
 }
@@ -204,8 +313,13 @@ func (b *Bench) price(p Peer, turn func() error) (bill, error) {
 // per adds to v what each of n things has cost.
 func (c bill) per(n float64, p Peer, v Values) {
 	v["client_us"] = 1e6 * c.client / n
-	if p.Redis {
+	if p.Local {
+		return
+	}
+	if c.counted {
 		v["requests"] = c.requests / n
+	}
+	if c.cpu > 0 {
 		v["server_us"] = 1e6 * c.cpu / n
 	}
 }

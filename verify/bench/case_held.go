@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// heldTTL is the lease of what is held. All renew it after a third.
-const heldTTL = 9 * time.Second
-
 // taken and kept are what a child that holds leases reports.
 type taken struct {
 	PerSecond  float64 // leases taken
@@ -28,36 +25,36 @@ type kept struct {
 // held is a process that holds many leases and has them renewed. Each library gets
 // a fresh process each time, so that what it costs is all there is.
 func (b *Bench) held(ctx context.Context) error {
-	size, ttl, rounds := 10000, heldTTL, b.Rounds
-	if b.Short {
-		size, ttl, rounds = 2000, heldTTL/3, min(b.Rounds, 2)
+	for _, h := range []struct {
+		size int
+		ttl  time.Duration
+	}{{1000, 3 * time.Second}, {10000, 3 * time.Second}, {100000, 9 * time.Second}} {
+		rounds := b.Rounds
+		if b.Short {
+			rounds = min(rounds, 2)
+		}
+		peers := taking("held", h.size, b.Peers)
+		if err := b.each(ctx, "held", h.size, rounds, peers, func(ctx context.Context, i int) (Values, error) {
+			return b.burden(ctx, peers[i], h.size, h.ttl, false)
+		}); err != nil {
+			return err
+		}
 	}
-	peers := taking("held", b.Peers, ours)
-	rs, err := b.each(ctx, "held", size, rounds, peers, func(ctx context.Context, i int) (Values, error) {
-		return b.burden(ctx, peers[i], size, ttl)
+	// Once, a whole lease and a third of it, with the processors busy.
+	size := 100000
+	peers := taking("held", size, b.Peers)
+	return b.each(ctx, "busy", size, 1, peers, func(ctx context.Context, i int) (Values, error) {
+		return b.burden(ctx, peers[i], size, 9*time.Second, true)
 	})
-	if err != nil {
-		return err
-	}
-	b.out.table(fmt.Sprintf("%d leases held, TTL %v, renewed after %v", size, ttl, ttl/3), rs,
-		column{name: "requests_per_s", head: "requests/s"},
-		column{name: "requests_per_s", head: "× fencelock", base: ours},
-		column{name: "cpu_percent", head: "client CPU %"},
-		column{name: "server_percent", head: "server CPU %"},
-		column{name: "bytes", head: "bytes/lease"},
-		column{name: "goroutines", head: "goroutines/lease"},
-		column{name: "taken_per_s", head: "taken/s"},
-		column{name: "lost", head: "lost", of: sum},
-		column{name: "hung", head: "rounds not taken in 15 s", of: sum},
-	)
-	return nil
 }
 
-// burden is one turn.
-func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration) (Values, error) {
+// burden is one turn. All libraries renew after a third of the lease. busy has as many
+// goroutines of the holder as there are processors calculate, for a lease and a third of
+// one: whoever is not renewed in that time is lost.
+func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration, busy bool) (Values, error) {
 	env := b.env()
 	env.TTL = ttl
-	c, err := b.startChild(ctx, job{Do: "hold", Peer: p.Name, Env: env, Leases: size, Key: b.key()})
+	c, err := b.startChild(ctx, job{Do: "hold", Peer: p.Name, Env: env, Leases: size, Key: b.key(), Busy: busy})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +65,7 @@ func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration)
 		}
 	}()
 	var has taken
-	switch err := c.hear(&has, 15*time.Second); {
+	switch err := c.hear(&has, 20*time.Second); {
 	case errors.Is(err, errHangs):
 		return Values{"hung": 1}, nil
 	case err != nil:
@@ -80,6 +77,9 @@ func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration)
 	}
 	// Every lease is renewed once in a third of it.
 	window := ttl / 3
+	if busy {
+		window += ttl
+	}
 	cost, err := b.price(p, func() error {
 		return errors.Join(c.next(), pause(ctx, window))
 	})
@@ -91,8 +91,10 @@ func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration)
 		return nil, err
 	}
 	whole = true
+	renewed := float64(size) / (ttl / 3).Seconds() // leases a second
 	return Values{
 		"requests_per_s": cost.requests / window.Seconds(),
+		"requests_share": 100 * cost.requests / window.Seconds() / renewed,
 		"server_percent": 100 * cost.cpu / window.Seconds(),
 		"cpu_percent":    100 * end.CPU.Seconds() / window.Seconds(),
 		"bytes":          has.Bytes, "goroutines": has.Goroutines, "taken_per_s": has.PerSecond,
@@ -128,7 +130,20 @@ func hold(j job, p Peer, say func(any) error, told func() error) error {
 		return err
 	}
 	before := cpuTime()
-	if err := told(); err != nil {
+	var over atomic.Bool
+	var work sync.WaitGroup
+	for range runtime.NumCPU() {
+		if j.Busy {
+			work.Go(func() {
+				for x := uint64(1); !over.Load(); x = x*6364136223846793005 + 1 {
+				}
+			})
+		}
+	}
+	err = told()
+	over.Store(true)
+	work.Wait()
+	if err != nil {
 		return err
 	}
 	end := kept{CPU: cpuTime() - before}
@@ -152,11 +167,11 @@ func weight() (bytes, goroutines float64) {
 	return float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())
 }
 
-// inParallel calls do for 0 to n-1 on 64 goroutines.
+// inParallel calls do for 0 to n-1 on 256 goroutines.
 func inParallel(n int, do func(i int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup
-	errs := make([]error, 64)
+	errs := make([]error, 256)
 	for k := range errs {
 		all.Go(func() {
 			for errs[k] == nil {

@@ -24,24 +24,19 @@ type contendedBy struct {
 // processes is several processes with several goroutines each that want one key.
 // Their guard lies in memory that they share.
 func (b *Bench) processes(ctx context.Context) error {
+	return b.processesPart(ctx, "processes", b.Rounds, 600*time.Millisecond)
+}
+
+func (b *Bench) processesPart(ctx context.Context, part string, rounds int, length time.Duration) error {
 	size := processes * goroutines
-	peers := taking("processes", b.Peers, fairPeer)
-	rs, err := b.each(ctx, "processes", size, b.Rounds, peers, func(ctx context.Context, i int) (Values, error) {
-		return b.contest(ctx, peers[i])
+	peers := taking(part, size, b.Peers)
+	return b.each(ctx, part, size, rounds, peers, func(ctx context.Context, i int) (Values, error) {
+		return b.contest(ctx, peers[i], length)
 	})
-	if err != nil {
-		return err
-	}
-	columns := slices.Insert(contention(), 3,
-		column{name: "crossings_per_s", head: "of these between processes"},
-		column{name: "crossing_p50_us", head: "their p50 µs"})
-	columns = append(columns, column{name: "hung", head: "rounds not begun in 15 s", of: sum})
-	b.out.table(fmt.Sprintf("Hot key: %d processes × %d goroutines", processes, goroutines), rs, columns...)
-	return nil
 }
 
 // contest is one turn: the children are started, let loose together and stopped.
-func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
+func (b *Bench) contest(ctx context.Context, p Peer, length time.Duration) (Values, error) {
 	key := b.key()
 	file := filepath.Join(b.dir, "guard-"+key)
 	g, unmap, err := sharedGuard(file)
@@ -81,7 +76,7 @@ func (b *Bench) contest(ctx context.Context, p Peer) (Values, error) {
 				return err
 			}
 		}
-		err := pause(ctx, b.turn(time.Second))
+		err := pause(ctx, b.turn(length))
 		elapsed = time.Since(start)
 		grants, passed, crossed = g.grants.Load(), g.passed.Load(), g.crossed.Load()
 		return err

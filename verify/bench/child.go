@@ -28,6 +28,7 @@ type job struct {
 	Guard   string // file
 
 	Leases int // to be held
+	Busy   bool
 }
 
 // Child does the job that in tells, and reports to out. It is what the program

@@ -17,10 +17,13 @@ const patience = 2 * time.Second
 // samples are how long it waited for the lock, or with pairs how long both took.
 type worker struct {
 	visitor
-	key   string
-	guard *guard
-	pairs bool
-	most  int // samples after which it stops; 0: without end
+	key    string
+	guard  *guard
+	locker Locker        // if it is not that of the crowd
+	pause  time.Duration // after each unlock
+	pairs  bool
+	quiet  bool // no samples are kept
+	most   int  // samples after which it stops; 0: without end
 
 	began     atomic.Int64 // when it last began to wait, since the turn began; -1 if it does not
 	start     time.Time    // of the turn
@@ -60,7 +63,10 @@ func (c *crowd) begin() {
 	for _, w := range c.workers {
 		w.start = c.start
 		w.began.Store(-1)
-		c.done.Go(func() { w.work(ctx, c.locker, &c.stop) })
+		if w.locker == nil {
+			w.locker = c.locker
+		}
+		c.done.Go(func() { w.work(ctx, w.locker, &c.stop) })
 	}
 }
 
@@ -76,10 +82,14 @@ func (w *worker) work(ctx context.Context, l Locker, stop *atomic.Bool) {
 			return
 		}
 		now := time.Since(w.start)
-		if w.pairs {
+		if w.pairs && !w.quiet {
 			w.samples = append(w.samples, now-began)
 		}
 		began = now
+		if w.pause > 0 {
+			_ = pause(ctx, w.pause)
+			began = time.Since(w.start)
+		}
 	}
 	w.began.Store(-1)
 }

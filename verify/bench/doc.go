@@ -8,10 +8,11 @@
 // printed is the median over the rounds, and a ratio is the median of the ratios
 // within each round: of all numbers here, the ratios are those to trust.
 //
-// All libraries keep their locks in one redis-server without persistence, started
-// for this run on the loopback device. They use the same leases and the clients'
-// own default settings. A library whose own settings matter is here with its
-// default one and with the best one we know.
+// The libraries of a case keep their locks in one server, started for it on the loopback
+// device and as durable as it is by default: Redis without persistence, the others with
+// each answer on the disk. They use the same leases and the clients' own default
+// settings. A library whose own settings matter is here with its default one and with
+// the best one we know.
 //
 // What is held between lock and unlock is a guard that nobody else may enter: a
 // second visitor, or a fencing token that does not rise, is counted in every case,
@@ -20,7 +21,7 @@
 //
 // # Adding a library
 //
-// An adapter is a file of its own with a function that opens a Locker, and a line
-// in the list in peer.go. A case is a file of its own with a line in the list in
-// bench.go.
+// An adapter is a function that opens a Locker, and a line in the list in peer.go. A case
+// is a function with a line in the list in bench.go, its columns are in tables.go, what is
+// to be reached in targets.go, and what is drawn in figures.go.
 package bench

@@ -10,7 +10,8 @@ import (
 
 // Env is where the libraries keep their locks.
 type Env struct {
-	Redis string        // host:port
+	Store string        // of the case: host:port, or what database/sql takes
+	Nodes []string      // of a quorum: host:port
 	Dir   string        // for files; the same for all processes of a run
 	TTL   time.Duration // of every lease
 }
@@ -20,7 +21,8 @@ type Env struct {
 type Locker interface {
 	// Do waits for the lock of key, calls inside under it and unlocks, as a user
 	// of the library would: the adapter adds no allocation. token is 0 if the
-	// library has none. When ctx ends while it waits, Do returns an error.
+	// library has none. When ctx ends while it waits, Do returns an error; of a library
+	// that cannot do that it returns when the lock was its own for a moment.
 	Do(ctx context.Context, key string, inside func(token int64)) error
 	// Hold takes the lock of key and has it renewed until it is released.
 	Hold(ctx context.Context, key string) (Held, error)
@@ -35,52 +37,111 @@ type Held interface {
 // Peer is one library in one setting.
 type Peer struct {
 	Name string
-	// Cases are those in which it takes part.
-	Cases []string
+	// Parts are the parts of cases in which it takes part; see the tables.
+	Parts []string
+	// Sizes bound the parts that are named in it, if the library cannot do more or one
+	// setting more of it tells nothing.
+	Sizes map[string][]int
 	// Direct are the Redis commands that it sends outside of scripts. None of them
 	// is called by its scripts too.
 	Direct []string
-	// Redis is false for a library that keeps its locks elsewhere.
-	Redis bool
+	// Local is true for a library that asks no server.
+	Local bool
 	Open  func(Env) (Locker, error)
 }
 
 // Names that ratios are made with.
 const (
-	floor    = "raw go-redis"       // the least that a lock on Redis costs through the client that most use
-	fairPeer = "rueidislock, 1 key" // the quickest of the libraries that are nearly fair
-	ours     = "fencelock"
-	strict   = "fencelock, HandOff 1"
+	floor       = "raw go-redis" // the least that a lock on Redis costs through the client that most use
+	floorAuto   = "raw go-redis, autopipelined"
+	floorRueidi = "raw rueidis"
+	fairPeer    = "rueidislock, 1 key"  // the quickest of the libraries that are nearly fair
+	readme      = "rueidislock, README" // the setting that its README recommends
+	ours        = "fencelock"
+	strict      = "fencelock, HandOff 1"
+	oursMemory  = "fencelock, memory"
+	oursSQLite  = "fencelock, SQLite"
+	bsm         = "bsm/redislock"
+	redsyncName = "redsync"
+	quorumFloor = "two PINGs of a majority"
 )
 
-var (
-	// Floors do not wait.
-	floors    = []string{"free", "keys"}
-	everyCase = []string{"free", "keys", "hot", "processes", "held"}
-	contended = []string{"hot", "processes"}
-	calm      = []string{"free", "keys", "held"}
-)
+// sides are who takes part on a store that is no Redis: the floor, the library that
+// people use there, and ours.
+type sides struct {
+	floor, peer, ours string
+	openFloor         func(Env) (Locker, error)
+	openPeer          func(Env) (Locker, error)
+	openOurs          func(handOff int) func(Env) (Locker, error)
+}
+
+// stores are the other ones.
+var stores = map[string]sides{
+	onEtcd: {"put and delete", "etcd/concurrency", "fencelock on etcd",
+		openEtcdFloor, openEtcdConcurrency, openEtcdOurs},
+	onZooKeeper: {"create and delete", "zk.Lock", "fencelock on ZooKeeper",
+		openZooKeeperFloor, openZooKeeperLock, openZooKeeperOurs},
+	onPostgres: {"two updates (PostgreSQL)", "pg_advisory_lock", "fencelock on PostgreSQL",
+		openSQLFloor("pgx"), openPostgresAdvisory, openPostgresOurs},
+	onMariaDB: {"two updates (MariaDB)", "GET_LOCK", "fencelock on MariaDB",
+		openSQLFloor("mysql"), openMariaDBGetLock, openMariaDBOurs},
+}
+
+// storeOrder is the order in which they are shown.
+var storeOrder = []string{onEtcd, onZooKeeper, onPostgres, onMariaDB}
+
+// Parts of a case on another store.
+func storePart(store, part string) string { return store + " " + part }
 
 // Peers returns all libraries, the floors first.
 func Peers() []Peer {
-	return []Peer{
-		{Name: floor, Cases: floors, Direct: []string{"set"}, Redis: true, Open: openGoRedis},
-		{Name: "raw go-redis, autopipelined", Cases: []string{"keys"}, Direct: []string{"set"}, Redis: true, Open: openGoRedisPipelined},
-		{Name: "raw rueidis", Cases: floors, Direct: []string{"set"}, Redis: true, Open: openRueidis},
+	var (
+		floors = []string{"free", "keys"} // they do not wait
+		every  = []string{"free", "keys", "hot", "stranger", "processes", "held"}
+		waits  = []string{"hot", "processes"}
+		calm   = []string{"free", "keys", "held"}
+		// The slow ones take part in the middle.
+		middle = map[string][]int{"hot": {64}, "held": {10000}}
+		few    = map[string][]int{"held": {10000}}
+	)
+	all := []Peer{
+		{Name: floor, Parts: floors, Direct: []string{"set"}, Open: openGoRedis},
+		{Name: floorAuto, Parts: []string{"keys"}, Direct: []string{"set"}, Open: openGoRedisPipelined},
+		{Name: floorRueidi, Parts: floors, Direct: []string{"set"}, Open: openRueidis},
 
-		{Name: ours, Cases: everyCase, Direct: []string{"subscribe"}, Redis: true, Open: openFencelock(0)},
-		{Name: strict, Cases: contended, Direct: []string{"subscribe"}, Redis: true, Open: openFencelock(1)},
-		{Name: "fencelock, memory", Cases: []string{"free", "keys", "hot"}, Open: openMemory},
-		{Name: "fencelock, SQLite", Cases: []string{"free", "keys", "hot", "processes"}, Open: openSQLite},
+		{Name: ours, Parts: append(every, "line"), Direct: []string{"subscribe"}, Open: openFencelock(0)},
+		{Name: strict, Parts: append(waits, "stranger"), Direct: []string{"subscribe"}, Open: openFencelock(1)},
+		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openMemory},
+		{Name: oursSQLite, Parts: []string{"free", "keys", "hot", "processes"}, Sizes: map[string][]int{"hot": {64}, "keys": {64}},
+			Local: true, Open: openSQLite},
 
-		{Name: "bsm/redislock", Cases: calm, Redis: true, Open: openRedislock(0)},
-		{Name: "bsm/redislock, every 5 ms", Cases: contended, Redis: true, Open: openRedislock(5 * time.Millisecond)},
-		{Name: "bsm/redislock, every 100 ms", Cases: contended, Redis: true, Open: openRedislock(100 * time.Millisecond)},
-		{Name: "redsync", Cases: everyCase, Direct: []string{"set"}, Redis: true, Open: openRedsync(0)},
-		{Name: "redsync, every 5 ms", Cases: contended, Direct: []string{"set"}, Redis: true, Open: openRedsync(5 * time.Millisecond)},
-		{Name: fairPeer, Cases: everyCase, Redis: true, Open: openRueidislock(false)},
-		{Name: "rueidislock, README", Cases: everyCase, Redis: true, Open: openRueidislock(true)},
+		{Name: bsm, Parts: calm, Sizes: few, Open: openRedislock(0)},
+		{Name: bsm + ", every 5 ms", Parts: append(waits, "stranger"), Open: openRedislock(5 * time.Millisecond)},
+		{Name: bsm + ", every 100 ms", Parts: waits, Sizes: middle, Open: openRedislock(100 * time.Millisecond)},
+		{Name: redsyncName, Parts: append(calm, waits...), Sizes: middle, Direct: []string{"set"}, Open: openRedsync(0)},
+		{Name: redsyncName + ", every 5 ms", Parts: append(waits, "stranger"), Direct: []string{"set"}, Open: openRedsync(5 * time.Millisecond)},
+		{Name: fairPeer, Parts: append(every, "line"), Sizes: map[string][]int{"line": {10, 100}, "held": {1000}}, Open: openRueidislock(false)},
+		{Name: readme, Parts: every, Open: openRueidislock(true)},
+
+		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
+		{Name: "fencelock on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"subscribe"}, Open: openQuorum},
+		{Name: "redsync on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"set"}, Open: openRedsyncQuorum},
 	}
+	for _, store := range storeOrder {
+		s := stores[store]
+		parts := func(names ...string) (all []string) {
+			for _, n := range names {
+				all = append(all, storePart(store, n))
+			}
+			return all
+		}
+		all = append(all,
+			Peer{Name: s.floor, Parts: parts("free", "keys"), Open: s.openFloor},
+			Peer{Name: s.ours, Parts: parts("free", "keys", "hot", "processes"), Open: s.openOurs(0)},
+			Peer{Name: s.ours + ", HandOff 1", Parts: parts("hot", "processes"), Open: s.openOurs(1)},
+			Peer{Name: s.peer, Parts: parts("free", "keys", "hot", "processes"), Open: s.openPeer})
+	}
+	return all
 }
 
 func findPeer(name string) (Peer, error) {
@@ -92,15 +153,15 @@ func findPeer(name string) (Peer, error) {
 	return Peer{}, fmt.Errorf("no library is called %q", name)
 }
 
-// taking returns those who take part in a case, whose names hold one of the
-// wanted texts; and always the one that ratios are made with.
-func taking(part string, wanted []string, base string) []Peer {
+// taking returns those who take part in a part of a case, and whose names are wanted.
+func taking(part string, size int, wanted []string) []Peer {
 	var chosen []Peer
 	for _, p := range Peers() {
-		asked := len(wanted) == 0 || p.Name == base || slices.ContainsFunc(wanted, func(w string) bool {
+		asked := len(wanted) == 0 || slices.ContainsFunc(wanted, func(w string) bool {
 			return p.Name == w || strings.HasSuffix(w, "*") && strings.HasPrefix(p.Name, strings.TrimSuffix(w, "*"))
 		})
-		if asked && slices.Contains(p.Cases, part) {
+		sizes := p.Sizes[part]
+		if asked && slices.Contains(p.Parts, part) && (len(sizes) == 0 || slices.Contains(sizes, size)) {
 			chosen = append(chosen, p)
 		}
 	}

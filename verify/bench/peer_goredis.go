@@ -47,7 +47,7 @@ func openGoRedisPipelined(e Env) (Locker, error) {
 
 // dialGoRedis returns the client that each library on go-redis gets: one of its
 // own, with the default settings.
-func dialGoRedis(e Env) *redis.Client { return redis.NewClient(&redis.Options{Addr: e.Redis}) }
+func dialGoRedis(e Env) *redis.Client { return redis.NewClient(&redis.Options{Addr: e.Store}) }
 
 func (l *goRedis) Do(ctx context.Context, key string, inside func(int64)) error {
 	ok, err := l.cmds.SetNX(ctx, key, rawValue, l.ttl).Result()

@@ -16,7 +16,7 @@ type rueidisRaw struct {
 }
 
 func openRueidis(e Env) (Locker, error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Redis}})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Store}})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ type rueidisLocks struct{ locker rueidislock.Locker }
 func openRueidislock(noLoop bool) func(Env) (Locker, error) {
 	return func(e Env) (Locker, error) {
 		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption:   rueidis.ClientOption{InitAddress: []string{e.Redis}},
+			ClientOption:   rueidis.ClientOption{InitAddress: []string{e.Store}},
 			KeyMajority:    1,
 			NoLoopTracking: noLoop,
 			KeyValidity:    e.TTL,

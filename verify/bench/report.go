@@ -1,28 +1,39 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
 
-// result is what one library did in one round.
-type result struct {
-	Case   string `json:"case"`
-	Size   int    `json:"size"`
-	Peer   string `json:"peer"`
-	Round  int    `json:"round"`
-	Values Values `json:"values"`
+// results are rounds, of one part of a case and one size as a rule.
+type results []Result
+
+// part returns the rounds of one part of a case with one size; with size 0, of all.
+func (rs results) part(name string, size int) (some results) {
+	for _, r := range rs {
+		if r.Case == name && (size == 0 || r.Size == size) {
+			some = append(some, r)
+		}
+	}
+	return some
 }
 
-// results are all rounds of one case.
-type results []result
+// sizes are those that were measured, in order.
+func (rs results) sizes() (all []int) {
+	for _, r := range rs {
+		if !slices.Contains(all, r.Size) {
+			all = append(all, r.Size)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
 
 // value is the median over the rounds, NaN if it was not measured.
 func (rs results) value(peer, name string) float64 {
@@ -35,14 +46,29 @@ func (rs results) value(peer, name string) float64 {
 	return median(xs)
 }
 
-// sum is that of all rounds.
-func (rs results) sum(peer, name string) (sum float64) {
+// sum is that of all rounds, NaN if it was not measured.
+func (rs results) sum(peer, name string) float64 {
+	sum := math.NaN()
 	for _, r := range rs {
-		if r.Peer == peer {
-			sum += r.Values[name]
+		if x, ok := r.Values[name]; ok && r.Peer == peer {
+			if math.IsNaN(sum) {
+				sum = 0
+			}
+			sum += x
 		}
 	}
 	return sum
+}
+
+// least is that of all rounds.
+func (rs results) least(peer, name string) float64 {
+	least := math.NaN()
+	for _, r := range rs {
+		if x, ok := r.Values[name]; ok && r.Peer == peer && !(least <= x) {
+			least = x
+		}
+	}
+	return least
 }
 
 // ratio is the median of the ratios within each round.
@@ -66,21 +92,46 @@ func (rs results) ratio(peer, base, name string) float64 {
 // peers are the libraries in the order of the list.
 func (rs results) peers() (names []string) {
 	for _, p := range Peers() {
-		for _, r := range rs {
-			if r.Peer == p.Name {
-				names = append(names, p.Name)
-				break
-			}
+		if slices.ContainsFunc(rs, func(r Result) bool { return r.Peer == p.Name }) {
+			names = append(names, p.Name)
 		}
 	}
 	return names
 }
 
+// best returns the library that is best at something and is neither ours nor a floor,
+// and its value.
+func (rs results) best(name string, less bool) (who string, x float64) {
+	x = math.NaN()
+	for _, peer := range rs.peers() {
+		if isOurs(peer) || isFloor(peer) {
+			continue
+		}
+		if y := rs.value(peer, name); !math.IsNaN(y) && (math.IsNaN(x) || (y < x) == less) {
+			who, x = peer, y
+		}
+	}
+	return who, x
+}
+
+func isOurs(peer string) bool { return strings.HasPrefix(peer, ours) }
+
+func isFloor(peer string) bool {
+	for _, s := range stores {
+		if peer == s.floor {
+			return true
+		}
+	}
+	return peer == floor || peer == floorAuto || peer == floorRueidi || peer == quorumFloor
+}
+
 // column is one number of a table: the median over the rounds, or what of says of
 // them. With a base it is the ratio to that library.
 type column struct {
-	name, head, base string
-	of               aggregate
+	name     string
+	head, zh string
+	base     string
+	of       aggregate
 }
 
 type aggregate int
@@ -106,96 +157,29 @@ func (rs results) of(peer string, c column) float64 {
 	return rs.value(peer, c.name)
 }
 
-// least is that of all rounds.
-func (rs results) least(peer, name string) float64 {
-	least := math.NaN()
-	for _, r := range rs {
-		if x, ok := r.Values[name]; ok && r.Peer == peer && !(least <= x) {
-			least = x
-		}
-	}
-	return least
-}
-
-// report prints what was measured.
-type report struct {
-	w    io.Writer
-	json bool
-}
-
 // libraries are those whose versions are told.
 var libraries = map[string]bool{
 	"github.com/redis/go-redis/v9": true, "github.com/redis/rueidis": true, "github.com/bsm/redislock": true,
-	"github.com/go-redsync/redsync/v4": true, "modernc.org/sqlite": true,
+	"github.com/go-redsync/redsync/v4": true, "modernc.org/sqlite": true, "go.etcd.io/etcd/client/v3": true,
+	"github.com/go-zookeeper/zk": true, "github.com/jackc/pgx/v5": true, "github.com/go-sql-driver/mysql": true,
 }
 
-func (p report) head(redis string) {
+// about says what was measured where.
+func about() map[string]string {
 	about := map[string]string{
 		"date": time.Now().Format(time.DateOnly), "go": runtime.Version(),
 		"system":       fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
-		"redis-server": redis, "load average": load(),
+		"load average": load(),
 	}
-	order := []string{"date", "system", "load average", "go", "redis-server"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if libraries[m.Path] {
 				about[m.Path] = m.Version
-				order = append(order, m.Path)
 			}
 		}
+		about[onEtcd] = about["go.etcd.io/etcd/client/v3"]
 	}
-	if p.json {
-		p.encode(about)
-		return
-	}
-	parts := make([]string, len(order))
-	for i, name := range order {
-		parts[i] = name + " " + about[name]
-	}
-	fmt.Fprintf(p.w, "%s.\n", strings.Join(parts, "; "))
-}
-
-func (p report) foot() {
-	if !p.json {
-		fmt.Fprintf(p.w, "\nload average at the end %s.\n", load())
-	}
-}
-
-// line is one result as JSON.
-func (p report) line(r result) {
-	if !p.json {
-		return
-	}
-	for name, x := range r.Values {
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			delete(r.Values, name) // JSON has no such numbers
-		}
-	}
-	p.encode(r)
-}
-
-func (p report) encode(v any) {
-	// What cannot be written has nobody who reads it.
-	_ = json.NewEncoder(p.w).Encode(v)
-}
-
-// table prints the medians of one case.
-func (p report) table(title string, rs results, columns ...column) {
-	if p.json {
-		return
-	}
-	fmt.Fprintf(p.w, "\n### %s\n\n|", title)
-	for _, c := range append([]column{{head: " "}}, columns...) {
-		fmt.Fprintf(p.w, " %s |", c.head)
-	}
-	fmt.Fprintf(p.w, "\n| --- |%s\n", strings.Repeat(" --: |", len(columns)))
-	for _, peer := range rs.peers() {
-		fmt.Fprintf(p.w, "| %s |", peer)
-		for _, c := range columns {
-			fmt.Fprintf(p.w, " %s |", short(rs.of(peer, c)))
-		}
-		fmt.Fprintln(p.w)
-	}
+	return about
 }
 
 // short writes a number with three digits that count.
@@ -203,16 +187,28 @@ func short(x float64) string {
 	switch {
 	case math.IsNaN(x):
 		return "–"
-	case x == math.Trunc(x) && math.Abs(x) < 1e6, math.Abs(x) >= 100:
-		return fmt.Sprintf("%.0f", x)
+	case math.Abs(x) < 0.0005:
+		return "0"
+	case x == math.Trunc(x), math.Abs(x) >= 100:
+		return thousands(x)
 	case math.Abs(x) >= 10:
 		return fmt.Sprintf("%.1f", x)
 	case math.Abs(x) >= 1:
 		return fmt.Sprintf("%.2f", x)
-	case math.Abs(x) >= 0.001:
-		return fmt.Sprintf("%.3f", x)
 	}
-	return fmt.Sprintf("%.1g", x)
+	return fmt.Sprintf("%.3f", x)
+}
+
+// thousands writes a whole number with spaces between thousands, from ten thousand on.
+func thousands(x float64) string {
+	s := fmt.Sprintf("%.0f", x)
+	if len(strings.TrimPrefix(s, "-")) < 5 {
+		return s
+	}
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return s
 }
 
 // load is the load average where the system tells it.

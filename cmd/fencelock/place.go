@@ -27,6 +27,8 @@ type place struct {
 	text   string   // for people: "redis 127.0.0.1:6379"
 	secret secret
 	notice string // what the embedded default has to say about itself, or ""
+
+	members []*place // of a quorum
 }
 
 func (p *place) String() string { return p.text }
@@ -54,6 +56,8 @@ type scheme struct {
 	check func(p *place) error
 	// open connects, and asks once whether anybody is there.
 	open func(ctx context.Context, p *place) (*store, error)
+	// member opens one member of a quorum, and asks nobody; nil if it cannot be one.
+	member func(p *place) (*member, error)
 }
 
 // schemes are all the places there are. A new one is a file with two functions, and
@@ -63,13 +67,13 @@ func schemes() []scheme {
 		{name: "local", form: "local:", check: checkLocal, open: openSQLite},
 		{name: "memory", form: "memory:", check: checkMemory, open: openMemory, private: true},
 		{name: "sqlite", form: "sqlite:///path", check: checkSQLite, open: openSQLite},
-		{name: "redis", form: "redis://host:port/db", check: checkRedis, open: openRedis, server: true},
-		{name: "rediss", form: "rediss://host:port/db", check: checkRedis, open: openRedis, server: true},
+		{name: "redis", form: "redis://host:port/db", check: checkRedis, open: openRedis, server: true, member: redisMember},
+		{name: "rediss", form: "rediss://host:port/db", check: checkRedis, open: openRedis, server: true, member: redisMember},
 		{name: "redis+sentinel", form: "redis+sentinel://host:port,host:port/master-name/db", check: checkSentinel, open: openSentinel, server: true},
 		{name: "redis+cluster", form: "redis+cluster://host:port,host:port", check: checkCluster, open: openCluster, server: true},
 		{name: "redlock", form: "redlock://host:port,host:port,host:port/db", check: checkRedlock, open: openRedlock, server: true},
-		{name: "postgres", form: "postgres://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
-		{name: "postgresql", form: "postgresql://user@host:port/db", check: checkPostgres, open: openPostgres, server: true},
+		{name: "postgres", form: "postgres://user@host:port/db", check: checkPostgres, open: openPostgres, server: true, member: postgresMember},
+		{name: "postgresql", form: "postgresql://user@host:port/db", check: checkPostgres, open: openPostgres, server: true, member: postgresMember},
 		{name: "mysql", form: "mysql://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
 		{name: "mariadb", form: "mariadb://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
 		{name: "etcd", form: "etcd://host:port,host:port/prefix", check: checkEtcd, open: openEtcd, server: true},
@@ -98,12 +102,47 @@ func (c *cli) findPlace() (*place, error) {
 	if !chosen {
 		raw, from = "local:", "the default"
 	}
+	p, err := c.readPlace(raw, from)
+	if err != nil {
+		return nil, err
+	}
+	if !chosen {
+		p.notice = defaultNotice(p)
+	}
+	return p, nil
+}
+
+// readPlace reads a URL that was found in from.
+func (c *cli) readPlace(raw, from string) (*place, error) {
+	p, err := parsePlace(raw, from)
+	if err != nil {
+		return nil, err
+	}
+	if p.scheme.name == "redlock" && p.url.Opaque != "" {
+		if p.members, err = readMembers(p.url.Opaque, from); err != nil {
+			return nil, err
+		}
+		p.url.Opaque = ""
+	}
+	if err := c.readPassword(p); err != nil {
+		return nil, err
+	}
+	if err := p.scheme.check(p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+var errShown = usage("a password in --url can be seen by everyone on this host; put the URL into %s, or the password into %s or --password-file", envURL, envPassword)
+
+// parsePlace takes a URL apart: user and password, and the rest.
+func parsePlace(raw, from string) (*place, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Fragment != "" || u.RawQuery != "" || u.ForceQuery {
 		return nil, usage("the URL in %s cannot be read; known are %s, without ? and #; percent-encode special characters of a password, or put it into %s", from, schemeForms(), envPassword)
 	}
 	if _, has := u.User.Password(); has && from == "--url" {
-		return nil, usage("a password in --url can be seen by everyone on this host; put the URL into %s, or the password into %s or --password-file", envURL, envPassword)
+		return nil, errShown
 	}
 	p := &place{secret: secret{user: u.User.Username()}}
 	p.secret.password, _ = u.User.Password()
@@ -120,14 +159,10 @@ func (c *cli) findPlace() (*place, error) {
 		}
 		return nil, usage("unknown URL scheme %s in %s; known are %s", quote(u.Scheme), from, schemeForms())
 	}
-	if err := c.readPassword(p); err != nil {
-		return nil, err
-	}
-	if err := p.scheme.check(p); err != nil {
-		return nil, err
-	}
-	if !chosen {
-		p.notice = defaultNotice(p)
+	if p.scheme.server && strings.Contains(u.EscapedPath(), "@") {
+		// A password with a slash in it: what is before the slash looks like a host and a
+		// port, and the rest like what follows them.
+		return nil, usage("the URL in %s has an @ behind the first slash; percent-encode special characters of a password, or put it into %s; as part of a name an @ is %%40", from, envPassword)
 	}
 	return p, nil
 }

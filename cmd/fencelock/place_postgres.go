@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -36,6 +37,22 @@ func checkPostgres(p *place) error {
 }
 
 func openPostgres(ctx context.Context, p *place) (*store, error) {
+	m, err := openPostgresAs(p, nil)
+	if err != nil {
+		return nil, err
+	}
+	end := func() { _ = m.backend.Close(); m.close() }
+	if err := m.ask(ctx); err != nil {
+		end()
+		return nil, err
+	}
+	return &store{m.backend, end}, nil
+}
+
+// postgresMember opens a database as one of a quorum.
+func postgresMember(p *place) (*member, error) { return openPostgresAs(p, &driver.Membership{}) }
+
+func openPostgresAs(p *place, of *driver.Membership) (*member, error) {
 	o, err := postgresConfig(p)
 	if err != nil {
 		return nil, err
@@ -43,17 +60,16 @@ func openPostgres(ctx context.Context, p *place) (*store, error) {
 	db := stdlib.OpenDB(*o)
 	// One process holds one lock: what it sends at once is little.
 	db.SetMaxOpenConns(2)
-	b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: postgresListen(o, db)})
-	if _, err := b.Line(ctx, "\x00"); err != nil {
-		_ = b.Close()
-		_ = db.Close()
+	b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: postgresListen(o, db), Member: of})
+	ask := func(ctx context.Context) error {
+		_, err := b.Line(ctx, "\x00")
 		var refused *pgconn.PgError
 		if errors.As(err, &refused) && (refused.Code == "28P01" || refused.Code == "28000") {
-			return nil, deniedError{given: o.Password != ""}
+			return deniedError{given: o.Password != ""}
 		}
-		return nil, err
+		return err
 	}
-	return &store{b, func() { _ = b.Close(); _ = db.Close() }}, nil
+	return &member{b, ask, func() { _ = db.Close() }}, nil
 }
 
 // postgresConfig leaves to the environment what psql takes from there and a URL here does

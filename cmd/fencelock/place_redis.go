@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/redislock"
 )
 
@@ -38,6 +39,26 @@ func checkRedis(p *place) error {
 }
 
 func openRedis(ctx context.Context, p *place) (*store, error) {
+	rdb := redisClient(p)
+	if err := pingRedis(ctx, p, rdb); err != nil {
+		_ = rdb.Close()
+		return nil, err
+	}
+	b := redislock.New(rdb, nil)
+	return &store{b, func() { _ = b.Close(); _ = rdb.Close() }}, nil
+}
+
+// redisMember opens a server as one of a quorum.
+func redisMember(p *place) (*member, error) {
+	rdb := redisClient(p)
+	return &member{
+		backend: redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}),
+		ask:     func(ctx context.Context) error { return pingRedis(ctx, p, rdb) },
+		close:   func() { _ = rdb.Close() },
+	}, nil
+}
+
+func redisClient(p *place) *redis.Client {
 	db, _ := strconv.Atoi(p.url.Path)
 	o := &redis.Options{
 		Addr:     p.url.Host,
@@ -52,19 +73,21 @@ func openRedis(ctx context.Context, p *place) (*store, error) {
 		o.TLSConfig = &tls.Config{ServerName: p.url.Hostname(), MinVersion: tls.VersionTLS12}
 	}
 	redis.SetLogger(noLog{})
-	rdb := redis.NewClient(o)
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		_ = rdb.Close()
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if unauthorised(err) {
-			return nil, deniedError{given: p.secret.password != ""}
-		}
-		return nil, err
+	return redis.NewClient(o)
+}
+
+// pingRedis asks once whether the server is there and lets us in.
+func pingRedis(ctx context.Context, p *place, rdb *redis.Client) error {
+	err := rdb.Ping(ctx).Err()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case unauthorised(err):
+		return deniedError{given: p.secret.password != ""}
 	}
-	b := redislock.New(rdb, nil)
-	return &store{b, func() { _ = b.Close(); _ = rdb.Close() }}, nil
+	return err
 }
 
 // unauthorised recognises Redis's ways to say that it does not let us in.

@@ -4,32 +4,80 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/quorumlock"
-	"github.com/fencelock/fencelock/redislock"
 )
 
-// checkRedlock reads redlock://host:port,host:port,host:port/db. Every process names all
-// of the servers: a majority is counted of those.
+// member is an open member of a quorum.
+type member struct {
+	backend driver.Backend
+	ask     func(ctx context.Context) error // once, whether anybody is there
+	close   func()                          // closes what backend works on
+}
+
+// membersForm is how a quorum of several kinds of stores is written.
+const membersForm = "redlock:redis://host:port/db,postgres://user@host:port/db,…"
+
+// readMembers reads what follows redlock: in such a URL. Nothing of it is repeated: a
+// password with a comma in it would look like a member.
+func readMembers(list, from string) ([]*place, error) {
+	var members []*place
+	for i, raw := range strings.Split(list, ",") {
+		m, err := parsePlace(raw, from)
+		switch {
+		case err == nil && m.scheme.member != nil:
+			members = append(members, m)
+			continue
+		case err == nil && !m.scheme.server:
+			return nil, usage("member %d of the redlock URL is on this host alone: on another host that name is another store, and a majority here would be none there; write %s", i+1, membersForm)
+		case err == nil:
+			return nil, usage("member %d of the redlock URL cannot be one of a quorum; write %s", i+1, membersForm)
+		case errors.Is(err, errShown):
+			return nil, err
+		}
+		return nil, usage("member %d of the redlock URL cannot be read; write %s, without ? and #, and percent-encode special characters of a password", i+1, membersForm)
+	}
+	return members, nil
+}
+
+// checkRedlock reads redlock://host:port,host:port,host:port/db, which are Redis servers,
+// and checks members that were read already. Every process names all of the servers: a
+// majority is counted of those.
 func checkRedlock(p *place) error {
+	if p.members == nil {
+		if err := checkRedlockHosts(p); err != nil {
+			return err
+		}
+		return distinct(p)
+	}
+	var texts, hosts []string
+	for i, m := range p.members {
+		// What was not said for one member is what was said for all.
+		if m.secret.password == "" {
+			m.secret.password = p.secret.password
+		}
+		if err := m.scheme.check(m); err != nil {
+			var own *failure
+			if errors.As(err, &own) {
+				return fail(own.code, "member %d of the redlock URL: %s", i+1, own)
+			}
+			return err
+		}
+		texts, hosts = append(texts, m.text), append(hosts, m.url.Host)
+	}
+	p.url.Host = strings.Join(hosts, ",")
+	p.text = p.scheme.name + " of " + strings.Join(texts, ", ")
+	return distinct(p)
+}
+
+// checkRedlockHosts makes members of the Redis servers that the URL names.
+func checkRedlockHosts(p *place) error {
 	if err := checkRedisHosts(p, "6379"); err != nil {
 		return err
-	}
-	hosts := strings.Split(p.url.Host, ",")
-	if n := len(hosts); n < 3 || n > 9 || n%2 == 0 {
-		return usage("a quorum has 3, 5, 7 or 9 independent servers, and the redlock URL names %d; write %s", n, p.scheme.form)
-	}
-	seen := map[string]bool{}
-	for _, h := range hosts {
-		if seen[h] {
-			return usage("the redlock URL names one server twice: a majority of names would not be a majority of servers")
-		}
-		seen[h] = true
 	}
 	db := strings.Trim(p.url.Path, "/")
 	if db == "" {
@@ -43,61 +91,78 @@ func checkRedlock(p *place) error {
 	if db != "0" {
 		p.text += "/" + db
 	}
+	for _, h := range strings.Split(p.url.Host, ",") {
+		p.members = append(p.members, &place{
+			scheme: &scheme{name: "redis", member: redisMember},
+			url:    &url.URL{Scheme: "redis", Host: h, Path: db},
+			text:   h,
+			secret: p.secret,
+		})
+	}
+	return nil
+}
+
+// distinct wants as many servers as a quorum has. Two databases of one server are lost
+// together.
+func distinct(p *place) error {
+	if n := len(p.members); n < 3 || n > 9 || n%2 == 0 {
+		return usage("a quorum has 3, 5, 7 or 9 independent servers, and the redlock URL names %d; write %s", n, p.scheme.form)
+	}
+	seen := map[string]bool{}
+	for _, m := range p.members {
+		if seen[m.url.Host] {
+			return usage("the redlock URL names one server twice: a majority of names would not be a majority of servers")
+		}
+		seen[m.url.Host] = true
+	}
 	return nil
 }
 
 // openRedlock wants a majority of the servers to answer.
 func openRedlock(ctx context.Context, p *place) (*store, error) {
-	redis.SetLogger(noLog{})
-	hosts := strings.Split(p.url.Host, ",")
-	db, _ := strconv.Atoi(p.url.Path)
-	var clients []*redis.Client
-	var members []driver.Backend
-	for _, h := range hosts {
-		rdb := redis.NewClient(&redis.Options{
-			Addr:     h,
-			DB:       db,
-			Username: p.secret.user,
-			Password: p.secret.password,
-
-			ContextTimeoutEnabled: true,
-			DisableIdentity:       true,
-		})
-		clients = append(clients, rdb)
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
-	}
-	b := quorumlock.New(members, &quorumlock.Options{Names: hosts})
+	var members []*member
+	var backends []driver.Backend
+	var names []string
 	end := func() {
-		_ = b.Close()
-		for _, rdb := range clients {
-			_ = rdb.Close()
+		for _, m := range members {
+			_ = m.backend.Close()
+			m.close()
 		}
 	}
-	if err := majority(ctx, p, clients); err != nil {
+	for _, at := range p.members {
+		m, err := at.scheme.member(at)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		members, backends, names = append(members, m), append(backends, m.backend), append(names, at.text)
+	}
+	b := quorumlock.New(backends, &quorumlock.Options{Names: names})
+	if err := majority(ctx, members); err != nil {
+		_ = b.Close()
 		end()
 		return nil, err
 	}
-	return &store{b, end}, nil
+	return &store{b, func() { _ = b.Close(); end() }}, nil
 }
 
 // majority asks all servers at once and returns when a majority has answered.
-func majority(ctx context.Context, p *place, clients []*redis.Client) error {
-	answers := make(chan error, len(clients))
-	for _, rdb := range clients {
-		go func() { answers <- rdb.Ping(ctx).Err() }()
+func majority(ctx context.Context, members []*member) error {
+	answers := make(chan error, len(members))
+	for _, m := range members {
+		go func() { answers <- m.ask(ctx) }()
 	}
-	up, need := 0, len(clients)/2+1
+	up, need := 0, len(members)/2+1
 	var last error
-	for range clients {
+	for range members {
 		err := <-answers
-		var refused redis.Error
 		switch {
 		case err == nil:
 			if up++; up == need {
 				return nil
 			}
-		case errors.As(err, &refused) && unauthorised(refused):
-			return deniedError{given: p.secret.password != ""}
+		case errors.As(err, new(deniedError)):
+			return err
 		default:
 			last = err
 		}
@@ -105,5 +170,5 @@ func majority(ctx context.Context, p *place, clients []*redis.Client) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("%d of %d servers answer, and %d are needed: %w", up, len(clients), need, last)
+	return fmt.Errorf("%d of %d servers answer, and %d are needed: %w", up, len(members), need, last)
 }

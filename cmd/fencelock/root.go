@@ -34,6 +34,7 @@ directory, which excludes you on this host only. URLs:
   redis+sentinel://host:port,…/master/db  Redis behind these sentinels, and what they call it
   redis+cluster://host:port,…  a Redis Cluster; some of its nodes are enough
   redlock://host:port,…/db  a majority of 3, 5, 7 or 9 independent Redis servers, all named
+  redlock:redis://host:port/db,postgres://user@host:port/db,…  the same of Redis and PostgreSQL
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same, and PGSSLMODE counts
   mysql://user@host:port/db  a MySQL or MariaDB server; mariadb: is the same
   etcd://host:port,…/prefix  an etcd, and what its keys begin with; etcds:// with TLS
@@ -41,7 +42,8 @@ directory, which excludes you on this host only. URLs:
   memory:                 nobody outside this process; for looking around
 
 A password comes from FENCELOCK_PASSWORD, from --password-file, or from the URL in
-FENCELOCK_URL. It is never printed, and never reaches the command that is run.
+FENCELOCK_URL, where each member of a redlock: may have one of its own. It is never
+printed, and never reaches the command that is run.
 
 Data goes to stdout, talk to stderr. Exit codes: 64 usage, 69 the store does not
 answer, 75 not acquired, not free, or refused, 78 configuration; run adds its own.`

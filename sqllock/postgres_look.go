@@ -83,11 +83,12 @@ func (p *postgres) tidings(ctx context.Context, query string, args ...any) (e ef
 	err = p.read(ctx, "read the news", "", func() { e = effects{} }, func(r *sql.Rows) error {
 		var kind, left int64
 		var key, id, text []byte
-		if err := r.Scan(&kind, &key, &id, &text, &left); err != nil {
+		var mixed bool
+		if err := r.Scan(&kind, &key, &id, &text, &left, &mixed); err != nil {
 			return err
 		}
 		if kind == 0 {
-			e.granted = append(e.granted, grant{key: string(key), id: string(id), mark: driver.Mark(text), left: time.Duration(left) * time.Microsecond})
+			e.granted = append(e.granted, grant{key: string(key), id: string(id), mark: driver.Mark(text), left: time.Duration(left) * time.Microsecond, mixed: mixed})
 		} else {
 			e.broken = append(e.broken, broken{string(key), string(id), driver.ErrGone{Broken: true, Reason: string(text)}})
 		}

@@ -71,11 +71,12 @@ func (s *sqlite) tidings(ctx context.Context, stmt *sql.Stmt, args ...any) (e ef
 		var id string
 		var key, text []byte
 		var l lease
-		if err := r.Scan(&kind, &key, &id, &text, &l.clock, &l.expires, &l.until, &l.ttl); err != nil {
+		var mixed bool
+		if err := r.Scan(&kind, &key, &id, &text, &l.clock, &l.expires, &l.until, &l.ttl, &mixed); err != nil {
 			return scanned(string(key), err)
 		}
 		if kind == 0 {
-			e.granted = append(e.granted, grant{key: string(key), id: id, mark: driver.Mark(text), left: l.left(readClock())})
+			e.granted = append(e.granted, grant{key: string(key), id: id, mark: driver.Mark(text), left: l.left(readClock()), mixed: mixed})
 		} else {
 			e.broken = append(e.broken, broken{string(key), id, driver.ErrGone{Broken: true, Reason: string(text)}})
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,6 +47,8 @@ func quarantined(t *testing.T, b *sqllock.Backend, key string) time.Duration {
 func TestPostgresMemberAfterALoss(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t, carefully)
+	kinds := []driver.Membership{lasting, durable}
+	urls := []string{newDatabase(t, s), newDatabase(t, s)}
 	each := func(happen func(t *testing.T, s *testserver.Server, url string) (after string)) func(t *testing.T, s *testserver.Server, urls []string) []string {
 		return func(t *testing.T, s *testserver.Server, urls []string) []string {
 			for i := range urls {
@@ -93,30 +96,25 @@ func TestPostgresMemberAfterALoss(t *testing.T) {
 		{"PutBackAndPromoted", promoteACopy, false, false},
 	} {
 		t.Run(loss.name, func(t *testing.T) {
-			kinds := []driver.Membership{lasting, durable}
-			var urls []string
 			var before []driver.Ticket
-			for _, m := range kinds {
-				url := newDatabase(t, s)
-				b := postgresMember(t, url, m)
-				check(t, b.Initialise(t.Context()))
-				urls, before = append(urls, url), append(before, vote(t, b, ballotOn("k")))
-				check(t, b.Close())
-			}
-			urls = loss.happen(t, s, urls)
 			for i, m := range kinds {
 				b := postgresMember(t, urls[i], m)
+				check(t, b.Initialise(t.Context()))
+				before = append(before, vote(t, b, ballotOn(loss.name)))
+				check(t, b.Close())
+			}
+			after := loss.happen(t, s, slices.Clone(urls))
+			for i, m := range kinds {
+				b := postgresMember(t, after[i], m)
 				if !loss.spares && !(loss.goesOn && m.Durable) {
 					quarantined(t, b, "other")
 					check(t, b.Initialise(t.Context()))
-					vote(t, b, ballotOn("other"))
-					continue
 				}
 				var busy *driver.BusyError
-				if _, err := b.Enter(t.Context(), ballotOn("k")); !errors.As(err, &busy) || busy.Token != before[i].Token {
+				if _, err := b.Enter(t.Context(), ballotOn(loss.name)); !errors.As(err, &busy) || busy.Token != before[i].Token {
 					t.Errorf("%s: a lock that is held was answered with %v; want it held with token %d", m, err, before[i].Token)
 				}
-				vote(t, b, ballotOn("other"))
+				check(t, b.Leave(t.Context(), vote(t, b, ballotOn("other")), driver.Exit{}))
 			}
 		})
 	}
@@ -156,15 +154,19 @@ func until(t *testing.T, what string, f func() error) {
 func killSession(t *testing.T, s *testserver.Server, url string) {
 	t.Helper()
 	const begun = "SELECT pg_postmaster_start_time()::text"
-	conn := connect(t, url)
+	victim, other := connect(t, url), connect(t, url)
+	defer other.Close(context.Background())
 	var before, after string
-	check(t, conn.QueryRow(t.Context(), begun).Scan(&before))
-	p, err := os.FindProcess(int(conn.PgConn().PID()))
+	check(t, victim.QueryRow(t.Context(), begun).Scan(&before))
+	p, err := os.FindProcess(int(victim.PgConn().PID()))
 	check(t, err)
 	check(t, p.Kill())
-	if _, err := conn.Exec(t.Context(), "SELECT 1"); err == nil {
-		t.Fatal("a session that was killed answers")
-	}
+	until(t, "the server has ended the other session", func() error {
+		if _, err := other.Exec(t.Context(), "SELECT 1"); err != nil {
+			return nil
+		}
+		return errors.New("it answers")
+	})
 	until(t, "the server has recovered", func() error {
 		conn, err := pgx.Connect(t.Context(), url)
 		if err != nil {

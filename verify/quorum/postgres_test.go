@@ -138,12 +138,14 @@ func TestPostgresMemberKeepsTheLaws(t *testing.T) {
 			check(t, postgresMember(t, u, lasting).Initialise(t.Context()))
 			view := func(t *testing.T) driver.Backend { return postgresMember(t, u, lasting) }
 			fresh := func(t *testing.T) driver.Backend { return postgresMember(t, newDatabase(t, s), lasting) }
-			topics := []string{"Ballot"}
-			if isolation == isolations[0] {
-				topics = append(topics, "Grant", "Token", "Expiry", "Leave", "Break")
+			if isolation != isolations[0] {
+				drivertest.Run(t, view, drivertest.Fresh(t, fresh), drivertest.Topics("Ballot"))
+				return
 			}
-			drivertest.Run(t, view, drivertest.Fresh(t, fresh), drivertest.Topics(topics...))
+			drivertest.Run(t, view, drivertest.Fresh(t, fresh), drivertest.Topics("Ballot", "Grant", "Token", "Expiry", "Leave", "Break"))
 			drivertest.Model(t, view)
+			// A claim of one of two sizes is granted by another process.
+			drivertest.Model(t, view, 16115625145578491248)
 		})
 	}
 }

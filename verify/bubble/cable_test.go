@@ -1,0 +1,131 @@
+package bubble_test
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// cable is the way from one process to the store. In an outage it carries nothing:
+// requests and answers wait for its end, and go on one after the other, in the order in
+// which they came, so that a run can be repeated.
+type cable struct {
+	*memlock.Store
+	outages [][2]time.Time // from, to
+
+	mu    sync.Mutex
+	stuck int // so many have waited so far
+}
+
+// Close leaves the store to the other processes.
+func (c *cable) Close() error { return nil }
+
+// delay is how long one who comes now has to wait, and whether it goes on even if its
+// sender gives it up.
+func (c *cable) delay() (d time.Duration, goesOn bool) {
+	now := time.Now()
+	for _, o := range c.outages {
+		if !now.Before(o[0]) && now.Before(o[1]) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.stuck++
+			return o[1].Sub(now) + time.Duration(c.stuck)*time.Microsecond, c.stuck%2 == 0
+		}
+	}
+	return 0, false
+}
+
+// carry carries a request to the store, and its answer back.
+func carry[A any](ctx context.Context, c *cable, call func(ctx context.Context) A, failed func(error) A) A {
+	if d, goesOn := c.delay(); d > 0 {
+		if err := rest(ctx, d); err != nil {
+			if goesOn {
+				at := time.Now().Add(d)
+				if end, ok := ctx.Deadline(); ok {
+					at = end.Add(d)
+				}
+				go func() {
+					time.Sleep(time.Until(at))
+					call(context.Background())
+				}()
+			}
+			return failed(err)
+		}
+	}
+	a := call(ctx)
+	d, _ := c.delay()
+	if err := rest(ctx, d); err != nil {
+		return failed(err)
+	}
+	return a
+}
+
+func rest(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil // as a call that is answered at once
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type ticket struct {
+	t   driver.Ticket
+	err error
+}
+
+func noTicket(err error) ticket { return ticket{err: err} }
+
+func (c *cable) Enter(ctx context.Context, d driver.Claim) (driver.Ticket, error) {
+	a := carry(ctx, c, func(ctx context.Context) ticket { t, err := c.Store.Enter(ctx, d); return ticket{t, err} }, noTicket)
+	return a.t, a.err
+}
+
+func (c *cable) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	a := carry(ctx, c, func(ctx context.Context) ticket {
+		if _, ok := ctx.Deadline(); !ok {
+			return ticket{} // nobody waits any more
+		}
+		t, err := c.Store.Await(ctx, t)
+		return ticket{t, err}
+	}, noTicket)
+	return a.t, a.err
+}
+
+func (c *cable) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	return carry(ctx, c, func(ctx context.Context) []error { return c.Store.Renew(ctx, ts) }, func(err error) []error {
+		errs := make([]error, len(ts))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	})
+}
+
+func itself(err error) error { return err }
+
+func (c *cable) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	return carry(ctx, c, func(ctx context.Context) error { return c.Store.Leave(ctx, t, e) }, itself)
+}
+
+func (c *cable) Break(ctx context.Context, key string, token int64, reason string) error {
+	return carry(ctx, c, func(ctx context.Context) error { return c.Store.Break(ctx, key, token, reason) }, itself)
+}
+
+func (c *cable) Line(ctx context.Context, key string) (l driver.Line, err error) {
+	err = carry(ctx, c, func(ctx context.Context) error { l, err = c.Store.Line(ctx, key); return err }, itself)
+	return l, err
+}
+
+func (c *cable) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+	return c.Store.Lines(ctx, prefix)
+}

@@ -1,0 +1,411 @@
+package cut_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver named "pgx"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/redislock"
+	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/verify/cut"
+)
+
+// place is a store, and how to reach it at an address.
+type place struct {
+	addr     string
+	protocol cut.Protocol
+	open     func(t *testing.T, addr string) driver.Backend
+}
+
+func TestRedisCutAtEveryRequest(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	everyCut(t, place{s.Addr(), cut.Redis, func(t *testing.T, addr string) driver.Backend {
+		rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { rdb.Close() })
+		return redislock.New(rdb, nil)
+	}})
+}
+
+func TestPostgresCutAtEveryRequest(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	dsn := func(addr string) string {
+		u, err := url.Parse(s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = addr
+		q := u.Query()
+		q.Set("sslmode", "disable")
+		u.RawQuery = q.Encode()
+		return u.String()
+	}
+	everyCut(t, place{s.Addr(), cut.Postgres, func(t *testing.T, addr string) driver.Backend {
+		db, err := sql.Open("pgx", dsn(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		return sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: addr == s.Addr(), Listen: listen(dsn(addr))})
+	}})
+}
+
+// listen has a connection of its own for LISTEN.
+func listen(dsn string) func(ctx context.Context, channel string, notify func()) error {
+	return func(ctx context.Context, channel string, notify func()) error {
+		conn, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return err
+		}
+		for {
+			notify()
+			if _, err := conn.WaitForNotification(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func TestMariaDBCutAtEveryRequest(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t)
+	open := func(t *testing.T, addr, database string) *sql.DB {
+		o := mysql.NewConfig()
+		o.Net, o.Addr, o.User, o.DBName, o.Logger = "tcp", addr, "root", database, quiet{}
+		c, err := mysql.NewConnector(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(c)
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+	if _, err := open(t, s.Addr(), "").Exec("CREATE DATABASE cut"); err != nil {
+		t.Fatal(err)
+	}
+	everyCut(t, place{s.Addr(), cut.Pieces, func(t *testing.T, addr string) driver.Backend {
+		return sqllock.New(open(t, addr, "cut"), sqllock.MySQL, &sqllock.Options{CreateTables: addr == s.Addr()})
+	}})
+}
+
+type quiet struct{}
+
+func (quiet) Print(...any) {}
+
+// limit is how long a call may take that is cut once: its second try, and a fallback.
+const limit = 5 * time.Second
+
+// scene is one thing that is done while the connection is cut. It is prepared, the proxy
+// is armed, it is done, and what it says of itself is checked by others.
+type scene struct {
+	name string
+	// do works with cl, whose connection is cut, and other, whose is not. armed is called
+	// when the counting may begin. ctx may end at the cut.
+	do func(r *round)
+}
+
+// round is one run of a scene.
+type round struct {
+	*testing.T
+	ctx        context.Context // of the call that is cut
+	key        string
+	cl, other  *fencelock.Client
+	arm        func()
+	interrupts bool // ctx ends at the cut
+}
+
+func scenes() []scene {
+	return []scene{
+		{"acquire", acquire}, {"try", try}, {"read", read}, {"wait", wait},
+		{"renew", renew}, {"release", release}, {"once", once}, {"break", breaks},
+	}
+}
+
+// everyCut plays each scene with the connection cut at each request of it.
+func everyCut(t *testing.T, p place) {
+	other := fencelock.New(p.open(t, p.addr), nil)
+	t.Cleanup(func() { other.Close() })
+	if _, err := other.Line(t.Context(), "x"); err != nil { // makes the tables
+		t.Fatal(err)
+	}
+	for _, s := range scenes() {
+		for _, w := range cut.All() {
+			for _, interrupts := range []bool{false, true} {
+				name := fmt.Sprintf("%s/%s", s.name, w)
+				if interrupts {
+					name += "/interrupted"
+				}
+				t.Run(name, func(t *testing.T) {
+					cuts := 0
+					for n := 1; !t.Failed(); n++ {
+						if n > 40 {
+							t.Fatal("it takes more than 40 requests")
+						}
+						if !play(t, p, other, s, n, w, interrupts) {
+							break // all of them have been cut
+						}
+						cuts++
+					}
+					if cuts == 0 && !t.Failed() {
+						t.Error("nothing was cut: this tests nothing")
+					}
+					t.Logf("%d cuts", cuts)
+				})
+			}
+		}
+	}
+}
+
+// play plays s with its n-th request cut, and reports whether there was one.
+func play(t *testing.T, p place, other *fencelock.Client, s scene, n int, w cut.When, interrupts bool) bool {
+	proxy, err := cut.New(p.addr, p.protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	cl := fencelock.New(p.open(t, proxy.Addr()), nil)
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	r := &round{T: t, ctx: ctx, key: fmt.Sprintf("%s-%s-%d-%v", s.name, w, n, interrupts), cl: cl, other: other, interrupts: interrupts}
+	r.arm = func() {
+		f := cancel
+		if !interrupts {
+			f = nil
+		}
+		proxy.Arm(n, w, f)
+	}
+	s.do(r)
+	if t.Failed() {
+		t.Logf("it was cut %s request %d", w, n)
+		return false
+	}
+	// Whatever was cut, nothing of it is left: neither a holder nor one who waits.
+	deadline := time.Now().Add(3 * time.Second)
+	for {
+		line, err := other.Line(context.Background(), r.key)
+		if err == nil && len(line.Claims) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("cut %s request %d: left in line: %+v, %v", w, n, line.Claims, err)
+			return false
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return proxy.Fired()
+}
+
+// within runs f, which must return soon after its context ends, or with the time it has.
+func (r *round) within(d time.Duration, f func() error) error {
+	r.Helper()
+	begun := time.Now()
+	err := f()
+	if took := time.Since(begun); took > d {
+		r.Errorf("it took %v", took)
+	}
+	return err
+}
+
+// took checks what a call that takes the key has answered, and gives back what it took.
+func (r *round) took(l *fencelock.Lease, err error) {
+	r.Helper()
+	if err != nil {
+		if !r.interrupts || !errors.Is(err, context.Canceled) {
+			r.Errorf("the key is free, and it was not taken: %v", err)
+		}
+		return
+	}
+	if held := l.Err(); held != nil {
+		r.Errorf("it is lost at once: %v", held)
+	}
+	if stolen, err := r.other.TryLock(context.Background(), r.key); err == nil {
+		r.Errorf("it is held with token %v, and granted to another with %v", l.Token(), stolen.Token())
+	} else if !errors.Is(err, fencelock.ErrNotAcquired) {
+		r.Errorf("another is told %v", err)
+	}
+	r.gives(l)
+}
+
+// gives releases l, and sees another take the key.
+func (r *round) gives(l *fencelock.Lease) {
+	r.Helper()
+	if err := r.within(3*time.Second, func() error { return l.Release(r.ctx) }); err != nil {
+		r.Errorf("release: %v", err)
+	}
+	r.free(l)
+}
+
+// free sees another take what l has given back, with a larger token.
+func (r *round) free(l *fencelock.Lease) {
+	r.Helper()
+	next, err := r.other.TryLock(context.Background(), r.key)
+	if err != nil {
+		r.Errorf("it was released, and another is told %v", err)
+		return
+	}
+	if next.Token() <= l.Token() {
+		r.Errorf("token %v after %v", next.Token(), l.Token())
+	}
+	if err := next.Release(context.Background()); err != nil {
+		r.Error(err)
+	}
+}
+
+func (r *round) call(f func() (*fencelock.Lease, error)) (l *fencelock.Lease, err error) {
+	r.Helper()
+	err = r.within(limit+time.Second, func() error {
+		l, err = f()
+		return err
+	})
+	return l, err
+}
+
+func acquire(r *round) {
+	r.arm()
+	r.took(r.call(func() (*fencelock.Lease, error) { return r.cl.Lock(r.ctx, r.key) }))
+}
+
+func try(r *round) {
+	r.arm()
+	r.took(r.call(func() (*fencelock.Lease, error) { return r.cl.TryLock(r.ctx, r.key) }))
+}
+
+func read(r *round) {
+	r.arm()
+	r.took(r.call(func() (*fencelock.Lease, error) { return r.cl.RLock(r.ctx, r.key) }))
+}
+
+// held takes the key through cl before anything is cut.
+func (r *round) held() *fencelock.Lease {
+	r.Helper()
+	l, err := r.cl.Lock(context.Background(), r.key)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return l
+}
+
+// wait has cl wait in line until other gives the key back.
+func wait(r *round) {
+	first, err := r.other.Lock(context.Background(), r.key)
+	if err != nil {
+		r.Fatal(err)
+	}
+	released := make(chan time.Time, 1)
+	go func() {
+		// Once cl stands in line, and a little later: what it does while it waits is to be
+		// cut, too.
+		for end := time.Now().Add(limit / 2); time.Now().Before(end) && r.ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			if line, err := r.other.Line(context.Background(), r.key); err == nil && len(line.Claims) > 1 {
+				break
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+		released <- time.Now()
+		if err := first.Release(context.Background()); err != nil {
+			r.Error(err)
+		}
+	}()
+	r.arm()
+	l, err := r.call(func() (*fencelock.Lease, error) { return r.cl.Lock(r.ctx, r.key) })
+	at := <-released
+	if err == nil && l.Token() <= first.Token() {
+		r.Errorf("token %v after %v", l.Token(), first.Token())
+	}
+	if waited := time.Since(at); err == nil && waited > 3*time.Second {
+		r.Errorf("it was told of its grant after %v", waited)
+	}
+	if err != nil { // another may be told that first still holds
+		if !r.interrupts || !errors.Is(err, context.Canceled) {
+			r.Errorf("it was not granted: %v", err)
+		}
+		for first.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		return
+	}
+	r.took(l, err)
+}
+
+func renew(r *round) {
+	l := r.held()
+	r.arm()
+	err := r.within(limit, func() error { return l.Renew(r.ctx) })
+	if err != nil && !errors.Is(err, fencelock.ErrUnavailable) {
+		r.Errorf("renew: %v", err)
+	}
+	if err := l.Err(); err != nil {
+		r.Errorf("a renewal that was cut is taken for a loss: %v", err)
+	}
+	if err := l.Renew(context.Background()); err != nil {
+		r.Errorf("the next renewal: %v", err)
+	}
+	r.took(l, nil)
+}
+
+func release(r *round) {
+	l := r.held()
+	r.arm()
+	r.gives(l)
+}
+
+// once leaves a mark with the release: it is there, or the call says that nobody knows.
+func once(r *round) {
+	ran, err := r.cl.Once(context.Background(), r.key, time.Unix(1, 0), func(context.Context, *fencelock.Lease) error {
+		r.arm() // the release is cut
+		return nil
+	})
+	if !ran || err != nil {
+		r.Errorf("once: %v, %v", ran, err)
+	}
+	again, err := r.other.Once(context.Background(), r.key, time.Unix(1, 0), func(context.Context, *fencelock.Lease) error { return nil })
+	if again || err != nil {
+		r.Errorf("the slot is done, and was run again: %v, %v", again, err)
+	}
+}
+
+// breaks ends a claim of other.
+func breaks(r *round) {
+	l, err := r.other.Lock(context.Background(), r.key)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if _, err := r.cl.Line(context.Background(), r.key); err != nil { // it has a connection
+		r.Fatal(err)
+	}
+	r.arm()
+	err = r.within(limit, func() error { return r.cl.Break(r.ctx, r.key, l.Token(), "tidied") })
+	switch {
+	case err == nil:
+	case errors.Is(err, fencelock.ErrUnavailable):
+		// Nobody knows. Whoever asks again is told one of the two.
+		if err := r.cl.Break(context.Background(), r.key, l.Token(), "tidied"); err != nil && !driver.Gone(err) {
+			r.Errorf("break, again: %v", err)
+		}
+	default:
+		r.Errorf("break: %v", err)
+	}
+	if err := l.Renew(context.Background()); !errors.Is(err, fencelock.ErrBroken) || !strings.Contains(err.Error(), "tidied") {
+		r.Errorf("the claim was broken, and its holder is told %v", err)
+	}
+	r.free(l)
+}

@@ -1,0 +1,83 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// puppet notes what is done to it, and when.
+type puppet struct {
+	name string
+	did  *[]string
+	from time.Time
+}
+
+func (p *puppet) note(what string) error {
+	*p.did = append(*p.did, fmt.Sprint(time.Since(p.from), " ", p.name, " ", what))
+	return nil
+}
+func (p *puppet) Kill() error       { return p.note("kill") }
+func (p *puppet) Stop() error       { return p.note("stop") }
+func (p *puppet) Resume() error     { return p.note("resume") }
+func (p *puppet) Proxies() []*Proxy { return nil }
+
+// perform runs a nemesis for a minute of virtual time.
+func perform(t *testing.T, seed uint64, names string) (did []string) {
+	rec, err := traffic.NewRecorder(filepath.Join(t.TempDir(), "n.jsonl"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	synctest.Test(t, func(t *testing.T) {
+		w := &World{TTL: time.Second, Rec: rec}
+		for i := range 3 {
+			w.Workers = append(w.Workers, &puppet{fmt.Sprint("w", i), &did, time.Now()})
+		}
+		faults, _, err := Find(names, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := Nemesis(ctx, w, faults, seed); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return did
+}
+
+func TestASeedIsASchedule(t *testing.T) {
+	one := perform(t, 1, "kill,pause,blink")
+	if len(one) < 20 {
+		t.Errorf("only %d things were done in a minute: %v", len(one), one)
+	}
+	if again := perform(t, 1, "kill,pause,blink"); !slices.Equal(one, again) {
+		t.Errorf("the same seed gives\n%v\nand then\n%v", one, again)
+	}
+	if other := perform(t, 2, "kill,pause,blink"); slices.Equal(one, other) {
+		t.Errorf("another seed gives the same schedule")
+	}
+}
+
+func TestFaultsAreFoundByName(t *testing.T) {
+	w := &World{Workers: []Worker{&puppet{}}}
+	found, refused, err := Find("kill,server-pause", w)
+	if err != nil || len(found) != 1 || !slices.Equal(refused, []string{"server-pause"}) {
+		t.Errorf("found %d, refused %v, %v; want kill, and that there is no server to pause", len(found), refused, err)
+	}
+	if _, _, err := Find("earthquake", w); err == nil {
+		t.Errorf("an unknown fault is no error")
+	}
+	w.Redis, w.Servers = true, make([]Server, 1)
+	found, _, err = Find("all", w)
+	if err != nil || slices.ContainsFunc(found, func(f Fault) bool { return f.Name == "flushall" }) || len(found) < 6 {
+		t.Errorf("all are %d faults, %v; want the others, without flushall", len(found), err)
+	}
+}

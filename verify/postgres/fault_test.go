@@ -1,11 +1,13 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -225,62 +227,98 @@ func TestMissingTablesAreNotRemembered(t *testing.T) {
 // another one waits.
 func TestServerRestartKeepsClaims(t *testing.T) {
 	t.Parallel()
-	s := testserver.Postgres(t)
-	url := newURLOn(t, s)
-	a, b := listening(t, url), listening(t, url)
-	holder := hold(t, a, claim("k"))
-	w := wait(t, b, claim("k"))
-	waits := make(chan driver.Ticket)
-	ctx := soon(t)
-	go func() {
-		ticket := w
-		for !ticket.Granted && ctx.Err() == nil {
-			// An outage is an error; the core waits then, and asks again.
-			next, err := b.Await(ctx, ticket)
+	restarts := func(t *testing.T, what *testserver.Server, a, b *sqllock.Backend) {
+		t.Helper()
+		holder := hold(t, a, claim("k"))
+		w := wait(t, b, claim("k"))
+		waits := make(chan driver.Ticket)
+		ctx := soon(t)
+		go func() {
+			ticket := w
+			for !ticket.Granted && ctx.Err() == nil {
+				// An outage is an error; the core waits then, and asks again.
+				next, err := b.Await(ctx, ticket)
+				if err != nil {
+					timer := time.NewTimer(20 * time.Millisecond)
+					<-timer.C
+				}
+				var p *driver.PermanentError
+				if errors.As(err, &p) || driver.Gone(err) {
+					t.Errorf("Await during an outage answered %v", err)
+					break
+				}
+				if err == nil {
+					ticket = next
+				}
+			}
+			waits <- ticket
+		}()
+		if err := what.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		// A pooler has those wait who are connected to it, for two minutes.
+		brief := func() context.Context {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		until(t, "the sessions of a server that was killed have noticed", func() bool {
+			return second(a.Line(brief(), "k")) != nil && second(b.Line(brief(), "k")) != nil
+		})
+		for name, err := range map[string]error{
+			"Enter": second(a.Enter(brief(), claim("k"))),
+			"Renew": a.Renew(brief(), []driver.Ticket{holder})[0],
+			"Leave": a.Leave(brief(), driver.Ticket{Claim: claim("k")}, driver.Exit{}),
+			"Line":  second(a.Line(brief(), "k")),
+		} {
+			var p *driver.PermanentError
+			if err == nil || errors.As(err, &p) || driver.Gone(err) {
+				t.Errorf("%s without a server answered %v; want an error that leaves it open", name, err)
+			}
+		}
+		if err := what.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		// As the core does: a pooler refuses for a moment more.
+		until(t, "the lease is renewed after the restart", func() bool {
+			err := a.Renew(ctx, []driver.Ticket{holder})[0]
 			var p *driver.PermanentError
 			if errors.As(err, &p) || driver.Gone(err) {
-				t.Errorf("Await during an outage answered %v", err)
-				break
+				t.Fatalf("Renew after the restart: %v", err)
 			}
-			if err == nil {
-				ticket = next
-			}
+			return err == nil
+		})
+		if _, err := b.Enter(ctx, noWait(claim("k"))); err == nil || driver.Gone(err) {
+			t.Errorf("Enter after the restart answered %v; want a refusal: the lock is held", err)
 		}
-		waits <- ticket
-	}()
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	for name, err := range map[string]error{
-		"Enter": second(a.Enter(ctx, claim("k"))),
-		"Renew": a.Renew(ctx, []driver.Ticket{holder})[0],
-		"Leave": a.Leave(ctx, driver.Ticket{Claim: claim("k")}, driver.Exit{}),
-		"Line":  second(a.Line(ctx, "k")),
-	} {
-		var p *driver.PermanentError
-		if err == nil || errors.As(err, &p) || driver.Gone(err) {
-			t.Errorf("%s without a server answered %v; want an error that leaves it open", name, err)
+		leave(t, a, holder)
+		got := <-waits
+		if !got.Granted || got.Token != w.Token {
+			t.Errorf("after the restart the waiter with token %d has %d, granted %v", w.Token, got.Token, got.Granted)
 		}
+		leave(t, b, got)
+		later := hold(t, a, claim("k"))
+		if later.Token <= got.Token {
+			t.Errorf("token %d after %d", later.Token, got.Token)
+		}
+		leave(t, a, later)
+		empty(t, a)
 	}
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Renew(ctx, []driver.Ticket{holder})[0]; err != nil {
-		t.Errorf("Renew after the restart: %v", err)
-	}
-	if _, err := b.Enter(ctx, noWait(claim("k"))); err == nil || driver.Gone(err) {
-		t.Errorf("Enter after the restart answered %v; want a refusal: the lock is held", err)
-	}
-	leave(t, a, holder)
-	got := <-waits
-	if !got.Granted || got.Token != w.Token {
-		t.Errorf("after the restart the waiter with token %d has %d, granted %v", w.Token, got.Token, got.Granted)
-	}
-	leave(t, b, got)
-	later := hold(t, a, claim("k"))
-	if later.Token <= got.Token {
-		t.Errorf("token %d after %d", later.Token, got.Token)
-	}
-	leave(t, a, later)
-	empty(t, a)
+	t.Run("Direct", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.Postgres(t)
+		url := newURLOn(t, s)
+		restarts(t, s, listening(t, url), listening(t, url))
+	})
+	// A PgBouncer that ends, and one whose server does: it waits before it tries again.
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.Postgres(t)
+		direct := newURLOn(t, s)
+		front := testserver.PgBouncer(t, s, testserver.Config("server_login_retry = 1"))
+		url := behind(t, front, direct)
+		for _, what := range []*testserver.Server{front, s} {
+			restarts(t, what, backend(t, openURL(t, url)), backend(t, openURL(t, url)))
+		}
+	})
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 )
 
-// laws holds PostgreSQL to every law of package driver.
-func laws(t *testing.T, open drivertest.Opener) {
-	t.Run("Run", func(t *testing.T) { drivertest.Run(t, open) })
+// laws holds PostgreSQL to the laws of package driver, all of them if there are no options.
+func laws(t *testing.T, open drivertest.Opener, opts ...drivertest.Option) {
+	t.Run("Run", func(t *testing.T) { drivertest.Run(t, open, opts...) })
 	t.Run("Model", func(t *testing.T) { drivertest.Model(t, open) })
 }
 
@@ -27,12 +27,17 @@ func TestLawsWithListen(t *testing.T) {
 	laws(t, func(t *testing.T) driver.Backend { return listening(t, url) })
 }
 
+// steps are the laws of what a claim goes through. The others are about keys, limits and
+// looks, for which it does not matter how many connections there are.
+var steps = drivertest.Topics("Grant", "Token", "Lease", "Expiry", "Leave", "Break", "Mark", "Linger", "Kind", "Wake", "Context", "Close",
+	"Concurrent")
+
 // TestLawsOnOneConnection has all views share one connection, and ask for news.
 func TestLawsOnOneConnection(t *testing.T) {
 	t.Parallel()
 	db := openURL(t, newURL(t))
 	db.SetMaxOpenConns(1)
-	laws(t, func(t *testing.T) driver.Backend { return backend(t, db) })
+	laws(t, func(t *testing.T) driver.Backend { return backend(t, db) }, steps)
 }
 
 // TestLawsBehindPgBouncer has a pooler take the connection away after each transaction.
@@ -45,9 +50,53 @@ func TestLawsBehindPgBouncer(t *testing.T) {
 // newPooled returns the URL of a new database behind a PgBouncer in transaction pooling.
 func newPooled(t testing.TB, params ...string) string {
 	t.Helper()
-	url := newURL(t)
-	front := testserver.PgBouncer(t, server)
-	return with(t, front.URL(), databaseOf(t, url), append(params, "default_query_exec_mode=exec")...)
+	direct := newURL(t) // first: it ends when nobody is connected to it
+	return behind(t, testserver.PgBouncer(t, server), direct, params...)
+}
+
+// behind returns the URL of a database behind a PgBouncer.
+func behind(t testing.TB, front *testserver.Server, direct string, params ...string) string {
+	t.Helper()
+	return with(t, front.URL(), databaseOf(t, direct), append(params, "default_query_exec_mode=exec")...)
+}
+
+// way is how programs reach a database.
+type way struct {
+	url    string // theirs
+	direct string // past the pooler, for the test itself
+	pooled bool
+}
+
+// ways plays f straight, and through a PgBouncer in transaction pooling, where nobody can
+// listen.
+func ways(t *testing.T, f func(t *testing.T, w way)) {
+	t.Helper()
+	t.Run("Direct", func(t *testing.T) {
+		t.Parallel()
+		url := newURL(t)
+		f(t, way{url: url, direct: url})
+	})
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		url := newURL(t)
+		f(t, way{url: behind(t, testserver.PgBouncer(t, server), url), direct: url, pooled: true})
+	})
+}
+
+// backend returns a Backend with a pool of its own.
+func (w way) backend(t testing.TB) *sqllock.Backend {
+	t.Helper()
+	if w.pooled {
+		return backend(t, openURL(t, w.url))
+	}
+	return listening(t, w.url)
+}
+
+// start starts a worker.
+func (w way) start(t testing.TB, o order) *process {
+	t.Helper()
+	o.DSN, o.Poll = w.url, w.pooled
+	return start(t, o)
 }
 
 func databaseOf(t testing.TB, raw string) string {

@@ -64,40 +64,42 @@ func TestProcessesNeverOverlap(t *testing.T) {
 
 func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 	t.Parallel()
-	dsn := newURL(t)
-	const lease = time.Second
-	p := start(t, order{Do: "hold", DSN: dsn, Key: "k", TTL: lease})
-	p.hears("held")
-	b := listening(t, dsn)
-	w := wait(t, b, claim("k"))
-	p.kill()
-	killed := time.Now()
-	w = granted(t, b, w)
-	if took := time.Since(killed); took > lease+time.Second {
-		t.Errorf("the next in line got the lock %v after its holder was killed; want at most %v", took, lease+time.Second)
-	}
-	leave(t, b, w)
-	empty(t, b)
+	ways(t, func(t *testing.T, w way) {
+		const lease = time.Second
+		p := w.start(t, order{Do: "hold", Key: "k", TTL: lease})
+		p.hears("held")
+		b := w.backend(t)
+		next := wait(t, b, claim("k"))
+		p.kill()
+		killed := time.Now()
+		next = granted(t, b, next)
+		if took := time.Since(killed); took > lease+time.Second {
+			t.Errorf("the next in line got the lock %v after its holder was killed; want at most %v", took, lease+time.Second)
+		}
+		leave(t, b, next)
+		empty(t, b)
+	})
 }
 
 func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 	t.Parallel()
-	dsn := newURL(t)
-	b := listening(t, dsn)
-	holder := hold(t, b, claim("k"))
-	const lease = time.Second
-	p := start(t, order{Do: "queue", DSN: dsn, Key: "k", TTL: lease})
-	p.hears("waits")
-	behind := wait(t, b, claim("k"))
-	p.kill()
-	killed := time.Now()
-	leave(t, b, holder)
-	behind = granted(t, b, behind)
-	if took := time.Since(killed); took > lease+time.Second {
-		t.Errorf("a killed waiter held up the line for %v; want at most %v", took, lease+time.Second)
-	}
-	leave(t, b, behind)
-	empty(t, b)
+	ways(t, func(t *testing.T, w way) {
+		b := w.backend(t)
+		holder := hold(t, b, claim("k"))
+		const lease = time.Second
+		p := w.start(t, order{Do: "queue", Key: "k", TTL: lease})
+		p.hears("waits")
+		behind := wait(t, b, claim("k"))
+		p.kill()
+		killed := time.Now()
+		leave(t, b, holder)
+		behind = granted(t, b, behind)
+		if took := time.Since(killed); took > lease+time.Second {
+			t.Errorf("a killed waiter held up the line for %v; want at most %v", took, lease+time.Second)
+		}
+		leave(t, b, behind)
+		empty(t, b)
+	})
 }
 
 // TestKilledAtAnyMomentNothingIsTorn kills processes at random while others work.

@@ -212,23 +212,29 @@ func TestRenewalThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 // them the other way round. The renewal is the victim, for it looks for deadlocks first.
 func TestDeadlockIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	url := newURL(t)
-	b := backend(t, openURL(t, with(t, url, "", "deadlock_timeout=1500ms")))
-	one, two := hold(t, b, claim("1")), hold(t, b, claim("2"))
-	x := begin(t, with(t, url, "", "deadlock_timeout=10min"), "UPDATE fencelock_claim SET note = '' WHERE key = '2'")
-	got := make(chan []error)
-	go func() { got <- b.Renew(soon(t), []driver.Ticket{two, one}) }()
-	blocked(t, url)
-	x.do("UPDATE fencelock_claim SET note = '' WHERE key = '1'")
-	x.end()
-	for _, err := range <-got {
-		if err != nil {
-			t.Errorf("Renew that was a deadlock's victim: %v; want it to be tried again", err)
+	ways(t, func(t *testing.T, w way) {
+		do(t, w.direct, "ALTER DATABASE "+databaseOf(t, w.direct)+" SET deadlock_timeout = '1500ms'")
+		b := backend(t, openURL(t, w.url))
+		one, two := hold(t, b, claim("1")), hold(t, b, claim("2"))
+		x := begin(t, with(t, w.direct, "", "deadlock_timeout=10min"), "UPDATE fencelock_claim SET note = '' WHERE key = '2'")
+		got := make(chan []error)
+		go func() { got <- b.Renew(soon(t), []driver.Ticket{two, one}) }()
+		blocked(t, w.direct)
+		x.do("UPDATE fencelock_claim SET note = '' WHERE key = '1'")
+		x.end()
+		for _, err := range <-got {
+			if err != nil {
+				t.Errorf("Renew that was a deadlock's victim: %v; want it to be tried again", err)
+			}
 		}
-	}
-	leave(t, b, one)
-	leave(t, b, two)
-	empty(t, b)
+		count, n := openURL(t, w.direct), 0
+		until(t, "the server has counted the deadlock", func() bool {
+			return count.QueryRow("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&n) == nil && n > 0
+		})
+		leave(t, b, one)
+		leave(t, b, two)
+		empty(t, b)
+	})
 }
 
 // TestLockTimeoutIsTriedAgain has a role that waits for locks for a moment only.
@@ -291,35 +297,36 @@ func TestRenewalsNeverDeadlock(t *testing.T) {
 // TestSessionKilledByAnAdmin ends the session of each step while it waits for a lock.
 func TestSessionKilledByAnAdmin(t *testing.T) {
 	t.Parallel()
-	url := newURL(t)
-	b := backend(t, openURL(t, url))
-	holder := hold(t, b, claim("k"))
-	c := claim("k")
-	for _, step := range []struct {
-		name, lock string
-		do         func(ctx context.Context) error
-	}{
-		{"Enter", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return second(b.Enter(ctx, c)) }},
-		{"Renew", "SELECT * FROM fencelock_claim FOR UPDATE", func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] }},
-		{"Leave", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return b.Leave(ctx, holder, driver.Exit{}) }},
-		{"Break", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return b.Break(ctx, "k", holder.Token, "") }},
-	} {
-		x := begin(t, url, step.lock)
-		got := make(chan error)
-		go func() { got <- step.do(soon(t)) }()
-		do(t, url, "SELECT pg_terminate_backend($1)", blocked(t, url))
-		err := <-got
-		var permanent *driver.PermanentError
-		if err == nil || errors.As(err, &permanent) || driver.Gone(err) {
-			t.Errorf("%s whose session was killed answered %v; want an error that leaves it open", step.name, err)
+	ways(t, func(t *testing.T, w way) {
+		b := backend(t, openURL(t, w.url))
+		holder := hold(t, b, claim("k"))
+		c := claim("k")
+		for _, step := range []struct {
+			name, lock string
+			do         func(ctx context.Context) error
+		}{
+			{"Enter", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return second(b.Enter(ctx, c)) }},
+			{"Renew", "SELECT * FROM fencelock_claim FOR UPDATE", func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] }},
+			{"Leave", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return b.Leave(ctx, holder, driver.Exit{}) }},
+			{"Break", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return b.Break(ctx, "k", holder.Token, "") }},
+		} {
+			x := begin(t, w.direct, step.lock)
+			got := make(chan error)
+			go func() { got <- step.do(soon(t)) }()
+			do(t, w.direct, "SELECT pg_terminate_backend($1)", blocked(t, w.direct))
+			err := <-got
+			var permanent *driver.PermanentError
+			if err == nil || errors.As(err, &permanent) || driver.Gone(err) {
+				t.Errorf("%s whose session was killed answered %v; want an error that leaves it open", step.name, err)
+			}
+			x.end()
+			if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 1 {
+				t.Errorf("%d claims are in line, %v; want one: %s was rolled back", len(l.Claims), err, step.name)
+			}
 		}
-		x.end()
-		if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 1 {
-			t.Errorf("%d claims are in line, %v; want one: %s was rolled back", len(l.Claims), err, step.name)
-		}
-	}
-	leave(t, b, holder)
-	empty(t, b)
+		leave(t, b, holder)
+		empty(t, b)
+	})
 }
 
 // TestListenerKilledByAnAdmin ends the connection that listens. Another one is made, and

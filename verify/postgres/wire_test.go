@@ -15,9 +15,16 @@ import (
 // asks besides whether a connection is alive; that is not counted.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol", "PgBouncer"} {
 		t.Run(mode, func(t *testing.T) {
-			p, url := newProxy(t, newURL(t, "default_query_exec_mode="+mode))
+			t.Parallel()
+			to := ""
+			if mode == "PgBouncer" {
+				to = newPooled(t)
+			} else {
+				to = newURL(t, "default_query_exec_mode="+mode)
+			}
+			p, url := newProxy(t, to)
 			db := openURL(t, url)
 			db.SetMaxOpenConns(1)
 			b := backend(t, db)
@@ -69,72 +76,74 @@ func TestRoundTrips(t *testing.T) {
 // answer is an error that says neither yes nor no, and the step can be sent again.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
-	// Without prepared statements each step is one request, whatever connection it is on.
-	p, url := newProxy(t, newURL(t, "default_query_exec_mode=exec"))
-	db := openURL(t, url)
-	db.SetMaxOpenConns(1)
-	b := backend(t, db)
-	ctx := soon(t)
-	sure := func(t *testing.T, what string, err error) {
-		t.Helper()
-		var permanent *driver.PermanentError
-		var busy *driver.BusyError
-		if err == nil || errors.As(err, &permanent) || errors.As(err, &busy) || driver.Gone(err) || errors.Is(err, driver.ErrKind) {
-			t.Errorf("%s whose connection was cut answered %v; want an error that leaves it open", what, err)
+	ways(t, func(t *testing.T, w way) {
+		// Without prepared statements each step is one request, whatever connection it is on.
+		p, url := newProxy(t, with(t, w.url, "", "default_query_exec_mode=exec"))
+		db := openURL(t, url)
+		db.SetMaxOpenConns(1)
+		b := backend(t, db)
+		ctx := soon(t)
+		sure := func(t *testing.T, what string, err error) {
+			t.Helper()
+			var permanent *driver.PermanentError
+			var busy *driver.BusyError
+			if err == nil || errors.As(err, &permanent) || errors.As(err, &busy) || driver.Gone(err) || errors.Is(err, driver.ErrKind) {
+				t.Errorf("%s whose connection was cut answered %v; want an error that leaves it open", what, err)
+			}
 		}
-	}
-	for name, how := range map[string]cut{"BeforeItWasApplied": loseIt, "AfterItWasApplied": loseReply} {
-		t.Run(name, func(t *testing.T) {
-			leave(t, b, hold(t, b, claim("k"))) // a connection is there, and all is prepared
-			c := claim("k")
-			p.next(how)
-			sure(t, "Enter", second(b.Enter(ctx, c)))
-			one := hold(t, b, c)
-			again := hold(t, b, c)
-			if one.Token != again.Token {
-				t.Errorf("a repeated Enter got token %d after %d", again.Token, one.Token)
-			}
-			if l, err := b.Line(ctx, "k"); err != nil || len(l.Claims) != 1 {
-				t.Errorf("%d claims are in line, %v; want one", len(l.Claims), err)
-			}
+		for name, how := range map[string]cut{"BeforeItWasApplied": loseIt, "AfterItWasApplied": loseReply} {
+			t.Run(name, func(t *testing.T) {
+				leave(t, b, hold(t, b, claim("k"))) // a connection is there, and all is prepared
+				c := claim("k")
+				p.next(how)
+				sure(t, "Enter", second(b.Enter(ctx, c)))
+				one := hold(t, b, c)
+				again := hold(t, b, c)
+				if one.Token != again.Token {
+					t.Errorf("a repeated Enter got token %d after %d", again.Token, one.Token)
+				}
+				if l, err := b.Line(ctx, "k"); err != nil || len(l.Claims) != 1 {
+					t.Errorf("%d claims are in line, %v; want one", len(l.Claims), err)
+				}
 
-			p.next(how)
-			sure(t, "Renew", b.Renew(ctx, []driver.Ticket{one})[0])
-			if err := b.Renew(ctx, []driver.Ticket{one})[0]; err != nil {
-				t.Errorf("a repeated Renew: %v", err)
-			}
+				p.next(how)
+				sure(t, "Renew", b.Renew(ctx, []driver.Ticket{one})[0])
+				if err := b.Renew(ctx, []driver.Ticket{one})[0]; err != nil {
+					t.Errorf("a repeated Renew: %v", err)
+				}
 
-			p.next(how)
-			sure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}))
-			if err := b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}); err != nil {
-				t.Errorf("a repeated Leave with a mark: %v", err)
-			}
-			two := hold(t, b, claim("k"))
-			if two.Mark != driver.Mark(name) {
-				t.Errorf("the mark is %q; want %q", two.Mark, name)
-			}
+				p.next(how)
+				sure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}))
+				if err := b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}); err != nil {
+					t.Errorf("a repeated Leave with a mark: %v", err)
+				}
+				two := hold(t, b, claim("k"))
+				if two.Mark != driver.Mark(name) {
+					t.Errorf("the mark is %q; want %q", two.Mark, name)
+				}
 
-			p.next(how)
-			sure(t, "Break", b.Break(ctx, "k", two.Token, "why"))
-			if err := b.Break(ctx, "k", two.Token, "why"); err != nil && !driver.Gone(err) {
-				t.Errorf("a repeated Break: %v", err)
-			}
-			var gone driver.ErrGone
-			if err := b.Renew(ctx, []driver.Ticket{two})[0]; !errors.As(err, &gone) || gone.Reason != "why" {
-				t.Errorf("Renew of a broken claim answered %v; want the reason", err)
-			}
+				p.next(how)
+				sure(t, "Break", b.Break(ctx, "k", two.Token, "why"))
+				if err := b.Break(ctx, "k", two.Token, "why"); err != nil && !driver.Gone(err) {
+					t.Errorf("a repeated Break: %v", err)
+				}
+				var gone driver.ErrGone
+				if err := b.Renew(ctx, []driver.Ticket{two})[0]; !errors.As(err, &gone) || gone.Reason != "why" {
+					t.Errorf("Renew of a broken claim answered %v; want the reason", err)
+				}
 
-			// A Leave of which nothing is known keeps out an Enter that comes later.
-			late := claim("k")
-			p.next(how)
-			sure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{}))
-			b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{})
-			if _, err := b.Enter(ctx, late); !driver.Gone(err) {
-				t.Errorf("an Enter after its Leave answered %v; want ErrGone", err)
-			}
-			empty(t, b)
-		})
-	}
+				// A Leave of which nothing is known keeps out an Enter that comes later.
+				late := claim("k")
+				p.next(how)
+				sure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{}))
+				b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{})
+				if _, err := b.Enter(ctx, late); !driver.Gone(err) {
+					t.Errorf("an Enter after its Leave answered %v; want ErrGone", err)
+				}
+				empty(t, b)
+			})
+		}
+	})
 }
 
 // TestCancelledCallLetsGoOfItsConnection ends contexts of steps that wait for the lock on

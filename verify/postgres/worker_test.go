@@ -26,6 +26,7 @@ import (
 type order struct {
 	Do   string // the name of a function below
 	DSN  string
+	Poll bool // it cannot listen
 	Key  string
 	TTL  time.Duration
 	N    int
@@ -49,7 +50,11 @@ func worker() bool {
 		fail(err)
 	}
 	db.SetMaxOpenConns(4)
-	b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: listenOn(o.DSN)})
+	options := &sqllock.Options{CreateTables: true}
+	if !o.Poll {
+		options.Listen = listenOn(o.DSN)
+	}
+	b := sqllock.New(db, sqllock.Postgres, options)
 	jobs := map[string]func(order, *sqllock.Backend) error{
 		"count": count, "hold": holdUntilTold, "queue": queueOnce, "pingpong": queueAgain,
 		"storm": storm, "renew": renewForEver, "create": create,

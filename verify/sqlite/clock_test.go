@@ -21,6 +21,7 @@ func reboot(t *testing.T, db *sql.DB, ago time.Duration) {
 }
 
 func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	b := backend(t, db)
 	old := hold(t, b, claim("k"))
@@ -47,6 +48,7 @@ func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
 // finished holder keeps for an hour stays taken, and a process on another clock of
 // this host, as in a container with a time namespace, keeps its lock.
 func TestRestartKeepsWhatIsNotOver(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	b := backend(t, db)
 	first := hold(t, b, claim("held"))
@@ -78,6 +80,7 @@ func TestRestartKeepsWhatIsNotOver(t *testing.T) {
 // TestClockOfTheHostSetBackHoldsNobodyForLong is a host that starts with its clock
 // in the past: what is left of a lease is never more than the whole of it.
 func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	b := backend(t, db)
 	const lease = 500 * time.Millisecond
@@ -101,6 +104,7 @@ func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
 // TestWaiterOutlivesTheClockItEnteredOn is a line in which everybody is on another
 // clock: they are all carried over, in their order.
 func TestWaiterOutlivesTheClockItEnteredOn(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	b := backend(t, db)
 	first := hold(t, b, claim("k"))

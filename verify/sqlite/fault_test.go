@@ -48,6 +48,7 @@ func refusal(t *testing.T, b *sqllock.Backend, words ...string) {
 }
 
 func TestWhatCannotWorkSaysSo(t *testing.T) {
+	t.Parallel()
 	create := &sqllock.Options{CreateTables: true}
 	t.Run("MissingTables", func(t *testing.T) {
 		b := sqllock.New(openFile(t, newFile(t)), sqllock.SQLite, nil)
@@ -97,7 +98,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 		refusal(t, backend(t, db), "format")
 	})
 	t.Run("NotADatabase", func(t *testing.T) {
-		path := newFile(t)
+		path := filepath.Join(t.TempDir(), "letter")
 		if err := os.WriteFile(path, []byte(strings.Repeat("this is a letter to my mother\n", 100)), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +120,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 	t.Run("ClosedDatabase", func(t *testing.T) {
 		db := openFile(t, newFile(t))
 		b := backend(t, db)
-		hold(t, b, claim("k"))
+		leave(t, b, hold(t, b, claim("k")))
 		db.Close()
 		refusal(t, b, "closed")
 	})
@@ -150,6 +151,7 @@ func TestMissingTablesAreNotRemembered(t *testing.T) {
 
 // TestFullDiskIsAnErrorAndHeals lets the database grow no further.
 func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)
@@ -188,6 +190,7 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 
 // TestDamagedRowsAreAnErrorNotAPanic puts rows into the tables that no step writes.
 func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
+	t.Parallel()
 	for _, damage := range []string{
 		"UPDATE fencelock_claim SET weight = -5",
 		"UPDATE fencelock_claim SET weight = 0",
@@ -243,6 +246,7 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 
 // TestRowsDeletedByHandWakeTheNext is what an operator with an SQL shell does.
 func TestRowsDeletedByHandWakeTheNext(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	b := backend(t, db)
 	holder := hold(t, b, claim("k"))

@@ -15,6 +15,7 @@ import (
 )
 
 func TestProcessesNeverOverlap(t *testing.T) {
+	t.Parallel()
 	path := newFile(t)
 	for name, dsn := range map[string]string{"WAL": sqllock.SQLiteDSN(path), "BarePath": newFile(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -60,6 +61,7 @@ func TestProcessesNeverOverlap(t *testing.T) {
 }
 
 func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
+	t.Parallel()
 	dsn := sqllock.SQLiteDSN(newFile(t))
 	const lease = time.Second
 	p := start(t, order{Do: "hold", DSN: dsn, Key: "k", TTL: lease})
@@ -77,6 +79,7 @@ func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 }
 
 func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
+	t.Parallel()
 	dsn := sqllock.SQLiteDSN(newFile(t))
 	b := backend(t, openDSN(t, dsn))
 	holder := hold(t, b, claim("k"))
@@ -97,6 +100,7 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 
 // TestKilledAtAnyMomentNothingIsTorn kills processes at random while others work.
 func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -140,6 +144,7 @@ func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
 }
 
 func TestProcessesCreateTablesAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, dsn := range map[string]string{"WAL": sqllock.SQLiteDSN(newFile(t)), "BarePath": newFile(t)} {
 		t.Run(name, func(t *testing.T) {
 			var ps []*process

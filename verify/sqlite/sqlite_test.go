@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"flag"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,10 +19,48 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 )
 
-// newFile returns a path for a database that does not exist yet.
+// newFile returns a path for a database that does not exist yet. When the test ends no
+// claim may live in it, and nobody have it open.
 func newFile(t testing.TB) string {
 	t.Helper()
-	return filepath.Join(t.TempDir(), "locks.db")
+	path := filepath.Join(t.TempDir(), "locks.db")
+	t.Cleanup(func() { tidy(t, path) })
+	return path
+}
+
+func tidy(t testing.TB, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil || t.Failed() {
+		return
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	rows, err := db.Query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%_claim'")
+	for err == nil && rows.Next() {
+		var name string
+		if err = rows.Scan(&name); err == nil {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		var n int
+		if err = db.QueryRow("SELECT count(*) FROM "+name+" WHERE until > ?", time.Now().UnixMicro()).Scan(&n); err == nil && n > 0 {
+			t.Errorf("%d claims are left in %s", n, name)
+		}
+	}
+	if err != nil {
+		t.Errorf("looking at what is left: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	// Whoever closes a database last takes its log away.
+	if _, err := os.Stat(path + "-wal"); err == nil {
+		t.Errorf("somebody still has %s open", path)
+	}
 }
 
 // openDSN opens a pool that ends with the test.
@@ -137,6 +177,13 @@ func empty(t testing.TB, b *sqllock.Backend) {
 func TestMain(m *testing.M) {
 	if worker() {
 		return
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		// Many tests wait for leases to end.
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
 	}
 	goleak.VerifyTestMain(m)
 }

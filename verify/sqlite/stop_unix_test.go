@@ -14,6 +14,7 @@ import (
 )
 
 func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
+	t.Parallel()
 	dsn := sqllock.SQLiteDSN(newFile(t))
 	p := start(t, order{Do: "renew", DSN: dsn, Key: "k", TTL: time.Second})
 	old, err := strconv.ParseInt(p.hears("held"), 10, 64)

@@ -16,6 +16,7 @@ import (
 const enough = 1200
 
 func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	b := backend(t, db)
 	for i := range 300 {
@@ -75,6 +76,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 }
 
 func TestRestsAreForgotten(t *testing.T) {
+	t.Parallel()
 	db := openFile(t, newFile(t))
 	b := backend(t, db)
 	for range 50 {

@@ -2,79 +2,80 @@ package fencelock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
 
 // callCtx is the context of one driver call: its caller's, cut at a time limit of
-// its own and, unless detached, at the Client's end. It makes a timer only when a
-// driver asks for Done, so a call that is answered at once pays for none.
+// its own and, unless detached, at the Client's end. A call that is answered at once
+// pays for no timer: what can be waited for is made when a driver asks for Done.
 type callCtx struct {
 	parent   context.Context
-	stop     context.Context // ends with the Client
+	life     *lifetime // of the Client, as far as it matters here
 	clock    *clock
 	until    int64 // by that clock
 	detached bool  // the end of parent does not matter, it only lends its values
 
 	mu     sync.Mutex
-	wall   time.Time // until, once somebody asked
-	inner  context.Context
-	cancel context.CancelFunc
-	unhook func() bool
+	wall   time.Time     // until, once somebody asked
+	done   chan struct{} // nil until somebody asks
+	err    error         // set when done is closed, and when the call is over
+	timer  *time.Timer
+	unhook func() bool // from parent
+	after  []*afterCall
+
+	prev, next *callCtx // in life; guarded by its mutex
 }
+
+type afterCall struct{ f func() }
 
 func (c *callCtx) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own := c.limit()
-	if !c.detached {
-		if d, ok := c.parent.Deadline(); ok && d.Before(own) {
-			return d, true
-		}
-	}
-	return own, true
-}
-
-// limit is until as others know it. c.mu is held.
-func (c *callCtx) limit() time.Time {
 	if c.wall.IsZero() {
 		c.wall = c.clock.wall(c.until)
 	}
-	return c.wall
-}
-
-func (c *callCtx) build() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.inner == nil {
-		parent := c.parent
-		if c.detached {
-			parent = context.WithoutCancel(parent)
+	if !c.detached {
+		if d, ok := c.parent.Deadline(); ok && d.Before(c.wall) {
+			return d, true
 		}
-		c.inner, c.cancel = context.WithDeadline(parent, c.limit())
-		c.unhook = context.AfterFunc(c.stop, c.cancel)
 	}
-	return c.inner
+	return c.wall, true
 }
 
-func (c *callCtx) built() context.Context {
+func (c *callCtx) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.inner
+	if c.done != nil {
+		return c.done
+	}
+	c.done = make(chan struct{})
+	if c.err == nil {
+		c.err = c.reason()
+	}
+	if c.err == nil && !c.life.add(c) {
+		c.err = context.Canceled
+	}
+	if c.err != nil {
+		close(c.done)
+		return c.done
+	}
+	c.timer = time.AfterFunc(time.Duration(c.until-c.clock.now()), c.expire)
+	if !c.detached && c.parent.Done() != nil {
+		c.unhook = context.AfterFunc(c.parent, c.orphan)
+	}
+	return c.done
 }
 
-func (c *callCtx) Done() <-chan struct{} { return c.build().Done() }
-
-func (c *callCtx) Err() error {
-	if in := c.built(); in != nil {
-		return in.Err()
-	}
+// reason is why the call ends now, or nil. c.mu is held.
+func (c *callCtx) reason() error {
 	if !c.detached {
 		if err := c.parent.Err(); err != nil {
 			return err
 		}
 	}
-	if err := c.stop.Err(); err != nil {
+	if err := c.life.Err(); err != nil {
 		return err
 	}
 	if c.clock.now() >= c.until {
@@ -83,21 +84,134 @@ func (c *callCtx) Err() error {
 	return nil
 }
 
-// Value goes through the inner context once there is one, so that contexts made
-// from this one attach to it and need no goroutine to watch it.
+func (c *callCtx) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.done != nil {
+		return c.err
+	}
+	return c.reason()
+}
+
+// Value finds what the caller's ctx carries. Contexts that are made from this one do
+// not take themselves for children of the caller's: its Done is another.
 func (c *callCtx) Value(key any) any {
-	if in := c.built(); in != nil {
-		return in.Value(key)
+	if c.detached {
+		return context.WithoutCancel(c.parent).Value(key)
 	}
 	return c.parent.Value(key)
 }
 
-// end frees the timer, if there is one.
-func (c *callCtx) end() {
+// AfterFunc has f called on a goroutine of its own when the call is over, unless stop
+// is called before. Contexts that are made from this one use it, and so need no
+// goroutine to watch it.
+func (c *callCtx) AfterFunc(f func()) (stop func() bool) {
+	c.Done() // or nothing would end it
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inner != nil {
-		c.unhook()
-		c.cancel()
+	if c.err != nil {
+		go f()
+		return func() bool { return false }
 	}
+	a := &afterCall{f}
+	c.after = append(c.after, a)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i := slices.Index(c.after, a)
+		if i >= 0 {
+			c.after = slices.Delete(c.after, i, i+1)
+		}
+		return i >= 0
+	}
+}
+
+func (c *callCtx) expire() { c.cancel(context.DeadlineExceeded) }
+func (c *callCtx) orphan() { c.cancel(c.parent.Err()) }
+
+// end says that the call is over, and frees what waited for it.
+func (c *callCtx) end() { c.cancel(context.Canceled) }
+
+func (c *callCtx) cancel(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	after := c.after
+	c.after = nil
+	if c.done == nil {
+		c.mu.Unlock()
+		return
+	}
+	close(c.done)
+	c.timer.Stop()
+	if c.unhook != nil {
+		c.unhook()
+	}
+	c.mu.Unlock()
+	c.life.remove(c)
+	for _, a := range after {
+		go a.f()
+	}
+}
+
+// lifetime is a context that ends a part of the Client's life. It knows the calls that
+// end with it, so that each of them costs nothing but a place in a list.
+type lifetime struct {
+	context.Context
+	cancel context.CancelFunc
+
+	mu    sync.Mutex
+	calls *callCtx
+}
+
+func (l *lifetime) start() { l.Context, l.cancel = context.WithCancel(context.Background()) }
+
+func (l *lifetime) end() {
+	l.cancel()
+	for {
+		l.mu.Lock()
+		c := l.calls
+		l.mu.Unlock()
+		if c == nil {
+			return
+		}
+		c.cancel(context.Canceled) // which takes it out of the list
+		l.remove(c)                // if somebody else is about to
+	}
+}
+
+// add takes in a call, unless all is over.
+func (l *lifetime) add(c *callCtx) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Err() != nil {
+		return false
+	}
+	c.next = l.calls
+	if c.next != nil {
+		c.next.prev = c
+	}
+	l.calls = c
+	return true
+}
+
+// remove takes out a call, once or more often.
+func (l *lifetime) remove(c *callCtx) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.calls == c:
+		l.calls = c.next
+	case c.prev != nil:
+		c.prev.next = c.next
+	default:
+		return
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.prev, c.next = nil, nil
 }

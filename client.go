@@ -26,12 +26,9 @@ type Client struct {
 
 	clock   clock
 	hooks   dispatcher
-	stop    context.Context // ends when no call may wait any longer
-	endWait context.CancelFunc
-	keep    context.Context // ends when nothing is renewed any longer
-	endKeep context.CancelFunc
-	work    context.Context // ends when Close waits for the store no longer
-	endWork context.CancelFunc
+	stop    lifetime // ends when no call may wait any longer
+	keep    lifetime // ends when nothing is renewed any longer
+	work    lifetime // ends when Close waits for the store no longer
 	unalarm func()
 
 	warned sync.Map // texts of warnings already given
@@ -70,9 +67,9 @@ const (
 func New(b driver.Backend, o *Options) *Client {
 	c := &Client{b: b, gates: map[string]*gate{}, armed: never, done: make(chan struct{})}
 	c.clock.start()
-	c.stop, c.endWait = context.WithCancel(context.Background())
-	c.keep, c.endKeep = context.WithCancel(context.Background())
-	c.work, c.endWork = context.WithCancel(context.Background())
+	c.stop.start()
+	c.keep.start()
+	c.work.start()
 	if b == nil {
 		c.bad = invalid("New was given no backend")
 		return c
@@ -256,13 +253,13 @@ func (c *Client) ready(key string) error {
 // callFor is the context of a driver call on behalf of ctx that begins now, limited
 // to d.
 func (c *Client) callFor(ctx context.Context, now int64, d time.Duration) *callCtx {
-	return &callCtx{parent: ctx, stop: c.stop, clock: &c.clock, until: now + int64(d)}
+	return &callCtx{parent: ctx, life: &c.stop, clock: &c.clock, until: now + int64(d)}
 }
 
 // detached is the context of a driver call that the end of ctx does not stop: only
 // the end of Close does, and the limit d.
 func (c *Client) detached(ctx context.Context, now int64, d time.Duration) *callCtx {
-	return &callCtx{parent: ctx, detached: true, stop: c.work, clock: &c.clock, until: now + int64(d)}
+	return &callCtx{parent: ctx, detached: true, life: &c.work, clock: &c.clock, until: now + int64(d)}
 }
 
 // Shutdown lets the Client end in peace: from now on calls answer ErrClosed, also
@@ -275,7 +272,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	if c.stage == open {
 		c.stage = draining
 		c.changed = make(chan struct{})
-		c.endWait()
+		c.stop.end()
 	}
 	for c.stage == draining && c.live > 0 {
 		changed := c.changed
@@ -307,10 +304,10 @@ func (c *Client) Close() error {
 	}
 	if c.stage == open {
 		c.changed = make(chan struct{})
-		c.endWait()
+		c.stop.end()
 	}
 	c.stage = closed
-	c.endKeep()
+	c.keep.end()
 	now := c.clock.now()
 	for _, cl := range append(schedule(nil), c.sched...) {
 		if g := cl.grant; g != nil {
@@ -334,7 +331,7 @@ func (c *Client) Close() error {
 		c.mu.Lock()
 	}
 	c.stage = over
-	c.endWork()
+	c.work.end()
 	if c.timer != nil {
 		c.timer.Stop()
 	}

@@ -237,7 +237,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	c.mu.Unlock()
 	sent := c.clock.now()
 	call := c.callFor(ctx, sent, t.TTL/3)
-	call.stop = c.keep // Shutdown lets what is held be renewed
+	call.life = &c.keep // Shutdown lets what is held be renewed
 	err := one(c.b.Renew(call, []driver.Ticket{t}))
 	call.end()
 	now := c.clock.now()

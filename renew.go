@@ -162,7 +162,7 @@ func (c *Client) renewSoon(batch []*claim) {
 func (c *Client) renew(batch []*claim, tickets []driver.Ticket, limit time.Duration) {
 	sent := c.clock.now()
 	call := c.callFor(context.Background(), sent, limit)
-	call.stop = c.keep
+	call.life = &c.keep
 	errs := c.b.Renew(call, tickets)
 	call.end()
 	now := c.clock.now()

@@ -1,0 +1,151 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// calls makes contexts of calls as a Client does.
+func calls() *Client {
+	c := &Client{}
+	c.clock.start()
+	c.stop.start()
+	c.work.start()
+	return c
+}
+
+func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
+	cause := errors.New("enough")
+	for name, x := range map[string]struct {
+		detached bool
+		end      func(c *Client, caller context.CancelCauseFunc)
+		want     error
+		cause    error
+	}{
+		"limit":                   {false, func(*Client, context.CancelCauseFunc) {}, context.DeadlineExceeded, context.DeadlineExceeded},
+		"limit of a detached one": {true, func(*Client, context.CancelCauseFunc) {}, context.DeadlineExceeded, context.DeadlineExceeded},
+		"caller":                  {false, func(_ *Client, end context.CancelCauseFunc) { end(cause) }, context.Canceled, cause},
+		"caller of a detached one": {true, func(_ *Client, end context.CancelCauseFunc) { end(cause) },
+			context.DeadlineExceeded, context.DeadlineExceeded},
+		"client":                   {false, func(c *Client, _ context.CancelCauseFunc) { c.stop.end() }, context.Canceled, context.Canceled},
+		"client of a detached one": {true, func(c *Client, _ context.CancelCauseFunc) { c.work.end() }, context.Canceled, context.Canceled},
+	} {
+		// Whoever waits is told, and whoever asks later, and so are contexts made from it,
+		// early or late.
+		for _, waits := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				c := calls()
+				defer c.stop.end()
+				defer c.work.end()
+				ctx, end := context.WithCancelCause(context.Background())
+				defer end(nil)
+				call := c.callFor(ctx, c.clock.now(), time.Minute)
+				if x.detached {
+					call = c.detached(ctx, c.clock.now(), time.Minute)
+				}
+				defer call.end()
+				var child context.Context = call
+				if waits {
+					var cancel context.CancelFunc
+					child, cancel = context.WithCancel(call)
+					defer cancel()
+				}
+				if call.Err() != nil || child.Err() != nil || context.Cause(call) != nil {
+					t.Fatalf("%s: over before it began: %v, %v, %v", name, call.Err(), child.Err(), context.Cause(call))
+				}
+				x.end(c, end)
+				synctest.Wait()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if !waits {
+					var cancel context.CancelFunc
+					child, cancel = context.WithCancel(call)
+					defer cancel()
+				}
+				for _, y := range []context.Context{call, child} {
+					select {
+					case <-y.Done():
+					default:
+						t.Fatalf("%s, waited for: %v: not over", name, waits)
+					}
+					if y.Err() != x.want {
+						t.Errorf("%s, waited for: %v: %v; want %v", name, waits, y.Err(), x.want)
+					}
+					if got := context.Cause(y); got != x.cause {
+						t.Errorf("%s, waited for: %v: cause %v; want %v", name, waits, got, x.cause)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestCallThatIsOverEndsWhatIsLeftOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := calls()
+		call := c.callFor(context.Background(), c.clock.now(), time.Hour)
+		child, cancel := context.WithTimeout(call, 2*time.Hour)
+		defer cancel()
+		told := 0
+		stop := call.AfterFunc(func() { t.Error("told, though it asked not to be") })
+		call.AfterFunc(func() { told++ })
+		if !stop() || stop() {
+			t.Error("stop reports whether it was in time")
+		}
+		if d, _ := child.Deadline(); time.Until(d) != time.Hour {
+			t.Errorf("what is made from a call ends in %v; want an hour", time.Until(d))
+		}
+		call.end()
+		synctest.Wait()
+		if told != 1 || child.Err() == nil || call.Err() == nil {
+			t.Errorf("told %d times, child %v, call %v", told, child.Err(), call.Err())
+		}
+		call.AfterFunc(func() { told++ })
+		synctest.Wait()
+		if told != 2 || c.stop.calls != nil {
+			t.Errorf("told %d times; calls are left: %v", told, c.stop.calls != nil)
+		}
+	}) // which finds goroutines and timers that are left
+}
+
+// The end of the Client finds each call that waits, and contexts made from calls need no
+// goroutine each to watch them.
+func TestEndOfTheClientReachesEveryCall(t *testing.T) {
+	c := calls()
+	var all sync.WaitGroup
+	before := runtime.NumGoroutine()
+	var over []*callCtx
+	for range 100 {
+		call := c.callFor(context.Background(), c.clock.now(), time.Hour)
+		child, cancel := context.WithCancel(call)
+		defer cancel()
+		all.Go(func() { <-child.Done() })
+		over = append(over, c.callFor(context.Background(), c.clock.now(), time.Hour))
+		over[len(over)-1].Done()
+	}
+	if n := runtime.NumGoroutine() - before; n > 110 {
+		t.Errorf("%d goroutines for 100 who wait", n)
+	}
+	for _, call := range over { // from between the others
+		call.end()
+	}
+	// Some come while it ends.
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				call := c.callFor(context.Background(), c.clock.now(), time.Hour)
+				<-call.Done()
+			}
+		})
+	}
+	c.stop.end()
+	all.Wait()
+	if c.stop.calls != nil {
+		t.Error("calls are left in the list")
+	}
+}

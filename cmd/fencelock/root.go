@@ -66,7 +66,7 @@ func newRoot() *cobra.Command {
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
-		newBreak(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
+		newBreak(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(append(verbs, systemVerbs(c)...)...)
 	return root

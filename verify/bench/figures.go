@@ -56,10 +56,10 @@ func (f figure) draw(rs results, dir string) (bool, error) {
 		p.X.Scale = plot.LinearScale{}
 		p.Y.Min = 0
 	} else {
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, powersOfTen{}
 	}
 	p.Add(plotter.NewGrid())
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs = true, -vg.Points(6), -vg.Points(6)
 	drawn := 0
 	for i, peer := range f.peers {
 		var points plotter.XYs
@@ -94,6 +94,19 @@ func (f figure) draw(rs results, dir string) (bool, error) {
 		return false, err
 	}
 	return true, p.Save(14*vg.Centimeter, 9*vg.Centimeter, filepath.Join(dir, f.file+".svg"))
+}
+
+// powersOfTen marks them, and the steps between without a label.
+type powersOfTen struct{}
+
+func (powersOfTen) Ticks(from, to float64) []plot.Tick {
+	all := plot.LogTicks{Prec: -1}.Ticks(from, to)
+	for i, t := range all {
+		if t.Label != "" {
+			all[i].Label = short(t.Value)
+		}
+	}
+	return all
 }
 
 // sizesOf marks the sizes that were measured.

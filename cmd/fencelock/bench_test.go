@@ -1,0 +1,68 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// What bench uses is released whatever happens to it, and is nobody else's.
+func TestBenchMeasuresAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *stage) {
+		t.Parallel()
+		holder := s.start("fencelock", "run", "nightly", "--", "sh", "-c", "echo yes >held; exec sleep 600")
+		eventually(t, "nightly is held", func() bool { return s.read("held") != "" })
+
+		s.must("bench", "--for", "0.3")
+		left := s.must("ls")
+		if strings.Contains(left, "bench-") || strings.Count(left, "\n") != 2 || !strings.Contains(left, "nightly") {
+			t.Errorf("after bench this is left:\n%s", left)
+		}
+		if holder.ended() {
+			t.Error("bench ended a lock that was held")
+		}
+
+		// Interrupted in the middle, it gives back what it holds.
+		p := s.start("fencelock", "bench", "--for", "60")
+		eventually(t, "bench holds something", func() bool { return strings.Contains(s.must("ls"), "bench-") })
+		p.signal("TERM")
+		if code := p.wait(); code != exitNotAcquired {
+			t.Errorf("interrupted, bench exits %d", code)
+		}
+		p.wantLine("interrupted")
+		if left := s.must("ls", "bench-"); left != "" {
+			t.Errorf("after an interrupted bench this is left:\n%s", left)
+		}
+	})
+}
+
+func TestBenchIsBounded(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t)
+	s := newStage(t, server.URL())
+	code, p := s.run("fencelock", "bench", "--for", "0.1")
+	if code != exitUsage {
+		t.Errorf("a tenth of a second: exit %d", code)
+	}
+	p.wantLine("--for")
+	p = s.start("fencelock", "bench", "--for", "0.5")
+	eventually(t, "bench is at work", func() bool { return strings.Contains(s.must("ls"), "bench-") })
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if code := p.wait(); code != exitUnavailable {
+		t.Errorf("a server that hangs: exit %d", code)
+	}
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("a server that hangs held bench for %v", took)
+	}
+	if err := server.Continue(); err != nil {
+		t.Fatal(err)
+	}
+}

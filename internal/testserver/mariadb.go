@@ -75,10 +75,16 @@ func program(name string, folders ...string) string {
 // prepareMariaDB writes the configuration, and makes the system tables the first time.
 // Relative paths are relative to the data: a socket's path may have 107 bytes at most.
 func prepareMariaDB(s *Server) error {
-	data := filepath.Join(s.dir, "data")
+	data, tmp := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "tmp")
+	// A server that starts clears away all temporary tables that it finds, also those of
+	// one that makes its system tables just then.
+	if err := os.MkdirAll(tmp, 0o700); err != nil {
+		return err
+	}
 	lines := []string{
 		"[mysqld]",
 		"datadir=" + data,
+		"tmpdir=" + tmp,
 		"bind-address=127.0.0.1",
 		fmt.Sprintf("port=%d", s.port),
 		"socket=locks.sock",
@@ -108,7 +114,7 @@ func prepareMariaDB(s *Server) error {
 	if _, err := os.Stat(filepath.Join(data, "mysql")); err == nil {
 		return nil
 	}
-	cmd := exec.Command(program("mariadb-install-db", filepath.Dir(s.kind.program)), "--no-defaults", "--datadir="+data,
+	cmd := exec.Command(program("mariadb-install-db", filepath.Dir(s.kind.program)), "--no-defaults", "--datadir="+data, "--tmpdir="+tmp,
 		"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M", "--skip-log-bin")
 	cmd.Dir = s.dir
 	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
@@ -116,6 +122,7 @@ func prepareMariaDB(s *Server) error {
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
+		_ = os.RemoveAll(data) // half of them would be taken for all
 		return fmt.Errorf("mariadb-install-db: %w; it says:\n%s", err, bytes.TrimSpace(out))
 	}
 	return nil

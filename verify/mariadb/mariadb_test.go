@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -28,6 +29,13 @@ func TestMain(m *testing.M) {
 	mysql.SetLogger(log.New(io.Discard, "", 0))
 	if worker() {
 		return
+	}
+	// Most of the time tests wait: for leases to end, and for the disk.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := flag.Set("test.parallel", "12"); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(run(m))
 }
@@ -78,7 +86,7 @@ func dsnOf(s *testserver.Server, database, tail string) string {
 }
 
 // newDatabase makes a database on the shared server, which ends with the test, and must
-// hold nothing but tables without claims then.
+// hold nothing but tables without claims then, with nobody connected to it.
 func newDatabase(t testing.TB) string {
 	t.Helper()
 	name := "t" + strings.ToLower(rand.Text())
@@ -98,6 +106,11 @@ func tidy(t testing.TB, admin *sql.DB, name string) {
 	if t.Failed() {
 		return
 	}
+	until(t, "everybody has closed their connections", func() bool {
+		var n int
+		err := admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = ?", name).Scan(&n)
+		return err == nil && n == 0
+	})
 	var others string
 	if err := admin.QueryRow(`SELECT COALESCE(GROUP_CONCAT(table_name), '') FROM information_schema.tables
 		WHERE table_schema = ? AND table_name NOT LIKE '%\_line' AND table_name NOT LIKE '%\_claim'

@@ -14,6 +14,7 @@ import (
 // TestOneConnectionServesWaitersAndHolders has eight waiters in line on the only
 // connection while holders renew and leave: a waiter that kept it would block them.
 func TestOneConnectionServesWaitersAndHolders(t *testing.T) {
+	t.Parallel()
 	db := openDSN(t, newDSN(t, ""))
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)
@@ -47,6 +48,7 @@ func TestOneConnectionServesWaitersAndHolders(t *testing.T) {
 
 // TestLinesHoldsNoConnection uses the only connection inside of the loop.
 func TestLinesHoldsNoConnection(t *testing.T) {
+	t.Parallel()
 	db := openDSN(t, newDSN(t, ""))
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)
@@ -70,6 +72,7 @@ func TestLinesHoldsNoConnection(t *testing.T) {
 
 // TestWaiterWithoutConnectionKeepsToItsContext holds the only connection itself.
 func TestWaiterWithoutConnectionKeepsToItsContext(t *testing.T) {
+	t.Parallel()
 	db := openDSN(t, newDSN(t, ""))
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)

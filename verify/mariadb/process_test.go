@@ -13,6 +13,7 @@ import (
 )
 
 func TestProcessesNeverOverlap(t *testing.T) {
+	t.Parallel()
 	dsn := newDSN(t, "")
 	file := filepath.Join(t.TempDir(), "count")
 	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
@@ -93,6 +94,7 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 
 // TestKilledAtAnyMomentNothingIsTorn kills processes at random while others work.
 func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, seed))

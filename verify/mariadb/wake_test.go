@@ -56,6 +56,7 @@ func TestWaiterOfAnotherBackendIsWoken(t *testing.T) {
 // about it for no longer. A second reader purges the writer, and both hold the lock:
 // were the first left waiting, the second would have to wait behind it.
 func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
+	t.Parallel()
 	b := backend(t, openDSN(t, newDSN(t, "")))
 	hold(t, b, ttl(claim("k"), 150*time.Millisecond))
 	reader := claim("k")

@@ -13,6 +13,7 @@ import (
 // TestRoundTripsAreCountedOnTheWire counts what a free lock costs, under DSNs that make
 // the driver speak in different ways.
 func TestRoundTripsAreCountedOnTheWire(t *testing.T) {
+	t.Parallel()
 	for _, tail := range []string{"", "interpolateParams=true&parseTime=true", "clientFoundRows=true", "autocommit=0"} {
 		t.Run(tail, func(t *testing.T) {
 			p := newProxy(t, server(t).Addr())
@@ -75,6 +76,7 @@ func TestRoundTripsAreCountedOnTheWire(t *testing.T) {
 // TestCutConnectionsLeaveNoGhosts cuts the connection before the server has seen a step,
 // and after it has done it and before anybody knows, and does then what the core does.
 func TestCutConnectionsLeaveNoGhosts(t *testing.T) {
+	t.Parallel()
 	p := newProxy(t, server(t).Addr())
 	name := newDatabase(t)
 	b := backend(t, openDSN(t, fmt.Sprintf("root@tcp(%s)/%s", p.listener.Addr(), name)))

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPagesHaveAPlaceForEverythingThatIsMeasured(t *testing.T) {
+	marker := regexp.MustCompile(`<!-- bench ([^>]*) -->`)
+	var both [][]string
+	for _, page := range []string{"../../docs/performance.md", "../../docs/performance.zh-CN.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, m := range marker.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, m[1])
+		}
+		both = append(both, names)
+		if n := strings.Count(string(text), "<!-- end -->"); n != len(names) {
+			t.Errorf("%s has %d markers and %d ends", page, len(names), n)
+		}
+	}
+	if !slices.Equal(both[0], both[1]) {
+		t.Errorf("the twins have other markers:\n%q\n%q", both[0], both[1])
+	}
+	var all Measured
+	for _, p := range Peers() { // one result of everything there is
+		for _, part := range p.Parts {
+			all.Results = append(all.Results, Result{part, 1, p.Name, 0, Values{"p50_us": 1, "server_us": 1, "client_us": 1}})
+		}
+	}
+	all.Results = append(all.Results, Result{"profile free", 1, ours, 0, Values{"network": 1}})
+	for name := range all.sections(english) {
+		if !slices.Contains(both[0], name) {
+			t.Errorf("no page has a place for %q", name)
+		}
+	}
+	for _, f := range figures {
+		if !slices.Contains(both[0], "figure "+f.file) {
+			t.Errorf("no page has a place for the figure %q", f.file)
+		}
+	}
+}
+
+func TestFillKeepsWhatWasNotMeasured(t *testing.T) {
+	page := "a\n<!-- bench one -->\nold\n<!-- end -->\nb\n<!-- bench two -->\nkept\n<!-- end -->\nc\n"
+	got, err := fill([]byte(page), map[string]string{"one": "new\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "a\n<!-- bench one -->\n\nnew\n\n<!-- end -->\nb\n<!-- bench two -->\nkept\n<!-- end -->\nc\n"
+	if string(got) != want {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	again, err := fill(got, map[string]string{"one": "new\n"})
+	if err != nil || !bytes.Equal(again, got) {
+		t.Errorf("filled twice: %q, %v", again, err)
+	}
+	if _, err := fill([]byte("<!-- bench one -->\nnever ends"), nil); err == nil {
+		t.Error("a part without an end is no error")
+	}
+}
+
+func TestWhatWasWrittenCanBeRead(t *testing.T) {
+	var lines bytes.Buffer
+	b := &Bench{Options: Options{Lines: &lines}}
+	one := Result{"free", 1, ours, 3, Values{"p50_us": 2}}
+	b.record(one)
+	if _, err := Read(bytes.NewReader(lines.Bytes())); err == nil {
+		t.Error("a run that has not ended is read as one that has")
+	}
+	b.encode(map[string]string{"date": "today"})
+	m, err := Read(&lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Results) != 1 || m.Results[0].Round != 3 || m.Results[0].Values["p50_us"] != 2 || m.About["date"] != "today" {
+		got, _ := json.Marshal(m)
+		t.Errorf("read %s", got)
+	}
+}
+
+func TestTargetsAreJudgedFromWhatWasMeasured(t *testing.T) {
+	free := func(peer string, round int, p50, requests float64) Result {
+		return Result{"free", 1, peer, round, Values{"p50_us": p50, "requests": requests, "allocs": 10}}
+	}
+	for _, tt := range []struct {
+		name           string
+		p50, requests  float64
+		quick, twoOnly bool
+	}{
+		{"as quick as it must be", 22, 2, true, true},
+		{"too slow", 24, 2, false, true},
+		{"a request too many", 22, 3, true, false},
+	} {
+		rs := results{free(floor, 0, 20, 2), free(ours, 0, tt.p50, tt.requests), free(bsm, 0, 30, 2)}
+		var out bytes.Buffer
+		printTargets(&out, rs, english)
+		for what, holds := range map[string]bool{"p50, × raw SET NX": tt.quick, "Redis: requests": tt.twoOnly} {
+			verdict := "| yes |"
+			if !holds {
+				verdict = "| **no** |"
+			}
+			found := false
+			for line := range strings.Lines(out.String()) {
+				found = found || strings.Contains(line, what) && strings.Contains(line, verdict)
+			}
+			if !found {
+				t.Errorf("%s: %q is not %s in\n%s", tt.name, what, verdict, out.String())
+			}
+		}
+	}
+	if n := len(slices.DeleteFunc(targets(nil), func(t target) bool { return !t.known() })); n > 0 {
+		t.Errorf("%d targets are judged of nothing at all", n)
+	}
+}
+
+func TestEtcdsOwnCountersAreAdded(t *testing.T) {
+	text := "# HELP grpc_server_msg_received_total x\n" +
+		`grpc_server_msg_received_total{grpc_method="Txn",grpc_service="etcdserverpb.KV",grpc_type="unary"} 7` + "\n" +
+		`grpc_server_msg_received_total{grpc_method="Watch",grpc_service="etcdserverpb.Watch",grpc_type="bidi_stream"} 3e+01` + "\n" +
+		`grpc_server_msg_sent_total{grpc_method="Txn"} 9` + "\n"
+	s, err := countEtcd(strings.NewReader(text))
+	if err != nil || s.other != 37 {
+		t.Errorf("counted %v, %v; want 37", s.other, err)
+	}
+}
+
+func TestNumbersAreShortAndWhole(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0", 2e-5: "0", 0.0314: "0.031", 1.5: "1.50", 12.34: "12.3", 1234.5: "1234", 12345: "12 345", 1234567: "1 234 567", -12345: "-12 345",
+	} {
+		if got := short(x); got != want {
+			t.Errorf("short(%v) = %q, want %q", x, got, want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 // A master that hangs costs its own locks, and nobody else's: neither in calls that
 // go alone, nor in one that renews locks of all masters.
 func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
+	t.Parallel()
 	nodes := clusterOf(t, 3)
 	b := closing(t, New(dialCluster(t, nodes[0]), nil))
 	dead := func(key string) bool { return int(slot(b.record(key))) >= firstSlot(2, 3) }

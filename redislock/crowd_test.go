@@ -67,7 +67,7 @@ func BenchmarkHandOver(b *testing.B) {
 
 // The number of commands that a hand-over runs does not depend on how many wait.
 func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	for _, sc := range []*script{enterScript, leaveScript, renewScript, lookScript} {
 		rdb.ScriptLoad(t.Context(), sc.source.(string))
@@ -127,7 +127,8 @@ type member struct {
 // expire at any moment, and compares with the rule that decides everything:
 // granted(c) ⇔ weight(c) + Σ weight(b) for every live b before c ≤ capacity(c).
 func TestGrantsFollowTheOneRule(t *testing.T) {
-	s := testserver.Redis(t)
+	t.Parallel()
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	ctx := t.Context()
 	seed := rand.Uint64()
@@ -276,7 +277,7 @@ func expire(t *testing.T, b *Backend, rdb *redis.Client, key string, ks []driver
 
 // Nothing of a closed Backend is left running, and an idle one runs nothing.
 func TestGoroutinesEnd(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	rdb := dial(t, s)
 	idle := New(rdb, nil)
 	defer idle.Close()

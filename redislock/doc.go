@@ -23,10 +23,11 @@
 // until a lease has run out: a call is tried again, a lock that is held is renewed at
 // the new master, and who waits has its place there. What the old master had not passed
 // on is lost, and whoever held it is told by its next renewal. Choose leases that are
-// longer than a failover takes, and several times the ReadTimeout of the client: a
-// master of a Cluster that hangs, rather than dies, costs the client that much each time
-// it asks it, for locks and for who has which slots. Lock state is never read from a
-// replica.
+// longer than a failover takes; behind Sentinel also several times the ReadTimeout of the
+// client, for which it waits when a master hangs rather than dies. A master of a Cluster
+// that hangs costs half a second more than one that dies: what it does not answer is
+// tried at its replica, which takes it once it has been promoted. With Options.Replicas it
+// costs the ReadTimeout too. Lock state is never read from a replica.
 //
 // While a slot moves a free lock in it can be taken, renewed and released, and a line
 // of several goes on; who comes second to a single holder has its place when the slot

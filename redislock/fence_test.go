@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fence"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -35,7 +34,7 @@ var writes = map[string]func(f *Fence, key string, t fence.Token) error{
 }
 
 func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	rdb := dial(t, s)
 	f := NewFence(rdb, nil)
 	for name, write := range writes {
@@ -66,7 +65,7 @@ func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
 }
 
 func TestFenceLetsNobodyInWithoutAToken(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	f := NewFence(dial(t, s), nil)
 	for name, write := range writes {
 		for _, tok := range []fence.Token{0, -1, math.MinInt64} {
@@ -82,7 +81,7 @@ func TestFenceLetsNobodyInWithoutAToken(t *testing.T) {
 
 // A stale holder must not bring back what its successor deleted.
 func TestDeletedKeyStaysGuarded(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	rdb := dial(t, s)
 	f := NewFence(rdb, nil)
 	if err := f.Set(t.Context(), "a", 1, 0, 7); err != nil {
@@ -100,7 +99,7 @@ func TestDeletedKeyStaysGuarded(t *testing.T) {
 }
 
 func TestFencedSetKnowsExpirations(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	rdb := dial(t, s)
 	f := NewFence(rdb, nil)
 	for _, c := range []struct {
@@ -138,7 +137,7 @@ func TestFencedSetKnowsExpirations(t *testing.T) {
 }
 
 func TestMarksStayAsLongAsTheyAreToldTo(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	rdb := dial(t, s)
 	for keep, most := range map[time.Duration]time.Duration{0: -1, time.Hour: time.Hour} {
 		f := NewFence(rdb, &FenceOptions{Prefix: fmt.Sprint("keep", keep, ":"), Keep: keep})
@@ -159,7 +158,7 @@ func TestMarksStayAsLongAsTheyAreToldTo(t *testing.T) {
 }
 
 func TestUsersScriptSeesItsOwnKeysAndArguments(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	f := NewFence(dial(t, s), nil)
 	for _, keys := range []int{1, 2, 5} {
 		for _, args := range []int{0, 1, 5} {
@@ -206,7 +205,7 @@ func TestUsersScriptSeesItsOwnKeysAndArguments(t *testing.T) {
 
 // A mistake in a script is told with the line where it is.
 func TestErrorsOfUsersScriptsNameTheirOwnLines(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	f := NewFence(dial(t, s), nil)
 	for src, line := range map[string]string{
 		"\n\nreturn redis.call('NO', 'SUCH')":                   "user_script:3",
@@ -222,6 +221,7 @@ func TestErrorsOfUsersScriptsNameTheirOwnLines(t *testing.T) {
 
 // In a Cluster the mark must be in the slot of its key, and no two keys share one.
 func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
+	t.Parallel()
 	f := NewFence(cluster1(t), nil)
 	owner := map[string]string{}
 	for _, key := range []string{
@@ -253,7 +253,7 @@ func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
 func cluster1(t *testing.T) *redis.ClusterClient { return dialCluster(t, cluster(t)) }
 
 func TestFenceNeedsFewRights(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	line := "ACL SETUSER writer on >secret resetkeys ~stock:* ~fence:* resetchannels -@all +eval +evalsha +get +set +del"
 	if _, err := s.Ask(strings.Fields(line)...); err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestFenceNeedsFewRights(t *testing.T) {
 }
 
 func TestServerThatForgotItsScriptsLearnsThemAgain(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	f := NewFence(dial(t, s), nil)
 	for _, tok := range []fence.Token{7, 8, 9} {
 		if _, err := s.Ask("SCRIPT", "FLUSH"); err != nil {
@@ -290,7 +290,7 @@ func TestServerThatForgotItsScriptsLearnsThemAgain(t *testing.T) {
 }
 
 func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	rdb := dial(t, s)
 	f := NewFence(rdb, nil)
 	for _, mark := range []string{"", "x", "-1", "0", "07", "7.0", "7 ", "nil"} {
@@ -316,7 +316,7 @@ func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
 }
 
 func TestBadFenceOptionsAreTheFirstAnswer(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	for _, f := range []*Fence{
 		NewFence(nil, nil),
 		NewFence(dial(t, s), &FenceOptions{Prefix: "a{b}:"}),
@@ -330,7 +330,7 @@ func TestBadFenceOptionsAreTheFirstAnswer(t *testing.T) {
 
 // What is accepted never goes back, whoever comes when.
 func TestFencedWritesNeverGoBackUnderConcurrency(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	f := NewFence(dial(t, s), nil)
 	push := f.Script("return redis.call('RPUSH', KEYS[1], ARGV[1])")
 	const writers, each = 8, 100

@@ -14,9 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// group is several servers with one client.
+// group is several servers with one client, or a single one.
 type group struct {
 	t        testing.TB
+	single   *testserver.Server
 	sentinel *testserver.SentinelGroup
 	cluster  *testserver.ClusterGroup
 	claims   bool // may be left by a test
@@ -26,6 +27,20 @@ type group struct {
 var groups = map[string]func(t testing.TB) *group{
 	"sentinel": sentinelGroup,
 	"cluster":  clusterGroup,
+}
+
+// stores are groups, and a server by itself.
+var stores = map[string]func(t testing.TB) *group{
+	"single":   singleServer,
+	"sentinel": sentinelGroup,
+	"cluster":  clusterGroup,
+}
+
+// singleServer starts one server.
+func singleServer(t testing.TB) *group {
+	g := &group{t: t, single: testserver.Redis(t)}
+	t.Cleanup(g.tidy)
+	return g
 }
 
 // sentinelGroup starts a master with two replicas, and three sentinels.
@@ -50,6 +65,9 @@ func (g *group) dial() redis.UniversalClient {
 }
 
 func (g *group) address() address {
+	if g.single != nil {
+		return address{Addrs: []string{g.single.Addr()}, Single: true}
+	}
 	if g.sentinel != nil {
 		return address{Addrs: g.sentinel.Addrs(), Master: g.sentinel.Name}
 	}
@@ -59,10 +77,14 @@ func (g *group) address() address {
 // address is what a client is told, also one in another process.
 type address struct {
 	Addrs  []string
+	Single bool   // it is one server
 	Master string // the name that sentinels know; empty for a Cluster
 }
 
 func (a address) dial() redis.UniversalClient {
+	if a.Single {
+		return redis.NewClient(&redis.Options{Addr: a.Addrs[0]})
+	}
 	if a.Master != "" {
 		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: a.Master, SentinelAddrs: a.Addrs})
 	}
@@ -75,6 +97,9 @@ func (g *group) connect(o *Options) *Backend {
 }
 
 func (g *group) servers() []*testserver.Server {
+	if g.single != nil {
+		return []*testserver.Server{g.single}
+	}
 	if g.sentinel != nil {
 		return g.sentinel.Servers
 	}
@@ -83,6 +108,9 @@ func (g *group) servers() []*testserver.Server {
 
 // master returns the server that has a key's lock just now.
 func (g *group) master(key string) *testserver.Server {
+	if g.single != nil {
+		return g.single
+	}
 	if g.sentinel != nil {
 		return g.sentinel.Master()
 	}
@@ -206,6 +234,61 @@ func dialFor(t testing.TB, g *group) redis.UniversalClient {
 	c := g.address().dial()
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// A free lock costs one script and its release another, wherever its master is: counted by
+// the servers.
+func TestFreeLockOfStoresIsTwoRequests(t *testing.T) {
+	t.Parallel()
+	for name, start := range stores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t)
+			b := g.connect(nil)
+			const pairs = 20
+			locks := func() {
+				for i := range pairs {
+					leave(t, b, hold(t, b, mutex(fmt.Sprint("key ", i))))
+				}
+			}
+			locks() // the connections, the scripts
+			for _, s := range g.servers() {
+				if _, err := s.Ask("CONFIG", "RESETSTAT"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			locks()
+			requests := 0
+			for _, s := range g.servers() {
+				requests += calls(t, s, "evalsha", "eval", "wait")
+			}
+			if requests != 2*pairs {
+				t.Errorf("%d locks and releases took %d requests, want 2 each", pairs, requests)
+			}
+		})
+	}
+}
+
+// calls returns how often a server was given any of these commands.
+func calls(t testing.TB, s *testserver.Server, commands ...string) (n int) {
+	t.Helper()
+	stats, err := s.Ask("INFO", "commandstats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(stats) {
+		for _, command := range commands {
+			if rest, ok := strings.CutPrefix(l, "cmdstat_"+command+":calls="); ok {
+				digits, _, _ := strings.Cut(rest, ",")
+				k, err := strconv.Atoi(digits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += k
+			}
+		}
+	}
+	return n
 }
 
 // A cluster client may be told to read from replicas. What it asks for a lock goes to

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // These are laws of package driver once more, on paths of the scripts that the
 // laws' own tests pass by: with leases of a minute, and in both forms of a line.
 
 func TestClaimThatLingersHasLeft(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	ctx := t.Context()
 	for _, crowded := range []bool{false, true} {
@@ -55,7 +54,7 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 // A waiting claim that leaves with a linger keeps its place, and so keeps out
 // those behind it.
 func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	reader := func() driver.Claim {
 		c := mutex("key")
@@ -74,7 +73,7 @@ func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 }
 
 func TestRenewalInACrowdNeverShortens(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	k := hold(t, b, mutex("key"))
 	w := wait_(t, b, mutex("key"))
@@ -95,7 +94,7 @@ func TestRenewalInACrowdNeverShortens(t *testing.T) {
 
 // The keys of a line live as long as its longest lease.
 func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	k := hold(t, b, mutex("key"))
 	wait_(t, b, mutex("key"))
@@ -111,7 +110,7 @@ func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
 }
 
 func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	holder, waiter := connect(t, s, nil), closing(t, New(p.client(), nil))
 	mark := driver.Mark("a:1 \x00mark")
@@ -161,7 +160,7 @@ func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
 // A grant that was pushed before anybody waited for it is not news: the claim may
 // have been broken since.
 func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	hold(t, b, mutex("key"))
 	k := wait_(t, b, mutex("key"))
@@ -176,7 +175,7 @@ func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
 }
 
 func TestKindIsJudgedWithoutClaimsThatHaveExpired(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	for n := range 3 {
 		key := string(rune('a' + n))
@@ -191,7 +190,7 @@ func TestKindIsJudgedWithoutClaimsThatHaveExpired(t *testing.T) {
 }
 
 func TestRestIsOnlyEverProlonged(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	c := mutex("key")
 	for _, ttl := range []time.Duration{time.Minute, minTTL} {

@@ -194,7 +194,7 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 // of several, wherever their other keys are.
 func TestRecordAloneServesALineOfOne(t *testing.T) {
 	t.Parallel()
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	held := hold(t, b, mutex("key"))
 	wait_(t, b, mutex("key"))

@@ -16,7 +16,7 @@ import (
 
 // A FLUSHALL is a loss, not an invitation.
 func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	alone := hold(t, b, mutex("alone"))
 	held := hold(t, b, mutex("crowd"))
@@ -50,6 +50,58 @@ func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
 	}
 }
 
+// A server that syncs each write and is killed knows every claim when it is back: who
+// holds goes on, who waits has its place. One that keeps nothing has forgotten them: the
+// holder is told by its next renewal, and never enters again by it.
+func TestServerIsKilledAndComesBack(t *testing.T) {
+	t.Parallel()
+	for name, keeps := range map[string]bool{"keeps": true, "forgets": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, testserver.Persist(keeps))
+			a, b := connect(t, s, nil), connect(t, s, nil)
+			held, waiter := hold(t, a, mutex("key")), wait_(t, b, mutex("key"))
+			if err := s.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := renewOne(a, held); err == nil || driver.Gone(err) || permanent(err) {
+				t.Errorf("Renew without a server answered %v", err)
+			}
+			if err := s.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range []*Backend{a, b} {
+				eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
+			}
+			if !keeps {
+				for _, err := range []error{renewOne(a, held), renewOne(b, waiter)} {
+					if !driver.Gone(err) {
+						t.Errorf("Renew at a server that has forgotten answered %v", err)
+					}
+				}
+				next := hold(t, b, mutex("key"))
+				if next.Token <= held.Token {
+					t.Errorf("token %d follows %d", next.Token, held.Token)
+				}
+				if err := a.Leave(t.Context(), held, driver.Exit{}); !driver.Gone(err) {
+					t.Errorf("Leave of the one before answered %v", err)
+				}
+				leave(t, b, next)
+				return
+			}
+			if err := renewOne(a, held); err != nil {
+				t.Errorf("Renew after the restart: %v", err)
+			}
+			if _, err := b.Enter(t.Context(), noWait(mutex("key"))); !errors.As(err, new(*driver.BusyError)) {
+				t.Errorf("a try after the restart answered %v", err)
+			}
+			leave(t, a, held)
+			granted(t, b, waiter)
+			leave(t, b, waiter)
+		})
+	}
+}
+
 // fill writes until the server takes no more.
 func fill(t *testing.T, rdb *redis.Client) {
 	t.Helper()
@@ -66,7 +118,7 @@ func fill(t *testing.T, rdb *redis.Client) {
 }
 
 func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	rdb := dial(t, s)
 	b := connect(t, s, nil)
 	ctx := t.Context()
@@ -152,7 +204,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 }
 
 func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
-	master, s := testserver.Redis(t), testserver.Redis(t)
+	master, s := newServer(t), newServer(t)
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
 	defer rdb.Close()
 	b := closing(t, New(rdb, nil))
@@ -189,7 +241,8 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 }
 
 func TestServerThatIsAwayIsUnknownAndNotPermanent(t *testing.T) {
-	s := testserver.Redis(t, testserver.Persist(true))
+	t.Parallel()
+	s := newServer(t, testserver.Persist(true))
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
 	defer rdb.Close()
 	b := closing(t, New(rdb, nil))
@@ -218,7 +271,7 @@ func TestServerThatIsAwayIsUnknownAndNotPermanent(t *testing.T) {
 }
 
 func TestWrongPasswordIsPermanentAndNotPrinted(t *testing.T) {
-	s := testserver.Redis(t, testserver.Password("the right one"))
+	s := newServer(t, testserver.Password("the right one"))
 	for name, o := range map[string]*redis.Options{
 		"wrong password": {Password: "hunter2"},
 		"unknown user":   {Username: "hunter2", Password: "hunter2"},
@@ -242,7 +295,7 @@ func TestWrongPasswordIsPermanentAndNotPrinted(t *testing.T) {
 }
 
 func TestMissingRightIsPermanent(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	if _, err := s.Ask(strings.Fields("ACL SETUSER locks on >secret ~elsewhere:* &* +@all")...); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +312,8 @@ func TestMissingRightIsPermanent(t *testing.T) {
 
 // Each right that New names is needed: without it something fails.
 func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
-	s := testserver.Redis(t)
+	t.Parallel()
+	s := newServer(t)
 	for _, right := range strings.Fields(rights) {
 		restrict(t, s)
 		if _, err := s.Ask("ACL", "SETUSER", "locks", "-"+right[1:]); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -26,6 +27,13 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		// Most tests wait: for leases to end, for votes, for a Cluster to be ready.
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -137,7 +145,7 @@ func (p *process) kill() {
 // nobody for longer than its own.
 func TestKilledProcessesOfGroups(t *testing.T) {
 	t.Parallel()
-	for name, start := range groups {
+	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := start(t)

@@ -12,7 +12,7 @@ import (
 // the next in line has a larger token.
 func TestStoppedHolderOfGroupsLearnsThatItIsGone(t *testing.T) {
 	t.Parallel()
-	for name, start := range groups {
+	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := start(t)

@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // Pushes may be lost: what stands behind them is a reading about every second.
 func TestLostPushIsMadeUpForByTheFallback(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder, waiter := connect(t, s, nil), connect(t, s, nil)
 	waiter.channel = "fencelock:@nobody listens here"
 	held := hold(t, holder, mutex("key"))
@@ -31,7 +30,7 @@ func TestLostPushIsMadeUpForByTheFallback(t *testing.T) {
 }
 
 func TestBrokenSubscriptionIsMadeAgainAndTheLineReadAgain(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder, waiter := connect(t, s, nil), connect(t, s, nil)
 	for round := range 5 {
 		held := hold(t, holder, mutex("key"))
@@ -51,7 +50,7 @@ func TestBrokenSubscriptionIsMadeAgainAndTheLineReadAgain(t *testing.T) {
 // A message that was sent while the subscription was down is not waited for: the
 // standing is read as soon as it is up again.
 func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder, waiter := connect(t, s, nil), connect(t, s, nil)
 	waiter.channel = "fencelock:@nobody listens here"
 	held := hold(t, holder, mutex("key"))
@@ -72,7 +71,7 @@ func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
 }
 
 func TestSilentSubscriptionIsFoundOut(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	waiter, holder := closing(t, New(p.client(), nil)), connect(t, s, nil)
 	waiter.ear.silence = 20 * time.Millisecond
@@ -105,7 +104,7 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 
 // Two processes' readers behind one writer: each process hears of all its own.
 func TestOneReleaseWakesEveryReaderOfEveryProcess(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder := connect(t, s, nil)
 	held := hold(t, holder, mutex("key"))
 	var group sync.WaitGroup
@@ -144,7 +143,7 @@ func TestOneReleaseWakesEveryReaderOfEveryProcess(t *testing.T) {
 }
 
 func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder, waiter := connect(t, s, nil), connect(t, s, nil)
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
@@ -161,7 +160,7 @@ func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {
 }
 
 func TestNonsenseOnTheChannelIsDropped(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	for _, message := range []string{"", "g", "g:", "g5:abc", "g-1:", "g0:9:abc", "g0:3:abc3", "b", "b4:a", "l", "l:", "z1:a", "g1e1:", "\x00"} {
 		b.ear.hear(message)
@@ -171,7 +170,7 @@ func TestNonsenseOnTheChannelIsDropped(t *testing.T) {
 
 // The end of a holder's lease is nobody's message: the waiter's own timer sees it.
 func TestExpiredHolderIsNoticedWhenItsLeaseEnds(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder, waiter := connect(t, s, nil), connect(t, s, nil)
 	c := mutex("key")
 	c.TTL = 300 * time.Millisecond
@@ -188,7 +187,7 @@ func TestExpiredHolderIsNoticedWhenItsLeaseEnds(t *testing.T) {
 
 // A linger that is shorter than the lease moves the end: the first waiter is told.
 func TestShortLingerIsNoticed(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder, waiter := connect(t, s, nil), connect(t, s, nil)
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
@@ -208,7 +207,7 @@ func TestShortLingerIsNoticed(t *testing.T) {
 }
 
 func TestAlarmRingsForClaimsOfThisBackend(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, operator := connect(t, s, nil), connect(t, s, nil)
 	type ring struct {
 		id   string
@@ -249,7 +248,7 @@ func TestAlarmRingsForClaimsOfThisBackend(t *testing.T) {
 }
 
 func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	holder, waiter := connect(t, s, nil), connect(t, s, nil)
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
@@ -277,7 +276,7 @@ func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 
 // The push may be faster than the answer to the very Enter that it grants.
 func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	holder, waiter := connect(t, s, nil), closing(t, New(p.client(), nil))
 	first, second := hold(t, holder, mutex("first")), hold(t, holder, mutex("second"))
@@ -315,7 +314,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 }
 
 func TestAwaitEndsWithItsContext(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	hold(t, b, mutex("key"))
 	k := wait_(t, b, mutex("key"))

@@ -23,15 +23,15 @@ func TestLaws(t *testing.T) {
 		open func(t *testing.T) drivertest.Opener
 	}{
 		{"pipelines", func(t *testing.T) drivertest.Opener {
-			s := testserver.Redis(t)
+			s := newServer(t)
 			return func(t *testing.T) driver.Backend { return connect(t, s, nil) }
 		}},
 		{"no pipelines", func(t *testing.T) drivertest.Opener {
-			s := testserver.Redis(t)
+			s := newServer(t)
 			return func(t *testing.T) driver.Backend { return connect(t, s, &Options{NoPipeline: true}) }
 		}},
 		{"least privilege", func(t *testing.T) drivertest.Opener {
-			s := testserver.Redis(t)
+			s := newServer(t)
 			restrict(t, s)
 			return func(t *testing.T) driver.Backend { return closing(t, New(dialLocks(t, s), nil)) }
 		}},
@@ -47,6 +47,34 @@ func TestLaws(t *testing.T) {
 			open := w.open(t)
 			drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
 			drivertest.Model(t, open)
+		})
+	}
+}
+
+// newServer starts a Redis for a test. When what the test has opened is closed, nobody
+// may be connected to it.
+func newServer(t testing.TB, opts ...testserver.Option) *testserver.Server {
+	t.Helper()
+	s := testserver.Redis(t, opts...)
+	t.Cleanup(func() { deserted(t, s) })
+	return s
+}
+
+// deserted holds a server, if it runs, to having no connection and no subscription left.
+func deserted(t testing.TB, s *testserver.Server) {
+	t.Helper()
+	if t.Failed() || s.Pid() == 0 {
+		return
+	}
+	for _, kind := range []string{"normal", "pubsub"} {
+		eventually(t, "no "+kind+" client is left at "+s.Addr(), func() bool {
+			list, err := s.Ask("CLIENT", "LIST", "TYPE", kind)
+			for l := range strings.Lines(list) {
+				if strings.HasPrefix(l, "id=") && !strings.Contains(l, "cmd=client") {
+					return false
+				}
+			}
+			return err == nil
 		})
 	}
 }
@@ -105,7 +133,7 @@ func clusterOf(t testing.TB, n int) []*testserver.Server {
 	t.Helper()
 	var nodes []*testserver.Server
 	for i := range n {
-		s := testserver.Redis(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf",
+		s := newServer(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf",
 			"cluster-node-timeout 60000", "cluster-require-full-coverage no"))
 		from, to := firstSlot(i, n), firstSlot(i+1, n)-1
 		if _, err := s.Ask("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {

@@ -110,7 +110,11 @@ func (r replicas) limit(ctx context.Context, node *redis.Client) time.Duration {
 // master returns the client of the server that has a record.
 func (s *sender) master(ctx context.Context, record string) (*redis.Client, error) {
 	if s.cluster != nil {
-		return s.cluster.MasterForKey(ctx, record)
+		node, err := s.cluster.MasterForKey(ctx, record)
+		if err != nil {
+			return nil, err
+		}
+		return s.instead(node), nil
 	}
 	if c, ok := s.rdb.(*redis.Client); ok {
 		return c, nil

@@ -232,7 +232,7 @@ func TestConfirmedGrantOutlivesItsMaster(t *testing.T) {
 // WAIT goes with the step that it confirms: a free lock costs one request still.
 func TestConfirmationCostsNoRequestOfItsOwn(t *testing.T) {
 	t.Parallel()
-	master, replica := testserver.Redis(t, testserver.Config("repl-diskless-sync no")), testserver.Redis(t)
+	master, replica := newServer(t, testserver.Config("repl-diskless-sync no")), newServer(t)
 	host, port, _ := net.SplitHostPort(master.Addr())
 	if _, err := replica.Ask("REPLICAOF", host, port); err != nil {
 		t.Fatal(err)

@@ -42,9 +42,10 @@ type sender struct {
 	replicas   replicas
 	mapped     atomic.Bool // the cluster client knows its nodes
 
-	only  lane
-	mu    sync.Mutex
-	lanes map[*redis.Client]*lane // of a Cluster, one for each node
+	only    lane
+	mu      sync.Mutex
+	lanes   map[*redis.Client]*lane // of a Cluster, one for each node
+	detours map[*redis.Client]detour
 }
 
 func (s *sender) init(rdb redis.UniversalClient, alone bool) {
@@ -84,6 +85,9 @@ type step struct {
 	val  any
 	err  error
 	held confirmation // of replicas, if it lasts
+
+	sending  sync.Mutex // held while it is sent another time than the first
+	answered bool       // guarded by sending
 }
 
 // newStep makes a step that works on the keys of the given records.
@@ -181,10 +185,14 @@ func (s *sender) lane(ctx context.Context, record string) *lane {
 		// nodes first, and that may hang.
 		return nil
 	}
-	node, err := s.cluster.MasterForKey(ctx, record)
+	node, err := s.master(ctx, record)
 	if err != nil {
 		return nil
 	}
+	return s.laneOf(node)
+}
+
+func (s *sender) laneOf(node *redis.Client) *lane {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.lanes[node]
@@ -209,7 +217,9 @@ func (s *sender) fly(steps []*step) {
 	}
 	ctx, cancel := together(steps)
 	defer cancel()
-	defer s.watchMap()()
+	home := s.home(ctx, steps)
+	stop := s.watch(home, steps)
+	defer stop()
 	start := time.Now()
 	cmds := make([]*redis.Cmd, len(steps))
 	for i, st := range steps {
@@ -217,6 +227,9 @@ func (s *sender) fly(steps []*step) {
 	}
 	s.exec(ctx, steps, cmds)
 	s.isNear.Store(time.Since(start) < near)
+	s.heed(ctx, home, cmds)
+	steps, cmds = unanswered(steps, cmds)
+	s.redirect(ctx, steps, cmds)
 	s.again(ctx, steps, cmds, func(st *step, err error) *redis.Cmd {
 		if !unknownScript(err) {
 			return nil
@@ -230,41 +243,31 @@ func (s *sender) fly(steps []*step) {
 		return st.withRecordAlone(ctx)
 	})
 	for i, st := range steps {
-		st.val, st.err = cmds[i].Result()
-		close(st.done)
+		st.answer(cmds[i].Result())
+		st.sending.Unlock()
 	}
+	s.heed(ctx, home, cmds)
+}
+
+// heed has the map made anew if an answer says that it is old.
+func (s *sender) heed(ctx context.Context, home *redis.Client, cmds []*redis.Cmd) {
 	if s.cluster != nil && slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return mapIsOld(c.Err()) }) {
+		s.straighten(home)
 		s.cluster.ReloadState(ctx)
 	}
 }
 
-// watchMap asks the Cluster again and again who has which slots, until stop is called:
-// a flight should be back by then. go-redis does so when a node says MOVED; one that is
-// dead says nothing, and its locks would wait until the map is old, for ten seconds and
-// more.
-func (s *sender) watchMap() (stop func()) {
-	if s.cluster == nil {
-		return func() {}
-	}
-	var mu sync.Mutex
-	var late *time.Timer
-	back := false
-	mu.Lock()
-	defer mu.Unlock()
-	late = time.AfterFunc(lateMap, func() {
-		s.cluster.ReloadState(context.Background())
-		mu.Lock()
-		defer mu.Unlock()
-		if !back {
-			late.Reset(lateMap)
+// unanswered leaves out the steps that a detour has got answers for, and holds the others.
+func unanswered(steps []*step, cmds []*redis.Cmd) (ss []*step, cs []*redis.Cmd) {
+	for i, st := range steps {
+		st.sending.Lock()
+		if st.answered {
+			st.sending.Unlock()
+			continue
 		}
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		back = true
-		late.Stop()
+		ss, cs = append(ss, st), append(cs, cmds[i])
 	}
+	return ss, cs
 }
 
 // again sends once more what remedy has something for: no step whose error it
@@ -283,6 +286,7 @@ func (s *sender) again(ctx context.Context, steps []*step, cmds []*redis.Cmd, re
 		}
 	}
 	s.exec(ctx, who, more)
+	s.redirect(ctx, who, more)
 }
 
 // unknownScript reports whether the server does not have a script, and so has not
@@ -351,10 +355,10 @@ func (s *sender) exec(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
 	case len(cmds) == 0:
 	case slices.ContainsFunc(steps, s.replicas.confirm):
 		s.execAndWait(ctx, steps, cmds)
-	case len(cmds) == 1:
-		_ = s.rdb.Process(ctx, cmds[0])
 	case s.cluster != nil:
 		s.execOnNode(ctx, steps, cmds)
+	case len(cmds) == 1:
+		_ = s.rdb.Process(ctx, cmds[0])
 	default:
 		pipe := s.rdb.Pipeline()
 		for _, c := range cmds {
@@ -364,17 +368,21 @@ func (s *sender) exec(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
 	}
 }
 
-// execOnNode sends steps to the node that has the record of the first, and those that
-// are elsewhere by now once more, one by one. It is not the pipeline of ClusterClient,
-// which sends all commands again if the first one is to be tried again, and those of
-// them that were redirected twice at once: two goroutines then write the same answer
-// (seen with go-redis 9.23.0 while a slot moved).
+// execOnNode sends steps to the node that has the record of the first. It does not go
+// through the ClusterClient, which sends a command several times, by itself and perhaps
+// long after a detour has got an answer; and sends all commands of a pipeline again if the
+// first one is to be tried again, and those of them that were redirected twice at once: two
+// goroutines then write the same answer (seen with go-redis 9.23.0 while a slot moved).
 func (s *sender) execOnNode(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
-	node, err := s.cluster.MasterForKey(ctx, steps[0].record)
+	node, err := s.master(ctx, steps[0].record)
 	if err != nil {
 		for _, c := range cmds {
 			c.SetErr(err)
 		}
+		return
+	}
+	if len(cmds) == 1 {
+		_ = node.Process(ctx, cmds[0])
 		return
 	}
 	pipe := node.Pipeline()
@@ -382,8 +390,19 @@ func (s *sender) execOnNode(ctx context.Context, steps []*step, cmds []*redis.Cm
 		_ = pipe.Process(ctx, c)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for _, c := range cmds {
-		if _, to := redirection(c.Err()); to == "" {
+}
+
+// redirect sends once more, one by one, what is elsewhere by now, and a step that is alone
+// also if its node did not take it: ClusterClient asks others then. What replicas have to
+// confirm has been redirected already.
+func (s *sender) redirect(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
+	if s.cluster == nil || slices.ContainsFunc(steps, s.replicas.confirm) {
+		return
+	}
+	for i, c := range cmds {
+		_, to := redirection(c.Err())
+		refused := len(cmds) == 1 && mapIsOld(c.Err()) && !timedOut(c.Err())
+		if to == "" && !refused || steps[i].left.Load() {
 			continue
 		}
 		alone := redis.NewCmd(ctx, c.Args()...)
@@ -391,6 +410,12 @@ func (s *sender) execOnNode(ctx context.Context, steps []*step, cmds []*redis.Cm
 		c.SetVal(alone.Val())
 		c.SetErr(alone.Err())
 	}
+}
+
+// timedOut reports whether a node was silent: it may hang, and would be asked again first.
+func timedOut(err error) bool {
+	var late net.Error
+	return errors.As(err, &late) && late.Timeout() || errors.Is(err, context.Canceled)
 }
 
 // together returns the context of a flight: it ends when the last of those aboard

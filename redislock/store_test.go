@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -61,6 +60,7 @@ func TestKeysOfAnyBytesAreToldApart(t *testing.T) {
 // The server itself is asked which slot a name is in, and refuses a script whose
 // keys are in two.
 func TestSlotsAreThoseOfTheServer(t *testing.T) {
+	t.Parallel()
 	s := cluster(t)
 	b := closing(t, New(dialCluster(t, s), nil))
 	for _, key := range oddKeys() {
@@ -83,7 +83,7 @@ func TestSlotsAreThoseOfTheServer(t *testing.T) {
 }
 
 func TestLinesListsOddKeysByPrefix(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	keys := []string{"a*b", "aXb", "a?b", "a[1]", "a1", "a\\", "a{x}", "a{x}y", "a%7B", "a\x00b", "锁1", "锁2"}
 	for _, key := range keys {
@@ -109,7 +109,7 @@ func TestLinesListsOddKeysByPrefix(t *testing.T) {
 }
 
 func TestPrefixesDoNotMix(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	prefixes := []string{"", "a:", "a:b:", "app:{one}:", "x*", "x"}
 	for _, p := range prefixes {
 		hold(t, connect(t, s, &Options{Prefix: p}), mutex("key"))
@@ -143,7 +143,7 @@ func TestBadOptionsAreTheAnswerToTheFirstCall(t *testing.T) {
 // Whatever happens to a lock, what is left of it is one record that ends in about
 // a day; with a mark, it stays.
 func TestNothingStaysButTheCounter(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	ctx := t.Context()
 	leave(t, b, hold(t, b, mutex("free")))
@@ -181,7 +181,7 @@ func TestNothingStaysButTheCounter(t *testing.T) {
 
 // A lock whose processes have all died vanishes, claims first.
 func TestEverythingExpiresByItself(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	ctx := t.Context()
 	for _, ttl := range []time.Duration{minTTL, time.Minute, 48 * time.Hour, maxTTL} {
@@ -228,7 +228,7 @@ func TestEverythingExpiresByItself(t *testing.T) {
 
 // The last claim of a line leaves something behind: what is made for that expires too.
 func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	ctx := t.Context()
 	unknown := func(k driver.Ticket) driver.Ticket { k.Token = 0; return k }
@@ -259,7 +259,7 @@ func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
 }
 
 func TestFirstFreeClaimAfterAContentionIsShortAgain(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	k := hold(t, b, mutex("key"))
 	w := wait_(t, b, mutex("key"))
@@ -273,7 +273,7 @@ func TestFirstFreeClaimAfterAContentionIsShortAgain(t *testing.T) {
 }
 
 func TestRecordOfAnotherVersionIsRefused(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	for _, rec := range []string{"2 anything", "9", "v2"} {
 		rdb.Set(t.Context(), b.record("key"), rec, 0)
@@ -291,7 +291,7 @@ func TestRecordOfAnotherVersionIsRefused(t *testing.T) {
 // A record that is damaged may be anybody's lock: the answer is an error, never a
 // grant.
 func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	ctx := t.Context()
 	seed := rand.Uint64()
@@ -337,7 +337,7 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 // Eviction takes single keys. Nobody may be let in beside a holder that is left,
 // and once all leases are over the lock works again.
 func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	ctx := t.Context()
 	for _, part := range []string{"c", "z"} {
@@ -383,7 +383,7 @@ func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
 
 // What is left of a line whose record was evicted must not count in the next one.
 func TestLineWhoseRecordWasLostBeginsAnew(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	old := []driver.Ticket{hold(t, b, slots("key", 1, 2)), hold(t, b, slots("key", 1, 2)), wait_(t, b, slots("key", 2, 2))}
 	rdb.Del(t.Context(), b.record("key"))
@@ -413,7 +413,7 @@ func TestLineWhoseRecordWasLostBeginsAnew(t *testing.T) {
 }
 
 func TestKeyOfAnotherTypeIsToldPlainly(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	rdb.RPush(t.Context(), b.record("key"), "x")
 	everyCall(t, b, "key", func(name string, err error) {
@@ -453,7 +453,7 @@ func noWait(c driver.Claim) driver.Claim {
 }
 
 func TestWhatTheCoreNeverSendsIsRefused(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	for name, change := range map[string]func(*driver.Claim){
 		"no key":            func(c *driver.Claim) { c.Key = "" },

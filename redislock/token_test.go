@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -27,7 +26,7 @@ func seedToken(t *testing.T, b *Backend, rdb *redis.Client, key string, last int
 
 // A token that passed through a Lua number would lose its last digits above 2^53.
 func TestTokensAreExactBeyond2To53(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	for _, last := range []int64{
 		1<<53 - 70000, 1<<53 - 2, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2,
@@ -87,7 +86,7 @@ func TestTokensAreExactBeyond2To53(t *testing.T) {
 }
 
 func TestExhaustedCounterIsAnError(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	for _, last := range []int64{math.MaxInt64, math.MaxInt64 - 1} {
 		seedToken(t, b, rdb, "key", last)
@@ -103,7 +102,7 @@ func TestExhaustedCounterIsAnError(t *testing.T) {
 }
 
 func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b := connect(t, s, nil)
 	var last int64
 	for range 3 {
@@ -127,7 +126,7 @@ func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
 // A counter that is ahead of the clock must outlive the time until the clock has
 // caught up by a day: a server whose clock was set back must not draw old tokens.
 func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	ahead := 10 * 24 * time.Hour
 	for stage, key := range []string{"left", "renewed", "crowded"} {

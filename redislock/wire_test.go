@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
 
 func TestFreeLockAndReleaseAreTwoRequests(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
 	leave(t, b, hold(t, b, mutex("warm up"))) // the connection, the scripts
@@ -29,7 +28,7 @@ func TestFreeLockAndReleaseAreTwoRequests(t *testing.T) {
 }
 
 func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	waiter, holder := closing(t, New(p.client(), nil)), connect(t, s, nil)
 	warm := hold(t, holder, mutex("warm up"))
@@ -55,7 +54,7 @@ func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 }
 
 func TestConcurrentCallsGoTogether(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
 	leave(t, b, hold(t, b, mutex("warm up")))
@@ -104,7 +103,7 @@ func TestConcurrentCallsGoTogether(t *testing.T) {
 }
 
 func TestStuckFlightsDoNotHoldUpOthers(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
 	leave(t, b, hold(t, b, mutex("warm up")))
@@ -141,7 +140,7 @@ func TestStuckFlightsDoNotHoldUpOthers(t *testing.T) {
 func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
 	for _, near := range []bool{true, false} {
 		t.Run(fmt.Sprintf("near %v", near), func(t *testing.T) {
-			s := testserver.Redis(t)
+			s := newServer(t)
 			b := connect(t, s, nil)
 			k := hold(t, b, mutex("key"))
 			if err := s.Pause(); err != nil {
@@ -180,7 +179,8 @@ func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
 }
 
 func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
-	s := testserver.Redis(t)
+	t.Parallel()
+	s := newServer(t)
 	for _, alone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alone %v", alone), func(t *testing.T) {
 			b := connect(t, s, &Options{NoPipeline: alone})
@@ -226,7 +226,8 @@ func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 // applied twice. Whatever is lost on the way, and wherever: the caller must learn
 // what became of its own step, and nobody else's lock may suffer.
 func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
-	s := testserver.Redis(t)
+	t.Parallel()
+	s := newServer(t)
 	p := newProxy(t, s)
 	other := connect(t, s, nil)
 	ctx := context.Background()
@@ -309,7 +310,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 
 // A whole pipeline is sent again when its connection breaks.
 func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(func(o *redis.Options) { o.MaxRetries = 8 }), nil))
 	n := 0
@@ -344,6 +345,7 @@ func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
 // A Cluster behind a client for one server refuses scripts across slots; renewals
 // then go slot by slot.
 func TestRenewalsAreSplitWhereSlotsMustNotMix(t *testing.T) {
+	t.Parallel()
 	s := cluster(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
@@ -362,7 +364,7 @@ func TestRenewalsAreSplitWhereSlotsMustNotMix(t *testing.T) {
 
 // Many renewals go in few requests, and each ticket gets its own answer.
 func TestManyRenewalsGoInFewRequests(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	for _, alone := range []bool{false, true} {
 		b := closing(t, New(p.client(), &Options{NoPipeline: alone}))
@@ -402,7 +404,7 @@ func TestManyRenewalsGoInFewRequests(t *testing.T) {
 
 // What has not been sent when its caller goes is not sent later.
 func TestAbandonedStepIsNotSent(t *testing.T) {
-	s := testserver.Redis(t)
+	s := newServer(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
 	leave(t, b, hold(t, b, mutex("key")))

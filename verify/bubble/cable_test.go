@@ -121,9 +121,14 @@ func (c *cable) Break(ctx context.Context, key string, token int64, reason strin
 	return carry(ctx, c, func(ctx context.Context) error { return c.Store.Break(ctx, key, token, reason) }, itself)
 }
 
-func (c *cable) Line(ctx context.Context, key string) (l driver.Line, err error) {
-	err = carry(ctx, c, func(ctx context.Context) error { l, err = c.Store.Line(ctx, key); return err }, itself)
-	return l, err
+func (c *cable) Line(ctx context.Context, key string) (driver.Line, error) {
+	type look struct {
+		line driver.Line
+		err  error
+	}
+	a := carry(ctx, c, func(ctx context.Context) look { l, err := c.Store.Line(ctx, key); return look{l, err} },
+		func(err error) look { return look{err: err} })
+	return a.line, a.err
 }
 
 func (c *cable) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {

@@ -117,6 +117,9 @@ const limit = 5 * time.Second
 // is armed, it is done, and what it says of itself is checked by others.
 type scene struct {
 	name string
+	// patient says that it is worth while to let the caller's context end at the cut: the
+	// call waits for something, and does not go on behind by itself.
+	patient bool
 	// do works with cl, whose connection is cut, and other, whose is not. armed is called
 	// when the counting may begin. ctx may end at the cut.
 	do func(r *round)
@@ -134,8 +137,8 @@ type round struct {
 
 func scenes() []scene {
 	return []scene{
-		{"acquire", acquire}, {"try", try}, {"read", read}, {"wait", wait},
-		{"renew", renew}, {"release", release}, {"once", once}, {"break", breaks},
+		{"acquire", true, acquire}, {"try", false, try}, {"wait", true, wait},
+		{"renew", true, renew}, {"release", false, release}, {"once", false, once}, {"break", false, breaks},
 	}
 }
 
@@ -148,12 +151,20 @@ func everyCut(t *testing.T, p place) {
 	}
 	for _, s := range scenes() {
 		for _, w := range cut.All() {
+			// Half a request is as none to a server, but for the server's own parser.
+			if w == cut.Half && s.name != "acquire" && s.name != "release" {
+				continue
+			}
 			for _, interrupts := range []bool{false, true} {
+				if interrupts && !s.patient {
+					continue
+				}
 				name := fmt.Sprintf("%s/%s", s.name, w)
 				if interrupts {
 					name += "/interrupted"
 				}
 				t.Run(name, func(t *testing.T) {
+					t.Parallel()
 					cuts := 0
 					for n := 1; !t.Failed(); n++ {
 						if n > 40 {
@@ -289,11 +300,6 @@ func try(r *round) {
 	r.took(r.call(func() (*fencelock.Lease, error) { return r.cl.TryLock(r.ctx, r.key) }))
 }
 
-func read(r *round) {
-	r.arm()
-	r.took(r.call(func() (*fencelock.Lease, error) { return r.cl.RLock(r.ctx, r.key) }))
-}
-
 // held takes the key through cl before anything is cut.
 func (r *round) held() *fencelock.Lease {
 	r.Helper()
@@ -346,18 +352,30 @@ func wait(r *round) {
 	r.took(l, err)
 }
 
+// renew renews by hand, which is tried once: of three, the one that is cut may say that
+// nobody knows, and the lease is held all the same.
 func renew(r *round) {
 	l := r.held()
 	r.arm()
-	err := r.within(limit, func() error { return l.Renew(r.ctx) })
-	if err != nil && !errors.Is(err, fencelock.ErrUnavailable) {
-		r.Errorf("renew: %v", err)
+	failed := 0
+	for i := range 3 {
+		ctx := context.Background()
+		if i == 0 {
+			ctx = r.ctx
+		}
+		switch err := r.within(limit, func() error { return l.Renew(ctx) }); {
+		case err == nil:
+		case errors.Is(err, fencelock.ErrUnavailable):
+			failed++
+		default:
+			r.Errorf("renew: %v", err)
+		}
+		if err := l.Err(); err != nil {
+			r.Errorf("a renewal that was cut is taken for a loss: %v", err)
+		}
 	}
-	if err := l.Err(); err != nil {
-		r.Errorf("a renewal that was cut is taken for a loss: %v", err)
-	}
-	if err := l.Renew(context.Background()); err != nil {
-		r.Errorf("the next renewal: %v", err)
+	if failed > 1 {
+		r.Errorf("one renewal was cut, and %d failed", failed)
 	}
 	r.took(l, nil)
 }

@@ -16,12 +16,16 @@ import (
 // Redis without a fencing token and without a signal to a holder whose lease has ended,
 // and their documentation says so. A holder believes in its lock until it gives it back.
 
+// ghost is what a caller may leave behind that gave up while its request was on its way: a
+// lock that nobody holds, for a lease; and somebody may do so again.
+const ghost = 2 * time.Second
+
 // pollEvery is how often they ask for a lock that is taken.
 const pollEvery = 20 * time.Millisecond
 
 func redsyncService() Service {
 	return Service{
-		Traits: Traits{Name: "redsync", MinTTL: 100 * time.Millisecond},
+		Traits: Traits{Name: "redsync", Lag: ghost, MinTTL: 100 * time.Millisecond},
 		Open: func(_ context.Context, raw string, ttl time.Duration) (Locks, error) {
 			u, err := url.Parse(raw)
 			if err != nil {
@@ -68,7 +72,7 @@ func (l *redsyncLocks) Take(ctx context.Context, w Want) (Lease, Outcome, error)
 
 func redislockService() Service {
 	return Service{
-		Traits: Traits{Name: "bsm/redislock", MinTTL: 100 * time.Millisecond},
+		Traits: Traits{Name: "bsm/redislock", Lag: ghost, MinTTL: 100 * time.Millisecond},
 		Open: func(_ context.Context, raw string, ttl time.Duration) (Locks, error) {
 			u, err := url.Parse(raw)
 			if err != nil {

@@ -265,7 +265,7 @@ func TestPostgresThatCannotBeAMemberSaysSo(t *testing.T) {
 
 	url = newDatabase(t, s)
 	check(t, postgresMember(t, url, lasting).Initialise(t.Context()))
-	refuses(t, postgresMember(t, url, driver.Membership{Skew: 2 * lasting.Skew}), "skew 1s", "driver.Membership")
+	refuses(t, postgresMember(t, url, driver.Membership{Skew: 2 * lasting.Skew}), "skew 1m0s", "driver.Membership")
 	do(t, url, "UPDATE fencelock_meta SET value = 'x' || value WHERE name = 'member'")
 	refuses(t, postgresMember(t, url, lasting), "damaged", "fencelock_meta", "'member'")
 	do(t, url, "DELETE FROM fencelock_meta WHERE name = 'member'")
@@ -400,6 +400,11 @@ func TestPostgresTablesWithoutBallotsAreUpgraded(t *testing.T) {
 	holds("held") // again
 	holds("more")
 	check(t, told.Initialise(t.Context()))
+	var enters int
+	check(t, old.QueryRow(t.Context(), "SELECT count(*) FROM pg_proc WHERE proname = 'fencelock_enter'").Scan(&enters))
+	if enters != 1 {
+		t.Errorf("there are %d functions fencelock_enter; want the new one alone", enters)
+	}
 	ddl, err := sqllock.Schema(sqllock.Postgres, nil)
 	check(t, err)
 	do(t, url, ddl, ddl)

@@ -4,6 +4,7 @@ package quorum_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) {
 	if worker() {
 		return
 	}
+	// Most of the time tests wait for leases and quarantines to end.
+	flag.Set("test.parallel", "6")
 	code := m.Run()
 	stopPostgres()
 	os.Exit(code)
@@ -37,8 +40,9 @@ func (noLog) Printf(context.Context, string, ...any) {}
 // membership is that of all tests: a quarantine that can be waited for.
 var membership = driver.Membership{Skew: time.Second, MaxTTL: 2500 * time.Millisecond}
 
-// lasting is for the laws, which want claims to last.
-var lasting = driver.Membership{Skew: time.Second, MaxTTL: 20 * time.Minute}
+// lasting is for the laws, which want claims to last, and clients that climb on one
+// another's ballots to be able to, in steps of half a minute.
+var lasting = driver.Membership{Skew: time.Minute, MaxTTL: 20 * time.Minute}
 
 // servers starts n Redis servers that keep nothing on a disk.
 func servers(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {

@@ -20,14 +20,15 @@ var pods = []string{"a", "b", "c"}
 
 // outcome is what came of a deployment.
 type outcome struct {
-	applied  map[string]int // migrations, by the pods that came so far as to serve
-	pieces   map[string]int // what each of them serves
-	failed   []string       // pods that gave up
-	killed   string         // the pod that was killed, or nothing
-	missed   time.Duration  // from the kill until another pod could migrate
-	waited   int            // pods that waited for the lock
-	tokens   []int64        // of those that could migrate, in order
-	versions int            // migrations that the database says were applied
+	applied map[string]int // migrations, by the pods that came so far as to serve
+	pieces  map[string]int // what each of them serves
+	failed  []string       // pods that gave up
+	killed  string         // the pod that was killed, or nothing
+	missed  time.Duration  // from the kill until another pod could migrate
+	waited  int            // pods that waited for the lock
+	tokens  []int64        // of those that could migrate, the first one first
+	version int            // the last one that the database says was applied
+	dirty   bool           // as golang-migrate calls one that may be half done
 }
 
 func (o outcome) String() string {
@@ -59,17 +60,14 @@ func (c *cluster) deploy(ctx context.Context, i int, say func(pod, line string))
 	}
 	defer gate.Close()
 
-	lock, address := "", direct
-	if d.locked {
-		lock = "locked"
-	}
+	address := direct
 	if d.pooled {
 		address = database(c.pgbouncer.URL(), name)
 	}
 	r := &release{say: say, outcome: outcome{applied: map[string]int{}, pieces: map[string]int{}}, running: map[string]*process{}}
 	defer r.end()
 	for _, pod := range pods {
-		if err := r.start(ctx, pod, lock, address); err != nil {
+		if err := r.start(ctx, pod, d.tool, address); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -83,7 +81,8 @@ func (c *cluster) deploy(ctx context.Context, i int, say func(pod, line string))
 		inside, blocked, err := atGate(ctx, db)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return inside == 1 && blocked+r.waited+len(r.failed) == len(pods)-1, err
+		known := r.holder != "" || d.tool == "goose" // which may be heard a little later
+		return inside == 1 && known && blocked+r.waited+len(r.failed) == len(pods)-1, err
 	}); err != nil {
 		return outcome{}, err
 	}
@@ -97,7 +96,11 @@ func (c *cluster) deploy(ctx context.Context, i int, say func(pod, line string))
 	if err := ctx.Err(); err != nil {
 		return outcome{}, err
 	}
-	err = db.QueryRowContext(ctx, "SELECT count(*) FROM goose_db_version WHERE version_id > 0 AND is_applied").Scan(&r.versions)
+	noted := "SELECT count(*), false FROM goose_db_version WHERE version_id > 0 AND is_applied"
+	if d.tool == "migratelock" {
+		noted = "SELECT version, dirty FROM schema_migrations"
+	}
+	err = db.QueryRowContext(ctx, noted).Scan(&r.version, &r.dirty)
 	return r.outcome, err
 }
 
@@ -167,12 +170,12 @@ type process struct {
 	ready chan bool // closed when it is, or has ended
 }
 
-func (r *release) start(ctx context.Context, pod, lock, address string) error {
+func (r *release) start(ctx context.Context, pod, tool, address string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	p := &process{cmd: exec.CommandContext(ctx, self, "pod", lock, address), ready: make(chan bool)}
+	p := &process{cmd: exec.CommandContext(ctx, self, "pod", tool, address), ready: make(chan bool)}
 	p.cmd.Env = append(os.Environ(), "MIGRATION_POD=1") // the test's binary looks at it
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

@@ -5,11 +5,14 @@ go 1.26.0
 require (
 	github.com/fencelock/fencelock v0.0.0
 	github.com/fencelock/fencelock/integrations/gooselock v0.0.0
+	github.com/fencelock/fencelock/integrations/migratelock v0.0.0
+	github.com/golang-migrate/migrate/v4 v4.20.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pressly/goose/v3 v3.29.0
 )
 
 require (
+	github.com/jackc/pgerrcode v0.0.0-20220416144525-469b46aa5efa // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
@@ -23,3 +26,5 @@ require (
 replace github.com/fencelock/fencelock => ../..
 
 replace github.com/fencelock/fencelock/integrations/gooselock => ../../integrations/gooselock
+
+replace github.com/fencelock/fencelock/integrations/migratelock => ../../integrations/migratelock

@@ -1,7 +1,8 @@
 // Migration is a deployment: three pods start at once, and each brings the database up to
 // date before it serves. One migrates, the others wait and go on. It plays that with
 // goose on a real PostgreSQL, also behind PgBouncer in transaction pooling, where session
-// locks do not hold, and with a pod that is killed in the middle of a migration.
+// locks do not hold, and with a pod that is killed in the middle of a migration; and the
+// same with golang-migrate.
 //
 //	go run .
 package main
@@ -25,14 +26,32 @@ const lease = time.Second
 
 // deployments are what is played, in order.
 var deployments = []struct {
-	name                   string
-	locked, pooled, killed bool
+	tool           string
+	pooled, killed bool
 }{
-	{name: "no lock"},
-	{name: "gooselock", locked: true},
-	{name: "gooselock, one killed", locked: true, killed: true},
-	{name: "gooselock, PgBouncer", locked: true, pooled: true},
-	{name: "gooselock, PgBouncer, one killed", locked: true, pooled: true, killed: true},
+	{tool: "goose"},
+	{tool: "gooselock"},
+	{tool: "gooselock", killed: true},
+	{tool: "gooselock", pooled: true},
+	{tool: "gooselock", pooled: true, killed: true},
+	{tool: "migratelock"},
+	{tool: "migratelock", killed: true},
+}
+
+// title names a deployment.
+func title(i int) string {
+	d := deployments[i]
+	s := d.tool
+	if d.tool == "goose" {
+		s += " without a lock"
+	}
+	if d.pooled {
+		s += " through PgBouncer"
+	}
+	if d.killed {
+		s += ", one killed"
+	}
+	return s
 }
 
 func main() {
@@ -56,8 +75,8 @@ func story(ctx context.Context) error {
 	}
 	defer c.close()
 	fmt.Println("three pods start at once; there are two migrations, the second one takes long")
-	for i, d := range deployments {
-		fmt.Printf("\n%s\n", d.name)
+	for i := range deployments {
+		fmt.Printf("\n%s\n", title(i))
 		o, err := c.deploy(ctx, i, func(pod, line string) { fmt.Printf("  pod %s %s\n", pod, line) })
 		if err != nil {
 			return err

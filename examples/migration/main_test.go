@@ -21,25 +21,32 @@ func TestOnePodMigratesAndTheOthersGoOn(t *testing.T) {
 	}
 	t.Cleanup(c.close)
 	for i, d := range deployments {
-		t.Run(d.name, func(t *testing.T) {
+		t.Run(title(i), func(t *testing.T) {
 			t.Parallel()
 			o, err := c.deploy(t.Context(), i, func(pod, line string) { t.Log("pod", pod, line) })
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Log(o)
-			if o.versions != 2 {
-				t.Errorf("the database says that %d migrations were applied", o.versions)
+			if dirty := d.tool == "migratelock" && d.killed; o.version != 2 || o.dirty != dirty {
+				t.Errorf("the database is at version %d, dirty: %v", o.version, o.dirty)
 			}
 			for pod, pieces := range o.pieces {
 				if pieces != 300 {
 					t.Errorf("pod %s serves %d pieces, not 300", pod, pieces)
 				}
 			}
-			if !d.locked {
+			if d.tool == "goose" {
 				// What the lock is for: without it this test sees pods that fail.
 				if len(o.failed) != 2 || len(o.applied) != 1 {
 					t.Errorf("without a lock the pods %v failed and %v served", o.failed, o.applied)
+				}
+				return
+			}
+
+			if o.dirty { // the others stop, until a person has looked
+				if len(o.failed) != 2 || len(o.applied) != 0 {
+					t.Errorf("on a dirty database the pods %v failed and %v served", o.failed, o.applied)
 				}
 				return
 			}
@@ -72,9 +79,9 @@ func TestOnePodMigratesAndTheOthersGoOn(t *testing.T) {
 			if len(o.tokens) != 3 {
 				t.Errorf("the lock was granted %d times, under the tokens %v", len(o.tokens), o.tokens)
 			}
-			for j := 1; j < len(o.tokens); j++ {
-				if o.tokens[j] <= o.tokens[j-1] {
-					t.Errorf("tokens do not rise: %v", o.tokens)
+			for j := 1; j < len(o.tokens); j++ { // the two others may be heard in any order
+				if o.tokens[j] <= o.tokens[0] {
+					t.Errorf("a later token is not larger than the first: %v", o.tokens)
 				}
 			}
 		})

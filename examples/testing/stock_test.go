@@ -130,3 +130,42 @@ func TestLateWriteIsRefused(t *testing.T) {
 		t.Errorf("the late write was answered %v", err)
 	}
 }
+
+// The store forgets the lock, as a Redis that was emptied does. The next renewal says so.
+func TestForgottenLockStopsTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		locks := fencelock.New(store, nil)
+		defer locks.Close()
+		time.AfterFunc(time.Minute, store.Flush)
+		begun := time.Now()
+		err := Take(t.Context(), locks, &shelf{n: 10, slow: time.Hour}, "pen", 1)
+		if !errors.Is(err, fencelock.ErrBroken) {
+			t.Errorf("the error is %v", err)
+		}
+		if took := time.Since(begun); took > time.Minute+fencelock.DefaultTTL {
+			t.Errorf("it went on for %v", took)
+		}
+	})
+}
+
+// A request takes effect, and its answer is lost: the work is done once all the same.
+func TestLostAnswerIsADelay(t *testing.T) {
+	for _, m := range []faulty.Method{faulty.Enter, faulty.Leave} {
+		synctest.Test(t, func(t *testing.T) {
+			store := faulty.New(memlock.New(), 1, faulty.Options{})
+			locks := fencelock.New(store, nil)
+			defer locks.Close()
+			store.Next(m, faulty.Fault{Lose: true})
+			s := &shelf{n: 10}
+			for range 2 { // the second finds nothing in its way
+				if err := Take(t.Context(), locks, s, "pen", 1); err != nil {
+					t.Errorf("the answer to %v was lost: %v", m, err)
+				}
+			}
+			if s.n != 8 {
+				t.Errorf("the answer to %v was lost: %d pieces are left, of 10 less 2", m, s.n)
+			}
+		})
+	}
+}

@@ -49,7 +49,7 @@ func play(ctx context.Context, redis *testserver.Server) (map[string][]tick, err
 	}
 
 	// The third tick is the one in which the first to run it hangs.
-	first := time.Now().Add(every).Truncate(every)
+	first := time.Now().Add(every * 5 / 4).Truncate(every) // with time to get ready for it
 	time.Sleep(time.Until(first.Add(every * 3 / 2)))
 	for _, k := range kinds {
 		if _, err := redis.Ask("SET", stuck(k.name), "1"); err != nil {

@@ -579,9 +579,10 @@ func (r *runner) limits() history.Options {
 	return o
 }
 
-// excusedByBreak: whoever was broken may believe a little longer, until it hears of it.
+// excusedByBreak: whoever was broken may believe a little longer, until it hears of it; or
+// even begin to, if the answer that granted it was on its way.
 func (r *runner) excusedByBreak(v history.Violation) bool {
-	if v.Rule == history.Tokens || v.Rule == history.Stuck || v.Rule == history.WakeUp {
+	if v.Rule == history.Stuck || v.Rule == history.WakeUp {
 		return false
 	}
 	for _, s := range r.broken[v.Key] {

@@ -143,8 +143,61 @@ func TestNoProgressIsAskedForInAnOutage(t *testing.T) {
 	if vs := check(t, released, out); len(vs) != 1 {
 		t.Errorf("the wake-up was due before the outage: %v", vs)
 	}
+	out.Outages = []Span{{From: 0, To: 2 * time.Second}}
+	if vs := check(t, released, out); len(vs) != 1 {
+		t.Errorf("the outage was over before the release: %v", vs)
+	}
 	out.Outages = []Span{{From: 4 * time.Second, To: 5 * time.Second}}
 	if vs := check(t, released, out); len(vs) != 0 {
 		t.Errorf("the store was down when the wake-up was due: %v", vs)
+	}
+}
+
+// A waiter gave up long ago; the key has been granted since. A moment without a holder is
+// not held against it a lease later, where no wake-up is promised.
+func TestAnOldLossIsNoReasonForANewGap(t *testing.T) {
+	const text = `
+		0s enter x
+		1s loss x
+		2s enter a
+		11500ms believe a
+		11800ms enter b
+		11900ms release a
+		11900ms left a
+		12100ms believe b
+		13s release b
+		13s left b`
+	const stuck = `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s crash a
+		15s believe b`
+	asked := limits
+	asked.Wake = 0
+	if vs := check(t, text, asked); len(vs) != 0 {
+		t.Errorf("a gap of 200ms is flagged: %v", vs)
+	}
+	if vs := check(t, stuck, asked); len(vs) != 1 || vs[0].Rule != Stuck {
+		t.Errorf("want one breach of %s: %v", Stuck, vs)
+	}
+}
+
+// Between the note that a process is stopped and its stop it may still be granted, and look.
+func TestWhatIsKnownOfAStoppedProcessCounts(t *testing.T) {
+	const text = `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s pause b
+		4s believe b
+		5s release a
+		5s left a
+		6s resume b
+		7s loss b`
+	exact := limits
+	exact.Exact = true
+	if vs := check(t, text, exact); len(vs) != 1 || vs[0].Rule != Exclusion {
+		t.Errorf("want one breach of %s: %v", Exclusion, vs)
 	}
 }

@@ -141,6 +141,11 @@ func (s *sweep) judgeGap(k *key, at time.Duration) {
 			rule, first, limit, due = Stuck, g, s.o.Stuck, g.At+s.o.Stuck
 		}
 	}
+	if rule == Stuck && s.o.Wake == 0 {
+		// Nothing is promised after a release: what a claim that vanished long ago may have
+		// delayed is judged from the last release, and from when the waiter came.
+		due = max(due, waiter.since+s.o.Stuck, k.left.At+s.o.Stuck)
+	}
 	since := due - limit
 	for _, out := range s.outages {
 		if out.From <= due && out.To >= since && out.To+s.o.Stuck > due {

@@ -347,6 +347,9 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 		}
 	}
 	n.LongestGap = longestGap(all)
+	for _, d := range []*time.Duration{&n.Epsilon, &n.Wait50, &n.Wait99, &n.WaitMax, &n.LongestGap, &n.AfterFault, &n.ToldLate, &n.Emptied} {
+		*d = d.Round(10 * time.Microsecond)
+	}
 }
 
 // longestGap is the longest time in which a key had a waiter and no holder, after a

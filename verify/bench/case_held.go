@@ -87,7 +87,13 @@ func (b *Bench) burden(ctx context.Context, p Peer, size int, ttl time.Duration,
 		return nil, err
 	}
 	var end kept
-	if err := errors.Join(c.next(), c.hear(&end, time.Minute)); err != nil {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
+	switch err := c.hear(&end, time.Minute); {
+	case errors.Is(err, errHangs):
+		return Values{"hung": 1}, nil
+	case err != nil:
 		return nil, err
 	}
 	whole = true

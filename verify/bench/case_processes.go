@@ -24,7 +24,7 @@ type contendedBy struct {
 // processes is several processes with several goroutines each that want one key.
 // Their guard lies in memory that they share.
 func (b *Bench) processes(ctx context.Context) error {
-	return b.processesPart(ctx, "processes", b.Rounds, 600*time.Millisecond)
+	return b.processesPart(ctx, "processes", b.Rounds, 500*time.Millisecond)
 }
 
 func (b *Bench) processesPart(ctx context.Context, part string, rounds int, length time.Duration) error {

@@ -25,7 +25,7 @@ func (b *Bench) free(ctx context.Context) error {
 
 func (b *Bench) keys(ctx context.Context) error {
 	for _, size := range []int{8, 64, 512} {
-		if err := b.keysPart(ctx, "keys", size, 2*b.Rounds-1, 120*time.Millisecond); err != nil {
+		if err := b.keysPart(ctx, "keys", size, (3*b.Rounds+1)/2, 120*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -36,7 +36,7 @@ func (b *Bench) hot(ctx context.Context) error {
 	for _, turn := range []struct {
 		size   int
 		length time.Duration
-	}{{8, 300 * time.Millisecond}, {64, 500 * time.Millisecond}, {512, 1200 * time.Millisecond}} {
+	}{{8, 300 * time.Millisecond}, {64, 400 * time.Millisecond}, {512, 800 * time.Millisecond}} {
 		if err := b.hotPart(ctx, "hot", turn.size, b.Rounds, turn.length); err != nil {
 			return err
 		}

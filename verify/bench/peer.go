@@ -138,7 +138,7 @@ func Peers() []Peer {
 		all = append(all,
 			Peer{Name: s.floor, Parts: parts("free", "keys"), Open: s.openFloor},
 			Peer{Name: s.ours, Parts: parts("free", "keys", "hot", "processes"), Open: s.openOurs(0)},
-			Peer{Name: s.ours + ", HandOff 1", Parts: parts("hot", "processes"), Open: s.openOurs(1)},
+			Peer{Name: s.ours + ", HandOff 1", Parts: parts("processes"), Open: s.openOurs(1)},
 			Peer{Name: s.peer, Parts: parts("free", "keys", "hot", "processes"), Open: s.openPeer})
 	}
 	return all

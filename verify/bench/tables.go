@@ -104,12 +104,12 @@ func tables(rs results) []table {
 		{name: "cpu_percent", head: "client CPU %", zh: "客户端 CPU %"}, {name: "server_percent", head: "server CPU %", zh: "服务器 CPU %"},
 		{name: "bytes", head: "bytes/lease", zh: "字节/租约"}, {name: "goroutines", head: "goroutines/lease", zh: "goroutine/租约"},
 		{name: "taken_per_s", head: "taken/s", zh: "获取/s"}, {name: "lost", head: "lost", zh: "丢失", of: sum},
-		{name: "hung", head: "rounds not taken in 20 s", zh: "20 秒内没取完的轮数", of: sum},
+		{name: "hung", head: "rounds that hung", zh: "卡住的轮数", of: sum},
 	}
 	add("held", "%d leases held, each renewed every third of it", "持有 %d 个租约，每过三分之一续约一次", held)
 	add("busy", "%d leases held while the process calculates on all processors, for a lease and a third", "持有 %d 个租约，同时该进程在所有处理器上计算，持续一又三分之一个租约", []column{
 		{name: "lost", head: "lost", zh: "丢失", of: sum}, {name: "requests_per_s", head: "requests/s", zh: "请求/s"},
-		{name: "hung", head: "not taken in 20 s", zh: "20 秒内没取完", of: sum},
+		{name: "hung", head: "rounds that hung", zh: "卡住的轮数", of: sum},
 	})
 	add("redlock free", "Free lock on a majority of %d servers, processors kept awake", "%d 台服务器的多数：空闲的锁，处理器保持唤醒", []column{
 		p50, over("p50_us", "PINGs", "PING", quorumFloor), p99, requests, server, client, allocs, hung, violations,

@@ -28,7 +28,7 @@ func (b *Bench) held(ctx context.Context) error {
 	for _, h := range []struct {
 		size int
 		ttl  time.Duration
-	}{{1000, 3 * time.Second}, {10000, 3 * time.Second}, {100000, 9 * time.Second}} {
+	}{{1000, 1500 * time.Millisecond}, {10000, 3 * time.Second}, {100000, 9 * time.Second}} {
 		rounds := b.Rounds
 		if b.Short {
 			rounds = min(rounds, 2)

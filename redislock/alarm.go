@@ -89,7 +89,7 @@ func (e *ear) catchUp(ctx context.Context, unheard map[string]string) {
 		e.reading = nil
 	}()
 	for id, key := range unheard {
-		answer, err := e.b.sender.run(ctx, newStep(lookScript, []string{e.b.record(key)}, tag(id)))
+		answer, err := e.b.sender.run(ctx, e.b.step(lookScript, key, tag(id)))
 		if err != nil {
 			return
 		}

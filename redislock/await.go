@@ -82,7 +82,7 @@ func pushed(t driver.Ticket, w wait) driver.Ticket {
 func (b *Backend) look(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	epoch := b.ear.epoch.Load()
 	sent := time.Now()
-	answer, err := b.sender.run(ctx, newStep(lookScript, []string{b.record(t.Key)}, tag(t.ID)))
+	answer, err := b.sender.run(ctx, b.step(lookScript, t.Key, tag(t.ID)))
 	if err != nil {
 		return driver.Ticket{}, failed(ctx, awaiting, t.Key, err)
 	}

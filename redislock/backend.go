@@ -80,6 +80,9 @@ type Backend struct {
 	closed  atomic.Bool
 	apart   atomic.Bool // one script must not touch two slots
 
+	recent  recent
+	lasting atomic.Pointer[lasting]
+
 	sender sender
 	waits  waits
 	ear    ear

@@ -1,7 +1,10 @@
 package redislock
 
 import (
+	"hash/maphash"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // A lock has three keys, which script/record.lua describes:
@@ -75,7 +78,55 @@ func decode(tag string) (key string, ok bool) {
 }
 
 // record returns the first of a lock's keys.
-func (b *Backend) record(key string) string { return b.prefix + "{" + encode(key) + "}" }
+func (b *Backend) record(key string) string { return b.names(key).record }
+
+// names are a lock's keys as requests send them.
+type names struct {
+	key, record string
+	args        [3]any
+}
+
+func newNames(key, record string) *names {
+	return &names{key, record, [3]any{record, record + "c", record + "z"}}
+}
+
+// recent are the names of locks that were used a moment ago: a lock is entered and left,
+// and often entered again.
+type recent [64]atomic.Pointer[names]
+
+var seed = maphash.MakeSeed()
+
+// longName is how long a key may be to be remembered.
+const longName = 256
+
+func (b *Backend) names(key string) *names {
+	place := &b.recent[maphash.String(seed, key)%uint64(len(b.recent))]
+	if n := place.Load(); n != nil && n.key == key {
+		return n
+	}
+	n := newNames(key, b.prefix+"{"+encode(key)+"}")
+	if len(key) <= longName {
+		place.Store(n)
+	}
+	return n
+}
+
+// lasting is how long a record lasts, in ms, as requests send it.
+type lasting struct {
+	ttl time.Duration
+	ms  any
+}
+
+// lasts returns how long the record of a claim lasts. Most claims of a program have
+// one TTL.
+func (b *Backend) lasts(ttl time.Duration) any {
+	if l := b.lasting.Load(); l != nil && l.ttl == ttl {
+		return l.ms
+	}
+	l := &lasting{ttl, (ttl + memory).Milliseconds()}
+	b.lasting.Store(l)
+	return l.ms
+}
 
 // keyOf returns the key of a lock from the name of its record, and false for any
 // other name.

@@ -25,6 +25,7 @@ type lane struct {
 	queue  []*step
 	under  []*flight   // under way
 	late   *time.Timer // runs while somebody waits for a seat
+	spare  *flight     // one that is over, for the next
 }
 
 // flight is one request, or several one after the other.
@@ -38,7 +39,11 @@ func (l *lane) depart() *flight {
 	if len(l.under) >= flights && l.moving(now) >= flights || len(l.under) >= flightsMax {
 		return nil
 	}
-	f := &flight{now}
+	f := l.spare
+	if l.spare = nil; f == nil {
+		f = &flight{}
+	}
+	f.since = now
 	l.under = append(l.under, f)
 	return f
 }
@@ -102,6 +107,7 @@ func (l *lane) next(f *flight) []*step {
 		return l.take()
 	}
 	l.under = slices.DeleteFunc(l.under, func(o *flight) bool { return o == f })
+	l.spare = f
 	return nil
 }
 

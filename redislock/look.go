@@ -24,7 +24,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	return readLine(key, answer)
 }
 
-func (b *Backend) readStep(key string) *step { return newStep(readScript, []string{b.record(key)}) }
+func (b *Backend) readStep(key string) *step { return b.step(readScript, key) }
 
 // scanCount is how many names the server goes through in one request of Lines.
 const scanCount = 1000

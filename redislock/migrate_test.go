@@ -199,17 +199,17 @@ func TestRecordAloneServesALineOfOne(t *testing.T) {
 	held := hold(t, b, mutex("key"))
 	wait_(t, b, mutex("key"))
 	before := line(t, b, "key")
-	record := []string{b.record("key")}
+	const key = "key"
 	lease := string(appendLease(nil, time.Minute))
 	c := mutex("key")
 	for _, st := range []*step{
-		newStep(enterScript, record, writeClaim(&c, ""), int64(90_000_000), "0"),
-		newStep(renewScript, record, tag(held.ID), lease),
-		newStep(lookScript, record, tag(held.ID)),
-		newStep(readScript, record),
-		newStep(leaveScript, record, tag(held.ID), b.call()),
-		newStep(leaveScript, record, tag(held.ID), b.call(), "m", "0", "1000000"),
-		newStep(breakScript, record, fmt.Sprintf("%019d", held.Token), "", b.call()),
+		b.step(enterScript, key, writeClaim(&c, ""), int64(90_000_000), "0"),
+		b.step(renewScript, key, tag(held.ID), lease),
+		b.step(lookScript, key, tag(held.ID)),
+		b.step(readScript, key),
+		b.step(leaveScript, key, tag(held.ID), b.call()),
+		b.step(leaveScript, key, tag(held.ID), b.call(), "m", "0", "1000000"),
+		b.step(breakScript, key, fmt.Sprintf("%019d", held.Token), "", b.call()),
 	} {
 		answer, err := b.rdb.Do(t.Context(), st.withRecordAlone(t.Context()).Args()...).Result()
 		if text := fmt.Sprint(answer, err); !strings.Contains(text, "FENCELOCK MOVING") {

@@ -43,12 +43,12 @@ type renewal struct {
 func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error, groups [][]int) {
 	under := make([]renewal, len(groups))
 	for i, g := range groups {
-		records, argv := make([]string, len(g)), make([]any, 0, 2*len(g))
+		locks, argv := make([]*names, len(g)), make([]any, 0, 2*len(g))
 		for j, n := range g {
-			records[j] = b.record(ts[n].Key)
+			locks[j] = b.names(ts[n].Key)
 			argv = append(argv, tag(ts[n].ID), string(appendLease(nil, clampTTL(ts[n].TTL))))
 		}
-		under[i] = renewal{g, newStep(renewScript, records, argv...)}
+		under[i] = renewal{g, newStep(renewScript, locks, argv...)}
 		under[i].step.lasts = true
 		b.sender.send(ctx, under[i].step)
 	}

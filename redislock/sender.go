@@ -78,6 +78,7 @@ type step struct {
 	single bool   // it works on one lock
 	lasts  bool   // replicas are to confirm it, where the Options ask for that
 	args   []any  // of EVALSHA
+	room   [12]any
 	ctx    context.Context
 
 	left atomic.Bool   // the caller has gone: not to be sent if it has not been
@@ -90,16 +91,25 @@ type step struct {
 	answered bool       // guarded by sending
 }
 
-// newStep makes a step that works on the keys of the given records.
-func newStep(s *script, records []string, argv ...any) *step {
-	st := &step{script: s, record: records[0], single: len(records) == 1}
-	st.args = make([]any, 0, 3+3*len(records)+len(argv))
-	st.args = append(st.args, evalsha, s.sha, 3*len(records))
-	for _, r := range records {
-		st.args = append(st.args, r, r+"c", r+"z")
+// newStep makes a step that works on the keys of the given locks.
+func newStep(s *script, locks []*names, argv ...any) *step {
+	st := &step{script: s, record: locks[0].record, single: len(locks) == 1}
+	st.args = st.room[:0]
+	if n := 3 + 3*len(locks) + len(argv); n > len(st.room) {
+		st.args = make([]any, 0, n)
+	}
+	st.args = append(st.args, evalsha, s.sha, 3*len(locks))
+	for _, l := range locks {
+		st.args = append(st.args, l.args[:]...)
 	}
 	st.args = append(st.args, argv...)
 	return st
+}
+
+// step makes a step that works on one lock.
+func (b *Backend) step(s *script, key string, argv ...any) *step {
+	locks := [1]*names{b.names(key)}
+	return newStep(s, locks[:], argv...)
 }
 
 var evalsha, eval any = "evalsha", "eval"
@@ -133,13 +143,18 @@ func (s *sender) ask(ctx context.Context, st *step) bool {
 	if time.Since(start) > hang/4 {
 		s.isNear.Store(false)
 	}
-	var late net.Error
-	if err != nil && ctx.Err() == nil && errors.As(err, &late) && late.Timeout() {
+	if err != nil && ctx.Err() == nil && isLate(err) {
 		s.isNear.Store(false)
 		return false
 	}
 	st.val, st.err = cmd.Result()
 	return true
+}
+
+// isLate reports whether an answer did not come in time.
+func isLate(err error) bool {
+	var late net.Error
+	return errors.As(err, &late) && late.Timeout()
 }
 
 func (s *sender) send(ctx context.Context, st *step) {

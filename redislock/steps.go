@@ -36,8 +36,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, again bool) (driver
 	}
 	epoch := b.ear.epoch.Load()
 	sent := time.Now()
-	st := newStep(enterScript, []string{b.record(c.Key)},
-		writeClaim(&c, b.channel), (c.TTL + memory).Milliseconds(), noWait)
+	st := b.step(enterScript, c.Key, writeClaim(&c, b.channel), b.lasts(c.TTL), noWait)
 	if c.Ballot != 0 {
 		st = b.ballotStep(&c, noWait, again)
 	}
@@ -70,7 +69,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, again bool) (driver
 // takeBack makes a claim leave that too few replicas know of. If that fails too, it
 // is the caller's to leave, as after any Enter whose outcome is unknown.
 func (b *Backend) takeBack(ctx context.Context, c driver.Claim) {
-	_, _ = b.sender.run(ctx, newStep(leaveScript, []string{b.record(c.Key)}, tag(c.ID), b.call()))
+	_, _ = b.sender.run(ctx, b.step(leaveScript, c.Key, tag(c.ID), b.call()))
 }
 
 // refusal reads why enter gave no ticket.
@@ -121,7 +120,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		}
 		argv = append(argv, string(e.Mark), linger, rest)
 	}
-	st := newStep(leaveScript, []string{b.record(t.Key)}, argv...)
+	st := b.step(leaveScript, t.Key, argv...)
 	st.lasts = e.Mark != ""
 	answer, err := b.sender.run(ctx, st)
 	if err == nil {
@@ -142,7 +141,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	if token < 0 || len(reason) > driver.MaxNote {
 		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a token is not negative, and a reason has at most %d bytes", doing, key, driver.MaxNote)}
 	}
-	answer, err := b.sender.run(ctx, newStep(breakScript, []string{b.record(key)},
+	answer, err := b.sender.run(ctx, b.step(breakScript, key,
 		fmt.Sprintf("%019d", token), reason, b.call()))
 	if err != nil {
 		return failed(ctx, doing, key, err)

@@ -13,6 +13,8 @@ import (
 type waits struct {
 	mu sync.Mutex
 	by map[string]*wait
+
+	spare *wait // for the next claim that is granted at once
 }
 
 // wait is what is known of one such claim.
@@ -38,6 +40,10 @@ func (w *waits) expect(id string) {
 	if w.by == nil {
 		w.by = make(map[string]*wait)
 	}
+	if w.spare != nil {
+		w.by[id], w.spare = w.spare, nil
+		return
+	}
 	w.by[id] = &wait{}
 }
 
@@ -45,6 +51,10 @@ func (w *waits) expect(id string) {
 func (w *waits) forget(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if c := w.by[id]; c != nil && c.bell == nil {
+		*c = wait{}
+		w.spare = c
+	}
 	delete(w.by, id)
 }
 

@@ -85,7 +85,8 @@ func New(b driver.Backend, o *Options) *Client {
 // Lock waits in the line of key and takes it alone. When ctx ends, the Context of
 // the lease ends too, but the lease stays held and renewed until Release: a helper
 // that locks under a ctx of its own and cancels it on return hands out a lease
-// whose Context is dead. Work under lease.Context():
+// whose Context is dead. Work under lease.Context(), in a function whose error has a
+// name, so that the deferred Release can say that the lock was lost:
 //
 //	lease, err := client.Lock(ctx, "orders/42")
 //	if err != nil {

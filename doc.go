@@ -1,5 +1,7 @@
 // Package fencelock gives a program a lock that holds across machines, on a store
-// that is already there: Redis, a SQLite file on one host, or memory in one process.
+// that is already there: Redis (redislock), PostgreSQL, MySQL and MariaDB or a SQLite
+// file on one host (sqllock), etcd (etcdlock), ZooKeeper (zklock), a majority of several
+// (quorumlock), or memory in one process (memlock).
 //
 // Three promises go together on every backend:
 //
@@ -25,12 +27,17 @@
 //
 // Or hold it over several calls:
 //
-//	lease, err := client.Lock(ctx, "orders/42")
-//	if err != nil {
-//		return err
+//	func ship(ctx context.Context, client *fencelock.Client) (err error) {
+//		lease, err := client.Lock(ctx, "orders/42")
+//		if err != nil {
+//			return err
+//		}
+//		defer func() { err = errors.Join(err, lease.Release(ctx)) }()
+//		ctx = lease.Context()
+//		return pack(ctx, lease.Token())
 //	}
-//	defer func() { err = errors.Join(err, lease.Release(ctx)) }()
-//	ctx = lease.Context()
+//
+// The error has a name, so that the deferred Release can say that the lock was lost.
 //
 // The lease is renewed in the background until it is released. TryLock does not
 // wait, Wait bounds the waiting, RLock shares, Semaphore counts, LockAll takes several

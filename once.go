@@ -27,6 +27,9 @@ type Run struct {
 //	slot := time.Now().UTC().Truncate(time.Hour)
 //	ran, err := client.Once(ctx, "report", slot, f)
 //
+// Where a timer starts the call at each tick, take Round instead of Truncate: a timer
+// may fire a moment before its time, and other machines have other clocks.
+//
 // It waits until it holds key alone; Wait(0) gives up with ErrNotAcquired while
 // another one runs. Then, if the slot is done, it returns false and nil. Otherwise
 // it runs f under the lease, as Do does, and returns true. If f succeeds and the

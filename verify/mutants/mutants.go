@@ -151,20 +151,42 @@ func (t Test) run(ctx context.Context, root, overlay string, limit time.Duration
 	return "", fmt.Errorf("it ended for another reason than a failed test: %w\n%s", err, text)
 }
 
-// Table writes verdicts as people read them.
-func Table(verdicts []Verdict) string {
+const head = "# What notices when a rule is taken out\n\n" +
+	"Each line is this library with one line of its own broken, and the first test that failed.\n" +
+	"Written by `go run ./cmd/mutants`, in the folder verify. The time has the building in it,\n" +
+	"and is without the race detector.\n\n" +
+	"| broken | where | noticed by | after |\n| --- | --- | --- | --- |\n"
+
+// Line is v as a line of the table.
+func (v Verdict) Line() string {
+	by, after := "**nobody**", "-"
+	if v.Caught {
+		by = fmt.Sprintf("`%s` in `%s`", v.Failed, v.Test.where())
+		after = fmt.Sprintf("%.0f s", v.Took.Seconds())
+	}
+	return fmt.Sprintf("| %s | `%s` | %s | %s |", v.Name, v.File, by, after)
+}
+
+// Table is the table of all mutants, with the line of each by its name. Those that have
+// none were not run.
+func Table(lines map[string]string) string {
 	var b strings.Builder
-	b.WriteString("# What notices when a rule is taken out\n\n" +
-		"Each line is this library with one line of its own broken, and the first test that failed.\n" +
-		"Written by `make mutants`; the time has the building in it, without the race detector.\n\n" +
-		"| broken | where | noticed by | after |\n| --- | --- | --- | --- |\n")
-	for _, v := range verdicts {
-		by, after := "**nobody**", "-"
-		if v.Caught {
-			by = fmt.Sprintf("`%s` in `%s`", v.Failed, v.Test.where())
-			after = fmt.Sprintf("%.0f s", v.Took.Seconds())
+	b.WriteString(head)
+	for _, m := range All() {
+		if l := lines[m.Name]; l != "" {
+			b.WriteString(l + "\n")
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", v.Name, v.File, by, after)
 	}
 	return b.String()
+}
+
+// Lines reads a table.
+func Lines(table string) map[string]string {
+	lines := map[string]string{}
+	for l := range strings.Lines(table) {
+		if cells := strings.Split(l, " | "); len(cells) == 4 && strings.HasPrefix(l, "| ") {
+			lines[strings.TrimPrefix(cells[0], "| ")] = strings.TrimRight(l, "\n")
+		}
+	}
+	return lines
 }

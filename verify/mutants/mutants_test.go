@@ -3,7 +3,9 @@ package mutants
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 )
 
 const root = "../.."
@@ -27,5 +29,58 @@ func TestEveryMutantApplies(t *testing.T) {
 				t.Errorf("%q: %v", m.Name, err)
 			}
 		}
+	}
+}
+
+// lines is what the table tells.
+func lines(t *testing.T) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile("mutants.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Lines(string(b))
+}
+
+// TestTableTellsOfMutantsThatAreThere: a line of one that was renamed tells of nothing.
+func TestTableTellsOfMutantsThatAreThere(t *testing.T) {
+	told := lines(t)
+	for _, m := range All() {
+		delete(told, m.Name)
+	}
+	for name := range told {
+		t.Errorf("mutants.md tells of %q, which is not there", name)
+	}
+}
+
+// TestAMutantIsNoticed tries one mutant of the core and one of the reference backend,
+// others every day. go run ./cmd/mutants tries all of them.
+func TestAMutantIsNoticed(t *testing.T) {
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := lines(t)
+	proven := func(all []Mutant) []Mutant {
+		return slices.DeleteFunc(all, func(m Mutant) bool { return told[m.Name] == "" })
+	}
+	day := int(time.Now().Unix() / 86400)
+	for _, all := range [][]Mutant{proven(core()), proven(memory())} {
+		if len(all) == 0 {
+			t.Error("the table tells of none")
+			continue
+		}
+		m := all[day%len(all)]
+		t.Run(m.Name, func(t *testing.T) {
+			v, err := Try(t.Context(), abs, t.TempDir(), m, time.Minute)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case !v.Caught:
+				t.Errorf("nobody noticed it, in %s", m.File)
+			default:
+				t.Logf("%s in %s, after %v", v.Failed, v.Test, v.Took)
+			}
+		})
 	}
 }

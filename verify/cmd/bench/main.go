@@ -68,7 +68,7 @@ func run() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *compare != "" {
-		return compareWith(ctx, *compare, o.Rounds)
+		return compareWith(ctx, *compare, max(o.Rounds, 6)) // benchstat wants as many
 	}
 
 	if *asJSON {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ type front struct {
 	hangs bool
 	late  string // the answer to all that was swallowed
 	woken chan struct{}
+	once  sync.Once
 }
 
 func (f *front) hang() {
@@ -29,10 +31,18 @@ func (f *front) hang() {
 }
 
 func (f *front) wake(answer string) {
+	f.once.Do(func() {
+		f.mu.Lock()
+		f.late = answer
+		f.mu.Unlock()
+		close(f.woken)
+	})
+}
+
+func (f *front) heal() {
 	f.mu.Lock()
-	f.late = answer
-	f.mu.Unlock()
-	close(f.woken)
+	defer f.mu.Unlock()
+	f.hangs = false
 }
 
 func (f *front) swallows() bool {
@@ -67,19 +77,24 @@ func (c *hungConn) Read(b []byte) (int, error) {
 }
 
 // clusterThrough opens a client that reaches one node through a front.
-func clusterThrough(t *testing.T, g *group, f *front) *redis.ClusterClient {
+func clusterThrough(t *testing.T, g *group, f *front, change ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	t.Helper()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+	o := &redis.ClusterOptions{
 		Addrs: g.cluster.Addrs(),
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			var d net.Dialer
 			c, err := d.DialContext(ctx, network, addr)
-			if err == nil && addr == f.addr {
+			// A map that nobody has asked for names loopback addresses without the host.
+			if err == nil && strings.HasSuffix(f.addr, addr[strings.LastIndexByte(addr, ':'):]) {
 				return &hungConn{Conn: c, front: f}, nil
 			}
 			return c, err
 		},
-	})
+	}
+	for _, f := range change {
+		f(o)
+	}
+	rdb := redis.NewClusterClient(o)
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }
@@ -102,8 +117,11 @@ func TestLateAnswerOfAHangingMasterIsNotFollowed(t *testing.T) {
 	}
 	got := make(chan answer, 1)
 	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	defer f.wake("-ERR the test is over\r\n")
 	go func() {
-		k, err := b.Enter(context.Background(), mutex(key))
+		k, err := b.Enter(ctx, mutex(key))
 		got <- answer{k, err}
 	}()
 	g.handOver(m)
@@ -121,5 +139,45 @@ func TestLateAnswerOfAHangingMasterIsNotFollowed(t *testing.T) {
 		if l := line(t, b, key); len(l.Claims) > 0 {
 			t.Fatalf("everybody has left, and the line is %+v", l)
 		}
+	}
+}
+
+// While the client's map names a master that hangs, since nobody tells it otherwise, only
+// the first request waits: those that follow go to the replica that took its place, and
+// back when that one says so.
+func TestDetourIsKeptToUntilItLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	g := clusterGroup(t)
+	const key = "key"
+	m := g.master(key)
+	f := &front{addr: m.Addr(), woken: make(chan struct{})}
+	defer f.wake("-ERR the test is over\r\n")
+	ask := g.dial().(*redis.ClusterClient)
+	slots, err := ask.ClusterSlots(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := closing(t, New(clusterThrough(t, g, f, func(o *redis.ClusterOptions) {
+		o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) { return slots, nil } // for ever
+	}), nil))
+	leave(t, b, hold(t, b, mutex(key)))
+	f.hang()
+	g.handOver(m)
+	leave(t, b, hold(t, b, mutex(key)))
+	began := time.Now()
+	for range 5 {
+		leave(t, b, hold(t, b, mutex(key)))
+	}
+	if took := time.Since(began); took > 4*lateMap {
+		t.Errorf("five locks took %v after the first one had found the way; each that has to find it takes %v", took, 2*lateMap)
+	}
+	f.heal()
+	eventually(t, "the group agrees", g.settled)
+	g.handOver(g.master(key)) // back
+	leave(t, b, hold(t, b, mutex(key)))
+	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
+	if n := len(b.sender.detours); n > 0 {
+		t.Errorf("%d detours are kept to after the master has its place again", n)
 	}
 }

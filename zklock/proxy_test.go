@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -150,7 +151,11 @@ func packet(r io.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, err
 	}
-	b := make([]byte, 4+binary.BigEndian.Uint32(head))
+	n := int(binary.BigEndian.Uint32(head))
+	if n > 4<<20 {
+		return nil, errors.New("this is not ZooKeeper's protocol") // somebody took the port for another's
+	}
+	b := make([]byte, 4+n)
 	copy(b, head)
 	_, err := io.ReadFull(r, b[4:])
 	return b, err

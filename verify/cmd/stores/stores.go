@@ -241,7 +241,7 @@ func startEtcd(ctx context.Context, dir string) (*running, error) {
 }
 
 func startZooKeeper(ctx context.Context, dir string) (*running, error) {
-	s, err := testserver.StartZooKeeper(ctx, dir, testserver.Persist(true))
+	s, err := testserver.StartZooKeeper(ctx, dir, testserver.Persist(true), testserver.Config("forceSync=yes"))
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help build test lint cross bench vuln clean
+.PHONY: help build test lint cross bench bench-compare torture mutants vuln clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 build: ## build the command into bin/
 	cd cmd/fencelock && go build -o ../../bin/ .
@@ -18,6 +18,15 @@ cross: ## build everything for Linux, macOS and Windows
 
 bench: ## compare with raw Redis and with other libraries, in one run
 	cd verify && go run ./cmd/bench
+
+bench-compare: ## compare the Go benchmarks with those of the last release
+	cd verify && go run ./cmd/bench -compare last
+
+torture: ## an hour of faults on every store; keeps the histories in torture/
+	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture
+
+mutants: ## break each rule in the source, and see the tests notice
+	cd verify && go run ./cmd/mutants
 
 vuln: ## look for known vulnerabilities (asks the Go vulnerability database)
 	@cd tools && GOWORK=off go build -o ../bin/govulncheck golang.org/x/vuln/cmd/govulncheck

@@ -64,7 +64,7 @@ func core() []Mutant {
 		{"a renewal that failed is not tried again before the lease ends", "renew.go",
 			"cl.retryAt = now + min(max(int64(c.o.Backoff(cl.tries)), int64(cl.t.TTL)/1000), int64(cl.t.TTL)/12)", "cl.retryAt = never", []Test{rooted("Renewal"), inRoot}},
 		{"a Leave that failed is not tried again", "leave.go",
-			"if settled(err) || cl.state != leaving {", "if true {", []Test{rooted("Behind"), bubble}},
+			"if settled(err) || cl.state != leaving {", "if settled(err) || cl != nil {", []Test{rooted("Behind"), bubble}},
 		{"a Leave ends with its caller's context", "client.go",
 			"detached: true, ", "", []Test{rooted("ReleaseIgnores|CancelledContext"), bubble}},
 		{"Close leaves the holders in their belief", "client.go",

@@ -36,7 +36,7 @@ func sql() []Mutant {
 		if folder == "postgres" {
 			run = "^TestLawsWithListen$"
 		}
-		return []Test{{Module: "verify", Package: "./" + folder, Run: run + "/^(" + topic + ")$"}}
+		return []Test{{Module: "verify", Package: "./" + folder, Run: run + "/^Run$/^(" + topic + ")$"}}
 	}
 	return []Mutant{
 		{"PostgreSQL: a repeated Enter does not renew", "sqllock/schema/postgres.sql",

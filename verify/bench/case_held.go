@@ -34,8 +34,15 @@ func (b *Bench) held(ctx context.Context) error {
 			rounds = min(rounds, 2)
 		}
 		peers := taking("held", h.size, b.Peers)
+		hung := map[string]bool{} // has its chance once
 		if err := b.each(ctx, "held", h.size, rounds, peers, func(ctx context.Context, i int) (Values, error) {
-			return b.burden(ctx, peers[i], h.size, h.ttl, false)
+			p := peers[i]
+			if hung[p.Name] {
+				return Values{"hung": 1}, nil
+			}
+			v, err := b.burden(ctx, p, h.size, h.ttl, false)
+			hung[p.Name] = v["hung"] > 0 && p.Name != ours
+			return v, err
 		}); err != nil {
 			return err
 		}

@@ -126,7 +126,25 @@ func (e *entry) step(ctx context.Context) (driver.Ticket, error) {
 		}
 		version = stat.Version
 	}
-	return e.join(ctx, version)
+	t, err := e.join(ctx, version)
+	if err != nil && e.fresh && !e.handed {
+		e.b.tidy(e.c.Key)
+	}
+	return t, err
+}
+
+// tidy deletes the container of a line behind, if nobody is in it: the server clears away
+// only those that somebody was in. An Enter that still finds it gone makes it again.
+func (b *Backend) tidy(key string) {
+	b.background(func(ctx context.Context) {
+		conn, _, err := b.connected(ctx)
+		if err != nil {
+			return
+		}
+		if _, err := call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(b.lineOf(key), -1) }); err == nil {
+			b.learn(key, false)
+		}
+	})
 }
 
 // mayJoin refuses a claim that does not wait, and writes nothing. It returns the
@@ -254,6 +272,8 @@ func (e *entry) send(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
 		}
 		if rs, err := take(a); err == nil {
 			b.settle(p, s, rs[2].String, rs[3].Stat.Mzxid, s.lease(e.c.TTL))
+		} else if e.fresh {
+			b.tidy(e.c.Key)
 		}
 		b.release(p)
 	}()

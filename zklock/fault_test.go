@@ -369,6 +369,27 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	if n := nodes(t, admin(t, s), "k"); len(n) != 0 {
 		t.Errorf("it made %v", n)
 	}
+	// The server keeps a container that never had a child.
+	if err := conn.Delete(b.lineOf("k"), -1); err != nil {
+		t.Error(err)
+	}
+}
+
+// An Enter that made the line's container and did not get into it leaves none: the server
+// clears away only those that somebody was in.
+func TestEnterThatIsGivenUpLeavesNoContainer(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	b := connect(t, long, s)
+	c := claim("k")
+	loseNextJoin(t, b) // and it never arrives
+	if _, err := b.Enter(t.Context(), c); err == nil || driver.Gone(err) {
+		t.Errorf("an Enter that got no answer answered %v", err)
+	}
+	if err := b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+		t.Error(err)
+	}
+	empty(t, s)
 }
 
 func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {

@@ -67,9 +67,10 @@ func (s *mysql) standing(ctx context.Context, key, id string) (g grant, granted 
 	err = s.call(ctx, "read the line of", key, func(r *sql.Rows) error {
 		var mark, reason []byte
 		var left sql.NullInt64
-		err := r.Scan(&granted, &mark, &left, &gone.Broken, &reason)
+		g = grant{key: key, id: id}
+		err := r.Scan(&granted, &mark, &left, &g.mixed, &gone.Broken, &reason)
 		gone.Reason = string(reason)
-		g = grant{key: key, id: id, mark: driver.Mark(mark), left: micros(left.Int64)}
+		g.mark, g.left = driver.Mark(mark), micros(left.Int64)
 		return err
 	}, "standing", key, id)
 	return g, granted && err == nil, gone, err
@@ -121,17 +122,17 @@ func (s *mysql) whole(ctx context.Context, what, about, key string, to any) (l d
 // news reads what others have done to claims of this node.
 func (s *mysql) news(ctx context.Context) (e effects, err error) {
 	err = s.call(ctx, "read the news", "", func(r *sql.Rows) error {
-		var isBroken bool
+		var isBroken, mixed bool
 		var key, id string
 		var text []byte
 		var left int64
-		if err := r.Scan(&isBroken, &key, &id, &text, &left); err != nil {
+		if err := r.Scan(&isBroken, &key, &id, &text, &left, &mixed); err != nil {
 			return err
 		}
 		if isBroken {
 			e.broken = append(e.broken, broken{key, id, driver.ErrGone{Broken: true, Reason: string(text)}})
 		} else {
-			e.granted = append(e.granted, grant{key: key, id: id, mark: driver.Mark(text), left: micros(left)})
+			e.granted = append(e.granted, grant{key: key, id: id, mark: driver.Mark(text), left: micros(left), mixed: mixed})
 		}
 		return nil
 	}, "news", s.node)

@@ -503,27 +503,29 @@ BEGIN
     COMMIT;
 END$$
 
--- Says how a claim stands: a row of whether it is granted, its mark, the time left; and
--- if it is not in line, whether it was broken, and why it rests.
+-- Says how a claim stands: a row of whether it is granted, its mark, the time left, and
+-- whether sizes are mixed; and if it is not in line, whether it was broken, and why it rests.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_reason VARBINARY(1024);
-    DECLARE v_granted, v_broken TINYINT DEFAULT 0;
+    DECLARE v_granted, v_broken, v_mixed TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
     CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
-    SELECT granted, mark, expires INTO v_granted, v_mark, v_expires
-        FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
+    SELECT granted, mark, expires,
+        capacity < 1048576 AND EXISTS (SELECT 1 FROM fencelock_claim o WHERE o.lock_key = c.lock_key AND o.capacity <> c.capacity)
+        INTO v_granted, v_mark, v_expires, v_mixed
+        FROM fencelock_claim c WHERE id = p_id AND lock_key = p_key AND lingering = 0;
     SELECT broken, reason INTO v_broken, v_reason
         FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     COMMIT;
-    SELECT v_granted, v_mark, v_expires - v_now, v_broken, v_reason;
+    SELECT v_granted, v_mark, v_expires - v_now, v_mixed, v_broken, v_reason;
 END$$
 
 -- Reads all of a line: a row of the clock, the key, the counter and the mark; then a row
@@ -567,9 +569,11 @@ BEGIN
     CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
-    SELECT 0, lock_key, id, mark, expires - v_now FROM fencelock_claim WHERE news = p_node
+    SELECT 0, lock_key, id, mark, expires - v_now,
+        capacity < 1048576 AND EXISTS (SELECT 1 FROM fencelock_claim o WHERE o.lock_key = c.lock_key AND o.capacity <> c.capacity)
+        FROM fencelock_claim c WHERE news = p_node
     UNION ALL
-    SELECT 1, lock_key, id, reason, 0 FROM fencelock_rest WHERE node = p_node AND broken = 1 AND expires > v_now;
+    SELECT 1, lock_key, id, reason, 0, 0 FROM fencelock_rest WHERE node = p_node AND broken = 1 AND expires > v_now;
     COMMIT;
 END$$
 

@@ -10,7 +10,10 @@ import (
 // laws holds MariaDB to the laws of package driver, all of them if there are no options.
 func laws(t *testing.T, open drivertest.Opener, opts ...drivertest.Option) {
 	t.Run("Run", func(t *testing.T) { drivertest.Run(t, open, opts...) })
-	t.Run("Model", func(t *testing.T) { drivertest.Model(t, open) })
+	t.Run("Model", func(t *testing.T) {
+		drivertest.Model(t, open)
+		drivertest.Model(t, open, 16115625145578491248) // another process grants where two sizes are in use
+	})
 }
 
 // TestLaws gives each view a pool of its own, as two processes have.

@@ -19,8 +19,8 @@ cross: ## build everything for Linux, macOS and Windows
 bench: ## compare with raw Redis and with other libraries, in one run
 	cd verify && go run ./cmd/bench
 
-bench-compare: ## compare the Go benchmarks with those of the last release
-	cd verify && go run ./cmd/bench -compare last
+bench-compare: ## compare the Go benchmarks with those of the last release, or of REF=commit
+	cd verify && go run ./cmd/bench -compare $(or $(REF),last)
 
 torture: ## an hour of faults on every store; keeps the histories in torture/
 	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture

@@ -83,8 +83,6 @@ func consensus() []Mutant {
 	etcd := func(run string) []Test { return []Test{{Module: "verify", Package: "./etcd", Run: run}} }
 	zk := func(run string) []Test { return []Test{{Module: "zklock", Package: ".", Run: run}} }
 	return []Mutant{
-		{"etcd: a waiter stands behind the first, not the last", "etcdlock/enter.go",
-			"blockers.all(append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...)", "blockers.all(append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...)", etcd("^TestLaws$/^(Wake|Grant)$")},
 		{"etcd: a reader does not wait for writers that wait", "etcdlock/enter.go",
 			"s.granted = s.blocker == \"\"", "s.granted = s.blocker == \"\" || classOf(c) == classReader", etcd("^TestLaws$/^Grant$")},
 		{"etcd: the kinds are not told apart", "etcdlock/enter.go",

@@ -184,7 +184,7 @@ func Table(lines map[string]string) string {
 func Lines(table string) map[string]string {
 	lines := map[string]string{}
 	for l := range strings.Lines(table) {
-		if cells := strings.Split(l, " | "); len(cells) == 4 && strings.HasPrefix(l, "| ") {
+		if cells := strings.Split(l, " | "); len(cells) == 4 && strings.HasPrefix(l, "| ") && strings.HasPrefix(cells[1], "`") {
 			lines[strings.TrimPrefix(cells[0], "| ")] = strings.TrimRight(l, "\n")
 		}
 	}

@@ -161,7 +161,7 @@ func TestImportsKeepTheRules(t *testing.T) {
 			}
 		}
 	}
-	for _, dir := range []string{".", "driver", "drivertest", "fence", "memlock", "sqllock", "redislock"} {
+	for _, dir := range []string{".", "driver", "drivertest", "fence", "memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"} {
 		if !seen[dir] {
 			t.Errorf("no Go file was found in %s: the rules were not checked there", dir)
 		}

@@ -153,10 +153,11 @@ func TestDetourIsKeptToUntilItLeadsNowhere(t *testing.T) {
 	f := &front{addr: m.Addr(), woken: make(chan struct{})}
 	defer f.wake("-ERR the test is over\r\n")
 	ask := g.dial().(*redis.ClusterClient)
-	slots, err := ask.ClusterSlots(t.Context()).Result()
-	if err != nil {
+	now := redis.NewClusterSlotsCmd(t.Context(), "cluster", "slots") // in the shape of the option below
+	if err := ask.Process(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
+	slots := now.Val()
 	b := closing(t, New(clusterThrough(t, g, f, func(o *redis.ClusterOptions) {
 		o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) { return slots, nil } // for ever
 	}), nil))

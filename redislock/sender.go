@@ -35,6 +35,7 @@ const (
 type sender struct {
 	rdb        redis.UniversalClient
 	quick      *redis.Client        // the same with a short time limit, or nil
+	limit      time.Duration        // that one
 	isNear     atomic.Bool          // the last answer came soon
 	cluster    *redis.ClusterClient // nil if rdb is something else
 	alone      bool                 // no pipelines
@@ -60,7 +61,7 @@ func (s *sender) init(rdb redis.UniversalClient, alone bool) {
 		if own := c.Options().ReadTimeout; own > 0 && own < limit {
 			limit = own
 		}
-		s.quick = c.WithTimeout(limit)
+		s.quick, s.limit = c.WithTimeout(limit), limit
 	case *redis.ClusterClient:
 		s.cluster = c
 		s.lanes = make(map[*redis.Client]*lane)
@@ -80,6 +81,8 @@ type step struct {
 	args   []any  // of EVALSHA
 	room   [12]any
 	ctx    context.Context
+
+	repeated bool // it was sent before, by ask, and may have been applied then
 
 	left atomic.Bool   // the caller has gone: not to be sent if it has not been
 	done chan struct{} // closed when val and err are there
@@ -140,9 +143,11 @@ func (s *sender) ask(ctx context.Context, st *step) bool {
 		cmd = st.inFull(ctx)
 		err = s.quick.Process(ctx, cmd)
 	}
-	if time.Since(start) > hang/4 {
+	took := time.Since(start)
+	if took > hang/4 {
 		s.isNear.Store(false)
 	}
+	st.repeated = took >= s.limit // go-redis itself sends again what is late
 	if err != nil && ctx.Err() == nil && isLate(err) {
 		s.isNear.Store(false)
 		return false

@@ -225,6 +225,50 @@ func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 // go-redis sends a command again when its connection breaks, so each step may be
 // applied twice. Whatever is lost on the way, and wherever: the caller must learn
 // what became of its own step, and nobody else's lock may suffer.
+// A line remembers its last calls. A Leave whose answer is late is sent again, and on a
+// hot key the line may have forgotten it by then: it was done all the same.
+func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := newProxy(t, s)
+	other := connect(t, s, nil)
+	b := closing(t, New(p.client(), nil))
+	k := enter(t, b, mutex("key"))
+	leave(t, b, k) // the server is near
+	k = enter(t, b, mutex("key"))
+	sent := 0
+	p.rule(func(_ string, args []string) fate {
+		if !isScript(leaveScript, args) {
+			return pass
+		}
+		if sent++; sent > 1 {
+			return pass
+		}
+		return holdReply
+	})
+	left := make(chan error, 1)
+	go func() { left <- b.Leave(context.Background(), k, driver.Exit{}) }()
+	for range 8 {
+		next := mutex("key")
+		w := enter(t, other, next)
+		for !w.Granted {
+			w, _ = other.Await(t.Context(), w)
+		}
+		leave(t, other, w)
+	}
+	if err := <-left; err != nil {
+		t.Errorf("Leave: %v", err)
+	}
+	p.rule(nil)
+	p.letGo()
+	if sent != 2 {
+		t.Errorf("it was sent %d times: the schedule of this test no longer holds", sent)
+	}
+	if err := b.Leave(context.Background(), k, driver.Exit{}); !driver.Gone(err) {
+		t.Errorf("a second Leave answered %v, want that the claim is gone", err)
+	}
+}
+
 func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

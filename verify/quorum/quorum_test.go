@@ -104,7 +104,10 @@ func openAs(t *testing.T, all []*testserver.Server, of driver.Membership) *quoru
 func ready(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {
 	t.Helper()
 	all := servers(t, n, opts...)
-	if err := open(t, all).Initialise(t.Context()); err != nil {
+	b, end := quorumOf(addrs(all), membership)
+	err := b.Initialise(t.Context())
+	end()
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tidy(t, all) })
@@ -112,7 +115,7 @@ func ready(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server 
 }
 
 // tidy finds nothing of ours on any server that runs but counters, which have their
-// end, and the memory of being a member.
+// end, and the memory of being a member: no claim, no connection, no subscription.
 func tidy(t *testing.T, all []*testserver.Server) {
 	t.Helper()
 	for _, s := range all {
@@ -136,6 +139,17 @@ func tidy(t *testing.T, all []*testserver.Server) {
 
 func leftovers(t *testing.T, s *testserver.Server) string {
 	t.Helper()
+	for _, kind := range []string{"normal", "pubsub"} {
+		list, err := s.Ask("CLIENT", "LIST", "TYPE", kind)
+		if err != nil {
+			return err.Error()
+		}
+		for line := range strings.Lines(list) {
+			if strings.HasPrefix(line, "id=") && !strings.Contains(line, "cmd=client") { // that is who asks
+				return "a connection: " + line
+			}
+		}
+	}
 	b, end := member(s.Addr(), membership)
 	defer end()
 	defer b.Close()

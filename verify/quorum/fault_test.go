@@ -166,13 +166,13 @@ func TestAllFiveWiped(t *testing.T) {
 func TestNewQuorumWaitsOutItsQuarantine(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
+	t.Cleanup(func() { tidy(t, all) })
 	c := client(t, all, lease)
 	start := time.Now()
 	free(t, c, "k", membership.MaxTTL+5*time.Second)
 	if d := time.Since(start); d < membership.MaxTTL {
 		t.Errorf("a new quorum granted a lock after %v; want nothing for %v", d, membership.MaxTTL)
 	}
-	tidy(t, all)
 }
 
 // A free lock costs one request per node to take, and one to release; a renewal one.

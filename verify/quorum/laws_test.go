@@ -44,10 +44,7 @@ func TestQuorumOfFiveAnswersAsTheModelSays(t *testing.T) {
 // lawful starts five servers whose leases last long.
 func lawful(t *testing.T) []*testserver.Server {
 	t.Helper()
-	all := servers(t, 5)
-	check(t, openAs(t, all, lasting).Initialise(t.Context()))
-	t.Cleanup(func() { tidy(t, all) })
-	return all
+	return readyAs(t, servers(t, 5), lasting)
 }
 
 // settled is a quorum of which each call returns when all nodes are done: the model

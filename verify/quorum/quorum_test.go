@@ -103,8 +103,13 @@ func openAs(t *testing.T, all []*testserver.Server, of driver.Membership) *quoru
 // ready starts n servers and says that they are new.
 func ready(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {
 	t.Helper()
-	all := servers(t, n, opts...)
-	b, end := quorumOf(addrs(all), membership)
+	return readyAs(t, servers(t, n, opts...), membership)
+}
+
+// readyAs says that servers are new, and holds them to being empty in the end.
+func readyAs(t *testing.T, all []*testserver.Server, of driver.Membership) []*testserver.Server {
+	t.Helper()
+	b, end := quorumOf(addrs(all), of)
 	err := b.Initialise(t.Context())
 	end()
 	if err != nil {

@@ -70,6 +70,11 @@ type Numbers struct {
 	Keys, Calls, Held, Refused, GaveUp, Lost       int
 	Again, Released, Unconfirmed, Breaks, Renewals int
 	Crashes, Stops                                 int
+	Asked                                          int // operations that users have begun: takes, re-entries, renewals, releases, breaks
+	Ambiguous                                      int // and of which nobody was told what came of them
+	Stuck                                          int // keys that somebody waited for in vain, or claims that stayed
+	TimedOut                                       int // keys whose operations the model could not order in time
+	Disagreed                                      int // keys that the sweep and the model do not agree on
 	Faults                                         map[string]int
 	ByWay                                          map[string]int
 	Epsilon                                        time.Duration
@@ -156,13 +161,16 @@ func (v *Verdict) order(ops map[string][]model.Op, swept map[string]bool) {
 			switch {
 			case verdict == model.TimedOut:
 				v.Illegal[key] = list
+				v.Numbers.TimedOut++
 				v.add("model", key, at, "nobody knows whether %d operations can be put in order: the search took longer than %v", len(list), bounded)
 			case verdict == model.Illegal:
 				v.Illegal[key] = list
 				if !swept[key] {
+					v.Numbers.Disagreed++
 					v.add("model", key, at, "%d operations cannot be put in any order that the rules allow; the sweep found nothing", len(list))
 				}
 			case swept[key]:
+				v.Numbers.Disagreed++
 				v.add("disagree", key, at, "the sweep found a breach, and the model an order without one: one of the two is wrong")
 			}
 		})
@@ -315,8 +323,31 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 		default:
 			n.GaveUp++
 		}
+		n.Asked++
+		if c.done.Op == "" || c.done.Op == traffic.GaveUp {
+			n.Ambiguous++
+		}
+		for _, l := range c.looks {
+			if l.Op == traffic.Again {
+				n.Asked++
+			}
+		}
+		for _, h := range c.handles {
+			if h.release.Op != "" {
+				n.Asked++
+				if h.released.Op == "" || h.released.Op == traffic.Unconfirmed {
+					n.Ambiguous++
+				}
+			}
+		}
+	}
+	for _, one := range v.Violations {
+		if one.Rule == string(history.Stuck) || one.Rule == string(history.WakeUp) || one.Rule == "I8" || one.Rule == "I5" {
+			n.Stuck++
+		}
 	}
 	n.Keys = len(keys)
+	broke := 0
 	for _, l := range lines {
 		switch l.Op {
 		case traffic.Begin:
@@ -329,12 +360,19 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 			n.Unconfirmed++
 		case traffic.Break:
 			n.Breaks++
+			n.Asked++
 		case traffic.Renewed:
 			n.Renewals++
+			n.Asked++
+		case traffic.Broke:
+			if l.Text != "unknown" {
+				broke++
+			}
 		case traffic.Emptied:
 			n.Emptied = time.Duration(l.Ns)
 		}
 	}
+	n.Ambiguous += n.Breaks - broke
 	slices.Sort(waits)
 	if len(waits) > 0 {
 		n.Wait50, n.Wait99, n.WaitMax = waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1]

@@ -11,18 +11,20 @@ import (
 // All returns every fault.
 func All() []Fault {
 	return []Fault{
-		{Name: "kill", What: "kill -9 of a worker, and another in its place", Wants: always, Outage: never, Do: kill},
-		{Name: "pause", What: "SIGSTOP of a worker for longer than a lease", Wants: always, Outage: shared, Do: stop(12, 25)},
-		{Name: "blink", What: "SIGSTOP of a worker for less than a lease", Wants: always, Outage: shared, Do: stop(2, 9)},
-		{Name: "cut", What: "all connections of a worker reset, several times", Wants: proxied, Outage: outage, Do: cut},
-		{Name: "silence", What: "nothing passes one way between a worker and the servers, or both ways", Wants: proxied, Outage: outage, Do: silence},
-		{Name: "latency", What: "up to 0.8 leases between a worker's request and its answer", Wants: proxied, Outage: outage, Do: latency},
-		{Name: "server-pause", What: "SIGSTOP of a server", Wants: served, Outage: outage, Do: serverPause},
-		{Name: "server-restart", What: "kill -9 of a server, which starts again with what it had acknowledged", Wants: durable, Outage: outage, Do: serverRestart},
-		{Name: "script-flush", What: "Redis forgets its scripts", Wants: redis, Outage: never, Do: ask("SCRIPT", "FLUSH")},
-		{Name: "client-kill", What: "Redis ends all connections, or those that listen", Wants: redis, Outage: outage, Do: clientKill},
-		{Name: "failover", What: "another server of the group takes over; where it may forget what was acknowledged, holders are exempt from I1 until they learn it", Wants: grouped, Outage: outage, Do: failover},
-		{Name: "flushall", What: "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does", Wants: redis, Outage: outage, Do: flushAll},
+		{Name: "kill", What: "kill -9 of a worker, and another in its place", Wants: always, Needs: "workers", Outage: never, Do: kill},
+		{Name: "pause", What: "SIGSTOP of a worker for longer than a lease", Wants: always, Needs: "workers", Outage: shared, Do: stop(12, 25)},
+		{Name: "blink", What: "SIGSTOP of a worker for less than a lease", Wants: always, Needs: "workers", Outage: shared, Do: stop(2, 9)},
+		{Name: "cut", What: "all connections of a worker reset, several times", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: cut},
+		{Name: "silence", What: "nothing passes one way between a worker and the servers, or both ways", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: silence},
+		{Name: "latency", What: "up to 0.8 leases between a worker's request and its answer", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: latency},
+		{Name: "server-pause", What: "SIGSTOP of a server", Wants: served, Needs: "servers of the torture's own", Outage: outage, Do: serverPause},
+		{Name: "server-restart", What: "kill -9 of a server, which starts again with what it had acknowledged", Wants: durable, Needs: "servers of the torture's own, which keep what they have acknowledged", Outage: outage, Do: serverRestart},
+		{Name: "script-flush", What: "Redis forgets its scripts", Wants: redis, Needs: "a single Redis of the torture's own", Outage: never, Do: ask("SCRIPT", "FLUSH")},
+		{Name: "client-kill", What: "Redis ends all connections, or those that listen", Wants: redis, Needs: "a single Redis of the torture's own", Outage: outage, Do: clientKill},
+		{Name: "failover", What: "another server of the group takes over; where it may forget what was acknowledged, holders are exempt from I1 until they learn it", Wants: grouped, Needs: "a group of the torture's own, of which another server can take over", Outage: outage, Do: failover},
+		{Name: "clock", What: "the clock of the store steps forward by up to two leases, and leases end early: holders are exempt from I1 until they learn it, their tokens are not", Wants: clocked, Needs: "Redis, SQLite, PostgreSQL or MariaDB of the torture's own", Outage: never, Do: clock},
+		{Name: "slots", What: "the slot of a key in use moves to another server, and others ask meanwhile", Wants: slotted, Needs: "a Redis Cluster of the torture's own", Outage: outage, Do: slots},
+		{Name: "flushall", What: "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does", Wants: redis, Needs: "a single Redis of the torture's own", Outage: outage, Do: flushAll},
 	}
 }
 
@@ -34,6 +36,8 @@ func served(w *World) bool  { return len(w.Servers) > 0 }
 func durable(w *World) bool { return len(w.Servers) > 0 && !w.Volatile }
 func redis(w *World) bool   { return w.Redis && len(w.Servers) == 1 }
 func grouped(w *World) bool { return w.Failover != nil }
+func clocked(w *World) bool { return w.Clock != nil }
+func slotted(w *World) bool { return w.Slot != nil }
 func proxied(w *World) bool { return len(w.Workers) > 0 && len(w.Workers[0].Proxies()) > 0 }
 
 func (w *World) worker(rng *rand.Rand) Worker { return w.Workers[rng.IntN(len(w.Workers))] }
@@ -151,4 +155,20 @@ func flushAll(_ context.Context, w *World, rng *rand.Rand) error {
 	w.Rec.Write(traffic.Line{Op: traffic.Forgot})
 	_, err := w.server(rng).Ask("FLUSHALL")
 	return err
+}
+
+// clock lets time pass for the store alone. Nobody knows which leases it has ended.
+func clock(ctx context.Context, w *World, rng *rand.Rand) error {
+	w.Rec.Write(traffic.Line{Op: traffic.Forgot})
+	return w.Clock(context.WithoutCancel(ctx), between(rng, w.TTL/4, 2*w.TTL))
+}
+
+// slots leaves a slot between two servers for a while, before its keys have moved.
+func slots(ctx context.Context, w *World, rng *rand.Rand) error {
+	finish, err := w.Slot(rng)
+	if err != nil {
+		return err
+	}
+	pause(ctx, between(rng, w.TTL/20, w.TTL))
+	return finish()
 }

@@ -43,6 +43,11 @@ type World struct {
 	// such thing. Lossy says that what was acknowledged may be forgotten then.
 	Failover func(*rand.Rand) error
 	Lossy    bool
+	// Clock makes the store's clock step forward, as all claims see it; nil where nobody can.
+	Clock func(context.Context, time.Duration) error
+	// Slot begins to move the slot of a key that is in use to another server, and returns
+	// what finishes that; nil where there are no slots.
+	Slot func(*rand.Rand) (finish func() error, err error)
 	// Shared says that a worker which is stopped may stop all others, as with a file
 	// that it has locked.
 	Shared bool
@@ -54,8 +59,9 @@ type World struct {
 type Fault struct {
 	Name string
 	What string // for people
-	// Wants says what the world must have for it.
+	// Wants says what the world must have for it, and Needs says so for people.
 	Wants func(*World) bool
+	Needs string
 	// Outage says that nobody need make progress while it lasts.
 	Outage func(*World) bool
 	// Do breaks it, waits, and heals it. It returns early when ctx ends, healed all the
@@ -64,8 +70,8 @@ type Fault struct {
 }
 
 // Find returns the faults of a list of names by commas: those that this world has
-// something for, or an error if a name is unknown. "all" stands for all that are not
-// named Only.
+// something for, and what the others would need; or an error if a name is unknown. "all"
+// stands for all but flushall.
 func Find(names string, w *World) (found []Fault, refused []string, err error) {
 	if names == "" || names == "none" {
 		return nil, nil, nil
@@ -88,7 +94,7 @@ func Find(names string, w *World) (found []Fault, refused []string, err error) {
 		case i < 0:
 			return nil, nil, fmt.Errorf("no fault is called %q; there are %s, and all", n, strings.Join(Names(), ", "))
 		case !All()[i].Wants(w):
-			refused = append(refused, n)
+			refused = append(refused, n+" needs "+All()[i].Needs)
 		default:
 			found = append(found, All()[i])
 		}

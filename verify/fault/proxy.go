@@ -1,15 +1,16 @@
 package fault
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"time"
 )
 
-// Proxy stands between one worker and one server, and knows nothing of what they say. It
-// passes everything on until it is told to do worse.
+// Proxy stands between one worker and one server, or all of them, and knows nothing of what
+// they say. It passes everything on until it is told to do worse.
 type Proxy struct {
-	to  string
+	to  string // empty if each connection says so, in its first line
 	l   net.Listener
 	all sync.WaitGroup
 
@@ -32,6 +33,10 @@ type way struct {
 	open  chan struct{} // closed while bytes pass
 	delay time.Duration
 }
+
+// NewDetour is a proxy to many servers: the first line of each connection is the address
+// that it is meant for. See traffic.Via.
+func NewDetour() (*Proxy, error) { return NewProxy("") }
 
 // NewProxy listens on a loopback port and passes on to the address.
 func NewProxy(to string) (*Proxy, error) {
@@ -145,7 +150,14 @@ func (p *Proxy) serve(client net.Conn) {
 	if !p.keep(client) {
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.to, 5*time.Second)
+	to := p.to
+	if to == "" {
+		var err error
+		if to, err = firstLine(client); err != nil {
+			return
+		}
+	}
+	server, err := net.DialTimeout("tcp", to, 5*time.Second)
 	if err != nil {
 		return
 	}
@@ -160,6 +172,21 @@ func (p *Proxy) serve(client net.Conn) {
 	})
 	p.pass(client, server, ToServer)
 	<-done
+}
+
+// firstLine reads a line, and nothing of what follows it.
+func firstLine(c net.Conn) (string, error) {
+	var line []byte
+	for one := make([]byte, 1); len(line) < 300; {
+		if _, err := c.Read(one); err != nil {
+			return "", err
+		}
+		if one[0] == '\n' {
+			return string(line), nil
+		}
+		line = append(line, one[0])
+	}
+	return "", errors.New("a line without an end")
 }
 
 // pass copies one way until an end, and then ends both.

@@ -36,10 +36,13 @@ func beginGroup(name, dir string) (s *store, err error) {
 	case "sentinel":
 		g := testserver.RedisSentinel(h)
 		s.service, s.url = "redis+sentinel", "redis+sentinel://"+strings.Join(g.Addrs(), ",")+"/"+g.Name
+		s.proxies = true
 		s.failover, s.lossy = func(*rand.Rand) error { return g.Failover() }, true
 	case "cluster":
 		g := testserver.RedisCluster(h)
 		s.service, s.url = "redis+cluster", "redis+cluster://"+strings.Join(g.Addrs(), ",")
+		s.proxies = true
+		s.slot = func(rng *rand.Rand, key string) (func() error, error) { return moveSlot(g, rng, key) }
 		// The master hands over: nothing that it has acknowledged is lost.
 		s.failover = func(rng *rand.Rand) error {
 			master := g.Master(rng.IntN(testserver.ClusterSlots))
@@ -55,6 +58,38 @@ func beginGroup(name, dir string) (s *store, err error) {
 		s.service, s.url = "zk", "zk://"+several(testserver.ZooKeeperEnsemble(h, 3))
 	}
 	return s, nil
+}
+
+// moveSlot begins to move the slot of a lock to another master, and returns what moves its
+// keys and ends that.
+func moveSlot(g *testserver.ClusterGroup, rng *rand.Rand, key string) (func() error, error) {
+	slot := g.Slot(key)
+	from := g.Master(slot)
+	if from == nil {
+		return nil, fmt.Errorf("slot %d has no master", slot)
+	}
+	to := from
+	for to == from {
+		if to = g.Master(rng.IntN(testserver.ClusterSlots)); to == nil {
+			return nil, fmt.Errorf("a slot has no master")
+		}
+	}
+	m, err := g.BeginMove(slot, to)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		for {
+			more, err := m.Key()
+			if err != nil {
+				return err
+			}
+			if !more {
+				break
+			}
+		}
+		return m.End()
+	}, nil
 }
 
 // host is what testserver needs of a test, where there is none.

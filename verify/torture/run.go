@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,7 +71,8 @@ type Result struct {
 	*check.Verdict
 	Dir, Report string
 	Name        string
-	TTL         time.Duration
+	Seed        uint64
+	For, TTL    time.Duration
 }
 
 // Run tortures one store, and judges. Violations are in the result; an error says that the
@@ -95,6 +97,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.stop()
+	s.ours = o.Start != ""
 	if o.Service != "" {
 		s.service = o.Service
 	}
@@ -121,7 +124,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the history in %s makes no sense: %w", history, err)
 	}
-	r := &Result{Verdict: verdict, Dir: o.Dir, Name: service.Name, TTL: o.TTL}
+	r := &Result{Verdict: verdict, Dir: o.Dir, Name: service.Name, Seed: o.Seed, For: o.For, TTL: o.TTL}
+	if o.Start != "" && o.Service == "" {
+		r.Name = o.Start
+	}
 	r.Report, err = report.Write(o.Dir, report.Run{
 		Name: service.Name, Seed: o.Seed, TTL: o.TTL, Faults: o.Faults, Again: o.Again, Told: service.Told,
 	}, lines, verdict)
@@ -150,6 +156,13 @@ func drive(ctx context.Context, o Options, s *store, service traffic.Service, hi
 		Servers: s.servers, Redis: s.redis, Volatile: s.volatile, Shared: s.shared, TTL: o.TTL, Rec: rec,
 		Failover: s.failover, Lossy: s.lossy,
 	}
+	if s.ours {
+		u, err := traffic.ParseURL(s.url)
+		if err != nil {
+			return err
+		}
+		world.Clock = stepClock(u)
+	}
 	var workers []*worker
 	defer func() {
 		for _, w := range workers {
@@ -166,13 +179,20 @@ func drive(ctx context.Context, o Options, s *store, service traffic.Service, hi
 		}
 	}()
 	begun := traffic.Now()
+	if s.slot != nil {
+		world.Slot = func(rng *rand.Rand) (func() error, error) {
+			// A key of the present epoch, see traffic.
+			key := fmt.Sprintf("%s/%d/%d", traffic.Ways()[rng.IntN(len(traffic.Ways()))], (traffic.Now()-begun)/int64(o.Epoch), rng.IntN(o.Keys))
+			return s.slot(rng, "fencelock:{"+key+"}")
+		}
+	}
 	for slot := range o.Workers {
 		w := &worker{slot: slot + 1, command: o.Command, rec: rec, order: traffic.Order{
 			Service: s.service, URL: s.url, TTL: o.TTL, Seed: o.Seed, Begun: begun, Dir: history,
 			Resource: resource.Addr(), Clients: o.Clients, Users: o.Users, Keys: o.Keys, Epoch: o.Epoch, Ways: o.Ways,
 		}}
 		if s.proxies {
-			if w.order.URL, w.proxies, err = through(s.url); err != nil {
+			if w.order.URL, w.order.Via, w.proxies, err = through(s.url); err != nil {
 				return err
 			}
 		}
@@ -183,13 +203,25 @@ func drive(ctx context.Context, o Options, s *store, service traffic.Service, hi
 	if err != nil {
 		return err
 	}
-	if len(refused) > 0 {
-		fmt.Fprintf(o.Out, "%s: nothing to do here for %s\n", service.Name, strings.Join(refused, ", "))
+	if len(refused) > 0 && (o.URL != "" || len(faults) == 0) {
+		return fmt.Errorf("not here: %s", strings.Join(refused, "; "))
+	}
+	for _, r := range refused {
+		fmt.Fprintf(o.Out, "%s: not here: %s\n", service.Name, r)
 	}
 	// What is made with the first use, such as tables, is made before the traffic.
 	first, err := service.Open(ctx, s.url, o.TTL)
 	if err != nil {
 		return err
+	}
+	if looker, ok := first.(traffic.Looker); ok && !s.ours && !s.alone {
+		left, err := looker.Lines(ctx)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("it is in use: %d locks are held or waited for there; torture a store that nobody else uses", len(left))
+		}
+		if err != nil {
+			return errors.Join(err, first.Close())
+		}
 	}
 	if !s.alone {
 		soon, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -352,6 +384,7 @@ func (r *Result) Summary(w io.Writer) {
 	slices.Sort(faults)
 	fmt.Fprintf(w, "  faults: %s; ε %v; longest gap behind a vanished holder %v, after an outage %v; told late by %v at most\n",
 		strings.Join(faults, ", "), n.Epsilon.Round(time.Millisecond), n.LongestGap.Round(time.Millisecond), n.AfterFault.Round(time.Millisecond), n.ToldLate.Round(time.Millisecond))
+	fmt.Fprintf(w, "  %d operations, of %d of which nobody knows what came; %d breaches, %d locks stuck\n", n.Asked, n.Ambiguous, len(r.Violations), n.Stuck)
 	fmt.Fprintf(w, "  sets: %d updates lost without the guard, %d late ones refused by it; %d operations put in order by the model\n", n.LostUpdates, n.Denied, n.Operations)
 	for i, v := range r.Violations {
 		if i == 10 {

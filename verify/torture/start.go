@@ -2,23 +2,18 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/quorumlock"
-	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/verify/fault"
+	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // store is what a run tortures.
@@ -30,7 +25,9 @@ type store struct {
 	volatile bool
 	shared   bool // a stopped worker may stop the others
 	alone    bool // one process sees it only
-	proxies  bool // workers may be sent through proxies
+	proxies  bool // workers are sent through proxies
+	ours     bool // nobody else uses it
+	slot     func(*rand.Rand, string) (func() error, error)
 	failover func(*rand.Rand) error
 	lossy    bool // and then it may forget what it acknowledged
 	stop     func()
@@ -105,7 +102,6 @@ func beginQuorum(ctx context.Context, dir string) (*store, error) {
 		}
 	}
 	var hosts []string
-	var members []driver.Backend
 	for i := range 5 {
 		own := filepath.Join(dir, strconv.Itoa(i))
 		if err := os.Mkdir(own, 0o755); err != nil {
@@ -119,62 +115,78 @@ func beginQuorum(ctx context.Context, dir string) (*store, error) {
 		stops = append(stops, func() { _ = r.Stop() })
 		s.servers = append(s.servers, server{r})
 		hosts = append(hosts, r.Addr())
-		rdb := redis.NewClient(&redis.Options{Addr: r.Addr()})
-		defer rdb.Close()
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
 	}
-	q := quorumlock.New(members, nil)
-	defer q.Close()
-	if err := q.Initialise(ctx); err != nil {
+	s.url = "redlock://" + strings.Join(hosts, ",")
+	if err := initialise(ctx, s.url); err != nil {
 		s.stop()
 		return nil, err
 	}
-	s.url = "redlock://" + strings.Join(hosts, ",")
 	return s, nil
+}
+
+// initialise says of a quorum that it is new.
+func initialise(ctx context.Context, raw string) error {
+	u, err := traffic.ParseURL(raw)
+	if err != nil {
+		return err
+	}
+	q, end, err := traffic.OpenQuorum(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return errors.Join(q.Initialise(ctx), q.Close())
 }
 
 // reach is a store that somebody else runs.
 func reach(raw string) (*store, error) {
-	u, err := url.Parse(raw)
+	u, err := traffic.ParseURL(raw)
 	if err != nil {
-		return nil, fmt.Errorf("the URL cannot be read")
+		return nil, err
 	}
 	s := &store{service: u.Scheme, url: raw, stop: func() {}}
 	switch u.Scheme {
 	case "memory":
 		s.alone = true
-	case "sqlite":
+	case "sqlite", "local":
 		s.shared = true
-	case "redis+sentinel", "redis+cluster": // their servers tell clients where others are
 	default:
-		s.proxies = u.Host != ""
+		s.proxies = true
 	}
 	return s, nil
 }
 
-// through sends what is meant for the hosts of a URL through proxies.
-func through(raw string) (string, []*fault.Proxy, error) {
-	u, err := url.Parse(raw)
+// through returns the proxies that a worker goes through to what is at a URL: the URL
+// that it is given, and the address of the proxy that asks where to, or nothing.
+//
+// Where servers tell clients of others, and where their names are in certificates, one
+// proxy stands for all of them. Elsewhere each server has one of its own.
+func through(raw string) (to, via string, proxies []*fault.Proxy, err error) {
+	u, err := traffic.ParseURL(raw)
 	if err != nil {
-		return "", nil, err
+		return "", "", nil, err
+	}
+	switch u.Scheme {
+	case "rediss", "redis+sentinel", "redis+cluster", "redlock", "etcds":
+		p, err := fault.NewDetour()
+		if err != nil {
+			return "", "", nil, err
+		}
+		return raw, p.Addr(), []*fault.Proxy{p}, nil
 	}
 	var hosts []string
-	var proxies []*fault.Proxy
 	for _, h := range strings.Split(u.Host, ",") {
-		if _, _, err := net.SplitHostPort(h); err != nil {
-			return "", nil, fmt.Errorf("name the port of %s, for the proxies", h)
-		}
 		p, err := fault.NewProxy(h)
 		if err != nil {
 			for _, p := range proxies {
 				p.Close()
 			}
-			return "", nil, err
+			return "", "", nil, err
 		}
 		proxies, hosts = append(proxies, p), append(hosts, p.Addr())
 	}
 	u.Host = strings.Join(hosts, ",")
-	return u.String(), proxies, nil
+	return u.String(), "", proxies, nil
 }
 
 // server is one of ours. Pause reaches the processes that it has started, too:

@@ -3,7 +3,6 @@ package traffic
 import (
 	"context"
 	"errors"
-	"net/url"
 	"time"
 
 	bsm "github.com/bsm/redislock"
@@ -26,19 +25,19 @@ const pollEvery = 20 * time.Millisecond
 func redsyncService() Service {
 	return Service{
 		Traits: Traits{Name: "redsync", Lag: ghost, MinTTL: 100 * time.Millisecond},
-		Open: func(_ context.Context, raw string, ttl time.Duration) (Locks, error) {
-			u, err := url.Parse(raw)
+		Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
+			u, err := ParseURL(raw)
 			if err != nil {
 				return nil, err
 			}
-			rdb := redis.NewClient(redisOptions(u.Host))
+			rdb := OpenRedis(ctx, u)
 			return &redsyncLocks{rdb, redsync.New(goredis.NewPool(rdb)), ttl}, nil
 		},
 	}
 }
 
 type redsyncLocks struct {
-	rdb  *redis.Client
+	rdb  redis.UniversalClient
 	sync *redsync.Redsync
 	ttl  time.Duration
 }
@@ -73,19 +72,19 @@ func (l *redsyncLocks) Take(ctx context.Context, w Want) (Lease, Outcome, error)
 func redislockService() Service {
 	return Service{
 		Traits: Traits{Name: "bsm/redislock", Lag: ghost, MinTTL: 100 * time.Millisecond},
-		Open: func(_ context.Context, raw string, ttl time.Duration) (Locks, error) {
-			u, err := url.Parse(raw)
+		Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
+			u, err := ParseURL(raw)
 			if err != nil {
 				return nil, err
 			}
-			rdb := redis.NewClient(redisOptions(u.Host))
+			rdb := OpenRedis(ctx, u)
 			return &bsmLocks{rdb, bsm.New(rdb), ttl}, nil
 		},
 	}
 }
 
 type bsmLocks struct {
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 	client *bsm.Client
 	ttl    time.Duration
 }

@@ -2,8 +2,10 @@ package traffic
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -11,10 +13,11 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver named "pgx"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	_ "modernc.org/sqlite" // the driver named "sqlite"
 
 	"github.com/fencelock/fencelock"
@@ -45,9 +48,9 @@ func Ours(info driver.Info, lag time.Duration, open Opener) Service {
 		t.Wake = fallback
 	}
 	return Service{Traits: t, Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
-		u, err := url.Parse(raw)
+		u, err := ParseURL(raw)
 		if err != nil {
-			return nil, fmt.Errorf("the URL cannot be read")
+			return nil, err
 		}
 		b, done, err := open(ctx, u, ttl)
 		if err != nil {
@@ -72,8 +75,8 @@ func Schemes() Table {
 		"memory":         Ours(named("memory", 0), 0, openMemory),
 		"sqlite":         Ours(named("sqlite", 0), 0, openSQLite),
 		"redis":          Ours(named("redis", 0), 0, openRedis),
-		"redis+sentinel": Ours(named("redis, Sentinel", 0), 0, openSentinel),
-		"redis+cluster":  Ours(named("redis, Cluster", 0), 0, openCluster),
+		"redis+sentinel": Ours(named("redis, Sentinel", 0), 0, openRedis),
+		"redis+cluster":  Ours(named("redis, Cluster", 0), 0, openRedis),
 		"redlock":        Ours(quorum, 2*time.Second, openRedlock),
 		"postgres":       Ours(named("postgres", 0), 0, openPostgres),
 		"mysql":          Ours(named("mysql", 0), 0, openMySQL),
@@ -85,7 +88,10 @@ func Schemes() Table {
 		"redis+redsync":   redsyncService(),
 		"redis+redislock": redislockService(),
 	}
-	t["postgresql"], t["mariadb"] = t["postgres"], t["mysql"]
+	t["postgresql"], t["mariadb"], t["etcds"], t["local"] = t["postgres"], t["mysql"], t["etcd"], t["sqlite"]
+	tls := t["redis"]
+	tls.Name = "redis, TLS"
+	t["rediss"] = tls
 	return t
 }
 
@@ -102,7 +108,7 @@ func openMemory(context.Context, *url.URL, time.Duration) (driver.Backend, func(
 }
 
 func openSQLite(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	return OpenSQLite(u.Path)
+	return OpenSQLite(File(u))
 }
 
 // OpenSQLite opens a backend on a file, and says how to close what is below it.
@@ -115,8 +121,13 @@ func openSQL(name, dsn string, d sqllock.Dialect, o *sqllock.Options) (driver.Ba
 	if err != nil {
 		return nil, nil, err
 	}
+	b, done := onSQL(db, d, o)
+	return b, done, nil
+}
+
+func onSQL(db *sql.DB, d sqllock.Dialect, o *sqllock.Options) (driver.Backend, func()) {
 	db.SetMaxOpenConns(4)
-	return sqllock.New(db, d, o), func() { db.Close() }, nil
+	return sqllock.New(db, d, o), func() { db.Close() }
 }
 
 // quick makes a client of Redis notice soon that nobody answers.
@@ -127,60 +138,136 @@ type noLog struct{}
 func (noLog) Printf(context.Context, string, ...any) {}
 func (noLog) Print(...any)                           {}
 
-func redisOptions(addr string) *redis.Options {
+// OpenRedis returns a client for what redis:, rediss:, redis+sentinel: and redis+cluster:
+// URLs name. It asks nobody yet.
+func OpenRedis(ctx context.Context, u *url.URL) redis.UniversalClient {
 	redis.SetLogger(noLog{})
-	return &redis.Options{Addr: addr, ContextTimeoutEnabled: true, DisableIdentity: true, DialTimeout: quick}
-}
-
-func openRedis(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	rdb := redis.NewClient(redisOptions(u.Host))
-	return redislock.New(rdb, nil), func() { rdb.Close() }, nil
-}
-
-func openSentinel(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	redis.SetLogger(noLog{})
-	name, _, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: name, SentinelAddrs: strings.Split(u.Host, ","),
+	hosts := strings.Split(u.Host, ",")
+	user := u.User.Username()
+	password, _ := u.User.Password()
+	dial := dialer(ctx)
+	switch u.Scheme {
+	case "redis+sentinel":
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: part(u, 0), DB: database(u, 1), SentinelAddrs: hosts, Username: user, Password: password, Dialer: dial,
+			ContextTimeoutEnabled: true, DisableIdentity: true, DialTimeout: quick,
+		})
+	case "redis+cluster":
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: hosts, Username: user, Password: password, Dialer: dial,
+			ContextTimeoutEnabled: true, DisableIdentity: true, DialTimeout: quick,
+		})
+	}
+	o := &redis.Options{
+		Addr: u.Host, DB: database(u, 0), Username: user, Password: password, Dialer: dial,
 		ContextTimeoutEnabled: true, DisableIdentity: true, DialTimeout: quick,
-	})
-	return redislock.New(rdb, nil), func() { rdb.Close() }, nil
+	}
+	if u.Scheme == "rediss" {
+		o.TLSConfig = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+		if dial != nil { // which the client leaves all of it to
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := dial(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				secure := tls.Client(c, o.TLSConfig)
+				if err := secure.HandshakeContext(ctx); err != nil {
+					c.Close()
+					return nil, err
+				}
+				return secure, nil
+			}
+		}
+	}
+	return redis.NewClient(o)
 }
 
-func openCluster(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	redis.SetLogger(noLog{})
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs:                 strings.Split(u.Host, ","),
-		ContextTimeoutEnabled: true, DisableIdentity: true, DialTimeout: quick,
-	})
+func openRedis(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
+	rdb := OpenRedis(ctx, u)
 	return redislock.New(rdb, nil), func() { rdb.Close() }, nil
 }
 
 func openRedlock(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	var clients []*redis.Client
-	var members []driver.Backend
-	hosts := strings.Split(u.Host, ",")
-	for _, h := range hosts {
-		rdb := redis.NewClient(redisOptions(h))
-		clients = append(clients, rdb)
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+	q, end, err := OpenQuorum(ctx, u)
+	if err != nil {
+		return nil, nil, err
 	}
-	return quorumlock.New(members, &quorumlock.Options{Names: hosts}), func() {
-		for _, rdb := range clients {
-			rdb.Close()
-		}
-	}, nil
+	return q, end, nil
 }
 
-func openPostgres(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	dsn := u.String()
-	return openSQL("pgx", dsn, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: listen(dsn)})
+// OpenQuorum opens the members of a redlock: URL that ParseURL has read, and says how to
+// close what is below the quorum.
+func OpenQuorum(ctx context.Context, u *url.URL) (*quorumlock.Backend, func(), error) {
+	var ends []func()
+	end := func() {
+		for _, f := range ends {
+			f()
+		}
+	}
+	var all []driver.Backend
+	var names []string
+	for _, m := range Members(u) {
+		of := &driver.Membership{}
+		names = append(names, m.Host)
+		if strings.HasPrefix(m.Scheme, "postgres") {
+			b, done, err := openPostgresAs(ctx, m, of)
+			if err != nil {
+				end()
+				return nil, nil, err
+			}
+			all, ends = append(all, b), append(ends, done)
+			continue
+		}
+		rdb := OpenRedis(ctx, m)
+		ends = append(ends, func() { rdb.Close() })
+		all = append(all, redislock.New(rdb, &redislock.Options{Member: of}))
+	}
+	return quorumlock.New(all, &quorumlock.Options{Names: names}), end, nil
+}
+
+// Members are those of a quorum that ParseURL has read.
+func Members(u *url.URL) []*url.URL {
+	var all []*url.URL
+	if u.Opaque == "" {
+		for _, h := range strings.Split(u.Host, ",") {
+			all = append(all, &url.URL{Scheme: "redis", User: u.User, Host: h, Path: u.Path})
+		}
+		return all
+	}
+	for _, raw := range strings.Split(u.Opaque, ",") {
+		m, err := parseURL(raw, "")
+		if err != nil {
+			panic(err) // it was read before
+		}
+		if _, own := m.User.Password(); !own && u.User != nil {
+			password, _ := u.User.Password()
+			m.User = url.UserPassword(m.User.Username(), password)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func openPostgres(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
+	return openPostgresAs(ctx, u, nil)
+}
+
+func openPostgresAs(ctx context.Context, u *url.URL, of *driver.Membership) (driver.Backend, func(), error) {
+	config, err := pgx.ParseConfig(u.String())
+	if err != nil {
+		return nil, nil, fmt.Errorf("the settings for postgres %s cannot be used", u.Host)
+	}
+	if dial := dialer(ctx); dial != nil {
+		config.DialFunc = dial
+	}
+	b, done := onSQL(stdlib.OpenDB(*config), sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: listen(config), Member: of})
+	return b, done, nil
 }
 
 // listen waits for notifications on a connection of its own.
-func listen(dsn string) func(context.Context, string, func()) error {
+func listen(config *pgx.ConnConfig) func(context.Context, string, func()) error {
 	return func(ctx context.Context, channel string, heard func()) error {
-		conn, err := pgx.Connect(ctx, dsn)
+		conn, err := pgx.ConnectConfig(ctx, config.Copy())
 		if err != nil {
 			return err
 		}
@@ -197,28 +284,72 @@ func listen(dsn string) func(context.Context, string, func()) error {
 	}
 }
 
-func openMySQL(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
+// mysqlDSN is what a mysql: or mariadb: URL names.
+func mysqlDSN(u *url.URL) string {
 	o := mysql.NewConfig()
-	o.Net, o.Addr, o.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
+	o.Net, o.Addr, o.DBName = "tcp", u.Host, part(u, 0)
 	o.User = u.User.Username()
 	o.Passwd, _ = u.User.Password()
-	o.Logger = noLog{}
-	return openSQL("mysql", o.FormatDSN(), sqllock.MySQL, &sqllock.Options{CreateTables: true})
+	return o.FormatDSN()
 }
 
-func openEtcd(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	cfg := clientv3.Config{Endpoints: strings.Split(u.Host, ","), DialTimeout: quick, Logger: zap.NewNop()}
+func openMySQL(_ context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
+	_ = mysql.SetLogger(noLog{})
+	return openSQL("mysql", mysqlDSN(u), sqllock.MySQL, &sqllock.Options{CreateTables: true})
+}
+
+// OpenSQL opens the database below a sqlite:, local:, postgres: or mysql: URL, for those
+// who change what is in it.
+func OpenSQL(u *url.URL) (*sql.DB, error) {
+	switch u.Scheme {
+	case "sqlite", "local":
+		return sql.Open("sqlite", sqllock.SQLiteDSN(File(u)))
+	case "postgres", "postgresql":
+		return sql.Open("pgx", u.String())
+	case "mysql", "mariadb":
+		_ = mysql.SetLogger(noLog{})
+		return sql.Open("mysql", mysqlDSN(u))
+	}
+	return nil, fmt.Errorf("%s is no database", u.Scheme)
+}
+
+func openEtcd(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
+	cfg := clientv3.Config{DialTimeout: quick, Logger: zap.NewNop()}
 	cfg.Username = u.User.Username()
 	cfg.Password, _ = u.User.Password()
+	transport := "http://"
+	if u.Scheme == "etcds" {
+		transport, cfg.TLS = "https://", &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	for _, h := range strings.Split(u.Host, ",") {
+		cfg.Endpoints = append(cfg.Endpoints, transport+h)
+	}
+	if dial := dialer(ctx); dial != nil {
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return dial(ctx, "tcp", addr)
+		}))
+	}
 	client, err := clientv3.New(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	return etcdlock.New(client, nil), func() { client.Close() }, nil
+	o := &etcdlock.Options{}
+	if parts := Parts(u); len(parts) > 0 {
+		o.Prefix = strings.Join(parts, "/") + "/"
+	}
+	return etcdlock.New(client, o), func() { client.Close() }, nil
 }
 
 // openZooKeeper asks for a session that is as short as the lease allows: a crashed
 // process keeps its locks for all of it.
 func openZooKeeper(_ context.Context, u *url.URL, ttl time.Duration) (driver.Backend, func(), error) {
-	return zklock.New(strings.Split(u.Host, ","), &zklock.Options{SessionTimeout: ttl * 3 / 2}), nil, nil
+	o := &zklock.Options{SessionTimeout: ttl * 3 / 2}
+	if parts := Parts(u); len(parts) > 0 {
+		o.Prefix = "/" + strings.Join(parts, "/")
+	}
+	if user := u.User.Username(); user != "" {
+		password, _ := u.User.Password()
+		o.Digest = user + ":" + password
+	}
+	return zklock.New(strings.Split(u.Host, ","), o), nil, nil
 }

@@ -3,7 +3,7 @@
 //
 //	go run ./cmd/torture -start redis -for 60s
 //	go run ./cmd/torture -start all -for 1h               one store after the other, in equal parts
-//	go run ./cmd/torture -url postgres://me@host:5432/db -faults kill,pause,cut
+//	go run ./cmd/torture -url postgres://me@host:5432/db -faults kill,pause,cut,silence
 //	go run ./cmd/torture -start redis -service redis+redsync   the locks of another library
 //	go run ./cmd/torture -judge DIR -service redis             a history that was kept
 //
@@ -16,10 +16,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -52,11 +54,11 @@ func run() error {
 	}
 	o := torture.Options{Out: os.Stdout}
 	start := flag.String("start", "", "start these `stores`, by commas, and torture one after the other: "+strings.Join(torture.Stores(), ", ")+", or all")
-	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it, with the port")
+	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it; nobody else may use it meanwhile. A password is better put into "+traffic.PasswordVariable)
 	flag.StringVar(&o.Service, "service", "", "lock with the `library` of that name: redis+redsync, redis+redislock; by default ours")
 	flag.DurationVar(&o.For, "for", time.Minute, "for how `long` faults are brought, over all stores")
 	flag.Uint64Var(&o.Seed, "seed", 0, "what decides who does what, and which faults come when; by default a `number` that nobody knows")
-	flag.StringVar(&o.Faults, "faults", "all", "these `faults`, by commas; all for all but flushall, or none:\n"+strings.Join(faults, "\n"))
+	flag.StringVar(&o.Faults, "faults", "all", "these `faults`, by commas; all for all that there is something for but flushall, or none:\n"+strings.Join(faults, "\n"))
 	flag.DurationVar(&o.TTL, "ttl", time.Second, "the `lease`")
 	flag.IntVar(&o.Workers, "workers", 4, "how many `processes`")
 	flag.IntVar(&o.Clients, "clients", 2, "how many `clients` in each")
@@ -105,6 +107,8 @@ func run() error {
 	}
 	share := o.For / time.Duration(len(stores))
 	breached, failed := false, []error(nil)
+	var results []*torture.Result
+	summary := filepath.Join(root, "summary.md")
 	for _, s := range stores {
 		one := o
 		one.Start, one.For = s, share
@@ -131,12 +135,16 @@ func run() error {
 			continue
 		}
 		r.Summary(os.Stdout)
+		results = append(results, r)
+		if err := write(summary, results); err != nil {
+			return err
+		}
 		if len(r.Violations) > 0 {
 			breached = true
 			fmt.Printf("  to run it again: %s\n", one.Again)
 		}
 	}
-	fmt.Printf("seed %d; everything is in %s\n", o.Seed, root)
+	fmt.Printf("seed %d; everything is in %s, the numbers in summary.md\n", o.Seed, root)
 	switch {
 	case breached:
 		return errBreach
@@ -146,6 +154,15 @@ func run() error {
 	return nil
 }
 
+// write writes the tables of all runs so far.
+func write(path string, rs []*torture.Result) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(torture.Markdown(f, rs), f.Close())
+}
+
 // again judges a history that was kept.
 func again(dir string, o torture.Options) error {
 	if d := filepath.Join(dir, "history"); exists(d) {
@@ -153,7 +170,7 @@ func again(dir string, o torture.Options) error {
 	}
 	service, ok := traffic.Schemes()[o.Service]
 	if !ok {
-		return fmt.Errorf("say with -service whose history it is: sqlite, redis, postgres, mysql, etcd, zk, redlock, redis+redsync or redis+redislock")
+		return fmt.Errorf("say with -service whose history it is: %s", strings.Join(slices.Sorted(maps.Keys(traffic.Schemes())), ", "))
 	}
 	lines, err := traffic.ReadAll(dir)
 	if err != nil {
@@ -164,7 +181,8 @@ func again(dir string, o torture.Options) error {
 	if err != nil {
 		return err
 	}
-	(&torture.Result{Verdict: v, Name: service.Name, Dir: dir, TTL: o.TTL}).Summary(os.Stdout)
+	r := &torture.Result{Verdict: v, Name: service.Name, Dir: dir, TTL: o.TTL}
+	r.Summary(os.Stdout)
 	if len(v.Violations) > 0 {
 		return errBreach
 	}

@@ -1,0 +1,119 @@
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// stepClock returns what makes the clock of the store at u step forward as its claims see
+// it: every claim in it ends earlier by that much. It is nil where nobody can do that.
+func stepClock(u *url.URL) func(context.Context, time.Duration) error {
+	switch u.Scheme {
+	case "sqlite", "postgres", "mysql":
+		return func(ctx context.Context, d time.Duration) error { return stepSQL(ctx, u, d) }
+	case "redis", "redis+sentinel", "redis+cluster":
+		return func(ctx context.Context, d time.Duration) error {
+			rdb := traffic.OpenRedis(ctx, u)
+			defer rdb.Close()
+			if c, ok := rdb.(*redis.ClusterClient); ok {
+				return c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return stepRedis(ctx, one, d) })
+			}
+			return stepRedis(ctx, rdb, d)
+		}
+	case "redlock":
+		return func(ctx context.Context, d time.Duration) error {
+			for _, m := range traffic.Members(u) {
+				if err := stepClock(m)(ctx, d); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// stepSQL moves rows. It may be the victim of a deadlock, and tries again then: what it
+// had changed is undone.
+func stepSQL(ctx context.Context, u *url.URL, d time.Duration) error {
+	db, err := traffic.OpenSQL(u)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	us := fmt.Sprint(d.Microseconds())
+	statements := []string{"UPDATE fencelock_claim SET expires = expires - " + us}
+	switch u.Scheme {
+	case "sqlite":
+		statements[0] += ", until = until - " + us
+	case "postgres":
+		// In the order of the steps: the line first, then its claims.
+		statements = append([]string{"UPDATE fencelock_line SET soonest = soonest - " + us + " WHERE soonest < 9223372036854775807"}, statements...)
+	}
+	for try := 0; ; try++ {
+		err := func() error {
+			tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelDefault})
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			for _, s := range statements {
+				if _, err := tx.ExecContext(ctx, s); err != nil {
+					return err
+				}
+			}
+			return tx.Commit()
+		}()
+		if err == nil || try == 20 {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// stepped takes ARGV[1] µs off the leases of one lock. script/record.lua in redislock says
+// how they are kept.
+var stepped = redis.NewScript(`
+local d, rec = tonumber(ARGV[1]), redis.call('GET', KEYS[1])
+if not rec or string.sub(rec, 1, 1) ~= '1' then return 0 end
+local form = string.sub(rec, 2, 2)
+if form == 'C' then
+  local lease = tonumber(string.sub(rec, 52, 59)) * 1000000 + tonumber(string.sub(rec, 60, 65))
+  lease = math.max(0, lease - d)
+  redis.call('SETRANGE', KEYS[1], 51, string.format('%08.0f%06.0f', math.floor(lease / 1000000), lease % 1000000))
+  return 1
+elseif form == 'L' then
+  local at = select(3, string.find(rec, '^ %d+ %d+ %d+ %d+ %d+ ()', 29))
+  redis.call('SETRANGE', KEYS[1], at - 1, '0000000000000000')
+  for _, m in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+    if string.sub(m, 1, 1) == 'e' then redis.call('ZINCRBY', KEYS[2], -d, m) end
+  end
+  return 1
+end
+return 0`)
+
+func stepRedis(ctx context.Context, rdb redis.UniversalClient, d time.Duration) error {
+	var keys []string
+	all := rdb.Scan(ctx, 0, "fencelock:*}", 1000).Iterator()
+	for all.Next(ctx) {
+		keys = append(keys, all.Val())
+	}
+	if err := all.Err(); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		err := stepped.Run(ctx, rdb, []string{key, key + "z"}, d.Microseconds()).Err()
+		if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+			return fmt.Errorf("stepping the clock of %s: %w", key, err)
+		}
+	}
+	return nil
+}

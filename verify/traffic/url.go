@@ -59,15 +59,20 @@ func URLs() []string {
 	return names
 }
 
-// ParseURL reads a URL as the command fencelock takes it, and returns it with what it left
-// out: ports, a password from PasswordVariable, the file of local:. Errors show no part of
+// ParseURL reads a URL as the command fencelock takes it, and for PostgreSQL with settings
+// such as ?sslmode=disable, which the command takes from the environment. It returns it
+// with what it left out: ports, a password from PasswordVariable, the file of local:. Errors show no part of
 // it but the scheme, for any other may be a password.
 func ParseURL(raw string) (*url.URL, error) { return parseURL(raw, os.Getenv(PasswordVariable)) }
 
 func parseURL(raw, secret string) (*url.URL, error) {
 	u, err := url.Parse(raw)
-	if err != nil || u.Fragment != "" || u.RawQuery != "" || u.ForceQuery {
-		return nil, fmt.Errorf("the URL cannot be read; known are %s, without ? and #", strings.Join(URLs(), ", "))
+	if err == nil && u.Scheme == "redlock" && u.Opaque != "" && u.RawQuery != "" {
+		u.Opaque, u.RawQuery = u.Opaque+"?"+u.RawQuery, "" // of one of its members
+	}
+	settings := err == nil && strings.HasPrefix(u.Scheme, "postgres")
+	if err != nil || u.Fragment != "" || u.ForceQuery || u.RawQuery != "" && !settings {
+		return nil, fmt.Errorf("the URL cannot be read; known are %s, without #, and without ? but for PostgreSQL's settings", strings.Join(URLs(), ", "))
 	}
 	f, known := forms[u.Scheme]
 	if !known {

@@ -26,6 +26,8 @@ func TestURLsOfEachSchemeAreRead(t *testing.T) {
 		{"redlock://a,b,c/1", "redlock://a:6379,b:6379,c:6379/1"},
 		{"redlock:redis://a,rediss://u:pw@b/1,postgres://me@c/db", "redlock:redis://a:6379,rediss://u:pw@b:6379/1,postgres://me@c:5432/db"},
 		{"postgres://me@h/db", "postgres://me@h:5432/db"},
+		{"postgres://me@h/db?sslmode=disable", "postgres://me@h:5432/db?sslmode=disable"},
+		{"redlock:redis://a,postgres://me@b/db?sslmode=disable,postgres://me@c/db?sslmode=disable", "redlock:redis://a:6379,postgres://me@b:5432/db?sslmode=disable,postgres://me@c:5432/db?sslmode=disable"},
 		{"postgresql://me@h:1/db", "postgresql://me@h:1/db"},
 		{"mysql://me@h/db", "mysql://me@h:3306/db"},
 		{"mariadb://me@h/db", "mariadb://me@h:3306/db"},

@@ -23,7 +23,7 @@ bench-compare: ## compare the Go benchmarks with those of the last release, or o
 	cd verify && go run ./cmd/bench -compare $(or $(REF),last)
 
 torture: ## an hour of faults on every store; keeps the histories in torture/
-	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture
+	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture/$$(date -u +%Y-%m-%dT%H%M%SZ)
 
 mutants: ## break each rule in the source, and see the tests notice
 	cd verify && go run ./cmd/mutants

@@ -419,3 +419,38 @@ func TestDisagreementIsAFailure(t *testing.T) {
 		t.Errorf("%v; want that the two disagree", v.Violations)
 	}
 }
+
+// What nobody was told the end of is ambiguous: takes that were given up or cut off by a
+// kill, releases without an answer, breaks without one.
+func TestOperationsAreCounted(t *testing.T) {
+	v, err := Judge(read(t, `
+		0 call a/1
+		1 held a/1 t1
+		2 again a/1 h1
+		3 held a/1 t1 h1
+		4 renewed a/1 t1
+		5 release a/1 t1 h1
+		6 released a/1 t1 h1
+		7 break c t1 span=1
+		8 broke c t1 span=1 text=none
+		9 release a/1 t1
+		10 unconfirmed a/1 t1
+		11 break c t5 span=1
+		12 broke c t5 span=1 text=unknown
+		13 break c t6 span=1
+		20 call b/1 by=100
+		30 gaveup b/1
+		40 call b/2 key=mutex/0/1
+		41 held b/2 t9 key=mutex/0/1
+		42 call c/1 key=mutex/0/1
+		43 refused c/1 key=mutex/0/1
+		44 release b/2 t9 key=mutex/0/1
+		45 call b/3 key=mutex/0/1
+		50 crash b`), promised)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := v.Numbers; n.Asked != 13 || n.Ambiguous != 6 {
+		t.Errorf("%d operations and %d ambiguous; want 5 takes, a re-entry, a renewal, 3 releases and 3 breaks, and of them 6 ambiguous: a take given up, one cut off, two releases, two breaks", n.Asked, n.Ambiguous)
+	}
+}

@@ -114,3 +114,33 @@ func TestProxyBreaksWhatItIsToldTo(t *testing.T) {
 	say, answer = dial(t, p)
 	works("five")
 }
+
+// A detour asks where to: the first line is for it, and what follows is not, also where both
+// come at once.
+func TestDetourGoesWhereTheFirstLineSays(t *testing.T) {
+	one, _ := echo(t)
+	two, _ := echo(t)
+	p, err := NewDetour()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, addr := range []string{one, two} {
+		say, answer := dial(t, p)
+		say(addr + "\nhello")
+		if got, err := answer(long); got != "hello\n" {
+			t.Fatalf("%q, %v; want what was said", got, err)
+		}
+		p.Silence(ToClient)
+		say("held back")
+		if got, err := answer(shortly); err == nil {
+			t.Errorf("%q passed in silence", got)
+		}
+		p.Heal()
+	}
+	say, answer := dial(t, p)
+	say("127.0.0.1:1")
+	if got, err := answer(long); err == nil {
+		t.Errorf("%q came from where nobody is", got)
+	}
+}

@@ -21,7 +21,7 @@ type callCtx struct {
 	wall   time.Time     // until, once somebody asked
 	done   chan struct{} // nil until somebody asks
 	err    error         // set when done is closed, and when the call is over
-	timer  *time.Timer
+	timer  *callTimer
 	unhook func() bool // from parent
 	after  []*afterCall
 
@@ -54,14 +54,17 @@ func (c *callCtx) Done() <-chan struct{} {
 	if c.err == nil {
 		c.err = c.reason()
 	}
-	if c.err == nil && !c.life.add(c) {
-		c.err = context.Canceled
+	if c.err == nil {
+		c.timer = c.life.add(c)
+		if c.timer == nil {
+			c.err = context.Canceled
+		}
 	}
 	if c.err != nil {
 		close(c.done)
 		return c.done
 	}
-	c.timer = time.AfterFunc(time.Duration(c.until-c.clock.now()), c.expire)
+	c.timer.start(c)
 	if !c.detached && c.parent.Done() != nil {
 		c.unhook = context.AfterFunc(c.parent, c.orphan)
 	}
@@ -126,7 +129,6 @@ func (c *callCtx) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-func (c *callCtx) expire() { c.cancel(context.DeadlineExceeded) }
 func (c *callCtx) orphan() { c.cancel(c.parent.Err()) }
 
 // end says that the call is over, and frees what waited for it.
@@ -146,12 +148,15 @@ func (c *callCtx) cancel(err error) {
 		return
 	}
 	close(c.done)
-	c.timer.Stop()
+	t := c.timer
+	if !t.Stop() {
+		t = nil // it rings, or has: it cannot be used again
+	}
 	if c.unhook != nil {
 		c.unhook()
 	}
 	c.mu.Unlock()
-	c.life.remove(c)
+	c.life.remove(c, t)
 	for _, a := range after {
 		go a.f()
 	}
@@ -163,9 +168,31 @@ type lifetime struct {
 	context.Context
 	cancel context.CancelFunc
 
-	mu    sync.Mutex
-	calls *callCtx
+	mu     sync.Mutex
+	calls  *callCtx
+	timers []*callTimer // that nobody uses
 }
+
+// spareTimers is how many timers are kept for the next calls.
+const spareTimers = 512
+
+// callTimer is a timer that serves one call after the other.
+type callTimer struct {
+	*time.Timer // nil before the first
+	call        *callCtx
+}
+
+func (t *callTimer) start(c *callCtx) {
+	t.call = c
+	d := time.Duration(c.until - c.clock.now())
+	if t.Timer == nil {
+		t.Timer = time.AfterFunc(d, t.ring)
+		return
+	}
+	t.Reset(d)
+}
+
+func (t *callTimer) ring() { t.call.cancel(context.DeadlineExceeded) }
 
 func (l *lifetime) start() { l.Context, l.cancel = context.WithCancel(context.Background()) }
 
@@ -179,29 +206,40 @@ func (l *lifetime) end() {
 			return
 		}
 		c.cancel(context.Canceled) // which takes it out of the list
-		l.remove(c)                // if somebody else is about to
+		l.remove(c, nil)           // if somebody else is about to
 	}
 }
 
-// add takes in a call, unless all is over.
-func (l *lifetime) add(c *callCtx) bool {
+// add takes in a call, and lends it a timer; nil if all is over.
+func (l *lifetime) add(c *callCtx) *callTimer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Err() != nil {
-		return false
+		return nil
 	}
 	c.next = l.calls
 	if c.next != nil {
 		c.next.prev = c
 	}
 	l.calls = c
-	return true
+	n := len(l.timers)
+	if n == 0 {
+		return &callTimer{}
+	}
+	t := l.timers[n-1]
+	l.timers = l.timers[:n-1]
+	return t
 }
 
-// remove takes out a call, once or more often.
-func (l *lifetime) remove(c *callCtx) {
+// remove takes out a call, once or more often, and takes back its timer, if that can
+// be used again.
+func (l *lifetime) remove(c *callCtx, t *callTimer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if t != nil && len(l.timers) < spareTimers {
+		t.call = nil
+		l.timers = append(l.timers, t)
+	}
 	switch {
 	case l.calls == c:
 		l.calls = c.next

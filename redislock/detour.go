@@ -19,11 +19,11 @@ import (
 // the two holds the step while it sends it, but for the flight's first time: that copy
 // is with a master that is none, and ends there.
 
-// answer ends a step. sending is held.
+// answer ends a step. sending is held where there may be a detour.
 func (st *step) answer(val any, err error) {
 	st.val, st.err = val, err
 	st.answered = true
-	close(st.done)
+	st.done <- struct{}{}
 }
 
 // home returns where a flight goes to, and nil if that is one server for ever, or not

@@ -92,7 +92,7 @@ func newNames(key, record string) *names {
 
 // recent are the names of locks that were used a moment ago: a lock is entered and left,
 // and often entered again.
-type recent [64]atomic.Pointer[names]
+type recent [4096]atomic.Pointer[names]
 
 var seed = maphash.MakeSeed()
 

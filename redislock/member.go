@@ -50,7 +50,7 @@ func (b *Backend) ballotStep(c *driver.Claim, noWait string, again bool) *step {
 
 // keyStep makes a step that works on the given keys.
 func keyStep(s *script, keys []string, argv ...any) *step {
-	st := &step{script: s, record: keys[0], single: true, args: []any{evalsha, s.sha, len(keys)}}
+	st := &step{script: s, record: keys[0], single: true, args: []any{evalsha, s.sha, len(keys)}, done: make(chan struct{}, 1)}
 	for _, k := range keys {
 		st.args = append(st.args, k)
 	}

@@ -85,7 +85,8 @@ type step struct {
 	repeated bool // it was sent before, by ask, and may have been applied then
 
 	left atomic.Bool   // the caller has gone: not to be sent if it has not been
-	done chan struct{} // closed when val and err are there
+	done chan struct{} // has something in it when val and err are there
+	cmd  redis.Cmd     // as it is sent first
 	val  any
 	err  error
 	held confirmation // of replicas, if it lasts
@@ -94,9 +95,31 @@ type step struct {
 	answered bool       // guarded by sending
 }
 
+// used are steps for the next callers: most of what a lock costs the collector would be
+// steps.
+var used = sync.Pool{New: func() any { return &step{done: make(chan struct{}, 1)} }}
+
+// recycle is called when the answer has been read. In a Cluster a detour may still know
+// the step, and so does the flight of one that its caller has left.
+func (s *sender) recycle(st *step) {
+	if s.cluster != nil || st.left.Load() {
+		return
+	}
+	done := st.done
+	*st = step{done: done}
+	used.Put(st)
+}
+
+// command returns the step as it is sent first.
+func (st *step) command(ctx context.Context) *redis.Cmd {
+	st.cmd = *redis.NewCmd(ctx, st.args...)
+	return &st.cmd
+}
+
 // newStep makes a step that works on the keys of the given locks.
 func newStep(s *script, locks []*names, argv ...any) *step {
-	st := &step{script: s, record: locks[0].record, single: len(locks) == 1}
+	st := used.Get().(*step)
+	st.script, st.record, st.single = s, locks[0].record, len(locks) == 1
 	st.args = st.room[:0]
 	if n := 3 + 3*len(locks) + len(argv); n > len(st.room) {
 		st.args = make([]any, 0, n)
@@ -137,7 +160,7 @@ func (s *sender) run(ctx context.Context, st *step) (any, error) {
 // did not come in time.
 func (s *sender) ask(ctx context.Context, st *step) bool {
 	start := time.Now()
-	cmd := redis.NewCmd(ctx, st.args...)
+	cmd := st.command(ctx)
 	err := s.quick.Process(ctx, cmd)
 	if unknownScript(err) {
 		cmd = st.inFull(ctx)
@@ -164,7 +187,6 @@ func isLate(err error) bool {
 
 func (s *sender) send(ctx context.Context, st *step) {
 	st.ctx = ctx
-	st.done = make(chan struct{})
 	if l := s.lane(ctx, st.record); l != nil {
 		l.board(st)
 		return
@@ -243,12 +265,14 @@ func (s *sender) fly(steps []*step) {
 	start := time.Now()
 	cmds := make([]*redis.Cmd, len(steps))
 	for i, st := range steps {
-		cmds[i] = redis.NewCmd(ctx, st.args...)
+		cmds[i] = st.command(ctx)
 	}
 	s.exec(ctx, steps, cmds)
 	s.isNear.Store(time.Since(start) < near)
 	s.heed(ctx, home, cmds)
-	steps, cmds = unanswered(steps, cmds)
+	if home != nil {
+		steps, cmds = unanswered(steps, cmds)
+	}
 	s.redirect(ctx, steps, cmds)
 	s.again(ctx, steps, cmds, func(st *step, err error) *redis.Cmd {
 		if !unknownScript(err) {
@@ -263,8 +287,10 @@ func (s *sender) fly(steps []*step) {
 		return st.withRecordAlone(ctx)
 	})
 	for i, st := range steps {
-		st.answer(cmds[i].Result())
-		st.sending.Unlock()
+		st.answer(cmds[i].Result()) // from here on it is its caller's, but for a detour
+		if home != nil {
+			st.sending.Unlock()
+		}
 	}
 	s.heed(ctx, home, cmds)
 }
@@ -360,8 +386,7 @@ func (s *sender) aboard(steps []*step) []*step {
 		kept := append([]*step(nil), steps[:i]...)
 		for _, st := range steps[i:] {
 			if st.left.Load() {
-				close(st.done)
-				continue
+				continue // nobody waits for it
 			}
 			kept = append(kept, st)
 		}

@@ -56,6 +56,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, again bool) (driver
 		b.takeBack(ctx, c)
 		return driver.Ticket{}, failed(ctx, doing, c.Key, err)
 	}
+	b.sender.recycle(st)
 	if t.Granted {
 		b.waits.forget(c.ID)
 		b.ear.heed(c.ID, c.Key, epoch)
@@ -129,7 +130,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	if err != nil {
 		return failed(ctx, doing, t.Key, err)
 	}
-	if st.repeated && answer == "x" && len(argv) == 2 {
+	repeated := st.repeated
+	b.sender.recycle(st)
+	if repeated && answer == "x" && len(argv) == 2 {
 		// The first one did it, so long ago that the line has forgotten the call, or the
 		// lease had its time.
 		return nil

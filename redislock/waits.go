@@ -14,8 +14,11 @@ type waits struct {
 	mu sync.Mutex
 	by map[string]*wait
 
-	spare *wait // for the next claim that is granted at once
+	spare []*wait // for the next claims that are granted at once
 }
+
+// spareWaits is how many are kept.
+const spareWaits = 512
 
 // wait is what is known of one such claim.
 type wait struct {
@@ -40,22 +43,27 @@ func (w *waits) expect(id string) {
 	if w.by == nil {
 		w.by = make(map[string]*wait)
 	}
-	if w.spare != nil {
-		w.by[id], w.spare = w.spare, nil
+	n := len(w.spare)
+	if n == 0 {
+		w.by[id] = &wait{}
 		return
 	}
-	w.by[id] = &wait{}
+	w.by[id], w.spare = w.spare[n-1], w.spare[:n-1]
 }
 
 // forget is called when a claim waits no more.
 func (w *waits) forget(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c := w.by[id]; c != nil && c.bell == nil {
-		*c = wait{}
-		w.spare = c
+	c := w.by[id]
+	if c == nil {
+		return
 	}
 	delete(w.by, id)
+	if c.bell == nil && len(w.spare) < spareWaits {
+		*c = wait{}
+		w.spare = append(w.spare, c)
+	}
 }
 
 // note keeps what an answer said of a waiting claim. A push that came meanwhile

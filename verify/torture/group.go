@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -65,15 +66,11 @@ func beginGroup(name, dir string) (s *store, err error) {
 func moveSlot(g *testserver.ClusterGroup, rng *rand.Rand, key string) (func() error, error) {
 	slot := g.Slot(key)
 	from := g.Master(slot)
-	if from == nil {
-		return nil, fmt.Errorf("slot %d has no master", slot)
+	others := slices.DeleteFunc(masters(g), func(s *testserver.Server) bool { return s == from })
+	if from == nil || len(others) == 0 {
+		return nil, fmt.Errorf("slot %d has no master, or there is no other one", slot)
 	}
-	to := from
-	for to == from {
-		if to = g.Master(rng.IntN(testserver.ClusterSlots)); to == nil {
-			return nil, fmt.Errorf("a slot has no master")
-		}
-	}
+	to := others[rng.IntN(len(others))]
 	m, err := g.BeginMove(slot, to)
 	if err != nil {
 		return nil, err
@@ -90,6 +87,17 @@ func moveSlot(g *testserver.ClusterGroup, rng *rand.Rand, key string) (func() er
 		}
 		return m.End()
 	}, nil
+}
+
+// masters are the servers that have one of a few slots, which are spread over all.
+func masters(g *testserver.ClusterGroup) []*testserver.Server {
+	var all []*testserver.Server
+	for i := range 12 {
+		if m := g.Master(i * testserver.ClusterSlots / 12); m != nil && !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // host is what testserver needs of a test, where there is none.

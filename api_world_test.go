@@ -170,6 +170,7 @@ type world struct {
 // store holds no claim; that no goroutine is left is checked by the bubble.
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Helper()
+	watch(t, soon)
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
 		// As long as anything is held, virtual time goes on for ever.

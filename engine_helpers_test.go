@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -123,12 +124,32 @@ func all(ts []driver.Ticket, err error) []error {
 // store holds no claim any more. f closes the Clients it makes.
 func bubble(t *testing.T, f func(t *testing.T, s *memlock.Store)) {
 	t.Helper()
+	bubbleFor(t, soon, f)
+}
+
+// bubbleFor is bubble for a test that may take so long, of real time.
+func bubbleFor(t *testing.T, limit time.Duration, f func(t *testing.T, s *memlock.Store)) {
+	t.Helper()
+	watch(t, limit)
 	synctest.Test(t, func(t *testing.T) {
 		s := memlock.New()
 		f(t, s)
 		synctest.Wait()
 		wantEmpty(t, s)
 	})
+}
+
+// soon is ten times what a test in virtual time takes on a busy machine.
+const soon = 30 * time.Second
+
+// watch ends the tests if this one takes longer, of real time. Where a goroutine spins,
+// virtual time stands still, and no timer of the bubble can tell.
+func watch(t *testing.T, limit time.Duration) {
+	name := t.Name()
+	late := time.AfterFunc(limit, func() {
+		panic(fmt.Sprintf("%s: has not ended after %v of real time: something spins, and virtual time stands still", name, limit))
+	})
+	t.Cleanup(func() { late.Stop() })
 }
 
 func wantEmpty(t *testing.T, b driver.Backend) {

@@ -174,7 +174,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
 		// As long as anything is held, virtual time goes on for ever.
-		late := time.AfterFunc(100*time.Hour, func() { panic("a call of the test hangs: 100 hours have passed") })
+		late := time.AfterFunc(100*time.Hour, func() { panic(t.Name() + ": a call of the test hangs: 100 hours have passed") })
 		defer late.Stop()
 		s := memlock.New()
 		w := &world{T: t, store: &probe{Store: s, info: s.Info()}}

@@ -26,47 +26,102 @@ const (
 const never = int64(1)<<62 - 1
 
 // claim is one place in the store's line. Everything but deadline is guarded by
-// the Client's mutex.
+// the Client's mutex. A Client may have a hundred thousand of them, so what most
+// never have is kept apart.
 type claim struct {
-	t        driver.Ticket
-	exit     driver.Exit // how it leaves, as of exitAt
-	exitAt   int64
-	deadline atomic.Int64 // when the lease ends, at the latest, for all that this process knows
+	key, id  string
+	token    int64         // the first of its span; 0 until the store has answered
+	ttl      time.Duration // as the store grants it
+	deadline atomic.Int64  // when the lease ends, at the latest, for all that this process knows
 
-	state   state
-	unsure  bool  // an Enter of this ID may still arrive: Leave must lay it to rest
-	fixed   bool  // not renewed once it is held
-	whole   bool  // a FixedLease that waited has been renewed to its full length
-	atRisk  bool  // said so
-	busy    bool  // a renewal is on its way
-	exiting bool  // a leave is on its way
 	sent    int64 // when the last answered Enter or Renew was sent
 	since   int64 // when it was first granted to somebody here
-	used    int64 // tokens of its span given so far
 	over    int64 // when the server's lease has surely ended
 	endAt   int64 // MaxHold
 	retryAt int64 // next renewal or leave
-	tries   int   // failed renewals or leaves in a row
+	next    int64 // when the Client's clock is to look at it
 
 	gate   *gate
-	grant  *grant        // who holds it now
+	grant  *grant // who holds it now
+	seldom *seldom
+
+	capacity, weight, span int32
+	used                   int32 // tokens of its span given so far
+	tries                  int32 // failed renewals or leaves in a row
+	index                  int32 // in the Client's schedule, -1 if not there
+
+	state   state
+	granted bool // by the store
+	noWait  bool
+	unsure  bool // an Enter of this ID may still arrive: Leave must lay it to rest
+	fixed   bool // not renewed once it is held
+	whole   bool // a FixedLease that waited has been renewed to its full length
+	atRisk  bool // said so
+	busy    bool // a renewal is on its way
+	exiting bool // a leave is on its way
+	broken  bool // an operator ended it
+}
+
+// seldom is what a claim has that does not just get its lock, hold it and leave.
+type seldom struct {
+	note   string
+	mark   driver.Mark       // that the last one left behind
+	head   *driver.BusyError // who was first in line when last heard
+	ahead  int
 	lost   error         // why it ended, when it ended by itself
-	broken bool          // an operator ended it
 	wake   func()        // interrupts the Await of a claim that ended
 	idle   chan struct{} // closed when the renewal on its way has come back, if somebody waits for that
+	leave  driver.Mark   // left behind when the last lease is released
+	exit   driver.Exit   // how it leaves, as of exitAt
+	exitAt int64
+}
 
-	next  int64 // when the Client's clock is to look at it
-	index int   // in the Client's schedule, -1 if not there
+// nothing stands in for the seldom of a claim that has none. It is not written to.
+var nothing seldom
+
+// has is for reading.
+func (cl *claim) has() *seldom {
+	if cl.seldom == nil {
+		return &nothing
+	}
+	return cl.seldom
+}
+
+// gets is for writing.
+func (cl *claim) gets() *seldom {
+	if cl.seldom == nil {
+		cl.seldom = &seldom{}
+	}
+	return cl.seldom
 }
 
 // newClaim makes the claim of r. c.mu is held.
 func (c *Client) newClaim(r *request) *claim {
-	cl := &claim{index: -1, next: never, endAt: never, fixed: r.fixed}
-	cl.t.Claim = driver.Claim{
-		Key: r.key, ID: c.ids.draw(), Owner: c.o.Owner, Note: r.note,
-		Capacity: r.capacity, Weight: r.weight, TTL: r.lease, Span: r.span,
+	cl := &claim{
+		key: r.key, id: c.ids.draw(), capacity: int32(r.capacity), weight: int32(r.weight),
+		ttl: r.lease, span: int32(r.span), fixed: r.fixed, index: -1, next: never, endAt: never,
+	}
+	if r.note != "" {
+		cl.gets().note = r.note
 	}
 	return cl
+}
+
+// asks is cl as the store is asked for it.
+func (c *Client) asks(cl *claim) driver.Claim {
+	return driver.Claim{
+		Key: cl.key, ID: cl.id, Owner: c.o.Owner, Note: cl.has().note,
+		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl, NoWait: cl.noWait, Span: int64(cl.span),
+	}
+}
+
+// ticket is what the store has answered to cl.
+func (c *Client) ticket(cl *claim) driver.Ticket {
+	has := cl.has()
+	return driver.Ticket{
+		Claim: c.asks(cl), Token: cl.token, Granted: cl.granted,
+		Ahead: has.ahead, Mark: has.mark, Head: has.head,
+	}
 }
 
 // ids draws the IDs of claims: 26 characters of five random bits each, as
@@ -96,7 +151,7 @@ func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Milliseco
 
 // covers reports whether token is one of cl's.
 func (cl *claim) covers(token fence.Token) bool {
-	return cl.t.Token != 0 && int64(token) >= cl.t.Token && int64(token)-cl.t.Token < max(cl.t.Span, 1)
+	return cl.token != 0 && int64(token) >= cl.token && int64(token)-cl.token < max(int64(cl.span), 1)
 }
 
 // answered notes a lease that was confirmed by an answer to a call sent at sent.
@@ -119,7 +174,7 @@ func (cl *claim) answered(sent, now int64, left time.Duration) bool {
 
 // lossOf describes how cl ended, for the holder of token.
 func (cl *claim) lossOf(kind error, token fence.Token, detail string) error {
-	e := &lossError{kind: kind, key: cl.t.Key, token: token, detail: detail}
+	e := &lossError{kind: kind, key: cl.key, token: token, detail: detail}
 	if kind == ErrExpired && cl.fixed {
 		e.also = ErrMaxHold
 	}
@@ -142,7 +197,7 @@ func (s schedule) less(i, j int) bool { return s[i].next < s[j].next }
 
 func (s schedule) swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
+	s[i].index, s[j].index = int32(i), int32(j)
 }
 
 func (s schedule) up(i int) {
@@ -177,18 +232,18 @@ func (s schedule) down(i int) {
 func (s *schedule) put(cl *claim, at int64) {
 	cl.next = at
 	if cl.index < 0 {
-		cl.index = len(*s)
+		cl.index = int32(len(*s))
 		*s = append(*s, cl)
-		s.up(cl.index)
+		s.up(int(cl.index))
 		return
 	}
-	s.up(cl.index)
-	s.down(cl.index)
+	s.up(int(cl.index))
+	s.down(int(cl.index))
 }
 
 // drop takes cl out; one that is not in is left alone.
 func (s *schedule) drop(cl *claim) {
-	i := cl.index
+	i := int(cl.index)
 	if i < 0 {
 		return
 	}

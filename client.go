@@ -39,6 +39,7 @@ type Client struct {
 	armed      int64 // when timer fires
 	gates      map[string]*gate
 	spareGates []*gate
+	waiters    sync.Pool // of those that have gone
 	ids        ids
 	live       int // grants that are not over
 	calls      int // acquisitions and leaves that are still running
@@ -180,7 +181,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, cl := range append(schedule(nil), c.sched...) {
-		if cl.t.Key == key && cl.covers(token) && cl.state != leaving {
+		if cl.key == key && cl.covers(token) && cl.state != leaving {
 			c.broken(cl, reason, true)
 		}
 	}
@@ -274,6 +275,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		c.stage = draining
 		c.changed = make(chan struct{})
 		c.stop.end()
+		c.dismiss()
 	}
 	for c.stage == draining && c.live > 0 {
 		changed := c.changed
@@ -306,6 +308,7 @@ func (c *Client) Close() error {
 	if c.stage == open {
 		c.changed = make(chan struct{})
 		c.stop.end()
+		c.dismiss()
 	}
 	c.stage = closed
 	c.keep.end()

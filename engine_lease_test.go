@@ -45,6 +45,35 @@ func TestDeadlineCountsFromSending(t *testing.T) {
 	})
 }
 
+func TestLateAnswerMovesNoDeadlineBack(t *testing.T) {
+	// The automatic renewal is answered 3 s late. One by hand, sent after it, was answered
+	// at once and has put the deadline further than the late answer knows of.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
+			late := b.renewals() == 1
+			errs := do()
+			if late {
+				after(3 * time.Second)
+			}
+			return errs
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		after(ttl/3 + time.Second)
+		if err := l.Renew(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		before := l.Deadline()
+		after(2500 * time.Millisecond)
+		if got := l.Deadline(); got.Before(before) {
+			t.Errorf("a late answer moved the deadline back by %v", before.Sub(got))
+		}
+		mustRelease(t, l)
+		c.Close()
+	})
+}
+
 func TestRenewalCountsFromSending(t *testing.T) {
 	// Each renewal is answered 3 s late, then none any more.
 	bubble(t, func(t *testing.T, s *memlock.Store) {

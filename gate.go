@@ -19,30 +19,61 @@ import (
 //
 // Everything here is guarded by the Client's mutex.
 type gate struct {
-	key   string
 	claim *claim  // in the line, granted or not; nil if there is none
-	front bool    // somebody is bringing claim to a grant
 	first *waiter // of the queue
 	last  *waiter
-	queue int
 
-	heard   int   // answers of the store
-	lastErr error // why there was none the last time, or nil
+	lastErr error // why the store did not answer the last time, or nil
+	heard   int32 // answers of the store
+	queue   int32
+	front   bool // somebody is bringing claim to a grant
 }
 
-// waiter is a goroutine at a gate. One of lease, err and isFront is set before
-// ready is closed.
+// waiter is a goroutine at a gate. One of lease, err and isFront is set before it is
+// woken.
 type waiter struct {
 	ctx        context.Context
-	r          *request
+	r          request
 	prev, next *waiter
 	queued     bool
-	knew       bool // when it came, it was known here that the key was taken
-	heard      int  // of the gate, when it came
-	ready      chan struct{}
-	isFront    bool   // it has become the front
-	lease      *Lease // it has been handed the claim
-	err        error  // it is refused
+	knew       bool          // when it came, it was known here that the key was taken
+	heard      int32         // of the gate, when it came
+	ready      chan struct{} // has something in it when it is woken
+	isFront    bool          // it has become the front
+	lease      *Lease        // it has been handed the claim
+	err        error         // it is refused
+}
+
+// wake lets a goroutine go that is in the queue no more. c.mu is held.
+func (w *waiter) wake() { w.ready <- struct{}{} }
+
+// newWaiter is one for the queue of g. c.mu is held.
+func (c *Client) newWaiter(ctx context.Context, r *request, g *gate) *waiter {
+	w, _ := c.waiters.Get().(*waiter)
+	if w == nil {
+		w = &waiter{ready: make(chan struct{}, 1)}
+	}
+	w.ctx, w.r, w.heard = ctx, *r, g.heard
+	w.r.asked = 0
+	w.knew = g.claim != nil && (g.claim.state == waiting || g.claim.state == held)
+	return w
+}
+
+// oldWaiter keeps one that has gone, and was heard, for the next.
+func (c *Client) oldWaiter(w *waiter) {
+	*w = waiter{ready: w.ready}
+	c.waiters.Put(w)
+}
+
+// dismiss sends all away that queue at gates: the Client closes. c.mu is held.
+func (c *Client) dismiss() {
+	for _, g := range c.gates {
+		for w := g.first; w != nil; w = g.first {
+			g.remove(w)
+			w.err = ErrClosed
+			w.wake()
+		}
+	}
 }
 
 // newGate makes the gate of key. c.mu is held.
@@ -53,7 +84,6 @@ func (c *Client) newGate(key string) *gate {
 	} else {
 		g = &gate{}
 	}
-	g.key = key
 	c.gates[key] = g
 	return g
 }
@@ -61,12 +91,12 @@ func (c *Client) newGate(key string) *gate {
 // spareGates is how many gates that nobody uses are kept for the next keys.
 const spareGates = 64
 
-// dropGate removes g, at which nobody queues or stands. c.mu is held.
-func (c *Client) dropGate(g *gate) {
-	if c.gates[g.key] != g {
+// dropGate removes g, the gate of key, at which nobody queues or stands. c.mu is held.
+func (c *Client) dropGate(g *gate, key string) {
+	if c.gates[key] != g {
 		return
 	}
-	delete(c.gates, g.key)
+	delete(c.gates, key)
 	if len(c.spareGates) < spareGates {
 		*g = gate{}
 		c.spareGates = append(c.spareGates, g)
@@ -100,14 +130,16 @@ func (g *gate) remove(w *waiter) {
 }
 
 // throughGate takes the key of r through its gate. c.mu is held on entry and free
-// on return.
-func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
+// on return. If the lock was handed on to r, handed is true and the call has been
+// counted off.
+func (c *Client) throughGate(ctx context.Context, r *request) (l *Lease, handed bool, err error) {
 	g := c.gates[r.key]
 	if g == nil {
 		g = c.newGate(r.key)
 	}
 	if !g.front && g.claim == nil {
-		return c.lead(ctx, r, g) // unlocks
+		l, err = c.lead(ctx, r, g) // unlocks
+		return l, false, err
 	}
 	// A try is refused here if it is known that another one is before it. If the
 	// front has no answer yet, the try waits for that answer: the front may fail,
@@ -115,23 +147,65 @@ func (c *Client) throughGate(ctx context.Context, r *request) (*Lease, error) {
 	if r.try() && g.claim != nil && (g.claim.grant != nil || g.claim.state == waiting) {
 		err := c.inTheWay(g, r)
 		c.mu.Unlock()
-		return nil, err
+		return nil, false, err
 	}
-	kept := *r // a request that does not queue stays on its caller's stack
-	kept.asked = 0
-	w := &waiter{ctx: ctx, r: &kept, ready: make(chan struct{}), heard: g.heard}
-	w.knew = g.claim != nil && (g.claim.state == waiting || g.claim.state == held)
+	w := c.newWaiter(ctx, r, g) // a request that does not queue stays on its caller's stack
 	g.push(w)
-	kept.ahead = g.queue
+	w.r.ahead = int(g.queue)
 	if !r.try() {
-		c.tellWaiting(&kept)
+		c.tellWaiting(&w.r)
 	}
 	c.mu.Unlock()
-	return c.inQueue(g, w)
+	l, handed, err = c.inQueue(g, w)
+	c.oldWaiter(w)
+	return l, handed, err
 }
 
-// inQueue waits for a turn at the gate.
-func (c *Client) inQueue(g *gate, w *waiter) (*Lease, error) {
+// inQueue waits for a turn at the gate. When it returns, w is known to nobody else.
+func (c *Client) inQueue(g *gate, w *waiter) (l *Lease, handed bool, err error) {
+	if why := w.wait(c); why != nil {
+		c.mu.Lock()
+		if w.queued {
+			g.remove(w)
+			held := c.noTurn(g, w)
+			c.mu.Unlock()
+			if why == errWaitOver {
+				return nil, false, held
+			}
+			return nil, false, &endedError{ended2(w.ctx), held}
+		}
+		c.mu.Unlock()
+		<-w.ready // it was woken at the same time
+	}
+
+	switch {
+	case w.err != nil:
+		return nil, false, w.err
+	case w.isFront:
+		c.mu.Lock()
+		l, err = c.lead(w.ctx, &w.r, g) // which looks at ctx and Wait itself, and hands on
+		return l, false, err
+	}
+	// A hand-off that crossed the end of ctx goes to the next one.
+	if err := w.ctx.Err(); err != nil {
+		w.lease.Release(w.ctx)
+		return nil, true, &endedError{ended2(w.ctx), c.heldBy(&w.r, nil)}
+	}
+	if w.lease.Err() == nil {
+		return w.lease, true, nil
+	}
+	// The claim was lost between the hand-off and this line.
+	c.mu.Lock()
+	if c.stage != open {
+		c.mu.Unlock()
+		return nil, true, ErrClosed
+	}
+	c.calls++
+	return c.throughGate(w.ctx, &w.r)
+}
+
+// wait waits until w is woken, or says why it waits no longer.
+func (w *waiter) wait(c *Client) error {
 	until := w.r.until
 	if w.r.try() {
 		until = w.r.start + int64(w.r.patience) // the front may wait for an answer for ever
@@ -142,53 +216,19 @@ func (c *Client) inQueue(g *gate, w *waiter) (*Lease, error) {
 		defer t.Stop()
 		over = t.C
 	}
-	var why error
+	gone := w.ctx.Done()
+	if over == nil && gone == nil {
+		<-w.ready
+		return nil
+	}
 	select {
 	case <-w.ready:
-	case <-w.ctx.Done():
-		why = w.ctx.Err()
+		return nil
+	case <-gone:
+		return w.ctx.Err()
 	case <-over:
-		why = errWaitOver
-	case <-c.stop.Done():
-		why = ErrClosed
+		return errWaitOver
 	}
-
-	c.mu.Lock()
-	if w.queued {
-		g.remove(w)
-		held := c.noTurn(g, w)
-		c.mu.Unlock()
-		switch why {
-		case errWaitOver:
-			return nil, held
-		case ErrClosed:
-			return nil, ErrClosed
-		}
-		return nil, &endedError{ended2(w.ctx), held}
-	}
-	c.mu.Unlock()
-
-	switch {
-	case w.err != nil:
-		return nil, w.err
-	case w.isFront:
-		c.mu.Lock()
-		return c.lead(w.ctx, w.r, g) // which looks at ctx and Wait itself, and hands on
-	}
-	// A hand-off that crossed the end of ctx goes to the next one.
-	if err := w.ctx.Err(); err != nil {
-		w.lease.Release(w.ctx)
-		return nil, &endedError{ended2(w.ctx), c.heldBy(w.r, nil)}
-	}
-	if w.lease.Err() == nil {
-		return w.lease, nil
-	}
-	// The claim was lost between the hand-off and this line.
-	if c.stop.Err() != nil {
-		return nil, ErrClosed
-	}
-	c.mu.Lock()
-	return c.throughGate(w.ctx, w.r)
 }
 
 // lead brings the gate's claim to a grant, for r, which is its front from now on if
@@ -229,33 +269,34 @@ func (c *Client) stepBack(ctx context.Context, r *request, g *gate, cl *claim, e
 	g.front = false
 	mine := !final(err) && !cl.broken && c.stop.Err() == nil // ctx or Wait of r alone
 	if g.first != nil && mine && cl.state != ended {
-		c.turn(g)
+		c.turn(g, r.key)
 		c.mu.Unlock()
 		return c.refusal(ctx, r, err)
 	}
 	g.claim = nil
 	cl.gate = nil
-	c.turn(g)
+	c.turn(g, r.key)
 	c.mu.Unlock()
 	c.giveUp(ctx, r, cl)
 	return c.refusal(ctx, r, err)
 }
 
-// turn makes the next one in the queue the front, or removes the gate. c.mu is held.
-func (c *Client) turn(g *gate) {
+// turn makes the next one in the queue of g, the gate of key, the front, or removes the
+// gate. c.mu is held.
+func (c *Client) turn(g *gate, key string) {
 	w := g.first
 	if w == nil {
-		c.dropGate(g)
+		c.dropGate(g, key)
 		return
 	}
 	g.remove(w)
 	g.front, w.isFront = true, true
-	r := w.r
+	r := &w.r
 	r.entered = w.knew || g.heard > w.heard
 	if r.lastErr = g.lastErr; g.claim != nil {
-		r.busy = g.claim.t.Head
+		r.busy = g.claim.has().head
 	}
-	close(w.ready)
+	w.wake()
 }
 
 // noTurn is what w is told when it leaves the queue: who was in the way, or that
@@ -263,7 +304,7 @@ func (c *Client) turn(g *gate) {
 func (c *Client) noTurn(g *gate, w *waiter) error {
 	switch {
 	case w.knew || g.heard > w.heard:
-		return c.inTheWay(g, w.r)
+		return c.inTheWay(g, &w.r)
 	case g.lastErr != nil:
 		return unavailable(g.lastErr)
 	}
@@ -274,21 +315,22 @@ func (c *Client) noTurn(g *gate, w *waiter) error {
 // here. It refuses when others have waited long enough for us, or when the lease is
 // not in its best health. released is what the hooks are told first. c.mu is held.
 func (c *Client) handOn(g *gate, cl *claim, now int64, released Event) bool {
-	lease := believed(cl.t.TTL)
-	if cl.state != held || cl.used >= cl.t.Span || now-cl.since >= int64(cl.t.TTL) ||
+	lease := believed(cl.ttl)
+	if cl.state != held || cl.used >= cl.span || now-cl.since >= int64(cl.ttl) ||
 		cl.atRisk || cl.deadline.Load()-now < lease/2 || c.stage != open {
 		return false
 	}
 	for w := g.first; w != nil; w = g.first {
 		g.remove(w)
 		if w.ctx.Err() != nil {
-			w.err = &endedError{ended2(w.ctx), c.heldBy(w.r, nil)}
-			close(w.ready)
+			w.err = &endedError{ended2(w.ctx), c.heldBy(&w.r, nil)}
+			w.wake()
 			continue
 		}
 		c.emit(c.o.Hooks.Released, released)
-		w.lease = c.grantTo(w.ctx, w.r, cl, now, true)
-		close(w.ready)
+		w.lease = c.grantTo(w.ctx, &w.r, cl, now, true)
+		c.calls-- // for w, who need not come here again
+		w.wake()
 		return true
 	}
 	return false
@@ -302,7 +344,7 @@ func (c *Client) gateLost(cl *claim) {
 		return // a front that is at work sees it itself
 	}
 	g.claim = nil
-	c.turn(g)
+	c.turn(g, cl.key)
 }
 
 // refuseTries answers the tries that waited for r, the front, to have its first
@@ -313,7 +355,7 @@ func (c *Client) refuseTries(g *gate, r *request) {
 		if w.r.try() {
 			g.remove(w)
 			w.err = c.inTheWay(g, r)
-			close(w.ready)
+			w.wake()
 		}
 		w = next
 	}
@@ -333,9 +375,9 @@ func (c *Client) inTheWay(g *gate, r *request) *HeldError {
 		h.Left = time.Duration(cl.deadline.Load() - now)
 		return h
 	}
-	if b := cl.t.Head; b != nil {
+	if b := cl.has().head; b != nil {
 		h.Owner, h.Note, h.Token, h.Since, h.Left = b.Owner, b.Note, fence.Token(b.Token), b.Since, b.Left
-		h.Ahead += cl.t.Ahead
+		h.Ahead += cl.has().ahead
 	}
 	return h
 }

@@ -20,11 +20,30 @@ type grant struct {
 	at      int64
 	endAt   int64 // MaxHold
 	minHold time.Duration
-	leases  []*Lease // not yet released
-	open    int      // leases that Release was not called for
-	mark    driver.Mark
-	leave   driver.Mark // left behind when the last lease is released
+	leases  *Lease // not yet released, as a list
+	open    int32  // leases that Release was not called for
 	over    bool
+}
+
+// add puts l behind the others.
+func (g *grant) add(l *Lease) {
+	at := &g.leases
+	for *at != nil {
+		at = &(*at).next
+	}
+	*at = l
+	g.open++
+}
+
+// drop takes l out of the list.
+func (g *grant) drop(l *Lease) {
+	at := &g.leases
+	for *at != nil && *at != l {
+		at = &(*at).next
+	}
+	if *at != nil {
+		*at, l.next = l.next, nil
+	}
 }
 
 // Lease is a lock that is held. All methods may be called from many goroutines at
@@ -34,8 +53,8 @@ type Lease struct {
 	g   *grant
 	ctx leaseCtx
 
-	over  atomic.Bool
 	cause error // why it is over; set before over
+	over  atomic.Bool
 
 	// The rest is guarded by the Client's mutex, but result may be read by who saw
 	// done closed.
@@ -43,6 +62,7 @@ type Lease struct {
 	released  bool          // result stands
 	done      chan struct{} // closed when result stands, if somebody waits for that
 	result    error
+	next      *Lease // in the list of the grant
 }
 
 // Held returns the lease for key that ctx carries, or nil. Lease.Context and what
@@ -69,17 +89,13 @@ func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, now int64, 
 	if cl.used == 0 {
 		cl.since = now
 	}
-	// A grant, its first lease and the list of its leases are one allocation.
+	// A grant and its first lease are one allocation.
 	first := &struct {
 		grant
-		lease  Lease
-		leases [1]*Lease
+		lease Lease
 	}{}
 	g := &first.grant
-	*g = grant{
-		claim: cl, token: fence.Token(cl.t.Token + cl.used), mark: cl.t.Mark,
-		at: now, endAt: never, minHold: r.minHold, leases: first.leases[:0],
-	}
+	*g = grant{claim: cl, token: fence.Token(cl.token + int64(cl.used)), at: now, endAt: never, minHold: r.minHold}
 	if r.maxHold > 0 && !r.fixed && int64(r.maxHold) < never-now {
 		g.endAt = now + int64(r.maxHold)
 	}
@@ -100,8 +116,7 @@ func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, now int64, 
 func (c *Client) handle(ctx context.Context, g *grant, l *Lease) *Lease {
 	l.c, l.g = c, g
 	l.ctx.lease, l.ctx.outer, l.ctx.parent = l, holds(ctx), ctx
-	g.leases = append(g.leases, l)
-	g.open++
+	g.add(l)
 	return l
 }
 
@@ -110,7 +125,7 @@ func (c *Client) handle(ctx context.Context, g *grant, l *Lease) *Lease {
 func (c *Client) share(ctx context.Context, r *request) (*Lease, error) {
 	for x := holds(ctx); x != nil; x = x.outer {
 		g := x.lease.g
-		if x.lease.c != c || g.over || g.claim.t.Key != r.key {
+		if x.lease.c != c || g.over || g.claim.key != r.key {
 			continue
 		}
 		cl := g.claim
@@ -118,9 +133,9 @@ func (c *Client) share(ctx context.Context, r *request) (*Lease, error) {
 			continue
 		}
 		switch {
-		case r.capacity != cl.t.Capacity && (r.capacity == driver.RW || cl.t.Capacity == driver.RW):
+		case r.capacity != int64(cl.capacity) && (r.capacity == driver.RW || cl.capacity == driver.RW):
 			return nil, ErrKind
-		case !r.reentrant || r.weight > cl.t.Weight:
+		case !r.reentrant || r.weight > int64(cl.weight):
 			return nil, ErrDeadlock
 		case r.innerTimes():
 			return nil, invalid("the lease of %s is shared: TTL, FixedLease, MaxHold and MinHold belong to the outer call", printable(r.key))
@@ -135,12 +150,12 @@ func (c *Client) endGrant(g *grant, cause error) {
 	if g.over {
 		return
 	}
-	for _, l := range g.leases {
+	for l := g.leases; l != nil; l = l.next {
 		l.end(cause)
 	}
 	g.leases = nil
 	if h := c.o.Hooks.Lost; h != nil {
-		c.emit(h, Event{Key: g.claim.t.Key, Token: g.token, Err: cause, Held: time.Duration(c.clock.now() - g.at)})
+		c.emit(h, Event{Key: g.claim.key, Token: g.token, Err: cause, Held: time.Duration(c.clock.now() - g.at)})
 	}
 	c.close(g)
 }
@@ -183,7 +198,7 @@ func (l *Lease) Context() context.Context { return &l.ctx }
 func (l *Lease) Token() fence.Token { return l.g.token }
 
 // Key returns the name of the lock.
-func (l *Lease) Key() string { return l.g.claim.t.Key }
+func (l *Lease) Key() string { return l.g.claim.key }
 
 // Deadline returns when the lease ends unless it is renewed before. Renewal moves
 // it. It is earlier than the end that the store keeps, by a hundredth of the lease
@@ -232,7 +247,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		c.mu.Unlock()
 		return wrap(op, l.Key(), l.cause)
 	}
-	t := cl.t
+	t := c.ticket(cl)
 	c.calls++
 	c.mu.Unlock()
 	sent := c.clock.now()
@@ -306,36 +321,31 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 			c.plan(cl, now)
 		}
 		defer c.mu.Unlock()
-		return l.settle(wrap("release", cl.t.Key, l.cause))
+		return l.settle(wrap("release", cl.key, l.cause))
 	}
 	l.end(releasedError{l})
-	for i, other := range g.leases {
-		if other == l {
-			g.leases = append(g.leases[:i], g.leases[i+1:]...)
-			break
-		}
-	}
+	g.drop(l)
 	if mark != "" {
-		g.leave = mark
+		cl.gets().leave = mark
 	}
-	if len(g.leases) > 0 { // others still share the grant
+	if g.leases != nil { // others still share the grant
 		defer c.mu.Unlock()
 		if mark != "" {
-			return l.settle(wrap(opOnce, cl.t.Key, invalid("f shared the lease and has not released it; the slot is noted when it does")))
+			return l.settle(wrap(opOnce, cl.key, invalid("f shared the lease and has not released it; the slot is noted when it does")))
 		}
 		return l.settle(nil)
 	}
 	exit := c.exit(g, now)
-	exit.Mark = g.leave
+	exit.Mark = cl.has().leave
 	c.close(g)
 	held := time.Duration(now - g.at)
 	if w := cl.gate; w != nil && w.claim == cl {
-		if c.handOn(w, cl, now, Event{Key: cl.t.Key, Token: g.token, Held: held}) {
+		if c.handOn(w, cl, now, Event{Key: cl.key, Token: g.token, Held: held}) {
 			defer c.mu.Unlock()
 			return l.settle(nil)
 		}
 		w.claim, cl.gate = nil, nil
-		c.turn(w)
+		c.turn(w, cl.key)
 	}
 	c.calls++
 	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
@@ -355,18 +365,18 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 			kind, reason = ErrExpired, "it ran out while it was given back"
 		}
 		err = cl.lossOf(kind, g.token, reason)
-		c.emit(c.o.Hooks.Lost, Event{Key: cl.t.Key, Token: g.token, Err: err, Held: held})
+		c.emit(c.o.Hooks.Lost, Event{Key: cl.key, Token: g.token, Err: err, Held: held})
 	default:
 		err = unavailable(err)
 	}
 	if !errors.Is(err, ErrLost) {
-		c.emit(c.o.Hooks.Released, Event{Key: cl.t.Key, Token: g.token, Held: held, Err: err})
+		c.emit(c.o.Hooks.Released, Event{Key: cl.key, Token: g.token, Held: held, Err: err})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls--
 	c.moved()
-	return l.settle(wrap("release", cl.t.Key, err))
+	return l.settle(wrap("release", cl.key, err))
 }
 
 // settle notes what every call of Release answers. c.mu is held.
@@ -386,10 +396,10 @@ func (c *Client) afterRenewal(cl *claim, until int64) {
 		c.mu.Unlock()
 		return
 	}
-	if cl.idle == nil {
-		cl.idle = make(chan struct{})
+	if cl.has().idle == nil {
+		cl.gets().idle = make(chan struct{})
 	}
-	idle := cl.idle
+	idle := cl.has().idle
 	c.mu.Unlock()
 	t := time.NewTimer(time.Duration(max(until-c.clock.now(), 0)))
 	defer t.Stop()

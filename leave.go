@@ -16,8 +16,8 @@ func leaveLimit(ttl time.Duration) time.Duration {
 
 // exitTicket is cl's ticket as Leave wants it: without a token if an Enter may
 // still arrive, so that the store lays the ID to rest.
-func (cl *claim) exitTicket() driver.Ticket {
-	t := cl.t
+func (c *Client) exitTicket(cl *claim) driver.Ticket {
+	t := c.ticket(cl)
 	if cl.unsure {
 		t.Token = 0
 	}
@@ -42,7 +42,7 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 
 	begun := c.clock.now()
 	until := begun + int64(budget)
-	t, linger := cl.exitTicket(), e.Linger
+	t, linger := c.exitTicket(cl), e.Linger
 	doubt := false
 	for now := begun; ; now = c.clock.now() {
 		e.Linger = c.rest(linger, begun)
@@ -64,7 +64,7 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 		doubt = true
 		cl.tries++
 		pause := time.Duration(until - c.clock.now())
-		if back := c.o.Backoff(cl.tries); back < pause && c.work.Err() == nil {
+		if back := c.o.Backoff(int(cl.tries)); back < pause && c.work.Err() == nil {
 			pause = back
 		} else {
 			c.mu.Lock()
@@ -117,7 +117,10 @@ func (c *Client) sendLeave(cl *claim, now int64) {
 // oweLeave puts cl down to be taken out of the line at time at. c.mu is held.
 func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
 	c.owed++
-	cl.state, cl.exit, cl.exitAt = leaving, e, c.clock.now()
+	cl.state = leaving
+	if cl.seldom != nil || e != (driver.Exit{}) {
+		cl.gets().exit, cl.gets().exitAt = e, c.clock.now()
+	}
 	cl.retryAt, cl.exiting = at, false
 	cl.endAt = never
 	c.plan(cl, c.clock.now())
@@ -125,10 +128,10 @@ func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
 
 // leaveAgain is one try of a Leave that is owed.
 func (c *Client) leaveAgain(cl *claim) {
-	call := c.detached(context.Background(), c.clock.now(), leaveLimit(cl.t.TTL))
-	e := cl.exit
-	e.Linger = c.rest(e.Linger, cl.exitAt)
-	err := c.b.Leave(call, cl.exitTicket(), e)
+	call := c.detached(context.Background(), c.clock.now(), leaveLimit(cl.ttl))
+	e := cl.has().exit
+	e.Linger = c.rest(e.Linger, cl.has().exitAt)
+	err := c.b.Leave(call, c.exitTicket(cl), e)
 	call.end()
 
 	c.mu.Lock()
@@ -143,8 +146,8 @@ func (c *Client) leaveAgain(cl *claim) {
 	} else {
 		cl.tries++
 		// A store that is down is asked less and less often, down to once a lease.
-		most := max(int64(cl.t.TTL), int64(time.Second))
-		cl.retryAt = now + min(int64(c.o.Backoff(cl.tries))<<min(cl.tries/8, 6), most)
+		most := max(int64(cl.ttl), int64(time.Second))
+		cl.retryAt = now + min(int64(c.o.Backoff(int(cl.tries)))<<min(cl.tries/8, 6), most)
 	}
 	c.plan(cl, now)
 	c.moved()

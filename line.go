@@ -92,8 +92,10 @@ func (c *Client) acquireRaw(ctx context.Context, r *request, try bool, opts []Op
 	c.calls++
 	if c.gated(r) {
 		r.span = int64(c.o.HandOff)
-		l, err := c.throughGate(ctx, r) // unlocks
-		c.finish()
+		l, handed, err := c.throughGate(ctx, r) // unlocks
+		if !handed {
+			c.finish()
+		}
 		return l, err
 	}
 	r.span = 1
@@ -266,7 +268,7 @@ func (c *Client) stand(ctx context.Context, r *request, cl *claim) error {
 			}
 		default:
 			if cl.broken {
-				return cl.lost
+				return cl.has().lost
 			}
 			c.reenter(cl)
 		}
@@ -335,7 +337,7 @@ func (c *Client) limit(ctx context.Context, r *request, now int64, d time.Durati
 
 // enter sends one Enter for cl.
 func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
-	d := cl.t.Claim
+	d := c.asks(cl)
 	d.NoWait = r.try() || !c.info.Fair || (r.hold > 0 && !r.waits)
 	if r.hold > 0 && r.waits {
 		d.TTL = min(r.lease, c.ownTTL()) // a waiter with a lease of hours would jam the line if it died
@@ -366,18 +368,19 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 		g.heard++
 		g.lastErr = nil
 	}
-	ttl := t.TTL
-	if t.Claim = d; ttl > 0 {
-		t.TTL = ttl
+	cl.ttl = d.TTL
+	if t.TTL > 0 {
+		cl.ttl = t.TTL
 	}
-	cl.t = t
+	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
+	cl.learn(&t)
 	cl.state = waiting
 	if t.Granted {
 		c.hold(cl, now)
 	}
 	c.plan(cl, now)
 	if t.Mixed {
-		c.warnOnce(r.key, fmt.Errorf("%s is in use with another size than %d; each claim is judged by its own", printable(r.key), t.Capacity))
+		c.warnOnce(r.key, fmt.Errorf("%s is in use with another size than %d; each claim is judged by its own", printable(r.key), d.Capacity))
 	}
 	if !t.Granted {
 		r.busy, r.ahead = t.Head, t.Ahead
@@ -419,7 +422,7 @@ func (c *Client) notEntered(r *request, cl *claim, err error) error {
 		defer c.mu.Unlock()
 		reason, operator := goneDetail(err)
 		cl.state, cl.broken = ended, operator
-		cl.lost = cl.lossOf(ErrBroken, 0, reason)
+		cl.gets().lost = cl.lossOf(ErrBroken, 0, reason)
 		return nil
 	case errors.As(err, new(driver.ErrBallot)):
 		return finalError{unavailable(err)}
@@ -441,6 +444,14 @@ func (c *Client) tellWaiting(r *request) {
 	c.emit(c.o.Hooks.Waiting, e)
 }
 
+// learn keeps what an answer to an Enter says of the line. c.mu is held.
+func (cl *claim) learn(t *driver.Ticket) {
+	if cl.seldom != nil || t.Mark != "" || t.Head != nil || t.Ahead != 0 {
+		s := cl.gets()
+		s.mark, s.head, s.ahead = t.Mark, t.Head, t.Ahead
+	}
+}
+
 // hold marks cl as granted. c.mu is held.
 func (c *Client) hold(cl *claim, now int64) {
 	cl.state = held
@@ -454,20 +465,20 @@ func (c *Client) await(ctx context.Context, r *request, cl *claim) error {
 		c.mu.Unlock()
 		return nil
 	}
-	t := cl.t
+	t := c.ticket(cl)
 	// The driver returns after about a second by itself; the limit is for one that hangs.
 	call := c.limit(ctx, r, c.clock.now(), 2*time.Second+t.TTL/3)
 	defer call.end()
 	woken, wake := context.WithCancel(call)
 	defer wake()
-	cl.wake = wake
+	cl.gets().wake = wake
 	c.mu.Unlock()
 
 	got, err := c.b.Await(woken, t)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cl.wake = nil
+	cl.gets().wake = nil
 	now := c.clock.now()
 	switch {
 	case cl.state != waiting:
@@ -478,14 +489,14 @@ func (c *Client) await(ctx context.Context, r *request, cl *claim) error {
 	case err == nil:
 		r.lastErr, r.attempt = nil, 0
 		if got.Granted {
-			cl.t.Granted, cl.t.Mark, cl.t.Ahead = true, got.Mark, 0
+			cl.granted, cl.gets().mark, cl.gets().ahead = true, got.Mark, 0
 			c.hold(cl, now)
 			c.plan(cl, now)
 			return nil
 		}
-		r.ahead, cl.t.Ahead = got.Ahead, got.Ahead
+		r.ahead, cl.gets().ahead = got.Ahead, got.Ahead
 		if got.Head != nil {
-			r.busy, cl.t.Head = got.Head, got.Head
+			r.busy, cl.gets().head = got.Head, got.Head
 		}
 		return nil
 	case driver.Gone(err):
@@ -508,7 +519,7 @@ func (c *Client) heard(cl *claim, busy *driver.BusyError) {
 	if g := cl.gate; g != nil {
 		g.heard++
 		g.lastErr = nil
-		cl.t.Head, cl.t.Ahead = busy, busy.Ahead
+		cl.gets().head, cl.gets().ahead = busy, busy.Ahead
 	}
 }
 
@@ -525,20 +536,21 @@ func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, erro
 		c.mu.Unlock()
 		return false, nil
 	}
-	t := cl.t
+	t := c.ticket(cl)
 	relength := r.hold > 0 && r.waits && !cl.whole
 	if !relength && cl.deadline.Load()-now >= 2*believed(t.TTL)/3 {
 		r.asked = now
 		c.mu.Unlock()
 		return true, nil
 	}
+	had := t.TTL
 	if relength {
 		t.TTL = r.hold
 	}
 	c.mu.Unlock()
 
 	sent := c.clock.now()
-	call := c.limit(ctx, r, sent, min(t.TTL, cl.t.TTL)/3)
+	call := c.limit(ctx, r, sent, min(t.TTL, had)/3)
 	defer call.end()
 	err := one(c.b.Renew(call, []driver.Ticket{t}))
 	now = c.clock.now()
@@ -549,7 +561,7 @@ func (c *Client) confirm(ctx context.Context, r *request, cl *claim) (bool, erro
 		return false, nil
 	}
 	if err == nil && relength {
-		cl.t.TTL, cl.whole = t.TTL, true
+		cl.ttl, cl.whole = t.TTL, true
 	}
 	c.renewed(cl, t.TTL, sent, now, err)
 	if err != nil && cl.state == held {
@@ -577,14 +589,21 @@ func (c *Client) reenter(cl *claim) {
 	}
 	c.sched.drop(cl)
 	if cl.over > 0 || cl.unsure {
-		old := &claim{t: cl.t, unsure: cl.unsure, index: -1, endAt: never}
+		old := &claim{
+			key: cl.key, id: cl.id, token: cl.token, ttl: cl.ttl, granted: cl.granted, noWait: cl.noWait,
+			capacity: cl.capacity, weight: cl.weight, span: cl.span, unsure: cl.unsure, index: -1, endAt: never,
+		}
 		c.oweLeave(old, c.clock.now(), driver.Exit{})
 	}
-	cl.t = driver.Ticket{Claim: cl.t.Claim}
-	cl.t.ID = c.ids.draw()
+	cl.id, cl.token, cl.granted = c.ids.draw(), 0, false
+	if note := cl.has().note; note == "" {
+		cl.seldom = nil
+	} else {
+		cl.seldom = &seldom{note: note}
+	}
 	cl.state, cl.unsure, cl.atRisk, cl.busy, cl.broken = fresh, false, false, false, false
-	cl.exiting, cl.whole, cl.idle = false, false, nil
-	cl.since, cl.used, cl.sent, cl.over, cl.tries, cl.lost = 0, 0, 0, 0, 0, nil
+	cl.exiting, cl.whole = false, false
+	cl.since, cl.used, cl.sent, cl.over, cl.tries = 0, 0, 0, 0, 0
 	cl.deadline.Store(0)
 }
 

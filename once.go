@@ -57,7 +57,10 @@ func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ct
 	if err != nil {
 		return false, err
 	}
-	if last, ok := ReadMark(l.g.mark); ok && !last.Slot.Before(slot) {
+	c.mu.Lock()
+	mark := l.g.claim.has().mark
+	c.mu.Unlock()
+	if last, ok := ReadMark(mark); ok && !last.Slot.Before(slot) {
 		c.mu.Lock()
 		l.g.minHold = 0 // it did not run, so there is nothing to hold apart
 		c.mu.Unlock()

@@ -83,7 +83,7 @@ func (c *Client) tick() {
 		// out: what is put off there would be early again, for ever.
 		early := int64(0)
 		if cl.state != leaving && cl.next == cl.retryAt && cl.tries == 0 && due != nil && c.renews < renewBatches {
-			early = int64(cl.t.TTL) / 12
+			early = int64(cl.ttl) / 12
 		}
 		if cl.next > now+early {
 			break
@@ -100,10 +100,10 @@ func (c *Client) tick() {
 		}
 		if !cl.busy && !(cl.fixed && cl.state == held) && now+early >= cl.retryAt {
 			if c.renews >= renewBatches {
-				cl.retryAt = now + int64(cl.t.TTL)/60
+				cl.retryAt = now + int64(cl.ttl)/60
 			} else {
 				cl.busy = true
-				class := bits.Len64(uint64(cl.t.TTL))
+				class := bits.Len64(uint64(cl.ttl))
 				if due == nil {
 					due = map[int][]*claim{}
 				}
@@ -132,7 +132,7 @@ func (c *Client) risk(cl *claim, now int64, err error) {
 	cl.atRisk = true
 	if cl.grant != nil {
 		c.emit(c.o.Hooks.AtRisk, Event{
-			Key: cl.t.Key, Token: cl.holderToken(), Err: err,
+			Key: cl.key, Token: cl.holderToken(), Err: err,
 			Left: time.Duration(cl.deadline.Load() - now),
 		})
 	}
@@ -143,7 +143,7 @@ func (cl *claim) holderToken() fence.Token {
 	if cl.grant != nil {
 		return cl.grant.token
 	}
-	return fence.Token(cl.t.Token)
+	return fence.Token(cl.token)
 }
 
 // renewSoon sends one batch on a goroutine of its own. c.mu is held.
@@ -153,8 +153,8 @@ func (c *Client) renewSoon(batch []*claim) {
 	tickets := make([]driver.Ticket, len(batch))
 	limit := time.Duration(1<<62 - 1)
 	for i, cl := range batch {
-		tickets[i] = cl.t
-		limit = min(limit, cl.t.TTL/3)
+		tickets[i] = c.ticket(cl)
+		limit = min(limit, cl.ttl/3)
 	}
 	go c.renew(batch, tickets, limit)
 }
@@ -172,13 +172,13 @@ func (c *Client) renew(batch []*claim, tickets []driver.Ticket, limit time.Durat
 	c.renews--
 	c.calls--
 	for i, cl := range batch {
-		if cl.t.ID != tickets[i].ID {
+		if cl.id != tickets[i].ID {
 			continue // it has entered anew meanwhile
 		}
 		cl.busy = false
-		if cl.idle != nil {
-			close(cl.idle)
-			cl.idle = nil
+		if idle := cl.has().idle; idle != nil {
+			close(idle)
+			cl.gets().idle = nil
 		}
 		var err error
 		if i < len(errs) {
@@ -210,7 +210,7 @@ func (c *Client) renewed(cl *claim, ttl time.Duration, sent, now int64, err erro
 		cl.atRisk = false
 		if cl.grant != nil {
 			c.emit(c.o.Hooks.Renewed, Event{
-				Key: cl.t.Key, Token: cl.holderToken(),
+				Key: cl.key, Token: cl.holderToken(),
 				Left: time.Duration(cl.deadline.Load() - now),
 			})
 		}
@@ -221,7 +221,7 @@ func (c *Client) renewed(cl *claim, ttl time.Duration, sent, now int64, err erro
 		err = errLate
 	}
 	cl.tries++
-	cl.retryAt = now + min(max(int64(c.o.Backoff(cl.tries)), int64(cl.t.TTL)/1000), int64(cl.t.TTL)/12)
+	cl.retryAt = now + min(max(int64(c.o.Backoff(int(cl.tries))), int64(cl.ttl)/1000), int64(cl.ttl)/12)
 	c.risk(cl, now, unavailable(err))
 	c.plan(cl, now)
 }
@@ -231,7 +231,7 @@ func (c *Client) alarm(id string, gone driver.ErrGone) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, cl := range c.sched {
-		if cl.t.ID == id {
+		if cl.id == id {
 			c.broken(cl, gone.Reason, gone.Broken)
 			return
 		}
@@ -278,9 +278,10 @@ func (c *Client) lose(cl *claim, kind error, detail string) {
 	now := c.clock.now()
 	g := cl.grant
 	cl.state = ended
-	cl.lost = cl.lossOf(kind, cl.holderToken(), detail)
-	if cl.wake != nil {
-		cl.wake()
+	lost := cl.lossOf(kind, cl.holderToken(), detail)
+	cl.gets().lost = lost
+	if wake := cl.has().wake; wake != nil {
+		wake()
 	}
 	if g == nil {
 		// Nobody holds it: its caller enters again, or gives up, and lays the ID to
@@ -288,7 +289,7 @@ func (c *Client) lose(cl *claim, kind error, detail string) {
 		c.plan(cl, now)
 		return
 	}
-	c.endGrant(g, cl.lost)
+	c.endGrant(g, lost)
 	if kind == ErrBroken {
 		c.plan(cl, now)
 	} else {

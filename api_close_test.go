@@ -139,6 +139,34 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 	}
 }
 
+// A look or a Break that the store does not answer is cut short by Close, and says so.
+func TestCloseCutsShortWhatTheStoreDoesNotAnswer(t *testing.T) {
+	for name, f := range map[string]func(ctx context.Context, c *fencelock.Client) error{
+		"Break": func(ctx context.Context, c *fencelock.Client) error { return c.Break(ctx, "k", 1, "") },
+		"Line": func(ctx context.Context, c *fencelock.Client) error {
+			_, err := c.Line(ctx, "k")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(nil)
+				w.store.meddle(silent, nil)
+				k := w.begin(func() (*fencelock.Lease, error) { return nil, f(bg, c) })
+				w.store.meddle(nil, nil)
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				if !k.over() {
+					t.Fatal("it goes on")
+				}
+				w.is(k.err, fencelock.ErrClosed)
+				w.not(k.err, fencelock.ErrUnavailable)
+			})
+		})
+	}
+}
+
 // The store hangs: Close returns after two seconds, and what it started ends.
 func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {

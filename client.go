@@ -153,7 +153,9 @@ func (c *Client) Do(ctx context.Context, key string, f func(ctx context.Context,
 // reason reaches the holder as the cause of its context: at once if it is held
 // through this Client or if the backend pushes, with its next renewal otherwise.
 // It costs one round trip. The holder may not have stopped working when the next
-// one is granted: that is what fencing tokens are for.
+// one is granted: that is what fencing tokens are for. After ErrUnavailable, and after
+// ErrClosed from a Client that was closed meanwhile, nobody knows whether it is done;
+// it may be called again.
 //
 // If no claim has the token, nothing is changed and the error says so.
 func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string) error {
@@ -176,7 +178,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		if driver.Gone(err) {
 			return wrap(op, key, fmt.Errorf("no claim has the token %s; nothing was changed: %w", token, err))
 		}
-		return wrap(op, key, unavailable(err))
+		return wrap(op, key, c.cut(ctx, err))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,13 +203,13 @@ func (c *Client) Line(ctx context.Context, key string) (driver.Line, error) {
 	if lr, ok := c.b.(driver.LineReader); ok {
 		l, err := lr.Line(call, key)
 		if err != nil {
-			return driver.Line{}, wrap(op, key, unavailable(err))
+			return driver.Line{}, wrap(op, key, c.cut(ctx, err))
 		}
 		return l, nil
 	}
 	for l, err := range c.b.Lines(call, key) {
 		if err != nil {
-			return driver.Line{}, wrap(op, key, unavailable(err))
+			return driver.Line{}, wrap(op, key, c.cut(ctx, err))
 		}
 		if l.Key == key {
 			return l, nil
@@ -234,6 +236,14 @@ func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line
 			}
 		}
 	}
+}
+
+// cut is the error of a call that the store did not answer: Close may have cut it short.
+func (c *Client) cut(ctx context.Context, err error) error {
+	if c.stop.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return unavailable(err)
 }
 
 // ready reports what makes every call on key fail.

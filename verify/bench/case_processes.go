@@ -51,7 +51,9 @@ func (b *Bench) contest(ctx context.Context, p Peer, length time.Duration) (Valu
 		}
 	}()
 	for i := range processes {
-		j := job{Do: "contend", Peer: p.Name, Env: b.env(), Process: int64(i), Workers: goroutines, Key: key, Guard: file}
+		env := b.env()
+		env.Process = int64(i)
+		j := job{Do: "contend", Peer: p.Name, Env: env, Process: int64(i), Workers: goroutines, Key: key, Guard: file}
 		c, err := b.startChild(ctx, j)
 		if err != nil {
 			return nil, err

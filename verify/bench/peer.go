@@ -14,6 +14,8 @@ type Env struct {
 	Nodes []string      // of a quorum: host:port
 	Dir   string        // for files; the same for all processes of a run
 	TTL   time.Duration // of every lease
+
+	Process int64 // of those that contend, from 0
 }
 
 // Locker is one library, opened. Do and Hold may be called from many goroutines
@@ -64,6 +66,13 @@ const (
 	bsm         = "bsm/redislock"
 	redsyncName = "redsync"
 	quorumFloor = "two PINGs of a majority"
+
+	// Limits: what any lock with our guarantees does, and nothing else.
+	bare       = "two bare scripts"
+	bareAuto   = "two bare scripts, autopipelined"
+	queueOnly  = "a queue in memory"
+	queueAsks  = "a queue in memory, Redis every 64th"
+	hopBetween = "one PUBLISH to the next process"
 )
 
 // sides are who takes part on a store that is no Redis: the floor, the library that
@@ -108,6 +117,11 @@ func Peers() []Peer {
 		{Name: floor, Parts: floors, Direct: []string{"set"}, Open: openGoRedis},
 		{Name: floorAuto, Parts: []string{"keys"}, Direct: []string{"set"}, Open: openGoRedisPipelined},
 		{Name: floorRueidi, Parts: floors, Direct: []string{"set"}, Open: openRueidis},
+		{Name: bare, Parts: []string{"free"}, Open: openBareScripts},
+		{Name: bareAuto, Parts: []string{"keys"}, Open: openBareScriptsPipelined},
+		{Name: queueOnly, Parts: []string{"hot"}, Local: true, Open: openQueue},
+		{Name: queueAsks, Parts: []string{"hot"}, Open: openQueueAsking},
+		{Name: hopBetween, Parts: []string{"processes"}, Direct: []string{"publish"}, Open: openHops},
 
 		{Name: ours, Parts: append(every, "line"), Direct: []string{"subscribe"}, Open: openFencelock(0)},
 		{Name: strict, Parts: append(waits, "stranger"), Direct: []string{"subscribe"}, Open: openFencelock(1)},

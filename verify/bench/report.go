@@ -116,13 +116,18 @@ func (rs results) best(name string, less bool) (who string, x float64) {
 
 func isOurs(peer string) bool { return strings.HasPrefix(peer, ours) }
 
+// isFloor reports that peer is no lock that one could use: a floor, or a limit.
 func isFloor(peer string) bool {
 	for _, s := range stores {
 		if peer == s.floor {
 			return true
 		}
 	}
-	return peer == floor || peer == floorAuto || peer == floorRueidi || peer == quorumFloor
+	switch peer {
+	case floor, floorAuto, floorRueidi, quorumFloor, bare, bareAuto, queueOnly, queueAsks, hopBetween:
+		return true
+	}
+	return false
 }
 
 // column is one number of a table: the median over the rounds, or what of says of

@@ -165,6 +165,7 @@ func (t table) write(w io.Writer, rs results, l language) {
 // inChinese is the name of a library or a floor as Chinese readers see it.
 func inChinese(peer string) string {
 	for _, x := range [][2]string{
+		{bare, "两个最小脚本"}, {queueOnly, "内存中的队列"}, {", Redis every 64th", "，每 64 次问一次 Redis"}, {hopBetween, "向下一个进程 PUBLISH 一次"},
 		{", autopipelined", "，自动流水线"}, {"raw ", "直接用 "}, {", memory", "，内存"}, {", HandOff 1", "，HandOff 1"},
 		{", 1 key", "，单键"}, {", README", "，README 的设置"}, {", SQLite", "，SQLite"},
 		{", every 5 ms", "，每 5 ms"}, {", every 100 ms", "，每 100 ms"}, {"fencelock on a quorum", "fencelock，多数"},

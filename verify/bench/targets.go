@@ -55,7 +55,8 @@ func targets(rs results) (all []target) {
 	free := rs.part("free", 1)
 	add(target{group: "1", en: "free lock on Redis: requests", zh: "Redis 上空闲的锁：请求数", value: free.value(ours, "requests"), most: true, wanted: 2, slack: 0.01})
 	add(target{group: "1", en: "free lock on Redis: p50, × raw SET NX and compare-and-delete", zh: "Redis 上空闲的锁：p50，是 SET NX 加比较删除的几倍",
-		value: free.ratio(ours, floor, "p50_us"), most: true, wanted: 1.15, unit: "×"})
+		value: free.ratio(ours, floor, "p50_us"), most: true, wanted: 1.15, unit: "×",
+		limit: limit{bare, free.ratio(bare, floor, "p50_us")}})
 	who, allocs := free.best("allocs", true)
 	add(target{group: "1", en: "free lock: allocations, against the peer with fewest (" + who + ")", zh: "空闲的锁：分配次数，与最少的同类（" + who + "）相比",
 		value: free.value(ours, "allocs"), most: true, below: true, wanted: math.Round(allocs)})
@@ -63,19 +64,23 @@ func targets(rs results) (all []target) {
 	add(target{group: "1", en: "the core on memlock: allocations a pair", zh: "核心，在 memlock 上：每次分配", value: free.value(oursMemory, "allocs"), most: true, wanted: 6, slack: 0.05})
 
 	keys := rs.part("keys", 512)
-	add(target{group: "2", en: "512 keys: pairs/s, × raw go-redis", zh: "512 个键：每秒次数，是直接用 go-redis 的几倍", value: keys.ratio(ours, floor, "pairs_per_s"), wanted: 3, unit: "×"})
+	add(target{group: "2", en: "512 keys: pairs/s, × raw go-redis", zh: "512 个键：每秒次数，是直接用 go-redis 的几倍", value: keys.ratio(ours, floor, "pairs_per_s"), wanted: 3, unit: "×",
+		limit: limit{bareAuto, keys.ratio(bareAuto, floor, "pairs_per_s")}})
 	who, _ = keys.best("pairs_per_s", false)
 	add(target{group: "2", en: "512 keys: pairs/s, × the best peer (" + who + ")", zh: "512 个键：每秒次数，是最好的同类（" + who + "）的几倍",
-		value: keys.ratio(ours, who, "pairs_per_s"), wanted: 1.8, unit: "×"})
+		value: keys.ratio(ours, who, "pairs_per_s"), wanted: 1.8, unit: "×",
+		limit: limit{bareAuto, keys.ratio(bareAuto, who, "pairs_per_s")}})
 
 	for _, size := range []int{8, 64, 512} {
 		hot := rs.part("hot", size)
 		en, zh := fmt.Sprintf("hot key, %d goroutines: ", size), fmt.Sprintf("热键，%d 个 goroutine：", size)
 		add(target{group: "3", en: en + "hand-overs/s, × rueidislock", zh: zh + "每秒移交，是 rueidislock 的几倍",
-			value: hot.ratio(ours, fairPeer, "handovers_per_s"), wanted: 50, unit: "×"})
+			value: hot.ratio(ours, fairPeer, "handovers_per_s"), wanted: 50, unit: "×",
+			limit: limit{queueAsks, hot.ratio(queueAsks, fairPeer, "handovers_per_s")}})
 		add(target{group: "3", en: en + "Jain", zh: zh + "Jain", value: hot.value(ours, "jain"), wanted: 0.98})
 		add(target{group: "3", en: en + "p99 wait, × rueidislock's", zh: zh + "p99 等待，是 rueidislock 的几倍",
-			value: hot.ratio(ours, fairPeer, "p99_ms"), most: true, below: true, wanted: 0.01, unit: "×"})
+			value: hot.ratio(ours, fairPeer, "p99_ms"), most: true, below: true, wanted: 0.01, unit: "×",
+			limit: limit{queueAsks, hot.ratio(queueAsks, fairPeer, "p99_ms")}})
 		add(target{group: "3", en: en + "server requests for each acquisition", zh: zh + "每次获取的服务器请求",
 			value: hot.value(ours, "requests"), most: true, wanted: 0.1})
 	}
@@ -91,7 +96,8 @@ func targets(rs results) (all []target) {
 		value: processes.ratio(strict, fairPeer, "handovers_per_s"), below: true, wanted: 1, unit: "×"})
 	who, crossing := processes.best("crossing_p50_us", true)
 	add(target{group: "4", en: "4 processes × 8: hand-over between processes, p50, against the best peer (" + who + ")", zh: "4 个进程 × 8：跨进程移交 p50，与最好的同类（" + who + "）相比",
-		value: processes.value(ours, "crossing_p50_us"), most: true, below: true, wanted: crossing, unit: "µs"})
+		value: processes.value(ours, "crossing_p50_us"), most: true, below: true, wanted: crossing, unit: "µs",
+		limit: limit{hopBetween, processes.value(hopBetween, "crossing_p50_us")}})
 
 	held := rs.part("held", 100000)
 	add(target{group: "5", en: "100 000 leases: renewal requests/s, % of the leases renewed/s", zh: "100 000 个租约：每秒续约请求，占每秒续约租约的 %",

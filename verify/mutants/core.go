@@ -1,9 +1,9 @@
 package mutants
 
-// The tests that are called often.
+// The tests that are called often. A random program that fails is not made smaller first.
 var (
-	bubble  = Test{Module: "verify", Package: "./bubble", Run: "RandomPrograms", Args: []string{"-rapid.checks=1500", "-rapid.nofailfile", "-rapid.shrinktime=1ms"}}
-	calm    = Test{Module: "verify", Package: "./bubble", Run: "GoodNetwork", Args: []string{"-rapid.checks=1500", "-rapid.nofailfile", "-rapid.shrinktime=1ms"}}
+	bubble  = Test{Module: "verify", Package: "./bubble", Run: "RandomPrograms", Args: []string{"-rapid.nofailfile", "-rapid.shrinktime=1ms"}}
+	calm    = Test{Module: "verify", Package: "./bubble", Run: "GoodNetwork", Args: []string{"-rapid.nofailfile", "-rapid.shrinktime=1ms"}}
 	inRoot  = Test{Module: ".", Package: ".", Run: "."}
 	memLaws = Test{Module: ".", Package: "./memlock", Run: "."}
 )
@@ -53,6 +53,8 @@ func core() []Mutant {
 			"if now < min(cl.deadline.Load(), l.g.endAt) {", "if now >= 0 {", []Test{rooted("TestErr"), inRoot}},
 		{"MaxHold ends nothing", "renew.go",
 			"\tcase now < min(deadline, cl.endAt):", "\tcase now < deadline:", []Test{rooted("MaxHold")}},
+		{"MaxHold is not among what the clock is to look at", "renew.go",
+			"at := min(cl.deadline.Load(), cl.endAt)", "at := cl.deadline.Load()", []Test{rooted("MaxHold")}},
 		{"what was lost is not given back to the store", "renew.go",
 			"c.oweLeave(cl, max(cl.over, now), driver.Exit{})", "c.plan(cl, now)", []Test{rooted("RunOut"), bubble}},
 		{"what was lost is given back before it has run out", "renew.go",
@@ -77,40 +79,27 @@ func core() []Mutant {
 			"slices.Compact(slices.Sorted(slices.Values(keys)))", "slices.Compact(slices.Clone(keys))", []Test{rooted("LockAll")}},
 		{"a slot that is done is run again", "once.go",
 			"!last.Slot.Before(slot)", "last.Slot.Before(last.Slot)", []Test{rooted("Once")}},
-	}
-}
-
-// memory are the rules of the reference backend: what the laws are proved with.
-func memory() []Mutant {
-	laws := []Test{memLaws}
-	return []Mutant{
-		{"a claim that does not fit is granted", "memlock/line.go", "case l.sum <= c.Capacity:", "case l.sum > 0:", laws},
-		{"a repeated Enter does not renew", "memlock/store.go", "\t\t\tl.renew(old, c.TTL, now)\n", "", laws},
-		{"a repeated Enter makes a second claim", "memlock/store.go", "old != nil && !old.lingering {", "old != nil && old.lingering {", laws},
-		{"a renewal shortens a lease", "memlock/line.go", "c.expires = max(c.expires, now.mono+c.TTL)", "c.expires = now.mono + c.TTL", laws},
-		{"a renewal brings back what has expired", "memlock/store.go",
-			"\tl.purge(now)\n\tc := l.find(id)\n", "\tc := l.find(id)\n", laws},
-		{"a Leave without a token leaves no tombstone", "memlock/store.go",
-			"\t\ts.rests.lay(t.Key, t.ID, now.mono+clampTTL(t.TTL), errLeft)\n", "", laws},
-		{"what expires lets nobody in", "memlock/line.go",
-			"\t\tl.soonest = min(l.soonest, c.expires)\n\t}\n\tl.grant(now)\n", "\t\tl.soonest = min(l.soonest, c.expires)\n\t}\n", laws},
-		{"who leaves lets in only the first", "memlock/line.go",
-			"\t\tif first != nil && !l.mixed() {\n\t\t\tbreak\n\t\t}\n", "\t\tif first != nil || c.granted {\n\t\t\tbreak\n\t\t}\n", laws},
-		{"with two sizes in line, the first that does not fit stops the others", "memlock/line.go",
-			"if first != nil && !l.mixed() {", "if first != nil {", laws},
-		{"who is granted is not woken", "memlock/line.go",
-			"\t\tc.mark = l.marked.mark\n\t}\n\tc.rouse()\n", "\t\tc.mark = l.marked.mark\n\t}\n", laws},
-		{"a waiter does not wake when a lease before it ends", "memlock/store.go",
-			"min(maxAwait, l.soonest-now.mono)", "maxAwait", laws},
-		{"the kinds are not told apart", "memlock/store.go",
-			"if (l.head.Capacity == driver.RW) != (c.Capacity == driver.RW) {", "if false {", laws},
-		{"whoever waits writes a mark", "memlock/store.go", `e.Mark != "" && c.granted`, `e.Mark != ""`, laws},
-		{"a claim that lingers is renewed", "memlock/store.go",
-			"\tif c != nil && c.lingering {\n\t\treturn l, nil\n\t}\n", "", laws},
-		{"tokens are the clock alone", "memlock/line.go", "max(l.last+1, now.wall.UnixMicro())", "now.wall.UnixMicro()", laws},
-		{"a span is not reserved", "memlock/line.go", "l.last = max(l.last, c.token+c.Span-1)", "l.last = max(l.last, c.token)", laws},
-		{"a break matches the first token only", "memlock/store.go", "token-c.token >= c.Span", "token != c.token", laws},
-		{"a claim that was broken enters again", "memlock/store.go", "\t\ts.rests.lay(key, c.ID, c.expires, gone)\n", "", laws},
-		{"a refused claim stays in line", "memlock/store.go", "if c.NoWait && l.sum+c.Weight > c.Capacity {", "if false {", laws},
+		{"a slot whose run failed is done", "once.go",
+			"return true, ferr", "return true, errors.Join(ferr, l.release(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: c.o.Owner})))", []Test{rooted("Once")}},
+		{"a late answer moves a deadline back", "claim.go",
+			"if deadline > cl.deadline.Load() {", "if deadline > 0 {", []Test{rooted("LateAnswer")}},
+		{"a push is waited for without a limit", "line.go",
+			"call := c.limit(ctx, r, c.clock.now(), 2*time.Second+t.TTL/3)", "call := c.limit(ctx, r, c.clock.now(), time.Duration(never))", []Test{rooted("AwaitThatHangs")}},
+		{"a Release does not look at the clock", "lease.go",
+			"\tif !l.over.Load() {\n\t\tc.lapse(cl, now)\n\t}\n\tif l.over.Load() {\n\t\tif g.open", "\tif l.over.Load() {\n\t\tif g.open", []Test{rooted("Release"), inRoot}},
+		{"a second Release does not wait for the first", "lease.go",
+			"if done == nil && !l.released {", "if false {", []Test{rooted("Release"), inRoot}},
+		{"a Release that the store did not know is a success", "lease.go",
+			"\tcase driver.Gone(err):\n\t\treason, _ := goneDetail(err)", "\tcase driver.Gone(err) && false:\n\t\treason, _ := goneDetail(err)", []Test{rooted("Release"), inRoot}},
+		{"a renewal is on its way after Release has returned", "lease.go",
+			"\tc.afterRenewal(cl, now+int64(budget))\n", "", []Test{rooted("NoRenewal")}},
+		{"LockAll keeps what it has when it cannot have all", "multi.go",
+			"return nil, errors.Join(err, onlyLost(m.Release(ctx)))", "return nil, err", []Test{rooted("LockAll")}},
+		{"a further key that sorts before those held is waited for", "multi.go",
+			"\t\tcase has >= key:\n", "\t\tcase has == key:\n", []Test{rooted("NestedLockAll")}},
+		{"the time that the machine slept is not counted", "clock.go",
+			"return t + c.asleep.Load()", "return t", []Test{rooted("Sleep")}},
+		{"whoever gives up at the front takes the place of those behind it", "gate.go",
+			"if g.first != nil && mine && cl.state != ended {", "if g.first != nil && mine && false {", []Test{rooted("GateKeeps")}},
 	}
 }

@@ -3,11 +3,15 @@
 //
 // The mutants are entries of a list: a file, a text that occurs in it once, and what is
 // put in its place. The tree is not touched. The go command is told by -overlay to read
-// the broken file in place of the sound one.
+// the broken file in place of the sound one, also by tests that build something.
+//
+// Each mutant names tests that should notice it. They are tests that CI runs, called as
+// CI calls them, so what notices a mutant here notices it there. A test that does not end
+// notices nothing: CI would wait for it until its own limit.
 //
 //	cd verify && go run ./cmd/mutants
 //
-// runs all of them and writes mutants.md.
+// runs all of them and writes mutants.md, and what verify/README.md says of it.
 package mutants
 
 import (
@@ -17,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,7 +43,7 @@ type Test struct {
 	Module  string // the folder it is called in, from the root of the repository
 	Package string
 	Run     string   // a pattern for names of tests
-	Args    []string // after the package
+	Args    []string // after the package: only such as leave alone what is tested
 }
 
 func (t Test) String() string {
@@ -46,11 +51,34 @@ func (t Test) String() string {
 }
 
 // where is the package, from the root of the repository.
-func (t Test) where() string { return "./" + filepath.ToSlash(filepath.Join(t.Module, t.Package)) }
+func (t Test) where() string { return path.Join(t.Module, t.Package) }
+
+// Section is the mutants of one part of the library.
+type Section struct {
+	Name    string
+	Mutants []Mutant
+}
+
+// Sections returns all mutants, by what they break.
+func Sections() []Section {
+	return []Section{
+		{"the core", core()},
+		{"the backend in memory", memory()},
+		{"Redis", redis()},
+		{"SQL: SQLite, PostgreSQL, MariaDB", sql()},
+		{"etcd and ZooKeeper", consensus()},
+		{"a quorum", quorum()},
+		{"guards of the resource", guards()},
+	}
+}
 
 // All returns every mutant.
 func All() []Mutant {
-	return slices.Concat(core(), memory(), redis(), sql(), consensus(), quorum())
+	var all []Mutant
+	for _, s := range Sections() {
+		all = append(all, s.Mutants...)
+	}
+	return all
 }
 
 // Verdict is what became of a mutant.
@@ -60,6 +88,7 @@ type Verdict struct {
 	Test   Test          // who noticed
 	Failed string        // the first test that failed in it
 	Took   time.Duration // with building what it needs
+	Output string        // of the last go test
 }
 
 // Apply returns the file with m in it.
@@ -79,7 +108,7 @@ func (m Mutant) Apply(root string) ([]byte, error) {
 }
 
 // Try applies m, in the folder scratch, and runs its tests until one notices. A test may
-// take so long as limit says; one that takes longer has noticed.
+// take so long as limit says; to take longer is an error.
 func Try(ctx context.Context, root, scratch string, m Mutant, limit time.Duration) (Verdict, error) {
 	v := Verdict{Mutant: m}
 	broken, err := m.Apply(root)
@@ -100,93 +129,75 @@ func Try(ctx context.Context, root, scratch string, m Mutant, limit time.Duratio
 	}
 	begun := time.Now()
 	for _, t := range m.By {
-		failed, err := t.run(ctx, root, name, limit)
+		v.Output, err = t.run(ctx, root, name, limit)
+		if err == nil {
+			v.Failed, err = judge(v.Output)
+		}
 		v.Took = time.Since(begun)
 		if err != nil {
 			return v, fmt.Errorf("%q: %s: %w", m.Name, t, err)
 		}
-		if failed != "" {
-			v.Caught, v.Test, v.Failed = true, t, failed
+		if v.Failed != "" {
+			v.Caught, v.Test = true, t
 			return v, nil
 		}
 	}
 	return v, nil
 }
 
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+// ci is how scripts/test.sh calls go test. A test of the library tells when it does no
+// longer.
+var ci = []string{"test", "-race", "-gcflags=modernc.org/...=-race=false", "-p", "2"}
 
-// run runs t, and returns the test in it that failed, or "".
-func (t Test) run(ctx context.Context, root, overlay string, limit time.Duration) (failed string, err error) {
-	args := append([]string{"test", "-count=1", "-failfast", "-timeout", limit.String(), "-overlay", overlay, "-run", t.Run, t.Package}, t.Args...)
+// run runs t and returns what it prints. The overlay is handed to the go commands that
+// the tests call, too.
+func (t Test) run(ctx context.Context, root, overlay string, limit time.Duration) (string, error) {
+	args := slices.Concat(ci, []string{"-count=1", "-failfast", "-timeout", limit.String(), "-run", t.Run, t.Package}, t.Args)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(root, filepath.FromSlash(t.Module))
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
-	text := string(out)
+	if ctx.Err() != nil {
+		return string(out), context.Cause(ctx)
+	}
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return string(out), err
+	}
+	return string(out), nil
+}
+
+var (
+	failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	crash   = regexp.MustCompile(`(?m)^panic: (Test\w+): `) // of a test that gives up by itself
+	passed  = regexp.MustCompile(`(?m)^ok\s`)
+)
+
+// judge reads what go test printed. It returns the test that failed, or "" if all passed.
+func judge(out string) (failed string, err error) {
 	switch {
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
-	case err == nil && strings.Contains(text, "[no tests to run]"):
+	case strings.Contains(out, "[no tests to run]"):
 		return "", errors.New("there is no such test")
-	case err == nil:
-		return "", nil
-	case strings.Contains(text, "[build failed]"), strings.Contains(text, "[setup failed]"):
-		return "", fmt.Errorf("it does not even compile:\n%s", text)
-	case strings.Contains(text, "panic: test timed out after"):
-		return "hangs", nil
+	case strings.Contains(out, "[build failed]"), strings.Contains(out, "[setup failed]"):
+		return "", fmt.Errorf("it does not even compile:\n%s", out)
+	case strings.Contains(out, "panic: test timed out after"):
+		return "", errors.New("hangs, so nothing has noticed it: it needs a test that fails by itself")
 	}
-	if all := failure.FindAllStringSubmatch(text, -1); len(all) > 0 {
-		// The innermost name says most.
-		longest := ""
-		for _, m := range all {
-			if strings.HasPrefix(m[1], longest) {
-				longest = m[1]
-			}
+	// The innermost name says most.
+	for _, m := range failure.FindAllStringSubmatch(out, -1) {
+		if strings.HasPrefix(m[1], failed) {
+			failed = m[1]
 		}
-		return longest, nil
 	}
-	if strings.Contains(text, "panic: ") || strings.Contains(text, "fatal error: ") {
+	switch {
+	case failed != "":
+		return failed, nil
+	case crash.MatchString(out):
+		return crash.FindStringSubmatch(out)[1], nil
+	case strings.Contains(out, "panic: "), strings.Contains(out, "fatal error: "):
 		return "panics", nil
+	case passed.MatchString(out):
+		return "", nil
 	}
-	return "", fmt.Errorf("it ended for another reason than a failed test: %w\n%s", err, text)
-}
-
-const head = "# What notices when a rule is taken out\n\n" +
-	"Each line is this library with one line of its own broken, and the first test that failed.\n" +
-	"Written by `go run ./cmd/mutants`, in the folder verify. The time has the building in it,\n" +
-	"and is without the race detector.\n\n" +
-	"| broken | where | noticed by | after |\n| --- | --- | --- | --- |\n"
-
-// Line is v as a line of the table.
-func (v Verdict) Line() string {
-	by, after := "**nobody**", "-"
-	if v.Caught {
-		by = fmt.Sprintf("`%s` in `%s`", v.Failed, v.Test.where())
-		after = fmt.Sprintf("%.0f s", v.Took.Seconds())
-	}
-	return fmt.Sprintf("| %s | `%s` | %s | %s |", v.Name, v.File, by, after)
-}
-
-// Table is the table of all mutants, with the line of each by its name. Those that have
-// none were not run.
-func Table(lines map[string]string) string {
-	var b strings.Builder
-	b.WriteString(head)
-	for _, m := range All() {
-		if l := lines[m.Name]; l != "" {
-			b.WriteString(l + "\n")
-		}
-	}
-	return b.String()
-}
-
-// Lines reads a table.
-func Lines(table string) map[string]string {
-	lines := map[string]string{}
-	for l := range strings.Lines(table) {
-		if cells := strings.Split(l, " | "); len(cells) == 4 && strings.HasPrefix(l, "| ") && strings.HasPrefix(cells[1], "`") {
-			lines[strings.TrimPrefix(cells[0], "| ")] = strings.TrimRight(l, "\n")
-		}
-	}
-	return lines
+	return "", fmt.Errorf("it ended for another reason than a failed test:\n%s", out)
 }

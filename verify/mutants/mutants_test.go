@@ -3,7 +3,9 @@ package mutants
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -32,42 +34,124 @@ func TestEveryMutantApplies(t *testing.T) {
 	}
 }
 
-// lines is what the table tells.
-func lines(t *testing.T) map[string]string {
+// read reads a file of the repository.
+func read(t *testing.T, path ...string) string {
 	t.Helper()
-	b, err := os.ReadFile("mutants.md")
+	b, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Lines(string(b))
+	return string(b)
 }
 
-// TestTableTellsOfMutantsThatAreThere: a line of one that was renamed tells of nothing.
-func TestTableTellsOfMutantsThatAreThere(t *testing.T) {
-	told := lines(t)
+// TestTableHasALineForEachMutant: one that nothing notices has none, and neither has one
+// that nobody has run. A line of one that was renamed tells of nothing.
+func TestTableHasALineForEachMutant(t *testing.T) {
+	table := read(t, "verify", "mutants", "mutants.md")
+	told := Lines(table)
+	if Table(told) != table {
+		t.Error("mutants.md is not what go run ./cmd/mutants writes")
+	}
 	for _, m := range All() {
+		line, ok := Read(told[m.Name])
 		delete(told, m.Name)
+		switch {
+		case !ok:
+			t.Errorf("mutants.md has no line for %q: run it with go run ./cmd/mutants -missing", m.Name)
+		case line.File != m.File:
+			t.Errorf("mutants.md looks for %q in %s; it is in %s", m.Name, line.File, m.File)
+		case !slices.ContainsFunc(m.By, func(b Test) bool { return b.where() == line.Package }):
+			t.Errorf("mutants.md says that %s noticed %q; it is not asked", line.Package, m.Name)
+		default:
+			if name, _, _ := strings.Cut(line.Failed, "/"); !declared(t, line.Package, name) {
+				t.Errorf("mutants.md says that %s in %s noticed %q; there is no such test", name, line.Package, m.Name)
+			}
+		}
 	}
 	for name := range told {
 		t.Errorf("mutants.md tells of %q, which is not there", name)
 	}
 }
 
-// TestAMutantIsNoticed tries two mutants that need no server and were noticed before,
-// others every day. go run ./cmd/mutants tries all of them.
+// declared reports whether the package in a folder has a test, or an example, of that name.
+func declared(t *testing.T, folder, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		b, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(b), "\nfunc "+name+"(")
+	})
+}
+
+// TestReadmeCountsTheMutants: verify/README.md says what the table says.
+func TestReadmeCountsTheMutants(t *testing.T) {
+	readme := read(t, "verify", "README.md")
+	want, err := Into(readme, Summary(Lines(read(t, "verify", "mutants", "mutants.md"))))
+	switch {
+	case err != nil:
+		t.Error(err)
+	case want != readme:
+		t.Error("verify/README.md and mutants.md do not agree: run go run ./cmd/mutants")
+	}
+}
+
+// TestMutantsAreTriedAsCITests: what notices a mutant here notices it there.
+func TestMutantsAreTriedAsCITests(t *testing.T) {
+	script := read(t, "scripts", "test.sh")
+	call := regexp.MustCompile(`go (test .*) -timeout \S+ "\$@" "\$packages"`).FindStringSubmatch(script)
+	if call == nil || call[1] != strings.Join(ci, " ") {
+		t.Errorf("scripts/test.sh calls go %q, and mutants are tried with go %q", call, strings.Join(ci, " "))
+	}
+	for _, m := range All() {
+		for _, b := range m.By {
+			if b.Module != "." && !regexp.MustCompile(`\bfor module in .*\b`+regexp.QuoteMeta(b.Module)+`\b`).MatchString(script) {
+				t.Errorf("%q: scripts/test.sh does not run the tests of %s", m.Name, b.Module)
+			}
+			for _, a := range b.Args {
+				if !strings.HasPrefix(a, "-rapid.nofailfile") && !strings.HasPrefix(a, "-rapid.shrinktime") {
+					t.Errorf("%q: CI runs no test with %s", m.Name, a)
+				}
+			}
+		}
+	}
+}
+
+// TestATestThatDoesNotEndNoticesNothing, and neither does one that was not there, or that
+// did not compile.
+func TestATestThatDoesNotEndNoticesNothing(t *testing.T) {
+	for _, c := range []struct {
+		out, failed string
+		bad         bool
+	}{
+		{out: "ok  \tp\t0.1s\n"},
+		{out: "--- FAIL: TestA (0.1s)\n    --- FAIL: TestA/b (0.1s)\nFAIL\n", failed: "TestA/b"},
+		{out: "panic: boom\nFAIL\tp\t0.1s\n", failed: "panics"},
+		{out: "panic: TestA: has not ended\nFAIL\tp\t0.1s\n", failed: "TestA"},
+		{out: "--- FAIL: TestA (0.1s)\npanic: test timed out after 2m0s\nFAIL\tp\t120s\n", bad: true},
+		{out: "ok  \tp\t0.1s [no tests to run]\n", bad: true},
+		{out: "FAIL\tp [build failed]\n", bad: true},
+		{out: "signal: killed\n", bad: true},
+	} {
+		if failed, err := judge(c.out); failed != c.failed || (err != nil) != c.bad {
+			t.Errorf("of\n%s\nit says %q, %v; want %q, bad %v", c.out, failed, err, c.failed, c.bad)
+		}
+	}
+}
+
+// TestAMutantIsNoticed tries two mutants that need no server, others every day.
+// go run ./cmd/mutants tries all of them.
 func TestAMutantIsNoticed(t *testing.T) {
 	abs, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := lines(t)
-	known := slices.DeleteFunc(slices.Concat(core(), memory()), func(m Mutant) bool { return told[m.Name] == "" })
-	if len(known) == 0 {
-		t.Fatal("the table tells of none")
-	}
+	all := slices.Concat(core(), memory())
 	day := int(time.Now().Unix() / 86400)
 	for i := range 2 {
-		m := known[(2*day+i)%len(known)]
+		m := all[(2*day+i)%len(all)]
 		t.Run(m.Name, func(t *testing.T) {
 			v, err := Try(t.Context(), abs, t.TempDir(), m, time.Minute)
 			switch {

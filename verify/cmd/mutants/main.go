@@ -1,11 +1,13 @@
 // Command mutants breaks the library line by line, and writes down which test noticed, in
-// mutants/mutants.md.
+// mutants/mutants.md, and how many there are and how long it took, in README.md.
 //
 //	go run ./cmd/mutants               all
-//	go run ./cmd/mutants -only redis   those whose file or name has the text; the other lines stay
+//	go run ./cmd/mutants -only redis   those of which name or file match; the other lines stay
 //	go run ./cmd/mutants -missing      those that have no line yet
+//	go run ./cmd/mutants -v -only …    and shows what the tests printed
 //
-// It ends with 1 if one was noticed by nobody.
+// Two may run at once, on different mutants. It ends with 1 if one was noticed by nobody,
+// or its text is not in its file any longer.
 package main
 
 import (
@@ -18,7 +20,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fencelock/fencelock/verify/mutants"
@@ -26,23 +30,28 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "run those whose file or name contains this")
+	only := flag.String("only", "", "run those of which the name or the file matches this pattern, whatever the case")
 	flag.BoolVar(&o.missing, "missing", false, "run those that have no line in the table")
+	flag.BoolVar(&o.verbose, "v", false, "show what the tests print")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "how long one call of go test may run")
 	flag.DurationVar(&o.within, "within", 24*time.Hour, "begin none after this time")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	var err error
+	if o.only, err = regexp.Compile("(?i)" + *only); err == nil {
+		err = run(ctx, o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
 type options struct {
-	only          string
-	missing       bool
-	limit, within time.Duration
+	only             *regexp.Regexp
+	missing, verbose bool
+	limit, within    time.Duration
 }
 
 func run(ctx context.Context, o options) error {
@@ -57,39 +66,40 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	table := filepath.Join(root, "verify", "mutants", "mutants.md")
-	old, err := os.ReadFile(table)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	told, err := lines(root)
+	if err != nil {
 		return err
 	}
-	lines := mutants.Lines(string(old))
 	n := 0
 	var wrong []string
 	for _, m := range mutants.All() {
 		switch {
-		case !strings.Contains(m.Name, o.only) && !strings.Contains(m.File, o.only), o.missing && lines[m.Name] != "":
+		case !o.only.MatchString(m.Name) && !o.only.MatchString(m.File), o.missing && told[m.Name] != "":
 			continue
 		case time.Since(begun) > o.within:
 			return errors.New("there was no time for the rest")
 		}
 		n++
 		v, err := mutants.Try(ctx, root, scratch, m, o.limit)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if o.verbose {
+			fmt.Println(v.Output)
+		}
+		line := ""
 		switch {
-		case err != nil && ctx.Err() != nil:
-			return err
 		case err != nil:
 			wrong = append(wrong, err.Error())
 			fmt.Printf("WRONG     %s: %v\n", m.Name, err)
-			delete(lines, m.Name)
 		case !v.Caught:
 			wrong = append(wrong, m.Name+": nobody noticed")
 			fmt.Printf("SURVIVES  %s (%s)\n", m.Name, m.File)
-			delete(lines, m.Name)
 		default:
 			fmt.Printf("%6.1f s  %s: %s in %s\n", v.Took.Seconds(), m.Name, v.Failed, v.Test)
-			lines[m.Name] = v.Line()
+			line = v.Line()
 		}
-		if err := os.WriteFile(table, []byte(mutants.Table(lines)), 0o644); err != nil {
+		if err := write(root, m.Name, line); err != nil {
 			return err
 		}
 	}
@@ -98,4 +108,37 @@ func run(ctx context.Context, o options) error {
 	}
 	fmt.Printf("all %d mutants were noticed\n", n)
 	return nil
+}
+
+func table(root string) string { return filepath.Join(root, "verify", "mutants", "mutants.md") }
+
+// lines reads the table.
+func lines(root string) (map[string]string, error) {
+	old, err := os.ReadFile(table(root))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return mutants.Lines(string(old)), nil
+}
+
+// write puts the line of one mutant into the table, or takes it out if it is "".
+func write(root, name, line string) error {
+	all, err := lines(root) // anew: another of these may be at work
+	if err != nil {
+		return err
+	}
+	all[name] = line
+	if err := os.WriteFile(table(root), []byte(mutants.Table(all)), 0o644); err != nil {
+		return err
+	}
+	readme := filepath.Join(root, "verify", "README.md")
+	old, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	text, err := mutants.Into(string(old), mutants.Summary(all))
+	if err != nil || text == string(old) {
+		return err
+	}
+	return os.WriteFile(readme, []byte(text), 0o644)
 }

@@ -1,0 +1,31 @@
+package mutants
+
+// quorum are the rules of the majority.
+func quorum() []Mutant {
+	by := func(run string) []Test { return []Test{{Module: ".", Package: "./quorumlock", Run: run}} }
+	sim := []Test{{Module: ".", Package: "./quorumlock", Run: "Simulat"}}
+	return []Mutant{
+		{"quorum: half of the nodes are a majority", "quorumlock/quorum.go",
+			"len(members)/2 + 1", "len(members) / 2", sim},
+		{"quorum: votes for different tokens are counted together", "quorumlock/tally.go",
+			"\t\treturn a.ticket.Token\n\t})", "\t\treturn 1\n\t})", sim},
+		{"quorum: a member grants ballots below its floor", "memlock/member.go",
+			"if c.Ballot <= max(last, wall-skew) || ", "if ", sim},
+		{"quorum: a member takes ballots from far ahead", "memlock/member.go",
+			" || c.Ballot > max(last+driver.MaxSpan, wall+skew)", "", sim},
+		{"quorum: a claim re-enters where a later one was granted", "memlock/member.go",
+			"if c.Ballot > last || c.Ballot+c.Span-1 == last && (l == nil || l.head == nil) {", "if c.Ballot > 0 {", []Test{memLaws}},
+		{"quorum: one node that renews a claim sends it back to the others", "quorumlock/renew.go",
+			"if h.alive[n]++; h.alive[n] == h.b.majority {", "if h.alive[n]++; h.alive[n] == 1 {", by("MinorityKeeps")},
+		{"quorum: a member that lost its data grants at once", "memlock/member.go",
+			"m.known, m.ready = true, now.mono+m.MaxTTL", "m.known, m.ready = true, now.mono", sim},
+		{"quorum: an attempt that failed stays on the nodes", "quorumlock/enter.go",
+			"\t\tb.retreat(ctx, cl, c, v)\n", "", by("Attempt")},
+		{"quorum: the answers of a late majority count", "quorumlock/tally.go",
+			"return t, time.Since(v.sent) < validity(t.Left)", "return t, true", by("MajorityThat")},
+		{"quorum: one node keeps a claim alive", "quorumlock/renew.go",
+			"func (h *heartbeat) lost(n int) bool { return h.gone[n] > len(h.b.nodes)-h.b.majority }", "func (h *heartbeat) lost(n int) bool { return h.gone[n] == len(h.b.nodes) }", by("MinorityKeeps")},
+		{"quorum: a claim is sent back to a node where an operator broke it", "quorumlock/renew.go",
+			"if !errors.As(h.answers[n][i], &gone) || gone.Broken {", "if !errors.As(h.answers[n][i], &gone) {", by("BrokenClaimIs")},
+	}
+}

@@ -27,7 +27,7 @@ var refusals = []struct{ begins, advice string }{
 	{"ERR DB index is out of range", "the server has no such database"},
 	{"FENCELOCK VERSION", "the lock is kept in a format of another version of fencelock: use one version for all programs that share it"},
 	{"FENCELOCK DAMAGED", "what the server keeps of the lock is damaged, as eviction or a deleted key would: " +
-		"it heals when all its leases are over; set maxmemory-policy noeviction"},
+		"it heals a minute after all its leases are over, or one lease if that is longer; set maxmemory-policy noeviction"},
 	{"FENCELOCK EXHAUSTED", "the lock has no tokens left: delete its record when nobody holds it, and reset what compares its tokens"},
 }
 

@@ -1,0 +1,472 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// A server that evicts keys takes locks away, in pieces: who held one is told by its
+// deadline, who waits is not kept waiting, nobody is granted a token that was granted
+// before, and what is gone as a whole can be had again. No answer is anything but a grant,
+// a loss, or an error that names the cause.
+func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	rdb := dial(t, s)
+	const ttl = 2 * time.Second
+	g := &group{t: t, single: s}
+	a, b := client(t, g, ttl, nil), client(t, g, ttl, nil)
+
+	const locks = 120
+	leases := make([]*fencelock.Lease, locks)
+	var waiters sync.WaitGroup
+	for i := range leases {
+		key := fmt.Sprint("key ", i)
+		var err error
+		if leases[i], err = a.Lock(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if i%4 != 0 {
+			continue
+		}
+		waiters.Go(func() { // their lines are kept in three keys
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			next, err := b.Lock(ctx, key)
+			if err != nil {
+				if !strings.Contains(err.Error(), "noeviction") {
+					t.Errorf("who waited for %q was told %v", key, err)
+				}
+				return
+			}
+			if next.Token() <= leases[i].Token() {
+				t.Errorf("%q: token %d was granted after %d", key, next.Token(), leases[i].Token())
+			}
+			if err := next.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !strings.Contains(err.Error(), "noeviction") {
+				t.Errorf("Release by who waited for %q: %v", key, err)
+			}
+		})
+	}
+	eventually(t, "the waiters are in line", func() bool {
+		l, err := b.Line(t.Context(), "key 116")
+		return err == nil && len(l.Claims) == 2
+	})
+
+	for _, set := range []string{"CONFIG SET maxmemory-policy allkeys-random", "CONFIG SET maxmemory 3mb"} {
+		if _, err := s.Ask(strings.Fields(set)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := strings.Repeat("x", 1000)
+	gone := func() (n int) {
+		for i := range leases {
+			exists, err := rdb.Exists(t.Context(), recordOf(fmt.Sprint("key ", i))).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += 1 - int(exists)
+		}
+		return n
+	}
+	filler := 0
+	eventually(t, "some locks are evicted", func() bool {
+		pipe := rdb.Pipeline()
+		for range 500 {
+			filler++
+			pipe.Set(t.Context(), fmt.Sprint("filler ", filler), big, 0)
+		}
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatalf("filling up: %v", err)
+		}
+		return gone() >= locks/4
+	})
+	evicted := time.Now()
+	if _, err := s.Ask("CONFIG", "SET", "maxmemory", "0"); err != nil {
+		t.Fatal(err)
+	}
+	missing := make(map[int]bool)
+	for i := range leases {
+		if rdb.Exists(t.Context(), recordOf(fmt.Sprint("key ", i))).Val() == 0 {
+			missing[i] = true
+		}
+	}
+	// A lock whose record is gone, and that nobody has taken since, is a loss by the next
+	// renewal: a renewal never makes it anew.
+	for i := range missing {
+		if i%4 == 0 {
+			continue // its waiter may have it by now
+		}
+		select {
+		case <-leases[i].Context().Done():
+		case <-time.After(time.Until(evicted.Add(ttl))):
+			t.Errorf("the holder of key %d was not told within its lease that it was evicted", i)
+		}
+		if err := leases[i].Err(); !errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("the holder of key %d, which was evicted, was told %v", i, err)
+		}
+	}
+	kept := 0
+	for i, lease := range leases {
+		if !missing[i] && i%4 != 0 && lease.Err() == nil {
+			kept++
+			if err := lease.Renew(t.Context()); err != nil {
+				t.Errorf("key %d was not evicted, and its renewal answered %v", i, err)
+			}
+		}
+		if err := lease.Release(t.Context()); err != nil && !errors.Is(err, fencelock.ErrLost) && !strings.Contains(err.Error(), "noeviction") {
+			t.Errorf("Release of key %d: %v", i, err)
+		}
+	}
+	waiters.Wait()
+	// What was lost whole can be had again at once. A line that lost a part refuses until
+	// its keys have expired, a minute after its leases, and says why.
+	damaged := 0
+	for i, lease := range leases {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		again, err := b.Lock(ctx, lease.Key())
+		cancel()
+		if err != nil {
+			if damaged++; i%4 != 0 || !strings.Contains(err.Error(), "noeviction") {
+				t.Errorf("key %d cannot be had again: %v", i, err)
+			}
+			continue
+		}
+		if again.Token() <= lease.Token() {
+			t.Errorf("key %d: token %d was granted after %d", i, again.Token(), lease.Token())
+		}
+		if err := again.Release(t.Context()); err != nil {
+			t.Errorf("Release of key %d: %v", i, err)
+		}
+	}
+	t.Logf("%d records of %d were evicted; %d single locks were kept; %d lines lost a part", len(missing), locks, kept, damaged)
+	if kept == 0 {
+		t.Error("no lock was kept; this test shows half of what it should")
+	}
+}
+
+// recordOf is the name of a lock's record under the default prefix.
+func recordOf(key string) string { return New(nil, nil).record(key) }
+
+// FLUSHALL in a loop, beside holders and waiters: tokens of grants that follow one
+// another rise, no call fails or hangs, whoever lost a lock is told, and nothing that was
+// flushed comes back.
+func TestFlushAllInALoopUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	g := &group{t: t, single: s}
+	const ttl = time.Second
+	clients := []*fencelock.Client{client(t, g, ttl, nil), client(t, g, ttl, nil)}
+	var (
+		mu     sync.Mutex
+		last   = make(map[string]fence.Token) // the largest token of a lock that was returned
+		grants int
+		lost   int
+	)
+	done := make(chan struct{})
+	var workers sync.WaitGroup
+	for i := range 8 {
+		c, key := clients[i%2], fmt.Sprint("key ", i%3)
+		workers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				mu.Lock()
+				before := last[key]
+				mu.Unlock()
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				lease, err := c.Lock(ctx, key)
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					cancel()
+					return
+				}
+				mu.Lock()
+				grants++
+				if lease.Token() <= before {
+					t.Errorf("%q: token %d was granted after %d", key, lease.Token(), before)
+				}
+				last[key] = max(last[key], lease.Token())
+				mu.Unlock()
+				if n%4 == 0 {
+					// Longer than a renewal takes: who was flushed away hears of it.
+					select {
+					case <-lease.Context().Done():
+					case <-time.After(ttl / 2):
+					}
+				}
+				switch err := lease.Release(ctx); {
+				case errors.Is(err, fencelock.ErrLost):
+					mu.Lock()
+					lost++
+					mu.Unlock()
+				case err != nil:
+					t.Errorf("Release: %v", err)
+				}
+				cancel()
+			}
+		})
+	}
+	flushes := 0
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); flushes++ {
+		if _, err := s.Ask("FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+		if flushes%5 == 0 {
+			if _, err := s.Ask("SCRIPT", "FLUSH"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(15 * time.Millisecond)
+	}
+	close(done)
+	workers.Wait()
+	t.Logf("%d grants and %d losses beside %d FLUSHALLs", grants, lost, flushes)
+	if lost == 0 || grants < 50 {
+		t.Errorf("%d grants and %d losses; this test shows nothing", grants, lost)
+	}
+	if _, err := s.Ask("FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(ttl / 2) // for whatever might still come
+	if names, err := s.Ask("KEYS", "*"); err != nil || names != "" {
+		t.Errorf("%q came back after the last FLUSHALL, %v", names, err)
+	}
+}
+
+// A server that is busy with somebody's script answers nothing else but that. It is
+// waited for: a holder goes on, and a waiter is served when it is over.
+func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testserver.Config("busy-reply-threshold 20"))
+	raw := connect(t, s, nil)
+	g := &group{t: t, single: s}
+	const ttl = 3 * time.Second
+	a, b := client(t, g, ttl, nil), client(t, g, ttl, nil)
+	lease, err := a.Lock(t.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket := hold(t, raw, mutex("other"))
+	script := make(chan error, 1)
+	go func() {
+		_, err := s.Ask("EVAL", "while true do end", "0")
+		script <- err
+	}()
+	eventually(t, "the server is busy", func() bool {
+		err := renewOne(raw, ticket)
+		if err != nil && (driver.Gone(err) || permanent(err) || !strings.Contains(err.Error(), "BUSY")) {
+			t.Fatalf("a renewal at a busy server answered %v; want that it is busy", err)
+		}
+		return err != nil
+	})
+	if _, err := raw.Enter(t.Context(), mutex("third")); err == nil || permanent(err) {
+		t.Errorf("Enter at a busy server answered %v", err)
+	}
+	if err := raw.Leave(t.Context(), ticket, driver.Exit{}); err == nil || driver.Gone(err) || permanent(err) {
+		t.Errorf("Leave at a busy server answered %v", err)
+	}
+	next := make(chan *fencelock.Lease, 1)
+	go func() {
+		lease, err := b.Lock(t.Context(), "key")
+		if err != nil {
+			t.Errorf("who came while the server was busy was told %v", err)
+		}
+		next <- lease
+	}()
+	time.Sleep(ttl / 2) // a renewal fails meanwhile
+	if err := lease.Err(); err != nil {
+		t.Errorf("the holder was told %v while the server was busy, with half of its lease left", err)
+	}
+	if _, err := s.Ask("SCRIPT", "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-script; err == nil {
+		t.Error("the script ended by itself; this test shows nothing")
+	}
+	time.Sleep(ttl) // past the lease that it had before
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Errorf("the holder cannot renew when the server is back: %v", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if l := <-next; l != nil {
+		if l.Token() <= lease.Token() {
+			t.Errorf("token %d was granted after %d", l.Token(), lease.Token())
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Errorf("Release by the next: %v", err)
+		}
+	}
+	leave(t, raw, ticket)
+}
+
+// A power cut takes the tail of the append-only file, wherever it cuts: the server comes
+// back with whole steps. What it has forgotten is a loss, told by the next renewal; what
+// it remembers goes on; the next token is larger than any that was given out.
+func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
+	t.Parallel()
+	// What a step writes is in the file as a transaction of several commands. It is cut
+	// behind the step before, in its middle, and before its last byte.
+	for name, part := range map[string]func(size int64) int64{
+		"all":  func(size int64) int64 { return size },
+		"half": func(size int64) int64 { return size / 2 },
+		"byte": func(int64) int64 { return 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, testserver.Persist(true))
+			b := connect(t, s, nil)
+			file := filepath.Join(s.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+			size := func() int64 {
+				info, err := os.Stat(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return info.Size()
+			}
+			held := hold(t, b, mutex("key"))
+			first := wait_(t, b, mutex("key"))
+			other := hold(t, b, mutex("other"))
+			before := size()
+			// The step that is lost: a third claim of one line, which writes three keys.
+			second := wait_(t, b, mutex("key"))
+			after := size()
+			if err := s.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(file, after-part(after-before)); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
+			if l := line(t, b, "key"); len(l.Claims) != 2 || !l.Claims[0].Granted || l.Claims[1].Granted {
+				t.Errorf("the line is %+v; want who held and who waited first", l)
+			}
+			for i, k := range []driver.Ticket{held, first, other} {
+				if err := renewOne(b, k); err != nil {
+					t.Errorf("claim %d, which was saved, answered %v", i, err)
+				}
+			}
+			if err := renewOne(b, second); !driver.Gone(err) {
+				t.Errorf("the claim that was lost answered %v", err)
+			}
+			again := wait_(t, b, mutex("key"))
+			leave(t, b, held)
+			granted(t, b, first)
+			leave(t, b, first)
+			granted(t, b, again)
+			leave(t, b, again)
+			leave(t, b, other)
+			if k := hold(t, b, mutex("key")); k.Token <= max(held.Token, second.Token) {
+				t.Errorf("token %d was granted, and %d before the cut", k.Token, max(held.Token, second.Token))
+			}
+		})
+	}
+	// A grant is lost, and the lock with it: its holder is told, and its token stays
+	// behind the next one.
+	t.Run("grant", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t, testserver.Persist(true))
+		b := connect(t, s, nil)
+		hold(t, b, mutex("other"))
+		lost := hold(t, b, mutex("key"))
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(s.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, info.Size()-1); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
+		if err := renewOne(b, lost); !driver.Gone(err) {
+			t.Errorf("a grant that the server has forgotten was renewed with the answer %v", err)
+		}
+		next := hold(t, b, mutex("key"))
+		if next.Token <= lost.Token {
+			t.Errorf("token %d was granted after %d", next.Token, lost.Token)
+		}
+		if err := b.Leave(t.Context(), lost, driver.Exit{}); !driver.Gone(err) {
+			t.Errorf("Leave of the lost grant answered %v", err)
+		}
+		if err := renewOne(b, next); err != nil {
+			t.Errorf("who holds it now was told %v", err)
+		}
+	})
+}
+
+// A server that cannot save refuses to write. That is no answer about any lock, and says
+// nothing against asking again: what is held goes on until it is over.
+func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	b := connect(t, s, nil)
+	held, waits := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
+	// A folder in the place of the file: it cannot be replaced, as on a full disk it
+	// cannot be written.
+	if err := os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Ask("CONFIG", "SET", "save", "3600 1000000"); err != nil { // refuses to write without saving only
+		t.Fatal(err)
+	}
+	if _, err := s.Ask("BGSAVE"); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(err error) bool { return err != nil && strings.Contains(err.Error(), "MISCONF") }
+	eventually(t, "the server refuses to write", func() bool {
+		err := renewOne(b, held)
+		if err != nil && !refused(err) {
+			t.Fatalf("Renew answered %v", err)
+		}
+		return err != nil
+	})
+	_, entered := b.Enter(t.Context(), mutex("key"))
+	for name, err := range map[string]error{
+		"Enter": entered, "Renew": renewOne(b, waits), "Leave": b.Leave(t.Context(), held, driver.Exit{}),
+		"Break": b.Break(t.Context(), "key", held.Token, "reason"),
+	} {
+		if !refused(err) || driver.Gone(err) || permanent(err) {
+			t.Errorf("%s answered %v; want that the server cannot write", name, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(s.Dir(), "dump.rdb")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Ask("SAVE"); err != nil {
+		t.Fatal(err)
+	}
+	if l := line(t, b, "key"); len(l.Claims) != 2 {
+		t.Errorf("the line is %+v; want what it was before", l)
+	}
+	if err := renewOne(b, held); err != nil {
+		t.Errorf("Renew when there is room again: %v", err)
+	}
+	leave(t, b, held)
+	granted(t, b, waits)
+	leave(t, b, waits)
+}

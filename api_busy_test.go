@@ -1,0 +1,92 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// One processor, and goroutines on it that never wait and call nothing: leases are renewed
+// beside them, and when they cannot be renewed the holder is told, by a lease's Err at its
+// deadline and by its context soon after. It runs in a process of its own.
+func TestHolderBesideABusyLoop(t *testing.T) {
+	const variable = "FENCELOCK_TEST_BUSY"
+	if os.Getenv(variable) == "" {
+		t.Parallel()
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHolderBesideABusyLoop$", "-test.v")
+		cmd.Env = append(os.Environ(), variable+"=1", "GOMAXPROCS=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if n := runtime.GOMAXPROCS(0); n != 1 {
+		t.Fatalf("%d processors", n)
+	}
+	var stop atomic.Bool
+	defer stop.Store(true)
+	for range 2 {
+		go func() {
+			for n := 0; !stop.Load(); n++ {
+				for i := range 1 << 30 { // a second or so, without a call
+					n ^= i
+				}
+			}
+		}()
+	}
+	const ttl = 900 * time.Millisecond
+	b := &cutOff{Backend: memlock.New()}
+	c := fencelock.New(b, &fencelock.Options{TTL: ttl})
+	l, err := c.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Context().Done():
+		t.Fatalf("lost beside a busy loop: %v", l.Err())
+	case <-time.After(2 * ttl):
+	}
+	if err := l.Err(); err != nil {
+		t.Errorf("lost beside a busy loop: %v", err)
+	}
+	b.cut.Store(true)
+	deadline := l.Deadline()
+	for l.Err() == nil && time.Now().Before(deadline.Add(ttl)) {
+		runtime.Gosched()
+		deadline = l.Deadline() // a renewal may have been on its way
+	}
+	if late := time.Since(deadline); !errors.Is(l.Err(), fencelock.ErrLost) || late > ttl/2 {
+		t.Errorf("%v after its deadline a lease that cannot be renewed says %v", late, l.Err())
+	}
+	select {
+	case <-l.Context().Done():
+	case <-time.After(ttl):
+		t.Error("the context did not end")
+	}
+}
+
+// cutOff is a backend whose renewals do not arrive when cut is set.
+type cutOff struct {
+	driver.Backend
+	cut atomic.Bool
+}
+
+func (b *cutOff) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	if !b.cut.Load() {
+		return b.Backend.Renew(ctx, ts)
+	}
+	errs := make([]error, len(ts))
+	for i := range errs {
+		errs[i] = errors.New("cut off")
+	}
+	return errs
+}

@@ -7,6 +7,7 @@
 set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
+# With ip, tests cut networks of their own on Linux.
 there() {
 	case $1 in
 	redis-server) command -v redis-server ;;
@@ -15,9 +16,10 @@ there() {
 	mariadb-server) command -v mariadbd || [ -x /usr/sbin/mariadbd ] ;;
 	zookeeper) [ -e /usr/share/java/zookeeper.jar ] ;;
 	default-jre-headless) command -v java ;;
+	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }
-servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless)
+servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2)
 
 missing=()
 for server in "${servers[@]}"; do

@@ -1,0 +1,367 @@
+package every
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+// wall is the wall clock of one process, and of those that it starts later: it can be
+// stepped, and nobody else's goes with it. Programs read the time by code that the kernel
+// maps into each process, its vDSO. Here that code is replaced by one that asks the kernel
+// and adds a number to what it says.
+type wall struct {
+	pid int
+	at  int64 // where the number is
+}
+
+// stubs ask the kernel by a system call, and add the number behind them. RIP-relative
+// addresses are filled in.
+var stubs = []struct {
+	symbol string
+	code   []byte
+	number int // where the address of the number goes: 4 bytes
+}{
+	{"__vdso_clock_gettime", []byte{
+		0x57, 0x56, // push rdi; push rsi
+		0xb8, 228, 0, 0, 0, 0x0f, 0x05, // mov eax, clock_gettime; syscall
+		0x5e, 0x5f, // pop rsi; pop rdi
+		0x85, 0xff, 0x74, 6, // test edi, edi; jz add: CLOCK_REALTIME
+		0x83, 0xff, 5, 0x74, 1, // cmp edi, 5; jz add: CLOCK_REALTIME_COARSE
+		0xc3,                         // ret
+		0x48, 0x8b, 0x0d, 0, 0, 0, 0, // add: mov rcx, [number]
+		0x48, 0x01, 0x0e, 0xc3, // add [rsi], rcx; ret
+	}, 24},
+	{"__vdso_gettimeofday", []byte{
+		0x57, 0xb8, 96, 0, 0, 0, 0x0f, 0x05, 0x5f, // push rdi; mov eax, gettimeofday; syscall; pop rdi
+		0x48, 0x85, 0xff, 0x74, 10, // test rdi, rdi; jz end
+		0x48, 0x8b, 0x0d, 0, 0, 0, 0, // mov rcx, [number]
+		0x48, 0x01, 0x0f, 0xc3, // add [rdi], rcx; end: ret
+	}, 17},
+	{"__vdso_time", []byte{
+		0x57, 0xb8, 201, 0, 0, 0, 0x0f, 0x05, 0x5f, // push rdi; mov eax, time; syscall; pop rdi
+		0x48, 0x8b, 0x0d, 0, 0, 0, 0, // mov rcx, [number]
+		0x48, 0x01, 0xc8, // add rax, rcx
+		0x48, 0x85, 0xff, 0x74, 3, // test rdi, rdi; jz end
+		0x48, 0x89, 0x07, 0xc3, // mov [rdi], rax; end: ret
+	}, 12},
+}
+
+// takeClock replaces the code in a process.
+func takeClock(pid int) (w wall, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("replacing the clock of process %d: %w", pid, err)
+		}
+	}()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return w, err
+	}
+	var from, to int64
+	for line := range strings.Lines(string(maps)) {
+		if strings.HasSuffix(strings.TrimSpace(line), "[vdso]") {
+			if _, err := fmt.Sscanf(line, "%x-%x", &from, &to); err != nil {
+				return w, err
+			}
+		}
+	}
+	if from == 0 {
+		return w, errors.New("it has no vDSO")
+	}
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	if err != nil {
+		return w, err
+	}
+	defer mem.Close()
+	image := make([]byte, to-from)
+	if _, err := io.ReadFull(io.NewSectionReader(mem, from, to-from), image); err != nil {
+		return w, err
+	}
+	file, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return w, err
+	}
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		return w, err
+	}
+	// Behind the image there is room up to the end of the page.
+	free := int64(len(bytes.TrimRight(image, "\x00"))+15) &^ 15
+	if free+160 > to-from {
+		return w, errors.New("its vDSO has no room")
+	}
+	w = wall{pid, from + free}
+	at := free + 16
+	type patch struct {
+		at    int64
+		bytes []byte
+	}
+	var heads []patch
+	for _, stub := range stubs {
+		code := bytes.Clone(stub.code)
+		binary.LittleEndian.PutUint32(code[stub.number:], uint32(free-(at+int64(stub.number)+4)))
+		if _, err := mem.WriteAt(code, from+at); err != nil {
+			return w, err
+		}
+		found := false
+		for _, s := range symbols {
+			if s.Name == stub.symbol {
+				jump := binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(at-(int64(s.Value)+5)))
+				heads = append(heads, patch{from + int64(s.Value), jump})
+				found = true
+			}
+		}
+		if !found {
+			return w, fmt.Errorf("its vDSO has no %s", stub.symbol)
+		}
+		at += int64(len(code)+15) &^ 15
+	}
+	for _, h := range heads { // all of them lead somewhere now
+		if _, err := mem.WriteAt(h.bytes, h.at); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// step makes the clock be off by d from now on, in the process and those that it has
+// started since its code was replaced.
+func (w wall) step(d time.Duration) error {
+	number := binary.LittleEndian.AppendUint64(nil, uint64(int64(d/time.Second)))
+	for _, pid := range append([]int{w.pid}, children(w.pid)...) {
+		mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_WRONLY, 0)
+		if err == nil {
+			_, err = mem.WriteAt(number, w.at)
+			mem.Close()
+		}
+		if err != nil && pid == w.pid {
+			return err // a child may just have ended
+		}
+	}
+	return nil
+}
+
+// children are the processes that pid has started.
+func children(pid int) []int {
+	var all []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range stats {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		rest := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(rest) > 1 && rest[1] == strconv.Itoa(pid) {
+			if n, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// clocks are the wall clocks of a store's servers, two of five of a quorum's. The servers
+// stand still while their code is replaced. At the end of the test they are right again.
+func (s *store) clocks(t testing.TB) []wall {
+	t.Helper()
+	var all []wall
+	for _, one := range s.running[:(len(s.running)+1)/2] {
+		if len(all) == 2 {
+			break
+		}
+		if err := one.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // until each of its threads stands
+		w, err := takeClock(one.Pid())
+		for _, pid := range children(one.Pid()) {
+			// Those that run already have a copy of their own.
+			if err == nil {
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				time.Sleep(5 * time.Millisecond)
+				_, _ = takeClock(pid) // it may just have ended
+				_ = syscall.Kill(pid, syscall.SIGCONT)
+			}
+		}
+		if err := errors.Join(err, one.Continue()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+func step(t testing.TB, all []wall, d time.Duration) {
+	t.Helper()
+	for _, w := range all {
+		if err := w.step(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The wall clock of this process is an hour ahead, and then an hour behind: no lock is
+// lost, none is granted early, a wait lasts as long as it was told to, and tokens rise. The
+// servers' clocks are right.
+func TestWallClockOfAClientIsStepped(t *testing.T) {
+	w, err := takeClock(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.step(0); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	right := time.Now().Unix()
+	t.Run("each", func(t *testing.T) {
+		// All stores see one clock: they go from one step to the next together.
+		var arrived = make(chan string, len(stores))
+		steps := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		go func() {
+			for i, d := range []time.Duration{time.Hour, -time.Hour} {
+				for range stores {
+					<-arrived
+				}
+				if err := w.step(d); err != nil {
+					t.Error(err)
+				}
+				close(steps[i])
+			}
+		}()
+		each(t, func(t *testing.T, s *store) {
+			left := len(steps)
+			defer func() { // a test that fails holds up nobody
+				for range left {
+					arrived <- t.Name()
+				}
+			}()
+			next := func() {
+				left--
+				arrived <- t.Name()
+				<-steps[len(steps)-1-left]
+			}
+			a, b := s.near(t), s.near(t)
+			held, err := a.Lock(t.Context(), newKey(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := held.Token()
+			for _, d := range []time.Duration{time.Hour, -time.Hour} {
+				next()
+				if off := time.Now().Unix() - right - int64(d/time.Second); off < -2 || off > 300 {
+					t.Fatalf("the clock is %d s from where it should be; this test shows nothing", off)
+				}
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*ttl)
+				if _, err := b.Lock(ctx, held.Key(), fencelock.Wait(ttl/4)); !errors.Is(err, fencelock.ErrNotAcquired) {
+					t.Errorf("with the clock off by %v a lock that is held was answered with %v", d, err)
+				}
+				cancel()
+				if took := time.Since(began); took < ttl/4 || took > ttl {
+					t.Errorf("with the clock off by %v a wait of %v took %v", d, ttl/4, took)
+				}
+				again, err := b.Lock(t.Context(), newKey(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				holds(t, fmt.Sprintf("a lock from when the clock was off by %v", d), again, ttl)
+				holds(t, "the lock from before", held, 0)
+				release(t, "the second", again)
+			}
+			key := held.Key()
+			release(t, "the first", held)
+			after, err := b.Lock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after.Token() <= last {
+				t.Errorf("token %d was granted after %d", after.Token(), last)
+			}
+			release(t, "the last", after)
+		})
+	})
+}
+
+// The wall clock of a server is stepped forward by an hour, and back. Where leases end by
+// it they are over at once: the holder is told within its lease, the next is granted the
+// lock with a larger token, and holds it in the new time. The step back takes nothing from
+// anybody, and tokens go on rising. Where they end by another clock, or where most of the
+// servers have the right time, nothing happens at all.
+func TestWallClockOfTheServerIsStepped(t *testing.T) {
+	t.Run("each", func(t *testing.T) {
+		each(t, func(t *testing.T, s *store) {
+			clocks := s.clocks(t)
+			defer step(t, clocks, 0)
+			ends := s.wall && s.servers == 1
+			a, b := s.near(t), s.near(t)
+			key := newKey(t)
+			held, err := a.Lock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second := lockBehind(t, b, key)
+			if s.servers == 1 {
+				inLine(t, b, key, 2)
+			}
+			step(t, clocks, time.Hour)
+			began := time.Now()
+			if ends {
+				select {
+				case <-held.Context().Done():
+				case <-time.After(ttl):
+					t.Errorf("the holder was not told within its lease")
+				}
+				if err := held.Err(); !errors.Is(err, fencelock.ErrLost) {
+					t.Errorf("the holder was told %v", err)
+				}
+				t.Logf("the holder was told after %v", time.Since(began))
+			} else {
+				holds(t, "the lock", held, ttl*5/4)
+				select {
+				case <-second.done:
+					t.Fatal("another was granted it meanwhile")
+				default:
+				}
+				release(t, "the first", held)
+			}
+			next := second.granted(t, "the next", 2*ttl+s.lag)
+			if next.Token() <= held.Token() {
+				t.Errorf("token %d was granted after %d", next.Token(), held.Token())
+			}
+			holds(t, "the lock of the next", next, ttl*5/4)
+			third := lockBehind(t, a, key)
+			if s.servers == 1 {
+				inLine(t, b, key, 2)
+			}
+			step(t, clocks, 0)
+			holds(t, "the lock, when the clock was set back,", next, ttl*5/4)
+			select {
+			case <-third.done:
+				t.Fatalf("another was granted the lock when the clock was set back: %v", third.err)
+			default:
+			}
+			release(t, "the next", next)
+			last := third.granted(t, "the last", ttl+s.lag)
+			if last.Token() <= next.Token() {
+				t.Errorf("token %d was granted after %d, when the clock had been set back", last.Token(), next.Token())
+			}
+			holds(t, "the lock of the last", last, 0)
+			release(t, "the last", last)
+		})
+	})
+}

@@ -1,0 +1,141 @@
+package every
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+// fill takes all room on a server's disk, and returns what gives it back.
+func fill(t testing.TB, dir string) (free func()) {
+	t.Helper()
+	name := filepath.Join(dir, "filler")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		n, err := f.Write(make([]byte, size))
+		if errors.Is(err, syscall.ENOSPC) || n < size && err == nil || errors.Is(err, io.ErrShortWrite) {
+			size /= 2
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+}
+
+// The disk of a server is full. Whatever the server does then, refuse, hang or end: calls
+// end with their contexts, a failure is neither permanent nor a refusal, a lock that is
+// held goes on or is lost by its deadline, and nobody holds it beside another. When there
+// is room again, and a server that has ended was started again, everything works, and
+// tokens go on rising.
+func TestDiskOfTheServerIsFull(t *testing.T) {
+	t.Run("each", func(t *testing.T) {
+		each(t, func(t *testing.T, s *store) {
+			a, b := s.near(t), s.near(t)
+			key := newKey(t)
+			held, err := a.Lock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var frees []func()
+			for _, dir := range s.disks {
+				frees = append(frees, fill(t, dir))
+			}
+			room := func() {
+				for _, free := range frees {
+					free()
+				}
+			}
+			defer room()
+			done, failed := 0, 0
+			var first error
+			for end := time.Now().Add(ttl * 3 / 4); time.Now().Before(end); {
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
+				lease, err := b.Lock(ctx, newKey(t), fencelock.Note(strings.Repeat("x", driver.MaxNote)))
+				if took := time.Since(began); took > ttl {
+					t.Errorf("a Lock ended %v after its context", took-ttl/4)
+				}
+				if err == nil {
+					done++
+					go func() { _ = lease.Release(context.Background()) }()
+				} else {
+					failed++
+					if first == nil {
+						first = err
+					}
+					if errors.As(err, new(*driver.PermanentError)) || errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) {
+						t.Errorf("Lock on a full disk was told %v", err)
+					}
+				}
+				cancel()
+				if other, err := b.TryLock(t.Context(), key); err == nil {
+					if held.Err() == nil {
+						t.Error("a lock that is held was granted to another")
+					}
+					release(t, "the other", other)
+					break
+				}
+			}
+			t.Logf("%d locks of other keys, and %d failures: %v", done, failed, first)
+			if s.name == "Redis" && failed == 0 {
+				t.Error("nothing failed; this test shows nothing")
+			}
+			room()
+			for _, one := range s.running {
+				if !alive(one.Pid()) {
+					t.Logf("the server has ended, and is started again; %v", last(one.Log()))
+					if err := one.Restart(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := held.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !errors.Is(err, fencelock.ErrUnavailable) {
+				t.Errorf("Release: %v", err)
+			}
+			next, err := b.Lock(ctx, key)
+			if err != nil {
+				t.Fatalf("when there was room again Lock was told %v", err)
+			}
+			if next.Token() <= held.Token() {
+				t.Errorf("token %d was granted after %d", next.Token(), held.Token())
+			}
+			holds(t, "the lock", next, 0)
+			release(t, "the next", next)
+		})
+	})
+}
+
+// alive reports whether a process runs: one that has ended is a zombie, or gone.
+func alive(pid int) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+// last is the end of a log.
+func last(log string) string { return log[max(0, len(log)-300):] }

@@ -1,0 +1,285 @@
+package every
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/verify/fault"
+)
+
+// One way of a connection is dead, and neither side sees an end of it: what is half
+// open stays so. A holder whose answers, or whose requests, do not arrive is told
+// by its deadline; the next is granted the lock, not before that, and with a larger
+// token; and when the way is mended, the client works again.
+func TestOneWayIsCut(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store) {
+		for _, d := range []direction{toServer, toClient} {
+			t.Run(string(d), func(t *testing.T) {
+				t.Parallel()
+				key, other := newKey(t), newKey(t)
+				a, addr := s.far(t)
+				b := s.near(t)
+				lease, err := a.Lock(t.Context(), key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Several connections of the client are in use.
+				aside, err := a.Lock(t.Context(), other)
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := lockBehind(t, b, key)
+				if s.servers == 1 { // a quorum has no line
+					inLine(t, b, key, 2)
+				}
+				mend := s.cut(t, addr, d)
+				began := time.Now()
+				mended := false
+				defer func() {
+					if !mended {
+						mend()
+					}
+				}()
+				deadline := lease.Deadline()
+				select {
+				case <-lease.Context().Done():
+				case <-time.After(ttl + time.Second):
+					t.Fatalf("the holder was not told within %v", ttl+time.Second)
+				}
+				ended := time.Now()
+				if err := lease.Err(); !errors.Is(err, fencelock.ErrLost) {
+					t.Errorf("the holder was told %v", err)
+				}
+				select {
+				case <-next.done:
+					if next.at.Before(ended) && next.err == nil {
+						t.Errorf("the next was granted %v before the holder was told", ended.Sub(next.at))
+					}
+				default:
+				}
+				// A call that begins now ends with its context, and says that nobody answers.
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				if _, err := a.Lock(ctx, newKey(t)); !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a Lock whose answer cannot arrive was told %v", err)
+				}
+				cancel()
+				if late := time.Since(ended); late > 2*time.Second {
+					t.Errorf("that took %v", late)
+				}
+				// What still arrived may have renewed the lease once more.
+				lease2 := next.granted(t, "the next", 2*ttl+s.lag+2*time.Second)
+				if lease2.Token() <= lease.Token() {
+					t.Errorf("token %d was granted after %d", lease2.Token(), lease.Token())
+				}
+				t.Logf("the holder was told %v after the cut, %v before its deadline at the time; the next was granted after %v",
+					ended.Sub(began), deadline.Sub(ended), next.at.Sub(began))
+				mend()
+				mended = true
+				again, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				mendedAt := time.Now()
+				third, err := a.Lock(again, newKey(t))
+				if err != nil {
+					t.Fatalf("when the way was mended the client was told %v", err)
+				}
+				t.Logf("it works again after %v", time.Since(mendedAt))
+				release(t, "the client that was cut off", third)
+				if err := lease.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
+					t.Errorf("Release of the lost lock answered %v", err)
+				}
+				if err := aside.Release(t.Context()); err != nil && !errors.Is(err, fencelock.ErrLost) {
+					t.Errorf("Release of another lock answered %v", err)
+				}
+				holds(t, "the lock of the next", lease2, 0)
+				release(t, "the next", lease2)
+				// The aside lock is free as well.
+				free, cancel := context.WithTimeout(t.Context(), 2*ttl+s.lag)
+				defer cancel()
+				last, err := b.Lock(free, other)
+				if err != nil {
+					t.Fatalf("another lock of the client that was cut off stays taken: %v", err)
+				}
+				release(t, "the last", last)
+			})
+		}
+	})
+}
+
+// watch sees whether two hold a key at once.
+type watch struct {
+	mu     sync.Mutex
+	inside map[*fencelock.Lease]bool
+	last   fence.Token
+	grants map[string]int
+	lost   int
+}
+
+func (w *watch) enter(t testing.TB, who string, lease *fencelock.Lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for other := range w.inside {
+		if other.Err() == nil && lease.Err() == nil {
+			t.Errorf("%d is held beside %d", lease.Token(), other.Token())
+		}
+	}
+	if lease.Token() <= w.last {
+		t.Errorf("token %d was granted after %d", lease.Token(), w.last)
+	}
+	w.last = max(w.last, lease.Token())
+	w.inside[lease] = true
+	w.grants[who]++
+}
+
+func (w *watch) leave(lease *fencelock.Lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.inside, lease)
+	if lease.Err() != nil {
+		w.lost++
+	}
+}
+
+func (w *watch) count(who string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.grants[who]
+}
+
+// compete locks and releases the key until the test says so.
+func (w *watch) compete(t testing.TB, who string, c *fencelock.Client, key string, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 3*ttl)
+		lease, err := c.Lock(ctx, key)
+		if err != nil {
+			cancel()
+			if errors.Is(err, fencelock.ErrNotAcquired) || errors.Is(err, fencelock.ErrUnavailable) {
+				continue
+			}
+			t.Errorf("%s was told %v", who, err)
+			return
+		}
+		w.enter(t, who, lease)
+		select {
+		case <-lease.Context().Done():
+		case <-time.After(ttl / 10):
+		}
+		w.leave(lease)
+		cancel()
+		if err := lease.Release(context.Background()); err != nil && !errors.Is(err, fencelock.ErrLost) && !errors.Is(err, fencelock.ErrUnavailable) {
+			t.Errorf("Release by %s: %v", who, err)
+		}
+	}
+}
+
+// A link goes down and comes up again each half of a lease. Whoever is behind it may lose
+// locks; nobody ever holds one beside another, who has a good link is served all the
+// time, and so is everybody when it stays up.
+func TestLinkThatFlaps(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store) {
+		key := newKey(t)
+		w := &watch{inside: map[*fencelock.Lease]bool{}, grants: map[string]int{}}
+		a, addr := s.far(t)
+		b := s.near(t)
+		stop := make(chan struct{})
+		var workers sync.WaitGroup
+		defer workers.Wait()
+		var once sync.Once
+		end := func() { once.Do(func() { close(stop) }) }
+		defer end()
+		workers.Go(func() { w.compete(t, "far", a, key, stop) })
+		workers.Go(func() { w.compete(t, "near", b, key, stop) })
+		served := func(who string, more int, within time.Duration) {
+			t.Helper()
+			before := w.count(who)
+			for end := time.Now().Add(within); w.count(who) < before+more; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Errorf("%s was not served %d times within %v", who, more, within)
+					return
+				}
+			}
+		}
+		served("far", 1, 10*time.Second)
+		served("near", 1, 10*time.Second)
+		before := w.count("near")
+		for range 3 {
+			mends := []func(){s.cut(t, addr, toServer), s.cut(t, addr, toClient)}
+			time.Sleep(ttl / 2)
+			for _, mend := range mends {
+				mend()
+			}
+			time.Sleep(ttl / 2)
+		}
+		if w.count("near") == before {
+			t.Errorf("who has a good link was not served in %v", 3*ttl)
+		}
+		t.Logf("while it flapped: far %d, near %d, %d lost", w.count("far"), w.count("near"), w.lost)
+		served("far", 2, 2*ttl+s.lag+10*time.Second)
+		served("near", 2, 2*ttl+s.lag+10*time.Second)
+		end()
+	})
+}
+
+// Answers take four fifths of a lease. That is too long to hold a lock for long, and
+// nobody may believe otherwise: no two hold it, and calls end; with the delay gone all is
+// well.
+func TestAnswersTakeMostOfALease(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store) {
+		key := newKey(t)
+		var addrs []string
+		var proxies []*fault.Proxy
+		for _, one := range s.addrs("127.0.0.1") {
+			p, err := fault.NewProxy(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(p.Close)
+			proxies, addrs = append(proxies, p), append(addrs, p.Addr())
+		}
+		a, b := s.client(t, addrs), s.near(t)
+		first, err := a.Lock(t.Context(), newKey(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, "the slow one", first)
+		for _, p := range proxies {
+			p.Slow(ttl * 4 / 5)
+		}
+		w := &watch{inside: map[*fencelock.Lease]bool{}, grants: map[string]int{}}
+		stop := make(chan struct{})
+		var workers sync.WaitGroup
+		workers.Go(func() { w.compete(t, "slow", a, key, stop) })
+		workers.Go(func() { w.compete(t, "quick", b, key, stop) })
+		time.Sleep(2 * ttl)
+		slow := w.count("slow")
+		if w.count("quick") == 0 {
+			t.Errorf("who is quick was not served in %v", 2*ttl)
+		}
+		for _, p := range proxies {
+			p.Heal()
+		}
+		ok := false
+		for end := time.Now().Add(2*ttl + s.lag + 10*time.Second); !ok && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			ok = w.count("slow") >= slow+2
+		}
+		if !ok {
+			t.Error("who was slow is not served when it is no more")
+		}
+		close(stop)
+		workers.Wait()
+		t.Logf("%s: slow %d, quick %d, %d lost", fmt.Sprint(ttl*4/5), slow, w.count("quick"), w.lost)
+	})
+}

@@ -112,7 +112,8 @@ type Ticket struct {
 	// Granted says whether the claim holds the lock.
 	Granted bool
 	// Left is how long the lease lasts, counted from the sending of the call
-	// that returned this ticket. The core reads it after Enter only.
+	// that returned this ticket. The core reads it after Enter only, and the
+	// tickets that it passes to other calls have neither Left nor Mixed.
 	Left time.Duration
 	// Ahead counts the live claims before this one; 0 when granted. It is for
 	// people: a backend may answer a close guess for a long line.

@@ -1,0 +1,182 @@
+package quorumlock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/quorumlock"
+)
+
+// node is a member of which a test may change what it answers, and when.
+type node struct {
+	*memlock.Store
+	short, after time.Duration // a lease so short is granted, and so late is it said
+	slow         time.Duration // so late does Renew answer
+	reentered    atomic.Int32
+}
+
+func (n *node) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	pause(n.slow)
+	return n.Store.Renew(ctx, ts)
+}
+
+func (n *node) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	t, err := n.Store.Enter(ctx, c)
+	if n.short > 0 {
+		t.TTL, t.Left = min(t.TTL, n.short), min(t.Left, n.short)
+	}
+	pause(n.after)
+	return t, err
+}
+
+func (n *node) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	n.reentered.Add(1)
+	return n.Store.Reenter(ctx, c)
+}
+
+// count returns how many claims stand in the line of "k".
+func (n *node) count(t *testing.T) int {
+	t.Helper()
+	l, err := n.Line(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(l.Claims)
+}
+
+// three runs f in virtual time, with three nodes and a view of them.
+func three(t *testing.T, f func(t *testing.T, nodes []*node, b *quorumlock.Backend)) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []*node
+		var members []driver.Backend
+		for _, s := range stores(t, 3) {
+			nodes = append(nodes, &node{Store: s})
+			members = append(members, nodes[len(nodes)-1])
+		}
+		b := quorumlock.New(members, nil)
+		f(t, nodes, b)
+		if err := b.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func exclusive(id string) driver.Claim {
+	return driver.Claim{Key: "k", ID: id, Capacity: driver.RW, Weight: driver.RW, TTL: 10 * time.Second, NoWait: true, Span: 1}
+}
+
+// TestAttemptThatFailedLeavesEveryNode: two of three are taken. If the third kept the
+// claim that was refused, then of three clients that come at once each could keep one
+// node from the others for a whole lease, and nobody would hold the lock.
+func TestAttemptThatFailedLeavesEveryNode(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		for _, n := range nodes[:2] {
+			c := exclusive("another")
+			c.Ballot = time.Now().UnixMicro()
+			if _, err := n.Store.Enter(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := b.Enter(t.Context(), exclusive("ours"))
+		if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
+			t.Errorf("Enter where two of three are taken answered %v; want a *BusyError", err)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := nodes[2].count(t); n != 0 {
+			t.Errorf("%d claims stand on the third node after Enter was refused; want none", n)
+		}
+	})
+}
+
+// TestMajorityThatComesTooLateIsNone: a node may grant less than it was asked for. When
+// the last of a majority answers, the lease that it tells of may be over; a caller that
+// got it would believe in it, and somebody else has it already.
+func TestMajorityThatComesTooLateIsNone(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		for _, n := range nodes {
+			n.short, n.after = 150*time.Millisecond, 200*time.Millisecond
+		}
+		k, err := b.Enter(t.Context(), exclusive("ours"))
+		if err == nil {
+			t.Errorf("a lease of %v that was granted after %v is a grant: %+v", nodes[0].short, nodes[0].after, k)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range nodes {
+			if n := n.count(t); n != 0 {
+				t.Errorf("%d claims stand on node %d after Enter came too late; want none", n, i)
+			}
+		}
+	})
+}
+
+// TestMinorityKeepsNoClaimAlive: two of three have lost a claim. Others can have the lock
+// from now on, so its holder is told at once that it is gone, not that nobody knows. The
+// one that has it must not bring it back to another, while the third has not answered yet.
+func TestMinorityKeepsNoClaimAlive(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		k, err := b.Enter(t.Context(), exclusive("ours"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes[:2] {
+			n.Flush()
+			if err := n.Initialise(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes[2].slow, nodes[1].slow = 10*time.Millisecond, 20*time.Millisecond
+		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; !driver.Gone(err) {
+			t.Errorf("Renew of a claim that one of three has kept answered %v; want an ErrGone", err)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := nodes[2].count(t); n != 0 {
+			t.Errorf("%d claims stand on the third node; want none, for it keeps others out", n)
+		}
+		for i, n := range nodes[:2] {
+			if n.reentered.Load() != 0 {
+				t.Errorf("a claim that no majority has was sent back to node %d", i)
+			}
+		}
+	})
+}
+
+// TestBrokenClaimIsNotSentBack: an operator breaks a claim on one node of three. The
+// others keep it alive, but what an operator has ended there is not to come back.
+func TestBrokenClaimIsNotSentBack(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		k, err := b.Enter(t.Context(), exclusive("ours"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; err != nil {
+			t.Errorf("Renew of a claim that two of three have kept: %v", err)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := nodes[0].reentered.Load(); n != 0 {
+			t.Errorf("it was sent back to the node where an operator broke it, %d times", n)
+		}
+	})
+}

@@ -47,6 +47,36 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 	}
 }
 
+// The answer to an Enter is lost, and it was not applied. A node with its ID is there all
+// the same, of a session that the ensemble has not ended yet: nobody renews that one, so
+// whoever took it for its own would hold a lock that ends under its hands.
+func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b, a := quiet(t, p), admin(t, s)
+	c := claim("k")
+	first := hold(t, b, claim(c.Key))
+	of := card{Format: format, Owner: c.Owner, Span: c.Span, TTL: c.TTL.Milliseconds()}
+	node, err := a.Create(b.lineOf(c.Key)+"/"+nameOf(&c), write(of), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave(t, b, first)
+	p.rule(once(opMulti, dropIt))
+	if k, err := b.Enter(within(t, 10*time.Second), c); err == nil || driver.Gone(err) {
+		t.Fatalf("an Enter that was not answered answered %+v, %v", k, err)
+	}
+	k := enter(t, b, c)
+	if k.Granted {
+		t.Errorf("the node %s of another session was taken for a grant", node)
+	}
+	if err := a.Delete(node, -1); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, b, granted(t, b, k))
+}
+
 // An Enter is on its way, its connection breaks, its caller gives up, and only then
 // does the ensemble apply it: a follower had passed it on and was slow. Without the
 // fence it would make a claim that nobody knows of, and that the session keeps alive.

@@ -345,8 +345,8 @@ func TestLostWatchIsMadeUpForByReading(t *testing.T) {
 		w := wait(t, far, next)
 		answer := make(chan time.Time, 1)
 		go func() {
+			defer func() { answer <- time.Now() }() // also if it is never granted
 			granted(t, far, w)
-			answer <- time.Now()
 		}()
 		sleep(100 * time.Millisecond)
 		left := time.Now()

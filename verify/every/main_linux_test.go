@@ -3,6 +3,7 @@ package every
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,6 +28,11 @@ func TestMain(m *testing.M) {
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "preparing the namespaces:", err)
 		os.Exit(1)
+	}
+	// Tests wait most of the time, some of them for those of all other stores.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	if err := stopServers(); err != nil {

@@ -66,6 +66,7 @@ const (
 	bsm         = "bsm/redislock"
 	redsyncName = "redsync"
 	quorumFloor = "two PINGs of a majority"
+	quorumLeast = "two bare scripts of a majority"
 
 	// Limits: what any lock with our guarantees does, and nothing else.
 	bare       = "two bare scripts"
@@ -138,6 +139,7 @@ func Peers() []Peer {
 		{Name: readme, Parts: every, Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
+		{Name: quorumLeast, Parts: []string{"redlock free"}, Open: openQuorumLimit},
 		{Name: "fencelock on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"subscribe"}, Open: openQuorum},
 		{Name: "redsync on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"set"}, Open: openRedsyncQuorum},
 	}
@@ -151,6 +153,7 @@ func Peers() []Peer {
 		}
 		all = append(all,
 			Peer{Name: s.floor, Parts: parts("free", "keys"), Open: s.openFloor},
+			Peer{Name: storeLimits[store], Parts: parts("free", "keys"), Open: openStoreLimit[store]},
 			Peer{Name: s.ours, Parts: parts("free", "keys", "hot", "processes"), Open: s.openOurs(0)},
 			Peer{Name: s.ours + ", HandOff 1", Parts: parts("processes"), Open: s.openOurs(1)},
 			Peer{Name: s.peer, Parts: parts("free", "keys", "hot", "processes"), Open: s.openPeer})

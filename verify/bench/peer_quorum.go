@@ -102,3 +102,60 @@ type redsyncQuorum struct {
 }
 
 func (l *redsyncQuorum) Close() error { return l.end() }
+
+// quorumLimit is the limit of a lock on a majority that has a lease and a token: the bare
+// scripts are sent to all nodes at once, and a majority is waited for, twice. A node is told
+// to let go when it has answered that it granted, also when nobody waits for it any more.
+type quorumLimit struct {
+	nodes []*bareScripts
+	end   func() error
+}
+
+func openQuorumLimit(e Env) (Locker, error) {
+	nodes, end := dialNodes(e)
+	l := &quorumLimit{end: end}
+	for _, rdb := range nodes {
+		l.nodes = append(l.nodes, newBareScripts(e, rdb, rdb.Close))
+	}
+	return l, nil
+}
+
+func (l *quorumLimit) Do(ctx context.Context, key string, inside func(int64)) error {
+	keys := bareKeys(key)
+	granted, left, leave := make(chan error, len(l.nodes)), make(chan error, len(l.nodes)), make(chan struct{})
+	for _, n := range l.nodes {
+		go func() {
+			_, err := bareToken(bareEnter.Run(ctx, n.cmds, keys, n.enter...))
+			granted <- err
+			<-leave
+			if err == nil {
+				err = bareLeave.Run(context.Background(), n.cmds, keys, n.leave...).Err()
+			}
+			left <- err
+		}()
+	}
+	err := l.majority(granted)
+	if err == nil {
+		inside(0)
+	}
+	close(leave)
+	return errors.Join(err, l.majority(left))
+}
+
+// majority waits until most nodes have done it, or cannot any more.
+func (l *quorumLimit) majority(answers <-chan error) error {
+	done, failed := 0, 0
+	for {
+		if err := <-answers; err == nil {
+			done++
+		} else if failed++; failed > len(l.nodes)/2 {
+			return err
+		}
+		if done > len(l.nodes)/2 {
+			return nil
+		}
+	}
+}
+
+func (l *quorumLimit) Hold(context.Context, string) (Held, error) { return nil, errNever }
+func (l *quorumLimit) Close() error                               { return l.end() }

@@ -118,13 +118,13 @@ func isOurs(peer string) bool { return strings.HasPrefix(peer, ours) }
 
 // isFloor reports that peer is no lock that one could use: a floor, or a limit.
 func isFloor(peer string) bool {
-	for _, s := range stores {
-		if peer == s.floor {
+	for store, s := range stores {
+		if peer == s.floor || peer == storeLimits[store] {
 			return true
 		}
 	}
 	switch peer {
-	case floor, floorAuto, floorRueidi, quorumFloor, bare, bareAuto, queueOnly, queueAsks, hopBetween:
+	case floor, floorAuto, floorRueidi, quorumFloor, quorumLeast, bare, bareAuto, queueOnly, queueAsks, hopBetween:
 		return true
 	}
 	return false

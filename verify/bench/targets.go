@@ -125,7 +125,8 @@ func targets(rs results) (all []target) {
 		s := stores[store]
 		free := rs.part(storePart(store, "free"), 0)
 		add(target{group: "7", en: store + ": free locks/s, × the floor (" + s.floor + ")", zh: store + "：空闲的锁每秒，是下限（" + inChinese(s.floor) + "）的几倍",
-			value: 1 / free.ratio(s.ours, s.floor, "p50_us"), wanted: 0.9, unit: "×"})
+			value: 1 / free.ratio(s.ours, s.floor, "p50_us"), wanted: 0.9, unit: "×",
+			limit: limit{storeLimits[store], 1 / free.ratio(storeLimits[store], s.floor, "p50_us")}})
 		for _, part := range []struct{ name, en, zh string }{{"hot", "64 goroutines on one key", "64 个 goroutine 争一个键"}, {"processes", "4 processes × 8 on one key", "4 个进程 × 8 争一个键"}} {
 			add(target{group: "7", en: store + ", " + part.en + ": hand-overs/s, × " + s.peer, zh: store + "，" + part.zh + "：每秒移交，是 " + s.peer + " 的几倍",
 				value: rs.part(storePart(store, part.name), 0).ratio(s.ours, s.peer, "handovers_per_s"), below: true, wanted: 1, unit: "×"})
@@ -134,7 +135,8 @@ func targets(rs results) (all []target) {
 	quorum := rs.part("redlock free", 5)
 	add(target{group: "7", en: "Redlock over five servers: p50, × two PINGs of a majority", zh: "五台服务器的 Redlock：p50，是多数的两次 PING 的几倍",
 		value: quorum.ratio("fencelock on a quorum", quorumFloor, "p50_us"), most: true, wanted: 1.3, unit: "×",
-		beside: "redsync: " + short(quorum.ratio("redsync on a quorum", quorumFloor, "p50_us")) + " ×"})
+		beside: "redsync: " + short(quorum.ratio("redsync on a quorum", quorumFloor, "p50_us")) + " ×",
+		limit:  limit{quorumLeast, quorum.ratio(quorumLeast, quorumFloor, "p50_us")}})
 	return all
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/verify/model"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -54,6 +55,10 @@ func read(t *testing.T, text string) []traffic.Line {
 				l.By = number(value) * ms
 			case name == "ns":
 				l.Ns = number(value)
+			case name == "weight":
+				l.Weight = number(value)
+			case name == "size":
+				l.Size = number(value)
 			case name == "span":
 				l.Span = number(value)
 			case name == "text":
@@ -294,6 +299,40 @@ func TestEachRuleIsJudged(t *testing.T) {
 			5 released a/1 kind=r
 			6 release b/1 kind=r
 			7 released b/1 kind=r`},
+		{"more permits than there are", "I11", `
+			0 call a/1 kind=s weight=2 size=3
+			1 held a/1 kind=s
+			2 call b/1 kind=s weight=2 size=3
+			3 held b/1 kind=s
+			4 release a/1 kind=s
+			5 released a/1 kind=s
+			6 release b/1 kind=s
+			7 released b/1 kind=s`, `
+			0 call a/1 kind=s weight=2 size=3
+			1 held a/1 kind=s
+			2 call b/1 kind=s weight=1 size=3
+			3 held b/1 kind=s
+			4 release a/1 kind=s
+			5 released a/1 kind=s
+			6 release b/1 kind=s
+			7 released b/1 kind=s`},
+		{"a re-entry with another token", "I2", `
+			0 call a/1
+			1 held a/1 t1
+			2 again a/1 h1
+			3 held a/1 h1 t2
+			4 release a/1 h1 t2
+			5 released a/1 h1 t2
+			6 release a/1 t1
+			7 released a/1 t1`, `
+			0 call a/1
+			1 held a/1 t1
+			2 again a/1 h1
+			3 held a/1 h1 t1
+			4 release a/1 h1 t1
+			5 released a/1 h1 t1
+			6 release a/1 t1
+			7 released a/1 t1`},
 		{"a call that does not end", "hang", `
 			0 call a/1 by=100
 			900 gaveup a/1`, `
@@ -389,6 +428,25 @@ func TestAnOutagePutsProgressOff(t *testing.T) {
 	}
 }
 
+// What the workers and the run itself saw is a breach of the rule that it names.
+func TestWhatOthersFoundOddIsTakenOver(t *testing.T) {
+	for text, want := range map[string]string{
+		"I5: it cannot be had": "I5", "I8: something is left": "I8", "worker: it ended by itself": "worker", "hang: it has not ended": "hang",
+		"the release of a lost lock says nothing": "I7", "taking it: an answer that no rule allows": "I7",
+	} {
+		v, err := Judge([]traffic.Line{{At: 1, Op: traffic.Odd, Text: text, Claim: "a/1", Proc: "a"}}, promised)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(v.Violations) != 1 || v.Violations[0].Rule != want || strings.HasPrefix(v.Violations[0].Text, want) {
+			t.Errorf("%q: %v; want %s", text, v.Violations, want)
+		}
+		if stuck := want == "I5" || want == "I8"; (v.Numbers.Stuck == 1) != stuck {
+			t.Errorf("%q: %d are stuck", text, v.Numbers.Stuck)
+		}
+	}
+}
+
 // ε is what processes that ran have seen.
 func TestEpsilonIsMeasured(t *testing.T) {
 	const text = `
@@ -407,15 +465,29 @@ func TestEpsilonIsMeasured(t *testing.T) {
 	}
 }
 
-// If the sweep finds what the model allows, one of the two is wrong.
+// If the sweep finds what the model allows, one of the two is wrong; also the other way
+// round, but where both found it.
 func TestDisagreementIsAFailure(t *testing.T) {
+	for swept, want := range map[bool]int{false: 1, true: 0} {
+		v := &Verdict{Illegal: map[string][]model.Op{}}
+		v.order(operations(claims(read(t, `
+			0 call a/1
+			1 held a/1 t1
+			2 release a/1 t1
+			3 released a/1 t1
+			4 call b/1
+			5 refused b/1`)), promised, nil), map[string]bool{"mutex/0/0": swept})
+		if len(v.Violations) != want || v.Numbers.Disagreed != want || v.Illegal["mutex/0/0"] == nil {
+			t.Errorf("swept %v: %v, %d disagree; want %d", swept, v.Violations, v.Numbers.Disagreed, want)
+		}
+	}
 	v := &Verdict{}
 	v.order(operations(claims(read(t, `
 		0 call a/1
 		1 held a/1 t1
 		2 release a/1 t1
 		3 released a/1 t1`)), promised, nil), map[string]bool{"mutex/0/0": true})
-	if len(v.Violations) != 1 || v.Violations[0].Rule != "disagree" {
+	if len(v.Violations) != 1 || v.Violations[0].Rule != "disagree" || v.Numbers.Disagreed != 1 {
 		t.Errorf("%v; want that the two disagree", v.Violations)
 	}
 }

@@ -133,8 +133,10 @@ func Peers() []Peer {
 		{Name: bsm, Parts: calm, Sizes: few, Open: openRedislock(0)},
 		{Name: bsm + ", every 5 ms", Parts: append(waits, "stranger"), Open: openRedislock(5 * time.Millisecond)},
 		{Name: bsm + ", every 100 ms", Parts: waits, Sizes: middle, Open: openRedislock(100 * time.Millisecond)},
+		{Name: bsm + ", autopipelined", Parts: []string{"keys"}, Open: openRedislockPipelined},
 		{Name: redsyncName, Parts: append(calm, waits...), Sizes: middle, Direct: []string{"set"}, Open: openRedsync(0)},
 		{Name: redsyncName + ", every 5 ms", Parts: append(waits, "stranger"), Direct: []string{"set"}, Open: openRedsync(5 * time.Millisecond)},
+		{Name: redsyncName + ", autopipelined", Parts: []string{"keys"}, Direct: []string{"set"}, Open: openRedsyncPipelined},
 		{Name: fairPeer, Parts: append(every, "line"), Sizes: map[string][]int{"line": {10, 100}, "held": {1000}}, Open: openRueidislock(false)},
 		{Name: readme, Parts: every, Open: openRueidislock(true)},
 

@@ -12,7 +12,6 @@ import (
 // its default settings. It does not wait, renews nothing and has one value for
 // all its locks: it is no lock that one should use.
 type goRedis struct {
-	rdb   *redis.Client
 	cmds  redis.Cmdable
 	ttl   time.Duration
 	close func() error
@@ -29,25 +28,32 @@ var (
 
 func openGoRedis(e Env) (Locker, error) {
 	rdb := dialGoRedis(e)
-	return &goRedis{rdb: rdb, cmds: rdb, ttl: e.TTL, close: rdb.Close}, nil
+	return &goRedis{cmds: rdb, ttl: e.TTL, close: rdb.Close}, nil
 }
 
 // openGoRedisPipelined opens the same on go-redis' own pipelining of what many
 // goroutines send at a time.
 func openGoRedisPipelined(e Env) (Locker, error) {
-	rdb := dialGoRedis(e)
-	pipes, err := rdb.AutoPipeline()
+	pipes, done, err := dialPipelined(e)
 	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
+		return nil, err
 	}
-	return &goRedis{rdb: rdb, cmds: pipes, ttl: e.TTL, close: func() error {
-		return errors.Join(pipes.Close(), rdb.Close())
-	}}, nil
+	return &goRedis{cmds: pipes, ttl: e.TTL, close: done}, nil
 }
 
 // dialGoRedis returns the client that each library on go-redis gets: one of its
 // own, with the default settings.
 func dialGoRedis(e Env) *redis.Client { return redis.NewClient(&redis.Options{Addr: e.Store}) }
+
+// dialPipelined returns one that sends together what many goroutines send at a time.
+func dialPipelined(e Env) (*redis.AutoPipeliner, func() error, error) {
+	rdb := dialGoRedis(e)
+	pipes, err := rdb.AutoPipeline()
+	if err != nil {
+		return nil, nil, errors.Join(err, rdb.Close())
+	}
+	return pipes, func() error { return errors.Join(pipes.Close(), rdb.Close()) }, nil
+}
 
 func (l *goRedis) Do(ctx context.Context, key string, inside func(int64)) error {
 	ok, err := l.cmds.SetNX(ctx, key, rawValue, l.ttl).Result()

@@ -5,27 +5,35 @@ import (
 	"time"
 
 	"github.com/bsm/redislock"
-	"github.com/redis/go-redis/v9"
 )
 
 // bsmLocks is github.com/bsm/redislock. It polls as often as it is told to, and
 // gives up after one lease if ctx has no end: none of our cases lasts that long.
 type bsmLocks struct {
-	rdb    *redis.Client
 	client *redislock.Client
 	opts   *redislock.Options
 	ttl    time.Duration
+	close  func() error
 }
 
 func openRedislock(every time.Duration) func(Env) (Locker, error) {
 	return func(e Env) (Locker, error) {
 		rdb := dialGoRedis(e)
-		l := &bsmLocks{rdb: rdb, client: redislock.New(rdb), ttl: e.TTL}
+		l := &bsmLocks{client: redislock.New(rdb), ttl: e.TTL, close: rdb.Close}
 		if every > 0 {
 			l.opts = &redislock.Options{RetryStrategy: redislock.LinearBackoff(every)}
 		}
 		return l, nil
 	}
+}
+
+// openRedislockPipelined opens it on go-redis' own pipelining.
+func openRedislockPipelined(e Env) (Locker, error) {
+	pipes, done, err := dialPipelined(e)
+	if err != nil {
+		return nil, err
+	}
+	return &bsmLocks{client: redislock.New(pipes), ttl: e.TTL, close: done}, nil
 }
 
 func (l *bsmLocks) Do(ctx context.Context, key string, inside func(int64)) error {
@@ -47,4 +55,4 @@ func (l *bsmLocks) Hold(ctx context.Context, key string) (Held, error) {
 	}), nil
 }
 
-func (l *bsmLocks) Close() error { return l.rdb.Close() }
+func (l *bsmLocks) Close() error { return l.close() }

@@ -15,22 +15,35 @@ import (
 // to 250 ms unless it is told otherwise. By default it gives up after 32 tries;
 // here it never does.
 type redsyncLocks struct {
-	rdb  *redis.Client
-	sync *redsync.Redsync
-	opts []redsync.Option
-	ttl  time.Duration
+	sync  *redsync.Redsync
+	opts  []redsync.Option
+	ttl   time.Duration
+	close func() error
 }
 
 func openRedsync(every time.Duration) func(Env) (Locker, error) {
 	return func(e Env) (Locker, error) {
 		rdb := dialGoRedis(e)
-		l := &redsyncLocks{rdb: rdb, sync: redsync.New(goredis.NewPool(rdb)), ttl: e.TTL}
-		l.opts = []redsync.Option{redsync.WithExpiry(e.TTL), redsync.WithTries(math.MaxInt)}
+		l := newRedsync(e, rdb, rdb.Close)
 		if every > 0 {
 			l.opts = append(l.opts, redsync.WithRetryDelay(every))
 		}
 		return l, nil
 	}
+}
+
+// openRedsyncPipelined opens it on go-redis' own pipelining.
+func openRedsyncPipelined(e Env) (Locker, error) {
+	pipes, done, err := dialPipelined(e)
+	if err != nil {
+		return nil, err
+	}
+	return newRedsync(e, pipes, done), nil
+}
+
+func newRedsync(e Env, client redis.UniversalClient, done func() error) *redsyncLocks {
+	return &redsyncLocks{redsync.New(goredis.NewPool(client)),
+		[]redsync.Option{redsync.WithExpiry(e.TTL), redsync.WithTries(math.MaxInt)}, e.TTL, done}
 }
 
 func (l *redsyncLocks) Do(ctx context.Context, key string, inside func(int64)) error {
@@ -59,4 +72,4 @@ func (l *redsyncLocks) Hold(ctx context.Context, key string) (Held, error) {
 	return watch(l.ttl, sure(m.UnlockContext), sure(m.ExtendContext)), nil
 }
 
-func (l *redsyncLocks) Close() error { return l.rdb.Close() }
+func (l *redsyncLocks) Close() error { return l.close() }

@@ -49,12 +49,11 @@ func openBareScripts(e Env) (Locker, error) {
 
 // openBareScriptsPipelined opens the same on go-redis' own pipelining.
 func openBareScriptsPipelined(e Env) (Locker, error) {
-	rdb := dialGoRedis(e)
-	pipes, err := rdb.AutoPipeline()
+	pipes, done, err := dialPipelined(e)
 	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
+		return nil, err
 	}
-	return newBareScripts(e, pipes, func() error { return errors.Join(pipes.Close(), rdb.Close()) }), nil
+	return newBareScripts(e, pipes, done), nil
 }
 
 func newBareScripts(e Env, cmds redis.Cmdable, done func() error) *bareScripts {

@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// verdictOf returns the row of the table that has what in it.
+func verdictOf(t *testing.T, rs results, l language, what string) string {
+	t.Helper()
+	var out bytes.Buffer
+	printTargets(&out, rs, l)
+	for line := range strings.Lines(out.String()) {
+		if strings.Contains(line, what) {
+			return strings.TrimSpace(line)
+		}
+	}
+	t.Fatalf("no row has %q in\n%s", what, out.String())
+	return ""
+}
+
+func TestALimitRefutesWhatItDoesNotReachItself(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		ours, bare float64 // 0: not measured
+		want, not  string
+	}{
+		{"it holds", 22, 23, "| 1.10 × | 0.957 | – | – | yes |", bare},
+		{"refuted", 28, 24, "| 1.40 × | 1.22 | 1.20 × (two bare scripts) | 1.17 | **no: the limit is 1.20 ×** |", "yes"},
+		{"the limit reaches it", 28, 22, "| 1.40 × | 1.22 | 1.10 × (two bare scripts) | 1.27 | **no** |", "the limit is"},
+		{"no limit was measured", 28, 0, "| 1.40 × | 1.22 | – | – | **no** |", bare},
+	} {
+		rs := results{{"free", 1, floor, 0, Values{"p50_us": 20}}, {"free", 1, ours, 0, Values{"p50_us": tt.ours}}}
+		if tt.bare > 0 {
+			rs = append(rs, Result{"free", 1, bare, 0, Values{"p50_us": tt.bare}})
+		}
+		row := verdictOf(t, rs, english, "p50, × raw SET NX")
+		if !strings.HasSuffix(row, tt.want) || strings.Contains(row, tt.not) {
+			t.Errorf("%s: got %s\nwant %s", tt.name, row, tt.want)
+		}
+	}
+	rs := results{{"free", 1, floor, 0, Values{"p50_us": 20}}, {"free", 1, ours, 0, Values{"p50_us": 28}}, {"free", 1, bare, 0, Values{"p50_us": 24}}}
+	if row := verdictOf(t, rs, chinese, "SET NX"); !strings.HasSuffix(row, "| 1.20 ×（两个最小脚本） | 1.17 | **否：极限是 1.20 ×** |") {
+		t.Errorf("in Chinese: %s", row)
+	}
+}
+
+func TestALimitIsJudgedAsStrictlyAsWhatIsWanted(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		target        target
+		holds, refute bool
+	}{
+		{"at most, met", target{value: 2, wanted: 2, most: true, limit: limit{bare, 3}}, true, false},
+		{"at most, the limit meets it", target{value: 3, wanted: 2, most: true, limit: limit{bare, 2}}, false, false},
+		{"below, the limit only meets it", target{value: 3, wanted: 2, most: true, below: true, limit: limit{bare, 2}}, false, true},
+		{"at least, the limit meets it", target{value: 1, wanted: 2, limit: limit{bare, 2}}, false, false},
+		{"at least, the limit is below", target{value: 1, wanted: 2, limit: limit{bare, 1.9}}, false, true},
+		{"above, the limit only meets it", target{value: 1, wanted: 2, below: true, limit: limit{bare, 2}}, false, true},
+		{"nobody is the limit", target{value: 1, wanted: 2, limit: limit{"", 1}}, false, false},
+		{"the limit was not measured", target{value: 1, wanted: 2, limit: limit{bare, results(nil).value(bare, "x")}}, false, false},
+	} {
+		if h, r := tt.target.holds(), tt.target.refuted(); h != tt.holds || r != tt.refute {
+			t.Errorf("%s: holds %v, refuted %v; want %v, %v", tt.name, h, r, tt.holds, tt.refute)
+		}
+	}
+}
+
+func TestLimitsAreNoPeersThatTargetsAreMeasuredAgainst(t *testing.T) {
+	rs := results{
+		{"processes", 32, hopBetween, 0, Values{"crossing_p50_us": 60}},
+		{"processes", 32, bsm + ", every 5 ms", 0, Values{"crossing_p50_us": 150}},
+		{"processes", 32, ours, 0, Values{"crossing_p50_us": 280}},
+	}
+	who, x := rs.best("crossing_p50_us", true)
+	if who != bsm+", every 5 ms" || x != 150 {
+		t.Errorf("the best peer is %s with %v", who, x)
+	}
+	if row := verdictOf(t, rs, english, "hand-over between processes"); !strings.HasSuffix(row, "| 60 µs (one PUBLISH to the next process) | 4.67 | **no** |") {
+		t.Errorf("the limit is not the hop: %s", row)
+	}
+	// Each limit that a target names takes part somewhere, and is nobody's best peer.
+	for _, target := range targets(nil) {
+		if target.limit.by == "" {
+			continue
+		}
+		if _, err := findPeer(target.limit.by); err != nil || !isFloor(target.limit.by) {
+			t.Errorf("%q: the limit %q: %v, a floor: %v", target.en, target.limit.by, err, isFloor(target.limit.by))
+		}
+	}
+}
+
+func TestTheQueueInMemoryIsALockInTheOrderOfComing(t *testing.T) {
+	opened, err := openQueue(Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := opened.(*queues)
+	var order []int
+	var all sync.WaitGroup
+	waiters := func() (n int) {
+		found, _ := l.all.Load("k")
+		q := found.(*queue)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for w := q.first; w != nil; w = w.next {
+			n++
+		}
+		return n
+	}
+	join := func(ctx context.Context, i int) {
+		before := waiters()
+		all.Go(func() {
+			if l.Do(ctx, "k", func(int64) { order = append(order, i) }) == nil && ctx.Err() != nil {
+				t.Errorf("%d got the lock after its context had ended", i)
+			}
+		})
+		for waiters() == before {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	gone, leave := context.WithCancel(t.Context())
+	if err := l.Do(t.Context(), "k", func(int64) {
+		for i := range 5 {
+			ctx := t.Context()
+			if i == 2 {
+				ctx = gone
+			}
+			join(ctx, i)
+		}
+		leave()
+		for waiters() != 4 {
+			time.Sleep(time.Millisecond)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	if want := []int{0, 1, 3, 4}; !slices.Equal(order, want) {
+		t.Errorf("granted in the order %v, want %v", order, want)
+	}
+}
+
+func TestTheQueueAsksTheStoreForEachSoManyGrants(t *testing.T) {
+	asked := 0
+	l := &queues{ask: func(string) (int64, error) {
+		asked++
+		return int64(asked), nil
+	}}
+	var g guard
+	for range 3 * handOff {
+		if err := l.Do(t.Context(), "k", func(token int64) {
+			g.enter(visitor{goroutine: 1}, token)
+			g.leave(visitor{goroutine: 1})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 3 || g.violations() > 0 {
+		t.Errorf("asked %d times for %d grants, %v violations", asked, 3*handOff, g.violations())
+	}
+}

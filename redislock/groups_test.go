@@ -131,18 +131,21 @@ func (g *group) replicas(master *testserver.Server) []*testserver.Server {
 	return others
 }
 
-// handOver makes a replica take the place of a master that is well.
-func (g *group) handOver(master *testserver.Server) {
+// handOver makes a replica take the place of a master that is well, and returns it.
+func (g *group) handOver(master *testserver.Server) *testserver.Server {
 	g.t.Helper()
+	var now *testserver.Server
 	var err error
 	if g.sentinel != nil {
 		err = g.sentinel.Failover()
+		now = g.sentinel.Master()
 	} else {
-		_, err = g.cluster.Failover(master)
+		now, err = g.cluster.Failover(master)
 	}
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	return now
 }
 
 func (g *group) settled() bool {
@@ -150,6 +153,61 @@ func (g *group) settled() bool {
 		return g.sentinel.Settled()
 	}
 	return g.cluster.Settled()
+}
+
+// slowest watches how long the servers take for an answer on this machine, until it is
+// called and says so.
+func (g *group) slowest() func() time.Duration {
+	stop, worst := make(chan struct{}), make(chan time.Duration, 1)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		var most time.Duration
+		for last := time.Now(); ; {
+			for _, s := range g.servers() {
+				_, _ = s.Ask("PING")
+				most = max(most, time.Since(last))
+				last = time.Now()
+			}
+			select {
+			case <-tick.C:
+				last = time.Now()
+			case <-g.t.Context().Done():
+				return
+			case <-stop:
+				worst <- most
+				return
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		return <-worst
+	}
+}
+
+// freeze has sentinels leave the master that they have agreed on alone, for a minute: on a
+// busy machine it may be silent for as long as counts as dead, and another one that knows
+// less would take its place.
+func (g *group) freeze() {
+	g.t.Helper()
+	if g.sentinel == nil {
+		return
+	}
+	for _, s := range g.sentinel.Sentinels {
+		if _, err := s.Ask("SENTINEL", "SET", g.sentinel.Name, "down-after-milliseconds", "60000"); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	eventually(g.t, "no sentinel takes the master for dead", func() bool {
+		for _, s := range g.sentinel.Sentinels {
+			seen, err := s.Ask("SENTINEL", "MASTER", g.sentinel.Name)
+			if err != nil || !strings.Contains("\n"+seen+"\n", "\nflags\nmaster\n") {
+				return false
+			}
+		}
+		return g.sentinel.Master() != nil
+	})
 }
 
 // tidy holds the group to what a test leaves behind: counters, and nothing else. It

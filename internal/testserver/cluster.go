@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 // ClusterSlots is how many slots a Redis Cluster has.
@@ -14,7 +16,17 @@ const ClusterSlots = 16384
 // ClusterGroup is a Redis Cluster of three masters with a replica each.
 type ClusterGroup struct {
 	Servers []*Server // at first the masters in order of their slots, then the replica of each
+
+	mu      sync.Mutex
+	elected map[*Server]time.Time // when a replica took the place of its master
 }
+
+// electionsApart is how long a replica that has won an election cannot win another, with
+// the nodes' time-out of a second. Asked before, Redis 7.0 either counts the old votes, and
+// the others make the winner a replica again that forgets what it was told meanwhile, or
+// does nothing; and the master takes no writes for five seconds
+// (https://github.com/redis/redis/pull/8753).
+const electionsApart = 4 * time.Second
 
 // RedisCluster starts a Cluster for a test and stops it when the test ends. It
 // returns when all nodes agree who has which slots. opts are for all nodes. A master
@@ -90,14 +102,19 @@ func (g *ClusterGroup) Master(slot int) *Server {
 
 // Replica returns a server that follows the master, or nil.
 func (g *ClusterGroup) Replica(master *Server) *Server {
-	_, port, _ := net.SplitHostPort(master.Addr())
 	for _, s := range g.Servers {
-		role := strings.Split(answer(s, "ROLE"), "\n")
-		if len(role) > 2 && role[0] == "slave" && role[2] == port {
+		if follows(s, master) {
 			return s
 		}
 	}
 	return nil
+}
+
+// follows reports whether a server says that it is a replica of another.
+func follows(s, master *Server) bool {
+	_, port, _ := net.SplitHostPort(master.Addr())
+	role := strings.Split(answer(s, "ROLE"), "\n")
+	return len(role) > 2 && role[0] == "slave" && role[2] == port
 }
 
 // owns reports whether the node whose view this is says that it has the slot itself.
@@ -151,18 +168,30 @@ func (g *ClusterGroup) Settled() bool {
 }
 
 // Failover makes the replica of a master take its place while it is well, and returns
-// when it has.
+// when the old master follows the new one. It waits until Redis can do that, which is
+// at once for a replica that was not promoted within the last four seconds.
 func (g *ClusterGroup) Failover(master *Server) (*Server, error) {
 	replica := g.Replica(master)
 	if replica == nil {
 		return nil, fmt.Errorf("failing over: %s has no replica", master.Addr())
 	}
+	g.mu.Lock()
+	rest := time.NewTimer(time.Until(g.elected[replica].Add(electionsApart)))
+	g.mu.Unlock()
+	<-rest.C
 	if _, err := replica.Ask("CLUSTER", "FAILOVER"); err != nil {
 		return nil, fmt.Errorf("failing over: %w", err)
 	}
-	return replica, comesToPass("the replica took the place of its master", func() bool {
-		return strings.HasPrefix(answer(replica, "ROLE"), "master")
+	err := comesToPass("the replica took the place of its master", func() bool {
+		return strings.HasPrefix(answer(replica, "ROLE"), "master") && follows(master, replica)
 	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.elected == nil {
+		g.elected = make(map[*Server]time.Time)
+	}
+	g.elected[replica] = time.Now()
+	return replica, err
 }
 
 // Move is a slot on its way from one master to another.

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,13 +41,13 @@ func (s *sender) home(ctx context.Context, steps []*step) *redis.Client {
 }
 
 // goRound tries steps that home does not answer at the node that may have taken its
-// place. Those that replicas have to confirm wait for the map.
+// place, and has that one's replicas confirm what they must.
 func (s *sender) goRound(home *redis.Client, steps []*step) {
 	ctx, cancel := context.WithTimeout(context.Background(), lateMap)
 	defer cancel()
 	var tried []*step
 	for _, st := range steps {
-		if st.left.Load() || s.replicas.confirm(st) || !st.sending.TryLock() {
+		if st.left.Load() || !st.sending.TryLock() {
 			continue
 		}
 		if st.answered {
@@ -67,20 +68,29 @@ func (s *sender) goRound(home *redis.Client, steps []*step) {
 	if to == nil {
 		return
 	}
-	pipe := to.WithTimeout(lateMap).Pipeline()
+	quick := to.WithTimeout(lateMap)
+	pipe := quick.Pipeline()
 	cmds := make([]*redis.Cmd, len(tried))
 	for i, st := range tried {
 		cmds[i] = st.inFull(ctx) // a new master has not heard of scripts
 		_ = pipe.Process(ctx, cmds[i])
 	}
+	wait := s.replicas.wait(ctx, quick)
+	if slices.ContainsFunc(tried, s.replicas.confirm) {
+		_ = pipe.Process(ctx, wait)
+	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	answered := false
 	for i, st := range tried {
-		// Errors are left to the flight: most are of the node, and not of the step.
-		if val, err := cmds[i].Result(); err == nil {
-			st.answer(val, nil)
-			answered = true
+		// Errors are left to the flight: most are of the node, and not of the step. What too
+		// few replicas have confirmed is tried again: they may not have found their new
+		// master yet.
+		val, err := cmds[i].Result()
+		if err != nil || s.replicas.confirm(st) && !st.held.enough(wait, s.replicas.majority()) {
+			continue
 		}
+		st.answer(val, nil)
+		answered = true
 	}
 	if answered {
 		s.divert(ctx, tried[0].record, to)

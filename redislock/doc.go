@@ -26,8 +26,13 @@
 // longer than a failover takes; behind Sentinel also several times the ReadTimeout of the
 // client, for which it waits when a master hangs rather than dies. A master of a Cluster
 // that hangs costs half a second more than one that dies: what it does not answer is
-// tried at its replica, which takes it once it has been promoted. With Options.Replicas it
-// costs the ReadTimeout too. Lock state is never read from a replica.
+// tried at its replica, which takes it once it has been promoted. Lock state is never read
+// from a replica.
+//
+// A hand-over by hand (CLUSTER FAILOVER) that does not come through keeps a master from
+// taking writes for five seconds: leases should be longer. Redis 7.0 lets it fail if the
+// replica was itself promoted less than four times cluster-node-timeout ago, a minute by
+// default: over and back is well, and over once more is not.
 //
 // While a slot moves a free lock in it can be taken, renewed and released, and a line
 // of several goes on; who comes second to a single holder has its place when the slot

@@ -19,8 +19,31 @@ type replicas struct {
 
 // confirmation is what WAIT answered behind a step.
 type confirmation struct {
-	by  int
-	err error
+	mu    sync.Mutex
+	by    int
+	err   error
+	final bool // what a late flight hears is of another copy of the step
+}
+
+// set notes what a flight has heard.
+func (c *confirmation) set(by int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.final {
+		c.by, c.err = by, err
+	}
+}
+
+// enough reports whether a detour has heard of enough replicas, and keeps to that if so.
+func (c *confirmation) enough(wait *redis.Cmd, majority int) bool {
+	by, err := wait.Int()
+	if err != nil || by < majority {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by, c.err, c.final = by, nil, true
+	return true
 }
 
 // majority is how many replicas have to confirm.
@@ -31,9 +54,12 @@ func (r replicas) confirm(st *step) bool { return r.known > 0 && st.lasts }
 
 // judge returns an error if too few replicas have confirmed a step.
 func (r replicas) judge(st *step) error {
-	switch {
-	case !r.confirm(st):
+	if !r.confirm(st) {
 		return nil
+	}
+	st.held.mu.Lock()
+	defer st.held.mu.Unlock()
+	switch {
 	case st.held.err != nil:
 		return fmt.Errorf("the replicas could not be asked whether they know of it: %w", st.held.err)
 	case st.held.by < r.majority():
@@ -65,9 +91,13 @@ func (s *sender) execAndWait(ctx context.Context, steps []*step, cmds []*redis.C
 		return
 	}
 	s.waitAt(ctx, node, false, steps, cmds)
+}
+
+// redirectAndWait sends once more what is elsewhere by now.
+func (s *sender) redirectAndWait(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
 	for i, c := range cmds {
 		ask, to := redirection(c.Err())
-		if to == "" || s.cluster == nil {
+		if to == "" {
 			continue
 		}
 		s.cluster.ReloadState(ctx)
@@ -85,13 +115,19 @@ func (s *sender) waitAt(ctx context.Context, node *redis.Client, asking bool, st
 		}
 		_ = pipe.Process(ctx, c)
 	}
-	wait := redis.NewCmd(ctx, "wait", s.replicas.majority(), s.replicas.limit(ctx, node).Milliseconds())
+	wait := s.replicas.wait(ctx, node)
 	_ = pipe.Process(ctx, wait)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	n, err := wait.Int()
 	for _, st := range steps {
-		st.held = confirmation{n, err}
+		st.held.set(n, err)
 	}
+}
+
+// wait returns the command that asks a node how many of its replicas know of what was
+// sent before it.
+func (r replicas) wait(ctx context.Context, node *redis.Client) *redis.Cmd {
+	return redis.NewCmd(ctx, "wait", r.majority(), r.limit(ctx, node).Milliseconds())
 }
 
 // limit is how long a WAIT may last: what comes later than the client listens for is

@@ -439,15 +439,22 @@ func (s *sender) execOnNode(ctx context.Context, steps []*step, cmds []*redis.Cm
 
 // redirect sends once more, one by one, what is elsewhere by now, and a step that is alone
 // also if its node did not take it: ClusterClient asks others then. What replicas have to
-// confirm has been redirected already.
+// confirm needs the client of one node.
 func (s *sender) redirect(ctx context.Context, steps []*step, cmds []*redis.Cmd) {
-	if s.cluster == nil || slices.ContainsFunc(steps, s.replicas.confirm) {
+	if s.cluster == nil {
+		return
+	}
+	if slices.ContainsFunc(steps, s.replicas.confirm) {
+		s.redirectAndWait(ctx, steps, cmds)
 		return
 	}
 	for i, c := range cmds {
-		_, to := redirection(c.Err())
+		ask, to := redirection(c.Err())
 		refused := len(cmds) == 1 && mapIsOld(c.Err()) && !timedOut(c.Err())
 		if to == "" && !refused || steps[i].left.Load() {
+			continue
+		}
+		if ask && s.execAsking(ctx, to, c) {
 			continue
 		}
 		alone := redis.NewCmd(ctx, c.Args()...)
@@ -455,6 +462,21 @@ func (s *sender) redirect(ctx context.Context, steps []*step, cmds []*redis.Cmd)
 		c.SetVal(alone.Val())
 		c.SetErr(alone.Err())
 	}
+}
+
+// execAsking sends a command to the node that a slot is on its way to, and reports false if
+// that one is not known. ClusterClient would send it there and back again, with pauses, when
+// some of its keys are elsewhere; a lease of seconds may not last as long on a busy machine.
+func (s *sender) execAsking(ctx context.Context, to string, c *redis.Cmd) bool {
+	node := s.nodeAt(ctx, to)
+	if node == nil {
+		return false
+	}
+	pipe := node.Pipeline()
+	_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking"))
+	_ = pipe.Process(ctx, c)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	return true
 }
 
 // timedOut reports whether a node was silent: it may hang, and would be asked again first.

@@ -19,6 +19,13 @@
 // and a run that saw either of fencelock fails. Requests are taken from the server's own
 // counters; what scripts call inside the server is no request.
 //
+// # Floors and limits
+//
+// Two kinds of rows are no locks that one could use. A floor is what raw commands through
+// the same client cost. A limit does the least that a lock with a lease, a token and an
+// order needs, and nothing else. A target that does not hold is shown with its limit: if
+// that misses it too the target is refuted, otherwise it is ours to reach.
+//
 // # Adding a library
 //
 // An adapter is a function that opens a Locker, and a line in the list in peer.go. A case

@@ -22,7 +22,7 @@ done
 if [ -n "$missing" ]; then
 	runs+=("verify ./sqlite")
 else
-	for module in verify redislock zklock lab cmd/fencelock examples examples/migration; do
+	for module in verify etcdlock redislock zklock lab cmd/fencelock examples examples/migration; do
 		runs+=("$module ./...")
 	done
 fi

@@ -92,6 +92,25 @@ func TestRenewalInACrowdNeverShortens(t *testing.T) {
 	leave(t, b, w)
 }
 
+// Nobody has looked at the line since the holder's lease ended, so it is still in it. Its
+// renewal, which comes late, must not bring it back before the one who waits.
+func TestRenewalInACrowdBringsNothingBack(t *testing.T) {
+	s := newServer(t)
+	b := connect(t, s, nil)
+	c := mutex("key")
+	c.TTL = 500 * time.Millisecond
+	k := hold(t, b, c)
+	end := time.After(c.TTL + 20*time.Millisecond)
+	w := wait_(t, b, mutex("key"))
+	<-end
+	k.TTL = time.Minute
+	if err := renewOne(b, k); !driver.Gone(err) {
+		t.Errorf("the renewal of a claim whose lease had ended answered %v; want an ErrGone", err)
+	}
+	granted(t, b, w)
+	leave(t, b, w)
+}
+
 // The keys of a line live as long as its longest lease.
 func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
 	s := newServer(t)

@@ -316,7 +316,7 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			}
 			second := lockBehind(t, b, key)
 			if s.servers == 1 {
-				inLine(t, b, key, 2)
+				second.inLine(t, b)
 			}
 			step(t, clocks, time.Hour)
 			began := time.Now()
@@ -346,7 +346,7 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			holds(t, "the lock of the next", next, ttl*5/4)
 			third := lockBehind(t, a, key)
 			if s.servers == 1 {
-				inLine(t, b, key, 2)
+				third.inLine(t, b)
 			}
 			step(t, clocks, 0)
 			holds(t, "the lock, when the clock was set back,", next, ttl*5/4)
@@ -362,6 +362,15 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			}
 			holds(t, "the lock of the last", last, 0)
 			release(t, "the last", last)
+			// Nobody has been in line since before the step.
+			fresh, err := b.Lock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fresh.Token() <= last.Token() {
+				t.Errorf("token %d was drawn after %d, when the clock had been set back", fresh.Token(), last.Token())
+			}
+			release(t, "the one after the last", fresh)
 		})
 	})
 }

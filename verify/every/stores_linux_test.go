@@ -22,6 +22,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -44,9 +45,12 @@ type store struct {
 	start   func(ctx context.Context, dir string) (*testserver.Server, error)
 	// open returns a backend that reaches the servers at these addresses.
 	open func(t testing.TB, addrs []string) driver.Backend
-	from bool          // a way is known by the client's address, not by the server's
-	wall bool          // leases end by the server's wall clock
-	lag  time.Duration // that a store may add to a lease when it grants the next
+	from bool // a way is known by the client's address, not by the server's
+	// pause is how long one leaves a lock free so that others get it: where there is no
+	// line, they ask for it now and then.
+	pause time.Duration
+	wall  bool          // leases end by the server's wall clock
+	lag   time.Duration // that a store may add to a lease when it grants the next
 
 	once    sync.Once
 	running []*testserver.Server
@@ -89,7 +93,7 @@ var stores = []*store{
 	},
 	{
 		// Who is refused asks again, with back-off.
-		name: "quorum", servers: 5, disk: 16, wall: true, lag: 2 * time.Second, open: openQuorum,
+		name: "quorum", servers: 5, disk: 16, wall: true, lag: 2 * time.Second, pause: ttl / 2, open: openQuorum,
 		start: func(ctx context.Context, dir string) (*testserver.Server, error) {
 			return testserver.StartRedis(ctx, dir, anyRedis)
 		},
@@ -294,9 +298,14 @@ func openEtcd(t testing.TB, addrs []string) driver.Backend {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 		return d.DialContext(ctx, "tcp", addr)
 	})
+	// A busy machine is late now and then, and is tried again soon.
+	again := grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
+		MinConnectTimeout: quick,
+	})
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{net.JoinHostPort("127.0.0.1", port)}, DialTimeout: quick, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{dial},
+		DialOptions: []grpc.DialOption{dial, again},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -325,6 +334,8 @@ func holds(t testing.TB, what string, lease *fencelock.Lease, d time.Duration) {
 
 // queue is a Lock that goes on behind.
 type queue struct {
+	key   string
+	end   context.CancelFunc
 	lease *fencelock.Lease
 	err   error
 	at    time.Time
@@ -333,8 +344,8 @@ type queue struct {
 
 // lockBehind calls Lock, and returns at once.
 func lockBehind(t testing.TB, c *fencelock.Client, key string) *queue {
-	q := &queue{done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	q := &queue{key: key, end: cancel, done: make(chan struct{})}
 	t.Cleanup(func() { cancel(); <-q.done })
 	go func() {
 		defer close(q.done)
@@ -358,16 +369,18 @@ func (q *queue) granted(t testing.TB, what string, within time.Duration) *fencel
 	return q.lease
 }
 
-// inLine waits until n claims are in line.
-func inLine(t testing.TB, c *fencelock.Client, key string, n int) {
+// inLine waits until it is the second in line.
+func (q *queue) inLine(t testing.TB, c *fencelock.Client) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		l, err := c.Line(t.Context(), key)
-		if err == nil && len(l.Claims) == n {
+		l, err := c.Line(t.Context(), q.key)
+		if err == nil && len(l.Claims) == 2 {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d are never in line, but %+v, %v", n, l, err)
+			q.end()
+			<-q.done
+			t.Fatalf("nobody comes second in line, it is %+v, %v; Lock was told %v", l, err, q.err)
 		}
 	}
 }

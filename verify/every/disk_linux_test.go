@@ -84,7 +84,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 						first = err
 					}
 					if errors.As(err, new(*driver.PermanentError)) || errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) {
-						t.Errorf("Lock on a full disk was told %v", err)
+						t.Fatalf("Lock on a full disk was told %v", err)
 					}
 				}
 				cancel()

@@ -237,8 +237,8 @@ func TestLinkThatFlaps(t *testing.T) {
 
 // Answers take a twentieth of a lease, and locks are had, held and renewed in spite of it;
 // then they take four fifths. A call is given a third, with all of its requests and those
-// that connect, so who is so slow gets none. No two
-// hold a lock at any time, and who is quick is served; with the delay gone all is well.
+// that connect, so who is so slow gets none. No two hold a lock at any time, and who is
+// quick is served; with the delay gone all is well.
 func TestAnswersTakeMostOfALease(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {

@@ -66,13 +66,13 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	told, err := lines(root)
-	if err != nil {
-		return err
-	}
+	var told map[string]string
 	n := 0
 	var wrong []string
 	for _, m := range mutants.All() {
+		if told, err = lines(root); err != nil { // anew: another of these may be at work
+			return err
+		}
 		switch {
 		case !o.only.MatchString(m.Name) && !o.only.MatchString(m.File), o.missing && told[m.Name] != "":
 			continue

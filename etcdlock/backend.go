@@ -47,6 +47,8 @@ type Backend struct {
 	gone   chan struct{} // closed when Close is done; nil before
 	leases leases
 	vigils map[place]*vigil
+
+	crowded map[lineKeys]struct{} // lines that had something in them the last time
 }
 
 var (
@@ -61,7 +63,7 @@ func New(etcd *clientv3.Client, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{etcd: etcd, prefix: o.Prefix, vigils: make(map[place]*vigil)}
+	b := &Backend{etcd: etcd, prefix: o.Prefix, vigils: make(map[place]*vigil), crowded: make(map[lineKeys]struct{})}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}

@@ -7,7 +7,8 @@
 //
 // # Cost
 //
-// A free lock costs one transaction, and so does its release. A waiter costs one
+// A free lock costs one transaction, and so does its release. Whoever comes first where
+// somebody else is in line by now, or a mark is kept, asks once in vain. A waiter costs one
 // transaction when it joins, one watch on what stands in its way, one transaction
 // when it is granted (two for readers and semaphores), and one read about every
 // second while it waits. A lock that is refused costs one transaction; a try on a

@@ -19,8 +19,8 @@ const mostTries = 100
 var errRaced = errors.New("too many others are coming and going")
 
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
-// that is there already. It costs one transaction, and one more request when a lease
-// of this length is to be granted.
+// that is there already. It costs one transaction, another one if somebody is in line where
+// nobody was the last time, and one more request when a lease of this length is to be granted.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
@@ -101,6 +101,64 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	return b.admit(&c, s, l.ttl, left)
 }
 
+// putInto puts a claim into a line of which there is nothing at all: that is one comparison,
+// and there is nothing to read. Of this there is no answer: s is granted. Otherwise it
+// returns the answer to a transaction of ifs, then and or. Where somebody was in line the
+// last time, that one goes out within the first; it is long, and not sent in vain elsewhere.
+func (s *standing) putInto(ctx context.Context, put clientv3.Op, ifs []clientv3.Cmp, then, or []clientv3.Op) (*clientv3.TxnResponse, error) {
+	b := s.backend
+	try := b.etcd.Txn(ctx).If(s.line.whole().none()).Then(put)
+	crowded := b.isCrowded(s.line)
+	if crowded {
+		try = try.Else(clientv3.OpTxn(ifs, then, or))
+	}
+	answer, err := try.Commit()
+	if err != nil {
+		return nil, err
+	}
+	s.at = answer.Header.Revision
+	if answer.Succeeded {
+		s.rev, s.granted = s.at, true
+		if crowded {
+			b.setCrowded(s.line, false)
+		}
+		return nil, nil
+	}
+	if crowded {
+		return (*clientv3.TxnResponse)(answer.Responses[0].GetResponseTxn()), nil
+	}
+	b.setCrowded(s.line, true)
+	answer, err = b.etcd.Txn(ctx).If(ifs...).Then(then...).Else(or...).Commit()
+	if err == nil {
+		s.at = answer.Header.Revision
+	}
+	return answer, err
+}
+
+// mostCrowded bounds how many lines are remembered to have somebody in them. To forget
+// one costs a request.
+const mostCrowded = 4096
+
+func (b *Backend) isCrowded(l lineKeys) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, is := b.crowded[l]
+	return is
+}
+
+func (b *Backend) setCrowded(l lineKeys, is bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !is {
+		delete(b.crowded, l)
+		return
+	}
+	if len(b.crowded) >= mostCrowded {
+		clear(b.crowded)
+	}
+	b.crowded[l] = struct{}{}
+}
+
 // joinLine puts a writer or reader behind the others. The comparisons and the put are
 // one step, so nobody comes in between: what was there before the put is all that
 // stands ahead.
@@ -115,23 +173,24 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 	if c.NoWait {
 		ifs = append(ifs, blockers.none())
 	}
+	put := clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
 	then := []clientv3.Op{
 		line.claims().all(clientv3.WithFirstCreate()...),
 		blockers.all(append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...),
 		clientv3.OpGet(line.mark()),
-		clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id)),
+		put,
 	}
 	or := []clientv3.Op{
 		line.claims().all(clientv3.WithFirstCreate()...),
 		clientv3.OpGet(name),
 		clientv3.OpGet(line.rest(c.ID)),
 	}
-	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Else(or...).Commit()
-	if err != nil {
-		return nil, false, err
+	s := &standing{backend: b, line: line, name: name}
+	answer, err := s.putInto(ctx, put, ifs, then, or)
+	if err != nil || answer == nil {
+		return s, err == nil, err
 	}
 	head := answer.Responses[0].GetResponseRange()
-	s := &standing{backend: b, line: line, name: name, at: answer.Header.Revision}
 	if len(head.Kvs) > 0 {
 		s.head = head.Kvs[0]
 	}
@@ -139,7 +198,7 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 		s.own, s.rest = one(answer, 1), one(answer, 2)
 		return s, false, s.refusal(c, int(head.Count))
 	}
-	s.rev, s.ahead, s.mark = answer.Header.Revision, int(head.Count), one(answer, 2)
+	s.rev, s.ahead, s.mark = s.at, int(head.Count), one(answer, 2)
 	if last := one(answer, 1); last != nil {
 		s.blocker = string(last.Key)
 	}
@@ -155,10 +214,11 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 	line := b.line(c.Key)
 	name := line.claim(c)
 	base := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.shared().none()}
+	put := clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
 	then := []clientv3.Op{
 		line.permits().all(),
 		clientv3.OpGet(line.mark()),
-		clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id)),
+		put,
 	}
 	or := []clientv3.Op{
 		line.claims().all(),
@@ -171,14 +231,15 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 		if c.NoWait {
 			ifs = append(base[:len(base):len(base)], room)
 		}
-		answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Else(or...).Commit()
-		if err != nil {
-			return nil, false, err
+		s := &standing{backend: b, line: line, name: name}
+		answer, err := s.putInto(ctx, put, ifs, then, or)
+		if err != nil || answer == nil {
+			return s, err == nil, err
 		}
-		s := &standing{backend: b, line: line, name: name, at: answer.Header.Revision, mark: one(answer, 1)}
+		s.mark = one(answer, 1)
 		all := answer.Responses[0].GetResponseRange().Kvs
 		if answer.Succeeded {
-			s.rev = answer.Header.Revision
+			s.rev = s.at
 			return s, true, s.weigh(c, all)
 		}
 		s.rest = one(answer, 2)
@@ -191,14 +252,14 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 		if s.own != nil || s.rest != nil || s.foreign(c) {
 			return s, false, s.refusal(c, len(all))
 		}
-		s.rev = answer.Header.Revision + 1 // it would stand behind all of these
+		s.rev = s.at + 1 // it would stand behind all of these
 		if err := s.weigh(c, all); err != nil {
 			return nil, false, err
 		}
 		if !s.granted {
 			return s, false, s.refusal(c, len(all))
 		}
-		room = line.permits().until(answer.Header.Revision)
+		room = line.permits().until(s.at)
 	}
 	return nil, false, errRaced
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Leave takes the claim of t out of its line. It costs one transaction for a ticket
-// with its token, also with a mark if the claim is a mutex's; what lingers or lays
-// an id to rest costs two and a lease.
+// with its token, also with a mark if the claim is a mutex's, and another to say why if
+// the claim is not in line; what lingers or lays an id to rest costs two and a lease.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
@@ -56,10 +56,13 @@ func (b *Backend) leaveAtOnce(ctx context.Context, t *driver.Ticket, e driver.Ex
 	if rev == 0 { // no claim has this token, and an absent key would compare equal
 		return false, nil
 	}
-	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).
-		Else(clientv3.OpGet(name), clientv3.OpGet(line.rest(t.ID)), clientv3.OpGet(line.mark())).
-		Commit()
+	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Commit()
 	if err != nil || answer.Succeeded {
+		return true, err
+	}
+	// The reads are seldom needed, and would go through the log of the members with each Leave.
+	answer, err = b.etcd.Txn(ctx).Then(clientv3.OpGet(name), clientv3.OpGet(line.rest(t.ID)), clientv3.OpGet(line.mark())).Commit()
+	if err != nil {
 		return true, err
 	}
 	own, rest := one(answer, 0), one(answer, 1)

@@ -76,6 +76,7 @@ type Backend struct {
 	channel string             // of this process
 	invalid error              // what is wrong with the Options
 	member  *driver.Membership // nil if it takes no ballots
+	terms   terms              // of that
 	serial  atomic.Uint64
 	closed  atomic.Bool
 	apart   atomic.Bool // one script must not touch two slots

@@ -23,6 +23,7 @@ var (
 func (b *Backend) join(o *Options) {
 	m, err := o.Member.Settled()
 	b.member = &m
+	b.terms = terms{b.memberKey(), micros(m.Skew), micros(m.MaxTTL), digit(m.Durable), m.String()}
 	_, one := b.rdb.(*redis.Client)
 	switch {
 	case b.invalid != nil:
@@ -42,10 +43,20 @@ var errNoMember = &driver.PermanentError{Err: errors.New("redis: no ballots are 
 
 // ballotStep is Enter of a claim with a ballot, or its Reenter.
 func (b *Backend) ballotStep(c *driver.Claim, noWait string, again bool) *step {
-	flag := map[bool]string{true: "1", false: "0"}
-	return keyStep(ballotScript, []string{b.record(c.Key), b.record(c.Key) + "c", b.record(c.Key) + "z", b.memberKey()},
-		writeClaim(c, b.channel), (c.TTL + memory).Milliseconds(), noWait,
-		fmt.Sprintf("%019d", c.Ballot), flag[again], micros(b.member.Skew), micros(b.member.MaxTTL), flag[b.member.Durable], b.member.String())
+	st := b.step(ballotScript, c.Key, b.terms.key, writeClaim(c, b.channel), b.lasts(c.TTL), noWait,
+		string(appendPadded(nil, c.Ballot, 19)), digit(again), b.terms.skew, b.terms.lasts, b.terms.durable, b.terms.agreed)
+	st.args[2] = 4 // the first of the arguments is a key
+	return st
+}
+
+// terms are what each ballot tells the server of its being a member. They are boxed once.
+type terms struct{ key, skew, lasts, durable, agreed any }
+
+func digit(yes bool) string {
+	if yes {
+		return "1"
+	}
+	return "0"
 }
 
 // keyStep makes a step that works on the given keys.

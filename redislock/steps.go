@@ -36,9 +36,11 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, again bool) (driver
 	}
 	epoch := b.ear.epoch.Load()
 	sent := time.Now()
-	st := b.step(enterScript, c.Key, writeClaim(&c, b.channel), b.lasts(c.TTL), noWait)
+	var st *step
 	if c.Ballot != 0 {
 		st = b.ballotStep(&c, noWait, again)
+	} else {
+		st = b.step(enterScript, c.Key, writeClaim(&c, b.channel), b.lasts(c.TTL), noWait)
 	}
 	st.lasts = true
 	answer, err := b.sender.run(ctx, st)

@@ -65,7 +65,8 @@ type Backend struct {
 	mu     sync.Mutex
 	places map[ref]*place
 	rests  map[ref]*rest
-	known  map[string]time.Time // lines that were there a moment ago
+	known  map[string]container // lines that were there a short while ago
+	pruned time.Time            // when known was last cleared of those that were so too long ago
 }
 
 var (
@@ -86,7 +87,7 @@ func New(servers []string, o *Options) *Backend {
 	b := &Backend{
 		prefix: o.Prefix, timeout: o.SessionTimeout, digest: o.Digest, acl: o.ACL,
 		closed: make(chan struct{}),
-		places: make(map[ref]*place), rests: make(map[ref]*rest), known: make(map[string]time.Time),
+		places: make(map[ref]*place), rests: make(map[ref]*rest), known: make(map[string]container),
 	}
 	b.work, b.stop = context.WithCancel(context.Background())
 	if b.prefix == "" {

@@ -6,8 +6,9 @@
 //
 // # Cost
 //
-// A free lock costs two requests, one after the other: the first makes its container,
-// the second joins, both writes. Its release costs one. A claim that waits costs two
+// A free lock costs one request, a write, and so does its release. There is one more, a
+// write before it, if this Backend has not used the lock for a minute: it makes the
+// container of its claims. A claim that waits costs two
 // reads more as it joins, two watches, and a read when it is woken; nothing while
 // nothing changes but a read every ten seconds. A renewal is one write for all claims
 // of the Backend, a thousand at a time, and proves that the session lives and that
@@ -38,8 +39,10 @@
 //
 // ZooKeeper 3.5.3 or newer, for container nodes. What is left behind is the Prefix
 // with three nodes, and the marks of Once, one node with its container each. The
-// container of a claim that crashed is cleared away by the server within a minute
-// or so (znode.container.checkIntervalMs). Everything is written as version 1, and
+// container of a claim that has left, or crashed, is cleared away by the server within a
+// minute or so (znode.container.checkIntervalMs), so that whoever takes a lock again and
+// again does not make it each time. A Backend leaves at most 1024 of them; beyond that they
+// go with their last claims. Everything is written as version 1, and
 // what another version wrote is refused.
 //
 // # Caveats

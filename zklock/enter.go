@@ -11,9 +11,9 @@ import (
 )
 
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
-// that is there already. A free lock costs two requests, one after the other: one
-// makes its container, the other joins. A claim that is not granted costs another two, which tell
-// whom it waits for.
+// that is there already. A free lock costs one request, and one before it that makes the
+// line's container if this Backend has not used the line for a minute. A claim that is not
+// granted costs another two, which tell whom it waits for.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
@@ -97,9 +97,15 @@ func (e *entry) step(ctx context.Context) (driver.Ticket, error) {
 			return e.repeat(ctx)
 		}
 	}
-	version := int32(-1) // any
 	e.fresh = false
-	if e.c.NoWait || !e.b.knows(e.c.Key) {
+	known, version := e.b.resume(e.c.Key)
+	switch {
+	case e.c.NoWait && version >= 0:
+		// Nobody has entered since we left, or the join fails.
+	case known && !e.c.NoWait:
+		version = -1 // any
+	default:
+		known, version = false, -1
 		line := e.b.lineOf(e.c.Key)
 		_, err := call(ctx, e.b, func() (string, error) {
 			return e.conn.CreateContainer(line, nil, zk.FlagContainer, e.b.acl)
@@ -117,7 +123,7 @@ func (e *entry) step(ctx context.Context) (driver.Ticket, error) {
 			return driver.Ticket{}, err
 		}
 	}
-	if e.c.NoWait && !e.fresh {
+	if e.c.NoWait && version < 0 {
 		// The answer to the request before came after everything that others were
 		// told, so what is read now is not older than their calls.
 		stat, err := e.mayJoin(ctx)
@@ -184,24 +190,22 @@ func (e *entry) join(ctx context.Context, version int32) (driver.Ticket, error) 
 	line := b.lineOf(e.c.Key)
 	ttl := s.lease(e.c.TTL)
 	p.card = card{Format: format, Owner: e.c.Owner, Note: e.c.Note, Span: e.c.Span, TTL: ttl.Milliseconds(), AtOnce: version >= 0}
-	ops := []any{
+	rs, err := e.send(ctx, []any{
 		&zk.CheckVersionRequest{Path: s.path(b, "f"), Version: s.fenceVersion()},
-		&zk.CheckVersionRequest{Path: line, Version: version},
+		// Of the line as it was before this step, of any version if that is -1.
+		&zk.SetDataRequest{Path: line, Version: version},
 		&zk.CreateRequest{Path: line + "/" + nameOf(&e.c), Data: write(p.card), Acl: b.acl, Flags: zk.FlagEphemeralSequential},
-		&zk.SetDataRequest{Path: line, Version: -1},
-	}
-	rs, err := e.send(ctx, ops)
+	})
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	stat := rs[3].Stat
+	stat := rs[1].Stat // of the line, just before the claim's node was made in it
 	b.settle(p, s, rs[2].String, stat.Mzxid, ttl)
 	if _, err := tokenOf(stat.Mzxid); err != nil {
 		return driver.Ticket{}, e.withdraw(ctx, err)
 	}
-	alone := stat.NumChildren == 1
-	b.learn(e.c.Key, !alone)
-	if alone {
+	b.learn(e.c.Key, true)
+	if stat.NumChildren == 0 {
 		b.mu.Lock()
 		p.shared = false
 		p.granted = true
@@ -271,7 +275,7 @@ func (e *entry) send(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
 			return
 		}
 		if rs, err := take(a); err == nil {
-			b.settle(p, s, rs[2].String, rs[3].Stat.Mzxid, s.lease(e.c.TTL))
+			b.settle(p, s, rs[2].String, rs[1].Stat.Mzxid, s.lease(e.c.TTL))
 		} else if e.fresh {
 			b.tidy(e.c.Key)
 		}

@@ -309,8 +309,8 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 		}
 		// Nobody else enters meanwhile; only the fence keeps it out.
 		for i, op := range late {
-			if c, ok := op.(*zk.CheckVersionRequest); ok && c.Path == b.lineOf("k") {
-				late[i] = &zk.CheckVersionRequest{Path: c.Path, Version: -1}
+			if c, ok := op.(*zk.SetDataRequest); ok && c.Path == b.lineOf("k") {
+				late[i] = &zk.SetDataRequest{Path: c.Path, Version: -1}
 			}
 		}
 		_, err := s.client.Multi(late...)

@@ -59,7 +59,7 @@ func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *drive
 	if own != s {
 		return errNoSession // its end is being noted
 	}
-	x := removal{p: p, key: r.key, path: node}
+	x := removal{p: p, key: r.key, path: node, behind: true}
 	if e.Mark != "" {
 		b.mu.Lock()
 		granted := p.granted
@@ -120,13 +120,16 @@ func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *drive
 	case a := <-done:
 		return finish(a)
 	case <-ctx.Done():
+		err = ctx.Err()
+	case <-b.closed:
+		err = driver.ErrClosed
 	}
 	handed = true
 	go func() {
 		_ = finish(<-done)
 		b.release(p)
 	}()
-	return ctx.Err()
+	return err
 }
 
 // leaveUnknown is Leave for a claim that this Backend has not in line: another one
@@ -176,11 +179,14 @@ type removal struct {
 	key  string
 	path string
 	mark []byte // to be written in the same step
+
+	behind bool // it runs on a goroutine that nobody has to wait for
 }
 
-// remove deletes a claim's node, and the container with it if it was the last. It
-// reports whether the node was not there. It does not repeat what may have been
-// applied.
+// remove deletes a claim's node. The container of the last one stays for whoever comes
+// back within a minute, and then the server clears it away; where too many lines are in
+// use for that, it is deleted with the node. remove reports whether the node was not there.
+// It does not repeat what may have been applied.
 func (b *Backend) remove(ctx context.Context, conn client, s *session, x removal) (gone bool, err error) {
 	line := b.lineOf(x.key)
 	for tries := 0; ; tries++ {
@@ -190,6 +196,8 @@ func (b *Backend) remove(ctx context.Context, conn client, s *session, x removal
 			alone = alone && !x.p.shared
 			b.mu.Unlock()
 		}
+		keep := x.mark == nil && b.keeps(x.key)
+		alone = alone && !keep
 		ops := []any{&zk.DeleteRequest{Path: x.path, Version: -1}}
 		switch {
 		case x.mark != nil && tries%2 == 0:
@@ -203,22 +211,32 @@ func (b *Backend) remove(ctx context.Context, conn client, s *session, x removal
 		default:
 			ops = append(ops, &zk.SetDataRequest{Path: line, Version: -1})
 		}
-		rs, err := call(ctx, b, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+		request := func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) }
+		var rs []zk.MultiResponse
+		if x.behind {
+			rs, err = request()
+		} else {
+			rs, err = call(ctx, b, request)
+		}
 		at := 0
 		for at < len(rs) && rs[at].Error == nil {
 			at++
 		}
 		switch {
 		case err == nil:
-			if last := rs[len(rs)-1].Stat; last != nil && last.NumChildren == 0 && x.mark == nil {
+			last := rs[len(rs)-1].Stat // of the line, after the node was deleted
+			switch {
+			case last != nil && last.NumChildren == 0 && keep:
+				b.learnEmpty(x.key, last.Version)
+			case last != nil && last.NumChildren == 0 && x.mark == nil:
 				// The others went meanwhile. The server would clear it away by itself.
 				b.background(func(ctx context.Context) {
 					call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(line, -1) })
 				})
 				b.learn(x.key, false)
-			} else if alone {
+			case alone:
 				b.learn(x.key, false)
-			} else {
+			default:
 				b.learn(x.key, true)
 			}
 			return false, nil

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -248,13 +249,34 @@ func (b *Backend) sessionLost(s *session) {
 	}
 }
 
-// knows reports whether the line of key was there a moment ago, so that making it
-// first would be in vain.
-func (b *Backend) knows(key string) bool {
+// mostKnown bounds how many lines are remembered, and with that how many empty containers
+// this Backend leaves to the server each minute, which clears away ten thousand by default.
+const (
+	mostKnown = 1024
+	knownFor  = time.Minute // how often the server looks for empty containers by default
+)
+
+// container is what is known of a line's container.
+type container struct {
+	at      time.Time // it was there
+	empty   bool      // our claim was the last one, and nobody here has entered since
+	version int32     // when that left
+}
+
+// resume says whether the line of key was there a short while ago, so that making it would
+// be in vain, and its version if it was left empty, or -1. Whoever asks is about to enter.
+func (b *Backend) resume(key string) (known bool, version int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at, ok := b.known[key]
-	return ok && time.Since(at) < 10*time.Second
+	k, ok := b.known[key]
+	if !ok || time.Since(k.at) > knownFor {
+		return false, -1
+	}
+	if !k.empty {
+		return true, -1
+	}
+	b.known[key] = container{at: k.at}
+	return true, k.version
 }
 
 // learn notes whether the line of key is there.
@@ -263,10 +285,36 @@ func (b *Backend) learn(key string, there bool) {
 	defer b.mu.Unlock()
 	if !there {
 		delete(b.known, key)
-		return
+	} else if b.room(key) {
+		b.known[key] = container{at: time.Now()}
 	}
-	if len(b.known) >= 4096 {
-		clear(b.known) // it costs a request each, no more
+}
+
+// learnEmpty notes that the line of key is there, and that its last claim has left it.
+func (b *Backend) learnEmpty(key string, version int32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.room(key) {
+		b.known[key] = container{time.Now(), true, version}
 	}
-	b.known[key] = time.Now()
+}
+
+// keeps reports whether the container of key stays when the last claim leaves: whoever
+// comes back soon need not make it again.
+func (b *Backend) keeps(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.room(key)
+}
+
+// room reports whether one may remember the line of key. b.mu is held.
+func (b *Backend) room(key string) bool {
+	if _, ok := b.known[key]; ok || len(b.known) < mostKnown {
+		return true
+	}
+	if time.Since(b.pruned) > time.Second {
+		b.pruned = time.Now()
+		maps.DeleteFunc(b.known, func(_ string, k container) bool { return time.Since(k.at) > knownFor })
+	}
+	return len(b.known) < mostKnown
 }

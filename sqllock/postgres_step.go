@@ -41,54 +41,136 @@ func (p *postgres) step(ctx context.Context, what, key, query string, args ...an
 	return r, p.fail(what, err)
 }
 
+// row is one row of what a step answers, as its driver delivers it. Half of most rows is
+// null, and scanning into numbers would have each of the others written out and read.
+type row struct {
+	cells    [15]any
+	pointers [15]any
+	err      error
+}
+
+func (r *row) scan(rows *sql.Rows) error {
+	for i := range r.cells {
+		r.cells[i], r.pointers[i] = nil, &r.cells[i]
+	}
+	return rows.Scan(r.pointers[:]...)
+}
+
+// The columns of a row: see fencelock_answer.
+const (
+	colWhat = iota
+	colKey
+	colID
+	colToken
+	colSpan
+	colWeight
+	colCapacity
+	colGranted
+	colRemains
+	colAhead
+	colSince
+	colMixed
+	colMark
+	colOwner
+	colNote
+)
+
+func (r *row) text(column int) string {
+	switch x := r.cells[column].(type) {
+	case []byte:
+		return string(x)
+	case string:
+		return x
+	case nil:
+		return ""
+	default:
+		r.strange(column)
+		return ""
+	}
+}
+
+func (r *row) number(column int) int64 {
+	if x, ok := r.cells[column].(int64); ok {
+		return x
+	}
+	text := r.text(column)
+	if text == "" {
+		return 0
+	}
+	x, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		r.strange(column)
+	}
+	return x
+}
+
+func (r *row) flag(column int) bool {
+	if x, ok := r.cells[column].(bool); ok {
+		return x
+	}
+	text := r.text(column)
+	if text == "" {
+		return false
+	}
+	x, err := strconv.ParseBool(text)
+	if err != nil {
+		r.strange(column)
+	}
+	return x
+}
+
+func (r *row) strange(column int) {
+	r.err = fmt.Errorf("postgres: the driver delivers %.40v in column %d of an answer: that is no value of its type", r.cells[column], column)
+}
+
 // add takes one row; the schema says what they mean.
 func (r *result) add(rows *sql.Rows) error {
-	var what string
-	var key, id, mark, owner, note []byte
-	var token, span, weight, capacity, remains, ahead, since sql.NullInt64
-	var granted, mixed sql.NullBool
-	if err := rows.Scan(&what, &key, &id, &token, &span, &weight, &capacity, &granted, &remains,
-		&ahead, &since, &mixed, &mark, &owner, &note); err != nil {
+	var x row
+	if err := x.scan(rows); err != nil {
 		return err
 	}
-	left := time.Duration(remains.Int64) * time.Microsecond
-	switch what {
+	left := time.Duration(x.number(colRemains)) * time.Microsecond
+	switch what := x.text(colWhat); what {
 	case "ticket":
 		r.ok = true
 		r.ticket = driver.Ticket{
-			Claim: driver.Claim{Owner: string(owner), Note: string(note), Capacity: capacity.Int64, Weight: weight.Int64, Span: span.Int64},
-			Token: token.Int64, Granted: granted.Bool, Left: left, Ahead: int(ahead.Int64), Mixed: mixed.Bool,
+			Claim: driver.Claim{
+				Owner: x.text(colOwner), Note: x.text(colNote),
+				Capacity: x.number(colCapacity), Weight: x.number(colWeight), Span: x.number(colSpan),
+			},
+			Token: x.number(colToken), Granted: x.flag(colGranted), Left: left, Ahead: int(x.number(colAhead)), Mixed: x.flag(colMixed),
 		}
-		if granted.Bool {
-			r.ticket.Mark = driver.Mark(mark)
+		if r.ticket.Granted {
+			r.ticket.Mark = driver.Mark(x.text(colMark))
 		}
 	case "head":
-		r.head = &driver.BusyError{Owner: string(owner), Note: string(note), Token: token.Int64, Since: time.UnixMicro(since.Int64), Left: left}
+		r.head = &driver.BusyError{Owner: x.text(colOwner), Note: x.text(colNote), Token: x.number(colToken),
+			Since: time.UnixMicro(x.number(colSince)), Left: left}
 	case "busy":
 		r.busy = true
-		r.head.Ahead = int(ahead.Int64)
+		r.head.Ahead = int(x.number(colAhead))
 	case "kind":
 		r.kind = true
 	case "gone":
-		r.gone = driver.ErrGone{Broken: granted.Bool, Reason: string(note)}
+		r.gone = driver.ErrGone{Broken: x.flag(colGranted), Reason: x.text(colNote)}
 	case "ballot":
-		r.refuse = driver.ErrBallot{Last: token.Int64}
+		r.refuse = driver.ErrBallot{Last: x.number(colToken)}
 	case "wait":
 		r.refuse = &driver.QuarantineError{Left: left}
 	case "other", "careless", "damaged":
-		r.refuse = noMember(what, string(note))
+		r.refuse = noMember(what, x.text(colNote))
 	case "left":
 		r.left = true
 	case "grant":
-		r.granted = append(r.granted, grant{string(key), string(id), driver.Mark(mark), left, mixed.Bool})
+		r.granted = append(r.granted, grant{x.text(colKey), x.text(colID), driver.Mark(x.text(colMark)), left, x.flag(colMixed)})
 	case "touched":
-		r.touched = append(r.touched, string(key))
+		r.touched = append(r.touched, x.text(colKey))
 	case "broken":
-		r.broken = append(r.broken, broken{string(key), string(id), driver.ErrGone{Broken: true, Reason: string(note)}})
+		r.broken = append(r.broken, broken{x.text(colKey), x.text(colID), driver.ErrGone{Broken: true, Reason: x.text(colNote)}})
 	default:
 		return permanent(fmt.Errorf("postgres: the functions of fencelock answer %.40q, which this program does not know: run the DDL of this version again", what))
 	}
-	return nil
+	return x.err
 }
 
 // enter joins a line, or finds the claim that is there.

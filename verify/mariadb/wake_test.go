@@ -52,6 +52,22 @@ func TestWaiterOfAnotherBackendIsWoken(t *testing.T) {
 	handOvers(t, backend(t, openDSN(t, dsn)), backend(t, openDSN(t, dsn)))
 }
 
+// TestLeaveGrantsAllWhoNobodyAwaits has three readers wait behind a writer that leaves, and
+// asks about none of them. Were one of them left waiting, a fourth would be refused, though
+// nobody but readers is in line.
+func TestLeaveGrantsAllWhoNobodyAwaits(t *testing.T) {
+	t.Parallel()
+	b := backend(t, openDSN(t, newDSN(t, "")))
+	writer := hold(t, b, claim("k"))
+	readers := []driver.Ticket{wait(t, b, reader("k")), wait(t, b, reader("k")), wait(t, b, reader("k"))}
+	leave(t, b, writer)
+	readers = append(readers, hold(t, b, noWait(reader("k"))))
+	for _, r := range readers {
+		leave(t, b, r)
+	}
+	empty(t, b)
+}
+
 // TestPurgeGrantsWhoNobodyAwaits has a reader wait behind a writer that dies, and asks
 // about it for no longer. A second reader purges the writer, and both hold the lock:
 // were the first left waiting, the second would have to wait behind it.

@@ -214,7 +214,7 @@ END$$
 --   ticket: token, span, capacity, weight, owner, note, granted, left, mark, mixed
 --   busy, or a ticket that waits: ahead, and of the first in line owner, note, token, since, left
 -- and whether anybody was removed.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
@@ -304,9 +304,42 @@ enter: BEGIN
         v_head_expires - v_now, v_touched;
 END$$
 
+-- Enter, of which the answer is the same. A line that nobody is in, its head being above
+-- its last token, takes few statements and no more variables than it needs: the server
+-- makes all of a procedure's anew for each call. Any other line is opened again.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
+    IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
+    IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last, v_head BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+    COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
+    SELECT last, head, mark INTO v_last, v_head, v_mark FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
+    IF v_head > v_last AND NOT EXISTS (SELECT 1 FROM fencelock_rest WHERE lock_key = p_key AND id = p_id) THEN
+        CALL fencelock_v1_clock(v_now);
+        SET v_last = GREATEST(v_last + 1, v_now, 1);
+        INSERT INTO fencelock_claim
+            (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+            VALUES (p_key, v_last, p_span, p_id, p_capacity, p_weight, 1, 0, v_now + p_ttl, v_now, p_node, v_mark, p_owner, p_note);
+        UPDATE fencelock_line SET last = v_last + p_span - 1 WHERE lock_key = p_key;
+        COMMIT;
+        SELECT 0, 0, NULL, v_last, p_span, p_capacity, p_weight, p_owner, p_note, 1,
+            p_ttl, v_mark, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0;
+    ELSE
+        CALL fencelock_v1_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
+    END IF;
+END$$
+
 -- Leave. Its answer is a row of whether the claim is gone, broken, reason, and whether
 -- somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -352,6 +385,38 @@ BEGIN
     END IF;
     COMMIT;
     SELECT v_gone, v_broken, v_reason, v_touched;
+END$$
+
+-- Leave, of which the answer is the same. The first claim of a line is the only one if no
+-- token was drawn after its own: then it takes few statements. Any other line, and a Leave
+-- that leaves something behind, is opened again.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
+    IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last, v_head, v_token, v_end BIGINT;
+    DECLARE v_mine TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+    IF p_token <> 0 AND p_linger = 0 AND LENGTH(p_mark) = 0 THEN
+        COMMIT;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION READ WRITE;
+        SELECT last, head INTO v_last, v_head FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
+        CALL fencelock_v1_clock(v_now);
+        SELECT token, token + span - 1, id = p_id AND lingering = 0 AND expires > v_now INTO v_token, v_end, v_mine
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token LIMIT 1;
+    END IF;
+    IF v_mine AND v_end = v_last THEN
+        DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
+        UPDATE fencelock_line SET head = v_last + 1 WHERE lock_key = p_key;
+        COMMIT;
+        SELECT 0, 0, NULL, 0;
+    ELSE
+        CALL fencelock_v1_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
+    END IF;
 END$$
 
 -- Break. Its answer is a row of the id that was broken, or null; whose it was; and

@@ -137,7 +137,7 @@ func Peers() []Peer {
 		{Name: redsyncName, Parts: append(calm, waits...), Sizes: middle, Direct: []string{"set"}, Open: openRedsync(0)},
 		{Name: redsyncName + ", every 5 ms", Parts: append(waits, "stranger"), Direct: []string{"set"}, Open: openRedsync(5 * time.Millisecond)},
 		{Name: redsyncName + ", autopipelined", Parts: []string{"keys"}, Direct: []string{"set"}, Open: openRedsyncPipelined},
-		{Name: fairPeer, Parts: append(every, "line"), Sizes: map[string][]int{"line": {10, 100}, "held": {1000}}, Open: openRueidislock(false)},
+		{Name: fairPeer, Parts: append(every, "line"), Sizes: map[string][]int{"line": {10, 100}, "held": {1000, 10000}}, Open: openRueidislock(false)},
 		{Name: readme, Parts: every, Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},

@@ -22,6 +22,10 @@ func openRueidislock(noLoop bool) func(Env) (Locker, error) {
 			NoLoopTracking: noLoop,
 			KeyValidity:    e.TTL,
 			ExtendInterval: e.TTL / 3,
+			// The default is 20 ms: on a busy machine a request for a free lock takes longer
+			// now and then, is given up for the next key, of which there is none, and waits
+			// for ever.
+			TryNextAfter: e.TTL,
 		})
 		if err != nil {
 			return nil, err

@@ -103,14 +103,14 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 
 // putInto puts a claim into a line of which there is nothing at all: that is one comparison,
 // and there is nothing to read. Of this there is no answer: s is granted. Otherwise it
-// returns the answer to a transaction of ifs, then and or. Where somebody was in line the
+// returns the answer to the full transaction. Where somebody was in line the
 // last time, that one goes out within the first; it is long, and not sent in vain elsewhere.
-func (s *standing) putInto(ctx context.Context, put clientv3.Op, ifs []clientv3.Cmp, then, or []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (s *standing) putInto(ctx context.Context, put clientv3.Op, full func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op)) (*clientv3.TxnResponse, error) {
 	b := s.backend
 	try := b.etcd.Txn(ctx).If(s.line.whole().none()).Then(put)
 	crowded := b.isCrowded(s.line)
 	if crowded {
-		try = try.Else(clientv3.OpTxn(ifs, then, or))
+		try = try.Else(clientv3.OpTxn(full()))
 	}
 	answer, err := try.Commit()
 	if err != nil {
@@ -128,6 +128,7 @@ func (s *standing) putInto(ctx context.Context, put clientv3.Op, ifs []clientv3.
 		return (*clientv3.TxnResponse)(answer.Responses[0].GetResponseTxn()), nil
 	}
 	b.setCrowded(s.line, true)
+	ifs, then, or := full()
 	answer, err = b.etcd.Txn(ctx).If(ifs...).Then(then...).Else(or...).Commit()
 	if err == nil {
 		s.at = answer.Header.Revision
@@ -159,11 +160,8 @@ func (b *Backend) setCrowded(l lineKeys, is bool) {
 	b.crowded[l] = struct{}{}
 }
 
-// joinLine puts a writer or reader behind the others. The comparisons and the put are
-// one step, so nobody comes in between: what was there before the put is all that
-// stands ahead.
-func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
-	line := b.line(c.Key)
+// joining is how a writer or reader is put behind others.
+func (line lineKeys) joining(c *driver.Claim, put clientv3.Op) ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
 	name := line.claim(c)
 	ifs := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.permits().none()}
 	blockers := line.writers() // of a reader
@@ -173,7 +171,6 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 	if c.NoWait {
 		ifs = append(ifs, blockers.none())
 	}
-	put := clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
 	then := []clientv3.Op{
 		line.claims().all(clientv3.WithFirstCreate()...),
 		blockers.all(append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...),
@@ -185,8 +182,18 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 		clientv3.OpGet(name),
 		clientv3.OpGet(line.rest(c.ID)),
 	}
+	return ifs, then, or
+}
+
+// joinLine puts a writer or reader behind the others. The comparisons and the put are
+// one step, so nobody comes in between: what was there before the put is all that
+// stands ahead.
+func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
+	line := b.line(c.Key)
+	name := line.claim(c)
+	put := clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
 	s := &standing{backend: b, line: line, name: name}
-	answer, err := s.putInto(ctx, put, ifs, then, or)
+	answer, err := s.putInto(ctx, put, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) { return line.joining(c, put) })
 	if err != nil || answer == nil {
 		return s, err == nil, err
 	}
@@ -213,26 +220,19 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
 	line := b.line(c.Key)
 	name := line.claim(c)
-	base := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.shared().none()}
 	put := clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
-	then := []clientv3.Op{
-		line.permits().all(),
-		clientv3.OpGet(line.mark()),
-		put,
-	}
-	or := []clientv3.Op{
-		line.claims().all(),
-		clientv3.OpGet(line.mark()),
-		clientv3.OpGet(line.rest(c.ID)),
-	}
 	room := line.permits().none()
 	for range mostTries {
-		ifs := base
-		if c.NoWait {
-			ifs = append(base[:len(base):len(base)], room)
-		}
 		s := &standing{backend: b, line: line, name: name}
-		answer, err := s.putInto(ctx, put, ifs, then, or)
+		answer, err := s.putInto(ctx, put, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
+			base := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.shared().none()}
+			if c.NoWait {
+				base = append(base, room)
+			}
+			return base,
+				[]clientv3.Op{line.permits().all(), clientv3.OpGet(line.mark()), put},
+				[]clientv3.Op{line.claims().all(), clientv3.OpGet(line.mark()), clientv3.OpGet(line.rest(c.ID))}
+		})
 		if err != nil || answer == nil {
 			return s, err == nil, err
 		}

@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	o.TTL = max(o.TTL, service.MinTTL)
 	history := filepath.Join(o.Dir, "history")
-	if old, _ := os.ReadDir(history); len(old) > 0 {
+	if old, _ := filepath.Glob(filepath.Join(history, "w*.jsonl")); len(old) > 0 {
 		return nil, fmt.Errorf("there is a history in %s already; take another folder", history)
 	}
 	if err := os.MkdirAll(history, 0o755); err != nil {

@@ -76,7 +76,7 @@ func tortureURL(t *testing.T, url string) {
 	for _, v := range r.Violations {
 		t.Errorf("breach: %v", v)
 	}
-	if r.Numbers.Held < 20 || len(r.Numbers.Faults) < 2 {
+	if r.Numbers.Held < 20 || len(r.Numbers.Faults) == 0 {
 		t.Errorf("%d grants and faults %v are too few to say anything", r.Numbers.Held, r.Numbers.Faults)
 	}
 }

@@ -78,8 +78,10 @@ func Schemes() Table {
 		"redis+sentinel": Ours(named("redis, Sentinel", 0), 0, openRedis),
 		"redis+cluster":  Ours(named("redis, Cluster", 0), 0, openRedis),
 		"redlock":        Ours(quorum, 2*time.Second, openRedlock),
-		"postgres":       Ours(named("postgres", 0), 0, openPostgres),
-		"mysql":          Ours(named("mysql", 0), 0, openMySQL),
+		// Of members that lose nothing of what they have acknowledged when they are killed.
+		"redlock+durable": Ours(quorum, 2*time.Second, openDurable),
+		"postgres":        Ours(named("postgres", 0), 0, openPostgres),
+		"mysql":           Ours(named("mysql", 0), 0, openMySQL),
 		// etcd counts leases in whole seconds and revokes them in batches.
 		"etcd": Ours(named("etcd", 2*time.Second), 2*time.Second, openEtcd),
 		// A crashed process keeps its locks for its whole session, and ZooKeeper ends those
@@ -188,7 +190,15 @@ func openRedis(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backend
 }
 
 func openRedlock(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
-	q, end, err := OpenQuorum(ctx, u)
+	q, end, err := OpenQuorum(ctx, u, driver.Membership{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return q, end, nil
+}
+
+func openDurable(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backend, func(), error) {
+	q, end, err := OpenQuorum(ctx, u, driver.Membership{Durable: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -197,7 +207,7 @@ func openRedlock(ctx context.Context, u *url.URL, _ time.Duration) (driver.Backe
 
 // OpenQuorum opens the members of a redlock: URL that ParseURL has read, and says how to
 // close what is below the quorum.
-func OpenQuorum(ctx context.Context, u *url.URL) (*quorumlock.Backend, func(), error) {
+func OpenQuorum(ctx context.Context, u *url.URL, as driver.Membership) (*quorumlock.Backend, func(), error) {
 	var ends []func()
 	end := func() {
 		for _, f := range ends {
@@ -207,7 +217,8 @@ func OpenQuorum(ctx context.Context, u *url.URL) (*quorumlock.Backend, func(), e
 	var all []driver.Backend
 	var names []string
 	for _, m := range Members(u) {
-		of := &driver.Membership{}
+		of := new(driver.Membership)
+		*of = as
 		names = append(names, m.Host)
 		if strings.HasPrefix(m.Scheme, "postgres") {
 			b, done, err := openPostgresAs(ctx, m, of)

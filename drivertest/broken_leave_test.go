@@ -42,6 +42,26 @@ var brokenLeaves = []mutant{
 		},
 	},
 	{
+		name: "whoever comes right after a Leave is let in",
+		laws: "NobodyOvertakesWhoWaits",
+		wreck: func(b *broken) {
+			left := ""
+			b.leaves(nil, func(t driver.Ticket, _ driver.Exit, err error) error {
+				if err == nil {
+					left = t.Key
+				}
+				return err
+			})
+			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+				if left == c.Key && c.NoWait {
+					left = ""
+					return driver.Ticket{Claim: c, Token: 1 << 40, Granted: true, Left: c.TTL}, nil
+				}
+				return b.Store.Enter(ctx, c)
+			}
+		},
+	},
+	{
 		name: "Leave is for the key, not for the claim",
 		laws: "LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone " + model,
 		wreck: func(b *broken) {

@@ -81,6 +81,29 @@ var leaveLaws = []law{
 		},
 	},
 	{
+		name: "NobodyOvertakesWhoWaits",
+		when: fair,
+		why:  "the holder leaves and the first waiter has not looked yet: a lock that seems free then is granted twice",
+		check: func(w *world) {
+			for waiters := 1; waiters <= 2; waiters++ {
+				key := w.key()
+				holder := w.hold(w.a, w.claim(key))
+				var line []driver.Ticket
+				for range waiters {
+					line = append(line, w.wait(w.b, w.claim(key)))
+				}
+				w.leave(w.a, holder, driver.Exit{})
+				for _, next := range line {
+					w.refused(w.a, w.claim(key))
+					w.granted(w.b, next)
+					w.refused(w.a, w.claim(key))
+					w.leave(w.b, next, driver.Exit{})
+				}
+				w.empty(w.a, key)
+			}
+		},
+	},
+	{
 		name: "HoldersLeaveInAnyOrder",
 		when: semaphore,
 		why:  "the sum of weights is counted, not remembered: it must be right whoever leaves first",

@@ -596,7 +596,9 @@ func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
 			return do()
 		}
 		c := client(t, b, &fencelock.Options{TTL: ttl})
-		for i := range 5000 {
+		// With 2500 and more the race detector of Go 1.26 itself ends the tests, once in some
+		// runs (tsan_rtl.cpp: "epoch() == kEpochLast"); with 1000 it did not in 240.
+		for i := range 1000 {
 			mustLock(t, c, fmt.Sprint("k", i))
 		}
 		c.Close()

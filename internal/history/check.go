@@ -64,8 +64,11 @@ type Options struct {
 	Outages []Span
 }
 
-// Span is a time, its ends included.
-type Span struct{ From, To time.Duration }
+// Span is a time, its ends included: of all keys, or of one.
+type Span struct {
+	From, To time.Duration
+	Key      string // empty for all
+}
 
 // Check judges a history. Its events may be in any order; those of one instant
 // count in the order in which they are given, and beliefs that merely touch do not

@@ -148,6 +148,9 @@ func (s *sweep) judgeGap(k *key, at time.Duration) {
 	}
 	since := due - limit
 	for _, out := range s.outages {
+		if out.Key != "" && out.Key != k.name {
+			continue
+		}
 		if out.From <= due && out.To >= since && out.To+s.o.Stuck > due {
 			rule, limit, due = Stuck, s.o.Stuck, out.To+s.o.Stuck
 		}

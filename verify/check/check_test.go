@@ -408,6 +408,31 @@ func TestWhatWasBrokenOrForgottenIsExempt(t *testing.T) {
 	}
 }
 
+// Who is granted soon after its store forgot something may hold the key for long, and may
+// not: whoever waits behind it is late only when it has gone.
+func TestWhoMayHoldIsWaitedFor(t *testing.T) {
+	const text = `
+		0 call a/1
+		1 held a/1 t1
+		2 forgot
+		3 end text=clock
+		4 call b/1
+		5 held b/1 t99
+		6 call c/1
+		7 look a/1 t1
+		8 lost a/1 t1
+		3000 release b/1 t99
+		3001 released b/1 t99
+		HELD`
+	for at, want := range map[string]int{"3500": 0, "9999": 1} {
+		n, _ := strconv.Atoi(at)
+		tail := at + " held c/1 t200\n" + strconv.Itoa(n+1) + " release c/1 t200\n" + strconv.Itoa(n+2) + " released c/1 t200"
+		if got := rules(t, strings.ReplaceAll(text, "HELD", tail)); len(got) != want {
+			t.Errorf("granted at %s: %v; want %d rules broken", at, got, want)
+		}
+	}
+}
+
 // While the store is down nobody need get a key, and afterwards there is the time to come
 // back and a lease.
 func TestAnOutagePutsProgressOff(t *testing.T) {

@@ -100,6 +100,23 @@ func (c *claim) events() []history.Event {
 	return es
 }
 
+// maybes are the times in which a claim may hold its key of which nobody knows whether
+// it does, because its store forgot something just then. Whoever waits behind it is not
+// late.
+func maybes(all []*claim, lines []traffic.Line) []history.Span {
+	var spans []history.Span
+	if len(lines) == 0 {
+		return nil
+	}
+	for _, c := range all {
+		if c.voided {
+			end := min(c.over, lines[len(lines)-1].At)
+			spans = append(spans, history.Span{From: time.Duration(c.done.At), To: time.Duration(end), Key: c.key})
+		}
+	}
+	return spans
+}
+
 // outages are the times in which no progress is asked for.
 func outages(lines []traffic.Line) []history.Span {
 	var spans []history.Span

@@ -112,7 +112,7 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 		healed[i].To += backoff + o.wake()
 	}
 	found, err := history.Check(es, history.Options{
-		Stuck: o.stuck(), Wake: o.wake(), Exact: true, Outages: healed,
+		Stuck: o.stuck(), Wake: o.wake(), Exact: true, Outages: slices.Concat(healed, maybes(all, lines)),
 	})
 	if err != nil {
 		return nil, err

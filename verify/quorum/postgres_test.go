@@ -230,8 +230,10 @@ func (c *counted) Write(p []byte) (int, error) {
 }
 
 func (c *counted) Read(p []byte) (int, error) {
-	if c.asked.Swap(false) {
+	n, err := c.Conn.Read(p)
+	// pgx may have begun to read while it was still writing.
+	if n > 0 && c.asked.Swap(false) {
 		c.trips.Add(1)
 	}
-	return c.Conn.Read(p)
+	return n, err
 }

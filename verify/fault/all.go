@@ -17,7 +17,7 @@ func All() []Fault {
 		{Name: "cut", What: "all connections of a worker reset, several times", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: cut},
 		{Name: "silence", What: "nothing passes one way between a worker and the servers, or both ways", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: silence},
 		{Name: "latency", What: "up to 0.8 leases between a worker's request and its answer", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: latency},
-		{Name: "server-pause", What: "SIGSTOP of a server", Wants: served, Needs: "servers of the torture's own", Outage: outage, Do: serverPause},
+		{Name: "server-pause", What: "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that are alive, and holders are exempt from I1 until they learn it", Wants: served, Needs: "servers of the torture's own", Outage: outage, Do: serverPause},
 		{Name: "server-restart", What: "kill -9 of a server, which starts again with what it had acknowledged", Wants: durable, Needs: "servers of the torture's own, which keep what they have acknowledged", Outage: outage, Do: serverRestart},
 		{Name: "script-flush", What: "Redis forgets its scripts", Wants: redis, Needs: "a single Redis of the torture's own", Outage: never, Do: ask("SCRIPT", "FLUSH")},
 		{Name: "client-kill", What: "Redis ends all connections, or those that listen", Wants: redis, Needs: "a single Redis of the torture's own", Outage: outage, Do: clientKill},
@@ -116,6 +116,9 @@ func serverPause(ctx context.Context, w *World, rng *rand.Rand) error {
 		return err
 	}
 	pause(ctx, between(rng, w.TTL/10, 2*w.TTL))
+	if w.Usurped {
+		w.Rec.Write(traffic.Line{Op: traffic.Forgot})
+	}
 	return one.Continue()
 }
 

@@ -43,6 +43,8 @@ type World struct {
 	// such thing. Lossy says that what was acknowledged may be forgotten then.
 	Failover func(*rand.Rand) error
 	Lossy    bool
+	// Usurped says that a server which was stopped and goes on may end leases that are alive.
+	Usurped bool
 	// Clock makes the store's clock step forward, as all claims see it; nil where nobody can.
 	Clock func(context.Context, time.Duration) error
 	// Slot begins to move the slot of a key that is in use to another server, and returns

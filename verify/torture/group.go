@@ -55,6 +55,7 @@ func beginGroup(name, dir string) (s *store, err error) {
 		}
 	case "etcd3":
 		s.service, s.url = "etcd", "etcd://"+several(testserver.EtcdCluster(h, 3))
+		s.usurped = true // see TestThreeMembers/TheLeaderComesBack
 	case "zookeeper3":
 		s.service, s.url = "zk", "zk://"+several(testserver.ZooKeeperEnsemble(h, 3))
 	}

@@ -157,7 +157,7 @@ func drive(ctx context.Context, o Options, s *store, service traffic.Service, hi
 
 	world := &fault.World{
 		Servers: s.servers, Redis: s.redis, Volatile: s.volatile, Shared: s.shared, TTL: o.TTL, Rec: rec,
-		Failover: s.failover, Lossy: s.lossy,
+		Failover: s.failover, Lossy: s.lossy, Usurped: s.usurped,
 	}
 	if s.ours {
 		u, err := traffic.ParseURL(s.url)

@@ -31,6 +31,7 @@ type store struct {
 	slot     func(*rand.Rand, string) (func() error, error)
 	failover func(*rand.Rand) error
 	lossy    bool // and then it may forget what it acknowledged
+	usurped  bool // a server that was stopped and goes on may end leases that are alive
 	stop     func()
 }
 

@@ -120,7 +120,7 @@ func beginQuorum(ctx context.Context, dir string) (*store, error) {
 		hosts = append(hosts, r.Addr())
 	}
 	s.url = "redlock://" + strings.Join(hosts, ",")
-	if err := initialise(ctx, s.url); err != nil {
+	if err := initialise(ctx, s.url, driver.Membership{Durable: true}); err != nil {
 		s.stop()
 		return nil, err
 	}
@@ -128,12 +128,12 @@ func beginQuorum(ctx context.Context, dir string) (*store, error) {
 }
 
 // initialise says of a quorum that it is new.
-func initialise(ctx context.Context, raw string) error {
+func initialise(ctx context.Context, raw string, as driver.Membership) error {
 	u, err := traffic.ParseURL(raw)
 	if err != nil {
 		return err
 	}
-	q, end, err := traffic.OpenQuorum(ctx, u, driver.Membership{Durable: true})
+	q, end, err := traffic.OpenQuorum(ctx, u, as)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver named "pgx"
 
 	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 func init() {
@@ -37,23 +38,11 @@ func openPostgresOurs(handOff int) func(Env) (Locker, error) {
 		if err != nil {
 			return nil, err
 		}
-		listen := func(ctx context.Context, channel string, heard func()) error {
-			conn, err := pgx.Connect(ctx, e.Store)
-			if err != nil {
-				return err
-			}
-			defer conn.Close(context.WithoutCancel(ctx))
-			if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-				return err
-			}
-			for {
-				heard()
-				if _, err := conn.WaitForNotification(ctx); err != nil {
-					return err
-				}
-			}
+		config, err := pgx.ParseConfig(e.Store)
+		if err != nil {
+			return nil, err
 		}
-		return newFenceLocks(e, sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: listen}), handOff, db.Close), nil
+		return newFenceLocks(e, sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: traffic.Listen(config)}), handOff, db.Close), nil
 	}
 }
 

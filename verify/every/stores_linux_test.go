@@ -31,6 +31,7 @@ import (
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/verify/traffic"
 	"github.com/fencelock/fencelock/zklock"
 )
 
@@ -257,25 +258,7 @@ func openPostgres(t testing.TB, addrs []string) driver.Backend {
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(4)
 	t.Cleanup(func() { db.Close() })
-	return sqllock.New(db, sqllock.Postgres, &sqllock.Options{
-		CreateTables: true,
-		Listen: func(ctx context.Context, channel string, heard func()) error {
-			conn, err := pgx.ConnectConfig(ctx, config)
-			if err != nil {
-				return err
-			}
-			defer conn.Close(context.WithoutCancel(ctx))
-			if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-				return err
-			}
-			for {
-				heard()
-				if _, err := conn.WaitForNotification(ctx); err != nil {
-					return err
-				}
-			}
-		},
-	})
+	return sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: traffic.Listen(config)})
 }
 
 func openMariaDB(t testing.TB, addrs []string) driver.Backend {

@@ -217,11 +217,9 @@ func OpenQuorum(ctx context.Context, u *url.URL, as driver.Membership) (*quoruml
 	var all []driver.Backend
 	var names []string
 	for _, m := range Members(u) {
-		of := new(driver.Membership)
-		*of = as
 		names = append(names, m.Host)
 		if strings.HasPrefix(m.Scheme, "postgres") {
-			b, done, err := openPostgresAs(ctx, m, of)
+			b, done, err := openPostgresAs(ctx, m, &as)
 			if err != nil {
 				end()
 				return nil, nil, err
@@ -231,7 +229,7 @@ func OpenQuorum(ctx context.Context, u *url.URL, as driver.Membership) (*quoruml
 		}
 		rdb := OpenRedis(ctx, m)
 		ends = append(ends, func() { rdb.Close() })
-		all = append(all, redislock.New(rdb, &redislock.Options{Member: of}))
+		all = append(all, redislock.New(rdb, &redislock.Options{Member: &as}))
 	}
 	return quorumlock.New(all, &quorumlock.Options{Names: names}), end, nil
 }
@@ -271,12 +269,13 @@ func openPostgresAs(ctx context.Context, u *url.URL, of *driver.Membership) (dri
 	if dial := dialer(ctx); dial != nil {
 		config.DialFunc = dial
 	}
-	b, done := onSQL(stdlib.OpenDB(*config), sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: listen(config), Member: of})
+	b, done := onSQL(stdlib.OpenDB(*config), sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: Listen(config), Member: of})
 	return b, done, nil
 }
 
-// listen waits for notifications on a connection of its own.
-func listen(config *pgx.ConnConfig) func(context.Context, string, func()) error {
+// Listen is an Options.Listen of sqllock: it waits for notifications on a connection of its
+// own.
+func Listen(config *pgx.ConnConfig) func(context.Context, string, func()) error {
 	return func(ctx context.Context, channel string, heard func()) error {
 		conn, err := pgx.ConnectConfig(ctx, config.Copy())
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/verify/traffic"
 	"github.com/fencelock/fencelock/zklock"
 )
 
@@ -158,23 +159,11 @@ func startPostgres(ctx context.Context, dir string) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	listen := func(ctx context.Context, channel string, heard func()) error {
-		conn, err := pgx.Connect(ctx, s.URL())
-		if err != nil {
-			return err
-		}
-		defer conn.Close(context.WithoutCancel(ctx))
-		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-			return err
-		}
-		for {
-			heard()
-			if _, err := conn.WaitForNotification(ctx); err != nil {
-				return err
-			}
-		}
+	config, err := pgx.ParseConfig(s.URL())
+	if err != nil {
+		return nil, err
 	}
-	return startSQL(ctx, s, "pgx", s.URL(), sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: listen})
+	return startSQL(ctx, s, "pgx", s.URL(), sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: traffic.Listen(config)})
 }
 
 func startMariaDB(ctx context.Context, dir string) (*running, error) {

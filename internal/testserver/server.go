@@ -214,8 +214,15 @@ func (s *Server) Restart(opts ...Option) error {
 }
 
 // Pause stops the server in its tracks with SIGSTOP: its connections stay open
-// and nothing answers.
-func (s *Server) Pause() error { return s.signal("pausing", pause) }
+// and nothing answers. It stands when Pause returns.
+func (s *Server) Pause() error {
+	return s.signal("pausing", func(p *os.Process) error {
+		if err := pause(p); err != nil {
+			return err
+		}
+		return AwaitStop(p.Pid)
+	})
+}
 
 // Continue lets a paused server go on.
 func (s *Server) Continue() error { return s.signal("continuing", resume) }

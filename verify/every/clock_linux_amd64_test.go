@@ -9,14 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // wall is the wall clock of one process, and of those that it starts later: it can be
@@ -142,7 +141,7 @@ func takeClock(pid int) (w wall, err error) {
 // started since its code was replaced.
 func (w wall) step(d time.Duration) error {
 	number := binary.LittleEndian.AppendUint64(nil, uint64(int64(d/time.Second)))
-	for _, pid := range append([]int{w.pid}, children(w.pid)...) {
+	for _, pid := range append([]int{w.pid}, testserver.Children(w.pid)...) {
 		mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_WRONLY, 0)
 		if err == nil {
 			_, err = mem.WriteAt(number, w.at)
@@ -153,25 +152,6 @@ func (w wall) step(d time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// children are the processes that pid has started.
-func children(pid int) []int {
-	var all []int
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, name := range stats {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		rest := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(rest) > 1 && rest[1] == strconv.Itoa(pid) {
-			if n, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-				all = append(all, n)
-			}
-		}
-	}
-	return all
 }
 
 // clocks are the wall clocks of a store's servers, two of five of a quorum's. The servers
@@ -186,13 +166,12 @@ func (s *store) clocks(t testing.TB) []wall {
 		if err := one.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond) // until each of its threads stands
 		w, err := takeClock(one.Pid())
-		for _, pid := range children(one.Pid()) {
+		for _, pid := range testserver.Children(one.Pid()) {
 			// Those that run already have a copy of their own.
 			if err == nil {
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
-				time.Sleep(5 * time.Millisecond)
+				err = testserver.AwaitStop(pid)
 				_, _ = takeClock(pid) // it may just have ended
 				_ = syscall.Kill(pid, syscall.SIGCONT)
 			}

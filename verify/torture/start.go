@@ -202,11 +202,11 @@ func (s server) Pause() error {
 	if err := s.Server.Pause(); err != nil {
 		return err
 	}
-	return signalAll(children(s.Pid()), true)
+	return signalAll(testserver.Children(s.Pid()), true)
 }
 
 func (s server) Continue() error {
-	err := signalAll(children(s.Pid()), false)
+	err := signalAll(testserver.Children(s.Pid()), false)
 	return firstOf(err, s.Server.Continue())
 }
 
@@ -216,24 +216,4 @@ func firstOf(errs ...error) error {
 		return nil
 	}
 	return errs[i]
-}
-
-// children are the processes that pid has started, where the system tells.
-func children(pid int) []int {
-	var all []int
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, name := range stats {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		// The name of the program, in brackets, may hold anything.
-		rest := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if len(rest) > 1 && rest[1] == strconv.Itoa(pid) {
-			if n, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-				all = append(all, n)
-			}
-		}
-	}
-	return all
 }

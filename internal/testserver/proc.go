@@ -1,0 +1,58 @@
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Children are the processes that pid has started, where the system tells.
+func Children(pid int) []int {
+	var all []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range stats {
+		if f := stat(name); len(f) > 1 && f[1] == strconv.Itoa(pid) {
+			if n, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// stat reads what stands behind the name of the program, which may hold anything: the
+// state, the parent and more. A process that has ended has nothing.
+func stat(name string) []string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+}
+
+// Stands reports whether no thread of a process runs, where the system tells.
+func Stands(pid int) bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, name := range stats {
+		if f := stat(name); len(f) > 0 && !strings.Contains("TtZX", f[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// AwaitStop waits until a process that was sent SIGSTOP stands: each of its threads stops
+// when it is next looked at, and one that waits for a disk only then.
+func AwaitStop(pid int) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(10 * time.Second); !Stands(pid); <-tick.C {
+		if time.Now().After(end) {
+			return fmt.Errorf("process %d goes on ten seconds after SIGSTOP", pid)
+		}
+	}
+	return nil
+}

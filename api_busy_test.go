@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 		}()
 	}
 	const ttl = 900 * time.Millisecond
-	b := &cutOff{Backend: memlock.New()}
+	b := &cutOff{Backend: memlock.New(), refused: make(chan struct{})}
 	c := fencelock.New(b, &fencelock.Options{TTL: ttl})
 	l, err := c.Lock(t.Context(), "k")
 	if err != nil {
@@ -59,13 +60,15 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 		t.Errorf("lost beside a busy loop: %v", err)
 	}
 	b.cut.Store(true)
-	time.Sleep(ttl / 9) // a renewal may have been on its way
+	<-b.refused // one that was on its way has come back
 	deadline := l.Deadline()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for time.Until(deadline) > 5*time.Millisecond {
 		if err := l.Err(); err != nil {
 			t.Fatalf("%v before its deadline a lease says %v", time.Until(deadline), err)
 		}
-		time.Sleep(time.Millisecond)
+		<-tick.C
 	}
 	for time.Until(deadline) > -2*time.Millisecond {
 		// The holder is busy as well: no timer gets its turn.
@@ -83,13 +86,16 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 // cutOff is a backend whose renewals do not arrive when cut is set.
 type cutOff struct {
 	driver.Backend
-	cut atomic.Bool
+	cut     atomic.Bool
+	once    sync.Once
+	refused chan struct{} // closed when the first renewal was not let through
 }
 
 func (b *cutOff) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	if !b.cut.Load() {
 		return b.Backend.Renew(ctx, ts)
 	}
+	b.once.Do(func() { close(b.refused) })
 	errs := make([]error, len(ts))
 	for i := range errs {
 		errs[i] = errors.New("cut off")

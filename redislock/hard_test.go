@@ -222,6 +222,8 @@ func TestFlushAllInALoopUnderLoad(t *testing.T) {
 		})
 	}
 	flushes := 0
+	tick := time.NewTicker(15 * time.Millisecond)
+	defer tick.Stop()
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); flushes++ {
 		if _, err := s.Ask("FLUSHALL"); err != nil {
 			t.Fatal(err)
@@ -231,7 +233,7 @@ func TestFlushAllInALoopUnderLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(15 * time.Millisecond)
+		<-tick.C
 	}
 	close(done)
 	workers.Wait()
@@ -242,7 +244,11 @@ func TestFlushAllInALoopUnderLoad(t *testing.T) {
 	if _, err := s.Ask("FLUSHALL"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(ttl / 2) // for whatever might still come
+	for _, c := range clients { // nothing comes after that
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	if names, err := s.Ask("KEYS", "*"); err != nil || names != "" {
 		t.Errorf("%q came back after the last FLUSHALL, %v", names, err)
 	}
@@ -256,7 +262,13 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	raw := connect(t, s, nil)
 	g := &group{t: t, single: s}
 	const ttl = 3 * time.Second
-	a, b := client(t, g, ttl, nil), client(t, g, ttl, nil)
+	failed := make(chan struct{})
+	told := sync.OnceFunc(func() { close(failed) })
+	a := fencelock.New(g.connect(nil), &fencelock.Options{
+		TTL: ttl, HandOff: 1, Hooks: fencelock.Hooks{AtRisk: func(fencelock.Event) { told() }},
+	})
+	t.Cleanup(func() { a.Close() })
+	b := client(t, g, ttl, nil)
 	lease, err := a.Lock(t.Context(), "key")
 	if err != nil {
 		t.Fatal(err)
@@ -288,17 +300,21 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 		}
 		next <- lease
 	}()
-	time.Sleep(ttl / 2) // a renewal fails meanwhile
+	<-failed // a renewal
 	if err := lease.Err(); err != nil {
-		t.Errorf("the holder was told %v while the server was busy, with half of its lease left", err)
+		t.Errorf("the holder was told %v while the server was busy, with time of its lease left", err)
 	}
+	before := lease.Deadline()
 	if _, err := s.Ask("SCRIPT", "KILL"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-script; err == nil {
 		t.Error("the script ended by itself; this test shows nothing")
 	}
-	time.Sleep(ttl) // past the lease that it had before
+	select {
+	case <-lease.Context().Done(): // Renew says why
+	case <-time.After(time.Until(before)): // past the lease that it had before
+	}
 	if err := lease.Renew(t.Context()); err != nil {
 		t.Errorf("the holder cannot renew when the server is back: %v", err)
 	}

@@ -247,7 +247,8 @@ func (b *Backend) revokeIdle() {
 	var group sync.WaitGroup
 	for id := range b.leases.byID {
 		group.Go(func() {
-			if l, err := b.etcd.TimeToLive(ctx, id, clientv3.WithAttachedKeys()); err == nil && l.TTL > 0 && len(l.Keys) == 0 {
+			// TTL is in whole seconds, 0 in the last one.
+			if l, err := b.etcd.TimeToLive(ctx, id, clientv3.WithAttachedKeys()); err == nil && l.GrantedTTL > 0 && len(l.Keys) == 0 {
 				_, _ = b.etcd.Revoke(ctx, id) // or it ends by itself
 			}
 		})

@@ -60,6 +60,32 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
+// TestLeaseInItsLastSecondIsGivenBack: a server says of a lease that ends within a second
+// that it has 0 seconds left.
+func TestLeaseInItsLastSecondIsGivenBack(t *testing.T) {
+	t.Parallel()
+	x := sceneOn(t, testserver.Etcd(t))
+	b := x.backend()
+	leave(t, b, hold(t, b, ttl(claim("k"), lease)))
+	ids := leases(t, x.etcd)
+	if len(ids) != 1 {
+		t.Fatalf("%d leases; want one", len(ids))
+	}
+	for asked := soon(t); ; sleep(10 * time.Millisecond) {
+		l, err := x.etcd.TimeToLive(asked, ids[0])
+		if err != nil || l.GrantedTTL == 0 {
+			t.Fatalf("the lease has ended before it was seen with 0 seconds left: %v", err)
+		}
+		if l.TTL == 0 {
+			break
+		}
+	}
+	b.Close()
+	if n := len(leases(t, x.etcd)); n > 0 {
+		t.Errorf("%d leases are left after Close", n)
+	}
+}
+
 // TestRestsEndByThemselves: what keeps an id out is gone after two of its leases.
 func TestRestsEndByThemselves(t *testing.T) {
 	t.Parallel()

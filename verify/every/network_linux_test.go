@@ -3,6 +3,7 @@ package every
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -153,6 +154,25 @@ func (w *watch) count(who string) int {
 	return w.grants[who]
 }
 
+// served waits until somebody is granted the lock so many times more.
+func (w *watch) served(t testing.TB, when, who string, more int, within time.Duration) {
+	t.Helper()
+	before := w.count(who)
+	until(t, fmt.Sprintf("%s, who is %s is served %d times", when, who, more), within, func() error {
+		if n := w.count(who) - before; n < more {
+			return fmt.Errorf("it was %d times", n)
+		}
+		return nil
+	})
+}
+
+// losses is how many leases were lost while they were held.
+func (w *watch) losses() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
 // compete locks the key, holds it for a time, and releases it, until the test says so.
 func (w *watch) compete(t testing.TB, who string, c *fencelock.Client, key string, hold time.Duration, stop <-chan struct{}) {
 	for {
@@ -182,7 +202,10 @@ func (w *watch) compete(t testing.TB, who string, c *fencelock.Client, key strin
 		if err := lease.Release(context.Background()); err != nil && !errors.Is(err, fencelock.ErrLost) && !errors.Is(err, fencelock.ErrUnavailable) {
 			t.Errorf("Release by %s: %v", who, err)
 		}
-		time.Sleep(w.pause)
+		select {
+		case <-time.After(w.pause):
+		case <-stop:
+		}
 	}
 }
 
@@ -204,33 +227,26 @@ func TestLinkThatFlaps(t *testing.T) {
 		defer end()
 		workers.Go(func() { w.compete(t, "far", a, key, ttl, stop) })
 		workers.Go(func() { w.compete(t, "near", b, key, ttl/20, stop) })
-		served := func(who string, more int, within time.Duration) {
-			t.Helper()
-			before := w.count(who)
-			for end := time.Now().Add(within); w.count(who) < before+more; time.Sleep(5 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Errorf("%s was not served %d times within %v", who, more, within)
-					return
-				}
-			}
-		}
-		served("far", 1, 10*time.Second)
-		served("near", 1, 10*time.Second)
+		w.served(t, "with a link that is up", "far", 1, 10*time.Second)
+		w.served(t, "with a link that is up", "near", 1, 10*time.Second)
 		before := w.count("near")
-		for range 2 {
+		// Who is behind the link holds the lock for a lease, and one more passes when its
+		// release does not arrive: four seconds were measured, and it may have just begun.
+		began := time.Now()
+		for round := 0; round < 2 || w.count("near") == before && time.Since(began) < 3*ttl+s.lag; round++ {
 			mends := []func(){s.cut(t, addr, toServer), s.cut(t, addr, toClient)}
-			time.Sleep(ttl / 2)
+			<-time.After(ttl / 2) // down, and as long up
 			for _, mend := range mends {
 				mend()
 			}
-			time.Sleep(ttl / 2)
+			<-time.After(ttl / 2)
 		}
 		if w.count("near") == before {
-			t.Errorf("who has a good link was not served in %v", 2*ttl)
+			t.Errorf("who has a good link was not served in %v", time.Since(began))
 		}
-		t.Logf("while it flapped: far %d, near %d, %d lost", w.count("far"), w.count("near"), w.lost)
-		served("far", 2, 2*ttl+s.lag+10*time.Second)
-		served("near", 2, 2*ttl+s.lag+10*time.Second)
+		t.Logf("while it flapped: far %d, near %d, %d lost", w.count("far"), w.count("near"), w.losses())
+		w.served(t, "with a link that stays up", "far", 2, 2*ttl+s.lag+10*time.Second)
+		w.served(t, "with a link that stays up", "near", 2, 2*ttl+s.lag+10*time.Second)
 		end()
 	})
 }
@@ -274,25 +290,15 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 		var once sync.Once
 		end := func() { once.Do(func() { close(stop) }) }
 		defer end()
-		served := func(what, who string, within time.Duration) {
-			t.Helper()
-			before := w.count(who)
-			for end := time.Now().Add(within); w.count(who) == before; time.Sleep(5 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Errorf("%s, who is %s was not served within %v", what, who, within)
-					return
-				}
-			}
-		}
-		served("with answers that take a twentieth of a lease", "slow", 4*ttl+s.lag)
-		served("with answers that take a twentieth of a lease", "quick", 4*ttl)
+		w.served(t, "with answers that take a twentieth of a lease", "slow", 1, 4*ttl+s.lag)
+		w.served(t, "with answers that take a twentieth of a lease", "quick", 1, 4*ttl)
 		slow(ttl * 4 / 5)
-		time.Sleep(ttl)
-		served("with answers that take four fifths of a lease", "quick", 3*ttl+s.lag)
+		<-time.After(ttl) // who held the lock when it became so slow holds it no longer
+		w.served(t, "with answers that take four fifths of a lease", "quick", 1, 3*ttl+s.lag)
 		slow(0)
-		served("without a delay", "slow", 2*ttl+s.lag+10*time.Second)
+		w.served(t, "without a delay", "slow", 1, 2*ttl+s.lag+10*time.Second)
 		end()
 		workers.Wait()
-		t.Logf("slow %d, quick %d, %d lost", w.count("slow"), w.count("quick"), w.lost)
+		t.Logf("slow %d, quick %d, %d lost", w.count("slow"), w.count("quick"), w.losses())
 	})
 }

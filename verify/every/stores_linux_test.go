@@ -355,15 +355,35 @@ func (q *queue) granted(t testing.TB, what string, within time.Duration) *fencel
 // inLine waits until it is the second in line.
 func (q *queue) inLine(t testing.TB, c *fencelock.Client) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	until(t, "somebody is second in line", 20*time.Second, func() error {
 		l, err := c.Line(t.Context(), q.key)
 		if err == nil && len(l.Claims) == 2 {
+			return nil
+		}
+		select {
+		case <-q.done:
+			return fmt.Errorf("the line is %+v, %v; Lock has returned with %v", l, err, q.err)
+		default:
+			return fmt.Errorf("the line is %+v, %v", l, err)
+		}
+	})
+}
+
+// until waits for what missing says is missing, which is nil when it has come to pass.
+func until(t testing.TB, what string, within time.Duration, missing func() error) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(within)
+	for {
+		err := missing()
+		if err == nil {
 			return
 		}
-		if time.Now().After(end) {
-			q.end()
-			<-q.done
-			t.Fatalf("nobody comes second in line, it is %+v, %v; Lock was told %v", l, err, q.err)
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("it did not come to pass within %v that %s: %v", within, what, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/go-zookeeper/zk"
 )
 
 const (
@@ -15,11 +16,20 @@ const (
 	// maxUnread is the longest for which a line is not read although nothing was
 	// heard. Watches are not lost; it is a net below them.
 	maxUnread = 10 * time.Second
+	// curious is how long a claim has waited when it begins to listen for its own end,
+	// which an operator may bring, and asks who is first in a long line. Where lines go
+	// on faster nobody pays for that: the reading that grants a claim tells whether it is
+	// still there.
+	curious = 250 * time.Millisecond
+	// fewAhead is how many may be ahead of a claim that asks as it joins who is first. In
+	// a longer line somebody else is by the time that anybody has read it.
+	fewAhead = 4
 )
 
 // Await returns when the claim of t is granted or gone, or after a second. It costs
-// a read of the line when somebody left on whom the claim depends, and after a
-// broken connection, and now and then; and a watch for each new node of those.
+// a watch on each of those on whom the claim depends, a read of the line when one of
+// them left, after a broken connection, and now and then; and two reads more if the
+// claim waits for longer than a quarter of a second.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
@@ -36,6 +46,7 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	case p == nil:
 		return t, driver.ErrGone{}
 	}
+	end := time.Now().Add(maxAwait)
 	timer := time.NewTimer(maxAwait)
 	defer timer.Stop()
 	for {
@@ -56,22 +67,25 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		_, gen, _ := b.link.state()
 		b.mu.Lock()
 		known := p.members != nil && p.gen == gen && time.Since(p.looked) < maxUnread
-		names, watches, over := p.members, p.watches, p.over
+		names, watches, over, asked := p.members, p.watches, p.over, p.asked
+		listens := p.joined.Add(curious)
 		b.mu.Unlock()
 		if !known {
 			now, _, l, err := b.standingOf(ctx, conn, t.Claim, p)
 			if err != nil || now.Granted {
 				return now, err
 			}
-			if now.Head = t.Head; l != nil {
-				if token, err := tokenOf(l.members[0].czxid); now.Head != nil && (err != nil || now.Head.Token != token) {
-					now.Head = nil // somebody else is first, and nobody has asked who
-				}
+			if l.members[0].name == asked {
+				now.Head = t.Head
 			}
 			t = now
 			continue
 		}
-		if watches == nil {
+		long := !time.Now().Before(listens)
+		if long {
+			names = append(names[:len(names):len(names)], path.Base(node))
+		}
+		if len(watches) != len(names) {
 			if watches, err = b.watchAll(ctx, conn, s, p, node, names); err != nil {
 				return t, err
 			}
@@ -80,23 +94,35 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 				continue
 			}
 		}
-		woken, err := b.waitForAny(ctx, watches, over, s.over, timer.C)
-		if err != nil {
-			return t, err
+		until := end
+		if long {
+			if head, err := b.headOf(ctx, conn, s, p, t.Ahead); err != nil {
+				return t, err
+			} else if head != nil {
+				t.Head = head
+			}
+		} else if listens.Before(end) {
+			until = listens
 		}
-		if !woken {
+		timer.Reset(time.Until(until))
+		woken, err := b.waitForAny(ctx, watches, over, s.over, timer.C)
+		switch {
+		case err != nil:
+			return t, err
+		case woken:
+			b.reread(p)
+		case until == end:
 			return t, nil
 		}
-		b.reread(p)
 	}
 }
 
-// watchAll sets the watches on those whom p waits for, and on p itself: an operator
-// may end a waiter. It returns nil if one of them is gone.
+// watchAll sets the watches on those whom p waits for and, if it has waited for a while,
+// on p itself. It returns nil if one of them is gone.
 func (b *Backend) watchAll(ctx context.Context, conn client, s *session, p *place, node string, names []string) ([]*watch, error) {
 	dir := path.Dir(node)
 	var all []*watch
-	for _, name := range append([]string{path.Base(node)}, names...) {
+	for _, name := range names {
 		w, err := b.watch(ctx, conn, s, dir+"/"+name)
 		if w == nil || err != nil {
 			return nil, err
@@ -109,6 +135,40 @@ func (b *Backend) watchAll(ctx context.Context, conn client, s *session, p *plac
 		p.watches = all
 	}
 	return all, nil
+}
+
+// headOf describes the claim that was first in line when p last looked. It is nil if that
+// has gone, and if it was asked for before. Where p waits for that one alone the request
+// sets the watch on it, too.
+func (b *Backend) headOf(ctx context.Context, conn client, s *session, p *place, ahead int) (*driver.BusyError, error) {
+	b.mu.Lock()
+	first, asked, names := p.first, p.asked, p.members
+	b.mu.Unlock()
+	if first.name == asked {
+		return nil, nil
+	}
+	var f *found
+	var err error
+	if len(names) == 1 && names[0] == first.name {
+		node := b.lineOf(p.key) + "/" + first.name
+		var w *watch
+		if w, err = b.watch(ctx, conn, s, node); w == nil || err != nil {
+			return nil, err
+		}
+		f, err = opened(node, first, w.data, w.stat)
+	} else {
+		f, err = b.open(ctx, conn, p.key, first)
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	p.asked = first.name
+	b.mu.Unlock()
+	return f.busy(ahead)
 }
 
 // unsettled reports whether an Enter of p is still under way.

@@ -358,12 +358,8 @@ func (e *entry) look(ctx context.Context) (driver.Ticket, error) {
 			return driver.Ticket{}, e.withdraw(ctx, driver.ErrKind)
 		}
 	}
-	if !t.Granted {
-		head, err := e.b.busy(ctx, e.conn, e.c.Key, &l.members[0], t.Ahead)
-		switch {
-		case err == nil:
-			t.Head = head
-		case !errors.Is(err, zk.ErrNoNode):
+	if !t.Granted && at <= fewAhead {
+		if t.Head, err = e.b.headOf(ctx, e.conn, e.s, e.p, t.Ahead); err != nil {
 			return driver.Ticket{}, err
 		}
 	}

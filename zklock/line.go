@@ -151,6 +151,11 @@ func (b *Backend) open(ctx context.Context, conn client, key string, m member) (
 	if err != nil {
 		return nil, err
 	}
+	return opened(p, m, data, stat)
+}
+
+// opened is what the node p of the claim m says.
+func opened(p string, m member, data []byte, stat *zk.Stat) (*found, error) {
 	c, err := read[card](p, data)
 	if err != nil {
 		return nil, err
@@ -167,6 +172,11 @@ func (b *Backend) busy(ctx context.Context, conn client, key string, m *member, 
 	if err != nil {
 		return nil, err
 	}
+	return f.busy(ahead)
+}
+
+// busy describes the claim to one with that many ahead.
+func (f *found) busy(ahead int) (*driver.BusyError, error) {
 	token, err := tokenOf(f.czxid)
 	if err != nil {
 		return nil, err
@@ -225,6 +235,7 @@ func (b *Backend) standingOf(ctx context.Context, conn client, c driver.Claim, p
 	b.mu.Lock()
 	p.shared = l.marked || len(l.members) > 1
 	p.members, p.watches, p.looked, p.gen = nil, nil, time.Now(), gen
+	p.first = l.members[0]
 	if st.granted {
 		if !p.granted && !p.card.AtOnce {
 			p.late = time.Now()

@@ -30,8 +30,11 @@ type place struct {
 	shared  bool          // others were in line when last looked, or a mark is kept
 	over    chan struct{} // closed when path becomes empty again
 	gone    *driver.ErrGone
+	joined  time.Time
 	members []string // whom it waits for, as of looked
-	watches []*watch // on them and on itself, once they are set
+	watches []*watch // on them, and on itself if it has waited for a while, once they are set
+	first   member   // in line, as of looked
+	asked   string   // the node that was last asked whose it is, being first
 	looked  time.Time
 	gen     int
 
@@ -150,7 +153,8 @@ func (b *Backend) settle(p *place, s *session, path string, czxid int64, ttl tim
 	p.session, p.path, p.czxid = s, path, czxid
 	p.unsure, p.gone = nil, nil
 	p.granted, p.shared = false, true
-	p.late, p.members, p.watches = time.Time{}, nil, nil
+	p.late, p.members, p.watches, p.asked = time.Time{}, nil, nil, ""
+	p.joined = time.Now()
 	p.over = make(chan struct{})
 	p.ends = time.Time{}
 	b.extend(p, ttl)

@@ -12,6 +12,8 @@ import (
 // the server then tells what happened meanwhile.
 type watch struct {
 	fired chan struct{} // closed when the node is gone or changed, or the session over
+	data  []byte        // of the node, as it was then
+	stat  *zk.Stat
 }
 
 // watch returns the watch on node, or nil if the node is not there. It costs a
@@ -25,11 +27,13 @@ func (b *Backend) watch(ctx context.Context, conn client, s *session, node strin
 	}
 	// Get and not Exists: that would leave a watch behind where there is no node.
 	type answer struct {
+		data   []byte
+		stat   *zk.Stat
 		events <-chan zk.Event
 	}
 	a, err := call(ctx, b, func() (answer, error) {
-		_, _, events, err := conn.GetW(node)
-		return answer{events}, err
+		data, stat, events, err := conn.GetW(node)
+		return answer{data, stat, events}, err
 	})
 	if err == zk.ErrNoNode {
 		return nil, nil
@@ -37,7 +41,7 @@ func (b *Backend) watch(ctx context.Context, conn client, s *session, node strin
 	if err != nil {
 		return nil, err
 	}
-	w = &watch{fired: make(chan struct{})}
+	w = &watch{fired: make(chan struct{}), data: a.data, stat: a.stat}
 	s.mu.Lock()
 	if other := s.watches[node]; other != nil {
 		w = other // set at the same time; ours fires into the void

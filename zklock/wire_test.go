@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -108,7 +109,7 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 	}
 }
 
-// Waiting costs no requests while nothing changes, and a grant two.
+// Waiting costs no requests while nothing changes, and a grant one.
 func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -117,13 +118,17 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	holder := connect(t, long, s)
 	h := hold(t, holder, claim("k"))
 	k := wait(t, b, claim("k"))
-	p.rule(nil)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-	defer cancel()
-	for ctx.Err() == nil {
-		_, _ = b.Await(ctx, k)
+	// Who is first is the one that it waits for: the reading sets the watch.
+	sent(t, p, "Enter of a lock that another holds", opCreateContainer, opMulti, opChildren, opGetData)
+	if k.Head == nil || k.Head.Token != h.Token {
+		t.Errorf("the holder is shown as %+v; want token %d", k.Head, h.Token)
 	}
-	sent(t, p, "the first Await", opGetData, opGetData) // the watches on the one before, and on itself
+	_, _ = b.Await(within(t, curious/5), k)
+	sent(t, p, "the first Await")
+	if _, err := b.Await(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	sent(t, p, "Await of a claim that has waited for a while", opGetData) // the watch on itself
 	if _, err := b.Await(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
@@ -132,5 +137,92 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	granted(t, b, k)
 	sent(t, p, "a grant", opChildren)
 	leave(t, b, k)
+	empty(t, s)
+}
+
+// A line that goes on fast costs its claims five requests each: to join, to read who is
+// ahead, to watch the next of them, to read the line when that has left, and to leave.
+func TestGrantInALongLineCostsFiveRequests(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b, other := quiet(t, p), connect(t, long, s)
+	var ahead []driver.Ticket
+	for range fewAhead + 1 {
+		ahead = append(ahead, enter(t, other, claim("k")))
+	}
+	leave(t, b, wait(t, b, claim("k"))) // its container is known from now on
+	p.rule(nil)
+	k := wait(t, b, claim("k"))
+	sent(t, p, "Enter behind many", opMulti, opChildren)
+	_, _ = b.Await(within(t, curious/5), k)
+	sent(t, p, "the first Await", opGetData)
+	for _, a := range ahead {
+		leave(t, other, granted(t, other, a))
+	}
+	leave(t, b, granted(t, b, k))
+	if got := p.requests(); len(got) < 2 || len(got) > 5 || got[0] != opChildren && got[0] != opGetData || got[len(got)-1] != opMulti {
+		t.Errorf("the grant and the release cost the requests %v; want %v, and what a claim asks that has waited for long", got, []int{opChildren, opMulti})
+	}
+	empty(t, s)
+}
+
+// Who waits for long in a long line asks once who holds the lock.
+func TestWaiterInALongLineLearnsWhoIsFirst(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b, other := quiet(t, p), connect(t, long, s)
+	first := hold(t, other, claim("k"))
+	for range fewAhead {
+		wait(t, other, claim("k"))
+	}
+	k := wait(t, b, claim("k"))
+	if k.Head != nil {
+		t.Errorf("%+v is told as the first of a long line", k.Head)
+	}
+	p.rule(nil)
+	for range 2 {
+		var err error
+		if k, err = b.Await(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent(t, p, "two seconds of Await", opGetData, opGetData, opGetData) // two watches, and who is first
+	if k.Head == nil || k.Head.Token != first.Token || k.Head.Ahead != fewAhead+1 {
+		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, first.Token, fewAhead+1)
+	}
+}
+
+// An operator ends a claim that does not listen for that yet, and then the one before it
+// leaves: that is no grant. The one behind has the lock by then.
+func TestBrokenWaiterIsNotGranted(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	b, other := connect(t, long, s), connect(t, long, s)
+	first := hold(t, other, claim("k"))
+	second, third := wait(t, b, claim("k")), wait(t, other, claim("k"))
+	done := make(chan error, 1)
+	go func() {
+		now, err := second, error(nil)
+		for err == nil && !now.Granted {
+			now, err = b.Await(context.WithoutCancel(t.Context()), second)
+		}
+		done <- err
+	}()
+	eventually(t, "it watches the one before it", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.places[ref{"k", second.ID}].watches) > 0
+	})
+	if err := other.Break(t.Context(), "k", second.Token, "go home"); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, other, first)
+	var g driver.ErrGone
+	if err := <-done; !errors.As(err, &g) || g.Reason != "go home" {
+		t.Errorf("Await of a claim that was broken answered %v; want the reason", err)
+	}
+	leave(t, other, granted(t, other, third))
 	empty(t, s)
 }

@@ -75,8 +75,8 @@ type Span struct {
 // overlap. It returns the breaches in the order of time, and an error if the history
 // makes no sense: a belief that nobody asked for, or a release of what is not held.
 //
-// After sorting it looks at each event once, and at those who wait for a key with
-// each grant of it. It keeps all claims in memory.
+// After sorting it looks at each event once, and with each grant of a key at those who wait
+// for it, and at those who hold it beside. It keeps all claims in memory.
 func Check(events []Event, o Options) ([]Violation, error) {
 	sorted := slices.Clone(events)
 	slices.SortStableFunc(sorted, func(a, b Event) int { return cmp.Compare(a.At, b.At) })

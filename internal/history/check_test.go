@@ -324,6 +324,37 @@ var cases = []struct {
 		0s enter a
 		2s look
 		2s refused b`, "0s enter by a", "3s look by a"},
+	{"who has waited longest is missed, whoever else waits", WakeUp, `
+		0s enter c
+		1s enter f
+		1s enter a
+		1s enter e
+		1s enter b
+		1s enter d
+		3s look`, `
+		0s enter c
+		1s enter f
+		1s enter a
+		1s enter e
+		1s enter b
+		1s enter d
+		2s refused c
+		3s look`, "0s enter by c", "3s look by c"},
+	{"many who wait since the same instant", WakeUp, `
+		0s enter d
+		0s enter f
+		0s enter a
+		0s enter e
+		0s enter b
+		0s enter c
+		3s look`, `
+		0s enter d
+		0s enter f
+		0s enter a
+		0s enter e
+		0s enter b
+		0s enter c
+		2s look`, "0s enter by a", "3s look by a"},
 	{"entered twice, and another", Exclusion, `
 		0s enter a
 		1s believe a h1
@@ -414,6 +445,15 @@ var cases = []struct {
 		2s believe a
 		3s release a
 		3s believe b`, "2s believe by a", "3s believe by b"},
+	{"a permit that names no weight is one", Semaphore, `
+		0s enter a w0/1
+		1s believe a
+		2s enter b w0/1
+		3s believe b`, `
+		0s enter a w0/2
+		1s believe a
+		2s enter b w0/2
+		3s believe b`, "1s believe by a", "3s believe by b"},
 	{"two sizes are in use", Semaphore, `
 		0s enter a w2/3
 		1s believe a
@@ -520,6 +560,33 @@ func TestOrderOfTheFilesDoesNotMatter(t *testing.T) {
 	}
 }
 
+// What is found by several is told of the same one each time.
+func TestTheSameHistoryIsJudgedInTheSameWay(t *testing.T) {
+	for _, c := range cases {
+		want := fmt.Sprint(check(t, c.broken, limits))
+		for range 10 {
+			if got := fmt.Sprint(check(t, c.broken, limits)); got != want {
+				t.Fatalf("%s: %s, and then %s", c.name, want, got)
+			}
+		}
+	}
+}
+
+// A gap is found when it ends, which may be long after it was one.
+func TestBreachesAreInTheOrderOfTime(t *testing.T) {
+	events := read(t, cases[0].broken) // two hold from 3s on
+	gap := read(t, `
+		0s enter c
+		9s believe c`) // one was due after 2s
+	for i := range gap {
+		gap[i].Key = "other"
+	}
+	vs, err := Check(append(events, gap...), limits)
+	if err != nil || len(vs) != 2 || vs[0].Rule != WakeUp || vs[1].Rule != Exclusion {
+		t.Errorf("want %s and then %s: %v %v", WakeUp, Exclusion, vs, err)
+	}
+}
+
 func count(events []Event, at time.Duration) (n int) {
 	for _, e := range events {
 		if e.At == at {
@@ -592,6 +659,11 @@ func TestWhatMakesNoSenseIsAnError(t *testing.T) {
 		if vs, err := Check(read(t, text), limits); err == nil {
 			t.Errorf("%s: no error, %v", name, vs)
 		}
+	}
+	events := read(t, cases[0].sound)
+	events[1].Key = "other"
+	if vs, err := Check(events, limits); err == nil {
+		t.Errorf("a belief of another key than was asked for: no error, %v", vs)
 	}
 	if vs, err := Check(nil, limits); err != nil || len(vs) != 0 {
 		t.Errorf("of nothing: %v %v", vs, err)
@@ -764,6 +836,34 @@ func TestSoundHistories(t *testing.T) {
 			1s grant a t7
 			30s refused b
 			60s believe a t7`,
+		"a write of which nobody noted the token": `
+			0s enter a
+			1s believe a t7
+			2s write a t7
+			3s write a
+			4s write a t7`,
+		"tokens say who is the later one, not who heard of it first": `
+			0s enter a
+			0s enter b
+			1s pause b
+			12s believe a t8
+			14s believe b t7
+			15s write b t7
+			16s write a t8`,
+		"a reader that came after the permits heard of its grant before": `
+			0s enter a w3/3
+			0s enter b r
+			1s believe b
+			2s believe a`,
+		"a crash is an excuse for as long as a lease lasts, whoever was granted meanwhile": `
+			0s enter a
+			0s enter x
+			500ms crash x
+			1s believe a
+			2s enter b
+			3s release a
+			3s left a
+			11s believe b`,
 		"a loss is told of nobody twice": `
 			0s enter a
 			1s believe a
@@ -870,6 +970,70 @@ func TestBrokenHistories(t *testing.T) {
 			9s write b
 			10s write a
 			11s write c`},
+		{"writes of three, the first and the middle one late", "I2b I2b", `
+			0s enter a
+			1s believe a t1
+			2s release a
+			3s enter b
+			4s believe b t2
+			5s release b
+			6s enter c
+			7s believe c t3
+			8s write c t3
+			9s write a t1
+			10s write b t2`},
+		{"the same first and middle one without tokens", "I2b I2b", `
+			0s enter a
+			1s believe a
+			2s release a
+			3s enter b
+			4s believe b
+			5s release b
+			6s enter c
+			7s believe c
+			8s write c
+			9s write a
+			10s write b`},
+		{"one wrote before the next, and after it", "I2b", `
+			0s enter a
+			1s believe a
+			2s release a
+			3s enter b
+			4s believe b
+			5s write a
+			6s write b
+			7s write a`},
+		{"the largest token that was granted counts, not the last", "I2 I2", `
+			0s enter a
+			1s grant a t9
+			2s enter b
+			3s grant b t7
+			4s enter c
+			5s grant c t8`},
+		{"a writer beside too many permits is one breach more", "I11 I1", `
+			0s enter a w2/3
+			1s believe a
+			2s enter b w2/3
+			3s believe b
+			4s enter c
+			5s believe c`},
+		{"a crash and a release whose times are over at once", "I5", `
+			0s enter x
+			0s enter a
+			0s enter b
+			1s crash x
+			2s believe a
+			10s release a
+			10s left a
+			13s look`},
+		{"one who has released is stopped, and that excuses nobody", "I6", `
+			0s enter a
+			1s believe a
+			2s enter b
+			3s release a
+			3s left a
+			4s pause a
+			8s look`},
 		{"one stop excuses no later claim", "I1", `
 			0s pause a
 			1s resume a
@@ -979,6 +1143,27 @@ func TestTextSaysWhatIsBroken(t *testing.T) {
 		if s := v.String(); !strings.HasPrefix(s, string(c.rule)+` of "k" at `) {
 			t.Errorf("%s", s)
 		}
+		if says, ok := map[Rule]string{Stuck: "is gone", WakeUp: "was released"}[v.Rule]; ok && !strings.Contains(v.Text, says) {
+			t.Errorf("%s: %q does not say %q", c.name, v.Text, says)
+		}
+	}
+}
+
+func TestEventsAreTold(t *testing.T) {
+	for _, c := range []struct {
+		e    Event
+		want string
+	}{
+		{Event{At: time.Second, Op: Believe, Process: "a", Key: "k", Token: 7}, `1s believe by a of "k" token 7`},
+		{Event{At: time.Second, Op: Look}, `1s look`},
+		{Event{Op: Doubt + 1}, `0s op 15`},
+	} {
+		if got := c.e.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	if got := fmt.Sprint(Exclusive, Shared, Permit, Permit+1); got != "exclusive shared permit kind 3" {
+		t.Errorf("kinds are %s", got)
 	}
 }
 

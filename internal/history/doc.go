@@ -27,5 +27,6 @@
 //
 // The gaps of I5 and I6 are looked for while nobody at all believes to hold the key.
 // A reader that waits beside other readers, or permits that would still fit, are not
-// missed. Whether writers or readers starve is not judged either.
+// missed. Whether writers or readers starve is not judged either, nor how many permits fit
+// beside the readers of the same key.
 package history

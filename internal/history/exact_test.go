@@ -1,6 +1,7 @@
 package history
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -43,6 +44,28 @@ func TestDoubtEndsWhatIsHeldAgainstAClaim(t *testing.T) {
 	}{{"doubted", doubted, 0}, {"known", known, 1}, {"doubted, and then it looked", again, 1}} {
 		if vs := check(t, c.text, exact); len(vs) != c.want {
 			t.Errorf("%s: %d breaches; want %d: %v", c.name, len(vs), c.want, vs)
+		}
+	}
+}
+
+// A stop takes nothing back: what was not known before it is not known after it.
+func TestAStopLeavesADoubt(t *testing.T) {
+	exact := limits
+	exact.Exact = true
+	for text, want := range map[string]int{`
+		0s enter a
+		1s believe a
+		2s doubt a
+		3s pause a
+		4s enter b
+		5s believe b`: 0, `
+		0s enter a
+		1s believe a
+		3s pause a
+		4s enter b
+		5s believe b`: 1} {
+		if vs := check(t, text, exact); len(vs) != want {
+			t.Errorf("want %d breaches: %v", want, vs)
 		}
 	}
 }
@@ -150,6 +173,94 @@ func TestNoProgressIsAskedForInAnOutage(t *testing.T) {
 	out.Outages = []Span{{From: 4 * time.Second, To: 5 * time.Second}}
 	if vs := check(t, released, out); len(vs) != 0 {
 		t.Errorf("the store was down when the wake-up was due: %v", vs)
+	}
+}
+
+// The ends of an outage belong to it, and the last of several to end counts.
+func TestAGapMayTouchAnOutage(t *testing.T) {
+	const text = `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		3s left a
+		14s believe b`
+	at := func(from, to time.Duration) Span {
+		return Span{From: from * time.Millisecond, To: to * time.Millisecond}
+	}
+	of := func(key string, s Span) Span { s.Key = key; return s }
+	for _, c := range []struct {
+		name string
+		out  []Span
+		want int
+	}{
+		{"it ends as the gap begins", []Span{at(0, 3000)}, 0},
+		{"it ends before the gap begins", []Span{at(0, 2999)}, 1},
+		{"it begins when the wake-up is due", []Span{at(5000, 6000)}, 0},
+		{"it begins when the wake-up is overdue", []Span{at(5001, 6000)}, 1},
+		{"a short one is over before a long one", []Span{at(2000, 8000), at(2500, 3000)}, 0},
+		{"it is an outage of this key", []Span{of("k", at(0, 3000))}, 0},
+		{"it is an outage of another key", []Span{of("other", at(0, 3000))}, 1},
+		{"it is an outage of another key, and then of this one", []Span{of("other", at(0, 3000)), of("k", at(0, 3000))}, 0},
+	} {
+		o := limits
+		o.Outages = c.out
+		if vs := check(t, text, o); len(vs) != c.want {
+			t.Errorf("%s: want %d breaches: %v", c.name, c.want, vs)
+		}
+	}
+	late := limits
+	late.Outages = []Span{at(2000, 8000), at(2500, 3000)}
+	const never = `
+		0s enter a
+		1s believe a
+		2s enter b
+		3s release a
+		3s left a
+		%v look`
+	for look, want := range map[time.Duration]int{19 * time.Second: 0, 20 * time.Second: 1} {
+		if vs := check(t, fmt.Sprintf(never, look), late); len(vs) != want {
+			t.Errorf("%v, 8s being the end of the outage: want %d breaches: %v", look, want, vs)
+		}
+	}
+}
+
+// Where no wake-up is promised, a lease's time begins with the last release, when the
+// waiter comes, or when the store is back, whichever is the last.
+func TestALeasesTimeWithoutAPromiseOfAWakeUp(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		due        time.Duration
+	}{
+		{"since the waiter came", `
+			0s enter x
+			1s loss x
+			1s enter a
+			2s believe a
+			5s release a
+			5s left a
+			11s enter b`, 22 * time.Second},
+		{"since the last release", `
+			0s enter x
+			1s loss x
+			1s enter a
+			2s believe a
+			2s enter b
+			11s release a
+			11s left a`, 22 * time.Second},
+		{"since the store is back, which was down when the waiter came", `
+			5s enter b`, 17 * time.Second},
+	} {
+		o := limits
+		o.Wake = 0
+		o.Outages = []Span{{From: 4 * time.Second, To: 6 * time.Second}}
+		if vs := check(t, fmt.Sprintf("%s\n%v look", c.text, c.due), o); len(vs) != 0 {
+			t.Errorf("%s: late before %v: %v", c.name, c.due, vs)
+		}
+		late := fmt.Sprintf("%s\n%v look", c.text, c.due+time.Millisecond)
+		if vs := check(t, late, o); len(vs) != 1 || vs[0].Rule != Stuck || vs[0].At != c.due {
+			t.Errorf("%s: want one breach of %s at %v: %v", c.name, Stuck, c.due, vs)
+		}
 	}
 }
 

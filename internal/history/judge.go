@@ -72,16 +72,13 @@ func (s *sweep) judgeOverlap(c *claim, later map[*claim]bool) {
 	if c.Kind == Exclusive {
 		beside = c.key.live
 	}
-	if len(beside) <= 1 && (len(beside) == 0 || beside[c]) {
-		return // as always, if all is well
-	}
 	for _, d := range inOrder(beside) {
 		if d == c || d.exempt || later[d] {
 			continue
 		}
 		rule, text := Exclusion, "two hold what only one can hold"
 		switch {
-		case d.entered > 1 && d.released > 0:
+		case d.released > 0:
 			rule, text = Reentrancy, "a grant of which not all handles are released was given to another"
 		case c.Kind == Shared || d.Kind == Shared:
 			rule, text = ReadWrite, "a writer is not alone"
@@ -93,13 +90,12 @@ func (s *sweep) judgeOverlap(c *claim, later map[*claim]bool) {
 
 // judgeWeight: the permits held fit the largest size in use.
 func (s *sweep) judgeWeight(c *claim) {
-	k := c.key
-	size := int64(0)
+	if c.Kind != Permit {
+		return
+	}
+	k, size := c.key, c.Size
 	for n := range k.sizes {
 		size = max(size, n)
-	}
-	if c.Kind != Permit || k.weight <= size {
-		return
 	}
 	weight, first := int64(0), Event{}
 	for _, d := range inOrder(k.live) {
@@ -119,7 +115,7 @@ func (s *sweep) judgeWeight(c *claim) {
 // judgeGap: nobody holds k, somebody waits, and it takes too long. It is called
 // before what may end the gap.
 func (s *sweep) judgeGap(k *key, at time.Duration) {
-	if k.told || len(k.waiting) == 0 {
+	if k.told {
 		return
 	}
 	for c := range k.live {

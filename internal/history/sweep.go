@@ -32,9 +32,8 @@ type claim struct {
 	process  *process
 	waiting  bool
 	handles  map[string]bool // believed
-	entered  int             // handles that it ever had
 	released int
-	believed Event // when it began
+	believed Event // when it began; nothing if it never did
 	looked   Event // when it last said so
 	exempt   bool  // its process was stopped and has not looked since
 	granted  bool
@@ -51,7 +50,6 @@ type key struct {
 	live    map[*claim]bool // believed
 	writers map[*claim]bool // those of live that are exclusive
 	waiting map[*claim]bool
-	weight  int64         // believed permits
 	sizes   map[int64]int // sizes of claims that wait or are believed, and how many
 
 	granted Event  // the largest token granted
@@ -205,10 +203,7 @@ func (s *sweep) believe(c *claim, e Event) error {
 	c.exempt = c.process.paused && !s.o.Exact
 	s.fresh = append(s.fresh, c)
 	again := c.live()
-	if !c.handles[e.Handle] { // else it looked, and holds it still
-		c.handles[e.Handle] = true
-		c.entered++
-	}
+	c.handles[e.Handle] = true // if it was there, it looked, and holds it still
 	if again {
 		s.judgeReentry(c, e)
 		return nil
@@ -217,11 +212,8 @@ func (s *sweep) believe(c *claim, e Event) error {
 	c.waiting = false
 	delete(c.key.waiting, c)
 	c.key.live[c] = true
-	switch c.Kind {
-	case Exclusive:
+	if c.Kind == Exclusive {
 		c.key.writers[c] = true
-	case Permit:
-		c.key.weight += c.weight()
 	}
 	return nil
 }
@@ -236,7 +228,7 @@ func (s *sweep) leaveLine(c *claim, e Event) {
 
 func (s *sweep) release(c *claim, e Event) error {
 	if !c.handles[e.Handle] {
-		if c.entered == 0 {
+		if c.believed.Op == 0 {
 			return errNotHeld
 		}
 		return nil // released or lost before: it may be called again
@@ -270,9 +262,6 @@ func (s *sweep) stop(c *claim) {
 	clear(c.handles)
 	delete(k.live, c)
 	delete(k.writers, c)
-	if c.Kind == Permit {
-		k.weight -= c.weight()
-	}
 	if c.Kind == Exclusive && c.believed.Token > k.ended.Token {
 		k.ended = c.believed
 	}

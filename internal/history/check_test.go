@@ -173,6 +173,7 @@ var cases = []struct {
 		3s enter b
 		13s believe b t8
 		14s write b t8
+		14500ms write b t8
 		15s resume a
 		16s write a t7`, `
 		0s enter a
@@ -183,7 +184,7 @@ var cases = []struct {
 		14s write b t8
 		14500ms write b t8
 		15s resume a
-		16s denied a t7`, "14s write by b", "16s write by a"},
+		16s denied a t7`, "14.5s write by b", "16s write by a"},
 	{"a stopped holder writes, and there are no tokens", Fence, `
 		0s enter a
 		1s believe a
@@ -191,6 +192,7 @@ var cases = []struct {
 		3s enter b
 		13s believe b
 		14s write b
+		14500ms write b
 		15s resume a
 		16s write a`, `
 		0s enter a
@@ -200,7 +202,7 @@ var cases = []struct {
 		13s believe b
 		15s resume a
 		16s write a
-		17s write b`, "14s write by b", "16s write by a"},
+		17s write b`, "14.5s write by b", "16s write by a"},
 	{"the write of one who was killed arrives late", Fence, `
 		0s enter a
 		1s believe a t7
@@ -757,6 +759,16 @@ func TestSoundHistories(t *testing.T) {
 			4s loss b
 			5s enter c w3/3
 			5s believe c`,
+		"a size is in use until the last of its claims has gone": `
+			0s enter a w1/9
+			1s believe a
+			1s enter b w1/9
+			2s believe b
+			3s release a
+			4s enter c w2/3
+			5s believe c
+			6s enter d w2/3
+			7s believe d`,
 		"readers' tokens order nothing": `
 			0s enter a r
 			1s believe a t9

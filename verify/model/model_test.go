@@ -84,6 +84,36 @@ func TestEachRuleOfTheModel(t *testing.T) {
 			[]Op{x(Acquire, 1, 1, 0, 1), x(Reenter, 1, 1, 2, 3)},
 		},
 		{
+			"a claim is granted once",
+			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 1, RW), weigh(x(Acquire, 1, 0, 2, 3), 1, RW)},
+			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 1, RW), weigh(x(Acquire, 2, 0, 2, 3), 1, RW)},
+		},
+		{
+			"a wish of unknown outcome may be in the way",
+			[]Op{x(Refuse, 2, 0, 2, 3)},
+			[]Op{x(Maybe, 1, 0, 0, Never), x(Refuse, 2, 0, 2, 3)},
+		},
+		{
+			"which is not granted before it was called",
+			[]Op{x(Maybe, 1, 0, 4, Never), x(Refuse, 2, 0, 2, 3)},
+			[]Op{x(Maybe, 1, 0, 3, Never), x(Refuse, 2, 0, 2, 3)},
+		},
+		{
+			"nor where it does not fit",
+			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 1, 3), weigh(x(Maybe, 2, 0, 2, Never), 3, 3), weigh(x(Refuse, 3, 0, 4, 5), 1, 3)},
+			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 1, 3), weigh(x(Maybe, 2, 0, 2, Never), 2, 3), weigh(x(Refuse, 3, 0, 4, 5), 1, 3)},
+		},
+		{
+			"and is in the way until it has gone",
+			[]Op{x(Maybe, 1, 0, 0, Never), x(Refuse, 2, 0, 2, 3), x(Acquire, 3, 1, 4, 5)},
+			[]Op{x(Maybe, 1, 0, 0, Never), x(Refuse, 2, 0, 2, 3), x(Acquire, 3, 1, 4, 5), x(Gone, 1, 0, 0, Never)},
+		},
+		{
+			"it goes once, and takes nobody else along",
+			[]Op{x(Gone, 1, 0, 0, Never), x(Acquire, 2, 1, 0, 1), x(Acquire, 3, 2, 2, 3)},
+			[]Op{x(Gone, 1, 0, 0, Never), x(Acquire, 2, 1, 0, 1), x(End, 2, 0, 1, 2), x(Acquire, 3, 2, 2, 3)},
+		},
+		{
 			"a re-entry needs a grant",
 			[]Op{x(Acquire, 1, 1, 0, 1), x(Release, 1, 1, 2, 3), x(Reenter, 1, 1, 4, 5)},
 			[]Op{x(Acquire, 1, 1, 0, 1), x(Release, 1, 1, 2, 5), x(Reenter, 1, 1, 4, 5), x(Release, 1, 1, 6, 7)},

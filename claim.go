@@ -52,6 +52,7 @@ type claim struct {
 
 	state   state
 	granted bool // by the store
+	queued  bool // others were in line before it
 	noWait  bool
 	unsure  bool // an Enter of this ID may still arrive: Leave must lay it to rest
 	fixed   bool // not renewed once it is held

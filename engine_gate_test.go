@@ -46,6 +46,93 @@ func TestHandOffCostsNoRoundTrip(t *testing.T) {
 	})
 }
 
+// TestEnterThatFollowsALeave: whoever is next in line hears of the Leave sooner if the
+// store has no Enter of ours to do before it. Where nobody else is in line, both go out
+// at once: that is what a hot key of one process is quick by.
+func TestEnterThatFollowsALeave(t *testing.T) {
+	for name, contended := range map[string]bool{"others are in line": true, "nobody else is": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memlock.Store) {
+				b := newTap(s)
+				here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), client(t, newTap(s), &fencelock.Options{TTL: ttl})
+				before, during := 0, -1
+				b.set(func() {
+					b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
+						if during < 0 {
+							before = len(b.entered())
+							time.Sleep(ttl / 10) // the store takes its time
+							during = len(b.entered()) - before
+						}
+						return do()
+					}
+				})
+				var first *fencelock.Lease
+				if contended {
+					first = mustLock(t, there, "k")
+				}
+				var group sync.WaitGroup
+				for range 3 { // the third has to ask the store again
+					group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
+					synctest.Wait()
+				}
+				if contended {
+					mustRelease(t, first)
+				}
+				group.Wait()
+				want := 1
+				if contended {
+					want = 0
+				}
+				if during != want {
+					t.Errorf("%d Enters were sent while the Leave was on its way; want %d", during, want)
+				}
+				here.Close()
+				there.Close()
+			})
+		})
+	}
+}
+
+// TestLeaveThatHangsHoldsNobodyUpForLong: whoever comes next at the gate waits for it, but
+// no longer than Release does.
+func TestLeaveThatHangsHoldsNobodyUpForLong(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		hung := false
+		b.set(func() {
+			b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
+				if hung {
+					return do()
+				}
+				hung = true
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		first := mustLock(t, there, "k")
+		began := time.Now()
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() {
+				l := mustLock(t, here, "k")
+				if took := time.Since(began); took > ttl {
+					t.Errorf("granted after %v, a lease is %v", took, ttl)
+				}
+				_ = l.Release(context.Background()) // the one that hangs is done behind
+			})
+			synctest.Wait()
+		}
+		mustRelease(t, first)
+		group.Wait()
+		if !hung {
+			t.Error("no Leave hung; this test shows nothing")
+		}
+		here.Close()
+		there.Close()
+	})
+}
+
 func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
 	// Twenty goroutines here, one process there that came after the first of them. It
 	// waits for at most HandOff grants.

@@ -339,19 +339,32 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	exit.Mark = cl.has().leave
 	c.close(g)
 	held := time.Duration(now - g.at)
+	var next *gate // whose turn comes after the Leave
 	if w := cl.gate; w != nil && w.claim == cl {
 		if c.handOn(w, cl, now, Event{Key: cl.key, Token: g.token, Held: held}) {
 			defer c.mu.Unlock()
 			return l.settle(nil)
 		}
 		w.claim, cl.gate = nil, nil
-		c.turn(w, cl.key)
+		if cl.queued {
+			// Others are in line: they hear of the Leave sooner if the store has no Enter of
+			// ours to do before, which is to wait behind them anyway.
+			next, w.front = w, true
+		} else {
+			c.turn(w, cl.key)
+		}
 	}
 	c.calls++
 	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
 	c.mu.Unlock()
 
 	err := c.leave(ctx, cl, exit, budget)
+	if next != nil {
+		c.mu.Lock()
+		next.front = false
+		c.turn(next, cl.key)
+		c.mu.Unlock()
+	}
 	c.afterRenewal(cl, now+int64(budget))
 	switch {
 	case err == nil:

@@ -383,6 +383,7 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 		c.warnOnce(r.key, fmt.Errorf("%s is in use with another size than %d; each claim is judged by its own", printable(r.key), d.Capacity))
 	}
 	if !t.Granted {
+		cl.queued = true
 		r.busy, r.ahead = t.Head, t.Ahead
 		if r.try() {
 			// Only a repeated Enter comes here: the answer to the first one was lost.

@@ -117,6 +117,102 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 	}
 }
 
+// TestCrowdedLine has what the short way of crowded lines must leave to the long one, or
+// must not forget.
+func TestCrowdedLine(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	b, rdb := connect(t, s, nil), dial(t, s)
+	crowd := func(t *testing.T, claims ...driver.Claim) (line []driver.Ticket) {
+		for _, c := range claims {
+			line = append(line, enter(t, b, c))
+		}
+		return line
+	}
+	t.Run("who leaves had only a part", func(t *testing.T) {
+		key := t.Name()
+		k := crowd(t, slots(key, 1, 2), slots(key, 2, 2), slots(key, 1, 2), slots(key, 1, 2))
+		leave(t, b, k[0])
+		leave(t, b, k[3])
+		if now, err := b.look(t.Context(), k[2]); err != nil || now.Granted {
+			t.Errorf("beside a holder of both slots one is granted %v, %v", now.Granted, err)
+		}
+		leave(t, b, k[1])
+		leave(t, b, k[2])
+	})
+	t.Run("who leaves was not the only holder", func(t *testing.T) {
+		key := t.Name()
+		k := crowd(t, slots(key, 1, 2), slots(key, 1, 2), slots(key, 2, 2))
+		leave(t, b, k[0])
+		if now, err := b.look(t.Context(), k[2]); err != nil || now.Granted {
+			t.Errorf("a claim on two slots of two is granted %v, %v, beside a holder of one", now.Granted, err)
+		}
+		leave(t, b, k[1])
+		leave(t, b, k[2])
+	})
+	t.Run("who leaves was not the first", func(t *testing.T) {
+		key := t.Name()
+		k := crowd(t, mutex(key), mutex(key), mutex(key))
+		leave(t, b, k[2])
+		if now, err := b.look(t.Context(), k[1]); err != nil || now.Granted {
+			t.Errorf("when a waiter behind it had left, one that waits is granted %v, %v", now.Granted, err)
+		}
+		leave(t, b, k[0])
+		leave(t, b, k[1])
+	})
+	t.Run("who leaves has expired", func(t *testing.T) {
+		key := t.Name()
+		k := crowd(t, mutex(key), mutex(key), mutex(key))
+		expire(t, b, rdb, key, k[:1])
+		if err := b.Leave(t.Context(), k[0], driver.Exit{}); !driver.Gone(err) {
+			t.Errorf("Leave of a claim that had expired answered %v", err)
+		}
+		leave(t, b, k[1])
+		leave(t, b, k[2])
+	})
+	t.Run("a short lease in it ends", func(t *testing.T) {
+		key := t.Name()
+		short := mutex(key)
+		short.TTL = 100 * time.Millisecond
+		k := crowd(t, mutex(key), mutex(key), short, mutex(key))
+		<-time.After(short.TTL + 10*time.Millisecond)
+		leave(t, b, k[0])
+		leave(t, b, k[1])
+		if now, err := b.look(t.Context(), k[3]); err != nil || !now.Granted {
+			t.Errorf("behind a waiter whose lease has ended one is granted %v, %v", now.Granted, err)
+		}
+		leave(t, b, k[3])
+	})
+	t.Run("a long lease joins it", func(t *testing.T) {
+		key := t.Name()
+		long := mutex(key)
+		long.TTL = time.Hour
+		k := crowd(t, mutex(key), mutex(key), long)
+		for _, name := range []string{b.record(key) + "c", b.record(key) + "z"} {
+			if left := rdb.PTTL(t.Context(), name).Val(); left < long.TTL-time.Minute {
+				t.Errorf("%q ends in %v, with a claim in it that lasts for %v", name, left, long.TTL)
+			}
+		}
+		for _, k := range k {
+			leave(t, b, k)
+		}
+	})
+	t.Run("the next is told", func(t *testing.T) {
+		key := t.Name()
+		k := crowd(t, mutex(key), mutex(key), mutex(key))
+		subscribed(t, b)
+		took := make(chan time.Duration)
+		go func() { took <- granted(t, b, k[1]) }()
+		parked(t, b, k[1])
+		leave(t, b, k[0])
+		if d := <-took; d > fallback/2 {
+			t.Errorf("the next in line learned of its grant after %v, by its own reading", d)
+		}
+		leave(t, b, k[1])
+		leave(t, b, k[2])
+	})
+}
+
 // member is a claim in the test's own idea of a line.
 type member struct {
 	driver.Ticket

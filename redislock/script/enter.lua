@@ -50,6 +50,32 @@ if ring and #secs == 10 then
   return 'g000' .. stamp
 end
 
+--include crowd.lua
+
+-- The line is full, and this claim waits behind all others.
+if n and ARGV[3] ~= '1' then
+  local length, at = string.match(ARGV[1], '^(%d+):()', 21)
+  local id, card = sub(ARGV[1], 21, at + length - 1), sub(ARGV[1], at + length)
+  local own, weight = string.match(card, '^(%d+) (%d+) ')
+  local expires = now + sub(ARGV[1], 1, 8) * 1000000 + sub(ARGV[1], 9, 14)
+  local token = fmt('%019.0f', now)
+  if own == capacity and total + weight > own + 0 and token > sub(rec, 3, 21) and expires <= keep + 0 then
+    local first = call('ZRANGE', Z, 0, 0)[1]
+    first = first and 'e' .. sub(first, 2)
+    local known = call('HMGET', C, 'e' .. id, first or '')
+    if first and not known[1] then
+      arrivals = arrivals + 1
+      call('HSET', C, 'e' .. id, token .. sub(token, 4) .. 'w' .. fmt('%016.0f', arrivals) .. '000' .. card)
+      call('ZADD', Z, arrivals - 9007199254740992, 'o' .. id, expires, 'e' .. id)
+      if expires < soonest + 0 then soonest = fmt('%016.0f', expires) end
+      total = total + weight
+      crowded(fmt('%019.0f', now + sub(ARGV[1], 15, 19)), 1)
+      return {'w', token, fmt('%.0f', expires - now), sub(ARGV[1], 15, 19) + 1, 0, n + 0, fmt('%.0f', soonest - now),
+        known[2] or '', fmt('%.0f', (call('ZSCORE', Z, first) or now) - now)}
+    end
+  end
+end
+
 --include line.lua
 
 local id, card = split(sub(ARGV[1], 21))

@@ -35,6 +35,29 @@ if not ARGV[3] and rec and sub(rec, 72, 71 + #id) == id and sub(rec, 1, 2) == '1
 end
 local now = clock[1] * 1000000 + clock[2]
 
+--include crowd.lua
+
+-- The first of the line leaves it to the next, who waits for all of it. What is held is
+-- all, and the next holds nothing: so the first was the only one.
+if n and not ARGV[3] and held == capacity then
+  local two = call('ZRANGE', Z, 0, 1)
+  if two[2] and two[1] == 'o' .. id then
+    local next = 'e' .. sub(two[2], 2)
+    local claim = call('HGET', C, next) or ''
+    local digits, weight, chan, at = string.match(claim, '^w(%d+) (%d+) %d+ (%d+) %d+ ()', 36)
+    if weight == capacity and sub(digits, 17) == '000' .. capacity then
+      call('ZREM', Z, 'o' .. id, 'e' .. id)
+      call('HDEL', C, 'e' .. id)
+      call('HSET', C, next, sub(claim, 1, 19) .. fmt('%016.0f', now) .. 'g' .. sub(claim, 37))
+      total, upto, ring = total - capacity, sub(digits, 1, 16) + 0, sub(ring .. ARGV[2], -512)
+      crowded(sub(rec, 3, 21), -1)
+      chan = sub(claim, at, at + chan - 1)
+      if chan ~= '' then redis.pcall('PUBLISH', chan, 'g0:' .. sub(next, 2)) end
+      return '+'
+    end
+  end
+end
+
 --include line.lua
 
 local mark, linger, rest = ARGV[3] or '', tonumber(ARGV[4] or 0), tonumber(ARGV[5] or 0)

@@ -86,7 +86,7 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			names = append(names[:len(names):len(names)], path.Base(node))
 		}
 		if len(watches) != len(names) {
-			if watches, err = b.watchAll(ctx, conn, s, p, node, names); err != nil {
+			if watches, err = b.watchAll(ctx, conn, p, node, names); err != nil {
 				return t, err
 			}
 			if watches == nil { // somebody was gone before it could be watched
@@ -96,7 +96,7 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		}
 		until := end
 		if long {
-			if head, err := b.headOf(ctx, conn, s, p, t.Ahead); err != nil {
+			if head, err := b.headOf(ctx, conn, p, t.Ahead); err != nil {
 				return t, err
 			} else if head != nil {
 				t.Head = head
@@ -119,11 +119,11 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 
 // watchAll sets the watches on those whom p waits for and, if it has waited for a while,
 // on p itself. It returns nil if one of them is gone.
-func (b *Backend) watchAll(ctx context.Context, conn client, s *session, p *place, node string, names []string) ([]*watch, error) {
+func (b *Backend) watchAll(ctx context.Context, conn client, p *place, node string, names []string) ([]*watch, error) {
 	dir := path.Dir(node)
 	var all []*watch
 	for _, name := range names {
-		w, err := b.watch(ctx, conn, s, dir+"/"+name)
+		w, err := b.watch(ctx, conn, dir+"/"+name)
 		if w == nil || err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (b *Backend) watchAll(ctx context.Context, conn client, s *session, p *plac
 // headOf describes the claim that was first in line when p last looked. It is nil if that
 // has gone, and if it was asked for before. Where p waits for that one alone the request
 // sets the watch on it, too.
-func (b *Backend) headOf(ctx context.Context, conn client, s *session, p *place, ahead int) (*driver.BusyError, error) {
+func (b *Backend) headOf(ctx context.Context, conn client, p *place, ahead int) (*driver.BusyError, error) {
 	b.mu.Lock()
 	first, asked, names := p.first, p.asked, p.members
 	b.mu.Unlock()
@@ -152,10 +152,10 @@ func (b *Backend) headOf(ctx context.Context, conn client, s *session, p *place,
 	if len(names) == 1 && names[0] == first.name {
 		node := b.lineOf(p.key) + "/" + first.name
 		var w *watch
-		if w, err = b.watch(ctx, conn, s, node); w == nil || err != nil {
+		if w, err = b.watch(ctx, conn, node); w == nil || err != nil {
 			return nil, err
 		}
-		f, err = opened(node, first, w.data, w.stat)
+		f, err = opened(node, first, w.node)
 	} else {
 		f, err = b.open(ctx, conn, p.key, first)
 	}

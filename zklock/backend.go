@@ -110,7 +110,7 @@ func New(servers []string, o *Options) *Backend {
 	default:
 		b.invalid = checkPrefix(b.prefix)
 	}
-	b.link.init(servers, b.timeout, b.sessionLost)
+	b.link.init(servers, b.timeout, b.digest != "", b.sessionLost)
 	return b
 }
 

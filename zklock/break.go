@@ -27,7 +27,7 @@ func (b *Backend) break_(ctx context.Context, key string, token int64, reason st
 		return err
 	}
 	dir := b.lineOf(key)
-	if _, err := call(ctx, b, func() (string, error) { return conn.Sync(dir) }); err != nil && !errors.Is(err, zk.ErrNoNode) {
+	if _, err := conn.Sync(dir).wait(ctx, b); err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
 	l, err := b.readLine(ctx, conn, key)
@@ -67,7 +67,7 @@ func (b *Backend) breakAt(ctx context.Context, conn client, key string, f *found
 		&zk.CreateRequest{Path: record, Data: write(brokenRecord{Format: format, Reason: reason, TTL: f.card.TTL}), Acl: b.acl},
 		&zk.SetDataRequest{Path: path.Dir(f.path), Version: -1},
 	}
-	rs, err := call(ctx, b, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+	rs, err := conn.Multi(ops...).wait(ctx, b)
 	switch {
 	case errors.Is(err, zk.ErrNoNode) && len(rs) > 0 && rs[0].Error != nil:
 		return driver.ErrGone{}
@@ -76,13 +76,13 @@ func (b *Backend) breakAt(ctx context.Context, conn client, key string, f *found
 	}
 	if stat := rs[2].Stat; stat.NumChildren == 0 {
 		b.background(func(ctx context.Context) {
-			call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(path.Dir(f.path), -1) })
+			conn.Delete(path.Dir(f.path), -1).wait(ctx, b)
 		})
 	}
 	// If its Backend does not ask for the reason, nobody will any more after this.
 	time.AfterFunc(f.left()+brokenGrace, func() {
 		b.background(func(ctx context.Context) {
-			call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(record, -1) })
+			conn.Delete(record, -1).wait(ctx, b)
 		})
 	})
 	return nil
@@ -99,22 +99,22 @@ func (b *Backend) sweepBroken(ctx context.Context, s *session) {
 		return
 	}
 	dir := b.prefix + brokenDir
-	names, _, err := call2(ctx, b, func() ([]string, *zk.Stat, error) { return conn.Children(dir) })
+	l, err := conn.Children(dir).wait(ctx, b)
 	if err != nil {
 		return
 	}
-	for _, name := range names {
+	for _, name := range l.names {
 		record := dir + "/" + name
-		data, stat, err := call2(ctx, b, func() ([]byte, *zk.Stat, error) { return conn.Get(record) })
+		n, err := conn.Get(record).wait(ctx, b)
 		if err != nil {
 			continue
 		}
-		r, err := read[brokenRecord](record, data)
+		r, err := read[brokenRecord](record, n.data)
 		if err != nil {
 			continue
 		}
-		if s.now().After(millis(stat.Ctime).Add(time.Duration(r.TTL)*time.Millisecond + brokenGrace)) {
-			call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(record, -1) })
+		if s.now().After(millis(n.stat.Ctime).Add(time.Duration(r.TTL)*time.Millisecond + brokenGrace)) {
+			conn.Delete(record, -1).wait(ctx, b)
 		}
 	}
 }

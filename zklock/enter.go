@@ -107,9 +107,7 @@ func (e *entry) step(ctx context.Context) (driver.Ticket, error) {
 	default:
 		known, version = false, -1
 		line := e.b.lineOf(e.c.Key)
-		_, err := call(ctx, e.b, func() (string, error) {
-			return e.conn.CreateContainer(line, nil, zk.FlagContainer, e.b.acl)
-		})
+		_, err := e.conn.CreateContainer(line, e.b.acl).wait(ctx, e.b)
 		switch {
 		case err == nil:
 			e.fresh = true
@@ -147,7 +145,7 @@ func (b *Backend) tidy(key string) {
 		if err != nil {
 			return
 		}
-		if _, err := call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(b.lineOf(key), -1) }); err == nil {
+		if _, err := conn.Delete(b.lineOf(key), -1).wait(ctx, b); err == nil {
 			b.learn(key, false)
 		}
 	})
@@ -234,19 +232,11 @@ func (e *entry) join(ctx context.Context, version int32) (driver.Ticket, error) 
 // was applied, p is left unsure.
 func (e *entry) send(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
 	b, p, s, conn := e.b, e.p, e.s, e.conn
-	type answer struct {
-		rs  []zk.MultiResponse
-		err error
-	}
-	answers := make(chan answer, 1)
 	b.mu.Lock()
 	p.pending = true
 	b.mu.Unlock()
-	go func() {
-		rs, err := conn.Multi(ops...)
-		answers <- answer{rs, err}
-	}()
-	take := func(a answer) ([]zk.MultiResponse, error) {
+	answers := conn.Multi(ops...)
+	take := func(a answer[[]zk.MultiResponse]) ([]zk.MultiResponse, error) {
 		b.mu.Lock()
 		p.pending = false
 		if a.err != nil && !answered(a.err) {
@@ -254,9 +244,9 @@ func (e *entry) send(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
 		}
 		b.mu.Unlock()
 		if a.err == nil {
-			return a.rs, nil
+			return a.t, nil
 		}
-		return nil, e.explain(ctx, a.rs, a.err)
+		return nil, e.explain(ctx, a.t, a.err)
 	}
 	select {
 	case a := <-answers:
@@ -268,7 +258,7 @@ func (e *entry) send(ctx context.Context, ops []any) ([]zk.MultiResponse, error)
 	// The caller goes; the answer is still to come, and p is held until it has.
 	e.handed = true
 	go func() {
-		var a answer
+		var a answer[[]zk.MultiResponse]
 		select {
 		case a = <-answers:
 		case <-b.closed:
@@ -359,7 +349,7 @@ func (e *entry) look(ctx context.Context) (driver.Ticket, error) {
 		}
 	}
 	if !t.Granted && at <= fewAhead {
-		if t.Head, err = e.b.headOf(ctx, e.conn, e.s, e.p, t.Ahead); err != nil {
+		if t.Head, err = e.b.headOf(ctx, e.conn, e.p, t.Ahead); err != nil {
 			return driver.Ticket{}, err
 		}
 	}
@@ -368,11 +358,11 @@ func (e *entry) look(ctx context.Context) (driver.Ticket, error) {
 
 // withdraw takes a claim that may not stay out of the line again, and answers why.
 func (e *entry) withdraw(ctx context.Context, why error) error {
-	path, s, ok := e.b.inLine(e.p)
+	path, _, ok := e.b.inLine(e.p)
 	if !ok {
 		return why
 	}
-	_, err := e.b.remove(ctx, e.conn, s, removal{p: e.p, path: path, key: e.c.Key})
+	_, err := e.b.remove(ctx, e.conn, &removal{p: e.p, path: path, key: e.c.Key})
 	if err != nil {
 		return fmt.Errorf("%w; its node could not be deleted yet: %w", why, err)
 	}

@@ -41,7 +41,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		return fmt.Errorf("%s: %w (%w)", what, ended, err)
 	}
 	for _, r := range refusals {
-		if errors.Is(err, r.err) || r.err == errUnimplemented && err.Error() == "unknown error: -6" {
+		if errors.Is(err, r.err) {
 			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
 		}
 	}
@@ -53,13 +53,13 @@ func failed(ctx context.Context, doing, key string, err error) error {
 func answered(err error) bool {
 	for _, e := range []error{
 		nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrInvalidACL,
-		zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments, zk.ErrInvalidPath, zk.ErrAPIError,
+		zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments, zk.ErrInvalidPath, zk.ErrAPIError, errUnimplemented,
 	} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
-	return err.Error() == "unknown error: -6"
+	return false
 }
 
 // What a claim ended of.

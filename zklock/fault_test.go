@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -388,7 +390,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.CreateContainer(b.lineOf("k"), nil, zk.FlagContainer, b.acl); err != nil {
+	if err := (<-conn.CreateContainer(b.lineOf("k"), b.acl)).err; err != nil {
 		t.Fatal(err)
 	}
 	c := claim("k")
@@ -400,7 +402,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 		t.Errorf("it made %v", n)
 	}
 	// The server keeps a container that never had a child.
-	if err := conn.Delete(b.lineOf("k"), -1); err != nil {
+	if err := (<-conn.Delete(b.lineOf("k"), -1)).err; err != nil {
 		t.Error(err)
 	}
 }
@@ -660,5 +662,130 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	// What Enter and Leave had sent is settled when the server goes on.
 	if err := paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: claim("other")}, driver.Exit{}); !driver.Gone(err) {
 		t.Errorf("Leave: %v", err)
+	}
+}
+
+// A connection breaks, and the client goes on with a server that has not heard of the last
+// write: such a one would say that the claim is not there. The client says what it has seen,
+// ours too, and a server that has not may not answer.
+func TestClientSaysWhatItHasSeen(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	k := hold(t, b, claim("k"))
+	p.cut()
+	if err := renew(b, k); err != nil {
+		eventually(t, "the claim is renewed", func() bool { return renew(b, k) == nil })
+	}
+	p.mu.Lock()
+	seen := p.zxid
+	p.mu.Unlock()
+	if made := k.Token >> spanBits; seen < made {
+		t.Errorf("the client says that it has seen transaction %#x; its claim was made by %#x", seen, made)
+	}
+	leave(t, b, k)
+}
+
+// Nothing is asked on a new connection before it has been said who asks.
+func TestNothingIsAskedByNobody(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b := through(t, p, &Options{SessionTimeout: 9 * time.Minute, Digest: "clerk:hush"})
+	k := hold(t, b, claim("k"))
+	for range 20 {
+		p.rule(nil)
+		p.cut()
+		for {
+			err := b.Renew(within(t, 20*time.Second), []driver.Ticket{k})[0]
+			if err == nil {
+				break
+			}
+			if driver.Gone(err) || errors.As(err, new(*driver.PermanentError)) {
+				t.Fatalf("Renew after the connection broke: %v", err)
+			}
+		}
+		if ops := p.requests(); len(ops) == 0 || ops[0] != opSetAuth {
+			t.Fatalf("the requests on a new connection are %v; want to be introduced by %d", ops, opSetAuth)
+		}
+	}
+	leave(t, b, k)
+}
+
+// A server says that the session has expired. Nothing is asked on that connection, and
+// what was about to be is answered when the client dials again: it leaves that one open.
+func TestNothingIsAskedWithoutASession(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	l := &link{}
+	l.init(nil, time.Minute, false, nil)
+	f := &phone{link: l}
+	c, err := f.dial("tcp", server.Addr().String(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	expired := make([]byte, helloSize+20)
+	expired[3] = byte(len(expired) - 4)
+	if _, err := far.Write(expired); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, len(expired))); err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan error, 1)
+	c.(*wire).send(pack(opSync).b, func(_ []byte, err error) { answers <- err })
+	select {
+	case <-c.(*wire).open:
+		t.Error("requests are sent without a session")
+	case err := <-answers:
+		t.Errorf("a request without a session was answered %v", err)
+	case <-after(50 * time.Millisecond):
+	}
+	if c, err = f.dial("tcp", server.Addr().String(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	select {
+	case err := <-answers:
+		if !errors.Is(err, zk.ErrConnectionClosed) {
+			t.Errorf("a request without a session was answered %v", err)
+		}
+	case <-after(10 * time.Second):
+		t.Error("a request without a session is never answered")
+	}
+}
+
+// The server forgets its watches with the connection, and the client does not set ours again.
+func TestWatchEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	conn, _, err := b.live(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := b.watch(t.Context(), conn, b.prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.watch(t.Context(), conn, b.prefix); again != x || err != nil {
+		t.Errorf("a node is watched twice, error %v", err)
+	}
+	p.cut()
+	select {
+	case <-x.fired:
+	case <-after(20 * time.Second):
+		t.Error("a watch outlives the connection that it was set on")
 	}
 }

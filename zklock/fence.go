@@ -223,14 +223,17 @@ func (b *Backend) holding(ctx context.Context, key string, czxid int64) (string,
 			continue
 		}
 		path := b.lineOf(key) + "/" + m.name
-		there, stat, err := call2(ctx, b, func() (bool, *zk.Stat, error) { return conn.Exists(path) })
+		stat, err := conn.Exists(path).wait(ctx, b)
+		if errors.Is(err, zk.ErrNoNode) {
+			continue
+		}
 		if err != nil {
 			return "", err
 		}
-		if there && stat.Czxid == czxid {
+		if stat.Czxid == czxid {
 			return path, nil
 		}
-		if there && stat.Czxid > czxid {
+		if stat.Czxid > czxid {
 			break
 		}
 	}

@@ -262,11 +262,11 @@ type spy struct {
 	join func(ops []any) error // called before a claim's node is made; an error is the answer
 }
 
-func (s *spy) Multi(ops ...any) ([]zk.MultiResponse, error) {
+func (s *spy) Multi(ops ...any) future[[]zk.MultiResponse] {
 	for _, op := range ops {
 		if c, ok := op.(*zk.CreateRequest); ok && c.Flags == zk.FlagEphemeralSequential {
 			if err := s.join(ops); err != nil {
-				return nil, err
+				return done([]zk.MultiResponse(nil), err)
 			}
 		}
 	}
@@ -304,7 +304,7 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 			t.Fatal("there was no join")
 		}
 		// The container must be there, or the join would fail for want of it.
-		if _, err := s.client.CreateContainer(b.lineOf("k"), nil, zk.FlagContainer, b.acl); err != nil && err != zk.ErrNodeExists {
+		if err := (<-s.client.CreateContainer(b.lineOf("k"), b.acl)).err; err != nil && err != zk.ErrNodeExists {
 			t.Fatal(err)
 		}
 		// Nobody else enters meanwhile; only the fence keeps it out.
@@ -313,7 +313,6 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 				late[i] = &zk.SetDataRequest{Path: c.Path, Version: -1}
 			}
 		}
-		_, err := s.client.Multi(late...)
-		return err
+		return (<-s.client.Multi(late...)).err
 	}
 }

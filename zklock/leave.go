@@ -59,7 +59,7 @@ func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *drive
 	if own != s {
 		return errNoSession // its end is being noted
 	}
-	x := removal{p: p, key: r.key, path: node, behind: true}
+	x := &removal{p: p, key: r.key, path: node}
 	if e.Mark != "" {
 		b.mu.Lock()
 		granted := p.granted
@@ -76,20 +76,11 @@ func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *drive
 			x.mark = write(markRecord{Format: format, ID: r.id, Mark: []byte(e.Mark)})
 		}
 	}
-	type answer struct {
-		gone bool
-		err  error
-	}
-	done := make(chan answer, 1)
-	go func() { // under the Backend's life, not the caller's: it must not stop half way
-		gone, err := b.remove(b.work, conn, s, x)
-		done <- answer{gone, err}
-	}()
-	finish := func(a answer) error {
+	finish := func(gone bool, err error) error {
 		switch {
-		case a.err == nil && a.gone:
+		case err == nil && gone:
 			return b.deleted(b.work, conn, p, node)
-		case a.err == nil:
+		case err == nil:
 			b.forget(p)
 			return nil
 		}
@@ -98,35 +89,42 @@ func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *drive
 		b.vacate(p, goneLeft)
 		b.mu.Unlock()
 		b.background(func(ctx context.Context) { b.bury(ctx, s, r.key, node) })
-		return a.err
+		return err
 	}
 	if x.mark != nil {
 		// A mark must not be lost to a burial that writes none: the caller asks again.
-		finish = func(a answer) error {
+		finish = func(gone bool, err error) error {
 			switch {
-			case a.err == nil && a.gone:
+			case err == nil && gone:
 				if m, err := b.readMark(b.work, conn, r.key); err == nil && m.ID == r.id {
 					b.forget(p)
 					return nil // by an earlier try whose answer was lost
 				}
 				return b.deleted(b.work, conn, p, node)
-			case a.err == nil:
+			case err == nil:
 				b.forget(p)
 			}
-			return a.err
+			return err
 		}
 	}
+	b.sendRemoval(conn, x)
 	select {
-	case a := <-done:
-		return finish(a)
+	case a := <-x.sent:
+		again, gone, err := b.removed(conn, x, a.t, a.err)
+		if !again {
+			return finish(gone, err)
+		}
+		gone, err = b.remove(ctx, conn, x)
+		return finish(gone, err)
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-b.closed:
 		err = driver.ErrClosed
 	}
+	// The caller goes; the answer is still to come. It must not stop half way.
 	handed = true
 	go func() {
-		_ = finish(<-done)
+		_ = finish(b.remove(b.work, conn, x))
 		b.release(p)
 	}()
 	return err
@@ -135,7 +133,7 @@ func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *drive
 // leaveUnknown is Leave for a claim that this Backend has not in line: another one
 // may have entered it, or it is a repeat.
 func (b *Backend) leaveUnknown(ctx context.Context, conn client, r ref, e driver.Exit, before *driver.ErrGone) error {
-	if _, err := call(ctx, b, func() (string, error) { return conn.Sync(b.lineOf(r.key)) }); err != nil && !errors.Is(err, zk.ErrNoNode) {
+	if _, err := conn.Sync(b.lineOf(r.key)).wait(ctx, b); err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
 	f, err := b.seek(ctx, conn, r)
@@ -143,7 +141,7 @@ func (b *Backend) leaveUnknown(ctx context.Context, conn client, r ref, e driver
 		return err
 	}
 	if f != nil {
-		x := removal{key: r.key, path: f.path}
+		x := &removal{key: r.key, path: f.path}
 		if e.Mark != "" {
 			l, err := b.readLine(ctx, conn, r.key)
 			if err != nil && !errors.Is(err, zk.ErrNoNode) {
@@ -155,7 +153,7 @@ func (b *Backend) leaveUnknown(ctx context.Context, conn client, r ref, e driver
 				}
 			}
 		}
-		gone, err := b.remove(ctx, conn, nil, x)
+		gone, err := b.remove(ctx, conn, x)
 		if err != nil || !gone {
 			return err
 		}
@@ -180,73 +178,84 @@ type removal struct {
 	path string
 	mark []byte // to be written in the same step
 
-	behind bool // it runs on a goroutine that nobody has to wait for
+	tries       int
+	sent        future[[]zk.MultiResponse] // the answer to the last try
+	alone, keep bool                       // of the last try: whether the container goes too, or stays for us
 }
 
 // remove deletes a claim's node. The container of the last one stays for whoever comes
 // back within a minute, and then the server clears it away; where too many lines are in
 // use for that, it is deleted with the node. remove reports whether the node was not there.
 // It does not repeat what may have been applied.
-func (b *Backend) remove(ctx context.Context, conn client, s *session, x removal) (gone bool, err error) {
-	line := b.lineOf(x.key)
-	for tries := 0; ; tries++ {
-		alone := x.mark == nil && tries == 0
-		if x.p != nil {
-			b.mu.Lock()
-			alone = alone && !x.p.shared
-			b.mu.Unlock()
+func (b *Backend) remove(ctx context.Context, conn client, x *removal) (gone bool, err error) {
+	for {
+		if x.sent == nil {
+			b.sendRemoval(conn, x)
 		}
-		keep := x.mark == nil && b.keeps(x.key)
-		alone = alone && !keep
-		ops := []any{&zk.DeleteRequest{Path: x.path, Version: -1}}
-		switch {
-		case x.mark != nil && tries%2 == 0:
-			ops = append(ops, &zk.SetDataRequest{Path: line + "/" + markName, Data: x.mark, Version: -1},
-				&zk.SetDataRequest{Path: line, Version: -1})
-		case x.mark != nil:
-			ops = append(ops, &zk.CreateRequest{Path: line + "/" + markName, Data: x.mark, Acl: b.acl},
-				&zk.SetDataRequest{Path: line, Version: -1})
-		case alone:
-			ops = append(ops, &zk.DeleteRequest{Path: line, Version: -1})
-		default:
-			ops = append(ops, &zk.SetDataRequest{Path: line, Version: -1})
+		rs, err := x.sent.wait(ctx, b)
+		again, gone, err := b.removed(conn, x, rs, err)
+		if !again {
+			return gone, err
 		}
-		request := func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) }
-		var rs []zk.MultiResponse
-		if x.behind {
-			rs, err = request()
-		} else {
-			rs, err = call(ctx, b, request)
-		}
-		at := 0
-		for at < len(rs) && rs[at].Error == nil {
-			at++
-		}
-		switch {
-		case err == nil:
-			last := rs[len(rs)-1].Stat // of the line, after the node was deleted
-			switch {
-			case last != nil && last.NumChildren == 0 && keep:
-				b.learnEmpty(x.key, last.Version)
-			case last != nil && last.NumChildren == 0 && x.mark == nil:
-				// The others went meanwhile. The server would clear it away by itself.
-				b.background(func(ctx context.Context) {
-					call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(line, -1) })
-				})
-				b.learn(x.key, false)
-			case alone:
-				b.learn(x.key, false)
-			default:
-				b.learn(x.key, true)
-			}
-			return false, nil
-		case at == 0 && errors.Is(err, zk.ErrNoNode):
-			return true, nil
-		case errors.Is(err, zk.ErrNotEmpty), x.mark != nil && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)):
-			continue
-		}
-		return false, err
 	}
+}
+
+func (b *Backend) sendRemoval(conn client, x *removal) {
+	line := b.lineOf(x.key)
+	x.alone = x.mark == nil && x.tries == 0
+	if x.p != nil {
+		b.mu.Lock()
+		x.alone = x.alone && !x.p.shared
+		b.mu.Unlock()
+	}
+	x.keep = x.mark == nil && b.keeps(x.key)
+	x.alone = x.alone && !x.keep
+	ops := []any{&zk.DeleteRequest{Path: x.path, Version: -1}}
+	switch {
+	case x.mark != nil && x.tries%2 == 0:
+		ops = append(ops, &zk.SetDataRequest{Path: line + "/" + markName, Data: x.mark, Version: -1},
+			&zk.SetDataRequest{Path: line, Version: -1})
+	case x.mark != nil:
+		ops = append(ops, &zk.CreateRequest{Path: line + "/" + markName, Data: x.mark, Acl: b.acl},
+			&zk.SetDataRequest{Path: line, Version: -1})
+	case x.alone:
+		ops = append(ops, &zk.DeleteRequest{Path: line, Version: -1})
+	default:
+		ops = append(ops, &zk.SetDataRequest{Path: line, Version: -1})
+	}
+	x.tries++
+	x.sent = conn.Multi(ops...)
+}
+
+// removed takes in the answer to a try. It says again if another one is worth it.
+func (b *Backend) removed(conn client, x *removal, rs []zk.MultiResponse, err error) (again, gone bool, _ error) {
+	x.sent = nil
+	at := 0
+	for at < len(rs) && rs[at].Error == nil {
+		at++
+	}
+	switch {
+	case err == nil:
+		last := rs[len(rs)-1].Stat // of the line, after the node was deleted
+		switch {
+		case last != nil && last.NumChildren == 0 && x.keep:
+			b.learnEmpty(x.key, last.Version)
+		case last != nil && last.NumChildren == 0 && x.mark == nil:
+			// The others went meanwhile. The server would clear it away by itself.
+			conn.Delete(b.lineOf(x.key), -1)
+			b.learn(x.key, false)
+		case x.alone:
+			b.learn(x.key, false)
+		default:
+			b.learn(x.key, true)
+		}
+		return false, false, nil
+	case at == 0 && errors.Is(err, zk.ErrNoNode):
+		return false, true, nil
+	case errors.Is(err, zk.ErrNotEmpty), x.mark != nil && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)):
+		return true, false, nil
+	}
+	return false, false, err
 }
 
 // bury deletes a node of session s for good: it asks until it is answered, or the
@@ -257,7 +266,7 @@ func (b *Backend) bury(ctx context.Context, s *session, key, node string) {
 		if err != nil || now != s {
 			return // Close, or another session
 		}
-		if _, err = b.remove(ctx, conn, s, removal{key: key, path: node}); err == nil || answered(err) {
+		if _, err = b.remove(ctx, conn, &removal{key: key, path: node}); err == nil || answered(err) {
 			return
 		}
 		pause(ctx, s, retryEvery)

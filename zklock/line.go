@@ -28,12 +28,12 @@ func (l *line) at(name string) int {
 // readLine asks who is in line. It answers zk.ErrNoNode if there is none.
 func (b *Backend) readLine(ctx context.Context, conn client, key string) (*line, error) {
 	dir := b.lineOf(key)
-	names, stat, err := call2(ctx, b, func() ([]string, *zk.Stat, error) { return conn.Children(dir) })
+	children, err := conn.Children(dir).wait(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	l := &line{stat: stat, members: make([]member, 0, len(names))}
-	for _, name := range names {
+	l := &line{stat: children.stat, members: make([]member, 0, len(children.names))}
+	for _, name := range children.names {
 		if name == markName {
 			l.marked = true
 			continue
@@ -100,8 +100,11 @@ func (b *Backend) stats(ctx context.Context, conn client, dir string, ms []membe
 	stats := make(map[string]*zk.Stat, len(ms))
 	var mu sync.Mutex
 	err := each(len(ms), func(i int) error {
-		there, stat, err := call2(ctx, b, func() (bool, *zk.Stat, error) { return conn.Exists(dir + "/" + ms[i].name) })
-		if err != nil || !there {
+		stat, err := conn.Exists(dir+"/"+ms[i].name).wait(ctx, b)
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		mu.Lock()
@@ -147,21 +150,21 @@ func (b *Backend) seek(ctx context.Context, conn client, r ref) (*found, error) 
 // open reads a claim's node.
 func (b *Backend) open(ctx context.Context, conn client, key string, m member) (*found, error) {
 	p := b.lineOf(key) + "/" + m.name
-	data, stat, err := call2(ctx, b, func() ([]byte, *zk.Stat, error) { return conn.Get(p) })
+	n, err := conn.Get(p).wait(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	return opened(p, m, data, stat)
+	return opened(p, m, n)
 }
 
 // opened is what the node p of the claim m says.
-func opened(p string, m member, data []byte, stat *zk.Stat) (*found, error) {
-	c, err := read[card](p, data)
+func opened(p string, m member, n node) (*found, error) {
+	c, err := read[card](p, n.data)
 	if err != nil {
 		return nil, err
 	}
-	m.czxid = stat.Czxid
-	return &found{member: m, card: c, path: p, owner: stat.EphemeralOwner, stat: stat}, nil
+	m.czxid = n.stat.Czxid
+	return &found{member: m, card: c, path: p, owner: n.stat.EphemeralOwner, stat: n.stat}, nil
 }
 
 // busy describes the claim m, which is the first in line, to one with that many
@@ -251,14 +254,14 @@ func (b *Backend) standingOf(ctx context.Context, conn client, c driver.Claim, p
 // readMark reads what the last finished holder left; nothing if there is none.
 func (b *Backend) readMark(ctx context.Context, conn client, key string) (markRecord, error) {
 	p := b.lineOf(key) + "/" + markName
-	data, _, err := call2(ctx, b, func() ([]byte, *zk.Stat, error) { return conn.Get(p) })
+	n, err := conn.Get(p).wait(ctx, b)
 	if errors.Is(err, zk.ErrNoNode) {
 		return markRecord{}, nil
 	}
 	if err != nil {
 		return markRecord{}, err
 	}
-	return read[markRecord](p, data)
+	return read[markRecord](p, n.data)
 }
 
 // whyGone is the answer for a claim that is not in line.
@@ -277,7 +280,7 @@ func (b *Backend) deleted(ctx context.Context, conn client, p *place, node strin
 	czxid, s, left := p.czxid, p.session, time.Until(p.ends)
 	b.mu.Unlock()
 	record := b.recordOf(czxid)
-	data, _, err := call2(ctx, b, func() ([]byte, *zk.Stat, error) { return conn.Get(record) })
+	n, err := conn.Get(record).wait(ctx, b)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		if s.ended() {
@@ -289,7 +292,7 @@ func (b *Backend) deleted(ctx context.Context, conn client, p *place, node strin
 	case err != nil:
 		return err
 	}
-	r, err := read[brokenRecord](record, data)
+	r, err := read[brokenRecord](record, n.data)
 	if err != nil {
 		return err
 	}
@@ -298,7 +301,7 @@ func (b *Backend) deleted(ctx context.Context, conn client, p *place, node strin
 	b.end(p, node, gone)
 	// We remember it now; the record has done its work.
 	b.background(func(ctx context.Context) {
-		call(ctx, b, func() (struct{}, error) { return struct{}{}, conn.Delete(record, -1) })
+		conn.Delete(record, -1).wait(ctx, b)
 	})
 	return gone
 }

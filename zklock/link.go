@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"sync"
@@ -11,30 +10,12 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// client is what the recipe needs of a *zk.Conn.
-type client interface {
-	AddAuth(scheme string, auth []byte) error
-	Children(path string) ([]string, *zk.Stat, error)
-	Create(path string, data []byte, flags int32, acl []zk.ACL) (string, error)
-	CreateContainer(path string, data []byte, flags int32, acl []zk.ACL) (string, error)
-	Delete(path string, version int32) error
-	Exists(path string) (bool, *zk.Stat, error)
-	Get(path string) ([]byte, *zk.Stat, error)
-	GetW(path string) ([]byte, *zk.Stat, <-chan zk.Event, error)
-	Multi(ops ...any) ([]zk.MultiResponse, error)
-	Set(path string, data []byte, version int32) (*zk.Stat, error)
-	Sync(path string) (string, error)
-	Close()
-}
-
-var _ client = (*zk.Conn)(nil)
-
 // link is the one connection of a Backend: over many TCP connections, and over many
 // sessions, for zk's client silently begins a new one when the last has expired.
 //
 // The client tells nobody which timeout the server has granted, so the link reads
-// it from the wire; and it has no way to break off without ending the session,
-// so the link cuts the wire.
+// it from the wire; it has no way to break off without ending the session, so the link
+// cuts the wire; and requests go past it (see wire).
 //
 // A client that was cut off for longer than its session may last is replaced. Its
 // claims are over by then, and it might never come back: servers that were restored
@@ -42,6 +23,7 @@ var _ client = (*zk.Conn)(nil)
 type link struct {
 	servers []string
 	want    time.Duration
+	proves  bool // the client says who it is before anything is asked
 	lost    func(*session)
 
 	mu      sync.Mutex
@@ -57,7 +39,7 @@ type link struct {
 type phone struct {
 	link  *link
 	conn  client
-	wire  net.Conn
+	wire  *wire
 	cut   bool
 	hello hello // of the newest handshake
 }
@@ -68,8 +50,8 @@ type hello struct {
 	timeout time.Duration
 }
 
-func (l *link) init(servers []string, want time.Duration, lost func(*session)) {
-	l.servers, l.want, l.lost = servers, want, lost
+func (l *link) init(servers []string, want time.Duration, proves bool, lost func(*session)) {
+	l.servers, l.want, l.proves, l.lost = servers, want, proves, lost
 	l.up = make(chan struct{})
 }
 
@@ -94,8 +76,8 @@ func (l *link) open() (client, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.conn, l.phone = conn, f
-	return conn, nil
+	f.conn, l.phone = &direct{conn, f}, f
+	return f.conn, nil
 }
 
 // event follows the session. The client calls it from its own goroutine before it
@@ -124,7 +106,9 @@ func (f *phone) event(e zk.Event) {
 		select {
 		case <-l.up:
 		default:
-			close(l.up)
+			if f.wire.lives() {
+				close(l.up)
+			}
 		}
 	case zk.StateExpired:
 		over, l.session = l.session, nil
@@ -177,6 +161,15 @@ func (l *link) down() {
 	}
 }
 
+// broke says that nothing comes through w any more.
+func (l *link) broke(w *wire) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phone == w.phone && w.phone.wire == w {
+		l.down()
+	}
+}
+
 // state returns the session if it is connected, and otherwise what is closed when
 // one is.
 func (l *link) state() (s *session, gen int, up <-chan struct{}) {
@@ -194,7 +187,7 @@ func (l *link) state() (s *session, gen int, up <-chan struct{}) {
 // goes on with the next server.
 func (l *link) hangUp(gen int) {
 	l.mu.Lock()
-	var wire net.Conn
+	var wire *wire
 	if l.gen == gen && l.phone != nil {
 		wire = l.phone.wire
 	}
@@ -242,54 +235,21 @@ func (f *phone) dial(network, address string, timeout time.Duration) (net.Conn, 
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{Conn: c, phone: f}
+	w := newWire(c, f)
 	f.link.mu.Lock()
-	defer f.link.mu.Unlock()
-	if f.cut {
+	cut, old := f.cut, f.wire
+	if !cut {
+		f.wire = w
+	}
+	f.link.mu.Unlock()
+	if cut {
 		c.Close()
 		return nil, errCut
 	}
-	f.wire = w
+	if old != nil {
+		old.Close() // the client leaves one open in which it was told that its session is over
+	}
 	return w, nil
-}
-
-// wire is one TCP connection. It reads along until the server has said hello.
-type wire struct {
-	net.Conn
-	phone *phone
-	head  []byte // what was read so far, until hello is complete
-	done  bool
-}
-
-// The server's first words: length, protocol version, timeout in ms, session.
-const helloSize = 4 + 4 + 4 + 8
-
-func (w *wire) Read(b []byte) (int, error) {
-	n, err := w.Conn.Read(b)
-	if w.done {
-		return n, err
-	}
-	w.head = append(w.head, b[:n]...)
-	if len(w.head) >= helloSize {
-		h := hello{
-			timeout: time.Duration(int32(binary.BigEndian.Uint32(w.head[8:]))) * time.Millisecond,
-			id:      int64(binary.BigEndian.Uint64(w.head[12:])),
-		}
-		w.phone.link.mu.Lock()
-		w.phone.hello = h
-		w.phone.link.mu.Unlock()
-		w.done, w.head = true, nil
-	}
-	return n, err
-}
-
-// SetReadDeadline shortens the client's patience with a server that accepts and
-// then says nothing: six session timeouts are no way to find the next server.
-func (w *wire) SetReadDeadline(t time.Time) error {
-	if most := time.Now().Add(max(w.phone.link.want/6, time.Second)); !w.done && !t.IsZero() && t.After(most) {
-		t = most
-	}
-	return w.Conn.SetReadDeadline(t)
 }
 
 // hosts goes round the servers. Names are looked up when they are dialled, not once

@@ -30,17 +30,17 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			return
 		}
 		dir := b.prefix + linesDir
-		if _, err := call(ctx, b, func() (string, error) { return conn.Sync(dir) }); err != nil {
+		if _, err := conn.Sync(dir).wait(ctx, b); err != nil {
 			fail(err)
 			return
 		}
-		names, _, err := call2(ctx, b, func() ([]string, *zk.Stat, error) { return conn.Children(dir) })
+		l, err := conn.Children(dir).wait(ctx, b)
 		if err != nil {
 			fail(err)
 			return
 		}
 		var keys []string
-		for _, name := range names {
+		for _, name := range l.names {
 			if key, ok := decode(name); ok && strings.HasPrefix(key, prefix) {
 				keys = append(keys, key)
 			}
@@ -79,7 +79,7 @@ func (b *Backend) lookAt(ctx context.Context, key string) (driver.Line, error) {
 	if err != nil {
 		return driver.Line{}, err
 	}
-	if _, err := call(ctx, b, func() (string, error) { return conn.Sync(b.prefix + linesDir) }); err != nil {
+	if _, err := conn.Sync(b.prefix+linesDir).wait(ctx, b); err != nil {
 		return driver.Line{}, err
 	}
 	return b.line(ctx, conn, key)

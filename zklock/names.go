@@ -60,6 +60,9 @@ func encode(s string) string {
 
 // decode is the inverse of encode, and false for a name that encode does not write.
 func decode(name string) (string, bool) {
+	if strings.IndexFunc(name, func(r rune) bool { return r > 0x7f || !plain(byte(r)) }) < 0 {
+		return name, true
+	}
 	b := make([]byte, 0, len(name))
 	for i := 0; i < len(name); i++ {
 		c := name[i]
@@ -97,19 +100,21 @@ type member struct {
 // parseMember reads the name of a claim's node.
 func parseMember(name string) (member, bool) {
 	rest, ok := strings.CutPrefix(name, "c")
-	parts := strings.Split(rest, ".")
-	if !ok || len(parts) != 4 {
+	id, rest, ok1 := strings.Cut(rest, ".")
+	capacity, rest, ok2 := strings.Cut(rest, ".")
+	weight, seq, ok3 := strings.Cut(rest, ".")
+	if !ok || !ok1 || !ok2 || !ok3 {
 		return member{}, false
 	}
 	m := member{name: name}
-	if m.id, ok = decode(parts[0]); !ok {
+	if m.id, ok = decode(id); !ok {
 		return member{}, false
 	}
-	var errs [3]error
-	m.capacity, errs[0] = strconv.ParseInt(parts[1], 10, 64)
-	m.weight, errs[1] = strconv.ParseInt(parts[2], 10, 64)
-	m.seq, errs[2] = strconv.ParseInt(parts[3], 10, 32)
-	bad := errors.Join(errs[:]...) != nil || m.weight < 1 || m.weight > m.capacity || m.capacity > driver.RW
+	var err1, err2, err3 error
+	m.capacity, err1 = strconv.ParseInt(capacity, 10, 64)
+	m.weight, err2 = strconv.ParseInt(weight, 10, 64)
+	m.seq, err3 = strconv.ParseInt(seq, 10, 32)
+	bad := err1 != nil || err2 != nil || err3 != nil || m.weight < 1 || m.weight > m.capacity || m.capacity > driver.RW
 	return m, !bad
 }
 

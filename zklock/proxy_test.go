@@ -11,19 +11,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// Requests, by the numbers that ZooKeeper gives them.
-const (
-	opCreate          = 1
-	opDelete          = 2
-	opExists          = 3
-	opGetData         = 4
-	opSetData         = 5
-	opSync            = 9
-	opPing            = 11
-	opChildren        = 12
-	opMulti           = 14
-	opCreateContainer = 19
-)
+const opPing = 11
 
 // fate is what becomes of a request.
 type fate int
@@ -47,7 +35,8 @@ type proxy struct {
 	frozen bool // connections stay open, and nothing passes
 	shut   bool // new connections are refused, and old ones broken
 	conns  map[net.Conn]bool
-	begun  int // connections
+	begun  int   // connections
+	zxid   int64 // the last that the newest client says it has seen
 	groups sync.WaitGroup
 }
 
@@ -200,7 +189,11 @@ func (p *proxy) serve(client net.Conn) {
 			return
 		}
 		f := pass
-		if !first {
+		if first {
+			p.mu.Lock()
+			p.zxid = int64(binary.BigEndian.Uint64(b[8:]))
+			p.mu.Unlock()
+		} else {
 			xid, op := int32(binary.BigEndian.Uint32(b[4:])), int32(binary.BigEndian.Uint32(b[8:]))
 			p.mu.Lock()
 			if op != opPing {

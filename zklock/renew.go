@@ -96,7 +96,7 @@ func (b *Backend) renew(ctx context.Context, conn client, s *session, places []*
 		for _, i := range alive {
 			ops = append(ops, &zk.CheckVersionRequest{Path: nodes[i], Version: -1})
 		}
-		rs, err := call(ctx, b, func() ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+		rs, err := conn.Multi(ops...).wait(ctx, b)
 		if err == nil {
 			s.clock(rs[0].Stat.Mtime)
 			break
@@ -153,12 +153,11 @@ func (b *Backend) winnow(ctx context.Context, conn client, places []*place, node
 	there := make([]bool, len(places))
 	_ = each(len(alive), func(n int) error {
 		i := alive[n]
-		ok, err := call(ctx, b, func() (bool, error) { ok, _, err := conn.Exists(nodes[i]); return ok, err })
-		switch {
+		switch _, err := conn.Exists(nodes[i]).wait(ctx, b); {
+		case errors.Is(err, zk.ErrNoNode):
+			errs[i] = b.deleted(ctx, conn, places[i], nodes[i])
 		case err != nil:
 			errs[i] = err
-		case !ok:
-			errs[i] = b.deleted(ctx, conn, places[i], nodes[i])
 		default:
 			there[i] = true
 		}
@@ -186,9 +185,6 @@ func (b *Backend) tellGrant(conn client, s *session, p *place) {
 	}
 	c.Granted = s.now().Add(-time.Since(late)).UnixMilli()
 	b.background(func(ctx context.Context) {
-		call2(ctx, b, func() (struct{}, *zk.Stat, error) {
-			stat, err := conn.Set(node, write(c), -1)
-			return struct{}{}, stat, err
-		})
+		conn.Set(node, write(c), -1).wait(ctx, b)
 	})
 }

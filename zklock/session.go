@@ -31,19 +31,15 @@ type session struct {
 	setup chan struct{} // held by whoever makes its nodes
 	ready bool          // they are there; guarded by setup, read under mu too
 
-	mu      sync.Mutex
-	fence   int32         // the fence's version
-	skew    time.Duration // the server's clock less ours
-	watches map[string]*watch
+	mu    sync.Mutex
+	fence int32         // the fence's version
+	skew  time.Duration // the server's clock less ours
 
 	bumps shared // writes to the fence
 }
 
 func newSession(h hello) *session {
-	return &session{
-		hello: h, over: make(chan struct{}), setup: make(chan struct{}, 1),
-		watches: make(map[string]*watch),
-	}
+	return &session{hello: h, over: make(chan struct{}), setup: make(chan struct{}, 1)}
 }
 
 func (s *session) path(b *Backend, node string) string {
@@ -211,21 +207,19 @@ func (b *Backend) unready(ctx context.Context, s *session) {
 func (b *Backend) makeNodes(ctx context.Context, conn client, s *session) error {
 	if b.digest != "" {
 		// Each client says so by itself from then on; once more does no harm.
-		if _, err := call(ctx, b, func() (struct{}, error) {
-			return struct{}{}, conn.AddAuth("digest", []byte(b.digest))
-		}); err != nil {
+		said := make(future[nothing], 1)
+		go func() { said <- answer[nothing]{err: conn.AddAuth("digest", []byte(b.digest))} }()
+		if _, err := said.wait(ctx, b); err != nil {
 			return err
 		}
 	}
 	beat, fence := s.path(b, "b"), s.path(b, "f")
 	for range 3 {
-		rs, err := call(ctx, b, func() ([]zk.MultiResponse, error) {
-			return conn.Multi(
-				&zk.CreateRequest{Path: beat, Data: []byte{'0' + format}, Acl: b.acl, Flags: zk.FlagEphemeral},
-				&zk.CreateRequest{Path: fence, Data: []byte{'0' + format}, Acl: b.acl, Flags: zk.FlagEphemeral},
-				&zk.SetDataRequest{Path: fence, Data: []byte{'0' + format}, Version: -1},
-			)
-		})
+		rs, err := conn.Multi(
+			&zk.CreateRequest{Path: beat, Data: []byte{'0' + format}, Acl: b.acl, Flags: zk.FlagEphemeral},
+			&zk.CreateRequest{Path: fence, Data: []byte{'0' + format}, Acl: b.acl, Flags: zk.FlagEphemeral},
+			&zk.SetDataRequest{Path: fence, Data: []byte{'0' + format}, Version: -1},
+		).wait(ctx, b)
 		switch {
 		case err == nil:
 			s.fenced(rs[2].Stat)
@@ -265,14 +259,13 @@ func (b *Backend) makePath(ctx context.Context, conn client, p string) error {
 
 // create makes a node that may be there already.
 func (b *Backend) create(ctx context.Context, conn client, p string, flags int32) error {
-	_, err := call(ctx, b, func() (string, error) { return conn.Create(p, []byte{'0' + format}, flags, b.acl) })
+	_, err := conn.Create(p, []byte{'0' + format}, flags, b.acl).wait(ctx, b)
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil
 	}
 	if errors.Is(err, zk.ErrNoAuth) {
 		// It may be there all the same, in a tree that is not ours to write to.
-		there, err2 := call(ctx, b, func() (bool, error) { ok, _, err := conn.Exists(p); return ok, err })
-		if err2 == nil && there && flags == zk.FlagPersistent {
+		if _, err2 := conn.Exists(p).wait(ctx, b); err2 == nil && flags == zk.FlagPersistent {
 			return nil
 		}
 	}
@@ -314,7 +307,7 @@ func (b *Backend) keepHeard(ctx context.Context, conn client, s *session) {
 			continue
 		}
 		soon, cancel := context.WithTimeout(ctx, s.timeout/6)
-		_, err := call(soon, b, func() (bool, error) { ok, _, err := conn.Exists(s.path(b, "b")); return ok, err })
+		_, err := conn.Exists(s.path(b, "b")).wait(soon, b)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
 			b.link.hangUp(gen)
@@ -326,7 +319,8 @@ func (b *Backend) keepHeard(ctx context.Context, conn client, s *session) {
 // call can be applied any more.
 func (b *Backend) bump(ctx context.Context, conn client, s *session) error {
 	return s.bumps.do(ctx, func() error {
-		stat, err := conn.Set(s.path(b, "f"), []byte{'0' + format}, -1)
+		a := <-conn.Set(s.path(b, "f"), []byte{'0' + format}, -1)
+		stat, err := a.t, a.err
 		if err == nil {
 			s.fenced(stat)
 		}
@@ -339,40 +333,4 @@ func (s *session) fenced(stat *zk.Stat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fence = stat.Version
-}
-
-// call runs one request of the client, which knows no contexts. It returns when ctx
-// ends; the request goes on by itself.
-func call[T any](ctx context.Context, b *Backend, request func() (T, error)) (T, error) {
-	type answer struct {
-		t   T
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		t, err := request()
-		answers <- answer{t, err}
-	}()
-	var none T
-	select {
-	case a := <-answers:
-		return a.t, a.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	case <-b.closed:
-		return none, driver.ErrClosed
-	}
-}
-
-// call2 is call for requests that answer a node's Stat as well.
-func call2[T any](ctx context.Context, b *Backend, request func() (T, *zk.Stat, error)) (T, *zk.Stat, error) {
-	type both struct {
-		t    T
-		stat *zk.Stat
-	}
-	r, err := call(ctx, b, func() (both, error) {
-		t, stat, err := request()
-		return both{t, stat}, err
-	})
-	return r.t, r.stat, err
 }

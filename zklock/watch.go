@@ -2,66 +2,58 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 )
 
 // watch is one watch on one node that is there. All claims of a session that wait for
-// the same node share it. The client sets it again after a broken connection, and
-// the server then tells what happened meanwhile.
+// the same node share it. It ends with its connection.
 type watch struct {
-	fired chan struct{} // closed when the node is gone or changed, or the session over
-	data  []byte        // of the node, as it was then
-	stat  *zk.Stat
+	node                // as it was then
+	fired chan struct{} // closed when the node is gone or changed, or the connection is broken
 }
 
 // watch returns the watch on node, or nil if the node is not there. It costs a
 // request only if there is none yet.
-func (b *Backend) watch(ctx context.Context, conn client, s *session, node string) (*watch, error) {
-	s.mu.Lock()
-	w := s.watches[node]
-	s.mu.Unlock()
-	if w != nil {
-		return w, nil
-	}
-	// Get and not Exists: that would leave a watch behind where there is no node.
-	type answer struct {
-		data   []byte
-		stat   *zk.Stat
-		events <-chan zk.Event
-	}
-	a, err := call(ctx, b, func() (answer, error) {
-		data, stat, events, err := conn.GetW(node)
-		return answer{data, stat, events}, err
-	})
-	if err == zk.ErrNoNode {
+func (b *Backend) watch(ctx context.Context, conn client, node string) (*watch, error) {
+	x, err := conn.Watch(node).wait(ctx, b)
+	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	return x, err
+}
+
+// watching returns the watch on a node, if there is one.
+func (f *phone) watching(node string) *watch {
+	f.link.mu.Lock()
+	w := f.wire
+	f.link.mu.Unlock()
+	if w == nil {
+		return nil
 	}
-	w = &watch{fired: make(chan struct{}), data: a.data, stat: a.stat}
-	s.mu.Lock()
-	if other := s.watches[node]; other != nil {
-		w = other // set at the same time; ours fires into the void
-		s.mu.Unlock()
-		return w, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.watches[node]
+}
+
+// watch notes that the server watches a node for us. The reader calls it with the answer
+// that says so, before it reads what comes after.
+func (w *wire) watch(path string, n node) *watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := w.watches[path]
+	if x != nil {
+		return x // it was asked for at the same time
 	}
-	s.watches[node] = w
-	s.mu.Unlock()
-	b.background(func(ctx context.Context) {
-		select {
-		case <-a.events:
-		case <-s.over:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		delete(s.watches, node)
-		s.mu.Unlock()
-		close(w.fired)
-	})
-	return w, nil
+	x = &watch{n, make(chan struct{})}
+	if w.over {
+		close(x.fired)
+		return x
+	}
+	w.watches[path] = x
+	return x
 }
 
 // pause waits for d, or until it is useless to.

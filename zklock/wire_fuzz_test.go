@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/go-zookeeper/zk"
 )
 
 // FuzzKey: any bytes make a name that ZooKeeper takes, that no other key has, and that
@@ -123,6 +124,34 @@ func FuzzPrefix(f *testing.F) {
 			if part == "" || part == "." || part == ".." || strings.ContainsAny(part, "\x00\x01\x1f\x7f") {
 				t.Errorf("the prefix %q is taken", p)
 			}
+		}
+	})
+}
+
+// FuzzAnswer: whatever a server answers is read as an answer, or as none, and takes no
+// more room than it has bytes.
+func FuzzAnswer(f *testing.F) {
+	p := pack(opMulti)
+	p.multi([]any{&zk.CreateRequest{Path: "/a", Acl: zk.WorldACL(zk.PermAll)}, &zk.DeleteRequest{Path: "/b"}, &zk.SetDataRequest{Path: "/c", Data: []byte("d")}, &zk.CheckVersionRequest{Path: "/e"}})
+	f.Add(p.b[12:])
+	f.Add([]byte{0, 0, 0, 2, 0, 0, 0, 1, 'a', 0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte{0x7f, 0xff, 0xff, 0xff})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x9b})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		u := &unpacker{b: body}
+		n, _ := readNode(u, nil)
+		if len(n.data) > len(body) || !u.short && len(body) < 4+68 {
+			t.Errorf("%q was read as %+v, short %v", body, n, u.short)
+		}
+		u = &unpacker{b: body}
+		l, _ := readListing(u, nil)
+		if len(l.names) > len(body)/4 || !u.short && len(body) < 4+68 {
+			t.Errorf("%q was read as %+v, short %v", body, l, u.short)
+		}
+		u = &unpacker{b: body}
+		rs, first := u.multi()
+		if len(rs) > len(body)/9+1 || !u.short && len(body) < 9 {
+			t.Errorf("%q was read as %+v, %v, short %v", body, rs, first, u.short)
 		}
 	})
 }

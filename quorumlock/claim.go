@@ -32,12 +32,28 @@ type claim struct {
 	turn chan struct{} // held by the Enter that is under way
 
 	mu      sync.Mutex
-	tails   []chan struct{} // closed when the last call that was begun is over, per node
-	ballot  int64           // that it holds the lock with, or 0
-	places  []place
-	ballots []int64        // that were sent last, per node
+	ballot  int64          // that it holds the lock with, or 0
+	spots   []spot         // per node
 	leaving bool           // nothing of it may be put back
 	why     driver.ErrGone // why it is gone, if somebody said so
+}
+
+// spot is what is remembered of a claim on one node.
+type spot struct {
+	id     string // what the node knows it by
+	place  place
+	busy   bool      // a call for it is under way
+	ballot int64     // that was sent last
+	next   []*errand // what follows when that call is over
+}
+
+// errand is what is to be done for a claim on one node. do is told if the Backend has
+// ended instead.
+type errand struct {
+	b  *Backend
+	cl *claim
+	i  int
+	do func(i int, ended bool)
 }
 
 // use returns the claim of that name. One that is not known is taken to stand in the
@@ -47,10 +63,11 @@ func (b *Backend) use(n name, stands place) *claim {
 	defer b.mu.Unlock()
 	cl := b.claims[n]
 	if cl == nil {
-		cl = &claim{name: n, turn: make(chan struct{}, 1),
-			places: make([]place, len(b.nodes)), ballots: make([]int64, len(b.nodes)), tails: make([]chan struct{}, len(b.nodes))}
-		for i := range b.nodes {
-			cl.places[i], cl.tails[i] = stands, closed
+		cl = &claim{name: n, turn: make(chan struct{}, 1), spots: make([]spot, len(b.nodes))}
+		ids := memberIDs(n.id, len(b.nodes))
+		for i := range cl.spots {
+			one := len(ids) / len(cl.spots)
+			cl.spots[i].id, cl.spots[i].place = ids[i*one:(i+1)*one], stands
 		}
 		b.claims[n] = cl
 	}
@@ -79,35 +96,76 @@ func (b *Backend) done(cl *claim) {
 	}
 }
 
-// behind runs f on a goroutine, for cl and node i, when those that were begun before
-// are over. f is told if the Backend has ended instead.
-func (b *Backend) behind(cl *claim, i int, f func(ended bool)) {
+// behind does something for cl on node i, on a goroutine, when what was begun there
+// before is over.
+func (b *Backend) behind(cl *claim, i int, do func(i int, ended bool)) {
+	b.each(cl, []errand{{b, cl, i, do}})
+}
+
+// everywhere does something for cl on all nodes at once, as behind does on one.
+func (b *Backend) everywhere(cl *claim, do func(i int, ended bool)) {
+	all := make([]errand, len(b.nodes))
+	for i := range all {
+		all[i] = errand{b, cl, i, do}
+	}
+	b.each(cl, all)
+}
+
+func (b *Backend) each(cl *claim, all []errand) {
 	b.mu.Lock()
-	cl.refs++
+	cl.refs += len(all)
 	b.mu.Unlock()
-	over := make(chan struct{})
-	cl.mu.Lock()
-	before := cl.tails[i]
-	cl.tails[i] = over
-	cl.mu.Unlock()
-	b.calls.run(func() {
-		defer b.done(cl)
-		defer close(over)
-		select {
-		case <-before:
-			f(false)
-		case <-b.ctx.Done():
-			f(true)
+	for i := range all {
+		if e := &all[i]; cl.first(e) {
+			b.calls.run(e)
 		}
-	})
+	}
+}
+
+// first reports whether nothing is under way where e is to be done. If there is, e
+// follows it.
+func (cl *claim) first(e *errand) bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	s := &cl.spots[e.i]
+	if s.busy {
+		s.next = append(s.next, e)
+		return false
+	}
+	s.busy = true
+	return true
+}
+
+// run does e, and what has come behind it meanwhile.
+func (e *errand) run() {
+	for e != nil {
+		e.do(e.i, e.b.ctx.Err() != nil)
+		next := e.follower()
+		e.b.done(e.cl)
+		e = next
+	}
+}
+
+// follower returns what comes after e on its node, or nil.
+func (e *errand) follower() *errand {
+	e.cl.mu.Lock()
+	defer e.cl.mu.Unlock()
+	s := &e.cl.spots[e.i]
+	if len(s.next) == 0 {
+		s.busy, s.next = false, nil
+		return nil
+	}
+	next := s.next[0]
+	s.next = s.next[1:]
+	return next
 }
 
 // somewhere reports whether a node may have the claim.
 func (cl *claim) somewhere() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	for _, p := range cl.places {
-		if p != nowhere && p != barred {
+	for i := range cl.spots {
+		if p := cl.spots[i].place; p != nowhere && p != barred {
 			return true
 		}
 	}
@@ -118,7 +176,7 @@ func (cl *claim) somewhere() bool {
 func (cl *claim) at(i int) place {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.places[i]
+	return cl.spots[i].place
 }
 
 // put notes where the claim stands on a node. What is unsure stays so until it leaves
@@ -126,18 +184,18 @@ func (cl *claim) at(i int) place {
 func (cl *claim) put(i int, p place) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	was := cl.places[i]
+	was := cl.spots[i].place
 	if was == barred || was == owing && p != barred || was == unsure && p < unsure {
 		return
 	}
-	cl.places[i] = p
+	cl.spots[i].place = p
 }
 
 // sends notes the ballot that a node is asked for.
 func (cl *claim) sends(i int, ballot int64) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.ballots[i] = ballot
+	cl.spots[i].ballot = ballot
 }
 
 // standsWith reports whether what a node has of the claim is the grant with that
@@ -146,7 +204,7 @@ func (cl *claim) sends(i int, ballot int64) {
 func (cl *claim) standsWith(i int, ballot int64) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return (cl.places[i] == inside || cl.places[i] == unsure) && cl.ballots[i] == ballot
+	return (cl.spots[i].place == inside || cl.spots[i].place == unsure) && cl.spots[i].ballot == ballot
 }
 
 // goneFor notes why the claim is gone from a node, and returns what is known of that.
@@ -165,10 +223,10 @@ func (cl *claim) goneFor(err error) driver.ErrGone {
 func (cl *claim) leftFrom(i int) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.places[i] == inside {
-		cl.places[i] = nowhere
-	} else if cl.places[i] != nowhere {
-		cl.places[i] = barred
+	if cl.spots[i].place == inside {
+		cl.spots[i].place = nowhere
+	} else if cl.spots[i].place != nowhere {
+		cl.spots[i].place = barred
 	}
 }
 
@@ -212,6 +270,15 @@ func (cl *claim) isLeaving() bool {
 // two members that are one store do not take each other's claim for their own, which
 // would make a majority of one.
 func memberID(id string, i int) string { return id + "." + strconv.Itoa(i) }
+
+// memberIDs are those of all nodes, one behind the other. There are at most nine.
+func memberIDs(id string, nodes int) string {
+	all := make([]byte, 0, nodes*(len(id)+2))
+	for i := range nodes {
+		all = append(append(all, id...), '.', '0'+byte(i))
+	}
+	return string(all)
+}
 
 // member returns the ticket as node i knows it.
 func member(t driver.Ticket, i int) driver.Ticket {

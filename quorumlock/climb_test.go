@@ -23,6 +23,7 @@ func TestClientsCannotClimbOnOneAnothersBallots(t *testing.T) {
 				members := []driver.Backend{nodes[0], nodes[1], nodes[2]}
 				take := func(ahead time.Duration) int64 {
 					b := quorumlock.New(members, nil)
+					defer b.Close()
 					b.SetClock(func() time.Time { return time.Now().Add(ahead) })
 					c := driver.Claim{
 						Key: "k", ID: fmt.Sprintf("%032d", ahead), Capacity: driver.RW, Weight: driver.RW,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -107,37 +106,64 @@ const headGrace = 20 * time.Millisecond
 // vote proposes a ballot to all members and waits until it is settled.
 func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, ballot int64) *tally {
 	c.Ballot, c.NoWait = ballot, true
-	v := &tally{b: b, claim: c, sent: time.Now(), answers: make([]answer, len(b.nodes)), over: &atomic.Bool{}}
-	answers := make(chan answer, len(b.nodes))
-	for i := range b.nodes {
-		b.behind(cl, i, func(ended bool) { answers <- b.enterAt(i, cl, c, v.sent, v.over, ended) })
-	}
-	limit := time.NewTimer(validity(c.TTL))
-	defer limit.Stop()
+	w := b.waiter(validity(c.TTL))
+	defer b.rest(w)
+	v := &tally{b: b, claim: c, sent: time.Now(), answers: make([]answer, len(b.nodes)), bell: w.bell}
+	b.everywhere(cl, func(i int, ended bool) { v.add(b.enterAt(i, cl, v, ended)) })
 	var grace <-chan time.Time
-	for !v.settled() {
-		if grace == nil && v.lost() {
-			timer := time.NewTimer(max(headGrace, 2*time.Since(v.sent)))
-			defer timer.Stop()
-			grace = timer.C
-		}
+	for {
+		late, cut := false, error(nil)
 		select {
-		case a := <-answers:
-			v.add(a)
+		case <-w.bell:
 		case <-grace:
-			v.late = true
-		case <-limit.C:
-			v.late = true
+			late = true
+		case <-w.limit.C:
+			late = true
 		case <-ctx.Done():
-			v.cut = ctx.Err()
+			cut = ctx.Err()
 		case <-b.closing.Done():
-			v.cut = driver.ErrClosed
+			cut = driver.ErrClosed
 		}
+		ended, lost := v.end(late, cut)
+		if ended {
+			break
+		}
+		if !lost || grace != nil {
+			continue
+		}
+		timer := time.NewTimer(max(headGrace, 2*time.Since(v.sent)))
+		defer timer.Stop()
+		grace = timer.C
 	}
 	if _, won := v.ticket(); !won {
 		v.over.Store(true)
 	}
 	return v
+}
+
+// waiter is what a vote waits with. They are used again: those who answer do not ring
+// once the vote has ended.
+type waiter struct {
+	bell  chan struct{} // rung when the vote is settled, and when it is lost
+	limit *time.Timer
+}
+
+func (b *Backend) waiter(limit time.Duration) *waiter {
+	w, ok := b.waiters.Get().(*waiter)
+	if !ok {
+		return &waiter{make(chan struct{}, 1), time.NewTimer(limit)}
+	}
+	w.limit.Reset(limit)
+	return w
+}
+
+func (b *Backend) rest(w *waiter) {
+	w.limit.Stop()
+	select {
+	case <-w.bell:
+	default:
+	}
+	b.waiters.Put(w)
 }
 
 // answer is what one node answered to an Enter.
@@ -154,8 +180,9 @@ var (
 )
 
 // enterAt proposes to one node.
-func (b *Backend) enterAt(i int, cl *claim, c driver.Claim, sent time.Time, over *atomic.Bool, ended bool) answer {
+func (b *Backend) enterAt(i int, cl *claim, v *tally, ended bool) answer {
 	a := answer{node: i, came: true}
+	c := v.claim
 	switch {
 	case ended:
 		a.err = driver.ErrClosed
@@ -163,22 +190,19 @@ func (b *Backend) enterAt(i int, cl *claim, c driver.Claim, sent time.Time, over
 	case cl.at(i) >= owing:
 		a.err = driver.ErrGone{Reason: "an attempt before it got no answer and was laid to rest"}
 		return a
-	case over.Load() || time.Since(sent) >= validity(c.TTL):
+	case v.over.Load() || time.Since(v.sent) >= validity(c.TTL):
 		a.err = errOver
 		return a
 	}
-	id := c.ID
-	c.ID = memberID(id, i)
+	c.ID = cl.spots[i].id
 	cl.sends(i, c.Ballot)
-	call, end := b.call(patience(c.TTL))
-	a.ticket, a.err = b.nodes[i].Enter(call, c)
-	end()
+	a.ticket, a.err = b.nodes[i].Enter(b.call(patience(c.TTL)), c)
 	switch {
 	case a.err == nil:
 		cl.put(i, inside)
 	case definite(a.err):
 		cl.put(i, nowhere)
-		a.err = b.twin(i, id, c, a.err)
+		a.err = b.twin(i, cl.id, c, a.err)
 	default:
 		cl.put(i, unsure)
 	}
@@ -200,9 +224,7 @@ func (b *Backend) twin(i int, id string, c driver.Claim, err error) error {
 	if !ok || !errors.As(err, &busy) || busy.Token != c.Ballot {
 		return err
 	}
-	call, end := b.call(patience(c.TTL))
-	defer end()
-	l, lookErr := reader.Line(call, c.Key)
+	l, lookErr := reader.Line(b.call(patience(c.TTL)), c.Key)
 	if lookErr != nil {
 		return err
 	}
@@ -221,6 +243,7 @@ func (b *Backend) twin(i int, id string, c driver.Claim, err error) error {
 func (b *Backend) retreat(ctx context.Context, cl *claim, c driver.Claim, v *tally) {
 	n := 0
 	left := make(chan leaving, len(b.nodes))
+	answer := func(l leaving) { left <- l }
 	t := driver.Ticket{Claim: c, Token: c.Ballot}
 	for i, a := range v.answers {
 		stands := cl.at(i)
@@ -235,7 +258,7 @@ func (b *Backend) retreat(ctx context.Context, cl *claim, c driver.Claim, v *tal
 			ticket.Token = a.ticket.Token
 		}
 		ticket.Token = max(ticket.Token, 1)
-		b.behind(cl, i, func(ended bool) { b.leaveAt(i, cl, ticket, false, left, ended) })
+		b.behind(cl, i, func(i int, ended bool) { b.leaveAt(i, cl, ticket, false, answer, ended) })
 	}
 	if v.cut != nil {
 		return

@@ -35,11 +35,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	cl := b.use(name{t.Key, t.ID}, inside)
 	defer b.done(cl)
 	cl.leave()
-	answers := make(chan leaving, len(b.nodes))
-	for i := range b.nodes {
-		b.behind(cl, i, func(ended bool) { b.leaveAt(i, cl, t, t.Token == 0, answers, ended) })
-	}
-	return b.agree(ctx, t.Key, answers)
+	a := b.agreement(t.Key)
+	b.everywhere(cl, func(i int, ended bool) { b.leaveAt(i, cl, t, t.Token == 0, a.add, ended) })
+	return b.agree(ctx, a)
 }
 
 // owedAtOnce bounds how many claims a node is told again to let go, when it does not
@@ -48,16 +46,16 @@ const owedAtOnce = 256
 
 // leaveAt takes a claim away from one node. rest says
 // that an Enter nobody here knows of may arrive.
-func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answers chan<- leaving, ended bool) {
+func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answer func(leaving), ended bool) {
 	if ended {
-		answers <- leaving{i, driver.ErrClosed}
+		answer(leaving{i, driver.ErrClosed})
 		return
 	}
 	n := b.nodes[i]
 	switch cl.at(i) {
 	case nowhere:
 		if !rest {
-			answers <- leaving{i, cl.goneFor(nil)}
+			answer(leaving{i, cl.goneFor(nil)})
 			return
 		}
 		t.Token = 0
@@ -65,21 +63,22 @@ func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answers 
 		t.Token = 0
 	case barred:
 		if !rest {
-			answers <- leaving{i, cl.goneFor(nil)}
+			answer(leaving{i, cl.goneFor(nil)})
 			return
 		}
 		t.Token = 0
 	}
-	t = member(t, i)
-	end := time.Now().Add(t.TTL)
+	t.ID = cl.spots[i].id
+	sent := time.Now()
 	err := b.letGo(i, cl, t)
-	answers <- leaving{i, err}
+	answer(leaving{i, err})
 	if err == nil || definite(err) {
 		return
 	}
 	// It is told again for as long as that may be of use to anybody.
 	defer cl.put(i, barred)
 	defer n.owed.Add(-1)
+	end := sent.Add(t.TTL)
 	quiet := n.owed.Add(1) > owedAtOnce
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		timer := time.NewTimer(min(pause, time.Until(end)))
@@ -104,9 +103,7 @@ func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answers 
 // letGo sends one Leave. The claim must not be sent to this node again if that is not
 // answered, for it may still arrive, or if it lays the id to rest.
 func (b *Backend) letGo(i int, cl *claim, t driver.Ticket) error {
-	call, end := b.call(min(max(t.TTL/3, 500*time.Millisecond), 5*time.Second))
-	defer end()
-	err := b.nodes[i].Leave(call, t, driver.Exit{})
+	err := b.nodes[i].Leave(b.call(patience(t.TTL/3)), t, driver.Exit{})
 	switch {
 	case err != nil && !definite(err):
 		cl.put(i, owing)
@@ -120,48 +117,6 @@ func (b *Backend) letGo(i int, cl *claim, t driver.Ticket) error {
 	return err
 }
 
-// agree counts what the nodes answered to a Leave or a Break, and returns when a
-// majority has done it, or can no longer.
-func (b *Backend) agree(ctx context.Context, key string, answers <-chan leaving) error {
-	var gone driver.ErrGone
-	done, goners := 0, 0
-	short := &shortError{key: key, need: b.majority, of: len(b.nodes)}
-	permanent := 0
-	for range b.nodes {
-		select {
-		case a := <-answers:
-			var g driver.ErrGone
-			switch {
-			case a.err == nil:
-				done++
-			case errors.As(a.err, &g):
-				if goners++; g.Broken || gone.Reason == "" && !gone.Broken {
-					gone = g
-				}
-			default:
-				if errors.As(a.err, new(*driver.PermanentError)) {
-					permanent++
-				}
-				short.add(b.nodes[a.node].name, a.err)
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-b.closing.Done():
-			return driver.ErrClosed
-		}
-		switch {
-		case done >= b.majority:
-			return nil
-		case goners > len(b.nodes)-b.majority:
-			return gone
-		case permanent > len(b.nodes)-b.majority:
-			return &driver.PermanentError{Err: short}
-		}
-	}
-	short.have = done
-	return short
-}
-
 // Break ends the claim whose span holds token on all nodes, in one request for each,
 // and returns when a majority has done so.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
@@ -169,13 +124,11 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		return err
 	}
 	defer b.calls.done()
-	answers := make(chan leaving, len(b.nodes))
+	a := b.agreement(key)
 	for i, n := range b.nodes {
-		b.calls.run(func() {
-			call, end := b.call(patience(driver.DefaultSkew))
-			defer end()
-			answers <- leaving{i, n.Break(call, key, token, reason)}
-		})
+		b.calls.run(simply(func() {
+			a.add(leaving{i, n.Break(b.call(patience(driver.DefaultSkew)), key, token, reason)})
+		}))
 	}
-	return b.agree(ctx, key, answers)
+	return b.agree(ctx, a)
 }

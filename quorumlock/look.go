@@ -19,19 +19,17 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		return driver.Ticket{}, err
 	}
 	defer b.calls.done()
-	asked, answers := t, make(chan leaving, len(b.nodes))
+	asked, a := t, b.agreement(t.Key)
 	for i, n := range b.nodes {
-		b.calls.run(func() {
-			call, end := b.call(patience(asked.TTL))
-			defer end()
-			now, err := n.Await(call, member(asked, i))
+		b.calls.run(simply(func() {
+			now, err := n.Await(b.call(patience(asked.TTL)), member(asked, i))
 			if err == nil && !now.Granted {
 				err = errWaits
 			}
-			answers <- leaving{i, err}
-		})
+			a.add(leaving{i, err})
+		}))
 	}
-	if err := b.agree(ctx, t.Key, answers); err != nil {
+	if err := b.agree(ctx, a); err != nil {
 		return driver.Ticket{}, err
 	}
 	t.Granted, t.Ahead, t.Head = true, 0, nil
@@ -112,12 +110,10 @@ func (b *Backend) look(ctx context.Context, key string, read func(context.Contex
 	defer b.calls.done()
 	answers := make(chan seen, len(b.nodes))
 	for i, n := range b.nodes {
-		b.calls.run(func() {
-			call, end := b.call(lookFor)
-			defer end()
-			lines, err := read(call, n)
+		b.calls.run(simply(func() {
+			lines, err := read(b.call(lookFor), n)
 			answers <- seen{i, lines, err}
-		})
+		}))
 	}
 	m := merger{lines: map[string]*merged{}, majority: b.majority}
 	short := &shortError{key: key, need: b.majority, of: len(b.nodes)}

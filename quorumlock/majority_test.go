@@ -17,6 +17,7 @@ import (
 type node struct {
 	*memlock.Store
 	short, after time.Duration // a lease so short is granted, and so late is it said
+	before       time.Duration // so late does an Enter arrive
 	slow         time.Duration // so late does Renew answer
 	reentered    atomic.Int32
 }
@@ -27,6 +28,15 @@ func (n *node) Renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 func (n *node) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if n.before > 0 {
+		late := time.NewTimer(n.before)
+		defer late.Stop()
+		select {
+		case <-late.C:
+		case <-ctx.Done():
+			return driver.Ticket{}, ctx.Err()
+		}
+	}
 	t, err := n.Store.Enter(ctx, c)
 	if n.short > 0 {
 		t.TTL, t.Left = min(t.TTL, n.short), min(t.Left, n.short)
@@ -60,10 +70,12 @@ func three(t *testing.T, f func(t *testing.T, nodes []*node, b *quorumlock.Backe
 			members = append(members, nodes[len(nodes)-1])
 		}
 		b := quorumlock.New(members, nil)
+		defer func() {
+			if err := b.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}()
 		f(t, nodes, b)
-		if err := b.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
 	})
 }
 

@@ -35,6 +35,8 @@ type Backend struct {
 	ctx     context.Context // ends when Close waits no longer: for calls of members
 	stop    context.CancelFunc
 	calls   work // calls of ours and of members
+	patient atomic.Pointer[patient]
+	waiters sync.Pool // of *waiter
 
 	mu     sync.Mutex
 	closed bool
@@ -145,7 +147,7 @@ func (b *Backend) Initialise(ctx context.Context) error {
 // it, and a look at one member may come before the call has got there.
 func (b *Backend) Settle(ctx context.Context) error {
 	select {
-	case <-b.calls.idle():
+	case <-b.calls.settled():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -189,11 +191,12 @@ func (b *Backend) Close() error {
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
 	select {
-	case <-b.calls.idle():
+	case <-b.calls.settled():
 	case <-grace.C:
 	}
 	b.stop()
-	<-b.calls.idle()
+	<-b.calls.settled()
+	b.calls.end()
 	if was {
 		return nil
 	}
@@ -205,18 +208,6 @@ func (b *Backend) Close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// call returns the context of one call of a member. It is not its caller's: a call
-// that was sent is waited for, by somebody, so that it is known what became of it.
-func (b *Backend) call(d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(b.ctx, d)
-}
-
-// patience bounds one call of a member. A node that needs longer is of no use to
-// whoever waits for a majority.
-func patience(ttl time.Duration) time.Duration {
-	return min(max(ttl, 500*time.Millisecond), 5*time.Second)
 }
 
 // validity is how long a lease of length d is believed, counted from its sending: as

@@ -24,7 +24,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	defer b.calls.done()
 	h := newHeartbeat(b, ts)
 	for i := range b.nodes {
-		b.calls.run(func() { h.renewAt(i) })
+		b.calls.run(simply(func() { h.renewAt(i) }))
 	}
 	var cut error
 	select {
@@ -81,9 +81,7 @@ func (h *heartbeat) renewAt(i int) {
 		mine[n] = member(t, i)
 		longest = max(longest, t.TTL)
 	}
-	call, end := h.b.call(patience(longest))
-	defer end()
-	errs := h.b.nodes[i].Renew(call, mine)
+	errs := h.b.nodes[i].Renew(h.b.call(patience(longest)), mine)
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +158,7 @@ func (h *heartbeat) putBack(n, i int) {
 		return // it was not us who entered it
 	}
 	defer h.b.done(cl)
-	h.b.behind(cl, i, func(ended bool) {
+	h.b.behind(cl, i, func(i int, ended bool) {
 		if !ended {
 			h.b.reenterAt(i, cl, t, h.sent)
 		}
@@ -175,8 +173,8 @@ func (b *Backend) reenterAt(i int, cl *claim, t driver.Ticket, sent time.Time) {
 		return
 	}
 	c := t.Claim
-	c.ID, c.Ballot, c.NoWait = memberID(c.ID, i), t.Token, true
-	call, end := b.call(min(left, patience(c.TTL)))
+	c.ID, c.Ballot, c.NoWait = cl.spots[i].id, t.Token, true
+	call, end := context.WithTimeout(b.ctx, min(left, patience(c.TTL)))
 	defer end()
 	cl.sends(i, c.Ballot)
 	switch _, err := b.nodes[i].Reenter(call, c); {
@@ -204,10 +202,7 @@ func (h *heartbeat) letGo(n int) {
 		return // a Leave is at it, and is to be told that it was the one
 	}
 	cl.goneFor(h.why(n))
-	answers := make(chan leaving, len(h.b.nodes))
-	for i := range h.b.nodes {
-		h.b.behind(cl, i, func(ended bool) { h.b.leaveAt(i, cl, t, false, answers, ended) })
-	}
+	h.b.everywhere(cl, func(i int, ended bool) { h.b.leaveAt(i, cl, t, false, func(leaving) {}, ended) })
 }
 
 // verdicts says what became of each claim.

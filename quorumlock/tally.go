@@ -4,27 +4,74 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// tally counts the answers to one ballot.
+// tally counts the answers to one ballot. Those who answer count, until it has ended; who
+// waits for it is woken when there is something to do, which is once if it is granted.
 type tally struct {
-	b       *Backend
-	claim   driver.Claim // as it was proposed
-	sent    time.Time
+	b     *Backend
+	claim driver.Claim // as it was proposed
+	sent  time.Time
+	over  atomic.Bool   // set when it has failed: nobody else need be asked
+	bell  chan struct{} // has something in it when it has ended, or was lost
+
+	mu      sync.Mutex
+	ended   bool // from here on nothing changes
+	told    bool // that it is lost
+	came    int
 	answers []answer
-	over    *atomic.Bool // set when it has failed: nobody else need be asked
-	floor   int64        // the largest that was heard of
-	refused bool         // a ballot was: floor is what to go by
-	late    bool         // no answer is waited for any longer
-	cut     error        // the caller waits no longer
+	floor   int64 // the largest that was heard of
+	refused bool  // a ballot was: floor is what to go by
+	late    bool  // no answer is waited for any longer
+	cut     error // the caller waits no longer
 }
 
+// add counts what a node has answered.
 func (v *tally) add(a answer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended {
+		return
+	}
+	v.note(a)
+	// Fewer can neither grant nor refuse it.
+	if v.came++; v.came < v.b.majority {
+		return
+	}
+	if v.ended = v.settled(); !v.ended && (v.told || !v.lost()) {
+		return
+	}
+	v.told = true
+	select {
+	case v.bell <- struct{}{}:
+	default: // it was told that it is lost, and has not looked yet
+	}
+}
+
+// end ends it if it is settled, or nobody waits for it any longer. It reports whether it
+// has ended, and if not, whether it is lost.
+func (v *tally) end(late bool, cut error) (ended, lost bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.ended {
+		v.late, v.cut = late, cut
+		v.ended = v.settled()
+	}
+	return v.ended, !v.ended && v.told
+}
+
+// note takes in what a node has answered.
+func (v *tally) note(a answer) {
 	v.answers[a.node] = a
+	if a.err == nil {
+		v.floor = max(v.floor, a.ticket.Token+a.ticket.Span-1)
+		return
+	}
 	var ballot driver.ErrBallot
 	var busy *driver.BusyError
 	switch {
@@ -32,8 +79,6 @@ func (v *tally) add(a answer) {
 		v.floor, v.refused = max(v.floor, ballot.Last), true
 	case errors.As(a.err, &busy):
 		v.floor = max(v.floor, busy.Token)
-	case a.err == nil:
-		v.floor = max(v.floor, a.ticket.Token+a.ticket.Span-1)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ var (
 func (b *Backend) join(o *Options) {
 	m, err := o.Member.Settled()
 	b.member = &m
-	b.terms = terms{b.memberKey(), micros(m.Skew), micros(m.MaxTTL), digit(m.Durable), m.String()}
+	b.terms = terms{b.memberKey(), writeTerms(&m)}
 	_, one := b.rdb.(*redis.Client)
 	switch {
 	case b.invalid != nil:
@@ -43,14 +44,33 @@ var errNoMember = &driver.PermanentError{Err: errors.New("redis: no ballots are 
 
 // ballotStep is Enter of a claim with a ballot, or its Reenter.
 func (b *Backend) ballotStep(c *driver.Claim, noWait string, again bool) *step {
-	st := b.step(ballotScript, c.Key, b.terms.key, writeClaim(c, b.channel), b.lasts(c.TTL), noWait,
-		string(appendPadded(nil, c.Ballot, 19)), digit(again), b.terms.skew, b.terms.lasts, b.terms.durable, b.terms.agreed)
+	var room [6]any
+	argv := append(room[:0], b.terms.key, writeClaim(c, b.channel), b.lasts(c.TTL), writeBallot(c, noWait), b.terms.text)
+	if again {
+		argv = append(argv, "1")
+	}
+	st := b.step(ballotScript, c.Key, argv...)
 	st.args[2] = 4 // the first of the arguments is a key
 	return st
 }
 
+// writeBallot writes the first and the last token of c, and whether it waits.
+func writeBallot(c *driver.Claim, noWait string) string {
+	var room [39]byte
+	b := appendPadded(room[:0], c.Ballot, 19)
+	// The script itself refuses a span that goes beyond the last token of all.
+	b = appendPadded(b, c.Ballot+min(c.Span-1, math.MaxInt64-c.Ballot), 19)
+	return string(append(b, noWait...))
+}
+
 // terms are what each ballot tells the server of its being a member. They are boxed once.
-type terms struct{ key, skew, lasts, durable, agreed any }
+type terms struct{ key, text any }
+
+func writeTerms(m *driver.Membership) string {
+	b := appendPadded(nil, m.Skew.Microseconds(), 16)
+	b = appendPadded(b, m.MaxTTL.Microseconds(), 16)
+	return string(b) + digit(m.Durable) + " " + m.String()
+}
 
 func digit(yes bool) string {
 	if yes {

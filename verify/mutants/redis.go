@@ -86,9 +86,9 @@ func redis() []Mutant {
 		{"Redis: an interrupted subscription is not made up for", "redislock/await.go",
 			"case w.stale || epoch != 0 && w.epoch != epoch:", "case w.stale || epoch != 0 && false:", inRedis("Interruption")},
 		{"Redis: a member takes ballots below what the clock has passed", "redislock/script/ballot.lua",
-			"ok = ballot > larger(l.last, fmt('%019.0f', now - ARGV[6]))", "ok = ballot > l.last", member("Redis")},
+			"ok = ballot > larger(l.last, fmt('%019.0f', now - skew))", "ok = ballot > l.last", member("Redis")},
 		{"Redis: a member takes ballots from far ahead", "redislock/script/ballot.lua",
-			"\n      and ballot <= larger(plus(l.last, 65535), fmt('%019.0f', now + ARGV[6]))", "", member("Redis")},
+			"\n      and ballot <= larger(plus(l.last, 65535), fmt('%019.0f', now + skew))", "", member("Redis")},
 	}
 }
 

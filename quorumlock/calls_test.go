@@ -1,0 +1,140 @@
+package quorumlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/quorumlock"
+)
+
+// TestLeaveComesBehindTheEnterUnderWay: the third node gets the Enter late, when the lock
+// was granted and given back. A Leave that overtook it there would find nothing, and what
+// enters then would keep others out for a whole lease.
+func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		nodes[2].before = 50 * time.Millisecond
+		start := time.Now()
+		k, err := b.Enter(t.Context(), exclusive("ours"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("a majority that answers at once took %v to grant and to let go", took)
+		}
+		// The same claim comes again, behind both, and is to be inside in the end.
+		if _, err := b.Enter(t.Context(), exclusive("ours")); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := nodes[2].count(t); n != 1 {
+			t.Errorf("%d claims stand on the third node after Enter, Leave and Enter; want 1", n)
+		}
+		if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := nodes[2].count(t); n != 0 {
+			t.Errorf("%d claims stand on the third node after the last Leave; want none", n)
+		}
+	})
+}
+
+// TestCallsThatShareAContextHaveAllTheirTime: a call that begins when others are under way
+// must have as long as the first one had, or slow nodes would look dead to it.
+func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		for i := range 20 {
+			c := exclusive(fmt.Sprint("claim ", i))
+			c.TTL = 600 * time.Millisecond // its calls have as long
+			slowly(t, b, nodes, time.Duration(i%2)*580*time.Millisecond)
+			k, err := b.Enter(t.Context(), c)
+			if err != nil {
+				t.Fatalf("%s: %v", c.ID, err)
+			}
+			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
+				t.Fatal(err)
+			}
+			pause(time.Duration(5*i+1) * time.Millisecond)
+		}
+	})
+}
+
+// TestRefusalDoesNotHurryTheNextVote: what was said of one vote, that it is lost, must not
+// be taken for something about the next, which would give up on nodes that are slow.
+func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		for _, n := range nodes[:2] {
+			c := exclusive("another")
+			c.Ballot = time.Now().UnixMicro()
+			if _, err := n.Store.Enter(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 20 {
+			if _, err := b.Enter(t.Context(), exclusive("ours")); !errors.As(err, new(*driver.BusyError)) {
+				t.Fatalf("Enter where two of three are taken answered %v; want a *BusyError", err)
+			}
+			c := exclusive("free")
+			c.Key = "another"
+			slowly(t, b, nodes, 100*time.Millisecond)
+			k, err := b.Enter(t.Context(), c)
+			if err != nil {
+				t.Fatalf("Enter of what is free, on nodes that take 100 ms, answered %v", err)
+			}
+			slowly(t, b, nodes, 0)
+			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// slowly has an Enter take so long from now on to reach the nodes.
+func slowly(t *testing.T, b *quorumlock.Backend, nodes []*node, d time.Duration) {
+	t.Helper()
+	if err := b.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		n.before = d
+	}
+}
+
+// TestAnswersBehindAMajorityAreNotCounted: the third node answers when the caller has its
+// ticket. What it says belongs to nobody any more.
+func TestAnswersBehindAMajorityAreNotCounted(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		nodes[2].after = 10 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		for range 3 {
+			pause(time.Millisecond)
+			k, err := b.Enter(ctx, exclusive("ours"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Leave(ctx, k, driver.Exit{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range nodes {
+			if n := n.count(t); n != 0 {
+				t.Errorf("%d claims stand on node %d in the end; want none", n, i)
+			}
+		}
+	})
+}

@@ -70,6 +70,7 @@ func replaced(events []byte) bool {
 }
 
 func (b *fileBell) rings() <-chan struct{} { return b.ring }
+func (b *fileBell) hears() bool            { return true }
 
 func (b *fileBell) close() {
 	b.file.Close()

@@ -115,6 +115,9 @@ type store interface {
 // bell tells a process that others have news for it.
 type bell interface {
 	rings() <-chan struct{} // closed when the bell is broken
+	// hears reports whether it would ring. As long as not, the others are asked. It
+	// rings when that changes.
+	hears() bool
 	close()
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,9 +14,11 @@ import (
 const earLinger = time.Minute
 
 // ear runs Options.Listen, again and again, and rings. While it has no connection it
-// rings now and then, so that its process asks as if there was no ear.
+// says so, and its process asks as if there was no ear.
 type ear struct {
 	ring  chan struct{}
+	turn  atomic.Int64 // of Listen, from 1
+	heard atomic.Int64 // the turn that was last heard of: LISTEN is in effect if it is not over
 	stop  context.CancelFunc
 	done  chan struct{}
 	users int         // bells that hang
@@ -33,6 +36,7 @@ func (p *postgres) listen() bell {
 	if e == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		e = &ear{ring: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+		e.turn.Store(1)
 		channel := strings.ToLower(p.names.prefix) + strconv.FormatInt(p.node, 10)
 		go e.run(ctx, channel, p.config.listen)
 		p.ear = e
@@ -54,6 +58,7 @@ type earBell struct {
 }
 
 func (b *earBell) rings() <-chan struct{} { return b.e.ring }
+func (b *earBell) hears() bool            { return b.e.heard.Load() == b.e.turn.Load() }
 
 func (b *earBell) close() {
 	p, e := b.p, b.e
@@ -97,65 +102,24 @@ func (e *ear) run(ctx context.Context, channel string, listen listen) {
 	defer close(e.done)
 	wait := 50 * time.Millisecond
 	for ctx.Err() == nil {
-		began := time.Now()
-		e.attempt(ctx, channel, listen)
+		began, turn := time.Now(), e.turn.Load()
+		// The error is of no use: the server is asked meanwhile, and the next turn is not
+		// far.
+		_ = listen(ctx, channel, func() {
+			e.heard.Store(turn)
+			e.hear()
+		})
+		e.turn.Add(1)
+		e.hear()
 		if time.Since(began) > 10*time.Second {
 			wait = 50 * time.Millisecond
 		}
-		e.ringFor(ctx, wait/2+rand.N(wait))
-		wait = min(2*wait, 5*time.Second)
-	}
-}
-
-// attempt listens once, and rings by itself until LISTEN is in effect.
-func (e *ear) attempt(ctx context.Context, channel string, listen listen) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	heard := make(chan struct{}, 1)
-	quit := make(chan struct{})
-	go func() {
-		defer close(quit)
-		// The error is of no use: the lines are read again anyway, and the next call
-		// is not far.
-		_ = listen(ctx, channel, func() {
-			e.hear()
-			select {
-			case heard <- struct{}{}:
-			default:
-			}
-		})
-	}()
-	tick := time.NewTimer(0)
-	defer tick.Stop()
-	for {
+		timer := time.NewTimer(wait/2 + rand.N(wait))
 		select {
-		case <-heard:
-			<-quit
-			return
-		case <-quit:
-			return
-		case <-tick.C:
-			e.hear()
-			tick.Reset(askServer(time.Second, true, 0.5+rand.Float64()))
-		}
-	}
-}
-
-// ringFor rings now and then for d.
-func (e *ear) ringFor(ctx context.Context, d time.Duration) {
-	end := time.NewTimer(d)
-	defer end.Stop()
-	for {
-		tick := time.NewTimer(askServer(time.Second, true, 0.5+rand.Float64()))
-		select {
-		case <-tick.C:
-			e.hear()
-		case <-end.C:
-			tick.Stop()
-			return
+		case <-timer.C:
 		case <-ctx.Done():
-			tick.Stop()
-			return
+			timer.Stop()
 		}
+		wait = min(2*wait, 5*time.Second)
 	}
 }

@@ -15,6 +15,9 @@ const (
 	// everybody's grants, and a line that is passed on ten thousand times a second
 	// must not keep every process busy that waits for something else.
 	pause = 200 * time.Microsecond
+	// longestDeaf is the longest that the bell is not heard because reading the news took
+	// long: most of that time may have been spent waiting.
+	longestDeaf = 10 * time.Millisecond
 	// longestRest is the longest that lines are not read because reading them took long.
 	longestRest = 100 * time.Millisecond
 )
@@ -93,8 +96,8 @@ func (w *watcher) listen(next time.Time, sleep bool) {
 	}
 	var rings <-chan struct{}
 	if w.bell != nil {
-		// Reading the news takes a fifth of a processor at most.
-		if deaf := w.heard.Add(max(pause, 4*w.took)); now.Before(deaf) {
+		// Reading the news takes a fifth of a processor at most, or is not often.
+		if deaf := w.heard.Add(min(max(pause, 4*w.took), longestDeaf)); now.Before(deaf) {
 			until = earlier(until, deaf)
 		} else {
 			rings = w.bell.rings()
@@ -113,15 +116,18 @@ func (w *watcher) listen(next time.Time, sleep bool) {
 	case <-w.timer.C:
 	case <-w.b.ctx.Done():
 	}
-	if now = time.Now(); w.bell == nil && !now.Before(w.ask(w.heard)) {
+	if now = time.Now(); !w.belled() && !now.Before(w.ask(w.heard)) {
 		w.hear()
 	}
 }
 
+// belled reports that a bell hangs which rings when there are news.
+func (w *watcher) belled() bool { return w.bell != nil && w.bell.hears() }
+
 // ask returns when news is asked for without a bell, if it was then heard last. With
 // one there is only the end of the lull to wait for.
 func (w *watcher) ask(heard time.Time) time.Time {
-	if w.bell != nil {
+	if w.belled() {
 		return heard.Add(lull)
 	}
 	return heard.Add(w.b.dialect.ask(time.Since(w.stirred), w.b.hub.waiting(), w.dice))

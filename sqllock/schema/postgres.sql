@@ -33,15 +33,17 @@ CREATE TABLE IF NOT EXISTS fencelock_line (
     mark_id bytea  NOT NULL DEFAULT ''    -- the claim that wrote it
 ) WITH (fillfactor = 50);
 
--- One row per claim. The order of tokens is the order of arrival.
+-- One row per claim. The order of tokens is the order of arrival. There are no checks:
+-- the server reads the text of each again for every statement that writes, and who reads
+-- a row judges it.
 CREATE TABLE IF NOT EXISTS fencelock_claim (
     key       bytea   NOT NULL,
-    token     bigint  NOT NULL CHECK (token > 0),
-    span      bigint  NOT NULL CHECK (span BETWEEN 1 AND 65535),
+    token     bigint  NOT NULL,           -- above 0
+    span      bigint  NOT NULL,           -- 1 to 65535
     id        bytea   NOT NULL,
-    capacity  bigint  NOT NULL CHECK (capacity BETWEEN 1 AND 1048576),
-    weight    bigint  NOT NULL CHECK (weight BETWEEN 1 AND capacity),
-    granted   integer NOT NULL CHECK (granted BETWEEN 0 AND 2), -- 0 waits; 1 granted; 2 granted, and its process is still to be told
+    capacity  bigint  NOT NULL,           -- 1 to 1048576
+    weight    bigint  NOT NULL,           -- 1 to capacity
+    granted   integer NOT NULL,           -- 0 waits; 1 granted; 2 granted, and its process is still to be told
     lingering boolean NOT NULL,           -- its holder left, the place stays taken
     expires   bigint  NOT NULL,
     since     bigint  NOT NULL,           -- granted since, or waiting since
@@ -111,6 +113,13 @@ CREATE OR REPLACE VIEW fencelock_answer AS
 -- fencelock_now is the clock that everything is judged by.
 CREATE OR REPLACE FUNCTION fencelock_now() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+-- fencelock_lazily lets the transaction commit without waiting for the disk. It is for steps
+-- that grant nothing and promise nothing: if the server crashes within the next moments
+-- (three times wal_writer_delay at most), it may come back as if they had not been. Whatever
+-- is committed after them and is waited for takes them to the disk as well.
+CREATE OR REPLACE FUNCTION fencelock_lazily() RETURNS text LANGUAGE sql VOLATILE AS
+$$ SELECT set_config('synchronous_commit', 'off', true) $$;
 
 -- fencelock_open locks the row of a line, which it makes if need be. What the statements
 -- after it read, the clock too, nobody else changes meanwhile but by renewing.
@@ -312,6 +321,9 @@ CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity b
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
+    v_last    bigint;
+    v_soonest bigint;
+    v_mark    bytea;
     v_line    fencelock_line;
     v_now     bigint;
     v_answer  fencelock_answer;
@@ -319,6 +331,8 @@ DECLARE
     v_mine    fencelock_claim;
     v_rest    fencelock_rest;
     v_refusal fencelock_answer;
+    v_purged  boolean := false;
+    v_lazy    text;
     v_weight  numeric;
     v_low     bigint := a_capacity;
     v_high    bigint := a_capacity;
@@ -333,26 +347,18 @@ BEGIN
         UPDATE fencelock_line
             SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl
             WHERE key = a_key AND soonest = 9223372036854775807 AND last <= 9223372036854775807 - 2 * 65535
-            RETURNING * INTO v_line;
-        IF FOUND AND NOT EXISTS (SELECT FROM fencelock_rest WHERE key = a_key AND id = a_id) THEN
-            INSERT INTO fencelock_claim
+            RETURNING last, soonest, mark INTO v_last, v_soonest, v_mark;
+        IF FOUND THEN
+            RETURN QUERY INSERT INTO fencelock_claim
                 (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
-                VALUES (a_key, v_line.last - a_span + 1, a_span, a_id, a_capacity, a_weight, 1, false,
-                    v_line.soonest, v_line.soonest - a_ttl, a_node, v_line.mark, a_owner, a_note);
-            v_answer.what := 'ticket';
-            v_answer.token := v_line.last - a_span + 1;
-            v_answer.span := a_span;
-            v_answer.weight := a_weight;
-            v_answer.capacity := a_capacity;
-            v_answer.granted := true;
-            v_answer.remains := a_ttl;
-            v_answer.ahead := 0;
-            v_answer.mixed := false;
-            v_answer.mark := v_line.mark;
-            v_answer.owner := a_owner;
-            v_answer.note := a_note;
-            RETURN NEXT v_answer;
-            RETURN;
+                SELECT a_key, v_last - a_span + 1, a_span, a_id, a_capacity, a_weight, 1, false,
+                    v_soonest, v_soonest - a_ttl, a_node, v_mark, a_owner, a_note
+                WHERE NOT EXISTS (SELECT FROM fencelock_rest WHERE key = a_key AND id = a_id)
+                RETURNING 'ticket', NULL::bytea, NULL::bytea, token, span, weight, capacity, true, a_ttl,
+                    0::bigint, NULL::bigint, false, mark, owner, note;
+            IF FOUND THEN
+                RETURN;
+            END IF;
         END IF;
     END IF;
 
@@ -360,6 +366,7 @@ BEGIN
     v_now := fencelock_now();
     SELECT * INTO v_head FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
     IF FOUND AND v_line.soonest <= v_now THEN
+        v_purged := true;
         RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, v_now, a_node);
         SELECT * INTO v_line FROM fencelock_line WHERE key = a_key;
         SELECT * INTO v_head FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
@@ -440,6 +447,9 @@ BEGIN
         v_answer.note := v_head.note;
         RETURN NEXT v_answer;
         IF a_nowait THEN
+            IF NOT v_purged THEN -- which may have granted others something
+                v_lazy := fencelock_lazily();
+            END IF;
             v_answer.what := 'busy';
             v_answer.ahead := v_ahead;
             RETURN NEXT v_answer;
@@ -488,9 +498,13 @@ BEGIN
     RETURN NEXT v_answer;
 END $$;
 
+-- An earlier version was not told the last token.
+DROP FUNCTION IF EXISTS fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint);
+
 -- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
 -- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
-CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
+-- a_last is the last token of the claim if it was granted the whole line, and else 0.
+CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint, a_last bigint DEFAULT 0)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
@@ -499,23 +513,28 @@ DECLARE
     v_answer fencelock_answer;
     v_mine   fencelock_claim;
     v_rest   fencelock_rest;
+    v_first  bytea;
     v_in     boolean;
     v_others boolean := false;
+    v_last   bigint := a_last;
+    v_lazy   text;
 BEGIN
-    -- The first claim of a line is the only one if no token was drawn after its own. If it
-    -- is, two statements will do. If it has ended meanwhile, the line is gone through.
+    -- The first claim of a line is the only one if no token was drawn after its own, and one
+    -- that was granted the whole line is the first. If it is the only one, two statements
+    -- will do. If it has ended meanwhile, the line is gone through.
     IF a_linger = 0 AND a_rest = 0 AND a_mark = '' THEN
-        SELECT * INTO v_mine FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
-        IF v_mine.id = a_id THEN
-            UPDATE fencelock_line SET soonest = 9223372036854775807
-                WHERE key = a_key AND last = v_mine.token + v_mine.span - 1;
+        IF v_last = 0 THEN
+            SELECT token + span - 1, id INTO v_last, v_first FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
+        END IF;
+        IF a_last > 0 OR v_first = a_id THEN
+            UPDATE fencelock_line SET soonest = 9223372036854775807 WHERE key = a_key AND last = v_last;
             IF FOUND THEN
-                DELETE FROM fencelock_claim
-                    WHERE key = a_key AND token = v_mine.token AND id = a_id AND NOT lingering AND expires > fencelock_now();
+                DELETE FROM fencelock_claim WHERE key = a_key AND id = a_id AND NOT lingering AND expires > fencelock_now();
                 IF FOUND THEN
                     v_answer.what := 'left';
                     v_answer.granted := false;
                     RETURN NEXT v_answer;
+                    v_lazy := fencelock_lazily(); -- nobody waits: nobody was granted anything
                     RETURN;
                 END IF;
                 UPDATE fencelock_line SET soonest = 0 WHERE key = a_key;

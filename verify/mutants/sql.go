@@ -93,6 +93,6 @@ func sql() []Mutant {
 		{"SQL: with two sizes in line, the first that does not fit stops the others", "sqllock/line.go",
 			"\tcase !a.mixed:\n\t\treturn false", "\tcase true:\n\t\treturn false", on("sqlite", "Kind")},
 		{"SQL: what others have granted is not asked for", "sqllock/watch.go",
-			"w.bell == nil && !now.Before(w.ask(w.heard))", "w.bell == nil && now.Before(w.ask(w.heard)) && false", []Test{{Module: "verify", Package: "./mariadb", Run: "WaiterOfAnotherBackend"}}},
+			"!w.belled() && !now.Before(w.ask(w.heard))", "!w.belled() && now.Before(w.ask(w.heard)) && false", []Test{{Module: "verify", Package: "./mariadb", Run: "WaiterOfAnotherBackend"}}},
 	}
 }

@@ -223,6 +223,54 @@ func TestMissingTablesAreNotRemembered(t *testing.T) {
 	handOvers(t, one, two)
 }
 
+// TestServerIsKilledAfterAGrant kills the server as soon as a Leave, which grants the lock
+// to somebody else, or an Enter was answered: both are on the disk by then. A Leave that
+// grants nobody anything need not be, but the lock is free when its lease has ended.
+func TestServerIsKilledAfterAGrant(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	b := backend(t, openURL(t, newURLOn(t, s)))
+	crash := func() {
+		t.Helper()
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the server answers", func() bool { return second(b.Line(soon(t), "k")) == nil })
+	}
+	var held driver.Ticket
+	for range 3 {
+		first := hold(t, b, claim("k"))
+		next := wait(t, b, claim("k"))
+		leave(t, b, first)
+		crash()
+		if err := b.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
+			t.Errorf("Leave of a claim that had left before the crash answered %v; want ErrGone", err)
+		}
+		held = granted(t, b, next)
+		leave(t, b, held)
+		held = hold(t, b, claim("k"))
+		crash()
+		if err := b.Renew(soon(t), []driver.Ticket{held})[0]; err != nil {
+			t.Errorf("Renew of a lock that was granted before the crash: %v", err)
+		}
+		leave(t, b, held)
+	}
+	last := hold(t, b, ttl(claim("k"), 500*time.Millisecond))
+	leave(t, b, last)
+	crash()
+	until(t, "the lock that was given back is free", func() bool {
+		again, err := b.Enter(soon(t), noWait(claim("k")))
+		if err == nil {
+			leave(t, b, again)
+		}
+		return err == nil
+	})
+	empty(t, b)
+}
+
 // TestServerRestartKeepsClaims kills the server as kill -9 does, while a claim is held and
 // another one waits.
 func TestServerRestartKeepsClaims(t *testing.T) {

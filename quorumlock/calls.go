@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,15 +16,15 @@ type patient struct {
 }
 
 // call returns the context of one call of a member, which has d for it, or an eighth
-// more. It is not its caller's: a call that was sent is waited for, by somebody, so
-// that it is known what became of it.
-func (b *Backend) call(d time.Duration) context.Context {
+// more; last is the one before of the same kind. It is not its caller's: a call that was
+// sent is waited for, by somebody, so that it is known what became of it.
+func (b *Backend) call(last *atomic.Pointer[patient], d time.Duration) context.Context {
 	now := time.Now()
-	if p := b.patient.Load(); p != nil && p.lasts == d && now.Before(p.until) {
+	if p := last.Load(); p != nil && p.lasts == d && now.Before(p.until) {
 		return p.ctx
 	}
 	ctx, end := context.WithTimeout(b.ctx, d+d/8)
-	b.patient.Store(&patient{ctx, end, d, now.Add(d / 8)})
+	last.Store(&patient{ctx, end, d, now.Add(d / 8)})
 	return ctx
 }
 

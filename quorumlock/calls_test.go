@@ -28,9 +28,21 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("a majority that answers at once took %v to grant and to let go", took)
 		}
-		// The same claim comes again, behind both, and is to be inside in the end.
-		if _, err := b.Enter(t.Context(), exclusive("ours")); err != nil {
+		if err := b.Settle(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+		if n := nodes[2].count(t); n != 0 {
+			t.Errorf("%d claims stand on the third node after Enter and Leave; want none", n)
+		}
+		// The same claim comes again, behind both, and is to be inside in the end.
+		for range 2 {
+			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil && !driver.Gone(err) {
+				t.Fatal(err)
+			}
+			pause(time.Millisecond)
+			if k, err = b.Enter(t.Context(), exclusive("ours")); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := b.Settle(t.Context()); err != nil {
 			t.Fatal(err)
@@ -96,6 +108,28 @@ func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// TestRefusalDoesNotWaitForANodeThatHangs: two of three are taken, by two others. That is
+// a refusal, and whoever asked need not wait for what the third might say of it.
+func TestRefusalDoesNotWaitForANodeThatHangs(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		for i, n := range nodes[:2] {
+			c := exclusive(fmt.Sprint("another ", i))
+			c.Ballot = time.Now().UnixMicro() + int64(i)
+			if _, err := n.Store.Enter(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes[2].before = time.Hour
+		start := time.Now()
+		if _, err := b.Enter(t.Context(), exclusive("ours")); !errors.As(err, new(*driver.BusyError)) {
+			t.Errorf("Enter where two of three are taken answered %v; want a *BusyError", err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it was refused after %v", took)
 		}
 	})
 }

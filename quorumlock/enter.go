@@ -141,8 +141,8 @@ func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, ballot in
 	return v
 }
 
-// waiter is what a vote waits with. They are used again: those who answer do not ring
-// once the vote has ended.
+// waiter is what a vote waits with. They are used again, and a ring may be left from the
+// vote before: whoever hears one looks.
 type waiter struct {
 	bell  chan struct{} // rung when the vote is settled, and when it is lost
 	limit *time.Timer
@@ -159,10 +159,6 @@ func (b *Backend) waiter(limit time.Duration) *waiter {
 
 func (b *Backend) rest(w *waiter) {
 	w.limit.Stop()
-	select {
-	case <-w.bell:
-	default:
-	}
 	b.waiters.Put(w)
 }
 
@@ -196,7 +192,7 @@ func (b *Backend) enterAt(i int, cl *claim, v *tally, ended bool) answer {
 	}
 	c.ID = cl.spots[i].id
 	cl.sends(i, c.Ballot)
-	a.ticket, a.err = b.nodes[i].Enter(b.call(patience(c.TTL)), c)
+	a.ticket, a.err = b.nodes[i].Enter(b.call(&b.entering, patience(c.TTL)), c)
 	switch {
 	case a.err == nil:
 		cl.put(i, inside)
@@ -224,7 +220,7 @@ func (b *Backend) twin(i int, id string, c driver.Claim, err error) error {
 	if !ok || !errors.As(err, &busy) || busy.Token != c.Ballot {
 		return err
 	}
-	l, lookErr := reader.Line(b.call(patience(c.TTL)), c.Key)
+	l, lookErr := reader.Line(b.call(&b.entering, patience(c.TTL)), c.Key)
 	if lookErr != nil {
 		return err
 	}

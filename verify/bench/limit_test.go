@@ -95,47 +95,60 @@ func TestLimitsAreNoPeersThatTargetsAreMeasuredAgainst(t *testing.T) {
 	}
 }
 
+// watched is a context that tells when somebody waits for its end.
+type watched struct {
+	context.Context
+	waits chan struct{}
+	once  *sync.Once
+}
+
+func (c watched) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.waits) })
+	return c.Context.Done()
+}
+
 func TestTheQueueInMemoryIsALockInTheOrderOfComing(t *testing.T) {
-	opened, err := openQueue(Env{})
+	l, err := openQueue(Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := opened.(*queues)
+	bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	gone, leave := context.WithCancel(bounded)
 	var order []int
 	var all sync.WaitGroup
-	waiters := func() (n int) {
-		found, _ := l.all.Load("k")
-		q := found.(*queue)
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		for w := q.first; w != nil; w = w.next {
-			n++
-		}
-		return n
-	}
-	join := func(ctx context.Context, i int) {
-		before := waiters()
+	// join returns when the goroutine is in line: who waits for a turn, or for the end of
+	// the context, is. What it returns is closed when the goroutine has left.
+	join := func(ctx context.Context, i int) (left chan struct{}) {
+		left = make(chan struct{})
+		w := watched{ctx, make(chan struct{}), new(sync.Once)}
 		all.Go(func() {
-			if l.Do(ctx, "k", func(int64) { order = append(order, i) }) == nil && ctx.Err() != nil {
-				t.Errorf("%d got the lock after its context had ended", i)
+			defer close(left)
+			err := l.Do(w, "k", func(int64) { order = append(order, i) })
+			if (err != nil) != (ctx == gone) {
+				t.Errorf("%d was told %v", i, err)
 			}
 		})
-		for waiters() == before {
-			time.Sleep(time.Millisecond)
+		select {
+		case <-w.waits:
+		case <-left:
+			t.Errorf("%d did not wait for the lock, which is held", i)
+		case <-bounded.Done():
+			t.Errorf("%d does not wait for the end of its context", i)
 		}
+		return left
 	}
-	gone, leave := context.WithCancel(t.Context())
-	if err := l.Do(t.Context(), "k", func(int64) {
-		for i := range 5 {
-			ctx := t.Context()
-			if i == 2 {
-				ctx = gone
-			}
-			join(ctx, i)
-		}
+	if err := l.Do(bounded, "k", func(int64) {
+		join(bounded, 0)
+		join(bounded, 1)
+		left := join(gone, 2)
+		join(bounded, 3)
+		join(bounded, 4)
 		leave()
-		for waiters() != 4 {
-			time.Sleep(time.Millisecond)
+		select {
+		case <-left:
+		case <-bounded.Done():
+			t.Error("who has gone waits on")
 		}
 	}); err != nil {
 		t.Fatal(err)

@@ -75,6 +75,8 @@ type seldom struct {
 	leave  driver.Mark   // left behind when the last lease is released
 	exit   driver.Exit   // how it leaves, as of exitAt
 	exitAt int64
+
+	minHold time.Duration // from its grant on
 }
 
 // nothing stands in for the seldom of a claim that has none. It is not written to.

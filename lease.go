@@ -15,14 +15,13 @@ import (
 // released or lost. Several leases may share it, by re-entrancy. Everything is
 // guarded by the Client's mutex, but claim, token and endAt never change.
 type grant struct {
-	claim   *claim
-	token   fence.Token
-	at      int64
-	endAt   int64 // MaxHold
-	minHold time.Duration
-	leases  *Lease // not yet released, as a list
-	open    int32  // leases that Release was not called for
-	over    bool
+	claim  *claim
+	token  fence.Token
+	at     int64
+	endAt  int64  // MaxHold
+	leases *Lease // not yet released, as a list
+	open   int32  // leases that Release was not called for
+	over   bool
 }
 
 // add puts l behind the others.
@@ -53,16 +52,22 @@ type Lease struct {
 	g   *grant
 	ctx leaseCtx
 
-	cause error // why it is over; set before over
-	over  atomic.Bool
+	cause    error // why it is over; set before over
+	over     atomic.Bool
+	orphaned bool // the context it was made from had ended before; guarded by ctx.mu
 
-	// The rest is guarded by the Client's mutex, but result may be read by who saw
-	// done closed.
-	releasing bool          // Release was called
-	released  bool          // result stands
-	done      chan struct{} // closed when result stands, if somebody waits for that
-	result    error
-	next      *Lease // in the list of the grant
+	// The rest is guarded by the Client's mutex, but what ending has may be read by who
+	// saw done closed.
+	releasing bool    // Release was called
+	released  bool    // its result stands
+	ending    *ending // nil if the result is, and nobody waited for it
+	next      *Lease  // in the list of the grant
+}
+
+// ending is the result of a Release.
+type ending struct {
+	done chan struct{} // closed when err stands, if somebody waits for that
+	err  error
 }
 
 // Held returns the lease for key that ctx carries, or nil. Lease.Context and what
@@ -95,7 +100,10 @@ func (c *Client) grantTo(ctx context.Context, r *request, cl *claim, now int64, 
 		lease Lease
 	}{}
 	g := &first.grant
-	*g = grant{claim: cl, token: fence.Token(cl.token + int64(cl.used)), at: now, endAt: never, minHold: r.minHold}
+	*g = grant{claim: cl, token: fence.Token(cl.token + int64(cl.used)), at: now, endAt: never}
+	if r.minHold > 0 {
+		cl.gets().minHold = r.minHold
+	}
 	if r.maxHold > 0 && !r.fixed && int64(r.maxHold) < never-now {
 		g.endAt = now + int64(r.maxHold)
 	}
@@ -179,7 +187,8 @@ func (l *Lease) end(cause error) {
 // exit is how g leaves the line at time now.
 func (c *Client) exit(g *grant, now int64) driver.Exit {
 	var e driver.Exit
-	if left := g.minHold - time.Duration(now-g.at); g.minHold > 0 && left > 0 {
+	least := g.claim.has().minHold
+	if left := least - time.Duration(now-g.at); least > 0 && left > 0 {
 		e.Linger = max(left, c.info.MinTTL)
 	}
 	return e
@@ -293,19 +302,22 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	now := c.clock.now()
 	c.mu.Lock()
 	if l.releasing {
-		done := l.done
-		if done == nil && !l.released {
-			done = make(chan struct{})
-			l.done = done
+		if l.ending == nil && !l.released {
+			l.ending = &ending{done: make(chan struct{})}
 		}
+		e := l.ending
 		c.mu.Unlock()
-		if done != nil {
-			<-done
+		var result error
+		if e != nil {
+			if e.done != nil {
+				<-e.done
+			}
+			result = e.err
 		}
-		if mark != "" && l.result == nil {
+		if mark != "" && result == nil {
 			return wrap(opOnce, l.Key(), fmt.Errorf("%w by f, before the slot could be noted", ErrReleased))
 		}
-		return l.result
+		return result
 	}
 	l.releasing = true
 	g.open--
@@ -394,9 +406,15 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 
 // settle notes what every call of Release answers. c.mu is held.
 func (l *Lease) settle(err error) error {
-	l.result, l.released = err, true
-	if l.done != nil {
-		close(l.done)
+	l.released = true
+	if l.ending == nil && err != nil {
+		l.ending = &ending{}
+	}
+	if e := l.ending; e != nil {
+		e.err = err
+		if e.done != nil {
+			close(e.done)
+		}
 	}
 	return err
 }
@@ -434,7 +452,7 @@ func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) er
 	both, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(&l.ctx, func() { cancel(context.Cause(&l.ctx)) })()
-	return l.run(ctx, &leaseCtx{lease: l, outer: holds(ctx), inner: both}, f)
+	return l.run(ctx, &leaseCtx{lease: l, outer: holds(ctx), built: &builtCtx{both, nil}}, f)
 }
 
 func (l *Lease) run(ctx, under context.Context, f func(ctx context.Context, l *Lease) error) (err error) {

@@ -15,12 +15,16 @@ import (
 type leaseCtx struct {
 	lease  *Lease
 	outer  *leaseCtx
-	parent context.Context // of the call that took the lease; nil if inner was there from the start
+	parent context.Context // of the call that took the lease; nil if built was there from the start
 
-	mu       sync.Mutex
-	inner    context.Context
-	cancel   context.CancelCauseFunc
-	orphaned bool // parent had ended before the lease did
+	mu    sync.Mutex
+	built *builtCtx
+}
+
+// builtCtx is a context that can be waited for.
+type builtCtx struct {
+	context.Context
+	cancel context.CancelCauseFunc
 }
 
 type holdsKey struct{}
@@ -42,7 +46,7 @@ func (x *leaseCtx) Done() <-chan struct{} { return x.build().Done() }
 
 func (x *leaseCtx) Deadline() (time.Time, bool) {
 	if x.parent == nil {
-		return x.inner.Deadline()
+		return x.built.Deadline()
 	}
 	return x.parent.Deadline()
 }
@@ -60,31 +64,32 @@ func (x *leaseCtx) Err() error {
 func (x *leaseCtx) build() context.Context {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.inner != nil {
-		return x.inner
+	if x.built != nil {
+		return x.built.Context
 	}
 	over := x.lease.over.Load()
 	parent := x.parent
-	if over && !x.orphaned {
+	if over && !x.lease.orphaned {
 		parent = context.WithoutCancel(parent) // whatever became of it since
 	}
-	x.inner, x.cancel = context.WithCancelCause(parent)
+	x.built = &builtCtx{}
+	x.built.Context, x.built.cancel = context.WithCancelCause(parent)
 	if over {
-		x.cancel(x.lease.cause)
+		x.built.cancel(x.lease.cause)
 	}
-	return x.inner
+	return x.built.Context
 }
 
 // end ends the lease and its context.
 func (x *leaseCtx) end(cause error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.inner == nil {
-		x.orphaned = x.parent.Err() != nil
+	if x.built == nil {
+		x.lease.orphaned = x.parent.Err() != nil
 	}
 	x.lease.cause = cause
 	x.lease.over.Store(true)
-	if x.inner != nil {
-		x.cancel(cause)
+	if x.built != nil {
+		x.built.cancel(cause)
 	}
 }

@@ -603,7 +603,7 @@ func (c *Client) reenter(cl *claim) {
 		cl.seldom = &seldom{note: note}
 	}
 	cl.state, cl.unsure, cl.atRisk, cl.busy, cl.broken = fresh, false, false, false, false
-	cl.exiting, cl.whole = false, false
+	cl.exiting, cl.whole, cl.queued = false, false, false
 	cl.since, cl.used, cl.sent, cl.over, cl.tries = 0, 0, 0, 0, 0
 	cl.deadline.Store(0)
 }

@@ -144,7 +144,7 @@ func (m *MultiLease) Do(ctx context.Context, f func(ctx context.Context, m *Mult
 	defer context.AfterFunc(m.Context(), func() { cancel(context.Cause(m.Context())) })()
 	under := holds(ctx)
 	for _, l := range m.leases {
-		under = &leaseCtx{lease: l, outer: under, inner: both}
+		under = &leaseCtx{lease: l, outer: under, built: &builtCtx{both, nil}}
 	}
 	return f(under, m)
 }

@@ -62,7 +62,9 @@ func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ct
 	c.mu.Unlock()
 	if last, ok := ReadMark(mark); ok && !last.Slot.Before(slot) {
 		c.mu.Lock()
-		l.g.minHold = 0 // it did not run, so there is nothing to hold apart
+		if cl := l.g.claim; cl.has().minHold > 0 {
+			cl.gets().minHold = 0 // it did not run, so there is nothing to hold apart
+		}
 		c.mu.Unlock()
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {

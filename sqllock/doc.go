@@ -76,7 +76,11 @@
 // Leases are counted on the server's clock. Setting it forward ends leases early (their
 // holders notice by their own clocks, and tokens still order them), setting it back prolongs
 // them. What a crash of the server keeps is what synchronous_commit says: with its default
-// a grant that was answered is there after the restart. Locks do not survive a failover to a
+// a grant that was answered is there after the restart, and so are places in line, marks
+// and what lingers. One step does not wait for the disk: a Leave that grants nobody
+// anything. If the server crashes within the next moments, less than a second with the
+// default wal_writer_delay, the lock may come back as held, and is free when its lease has
+// ended. Locks do not survive a failover to a
 // standby that lags behind; their tokens go on rising, as far as the clocks of both servers
 // agree. A connection must be to the primary: with several hosts in the DSN, add
 // target_session_attrs=read-write.
@@ -135,8 +139,9 @@
 // every database. With PostgreSQL and Options.Listen other processes learn of it by NOTIFY,
 // within a millisecond or so: a step that grants a claim of another process notifies that
 // process alone. NOTIFY takes a lock on the whole database at commit, so nobody is notified
-// where nobody waits. While the connection that listens is lost, and without Listen, and
-// with MariaDB and MySQL, other processes ask the server: one question for all who wait in a Backend, every two milliseconds after somebody joined a line or
+// where nobody waits. While the connection that listens is being made or is lost, and
+// without Listen, and with MariaDB and MySQL, other processes ask the server: one question
+// for all who wait in a Backend, every two milliseconds after somebody joined a line or
 // was granted, and less often as the wait goes on, up to four times a second. It
 // prolongs a wait by about an eighth. With SQLite on Linux other processes learn of it
 // through inotify, within a fraction of a millisecond and at no cost while nothing

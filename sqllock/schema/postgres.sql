@@ -55,8 +55,7 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     UNIQUE (key, id)
 ) WITH (fillfactor = 70);
 
--- What is asked about those who wait. A lock that is granted at once is in neither.
-CREATE INDEX IF NOT EXISTS fencelock_claim_waits ON fencelock_claim (key) WHERE granted = 0;
+-- What is asked about those who wait. A lock that is granted at once is not in it.
 CREATE INDEX IF NOT EXISTS fencelock_claim_news ON fencelock_claim (node) WHERE granted = 2;
 
 -- Claims laid to rest: they must not enter before that is over.
@@ -305,7 +304,8 @@ BEGIN
     END IF;
 END $$;
 
--- An earlier version of this schema had no ballots.
+-- Earlier versions of this schema had an index of those who wait, and no ballots.
+DROP INDEX IF EXISTS fencelock_claim_waits;
 DROP FUNCTION IF EXISTS fencelock_enter(bytea, bytea, bigint, bigint, bigint, boolean, bigint, bigint, bytea, bytea);
 
 -- fencelock_enter joins a line, or starts again the lease of the claim with this id that
@@ -426,10 +426,10 @@ BEGIN
             RETURN NEXT v_answer;
             RETURN;
         END IF;
-        -- If somebody waits and everybody has the capacity of a read-write lock, nobody
-        -- fits behind, and the rest of the line need not be gone through.
+        -- If somebody waits and everybody has the capacity of a read-write lock, the last
+        -- one waits and nobody fits behind: the rest of the line need not be gone through.
         v_granted := a_capacity < 1048576
-            OR NOT EXISTS (SELECT FROM fencelock_claim WHERE key = a_key AND granted = 0);
+            OR (SELECT granted > 0 FROM fencelock_claim WHERE key = a_key ORDER BY token DESC LIMIT 1);
         IF v_granted THEN
             SELECT sum(weight), least(a_capacity, min(capacity)), greatest(a_capacity, max(capacity))
                 INTO v_weight, v_low, v_high FROM fencelock_claim WHERE key = a_key;

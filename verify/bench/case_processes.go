@@ -135,9 +135,14 @@ func contend(j job, p Peer, say func(any) error, told func() error) error {
 	if err != nil {
 		return err
 	}
-	// The connection is there before the others wait for it.
-	warm := func(int64) {}
-	if err := l.Do(context.Background(), fmt.Sprintf("%s-%d", j.Key, j.Process), warm); err != nil {
+	// The connections are there before the others wait for them, as many as all workers need
+	// at once: a new session of a database takes it milliseconds of processor time.
+	warm := gather(l, j.Workers, func(int) (string, *guard) { return fmt.Sprintf("%s-%d", j.Key, j.Process), new(guard) })
+	for _, w := range warm.workers {
+		w.pairs, w.most = true, 1
+	}
+	warm.begin()
+	if _, err := warm.settle(); err != nil { // some that only ask now and then may be late
 		return err
 	}
 	if err := errors.Join(say("ready"), told()); err != nil {

@@ -168,6 +168,45 @@ func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 	leaveAll(t, b, "")
 }
 
+// TestWhoWaitsAsksUntilListenIsInEffect counts what a process that waits asks the server. A
+// server that is busy takes long to make a connection, and that is when many wait.
+func TestWhoWaitsAsksUntilListenIsInEffect(t *testing.T) {
+	t.Parallel()
+	p, url := newProxy(t, newURL(t, "default_query_exec_mode=exec"))
+	connected := make(chan struct{})
+	b := sqllock.New(openURL(t, url), sqllock.Postgres, &sqllock.Options{CreateTables: true,
+		Listen: func(ctx context.Context, _ string, heard func()) error {
+			select {
+			case <-connected:
+				heard()
+			case <-ctx.Done():
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+	defer b.Close()
+	holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
+	asked := func() int {
+		return p.count(func() {
+			ctx, cancel := context.WithTimeout(soon(t), 400*time.Millisecond)
+			defer cancel()
+			if _, err := b.Await(ctx, w); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Await of a claim that waits answered %v", err)
+			}
+		})
+	}
+	if n := asked(); n < 12 {
+		t.Errorf("who waits asked %d times in 400 ms, before LISTEN was in effect; want one question every few milliseconds at first", n)
+	}
+	close(connected)
+	if n := asked(); n > 6 {
+		t.Errorf("who waits asked %d times in 400 ms, with LISTEN in effect; want to be told", n)
+	}
+	leave(t, b, holder)
+	leave(t, b, granted(t, b, w))
+	empty(t, b)
+}
+
 // TestNotifiesOnlyWhenSomebodyWaits listens to what a Backend is told: NOTIFY takes a lock
 // on the whole database.
 func TestNotifiesOnlyWhenSomebodyWaits(t *testing.T) {

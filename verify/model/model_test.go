@@ -104,6 +104,11 @@ func TestEachRuleOfTheModel(t *testing.T) {
 			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 1, 3), weigh(x(Maybe, 2, 0, 2, Never), 2, 3), weigh(x(Refuse, 3, 0, 4, 5), 1, 3)},
 		},
 		{
+			"where it never does, it was not granted",
+			[]Op{x(Acquire, 1, 1, 0, 1), x(Acquire, 2, 2, 2, 3)},
+			[]Op{x(Acquire, 1, 1, 0, 1), x(Maybe, 2, 0, 2, Never)},
+		},
+		{
 			"and is in the way until it has gone",
 			[]Op{x(Maybe, 1, 0, 0, Never), x(Refuse, 2, 0, 2, 3), x(Acquire, 3, 1, 4, 5)},
 			[]Op{x(Maybe, 1, 0, 0, Never), x(Refuse, 2, 0, 2, 3), x(Acquire, 3, 1, 4, 5), x(Gone, 1, 0, 0, Never)},

@@ -17,7 +17,7 @@ type client interface {
 	Delete(path string, version int32) future[nothing]
 	Exists(path string) future[*zk.Stat]
 	Get(path string) future[node]
-	Multi(ops ...any) future[[]zk.MultiResponse]
+	Multi(ops ...any) future[[]zk.MultiResponse] // a deletion by itself is no transaction
 	Set(path string, data []byte, version int32) future[*zk.Stat]
 	Sync(path string) future[string]
 	Watch(path string) future[*watch]
@@ -153,6 +153,13 @@ func (d *direct) Exists(path string) future[*zk.Stat] {
 }
 
 func (d *direct) Multi(ops ...any) future[[]zk.MultiResponse] {
+	if len(ops) == 1 {
+		if op, ok := ops[0].(*zk.DeleteRequest); ok {
+			p := pack(opDelete)
+			p.at(op.Path, op.Version)
+			return ask(d, p, func(*unpacker, *wire) ([]zk.MultiResponse, error) { return []zk.MultiResponse{{}}, nil })
+		}
+	}
 	p := pack(opMulti)
 	p.multi(ops)
 	return ask(d, p, readMulti)

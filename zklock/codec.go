@@ -162,6 +162,7 @@ func (u *unpacker) stat() *zk.Stat {
 	}
 }
 
+// strings reads a list. Each of them keeps the memory of all: clone what is kept for long.
 func (u *unpacker) strings() []string {
 	n := int(u.int32())
 	if n < 0 || n > len(u.b)/4 { // each has a length at least
@@ -169,8 +170,15 @@ func (u *unpacker) strings() []string {
 		return nil
 	}
 	all := make([]string, 0, n)
+	rest := string(u.b) // once for all of them
 	for range n {
-		all = append(all, u.string())
+		b := u.take(int(u.int32()))
+		if u.short {
+			return nil
+		}
+		rest = rest[4:]
+		all = append(all, rest[:len(b)])
+		rest = rest[len(b):]
 	}
 	return all
 }

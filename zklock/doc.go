@@ -8,11 +8,17 @@
 //
 // A free lock costs one request, a write, and so does its release. There is one more, a
 // write before it, if this Backend has not used the lock for a minute: it makes the
-// container of its claims. A claim that waits costs two
-// reads more as it joins, two watches, and a read when it is woken; nothing while
-// nothing changes but a read every ten seconds. A renewal is one write for all claims
-// of the Backend, a thousand at a time, and proves that the session lives and that
-// each claim's node is there.
+// container of its claims. A claim that waits costs three reads more: of the line as
+// it joins, of the one that it waits for, with a watch, and of the line when it is
+// woken. With two to four ahead it asks once more, who is first; and one that waits for
+// a quarter of a second watches its own node, too, and asks who is first in a longer
+// line. It costs nothing while nothing changes, but a read every ten seconds. A
+// renewal is one write for all claims of the Backend, a thousand at a time, and proves
+// that the session lives and that each claim's node is there.
+//
+// The client of github.com/go-zookeeper/zk connects, keeps the session, and pings.
+// Requests are sent on its connection, but past its queue: no goroutine waits for
+// each of them, and a call ends with its context.
 //
 // # Leases
 //

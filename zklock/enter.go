@@ -13,7 +13,8 @@ import (
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
 // that is there already. A free lock costs one request, and one before it that makes the
 // line's container if this Backend has not used the line for a minute. A claim that is not
-// granted costs another two, which tell whom it waits for.
+// granted costs one more, which tells whom it waits for, and with few ahead another one,
+// which tells who is first.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
@@ -207,6 +208,7 @@ func (e *entry) join(ctx context.Context, version int32) (driver.Ticket, error) 
 		b.mu.Lock()
 		p.shared = false
 		p.granted = true
+		p.version = stat.Version
 		if !p.card.AtOnce {
 			p.late = time.Now()
 		}

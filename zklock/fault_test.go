@@ -166,7 +166,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 			p := newProxy(t, s)
 			b := quiet(t, p)
 			k := hold(t, b, claim(name))
-			p.rule(once(opMulti, f))
+			p.rule(onceLeft(f))
 			err := b.Leave(within(t, 10*time.Second), k, driver.Exit{})
 			if err == nil {
 				t.Fatal("a Leave that was not answered answered nil")
@@ -188,7 +188,7 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	b := quiet(t, p)
 	k := hold(t, b, claim("k"))
 	p.rule(func(op int32, _ []byte) fate {
-		if op == opMulti {
+		if op == opMulti || op == opDelete {
 			go p.close()
 			return dropIt
 		}

@@ -48,7 +48,7 @@ func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 				sent(t, p, "the first Enter", opCreateContainer, opMulti)
 			}
 			leave(t, b, k)
-			sent(t, p, "Leave", opMulti)
+			sentOne(t, p, "Leave", opDelete, opMulti)
 		}
 	}
 }

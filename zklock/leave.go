@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
 )
 
 // Leave takes the claim of t out of its line, which wakes whoever watches its node.
-// It costs one request, and a second one if others are in line and that is news.
+// It costs one request, and a second one if others are in line and that is news. A claim
+// that stood for a moment only is deleted and nothing else.
 //
 // If ctx ends first, or the connection breaks, the node is deleted behind as soon as
 // there is a connection again, or ends with the session. An Enter of the same ID
@@ -181,7 +183,14 @@ type removal struct {
 	tries       int
 	sent        future[[]zk.MultiResponse] // the answer to the last try
 	alone, keep bool                       // of the last try: whether the container goes too, or stays for us
+	bare        bool                       // of the last try: nothing was done but that
+	version     int32                      // then: of the line, if it was empty but for p
 }
+
+// moment is for how long a claim stands, that leaves without a word to the line. Whoever
+// looks at the line learns from the last change of it since when the next one holds, until
+// that says so itself: no more than such moments too early.
+const moment = 10 * time.Millisecond
 
 // remove deletes a claim's node. The container of the last one stays for whoever comes
 // back within a minute, and then the server clears it away; where too many lines are in
@@ -202,13 +211,14 @@ func (b *Backend) remove(ctx context.Context, conn client, x *removal) (gone boo
 
 func (b *Backend) sendRemoval(conn client, x *removal) {
 	line := b.lineOf(x.key)
-	x.alone = x.mark == nil && x.tries == 0
+	x.alone, x.bare = x.mark == nil && x.tries == 0, false
+	x.keep = x.mark == nil && b.keeps(x.key)
 	if x.p != nil {
 		b.mu.Lock()
 		x.alone = x.alone && !x.p.shared
+		x.bare, x.version = x.keep && time.Since(x.p.stood) < moment, x.p.version
 		b.mu.Unlock()
 	}
-	x.keep = x.mark == nil && b.keeps(x.key)
 	x.alone = x.alone && !x.keep
 	ops := []any{&zk.DeleteRequest{Path: x.path, Version: -1}}
 	switch {
@@ -220,6 +230,7 @@ func (b *Backend) sendRemoval(conn client, x *removal) {
 			&zk.SetDataRequest{Path: line, Version: -1})
 	case x.alone:
 		ops = append(ops, &zk.DeleteRequest{Path: line, Version: -1})
+	case x.bare:
 	default:
 		ops = append(ops, &zk.SetDataRequest{Path: line, Version: -1})
 	}
@@ -238,6 +249,8 @@ func (b *Backend) removed(conn client, x *removal, rs []zk.MultiResponse, err er
 	case err == nil:
 		last := rs[len(rs)-1].Stat // of the line, after the node was deleted
 		switch {
+		case x.bare && x.version >= 0:
+			b.learnEmpty(x.key, x.version) // whoever has joined since has made that another one
 		case last != nil && last.NumChildren == 0 && x.keep:
 			b.learnEmpty(x.key, last.Version)
 		case last != nil && last.NumChildren == 0 && x.mark == nil:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -238,14 +239,19 @@ func (b *Backend) standingOf(ctx context.Context, conn client, c driver.Claim, p
 	b.mu.Lock()
 	p.shared = l.marked || len(l.members) > 1
 	p.members, p.watches, p.looked, p.gen = nil, nil, time.Now(), gen
-	p.first = l.members[0]
+	p.first = member{name: strings.Clone(l.members[0].name), id: strings.Clone(l.members[0].id)}
 	if st.granted {
+		if !p.granted {
+			p.stood = p.looked
+		}
 		if !p.granted && !p.card.AtOnce {
-			p.late = time.Now()
+			p.late = p.looked
 		}
 		p.granted = true
 	} else {
-		p.members = blockers(l.members, at)
+		for _, name := range blockers(l.members, at) {
+			p.members = append(p.members, strings.Clone(name))
+		}
 	}
 	b.mu.Unlock()
 	return b.ticket(c, p, st, mark, nil), at, l, nil

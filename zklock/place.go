@@ -31,10 +31,12 @@ type place struct {
 	over    chan struct{} // closed when path becomes empty again
 	gone    *driver.ErrGone
 	joined  time.Time
-	members []string // whom it waits for, as of looked
-	watches []*watch // on them, and on itself if it has waited for a while, once they are set
-	first   member   // in line, as of looked
-	asked   string   // the node that was last asked whose it is, being first
+	stood   time.Time // since when it waits, or holds
+	version int32     // of the line since it joined it when it was empty; -1 if it was not
+	members []string  // whom it waits for, as of looked
+	watches []*watch  // on them, and on itself if it has waited for a while, once they are set
+	first   member    // in line, as of looked
+	asked   string    // the node that was last asked whose it is, being first
 	looked  time.Time
 	gen     int
 
@@ -155,6 +157,7 @@ func (b *Backend) settle(p *place, s *session, path string, czxid int64, ttl tim
 	p.granted, p.shared = false, true
 	p.late, p.members, p.watches, p.asked = time.Time{}, nil, nil, ""
 	p.joined = time.Now()
+	p.stood, p.version = p.joined, -1
 	p.over = make(chan struct{})
 	p.ends = time.Time{}
 	b.extend(p, ttl)

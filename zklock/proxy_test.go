@@ -93,6 +93,18 @@ func once(op int32, f fate) func(int32, []byte) fate {
 	}
 }
 
+// onceLeft judges the first request by which a claim leaves its line.
+func onceLeft(f fate) func(int32, []byte) fate {
+	done := false
+	return func(o int32, _ []byte) fate {
+		if done || o != opDelete && o != opMulti {
+			return pass
+		}
+		done = true
+		return f
+	}
+}
+
 // requests returns what was seen since the last rule.
 func (p *proxy) requests() []int32 {
 	p.mu.Lock()

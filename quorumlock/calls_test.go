@@ -68,8 +68,8 @@ func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		for i := range 20 {
 			c := exclusive(fmt.Sprint("claim ", i))
-			c.TTL = 600 * time.Millisecond // its calls have as long
-			slowly(t, b, nodes, time.Duration(i%2)*580*time.Millisecond)
+			c.TTL = time.Second // its calls have as long
+			slowly(t, b, nodes, time.Duration(i%2)*980*time.Millisecond)
 			k, err := b.Enter(t.Context(), c)
 			if err != nil {
 				t.Fatalf("%s: %v", c.ID, err)
@@ -77,7 +77,7 @@ func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
 			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
 				t.Fatal(err)
 			}
-			pause(time.Duration(5*i+1) * time.Millisecond)
+			pause(time.Duration(6*i+1) * time.Millisecond)
 		}
 	})
 }

@@ -192,7 +192,7 @@ func (b *Backend) enterAt(i int, cl *claim, v *tally, ended bool) answer {
 	}
 	c.ID = cl.spots[i].id
 	cl.sends(i, c.Ballot)
-	a.ticket, a.err = b.nodes[i].Enter(b.call(&b.entering, patience(c.TTL)), c)
+	a.ticket, a.err = b.nodes[i].Enter(b.call(patience(c.TTL)), c)
 	switch {
 	case a.err == nil:
 		cl.put(i, inside)
@@ -220,7 +220,7 @@ func (b *Backend) twin(i int, id string, c driver.Claim, err error) error {
 	if !ok || !errors.As(err, &busy) || busy.Token != c.Ballot {
 		return err
 	}
-	l, lookErr := reader.Line(b.call(&b.entering, patience(c.TTL)), c.Key)
+	l, lookErr := reader.Line(b.call(patience(c.TTL)), c.Key)
 	if lookErr != nil {
 		return err
 	}

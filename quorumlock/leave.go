@@ -103,7 +103,7 @@ func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answer f
 // letGo sends one Leave. The claim must not be sent to this node again if that is not
 // answered, for it may still arrive, or if it lays the id to rest.
 func (b *Backend) letGo(i int, cl *claim, t driver.Ticket) error {
-	err := b.nodes[i].Leave(b.call(&b.leaving, patience(t.TTL/3)), t, driver.Exit{})
+	err := b.nodes[i].Leave(b.call(patience(t.TTL/3)), t, driver.Exit{})
 	switch {
 	case err != nil && !definite(err):
 		cl.put(i, owing)
@@ -127,7 +127,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	a := b.agreement(key)
 	for i, n := range b.nodes {
 		b.calls.run(simply(func() {
-			a.add(leaving{i, n.Break(b.call(&b.leaving, patience(driver.DefaultSkew)), key, token, reason)})
+			a.add(leaving{i, n.Break(b.call(patience(driver.DefaultSkew)), key, token, reason)})
 		}))
 	}
 	return b.agree(ctx, a)

@@ -22,7 +22,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	asked, a := t, b.agreement(t.Key)
 	for i, n := range b.nodes {
 		b.calls.run(simply(func() {
-			now, err := n.Await(b.call(&b.entering, patience(asked.TTL)), member(asked, i))
+			now, err := n.Await(b.call(patience(asked.TTL)), member(asked, i))
 			if err == nil && !now.Granted {
 				err = errWaits
 			}
@@ -111,7 +111,7 @@ func (b *Backend) look(ctx context.Context, key string, read func(context.Contex
 	answers := make(chan seen, len(b.nodes))
 	for i, n := range b.nodes {
 		b.calls.run(simply(func() {
-			lines, err := read(b.call(&b.looking, lookFor), n)
+			lines, err := read(b.call(lookFor), n)
 			answers <- seen{i, lines, err}
 		}))
 	}

@@ -30,13 +30,13 @@ type Backend struct {
 	twins    atomic.Pointer[error] // two members were found to be one store
 	now      func() time.Time      // the clock that ballots come from
 
-	closing                    context.Context // ends when Close begins: for those who wait
-	begin                      context.CancelFunc
-	ctx                        context.Context // ends when Close waits no longer: for calls of members
-	stop                       context.CancelFunc
-	calls                      work // calls of ours and of members
-	entering, leaving, looking atomic.Pointer[patient]
-	waiters                    sync.Pool // of *waiter
+	closing  context.Context // ends when Close begins: for those who wait
+	begin    context.CancelFunc
+	ctx      context.Context // ends when Close waits no longer: for calls of members
+	stop     context.CancelFunc
+	calls    work // calls of ours and of members
+	patients [patiences]atomic.Pointer[patient]
+	waiters  sync.Pool // of *waiter
 
 	mu     sync.Mutex
 	closed bool

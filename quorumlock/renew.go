@@ -81,7 +81,7 @@ func (h *heartbeat) renewAt(i int) {
 		mine[n] = member(t, i)
 		longest = max(longest, t.TTL)
 	}
-	errs := h.b.nodes[i].Renew(h.b.call(&h.b.entering, patience(longest)), mine)
+	errs := h.b.nodes[i].Renew(h.b.call(patience(longest)), mine)
 
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -38,7 +38,7 @@ elseif sub(rec, 1, 2) == '1F' then
     ring, floor = sub(rec, 19, 50), sub(rec, 3, 18) + sub(rec, 52, 56)
   end
 end
-if floor and not ARGV[5] then
+if floor then
   local ballot, last, skew = sub(ballots, 1, 19), sub(ballots, 20, 38), sub(terms, 1, 16)
   local n = ballot + 0
   if n > floor and last + 0 < 9000000000000000 and last + 0 <= now + sub(ARGV[1], 1, 8) * 1000000

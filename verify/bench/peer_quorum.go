@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
@@ -105,15 +106,18 @@ func (l *redsyncQuorum) Close() error { return l.end() }
 
 // quorumLimit is the limit of a lock on a majority that has a lease and a token: the bare
 // scripts are sent to all nodes at once, and a majority is waited for, twice. A node is told
-// to let go when it has answered that it granted, also when nobody waits for it any more.
+// to let go when it has answered that it granted, also when nobody waits for it any more,
+// and it is not asked again before that is done: a key that one goroutine alone wants is
+// never found taken.
 type quorumLimit struct {
 	nodes []*bareScripts
+	turns []sync.Mutex // of the nodes
 	end   func() error
 }
 
 func openQuorumLimit(e Env) (Locker, error) {
 	nodes, end := dialNodes(e)
-	l := &quorumLimit{end: end}
+	l := &quorumLimit{turns: make([]sync.Mutex, len(nodes)), end: end}
 	for _, rdb := range nodes {
 		l.nodes = append(l.nodes, newBareScripts(e, rdb, rdb.Close))
 	}
@@ -123,8 +127,10 @@ func openQuorumLimit(e Env) (Locker, error) {
 func (l *quorumLimit) Do(ctx context.Context, key string, inside func(int64)) error {
 	keys := bareKeys(key)
 	granted, left, leave := make(chan error, len(l.nodes)), make(chan error, len(l.nodes)), make(chan struct{})
-	for _, n := range l.nodes {
+	for i, n := range l.nodes {
 		go func() {
+			l.turns[i].Lock()
+			defer l.turns[i].Unlock()
 			_, err := bareToken(bareEnter.Run(ctx, n.cmds, keys, n.enter...))
 			granted <- err
 			<-leave

@@ -33,10 +33,18 @@ func (p *postgres) read(ctx context.Context, what, key string, begin func(), sca
 		begin()
 		return p.each(ctx, scan, query, args...)
 	})
-	if key != "" {
-		what = fmt.Sprintf("%s %q", what, key)
+	if err == nil {
+		return nil
 	}
-	return p.fail(what, err)
+	return p.fail(named(what, key), err)
+}
+
+// named says what was done to which key, for errors.
+func named(what, key string) string {
+	if key == "" {
+		return what
+	}
+	return fmt.Sprintf("%s %q", what, key)
 }
 
 // queue reads a line for those who wait in it.

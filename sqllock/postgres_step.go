@@ -35,10 +35,10 @@ func (p *postgres) step(ctx context.Context, what, key, query string, args ...an
 		r = result{}
 		return p.each(ctx, r.add, query, args...)
 	})
-	if key != "" {
-		what = fmt.Sprintf("%s %q", what, key)
+	if err == nil {
+		return r, nil
 	}
-	return r, p.fail(what, err)
+	return r, p.fail(named(what, key), err)
 }
 
 // row is one row of what a step answers, as its driver delivers it. Half of most rows is

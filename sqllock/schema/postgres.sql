@@ -109,9 +109,10 @@ CREATE OR REPLACE VIEW fencelock_answer AS
 -- may say, and by plain scans, which mark dead entries for those who come after them. They
 -- are planned once for each session.
 
--- fencelock_now is the clock that everything is judged by.
+-- fencelock_now is the clock that everything is judged by. A double tells
+-- microseconds apart until 2106, and is quicker than the numeric that extract returns.
 CREATE OR REPLACE FUNCTION fencelock_now() RETURNS bigint LANGUAGE sql VOLATILE AS
-$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+$$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$;
 
 -- fencelock_lazily lets the transaction commit without waiting for the disk. It is for steps
 -- that grant nothing and promise nothing: if the server crashes within the next moments

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -168,13 +169,16 @@ func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 	leaveAll(t, b, "")
 }
 
-// TestWhoWaitsAsksUntilListenIsInEffect counts what a process that waits asks the server. A
-// server that is busy takes long to make a connection, and that is when many wait.
+// TestWhoWaitsAsksUntilListenIsInEffect counts what a process that waits asks the server,
+// beside another one that has no Listen. A server that is busy takes long to make a
+// connection, and that is when many wait.
 func TestWhoWaitsAsksUntilListenIsInEffect(t *testing.T) {
 	t.Parallel()
-	p, url := newProxy(t, newURL(t, "default_query_exec_mode=exec"))
+	url := newURL(t, "default_query_exec_mode=exec")
+	p, toTold := newProxy(t, url)
+	q, toDeaf := newProxy(t, url)
 	connected := make(chan struct{})
-	b := sqllock.New(openURL(t, url), sqllock.Postgres, &sqllock.Options{CreateTables: true,
+	told := sqllock.New(openURL(t, toTold), sqllock.Postgres, &sqllock.Options{CreateTables: true,
 		Listen: func(ctx context.Context, _ string, heard func()) error {
 			select {
 			case <-connected:
@@ -184,27 +188,38 @@ func TestWhoWaitsAsksUntilListenIsInEffect(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}})
-	defer b.Close()
-	holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
-	asked := func() int {
-		return p.count(func() {
-			ctx, cancel := context.WithTimeout(soon(t), 400*time.Millisecond)
-			defer cancel()
-			if _, err := b.Await(ctx, w); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Await of a claim that waits answered %v", err)
-			}
-		})
+	defer told.Close()
+	deaf := backend(t, openURL(t, toDeaf))
+	holder, w, v := hold(t, told, claim("k")), wait(t, told, claim("k")), wait(t, deaf, claim("k"))
+	await := func(b *sqllock.Backend, w driver.Ticket) {
+		ctx, cancel := context.WithTimeout(soon(t), 400*time.Millisecond)
+		defer cancel()
+		if _, err := b.Await(ctx, w); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Await of a claim that waits answered %v", err)
+		}
 	}
-	if n := asked(); n < 12 {
-		t.Errorf("who waits asked %d times in 400 ms, before LISTEN was in effect; want one question every few milliseconds at first", n)
+	asked := func() (byTold, byDeaf int) {
+		byDeaf = q.count(func() {
+			byTold = p.count(func() {
+				var both sync.WaitGroup
+				both.Go(func() { await(told, w) })
+				both.Go(func() { await(deaf, v) })
+				both.Wait()
+			})
+		})
+		return byTold, byDeaf
+	}
+	if n, m := asked(); n < m/2 {
+		t.Errorf("who waits asked %d times in 400 ms before LISTEN was in effect, and %d times without Listen; want as often", n, m)
 	}
 	close(connected)
-	if n := asked(); n > 6 {
-		t.Errorf("who waits asked %d times in 400 ms, with LISTEN in effect; want to be told", n)
+	if n, m := asked(); n > 6 {
+		t.Errorf("who waits asked %d times in 400 ms with LISTEN in effect, and %d times without Listen; want to be told", n, m)
 	}
-	leave(t, b, holder)
-	leave(t, b, granted(t, b, w))
-	empty(t, b)
+	leave(t, told, holder)
+	leave(t, told, granted(t, told, w))
+	leave(t, deaf, granted(t, deaf, v))
+	empty(t, told)
 }
 
 // TestNotifiesOnlyWhenSomebodyWaits listens to what a Backend is told: NOTIFY takes a lock

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 
 	"github.com/go-redsync/redsync/v4"
@@ -108,30 +109,41 @@ func (l *redsyncQuorum) Close() error { return l.end() }
 // scripts are sent to all nodes at once, and a majority is waited for, twice. A node is told
 // to let go when it has answered that it granted, also when nobody waits for it any more,
 // and it is not asked again before that is done: a key that one goroutine alone wants is
-// never found taken.
+// never found taken. A node grants in the run alone in which it became one.
 type quorumLimit struct {
 	nodes []*bareScripts
 	turns []sync.Mutex // of the nodes
 	end   func() error
 }
 
+var bareVote = bareScript("vote")
+
+// bareMember is the key in which a node remembers when it became one.
+const bareMember = "fencelock:@bare"
+
 func openQuorumLimit(e Env) (Locker, error) {
 	nodes, end := dialNodes(e)
 	l := &quorumLimit{turns: make([]sync.Mutex, len(nodes)), end: end}
 	for _, rdb := range nodes {
 		l.nodes = append(l.nodes, newBareScripts(e, rdb, rdb.Close))
+		_, run, _ := strings.Cut(rdb.Info(context.Background(), "server").Val(), "run_id:")
+		run, _, ok := strings.Cut(run, "\r")
+		if err := rdb.Set(context.Background(), bareMember, "run_id:"+run, 0).Err(); err != nil || !ok {
+			return nil, errors.Join(err, errors.New("a node does not become a member"), end())
+		}
 	}
 	return l, nil
 }
 
 func (l *quorumLimit) Do(ctx context.Context, key string, inside func(int64)) error {
 	keys := bareKeys(key)
+	ballot := append(bareKeys(key), bareMember)
 	granted, left, leave := make(chan error, len(l.nodes)), make(chan error, len(l.nodes)), make(chan struct{})
 	for i, n := range l.nodes {
 		go func() {
 			l.turns[i].Lock()
 			defer l.turns[i].Unlock()
-			_, err := bareToken(bareEnter.Run(ctx, n.cmds, keys, n.enter...))
+			_, err := bareToken(bareVote.Run(ctx, n.cmds, ballot, n.enter...))
 			granted <- err
 			<-leave
 			if err == nil {

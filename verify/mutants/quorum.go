@@ -21,6 +21,8 @@ func quorum() []Mutant {
 			"m.known, m.ready = true, now.mono+m.MaxTTL", "m.known, m.ready = true, now.mono", sim},
 		{"quorum: an attempt that failed stays on the nodes", "quorumlock/enter.go",
 			"\t\tb.retreat(ctx, cl, c, v)\n", "", by("Attempt")},
+		{"quorum: a Leave overtakes the Enter that is under way on its node", "quorumlock/claim.go",
+			"\tif s.busy {\n", "\tif false {\n", by("LeaveComesBehind")},
 		{"quorum: the answers of a late majority count", "quorumlock/tally.go",
 			"return t, time.Since(v.sent) < validity(t.Left)", "return t, true", by("MajorityThat")},
 		{"quorum: one node keeps a claim alive", "quorumlock/renew.go",

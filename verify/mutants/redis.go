@@ -89,6 +89,9 @@ func redis() []Mutant {
 			"ok = ballot > larger(l.last, fmt('%019.0f', now - skew))", "ok = ballot > l.last", member("Redis")},
 		{"Redis: a member takes ballots from far ahead", "redislock/script/ballot.lua",
 			"\n      and ballot <= larger(plus(l.last, 65535), fmt('%019.0f', now + skew))", "", member("Redis")},
+		{"Redis: a member that was started again grants what is free", "redislock/script/ballot.lua",
+			"and find(call('INFO', 'server'), 'run_id:' .. sub(member, 20, 59) .. '\\r', 1, true) then", "then",
+			[]Test{{Module: "verify", Package: "./quorum", Run: "^TestRedisMemberThatKeeps"}}},
 	}
 }
 

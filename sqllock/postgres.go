@@ -45,7 +45,6 @@ type postgres struct {
 	config
 	enters atomic.Uint32 // paces the sweep
 	q      map[string]string
-	lasts  bool // fencelock_leave takes the last token: it does not if it is of an earlier version
 
 	mu  sync.Mutex
 	ear *ear // runs Options.Listen; nil when nobody waits, nor has for a while
@@ -103,9 +102,9 @@ func (errNoFunctions) SQLState() string { return undefinedFunction }
 func (p *postgres) inspect(ctx context.Context) error {
 	var version int64
 	var format sql.NullString
-	var functions, ballots, lasts bool
+	var functions, current bool
 	err := p.retry(ctx, func() error {
-		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &ballots, &lasts)
+		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &current)
 	})
 	switch {
 	case err != nil:
@@ -118,10 +117,9 @@ func (p *postgres) inspect(ctx context.Context) error {
 		return permanent(fmt.Errorf("postgres: the tables %s* have format %s, and this program knows format %s: use the fencelock that made them, or another Prefix", p.names.prefix, format.String, postgresFormat))
 	case !functions:
 		return errNoFunctions("the functions of fencelock are not there")
-	case p.member && !ballots:
-		return errNoFunctions("the functions of fencelock are of an earlier version, which knew no ballots")
+	case !current:
+		return errNoFunctions("the functions of fencelock are of an earlier version")
 	}
-	p.lasts = lasts
 	return nil
 }
 

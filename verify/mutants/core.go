@@ -90,7 +90,7 @@ func core() []Mutant {
 		{"a Release does not look at the clock", "lease.go",
 			"\tif !l.over.Load() {\n\t\tc.lapse(cl, now)\n\t}\n\tif l.over.Load() {\n\t\tif g.open", "\tif l.over.Load() {\n\t\tif g.open", []Test{rooted("Release"), inRoot}},
 		{"a second Release does not wait for the first", "lease.go",
-			"if done == nil && !l.released {", "if false {", []Test{rooted("Release"), inRoot}},
+			"if l.ending == nil && !l.released {", "if false {", []Test{rooted("Release"), inRoot}},
 		{"a Release that the store did not know is a success", "lease.go",
 			"\tcase driver.Gone(err):\n\t\treason, _ := goneDetail(err)", "\tcase driver.Gone(err) && false:\n\t\treason, _ := goneDetail(err)", []Test{rooted("Release"), inRoot}},
 		{"a renewal is on its way after Release has returned", "lease.go",

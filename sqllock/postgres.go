@@ -45,6 +45,7 @@ type postgres struct {
 	config
 	enters atomic.Uint32 // paces the sweep
 	q      map[string]string
+	lasts  bool // fencelock_leave takes the last token: it does not if it is of an earlier version
 
 	mu  sync.Mutex
 	ear *ear // runs Options.Listen; nil when nobody waits, nor has for a while
@@ -102,9 +103,9 @@ func (errNoFunctions) SQLState() string { return undefinedFunction }
 func (p *postgres) inspect(ctx context.Context) error {
 	var version int64
 	var format sql.NullString
-	var functions, current bool
+	var functions, ballots, lasts bool
 	err := p.retry(ctx, func() error {
-		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &current)
+		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &ballots, &lasts)
 	})
 	switch {
 	case err != nil:
@@ -117,9 +118,10 @@ func (p *postgres) inspect(ctx context.Context) error {
 		return permanent(fmt.Errorf("postgres: the tables %s* have format %s, and this program knows format %s: use the fencelock that made them, or another Prefix", p.names.prefix, format.String, postgresFormat))
 	case !functions:
 		return errNoFunctions("the functions of fencelock are not there")
-	case !current:
-		return errNoFunctions("the functions of fencelock are of an earlier version")
+	case p.member && !ballots:
+		return errNoFunctions("the functions of fencelock are of an earlier version, which knew no ballots")
 	}
+	p.lasts = lasts
 	return nil
 }
 

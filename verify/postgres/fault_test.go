@@ -78,16 +78,6 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 		again := open(t, url, true)
 		leave(t, again, hold(t, again, claim("k")))
 	})
-	t.Run("FunctionsOfAnEarlierVersion", func(t *testing.T) {
-		url := newURL(t)
-		b := backend(t, openURL(t, url))
-		leave(t, b, hold(t, b, claim("k")))
-		do(t, url, "DROP FUNCTION fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint, bigint)")
-		do(t, url, "CREATE FUNCTION fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1'")
-		refusal(t, open(t, url, false), "earlier version", "fencelock schema postgres")
-		again := open(t, url, true)
-		leave(t, again, hold(t, again, claim("k")))
-	})
 	t.Run("Prefix", func(t *testing.T) {
 		for _, prefix := range []string{"a b", "x;", `x"`, "1x", "ä", strings.Repeat("x", 33), "x'--"} {
 			b := sqllock.New(openURL(t, base), sqllock.Postgres, &sqllock.Options{Prefix: prefix, CreateTables: true})

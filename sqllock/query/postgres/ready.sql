@@ -1,7 +1,8 @@
 -- Reads what database this is. It answers the version of the server, the format of the
--- tables, whether the functions are there, and whether they are those of this version: the
--- one that changed last is looked for. No arguments.
+-- tables, whether the functions are there, and whether they know ballots and last tokens.
+-- No arguments.
 SELECT current_setting('server_version_num')::bigint,
        (SELECT value FROM fencelock_meta WHERE name = 'format'),
        to_regproc('fencelock_sweep') IS NOT NULL,
+       to_regproc('fencelock_initialise') IS NOT NULL,
        to_regprocedure('fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint, bigint)') IS NOT NULL

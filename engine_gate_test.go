@@ -55,34 +55,29 @@ func TestEnterThatFollowsALeave(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memlock.Store) {
 				b := newTap(s)
 				here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), client(t, newTap(s), &fencelock.Options{TTL: ttl})
-				before, during := 0, -1
+				during := -1
 				b.set(func() {
 					b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
 						if during < 0 {
-							before = len(b.entered())
-							time.Sleep(ttl / 10) // the store takes its time
+							before := len(b.entered())
+							synctest.Wait() // the store takes its time
 							during = len(b.entered()) - before
 						}
 						return do()
 					}
 				})
-				var first *fencelock.Lease
+				holder, want := here, 1
 				if contended {
-					first = mustLock(t, there, "k")
+					holder, want = there, 0
 				}
+				first := mustLock(t, holder, "k")
 				var group sync.WaitGroup
-				for range 3 { // the third has to ask the store again
+				for range 3 { // the last has to ask the store again
 					group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
 					synctest.Wait()
 				}
-				if contended {
-					mustRelease(t, first)
-				}
+				mustRelease(t, first)
 				group.Wait()
-				want := 1
-				if contended {
-					want = 0
-				}
 				if during != want {
 					t.Errorf("%d Enters were sent while the Leave was on its way; want %d", during, want)
 				}

@@ -28,12 +28,7 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("a majority that answers at once took %v to grant and to let go", took)
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if n := nodes[2].count(t); n != 0 {
-			t.Errorf("%d claims stand on the third node after Enter and Leave; want none", n)
-		}
+		noneStays(t, b, "after Enter and Leave", nodes[2])
 		// The same claim comes again, behind both, and is to be inside in the end.
 		for range 2 {
 			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil && !driver.Gone(err) {
@@ -53,12 +48,7 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 		if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if n := nodes[2].count(t); n != 0 {
-			t.Errorf("%d claims stand on the third node after the last Leave; want none", n)
-		}
+		noneStays(t, b, "after the last Leave", nodes[2])
 	})
 }
 
@@ -162,13 +152,6 @@ func TestAnswersBehindAMajorityAreNotCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for i, n := range nodes {
-			if n := n.count(t); n != 0 {
-				t.Errorf("%d claims stand on node %d in the end; want none", n, i)
-			}
-		}
+		noneStays(t, b, "in the end", nodes...)
 	})
 }

@@ -60,6 +60,19 @@ func (n *node) count(t *testing.T) int {
 	return len(l.Claims)
 }
 
+// noneStays waits until nothing is under way, and then holds nodes to having no claim.
+func noneStays(t *testing.T, b *quorumlock.Backend, when string, nodes ...*node) {
+	t.Helper()
+	if err := b.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range nodes {
+		if n := n.count(t); n != 0 {
+			t.Errorf("%d claims stand on node %d of the %d looked at, %s; want none", n, i, len(nodes), when)
+		}
+	}
+}
+
 // three runs f in virtual time, with three nodes and a view of them.
 func three(t *testing.T, f func(t *testing.T, nodes []*node, b *quorumlock.Backend)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,12 +112,7 @@ func TestAttemptThatFailedLeavesEveryNode(t *testing.T) {
 		if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
 			t.Errorf("Enter where two of three are taken answered %v; want a *BusyError", err)
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if n := nodes[2].count(t); n != 0 {
-			t.Errorf("%d claims stand on the third node after Enter was refused; want none", n)
-		}
+		noneStays(t, b, "after Enter was refused", nodes[2])
 	})
 }
 
@@ -120,14 +128,7 @@ func TestMajorityThatComesTooLateIsNone(t *testing.T) {
 		if err == nil {
 			t.Errorf("a lease of %v that was granted after %v is a grant: %+v", nodes[0].short, nodes[0].after, k)
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for i, n := range nodes {
-			if n := n.count(t); n != 0 {
-				t.Errorf("%d claims stand on node %d after Enter came too late; want none", n, i)
-			}
-		}
+		noneStays(t, b, "after Enter came too late", nodes...)
 	})
 }
 
@@ -153,12 +154,7 @@ func TestMinorityKeepsNoClaimAlive(t *testing.T) {
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; !driver.Gone(err) {
 			t.Errorf("Renew of a claim that one of three has kept answered %v; want an ErrGone", err)
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if n := nodes[2].count(t); n != 0 {
-			t.Errorf("%d claims stand on the third node; want none, for it keeps others out", n)
-		}
+		noneStays(t, b, "which keeps others out", nodes[2])
 		for i, n := range nodes[:2] {
 			if n.reentered.Load() != 0 {
 				t.Errorf("a claim that no majority has was sent back to node %d", i)

@@ -30,8 +30,8 @@ type traffic struct {
 	mu     sync.Mutex
 	keys   map[string]*watched
 	grants int
-	lost   int // leases whose holders were told of their loss
-	late   int // grants with a token that a resource would refuse
+	lost   int      // leases whose holders were told of their loss
+	late   []string // grants with a token that a resource would refuse
 	pairs  []string
 }
 
@@ -108,10 +108,10 @@ func (l *traffic) begin(lease *fencelock.Lease) {
 	switch {
 	case lease.Token() > k.last:
 		k.last = lease.Token()
-	case l.twoMasters && lease.Token() < k.last:
-		l.late++
+	case lease.Token() < k.last:
+		l.late = append(l.late, fmt.Sprintf("%q: %d after %d", lease.Key(), lease.Token(), k.last))
 	default:
-		l.t.Errorf("%q: token %d was granted after %d", lease.Key(), lease.Token(), k.last)
+		l.t.Errorf("%q: token %d was granted twice", lease.Key(), k.last)
 	}
 	if !k.freed.IsZero() {
 		k.gap = max(k.gap, now.Sub(k.freed))
@@ -186,7 +186,10 @@ func (l *traffic) report(bound time.Duration) {
 	}
 	slices.Sort(gaps)
 	l.t.Logf("%d grants; longest gaps per key %v; %d holders were told of a loss; %d pairs at once %v; %d stale tokens",
-		l.grants, gaps, l.lost, len(l.pairs), l.pairs, l.late)
+		l.grants, gaps, l.lost, len(l.pairs), l.pairs, len(l.late))
+	if !l.twoMasters && len(l.late) > 0 {
+		l.t.Errorf("smaller tokens were granted after larger ones: %v", l.late)
+	}
 	if l.strict && len(l.pairs) > 0 {
 		l.t.Errorf("two held one key at once: %v", l.pairs)
 	}
@@ -278,6 +281,7 @@ func TestLostMasterUnderLoad(t *testing.T) {
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()
 				g := start(t)
+				before := g.failovers()
 				ttl := 5 * time.Second
 				if how == "hung" && g.sentinel != nil {
 					ttl = 10 * time.Second // a client waits three for an answer, before it asks elsewhere
@@ -306,12 +310,10 @@ func TestLostMasterUnderLoad(t *testing.T) {
 				})
 				// Its Client learns of that one a moment after the servers do, and has no answer
 				// until then: go-redis asks some node, which may not have heard either.
+				var renewed error
 				eventually(t, "a lock that the replica knew of is renewed at the new master", func() bool {
-					err := kept.Renew(t.Context())
-					if err != nil && !errors.Is(err, fencelock.ErrUnavailable) {
-						t.Fatalf("Renew of a lock that the replica knew of: %v", err)
-					}
-					return err == nil
+					renewed = kept.Renew(t.Context())
+					return !errors.Is(renewed, fencelock.ErrUnavailable)
 				})
 				t.Logf("the lock that the replica knew of was renewed %v after the master was %s", time.Since(began), how)
 				if err := way.back(m); err != nil {
@@ -319,8 +321,14 @@ func TestLostMasterUnderLoad(t *testing.T) {
 				}
 				eventually(t, "the lost master is back as a replica", g.settled)
 				l.goesOn("the return of the lost master")
-				if err := kept.Release(t.Context()); err != nil {
-					t.Errorf("Release: %v", err)
+				released := kept.Release(t.Context())
+				if n := g.failovers() - before; n > 1 {
+					// On a machine that stands still for a moment a master that lives is replaced
+					// too, and grants on until it is told.
+					t.Logf("%d failovers: of the other ones this test expects what it does of a master that hung", n)
+					l.twoMasters = true
+				} else if err := errors.Join(renewed, released); err != nil {
+					t.Errorf("a lock that the replica knew of: %v", err)
 				}
 				// A lock whose release was lost is free when its lease is over.
 				l.report(ttl + 5*time.Second)

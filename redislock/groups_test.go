@@ -148,6 +148,26 @@ func (g *group) handOver(master *testserver.Server) *testserver.Server {
 	return now
 }
 
+// failovers counts the promotions of replicas that this group has agreed on so far.
+func (g *group) failovers() int {
+	g.t.Helper()
+	s, question, name := g.servers()[0], []string{"CLUSTER", "INFO"}, "cluster_current_epoch:"
+	if g.sentinel != nil {
+		s, question, name = g.sentinel.Sentinels[0], []string{"SENTINEL", "MASTER", g.sentinel.Name}, "config-epoch\n"
+	}
+	answer, err := s.Ask(question...)
+	_, rest, ok := strings.Cut(answer, name)
+	if err != nil || !ok {
+		g.t.Fatalf("%v does not say how many failovers there were: %v, %q", question, err, answer)
+	}
+	digits, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.Atoi(strings.TrimSpace(digits))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return n
+}
+
 func (g *group) settled() bool {
 	if g.sentinel != nil {
 		return g.sentinel.Settled()

@@ -45,7 +45,8 @@ type postgres struct {
 	config
 	enters atomic.Uint32 // paces the sweep
 	q      map[string]string
-	lasts  bool // fencelock_leave takes the last token: it does not if it is of an earlier version
+	slow   atomic.Bool // the driver has to be asked through database/sql
+	lasts  bool        // fencelock_leave takes the last token: it does not if it is of an earlier version
 
 	mu  sync.Mutex
 	ear *ear // runs Options.Listen; nil when nobody waits, nor has for a while

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -33,7 +34,7 @@ func (p *postgres) step(ctx context.Context, what, key, query string, args ...an
 	var r result
 	err := p.retry(ctx, func() error {
 		r = result{}
-		return p.each(ctx, r.add, query, args...)
+		return p.ask(ctx, r.add, query, args...)
 	})
 	if err == nil {
 		return r, nil
@@ -44,16 +45,8 @@ func (p *postgres) step(ctx context.Context, what, key, query string, args ...an
 // row is one row of what a step answers, as its driver delivers it. Half of most rows is
 // null, and scanning into numbers would have each of the others written out and read.
 type row struct {
-	cells    [15]any
-	pointers [15]any
-	err      error
-}
-
-func (r *row) scan(rows *sql.Rows) error {
-	for i := range r.cells {
-		r.cells[i], r.pointers[i] = nil, &r.cells[i]
-	}
-	return rows.Scan(r.pointers[:]...)
+	cells [columns]sqldriver.Value
+	err   error
 }
 
 // The columns of a row: see fencelock_answer.
@@ -73,6 +66,7 @@ const (
 	colMark
 	colOwner
 	colNote
+	columns
 )
 
 func (r *row) text(column int) string {
@@ -124,11 +118,7 @@ func (r *row) strange(column int) {
 }
 
 // add takes one row; the schema says what they mean.
-func (r *result) add(rows *sql.Rows) error {
-	var x row
-	if err := x.scan(rows); err != nil {
-		return err
-	}
+func (r *result) add(x *row) error {
 	left := time.Duration(x.number(colRemains)) * time.Microsecond
 	switch what := x.text(colWhat); what {
 	case "ticket":
@@ -257,7 +247,7 @@ func (p *postgres) sweepSometimes(ctx context.Context) effects {
 		return effects{}
 	}
 	var r result
-	if err := p.each(ctx, r.add, p.q["sweep"], int64(sweepLines), p.node); err != nil {
+	if err := p.ask(ctx, r.add, p.q["sweep"], int64(sweepLines), p.node); err != nil {
 		return effects{}
 	}
 	return r.effects

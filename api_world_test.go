@@ -58,6 +58,14 @@ func (p *probe) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err
 	return t, err
 }
 
+func (p *probe) Swap(ctx context.Context, old driver.Ticket, c driver.Claim) (t driver.Ticket, done bool, err error) {
+	err = p.step(ctx, "swap", func(ctx context.Context) error {
+		t, done, err = p.Store.Swap(ctx, old, c)
+		return err
+	})
+	return t, done, err
+}
+
 func (p *probe) Await(ctx context.Context, k driver.Ticket) (t driver.Ticket, err error) {
 	err = p.step(ctx, "await", func(ctx context.Context) error {
 		t, err = p.Store.Await(ctx, k)

@@ -2,8 +2,10 @@ package fencelock
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -320,20 +322,29 @@ func (c *Client) handOn(g *gate, cl *claim, now int64, released Event) bool {
 		cl.atRisk || cl.deadline.Load()-now < lease/2 || c.stage != open {
 		return false
 	}
+	w := g.next(c)
+	if w == nil {
+		return false
+	}
+	c.emit(c.o.Hooks.Released, released)
+	w.lease = c.grantTo(w.ctx, &w.r, cl, now, true)
+	c.calls-- // for w, who need not come here again
+	w.wake()
+	return true
+}
+
+// next takes the first out of the queue who still waits, and sends the others away. It is
+// nil if there is none. c.mu is held.
+func (g *gate) next(c *Client) *waiter {
 	for w := g.first; w != nil; w = g.first {
 		g.remove(w)
-		if w.ctx.Err() != nil {
-			w.err = &endedError{ended2(w.ctx), c.heldBy(&w.r, nil)}
-			w.wake()
-			continue
+		if w.ctx.Err() == nil {
+			return w
 		}
-		c.emit(c.o.Hooks.Released, released)
-		w.lease = c.grantTo(w.ctx, &w.r, cl, now, true)
-		c.calls-- // for w, who need not come here again
+		w.err = &endedError{ended2(w.ctx), c.heldBy(&w.r, nil)}
 		w.wake()
-		return true
 	}
-	return false
+	return nil
 }
 
 // gateLost lets the next goroutine try anew after the gate's claim was lost. c.mu
@@ -380,4 +391,71 @@ func (c *Client) inTheWay(g *gate, r *request) *HeldError {
 		h.Ahead += cl.has().ahead
 	}
 	return h
+}
+
+// maySwap reports whether cl, whose grant has just ended and which is handed on no more,
+// may be replaced by a claim for the next goroutine here. If others were in line before it,
+// they most likely are again. c.mu is held.
+func (c *Client) maySwap(g *gate, cl *claim) bool {
+	return c.swapper != nil && g.first != nil && c.stage == open && !cl.queued &&
+		cl.state == held && !cl.atRisk && !cl.unsure && !cl.fixed
+}
+
+// swap has the store put a claim for the next goroutine here in the place of cl, which the
+// gate has no more, and gives it to that one: one round trip, where a Leave and an Enter
+// are two. It is done if it says so. With doubt it may have happened, and nobody here
+// goes by it: the gate goes on with the new claim, whose Enter finds out, and cl is to
+// leave as a claim that may have left. Otherwise nothing has happened. released is what the
+// hooks are told of cl first. c.mu is held on entry and return, and free in between.
+func (c *Client) swap(ctx context.Context, g *gate, cl *claim, now int64, released Event) (done, doubt bool) {
+	fresh := c.newClaim(&g.first.r)
+	t, d := c.ticket(cl), c.asks(fresh)
+	g.front = true
+	cl.state = ended // from here on no renewal is begun
+	c.sched.drop(cl)
+	c.calls++
+	c.mu.Unlock()
+	call := c.detached(ctx, now, leaveLimit(t.TTL))
+	n, done, err := c.swapper.Swap(call, t, d)
+	call.end()
+	at := c.clock.now()
+	c.mu.Lock()
+	c.calls--
+	c.moved()
+	g.front = false
+
+	var permanent *driver.PermanentError
+	switch {
+	case err == nil && !done, errors.As(err, &permanent), errors.Is(err, driver.ErrClosed):
+		return false, false
+	case err != nil || !fresh.answered(now, at, n.Left):
+		fresh.unsure = true
+		if g.first == nil {
+			c.quit(fresh, driver.Exit{})
+		} else {
+			g.claim, fresh.gate = fresh, g
+		}
+		g.lastErr = err
+		c.turn(g, cl.key)
+		return false, true
+	}
+	g.heard++
+	g.lastErr = nil
+	fresh.token, fresh.granted = n.Token, true
+	fresh.learn(&n)
+	c.hold(fresh, at)
+	c.emit(c.o.Hooks.Released, released)
+	w := g.next(c)
+	if w == nil {
+		c.quit(fresh, driver.Exit{})
+		c.turn(g, cl.key)
+		return true, false
+	}
+	g.claim, fresh.gate = fresh, g
+	c.plan(fresh, at)
+	w.lease = c.grantTo(w.ctx, &w.r, fresh, at, false)
+	c.refuseTries(g, &w.r)
+	c.calls-- // for w, who need not come here again
+	w.wake()
+	return true, false
 }

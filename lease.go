@@ -352,17 +352,32 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	c.close(g)
 	held := time.Duration(now - g.at)
 	var next *gate // whose turn comes after the Leave
+	doubt := false // the store may have let cl leave already
 	if w := cl.gate; w != nil && w.claim == cl {
-		if c.handOn(w, cl, now, Event{Key: cl.key, Token: g.token, Held: held}) {
+		released := Event{Key: cl.key, Token: g.token, Held: held}
+		if c.handOn(w, cl, now, released) {
 			defer c.mu.Unlock()
 			return l.settle(nil)
 		}
 		w.claim, cl.gate = nil, nil
-		if cl.queued {
+		done := false
+		if exit == (driver.Exit{}) && c.maySwap(w, cl) {
+			done, doubt = c.swap(ctx, w, cl, now, released)
+			now = c.clock.now()
+		}
+		switch {
+		case done:
+			c.mu.Unlock()
+			c.afterRenewal(cl, now+int64(closeBudget))
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return l.settle(nil)
+		case doubt: // the gate goes on with the other claim
+		case cl.queued:
 			// Others are in line: they hear of the Leave sooner if the store has no Enter of
 			// ours to do before, which is to wait behind them anyway.
 			next, w.front = w, true
-		} else {
+		default:
 			c.turn(w, cl.key)
 		}
 	}
@@ -370,7 +385,7 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
 	c.mu.Unlock()
 
-	err := c.leave(ctx, cl, exit, budget)
+	err := c.leave(ctx, cl, exit, budget, doubt)
 	if next != nil {
 		c.mu.Lock()
 		next.front = false

@@ -626,5 +626,5 @@ func (c *Client) giveUp(ctx context.Context, r *request, cl *claim) {
 		return
 	}
 	c.mu.Unlock()
-	c.leave(ctx, cl, driver.Exit{}, min(closeBudget, r.lease/3)) // what fails goes on behind
+	c.leave(ctx, cl, driver.Exit{}, min(closeBudget, r.lease/3), false) // what fails goes on behind
 }

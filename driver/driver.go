@@ -207,6 +207,18 @@ type LineReader interface {
 	Line(ctx context.Context, key string) (Line, error)
 }
 
+// Swapper is optional: a backend that can put one claim in the place of another in one
+// request.
+//
+// Swap does at once what a Leave of t and an Enter of c do one after the other, if that
+// has c granted. c is of the key of t, and its ID is new. Swap reports false if it has done
+// nothing, as whenever another claim is in line or t is not, and whenever it likes. After
+// an error other than a *PermanentError it may have happened, or happen yet for as long
+// as t is in line; then an Enter of c finds the claim, as after any Enter.
+type Swapper interface {
+	Swap(ctx context.Context, t Ticket, c Claim) (next Ticket, done bool, err error)
+}
+
 // Alarm is optional: a backend that hears at once of claims that were broken.
 // It calls f with the ID and the reason, from any goroutine; f does not block.
 // The message is a hint that may be lost: the next Renew says the same.

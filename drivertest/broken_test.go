@@ -33,6 +33,7 @@ type broken struct {
 	lines func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error]
 	line  func(ctx context.Context, key string) (driver.Line, error)
 	alarm func(f func(id string, gone driver.ErrGone)) func()
+	swap  func(ctx context.Context, t driver.Ticket, c driver.Claim) (driver.Ticket, bool, error)
 	close func() error
 
 	mu   sync.Mutex
@@ -87,6 +88,13 @@ func (b *broken) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) erro
 		return b.leave(ctx, t, e)
 	}
 	return b.Store.Leave(ctx, t, e)
+}
+
+func (b *broken) Swap(ctx context.Context, t driver.Ticket, c driver.Claim) (driver.Ticket, bool, error) {
+	if b.swap != nil {
+		return b.swap(ctx, t, c)
+	}
+	return b.Store.Swap(ctx, t, c)
 }
 
 func (b *broken) Break(ctx context.Context, key string, token int64, reason string) error {
@@ -351,7 +359,7 @@ func confOf(law string) config {
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()
-	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses, brokenBallots) {
+	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenSwaps, brokenBreaks, brokenLooks, brokenCloses, brokenBallots) {
 		t.Run(m.name, func(t *testing.T) {
 			for _, law := range strings.Fields(m.laws) {
 				r := judge(t, law, confOf(law), m.wreck)
@@ -369,7 +377,7 @@ func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 
 func TestEveryLawCanFail(t *testing.T) {
 	listed := map[string]bool{}
-	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenBreaks, brokenLooks, brokenCloses, brokenBallots) {
+	for _, m := range slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenSwaps, brokenBreaks, brokenLooks, brokenCloses, brokenBallots) {
 		for _, law := range strings.Fields(m.laws) {
 			listed[law] = true
 		}

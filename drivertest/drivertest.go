@@ -153,6 +153,7 @@ var topics = []topic{
 	{"Lease", leaseLaws},
 	{"Expiry", expiryLaws},
 	{"Leave", leaveLaws},
+	{"Swap", swapLaws},
 	{"Break", breakLaws},
 	{"Mark", markLaws},
 	{"Linger", lingerLaws},
@@ -211,6 +212,11 @@ func readsOneLine(b driver.Backend) bool {
 
 func hasAlarm(b driver.Backend) bool {
 	_, ok := b.(driver.Alarm)
+	return ok
+}
+
+func swaps(b driver.Backend) bool {
+	_, ok := b.(driver.Swapper)
 	return ok
 }
 

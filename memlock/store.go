@@ -41,6 +41,7 @@ type Store struct {
 var (
 	_ driver.Backend    = (*Store)(nil)
 	_ driver.LineReader = (*Store)(nil)
+	_ driver.Swapper    = (*Store)(nil)
 	_ driver.Alarm      = (*Store)(nil)
 )
 
@@ -276,6 +277,25 @@ func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 	l.remove(c)
 	l.grant(now)
 	return nil
+}
+
+// Swap puts c in the place of t, if that is the only claim in line.
+func (s *Store) Swap(ctx context.Context, t driver.Ticket, c driver.Claim) (driver.Ticket, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Ticket{}, false, err
+	}
+	if err := s.check(&c); err != nil {
+		return driver.Ticket{}, false, &driver.PermanentError{Err: err}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	l, old := s.alive(t.Key, t.ID, now)
+	if old == nil || l.n > 1 || c.Key != t.Key || c.Ballot != 0 {
+		return driver.Ticket{}, false, nil
+	}
+	l.remove(old)
+	return l.ticket(l.join(c, now), now), true, nil
 }
 
 // Break ends the claim of key whose span holds token, tells its holder if that

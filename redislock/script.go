@@ -25,6 +25,7 @@ var (
 	lookScript  = load("look")
 	breakScript = load("break")
 	readScript  = load("read")
+	swapScript  = load("swap")
 )
 
 func load(name string) *script {

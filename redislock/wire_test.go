@@ -269,6 +269,66 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	}
 }
 
+// A Swap whose answer is late is sent again, too. By then others may wait behind the claim
+// that it has entered, or that one may have gone.
+func TestSwapThatIsSentAgainLate(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	other := connect(t, s, nil)
+	warm := enter(t, other, mutex("the server knows the script"))
+	if _, _, err := other.Swap(t.Context(), warm, mutex(warm.Key)); err != nil {
+		t.Fatal(err)
+	}
+	for name, meanwhile := range map[string]func(next driver.Claim){
+		"nothing happens": func(driver.Claim) {},
+		"another waits":   func(next driver.Claim) { wait_(t, other, mutex(next.Key)) },
+	} {
+		p := newProxy(t, s)
+		b := closing(t, New(p.client(), nil))
+		k := enter(t, b, mutex(name))
+		leave(t, b, k) // the server is near
+		k = enter(t, b, mutex(name))
+		sent, ready := make(chan struct{}, 10), make(chan struct{})
+		first := true
+		p.rule(func(_ string, args []string) fate {
+			if !isScript(swapScript, args) {
+				return pass
+			}
+			sent <- struct{}{}
+			if first {
+				first = false
+				return holdReply
+			}
+			<-ready
+			return pass
+		})
+		c := mutex(name)
+		go func() {
+			<-sent
+			eventually(t, "the Swap was done", func() bool {
+				l := line(t, other, name)
+				return len(l.Claims) == 1 && l.Claims[0].Token > k.Token
+			})
+			meanwhile(c)
+			close(ready)
+		}()
+		next, done, err := b.Swap(t.Context(), k, c)
+		<-ready
+		if err != nil || !done || !next.Granted || next.Token <= k.Token {
+			t.Errorf("%s: Swap of token %d answered %+v, %v, %v; want a grant", name, k.Token, next, done, err)
+		}
+		p.rule(nil)
+		p.letGo()
+		if len(sent) != 1 {
+			t.Errorf("%s: it was sent %d times: the schedule of this test no longer holds", name, len(sent)+1)
+		}
+		if l := line(t, other, name); l.Claims[0].Token != next.Token {
+			t.Errorf("%s: the line is %+v; want the claim with token %d first", name, l, next.Token)
+		}
+		leave(t, b, next)
+	}
+}
+
 func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -341,6 +401,20 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						}
 						if crowd == "behind a holder" {
 							leave(t, other, before)
+						}
+						if crowd == "alone" {
+							key := key + ", swapped"
+							k := enter(t, b, mutex(key))
+							cut(swapScript)
+							next, done, err := b.Swap(ctx, k, mutex(key))
+							if err != nil || !done || !next.Granted || next.Token <= k.Token {
+								t.Fatalf("Swap of token %d answered %+v, %v, %v; want a grant", k.Token, next, done, err)
+							}
+							p.rule(nil)
+							if l := line(t, other, key); len(l.Claims) != 1 || l.Claims[0].Token != next.Token {
+								t.Errorf("after Swap the line is %+v, want the claim with token %d", l, next.Token)
+							}
+							leave(t, b, next)
 						}
 						if l := line(t, other, key); len(l.Claims) != 0 {
 							t.Errorf("at the end the line is %+v", l)

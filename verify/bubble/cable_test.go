@@ -111,6 +111,19 @@ func (c *cable) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	})
 }
 
+func (c *cable) Swap(ctx context.Context, t driver.Ticket, d driver.Claim) (driver.Ticket, bool, error) {
+	type swapped struct {
+		ticket
+		done bool
+	}
+	a := carry(ctx, c, func(ctx context.Context) swapped {
+		t, done, err := c.Store.Swap(ctx, t, d)
+		return swapped{ticket{t, err}, done}
+	},
+		func(err error) swapped { return swapped{ticket: noTicket(err)} })
+	return a.t, a.done, a.err
+}
+
 func itself(err error) error { return err }
 
 func (c *cable) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {

@@ -9,7 +9,8 @@
 // A free lock costs one request, and so does its release. A waiter costs one
 // request when it joins, none when it is granted, and one about every second
 // while it waits. Renewal of many locks goes in scripts of some 200. Requests of
-// many goroutines at the same time go out together as pipelines.
+// many goroutines at the same time go out together as pipelines. A key that goroutines of
+// one process want all the time costs one request for each Options.HandOff of them.
 //
 // # Server
 //

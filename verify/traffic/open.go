@@ -56,7 +56,7 @@ func Ours(info driver.Info, lag time.Duration, open Opener) Service {
 		if err != nil {
 			return nil, err
 		}
-		return OnBackend(b, &fencelock.Options{TTL: ttl}, done), nil
+		return OnBackend(b, &fencelock.Options{TTL: ttl, HandOff: 2}, done), nil // so that claims end while others wait here
 	}}
 }
 

@@ -132,10 +132,12 @@ func (b *Backend) begin(ctx context.Context) (_ context.Context, end func(), err
 		b.calls.Done()
 		return nil, nil, &driver.PermanentError{Err: b.invalid}
 	}
-	// A member that has lost the others says so, instead of keeping the caller.
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	// In this order no goroutine has to watch the caller's ctx: that of the core has
+	// itself watched, and one around it does not.
+	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(b.ctx, cancel)
-	return ctx, func() {
+	// A member that has lost the others says so, instead of keeping the caller.
+	return clientv3.WithRequireLeader(ctx), func() {
 		stop()
 		cancel()
 		b.calls.Done()

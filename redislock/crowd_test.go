@@ -89,6 +89,7 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 		for range n {
 			waiters = append(waiters, wait_(t, b, claim(key)))
 		}
+		eventually(t, "the subscription is there", func() bool { return b.ear.epoch.Load() != 0 }) // it is a command, too
 		if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}

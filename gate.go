@@ -439,20 +439,16 @@ func (c *Client) swap(ctx context.Context, g *gate, cl *claim, now int64, releas
 		c.turn(g, cl.key)
 		return false, true
 	}
-	g.heard++
-	g.lastErr = nil
-	fresh.token, fresh.granted = n.Token, true
-	fresh.learn(&n)
-	c.hold(fresh, at)
+	g.claim, fresh.gate = fresh, g
+	c.joined(fresh, &d, &n, at)
 	c.emit(c.o.Hooks.Released, released)
 	w := g.next(c)
 	if w == nil {
+		g.claim, fresh.gate = nil, nil
 		c.quit(fresh, driver.Exit{})
 		c.turn(g, cl.key)
 		return true, false
 	}
-	g.claim, fresh.gate = fresh, g
-	c.plan(fresh, at)
 	w.lease = c.grantTo(w.ctx, &w.r, fresh, at, false)
 	c.refuseTries(g, &w.r)
 	c.calls-- // for w, who need not come here again

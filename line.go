@@ -364,21 +364,7 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 		return errLate
 	}
 	r.entered, r.lastErr, r.attempt = true, nil, 0
-	if g := cl.gate; g != nil {
-		g.heard++
-		g.lastErr = nil
-	}
-	cl.ttl = d.TTL
-	if t.TTL > 0 {
-		cl.ttl = t.TTL
-	}
-	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
-	cl.learn(&t)
-	cl.state = waiting
-	if t.Granted {
-		c.hold(cl, now)
-	}
-	c.plan(cl, now)
+	c.joined(cl, &d, &t, now)
 	if t.Mixed {
 		c.warnOnce(r.key, fmt.Errorf("%s is in use with another size than %d; each claim is judged by its own", printable(r.key), d.Capacity))
 	}
@@ -395,6 +381,25 @@ func (c *Client) enter(ctx context.Context, r *request, cl *claim) error {
 		c.tellWaiting(r)
 	}
 	return nil
+}
+
+// joined takes in t, the store's answer to d, by which cl is in line. c.mu is held.
+func (c *Client) joined(cl *claim, d *driver.Claim, t *driver.Ticket, now int64) {
+	if g := cl.gate; g != nil {
+		g.heard++
+		g.lastErr = nil
+	}
+	cl.ttl = d.TTL
+	if t.TTL > 0 {
+		cl.ttl = t.TTL
+	}
+	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
+	cl.learn(t)
+	cl.state = waiting
+	if t.Granted {
+		c.hold(cl, now)
+	}
+	c.plan(cl, now)
 }
 
 // notEntered takes in err, the answer to an Enter of cl.

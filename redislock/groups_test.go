@@ -160,9 +160,8 @@ func (g *group) failovers() int {
 	if err != nil || !ok {
 		g.t.Fatalf("%v does not say how many failovers there were: %v, %q", question, err, answer)
 	}
-	digits, _, _ := strings.Cut(rest, "\n")
-	n, err := strconv.Atoi(strings.TrimSpace(digits))
-	if err != nil {
+	var n int
+	if _, err := fmt.Sscan(rest, &n); err != nil {
 		g.t.Fatal(err)
 	}
 	return n

@@ -17,11 +17,10 @@ func (b *Backend) Swap(ctx context.Context, t driver.Ticket, c driver.Claim) (dr
 		return driver.Ticket{}, false, err
 	}
 	const doing = "putting another claim in the place of ours on"
-	st := b.step(swapScript, c.Key, tag(t.ID), b.call(), writeClaim(&c, b.channel), b.lasts(c.TTL))
-	st.lasts = true
-	if c.Ballot != 0 || b.sender.replicas.confirm(st) {
+	if c.Ballot != 0 || b.sender.replicas.known > 0 {
 		return driver.Ticket{}, false, nil
 	}
+	st := b.step(swapScript, c.Key, tag(t.ID), b.call(), writeClaim(&c, b.channel), b.lasts(c.TTL))
 	epoch := b.ear.epoch.Load()
 	answer, err := b.sender.run(ctx, st)
 	if err != nil {

@@ -38,7 +38,7 @@ func core() []Mutant {
 		{"after a Swap of unknown outcome the gate forgets the claim", "gate.go",
 			"\t\t} else {\n\t\t\tg.claim, fresh.gate = fresh, g\n\t\t}", "\t\t}", []Test{rooted("SwapOfUnknownOutcome")}},
 		{"a Swap that nobody waits for any more stays in line", "gate.go",
-			"\tif w == nil {\n\t\tc.quit(fresh, driver.Exit{})\n", "\tif w == nil {\n", []Test{rooted("SwapThatNobodyWaitsFor")}},
+			"\t\tg.claim, fresh.gate = nil, nil\n\t\tc.quit(fresh, driver.Exit{})\n", "\t\tg.claim, fresh.gate = nil, nil\n", []Test{rooted("SwapThatNobodyWaitsFor")}},
 		{"a Swap of unknown outcome that nobody waits for stays in line", "gate.go",
 			"\t\tif g.first == nil {\n\t\t\tc.quit(fresh, driver.Exit{})\n", "\t\tif g.first == nil {\n", []Test{rooted("SwapThatNobodyWaitsFor")}},
 		{"a lease by a Swap is counted from the answer", "gate.go",

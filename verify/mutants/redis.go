@@ -26,7 +26,7 @@ func redis() []Mutant {
 		{"Redis: a Swap grants a token that was granted", "redislock/script/swap.lua",
 			"\n    and sub(rec, 3, 18) + sub(rec, 66, 70) < secs * 1000000 + micros then", " then", inRedis("SwapKeepsTokensRising")},
 		{"Redis: a Swap does not wait for replicas", "redislock/swap.go",
-			"if c.Ballot != 0 || b.sender.replicas.confirm(st) {", "if c.Ballot != 0 {", inRedis("SwapIsNotForConfirmedGrants")},
+			"if c.Ballot != 0 || b.sender.replicas.known > 0 {", "if c.Ballot != 0 {", inRedis("SwapIsNotForConfirmedGrants")},
 		{"Redis: whoever waits writes a mark", "redislock/script/leave.lua",
 			"if mark ~= '' and (one or is_granted(claim)) then", "if mark ~= '' then", laws("Mark")},
 		{"Redis: who leaves lets nobody in", "redislock/script/leave.lua",

@@ -117,15 +117,20 @@ func backendOf(t *testing.T, c sqldriver.Connector) *sqllock.Backend {
 // of database/sql. That is found out once.
 func TestDriversThatPrepareFirst(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]interface {
+	hidden := &prepares{otherDriver{url: newURL(t)}}
+	skipping := &otherDriver{url: newURL(t), skips: true}
+	for name, p := range map[string]struct {
 		sqldriver.Connector
-		count() int32
+		asked *atomic.Int32
+		want  int32
 	}{
-		"it has no QueryerContext": &prepares{otherDriver{url: newURL(t)}},
-		"it answers ErrSkip":       &otherDriver{url: newURL(t), skips: true},
+		"it has no QueryerContext": {hidden, &hidden.asked, 0},
+		// database/sql asks it before it prepares. The first question of all was asked past
+		// it, too.
+		"it answers ErrSkip": {skipping, &skipping.asked, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := backendOf(t, c)
+			b := backendOf(t, p)
 			first := hold(t, b, claim("k"))
 			second := wait(t, b, claim("k"))
 			leave(t, b, first)
@@ -135,16 +140,12 @@ func TestDriversThatPrepareFirst(t *testing.T) {
 			}
 			leave(t, b, second)
 			empty(t, b)
-			// database/sql asks a driver that answers ErrSkip before it prepares. The first
-			// question of all was asked past it, too.
-			if n := c.count(); n != 0 && n != 4 {
-				t.Errorf("it was asked %d times for 3 claims; want 4", n)
+			if n := p.asked.Load(); n != p.want {
+				t.Errorf("it was asked %d times for 3 claims; want %d", n, p.want)
 			}
 		})
 	}
 }
-
-func (a *otherDriver) count() int32 { return a.asked.Load() }
 
 // TestBrokenConnectionsOfThePool: a driver that answers ErrBadConn says that nothing has
 // happened, and the question goes to another connection. One that says so when the answer

@@ -37,7 +37,7 @@ func StartEtcd(ctx context.Context, dir string, opts ...Option) (*Server, error)
 	if err != nil {
 		return nil, err
 	}
-	peer, err := freePort()
+	peer, err := takePort()
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +51,7 @@ func EtcdCluster(tb TB, n int, opts ...Option) []*Server {
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
-	var ss []*Server
-	for range 3 { // a port may be taken between the moment it is found free and its use
-		if ss, err = startEtcdCluster(program, n, tb.TempDir, opts); err == nil {
-			break
-		}
-	}
+	ss, err := startEtcdCluster(program, n, tb.TempDir, opts)
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
@@ -67,14 +62,13 @@ func EtcdCluster(tb TB, n int, opts ...Option) []*Server {
 }
 
 func startEtcdCluster(program string, n int, dir func() string, opts []Option) ([]*Server, error) {
-	peers := make([]int, n)
+	peers, err := takePorts(n)
+	if err != nil {
+		return nil, err
+	}
 	var members []string
-	for i := range peers {
-		var err error
-		if peers[i], err = freePort(); err != nil {
-			return nil, err
-		}
-		members = append(members, fmt.Sprintf("member%d=http://127.0.0.1:%d", i, peers[i]))
+	for i, p := range peers {
+		members = append(members, fmt.Sprintf("member%d=http://127.0.0.1:%d", i, p.number))
 	}
 	ss, errs := make([]*Server, n), make([]error, n)
 	var group sync.WaitGroup // none of them answers before most of them run
@@ -86,7 +80,7 @@ func startEtcdCluster(program string, n int, dir func() string, opts []Option) (
 		})
 	}
 	group.Wait()
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	if err == nil {
 		return ss, nil
 	}
@@ -98,7 +92,7 @@ func startEtcdCluster(program string, n int, dir func() string, opts []Option) (
 	return nil, err
 }
 
-func etcdKind(program, name string, peer int, cluster string) kind {
+func etcdKind(program, name string, peer *port, cluster string) kind {
 	return kind{
 		name:    "etcd",
 		program: program,
@@ -111,11 +105,12 @@ func etcdKind(program, name string, peer int, cluster string) kind {
 		args: func(s *Server) []string {
 			return append([]string{
 				"-name", name, "-dir", filepath.Join(s.dir, "data"), "-cluster", cluster,
-				"-client", "http://" + s.Addr(), "-peer", fmt.Sprintf("http://127.0.0.1:%d", peer),
+				"-client", "http://" + s.Addr(), "-peer", fmt.Sprintf("http://127.0.0.1:%d", peer.number),
 			}, s.opts.config...)
 		},
 		ready: etcdIsHealthy,
 		url:   func(s *Server) string { return "etcd://" + s.Addr() },
+		ports: []*port{peer},
 	}
 }
 

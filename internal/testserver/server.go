@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,15 +46,17 @@ type kind struct {
 	url     func(s *Server) string
 	quit    os.Signal // ends it at once, where a kill would leave something behind
 	users   []string  // whom root runs it as: the first that there is; empty means root
+	ports   []*port   // what it takes besides its address; freed with the server
 }
 
 // Server is a server that runs as a child of this process. Its methods may be
 // called from any goroutine, but not at the same time as Restart or Stop.
 type Server struct {
-	kind kind
-	dir  string
-	port int
-	opts options
+	kind  kind
+	dir   string
+	port  int
+	ports []*port // its own, until it is stopped for good
+	opts  options
 
 	mu    sync.Mutex
 	child *child // nil when it does not run
@@ -92,29 +93,28 @@ func Persist(yes bool) Option { return func(o *options) { o.persist = yes } }
 // start runs a server of this kind in dir, which must exist and belong to it
 // alone, and returns when it answers.
 func start(ctx context.Context, k kind, dir string, opts []Option) (*Server, error) {
-	s := &Server{kind: k, dir: dir}
+	s := &Server{kind: k, dir: dir, ports: k.ports}
+	err := s.begin(ctx, opts)
+	if err != nil {
+		freePorts(s.ports)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) begin(ctx context.Context, opts []Option) error {
 	for _, o := range opts {
 		o(&s.opts)
 	}
-	if _, err := exec.LookPath(k.program); err != nil {
-		return nil, fmt.Errorf("%s is not installed: %s", k.program, k.install)
+	if _, err := exec.LookPath(s.kind.program); err != nil {
+		return fmt.Errorf("%s is not installed: %s", s.kind.program, s.kind.install)
 	}
-	// Between the moment a port is found free and the moment the server takes it,
-	// somebody else may. Another port is tried then; a server that fails for a
-	// reason of its own fails five times and says why.
-	var err error
-	for range 5 {
-		if s.port, err = freePort(); err != nil {
-			return nil, err
-		}
-		if err = s.run(ctx); err == nil {
-			return s, nil
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	p, err := takePort()
+	if err != nil {
+		return err
 	}
-	return nil, err
+	s.port, s.ports = p.number, append(s.ports, p)
+	return s.run(ctx)
 }
 
 // attach ties s to a test: it ends with it, and shows its log if the test failed.
@@ -183,8 +183,10 @@ func (s *Server) Kill() error {
 }
 
 // Stop ends the server for good. Nothing of it needs to be kept, so it is killed, unless
-// it would leave something to the system then. Stopping twice is fine.
+// it would leave something to the system then. Its port is free for others afterwards.
+// Stopping twice is fine.
 func (s *Server) Stop() error {
+	defer freePorts(s.ports)
 	s.mu.Lock()
 	c := s.child
 	s.mu.Unlock()
@@ -321,14 +323,4 @@ func (s *Server) tail() string {
 		b = b[len(b)-4096:]
 	}
 	return string(bytes.TrimSpace(b))
-}
-
-// freePort returns a loopback port that nobody listens on.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("no free loopback port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

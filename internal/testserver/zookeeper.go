@@ -55,19 +55,19 @@ func StartZooKeeper(ctx context.Context, dir string, opts ...Option) (*Server, e
 // when the test ends. What they acknowledged is there again after a Restart.
 func ZooKeeperEnsemble(tb TB, n int, opts ...Option) []*Server {
 	tb.Helper()
-	ports, err := freePorts(3 * n)
+	ports, err := takePorts(3 * n)
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
 	var members []string
 	for i := range n {
-		members = append(members, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;127.0.0.1:%d", i+1, ports[3*i], ports[3*i+1], ports[3*i+2]))
+		members = append(members, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;127.0.0.1:%d", i+1, ports[3*i].number, ports[3*i+1].number, ports[3*i+2].number))
 	}
 	servers := make([]*Server, n)
 	errs := make([]error, n)
 	var group sync.WaitGroup
 	for i := range n {
-		s := &Server{kind: zookeeperOf(i+1, members), dir: tb.TempDir(), port: ports[3*i+2]}
+		s := &Server{kind: zookeeperOf(i+1, members), dir: tb.TempDir(), port: ports[3*i+2].number, ports: ports[3*i : 3*i+3]}
 		for _, o := range append([]Option{Persist(true)}, opts...) {
 			o(&s.opts)
 		}
@@ -80,20 +80,6 @@ func ZooKeeperEnsemble(tb TB, n int, opts ...Option) []*Server {
 		tb.Fatalf("%v", err)
 	}
 	return servers
-}
-
-// freePorts returns n loopback ports that nobody listens on.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("no free loopback port: %w", err)
-		}
-		defer l.Close() // all are held until the last is found, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 func writeZooKeeperConfig(s *Server, id int, members []string) error {

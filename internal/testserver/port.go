@@ -1,0 +1,66 @@
+package testserver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+)
+
+// Servers listen on ports from firstPort on, and a node of a Redis Cluster on another one
+// that is manyPorts higher. All of these are below the ports that systems give to
+// connections and to those who listen on port 0, so nobody gets one by chance while its
+// server does not run yet, or does not run just now.
+const (
+	firstPort = 10000
+	manyPorts = 10000
+)
+
+// port is a TCP port on loopback that belongs to one server of all processes that use
+// this package, until it is freed or its process ends. What says so is a UDP socket on
+// the same number, for a server needs the TCP port for itself, and the system frees
+// sockets of processes that were killed.
+type port struct {
+	number int
+	claim  net.PacketConn
+}
+
+// takePort takes a port on which nobody listens.
+func takePort() (*port, error) {
+	begin := rand.IntN(manyPorts)
+	for i := range manyPorts {
+		number := firstPort + (begin+i)%manyPorts
+		addr := fmt.Sprintf("127.0.0.1:%d", number)
+		claim, err := net.ListenPacket("udp4", addr)
+		if err != nil {
+			continue
+		}
+		l, err := net.Listen("tcp4", addr) // somebody else's server may be there
+		if err != nil {
+			claim.Close()
+			continue
+		}
+		l.Close()
+		return &port{number: number, claim: claim}, nil
+	}
+	return nil, fmt.Errorf("no free loopback port from %d to %d", firstPort, firstPort+manyPorts-1)
+}
+
+// takePorts takes n ports.
+func takePorts(n int) ([]*port, error) {
+	ports := make([]*port, 0, n)
+	for range n {
+		p, err := takePort()
+		if err != nil {
+			freePorts(ports)
+			return nil, err
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+func freePorts(ports []*port) {
+	for _, p := range ports {
+		p.claim.Close() // a second time says so, and no more
+	}
+}

@@ -765,6 +765,33 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 	}
 }
 
+// A server that accepts and then says nothing is hung up on, whatever the session.
+func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b := through(t, p, long)
+	k := hold(t, b, claim("k"))
+	p.freeze()
+	p.cut()
+	eventually(t, "the client connects to a server that is silent", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.frozen = p.unmet == 0 // the next one is heard
+		return !p.frozen
+	})
+	began := time.Now()
+	if err := b.Renew(within(t, 60*time.Second), []driver.Ticket{k})[0]; err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	// It rests for a second then, for there is no other server.
+	if took := time.Since(began); took > mostPatience+6*time.Second {
+		t.Errorf("a server that is silent was waited for for %v; want %v and a moment", took, mostPatience)
+	}
+	leave(t, b, k)
+	empty(t, s)
+}
+
 // The server forgets its watches with the connection, and the client does not set ours again.
 func TestWatchEndsWithItsConnection(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,7 @@ type proxy struct {
 	seen   []int32 // requests that passed, without pings
 	judge  func(op int32, body []byte) fate
 	frozen bool // connections stay open, and nothing passes
+	unmet  int  // clients that connected meanwhile, whom nobody will answer
 	shut   bool // new connections are refused, and old ones broken
 	conns  map[net.Conn]bool
 	begun  int   // connections
@@ -165,6 +166,10 @@ func packet(r io.Reader) ([]byte, error) {
 func (p *proxy) serve(client net.Conn) {
 	p.track(client, true)
 	defer p.track(client, false)
+	if p.ignores() {
+		_, _ = io.Copy(io.Discard, client)
+		return
+	}
 	server, err := net.Dial("tcp", p.server)
 	if err != nil {
 		return
@@ -236,6 +241,16 @@ func (p *proxy) serve(client net.Conn) {
 func (p *proxy) isFrozen() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.frozen
+}
+
+// ignores is isFrozen for a client that connects.
+func (p *proxy) ignores() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen {
+		p.unmet++
+	}
 	return p.frozen
 }
 

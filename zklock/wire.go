@@ -217,7 +217,15 @@ func (w *wire) write(packet []byte) {
 	}
 }
 
-func (w *wire) patience() time.Duration { return max(w.phone.link.want/6, time.Second) }
+// mostPatience is far more than a server takes that will answer at all. Whoever asks for a
+// session that is longer than servers grant would otherwise wait for a silent one until
+// after the end of the session; and a server that is being started may stay silent for ever
+// on what it accepts too early (seen with ZooKeeper 3.8.0).
+const mostPatience = 10 * time.Second
+
+func (w *wire) patience() time.Duration {
+	return min(max(w.phone.link.want/6, time.Second), mostPatience)
+}
 
 // SetWriteDeadline is the client's. Each write has its own end.
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }

@@ -47,6 +47,7 @@ func askServer(quiet time.Duration, waiting bool, dice float64) time.Duration {
 type mysql struct {
 	config
 	enters atomic.Uint32 // paces the sweep
+	slow   atomic.Bool   // the driver takes no question without preparing it first
 }
 
 func openMySQL(c config) store { return &mysql{config: c} }
@@ -73,8 +74,8 @@ func (s *mysql) ready(ctx context.Context) error {
 
 func (s *mysql) inspect(ctx context.Context) error {
 	var format, version string
-	err := s.call(ctx, "open the tables", "", func(r *sql.Rows) error {
-		return r.Scan(&format, &version)
+	err := s.call(ctx, "open the tables", "", func(r *cells) error {
+		return r.scan(&format, &version)
 	}, "format")
 	switch {
 	case err != nil:

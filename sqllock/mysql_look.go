@@ -12,20 +12,18 @@ import (
 func (s *mysql) queue(ctx context.Context, key string) (q queue, err error) {
 	var low, high, before int64
 	var first driver.BusyError
-	err = s.call(ctx, "read the line of", key, func(r *sql.Rows) error {
-		if columns, err := r.Columns(); err != nil {
-			return err
-		} else if len(columns) == 5 {
+	err = s.call(ctx, "read the line of", key, func(r *cells) error {
+		if len(r.names) == 5 {
 			var now int64
 			var token, since sql.NullInt64
 			var owner, note []byte
-			err := r.Scan(&now, &token, &since, &owner, &note)
+			err := r.scan(&now, &token, &since, &owner, &note)
 			q, low, high, before = queue{now: serverTime(now)}, driver.RW, 1, 0
 			first = driver.BusyError{Owner: string(owner), Note: string(note), Token: token.Int64, Since: time.UnixMicro(since.Int64)}
 			return err
 		}
 		c := claim{span: 1}
-		if err := r.Scan(&c.token, &c.id, &c.capacity, &c.weight, &c.granted, &c.lingering, &c.expires); err != nil {
+		if err := r.scan(&c.token, &c.id, &c.capacity, &c.weight, &c.granted, &c.lingering, &c.expires); err != nil {
 			return err
 		}
 		if err := c.check(key); err != nil {
@@ -64,11 +62,11 @@ func (s *mysql) why(ctx context.Context, key, id string) (driver.ErrGone, error)
 }
 
 func (s *mysql) standing(ctx context.Context, key, id string) (g grant, granted bool, gone driver.ErrGone, err error) {
-	err = s.call(ctx, "read the line of", key, func(r *sql.Rows) error {
+	err = s.call(ctx, "read the line of", key, func(r *cells) error {
 		var mark, reason []byte
 		var left sql.NullInt64
 		g = grant{key: key, id: id}
-		err := r.Scan(&granted, &mark, &left, &g.mixed, &gone.Broken, &reason)
+		err := r.scan(&granted, &mark, &left, &g.mixed, &gone.Broken, &reason)
 		gone.Reason = string(reason)
 		g.mark, g.left = driver.Mark(mark), micros(left.Int64)
 		return err
@@ -95,21 +93,19 @@ func (s *mysql) next(ctx context.Context, from, to []byte) (driver.Line, bool, e
 func (s *mysql) whole(ctx context.Context, what, about, key string, to any) (l driver.Line, more bool, err error) {
 	var rows []claim
 	var now instant
-	err = s.call(ctx, what, about, func(r *sql.Rows) error {
-		if columns, err := r.Columns(); err != nil {
-			return err
-		} else if len(columns) == 4 {
+	err = s.call(ctx, what, about, func(r *cells) error {
+		if len(r.names) == 4 {
 			var at int64
 			var last sql.NullInt64
 			var k, mark []byte
-			err := r.Scan(&at, &k, &last, &mark)
+			err := r.scan(&at, &k, &last, &mark)
 			now, rows = serverTime(at), nil
 			l, more = driver.Line{Key: string(k), Last: last.Int64, Mark: driver.Mark(mark)}, false
 			return err
 		}
 		var c claim
 		more = true
-		err := r.Scan(&c.token, &c.span, &c.id, &c.capacity, &c.weight, &c.granted, &c.lingering, &c.expires, &c.since, &c.owner, &c.note)
+		err := r.scan(&c.token, &c.span, &c.id, &c.capacity, &c.weight, &c.granted, &c.lingering, &c.expires, &c.since, &c.owner, &c.note)
 		rows = append(rows, c)
 		return err
 	}, "whole", key, to)
@@ -121,12 +117,12 @@ func (s *mysql) whole(ctx context.Context, what, about, key string, to any) (l d
 
 // news reads what others have done to claims of this node.
 func (s *mysql) news(ctx context.Context) (e effects, err error) {
-	err = s.call(ctx, "read the news", "", func(r *sql.Rows) error {
+	err = s.call(ctx, "read the news", "", func(r *cells) error {
 		var isBroken, mixed bool
 		var key, id string
 		var text []byte
 		var left int64
-		if err := r.Scan(&isBroken, &key, &id, &text, &left, &mixed); err != nil {
+		if err := r.scan(&isBroken, &key, &id, &text, &left, &mixed); err != nil {
 			return err
 		}
 		if isBroken {

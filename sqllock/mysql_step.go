@@ -38,6 +38,7 @@ func (s *mysql) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effe
 // entered is the answer to an Enter, as the procedure describes it.
 type entered struct {
 	seen, touched, granted, mixed                  bool
+	free                                           bool // all but the token and the mark is as it was asked for
 	answer                                         int
 	gone                                           driver.ErrGone
 	token, span, capacity, weight, left, ahead     sql.NullInt64
@@ -45,9 +46,13 @@ type entered struct {
 	reason, owner, note, mark, headOwner, headNote []byte
 }
 
-func (a *entered) scan(r *sql.Rows) error {
+func (a *entered) scan(r *cells) error {
 	a.seen = true
-	return r.Scan(&a.answer, &a.gone.Broken, &a.reason, &a.token, &a.span, &a.capacity, &a.weight, &a.owner, &a.note,
+	if len(r.names) == 2 {
+		a.free = true
+		return r.scan(&a.token.Int64, &a.mark)
+	}
+	return r.scan(&a.answer, &a.gone.Broken, &a.reason, &a.token, &a.span, &a.capacity, &a.weight, &a.owner, &a.note,
 		&a.granted, &a.left, &a.mark, &a.mixed, &a.ahead, &a.headOwner, &a.headNote, &a.headToken, &a.headSince,
 		&a.headLeft, &a.touched)
 }
@@ -61,6 +66,8 @@ func (a *entered) ticket(c *driver.Claim) (driver.Ticket, error) {
 	switch {
 	case !a.seen:
 		return driver.Ticket{}, errShort
+	case a.free:
+		return driver.Ticket{Claim: *c, Token: a.token.Int64, Granted: true, Left: c.TTL.Truncate(time.Microsecond), Mark: driver.Mark(a.mark)}, nil
 	case a.answer == 1:
 		return driver.Ticket{}, head
 	case a.answer == 2:
@@ -89,9 +96,11 @@ func (s *mysql) leave(ctx context.Context, t *driver.Ticket, x driver.Exit) (eff
 	var gone, touched, seen bool
 	var why driver.ErrGone
 	var reason []byte
-	e, err := s.step(ctx, "leave the line of", t.Key, func(r *sql.Rows) error {
-		seen = true
-		return r.Scan(&gone, &why.Broken, &reason, &touched)
+	e, err := s.step(ctx, "leave the line of", t.Key, func(r *cells) error {
+		if seen = true; len(r.names) == 1 { // nothing but itself was there
+			return nil
+		}
+		return r.scan(&gone, &why.Broken, &reason, &touched)
 	}, "leave", t.Key, t.ID, t.Token, clampMySQL(t.TTL), string(x.Mark), linger, s.node)
 	switch {
 	case err != nil:
@@ -114,9 +123,9 @@ func (s *mysql) end(ctx context.Context, key string, token int64, reason string)
 	var id []byte
 	var node sql.NullInt64
 	var touched, seen bool
-	e, err := s.step(ctx, "break a claim of", key, func(r *sql.Rows) error {
+	e, err := s.step(ctx, "break a claim of", key, func(r *cells) error {
 		seen = true
-		return r.Scan(&id, &node, &touched)
+		return r.scan(&id, &node, &touched)
 	}, "break", key, token, reason, s.node)
 	switch {
 	case err != nil:
@@ -139,7 +148,7 @@ func (s *mysql) end(ctx context.Context, key string, token int64, reason string)
 // purge removes what has expired from a line, and grants what fits.
 func (s *mysql) purge(ctx context.Context, key string) (effects, error) {
 	var touched bool
-	e, err := s.step(ctx, "purge the line of", key, func(r *sql.Rows) error { return r.Scan(&touched) }, "purge", key, s.node)
+	e, err := s.step(ctx, "purge the line of", key, func(r *cells) error { return r.scan(&touched) }, "purge", key, s.node)
 	if touched {
 		e.touched = append(e.touched, key)
 	}
@@ -183,7 +192,7 @@ func (s *mysql) renewChunk(ctx context.Context, ts []driver.Ticket, chunk []int,
 		list = append(append(list, t.Key...), t.ID...)
 	}
 	var alive string
-	err := s.call(ctx, "renew leases", "", func(r *sql.Rows) error { return r.Scan(&alive) }, "renew", list)
+	err := s.call(ctx, "renew leases", "", func(r *cells) error { return r.scan(&alive) }, "renew", list)
 	if err == nil && len(alive) != len(chunk) {
 		err = errShort
 	}
@@ -208,8 +217,8 @@ func (s *mysql) renewOne(ctx context.Context, t *driver.Ticket) (effects, error)
 	var alive, touched bool
 	var gone driver.ErrGone
 	var reason []byte
-	e, err := s.step(ctx, "renew a lease on", t.Key, func(r *sql.Rows) error {
-		return r.Scan(&alive, &gone.Broken, &reason, &touched)
+	e, err := s.step(ctx, "renew a lease on", t.Key, func(r *cells) error {
+		return r.scan(&alive, &gone.Broken, &reason, &touched)
 	}, "renew_one", t.Key, t.ID, clampMySQL(t.TTL), s.node)
 	if err != nil {
 		return e, err
@@ -236,7 +245,7 @@ func (s *mysql) sweepSometimes(ctx context.Context) effects {
 	if (s.enters.Add(1)+uint32(s.node))%sweepEachMySQL != 0 {
 		return effects{}
 	}
-	_ = s.call(ctx, "sweep", "", func(*sql.Rows) error { return nil }, "sweep", int64(sweepLinesMySQL), memory, s.node)
+	_ = s.call(ctx, "sweep", "", func(*cells) error { return nil }, "sweep", int64(sweepLinesMySQL), memory, s.node)
 	return effects{}
 }
 

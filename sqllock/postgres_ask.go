@@ -12,10 +12,7 @@ import (
 // ask calls a function of the schema, and gives each row that it answers to take, which
 // keeps nothing of it.
 //
-// The driver is asked on a connection of the pool, past Rows of database/sql: those start a
-// goroutine for each question whose context can end, which closes them then. Waking it
-// twice is a quarter of what a free lock costs here. Drivers mind the context themselves,
-// and the rows are read and closed before this returns.
+// The driver is asked on a connection of the pool, past Rows of database/sql.
 func (p *postgres) ask(ctx context.Context, take func(*row) error, query string, args ...any) error {
 	// A connection of the pool may have broken unseen. After two of them database/sql
 	// opens a new one, and that is its to do.
@@ -53,15 +50,7 @@ func (p *postgres) askDriver(ctx context.Context, take func(*row) error, query s
 	}
 	defer conn.Close()
 	err = conn.Raw(func(raw any) error {
-		c, ok := raw.(sqldriver.QueryerContext)
-		if !ok {
-			return sqldriver.ErrSkip
-		}
-		values := make([]sqldriver.NamedValue, len(args))
-		for i, arg := range args {
-			values[i] = sqldriver.NamedValue{Ordinal: i + 1, Value: arg}
-		}
-		rows, err := c.QueryContext(ctx, query, values)
+		rows, err := queryDriver(ctx, raw, query, args)
 		if err != nil {
 			return err
 		}

@@ -69,52 +69,16 @@ const (
 	columns
 )
 
-func (r *row) text(column int) string {
-	switch x := r.cells[column].(type) {
-	case []byte:
-		return string(x)
-	case string:
-		return x
-	case nil:
-		return ""
-	default:
-		r.strange(column)
-		return ""
-	}
-}
+func (r *row) text(column int) string  { return read(r, column, asText) }
+func (r *row) number(column int) int64 { return read(r, column, asNumber) }
+func (r *row) flag(column int) bool    { return read(r, column, asFlag) }
 
-func (r *row) number(column int) int64 {
-	if x, ok := r.cells[column].(int64); ok {
-		return x
-	}
-	text := r.text(column)
-	if text == "" {
-		return 0
-	}
-	x, err := strconv.ParseInt(text, 10, 64)
+func read[T any](r *row, column int, as func(sqldriver.Value) (T, error)) T {
+	x, err := as(r.cells[column])
 	if err != nil {
-		r.strange(column)
+		r.err = fmt.Errorf("postgres: column %d of an answer: %w", column, err)
 	}
 	return x
-}
-
-func (r *row) flag(column int) bool {
-	if x, ok := r.cells[column].(bool); ok {
-		return x
-	}
-	text := r.text(column)
-	if text == "" {
-		return false
-	}
-	x, err := strconv.ParseBool(text)
-	if err != nil {
-		r.strange(column)
-	}
-	return x
-}
-
-func (r *row) strange(column int) {
-	r.err = fmt.Errorf("postgres: the driver delivers %.40v in column %d of an answer: that is no value of its type", r.cells[column], column)
 }
 
 // add takes one row; the schema says what they mean.

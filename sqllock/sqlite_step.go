@@ -164,7 +164,7 @@ func each(ctx context.Context, scan func(*sql.Rows) error, stmt *sql.Stmt, args 
 
 // scanned says that a row could not be read because it is not of our making.
 func scanned(key string, err error) error {
-	if err != nil && strings.HasPrefix(err.Error(), "sql: Scan error") {
+	if err != nil && (strings.HasPrefix(err.Error(), "sql: Scan error") || errors.As(err, new(cellError))) {
 		return damaged(key, err)
 	}
 	return err

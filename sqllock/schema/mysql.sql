@@ -73,7 +73,7 @@ INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1');
 
 -- A step is one call of one procedure, so that it is one round trip, and so that nobody
 -- keeps a line locked by stopping in the middle: the server alone is in the middle.
--- "v1" counts the versions of the procedures; several may serve the same tables.
+-- "v2" counts the versions of the procedures; several may serve the same tables.
 
 DELIMITER $$
 
@@ -81,7 +81,7 @@ DELIMITER $$
 -- timestamp, less the session's offset from UTC. NOW and UTC_TIMESTAMP are one instant
 -- seen in two zones, which tells the offset also in the hour that an autumn night has
 -- twice. Where they have been set to another day it cannot be told that way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_clock(OUT p_now BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_clock(OUT p_now BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_local, v_utc DATETIME(6);
@@ -94,13 +94,16 @@ BEGIN
     END IF;
 END$$
 
+-- The two steps of a free lock, enter and leave, read the clock with the row of the line,
+-- by the same words in one: to call a procedure costs as much as to change a row.
+
 -- Opens a step on one line: locks its row, and then reads the clock. p_make makes the
 -- row if there is none; otherwise p_last is null then, and nothing is locked.
 --
 -- READ COMMITTED, so that each statement sees what was committed while this one waited.
 -- The row is made in a transaction of its own: of many who insert it at once all but one
 -- would share a lock on it, and all of them want it alone next, which is a deadlock.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_open(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_open(
     IN p_key VARBINARY(1024), IN p_make TINYINT,
     OUT p_now BIGINT, OUT p_last BIGINT, OUT p_head BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
 SQL SECURITY INVOKER
@@ -120,7 +123,7 @@ BEGIN
             COMMIT;
         END IF;
     END WHILE;
-    CALL fencelock_v1_clock(p_now);
+    CALL fencelock_v2_clock(p_now);
 END$$
 
 -- Finds the new head of a line that is locked, and from which somebody was removed, and
@@ -129,7 +132,7 @@ END$$
 -- It goes through those who wait in order of arrival. The first that does not fit ends
 -- that if all have one capacity. With two sizes of one semaphore in line a later claim
 -- may fit where an earlier one does not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_settle(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_settle(
     IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
 SQL SECURITY INVOKER
 settle: BEGIN
@@ -179,7 +182,7 @@ END$$
 
 -- Removes what has expired from a line that is locked. The statement that removes looks
 -- at each claim again: it may have been renewed in time since the clock was read.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_expire(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_expire(
     IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
     OUT p_touched TINYINT)
 SQL SECURITY INVOKER
@@ -188,13 +191,13 @@ BEGIN
         WHERE lock_key = p_key AND token >= p_head AND expires <= p_now) INTO p_touched;
     IF p_touched THEN
         DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND expires <= p_now;
-        CALL fencelock_v1_settle(p_key, p_head, p_now, p_mark, p_node);
+        CALL fencelock_v2_settle(p_key, p_head, p_now, p_mark, p_node);
     END IF;
 END$$
 
 -- Lays an id to rest, in a line that is locked. An earlier rest of it is only prolonged,
 -- and what an operator wrote stays the reason.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_lay(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_lay(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_now BIGINT, IN p_expires BIGINT,
     IN p_broken TINYINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -214,7 +217,7 @@ END$$
 --   ticket: token, span, capacity, weight, owner, note, granted, left, mark, mixed
 --   busy, or a ticket that waits: ahead, and of the first in line owner, note, token, since, left
 -- and whether anybody was removed.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_enter_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
@@ -230,10 +233,10 @@ enter: BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v2_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
     SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head) INTO v_crowd;
     IF v_crowd THEN
-        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
             INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
             FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -304,10 +307,11 @@ enter: BEGIN
         v_head_expires - v_now, v_touched;
 END$$
 
--- Enter, of which the answer is the same. A line that nobody is in, its head being above
+-- Enter. Its answer is the same, or the token and the mark of a claim that is granted as it
+-- was asked for: each column costs the server and the client. A line that nobody is in, its head being above
 -- its last token, takes few statements and no more variables than it needs: the server
 -- makes all of a procedure's anew for each call. Any other line is opened again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_enter(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
@@ -321,25 +325,27 @@ BEGIN
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
-    SELECT last, head, mark INTO v_last, v_head, v_mark FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
+    SELECT last, head, mark,
+            IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
+                TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),
+                CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+        INTO v_last, v_head, v_mark, v_now FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
     IF v_head > v_last AND NOT EXISTS (SELECT 1 FROM fencelock_rest WHERE lock_key = p_key AND id = p_id) THEN
-        CALL fencelock_v1_clock(v_now);
         SET v_last = GREATEST(v_last + 1, v_now, 1);
         INSERT INTO fencelock_claim
             (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
             VALUES (p_key, v_last, p_span, p_id, p_capacity, p_weight, 1, 0, v_now + p_ttl, v_now, p_node, v_mark, p_owner, p_note);
         UPDATE fencelock_line SET last = v_last + p_span - 1 WHERE lock_key = p_key;
         COMMIT;
-        SELECT 0, 0, NULL, v_last, p_span, p_capacity, p_weight, p_owner, p_note, 1,
-            p_ttl, v_mark, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0;
+        SELECT v_last, v_mark;
     ELSE
-        CALL fencelock_v1_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
+        CALL fencelock_v2_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
     END IF;
 END$$
 
 -- Leave. Its answer is a row of whether the claim is gone, broken, reason, and whether
 -- somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_leave_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -352,9 +358,9 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v1_open(p_key, p_token = 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v2_open(p_key, p_token = 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
     END IF;
     SELECT token, granted, lingering INTO v_token, v_granted, v_lingering
         FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -367,7 +373,7 @@ BEGIN
             FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     END IF;
     IF p_token = 0 THEN
-        CALL fencelock_v1_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
+        CALL fencelock_v2_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
     END IF;
     IF v_token IS NOT NULL THEN
         IF LENGTH(p_mark) > 0 AND v_granted THEN
@@ -380,17 +386,18 @@ BEGIN
         ELSE
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v1_settle(p_key, v_head, v_now, v_mark, p_node);
+            CALL fencelock_v2_settle(p_key, v_head, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
     SELECT v_gone, v_broken, v_reason, v_touched;
 END$$
 
--- Leave, of which the answer is the same. The first claim of a line is the only one if no
--- token was drawn after its own: then it takes few statements. Any other line, and a Leave
--- that leaves something behind, is opened again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave(
+-- Leave, of which the answer is the same, or a single column if the claim is gone from its
+-- line and nobody else was there. The first claim of a line is the only one if no token was
+-- drawn after its own: then it takes few statements. Any other line, and a Leave that leaves
+-- something behind, is opened again.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_leave(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -404,8 +411,11 @@ BEGIN
         COMMIT;
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION READ WRITE;
-        SELECT last, head INTO v_last, v_head FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
-        CALL fencelock_v1_clock(v_now);
+        SELECT last, head,
+                IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
+                    TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),
+                    CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+            INTO v_last, v_head, v_now FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
         SELECT token, token + span - 1, id = p_id AND lingering = 0 AND expires > v_now INTO v_token, v_end, v_mine
             FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token LIMIT 1;
     END IF;
@@ -413,15 +423,15 @@ BEGIN
         DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
         UPDATE fencelock_line SET head = v_last + 1 WHERE lock_key = p_key;
         COMMIT;
-        SELECT 0, 0, NULL, 0;
+        SELECT 1;
     ELSE
-        CALL fencelock_v1_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
+        CALL fencelock_v2_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
     END IF;
 END$$
 
 -- Break. Its answer is a row of the id that was broken, or null; whose it was; and
 -- whether somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -432,19 +442,19 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v2_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token, span, id, node, expires, granted INTO v_token, v_span, v_id, v_node, v_expires, v_granted
             FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head AND token <= p_token
             ORDER BY token DESC LIMIT 1 FOR UPDATE;
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
         ELSE
-            CALL fencelock_v1_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
+            CALL fencelock_v2_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v1_settle(p_key, v_head, v_now, v_mark, p_node);
+            CALL fencelock_v2_settle(p_key, v_head, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -453,7 +463,7 @@ END$$
 
 -- Removes what has expired from a line, and grants what fits: also where rows were
 -- deleted by hand.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_head BIGINT;
@@ -461,9 +471,9 @@ BEGIN
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_touched TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
-    CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
-    CALL fencelock_v1_settle(p_key, v_head, v_now, v_mark, p_node);
+    CALL fencelock_v2_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+    CALL fencelock_v2_settle(p_key, v_head, v_now, v_mark, p_node);
     COMMIT;
     SELECT v_touched;
 END$$
@@ -476,7 +486,7 @@ END$$
 --
 -- No line is locked. A claim is renewed only if it lives by a clock that is read when its
 -- row is locked; who removes it has to have that lock too, and looks at it again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew(IN p_list LONGBLOB)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_renew(IN p_list LONGBLOB)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_at, v_end INT DEFAULT 1;
@@ -501,7 +511,7 @@ BEGIN
             v_expires = NULL;
         SELECT expires INTO v_expires FROM fencelock_claim
             WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
-        CALL fencelock_v1_clock(v_now);
+        CALL fencelock_v2_clock(v_now);
         IF v_expires > v_now THEN
             UPDATE fencelock_claim SET expires = GREATEST(v_expires, v_now + v_ttl), news = NULL
                 WHERE lock_key = v_key AND token = v_token;
@@ -516,7 +526,7 @@ END$$
 
 -- Renew, of one claim that was not found alive under its token: it may have entered anew
 -- under the same id. The answer is a row of whether it lives, and else why not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew_one(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_renew_one(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_ttl BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -527,9 +537,9 @@ BEGIN
     DECLARE v_touched, v_broken TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v2_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v1_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token INTO v_token FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
     END IF;
     IF v_token IS NULL THEN
@@ -546,7 +556,7 @@ END$$
 -- Reads a line for those who wait in it: a row of the clock and of the first claim's
 -- token, since, owner and note; then a row per claim, in order of arrival. The clock is
 -- read before the snapshot, so that a renewal is not missed by a clock that has gone on.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_look(IN p_key VARBINARY(1024))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_look(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_token, v_since BIGINT;
@@ -556,7 +566,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v1_clock(v_now);
+    CALL fencelock_v2_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT head INTO v_head FROM fencelock_line WHERE lock_key = p_key;
@@ -570,7 +580,7 @@ END$$
 
 -- Says how a claim stands: a row of whether it is granted, its mark, the time left, and
 -- whether sizes are mixed; and if it is not in line, whether it was broken, and why it rests.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_expires BIGINT;
@@ -580,7 +590,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v1_clock(v_now);
+    CALL fencelock_v2_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT granted, mark, expires,
@@ -596,7 +606,7 @@ END$$
 -- Reads all of a line: a row of the clock, the key, the counter and the mark; then a row
 -- per claim, in order of arrival. With p_to it is the first line with claims from p_key
 -- up to, and not including, p_to; the key is null if there is none.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last BIGINT;
@@ -606,7 +616,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v1_clock(v_now);
+    CALL fencelock_v2_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     IF p_to IS NULL THEN
@@ -625,13 +635,13 @@ END$$
 -- Finds what others did to the claims of one backend value: which they have granted, as
 -- long as those have not been renewed since, and which were broken by operators. A row
 -- each of whether it is broken, key, id, mark or reason, and time left.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_news(IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_news(IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now BIGINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     COMMIT;
-    CALL fencelock_v1_clock(v_now);
+    CALL fencelock_v2_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
     SELECT 0, lock_key, id, mark, expires - v_now,
@@ -645,7 +655,7 @@ END$$
 -- Goes through the next lines, from where the last sweep of anybody has ended, and
 -- forgets those that are idle: empty, without a mark, and with a counter that the clock
 -- has overtaken by p_memory. Claims whose programs have died are removed on the way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_head BIGINT;
@@ -656,7 +666,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v1_clock(v_now);
+    CALL fencelock_v2_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
     DELETE FROM fencelock_rest WHERE expires <= v_now LIMIT 1000;
@@ -677,8 +687,8 @@ BEGIN
         SET v_more = v_key IS NOT NULL;
         IF v_more THEN
             SET v_after = v_key;
-            CALL fencelock_v1_open(v_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
-            CALL fencelock_v1_expire(v_key, v_head, v_now, v_mark, p_node, v_touched);
+            CALL fencelock_v2_open(v_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+            CALL fencelock_v2_expire(v_key, v_head, v_now, v_mark, p_node, v_touched);
             DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL
                 AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = v_key);
             COMMIT;
@@ -688,7 +698,7 @@ BEGIN
 END$$
 
 -- Says which format the tables have. It is made last: where it is, all the others are.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_format()
+CREATE PROCEDURE IF NOT EXISTS fencelock_v2_format()
 SQL SECURITY INVOKER
 BEGIN
     SELECT value, VERSION() FROM fencelock_meta WHERE name = 'format';

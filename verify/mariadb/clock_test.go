@@ -39,13 +39,28 @@ func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
 		for minute := -90; minute < 150; minute += 10 {
 			at := change.Add(time.Duration(minute)*time.Minute + 123456*time.Microsecond)
 			do(t, conn, fmt.Sprintf("SET timestamp = %d.%06d", at.Unix(), at.Nanosecond()/1000))
-			do(t, conn, "CALL fencelock_v1_clock(@now)")
+			do(t, conn, "CALL fencelock_v2_clock(@now)")
 			var now int64
 			if err := conn.QueryRowContext(soon(t), "SELECT @now").Scan(&now); err != nil {
 				t.Fatal(err)
 			}
 			if now != at.UnixMicro() {
 				t.Errorf("at %v the clock is %v", at, time.UnixMicro(now).UTC())
+			}
+			// The first claim on a key takes the long way, the second the quick one.
+			for _, id := range []string{"long", "quick"} {
+				key := fmt.Sprint("at ", at.UnixMicro())
+				do(t, conn, fmt.Sprintf("CALL fencelock_v2_enter('%s', '%s', 1, 1048576, 1048576, 1000000, 0, 1, '', '')", key, id))
+				if err := conn.QueryRowContext(soon(t), "SELECT since FROM fencelock_claim WHERE lock_key = ?", key).Scan(&now); err != nil {
+					t.Fatal(err)
+				}
+				if now != at.UnixMicro() {
+					t.Errorf("at %v a claim enters the %s way at %v", at, id, time.UnixMicro(now).UTC())
+				}
+				var left string // a single column: by its clock the claim had not expired
+				if err := conn.QueryRowContext(soon(t), fmt.Sprintf("CALL fencelock_v2_leave('%s', '%s', 1, 1000000, '', 0, 1)", key, id)).Scan(&left); err != nil {
+					t.Errorf("at %v a claim does not leave the quick way: %v", at, err)
+				}
 			}
 		}
 	}
@@ -71,5 +86,50 @@ func TestServersClockDecides(t *testing.T) {
 		t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d", later.Token, next.Token+3600*1000000+1)
 	}
 	leave(t, b, later)
+	empty(t, b)
+}
+
+// TestClockIsReadUnderTheLockOfTheLine: an Enter that waited for others of its line begins
+// when it has it, not when it was sent. So the order of tokens is that of their clocks.
+func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
+	t.Parallel()
+	db := openDSN(t, newDSN(t, ""))
+	b := backend(t, db)
+	leave(t, b, hold(t, b, claim("k")))
+	tx, err := db.BeginTx(soon(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	do(t, tx, "UPDATE fencelock_line SET mark = NULL WHERE lock_key = 'k'")
+	entered := make(chan driver.Ticket)
+	go func() {
+		k, err := b.Enter(soon(t), claim("k"))
+		if err != nil {
+			t.Error(err)
+		}
+		entered <- k
+	}()
+	until(t, "the Enter waits for the line", func() bool {
+		<-time.After(150 * time.Millisecond) // what it says is kept for a tenth of a second after it was last asked
+		var n int
+		err := db.QueryRow("SELECT COUNT(*) FROM information_schema.innodb_lock_waits").Scan(&n)
+		return err == nil && n > 0
+	})
+	var now, since int64
+	if err := tx.QueryRow("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)").Scan(&now); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	k := <-entered
+	if err := db.QueryRow("SELECT since FROM fencelock_claim WHERE lock_key = 'k'").Scan(&since); err != nil {
+		t.Fatal(err)
+	}
+	if since < now || k.Token < now {
+		t.Errorf("a claim that entered after %d is held since %d, with token %d", now, since, k.Token)
+	}
+	leave(t, b, k)
 	empty(t, b)
 }

@@ -1,0 +1,147 @@
+package mask
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// Run holds a dialect of sqllock to what it owes to any driver. connector is to a new
+// database each time, open makes a backend on it that ends with the test, and about is what
+// the statement of an Enter contains and no other.
+func Run(t *testing.T, about string, connector func(testing.TB) sqldriver.Connector, open func(testing.TB, *sql.DB) driver.Backend) {
+	masked := func(t *testing.T) *Driver { return &Driver{Connector: connector(t), About: about} }
+	backend := func(t *testing.T, c sqldriver.Connector) driver.Backend {
+		db := sql.OpenDB(c)
+		t.Cleanup(func() { db.Close() })
+		b := open(t, db)
+		leave(t, b, hold(t, b, claim("the first step makes the tables")))
+		return b
+	}
+
+	// Drivers that are to be asked by way of database/sql. That is found out once.
+	preparing := func(t *testing.T, d *Driver, want int32) {
+		b := backend(t, d)
+		first := hold(t, b, claim("k"))
+		second := enter(t, b, claim("k"))
+		if second.Granted {
+			t.Fatal("two have the lock")
+		}
+		leave(t, b, first)
+		for !second.Granted {
+			var err error
+			if second, err = b.Await(soon(t), second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if second.Token <= first.Token || second.Owner != "test" || second.Note != "a note" {
+			t.Errorf("the second ticket is %+v, after one with token %d", second, first.Token)
+		}
+		leave(t, b, second)
+		if n := d.Asked.Load(); n != want {
+			t.Errorf("it was asked %d times for 3 claims; want %d", n, want)
+		}
+	}
+	t.Run("it only prepares", func(t *testing.T) {
+		d := masked(t)
+		d.Prepares = true
+		preparing(t, d, 0)
+	})
+	t.Run("it answers ErrSkip", func(t *testing.T) {
+		d := masked(t)
+		d.Skips = true
+		// database/sql asks it before it prepares. The first question of all was asked past
+		// database/sql, too.
+		preparing(t, d, 4)
+	})
+
+	// A driver that answers ErrBadConn says that nothing has happened, and the question goes
+	// to another connection.
+	for broken := range int32(5) {
+		t.Run(fmt.Sprintf("%d connections of the pool are broken", broken), func(t *testing.T) {
+			d := masked(t)
+			b := backend(t, d)
+			d.Sent.Store(0)
+			d.Broken.Store(broken)
+			leave(t, b, hold(t, b, claim("k")))
+			if n := d.Sent.Load(); n != 1 {
+				t.Errorf("Enter was sent %d times; want once", n)
+			}
+		})
+	}
+
+	// One that says so when the answer is read has sent it, and that is not done twice.
+	t.Run("a connection breaks before the answer", func(t *testing.T) {
+		d := masked(t)
+		b := backend(t, d)
+		d.Sent.Store(0)
+		d.Breaks.Store(1)
+		c := claim("k")
+		var p *driver.PermanentError
+		if _, err := b.Enter(soon(t), c); err == nil || errors.As(err, &p) || driver.Gone(err) || d.Sent.Load() != 1 {
+			t.Errorf("Enter answered %v, and was sent %d times; want an error that leaves it open, once", err, d.Sent.Load())
+		}
+		leave(t, b, hold(t, b, c))
+	})
+
+	// That must be an error, not a panic, and nothing that is believed.
+	t.Run("an answer has other columns", func(t *testing.T) {
+		d := masked(t)
+		b := backend(t, d)
+		d.Narrow = true
+		c := claim("k")
+		if _, err := b.Enter(soon(t), c); err == nil || !strings.Contains(err.Error(), "columns") {
+			t.Errorf("Enter answered %v; want an error about its columns", err)
+		}
+		d.Narrow = false
+		leave(t, b, hold(t, b, c))
+	})
+}
+
+func claim(key string) driver.Claim {
+	return driver.Claim{
+		Key: key, ID: rand.Text(), Owner: "test", Note: "a note",
+		Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
+	}
+}
+
+func enter(t *testing.T, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket, err := b.Enter(soon(t), c)
+	if err != nil {
+		t.Fatalf("Enter on %q: %v", c.Key, err)
+	}
+	return ticket
+}
+
+func hold(t *testing.T, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket := enter(t, b, c)
+	if !ticket.Granted {
+		t.Fatalf("Enter on %q was not granted; want a grant", c.Key)
+	}
+	return ticket
+}
+
+func leave(t *testing.T, b driver.Backend, ticket driver.Ticket) {
+	t.Helper()
+	if err := b.Leave(soon(t), ticket, driver.Exit{}); err != nil {
+		t.Fatalf("Leave on %q: %v", ticket.Key, err)
+	}
+}
+
+// soon ends with the test, or after 20 seconds.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -662,6 +662,7 @@ BEGIN
     DECLARE v_after, v_end, v_key VARBINARY(1024);
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_lines INT;
     DECLARE v_more, v_touched TINYINT DEFAULT 1;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
@@ -671,10 +672,16 @@ BEGIN
     START TRANSACTION READ WRITE;
     DELETE FROM fencelock_rest WHERE expires <= v_now LIMIT 1000;
     SELECT value INTO v_after FROM fencelock_meta WHERE name = 'swept';
+    SELECT MAX(lock_key), COUNT(*) INTO v_end, v_lines FROM (SELECT lock_key FROM fencelock_line
+        WHERE lock_key > COALESCE(v_after, '') ORDER BY lock_key LIMIT p_lines) upcoming;
+    -- Behind the last line comes the first. Where all are few nothing is written, so the
+    -- disk is not waited for.
+    IF v_lines = p_lines THEN
+        REPLACE INTO fencelock_meta (name, value) VALUES ('swept', v_end);
+    ELSEIF v_after IS NOT NULL THEN
+        DELETE FROM fencelock_meta WHERE name = 'swept';
+    END IF;
     SET v_after = COALESCE(v_after, '');
-    SELECT MAX(lock_key) INTO v_end FROM (SELECT lock_key FROM fencelock_line
-        WHERE lock_key > v_after ORDER BY lock_key LIMIT p_lines) upcoming;
-    REPLACE INTO fencelock_meta (name, value) VALUES ('swept', v_end);
     COMMIT;
     WHILE v_more DO
         SET v_key = NULL;

@@ -98,6 +98,9 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		v.close()
 	}
 	if err != nil {
+		if driver.Gone(err) {
+			b.slots.free(p, 0)
+		}
 		return driver.Ticket{}, b.failed(ctx, "waiting in the line of", t.Key, err)
 	}
 	now, err := s.ticket(&t.Claim)
@@ -211,7 +214,10 @@ func (v *vigil) leaves(e clientv3.WatchResponse) bool {
 // before it. The put tells others since when it is held.
 func (b *Backend) takeOver(ctx context.Context, t *driver.Ticket, rev int64) (*standing, error) {
 	s := &standing{backend: b, line: b.line(t.Key), rev: rev}
-	s.name = s.line.claim(&t.Claim)
+	var known bool
+	if s.name, known = b.slots.name(place{t.Key, t.ID}); !known {
+		return b.standGranted(ctx, t, rev) // another Backend put it
+	}
 	answer, err := b.etcd.Txn(ctx).
 		If(created(s.name, rev), absent(s.line.rest(t.ID)), s.line.claims().since(rev)).
 		Then(
@@ -219,7 +225,7 @@ func (b *Backend) takeOver(ctx context.Context, t *driver.Ticket, rev int64) (*s
 			clientv3.OpGet(s.line.mark()),
 			clientv3.OpPut(s.name, encode(heldRecord(t)), clientv3.WithIgnoreLease()),
 		).
-		Else(s.line.looks(&t.Claim, max(rev, 2))...).
+		Else(b.looks(s.line, &t.Claim, rev)...).
 		Commit()
 	if err != nil {
 		return nil, err

@@ -49,6 +49,8 @@ type Backend struct {
 	vigils map[place]*vigil
 
 	crowded map[lineKeys]struct{} // lines that had something in them the last time
+
+	slots slots
 }
 
 var (
@@ -68,6 +70,7 @@ func New(etcd *clientv3.Client, o *Options) *Backend {
 		b.prefix = DefaultPrefix
 	}
 	b.leases.init()
+	b.slots.init()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	switch {
 	case etcd == nil:

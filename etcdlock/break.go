@@ -50,7 +50,6 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	if token-tokenOf(rev) >= r.Span {
 		return true, driver.ErrGone{}
 	}
-	_, _, id, _ := b.split(string(own.Key))
 	left, err := b.etcd.TimeToLive(ctx, clientv3.LeaseID(own.Lease))
 	if err != nil {
 		return true, err
@@ -63,7 +62,8 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 		If(unchanged(string(own.Key), own)).
 		Then(
 			clientv3.OpDelete(string(own.Key)),
-			clientv3.OpPut(line.rest(id), encode(restRecord{Format: format, Broken: true, Reason: reason}), clientv3.WithLease(rest.id)),
+			clientv3.OpDelete(b.here(key, r.ID)),
+			clientv3.OpPut(line.rest(r.ID), encode(restRecord{Format: format, Broken: true, Reason: reason}), clientv3.WithLease(rest.id)),
 		).
 		Commit()
 	if leaseEnded(err) {

@@ -45,6 +45,9 @@
 // raised beyond all that were handed out: use etcdutl snapshot restore
 // --bump-revision --mark-compacted.
 //
+// Each claim leaves a little in the store's history, as everything does that is written to
+// etcd, until that is compacted: have the servers do so, by --auto-compaction-retention.
+//
 // Whoever may read the keys can see the ids of the claims, which are the right to
 // leave.
 package etcdlock

@@ -32,9 +32,10 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	for range mostTries {
 		t, err := b.enter(ctx, c)
-		if leaseEnded(err) || errors.Is(err, errEnded) {
+		if leaseEnded(err) || errors.Is(err, errEnded) || errors.Is(err, errTaken) {
 			continue // somebody revoked it: the claim is not there, and joins anew
 		}
+		b.forgetRefused(&c, err)
 		var busy *driver.BusyError
 		if errors.As(err, &busy) {
 			return t, err
@@ -42,6 +43,14 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		return t, b.failed(ctx, "entering the line of", c.Key, err)
 	}
 	return driver.Ticket{}, b.failed(ctx, "entering the line of", c.Key, errRaced)
+}
+
+// forgetRefused gives back the name of a claim that is not in line for certain.
+func (b *Backend) forgetRefused(c *driver.Claim, err error) {
+	var busy *driver.BusyError
+	if driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.As(err, &busy) {
+		b.slots.free(place{c.Key, c.ID}, 0)
+	}
 }
 
 // check refuses what the core never sends.
@@ -101,13 +110,54 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	return b.admit(&c, s, l.ttl, left)
 }
 
+// place finds a name for a claim, and says how it is put there.
+func (b *Backend) place(c *driver.Claim, l *lease) (*standing, []clientv3.Op) {
+	s := &standing{backend: b, line: b.line(c.Key)}
+	s.name = b.slots.take(s.line, c)
+	return s, []clientv3.Op{
+		clientv3.OpPut(s.name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id)),
+		clientv3.OpPut(b.here(c.Key, c.ID), "", clientv3.WithLease(l.id)),
+	}
+}
+
+// errTaken says that the claim of somebody else has the name that was chosen.
+var errTaken = errors.New("the name is taken")
+
+// obstacle finds out what it was that a claim was not put for, given what was found under
+// its name and of its presence. It sets s.own if that was the claim itself, put by another
+// Backend.
+func (s *standing) obstacle(ctx context.Context, c *driver.Claim, other, here *keyValue) error {
+	b := s.backend
+	switch {
+	case here != nil:
+		span := s.line.claims()
+		answer, err := b.etcd.Get(ctx, span.from, clientv3.WithRange(span.to))
+		if err != nil {
+			return err
+		}
+		if s.own = pick(answer.Kvs, c.ID); s.own != nil {
+			return nil
+		}
+		// It left after that, and then this is gone too; or somebody deleted it by hand.
+		name := b.here(c.Key, c.ID)
+		if _, err = b.etcd.Txn(ctx).If(unchanged(name, here)).Then(clientv3.OpDelete(name)).Commit(); err != nil {
+			return err
+		}
+		return errTaken
+	case other != nil:
+		b.slots.collided(place{c.Key, c.ID})
+		return errTaken
+	}
+	return nil
+}
+
 // putInto puts a claim into a line of which there is nothing at all: that is one comparison,
 // and there is nothing to read. Of this there is no answer: s is granted. Otherwise it
 // returns the answer to the full transaction. Where somebody was in line the
 // last time, that one goes out within the first; it is long, and not sent in vain elsewhere.
-func (s *standing) putInto(ctx context.Context, put clientv3.Op, full func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op)) (*clientv3.TxnResponse, error) {
+func (s *standing) putInto(ctx context.Context, puts []clientv3.Op, full func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op)) (*clientv3.TxnResponse, error) {
 	b := s.backend
-	try := b.etcd.Txn(ctx).If(s.line.whole().none()).Then(put)
+	try := b.etcd.Txn(ctx).If(s.line.whole().none()).Then(puts...)
 	crowded := b.isCrowded(s.line)
 	if crowded {
 		try = try.Else(clientv3.OpTxn(full()))
@@ -161,9 +211,9 @@ func (b *Backend) setCrowded(l lineKeys, is bool) {
 }
 
 // joining is how a writer or reader is put behind others.
-func (line lineKeys) joining(c *driver.Claim, put clientv3.Op) ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
-	name := line.claim(c)
-	ifs := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.permits().none()}
+func (s *standing) joining(c *driver.Claim, puts []clientv3.Op) ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
+	line, here := s.line, s.backend.here(c.Key, c.ID)
+	ifs := []clientv3.Cmp{absent(s.name), absent(here), absent(line.rest(c.ID)), line.permits().none()}
 	blockers := line.writers() // of a reader
 	if classOf(c) == classWriter {
 		blockers = line.claims()
@@ -171,16 +221,16 @@ func (line lineKeys) joining(c *driver.Claim, put clientv3.Op) ([]clientv3.Cmp, 
 	if c.NoWait {
 		ifs = append(ifs, blockers.none())
 	}
-	then := []clientv3.Op{
+	then := append([]clientv3.Op{
 		line.claims().all(clientv3.WithFirstCreate()...),
 		blockers.all(append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...),
 		clientv3.OpGet(line.mark()),
-		put,
-	}
+	}, puts...)
 	or := []clientv3.Op{
 		line.claims().all(clientv3.WithFirstCreate()...),
-		clientv3.OpGet(name),
+		clientv3.OpGet(s.name),
 		clientv3.OpGet(line.rest(c.ID)),
+		clientv3.OpGet(here),
 	}
 	return ifs, then, or
 }
@@ -189,11 +239,8 @@ func (line lineKeys) joining(c *driver.Claim, put clientv3.Op) ([]clientv3.Cmp, 
 // one step, so nobody comes in between: what was there before the put is all that
 // stands ahead.
 func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
-	line := b.line(c.Key)
-	name := line.claim(c)
-	put := clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
-	s := &standing{backend: b, line: line, name: name}
-	answer, err := s.putInto(ctx, put, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) { return line.joining(c, put) })
+	s, puts := b.place(c, l)
+	answer, err := s.putInto(ctx, puts, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) { return s.joining(c, puts) })
 	if err != nil || answer == nil {
 		return s, err == nil, err
 	}
@@ -202,7 +249,12 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 		s.head = head.Kvs[0]
 	}
 	if !answer.Succeeded {
-		s.own, s.rest = one(answer, 1), one(answer, 2)
+		s.own, s.rest = ownIn(answer, 1, c.ID), one(answer, 2)
+		if s.own == nil && s.rest == nil {
+			if err := s.obstacle(ctx, c, one(answer, 1), one(answer, 3)); err != nil {
+				return s, false, err
+			}
+		}
 		return s, false, s.refusal(c, int(head.Count))
 	}
 	s.rev, s.ahead, s.mark = s.at, int(head.Count), one(answer, 2)
@@ -218,20 +270,18 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 // does not wait is put only if the line is empty, or if nobody has joined since it
 // was read and found to have room. (Who leaves meanwhile only makes more.)
 func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
-	line := b.line(c.Key)
-	name := line.claim(c)
-	put := clientv3.OpPut(name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
+	line, here := b.line(c.Key), b.here(c.Key, c.ID)
 	room := line.permits().none()
 	for range mostTries {
-		s := &standing{backend: b, line: line, name: name}
-		answer, err := s.putInto(ctx, put, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
-			base := []clientv3.Cmp{absent(name), absent(line.rest(c.ID)), line.shared().none()}
+		s, puts := b.place(c, l)
+		answer, err := s.putInto(ctx, puts, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
+			base := []clientv3.Cmp{absent(s.name), absent(here), absent(line.rest(c.ID)), line.shared().none()}
 			if c.NoWait {
 				base = append(base, room)
 			}
 			return base,
-				[]clientv3.Op{line.permits().all(), clientv3.OpGet(line.mark()), put},
-				[]clientv3.Op{line.claims().all(), clientv3.OpGet(line.mark()), clientv3.OpGet(line.rest(c.ID))}
+				append([]clientv3.Op{line.permits().all(), clientv3.OpGet(line.mark())}, puts...),
+				[]clientv3.Op{line.claims().all(), clientv3.OpGet(line.mark()), clientv3.OpGet(line.rest(c.ID)), clientv3.OpGet(here), clientv3.OpGet(s.name)}
 		})
 		if err != nil || answer == nil {
 			return s, err == nil, err
@@ -243,12 +293,16 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 			return s, true, s.weigh(c, all)
 		}
 		s.rest = one(answer, 2)
-		for _, kv := range all {
-			if string(kv.Key) == name {
-				s.own = kv
+		s.own = pick(all, c.ID)
+		s.head = first(all)
+		if s.own == nil && s.rest == nil {
+			if err := s.obstacle(ctx, c, one(answer, 4), one(answer, 3)); err != nil {
+				return s, false, err
+			}
+			if s.own != nil {
+				return s, false, nil
 			}
 		}
-		s.head = first(all)
 		if s.own != nil || s.rest != nil || s.foreign(c) {
 			return s, false, s.refusal(c, len(all))
 		}
@@ -268,6 +322,10 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 // for the answer to the Enter before may have been lost, and its caller counts from
 // this one.
 func (b *Backend) repeated(ctx context.Context, c driver.Claim, s *standing) (driver.Ticket, error) {
+	p := place{c.Key, c.ID}
+	if name, known := b.slots.name(p); known && name != string(s.own.Key) {
+		b.slots.free(p, 0) // another Backend has put it
+	}
 	ttl, err := b.prolong(ctx, s.line, &c, s.own)
 	if err != nil {
 		return driver.Ticket{}, err

@@ -10,7 +10,14 @@ import (
 
 // All that belongs to one line has keys of one form:
 //
-//	prefix key / class id
+//	prefix key / class name
+//
+// The name of a claim is that of a slot (see slots), which is used again and again; of what
+// keeps an id out, that id. Beside each claim there is an empty key
+//
+//	prefix / key / id
+//
+// by which a transaction compares that a claim of this id is not in line yet.
 //
 // The key is escaped, so that it has no slash, and no line's keys begin with
 // another's. The class is one letter. It puts the claims of a line next to each
@@ -78,9 +85,8 @@ func (l lineKeys) mark() string  { return string(l) + string(classMark) }
 
 func (l lineKeys) rest(id string) string { return string(l) + string(classRest) + id }
 
-func (l lineKeys) claim(c *driver.Claim) string {
-	return string(l) + string(classOf(c)) + c.ID
-}
+// here is the key that is there while the claim c is in line.
+func (b *Backend) here(key, id string) string { return b.prefix + "/" + escape(key) + "/" + id }
 
 // classOf is where the claims that are like c stand.
 func classOf(c *driver.Claim) rune {
@@ -93,10 +99,10 @@ func classOf(c *driver.Claim) rune {
 	return classWriter
 }
 
-// split reads the name of a key below the prefix.
-func (b *Backend) split(name string) (key string, class rune, id string, ok bool) {
+// split reads the name of a key of a line.
+func (b *Backend) split(name string) (key string, class rune, rest string, ok bool) {
 	escaped, rest, ok := strings.Cut(strings.TrimPrefix(name, b.prefix), "/")
-	if !ok || rest == "" {
+	if !ok || rest == "" || escaped == "" {
 		return "", 0, "", false
 	}
 	key, ok = unescape(escaped)

@@ -18,9 +18,19 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return err
 	}
 	defer end()
-	b.drop(place{t.Key, t.ID})
-	return b.failed(ctx, "leaving the line of", t.Key, b.leave(ctx, &t, e))
+	p := place{t.Key, t.ID}
+	b.drop(p)
+	err = b.leave(ctx, &t, e)
+	while := time.Duration(0)
+	if e.Linger > 0 || err != nil && !driver.Gone(err) {
+		while = max(e.Linger, t.TTL) + forgotten
+	}
+	b.slots.free(p, while)
+	return b.failed(ctx, "leaving the line of", t.Key, err)
 }
+
+// forgotten is how long after its lease a key may be there.
+const forgotten = 10 * time.Second
 
 func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) error {
 	if t.Token != 0 && e.Linger == 0 && (e.Mark == "" || classOf(&t.Claim) == classWriter) {
@@ -46,15 +56,16 @@ func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) er
 // somebody has to look closer.
 func (b *Backend) leaveAtOnce(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
 	line := b.line(t.Key)
-	name, rev := line.claim(&t.Claim), revisionOf(t.Token)
+	name, known := b.slots.name(place{t.Key, t.ID})
+	rev := revisionOf(t.Token)
+	if !known || rev == 0 { // no claim has this token, and an absent key would compare equal
+		return false, nil
+	}
 	ifs := []clientv3.Cmp{created(name, rev), absent(line.rest(t.ID))}
-	then := []clientv3.Op{clientv3.OpDelete(name)}
+	then := []clientv3.Op{clientv3.OpDelete(name), clientv3.OpDelete(b.here(t.Key, t.ID))}
 	if e.Mark != "" {
 		ifs = append(ifs, line.claims().since(rev))
 		then = append(then, clientv3.OpPut(line.mark(), encode(newMark(t, e))))
-	}
-	if rev == 0 { // no claim has this token, and an absent key would compare equal
-		return false, nil
 	}
 	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Commit()
 	if err != nil || answer.Succeeded {
@@ -65,7 +76,7 @@ func (b *Backend) leaveAtOnce(ctx context.Context, t *driver.Ticket, e driver.Ex
 	if err != nil {
 		return true, err
 	}
-	own, rest := one(answer, 0), one(answer, 1)
+	own, rest := ownIn(answer, 0, t.ID), one(answer, 1)
 	if own != nil && rest == nil {
 		return false, nil
 	}
@@ -106,8 +117,14 @@ func (b *Backend) leaveWith(ctx context.Context, t *driver.Ticket, e driver.Exit
 		}
 	}
 	alive := err == nil
-	ifs := []clientv3.Cmp{unchanged(s.name, s.own), unchanged(s.line.rest(t.ID), s.rest)}
+	ifs := []clientv3.Cmp{unchanged(b.here(t.Key, t.ID), nil), unchanged(s.line.rest(t.ID), s.rest)}
 	var then []clientv3.Op
+	if s.own != nil {
+		ifs[0] = unchanged(s.name, s.own)
+	}
+	if alive {
+		then = append(then, clientv3.OpDelete(b.here(t.Key, t.ID)))
+	}
 	if alive && e.Mark != "" && s.granted {
 		then = append(then, clientv3.OpPut(s.line.mark(), encode(newMark(t, e))))
 	}

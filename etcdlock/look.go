@@ -148,10 +148,9 @@ func (b *Backend) look(ctx context.Context, key string, kvs []*keyValue, known *
 		if left <= 0 {
 			continue // it ended since the line was read
 		}
-		_, _, id, _ := b.split(string(kv.Key))
 		sum += r.Weight
 		d.Claims = append(d.Claims, driver.Standing{
-			ID: driver.ShortID(id), Owner: r.Owner, Note: r.Note, Capacity: r.Capacity, Weight: r.Weight,
+			ID: driver.ShortID(r.ID), Owner: r.Owner, Note: r.Note, Capacity: r.Capacity, Weight: r.Weight,
 			Token: tokenOf(kv.CreateRevision), Span: r.Span, Granted: sum <= r.Capacity, Lingering: r.Lingering,
 			Since: time.UnixMilli(r.Since), Left: left,
 		})

@@ -24,6 +24,7 @@ const (
 // revision that created the key.
 type record struct {
 	Format    int    `json:"v"`
+	ID        string `json:"id"`
 	Owner     string `json:"owner,omitempty"`
 	Note      string `json:"note,omitempty"`
 	Capacity  int64  `json:"capacity"`
@@ -52,7 +53,7 @@ type markRecord struct {
 // newRecord describes c, which begins to wait or to hold now.
 func newRecord(c *driver.Claim, ttl time.Duration) record {
 	return record{
-		Format: format, Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight, Span: c.Span,
+		Format: format, ID: c.ID, Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight, Span: c.Span,
 		TTL: int64(ttl / time.Second), Since: time.Now().UnixMilli(),
 	}
 }

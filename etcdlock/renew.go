@@ -70,6 +70,9 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		if leaseEnded(err) {
 			err = errEnded
 		}
+		if driver.Gone(err) {
+			b.slots.free(place{ts[i].Key, ts[i].ID}, 0)
+		}
 		errs[i] = b.failed(ctx, "renewing", ts[i].Key, err)
 	}
 	return errs
@@ -85,7 +88,7 @@ func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []
 		group.Go(func() {
 			ops := make([]clientv3.Op, 0, to-from)
 			for i := from; i < to; i++ {
-				ops = append(ops, clientv3.OpGet(b.line(ts[i].Key).claim(&ts[i].Claim)))
+				ops = append(ops, b.own(b.line(ts[i].Key), &ts[i].Claim, revisionOf(ts[i].Token)))
 			}
 			answer, err := hedged(ctx, b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 				return b.etcd.Txn(ctx).Then(ops...).Commit()
@@ -94,7 +97,7 @@ func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []
 				if err != nil {
 					errs[i] = err
 				} else {
-					found[i] = one(answer, i-from)
+					found[i] = ownIn(answer, i-from, ts[i].ID)
 				}
 			}
 		})
@@ -126,23 +129,31 @@ func (b *Backend) keepAll(ctx context.Context, ids map[clientv3.LeaseID]error) {
 	group.Wait()
 }
 
-// whyGone says why a claim is not in line.
+// whyGone says why a claim is not in line. If somebody deleted its key by hand, what stood
+// beside it is deleted, too.
 func (b *Backend) whyGone(ctx context.Context, t *driver.Ticket) error {
-	answer, err := b.etcd.Get(ctx, b.line(t.Key).rest(t.ID))
+	look := b.etcd.Txn(ctx)
+	rest := clientv3.OpGet(b.line(t.Key).rest(t.ID))
+	if name, known := b.slots.name(place{t.Key, t.ID}); known {
+		look = look.If(absent(name)).Then(rest, clientv3.OpDelete(b.here(t.Key, t.ID))).Else(rest)
+	} else {
+		look = look.Then(rest)
+	}
+	answer, err := look.Commit()
 	if err != nil {
 		return err
 	}
-	return goneFor(first(answer.Kvs))
+	return goneFor(one(answer, 0))
 }
 
 // renewAlone renews a claim whose lease has to be looked at.
 func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) error {
 	line := b.line(t.Key)
-	answer, err := b.etcd.Txn(ctx).Then(clientv3.OpGet(line.claim(&t.Claim)), clientv3.OpGet(line.rest(t.ID))).Commit()
+	answer, err := b.etcd.Txn(ctx).Then(b.own(line, &t.Claim, revisionOf(t.Token)), clientv3.OpGet(line.rest(t.ID))).Commit()
 	if err != nil {
 		return err
 	}
-	own, rest := one(answer, 0), one(answer, 1)
+	own, rest := ownIn(answer, 0, t.ID), one(answer, 1)
 	if own == nil || rest != nil {
 		return goneFor(rest)
 	}
@@ -180,7 +191,10 @@ func (b *Backend) prolong(ctx context.Context, line lineKeys, c *driver.Claim, o
 		r.TTL = int64(ttl / time.Second)
 		answer, err := b.etcd.Txn(ctx).
 			If(unchanged(string(own.Key), own), absent(line.rest(c.ID))).
-			Then(clientv3.OpPut(string(own.Key), encode(r), clientv3.WithLease(l.id))).
+			Then(
+				clientv3.OpPut(string(own.Key), encode(r), clientv3.WithLease(l.id)),
+				clientv3.OpPut(b.here(c.Key, c.ID), "", clientv3.WithLease(l.id)),
+			).
 			Else(clientv3.OpGet(string(own.Key)), clientv3.OpGet(line.rest(c.ID))).
 			Commit()
 		if leaseEnded(err) {
@@ -194,7 +208,7 @@ func (b *Backend) prolong(ctx context.Context, line lineKeys, c *driver.Claim, o
 			return ttl, nil
 		}
 		var rest *keyValue
-		if own, rest = one(answer, 0), one(answer, 1); own == nil || rest != nil {
+		if own, rest = ownIn(answer, 0, c.ID), one(answer, 1); own == nil || rest != nil {
 			return 0, goneFor(rest)
 		}
 	}

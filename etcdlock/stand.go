@@ -137,13 +137,13 @@ func (s *standing) ticket(c *driver.Claim) (driver.Ticket, error) {
 }
 
 // looks are the reads that stand makes of the line of c, for a claim of the
-// revision rev.
-func (l lineKeys) looks(c *driver.Claim, rev int64) []clientv3.Op {
-	ops := []clientv3.Op{clientv3.OpGet(l.claim(c)), clientv3.OpGet(l.rest(c.ID)), clientv3.OpGet(l.mark())}
+// revision rev, or 0 if that is not known.
+func (b *Backend) looks(l lineKeys, c *driver.Claim, rev int64) []clientv3.Op {
+	ops := []clientv3.Op{b.own(l, c, rev), clientv3.OpGet(l.rest(c.ID)), clientv3.OpGet(l.mark())}
 	if c.Capacity < driver.RW {
 		return append(ops, l.permits().all())
 	}
-	older := clientv3.WithMaxCreateRev(rev - 1)
+	older := clientv3.WithMaxCreateRev(max(rev, 2) - 1)
 	blockers := l.claims()
 	if classOf(c) == classReader {
 		blockers = l.writers()
@@ -158,7 +158,10 @@ func (l lineKeys) looks(c *driver.Claim, rev int64) []clientv3.Op {
 // seen reads the answers to looks.
 func (s *standing) seen(c *driver.Claim, answer *clientv3.TxnResponse) error {
 	s.at = answer.Header.Revision
-	s.own, s.rest, s.mark = one(answer, 0), one(answer, 1), one(answer, 2)
+	s.own, s.rest, s.mark = ownIn(answer, 0, c.ID), one(answer, 1), one(answer, 2)
+	if s.own != nil {
+		s.name = string(s.own.Key)
+	}
 	if s.own == nil || s.rest != nil {
 		return goneFor(s.rest)
 	}
@@ -184,8 +187,7 @@ func (s *standing) seen(c *driver.Claim, answer *clientv3.TxnResponse) error {
 func (b *Backend) stand(ctx context.Context, c *driver.Claim, rev int64) (*standing, error) {
 	for range mostTries {
 		s := &standing{backend: b, line: b.line(c.Key), rev: rev}
-		s.name = s.line.claim(c)
-		answer, err := b.etcd.Txn(ctx).Then(s.line.looks(c, max(rev, 2))...).Commit()
+		answer, err := b.etcd.Txn(ctx).Then(b.looks(s.line, c, rev)...).Commit()
 		if err != nil {
 			return nil, err
 		}

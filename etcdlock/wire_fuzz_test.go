@@ -15,6 +15,7 @@ func FuzzKey(f *testing.F) {
 		f.Add(key, "ABC", uint(len(key)/2))
 	}
 	b := &Backend{prefix: "fencelock/"}
+	b.slots.init()
 	f.Fuzz(func(t *testing.T, key, id string, cut uint) {
 		name := escape(key)
 		for i := range len(name) {
@@ -28,9 +29,17 @@ func FuzzKey(f *testing.F) {
 		if begins := escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
 			t.Errorf("%q does not begin with %q", name, begins)
 		}
-		claim := b.line(key).claim(&driver.Claim{ID: id, Capacity: driver.RW, Weight: 1})
-		if k, class, i, ok := b.split(claim); !ok || k != key || class != classReader || i != id {
-			t.Errorf("%q is read as a claim of class %q with id %q on %q, %v", claim, class, i, k, ok)
+		if key == "" {
+			return
+		}
+		claim := b.slots.take(b.line(key), &driver.Claim{Key: key, ID: id, Capacity: driver.RW, Weight: 1})
+		if k, class, _, ok := b.split(claim); !ok || k != key || class != classReader {
+			t.Errorf("%q is read as a claim of class %q on %q, %v", claim, class, k, ok)
+		}
+		if here := b.here(key, id); !strings.HasPrefix(here, b.prefix) {
+			t.Errorf("%q is not below the prefix", here)
+		} else if k, _, _, ok := b.split(here); ok {
+			t.Errorf("%q is taken for a key of the line of %q", here, k)
 		}
 		if l := b.line(key); claim < l.claims().from || claim >= l.claims().to || claim < l.whole().from || claim >= l.whole().to {
 			t.Errorf("%q is not in the span of its line", claim)

@@ -1,0 +1,198 @@
+package etcd_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// claims lists the keys of the claims on key.
+func (x *scene) claims(key string) (names []string) {
+	x.t.Helper()
+	for _, name := range x.keys() {
+		if strings.HasPrefix(name, x.prefix+key+"/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestNamesAreUsedAgain: a server goes over all names in a range that there ever were since
+// it was compacted. A lock that is taken a hundred thousand times may not leave as many.
+func TestNamesAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a, b := x.backend(), x.backend()
+	begin, err := x.etcd.Get(soon(t), x.prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 20
+	for range rounds {
+		first := hold(t, a, claim("k"))
+		second, third := wait(t, b, claim("k")), wait(t, a, reader("k"))
+		if _, err := a.Enter(soon(t), noWait(claim("k"))); err == nil {
+			t.Fatal("two hold one lock")
+		}
+		leave(t, a, first)
+		leave(t, b, granted(t, b, second))
+		leave(t, a, granted(t, a, third))
+		leave(t, b, hold(t, b, slots("s", 1, 2)))
+		broken := hold(t, a, claim("k"))
+		if err := b.Break(soon(t), "k", broken.Token, "it hangs"); err != nil {
+			t.Fatal(err)
+		}
+		if err := renew(t, a, broken); !driver.Gone(err) {
+			t.Fatalf("Renew of a broken claim: %v", err)
+		}
+	}
+	end, err := x.etcd.Put(soon(t), x.prefix+"the end", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, puts := map[string]bool{}, 0
+	events := x.etcd.Watch(soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(begin.Header.Revision+1))
+	for last := int64(0); last < end.Header.Revision; {
+		for _, e := range (<-events).Events {
+			name := strings.TrimPrefix(string(e.Kv.Key), x.prefix)
+			if last = e.Kv.ModRevision; e.IsCreate() && (strings.HasPrefix(name, "k/") || strings.HasPrefix(name, "s/")) && !strings.Contains(name, "/z") {
+				names[name], puts = true, puts+1
+			}
+		}
+	}
+	// A writer and a reader of the one, a writer and a claim on a semaphore of the other.
+	if puts != 5*rounds || len(names) != 4 {
+		t.Errorf("%d claims had %d names; want %d with 4: %v", puts, len(names), 5*rounds, names)
+	}
+	if _, err := x.etcd.Delete(soon(t), x.prefix+"the end"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNameThatIsTakenAfterAll: an Enter that was given up may arrive late, under a name that
+// is used again by then.
+func TestNameThatIsTakenAfterAll(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
+		t.Run(name, func(t *testing.T) {
+			x := newScene(t)
+			b := x.backend()
+			first := hold(t, b, c)
+			late := x.claims("k")
+			was, err := x.etcd.Get(soon(t), late[0])
+			if err != nil || len(late) != 1 {
+				t.Fatal(late, err)
+			}
+			leave(t, b, first)
+			if _, err := x.etcd.Put(soon(t), late[0], string(was.Kvs[0].Value)); err != nil {
+				t.Fatal(err)
+			}
+			c.ID += "2"
+			next := wait(t, b, c)
+			if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 2 {
+				t.Errorf("the line is %+v, %v; want the late claim and the next", l, err)
+			}
+			if _, err := x.etcd.Delete(soon(t), late[0]); err != nil {
+				t.Fatal(err)
+			}
+			leave(t, b, granted(t, b, next))
+		})
+	}
+}
+
+// TestClaimDeletedByHandEntersAgain: also through a Backend that knows nothing of it.
+func TestClaimDeletedByHandEntersAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
+		t.Run(name, func(t *testing.T) {
+			x := newScene(t)
+			a, b := x.backend(), x.backend()
+			first := hold(t, a, c)
+			if _, err := x.etcd.Delete(soon(t), x.claims("k")[0]); err != nil {
+				t.Fatal(err)
+			}
+			other := c
+			other.ID += "2"
+			behind := hold(t, b, other) // so that the line is not empty
+			again := wait(t, b, c)
+			if again.Token <= first.Token {
+				t.Errorf("it has token %d; want one above %d", again.Token, first.Token)
+			}
+			leave(t, b, behind)
+			leave(t, b, granted(t, b, again))
+		})
+	}
+}
+
+// TestClaimIsFoundFromElsewhere: a Backend that has not put a claim finds it by its id.
+func TestClaimIsFoundFromElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
+		t.Run(name, func(t *testing.T) {
+			x := newScene(t)
+			a, b := x.backend(), x.backend()
+			first := hold(t, a, c)
+			if again := hold(t, b, c); again.Token != first.Token {
+				t.Errorf("it has token %d there, and %d here", again.Token, first.Token)
+			}
+			if names := x.claims("k"); len(names) != 1 {
+				t.Errorf("one claim is in line as %q", names)
+			}
+			if err := renew(t, b, first); err != nil {
+				t.Errorf("Renew: %v", err)
+			}
+			first.Token = 0
+			if err := b.Leave(soon(t), first, driver.Exit{}); err != nil {
+				t.Errorf("Leave without a token: %v", err)
+			}
+			if err := renew(t, a, first); !driver.Gone(err) {
+				t.Errorf("Renew of what another Backend has taken out of the line: %v", err)
+			}
+		})
+	}
+}
+
+// TestLeaveEndsNobodyElse: nor says that it has ended its own claim, when that is gone.
+func TestLeaveEndsNobodyElse(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	a, b := x.backend(), x.backend()
+	first := hold(t, a, claim("k"))
+	name := x.claims("k")[0]
+	if err := b.Break(soon(t), "k", first.Token, "it hangs"); err != nil {
+		t.Fatal(err)
+	}
+	was, err := x.etcd.Put(soon(t), name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
+		t.Errorf("Leave of a claim that was broken: %v; want ErrGone", err)
+	}
+	if now, err := x.etcd.Get(soon(t), name); err != nil || len(now.Kvs) != 1 || now.Kvs[0].ModRevision != was.Header.Revision {
+		t.Errorf("what has the name of a claim that was broken is %v, %v after its Leave", now, err)
+	}
+	if _, err := x.etcd.Delete(soon(t), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNextAfterOneThatLingers does not take the name of what stays.
+func TestNextAfterOneThatLingers(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b := x.backend()
+	if err := b.Leave(soon(t), hold(t, b, ttl(claim("k"), lease)), driver.Exit{Linger: lease}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	next := wait(t, b, ttl(claim("k"), 20*time.Second))
+	if next = granted(t, b, next); time.Since(began) < lease/2 {
+		t.Errorf("a claim did not wait for one that lingers for %v", lease)
+	}
+	leave(t, b, next)
+}

@@ -63,6 +63,7 @@ type Bench struct {
 	warm  bool // each library has one turn more, before all, that does not count
 	used  int  // keys so far
 	wrong int  // violations by fencelock so far
+	pace  pace
 }
 
 // Measured is what a run has found.
@@ -114,6 +115,7 @@ func Run(ctx context.Context, o Options) (_ *Measured, err error) {
 		}
 	}
 	b.all.About["load average at the end"] = load()
+	b.pace.tell(b.all.About)
 	b.encode(b.all.About)
 	if b.wrong > 0 {
 		return nil, fmt.Errorf("fencelock: %d grants broke mutual exclusion or the order of tokens", b.wrong)
@@ -225,6 +227,7 @@ func (b *Bench) each(ctx context.Context, part string, size, rounds int, peers [
 			}
 			// Nobody pays for the garbage of the one before.
 			runtime.GC()
+			b.pace.take()
 			var v Values
 			var err error
 			pprof.Do(ctx, pprof.Labels("peer", peers[i].Name, "case", part), func(ctx context.Context) {

@@ -89,8 +89,8 @@ func (m *Measured) describe(l language) string {
 	all = append(all, l.pick("load average before and after ", "前后的平均负载 ")+m.About["load average"]+", "+m.About["load average at the end"])
 	if p := m.About["pace, median"]; p != "" {
 		all = append(all, l.pick(
-			"a fixed calculation before each turn took "+p+" times its quickest in the median, "+m.About["pace, slowest tenth"]+" times in the slowest tenth",
-			"每轮之前做一段固定的计算，耗时中位数是最快一次的 "+p+" 倍，最慢的十分之一是 "+m.About["pace, slowest tenth"]+" 倍以上"))
+			"a fixed calculation before each turn took "+m.About["pace, quickest"]+" ms at the quickest, "+p+" in the median, "+m.About["pace, slowest tenth"]+" in the slowest tenth",
+			"每轮之前做一段固定的计算：最快 "+m.About["pace, quickest"]+" ms，中位数 "+p+"，最慢的十分之一 "+m.About["pace, slowest tenth"]+" 以上"))
 	}
 	for _, name := range []string{onRedis, onEtcd, onZooKeeper, onPostgres, onMariaDB} {
 		if v := m.About[name]; v != "" {

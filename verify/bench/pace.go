@@ -25,15 +25,13 @@ func (p *pace) take() {
 	p.took = append(p.took, time.Since(begun))
 }
 
-// tell notes how much longer than its quickest turn it took in the median, and in the
-// slowest tenth of the turns.
+// tell notes how many ms it took at the quickest, in the median, and in the slowest tenth
+// of the turns.
 func (p *pace) tell(about map[string]string) {
 	if len(p.took) == 0 {
 		return
 	}
 	slices.Sort(p.took)
-	at := func(tenths int) string {
-		return short(float64(p.took[len(p.took)*tenths/10]) / float64(p.took[0]))
-	}
-	about["pace, median"], about["pace, slowest tenth"] = at(5), at(9)
+	at := func(tenths int) string { return short(p.took[len(p.took)*tenths/10].Seconds() * 1000) }
+	about["pace, quickest"], about["pace, median"], about["pace, slowest tenth"] = at(0), at(5), at(9)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPaceIsToldByTheQuickestTurn(t *testing.T) {
+func TestPaceIsToldInMilliseconds(t *testing.T) {
 	var p pace
 	about := map[string]string{}
 	p.tell(about)
@@ -16,7 +16,7 @@ func TestPaceIsToldByTheQuickestTurn(t *testing.T) {
 		p.took = append(p.took, time.Duration(20-i)*time.Millisecond)
 	}
 	p.tell(about)
-	if about["pace, median"] != "1.45" || about["pace, slowest tenth"] != "1.82" {
+	if about["pace, quickest"] != "11" || about["pace, median"] != "16" || about["pace, slowest tenth"] != "20" {
 		t.Errorf("of 11 to 20 ms, %v is told", about)
 	}
 	p.take()

@@ -32,25 +32,20 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	for range mostTries {
 		t, err := b.enter(ctx, c)
-		if leaseEnded(err) || errors.Is(err, errEnded) || errors.Is(err, errTaken) {
+		if leaseEnded(err) || errors.Is(err, errEnded) || errors.Is(err, errAgain) {
 			continue // somebody revoked it: the claim is not there, and joins anew
 		}
-		b.forgetRefused(&c, err)
 		var busy *driver.BusyError
-		if errors.As(err, &busy) {
+		refused := errors.As(err, &busy)
+		if refused || driver.Gone(err) || errors.Is(err, driver.ErrKind) {
+			b.slots.free(place{c.Key, c.ID}, 0)
+		}
+		if refused {
 			return t, err
 		}
 		return t, b.failed(ctx, "entering the line of", c.Key, err)
 	}
 	return driver.Ticket{}, b.failed(ctx, "entering the line of", c.Key, errRaced)
-}
-
-// forgetRefused gives back the name of a claim that is not in line for certain.
-func (b *Backend) forgetRefused(c *driver.Claim, err error) {
-	var busy *driver.BusyError
-	if driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.As(err, &busy) {
-		b.slots.free(place{c.Key, c.ID}, 0)
-	}
 }
 
 // check refuses what the core never sends.
@@ -120,15 +115,16 @@ func (b *Backend) place(c *driver.Claim, l *lease) (*standing, []clientv3.Op) {
 	}
 }
 
-// errTaken says that the claim of somebody else has the name that was chosen.
-var errTaken = errors.New("the name is taken")
+// errAgain says that what a claim was not put for is out of the way.
+var errAgain = errors.New("what was in the way is gone")
 
 // obstacle finds out what it was that a claim was not put for, given what was found under
-// its name and of its presence. It sets s.own if that was the claim itself, put by another
-// Backend.
+// its name and beside it, unless s tells that already. It sets s.own if that was the claim
+// itself, put by another Backend.
 func (s *standing) obstacle(ctx context.Context, c *driver.Claim, other, here *keyValue) error {
 	b := s.backend
 	switch {
+	case s.own != nil || s.rest != nil:
 	case here != nil:
 		span := s.line.claims()
 		answer, err := b.etcd.Get(ctx, span.from, clientv3.WithRange(span.to))
@@ -143,10 +139,10 @@ func (s *standing) obstacle(ctx context.Context, c *driver.Claim, other, here *k
 		if _, err = b.etcd.Txn(ctx).If(unchanged(name, here)).Then(clientv3.OpDelete(name)).Commit(); err != nil {
 			return err
 		}
-		return errTaken
+		return errAgain
 	case other != nil:
 		b.slots.collided(place{c.Key, c.ID})
-		return errTaken
+		return errAgain
 	}
 	return nil
 }
@@ -250,10 +246,8 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 	}
 	if !answer.Succeeded {
 		s.own, s.rest = ownIn(answer, 1, c.ID), one(answer, 2)
-		if s.own == nil && s.rest == nil {
-			if err := s.obstacle(ctx, c, one(answer, 1), one(answer, 3)); err != nil {
-				return s, false, err
-			}
+		if err := s.obstacle(ctx, c, one(answer, 1), one(answer, 3)); err != nil {
+			return s, false, err
 		}
 		return s, false, s.refusal(c, int(head.Count))
 	}
@@ -295,13 +289,8 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 		s.rest = one(answer, 2)
 		s.own = pick(all, c.ID)
 		s.head = first(all)
-		if s.own == nil && s.rest == nil {
-			if err := s.obstacle(ctx, c, one(answer, 4), one(answer, 3)); err != nil {
-				return s, false, err
-			}
-			if s.own != nil {
-				return s, false, nil
-			}
+		if err := s.obstacle(ctx, c, one(answer, 4), one(answer, 3)); err != nil {
+			return s, false, err
 		}
 		if s.own != nil || s.rest != nil || s.foreign(c) {
 			return s, false, s.refusal(c, len(all))

@@ -85,7 +85,7 @@ func (l lineKeys) mark() string  { return string(l) + string(classMark) }
 
 func (l lineKeys) rest(id string) string { return string(l) + string(classRest) + id }
 
-// here is the key that is there while the claim c is in line.
+// here is the key that is there while the claim with this id is in line.
 func (b *Backend) here(key, id string) string { return b.prefix + "/" + escape(key) + "/" + id }
 
 // classOf is where the claims that are like c stand.

@@ -117,7 +117,7 @@ func (b *Backend) leaveWith(ctx context.Context, t *driver.Ticket, e driver.Exit
 		}
 	}
 	alive := err == nil
-	ifs := []clientv3.Cmp{unchanged(b.here(t.Key, t.ID), nil), unchanged(s.line.rest(t.ID), s.rest)}
+	ifs := []clientv3.Cmp{absent(b.here(t.Key, t.ID)), unchanged(s.line.rest(t.ID), s.rest)}
 	var then []clientv3.Op
 	if s.own != nil {
 		ifs[0] = unchanged(s.name, s.own)

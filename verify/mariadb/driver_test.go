@@ -2,7 +2,6 @@ package mariadb_test
 
 import (
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -13,12 +12,7 @@ import (
 
 func TestOtherDrivers(t *testing.T) {
 	t.Parallel()
-	connector := func(t testing.TB) sqldriver.Connector {
-		c, err := mysql.MySQLDriver{}.OpenConnector(newDSN(t, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	mask.Run(t, "v2_enter(", connector, func(t testing.TB, db *sql.DB) driver.Backend { return backend(t, db) })
+	mask.Run(t, "v2_enter(", mysql.MySQLDriver{},
+		func(t testing.TB) string { return newDSN(t, "") },
+		func(t testing.TB, db *sql.DB) driver.Backend { return backend(t, db) })
 }

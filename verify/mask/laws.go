@@ -14,11 +14,17 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Run holds a dialect of sqllock to what it owes to any driver. connector is to a new
-// database each time, open makes a backend on it that ends with the test, and about is what
-// the statement of an Enter contains and no other.
-func Run(t *testing.T, about string, connector func(testing.TB) sqldriver.Connector, open func(testing.TB, *sql.DB) driver.Backend) {
-	masked := func(t *testing.T) *Driver { return &Driver{Connector: connector(t), About: about} }
+// Run holds a dialect of sqllock to what it owes to any driver, of which d is one. dsn names
+// a new database each time, open makes a backend on it that ends with the test, and about is
+// what the statement of an Enter contains and no other.
+func Run(t *testing.T, about string, d sqldriver.DriverContext, dsn func(testing.TB) string, open func(testing.TB, *sql.DB) driver.Backend) {
+	masked := func(t *testing.T) *Driver {
+		c, err := d.OpenConnector(dsn(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Driver{Connector: c, About: about}
+	}
 	backend := func(t *testing.T, c sqldriver.Connector) driver.Backend {
 		db := sql.OpenDB(c)
 		t.Cleanup(func() { db.Close() })

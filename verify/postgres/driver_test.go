@@ -13,12 +13,7 @@ import (
 
 func TestOtherDrivers(t *testing.T) {
 	t.Parallel()
-	connector := func(t testing.TB) sqldriver.Connector {
-		c, err := stdlib.GetDefaultDriver().(sqldriver.DriverContext).OpenConnector(newURL(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	mask.Run(t, "fencelock_enter", connector, func(t testing.TB, db *sql.DB) driver.Backend { return backend(t, db) })
+	mask.Run(t, "fencelock_enter", stdlib.GetDefaultDriver().(sqldriver.DriverContext),
+		func(t testing.TB) string { return newURL(t) },
+		func(t testing.TB, db *sql.DB) driver.Backend { return backend(t, db) })
 }

@@ -133,10 +133,19 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 		inWorld(t, func(w *world) {
 			a, b := w.client(nil), w.client(nil)
 			l := w.lock(a, "b")
+			w.store.meddle(only(func(context.Context, string) error {
+				after(100 * time.Millisecond)
+				return nil
+			}, "leave"), nil)
 			ctx, cancel := context.WithTimeout(bg, time.Second)
 			defer cancel()
+			start := time.Now()
 			_, err := b.LockAll(ctx, []string{"a", "b", "c"})
 			w.is(err, context.DeadlineExceeded, fencelock.ErrNotAcquired)
+			if d := time.Since(start); d != time.Second {
+				t.Errorf("returned after %v: it waited for what it gave back", d)
+			}
+			after(100 * time.Millisecond)
 			w.free("a")
 			w.release(l)
 		})

@@ -58,12 +58,12 @@ func (p *probe) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err
 	return t, err
 }
 
-func (p *probe) Swap(ctx context.Context, old driver.Ticket, c driver.Claim) (t driver.Ticket, done bool, err error) {
-	err = p.step(ctx, "swap", func(ctx context.Context) error {
-		t, done, err = p.Store.Swap(ctx, old, c)
+func (p *probe) Reserve(ctx context.Context, t driver.Ticket, span int64) (done bool, err error) {
+	err = p.step(ctx, "reserve", func(ctx context.Context) error {
+		done, err = p.Store.Reserve(ctx, t, span)
 		return err
 	})
-	return t, done, err
+	return done, err
 }
 
 func (p *probe) Await(ctx context.Context, k driver.Ticket) (t driver.Ticket, err error) {

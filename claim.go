@@ -35,7 +35,7 @@ type claim struct {
 	deadline atomic.Int64  // when the lease ends, at the latest, for all that this process knows
 
 	sent    int64 // when the last answered Enter or Renew was sent
-	since   int64 // when it was first granted to somebody here
+	since   int64 // when it was first granted to somebody here, or the store last said that it is alone
 	over    int64 // when the server's lease has surely ended
 	endAt   int64 // MaxHold
 	retryAt int64 // next renewal or leave
@@ -47,12 +47,14 @@ type claim struct {
 
 	capacity, weight, span int32
 	used                   int32 // tokens of its span given so far
+	base                   int32 // what used was at since
 	tries                  int32 // failed renewals or leaves in a row
 	index                  int32 // in the Client's schedule, -1 if not there
 
 	state   state
 	granted bool // by the store
 	queued  bool // others were in line before it
+	crowded bool // others are in line behind it, or the store does not say
 	noWait  bool
 	unsure  bool // an Enter of this ID may still arrive: Leave must lay it to rest
 	fixed   bool // not renewed once it is held

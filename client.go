@@ -19,11 +19,11 @@ import (
 // A Client that holds nothing has no goroutine, no timer and no connection of
 // its own.
 type Client struct {
-	b       driver.Backend
-	info    driver.Info
-	swapper driver.Swapper // the backend, or nil
-	o       Options
-	bad     error // why no call can succeed, or nil
+	b        driver.Backend
+	info     driver.Info
+	reserver driver.Reserver // the backend, or nil
+	o        Options
+	bad      error // why no call can succeed, or nil
 
 	clock   clock
 	hooks   dispatcher
@@ -77,7 +77,7 @@ func New(b driver.Backend, o *Options) *Client {
 		return c
 	}
 	c.info = b.Info()
-	c.swapper, _ = b.(driver.Swapper)
+	c.reserver, _ = b.(driver.Reserver)
 	c.o, c.bad = o.settled()
 	if a, ok := b.(driver.Alarm); ok && c.bad == nil {
 		c.unalarm = a.Alarm(c.alarm)

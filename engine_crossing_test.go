@@ -4,8 +4,10 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -34,7 +36,57 @@ func TestHandOffThatCrossesACancellationIsGivenBack(t *testing.T) {
 				mustRelease(t, l)
 			} else {
 				crossed++
+				synctest.Wait() // it is given back behind
 			}
+		}
+		if crossed == 0 {
+			t.Error("no hand-off crossed a cancellation: this tests nothing")
+		}
+		c.Close()
+	})
+}
+
+// TestHandOffThatCrossesACancellationWaitsForNobody: giving it back is not the caller's
+// business, who has ended the call, and the store may take its time.
+func TestHandOffThatCrossesACancellationWaitsForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		k := newTap(s)
+		k.leave = func(_ context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
+			after(100 * time.Millisecond)
+			return do()
+		}
+		handedOn := 0
+		c := client(t, k, &fencelock.Options{TTL: ttl, HandOff: 64, Hooks: fencelock.Hooks{Acquired: func(e fencelock.Event) {
+			if e.Handoff {
+				handedOn++
+			}
+		}}})
+		crossed := 0
+		for range 300 {
+			l := mustLock(t, c, "k")
+			ctx, cancel := context.WithCancel(context.Background())
+			var ended time.Time
+			got := make(chan *fencelock.Lease)
+			before := handedOn
+			go func() {
+				l, _ := c.Lock(ctx, "k")
+				if l == nil {
+					if late := time.Since(ended); late > 0 {
+						t.Errorf("a Lock returned %v after the end of its context", late)
+					}
+				}
+				got <- l
+			}()
+			synctest.Wait()
+			ended = time.Now()
+			go l.Release(context.Background())
+			go cancel()
+			if l := <-got; l != nil {
+				mustRelease(t, l)
+			} else if synctest.Wait(); handedOn > before {
+				crossed++
+			}
+			after(time.Second) // the Leave has come back
 		}
 		if crossed == 0 {
 			t.Error("no hand-off crossed a cancellation: this tests nothing")

@@ -2,7 +2,6 @@ package fencelock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -16,8 +15,9 @@ import (
 // goroutine without asking the store, with the next token of the claim's span.
 //
 // So a process with many goroutines on one hot key is one claim in the line, and
-// most of its grants cost no round trip. The others wait no longer than HandOff
-// grants and one lease.
+// most of its grants cost no round trip. While nobody else is in line, the store is asked
+// for more tokens before the span is used up. The others wait no longer than two times
+// HandOff grants, or those that are made while the store answers four times, and one lease.
 //
 // Everything here is guarded by the Client's mutex.
 type gate struct {
@@ -29,6 +29,10 @@ type gate struct {
 	heard   int32 // answers of the store
 	queue   int32
 	front   bool // somebody is bringing claim to a grant
+
+	parked bool   // nobody has the grant until the store has said whether claim may go on
+	asked  *claim // for which the store is asked for more tokens
+	took   int64  // how long it took to answer that, the last time
 }
 
 // waiter is a goroutine at a gate. One of lease, err and isFront is set before it is
@@ -188,9 +192,10 @@ func (c *Client) inQueue(g *gate, w *waiter) (l *Lease, handed bool, err error) 
 		l, err = c.lead(w.ctx, &w.r, g) // which looks at ctx and Wait itself, and hands on
 		return l, false, err
 	}
-	// A hand-off that crossed the end of ctx goes to the next one.
+	// A hand-off that crossed the end of ctx goes to the next one, and nobody waits for the
+	// store to hear of it.
 	if err := w.ctx.Err(); err != nil {
-		w.lease.Release(w.ctx)
+		go w.lease.Release(w.ctx)
 		return nil, true, &endedError{ended2(w.ctx), c.heldBy(&w.r, nil)}
 	}
 	if w.lease.Err() == nil {
@@ -314,23 +319,111 @@ func (c *Client) noTurn(g *gate, w *waiter) error {
 }
 
 // handOn gives the gate's claim, whose grant has just ended, to the next goroutine
-// here. It refuses when others have waited long enough for us, or when the lease is
-// not in its best health. released is what the hooks are told first. c.mu is held.
+// here, at once or when the store has said that the claim may go on. It refuses when
+// others have waited long enough for us, or when the lease is not in its best health.
+// released is what the hooks are told first. c.mu is held.
 func (c *Client) handOn(g *gate, cl *claim, now int64, released Event) bool {
-	lease := believed(cl.ttl)
-	if cl.state != held || cl.used >= cl.span || now-cl.since >= int64(cl.ttl) ||
-		cl.atRisk || cl.deadline.Load()-now < lease/2 || c.stage != open {
+	if g.first == nil || !c.inHealth(cl, now) {
 		return false
+	}
+	if cl.spent(now) {
+		if g.asked != cl && !c.reserve(g, cl, now) {
+			return false
+		}
+		c.emit(c.o.Hooks.Released, released)
+		g.front, g.parked = true, true
+		return true
 	}
 	w := g.next(c)
 	if w == nil {
 		return false
 	}
 	c.emit(c.o.Hooks.Released, released)
+	c.pass(g, cl, w, now)
+	return true
+}
+
+// inHealth reports whether cl may be given to somebody. c.mu is held.
+func (c *Client) inHealth(cl *claim, now int64) bool {
+	return cl.state == held && !cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && c.stage == open
+}
+
+// spent reports whether cl has had its turn: others may have waited for it.
+func (cl *claim) spent(now int64) bool {
+	return cl.used >= cl.span || now-cl.since >= int64(cl.ttl)
+}
+
+// pass gives cl to w, and asks for more tokens if it is time to. c.mu is held.
+func (c *Client) pass(g *gate, cl *claim, w *waiter, now int64) {
 	w.lease = c.grantTo(w.ctx, &w.r, cl, now, true)
 	c.calls-- // for w, who need not come here again
 	w.wake()
+	if g.asked != cl && (cl.span-cl.used <= g.soon(cl, now) || now-cl.since > int64(cl.ttl)/2) {
+		c.reserve(g, cl, now)
+	}
+}
+
+// soon is how many grants there will be, at the pace of cl so far, while the store answers
+// twice.
+func (g *gate) soon(cl *claim, now int64) int32 {
+	return int32(min(2*g.took*int64(cl.used-cl.base)/max(now-cl.since, 1), driver.MaxSpan))
+}
+
+// most is how many times HandOff tokens are reserved at once, where grants are quick and
+// the store is slow.
+const most = 4
+
+// reserve has the store asked for more tokens, unless it is known or likely that others are
+// in line: as many as a claim has at first, or as will be used soon. c.mu is held.
+func (c *Client) reserve(g *gate, cl *claim, now int64) bool {
+	more := min(max(g.soon(cl, now), int32(c.o.HandOff)), most*int32(c.o.HandOff))
+	if c.reserver == nil || cl.queued || cl.crowded || cl.unsure || cl.fixed || cl.span-cl.used > more || cl.span+more > driver.MaxSpan {
+		return false
+	}
+	g.asked = cl
+	c.calls++
+	go c.reserveMore(g, cl, c.ticket(cl), cl.span+more, cl.used, now)
 	return true
+}
+
+// reserveMore asks the store for tokens, at time sent, when so many are used. While it does,
+// the claim serves those that it has. An answer that is lost costs the tokens, and nothing
+// else.
+func (c *Client) reserveMore(g *gate, cl *claim, t driver.Ticket, span, used int32, sent int64) {
+	call := c.callFor(context.Background(), sent, leaveLimit(t.TTL))
+	done, err := c.reserver.Reserve(call, t, int64(span))
+	call.end()
+	now := c.clock.now()
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	c.moved()
+	if g.asked != cl {
+		return // the gate has another claim by now, or none
+	}
+	g.asked = nil
+	if err == nil && done {
+		cl.span, cl.since, cl.base = span, sent, used
+		g.took = now - sent
+	} else {
+		cl.crowded = true
+	}
+	if !g.parked {
+		return
+	}
+	g.front, g.parked = false, false
+	if c.inHealth(cl, now) && !cl.spent(now) {
+		if w := g.next(c); w != nil {
+			r := w.r // w goes away
+			c.pass(g, cl, w, now)
+			c.refuseTries(g, &r)
+			return
+		}
+	}
+	g.claim, cl.gate = nil, nil
+	c.quit(cl, driver.Exit{})
+	c.turn(g, cl.key)
 }
 
 // next takes the first out of the queue who still waits, and sends the others away. It is
@@ -391,67 +484,4 @@ func (c *Client) inTheWay(g *gate, r *request) *HeldError {
 		h.Ahead += cl.has().ahead
 	}
 	return h
-}
-
-// maySwap reports whether cl, whose grant has just ended and which is handed on no more,
-// may be replaced by a claim for the next goroutine here. If others were in line before it,
-// they most likely are again. c.mu is held.
-func (c *Client) maySwap(g *gate, cl *claim) bool {
-	return c.swapper != nil && g.first != nil && c.stage == open && !cl.queued &&
-		cl.state == held && !cl.atRisk && !cl.unsure && !cl.fixed
-}
-
-// swap has the store put a claim for the next goroutine here in the place of cl, which the
-// gate has no more, and gives it to that one: one round trip, where a Leave and an Enter
-// are two. It is done if it says so. With doubt it may have happened, and nobody here
-// goes by it: the gate goes on with the new claim, whose Enter finds out, and cl is to
-// leave as a claim that may have left. Otherwise nothing has happened. released is what the
-// hooks are told of cl first. c.mu is held on entry and return, and free in between.
-func (c *Client) swap(ctx context.Context, g *gate, cl *claim, now int64, released Event) (done, doubt bool) {
-	fresh := c.newClaim(&g.first.r)
-	t, d := c.ticket(cl), c.asks(fresh)
-	g.front = true
-	cl.state = ended // from here on no renewal is begun
-	c.sched.drop(cl)
-	c.calls++
-	c.mu.Unlock()
-	call := c.detached(ctx, now, leaveLimit(t.TTL))
-	n, done, err := c.swapper.Swap(call, t, d)
-	call.end()
-	at := c.clock.now()
-	c.mu.Lock()
-	c.calls--
-	c.moved()
-	g.front = false
-
-	var permanent *driver.PermanentError
-	switch {
-	case err == nil && !done, errors.As(err, &permanent), errors.Is(err, driver.ErrClosed):
-		return false, false
-	case err != nil || !fresh.answered(now, at, n.Left):
-		fresh.unsure = true
-		if g.first == nil {
-			c.quit(fresh, driver.Exit{})
-		} else {
-			g.claim, fresh.gate = fresh, g
-		}
-		g.lastErr = err
-		c.turn(g, cl.key)
-		return false, true
-	}
-	g.claim, fresh.gate = fresh, g
-	c.joined(fresh, &d, &n, at)
-	c.emit(c.o.Hooks.Released, released)
-	w := g.next(c)
-	if w == nil {
-		g.claim, fresh.gate = nil, nil
-		c.quit(fresh, driver.Exit{})
-		c.turn(g, cl.key)
-		return true, false
-	}
-	w.lease = c.grantTo(w.ctx, &w.r, fresh, at, false)
-	c.refuseTries(g, &w.r)
-	c.calls-- // for w, who need not come here again
-	w.wake()
-	return true, false
 }

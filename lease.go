@@ -352,7 +352,6 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	c.close(g)
 	held := time.Duration(now - g.at)
 	var next *gate // whose turn comes after the Leave
-	doubt := false // the store may have let cl leave already
 	if w := cl.gate; w != nil && w.claim == cl {
 		released := Event{Key: cl.key, Token: g.token, Held: held}
 		if c.handOn(w, cl, now, released) {
@@ -360,24 +359,11 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 			return l.settle(nil)
 		}
 		w.claim, cl.gate = nil, nil
-		done := false
-		if exit == (driver.Exit{}) && c.maySwap(w, cl) {
-			done, doubt = c.swap(ctx, w, cl, now, released)
-			now = c.clock.now()
-		}
-		switch {
-		case done:
-			c.mu.Unlock()
-			c.afterRenewal(cl, now+int64(closeBudget))
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return l.settle(nil)
-		case doubt: // the gate goes on with the other claim
-		case cl.queued:
+		if cl.queued {
 			// Others are in line: they hear of the Leave sooner if the store has no Enter of
 			// ours to do before, which is to wait behind them anyway.
 			next, w.front = w, true
-		default:
+		} else {
 			c.turn(w, cl.key)
 		}
 	}
@@ -385,7 +371,7 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
 	c.mu.Unlock()
 
-	err := c.leave(ctx, cl, exit, budget, doubt)
+	err := c.leave(ctx, cl, exit, budget)
 	if next != nil {
 		c.mu.Lock()
 		next.front = false

@@ -33,8 +33,8 @@ func settled(err error) bool {
 // leave takes cl out of the line: it tries at least once, and until budget has
 // passed, whatever becomes of ctx; then the rest is done behind. It answers nil if
 // the store confirmed it, ErrGone if the store no longer had the claim, anything
-// else if nobody knows yet. With doubt it may have left before.
-func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget time.Duration, doubt bool) error {
+// else if nobody knows yet.
+func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget time.Duration) error {
 	c.mu.Lock()
 	cl.state = ended // from here on no renewal is begun
 	c.sched.drop(cl)
@@ -43,6 +43,7 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 	begun := c.clock.now()
 	until := begun + int64(budget)
 	t, linger := c.exitTicket(cl), e.Linger
+	doubt := false
 	for now := begun; ; now = c.clock.now() {
 		e.Linger = c.rest(linger, begun)
 		left := time.Duration(until - now)

@@ -608,8 +608,8 @@ func (c *Client) reenter(cl *claim) {
 		cl.seldom = &seldom{note: note}
 	}
 	cl.state, cl.unsure, cl.atRisk, cl.busy, cl.broken = fresh, false, false, false, false
-	cl.exiting, cl.whole, cl.queued = false, false, false
-	cl.since, cl.used, cl.sent, cl.over, cl.tries = 0, 0, 0, 0, 0
+	cl.exiting, cl.whole, cl.queued, cl.crowded = false, false, false, false
+	cl.since, cl.used, cl.base, cl.sent, cl.over, cl.tries = 0, 0, 0, 0, 0, 0
 	cl.deadline.Store(0)
 }
 
@@ -631,5 +631,5 @@ func (c *Client) giveUp(ctx context.Context, r *request, cl *claim) {
 		return
 	}
 	c.mu.Unlock()
-	c.leave(ctx, cl, driver.Exit{}, min(closeBudget, r.lease/3), false) // what fails goes on behind
+	c.leave(ctx, cl, driver.Exit{}, min(closeBudget, r.lease/3)) // what fails goes on behind
 }

@@ -20,7 +20,8 @@ type MultiLease struct {
 // in one call instead.
 //
 // Options apply to each key; Wait bounds the whole. It costs a round trip per key
-// that is free.
+// that is free. If it fails, it has given back what it had, as Release does; but when
+// ctx has ended, it returns at once, and that is done behind.
 func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*MultiLease, error) {
 	const op = "lock all"
 	if len(keys) == 0 {
@@ -53,7 +54,11 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 			each = append(slices.Clip(opts), Wait(left))
 		}
 		l, err := c.Lock(under, key, each...)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			go m.Release(ctx) // the caller is not to wait for the store any more
+			return nil, errors.Join(err, onlyLost(m.Err()))
+		case err != nil:
 			return nil, errors.Join(err, onlyLost(m.Release(ctx)))
 		}
 		m.leases = append(m.leases, l)

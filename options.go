@@ -35,10 +35,13 @@ type Options struct {
 	TTL time.Duration
 
 	// HandOff is how many goroutines of this process may hold a key one after
-	// another on one claim, without asking the store; default 64. Other processes
-	// wait for at most that many, and for at most one TTL. 1 switches the hand-off
-	// off: then goroutines queue in the store one by one, in strict order. At most
-	// 65535.
+	// another on one claim, without asking the store; default 64. Then the claim leaves,
+	// and joins the line again behind others. On Redis and in memory, while no other
+	// process is in line, the store is asked for as many more before they are used up:
+	// whoever comes then waits for at most twice that many, or, where grants are quicker
+	// than the store, for those that are made while it answers four times, which are at
+	// most eight times that many; and for at most one TTL. 1 switches the hand-off off:
+	// then goroutines queue in the store one by one, in strict order. At most 65535.
 	HandOff int
 
 	// Hooks are told what happens.

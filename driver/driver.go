@@ -207,16 +207,16 @@ type LineReader interface {
 	Line(ctx context.Context, key string) (Line, error)
 }
 
-// Swapper is optional: a backend that can put one claim in the place of another in one
-// request.
+// Reserver is optional: a backend that can lengthen the span of a claim that holds its lock
+// and is alone in the line, in one request.
 //
-// Swap does at once what a Leave of t and an Enter of c do one after the other, if that
-// has c granted. c is of the key of t, and its ID is new. Swap reports false if it has done
-// nothing, as whenever another claim is in line or t is not, and whenever it likes. After
-// an error other than a *PermanentError it may have happened, or happen yet for as long
-// as t is in line; then an Enter of c finds the claim, as after any Enter.
-type Swapper interface {
-	Swap(ctx context.Context, t Ticket, c Claim) (next Ticket, done bool, err error)
+// Reserve makes the claim of t reserve span tokens from t.Token on, where t.Span says how
+// many it is known to have. It reports false if it has done nothing, as whenever another
+// claim is in line, when t is not or waits, or when a token that would be needed was drawn
+// already; and whenever it likes. It does not start the lease again. After an error it may
+// have happened, or happen yet. It never makes a span shorter.
+type Reserver interface {
+	Reserve(ctx context.Context, t Ticket, span int64) (done bool, err error)
 }
 
 // Alarm is optional: a backend that hears at once of claims that were broken.
@@ -305,6 +305,18 @@ func (e ErrGone) Error() string {
 		return "the claim is gone: " + e.Reason
 	}
 	return "the claim is gone"
+}
+
+// Ended says why ctx has ended, and is nil if it has not. A deadline that has passed counts,
+// though ctx itself may not know it yet: a connection that has the same deadline, or a server
+// that was told it, sees it first about as often as ctx does, and a backend that asks
+// ctx.Err() what such an error means takes the end of a call for an outage of the store.
+func Ended(ctx context.Context) error {
+	err := ctx.Err()
+	if d, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 // Gone reports whether err says that a claim is gone.

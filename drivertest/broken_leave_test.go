@@ -102,6 +102,25 @@ var brokenLeaves = []mutant{
 		},
 	},
 	{
+		name: "whoever came last takes along who came before",
+		laws: "LeaveOfTheLastComerLeavesTheOthers " + model,
+		wreck: func(b *broken) {
+			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+				all := b.standings(t.Key)
+				if n := len(all); n > 0 && all[n-1].ID == driver.ShortID(t.ID) {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					for _, s := range b.seen {
+						if s.Key == t.Key && s.ID != t.ID {
+							b.Store.Leave(ctx, s, driver.Exit{})
+						}
+					}
+				}
+				return b.Store.Leave(ctx, t, e)
+			}
+		},
+	},
+	{
 		name: "who has left may leave again",
 		laws: "SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth StrangerWritesNoMark BrokenClaimWritesNoMark " + model,
 		wreck: func(b *broken) {

@@ -23,18 +23,18 @@ import (
 // broken is a Store that does some things wrong.
 type broken struct {
 	*memlock.Store
-	enter func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
-	again func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
-	init  func(ctx context.Context) error
-	await func(ctx context.Context, t driver.Ticket) (driver.Ticket, error)
-	renew func(ctx context.Context, ts []driver.Ticket) []error
-	leave func(ctx context.Context, t driver.Ticket, e driver.Exit) error
-	brk   func(ctx context.Context, key string, token int64, reason string) error
-	lines func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error]
-	line  func(ctx context.Context, key string) (driver.Line, error)
-	alarm func(f func(id string, gone driver.ErrGone)) func()
-	swap  func(ctx context.Context, t driver.Ticket, c driver.Claim) (driver.Ticket, bool, error)
-	close func() error
+	enter   func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
+	again   func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
+	init    func(ctx context.Context) error
+	await   func(ctx context.Context, t driver.Ticket) (driver.Ticket, error)
+	renew   func(ctx context.Context, ts []driver.Ticket) []error
+	leave   func(ctx context.Context, t driver.Ticket, e driver.Exit) error
+	brk     func(ctx context.Context, key string, token int64, reason string) error
+	lines   func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error]
+	line    func(ctx context.Context, key string) (driver.Line, error)
+	alarm   func(f func(id string, gone driver.ErrGone)) func()
+	reserve func(ctx context.Context, t driver.Ticket, span int64) (bool, error)
+	close   func() error
 
 	mu   sync.Mutex
 	seen []driver.Ticket // of every Enter that succeeded
@@ -90,11 +90,11 @@ func (b *broken) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) erro
 	return b.Store.Leave(ctx, t, e)
 }
 
-func (b *broken) Swap(ctx context.Context, t driver.Ticket, c driver.Claim) (driver.Ticket, bool, error) {
-	if b.swap != nil {
-		return b.swap(ctx, t, c)
+func (b *broken) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+	if b.reserve != nil {
+		return b.reserve(ctx, t, span)
 	}
-	return b.Store.Swap(ctx, t, c)
+	return b.Store.Reserve(ctx, t, span)
 }
 
 func (b *broken) Break(ctx context.Context, key string, token int64, reason string) error {
@@ -357,7 +357,7 @@ func confOf(law string) config {
 	return strict
 }
 
-var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenSwaps, brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
+var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves, brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()

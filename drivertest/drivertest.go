@@ -153,7 +153,7 @@ var topics = []topic{
 	{"Lease", leaseLaws},
 	{"Expiry", expiryLaws},
 	{"Leave", leaveLaws},
-	{"Swap", swapLaws},
+	{"Reserve", reserveLaws},
 	{"Break", breakLaws},
 	{"Mark", markLaws},
 	{"Linger", lingerLaws},
@@ -215,8 +215,8 @@ func hasAlarm(b driver.Backend) bool {
 	return ok
 }
 
-func swaps(b driver.Backend) bool {
-	_, ok := b.(driver.Swapper)
+func reserves(b driver.Backend) bool {
+	_, ok := b.(driver.Reserver)
 	return ok
 }
 

@@ -126,6 +126,20 @@ var leaveLaws = []law{
 		},
 	},
 	{
+		name: "LeaveOfTheLastComerLeavesTheOthers",
+		why:  "nobody came after it, but others share the lock with it: a line that is taken for empty then lets a writer in beside a reader",
+		check: func(w *world) {
+			key := w.key()
+			first := w.hold(w.a, w.reader(key))
+			last := w.hold(w.b, w.reader(key))
+			w.leave(w.b, last, driver.Exit{})
+			w.refused(w.b, w.claim(key))
+			w.stillHolds(w.a, first)
+			w.leave(w.a, first, driver.Exit{})
+			w.hold(w.b, noWait(w.claim(key)))
+		},
+	},
+	{
 		name: "Tombstone",
 		why:  "a cancelled Lock sends Leave while its Enter may still be under way: the Enter that arrives after it must find the door shut, or it holds the lock for nobody",
 		check: func(w *world) {

@@ -50,6 +50,38 @@ func (p *player) renewSome() {
 	}
 }
 
+// reserveOne asks for more tokens, or for fewer as one who comes late. A backend may always
+// do nothing.
+func (p *player) reserveOne() {
+	p.t.Helper()
+	x := p.person()
+	if x == nil {
+		return
+	}
+	r, ok := x.view.(driver.Reserver)
+	if !ok {
+		return
+	}
+	span := min(max(x.Span-50+p.rng.Int64N(400), 1), driver.MaxSpan)
+	done, err := r.Reserve(p.ctx, driver.Ticket{Claim: x.Claim, Token: max(x.token, 1), Granted: true}, span)
+	p.tell("Reserve %s span %d: %v %v", name(x.Claim), span, done, err)
+	l := p.model.line(x.Key, time.Now())
+	_, c := l.find(x.ID)
+	switch {
+	case err != nil:
+		p.wrong("got %v; want nil", err)
+	case !done:
+		return
+	case c == nil || c.lingering || len(l.claims) > 1:
+		p.wrong("it was done, and the claim is not alone in line")
+	case l.last != c.token+c.Span-1:
+		p.wrong("it was done, and token %d was drawn", l.last)
+	}
+	c.Span = max(c.Span, span)
+	x.Span = c.Span
+	l.last = c.token + c.Span - 1
+}
+
 func (p *player) leaveOne() {
 	p.t.Helper()
 	x := p.person()

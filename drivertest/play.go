@@ -79,8 +79,10 @@ func (p *player) step() {
 		p.leaveUnknown()
 	case n < 83:
 		p.breakOne()
-	case n < 91:
+	case n < 88:
 		p.awaitOne()
+	case n < 91:
+		p.reserveOne()
 	case n < 96 || !p.expiry:
 		p.compareLines()
 	default:

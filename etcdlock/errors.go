@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -41,11 +40,7 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 		return err
 	}
 	what := fmt.Sprintf("etcd: %s %q", doing, key)
-	ended := ctx.Err()
-	if d, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(d) {
-		ended = context.DeadlineExceeded // the server saw it first
-	}
-	if ended != nil {
+	if ended := driver.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
 	for _, r := range refusals {

@@ -41,7 +41,7 @@ type Store struct {
 var (
 	_ driver.Backend    = (*Store)(nil)
 	_ driver.LineReader = (*Store)(nil)
-	_ driver.Swapper    = (*Store)(nil)
+	_ driver.Reserver   = (*Store)(nil)
 	_ driver.Alarm      = (*Store)(nil)
 )
 
@@ -279,23 +279,24 @@ func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 	return nil
 }
 
-// Swap puts c in the place of t, if that is the only claim in line.
-func (s *Store) Swap(ctx context.Context, t driver.Ticket, c driver.Claim) (driver.Ticket, bool, error) {
+// Reserve lengthens the span of t, if that is the only claim in line and nobody has drawn a
+// token since.
+func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	if err := ctx.Err(); err != nil {
-		return driver.Ticket{}, false, err
+		return false, err
 	}
-	if err := s.check(&c); err != nil {
-		return driver.Ticket{}, false, &driver.PermanentError{Err: err}
+	if span < 1 || span > driver.MaxSpan {
+		return false, &driver.PermanentError{Err: fmt.Errorf("memory: a claim on %q reserves 1 to %d tokens, not %d", t.Key, driver.MaxSpan, span)}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	l, old := s.alive(t.Key, t.ID, now)
-	if old == nil || l.n > 1 || c.Key != t.Key || c.Ballot != 0 {
-		return driver.Ticket{}, false, nil
+	l, c := s.alive(t.Key, t.ID, s.now())
+	if c == nil || l.n > 1 || l.last != c.token+c.Span-1 || c.Ballot != 0 {
+		return false, nil
 	}
-	l.remove(old)
-	return l.ticket(l.join(c, now), now), true, nil
+	c.Span = max(c.Span, span)
+	l.last = c.token + c.Span - 1
+	return true, nil
 }
 
 // Break ends the claim of key whose span holds token, tells its holder if that

@@ -92,7 +92,7 @@ type Backend struct {
 var (
 	_ driver.Backend    = (*Backend)(nil)
 	_ driver.LineReader = (*Backend)(nil)
-	_ driver.Swapper    = (*Backend)(nil)
+	_ driver.Reserver   = (*Backend)(nil)
 	_ driver.Alarm      = (*Backend)(nil)
 )
 

@@ -22,8 +22,16 @@ var errCard = errors.New("the card of a claim is damaged")
 // writeClaim writes what a record of form C has of a claim, from its lease on.
 func writeClaim(c *driver.Claim, channel string) string {
 	var room [256]byte // on the stack; most claims fit
-	b := room[:0]
-	b = appendLease(b, c.TTL)
+	return string(appendSpan(appendLease(room[:0], c.TTL), c, channel))
+}
+
+// writeSpan writes the span, id and card of a claim.
+func writeSpan(c *driver.Claim, channel string) string {
+	var room [256]byte
+	return string(appendSpan(room[:0], c, channel))
+}
+
+func appendSpan(b []byte, c *driver.Claim, channel string) []byte {
 	b = appendPadded(b, c.Span-1, 5)
 	b = append(b, ';')
 	b = strconv.AppendInt(b, int64(len(c.ID)), 10)
@@ -35,7 +43,7 @@ func writeClaim(c *driver.Claim, channel string) string {
 	}
 	b = append(b, channel...)
 	b = append(b, c.Owner...)
-	return string(append(b, c.Note...))
+	return append(b, c.Note...)
 }
 
 // appendLease writes a lease: 8 digits of seconds, 6 of µs.

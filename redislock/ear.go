@@ -2,9 +2,7 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"maps"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -156,11 +154,10 @@ func (e *ear) session(ctx context.Context) (confirmed bool) {
 	asked := false
 	for {
 		got, err := ps.ReceiveTimeout(ctx, e.silence)
-		var late net.Error
 		switch {
 		case err == nil:
 			asked = false
-		case ctx.Err() == nil && confirmed && !asked && errors.As(err, &late) && late.Timeout():
+		case ctx.Err() == nil && confirmed && !asked && isLate(err):
 			// A connection may be dead without a sign.
 			if ps.Ping(ctx) != nil {
 				return confirmed

@@ -34,10 +34,8 @@ var refusals = []struct{ begins, advice string }{
 // failed explains an error of one request. Passwords are in none: neither the
 // server's answers nor go-redis' errors have them.
 func failed(ctx context.Context, doing, key string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		if ended := ctx.Err(); ended != nil {
-			err = ended
-		}
+	if ended := driver.Ended(ctx); ended != nil && (isLate(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		err = ended
 	}
 	what := fmt.Sprintf("redis: %s %q", doing, key)
 	text := err.Error()

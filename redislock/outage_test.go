@@ -446,3 +446,45 @@ func TestErrorsAreToldApart(t *testing.T) {
 		}
 	}
 }
+
+// A connection gives up at the deadline of a call, and may do so a moment before its context
+// does. That is no word about the server, and no reason to send the step once more.
+func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	o := dial(t, s).Options()
+	for name, bound := range map[string]bool{"client bound by contexts": true, "client not bound by contexts": false} {
+		t.Run(name, func(t *testing.T) {
+			own := *o
+			own.ContextTimeoutEnabled, own.MaxRetries = bound, -1
+			rdb := redis.NewClient(&own)
+			t.Cleanup(func() { rdb.Close() })
+			b := closing(t, New(rdb, nil))
+			held := hold(t, b, mutex(name))
+			if err := s.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			calls := map[string]func(context.Context) error{
+				"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, mutex("other")); return err },
+				"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{held})[0] },
+				"Break": func(ctx context.Context) error { return b.Break(ctx, name, held.Token+1, "") },
+				"Leave": func(ctx context.Context) error {
+					return b.Leave(ctx, driver.Ticket{Claim: mutex("other")}, driver.Exit{})
+				},
+				"Line": func(ctx context.Context) error { _, err := b.Line(ctx, name); return err },
+			}
+			for range 100 {
+				for call, f := range calls {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					if err := f(ctx); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%s answered %v", call, err)
+					}
+					cancel()
+				}
+			}
+			if err := s.Continue(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -19,13 +19,13 @@ type script struct {
 }
 
 var (
-	enterScript = load("enter")
-	leaveScript = load("leave")
-	renewScript = load("renew")
-	lookScript  = load("look")
-	breakScript = load("break")
-	readScript  = load("read")
-	swapScript  = load("swap")
+	enterScript   = load("enter")
+	leaveScript   = load("leave")
+	renewScript   = load("renew")
+	lookScript    = load("look")
+	breakScript   = load("break")
+	readScript    = load("read")
+	reserveScript = load("reserve")
 )
 
 func load(name string) *script {

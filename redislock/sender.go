@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -171,7 +172,7 @@ func (s *sender) ask(ctx context.Context, st *step) bool {
 		s.isNear.Store(false)
 	}
 	st.repeated = took >= s.limit // go-redis itself sends again what is late
-	if err != nil && ctx.Err() == nil && isLate(err) {
+	if isLate(err) && driver.Ended(ctx) == nil {
 		s.isNear.Store(false)
 		return false
 	}
@@ -481,8 +482,7 @@ func (s *sender) execAsking(ctx context.Context, to string, c *redis.Cmd) bool {
 
 // timedOut reports whether a node was silent: it may hang, and would be asked again first.
 func timedOut(err error) bool {
-	var late net.Error
-	return errors.As(err, &late) && late.Timeout() || errors.Is(err, context.Canceled)
+	return isLate(err) || errors.Is(err, context.Canceled)
 }
 
 // together returns the context of a flight: it ends when the last of those aboard

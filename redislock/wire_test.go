@@ -269,19 +269,25 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	}
 }
 
-// A Swap whose answer is late is sent again, too. By then others may wait behind the claim
-// that it has entered, or that one may have gone.
-func TestSwapThatIsSentAgainLate(t *testing.T) {
+// A Reserve whose answer is late is sent again, too. By then its claim may be longer still,
+// or others may wait behind it.
+func TestReserveThatIsSentAgainLate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	other := connect(t, s, nil)
 	warm := enter(t, other, mutex("the server knows the script"))
-	if _, _, err := other.Swap(t.Context(), warm, mutex(warm.Key)); err != nil {
+	if _, err := other.Reserve(t.Context(), warm, 2); err != nil {
 		t.Fatal(err)
 	}
-	for name, meanwhile := range map[string]func(next driver.Claim){
-		"nothing happens": func(driver.Claim) {},
-		"another waits":   func(next driver.Claim) { wait_(t, other, mutex(next.Key)) },
+	for name, meanwhile := range map[string]func(k driver.Ticket) (span int64){
+		"nothing happens": func(driver.Ticket) int64 { return 7 },
+		"it is longer": func(k driver.Ticket) int64 {
+			if done, err := other.Reserve(t.Context(), k, 9); !done || err != nil {
+				t.Errorf("Reserve answered %v, %v", done, err)
+			}
+			return 9
+		},
+		"another waits": func(k driver.Ticket) int64 { wait_(t, other, mutex(k.Key)); return 7 },
 	} {
 		p := newProxy(t, s)
 		b := closing(t, New(p.client(), nil))
@@ -289,9 +295,10 @@ func TestSwapThatIsSentAgainLate(t *testing.T) {
 		leave(t, b, k) // the server is near
 		k = enter(t, b, mutex(name))
 		sent, ready := make(chan struct{}, 10), make(chan struct{})
+		want := int64(7)
 		first := true
 		p.rule(func(_ string, args []string) fate {
-			if !isScript(swapScript, args) {
+			if !isScript(reserveScript, args) {
 				return pass
 			}
 			sent <- struct{}{}
@@ -302,30 +309,26 @@ func TestSwapThatIsSentAgainLate(t *testing.T) {
 			<-ready
 			return pass
 		})
-		c := mutex(name)
 		go func() {
+			defer close(ready)
 			<-sent
-			eventually(t, "the Swap was done", func() bool {
-				l := line(t, other, name)
-				return len(l.Claims) == 1 && l.Claims[0].Token > k.Token
-			})
-			meanwhile(c)
-			close(ready)
+			eventually(t, "the Reserve was done", func() bool { return line(t, other, name).Claims[0].Span == 7 })
+			want = meanwhile(k)
 		}()
-		next, done, err := b.Swap(t.Context(), k, c)
+		_, err := b.Reserve(t.Context(), k, 7)
 		<-ready
-		if err != nil || !done || !next.Granted || next.Token <= k.Token {
-			t.Errorf("%s: Swap of token %d answered %+v, %v, %v; want a grant", name, k.Token, next, done, err)
+		if err != nil {
+			t.Errorf("%s: Reserve answered %v", name, err)
 		}
 		p.rule(nil)
 		p.letGo()
 		if len(sent) != 1 {
 			t.Errorf("%s: it was sent %d times: the schedule of this test no longer holds", name, len(sent)+1)
 		}
-		if l := line(t, other, name); l.Claims[0].Token != next.Token {
-			t.Errorf("%s: the line is %+v; want the claim with token %d first", name, l, next.Token)
+		if l := line(t, other, name); l.Claims[0].Token != k.Token || l.Claims[0].Span != want {
+			t.Errorf("%s: the line is %+v; want the claim with token %d first, %d of them", name, l, k.Token, want)
 		}
-		leave(t, b, next)
+		leave(t, b, k)
 	}
 }
 
@@ -403,18 +406,17 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 							leave(t, other, before)
 						}
 						if crowd == "alone" {
-							key := key + ", swapped"
+							key := key + ", longer"
 							k := enter(t, b, mutex(key))
-							cut(swapScript)
-							next, done, err := b.Swap(ctx, k, mutex(key))
-							if err != nil || !done || !next.Granted || next.Token <= k.Token {
-								t.Fatalf("Swap of token %d answered %+v, %v, %v; want a grant", k.Token, next, done, err)
+							cut(reserveScript)
+							if done, err := b.Reserve(ctx, k, 7); err != nil || !done {
+								t.Fatalf("Reserve answered %v, %v", done, err)
 							}
 							p.rule(nil)
-							if l := line(t, other, key); len(l.Claims) != 1 || l.Claims[0].Token != next.Token {
-								t.Errorf("after Swap the line is %+v, want the claim with token %d", l, next.Token)
+							if l := line(t, other, key); len(l.Claims) != 1 || l.Claims[0].Token != k.Token || l.Claims[0].Span != 7 {
+								t.Errorf("after Reserve the line is %+v, want the claim with seven tokens from %d", l, k.Token)
 							}
-							leave(t, b, next)
+							leave(t, b, k)
 						}
 						if l := line(t, other, key); len(l.Claims) != 0 {
 							t.Errorf("at the end the line is %+v", l)

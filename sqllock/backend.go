@@ -251,8 +251,8 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 	if err == nil || answer(err) {
 		return err
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if ended := driver.Ended(ctx); ended != nil {
+		return ended
 	}
 	if b.ctx.Err() != nil {
 		return driver.ErrClosed

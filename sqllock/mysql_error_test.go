@@ -38,7 +38,7 @@ func TestScriptIsSplitAtItsDelimiters(t *testing.T) {
 	for _, statement := range n.script(mysqlSchema) {
 		first, _, _ := strings.Cut(statement, "(")
 		switch {
-		case strings.HasPrefix(first, "CREATE PROCEDURE IF NOT EXISTS app_v2_"):
+		case strings.HasPrefix(first, "CREATE PROCEDURE IF NOT EXISTS app_v3_"):
 			procedures++
 			if !strings.HasSuffix(strings.TrimSpace(statement), "END") {
 				t.Errorf("%s does not end where it should: …%q", first, statement[max(0, len(statement)-40):])

@@ -34,12 +34,13 @@ type Method string
 
 // The methods that faults can be ordered for.
 const (
-	Enter Method = "Enter"
-	Await Method = "Await"
-	Renew Method = "Renew"
-	Leave Method = "Leave"
-	Break Method = "Break"
-	Lines Method = "Lines" // LineReader's Line too
+	Enter   Method = "Enter"
+	Await   Method = "Await"
+	Renew   Method = "Renew"
+	Leave   Method = "Leave"
+	Reserve Method = "Reserve"
+	Break   Method = "Break"
+	Lines   Method = "Lines" // LineReader's Line too
 )
 
 // Options says which faults are drawn. The zero value draws none.
@@ -75,6 +76,7 @@ type Backend struct {
 var (
 	_ driver.Backend    = (*Backend)(nil)
 	_ driver.LineReader = (*Backend)(nil)
+	_ driver.Reserver   = (*Backend)(nil)
 	_ driver.Alarm      = (*Backend)(nil)
 )
 
@@ -185,6 +187,17 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return struct{}{}, b.inner.Leave(ctx, t, e)
 	})
 	return err
+}
+
+// Reserve meets faults and reserves. If the backend cannot, it does nothing, as it may.
+func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+	r, ok := b.inner.(driver.Reserver)
+	if !ok {
+		return false, nil
+	}
+	return through(b, ctx, Reserve, t.Key, func(ctx context.Context) (bool, error) {
+		return r.Reserve(ctx, t, span)
+	})
 }
 
 // Break meets faults and breaks.

@@ -73,7 +73,7 @@ INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1');
 
 -- A step is one call of one procedure, so that it is one round trip, and so that nobody
 -- keeps a line locked by stopping in the middle: the server alone is in the middle.
--- "v2" counts the versions of the procedures; several may serve the same tables.
+-- "v3" counts the versions of the procedures; several may serve the same tables.
 
 DELIMITER $$
 
@@ -81,7 +81,7 @@ DELIMITER $$
 -- timestamp, less the session's offset from UTC. NOW and UTC_TIMESTAMP are one instant
 -- seen in two zones, which tells the offset also in the hour that an autumn night has
 -- twice. Where they have been set to another day it cannot be told that way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_clock(OUT p_now BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_clock(OUT p_now BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_local, v_utc DATETIME(6);
@@ -103,7 +103,7 @@ END$$
 -- READ COMMITTED, so that each statement sees what was committed while this one waited.
 -- The row is made in a transaction of its own: of many who insert it at once all but one
 -- would share a lock on it, and all of them want it alone next, which is a deadlock.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_open(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_open(
     IN p_key VARBINARY(1024), IN p_make TINYINT,
     OUT p_now BIGINT, OUT p_last BIGINT, OUT p_head BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
 SQL SECURITY INVOKER
@@ -123,7 +123,7 @@ BEGIN
             COMMIT;
         END IF;
     END WHILE;
-    CALL fencelock_v2_clock(p_now);
+    CALL fencelock_v3_clock(p_now);
 END$$
 
 -- Finds the new head of a line that is locked, and from which somebody was removed, and
@@ -132,7 +132,7 @@ END$$
 -- It goes through those who wait in order of arrival. The first that does not fit ends
 -- that if all have one capacity. With two sizes of one semaphore in line a later claim
 -- may fit where an earlier one does not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_settle(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_settle(
     IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
 SQL SECURITY INVOKER
 settle: BEGIN
@@ -182,7 +182,7 @@ END$$
 
 -- Removes what has expired from a line that is locked. The statement that removes looks
 -- at each claim again: it may have been renewed in time since the clock was read.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_expire(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_expire(
     IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
     OUT p_touched TINYINT)
 SQL SECURITY INVOKER
@@ -191,13 +191,13 @@ BEGIN
         WHERE lock_key = p_key AND token >= p_head AND expires <= p_now) INTO p_touched;
     IF p_touched THEN
         DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND expires <= p_now;
-        CALL fencelock_v2_settle(p_key, p_head, p_now, p_mark, p_node);
+        CALL fencelock_v3_settle(p_key, p_head, p_now, p_mark, p_node);
     END IF;
 END$$
 
 -- Lays an id to rest, in a line that is locked. An earlier rest of it is only prolonged,
 -- and what an operator wrote stays the reason.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_lay(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_lay(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_now BIGINT, IN p_expires BIGINT,
     IN p_broken TINYINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -217,7 +217,7 @@ END$$
 --   ticket: token, span, capacity, weight, owner, note, granted, left, mark, mixed
 --   busy, or a ticket that waits: ahead, and of the first in line owner, note, token, since, left
 -- and whether anybody was removed.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_enter_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_enter_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
@@ -233,10 +233,10 @@ enter: BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v2_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v3_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
     SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head) INTO v_crowd;
     IF v_crowd THEN
-        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
             INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
             FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -290,7 +290,7 @@ enter: BEGIN
                     (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
                     VALUES (p_key, v_token, p_span, p_id, p_capacity, p_weight, v_granted, 0, v_expires, v_now, p_node,
                         v_mark, p_owner, p_note);
-                UPDATE fencelock_line SET last = v_token + p_span - 1 WHERE lock_key = p_key;
+                UPDATE fencelock_line SET last = v_token + p_span - 1, head = IF(v_low IS NULL, v_token, head) WHERE lock_key = p_key;
             END IF;
         END IF;
     END IF;
@@ -311,7 +311,7 @@ END$$
 -- was asked for: each column costs the server and the client. A line that nobody is in, its head being above
 -- its last token, takes few statements and no more variables than it needs: the server
 -- makes all of a procedure's anew for each call. Any other line is opened again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_enter(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_enter(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
@@ -335,17 +335,17 @@ BEGIN
         INSERT INTO fencelock_claim
             (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
             VALUES (p_key, v_last, p_span, p_id, p_capacity, p_weight, 1, 0, v_now + p_ttl, v_now, p_node, v_mark, p_owner, p_note);
-        UPDATE fencelock_line SET last = v_last + p_span - 1 WHERE lock_key = p_key;
+        UPDATE fencelock_line SET last = v_last + p_span - 1, head = v_last WHERE lock_key = p_key;
         COMMIT;
         SELECT v_last, v_mark;
     ELSE
-        CALL fencelock_v2_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
+        CALL fencelock_v3_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
     END IF;
 END$$
 
 -- Leave. Its answer is a row of whether the claim is gone, broken, reason, and whether
 -- somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_leave_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_leave_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -358,9 +358,9 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v2_open(p_key, p_token = 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v3_open(p_key, p_token = 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
     END IF;
     SELECT token, granted, lingering INTO v_token, v_granted, v_lingering
         FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -373,7 +373,7 @@ BEGIN
             FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     END IF;
     IF p_token = 0 THEN
-        CALL fencelock_v2_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
+        CALL fencelock_v3_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
     END IF;
     IF v_token IS NOT NULL THEN
         IF LENGTH(p_mark) > 0 AND v_granted THEN
@@ -386,7 +386,7 @@ BEGIN
         ELSE
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v2_settle(p_key, v_head, v_now, v_mark, p_node);
+            CALL fencelock_v3_settle(p_key, v_head, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -394,16 +394,16 @@ BEGIN
 END$$
 
 -- Leave, of which the answer is the same, or a single column if the claim is gone from its
--- line and nobody else was there. The first claim of a line is the only one if no token was
--- drawn after its own: then it takes few statements. Any other line, and a Leave that leaves
--- something behind, is opened again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_leave(
+-- line and nobody else was there. A claim is the only one in line if the line's head is its
+-- own token, so that nobody is before it, and no token was drawn after its own: then it takes
+-- few statements. Any other line, and a Leave that leaves something behind, is opened again.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_leave(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head, v_token, v_end BIGINT;
-    DECLARE v_mine TINYINT DEFAULT 0;
+    DECLARE v_now, v_last, v_head BIGINT;
+    DECLARE v_left TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
@@ -416,22 +416,25 @@ BEGIN
                     TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),
                     CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
             INTO v_last, v_head, v_now FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
-        SELECT token, token + span - 1, id = p_id AND lingering = 0 AND expires > v_now INTO v_token, v_end, v_mine
-            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token LIMIT 1;
+        IF v_head = p_token THEN
+            DELETE FROM fencelock_claim
+                WHERE lock_key = p_key AND token = p_token AND token + span - 1 = v_last
+                AND id = p_id AND lingering = 0 AND expires > v_now;
+            SET v_left = ROW_COUNT();
+        END IF;
     END IF;
-    IF v_mine AND v_end = v_last THEN
-        DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
+    IF v_left THEN
         UPDATE fencelock_line SET head = v_last + 1 WHERE lock_key = p_key;
         COMMIT;
         SELECT 1;
     ELSE
-        CALL fencelock_v2_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
+        CALL fencelock_v3_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
     END IF;
 END$$
 
 -- Break. Its answer is a row of the id that was broken, or null; whose it was; and
 -- whether somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_break(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -442,19 +445,19 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v2_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v3_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token, span, id, node, expires, granted INTO v_token, v_span, v_id, v_node, v_expires, v_granted
             FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head AND token <= p_token
             ORDER BY token DESC LIMIT 1 FOR UPDATE;
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
         ELSE
-            CALL fencelock_v2_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
+            CALL fencelock_v3_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v2_settle(p_key, v_head, v_now, v_mark, p_node);
+            CALL fencelock_v3_settle(p_key, v_head, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -463,7 +466,7 @@ END$$
 
 -- Removes what has expired from a line, and grants what fits: also where rows were
 -- deleted by hand.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_head BIGINT;
@@ -471,9 +474,9 @@ BEGIN
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_touched TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    CALL fencelock_v2_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
-    CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
-    CALL fencelock_v2_settle(p_key, v_head, v_now, v_mark, p_node);
+    CALL fencelock_v3_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+    CALL fencelock_v3_settle(p_key, v_head, v_now, v_mark, p_node);
     COMMIT;
     SELECT v_touched;
 END$$
@@ -486,7 +489,7 @@ END$$
 --
 -- No line is locked. A claim is renewed only if it lives by a clock that is read when its
 -- row is locked; who removes it has to have that lock too, and looks at it again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_renew(IN p_list LONGBLOB)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_renew(IN p_list LONGBLOB)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_at, v_end INT DEFAULT 1;
@@ -511,7 +514,7 @@ BEGIN
             v_expires = NULL;
         SELECT expires INTO v_expires FROM fencelock_claim
             WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
-        CALL fencelock_v2_clock(v_now);
+        CALL fencelock_v3_clock(v_now);
         IF v_expires > v_now THEN
             UPDATE fencelock_claim SET expires = GREATEST(v_expires, v_now + v_ttl), news = NULL
                 WHERE lock_key = v_key AND token = v_token;
@@ -526,7 +529,7 @@ END$$
 
 -- Renew, of one claim that was not found alive under its token: it may have entered anew
 -- under the same id. The answer is a row of whether it lives, and else why not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_renew_one(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_renew_one(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_ttl BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -537,9 +540,9 @@ BEGIN
     DECLARE v_touched, v_broken TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    CALL fencelock_v2_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v3_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v2_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
         SELECT token INTO v_token FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
     END IF;
     IF v_token IS NULL THEN
@@ -556,7 +559,7 @@ END$$
 -- Reads a line for those who wait in it: a row of the clock and of the first claim's
 -- token, since, owner and note; then a row per claim, in order of arrival. The clock is
 -- read before the snapshot, so that a renewal is not missed by a clock that has gone on.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_look(IN p_key VARBINARY(1024))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_look(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_token, v_since BIGINT;
@@ -566,7 +569,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v2_clock(v_now);
+    CALL fencelock_v3_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT head INTO v_head FROM fencelock_line WHERE lock_key = p_key;
@@ -580,7 +583,7 @@ END$$
 
 -- Says how a claim stands: a row of whether it is granted, its mark, the time left, and
 -- whether sizes are mixed; and if it is not in line, whether it was broken, and why it rests.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_expires BIGINT;
@@ -590,7 +593,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v2_clock(v_now);
+    CALL fencelock_v3_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT granted, mark, expires,
@@ -606,7 +609,7 @@ END$$
 -- Reads all of a line: a row of the clock, the key, the counter and the mark; then a row
 -- per claim, in order of arrival. With p_to it is the first line with claims from p_key
 -- up to, and not including, p_to; the key is null if there is none.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last BIGINT;
@@ -616,7 +619,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v2_clock(v_now);
+    CALL fencelock_v3_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     IF p_to IS NULL THEN
@@ -635,13 +638,13 @@ END$$
 -- Finds what others did to the claims of one backend value: which they have granted, as
 -- long as those have not been renewed since, and which were broken by operators. A row
 -- each of whether it is broken, key, id, mark or reason, and time left.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_news(IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_news(IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now BIGINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     COMMIT;
-    CALL fencelock_v2_clock(v_now);
+    CALL fencelock_v3_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
     SELECT 0, lock_key, id, mark, expires - v_now,
@@ -655,7 +658,7 @@ END$$
 -- Goes through the next lines, from where the last sweep of anybody has ended, and
 -- forgets those that are idle: empty, without a mark, and with a counter that the clock
 -- has overtaken by p_memory. Claims whose programs have died are removed on the way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_head BIGINT;
@@ -667,7 +670,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v2_clock(v_now);
+    CALL fencelock_v3_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
     DELETE FROM fencelock_rest WHERE expires <= v_now LIMIT 1000;
@@ -694,8 +697,8 @@ BEGIN
         SET v_more = v_key IS NOT NULL;
         IF v_more THEN
             SET v_after = v_key;
-            CALL fencelock_v2_open(v_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
-            CALL fencelock_v2_expire(v_key, v_head, v_now, v_mark, p_node, v_touched);
+            CALL fencelock_v3_open(v_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+            CALL fencelock_v3_expire(v_key, v_head, v_now, v_mark, p_node, v_touched);
             DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL
                 AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = v_key);
             COMMIT;
@@ -705,7 +708,7 @@ BEGIN
 END$$
 
 -- Says which format the tables have. It is made last: where it is, all the others are.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v2_format()
+CREATE PROCEDURE IF NOT EXISTS fencelock_v3_format()
 SQL SECURITY INVOKER
 BEGIN
     SELECT value, VERSION() FROM fencelock_meta WHERE name = 'format';

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -160,13 +161,10 @@ func TestTheQueueInMemoryIsALockInTheOrderOfComing(t *testing.T) {
 }
 
 func TestTheQueueAsksTheStoreForEachSoManyGrants(t *testing.T) {
-	asked := 0
-	l := &queues{ask: func(string) (int64, error) {
-		asked++
-		return int64(asked), nil
-	}}
+	var asked atomic.Int64
+	l := &queues{ask: func(string) (int64, error) { return asked.Add(1), nil }}
 	var g guard
-	for range 3 * handOff {
+	for range 3 * atOnce {
 		if err := l.Do(t.Context(), "k", func(token int64) {
 			g.enter(visitor{goroutine: 1}, token)
 			g.leave(visitor{goroutine: 1})
@@ -174,7 +172,8 @@ func TestTheQueueAsksTheStoreForEachSoManyGrants(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if asked != 3 || g.violations() > 0 {
-		t.Errorf("asked %d times for %d grants, %v violations", asked, 3*handOff, g.violations())
+	// The fourth is for what comes next.
+	if n := asked.Load(); n < 3 || n > 4 || g.violations() > 0 {
+		t.Errorf("asked %d times for %d grants, %v violations", n, 3*atOnce, g.violations())
 	}
 }

@@ -72,7 +72,7 @@ const (
 	bare       = "two bare scripts"
 	bareAuto   = "two bare scripts, autopipelined"
 	queueOnly  = "a queue in memory"
-	queueAsks  = "a queue in memory, Redis every 64th"
+	queueAsks  = "a queue in memory, Redis beside it"
 	hopBetween = "one PUBLISH to the next process"
 )
 

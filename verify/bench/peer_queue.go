@@ -8,8 +8,8 @@ import (
 	"github.com/fencelock/fencelock"
 )
 
-// handOff is how many grants a claim of ours serves before it leaves the line.
-const handOff = fencelock.DefaultHandOff
+// atOnce is how many grants a claim of ours asks for at once at most.
+const atOnce = 4 * fencelock.DefaultHandOff
 
 // queues is the limit of handing a lock from goroutine to goroutine in the order in which
 // they came: a mutex, a queue, and a channel for each who waits, which is used again. There
@@ -17,9 +17,8 @@ const handOff = fencelock.DefaultHandOff
 // not in order.
 //
 // With ask it asks the store as seldom as one may that promises other processes their
-// turn after handOff grants: a script for each so many. To ask ahead of time, for fewer
-// grants at a time so that the promise is kept, is slower: handing over takes so much less
-// than an answer of the store that its answer is waited for in any case.
+// turn after twice atOnce grants: a script for each so many, ahead of time, so that it is
+// waited for only where the grants are quicker than the script.
 type queues struct {
 	all   sync.Map // key -> *queue
 	ask   func(key string) (token int64, err error)
@@ -33,8 +32,14 @@ type queue struct {
 	first, last *queued
 
 	// What follows belongs to whoever holds the lock.
-	left  int // grants before the store has to be asked
+	left   int // grants before the store has to have answered
+	token  int64
+	answer chan answer // of the store, if it is asked
+}
+
+type answer struct {
 	token int64
+	err   error
 }
 
 // queued is a goroutine that waits.
@@ -143,15 +148,29 @@ func (q *queue) leave() {
 // draw returns the token of a grant, and asks the store when it has to.
 func (l *queues) draw(q *queue, key string) (int64, error) {
 	if l.ask != nil && q.left == 0 {
-		first, err := l.ask(key)
-		if err != nil {
-			return 0, err
+		if q.answer == nil {
+			q.askAhead(l, key)
 		}
-		q.token, q.left = first*handOff, handOff
+		a := <-q.answer
+		q.answer = nil
+		if a.err != nil {
+			return 0, a.err
+		}
+		q.token, q.left = a.token*atOnce, atOnce
+		q.askAhead(l, key)
 	}
 	q.left--
 	q.token++
 	return q.token, nil
+}
+
+func (q *queue) askAhead(l *queues, key string) {
+	there := make(chan answer, 1)
+	q.answer = there
+	go func() {
+		token, err := l.ask(key)
+		there <- answer{token, err}
+	}()
 }
 
 func (l *queues) Hold(context.Context, string) (Held, error) {

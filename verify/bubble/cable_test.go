@@ -3,6 +3,8 @@ package bubble_test
 import (
 	"context"
 	"iter"
+	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -19,6 +21,18 @@ type cable struct {
 
 	mu    sync.Mutex
 	stuck int // so many have waited so far
+	order *rand.Rand
+}
+
+// yield lets others go first, as often as is drawn: in the sandbox goroutines take turns,
+// and have no other reason to come in another order than they began.
+func (c *cable) yield() {
+	c.mu.Lock()
+	n := c.order.IntN(4)
+	c.mu.Unlock()
+	for range n {
+		runtime.Gosched()
+	}
 }
 
 // Close leaves the store to the other processes.
@@ -41,6 +55,8 @@ func (c *cable) delay() (d time.Duration, goesOn bool) {
 
 // carry carries a request to the store, and its answer back.
 func carry[A any](ctx context.Context, c *cable, call func(ctx context.Context) A, failed func(error) A) A {
+	c.yield()
+	defer c.yield()
 	if d, goesOn := c.delay(); d > 0 {
 		if err := rest(ctx, d); err != nil {
 			if goesOn {
@@ -111,17 +127,17 @@ func (c *cable) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	})
 }
 
-func (c *cable) Swap(ctx context.Context, t driver.Ticket, d driver.Claim) (driver.Ticket, bool, error) {
-	type swapped struct {
-		ticket
+func (c *cable) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+	type answer struct {
 		done bool
+		err  error
 	}
-	a := carry(ctx, c, func(ctx context.Context) swapped {
-		t, done, err := c.Store.Swap(ctx, t, d)
-		return swapped{ticket{t, err}, done}
+	a := carry(ctx, c, func(ctx context.Context) answer {
+		done, err := c.Store.Reserve(ctx, t, span)
+		return answer{done, err}
 	},
-		func(err error) swapped { return swapped{ticket: noTicket(err)} })
-	return a.t, a.done, a.err
+		func(err error) answer { return answer{err: err} })
+	return a.done, a.err
 }
 
 func itself(err error) error { return err }

@@ -1,10 +1,10 @@
 package bubble_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -37,15 +38,29 @@ type runner struct {
 // tokens is the tokens of one claim.
 type tokens struct{ first, last int64 }
 
-// run runs p in virtual time, and returns its history and what is wrong.
-func run(t *testing.T, p program) *runner {
+// outcome is what came of a program.
+type outcome struct {
+	Faults []string // what is wrong
+	Grants int
+	Trace  []string // its history as text, in the order in which things happened
+}
+
+// run runs p in virtual time.
+func run(t *testing.T, p program) outcome {
 	var r *runner
 	synctest.Test(t, func(*testing.T) {
 		r = &runner{p: p, store: memlock.New(), start: time.Now(), broken: map[string][]tokens{}}
 		r.run()
 	})
 	r.judge()
-	return r
+	o := outcome{Faults: r.faults}
+	for _, e := range r.events {
+		if e.Op == history.Believe {
+			o.Grants++
+		}
+		o.Trace = append(o.Trace, fmt.Sprintf("%v claim %s handle %s", e, e.Claim, e.Handle))
+	}
+	return o
 }
 
 func (r *runner) wrong(format string, args ...any) {
@@ -79,7 +94,7 @@ func (r *runner) run() {
 	quiet := r.start // when the last outage has ended
 	for i, q := range r.p.Procs {
 		p := &process{runner: r, proc: q, name: fmt.Sprint("p", i)}
-		line := &cable{Store: r.store}
+		line := &cable{Store: r.store, order: rand.New(rand.NewPCG(r.p.Order, uint64(i)))}
 		for at, j := r.start, 0; j < len(q.Outages); j++ {
 			from := at.Add(q.Outages[j].After)
 			at = from.Add(q.Outages[j].For)
@@ -94,16 +109,16 @@ func (r *runner) run() {
 			// Without chance, so that a run can be repeated; and no two processes ask in
 			// the same moment.
 			Backoff: func(n int) time.Duration {
-				return min(10*time.Millisecond<<min(n-1, 7), time.Second) + time.Duration(17*i+1)*time.Microsecond
+				return min(10*time.Millisecond<<min(n-1, 7), time.Second) + r.p.apart(time.Duration(17*i+1)*time.Microsecond)
 			},
 		})
 		all = append(all, p)
 		if q.EndsAt > 0 {
-			p.ends = r.start.Add(q.EndsAt + time.Duration(101+i)*time.Nanosecond)
+			p.ends = r.start.Add(q.EndsAt + r.p.apart(time.Duration(101+i)*time.Nanosecond))
 			work.Go(p.end)
 		}
 		for j, uses := range q.Workers {
-			w := &worker{process: p, name: fmt.Sprintf("p%dw%d", i, j), odd: time.Duration(1 + 10*i + j)}
+			w := &worker{process: p, name: fmt.Sprintf("p%dw%d", i, j), odd: r.p.apart(time.Duration(1 + 10*i + j))}
 			work.Go(func() {
 				for k, u := range uses {
 					w.use(ctx, k, u)
@@ -237,7 +252,7 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 		opts = append(opts, fencelock.Wait(u.Wait+w.odd*time.Nanosecond))
 	}
 	if u.Verb == lockAll {
-		return w.takeAll(ctx, e, opts)
+		return w.takeAll(ctx, u, e, opts)
 	}
 	call := func() (*fencelock.Lease, error) { return w.client.Lock(ctx, u.Key, opts...) }
 	switch u.Verb {
@@ -276,11 +291,16 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 // takeAll takes both locks at once. While it waits for the first it does not stand in the
 // line of the second, and while it waits for the second it holds the first: so its waiting
 // is not written down, and others who wait meanwhile are not missed.
-func (w *worker) takeAll(ctx context.Context, e history.Event, opts []fencelock.Option) ([]*holding, error) {
-	begun := time.Since(w.start)
+func (w *worker) takeAll(ctx context.Context, u use, e history.Event, opts []fencelock.Option) ([]*holding, error) {
+	begun := time.Now()
 	m, err := w.client.LockAll(ctx, []string{keyB, keyA}, opts...)
+	w.inTime(ctx, u, begun, err)
+	until := time.Since(w.start)
+	if u.Times == minHold {
+		until += u.Length // what it gives back, because it cannot have the other, lingers
+	}
 	w.mu.Lock()
-	w.all = append(w.all, [2]time.Duration{begun, time.Since(w.start)})
+	w.all = append(w.all, [2]time.Duration{begun.Sub(w.start), until})
 	w.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -374,7 +394,7 @@ func (w *worker) breaks(ctx context.Context, u use) {
 	w.mu.Lock()
 	w.broken[u.Key] = append(w.broken[u.Key], tokens{c.Token, c.Token + c.Span - 1})
 	w.mu.Unlock()
-	err = w.client.Break(ctx, u.Key, fenceToken(c.Token), "tidied")
+	err = w.client.Break(ctx, u.Key, fence.Token(c.Token), "tidied")
 	if err != nil && !driver.Gone(err) && !w.excused(ctx, u, err) {
 		w.wrong("%s: break: %v", w.name, err)
 	}
@@ -601,17 +621,4 @@ func (r *runner) excusedByLockAll(v history.Violation) bool {
 		return false
 	}
 	return slices.ContainsFunc(r.all, func(in [2]time.Duration) bool { return in[0] < v.Second.At && in[1] > v.First.At })
-}
-
-// trace is the history as text. What happens in one instant has no order.
-func (r *runner) trace() []string {
-	es := slices.Clone(r.events)
-	slices.SortStableFunc(es, func(a, b history.Event) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Claim, b.Claim))
-	})
-	var lines []string
-	for _, e := range es {
-		lines = append(lines, fmt.Sprintf("%v claim %s handle %s", e, e.Claim, e.Handle))
-	}
-	return lines
 }

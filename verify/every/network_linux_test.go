@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/verify/fault"
 )
@@ -108,6 +110,57 @@ func TestOneWayIsCut(t *testing.T) {
 				}
 				release(t, "the last", last)
 			})
+		}
+	})
+}
+
+// A call to a store that does not answer ends with its context and says so, though the
+// connection below has the same deadline and may be the first to see it. The next calls find
+// connections that the ones before have left. A connection that ends meanwhile, because of
+// its own silence, is another matter.
+func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store) {
+		addr := way()
+		b := s.open(t, s.addrs(addr))
+		t.Cleanup(func() { b.Close() })
+		claim := func(id int) driver.Claim {
+			return driver.Claim{Key: fmt.Sprint(newKey(t), id), ID: fmt.Sprintf("%032x", id), Capacity: driver.RW, Weight: driver.RW, TTL: ttl, Span: 1}
+		}
+		held, err := b.Enter(t.Context(), claim(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.cut(t, addr, toClient)()
+		calls := map[string]func(context.Context) error{
+			"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, claim(2)); return err },
+			"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{held})[0] },
+			"Leave": func(ctx context.Context) error { return b.Leave(ctx, held, driver.Exit{}) },
+			"Break": func(ctx context.Context) error { return b.Break(ctx, held.Key, held.Token, "test") },
+			"Lines": func(ctx context.Context) (err error) {
+				for _, err = range b.Lines(ctx, held.Key) {
+				}
+				return err
+			},
+		}
+		out := 0
+		for round := range 25 {
+			for call, f := range calls {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+round%5)*time.Millisecond)
+				err := f(ctx)
+				var timeout net.Error
+				ran := errors.As(err, &timeout) && timeout.Timeout()
+				switch {
+				case err == nil, ran && !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("%s answered %v", call, err)
+				case ran:
+					out++
+				}
+				cancel()
+			}
+		}
+		if all := 25 * len(calls); out < all/2 {
+			t.Errorf("%d of %d calls ran out of time: this tests nothing", out, all)
 		}
 	})
 }

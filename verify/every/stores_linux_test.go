@@ -198,9 +198,12 @@ func (s *store) near(t testing.TB) *fencelock.Client { return s.client(t, s.addr
 
 var ways atomic.Int32
 
+// way is an address that nobody else goes by.
+func way() string { return fmt.Sprintf("127.0.1.%d", ways.Add(1)) }
+
 // far is a client with a way to the servers of its own, and the address that is on it.
 func (s *store) far(t testing.TB) (*fencelock.Client, string) {
-	addr := fmt.Sprintf("127.0.1.%d", ways.Add(1))
+	addr := way()
 	return s.client(t, s.addrs(addr)), addr
 }
 

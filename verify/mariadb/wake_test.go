@@ -1,6 +1,7 @@
 package mariadb_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -73,11 +74,13 @@ func TestLeaveGrantsAllWhoNobodyAwaits(t *testing.T) {
 // were the first left waiting, the second would have to wait behind it.
 func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
 	t.Parallel()
-	b := backend(t, openDSN(t, newDSN(t, "")))
-	hold(t, b, ttl(claim("k"), 150*time.Millisecond))
+	db := openDSN(t, newDSN(t, ""))
+	b := backend(t, db)
+	writer := hold(t, b, claim("k"))
 	reader := claim("k")
 	reader.Weight = 1
 	first := wait(t, b, reader)
+	do(t, db, fmt.Sprintf("UPDATE fencelock_claim SET expires = 1 WHERE token = %d", writer.Token))
 	until(t, "the writer's lease ends", func() bool {
 		l, err := b.Line(soon(t), "k")
 		if err != nil {

@@ -10,6 +10,8 @@ func sql() []Mutant {
 		return []Test{{Module: "verify", Package: "./" + folder, Run: run + "/^Run$/^(" + topic + ")$"}}
 	}
 	return []Mutant{
+		{"SQL: a call that ran out of time says that the store does not answer", "sqllock/backend.go",
+			"ended := driver.Ended(ctx)", "ended := ctx.Err()", []Test{{Module: "verify", Package: "./every", Run: "CallThatRunsOutOfTime"}}},
 		{"PostgreSQL: a repeated Enter does not renew", "sqllock/schema/postgres.sql",
 			"SET expires = greatest(expires, v_now + a_ttl), node", "SET node", on("postgres", "Lease")},
 		{"PostgreSQL: a renewal brings back what has expired", "sqllock/schema/postgres.sql",
@@ -55,13 +57,17 @@ func sql() []Mutant {
 		{"MariaDB: a renewal brings back what has expired", "sqllock/schema/mysql.sql",
 			"        IF v_expires > v_now THEN\n            UPDATE", "        IF v_expires > 0 THEN\n            UPDATE", on("mariadb", "Lease|Expiry")},
 		{"MariaDB: a Leave without a token leaves no tombstone", "sqllock/schema/mysql.sql",
-			"CALL fencelock_v2_lay(p_key, p_id, v_now, v_now + p_ttl, 0", "CALL fencelock_v2_lay(p_key, p_id, v_now, v_now, 0", on("mariadb", "Leave")},
+			"CALL fencelock_v3_lay(p_key, p_id, v_now, v_now + p_ttl, 0", "CALL fencelock_v3_lay(p_key, p_id, v_now, v_now, 0", on("mariadb", "Leave")},
 		{"MariaDB: a claim that does not fit is granted", "sqllock/schema/mysql.sql",
 			"SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;", "SET v_granted = 1;", on("mariadb", "Grant")},
 		{"MariaDB: a renewal shortens a lease", "sqllock/schema/mysql.sql",
 			"SET expires = GREATEST(v_expires, v_now + v_ttl)", "SET expires = v_now + v_ttl", on("mariadb", "Lease")},
 		{"MariaDB: a Leave ends another's claim", "sqllock/schema/mysql.sql",
 			"        FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;\n    IF v_last IS NULL OR v_lingering THEN", "        FROM fencelock_claim WHERE lock_key = p_key ORDER BY token LIMIT 1;\n    IF v_last IS NULL OR v_lingering THEN", on("mariadb", "Leave)$/^(LeaveNeedsTheId")},
+		{"MariaDB: a Leave takes along who came behind", "sqllock/schema/mysql.sql",
+			"WHERE lock_key = p_key AND token = p_token AND token + span - 1 = v_last\n", "WHERE lock_key = p_key AND token = p_token\n", on("mariadb", "Leave")},
+		{"MariaDB: a Leave takes along who is before it", "sqllock/schema/mysql.sql",
+			"IF v_head = p_token THEN", "IF TRUE THEN", on("mariadb", "Leave")},
 		{"MariaDB: whoever waits writes a mark", "sqllock/schema/mysql.sql",
 			"IF LENGTH(p_mark) > 0 AND v_granted THEN", "IF LENGTH(p_mark) > 0 THEN", on("mariadb", "Mark")},
 		{"MariaDB: who leaves lets in only the first", "sqllock/schema/mysql.sql",

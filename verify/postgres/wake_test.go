@@ -146,11 +146,14 @@ func TestDeadWaiterIsPurgedByATry(t *testing.T) {
 // were the first left waiting, the second would have to wait behind it.
 func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
 	t.Parallel()
-	b := backend(t, openURL(t, newURL(t)))
-	hold(t, b, ttl(claim("k"), 150*time.Millisecond))
+	url := newURL(t)
+	b := backend(t, openURL(t, url))
+	writer := hold(t, b, claim("k"))
 	reader := claim("k")
 	reader.Weight = 1
 	first := wait(t, b, reader)
+	do(t, url, "UPDATE fencelock_claim SET expires = 1 WHERE token = $1", writer.Token)
+	do(t, url, "UPDATE fencelock_line SET soonest = 1")
 	until(t, "the writer's lease ends", func() bool {
 		l, err := b.Line(soon(t), "k")
 		if err != nil {

@@ -1,0 +1,100 @@
+package drivertest
+
+import (
+	"context"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+var brokenReserves = []mutant{
+	{
+		name: "a Reserve says that it is done and does nothing",
+		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveForAClaimThatIsGone ReserveStartsNoLease " + model,
+		wreck: func(b *broken) {
+			b.reserve = func(context.Context, driver.Ticket, int64) (bool, error) { return true, nil }
+		},
+	},
+	{
+		name: "a Reserve does nothing, as it may, and the claim has left",
+		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveStartsNoLease " + model,
+		wreck: func(b *broken) {
+			b.reserve = func(ctx context.Context, t driver.Ticket, _ int64) (bool, error) {
+				_ = b.Store.Leave(ctx, t, driver.Exit{})
+				return false, nil
+			}
+		},
+	},
+	{
+		name: "a Reserve that comes late shortens the span",
+		laws: "ReserveShortensNothing " + model,
+		wreck: func(b *broken) {
+			next := map[string]int64{}
+			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+				done, err := b.Store.Reserve(ctx, t, span)
+				if done {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					next[t.Key] = t.Token + span
+				}
+				return done, err
+			}
+			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+				t, err := b.Store.Enter(ctx, c)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if token := next[c.Key]; token != 0 && err == nil {
+					t.Token = token
+				}
+				return t, err
+			}
+		},
+	},
+	{
+		name: "a Reserve lets nobody else in",
+		laws: "ReserveIsForWhoIsAlone " + model,
+		wreck: func(b *broken) {
+			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+				if len(b.standings(t.Key)) > 1 {
+					return true, nil
+				}
+				return b.Store.Reserve(ctx, t, span)
+			}
+		},
+	},
+	{
+		name: "a Reserve takes tokens that were drawn",
+		laws: "ReserveTakesNoTokenThatWasDrawn " + model,
+		wreck: func(b *broken) {
+			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+				done, err := b.Store.Reserve(ctx, t, span)
+				alone := len(b.standings(t.Key)) == 1 && b.standings(t.Key)[0].ID == driver.ShortID(t.ID)
+				return done || alone, err
+			}
+		},
+	},
+	{
+		name: "a Reserve starts the lease again",
+		laws: "ReserveStartsNoLease " + model,
+		wreck: func(b *broken) {
+			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+				done, err := b.Store.Reserve(ctx, t, span)
+				b.Store.Renew(ctx, []driver.Ticket{t})
+				return done, err
+			}
+		},
+	},
+	{
+		name: "a Reserve brings in again what is gone",
+		laws: "ReserveForAClaimThatIsGone ReserveStartsNoLease " + model,
+		wreck: func(b *broken) {
+			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+				done, err := b.Store.Reserve(ctx, t, span)
+				if !done && err == nil && len(b.standings(t.Key)) == 0 {
+					_, err := b.Store.Enter(ctx, t.Claim)
+					return err == nil, nil
+				}
+				return done, err
+			}
+		},
+	},
+}

@@ -1,0 +1,493 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// reserveTap is a tap on a backend that can lengthen the span of a claim.
+type reserveTap struct {
+	*tap
+	store    driver.Reserver
+	reserves int
+	reserve  func(ctx context.Context, do func() (bool, error)) (bool, error)
+}
+
+func newReserveTap(s *memlock.Store) *reserveTap { return &reserveTap{tap: newTap(s), store: s} }
+
+func (b *reserveTap) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+	b.mu.Lock()
+	b.reserves++
+	f := b.reserve
+	b.mu.Unlock()
+	do := func() (bool, error) { return b.store.Reserve(context.WithoutCancel(ctx), t, span) }
+	if f == nil {
+		return do()
+	}
+	return f(ctx, do)
+}
+
+// slowly has a store take so long for an answer to Reserve, after it has done it.
+func slowly(d time.Duration) func(context.Context, func() (bool, error)) (bool, error) {
+	return func(_ context.Context, do func() (bool, error)) (bool, error) {
+		done, err := do()
+		after(d)
+		return done, err
+	}
+}
+
+// passOn has n goroutines take and release a lock of c one after the other, in the order
+// in which they came, and returns their tokens. The first one is released when all wait.
+func passOn(t *testing.T, c *fencelock.Client, n int) (tokens []fence.Token) {
+	t.Helper()
+	var group sync.WaitGroup
+	first := mustLock(t, c, "k")
+	tokens = append(tokens, first.Token())
+	for range n - 1 {
+		group.Go(func() {
+			l := mustLock(t, c, "k")
+			tokens = append(tokens, l.Token())
+			mustRelease(t, l)
+		})
+		synctest.Wait()
+	}
+	mustRelease(t, first)
+	group.Wait()
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i] <= tokens[i-1] {
+			t.Errorf("the tokens are %v; want each larger than the one before", tokens)
+			break
+		}
+	}
+	return tokens
+}
+
+// lastOfItsClaim returns the lease on the last token of a claim of c, which hands on twice.
+func lastOfItsClaim(t *testing.T, c *fencelock.Client) *fencelock.Lease {
+	t.Helper()
+	first, last := mustLock(t, c, "k"), make(chan *fencelock.Lease, 1)
+	go func() { last <- mustLock(t, c, "k") }()
+	synctest.Wait()
+	mustRelease(t, first)
+	return <-last
+}
+
+// TestHotKeyOfOneProcessNeverLeaves counts what a hot key of one process costs.
+func TestHotKeyOfOneProcessNeverLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newReserveTap(s)
+		var events []string
+		var handoffs int
+		note := func(what string) func(fencelock.Event) {
+			return func(e fencelock.Event) {
+				events = append(events, fmt.Sprint(what, " ", e.Token))
+				if e.Handoff {
+					handoffs++
+				}
+			}
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 4, Hooks: fencelock.Hooks{Acquired: note("got"), Released: note("left")}})
+		tokens := passOn(t, c, 40)
+		c.Close()
+		if e, l := len(b.entered()), len(b.left()); e != 1 || b.reserves > 40/4+1 || l != 1 {
+			t.Errorf("%d Enters, %d Reserves and %d Leaves for 40 grants; want 1, at most 11 and 1", e, b.reserves, l)
+		}
+		if handoffs != 39 {
+			t.Errorf("%d grants are said to have been handed on here; want 39", handoffs)
+		}
+		var want []string
+		for i, token := range tokens {
+			if token != tokens[0]+fence.Token(i) {
+				t.Errorf("the tokens are %v; want one after the other", tokens)
+				break
+			}
+			want = append(want, fmt.Sprint("got ", token), fmt.Sprint("left ", token))
+		}
+		if fmt.Sprint(events) != fmt.Sprint(want) {
+			t.Errorf("the hooks were told\n%v, want\n%v", events, want)
+		}
+	})
+}
+
+// TestReserveOfUnknownOutcome loses the answer to a Reserve that was done, or not, or is
+// done when its claim has left: that costs a Leave and an Enter.
+func TestReserveOfUnknownOutcome(t *testing.T) {
+	lost := errors.New("the connection broke")
+	for name, meet := range map[string]func(b *reserveTap, do func() (bool, error)){
+		"it was done":     func(_ *reserveTap, do func() (bool, error)) { do() },
+		"it was not done": func(*reserveTap, func() (bool, error)) {},
+		"it comes too late": func(b *reserveTap, do func() (bool, error)) {
+			b.set(func() {
+				b.leave = func(_ context.Context, _ driver.Ticket, _ driver.Exit, leave func() error) error {
+					b.leave = nil
+					err := leave()
+					do()
+					return err
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memlock.Store) {
+				b := newReserveTap(s)
+				c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+				b.reserve = func(_ context.Context, do func() (bool, error)) (bool, error) {
+					b.reserve = nil
+					meet(b, do)
+					return false, lost
+				}
+				began := time.Now()
+				if n := len(passOn(t, c, 6)); n != 6 {
+					t.Errorf("%d of 6 had the lock", n)
+				}
+				if took := time.Since(began); took >= ttl/3 {
+					t.Errorf("six grants took %v; nobody had to wait for a lease of %v", took, ttl)
+				}
+				c.Close()
+			})
+		})
+	}
+}
+
+// TestReleaseDoesNotWaitForAReserve: whoever gives the last token back is done, and the
+// next one has the lock when the store has answered.
+func TestReleaseDoesNotWaitForAReserve(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		const slow = ttl / 10
+		b := newReserveTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+		b.reserve = slowly(slow)
+		last := lastOfItsClaim(t, c) // its grant has had the store asked
+		var group sync.WaitGroup
+		began := time.Now()
+		group.Go(func() {
+			l := mustLock(t, c, "k")
+			if d := time.Since(began); d != slow {
+				t.Errorf("the next one had the lock after %v; want %v, when the store has answered", d, slow)
+			}
+			if l.Token() != last.Token()+1 {
+				t.Errorf("token %v follows %v", l.Token(), last.Token())
+			}
+			mustRelease(t, l)
+		})
+		synctest.Wait()
+		mustRelease(t, last)
+		if d := time.Since(began); d != 0 {
+			t.Errorf("Release took %v", d)
+		}
+		group.Wait()
+		if n := len(b.entered()); n != 1 {
+			t.Errorf("%d Enters; want 1", n)
+		}
+		c.Close()
+	})
+}
+
+// TestReserveThatNobodyWaitsFor has the only one who waits give up while the store is
+// asked. Nothing stays in line for longer than that.
+func TestReserveThatNobodyWaitsFor(t *testing.T) {
+	for name, err := range map[string]error{"done": nil, "outcome unknown": errors.New("the connection broke")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memlock.Store) {
+				b := newReserveTap(s)
+				c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+				ctx, giveUp := context.WithCancel(t.Context())
+				b.reserve = func(_ context.Context, do func() (bool, error)) (bool, error) {
+					done, failed := do()
+					after(ttl / 10)
+					return done && err == nil, errors.Join(failed, err)
+				}
+				last := lastOfItsClaim(t, c)
+				var group sync.WaitGroup
+				group.Go(func() {
+					if _, err := c.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
+						t.Errorf("Lock that was given up: %v", err)
+					}
+				})
+				synctest.Wait()
+				mustRelease(t, last)
+				giveUp()
+				group.Wait()
+				after(ttl / 10)
+				synctest.Wait()
+				wantEmpty(t, s)
+				mustRelease(t, mustLock(t, c, "k"))
+				c.Close()
+			})
+		})
+	}
+}
+
+// TestReserveWhileTheClientCloses: whoever waits is told, and nothing stays in the store.
+func TestReserveWhileTheClientCloses(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newReserveTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+		b.reserve = func(ctx context.Context, do func() (bool, error)) (bool, error) {
+			done, err := do()
+			select {
+			case <-time.After(ttl / 10):
+				return done, err
+			case <-ctx.Done():
+				return false, ctx.Err()
+			}
+		}
+		last := lastOfItsClaim(t, c)
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := c.Lock(t.Context(), "k"); !errors.Is(err, fencelock.ErrClosed) {
+				t.Errorf("Lock while the Client closes: %v", err)
+			}
+		})
+		synctest.Wait()
+		mustRelease(t, last)
+		began := time.Now()
+		c.Close()
+		if d := time.Since(began); d != 0 {
+			t.Errorf("Close took %v, and the store answers", d)
+		}
+		group.Wait()
+		wantEmpty(t, s)
+	})
+}
+
+// TestClaimThatEndsWhileTokensAreReserved: the next one has a claim of its own, and at once
+// when the store says what became of the other.
+func TestClaimThatEndsWhileTokensAreReserved(t *testing.T) {
+	for name, slow := range map[string]time.Duration{"broken": ttl / 2, "about to end": 2 * ttl / 3, "over": 2 * ttl} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memlock.Store) {
+				b := newReserveTap(s)
+				b.renew = func(_ context.Context, ts []driver.Ticket, do func() []error) []error {
+					if name == "broken" {
+						return do()
+					}
+					return all(ts, errors.New("the network is out"))
+				}
+				c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+				b.reserve = func(ctx context.Context, do func() (bool, error)) (bool, error) {
+					b.reserve = nil
+					return slowly(slow)(ctx, do)
+				}
+				last := lastOfItsClaim(t, c)
+				var group sync.WaitGroup
+				began := time.Now()
+				group.Go(func() {
+					l := mustLock(t, c, "k")
+					if err := l.Err(); err != nil {
+						t.Errorf("the lease is over when it is given: %v", err)
+					}
+					if d := time.Since(began); d != slow {
+						t.Errorf("the next one had the lock after %v; want %v", d, slow)
+					}
+					if l.Token() <= last.Token()+2 {
+						t.Errorf("token %v is one of the claim that has ended", l.Token())
+					}
+					mustRelease(t, l)
+				})
+				synctest.Wait()
+				mustRelease(t, last)
+				if name == "broken" {
+					s.Break(t.Context(), "k", int64(last.Token()), "enough")
+				}
+				group.Wait()
+				c.Close()
+			})
+		})
+	}
+}
+
+// TestReserveThatTheStoreRefuses has another process in line: it is its turn.
+func TestReserveThatTheStoreRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newReserveTap(s)
+		here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 3}), client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		var order []string
+		first := mustLock(t, here, "k")
+		var group sync.WaitGroup
+		for i, c := range []*fencelock.Client{here, there, here, here, here, here, here} {
+			group.Go(func() {
+				l := mustLock(t, c, "k")
+				order = append(order, fmt.Sprint(i))
+				after(ttl / 100)
+				mustRelease(t, l)
+			})
+			synctest.Wait()
+		}
+		mustRelease(t, first)
+		group.Wait()
+		// The first claim here serves three, and then it is the other process's turn. After
+		// the claim that had to wait others are most likely in line again: to ask for more
+		// tokens would be a request for nothing.
+		if got := fmt.Sprint(order); got != "[0 2 1 3 4 5 6]" {
+			t.Errorf("they had the lock in the order %s; want [0 2 1 3 4 5 6]", got)
+		}
+		if b.reserves != 1 {
+			t.Errorf("%d Reserves; want 1", b.reserves)
+		}
+		here.Close()
+		there.Close()
+	})
+}
+
+// TestOthersWaitNoLongerForAClaimThatIsLengthened: whoever comes right after a Reserve waits
+// for two times HandOff grants, or for what is granted while the store answers four times,
+// which is eight times HandOff at most; and for one lease at most.
+func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
+	const handOff = 16
+	for name, o := range map[string]struct {
+		hold, answer time.Duration
+		then         time.Duration // hold, when the other has come
+		grants       int32
+		time         time.Duration
+	}{
+		"a store that is quick":  {hold: 10 * time.Microsecond, answer: time.Microsecond, grants: 2 * handOff},
+		"a store that is slow":   {hold: 10 * time.Microsecond, answer: 150 * time.Microsecond, grants: 4 * 150 / 10},
+		"a store that is slower": {hold: 10 * time.Microsecond, answer: time.Millisecond, grants: 8 * handOff},
+		"grants that take long":  {hold: ttl / 8, grants: 2 * handOff, time: ttl + ttl/8},
+		"grants that took long":  {hold: ttl / 4, then: time.Microsecond, grants: 2 * handOff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memlock.Store) {
+				b := newReserveTap(s)
+				here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff}), client(t, newTap(s), &fencelock.Options{TTL: ttl})
+				var group sync.WaitGroup
+				var end atomic.Bool
+				var grants atomic.Int32
+				var hold atomic.Int64
+				hold.Store(int64(o.hold))
+				var came time.Time
+				waited := int32(0)
+				b.reserve = func(_ context.Context, do func() (bool, error)) (bool, error) {
+					done, err := do()
+					if done && came.IsZero() && grants.Load() > 0 && (b.reserves > 20 || o.time > 0) {
+						came = time.Now()
+						before := grants.Load()
+						if o.then > 0 {
+							hold.Store(int64(o.then))
+						}
+						group.Go(func() {
+							l := mustLock(t, there, "k")
+							waited = grants.Load() - before
+							if d := time.Since(came); o.time > 0 && d > o.time {
+								t.Errorf("the other process waited for %v; want at most %v", d, o.time)
+							}
+							end.Store(true)
+							mustRelease(t, l)
+						})
+					}
+					after(o.answer)
+					return done, err
+				}
+				for range 20 {
+					group.Go(func() {
+						for !end.Load() {
+							l := mustLock(t, here, "k")
+							grants.Add(1)
+							after(time.Duration(hold.Load()))
+							mustRelease(t, l)
+						}
+					})
+				}
+				group.Wait()
+				// Whoever had been granted the lock when the other came, may have counted that later.
+				if came.IsZero() || waited > o.grants+1 {
+					t.Errorf("%d grants passed before the other process had its turn; want at most %d", waited, o.grants)
+				}
+				t.Logf("%d grants passed", waited)
+				here.Close()
+				there.Close()
+			})
+		})
+	}
+}
+
+// TestHotKeyNeverWaitsForTheStore: tokens are asked for so early that they are there when
+// they are needed, but for the first few times, when nobody knows how long that takes.
+func TestHotKeyNeverWaitsForTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		const grants, hold, answer = 2000, 10 * time.Microsecond, 150 * time.Microsecond
+		b := newReserveTap(s)
+		b.reserve = slowly(answer)
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 16})
+		began := time.Now()
+		var group sync.WaitGroup
+		for range 20 {
+			group.Go(func() {
+				for range grants / 20 {
+					l := mustLock(t, c, "k")
+					after(hold)
+					mustRelease(t, l)
+				}
+			})
+		}
+		group.Wait()
+		if took := time.Since(began) - grants*hold; took > 4*answer {
+			t.Errorf("%d grants of %v each took %v longer than they last: the store answers within %v", grants, hold, took, answer)
+		}
+		c.Close()
+	})
+}
+
+// TestClaimThatIsLengthenedIsYoungAgain: the store has said that nobody else is in line.
+func TestClaimThatIsLengthenedIsYoungAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newReserveTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 4})
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				for range 10 {
+					l := mustLock(t, c, "k")
+					after(ttl / 3)
+					mustRelease(t, l)
+				}
+			})
+		}
+		group.Wait()
+		if n := len(b.entered()); n > 40/6 {
+			t.Errorf("%d claims for 40 grants, each of a third of a lease; want a claim for six grants at least", n)
+		}
+		c.Close()
+	})
+}
+
+// TestTryDuringAReserve waits for the answer, and is refused by whoever gets the lock.
+func TestTryDuringAReserve(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newReserveTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+		b.reserve = slowly(ttl / 10)
+		last := lastOfItsClaim(t, c)
+		var group sync.WaitGroup
+		done := make(chan struct{})
+		group.Go(func() {
+			l := mustLock(t, c, "k")
+			<-done
+			mustRelease(t, l)
+		})
+		synctest.Wait()
+		mustRelease(t, last)
+		began := time.Now()
+		if _, err := c.TryLock(t.Context(), "k"); !errors.As(err, new(*fencelock.HeldError)) {
+			t.Errorf("TryLock beside a Reserve: %v; want a HeldError", err)
+		}
+		if d := time.Since(began); d != ttl/10 {
+			t.Errorf("TryLock took %v", d)
+		}
+		close(done)
+		group.Wait()
+		c.Close()
+	})
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package bubble_test
+
+const raceEnabled = false

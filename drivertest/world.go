@@ -56,12 +56,13 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// key names a lock that nobody else uses.
+// key names a lock that nobody else uses. No name begins as another does: whoever lists by
+// a key reads one line.
 func (w *world) key() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys++
-	return fmt.Sprintf("%s%d", w.prefix, w.keys)
+	return fmt.Sprintf("%s%d.", w.prefix, w.keys)
 }
 
 // claim is an exclusive claim with a lease that does not end during a test. Where

@@ -38,12 +38,15 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 
 var errWaits = errors.New("the claim waits, where no claim of a quorum does")
 
-// lookFor bounds how long a look waits for a node.
+// lookFor is how long the look at one line waits for a node, and a list for nodes that
+// are later than a majority.
 const lookFor = 2 * time.Second
 
 // Line shows the line of key as a majority has it.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	lines, err := b.look(ctx, key, func(ctx context.Context, n *node) ([]driver.Line, error) {
+		ctx, end := context.WithTimeout(ctx, lookFor)
+		defer end()
 		if r, ok := n.Member.(driver.LineReader); ok {
 			l, err := r.Line(ctx, key)
 			return []driver.Line{l}, err
@@ -61,8 +64,9 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 }
 
 // Lines yields the lines that a majority has, sorted by key. It reads the lines of all
-// members into memory. A claim that would have a majority if nodes that do not answer
-// had it is shown as one that is not granted.
+// members into memory, for as long as a majority needs and two seconds more. A claim
+// that would have a majority if nodes that do not answer had it is shown as one that is
+// not granted.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		lines, err := b.look(ctx, prefix, func(ctx context.Context, n *node) ([]driver.Line, error) {
@@ -102,43 +106,52 @@ type seen struct {
 }
 
 // look asks all nodes for lines and puts their answers together. It returns as soon as
-// no node that has not answered could change who has a majority.
+// no node that has not answered could change who has a majority. What is under way then
+// has a while to end, for a request that is cut short may cost a connection.
 func (b *Backend) look(ctx context.Context, key string, read func(context.Context, *node) ([]driver.Line, error)) ([]driver.Line, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
 	defer b.calls.done()
+	call, end := context.WithCancel(b.ctx)
+	defer time.AfterFunc(lookFor, end)
 	answers := make(chan seen, len(b.nodes))
 	for i, n := range b.nodes {
 		b.calls.run(simply(func() {
-			lines, err := read(b.call(lookFor), n)
+			lines, err := read(call, n)
 			answers <- seen{i, lines, err}
 		}))
 	}
 	m := merger{lines: map[string]*merged{}, majority: b.majority}
 	short := &shortError{key: key, need: b.majority, of: len(b.nodes)}
-	for pending := len(b.nodes) - 1; pending >= 0; pending-- {
+	var late <-chan time.Time
+	for pending := len(b.nodes); pending > 0; {
+		if late != nil && m.settled(len(b.nodes)-short.have) {
+			break
+		}
 		select {
 		case a := <-answers:
+			pending--
 			if a.err != nil {
 				short.add(b.nodes[a.node].name, a.err)
 				break
 			}
-			short.have++
 			m.add(a.lines)
+			if short.have++; short.have == b.majority {
+				late = time.After(lookFor)
+			}
+		case <-late:
+			pending = 0
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-b.closing.Done():
 			return nil, driver.ErrClosed
 		}
-		if short.have >= b.majority && m.settled(pending) {
-			break
-		}
 	}
 	if short.have < b.majority {
 		return nil, short
 	}
-	return m.result(len(short.errs)), nil
+	return m.result(len(b.nodes) - short.have), nil
 }
 
 // merger puts lines of many nodes together.
@@ -190,11 +203,11 @@ func (m *merger) add(lines []driver.Line) {
 	}
 }
 
-// settled reports whether the given number of further answers change nothing.
-func (m *merger) settled(pending int) bool {
+// settled reports whether the nodes that have not shown their lines change nothing.
+func (m *merger) settled(silent int) bool {
 	for _, l := range m.lines {
 		for _, v := range l.claims {
-			if n := len(v.left); n < m.majority && n+pending >= m.majority {
+			if n := len(v.left); n < m.majority && n+silent >= m.majority {
 				return false
 			}
 		}

@@ -1,0 +1,156 @@
+package quorumlock_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/quorumlock"
+)
+
+// lister is a node that takes its time for each line that it shows.
+type lister struct {
+	*node
+	each time.Duration // 0: it never says anything
+}
+
+func (n *lister) Line(ctx context.Context, key string) (driver.Line, error) {
+	if n.each == 0 {
+		<-ctx.Done()
+		return driver.Line{}, ctx.Err()
+	}
+	return n.node.Line(ctx, key)
+}
+
+func (n *lister) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+	return func(yield func(driver.Line, error) bool) {
+		for l, err := range n.node.Lines(ctx, prefix) {
+			var next <-chan time.Time
+			if n.each > 0 {
+				next = time.After(n.each)
+			}
+			select {
+			case <-next:
+			case <-ctx.Done():
+				yield(driver.Line{}, ctx.Err())
+				return
+			}
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+// listing runs f in virtual time, with ten claims on three nodes that take so long for
+// each line.
+func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quorumlock.Backend, nodes []*node)) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []*node
+		var members []driver.Backend
+		for i, s := range stores(t, len(each)) {
+			nodes = append(nodes, &node{Store: s})
+			members = append(members, &lister{nodes[i], each[i]})
+		}
+		b := quorumlock.New(members, nil)
+		defer func() {
+			if err := b.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}()
+		for i := range 10 {
+			c := exclusive(fmt.Sprint("claim ", i))
+			c.Key, c.TTL = fmt.Sprint("key ", i), time.Minute
+			if _, err := b.Enter(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f(t, b, nodes)
+	})
+}
+
+// listed counts the lines that a listing shows, and those of them whose claim is granted.
+func listed(t *testing.T, ctx context.Context, b *quorumlock.Backend) (lines, granted int, err error) {
+	t.Helper()
+	for l, err := range b.Lines(ctx, "") {
+		if err != nil {
+			return lines, granted, err
+		}
+		lines++
+		for _, c := range l.Claims {
+			if c.Granted {
+				granted++
+			}
+		}
+	}
+	return lines, granted, nil
+}
+
+// TestListingHasTheTimeThatItNeeds: many locks take long to list. A bound of our own on
+// the whole would make the list of a large store fail for ever.
+func TestListingHasTheTimeThatItNeeds(t *testing.T) {
+	second := time.Second
+	listing(t, []time.Duration{second, second, second}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {
+		start := time.Now()
+		lines, granted, err := listed(t, t.Context(), b)
+		if lines != 10 || granted != 10 || err != nil {
+			t.Errorf("after %v a list of 10 locks has %d, %d of them held, and error %v", time.Since(start), lines, granted, err)
+		}
+	})
+}
+
+// TestListingDoesNotWaitForANodeThatHangs: a majority has answered. What the last node
+// could still say of a claim that one of them has is waited for, but not for ever.
+func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
+	second := time.Second
+	listing(t, []time.Duration{second, second, 0}, func(t *testing.T, b *quorumlock.Backend, nodes []*node) {
+		start := time.Now()
+		lines, granted, err := listed(t, t.Context(), b)
+		if took := time.Since(start); lines != 10 || granted != 10 || err != nil || took != 10*time.Second {
+			t.Errorf("after %v a list of 10 locks has %d, %d of them held, and error %v; want all after 10s", took, lines, granted, err)
+		}
+
+		c := exclusive("half")
+		c.Ballot = time.Now().UnixMicro()
+		if _, err := nodes[0].Store.Enter(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		lines, granted, err = listed(t, t.Context(), b)
+		if took := time.Since(start); lines != 11 || granted != 10 || err != nil || took > 15*time.Second {
+			t.Errorf("after %v a list with a claim that one node of three has shows %d, %d of them held, and error %v; want 11, 10 held, soon",
+				took, lines, granted, err)
+		}
+	})
+}
+
+// TestListingWithoutAMajorityEndsWithItsContext: two of three hang, and nobody but the
+// caller knows how long that is to be waited for.
+func TestListingWithoutAMajorityEndsWithItsContext(t *testing.T) {
+	listing(t, []time.Duration{time.Second, 0, 0}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {
+		ctx, end := context.WithTimeout(t.Context(), 30*time.Second)
+		defer end()
+		start := time.Now()
+		lines, _, err := listed(t, ctx, b)
+		if took := time.Since(start); lines != 0 || err == nil || took != 30*time.Second {
+			t.Errorf("after %v a list of which no majority shows anything has %d lines and error %v; want an error after 30s", took, lines, err)
+		}
+	})
+}
+
+// TestLookAtOneLineIsShort: one line is one request. Whoever asks for it is told soon, and
+// by name, which nodes say nothing.
+func TestLookAtOneLineIsShort(t *testing.T) {
+	listing(t, []time.Duration{time.Second, 0, 0}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {
+		start := time.Now()
+		_, err := b.Line(t.Context(), "key 1")
+		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "1 of 3 nodes agreed") || took > 3*time.Second {
+			t.Errorf("after %v two nodes that hang are %v; want their names within 3s", took, err)
+		}
+	})
+}

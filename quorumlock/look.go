@@ -44,9 +44,7 @@ const lookFor = 2 * time.Second
 
 // Line shows the line of key as a majority has it.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
-	lines, err := b.look(ctx, key, func(ctx context.Context, n *node) ([]driver.Line, error) {
-		ctx, end := context.WithTimeout(ctx, lookFor)
-		defer end()
+	lines, err := b.look(ctx, b.call(lookFor), key, func(ctx context.Context, n *node) ([]driver.Line, error) {
 		if r, ok := n.Member.(driver.LineReader); ok {
 			l, err := r.Line(ctx, key)
 			return []driver.Line{l}, err
@@ -69,9 +67,13 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 // not granted.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
-		lines, err := b.look(ctx, prefix, func(ctx context.Context, n *node) ([]driver.Line, error) {
+		call, end := context.WithCancel(b.ctx)
+		lines, err := b.look(ctx, call, prefix, func(ctx context.Context, n *node) ([]driver.Line, error) {
 			return collect(n.Lines(ctx, prefix))
 		})
+		// What is still under way may end by itself: a request that is cut short may cost a
+		// connection.
+		time.AfterFunc(lookFor, end)
 		if err != nil {
 			yield(driver.Line{}, err)
 			return
@@ -105,16 +107,14 @@ type seen struct {
 	err   error
 }
 
-// look asks all nodes for lines and puts their answers together. It returns as soon as
-// no node that has not answered could change who has a majority. What is under way then
-// has a while to end, for a request that is cut short may cost a connection.
-func (b *Backend) look(ctx context.Context, key string, read func(context.Context, *node) ([]driver.Line, error)) ([]driver.Line, error) {
+// look asks all nodes for lines, each with the context call, and puts their answers
+// together. It returns as soon as no node that has not answered could change who has a
+// majority.
+func (b *Backend) look(ctx, call context.Context, key string, read func(context.Context, *node) ([]driver.Line, error)) ([]driver.Line, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
 	defer b.calls.done()
-	call, end := context.WithCancel(b.ctx)
-	defer time.AfterFunc(lookFor, end)
 	answers := make(chan seen, len(b.nodes))
 	for i, n := range b.nodes {
 		b.calls.run(simply(func() {

@@ -116,6 +116,9 @@ func (b *Backend) shared(ctx context.Context, c class) (*lease, error) {
 // lose the request too.
 const grantLimit = 2 * time.Second
 
+// errNoLease is no error of a context: the caller's may have time left.
+var errNoLease = errors.New("the server has granted no lease within " + grantLimit.String())
+
 // ask sends g in the background. It is called during a call, which Close waits for.
 func (b *Backend) ask(c class, s *slot, g *grant) {
 	want := c.seconds
@@ -128,6 +131,9 @@ func (b *Backend) ask(c class, s *slot, g *grant) {
 		ctx, cancel := context.WithTimeout(b.ctx, grantLimit)
 		defer cancel()
 		g.lease, g.err = b.grant(ctx, want)
+		if g.err != nil && ctx.Err() != nil && b.ctx.Err() == nil {
+			g.err = errNoLease
+		}
 		b.leases.mu.Lock()
 		defer b.leases.mu.Unlock()
 		defer close(g.done)

@@ -2,7 +2,9 @@ package etcd_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,7 +199,13 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 		}
 		cancel()
 	}
+	// One that has time left is told of the server, and may ask again.
 	began := time.Now()
+	_, err := b.Enter(soon(t), ttl(claim("other"), 30*time.Minute))
+	if took := time.Since(began); matches(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no lease within 2s") || took > 5*time.Second {
+		t.Errorf("a new lease on a server that hangs is %v after %v; want that none was granted within 2s", err, took)
+	}
+	began = time.Now()
 	b.Close()
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("Close on a server that hangs took %v; want about a second", took)

@@ -434,3 +434,60 @@ func ours() (n int) {
 	}
 	return n
 }
+
+// TestLineRemembersItsLastCalls: a call whose answer was lost is sent again, and learns
+// that it is done: in a crowd after 63 others, and after three when all have left.
+func TestLineRemembersItsLastCalls(t *testing.T) {
+	s := newServer(t)
+	b := connect(t, s, nil)
+	const many = 80
+	for key, broken := range map[string]bool{"all leave": false, "some are broken": true} {
+		line := []driver.Ticket{hold(t, b, mutex(key))}
+		for len(line) < many {
+			line = append(line, wait_(t, b, mutex(key)))
+		}
+		line[2], line[3] = line[3], line[2] // one who waits gives up
+		send := func(i int) any {
+			t.Helper()
+			name := fmt.Sprintf("call%04d", i)
+			st := b.step(leaveScript, key, tag(line[i].ID), name)
+			if broken && i%8 == 5 {
+				st = b.step(breakScript, key, fmt.Sprintf("%019d", line[i].Token), "", name)
+			}
+			answer, err := b.sender.run(t.Context(), st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer
+		}
+		sent := 0
+		upTo := func(n int) {
+			t.Helper()
+			for ; sent < n; sent++ {
+				if answer := send(sent); answer != "+" {
+					t.Fatalf("%s: call %d answers %q", key, sent, answer)
+				}
+			}
+		}
+		known := func(from int) {
+			t.Helper()
+			for i := range sent {
+				if answer := send(i); (answer == "+") != (i >= from) {
+					t.Errorf("%s: call %d of %d, sent again, answers %q; known are those from %d on", key, i, sent, answer, from)
+				}
+			}
+		}
+		upTo(4)
+		known(0)
+		upTo(70)
+		known(70 - 64)
+		upTo(many)
+		if broken { // they rest: the line stays long
+			known(many - 64)
+			continue
+		}
+		known(many - 4)
+		leave(t, b, hold(t, b, mutex(key)))
+		known(many - 3)
+	}
+}

@@ -2,19 +2,20 @@
 -- claims have one capacity, none of them nor C and Z can have expired, and there is
 -- neither a mark nor an id at rest. It is put where scripts say --include, in front of
 -- the long way, which takes all other lines and finds the same answers for these.
-local total, held, upto, arrivals, soonest, keep, capacity, n, ring
+local total, held, upto, arrivals, soonest, keep, capacity, n, left, ring
 if C and rec and sub(rec, 1, 2) == '1L' then
-  local rest, size
-  total, held, upto, arrivals, soonest, keep, rest, capacity, n, size, ring = string.match(rec,
+  local rest
+  total, held, upto, arrivals, soonest, keep, rest, capacity, n, left, ring = string.match(rec,
     '^0000000 %d+ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+):(%d+) (%d+);(.*)$', 22)
-  if n and (#soonest + #keep + #rest ~= 48 or #ring ~= tonumber(size) or soonest + 0 <= now or keep + 0 <= now or rest + 0 > now) then
+  if n and (#soonest + #keep + #rest ~= 48 or #ring ~= 32 or soonest + 0 <= now or keep + 0 <= now or rest + 0 > now) then
     n = nil
   end
 end
 
 -- crowded writes the record. The line stays as long as its longest claim, as before.
 local function crowded(last, joined)
-  call('SET', R, '1L' .. last .. '0000000 ' .. n + joined .. ' ' .. fmt('%.0f', total) .. ' ' .. held .. ' ' .. upto .. ' ' .. arrivals
-    .. ' ' .. soonest .. ' ' .. keep .. ' 0000000000000000 ' .. capacity .. ':' .. n + joined .. ' ' .. #ring .. ';' .. ring,
-    'PX', 86400001 + math.floor((keep - now) / 1000))
+  local n = fmt('%d', n + joined)
+  call('SET', R, '1L' .. last .. '0000000 ' .. n .. ' ' .. fmt('%d', total) .. ' ' .. held .. ' ' .. upto .. ' ' .. arrivals
+    .. ' ' .. soonest .. ' ' .. keep .. ' 0000000000000000 ' .. capacity .. ':' .. n .. ' ' .. left .. ';' .. ring,
+    'PX', fmt('%d', 86400001 + (keep - now) / 1000))
 end

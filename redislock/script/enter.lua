@@ -58,20 +58,20 @@ if n and ARGV[3] ~= '1' then
   local id, card = sub(ARGV[1], 21, at + length - 1), sub(ARGV[1], at + length)
   local own, weight = string.match(card, '^(%d+) (%d+) ')
   local expires = now + sub(ARGV[1], 1, 8) * 1000000 + sub(ARGV[1], 9, 14)
-  local token = fmt('%019.0f', now)
+  local token = fmt('%019d', now)
   if own == capacity and total + weight > own + 0 and token > sub(rec, 3, 21) and expires <= keep + 0 then
     local first = call('ZRANGE', Z, 0, 0)[1]
     first = first and 'e' .. sub(first, 2)
     local known = call('HMGET', C, 'e' .. id, first or '')
     if first and not known[1] then
       arrivals = arrivals + 1
-      call('HSET', C, 'e' .. id, token .. sub(token, 4) .. 'w' .. fmt('%016.0f', arrivals) .. '000' .. card)
-      call('ZADD', Z, arrivals - 9007199254740992, 'o' .. id, expires, 'e' .. id)
-      if expires < soonest + 0 then soonest = fmt('%016.0f', expires) end
+      call('HSET', C, 'e' .. id, token .. sub(token, 4) .. 'w' .. fmt('%016d', arrivals) .. '000' .. card)
+      call('ZADD', Z, fmt('%d', arrivals - 9007199254740992), 'o' .. id, fmt('%d', expires), 'e' .. id)
+      if expires < soonest + 0 then soonest = fmt('%016d', expires) end
       total = total + weight
-      crowded(fmt('%019.0f', now + sub(ARGV[1], 15, 19)), 1)
-      return {'w', token, fmt('%.0f', expires - now), sub(ARGV[1], 15, 19) + 1, 0, n + 0, fmt('%.0f', soonest - now),
-        known[2] or '', fmt('%.0f', (call('ZSCORE', Z, first) or now) - now)}
+      crowded(fmt('%019d', now + sub(ARGV[1], 15, 19)), 1)
+      return {'w', token, sub(ARGV[1], 1, 14), sub(ARGV[1], 15, 19) + 1, 0, n + 0, soonest - now,
+        known[2] or '', (call('ZSCORE', Z, first) or now) - now}
     end
   end
 end

@@ -48,8 +48,8 @@ if n and not ARGV[3] and held == capacity then
     if weight == capacity and sub(digits, 17) == '000' .. capacity then
       call('ZREM', Z, 'o' .. id, 'e' .. id)
       call('HDEL', C, 'e' .. id)
-      call('HSET', C, next, sub(claim, 1, 19) .. fmt('%016.0f', now) .. 'g' .. sub(claim, 37))
-      total, upto, ring = total - capacity, sub(digits, 1, 16) + 0, sub(ring .. ARGV[2], -512)
+      call('HSET', C, next, sub(claim, 1, 19) .. fmt('%016d', now) .. 'g' .. sub(claim, 37), 'r' .. left % 64, ARGV[2])
+      total, upto, left = total - capacity, sub(digits, 1, 16), left + 1
       crowded(sub(rec, 3, 21), -1)
       chan = sub(claim, at, at + chan - 1)
       if chan ~= '' then redis.pcall('PUBLISH', chan, 'g0:' .. sub(next, 2)) end

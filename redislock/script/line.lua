@@ -169,7 +169,7 @@ local function purge(l)
   if not l.long then return end
   if now >= l.keep then
     -- C and Z have expired, and with them everything that was in line.
-    l.long, l.form, l.keep, l.rest, l.ring = false, 'F', 0, 0, sub(string.rep('-', 32) .. l.ring, -32)
+    shorten(l)
     l.n, l.total, l.held, l.upto, l.arrivals, l.soonest, l.sizes = 0, 0, 0, 0, 0, FAR, {}
     return
   end
@@ -195,7 +195,7 @@ local function purge(l)
   l.soonest = tonumber(next[2] or FAR)
   l.changed = true
   if l.n == 0 and l.rest <= now then
-    l.long, l.form, l.keep, l.ring = false, 'F', 0, sub(string.rep('-', 32) .. l.ring, -32)
+    shorten(l)
     l.held, l.upto, l.arrivals = 0, 0, 0
     return
   end
@@ -278,7 +278,7 @@ local function lengthen(l)
   if not C then moving() end
   local one = l.one
   l.long, l.form, l.fresh, l.one = true, 'L', true, nil
-  l.n, l.total, l.held, l.upto, l.arrivals, l.soonest, l.keep, l.rest, l.sizes = 0, 0, 0, 0, 0, FAR, 0, 0, {}
+  l.n, l.total, l.held, l.upto, l.arrivals, l.left, l.soonest, l.keep, l.rest, l.sizes = 0, 0, 0, 0, 0, 0, FAR, 0, 0, {}
   if not one then return end
   local capacity, weight = sizes(one.card)
   local id = one.lingers and '~' .. one.id or one.id
@@ -315,14 +315,21 @@ local function standing(l, id, claim)
   return {'w', sub(claim, 1, 19), left, span, mixed(l), call('ZRANK', Z, 'o' .. id), fmt('%.0f', l.soonest - now), first(l)}
 end
 
--- The ring remembers calls.
+-- remember keeps the name of a call that takes a claim out.
 local function remember(l, name)
-  l.ring = sub(l.ring .. name, l.long and -512 or -32)
+  if l.long then
+    l.name = name -- for save
+  else
+    l.ring = sub(l.ring .. name, -32)
+  end
 end
 
 local function remembers(l, name)
   for i = 1, #l.ring, 8 do
     if sub(l.ring, i, i + 7) == name then return true end
+  end
+  for i = 1, l.long and math.min(l.left, 64) or 0 do
+    if call('HGET', C, 'r' .. (l.left - i) % 64) == name then return true end
   end
   return false
 end

@@ -19,7 +19,7 @@
 --        token(19) since(16) lingers(1) lens(7)
 --   L  the claims are in C and Z
 --        '1L' last(19) lens(7) ' ' n ' ' total ' ' held ' ' upto ' ' arrivals ' '
---        soonest(16) ' ' keep(16) ' ' rest(16) ' ' sizes ' ' ring length ';' ring
+--        soonest(16) ' ' keep(16) ' ' rest(16) ' ' sizes ' ' left ';' ring(32)
 --        marked
 --
 -- start    when the lease began, or was last renewed; lease is how long it lasts:
@@ -29,9 +29,10 @@
 --          which the claim is granted, are start, and last is start + more
 -- lens     length of the mark (3) and of the id that wrote it (4)
 -- marked   that mark and that id
--- ring     the names of the last few calls that took a claim out. A client that
---          sends such a call again, since the reply was lost, learns that it is
---          done. Eight characters each.
+-- ring     the names of the last four calls that took a claim out, of a long line
+--          those before it became long. A client that sends such a call again, since
+--          the reply was lost, learns that it is done. Eight characters each.
+-- left     how many calls have taken a claim out since the line became long
 -- id       length ':' id, so that one id is never the beginning of another
 -- card     capacity ' ' weight ' ' span ' ' length of channel ' ' length of owner
 --          ' ' channel owner note
@@ -47,6 +48,7 @@
 -- C holds  'e' id -> token(19) since(16) 'g' or 'w' arrival(16) mark length(3)
 --                    mark at the time of the grant, card
 --          't' id -> 'l' laid to rest, or 'b' reason: broken
+--          'r' left modulo 64 -> the name of a call that took a claim out
 -- Z holds  'o' id -> arrival - 2^53: negative, the order of the line
 --          'e' id -> when the lease ends
 --          't' id -> until when the id is laid to rest
@@ -93,7 +95,7 @@ end
 
 -- load reads the record.
 local function load()
-  local l = {form = 'F', last = fmt('%019d', 0), mark = '', marker = '', ring = string.rep('-', 32),
+  local l = {form = 'F', last = fmt('%019d', 0), mark = '', marker = '', ring = string.rep('-', 32), left = 0,
     n = 0, total = 0, held = 0, upto = 0, arrivals = 0, soonest = FAR, keep = 0, rest = 0, sizes = {},
     hset = {}, zadd = {}, push = {}, chans = {}}
   if not rec then return l end
@@ -147,13 +149,14 @@ local function load()
     local capacity, weight = sizes(one.card)
     l.one, l.n, l.total, l.sizes = one, 1, weight, {[capacity] = 1}
   elseif form == 'L' then
-    local n, total, held, upto, arrivals, soonest, keep, rest, list, ring, at = string.match(rec,
+    local n, total, held, upto, arrivals, soonest, keep, rest, list, left, at = string.match(rec,
       '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d:,]*) (%d+);()', 29)
     if not at or #soonest + #keep + #rest ~= 48 then damaged() end
     l.last = sub(rec, 3, 21)
-    marks(at + ring, #rec, num(22, 24), num(25, 28))
+    marks(at + 32, #rec, num(22, 24), num(25, 28))
     l.n, l.total, l.held, l.upto, l.arrivals = tonumber(n), tonumber(total), tonumber(held), tonumber(upto), tonumber(arrivals)
-    l.soonest, l.keep, l.rest, l.ring = tonumber(soonest), tonumber(keep), tonumber(rest), sub(rec, at, at + ring - 1)
+    l.soonest, l.keep, l.rest, l.left = tonumber(soonest), tonumber(keep), tonumber(rest), tonumber(left)
+    l.ring = sub(rec, at, at + 31)
     for capacity, count in string.gmatch(list, '(%d+):(%d+)') do
       l.sizes[tonumber(capacity)] = tonumber(count)
     end
@@ -165,12 +168,29 @@ local function load()
   return l
 end
 
+-- shorten makes a long line short in which nobody is and nothing rests. The last calls
+-- are remembered.
+local function shorten(l)
+  if C and l.left > 0 then
+    local at = l.left % 64 + 60
+    local names = call('HMGET', C, 'r' .. at % 64, 'r' .. (at + 1) % 64, 'r' .. (at + 2) % 64, 'r' .. (at + 3) % 64)
+    for i = 1, 4 do l.ring = l.ring .. (names[i] or '') end
+    call('DEL', C)
+  end
+  l.ring, l.name = sub(l.ring .. (l.name or ''), -32), nil
+  l.long, l.form, l.keep, l.rest = false, 'F', 0, 0
+end
+
 -- save writes the record. It stays for a day after its leases have ended and the
 -- clock has overtaken its tokens, and for ever if there is a mark. A line that
 -- needs C and Z no more becomes short here.
 local function save(l)
   if l.long and l.n == 0 and l.rest <= now then
-    l.long, l.form, l.keep, l.ring = false, 'F', 0, sub(string.rep('-', 32) .. l.ring, -32)
+    shorten(l)
+  end
+  if l.name then
+    l.hset[#l.hset + 1], l.hset[#l.hset + 2] = 'r' .. l.left % 64, l.name
+    l.left, l.name = l.left + 1, nil
   end
   local text
   local ends, lens, stamp = tonumber(l.last), fmt('%03d%04d', #l.mark, #l.marker), fmt('%016.0f', now)
@@ -190,7 +210,7 @@ local function save(l)
     end
     ends = math.max(ends, l.keep)
     text = '1L' .. l.last .. lens .. fmt(' %.0f %.0f %.0f %.0f %.0f %016.0f %016.0f %016.0f ', l.n, l.total, l.held, l.upto,
-      l.arrivals, l.soonest, l.keep, l.rest) .. table.concat(list, ',') .. ' ' .. #l.ring .. ';' .. l.ring .. l.mark .. l.marker
+      l.arrivals, l.soonest, l.keep, l.rest) .. table.concat(list, ',') .. ' ' .. l.left .. ';' .. l.ring .. l.mark .. l.marker
   end
   l.changed = false
   if l.marker ~= '' then

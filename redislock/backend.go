@@ -85,6 +85,7 @@ type Backend struct {
 	lasting atomic.Pointer[lasting]
 
 	sender sender
+	doubts doubts
 	waits  waits
 	ear    ear
 }

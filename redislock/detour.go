@@ -89,6 +89,7 @@ func (s *sender) goRound(home *redis.Client, steps []*step) {
 		if err != nil || s.replicas.confirm(st) && !st.held.enough(wait, s.replicas.majority()) {
 			continue
 		}
+		st.repeated = true
 		st.answer(val, nil)
 		answered = true
 	}

@@ -39,6 +39,7 @@ const (
 	loseReply       // the server gets it, and the connection breaks before the client hears
 	swallowAll      // the server gets it, and nothing is heard from then on
 	holdReply       // the server gets it, and the client hears when letGo is called
+	holdIt          // the server gets it when letGo is called
 )
 
 func newProxy(t testing.TB, s *testserver.Server) *proxy {
@@ -100,7 +101,7 @@ func (p *proxy) scripts() (scripts, all []string) {
 	return scripts, append(all, p.seen...)
 }
 
-// letGo lets replies pass that were held, and all later ones.
+// letGo lets commands and replies pass that were held, and all later ones.
 func (p *proxy) letGo() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,6 +200,9 @@ func (p *proxy) serve(client net.Conn) {
 			held = true
 		}
 		mu.Unlock()
+		if f == holdIt {
+			<-p.gate
+		}
 		if _, err := server.Write(raw); err != nil {
 			return
 		}

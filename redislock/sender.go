@@ -37,6 +37,7 @@ type sender struct {
 	rdb        redis.UniversalClient
 	quick      *redis.Client        // the same with a short time limit, or nil
 	limit      time.Duration        // that one
+	listens    time.Duration        // how long the client waits for an answer; 0: for ever
 	isNear     atomic.Bool          // the last answer came soon
 	cluster    *redis.ClusterClient // nil if rdb is something else
 	alone      bool                 // no pipelines
@@ -55,18 +56,26 @@ func (s *sender) init(rdb redis.UniversalClient, alone bool) {
 	s.only.sender = s
 	switch c := rdb.(type) {
 	case *redis.Client:
-		if alone || c == nil {
+		if c == nil {
+			break
+		}
+		s.listens = max(c.Options().ReadTimeout, 0)
+		if alone {
 			break
 		}
 		limit := hang
-		if own := c.Options().ReadTimeout; own > 0 && own < limit {
-			limit = own
+		if s.listens > 0 && s.listens < limit {
+			limit = s.listens
 		}
 		s.quick, s.limit = c.WithTimeout(limit), limit
 	case *redis.ClusterClient:
 		s.cluster = c
+		s.listens = max(c.Options().ReadTimeout, 0)
 		s.lanes = make(map[*redis.Client]*lane)
 	default:
+		if ring, ok := rdb.(*redis.Ring); ok && ring != nil {
+			s.listens = max(ring.Options().ReadTimeout, 0)
+		}
 		// A Ring has several servers behind one client and does not say which; one
 		// that is down would hold up the pipelines of all.
 		s.alone = true
@@ -83,7 +92,8 @@ type step struct {
 	room   [12]any
 	ctx    context.Context
 
-	repeated bool // it was sent before, by ask, and may have been applied then
+	// It was sent before, and no answer came: it may have been applied then, or may yet be.
+	repeated bool
 
 	left atomic.Bool   // the caller has gone: not to be sent if it has not been
 	done chan struct{} // has something in it when val and err are there
@@ -287,7 +297,11 @@ func (s *sender) fly(steps []*step) {
 		}
 		return st.withRecordAlone(ctx)
 	})
+	late := s.listens > 0 && time.Since(start) >= s.listens // go-redis has sent it again
 	for i, st := range steps {
+		if late {
+			st.repeated = true
+		}
 		st.answer(cmds[i].Result()) // from here on it is its caller's, but for a detour
 		if home != nil {
 			st.sending.Unlock()

@@ -49,9 +49,20 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, again bool) (driver
 		return driver.Ticket{}, failed(ctx, doing, c.Key, err)
 	}
 	t, soonest, ok := ticket(c, answer)
+	if st.repeated {
+		b.doubts.add(c.ID)
+	}
 	if !ok {
 		b.waits.forget(c.ID)
-		return driver.Ticket{}, refusal(c.Key, answer)
+		err := refusal(c.Key, answer)
+		if st.repeated && !driver.Gone(err) {
+			// The other sending may arrive when the lock is free, and nobody leaves a line in
+			// which nobody was.
+			if err := b.Leave(ctx, driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+				return driver.Ticket{}, err
+			}
+		}
+		return driver.Ticket{}, err
 	}
 	if err := b.sender.replicas.judge(st); err != nil {
 		b.waits.forget(c.ID)
@@ -113,12 +124,13 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	b.waits.forget(t.ID)
 	b.ear.disregard(t.ID)
 	argv := []any{tag(t.ID), b.call()}
-	if e != (driver.Exit{}) || t.Token == 0 {
+	unsure := t.Token == 0 || b.doubts.has(t.ID)
+	if e != (driver.Exit{}) || unsure {
 		linger, rest := "0", "0"
 		if e.Linger > 0 {
 			linger = micros(clampTTL(e.Linger))
 		}
-		if t.Token == 0 {
+		if unsure {
 			rest = micros(clampTTL(t.TTL))
 		}
 		argv = append(argv, string(e.Mark), linger, rest)
@@ -134,7 +146,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	}
 	repeated := st.repeated
 	b.sender.recycle(st)
-	if repeated && answer == "x" && len(argv) == 2 {
+	if repeated && e == (driver.Exit{}) && t.Token != 0 && (answer == "x" || unsure && answer == "xl") {
 		// The first one did it, so long ago that the line has forgotten the call, or the
 		// lease had its time.
 		return nil

@@ -2,7 +2,10 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -267,6 +270,79 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	if err := b.Leave(context.Background(), k, driver.Exit{}); !driver.Gone(err) {
 		t.Errorf("a second Leave answered %v, want that the claim is gone", err)
 	}
+}
+
+// An Enter that is late is sent again, and what was late may still arrive, when the lock has
+// been given back: it must not have it then, for nobody would release it.
+func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
+	t.Parallel()
+	far := func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond }
+	for name, tt := range map[string]struct {
+		far     bool // go-redis sends it again; else we do
+		refused bool
+	}{
+		"granted, near": {},
+		"refused, near": {refused: true},
+		"granted, far":  {far: true},
+		"refused, far":  {far: true, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			rdb, other := dial(t, s), connect(t, s, nil)
+			p := newProxy(t, s)
+			b := closing(t, New(p.client(far), nil))
+			leave(t, b, enter(t, b, mutex("key"))) // the server is near, and knows the scripts
+			c := mutex("key")
+			var held driver.Ticket
+			if tt.refused {
+				held = hold(t, other, mutex("key"))
+				c.NoWait = true
+			}
+			b.sender.isNear.Store(!tt.far)
+			sent := 0
+			p.rule(func(_ string, args []string) fate {
+				if !isScript(enterScript, args) {
+					return pass
+				}
+				if sent++; sent > 1 {
+					return pass
+				}
+				return holdIt
+			})
+			k, err := b.Enter(t.Context(), c)
+			if busy := (*driver.BusyError)(nil); errors.As(err, &busy) != tt.refused || err == nil == tt.refused {
+				t.Fatalf("Enter answered %+v and error %v", k, err)
+			}
+			if tt.refused {
+				leave(t, other, held)
+			} else {
+				leave(t, b, k)
+			}
+			if sent != 2 {
+				t.Errorf("Enter was sent %d times: the schedule of this test no longer holds", sent)
+			}
+			before := scriptsRun(t, rdb)
+			p.letGo()
+			eventually(t, "what was late arrives", func() bool { return scriptsRun(t, rdb) > before })
+			if l := line(t, other, "key"); len(l.Claims) != 0 {
+				t.Errorf("nobody wants the lock any more, and the line is %+v", l.Claims)
+			}
+		})
+	}
+}
+
+// scriptsRun counts what the server was asked.
+func scriptsRun(t *testing.T, rdb *redis.Client) (n int) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`).FindAllStringSubmatch(rdb.Info(t.Context(), "commandstats").Val(), -1) {
+		calls, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += calls
+	}
+	return n
 }
 
 // A Reserve whose answer is late is sent again, too. By then its claim may be longer still,

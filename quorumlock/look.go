@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -125,7 +126,7 @@ func (b *Backend) look(ctx, call context.Context, key string, read func(context.
 	m := merger{lines: map[string]*merged{}, majority: b.majority}
 	short := &shortError{key: key, need: b.majority, of: len(b.nodes)}
 	var late <-chan time.Time
-	for pending := len(b.nodes); pending > 0; {
+	for pending := len(b.nodes); pending > 0 && short.have+pending >= b.majority; {
 		if late != nil && m.settled(len(b.nodes)-short.have) {
 			break
 		}
@@ -143,7 +144,7 @@ func (b *Backend) look(ctx, call context.Context, key string, read func(context.
 		case <-late:
 			pending = 0
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, fmt.Errorf("%w: %v", ctx.Err(), short)
 		case <-b.closing.Done():
 			return nil, driver.ErrClosed
 		}

@@ -2,6 +2,7 @@ package quorumlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // lister is a node that takes its time for each line that it shows.
 type lister struct {
 	*node
-	each time.Duration // 0: it never says anything
+	each time.Duration // 0: it never says anything; below 0: it refuses
 }
 
 func (n *lister) Line(ctx context.Context, key string) (driver.Line, error) {
@@ -29,6 +30,10 @@ func (n *lister) Line(ctx context.Context, key string) (driver.Line, error) {
 
 func (n *lister) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
+		if n.each < 0 {
+			yield(driver.Line{}, errors.New("the server refuses"))
+			return
+		}
 		for l, err := range n.node.Lines(ctx, prefix) {
 			var next <-chan time.Time
 			if n.each > 0 {
@@ -137,8 +142,20 @@ func TestListingWithoutAMajorityEndsWithItsContext(t *testing.T) {
 		defer end()
 		start := time.Now()
 		lines, _, err := listed(t, ctx, b)
-		if took := time.Since(start); lines != 0 || err == nil || took != 30*time.Second {
-			t.Errorf("after %v a list of which no majority shows anything has %d lines and error %v; want an error after 30s", took, lines, err)
+		if took := time.Since(start); lines != 0 || !errors.Is(err, ctx.Err()) || !strings.Contains(err.Error(), "1 of 3 nodes agreed") || took != 30*time.Second {
+			t.Errorf("after %v a list of which no majority shows anything has %d lines and error %v; want its context's, and how many agreed, after 30s", took, lines, err)
+		}
+	})
+}
+
+// TestListingThatCannotComeAboutEnds: two of three refuse. What the last one says is of no
+// matter, and it may never say anything.
+func TestListingThatCannotComeAboutEnds(t *testing.T) {
+	listing(t, []time.Duration{-1, -1, 0}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {
+		start := time.Now()
+		_, _, err := listed(t, t.Context(), b)
+		if took := time.Since(start); took != 0 || err == nil || !strings.Contains(err.Error(), "the server refuses") {
+			t.Errorf("after %v a list that two of three refuse is %v; want what they say, at once", took, err)
 		}
 	})
 }

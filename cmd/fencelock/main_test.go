@@ -55,7 +55,7 @@ func testMain(m *testing.M) int {
 		}
 	}
 	// What the tests run under must not change what they find.
-	for _, name := range []string{envURL, envPassword, envHeld, envName, envToken, envOwner, "XDG_STATE_HOME"} {
+	for _, name := range []string{envURL, envPassword, envHeld, envWithheld, envName, envToken, envOwner, "XDG_STATE_HOME"} {
 		os.Unsetenv(name)
 	}
 	os.Setenv("HOME", dir)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,9 @@ const (
 	envToken = "FENCELOCK_TOKEN"
 	envOwner = "FENCELOCK_OWNER"
 	envHeld  = "FENCELOCK_HELD"
+
+	// The URL as it was handed on, if a password was cut out of it.
+	envWithheld = "FENCELOCK_WITHHELD"
 )
 
 // heldName is one name in FENCELOCK_HELD: a string, or {"name_b64": …} if JSON
@@ -83,23 +87,80 @@ func childEnv(name, token, owner string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	whole := os.Getenv(envURL)
+	left := withoutPasswords(whole)
 	var env []string
 	for _, kv := range os.Environ() {
-		key, value, _ := strings.Cut(kv, "=")
+		key, _, _ := strings.Cut(kv, "=")
 		switch key {
 		case envName, envToken, envOwner, envHeld, envPassword:
 			continue
-		case envURL:
-			if mayHoldSecret(value) {
+		case envURL, envWithheld:
+			if left != whole {
 				continue
 			}
 		}
 		env = append(env, kv)
 	}
+	if left != whole {
+		mark := allWithheld
+		if left != "" {
+			env = append(env, envURL+"="+left)
+			mark = left
+		}
+		env = append(env, envWithheld+"="+mark)
+	}
 	return append(env,
 		envName+"="+name, envToken+"="+token, envOwner+"="+owner, envHeld+"="+string(held)), nil
 }
 
-// mayHoldSecret reports whether a URL has a password, or cannot be told not to have
-// one.
-func mayHoldSecret(raw string) bool { return strings.Contains(raw, "@") }
+// allWithheld stands in FENCELOCK_WITHHELD if nothing of the URL was handed on.
+const allWithheld = "all"
+
+// withoutPasswords is what a command may see of a URL: all but the passwords in it, and
+// nothing if nobody can tell where they are.
+func withoutPasswords(raw string) string {
+	if !strings.Contains(raw, "@") {
+		return raw
+	}
+	p, err := parsePlace(raw, envURL)
+	switch {
+	case err != nil:
+		return ""
+	case p.scheme.name == "redlock" && p.url.Opaque != "":
+		members := strings.Split(p.url.Opaque, ",")
+		for i, m := range members {
+			if m, err := parsePlace(m, envURL); err != nil || m.url.Opaque != "" {
+				return ""
+			}
+			if members[i] = withoutPasswords(m); members[i] == "" {
+				return ""
+			}
+		}
+		return "redlock:" + strings.Join(members, ",")
+	case p.url.Opaque != "":
+		return ""
+	case p.secret.password == "":
+		return raw
+	}
+	if p.secret.user != "" {
+		p.url.User = url.User(p.secret.user)
+	}
+	return p.url.String()
+}
+
+// checkWithheld refuses a URL that came from the fencelock around this one without its
+// password, or did not come at all. To go on would mean to ask another store, where the
+// same name is another lock.
+func (c *cli) checkWithheld(raw string) error {
+	mark := os.Getenv(envWithheld)
+	switch {
+	case mark == "":
+		return nil
+	case raw == "":
+		return fail(exitConfig, "the fencelock around this command did not hand on its %s, for a password is in it; give the URL again by %s, or say --url local:", envURL, envURL)
+	case raw == mark && c.passwordFile == "" && os.Getenv(envPassword) == "":
+		return fail(exitConfig, "the fencelock around this command did not hand on the password in its %s; give the URL again by %s, or the password by %s or --password-file", envURL, envURL, envPassword)
+	}
+	return nil
+}

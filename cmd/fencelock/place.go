@@ -91,12 +91,15 @@ func schemeForms() string {
 }
 
 // findPlace settles where the locks are: --url, then FENCELOCK_URL, then the
-// embedded default. Nothing of a URL that cannot be read is printed, for any part of
+// embedded default, unless a fencelock around this one kept the URL back. Nothing of a URL that cannot be read is printed, for any part of
 // it may be a password.
 func (c *cli) findPlace() (*place, error) {
 	raw, from := c.url, "--url"
 	if raw == "" {
 		raw, from = os.Getenv(envURL), envURL
+		if err := c.checkWithheld(raw); err != nil {
+			return nil, err
+		}
 	}
 	chosen := raw != ""
 	if !chosen {

@@ -21,8 +21,9 @@ There is no shell in between. The command inherits stdin, stdout and stderr, lea
 process group of its own, and gets every signal that fencelock gets; a terminal's job
 control works as without fencelock. It finds FENCELOCK_NAME, FENCELOCK_TOKEN,
 FENCELOCK_OWNER and FENCELOCK_HELD (the names held around it, as a JSON array) in its
-environment, and no passwords: a fencelock inside that needs one must be given it
-again. To lock a name again that is held around is an error.
+environment, and no passwords. FENCELOCK_URL comes without those in it; then
+FENCELOCK_WITHHELD is set too, and a fencelock inside ends with 78 until it is given the
+URL or the password again. To lock a name again that is held around is an error.
 
 The command is dead before its lock is. If the lock cannot be renewed, the group gets
 TERM --grace before the lock ends, and KILL before it ends; --max-hold ends the same

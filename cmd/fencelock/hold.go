@@ -72,6 +72,10 @@ func newHold(c *cli) *cobra.Command {
 			if !cmd.Flags().Changed("fd") {
 				return usage("--fd is missing: until which file descriptor is closed? write fencelock hold NAME --fd 9, with 9>>FILE on the block")
 			}
+			// Its own errors go to 2, the token to 1: they would get lost with the lock.
+			if fd < 3 {
+				return usage("--fd %d: 0, 1 and 2 are stdin, stdout and stderr; want 3 or more, as in --fd 9 with 9>>FILE on the block", fd)
+			}
 			if err := checkNesting(f.name); err != nil {
 				return err
 			}

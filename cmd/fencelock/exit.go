@@ -116,8 +116,6 @@ func explain(p *place, name string, err error) error {
 		return usage("%s on %s: %s", quote(name), p, what)
 	case errors.Is(err, fencelock.ErrDeadlock):
 		return deadlock(name)
-	case errors.Is(err, fencelock.ErrKind):
-		return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see fencelock show, and choose another name or add --size", quote(name), p)
 	case errors.As(err, &permanent):
 		return p.refused(name, permanent)
 	case errors.Is(err, fencelock.ErrNotAcquired):

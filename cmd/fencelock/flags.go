@@ -44,6 +44,7 @@ type holdFlags struct {
 	wait      seconds
 	shared    bool
 	exclusive bool
+	kinds     bool // the verb has flags for them
 	code      int
 	ttl       seconds
 	maxHold   seconds
@@ -76,6 +77,7 @@ func (f *holdFlags) add(cmd *cobra.Command) {
 
 // addKinds declares the flags that say how a name is held.
 func (f *holdFlags) addKinds(cmd *cobra.Command) {
+	f.kinds = true
 	p := cmd.Flags()
 	p.BoolVarP(&f.shared, "shared", "s", false, "share the name with others that share it")
 	p.BoolVarP(&f.exclusive, "exclusive", "x", false, "hold the name alone (the default)")

@@ -138,6 +138,9 @@ func (h *holding) lock() (*fencelock.Lease, error) {
 
 // explain is what ends this process when no lease was had.
 func (h *holding) explain(err error) error {
+	if errors.Is(err, fencelock.ErrKind) {
+		return h.otherKind()
+	}
 	err = explain(h.place, h.f.name, err)
 	var own *failure
 	if errors.As(err, &own) && own.code == exitNotAcquired {
@@ -148,6 +151,18 @@ func (h *holding) explain(err error) error {
 		}
 	}
 	return err
+}
+
+// otherKind says that the name cannot be held in the way that was asked for.
+func (h *holding) otherKind() error {
+	next := "choose another name"
+	switch {
+	case h.f.size > 0:
+		next += ", or leave out --size"
+	case h.f.kinds:
+		next += ", or add --size"
+	}
+	return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see fencelock show, and %s", quote(h.f.name), h.place, next)
 }
 
 // hooks tell people what happens. Only what they cannot do without is told when

@@ -120,7 +120,7 @@ func hold(f *holdFlags, fd int, token bool) error {
 				continue
 			}
 			k.Cancel()
-			return leftLine(f.name, s)
+			return leftLine(f.name, s, "")
 		}
 	}
 }

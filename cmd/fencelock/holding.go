@@ -17,12 +17,15 @@ type holding struct {
 	f       *holdFlags
 	signals chan os.Signal
 	renewed chan struct{} // the lease was
+	quiet   *quiet        // whether the store answers while this waits
 
 	ctx    context.Context // ends when a signal asks this process to end
 	cancel context.CancelFunc
 	quit   chan struct{} // closed to stop waiting for such a signal
 	done   chan struct{} // closed when that has stopped
 	caught os.Signal     // the signal; read it after done
+
+	trouble string // what was wrong with the store when the waiting ended, or ""
 }
 
 // begin connects, for a name and flags that were checked. Signals end the waiting
@@ -45,6 +48,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		renewed: make(chan struct{}, 1),
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
+		quiet:   &quiet{tell: say, name: about(f.name), place: p.String()},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	outlivePipes()
@@ -52,18 +56,21 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	signal.Notify(h.signals, child.Forwarded()...)
 	go h.hear()
 
-	h.session, err = open(h.ctx, p, f.name, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(p)})
+	st, err := p.connect(h.ctx, f.name)
 	if err != nil {
 		if stopped := h.settle(); stopped != nil {
 			return nil, stopped
 		}
 		return nil, err
 	}
+	st.backend = listen(st.backend, h.quiet)
+	h.session = newSession(p, st, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(p)})
 	r.Owner = owner()
 	if err := f.checkStore(h.session); err != nil {
 		h.close()
 		return nil, err
 	}
+	h.quiet.begin()
 	return h, nil
 }
 
@@ -93,16 +100,19 @@ func (h *holding) settle() error {
 		close(h.quit)
 	}
 	<-h.done
+	if trouble := h.quiet.end(); trouble != "" {
+		h.trouble = "; " + trouble
+	}
 	if h.caught == nil {
 		return nil
 	}
-	return leftLine(h.f.name, h.caught)
+	return leftLine(h.f.name, h.caught, h.trouble)
 }
 
-// leftLine is the end of a waiting by a signal.
-func leftLine(name string, s os.Signal) error {
+// leftLine is the end of a waiting by a signal. why is what else there is to say.
+func leftLine(name string, s os.Signal, why string) error {
 	n, signal := child.SignalNumber(s)
-	err := fail(128+n, "%s: %s while waiting; left the line", quote(name), signal)
+	err := fail(128+n, "%s: %s while waiting; left the line%s", quote(name), signal, why)
 	if s == os.Interrupt {
 		return interrupted{err}
 	}

@@ -101,10 +101,14 @@ func open(ctx context.Context, p *place, name string, o fencelock.Options) (*ses
 	if err != nil {
 		return nil, err
 	}
+	return newSession(p, st, o), nil
+}
+
+func newSession(p *place, st *store, o fencelock.Options) *session {
 	// One claim per process: there is nobody to hand on to.
 	o.HandOff = 1
 	o.Owner = owner()
-	return &session{fencelock.New(st.backend, &o), p, st.backend.Info(), st}, nil
+	return &session{fencelock.New(st.backend, &o), p, st.backend.Info(), st}
 }
 
 // close leaves the store. What it does not manage in time is not worth waiting for: the

@@ -1,0 +1,58 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// A store that takes no writes, or has gone silent, is told of to those who wait.
+func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
+	server := testserver.Redis(t)
+	s := newStage(t, server.URL())
+	says := func(p *proc, text string) {
+		t.Helper()
+		eventually(t, "it says "+text, func() bool { return strings.Contains(p.err.String(), text) })
+	}
+	ask := func(args ...string) {
+		t.Helper()
+		if _, err := server.Ask(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	ask("REPLICAOF", "127.0.0.1", "1")
+	p := s.start("fencelock", "run", "n", "--", "true")
+	says(p, `fencelock: "n": redis 127.0.0.1:`)
+	says(p, " gives no answer, or refuses: ")
+	says(p, "READONLY")
+	ask("REPLICAOF", "NO", "ONE")
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit %d: %s", code, p.err.String())
+	}
+	if text := p.err.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, " answers again\n") {
+		t.Errorf("want one line that it gives no answer, and one that it answers again:\n%s", text)
+	}
+
+	// It falls silent while somebody waits, and the signal that ends the waiting says so.
+	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
+	s.pid("pid")
+	p = s.start("fencelock", "run", "-v", "n", "--", "true")
+	says(p, `waiting for "n"`)
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	says(p, " gives no answer")
+	p.signal("TERM")
+	if code := p.wait(); code != 128+15 {
+		t.Errorf("exit %d: %s", code, p.err.String())
+	}
+	says(p, "left the line; redis 127.0.0.1:")
+	if err := server.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	holder.signal("KILL")
+}

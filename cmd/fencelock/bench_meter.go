@@ -52,7 +52,7 @@ func newMeter(ctx context.Context, p *place) (_ *meter, err error) {
 		if p.scheme.private && len(m.stores) > 0 {
 			st = m.stores[0] // nobody else sees it
 		} else {
-			if st, err = p.connect(ctx, ""); err != nil {
+			if st, err = p.connect(ctx, "", firstContact); err != nil {
 				return nil, nil, err
 			}
 			m.stores = append(m.stores, st)

@@ -158,13 +158,15 @@ func (f *holdFlags) margin() time.Duration {
 	return m
 }
 
-func (f *holdFlags) options() []fencelock.Option {
+// options are those of the call for the lock. The waiting counts from began, but the call
+// keeps time to be answered in.
+func (f *holdFlags) options(began time.Time) []fencelock.Option {
 	o := []fencelock.Option{fencelock.TTL(f.ttl.d)}
 	switch {
 	case f.nowait:
 		o = append(o, fencelock.Wait(0))
 	case f.wait.set:
-		o = append(o, fencelock.Wait(f.wait.d))
+		o = append(o, fencelock.Wait(max(f.wait.d-time.Since(began), min(f.wait.d, 100*time.Millisecond))))
 	}
 	if f.maxHold.set {
 		o = append(o, fencelock.MaxHold(f.maxHold.d))

@@ -15,6 +15,7 @@ import (
 type holding struct {
 	*session
 	f       *holdFlags
+	began   time.Time
 	signals chan os.Signal
 	renewed chan struct{} // the lease was
 	quiet   *quiet        // whether the store answers while this waits
@@ -44,6 +45,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	}
 	h := &holding{
 		f:       f,
+		began:   time.Now(),
 		signals: make(chan os.Signal, 64),
 		renewed: make(chan struct{}, 1),
 		quit:    make(chan struct{}),
@@ -56,7 +58,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	signal.Notify(h.signals, child.Forwarded()...)
 	go h.hear()
 
-	st, err := p.connect(h.ctx, f.name)
+	st, err := p.connect(h.ctx, f.name, contactWithin(f.wait))
 	if err != nil {
 		if stopped := h.settle(); stopped != nil {
 			return nil, stopped
@@ -138,11 +140,11 @@ func (h *holding) acquire() (*fencelock.Lease, error) {
 func (h *holding) lock() (*fencelock.Lease, error) {
 	switch f := h.f; {
 	case f.size > 0:
-		return h.Semaphore(f.name, f.size).Acquire(h.ctx, f.permits, f.options()...)
+		return h.Semaphore(f.name, f.size).Acquire(h.ctx, f.permits, f.options(h.began)...)
 	case f.shared:
-		return h.RLock(h.ctx, f.name, f.options()...)
+		return h.RLock(h.ctx, f.name, f.options(h.began)...)
 	default:
-		return h.Lock(h.ctx, f.name, f.options()...)
+		return h.Lock(h.ctx, f.name, f.options(h.began)...)
 	}
 }
 

@@ -51,7 +51,7 @@ func (c *cli) initialise(yes bool) error {
 			return fail(exitNotAcquired, "nothing was changed")
 		}
 	}
-	s, err := p.connect(ctx, "")
+	s, err := p.connect(ctx, "", firstContact)
 	if err != nil {
 		return err
 	}

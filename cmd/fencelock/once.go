@@ -112,7 +112,7 @@ func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
 			return failed
 		}
 		return nil
-	}, f.options()...)
+	}, f.options(h.began)...)
 	stopped := h.settle()
 
 	if j != nil {

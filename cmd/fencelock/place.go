@@ -191,10 +191,19 @@ func (c *cli) readPassword(p *place) error {
 	return nil
 }
 
-// connect opens p and says which name it was for if nobody answers. It returns when
-// ctx ends, also where a client library does not hear of that.
-func (p *place) connect(ctx context.Context, name string) (*store, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstContact)
+// contactWithin bounds the first contact of one who waits for at most w. A wait that is
+// shorter than a connection takes is no reason not to make one.
+func contactWithin(w seconds) time.Duration {
+	if !w.set || w.d == 0 {
+		return firstContact
+	}
+	return min(max(w.d, time.Second), firstContact)
+}
+
+// connect opens p and says which name it was for if nobody answers within most. It returns
+// when ctx ends, also where a client library does not hear of that.
+func (p *place) connect(ctx context.Context, name string, most time.Duration) (*store, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	type answer struct {
 		s   *store

@@ -95,15 +95,6 @@ type session struct {
 	store *store
 }
 
-// open connects to p. name is the lock it is for, or "".
-func open(ctx context.Context, p *place, name string, o fencelock.Options) (*session, error) {
-	st, err := p.connect(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return newSession(p, st, o), nil
-}
-
 func newSession(p *place, st *store, o fencelock.Options) *session {
 	// One claim per process: there is nobody to hand on to.
 	o.HandOff = 1
@@ -128,6 +119,11 @@ func (s *session) close() {
 
 // look opens the place for a verb that only looks, or breaks.
 func (c *cli) look(ctx context.Context, name string) (*session, error) {
+	return c.lookWithin(ctx, name, firstContact)
+}
+
+// lookWithin is look where the first contact may take that long.
+func (c *cli) lookWithin(ctx context.Context, name string, most time.Duration) (*session, error) {
 	p, err := c.findPlace()
 	if err != nil {
 		return nil, err
@@ -135,7 +131,11 @@ func (c *cli) look(ctx context.Context, name string) (*session, error) {
 	if p.notice != "" {
 		say("these are the locks %s", p.notice)
 	}
-	return open(ctx, p, name, fencelock.Options{})
+	st, err := p.connect(ctx, name, most)
+	if err != nil {
+		return nil, err
+	}
+	return newSession(p, st, fencelock.Options{}), nil
 }
 
 // owner is what others see of this process: user@host/pid.

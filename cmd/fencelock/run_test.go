@@ -632,3 +632,30 @@ func connected(addr string) bool {
 	table, _ := os.ReadFile("/proc/net/tcp")
 	return strings.Contains(string(table), fmt.Sprintf(" 0100007F:%04X 01 ", n))
 }
+
+// A server that accepts and says nothing takes no more of one's time than -w allows.
+func TestWaitCoversTheFirstContact(t *testing.T) {
+	server := testserver.Redis(t)
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	s := newStage(t, server.URL())
+	for _, args := range [][]string{
+		{"run", "-w", "1", "n", "--", "true"},
+		{"once", "-w", "0.1", "n", "--slot", "hour", "--", "true"},
+		{"wait", "-w", "1", "n"},
+	} {
+		began := time.Now()
+		code, p := s.run("fencelock", args...)
+		if code != exitUnavailable {
+			t.Errorf("%v: exit %d, want %d", args, code, exitUnavailable)
+		}
+		p.wantLine("does not answer")
+		if took := time.Since(began); took >= firstContact {
+			t.Errorf("%v took %v", args, took)
+		}
+	}
+	if err := server.Continue(); err != nil {
+		t.Fatal(err)
+	}
+}

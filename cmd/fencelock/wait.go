@@ -38,12 +38,12 @@ after that long and exits 75. It looks at the store four times a second.`,
 
 func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 	ctx := context.Background()
-	s, err := c.look(ctx, name)
+	end := time.Now().Add(limit.d) // the first contact is part of the waiting
+	s, err := c.lookWithin(ctx, name, contactWithin(limit))
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	end := time.Now().Add(limit.d)
 	for told := false; ; {
 		line, err := s.Line(ctx, name)
 		if err != nil {

@@ -87,7 +87,7 @@ func exitOf(err error) int {
 		say("%s", own.text)
 		return own.code
 	}
-	// What is left comes from the parsing of flags and verbs.
+	// What is left comes from the parsing of verbs.
 	say("%s; see fencelock help", err)
 	return exitUsage
 }

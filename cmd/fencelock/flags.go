@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -56,6 +58,25 @@ type holdFlags struct {
 	loss      onLoss
 	report    string
 	verbose   bool
+}
+
+// flagError says what is wrong on the command line of cmd, without the words of the parser
+// of numbers.
+func flagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	var bad *pflag.InvalidValueError
+	var number *strconv.NumError
+	if errors.As(err, &bad) && errors.As(err, &number) {
+		want := "want a whole number, as in 3"
+		switch {
+		case errors.Is(number, strconv.ErrRange):
+			want = "the number is too large"
+		case bad.GetFlag().Value.Type() == "bool":
+			want = "want true or false"
+		}
+		text = strings.TrimSuffix(text, number.Error()) + want
+	}
+	return usage("%s; see %s --help", text, cmd.CommandPath())
 }
 
 // add declares the flags that all of these verbs have. They are those of flock(1)

@@ -61,6 +61,7 @@ func newRoot() *cobra.Command {
 			return cmd.Help()
 		},
 	}
+	root.SetFlagErrorFunc(flagError)
 	p := root.PersistentFlags()
 	p.StringVar(&c.url, "url", "", "where the locks are (default $FENCELOCK_URL)")
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -167,7 +169,24 @@ func parsePlace(raw, from string) (*place, error) {
 		// port, and the rest like what follows them.
 		return nil, usage("the URL in %s has an @ behind the first slash; percent-encode special characters of a password, or put it into %s; as part of a name an @ is %%40", from, envPassword)
 	}
+	if p.scheme.server && !portsExist(u.Host) {
+		return nil, usage("the URL in %s has a port that does not exist; want a number from 1 to 65535", from)
+	}
 	return p, nil
+}
+
+// portsExist reports whether all ports of a list of hosts can be ones. A host may have none.
+func portsExist(hosts string) bool {
+	for _, h := range strings.Split(hosts, ",") {
+		_, port, err := net.SplitHostPort(h)
+		if err != nil || port == "" {
+			continue
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // readPassword takes the password from where it is least seen: --password-file, then

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
 )
 
 func TestContextThatHasEndedAsksNothing(t *testing.T) {
@@ -161,4 +163,46 @@ func TestClosedBackendEndsTheCall(t *testing.T) {
 		w.is(err, fencelock.ErrClosed, driver.ErrClosed)
 		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
 	})
+}
+
+// TestOutageWhileACallIsInLineIsUnavailable: the store fails after the call has taken its
+// place in line. When its own lease there is over, who holds the lock is known to nobody.
+func TestOutageWhileACallIsInLineIsUnavailable(t *testing.T) {
+	for _, handOff := range []int{1, 8} {
+		for _, place := range []string{"front", "behind the front"} {
+			bubble(t, func(t *testing.T, s *memlock.Store) {
+				holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+				l := mustLock(t, holder, "k")
+				b := newTap(s)
+				c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff})
+				if place != "front" {
+					ctx, cancel := context.WithTimeout(t.Context(), 15*ttl)
+					defer cancel()
+					go c.Lock(ctx, "k")
+					synctest.Wait()
+				}
+				time.AfterFunc(time.Second, func() {
+					b.set(func() {
+						b.enter = func(context.Context, driver.Claim, func() (driver.Ticket, error)) (driver.Ticket, error) {
+							return driver.Ticket{}, errCut
+						}
+						b.renew = func(_ context.Context, ts []driver.Ticket, _ func() []error) []error { return all(ts, errCut) }
+						b.await = func(context.Context, driver.Ticket, func() (driver.Ticket, error)) (driver.Ticket, error) {
+							after(time.Millisecond)
+							return driver.Ticket{}, errCut
+						}
+					})
+				})
+				time.AfterFunc(2*time.Second, func() { l.Release(context.Background()) })
+				_, err := c.Lock(t.Context(), "k", fencelock.Wait(12*ttl))
+				if errors.Is(err, fencelock.ErrNotAcquired) || !errors.Is(err, fencelock.ErrUnavailable) {
+					t.Errorf("hand-off %d, %s: the store has been out for twelve leases, the lock is free, and Lock answers: %v", handOff, place, err)
+				}
+				b.set(func() { b.enter, b.renew, b.await = nil, nil, nil })
+				after(16 * ttl)
+				c.Close()
+				holder.Close()
+			})
+		}
+	}
 }

@@ -608,3 +608,39 @@ func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// soonOver is a context whose deadline passes a moment before it ends, as it does with all of
+// them.
+type soonOver struct {
+	context.Context
+	end time.Time
+}
+
+func (c soonOver) Deadline() (time.Time, bool) { return c.end, true }
+
+// TestRenewThatRunsOutOfTimeSaysNothingOfTheStore: a connection has the deadline of the call
+// too, and may see it first.
+func TestRenewThatRunsOutOfTimeSaysNothingOfTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		risks := 0
+		c := client(t, b, &fencelock.Options{TTL: ttl, Hooks: fencelock.Hooks{AtRisk: func(fencelock.Event) { risks++ }}})
+		l := mustLock(t, c, "k")
+		b.set(func() {
+			b.renew = func(ctx context.Context, ts []driver.Ticket, _ func() []error) []error {
+				after(time.Millisecond)
+				return all(ts, driver.Ended(ctx))
+			}
+		})
+		if err := l.Renew(soonOver{t.Context(), time.Now().Add(time.Millisecond)}); err == nil {
+			t.Error("the schedule of this test no longer holds: Renew succeeded")
+		}
+		b.set(func() { b.renew = nil })
+		synctest.Wait()
+		if risks > 0 {
+			t.Errorf("a Renew that ran out of its own time said %d times that the lease is at risk", risks)
+		}
+		mustRelease(t, l)
+		c.Close()
+	})
+}

@@ -491,3 +491,78 @@ func TestTryDuringAReserve(t *testing.T) {
 		c.Close()
 	})
 }
+
+// TestReserveThatHangsHoldsOthersUpForALeaseAtMost: nobody has the lock while the store is
+// asked for more tokens, and others must not wait for an answer that does not come.
+func TestReserveThatHangsHoldsOthersUpForALeaseAtMost(t *testing.T) {
+	for _, lease := range []time.Duration{100 * time.Millisecond, time.Second, 15 * time.Second} {
+		bubble(t, func(t *testing.T, s *memlock.Store) {
+			b := newReserveTap(s)
+			here, there := client(t, b, &fencelock.Options{TTL: lease, HandOff: 2}), client(t, newTap(s), &fencelock.Options{TTL: lease})
+			b.reserve = func(ctx context.Context, _ func() (bool, error)) (bool, error) {
+				<-ctx.Done()
+				return false, ctx.Err()
+			}
+			last := lastOfItsClaim(t, here)
+			var group sync.WaitGroup
+			group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
+			synctest.Wait()
+			began := time.Now()
+			mustRelease(t, last)
+			l := mustLock(t, there, "k")
+			if d := time.Since(began); d > lease/2 {
+				t.Errorf("another process waited %v for a lock that nobody held, with leases of %v", d, lease)
+			}
+			mustRelease(t, l)
+			group.Wait()
+			here.Close()
+			there.Close()
+		})
+	}
+}
+
+// sleepy is a store whose Leave and whose answer to Reserve take a while. It has no mutex of
+// its own, as a tap has: that would put in order what no store puts in order.
+type sleepy struct {
+	*memlock.Store
+	d time.Duration
+}
+
+func (s *sleepy) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	after(s.d)
+	return s.Store.Leave(context.WithoutCancel(ctx), t, e)
+}
+
+func (s *sleepy) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+	done, err := s.Store.Reserve(ctx, t, span)
+	after(s.d / 2)
+	return done, err
+}
+
+// TestReserveIsAnsweredWhileItsClaimLeaves is for the race detector. More keys are used than
+// gates are kept, so that nobody remembers what was asked.
+func TestReserveIsAnsweredWhileItsClaimLeaves(t *testing.T) {
+	b := &sleepy{memlock.New(), 50 * time.Millisecond}
+	c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+	use := func(n int, meanwhile func()) {
+		var ls []*fencelock.Lease
+		for i := range n {
+			ls = append(ls, mustLock(t, c, fmt.Sprint(i)))
+		}
+		meanwhile()
+		var group sync.WaitGroup
+		for _, l := range ls {
+			group.Go(func() { mustRelease(t, l) })
+		}
+		group.Wait()
+	}
+	use(65, func() {})
+	var first *fencelock.Lease
+	use(64, func() { first = mustLock(t, c, "k") })
+	second := make(chan *fencelock.Lease)
+	go func() { second <- mustLock(t, c, "k") }()
+	after(10 * time.Millisecond)
+	mustRelease(t, first) // hands on, and the store is asked for tokens
+	mustRelease(t, <-second)
+	c.Close()
+}

@@ -390,7 +390,7 @@ func (c *Client) reserve(g *gate, cl *claim, now int64) bool {
 // the claim serves those that it has. An answer that is lost costs the tokens, and nothing
 // else.
 func (c *Client) reserveMore(g *gate, cl *claim, t driver.Ticket, span, used int32, sent int64) {
-	call := c.callFor(context.Background(), sent, leaveLimit(t.TTL))
+	call := c.callFor(context.Background(), sent, t.TTL/3) // others wait for no longer than a lease
 	done, err := c.reserver.Reserve(call, t, int64(span))
 	call.end()
 	now := c.clock.now()

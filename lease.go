@@ -273,7 +273,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if l.over.Load() {
 		return wrap(op, l.Key(), l.cause)
 	}
-	if err == nil || driver.Gone(err) || ctx.Err() == nil {
+	if err == nil || driver.Gone(err) || driver.Ended(ctx) == nil {
 		c.renewed(cl, t.TTL, sent, now, err)
 	} // else ctx cut the call short, which says nothing of the store
 	switch {

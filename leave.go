@@ -15,7 +15,7 @@ func leaveLimit(ttl time.Duration) time.Duration {
 }
 
 // exitTicket is cl's ticket as Leave wants it: without a token if an Enter may
-// still arrive, so that the store lays the ID to rest.
+// still arrive, so that the store lays the ID to rest. c.mu is held.
 func (c *Client) exitTicket(cl *claim) driver.Ticket {
 	t := c.ticket(cl)
 	if cl.unsure {
@@ -38,11 +38,11 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 	c.mu.Lock()
 	cl.state = ended // from here on no renewal is begun
 	c.sched.drop(cl)
+	t, linger := c.exitTicket(cl), e.Linger
 	c.mu.Unlock()
 
 	begun := c.clock.now()
 	until := begun + int64(budget)
-	t, linger := c.exitTicket(cl), e.Linger
 	doubt := false
 	for now := begun; ; now = c.clock.now() {
 		e.Linger = c.rest(linger, begun)
@@ -129,9 +129,11 @@ func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
 // leaveAgain is one try of a Leave that is owed.
 func (c *Client) leaveAgain(cl *claim) {
 	call := c.detached(context.Background(), c.clock.now(), leaveLimit(cl.ttl))
-	e := cl.has().exit
+	c.mu.Lock()
+	t, e := c.exitTicket(cl), cl.has().exit
 	e.Linger = c.rest(e.Linger, cl.has().exitAt)
-	err := c.b.Leave(call, c.exitTicket(cl), e)
+	c.mu.Unlock()
+	err := c.b.Leave(call, t, e)
 	call.end()
 
 	c.mu.Lock()

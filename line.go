@@ -271,6 +271,7 @@ func (c *Client) stand(ctx context.Context, r *request, cl *claim) error {
 				return cl.has().lost
 			}
 			c.reenter(cl)
+			r.entered = false // who is in line now nobody knows
 		}
 		if err == nil {
 			continue
@@ -611,6 +612,11 @@ func (c *Client) reenter(cl *claim) {
 	cl.exiting, cl.whole, cl.queued, cl.crowded = false, false, false, false
 	cl.since, cl.used, cl.base, cl.sent, cl.over, cl.tries = 0, 0, 0, 0, 0, 0
 	cl.deadline.Store(0)
+	if g := cl.gate; g != nil {
+		for w := g.first; w != nil; w = w.next {
+			w.knew, w.heard = false, g.heard
+		}
+	}
 }
 
 // giveUp takes a claim that nobody here wants any more out of the line: now, if the

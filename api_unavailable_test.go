@@ -173,7 +173,16 @@ func TestOutageWhileACallIsInLineIsUnavailable(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memlock.Store) {
 				holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
 				l := mustLock(t, holder, "k")
-				b := newTap(s)
+				b, out := newTap(s), make(chan struct{})
+				b.await = func(ctx context.Context, _ driver.Ticket, _ func() (driver.Ticket, error)) (driver.Ticket, error) {
+					select {
+					case <-out:
+						after(time.Millisecond)
+						return driver.Ticket{}, errCut
+					case <-ctx.Done():
+						return driver.Ticket{}, ctx.Err()
+					}
+				}
 				c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff})
 				if place != "front" {
 					ctx, cancel := context.WithTimeout(t.Context(), 15*ttl)
@@ -187,11 +196,8 @@ func TestOutageWhileACallIsInLineIsUnavailable(t *testing.T) {
 							return driver.Ticket{}, errCut
 						}
 						b.renew = func(_ context.Context, ts []driver.Ticket, _ func() []error) []error { return all(ts, errCut) }
-						b.await = func(context.Context, driver.Ticket, func() (driver.Ticket, error)) (driver.Ticket, error) {
-							after(time.Millisecond)
-							return driver.Ticket{}, errCut
-						}
 					})
+					close(out)
 				})
 				time.AfterFunc(2*time.Second, func() { l.Release(context.Background()) })
 				_, err := c.Lock(t.Context(), "k", fencelock.Wait(12*ttl))
@@ -205,4 +211,32 @@ func TestOutageWhileACallIsInLineIsUnavailable(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestLimitOfOneRequestIsNotTheCallersDeadline: a request has a part of the time of its call.
+func TestLimitOfOneRequestIsNotTheCallersDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.enter = func(ctx context.Context, _ driver.Claim, _ func() (driver.Ticket, error)) (driver.Ticket, error) {
+			<-ctx.Done()
+			return driver.Ticket{}, ctx.Err()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		for name, f := range map[string]func() error{
+			"Lock":    func() error { _, err := c.Lock(context.Background(), "k", fencelock.Wait(ttl)); return err },
+			"TryLock": func() error { _, err := c.TryLock(context.Background(), "k"); return err },
+		} {
+			if err := f(); !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the ctx of %s has no end, and the error matches context.DeadlineExceeded, or not ErrUnavailable: %v", name, err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fencelock.ErrUnavailable) {
+			t.Errorf("the ctx of Lock has ended: %v", err)
+		}
+		b.set(func() { b.enter = nil })
+		after(ttl)
+		c.Close()
+	})
 }

@@ -230,7 +230,7 @@ func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line
 		}
 		for l, err := range c.b.Lines(ctx, prefix) {
 			if err != nil {
-				yield(driver.Line{}, wrap("lines", prefix, unavailable(err)))
+				yield(driver.Line{}, wrap("lines", prefix, unavailable(ctx, err)))
 				return
 			}
 			if !yield(l, nil) {
@@ -245,7 +245,7 @@ func (c *Client) cut(ctx context.Context, err error) error {
 	if c.stop.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	return unavailable(err)
+	return unavailable(ctx, err)
 }
 
 // ready reports what makes every call on key fail.

@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -159,10 +160,14 @@ func wrap(op, key string, err error) error {
 	return &opError{op, key, err}
 }
 
-// unavailable wraps a driver's error so that both it and ErrUnavailable match.
-func unavailable(err error) error {
-	if errors.Is(err, driver.ErrClosed) {
+// unavailable wraps a driver's error so that both it and ErrUnavailable match, but no error
+// of a context, unless it is ctx that has ended.
+func unavailable(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, driver.ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err)
+	case driver.Ended(ctx) == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
+		err = errors.New(err.Error()) // what ended was the time of one request
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

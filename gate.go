@@ -313,9 +313,9 @@ func (c *Client) noTurn(g *gate, w *waiter) error {
 	case w.knew || g.heard > w.heard:
 		return c.inTheWay(g, &w.r)
 	case g.lastErr != nil:
-		return unavailable(g.lastErr)
+		return unavailable(w.ctx, g.lastErr)
 	}
-	return unavailable(errNoAnswer)
+	return unavailable(w.ctx, errNoAnswer)
 }
 
 // handOn gives the gate's claim, whose grant has just ended, to the next goroutine

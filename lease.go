@@ -280,7 +280,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case l.over.Load():
 		return wrap(op, l.Key(), l.cause)
 	case err != nil:
-		return wrap(op, l.Key(), unavailable(err))
+		return wrap(op, l.Key(), unavailable(ctx, err))
 	}
 	return nil
 }
@@ -393,7 +393,7 @@ func (l *Lease) release(ctx context.Context, mark driver.Mark) error {
 		err = cl.lossOf(kind, g.token, reason)
 		c.emit(c.o.Hooks.Lost, Event{Key: cl.key, Token: g.token, Err: err, Held: held})
 	default:
-		err = unavailable(err)
+		err = unavailable(context.Background(), err) // ctx lends its values only
 	}
 	if !errors.Is(err, ErrLost) {
 		c.emit(c.o.Hooks.Released, Event{Key: cl.key, Token: g.token, Held: held, Err: err})

@@ -211,9 +211,9 @@ func (c *Client) refusal(ctx context.Context, r *request, err error) error {
 		case r.entered:
 			why = c.heldBy(r, r.busy)
 		case r.lastErr != nil:
-			why = unavailable(r.lastErr)
+			why = unavailable(ctx, r.lastErr)
 		default:
-			why = unavailable(errNoAnswer)
+			why = unavailable(ctx, errNoAnswer)
 		}
 		if err == errWaitOver {
 			return why
@@ -287,7 +287,7 @@ func (c *Client) stand(ctx context.Context, r *request, cl *claim) error {
 			c.mu.Unlock()
 		}
 		if r.try() && !errors.As(err, new(*driver.BusyError)) && c.clock.now() >= r.start+int64(r.patience) {
-			return unavailable(err)
+			return unavailable(ctx, err)
 		}
 		c.pause(ctx, r, c.o.Backoff(r.attempt))
 	}
@@ -423,7 +423,7 @@ func (c *Client) notEntered(r *request, cl *claim, err error) error {
 	case errors.Is(err, driver.ErrKind):
 		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
 	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed):
-		return finalError{unavailable(err)}
+		return finalError{unavailable(context.Background(), err)}
 	case driver.Gone(err):
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -432,7 +432,7 @@ func (c *Client) notEntered(r *request, cl *claim, err error) error {
 		cl.gets().lost = cl.lossOf(ErrBroken, 0, reason)
 		return nil
 	case errors.As(err, new(driver.ErrBallot)):
-		return finalError{unavailable(err)}
+		return finalError{unavailable(context.Background(), err)}
 	default:
 		cl.unsure = true
 		return err
@@ -513,7 +513,7 @@ func (c *Client) await(ctx context.Context, r *request, cl *claim) error {
 	case woken.Err() != nil:
 		return nil // the call was cut short by us: the caller looks why
 	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
-		return finalError{unavailable(err)}
+		return finalError{unavailable(context.Background(), err)}
 	}
 	return err
 }

@@ -222,7 +222,7 @@ func (c *Client) renewed(cl *claim, ttl time.Duration, sent, now int64, err erro
 	}
 	cl.tries++
 	cl.retryAt = now + min(max(int64(c.o.Backoff(int(cl.tries))), int64(cl.ttl)/1000), int64(cl.ttl)/12)
-	c.risk(cl, now, unavailable(err))
+	c.risk(cl, now, unavailable(context.Background(), err))
 	c.plan(cl, now)
 }
 

@@ -105,7 +105,9 @@ func New(b driver.Backend, o *Options) *Client {
 // of ctx and its cause when ctx ended in line; ErrUnavailable when no answer came
 // by then; ErrDeadlock, ErrKind, ErrInvalid, ErrClosed at once. Without Wait and
 // without an end of ctx it waits, and rides out a store that is down, for as long
-// as it takes. An error leaves nothing behind in the line.
+// as it takes. An error leaves nothing behind in the line; what the call was handed in
+// the instant in which ctx ended is given back behind, so that a try right after it may
+// still find the key taken.
 func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, "lock", key, driver.RW, false, opts)
 }

@@ -109,6 +109,13 @@ var detoured = []struct {
 	{"with replicas that confirm", &Options{Replicas: 1}},
 }
 
+// brief is mutex with a shorter lease: what was sent a way round rests for as long.
+func brief(key string) driver.Claim {
+	c := mutex(key)
+	c.TTL = 20 * time.Second
+	return c
+}
+
 // keyAt returns a key whose lock a master has.
 func keyAt(t *testing.T, g *group, m *testserver.Server) string {
 	t.Helper()
@@ -136,7 +143,7 @@ func lateAnswerIsNotFollowed(t *testing.T, g *group, m *testserver.Server, o *Op
 	key := keyAt(t, g, m)
 	f := &front{addr: m.Addr(), woken: make(chan struct{})}
 	b := closing(t, New(clusterThrough(t, g, f), o))
-	leave(t, b, hold(t, b, mutex(key))) // the map, the connections
+	leave(t, b, hold(t, b, brief(key))) // the map, the connections
 	f.hang()
 	type answer struct {
 		k   driver.Ticket
@@ -148,7 +155,7 @@ func lateAnswerIsNotFollowed(t *testing.T, g *group, m *testserver.Server, o *Op
 	defer cancel()
 	defer f.wake("-ERR the test is over\r\n")
 	go func() {
-		k, err := b.Enter(ctx, mutex(key))
+		k, err := b.Enter(ctx, brief(key))
 		got <- answer{k, err}
 	}()
 	r := g.handOver(m)
@@ -193,18 +200,18 @@ func detourIsKeptTo(t *testing.T, g *group, m *testserver.Server, o *Options) {
 	b := closing(t, New(clusterThrough(t, g, f, func(o *redis.ClusterOptions) {
 		o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) { return slots, nil } // for ever
 	}), o))
-	leave(t, b, hold(t, b, mutex(key)))
+	leave(t, b, hold(t, b, brief(key)))
 	f.hang()
 	r := g.handOver(m)
 	eventually(t, "the group agrees", g.settled) // the old master confirms, as a replica
 	began := time.Now()
-	leave(t, b, hold(t, b, mutex(key)))
+	leave(t, b, hold(t, b, brief(key)))
 	if took := time.Since(began); took > 2*lateMap+time.Second {
 		t.Errorf("the first lock took %v; the way is looked for after %v", took, lateMap)
 	}
 	began = time.Now()
 	for range 5 {
-		leave(t, b, hold(t, b, mutex(key)))
+		leave(t, b, hold(t, b, brief(key)))
 	}
 	if took := time.Since(began); took > 4*lateMap {
 		t.Errorf("five locks took %v after the first one had found the way; each that has to find it takes %v", took, 2*lateMap)
@@ -215,7 +222,7 @@ func detourIsKeptTo(t *testing.T, g *group, m *testserver.Server, o *Options) {
 	// A map that was never asked for names loopback addresses without the host: nobody is
 	// found at the address that the replica names, and the core would ask again.
 	eventually(t, "the way back is found", func() bool {
-		k, err := b.Enter(t.Context(), mutex(key))
+		k, err := b.Enter(t.Context(), brief(key))
 		if err == nil {
 			leave(t, b, k)
 		}

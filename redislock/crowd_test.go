@@ -18,10 +18,13 @@ import (
 )
 
 // serverTime returns how long the server has worked on scripts, in µs.
-func serverTime(t testing.TB, rdb *redis.Client) float64 {
+func serverTime(t testing.TB, rdb *redis.Client) float64 { return scriptStat(t, rdb, "usec") }
+
+// scriptStat returns the sum of one number that the server keeps of the scripts it has run.
+func scriptStat(t testing.TB, rdb *redis.Client, name string) float64 {
 	t.Helper()
 	var sum float64
-	for _, m := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=\d+,usec=(\d+)`).
+	for _, m := range regexp.MustCompile(`cmdstat_eval(?:sha)?:(?:.*,)?`+name+`=(\d+)`).
 		FindAllStringSubmatch(rdb.Info(context.Background(), "commandstats").Val(), -1) {
 		n, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {

@@ -54,13 +54,10 @@ type sender struct {
 func (s *sender) init(rdb redis.UniversalClient, alone bool) {
 	s.rdb, s.alone, s.noPipeline = rdb, alone, alone
 	s.only.sender = s
+	s.listens = listens(rdb)
 	switch c := rdb.(type) {
 	case *redis.Client:
-		if c == nil {
-			break
-		}
-		s.listens = max(c.Options().ReadTimeout, 0)
-		if alone {
+		if alone || c == nil {
 			break
 		}
 		limit := hang
@@ -70,16 +67,31 @@ func (s *sender) init(rdb redis.UniversalClient, alone bool) {
 		s.quick, s.limit = c.WithTimeout(limit), limit
 	case *redis.ClusterClient:
 		s.cluster = c
-		s.listens = max(c.Options().ReadTimeout, 0)
 		s.lanes = make(map[*redis.Client]*lane)
 	default:
-		if ring, ok := rdb.(*redis.Ring); ok && ring != nil {
-			s.listens = max(ring.Options().ReadTimeout, 0)
-		}
 		// A Ring has several servers behind one client and does not say which; one
 		// that is down would hold up the pipelines of all.
 		s.alone = true
 	}
+}
+
+// listens is how long rdb waits for an answer; 0: for ever, or nobody knows.
+func listens(rdb redis.UniversalClient) (d time.Duration) {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		if c != nil {
+			d = c.Options().ReadTimeout
+		}
+	case *redis.ClusterClient:
+		if c != nil {
+			d = c.Options().ReadTimeout
+		}
+	case *redis.Ring:
+		if c != nil {
+			d = c.Options().ReadTimeout
+		}
+	}
+	return max(d, 0)
 }
 
 // step is one script to be run for a caller that waits for it.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -322,27 +320,14 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 			if sent != 2 {
 				t.Errorf("Enter was sent %d times: the schedule of this test no longer holds", sent)
 			}
-			before := scriptsRun(t, rdb)
+			before := scriptStat(t, rdb, "calls")
 			p.letGo()
-			eventually(t, "what was late arrives", func() bool { return scriptsRun(t, rdb) > before })
+			eventually(t, "what was late arrives", func() bool { return scriptStat(t, rdb, "calls") > before })
 			if l := line(t, other, "key"); len(l.Claims) != 0 {
 				t.Errorf("nobody wants the lock any more, and the line is %+v", l.Claims)
 			}
 		})
 	}
-}
-
-// scriptsRun counts what the server was asked.
-func scriptsRun(t *testing.T, rdb *redis.Client) (n int) {
-	t.Helper()
-	for _, m := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`).FindAllStringSubmatch(rdb.Info(t.Context(), "commandstats").Val(), -1) {
-		calls, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		n += calls
-	}
-	return n
 }
 
 // A Reserve whose answer is late is sent again, too. By then its claim may be longer still,

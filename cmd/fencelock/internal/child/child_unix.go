@@ -249,9 +249,15 @@ func (k *Child) Reguard(g Guard) error {
 
 // Signal sends s to every process of the group.
 func (k *Child) Signal(s os.Signal) {
-	if n, ok := s.(syscall.Signal); ok && !k.gone {
-		_ = unix.Kill(-k.group, n)
+	n, ok := s.(syscall.Signal)
+	if !ok || k.gone {
+		return
 	}
+	if n == unix.SIGTSTP && k.terminal != nil {
+		// What stopped already, for want of the terminal, does not stop by this.
+		k.terminal.asked = true
+	}
+	_ = unix.Kill(-k.group, n)
 }
 
 // Terminate asks the group to end. What is stopped is continued, or it would not

@@ -3,9 +3,9 @@ package child
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -69,21 +69,33 @@ func nameProcess(name string) {
 // stopGroup stops this process and its group, as a shell expects of a job. Go keeps
 // its handler of a signal that was ever caught, also after signal.Reset, and stopping
 // with SIGSTOP instead would stop a job that nobody can continue: so the system's
-// default is put in place for that moment. All zeros mean it on every architecture.
+// default is put in place for that moment.
+//
+// The group comes first, while this process ignores the signal. The system may choose
+// any of its threads for one that is sent to the group, and that may come to run only
+// when the handler is back. What is sent to this thread is taken before the call
+// returns.
 func stopGroup(s syscall.Signal) {
-	var standard, handler [8]uint64
-	const maskSize = 8
-	set := func(now, before *[8]uint64) bool {
-		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s),
-			uintptr(unsafe.Pointer(now)), uintptr(unsafe.Pointer(before)), maskSize, 0, 0)
-		return errno == 0
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// All zeros mean the default on every architecture. What means to ignore is read
+	// from a signal that is ignored for as long as there is a terminal.
+	var standard, ignored, handler [8]uint64
+	if !sigaction(unix.SIGTTOU, nil, &ignored) || !sigaction(s, &ignored, &handler) {
+		return
 	}
-	if set(&standard, &handler) {
-		defer set(&handler, nil)
-	}
+	defer sigaction(s, &handler, nil)
 	_ = unix.Kill(0, s)
-	// The signal may be taken by another thread, a moment later.
-	time.Sleep(10 * time.Millisecond)
+	sigaction(s, &standard, nil)
+	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), s)
+}
+
+// sigaction is the system's own: the runtime of Go knows nothing of it.
+func sigaction(s syscall.Signal, now, before *[8]uint64) bool {
+	const maskSize = 8
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s),
+		uintptr(unsafe.Pointer(now)), uintptr(unsafe.Pointer(before)), maskSize, 0, 0)
+	return errno == 0
 }
 
 // onlyZombies reports whether all that is left of the group is dead. A zombie keeps

@@ -19,6 +19,7 @@ type terminal struct {
 	tty    *os.File
 	own    int  // the group of this process
 	handed bool // the command is to be in front whenever this process is
+	asked  bool // a person asked the whole job to stop, and it has not stopped yet
 }
 
 func openTerminal() *terminal {
@@ -96,13 +97,13 @@ func (k *Child) Stop(sig os.Signal) (resume bool) {
 		t.handed = true
 	}
 	switch {
-	case t.handed && front == t.own:
+	case t.handed && front == t.own && !t.asked:
 		return true
 	case sig == unix.SIGSTOP && front != k.group:
 		return false
 	}
 	mine := unix.SIGTSTP
-	if sig == unix.SIGTTIN {
+	if sig == unix.SIGTTIN && !t.asked {
 		mine = unix.SIGTTIN
 	}
 	resumed := make(chan os.Signal, 1)
@@ -111,6 +112,7 @@ func (k *Child) Stop(sig os.Signal) (resume bool) {
 	if front == k.group {
 		t.give(t.own)
 	}
+	t.asked = false
 	stopGroup(mine)
 	// This process is stopped about now. If nobody could continue it (it has no shell,
 	// or is process 1), the kernel does not stop it, and the command has to go on.
@@ -123,8 +125,11 @@ func (k *Child) Stop(sig os.Signal) (resume bool) {
 
 // Continue lets the group run on, in front if this process is.
 func (k *Child) Continue() {
-	if t := k.terminal; t != nil && !k.gone && t.handed && t.foreground() == t.own {
-		t.give(k.group)
+	if t := k.terminal; t != nil && !k.gone {
+		t.asked = false
+		if t.handed && t.foreground() == t.own {
+			t.give(k.group)
+		}
 	}
 	k.Signal(unix.SIGCONT)
 }

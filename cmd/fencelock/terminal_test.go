@@ -235,6 +235,22 @@ func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
 	b.shows("42")
 }
 
+// Some programs tidy up before they stop, and then stop themselves by SIGSTOP.
+func TestJobStopsWithACommandThatStopsItself(t *testing.T) {
+	b := newTerminal(t, sqliteStage(t))
+	b.types("fencelock run n -- sh -c 'trap \"kill -STOP \\$\\$\" TSTP; echo be''gun; until [ -e enough ]; do :; done; echo \"<done>\"' | cat\n")
+	b.shows("begun")
+	b.types(ctrlZ)
+	b.shows("Stopped")
+	if err := os.WriteFile(filepath.Join(b.cmd.Dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.types("fg\n")
+	b.shows("<done>\r")
+	b.types("echo $((6*7))\n")
+	b.shows("42")
+}
+
 func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
 	s := sqliteStage(t)
 	holder := s.start("fencelock", "run", "n", "--note", "the report", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")

@@ -86,7 +86,7 @@ func (t *terminal) restore(group int, by syscall.Signal) {
 // continued. Then look whether there is still a reason to run, and call Continue.
 //
 // A command that somebody stopped by hand, away from its terminal, stays stopped,
-// and Stop reports false.
+// and Stop reports false. One that stops itself when a person asks it to is not that.
 func (k *Child) Stop(sig os.Signal) (resume bool) {
 	t := k.terminal
 	if t == nil || k.gone {
@@ -99,7 +99,7 @@ func (k *Child) Stop(sig os.Signal) (resume bool) {
 	switch {
 	case t.handed && front == t.own && !t.asked:
 		return true
-	case sig == unix.SIGSTOP && front != k.group:
+	case sig == unix.SIGSTOP && front != k.group && !t.asked:
 		return false
 	}
 	mine := unix.SIGTSTP

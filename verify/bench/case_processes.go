@@ -24,19 +24,29 @@ type contendedBy struct {
 // processes is several processes with several goroutines each that want one key.
 // Their guard lies in memory that they share.
 func (b *Bench) processes(ctx context.Context) error {
-	return b.processesPart(ctx, "processes", b.Rounds, 500*time.Millisecond)
+	if err := b.processesPart(ctx, "processes", b.Rounds, 500*time.Millisecond, 0); err != nil {
+		return err
+	}
+	return b.awake(ctx, func() error {
+		return b.processesPart(ctx, "rests", b.Rounds, 400*time.Millisecond, rest)
+	})
 }
 
-func (b *Bench) processesPart(ctx context.Context, part string, rounds int, length time.Duration) error {
+// rest is what goroutines do between two locks where they do not ask again at once. A
+// library that polls hands over between processes only what its last holder has not
+// taken back by then.
+const rest = 2 * time.Millisecond
+
+func (b *Bench) processesPart(ctx context.Context, part string, rounds int, length, rest time.Duration) error {
 	size := processes * goroutines
 	peers := taking(part, size, b.Peers)
 	return b.each(ctx, part, size, rounds, peers, func(ctx context.Context, i int) (Values, error) {
-		return b.contest(ctx, peers[i], length)
+		return b.contest(ctx, peers[i], length, rest)
 	})
 }
 
 // contest is one turn: the children are started, let loose together and stopped.
-func (b *Bench) contest(ctx context.Context, p Peer, length time.Duration) (Values, error) {
+func (b *Bench) contest(ctx context.Context, p Peer, length, rest time.Duration) (Values, error) {
 	key := b.key()
 	file := filepath.Join(b.dir, "guard-"+key)
 	g, unmap, err := sharedGuard(file)
@@ -53,7 +63,7 @@ func (b *Bench) contest(ctx context.Context, p Peer, length time.Duration) (Valu
 	for i := range processes {
 		env := b.env()
 		env.Process = int64(i)
-		j := job{Do: "contend", Peer: p.Name, Env: env, Process: int64(i), Workers: goroutines, Key: key, Guard: file}
+		j := job{Do: "contend", Peer: p.Name, Env: env, Process: int64(i), Workers: goroutines, Rest: rest, Key: key, Guard: file}
 		c, err := b.startChild(ctx, j)
 		if err != nil {
 			return nil, err
@@ -150,7 +160,7 @@ func contend(j job, p Peer, say func(any) error, told func() error) error {
 	}
 	c := gather(l, j.Workers, func(int) (string, *guard) { return j.Key, g })
 	for _, w := range c.workers {
-		w.process, w.clock = j.Process, true
+		w.process, w.clock, w.pause = j.Process, true, j.Rest
 	}
 	before := cpuTime()
 	c.begin()

@@ -22,7 +22,7 @@ func storeCases(store string) func(*Bench, context.Context) error {
 		if err := b.hotPart(ctx, storePart(store, "hot"), 64, b.Rounds, 400*time.Millisecond); err != nil {
 			return err
 		}
-		return b.processesPart(ctx, storePart(store, "processes"), b.Rounds, 400*time.Millisecond)
+		return b.processesPart(ctx, storePart(store, "processes"), b.Rounds, 400*time.Millisecond, 0)
 	}
 }
 

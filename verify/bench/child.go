@@ -24,6 +24,7 @@ type job struct {
 
 	Process int64 // of those that contend
 	Workers int
+	Rest    time.Duration // after each lock
 	Key     string
 	Guard   string // file
 

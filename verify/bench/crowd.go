@@ -96,7 +96,7 @@ func (w *worker) work(ctx context.Context, l Locker, stop *atomic.Bool) {
 
 // inside is what happens under the lock.
 func (w *worker) inside(token int64) {
-	crossing := w.guard.enter(w.visitor, token)
+	crossing := w.guard.enter(w.visitor, token, w.start.Add(time.Duration(w.began.Load())))
 	if !w.guard.over.Load() {
 		w.n++
 		if crossing > 0 {

@@ -28,9 +28,10 @@ type visitor struct {
 
 func (v visitor) name() int64 { return v.process<<32 | v.goroutine }
 
-// enter is called under the lock. It answers how long after the last one of another
-// process left this was, if that is what happened, and is asked for.
-func (g *guard) enter(v visitor, token int64) (crossing time.Duration) {
+// enter is called under the lock by who has waited for it since then. It answers how long
+// after the last one of another process left this was, if that is what happened, and is
+// asked for: of who was not waiting yet when that one left it would be no hand-over.
+func (g *guard) enter(v visitor, token int64, since time.Time) (crossing time.Duration) {
 	if g.inside.Add(1) != 1 && !g.over.Load() {
 		g.crowded.Add(1)
 	}
@@ -43,7 +44,7 @@ func (g *guard) enter(v visitor, token int64) (crossing time.Duration) {
 		g.passed.Add(1)
 		if before>>32 != v.process {
 			g.crossed.Add(1)
-			if v.clock {
+			if v.clock && since.UnixNano() < g.leftAt.Load() {
 				crossing = time.Duration(time.Now().UnixNano() - g.leftAt.Load())
 			}
 		}

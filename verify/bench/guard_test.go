@@ -9,20 +9,36 @@ import (
 func TestGuardCountsWhatMustNotHappen(t *testing.T) {
 	one, two := visitor{goroutine: 1}, visitor{goroutine: 2}
 	var g guard
-	g.enter(one, 5)
+	now := time.Now()
+	g.enter(one, 5, now)
 	g.leave(one)
-	g.enter(two, 6)
+	g.enter(two, 6, now)
 	g.leave(two)
 	if n := g.violations(); n != 0 {
 		t.Errorf("one after the other, with tokens that rise: %v violations", n)
 	}
-	g.enter(one, 6)
+	g.enter(one, 6, now)
 	if n := g.violations(); n != 1 {
 		t.Errorf("a token that does not rise: %v violations in all", n)
 	}
-	g.enter(two, 7)
+	g.enter(two, 7, now)
 	if n := g.violations(); n != 2 {
 		t.Errorf("a second one inside: %v violations in all", n)
+	}
+}
+
+func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
+	here, there := visitor{process: 1, goroutine: 1, clock: true}, visitor{process: 2, goroutine: 1, clock: true}
+	var g guard
+	before := time.Now().Add(-time.Second)
+	g.enter(here, 1, before)
+	g.leave(here)
+	if d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
+		t.Errorf("to one who waited: %v", d)
+	}
+	g.leave(there)
+	if d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
+		t.Errorf("to one who came later: %v", d)
 	}
 }
 

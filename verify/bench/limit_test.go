@@ -166,7 +166,7 @@ func TestTheQueueAsksTheStoreForEachSoManyGrants(t *testing.T) {
 	var g guard
 	for range 3 * atOnce {
 		if err := l.Do(t.Context(), "k", func(token int64) {
-			g.enter(visitor{goroutine: 1}, token)
+			g.enter(visitor{goroutine: 1}, token, time.Time{})
 			g.leave(visitor{goroutine: 1})
 		}); err != nil {
 			t.Fatal(err)

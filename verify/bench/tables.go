@@ -92,6 +92,7 @@ func tables(rs results) []table {
 		{name: "handovers_per_s", head: "hand-overs/s of all", zh: "总移交/s"}, violations,
 	})
 	add("processes", "Hot key: 4 processes × 8 goroutines", "热键：4 个进程 × 8 个 goroutine", between(fairPeer))
+	add("rests", "Hot key: 4 processes × 8 goroutines that rest for 2 ms after each lock, processors kept awake", "热键：4 个进程 × 8 个 goroutine，每次锁后休息 2 毫秒，处理器保持唤醒", between(fairPeer))
 	add("line", "Line of %d waiters, each a Client of its own", "%d 个等待者的队列，每个是一个独立的 Client", []column{
 		{name: "server_us", head: "server CPU µs/hand-over", zh: "服务器 CPU µs/移交"},
 		{name: "requests", head: "requests/hand-over", zh: "请求/移交"},

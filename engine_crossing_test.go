@@ -62,7 +62,7 @@ func TestHandOffThatCrossesACancellationWaitsForNobody(t *testing.T) {
 			}
 		}}})
 		crossed := 0
-		for range 300 {
+		for i := range 300 {
 			l := mustLock(t, c, "k")
 			ctx, cancel := context.WithCancel(context.Background())
 			var ended time.Time
@@ -79,8 +79,17 @@ func TestHandOffThatCrossesACancellationWaitsForNobody(t *testing.T) {
 			}()
 			synctest.Wait()
 			ended = time.Now()
-			go l.Release(context.Background())
-			go cancel()
+			if i%2 == 0 {
+				go l.Release(context.Background())
+				go cancel()
+			} else {
+				// The hand-off comes first, and its goroutine has not run yet: only the race
+				// detector has the scheduler find that order by itself.
+				go func() {
+					_ = l.Release(context.Background())
+					cancel()
+				}()
+			}
 			if l := <-got; l != nil {
 				mustRelease(t, l)
 			} else if synctest.Wait(); handedOn > before {

@@ -216,15 +216,13 @@ func TestPipelineSharesTheTerminal(t *testing.T) {
 // Ctrl-Z and the wish for the terminal may come in one moment: then who gets the
 // terminal would run on, with the rest of its job stopped.
 func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
-	b := newTerminal(t, sqliteStage(t))
-	b.types("fencelock run n -- sh -c 'trap \"echo >asked\" TSTP; echo be''gun; until [ -e stop ]; do :; done; read line; echo \"<$line>\"' | cat\n")
+	s := sqliteStage(t)
+	b := newTerminal(t, s)
+	b.types("fencelock run n -- sh -c 'trap \"echo \\$\\$ >asked\" TSTP; echo be''gun; until [ -e stop ]; do :; done; read line; echo \"<$line>\"' | cat\n")
 	b.shows("begun")
 	b.types(ctrlZ)
-	eventually(t, "the command has heard of it", func() bool {
-		_, err := os.Stat(filepath.Join(b.cmd.Dir, "asked"))
-		return err == nil
-	})
-	if err := os.WriteFile(filepath.Join(b.cmd.Dir, "stop"), nil, 0o600); err != nil {
+	s.pid("asked") // the command has heard of it
+	if err := os.WriteFile(s.path("stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.shows("Stopped")
@@ -237,12 +235,13 @@ func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
 
 // Some programs tidy up before they stop, and then stop themselves by SIGSTOP.
 func TestJobStopsWithACommandThatStopsItself(t *testing.T) {
-	b := newTerminal(t, sqliteStage(t))
+	s := sqliteStage(t)
+	b := newTerminal(t, s)
 	b.types("fencelock run n -- sh -c 'trap \"kill -STOP \\$\\$\" TSTP; echo be''gun; until [ -e enough ]; do :; done; echo \"<done>\"' | cat\n")
 	b.shows("begun")
 	b.types(ctrlZ)
 	b.shows("Stopped")
-	if err := os.WriteFile(filepath.Join(b.cmd.Dir, "enough"), nil, 0o600); err != nil {
+	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.types("fg\n")

@@ -97,9 +97,10 @@ func (k *Child) Stop(sig os.Signal) (resume bool) {
 		t.handed = true
 	}
 	switch {
-	case t.handed && front == t.own && !t.asked:
+	case t.asked: // whatever stopped the command, the job stops with it
+	case t.handed && front == t.own:
 		return true
-	case sig == unix.SIGSTOP && front != k.group && !t.asked:
+	case sig == unix.SIGSTOP && front != k.group:
 		return false
 	}
 	mine := unix.SIGTSTP

@@ -22,14 +22,14 @@ local now = secs * 1000000 + micros
 local rec = call('GET', R)
 
 -- A free lock, in as few steps as can be: nobody is in line, or one claim that
--- has expired. No number is written here but the clock's own digits, for that is
--- what Lua is slow at. A line with a mark, and a clock that is not ahead of the
--- tokens, take the long way.
-local ring
+-- has expired. Few numbers are written here but the clock's own digits, for that is
+-- what Lua is slow at. A line with a mark, and tokens that are a minute ahead of the
+-- clock, take the long way.
+local ring, last
 if not rec then
-  ring = '--------------------------------'
+  ring, last = '--------------------------------', 0
 else
-  local form, flag, last = sub(rec, 1, 2), sub(rec, 51, 51), nil
+  local form, flag = sub(rec, 1, 2), sub(rec, 51, 51)
   if form == '1F' then
     if flag == '.' and #rec == 56 then
       last = sub(rec, 3, 18) + sub(rec, 52, 56)
@@ -42,12 +42,19 @@ else
       last = start + sub(rec, 66, 70)
     end
   end
-  if last and last < now then ring = sub(rec, 19, 50) end
+  if last then ring = sub(rec, 19, 50) end
 end
-if ring and #secs == 10 then
+if ring and #secs == 10 and last < now + 59000000 then
   local stamp = secs .. sub('00000' .. micros, -6)
-  call('SET', R, '1C' .. stamp .. ring .. '.' .. ARGV[1], 'PX', ARGV[2])
-  return 'g000' .. stamp
+  if last < now then
+    call('SET', R, '1C' .. stamp .. ring .. '.' .. ARGV[1], 'PX', ARGV[2])
+    return 'g000' .. stamp
+  end
+  -- Who had the lock last left it before the clock had overtaken the tokens of its span.
+  local token = fmt('%019d', last + 1)
+  call('SET', R, '1C' .. stamp .. ring .. '+' .. ARGV[1] .. fmt('%019d', last + 1 + sub(ARGV[1], 15, 19)) .. token .. stamp
+    .. '00000000', 'PX', fmt('%d', ARGV[2] + 60000))
+  return 'g' .. token
 end
 
 --include crowd.lua
@@ -58,19 +65,21 @@ if n and ARGV[3] ~= '1' then
   local id, card = sub(ARGV[1], 21, at + length - 1), sub(ARGV[1], at + length)
   local own, weight = string.match(card, '^(%d+) (%d+) ')
   local expires = now + sub(ARGV[1], 1, 8) * 1000000 + sub(ARGV[1], 9, 14)
-  local token = fmt('%019d', now)
-  if own == capacity and total + weight > own + 0 and token > sub(rec, 3, 21) and expires <= keep + 0 then
+  local token, more = sub(rec, 3, 21) + 1, sub(ARGV[1], 15, 19)
+  if token < now then token = now end
+  if own == capacity and total + weight > own + 0 and expires <= keep + 0 then
     local first = call('ZRANGE', Z, 0, 0)[1]
     first = first and 'e' .. sub(first, 2)
     local known = call('HMGET', C, 'e' .. id, first or '')
     if first and not known[1] then
       arrivals = arrivals + 1
-      call('HSET', C, 'e' .. id, token .. sub(token, 4) .. 'w' .. fmt('%016d', arrivals) .. '000' .. card)
+      local claim = fmt('%019d%016dw%016d000', token, now, arrivals)
+      call('HSET', C, 'e' .. id, claim .. card)
       call('ZADD', Z, fmt('%d', arrivals - 9007199254740992), 'o' .. id, fmt('%d', expires), 'e' .. id)
       if expires < soonest + 0 then soonest = fmt('%016d', expires) end
       total = total + weight
-      crowded(fmt('%019d', now + sub(ARGV[1], 15, 19)), 1)
-      return {'w', token, sub(ARGV[1], 1, 14), sub(ARGV[1], 15, 19) + 1, 0, n + 0, soonest - now,
+      crowded(fmt('%019d', token + more), 1)
+      return {'w', sub(claim, 1, 19), sub(ARGV[1], 1, 14), more + 1, 0, n + 0, soonest - now,
         known[2] or '', (call('ZSCORE', Z, first) or now) - now}
     end
   end

@@ -99,6 +99,9 @@ func targets(rs results) (all []target) {
 	add(target{group: "4", en: "4 processes × 8: hand-over between processes, p50, against the best peer (" + who + ")", zh: "4 个进程 × 8：跨进程移交 p50，与最好的同类（" + who + "）相比",
 		value: processes.value(ours, "crossing_p50_us"), most: true, below: true, wanted: crossing, unit: "µs",
 		limit: limit{hopBetween, processes.value(hopBetween, "crossing_p50_us")}})
+	add(target{group: "4", en: "4 processes × 8, HandOff 1: hand-over between processes, p50, against the same", zh: "4 个进程 × 8，HandOff 1：跨进程移交 p50，与同一个相比",
+		value: processes.value(strict, "crossing_p50_us"), most: true, below: true, wanted: crossing, unit: "µs",
+		limit: limit{hopBetween, processes.value(hopBetween, "crossing_p50_us")}})
 	rests := rs.part("rests", 0)
 	who, crossing = rests.best("crossing_p50_us", true)
 	add(target{group: "4", en: "4 processes × 8 that rest between two locks, HandOff 1: hand-over between processes, p50, against the best peer (" + who + ")", zh: "4 个进程 × 8，两次锁之间休息，HandOff 1：跨进程移交 p50，与最好的同类（" + who + "）相比",

@@ -1,8 +1,8 @@
 -- crowd.lua reads the record of a line that most contended locks have: all of its
 -- claims have one capacity, none of them nor C and Z can have expired, the tokens are
--- not ahead of that, and there is neither a mark nor an id at rest. It is put where
--- scripts say --include, in front of the long way, which takes all other lines and finds
--- the same answers for these.
+-- not ahead of that, and so are numbers of Lua without loss, and there is neither a mark
+-- nor an id at rest. It is put where scripts say --include, in front of the long way, which
+-- takes all other lines and finds the same answers for these.
 local total, held, upto, arrivals, soonest, keep, capacity, n, left, ring
 if C and rec and sub(rec, 1, 2) == '1L' then
   local rest

@@ -25,11 +25,10 @@ local rec = call('GET', R)
 -- has expired. Few numbers are written here but the clock's own digits, for that is
 -- what Lua is slow at. A line with a mark, and tokens that are a minute ahead of the
 -- clock, take the long way.
-local ring, last
-if not rec then
-  ring, last = '--------------------------------', 0
-else
+local ring, last = '--------------------------------', 0
+if rec then
   local form, flag = sub(rec, 1, 2), sub(rec, 51, 51)
+  ring, last = sub(rec, 19, 50), nil
   if form == '1F' then
     if flag == '.' and #rec == 56 then
       last = sub(rec, 3, 18) + sub(rec, 52, 56)
@@ -42,9 +41,8 @@ else
       last = start + sub(rec, 66, 70)
     end
   end
-  if last then ring = sub(rec, 19, 50) end
 end
-if ring and #secs == 10 and last < now + 59000000 then
+if last and #secs == 10 and last < now + 59000000 then
   local stamp = secs .. sub('00000' .. micros, -6)
   if last < now then
     call('SET', R, '1C' .. stamp .. ring .. '.' .. ARGV[1], 'PX', ARGV[2])

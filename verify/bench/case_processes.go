@@ -28,14 +28,14 @@ func (b *Bench) processes(ctx context.Context) error {
 		return err
 	}
 	return b.awake(ctx, func() error {
-		return b.processesPart(ctx, "rests", b.Rounds, 400*time.Millisecond, rest)
+		return b.processesPart(ctx, "rests", b.Rounds, 400*time.Millisecond, resting)
 	})
 }
 
-// rest is what goroutines do between two locks where they do not ask again at once. A
+// resting is what goroutines do between two locks where they do not ask again at once. A
 // library that polls hands over between processes only what its last holder has not
 // taken back by then.
-const rest = 2 * time.Millisecond
+const resting = 2 * time.Millisecond
 
 func (b *Bench) processesPart(ctx context.Context, part string, rounds int, length, rest time.Duration) error {
 	size := processes * goroutines

@@ -133,6 +133,14 @@ func onEach(t *testing.T, f func(t *testing.T, s *stage)) {
 
 func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
 
+// touch makes an empty file.
+func (s *stage) touch(name string) {
+	s.t.Helper()
+	if err := os.WriteFile(s.path(name), nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // read returns the contents of a file of the stage, or "".
 func (s *stage) read(name string) string {
 	b, _ := os.ReadFile(s.path(name))

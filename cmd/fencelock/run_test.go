@@ -123,9 +123,7 @@ func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
 	s.pid("pid")
 	holder.signal("STOP")
 	holder.signal("CONT")
-	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("enough")
 	if code := holder.wait(); code != 4 {
 		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
 	}
@@ -164,9 +162,7 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 		dead.signal("KILL")
 		dead.wait()
 		free := time.Now()
-		if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.touch("enough")
 		if code := next.wait(); code != 0 {
 			t.Fatalf("exit %d: %s", code, next.err.String())
 		}
@@ -290,9 +286,7 @@ func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
 	if !alive(pid) {
 		t.Error("the command was ended although --on-loss is ignore")
 	}
-	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("enough")
 	if code := holder.wait(); code != exitLost {
 		t.Errorf("exit %d, want %d", code, exitLost)
 	}
@@ -313,9 +307,7 @@ func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
 	}
 	before := left(t, s)
 	eventually(t, "it is renewed", func() bool { return left(t, s) > before })
-	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("enough")
 	if code := holder.wait(); code != 6 {
 		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
 	}
@@ -481,9 +473,7 @@ func TestNothingIsLeftOfARunThatEnded(t *testing.T) {
 	if len(all) != 1 {
 		t.Fatalf("there are %d watchdogs, want 1", len(all))
 	}
-	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("enough")
 	holder.wait()
 	if alive(all[0]) {
 		t.Error("the watchdog outlives its fencelock")
@@ -501,9 +491,7 @@ func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
 	if code, _ := s.run("fencelock", "free", "n"); code != exitNotAcquired {
 		t.Errorf("the name is free while process %d of the group runs", pid)
 	}
-	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("enough")
 	if code := holder.wait(); code != 3 {
 		t.Errorf("exit %d, want the command's", code)
 	}
@@ -535,9 +523,7 @@ func TestCommandInheritsWhatItWouldWithoutUs(t *testing.T) {
 		"exec 7>seven 11<eleven; ",
 		"umask 077; cd /; ",
 	} {
-		if err := os.WriteFile(s.path("eleven"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.touch("eleven")
 		_, plainly := s.run("sh", "-c", prelude+"exec sh -c '"+look+"' sh 'a b' '*'")
 		_, under := s.run("sh", "-c", prelude+"exec fencelock run n -- sh -c '"+look+"' sh 'a b' '*'")
 		if under.out.String() != plainly.out.String() || under.err.String() != plainly.err.String() {

@@ -90,6 +90,13 @@ func (b *terminal) types(text string) {
 	}
 }
 
+// goesOn wants the shell to have the terminal.
+func (b *terminal) goesOn() {
+	b.t.Helper()
+	b.types("echo $((6*7))\n")
+	b.shows("42")
+}
+
 // shows waits until the terminal shows text. What is typed is shown too, so text is
 // to be something else.
 func (b *terminal) shows(text string) {
@@ -105,8 +112,7 @@ func TestCommandReadsFromTheTerminal(t *testing.T) {
 	b.types("hello\n")
 	b.shows("<hello>")
 	// The shell has its terminal back.
-	b.types("echo $((6*7))\n")
-	b.shows("42")
+	b.goesOn()
 }
 
 func TestInterruptFromTheTerminalEndsTheCommandOnly(t *testing.T) {
@@ -180,8 +186,7 @@ func TestJobStoppedBeyondItsLeaseIsOver(t *testing.T) {
 	b.types("fg; echo rc=$?.\n")
 	b.shows("rc=79.")
 	b.shows("was lost while the command ran")
-	b.types("echo $((6*7))\n")
-	b.shows("42")
+	b.goesOn()
 }
 
 // In a pipeline somebody else may need the terminal, and the command gets it when it
@@ -222,15 +227,12 @@ func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
 	b.shows("begun")
 	b.types(ctrlZ)
 	s.pid("asked") // the command has heard of it
-	if err := os.WriteFile(s.path("stop"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("stop")
 	b.shows("Stopped")
 	b.types("fg\n")
 	b.types("hello\n")
 	b.shows("<hello>")
-	b.types("echo $((6*7))\n")
-	b.shows("42")
+	b.goesOn()
 }
 
 // Some programs tidy up before they stop, and then stop themselves by SIGSTOP.
@@ -241,13 +243,10 @@ func TestJobStopsWithACommandThatStopsItself(t *testing.T) {
 	b.shows("begun")
 	b.types(ctrlZ)
 	b.shows("Stopped")
-	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("enough")
 	b.types("fg\n")
 	b.shows("<done>\r")
-	b.types("echo $((6*7))\n")
-	b.shows("42")
+	b.goesOn()
 }
 
 func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
@@ -261,9 +260,7 @@ func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
 	b.shows(`fencelock: waiting for "n", held by `)
 	b.shows(" (the report) since ")
 	eventually(t, "-v tells it too", func() bool { return strings.Contains(verbose.err.String(), `waiting for "n", held by `) })
-	if err := os.WriteFile(s.path("enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.touch("enough")
 	b.shows("myturn")
 	holder.wait()
 	silent.wait()

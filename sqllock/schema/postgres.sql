@@ -309,22 +309,14 @@ END $$;
 DROP INDEX IF EXISTS fencelock_claim_waits;
 DROP FUNCTION IF EXISTS fencelock_enter(bytea, bytea, bigint, bigint, bigint, boolean, bigint, bigint, bytea, bytea);
 
--- fencelock_enter joins a line, or starts again the lease of the claim with this id that
--- is in line already. a_ttl is in microseconds.
---
--- If a_ballot > 0, it is the very token that the claim gets, or the claim is refused. With
--- a_again the claim was lost here, and re-enters. a_skew is in microseconds, and the rest
--- is as of fencelock_member.
-CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
+-- fencelock_enter_long is fencelock_enter where somebody is in line, for the first of a line
+-- and for ballots. It is a function of its own because each variable that holds a row costs
+-- a call time, whether it is used or not.
+CREATE OR REPLACE FUNCTION fencelock_enter_long(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
     a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea,
-    a_ballot bigint DEFAULT 0, a_again boolean DEFAULT false, a_skew bigint DEFAULT 0,
-    a_quarantine bigint DEFAULT 0, a_durable boolean DEFAULT false, a_agreed text DEFAULT '')
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+    a_ballot bigint, a_again boolean, a_skew bigint, a_quarantine bigint, a_durable boolean, a_agreed text)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
-    v_last    bigint;
-    v_soonest bigint;
-    v_mark    bytea;
     v_line    fencelock_line;
     v_now     bigint;
     v_answer  fencelock_answer;
@@ -340,29 +332,6 @@ DECLARE
     v_ahead   bigint := 0;
     v_granted boolean := true;
 BEGIN
-    -- A line that nobody is in is locked and changed by one statement. If it has to wait for
-    -- the row, it goes by the row as it is then. Whether the id rests can be seen only after
-    -- that; a token that is not used then is of no matter, nor is a time before which no
-    -- claim ends.
-    IF a_ballot = 0 THEN
-        UPDATE fencelock_line
-            SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl
-            WHERE key = a_key AND soonest = 9223372036854775807 AND last <= 9223372036854775807 - 2 * 65535
-            RETURNING last, soonest, mark INTO v_last, v_soonest, v_mark;
-        IF FOUND THEN
-            RETURN QUERY INSERT INTO fencelock_claim
-                (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
-                SELECT a_key, v_last - a_span + 1, a_span, a_id, a_capacity, a_weight, 1, false,
-                    v_soonest, v_soonest - a_ttl, a_node, v_mark, a_owner, a_note
-                WHERE NOT EXISTS (SELECT FROM fencelock_rest WHERE key = a_key AND id = a_id)
-                RETURNING 'ticket', NULL::bytea, NULL::bytea, token, span, weight, capacity, true, a_ttl,
-                    0::bigint, NULL::bigint, false, mark, owner, note;
-            IF FOUND THEN
-                RETURN;
-            END IF;
-        END IF;
-    END IF;
-
     v_line := fencelock_open(a_key);
     v_now := fencelock_now();
     SELECT * INTO v_head FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
@@ -499,50 +468,66 @@ BEGIN
     RETURN NEXT v_answer;
 END $$;
 
+-- fencelock_enter joins a line, or starts again the lease of the claim with this id that
+-- is in line already. a_ttl is in microseconds.
+--
+-- If a_ballot > 0, it is the very token that the claim gets, or the claim is refused. With
+-- a_again the claim was lost here, and re-enters. a_skew is in microseconds, and the rest
+-- is as of fencelock_member.
+CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
+    a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea,
+    a_ballot bigint DEFAULT 0, a_again boolean DEFAULT false, a_skew bigint DEFAULT 0,
+    a_quarantine bigint DEFAULT 0, a_durable boolean DEFAULT false, a_agreed text DEFAULT '')
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_last    bigint;
+    v_soonest bigint;
+    v_mark    bytea;
+BEGIN
+    -- A line that nobody is in is locked and changed by one statement. If it has to wait for
+    -- the row, it goes by the row as it is then. Whether the id rests can be seen only after
+    -- that; a token that is not used then is of no matter, nor is a time before which no
+    -- claim ends.
+    IF a_ballot = 0 THEN
+        UPDATE fencelock_line
+            SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl
+            WHERE key = a_key AND soonest = 9223372036854775807 AND last <= 9223372036854775807 - 2 * 65535
+            RETURNING last, soonest, mark INTO v_last, v_soonest, v_mark;
+        IF FOUND THEN
+            RETURN QUERY INSERT INTO fencelock_claim
+                (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+                SELECT a_key, v_last - a_span + 1, a_span, a_id, a_capacity, a_weight, 1, false,
+                    v_soonest, v_soonest - a_ttl, a_node, v_mark, a_owner, a_note
+                WHERE NOT EXISTS (SELECT FROM fencelock_rest WHERE key = a_key AND id = a_id)
+                RETURNING 'ticket', NULL::bytea, NULL::bytea, token, span, weight, capacity, true, a_ttl,
+                    0::bigint, NULL::bigint, false, mark, owner, note;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+        END IF;
+    END IF;
+
+    RETURN QUERY SELECT * FROM fencelock_enter_long(a_key, a_id, a_capacity, a_weight, a_ttl, a_nowait, a_span, a_node,
+        a_owner, a_note, a_ballot, a_again, a_skew, a_quarantine, a_durable, a_agreed);
+END $$;
+
 -- An earlier version was not told the last token.
 DROP FUNCTION IF EXISTS fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint);
 
--- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
--- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
--- a_last is the last token of the claim if it was granted the whole line, and else 0.
-CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint, a_last bigint DEFAULT 0)
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+-- fencelock_leave_long is fencelock_leave for everybody else than the only one in line who
+-- leaves nothing behind.
+CREATE OR REPLACE FUNCTION fencelock_leave_long(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
     v_line   fencelock_line;
     v_now    bigint;
     v_answer fencelock_answer;
     v_mine   fencelock_claim;
     v_rest   fencelock_rest;
-    v_first  bytea;
     v_in     boolean;
     v_others boolean := false;
-    v_last   bigint := a_last;
-    v_lazy   text;
 BEGIN
-    -- The first claim of a line is the only one if no token was drawn after its own, and one
-    -- that was granted the whole line is the first. If it is the only one, two statements
-    -- will do. If it has ended meanwhile, the line is gone through.
-    IF a_linger = 0 AND a_rest = 0 AND a_mark = '' THEN
-        IF v_last = 0 THEN
-            SELECT token + span - 1, id INTO v_last, v_first FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
-        END IF;
-        IF a_last > 0 OR v_first = a_id THEN
-            UPDATE fencelock_line SET soonest = 9223372036854775807 WHERE key = a_key AND last = v_last;
-            IF FOUND THEN
-                DELETE FROM fencelock_claim WHERE key = a_key AND id = a_id AND NOT lingering AND expires > fencelock_now();
-                IF FOUND THEN
-                    v_answer.what := 'left';
-                    v_answer.granted := false;
-                    RETURN NEXT v_answer;
-                    v_lazy := fencelock_lazily(); -- nobody waits: nobody was granted anything
-                    RETURN;
-                END IF;
-                UPDATE fencelock_line SET soonest = 0 WHERE key = a_key;
-            END IF;
-        END IF;
-    END IF;
-
     v_line := fencelock_open(a_key);
     v_now := fencelock_now();
     IF v_line.soonest <= v_now THEN
@@ -594,6 +579,44 @@ BEGIN
     IF v_others THEN
         RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
     END IF;
+END $$;
+
+-- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
+-- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
+-- a_last is the last token of the claim if it was granted the whole line, and else 0.
+CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint, a_last bigint DEFAULT 0)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_answer fencelock_answer;
+    v_first  bytea;
+    v_last   bigint := a_last;
+    v_lazy   text;
+BEGIN
+    -- The first claim of a line is the only one if no token was drawn after its own, and one
+    -- that was granted the whole line is the first. If it is the only one, two statements
+    -- will do. If it has ended meanwhile, the line is gone through.
+    IF a_linger = 0 AND a_rest = 0 AND a_mark = '' THEN
+        IF v_last = 0 THEN
+            SELECT token + span - 1, id INTO v_last, v_first FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
+        END IF;
+        IF a_last > 0 OR v_first = a_id THEN
+            UPDATE fencelock_line SET soonest = 9223372036854775807 WHERE key = a_key AND last = v_last;
+            IF FOUND THEN
+                DELETE FROM fencelock_claim WHERE key = a_key AND id = a_id AND NOT lingering AND expires > fencelock_now();
+                IF FOUND THEN
+                    v_answer.what := 'left';
+                    v_answer.granted := false;
+                    RETURN NEXT v_answer;
+                    v_lazy := fencelock_lazily(); -- nobody waits: nobody was granted anything
+                    RETURN;
+                END IF;
+                UPDATE fencelock_line SET soonest = 0 WHERE key = a_key;
+            END IF;
+        END IF;
+    END IF;
+
+    RETURN QUERY SELECT * FROM fencelock_leave_long(a_key, a_id, a_mark, a_linger, a_rest, a_node);
 END $$;
 
 -- fencelock_break takes the claim whose span holds a_token out of its line, and lays its

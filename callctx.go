@@ -9,7 +9,8 @@ import (
 
 // callCtx is the context of one driver call: its caller's, cut at a time limit of
 // its own and, unless detached, at the Client's end. A call that is answered at once
-// pays for no timer: what can be waited for is made when a driver asks for Done.
+// starts no timer: what can be waited for is made when a driver asks for Done, and then
+// too the time limits of all calls share one timer.
 type callCtx struct {
 	parent   context.Context
 	life     *lifetime // of the Client, as far as it matters here
@@ -21,8 +22,7 @@ type callCtx struct {
 	wall   time.Time     // until, once somebody asked
 	done   chan struct{} // nil until somebody asks
 	err    error         // set when done is closed, and when the call is over
-	timer  *callTimer
-	unhook func() bool // from parent
+	unhook func() bool   // from parent
 	after  []*afterCall
 
 	prev, next *callCtx // in life; guarded by its mutex
@@ -54,17 +54,13 @@ func (c *callCtx) Done() <-chan struct{} {
 	if c.err == nil {
 		c.err = c.reason()
 	}
-	if c.err == nil {
-		c.timer = c.life.add(c)
-		if c.timer == nil {
-			c.err = context.Canceled
-		}
+	if c.err == nil && !c.life.add(c) {
+		c.err = context.Canceled
 	}
 	if c.err != nil {
 		close(c.done)
 		return c.done
 	}
-	c.timer.start(c)
 	if !c.detached && c.parent.Done() != nil {
 		c.unhook = context.AfterFunc(c.parent, c.orphan)
 	}
@@ -148,15 +144,11 @@ func (c *callCtx) cancel(err error) {
 		return
 	}
 	close(c.done)
-	t := c.timer
-	if !t.Stop() {
-		t = nil // it rings, or has: it cannot be used again
-	}
 	if c.unhook != nil {
 		c.unhook()
 	}
 	c.mu.Unlock()
-	c.life.remove(c, t)
+	c.life.remove(c)
 	for _, a := range after {
 		go a.f()
 	}
@@ -164,35 +156,19 @@ func (c *callCtx) cancel(err error) {
 
 // lifetime is a context that ends a part of the Client's life. It knows the calls that
 // end with it, so that each of them costs nothing but a place in a list.
+//
+// Their time limits have one timer, which is left alone when a call is over: it rings for
+// nobody at most once in the time that a call is given. One that is started for each call
+// costs a system call each time, to wake a thread that waits for it.
 type lifetime struct {
 	context.Context
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	calls  *callCtx
-	timers []*callTimer // that nobody uses
+	mu    sync.Mutex
+	calls *callCtx
+	timer *time.Timer // nil before the first
+	rings int64       // when it does, by the clock of the calls; 0 if it does not
 }
-
-// spareTimers is how many timers are kept for the next calls.
-const spareTimers = 512
-
-// callTimer is a timer that serves one call after the other.
-type callTimer struct {
-	*time.Timer // nil before the first
-	call        *callCtx
-}
-
-func (t *callTimer) start(c *callCtx) {
-	t.call = c
-	d := time.Duration(c.until - c.clock.now())
-	if t.Timer == nil {
-		t.Timer = time.AfterFunc(d, t.ring)
-		return
-	}
-	t.Reset(d)
-}
-
-func (t *callTimer) ring() { t.call.cancel(context.DeadlineExceeded) }
 
 func (l *lifetime) start() { l.Context, l.cancel = context.WithCancel(context.Background()) }
 
@@ -201,45 +177,74 @@ func (l *lifetime) end() {
 	for {
 		l.mu.Lock()
 		c := l.calls
+		if c == nil && l.timer != nil {
+			l.timer.Stop()
+		}
 		l.mu.Unlock()
 		if c == nil {
 			return
 		}
 		c.cancel(context.Canceled) // which takes it out of the list
-		l.remove(c, nil)           // if somebody else is about to
+		l.remove(c)                // if somebody else is about to
 	}
 }
 
-// add takes in a call, and lends it a timer; nil if all is over.
-func (l *lifetime) add(c *callCtx) *callTimer {
+// add takes in a call; false if all is over.
+func (l *lifetime) add(c *callCtx) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Err() != nil {
-		return nil
+		return false
 	}
 	c.next = l.calls
 	if c.next != nil {
 		c.next.prev = c
 	}
 	l.calls = c
-	n := len(l.timers)
-	if n == 0 {
-		return &callTimer{}
+	if l.rings == 0 || c.until < l.rings {
+		l.ringFor(c)
 	}
-	t := l.timers[n-1]
-	l.timers = l.timers[:n-1]
-	return t
+	return true
 }
 
-// remove takes out a call, once or more often, and takes back its timer, if that can
-// be used again.
-func (l *lifetime) remove(c *callCtx, t *callTimer) {
+// ringFor sets the timer to when the time of c is over. l.mu is held.
+func (l *lifetime) ringFor(c *callCtx) {
+	l.rings = c.until
+	d := time.Duration(c.until - c.clock.now())
+	if l.timer == nil {
+		l.timer = time.AfterFunc(d, l.ring)
+		return
+	}
+	l.timer.Reset(d)
+}
+
+// ring ends the calls whose time is over.
+func (l *lifetime) ring() {
+	l.mu.Lock()
+	var due []*callCtx
+	var next *callCtx
+	for c := l.calls; c != nil; c = c.next {
+		switch {
+		case c.clock.now() >= c.until:
+			due = append(due, c)
+		case next == nil || c.until < next.until:
+			next = c
+		}
+	}
+	l.rings = 0
+	if next != nil {
+		l.ringFor(next)
+	}
+	l.mu.Unlock()
+	for _, c := range due {
+		c.cancel(context.DeadlineExceeded)
+	}
+}
+
+// remove takes out a call, once or more often.
+func (l *lifetime) remove(c *callCtx) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t != nil && len(l.timers) < spareTimers {
-		t.call = nil
-		l.timers = append(l.timers, t)
-	}
 	switch {
 	case l.calls == c:
 		l.calls = c.next

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -148,4 +149,70 @@ func TestEndOfTheClientReachesEveryCall(t *testing.T) {
 	if c.stop.calls != nil {
 		t.Error("calls are left in the list")
 	}
+}
+
+// One timer serves all calls: it is set for the first that may end, whatever came in
+// between, and left alone by calls that are answered in time.
+func TestCallsEndEachAtItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := calls()
+		began := time.Now()
+		start := func(d time.Duration) *callCtx {
+			call := c.callFor(context.Background(), c.clock.now(), d)
+			call.Done()
+			return call
+		}
+		after := func(d time.Duration) {
+			t.Helper()
+			time.Sleep(d - time.Since(began))
+			synctest.Wait()
+		}
+		answered := start(10 * time.Second)
+		rings := func() int64 {
+			c.stop.mu.Lock()
+			defer c.stop.mu.Unlock()
+			return c.stop.rings
+		}
+		set := rings()
+		answered.end()
+		late, early, same := start(time.Minute), start(20*time.Second), start(20*time.Second)
+		start(15 * time.Second).end()
+		if now := rings(); now != set {
+			t.Errorf("the timer was set again for calls that end later: %d, %d", now, set)
+		}
+		after(12 * time.Second) // it has rung for nobody
+		short := start(time.Second)
+		for _, x := range []struct {
+			at   time.Duration
+			over []*callCtx
+		}{
+			{13*time.Second - 1, nil},
+			{13 * time.Second, []*callCtx{short}},
+			{20*time.Second - 1, []*callCtx{short}},
+			{20 * time.Second, []*callCtx{short, early, same}},
+			{time.Minute - 1, []*callCtx{short, early, same}},
+			{time.Minute, []*callCtx{short, early, same, late}},
+		} {
+			after(x.at)
+			for name, call := range map[string]*callCtx{"short": short, "early": early, "same": same, "late": late} {
+				var want error
+				if slices.Contains(x.over, call) {
+					want = context.DeadlineExceeded
+				}
+				select {
+				case <-call.Done():
+				default:
+					if want != nil {
+						t.Errorf("%v: nobody tells those who wait for %s", x.at, name)
+					}
+				}
+				if err := call.Err(); err != want {
+					t.Errorf("%v: %s: %v; want %v", x.at, name, err, want)
+				}
+			}
+		}
+		if now := rings(); now != 0 || c.stop.calls != nil {
+			t.Errorf("when all is over the timer is set for %d, calls are left: %v", now, c.stop.calls != nil)
+		}
+	})
 }

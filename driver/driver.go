@@ -27,8 +27,9 @@
 //     lock that orders the line: max(last+1, the server's clock in µs since
 //     1970). It reserves Span tokens. The memory of last may be dropped only
 //     when the clock has overtaken it for 24 hours.
-//   - EnterRenews: Enter of an ID that is in line answers that claim's own
-//     ticket and starts its lease again. It never makes a second claim.
+//   - EnterRenews: Enter of an ID that is in line, by the Backend that has put
+//     it there, answers that claim's own ticket and starts its lease again. It
+//     never makes a second claim.
 //   - LeftFromSending: Left counts from the moment the call was sent, never from
 //     when the answer came.
 //   - NoResurrection: Renew answers ErrGone for a claim that is not in line,
@@ -82,7 +83,7 @@ type Claim struct {
 	// Key names the lock: 1 to MaxKey bytes, each of any value.
 	Key string
 	// ID is 128 random bits as text, drawn by the core for this claim alone. It
-	// makes Enter repeatable, and it is the only right to Leave.
+	// makes Enter repeatable, through the same Backend, and it is the only right to Leave.
 	ID string
 	// Owner and Note are text shown to people: UTF-8 without zero bytes.
 	Owner, Note string

@@ -147,6 +147,13 @@ func (b *Backend) begin(ctx context.Context) (_ context.Context, end func(), err
 	}, nil
 }
 
+// timeless is a context that ends as the one in it does, and does not say when. A client
+// tells a member with each request how long it is going to wait, and the member sets a
+// timer: a twentieth of the time that a free lock takes.
+type timeless struct{ context.Context }
+
+func (timeless) Deadline() (time.Time, bool) { return time.Time{}, false }
+
 // count counts a call, or a goroutine, that Close has to wait for. It returns false
 // after Close.
 func (b *Backend) count() bool {

@@ -62,7 +62,6 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 		If(unchanged(string(own.Key), own)).
 		Then(
 			clientv3.OpDelete(string(own.Key)),
-			clientv3.OpDelete(b.here(key, r.ID)),
 			clientv3.OpPut(line.rest(r.ID), encode(restRecord{Format: format, Broken: true, Reason: reason}), clientv3.WithLease(rest.id)),
 		).
 		Commit()

@@ -106,54 +106,32 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 }
 
 // place finds a name for a claim, and says how it is put there.
-func (b *Backend) place(c *driver.Claim, l *lease) (*standing, []clientv3.Op) {
+func (b *Backend) place(c *driver.Claim, l *lease) (*standing, clientv3.Op) {
 	s := &standing{backend: b, line: b.line(c.Key)}
 	s.name = b.slots.take(s.line, c)
-	return s, []clientv3.Op{
-		clientv3.OpPut(s.name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id)),
-		clientv3.OpPut(b.here(c.Key, c.ID), "", clientv3.WithLease(l.id)),
-	}
+	return s, clientv3.OpPut(s.name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
 }
 
 // errAgain says that what a claim was not put for is out of the way.
 var errAgain = errors.New("what was in the way is gone")
 
-// obstacle finds out what it was that a claim was not put for, given what was found under
-// its name and beside it, unless s tells that already. It sets s.own if that was the claim
-// itself, put by another Backend.
-func (s *standing) obstacle(ctx context.Context, c *driver.Claim, other, here *keyValue) error {
-	b := s.backend
-	switch {
-	case s.own != nil || s.rest != nil:
-	case here != nil:
-		span := s.line.claims()
-		answer, err := b.etcd.Get(ctx, span.from, clientv3.WithRange(span.to))
-		if err != nil {
-			return err
-		}
-		if s.own = pick(answer.Kvs, c.ID); s.own != nil {
-			return nil
-		}
-		// It left after that, and then this is gone too; or somebody deleted it by hand.
-		name := b.here(c.Key, c.ID)
-		if _, err = b.etcd.Txn(ctx).If(unchanged(name, here)).Then(clientv3.OpDelete(name)).Commit(); err != nil {
-			return err
-		}
-		return errAgain
-	case other != nil:
-		b.slots.collided(place{c.Key, c.ID})
-		return errAgain
+// obstacle looks at what was found under the name of a claim that was not put. It is an
+// error if that is neither the claim itself nor why it has to stay out.
+func (s *standing) obstacle(c *driver.Claim, other *keyValue) error {
+	if s.own != nil || s.rest != nil || other == nil {
+		return nil
 	}
-	return nil
+	s.backend.slots.collided(place{c.Key, c.ID})
+	return errAgain
 }
 
 // putInto puts a claim into a line of which there is nothing at all: that is one comparison,
 // and there is nothing to read. Of this there is no answer: s is granted. Otherwise it
 // returns the answer to the full transaction. Where somebody was in line the
 // last time, that one goes out within the first; it is long, and not sent in vain elsewhere.
-func (s *standing) putInto(ctx context.Context, puts []clientv3.Op, full func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op)) (*clientv3.TxnResponse, error) {
+func (s *standing) putInto(ctx context.Context, put clientv3.Op, full func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op)) (*clientv3.TxnResponse, error) {
 	b := s.backend
-	try := b.etcd.Txn(ctx).If(s.line.whole().none()).Then(puts...)
+	try := b.etcd.Txn(timeless{ctx}).If(s.line.whole().none()).Then(put)
 	crowded := b.isCrowded(s.line)
 	if crowded {
 		try = try.Else(clientv3.OpTxn(full()))
@@ -175,7 +153,7 @@ func (s *standing) putInto(ctx context.Context, puts []clientv3.Op, full func() 
 	}
 	b.setCrowded(s.line, true)
 	ifs, then, or := full()
-	answer, err = b.etcd.Txn(ctx).If(ifs...).Then(then...).Else(or...).Commit()
+	answer, err = b.etcd.Txn(timeless{ctx}).If(ifs...).Then(then...).Else(or...).Commit()
 	if err == nil {
 		s.at = answer.Header.Revision
 	}
@@ -207,9 +185,9 @@ func (b *Backend) setCrowded(l lineKeys, is bool) {
 }
 
 // joining is how a writer or reader is put behind others.
-func (s *standing) joining(c *driver.Claim, puts []clientv3.Op) ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
-	line, here := s.line, s.backend.here(c.Key, c.ID)
-	ifs := []clientv3.Cmp{absent(s.name), absent(here), absent(line.rest(c.ID)), line.permits().none()}
+func (s *standing) joining(c *driver.Claim, put clientv3.Op) ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
+	line := s.line
+	ifs := []clientv3.Cmp{absent(s.name), absent(line.rest(c.ID)), line.permits().none()}
 	blockers := line.writers() // of a reader
 	if classOf(c) == classWriter {
 		blockers = line.claims()
@@ -217,16 +195,16 @@ func (s *standing) joining(c *driver.Claim, puts []clientv3.Op) ([]clientv3.Cmp,
 	if c.NoWait {
 		ifs = append(ifs, blockers.none())
 	}
-	then := append([]clientv3.Op{
+	then := []clientv3.Op{
 		line.claims().all(clientv3.WithFirstCreate()...),
 		blockers.all(append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...),
 		clientv3.OpGet(line.mark()),
-	}, puts...)
+		put,
+	}
 	or := []clientv3.Op{
 		line.claims().all(clientv3.WithFirstCreate()...),
 		clientv3.OpGet(s.name),
 		clientv3.OpGet(line.rest(c.ID)),
-		clientv3.OpGet(here),
 	}
 	return ifs, then, or
 }
@@ -235,8 +213,8 @@ func (s *standing) joining(c *driver.Claim, puts []clientv3.Op) ([]clientv3.Cmp,
 // one step, so nobody comes in between: what was there before the put is all that
 // stands ahead.
 func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
-	s, puts := b.place(c, l)
-	answer, err := s.putInto(ctx, puts, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) { return s.joining(c, puts) })
+	s, put := b.place(c, l)
+	answer, err := s.putInto(ctx, put, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) { return s.joining(c, put) })
 	if err != nil || answer == nil {
 		return s, err == nil, err
 	}
@@ -246,7 +224,7 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 	}
 	if !answer.Succeeded {
 		s.own, s.rest = ownIn(answer, 1, c.ID), one(answer, 2)
-		if err := s.obstacle(ctx, c, one(answer, 1), one(answer, 3)); err != nil {
+		if err := s.obstacle(c, one(answer, 1)); err != nil {
 			return s, false, err
 		}
 		return s, false, s.refusal(c, int(head.Count))
@@ -264,18 +242,18 @@ func (b *Backend) joinLine(ctx context.Context, c *driver.Claim, l *lease) (*sta
 // does not wait is put only if the line is empty, or if nobody has joined since it
 // was read and found to have room. (Who leaves meanwhile only makes more.)
 func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) (*standing, bool, error) {
-	line, here := b.line(c.Key), b.here(c.Key, c.ID)
+	line := b.line(c.Key)
 	room := line.permits().none()
 	for range mostTries {
-		s, puts := b.place(c, l)
-		answer, err := s.putInto(ctx, puts, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
-			base := []clientv3.Cmp{absent(s.name), absent(here), absent(line.rest(c.ID)), line.shared().none()}
+		s, put := b.place(c, l)
+		answer, err := s.putInto(ctx, put, func() ([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) {
+			base := []clientv3.Cmp{absent(s.name), absent(line.rest(c.ID)), line.shared().none()}
 			if c.NoWait {
 				base = append(base, room)
 			}
 			return base,
-				append([]clientv3.Op{line.permits().all(), clientv3.OpGet(line.mark())}, puts...),
-				[]clientv3.Op{line.claims().all(), clientv3.OpGet(line.mark()), clientv3.OpGet(line.rest(c.ID)), clientv3.OpGet(here), clientv3.OpGet(s.name)}
+				[]clientv3.Op{line.permits().all(), clientv3.OpGet(line.mark()), put},
+				[]clientv3.Op{line.claims().all(), clientv3.OpGet(line.mark()), clientv3.OpGet(line.rest(c.ID)), clientv3.OpGet(s.name)}
 		})
 		if err != nil || answer == nil {
 			return s, err == nil, err
@@ -289,7 +267,7 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 		s.rest = one(answer, 2)
 		s.own = pick(all, c.ID)
 		s.head = first(all)
-		if err := s.obstacle(ctx, c, one(answer, 4), one(answer, 3)); err != nil {
+		if err := s.obstacle(c, one(answer, 3)); err != nil {
 			return s, false, err
 		}
 		if s.own != nil || s.rest != nil || s.foreign(c) {
@@ -311,10 +289,6 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 // for the answer to the Enter before may have been lost, and its caller counts from
 // this one.
 func (b *Backend) repeated(ctx context.Context, c driver.Claim, s *standing) (driver.Ticket, error) {
-	p := place{c.Key, c.ID}
-	if name, known := b.slots.name(p); known && name != string(s.own.Key) {
-		b.slots.free(p, 0) // another Backend has put it
-	}
 	ttl, err := b.prolong(ctx, s.line, &c, s.own)
 	if err != nil {
 		return driver.Ticket{}, err

@@ -13,11 +13,7 @@ import (
 //	prefix key / class name
 //
 // The name of a claim is that of a slot (see slots), which is used again and again; of what
-// keeps an id out, that id. Beside each claim there is an empty key
-//
-//	prefix / key / id
-//
-// by which a transaction compares that a claim of this id is not in line yet.
+// keeps an id out, that id.
 //
 // The key is escaped, so that it has no slash, and no line's keys begin with
 // another's. The class is one letter. It puts the claims of a line next to each
@@ -84,9 +80,6 @@ func (l lineKeys) whole() span   { return span{string(l), string(l[:len(l)-1]) +
 func (l lineKeys) mark() string  { return string(l) + string(classMark) }
 
 func (l lineKeys) rest(id string) string { return string(l) + string(classRest) + id }
-
-// here is the key that is there while the claim with this id is in line.
-func (b *Backend) here(key, id string) string { return b.prefix + "/" + escape(key) + "/" + id }
 
 // classOf is where the claims that are like c stand.
 func classOf(c *driver.Claim) rune {

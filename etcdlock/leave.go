@@ -62,12 +62,12 @@ func (b *Backend) leaveAtOnce(ctx context.Context, t *driver.Ticket, e driver.Ex
 		return false, nil
 	}
 	ifs := []clientv3.Cmp{created(name, rev), absent(line.rest(t.ID))}
-	then := []clientv3.Op{clientv3.OpDelete(name), clientv3.OpDelete(b.here(t.Key, t.ID))}
+	then := []clientv3.Op{clientv3.OpDelete(name)}
 	if e.Mark != "" {
 		ifs = append(ifs, line.claims().since(rev))
 		then = append(then, clientv3.OpPut(line.mark(), encode(newMark(t, e))))
 	}
-	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Commit()
+	answer, err := b.etcd.Txn(timeless{ctx}).If(ifs...).Then(then...).Commit()
 	if err != nil || answer.Succeeded {
 		return true, err
 	}
@@ -117,14 +117,11 @@ func (b *Backend) leaveWith(ctx context.Context, t *driver.Ticket, e driver.Exit
 		}
 	}
 	alive := err == nil
-	ifs := []clientv3.Cmp{absent(b.here(t.Key, t.ID)), unchanged(s.line.rest(t.ID), s.rest)}
+	ifs := []clientv3.Cmp{unchanged(s.name, s.under), unchanged(s.line.rest(t.ID), s.rest)}
+	if s.name == "" {
+		ifs[0] = s.line.claims().until(s.at) // who has joined since may be the one
+	}
 	var then []clientv3.Op
-	if s.own != nil {
-		ifs[0] = unchanged(s.name, s.own)
-	}
-	if alive {
-		then = append(then, clientv3.OpDelete(b.here(t.Key, t.ID)))
-	}
 	if alive && e.Mark != "" && s.granted {
 		then = append(then, clientv3.OpPut(s.line.mark(), encode(newMark(t, e))))
 	}

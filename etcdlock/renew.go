@@ -129,21 +129,13 @@ func (b *Backend) keepAll(ctx context.Context, ids map[clientv3.LeaseID]error) {
 	group.Wait()
 }
 
-// whyGone says why a claim is not in line. If somebody deleted its key by hand, what stood
-// beside it is deleted, too.
+// whyGone says why a claim is not in line.
 func (b *Backend) whyGone(ctx context.Context, t *driver.Ticket) error {
-	look := b.etcd.Txn(ctx)
-	rest := clientv3.OpGet(b.line(t.Key).rest(t.ID))
-	if name, known := b.slots.name(place{t.Key, t.ID}); known {
-		look = look.If(absent(name)).Then(rest, clientv3.OpDelete(b.here(t.Key, t.ID))).Else(rest)
-	} else {
-		look = look.Then(rest)
-	}
-	answer, err := look.Commit()
+	answer, err := b.etcd.Get(ctx, b.line(t.Key).rest(t.ID))
 	if err != nil {
 		return err
 	}
-	return goneFor(one(answer, 0))
+	return goneFor(first(answer.Kvs))
 }
 
 // renewAlone renews a claim whose lease has to be looked at.
@@ -191,10 +183,7 @@ func (b *Backend) prolong(ctx context.Context, line lineKeys, c *driver.Claim, o
 		r.TTL = int64(ttl / time.Second)
 		answer, err := b.etcd.Txn(ctx).
 			If(unchanged(string(own.Key), own), absent(line.rest(c.ID))).
-			Then(
-				clientv3.OpPut(string(own.Key), encode(r), clientv3.WithLease(l.id)),
-				clientv3.OpPut(b.here(c.Key, c.ID), "", clientv3.WithLease(l.id)),
-			).
+			Then(clientv3.OpPut(string(own.Key), encode(r), clientv3.WithLease(l.id))).
 			Else(clientv3.OpGet(string(own.Key)), clientv3.OpGet(line.rest(c.ID))).
 			Commit()
 		if leaseEnded(err) {

@@ -19,11 +19,12 @@ const exactAhead = 128
 type standing struct {
 	backend *Backend
 	line    lineKeys
-	name    string // the claim's key
+	name    string // the claim's key, as far as it is known
 	at      int64  // the revision at which this was so
 	rev     int64  // the revision that created the claim
 
 	own, rest *keyValue // nil if absent, or if nobody asked
+	under     *keyValue // what is under name: own, or a stray
 	head      *keyValue // the first claim of the line
 	mark      *keyValue
 	granted   bool
@@ -160,7 +161,9 @@ func (s *standing) seen(c *driver.Claim, answer *clientv3.TxnResponse) error {
 	s.at = answer.Header.Revision
 	s.own, s.rest, s.mark = ownIn(answer, 0, c.ID), one(answer, 1), one(answer, 2)
 	if s.own != nil {
-		s.name = string(s.own.Key)
+		s.name, s.under = string(s.own.Key), s.own
+	} else if s.name != "" {
+		s.under = one(answer, 0)
 	}
 	if s.own == nil || s.rest != nil {
 		return goneFor(s.rest)
@@ -187,6 +190,7 @@ func (s *standing) seen(c *driver.Claim, answer *clientv3.TxnResponse) error {
 func (b *Backend) stand(ctx context.Context, c *driver.Claim, rev int64) (*standing, error) {
 	for range mostTries {
 		s := &standing{backend: b, line: b.line(c.Key), rev: rev}
+		s.name, _ = b.slots.name(place{c.Key, c.ID})
 		answer, err := b.etcd.Txn(ctx).Then(b.looks(s.line, c, rev)...).Commit()
 		if err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -270,5 +271,52 @@ func TestThreeMembers(t *testing.T) {
 		if err := leader.Restart(); err != nil {
 			t.Fatal(err)
 		}
+	})
+	// A member that knows no leader says so at once, also to those who write, and does not
+	// keep them until their patience ends.
+	t.Run("TwoAreDown", func(t *testing.T) {
+		leader, follower := c.leader()
+		last := c.members[slices.IndexFunc(c.members, func(m *testserver.Server) bool { return m != leader && m != follower })]
+		b := backend(t, dial(t, last.Addr()), newPrefix())
+		holder := hold(t, b, claim("k"))
+		for _, m := range []*testserver.Server{leader, follower} {
+			if err := m.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		alone := false
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !alone; sleep(50 * time.Millisecond) {
+			s, err := c.etcd.Status(soon(t), last.Addr())
+			alone = err == nil && s.Leader == 0
+		}
+		if !alone {
+			t.Fatal("it still knows a leader")
+		}
+		for what, call := range map[string]func(context.Context) error{
+			"Enter of a free line":    func(ctx context.Context) error { _, err := b.Enter(ctx, claim("free")); return err },
+			"Enter of a crowded line": func(ctx context.Context) error { _, err := b.Enter(ctx, claim("k")); return err },
+			"Renew":                   func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] },
+			"Leave":                   func(ctx context.Context) error { return b.Leave(ctx, holder, driver.Exit{}) },
+			"Leave without a token": func(ctx context.Context) error {
+				return b.Leave(ctx, driver.Ticket{Claim: claim("k")}, driver.Exit{})
+			},
+		} {
+			began := time.Now()
+			err := call(soon(t))
+			t.Logf("%s: %v after %v", what, err, time.Since(began))
+			var permanent *driver.PermanentError
+			if err == nil || driver.Gone(err) || errors.As(err, &permanent) {
+				t.Errorf("%s without a leader: %v; want an error that says nothing of the claim", what, err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s without a leader took %v", what, took)
+			}
+		}
+		for _, m := range []*testserver.Server{leader, follower} {
+			if err := m.Restart(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		persistLeave(t, b, holder)
 	})
 }

@@ -54,7 +54,7 @@ func TestRevokedLeaseIsALoss(t *testing.T) {
 	for _, id := range leases(t, x.etcd) {
 		if l, err := x.etcd.TimeToLive(soon(t), id, clientv3.WithAttachedKeys()); err != nil {
 			t.Fatal(err)
-		} else if len(l.Keys) == 4 && strings.Contains(fmt.Sprintf("%s", l.Keys), "/two/") {
+		} else if len(l.Keys) == 2 && strings.Contains(fmt.Sprintf("%s", l.Keys), "/two/") {
 			if _, err := x.etcd.Revoke(soon(t), id); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,9 @@
 package etcd_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +107,7 @@ func TestNameThatIsTakenAfterAll(t *testing.T) {
 	}
 }
 
-// TestClaimDeletedByHandEntersAgain: also through a Backend that knows nothing of it.
+// TestClaimDeletedByHandEntersAgain: behind those who have come since.
 func TestClaimDeletedByHandEntersAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
@@ -118,17 +121,18 @@ func TestClaimDeletedByHandEntersAgain(t *testing.T) {
 			other := c
 			other.ID += "2"
 			behind := hold(t, b, other) // so that the line is not empty
-			again := wait(t, b, c)
+			again := wait(t, a, c)
 			if again.Token <= first.Token {
 				t.Errorf("it has token %d; want one above %d", again.Token, first.Token)
 			}
 			leave(t, b, behind)
-			leave(t, b, granted(t, b, again))
+			leave(t, a, granted(t, a, again))
 		})
 	}
 }
 
-// TestClaimIsFoundFromElsewhere: a Backend that has not put a claim finds it by its id.
+// TestClaimIsFoundFromElsewhere: a Backend that has not put a claim can renew it and take
+// it out of the line.
 func TestClaimIsFoundFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
@@ -136,12 +140,6 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 			x := newScene(t)
 			a, b := x.backend(), x.backend()
 			first := hold(t, a, c)
-			if again := hold(t, b, c); again.Token != first.Token {
-				t.Errorf("it has token %d there, and %d here", again.Token, first.Token)
-			}
-			if names := x.claims("k"); len(names) != 1 {
-				t.Errorf("one claim is in line as %q", names)
-			}
 			if err := renew(t, b, first); err != nil {
 				t.Errorf("Renew: %v", err)
 			}
@@ -153,6 +151,73 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 				t.Errorf("Renew of what another Backend has taken out of the line: %v", err)
 			}
 		})
+	}
+}
+
+// delaying is a KV whose transactions its user holds up.
+type delaying struct {
+	clientv3.KV
+	commit func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error)
+}
+
+func (d *delaying) Txn(ctx context.Context) clientv3.Txn {
+	return &delayed{d.KV.Txn(context.WithoutCancel(ctx)), d}
+}
+
+type delayed struct {
+	clientv3.Txn
+	by *delaying
+}
+
+func (d *delayed) If(ifs ...clientv3.Cmp) clientv3.Txn    { d.Txn = d.Txn.If(ifs...); return d }
+func (d *delayed) Then(ops ...clientv3.Op) clientv3.Txn   { d.Txn = d.Txn.Then(ops...); return d }
+func (d *delayed) Else(ops ...clientv3.Op) clientv3.Txn   { d.Txn = d.Txn.Else(ops...); return d }
+func (d *delayed) Commit() (*clientv3.TxnResponse, error) { return d.by.commit(d.Txn.Commit) }
+
+// TestEnterArrivesDuringItsLeave: a Leave without a token has looked, and the claim was not
+// there. Then the Enter arrives that was given up. The claim does not stay.
+func TestEnterArrivesDuringItsLeave(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
+		for _, elsewhere := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, through another Backend: %v", name, elsewhere), func(t *testing.T) {
+				x := newScene(t)
+				etcd := dial(t, x.server.Addr())
+				var late func() (*clientv3.TxnResponse, error)
+				looks := 0
+				etcd.KV = &delaying{etcd.KV, func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+					if late == nil {
+						late = send
+						return nil, errors.New("it is under way")
+					}
+					answer, err := send()
+					if looks++; looks == 1 {
+						if put, err := late(); err != nil || !put.Succeeded {
+							t.Errorf("the late Enter: %+v, %v", put, err)
+						}
+					}
+					return answer, err
+				}}
+				b := backend(t, etcd, x.prefix)
+				if _, err := b.Enter(soon(t), c); err == nil {
+					t.Fatal("the Enter was not held up")
+				}
+				if elsewhere {
+					other := dial(t, x.server.Addr())
+					other.KV = &delaying{other.KV, etcd.KV.(*delaying).commit}
+					b = backend(t, other, x.prefix)
+				}
+				if err := b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+					t.Fatal(err)
+				}
+				if looks < 3 {
+					t.Errorf("Leave took %d transactions; it has not looked again", looks)
+				}
+				if names := x.claims("k"); len(names) > 1 || len(names) == 1 && !strings.Contains(names[0], "/z") {
+					t.Errorf("in line is %q", names)
+				}
+			})
+		}
 	}
 }
 

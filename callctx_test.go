@@ -151,6 +151,25 @@ func TestEndOfTheClientReachesEveryCall(t *testing.T) {
 	}
 }
 
+// The timer does not go on while the machine sleeps; a call that begins after that has its
+// own time.
+func TestCallAfterTheMachineSlept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := calls()
+		answered := c.callFor(context.Background(), c.clock.now(), 10*time.Second)
+		answered.Done()
+		answered.end()
+		time.Sleep(time.Second)
+		c.clock.asleep.Add(int64(time.Hour))
+		call := c.callFor(context.Background(), c.clock.now(), time.Second)
+		began := time.Now()
+		<-call.Done()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("a call of a second ended after %v", took)
+		}
+	})
+}
+
 // One timer serves all calls: it is set for the first that may end, whatever came in
 // between, and left alone by calls that are answered in time.
 func TestCallsEndEachAtItsTime(t *testing.T) {

@@ -27,9 +27,9 @@
 //     lock that orders the line: max(last+1, the server's clock in µs since
 //     1970). It reserves Span tokens. The memory of last may be dropped only
 //     when the clock has overtaken it for 24 hours.
-//   - EnterRenews: Enter of an ID that is in line, by the Backend that has put
-//     it there, answers that claim's own ticket and starts its lease again. It
-//     never makes a second claim.
+//   - EnterRenews: Enter of an ID that is in line answers that claim's own
+//     ticket and starts its lease again. It never makes a second claim. Both are
+//     sent through one Backend value; what another one does is not said.
 //   - LeftFromSending: Left counts from the moment the call was sent, never from
 //     when the answer came.
 //   - NoResurrection: Renew answers ErrGone for a claim that is not in line,

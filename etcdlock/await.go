@@ -99,7 +99,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	}
 	if err != nil {
 		if driver.Gone(err) {
-			b.slots.free(p, 0)
+			b.slots.gone(p, t.TTL+forgotten)
 		}
 		return driver.Ticket{}, b.failed(ctx, "waiting in the line of", t.Key, err)
 	}
@@ -214,8 +214,7 @@ func (v *vigil) leaves(e clientv3.WatchResponse) bool {
 // before it. The put tells others since when it is held.
 func (b *Backend) takeOver(ctx context.Context, t *driver.Ticket, rev int64) (*standing, error) {
 	s := &standing{backend: b, line: b.line(t.Key), rev: rev}
-	var known bool
-	if s.name, known = b.slots.name(place{t.Key, t.ID}); !known {
+	if s.name = b.slots.name(place{t.Key, t.ID}); s.name == "" {
 		return b.standGranted(ctx, t, rev) // another Backend put it
 	}
 	answer, err := b.etcd.Txn(ctx).
@@ -225,7 +224,7 @@ func (b *Backend) takeOver(ctx context.Context, t *driver.Ticket, rev int64) (*s
 			clientv3.OpGet(s.line.mark()),
 			clientv3.OpPut(s.name, encode(heldRecord(t)), clientv3.WithIgnoreLease()),
 		).
-		Else(b.looks(s.line, &t.Claim, rev)...).
+		Else(s.line.looks(&t.Claim, s.name, rev)...).
 		Commit()
 	if err != nil {
 		return nil, err

@@ -35,10 +35,14 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		if leaseEnded(err) || errors.Is(err, errEnded) || errors.Is(err, errAgain) {
 			continue // somebody revoked it: the claim is not there, and joins anew
 		}
+		p := place{c.Key, c.ID}
 		var busy *driver.BusyError
 		refused := errors.As(err, &busy)
-		if refused || driver.Gone(err) || errors.Is(err, driver.ErrKind) {
-			b.slots.free(place{c.Key, c.ID}, 0)
+		switch {
+		case refused, driver.Gone(err), errors.Is(err, driver.ErrKind):
+			b.slots.gone(p, c.TTL+forgotten)
+		case err != nil:
+			b.slots.doubt(p, c.TTL+forgotten)
 		}
 		if refused {
 			return t, err
@@ -116,12 +120,16 @@ func (b *Backend) place(c *driver.Claim, l *lease) (*standing, clientv3.Op) {
 var errAgain = errors.New("what was in the way is gone")
 
 // obstacle looks at what was found under the name of a claim that was not put. It is an
-// error if that is neither the claim itself nor why it has to stay out.
+// error if that is neither the claim itself nor why it has to stay out. A claim that may
+// arrive under this name must not have another: it is given up, and its user comes as
+// a new one.
 func (s *standing) obstacle(c *driver.Claim, other *keyValue) error {
 	if s.own != nil || s.rest != nil || other == nil {
 		return nil
 	}
-	s.backend.slots.collided(place{c.Key, c.ID})
+	if !s.backend.slots.collided(place{c.Key, c.ID}) {
+		return errStray
+	}
 	return errAgain
 }
 
@@ -265,7 +273,7 @@ func (b *Backend) joinSemaphore(ctx context.Context, c *driver.Claim, l *lease) 
 			return s, true, s.weigh(c, all)
 		}
 		s.rest = one(answer, 2)
-		s.own = pick(all, c.ID)
+		s.own = ownIn(answer, 3, c.ID)
 		s.head = first(all)
 		if err := s.obstacle(c, one(answer, 3)); err != nil {
 			return s, false, err

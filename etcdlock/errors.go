@@ -57,6 +57,7 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 // Reasons that are not an operator's.
 var (
 	errLeft  = driver.ErrGone{Reason: "it has left"}
+	errStray = driver.ErrGone{Reason: "something else has the name of its key"}
 	errEnded = driver.ErrGone{Reason: "its lease has ended, or its key was deleted"}
 )
 

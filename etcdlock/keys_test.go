@@ -1,11 +1,14 @@
 package etcdlock
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 func FuzzEscape(f *testing.F) {
@@ -85,5 +88,45 @@ func TestAnOverdueClaimIsNotGranted(t *testing.T) {
 	s.own.Lease = 8
 	if err := b.lasts(s); err != nil {
 		t.Errorf("a lease of which nothing is known here: %v", err)
+	}
+}
+
+// Claims that nobody asks for any more keep their names for a while, but not without a bound;
+// those that somebody asks for keep theirs.
+func TestIdleNamesAreBounded(t *testing.T) {
+	var s slots
+	s.init()
+	claim := func(n int) (*driver.Claim, place) {
+		c := &driver.Claim{Key: "k", ID: strconv.Itoa(n), Capacity: driver.RW, Weight: driver.RW}
+		return c, place{c.Key, c.ID}
+	}
+	asked, at := claim(-1)
+	name := s.take("k/", asked)
+	s.doubt(at, time.Hour)
+	if again := s.take("k/", asked); again != name {
+		t.Errorf("an Enter that is repeated has the name %q, and had %q", again, name)
+	}
+	for n := range mostIdle + 10 {
+		c, p := claim(n)
+		// A line each: to find a free name is no matter here.
+		s.take(lineKeys(c.ID+"/"), c)
+		s.keep(p, time.Hour)
+	}
+	if len(s.taken) > mostIdle+1 || len(s.names) != len(s.taken) {
+		t.Errorf("%d names of %d claims are kept; want %d at most", len(s.taken), len(s.names), mostIdle+1)
+	}
+	if s.idle != len(s.taken)-1 {
+		t.Errorf("%d names are counted as idle, of %d; one is not", s.idle, len(s.taken))
+	}
+	if s.name(at) != name {
+		t.Errorf("a claim that somebody asks for is called %q; it was %q", s.name(at), name)
+	}
+	s.gone(at, time.Hour)
+	if s.name(at) != name {
+		t.Error("a claim that may still arrive has lost its name")
+	}
+	s.free(at)
+	if s.name(at) != "" {
+		t.Error("a claim that has left keeps its name")
 	}
 }

@@ -21,11 +21,15 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	p := place{t.Key, t.ID}
 	b.drop(p)
 	err = b.leave(ctx, &t, e)
-	while := time.Duration(0)
-	if e.Linger > 0 || err != nil && !driver.Gone(err) {
-		while = max(e.Linger, t.TTL) + forgotten
+	while := max(e.Linger, t.TTL) + forgotten
+	switch {
+	case driver.Gone(err):
+		b.slots.gone(p, while)
+	case err != nil || e.Linger > 0:
+		b.slots.keep(p, while)
+	default:
+		b.slots.free(p)
 	}
-	b.slots.free(p, while)
 	return b.failed(ctx, "leaving the line of", t.Key, err)
 }
 
@@ -56,9 +60,8 @@ func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) er
 // somebody has to look closer.
 func (b *Backend) leaveAtOnce(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
 	line := b.line(t.Key)
-	name, known := b.slots.name(place{t.Key, t.ID})
-	rev := revisionOf(t.Token)
-	if !known || rev == 0 { // no claim has this token, and an absent key would compare equal
+	name, rev := b.slots.name(place{t.Key, t.ID}), revisionOf(t.Token)
+	if name == "" || rev == 0 { // no claim has this token, and an absent key would compare equal
 		return false, nil
 	}
 	ifs := []clientv3.Cmp{created(name, rev), absent(line.rest(t.ID))}

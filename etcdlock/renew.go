@@ -71,7 +71,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 			err = errEnded
 		}
 		if driver.Gone(err) {
-			b.slots.free(place{ts[i].Key, ts[i].ID}, 0)
+			b.slots.gone(place{ts[i].Key, ts[i].ID}, ts[i].TTL+forgotten)
 		}
 		errs[i] = b.failed(ctx, "renewing", ts[i].Key, err)
 	}
@@ -88,7 +88,7 @@ func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []
 		group.Go(func() {
 			ops := make([]clientv3.Op, 0, to-from)
 			for i := from; i < to; i++ {
-				ops = append(ops, b.own(b.line(ts[i].Key), &ts[i].Claim, revisionOf(ts[i].Token)))
+				ops = append(ops, b.line(ts[i].Key).own(b.slots.name(place{ts[i].Key, ts[i].ID}), revisionOf(ts[i].Token)))
 			}
 			answer, err := hedged(ctx, b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 				return b.etcd.Txn(ctx).Then(ops...).Commit()
@@ -141,7 +141,7 @@ func (b *Backend) whyGone(ctx context.Context, t *driver.Ticket) error {
 // renewAlone renews a claim whose lease has to be looked at.
 func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) error {
 	line := b.line(t.Key)
-	answer, err := b.etcd.Txn(ctx).Then(b.own(line, &t.Claim, revisionOf(t.Token)), clientv3.OpGet(line.rest(t.ID))).Commit()
+	answer, err := b.etcd.Txn(ctx).Then(line.own(b.slots.name(place{t.Key, t.ID}), revisionOf(t.Token)), clientv3.OpGet(line.rest(t.ID))).Commit()
 	if err != nil {
 		return err
 	}

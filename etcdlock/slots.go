@@ -18,28 +18,36 @@ import (
 // compacted, as transactions do with those of a line. With a name for each claim a lock
 // that was taken a hundred thousand times would cost fifty times as much as a new one.
 //
-// The names of one Backend differ from those of all others. That no two claims are given
-// the same one at the same time is compared by each transaction that puts a claim; what is
-// noted here only says which name is worth a try.
+// A claim keeps its name until it is known that it is not in line, and that no Enter of it is
+// still under way: that two Enters of one claim put it under one name makes it one claim.
+// The names of one Backend differ from those of all others. That no two claims have the
+// same one is compared by each transaction that puts a claim.
 type slots struct {
 	mu    sync.Mutex
 	tag   string // what the names begin with
 	names map[place]string
-	taken map[string]time.Time // names, until when; zero for as long as they are in names
+	taken map[string]taking // names
+	idle  int               // how many of them nobody asks for
+}
+
+// taking is what is known of a name.
+type taking struct {
+	by    place
+	until time.Time // zero while somebody asks for by
+	doubt bool      // an Enter of by was sent that may still arrive
 }
 
 func (s *slots) init() {
 	s.tag = rand.Text()[:16]
 	s.names = make(map[place]string)
-	s.taken = make(map[string]time.Time)
+	s.taken = make(map[string]taking)
 }
 
-// name returns the name of a claim that this Backend has put, or may have put.
-func (s *slots) name(p place) (name string, known bool) {
+// name returns the name of a claim that this Backend has put, or may have put; else "".
+func (s *slots) name(p place) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name, known = s.names[p]
-	return name, known
+	return s.names[p]
 }
 
 // take returns the name under which a claim is, or is to be put.
@@ -48,62 +56,130 @@ func (s *slots) take(line lineKeys, c *driver.Claim) string {
 	defer s.mu.Unlock()
 	p := place{c.Key, c.ID}
 	if name, known := s.names[p]; known {
+		t := s.taken[name]
+		t.until = time.Time{}
+		s.set(name, t)
 		return name
 	}
 	begins := string(line) + string(classOf(c)) + s.tag
 	for n := 0; ; n++ {
 		name := begins + strconv.Itoa(n)
-		until, taken := s.taken[name]
-		if !taken || !until.IsZero() && until.Before(time.Now()) {
-			s.names[p], s.taken[name] = name, time.Time{}
+		t, taken := s.taken[name]
+		if !taken || !t.until.IsZero() && t.until.Before(time.Now()) {
+			s.forget(name)
+			s.names[p] = name
+			s.set(name, taking{by: p})
 			return name
 		}
 	}
 }
 
-// collided says that a claim of somebody else has the name of p: one that was given up, and
-// arrived after all. From now on all names are others.
-func (s *slots) collided(p place) {
+// doubt says that an Enter of p has no answer, and may still arrive.
+func (s *slots) doubt(p place, while time.Duration) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.taken, s.names[p])
-	delete(s.names, p)
-	s.tag = rand.Text()[:16]
+	if name, known := s.names[p]; known {
+		t := s.taken[name]
+		t.doubt = true
+		s.set(name, t)
+	}
+	s.mu.Unlock()
+	s.keep(p, while)
 }
 
-// free says that a claim has left, or is not going to be put. Something may stay under its
+// collided says that a claim of somebody else has the name of p: one that was given up, and
+// arrived after all. From now on all names are others. It returns false if p must not get
+// another one.
+func (s *slots) collided(p place) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := s.names[p]
+	if s.taken[name].doubt {
+		return false
+	}
+	s.forget(name)
+	s.tag = rand.Text()[:16]
+	return true
+}
+
+// free says that p is not in line, and that no Enter of it can come in.
+func (s *slots) free(p place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if name, known := s.names[p]; known {
+		s.forget(name)
+	}
+}
+
+// gone says that p is not in line now. If an Enter of it may still arrive, it keeps its
 // name for a while.
-func (s *slots) free(p place, while time.Duration) {
+func (s *slots) gone(p place, while time.Duration) {
+	s.mu.Lock()
+	doubt := s.taken[s.names[p]].doubt
+	s.mu.Unlock()
+	if doubt {
+		s.keep(p, while)
+	} else {
+		s.free(p)
+	}
+}
+
+// keep says that something of p may be there for a while, and nobody asks for it any more.
+func (s *slots) keep(p place, while time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name, known := s.names[p]
 	if !known {
 		return
 	}
-	delete(s.names, p)
-	if while <= 0 {
-		delete(s.taken, name)
-		return
+	t := s.taken[name]
+	if t.until.IsZero() && s.idle >= mostIdle {
+		for other, t := range s.taken {
+			if !t.until.IsZero() {
+				s.forget(other) // it costs a collision at most
+			}
+		}
 	}
-	if len(s.taken) >= mostTaken {
-		clear(s.taken) // who has a name keeps it; the others cost a collision at most
-	}
-	s.taken[name] = time.Now().Add(while)
+	t.until = time.Now().Add(while)
+	s.set(name, t)
 }
 
-// mostTaken bounds how many names are remembered.
-const mostTaken = 1 << 16
+// mostIdle bounds how many names are remembered that nobody asks for.
+const mostIdle = 1 << 16
 
-// own is the read for the claim c: of its key, or of those that may be it, if another
-// Backend has put it. rev is the revision that made it, or 0 if that is not known.
-func (b *Backend) own(line lineKeys, c *driver.Claim, rev int64) clientv3.Op {
-	if name, known := b.slots.name(place{c.Key, c.ID}); known {
+// set notes t of a name. s.mu is held.
+func (s *slots) set(name string, t taking) {
+	if !s.taken[name].until.IsZero() {
+		s.idle--
+	}
+	if !t.until.IsZero() {
+		s.idle++
+	}
+	s.taken[name] = t
+}
+
+// forget lets a name go. s.mu is held.
+func (s *slots) forget(name string) {
+	t, taken := s.taken[name]
+	if !taken {
+		return
+	}
+	if !t.until.IsZero() {
+		s.idle--
+	}
+	delete(s.taken, name)
+	delete(s.names, t.by)
+}
+
+// own is the read for a claim: of its key, or of those that may be it, if its name is not
+// known. rev is the revision that made it, or 0 if that is not known.
+func (l lineKeys) own(name string, rev int64) clientv3.Op {
+	if name != "" {
 		return clientv3.OpGet(name)
 	}
 	if rev > 0 {
-		return line.claims().all(clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
+		return l.claims().all(clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
 	}
-	return line.claims().all()
+	return l.claims().all()
 }
 
 // pick finds the claim with that id among what own has read, or nil.

@@ -137,10 +137,10 @@ func (s *standing) ticket(c *driver.Claim) (driver.Ticket, error) {
 	return t, nil
 }
 
-// looks are the reads that stand makes of the line of c, for a claim of the
-// revision rev, or 0 if that is not known.
-func (b *Backend) looks(l lineKeys, c *driver.Claim, rev int64) []clientv3.Op {
-	ops := []clientv3.Op{b.own(l, c, rev), clientv3.OpGet(l.rest(c.ID)), clientv3.OpGet(l.mark())}
+// looks are the reads that stand makes of the line of c, for a claim of this name and of
+// the revision rev, as far as they are known.
+func (l lineKeys) looks(c *driver.Claim, name string, rev int64) []clientv3.Op {
+	ops := []clientv3.Op{l.own(name, rev), clientv3.OpGet(l.rest(c.ID)), clientv3.OpGet(l.mark())}
 	if c.Capacity < driver.RW {
 		return append(ops, l.permits().all())
 	}
@@ -190,8 +190,8 @@ func (s *standing) seen(c *driver.Claim, answer *clientv3.TxnResponse) error {
 func (b *Backend) stand(ctx context.Context, c *driver.Claim, rev int64) (*standing, error) {
 	for range mostTries {
 		s := &standing{backend: b, line: b.line(c.Key), rev: rev}
-		s.name, _ = b.slots.name(place{c.Key, c.ID})
-		answer, err := b.etcd.Txn(ctx).Then(b.looks(s.line, c, rev)...).Commit()
+		s.name = b.slots.name(place{c.Key, c.ID})
+		answer, err := b.etcd.Txn(ctx).Then(s.line.looks(c, s.name, rev)...).Commit()
 		if err != nil {
 			return nil, err
 		}

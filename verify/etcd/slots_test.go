@@ -174,6 +174,128 @@ func (d *delayed) Then(ops ...clientv3.Op) clientv3.Txn   { d.Txn = d.Txn.Then(o
 func (d *delayed) Else(ops ...clientv3.Op) clientv3.Txn   { d.Txn = d.Txn.Else(ops...); return d }
 func (d *delayed) Commit() (*clientv3.TxnResponse, error) { return d.by.commit(d.Txn.Commit) }
 
+// newDelaying returns a client whose transactions pass until commit is set.
+func newDelaying(t *testing.T, x *scene) (*delaying, *clientv3.Client) {
+	etcd := dial(t, x.server.Addr())
+	d := &delaying{KV: etcd.KV}
+	d.pass()
+	etcd.KV = d
+	return d, etcd
+}
+
+func (d *delaying) pass() {
+	d.commit = func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) { return send() }
+}
+
+// hold holds up the next transaction, which late sends.
+func (d *delaying) hold() (late *func() (*clientv3.TxnResponse, error)) {
+	late = new(func() (*clientv3.TxnResponse, error))
+	d.commit = func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+		*late = send
+		d.pass()
+		return nil, errors.New("it is under way")
+	}
+	return late
+}
+
+// TestEnterArrivesAfterARefusal is what a FixedLease does: Enter with NoWait, again when no
+// answer came, and without NoWait once it was refused. Others of the process come and go
+// meanwhile. The first Enter arrives before the last: they are one claim all the same.
+func TestEnterArrivesAfterARefusal(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
+		t.Run(name, func(t *testing.T) {
+			x := newScene(t)
+			kv, etcd := newDelaying(t, x)
+			a, b := backend(t, etcd, x.prefix), x.backend()
+			other := c
+			other.ID += "2"
+			late := kv.hold()
+			if _, err := a.Enter(soon(t), noWait(c)); err == nil {
+				t.Fatal("the Enter was not held up")
+			}
+			in := claim("k")
+			if c.Capacity < driver.RW {
+				in = slots("k", 1, 1)
+			}
+			holder := hold(t, b, in)
+			if _, err := a.Enter(soon(t), noWait(c)); err == nil {
+				t.Fatal("two hold one lock")
+			}
+			second := wait(t, a, other)
+			kv.commit = func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+				kv.pass()
+				leave(t, b, holder)
+				leave(t, a, second)
+				if put, err := (*late)(); err != nil || !put.Succeeded {
+					t.Errorf("the late Enter: %+v, %v", put, err)
+				}
+				return send()
+			}
+			got := hold(t, a, c)
+			if names := x.claims("k"); len(names) != 1 {
+				t.Errorf("one claim is in line as %q", names)
+			}
+			got.Token = 0
+			leave(t, a, got)
+			if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 0 {
+				t.Errorf("after its Leave the line is %+v, %v", l, err)
+			}
+		})
+	}
+}
+
+// TestEnterArrivesAfterACollision: the repeated Enter met a stray under the name of its claim.
+func TestEnterArrivesAfterACollision(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
+		t.Run(name, func(t *testing.T) {
+			x := newScene(t)
+			kv, etcd := newDelaying(t, x)
+			a, b := backend(t, etcd, x.prefix), x.backend()
+			first := c
+			first.ID += "1"
+			k := hold(t, a, first)
+			stray := x.claims("k")[0]
+			was, err := x.etcd.Get(soon(t), stray)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave(t, a, k)
+			first.ID += "2"
+			holder := hold(t, b, first)
+			try := c
+			try.ID += "3"
+			if _, err := a.Enter(soon(t), noWait(try)); err == nil { // a takes the line for crowded now
+				t.Fatal("two hold one lock")
+			}
+			late := kv.hold()
+			if _, err := a.Enter(soon(t), c); err == nil {
+				t.Fatal("the Enter was not held up")
+			}
+			if _, err := x.etcd.Put(soon(t), stray, string(was.Kvs[0].Value)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Enter(soon(t), c); !driver.Gone(err) {
+				t.Errorf("an Enter that finds its name taken: %v; want ErrGone", err)
+			}
+			if _, err := x.etcd.Delete(soon(t), stray); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := (*late)(); err != nil {
+				t.Error(err)
+			}
+			leave(t, b, holder)
+			if err := a.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{}); err != nil {
+				t.Error(err)
+			}
+			if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 0 {
+				t.Errorf("after its Leave the line is %+v, %v", l, err)
+			}
+		})
+	}
+}
+
 // TestEnterArrivesDuringItsLeave: a Leave without a token has looked, and the claim was not
 // there. Then the Enter arrives that was given up. The claim does not stay.
 func TestEnterArrivesDuringItsLeave(t *testing.T) {

@@ -224,13 +224,13 @@ func (l *lifetime) ringFor(c *callCtx, pause time.Duration) {
 func (l *lifetime) ring() {
 	l.mu.Lock()
 	began := time.Now()
+	var now int64
+	if l.calls != nil {
+		now = l.calls.clock.now()
+	}
 	var due []*callCtx
 	var next *callCtx
-	var now int64
 	for c := l.calls; c != nil; c = c.next {
-		if now == 0 {
-			now = c.clock.now()
-		}
 		switch {
 		case now >= c.until:
 			due = append(due, c)

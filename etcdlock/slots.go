@@ -77,13 +77,10 @@ func (s *slots) take(line lineKeys, c *driver.Claim) string {
 // doubt says that an Enter of p has no answer, and may still arrive.
 func (s *slots) doubt(p place, while time.Duration) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if name, known := s.names[p]; known {
-		t := s.taken[name]
-		t.doubt = true
-		s.set(name, t)
+		s.rest(name, while, true)
 	}
-	s.mu.Unlock()
-	s.keep(p, while)
 }
 
 // collided says that a claim of somebody else has the name of p: one that was given up, and
@@ -105,32 +102,33 @@ func (s *slots) collided(p place) bool {
 func (s *slots) free(p place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name, known := s.names[p]; known {
-		s.forget(name)
-	}
+	s.forget(s.names[p])
 }
 
 // gone says that p is not in line now. If an Enter of it may still arrive, it keeps its
 // name for a while.
 func (s *slots) gone(p place, while time.Duration) {
 	s.mu.Lock()
-	doubt := s.taken[s.names[p]].doubt
-	s.mu.Unlock()
-	if doubt {
-		s.keep(p, while)
-	} else {
-		s.free(p)
+	defer s.mu.Unlock()
+	name := s.names[p]
+	if s.taken[name].doubt {
+		s.rest(name, while, true)
+		return
 	}
+	s.forget(name)
 }
 
 // keep says that something of p may be there for a while, and nobody asks for it any more.
 func (s *slots) keep(p place, while time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name, known := s.names[p]
-	if !known {
-		return
+	if name, known := s.names[p]; known {
+		s.rest(name, while, s.taken[name].doubt)
 	}
+}
+
+// rest leaves a name to its claim for a while, though nobody asks for it. s.mu is held.
+func (s *slots) rest(name string, while time.Duration, doubt bool) {
 	t := s.taken[name]
 	if t.until.IsZero() && s.idle >= mostIdle {
 		for other, t := range s.taken {
@@ -139,7 +137,7 @@ func (s *slots) keep(p place, while time.Duration) {
 			}
 		}
 	}
-	t.until = time.Now().Add(while)
+	t.until, t.doubt = time.Now().Add(while), doubt
 	s.set(name, t)
 }
 

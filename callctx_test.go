@@ -159,7 +159,6 @@ func TestCallAfterTheMachineSlept(t *testing.T) {
 		answered := c.callFor(context.Background(), c.clock.now(), 10*time.Second)
 		answered.Done()
 		answered.end()
-		time.Sleep(time.Second)
 		c.clock.asleep.Add(int64(time.Hour))
 		call := c.callFor(context.Background(), c.clock.now(), time.Second)
 		began := time.Now()
@@ -181,11 +180,6 @@ func TestCallsEndEachAtItsTime(t *testing.T) {
 			call.Done()
 			return call
 		}
-		after := func(d time.Duration) {
-			t.Helper()
-			time.Sleep(d - time.Since(began))
-			synctest.Wait()
-		}
 		answered := start(10 * time.Second)
 		rings := func() int64 {
 			c.stop.mu.Lock()
@@ -199,20 +193,22 @@ func TestCallsEndEachAtItsTime(t *testing.T) {
 		if now := rings(); now != set {
 			t.Errorf("the timer was set again for calls that end later: %d, %d", now, set)
 		}
-		after(12 * time.Second) // it has rung for nobody
+		<-c.detached(context.Background(), c.clock.now(), 12*time.Second).Done() // of another timer; this one rang for nobody
 		short := start(time.Second)
 		for _, x := range []struct {
+			next *callCtx
 			at   time.Duration
 			over []*callCtx
 		}{
-			{13*time.Second - 1, nil},
-			{13 * time.Second, []*callCtx{short}},
-			{20*time.Second - 1, []*callCtx{short}},
-			{20 * time.Second, []*callCtx{short, early, same}},
-			{time.Minute - 1, []*callCtx{short, early, same}},
-			{time.Minute, []*callCtx{short, early, same, late}},
+			{short, 13 * time.Second, []*callCtx{short}},
+			{early, 20 * time.Second, []*callCtx{short, early, same}},
+			{late, time.Minute, []*callCtx{short, early, same, late}},
 		} {
-			after(x.at)
+			<-x.next.Done()
+			synctest.Wait()
+			if at := time.Since(began); at != x.at {
+				t.Errorf("the next one ended after %v; want %v", at, x.at)
+			}
 			for name, call := range map[string]*callCtx{"short": short, "early": early, "same": same, "late": late} {
 				var want error
 				if slices.Contains(x.over, call) {

@@ -154,10 +154,13 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 	}
 }
 
+// sending sends a transaction.
+type sending = func() (*clientv3.TxnResponse, error)
+
 // delaying is a KV whose transactions its user holds up.
 type delaying struct {
 	clientv3.KV
-	commit func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error)
+	commit func(sending) (*clientv3.TxnResponse, error)
 }
 
 func (d *delaying) Txn(ctx context.Context) clientv3.Txn {
@@ -174,26 +177,30 @@ func (d *delayed) Then(ops ...clientv3.Op) clientv3.Txn   { d.Txn = d.Txn.Then(o
 func (d *delayed) Else(ops ...clientv3.Op) clientv3.Txn   { d.Txn = d.Txn.Else(ops...); return d }
 func (d *delayed) Commit() (*clientv3.TxnResponse, error) { return d.by.commit(d.Txn.Commit) }
 
-// newDelaying returns a client whose transactions pass until commit is set.
-func newDelaying(t *testing.T, x *scene) (*delaying, *clientv3.Client) {
-	etcd := dial(t, x.server.Addr())
+// delayed returns a Backend whose transactions pass until they are held up.
+func (x *scene) delayed() (driver.Backend, *delaying) {
+	x.t.Helper()
+	etcd := dial(x.t, x.server.Addr())
 	d := &delaying{KV: etcd.KV}
 	d.pass()
 	etcd.KV = d
-	return d, etcd
+	return backend(x.t, etcd, x.prefix), d
 }
 
 func (d *delaying) pass() {
-	d.commit = func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) { return send() }
+	d.commit = func(send sending) (*clientv3.TxnResponse, error) { return send() }
 }
 
-// hold holds up the next transaction, which late sends.
-func (d *delaying) hold() (late *func() (*clientv3.TxnResponse, error)) {
-	late = new(func() (*clientv3.TxnResponse, error))
-	d.commit = func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
-		*late = send
+// hold holds up the Enter of c, and returns what sends it.
+func (d *delaying) hold(t *testing.T, b driver.Backend, c driver.Claim) (late sending) {
+	t.Helper()
+	d.commit = func(send sending) (*clientv3.TxnResponse, error) {
+		late = send
 		d.pass()
 		return nil, errors.New("it is under way")
+	}
+	if _, err := b.Enter(soon(t), c); err == nil {
+		t.Fatal("the Enter was not held up")
 	}
 	return late
 }
@@ -206,14 +213,11 @@ func TestEnterArrivesAfterARefusal(t *testing.T) {
 	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
 			x := newScene(t)
-			kv, etcd := newDelaying(t, x)
-			a, b := backend(t, etcd, x.prefix), x.backend()
+			a, kv := x.delayed()
+			b := x.backend()
 			other := c
 			other.ID += "2"
-			late := kv.hold()
-			if _, err := a.Enter(soon(t), noWait(c)); err == nil {
-				t.Fatal("the Enter was not held up")
-			}
+			late := kv.hold(t, a, noWait(c))
 			in := claim("k")
 			if c.Capacity < driver.RW {
 				in = slots("k", 1, 1)
@@ -223,11 +227,11 @@ func TestEnterArrivesAfterARefusal(t *testing.T) {
 				t.Fatal("two hold one lock")
 			}
 			second := wait(t, a, other)
-			kv.commit = func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+			kv.commit = func(send sending) (*clientv3.TxnResponse, error) {
 				kv.pass()
 				leave(t, b, holder)
 				leave(t, a, second)
-				if put, err := (*late)(); err != nil || !put.Succeeded {
+				if put, err := late(); err != nil || !put.Succeeded {
 					t.Errorf("the late Enter: %+v, %v", put, err)
 				}
 				return send()
@@ -251,8 +255,8 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
 			x := newScene(t)
-			kv, etcd := newDelaying(t, x)
-			a, b := backend(t, etcd, x.prefix), x.backend()
+			a, kv := x.delayed()
+			b := x.backend()
 			first := c
 			first.ID += "1"
 			k := hold(t, a, first)
@@ -269,10 +273,7 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 			if _, err := a.Enter(soon(t), noWait(try)); err == nil { // a takes the line for crowded now
 				t.Fatal("two hold one lock")
 			}
-			late := kv.hold()
-			if _, err := a.Enter(soon(t), c); err == nil {
-				t.Fatal("the Enter was not held up")
-			}
+			late := kv.hold(t, a, c)
 			if _, err := x.etcd.Put(soon(t), stray, string(was.Kvs[0].Value)); err != nil {
 				t.Fatal(err)
 			}
@@ -282,7 +283,7 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 			if _, err := x.etcd.Delete(soon(t), stray); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := (*late)(); err != nil {
+			if _, err := late(); err != nil {
 				t.Error(err)
 			}
 			leave(t, b, holder)
@@ -304,14 +305,13 @@ func TestEnterArrivesDuringItsLeave(t *testing.T) {
 		for _, elsewhere := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, through another Backend: %v", name, elsewhere), func(t *testing.T) {
 				x := newScene(t)
-				etcd := dial(t, x.server.Addr())
-				var late func() (*clientv3.TxnResponse, error)
+				b, kv := x.delayed()
+				late := kv.hold(t, b, c)
+				if elsewhere {
+					b, kv = x.delayed()
+				}
 				looks := 0
-				etcd.KV = &delaying{etcd.KV, func(send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
-					if late == nil {
-						late = send
-						return nil, errors.New("it is under way")
-					}
+				kv.commit = func(send sending) (*clientv3.TxnResponse, error) {
 					answer, err := send()
 					if looks++; looks == 1 {
 						if put, err := late(); err != nil || !put.Succeeded {
@@ -319,15 +319,6 @@ func TestEnterArrivesDuringItsLeave(t *testing.T) {
 						}
 					}
 					return answer, err
-				}}
-				b := backend(t, etcd, x.prefix)
-				if _, err := b.Enter(soon(t), c); err == nil {
-					t.Fatal("the Enter was not held up")
-				}
-				if elsewhere {
-					other := dial(t, x.server.Addr())
-					other.KV = &delaying{other.KV, etcd.KV.(*delaying).commit}
-					b = backend(t, other, x.prefix)
 				}
 				if err := b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
 					t.Fatal(err)

@@ -28,7 +28,7 @@ var postgresInfo = driver.Info{
 }
 
 const (
-	postgresFormat = "1"
+	postgresFormat = "2"
 	postgresOldest = 120000
 )
 
@@ -46,7 +46,6 @@ type postgres struct {
 	enters atomic.Uint32 // paces the sweep
 	q      map[string]string
 	slow   atomic.Bool // the driver has to be asked through database/sql
-	lasts  bool        // fencelock_leave takes the last token: it does not if it is of an earlier version
 
 	mu  sync.Mutex
 	ear *ear // runs Options.Listen; nil when nobody waits, nor has for a while
@@ -104,9 +103,9 @@ func (errNoFunctions) SQLState() string { return undefinedFunction }
 func (p *postgres) inspect(ctx context.Context) error {
 	var version int64
 	var format sql.NullString
-	var functions, ballots, lasts bool
+	var functions, ballots bool
 	err := p.retry(ctx, func() error {
-		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &ballots, &lasts)
+		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &ballots)
 	})
 	switch {
 	case err != nil:
@@ -115,6 +114,8 @@ func (p *postgres) inspect(ctx context.Context) error {
 		return permanent(fmt.Errorf("postgres: this is PostgreSQL %d.%d: %d or later is needed", version/10000, version%10000, postgresOldest/10000))
 	case !format.Valid:
 		return permanent(fmt.Errorf("postgres: the table %smeta does not say which format the tables have: run the DDL of this version again", p.names.prefix))
+	case format.String == "1":
+		return errNoFunctions("the tables are of an earlier version, of format 1")
 	case format.String != postgresFormat:
 		return permanent(fmt.Errorf("postgres: the tables %s* have format %s, and this program knows format %s: use the fencelock that made them, or another Prefix", p.names.prefix, format.String, postgresFormat))
 	case !functions:
@@ -122,7 +123,6 @@ func (p *postgres) inspect(ctx context.Context) error {
 	case p.member && !ballots:
 		return errNoFunctions("the functions of fencelock are of an earlier version, which knew no ballots")
 	}
-	p.lasts = lasts
 	return nil
 }
 

@@ -172,16 +172,7 @@ func (p *postgres) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (
 	if t.Token == 0 {
 		rest = postgresTTL(t.TTL)
 	}
-	args := []any{[]byte(t.Key), []byte(t.ID), []byte(e.Mark), linger, rest, p.node}
-	query := p.q["leave_old"]
-	if p.lasts {
-		var last int64
-		if t.Granted && t.Exclusive() && t.Token > 0 {
-			last = t.Token + t.Span - 1
-		}
-		args, query = append(args, last), p.q["leave"]
-	}
-	r, err := p.step(ctx, "leave the line of", t.Key, query, args...)
+	r, err := p.step(ctx, "leave the line of", t.Key, p.q["leave"], []byte(t.Key), []byte(t.ID), []byte(e.Mark), linger, rest, p.node)
 	if err == nil && !r.left {
 		err = r.gone
 	}

@@ -1,4 +1,4 @@
--- The tables and functions of fencelock on PostgreSQL 12 or later, format 1.
+-- The tables and functions of fencelock on PostgreSQL 12 or later, format 2.
 -- Running this again changes nothing, also when several processes do it at once.
 -- "fencelock_" is the prefix of all names; another one may be chosen.
 --
@@ -28,14 +28,35 @@ CREATE TABLE IF NOT EXISTS fencelock_meta (
 CREATE TABLE IF NOT EXISTS fencelock_line (
     key     bytea  PRIMARY KEY,
     last    bigint NOT NULL,              -- the largest token drawn
-    soonest bigint NOT NULL,              -- no claim in line ends before
+    soonest bigint NOT NULL,              -- no claim in line ends before; 9223372036854775807 only if there is none
     mark    bytea  NOT NULL DEFAULT '',   -- what the last finished holder left
     mark_id bytea  NOT NULL DEFAULT ''    -- the claim that wrote it
 ) WITH (fillfactor = 50);
 
--- One row per claim. The order of tokens is the order of arrival. There are no checks:
--- the server reads the text of each again for every statement that writes, and who reads
--- a row judges it.
+-- A claim that enters a line which nobody is in stays in the row of the line, so that a free
+-- lock costs one row and not two. It is alone there, it is granted and does not linger, its
+-- token is last - span + 1, it ends at soonest, and the line's mark is its own. Whoever else
+-- comes moves it to the other claims first; see fencelock_open. Format 1 did not have it. A
+-- table that has it is not altered again: that would wait for everybody who reads it, a
+-- backup for example, and keep all others waiting.
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'fencelock_line'::regclass AND attname = 'rests') THEN
+        ALTER TABLE fencelock_line
+            ADD COLUMN rests    bigint NOT NULL DEFAULT 0,    -- no id of this key rests after
+            ADD COLUMN since    bigint NOT NULL DEFAULT 0,
+            ADD COLUMN id       bytea  NOT NULL DEFAULT '',   -- '' if there is no such claim
+            ADD COLUMN span     bigint NOT NULL DEFAULT 0,
+            ADD COLUMN capacity bigint NOT NULL DEFAULT 0,
+            ADD COLUMN weight   bigint NOT NULL DEFAULT 0,
+            ADD COLUMN node     bigint NOT NULL DEFAULT 0,
+            ADD COLUMN owner    bytea  NOT NULL DEFAULT '',
+            ADD COLUMN note     bytea  NOT NULL DEFAULT '';
+    END IF;
+END $$;
+
+-- One row per claim that is not in the row of its line. The order of tokens is the order of
+-- arrival. There are no checks: the server reads the text of each again for every statement
+-- that writes, and who reads a row judges it.
 CREATE TABLE IF NOT EXISTS fencelock_claim (
     key       bytea   NOT NULL,
     token     bigint  NOT NULL,           -- above 0
@@ -121,8 +142,9 @@ $$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$;
 CREATE OR REPLACE FUNCTION fencelock_lazily() RETURNS text LANGUAGE sql VOLATILE AS
 $$ SELECT set_config('synchronous_commit', 'off', true) $$;
 
--- fencelock_open locks the row of a line, which it makes if need be. What the statements
--- after it read, the clock too, nobody else changes meanwhile but by renewing.
+-- fencelock_open locks the row of a line, which it makes if need be, and moves the claim that
+-- is in it to the others. What the statements after it read, the clock too, nobody else
+-- changes meanwhile but by renewing.
 CREATE OR REPLACE FUNCTION fencelock_open(a_key bytea) RETURNS fencelock_line LANGUAGE plpgsql AS $$
 DECLARE
     v_line fencelock_line;
@@ -130,13 +152,31 @@ BEGIN
     LOOP
         SELECT * INTO v_line FROM fencelock_line WHERE key = a_key FOR UPDATE;
         EXIT WHEN FOUND;
-        INSERT INTO fencelock_line (key, last, soonest)
-            SELECT a_key, coalesce(max(token + span - 1), 0), 0 FROM fencelock_claim WHERE key = a_key
+        INSERT INTO fencelock_line (key, last, soonest, rests)
+            SELECT a_key, coalesce(max(token + span - 1), 0), 0,
+                    coalesce((SELECT max(expires) FROM fencelock_rest WHERE key = a_key), 0)
+                FROM fencelock_claim WHERE key = a_key
             ON CONFLICT (key) DO NOTHING RETURNING * INTO v_line;
         EXIT WHEN FOUND;
     END LOOP;
+    IF v_line.id <> '' THEN
+        INSERT INTO fencelock_claim
+            (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+            VALUES (a_key, v_line.last - v_line.span + 1, v_line.span, v_line.id, v_line.capacity, v_line.weight, 1, false,
+                v_line.soonest, v_line.since, v_line.node, v_line.mark, v_line.owner, v_line.note);
+        UPDATE fencelock_line SET id = '' WHERE key = a_key;
+        v_line.id := '';
+    END IF;
     RETURN v_line;
 END $$;
+
+-- fencelock_standing reads the claims in a line, also the one in its row.
+CREATE OR REPLACE FUNCTION fencelock_standing(a_key bytea) RETURNS SETOF fencelock_claim LANGUAGE sql STABLE AS $$
+    SELECT * FROM fencelock_claim WHERE key = a_key
+    UNION ALL
+    SELECT key, last - span + 1, span, id, capacity, weight, 1, false, soonest, since, node, mark, owner, note
+        FROM fencelock_line WHERE key = a_key AND id <> ''
+$$;
 
 -- fencelock_settle grants who fits in a line that is locked; a_mark is its mark.
 --
@@ -203,8 +243,8 @@ BEGIN
     RETURN QUERY SELECT * FROM fencelock_settle(a_key, a_mark, a_now, a_node);
 END $$;
 
--- fencelock_lay lays an id to rest. An earlier rest of it is only prolonged, and what an
--- operator wrote stays the reason.
+-- fencelock_lay lays an id to rest, of a line that is locked. An earlier rest of it is only
+-- prolonged, and what an operator wrote stays the reason.
 CREATE OR REPLACE FUNCTION fencelock_lay(a_key bytea, a_id bytea, a_expires bigint, a_broken boolean, a_reason bytea, a_node bigint)
 RETURNS void LANGUAGE sql VOLATILE AS $$
     INSERT INTO fencelock_rest AS old (key, id, expires, broken, reason, node)
@@ -212,7 +252,8 @@ RETURNS void LANGUAGE sql VOLATILE AS $$
         ON CONFLICT (key, id) DO UPDATE SET
             expires = greatest(old.expires, excluded.expires),
             reason = CASE WHEN old.broken AND NOT excluded.broken THEN old.reason ELSE excluded.reason END,
-            broken = old.broken OR excluded.broken
+            broken = old.broken OR excluded.broken;
+    UPDATE fencelock_line SET rests = greatest(rests, a_expires) WHERE key = a_key
 $$;
 
 -- fencelock_member says whether this database takes ballots: nothing if so, or what to
@@ -457,14 +498,18 @@ BEGIN
     v_answer.mark := CASE WHEN v_granted THEN v_line.mark ELSE '' END;
     v_answer.owner := a_owner;
     v_answer.note := a_note;
-    UPDATE fencelock_line
-        SET last = v_answer.token + a_span - 1,
-            soonest = CASE WHEN v_head.token IS NULL THEN v_now + a_ttl ELSE least(soonest, v_now + a_ttl) END
-        WHERE key = a_key;
-    INSERT INTO fencelock_claim
-        (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
-        VALUES (a_key, v_answer.token, a_span, a_id, a_capacity, a_weight, v_granted::integer, false,
-            v_now + a_ttl, v_now, a_node, v_answer.mark, a_owner, a_note);
+    IF v_head.token IS NULL THEN
+        UPDATE fencelock_line
+            SET last = v_answer.token + a_span - 1, soonest = v_now + a_ttl, since = v_now,
+                id = a_id, span = a_span, capacity = a_capacity, weight = a_weight, node = a_node, owner = a_owner, note = a_note
+            WHERE key = a_key;
+    ELSE
+        UPDATE fencelock_line SET last = v_answer.token + a_span - 1, soonest = least(soonest, v_now + a_ttl) WHERE key = a_key;
+        INSERT INTO fencelock_claim
+            (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+            VALUES (a_key, v_answer.token, a_span, a_id, a_capacity, a_weight, v_granted::integer, false,
+                v_now + a_ttl, v_now, a_node, v_answer.mark, a_owner, a_note);
+    END IF;
     RETURN NEXT v_answer;
 END $$;
 
@@ -480,31 +525,19 @@ CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity b
     a_quarantine bigint DEFAULT 0, a_durable boolean DEFAULT false, a_agreed text DEFAULT '')
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
-DECLARE
-    v_last    bigint;
-    v_soonest bigint;
-    v_mark    bytea;
 BEGIN
-    -- A line that nobody is in is locked and changed by one statement. If it has to wait for
-    -- the row, it goes by the row as it is then. Whether the id rests can be seen only after
-    -- that; a token that is not used then is of no matter, nor is a time before which no
-    -- claim ends.
+    -- A line that nobody is in, and of which no id rests, is changed by one statement. If that
+    -- has to wait for the row, it goes by the row and the clock as they are then.
     IF a_ballot = 0 THEN
-        UPDATE fencelock_line
-            SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl
-            WHERE key = a_key AND soonest = 9223372036854775807 AND last <= 9223372036854775807 - 2 * 65535
-            RETURNING last, soonest, mark INTO v_last, v_soonest, v_mark;
+        RETURN QUERY UPDATE fencelock_line
+            SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl, since = fencelock_now(),
+                id = a_id, span = a_span, capacity = a_capacity, weight = a_weight, node = a_node, owner = a_owner, note = a_note
+            WHERE key = a_key AND soonest = 9223372036854775807 AND rests <= fencelock_now()
+                AND last <= 9223372036854775807 - 2 * 65535
+            RETURNING 'ticket', NULL::bytea, NULL::bytea, last - a_span + 1, span, weight, capacity, true, a_ttl,
+                0::bigint, NULL::bigint, false, mark, owner, note;
         IF FOUND THEN
-            RETURN QUERY INSERT INTO fencelock_claim
-                (key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
-                SELECT a_key, v_last - a_span + 1, a_span, a_id, a_capacity, a_weight, 1, false,
-                    v_soonest, v_soonest - a_ttl, a_node, v_mark, a_owner, a_note
-                WHERE NOT EXISTS (SELECT FROM fencelock_rest WHERE key = a_key AND id = a_id)
-                RETURNING 'ticket', NULL::bytea, NULL::bytea, token, span, weight, capacity, true, a_ttl,
-                    0::bigint, NULL::bigint, false, mark, owner, note;
-            IF FOUND THEN
-                RETURN;
-            END IF;
+            RETURN;
         END IF;
     END IF;
 
@@ -512,11 +545,12 @@ BEGIN
         a_owner, a_note, a_ballot, a_again, a_skew, a_quarantine, a_durable, a_agreed);
 END $$;
 
--- An earlier version was not told the last token.
+-- An earlier version was not told the last token, and a later one asked for it. This one
+-- takes it from programs that still run and does not look at it.
 DROP FUNCTION IF EXISTS fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint);
 
--- fencelock_leave_long is fencelock_leave for everybody else than the only one in line who
--- leaves nothing behind.
+-- fencelock_leave_long is fencelock_leave for everybody else than the claim in the row of the
+-- line that leaves nothing behind.
 CREATE OR REPLACE FUNCTION fencelock_leave_long(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -527,6 +561,7 @@ DECLARE
     v_rest   fencelock_rest;
     v_in     boolean;
     v_others boolean := false;
+    v_lazy   text;
 BEGIN
     v_line := fencelock_open(a_key);
     v_now := fencelock_now();
@@ -578,41 +613,28 @@ BEGIN
         WHERE key = a_key;
     IF v_others THEN
         RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
+    ELSIF a_mark = '' AND a_linger = 0 AND a_rest = 0 THEN
+        v_lazy := fencelock_lazily(); -- nobody waits: nobody was granted anything
     END IF;
 END $$;
 
 -- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
 -- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
--- a_last is the last token of the claim if it was granted the whole line, and else 0.
 CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint, a_last bigint DEFAULT 0)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
-DECLARE
-    v_answer fencelock_answer;
-    v_first  bytea;
-    v_last   bigint := a_last;
-    v_lazy   text;
 BEGIN
-    -- The first claim of a line is the only one if no token was drawn after its own, and one
-    -- that was granted the whole line is the first. If it is the only one, two statements
-    -- will do. If it has ended meanwhile, the line is gone through.
+    -- Whoever is in the row of the line is alone: nobody waits and is granted anything. The
+    -- disk is not waited for only where a row has been changed, not where one was looked for.
     IF a_linger = 0 AND a_rest = 0 AND a_mark = '' THEN
-        IF v_last = 0 THEN
-            SELECT token + span - 1, id INTO v_last, v_first FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
-        END IF;
-        IF a_last > 0 OR v_first = a_id THEN
-            UPDATE fencelock_line SET soonest = 9223372036854775807 WHERE key = a_key AND last = v_last;
-            IF FOUND THEN
-                DELETE FROM fencelock_claim WHERE key = a_key AND id = a_id AND NOT lingering AND expires > fencelock_now();
-                IF FOUND THEN
-                    v_answer.what := 'left';
-                    v_answer.granted := false;
-                    RETURN NEXT v_answer;
-                    v_lazy := fencelock_lazily(); -- nobody waits: nobody was granted anything
-                    RETURN;
-                END IF;
-                UPDATE fencelock_line SET soonest = 0 WHERE key = a_key;
-            END IF;
+        RETURN QUERY UPDATE fencelock_line
+            SET soonest = 9223372036854775807, id = ''
+            WHERE key = a_key AND id = a_id AND soonest > fencelock_now()
+            RETURNING CASE WHEN fencelock_lazily() <> '' THEN 'left' END, NULL::bytea, NULL::bytea, NULL::bigint, NULL::bigint,
+                NULL::bigint, NULL::bigint, false, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean,
+                NULL::bytea, NULL::bytea, NULL::bytea;
+        IF FOUND THEN
+            RETURN;
         END IF;
     END IF;
 
@@ -654,7 +676,6 @@ BEGIN
     ELSE
         PERFORM pg_notify(lower('fencelock_') || v_it.node, '');
     END IF;
-    UPDATE fencelock_line SET soonest = soonest WHERE key = a_key;
     RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
 END $$;
 
@@ -672,8 +693,10 @@ END $$;
 -- in hexadecimal and leases in microseconds, so that every driver can send them. It answers
 -- a row per lease, numbered from 1.
 --
--- It does not lock lines, only its claims, always in the order of keys and tokens. The
--- clock is read when a row is looked at, and again if that had to wait for another step.
+-- It locks no lines but those that the claims are in themselves, and the other claims, always
+-- in the order of keys and tokens. Whoever moves a claim out of the row of its line meanwhile
+-- takes it to where it is looked for next. The clock is read when a row is looked at, and
+-- again if that had to wait for another step.
 CREATE OR REPLACE FUNCTION fencelock_renew(a_keys text, a_tokens text, a_ids text, a_ttls text)
 RETURNS TABLE (place bigint, alive boolean, broken boolean, reason bytea)
 LANGUAGE plpgsql
@@ -689,9 +712,14 @@ BEGIN
             WITH ORDINALITY AS list (k, token, i, ttl, place)
         ORDER BY 2, token, place
     LOOP
-        UPDATE fencelock_claim
-            SET expires = greatest(expires, fencelock_now() + v_one.ttl), granted = least(granted, 1)
-            WHERE key = v_one.key AND id = v_one.id AND NOT lingering AND expires > fencelock_now();
+        UPDATE fencelock_line
+            SET soonest = greatest(soonest, fencelock_now() + v_one.ttl)
+            WHERE key = v_one.key AND id = v_one.id AND soonest > fencelock_now();
+        IF NOT FOUND THEN
+            UPDATE fencelock_claim
+                SET expires = greatest(expires, fencelock_now() + v_one.ttl), granted = least(granted, 1)
+                WHERE key = v_one.key AND id = v_one.id AND NOT lingering AND expires > fencelock_now();
+        END IF;
         IF FOUND THEN
             RETURN QUERY SELECT v_one.place, true, false, ''::bytea;
         ELSE
@@ -724,8 +752,9 @@ BEGIN
         v_n := v_n + 1;
         v_after := encode(v_line.key, 'hex');
         CONTINUE WHEN v_line.soonest > v_now AND (v_line.last >= v_day OR v_line.mark <> '');
-        SELECT * INTO v_line FROM fencelock_line WHERE key = v_line.key FOR UPDATE SKIP LOCKED;
+        PERFORM FROM fencelock_line WHERE key = v_line.key FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
+        v_line := fencelock_open(v_line.key);
         IF v_line.soonest <= v_now THEN
             RETURN QUERY SELECT * FROM fencelock_purge(v_line.key, v_line.mark, v_now, a_node);
         END IF;
@@ -739,6 +768,12 @@ BEGIN
         SELECT ctid FROM fencelock_rest WHERE expires <= v_now LIMIT a_many FOR UPDATE SKIP LOCKED));
 END $$;
 
-INSERT INTO fencelock_meta (name, value) VALUES ('format', '1'), ('swept', '') ON CONFLICT (name) DO NOTHING;
+INSERT INTO fencelock_meta (name, value) VALUES ('format', '2'), ('swept', '') ON CONFLICT (name) DO NOTHING;
+
+-- In format 1 lines did not know which ids rest.
+UPDATE fencelock_line AS l SET rests = r.expires
+    FROM (SELECT key, max(expires) AS expires FROM fencelock_rest GROUP BY key) AS r
+    WHERE r.key = l.key AND EXISTS (SELECT FROM fencelock_meta WHERE name = 'format' AND value = '1');
+UPDATE fencelock_meta SET value = '2' WHERE name = 'format' AND value = '1';
 
 COMMIT;

@@ -22,7 +22,7 @@ import (
 var storeLimits = map[string]string{
 	onEtcd:      "compare and put on a lease, compare and delete",
 	onZooKeeper: "fenced create, delete",
-	onPostgres:  "two rows, two statements (PostgreSQL)",
+	onPostgres:  "one row, two statements (PostgreSQL)",
 	onMariaDB:   "two rows, two procedures (MariaDB)",
 }
 
@@ -132,10 +132,10 @@ func (l zooKeeperLimit) Close() error {
 	return nil
 }
 
-// sqlLimit changes the row of a lock, which draws the token, and inserts a row for the
-// claim; then it deletes that one and changes the other. These are the tables of
-// fencelock, with their indexes. Its two steps are one request and one transaction each. On
-// PostgreSQL the second one does not wait for the disk.
+// sqlLimit writes into the row of a lock its next token and who has it, and then that nobody
+// has it. On PostgreSQL the second step does not wait for the disk. On MariaDB the claim has a
+// row of its own, which is inserted and deleted; these are the tables of fencelock, with their
+// indexes. The two steps are one request and one transaction each.
 type sqlLimit struct {
 	db           *sql.DB
 	enter, leave func(ctx context.Context, key, id string) (answered bool, err error)
@@ -148,21 +148,14 @@ func openPostgresLimit(e Env) (Locker, error) {
 	}
 	if err := prepareSQLLimit(db, []string{
 		`CREATE TABLE IF NOT EXISTS limit_line (key bytea PRIMARY KEY, last bigint NOT NULL, soonest bigint NOT NULL,
-			mark bytea NOT NULL DEFAULT '', mark_id bytea NOT NULL DEFAULT '') WITH (fillfactor = 50)`,
-		`CREATE TABLE IF NOT EXISTS limit_claim (key bytea NOT NULL, token bigint NOT NULL, span bigint NOT NULL, id bytea NOT NULL,
-			capacity bigint NOT NULL, weight bigint NOT NULL, granted integer NOT NULL, lingering boolean NOT NULL,
-			expires bigint NOT NULL, since bigint NOT NULL, node bigint NOT NULL, mark bytea NOT NULL, owner bytea NOT NULL, note bytea NOT NULL,
-			PRIMARY KEY (key, token), UNIQUE (key, id)) WITH (fillfactor = 70)`,
+			since bigint NOT NULL DEFAULT 0, id bytea NOT NULL DEFAULT '', span bigint NOT NULL DEFAULT 0, owner bytea NOT NULL DEFAULT '') WITH (fillfactor = 50)`,
 	}); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	now := "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-	enter := strings.ReplaceAll(`WITH line AS (UPDATE limit_line SET last = greatest(last + 1, NOW) + 63, soonest = NOW + 30000000
-			WHERE key = $1 AND soonest = 0 RETURNING last - 63 AS token, soonest)
-		INSERT INTO limit_claim SELECT $1, token, 64, $2, 1048576, 1048576, 1, false, soonest, soonest - 30000000, 1, '', $3, '' FROM line
-		RETURNING token`, "NOW", now)
-	const leave = `WITH claim AS (DELETE FROM limit_claim WHERE key = $1 AND id = $2 RETURNING token)
-		UPDATE limit_line SET soonest = 0 FROM claim WHERE key = $1 AND set_config('synchronous_commit', 'off', true) <> '' RETURNING token`
+	now := "(date_part('epoch', clock_timestamp()) * 1000000)::bigint"
+	enter := strings.ReplaceAll(`UPDATE limit_line SET last = greatest(last + 1, NOW) + 63, soonest = NOW + 30000000, since = NOW, id = $2, span = 64, owner = $3
+		WHERE key = $1 AND soonest = 0 RETURNING last - 63`, "NOW", now)
+	const leave = `UPDATE limit_line SET soonest = 0, id = '' WHERE key = $1 AND id = $2 AND set_config('synchronous_commit', 'off', true) <> '' RETURNING last`
 	owner := []byte(limitOwner)
 	ask := func(ctx context.Context, query string, args ...any) (bool, error) {
 		var token int64

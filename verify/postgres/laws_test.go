@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"strings"
@@ -38,6 +39,28 @@ func TestLawsOnOneConnection(t *testing.T) {
 	db := openURL(t, newURL(t))
 	db.SetMaxOpenConns(1)
 	laws(t, func(t *testing.T) driver.Backend { return backend(t, db) }, steps)
+}
+
+// TestLawsOfClaimsThatWereMoved has somebody try each lock that was granted, before its holder
+// knows of it: the claim is in the row of its line no more.
+func TestLawsOfClaimsThatWereMoved(t *testing.T) {
+	t.Parallel()
+	url := newURL(t)
+	drivertest.Run(t, func(t *testing.T) driver.Backend { return moving{listening(t, url)} },
+		drivertest.Topics("Grant", "Token", "Lease", "Expiry", "Leave", "Break", "Mark", "Linger", "Kind"))
+}
+
+type moving struct{ *sqllock.Backend }
+
+func (m moving) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	ticket, err := m.Backend.Enter(ctx, c)
+	if err == nil && ticket.Granted {
+		other := noWait(claim(c.Key))
+		if _, err := m.Backend.Enter(ctx, other); err == nil {
+			return ticket, m.Leave(ctx, driver.Ticket{Claim: other}, driver.Exit{}) // it has ended meanwhile
+		}
+	}
+	return ticket, err
 }
 
 // TestLawsBehindPgBouncer has a pooler take the connection away after each transaction.

@@ -147,9 +147,10 @@ func left(t testing.TB, s *testserver.Server, database string) {
 		if !strings.HasPrefix(name, "fencelock_") && !strings.HasPrefix(name, "app_") {
 			t.Errorf("%s is left in the database", name)
 		}
-		if strings.HasSuffix(name, "_claim") {
+		ends := map[string]string{"claim": "expires", "line": "id <> '' AND soonest"}[name[strings.LastIndexByte(name, '_')+1:]]
+		if ends != "" {
 			var n int
-			err := conn.QueryRow(ctx, "SELECT count(*) FROM "+name+" WHERE expires > extract(epoch FROM clock_timestamp()) * 1000000").Scan(&n)
+			err := conn.QueryRow(ctx, "SELECT count(*) FROM "+name+" WHERE "+ends+" > extract(epoch FROM clock_timestamp()) * 1000000").Scan(&n)
 			if err != nil || n > 0 {
 				t.Errorf("%d claims are left in %s, %v", n, name, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +73,30 @@ var isolations = map[string]string{
 	"ReadCommitted":  "default_transaction_isolation=read committed",
 	"RepeatableRead": "default_transaction_isolation=repeatable read",
 	"Serializable":   "default_transaction_isolation=serializable",
+}
+
+// placed runs f under each isolation twice: with a claim in the row of its line, and with one
+// that was moved to the others. put makes it so, and table is where the claim is then.
+func placed(t *testing.T, f func(t *testing.T, url, table string, put func(b *sqllock.Backend, key string))) {
+	t.Helper()
+	for name, param := range isolations {
+		t.Run(name+"/Alone", func(t *testing.T) {
+			t.Parallel()
+			f(t, newURL(t, param), "fencelock_line", func(*sqllock.Backend, string) {})
+		})
+		t.Run(name+"/Moved", func(t *testing.T) {
+			t.Parallel()
+			f(t, newURL(t, param), "fencelock_claim", func(b *sqllock.Backend, key string) { move(t, b, key) })
+		})
+	}
+}
+
+// move has somebody try the lock on key, which moves the claim out of the row of its line.
+func move(t testing.TB, b *sqllock.Backend, key string) {
+	t.Helper()
+	if _, err := b.Enter(soon(t), noWait(claim(key))); !errors.As(err, new(*driver.BusyError)) {
+		t.Fatalf("a try on %q, which is held, was answered with %v", key, err)
+	}
 }
 
 // enterSQL is an Enter as another process sends it, with a lease in seconds.
@@ -154,58 +179,52 @@ func TestRestKeepsOutAnEnterThatWaited(t *testing.T) {
 // told that the lock is free, and the holder that it is renewed.
 func TestRenewalInTimeThatCommitsLateCounts(t *testing.T) {
 	t.Parallel()
-	for name, param := range isolations {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := newURL(t, param)
-			b := backend(t, openURL(t, url))
-			holder := hold(t, b, ttl(claim("k"), 500*time.Millisecond))
-			x := begin(t, url)
-			x.do("SELECT * FROM fencelock_renew($1, $2, $3, '{60000000}')",
-				fmt.Sprintf("{%x}", holder.Key), fmt.Sprintf("{%d}", holder.Token), fmt.Sprintf("{%x}", holder.ID))
-			timer := time.NewTimer(600 * time.Millisecond)
-			<-timer.C
-			got := make(chan error)
-			go func() { got <- second(b.Enter(soon(t), noWait(claim("k")))) }()
-			blocked(t, url)
-			x.end()
-			var busy *driver.BusyError
-			if err := <-got; !errors.As(err, &busy) {
-				t.Errorf("Enter beside a renewal that commits late answered %v; want a refusal", err)
-			}
-			if err := b.Renew(soon(t), []driver.Ticket{holder})[0]; err != nil {
-				t.Errorf("Renew: %v", err)
-			}
-			leave(t, b, holder)
-			empty(t, b)
-		})
-	}
+	placed(t, func(t *testing.T, url, _ string, put func(*sqllock.Backend, string)) {
+		b := backend(t, openURL(t, url))
+		holder := hold(t, b, ttl(claim("k"), 500*time.Millisecond))
+		put(b, "k")
+		x := begin(t, url)
+		x.do("SELECT * FROM fencelock_renew($1, $2, $3, '{60000000}')",
+			fmt.Sprintf("{%x}", holder.Key), fmt.Sprintf("{%d}", holder.Token), fmt.Sprintf("{%x}", holder.ID))
+		timer := time.NewTimer(600 * time.Millisecond)
+		<-timer.C
+		got := make(chan error)
+		go func() { got <- second(b.Enter(soon(t), noWait(claim("k")))) }()
+		blocked(t, url)
+		x.end()
+		var busy *driver.BusyError
+		if err := <-got; !errors.As(err, &busy) {
+			t.Errorf("Enter beside a renewal that commits late answered %v; want a refusal", err)
+		}
+		if err := b.Renew(soon(t), []driver.Ticket{holder})[0]; err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+		leave(t, b, holder)
+		empty(t, b)
+	})
 }
 
 // TestRenewalThatWaitedBeyondItsLeaseIsGone has somebody else's change of the row keep a
 // renewal waiting until the lease has passed.
 func TestRenewalThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 	t.Parallel()
-	for name, param := range isolations {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := newURL(t, param)
-			b := backend(t, openURL(t, url))
-			holder := hold(t, b, ttl(claim("k"), 500*time.Millisecond))
-			x := begin(t, url, "UPDATE fencelock_claim SET note = 'changed'")
-			got := make(chan error)
-			go func() { got <- b.Renew(soon(t), []driver.Ticket{holder})[0] }()
-			blocked(t, url)
-			timer := time.NewTimer(600 * time.Millisecond)
-			<-timer.C
-			x.end()
-			if err := <-got; !driver.Gone(err) {
-				t.Errorf("Renew that waited until its lease had passed answered %v; want ErrGone", err)
-			}
-			leave(t, b, hold(t, b, claim("k")))
-			empty(t, b)
-		})
-	}
+	placed(t, func(t *testing.T, url, table string, put func(*sqllock.Backend, string)) {
+		b := backend(t, openURL(t, url))
+		holder := hold(t, b, ttl(claim("k"), 500*time.Millisecond))
+		put(b, "k")
+		x := begin(t, url, "UPDATE "+table+" SET note = 'changed'")
+		got := make(chan error)
+		go func() { got <- b.Renew(soon(t), []driver.Ticket{holder})[0] }()
+		blocked(t, url)
+		timer := time.NewTimer(600 * time.Millisecond)
+		<-timer.C
+		x.end()
+		if err := <-got; !driver.Gone(err) {
+			t.Errorf("Renew that waited until its lease had passed answered %v; want ErrGone", err)
+		}
+		leave(t, b, hold(t, b, claim("k")))
+		empty(t, b)
+	})
 }
 
 // TestDeadlockIsTriedAgain crosses a renewal of two claims with a transaction that locks
@@ -216,6 +235,8 @@ func TestDeadlockIsTriedAgain(t *testing.T) {
 		do(t, w.direct, "ALTER DATABASE "+databaseOf(t, w.direct)+" SET deadlock_timeout = '1500ms'")
 		b := backend(t, openURL(t, w.url))
 		one, two := hold(t, b, claim("1")), hold(t, b, claim("2"))
+		move(t, b, "1")
+		move(t, b, "2")
 		x := begin(t, with(t, w.direct, "", "deadlock_timeout=10min"), "UPDATE fencelock_claim SET note = '' WHERE key = '2'")
 		got := make(chan []error)
 		go func() { got <- b.Renew(soon(t), []driver.Ticket{two, one}) }()
@@ -255,16 +276,20 @@ func TestLockTimeoutIsTriedAgain(t *testing.T) {
 	empty(t, b)
 }
 
-// TestRenewalsNeverDeadlock renews the same claims in both orders at once.
+// TestRenewalsNeverDeadlock renews the same claims in both orders at once. Half of them are
+// alone in their lines, and somebody else's tries move one after the other.
 func TestRenewalsNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	url := newURL(t)
 	b := backend(t, openURL(t, with(t, url, "", "deadlock_timeout=50ms")))
 	var there, back []driver.Ticket
 	for i := range 200 {
-		reader := claim(fmt.Sprint("k", i%4))
-		reader.Weight = 1
-		ticket := hold(t, b, reader)
+		c := claim(fmt.Sprint("k", i%4))
+		c.Weight = 1
+		if i%2 > 0 {
+			c = claim(fmt.Sprint("k", i))
+		}
+		ticket := hold(t, b, c)
 		there, back = append(there, ticket), append([]driver.Ticket{ticket}, back...)
 	}
 	done := make(chan struct{})
@@ -281,6 +306,9 @@ func TestRenewalsNeverDeadlock(t *testing.T) {
 				}
 			}
 		}()
+	}
+	for i := 1; i < len(there); i += 2 {
+		move(t, b, there[i].Key)
 	}
 	<-done
 	<-done
@@ -306,7 +334,7 @@ func TestSessionKilledByAnAdmin(t *testing.T) {
 			do         func(ctx context.Context) error
 		}{
 			{"Enter", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return second(b.Enter(ctx, c)) }},
-			{"Renew", "SELECT * FROM fencelock_claim FOR UPDATE", func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] }},
+			{"Renew", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] }},
 			{"Leave", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return b.Leave(ctx, holder, driver.Exit{}) }},
 			{"Break", "SELECT * FROM fencelock_line FOR UPDATE", func(ctx context.Context) error { return b.Break(ctx, "k", holder.Token, "") }},
 		} {
@@ -409,8 +437,15 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 		"UPDATE fencelock_claim SET span = 9223372036854775807",
 		"UPDATE fencelock_line SET last = 9223372036854775807",
 		"UPDATE fencelock_line SET last = 9223372036854775000",
+		"UPDATE fencelock_line SET weight = 1::bigint << 62",
+		"UPDATE fencelock_line SET capacity = 1::bigint << 62",
+		"UPDATE fencelock_line SET span = 1::bigint << 62",
+		"UPDATE fencelock_line SET span = -9223372036854775807",
 	} {
 		holder := hold(t, b, claim("k"))
+		if strings.Contains(damage, "fencelock_claim") {
+			move(t, b, "k")
+		}
 		do(t, url, damage)
 		ctx := soon(t)
 		// Whatever it answers, it may not crash, and may not let a second one in.

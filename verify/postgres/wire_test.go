@@ -156,6 +156,7 @@ func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	b := backend(t, db)
 	holder := hold(t, b, claim("k"))
+	move(t, b, "k")
 	x := begin(t, url, "SELECT * FROM fencelock_line FOR UPDATE")
 	cutShort(t, map[string]func(ctx context.Context) error{
 		"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, claim("k"))) },

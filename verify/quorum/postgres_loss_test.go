@@ -368,13 +368,6 @@ func TestPostgresTablesWithoutBallotsAreUpgraded(t *testing.T) {
 	}
 	holds("held")
 
-	plain := sqllock.New(openPostgres(t, url), sqllock.Postgres, nil)
-	defer plain.Close()
-	c := ballotOn("plain")
-	c.Ballot = 0
-	if k, err := plain.Enter(t.Context(), c); err != nil || !k.Granted {
-		t.Errorf("who takes no ballots got %v, %v on tables of the version before", k, err)
-	}
 	told := sqllock.New(openPostgres(t, url), sqllock.Postgres, &sqllock.Options{Member: &lasting})
 	defer told.Close()
 	if err := told.Initialise(t.Context()); !errors.As(err, new(*driver.PermanentError)) ||

@@ -6,6 +6,6 @@
 SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,
        token, id, capacity, weight, granted, lingering, expires,
        CASE WHEN first THEN since END, CASE WHEN first THEN owner END, CASE WHEN first THEN note END
-FROM (SELECT *, token = (SELECT min(token) FROM fencelock_claim WHERE key = $1::bytea) AS first
-      FROM fencelock_claim WHERE key = $1::bytea) AS line
+FROM (SELECT *, coalesce(token = (SELECT min(token) FROM fencelock_claim WHERE key = $1::bytea), true) AS first
+      FROM fencelock_standing($1::bytea)) AS line
 ORDER BY token;

@@ -6,6 +6,9 @@
 SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,
        c.key, l.last, l.mark,
        c.token, c.span, c.id, c.capacity, c.weight, c.granted, c.lingering, c.expires, c.since, c.owner, c.note
-FROM fencelock_claim AS c LEFT JOIN fencelock_line AS l ON l.key = c.key
-WHERE c.key = (SELECT key FROM fencelock_claim WHERE key >= $1::bytea AND key < $2::bytea ORDER BY key LIMIT 1)
+FROM (SELECT least(
+        (SELECT key FROM fencelock_claim WHERE key >= $1::bytea AND key < $2::bytea ORDER BY key LIMIT 1),
+        (SELECT key FROM fencelock_line WHERE key >= $1::bytea AND key < $2::bytea AND id <> '' ORDER BY key LIMIT 1)) AS key) AS k
+CROSS JOIN LATERAL fencelock_standing(k.key) AS c
+LEFT JOIN fencelock_line AS l ON l.key = c.key
 ORDER BY c.token;

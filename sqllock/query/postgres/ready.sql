@@ -1,8 +1,7 @@
 -- Reads what database this is. It answers the version of the server, the format of the
--- tables, whether the functions are there, and whether they know ballots and last tokens.
+-- tables, whether the functions are there, and whether they know ballots.
 -- No arguments.
 SELECT current_setting('server_version_num')::bigint,
        (SELECT value FROM fencelock_meta WHERE name = 'format'),
        to_regproc('fencelock_sweep') IS NOT NULL,
-       to_regproc('fencelock_initialise') IS NOT NULL,
-       to_regprocedure('fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint, bigint)') IS NOT NULL
+       to_regproc('fencelock_initialise') IS NOT NULL

@@ -7,5 +7,5 @@ SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,
        c.token, c.span, c.id, c.capacity, c.weight, c.granted, c.lingering, c.expires, c.since, c.owner, c.note
 FROM (SELECT $1::bytea AS key) AS k
 LEFT JOIN fencelock_line AS l ON l.key = k.key
-LEFT JOIN fencelock_claim AS c ON c.key = k.key
+LEFT JOIN LATERAL fencelock_standing(k.key) AS c ON true
 ORDER BY c.token;

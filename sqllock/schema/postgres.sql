@@ -38,19 +38,20 @@ CREATE TABLE IF NOT EXISTS fencelock_line (
 -- token is last - span + 1, it ends at soonest, and the line's mark is its own. Whoever else
 -- comes moves it to the other claims first; see fencelock_open. Format 1 did not have it. A
 -- table that has it is not altered again: that would wait for everybody who reads it, a
--- backup for example, and keep all others waiting.
+-- backup for example, and keep all others waiting. (A transaction with an old snapshot may
+-- not see that somebody else has just altered it.)
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'fencelock_line'::regclass AND attname = 'rests') THEN
         ALTER TABLE fencelock_line
-            ADD COLUMN rests    bigint NOT NULL DEFAULT 0,    -- no id of this key rests after
-            ADD COLUMN since    bigint NOT NULL DEFAULT 0,
-            ADD COLUMN id       bytea  NOT NULL DEFAULT '',   -- '' if there is no such claim
-            ADD COLUMN span     bigint NOT NULL DEFAULT 0,
-            ADD COLUMN capacity bigint NOT NULL DEFAULT 0,
-            ADD COLUMN weight   bigint NOT NULL DEFAULT 0,
-            ADD COLUMN node     bigint NOT NULL DEFAULT 0,
-            ADD COLUMN owner    bytea  NOT NULL DEFAULT '',
-            ADD COLUMN note     bytea  NOT NULL DEFAULT '';
+            ADD COLUMN IF NOT EXISTS rests    bigint NOT NULL DEFAULT 0,    -- no id of this key rests after
+            ADD COLUMN IF NOT EXISTS since    bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS id       bytea  NOT NULL DEFAULT '',   -- '' if there is no such claim
+            ADD COLUMN IF NOT EXISTS span     bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS capacity bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS weight   bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS node     bigint NOT NULL DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS owner    bytea  NOT NULL DEFAULT '',
+            ADD COLUMN IF NOT EXISTS note     bytea  NOT NULL DEFAULT '';
     END IF;
 END $$;
 

@@ -16,7 +16,7 @@ func storeCases(store string) func(*Bench, context.Context) error {
 		if err := b.keysPart(ctx, storePart(store, "keys"), 32, b.Rounds, 300*time.Millisecond); err != nil {
 			return err
 		}
-		if err := b.freePart(ctx, storePart(store, "free"), 1, b.Rounds, 250*time.Millisecond); err != nil {
+		if err := b.freePart(ctx, storePart(store, "free"), 1, 3*b.Rounds, 100*time.Millisecond); err != nil {
 			return err
 		}
 		if err := b.hotPart(ctx, storePart(store, "hot"), 64, b.Rounds, 400*time.Millisecond); err != nil {

@@ -3,9 +3,9 @@
 //
 // # What makes it fair
 //
-// A round gives each library one short turn, in an order that is rotated from
-// round to round, so that a neighbour on the machine disturbs all of them. What is
-// printed is the median over the rounds, and a ratio is the median of the ratios
+// A round gives each library one short turn, in an order that each round draws anew, so
+// that a neighbour on the machine disturbs all of them, and none of them always has the
+// same one before it. What is printed is the median over the rounds, and a ratio is the median of the ratios
 // within each round: of all numbers here, the ratios are those to trust.
 //
 // The libraries of a case keep their locks in one server, started for it on the loopback

@@ -73,7 +73,8 @@ const (
 	bareAuto   = "two bare scripts, autopipelined"
 	queueOnly  = "a queue in memory"
 	queueAsks  = "a queue in memory, Redis beside it"
-	hopBetween = "one PUBLISH to the next process"
+	lineLeast  = "two bare scripts in line"
+	lineStrict = "two bare scripts in line, HandOff 1"
 )
 
 // sides are who takes part on a store that is no Redis: the floor, the library that
@@ -122,7 +123,8 @@ func Peers() []Peer {
 		{Name: bareAuto, Parts: []string{"keys"}, Open: openBareScriptsPipelined},
 		{Name: queueOnly, Parts: []string{"hot"}, Local: true, Open: openQueue},
 		{Name: queueAsks, Parts: []string{"hot"}, Open: openQueueAsking},
-		{Name: hopBetween, Parts: []string{"processes", "rests"}, Direct: []string{"publish"}, Open: openHops},
+		{Name: lineLeast, Parts: []string{"processes"}, Direct: []string{"subscribe"}, Open: openBareLines(spanOfAClaim)},
+		{Name: lineStrict, Parts: []string{"processes", "rests"}, Direct: []string{"subscribe"}, Open: openBareLines(1)},
 
 		{Name: ours, Parts: append(every, "line", "rests"), Direct: []string{"subscribe"}, Open: openFencelock(0)},
 		{Name: strict, Parts: append(waits, "stranger", "rests"), Direct: []string{"subscribe"}, Open: openFencelock(1)},

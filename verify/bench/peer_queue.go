@@ -131,6 +131,13 @@ func (q *queue) remove(w *queued) bool {
 	return false
 }
 
+// wanted reports whether somebody waits.
+func (q *queue) wanted() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.first != nil
+}
+
 func (q *queue) leave() {
 	q.mu.Lock()
 	w := q.first

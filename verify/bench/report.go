@@ -124,7 +124,7 @@ func isFloor(peer string) bool {
 		}
 	}
 	switch peer {
-	case floor, floorAuto, floorRueidi, quorumFloor, quorumLeast, bare, bareAuto, queueOnly, queueAsks, hopBetween:
+	case floor, floorAuto, floorRueidi, quorumFloor, quorumLeast, bare, bareAuto, queueOnly, queueAsks, lineLeast, lineStrict:
 		return true
 	}
 	return false

@@ -95,15 +95,15 @@ func targets(rs results) (all []target) {
 	add(target{group: "4", en: "4 processes × 8: Jain", zh: "4 个进程 × 8：Jain", value: processes.value(ours, "jain"), wanted: 0.95})
 	add(target{group: "4", en: "4 processes × 8, HandOff 1: hand-overs/s, × rueidislock", zh: "4 个进程 × 8，HandOff 1：每秒移交，是 rueidislock 的几倍",
 		value: processes.ratio(strict, fairPeer, "handovers_per_s"), below: true, wanted: 1, unit: "×"})
-	crosses := func(r results, library, en, zh string) {
+	crosses := func(r results, library, least, en, zh string) {
 		who, best := r.best("crossing_p50_us", true)
 		add(target{group: "4", en: en + ": hand-over between processes, p50, against the best peer (" + who + ")", zh: zh + "：跨进程移交 p50，与最好的同类（" + who + "）相比",
 			value: r.value(library, "crossing_p50_us"), most: true, below: true, wanted: best, unit: "µs",
-			limit: limit{hopBetween, r.value(hopBetween, "crossing_p50_us")}})
+			limit: limit{least, r.value(least, "crossing_p50_us")}})
 	}
-	crosses(processes, ours, "4 processes × 8", "4 个进程 × 8")
-	crosses(processes, strict, "4 processes × 8, HandOff 1", "4 个进程 × 8，HandOff 1")
-	crosses(rs.part("rests", 0), strict, "4 processes × 8 that rest between two locks, HandOff 1", "4 个进程 × 8，两次锁之间休息，HandOff 1")
+	crosses(processes, ours, lineLeast, "4 processes × 8", "4 个进程 × 8")
+	crosses(processes, strict, lineStrict, "4 processes × 8, HandOff 1", "4 个进程 × 8，HandOff 1")
+	crosses(rs.part("rests", 0), strict, lineStrict, "4 processes × 8 that rest between two locks, HandOff 1", "4 个进程 × 8，两次锁之间休息，HandOff 1")
 
 	held := rs.part("held", 100000)
 	add(target{group: "5", en: "100 000 leases: renewal requests/s, % of the leases renewed/s", zh: "100 000 个租约：每秒续约请求，占每秒续约租约的 %",

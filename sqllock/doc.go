@@ -97,10 +97,17 @@
 //
 // Each step is a call of a stored procedure that comes with the tables: one round trip,
 // contended or not, and nobody keeps a line locked by stopping in the middle of a step.
-// Renew takes one for each hundred leases. Whoever creates the tables needs the rights
-// CREATE and CREATE ROUTINE in the database, whoever uses them SELECT, INSERT, UPDATE,
-// DELETE and EXECUTE; a binary log asks for nothing more, but its format must be MIXED or
-// ROW, because steps run at READ COMMITTED.
+// Renew takes one for each hundred leases. A lock that nobody else wants is one row, which
+// is changed once to take it and once to give it back; the first who wants it too moves the
+// claim to a row of its own, which for a try that is refused is a write. Whoever creates the
+// tables needs the rights CREATE and CREATE ROUTINE in the database, whoever uses them
+// SELECT, INSERT, UPDATE, DELETE and EXECUTE; a binary log asks for nothing more, but its
+// format must be MIXED or ROW, because steps run at READ COMMITTED.
+//
+// Tables of format 1 are brought to format 2 by the DDL of this version, which needs the
+// right ALTER then. The claims in them stay. Programs that know format 1 alone get nothing
+// but errors from then on: their leases end. An open transaction that has read the tables
+// holds it up, and with it all steps.
 //
 // Everything is right whatever the DSN says of clientFoundRows, interpolateParams,
 // parseTime, multiStatements, character sets, isolation, autocommit, SQL mode and time

@@ -62,7 +62,7 @@ func (s *mysql) send(ctx context.Context, text, key string, scan func(*cells) er
 		}
 	}()
 	take := func(row *cells) error {
-		if row.names[0] == "granted_id" {
+		if len(row.names) > 0 && row.names[0] == "granted_id" {
 			return e.scanGrant(row, key)
 		}
 		return scan(row)
@@ -167,7 +167,7 @@ func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecon
 // in it that a character set, an SQL mode or a key could turn into something else.
 func (s *mysql) text(procedure string, args []any) string {
 	var b strings.Builder
-	b.WriteString("CALL " + s.names.prefix + "v3_" + procedure + "(")
+	b.WriteString("CALL " + s.names.prefix + "v4_" + procedure + "(")
 	for i, arg := range args {
 		if i > 0 {
 			b.WriteString(", ")

@@ -97,7 +97,7 @@ func (s *mysql) leave(ctx context.Context, t *driver.Ticket, x driver.Exit) (eff
 	var why driver.ErrGone
 	var reason []byte
 	e, err := s.step(ctx, "leave the line of", t.Key, func(r *cells) error {
-		if seen = true; len(r.names) == 1 { // nothing but itself was there
+		if seen = true; len(r.names) == 1 { // it was alone there
 			return nil
 		}
 		return r.scan(&gone, &why.Broken, &reason, &touched)

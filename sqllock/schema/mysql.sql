@@ -1,11 +1,13 @@
--- The tables and procedures of fencelock on MariaDB 10.6 or later, format 1. MySQL 8.0.29
+-- The tables and procedures of fencelock on MariaDB 10.6 or later, format 2. MySQL 8.0.29
 -- or later should do, but has not been tested.
--- Running this again changes nothing, also when several programs do it at once.
+-- Running this again changes nothing, also when several programs do it at once. Tables of
+-- format 1 are brought to format 2, with the claims that are in them; programs that know
+-- format 1 alone can do nothing there any more.
 -- "fencelock_" is the prefix of all names; another one may be chosen.
 --
 -- This is for the mariadb or mysql client, because of DELIMITER. Whoever runs it needs
--- CREATE and CREATE ROUTINE in the database; whoever uses the locks needs SELECT, INSERT,
--- UPDATE, DELETE and EXECUTE.
+-- CREATE and CREATE ROUTINE in the database, and ALTER too for tables of format 1; whoever
+-- uses the locks needs SELECT, INSERT, UPDATE, DELETE and EXECUTE.
 --
 -- Times are in microseconds since 1970 by the clock of this server, in no time zone. All
 -- text is binary: other collations take 'a', 'A', 'a ' and 'á' for one key.
@@ -21,17 +23,32 @@ CREATE TABLE IF NOT EXISTS fencelock_meta (
 
 -- One row per key that is in use, was in use within about a day, or has a mark. Whoever
 -- changes who is in line locks this row first.
+--
+-- A claim that enters a line in which nobody is has no row of its own: it is kept in this
+-- one, granted, as long as it stays alone. Then id is its id, and its token is last - span + 1.
+-- Whoever opens another step on the line moves it to its own row first. It does not come back.
 CREATE TABLE IF NOT EXISTS fencelock_line (
     lock_key VARBINARY(1024) NOT NULL PRIMARY KEY,
     last     BIGINT          NOT NULL,   -- the largest token drawn
-    head     BIGINT          NOT NULL,   -- nobody in line has a lower token
+    front    BIGINT          NOT NULL,   -- no row of a claim in line has a lower token
     mark     VARBINARY(512),             -- what the last finished holder left, or null
     mark_id  VARBINARY(64),              -- the claim that wrote it
-    CHECK (last BETWEEN 0 AND 9223372036854710272)
+    rests    TINYINT         NOT NULL DEFAULT 1,    -- 0: no id is at rest here
+    id       VARBINARY(64),             -- of the claim that is kept here, or null
+    span     BIGINT          NOT NULL DEFAULT 1,    -- these are the claim's, as below, or what is left of them
+    capacity BIGINT          NOT NULL DEFAULT 1,
+    weight   BIGINT          NOT NULL DEFAULT 1,
+    expires  BIGINT          NOT NULL DEFAULT 0,
+    since    BIGINT          NOT NULL DEFAULT 0,
+    node     BIGINT          NOT NULL DEFAULT 0,
+    owner    VARBINARY(256)  NOT NULL DEFAULT '',
+    note     VARBINARY(1024) NOT NULL DEFAULT '',
+    CHECK (last BETWEEN 0 AND 9223372036854710272),
+    CHECK (id IS NULL OR front > last AND last >= span AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- One row per claim. The order of tokens is the order of arrival. Whoever reads a line
--- begins at its head: what was deleted before that is still there for the server to step
+-- One row per claim that is not kept in its line's. The order of tokens is the order of arrival. Whoever reads a line
+-- begins at its front: what was deleted before that is still there for the server to step
 -- over, until it has no reader left that may see it, and a backup may be such a reader for
 -- hours.
 CREATE TABLE IF NOT EXISTS fencelock_claim (
@@ -69,19 +86,47 @@ CREATE TABLE IF NOT EXISTS fencelock_rest (
     KEY fencelock_rest_news (node, broken)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
-INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1');
+INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '2');
 
 -- A step is one call of one procedure, so that it is one round trip, and so that nobody
 -- keeps a line locked by stopping in the middle: the server alone is in the middle.
--- "v3" counts the versions of the procedures; several may serve the same tables.
+-- "v4" counts the versions of the procedures; several may serve the same tables. Those up
+-- to "v3" are for format 1.
 
 DELIMITER $$
+
+-- Brings tables of format 1 to format 2. All steps of that format ask for a column of the
+-- line by a name that is gone then: they do not see the claims that lines keep, so they
+-- must fail, also those of programs that looked at the format before.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_upgrade()
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE CONTINUE HANDLER FOR 1054 BEGIN END; -- no such column: somebody else has done it
+    IF EXISTS (SELECT 1 FROM fencelock_meta WHERE name = 'format' AND value = '1') THEN
+        ALTER TABLE fencelock_line
+            RENAME COLUMN head TO front,
+            ADD COLUMN rests    TINYINT         NOT NULL DEFAULT 1,
+            ADD COLUMN id       VARBINARY(64),
+            ADD COLUMN span     BIGINT          NOT NULL DEFAULT 1,
+            ADD COLUMN capacity BIGINT          NOT NULL DEFAULT 1,
+            ADD COLUMN weight   BIGINT          NOT NULL DEFAULT 1,
+            ADD COLUMN expires  BIGINT          NOT NULL DEFAULT 0,
+            ADD COLUMN since    BIGINT          NOT NULL DEFAULT 0,
+            ADD COLUMN node     BIGINT          NOT NULL DEFAULT 0,
+            ADD COLUMN owner    VARBINARY(256)  NOT NULL DEFAULT '',
+            ADD COLUMN note     VARBINARY(1024) NOT NULL DEFAULT '',
+            ADD CHECK (id IS NULL OR front > last AND last >= span AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576);
+        UPDATE fencelock_meta SET value = '2' WHERE name = 'format' AND value = '1';
+    END IF;
+END$$
+
+CALL fencelock_v4_upgrade()$$
 
 -- Reads the clock: SYSDATE, which nobody can set for a session as NOW can be by SET
 -- timestamp, less the session's offset from UTC. NOW and UTC_TIMESTAMP are one instant
 -- seen in two zones, which tells the offset also in the hour that an autumn night has
 -- twice. Where they have been set to another day it cannot be told that way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_clock(OUT p_now BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_clock(OUT p_now BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_local, v_utc DATETIME(6);
@@ -94,69 +139,78 @@ BEGIN
     END IF;
 END$$
 
--- The two steps of a free lock, enter and leave, read the clock with the row of the line,
--- by the same words in one: to call a procedure costs as much as to change a row.
+-- The two steps of a free lock, enter and leave, read the clock while they change the row of
+-- the line, by the same words in one: to call a procedure costs as much as to change a row.
 
 -- Opens a step on one line: locks its row, and then reads the clock. p_make makes the
--- row if there is none; otherwise p_last is null then, and nothing is locked.
+-- row if there is none; otherwise p_last is null then, and nothing is locked. A claim that
+-- the line keeps gets its own row, so all who come this way find claims in their table only.
 --
 -- READ COMMITTED, so that each statement sees what was committed while this one waited.
 -- The row is made in a transaction of its own: of many who insert it at once all but one
 -- would share a lock on it, and all of them want it alone next, which is a deadlock.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_open(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_open(
     IN p_key VARBINARY(1024), IN p_make TINYINT,
-    OUT p_now BIGINT, OUT p_last BIGINT, OUT p_head BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
+    OUT p_now BIGINT, OUT p_last BIGINT, OUT p_front BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_again TINYINT DEFAULT 1;
+    DECLARE v_id VARBINARY(64);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
     WHILE v_again DO
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
         START TRANSACTION READ WRITE;
         SET p_last = NULL;
-        SELECT last, head, mark, mark_id INTO p_last, p_head, p_mark, p_mark_id
+        SELECT last, IF(id IS NULL, front, last - span + 1), mark, mark_id, id INTO p_last, p_front, p_mark, p_mark_id, v_id
             FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
         SET v_again = p_last IS NULL AND p_make;
         IF v_again THEN
-            INSERT IGNORE INTO fencelock_line (lock_key, last, head) VALUES (p_key, 0, 0);
+            INSERT IGNORE INTO fencelock_line (lock_key, last, front) VALUES (p_key, 0, 0);
             COMMIT;
         END IF;
     END WHILE;
-    CALL fencelock_v3_clock(p_now);
+    IF v_id IS NOT NULL THEN
+        INSERT INTO fencelock_claim
+            (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+            SELECT lock_key, last - span + 1, span, id, capacity, weight, 1, 0, expires, since, node, mark, owner, note
+                FROM fencelock_line WHERE lock_key = p_key;
+        UPDATE fencelock_line SET id = NULL, front = p_front WHERE lock_key = p_key;
+    END IF;
+    CALL fencelock_v4_clock(p_now);
 END$$
 
--- Finds the new head of a line that is locked, and from which somebody was removed, and
+-- Finds the new front of a line that is locked, and from which somebody was removed, and
 -- grants what fits. Those of p_node are told by a row each, of id, mark, time left and whether sizes are mixed.
 --
 -- It goes through those who wait in order of arrival. The first that does not fit ends
 -- that if all have one capacity. With two sizes of one semaphore in line a later claim
 -- may fit where an earlier one does not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_settle(
-    IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_settle(
+    IN p_key VARBINARY(1024), INOUT p_front BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
 SQL SECURITY INVOKER
 settle: BEGIN
     DECLARE v_first, v_token, v_weight, v_capacity, v_granted, v_node, v_expires, v_before BIGINT;
     DECLARE v_id VARBINARY(64);
     DECLARE v_mixed TINYINT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    SELECT token INTO v_first FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head ORDER BY token LIMIT 1;
-    UPDATE fencelock_line SET head = COALESCE(v_first, last + 1) WHERE lock_key = p_key;
+    SELECT token INTO v_first FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front ORDER BY token LIMIT 1;
+    UPDATE fencelock_line SET front = COALESCE(v_first, last + 1) WHERE lock_key = p_key;
     IF v_first IS NULL THEN
         LEAVE settle;
     END IF;
-    SET p_head = v_first;
+    SET p_front = v_first;
     SELECT token, capacity INTO v_token, v_capacity
-        FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND granted = 0 ORDER BY token LIMIT 1;
+        FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND granted = 0 ORDER BY token LIMIT 1;
     IF v_token IS NULL THEN
         LEAVE settle;
     END IF;
     IF v_capacity < 1048576 THEN
         SELECT MIN(capacity) < MAX(capacity) INTO v_mixed
-            FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head;
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front;
     END IF;
     SELECT COALESCE(SUM(weight), 0) INTO v_before
-        FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND token < v_token;
+        FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND token < v_token;
     SET v_token = v_token - 1;
     walk: LOOP
         SET v_weight = NULL;
@@ -182,22 +236,23 @@ END$$
 
 -- Removes what has expired from a line that is locked. The statement that removes looks
 -- at each claim again: it may have been renewed in time since the clock was read.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_expire(
-    IN p_key VARBINARY(1024), INOUT p_head BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_expire(
+    IN p_key VARBINARY(1024), INOUT p_front BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
     OUT p_touched TINYINT)
 SQL SECURITY INVOKER
 BEGIN
     SELECT EXISTS (SELECT 1 FROM fencelock_claim
-        WHERE lock_key = p_key AND token >= p_head AND expires <= p_now) INTO p_touched;
+        WHERE lock_key = p_key AND token >= p_front AND expires <= p_now) INTO p_touched;
     IF p_touched THEN
-        DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_head AND expires <= p_now;
-        CALL fencelock_v3_settle(p_key, p_head, p_now, p_mark, p_node);
+        DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
+        CALL fencelock_v4_settle(p_key, p_front, p_now, p_mark, p_node);
     END IF;
 END$$
 
 -- Lays an id to rest, in a line that is locked. An earlier rest of it is only prolonged,
--- and what an operator wrote stays the reason.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_lay(
+-- and what an operator wrote stays the reason. The line says that somebody rests, for a
+-- free lock is entered without a look at them.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_lay(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_now BIGINT, IN p_expires BIGINT,
     IN p_broken TINYINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -209,6 +264,7 @@ BEGIN
             expires = GREATEST(expires, p_expires),
             reason = IF(broken > p_broken, reason, p_reason),
             broken = GREATEST(broken, p_broken);
+    UPDATE fencelock_line SET rests = 1 WHERE lock_key = p_key;
 END$$
 
 -- Enter. Its answer is a row of
@@ -217,13 +273,13 @@ END$$
 --   ticket: token, span, capacity, weight, owner, note, granted, left, mark, mixed
 --   busy, or a ticket that waits: ahead, and of the first in line owner, note, token, since, left
 -- and whether anybody was removed.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_enter_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_enter_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
 SQL SECURITY INVOKER
 enter: BEGIN
-    DECLARE v_now, v_last, v_head, v_token, v_drawn, v_capacity, v_weight, v_span, v_ends, v_expires,
+    DECLARE v_now, v_last, v_front, v_token, v_drawn, v_capacity, v_weight, v_span, v_ends, v_expires,
         v_low, v_high, v_sum, v_ahead, v_head_token, v_head_since, v_head_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
@@ -233,18 +289,18 @@ enter: BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v3_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
-    SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head) INTO v_crowd;
+    CALL fencelock_v4_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
+    SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front) INTO v_crowd;
     IF v_crowd THEN
-        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
         SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
             INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
             FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
-        SELECT capacity INTO v_low FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token LIMIT 1;
+        SELECT capacity INTO v_low FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token LIMIT 1;
         SET v_high = v_low;
         IF v_low < 1048576 THEN
             SELECT MIN(capacity), MAX(capacity), SUM(weight) INTO v_low, v_high, v_sum
-                FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head;
+                FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front;
         END IF;
     END IF;
 
@@ -268,8 +324,8 @@ enter: BEGIN
             IF v_low = 1048576 THEN
                 -- Nobody fits behind one who waits, and those who hold are few.
                 SET v_sum = IF(EXISTS (SELECT 1 FROM fencelock_claim
-                        WHERE lock_key = p_key AND token >= v_head AND granted = 0),
-                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head));
+                        WHERE lock_key = p_key AND token >= v_front AND granted = 0),
+                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front));
             END IF;
             SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;
             SET v_mixed = v_low IS NOT NULL AND (v_low <> p_capacity OR v_high <> p_capacity);
@@ -286,20 +342,28 @@ enter: BEGIN
                 IF v_granted = 0 THEN
                     SET v_mark = NULL;
                 END IF;
-                INSERT INTO fencelock_claim
-                    (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
-                    VALUES (p_key, v_token, p_span, p_id, p_capacity, p_weight, v_granted, 0, v_expires, v_now, p_node,
-                        v_mark, p_owner, p_note);
-                UPDATE fencelock_line SET last = v_token + p_span - 1, head = IF(v_low IS NULL, v_token, head) WHERE lock_key = p_key;
+                IF v_low IS NULL THEN
+                    UPDATE fencelock_line SET last = v_token + p_span - 1, front = v_token + p_span, id = p_id, span = p_span,
+                            capacity = p_capacity, weight = p_weight, expires = v_expires, since = v_now, node = p_node,
+                            owner = p_owner, note = p_note,
+                            rests = EXISTS (SELECT 1 FROM fencelock_rest WHERE lock_key = p_key AND expires > v_now)
+                        WHERE lock_key = p_key;
+                ELSE
+                    INSERT INTO fencelock_claim
+                        (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
+                        VALUES (p_key, v_token, p_span, p_id, p_capacity, p_weight, v_granted, 0, v_expires, v_now, p_node,
+                            v_mark, p_owner, p_note);
+                    UPDATE fencelock_line SET last = v_token + p_span - 1 WHERE lock_key = p_key;
+                END IF;
             END IF;
         END IF;
     END IF;
     IF v_answer = 1 OR v_answer = 0 AND v_granted = 0 THEN
         SELECT owner, note, token, since, expires
             INTO v_head_owner, v_head_note, v_head_token, v_head_since, v_head_expires
-            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token LIMIT 1;
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token LIMIT 1;
         SELECT COUNT(*) INTO v_ahead FROM (SELECT 1 FROM fencelock_claim
-            WHERE lock_key = p_key AND token >= v_head AND (v_answer = 1 OR token < v_token) LIMIT 1024) before_it;
+            WHERE lock_key = p_key AND token >= v_front AND (v_answer = 1 OR token < v_token) LIMIT 1024) before_it;
     END IF;
     COMMIT;
     SELECT v_answer, v_broken, v_reason, v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted,
@@ -308,49 +372,47 @@ enter: BEGIN
 END$$
 
 -- Enter. Its answer is the same, or the token and the mark of a claim that is granted as it
--- was asked for: each column costs the server and the client. A line that nobody is in, its head being above
--- its last token, takes few statements and no more variables than it needs: the server
--- makes all of a procedure's anew for each call. Any other line is opened again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_enter(
+-- was asked for: each column costs the server and the client. A line that nobody is in, and
+-- where no id rests, takes one change of its row. What is asked of that row is asked when it
+-- is locked, as its clock is read then. The procedure has no variables: the server makes all
+-- of them anew for each call. Any other line is opened.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_enter(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head BIGINT;
-    DECLARE v_mark VARBINARY(512);
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
-    SELECT last, head, mark,
-            IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
+    -- What is assigned first is there for what comes behind it.
+    UPDATE fencelock_line SET
+            since = IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
                 TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),
-                CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
-        INTO v_last, v_head, v_mark, v_now FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
-    IF v_head > v_last AND NOT EXISTS (SELECT 1 FROM fencelock_rest WHERE lock_key = p_key AND id = p_id) THEN
-        SET v_last = GREATEST(v_last + 1, v_now, 1);
-        INSERT INTO fencelock_claim
-            (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, mark, owner, note)
-            VALUES (p_key, v_last, p_span, p_id, p_capacity, p_weight, 1, 0, v_now + p_ttl, v_now, p_node, v_mark, p_owner, p_note);
-        UPDATE fencelock_line SET last = v_last + p_span - 1, head = v_last WHERE lock_key = p_key;
+                CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+            expires = since + p_ttl,
+            last = LAST_INSERT_ID(GREATEST(last + 1, since, 1)) + p_span - 1,
+            front = last + 1,
+            mark = (@fencelock_mark := mark),
+            id = p_id, span = p_span, capacity = p_capacity, weight = p_weight, node = p_node, owner = p_owner, note = p_note
+        WHERE lock_key = p_key AND id IS NULL AND front > last AND rests = 0;
+    IF ROW_COUNT() = 1 THEN
         COMMIT;
-        SELECT v_last, v_mark;
+        SELECT LAST_INSERT_ID(), @fencelock_mark;
     ELSE
-        CALL fencelock_v3_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
+        CALL fencelock_v4_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
     END IF;
 END$$
 
 -- Leave. Its answer is a row of whether the claim is gone, broken, reason, and whether
 -- somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_leave_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_leave_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head, v_token BIGINT;
+    DECLARE v_now, v_last, v_front, v_token BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_reason VARBINARY(1024);
@@ -358,9 +420,9 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v3_open(p_key, p_token = 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v4_open(p_key, p_token = 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
     END IF;
     SELECT token, granted, lingering INTO v_token, v_granted, v_lingering
         FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -373,7 +435,7 @@ BEGIN
             FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     END IF;
     IF p_token = 0 THEN
-        CALL fencelock_v3_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
+        CALL fencelock_v4_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
     END IF;
     IF v_token IS NOT NULL THEN
         IF LENGTH(p_mark) > 0 AND v_granted THEN
@@ -386,78 +448,64 @@ BEGIN
         ELSE
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v3_settle(p_key, v_head, v_now, v_mark, p_node);
+            CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
     SELECT v_gone, v_broken, v_reason, v_touched;
 END$$
 
--- Leave, of which the answer is the same, or a single column if the claim is gone from its
--- line and nobody else was there. A claim is the only one in line if the line's head is its
--- own token, so that nobody is before it, and no token was drawn after its own: then it takes
--- few statements. Any other line, and a Leave that leaves something behind, is opened again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_leave(
+-- Leave, of which the answer is the same, or a single column if the claim was alone in line
+-- and is gone. If its line keeps it, that takes one change of the row. Any other line is
+-- opened, and so is one where an id is to rest or a place to linger.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_leave(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head BIGINT;
-    DECLARE v_left TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-
-    IF p_token <> 0 AND p_linger = 0 AND LENGTH(p_mark) = 0 THEN
-        COMMIT;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-        START TRANSACTION READ WRITE;
-        SELECT last, head,
-                IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
-                    TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),
-                    CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
-            INTO v_last, v_head, v_now FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
-        IF v_head = p_token THEN
-            DELETE FROM fencelock_claim
-                WHERE lock_key = p_key AND token = p_token AND token + span - 1 = v_last
-                AND id = p_id AND lingering = 0 AND expires > v_now;
-            SET v_left = ROW_COUNT();
-        END IF;
-    END IF;
-    IF v_left THEN
-        UPDATE fencelock_line SET head = v_last + 1 WHERE lock_key = p_key;
+    COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
+    UPDATE fencelock_line SET mark = IF(LENGTH(p_mark) > 0, p_mark, mark), mark_id = IF(LENGTH(p_mark) > 0, id, mark_id), id = NULL
+        WHERE lock_key = p_key AND id = p_id AND p_token <> 0 AND p_linger = 0
+            AND expires > IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
+                TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),
+                CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+    IF ROW_COUNT() = 1 THEN
         COMMIT;
         SELECT 1;
     ELSE
-        CALL fencelock_v3_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
+        CALL fencelock_v4_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
     END IF;
 END$$
 
 -- Break. Its answer is a row of the id that was broken, or null; whose it was; and
 -- whether somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_break(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head, v_token, v_span, v_node, v_expires BIGINT;
+    DECLARE v_now, v_last, v_front, v_token, v_span, v_node, v_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id, v_id VARBINARY(64);
     DECLARE v_touched, v_granted TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v3_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v4_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
         SELECT token, span, id, node, expires, granted INTO v_token, v_span, v_id, v_node, v_expires, v_granted
-            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head AND token <= p_token
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front AND token <= p_token
             ORDER BY token DESC LIMIT 1 FOR UPDATE;
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
         ELSE
-            CALL fencelock_v3_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
+            CALL fencelock_v4_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v3_settle(p_key, v_head, v_now, v_mark, p_node);
+            CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -466,17 +514,17 @@ END$$
 
 -- Removes what has expired from a line, and grants what fits: also where rows were
 -- deleted by hand.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head BIGINT;
+    DECLARE v_now, v_last, v_front BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_touched TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    CALL fencelock_v3_open(p_key, 1, v_now, v_last, v_head, v_mark, v_mark_id);
-    CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
-    CALL fencelock_v3_settle(p_key, v_head, v_now, v_mark, p_node);
+    CALL fencelock_v4_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
+    CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
+    CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
     COMMIT;
     SELECT v_touched;
 END$$
@@ -487,9 +535,11 @@ END$$
 -- The answer is a row of one text with a digit for each: 1 alive, 0 not found alive under
 -- that token.
 --
--- No line is locked. A claim is renewed only if it lives by a clock that is read when its
--- row is locked; who removes it has to have that lock too, and looks at it again.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_renew(IN p_list LONGBLOB)
+-- A claim is renewed only if it lives by a clock that is read when the row that keeps it is
+-- locked; who removes it has to have that lock too, and looks at it again. The line is asked
+-- first: a claim goes from there to its own row and never back, so it is not missed on the
+-- way. No line is locked that does not keep the claim.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_renew(IN p_list LONGBLOB)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_at, v_end INT DEFAULT 1;
@@ -497,6 +547,7 @@ BEGIN
     DECLARE v_key VARBINARY(1024);
     DECLARE v_id VARBINARY(64);
     DECLARE v_alive LONGBLOB DEFAULT '';
+    DECLARE v_kept TINYINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SET v_end = LENGTH(p_list);
@@ -511,13 +562,25 @@ BEGIN
         SET v_key = SUBSTRING(p_list, v_at + 40, v_key_bytes),
             v_id = SUBSTRING(p_list, v_at + 40 + v_key_bytes, v_id_bytes),
             v_at = v_at + 40 + v_key_bytes + v_id_bytes,
-            v_expires = NULL;
-        SELECT expires INTO v_expires FROM fencelock_claim
-            WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
-        CALL fencelock_v3_clock(v_now);
+            v_kept = 0, v_expires = NULL;
+        SELECT 1 INTO v_kept FROM fencelock_line WHERE lock_key = v_key AND id = v_id;
+        IF v_kept THEN
+            SELECT expires INTO v_expires FROM fencelock_line
+                WHERE lock_key = v_key AND id = v_id AND last - span + 1 = v_token FOR UPDATE;
+            SET v_kept = v_expires IS NOT NULL;
+        END IF;
+        IF NOT v_kept THEN
+            SELECT expires INTO v_expires FROM fencelock_claim
+                WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
+        END IF;
+        CALL fencelock_v4_clock(v_now);
         IF v_expires > v_now THEN
-            UPDATE fencelock_claim SET expires = GREATEST(v_expires, v_now + v_ttl), news = NULL
-                WHERE lock_key = v_key AND token = v_token;
+            IF v_kept THEN
+                UPDATE fencelock_line SET expires = GREATEST(v_expires, v_now + v_ttl) WHERE lock_key = v_key;
+            ELSE
+                UPDATE fencelock_claim SET expires = GREATEST(v_expires, v_now + v_ttl), news = NULL
+                    WHERE lock_key = v_key AND token = v_token;
+            END IF;
             SET v_alive = CONCAT(v_alive, '1');
         ELSE
             SET v_alive = CONCAT(v_alive, '0');
@@ -529,20 +592,20 @@ END$$
 
 -- Renew, of one claim that was not found alive under its token: it may have entered anew
 -- under the same id. The answer is a row of whether it lives, and else why not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_renew_one(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_renew_one(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_ttl BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head, v_token BIGINT;
+    DECLARE v_now, v_last, v_front, v_token BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_reason VARBINARY(1024);
     DECLARE v_touched, v_broken TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    CALL fencelock_v3_open(p_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
+    CALL fencelock_v4_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v3_expire(p_key, v_head, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
         SELECT token INTO v_token FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
     END IF;
     IF v_token IS NULL THEN
@@ -559,31 +622,39 @@ END$$
 -- Reads a line for those who wait in it: a row of the clock and of the first claim's
 -- token, since, owner and note; then a row per claim, in order of arrival. The clock is
 -- read before the snapshot, so that a renewal is not missed by a clock that has gone on.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_look(IN p_key VARBINARY(1024))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_look(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_token, v_since BIGINT;
-    DECLARE v_head BIGINT DEFAULT 0;
+    DECLARE v_front BIGINT DEFAULT 0;
     DECLARE v_owner VARBINARY(256);
     DECLARE v_note VARBINARY(1024);
+    DECLARE v_kept TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v3_clock(v_now);
+    CALL fencelock_v4_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
-    SELECT head INTO v_head FROM fencelock_line WHERE lock_key = p_key;
-    SELECT token, since, owner, note INTO v_token, v_since, v_owner, v_note
-        FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head AND expires > v_now ORDER BY token LIMIT 1;
-    SELECT v_now, v_token, v_since, v_owner, v_note;
-    SELECT token, id, capacity, weight, granted, lingering, expires
-        FROM fencelock_claim WHERE lock_key = p_key AND token >= v_head ORDER BY token;
+    SELECT front, id IS NOT NULL INTO v_front, v_kept FROM fencelock_line WHERE lock_key = p_key;
+    IF v_kept THEN
+        SELECT last - span + 1, since, owner, note INTO v_token, v_since, v_owner, v_note
+            FROM fencelock_line WHERE lock_key = p_key AND expires > v_now;
+        SELECT v_now, v_token, v_since, v_owner, v_note;
+        SELECT last - span + 1, id, capacity, weight, 1, 0, expires FROM fencelock_line WHERE lock_key = p_key;
+    ELSE
+        SELECT token, since, owner, note INTO v_token, v_since, v_owner, v_note
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front AND expires > v_now ORDER BY token LIMIT 1;
+        SELECT v_now, v_token, v_since, v_owner, v_note;
+        SELECT token, id, capacity, weight, granted, lingering, expires
+            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token;
+    END IF;
     COMMIT;
 END$$
 
 -- Says how a claim stands: a row of whether it is granted, its mark, the time left, and
 -- whether sizes are mixed; and if it is not in line, whether it was broken, and why it rests.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_expires BIGINT;
@@ -593,13 +664,14 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v3_clock(v_now);
+    CALL fencelock_v4_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT granted, mark, expires,
         capacity < 1048576 AND EXISTS (SELECT 1 FROM fencelock_claim o WHERE o.lock_key = c.lock_key AND o.capacity <> c.capacity)
         INTO v_granted, v_mark, v_expires, v_mixed
         FROM fencelock_claim c WHERE id = p_id AND lock_key = p_key AND lingering = 0;
+    SELECT 1, mark, expires INTO v_granted, v_mark, v_expires FROM fencelock_line WHERE lock_key = p_key AND id = p_id;
     SELECT broken, reason INTO v_broken, v_reason
         FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     COMMIT;
@@ -609,17 +681,18 @@ END$$
 -- Reads all of a line: a row of the clock, the key, the counter and the mark; then a row
 -- per claim, in order of arrival. With p_to it is the first line with claims from p_key
 -- up to, and not including, p_to; the key is null if there is none.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last BIGINT;
-    DECLARE v_head BIGINT DEFAULT 0;
+    DECLARE v_front BIGINT DEFAULT 0;
     DECLARE v_key VARBINARY(1024);
     DECLARE v_mark VARBINARY(512);
+    DECLARE v_kept TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v3_clock(v_now);
+    CALL fencelock_v4_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     IF p_to IS NULL THEN
@@ -627,24 +700,31 @@ BEGIN
     ELSE
         SELECT lock_key INTO v_key FROM fencelock_claim
             WHERE lock_key >= p_key AND lock_key < p_to ORDER BY lock_key LIMIT 1;
+        SELECT lock_key INTO v_key FROM fencelock_line
+            WHERE lock_key >= p_key AND lock_key < COALESCE(v_key, p_to) AND id IS NOT NULL ORDER BY lock_key LIMIT 1;
     END IF;
-    SELECT last, head, mark INTO v_last, v_head, v_mark FROM fencelock_line WHERE lock_key = v_key;
+    SELECT last, front, mark, id IS NOT NULL INTO v_last, v_front, v_mark, v_kept FROM fencelock_line WHERE lock_key = v_key;
     SELECT v_now, v_key, v_last, v_mark;
-    SELECT token, span, id, capacity, weight, granted, lingering, expires, since, owner, note
-        FROM fencelock_claim WHERE lock_key = v_key AND token >= v_head ORDER BY token;
+    IF v_kept THEN
+        SELECT last - span + 1, span, id, capacity, weight, 1, 0, expires, since, owner, note
+            FROM fencelock_line WHERE lock_key = v_key;
+    ELSE
+        SELECT token, span, id, capacity, weight, granted, lingering, expires, since, owner, note
+            FROM fencelock_claim WHERE lock_key = v_key AND token >= v_front ORDER BY token;
+    END IF;
     COMMIT;
 END$$
 
 -- Finds what others did to the claims of one backend value: which they have granted, as
 -- long as those have not been renewed since, and which were broken by operators. A row
 -- each of whether it is broken, key, id, mark or reason, and time left.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_news(IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_news(IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now BIGINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     COMMIT;
-    CALL fencelock_v3_clock(v_now);
+    CALL fencelock_v4_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
     SELECT 0, lock_key, id, mark, expires - v_now,
@@ -658,10 +738,10 @@ END$$
 -- Goes through the next lines, from where the last sweep of anybody has ended, and
 -- forgets those that are idle: empty, without a mark, and with a counter that the clock
 -- has overtaken by p_memory. Claims whose programs have died are removed on the way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_head BIGINT;
+    DECLARE v_now, v_last, v_front BIGINT;
     DECLARE v_after, v_end, v_key VARBINARY(1024);
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
@@ -670,7 +750,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v3_clock(v_now);
+    CALL fencelock_v4_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
     DELETE FROM fencelock_rest WHERE expires <= v_now LIMIT 1000;
@@ -690,15 +770,16 @@ BEGIN
         SET v_key = NULL;
         SELECT line.lock_key INTO v_key FROM fencelock_line line
             WHERE line.lock_key > v_after AND line.lock_key <= v_end
-                AND (EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = line.lock_key AND c.expires <= v_now)
-                    OR line.last < v_now - p_memory AND line.mark IS NULL
+                AND (line.id IS NOT NULL AND line.expires <= v_now
+                    OR EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = line.lock_key AND c.expires <= v_now)
+                    OR line.last < v_now - p_memory AND line.mark IS NULL AND line.id IS NULL
                         AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = line.lock_key))
             ORDER BY line.lock_key LIMIT 1;
         SET v_more = v_key IS NOT NULL;
         IF v_more THEN
             SET v_after = v_key;
-            CALL fencelock_v3_open(v_key, 0, v_now, v_last, v_head, v_mark, v_mark_id);
-            CALL fencelock_v3_expire(v_key, v_head, v_now, v_mark, p_node, v_touched);
+            CALL fencelock_v4_open(v_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
+            CALL fencelock_v4_expire(v_key, v_front, v_now, v_mark, p_node, v_touched);
             DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL
                 AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = v_key);
             COMMIT;
@@ -708,7 +789,7 @@ BEGIN
 END$$
 
 -- Says which format the tables have. It is made last: where it is, all the others are.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v3_format()
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_format()
 SQL SECURITY INVOKER
 BEGIN
     SELECT value, VERSION() FROM fencelock_meta WHERE name = 'format';

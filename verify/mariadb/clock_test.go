@@ -39,7 +39,7 @@ func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
 		for minute := -90; minute < 150; minute += 10 {
 			at := change.Add(time.Duration(minute)*time.Minute + 123456*time.Microsecond)
 			do(t, conn, fmt.Sprintf("SET timestamp = %d.%06d", at.Unix(), at.Nanosecond()/1000))
-			do(t, conn, "CALL fencelock_v3_clock(@now)")
+			do(t, conn, "CALL fencelock_v4_clock(@now)")
 			var now int64
 			if err := conn.QueryRowContext(soon(t), "SELECT @now").Scan(&now); err != nil {
 				t.Fatal(err)
@@ -50,16 +50,16 @@ func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
 			// The first claim on a key takes the long way, the second the quick one.
 			for _, id := range []string{"long", "quick"} {
 				key := fmt.Sprint("at ", at.UnixMicro())
-				do(t, conn, fmt.Sprintf("CALL fencelock_v3_enter('%s', '%s', 1, 1048576, 1048576, 1000000, 0, 1, '', '')", key, id))
+				do(t, conn, fmt.Sprintf("CALL fencelock_v4_enter('%s', '%s', 1, 1048576, 1048576, 1000000, 0, 1, '', '')", key, id))
 				var token int64
-				if err := conn.QueryRowContext(soon(t), "SELECT since, token FROM fencelock_claim WHERE lock_key = ?", key).Scan(&now, &token); err != nil {
+				if err := conn.QueryRowContext(soon(t), "SELECT since, last FROM fencelock_line WHERE id IS NOT NULL AND lock_key = ?", key).Scan(&now, &token); err != nil {
 					t.Fatal(err)
 				}
 				if now != at.UnixMicro() {
 					t.Errorf("at %v a claim enters the %s way at %v", at, id, time.UnixMicro(now).UTC())
 				}
 				var left string // a single column: by its clock the claim had not expired
-				if err := conn.QueryRowContext(soon(t), fmt.Sprintf("CALL fencelock_v3_leave('%s', '%s', %d, 1000000, '', 0, 1)", key, id, token)).Scan(&left); err != nil {
+				if err := conn.QueryRowContext(soon(t), fmt.Sprintf("CALL fencelock_v4_leave('%s', '%s', %d, 1000000, '', 0, 1)", key, id, token)).Scan(&left); err != nil {
 					t.Errorf("at %v a claim does not leave the quick way: %v", at, err)
 				}
 			}
@@ -74,19 +74,22 @@ func TestServersClockDecides(t *testing.T) {
 	db := openDSN(t, newDSN(t, ""))
 	b := backend(t, db)
 	holder := hold(t, b, claim("k"))
-	do(t, db, "UPDATE fencelock_claim SET expires = expires - 61 * 1000000")
+	do(t, db, "UPDATE fencelock_line SET expires = expires - 61 * 1000000")
 	if err := b.Renew(soon(t), []driver.Ticket{holder})[0]; !driver.Gone(err) {
 		t.Errorf("Renew of what has ended by the server's clock answered %v; want ErrGone", err)
 	}
-	// A counter far ahead of the clock goes on from where it is.
+	// A counter far ahead of the clock goes on from where it is, the long way and the quick one.
 	next := hold(t, b, claim("k"))
 	leave(t, b, next)
-	do(t, db, "UPDATE fencelock_line SET last = last + 3600 * 1000000")
-	later := hold(t, b, claim("k"))
-	if later.Token != next.Token+3600*1000000+1 {
-		t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d", later.Token, next.Token+3600*1000000+1)
+	for _, front := range []string{"", ", front = last + 1"} {
+		do(t, db, "UPDATE fencelock_line SET last = last + 3600 * 1000000"+front)
+		later := hold(t, b, claim("k"))
+		if later.Token != next.Token+3600*1000000+1 {
+			t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d", later.Token, next.Token+3600*1000000+1)
+		}
+		leave(t, b, later)
+		next = later
 	}
-	leave(t, b, later)
 	empty(t, b)
 }
 
@@ -125,7 +128,7 @@ func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := <-entered
-	if err := db.QueryRow("SELECT since FROM fencelock_claim WHERE lock_key = 'k'").Scan(&since); err != nil {
+	if err := db.QueryRow("SELECT since FROM fencelock_line WHERE lock_key = 'k'").Scan(&since); err != nil {
 		t.Fatal(err)
 	}
 	if since < now || k.Token < now {

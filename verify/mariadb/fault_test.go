@@ -132,7 +132,7 @@ func TestManyNewKeysAtOnce(t *testing.T) {
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
 		before := deadlocks()
 		do(t, p, "BEGIN")
-		do(t, p, "INSERT INTO fencelock_line (lock_key, last, head) VALUES (?, 0, 0)", end)
+		do(t, p, "INSERT INTO fencelock_line (lock_key, last, front) VALUES (?, 0, 0)", end)
 		const clients = 8
 		var wg sync.WaitGroup
 		for i := range clients {
@@ -265,6 +265,7 @@ func TestLockWaitTimeoutUndoesTheWholeStep(t *testing.T) {
 	db := openDSN(t, dsnOf(server(t), name, ""))
 	b := backend(t, openDSN(t, dsnOf(server(t), name, "innodb_lock_wait_timeout=1")))
 	ticket := hold(t, b, claim("k"))
+	apart(t, b, "k")
 	p := program(t, db)
 	do(t, p, "BEGIN")
 	do(t, p, "SELECT * FROM fencelock_claim WHERE lock_key = 'k' FOR UPDATE")
@@ -315,6 +316,7 @@ func TestStepsAreKilledByAnAdministrator(t *testing.T) {
 			db := openDSN(t, dsnOf(server(t), name, ""))
 			b := backend(t, db)
 			ticket := hold(t, b, claim("k"))
+			apart(t, b, "k")
 			p := program(t, openDSN(t, dsnOf(server(t), name, "")))
 			for _, step := range []struct {
 				name string
@@ -372,6 +374,24 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 	db := openDSN(t, newDSN(t, ""))
 	b := backend(t, db)
 	holder := hold(t, b, claim("k"))
+	refused := func(damage string) {
+		t.Helper()
+		if _, err := db.Exec(damage); err == nil || !strings.Contains(err.Error(), "CONSTRAINT") {
+			t.Errorf("%s: %v; want the database to refuse it", damage, err)
+		}
+	}
+	for _, damage := range []string{
+		"UPDATE fencelock_line SET weight = -5",
+		"UPDATE fencelock_line SET weight = 0",
+		"UPDATE fencelock_line SET weight = 1 << 40",
+		"UPDATE fencelock_line SET capacity = 1 << 40, weight = 1 << 40",
+		"UPDATE fencelock_line SET span = 0",
+		"UPDATE fencelock_line SET span = last + 1",
+		"UPDATE fencelock_line SET front = last",
+	} {
+		refused(damage)
+	}
+	apart(t, b, "k")
 	for _, damage := range []string{
 		"UPDATE fencelock_claim SET weight = -5",
 		"UPDATE fencelock_claim SET weight = 0",
@@ -383,9 +403,7 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 		"UPDATE fencelock_line SET last = 9223372036854775807",
 		"UPDATE fencelock_line SET last = -1",
 	} {
-		if _, err := db.Exec(damage); err == nil || !strings.Contains(err.Error(), "CONSTRAINT") {
-			t.Errorf("%s: %v; want the database to refuse it", damage, err)
-		}
+		refused(damage)
 	}
 	// The last number there is: an error, not a token from the beginning.
 	do(t, db, "UPDATE fencelock_line SET last = 9223372036854710272")
@@ -394,6 +412,9 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 		t.Errorf("Enter at the end of all numbers answered %v; want a PermanentError", err)
 	}
 	leave(t, b, holder)
+	if _, err := b.Enter(soon(t), claim("k")); !errors.As(err, &permanent) || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("Enter of a free lock at the end of all numbers answered %v; want a PermanentError", err)
+	}
 	empty(t, b)
 }
 
@@ -402,14 +423,20 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 // gives the place away.
 func TestRenewalThatCommitsLateIsSeen(t *testing.T) {
 	t.Parallel()
+	t.Run("KeptByTheLine", func(t *testing.T) { renewedLate(t, "line", func(*sqllock.Backend) {}) })
+	t.Run("Apart", func(t *testing.T) { renewedLate(t, "claim", func(b *sqllock.Backend) { apart(t, b, "k") }) })
+}
+
+func renewedLate(t *testing.T, table string, prepare func(*sqllock.Backend)) {
 	name := newDatabase(t)
 	db := openDSN(t, dsnOf(server(t), name, ""))
 	b := backend(t, db)
 	holder := hold(t, b, claim("k"))
-	do(t, db, "UPDATE fencelock_claim SET expires = 1")
+	prepare(b)
+	do(t, db, "UPDATE fencelock_"+table+" SET expires = 1")
 	p := program(t, db)
 	do(t, p, "BEGIN")
-	do(t, p, "UPDATE fencelock_claim SET expires = (UNIX_TIMESTAMP() + 60) * 1000000")
+	do(t, p, "UPDATE fencelock_"+table+" SET expires = (UNIX_TIMESTAMP() + 60) * 1000000")
 	type answer struct {
 		ticket driver.Ticket
 		err    error

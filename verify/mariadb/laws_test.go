@@ -1,10 +1,14 @@
 package mariadb_test
 
 import (
+	"context"
+	"database/sql"
+	"fmt"
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/sqllock"
 )
 
 // laws holds MariaDB to the laws of package driver, all of them if there are no options.
@@ -34,6 +38,31 @@ func TestLawsOnOneConnection(t *testing.T) {
 	db := openDSN(t, newDSN(t, ""))
 	db.SetMaxOpenConns(1)
 	laws(t, func(t *testing.T) driver.Backend { return backend(t, db) }, steps)
+}
+
+// parted is a Backend whose claims have a row of their own each, also if they are alone.
+type parted struct {
+	*sqllock.Backend
+	db *sql.DB
+}
+
+func (p parted) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	ticket, err := p.Backend.Enter(ctx, c)
+	if err == nil {
+		// Any step that opens the line would do. If it fails, the claim stays where it is.
+		_, _ = p.db.ExecContext(ctx, fmt.Sprintf("CALL fencelock_v4_purge(X'%x', 0)", c.Key))
+	}
+	return ticket, err
+}
+
+// TestLawsApart plays them with claims that have had to leave the rows of their lines.
+func TestLawsApart(t *testing.T) {
+	t.Parallel()
+	dsn := newDSN(t, "")
+	laws(t, func(t *testing.T) driver.Backend {
+		db := openDSN(t, dsn)
+		return parted{backend(t, db), db}
+	}, steps)
 }
 
 // awkward are settings that programs have for reasons of their own.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -120,18 +121,19 @@ func tidy(t testing.TB, admin *sql.DB, name string) {
 	if others != "" {
 		t.Errorf("the database has other tables after the test: %s", others)
 	}
-	rows, err := admin.Query(`SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND table_name LIKE '%\_claim'`, name)
+	rows, err := admin.Query(`SELECT table_name, IF(table_name LIKE '%\_line', 'id IS NOT NULL AND', '') FROM information_schema.tables
+		WHERE table_schema = ? AND (table_name LIKE '%\_claim' OR table_name LIKE '%\_line')`, name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var table string
+		var table, kept string
 		var n int
-		if err := rows.Scan(&table); err != nil {
+		if err := rows.Scan(&table, &kept); err != nil {
 			t.Fatal(err)
 		}
-		if err := admin.QueryRow(fmt.Sprintf("SELECT COUNT(*) FROM %s.%s WHERE expires > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000", name, table)).Scan(&n); err != nil {
+		if err := admin.QueryRow(fmt.Sprintf("SELECT COUNT(*) FROM %s.%s WHERE %s expires > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000", name, table, kept)).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		if n > 0 {
@@ -237,6 +239,16 @@ func wait(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
 		t.Fatalf("Enter on %q was granted; want it to wait", c.Key)
 	}
 	return ticket
+}
+
+// apart has the claim that is alone on key moved from the row of its line to its own, as
+// whoever else opens a step on the line does.
+func apart(t testing.TB, b driver.Backend, key string) {
+	t.Helper()
+	var busy *driver.BusyError
+	if _, err := b.Enter(soon(t), noWait(claim(key))); !errors.As(err, &busy) {
+		t.Fatalf("a try on %q answered %v; want that it is held", key, err)
+	}
 }
 
 func leave(t testing.TB, b driver.Backend, ticket driver.Ticket) {

@@ -29,8 +29,11 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 	}
 	inUse := hold(t, b, claim("in use"))
 	hold(t, b, claim("dead"))
+	hold(t, b, claim("dead too"))
+	apart(t, b, "dead too")
 	do(t, db, "UPDATE fencelock_line SET last = last - 25 * 3600 * 1000000 WHERE lock_key <> 'idle7'")
-	do(t, db, "UPDATE fencelock_claim SET expires = 1 WHERE lock_key = 'dead'")
+	do(t, db, "UPDATE fencelock_line SET expires = 1 WHERE lock_key = 'dead'")
+	do(t, db, "UPDATE fencelock_claim SET expires = 1 WHERE lock_key = 'dead too'")
 	for range enough {
 		leave(t, b, hold(t, b, claim("busy")))
 	}
@@ -43,7 +46,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		t.Errorf("the lines %s are left; want %s", left, want)
 	}
 	var n int
-	if err := db.QueryRow("SELECT COUNT(*) FROM fencelock_claim").Scan(&n); err != nil || n != 1 {
+	if err := db.QueryRow("SELECT COUNT(*) FROM (SELECT id FROM fencelock_claim UNION ALL SELECT id FROM fencelock_line WHERE id IS NOT NULL) all_of_them").Scan(&n); err != nil || n != 1 {
 		t.Errorf("%d claims are left, %v; want that of the one lock in use: the other program is dead", n, err)
 	}
 	if l, err := b.Line(soon(t), "marked"); err != nil || l.Mark != "done" {

@@ -27,7 +27,7 @@ func TestRoundTripsAreCountedOnTheWire(t *testing.T) {
 				var got []string
 				for _, command := range p.take() {
 					// One Enter in 64 looks for idle lines besides.
-					if !strings.Contains(command, "v3_sweep(") {
+					if !strings.Contains(command, "v4_sweep(") {
 						got = append(got, command)
 					}
 				}
@@ -86,7 +86,7 @@ func TestCutConnectionsLeaveNoGhosts(t *testing.T) {
 	once := func(f fate, step string) {
 		cut := false
 		p.set(func(command string) fate {
-			if !cut && strings.Contains(command, "v3_"+step+"(") {
+			if !cut && strings.Contains(command, "v4_"+step+"(") {
 				cut = true
 				return f
 			}

@@ -54,6 +54,9 @@ func stepSQL(ctx context.Context, u *url.URL, d time.Duration) error {
 	switch u.Scheme {
 	case "sqlite":
 		statements[0] += ", until = until - " + us
+	case "mysql":
+		// In the order of the steps: the line first, then its claims.
+		statements = append([]string{"UPDATE fencelock_line SET expires = expires - " + us + " WHERE id IS NOT NULL"}, statements...)
 	case "postgres":
 		// In the order of the steps: the line first, then its claims.
 		statements = append([]string{"UPDATE fencelock_line SET soonest = soonest - " + us + " WHERE soonest < 9223372036854775807"}, statements...)

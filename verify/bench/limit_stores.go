@@ -23,7 +23,7 @@ var storeLimits = map[string]string{
 	onEtcd:      "compare and put on a lease, compare and delete",
 	onZooKeeper: "fenced create, delete",
 	onPostgres:  "one row, two statements (PostgreSQL)",
-	onMariaDB:   "two rows, two procedures (MariaDB)",
+	onMariaDB:   "one row, two procedures (MariaDB)",
 }
 
 var openStoreLimit = map[string]func(Env) (Locker, error){
@@ -133,9 +133,8 @@ func (l zooKeeperLimit) Close() error {
 }
 
 // sqlLimit writes into the row of a lock its next token and who has it, and then that nobody
-// has it. On PostgreSQL the second step does not wait for the disk. On MariaDB the claim has a
-// row of its own, which is inserted and deleted; these are the tables of fencelock, with their
-// indexes. The two steps are one request and one transaction each.
+// has it, each in one request and one transaction. On PostgreSQL the second one does not wait
+// for the disk.
 type sqlLimit struct {
 	db           *sql.DB
 	enter, leave func(ctx context.Context, key, id string) (answered bool, err error)
@@ -188,42 +187,23 @@ func openMariaDBLimit(e Env) (Locker, error) {
 		return nil, err
 	}
 	if err := prepareSQLLimit(db, []string{
-		`CREATE TABLE IF NOT EXISTS limit_line (lock_key VARBINARY(1024) NOT NULL PRIMARY KEY, last BIGINT NOT NULL, head BIGINT NOT NULL,
-			mark VARBINARY(512), mark_id VARBINARY(64)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC`,
-		`CREATE TABLE IF NOT EXISTS limit_claim (lock_key VARBINARY(1024) NOT NULL, token BIGINT NOT NULL, span BIGINT NOT NULL, id VARBINARY(64) NOT NULL,
-			capacity BIGINT NOT NULL, weight BIGINT NOT NULL, granted TINYINT NOT NULL, lingering TINYINT NOT NULL,
-			expires BIGINT NOT NULL, since BIGINT NOT NULL, node BIGINT NOT NULL, news BIGINT, mark VARBINARY(512),
-			owner VARBINARY(256) NOT NULL, note VARBINARY(1024) NOT NULL,
-			PRIMARY KEY (lock_key, token), KEY limit_claim_id (id), KEY limit_claim_news (news)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC`,
+		`CREATE TABLE IF NOT EXISTS limit_line (lock_key VARBINARY(1024) NOT NULL PRIMARY KEY, last BIGINT NOT NULL, front BIGINT NOT NULL,
+			mark VARBINARY(512), mark_id VARBINARY(64), rests TINYINT NOT NULL DEFAULT 0, id VARBINARY(64),
+			span BIGINT NOT NULL DEFAULT 1, capacity BIGINT NOT NULL DEFAULT 1, weight BIGINT NOT NULL DEFAULT 1, expires BIGINT NOT NULL DEFAULT 0,
+			since BIGINT NOT NULL DEFAULT 0, node BIGINT NOT NULL DEFAULT 0, owner VARBINARY(256) NOT NULL DEFAULT '',
+			note VARBINARY(1024) NOT NULL DEFAULT '') ENGINE = InnoDB ROW_FORMAT = DYNAMIC`,
 		`CREATE PROCEDURE IF NOT EXISTS limit_enter(IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_owner VARBINARY(256))
 		BEGIN
-			DECLARE v_last BIGINT;
-			DECLARE v_now BIGINT;
-			START TRANSACTION;
-			SELECT last INTO v_last FROM limit_line WHERE lock_key = p_key AND head > last FOR UPDATE;
-			IF v_last IS NOT NULL THEN
-				SET v_now = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6));
-				SET v_last = GREATEST(v_last + 1, v_now);
-				INSERT INTO limit_claim (lock_key, token, span, id, capacity, weight, granted, lingering, expires, since, node, owner, note)
-					VALUES (p_key, v_last, 64, p_id, 1048576, 1048576, 1, 0, v_now + 30000000, v_now, 1, p_owner, '');
-				UPDATE limit_line SET last = v_last + 63 WHERE lock_key = p_key;
-			END IF;
-			COMMIT;
-			SELECT v_last;
+			UPDATE limit_line SET since = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)), expires = since + 30000000,
+					last = LAST_INSERT_ID(GREATEST(last + 1, since)) + 63, id = p_id, span = 64, capacity = 1048576, weight = 1048576,
+					node = 1, owner = p_owner, note = ''
+				WHERE lock_key = p_key AND id IS NULL;
+			SELECT IF(ROW_COUNT() = 1, LAST_INSERT_ID(), NULL);
 		END`,
 		`CREATE PROCEDURE IF NOT EXISTS limit_leave(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
 		BEGIN
-			DECLARE v_last BIGINT;
-			DECLARE v_token BIGINT;
-			START TRANSACTION;
-			SELECT last INTO v_last FROM limit_line WHERE lock_key = p_key FOR UPDATE;
-			SELECT token INTO v_token FROM limit_claim WHERE id = p_id AND lock_key = p_key;
-			IF v_token IS NOT NULL THEN
-				DELETE FROM limit_claim WHERE lock_key = p_key AND token = v_token;
-				UPDATE limit_line SET head = v_last + 1 WHERE lock_key = p_key;
-			END IF;
-			COMMIT;
-			SELECT v_token;
+			UPDATE limit_line SET id = NULL WHERE lock_key = p_key AND id = p_id;
+			SELECT IF(ROW_COUNT() = 1, 1, NULL);
 		END`,
 	}); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -240,7 +220,7 @@ func openMariaDBLimit(e Env) (Locker, error) {
 			if taken || err != nil {
 				return taken, err
 			}
-			if _, err := db.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO limit_line (lock_key, last, head) VALUES (X'%x', 0, 1)", key)); err != nil {
+			if _, err := db.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO limit_line (lock_key, last, front) VALUES (X'%x', 0, 1)", key)); err != nil {
 				return false, err
 			}
 			return ask(ctx, call)

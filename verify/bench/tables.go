@@ -167,7 +167,7 @@ func (t table) write(w io.Writer, rs results, l language) {
 func inChinese(peer string) string {
 	for _, x := range [][2]string{
 		{quorumLeast, "多数的两个最小脚本"}, {storeLimits[onEtcd], "比较并按租约写入，比较并删除"}, {storeLimits[onZooKeeper], "带栅栏的 create，delete"},
-		{"one row, two statements", "一行，两条语句"}, {"two rows, two procedures", "两行，两个存储过程"},
+		{"one row, two statements", "一行，两条语句"}, {"one row, two procedures", "一行，两个存储过程"},
 		{lineLeast, "排队的两个最小脚本"}, {bare, "两个最小脚本"}, {queueOnly, "内存中的队列"}, {", Redis beside it", "，同时问 Redis"},
 		{", autopipelined", "，自动流水线"}, {"raw ", "直接用 "}, {", memory", "，内存"}, {", HandOff 1", "，HandOff 1"},
 		{", 1 key", "，单键"}, {", README", "，README 的设置"}, {", SQLite", "，SQLite"},

@@ -322,10 +322,11 @@ enter: BEGIN
         END IF;
         IF v_answer = 0 THEN
             IF v_low = 1048576 THEN
-                -- Nobody fits behind one who waits, and those who hold are few.
-                SET v_sum = IF(EXISTS (SELECT 1 FROM fencelock_claim
+                -- Nobody fits behind one who waits, and those who hold are few. A SET
+                -- would lock the rows that it reads, in the way of those who renew.
+                SELECT IF(EXISTS (SELECT 1 FROM fencelock_claim
                         WHERE lock_key = p_key AND token >= v_front AND granted = 0),
-                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front));
+                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front)) INTO v_sum;
             END IF;
             SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;
             SET v_mixed = v_low IS NOT NULL AND (v_low <> p_capacity OR v_high <> p_capacity);

@@ -53,8 +53,10 @@
 //
 // Each step is a call of a function that comes with the tables: one statement, one
 // transaction, one round trip, contended or not, and one for a Renew of many leases. Nobody
-// keeps a line locked by stopping in the middle of a step. Other drivers will do if their
-// errors have a method SQLState() string, as those of pgx and lib/pq have. With lib/pq a
+// keeps a line locked by stopping in the middle of a step. A lock that nobody else wants is
+// one row, which is changed once to take it and once to give it back; the first who wants it
+// too moves the claim to a row of its own, which for a try that is refused is a write. Other
+// drivers will do if their errors have a method SQLState() string, as those of pgx and lib/pq have. With lib/pq a
 // statement with arguments takes two round trips unless the DSN says binary_parameters=yes.
 //
 // Everything is right with any transaction isolation that the DSN, the role or the database
@@ -72,6 +74,11 @@
 // Who creates the tables owns them; another role needs SELECT, INSERT, UPDATE and DELETE on
 // them, and nothing else. Names are not qualified: tables and functions are those that the
 // search_path leads to.
+//
+// Tables of format 1 are brought to format 2 by the DDL of this version. The claims in them
+// stay. Programs that know format 1 alone can go on with what they hold until they are
+// started again, when they are refused; what they list lacks locks that nobody else wants.
+// An open transaction that has read the tables holds the DDL up, and with it all steps.
 //
 // Leases are counted on the server's clock. Setting it forward ends leases early (their
 // holders notice by their own clocks, and tokens still order them), setting it back prolongs

@@ -55,9 +55,11 @@
 // transaction, one round trip, contended or not, and one for a Renew of many leases. Nobody
 // keeps a line locked by stopping in the middle of a step. A lock that nobody else wants is
 // one row, which is changed once to take it and once to give it back; the first who wants it
-// too moves the claim to a row of its own, which for a try that is refused is a write. Other
-// drivers will do if their errors have a method SQLState() string, as those of pgx and lib/pq have. With lib/pq a
-// statement with arguments takes two round trips unless the DSN says binary_parameters=yes.
+// too moves the claim to a row of its own, which for a try that is refused is a write.
+//
+// With github.com/lib/pq, which is tested too, a statement with arguments takes two round
+// trips unless the DSN says binary_parameters=yes. Other drivers will do if their errors have
+// a method SQLState() string.
 //
 // Everything is right with any transaction isolation that the DSN, the role or the database
 // asks for; READ COMMITTED, the default, is the fastest under contention. A step that could

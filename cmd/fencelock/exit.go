@@ -7,6 +7,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
 	"github.com/fencelock/fencelock/driver"
@@ -122,6 +126,15 @@ func explain(p *place, name string, err error) error {
 		return fail(exitNotAcquired, "%s was not acquired on %s; wait longer with -w, or see fencelock show", quote(name), p)
 	}
 	return p.silent(name, err)
+}
+
+// answered reports whether err is what a server said. Where that cannot be known it is not.
+func answered(err error) bool {
+	var byRedis redis.Error
+	var byPostgres interface{ SQLState() string }
+	var byMySQL *mysql.MySQLError
+	var byEtcd rpctypes.EtcdError
+	return errors.As(err, &byRedis) || errors.As(err, &byPostgres) || errors.As(err, &byMySQL) || errors.As(err, &byEtcd)
 }
 
 // cause finds what the store or the network said, without what is around it.

@@ -241,13 +241,16 @@ func (p *place) connect(ctx context.Context, name string, most time.Duration) (*
 	}
 }
 
-// silent says that nobody answered.
+// silent says that nobody answered, or that who answered cannot do it now.
 func (p *place) silent(name string, err error) error {
-	next := "check that the file can be written, and " + envURL
+	what, next := "does not answer", "check that the file can be written, and "+envURL
 	if p.scheme.server {
 		next = "check that the server runs and can be reached, and " + envURL
 	}
-	return fail(exitUnavailable, "%s%s does not answer: %s; %s", about(name), p, cause(err), next)
+	if answered(err) {
+		what, next = "refuses for now", "see to that there, then try again"
+	}
+	return fail(exitUnavailable, "%s%s %s: %s; %s", about(name), p, what, cause(err), next)
 }
 
 // refused says that asking again is useless.

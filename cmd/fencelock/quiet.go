@@ -55,7 +55,11 @@ func (q *quiet) trouble() string {
 	if q.last == nil || errors.Is(q.last, context.DeadlineExceeded) {
 		return q.place + " gives no answer"
 	}
-	return q.place + " gives no answer, or refuses: " + cause(q.last)
+	what := " gives no answer: "
+	if answered(q.last) {
+		what = " refuses for now: "
+	}
+	return q.place + what + cause(q.last)
 }
 
 func (q *quiet) look() {

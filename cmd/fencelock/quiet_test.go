@@ -25,16 +25,21 @@ func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
 	}
 
 	ask("REPLICAOF", "127.0.0.1", "1")
-	p := s.start("fencelock", "run", "n", "--", "true")
+	code, p := s.run("fencelock", "run", "-w", "0.5", "n", "--", "true")
+	if code != exitUnavailable {
+		t.Errorf("exit %d, want %d", code, exitUnavailable)
+	}
+	p.wantLine(" refuses for now: ")
+	p = s.start("fencelock", "run", "n", "--", "true")
 	says(p, `fencelock: "n": redis 127.0.0.1:`)
-	says(p, " gives no answer, or refuses: ")
+	says(p, " refuses for now: ")
 	says(p, "READONLY")
 	ask("REPLICAOF", "NO", "ONE")
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit %d: %s", code, p.err.String())
 	}
 	if text := p.err.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, " answers again\n") {
-		t.Errorf("want one line that it gives no answer, and one that it answers again:\n%s", text)
+		t.Errorf("want one line that it refuses, and one that it answers again:\n%s", text)
 	}
 
 	// It falls silent while somebody waits, and the signal that ends the waiting says so.

@@ -46,7 +46,8 @@ FENCELOCK_URL, where each member of a redlock: may have one of its own. It is ne
 printed, and never reaches the command that is run.
 
 Data goes to stdout, talk to stderr. Exit codes: 64 usage, 69 the store does not
-answer, 75 not acquired, not free, or refused, 78 configuration; run adds its own.`
+answer or refuses for now, 75 not acquired, not free, or refused, 78 configuration; run
+adds its own.`
 
 func newRoot() *cobra.Command {
 	c := &cli{}

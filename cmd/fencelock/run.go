@@ -39,10 +39,10 @@ what the command writes to refuse a smaller one than it has seen.
 Bare numbers are seconds; 1m30s and the like work too.
 
 Exit codes: the command's own; 128+N if it died by signal N, or if signal N ended the
-waiting; 64 usage; 69 the store does not answer; 75 (or -E) not acquired; 78
-configuration; 79 the lock was lost while the command ran, whatever its own code and
---on-loss; 124 --max-hold was reached; 126 the command cannot be executed; 127 it was
-not found.` + platformHelp
+waiting; 64 usage; 69 the store does not answer or refuses for now; 75 (or -E) not
+acquired; 78 configuration; 79 the lock was lost while the command ran, whatever its own
+code and --on-loss; 124 --max-hold was reached; 126 the command cannot be executed; 127
+it was not found.` + platformHelp
 
 func newRun(c *cli) *cobra.Command {
 	f := &holdFlags{}

@@ -61,6 +61,22 @@ func TestHeldErrorText(t *testing.T) {
 	})
 }
 
+// Each line names the key once.
+func TestLossText(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		if err := c.Break(bg, "k", l.Token(), "why"); err != nil {
+			t.Fatal(err)
+		}
+		<-l.Context().Done()
+		want := "release: k (token " + l.Token().String() + ") was lost: the store ended the claim: why"
+		if err := l.Release(bg); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
+}
+
 // Owner and note come from others: they must not move a reader's cursor, forge
 // lines of a log, or turn the direction of text around.
 func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {

@@ -96,6 +96,38 @@ func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 	}
 }
 
+// A store says what is wrong with it, and the call that the end of the waiting cuts short does
+// not make it forgotten.
+func TestWhatTheStoreSaidOutlivesTheLastCall(t *testing.T) {
+	for name, lock := range map[string]func(c *fencelock.Client) error{
+		"Wait": func(c *fencelock.Client) error {
+			_, err := c.Lock(bg, "k", fencelock.Wait(3*time.Second))
+			return err
+		},
+		"ctx": func(c *fencelock.Client) error {
+			ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+			defer cancel()
+			_, err := c.Lock(ctx, "k")
+			is(t, err, context.DeadlineExceeded)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				start := time.Now()
+				w.store.meddle(func(ctx context.Context, step string) error {
+					if time.Since(start) < 2*time.Second {
+						return errDown
+					}
+					return silent(ctx, step)
+				}, nil)
+				c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+				w.is(lock(c), fencelock.ErrUnavailable, errDown)
+			})
+		})
+	}
+}
+
 // The second goroutine of a process has not asked the store itself. It is told the
 // same as the first.
 func TestNoAnswerIsUnavailableAlsoBehindTheFront(t *testing.T) {

@@ -20,9 +20,9 @@ var (
 	// always comes with a *HeldError that says who is in the way.
 	ErrNotAcquired = errors.New("not acquired")
 
-	// ErrUnavailable: the store gave no answer, so nobody knows. It wraps the
-	// driver's error, and it is never mixed up with ErrNotAcquired.
-	ErrUnavailable = errors.New("the store gave no answer")
+	// ErrUnavailable: the store gave no answer, or refuses for now, so nobody knows. It
+	// wraps the driver's error, and it is never mixed up with ErrNotAcquired.
+	ErrUnavailable = errors.New("the store is unavailable")
 
 	// ErrLost: the lease ended before its holder did. It is the cause of the
 	// lease's context. It matches each of the four losses below as well.
@@ -141,9 +141,11 @@ type opError struct {
 }
 
 func (e *opError) Error() string {
-	// A HeldError begins with the key already.
-	if h, ok := e.err.(*HeldError); ok {
-		return e.op + ": not acquired: " + h.Error()
+	switch err := e.err.(type) {
+	case *HeldError: // it begins with the key, as a loss does
+		return e.op + ": not acquired: " + err.Error()
+	case *lossError:
+		return e.op + ": " + err.Error()
 	}
 	if e.key == "" {
 		return e.op + ": " + e.err.Error()

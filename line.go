@@ -279,11 +279,15 @@ func (c *Client) stand(ctx context.Context, r *request, cl *claim) error {
 		if final(err) {
 			return err
 		}
-		r.lastErr = err
+		// A call that ctx or Wait has cut short says that its time was over. What was wrong
+		// said the one before it.
+		if r.lastErr == nil || c.mayWait(ctx, r) == nil {
+			r.lastErr = err
+		}
 		r.attempt++
 		if g := cl.gate; g != nil {
 			c.mu.Lock()
-			g.lastErr = err
+			g.lastErr = r.lastErr
 			c.mu.Unlock()
 		}
 		if r.try() && !errors.As(err, new(*driver.BusyError)) && c.clock.now() >= r.start+int64(r.patience) {

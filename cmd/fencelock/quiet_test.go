@@ -25,7 +25,7 @@ func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
 	}
 
 	ask("REPLICAOF", "127.0.0.1", "1")
-	code, p := s.run("fencelock", "run", "-w", "0.5", "n", "--", "true")
+	code, p := s.run("fencelock", "run", "-w", "3", "n", "--", "true")
 	if code != exitUnavailable {
 		t.Errorf("exit %d, want %d", code, exitUnavailable)
 	}

@@ -28,7 +28,8 @@ type Run struct {
 //	ran, err := client.Once(ctx, "report", slot, f)
 //
 // Where a timer starts the call at each tick, take Round instead of Truncate: a timer
-// may fire a moment before its time, and other machines have other clocks.
+// may fire a moment before its time, and other machines have other clocks. Of a machine
+// whose clock is a year ahead the others learn that all slots of this year are done.
 //
 // It waits until it holds key alone; Wait(0) gives up with ErrNotAcquired while
 // another one runs. Then, if the slot is done, it returns false and nil. Otherwise

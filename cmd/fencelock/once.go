@@ -149,6 +149,10 @@ func (h *holding) sayDone(slot time.Time) {
 		if !run.Slot.Equal(slot) {
 			text += ", as slot " + run.Slot.In(slot.Location()).Format(form)
 		}
+		if run.Slot.After(time.Now().Add(24 * time.Hour)) {
+			text += ", which is still to come: until then nothing runs under this name; " +
+				"look for a wrong clock, or a --slot given by hand, and use another name meanwhile"
+		}
 	}
 	say("%s: %s", quote(h.f.name), text)
 }

@@ -125,6 +125,7 @@ func (b *Backend) look(ctx, call context.Context, key string, read func(context.
 	}
 	m := merger{lines: map[string]*merged{}, majority: b.majority}
 	short := &shortError{key: key, need: b.majority, of: len(b.nodes)}
+	permanent := 0
 	var late <-chan time.Time
 	for pending := len(b.nodes); pending > 0 && short.have+pending >= b.majority; {
 		if late != nil && m.settled(len(b.nodes)-short.have) {
@@ -135,6 +136,9 @@ func (b *Backend) look(ctx, call context.Context, key string, read func(context.
 			pending--
 			if a.err != nil {
 				short.add(b.nodes[a.node].name, a.err)
+				if errors.As(a.err, new(*driver.PermanentError)) {
+					permanent++
+				}
 				break
 			}
 			m.add(a.lines)
@@ -149,7 +153,11 @@ func (b *Backend) look(ctx, call context.Context, key string, read func(context.
 			return nil, driver.ErrClosed
 		}
 	}
-	if short.have < b.majority {
+	switch {
+	case short.have >= b.majority:
+	case permanent > len(b.nodes)-b.majority:
+		return nil, &driver.PermanentError{Err: short}
+	default:
 		return nil, short
 	}
 	return m.result(len(b.nodes) - short.have), nil
@@ -179,8 +187,14 @@ type votes struct {
 	left     []time.Duration
 }
 
+// add takes in what one node has shown. Of a line that it showed twice the first counts.
 func (m *merger) add(lines []driver.Line) {
+	shown := make(map[string]bool, len(lines))
 	for _, l := range lines {
+		if shown[l.Key] {
+			continue
+		}
+		shown[l.Key] = true
 		one := m.lines[l.Key]
 		if one == nil {
 			one = &merged{claims: map[ident]*votes{}}

@@ -18,12 +18,16 @@ import (
 type lister struct {
 	*node
 	each time.Duration // 0: it never says anything; below 0: it refuses
+	why  error         // then
 }
 
 func (n *lister) Line(ctx context.Context, key string) (driver.Line, error) {
-	if n.each == 0 {
+	switch {
+	case n.each == 0:
 		<-ctx.Done()
 		return driver.Line{}, ctx.Err()
+	case n.each < 0:
+		return driver.Line{}, n.why
 	}
 	return n.node.Line(ctx, key)
 }
@@ -31,7 +35,7 @@ func (n *lister) Line(ctx context.Context, key string) (driver.Line, error) {
 func (n *lister) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		if n.each < 0 {
-			yield(driver.Line{}, errors.New("the server refuses"))
+			yield(driver.Line{}, n.why)
 			return
 		}
 		for l, err := range n.node.Lines(ctx, prefix) {
@@ -52,6 +56,8 @@ func (n *lister) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line
 	}
 }
 
+var errRefuses = errors.New("the server refuses")
+
 // listing runs f in virtual time, with ten claims on three nodes that take so long for
 // each line.
 func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quorumlock.Backend, nodes []*node)) {
@@ -60,7 +66,7 @@ func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quoruml
 		var members []driver.Backend
 		for i, s := range stores(t, len(each)) {
 			nodes = append(nodes, &node{Store: s})
-			members = append(members, &lister{nodes[i], each[i]})
+			members = append(members, &lister{nodes[i], each[i], errRefuses})
 		}
 		b := quorumlock.New(members, nil)
 		defer func() {
@@ -75,6 +81,7 @@ func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quoruml
 				t.Fatal(err)
 			}
 		}
+		synctest.Wait() // a majority was enough for that, and the last node may be told later
 		f(t, b, nodes)
 	})
 }
@@ -132,6 +139,76 @@ func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
 				took, lines, granted, err)
 		}
 	})
+}
+
+// TestLooksSayWhetherToAskAgain: as many as a majority needs will never answer otherwise.
+func TestLooksSayWhetherToAskAgain(t *testing.T) {
+	never := &driver.PermanentError{Err: errors.New("the password is wrong")}
+	for _, c := range []struct {
+		whys []error
+		want bool
+	}{
+		{[]error{never, never, nil}, true},
+		{[]error{nil, never, never, never, nil}, true},
+		{[]error{nil, never, errRefuses, never, nil}, false},
+		{[]error{never, errRefuses, nil}, false},
+		{[]error{errRefuses, errRefuses, errRefuses}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var members []driver.Backend
+			for i, s := range stores(t, len(c.whys)) {
+				l := &lister{&node{Store: s}, time.Second, c.whys[i]}
+				if l.why != nil {
+					l.each = -1
+				}
+				members = append(members, l)
+			}
+			b := quorumlock.New(members, nil)
+			defer b.Close()
+			_, one := b.Line(t.Context(), "k")
+			_, _, all := listed(t, t.Context(), b)
+			for _, err := range []error{one, all} {
+				if err == nil || errors.As(err, new(*driver.PermanentError)) != c.want {
+					t.Errorf("nodes that answer %v: %v; want a permanent error: %t", c.whys, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLineThatANodeShowsTwiceHasItsVoteOnce: a store that is changed while it is read may do so.
+func TestLineThatANodeShowsTwiceHasItsVoteOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var members []driver.Backend
+		for i, s := range stores(t, 3) {
+			if i == 0 {
+				c := exclusive("half")
+				c.Ballot = time.Now().UnixMicro()
+				if _, err := s.Enter(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			members = append(members, stutter{&node{Store: s}})
+		}
+		b := quorumlock.New(members, nil)
+		defer b.Close()
+		if lines, granted, err := listed(t, t.Context(), b); lines != 0 || err != nil {
+			t.Errorf("a claim that one node of three has is listed %d times, %d of them as held, %v", lines, granted, err)
+		}
+	})
+}
+
+// stutter is a node that shows each line twice.
+type stutter struct{ *node }
+
+func (n stutter) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+	return func(yield func(driver.Line, error) bool) {
+		for l, err := range n.node.Lines(ctx, prefix) {
+			if !yield(l, err) || !yield(l, err) {
+				return
+			}
+		}
+	}
 }
 
 // TestListingWithoutAMajorityEndsWithItsContext: two of three hang, and nobody but the

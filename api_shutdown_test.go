@@ -112,7 +112,8 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 		if err := c.Shutdown(bg); err != nil {
 			t.Error(err)
 		}
-		if d := time.Since(start); d != 5*time.Second {
+		// A timer of the Client that is due rings a nanosecond later.
+		if d := time.Since(start); d.Truncate(time.Microsecond) != 5*time.Second {
 			t.Errorf("it took %v", d)
 		}
 		w.is(l.Err(), fencelock.ErrMaxHold)

@@ -210,7 +210,7 @@ func (l *lifetime) add(c *callCtx) bool {
 // ringFor sets the timer to when the time of c is over, and not before pause is over. l.mu
 // is held.
 func (l *lifetime) ringFor(c *callCtx, pause time.Duration) {
-	d := max(time.Duration(c.until-c.clock.now()), pause)
+	d := max(time.Duration(c.until-c.clock.now()), pause, soonest)
 	l.rings = c.until - c.clock.asleep.Load()
 	if l.timer == nil {
 		l.timer = time.AfterFunc(d, l.ring)

@@ -56,6 +56,14 @@ func (c *clock) sample(t int64) {
 	}
 }
 
+// soonest is the shortest time that a timer of this package is set to. One that is due as it
+// is set is run there and then, and in a testing/synctest bubble two of them at once end the
+// race detector (golang/go#78156): ours, and that of whoever tests with package memlock.
+const soonest time.Duration = 1
+
+// timerFor returns a timer for that long from now.
+func timerFor(d time.Duration) *time.Timer { return time.NewTimer(max(d, soonest)) }
+
 // wall turns a time of this clock into one that people and timers understand.
 func (c *clock) wall(at int64) time.Time {
 	return time.Now().Add(time.Duration(at - c.now()))

@@ -596,9 +596,6 @@ func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
 			return do()
 		}
 		c := client(t, b, &fencelock.Options{TTL: ttl})
-		// The race detector of Go 1.26 itself ends the tests now and then (golang/go#78156), the
-		// more often the more timers a bubble has: with 2500 leases once in some runs, with
-		// 1000 in 240, with 300 in 1600.
 		for i := range 300 {
 			mustLock(t, c, fmt.Sprint("k", i))
 		}

@@ -219,7 +219,7 @@ func (w *waiter) wait(c *Client) error {
 	}
 	var over <-chan time.Time
 	if until != never {
-		t := time.NewTimer(time.Duration(max(until-c.clock.now(), 0)))
+		t := timerFor(time.Duration(until - c.clock.now()))
 		defer t.Stop()
 		over = t.C
 	}

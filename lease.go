@@ -433,7 +433,7 @@ func (c *Client) afterRenewal(cl *claim, until int64) {
 	}
 	idle := cl.has().idle
 	c.mu.Unlock()
-	t := time.NewTimer(time.Duration(max(until-c.clock.now(), 0)))
+	t := timerFor(time.Duration(until - c.clock.now()))
 	defer t.Stop()
 	select {
 	case <-idle:

@@ -72,7 +72,7 @@ func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget tim
 			c.mu.Unlock()
 			return err
 		}
-		timer := time.NewTimer(max(pause, 0))
+		timer := timerFor(pause)
 		<-timer.C
 	}
 }

@@ -323,7 +323,7 @@ func (c *Client) pause(ctx context.Context, r *request, d time.Duration) {
 	if r.try() {
 		d = min(d, time.Duration(r.start+int64(r.patience)-c.clock.now()))
 	}
-	t := time.NewTimer(max(d, 0))
+	t := timerFor(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -26,7 +26,7 @@ func (c *Client) arm(now int64) {
 		return
 	}
 	c.armed = at
-	d := time.Duration(max(at-now, 0))
+	d := max(time.Duration(at-now), soonest)
 	if c.timer == nil {
 		c.timer = time.AfterFunc(d, c.tick)
 	} else {

@@ -87,7 +87,7 @@ func (b *Backend) pause(ctx context.Context, n int, crowd bool, took time.Durati
 	if crowd || n > 1 {
 		d = rand.N(max(took, time.Millisecond) * time.Duration(min(1<<n, 32)))
 	}
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(max(d, 1)) // one that is due at once ends the race detector in bubbles (golang/go#78156)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -81,7 +81,7 @@ func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answer f
 	end := sent.Add(t.TTL)
 	quiet := n.owed.Add(1) > owedAtOnce
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
-		timer := time.NewTimer(min(pause, time.Until(end)))
+		timer := time.NewTimer(max(min(pause, time.Until(end)), 1))
 		select {
 		case <-timer.C:
 		case <-b.closing.Done():

@@ -425,7 +425,7 @@ func (w *worker) hold(ctx context.Context, held []*holding, u use) {
 		}
 		select {
 		case <-l.Context().Done():
-		case <-time.After(d + w.odd*time.Microsecond):
+		case <-time.After(max(d+w.odd*time.Microsecond, 1)): // see soonest in clock.go
 		}
 		for _, h := range held {
 			w.look(h)
@@ -516,7 +516,7 @@ func (w *worker) release(ctx context.Context, h *holding, u use) {
 	}
 	select {
 	case <-h.inner.Context().Done():
-	case <-time.After(u.Hold / 4):
+	case <-time.After(max(u.Hold/4, 1)):
 	}
 	if h.inner.Err() != nil && h.lost == nil {
 		h.lost = h.inner.Err()

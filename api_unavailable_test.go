@@ -35,22 +35,26 @@ func TestContextThatHasEndedAsksNothing(t *testing.T) {
 	})
 }
 
+func lockWithWait(c *fencelock.Client) error {
+	_, err := c.Lock(bg, "k", fencelock.Wait(3*time.Second))
+	return err
+}
+
+func lockWithDeadline(t *testing.T, c *fencelock.Client) error {
+	ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+	defer cancel()
+	_, err := c.Lock(ctx, "k")
+	is(t, err, context.DeadlineExceeded)
+	return err
+}
+
 // "Nobody answered" and "somebody else has it" are two different things: only the
 // second says anything about the lock.
 func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
 		for how, try := range map[string]func(c *fencelock.Client) error{
-			"Wait": func(c *fencelock.Client) error {
-				_, err := c.Lock(bg, "k", fencelock.Wait(3*time.Second))
-				return err
-			},
-			"ctx": func(c *fencelock.Client) error {
-				ctx, cancel := context.WithTimeout(bg, 3*time.Second)
-				defer cancel()
-				_, err := c.Lock(ctx, "k")
-				is(t, err, context.DeadlineExceeded)
-				return err
-			},
+			"Wait": lockWithWait,
+			"ctx":  func(c *fencelock.Client) error { return lockWithDeadline(t, c) },
 			"try": func(c *fencelock.Client) error {
 				_, err := c.TryLock(bg, "k")
 				return err
@@ -100,17 +104,8 @@ func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 // not make it forgotten.
 func TestWhatTheStoreSaidOutlivesTheLastCall(t *testing.T) {
 	for name, lock := range map[string]func(c *fencelock.Client) error{
-		"Wait": func(c *fencelock.Client) error {
-			_, err := c.Lock(bg, "k", fencelock.Wait(3*time.Second))
-			return err
-		},
-		"ctx": func(c *fencelock.Client) error {
-			ctx, cancel := context.WithTimeout(bg, 3*time.Second)
-			defer cancel()
-			_, err := c.Lock(ctx, "k")
-			is(t, err, context.DeadlineExceeded)
-			return err
-		},
+		"Wait": lockWithWait,
+		"ctx":  func(c *fencelock.Client) error { return lockWithDeadline(t, c) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {

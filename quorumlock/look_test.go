@@ -204,8 +204,10 @@ type stutter struct{ *node }
 func (n stutter) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		for l, err := range n.node.Lines(ctx, prefix) {
-			if !yield(l, err) || !yield(l, err) {
-				return
+			for range 2 {
+				if !yield(l, err) {
+					return
+				}
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"testing"
 	"time"
 
@@ -21,14 +20,7 @@ func TestLawsWithLibPQ(t *testing.T) {
 			t.Parallel()
 			url := newURL(t, params...)
 			laws(t, func(t *testing.T) driver.Backend {
-				db, err := sql.Open("postgres", url)
-				if err != nil {
-					t.Fatal(err)
-				}
-				db.SetMaxOpenConns(8)
-				db.SetMaxIdleConns(8)
-				t.Cleanup(func() { db.Close() })
-				b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: pqListen(url)})
+				b := sqllock.New(openWith(t, "postgres", url), sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: pqListen(url)})
 				t.Cleanup(func() { b.Close() })
 				return b
 			})

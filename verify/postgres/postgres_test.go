@@ -166,7 +166,12 @@ func left(t testing.TB, s *testserver.Server, database string) {
 // should be.
 func openURL(t testing.TB, url string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("pgx", url)
+	return openWith(t, "pgx", url)
+}
+
+func openWith(t testing.TB, driver, url string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, url)
 	if err != nil {
 		t.Fatal(err)
 	}

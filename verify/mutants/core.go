@@ -35,6 +35,8 @@ func core() []Mutant {
 			"token: fence.Token(cl.token + int64(cl.used))", "token: fence.Token(cl.token)", []Test{calm, inRoot}},
 		{"a call says who holds the lock when all that it knew of is over", "line.go",
 			"\t\t\tr.entered = false", "", []Test{rooted("OutageWhileACallIsInLine")}},
+		{"the call that the end of the waiting cuts short hides what the store said", "line.go",
+			"if r.lastErr == nil || c.mayWait(ctx, r) == nil {", "if true {", []Test{rooted("WhatTheStoreSaid")}},
 		{"those behind the front go by a line that is over", "line.go",
 			"\t\t\tw.knew, w.heard = false, g.heard\n", "", []Test{rooted("OutageWhileACallIsInLine")}},
 		{"others wait for a Reserve that hangs as long as for a Leave", "gate.go",

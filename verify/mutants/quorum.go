@@ -27,6 +27,8 @@ func quorum() []Mutant {
 			"return t, time.Since(v.sent) < validity(t.Left)", "return t, true", by("MajorityThat")},
 		{"quorum: one node keeps a claim alive", "quorumlock/renew.go",
 			"func (h *heartbeat) lost(n int) bool { return h.gone[n] > len(h.b.nodes)-h.b.majority }", "func (h *heartbeat) lost(n int) bool { return h.gone[n] == len(h.b.nodes) }", by("MinorityKeeps")},
+		{"quorum: a line that one node shows twice has two votes", "quorumlock/look.go",
+			"if shown[l.Key] {", "if false {", by("ShowsTwice")},
 		{"quorum: a claim is sent back to a node where an operator broke it", "quorumlock/renew.go",
 			"if !errors.As(h.answers[n][i], &gone) || gone.Broken {", "if !errors.As(h.answers[n][i], &gone) {", by("BrokenClaimIs")},
 	}

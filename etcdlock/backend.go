@@ -47,6 +47,7 @@ type Backend struct {
 	gone   chan struct{} // closed when Close is done; nil before
 	leases leases
 	vigils map[place]*vigil
+	asked  map[*call]struct{} // the calls under way
 
 	crowded map[lineKeys]struct{} // lines that had something in them the last time
 
@@ -65,7 +66,9 @@ func New(etcd *clientv3.Client, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{etcd: etcd, prefix: o.Prefix, vigils: make(map[place]*vigil), crowded: make(map[lineKeys]struct{})}
+	b := &Backend{
+		etcd: etcd, prefix: o.Prefix, vigils: make(map[place]*vigil), asked: make(map[*call]struct{}), crowded: make(map[lineKeys]struct{}),
+	}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}
@@ -111,15 +114,39 @@ func (b *Backend) Close() error {
 	}
 	b.closed = true
 	b.gone = make(chan struct{})
+	b.cancel()
+	for c := range b.asked {
+		c.end()
+	}
 	b.mu.Unlock()
 	defer close(b.gone)
 
-	b.cancel()
 	// An Enter that is under way may hang a key on a lease that looks empty. Once it
 	// has returned, nobody believes in what it may still do.
 	b.calls.Wait()
 	b.revokeIdle()
 	return nil
+}
+
+// call is the context of one call: it ends with its caller's and with Close.
+type call struct {
+	context.Context
+	end context.CancelFunc
+}
+
+// led asks a member that has lost the others to say so, instead of keeping the caller.
+var led = clientv3.WithRequireLeader(context.Background())
+
+// Value finds what the caller's ctx carries, and in the same place as that what led does.
+func (c *call) Value(key any) any {
+	wish := led.Value(key)
+	if wish == nil {
+		return c.Context.Value(key)
+	}
+	if c.Context.Value(key) != nil {
+		return clientv3.WithRequireLeader(c.Context).Value(key)
+	}
+	return wish
 }
 
 // begin starts a call. Its context ends with ctx and with Close; end is to be
@@ -128,21 +155,24 @@ func (b *Backend) begin(ctx context.Context) (_ context.Context, end func(), err
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if !b.count() {
-		return nil, nil, driver.ErrClosed
-	}
 	if b.invalid != nil {
-		b.calls.Done()
 		return nil, nil, &driver.PermanentError{Err: b.invalid}
 	}
-	// In this order no goroutine has to watch the caller's ctx: that of the core has
-	// itself watched, and one around it does not.
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.ctx, cancel)
-	// A member that has lost the others says so, instead of keeping the caller.
-	return clientv3.WithRequireLeader(ctx), func() {
-		stop()
-		cancel()
+	c := &call{}
+	c.Context, c.end = context.WithCancel(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		c.end()
+		return nil, nil, driver.ErrClosed
+	}
+	b.calls.Add(1)
+	b.asked[c] = struct{}{}
+	return c, func() {
+		c.end()
+		b.mu.Lock()
+		delete(b.asked, c)
+		b.mu.Unlock()
 		b.calls.Done()
 	}, nil
 }
@@ -153,15 +183,3 @@ func (b *Backend) begin(ctx context.Context) (_ context.Context, end func(), err
 type timeless struct{ context.Context }
 
 func (timeless) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-// count counts a call, or a goroutine, that Close has to wait for. It returns false
-// after Close.
-func (b *Backend) count() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
-	b.calls.Add(1)
-	return true
-}

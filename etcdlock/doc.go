@@ -7,7 +7,7 @@
 //
 // # Cost
 //
-// A free lock costs one transaction, and so does its release. Whoever comes first where
+// A free lock costs one transaction, and its release one delete. Whoever comes first where
 // somebody else is in line by now, or a mark is kept, asks once in vain. A waiter costs one
 // transaction when it joins, one watch on what stands in its way, one transaction
 // when it is granted (two for readers and semaphores), and one read about every
@@ -35,6 +35,11 @@
 // Leases are whole seconds, and a server grants none shorter than one and a half
 // of its election timeouts: 2 seconds unless it is configured otherwise. The
 // ticket says what was granted. A lingering claim lasts that long at the least.
+//
+// The client may send a write once: so do clients as clientv3 makes them. One whose dial
+// options have gRPC repeat what failed, or a proxy that does, may send the delete of a release
+// twice, and the second may end the next lock of the same key and process. Its holder is told
+// by the next renewal, and a guard refuses its token once another has been seen.
 //
 // A change of leaders starts every lease again, for only the leader counts them.
 // A crashed holder's lock is free after its lease, or after lease, election and

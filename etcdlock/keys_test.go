@@ -130,3 +130,47 @@ func TestIdleNamesAreBounded(t *testing.T) {
 		t.Error("a claim that has left keeps its name")
 	}
 }
+
+// A delete that was sent and not answered may still arrive. It is for one name, and ends
+// whoever has that.
+func TestNoNameIsGivenAgainThatMayStillBeDeleted(t *testing.T) {
+	first := &driver.Claim{Key: "k", ID: "1", Capacity: driver.RW, Weight: driver.RW}
+	next := &driver.Claim{Key: "k", ID: "2", Capacity: driver.RW, Weight: driver.RW}
+	p := place{first.Key, first.ID}
+	for what, after := range map[string]func(s *slots){
+		"it has left":                 func(s *slots) { s.free(p) },
+		"it is not in line":           func(s *slots) { s.gone(p, time.Hour) },
+		"nobody asked for a while":    func(s *slots) { s.keep(p, -time.Second) },
+		"something else has its name": func(s *slots) { s.collided(p) },
+	} {
+		for _, answered := range []bool{false, true} {
+			var s slots
+			s.init()
+			name := s.take("k/", first)
+			if sent := s.parting(p); sent != name {
+				t.Fatalf("%q is to be deleted; want %q", sent, name)
+			}
+			if answered {
+				s.parted(name)
+			}
+			after(&s)
+			again := s.take("k/", next) == name
+			if want := answered && what != "something else has its name"; again != want {
+				t.Errorf("%s, answered: %v: the next one has its name: %v", what, answered, again)
+			}
+		}
+	}
+	for what, before := range map[string]func(s *slots){
+		"an Enter of it may arrive": func(s *slots) { s.doubt(p, time.Hour); s.take("k/", first) },
+		"it lingers":                func(s *slots) { s.keep(p, time.Hour) },
+		"it is not known":           func(s *slots) { s.free(p) },
+	} {
+		var s slots
+		s.init()
+		s.take("k/", first)
+		before(&s)
+		if name := s.parting(p); name != "" {
+			t.Errorf("%s: %q is deleted unseen", what, name)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +22,8 @@ import (
 // A claim keeps its name until it is known that it is not in line, and that no Enter of it is
 // still under way: that two Enters of one claim put it under one name makes it one claim.
 // The names of one Backend differ from those of all others. That no two claims have the
-// same one is compared by each transaction that puts a claim.
+// same one is compared by each transaction that puts a claim. Nor is a name given again
+// while a delete of it may still arrive: that would end whoever has it then.
 type slots struct {
 	mu    sync.Mutex
 	tag   string // what the names begin with
@@ -32,16 +34,20 @@ type slots struct {
 
 // taking is what is known of a name.
 type taking struct {
-	by    place
-	until time.Time // zero while somebody asks for by
-	doubt bool      // an Enter of by was sent that may still arrive
+	by      place
+	until   time.Time // zero while somebody asks for by
+	doubt   bool      // an Enter of by was sent that may still arrive
+	deletes int       // of the key that were sent and may still arrive
 }
 
 func (s *slots) init() {
-	s.tag = rand.Text()[:16]
+	s.retag()
 	s.names = make(map[place]string)
 	s.taken = make(map[string]taking)
 }
+
+// retag makes all names others from now on. s.mu is held, or nobody else knows s.
+func (s *slots) retag() { s.tag = rand.Text()[:16] }
 
 // name returns the name of a claim that this Backend has put, or may have put; else "".
 func (s *slots) name(p place) string {
@@ -65,12 +71,37 @@ func (s *slots) take(line lineKeys, c *driver.Claim) string {
 	for n := 0; ; n++ {
 		name := begins + strconv.Itoa(n)
 		t, taken := s.taken[name]
-		if !taken || !t.until.IsZero() && t.until.Before(time.Now()) {
+		if !taken || t.deletes == 0 && !t.until.IsZero() && t.until.Before(time.Now()) {
 			s.forget(name)
 			s.names[p] = name
 			s.set(name, taking{by: p})
 			return name
 		}
+	}
+}
+
+// parting returns the name of a claim whose key is about to be deleted, whatever it holds.
+// It returns "" if that may be something else than the claim: one that lingers, or comes late.
+func (s *slots) parting(p place) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, known := s.names[p]
+	t := s.taken[name]
+	if !known || t.doubt || !t.until.IsZero() {
+		return ""
+	}
+	t.deletes++
+	s.set(name, t)
+	return name
+}
+
+// parted says that a delete has been answered.
+func (s *slots) parted(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, taken := s.taken[name]; taken { // else it is nobody's any more
+		t.deletes--
+		s.set(name, t)
 	}
 }
 
@@ -94,7 +125,7 @@ func (s *slots) collided(p place) bool {
 		return false
 	}
 	s.forget(name)
-	s.tag = rand.Text()[:16]
+	s.retag()
 	return true
 }
 
@@ -155,11 +186,15 @@ func (s *slots) set(name string, t taking) {
 	s.taken[name] = t
 }
 
-// forget lets a name go. s.mu is held.
+// forget lets a name go. If a delete of it may still arrive, nobody has it again: from now
+// on all names are others. s.mu is held.
 func (s *slots) forget(name string) {
 	t, taken := s.taken[name]
 	if !taken {
 		return
+	}
+	if t.deletes > 0 && strings.Contains(name, s.tag) {
+		s.retag()
 	}
 	if !t.until.IsZero() {
 		s.idle--

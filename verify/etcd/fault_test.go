@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/etcdlock"
@@ -317,6 +320,44 @@ func (s silent) RecvMsg(m any) error {
 		}
 		if err := s.ClientStream.RecvMsg(m); err != nil {
 			return err
+		}
+	}
+}
+
+// TestCallersMetadata: what a caller has its requests carry is sent, besides the wish for a
+// member that knows a leader.
+func TestCallersMetadata(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	var sent []metadata.MD
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{x.server.Addr()},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if strings.HasPrefix(method, "/etcdserverpb.KV/") {
+					md, _ := metadata.FromOutgoingContext(ctx)
+					sent = append(sent, md)
+				}
+				return next(ctx, method, req, answer, cc, opts...)
+			},
+		)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	b := backend(t, c, x.prefix)
+	ticket, err := b.Enter(metadata.AppendToOutgoingContext(soon(t), "who", "me"), claim("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave(t, b, ticket)
+	if len(sent) != 2 {
+		t.Fatalf("%d requests were sent: %v", len(sent), sent)
+	}
+	for i, who := range [][]string{{"me"}, nil} {
+		if got := sent[i]; !slices.Equal(got.Get("who"), who) || !slices.Equal(got.Get(rpctypes.MetadataRequireLeaderKey), []string{rpctypes.MetadataHasLeader}) {
+			t.Errorf("request %d carries %v", i, got)
 		}
 	}
 }

@@ -157,10 +157,23 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 // sending sends a transaction.
 type sending = func() (*clientv3.TxnResponse, error)
 
-// delaying is a KV whose transactions its user holds up.
+// deleting sends a delete.
+type deleting = func() (*clientv3.DeleteResponse, error)
+
+// delaying is a KV whose transactions and deletes its user holds up.
 type delaying struct {
 	clientv3.KV
 	commit func(sending) (*clientv3.TxnResponse, error)
+	delete func(deleting) (*clientv3.DeleteResponse, error) // nil if they pass
+}
+
+func (d *delaying) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	send := func() (*clientv3.DeleteResponse, error) { return d.KV.Delete(context.WithoutCancel(ctx), key, opts...) }
+	if held := d.delete; held != nil {
+		d.delete = nil
+		return held(send)
+	}
+	return send()
 }
 
 func (d *delaying) Txn(ctx context.Context) clientv3.Txn {
@@ -337,24 +350,95 @@ func TestEnterArrivesDuringItsLeave(t *testing.T) {
 // TestLeaveEndsNobodyElse: nor says that it has ended its own claim, when that is gone.
 func TestLeaveEndsNobodyElse(t *testing.T) {
 	t.Parallel()
+	for _, e := range []driver.Exit{{}, {Mark: "m"}} {
+		t.Run(fmt.Sprintf("mark %q", e.Mark), func(t *testing.T) {
+			x := newScene(t)
+			a, b := x.backend(), x.backend()
+			first := hold(t, a, claim("k"))
+			name := x.claims("k")[0]
+			if err := b.Break(soon(t), "k", first.Token, "it hangs"); err != nil {
+				t.Fatal(err)
+			}
+			// An Enter that was given up long ago.
+			was, err := x.etcd.Put(soon(t), name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Leave(soon(t), first, e); !driver.Gone(err) {
+				t.Errorf("Leave of a claim that was broken: %v; want ErrGone", err)
+			}
+			now, err := x.etcd.Get(soon(t), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Without a mark it goes: nobody believes in what has a name that is another claim's.
+			if e.Mark != "" && (len(now.Kvs) != 1 || now.Kvs[0].ModRevision != was.Header.Revision) {
+				t.Errorf("what has the name of a claim that was broken is %v after its Leave", now)
+			}
+			if _, err := x.etcd.Delete(soon(t), name); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestDeleteArrivesLate: the delete of a Leave is under way when another Leave of the claim
+// is answered, or has failed before. The next claim of the process is in line when it arrives.
+func TestDeleteArrivesLate(t *testing.T) {
+	t.Parallel()
+	for _, failed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after a failure: %v", failed), func(t *testing.T) {
+			x := newScene(t)
+			b, kv := x.delayed()
+			next := claim("k")
+			next.ID += "2"
+			first := hold(t, b, claim("k"))
+			var second driver.Ticket
+			others := func() {
+				leave(t, b, first)
+				second = hold(t, b, next)
+			}
+			var late deleting
+			kv.delete = func(send deleting) (*clientv3.DeleteResponse, error) {
+				late = send
+				if !failed {
+					others()
+				}
+				return nil, errors.New("it is under way")
+			}
+			if err := b.Leave(soon(t), first, driver.Exit{}); err == nil {
+				t.Fatal("the Leave was not held up")
+			}
+			if failed {
+				others()
+			}
+			if answer, err := late(); err != nil || answer.Deleted != 0 {
+				t.Errorf("the late delete: %+v, %v", answer, err)
+			}
+			if err := renew(t, b, second); err != nil {
+				t.Errorf("the claim after it: %v", err)
+			}
+			leave(t, b, second)
+		})
+	}
+}
+
+// TestLeaveOfWhatLingers: whoever leaves once more does not end it.
+func TestLeaveOfWhatLingers(t *testing.T) {
+	t.Parallel()
 	x := newScene(t)
-	a, b := x.backend(), x.backend()
-	first := hold(t, a, claim("k"))
-	name := x.claims("k")[0]
-	if err := b.Break(soon(t), "k", first.Token, "it hangs"); err != nil {
+	b := x.backend()
+	first := hold(t, b, claim("k"))
+	if err := b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	was, err := x.etcd.Put(soon(t), name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
-	if err != nil {
-		t.Fatal(err)
+	if err := b.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
+		t.Errorf("a second Leave: %v; want ErrGone", err)
 	}
-	if err := a.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
-		t.Errorf("Leave of a claim that was broken: %v; want ErrGone", err)
+	if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 1 {
+		t.Errorf("after it the line is %+v, %v; want what lingers", l, err)
 	}
-	if now, err := x.etcd.Get(soon(t), name); err != nil || len(now.Kvs) != 1 || now.Kvs[0].ModRevision != was.Header.Revision {
-		t.Errorf("what has the name of a claim that was broken is %v, %v after its Leave", now, err)
-	}
-	if _, err := x.etcd.Delete(soon(t), name); err != nil {
+	if _, err := x.etcd.Delete(soon(t), x.prefix+"k/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
 }

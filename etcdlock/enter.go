@@ -113,7 +113,8 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 func (b *Backend) place(c *driver.Claim, l *lease) (*standing, clientv3.Op) {
 	s := &standing{backend: b, line: b.line(c.Key)}
 	s.name = b.slots.take(s.line, c)
-	return s, clientv3.OpPut(s.name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
+	r := newRecord(c, l.ttl)
+	return s, clientv3.OpPut(s.name, r.encode(), clientv3.WithLease(l.id))
 }
 
 // errAgain says that what a claim was not put for is out of the way.

@@ -86,3 +86,23 @@ func FuzzValue(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRecord: a record is written as the package for JSON writes it.
+func FuzzRecord(f *testing.F) {
+	f.Add("ABC", "", "", int64(64), int64(26666), false, false)
+	f.Add("ABC", "a@b/1", "it is here", int64(1), int64(-100), true, true)
+	for _, s := range []string{"\"", "\\", "<", ">", "&", "\x1f", "\x7f", "\u2028", "ä", "\xff"} {
+		f.Add("ABC", s, "n", int64(1), int64(1), true, false)
+		f.Add("ABC", "o", s, int64(1), int64(1), false, true)
+		f.Add(s, "o", "n", int64(1), int64(1), false, false)
+	}
+	f.Fuzz(func(t *testing.T, id, owner, note string, weight, since int64, granted, lingering bool) {
+		r := record{
+			Format: format, ID: id, Owner: owner, Note: note, Capacity: weight + 1, Weight: weight, Span: weight - 1, TTL: weight + 2,
+			Since: since, Granted: granted, Lingering: lingering,
+		}
+		if got, want := r.encode(), encode(r); got != want {
+			t.Errorf("%+v is written as %s; want %s", r, got, want)
+		}
+	})
+}

@@ -186,6 +186,7 @@ func (u *unpacker) strings() []string {
 // multi reads what has become of the parts of a transaction, and returns the first error
 // of one.
 func (u *unpacker) multi() (rs []zk.MultiResponse, first error) {
+	rs = make([]zk.MultiResponse, 0, 4) // as many as a claim needs, and one
 	for !u.short {
 		op := u.int32()
 		last := u.bool()

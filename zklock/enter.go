@@ -193,7 +193,7 @@ func (e *entry) join(ctx context.Context, version int32) (driver.Ticket, error) 
 		&zk.CheckVersionRequest{Path: s.path(b, "f"), Version: s.fenceVersion()},
 		// Of the line as it was before this step, of any version if that is -1.
 		&zk.SetDataRequest{Path: line, Version: version},
-		&zk.CreateRequest{Path: line + "/" + nameOf(&e.c), Data: write(p.card), Acl: b.acl, Flags: zk.FlagEphemeralSequential},
+		&zk.CreateRequest{Path: line + "/" + nameOf(&e.c), Data: p.card.write(), Acl: b.acl, Flags: zk.FlagEphemeralSequential},
 	})
 	if err != nil {
 		return driver.Ticket{}, err

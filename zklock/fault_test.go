@@ -493,6 +493,41 @@ func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
 	empty(t, s)
 }
 
+// TestShortLeasesEndOneAfterTheOther: whichever was entered or renewed first.
+func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	b, other := connect(t, long, s), connect(t, long, s)
+	stays := hold(t, b, claim("stays"))
+	begun := time.Now()
+	after := map[string]time.Duration{"second": time.Second, "first": 500 * time.Millisecond, "third": 1500 * time.Millisecond}
+	held := map[string]driver.Ticket{}
+	for _, key := range []string{"second", "first", "third"} {
+		held[key] = hold(t, b, ttl(claim(key), after[key]))
+	}
+	time.Sleep(time.Until(begun.Add(250 * time.Millisecond)))
+	renewed := time.Now()
+	if err := renew(b, held["third"]); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"first", "second", "third"} {
+		next := granted(t, other, wait(t, other, claim(key)))
+		since := begun
+		if key == "third" {
+			since = renewed
+		}
+		if took := time.Since(since); took < after[key] || took > after[key]+5*time.Second {
+			t.Errorf("the %s claim, with a lease of %v, was in line for %v", key, after[key], took)
+		}
+		leave(t, other, next)
+	}
+	if err := renew(b, stays); err != nil {
+		t.Errorf("Renew of the one that stays: %v", err)
+	}
+	leave(t, b, stays)
+	empty(t, s)
+}
+
 func TestRenewalBeyondTheSessionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := connect(t, &Options{SessionTimeout: 3 * time.Second}, server(t))

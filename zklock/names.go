@@ -45,7 +45,17 @@ func plain(c byte) bool {
 // stay, and all others become =XX. (Dots would do but for the names . and .., and
 // the separator of a claim's name.)
 func encode(s string) string {
+	special := 0
+	for i := range len(s) {
+		if !plain(s[i]) {
+			special++
+		}
+	}
+	if special == 0 {
+		return s
+	}
 	var b strings.Builder
+	b.Grow(len(s) + 2*special)
 	for i := range len(s) {
 		if c := s[i]; plain(c) {
 			b.WriteByte(c)
@@ -85,7 +95,7 @@ func decode(name string) (string, bool) {
 
 // nameOf is the name of a claim's node, up to the number that the server appends.
 func nameOf(c *driver.Claim) string {
-	return fmt.Sprintf("c%s.%d.%d.", encode(c.ID), c.Capacity, c.Weight)
+	return "c" + encode(c.ID) + "." + strconv.FormatInt(c.Capacity, 10) + "." + strconv.FormatInt(c.Weight, 10) + "."
 }
 
 // member is a claim in line, as its node's name tells.

@@ -68,7 +68,7 @@ func TestLineKeepsItsOrderWhenTheCountRunsOver(t *testing.T) {
 	for i, seq := range []string{"2147483647", "-2147483648", "-2147483647"} {
 		c := claim("k")
 		c.ID = fmt.Sprint("other", i)
-		data := write(card{Format: format, Owner: c.ID, Span: 1, TTL: 60000})
+		data := (&card{Format: format, Owner: c.ID, Span: 1, TTL: 60000}).write()
 		if _, err := a.Create(dir+"/"+nameOf(&c)+seq, data, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
 		}

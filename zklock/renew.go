@@ -185,6 +185,6 @@ func (b *Backend) tellGrant(conn client, s *session, p *place) {
 	}
 	c.Granted = s.now().Add(-time.Since(late)).UnixMilli()
 	b.background(func(ctx context.Context) {
-		conn.Set(node, write(c), -1).wait(ctx, b)
+		conn.Set(node, c.write(), -1).wait(ctx, b)
 	})
 }

@@ -36,6 +36,9 @@ type session struct {
 	skew  time.Duration // the server's clock less ours
 
 	bumps shared // writes to the fence
+
+	named sync.Once
+	name  string // what the paths of its nodes begin with
 }
 
 func newSession(h hello) *session {
@@ -43,7 +46,8 @@ func newSession(h hello) *session {
 }
 
 func (s *session) path(b *Backend, node string) string {
-	return fmt.Sprintf("%s%s/%016x%s", b.prefix, sessionsDir, uint64(s.id), node)
+	s.named.Do(func() { s.name = fmt.Sprintf("%s%s/%016x", b.prefix, sessionsDir, uint64(s.id)) })
+	return s.name + node
 }
 
 func (s *session) ended() bool {

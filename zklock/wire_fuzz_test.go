@@ -111,6 +111,22 @@ func FuzzData(f *testing.F) {
 	})
 }
 
+// FuzzCard: a card is written as the package for JSON writes it.
+func FuzzCard(f *testing.F) {
+	f.Add("", "", int64(64), int64(26666), false, int64(0))
+	f.Add("a@b/1", "it is here", int64(1), int64(100), true, int64(-1))
+	for _, s := range []string{"\"", "\\", "<", ">", "&", "\x1f", "\x7f", "\u2028", "ä", "\xff"} {
+		f.Add(s, "n", int64(1), int64(1), true, int64(1))
+		f.Add("o", s, int64(1), int64(1), true, int64(1))
+	}
+	f.Fuzz(func(t *testing.T, owner, note string, span, ttl int64, atOnce bool, granted int64) {
+		c := card{Format: format, Owner: owner, Note: note, Span: span, TTL: ttl, AtOnce: atOnce, Granted: granted}
+		if got, want := string(c.write()), string(write(c)); got != want {
+			t.Errorf("%+v is written as %s; want %s", c, got, want)
+		}
+	})
+}
+
 // FuzzPrefix: a prefix that is taken makes paths that ZooKeeper takes.
 func FuzzPrefix(f *testing.F) {
 	for _, p := range []string{"/fencelock", "/", "", "/a//b", "/a/../b", "/a/", "/\x00", "/é", "/zookeeper", "/zookeeper/x", "/zookeeperx"} {

@@ -57,7 +57,7 @@ func (b *Bench) quorumOf(ctx context.Context, nodes int) (err error) {
 	b.warm = true
 	defer func() { b.warm = false }()
 	if err := b.awake(ctx, func() error {
-		return b.freePart(ctx, "redlock free", nodes, b.Rounds, 250*time.Millisecond)
+		return b.freePart(ctx, "redlock free", nodes, 3*b.Rounds, 100*time.Millisecond)
 	}); err != nil || nodes != 5 {
 		return err
 	}

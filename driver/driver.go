@@ -177,7 +177,8 @@ type Backend interface {
 	// answers ErrGone if that claim is not in line (unless it is the one that
 	// wrote the line's mark). If t.Token is 0, the caller does not know whether an
 	// Enter of this ID may still arrive, and Leave lays the ID to rest: for at
-	// least t.TTL an Enter of it answers ErrGone.
+	// least t.TTL an Enter of it answers ErrGone. It is repeated, as Enter is, through
+	// the same Backend and with the same Exit.
 	Leave(ctx context.Context, t Ticket, e Exit) error
 
 	// Break ends the claim of key whose span holds token, granted or waiting, and

@@ -30,12 +30,15 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := check(&c); err != nil {
 		return driver.Ticket{}, &driver.PermanentError{Err: err}
 	}
+	p := place{c.Key, c.ID}
+	if b.slots.parts(p) {
+		return driver.Ticket{}, errLeft // by a Leave that may still arrive, and would end it
+	}
 	for range mostTries {
 		t, err := b.enter(ctx, c)
 		if leaseEnded(err) || errors.Is(err, errEnded) || errors.Is(err, errAgain) {
 			continue // somebody revoked it: the claim is not there, and joins anew
 		}
-		p := place{c.Key, c.ID}
 		var busy *driver.BusyError
 		refused := errors.As(err, &busy)
 		switch {
@@ -43,6 +46,8 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 			b.slots.gone(p, c.TTL+forgotten)
 		case err != nil:
 			b.slots.doubt(p, c.TTL+forgotten)
+		default:
+			b.slots.settled(p)
 		}
 		if refused {
 			return t, err

@@ -147,6 +147,7 @@ func TestNoNameIsGivenAgainThatMayStillBeDeleted(t *testing.T) {
 			var s slots
 			s.init()
 			name := s.take("k/", first)
+			s.settled(p)
 			if sent := s.parting(p); sent != name {
 				t.Fatalf("%q is to be deleted; want %q", sent, name)
 			}
@@ -155,7 +156,7 @@ func TestNoNameIsGivenAgainThatMayStillBeDeleted(t *testing.T) {
 			}
 			after(&s)
 			again := s.take("k/", next) == name
-			if want := answered && what != "something else has its name"; again != want {
+			if want := answered && what != "something else has its name"; again != want || len(s.names) != len(s.taken) {
 				t.Errorf("%s, answered: %v: the next one has its name: %v", what, answered, again)
 			}
 		}
@@ -164,10 +165,12 @@ func TestNoNameIsGivenAgainThatMayStillBeDeleted(t *testing.T) {
 		"an Enter of it may arrive": func(s *slots) { s.doubt(p, time.Hour); s.take("k/", first) },
 		"it lingers":                func(s *slots) { s.keep(p, time.Hour) },
 		"it is not known":           func(s *slots) { s.free(p) },
+		"an Enter of it is sent":    func(s *slots) { s.take("k/", first) },
 	} {
 		var s slots
 		s.init()
 		s.take("k/", first)
+		s.settled(p)
 		before(&s)
 		if name := s.parting(p); name != "" {
 			t.Errorf("%s: %q is deleted unseen", what, name)

@@ -37,6 +37,7 @@ type taking struct {
 	by      place
 	until   time.Time // zero while somebody asks for by
 	doubt   bool      // an Enter of by was sent that may still arrive
+	sure    bool      // the last Enter of by was answered: by was in line
 	deletes int       // of the key that were sent and may still arrive
 }
 
@@ -63,21 +64,44 @@ func (s *slots) take(line lineKeys, c *driver.Claim) string {
 	p := place{c.Key, c.ID}
 	if name, known := s.names[p]; known {
 		t := s.taken[name]
-		t.until = time.Time{}
+		t.until, t.sure = time.Time{}, false
 		s.set(name, t)
 		return name
 	}
-	begins := string(line) + string(classOf(c)) + s.tag
+	begins := string(line) + string(classOf(c))
 	for n := 0; ; n++ {
-		name := begins + strconv.Itoa(n)
+		name := begins + s.tag + strconv.Itoa(n)
 		t, taken := s.taken[name]
-		if !taken || t.deletes == 0 && !t.until.IsZero() && t.until.Before(time.Now()) {
-			s.forget(name)
-			s.names[p] = name
-			s.set(name, taking{by: p})
-			return name
+		if taken && (t.until.IsZero() || t.until.After(time.Now())) {
+			continue
 		}
+		tag := s.tag
+		if s.forget(name); s.tag != tag {
+			n = -1 // all names are others
+			continue
+		}
+		s.names[p] = name
+		s.set(name, taking{by: p})
+		return name
 	}
+}
+
+// settled says that an Enter of p has been answered: p is in line.
+func (s *slots) settled(p place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if name, known := s.names[p]; known {
+		t := s.taken[name]
+		t.sure = true
+		s.set(name, t)
+	}
+}
+
+// parts reports whether a delete of p was sent that may still arrive.
+func (s *slots) parts(p place) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken[s.names[p]].deletes > 0
 }
 
 // parting returns the name of a claim whose key is about to be deleted, whatever it holds.
@@ -87,7 +111,7 @@ func (s *slots) parting(p place) string {
 	defer s.mu.Unlock()
 	name, known := s.names[p]
 	t := s.taken[name]
-	if !known || t.doubt || !t.until.IsZero() {
+	if !known || !t.sure || t.doubt || !t.until.IsZero() {
 		return ""
 	}
 	t.deletes++

@@ -423,6 +423,36 @@ func TestDeleteArrivesLate(t *testing.T) {
 	}
 }
 
+// TestEnterAfterADeleteWithoutAnAnswer: the claim was deleted by hand before. Its next Enter
+// is refused, for the delete would end what it makes.
+func TestEnterAfterADeleteWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	b, kv := x.delayed()
+	first := hold(t, b, claim("k"))
+	var late deleting
+	kv.delete = func(send deleting) (*clientv3.DeleteResponse, error) {
+		late = send
+		return nil, errors.New("it is under way")
+	}
+	if err := b.Leave(soon(t), first, driver.Exit{}); err == nil {
+		t.Fatal("the Leave was not held up")
+	}
+	if _, err := x.etcd.Delete(soon(t), x.claims("k")[0]); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.Enter(soon(t), first.Claim); !driver.Gone(err) {
+		t.Errorf("an Enter while a delete of the claim is under way: %+v, %v; want ErrGone", again, err)
+	}
+	if _, err := late(); err != nil {
+		t.Error(err)
+	}
+	if err := b.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
+		t.Errorf("a second Leave: %v; want ErrGone", err)
+	}
+	leave(t, b, hold(t, b, first.Claim))
+}
+
 // TestLeaveOfWhatLingers: whoever leaves once more does not end it.
 func TestLeaveOfWhatLingers(t *testing.T) {
 	t.Parallel()

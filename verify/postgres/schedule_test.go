@@ -210,13 +210,19 @@ func TestRenewalThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 	t.Parallel()
 	placed(t, func(t *testing.T, url, table string, put func(*sqllock.Backend, string)) {
 		b := backend(t, openURL(t, url))
-		holder := hold(t, b, ttl(claim("k"), 500*time.Millisecond))
+		const lease = 2 * time.Second
+		holder := hold(t, b, ttl(claim("k"), lease))
 		put(b, "k")
-		x := begin(t, url, "UPDATE "+table+" SET note = 'changed'")
+		x := begin(t, url, "SELECT 1")
+		// What came before may have taken most of the lease.
+		if err := b.Renew(soon(t), []driver.Ticket{holder})[0]; err != nil {
+			t.Fatal(err)
+		}
+		x.do("UPDATE " + table + " SET note = 'changed'")
 		got := make(chan error)
 		go func() { got <- b.Renew(soon(t), []driver.Ticket{holder})[0] }()
 		blocked(t, url)
-		timer := time.NewTimer(600 * time.Millisecond)
+		timer := time.NewTimer(lease + 100*time.Millisecond)
 		<-timer.C
 		x.end()
 		if err := <-got; !driver.Gone(err) {

@@ -6,6 +6,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/escape"
 )
 
 // All that belongs to one line has keys of one form:
@@ -70,7 +71,7 @@ func unchanged(key string, kv *keyValue) clientv3.Cmp {
 // lineKeys are the names of one line's keys.
 type lineKeys string
 
-func (b *Backend) line(key string) lineKeys { return lineKeys(b.prefix + escape(key) + "/") }
+func (b *Backend) line(key string) lineKeys { return lineKeys(b.prefix + letters.Escape(key) + "/") }
 
 func (l lineKeys) claims() span  { return span{string(l) + "p", string(l) + "x"} }
 func (l lineKeys) permits() span { return span{string(l) + "p", string(l) + "q"} }
@@ -98,61 +99,10 @@ func (b *Backend) split(name string) (key string, class rune, rest string, ok bo
 	if !ok || rest == "" || escaped == "" {
 		return "", 0, "", false
 	}
-	key, ok = unescape(escaped)
+	key, ok = letters.Unescape(escaped)
 	return key, rune(rest[0]), rest[1:], ok
 }
 
-const hexDigits = "0123456789ABCDEF"
-
-// escape writes key in printable ASCII without a slash: every other byte becomes a
-// percent sign and two digits. What begins with key begins with escape(key), and
-// nothing else does.
-func escape(key string) string {
-	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '/' && c != '%' }
-	n := 0
-	for i := range len(key) {
-		if !plain(key[i]) {
-			n++
-		}
-	}
-	if n == 0 {
-		return key
-	}
-	var s strings.Builder
-	s.Grow(len(key) + 2*n)
-	for i := range len(key) {
-		if c := key[i]; plain(c) {
-			s.WriteByte(c)
-		} else {
-			s.WriteByte('%')
-			s.WriteByte(hexDigits[c>>4])
-			s.WriteByte(hexDigits[c&15])
-		}
-	}
-	return s.String()
-}
-
-// unescape is the inverse of escape, and false for what escape does not write: a line
-// has one name.
-func unescape(s string) (string, bool) {
-	if strings.IndexByte(s, '%') < 0 {
-		return s, escape(s) == s
-	}
-	var key strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			key.WriteByte(s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		hi, lo := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
-		if hi < 0 || lo < 0 {
-			return "", false
-		}
-		key.WriteByte(byte(hi<<4 | lo))
-		i += 2
-	}
-	return key.String(), escape(key.String()) == s
-}
+// letters are what stands for itself in a key: printable ASCII without a slash. Every other byte
+// becomes a percent sign and two digits.
+var letters = escape.NewTable('%', func(c byte) bool { return c > ' ' && c < 0x7f && c != '/' })

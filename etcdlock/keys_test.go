@@ -17,14 +17,14 @@ func FuzzEscape(f *testing.F) {
 		f.Add("a", key)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if back, ok := unescape(escape(a)); !ok || back != a {
+		if back, ok := letters.Unescape(letters.Escape(a)); !ok || back != a {
 			t.Errorf("%q comes back as %q, %v", a, back, ok)
 		}
-		if strings.ContainsAny(escape(a), "/ \x00") {
-			t.Errorf("%q is escaped as %q", a, escape(a))
+		if strings.ContainsAny(letters.Escape(a), "/ \x00") {
+			t.Errorf("%q is escaped as %q", a, letters.Escape(a))
 		}
-		if strings.HasPrefix(escape(a), escape(b)) != strings.HasPrefix(a, b) {
-			t.Errorf("%q and %q are escaped as %q and %q: one begins with the other on one side only", a, b, escape(a), escape(b))
+		if strings.HasPrefix(letters.Escape(a), letters.Escape(b)) != strings.HasPrefix(a, b) {
+			t.Errorf("%q and %q are escaped as %q and %q: one begins with the other on one side only", a, b, letters.Escape(a), letters.Escape(b))
 		}
 	})
 }

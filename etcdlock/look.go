@@ -39,7 +39,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 // costs one read for every 500 claims, and one request for each lease.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
-		p := pages{b: b, from: b.prefix + escape(prefix)}
+		p := pages{b: b, from: b.prefix + letters.Escape(prefix)}
 		p.to = clientv3.GetPrefixRangeEnd(p.from)
 		for more := true; more; {
 			var lines []driver.Line

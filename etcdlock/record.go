@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/escape"
 )
 
 type keyValue = mvccpb.KeyValue
@@ -40,17 +41,14 @@ type record struct {
 // encode writes r as json.Marshal does. One is written with each grant, when all that is not
 // in a cache is slow: the package would take a hundredth of a free lock's time.
 func (r *record) encode() string {
-	if !isPlain(r.ID) || !isPlain(r.Owner) || !isPlain(r.Note) {
-		return encode(r)
-	}
 	b := make([]byte, 0, 160+len(r.ID)+len(r.Owner)+len(r.Note))
 	b = strconv.AppendInt(append(b, `{"v":`...), int64(r.Format), 10)
-	b = append(append(append(b, `,"id":"`...), r.ID...), '"')
+	b = escape.AppendJSON(append(b, `,"id":`...), r.ID)
 	if r.Owner != "" {
-		b = append(append(append(b, `,"owner":"`...), r.Owner...), '"')
+		b = escape.AppendJSON(append(b, `,"owner":`...), r.Owner)
 	}
 	if r.Note != "" {
-		b = append(append(append(b, `,"note":"`...), r.Note...), '"')
+		b = escape.AppendJSON(append(b, `,"note":`...), r.Note)
 	}
 	b = strconv.AppendInt(append(b, `,"capacity":`...), r.Capacity, 10)
 	b = strconv.AppendInt(append(b, `,"weight":`...), r.Weight, 10)
@@ -64,16 +62,6 @@ func (r *record) encode() string {
 		b = append(b, `,"lingering":true`...)
 	}
 	return string(append(b, '}'))
-}
-
-// isPlain reports whether json.Marshal writes s as it is, between quotation marks.
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return true
 }
 
 // restRecord is what keeps an id out.

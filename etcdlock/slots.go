@@ -28,8 +28,8 @@ type slots struct {
 	mu    sync.Mutex
 	tag   string // what the names begin with
 	names map[place]string
-	taken map[string]taking // names
-	idle  int               // how many of them nobody asks for
+	taken map[string]*taking // names
+	idle  int                // how many of them nobody asks for
 }
 
 // taking is what is known of a name.
@@ -44,7 +44,7 @@ type taking struct {
 func (s *slots) init() {
 	s.retag()
 	s.names = make(map[place]string)
-	s.taken = make(map[string]taking)
+	s.taken = make(map[string]*taking)
 }
 
 // retag makes all names others from now on. s.mu is held, or nobody else knows s.
@@ -64,15 +64,16 @@ func (s *slots) take(line lineKeys, c *driver.Claim) string {
 	p := place{c.Key, c.ID}
 	if name, known := s.names[p]; known {
 		t := s.taken[name]
+		if !t.until.IsZero() {
+			s.idle--
+		}
 		t.until, t.sure = time.Time{}, false
-		s.set(name, t)
 		return name
 	}
 	begins := string(line) + string(classOf(c))
 	for n := 0; ; n++ {
 		name := begins + s.tag + strconv.Itoa(n)
-		t, taken := s.taken[name]
-		if taken && (t.until.IsZero() || t.until.After(time.Now())) {
+		if t := s.taken[name]; t != nil && (t.until.IsZero() || t.until.After(time.Now())) {
 			continue
 		}
 		tag := s.tag
@@ -81,19 +82,20 @@ func (s *slots) take(line lineKeys, c *driver.Claim) string {
 			continue
 		}
 		s.names[p] = name
-		s.set(name, taking{by: p})
+		s.taken[name] = &taking{by: p}
 		return name
 	}
 }
+
+// of returns what is known of the name of p, or nil if p has none. s.mu is held.
+func (s *slots) of(p place) *taking { return s.taken[s.names[p]] }
 
 // settled says that an Enter of p has been answered: p is in line.
 func (s *slots) settled(p place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name, known := s.names[p]; known {
-		t := s.taken[name]
+	if t := s.of(p); t != nil {
 		t.sure = true
-		s.set(name, t)
 	}
 }
 
@@ -101,7 +103,8 @@ func (s *slots) settled(p place) {
 func (s *slots) parts(p place) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken[s.names[p]].deletes > 0
+	t := s.of(p)
+	return t != nil && t.deletes > 0
 }
 
 // parting returns the name of a claim whose key is about to be deleted, whatever it holds.
@@ -109,23 +112,20 @@ func (s *slots) parts(p place) bool {
 func (s *slots) parting(p place) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name, known := s.names[p]
-	t := s.taken[name]
-	if !known || !t.sure || t.doubt || !t.until.IsZero() {
+	t := s.of(p)
+	if t == nil || !t.sure || t.doubt || !t.until.IsZero() {
 		return ""
 	}
 	t.deletes++
-	s.set(name, t)
-	return name
+	return s.names[p]
 }
 
 // parted says that a delete has been answered.
 func (s *slots) parted(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t, taken := s.taken[name]; taken { // else it is nobody's any more
+	if t := s.taken[name]; t != nil { // else it is nobody's any more
 		t.deletes--
-		s.set(name, t)
 	}
 }
 
@@ -133,8 +133,9 @@ func (s *slots) parted(name string) {
 func (s *slots) doubt(p place, while time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name, known := s.names[p]; known {
-		s.rest(name, while, true)
+	if t := s.of(p); t != nil {
+		t.doubt = true
+		s.rest(t, while)
 	}
 }
 
@@ -144,11 +145,10 @@ func (s *slots) doubt(p place, while time.Duration) {
 func (s *slots) collided(p place) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := s.names[p]
-	if s.taken[name].doubt {
+	if t := s.of(p); t != nil && t.doubt {
 		return false
 	}
-	s.forget(name)
+	s.forget(s.names[p])
 	s.retag()
 	return true
 }
@@ -165,56 +165,45 @@ func (s *slots) free(p place) {
 func (s *slots) gone(p place, while time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := s.names[p]
-	if s.taken[name].doubt {
-		s.rest(name, while, true)
+	if t := s.of(p); t != nil && t.doubt {
+		s.rest(t, while)
 		return
 	}
-	s.forget(name)
+	s.forget(s.names[p])
 }
 
 // keep says that something of p may be there for a while, and nobody asks for it any more.
 func (s *slots) keep(p place, while time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name, known := s.names[p]; known {
-		s.rest(name, while, s.taken[name].doubt)
+	if t := s.of(p); t != nil {
+		s.rest(t, while)
 	}
 }
 
 // rest leaves a name to its claim for a while, though nobody asks for it. s.mu is held.
-func (s *slots) rest(name string, while time.Duration, doubt bool) {
-	t := s.taken[name]
-	if t.until.IsZero() && s.idle >= mostIdle {
-		for other, t := range s.taken {
-			if !t.until.IsZero() {
-				s.forget(other) // it costs a collision at most
+func (s *slots) rest(t *taking, while time.Duration) {
+	if t.until.IsZero() {
+		if s.idle >= mostIdle {
+			for other, t := range s.taken {
+				if !t.until.IsZero() {
+					s.forget(other) // it costs a collision at most
+				}
 			}
 		}
+		s.idle++
 	}
-	t.until, t.doubt = time.Now().Add(while), doubt
-	s.set(name, t)
+	t.until = time.Now().Add(while)
 }
 
 // mostIdle bounds how many names are remembered that nobody asks for.
 const mostIdle = 1 << 16
 
-// set notes t of a name. s.mu is held.
-func (s *slots) set(name string, t taking) {
-	if !s.taken[name].until.IsZero() {
-		s.idle--
-	}
-	if !t.until.IsZero() {
-		s.idle++
-	}
-	s.taken[name] = t
-}
-
 // forget lets a name go. If a delete of it may still arrive, nobody has it again: from now
 // on all names are others. s.mu is held.
 func (s *slots) forget(name string) {
-	t, taken := s.taken[name]
-	if !taken {
+	t := s.taken[name]
+	if t == nil {
 		return
 	}
 	if t.deletes > 0 && strings.Contains(name, s.tag) {

@@ -17,16 +17,16 @@ func FuzzKey(f *testing.F) {
 	b := &Backend{prefix: "fencelock/"}
 	b.slots.init()
 	f.Fuzz(func(t *testing.T, key, id string, cut uint) {
-		name := escape(key)
+		name := letters.Escape(key)
 		for i := range len(name) {
 			if c := name[i]; c <= ' ' || c >= 0x7f || c == '/' {
 				t.Fatalf("%q is written as %q, with the byte %q", key, name, c)
 			}
 		}
-		if got, ok := unescape(name); !ok || got != key {
+		if got, ok := letters.Unescape(name); !ok || got != key {
 			t.Errorf("%q is written as %q, and read as %q, %v", key, name, got, ok)
 		}
-		if begins := escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
+		if begins := letters.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
 			t.Errorf("%q does not begin with %q", name, begins)
 		}
 		if key == "" {

@@ -114,7 +114,7 @@ func (g *group) master(key string) *testserver.Server {
 	if g.sentinel != nil {
 		return g.sentinel.Master()
 	}
-	return g.cluster.Master(g.cluster.Slot(DefaultPrefix + "{" + encode(key) + "}"))
+	return g.cluster.Master(g.cluster.Slot(DefaultPrefix + "{" + letters.Escape(key) + "}"))
 }
 
 // replicas returns the servers that follow a master.

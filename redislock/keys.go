@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/escape"
 )
 
 // A lock has three keys, which script/record.lua describes:
@@ -16,66 +18,15 @@ import (
 // What is in braces is the hash tag: Cluster puts all three in one slot. The key
 // is encoded there, so that it cannot hold a brace itself.
 
-const hexDigits = "0123456789ABCDEF"
-
-// plain reports whether a byte stands for itself in an encoded key. Others are
-// written as %XX: braces, which would end the hash tag, and what makes a key hard
-// to read or to type.
-func plain(c byte) bool {
+// letters are what stands for itself in the hash tag of a key. Others are written as %XX:
+// braces, which would end the tag, and what makes a key hard to read or to type.
+var letters = escape.NewTable('%', func(c byte) bool {
 	switch c {
-	case '{', '}', '%', '"', '\\', 0x7f:
+	case '{', '}', '"', '\\', 0x7f:
 		return false
 	}
 	return c > ' '
-}
-
-// encode turns any bytes into a hash tag. It works byte by byte, so that what a
-// key begins with is what its code begins with.
-func encode(key string) string {
-	n := 0
-	for i := range len(key) {
-		if !plain(key[i]) {
-			n++
-		}
-	}
-	if n == 0 {
-		return key
-	}
-	b := make([]byte, 0, len(key)+2*n)
-	for i := range len(key) {
-		c := key[i]
-		if plain(c) {
-			b = append(b, c)
-			continue
-		}
-		b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
-	}
-	return string(b)
-}
-
-// decode is the opposite of encode. It reports false for what encode does not write.
-func decode(tag string) (key string, ok bool) {
-	if !strings.Contains(tag, "%") {
-		return tag, encode(tag) == tag
-	}
-	b := make([]byte, 0, len(tag))
-	for i := 0; i < len(tag); i++ {
-		if tag[i] != '%' {
-			b = append(b, tag[i])
-			continue
-		}
-		if i+2 >= len(tag) {
-			return "", false
-		}
-		high, low := strings.IndexByte(hexDigits, tag[i+1]), strings.IndexByte(hexDigits, tag[i+2])
-		if high < 0 || low < 0 {
-			return "", false
-		}
-		b = append(b, byte(high<<4|low))
-		i += 2
-	}
-	return string(b), encode(string(b)) == tag
-}
+})
 
 // record returns the first of a lock's keys.
 func (b *Backend) record(key string) string { return b.names(key).record }
@@ -104,7 +55,7 @@ func (b *Backend) names(key string) *names {
 	if n := place.Load(); n != nil && n.key == key {
 		return n
 	}
-	n := newNames(key, b.prefix+"{"+encode(key)+"}")
+	n := newNames(key, b.prefix+"{"+letters.Escape(key)+"}")
 	if len(key) <= longName {
 		place.Store(n)
 	}
@@ -138,12 +89,12 @@ func (b *Backend) keyOf(record string) (key string, ok bool) {
 	if tag, ok = strings.CutSuffix(tag, "}"); !ok {
 		return "", false
 	}
-	return decode(tag)
+	return letters.Unescape(tag)
 }
 
 // glob returns a pattern for the records of keys that begin with prefix.
 func (b *Backend) glob(prefix string) string {
-	return escapeGlob(b.prefix+"{"+encode(prefix)) + "*}"
+	return escapeGlob(b.prefix+"{"+letters.Escape(prefix)) + "*}"
 }
 
 // escapeGlob makes a pattern that matches s alone.

@@ -169,7 +169,7 @@ func (f *Fence) makePrefix() error {
 
 // Mark returns the node of the mark of resource: the largest token seen, in decimal.
 // To forget a resource that nobody will ever write again, delete its mark.
-func (f *Fence) Mark(resource string) string { return f.prefix + "/" + encode(resource) }
+func (f *Fence) Mark(resource string) string { return f.prefix + "/" + letters.Escape(resource) }
 
 // Holding returns a condition for transactions of yours that is true as long as the
 // exclusive grant with this token holds key, and false for ever afterwards:

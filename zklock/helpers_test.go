@@ -237,7 +237,7 @@ func empty(t testing.TB, s *testserver.Server) {
 // nodes lists the claims in the line of key.
 func nodes(t testing.TB, c *zk.Conn, key string) []string {
 	t.Helper()
-	names, _, err := c.Children(prefix(t) + linesDir + "/" + encode(key))
+	names, _, err := c.Children(prefix(t) + linesDir + "/" + letters.Escape(key))
 	if err != nil && err != zk.ErrNoNode {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 		}
 		var keys []string
 		for _, name := range l.names {
-			if key, ok := decode(name); ok && strings.HasPrefix(key, prefix) {
+			if key, ok := letters.Unescape(name); ok && strings.HasPrefix(key, prefix) {
 				keys = append(keys, key)
 			}
 		}

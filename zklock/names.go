@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/escape"
 )
 
 // What is kept where, below the Prefix:
@@ -28,74 +29,22 @@ const (
 )
 
 // lineOf is the container of key.
-func (b *Backend) lineOf(key string) string { return b.prefix + linesDir + "/" + encode(key) }
+func (b *Backend) lineOf(key string) string { return b.prefix + linesDir + "/" + letters.Escape(key) }
 
 // recordOf is where the reason goes when an operator ends the claim.
 func (b *Backend) recordOf(czxid int64) string {
 	return b.prefix + brokenDir + "/" + strconv.FormatInt(czxid, 16)
 }
 
-const hexDigits = "0123456789ABCDEF"
-
-func plain(c byte) bool {
+// letters are what stands for itself in a name; all other bytes become =XX. (Dots would do but
+// for the names . and .., and the separator of a claim's name.)
+var letters = escape.NewTable('=', func(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
-}
-
-// encode writes any bytes as a name that ZooKeeper takes: letters, digits, - and _
-// stay, and all others become =XX. (Dots would do but for the names . and .., and
-// the separator of a claim's name.)
-func encode(s string) string {
-	special := 0
-	for i := range len(s) {
-		if !plain(s[i]) {
-			special++
-		}
-	}
-	if special == 0 {
-		return s
-	}
-	var b strings.Builder
-	b.Grow(len(s) + 2*special)
-	for i := range len(s) {
-		if c := s[i]; plain(c) {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('=')
-			b.WriteByte(hexDigits[c>>4])
-			b.WriteByte(hexDigits[c&15])
-		}
-	}
-	return b.String()
-}
-
-// decode is the inverse of encode, and false for a name that encode does not write.
-func decode(name string) (string, bool) {
-	if strings.IndexFunc(name, func(r rune) bool { return r > 0x7f || !plain(byte(r)) }) < 0 {
-		return name, true
-	}
-	b := make([]byte, 0, len(name))
-	for i := 0; i < len(name); i++ {
-		c := name[i]
-		if plain(c) {
-			b = append(b, c)
-			continue
-		}
-		if c != '=' || i+2 >= len(name) {
-			return "", false
-		}
-		hi, lo := strings.IndexByte(hexDigits, name[i+1]), strings.IndexByte(hexDigits, name[i+2])
-		if hi < 0 || lo < 0 || plain(byte(hi<<4|lo)) {
-			return "", false
-		}
-		b = append(b, byte(hi<<4|lo))
-		i += 2
-	}
-	return string(b), true
-}
+})
 
 // nameOf is the name of a claim's node, up to the number that the server appends.
 func nameOf(c *driver.Claim) string {
-	return "c" + encode(c.ID) + "." + strconv.FormatInt(c.Capacity, 10) + "." + strconv.FormatInt(c.Weight, 10) + "."
+	return "c" + letters.Escape(c.ID) + "." + strconv.FormatInt(c.Capacity, 10) + "." + strconv.FormatInt(c.Weight, 10) + "."
 }
 
 // member is a claim in line, as its node's name tells.
@@ -117,7 +66,7 @@ func parseMember(name string) (member, bool) {
 		return member{}, false
 	}
 	m := member{name: name}
-	if m.id, ok = decode(id); !ok {
+	if m.id, ok = letters.Unescape(id); !ok {
 		return member{}, false
 	}
 	var err1, err2, err3 error

@@ -16,8 +16,8 @@ func TestNamesTakeEveryByteAndComeBack(t *testing.T) {
 		all[i] = byte(i)
 	}
 	for _, key := range []string{string(all), ".", "..", "/", "a/b", "\x00", "=", "=2F", "%2F", "zookeeper", "☂"} {
-		name := encode(key)
-		if back, ok := decode(name); !ok || back != key {
+		name := letters.Escape(key)
+		if back, ok := letters.Unescape(name); !ok || back != key {
 			t.Errorf("%q became %q and came back as %q, %v", key, name, back, ok)
 		}
 		if strings.ContainsAny(name, "/.\x00") {
@@ -25,7 +25,7 @@ func TestNamesTakeEveryByteAndComeBack(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"=", "=4", "=41", "=2f", "a.b", "a b", "=ZZ", "é"} {
-		if key, ok := decode(name); ok {
+		if key, ok := letters.Unescape(name); ok {
 			t.Errorf("%q was read as %q; encode never writes it", name, key)
 		}
 	}

@@ -16,14 +16,14 @@ func FuzzKey(f *testing.F) {
 		f.Add(key, uint(len(key)/2))
 	}
 	f.Fuzz(func(t *testing.T, key string, cut uint) {
-		name := encode(key)
+		name := letters.Escape(key)
 		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=") != "" {
 			t.Errorf("%q is written as %q", key, name)
 		}
-		if got, ok := decode(name); !ok || got != key {
+		if got, ok := letters.Unescape(name); !ok || got != key {
 			t.Errorf("%q is written as %q, and read as %q, %v", key, name, got, ok)
 		}
-		if begins := encode(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
+		if begins := letters.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
 			t.Errorf("%q does not begin with %q", name, begins)
 		}
 	})
@@ -35,8 +35,8 @@ func FuzzName(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if key, ok := decode(name); ok && encode(key) != name {
-			t.Errorf("%q is taken for the line of %q, whose name is %q", name, key, encode(key))
+		if key, ok := letters.Unescape(name); ok && letters.Escape(key) != name {
+			t.Errorf("%q is taken for the line of %q, whose name is %q", name, key, letters.Escape(key))
 		}
 	})
 }

@@ -1,0 +1,93 @@
+// Package escape writes keys and texts in the few bytes that a store or a format takes as
+// they are.
+package escape
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+const hexDigits = "0123456789ABCDEF"
+
+// Table says which bytes stand for themselves. Every other byte is written as a mark and two
+// digits, byte by byte, so that what begins with s is written with what s is written with.
+type Table struct {
+	mark  byte
+	plain [256]bool
+}
+
+// NewTable has the bytes stand for themselves of which plain says so. The mark never does.
+func NewTable(mark byte, plain func(c byte) bool) *Table {
+	t := &Table{mark: mark}
+	for i := range t.plain {
+		t.plain[i] = byte(i) != mark && plain(byte(i))
+	}
+	return t
+}
+
+// Escape allocates nothing for an s that is plain.
+func (t *Table) Escape(s string) string {
+	special := 0
+	for i := range len(s) {
+		if !t.plain[s[i]] {
+			special++
+		}
+	}
+	if special == 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s)+2*special)
+	for i := range len(s) {
+		if c := s[i]; t.plain[c] {
+			b = append(b, c)
+		} else {
+			b = append(b, t.mark, hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return string(b)
+}
+
+// Unescape is the inverse of Escape, and false for what Escape does not write: each text is
+// written in one way.
+func (t *Table) Unescape(s string) (string, bool) {
+	if strings.IndexByte(s, t.mark) < 0 {
+		return s, t.Escape(s) == s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == t.mark {
+			if i+2 >= len(s) {
+				return "", false
+			}
+			high, low := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
+			if high < 0 || low < 0 {
+				return "", false
+			}
+			c = byte(high<<4 | low)
+			i += 2
+			if t.plain[c] {
+				return "", false
+			}
+		} else if !t.plain[c] {
+			return "", false
+		}
+		b = append(b, c)
+	}
+	return string(b), true
+}
+
+// AppendJSON appends s as json.Marshal writes it. It does so without the package where s is
+// printable ASCII that HTML leaves alone.
+func AppendJSON(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, err := json.Marshal(s)
+			if err != nil {
+				panic(err) // any string has a form
+			}
+			return append(b, text...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}

@@ -50,7 +50,7 @@ func startPlace(ctx context.Context, store, dir string) (*place, error) {
 			p.addr, p.version, p.read = s.Addr(), redisVersion(s), func() (stats, error) { return readRedis(s) }
 		}
 	case onEtcd:
-		if s, err = testserver.StartEtcd(ctx, dir, testserver.Persist(true), testserver.Config("-fsync")); err == nil {
+		if s, err = testserver.StartEtcd(ctx, dir, testserver.Persist(true), testserver.Config("--unsafe-no-fsync=false")); err == nil {
 			p.addr, p.read = s.Addr(), func() (stats, error) { return readEtcd(s.Addr()) }
 		}
 	case onZooKeeper:

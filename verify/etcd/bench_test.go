@@ -10,7 +10,7 @@ import (
 // BenchmarkFreeLock is the price of a lock that nobody else wants, Enter and Leave,
 // on a server that writes to its disk before it answers and on one that does not.
 func BenchmarkFreeLock(b *testing.B) {
-	for name, fsync := range map[string]string{"fsync": "-fsync=true", "nofsync": "-fsync=false"} {
+	for name, fsync := range map[string]string{"fsync": "--unsafe-no-fsync=false", "nofsync": "--unsafe-no-fsync"} {
 		b.Run(name, func(b *testing.B) {
 			s := testserver.Etcd(b, testserver.Config(fsync))
 			locks, c := backend(b, client(b, s), ""), claim("k")

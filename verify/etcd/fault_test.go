@@ -404,7 +404,7 @@ func TestLostWatchIsMadeUpForByReading(t *testing.T) {
 // on.
 func TestFullStore(t *testing.T) {
 	t.Parallel()
-	x := sceneOn(t, testserver.Etcd(t, testserver.Config("-quota", "1048576")))
+	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--quota-backend-bytes=1048576")))
 	b := x.backend()
 	held, waits := hold(t, b, claim("k")), claim("k")
 	w := wait(t, b, waits)
@@ -432,7 +432,7 @@ func TestFullStore(t *testing.T) {
 
 func TestTooFewOperationsIsSaid(t *testing.T) {
 	t.Parallel()
-	x := sceneOn(t, testserver.Etcd(t, testserver.Config("-max-txn-ops", "50")))
+	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--max-txn-ops=50")))
 	b := x.backend()
 	var ts []driver.Ticket
 	for range 60 {

@@ -163,7 +163,7 @@ func TestLeftCountsFromTheLastKeepAlive(t *testing.T) {
 
 func TestLeaseThatTheServerGrantsIsTold(t *testing.T) {
 	t.Parallel()
-	x := sceneOn(t, testserver.Etcd(t, testserver.Config("-election", "3000")))
+	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--election-timeout=3000")))
 	b := x.backend()
 	k := hold(t, b, ttl(claim("k"), lease))
 	if k.TTL != 5*time.Second || k.Left > k.TTL || k.Left < 3*time.Second {

@@ -199,7 +199,7 @@ func startSQL(ctx context.Context, s *testserver.Server, name, dsn string, d sql
 }
 
 func startEtcd(ctx context.Context, dir string) (*running, error) {
-	s, err := testserver.StartEtcd(ctx, dir, testserver.Persist(true), testserver.Config("-fsync"))
+	s, err := testserver.StartEtcd(ctx, dir, testserver.Persist(true), testserver.Config("--unsafe-no-fsync=false"))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // A master that hangs costs its own locks, and nobody else's: neither in calls that
@@ -50,9 +51,36 @@ func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
 	}
 }
 
+// carries waits until a message that is published at one node is heard at each other one.
+// Valkey throws away what is the first that a node has to tell another.
+func carries(t *testing.T, nodes []*testserver.Server) {
+	t.Helper()
+	for _, at := range nodes {
+		ear := dial(t, at).Subscribe(t.Context(), "probe")
+		defer ear.Close()
+		if _, err := ear.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range nodes {
+			eventually(t, "a message goes from "+from.Addr()+" to "+at.Addr(), func() bool {
+				if _, err := from.Ask("PUBLISH", "probe", from.Addr()); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case m := <-ear.Channel():
+					return m.Payload == from.Addr()
+				case <-time.After(50 * time.Millisecond):
+					return false
+				}
+			})
+		}
+	}
+}
+
 // A waiter subscribes at any node, and the push comes from the lock's own.
 func TestPushesCrossTheCluster(t *testing.T) {
 	nodes := clusterOf(t, 3)
+	carries(t, nodes)
 	holder, waiter := closing(t, New(dialCluster(t, nodes[0]), nil)), closing(t, New(dialCluster(t, nodes[1]), nil))
 	for i := range 12 {
 		key := fmt.Sprintf("key %d", i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -24,7 +25,7 @@ func PgBouncer(tb TB, behind *Server, opts ...Option) *Server {
 func StartPgBouncer(ctx context.Context, dir string, behind *Server, opts ...Option) (*Server, error) {
 	return start(ctx, kind{
 		name:    "pgbouncer",
-		program: program("pgbouncer", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"),
+		program: pgBouncerProgram(),
 		install: "on Debian run: apt-get install pgbouncer; elsewhere see https://www.pgbouncer.org/install.html",
 		prepare: func(s *Server) error { return writePgBouncerConfig(s, behind) },
 		args:    func(s *Server) []string { return []string{filepath.Join(s.dir, "pgbouncer.ini")} },
@@ -32,6 +33,25 @@ func StartPgBouncer(ctx context.Context, dir string, behind *Server, opts ...Opt
 		url:     func(s *Server) string { return postgresURL(s.Addr(), "") },
 		users:   []string{"postgres", "nobody"},
 	}, dir, opts)
+}
+
+func pgBouncerProgram() string {
+	return program("pgbouncer", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
+}
+
+// PgBouncerKeepsStatements reports whether the PgBouncer of this machine can tell the prepared
+// statements of its clients apart: 1.21 is the first that does, if max_prepared_statements says so.
+func PgBouncerKeepsStatements(tb TB) bool {
+	tb.Helper()
+	out, err := exec.Command(pgBouncerProgram(), "--version").Output()
+	var major, minor int
+	if err == nil {
+		_, err = fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor)
+	}
+	if err != nil {
+		tb.Fatalf("pgbouncer --version: %q, %v", out, err)
+	}
+	return major > 1 || minor >= 21
 }
 
 func writePgBouncerConfig(s, behind *Server) error {

@@ -165,27 +165,37 @@ func TestWrongPasswordIsPermanent(t *testing.T) {
 }
 
 // TestPoolerThatMixesUpStatements has pgx prepare statements, as it does by default, behind
-// a pooler that hands one connection of the server to several clients.
+// a pooler that hands one connection of the server to several clients. Newer ones tell their
+// statements apart.
 func TestPoolerThatMixesUpStatements(t *testing.T) {
 	t.Parallel()
 	direct := newURL(t)
-	front := testserver.PgBouncer(t, server, testserver.Config("default_pool_size = 1"))
-	url := with(t, front.URL(), databaseOf(t, direct))
 	setup := backend(t, openURL(t, direct))
 	leave(t, setup, hold(t, setup, claim("k")))
-	var failed error
-	for i := 0; failed == nil && i < 10; i++ {
-		db := openURL(t, url)
-		b := sqllock.New(db, sqllock.Postgres, nil)
-		var ticket driver.Ticket
-		if ticket, failed = b.Enter(soon(t), claim(fmt.Sprint("k", i))); failed == nil {
-			failed = b.Leave(soon(t), ticket, driver.Exit{})
+	behind := func(config ...string) (failed error) {
+		front := testserver.PgBouncer(t, server, testserver.Config(append(config, "default_pool_size = 1")...))
+		url := with(t, front.URL(), databaseOf(t, direct))
+		for i := 0; failed == nil && i < 10; i++ {
+			db := openURL(t, url)
+			b := sqllock.New(db, sqllock.Postgres, nil)
+			var ticket driver.Ticket
+			if ticket, failed = b.Enter(soon(t), claim(fmt.Sprint("k", i))); failed == nil {
+				failed = b.Leave(soon(t), ticket, driver.Exit{})
+			}
+			b.Close()
 		}
-		b.Close()
+		return failed
+	}
+	var mixing []string
+	if testserver.PgBouncerKeepsStatements(t) {
+		mixing = append(mixing, "max_prepared_statements = 0")
+		if err := behind("max_prepared_statements = 100"); err != nil {
+			t.Errorf("behind a pooler that keeps prepared statements: %v", err)
+		}
 	}
 	var p *driver.PermanentError
-	if !errors.As(failed, &p) || !strings.Contains(failed.Error(), "default_query_exec_mode=exec") {
-		t.Errorf("prepared statements behind a pooler answered %v; want an error that says what to do", failed)
+	if err := behind(mixing...); !errors.As(err, &p) || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+		t.Errorf("prepared statements behind a pooler answered %v; want an error that says what to do", err)
 	}
 	leaveAll(t, setup, "")
 }

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build test lint cross bench bench-compare torture mutants vuln clean
+.PHONY: help build test newest lint cross bench bench-compare torture mutants vuln clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -9,6 +9,12 @@ build: ## build the command into bin/
 
 test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere
 	@scripts/test.sh
+
+newest: ## the tests of the stores on the newest servers that Debian has; as root there
+	scripts/newest.sh mysql-server-core postgresql pgbouncer redis-server etcd-server zookeeper default-jre-headless -- \
+		env FENCELOCK_ETCD=/usr/bin/etcd go test -count=1 -p 1 -timeout 15m ./redislock/... ./zklock/... \
+		./verify/postgres ./verify/mariadb ./verify/etcd ./verify/quorum ./verify/cut ./verify/fence
+	scripts/newest.sh mariadb-server valkey-server -- go test -count=1 -p 1 -timeout 15m ./redislock/... ./verify/mariadb
 
 lint: ## formatting, vet, staticcheck, twins of the documentation
 	@scripts/lint.sh

@@ -41,7 +41,7 @@
 //
 // # PostgreSQL
 //
-// PostgreSQL 12 or later is needed, and 15 is what this package is tested with, with
+// PostgreSQL 12 or later is needed, and 15 and 18 are what this package is tested with, with
 // github.com/jackc/pgx/v5/stdlib:
 //
 //	db, err := sql.Open("pgx", "postgres://app@db.example/app")
@@ -100,9 +100,9 @@
 //
 // # MariaDB and MySQL
 //
-// MariaDB 10.6 or later is needed, and 10.11 is what this package is tested with, with
-// github.com/go-sql-driver/mysql. MySQL 8.0.29 or later has all that is used, but has not
-// been tested. The tables are InnoDB's.
+// MariaDB 10.6 or later is needed, and 10.11 and 11.8 are what this package is tested with,
+// with github.com/go-sql-driver/mysql. It is tested with MySQL 9.7, too; MySQL 8.0.29 or
+// later has all that is used, but has not been tested. The tables are InnoDB's.
 //
 // Each step is a call of a stored procedure that comes with the tables: one round trip,
 // contended or not, and nobody keeps a line locked by stopping in the middle of a step.

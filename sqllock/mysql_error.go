@@ -76,7 +76,9 @@ func (s *mysql) fail(what string, err error) error {
 		return permanent(fmt.Errorf("mysql: cannot %s, no database is chosen: name one in the DSN: %w", what, err))
 	case 1049:
 		return permanent(fmt.Errorf("mysql: cannot %s, there is no such database: create it, or name another in the DSN: %w", what, err))
-	case 1045, 1130, 1251, 1698, 2054, 2059:
+	case 1045, 1130, 1251, 1698, 2054, 2059,
+		1820, 1862, // the password has expired
+		3118, 4151: // the account is locked, in MySQL and in MariaDB
 		return permanent(fmt.Errorf("mysql: cannot %s, the server refuses the user or the password: check both: %w", what, err))
 	case 1044, 1142, 1143, 1227, 1370, 1419:
 		return permanent(fmt.Errorf("mysql: cannot %s, a right is missing: the user needs SELECT, INSERT, UPDATE, DELETE and EXECUTE in the database, and CREATE and CREATE ROUTINE to create the tables, ALTER too where they are older: %w", what, err))

@@ -51,13 +51,23 @@ func MariaDB(tb TB, opts ...Option) *Server {
 }
 
 // StartMariaDB starts a MariaDB server in dir, which must exist and be empty or left by
-// an earlier one. The caller stops it.
+// an earlier one. Where there is MySQL instead, it starts that. The caller stops it.
 func StartMariaDB(ctx context.Context, dir string, opts ...Option) (*Server, error) {
 	k := mariadb
-	// It is seldom in the PATH of those who are not root.
-	k.program = program(k.program, "/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/opt/homebrew/bin")
+	// They are seldom in the PATH of those who are not root.
+	folders := []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/opt/homebrew/bin"}
+	for _, name := range []string{"mysqld", "mariadbd"} {
+		p := program(name, folders...)
+		if _, err := exec.LookPath(p); err == nil {
+			k.program = p // the last that is there
+		}
+	}
 	return start(ctx, k, dir, opts)
 }
+
+// isMySQL reports whether s is of MySQL. MariaDB has a program of the same name, too, which
+// is taken only where there is no mariadbd.
+func (s *Server) isMySQL() bool { return filepath.Base(s.kind.program) == "mysqld" }
 
 // program looks a program up in PATH and then in folders.
 func program(name string, folders ...string) string {
@@ -93,10 +103,14 @@ func prepareMariaDB(s *Server) error {
 		"skip-name-resolve",
 		"skip-log-bin",
 		"innodb_flush_log_at_trx_commit=2",
-		"innodb_log_file_size=8M",
 		"innodb_buffer_pool_size=32M",
 		"performance_schema=OFF",
 		"max_connections=500",
+	}
+	if s.isMySQL() {
+		lines = append(lines, "innodb_redo_log_capacity=16M", "mysqlx=OFF", "secure_file_priv=NULL")
+	} else {
+		lines = append(lines, "innodb_log_file_size=8M")
 	}
 	lines = append(lines, s.opts.config...)
 	if err := os.WriteFile(filepath.Join(s.dir, "my.cnf"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
@@ -104,6 +118,9 @@ func prepareMariaDB(s *Server) error {
 	}
 	var init strings.Builder
 	fmt.Fprintf(&init, "CREATE DATABASE IF NOT EXISTS %s;\n", mariadbDatabase)
+	if s.isMySQL() { // it has made root@localhost, who cannot be told from others without names
+		init.WriteString("CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\nGRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n")
+	}
 	if s.opts.password != "" {
 		fmt.Fprintf(&init, "ALTER USER 'root'@'127.0.0.1' IDENTIFIED BY '%s';\n",
 			strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s.opts.password))
@@ -114,8 +131,15 @@ func prepareMariaDB(s *Server) error {
 	if _, err := os.Stat(filepath.Join(data, "mysql")); err == nil {
 		return nil
 	}
-	cmd := exec.Command(program("mariadb-install-db", filepath.Dir(s.kind.program)), "--no-defaults", "--datadir="+data, "--tmpdir="+tmp,
-		"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M", "--skip-log-bin")
+	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + tmp, "--skip-log-bin"}
+	installer := program("mariadb-install-db", filepath.Dir(s.kind.program))
+	if s.isMySQL() {
+		installer = s.kind.program
+		args = append(args, "--initialize-insecure", "--mysqlx=OFF", "--secure-file-priv=NULL")
+	} else {
+		args = append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M")
+	}
+	cmd := exec.Command(installer, args...)
 	cmd.Dir = s.dir
 	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
 		return err
@@ -123,7 +147,7 @@ func prepareMariaDB(s *Server) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		_ = os.RemoveAll(data) // half of them would be taken for all
-		return fmt.Errorf("mariadb-install-db: %w; it says:\n%s", err, bytes.TrimSpace(out))
+		return fmt.Errorf("%s: %w; it says:\n%s", filepath.Base(installer), err, bytes.TrimSpace(out))
 	}
 	return nil
 }

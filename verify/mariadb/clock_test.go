@@ -28,7 +28,8 @@ func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
 	autumn := time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC)
 	spring := time.Date(2026, 3, 29, 0, 30, 0, 0, time.UTC)
 	for at, local := range map[time.Time]*string{autumn: &first, autumn.Add(time.Hour): &again} {
-		if err := conn.QueryRowContext(soon(t), fmt.Sprintf("SET STATEMENT timestamp = %d FOR SELECT SYSDATE()", at.Unix())).Scan(local); err != nil {
+		do(t, conn, fmt.Sprintf("SET timestamp = %d", at.Unix()))
+		if err := conn.QueryRowContext(soon(t), "SELECT SYSDATE()").Scan(local); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +98,8 @@ func TestServersClockDecides(t *testing.T) {
 // when it has it, not when it was sent. So the order of tokens is that of their clocks.
 func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 	t.Parallel()
-	db := openDSN(t, newDSN(t, ""))
+	name := newDatabase(t)
+	db := openDSN(t, dsnOf(server(t), name, ""))
 	b := backend(t, db)
 	leave(t, b, hold(t, b, claim("k")))
 	tx, err := db.BeginTx(soon(t), nil)
@@ -114,12 +116,7 @@ func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 		}
 		entered <- k
 	}()
-	until(t, "the Enter waits for the line", func() bool {
-		<-time.After(150 * time.Millisecond) // what it says is kept for a tenth of a second after it was last asked
-		var n int
-		err := db.QueryRow("SELECT COUNT(*) FROM information_schema.innodb_lock_waits").Scan(&n)
-		return err == nil && n > 0
-	})
+	blocked(t, openDSN(t, dsnOf(server(t), "", "")), name)
 	var now, since int64
 	if err := tx.QueryRow("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)").Scan(&now); err != nil {
 		t.Fatal(err)

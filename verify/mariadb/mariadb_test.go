@@ -151,6 +151,16 @@ func newDSN(t testing.TB, tail string) string {
 	return dsnOf(server(t), newDatabase(t), tail)
 }
 
+// onMySQL reports whether the server is MySQL, not MariaDB.
+func onMySQL(t testing.TB, db *sql.DB) bool {
+	t.Helper()
+	var version string
+	if err := db.QueryRow("SELECT VERSION()").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	return !strings.Contains(version, "MariaDB")
+}
+
 // openDSN opens a pool that ends with the test.
 func openDSN(t testing.TB, dsn string) *sql.DB {
 	t.Helper()

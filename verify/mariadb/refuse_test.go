@@ -89,6 +89,18 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 		defer b.Close()
 		refusal(t, b, "password")
 	})
+	for name, change := range map[string]string{"ExpiredPassword": "PASSWORD EXPIRE", "LockedUser": "ACCOUNT LOCK"} {
+		t.Run(name, func(t *testing.T) {
+			admin := openDSN(t, dsnOf(s, "", ""))
+			do(t, admin, "CREATE USER ali IDENTIFIED BY 'open'")
+			defer do(t, admin, "DROP USER ali")
+			do(t, admin, "GRANT ALL ON *.* TO ali")
+			do(t, admin, "ALTER USER ali "+change)
+			b := sqllock.New(openDSN(t, fmt.Sprintf("ali:open@tcp(%s)/%s", s.Addr(), newDatabase(t))), sqllock.MySQL, create)
+			defer b.Close()
+			refusal(t, b, "refuses the user or the password")
+		})
+	}
 	t.Run("MissingRight", func(t *testing.T) {
 		name := newDatabase(t)
 		admin := openDSN(t, dsnOf(s, name, ""))
@@ -161,11 +173,11 @@ func TestWhatMayPassIsNotPermanent(t *testing.T) {
 		conn.Close()
 	}
 	do(t, root, "SET GLOBAL max_connections = 500")
-	do(t, root, "GRANT USAGE ON *.* TO ali WITH MAX_USER_CONNECTIONS 1")
+	do(t, root, "ALTER USER ali WITH MAX_USER_CONNECTIONS 1")
 	third := backend(t, openDSN(t, fmt.Sprintf("ali@tcp(%s)/locks", s.Addr())))
 	leave(t, third, hold(t, third, claim("k")))
 	passes("that lets this user connect once", "1226")
-	do(t, root, "GRANT USAGE ON *.* TO ali WITH MAX_USER_CONNECTIONS 0")
+	do(t, root, "ALTER USER ali WITH MAX_USER_CONNECTIONS 0")
 	leave(t, b, hold(t, b, claim("k")))
 	empty(t, b)
 }

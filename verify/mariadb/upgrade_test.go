@@ -57,11 +57,15 @@ func upgrade(t *testing.T) string {
 // columnsAndChecks tells how the lines are made, but for the order of columns.
 func columnsAndChecks(t *testing.T, db *sql.DB) (text string) {
 	t.Helper()
+	checks := "check_constraints WHERE"
+	if onMySQL(t, db) {
+		checks = "check_constraints JOIN information_schema.table_constraints USING (constraint_schema, constraint_name) WHERE"
+	}
 	for _, query := range []string{
 		`SELECT GROUP_CONCAT(column_name, ' ', column_type, ' ', is_nullable, ' ', COALESCE(column_default, '-') ORDER BY column_name SEPARATOR '\n')
 			FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'fencelock_line'`,
 		`SELECT GROUP_CONCAT(check_clause ORDER BY check_clause SEPARATOR '\n')
-			FROM information_schema.check_constraints WHERE constraint_schema = DATABASE() AND table_name = 'fencelock_line'`,
+			FROM information_schema.` + checks + ` constraint_schema = DATABASE() AND table_name = 'fencelock_line'`,
 	} {
 		var part string
 		if err := db.QueryRow(query).Scan(&part); err != nil {

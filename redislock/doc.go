@@ -14,7 +14,8 @@
 //
 // # Server
 //
-// Redis 5.0 or newer, with scripts and PUBLISH. All keys of a lock are in one
+// Redis 5.0 or newer, or Valkey, with scripts and PUBLISH; this package is tested with Redis
+// 7.0 and 8.0, with 6.0 but for Sentinel, and with Valkey 9.1. All keys of a lock are in one
 // slot of a Cluster. Only the server's clock is read. What the ACL of the user
 // must allow is in the comment of [New].
 //

@@ -19,6 +19,7 @@ var refusals = []struct{ begins, advice string }{
 	{"ERR AUTH", "the server refuses how the client logs in"},
 	{"ERR Client sent AUTH", "the server has no password: give the client none"},
 	{"NOPERM", "the user may not do this: the comment of redislock.New lists the rights it needs"},
+	{"The user executing the script can't", "the user may not do this: the comment of redislock.New lists the rights it needs"},
 	{"ERR unknown command", "the server does not know a command that is needed: use Redis 5.0 or newer, with scripts enabled"},
 	{"ERR Unknown Redis command", "the server does not know a command that is needed: use Redis 5.0 or newer"},
 	{"ERR Write commands not allowed after non deterministic", "the server is too old: use Redis 5.0 or newer"},
@@ -38,7 +39,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		err = ended
 	}
 	what := fmt.Sprintf("redis: %s %q", doing, key)
-	text := err.Error()
+	text := said(err)
 	for _, r := range refusals {
 		// A script's own errors may stand behind a code and the script's name.
 		if strings.HasPrefix(text, r.begins) || strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins) {
@@ -49,6 +50,19 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		return fmt.Errorf("%s: the lock is on its way to another node, and this goes on when it has arrived (%w)", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// said returns the words of the server. Before Redis 7.0 an error of a command in a script has
+// others in front of them: ERR Error running script (call to f_…): @user_script:16: …
+func said(err error) string {
+	text := err.Error()
+	if !strings.HasPrefix(text, "ERR Error running script ") {
+		return text
+	}
+	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
+		text = strings.TrimLeft(text[i+len("@user_script:"):], " 0123456789:-")
+	}
+	return text
 }
 
 // errLeft is the answer to a claim that has left.

@@ -258,7 +258,7 @@ func TestFlushAllInALoopUnderLoad(t *testing.T) {
 // waited for: a holder goes on, and a waiter is served when it is over.
 func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testserver.Config("busy-reply-threshold 20"))
+	s := newServer(t, testserver.Config("lua-time-limit 20"))
 	raw := connect(t, s, nil)
 	g := &group{t: t, single: s}
 	const ttl = 3 * time.Second
@@ -332,6 +332,15 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	leave(t, raw, ticket)
 }
 
+// appendOnlyFile is where a server writes what is done.
+func appendOnlyFile(t *testing.T, s *testserver.Server) string {
+	t.Helper()
+	if isSince(t, s, 7, 0) {
+		return filepath.Join(s.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+	}
+	return filepath.Join(s.Dir(), "appendonly.aof")
+}
+
 // A power cut takes the tail of the append-only file, wherever it cuts: the server comes
 // back with whole steps. What it has forgotten is a loss, told by the next renewal; what
 // it remembers goes on; the next token is larger than any that was given out.
@@ -348,7 +357,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, testserver.Persist(true))
 			b := connect(t, s, nil)
-			file := filepath.Join(s.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+			file := appendOnlyFile(t, s)
 			size := func() int64 {
 				info, err := os.Stat(file)
 				if err != nil {
@@ -404,10 +413,10 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		b := connect(t, s, nil)
 		hold(t, b, mutex("other"))
 		lost := hold(t, b, mutex("key"))
+		file := appendOnlyFile(t, s)
 		if err := s.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(s.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
 		info, err := os.Stat(file)
 		if err != nil {
 			t.Fatal(err)

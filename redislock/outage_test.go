@@ -105,14 +105,17 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 // fill writes until the server takes no more.
 func fill(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	big := strings.Repeat("x", 4000)
-	for i := 0; ; i++ {
-		err := rdb.Set(t.Context(), fmt.Sprint("filler", i), big, 0).Err()
-		if err != nil && strings.HasPrefix(err.Error(), "OOM") {
-			return
-		}
-		if err != nil || i > 100_000 {
-			t.Fatalf("filling up: %v", err)
+	// The smaller ones fill what the buffers of the larger ones leave.
+	for _, size := range []int{4000, 400, 4} {
+		value := strings.Repeat("x", size)
+		for i := 0; ; i++ {
+			err := rdb.Set(t.Context(), fmt.Sprint("filler", size, "-", i), value, 0).Err()
+			if err != nil && strings.HasPrefix(err.Error(), "OOM") {
+				break
+			}
+			if err != nil || i > 100_000 {
+				t.Fatalf("filling up: %v", err)
+			}
 		}
 	}
 }
@@ -296,7 +299,7 @@ func TestWrongPasswordIsPermanentAndNotPrinted(t *testing.T) {
 
 func TestMissingRightIsPermanent(t *testing.T) {
 	s := newServer(t)
-	if _, err := s.Ask(strings.Fields("ACL SETUSER locks on >secret ~elsewhere:* &* +@all")...); err != nil {
+	if _, err := s.Ask(aclLine(t, s, "ACL SETUSER locks on >secret ~elsewhere:* &* +@all")...); err != nil {
 		t.Fatal(err)
 	}
 	b := closing(t, New(dialLocks(t, s), nil))
@@ -439,6 +442,10 @@ func TestErrorsAreToldApart(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind of value":           true,
 		"ERR FENCELOCK DAMAGED fencelock:{x} script: 1234, on @user_script:1.":        true,
 		"ERR Error running script (call to f_1): @user_script:1: FENCELOCK VERSION 2": true,
+		"ERR Error running script (call to f_1): FENCELOCK DAMAGED fencelock:{x}":     true,
+		"ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation": true,
+		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.": false,
+		"ERR Error running script (call to f_1): @user_script:1: The user executing the script can't run this command or subcommand":      true,
 	} {
 		err := failed(context.Background(), "entering the line of", "key", errors.New(text))
 		if permanent(err) != want || !strings.Contains(err.Error(), `"key"`) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
-	"strconv"
+	"slices"
+
 	"strings"
 	"testing"
 	"time"
@@ -109,9 +111,36 @@ const rights = "+eval +evalsha +time +get +set +del +hget +hmget +hset +hdel +hg
 func restrict(t testing.TB, s *testserver.Server, more ...string) {
 	t.Helper()
 	line := "ACL SETUSER locks on >secret resetkeys ~fencelock:* resetchannels &fencelock:* -@all " + rights
-	if _, err := s.Ask(append(strings.Fields(line), more...)...); err != nil {
+	if _, err := s.Ask(append(aclLine(t, s, line), more...)...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// aclLine returns the words of a command that makes a user. Redis before 6.2 has no rights
+// for channels.
+func aclLine(t testing.TB, s *testserver.Server, line string) (words []string) {
+	t.Helper()
+	for _, word := range strings.Fields(line) {
+		if isSince(t, s, 6, 2) || word != "resetchannels" && word[0] != '&' {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// isSince reports whether a server is of that version of Redis, or newer.
+func isSince(t testing.TB, s *testserver.Server, major, minor int) bool {
+	t.Helper()
+	info, err := s.Ask("INFO", "server")
+	_, version, _ := strings.Cut(info, "redis_version:")
+	var is [2]int
+	if err == nil {
+		_, err = fmt.Sscanf(version, "%d.%d", &is[0], &is[1])
+	}
+	if err != nil {
+		t.Fatalf("the version of the server: %v", err)
+	}
+	return slices.Compare(is[:], []int{major, minor}) >= 0
 }
 
 func dialLocks(t testing.TB, s *testserver.Server) *redis.Client {
@@ -135,8 +164,7 @@ func clusterOf(t testing.TB, n int) []*testserver.Server {
 	for i := range n {
 		s := newServer(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf",
 			"cluster-node-timeout 60000", "cluster-require-full-coverage no"))
-		from, to := firstSlot(i, n), firstSlot(i+1, n)-1
-		if _, err := s.Ask("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {
+		if _, err := s.Ask(testserver.AddSlots(firstSlot(i, n), firstSlot(i+1, n))...); err != nil {
 			t.Fatal(err)
 		}
 		if i > 0 {

@@ -397,7 +397,7 @@ func mapIsOld(err error) bool {
 		return true
 	}
 	for _, begins := range []string{"MOVED", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING"} {
-		if strings.HasPrefix(err.Error(), begins) {
+		if strings.HasPrefix(said(err), begins) {
 			return true
 		}
 	}

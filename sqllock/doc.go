@@ -41,8 +41,8 @@
 //
 // # PostgreSQL
 //
-// PostgreSQL 12 or later is needed, and 15 and 18 are what this package is tested with, with
-// github.com/jackc/pgx/v5/stdlib:
+// PostgreSQL 12 or later is needed, and 13, 15 and 18 are what this package is tested with,
+// with github.com/jackc/pgx/v5/stdlib:
 //
 //	db, err := sql.Open("pgx", "postgres://app@db.example/app")
 //	...

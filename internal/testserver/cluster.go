@@ -28,6 +28,16 @@ type ClusterGroup struct {
 // (https://github.com/redis/redis/pull/8753).
 const electionsApart = 4 * time.Second
 
+// AddSlots is the command that gives a node the slots from one up to another, in words that
+// Redis before 7.0 knows as well.
+func AddSlots(from, to int) []string {
+	args := []string{"CLUSTER", "ADDSLOTS"}
+	for slot := from; slot < to; slot++ {
+		args = append(args, strconv.Itoa(slot))
+	}
+	return args
+}
+
 // RedisCluster starts a Cluster for a test and stops it when the test ends. It
 // returns when all nodes agree who has which slots. opts are for all nodes. A master
 // that does not answer for a second counts as dead.
@@ -36,15 +46,14 @@ func RedisCluster(tb TB, opts ...Option) *ClusterGroup {
 	const masters = 3
 	g := &ClusterGroup{}
 	config := Config("cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000",
-		"cluster-allow-replica-migration no", "cluster-require-full-coverage no")
+		"cluster-migration-barrier 99", "cluster-require-full-coverage no") // a master keeps its replica
 	for i := range 2 * masters {
 		s := Redis(tb, append(append(replication(), config), opts...)...)
 		giveMasterAuth(tb, s)
 		// Nodes that all began with the same epoch would first have to sort that out.
 		mustAsk(tb, s, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {
-			from, to := ClusterSlots*i/masters, ClusterSlots*(i+1)/masters-1
-			mustAsk(tb, s, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to))
+			mustAsk(tb, s, AddSlots(ClusterSlots*i/masters, ClusterSlots*(i+1)/masters)...)
 		}
 		g.Servers = append(g.Servers, s)
 	}

@@ -61,14 +61,22 @@ func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
 		}
 		g.Sentinels = append(g.Sentinels, attach(tb, s))
 		// They are made to talk more often, so that a test need not wait for it.
-		mustAsk(tb, s, "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100")
+		pace(tb, s, "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100")
 	}
 	mustCome(tb, "the sentinels know each other and all replicas", g.Settled)
 	for _, s := range g.Sentinels {
 		// Four of these after a promotion that it has not heard of, a sentinel undoes it.
-		mustAsk(tb, s, "SENTINEL", "DEBUG", "PUBLISH-PERIOD", "1000")
+		pace(tb, s, "PUBLISH-PERIOD", "1000")
 	}
 	return g
+}
+
+// pace sets how often a sentinel does something. Those before 7.0 cannot be told.
+func pace(tb TB, s *Server, periods ...string) {
+	tb.Helper()
+	if _, err := s.Ask(append([]string{"SENTINEL", "DEBUG"}, periods...)...); err != nil && !strings.Contains(err.Error(), "Unknown sentinel subcommand") {
+		tb.Fatalf("%v", err)
+	}
 }
 
 // replication is for servers whose replicas are promoted by tests. Without a disk in

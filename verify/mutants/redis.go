@@ -15,6 +15,8 @@ func redis() []Mutant {
 			"if one and (one.id ~= id or one.lingers) then", "if one and one.lingers then", laws("Leave")},
 		{"Redis: a Leave without a token leaves no tombstone", "redislock/script/leave.lua",
 			"  if rest > 0 then\n    lengthen(l)\n", "  if false then\n    lengthen(l)\n", laws("Leave")},
+		{"Redis: what a script of Redis 6 fails of is not understood", "redislock/errors.go",
+			"if !strings.HasPrefix(text, \"ERR Error running script \") {", "if true {", inRedis("TestErrorsAreToldApart")},
 		{"Redis: a Reserve lengthens anybody's claim", "redislock/script/reserve.lua",
 			" and sub(rec, 72, 71 + #ARGV[1]) == ARGV[1]\n", "\n", laws("Reserve")},
 		{"Redis: a Reserve lengthens what has expired", "redislock/script/reserve.lua",

@@ -103,6 +103,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 	})
 	t.Run("NoRight", func(t *testing.T) {
 		url := newURL(t)
+		do(t, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC") // as it is since PostgreSQL 15
 		do(t, url, "CREATE ROLE plain LOGIN PASSWORD 's3cret'")
 		t.Cleanup(func() { do(t, server.URL(), "DROP ROLE plain") })
 		t.Cleanup(func() { do(t, url, "DROP OWNED BY plain") })

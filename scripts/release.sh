@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command among other servers than this machine has: those of Debian's unstable
-# release, in a folder of their own that the command has for its root.
+# Runs a command among other servers than this machine has: those of another release of
+# Debian, in a folder of their own that the command has for its root.
 #
-#   scripts/newest.sh PACKAGE... -- COMMAND...
+#   scripts/release.sh RELEASE PACKAGE... -- COMMAND...
 #
 # It needs root, Linux and a Debian or a relative that trusts Debian's archive. It changes
 # nothing outside the folder, $XDG_CACHE_HOME/fencelock, which may be deleted at any time;
@@ -10,23 +10,25 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+release=${1-}
+shift || true
 packages=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	packages+=("$1")
 	shift
 done
 if [ ${#packages[@]} = 0 ] || [ $# -lt 2 ]; then
-	echo "usage: scripts/newest.sh PACKAGE... -- COMMAND..." >&2
+	echo "usage: scripts/release.sh RELEASE PACKAGE... -- COMMAND..." >&2
 	exit 2
 fi
 shift
 if [ "$(id -u)" != 0 ]; then
-	echo "scripts/newest.sh: only root can give a command another root folder" >&2
+	echo "scripts/release.sh: only root can give a command another root folder" >&2
 	exit 1
 fi
 
-name=$(printf '%s-' "${packages[@]}")
-home=${XDG_CACHE_HOME:-$HOME/.cache}/fencelock/newest/${name%-}
+home=${XDG_CACHE_HOME:-$HOME/.cache}/fencelock/$(printf '%s-' "$release" "${packages[@]}")
+home=${home%-}
 root=$home/root
 
 # fill downloads the packages with all that they need, and unpacks them. Their own scripts,
@@ -34,17 +36,17 @@ root=$home/root
 fill() {
 	local site apt state=$home/apt
 	site=$(apt-get indextargets --format '$(SITE)' | grep -m1 '/debian$') || {
-		echo "scripts/newest.sh: no mirror of Debian is among the sources of apt" >&2
+		echo "scripts/release.sh: no mirror of Debian is among the sources of apt" >&2
 		return 1
 	}
 	rm -rf "$home"
 	mkdir -p "$root" "$state/lists/partial" "$state/cache/archives/partial"
-	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site sid main" >"$state/sources.list"
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site $release main" >"$state/sources.list"
 	: >"$state/status" # nothing is installed there
 	apt=(apt-get -qq -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=/dev/null
 		-o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache"
 		-o APT::Install-Recommends=false -o APT::Sandbox::User=root)
-	echo "downloading ${packages[*]}" >&2
+	echo "downloading ${packages[*]} of $release" >&2
 	"${apt[@]}" update >&2
 	"${apt[@]}" -y --download-only install base-files base-passwd libc-bin bash coreutils findutils grep sed gawk netbase iproute2 git \
 		tzdata libslf4j-java "${packages[@]}" >&2
@@ -67,7 +69,7 @@ fill() {
 	done
 	chroot "$root" ldconfig
 	mkdir -p "$root/usr/local/bin"
-	[ -e "$root/bin/sh" ] || ln -s bash "$root/usr/bin/sh"
+	[ -e "$root/bin/sh" ] || ln -s bash "$root/bin/sh"
 	[ -e "$root/usr/bin/awk" ] || ln -s gawk "$root/usr/bin/awk"
 	local java
 	for java in "$root"/usr/lib/jvm/java-*-openjdk-*/bin/java; do

@@ -10,7 +10,7 @@ build: ## build the command into bin/
 test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere
 	@scripts/test.sh
 
-# Left out on the oldest: sentinels of Redis 6.0 cannot be told to hurry, and PostgreSQL 13
+# Left out: sentinels of Redis 6.0 cannot be told to hurry and undo what tests have them do, and PostgreSQL 13
 # counts deadlocks in a process that does not run there.
 versions: ## the tests of the stores among the newest and the oldest servers that Debian has; as root there
 	scripts/release.sh sid mysql-server-core postgresql pgbouncer redis-server etcd-server zookeeper default-jre-headless -- \

@@ -16,9 +16,10 @@ versions: ## the tests of the stores among the newest and the oldest servers tha
 	scripts/release.sh sid mysql-server-core postgresql pgbouncer redis-server etcd-server zookeeper default-jre-headless -- \
 		env FENCELOCK_ETCD=/usr/bin/etcd go test -count=1 -p 1 -timeout 15m ./redislock/... ./zklock/... \
 		./verify/postgres ./verify/mariadb ./verify/etcd ./verify/quorum ./verify/cut ./verify/fence
-	scripts/release.sh sid mariadb-server valkey-server -- go test -count=1 -p 1 -timeout 15m ./redislock/... ./verify/mariadb
-	scripts/release.sh bullseye redis-server postgresql pgbouncer -- go test -count=1 -p 1 -timeout 15m \
-		-skip '/sentinel|^TestDeadlockIsTriedAgain$$' ./redislock/... ./verify/postgres
+	scripts/release.sh sid mariadb-server valkey-server -- sh -c \
+		'go test -count=1 -p 1 -timeout 15m ./redislock/... ./verify/mariadb && go test -count=1 -run Redis ./verify/quorum'
+	scripts/release.sh bullseye redis-server postgresql pgbouncer -- sh -c "go test -count=1 -p 1 -timeout 15m \
+		-skip '/sentinel|^TestDeadlockIsTriedAgain$$' ./redislock/... ./verify/postgres && go test -count=1 -run Redis ./verify/quorum"
 
 lint: ## formatting, vet, staticcheck, twins of the documentation
 	@scripts/lint.sh

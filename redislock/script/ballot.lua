@@ -14,8 +14,9 @@
 --   'q' µs            no ballot is granted for that long
 --   'm' text          this node has agreed on something else
 --
--- The key member is '1 ' born(16) ' ' run id ' ' text: since when this server knows
--- that it is a member, and which run of it noticed that. It does not expire.
+-- The key member is '2 ' born(16) ' ' history(40) ' ' run(40) ' ' text: since when this
+-- server knows that it is a member, and the ids of its replication and its run when it
+-- noticed that; see member.lua. It does not expire.
 local call, sub, find, fmt = redis.call, string.sub, string.find, string.format
 local R, C, Z, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local clock = call('TIME')
@@ -23,9 +24,9 @@ local now = clock[1] * 1000000 + clock[2]
 local rec = call('GET', R)
 local ballots, terms = ARGV[3], ARGV[4]
 
--- A free lock, in as few steps as can be: nobody is in line, there is no mark, this run of
--- the server is known to be a member whose quarantine is over, and the ballot is one of
--- those that the clock allows. All else takes the long way. Tokens below 9·10^15 are
+-- A free lock, in as few steps as can be: nobody is in line, there is no mark, this is a
+-- master with the history in which it was a member whose quarantine is over, and the ballot
+-- is one of those that the clock allows. All else takes the long way. Tokens below 9·10^15 are
 -- numbers of Lua without loss.
 local ring, floor
 if not rec then
@@ -43,10 +44,11 @@ if floor then
   local n = ballot + 0
   if n > floor and last + 0 < 9000000000000000 and last + 0 <= now + sub(ARGV[1], 1, 8) * 1000000
     and n > now - skew and n <= now + skew and #clock[1] == 10 then
-    local member = call('GET', M)
-    if member and sub(member, 1, 2) == '1 ' and sub(member, 60) == sub(terms, 34)
+    local member, state = call('GET', M), call('INFO', 'replication')
+    if member and sub(member, 1, 2) == '2 ' and sub(member, 101) == sub(terms, 34)
       and (tonumber(sub(member, 3, 18)) or now) + sub(terms, 17, 32) <= now
-      and find(call('INFO', 'server'), 'run_id:' .. sub(member, 20, 59) .. '\r', 1, true) then
+      and find(state, 'role:master\r', 1, true)
+      and find(state, 'master_replid:' .. sub(member, 20, 59) .. '\r', 1, true) then
       local stamp = clock[1] .. sub('00000' .. clock[2], -6)
       call('SET', R, '1C' .. stamp .. ring .. '+' .. ARGV[1] .. last .. ballot .. stamp .. '00000000', 'PX', ARGV[2])
       return 'g' .. ballot

@@ -1,35 +1,45 @@
 -- member.lua keeps what a server remembers of being a member. It is put where other
--- scripts say --include, which have set M, now and call.
+-- scripts say --include, which have set M, find, fmt, now and call.
+--
+-- A server may have lost what it had acknowledged last if it was started again, and if
+-- it was a replica meanwhile. Each start has a run id of its own. A replication id
+-- stands for more, and costs less to ask for: no two starts of a master have the same,
+-- and no two promotions. But a master changes it as well when its first replica comes,
+-- and when the last one has been gone for repl-backlog-ttl. Then nothing is lost, and
+-- its second id is all zeros, where one that was promoted has the one of before.
+--
+-- Source: redis, replication.c (changeReplicationId, shiftReplicationId).
 
--- read_member returns since when, which run noticed it, and what was agreed on; nothing
--- if the server does not remember to be a member.
+-- read_member returns since when, in which history and which run, and what was agreed
+-- on; nothing if the server does not remember to be a member.
 local function read_member()
   local text = call('GET', M)
   if not text then return end
-  local born, run, agreed = string.match(text, '^1 (%d+) (%x*) (.*)$')
+  local born, history, run, agreed = string.match(text, '^2 (%d+) (%x*) (%x*) (.*)$')
   if not born then error('FENCELOCK DAMAGED ' .. M, 0) end
-  return tonumber(born), run, agreed
+  return tonumber(born), history, run, agreed
 end
 
+-- this_run returns the two ids of a master, and whether it was promoted.
 local function this_run()
-  return string.match(call('INFO', 'server'), 'run_id:(%x+)') or ''
+  local state = call('INFO', 'replication')
+  local history = find(state, 'role:master\r', 1, true) and string.match(state, 'master_replid:(%x+)')
+  return history or '', string.match(call('INFO', 'server'), 'run_id:(%x+)') or '',
+    find(state, 'master_replid2:0*[1-9a-f]')
 end
 
-local function write_member(born, agreed)
-  call('SET', M, '1 ' .. fmt('%016.0f', born) .. ' ' .. this_run() .. ' ' .. agreed)
+local function write_member(born, history, run, agreed)
+  call('SET', M, '2 ' .. fmt('%016.0f', born) .. ' ' .. history .. ' ' .. run .. ' ' .. agreed)
 end
 
--- membership returns nil if ballots are granted, or what to answer. A server that was
--- started again may have lost what it had acknowledged last.
+-- membership returns nil if ballots are granted, or what to answer.
 local function membership(lasts, durable, agreed)
-  local born, run, text = read_member()
+  local born, history, run, text = read_member()
   if born and text ~= agreed then return 'm' .. text end
-  if not born then
-    born = now
-    write_member(born, agreed)
-  elseif run ~= this_run() then
-    if durable ~= '1' then born = now end
-    write_member(born, agreed)
+  local h, r, promoted = this_run()
+  if not born or run ~= r or history ~= h then
+    if not born or run ~= r and durable ~= '1' or run == r and promoted then born = now end
+    write_member(born, h, r, agreed)
   end
   if now < born + lasts then return 'q' .. fmt('%.0f', born + lasts - now) end
 end

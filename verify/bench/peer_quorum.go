@@ -126,9 +126,9 @@ func openQuorumLimit(e Env) (Locker, error) {
 	l := &quorumLimit{turns: make([]sync.Mutex, len(nodes)), end: end}
 	for _, rdb := range nodes {
 		l.nodes = append(l.nodes, newBareScripts(e, rdb, rdb.Close))
-		_, run, _ := strings.Cut(rdb.Info(context.Background(), "server").Val(), "run_id:")
+		_, run, _ := strings.Cut(rdb.Info(context.Background(), "replication").Val(), "master_replid:")
 		run, _, ok := strings.Cut(run, "\r")
-		if err := rdb.Set(context.Background(), bareMember, "run_id:"+run, 0).Err(); err != nil || !ok {
+		if err := rdb.Set(context.Background(), bareMember, "master_replid:"+run, 0).Err(); err != nil || !ok {
 			return nil, errors.Join(err, errors.New("a node does not become a member"), end())
 		}
 	}

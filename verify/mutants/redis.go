@@ -126,9 +126,19 @@ func redis() []Mutant {
 		{"Redis: a member takes ballots from far ahead", "redislock/script/ballot.lua",
 			"\n      and ballot <= larger(plus(l.last, 65535), fmt('%019.0f', now + skew))", "", member("Redis")},
 		{"Redis: a member that was started again grants what is free", "redislock/script/ballot.lua",
-			"and find(call('INFO', 'server'), 'run_id:' .. sub(member, 20, 59) .. '\\r', 1, true) then", "then",
-			[]Test{{Module: "verify", Package: "./quorum", Run: "^TestRedisMemberThatKeeps"}}},
+			"\n      and find(state, 'master_replid:' .. sub(member, 20, 59) .. '\\r', 1, true) then", " then", redisMember("ThatKeeps")},
+		{"Redis: a member that was promoted takes it for a new replica", "redislock/script/member.lua",
+			" or run == r and promoted then", " then", redisMember("ThatWasAReplica")},
+		{"Redis: a member takes each new history for a promotion", "redislock/script/member.lua",
+			"find(state, 'master_replid2:0*[1-9a-f]')", "true", redisMember("ThatBeginsANewHistory")},
+		{"Redis: a replica that takes writes grants what its master is a member for", "redislock/script/ballot.lua",
+			"\n      and find(state, 'role:master\\r', 1, true)", "",
+			[]Test{{Module: "verify", Package: "./quorum", Run: "^TestRedisReplicaThatTakesWrites"}}},
 	}
+}
+
+func redisMember(name string) []Test {
+	return []Test{{Module: "verify", Package: "./quorum", Run: "^TestRedisMember" + name}}
 }
 
 // member are the laws of a store that takes ballots, as a node of a quorum.

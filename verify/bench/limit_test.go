@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // verdictOf returns the row of the table that has what in it.
@@ -175,5 +178,47 @@ func TestTheQueueAsksTheStoreForEachSoManyGrants(t *testing.T) {
 	// The fourth is for what comes next.
 	if n := asked.Load(); n < 3 || n > 4 || g.violations() > 0 {
 		t.Errorf("asked %d times for %d grants, %v violations", n, 3*atOnce, g.violations())
+	}
+}
+
+// The tokens of a place in line are one above the other, and the server's clock may not have
+// overtaken them when the next place is granted. A limit whose tokens fall is none.
+func TestTokensOfBareLinesRiseWhenTheClockIsBehind(t *testing.T) {
+	s := testserver.Redis(t)
+	e := Env{Store: s.Addr(), TTL: lease}
+	open, err := openBareLines(spanOfAClaim)(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	l, ahead := open.(*bareLines), time.Now().Add(time.Hour).UnixMicro()
+	if _, err := s.Ask("SET", lineKeys("k")[0], strconv.FormatInt(ahead, 10)); err != nil {
+		t.Fatal(err)
+	}
+	var first, second bareLine
+	if err := l.join(t.Context(), "k", &first); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- l.join(t.Context(), "k", &second) }()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		n, err := s.Ask("LLEN", lineKeys("k")[1])
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("nobody waits in line: %v", err)
+		}
+		if n == "1" {
+			break
+		}
+	}
+	first.left = 1
+	if err := l.grant(t.Context(), "k", &first, func(int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	first.token-- // grant took one
+	if first.token < ahead+spanOfAClaim || second.token < first.token+spanOfAClaim {
+		t.Errorf("places with %d tokens after %d were granted from %d and %d", spanOfAClaim, ahead, first.token, second.token)
 	}
 }

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -24,7 +25,15 @@ var limitLaws = []law{
 			} {
 				c := w.claim(w.key())
 				ttl.c(&c)
+				sent := time.Now()
 				t, err := w.try(w.a, c)
+				for n := 0; err != nil && n < 3 && time.Since(sent) >= c.TTL*9/10; n++ {
+					// The machine was busy for as long as the lease would have lasted.
+					c = w.claim(w.key())
+					ttl.c(&c)
+					sent = time.Now()
+					t, err = w.try(w.a, c)
+				}
 				if err != nil || !t.Granted {
 					w.t.Errorf("Enter with the %s lease, %v: granted %v, error %v", ttl.what, c.TTL, t.Granted, err)
 					continue

@@ -30,7 +30,8 @@ type queued struct {
 	left      time.Duration
 }
 
-// Await returns when the claim of t is granted or gone, or after about a second.
+// Await returns when the claim of t is granted or gone, or after about a second, and not
+// before its line has been read, which takes longer if the database does.
 // It holds no connection while it waits. All calls of one Backend share one reading
 // of each line, so a thousand waiters cost hardly more than one; a grant costs
 // nothing in the process of the claim that left, and one statement in others.
@@ -50,15 +51,19 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	defer b.hub.quit(w)
 	timer := time.NewTimer(maxAwait)
 	defer timer.Stop()
-	select {
-	case v := <-w.verdict:
-		return v.t, v.err
-	case <-timer.C:
-		return b.hub.standing(w)
-	case <-ctx.Done():
-		return driver.Ticket{}, ctx.Err()
-	case <-b.ctx.Done():
-		return driver.Ticket{}, driver.ErrClosed
+	for {
+		select {
+		case v := <-w.verdict:
+			return v.t, v.err
+		case <-timer.C: // once
+			if v, ok := b.hub.standing(w); ok {
+				return v.t, v.err
+			}
+		case <-ctx.Done():
+			return driver.Ticket{}, ctx.Err()
+		case <-b.ctx.Done():
+			return driver.Ticket{}, driver.ErrClosed
+		}
 	}
 }
 
@@ -66,6 +71,8 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 type waiter struct {
 	t       driver.Ticket
 	verdict chan verdict // takes one, and then the waiter is out of the hub
+	read    bool         // the claim was seen in its line since; guarded by the hub
+	late    bool         // and it is to be told so: its second was over before
 }
 
 // verdict is what Await returns.
@@ -102,6 +109,7 @@ func (q *queue) judge(ws []*waiter) (granted, missing []*waiter, soonest time.Du
 					granted = append(granted, w)
 					continue
 				}
+				w.read = true
 				w.t.Granted, w.t.Ahead, w.t.Left, w.t.Mixed, w.t.Head = false, ahead, r.left, q.mixed, nil
 				if q.first != nil {
 					head := *q.first

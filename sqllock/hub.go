@@ -142,15 +142,17 @@ func (h *hub) waiting() bool {
 	return h.waiters > 0
 }
 
-// standing returns what is known of w when its time is over.
-func (h *hub) standing(w *waiter) (driver.Ticket, error) {
+// standing returns what w is to be told when its time is over. If nobody has looked since
+// it waits, that is nothing yet, and it will be told once somebody has.
+func (h *hub) standing(w *waiter) (v verdict, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
 	case v := <-w.verdict:
-		return v.t, v.err
+		return v, true
 	default:
-		return w.t, nil
+		w.late = !w.read
+		return verdict{t: w.t}, w.read
 	}
 }
 

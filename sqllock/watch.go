@@ -246,6 +246,11 @@ func (b *Backend) look(key string, ws []*waiter) {
 	if l := h.lines[key]; l != nil && soonest < maxAwait {
 		l.due = time.Now().Add(soonest)
 	}
+	for _, w := range ws {
+		if w.late && w.read {
+			h.tell(w, verdict{t: w.t})
+		}
+	}
 	h.mu.Unlock()
 	for _, w := range granted {
 		h.settle(w, b.granted(ctx, w, q.mixed))

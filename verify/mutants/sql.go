@@ -182,6 +182,12 @@ func sql() []Mutant {
 			"(last >= ?2 OR mark IS NOT NULL)", "mark IS NOT NULL", []Test{{Module: "verify", Package: "./sqlite", Run: "."}}},
 		{"SQL: with two sizes in line, the first that does not fit stops the others", "sqllock/line.go",
 			"\tcase !a.mixed:\n\t\treturn false", "\tcase true:\n\t\treturn false", on("sqlite", "Kind")},
+		{"SQL: Await answers what nobody has read", "sqllock/hub.go",
+			"return verdict{t: w.t}, w.read", "return verdict{t: w.t}, true",
+			[]Test{{Module: "verify", Package: "./postgres", Run: "^TestAwaitAnswersOnly"}}},
+		{"SQL: Await that is late is never answered", "sqllock/watch.go",
+			"if w.late && w.read {", "if w.late && !w.read {",
+			[]Test{{Module: "verify", Package: "./postgres", Run: "^TestAwaitAnswersOnly"}}},
 		{"SQL: what others have granted is not asked for", "sqllock/watch.go",
 			"!w.belled() && !now.Before(w.ask(w.heard))", "!w.belled() && now.Before(w.ask(w.heard)) && false", []Test{{Module: "verify", Package: "./mariadb", Run: "WaiterOfAnotherBackend"}}},
 	}

@@ -233,6 +233,52 @@ func TestRenewalThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 	})
 }
 
+// TestAwaitAnswersOnlyWhatWasRead holds up the database for longer than Await waits. What it
+// answers then is not what its caller knew before.
+func TestAwaitAnswersOnlyWhatWasRead(t *testing.T) {
+	t.Parallel()
+	url := newURL(t)
+	b := backend(t, openURL(t, url))
+	holder := hold(t, b, claim("k"))
+	gone, waits := enter(t, b, claim("k")), enter(t, b, claim("k"))
+	leave(t, b, gone)
+	x := begin(t, url, "LOCK TABLE fencelock_line, fencelock_claim IN ACCESS EXCLUSIVE MODE")
+	type answer struct {
+		t   driver.Ticket
+		err error
+	}
+	await := func(ctx context.Context, ticket driver.Ticket) <-chan answer {
+		got := make(chan answer, 1)
+		go func() {
+			now, err := b.Await(ctx, ticket)
+			got <- answer{now, err}
+		}()
+		return got
+	}
+	ofGone, ofWaiting := await(soon(t), gone), await(soon(t), waits)
+	timer := time.NewTimer(1500 * time.Millisecond)
+	select {
+	case a := <-ofGone:
+		t.Errorf("Await of a claim that has left answered (%+v, %v) before the database did", a.t, a.err)
+	case a := <-ofWaiting:
+		t.Errorf("Await of a claim that waits answered (%+v, %v) before the database did", a.t, a.err)
+	case <-timer.C:
+	}
+	x.end()
+	if t.Failed() {
+		return
+	}
+	if a := <-ofGone; !driver.Gone(a.err) {
+		t.Errorf("Await of a claim that has left answered (%+v, %v); want ErrGone", a.t, a.err)
+	}
+	a := <-ofWaiting
+	if a.err != nil || a.t.Granted || a.t.Ahead != 1 || a.t.Head == nil || a.t.Head.Token != holder.Token {
+		t.Errorf("Await of a claim that waits answered (%+v, %v); want it behind %+v", a.t, a.err, holder)
+	}
+	leave(t, b, holder)
+	leave(t, b, granted(t, b, waits))
+}
+
 // TestDeadlockIsTriedAgain crosses a renewal of two claims with a transaction that locks
 // them the other way round. The renewal is the victim, for it looks for deadlocks first.
 func TestDeadlockIsTriedAgain(t *testing.T) {

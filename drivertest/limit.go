@@ -23,16 +23,17 @@ var limitLaws = []law{
 				{"shortest", func(c *driver.Claim) { c.TTL = w.info.MinTTL }},
 				{"longest", func(c *driver.Claim) { c.TTL = w.info.MaxTTL }},
 			} {
-				c := w.claim(w.key())
-				ttl.c(&c)
-				sent := time.Now()
-				t, err := w.try(w.a, c)
-				for n := 0; err != nil && n < 3 && time.Since(sent) >= c.TTL*9/10; n++ {
-					// The machine was busy for as long as the lease would have lasted.
+				var c driver.Claim
+				var t driver.Ticket
+				var err error
+				for range 4 {
 					c = w.claim(w.key())
 					ttl.c(&c)
-					sent = time.Now()
-					t, err = w.try(w.a, c)
+					sent := time.Now()
+					if t, err = w.try(w.a, c); err == nil || time.Since(sent) < c.TTL*9/10 {
+						break
+					}
+					// The machine was busy for as long as the lease would have lasted.
 				}
 				if err != nil || !t.Granted {
 					w.t.Errorf("Enter with the %s lease, %v: granted %v, error %v", ttl.what, c.TTL, t.Granted, err)

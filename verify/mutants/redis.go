@@ -126,22 +126,19 @@ func redis() []Mutant {
 		{"Redis: a member takes ballots from far ahead", "redislock/script/ballot.lua",
 			"\n      and ballot <= larger(plus(l.last, 65535), fmt('%019.0f', now + skew))", "", member("Redis")},
 		{"Redis: a member that was started again grants what is free", "redislock/script/ballot.lua",
-			"\n      and find(state, 'master_replid:' .. sub(member, 20, 59) .. '\\r', 1, true) then", " then", redisMember("ThatKeeps")},
+			"\n      and find(state, 'master_replid:' .. sub(member, 20, 59) .. '\\r', 1, true) then", " then", inQuorum("^TestRedisMemberThatKeeps")},
 		{"Redis: a member that was promoted takes it for a new replica", "redislock/script/member.lua",
-			" or run == r and promoted then", " then", redisMember("ThatWasAReplica")},
+			" or run == r and promoted then", " then", inQuorum("^TestRedisMemberThatWasAReplica")},
 		{"Redis: a member takes each new history for a promotion", "redislock/script/member.lua",
-			"find(state, 'master_replid2:0*[1-9a-f]')", "true", redisMember("ThatBeginsANewHistory")},
+			"find(state, 'master_replid2:0*[1-9a-f]')", "true", inQuorum("^TestRedisMemberThatBeginsANewHistory")},
 		{"Redis: a replica that takes writes grants what its master is a member for", "redislock/script/ballot.lua",
-			"\n      and find(state, 'role:master\\r', 1, true)", "",
-			[]Test{{Module: "verify", Package: "./quorum", Run: "^TestRedisReplicaThatTakesWrites"}}},
+			"\n      and find(state, 'role:master\\r', 1, true)", "", inQuorum("^TestRedisReplicaThatTakesWrites")},
 	}
-}
-
-func redisMember(name string) []Test {
-	return []Test{{Module: "verify", Package: "./quorum", Run: "^TestRedisMember" + name}}
 }
 
 // member are the laws of a store that takes ballots, as a node of a quorum.
 func member(store string) []Test {
-	return []Test{{Module: "verify", Package: "./quorum", Run: "^Test" + store + "MemberKeepsTheLaws$"}}
+	return inQuorum("^Test" + store + "MemberKeepsTheLaws$")
 }
+
+func inQuorum(run string) []Test { return []Test{{Module: "verify", Package: "./quorum", Run: run}} }

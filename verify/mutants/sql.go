@@ -10,6 +10,7 @@ func sql() []Mutant {
 		return []Test{{Module: "verify", Package: "./" + folder, Run: run + "/^Run$/^(" + topic + ")$"}}
 	}
 	moved := []Test{{Module: "verify", Package: "./postgres", Run: "^TestLawsOfClaimsThatWereMoved$"}}
+	unread := []Test{{Module: "verify", Package: "./postgres", Run: "^TestAwaitAnswersOnly"}}
 	spans := []Test{{Module: "verify", Package: "./postgres", Run: "SpansDoNotOverlap"}}
 	return []Mutant{
 		{"SQL: a call that ran out of time says that the store does not answer", "sqllock/backend.go",
@@ -183,11 +184,9 @@ func sql() []Mutant {
 		{"SQL: with two sizes in line, the first that does not fit stops the others", "sqllock/line.go",
 			"\tcase !a.mixed:\n\t\treturn false", "\tcase true:\n\t\treturn false", on("sqlite", "Kind")},
 		{"SQL: Await answers what nobody has read", "sqllock/hub.go",
-			"return verdict{t: w.t}, w.read", "return verdict{t: w.t}, true",
-			[]Test{{Module: "verify", Package: "./postgres", Run: "^TestAwaitAnswersOnly"}}},
+			"return verdict{t: w.t}, w.read", "return verdict{t: w.t}, true", unread},
 		{"SQL: Await that is late is never answered", "sqllock/watch.go",
-			"if w.late && w.read {", "if w.late && !w.read {",
-			[]Test{{Module: "verify", Package: "./postgres", Run: "^TestAwaitAnswersOnly"}}},
+			"if w.late && w.read {", "if w.late && !w.read {", unread},
 		{"SQL: what others have granted is not asked for", "sqllock/watch.go",
 			"!w.belled() && !now.Before(w.ask(w.heard))", "!w.belled() && now.Before(w.ask(w.heard)) && false", []Test{{Module: "verify", Package: "./mariadb", Run: "WaiterOfAnotherBackend"}}},
 	}

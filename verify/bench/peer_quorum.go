@@ -109,7 +109,7 @@ func (l *redsyncQuorum) Close() error { return l.end() }
 // scripts are sent to all nodes at once, and a majority is waited for, twice. A node is told
 // to let go when it has answered that it granted, also when nobody waits for it any more,
 // and it is not asked again before that is done: a key that one goroutine alone wants is
-// never found taken. A node grants in the run alone in which it became one.
+// never found taken. A node grants in the history alone in which it became one.
 type quorumLimit struct {
 	nodes []*bareScripts
 	turns []sync.Mutex // of the nodes
@@ -126,9 +126,9 @@ func openQuorumLimit(e Env) (Locker, error) {
 	l := &quorumLimit{turns: make([]sync.Mutex, len(nodes)), end: end}
 	for _, rdb := range nodes {
 		l.nodes = append(l.nodes, newBareScripts(e, rdb, rdb.Close))
-		_, run, _ := strings.Cut(rdb.Info(context.Background(), "replication").Val(), "master_replid:")
-		run, _, ok := strings.Cut(run, "\r")
-		if err := rdb.Set(context.Background(), bareMember, "master_replid:"+run, 0).Err(); err != nil || !ok {
+		_, history, _ := strings.Cut(rdb.Info(context.Background(), "replication").Val(), "master_replid:")
+		history, _, ok := strings.Cut(history, "\r")
+		if err := rdb.Set(context.Background(), bareMember, "master_replid:"+history, 0).Err(); err != nil || !ok {
 			return nil, errors.Join(err, errors.New("a node does not become a member"), end())
 		}
 	}

@@ -61,48 +61,6 @@ import (
 	"time"
 )
 
-// RW is the capacity of a read-write lock, and the weight of its writer.
-// Semaphores are smaller.
-const RW = 1 << 20
-
-// Limits that the core checks before it calls a backend.
-const (
-	MaxKey   = 1024  // bytes in a key; any byte may occur
-	MaxOwner = 256   // bytes in an owner
-	MaxNote  = 1024  // bytes in a note, and in the reason given to Break
-	MaxMark  = 512   // bytes in a mark
-	MaxSpan  = 65535 // tokens that one claim may reserve
-)
-
-// Mark is what the last finished holder left on a line, at most MaxMark bytes.
-// Backends keep it as it is; the empty mark is no mark.
-type Mark string
-
-// Claim is a wish for a place in the line of Key.
-type Claim struct {
-	// Key names the lock: 1 to MaxKey bytes, each of any value.
-	Key string
-	// ID is 128 random bits as text, drawn by the core for this claim alone. It
-	// makes Enter repeatable, through the same Backend, and it is the only right to Leave.
-	ID string
-	// Owner and Note are text shown to people: UTF-8 without zero bytes.
-	Owner, Note string
-	// Capacity and Weight decide the grant; 1 ≤ Weight ≤ Capacity ≤ RW.
-	Capacity, Weight int64
-	// TTL is the lease: how long the claim lives without being renewed.
-	TTL time.Duration
-	// NoWait asks for a grant now or not at all.
-	NoWait bool
-	// Span is how many tokens to reserve, 1 to MaxSpan.
-	Span int64
-	// Ballot is 0, or the very token that this claim must get. Only a backend
-	// with Info.Ballot takes one.
-	Ballot int64
-}
-
-// Exclusive reports whether c excludes every other claim of its line.
-func (c *Claim) Exclusive() bool { return c.Capacity == RW && c.Weight == RW }
-
 // Ticket is what a backend returns for a claim. It is not changed once it has
 // been returned; each call answers with a new one.
 type Ticket struct {
@@ -221,13 +179,6 @@ type Reserver interface {
 	Reserve(ctx context.Context, t Ticket, span int64) (done bool, err error)
 }
 
-// Alarm is optional: a backend that hears at once of claims that were broken.
-// It calls f with the ID and the reason, from any goroutine; f does not block.
-// The message is a hint that may be lost: the next Renew says the same.
-type Alarm interface {
-	Alarm(f func(id string, gone ErrGone)) (stop func())
-}
-
 // Lease says what keeps a claim alive.
 type Lease int
 
@@ -271,14 +222,6 @@ type Standing struct {
 	Lingering        bool      // its holder left, the place stays taken for Left
 	Since            time.Time // granted since, or waiting since
 	Left             time.Duration
-}
-
-// ShortID cuts a claim's ID to what may be shown.
-func ShortID(id string) string {
-	if len(id) > 8 {
-		return id[:8]
-	}
-	return id
 }
 
 // ErrKind says that the key is in use as another kind of lock.

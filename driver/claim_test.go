@@ -1,0 +1,84 @@
+package driver_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
+	info := driver.Info{Name: "store", Semaphore: true, MinTTL: time.Second, MaxTTL: time.Hour}
+	good := driver.Claim{Key: "k", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1}
+	if err := good.Validate(info); err != nil {
+		t.Fatalf("a good claim is refused: %v", err)
+	}
+	tests := []struct {
+		name  string
+		spoil func(c *driver.Claim, info *driver.Info)
+	}{
+		{"no key", func(c *driver.Claim, _ *driver.Info) { c.Key = "" }},
+		{"long key", func(c *driver.Claim, _ *driver.Info) { c.Key = strings.Repeat("k", driver.MaxKey+1) }},
+		{"no ID", func(c *driver.Claim, _ *driver.Info) { c.ID = "" }},
+		{"long ID", func(c *driver.Claim, _ *driver.Info) { c.ID = strings.Repeat("i", driver.MaxID+1) }},
+		{"long owner", func(c *driver.Claim, _ *driver.Info) { c.Owner = strings.Repeat("o", driver.MaxOwner+1) }},
+		{"long note", func(c *driver.Claim, _ *driver.Info) { c.Note = strings.Repeat("n", driver.MaxNote+1) }},
+		{"no capacity", func(c *driver.Claim, _ *driver.Info) { c.Capacity = 0 }},
+		{"capacity above RW", func(c *driver.Claim, _ *driver.Info) { c.Capacity = driver.RW + 1 }},
+		{"no weight", func(c *driver.Claim, _ *driver.Info) { c.Weight = 0 }},
+		{"weight above capacity", func(c *driver.Claim, _ *driver.Info) { c.Capacity, c.Weight = 3, 4 }},
+		{"two readers in one claim", func(c *driver.Claim, _ *driver.Info) { c.Weight = 2 }},
+		{"semaphore where none is safe", func(c *driver.Claim, i *driver.Info) { c.Capacity, c.Weight, i.Semaphore = 3, 1, false }},
+		{"no TTL", func(c *driver.Claim, i *driver.Info) { c.TTL, i.MinTTL = 0, 0 }},
+		{"short TTL", func(c *driver.Claim, _ *driver.Info) { c.TTL = time.Second - 1 }},
+		{"long TTL", func(c *driver.Claim, _ *driver.Info) { c.TTL = time.Hour + 1 }},
+		{"no span", func(c *driver.Claim, _ *driver.Info) { c.Span = 0 }},
+		{"long span", func(c *driver.Claim, _ *driver.Info) { c.Span = driver.MaxSpan + 1 }},
+		{"ballot without a member", func(c *driver.Claim, _ *driver.Info) { c.Ballot = 1 }},
+		{"negative ballot", func(c *driver.Claim, i *driver.Info) { c.Ballot, i.Ballot = -1, true }},
+	}
+	for _, test := range tests {
+		c, i := good, info
+		test.spoil(&c, &i)
+		err := c.Validate(i)
+		var permanent *driver.PermanentError
+		if !errors.As(err, &permanent) || !strings.HasPrefix(err.Error(), "store: ") {
+			t.Errorf("%s: got %v; want a PermanentError that names the backend", test.name, err)
+		}
+	}
+}
+
+func TestValidateTakesTheLimitsThemselves(t *testing.T) {
+	info := driver.Info{Name: "store", Semaphore: true, Ballot: true, MinTTL: time.Second, MaxTTL: time.Hour}
+	c := driver.Claim{
+		Key: strings.Repeat("\xff", driver.MaxKey), ID: strings.Repeat("i", driver.MaxID),
+		Owner: strings.Repeat("o", driver.MaxOwner), Note: strings.Repeat("n", driver.MaxNote),
+		Capacity: driver.RW - 1, Weight: driver.RW - 1, Span: driver.MaxSpan, Ballot: 1,
+	}
+	for _, ttl := range []time.Duration{time.Second, time.Hour} {
+		c.TTL = ttl
+		if err := c.Validate(info); err != nil {
+			t.Errorf("TTL %v: %v", ttl, err)
+		}
+	}
+}
+
+func TestAlarmsCallSubscribersInOrderUntilTheyStop(t *testing.T) {
+	var a driver.Alarms
+	var got []string
+	stopFirst := a.Subscribe(func(id string, gone driver.ErrGone) { got = append(got, "first "+id+" "+gone.Reason) })
+	defer a.Subscribe(func(id string, _ driver.ErrGone) {
+		got = append(got, "second "+id)
+		stopFirst() // a subscriber may change the list while it is called
+	})()
+	a.Notify("1", driver.ErrGone{Reason: "why"})
+	if a.Len() != 1 {
+		t.Errorf("%d subscribers are left; want 1", a.Len())
+	}
+	a.Notify("2", driver.ErrGone{})
+	if want := "first 1 why,second 1,second 2"; strings.Join(got, ",") != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}

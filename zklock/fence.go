@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
@@ -82,6 +84,10 @@ const mostFenceTries = 100
 // same resource came in between. It returns when ctx ends; a request that is under
 // way goes on by itself. After an error that is no answer of the server the
 // transaction may have been done or not, and may be sent again with the same token.
+//
+// The Prefix and all nodes below it belong to marks. An operation that would create,
+// change or delete one of them is refused before anything is sent: it could undo the
+// mark that its own transaction raises, and let a stale holder write.
 func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops ...any) ([]zk.MultiResponse, error) {
 	switch {
 	case f.invalid != nil:
@@ -89,7 +95,14 @@ func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops 
 	case resource == "":
 		return nil, errors.New("zookeeper: a fenced write names no resource")
 	case token <= 0:
-		return nil, fmt.Errorf("zookeeper: write %q: %w: pass the token of the lease under which this is written", resource, fence.ErrNoToken)
+		return nil, fmt.Errorf("zookeeper: write %q: %w: pass the token of the lease under which this is written",
+			resource, fence.ErrNoToken)
+	}
+	for i, op := range ops {
+		if node := changes(op); f.keeps(node) {
+			return nil, fmt.Errorf("zookeeper: write %q: operation %d changes %q, but %q and all nodes below it "+
+				"belong to the fence: keep the data elsewhere, or give the fence another Prefix", resource, i+1, node, f.prefix)
+		}
 	}
 	type answer struct {
 		rs  []zk.MultiResponse
@@ -155,6 +168,29 @@ func (f *Fence) do(ctx context.Context, resource string, token fence.Token, ops 
 	return nil, fmt.Errorf("%d others were faster, one after the other: try again", mostFenceTries)
 }
 
+// changes returns the node that op creates, writes or deletes; "" if it changes none.
+func changes(op any) string {
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		return op.Path
+	case *zk.SetDataRequest:
+		return op.Path
+	case *zk.DeleteRequest:
+		return op.Path
+	}
+	return ""
+}
+
+// keeps reports whether node is the Prefix or lies below it, in any spelling: a server
+// that is more lenient than ours might take "/fence//r" for "/fence/r".
+func (f *Fence) keeps(node string) bool {
+	if node == "" {
+		return false
+	}
+	node = path.Clean("/" + node)
+	return node == f.prefix || strings.HasPrefix(node, f.prefix+"/")
+}
+
 func (f *Fence) makePrefix() error {
 	for i := 1; i <= len(f.prefix); i++ {
 		if i < len(f.prefix) && f.prefix[i] != '/' {
@@ -194,14 +230,14 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (*
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
-	path, err := b.holding(ctx, key, int64(token)>>spanBits)
+	node, err := b.holding(ctx, key, int64(token)>>spanBits)
 	switch {
 	case err != nil:
 		return nil, failed(ctx, "looking for the holder of", key, err)
-	case path == "":
+	case node == "":
 		return nil, &fence.StaleError{Resource: key, Token: token}
 	}
-	return &zk.CheckVersionRequest{Path: path, Version: -1}, nil
+	return &zk.CheckVersionRequest{Path: node, Version: -1}, nil
 }
 
 // holding returns the node of the exclusive claim that transaction czxid made, or "".
@@ -222,8 +258,8 @@ func (b *Backend) holding(ctx context.Context, key string, czxid int64) (string,
 		if m.capacity != driver.RW || m.weight != driver.RW {
 			continue
 		}
-		path := b.lineOf(key) + "/" + m.name
-		stat, err := conn.Exists(path).wait(ctx, b)
+		node := b.lineOf(key) + "/" + m.name
+		stat, err := conn.Exists(node).wait(ctx, b)
 		if errors.Is(err, zk.ErrNoNode) {
 			continue
 		}
@@ -231,7 +267,7 @@ func (b *Backend) holding(ctx context.Context, key string, czxid int64) (string,
 			return "", err
 		}
 		if stat.Czxid == czxid {
-			return path, nil
+			return node, nil
 		}
 		if stat.Czxid > czxid {
 			break

@@ -114,6 +114,53 @@ func TestZooKeeperFenceChecksWhatItIsGiven(t *testing.T) {
 	}
 }
 
+// The nodes of marks are not for fenced writes: one that deleted its own mark would let
+// every stale holder write after it.
+func TestZooKeeperFenceKeepsItsMarksToItself(t *testing.T) {
+	t.Parallel()
+	conn, _ := newZooKeeper(t)
+	f := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/own/marks"})
+	createNode(t, conn, "/own-data")
+	for _, resource := range []string{"a", "b"} {
+		if _, err := f.Do(t.Context(), resource, 9); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(path string) any { return &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)} }
+	remove := func(path string) any { return &zk.DeleteRequest{Path: path, Version: -1} }
+	for name, op := range map[string]any{
+		"delete its mark":       remove(f.Mark("a")),
+		"delete another mark":   remove(f.Mark("b")),
+		"write its mark":        setNode(f.Mark("a"), "1"),
+		"create below its mark": create(f.Mark("a") + "/child"),
+		"create a mark":         create(f.Mark("c")),
+		"delete the prefix":     remove("/own/marks"),
+		"two slashes":           remove("/own//marks/a"),
+		"a slash at the end":    remove(f.Mark("a") + "/"),
+		"dots":                  remove("/own/marks/./b/../a"),
+		"no slash at the start": remove("own/marks/a"),
+	} {
+		_, err := f.Do(t.Context(), "a", 9, setNode("/own-data", name), op)
+		if err == nil || !strings.Contains(err.Error(), "belong to the fence") {
+			t.Errorf("%s: %v; want it refused", name, err)
+		}
+		if _, err := f.Do(t.Context(), "a", 7, setNode("/own-data", "stale")); !errors.Is(err, fence.ErrStale) {
+			t.Fatalf("after an attempt to %s a stale holder was answered %v", name, err)
+		}
+	}
+	// Nodes whose names begin alike are not the fence's.
+	for _, path := range []string{"/own/marks-of-others", "/own/mark"} {
+		if _, err := f.Do(t.Context(), "a", 9, create(path), remove(path)); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	// A condition changes nothing.
+	check := &zk.CheckVersionRequest{Path: f.Mark("b"), Version: -1}
+	if _, err := f.Do(t.Context(), "a", 9, check); err != nil {
+		t.Errorf("a check of another mark: %v", err)
+	}
+}
+
 // meets lets another writer in between the reading of the mark and the write.
 type meets struct {
 	*zk.Conn

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -82,7 +83,7 @@ func (c *Claim) invalid(info *Info) error {
 		return fmt.Errorf("the lease on %q lasts %v; want at most %v", c.Key, c.TTL, info.MaxTTL)
 	case c.Ballot != 0 && !info.Ballot:
 		return fmt.Errorf("the claim on %q has a ballot, and this backend is no member of a quorum", c.Key)
-	case c.Ballot < 0:
+	case c.Ballot < 0 || c.Ballot > math.MaxInt64-c.Span:
 		return fmt.Errorf("the ballot %d on %q is no token", c.Ballot, c.Key)
 	}
 	return c.invalidWeight(info)

@@ -22,11 +22,11 @@ func BenchmarkFreeLock(b *testing.B) {
 	}
 }
 
-// BenchmarkCrowdedLine hands a lock on with 10 000 others in line: the first
+// BenchmarkLongLine hands a lock on with 10 000 others in line: the first
 // leaves, and a new one joins behind.
-func BenchmarkCrowdedLine(b *testing.B) {
+func BenchmarkLongLine(b *testing.B) {
 	s, ctx := New(), context.Background()
-	const crowd = 10000
+	const waiters = 10000
 	var line []driver.Ticket
 	join := func(id int) {
 		t, err := s.Enter(ctx, wish("k", id))
@@ -35,10 +35,10 @@ func BenchmarkCrowdedLine(b *testing.B) {
 		}
 		line = append(line, t)
 	}
-	for i := range crowd {
+	for i := range waiters {
 		join(i)
 	}
-	next := crowd
+	next := waiters
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := s.Leave(ctx, line[0], driver.Exit{}); err != nil {

@@ -16,11 +16,11 @@ func (s *Store) Line(ctx context.Context, key string) (driver.Line, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.look(key), nil
+	return s.describe(key), nil
 }
 
 // Lines yields the lines with at least one claim whose keys begin with prefix,
-// sorted by key. The Store is free for others between two of them.
+// sorted by key. It locks the Store for one line at a time.
 func (s *Store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		for _, key := range s.keys(prefix) {
@@ -29,13 +29,13 @@ func (s *Store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line,
 				return
 			}
 			s.mu.Lock()
-			l := s.look(key)
+			l := s.describe(key)
 			s.mu.Unlock()
 			if len(l.Claims) > 0 && !yield(l, nil) {
 				return
 			}
 		}
-		// A look that was cut short must not pass for one that found nothing.
+		// An interrupted listing must not look like an empty one.
 		if err := ctx.Err(); err != nil {
 			yield(driver.Line{}, err)
 		}
@@ -47,29 +47,21 @@ func (s *Store) keys(prefix string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
-	for _, l := range s.order {
-		if l.head != nil && strings.HasPrefix(l.key, prefix) {
-			keys = append(keys, l.key)
+	for key, q := range s.lines {
+		if len(q.claims) > 0 && strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	return keys
 }
 
-// look describes one line. It is called under mu.
-func (s *Store) look(key string) driver.Line {
-	d := driver.Line{Key: key}
-	l := s.lines[key]
-	if l == nil {
-		return d
-	}
+// describe shows one line. The caller holds mu.
+func (s *Store) describe(key string) driver.Line {
 	now := s.now()
-	l.purge(now)
-	d.Last = l.last
-	if l.marked != nil {
-		d.Mark = l.marked.mark
-	}
-	for c := l.head; c != nil; c = c.next {
+	q := s.line(key, now)
+	d := driver.Line{Key: key, Last: q.lastToken, Mark: q.mark}
+	for _, c := range q.claims {
 		d.Claims = append(d.Claims, driver.Standing{
 			ID:        driver.ShortID(c.ID),
 			Owner:     c.Owner,

@@ -8,27 +8,28 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// member is what a Store remembers of being one.
+// member is the state of a Store that is a node of a quorum.
 type member struct {
 	driver.Membership
-	bad   error         // what is wrong with the Membership
-	known bool          // remembers since when
-	ready time.Duration // takes ballots from then on
+	invalid     error         // what is wrong with the Membership
+	initialised bool          // readyAt is set
+	readyAt     time.Duration // the end of the quarantine
 }
 
 var _ driver.Member = (*Store)(nil)
 
-// NewMember returns an empty Store that takes ballots, as the node of a quorum does.
-// It is new, so it begins with a quarantine: Initialise ends it. A nil Membership is
-// ready for use; what is wrong with one is the answer to the first ballot. It is for
-// tests of programs that use package quorumlock.
+// NewMember returns an empty Store that takes ballots, as a node of a quorum
+// does. It is for tests of programs that use package quorumlock.
+//
+// A new member begins with a quarantine, which Initialise ends. A nil Membership
+// has the defaults. An invalid one is reported by the first ballot.
 func NewMember(m *driver.Membership) *Store {
 	if m == nil {
 		m = &driver.Membership{}
 	}
 	s := New()
 	settled, err := m.Settled()
-	s.member = &member{Membership: settled, bad: err}
+	s.member = &member{Membership: settled, invalid: err}
 	return s
 }
 
@@ -50,39 +51,27 @@ func (s *Store) Initialise(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.member.known, s.member.ready = true, 0
+	s.member.initialised, s.member.readyAt = true, 0
 	return nil
 }
 
-// forget is what a loss of data does to a member.
-func (m *member) forget() {
-	if m != nil {
-		m.known = false
+// judge says why the ballot of c may not be granted on q, or returns nil.
+func (m *member) judge(q *queue, c *driver.Claim, reenter bool, now instant) error {
+	if m.invalid != nil {
+		return &driver.PermanentError{Err: m.invalid}
 	}
-}
-
-// judge says whether the ballot of c may be granted on l, which is nil if the key
-// has no line. again says that c re-enters.
-func (m *member) judge(l *line, c *driver.Claim, again bool, now instant) error {
-	if m.bad != nil {
-		return &driver.PermanentError{Err: m.bad}
+	if !m.initialised {
+		m.initialised, m.readyAt = true, now.mono+m.MaxTTL
 	}
-	if !m.known {
-		m.known, m.ready = true, now.mono+m.MaxTTL
+	if now.mono < m.readyAt {
+		return &driver.QuarantineError{Left: m.readyAt - now.mono}
 	}
-	if now.mono < m.ready {
-		return &driver.QuarantineError{Left: m.ready - now.mono}
-	}
-	var last int64
-	if l != nil {
-		last = l.last
-	}
-	wall, skew := now.wall.UnixMicro(), m.Skew.Microseconds()
+	last, wall, skew := q.lastToken, now.wall.UnixMicro(), m.Skew.Microseconds()
 	refused := driver.ErrBallot{Last: max(last, wall)}
-	if again {
-		// It held a majority a moment ago, so no other claim can have one, and a ballot
-		// from long ago is no danger. What this node remembers must not be above it.
-		if c.Ballot > last || c.Ballot+c.Span-1 == last && (l == nil || l.head == nil) {
+	if reenter {
+		// The claim held a majority a moment ago, so no other claim can have one and
+		// an old ballot is no danger. It must not be below what this node remembers.
+		if c.Ballot > last || c.Ballot+c.Span-1 == last && len(q.claims) == 0 {
 			return nil
 		}
 		return refused

@@ -64,7 +64,7 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 		s := New()
 		marked := enter(t, s, wish("marked", 1))
 		leave(t, s, marked, driver.Exit{Mark: "done"})
-		if err := s.Leave(t.Context(), driver.Ticket{Claim: wish("rest", 2)}, driver.Exit{}); !driver.Gone(err) {
+		if err := s.Leave(t.Context(), driver.Ticket{Claim: wish("gone", 2)}, driver.Exit{}); !driver.Gone(err) {
 			t.Fatal(err)
 		}
 		holder, waits := enter(t, s, wish("k", 3)), enter(t, s, wish("k", 4))
@@ -82,7 +82,7 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 		if l, err := s.Line(t.Context(), "marked"); err != nil || l.Mark != "" || l.Last != 0 {
 			t.Errorf("a line is remembered after Flush: %+v, error %v", l, err)
 		}
-		enter(t, s, wish("rest", 2))
+		enter(t, s, wish("gone", 2))
 		if next := enter(t, s, wish("k", 5)); !next.Granted || next.Token <= waits.Token {
 			t.Errorf("the next holder has token %d, granted %v; want one above %d", next.Token, next.Granted, waits.Token)
 		}
@@ -263,61 +263,48 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		if l, _ := s.Line(t.Context(), "held"); len(l.Claims) != 1 {
 			t.Errorf("the held lock is gone: %+v", l)
 		}
-		for i, l := range s.order {
-			if l.index != i || s.lines[l.key] != l {
-				t.Fatalf("line %q at %d believes to be at %d", l.key, i, l.index)
-			}
-		}
-		if len(s.order) != len(s.lines) {
-			t.Errorf("%d lines are in order, %d are known", len(s.order), len(s.lines))
-		}
 	})
 }
 
-func TestRestsAreForgottenWhenTheyAreOver(t *testing.T) {
+func TestTombstonesAreForgottenWhenTheyAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
-		for i := range 100 {
+		const n = 1000
+		for i := range 10 * n {
 			c := wish("k", i)
-			c.TTL = time.Duration(1+i*37%100) * time.Second
+			c.TTL = time.Duration(1+i%n) * time.Millisecond
 			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{})
-		}
-		pass(50*time.Second + 1)
-		enter(t, s, wish("k", 1000))
-		if n := len(s.rests.byID); n != 50 || len(s.rests.due) != n {
-			t.Errorf("%d rests are kept, %d due; want the 50 that are not over", n, len(s.rests.due))
-		}
-		for i, r := range s.rests.due {
-			if r.index != i {
-				t.Errorf("a rest at %d believes to be at %d", i, r.index)
+			pass(time.Millisecond)
+			// At most n can be live: each lasts for at most n steps of the clock.
+			if kept := len(s.tombstones.byRef); kept > 2*n {
+				t.Fatalf("%d tombstones are kept; at most %d are live", kept, n)
 			}
 		}
-		pass(time.Hour)
-		enter(t, s, wish("k", 1001))
-		if n := len(s.rests.byID) + len(s.rests.due); n != 0 {
-			t.Errorf("%d rests are kept after all are over", n)
+		c := wish("k", 10*n-1)
+		if _, err := s.Enter(t.Context(), c); !driver.Gone(err) {
+			t.Errorf("Enter of a claim with a live tombstone answered %v; want ErrGone", err)
 		}
 	})
 }
 
-func TestProlongedRestLetsOthersEnd(t *testing.T) {
+func TestTombstoneIsProlongedAndNeverShortened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
-		lay := func(id int, ttl time.Duration) {
+		put := func(id int, ttl time.Duration) {
 			c := wish("k", id)
 			c.TTL = ttl
 			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{})
 		}
-		lay(1, 10*time.Second)
-		lay(2, 20*time.Second)
-		lay(1, 100*time.Second)
-		lay(1, time.Second) // shortens nothing
+		put(1, 10*time.Second)
+		put(2, 20*time.Second)
+		put(1, 100*time.Second)
+		put(1, time.Second) // shortens nothing
 		pass(30 * time.Second)
 		if _, err := s.Enter(t.Context(), wish("k", 1)); !driver.Gone(err) {
-			t.Errorf("Enter of a prolonged rest answered %v; want ErrGone", err)
+			t.Errorf("Enter of a claim with a prolonged tombstone answered %v; want ErrGone", err)
 		}
 		if _, err := s.Enter(t.Context(), wish("k", 2)); err != nil {
-			t.Errorf("Enter of a rest that is over answered %v", err)
+			t.Errorf("Enter of a claim whose tombstone is over answered %v", err)
 		}
 	})
 }
@@ -332,16 +319,13 @@ func TestLongLineKeepsItsOrderAndItsSums(t *testing.T) {
 			t.Fatalf("claim %d has %d ahead", i, line[i].Ahead)
 		}
 	}
-	// Every third leaves from the middle; the guess for the others stays close.
 	for i := 1; i < n; i += 3 {
-		leave(t, s, line[i], driver.Exit{})
+		leave(t, s, line[i], driver.Exit{}) // from the middle
 	}
-	l := s.lines["k"]
+	q := s.lines["k"]
 	for i := 2; i < n; i += 3 {
-		c := l.find(line[i].ID)
-		exact := i - (i+1)/3
-		if got := l.ahead(c); got < exact || got > i || exact < exactAhead && got != exact {
-			t.Fatalf("claim %d has %d ahead; want %d, or a close guess", i, got, exact)
+		if got, want := q.ahead(q.find(line[i].ID)), i-(i+1)/3; got != want {
+			t.Fatalf("claim %d has %d ahead; want %d", i, got, want)
 		}
 	}
 	for i := range line {
@@ -354,8 +338,8 @@ func TestLongLineKeepsItsOrderAndItsSums(t *testing.T) {
 		}
 		leave(t, s, now, driver.Exit{})
 	}
-	if l.n != 0 || l.sum != 0 || l.held != 0 || l.head != nil || l.tail != nil || l.waiting != nil || l.ids != nil || len(l.sizes) != 0 {
-		t.Errorf("the empty line is %+v", l)
+	if len(q.claims) != 0 || len(q.byID) != 0 || q.total != 0 {
+		t.Errorf("the empty line is %+v", q)
 	}
 }
 
@@ -380,7 +364,7 @@ func TestAlarmStopsWhenTold(t *testing.T) {
 	var heard []string
 	stop := s.Alarm(func(id string, gone driver.ErrGone) {
 		heard = append(heard, id+" "+gone.Reason)
-		// A listener may ask the Store something.
+		// A subscriber may call the Store.
 		s.Enter(context.Background(), wish("other", 9))
 	})
 	first := enter(t, s, wish("k", 1))
@@ -394,6 +378,6 @@ func TestAlarmStopsWhenTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := first.ID + " one"; len(heard) != 1 || heard[0] != want {
-		t.Errorf("the alarm said %q; want %q alone", heard, want)
+		t.Errorf("the subscriber heard %q; want %q alone", heard, want)
 	}
 }

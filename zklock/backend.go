@@ -132,6 +132,16 @@ func (b *Backend) Info() driver.Info {
 	}
 }
 
+// Connect connects and begins the session, as the first call does otherwise. It is for
+// programs that want to know early whether the servers answer and the rights suffice.
+func (b *Backend) Connect(ctx context.Context) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	_, _, err := b.live(ctx)
+	return failed(ctx, "preparing the prefix", b.prefix, err)
+}
+
 // Close ends the connection, and every call with ErrClosed. The session ends with it
 // if no claim is in line; otherwise it is left to run out, and the claims with it.
 func (b *Backend) Close() error {

@@ -80,7 +80,7 @@ type direct struct {
 var _ client = (*direct)(nil)
 
 // ask sends a request on the wire there is. There is no answer if there is none.
-func ask[T any](d *direct, p *packer, read func(*unpacker, *wire) (T, error)) future[T] {
+func ask[T any](d *direct, p *packer, read func(*unpacker, *wire) (T, error), needs right) future[T] {
 	d.phone.link.mu.Lock()
 	w := d.phone.wire
 	d.phone.link.mu.Unlock()
@@ -97,7 +97,7 @@ func ask[T any](d *direct, p *packer, read func(*unpacker, *wire) (T, error)) fu
 				t, err = none, errProtocol
 			}
 		}
-		f <- answer[T]{t, err}
+		f <- answer[T]{t, needs.explain(err)}
 	})
 	return f
 }
@@ -117,39 +117,39 @@ func (d *direct) Children(path string) future[listing] {
 	p := pack(opChildren)
 	p.string(path)
 	p.bool(false)
-	return ask(d, p, readListing)
+	return ask(d, p, readListing, toRead(path))
 }
 
 func (d *direct) Create(path string, data []byte, flags int32, acl []zk.ACL) future[string] {
 	p := pack(opCreate)
 	p.create(path, data, acl, flags)
-	return ask(d, p, readPath)
+	return ask(d, p, readPath, toCreate(path))
 }
 
 func (d *direct) CreateContainer(path string, acl []zk.ACL) future[string] {
 	p := pack(opCreateContainer)
 	p.create(path, nil, acl, zk.FlagContainer)
-	return ask(d, p, readPath)
+	return ask(d, p, readPath, toCreate(path))
 }
 
 func (d *direct) Delete(path string, version int32) future[nothing] {
 	p := pack(opDelete)
 	p.at(path, version)
-	return ask(d, p, readNothing)
+	return ask(d, p, readNothing, toDelete(path))
 }
 
 func (d *direct) Get(path string) future[node] {
 	p := pack(opGetData)
 	p.string(path)
 	p.bool(false)
-	return ask(d, p, readNode)
+	return ask(d, p, readNode, toRead(path))
 }
 
 func (d *direct) Exists(path string) future[*zk.Stat] {
 	p := pack(opExists)
 	p.string(path)
 	p.bool(false)
-	return ask(d, p, readStat)
+	return ask(d, p, readStat, toRead(path))
 }
 
 func (d *direct) Multi(ops ...any) future[[]zk.MultiResponse] {
@@ -157,24 +157,34 @@ func (d *direct) Multi(ops ...any) future[[]zk.MultiResponse] {
 		if op, ok := ops[0].(*zk.DeleteRequest); ok {
 			p := pack(opDelete)
 			p.at(op.Path, op.Version)
-			return ask(d, p, func(*unpacker, *wire) ([]zk.MultiResponse, error) { return []zk.MultiResponse{{}}, nil })
+			read := func(*unpacker, *wire) ([]zk.MultiResponse, error) { return []zk.MultiResponse{{}}, nil }
+			return ask(d, p, read, toDelete(op.Path))
 		}
 	}
 	p := pack(opMulti)
 	p.multi(ops)
-	return ask(d, p, readMulti)
+	read := func(u *unpacker, w *wire) ([]zk.MultiResponse, error) {
+		rs, err := readMulti(u, w)
+		for i, r := range rs {
+			if r.Error != nil && i < len(ops) {
+				return rs, neededBy(ops[i]).explain(err) // the first that failed
+			}
+		}
+		return rs, err
+	}
+	return ask(d, p, read, right{})
 }
 
 func (d *direct) Set(path string, data []byte, version int32) future[*zk.Stat] {
 	p := pack(opSetData)
 	p.set(path, data, version)
-	return ask(d, p, readStat)
+	return ask(d, p, readStat, toWrite(path))
 }
 
 func (d *direct) Sync(path string) future[string] {
 	p := pack(opSync)
 	p.string(path)
-	return ask(d, p, readPath)
+	return ask(d, p, readPath, toRead(path))
 }
 
 // Watch reads a node and has it watched. It costs a request only if it is not watched yet.
@@ -188,5 +198,5 @@ func (d *direct) Watch(path string) future[*watch] {
 	return ask(d, p, func(u *unpacker, w *wire) (*watch, error) {
 		n, _ := readNode(u, w)
 		return w.watch(path, n), nil
-	})
+	}, toRead(path))
 }

@@ -26,7 +26,9 @@
 // session timeout that the server has granted, at most: a ticket says how long. A
 // shorter lease is kept by the client, which deletes the node when it is over. So a
 // process that crashes, or is cut off, keeps its locks for as long as the session,
-// whatever their TTL; see Options.SessionTimeout. After an election the ensemble
+// whatever their TTL; see Options.SessionTimeout. Where its requests still arrive and the
+// server's answers are lost, the session ends up to one lease later: the server hears
+// of the session until the client gives it up, which it does when its leases are over. After an election the ensemble
 // counts all sessions anew: a crashed holder's lock may be taken for one session
 // timeout, the election, and another session timeout.
 //

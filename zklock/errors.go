@@ -16,7 +16,7 @@ var refusals = []struct {
 	err    error
 	advice string
 }{
-	{zk.ErrNoAuth, "the server does not let this client do that: give it the Digest of a user that the nodes' ACL names, or another Prefix"},
+	{zk.ErrNoAuth, "the server does not let this client do that"},
 	{zk.ErrAuthFailed, "the server refuses how the client says who it is"},
 	{zk.ErrInvalidACL, "the server refuses the ACL: it names a scheme that the server does not know, or users before any Digest is given"},
 	{zk.ErrInvalidPath, "this is no path that ZooKeeper takes: use another Prefix"},
@@ -39,6 +39,9 @@ func failed(ctx context.Context, doing, key string, err error) error {
 	what := fmt.Sprintf("zookeeper: %s %q", doing, key)
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%s: %w (%w)", what, ended, err)
+	}
+	if errors.As(err, new(*deniedError)) {
+		return &driver.PermanentError{Err: fmt.Errorf("%s: %w", what, err)}
 	}
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {

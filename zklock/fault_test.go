@@ -372,6 +372,30 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	empty(t, s)
 }
 
+// The holder's requests arrive and the server's answers do not. Each attempt to connect
+// starts the session's time again on the server, so the client must stop when the lease
+// is over: the next holder waits for two thirds of the session and one session.
+func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	const session = 4500 * time.Millisecond
+	b := through(t, p, &Options{SessionTimeout: session})
+	other := connect(t, long, s)
+	k := hold(t, b, claim("k"))
+	w := wait(t, other, claim("k"))
+	if err := renew(b, k); err != nil {
+		t.Fatal(err)
+	}
+	p.mute()
+	muted := time.Now()
+	w = granted(t, other, w)
+	if took, most := time.Since(muted), k.TTL+session+serverAdds; took > most {
+		t.Errorf("the next holder waited %v after the last answer; want at most %v", took, most)
+	}
+	leave(t, other, w)
+}
+
 // What the client had queued when a session ended it sends in the next one.
 func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	t.Parallel()
@@ -641,8 +665,11 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 		{"dots", []string{s.Addr()}, &Options{Prefix: "/a/../b"}, "leave out the part"},
 		{"reserved", []string{s.Addr()}, &Options{Prefix: "/zookeeper/x"}, "is no path"},
 		{"short session", []string{s.Addr()}, &Options{SessionTimeout: time.Millisecond}, "session timeout"},
-		{"no rights", []string{s.Addr()}, &Options{Prefix: "/closed/locks"}, "give it the Digest"},
-		{"other user", []string{s.Addr()}, &Options{Prefix: "/closed/locks", Digest: "clerk:hush"}, "give it the Digest"},
+		{"no rights", []string{s.Addr()}, &Options{Prefix: "/closed/locks"},
+			`the line of "k": this client may not create nodes in "/closed": give it the Digest of a user who may, ` +
+				`or grant the permission c in the ACL of "/closed"`},
+		{"other user", []string{s.Addr()}, &Options{Prefix: "/closed/locks", Digest: "clerk:hush"},
+			`may not create nodes in "/closed": give it the Digest`},
 		{"bad ACL", []string{s.Addr()}, &Options{Prefix: "/acl", ACL: zk.AuthACL(zk.PermAll)}, "refuses the ACL"},
 		{"foreign nodes", []string{s.Addr()}, &Options{Prefix: "/foreign"}, "another version"},
 	} {
@@ -661,6 +688,65 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 	}
 	boss := connect(t, &Options{Prefix: "/closed/locks", Digest: "boss:secret"}, s)
 	leave(t, boss, hold(t, boss, ttl(claim("k"), time.Second)))
+}
+
+// A server does not say which right is missing on which node. The error does, and names
+// the lock's key, or the Prefix where there is no key yet.
+func TestMissingRightsAreNamed(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	a := admin(t, s)
+	world := func(perms int32) []zk.ACL { return zk.WorldACL(perms) }
+	prepared := func(name string) *Backend {
+		b := connect(t, &Options{Prefix: prefix(t) + name}, s)
+		leave(t, b, hold(t, b, ttl(claim("k"), time.Second)))
+		return b
+	}
+	restrict := func(node string, perms int32) {
+		if _, err := a.SetACL(node, world(perms), -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noCreate := prepared("/create")
+	restrict(noCreate.prefix+linesDir, zk.PermAll&^zk.PermCreate)
+	_, err := noCreate.Enter(t.Context(), ttl(claim("orders"), time.Second))
+	denied(t, err, `"orders"`, `create nodes in "`+noCreate.prefix+linesDir+`"`, "permission c")
+
+	noDelete := prepared("/delete")
+	k := hold(t, noDelete, ttl(claim("k"), time.Second))
+	restrict(noDelete.lineOf("k"), zk.PermAll&^zk.PermDelete)
+	err = noDelete.Leave(t.Context(), k, driver.Exit{})
+	denied(t, err, `"k"`, `delete nodes in "`+noDelete.lineOf("k")+`"`, "permission d")
+	restrict(noDelete.lineOf("k"), zk.PermAll)
+
+	noRead := prepared("/read")
+	restrict(noRead.lineOf("k"), zk.PermAll&^zk.PermRead)
+	_, err = noRead.Line(t.Context(), "k")
+	denied(t, err, `"k"`, `read "`+noRead.lineOf("k")+`"`, "permission r")
+
+	noWrite := prepared("/write")
+	restrict(noWrite.lineOf("k"), zk.PermAll&^zk.PermWrite)
+	_, err = noWrite.Enter(t.Context(), ttl(claim("k"), time.Second))
+	denied(t, err, `"k"`, `write to "`+noWrite.lineOf("k")+`"`, "permission w")
+
+	if _, err := a.Create("/shut", nil, 0, world(zk.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	err = connect(t, &Options{Prefix: "/shut/locks"}, s).Connect(t.Context())
+	denied(t, err, `"/shut/locks"`, `create nodes in "/shut"`, "permission c")
+}
+
+func denied(t testing.TB, err error, says ...string) {
+	t.Helper()
+	if !errors.As(err, new(*driver.PermanentError)) || !errors.Is(err, zk.ErrNoAuth) {
+		t.Errorf("%v; want a permanent error that matches zk.ErrNoAuth", err)
+		return
+	}
+	for _, what := range says {
+		if !strings.Contains(err.Error(), what) {
+			t.Errorf("%v; want it to say %s", err, what)
+		}
+	}
 }
 
 // Nobody is there: calls end with their context, and say why.

@@ -17,9 +17,12 @@ import (
 // it from the wire; it has no way to break off without ending the session, so the link
 // cuts the wire; and requests go past it (see wire).
 //
-// A client that was cut off for longer than its session may last is replaced. Its
-// claims are over by then, and it might never come back: servers that were restored
-// from an old backup refuse a client that has seen a later state.
+// A client that has heard nothing for as long as a lease is replaced, and its session is
+// left to run out. All claims of the session are lost by then. Each further attempt to
+// connect could only hold up who comes next: a server starts the session's time again
+// with the request to connect, also when the client never gets the answer. And the
+// client might never come back: servers that were restored from an old backup refuse a
+// client that has seen a later state.
 type link struct {
 	servers []string
 	want    time.Duration
@@ -116,7 +119,7 @@ func (f *phone) event(e zk.Event) {
 	case zk.StateDisconnected, zk.StateConnecting, zk.StateAuthFailed:
 		l.down()
 		if l.session != nil && l.giveUp == nil && !l.shut {
-			l.giveUp = time.AfterFunc(l.session.timeout, func() { l.replace(f) })
+			l.giveUp = time.AfterFunc(l.session.lease(l.session.timeout)-f.wire.silence(), func() { l.replace(f) })
 		}
 	}
 	l.mu.Unlock()

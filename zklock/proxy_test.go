@@ -33,6 +33,7 @@ type proxy struct {
 	seen   []int32 // requests that passed, without pings
 	judge  func(op int32, body []byte) fate
 	frozen bool // connections stay open, and nothing passes
+	muted  bool // connections stay open, and the server's answers do not pass
 	unmet  int  // clients that connected meanwhile, whom nobody will answer
 	shut   bool // new connections are refused, and old ones broken
 	conns  map[net.Conn]bool
@@ -192,7 +193,7 @@ func (p *proxy) serve(client net.Conn) {
 			if lose {
 				return
 			}
-			if p.isFrozen() {
+			if p.isFrozen() || p.isMuted() {
 				continue
 			}
 			if _, err := client.Write(b); err != nil {
@@ -242,6 +243,19 @@ func (p *proxy) isFrozen() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.frozen
+}
+
+func (p *proxy) isMuted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.muted
+}
+
+// mute lets none of the server's answers pass any more; requests still do.
+func (p *proxy) mute() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.muted = true
 }
 
 // ignores is isFrozen for a client that connects.

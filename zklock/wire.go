@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -35,6 +36,8 @@ type wire struct {
 	out     []byte // to be written, by whoever writes now
 	spare   []byte
 	busy    bool // somebody does
+
+	heard atomic.Pointer[time.Time] // when the last packet came
 
 	open  chan struct{} // closed when requests may be sent
 	ended chan struct{} // closed when none may be any more
@@ -102,6 +105,8 @@ func (w *wire) next() error {
 	if err != nil {
 		return err
 	}
+	now := time.Now()
+	w.heard.Store(&now)
 	size := int(int32(binary.BigEndian.Uint32(head)))
 	if size < headSize-4 || size > longestAnswer {
 		return errProtocol
@@ -310,6 +315,14 @@ func (w *wire) lives() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.over
+}
+
+// silence is how long ago the last packet came. It is nothing before the first.
+func (w *wire) silence() time.Duration {
+	if heard := w.heard.Load(); heard != nil {
+		return time.Since(*heard)
+	}
+	return 0
 }
 
 // event takes in what has become of a watched node.

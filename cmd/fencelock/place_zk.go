@@ -47,7 +47,7 @@ func openZooKeeper(ctx context.Context, p *place) (*store, error) {
 		o.Digest = p.secret.user + ":" + p.secret.password
 	}
 	b := zklock.New(strings.Split(p.url.Host, ","), o)
-	if _, err := b.Line(ctx, "\x00"); err != nil {
+	if err := b.Connect(ctx); err != nil {
 		_ = b.Close()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

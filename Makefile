@@ -1,11 +1,15 @@
 .DEFAULT_GOAL := help
-.PHONY: help build test versions lint cross bench bench-compare torture mutants vuln clean
+.PHONY: help build quick test versions lint cross bench bench-compare torture mutants vuln clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 build: ## build the command into bin/
 	cd cmd/fencelock && go build -o ../../bin/ .
+
+quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect, locker
+	go test -race -gcflags=modernc.org/...=-race=false . ./driver/... ./memlock/... ./sqllock/... ./fence/... ./elect/... \
+		./locker/... ./verify/sqlite
 
 test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere
 	@scripts/test.sh

@@ -27,6 +27,9 @@
 //
 //	etcdctl role grant-permission locks --prefix=true readwrite fencelock/
 //
+// A client that logs in with a password to a server older than 3.5 needs the dial option
+// [Relogin], or loses its locks when the server restarts.
+//
 // Give the client a DialKeepAliveTime: a member that hangs is found out by that, and
 // not by its silence.
 //

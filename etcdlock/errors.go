@@ -20,16 +20,39 @@ var refusals = []struct {
 	{rpctypes.ErrUserEmpty, "the server wants a user and a password: give the client both"},
 	{rpctypes.ErrAuthFailed, "the server refuses the user or the password"},
 	{rpctypes.ErrAuthNotEnabled, "the server has no authentication: give the client no user"},
-	{rpctypes.ErrPermissionDenied, "the user may not do this: it needs readwrite permission for all keys that begin with the Prefix"},
 	{rpctypes.ErrTooManyOps, "the server takes fewer operations in a transaction than etcd's default of 128: raise its max-txn-ops"},
 	{rpctypes.ErrRequestTooLarge, "the server takes shorter requests than this: raise its max-request-bytes"},
 	{rpctypes.ErrLeaseTTLTooLarge, "the server takes no lease that long"},
 	{rpctypes.ErrNotCapable, "the server is too old: use etcd 3.4 or newer"},
 }
 
-// failed explains an error of one request. Passwords are in none: the client's
-// errors have none.
+// What a call needs the right to, in the words of etcdctl.
+const (
+	rightToRead  = "read"
+	rightToWrite = "readwrite"
+)
+
+// permissionDenied says which right is missing, and how to grant it.
+func (b *Backend) permissionDenied(right string) string {
+	user, may := "the user of the client", "read"
+	if b.etcd.Username != "" {
+		user = fmt.Sprintf("the user %q", b.etcd.Username)
+	}
+	if right == rightToWrite {
+		may = "read and write"
+	}
+	return fmt.Sprintf("%s may not %s all keys that begin with %q: grant one of its roles that right, as by "+
+		"etcdctl role grant-permission ROLE --prefix=true %s %s", user, may, b.prefix, right, b.prefix)
+}
+
+// failed explains an error of a call that writes.
 func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
+	return b.explain(ctx, doing, key, rightToWrite, err)
+}
+
+// explain says what a call was doing when err happened, and what helps. The errors of
+// the client have no passwords.
+func (b *Backend) explain(ctx context.Context, doing, key, right string, err error) error {
 	var permanent *driver.PermanentError
 	switch {
 	case err == nil:
@@ -42,6 +65,9 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 	what := fmt.Sprintf("etcd: %s %q", doing, key)
 	if ended := driver.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
+	}
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, b.permissionDenied(right), err)}
 	}
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {

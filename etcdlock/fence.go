@@ -118,7 +118,7 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (c
 	answer, err := b.etcd.Get(ctx, span.from, clientv3.WithRange(span.to), clientv3.WithKeysOnly(),
 		clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
 	if err != nil {
-		return clientv3.Cmp{}, b.failed(ctx, "looking for the holder of", key, err)
+		return clientv3.Cmp{}, b.explain(ctx, "looking for the holder of", key, rightToRead, err)
 	}
 	if len(answer.Kvs) == 0 {
 		return clientv3.Cmp{}, &fence.StaleError{Resource: key, Token: token}

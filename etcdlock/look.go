@@ -29,10 +29,22 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	whole := b.line(key).whole()
 	answer, err := b.etcd.Get(ctx, whole.from, clientv3.WithRange(whole.to))
 	if err != nil {
-		return driver.Line{}, b.failed(ctx, "reading the line of", key, err)
+		return driver.Line{}, b.explain(ctx, "reading the line of", key, rightToRead, err)
 	}
 	l, err := b.look(ctx, key, answer.Kvs, &lives{})
-	return l, b.failed(ctx, "reading the line of", key, err)
+	return l, b.explain(ctx, "reading the line of", key, rightToRead, err)
+}
+
+// Ping reads one key below the prefix. It fails if the server cannot be reached, and if
+// the user may not read there. It costs one request.
+func (b *Backend) Ping(ctx context.Context) error {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = b.etcd.Get(ctx, b.prefix, clientv3.WithCountOnly())
+	return b.explain(ctx, "reading keys that begin with", b.prefix, rightToRead, err)
 }
 
 // Lines yields the lines with at least one claim whose keys begin with prefix. It
@@ -46,7 +58,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			var err error
 			// Nothing is under way while the caller has a line: it may even call Close.
 			if lines, more, err = p.next(ctx); err != nil {
-				yield(driver.Line{}, b.failed(ctx, "listing the locks that begin with", prefix, err))
+				yield(driver.Line{}, b.explain(ctx, "listing the locks that begin with", prefix, rightToRead, err))
 				return
 			}
 			for _, l := range lines {
@@ -56,7 +68,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			yield(driver.Line{}, b.failed(ctx, "listing the locks that begin with", prefix, err))
+			yield(driver.Line{}, b.explain(ctx, "listing the locks that begin with", prefix, rightToRead, err))
 		}
 	}
 }

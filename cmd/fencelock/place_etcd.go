@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/fencelock/fencelock/etcdlock"
 )
@@ -47,6 +48,7 @@ func openEtcd(ctx context.Context, p *place) (*store, error) {
 		Username:    p.secret.user,
 		Password:    p.secret.password,
 		Logger:      zap.NewNop(), // what matters comes back as an error
+		DialOptions: []grpc.DialOption{etcdlock.Relogin()},
 	}
 	transport := "http://"
 	if p.scheme.name == "etcds" {
@@ -66,7 +68,7 @@ func openEtcd(ctx context.Context, p *place) (*store, error) {
 		o.Prefix = p.url.Path + "/"
 	}
 	b := etcdlock.New(client, o)
-	if _, err := b.Line(ctx, "\x00"); err != nil {
+	if err := b.Ping(ctx); err != nil {
 		_ = b.Close()
 		_ = client.Close()
 		if ctx.Err() != nil {

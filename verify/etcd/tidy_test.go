@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -13,11 +12,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -233,68 +230,6 @@ func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
 	if len(r.Events) != 1 || puts {
 		t.Errorf("refused claims wrote something: %v", r.Events)
 	}
-}
-
-// TestLeastPrivilege plays the model as a user who may do nothing outside of the
-// prefix.
-func TestLeastPrivilege(t *testing.T) {
-	t.Parallel()
-	s := testserver.Etcd(t)
-	root := client(t, s)
-	ctx := soon(t)
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(root.UserAdd(ctx, "root", "all of it"))
-	must(root.UserGrantRole(ctx, "root", "root"))
-	must(root.RoleAdd(ctx, "locks"))
-	must(root.RoleGrantPermission(ctx, "locks", "fencelock/", clientv3.GetPrefixRangeEnd("fencelock/"), clientv3.PermissionType(clientv3.PermReadWrite)))
-	must(root.UserAdd(ctx, "app", "s3cret"))
-	must(root.UserGrantRole(ctx, "app", "locks"))
-	must(root.AuthEnable(ctx))
-	as := func(t testing.TB, user, password string) *clientv3.Client {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: user, Password: password, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	// One sequence, and all views with one client: logging in costs the server more than
-	// all of it.
-	app := as(t, "app", "s3cret")
-	drivertest.Model(t, func(t *testing.T) driver.Backend { return backend(t, app, "") }, rand.Uint64())
-	ctx = soon(t)
-
-	for what, b := range map[string]*etcdlock.Backend{
-		"another prefix": backend(t, app, "elsewhere/"),
-		"no user":        backend(t, client(t, s), ""),
-	} {
-		var permanent *driver.PermanentError
-		for method, err := range map[string]error{
-			"Enter": enterError(b, claim("k")),
-			"Renew": b.Renew(ctx, []driver.Ticket{{Claim: claim("k"), Token: 1 << 16}})[0],
-			"Leave": b.Leave(ctx, driver.Ticket{Claim: claim("k"), Token: 1 << 16}, driver.Exit{}),
-		} {
-			if !errors.As(err, &permanent) || strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("%s with %s answered %v; want a *PermanentError", method, what, err)
-			}
-		}
-	}
-	// clientv3.New itself asks for the token, and says no.
-	if _, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "app", Password: "wr0ng", DialTimeout: 5 * time.Second, Logger: zap.NewNop()}); err == nil || strings.Contains(err.Error(), "wr0ng") {
-		t.Errorf("a wrong password: %v", err)
-	}
-}
-
-func enterError(b driver.Backend, c driver.Claim) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	_, err := b.Enter(ctx, c)
-	return err
 }
 
 // TestFormatOfAnotherVersion is refused, not guessed at.

@@ -4,12 +4,17 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"log"
 	"net/url"
+	"sync/atomic"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"google.golang.org/grpc"
 )
 
 func main() {
@@ -41,17 +46,42 @@ func run() error {
 	flag.UintVar(&cfg.MaxTxnOps, "max-txn-ops", cfg.MaxTxnOps, "the most `operations` in a transaction")
 	flag.BoolVar(&cfg.UnsafeNoFsync, "unsafe-no-fsync", false, "answer before the disk has it; what a process that is killed wrote is kept all the same")
 	flag.StringVar(&cfg.LogLevel, "log-level", "warn", "the `level` of its log")
+	oldLogins := flag.Bool("old-logins", false, "refuse a login that carries an unknown token, as etcd before 3.5 does")
 	flag.Parse()
 	cfg.LogOutputs = []string{"stderr"}
+	var logins tokenCheck
+	if *oldLogins {
+		cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(logins.intercept)}
+	}
 
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return err
 	}
+	logins.server.Store(e.Server)
 	select {
 	case <-e.Server.StopNotify():
 		return fmt.Errorf("the server stopped")
 	case err := <-e.Err():
 		return err
 	}
+}
+
+// tokenCheck applies to logins the check of tokens that all other requests go through.
+// Servers before etcd 3.5 apply it to logins too.
+type tokenCheck struct {
+	server atomic.Pointer[etcdserver.EtcdServer]
+}
+
+func (c *tokenCheck) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+	if info.FullMethod == "/etcdserverpb.Auth/Authenticate" {
+		server := c.server.Load()
+		if server == nil {
+			return nil, rpctypes.ErrGRPCStopped
+		}
+		if _, err := server.AuthStore().AuthInfoFromCtx(ctx); err != nil {
+			return nil, rpctypes.ErrGRPCInvalidAuthToken
+		}
+	}
+	return serve(ctx, request)
 }

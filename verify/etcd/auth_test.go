@@ -1,0 +1,233 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// The users of a secured server. The user app may read and write keys that begin with
+// "fencelock/", the user viewer may read them.
+const (
+	rootPassword   = "all of it"
+	appPassword    = "s3cret"
+	viewerPassword = "look"
+)
+
+// secured starts a server with authentication.
+func secured(t *testing.T, opts ...testserver.Option) *testserver.Server {
+	t.Helper()
+	s := testserver.Etcd(t, opts...)
+	root, ctx := client(t, s), soon(t)
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(root.UserAdd(ctx, "root", rootPassword))
+	must(root.UserGrantRole(ctx, "root", "root"))
+	end := clientv3.GetPrefixRangeEnd("fencelock/")
+	for _, user := range []struct {
+		name, password string
+		right          clientv3.PermissionType
+	}{
+		{"app", appPassword, clientv3.PermissionType(clientv3.PermReadWrite)},
+		{"viewer", viewerPassword, clientv3.PermissionType(clientv3.PermRead)},
+	} {
+		must(root.RoleAdd(ctx, user.name))
+		must(root.RoleGrantPermission(ctx, user.name, "fencelock/", end, user.right))
+		must(root.UserAdd(ctx, user.name, user.password))
+		must(root.UserGrantRole(ctx, user.name, user.name))
+	}
+	must(root.AuthEnable(ctx))
+	return s
+}
+
+// login connects as a user.
+func login(t *testing.T, s *testserver.Server, user, password string, dial ...grpc.DialOption) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Addr()}, Username: user, Password: password,
+		DialTimeout: 5 * time.Second, Logger: zap.NewNop(), DialOptions: dial,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestLeastPrivilege plays the model as a user who may do nothing outside of the
+// prefix.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	s := secured(t)
+	// One sequence, and all views with one client: logging in costs the server more than
+	// all of it.
+	app := login(t, s, "app", appPassword)
+	drivertest.Model(t, func(t *testing.T) driver.Backend { return backend(t, app, "") }, rand.Uint64())
+	// clientv3.New itself asks for the token, and says no.
+	_, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Addr()}, Username: "app", Password: "wr0ng",
+		DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	})
+	if err == nil || strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+// TestMissingPermissionIsNamed: the error names the lock, the user, the right that is
+// missing, and the command that grants it.
+func TestMissingPermissionIsNamed(t *testing.T) {
+	t.Parallel()
+	s := secured(t)
+	ctx := soon(t)
+	app, viewer := login(t, s, "app", appPassword), login(t, s, "viewer", viewerPassword)
+	grants := func(right, prefix string) string {
+		return "etcdctl role grant-permission ROLE --prefix=true " + right + " " + prefix
+	}
+	for _, test := range []struct {
+		who           string
+		b             *etcdlock.Backend
+		write, look   []string // what the errors of these calls say
+		lookPermitted bool
+	}{
+		{
+			who: "another prefix", b: backend(t, app, "elsewhere/"),
+			write: []string{`"nightly"`, `user "app"`, "write", grants("readwrite", "elsewhere/")},
+			look:  []string{`"nightly"`, `user "app"`, "read", grants("read", "elsewhere/")},
+		},
+		{
+			who: "a right to read", b: backend(t, viewer, ""), lookPermitted: true,
+			write: []string{`"nightly"`, `user "viewer"`, "write", grants("readwrite", "fencelock/")},
+		},
+		{
+			who: "no user", b: backend(t, client(t, s), ""),
+			write: []string{`"nightly"`, "user and a password"}, look: []string{`"nightly"`, "user and a password"},
+		},
+	} {
+		ticket := driver.Ticket{Claim: claim("nightly"), Token: 1 << 16}
+		checkRefusal(t, test.who, "Enter", enterError(test.b, ticket.Claim), test.write)
+		if _, err := test.b.Line(ctx, "nightly"); err != nil || !test.lookPermitted {
+			checkRefusal(t, test.who, "Line", err, test.look)
+		}
+		if !test.lookPermitted { // else the claim is looked for, and found to be gone
+			checkRefusal(t, test.who, "Leave", test.b.Leave(ctx, ticket, driver.Exit{}), test.write)
+			checkRefusal(t, test.who, "Renew", test.b.Renew(ctx, []driver.Ticket{ticket})[0], test.write)
+		}
+		if err := test.b.Ping(ctx); err == nil != test.lookPermitted || err != nil && strings.Contains(err.Error(), `\x00`) {
+			t.Errorf("Ping with %s answered %v", test.who, err)
+		}
+	}
+}
+
+func checkRefusal(t *testing.T, who, method string, err error, words []string) {
+	t.Helper()
+	var permanent *driver.PermanentError
+	if !errors.As(err, &permanent) {
+		t.Errorf("%s with %s answered %v; want a *PermanentError", method, who, err)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%s with %s answered %q; want it to say %q", method, who, err, word)
+		}
+	}
+	if strings.Contains(err.Error(), appPassword) {
+		t.Errorf("%s with %s names the password: %v", method, who, err)
+	}
+}
+
+func enterError(b driver.Backend, c driver.Claim) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := b.Enter(ctx, c)
+	return err
+}
+
+// TestRestartWithAuthenticationKeepsClaims: a server forgets the tokens of its users when
+// it restarts. Holder and waiter log in again and go on.
+func TestRestartWithAuthenticationKeepsClaims(t *testing.T) {
+	t.Parallel()
+	oldLogins := testserver.Config("--old-logins") // as etcd before 3.5
+	if os.Getenv("FENCELOCK_ETCD") != "" {
+		oldLogins = testserver.Config() // whatever that server does
+	}
+	t.Run("old server, Relogin", func(t *testing.T) {
+		t.Parallel()
+		outlivesRestart(t, secured(t, testserver.Persist(true), oldLogins), etcdlock.Relogin())
+	})
+	if os.Getenv("FENCELOCK_ETCD") != "" {
+		return
+	}
+	t.Run("new server", func(t *testing.T) {
+		t.Parallel()
+		outlivesRestart(t, secured(t, testserver.Persist(true)))
+	})
+	t.Run("new server, Relogin", func(t *testing.T) {
+		t.Parallel()
+		outlivesRestart(t, secured(t, testserver.Persist(true)), etcdlock.Relogin())
+	})
+	// The limit that docs/guarantees.md states. If this fails, clientv3 has been mended.
+	t.Run("old server alone", func(t *testing.T) {
+		t.Parallel()
+		s := secured(t, testserver.Persist(true), oldLogins)
+		b := backend(t, login(t, s, "app", appPassword), "")
+		held := hold(t, b, claim("k"))
+		restartWithoutTokens(t, s)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := b.Renew(ctx, []driver.Ticket{held})[0]; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Renew answered %v; want the end of its context", err)
+		}
+	})
+}
+
+// outlivesRestart has a holder and a waiter with clients of their own, and restarts s.
+func outlivesRestart(t *testing.T, s *testserver.Server, dial ...grpc.DialOption) {
+	a := backend(t, login(t, s, "app", appPassword, dial...), "")
+	b := backend(t, login(t, s, "app", appPassword, dial...), "")
+	held := hold(t, a, ttl(claim("k"), 15*time.Second))
+	next := wait(t, b, ttl(claim("k"), 15*time.Second))
+	restartWithoutTokens(t, s)
+	restarted := time.Now()
+	persist(t, "Renew of the holder", func(ctx context.Context) error { return a.Renew(ctx, []driver.Ticket{held})[0] })
+	persist(t, "Renew of the waiter", func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{next})[0] })
+	if took := time.Since(restarted); took > 10*time.Second {
+		t.Errorf("renewed %v after the restart; want it within a lease of 15s", took)
+	}
+	leave(t, a, held)
+	next = granted(t, b, next)
+	if next.Token <= held.Token {
+		t.Errorf("token %d after %d", next.Token, held.Token)
+	}
+	leave(t, b, next)
+}
+
+// restartWithoutTokens kills the server, and starts it again. A server that restarts reads
+// its log again from where its database ends, and with it the logins. So the database is
+// written first.
+func restartWithoutTokens(t *testing.T, s *testserver.Server) {
+	t.Helper()
+	root := login(t, s, "root", rootPassword)
+	if _, err := root.Defragment(soon(t), s.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -2,7 +2,7 @@
 # Runs all tests with the race detector. With a server missing, the modules that need
 # none are tested, and the others are named at the end, in so many words; with
 # FENCELOCK_REQUIRE_SERVERS=1 it is a failure.
-# The time limit is for a busy machine: on a quiet one each module takes minutes.
+# The time limit is for a busy machine: on a quiet one each package takes minutes at most.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,30 +12,33 @@ if [ -n "$missing" ] && [ "${FENCELOCK_REQUIRE_SERVERS:-}" = 1 ]; then
 	exit 1
 fi
 
-# One module after the other: their tests start servers and processes, and measure
-# time. SQLite, C translated to Go, is left out of race detection: it has no
-# goroutines of its own, and takes twice the time with it. So is the client of ZooKeeper,
-# which races with itself when it connects again (github.com/go-zookeeper/zk/pull/35).
+# SQLite, C translated to Go, is left out of race detection: it has no goroutines of its
+# own, and takes twice the time with it. So is the client of ZooKeeper, which races with
+# itself when it connects again (github.com/go-zookeeper/zk/pull/35).
 unraced=(-gcflags=modernc.org/...=-race=false -gcflags=github.com/go-zookeeper/...=-race=false)
-runs=(". ./...")
-for module in integrations/*/; do # not in the workspace
-	runs+=("${module%/} ./...")
-done
+
+# The tests of a store wait most of the time, for leases and for servers. So packages run
+# side by side, the longest ones first.
+side_by_side=${FENCELOCK_TEST_PARALLEL:-3}
 if [ -n "$missing" ]; then
-	runs+=("verify ./sqlite")
+	packages=(./... ./verify/sqlite)
 else
-	for module in verify etcdlock redislock zklock lab cmd/fencelock examples examples/migration; do
-		runs+=("$module ./...")
-	done
+	packages=(./redislock/... ./zklock/... ./verify/every ./verify/torture ./verify/postgres ./verify/mariadb
+		./verify/etcd ./verify/... ./cmd/fencelock/... ./etcdlock/... ./lab/... ./examples/... ./...)
 fi
-for run in "${runs[@]}"; do
-	read -r module packages <<<"$run"
-	echo "== $run"
-	begun=$SECONDS
-	workspace=
-	case $module in integrations/* | examples/migration) workspace=off ;; esac
-	(cd "$module" && GOWORK=$workspace go test -race "${unraced[@]}" -p 2 -timeout 40m "$@" "$packages")
-	echo "== $run: $((SECONDS - begun)) s"
+
+run() { # NAME WORKSPACE FOLDER PACKAGE...
+	local name=$1 workspace=$2 folder=$3 begun=$SECONDS
+	shift 3
+	echo "== $name"
+	(cd "$folder" && GOWORK=$workspace go test -race "${unraced[@]}" -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@")
+	echo "== $name: $((SECONDS - begun)) s"
+}
+flags=("$@")
+run workspace '' . "${packages[@]}"
+for module in integrations/*/ examples/migration/; do # not in the workspace
+	[ -n "$missing" ] && [ "$module" = examples/migration/ ] && continue
+	run "${module%/}" off "$module" ./...
 done
 
 if [ -n "$missing" ]; then

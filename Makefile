@@ -17,12 +17,12 @@ test: ## run all tests; installs the servers they need on Debian as root, says w
 # Left out: sentinels of Redis 6.0 cannot be told to hurry and undo what tests have them do, and PostgreSQL 13
 # counts deadlocks in a process that does not run there.
 versions: ## the tests of the stores among the newest and the oldest servers that Debian has; as root there
-	scripts/release.sh sid mysql-server-core postgresql pgbouncer redis-server etcd-server zookeeper default-jre-headless -- \
+	scripts/with-debian.sh sid mysql-server-core postgresql pgbouncer redis-server etcd-server zookeeper default-jre-headless -- \
 		env FENCELOCK_ETCD=/usr/bin/etcd go test -count=1 -p 1 -timeout 15m ./redislock/... ./zklock/... \
 		./verify/postgres ./verify/mariadb ./verify/etcd ./verify/quorum ./verify/cut ./verify/fence
-	scripts/release.sh sid mariadb-server valkey-server -- sh -c \
+	scripts/with-debian.sh sid mariadb-server valkey-server -- sh -c \
 		'go test -count=1 -p 1 -timeout 15m ./redislock/... ./verify/mariadb && go test -count=1 -run Redis ./verify/quorum'
-	scripts/release.sh bullseye redis-server postgresql pgbouncer -- sh -c "go test -count=1 -p 1 -timeout 15m \
+	scripts/with-debian.sh bullseye redis-server postgresql pgbouncer -- sh -c "go test -count=1 -p 1 -timeout 15m \
 		-skip '/sentinel|^TestDeadlockIsTriedAgain$$' ./redislock/... ./verify/postgres && go test -count=1 -run Redis ./verify/quorum"
 
 lint: ## formatting, vet, staticcheck, twins of the documentation

@@ -2,7 +2,7 @@
 # Runs a command among other servers than this machine has: those of another release of
 # Debian, in a folder of their own that the command has for its root.
 #
-#   scripts/release.sh RELEASE PACKAGE... -- COMMAND...
+#   scripts/with-debian.sh RELEASE PACKAGE... -- COMMAND...
 #
 # It needs root, Linux and a Debian or a relative that trusts Debian's archive. It changes
 # nothing outside the folder, $XDG_CACHE_HOME/fencelock, which may be deleted at any time;
@@ -18,12 +18,12 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 if [ ${#packages[@]} = 0 ] || [ $# -lt 2 ]; then
-	echo "usage: scripts/release.sh RELEASE PACKAGE... -- COMMAND..." >&2
+	echo "usage: scripts/with-debian.sh RELEASE PACKAGE... -- COMMAND..." >&2
 	exit 2
 fi
 shift
 if [ "$(id -u)" != 0 ]; then
-	echo "scripts/release.sh: only root can give a command another root folder" >&2
+	echo "scripts/with-debian.sh: only root can give a command another root folder" >&2
 	exit 1
 fi
 
@@ -36,7 +36,7 @@ root=$home/root
 fill() {
 	local site apt state=$home/apt
 	site=$(apt-get indextargets --format '$(SITE)' | grep -m1 '/debian$') || {
-		echo "scripts/release.sh: no mirror of Debian is among the sources of apt" >&2
+		echo "scripts/with-debian.sh: no mirror of Debian is among the sources of apt" >&2
 		return 1
 	}
 	rm -rf "$home"

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -72,9 +73,9 @@ func (c *cli) bench(length time.Duration, asJSON bool) error {
 	case err != nil:
 		return explain(p, "", err)
 	case asJSON:
-		return writeJSON(os.Stdout, m.seen, true)
+		return writeJSON(c.out, m.seen, true)
 	}
-	return m.seen.show()
+	return m.seen.show(c.out)
 }
 
 // benchView is what was measured. Times are in microseconds. Fields only ever grow in
@@ -99,8 +100,8 @@ type quantiles struct {
 	N   int     `json:"n"`
 }
 
-func (v *benchView) show() error {
-	fmt.Printf("%s, from %s with %d CPUs\n\n", v.Store, v.Platform, v.CPUs)
+func (v *benchView) show(w io.Writer) error {
+	fmt.Fprintf(w, "%s, from %s with %d CPUs\n\n", v.Store, v.Platform, v.CPUs)
 	rows := [][]string{
 		{"", "P50", "P99"},
 		{"one request and its answer", micros(v.Request.P50), micros(v.Request.P99)},
@@ -108,20 +109,20 @@ func (v *benchView) show() error {
 		{"hand-over to another program", micros(v.Between.P50), micros(v.Between.P99)},
 		{fmt.Sprintf("renewal of %d leases", v.Leases), micros(v.Renewal.P50), micros(v.Renewal.P99)},
 	}
-	if err := table(os.Stdout, rows); err != nil {
+	if err := table(w, rows); err != nil {
 		return err
 	}
-	fmt.Println()
+	fmt.Fprintln(w)
 	rows = [][]string{
 		{"", "A SECOND"},
 		{fmt.Sprintf("locks, %d names at once", benchNames), rate(v.Many)},
 		{"hand-overs inside one program", rate(v.Inside)},
 	}
-	if err := table(os.Stdout, rows); err != nil {
+	if err := table(w, rows); err != nil {
 		return err
 	}
-	fmt.Printf("\nWhat to expect:\n%s", v.advice())
-	return nil
+	_, err := fmt.Fprintf(w, "\nWhat to expect:\n%s", v.advice())
+	return err
 }
 
 // advice says what the numbers mean.

@@ -20,6 +20,7 @@ import (
 const (
 	exitUsage         = 64
 	exitUnavailable   = 69
+	exitOutput        = 74 // EX_IOERR: what was asked for could not be written
 	exitNotAcquired   = 75 // or -E; also every other "no": not free, refused
 	exitConfig        = 78
 	exitLost          = 79
@@ -58,19 +59,25 @@ func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "fencelock: %s\n", oneLine(fmt.Sprintf(format, args...)))
 }
 
-// oneLine keeps what a store or a system call said from breaking out of its line.
+// oneLine keeps what a store or a system call said from breaking out of its line, and from
+// changing how the rest of the line is shown.
 func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
+	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
 		return r
 	}, s)
+	return string(escapeHidden([]byte(s)))
 }
 
 // execute runs the command line and returns the exit code.
 func execute() int {
-	err := newRoot().Execute()
+	out := stdout()
+	err := newRoot(out).Execute()
+	if lost := out.close(); lost != nil && (err == nil || errors.Is(err, lost)) {
+		err = fail(exitOutput, "the output could not be written: %v", pathless(lost))
+	}
 	code := exitOf(err)
 	if errors.As(err, new(interrupted)) {
 		child.DieInterrupted()

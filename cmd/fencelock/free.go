@@ -57,7 +57,7 @@ func (c *cli) refuseMemory(verb, name string) error {
 		return err
 	}
 	if p.scheme.private {
-		return usage("memory: is seen by nobody outside this process, so %s %s would mean nothing; set %s, or use --url local:", verb, quote(name), envURL)
+		return unusable(usage("memory: is seen by nobody outside this process, so %s %s would mean nothing; set %s, or use --url local:", verb, quote(name), envURL), p.from)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ it. --print-token prints the fencing token:
 
   token=$(fencelock hold nightly --fd 9 --print-token) || exit
 
-Exit codes: 0 held, 75 (or -E) not acquired, 64, 69, 78 as everywhere, 128+N if signal
+Exit codes: 0 held, 75 (or -E) not acquired, 64, 69, 74, 78 as everywhere, 128+N if signal
 N ended the waiting.`
 
 // holdAs is what makes hold the keeper: it runs in a process of its own.
@@ -79,7 +79,7 @@ func newHold(c *cli) *cobra.Command {
 			if err := checkNesting(f.name); err != nil {
 				return err
 			}
-			return hold(f, fd, token)
+			return c.hold(f, fd, token)
 		},
 	}
 	f.add(cmd)
@@ -90,7 +90,7 @@ func newHold(c *cli) *cobra.Command {
 }
 
 // hold starts the keeper and waits until it holds the lock.
-func hold(f *holdFlags, fd int, token bool) error {
+func (c *cli) hold(f *holdFlags, fd int, token bool) error {
 	bell, err := keeper.NewBell(fd)
 	if err != nil {
 		return usage("%s: --fd %d: %v", quote(f.name), fd, err)
@@ -111,7 +111,12 @@ func hold(f *holdFlags, fd int, token bool) error {
 				return silently(a.Code)
 			}
 			if token {
-				fmt.Println(a.Token)
+				// A shell that does not get its token must not go on: the keeper releases the
+				// lock of a hold that ends without Accept.
+				if _, err := fmt.Fprintln(c.out, a.Token); err != nil {
+					k.Cancel()
+					return err
+				}
 			}
 			k.Accept()
 			return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock"
@@ -27,6 +28,10 @@ type holding struct {
 	caught os.Signal     // the signal; read it after done
 
 	trouble string // what was wrong with the store when the waiting ended, or ""
+
+	// Of -n: the asking ends soon where the store answers nothing, or refuses everything.
+	impatience *time.Timer
+	gaveUp     atomic.Bool
 }
 
 // begin connects, for a name and flags that were checked. Signals end the waiting
@@ -38,7 +43,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	}
 	r.Backend = p.String()
 	if p.scheme.private {
-		return nil, usage("memory: excludes nobody outside this process, so it cannot hold %s; set %s, or use --url local:", quote(f.name), envURL)
+		return nil, unusable(usage("memory: excludes nobody outside this process, so it cannot hold %s; set %s, or use --url local:", quote(f.name), envURL), p.from)
 	}
 	if p.notice != "" {
 		say("%s is locked %s", quote(f.name), p.notice)
@@ -73,6 +78,12 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		return nil, err
 	}
 	h.quiet.begin()
+	if f.nowait {
+		h.impatience = time.AfterFunc(nowaitContact, func() {
+			h.gaveUp.Store(true)
+			h.cancel()
+		})
+	}
 	return h, nil
 }
 
@@ -93,8 +104,9 @@ func (h *holding) hear() {
 	}
 }
 
-// settle stops the listening for signals that end the waiting, and reports the one
-// that did. From then on they pile up in h.signals. It may be called again.
+// settle stops the listening for signals that end the waiting, and reports what ended it:
+// a signal, or the patience of -n. From then on signals pile up in h.signals. It may be
+// called again.
 func (h *holding) settle() error {
 	select {
 	case <-h.quit:
@@ -102,13 +114,19 @@ func (h *holding) settle() error {
 		close(h.quit)
 	}
 	<-h.done
+	if h.impatience != nil {
+		h.impatience.Stop()
+	}
 	if trouble := h.quiet.end(); trouble != "" {
 		h.trouble = "; " + trouble
 	}
-	if h.caught == nil {
-		return nil
+	switch {
+	case h.caught != nil:
+		return leftLine(h.f.name, h.caught, h.trouble)
+	case h.gaveUp.Load():
+		return h.place.silent(h.f.name, h.quiet.lastError())
 	}
-	return leftLine(h.f.name, h.caught, h.trouble)
+	return nil
 }
 
 // leftLine is the end of a waiting by a signal. why is what else there is to say.

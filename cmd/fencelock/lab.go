@@ -25,7 +25,7 @@ const exitNotAsTold = 1
 // labPatience is how long one scheme may take: it needs a second or two.
 const labPatience = time.Minute
 
-func newLab(*cli) *cobra.Command {
+func newLab(c *cli) *cobra.Command {
 	var lang string
 	var all bool
 	cmd := &cobra.Command{
@@ -54,15 +54,15 @@ behaved as the text says, 1 if not.`,
 			}
 			switch {
 			case all:
-				return playLab(lab.All(), l)
+				return playLab(c.out, lab.All(), l)
 			case len(args) == 1:
 				e, err := findScheme(args[0])
 				if err != nil {
 					return err
 				}
-				return playLab([]lab.Experiment{e}, l)
+				return playLab(c.out, []lab.Experiment{e}, l)
 			}
-			return listLab(os.Stdout, l)
+			return listLab(c.out, l)
 		},
 	}
 	cmd.Flags().StringVar(&lang, "lang", "", "en or zh (default from LC_ALL, LC_MESSAGES, LANG)")
@@ -99,7 +99,7 @@ func findScheme(number string) (lab.Experiment, error) {
 }
 
 // playLab plays schemes and shows them as they end.
-func playLab(all []lab.Experiment, l lab.Lang) error {
+func playLab(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return fail(exitConfig, "%s", labText("noRedis", l))
 	}
@@ -116,17 +116,23 @@ func playLab(all []lab.Experiment, l lab.Lang) error {
 	var wrong []string
 	for i, e := range all {
 		if i > 0 {
-			fmt.Println()
+			fmt.Fprintln(w)
 		}
-		told, err := playOne(ctx, os.Stdout, e, dir, l)
+		r, err := playOne(ctx, e, dir)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
 			say("%v", err)
+			wrong = append(wrong, strconv.Itoa(e.Number))
+			continue
 		}
+		told := r.AsTold(e)
 		if !told {
 			wrong = append(wrong, strconv.Itoa(e.Number))
+		}
+		if err := showPlay(w, e, r, told, l); err != nil {
+			return err
 		}
 	}
 	if len(wrong) > 0 {
@@ -153,14 +159,9 @@ func untilSignal() (context.Context, context.CancelCauseFunc) {
 	return ctx, cancel
 }
 
-// playOne plays one scheme, shows it, and reports whether it went as told.
-func playOne(ctx context.Context, w io.Writer, e lab.Experiment, dir string, l lab.Lang) (bool, error) {
+// playOne plays one scheme.
+func playOne(ctx context.Context, e lab.Experiment, dir string) (lab.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, labPatience)
 	defer cancel()
-	r, err := e.Play(ctx, dir)
-	if err != nil {
-		return false, err
-	}
-	told := r.AsTold(e)
-	return told, showPlay(w, e, r, told, l)
+	return e.Play(ctx, dir)
 }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"os"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,9 +37,9 @@ waiter, in the order of the line. -o json prints one array.`,
 				for _, l := range lines {
 					views = append(views, viewOf(l))
 				}
-				return writeJSON(os.Stdout, views, true)
+				return writeJSON(c.out, views, true)
 			}
-			return showTable(lines)
+			return showTable(c.out, lines)
 		},
 	}
 	c.outputFlag(cmd)
@@ -73,7 +73,7 @@ func (s *session) lines(ctx context.Context, prefix string) ([]driver.Line, erro
 }
 
 // showTable prints nothing at all if there is nothing to show.
-func showTable(lines []driver.Line) error {
+func showTable(w io.Writer, lines []driver.Line) error {
 	if len(lines) == 0 {
 		return nil
 	}
@@ -81,5 +81,5 @@ func showTable(lines []driver.Line) error {
 	for _, l := range lines {
 		all = append(all, rows(l, now)...)
 	}
-	return table(os.Stdout, all)
+	return table(w, all)
 }

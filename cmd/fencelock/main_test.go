@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -151,15 +152,20 @@ func (s *stage) read(name string) string {
 // test.
 func (s *stage) start(name string, args ...string) *proc {
 	s.t.Helper()
-	p := s.command(name, args...)
+	return s.command(name, args...).begin()
+}
+
+// begin starts the program of command. It ends with the test.
+func (p *proc) begin() *proc {
+	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.done)
 	}()
-	s.t.Cleanup(func() {
+	p.t.Cleanup(func() {
 		p.signal("CONT")
 		p.signal("KILL")
 		<-p.done
@@ -259,6 +265,7 @@ func TestScripts(t *testing.T) {
 			"etcd":      startEtcd,
 			"zookeeper": startZooKeeper,
 			"until":     until,
+			"sql":       runSQL,
 		},
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 	})
@@ -344,6 +351,21 @@ func startPostgres(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = pooler.Stop() })
 	ts.Setenv(args[0], server.Addr())
 	ts.Setenv(args[1], pooler.Addr())
+}
+
+// sql URL STATEMENT... changes a PostgreSQL database.
+func runSQL(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: sql URL STATEMENT...")
+	}
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, args[0])
+	ts.Check(err)
+	defer conn.Close(ctx)
+	for _, statement := range args[1:] {
+		_, err := conn.Exec(ctx, statement)
+		ts.Check(err)
+	}
 }
 
 // mariadb NAME PASSWORD starts a server and puts host:port into the variable NAME.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -22,12 +23,17 @@ const (
 // After that the library carries outages.
 const firstContact = 5 * time.Second
 
+// nowaitContact bounds how long -n asks for the lock at a store that gives no answer, or
+// refuses every call.
+const nowaitContact = 3 * time.Second
+
 // place is where the locks are kept. It can be printed: the secrets are apart.
 type place struct {
 	scheme *scheme
 	url    *url.URL // without user and password
 	text   string   // for people: "redis 127.0.0.1:6379"
 	secret secret
+	from   string // the flag or the variable that named it
 	notice string // what the embedded default has to say about itself, or ""
 
 	members []*place // of a quorum
@@ -109,12 +115,23 @@ func (c *cli) findPlace() (*place, error) {
 	}
 	p, err := c.readPlace(raw, from)
 	if err != nil {
-		return nil, err
+		return nil, unusable(err, from)
 	}
+	p.from = from
 	if !chosen {
 		p.notice = defaultNotice(p)
 	}
 	return p, nil
+}
+
+// unusable is the end of a verb that cannot use the URL in from: a URL on the command line
+// is its user's mistake, and one in the environment a bad configuration.
+func unusable(err error, from string) error {
+	var own *failure
+	if from == envURL && errors.As(err, &own) && own.code == exitUsage {
+		return &failure{exitConfig, own.text}
+	}
+	return err
 }
 
 // readPlace reads a URL that was found in from.
@@ -243,9 +260,9 @@ func (p *place) connect(ctx context.Context, name string, most time.Duration) (*
 
 // silent says that nobody answered, or that who answered cannot do it now.
 func (p *place) silent(name string, err error) error {
-	what, next := "does not answer", "check that the file can be written, and "+envURL
+	what, next := "cannot be used now", "check that the file can be written, and "+envURL
 	if p.scheme.server {
-		next = "check that the server runs and can be reached, and " + envURL
+		what, next = "does not answer", "check that the server runs and can be reached, and "+envURL
 	}
 	if answered(err) {
 		what, next = "refuses for now", "see to that there, then try again"
@@ -255,7 +272,9 @@ func (p *place) silent(name string, err error) error {
 
 // refused says that asking again is useless.
 func (p *place) refused(name string, err *driver.PermanentError) error {
-	return fail(exitConfig, "%s%s: %s", about(name), p, err)
+	// The command always creates its tables, so its user has no such option to set.
+	text := strings.Replace(err.Error(), "set Options.CreateTables, or ", "", 1)
+	return fail(exitConfig, "%s%s: %s", about(name), p, text)
 }
 
 // deniedError says that the store did not let us in.

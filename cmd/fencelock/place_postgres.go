@@ -87,6 +87,10 @@ func postgresConfig(p *place) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, fail(exitConfig, "the settings for %s cannot be used: %v", p, err)
 	}
+	if name := choosesSchema(o.RuntimeParams); name != "" {
+		return nil, fail(exitConfig, "PGOPTIONS or PGSERVICE sets %s, so the locks would be in another schema than those of others on %s; "+
+			"unset it for fencelock, or set it on the server for everybody: ALTER ROLE … SET search_path", name, p)
+	}
 	if p.secret.password != "" {
 		o.Password = p.secret.password
 	}
@@ -96,6 +100,27 @@ func postgresConfig(p *place) (*pgx.ConnConfig, error) {
 		o.RuntimeParams["application_name"] = "fencelock"
 	}
 	return o, nil
+}
+
+// choosesSchema names the setting of a connection that decides in which schema its tables
+// are, or "". Two processes that differ in it would hold one lock in two schemas.
+func choosesSchema(settings map[string]string) string {
+	var names []string
+	for name := range settings {
+		names = append(names, name)
+	}
+	// -c name=value, -cname=value, --name=value; a backslash escapes the next character.
+	for _, word := range strings.Fields(strings.ReplaceAll(settings["options"], `\`, "")) {
+		name, _, _ := strings.Cut(word, "=")
+		names = append(names, strings.TrimPrefix(strings.TrimPrefix(name, "--"), "-c"))
+	}
+	for _, name := range names {
+		switch name = strings.ToLower(strings.ReplaceAll(name, "-", "_")); name {
+		case "search_path", "role", "session_authorization":
+			return name
+		}
+	}
+	return ""
 }
 
 // postgresListen waits for notifications on a connection of its own. It first notifies

@@ -25,9 +25,9 @@ func TestRedisGroups(t *testing.T) {
 				{"redis+sentinel://" + hosts + "/other", "s3cr3t/#", exitConfig, "know no master of that name"},
 				{"redis+sentinel://" + hosts + "/" + g.Name, "wr0ng", exitConfig, "refuses the user or the password"},
 				{"redis+sentinel://" + hosts + "/" + g.Name, "", exitConfig, "wants a password"},
-				{"redis+sentinel://" + hosts, "s3cr3t/#", exitUsage, "what the sentinels call the master"},
-				{"redis+sentinel://" + hosts + "/" + g.Name + "/s3cr3t", "", exitUsage, "number of a database"},
-				{"redis+sentinel://a,,b/m", "", exitUsage, "a comma too many"},
+				{"redis+sentinel://" + hosts, "s3cr3t/#", exitConfig, "what the sentinels call the master"},
+				{"redis+sentinel://" + hosts + "/" + g.Name + "/s3cr3t", "", exitConfig, "number of a database"},
+				{"redis+sentinel://a,,b/m", "", exitConfig, "a comma too many"},
 				{"redis+sentinel://127.0.0.1:1/m", "s3cr3t/#", exitUnavailable, "redis+sentinel 127.0.0.1:1/m does not answer"},
 			}
 		},
@@ -39,8 +39,8 @@ func TestRedisGroups(t *testing.T) {
 				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "wr0ng", exitConfig, "refuses the user or the password"},
 				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "", exitConfig, "wants a password"},
 				{"redis+cluster://" + single.Addr(), "", exitConfig, "is no Cluster"},
-				{"redis+cluster://" + hosts + "/1", "s3cr3t/#", exitUsage, "has no databases"},
-				{"redis+cluster://,", "", exitUsage, "no host"},
+				{"redis+cluster://" + hosts + "/1", "s3cr3t/#", exitConfig, "has no databases"},
+				{"redis+cluster://,", "", exitConfig, "no host"},
 				{"redis+cluster://127.0.0.1:1", "s3cr3t/#", exitUnavailable, "redis+cluster 127.0.0.1:1 does not answer"},
 			}
 		},

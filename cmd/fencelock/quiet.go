@@ -50,6 +50,13 @@ func (q *quiet) end() string {
 	return q.trouble()
 }
 
+// lastError is why the store has not answered the last call, if known.
+func (q *quiet) lastError() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.last
+}
+
 // trouble says what is wrong. q.mu is held.
 func (q *quiet) trouble() string {
 	if q.last == nil || errors.Is(q.last, context.DeadlineExceeded) {

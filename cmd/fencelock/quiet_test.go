@@ -30,6 +30,14 @@ func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
 		t.Errorf("exit %d, want %d", code, exitUnavailable)
 	}
 	p.wantLine(" refuses for now: ")
+	// -n does not wait, whatever the lease is.
+	for _, verb := range []string{"run -n n", "once -n n --slot hour"} {
+		code, p := s.run("fencelock", append(strings.Fields(verb), "--ttl", "24h", "--", "true")...)
+		if code != exitUnavailable {
+			t.Errorf("%s: exit %d, want %d", verb, code, exitUnavailable)
+		}
+		p.wantLine(" refuses for now: ")
+	}
 	p = s.start("fencelock", "run", "n", "--", "true")
 	says(p, `fencelock: "n": redis 127.0.0.1:`)
 	says(p, " refuses for now: ")

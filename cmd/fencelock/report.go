@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -56,6 +56,13 @@ func (r *report) check() error {
 	if r.path == "" {
 		return nil
 	}
+	// The report replaces the file that a symbolic link leads to, not the link.
+	if target, err := filepath.EvalSymlinks(r.path); err == nil {
+		r.path = target
+	}
+	if isDevice(r.path) {
+		return nil
+	}
 	f, err := os.CreateTemp(filepath.Dir(r.path), ".fencelock-report-*")
 	if err == nil {
 		_ = f.Close()
@@ -99,17 +106,28 @@ func (r *report) write(err error) error {
 	if r.Why == byItself || r.Why == bySignal {
 		r.Who = "command"
 	}
-	b, jerr := json.MarshalIndent(r, "", "  ")
-	if jerr == nil {
-		jerr = writeWhole(r.path, append(b, '\n'))
+	var b bytes.Buffer
+	lost := writeJSON(&b, r, true)
+	if lost == nil {
+		lost = writeWhole(r.path, b.Bytes())
 	}
-	if jerr != nil {
-		say("%s: the report could not be written: %v", quote(r.Name), pathless(jerr))
+	if lost != nil {
+		say("%s: the report could not be written: %v", quote(r.Name), pathless(lost))
 	}
 	return err
 }
 
+// isDevice reports whether path leads to something that is written to and never replaced:
+// a device, a pipe, /dev/stdout.
+func isDevice(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
+}
+
 func writeWhole(path string, b []byte) error {
+	if isDevice(path) {
+		return os.WriteFile(path, b, 0o644)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".fencelock-report-*")
 	if err != nil {
 		return err

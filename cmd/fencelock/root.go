@@ -15,6 +15,7 @@ import (
 
 // cli is what all verbs share.
 type cli struct {
+	out          *output
 	url          string
 	passwordFile string
 	output       string
@@ -45,12 +46,12 @@ A password comes from FENCELOCK_PASSWORD, from --password-file, or from the URL 
 FENCELOCK_URL, where each member of a redlock: may have one of its own. It is never
 printed, and never reaches the command that is run.
 
-Data goes to stdout, talk to stderr. Exit codes: 64 usage, 69 the store does not
-answer or refuses for now, 75 not acquired, not free, or refused, 78 configuration; run
-adds its own.`
+Data goes to stdout, messages to stderr. Exit codes: 64 usage, 69 the store does not
+answer or refuses for now, 74 the output could not be written, 75 not acquired, not
+free, or refused, 78 configuration (FENCELOCK_URL included); run adds its own.`
 
-func newRoot() *cobra.Command {
-	c := &cli{}
+func newRoot(out *output) *cobra.Command {
+	c := &cli{out: out}
 	root := &cobra.Command{
 		Use:           "fencelock",
 		Short:         "Distributed locks for the shell",
@@ -62,6 +63,7 @@ func newRoot() *cobra.Command {
 			return cmd.Help()
 		},
 	}
+	root.SetOut(out)
 	root.SetFlagErrorFunc(flagError)
 	p := root.PersistentFlags()
 	p.StringVar(&c.url, "url", "", "where the locks are (default $FENCELOCK_URL)")
@@ -71,6 +73,7 @@ func newRoot() *cobra.Command {
 		newBreak(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(append(verbs, systemVerbs(c)...)...)
+	root.SetHelpCommand(newHelp())
 	return root
 }
 

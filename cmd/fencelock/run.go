@@ -42,7 +42,7 @@ Exit codes: the command's own; 128+N if it died by signal N, or if signal N ende
 waiting; 64 usage; 69 the store does not answer or refuses for now; 75 (or -E) not
 acquired; 78 configuration; 79 the lock was lost while the command ran, whatever its own
 code and --on-loss; 124 --max-hold was reached; 126 the command cannot be executed; 127
-it was not found.` + platformHelp
+it was not found. A --report that cannot be written changes none of these.` + platformHelp
 
 func newRun(c *cli) *cobra.Command {
 	f := &holdFlags{}

@@ -13,7 +13,7 @@ import (
 // schemaDialects are the databases that keep locks in tables.
 var schemaDialects = []sqllock.Dialect{sqllock.SQLite, sqllock.Postgres, sqllock.MySQL}
 
-func newSchema(*cli) *cobra.Command {
+func newSchema(c *cli) *cobra.Command {
 	var names []string
 	for _, d := range schemaDialects {
 		names = append(names, d.String())
@@ -41,8 +41,8 @@ too, and for their own client: mysql locks < schema.sql`, known),
 			if err != nil {
 				return err
 			}
-			fmt.Println(ddl)
-			return nil
+			_, err = fmt.Fprintln(c.out, ddl)
+			return err
 		},
 	}
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,30 +35,30 @@ func newShow(c *cli) *cobra.Command {
 			if asJSON {
 				v := viewOf(line)
 				v.addMemory(line)
-				return writeJSON(os.Stdout, v, true)
+				return writeJSON(c.out, v, true)
 			}
-			return showLine(line)
+			return showLine(c.out, line)
 		},
 	}
 	c.outputFlag(cmd)
 	return cmd
 }
 
-func showLine(l driver.Line) error {
+func showLine(w io.Writer, l driver.Line) error {
 	if len(l.Claims) == 0 {
-		fmt.Printf("%s is free\n", quote(l.Key))
-	} else if err := showTable([]driver.Line{l}); err != nil {
+		fmt.Fprintf(w, "%s is free\n", quote(l.Key))
+	} else if err := showTable(w, []driver.Line{l}); err != nil {
 		return err
 	}
 	if l.Last > 0 {
-		fmt.Printf("last token: %d\n", l.Last)
+		fmt.Fprintf(w, "last token: %d\n", l.Last)
 	}
 	if run, ok := fencelock.ReadMark(l.Mark); ok {
 		slot := "once for ever"
 		if !run.Slot.IsZero() {
 			slot = run.Slot.UTC().Format(time.RFC3339)
 		}
-		fmt.Printf("last slot done: %s, at %s by %s\n", slot, run.Done.UTC().Format(time.RFC3339), plain(run.Owner))
+		fmt.Fprintf(w, "last slot done: %s, at %s by %s\n", slot, run.Done.UTC().Format(time.RFC3339), plain(run.Owner))
 	}
 	return nil
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"golang.org/x/text/width"
 
@@ -14,13 +17,40 @@ import (
 )
 
 // quote shows text that somebody chose, in quotes: control characters, broken
-// UTF-8 and direction marks are escaped.
-func quote(s string) string { return strconv.Quote(s) }
+// UTF-8 and hidden characters are escaped.
+func quote(s string) string { return string(escapeHidden([]byte(strconv.Quote(s)))) }
 
 // plain is quote without the quotes, for tables.
 func plain(s string) string {
-	q := strconv.Quote(s)
+	q := quote(s)
 	return q[1 : len(q)-1]
+}
+
+// hidden reports whether a terminal shows nothing for r, or shows other characters in
+// another order because of it: two names that differ in it look the same.
+func hidden(r rune) bool {
+	return r >= 0x7f && !unicode.IsGraphic(r) ||
+		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Zl, unicode.Zp)
+}
+
+// escapeHidden writes hidden characters as the \u escapes of JSON.
+func escapeHidden(text []byte) []byte {
+	if !bytes.ContainsFunc(text, hidden) {
+		return text
+	}
+	var b []byte
+	for _, r := range string(text) {
+		switch {
+		case !hidden(r):
+			b = utf8.AppendRune(b, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+	}
+	return b
 }
 
 // heldBy says who is in the way: "held by app@web-3/812 (deploy) since 14:02:11, 2

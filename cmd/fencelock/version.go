@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -21,10 +20,10 @@ func newVersion(c *cli) *cobra.Command {
 			}
 			v := buildVersion()
 			if asJSON {
-				return writeJSON(os.Stdout, v, true)
+				return writeJSON(c.out, v, true)
 			}
-			fmt.Printf("fencelock %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-			return nil
+			_, err = fmt.Fprintf(c.out, "fencelock %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			return err
 		},
 	}
 	c.outputFlag(cmd)

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"reflect"
 	"time"
 
@@ -31,14 +31,14 @@ store four times a second: what comes and goes in between is not seen.`,
 				return err
 			}
 			defer s.close()
-			return s.watch(ctx, first(args), asJSON)
+			return s.watch(ctx, c.out, first(args), asJSON)
 		},
 	}
 	c.outputFlag(cmd)
 	return cmd
 }
 
-func (s *session) watch(ctx context.Context, prefix string, asJSON bool) error {
+func (s *session) watch(ctx context.Context, w io.Writer, prefix string, asJSON bool) error {
 	known := map[string]driver.Line{}
 	for {
 		lines, err := s.lines(ctx, prefix)
@@ -55,7 +55,7 @@ func (s *session) watch(ctx context.Context, prefix string, asJSON bool) error {
 			}
 		}
 		for _, l := range sorted(lines) {
-			if err := tell(known[l.Key], l, asJSON); err != nil {
+			if err := tell(w, known[l.Key], l, asJSON); err != nil {
 				return err
 			}
 		}
@@ -65,7 +65,7 @@ func (s *session) watch(ctx context.Context, prefix string, asJSON bool) error {
 }
 
 // tell prints what changed between two looks at a line.
-func tell(before, now driver.Line, asJSON bool) error {
+func tell(w io.Writer, before, now driver.Line, asJSON bool) error {
 	if asJSON {
 		was, is := viewOf(before), viewOf(now)
 		if is.Kind == "" {
@@ -74,7 +74,7 @@ func tell(before, now driver.Line, asJSON bool) error {
 		if sameView(was, is) {
 			return nil
 		}
-		return writeJSON(os.Stdout, is, false)
+		return writeJSON(w, is, false)
 	}
 	stood := map[int64]driver.Standing{}
 	for _, c := range before.Claims {
@@ -93,13 +93,13 @@ func tell(before, now driver.Line, asJSON bool) error {
 		case c.Granted:
 			what = "holds"
 		}
-		if err := event(now.Key, what, c); err != nil {
+		if err := event(w, now.Key, what, c); err != nil {
 			return err
 		}
 	}
 	for _, c := range before.Claims {
 		if _, gone := stood[c.Token]; gone {
-			if err := event(now.Key, "left", c); err != nil {
+			if err := event(w, now.Key, "left", c); err != nil {
 				return err
 			}
 		}
@@ -107,12 +107,12 @@ func tell(before, now driver.Line, asJSON bool) error {
 	return nil
 }
 
-func event(key, what string, c driver.Standing) error {
+func event(w io.Writer, key, what string, c driver.Standing) error {
 	note := ""
 	if c.Note != "" {
 		note = " (" + plain(c.Note) + ")"
 	}
-	_, err := fmt.Printf("%s  %s  %s %s%s, token %d\n", time.Now().Format("15:04:05"), plain(key), plain(c.Owner), what, note, c.Token)
+	_, err := fmt.Fprintf(w, "%s  %s  %s %s%s, token %d\n", time.Now().Format("15:04:05"), plain(key), plain(c.Owner), what, note, c.Token)
 	return err
 }
 

@@ -1,0 +1,179 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// startFull starts fencelock with a stdout that takes no bytes: a full disk.
+func (s *stage) startFull(args ...string) *proc {
+	s.t.Helper()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer full.Close()
+	p := s.command("fencelock", args...)
+	p.cmd.Stdout = full
+	return p.begin()
+}
+
+func TestLostOutputIsAFailure(t *testing.T) {
+	// What each verb prints to stdout. Those without an entry print nothing there but
+	// their help.
+	prints := map[string][]string{
+		"bench":      {"bench --for 0.2", "bench --for 0.2 -o json"},
+		"completion": {"completion bash", "completion zsh", "completion fish", "completion powershell"},
+		"help":       {"help", "help run"},
+		"lab":        {"lab", "lab 2"},
+		"ls":         {"ls", "ls -o json"},
+		"schema":     {"schema sqlite", "schema postgres", "schema mysql"},
+		"show":       {"show n", "show n -o json", "show nobody"},
+		"version":    {"version", "version -o json"},
+		"watch":      {"watch", "watch -o json"},
+	}
+	silent := []string{"break", "free", "hold", "init", "once", "run", "wait"}
+
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
+	s.pid("pid")
+	lines := []string{"", "--help"}
+	for _, verb := range newRoot(stdout()).Commands() {
+		name := verb.Name()
+		if _, ok := prints[name]; ok == slices.Contains(silent, name) {
+			t.Errorf("verb %s is in none of the lists of this test, or in both", name)
+		}
+		lines = append(lines, name+" --help")
+		lines = append(lines, prints[name]...)
+	}
+	for _, line := range lines {
+		p := s.startFull(strings.Fields(line)...)
+		if code := p.wait(); code != exitOutput {
+			t.Errorf("fencelock %s: exit %d, want %d", line, code, exitOutput)
+		}
+		if text := p.err.String(); !strings.HasSuffix(text, "fencelock: the output could not be written: no space left on device\n") {
+			t.Errorf("fencelock %s: it says %q", line, text)
+		}
+	}
+	holder.signal("KILL")
+}
+
+// A shell that did not get its token must not believe that it has the lock.
+func TestHoldWithoutItsTokenHoldsNothing(t *testing.T) {
+	s := sqliteStage(t)
+	code, p := s.run("sh", "-c", "exec 9>>lock; fencelock hold n --fd 9 --print-token >/dev/full; code=$?; fencelock free n; echo free: $? >&2; exit $code")
+	if code != exitOutput {
+		t.Errorf("exit %d, want %d", code, exitOutput)
+	}
+	if text := p.err.String(); !strings.HasSuffix(text, "no space left on device\nfree: 0\n") {
+		t.Errorf("it says %q", text)
+	}
+}
+
+// The command has run, so its exit code stays. A device and a link are written to; the
+// report does not take their place.
+func TestLostReportIsToldAndKeepsTheExitCode(t *testing.T) {
+	s := sqliteStage(t)
+	if err := os.Symlink("/dev/full", s.path("full")); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"run n", "once n --slot hour"} {
+		code, p := s.run("fencelock", append(strings.Fields(verb), "--report", "full", "--", "sh", "-c", "exit 3")...)
+		if code != 3 {
+			t.Errorf("%s: exit %d, want the 3 of the command", verb, code)
+		}
+		p.wantLine(`"n": the report could not be written: no space left on device`)
+	}
+	if target, err := os.Readlink(s.path("full")); target != "/dev/full" {
+		t.Errorf("the link was replaced: %q, %v", target, err)
+	}
+
+	if err := os.Symlink("real", s.path("link")); err != nil {
+		t.Fatal(err)
+	}
+	s.touch("real")
+	s.must("run", "n", "--report", "link", "--", "true")
+	if text := s.read("real"); !json.Valid([]byte(text)) {
+		t.Errorf("the file that the link leads to has %q", text)
+	}
+	if _, err := os.Readlink(s.path("link")); err != nil {
+		t.Errorf("the link was replaced: %v", err)
+	}
+}
+
+func TestClosedPipeEndsAsOtherToolsEnd(t *testing.T) {
+	s := sqliteStage(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	p := s.command("fencelock", "help")
+	p.cmd.Stdout = writer
+	p.begin()
+	writer.Close()
+	if code := p.wait(); code != 128+13 || p.err.String() != "" {
+		t.Errorf("exit %d, want the end by SIGPIPE, and no word: %s", code, p.err.String())
+	}
+}
+
+// Names and notes are chosen by others: what a terminal would not show, or would show in
+// another order, is escaped wherever it is printed.
+func TestHiddenCharactersAreEscaped(t *testing.T) {
+	s := sqliteStage(t)
+	const rlo, filler, tag, c1 = "\u202e", "\u3164", "\U000e0041", "\u009b"
+	name := "a" + rlo + "b" + filler + "c" + tag + "d" + c1
+	holder := s.start("fencelock", "run", name, "--note", name, "--report", "report.json", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
+	s.pid("pid")
+	watchText := s.start("fencelock", "watch")
+	watchJSON := s.start("fencelock", "watch", "-o", "json")
+	for _, p := range []*proc{watchText, watchJSON} {
+		eventually(t, "the holder is shown", func() bool { return strings.Contains(p.out.String(), "\n") })
+	}
+	_, refused := s.run("fencelock", "run", "-n", name, "--", "true")
+	holder.signal("TERM")
+	holder.wait()
+	for what, text := range map[string]string{
+		"ls": s.must("ls"), "ls -o json": s.must("ls", "-o", "json"), "show -o json": s.must("show", name, "-o", "json"),
+		"watch": watchText.out.String(), "watch -o json": watchJSON.out.String(),
+		"the report": s.read("report.json"), "a refusal": refused.err.String(), "the end": holder.err.String(),
+	} {
+		if i := strings.IndexFunc(text, func(r rune) bool { return strings.ContainsRune(rlo+filler+tag+c1, r) }); i >= 0 {
+			t.Errorf("%s has %q", what, text)
+		}
+	}
+	var v lineView
+	if line, _, _ := strings.Cut(watchJSON.out.String(), "\n"); json.Unmarshal([]byte(line), &v) != nil || v.Name != name {
+		t.Errorf("the JSON says the name is %q, not %q", v.Name, name)
+	}
+	if !strings.Contains(watchJSON.out.String(), `\u202e`) {
+		t.Errorf("U+202E is not written as an escape: %q", watchJSON.out.String())
+	}
+}
+
+// A mistake on the command line is 64; a bad environment is a bad configuration.
+func TestUnusableURLInTheEnvironmentIsConfiguration(t *testing.T) {
+	for _, url := range []string{"foo://bar", "127.0.0.1:6379", "redis://h?x=1", "redis://h:70000", "postgres://h", "sqlite:own.db", "redlock:redis://a,redis://b", "local:x"} {
+		s := newStage(t, url)
+		if code, p := s.run("fencelock", "ls"); code != exitConfig {
+			t.Errorf("FENCELOCK_URL=%s: exit %d, want %d: %s", url, code, exitConfig, p.err.String())
+		}
+		if code, p := s.run("fencelock", "--url", url, "ls"); code != exitUsage {
+			t.Errorf("--url %s: exit %d, want %d: %s", url, code, exitUsage, p.err.String())
+		}
+	}
+	s := newStage(t, "memory:")
+	for _, line := range []string{"run n -- true", "free n", "wait n", "once n --slot hour -- true"} {
+		if code, p := s.run("fencelock", strings.Fields(line)...); code != exitConfig {
+			t.Errorf("FENCELOCK_URL=memory: fencelock %s: exit %d, want %d: %s", line, code, exitConfig, p.err.String())
+		}
+		if code, p := s.run("fencelock", append([]string{"--url", "memory:"}, strings.Fields(line)...)...); code != exitUsage {
+			t.Errorf("--url memory: %s: exit %d, want %d: %s", line, code, exitUsage, p.err.String())
+		}
+	}
+}

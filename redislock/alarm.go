@@ -2,15 +2,35 @@ package redislock
 
 import (
 	"context"
-	"slices"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// alarm is one listener.
-type alarm struct {
-	f func(id string, gone driver.ErrGone)
+const (
+	// alarmAfter is how long a claim has to be held before a subscription is made for
+	// its alarm.
+	alarmAfter = 100 * time.Millisecond
+	// maxUnseen bounds the claims that are read once the subscription is there.
+	maxUnseen = 1000
+)
+
+// alarms tells those who called Alarm of claims that are broken. A claim that was
+// granted while there was no subscription may be broken unseen: it is read once the
+// subscription is there. Its message may come too, in either order. Each break is told
+// once.
+type alarms struct {
+	b     *Backend
+	funcs driver.Alarms
+
+	mu      sync.Mutex
+	closed  bool
+	timer   *time.Timer       // runs out when a subscription may be worth it
+	unseen  map[string]string // ID → key of claims that may have been broken unseen
+	reading map[string]string // those of them that are being read
+	told    map[string]bool   // IDs that were told from a reading; their message may follow
 }
 
 // Alarm calls f, on the goroutine of the subscription, for each claim of this
@@ -18,109 +38,123 @@ type alarm struct {
 // for a tenth of a second; claims that were granted while there was none are looked
 // at once when it is there. A message that is lost later is not made up for.
 func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
-	a := &alarm{f}
-	e := &b.ear
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.alarms = append(slices.Clip(e.alarms), a)
-	e.alarming.Store(true)
+	a := &b.subscriber.alarms
+	unsubscribe := a.funcs.Subscribe(f)
 	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.alarms = slices.DeleteFunc(slices.Clone(e.alarms), func(b *alarm) bool { return a == b })
-		e.alarming.Store(len(e.alarms) > 0)
-		if len(e.alarms) == 0 {
-			e.unheard, e.rung = nil, nil
+		unsubscribe()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.funcs.Len() == 0 {
+			a.unseen, a.told = nil, nil
 		}
 	}
 }
 
-// heed is told of each claim that Enter finds granted. epoch is that from before
-// the request was sent.
-func (e *ear) heed(id, key string, epoch uint64) {
-	if !e.alarming.Load() || epoch != 0 && epoch == e.epoch.Load() {
+// granted is told of each claim that is granted without a subscription.
+func (a *alarms) granted(id, key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || len(a.unseen) >= maxUnseen {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed || len(e.unheard) >= unheardMax {
-		return
+	if a.timer == nil {
+		a.timer = time.AfterFunc(alarmAfter, a.subscribe)
 	}
-	if e.settled == nil {
-		e.settled = time.AfterFunc(settle, e.hasSettled)
+	if a.unseen == nil {
+		a.unseen = make(map[string]string)
 	}
-	if e.unheard == nil {
-		e.unheard = make(map[string]string)
-	}
-	e.unheard[id] = key
+	a.unseen[id] = key
 }
 
-// hasSettled subscribes if a claim is held; locks that are held for a moment are
-// not worth a connection.
-func (e *ear) hasSettled() {
-	e.mu.Lock()
-	if len(e.unheard) == 0 {
-		e.settled = nil
-		e.mu.Unlock()
-		return
+// subscribe makes the subscription if a claim is held: a lock that is held for a moment
+// is not worth a connection.
+func (a *alarms) subscribe() {
+	a.mu.Lock()
+	held := len(a.unseen) > 0
+	if !held {
+		a.timer = nil
 	}
-	e.mu.Unlock()
-	e.open()
+	a.mu.Unlock()
+	if held {
+		a.b.subscriber.open()
+	}
 }
 
-// disregard is told of each claim that leaves.
-func (e *ear) disregard(id string) {
-	if !e.alarming.Load() {
+// left is told of each claim that leaves.
+func (a *alarms) left(id string) {
+	if a.funcs.Len() == 0 {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.unheard, id)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.unseen, id)
 }
 
-// catchUp looks at the claims that may have been broken before there was a
-// subscription. What cannot be read now is heard of by Renew.
-func (e *ear) catchUp(ctx context.Context, unheard map[string]string) {
+// takeUnseen returns the claims to read, now that there is a subscription.
+func (a *alarms) takeUnseen() map[string]string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.unseen) == 0 || len(a.reading) > 0 {
+		return nil
+	}
+	a.reading, a.unseen = a.unseen, nil
+	return maps.Clone(a.reading)
+}
+
+// readUnseen reads the claims that may have been broken before there was a
+// subscription. Renew hears of those that cannot be read now.
+func (a *alarms) readUnseen(ctx context.Context, unseen map[string]string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.reading = nil
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.reading = nil
 	}()
-	for id, key := range unheard {
-		answer, err := e.b.sender.run(ctx, e.b.step(lookScript, key, tag(id)))
+	for id, key := range unseen {
+		answer, err := a.b.transport.Do(ctx, a.b.command(lookScript, key, prefixed(id)))
 		if err != nil {
 			return
 		}
 		if s, ok := answer.(string); ok && len(s) > 1 && s[:2] == "xb" {
-			e.broken(id, goneFor(s), true)
+			a.broken(id, parseGone(s), true)
 		}
 	}
 }
 
-// broken tells whoever waits for the claim and everybody who listens. A claim may
-// be read and its message come too, in either order: it is told once.
-func (e *ear) broken(id string, gone driver.ErrGone, read bool) {
-	e.b.waits.hear(id, func(w *wait) { w.gone = &gone })
-	e.mu.Lock()
-	_, told := e.reading[id]
-	told = read && !told || e.rung[id]
-	delete(e.unheard, id)
-	delete(e.reading, id)
-	delete(e.rung, id)
+// broken tells whoever waits for the claim, and all alarms. read says that it was read,
+// not heard.
+func (a *alarms) broken(id string, gone driver.ErrGone, read bool) {
+	a.b.waiters.notify(id, func(w *waiter) { w.gone = &gone })
+	if a.isFirst(id, read) {
+		a.funcs.Notify(id, gone)
+	}
+}
+
+// isFirst reports whether a break was not told yet.
+func (a *alarms) isFirst(id string, read bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, awaited := a.reading[id]
+	told := read && !awaited || a.told[id]
+	delete(a.unseen, id)
+	delete(a.reading, id)
+	delete(a.told, id)
 	if read && !told {
-		if e.rung == nil || len(e.rung) >= unheardMax {
-			e.rung = make(map[string]bool)
+		if a.told == nil || len(a.told) >= maxUnseen {
+			a.told = make(map[string]bool)
 		}
-		e.rung[id] = true
+		a.told[id] = true
 	}
-	alarms := e.alarms
-	e.mu.Unlock()
-	if told {
-		return
-	}
-	for _, a := range alarms {
-		a.f(id, gone)
+	return !told
+}
+
+// close ends the timer.
+func (a *alarms) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	if a.timer != nil {
+		a.timer.Stop()
 	}
 }

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// fallback is about how long Await waits for a push before it reads the line:
+	// fallback is about how long Await waits for a message before it reads the line:
 	// messages may be lost.
 	fallback = time.Second
-	// grain is how much later than the end of a lease the line is read: the server
+	// margin is how much later than the end of a lease the line is read: the server
 	// counts in µs, the network adds something.
-	grain = time.Millisecond
+	margin = time.Millisecond
 )
 
 const awaiting = "waiting in the line of"
 
-// Await waits for the push that says that the claim of t is granted; if it comes
-// meanwhile, no request is needed. Without one it reads the line, in one request: after about a
-// second, when a lease in line may have ended, and once after the subscription
-// was made or was interrupted.
+// Await waits for the message that says that the claim of t is granted. If it comes, no
+// request is needed. Without one Await reads the line, in one request: after about a
+// second, when a lease in line may have ended, and once after the subscription was made
+// or was interrupted.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
@@ -32,14 +32,14 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	timer := time.NewTimer(fallback)
 	defer timer.Stop()
 	for first := true; ; first = false {
-		epoch, changed := b.ear.state()
-		w := b.waits.look(t.ID)
+		epoch, changed := b.subscriber.state()
+		w := b.waiters.get(t.ID)
 		switch {
 		case w.gone != nil:
-			b.waits.forget(t.ID)
+			b.waiters.forget(t.ID)
 			return driver.Ticket{}, *w.gone
 		case w.granted && !first:
-			b.waits.forget(t.ID)
+			b.waiters.forget(t.ID)
 			return pushed(t, w), nil
 		case w.granted:
 			// That was before this call: much may have happened since.
@@ -47,10 +47,10 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		case w.stale || epoch != 0 && w.epoch != epoch:
 			return b.look(ctx, t)
 		}
-		// Those far behind need not know at once that a lease has ended: those in
-		// front do, and their reading wakes everybody it concerns.
-		due := w.due.Add(grain)
-		if soon := time.Now().Add(w.far); due.Before(soon) {
+		// A claim far behind need not know at once that a lease has ended. A claim in front
+		// reads the line then, and that wakes everybody it concerns.
+		due := w.due.Add(margin)
+		if soon := time.Now().Add(w.notBefore); due.Before(soon) {
 			due = soon
 		}
 		if due.After(limit) {
@@ -58,47 +58,47 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		}
 		timer.Reset(time.Until(due))
 		select {
-		case <-w.bell:
+		case <-w.changed:
 		case <-changed:
 		case <-timer.C:
 			return b.look(ctx, t)
 		case <-ctx.Done():
 			return driver.Ticket{}, ctx.Err()
-		case <-b.ear.done:
+		case <-b.subscriber.done:
 			return driver.Ticket{}, driver.ErrClosed
 		}
 	}
 }
 
 // pushed is the ticket of a claim that a message granted.
-func pushed(t driver.Ticket, w wait) driver.Ticket {
+func pushed(t driver.Ticket, w waiter) driver.Ticket {
 	t.Granted, t.Mark, t.Mixed = true, w.mark, w.mixed
 	t.Ahead, t.Head = 0, nil
-	t.Left = max(time.Until(w.ends), grain)
+	t.Left = max(time.Until(w.ends), margin)
 	return t
 }
 
-// look reads where the claim of t stands.
+// look reads where the claim of t is in its line.
 func (b *Backend) look(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	epoch := b.ear.epoch.Load()
+	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
-	answer, err := b.sender.run(ctx, b.step(lookScript, t.Key, tag(t.ID)))
+	answer, err := b.transport.Do(ctx, b.command(lookScript, t.Key, prefixed(t.ID)))
 	if err != nil {
 		return driver.Ticket{}, failed(ctx, awaiting, t.Key, err)
 	}
 	if s, ok := answer.(string); ok && s != "" && s[0] == 'x' {
-		b.waits.forget(t.ID)
-		return driver.Ticket{}, goneFor(s)
+		b.waiters.forget(t.ID)
+		return driver.Ticket{}, parseGone(s)
 	}
-	now, soonest, ok := ticket(t.Claim, answer)
+	now, soonest, ok := parseTicket(t.Claim, answer)
 	if !ok {
-		return driver.Ticket{}, unknown(awaiting, t.Key, answer)
+		return driver.Ticket{}, badAnswer(awaiting, t.Key, answer)
 	}
 	if now.Granted {
-		b.waits.forget(t.ID)
+		b.waiters.forget(t.ID)
 		return now, nil
 	}
-	b.waits.note(t.ID, epoch, &now, sent, time.Now().Add(soonest))
-	b.ear.open()
+	b.waiters.setStanding(t.ID, epoch, &now, sent, time.Now().Add(soonest))
+	b.subscriber.open()
 	return now, nil
 }

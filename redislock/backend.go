@@ -1,18 +1,17 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -23,7 +22,7 @@ const DefaultPrefix = "fencelock:"
 type Options struct {
 	// Prefix is what all keys and channels begin with; DefaultPrefix if empty. All
 	// programs that share locks use the same one. It may hold a hash tag of its
-	// own, as in "app:{locks}:", which puts all locks into one slot.
+	// own, as in "app:{locks}:", which puts all locks into one hash slot.
 	Prefix string
 
 	// NoPipeline sends every request alone, and every renewal in a script of its
@@ -71,23 +70,23 @@ const (
 // It has no goroutine and no connection of its own until a claim waits; then it
 // subscribes to one channel.
 type Backend struct {
-	rdb     redis.UniversalClient
-	prefix  string
-	channel string             // of this process
-	invalid error              // what is wrong with the Options
-	member  *driver.Membership // nil if it takes no ballots
-	terms   terms              // of that
-	serial  atomic.Uint64
-	closed  atomic.Bool
-	apart   atomic.Bool // one script must not touch two slots
+	rdb        redis.UniversalClient
+	prefix     string
+	channel    string // of this process
+	noPipeline bool
+	invalid    error // what is wrong with the Options
+	member     *membership
+	calls      atomic.Uint64
+	closed     atomic.Bool
 
-	recent  recent
-	lasting atomic.Pointer[lasting]
+	// oneSlotPerScript says that rdb is a client for one server of a Cluster: a script
+	// must not have keys of two hash slots.
+	oneSlotPerScript atomic.Bool
 
-	sender sender
-	doubts doubts
-	waits  waits
-	ear    ear
+	transport  *transport.Transport
+	retried    retriedIDs
+	waiters    waiterRegistry
+	subscriber subscriber
 }
 
 var (
@@ -109,7 +108,7 @@ var (
 //	    +publish +subscribe +unsubscribe +ping +scan
 //
 // scan is for listing locks alone. The client of a Cluster asks for +cluster|slots,
-// +command, and +asking while a slot moves; one that reads from replicas for
+// +command, and +asking while a hash slot moves; one that reads from replicas for
 // +readonly; Options.Replicas for +wait.
 //
 // In a Cluster, rdb may be told to read from replicas: locks are not read there.
@@ -117,32 +116,42 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{rdb: rdb, prefix: o.Prefix}
+	b := &Backend{rdb: rdb, prefix: o.Prefix, noPipeline: o.NoPipeline}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}
 	b.channel = b.prefix + "@" + rand.Text()[:16]
-	switch i := strings.IndexByte(b.prefix, '{'); {
-	case rdb == nil:
-		b.invalid = errors.New("redis: there is no client")
-	case i >= 0 && strings.HasPrefix(b.prefix[i:], "{}"):
-		// Cluster takes the first brace for the hash tag, and an empty one for none.
-		b.invalid = fmt.Errorf("redis: the prefix %q has an empty hash tag", b.prefix)
-	case o.Replicas < 0 || o.ReplicaWait < 0:
-		b.invalid = errors.New("redis: Replicas and ReplicaWait are not negative")
-	case o.Replicas > 0 && o.NoPipeline:
-		b.invalid = errors.New("redis: Replicas need pipelines: WAIT has to follow on the same connection")
-	case o.Replicas > 0 && !oneServerPerKey(rdb):
-		b.invalid = fmt.Errorf("redis: Replicas need a client for one server, Sentinel or Cluster, not %T", rdb)
-	}
+	b.invalid = invalidOptions(rdb, b.prefix, o)
 	if o.Member != nil {
 		b.join(o)
 	}
-	b.serial.Store(rand64()) // each Backend counts from a place of its own
-	b.sender.init(rdb, o.NoPipeline)
-	b.sender.replicas = replicas{known: o.Replicas, patience: cmp.Or(o.ReplicaWait, time.Second)}
-	b.ear.init(b)
+	b.calls.Store(randomStart())
+	b.transport = transport.New(rdb, transport.Options{
+		NoPipeline: o.NoPipeline, Replicas: o.Replicas, ReplicaWait: o.ReplicaWait})
+	b.subscriber.init(b)
 	return b
+}
+
+// invalidOptions returns what is wrong with the arguments of New.
+func invalidOptions(rdb redis.UniversalClient, prefix string, o *Options) error {
+	switch i := strings.IndexByte(prefix, '{'); {
+	case rdb == nil:
+		return errors.New("redis: there is no client")
+	case i >= 0 && strings.HasPrefix(prefix[i:], "{}"):
+		// Cluster takes the first brace for the hash tag, and an empty one for none.
+		return fmt.Errorf("redis: the prefix %q has an empty hash tag", prefix)
+	case o.Replicas < 0 || o.ReplicaWait < 0:
+		return errors.New("redis: Replicas and ReplicaWait are not negative")
+	case o.Replicas > 0 && o.NoPipeline:
+		return errors.New("redis: Replicas need pipelines: WAIT has to follow on the same connection")
+	case o.Replicas == 0:
+		return nil
+	}
+	switch rdb.(type) {
+	case *redis.Client, *redis.ClusterClient:
+		return nil
+	}
+	return fmt.Errorf("redis: Replicas need a client for one server, Sentinel or Cluster, not %T", rdb)
 }
 
 // Info says what the backend promises: everything, and ballots if it is a member.
@@ -169,7 +178,7 @@ func (b *Backend) Info() driver.Info {
 // under way finish by themselves.
 func (b *Backend) Close() error {
 	b.closed.Store(true)
-	b.ear.close()
+	b.subscriber.close()
 	return nil
 }
 
@@ -187,11 +196,11 @@ func (b *Backend) ready(ctx context.Context) error {
 	return nil
 }
 
-// call returns eight characters that name one call, so that a script knows the
-// one that go-redis sends a second time because its reply was lost.
-func (b *Backend) call() string {
+// callName returns eight characters that name one call. A script knows by them the call
+// that go-redis sends a second time because its answer was lost.
+func (b *Backend) callName() string {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
-	n := b.serial.Add(1)
+	n := b.calls.Add(1)
 	var name [8]byte
 	for i := range name {
 		name[i] = letters[n&63]
@@ -200,11 +209,9 @@ func (b *Backend) call() string {
 	return string(name[:])
 }
 
-func rand64() uint64 {
+// randomStart is where a Backend begins to count its calls.
+func randomStart() uint64 {
 	var r [8]byte
-	rand.Read(r[:])
+	_, _ = rand.Read(r[:]) // it never fails
 	return binary.NativeEndian.Uint64(r[:])
 }
-
-// tag writes an id so that it is never the beginning of another.
-func tag(id string) string { return strconv.Itoa(len(id)) + ":" + id }

@@ -16,7 +16,7 @@ func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
 	t.Parallel()
 	nodes := clusterOf(t, 3)
 	b := closing(t, New(dialCluster(t, nodes[0]), nil))
-	dead := func(key string) bool { return int(slot(b.record(key))) >= firstSlot(2, 3) }
+	dead := func(key string) bool { return int(hashSlot(b.recordName(key))) >= firstSlot(2, 3) }
 	var tickets []driver.Ticket
 	for i := range 60 {
 		tickets = append(tickets, hold(t, b, mutex(fmt.Sprintf("held %d", i))))

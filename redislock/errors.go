@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 // refusals are answers that asking again will not change, by what they begin
 // with, and what to do about them. All others say nothing about the step: the
-// server is loading or cannot write just now, the slot moves, the connection broke.
+// server is loading or cannot write just now, the hash slot moves, the connection broke.
 var refusals = []struct{ begins, advice string }{
 	{"NOAUTH", "the server wants a password: give the client one"},
 	{"WRONGPASS", "the server refuses the user name or the password"},
@@ -24,7 +25,7 @@ var refusals = []struct{ begins, advice string }{
 	{"ERR Unknown Redis command", "the server does not know a command that is needed: use Redis 5.0 or newer"},
 	{"ERR Write commands not allowed after non deterministic", "the server is too old: use Redis 5.0 or newer"},
 	{"WRONGTYPE", "a key of the lock holds something else: give the locks another Prefix"},
-	{"CROSSSLOT", "the keys of one lock are in different slots: the Prefix must not break their hash tag"},
+	{"CROSSSLOT", "the keys of one lock are in different hash slots: the Prefix must not break their hash tag"},
 	{"ERR DB index is out of range", "the server has no such database"},
 	{"FENCELOCK VERSION", "the lock is kept in a format of another version of fencelock: use one version for all programs that share it"},
 	{"FENCELOCK DAMAGED", "what the server keeps of the lock is damaged, as eviction or a deleted key would: " +
@@ -35,51 +36,39 @@ var refusals = []struct{ begins, advice string }{
 // failed explains an error of one request. Passwords are in none: neither the
 // server's answers nor go-redis' errors have them.
 func failed(ctx context.Context, doing, key string, err error) error {
-	if ended := driver.Ended(ctx); ended != nil && (isLate(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+	if ended := driver.Ended(ctx); ended != nil && (transport.IsTimeout(err) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		err = ended
 	}
 	what := fmt.Sprintf("redis: %s %q", doing, key)
-	text := said(err)
+	text := transport.ServerText(err)
 	for _, r := range refusals {
 		// A script's own errors may stand behind a code and the script's name.
 		if strings.HasPrefix(text, r.begins) || strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins) {
 			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
 		}
 	}
-	if slotMoves(err) || strings.Contains(text, "FENCELOCK MOVING") {
+	if transport.IsSlotMoving(err) || strings.Contains(text, "FENCELOCK MOVING") {
 		return fmt.Errorf("%s: the lock is on its way to another node, and this goes on when it has arrived (%w)", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// said returns the words of the server. Before Redis 7.0 an error of a command in a script has
-// others in front of them: ERR Error running script (call to f_…): @user_script:16: …
-func said(err error) string {
-	text := err.Error()
-	if !strings.HasPrefix(text, "ERR Error running script ") {
-		return text
-	}
-	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
-		text = strings.TrimLeft(text[i+len("@user_script:"):], " 0123456789:-")
-	}
-	return text
-}
+// errHasLeft is the answer to a claim that has left.
+var errHasLeft = driver.ErrGone{Reason: "it has left"}
 
-// errLeft is the answer to a claim that has left.
-var errLeft = driver.ErrGone{Reason: "it has left"}
-
-// goneFor reads 'x', 'xl' or 'xb' reason.
-func goneFor(answer string) driver.ErrGone {
+// parseGone reads 'x', 'xl' or 'xb' reason.
+func parseGone(answer string) driver.ErrGone {
 	switch {
 	case strings.HasPrefix(answer, "xb"):
 		return driver.ErrGone{Reason: answer[2:], Broken: true}
 	case strings.HasPrefix(answer, "xl"):
-		return errLeft
+		return errHasLeft
 	}
 	return driver.ErrGone{}
 }
 
-// unknown is for an answer that no script of this version gives.
-func unknown(doing, key string, answer any) error {
+// badAnswer is for an answer that no script of this version gives.
+func badAnswer(doing, key string, answer any) error {
 	return fmt.Errorf("redis: %s %q: the server gave an answer that makes no sense: %.100q", doing, key, fmt.Sprint(answer))
 }

@@ -68,7 +68,7 @@ func NewFence(rdb redis.UniversalClient, o *FenceOptions) *Fence {
 	case o.Keep < 0:
 		f.invalid = fmt.Errorf("redis: marks cannot be kept for %v: want a positive time, or zero for ever", o.Keep)
 	}
-	f.set, f.del = f.Script(text("fence_set")), f.Script(text("fence_del"))
+	f.set, f.del = f.Script(scriptText("fence_set")), f.Script(scriptText("fence_del"))
 	return f
 }
 
@@ -104,10 +104,10 @@ func (f *Fence) Mark(key string) string {
 		return f.prefix + "{" + key + "}"
 	}
 	// No hash tag is the same as such a key; one in the same slot is found soon.
-	want := slot(key)
+	want := hashSlot(key)
 	for n := 0; ; n++ {
 		tag := "{" + strconv.Itoa(n) + "}"
-		if slot(tag) == want {
+		if hashSlot(tag) == want {
 			return f.prefix + "s:" + tag + key
 		}
 	}
@@ -120,7 +120,7 @@ type FencedScript struct {
 }
 
 // fenceText is what stands before every fenced script.
-var fenceText = oneLine(text("fence"))
+var fenceText = oneLine(scriptText("fence"))
 
 // Script returns a Lua script that is run only for tokens that are not stale:
 //

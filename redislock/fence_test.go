@@ -238,8 +238,8 @@ func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
 		"{orders/42}", "t:orders/42", "t:{orders/42}", "{1}", "s:{1}", "fence:{a}", "fence:a", "\x00\xff{", "ä", strings.Repeat("x}", 500),
 	} {
 		mark := f.Mark(key)
-		if slot(mark) != slot(key) {
-			t.Errorf("%q is in slot %d, its mark %q in %d", key, slot(key), mark, slot(mark))
+		if hashSlot(mark) != hashSlot(key) {
+			t.Errorf("%q is in slot %d, its mark %q in %d", key, hashSlot(key), mark, hashSlot(mark))
 		}
 		if other, taken := owner[mark]; taken {
 			t.Errorf("%q and %q share the mark %q", key, other, mark)

@@ -114,7 +114,7 @@ func (g *group) master(key string) *testserver.Server {
 	if g.sentinel != nil {
 		return g.sentinel.Master()
 	}
-	return g.cluster.Master(g.cluster.Slot(DefaultPrefix + "{" + letters.Escape(key) + "}"))
+	return g.cluster.Master(g.cluster.Slot(DefaultPrefix + "{" + keyEscaping.Escape(key) + "}"))
 }
 
 // replicas returns the servers that follow a master.
@@ -416,7 +416,7 @@ func TestReplicaIsNeverAskedForTheState(t *testing.T) {
 	held, waiter := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
 	replica := g.replicas(g.master("key"))[0]
 	eventually(t, "the replica knows both claims", func() bool {
-		n, err := replica.Ask("EXISTS", b.record("key")+"z")
+		n, err := replica.Ask("EXISTS", b.recordName("key")+"z")
 		return err == nil && n == "1"
 	})
 	rdb := redis.NewClient(&redis.Options{Addr: replica.Addr(), MaxRetries: -1})

@@ -23,7 +23,7 @@ func TestHandOverThatFailsCostsOnlyShortLeases(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)
 	const short, long, pause = 3 * time.Second, 15 * time.Second, 5 * time.Second
-	m := g.cluster.Master(int(slot(inOneSlot.Prefix)))
+	m := g.cluster.Master(int(hashSlot(inOneSlot.Prefix)))
 	keeper := client(t, g, long, inOneSlot)
 	kept, err := keeper.Lock(t.Context(), "kept")
 	if err != nil {

@@ -157,7 +157,7 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 }
 
 // recordOf is the name of a lock's record under the default prefix.
-func recordOf(key string) string { return New(nil, nil).record(key) }
+func recordOf(key string) string { return New(nil, nil).recordName(key) }
 
 // FLUSHALL in a loop, beside holders and waiters: tokens of grants that follow one
 // another rise, no call fails or hangs, whoever lost a lock is told, and nothing that was

@@ -1,26 +1,24 @@
 package redislock
 
 import (
-	"hash/maphash"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/fencelock/fencelock/internal/escape"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
-// A lock has three keys, which script/record.lua describes:
+// A lock has three Redis keys, which script/record.lua describes:
 //
 //	fencelock:{orders/42}    record
 //	fencelock:{orders/42}c   claims
 //	fencelock:{orders/42}z   order
 //
-// What is in braces is the hash tag: Cluster puts all three in one slot. The key
-// is encoded there, so that it cannot hold a brace itself.
+// What is in braces is the hash tag: a Cluster puts all three in one hash slot. The
+// lock's key is escaped there, so that it cannot hold a brace itself.
 
-// letters are what stands for itself in the hash tag of a key. Others are written as %XX:
-// braces, which would end the tag, and what makes a key hard to read or to type.
-var letters = escape.NewTable('%', func(c byte) bool {
+// keyEscaping writes as %XX what must not stand in a hash tag: braces, which would end
+// it, and what makes a key hard to read or to type.
+var keyEscaping = escape.NewTable('%', func(c byte) bool {
 	switch c {
 	case '{', '}', '"', '\\', 0x7f:
 		return false
@@ -28,55 +26,23 @@ var letters = escape.NewTable('%', func(c byte) bool {
 	return c > ' '
 })
 
-// record returns the first of a lock's keys.
-func (b *Backend) record(key string) string { return b.names(key).record }
-
-// names are a lock's keys as requests send them.
-type names struct {
-	key, record string
-	args        [3]any
+// recordName returns the first of a lock's Redis keys.
+func (b *Backend) recordName(key string) string {
+	return b.prefix + "{" + keyEscaping.Escape(key) + "}"
 }
 
-func newNames(key, record string) *names {
-	return &names{key, record, [3]any{record, record + "c", record + "z"}}
+// appendKeys adds a lock's Redis keys.
+func (b *Backend) appendKeys(to []any, key string) []any {
+	record := b.recordName(key)
+	return append(to, record, record+"c", record+"z")
 }
 
-// recent are the names of locks that were used a moment ago: a lock is entered and left,
-// and often entered again.
-type recent [4096]atomic.Pointer[names]
-
-var seed = maphash.MakeSeed()
-
-// longName is how long a key may be to be remembered.
-const longName = 256
-
-func (b *Backend) names(key string) *names {
-	place := &b.recent[maphash.String(seed, key)%uint64(len(b.recent))]
-	if n := place.Load(); n != nil && n.key == key {
-		return n
-	}
-	n := newNames(key, b.prefix+"{"+letters.Escape(key)+"}")
-	if len(key) <= longName {
-		place.Store(n)
-	}
-	return n
-}
-
-// lasting is how long a record lasts, in ms, as requests send it.
-type lasting struct {
-	ttl time.Duration
-	ms  any
-}
-
-// lasts returns how long the record of a claim lasts. Most claims of a program have
-// one TTL.
-func (b *Backend) lasts(ttl time.Duration) any {
-	if l := b.lasting.Load(); l != nil && l.ttl == ttl {
-		return l.ms
-	}
-	l := &lasting{ttl, (ttl + memory).Milliseconds()}
-	b.lasting.Store(l)
-	return l.ms
+// command makes a call of a script that works on one lock.
+func (b *Backend) command(s *transport.Script, key string, argv ...any) *transport.Command {
+	var space [3]any
+	cmd := transport.NewCommand(s, b.appendKeys(space[:0], key), argv...)
+	cmd.FirstKeyAlone = true
+	return cmd
 }
 
 // keyOf returns the key of a lock from the name of its record, and false for any
@@ -89,15 +55,36 @@ func (b *Backend) keyOf(record string) (key string, ok bool) {
 	if tag, ok = strings.CutSuffix(tag, "}"); !ok {
 		return "", false
 	}
-	return letters.Unescape(tag)
+	return keyEscaping.Unescape(tag)
 }
 
 // glob returns a pattern for the records of keys that begin with prefix.
 func (b *Backend) glob(prefix string) string {
-	return escapeGlob(b.prefix+"{"+letters.Escape(prefix)) + "*}"
+	return escapeGlob(b.prefix+"{"+keyEscaping.Escape(prefix)) + "*}"
 }
 
 // escapeGlob makes a pattern that matches s alone.
 func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}
+
+// hashSlot returns the hash slot that a Cluster keeps a name in.
+func hashSlot(name string) uint16 {
+	if i := strings.IndexByte(name, '{'); i >= 0 {
+		if n := strings.IndexByte(name[i+1:], '}'); n > 0 {
+			name = name[i+1 : i+1+n]
+		}
+	}
+	var crc uint16
+	for i := range len(name) {
+		crc ^= uint16(name[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc & 16383
 }

@@ -122,7 +122,7 @@ func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, suffix := range []string{"", "c", "z"} {
-		if left := rdb.PTTL(t.Context(), b.record("key")+suffix).Val(); left < k.TTL {
+		if left := rdb.PTTL(t.Context(), b.recordName("key")+suffix).Val(); left < k.TTL {
 			t.Errorf("a key of the line expires in %v, its lease lasts %v", left, k.TTL)
 		}
 	}
@@ -187,7 +187,7 @@ func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
 	if _, err := b.look(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	b.ear.hear("g0:" + tag(k.ID)) // late, from a line that was flushed since
+	b.subscriber.handle("g0:" + prefixed(k.ID)) // late, from a line that was flushed since
 	if now, err := b.Await(t.Context(), k); err != nil || now.Granted {
 		t.Errorf("Await answered granted %v, %v", now.Granted, err)
 	}

@@ -10,21 +10,22 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
 var _ driver.Member = (*Backend)(nil)
 
-var (
-	ballotScript     = load("ballot")
-	initialiseScript = load("initialise")
-)
+// membership is what a member of a quorum tells its server.
+type membership struct {
+	driver.Membership
+	key, terms string
+}
 
 // join makes b a member of a quorum.
 func (b *Backend) join(o *Options) {
 	m, err := o.Member.Settled()
-	b.member = &m
-	b.terms = terms{b.memberKey(), writeTerms(&m)}
+	b.member = &membership{m, b.prefix + "@member", encodeTerms(&m)}
 	_, one := b.rdb.(*redis.Client)
 	switch {
 	case b.invalid != nil:
@@ -33,40 +34,32 @@ func (b *Backend) join(o *Options) {
 	case !one:
 		b.invalid = fmt.Errorf("redis: a member of a quorum is one server by itself, not a %T", b.rdb)
 	case o.Replicas > 0:
-		b.invalid = errors.New("redis: a member of a quorum does not count replicas: the other members are what stands for it")
+		b.invalid = errors.New("redis: a member of a quorum does not count replicas: the other members stand for it")
 	}
 }
-
-// memberKey is where the server remembers that it is a member.
-func (b *Backend) memberKey() string { return b.prefix + "@member" }
 
 var errNoMember = &driver.PermanentError{Err: errors.New("redis: no ballots are taken: open the backend with Options.Member")}
 
-// ballotStep is Enter of a claim with a ballot, or its Reenter.
-func (b *Backend) ballotStep(c *driver.Claim, noWait string, again bool) *step {
-	var room [6]any
-	argv := append(room[:0], b.terms.key, writeClaim(c, b.channel), b.lasts(c.TTL), writeBallot(c, noWait), b.terms.text)
-	if again {
+// ballotCommand is Enter of a claim with a ballot, or its Reenter.
+func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Command {
+	argv := []any{encodeClaim(c, b.channel), recordTTL(c.TTL), encodeBallot(c), b.member.terms}
+	if reenter {
 		argv = append(argv, "1")
 	}
-	st := b.step(ballotScript, c.Key, argv...)
-	st.args[2] = 4 // the first of the arguments is a key
-	return st
+	return transport.NewCommand(ballotScript, append(b.appendKeys(nil, c.Key), b.member.key), argv...)
 }
 
-// writeBallot writes the first and the last token of c, and whether it waits.
-func writeBallot(c *driver.Claim, noWait string) string {
+// encodeBallot writes the first and the last token of c, and whether it waits.
+func encodeBallot(c *driver.Claim) string {
 	var room [39]byte
 	b := appendPadded(room[:0], c.Ballot, 19)
 	// The script itself refuses a span that goes beyond the last token of all.
 	b = appendPadded(b, c.Ballot+min(c.Span-1, math.MaxInt64-c.Ballot), 19)
-	return string(append(b, noWait...))
+	return string(append(b, digit(c.NoWait)...))
 }
 
-// terms are what each ballot tells the server of its being a member. They are boxed once.
-type terms struct{ key, text any }
-
-func writeTerms(m *driver.Membership) string {
+// encodeTerms writes what the members of a quorum have agreed on.
+func encodeTerms(m *driver.Membership) string {
 	b := appendPadded(nil, m.Skew.Microseconds(), 16)
 	b = appendPadded(b, m.MaxTTL.Microseconds(), 16)
 	return string(b) + digit(m.Durable) + " " + m.String()
@@ -77,16 +70,6 @@ func digit(yes bool) string {
 		return "1"
 	}
 	return "0"
-}
-
-// keyStep makes a step that works on the given keys.
-func keyStep(s *script, keys []string, argv ...any) *step {
-	st := &step{script: s, record: keys[0], single: true, args: []any{evalsha, s.sha, len(keys)}, done: make(chan struct{}, 1)}
-	for _, k := range keys {
-		st.args = append(st.args, k)
-	}
-	st.args = append(st.args, argv...)
-	return st
 }
 
 // Reenter puts back a claim that the server has lost, in one request, as
@@ -110,7 +93,8 @@ func (b *Backend) Initialise(ctx context.Context) error {
 		return errNoMember
 	}
 	const doing = "initialising"
-	answer, err := b.sender.run(ctx, keyStep(initialiseScript, []string{b.memberKey()}, b.member.String()))
+	answer, err := b.transport.Do(ctx,
+		transport.NewCommand(initialiseScript, []any{b.member.key}, b.member.String()))
 	if err != nil {
 		return failed(ctx, doing, "", err)
 	}
@@ -130,8 +114,9 @@ func ballotRefusal(doing, key, s string) error {
 		case s[0] == 'q' && err == nil:
 			return &driver.QuarantineError{Left: time.Duration(n) * time.Microsecond}
 		case strings.HasPrefix(s, "mskew "):
-			return &driver.PermanentError{Err: fmt.Errorf("redis: this server is a member of a quorum with %s: open it with the same driver.Membership everywhere", s[1:])}
+			return &driver.PermanentError{Err: fmt.Errorf(
+				"redis: this server is a member of a quorum with %s: open it with the same driver.Membership everywhere", s[1:])}
 		}
 	}
-	return unknown(doing, key, s)
+	return badAnswer(doing, key, s)
 }

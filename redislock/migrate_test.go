@@ -15,6 +15,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -74,7 +75,7 @@ func TestLocksOfASlotThatMoves(t *testing.T) {
 
 func locksOfASlotThatMoves(t *testing.T, g *group, o *Options) {
 	b := g.connect(o)
-	slot := int(slot(b.record("any")))
+	slot := int(hashSlot(b.recordName("any")))
 	alone, marked := hold(t, b, mutex("alone")), hold(t, b, mutex("marked"))
 	if err := b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}); err != nil {
 		t.Fatal(err)
@@ -168,7 +169,7 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 	b := closing(t, New(rdb, inOneSlot))
 	alone, crowd := hold(t, b, mutex("alone")), hold(t, b, mutex("crowd"))
 	waiter := wait_(t, b, mutex("crowd"))
-	move(t, g, int(slot(inOneSlot.Prefix)), func(stage string) {
+	move(t, g, int(hashSlot(inOneSlot.Prefix)), func(stage string) {
 		for name, k := range map[string]driver.Ticket{"alone": alone, "crowd": crowd} {
 			// The first time the node is told the script.
 			for _, most := range []int64{8, 4} {
@@ -223,7 +224,7 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 		return err == nil && len(l.Claims) == 2
 	})
 	l.goesOn("the start")
-	place := slot(inOneSlot.Prefix)
+	place := hashSlot(inOneSlot.Prefix)
 	slowest := g.slowest()
 	for range 2 {
 		began, served := time.Now(), l.served()
@@ -271,18 +272,18 @@ func TestRecordAloneServesALineOfOne(t *testing.T) {
 	const key = "key"
 	lease := string(appendLease(nil, time.Minute))
 	c := mutex("key")
-	for _, st := range []*step{
-		b.step(enterScript, key, writeClaim(&c, ""), int64(90_000_000), "0"),
-		b.step(renewScript, key, tag(held.ID), lease),
-		b.step(lookScript, key, tag(held.ID)),
-		b.step(readScript, key),
-		b.step(leaveScript, key, tag(held.ID), b.call()),
-		b.step(leaveScript, key, tag(held.ID), b.call(), "m", "0", "1000000"),
-		b.step(breakScript, key, fmt.Sprintf("%019d", held.Token), "", b.call()),
+	for _, st := range []*transport.Command{
+		b.command(enterScript, key, encodeClaim(&c, ""), int64(90_000_000), "0"),
+		b.command(renewScript, key, prefixed(held.ID), lease),
+		b.command(lookScript, key, prefixed(held.ID)),
+		b.command(readScript, key),
+		b.command(leaveScript, key, prefixed(held.ID), b.callName()),
+		b.command(leaveScript, key, prefixed(held.ID), b.callName(), "m", "0", "1000000"),
+		b.command(breakScript, key, fmt.Sprintf("%019d", held.Token), "", b.callName()),
 	} {
-		answer, err := b.rdb.Do(t.Context(), st.withRecordAlone(t.Context()).Args()...).Result()
+		answer, err := b.rdb.Do(t.Context(), st.WithFirstKey(t.Context()).Args()...).Result()
 		if text := fmt.Sprint(answer, err); !strings.Contains(text, "FENCELOCK MOVING") {
-			t.Errorf("%s on the record alone answered %s", st.script.name, text)
+			t.Errorf("%s on the record alone answered %s", st.Script().Name, text)
 		}
 	}
 	after := line(t, b, "key")

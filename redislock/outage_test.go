@@ -354,7 +354,7 @@ func everyCommand(rdb *redis.Client) error {
 		}
 		waiters = append(waiters, w)
 	}
-	for b.ear.epoch.Load() == 0 {
+	for b.subscriber.epoch.Load() == 0 {
 		if ctx.Err() != nil {
 			return errors.New("no subscription")
 		}

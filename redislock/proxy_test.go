@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -242,6 +243,6 @@ func readCommand(r *bufio.Reader) (raw []byte, args []string, err error) {
 }
 
 // isScript reports whether a command runs the script.
-func isScript(s *script, args []string) bool {
-	return len(args) > 1 && (args[1] == s.sha || args[1] == s.source)
+func isScript(s *transport.Script, args []string) bool {
+	return len(args) > 1 && (args[1] == s.SHA() || args[1] == s.Source())
 }

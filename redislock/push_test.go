@@ -59,11 +59,11 @@ func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
 	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
 		t.Fatalf("Await: %+v, %v", now, err)
 	}
-	waiter.ear.lost()
+	waiter.subscriber.interrupted()
 	got := make(chan time.Duration)
 	go func() { got <- granted(t, waiter, k) }()
 	leave(t, holder, held)
-	waiter.ear.confirmed(t.Context())
+	waiter.subscriber.confirmed(t.Context())
 	if d := <-got; d > fallback/2 {
 		t.Errorf("the grant was seen after %v, when the fallback looked", d)
 	}
@@ -74,7 +74,7 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
 	waiter, holder := closing(t, New(p.client(), nil)), connect(t, s, nil)
-	waiter.ear.silence = 20 * time.Millisecond
+	waiter.subscriber.silence = 20 * time.Millisecond
 	pings := 0
 	p.rule(func(name string, args []string) fate {
 		if name == "ping" {
@@ -87,9 +87,9 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
 	subscribed(t, waiter)
-	first := waiter.ear.epoch.Load()
+	first := waiter.subscriber.epoch.Load()
 	eventually(t, "the dead subscription is replaced", func() bool {
-		e := waiter.ear.epoch.Load()
+		e := waiter.subscriber.epoch.Load()
 		return e != 0 && e != first
 	})
 	p.mu.Lock()
@@ -124,7 +124,7 @@ func TestOneReleaseWakesEveryReaderOfEveryProcess(t *testing.T) {
 	}
 	// Everybody has read its standing under the subscription.
 	for _, r := range readers {
-		r.b.waits.note(r.k.ID, r.b.ear.epoch.Load(), &r.k, time.Now(), time.Now().Add(time.Minute))
+		r.b.waiters.setStanding(r.k.ID, r.b.subscriber.epoch.Load(), &r.k, time.Now(), time.Now().Add(time.Minute))
 	}
 	took := make([]time.Duration, len(readers))
 	for i, r := range readers {
@@ -149,12 +149,12 @@ func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {
 	k := wait_(t, waiter, mutex("key"))
 	subscribed(t, waiter)
 	leave(t, waiter, k)
-	waiter.ear.hear("g0:" + tag(k.ID))
+	waiter.subscriber.handle("g0:" + prefixed(k.ID))
 	if now, err := waiter.Await(t.Context(), k); !driver.Gone(err) {
 		t.Errorf("Await of a claim that has left answered %+v, %v", now, err)
 	}
 	leave(t, holder, held)
-	if n := len(waiter.waits.by); n != 0 {
+	if n := len(waiter.waiters.byID); n != 0 {
 		t.Errorf("%d claims are still waited for", n)
 	}
 }
@@ -163,7 +163,7 @@ func TestNonsenseOnTheChannelIsDropped(t *testing.T) {
 	s := newServer(t)
 	b := connect(t, s, nil)
 	for _, message := range []string{"", "g", "g:", "g5:abc", "g-1:", "g0:9:abc", "g0:3:abc3", "b", "b4:a", "l", "l:", "z1:a", "g1e1:", "\x00"} {
-		b.ear.hear(message)
+		b.subscriber.handle(message)
 	}
 	leave(t, b, hold(t, b, mutex("key")))
 }

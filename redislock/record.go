@@ -22,24 +22,24 @@ type claim struct {
 
 var errRecord = errors.New("FENCELOCK DAMAGED")
 
-// readLine reads what the script read answered.
-func readLine(key string, answer any) (driver.Line, error) {
+// parseLine reads what the script read answered.
+func parseLine(key string, answer any) (driver.Line, error) {
 	line := driver.Line{Key: key}
 	parts, _ := answer.([]any)
 	r := reply{parts: parts}
 	now, record := time.UnixMicro(r.number()), r.text()
 	if r.bad || len(parts) != 4 {
-		return line, unknown(looking, key, answer)
+		return line, badAnswer(reading, key, answer)
 	}
 	if record == "" {
 		return line, nil
 	}
-	claims, err := readRecord(&line, record)
+	claims, err := parseRecord(&line, record)
 	if err == nil && record[1] == 'L' {
-		claims, err = readClaims(parts[2], parts[3])
+		claims, err = parseClaims(parts[2], parts[3])
 	}
 	if err != nil {
-		return driver.Line{Key: key}, failed(context.Background(), looking, key, err)
+		return driver.Line{Key: key}, failed(context.Background(), reading, key, err)
 	}
 	var before int64
 	for _, c := range claims {
@@ -47,16 +47,16 @@ func readLine(key string, answer any) (driver.Line, error) {
 		if left <= 0 {
 			continue
 		}
-		card := &c.entry.card
+		details := &c.entry.details
 		s := driver.Standing{
 			ID:        driver.ShortID(c.id),
-			Owner:     card.owner,
-			Note:      card.note,
-			Capacity:  card.capacity,
-			Weight:    card.weight,
+			Owner:     details.owner,
+			Note:      details.note,
+			Capacity:  details.capacity,
+			Weight:    details.weight,
 			Token:     c.entry.token,
-			Span:      card.span,
-			Granted:   card.weight+before <= card.capacity,
+			Span:      details.span,
+			Granted:   details.weight+before <= details.capacity,
 			Lingering: c.lingers,
 			Since:     c.entry.since,
 			Left:      left,
@@ -65,14 +65,14 @@ func readLine(key string, answer any) (driver.Line, error) {
 			// It became so when a lease before it ended, and no step was taken since.
 			s.Since = now
 		}
-		before += card.weight
+		before += details.weight
 		line.Claims = append(line.Claims, s)
 	}
 	return line, nil
 }
 
-// readRecord reads the record into line, and returns its claim if it is there.
-func readRecord(line *driver.Line, record string) ([]claim, error) {
+// parseRecord reads the record into line, and returns its claim if it is there.
+func parseRecord(line *driver.Line, record string) ([]claim, error) {
 	if record[0] != '1' {
 		return nil, fmt.Errorf("FENCELOCK VERSION %.8q", record)
 	}
@@ -80,9 +80,9 @@ func readRecord(line *driver.Line, record string) ([]claim, error) {
 	case len(record) < 56:
 		return nil, errRecord
 	case record[1] == 'F':
-		return nil, readFree(line, record)
+		return nil, parseFree(line, record)
 	case record[1] == 'C':
-		c, err := readSingle(line, record)
+		c, err := parseSingle(line, record)
 		return []claim{c}, err
 	case record[1] == 'L':
 		d := digits{}
@@ -97,8 +97,8 @@ func readRecord(line *driver.Line, record string) ([]claim, error) {
 	return nil, errRecord
 }
 
-// readFree reads a record of form F.
-func readFree(line *driver.Line, record string) error {
+// parseFree reads a record of form F.
+func parseFree(line *driver.Line, record string) error {
 	d := digits{}
 	if record[50] == '.' {
 		line.Last = d.read(record[2:18]) + d.read(record[51:])
@@ -118,8 +118,8 @@ func readFree(line *driver.Line, record string) error {
 	return nil
 }
 
-// readSingle reads a record of form C.
-func readSingle(line *driver.Line, record string) (c claim, err error) {
+// parseSingle reads a record of form C.
+func parseSingle(line *driver.Line, record string) (c claim, err error) {
 	if len(record) < 71 {
 		return c, errRecord
 	}
@@ -143,11 +143,11 @@ func readSingle(line *driver.Line, record string) (c claim, err error) {
 	default:
 		return c, errRecord
 	}
-	id, rest, ok := cutText(body[71:])
+	id, rest, ok := cutPrefixed(body[71:])
 	c.id = id
 	c.ends = time.UnixMicro(start + lease)
 	c.entry = entry{token: token, since: time.UnixMicro(since), granted: true}
-	c.entry.card, err = parseCard(rest)
+	c.entry.details, err = parseDetails(rest)
 	if err != nil || !ok || d.bad {
 		return c, errRecord
 	}
@@ -165,8 +165,8 @@ func (d *digits) read(s string) int64 {
 	return n
 }
 
-// readClaims reads the claims of a long line, in order of arrival.
-func readClaims(order, hash any) ([]claim, error) {
+// parseClaims reads the claims of a long line, in order of arrival.
+func parseClaims(order, hash any) ([]claim, error) {
 	z, _ := order.([]any)
 	h, _ := hash.([]any)
 	texts := make(map[string]string, len(h)/2)
@@ -199,7 +199,7 @@ func readClaims(order, hash any) ([]claim, error) {
 		c := claim{ends: ends[id], entry: e}
 		id, c.lingers = strings.CutPrefix(id, "~")
 		var ok bool
-		if c.id, _, ok = cutText(id); !ok {
+		if c.id, _, ok = cutPrefixed(id); !ok {
 			return nil, errRecord
 		}
 		claims = append(claims, c)

@@ -284,17 +284,17 @@ func granted(t testing.TB, b *Backend, k driver.Ticket) time.Duration {
 // subscribed waits until the Backend's subscription is confirmed.
 func subscribed(t testing.TB, b *Backend) {
 	t.Helper()
-	eventually(t, "the subscription is there", func() bool { return b.ear.epoch.Load() != 0 })
+	eventually(t, "the subscription is there", func() bool { return b.subscriber.epoch.Load() != 0 })
 }
 
 // parked waits until somebody waits for a push for the claim of k.
 func parked(t testing.TB, b *Backend, k driver.Ticket) {
 	t.Helper()
 	eventually(t, "somebody waits for the push", func() bool {
-		b.waits.mu.Lock()
-		defer b.waits.mu.Unlock()
-		c := b.waits.by[k.ID]
-		return c != nil && c.bell != nil
+		b.waiters.mu.Lock()
+		defer b.waiters.mu.Unlock()
+		c := b.waiters.byID[k.ID]
+		return c != nil && c.changed != nil
 	})
 }
 

@@ -55,8 +55,8 @@ func (r *reply) busy(ahead int) *driver.BusyError {
 		return &driver.BusyError{Ahead: ahead}
 	}
 	return &driver.BusyError{
-		Owner: e.card.owner,
-		Note:  e.card.note,
+		Owner: e.details.owner,
+		Note:  e.details.note,
 		Token: e.token,
 		Since: e.since,
 		Left:  left,
@@ -64,9 +64,9 @@ func (r *reply) busy(ahead int) *driver.BusyError {
 	}
 }
 
-// ticket reads an answer that begins with 'g' or 'w', from enter or look, to
+// parseTicket reads an answer that begins with 'g' or 'w', from enter or look, to
 // claim c. soonest is when something in line may end, counted from the answer.
-func ticket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration, ok bool) {
+func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration, ok bool) {
 	t = driver.Ticket{Claim: c, Left: c.TTL}
 	if s, is := answer.(string); is {
 		if len(s) < 20 || s[0] != 'g' {

@@ -84,7 +84,7 @@ func TestReserveKeepsTheLeaseAndItsRecord(t *testing.T) {
 	k := hold(t, b, mutex("key"))
 	before := line(t, b, "key").Claims[0]
 	for span := int64(2); span <= driver.MaxSpan; span = span*8 - 1 {
-		rdb.PExpire(t.Context(), b.record("key"), time.Hour)
+		rdb.PExpire(t.Context(), b.recordName("key"), time.Hour)
 		if done, err := b.Reserve(t.Context(), k, span); !done || err != nil {
 			t.Fatalf("Reserve of %d tokens answered %v, %v", span, done, err)
 		}
@@ -99,7 +99,7 @@ func TestReserveKeepsTheLeaseAndItsRecord(t *testing.T) {
 		if now != before {
 			t.Errorf("the line has %+v; want %+v", now, before)
 		}
-		if lasts := rdb.PTTL(t.Context(), b.record("key")).Val(); lasts < 24*time.Hour {
+		if lasts := rdb.PTTL(t.Context(), b.recordName("key")).Val(); lasts < 24*time.Hour {
 			t.Errorf("the record stays for %v", lasts)
 		}
 	}

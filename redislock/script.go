@@ -1,41 +1,36 @@
 package redislock
 
 import (
-	"crypto/sha1"
 	"embed"
-	"encoding/hex"
 	"strings"
+
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 //go:embed script/*.lua
 var files embed.FS
 
-// script is one Lua script. Its parts are put together when the program starts;
-// nothing that a user wrote ever gets into its text.
-type script struct {
-	name   string
-	source any // boxed once: both are sent with every request
-	sha    any
-}
-
+// The scripts are put together when the program starts. Nothing that a user wrote gets
+// into their text.
 var (
-	enterScript   = load("enter")
-	leaveScript   = load("leave")
-	renewScript   = load("renew")
-	lookScript    = load("look")
-	breakScript   = load("break")
-	readScript    = load("read")
-	reserveScript = load("reserve")
+	enterScript      = loadScript("enter")
+	leaveScript      = loadScript("leave")
+	renewScript      = loadScript("renew")
+	lookScript       = loadScript("look")
+	breakScript      = loadScript("break")
+	readScript       = loadScript("read")
+	reserveScript    = loadScript("reserve")
+	ballotScript     = loadScript("ballot")
+	initialiseScript = loadScript("initialise")
 )
 
-func load(name string) *script {
-	text := text(name)
-	sum := sha1.Sum([]byte(text))
-	return &script{name: name, source: text, sha: hex.EncodeToString(sum[:])}
+func loadScript(name string) *transport.Script {
+	return transport.NewScript(name, scriptText(name))
 }
 
-// text returns a file with those that it includes, each in a line of its own.
-func text(name string) string {
+// scriptText returns a file, and in the place of each line that says --include the
+// file that it names.
+func scriptText(name string) string {
 	b, err := files.ReadFile("script/" + name + ".lua")
 	if err != nil {
 		panic(err)
@@ -43,7 +38,7 @@ func text(name string) string {
 	var out strings.Builder
 	for line := range strings.Lines(string(b)) {
 		if file, ok := strings.CutPrefix(line, "--include "); ok {
-			out.WriteString(text(strings.TrimSuffix(strings.TrimSpace(file), ".lua")))
+			out.WriteString(scriptText(strings.TrimSuffix(strings.TrimSpace(file), ".lua")))
 			continue
 		}
 		out.WriteString(line)

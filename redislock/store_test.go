@@ -30,7 +30,7 @@ func TestKeysOfAnyBytesAreToldApart(t *testing.T) {
 	b := New(redis.NewClient(&redis.Options{}), nil)
 	seen := make(map[string]string)
 	for _, key := range oddKeys() {
-		name := b.record(key)
+		name := b.recordName(key)
 		if other, ok := seen[name]; ok {
 			t.Errorf("%q and %q are kept at %q", key, other, name)
 		}
@@ -41,12 +41,12 @@ func TestKeysOfAnyBytesAreToldApart(t *testing.T) {
 		if strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 || !strings.HasSuffix(name, "}") {
 			t.Errorf("%q is kept at %q, whose hash tag is not the whole key", key, name)
 		}
-		if slot(name) != slot(name+"c") || slot(name) != slot(name+"z") {
+		if hashSlot(name) != hashSlot(name+"c") || hashSlot(name) != hashSlot(name+"z") {
 			t.Errorf("the keys of %q are in different slots", key)
 		}
 		for n := range len(key) {
-			if !strings.HasPrefix(letters.Escape(key), letters.Escape(key[:n])) {
-				t.Errorf("%q does not begin with the code of %q", letters.Escape(key), key[:n])
+			if !strings.HasPrefix(keyEscaping.Escape(key), keyEscaping.Escape(key[:n])) {
+				t.Errorf("%q does not begin with the code of %q", keyEscaping.Escape(key), key[:n])
 			}
 		}
 	}
@@ -64,13 +64,13 @@ func TestSlotsAreThoseOfTheServer(t *testing.T) {
 	s := cluster(t)
 	b := closing(t, New(dialCluster(t, s), nil))
 	for _, key := range oddKeys() {
-		name := b.record(key)
+		name := b.recordName(key)
 		got, err := s.Ask("CLUSTER", "KEYSLOT", name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got != strconv.Itoa(int(slot(name))) {
-			t.Errorf("the server has %q in slot %s, we in %d", name, got, slot(name))
+		if got != strconv.Itoa(int(hashSlot(name))) {
+			t.Errorf("the server has %q in slot %s, we in %d", name, got, hashSlot(name))
 		}
 		k := hold(t, b, mutex(key))
 		w := wait_(t, b, mutex(key))
@@ -250,7 +250,7 @@ func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
 				t.Errorf("%s: %v", key, err)
 			}
 			for _, part := range []string{"c", "z"} {
-				if left := rdb.PTTL(ctx, b.record(key)+part).Val(); left == -1 {
+				if left := rdb.PTTL(ctx, b.recordName(key)+part).Val(); left == -1 {
 					t.Errorf("%s: %s stays for ever", key, part)
 				}
 			}
@@ -266,7 +266,7 @@ func TestFirstFreeClaimAfterAContentionIsShortAgain(t *testing.T) {
 	leave(t, b, k)
 	leave(t, b, w)
 	k = hold(t, b, mutex("key"))
-	if rec := rdb.Get(t.Context(), b.record("key")).Val(); len(rec) < 51 || rec[1] != 'C' || rec[50] != '.' {
+	if rec := rdb.Get(t.Context(), b.recordName("key")).Val(); len(rec) < 51 || rec[1] != 'C' || rec[50] != '.' {
 		t.Errorf("the record of a single holder is %q", rec)
 	}
 	leave(t, b, k)
@@ -276,13 +276,13 @@ func TestRecordOfAnotherVersionIsRefused(t *testing.T) {
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	for _, rec := range []string{"2 anything", "9", "v2"} {
-		rdb.Set(t.Context(), b.record("key"), rec, 0)
+		rdb.Set(t.Context(), b.recordName("key"), rec, 0)
 		everyCall(t, b, "key", func(name string, err error) {
 			if !permanent(err) || !strings.Contains(err.Error(), "another version") {
 				t.Errorf("%s on the record %q answered %v", name, rec, err)
 			}
 		})
-		if got := rdb.Get(t.Context(), b.record("key")).Val(); got != rec {
+		if got := rdb.Get(t.Context(), b.recordName("key")).Val(); got != rec {
 			t.Errorf("the record of another version is now %q", got)
 		}
 	}
@@ -304,7 +304,7 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 	}
 	for name, make1 := range make_ {
 		make1(name)
-		rec := rdb.Get(ctx, b.record(name)).Val()
+		rec := rdb.Get(ctx, b.recordName(name)).Val()
 		for i := range 150 {
 			bad := rec[:r.IntN(len(rec)-2)+2] // cut off
 			if i%3 == 1 {
@@ -313,7 +313,7 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 			} else if i%3 == 2 {
 				bad = rec[:2] + strings.Repeat("x", r.IntN(200))
 			}
-			rdb.Set(ctx, b.record(name), bad, time.Hour)
+			rdb.Set(ctx, b.recordName(name), bad, time.Hour)
 			k, err := b.Enter(ctx, mutex(name))
 			if err == nil && k.Granted {
 				t.Errorf("form %s: with the record %q, of %q, a second claim was granted", name, bad, rec)
@@ -322,10 +322,10 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 				b.Leave(ctx, k, driver.Exit{})
 			}
 		}
-		rdb.Del(ctx, b.record(name))
+		rdb.Del(ctx, b.recordName(name))
 	}
 	for _, bad := range []string{"1", "1F", "1X", "1C", "1L", "1F" + strings.Repeat("0", 54)} {
-		rdb.Set(ctx, b.record("key"), bad, 0)
+		rdb.Set(ctx, b.recordName("key"), bad, 0)
 		everyCall(t, b, "key", func(name string, err error) {
 			if err == nil || driver.Gone(err) {
 				t.Errorf("%s on the record %q answered %v", name, bad, err)
@@ -348,7 +348,7 @@ func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
 		w := mutex(key)
 		w.TTL = c.TTL
 		wait_(t, b, w)
-		if n := rdb.Del(ctx, b.record(key)+part).Val(); n != 1 {
+		if n := rdb.Del(ctx, b.recordName(key)+part).Val(); n != 1 {
 			t.Fatalf("there was no %s", part)
 		}
 		next := noWait(mutex(key))
@@ -357,24 +357,24 @@ func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
 		}
 		// Time passes: the leases end, and the loss is noticed. Nobody may join, or
 		// the keys would be kept alive, and the loss with them.
-		rec := rdb.Get(ctx, b.record(key)).Val()
+		rec := rdb.Get(ctx, b.recordName(key)).Val()
 		f := strings.Split(rec, " ")
 		f[6] = "0000000000000001"
 		eventually(t, "the leases are over", func() bool {
-			for _, x := range rdb.ZRangeWithScores(ctx, b.record(key)+"z", 0, -1).Val() {
+			for _, x := range rdb.ZRangeWithScores(ctx, b.recordName(key)+"z", 0, -1).Val() {
 				if x.Score > float64(time.Now().UnixMicro()) {
 					return false
 				}
 			}
 			return true
 		})
-		rdb.Set(ctx, b.record(key), strings.Join(f, " "), time.Hour)
+		rdb.Set(ctx, b.recordName(key), strings.Join(f, " "), time.Hour)
 		if k, err := b.Enter(ctx, mutex(key)); !permanent(err) || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("without %s Enter answered %+v, %v", part, k, err)
 		}
 		// Then C and Z end.
 		f[7] = "0000000000000001"
-		rdb.Set(ctx, b.record(key), strings.Join(f, " "), time.Hour)
+		rdb.Set(ctx, b.recordName(key), strings.Join(f, " "), time.Hour)
 		k := hold(t, b, next)
 		wait_(t, b, mutex(key))
 		leave(t, b, k)
@@ -386,7 +386,7 @@ func TestLineWhoseRecordWasLostBeginsAnew(t *testing.T) {
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	old := []driver.Ticket{hold(t, b, slots("key", 1, 2)), hold(t, b, slots("key", 1, 2)), wait_(t, b, slots("key", 2, 2))}
-	rdb.Del(t.Context(), b.record("key"))
+	rdb.Del(t.Context(), b.recordName("key"))
 	for i, err := range b.Renew(t.Context(), old) {
 		if !driver.Gone(err) {
 			t.Errorf("Renew of claim %d of the lost line answered %v", i, err)
@@ -415,7 +415,7 @@ func TestLineWhoseRecordWasLostBeginsAnew(t *testing.T) {
 func TestKeyOfAnotherTypeIsToldPlainly(t *testing.T) {
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
-	rdb.RPush(t.Context(), b.record("key"), "x")
+	rdb.RPush(t.Context(), b.recordName("key"), "x")
 	everyCall(t, b, "key", func(name string, err error) {
 		if !permanent(err) || !strings.Contains(err.Error(), "holds something else") {
 			t.Errorf("%s answered %v", name, err)
@@ -442,7 +442,7 @@ func everyCall(t *testing.T, b *Backend, key string, check func(name string, err
 	for _, e := range b.Lines(ctx, key) {
 		err = e
 	}
-	if name := b.record(key); b.rdb.Type(ctx, name).Val() == "string" || err != nil {
+	if name := b.recordName(key); b.rdb.Type(ctx, name).Val() == "string" || err != nil {
 		check("Lines", err)
 	}
 }

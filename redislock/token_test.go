@@ -16,7 +16,7 @@ func seedToken(t *testing.T, b *Backend, rdb *redis.Client, key string, last int
 	t.Helper()
 	rec := "1F" + fmt.Sprintf("%016d", time.Now().UnixMicro()) + strings.Repeat("-", 32) + "+00000" +
 		fmt.Sprintf("%019d", last) + "0000000"
-	if err := rdb.Set(t.Context(), b.record(key), rec, time.Hour).Err(); err != nil {
+	if err := rdb.Set(t.Context(), b.recordName(key), rec, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if l := line(t, b, key); l.Last != last {
@@ -137,7 +137,7 @@ func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
 		end := time.Now().Add(ahead)
 		stays := func(step string) {
 			t.Helper()
-			if left := rdb.PTTL(t.Context(), b.record(key)).Val(); left+2*time.Millisecond < time.Until(end)+24*time.Hour { // its clock has milliseconds
+			if left := rdb.PTTL(t.Context(), b.recordName(key)).Val(); left+2*time.Millisecond < time.Until(end)+24*time.Hour { // its clock has milliseconds
 				t.Errorf("%s: a counter that is %v ahead expires in %v", step, ahead, left)
 			}
 		}

@@ -23,17 +23,17 @@ func FuzzKey(f *testing.F) {
 	}
 	b := &Backend{prefix: "fencelock:"}
 	f.Fuzz(func(t *testing.T, key string, cut uint) {
-		tag := letters.Escape(key)
+		tag := keyEscaping.Escape(key)
 		if strings.ContainsAny(tag, "{}\"\\ \r\n\t\x00\x7f") {
 			t.Errorf("%q is encoded as %q, which no hash tag may hold", key, tag)
 		}
-		if got, ok := letters.Unescape(tag); !ok || got != key {
+		if got, ok := keyEscaping.Unescape(tag); !ok || got != key {
 			t.Errorf("%q is encoded as %q, and read as %q, %v", key, tag, got, ok)
 		}
-		if got, ok := b.keyOf(b.record(key)); !ok || got != key {
+		if got, ok := b.keyOf(b.recordName(key)); !ok || got != key {
 			t.Errorf("the record of %q is read as that of %q, %v", key, got, ok)
 		}
-		if begins := letters.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(tag, begins) {
+		if begins := keyEscaping.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(tag, begins) {
 			t.Errorf("%q does not begin with %q", tag, begins)
 		}
 	})
@@ -46,8 +46,8 @@ func FuzzName(f *testing.F) {
 	}
 	b := &Backend{prefix: "fencelock:"}
 	f.Fuzz(func(t *testing.T, name string) {
-		if key, ok := b.keyOf(name); ok && b.record(key) != name {
-			t.Errorf("%q is taken for the record of %q, whose name is %q", name, key, b.record(key))
+		if key, ok := b.keyOf(name); ok && b.recordName(key) != name {
+			t.Errorf("%q is taken for the record of %q, whose name is %q", name, key, b.recordName(key))
 		}
 	})
 }
@@ -62,12 +62,12 @@ func FuzzClaim(f *testing.F) {
 			Key: "k", ID: id, Owner: owner, Note: note, Capacity: capacity, Weight: weight, Span: span,
 			TTL: time.Duration(us) * time.Microsecond,
 		}
-		if id == "" || us > int64(maxTTL/time.Microsecond) || check(&c, nil) != nil {
+		if id == "" || us > int64(maxTTL/time.Microsecond) || c.Validate(New(nil, nil).Info()) != nil {
 			return
 		}
 		const start = 1_800_000_000_000_000
-		record := fmt.Sprintf("1C%016d%32s.%s", start, "", writeClaim(&c, channel))
-		line, err := readLine("k", []any{strconv.Itoa(start), record, []any{}, []any{}})
+		record := fmt.Sprintf("1C%016d%32s.%s", start, "", encodeClaim(&c, channel))
+		line, err := parseLine("k", []any{strconv.Itoa(start), record, []any{}, []any{}})
 		if err != nil || len(line.Claims) != 1 {
 			t.Fatalf("%q is read as %+v, %v", record, line, err)
 		}
@@ -86,7 +86,7 @@ func records() []string {
 	c := driver.Claim{ID: "ABC", Owner: "o", Note: "n", Capacity: driver.RW, Weight: driver.RW, Span: 64, TTL: 30 * time.Second}
 	const start = "1800000000000000"
 	ring, last := strings.Repeat("r", 32), "0001800000000000063"
-	claim := writeClaim(&c, "chan")
+	claim := encodeClaim(&c, "chan")
 	return []string{
 		"", "1", "2C", "1X" + start + ring + ".00063",
 		"1F" + start + ring + ".00063",
@@ -108,11 +108,11 @@ func FuzzRecord(f *testing.F) {
 	f.Add("1", records()[8], "o~3:ABC", "1", "e~3:ABC", "1e300", entry)
 	f.Fuzz(func(t *testing.T, now, record, o, arrival, e, ends, entry string) {
 		id := strings.TrimPrefix(e, "e")
-		line, err := readLine("k", []any{now, record, []any{o, arrival, e, ends}, []any{"e" + id, entry}})
+		line, err := parseLine("k", []any{now, record, []any{o, arrival, e, ends}, []any{"e" + id, entry}})
 		if err == nil && now != "" {
 			plausible(t, line)
 		}
-		if _, err := readLine("k", []any{now, record, nil, []any{id}}); err == nil && now == "" {
+		if _, err := parseLine("k", []any{now, record, nil, []any{id}}); err == nil && now == "" {
 			t.Error("a reply without a time is read")
 		}
 	})
@@ -177,7 +177,7 @@ func FuzzReply(f *testing.F) {
 	b := &Backend{}
 	f.Fuzz(func(t *testing.T, form byte, text string) {
 		a := answer(form, text)
-		switch got, soonest, ok := ticket(c, a); {
+		switch got, soonest, ok := parseTicket(c, a); {
 		case !ok:
 			if refusal("k", a) == nil {
 				t.Errorf("%#v is no ticket, and no refusal", a)
@@ -189,11 +189,12 @@ func FuzzReply(f *testing.F) {
 		case got.Granted == (got.Head != nil):
 			t.Errorf("%#v: granted is %v, the head %v", a, got.Granted, got.Head)
 		}
-		if err := done("doing", "k", a); err == nil && a != "+" {
+		if err := parseDone("doing", "k", a); err == nil && a != "+" {
 			t.Errorf("%#v is taken for done", a)
 		}
 		errs := make([]error, 3)
-		b.renewed(t.Context(), make([]driver.Ticket, 3), errs, []int{0, 1, 2}, a, nil)
+		r := renewal{b, make([]driver.Ticket, 3), errs}
+		r.note(t.Context(), []int{0, 1, 2}, a, nil)
 		if flags, _ := a.([]any); len(flags) == 0 && errors.Join(errs...) == nil {
 			t.Errorf("%#v is taken for renewals", a)
 		}
@@ -214,7 +215,6 @@ func FuzzError(f *testing.F) {
 		if got := failed(context.Background(), "doing", "k", err); !errors.Is(got, err) {
 			t.Errorf("%q is told as %v", text, got)
 		}
-		redirection(err)
 		if got := fenceFailed("k", 7, err); got == nil {
 			t.Errorf("%q is no error", text)
 		}
@@ -235,10 +235,10 @@ func FuzzMessage(f *testing.F) {
 	b.Alarm(func(id string, _ driver.ErrGone) { rung = append(rung, id) })
 	f.Fuzz(func(t *testing.T, message string) {
 		rung = nil
-		b.waits.expect("ABC")
-		b.ear.hear(message)
-		w := b.waits.look("ABC")
-		b.waits.forget("ABC")
+		b.waiters.expect("ABC")
+		b.subscriber.handle(message)
+		w := b.waiters.get("ABC")
+		b.waiters.forget("ABC")
 		if about := strings.Contains(message, "3:ABC"); !about && (w.granted || w.stale || w.gone != nil) {
 			t.Errorf("%q is not about the claim, and changed it: %+v", message, w)
 		}

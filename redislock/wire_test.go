@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -54,47 +55,18 @@ func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 	}
 }
 
+// Calls that come while requests are under way go out together.
 func TestConcurrentCallsGoTogether(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
 	leave(t, b, hold(t, b, mutex("warm up")))
-	// While the flights are held up, everybody else gathers.
-	var mu sync.Mutex
-	lane := &b.sender.only
-	hold1, hold2 := lane.claim(), lane.claim()
-	eventually(t, "the flight that brought the last answer has landed", func() bool {
-		if hold1 == nil {
-			hold1 = lane.claim()
-		}
-		if hold2 == nil {
-			hold2 = lane.claim()
-		}
-		return hold1 != nil && hold2 != nil
-	})
-	if lane.claim() != nil {
-		t.Fatal("want two flights, and no third")
+	tickets := make([]driver.Ticket, 200)
+	var calls sync.WaitGroup
+	for i := range tickets {
+		calls.Go(func() { tickets[i] = hold(t, b, mutex(fmt.Sprintf("key %d", i))) })
 	}
-	var group sync.WaitGroup
-	var tickets []driver.Ticket
-	for i := range 10 {
-		group.Go(func() {
-			k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
-			mu.Lock()
-			tickets = append(tickets, k)
-			mu.Unlock()
-		})
-	}
-	eventually(t, "all wait for a seat", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		hold1.since, hold2.since = time.Now(), time.Now() // not stuck
-		return len(lane.queue) == 10
-	})
-	p.rule(nil)
-	lane.land(hold1)
-	lane.land(hold2)
-	group.Wait()
+	calls.Wait()
 	if n := p.most(); n < 10 {
 		t.Errorf("at most %d requests came together, want 10", n)
 	}
@@ -103,29 +75,34 @@ func TestConcurrentCallsGoTogether(t *testing.T) {
 	}
 }
 
-func TestStuckFlightsDoNotHoldUpOthers(t *testing.T) {
+// Requests on connections that are dead hold up nobody else.
+func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
 	leave(t, b, hold(t, b, mutex("warm up")))
-	var stuck []string
+	var mu sync.Mutex
+	swallowed := map[string]bool{}
 	p.rule(func(name string, args []string) fate {
-		if strings.HasPrefix(name, "eval") && len(stuck) < flights {
-			stuck = append(stuck, name)
-			return swallowAll
+		for _, key := range []string{"{stuck%200}", "{stuck%201}"} {
+			if strings.Contains(strings.Join(args, " "), key) {
+				mu.Lock()
+				defer mu.Unlock()
+				swallowed[key] = true
+				return swallowAll
+			}
 		}
 		return pass
 	})
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
-	b.sender.isNear.Store(false)
-	for i := range flights {
+	for i := range 2 {
 		group.Go(func() { b.Enter(ctx, mutex(fmt.Sprintf("stuck %d", i))) })
 	}
-	eventually(t, "both flights are stuck", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(stuck) == flights
+	eventually(t, "both requests are stuck", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(swallowed) == 2
 	})
 	start := time.Now()
 	leave(t, b, hold(t, b, mutex("key")))
@@ -139,41 +116,53 @@ func TestStuckFlightsDoNotHoldUpOthers(t *testing.T) {
 // A connection that hangs must not keep a caller whose context has ended,
 // whichever way the request goes.
 func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
-	for _, near := range []bool{true, false} {
-		t.Run(fmt.Sprintf("near %v", near), func(t *testing.T) {
+	calls := map[string]func(ctx context.Context, b *Backend, k driver.Ticket) error{
+		"Enter": func(ctx context.Context, b *Backend, _ driver.Ticket) error {
+			_, err := b.Enter(ctx, mutex("key"))
+			return err
+		},
+		"Await": func(ctx context.Context, b *Backend, k driver.Ticket) error { _, err := b.Await(ctx, k); return err },
+		"Renew": func(ctx context.Context, b *Backend, k driver.Ticket) error {
+			return b.Renew(ctx, []driver.Ticket{k})[0]
+		},
+		"Leave": func(ctx context.Context, b *Backend, k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{}) },
+		"Break": func(ctx context.Context, b *Backend, _ driver.Ticket) error { return b.Break(ctx, "key", 1, "") },
+		"Line":  func(ctx context.Context, b *Backend, _ driver.Ticket) error { _, err := b.Line(ctx, "key"); return err },
+		"Lines": func(ctx context.Context, b *Backend, _ driver.Ticket) (err error) {
+			for _, err = range b.Lines(ctx, "") {
+			}
+			return err
+		},
+	}
+	for way, o := range map[string]*Options{"near": nil, "alone": {NoPipeline: true}} {
+		t.Run(way, func(t *testing.T) {
 			s := newServer(t)
-			b := connect(t, s, nil)
-			k := hold(t, b, mutex("key"))
+			backends := map[string]*Backend{}
+			for name := range calls {
+				b := connect(t, s, o)
+				leave(t, b, hold(t, b, mutex("warm up"))) // the server is near
+				backends[name] = b
+			}
+			k := hold(t, connect(t, s, nil), mutex("key"))
 			if err := s.Pause(); err != nil {
 				t.Fatal(err)
 			}
 			defer s.Continue()
-			calls := map[string]func(ctx context.Context) error{
-				"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, mutex("key")); return err },
-				"Await": func(ctx context.Context) error { _, err := b.Await(ctx, k); return err },
-				"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{k})[0] },
-				"Leave": func(ctx context.Context) error { return b.Leave(ctx, k, driver.Exit{}) },
-				"Break": func(ctx context.Context) error { return b.Break(ctx, "key", 1, "") },
-				"Line":  func(ctx context.Context) error { _, err := b.Line(ctx, "key"); return err },
-				"Lines": func(ctx context.Context) (err error) {
-					for _, err = range b.Lines(ctx, "") {
-					}
-					return err
-				},
-			}
 			for name, call := range calls {
-				b.sender.isNear.Store(near)
-				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-				start := time.Now()
-				err := call(ctx)
-				d := time.Since(start)
-				if err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), ctx.Err().Error()) {
-					t.Errorf("%s answered %v, want the end of its context", name, err)
+				// The second time the server is not near any more: the call goes through the queue.
+				for range 2 {
+					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+					start := time.Now()
+					err := call(ctx, backends[name], k)
+					d := time.Since(start)
+					if err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), ctx.Err().Error()) {
+						t.Errorf("%s answered %v, want the end of its context", name, err)
+					}
+					if d > time.Second {
+						t.Errorf("%s returned %v after it was sent", name, d)
+					}
+					cancel()
 				}
-				if d > time.Second {
-					t.Errorf("%s returned %v after it was sent", name, d)
-				}
-				cancel()
 			}
 		})
 	}
@@ -290,14 +279,16 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 			rdb, other := dial(t, s), connect(t, s, nil)
 			p := newProxy(t, s)
 			b := closing(t, New(p.client(far), nil))
-			leave(t, b, enter(t, b, mutex("key"))) // the server is near, and knows the scripts
+			leave(t, other, enter(t, other, mutex("key"))) // the server knows the scripts
+			if !tt.far {
+				leave(t, b, enter(t, b, mutex("key"))) // and is near
+			}
 			c := mutex("key")
 			var held driver.Ticket
 			if tt.refused {
 				held = hold(t, other, mutex("key"))
 				c.NoWait = true
 			}
-			b.sender.isNear.Store(!tt.far)
 			sent := 0
 			p.rule(func(_ string, args []string) fate {
 				if !isScript(enterScript, args) {
@@ -407,7 +398,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 					t.Run(name, func(t *testing.T) {
 						b := closing(t, New(p.client(), &Options{NoPipeline: alone}))
 						// cut arms the proxy for the n-th request of a script.
-						cut := func(sc *script) {
+						cut := func(sc *transport.Script) {
 							n := 0
 							p.rule(func(name string, args []string) fate {
 								if !isScript(sc, args) {
@@ -580,59 +571,5 @@ func TestManyRenewalsGoInFewRequests(t *testing.T) {
 				leave(t, b, tickets[i])
 			}
 		}
-	}
-}
-
-// What has not been sent when its caller goes is not sent later.
-func TestAbandonedStepIsNotSent(t *testing.T) {
-	s := newServer(t)
-	p := newProxy(t, s)
-	b := closing(t, New(p.client(), nil))
-	leave(t, b, hold(t, b, mutex("key")))
-	lane := &b.sender.only
-	var full []*flight
-	for range flightsMax {
-		full = append(full, &flight{since: time.Now()})
-	}
-	lane.mu.Lock()
-	lane.under = full
-	lane.mu.Unlock()
-	p.rule(nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	got := make(chan error)
-	const callers = 3
-	for range callers {
-		go func() {
-			_, err := b.Enter(ctx, mutex("key"))
-			got <- err
-		}()
-	}
-	eventually(t, "the steps wait for a seat", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		for _, f := range full {
-			f.since = time.Now() // not stuck
-		}
-		return len(lane.queue) == callers
-	})
-	cancel()
-	for range callers {
-		if err := <-got; err == nil {
-			t.Error("Enter succeeded without a seat")
-		}
-	}
-	lane.mu.Lock()
-	lane.under = nil
-	lane.mu.Unlock()
-	for range 5 {
-		leave(t, b, hold(t, b, mutex("key")))
-	}
-	eventually(t, "the queue is empty", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return len(lane.queue) == 0 && len(lane.under) == 0
-	})
-	if scripts, _ := p.scripts(); len(scripts) != 10 {
-		t.Errorf("%d scripts were sent, want those of five locks", len(scripts))
 	}
 }

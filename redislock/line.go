@@ -7,24 +7,23 @@ import (
 	"sync"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
-const looking = "looking at the line of"
+const reading = "looking at the line of"
 
 // Line describes the line of key as it is now, in one request that writes nothing.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Line{}, err
 	}
-	answer, err := b.sender.run(ctx, b.readStep(key))
+	answer, err := b.transport.Do(ctx, b.command(readScript, key))
 	if err != nil {
-		return driver.Line{}, failed(ctx, looking, key, err)
+		return driver.Line{}, failed(ctx, reading, key, err)
 	}
-	return readLine(key, answer)
+	return parseLine(key, answer)
 }
-
-func (b *Backend) readStep(key string) *step { return b.step(readScript, key) }
 
 // scanCount is how many names the server goes through in one request of Lines.
 const scanCount = 1000
@@ -128,18 +127,18 @@ func (b *Backend) readAll(ctx context.Context, records []string, seen map[string
 		}
 	}
 	for some := range slices.Chunk(keys, 100) {
-		steps := make([]*step, len(some))
+		cmds := make([]*transport.Command, len(some))
 		for i, key := range some {
-			steps[i] = b.readStep(key)
-			b.sender.send(ctx, steps[i])
+			cmds[i] = b.command(readScript, key)
+			b.transport.Start(ctx, cmds[i])
 		}
 		for i, key := range some {
-			answer, err := b.sender.wait(ctx, steps[i])
+			answer, err := b.transport.Wait(ctx, cmds[i])
 			var line driver.Line
 			if err != nil {
-				err = failed(ctx, looking, key, err)
+				err = failed(ctx, reading, key, err)
 			} else {
-				line, err = readLine(key, answer)
+				line, err = parseLine(key, answer)
 			}
 			if err != nil {
 				yield(driver.Line{}, err)

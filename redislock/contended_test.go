@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -72,8 +73,8 @@ func BenchmarkHandOver(b *testing.B) {
 func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
-	for _, sc := range []*script{enterScript, leaveScript, renewScript, lookScript} {
-		rdb.ScriptLoad(t.Context(), sc.source.(string))
+	for _, sc := range []*transport.Script{enterScript, leaveScript, renewScript, lookScript} {
+		rdb.ScriptLoad(t.Context(), sc.Source())
 	}
 	for name, claim := range map[string]func(key string) driver.Claim{
 		"mutex":     mutex,
@@ -92,7 +93,7 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 		for range n {
 			waiters = append(waiters, wait_(t, b, claim(key)))
 		}
-		eventually(t, "the subscription is there", func() bool { return b.ear.epoch.Load() != 0 }) // it is a command, too
+		eventually(t, "the subscription is there", func() bool { return b.subscriber.epoch.Load() != 0 }) // it is a command, too
 		if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +193,7 @@ func TestCrowdedLine(t *testing.T) {
 		long := mutex(key)
 		long.TTL = time.Hour
 		k := crowd(t, mutex(key), mutex(key), long)
-		for _, name := range []string{b.record(key) + "c", b.record(key) + "z"} {
+		for _, name := range []string{b.recordName(key) + "c", b.recordName(key) + "z"} {
 			if left := rdb.PTTL(t.Context(), name).Val(); left < long.TTL-time.Minute {
 				t.Errorf("%q ends in %v, with a claim in it that lasts for %v", name, left, long.TTL)
 			}
@@ -355,7 +356,7 @@ func compare(t *testing.T, b *Backend, key string, want []member, step int) {
 func expire(t *testing.T, b *Backend, rdb *redis.Client, key string, ks []driver.Ticket) {
 	t.Helper()
 	ctx := t.Context()
-	name := b.record(key)
+	name := b.recordName(key)
 	rec := rdb.Get(ctx, name).Val()
 	if len(ks) == 0 || rec == "" {
 		return
@@ -367,7 +368,7 @@ func expire(t *testing.T, b *Backend, rdb *redis.Client, key string, ks []driver
 	}
 	for _, k := range ks {
 		for _, m := range []string{"e", "e~"} {
-			rdb.ZAddXX(ctx, name+"z", redis.Z{Score: float64(time.Now().Add(-time.Minute).UnixMicro()), Member: m + tag(k.ID)})
+			rdb.ZAddXX(ctx, name+"z", redis.Z{Score: float64(time.Now().Add(-time.Minute).UnixMicro()), Member: m + prefixed(k.ID)})
 		}
 	}
 	f := strings.Split(rec, " ")
@@ -453,11 +454,11 @@ func TestLineRemembersItsLastCalls(t *testing.T) {
 		send := func(i int) any {
 			t.Helper()
 			name := fmt.Sprintf("call%04d", i)
-			st := b.step(leaveScript, key, tag(line[i].ID), name)
+			st := b.command(leaveScript, key, prefixed(line[i].ID), name)
 			if broken && i%8 == 5 {
-				st = b.step(breakScript, key, fmt.Sprintf("%019d", line[i].Token), "", name)
+				st = b.command(breakScript, key, fmt.Sprintf("%019d", line[i].Token), "", name)
 			}
-			answer, err := b.sender.run(t.Context(), st)
+			answer, err := b.transport.Do(t.Context(), st)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,110 @@
+package redislock
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
+)
+
+const entering = "entering the line of"
+
+// Enter joins the line of c.Key, in one request.
+func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	return b.enter(ctx, c, false)
+}
+
+// enter is Enter, and Reenter of a claim that was lost.
+func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driver.Ticket, error) {
+	if err := c.Validate(b.Info()); err != nil {
+		return driver.Ticket{}, err
+	}
+	if !c.NoWait {
+		// A push may overtake the answer.
+		b.waiters.expect(c.ID)
+	}
+	epoch := b.subscriber.epoch.Load()
+	sent := time.Now()
+	cmd := b.enterCommand(&c, reenter)
+	answer, err := b.transport.Do(ctx, cmd)
+	if err != nil && answer == nil {
+		b.waiters.forget(c.ID)
+		return driver.Ticket{}, failed(ctx, entering, c.Key, err)
+	}
+	if cmd.Retried() {
+		b.retried.add(c.ID)
+	}
+	t, soonest, ok := parseTicket(c, answer)
+	if !ok {
+		return driver.Ticket{}, b.refused(ctx, c, answer, cmd.Retried())
+	}
+	if err != nil {
+		// Too few replicas know of the claim. If it cannot leave either, that is left to the
+		// caller, as after any Enter whose outcome is unknown.
+		b.waiters.forget(c.ID)
+		_, _ = b.transport.Do(ctx, b.command(leaveScript, c.Key, prefixed(c.ID), b.callName()))
+		return driver.Ticket{}, failed(ctx, entering, c.Key, err)
+	}
+	if t.Granted {
+		b.waiters.forget(c.ID)
+		b.subscriber.grantedAtOnce(c.ID, c.Key, epoch)
+		return t, nil
+	}
+	b.waiters.setStanding(c.ID, epoch, &t, sent, time.Now().Add(soonest))
+	b.subscriber.open()
+	return t, nil
+}
+
+// enterCommand is the script enter, or ballot for a claim with a ballot.
+func (b *Backend) enterCommand(c *driver.Claim, reenter bool) (cmd *transport.Command) {
+	if c.Ballot != 0 {
+		cmd = b.ballotCommand(c, reenter)
+	} else {
+		cmd = b.command(enterScript, c.Key, encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait))
+	}
+	cmd.Durable = true
+	return cmd
+}
+
+// refused returns why the server gave no ticket.
+func (b *Backend) refused(ctx context.Context, c driver.Claim, answer any, retried bool) error {
+	b.waiters.forget(c.ID)
+	err := refusal(c.Key, answer)
+	if retried && !driver.Gone(err) {
+		// The other copy of the request may arrive when the lock is free. A claim that was
+		// refused does not leave by itself.
+		if err := b.Leave(ctx, driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// refusal reads why the script enter gave no ticket.
+func refusal(key string, answer any) error {
+	switch v := answer.(type) {
+	case string:
+		switch {
+		case v == "k":
+			return driver.ErrKind
+		case strings.HasPrefix(v, "x"):
+			return parseGone(v)
+		}
+		return ballotRefusal(entering, key, v)
+	case []any:
+		r := reply{parts: v}
+		if r.text() != "n" {
+			break
+		}
+		busy := r.busy(int(r.number()))
+		if !r.bad {
+			return busy
+		}
+	}
+	return badAnswer(entering, key, answer)
+}

@@ -1,0 +1,75 @@
+package transport
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// nearTime is how soon a server answers a batch that counts as near.
+	nearTime = 5 * time.Millisecond
+	// directTimeout is how long a caller's goroutine waits for a connection.
+	directTimeout = 100 * time.Millisecond
+)
+
+// direct sends a command from its caller's goroutine, while the server is near.
+//
+// go-redis does not return from a connection that hangs when the caller's context ends,
+// and the caller must. So a batch has a goroutine of its own, and that costs two
+// switches between goroutines. A free lock took 80 µs that way and 71 µs directly, by
+// turns in one run. The direct way has a short timeout instead; when it passes, the
+// command goes through the queue.
+type direct struct {
+	client  *redis.Client // the user's, with a short timeout
+	timeout time.Duration
+	near    atomic.Bool // the last answer came soon
+}
+
+func newDirect(c *redis.Client, readTimeout time.Duration) *direct {
+	timeout := directTimeout
+	if readTimeout > 0 {
+		timeout = min(timeout, readTimeout)
+	}
+	return &direct{client: c.WithTimeout(timeout), timeout: timeout}
+}
+
+// do reports whether it has got an answer. If not, c has to be sent another way.
+func (d *direct) do(ctx context.Context, q *queue, c *Command) bool {
+	if !d.near.Load() {
+		return false
+	}
+	r := q.tryBegin()
+	if r == nil {
+		return false
+	}
+	defer q.end(r)
+	start := time.Now()
+	cmd := c.BySHA(ctx)
+	err := d.client.Process(ctx, cmd)
+	if unknownScript(err) {
+		cmd = c.InFull(ctx)
+		err = d.client.Process(ctx, cmd)
+	}
+	took := time.Since(start)
+	if took > directTimeout/4 {
+		d.near.Store(false)
+	}
+	c.retried = took >= d.timeout // go-redis itself repeats what is late
+	if IsTimeout(err) && driver.Ended(ctx) == nil {
+		d.near.Store(false)
+		return false
+	}
+	c.answer, c.err = cmd.Result()
+	return true
+}
+
+// note is told how long a batch took.
+func (d *direct) note(took time.Duration) {
+	if d != nil {
+		d.near.Store(took < nearTime)
+	}
+}

@@ -1,0 +1,154 @@
+// Package transport carries the scripts of package redislock to Redis: one server,
+// the master behind Sentinel, or the masters of a Cluster.
+//
+// The way of a command, in the order of the files:
+//
+//	transport.go  Do: direct if the server is idle and near, else Start and Wait
+//	direct.go     the command goes out from its caller's goroutine
+//	queue.go      commands that come while requests are under way gather into batches
+//	batch.go      a batch is sent to its node, and each answer goes to its caller
+//	redirect.go   what a node says of other nodes, and of scripts it does not know
+//	failover.go   what to do when a master of a Cluster hangs
+//	replicas.go   WAIT behind a batch, for commands that replicas must confirm
+//
+// Every command may be applied twice: go-redis repeats a request whose answer is late,
+// and so does this package. Retried says when that may have happened.
+package transport
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Options change how commands are sent.
+type Options struct {
+	// NoPipeline sends every command alone.
+	NoPipeline bool
+	// Replicas is how many replicas a master has. A majority of them must confirm each
+	// Durable command; none must if it is zero.
+	Replicas int
+	// ReplicaWait is how long replicas may take to confirm; one second if zero.
+	ReplicaWait time.Duration
+}
+
+// Transport sends commands. Its methods may be called from many goroutines at once.
+type Transport struct {
+	rdb         redis.UniversalClient
+	noPipeline  bool
+	readTimeout time.Duration // of the client; 0: none, or unknown
+	replicas    replicas
+	direct      *direct  // nil where a caller's goroutine must not wait for a connection
+	queue       *queue   // of the one server; nil if there are several, or no pipelines
+	cluster     *cluster // nil for one server
+}
+
+// New returns a Transport that sends through rdb. It sends nothing yet.
+func New(rdb redis.UniversalClient, o Options) *Transport {
+	t := &Transport{
+		rdb:         rdb,
+		noPipeline:  o.NoPipeline,
+		readTimeout: readTimeout(rdb),
+		replicas:    replicas{count: o.Replicas, patience: cmp.Or(o.ReplicaWait, time.Second)},
+	}
+	switch c := rdb.(type) {
+	case *redis.Client:
+		if o.NoPipeline || c == nil {
+			break
+		}
+		t.queue = newQueue(t.send)
+		t.direct = newDirect(c, t.readTimeout)
+	case *redis.ClusterClient:
+		t.cluster = newCluster(c, t)
+	}
+	// A Ring has several servers behind one client and does not say which: one that is down
+	// would hold up the pipelines of all. Its commands go alone.
+	return t
+}
+
+// readTimeout is how long rdb waits for an answer; 0: for ever, or unknown.
+func readTimeout(rdb redis.UniversalClient) (d time.Duration) {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		if c != nil {
+			d = c.Options().ReadTimeout
+		}
+	case *redis.ClusterClient:
+		if c != nil {
+			d = c.Options().ReadTimeout
+		}
+	case *redis.Ring:
+		if c != nil {
+			d = c.Options().ReadTimeout
+		}
+	}
+	return max(d, 0)
+}
+
+// Do sends c and waits for the answer, or until ctx ends. Then nobody knows whether c
+// was applied, unless it had not been sent: it is not sent later. An answer may come
+// with an UnconfirmedError.
+func (t *Transport) Do(ctx context.Context, c *Command) (any, error) {
+	if t.direct != nil && !t.mustConfirm(c) && t.direct.do(ctx, t.queue, c) {
+		return c.answer, c.err
+	}
+	t.Start(ctx, c)
+	return t.Wait(ctx, c)
+}
+
+// Start sends c, and Wait waits for its answer. ctx is the same for both.
+func (t *Transport) Start(ctx context.Context, c *Command) {
+	c.ctx = ctx
+	if q := t.queueFor(ctx, c); q != nil {
+		q.enqueue(c)
+		return
+	}
+	go t.send([]*Command{c})
+}
+
+// Wait returns the answer to c, or ctx's error when ctx ends before that.
+func (t *Transport) Wait(ctx context.Context, c *Command) (any, error) {
+	select {
+	case <-c.done:
+		return c.answer, c.err
+	case <-ctx.Done():
+	}
+	// An answer that is there counts, though ctx ended while another was waited for.
+	select {
+	case <-c.done:
+		return c.answer, c.err
+	default:
+	}
+	c.abandoned.Store(true)
+	return nil, ctx.Err()
+}
+
+// queueFor returns the queue of the server that has c's keys; nil if c goes alone.
+func (t *Transport) queueFor(ctx context.Context, c *Command) *queue {
+	if t.cluster == nil || t.noPipeline {
+		return t.queue
+	}
+	return t.cluster.queueFor(ctx, c.route)
+}
+
+// node returns the client of the server that has the keys of a command.
+func (t *Transport) node(ctx context.Context, route string) (redis.UniversalClient, error) {
+	if t.cluster == nil {
+		return t.rdb, nil
+	}
+	node, err := t.cluster.master(ctx, route)
+	if err != nil {
+		return nil, err
+	}
+	return node, nil
+}
+
+// Failovers is how many masters of a Cluster hang while another node stands in for them.
+func (t *Transport) Failovers() int {
+	if t.cluster == nil {
+		return 0
+	}
+	return t.cluster.failoverCount()
+}

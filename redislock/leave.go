@@ -1,0 +1,83 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+const (
+	leaving  = "leaving the line of"
+	breaking = "breaking a claim on"
+)
+
+// Leave takes the claim of t out of its line, in one request. It works when the
+// server is out of memory.
+func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	if len(e.Mark) > driver.MaxMark {
+		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a mark has at most %d bytes, not %d",
+			leaving, t.Key, driver.MaxMark, len(e.Mark))}
+	}
+	// A message for the claim is of no use to anybody from here on.
+	b.waiters.forget(t.ID)
+	b.subscriber.left(t.ID)
+	argv := []any{prefixed(t.ID), b.callName()}
+	// An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
+	unknown := t.Token == 0 || b.retried.has(t.ID)
+	if e != (driver.Exit{}) || unknown {
+		linger, tombstone := "0", "0"
+		if e.Linger > 0 {
+			linger = micros(clampTTL(e.Linger))
+		}
+		if unknown {
+			tombstone = micros(clampTTL(t.TTL))
+		}
+		argv = append(argv, string(e.Mark), linger, tombstone)
+	}
+	cmd := b.command(leaveScript, t.Key, argv...)
+	cmd.Durable = e.Mark != ""
+	answer, err := b.transport.Do(ctx, cmd)
+	if err != nil {
+		return failed(ctx, leaving, t.Key, err)
+	}
+	if cmd.Retried() && e == (driver.Exit{}) && t.Token != 0 && (answer == "x" || unknown && answer == "xl") {
+		// The first copy did it, so long ago that the line has forgotten the call, or the
+		// lease is over.
+		return nil
+	}
+	return parseDone(leaving, t.Key, answer)
+}
+
+// Break ends the claim whose span holds token, in one request.
+func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	if token < 0 || len(reason) > driver.MaxNote {
+		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a token is not negative, and a reason has at most %d bytes",
+			breaking, key, driver.MaxNote)}
+	}
+	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName())
+	answer, err := b.transport.Do(ctx, cmd)
+	if err != nil {
+		return failed(ctx, breaking, key, err)
+	}
+	return parseDone(breaking, key, answer)
+}
+
+// parseDone reads '+', or why the claim is gone.
+func parseDone(doing, key string, answer any) error {
+	s, _ := answer.(string)
+	switch {
+	case s == "+":
+		return nil
+	case strings.HasPrefix(s, "x"):
+		return parseGone(s)
+	}
+	return badAnswer(doing, key, answer)
+}

@@ -1,0 +1,258 @@
+package redislock
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// silence is how long the subscription may be silent before it is asked whether
+	// it is still there, and how long it may take to answer that.
+	silence = 3 * time.Second
+	// resubscribe is the pause between two attempts to subscribe, at first; it
+	// doubles up to resubscribeMax.
+	resubscribe    = 50 * time.Millisecond
+	resubscribeMax = 2 * time.Second
+)
+
+// subscriber has the one subscription of a Backend. It starts when a claim first waits,
+// or when a claim has been held for a moment and somebody wants alarms. It lasts until
+// Close.
+//
+// A script that grants or breaks claims publishes to the channel of each process
+// concerned (IDs are written as in the store, and nothing is between the parts):
+//
+//	g length-of-mark : mark id id id …    granted
+//	m length-of-mark : mark id id id …    granted, and two sizes are in use
+//	b id reason                           broken
+//	l id                                  look again
+//
+// All of these are hints: what was missed is read again.
+type subscriber struct {
+	b       *Backend
+	channel string
+	silence time.Duration
+	alarms  alarms
+
+	// epoch counts the confirmed subscriptions; it is 0 while there is none. What
+	// was read from the server under the present one has missed no message.
+	epoch  atomic.Uint64
+	opened atomic.Bool
+	done   chan struct{} // closed by close
+
+	mu      sync.Mutex
+	closed  bool
+	count   uint64        // of epochs
+	changed chan struct{} // closed when epoch changes
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+func (s *subscriber) init(b *Backend) {
+	s.b, s.channel, s.silence = b, b.channel, silence
+	s.alarms.b = b
+	s.done = make(chan struct{})
+	s.changed = make(chan struct{})
+}
+
+// grantedAtOnce is told of each claim that Enter finds granted. epoch is that from
+// before the request was sent.
+func (s *subscriber) grantedAtOnce(id, key string, epoch uint64) {
+	if s.alarms.funcs.Len() > 0 && (epoch == 0 || epoch != s.epoch.Load()) {
+		s.alarms.granted(id, key)
+	}
+}
+
+// left is told of each claim that leaves.
+func (s *subscriber) left(id string) { s.alarms.left(id) }
+
+// open subscribes, unless that was done before.
+func (s *subscriber) open() {
+	if s.opened.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.opened.Load() {
+		return
+	}
+	s.opened.Store(true)
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	s.running.Go(func() { s.keep(ctx) })
+}
+
+// close ends the subscription and waits for its goroutines, but not for a network
+// that hangs.
+func (s *subscriber) close() {
+	if !s.stop() {
+		return
+	}
+	s.alarms.close()
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	limit := time.NewTimer(2 * time.Second)
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C:
+	}
+}
+
+// stop reports whether it is the first.
+func (s *subscriber) stop() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.closed = true
+	close(s.done)
+	if s.cancel != nil {
+		s.cancel()
+	}
+	return true
+}
+
+// state returns the epoch, and what is closed when it changes.
+func (s *subscriber) state() (epoch uint64, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch.Load(), s.changed
+}
+
+// keep subscribes again and again until ctx ends.
+func (s *subscriber) keep(ctx context.Context) {
+	pause := resubscribe
+	for ctx.Err() == nil {
+		if s.receive(ctx) {
+			pause = resubscribe
+		}
+		s.interrupted()
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		pause = min(2*pause, resubscribeMax)
+	}
+}
+
+// receive subscribes, and handles messages until the connection breaks. It reports
+// whether the subscription was confirmed.
+func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
+	ps := s.b.rdb.Subscribe(ctx, s.channel)
+	hangUp := sync.OnceFunc(func() { _ = ps.Close() })
+	defer hangUp()
+	defer context.AfterFunc(ctx, hangUp)()
+	asked := false
+	for {
+		got, err := ps.ReceiveTimeout(ctx, s.silence)
+		switch {
+		case err == nil:
+			asked = false
+		case ctx.Err() == nil && confirmed && !asked && transport.IsTimeout(err):
+			// A connection may be dead without a sign.
+			if ps.Ping(ctx) != nil {
+				return confirmed
+			}
+			asked = true
+			continue
+		default:
+			return confirmed
+		}
+		switch m := got.(type) {
+		case *redis.Subscription:
+			if m.Kind == "subscribe" {
+				confirmed = true
+				s.confirmed(ctx)
+			}
+		case *redis.Message:
+			s.handle(m.Payload)
+		}
+	}
+}
+
+// confirmed begins an epoch: whoever waits reads its line once.
+func (s *subscriber) confirmed(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	s.setEpoch(s.count)
+	if unseen := s.alarms.takeUnseen(); unseen != nil {
+		s.running.Go(func() { s.alarms.readUnseen(ctx, unseen) })
+	}
+}
+
+func (s *subscriber) interrupted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setEpoch(0)
+}
+
+// setEpoch wakes everybody who waits. mu is held.
+func (s *subscriber) setEpoch(epoch uint64) {
+	if s.epoch.Swap(epoch) == epoch {
+		return
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// handle acts on one message. One that makes no sense is dropped, as if it were lost.
+func (s *subscriber) handle(message string) {
+	if message == "" {
+		return
+	}
+	kind, rest := message[0], message[1:]
+	switch kind {
+	case 'g', 'm':
+		mark, rest, ok := cutPrefixed(rest)
+		if !ok {
+			return
+		}
+		for rest != "" {
+			var id string
+			if id, rest, ok = cutPrefixed(rest); !ok {
+				return
+			}
+			s.b.waiters.notify(id, func(w *waiter) {
+				w.granted, w.mark, w.mixed = true, driver.Mark(mark), kind == 'm'
+			})
+		}
+	case 'b':
+		if id, reason, ok := cutPrefixed(rest); ok {
+			s.alarms.broken(id, driver.ErrGone{Reason: reason, Broken: true}, false)
+		}
+	case 'l':
+		if id, _, ok := cutPrefixed(rest); ok {
+			s.b.waiters.notify(id, func(w *waiter) { w.stale = true })
+		}
+	}
+}
+
+// prefixed writes a text with its length in front, so that no ID is the beginning of
+// another.
+func prefixed(text string) string { return strconv.Itoa(len(text)) + ":" + text }
+
+// cutPrefixed reads a text with its length in front.
+func cutPrefixed(s string) (text, rest string, ok bool) {
+	length, rest, ok := strings.Cut(s, ":")
+	n, err := strconv.Atoi(length)
+	if !ok || err != nil || n < 0 || n > len(rest) {
+		return "", "", false
+	}
+	return rest[:n], rest[n:], true
+}

@@ -1,0 +1,104 @@
+package redislock
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// waiterRegistry holds the claims of this Backend that wait, or may be about to: from
+// before an Enter is sent until its claim is granted, gone or left. Messages for other
+// claims are dropped.
+type waiterRegistry struct {
+	mu   sync.Mutex
+	byID map[string]*waiter
+}
+
+// waiter is what is known of one such claim.
+type waiter struct {
+	granted bool
+	mark    driver.Mark
+	mixed   bool
+	gone    *driver.ErrGone
+	stale   bool // its standing has to be read before anything else
+
+	epoch     uint64        // of the subscription, when its standing was last asked for
+	ends      time.Time     // its lease, as far as is known here
+	due       time.Time     // something in line may end then
+	notBefore time.Duration // a reading of the line waits for so long at least
+
+	changed chan struct{} // has something in it when a message has changed the above
+}
+
+// expect adds a claim whose Enter is about to be sent.
+func (r *waiterRegistry) expect(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(id, &waiter{})
+}
+
+// forget takes out a claim that waits no more.
+func (r *waiterRegistry) forget(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byID, id)
+}
+
+// setStanding keeps what an answer said of a waiting claim. A message that came
+// meanwhile stays.
+func (r *waiterRegistry) setStanding(id string, epoch uint64, t *driver.Ticket, sent, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.find(id)
+	w.epoch, w.stale = epoch, false
+	w.ends, w.due = sent.Add(t.Left), due
+	w.notBefore = time.Duration(t.Ahead) * time.Millisecond
+}
+
+// get returns a copy of what is known of a claim, with a channel for changes.
+func (r *waiterRegistry) get(id string) waiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.find(id)
+	if w.changed == nil {
+		w.changed = make(chan struct{}, 1)
+	}
+	return *w
+}
+
+// notify changes what is known of a claim that waits, and wakes its Await.
+func (r *waiterRegistry) notify(id string, change func(*waiter)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byID[id]
+	if w == nil {
+		return
+	}
+	change(w)
+	if w.changed == nil {
+		return
+	}
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// find returns a claim, and adds it if it is unknown: then its standing has to be read.
+// mu is held.
+func (r *waiterRegistry) find(id string) *waiter {
+	w := r.byID[id]
+	if w == nil {
+		w = &waiter{stale: true}
+		r.add(id, w)
+	}
+	return w
+}
+
+func (r *waiterRegistry) add(id string, w *waiter) {
+	if r.byID == nil {
+		r.byID = make(map[string]*waiter)
+	}
+	r.byID[id] = w
+}

@@ -46,7 +46,6 @@ func Cases() []Case {
 		{"processes", "four processes with eight goroutines each on one key", onRedis, (*Bench).processes},
 		{"line", "a long line of waiters, each a process of its own to the server", onRedis, (*Bench).line},
 		{"held", "many leases that are held and renewed", onRedis, (*Bench).held},
-		{"profile", "what the time goes into", onRedis, (*Bench).profile},
 		{"redlock", "a majority of independent Redis servers", nowhere, (*Bench).redlock},
 		{"etcd", "etcd: a free lock, many keys, one key", onEtcd, storeCases(onEtcd)},
 		{"zookeeper", "ZooKeeper: the same", onZooKeeper, storeCases(onZooKeeper)},

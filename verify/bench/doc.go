@@ -19,12 +19,10 @@
 // and a run that saw either of fencelock fails. Requests are taken from the server's own
 // counters; what scripts call inside the server is no request.
 //
-// # Floors and limits
+// # Floors
 //
-// Two kinds of rows are no locks that one could use. A floor is what raw commands through
-// the same client cost. A limit does the least that a lock with a lease, a token and an
-// order needs, and nothing else. A target that does not hold is shown with its limit: if
-// that misses it too the target is refuted, otherwise it is ours to reach.
+// A floor is what raw commands through the same client cost. It is no lock that one
+// could use.
 //
 // # Adding a library
 //

@@ -14,25 +14,25 @@ import (
 
 // figure is how one number grows with the size of a case.
 type figure struct {
-	file   string
-	en, zh string // what is under it
-	part   string
-	value  string
-	x, y   string
-	peers  []string
-	linear bool // y is no logarithm
+	file    string
+	caption string
+	part    string
+	value   string
+	x, y    string
+	peers   []string
+	linear  bool // y is no logarithm
 }
 
 var figures = []figure{
-	{"hot", "Goroutines of one process on one key", "一个进程争一个键的 goroutine 数", "hot", "handovers_per_s", "goroutines", "hand-overs/s",
+	{"hot", "Goroutines of one process on one key", "hot", "handovers_per_s", "goroutines", "hand-overs/s",
 		[]string{ours, strict, fairPeer, readme, redsyncName + ", every 5 ms", bsm + ", every 5 ms"}, false},
-	{"keys", "Keys at once, a goroutine for each", "同时使用的键，每个一个 goroutine", "keys", "pairs_per_s", "keys", "pairs/s",
+	{"keys", "Keys at once, a goroutine for each", "keys", "pairs_per_s", "keys", "pairs/s",
 		[]string{ours, floor, floorRueidi, fairPeer, bsm, redsyncName}, false},
-	{"line", "Waiters in line, each a Client of its own", "队列里的等待者，每个是独立的 Client", "line", "server_us", "waiters", "server CPU µs/hand-over",
+	{"line", "Waiters in line, each a Client of its own", "line", "server_us", "waiters", "server CPU µs/hand-over",
 		[]string{ours, fairPeer}, false},
-	{"held", "Leases held: requests", "持有的租约：请求", "held", "requests_per_s", "leases", "renewal requests/s", []string{ours, readme}, false},
-	{"memory", "Leases held: memory", "持有的租约：内存", "held", "bytes", "leases", "bytes/lease", []string{ours, readme}, false},
-	{"nodes", "Servers of a quorum", "多数派的服务器数", "redlock free", "p50_us", "servers", "free lock, p50 µs",
+	{"held", "Leases held: requests", "held", "requests_per_s", "leases", "renewal requests/s", []string{ours, readme}, false},
+	{"memory", "Leases held: memory", "held", "bytes", "leases", "bytes/lease", []string{ours, readme}, false},
+	{"nodes", "Servers of a quorum", "redlock free", "p50_us", "servers", "free lock, p50 µs",
 		[]string{"fencelock on a quorum", "redsync on a quorum", quorumFloor}, true},
 }
 

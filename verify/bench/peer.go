@@ -66,15 +66,6 @@ const (
 	bsm         = "bsm/redislock"
 	redsyncName = "redsync"
 	quorumFloor = "two PINGs of a majority"
-	quorumLeast = "two bare scripts of a majority"
-
-	// Limits: what any lock with our guarantees does, and nothing else.
-	bare       = "two bare scripts"
-	bareAuto   = "two bare scripts, autopipelined"
-	queueOnly  = "a queue in memory"
-	queueAsks  = "a queue in memory, Redis beside it"
-	lineLeast  = "two bare scripts in line"
-	lineStrict = "two bare scripts in line, HandOff 1"
 )
 
 // sides are who takes part on a store that is no Redis: the floor, the library that
@@ -119,12 +110,6 @@ func Peers() []Peer {
 		{Name: floor, Parts: floors, Direct: []string{"set"}, Open: openGoRedis},
 		{Name: floorAuto, Parts: []string{"keys"}, Direct: []string{"set"}, Open: openGoRedisPipelined},
 		{Name: floorRueidi, Parts: floors, Direct: []string{"set"}, Open: openRueidis},
-		{Name: bare, Parts: []string{"free"}, Open: openBareScripts},
-		{Name: bareAuto, Parts: []string{"keys"}, Open: openBareScriptsPipelined},
-		{Name: queueOnly, Parts: []string{"hot"}, Local: true, Open: openQueue},
-		{Name: queueAsks, Parts: []string{"hot"}, Open: openQueueAsking},
-		{Name: lineLeast, Parts: []string{"processes"}, Direct: []string{"subscribe"}, Open: openBareLines(spanOfAClaim)},
-		{Name: lineStrict, Parts: []string{"processes", "rests"}, Direct: []string{"subscribe"}, Open: openBareLines(1)},
 
 		{Name: ours, Parts: append(every, "line", "rests"), Direct: []string{"subscribe"}, Open: openFencelock(0)},
 		{Name: strict, Parts: append(waits, "stranger", "rests"), Direct: []string{"subscribe"}, Open: openFencelock(1)},
@@ -143,7 +128,6 @@ func Peers() []Peer {
 		{Name: readme, Parts: append(every, "rests"), Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
-		{Name: quorumLeast, Parts: []string{"redlock free"}, Open: openQuorumLimit},
 		{Name: "fencelock on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"subscribe"}, Open: openQuorum},
 		{Name: "redsync on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"set"}, Open: openRedsyncQuorum},
 	}
@@ -157,7 +141,6 @@ func Peers() []Peer {
 		}
 		all = append(all,
 			Peer{Name: s.floor, Parts: parts("free", "keys"), Open: s.openFloor},
-			Peer{Name: storeLimits[store], Parts: parts("free", "keys"), Open: openStoreLimit[store]},
 			Peer{Name: s.ours, Parts: parts("free", "keys", "hot", "processes"), Open: s.openOurs(0)},
 			Peer{Name: s.ours + ", HandOff 1", Parts: parts("processes"), Open: s.openOurs(1)},
 			Peer{Name: s.peer, Parts: parts("free", "keys", "hot", "processes"), Open: s.openPeer})

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strings"
-	"sync"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
@@ -104,76 +102,3 @@ type redsyncQuorum struct {
 }
 
 func (l *redsyncQuorum) Close() error { return l.end() }
-
-// quorumLimit is the limit of a lock on a majority that has a lease and a token: the bare
-// scripts are sent to all nodes at once, and a majority is waited for, twice. A node is told
-// to let go when it has answered that it granted, also when nobody waits for it any more,
-// and it is not asked again before that is done: a key that one goroutine alone wants is
-// never found taken. A node grants in the history alone in which it became one.
-type quorumLimit struct {
-	nodes []*bareScripts
-	turns []sync.Mutex // of the nodes
-	end   func() error
-}
-
-var bareVote = bareScript("vote")
-
-// bareMember is the key in which a node remembers when it became one.
-const bareMember = "fencelock:@bare"
-
-func openQuorumLimit(e Env) (Locker, error) {
-	nodes, end := dialNodes(e)
-	l := &quorumLimit{turns: make([]sync.Mutex, len(nodes)), end: end}
-	for _, rdb := range nodes {
-		l.nodes = append(l.nodes, newBareScripts(e, rdb, rdb.Close))
-		_, history, _ := strings.Cut(rdb.Info(context.Background(), "replication").Val(), "master_replid:")
-		history, _, ok := strings.Cut(history, "\r")
-		if err := rdb.Set(context.Background(), bareMember, "master_replid:"+history, 0).Err(); err != nil || !ok {
-			return nil, errors.Join(err, errors.New("a node does not become a member"), end())
-		}
-	}
-	return l, nil
-}
-
-func (l *quorumLimit) Do(ctx context.Context, key string, inside func(int64)) error {
-	keys := bareKeys(key)
-	ballot := append(bareKeys(key), bareMember)
-	granted, left, leave := make(chan error, len(l.nodes)), make(chan error, len(l.nodes)), make(chan struct{})
-	for i, n := range l.nodes {
-		go func() {
-			l.turns[i].Lock()
-			defer l.turns[i].Unlock()
-			_, err := bareToken(bareVote.Run(ctx, n.cmds, ballot, n.enter...))
-			granted <- err
-			<-leave
-			if err == nil {
-				err = bareLeave.Run(context.Background(), n.cmds, keys, n.leave...).Err()
-			}
-			left <- err
-		}()
-	}
-	err := l.majority(granted)
-	if err == nil {
-		inside(0)
-	}
-	close(leave)
-	return errors.Join(err, l.majority(left))
-}
-
-// majority waits until most nodes have done it, or cannot any more.
-func (l *quorumLimit) majority(answers <-chan error) error {
-	done, failed := 0, 0
-	for {
-		if err := <-answers; err == nil {
-			done++
-		} else if failed++; failed > len(l.nodes)/2 {
-			return err
-		}
-		if done > len(l.nodes)/2 {
-			return nil
-		}
-	}
-}
-
-func (l *quorumLimit) Hold(context.Context, string) (Held, error) { return nil, errNever }
-func (l *quorumLimit) Close() error                               { return l.end() }

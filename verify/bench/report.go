@@ -116,15 +116,15 @@ func (rs results) best(name string, less bool) (who string, x float64) {
 
 func isOurs(peer string) bool { return strings.HasPrefix(peer, ours) }
 
-// isFloor reports that peer is no lock that one could use: a floor, or a limit.
+// isFloor reports that peer is no lock that one could use.
 func isFloor(peer string) bool {
-	for store, s := range stores {
-		if peer == s.floor || peer == storeLimits[store] {
+	for _, s := range stores {
+		if peer == s.floor {
 			return true
 		}
 	}
 	switch peer {
-	case floor, floorAuto, floorRueidi, quorumFloor, quorumLeast, bare, bareAuto, queueOnly, queueAsks, lineLeast, lineStrict:
+	case floor, floorAuto, floorRueidi, quorumFloor:
 		return true
 	}
 	return false
@@ -133,10 +133,10 @@ func isFloor(peer string) bool {
 // column is one number of a table: the median over the rounds, or what of says of
 // them. With a base it is the ratio to that library.
 type column struct {
-	name     string
-	head, zh string
-	base     string
-	of       aggregate
+	name string
+	head string
+	base string
+	of   aggregate
 }
 
 type aggregate int

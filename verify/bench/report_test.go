@@ -10,25 +10,18 @@ import (
 	"testing"
 )
 
-func TestPagesHaveAPlaceForEverythingThatIsMeasured(t *testing.T) {
+func TestPageHasAPlaceForEverythingThatIsMeasured(t *testing.T) {
 	marker := regexp.MustCompile(`<!-- bench ([^>]*) -->`)
-	var both [][]string
-	for _, page := range []string{"../../docs/performance.md", "../../docs/performance.zh-CN.md"} {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, m := range marker.FindAllStringSubmatch(string(text), -1) {
-			names = append(names, m[1])
-		}
-		both = append(both, names)
-		if n := strings.Count(string(text), "<!-- end -->"); n != len(names) {
-			t.Errorf("%s has %d markers and %d ends", page, len(names), n)
-		}
+	text, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !slices.Equal(both[0], both[1]) {
-		t.Errorf("the twins have other markers:\n%q\n%q", both[0], both[1])
+	var places []string
+	for _, m := range marker.FindAllStringSubmatch(string(text), -1) {
+		places = append(places, m[1])
+	}
+	if n := strings.Count(string(text), "<!-- end -->"); n != len(places) {
+		t.Errorf("the page has %d markers and %d ends", len(places), n)
 	}
 	var all Measured
 	for _, p := range Peers() { // one result of everything there is
@@ -36,15 +29,14 @@ func TestPagesHaveAPlaceForEverythingThatIsMeasured(t *testing.T) {
 			all.Results = append(all.Results, Result{part, 1, p.Name, 0, Values{"p50_us": 1, "server_us": 1, "client_us": 1}})
 		}
 	}
-	all.Results = append(all.Results, Result{"profile free", 1, ours, 0, Values{"network": 1}})
-	for name := range all.sections(english) {
-		if !slices.Contains(both[0], name) {
-			t.Errorf("no page has a place for %q", name)
+	for name := range all.sections() {
+		if !slices.Contains(places, name) {
+			t.Errorf("the page has no place for %q", name)
 		}
 	}
 	for _, f := range figures {
-		if !slices.Contains(both[0], "figure "+f.file) {
-			t.Errorf("no page has a place for the figure %q", f.file)
+		if !slices.Contains(places, "figure "+f.file) {
+			t.Errorf("the page has no place for the figure %q", f.file)
 		}
 	}
 }
@@ -102,7 +94,7 @@ func TestTargetsAreJudgedFromWhatWasMeasured(t *testing.T) {
 	} {
 		rs := results{free(floor, 0, 20, 2), free(ours, 0, tt.p50, tt.requests), free(bsm, 0, 30, 2)}
 		var out bytes.Buffer
-		printTargets(&out, rs, english)
+		printTargets(&out, rs)
 		for what, holds := range map[string]bool{"p50, × raw SET NX": tt.quick, "Redis: requests": tt.twoOnly} {
 			verdict := "| yes |"
 			if !holds {

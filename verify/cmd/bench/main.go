@@ -54,7 +54,7 @@ func run() (err error) {
 	asJSON := flag.Bool("json", false, "print a line of JSON for each library, round and case, instead of tables")
 	lines := flag.String("o", "", "write these lines to a `file` as well")
 	from := flag.String("from", "", "measure nothing: take the lines of an earlier run from this `file`")
-	docs := flag.String("docs", "", "rewrite performance.md, its twin and their figures in this `folder`")
+	docs := flag.String("docs", "", "rewrite performance.md and its figures in this `folder`")
 	compare := flag.String("compare", "", "compare the Go benchmarks with those of this `commit` or tag; \"last\" is the last tag, or the first commit")
 	profile := flag.String("cpuprofile", "", "write a profile to this `file`; its samples are labelled with case and peer")
 	child := flag.Bool("child", false, "what a run starts more processes with")

@@ -46,47 +46,32 @@ func (b *Bench) processesPart(ctx context.Context, part string, rounds int, leng
 }
 
 // contest is one turn: the children are started, let loose together and stopped.
-func (b *Bench) contest(ctx context.Context, p Peer, length, rest time.Duration) (Values, error) {
+func (b *Bench) contest(ctx context.Context, p Peer, length, rest time.Duration) (_ Values, err error) {
 	key := b.key()
 	file := filepath.Join(b.dir, "guard-"+key)
 	g, unmap, err := sharedGuard(file)
 	if err != nil {
 		return nil, err
 	}
-	defer unmap()
-	var children []*child
+	defer func() { err = errors.Join(err, unmap()) }()
+	children, err := b.contenders(ctx, p, key, file, rest)
 	defer func() {
 		for _, c := range children {
 			c.kill()
 		}
 	}()
-	for i := range processes {
-		env := b.env()
-		env.Process = int64(i)
-		j := job{Do: "contend", Peer: p.Name, Env: env, Process: int64(i), Workers: goroutines, Rest: rest, Key: key, Guard: file}
-		c, err := b.startChild(ctx, j)
-		if err != nil {
-			return nil, err
-		}
-		children = append(children, c)
-	}
-	var ready string
-	for _, c := range children {
-		switch err := c.hear(&ready, 15*time.Second); {
-		case errors.Is(err, errHangs):
-			return Values{"hung": 1}, nil
-		case err != nil:
-			return nil, err
-		}
+	switch {
+	case errors.Is(err, errHangs):
+		return Values{"hung": 1}, nil
+	case err != nil:
+		return nil, err
 	}
 	var grants, passed, crossed int64
 	var elapsed time.Duration
 	cost, err := b.price(p, func() error {
 		start := time.Now()
-		for _, c := range children {
-			if err := c.next(); err != nil {
-				return err
-			}
+		if err := nextOfAll(children); err != nil {
+			return err
 		}
 		err := pause(ctx, b.turn(length))
 		elapsed = time.Since(start)
@@ -97,57 +82,97 @@ func (b *Bench) contest(ctx context.Context, p Peer, length, rest time.Duration)
 		return nil, err
 	}
 	g.over.Store(true)
-	var each []int64
-	var waits, crossings []time.Duration
-	var cpu time.Duration
+	saw, err := reports(children)
+	if err != nil {
+		return nil, err
+	}
+	children = nil
+	v := Values{
+		"handovers_per_s": float64(passed) / elapsed.Seconds(),
+		"crossings_per_s": float64(crossed) / elapsed.Seconds(),
+		"crossing_p50_us": percentile(saw.Crossings, 50) / 1e3,
+		"grants_per_s":    float64(grants) / elapsed.Seconds(),
+		"jain":            jain(saw.Grants),
+		"p50_ms":          percentile(saw.Waits, 50) / 1e6, "p99_ms": percentile(saw.Waits, 99) / 1e6,
+		"violations": g.violations(), "hung": 0,
+	}
+	cost.per(float64(grants), p, v)
+	v["client_us"] = 1e6 * saw.CPU.Seconds() / float64(grants)
+	return v, nil
+}
+
+// contenders starts the children of one turn and waits until all are ready. It returns
+// those that it started, also beside an error.
+func (b *Bench) contenders(ctx context.Context, p Peer, key, file string, rest time.Duration) ([]*child, error) {
+	var children []*child
+	for i := range processes {
+		env := b.env()
+		env.Process = int64(i)
+		c, err := b.startChild(ctx, job{
+			Do: "contend", Peer: p.Name, Env: env,
+			Process: int64(i), Workers: goroutines, Rest: rest, Key: key, Guard: file,
+		})
+		if err != nil {
+			return children, err
+		}
+		children = append(children, c)
+	}
+	var ready string
+	for _, c := range children {
+		if err := c.hear(&ready, 15*time.Second); err != nil {
+			return children, err
+		}
+	}
+	return children, nil
+}
+
+func nextOfAll(children []*child) error {
 	for _, c := range children {
 		if err := c.next(); err != nil {
-			return nil, err
+			return err
 		}
+	}
+	return nil
+}
+
+// reports stops the children and adds up what they saw, sorted.
+func reports(children []*child) (all contendedBy, err error) {
+	if err := nextOfAll(children); err != nil {
+		return all, err
 	}
 	for _, c := range children {
 		var saw contendedBy
 		if err := c.hear(&saw, time.Minute); err != nil {
-			return nil, err
+			return all, err
 		}
-		each = append(each, saw.Grants...)
-		waits, crossings = append(waits, saw.Waits...), append(crossings, saw.Crossings...)
-		cpu += saw.CPU
+		all.Grants = append(all.Grants, saw.Grants...)
+		all.Waits = append(all.Waits, saw.Waits...)
+		all.Crossings = append(all.Crossings, saw.Crossings...)
+		all.CPU += saw.CPU
 	}
 	for _, c := range children {
 		err = errors.Join(err, c.end())
 	}
-	children = nil
-	slices.Sort(waits)
-	slices.Sort(crossings)
-	v := Values{
-		"handovers_per_s": float64(passed) / elapsed.Seconds(),
-		"crossings_per_s": float64(crossed) / elapsed.Seconds(),
-		"crossing_p50_us": percentile(crossings, 50) / 1e3,
-		"grants_per_s":    float64(grants) / elapsed.Seconds(),
-		"jain":            jain(each),
-		"p50_ms":          percentile(waits, 50) / 1e6, "p99_ms": percentile(waits, 99) / 1e6,
-		"violations": g.violations(), "hung": 0,
-	}
-	cost.per(float64(grants), p, v)
-	v["client_us"] = 1e6 * cpu.Seconds() / float64(grants)
-	return v, err
+	slices.Sort(all.Waits)
+	slices.Sort(all.Crossings)
+	return all, err
 }
 
 // contend is what each child does.
-func contend(j job, p Peer, say func(any) error, told func() error) error {
+func contend(j job, p Peer, say func(any) error, told func() error) (err error) {
 	g, unmap, err := sharedGuard(j.Guard)
 	if err != nil {
 		return err
 	}
-	defer unmap()
+	defer func() { err = errors.Join(err, unmap()) }()
 	l, err := p.Open(j.Env)
 	if err != nil {
 		return err
 	}
 	// The connections are there before the others wait for them, as many as all workers need
 	// at once: a new session of a database takes it milliseconds of processor time.
-	warm := gather(l, j.Workers, func(int) (string, *guard) { return fmt.Sprintf("%s-%d", j.Key, j.Process), new(guard) })
+	own := fmt.Sprintf("%s-%d", j.Key, j.Process)
+	warm := gather(l, j.Workers, func(int) (string, *guard) { return own, new(guard) })
 	for _, w := range warm.workers {
 		w.pairs, w.most = true, 1
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Write puts what was measured into docs/performance.md, between the markers there, and draws the figures. dir is the folder of the documentation. What
-// this run has not measured stays as it is.
+// Write puts what was measured into performance.md in dir, between its markers, and draws
+// the figures. What this run has not measured stays as it is.
 func (m *Measured) Write(dir string) error {
 	drawn := map[string]bool{}
 	for _, f := range figures {
@@ -76,7 +76,9 @@ func (m *Measured) describe() string {
 	}
 	all = append(all, "load average before and after "+m.About["load average"]+", "+m.About["load average at the end"])
 	if p := m.About["pace, median"]; p != "" {
-		all = append(all, "a fixed calculation before each turn took "+m.About["pace, quickest"]+" ms at the quickest, "+p+" in the median, "+m.About["pace, slowest tenth"]+" in the slowest tenth")
+		all = append(all, fmt.Sprintf(
+			"a fixed calculation before each turn took %s ms at best, %s in the median, %s in the slowest tenth",
+			m.About["pace, quickest"], p, m.About["pace, slowest tenth"]))
 	}
 	for _, name := range []string{onRedis, onEtcd, onZooKeeper, onPostgres, onMariaDB} {
 		if v := m.About[name]; v != "" {
@@ -104,7 +106,9 @@ func distance(rs results) string {
 	client := free.value(ours, "client_us") - free.value(floor, "client_us")
 	core := free.value(oursMemory, "p50_us")
 	return fmt.Sprintf(
-		"A free pair takes %s µs more than the floor (p50). The server's thread works %s µs more for it: two scripts that keep a line, a token and a lease, where the floor has one command and one short script. The process works %s µs more for it; the core, measured on memlock, is %s µs of that.\n",
+		"A free pair takes %s µs more than the floor (p50). The server's thread works %s µs more for it: "+
+			"two scripts that keep a line, a token and a lease, where the floor has one command and one short script. "+
+			"The process works %s µs more for it; the core, measured on memlock, is %s µs of that.\n",
 		short(gap), short(server), short(client), short(core))
 }
 

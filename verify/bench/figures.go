@@ -30,7 +30,8 @@ var figures = []figure{
 		[]string{ours, floor, floorRueidi, fairPeer, bsm, redsyncName}, false},
 	{"line", "Waiters in line, each a Client of its own", "line", "server_us", "waiters", "server CPU µs/hand-over",
 		[]string{ours, fairPeer}, false},
-	{"held", "Leases held: requests", "held", "requests_per_s", "leases", "renewal requests/s", []string{ours, readme}, false},
+	{"held", "Leases held: requests", "held", "requests_per_s", "leases", "renewal requests/s",
+		[]string{ours, readme}, false},
 	{"memory", "Leases held: memory", "held", "bytes", "leases", "bytes/lease", []string{ours, readme}, false},
 	{"nodes", "Servers of a quorum", "redlock free", "p50_us", "servers", "free lock, p50 µs",
 		[]string{"fencelock on a quorum", "redsync on a quorum", quorumFloor}, true},
@@ -43,7 +44,8 @@ var palette = []color.RGBA{
 }
 
 var glyphs = []draw.GlyphDrawer{
-	draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}, draw.RingGlyph{}, draw.BoxGlyph{},
+	draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{},
+	draw.PyramidGlyph{}, draw.RingGlyph{}, draw.BoxGlyph{},
 }
 
 // draw writes the figure as SVG into dir; false if there is nothing to draw.

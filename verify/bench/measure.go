@@ -114,7 +114,9 @@ func (b *Bench) hotPart(ctx context.Context, part string, size, rounds int, leng
 
 // crowdTurn is one turn of goroutines that all want the key that g guards. What they do
 // while settle passes is no part of it.
-func (b *Bench) crowdTurn(ctx context.Context, p Peer, c *crowd, g *guard, settle, length time.Duration) (Values, error) {
+func (b *Bench) crowdTurn(ctx context.Context, p Peer, c *crowd, g *guard,
+	settle, length time.Duration,
+) (Values, error) {
 	c.begin()
 	if err := pause(ctx, settle); err != nil {
 		return nil, err

@@ -105,31 +105,39 @@ func Peers() []Peer {
 		// The slow ones take part in the middle.
 		middle = map[string][]int{"hot": {64}, "held": {10000}}
 		few    = map[string][]int{"held": {10000}}
+
+		subscribes = []string{"subscribe"}
+		redlock    = []string{"redlock free", "redlock keys", "redlock hot"}
 	)
 	all := []Peer{
 		{Name: floor, Parts: floors, Direct: []string{"set"}, Open: openGoRedis},
 		{Name: floorAuto, Parts: []string{"keys"}, Direct: []string{"set"}, Open: openGoRedisPipelined},
 		{Name: floorRueidi, Parts: floors, Direct: []string{"set"}, Open: openRueidis},
 
-		{Name: ours, Parts: append(every, "line", "rests"), Direct: []string{"subscribe"}, Open: openFencelock(0)},
-		{Name: strict, Parts: append(waits, "stranger", "rests"), Direct: []string{"subscribe"}, Open: openFencelock(1)},
+		{Name: ours, Parts: append(every, "line", "rests"), Direct: subscribes, Open: openFencelock(0)},
+		{Name: strict, Parts: append(waits, "stranger", "rests"), Direct: subscribes, Open: openFencelock(1)},
 		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openMemory},
-		{Name: oursSQLite, Parts: []string{"free", "keys", "hot", "processes"}, Sizes: map[string][]int{"hot": {64}, "keys": {64}},
-			Local: true, Open: openSQLite},
+		{Name: oursSQLite, Parts: []string{"free", "keys", "hot", "processes"},
+			Sizes: map[string][]int{"hot": {64}, "keys": {64}}, Local: true, Open: openSQLite},
 
 		{Name: bsm, Parts: calm, Sizes: few, Open: openRedislock(0)},
-		{Name: bsm + ", every 5 ms", Parts: append(waits, "stranger", "rests"), Open: openRedislock(5 * time.Millisecond)},
+		{Name: bsm + ", every 5 ms", Parts: append(waits, "stranger", "rests"),
+			Open: openRedislock(5 * time.Millisecond)},
 		{Name: bsm + ", every 100 ms", Parts: waits, Sizes: middle, Open: openRedislock(100 * time.Millisecond)},
 		{Name: bsm + ", autopipelined", Parts: []string{"keys"}, Open: openRedislockPipelined},
-		{Name: redsyncName, Parts: append(calm, waits...), Sizes: middle, Direct: []string{"set"}, Open: openRedsync(0)},
-		{Name: redsyncName + ", every 5 ms", Parts: append(waits, "stranger", "rests"), Direct: []string{"set"}, Open: openRedsync(5 * time.Millisecond)},
-		{Name: redsyncName + ", autopipelined", Parts: []string{"keys"}, Direct: []string{"set"}, Open: openRedsyncPipelined},
-		{Name: fairPeer, Parts: append(every, "line", "rests"), Sizes: map[string][]int{"line": {10, 100}, "held": {1000, 10000}}, Open: openRueidislock(false)},
+		{Name: redsyncName, Parts: append(calm, waits...), Sizes: middle, Direct: []string{"set"},
+			Open: openRedsync(0)},
+		{Name: redsyncName + ", every 5 ms", Parts: append(waits, "stranger", "rests"), Direct: []string{"set"},
+			Open: openRedsync(5 * time.Millisecond)},
+		{Name: redsyncName + ", autopipelined", Parts: []string{"keys"}, Direct: []string{"set"},
+			Open: openRedsyncPipelined},
+		{Name: fairPeer, Parts: append(every, "line", "rests"),
+			Sizes: map[string][]int{"line": {10, 100}, "held": {1000, 10000}}, Open: openRueidislock(false)},
 		{Name: readme, Parts: append(every, "rests"), Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
-		{Name: "fencelock on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"subscribe"}, Open: openQuorum},
-		{Name: "redsync on a quorum", Parts: []string{"redlock free", "redlock keys", "redlock hot"}, Direct: []string{"set"}, Open: openRedsyncQuorum},
+		{Name: "fencelock on a quorum", Parts: redlock, Direct: subscribes, Open: openQuorum},
+		{Name: "redsync on a quorum", Parts: redlock, Direct: []string{"set"}, Open: openRedsyncQuorum},
 	}
 	for _, store := range storeOrder {
 		s := stores[store]

@@ -38,7 +38,8 @@ func openEtcdFloor(e Env) (Locker, error) {
 
 func (l etcdFloor) Do(ctx context.Context, key string, inside func(int64)) error {
 	key = "floor/" + key
-	put, err := l.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, rawValue)).Commit()
+	absent := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+	put, err := l.etcd.Txn(ctx).If(absent).Then(clientv3.OpPut(key, rawValue)).Commit()
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ func openPostgresOurs(handOff int) func(Env) (Locker, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newFenceLocks(e, sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: traffic.Listen(config)}), handOff, db.Close), nil
+		o := &sqllock.Options{CreateTables: true, Listen: traffic.Listen(config)}
+		return newFenceLocks(e, sqllock.New(db, sqllock.Postgres, o), handOff, db.Close), nil
 	}
 }
 
@@ -52,7 +53,8 @@ func openMariaDBOurs(handOff int) func(Env) (Locker, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newFenceLocks(e, sqllock.New(db, sqllock.MySQL, &sqllock.Options{CreateTables: true}), handOff, db.Close), nil
+		o := &sqllock.Options{CreateTables: true}
+		return newFenceLocks(e, sqllock.New(db, sqllock.MySQL, o), handOff, db.Close), nil
 	}
 }
 

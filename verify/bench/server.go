@@ -50,11 +50,13 @@ func startPlace(ctx context.Context, store, dir string) (*place, error) {
 			p.addr, p.version, p.read = s.Addr(), redisVersion(s), func() (stats, error) { return readRedis(s) }
 		}
 	case onEtcd:
-		if s, err = testserver.StartEtcd(ctx, dir, testserver.Persist(true), testserver.Config("--unsafe-no-fsync=false")); err == nil {
+		synced := testserver.Config("--unsafe-no-fsync=false")
+		if s, err = testserver.StartEtcd(ctx, dir, testserver.Persist(true), synced); err == nil {
 			p.addr, p.read = s.Addr(), func() (stats, error) { return readEtcd(s.Addr()) }
 		}
 	case onZooKeeper:
-		if s, err = testserver.StartZooKeeper(ctx, dir, testserver.Persist(true), testserver.Config("forceSync=yes")); err == nil {
+		synced := testserver.Config("forceSync=yes")
+		if s, err = testserver.StartZooKeeper(ctx, dir, testserver.Persist(true), synced); err == nil {
 			p.addr, p.read = s.Addr(), func() (stats, error) { return readZooKeeper(s.Addr()) }
 			p.version = zooKeeperVersion(s.Addr())
 		}
@@ -63,7 +65,8 @@ func startPlace(ctx context.Context, store, dir string) (*place, error) {
 			p.addr, p.version = s.URL(), askSQL("pgx", s.URL(), "SHOW server_version")
 		}
 	case onMariaDB:
-		if s, err = testserver.StartMariaDB(ctx, dir, testserver.Config("innodb_flush_log_at_trx_commit=1")); err == nil {
+		synced := testserver.Config("innodb_flush_log_at_trx_commit=1")
+		if s, err = testserver.StartMariaDB(ctx, dir, synced); err == nil {
 			p.addr = "root@tcp(" + s.Addr() + ")/locks"
 			p.version = askSQL("mysql", p.addr, "SELECT VERSION()")
 			p.read = func() (stats, error) { return readMariaDB(p.addr) }

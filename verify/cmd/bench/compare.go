@@ -18,7 +18,16 @@ var compared = []struct{ module, packages, benchmarks string }{
 	{"redislock", ".", "FreePair|ManyKeys|HandOver/1000?$"},
 }
 
-// compareWith runs the Go benchmarks of this tree and of an earlier one in turns, and has
+// comparison is two trees whose Go benchmarks are run by turns.
+type comparison struct {
+	dir      string // scratch
+	names    [2]string
+	trees    [2]string
+	files    [2]string         // what the benchmarks of each tree print
+	programs map[string]string // test binary, by the folder of its package
+}
+
+// compareWith runs the Go benchmarks of this tree and of an earlier one by turns, and has
 // benchstat compare them.
 func compareWith(ctx context.Context, ref string, rounds int) error {
 	root, err := output(ctx, ".", "git", "rev-parse", "--show-toplevel")
@@ -26,12 +35,8 @@ func compareWith(ctx context.Context, ref string, rounds int) error {
 		return err
 	}
 	if ref == "last" {
-		if ref, err = output(ctx, root, "git", "describe", "--tags", "--abbrev=0"); err != nil {
-			all, err := output(ctx, root, "git", "rev-list", "--max-parents=0", "HEAD")
-			if err != nil {
-				return err
-			}
-			ref, _, _ = strings.Cut(all, "\n")
+		if ref, err = lastTag(ctx, root); err != nil {
+			return err
 		}
 	}
 	dir, err := os.MkdirTemp("", "fencelock-compare-")
@@ -43,50 +48,76 @@ func compareWith(ctx context.Context, ref string, rounds int) error {
 	if err := export(ctx, root, ref, old); err != nil {
 		return err
 	}
-
-	files := []string{filepath.Join(dir, "old.txt"), filepath.Join(dir, "new.txt")}
-	trees := []string{old, root}
-	programs := map[string]string{}
-	for i, tree := range trees {
-		for _, c := range compared {
-			for _, p := range strings.Fields(c.packages) {
-				name := filepath.Join(dir, fmt.Sprintf("%d-%d", i, len(programs)))
-				if out, err := in(ctx, filepath.Join(tree, c.module), "go", "test", "-c", "-o", name, p).CombinedOutput(); err != nil {
-					fmt.Fprintf(os.Stderr, "%s of %s is not compared: %s\n", filepath.Join(c.module, p), []string{ref, "this tree"}[i], bytes.TrimSpace(out))
-					continue
-				}
-				programs[filepath.Join(tree, c.module, p)] = name
-			}
-		}
+	c := comparison{
+		dir: dir, names: [2]string{ref, "now"}, trees: [2]string{old, root},
+		files:    [2]string{filepath.Join(dir, "old.txt"), filepath.Join(dir, "new.txt")},
+		programs: map[string]string{},
+	}
+	for i := range c.trees {
+		c.build(ctx, i)
 	}
 	for round := range rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
-		for i, tree := range trees {
-			f, err := os.OpenFile(files[i], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-			if err != nil {
-				return err
-			}
-			for _, c := range compared {
-				for _, p := range strings.Fields(c.packages) {
-					folder := filepath.Join(tree, c.module, p)
-					if programs[folder] == "" {
-						continue
-					}
-					cmd := in(ctx, folder, programs[folder], "-test.run", "^$", "-test.bench", c.benchmarks, "-test.benchmem", "-test.benchtime", "0.5s")
-					cmd.Stdout, cmd.Stderr = f, os.Stderr
-					if err := cmd.Run(); err != nil {
-						return errors.Join(fmt.Errorf("the benchmarks of %s: %w", folder, err), f.Close())
-					}
-				}
-			}
-			if err := f.Close(); err != nil {
+		for i := range c.trees {
+			if err := c.run(ctx, i); err != nil {
 				return err
 			}
 		}
 	}
-	cmd := in(ctx, filepath.Join(root, "verify"), "go", "tool", "benchstat", ref+"="+files[0], "now="+files[1])
+	cmd := in(ctx, filepath.Join(root, "verify"), "go", "tool", "benchstat",
+		c.names[0]+"="+c.files[0], c.names[1]+"="+c.files[1])
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
+}
+
+// lastTag is the last tag, or the first commit where there is none.
+func lastTag(ctx context.Context, root string) (string, error) {
+	if tag, err := output(ctx, root, "git", "describe", "--tags", "--abbrev=0"); err == nil {
+		return tag, nil
+	}
+	all, err := output(ctx, root, "git", "rev-list", "--max-parents=0", "HEAD")
+	first, _, _ := strings.Cut(all, "\n")
+	return first, err
+}
+
+// build compiles the benchmarks of tree i. A package that does not compile there is left out.
+func (c *comparison) build(ctx context.Context, i int) {
+	for _, x := range compared {
+		for _, p := range strings.Fields(x.packages) {
+			name := filepath.Join(c.dir, fmt.Sprintf("%d-%d", i, len(c.programs)))
+			cmd := in(ctx, filepath.Join(c.trees[i], x.module), "go", "test", "-c", "-o", name, p)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "%s of %s is not compared: %s\n",
+					filepath.Join(x.module, p), c.names[i], bytes.TrimSpace(out))
+				continue
+			}
+			c.programs[filepath.Join(c.trees[i], x.module, p)] = name
+		}
+	}
+}
+
+// run runs the benchmarks of tree i once.
+func (c *comparison) run(ctx context.Context, i int) (err error) {
+	f, err := os.OpenFile(c.files[i], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for _, x := range compared {
+		for _, p := range strings.Fields(x.packages) {
+			folder := filepath.Join(c.trees[i], x.module, p)
+			if c.programs[folder] == "" {
+				continue
+			}
+			cmd := in(ctx, folder, c.programs[folder], "-test.run", "^$",
+				"-test.bench", x.benchmarks, "-test.benchmem", "-test.benchtime", "0.5s")
+			cmd.Stdout, cmd.Stderr = f, os.Stderr
+			if err := cmd.Run(); err != nil {
+				return fmt.Errorf("the benchmarks of %s: %w", folder, err)
+			}
+		}
+	}
+	return nil
 }
 
 // export puts the files of a commit into a folder, and leaves no trace in the repository.

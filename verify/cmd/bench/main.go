@@ -31,7 +31,16 @@ func main() {
 	}
 }
 
-func run() (err error) {
+// flags are what the command line asks for.
+type flags struct {
+	bench.Options
+	child, json                         bool
+	lines, from, docs, compare, profile string
+}
+
+func parse() (*flags, error) {
+	var f flags
+	f.Out, f.Log = os.Stdout, os.Stderr
 	var cases, peers []string
 	for _, c := range bench.Cases() {
 		cases = append(cases, fmt.Sprintf("  %-10s %s", c.Name, c.What))
@@ -39,84 +48,98 @@ func run() (err error) {
 	for _, p := range bench.Peers() {
 		peers = append(peers, "  "+p.Name)
 	}
-
-	o := bench.Options{Out: os.Stdout, Log: os.Stderr}
 	flag.Func("case", "run only these `cases`, by commas:\n"+strings.Join(cases, "\n"), func(s string) error {
-		o.Cases = append(o.Cases, strings.Split(s, ",")...)
+		f.Cases = append(f.Cases, strings.Split(s, ",")...)
 		return nil
 	})
-	flag.Func("peer", "measure only these `libraries`; may be repeated, and end with a star:\n"+strings.Join(peers, "\n"), func(s string) error {
-		o.Peers = append(o.Peers, s)
+	help := "measure only these `libraries`; may be repeated, and end with a star:\n" + strings.Join(peers, "\n")
+	flag.Func("peer", help, func(s string) error {
+		f.Peers = append(f.Peers, s)
 		return nil
 	})
-	flag.IntVar(&o.Rounds, "rounds", 5, "how many `rounds` to take the median of")
-	flag.BoolVar(&o.Short, "short", false, "shorter turns and fewer sizes")
-	asJSON := flag.Bool("json", false, "print a line of JSON for each library, round and case, instead of tables")
-	lines := flag.String("o", "", "write these lines to a `file` as well")
-	from := flag.String("from", "", "measure nothing: take the lines of an earlier run from this `file`")
-	docs := flag.String("docs", "", "rewrite performance.md and its figures in this `folder`")
-	compare := flag.String("compare", "", "compare the Go benchmarks with those of this `commit` or tag; \"last\" is the last tag, or the first commit")
-	profile := flag.String("cpuprofile", "", "write a profile to this `file`; its samples are labelled with case and peer")
-	child := flag.Bool("child", false, "what a run starts more processes with")
+	flag.IntVar(&f.Rounds, "rounds", 5, "how many `rounds` to take the median of")
+	flag.BoolVar(&f.Short, "short", false, "shorter turns and fewer sizes")
+	flag.BoolVar(&f.json, "json", false, "print a line of JSON for each library, round and case, instead of tables")
+	flag.StringVar(&f.lines, "o", "", "write these lines to a `file` as well")
+	flag.StringVar(&f.from, "from", "", "measure nothing: take the lines of an earlier run from this `file`")
+	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md and its figures in this `folder`")
+	flag.StringVar(&f.compare, "compare", "", "compare the Go benchmarks with those of this `commit` or tag; "+
+		"\"last\" is the last tag, or the first commit")
+	flag.StringVar(&f.profile, "cpuprofile", "", "write a profile to this `file`, its samples labelled by case and peer")
+	flag.BoolVar(&f.child, "child", false, "what a run starts more processes with")
 	flag.Parse()
-	if *child {
-		return bench.Child(os.Stdin, os.Stdout)
+	if flag.NArg() > 0 || f.Rounds < 1 {
+		return nil, errors.New("there are no arguments, and at least one round; see -help")
 	}
-	if flag.NArg() > 0 || o.Rounds < 1 {
-		return errors.New("there are no arguments, and at least one round; see -help")
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if *compare != "" {
-		return compareWith(ctx, *compare, max(o.Rounds, 6)) // benchstat wants as many
-	}
+	return &f, nil
+}
 
-	if *asJSON {
-		o.Out, o.Lines = nil, os.Stdout
-	}
-	if *lines != "" {
-		f, err := os.Create(*lines)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		o.Lines = f
-	}
-	self, err := os.Executable()
+func run() error {
+	f, err := parse()
 	if err != nil {
 		return err
 	}
-	o.Command = []string{self, "-child"}
-	if *profile != "" {
-		f, err := os.Create(*profile)
+	if f.child {
+		return bench.Child(os.Stdin, os.Stdout)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if f.compare != "" {
+		return compareWith(ctx, f.compare, max(f.Rounds, 6)) // benchstat wants as many
+	}
+	measured, err := f.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if !f.json {
+		measured.PrintTargets(os.Stdout)
+	}
+	if f.docs != "" {
+		return measured.Write(f.docs)
+	}
+	return nil
+}
+
+// measure runs the cases, or reads an earlier run.
+func (f *flags) measure(ctx context.Context) (_ *bench.Measured, err error) {
+	if f.from != "" {
+		file, err := os.Open(f.from)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
+		defer file.Close()
+		measured, err := bench.Read(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.from, err)
+		}
+		return measured, nil
+	}
+	if f.json {
+		f.Out, f.Lines = nil, os.Stdout
+	}
+	if f.lines != "" {
+		file, err := os.Create(f.lines)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		f.Lines = file
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	f.Command = []string{self, "-child"}
+	if f.profile != "" {
+		file, err := os.Create(f.profile)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return nil, err
 		}
 		defer pprof.StopCPUProfile()
 	}
-
-	var measured *bench.Measured
-	if *from != "" {
-		f, err := os.Open(*from)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if measured, err = bench.Read(f); err != nil {
-			return fmt.Errorf("%s: %w", *from, err)
-		}
-	} else if measured, err = bench.Run(ctx, o); err != nil {
-		return err
-	}
-	if !*asJSON {
-		measured.PrintTargets(os.Stdout)
-	}
-	if *docs != "" {
-		return measured.Write(*docs)
-	}
-	return nil
+	return bench.Run(ctx, f.Options)
 }

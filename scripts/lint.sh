@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-modules=(. redislock etcdlock zklock lab cmd/fencelock verify examples)
+modules=(. redislock etcdlock zklock internal/storeurl lab cmd/fencelock verify examples)
 
 unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }

@@ -48,12 +48,12 @@ On a store that others use it takes its share of the server for as long as it ru
 }
 
 func (c *cli) bench(length time.Duration, asJSON bool) error {
-	p, err := c.findPlace()
+	s, err := c.findStore()
 	if err != nil {
 		return err
 	}
-	if p.notice != "" {
-		say("this measures locks %s", p.notice)
+	if s.notice != "" {
+		say("this measures locks %s", s.notice)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -61,7 +61,7 @@ func (c *cli) bench(length time.Duration, asJSON bool) error {
 	bounded, cancel := context.WithTimeout(ctx, 2*length+firstContact/2)
 	defer cancel()
 
-	m, err := newMeter(bounded, p)
+	m, err := newMeter(bounded, s)
 	if err != nil {
 		return err
 	}
@@ -69,9 +69,9 @@ func (c *cli) bench(length time.Duration, asJSON bool) error {
 	m.close()
 	switch {
 	case ctx.Err() != nil:
-		return fail(exitNotAcquired, "interrupted; nothing was left on %s", p)
+		return fail(exitNotAcquired, "interrupted; nothing was left on %s", s)
 	case err != nil:
-		return explain(p, "", err)
+		return explain(s, "", err)
 	case asJSON:
 		return writeJSON(c.out, m.seen, true)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/storeurl"
 )
 
 const (
@@ -22,11 +23,11 @@ const (
 	benchTTL = 10 * time.Second
 )
 
-// meter measures a place.
+// meter measures a store.
 type meter struct {
-	stores  []*store
+	stores  []*storeurl.Store
 	one     *fencelock.Client   // as a program uses it
-	crowd   []*fencelock.Client // for many names at once
+	pool    []*fencelock.Client // for many names at once
 	a, b    *fencelock.Client   // two programs
 	backend driver.Backend      // of one
 	info    driver.Info
@@ -36,7 +37,7 @@ type meter struct {
 
 // newMeter connects as two programs would. A pool of a database has two connections here,
 // so several make up for those of a server that locks many names at once.
-func newMeter(ctx context.Context, p *place) (_ *meter, err error) {
+func newMeter(ctx context.Context, s *store) (_ *meter, err error) {
 	m := &meter{}
 	defer func() {
 		if err != nil {
@@ -44,31 +45,33 @@ func newMeter(ctx context.Context, p *place) (_ *meter, err error) {
 		}
 	}()
 	many := 1
-	if strings.HasPrefix(p.scheme.name, "postgres") || p.scheme.name == "mysql" || p.scheme.name == "mariadb" {
+	switch s.Scheme {
+	case "postgres", "postgresql", "mysql", "mariadb":
 		many = 8
 	}
 	connect := func(handOff int) (*fencelock.Client, driver.Backend, error) {
-		var st *store
-		if p.scheme.private && len(m.stores) > 0 {
-			st = m.stores[0] // nobody else sees it
+		var open *storeurl.Store
+		if s.Private() && len(m.stores) > 0 {
+			open = m.stores[0] // nobody else sees it
 		} else {
-			if st, err = p.connect(ctx, "", firstContact); err != nil {
+			if open, err = s.connect(ctx, "", firstContact); err != nil {
 				return nil, nil, err
 			}
-			m.stores = append(m.stores, st)
+			m.stores = append(m.stores, open)
 		}
-		return fencelock.New(st.backend, &fencelock.Options{TTL: m.ttl(st.backend), HandOff: handOff, Owner: owner()}), st.backend, nil
+		b := open.Backend
+		return fencelock.New(b, &fencelock.Options{TTL: m.ttl(b), HandOff: handOff, Owner: owner()}), b, nil
 	}
 	if m.one, m.backend, err = connect(0); err != nil {
 		return nil, err
 	}
-	m.crowd = []*fencelock.Client{m.one}
-	for len(m.crowd) < many {
+	m.pool = []*fencelock.Client{m.one}
+	for len(m.pool) < many {
 		c, _, err := connect(0)
 		if err != nil {
 			return nil, err
 		}
-		m.crowd = append(m.crowd, c)
+		m.pool = append(m.pool, c)
 	}
 	if m.a, _, err = connect(1); err != nil {
 		return nil, err
@@ -81,7 +84,7 @@ func newMeter(ctx context.Context, p *place) (_ *meter, err error) {
 	for i := range benchNames {
 		m.names = append(m.names, fmt.Sprintf("%s%d", prefix, i))
 	}
-	m.seen = &benchView{Store: p.String(), Platform: platform(), CPUs: runtime.NumCPU(), Waits: m.info.Fair}
+	m.seen = &benchView{Store: s.String(), Platform: platform(), CPUs: runtime.NumCPU(), Waits: m.info.Fair}
 	return m, nil
 }
 
@@ -100,13 +103,13 @@ func (m *meter) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		for _, c := range append(slices.Clone(m.crowd), m.a, m.b) {
+		for _, c := range append(slices.Clone(m.pool), m.a, m.b) {
 			if c != nil {
 				_ = c.Close()
 			}
 		}
-		for _, st := range m.stores {
-			st.close()
+		for _, open := range m.stores {
+			open.Close()
 		}
 	}()
 	select {
@@ -134,7 +137,7 @@ func (m *meter) run(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	if m.seen.Many, err = m.together(ctx, part, func(i int) (*fencelock.Client, string) {
-		return m.crowd[i%len(m.crowd)], m.names[i]
+		return m.pool[i%len(m.pool)], m.names[i]
 	}); err != nil {
 		return err
 	}

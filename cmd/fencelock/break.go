@@ -56,7 +56,7 @@ func (c *cli) breakGrant(name string, token fence.Token, reason string, yes bool
 	defer s.close()
 	line, err := s.Line(ctx, name)
 	if err != nil {
-		return explain(s.place, name, err)
+		return explain(s.store, name, err)
 	}
 	claim, ok := withToken(line, token)
 	if !ok {
@@ -70,7 +70,7 @@ func (c *cli) breakGrant(name string, token fence.Token, reason string, yes bool
 	case errors.As(err, &gone):
 		return s.notThere(line, token)
 	case err != nil:
-		return explain(s.place, name, err)
+		return explain(s.store, name, err)
 	}
 	say("%s: the grant with token %s of %s was ended", quote(name), token, plain(claim.Owner))
 	return nil
@@ -90,7 +90,7 @@ func (s *session) notThere(l driver.Line, token fence.Token) error {
 	if len(l.Claims) > 0 {
 		now = fmt.Sprintf("its token is %d now, %s", l.Claims[0].Token, heldBy(headOf(l)))
 	}
-	return fail(exitNotAcquired, "%s on %s has no claim with token %s, so nothing was changed; %s", quote(l.Key), s.place, token, now)
+	return fail(exitNotAcquired, "%s on %s has no claim with token %s, so nothing was changed; %s", quote(l.Key), s.store, token, now)
 }
 
 // ask shows what would be ended.

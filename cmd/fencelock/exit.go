@@ -7,13 +7,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/redis/go-redis/v9"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/storeurl"
 )
 
 // The exit codes that are fencelock's own. Everything else is the command's.
@@ -105,43 +102,37 @@ func exitOf(err error) int {
 
 // explain turns an error of the library into a line that says what happened, to
 // which name, where, and what to do next.
-func explain(p *place, name string, err error) error {
+func explain(s *store, name string, err error) error {
 	var held *fencelock.HeldError
 	var permanent *driver.PermanentError
 	var own *failure
-	var denied deniedError
+	var denied *storeurl.DeniedError
+	var config *storeurl.ConfigError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &denied):
-		return fail(exitConfig, "%s%s %s", about(name), p, denied)
+		return fail(exitConfig, "%s%s %s", about(name), s, denied)
+	case errors.As(err, &config):
+		return fail(exitConfig, "%s", config)
 	case errors.As(err, &held):
-		return fail(exitNotAcquired, "%s was not acquired: %s, on %s; wait longer with -w, or see fencelock show", quote(name), heldBy(held), p)
+		return fail(exitNotAcquired, "%s was not acquired: %s, on %s; wait longer with -w, or see fencelock show", quote(name), heldBy(held), s)
 	case errors.Is(err, fencelock.ErrInvalid):
 		_, what, ok := strings.Cut(err.Error(), fencelock.ErrInvalid.Error()+": ")
 		if !ok {
 			what = err.Error()
 		}
-		return usage("%s on %s: %s", quote(name), p, what)
+		return usage("%s on %s: %s", quote(name), s, what)
 	case errors.Is(err, fencelock.ErrDeadlock):
 		return deadlock(name)
 	case errors.As(err, &permanent):
-		return p.refused(name, permanent)
+		return s.refused(name, permanent)
 	case errors.Is(err, fencelock.ErrNotAcquired):
-		return fail(exitNotAcquired, "%s was not acquired on %s; wait longer with -w, or see fencelock show", quote(name), p)
+		return fail(exitNotAcquired, "%s was not acquired on %s; wait longer with -w, or see fencelock show", quote(name), s)
 	}
-	return p.silent(name, err)
-}
-
-// answered reports whether err is what a server said. Where that cannot be known it is not.
-func answered(err error) bool {
-	var byRedis redis.Error
-	var byPostgres interface{ SQLState() string }
-	var byMySQL *mysql.MySQLError
-	var byEtcd rpctypes.EtcdError
-	return errors.As(err, &byRedis) || errors.As(err, &byPostgres) || errors.As(err, &byMySQL) || errors.As(err, &byEtcd)
+	return s.silent(name, err)
 }
 
 // cause finds what the store or the network said, without what is around it.

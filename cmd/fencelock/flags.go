@@ -160,7 +160,7 @@ func (f *holdFlags) checkStore(s *session) error {
 	if !f.ttl.set || s.info.MaxTTL == 0 || (f.ttl.d >= s.info.MinTTL && f.ttl.d <= s.info.MaxTTL) {
 		return nil
 	}
-	return usage("--ttl is %v; %s can do %v to %v", f.ttl.d, s.place, s.info.MinTTL, s.info.MaxTTL)
+	return usage("--ttl is %v; %s can do %v to %v", f.ttl.d, s.store, s.info.MinTTL, s.info.MaxTTL)
 }
 
 // margin is how long before the end of the lock the last member of the group is

@@ -29,10 +29,10 @@ nothing: by the time you act on the answer, it may have changed.`,
 			defer s.close()
 			line, err := s.Line(ctx, args[0])
 			if err != nil {
-				return explain(s.place, args[0], err)
+				return explain(s.store, args[0], err)
 			}
 			if len(line.Claims) > 0 {
-				return fail(exitNotAcquired, "%s is not free: %s, on %s", quote(args[0]), heldBy(headOf(line)), s.place)
+				return fail(exitNotAcquired, "%s is not free: %s, on %s", quote(args[0]), heldBy(headOf(line)), s.store)
 			}
 			return nil
 		},
@@ -49,15 +49,15 @@ func headOf(l driver.Line) *fencelock.HeldError {
 	}
 }
 
-// refuseMemory refuses the place that nobody else sees, for verbs that would always
+// refuseMemory refuses the store that nobody else sees, for verbs that would always
 // say the same there.
 func (c *cli) refuseMemory(verb, name string) error {
-	p, err := c.findPlace()
+	s, err := c.findStore()
 	if err != nil {
 		return err
 	}
-	if p.scheme.private {
-		return unusable(usage("memory: is seen by nobody outside this process, so %s %s would mean nothing; set %s, or use --url local:", verb, quote(name), envURL), p.from)
+	if s.Private() {
+		return unusable(usage("memory: is seen by nobody outside this process, so %s %s would mean nothing; set %s, or use --url local:", verb, quote(name), envURL), s.source)
 	}
 	return nil
 }

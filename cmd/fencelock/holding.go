@@ -37,16 +37,16 @@ type holding struct {
 // begin connects, for a name and flags that were checked. Signals end the waiting
 // from now on, until settle.
 func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
-	p, err := c.findPlace()
+	where, err := c.findStore()
 	if err != nil {
 		return nil, err
 	}
-	r.Backend = p.String()
-	if p.scheme.private {
-		return nil, unusable(usage("memory: excludes nobody outside this process, so it cannot hold %s; set %s, or use --url local:", quote(f.name), envURL), p.from)
+	r.Backend = where.String()
+	if where.Private() {
+		return nil, unusable(usage("memory: excludes nobody outside this process, so it cannot hold %s; set %s, or use --url local:", quote(f.name), envURL), where.source)
 	}
-	if p.notice != "" {
-		say("%s is locked %s", quote(f.name), p.notice)
+	if where.notice != "" {
+		say("%s is locked %s", quote(f.name), where.notice)
 	}
 	h := &holding{
 		f:       f,
@@ -55,7 +55,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		renewed: make(chan struct{}, 1),
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
-		quiet:   &quiet{tell: say, name: about(f.name), place: p.String()},
+		quiet:   &quiet{tell: say, name: about(f.name), store: where.String()},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	outlivePipes()
@@ -63,15 +63,15 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	signal.Notify(h.signals, child.Forwarded()...)
 	go h.hear()
 
-	st, err := p.connect(h.ctx, f.name, contactWithin(f.wait))
+	open, err := where.connect(h.ctx, f.name, contactWithin(f.wait))
 	if err != nil {
 		if stopped := h.settle(); stopped != nil {
 			return nil, stopped
 		}
 		return nil, err
 	}
-	st.backend = listen(st.backend, h.quiet)
-	h.session = newSession(p, st, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(p)})
+	open.Backend = listen(open.Backend, h.quiet)
+	h.session = newSession(where, open, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(where)})
 	r.Owner = owner()
 	if err := f.checkStore(h.session); err != nil {
 		h.close()
@@ -124,7 +124,7 @@ func (h *holding) settle() error {
 	case h.caught != nil:
 		return leftLine(h.f.name, h.caught, h.trouble)
 	case h.gaveUp.Load():
-		return h.place.silent(h.f.name, h.quiet.lastError())
+		return h.store.silent(h.f.name, h.quiet.lastError())
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (h *holding) explain(err error) error {
 	if errors.Is(err, fencelock.ErrKind) {
 		return h.otherKind()
 	}
-	err = explain(h.place, h.f.name, err)
+	err = explain(h.store, h.f.name, err)
 	var own *failure
 	if errors.As(err, &own) && own.code == exitNotAcquired {
 		own.code = h.f.code
@@ -192,12 +192,12 @@ func (h *holding) otherKind() error {
 	case h.f.kinds:
 		next += ", or add --size"
 	}
-	return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see fencelock show, and %s", quote(h.f.name), h.place, next)
+	return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see fencelock show, and %s", quote(h.f.name), h.store, next)
 }
 
 // hooks tell people what happens. Only what they cannot do without is told when
 // nobody sits at the terminal and nobody asked.
-func (h *holding) hooks(p *place) fencelock.Hooks {
+func (h *holding) hooks(s *store) fencelock.Hooks {
 	name := quote(h.f.name)
 	k := fencelock.Hooks{
 		Renewed: func(fencelock.Event) {
@@ -206,14 +206,14 @@ func (h *holding) hooks(p *place) fencelock.Hooks {
 			default:
 			}
 		},
-		Warn: func(e fencelock.Event) { say("%s on %s: %v", name, p, e.Err) },
+		Warn: func(e fencelock.Event) { say("%s on %s: %v", name, s, e.Err) },
 	}
 	if h.f.verbose || isTerminal(os.Stderr) {
 		k.Waiting = func(e fencelock.Event) { say("waiting for %s, %s", name, inTheWay(e)) }
 	}
 	if h.f.verbose {
 		k.Acquired = func(e fencelock.Event) {
-			say("%s is held on %s with token %s, after %s in line", name, p, e.Token, span(e.Waited))
+			say("%s is held on %s with token %s, after %s in line", name, s, e.Token, span(e.Waited))
 		}
 		k.AtRisk = func(e fencelock.Event) {
 			say("%s is at risk, with %s left: %s", name, span(e.Left), cause(e.Err))

@@ -37,32 +37,32 @@ It asks first. Without a terminal to ask on, it wants --yes.`,
 func (c *cli) initialise(yes bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), firstContact)
 	defer cancel()
-	p, err := c.findPlace()
+	s, err := c.findStore()
 	if err != nil {
 		return err
 	}
-	if p.scheme.name != "redlock" {
-		return usage("%s is no quorum and needs no init; it is for redlock:", p)
+	if s.Scheme != "redlock" {
+		return usage("%s is no quorum and needs no init; it is for redlock:", s)
 	}
 	if !yes {
-		fmt.Fprintf(os.Stderr, "Are the servers of %s new, so that nobody can hold a lock from before? [y/N] ", p)
+		fmt.Fprintf(os.Stderr, "Are the servers of %s new, so that nobody can hold a lock from before? [y/N] ", s)
 		answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 		if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
 			return fail(exitNotAcquired, "nothing was changed")
 		}
 	}
-	s, err := p.connect(ctx, "", firstContact)
+	open, err := s.connect(ctx, "", firstContact)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	q, ok := s.backend.(interface{ Initialise(context.Context) error })
+	defer open.Close()
+	q, ok := open.Backend.(interface{ Initialise(context.Context) error })
 	if !ok {
-		return usage("%s needs no init", p)
+		return usage("%s needs no init", s)
 	}
 	if err := q.Initialise(ctx); err != nil {
-		return fail(exitUnavailable, "%s: not all servers could be told: %s; run init again when they are up, or let the others wait by themselves", p, cause(err))
+		return fail(exitUnavailable, "%s: not all servers could be told: %s; run init again when they are up, or let the others wait by themselves", s, cause(err))
 	}
-	say("%s begins at once", p)
+	say("%s begins at once", s)
 	return nil
 }

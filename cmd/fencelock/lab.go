@@ -111,7 +111,7 @@ func playLab(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 	}
 	defer os.RemoveAll(dir)
 	say(labText("starting", l), dir)
-	redis.SetLogger(noLog{}) // nodes that cannot be reached are part of the play
+	redis.SetLogger(noRedisLog{}) // nodes that cannot be reached are part of the play
 
 	var wrong []string
 	for i, e := range all {
@@ -165,3 +165,8 @@ func playOne(ctx context.Context, e lab.Experiment, dir string) (lab.Result, err
 	defer cancel()
 	return e.Play(ctx, dir)
 }
+
+// noRedisLog keeps the client library's own messages off the terminal.
+type noRedisLog struct{}
+
+func (noRedisLog) Printf(context.Context, string, ...any) {}

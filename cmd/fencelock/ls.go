@@ -65,7 +65,7 @@ func (s *session) lines(ctx context.Context, prefix string) ([]driver.Line, erro
 	var all []driver.Line
 	for l, err := range s.Lines(ctx, prefix) {
 		if err != nil {
-			return nil, explain(s.place, "", err)
+			return nil, explain(s.store, "", err)
 		}
 		all = append(all, l)
 	}

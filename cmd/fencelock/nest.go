@@ -3,11 +3,12 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/fencelock/fencelock/internal/storeurl"
 )
 
 // What the command that is run finds in its environment.
@@ -88,7 +89,7 @@ func childEnv(name, token, owner string) ([]string, error) {
 		return nil, err
 	}
 	whole := os.Getenv(envURL)
-	left := withoutPasswords(whole)
+	left := storeurl.WithoutPasswords(whole)
 	var env []string
 	for _, kv := range os.Environ() {
 		key, _, _ := strings.Cut(kv, "=")
@@ -116,38 +117,6 @@ func childEnv(name, token, owner string) ([]string, error) {
 
 // allWithheld stands in FENCELOCK_WITHHELD if nothing of the URL was handed on.
 const allWithheld = "all"
-
-// withoutPasswords is what a command may see of a URL: all but the passwords in it, and
-// nothing if nobody can tell where they are.
-func withoutPasswords(raw string) string {
-	if !strings.Contains(raw, "@") {
-		return raw
-	}
-	p, err := parsePlace(raw, envURL)
-	switch {
-	case err != nil:
-		return ""
-	case p.scheme.name == "redlock" && p.url.Opaque != "":
-		members := strings.Split(p.url.Opaque, ",")
-		for i, m := range members {
-			if m, err := parsePlace(m, envURL); err != nil || m.url.Opaque != "" {
-				return ""
-			}
-			if members[i] = withoutPasswords(m); members[i] == "" {
-				return ""
-			}
-		}
-		return "redlock:" + strings.Join(members, ",")
-	case p.url.Opaque != "":
-		return ""
-	case p.secret.password == "":
-		return raw
-	}
-	if p.secret.user != "" {
-		p.url.User = url.User(p.secret.user)
-	}
-	return p.url.String()
-}
 
 // checkWithheld refuses a URL that came from the fencelock around this one without its
 // password, or did not come at all. To go on would mean to ask another store, where the

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/internal/storeurl"
 )
 
 // What the command is told of a URL names the same store, and has no password.
@@ -30,7 +32,7 @@ func TestPasswordsAloneAreCutOutOfTheURL(t *testing.T) {
 		{"redis:s3cr3t@h", ""},
 		{"s3cr3t@h", ""},
 	} {
-		if left := withoutPasswords(c.whole); left != c.left {
+		if left := storeurl.WithoutPasswords(c.whole); left != c.left {
 			t.Errorf("of %q is left %q, want %q", c.whole, left, c.left)
 		}
 		t.Setenv(envURL, c.whole)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/storeurl"
 )
 
 // quietFor is how many seconds the store may say nothing to one who waits before people
@@ -18,7 +19,7 @@ const quietFor = 4
 type quiet struct {
 	tell  func(format string, args ...any)
 	name  string // as it begins a line
-	place string
+	store string
 
 	mu      sync.Mutex
 	seconds int         // since the last answer; those in which this process was stopped are one
@@ -60,13 +61,13 @@ func (q *quiet) lastError() error {
 // trouble says what is wrong. q.mu is held.
 func (q *quiet) trouble() string {
 	if q.last == nil || errors.Is(q.last, context.DeadlineExceeded) {
-		return q.place + " gives no answer"
+		return q.store + " gives no answer"
 	}
 	what := " gives no answer: "
-	if answered(q.last) {
+	if storeurl.FromServer(q.last) {
 		what = " refuses for now: "
 	}
-	return q.place + what + cause(q.last)
+	return q.store + what + cause(q.last)
 }
 
 func (q *quiet) look() {
@@ -97,7 +98,7 @@ func (q *quiet) heard(err error, looks bool) {
 		q.seconds, q.last, q.refused = 0, nil, false
 		if q.told && q.timer != nil {
 			q.told = false
-			q.tell("%s%s answers again", q.name, q.place)
+			q.tell("%s%s answers again", q.name, q.store)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/storeurl"
 )
 
 // cli is what all verbs share.
@@ -92,19 +93,19 @@ func (c *cli) json() (bool, error) {
 	return false, usage("-o %s: want text or json", quote(c.output))
 }
 
-// session is an open place with a client on it.
+// session is an open store with a client on it.
 type session struct {
 	*fencelock.Client
-	place *place
-	info  driver.Info
 	store *store
+	info  driver.Info
+	open  *storeurl.Store
 }
 
-func newSession(p *place, st *store, o fencelock.Options) *session {
+func newSession(s *store, open *storeurl.Store, o fencelock.Options) *session {
 	// One claim per process: there is nobody to hand on to.
 	o.HandOff = 1
 	o.Owner = owner()
-	return &session{fencelock.New(st.backend, &o), p, st.backend.Info(), st}
+	return &session{fencelock.New(open.Backend, &o), s, open.Backend.Info(), open}
 }
 
 // close leaves the store. What it does not manage in time is not worth waiting for: the
@@ -114,7 +115,7 @@ func (s *session) close() {
 	go func() {
 		defer close(closed)
 		_ = s.Client.Close()
-		s.store.close()
+		s.open.Close()
 	}()
 	select {
 	case <-closed:
@@ -122,25 +123,25 @@ func (s *session) close() {
 	}
 }
 
-// look opens the place for a verb that only looks, or breaks.
+// look opens the store for a verb that only looks, or breaks.
 func (c *cli) look(ctx context.Context, name string) (*session, error) {
 	return c.lookWithin(ctx, name, firstContact)
 }
 
 // lookWithin is look where the first contact may take that long.
 func (c *cli) lookWithin(ctx context.Context, name string, most time.Duration) (*session, error) {
-	p, err := c.findPlace()
+	s, err := c.findStore()
 	if err != nil {
 		return nil, err
 	}
-	if p.notice != "" {
-		say("these are the locks %s", p.notice)
+	if s.notice != "" {
+		say("these are the locks %s", s.notice)
 	}
-	st, err := p.connect(ctx, name, most)
+	open, err := s.connect(ctx, name, most)
 	if err != nil {
 		return nil, err
 	}
-	return newSession(p, st, fencelock.Options{}), nil
+	return newSession(s, open, fencelock.Options{}), nil
 }
 
 // owner is what others see of this process: user@host/pid.

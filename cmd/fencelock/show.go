@@ -30,7 +30,7 @@ func newShow(c *cli) *cobra.Command {
 			defer s.close()
 			line, err := s.Line(ctx, args[0])
 			if err != nil {
-				return explain(s.place, args[0], err)
+				return explain(s.store, args[0], err)
 			}
 			if asJSON {
 				v := viewOf(line)

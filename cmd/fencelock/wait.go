@@ -47,7 +47,7 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 	for told := false; ; {
 		line, err := s.Line(ctx, name)
 		if err != nil {
-			return explain(s.place, name, err)
+			return explain(s.store, name, err)
 		}
 		if len(line.Claims) == 0 {
 			return nil
@@ -58,7 +58,7 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 			left = min(left, time.Until(end))
 		}
 		if left <= 0 {
-			return fail(exitNotAcquired, "%s is still not free: %s, on %s", quote(name), who, s.place)
+			return fail(exitNotAcquired, "%s is still not free: %s, on %s", quote(name), who, s.store)
 		}
 		if !told && (verbose || isTerminal(os.Stderr)) {
 			say("waiting until %s is free, %s", quote(name), who)

@@ -4,18 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencelock/fencelock/internal/storeurl"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // stepClock returns what makes the clock of the store at u step forward as its claims see
 // it: every claim in it ends earlier by that much. It is nil where nobody can do that.
-func stepClock(u *url.URL) func(context.Context, time.Duration) error {
+func stepClock(u *storeurl.URL) func(context.Context, time.Duration) error {
 	switch u.Scheme {
 	case "sqlite", "postgres", "mysql":
 		return func(ctx context.Context, d time.Duration) error { return stepSQL(ctx, u, d) }
@@ -30,7 +30,7 @@ func stepClock(u *url.URL) func(context.Context, time.Duration) error {
 		}
 	case "redlock":
 		return func(ctx context.Context, d time.Duration) error {
-			for _, m := range traffic.Members(u) {
+			for _, m := range u.Members {
 				if err := stepClock(m)(ctx, d); err != nil {
 					return err
 				}
@@ -43,7 +43,7 @@ func stepClock(u *url.URL) func(context.Context, time.Duration) error {
 
 // stepSQL moves rows. It may be the victim of a deadlock, and tries again then: what it
 // had changed is undone.
-func stepSQL(ctx context.Context, u *url.URL, d time.Duration) error {
+func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
 	db, err := traffic.OpenSQL(u)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,8 +189,12 @@ func through(raw string) (to, via string, proxies []*fault.Proxy, err error) {
 		}
 		proxies, hosts = append(proxies, p), append(hosts, p.Addr())
 	}
-	u.Host = strings.Join(hosts, ",")
-	return u.String(), "", proxies, nil
+	there, err := url.Parse(raw)
+	if err != nil {
+		return "", "", nil, err
+	}
+	there.Host = strings.Join(hosts, ",")
+	return there.String(), "", proxies, nil
 }
 
 // server is one of ours. Pause reaches the processes that it has started, too:

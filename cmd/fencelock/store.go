@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/storeurl"
+)
+
+const (
+	envURL      = storeurl.EnvURL
+	envPassword = storeurl.EnvPassword
+)
+
+// firstContact bounds how long a server may take to answer for the first time.
+// After that the library carries outages.
+const firstContact = 5 * time.Second
+
+// nowaitContact bounds how long -n asks for the lock at a store that gives no answer, or
+// refuses every call.
+const nowaitContact = 3 * time.Second
+
+// store is where the locks are kept.
+type store struct {
+	*storeurl.URL
+	source string // the flag or the variable that named it
+	notice string // what the embedded default excludes, or ""
+}
+
+// findStore settles where the locks are: --url, then FENCELOCK_URL, then the embedded
+// default, unless a fencelock around this one kept the URL back.
+func (c *cli) findStore() (*store, error) {
+	raw, from := c.url, storeurl.Source{Name: "--url", Visible: true}
+	if raw == "" {
+		raw, from = os.Getenv(envURL), storeurl.Source{Name: envURL}
+		if err := c.checkWithheld(raw); err != nil {
+			return nil, err
+		}
+	}
+	chosen := raw != ""
+	if !chosen {
+		raw, from.Name = "local:", "the default"
+	}
+	var err error
+	if from.Password, err = c.password(); err != nil {
+		return nil, err
+	}
+	u, err := storeurl.Parse(raw, from)
+	switch {
+	case errors.As(err, new(*storeurl.ConfigError)):
+		return nil, fail(exitConfig, "%s", err)
+	case err != nil:
+		return nil, unusable(usage("%s", err), from.Name)
+	}
+	s := &store{URL: u, source: from.Name}
+	if !chosen {
+		s.notice = defaultNotice(u)
+	}
+	return s, nil
+}
+
+// unusable is the end of a verb that cannot use the URL in source: a URL on the command
+// line is its user's mistake, and one in the environment a bad configuration.
+func unusable(err error, source string) error {
+	var own *failure
+	if source == envURL && errors.As(err, &own) && own.code == exitUsage {
+		return &failure{exitConfig, own.text}
+	}
+	return err
+}
+
+// password is what --password-file or FENCELOCK_PASSWORD says, where a password is seen
+// least. It replaces one in the URL.
+func (c *cli) password() (string, error) {
+	if c.passwordFile == "" {
+		return os.Getenv(envPassword), nil
+	}
+	b, err := os.ReadFile(c.passwordFile)
+	if err != nil {
+		return "", fail(exitConfig, "cannot read --password-file: %v", err)
+	}
+	// Editors end a file with a line feed that is no part of the password.
+	password := strings.TrimRight(string(b), "\r\n")
+	if password == "" {
+		return "", fail(exitConfig, "--password-file %s is empty", quote(c.passwordFile))
+	}
+	return password, nil
+}
+
+// defaultNotice warns that the embedded default excludes less than one may think.
+func defaultNotice(u *storeurl.URL) string {
+	where := "on this host for user " + userName() + " only (" + u.Path + ")"
+	if inContainer() {
+		where += ", and other containers do not see this lock"
+	}
+	return fmt.Sprintf("%s; set %s, or --url local: to silence", where, envURL)
+}
+
+func userName() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return strconv.Itoa(os.Getuid())
+}
+
+func inContainer() bool {
+	for _, f := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(f); err == nil {
+			return true
+		}
+	}
+	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+}
+
+// contactWithin bounds the first contact of one who waits for at most w. A wait that is
+// shorter than a connection takes is no reason not to make one.
+func contactWithin(w seconds) time.Duration {
+	if !w.set || w.d == 0 {
+		return firstContact
+	}
+	return min(max(w.d, time.Second), firstContact)
+}
+
+// connect opens s and asks it once, for at most that long. It returns when ctx ends, even
+// if a client library ignores ctx. name is the lock that it is for.
+func (s *store) connect(ctx context.Context, name string, most time.Duration) (*storeurl.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	type result struct {
+		open *storeurl.Store
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		open, err := s.Open(ctx, storeurl.Config{})
+		if err == nil {
+			if err = open.Ping(ctx); err != nil {
+				open.Close()
+			}
+		}
+		done <- result{open, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, explain(s, name, r.err)
+		}
+		return r.open, nil
+	case <-ctx.Done():
+		return nil, explain(s, name, ctx.Err())
+	}
+}
+
+// silent says that nobody answered, or that who answered cannot do it now.
+func (s *store) silent(name string, err error) error {
+	what, next := "cannot be used now", "check that the file can be written, and "+envURL
+	if s.Remote() {
+		what, next = "does not answer", "check that the server runs and can be reached, and "+envURL
+	}
+	if storeurl.FromServer(err) {
+		what, next = "refuses for now", "see to that there, then try again"
+	}
+	return fail(exitUnavailable, "%s%s %s: %s; %s", about(name), s, what, cause(err), next)
+}
+
+// refused says that asking again is useless.
+func (s *store) refused(name string, err *driver.PermanentError) error {
+	// The command always creates its tables, so its user has no such option to set.
+	text := strings.Replace(err.Error(), "set Options.CreateTables, or ", "", 1)
+	return fail(exitConfig, "%s%s: %s", about(name), s, text)
+}
+
+func about(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s: ", quote(name))
+}

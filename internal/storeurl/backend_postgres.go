@@ -1,0 +1,132 @@
+package storeurl
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// checkPostgres reads postgres://user@host:port/db.
+func checkPostgres(u *URL, rest *url.URL) error { return u.database(rest, "5432") }
+
+func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
+	config, err := u.postgresConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDB(*config)
+	s := onSQL(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: Listen(config, db), Member: c.of()}, c)
+	read := s.ping
+	s.ping = func(ctx context.Context) error {
+		err := read(ctx)
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && (refused.Code == "28P01" || refused.Code == "28000") {
+			return &DeniedError{Given: config.Password != ""}
+		}
+		return err
+	}
+	return s, nil
+}
+
+// postgresConfig leaves to the environment what psql takes from there and a URL here does
+// not say: PGSSLMODE and its kin, ~/.pgpass, and the user.
+func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
+	host, port, _ := net.SplitHostPort(u.Host)
+	settings := map[string]string{"host": host, "port": port, "dbname": u.Path, "user": u.user}
+	for name, values := range u.settings {
+		settings[name] = values[len(values)-1]
+	}
+	var text strings.Builder
+	for name, value := range settings {
+		if value != "" {
+			fmt.Fprintf(&text, "%s='%s' ", name, strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value))
+		}
+	}
+	o, err := pgx.ParseConfig(text.String())
+	if err != nil {
+		return nil, badConfig("the settings for %s cannot be used: %v", u, err)
+	}
+	if name := choosesSchema(o.RuntimeParams); name != "" {
+		return nil, badConfig("PGOPTIONS or PGSERVICE sets %s, so the locks would be in another schema than those of others on %s; "+
+			"unset it for fencelock, or set it on the server for everybody: ALTER ROLE … SET search_path", name, u)
+	}
+	if u.password != "" {
+		o.Password = u.password
+	}
+	if !c.Prepare {
+		// One round trip from the first statement on, also through a pooler.
+		o.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	if c.Dial != nil {
+		o.DialFunc = c.Dial
+	}
+	if o.RuntimeParams["application_name"] == "" {
+		o.RuntimeParams["application_name"] = "fencelock"
+	}
+	return o, nil
+}
+
+// choosesSchema names the setting of a connection that decides in which schema its tables
+// are, or "". Two processes that differ in it would hold one lock in two schemas.
+func choosesSchema(settings map[string]string) string {
+	var names []string
+	for name := range settings {
+		names = append(names, name)
+	}
+	// -c name=value, -cname=value, --name=value; a backslash escapes the next character.
+	for _, word := range strings.Fields(strings.ReplaceAll(settings["options"], `\`, "")) {
+		name, _, _ := strings.Cut(word, "=")
+		names = append(names, strings.TrimPrefix(strings.TrimPrefix(name, "--"), "-c"))
+	}
+	for _, name := range names {
+		switch name = strings.ToLower(strings.ReplaceAll(name, "-", "_")); name {
+		case "search_path", "role", "session_authorization":
+			return name
+		}
+	}
+	return ""
+}
+
+// Listen is an Options.Listen of package sqllock. It waits for notifications on a
+// connection of its own. With db it first notifies itself: through a pooler in transaction
+// mode no notification arrives, and sqllock asks for news itself once Listen fails.
+func Listen(config *pgx.ConnConfig, db *sql.DB) func(context.Context, string, func()) error {
+	const patience = 5 * time.Second
+	return func(ctx context.Context, channel string, heard func()) error {
+		conn, err := pgx.ConnectConfig(ctx, config.Copy())
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+			return err
+		}
+		if db != nil {
+			if _, err := db.ExecContext(ctx, "NOTIFY "+channel); err != nil {
+				return err
+			}
+			soon, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			if _, err := conn.WaitForNotification(soon); err != nil {
+				return err
+			}
+		}
+		for {
+			heard()
+			if _, err := conn.WaitForNotification(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}

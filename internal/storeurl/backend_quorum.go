@@ -1,0 +1,148 @@
+package storeurl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/quorumlock"
+)
+
+// membersForm is how a quorum of several kinds of stores is written.
+const membersForm = "redlock:redis://host:port/db,postgres://user@host:port/db,…"
+
+// parseMembers reads what follows redlock: in such a URL. Nothing of it is repeated: a
+// password with a comma in it would look like a member.
+func parseMembers(list string, from Source) ([]*URL, error) {
+	var members []*URL
+	for i, raw := range strings.Split(list, ",") {
+		m, rest, err := split(raw, from)
+		switch {
+		case errors.Is(err, errVisible):
+			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("member %d of the redlock URL cannot be read; write %s, without ? and #, "+
+				"and percent-encode special characters of a password", i+1, membersForm)
+		case !m.scheme.server:
+			return nil, fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is another store, "+
+				"and a majority here would be none there; write %s", i+1, membersForm)
+		case !m.scheme.member:
+			return nil, fmt.Errorf("member %d of the redlock URL cannot be one of a quorum; write %s", i+1, membersForm)
+		}
+		if err := m.scheme.check(m, rest); err != nil {
+			return nil, fmt.Errorf("member %d of the redlock URL: %w", i+1, err)
+		}
+		members = append(members, m)
+	}
+	return members, nil
+}
+
+// checkQuorum reads redlock://host:port,host:port,host:port/db, which are Redis servers,
+// and checks members that were read already. Every process names all of the servers: a
+// majority is counted of those.
+func checkQuorum(u *URL, rest *url.URL) error {
+	if u.Members == nil {
+		if err := checkRedisMembers(u, rest); err != nil {
+			return err
+		}
+		return u.distinct()
+	}
+	var texts, hosts []string
+	for _, m := range u.Members {
+		// What was not said for one member is what was said for all.
+		if m.password == "" {
+			m.password = u.password
+		}
+		texts, hosts = append(texts, m.text), append(hosts, m.Host)
+	}
+	u.Host = strings.Join(hosts, ",")
+	u.text = u.Scheme + " of " + strings.Join(texts, ", ")
+	return u.distinct()
+}
+
+// checkRedisMembers makes members of the Redis servers that the URL names.
+func checkRedisMembers(u *URL, rest *url.URL) error {
+	if err := u.hosts(rest, "6379"); err != nil {
+		return err
+	}
+	u.text = u.Scheme + " " + u.Host
+	if err := u.numbered(strings.Trim(rest.Path, "/"), "the hosts"); err != nil {
+		return err
+	}
+	for h := range strings.SplitSeq(u.Host, ",") {
+		u.Members = append(u.Members, &URL{
+			Scheme: "redis", Host: h, Path: u.Path, scheme: find("redis"), text: h, user: u.user, password: u.password,
+		})
+	}
+	return nil
+}
+
+// distinct wants as many servers as a quorum has. Two databases of one server are lost
+// together.
+func (u *URL) distinct() error {
+	if n := len(u.Members); n < 3 || n > 9 || n%2 == 0 {
+		return fmt.Errorf("a quorum has 3, 5, 7 or 9 independent servers, and the redlock URL names %d; write %s", n, u.scheme.form)
+	}
+	seen := map[string]bool{}
+	for _, m := range u.Members {
+		if seen[m.Host] {
+			return errors.New("the redlock URL names one server twice: a majority of names would not be a majority of servers")
+		}
+		seen[m.Host] = true
+	}
+	return nil
+}
+
+// openQuorum opens all members. Ping wants a majority of them to answer.
+func openQuorum(ctx context.Context, u *URL, c *Config) (*Store, error) {
+	var members []*Store
+	var backends []driver.Backend
+	var names []string
+	end := func() {
+		for _, m := range members {
+			m.Close()
+		}
+	}
+	one := *c
+	one.member = true
+	for _, m := range u.Members {
+		s, err := m.scheme.open(ctx, m, &one)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		members, backends, names = append(members, s), append(backends, s.Backend), append(names, m.text)
+	}
+	return &Store{
+		Backend: quorumlock.New(backends, &quorumlock.Options{Names: names}),
+		ping:    func(ctx context.Context) error { return pingMajority(ctx, members) },
+		close:   end,
+	}, nil
+}
+
+// pingMajority asks all servers at once and returns when a majority has answered.
+func pingMajority(ctx context.Context, members []*Store) error {
+	answers := make(chan error, len(members))
+	for _, m := range members {
+		go func() { answers <- m.Ping(ctx) }()
+	}
+	up, need := 0, len(members)/2+1
+	var last error
+	for range members {
+		err := <-answers
+		switch {
+		case err == nil:
+			if up++; up == need {
+				return nil
+			}
+		case errors.As(err, new(*DeniedError)):
+			return err
+		default:
+			last = err
+		}
+	}
+	return fmt.Errorf("%d of %d servers answer, and %d are needed: %w", up, len(members), need, last)
+}

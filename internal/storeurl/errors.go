@@ -1,0 +1,44 @@
+package storeurl
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// ConfigError is a fault of the environment, or of the setup of a server. Another URL, or
+// asking again, is of no use.
+type ConfigError struct{ text string }
+
+func (e *ConfigError) Error() string { return e.text }
+
+func badConfig(format string, args ...any) error {
+	return &ConfigError{fmt.Sprintf(format, args...)}
+}
+
+// DeniedError: the store did not let us in.
+type DeniedError struct {
+	Given bool // a password was given
+}
+
+func (e *DeniedError) Error() string {
+	if e.Given {
+		return "refuses the user or the password; check " + EnvPassword + ", --password-file or " + EnvURL
+	}
+	return "wants a password; put it into " + EnvPassword + ", --password-file or " + EnvURL
+}
+
+func (u *URL) denied() error { return &DeniedError{Given: u.password != ""} }
+
+// FromServer reports whether err is what a server said, so somebody is there. Where that
+// cannot be known it is false.
+func FromServer(err error) bool {
+	var byRedis redis.Error
+	var byPostgres interface{ SQLState() string }
+	var byMySQL *mysql.MySQLError
+	var byEtcd rpctypes.EtcdError
+	return errors.As(err, &byRedis) || errors.As(err, &byPostgres) || errors.As(err, &byMySQL) || errors.As(err, &byEtcd)
+}

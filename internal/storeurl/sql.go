@@ -1,0 +1,34 @@
+package storeurl
+
+import (
+	"database/sql"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// onSQL makes a Store of a database, which it closes with the Store.
+func onSQL(db *sql.DB, d sqllock.Dialect, o *sqllock.Options, c *Config) *Store {
+	db.SetMaxOpenConns(c.maxConns())
+	b := sqllock.New(db, d, o)
+	return &Store{Backend: b, ping: readLine(b), close: func() { _ = db.Close() }}
+}
+
+// SQL opens the database that keeps the locks, for tests that change what is in it.
+func (u *URL) SQL() (*sql.DB, error) {
+	switch u.Scheme {
+	case "sqlite", "local":
+		return u.sqliteDB()
+	case "postgres", "postgresql":
+		config, err := u.postgresConfig(&Config{Prepare: true})
+		if err != nil {
+			return nil, err
+		}
+		return stdlib.OpenDB(*config), nil
+	case "mysql", "mariadb":
+		return u.mysqlDB()
+	}
+	return nil, fmt.Errorf("%s is no database", u.Scheme)
+}

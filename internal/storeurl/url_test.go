@@ -1,0 +1,102 @@
+package storeurl
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseRefusesWhatNamesNoStore(t *testing.T) {
+	from := Source{Name: EnvURL, Settings: true}
+	for raw, word := range map[string]string{
+		"":                            "has no scheme",
+		"ftp://h":                     `unknown URL scheme "ftp"`,
+		"redis://h?db=1":              "cannot be read",
+		"redis://h#x":                 "cannot be read",
+		"redis://:s3cret@h:x":         "cannot be read",
+		"redis://h:70000":             "a port that does not exist",
+		"redis://":                    "has no host",
+		"redis://a,b":                 "or more than one",
+		"redis://h/s3cret":            "not the number of a database",
+		"redis+sentinel://a":          "does not say what the sentinels call the master",
+		"redis+cluster://a/1":         "has no databases",
+		"redis+cluster://a,,b":        "a comma too many",
+		"redlock://a,b":               "3, 5, 7 or 9 independent servers",
+		"redlock://a,b,a":             "names one server twice",
+		"redlock:redis://a,redis://b": "3, 5, 7 or 9 independent servers",
+		"redlock:redis://a,redis://b,mysql://u@c/d":     "member 3 of the redlock URL cannot be one",
+		"redlock:redis://a,redis://b,sqlite:///c":       "member 3 of the redlock URL is on this host alone",
+		"redlock:redis://a,redis://,redis://c":          "member 2 of the redlock URL",
+		"redlock:redis://a,redis://:s3,cret@b,redis://": "member 2 of the redlock URL cannot be read",
+		"postgres://h":       "not the name of a database",
+		"mysql://h/a/b":      "not the name of a database",
+		"etcd://:s3cret@h/p": "wants a user with the password",
+		"zk://u@h":           "wants a user and a password, or neither",
+		"sqlite://locks.db":  "an absolute path",
+		"memory:x":           "takes nothing behind the colon",
+		"local:x":            "takes nothing behind the colon",
+	} {
+		_, err := Parse(raw, from)
+		if err == nil || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: %v; want %q, and nothing secret", raw, err, word)
+		}
+	}
+	if _, err := Parse("redis://:pw@h", Source{Name: "--url", Visible: true}); err == nil {
+		t.Error("a password that everybody can see is taken")
+	}
+	if _, err := Parse("postgres://h/db?sslmode=disable", Source{Name: EnvURL}); err == nil {
+		t.Error("settings are taken from a source that may have none")
+	}
+}
+
+func TestPasswordOfTheSourceReplacesOneInTheURL(t *testing.T) {
+	for raw, want := range map[string][]string{
+		"redis://h":              {"s3/cret"},
+		"postgres://me:old@h/db": {"s3/cret"},
+		"redlock://u:old@a,b,c":  {"s3/cret", "s3/cret", "s3/cret", "s3/cret"},
+		// What was not said for one member is what was said for all.
+		"redlock:redis://a,redis://:own@b,redis://c": {"s3/cret", "s3/cret", "own", "s3/cret"},
+	} {
+		u, err := Parse(raw, Source{Name: EnvURL, Password: "s3/cret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, u := range append([]*URL{u}, u.Members...) {
+			if u.password != want[i] {
+				t.Errorf("%s: store %d of the URL has the password %q; want %q", raw, i, u.password, want[i])
+			}
+		}
+	}
+}
+
+func TestSchemaOfALockIsNotChosenByTheEnvironment(t *testing.T) {
+	for options, refused := range map[string]bool{
+		"":                                false,
+		"-c statement_timeout=60000":      false,
+		"-c work_mem=1MB --geqo=off":      false,
+		"-c search_path=elsewhere,public": true,
+		"-csearch_path=x":                 true,
+		"--search-path=x":                 true,
+		`-c SEARCH\_PATH=x`:               true,
+		"-c geqo=off -c role=x":           true,
+		"--session_authorization=x":       true,
+	} {
+		t.Setenv("PGOPTIONS", options)
+		u, err := Parse("postgres://me@h/db", Source{Name: EnvURL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = u.Open(t.Context(), Config{}); (err != nil) != refused {
+			t.Errorf("PGOPTIONS=%s: %v; want refused: %v", options, err, refused)
+		}
+	}
+}
+
+func TestSchemesAreComplete(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range schemes() {
+		if seen[s.name] || !strings.HasPrefix(s.form, s.name+":") || s.check == nil || s.open == nil {
+			t.Errorf("scheme %q is not complete, or there twice", s.name)
+		}
+		seen[s.name] = true
+	}
+}

@@ -1,0 +1,50 @@
+//go:build unix
+
+package storeurl
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+func TestParseReadsEachScheme(t *testing.T) {
+	state := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	seen := map[string]bool{}
+	for _, c := range []struct{ raw, text, host, path string }{
+		{"local:", "sqlite " + state + "/fencelock/locks.db", "", filepath.Join(state, "fencelock", "locks.db")},
+		{"memory:", "memory", "", ""},
+		{"sqlite:///var/lib/locks.db", "sqlite /var/lib/locks.db", "", "/var/lib/locks.db"},
+		{"redis://:pw@h/3", "redis h:6379/3", "h:6379", "3"},
+		{"rediss://u:pw@[::1]", "rediss [::1]:6379", "[::1]:6379", "0"},
+		{"redis+sentinel://a,b,c:1/locks/2", "redis+sentinel a:26379,b:26379,c:1/locks/2", "a:26379,b:26379,c:1", "locks/2"},
+		{"redis+cluster://a,b:1", "redis+cluster a:6379,b:1", "a:6379,b:1", ""},
+		{"redlock://a,b,c/1", "redlock a:6379,b:6379,c:6379/1", "a:6379,b:6379,c:6379", "1"},
+		{
+			"redlock:redis://a,rediss://u:pw@b/1,postgres://me@c/db?sslmode=disable",
+			"redlock of redis a:6379, rediss b:6379/1, postgres c:5432/db", "a:6379,b:6379,c:5432", "",
+		},
+		{"postgres://me@h/db?sslmode=disable", "postgres h:5432/db", "h:5432", "db"},
+		{"postgresql://me@h:1/db", "postgresql h:1/db", "h:1", "db"},
+		{"mysql://me@h/db", "mysql h:3306/db", "h:3306", "db"},
+		{"mariadb://me@h/db", "mariadb h:3306/db", "h:3306", "db"},
+		{"etcd://a,b:1/app", "etcd a:2379,b:1/app", "a:2379,b:1", "app"},
+		{"etcds://u:pw@a", "etcds a:2379", "a:2379", ""},
+		{"zk://a,b/root/below", "zk a:2181,b:2181/root/below", "a:2181,b:2181", "root/below"},
+	} {
+		u, err := Parse(c.raw, Source{Name: EnvURL, Settings: true})
+		if err != nil {
+			t.Errorf("%s: %v", c.raw, err)
+			continue
+		}
+		if u.String() != c.text || u.Host != c.host || u.Path != c.path {
+			t.Errorf("%s is read as %q, host %q, path %q; want %+v", c.raw, u, u.Host, u.Path, c)
+		}
+		seen[u.Scheme] = true
+	}
+	for _, scheme := range Schemes() {
+		if !seen[scheme] {
+			t.Errorf("no URL of %s was read", scheme)
+		}
+	}
+}

@@ -15,8 +15,7 @@ import (
 func calls() *Client {
 	c := &Client{}
 	c.clock.start()
-	c.stop.start()
-	c.work.start()
+	c.life.start(&c.clock)
 	return c
 }
 
@@ -33,21 +32,21 @@ func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 		"caller":                  {false, func(_ *Client, end context.CancelCauseFunc) { end(cause) }, context.Canceled, cause},
 		"caller of a detached one": {true, func(_ *Client, end context.CancelCauseFunc) { end(cause) },
 			context.DeadlineExceeded, context.DeadlineExceeded},
-		"client":                   {false, func(c *Client, _ context.CancelCauseFunc) { c.stop.end() }, context.Canceled, context.Canceled},
-		"client of a detached one": {true, func(c *Client, _ context.CancelCauseFunc) { c.work.end() }, context.Canceled, context.Canceled},
+		"client":                   {false, func(c *Client, _ context.CancelCauseFunc) { c.life.acquiring.end() }, context.Canceled, context.Canceled},
+		"client of a detached one": {true, func(c *Client, _ context.CancelCauseFunc) { c.life.leaving.end() }, context.Canceled, context.Canceled},
 	} {
 		// Whoever waits is told, and whoever asks later, and so are contexts made from it,
 		// early or late.
 		for _, waits := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
 				c := calls()
-				defer c.stop.end()
-				defer c.work.end()
+				defer c.life.acquiring.end()
+				defer c.life.leaving.end()
 				ctx, end := context.WithCancelCause(context.Background())
 				defer end(nil)
-				call := c.callFor(ctx, c.clock.now(), time.Minute)
+				call := c.life.acquiring.call(ctx, c.clock.now(), time.Minute)
 				if x.detached {
-					call = c.detached(ctx, c.clock.now(), time.Minute)
+					call = c.life.leaving.detachedCall(ctx, c.clock.now(), time.Minute)
 				}
 				defer call.end()
 				var child context.Context = call
@@ -89,7 +88,7 @@ func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 func TestCallThatIsOverEndsWhatIsLeftOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := calls()
-		call := c.callFor(context.Background(), c.clock.now(), time.Hour)
+		call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Hour)
 		child, cancel := context.WithTimeout(call, 2*time.Hour)
 		defer cancel()
 		told := 0
@@ -108,8 +107,8 @@ func TestCallThatIsOverEndsWhatIsLeftOfIt(t *testing.T) {
 		}
 		call.AfterFunc(func() { told++ })
 		synctest.Wait()
-		if told != 2 || c.stop.calls != nil {
-			t.Errorf("told %d times; calls are left: %v", told, c.stop.calls != nil)
+		if told != 2 || c.life.acquiring.calls != nil {
+			t.Errorf("told %d times; calls are left: %v", told, c.life.acquiring.calls != nil)
 		}
 	}) // which finds goroutines and timers that are left
 }
@@ -122,11 +121,11 @@ func TestEndOfTheClientReachesEveryCall(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var over []*callCtx
 	for range 100 {
-		call := c.callFor(context.Background(), c.clock.now(), time.Hour)
+		call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Hour)
 		child, cancel := context.WithCancel(call)
 		defer cancel()
 		all.Go(func() { <-child.Done() })
-		over = append(over, c.callFor(context.Background(), c.clock.now(), time.Hour))
+		over = append(over, c.life.acquiring.call(context.Background(), c.clock.now(), time.Hour))
 		over[len(over)-1].Done()
 	}
 	if n := runtime.NumGoroutine() - before; n > 110 {
@@ -139,14 +138,14 @@ func TestEndOfTheClientReachesEveryCall(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 200 {
-				call := c.callFor(context.Background(), c.clock.now(), time.Hour)
+				call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Hour)
 				<-call.Done()
 			}
 		})
 	}
-	c.stop.end()
+	c.life.acquiring.end()
 	all.Wait()
-	if c.stop.calls != nil {
+	if c.life.acquiring.calls != nil {
 		t.Error("calls are left in the list")
 	}
 }
@@ -156,11 +155,11 @@ func TestEndOfTheClientReachesEveryCall(t *testing.T) {
 func TestCallAfterTheMachineSlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := calls()
-		answered := c.callFor(context.Background(), c.clock.now(), 10*time.Second)
+		answered := c.life.acquiring.call(context.Background(), c.clock.now(), 10*time.Second)
 		answered.Done()
 		answered.end()
 		c.clock.asleep.Add(int64(time.Hour))
-		call := c.callFor(context.Background(), c.clock.now(), time.Second)
+		call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Second)
 		began := time.Now()
 		<-call.Done()
 		if took := time.Since(began); took != time.Second {
@@ -176,24 +175,24 @@ func TestCallsEndEachAtItsTime(t *testing.T) {
 		c := calls()
 		began := time.Now()
 		start := func(d time.Duration) *callCtx {
-			call := c.callFor(context.Background(), c.clock.now(), d)
+			call := c.life.acquiring.call(context.Background(), c.clock.now(), d)
 			call.Done()
 			return call
 		}
 		answered := start(10 * time.Second)
-		rings := func() int64 {
-			c.stop.mu.Lock()
-			defer c.stop.mu.Unlock()
-			return c.stop.rings
+		firesAt := func() int64 {
+			c.life.acquiring.mu.Lock()
+			defer c.life.acquiring.mu.Unlock()
+			return c.life.acquiring.firesAt
 		}
-		set := rings()
+		set := firesAt()
 		answered.end()
 		late, early, same := start(time.Minute), start(20*time.Second), start(20*time.Second)
 		start(15 * time.Second).end()
-		if now := rings(); now != set {
+		if now := firesAt(); now != set {
 			t.Errorf("the timer was set again for calls that end later: %d, %d", now, set)
 		}
-		<-c.detached(context.Background(), c.clock.now(), 12*time.Second).Done() // of another timer; this one rang for nobody
+		<-c.life.leaving.detachedCall(context.Background(), c.clock.now(), 12*time.Second).Done() // of another timer; this one rang for nobody
 		short := start(time.Second)
 		for _, x := range []struct {
 			next *callCtx
@@ -226,8 +225,8 @@ func TestCallsEndEachAtItsTime(t *testing.T) {
 				}
 			}
 		}
-		if now := rings(); now != 0 || c.stop.calls != nil {
-			t.Errorf("when all is over the timer is set for %d, calls are left: %v", now, c.stop.calls != nil)
+		if now := firesAt(); now != 0 || c.life.acquiring.calls != nil {
+			t.Errorf("when all is over the timer is set for %d, calls are left: %v", now, c.life.acquiring.calls != nil)
 		}
 	})
 }

@@ -1,8 +1,8 @@
 package fencelock
 
 import (
-	"crypto/rand"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,159 +10,183 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// state of a claim. A claim that ended never comes back: the next one has
-// another ID.
-type state uint8
+// claimState is the state of one claim. States only move down this list, except that a
+// waiting claim becomes held. A claim that ended never comes back: its caller makes a new
+// claim with another ID.
+type claimState uint8
 
 const (
-	fresh   state = iota // the store has not answered an Enter yet
-	waiting              // in line
-	held                 // granted
-	ended                // over: lost, left, or never there
-	leaving              // over, and the store is still to be told
+	stateNew     claimState = iota // the store has not answered an Enter
+	stateWaiting                   // in line
+	stateHeld                      // granted
+	stateEnded                     // lost, left, or never in line
+	stateLeaving                   // ended here; a Leave is due in the background
 )
 
-// never is a time that does not come.
-const never = int64(1)<<62 - 1
-
-// claim is one place in the store's line. Everything but deadline is guarded by
-// the Client's mutex. A Client may have a hundred thousand of them, so what most
-// never have is kept apart.
+// claim is one claim in the store's line. The claim owns its state and its mutex. The lock
+// order is localQueues.mu, claim.mu, then any of schedule.mu, dispatcher.mu, leaseCtx.mu.
+//
+// A Client may hold a hundred thousand claims, so the fields that few claims use are in
+// rareFields.
 type claim struct {
-	key, id  string
-	token    int64         // the first of its span; 0 until the store has answered
+	c                *Client
+	queue            *localQueue // where its goroutines queue; nil if it serves one call only
+	key, id          string
+	capacity, weight int32
+	fixed            bool // a FixedLease: not renewed while it is held
+
+	// deadline is when this process stops believing in the lease. It is written under mu,
+	// never moved back, and read by Lease.Err without a lock.
+	deadline atomic.Int64
+
+	// The schedule guards these.
+	next  int64 // time of the next event
+	slack int64 // how much earlier the claim may be processed
+	index int32 // in the heap, -1 if not scheduled
+
+	mu       sync.Mutex // guards everything below
+	state    claimState
+	grant    *grant        // the holder, or nil
+	token    int64         // the first of its span; 0 before the store has answered
 	ttl      time.Duration // as the store grants it
-	deadline atomic.Int64  // when the lease ends, at the latest, for all that this process knows
+	sent     int64         // when the last answered Enter or Renew was sent
+	leaseEnd int64         // when the lease has certainly ended in the store
+	endAt    int64         // MaxHold
+	retryAt  int64         // next renewal, or next background Leave
+	failures int32         // failed renewals or Leaves in a row
+	rare     *rareFields
 
-	sent    int64 // when the last answered Enter or Renew was sent
-	since   int64 // when it was first granted to somebody here, or the store last said that it is alone
-	over    int64 // when the server's lease has surely ended
-	endAt   int64 // MaxHold
-	retryAt int64 // next renewal or leave
-	next    int64 // when the Client's clock is to look at it
+	// A claim serves goroutines of this process one after another until its turn is over.
+	// Each of them gets the next token of the span.
+	span            int32
+	used            int32 // tokens given
+	usedAtTurnStart int32
+	turnStart       int64 // the first grant, or when the store last said that nobody else is in line
 
-	gate   *gate
-	grant  *grant // who holds it now
-	seldom *seldom
-
-	capacity, weight, span int32
-	used                   int32 // tokens of its span given so far
-	base                   int32 // what used was at since
-	tries                  int32 // failed renewals or leaves in a row
-	index                  int32 // in the Client's schedule, -1 if not there
-
-	state   state
-	granted bool // by the store
-	queued  bool // others were in line before it
-	crowded bool // others are in line behind it, or the store does not say
-	noWait  bool
-	unsure  bool // an Enter of this ID may still arrive: Leave must lay it to rest
-	fixed   bool // not renewed once it is held
-	whole   bool // a FixedLease that waited has been renewed to its full length
-	atRisk  bool // said so
-	busy    bool // a renewal is on its way
-	exiting bool // a leave is on its way
-	broken  bool // an operator ended it
+	granted      bool // by the store
+	noWait       bool // it was sent with NoWait
+	behindOthers bool // other claims were in line before it
+	contended    bool // other claims are in line behind it, or the store did not say
+	uncertain    bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
+	fullLength   bool // a FixedLease that waited has been renewed to its full length
+	atRisk       bool // reported to Hooks.AtRisk
+	renewing     bool // a renewal is under way
+	leaveRunning bool // a background Leave is under way
+	broken       bool // an operator ended it
+	wakeQueue    bool // unlock tells the local queue that the claim was lost
 }
 
-// seldom is what a claim has that does not just get its lock, hold it and leave.
-type seldom struct {
-	note   string
-	mark   driver.Mark       // that the last one left behind
-	head   *driver.BusyError // who was first in line when last heard
-	ahead  int
-	lost   error         // why it ended, when it ended by itself
-	wake   func()        // interrupts the Await of a claim that ended
-	idle   chan struct{} // closed when the renewal on its way has come back, if somebody waits for that
-	leave  driver.Mark   // left behind when the last lease is released
-	exit   driver.Exit   // how it leaves, as of exitAt
-	exitAt int64
-
-	minHold time.Duration // from its grant on
+// rareFields are those of a claim that waits, fails, or has options.
+type rareFields struct {
+	note        string
+	mark        driver.Mark       // what the last holder left on the line
+	blocker     *driver.BusyError // first claim of the line in the last answer
+	ahead       int
+	lost        error         // why the claim ended
+	interrupt   func()        // ends the Await under way
+	renewalDone chan struct{} // closed when the renewal under way is answered
+	leaveMark   driver.Mark   // to be written by the last Release
+	exit        driver.Exit   // how the claim leaves, as of exitAt
+	exitAt      int64
+	minHold     time.Duration // from the grant on
 }
 
-// nothing stands in for the seldom of a claim that has none. It is not written to.
-var nothing seldom
+// noRareFields is what a claim without rareFields reads. It is never written.
+var noRareFields rareFields
 
-// has is for reading.
-func (cl *claim) has() *seldom {
-	if cl.seldom == nil {
-		return &nothing
+// readRare returns the rare fields for reading.
+func (cl *claim) readRare() *rareFields {
+	if cl.rare == nil {
+		return &noRareFields
 	}
-	return cl.seldom
+	return cl.rare
 }
 
-// gets is for writing.
-func (cl *claim) gets() *seldom {
-	if cl.seldom == nil {
-		cl.seldom = &seldom{}
+// writeRare returns the rare fields for writing.
+func (cl *claim) writeRare() *rareFields {
+	if cl.rare == nil {
+		cl.rare = &rareFields{}
 	}
-	return cl.seldom
+	return cl.rare
 }
 
-// newClaim makes the claim of r. c.mu is held.
-func (c *Client) newClaim(r *request) *claim {
-	cl := &claim{
-		key: r.key, id: c.ids.draw(), capacity: int32(r.capacity), weight: int32(r.weight),
-		ttl: r.lease, span: int32(r.span), fixed: r.fixed, index: -1, next: never, endAt: never,
+// unlock releases cl.mu. If the claim was lost under it, the next goroutine of the local
+// queue is woken afterwards, because the queue's mutex comes first in the lock order.
+func (cl *claim) unlock() {
+	wake := cl.wakeQueue
+	cl.wakeQueue = false
+	cl.mu.Unlock()
+	if wake {
+		cl.queue.claimLost(cl)
 	}
-	if r.note != "" {
-		cl.gets().note = r.note
-	}
-	return cl
 }
 
-// asks is cl as the store is asked for it.
-func (c *Client) asks(cl *claim) driver.Claim {
+// requestLocked is the claim as an Enter sends it.
+func (cl *claim) requestLocked() driver.Claim {
 	return driver.Claim{
-		Key: cl.key, ID: cl.id, Owner: c.o.Owner, Note: cl.has().note,
+		Key: cl.key, ID: cl.id, Owner: cl.c.options.Owner, Note: cl.readRare().note,
 		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl, NoWait: cl.noWait, Span: int64(cl.span),
 	}
 }
 
-// ticket is what the store has answered to cl.
-func (c *Client) ticket(cl *claim) driver.Ticket {
-	has := cl.has()
+// ticketLocked is the claim as every other request sends it.
+func (cl *claim) ticketLocked() driver.Ticket {
+	rare := cl.readRare()
 	return driver.Ticket{
-		Claim: c.asks(cl), Token: cl.token, Granted: cl.granted,
-		Ahead: has.ahead, Mark: has.mark, Head: has.head,
+		Claim: cl.requestLocked(), Token: cl.token, Granted: cl.granted,
+		Ahead: rare.ahead, Mark: rare.mark, Head: rare.blocker,
 	}
 }
 
-// ids draws the IDs of claims: 26 characters of five random bits each, as
-// rand.Text has them, from random bytes that are fetched for many at once.
-type ids struct {
-	random [32 * 26]byte
-	used   int // of random; 0 before the first draw
+// currentState returns the state of the claim.
+func (cl *claim) currentState() claimState {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.state
 }
 
-func (d *ids) draw() string {
-	if d.used == 0 || d.used == len(d.random) {
-		rand.Read(d.random[:]) // never fails
-		d.used = 0
-	}
-	id := d.random[d.used : d.used+26]
-	d.used += 26
-	for i, b := range id {
-		id[i] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[b%32]
-	}
-	return string(id)
+// taken reports whether somebody here holds the claim, or waits in the store's line with it.
+func (cl *claim) taken() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.grant != nil || cl.state == stateWaiting
 }
 
-// believed returns how long a lease of length d is believed, counted from the
-// sending of the call that started it: a hundredth and two milliseconds less, for
-// clocks that do not run at the same rate and threads that are put aside.
-func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Millisecond) }
+// alive reports whether the claim may still be brought to a grant.
+func (cl *claim) alive() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.state != stateEnded && !cl.broken
+}
 
-// covers reports whether token is one of cl's.
-func (cl *claim) covers(token fence.Token) bool {
+// lastBlocker is who was first in line in the last answer, or nil.
+func (cl *claim) lastBlocker() *driver.BusyError {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.readRare().blocker
+}
+
+// hasToken reports whether token is in the span of the claim.
+func (cl *claim) hasToken(token fence.Token) bool {
 	return cl.token != 0 && int64(token) >= cl.token && int64(token)-cl.token < max(int64(cl.span), 1)
 }
 
-// answered notes a lease that was confirmed by an answer to a call sent at sent.
-// It never moves the deadline back. It reports false if the answer came after
-// the lease it speaks of had ended.
-func (cl *claim) answered(sent, now int64, left time.Duration) bool {
+// holderTokenLocked is the token of the present holder.
+func (cl *claim) holderTokenLocked() fence.Token {
+	if cl.grant != nil {
+		return cl.grant.token
+	}
+	return fence.Token(cl.token)
+}
+
+// believed returns how long a lease of length d is believed, counted from the sending of
+// the request that started it. The margin of a hundredth covers clocks of different rates.
+// Two milliseconds cover a thread that is descheduled.
+func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Millisecond) }
+
+// confirmLeaseLocked notes a lease of length left that the store confirmed. It never moves
+// the deadline back. It reports false if the answer came after that lease had ended.
+func (cl *claim) confirmLeaseLocked(sent, now int64, left time.Duration) bool {
 	deadline := sent + believed(left)
 	if now >= deadline {
 		return false
@@ -172,95 +196,76 @@ func (cl *claim) answered(sent, now int64, left time.Duration) bool {
 		cl.sent = sent
 		cl.retryAt = sent + int64(left)/3
 	}
-	cl.over = max(cl.over, now+int64(left))
-	cl.tries = 0
+	cl.leaseEnd = max(cl.leaseEnd, now+int64(left))
+	cl.failures = 0
 	return true
 }
 
-// lossOf describes how cl ended, for the holder of token.
-func (cl *claim) lossOf(kind error, token fence.Token, detail string) error {
-	e := &lossError{kind: kind, key: cl.key, token: token, detail: detail}
-	if kind == ErrExpired && cl.fixed {
-		e.also = ErrMaxHold
+// joinLocked notes the store's answer to an Enter: the claim is in line.
+func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
+	cl.ttl = d.TTL
+	if t.TTL > 0 {
+		cl.ttl = t.TTL
 	}
-	return e
+	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
+	if cl.rare != nil || t.Mark != "" || t.Head != nil || t.Ahead != 0 {
+		rare := cl.writeRare()
+		rare.mark, rare.blocker, rare.ahead = t.Mark, t.Head, t.Ahead
+	}
+	cl.state = stateWaiting
+	if t.Granted {
+		cl.state, cl.atRisk = stateHeld, false
+	} else {
+		cl.behindOthers = true
+	}
+	cl.planLocked(now)
 }
 
-// goneDetail is the reason that came with a driver's ErrGone.
+// planLocked schedules the next event of the claim.
+func (cl *claim) planLocked(now int64) {
+	s := &cl.c.schedule
+	switch cl.state {
+	case stateWaiting, stateHeld:
+		at, slack := min(cl.deadline.Load(), cl.endAt), int64(0)
+		if !cl.atRisk {
+			at = min(at, cl.riskAtLocked())
+		}
+		if cl.renewsLocked() && cl.retryAt <= at {
+			at = cl.retryAt
+			if cl.failures == 0 {
+				slack = int64(cl.ttl) / 12
+			}
+		}
+		s.put(cl, at, slack, now)
+	case stateLeaving:
+		at := cl.retryAt
+		if cl.leaveRunning {
+			at = never
+		}
+		s.put(cl, at, 0, now)
+	default:
+		s.drop(cl)
+	}
+}
+
+// renewsLocked reports whether the schedule is to renew the claim.
+func (cl *claim) renewsLocked() bool {
+	return !cl.renewing && !(cl.fixed && cl.state == stateHeld)
+}
+
+// riskAtLocked is when two thirds of the lease have passed.
+func (cl *claim) riskAtLocked() int64 {
+	if cl.fixed && cl.state == stateHeld {
+		return never
+	}
+	return cl.sent + 2*(cl.deadline.Load()-cl.sent)/3
+}
+
+// goneDetail returns what a driver's ErrGone says.
 func goneDetail(err error) (reason string, broken bool) {
 	var g driver.ErrGone
 	if errors.As(err, &g) {
 		return g.Reason, g.Broken
 	}
 	return "", false
-}
-
-// schedule is a heap of claims by the time they are next to be looked at.
-type schedule []*claim
-
-func (s schedule) less(i, j int) bool { return s[i].next < s[j].next }
-
-func (s schedule) swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = int32(i), int32(j)
-}
-
-func (s schedule) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !s.less(i, parent) {
-			return
-		}
-		s.swap(i, parent)
-		i = parent
-	}
-}
-
-func (s schedule) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(s) {
-			return
-		}
-		if child+1 < len(s) && s.less(child+1, child) {
-			child++
-		}
-		if !s.less(child, i) {
-			return
-		}
-		s.swap(i, child)
-		i = child
-	}
-}
-
-// put adds cl, or moves it, to be looked at at time at.
-func (s *schedule) put(cl *claim, at int64) {
-	cl.next = at
-	if cl.index < 0 {
-		cl.index = int32(len(*s))
-		*s = append(*s, cl)
-		s.up(int(cl.index))
-		return
-	}
-	s.up(int(cl.index))
-	s.down(int(cl.index))
-}
-
-// drop takes cl out; one that is not in is left alone.
-func (s *schedule) drop(cl *claim) {
-	i := int(cl.index)
-	if i < 0 {
-		return
-	}
-	last := len(*s) - 1
-	if i != last {
-		s.swap(i, last)
-	}
-	(*s)[last] = nil
-	*s = (*s)[:last]
-	cl.index = -1
-	if i != last {
-		s.up(i)
-		s.down(i)
-	}
 }

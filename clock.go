@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// clock tells the time since it was made, in nanoseconds, and goes on while the
-// machine sleeps. Go's monotonic clock stands still then (on Linux and macOS),
-// so a holder that slept through its lease would go on believing. On Linux the
-// time slept is added; elsewhere it is what Go's clock says (on Windows that
-// includes sleep, on macOS it does not).
+// clock returns the time since it was started, in nanoseconds. It goes on while the machine
+// sleeps. Go's monotonic clock stops then on Linux and macOS, so a holder that slept through
+// its lease would take the lease for alive. On Linux the clock adds the time slept. Elsewhere
+// it is Go's clock, which includes sleep on Windows and not on macOS.
 //
-// The time slept is CLOCK_BOOTTIME − CLOCK_MONOTONIC. Both run outside of a
-// testing/synctest bubble, so their difference is still there, and the clock is
-// as virtual as time.Now.
+// The time slept is CLOCK_BOOTTIME − CLOCK_MONOTONIC. A testing/synctest bubble changes
+// neither, so in a bubble this clock is as virtual as time.Now.
 type clock struct {
 	base    time.Time
 	asleep0 int64
@@ -21,8 +19,8 @@ type clock struct {
 	sampled atomic.Int64 // when asleep was read, by Go's clock
 }
 
-// sampleEvery bounds how stale the time slept may be. It is half of the margin
-// that every deadline keeps.
+// sampleEvery bounds how old the reading of the time slept may be. It is half of the
+// constant margin of every deadline.
 const sampleEvery = time.Millisecond
 
 func (c *clock) start() {
@@ -45,8 +43,8 @@ func (c *clock) sample(t int64) {
 	if !ok {
 		return
 	}
-	// A real sleep is longer than a millisecond; less is the jitter of reading two
-	// clocks one after the other, which must not make ours run backwards.
+	// A real sleep is longer than a millisecond. A smaller difference comes from reading
+	// two clocks one after the other, and must not make this clock run backwards.
 	slept := total - c.asleep0
 	for {
 		known := c.asleep.Load()
@@ -56,15 +54,14 @@ func (c *clock) sample(t int64) {
 	}
 }
 
-// soonest is the shortest time that a timer of this package is set to. One that is due as it
-// is set is run there and then, and in a testing/synctest bubble two of them at once end the
-// race detector (golang/go#78156): ours, and that of whoever tests with package memlock.
-const soonest time.Duration = 1
+// shortestTimer is the shortest duration of a timer of this package. In a testing/synctest
+// bubble two timers that are due as they are set crash the race detector (golang/go#78156).
+const shortestTimer time.Duration = 1
 
-// timerFor returns a timer for that long from now.
-func timerFor(d time.Duration) *time.Timer { return time.NewTimer(max(d, soonest)) }
+// newTimer returns a timer that fires in d, at once if d is not positive.
+func newTimer(d time.Duration) *time.Timer { return time.NewTimer(max(d, shortestTimer)) }
 
-// wall turns a time of this clock into one that people and timers understand.
+// wall converts a time of this clock to wall-clock time.
 func (c *clock) wall(at int64) time.Time {
 	return time.Now().Add(time.Duration(at - c.now()))
 }

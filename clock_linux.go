@@ -16,9 +16,9 @@ func gettime(id uintptr) (int64, bool) {
 	return ts.Nano(), errno == 0
 }
 
-// asleep returns how long the machine has slept since it was started, and
-// whether that could be read within 50 µs: a thread that was put aside between
-// the two clocks would add the time it waited.
+// asleep returns how long the machine has slept since boot. It reports false if the two
+// clocks could not be read within 50 µs: a thread that is descheduled between the two
+// readings would count as sleep.
 func asleep() (int64, bool) {
 	for range 3 {
 		before, ok1 := gettime(clockMonotonic)

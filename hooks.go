@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Event is what a hook is told. Fields that do not apply are zero.
+// Event is passed to a hook. Fields that do not apply are zero.
 type Event struct {
 	Time    time.Time
 	Key     string
@@ -19,18 +19,18 @@ type Event struct {
 	Held    time.Duration // Lost, Released: from the grant to the end
 	Left    time.Duration // Renewed, AtRisk: of the lease, by this process's clock
 	Ahead   int           // Waiting: claims before this one, in the store and in this process
-	Handoff bool          // Acquired: handed on inside this process, without the store
-	HeldBy  *HeldError    // Waiting, Refused: who is in the way, if known
+	Handoff bool          // Acquired: passed on inside this process, without the store
+	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warn: why
 	Dropped uint64        // events lost before this one, because hooks were too slow
 }
 
-// Hooks are called as things happen, one at a time and in order, on one goroutine
-// of the Client: never under a lock, never on the way of a renewal. A slow hook
-// delays the next ones only. At most 4096 events wait; further ones are dropped
-// and counted in Event.Dropped. Hooks must not panic. A nil hook costs nothing.
+// Hooks are called one at a time and in order, on one goroutine of the Client. The
+// Client holds no lock meanwhile, and no renewal waits for a hook. A slow hook delays
+// only the next hooks. At most 4096 events wait. Further events are dropped and counted
+// in Event.Dropped. Hooks must not panic. A nil hook costs nothing.
 type Hooks struct {
-	Waiting  func(Event) // a call has joined a line
+	Waiting  func(Event) // a call waits in line
 	Acquired func(Event) // a lease was granted
 	Refused  func(Event) // a call ended without a lease
 	Renewed  func(Event) // a lease was renewed
@@ -94,25 +94,31 @@ func LogHooks(l *slog.Logger) Hooks {
 // maxEvents is how many events may wait for slow hooks.
 const maxEvents = 4096
 
-// dispatcher runs hooks one after another on a goroutine that lives only while
-// there are events, so an idle Client has none and a bubble can end.
+// dispatcher runs hooks one after another. Its goroutine ends when no event waits, so an
+// idle Client has none.
 type dispatcher struct {
+	Hooks
+	owner  string
+	warned sync.Map // texts of the warnings sent so far
+
 	mu      sync.Mutex
-	queue   []pending
+	queue   []pendingEvent
 	dropped uint64
 	running bool
-	idle    chan struct{} // closed when the goroutine ends, if somebody waits for that
+	idle    chan struct{} // closed when the goroutine ends; nil if nobody waits for that
 }
 
-type pending struct {
+type pendingEvent struct {
 	hook  func(Event)
 	event Event
 }
 
+// send queues one event. It may be called under any lock of the core.
 func (d *dispatcher) send(hook func(Event), e Event) {
 	if hook == nil {
 		return
 	}
+	e.Owner = d.owner
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.queue) >= maxEvents {
@@ -121,7 +127,7 @@ func (d *dispatcher) send(hook func(Event), e Event) {
 	}
 	e.Time = time.Now()
 	e.Dropped, d.dropped = d.dropped, 0
-	d.queue = append(d.queue, pending{hook, e})
+	d.queue = append(d.queue, pendingEvent{hook, e})
 	if !d.running {
 		d.running = true
 		go d.run()
@@ -142,16 +148,26 @@ func (d *dispatcher) run() {
 			return
 		}
 		p := d.queue[0]
-		d.queue[0] = pending{}
+		d.queue[0] = pendingEvent{}
 		d.queue = d.queue[1:]
 		d.mu.Unlock()
 		p.hook(p.event)
 	}
 }
 
-// drain waits until all events have been told, or for d: a hook may be what called
-// Close, and would wait for itself.
-func (d *dispatcher) drain(most time.Duration) {
+// warnOnce sends a warning unless the same text was sent before.
+func (d *dispatcher) warnOnce(key string, err error) {
+	if d.Warn == nil {
+		return
+	}
+	if _, sent := d.warned.LoadOrStore(err.Error(), true); !sent {
+		d.send(d.Warn, Event{Key: key, Err: err})
+	}
+}
+
+// drain waits until no event is left, and at most for limit: a hook may have called Close,
+// and then Close waits for that hook.
+func (d *dispatcher) drain(limit time.Duration) {
 	d.mu.Lock()
 	if !d.running {
 		d.mu.Unlock()
@@ -162,7 +178,7 @@ func (d *dispatcher) drain(most time.Duration) {
 	}
 	idle := d.idle
 	d.mu.Unlock()
-	t := time.NewTimer(most)
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-idle:

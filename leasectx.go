@@ -7,10 +7,10 @@ import (
 )
 
 // leaseCtx is the context of a lease. It carries the lease for Held and for the
-// detection of deadlocks, before those that the context it was made from carries.
+// detection of deadlocks, and links to the lease that its parent carries.
 //
 // Most leases are short, and nobody waits for their end. So the context that can be
-// waited for is made when it is first asked for; until then this one answers from
+// waited for is built on the first Done or Value. Until then this one answers from
 // its parent and its lease.
 type leaseCtx struct {
 	lease  *Lease
@@ -29,8 +29,8 @@ type builtCtx struct {
 
 type holdsKey struct{}
 
-// holds returns the innermost leaseCtx in ctx, or nil.
-func holds(ctx context.Context) *leaseCtx {
+// innermostHold returns the innermost leaseCtx in ctx, or nil.
+func innermostHold(ctx context.Context) *leaseCtx {
 	x, _ := ctx.Value(holdsKey{}).(*leaseCtx)
 	return x
 }
@@ -51,8 +51,8 @@ func (x *leaseCtx) Deadline() (time.Time, bool) {
 	return x.parent.Deadline()
 }
 
-// Err is nil at once if neither the lease nor the parent has ended; who of the two
-// was first is settled by making the inner context.
+// Err is nil if neither the lease nor the parent has ended. Otherwise the built context
+// knows which of the two ended first.
 func (x *leaseCtx) Err() error {
 	if x.parent != nil && !x.lease.over.Load() && x.parent.Err() == nil {
 		return nil
@@ -70,7 +70,7 @@ func (x *leaseCtx) build() context.Context {
 	over := x.lease.over.Load()
 	parent := x.parent
 	if over && !x.lease.orphaned {
-		parent = context.WithoutCancel(parent) // whatever became of it since
+		parent = context.WithoutCancel(parent) // the lease ended first
 	}
 	x.built = &builtCtx{}
 	x.built.Context, x.built.cancel = context.WithCancelCause(parent)

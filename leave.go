@@ -8,77 +8,72 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// leaveLimit bounds one Leave. It may be longer than a third of a short lease: a
+// leavesAtOnce bounds the background Leaves under way, so that a Client that closes with a
+// hundred thousand leases does not start as many goroutines.
+const leavesAtOnce = 256
+
+// leaveTimeout bounds one Leave. It may be longer than a third of a short lease, because a
 // late Leave harms nobody.
-func leaveLimit(ttl time.Duration) time.Duration {
+func leaveTimeout(ttl time.Duration) time.Duration {
 	return min(max(ttl/3, 500*time.Millisecond), 5*time.Second)
 }
 
-// exitTicket is cl's ticket as Leave wants it: without a token if an Enter may
-// still arrive, so that the store lays the ID to rest. c.mu is held.
-func (c *Client) exitTicket(cl *claim) driver.Ticket {
-	t := c.ticket(cl)
-	if cl.unsure {
+// leaveTicketLocked is the ticket for a Leave. If an Enter may still arrive, the ticket has
+// no token, and the store keeps a tombstone of the ID.
+func (cl *claim) leaveTicketLocked() driver.Ticket {
+	t := cl.ticketLocked()
+	if cl.uncertain {
 		t.Token = 0
 	}
 	return t
 }
 
-// settled reports whether err, the answer to a Leave, leaves nothing to do.
-func settled(err error) bool {
+// leaveDecided reports whether err, the answer to a Leave, leaves nothing to repeat.
+func leaveDecided(err error) bool {
 	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrClosed) ||
 		errors.As(err, new(*driver.PermanentError))
 }
 
-// leave takes cl out of the line: it tries at least once, and until budget has
-// passed, whatever becomes of ctx; then the rest is done behind. It answers nil if
-// the store confirmed it, ErrGone if the store no longer had the claim, anything
-// else if nobody knows yet.
-func (c *Client) leave(ctx context.Context, cl *claim, e driver.Exit, budget time.Duration) error {
-	c.mu.Lock()
-	cl.state = ended // from here on no renewal is begun
-	c.sched.drop(cl)
-	t, linger := c.exitTicket(cl), e.Linger
-	c.mu.Unlock()
+// leave takes the claim out of the line. It tries at least once, and until budget has
+// passed. The end of ctx does not stop it. What the store has not confirmed by then goes on
+// in the background. The error is nil if the store confirmed it, ErrGone if the store no
+// longer had the claim, anything else if the outcome is unknown.
+func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) error {
+	c := cl.c
+	cl.mu.Lock()
+	cl.state = stateEnded // no renewal begins from here on
+	c.schedule.drop(cl)
+	t, linger := cl.leaveTicketLocked(), e.Linger
+	cl.mu.Unlock()
 
-	begun := c.clock.now()
-	until := begun + int64(budget)
-	doubt := false
-	for now := begun; ; now = c.clock.now() {
-		e.Linger = c.rest(linger, begun)
-		left := time.Duration(until - now)
-		call := c.detached(ctx, now, max(min(left, leaveLimit(t.TTL)), time.Millisecond))
-		err := c.b.Leave(call, t, e)
+	start := c.clock.now()
+	until := start + int64(budget)
+	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.now() {
+		e.Linger = c.lingerLeft(linger, start)
+		timeout := max(min(time.Duration(until-now), leaveTimeout(t.TTL)), time.Millisecond)
+		call := c.life.leaving.detachedCall(ctx, now, timeout)
+		err := c.backend.Leave(call, t, e)
 		call.end()
 		switch {
-		case err == nil:
-			return nil
-		case driver.Gone(err):
-			if doubt {
-				return nil // an earlier try that got no answer did it, or the lease had its time
-			}
-			return err
-		case settled(err):
+		case attempt > 1 && driver.Gone(err):
+			return nil // an earlier try took the claim out, or its lease has run out
+		case leaveDecided(err):
 			return err
 		}
-		doubt = true
-		cl.tries++
-		pause := time.Duration(until - c.clock.now())
-		if back := c.o.Backoff(int(cl.tries)); back < pause && c.work.Err() == nil {
-			pause = back
-		} else {
-			c.mu.Lock()
-			c.oweLeave(cl, c.clock.now()+int64(back), e)
-			c.mu.Unlock()
+		pause := c.options.Backoff(attempt)
+		if pause >= time.Duration(until-c.clock.now()) || c.life.leaving.Err() != nil {
+			cl.mu.Lock()
+			defer cl.mu.Unlock()
+			cl.failures = int32(attempt)
+			cl.leaveLaterLocked(c.clock.now()+int64(pause), e)
 			return err
 		}
-		timer := timerFor(pause)
-		<-timer.C
+		<-newTimer(pause).C
 	}
 }
 
-// rest is what is left now of a linger that was d long at time at.
-func (c *Client) rest(d time.Duration, at int64) time.Duration {
+// lingerLeft is what is left of a linger that was d long at time at.
+func (c *Client) lingerLeft(d time.Duration, at int64) time.Duration {
 	if d <= 0 {
 		return 0
 	}
@@ -88,69 +83,71 @@ func (c *Client) rest(d time.Duration, at int64) time.Duration {
 	return max(d, c.info.MinTTL)
 }
 
-// quit takes cl out of the line behind the caller's back, beginning now. c.mu is held.
-func (c *Client) quit(cl *claim, e driver.Exit) {
-	now := c.clock.now()
-	c.oweLeave(cl, now, e)
-	c.sendLeave(cl, now)
+// leaveInBackgroundLocked takes the claim out of the line on a goroutine of its own.
+func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
+	now := cl.c.clock.now()
+	cl.leaveLaterLocked(now, e)
+	cl.sendLeaveLocked(now)
 }
 
-// leavesAtOnce bounds how many Leaves are on their way behind, so that a Client that
-// closes with a hundred thousand leases does not start as many goroutines.
-const leavesAtOnce = 256
+// leaveLaterLocked schedules a background Leave for time at.
+func (cl *claim) leaveLaterLocked(at int64, e driver.Exit) {
+	cl.c.life.beginWork() // until the Leave is decided
+	cl.state = stateLeaving
+	now := cl.c.clock.now()
+	if cl.rare != nil || e != (driver.Exit{}) {
+		rare := cl.writeRare()
+		rare.exit, rare.exitAt = e, now
+	}
+	cl.retryAt, cl.leaveRunning, cl.endAt = at, false, never
+	cl.planLocked(now)
+}
 
-// sendLeave begins one try of a Leave that is owed, or puts it off for a moment.
-// c.mu is held.
-func (c *Client) sendLeave(cl *claim, now int64) {
-	if c.leaves >= leavesAtOnce {
+// leaveNowLocked brings a scheduled Leave forward.
+func (cl *claim) leaveNowLocked(now int64) {
+	if cl.state == stateLeaving && !cl.leaveRunning {
+		cl.retryAt = min(cl.retryAt, now)
+		cl.planLocked(now)
+	}
+}
+
+// sendLeaveLocked begins one try of a scheduled Leave, or puts it off while too many run.
+func (cl *claim) sendLeaveLocked(now int64) {
+	if cl.c.leaves.tryStart() {
+		cl.leaveRunning = true
+		go cl.tryLeave()
+	} else {
 		cl.retryAt = now + int64(time.Millisecond)
-		c.plan(cl, now)
-		return
 	}
-	cl.exiting = true
-	c.leaves++
-	c.calls++
-	c.plan(cl, now)
-	go c.leaveAgain(cl)
+	cl.planLocked(now)
 }
 
-// oweLeave puts cl down to be taken out of the line at time at. c.mu is held.
-func (c *Client) oweLeave(cl *claim, at int64, e driver.Exit) {
-	c.owed++
-	cl.state = leaving
-	if cl.seldom != nil || e != (driver.Exit{}) {
-		cl.gets().exit, cl.gets().exitAt = e, c.clock.now()
-	}
-	cl.retryAt, cl.exiting = at, false
-	cl.endAt = never
-	c.plan(cl, c.clock.now())
-}
-
-// leaveAgain is one try of a Leave that is owed.
-func (c *Client) leaveAgain(cl *claim) {
-	call := c.detached(context.Background(), c.clock.now(), leaveLimit(cl.ttl))
-	c.mu.Lock()
-	t, e := c.exitTicket(cl), cl.has().exit
-	e.Linger = c.rest(e.Linger, cl.has().exitAt)
-	c.mu.Unlock()
-	err := c.b.Leave(call, t, e)
+// tryLeave is one try of a scheduled Leave.
+func (cl *claim) tryLeave() {
+	c := cl.c
+	defer c.leaves.done()
+	cl.mu.Lock()
+	t, rare := cl.leaveTicketLocked(), cl.readRare()
+	e := rare.exit
+	e.Linger = c.lingerLeft(e.Linger, rare.exitAt)
+	cl.mu.Unlock()
+	call := c.life.leaving.detachedCall(context.Background(), c.clock.now(), leaveTimeout(t.TTL))
+	err := c.backend.Leave(call, t, e)
 	call.end()
 
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls--
-	c.leaves--
-	cl.exiting = false
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.leaveRunning = false
 	now := c.clock.now()
-	if settled(err) || cl.state != leaving {
-		c.owed--
-		cl.state = ended
+	if leaveDecided(err) {
+		cl.state = stateEnded
+		c.life.endWork()
 	} else {
-		cl.tries++
-		// A store that is down is asked less and less often, down to once a lease.
-		most := max(int64(cl.ttl), int64(time.Second))
-		cl.retryAt = now + min(int64(c.o.Backoff(int(cl.tries)))<<min(cl.tries/8, 6), most)
+		// A store that is down is asked less and less often, down to once per lease.
+		cl.failures++
+		longest := max(int64(cl.ttl), int64(time.Second))
+		backoff := int64(c.options.Backoff(int(cl.failures))) << min(cl.failures/8, 6)
+		cl.retryAt = now + min(backoff, longest)
 	}
-	c.plan(cl, now)
-	c.moved()
+	cl.planLocked(now)
 }

@@ -15,23 +15,23 @@ type MultiLease struct {
 
 // LockAll takes all keys, each as Lock does, or none. It sorts them by their bytes
 // and takes one after the other, so that two calls can never wait for each other;
-// doubles are merged. Under a ctx that already holds keys of this Client, every
+// duplicates are merged. Under a ctx that already holds keys of this Client, every
 // further key must sort after all of those, else it is ErrDeadlock: take all keys
 // in one call instead.
 //
 // Options apply to each key; Wait bounds the whole. It costs a round trip per key
-// that is free. If it fails, it has given back what it had, as Release does; but when
-// ctx has ended, it returns at once, and that is done behind.
+// that is free. If it fails, it has given back what it had, as Release does. If ctx has
+// ended, it returns at once and gives back in the background.
 func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*MultiLease, error) {
 	const op = "lock all"
 	if len(keys) == 0 {
 		return nil, wrap(op, "", invalid("there are no keys"))
 	}
-	if c.bad != nil {
-		return nil, wrap(op, keys[0], c.bad)
+	if c.unusable != nil {
+		return nil, wrap(op, keys[0], c.unusable)
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
-	o, err := settle(false, opts)
+	o, err := readOptions(false, opts)
 	if err != nil {
 		return nil, wrap(op, sorted[0], err)
 	}
@@ -56,7 +56,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 		l, err := c.Lock(under, key, each...)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			go m.Release(ctx) // the caller is not to wait for the store any more
+			go m.Release(ctx) // the caller does not wait for the store any longer
 			return nil, errors.Join(err, onlyLost(m.Err()))
 		case err != nil:
 			return nil, errors.Join(err, onlyLost(m.Release(ctx)))
@@ -70,18 +70,16 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 // inOrder reports ErrDeadlock if ctx holds a key of this Client that does not sort
 // before key, unless that is key itself and may be shared.
 func (c *Client) inOrder(ctx context.Context, key string, reentrant bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var err error
-	for x := holds(ctx); x != nil; x = x.outer {
-		l := x.lease
-		if l.c != c || l.g.over {
+	for x := innermostHold(ctx); x != nil; x = x.outer {
+		cl := x.lease.grant.claim
+		if cl.c != c || !x.lease.grant.held() {
 			continue
 		}
-		switch has := l.Key(); {
-		case has == key && reentrant:
+		switch held := cl.key; {
+		case held == key && reentrant:
 			return nil // shared, without waiting
-		case has >= key:
+		case held >= key:
 			err = ErrDeadlock
 		}
 	}
@@ -147,7 +145,7 @@ func (m *MultiLease) Do(ctx context.Context, f func(ctx context.Context, m *Mult
 	both, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(m.Context(), func() { cancel(context.Cause(m.Context())) })()
-	under := holds(ctx)
+	under := innermostHold(ctx)
 	for _, l := range m.leases {
 		under = &leaseCtx{lease: l, outer: under, built: &builtCtx{both, nil}}
 	}

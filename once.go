@@ -42,53 +42,70 @@ type Run struct {
 //
 // It costs two round trips. What has been noted does not expire.
 func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ctx context.Context, l *Lease) error, opts ...Option) (ran bool, err error) {
-	if c.bad == nil && !c.info.Mark {
-		return false, wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", c.info.Name))
+	if err := c.canOnce(key, slot, opts); err != nil {
+		return false, err
 	}
-	for _, o := range opts {
-		if o.set == setReentrant {
-			return false, wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
-		}
-	}
-	if y := slot.UTC().Year(); y < 0 || y > 9999 {
-		return false, wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))
-	}
-	r := request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}
-	l, err := c.acquire(ctx, &r, false, opts)
+	l, err := c.acquire(ctx, request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}, opts)
 	if err != nil {
 		return false, err
 	}
-	c.mu.Lock()
-	mark := l.g.claim.has().mark
-	c.mu.Unlock()
-	if last, ok := ReadMark(mark); ok && !last.Slot.Before(slot) {
-		c.mu.Lock()
-		if cl := l.g.claim; cl.has().minHold > 0 {
-			cl.gets().minHold = 0 // it did not run, so there is nothing to hold apart
-		}
-		c.mu.Unlock()
+	cl := l.grant.claim
+	if last, ok := ReadMark(cl.lastMark()); ok && !last.Slot.Before(slot) {
+		cl.dropMinHold() // nothing runs, so nothing is held apart
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
-			err = nil // that it is done is known all the same
+			err = nil // the slot is done in any case
 		}
 		return false, err
 	}
 
-	released := false
+	returned := false
 	defer func() {
-		if !released { // f panicked
+		if !returned { // f panicked
 			l.Release(ctx)
 		}
 	}()
 	ferr := f(&l.ctx, l)
-	released = true
+	returned = true
 	if ferr != nil {
 		if rerr := l.Release(ctx); errors.Is(rerr, ErrLost) {
 			ferr = errors.Join(ferr, rerr)
 		}
 		return true, ferr
 	}
-	return true, l.release(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: c.o.Owner}))
+	return true, l.releaseWith(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: c.options.Owner}))
+}
+
+// canOnce refuses a call of Once that cannot succeed.
+func (c *Client) canOnce(key string, slot time.Time, opts []Option) error {
+	if c.unusable == nil && !c.info.Mark {
+		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", c.info.Name))
+	}
+	for _, o := range opts {
+		if o.set == setReentrant {
+			return wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
+		}
+	}
+	if y := slot.UTC().Year(); y < 0 || y > 9999 {
+		return wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))
+	}
+	return nil
+}
+
+// lastMark is the mark that the line had when the claim was granted.
+func (cl *claim) lastMark() driver.Mark {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.readRare().mark
+}
+
+// dropMinHold lets the key be free as soon as the lease is released.
+func (cl *claim) dropMinHold() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.readRare().minHold > 0 {
+		cl.rare.minHold = 0
+	}
 }
 
 // A mark is three fields, so that a person who looks into the store can read it:

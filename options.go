@@ -35,26 +35,27 @@ type Options struct {
 	TTL time.Duration
 
 	// HandOff is how many goroutines of this process may hold a key one after
-	// another on one claim, without asking the store; default 64. Then the claim leaves,
-	// and joins the line again behind others. On Redis and in memory, while no other
-	// process is in line, the store is asked for as many more before they are used up:
-	// whoever comes then waits for at most twice that many, or, where grants are quicker
-	// than the store, for those that are made while it answers four times, which are at
-	// most eight times that many; and for at most one TTL. 1 switches the hand-off off:
-	// then goroutines queue in the store one by one, in strict order. At most 65535.
+	// another on one claim, without asking the store; default 64, at most 65535. Then
+	// the claim leaves, and the next goroutine joins the line behind others. On Redis
+	// and in memory, while no other process is in line, the store is asked for more
+	// grants before they are used up. Another process then waits for at most 2×HandOff
+	// grants. Where grants are quicker than the store, it waits for those made during
+	// four answers of the store, at most 8×HandOff. It never waits longer than one TTL.
+	// 1 switches the hand-off off: goroutines queue in the store, in strict order.
 	HandOff int
 
-	// Hooks are told what happens.
+	// Hooks are called when something happens.
 	Hooks Hooks
 
 	// Backoff is how long to pause before the next try, after a transient error
 	// or where a backend cannot queue; attempt counts from 1. It is clipped to
-	// what is left of Wait, and 1 ms at least. Many goroutines call it at once, and
+	// what is left of Wait, and at least 1 ms. Many goroutines call it at once, and
 	// it must not call the Client. Default: doubling from 10 ms to 1 s, with jitter.
 	Backoff func(attempt int) time.Duration
 }
 
-func (o *Options) settled() (Options, error) {
+// withDefaults returns a copy with defaults, or says which value is bad.
+func (o *Options) withDefaults() (Options, error) {
 	var s Options
 	if o != nil {
 		s = *o
@@ -150,7 +151,7 @@ const (
 func Wait(d time.Duration) Option { return Option{set: setWait, d: d} }
 
 // TTL gives this claim another lease than Options.TTL. Outside what the backend
-// can do it is raised, or cut; Hooks.Warn is told.
+// can do it is raised or cut, and Hooks.Warn reports that.
 func TTL(d time.Duration) Option { return Option{set: setTTL, d: d} }
 
 // FixedLease takes the lock for d and does not renew it: after d it is lost. It
@@ -178,83 +179,91 @@ func Reentrant() Option { return Option{set: setReentrant} }
 // Note is free text that others see beside the owner; at most 1024 bytes.
 func Note(s string) Option { return Option{set: setNote, text: s} }
 
-// call is what the options of one call add up to.
-type call struct {
-	wait      time.Duration // negative: without bound
+// callOptions are the options of one call.
+type callOptions struct {
+	wait      time.Duration // 0 for a try; negative: without bound
 	ttl       time.Duration // 0: the Client's
 	maxHold   time.Duration // 0: without bound
 	minHold   time.Duration
 	note      string
 	fixed     bool
 	reentrant bool
-	set       uint16 // bit per setting that was given
+	given     uint16 // bit per setting
 }
 
-func (c *call) has(s setting) bool { return c.set&(1<<s) != 0 }
+func (c *callOptions) has(s setting) bool { return c.given&(1<<s) != 0 }
 
-// settle reads opts and refuses contradictions.
-func settle(try bool, opts []Option) (call, error) {
-	c := call{wait: -1}
+// hasTimes reports options that a shared lease cannot honour.
+func (c *callOptions) hasTimes() bool {
+	return c.has(setTTL) || c.has(setFixed) || c.has(setMaxHold) || c.has(setMinHold)
+}
+
+// readOptions reads opts and refuses contradictions.
+func readOptions(try bool, opts []Option) (callOptions, error) {
+	c := callOptions{wait: -1}
 	if try {
 		c.wait = 0
 	}
 	for _, o := range opts {
-		c.set |= 1 << o.set
-		switch o.set {
-		case setWait:
-			if o.d < 0 {
-				return c, invalid("Wait is %v; it must not be negative", o.d)
-			}
-			if try && o.d > 0 {
-				return c, invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.d)
-			}
-			c.wait = o.d
-		case setTTL:
-			if err := checkTTL("TTL", o.d); err != nil {
-				return c, err
-			}
-			c.ttl = o.d
-		case setFixed:
-			if err := checkTTL("FixedLease", o.d); err != nil {
-				return c, err
-			}
-			c.fixed, c.ttl, c.maxHold = true, o.d, o.d
-		case setMaxHold:
-			if err := checkTTL("MaxHold", o.d); err != nil {
-				return c, err
-			}
-			c.maxHold = o.d
-		case setMinHold:
-			if o.d < 0 {
-				return c, invalid("MinHold is %v; it must not be negative", o.d)
-			}
-			c.minHold = o.d
-		case setReentrant:
-			c.reentrant = true
-		case setNote:
-			if !isText(o.text) {
-				return c, invalid("Note is not text: it must be UTF-8 without zero bytes")
-			}
-			if len(o.text) > driver.MaxNote {
-				return c, invalid("Note has %d bytes; at most %d", len(o.text), driver.MaxNote)
-			}
-			c.note = o.text
+		if err := c.read(try, o); err != nil {
+			return c, err
 		}
 	}
 	switch {
-	case c.has(setFixed) && (c.has(setTTL) || c.has(setMaxHold)):
+	case c.fixed && (c.has(setTTL) || c.has(setMaxHold)):
 		return c, invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
 	case c.maxHold > 0 && c.minHold > c.maxHold:
 		return c, invalid("MinHold %v is longer than MaxHold %v", c.minHold, c.maxHold)
-	case c.reentrant && c.set&(1<<setTTL|1<<setFixed|1<<setMaxHold|1<<setMinHold) == 0:
-	case c.reentrant:
-		c.set |= 1 << 15 // judged when the lease turns out to be shared
 	}
 	return c, nil
 }
 
-// innerTimes reports options that a shared lease cannot honour.
-func (c *call) innerTimes() bool { return c.set&(1<<15) != 0 }
+func (c *callOptions) read(try bool, o Option) (err error) {
+	c.given |= 1 << o.set
+	switch o.set {
+	case setWait:
+		c.wait = o.d
+		if try && o.d > 0 {
+			return invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.d)
+		}
+		return checkNotNegative("Wait", o.d)
+	case setTTL:
+		c.ttl = o.d
+		return checkTTL("TTL", o.d)
+	case setFixed:
+		c.fixed, c.ttl, c.maxHold = true, o.d, o.d
+		return checkTTL("FixedLease", o.d)
+	case setMaxHold:
+		c.maxHold = o.d
+		return checkTTL("MaxHold", o.d)
+	case setMinHold:
+		c.minHold = o.d
+		return checkNotNegative("MinHold", o.d)
+	case setReentrant:
+		c.reentrant = true
+	case setNote:
+		c.note = o.text
+		return checkNote(o.text)
+	}
+	return nil
+}
+
+func checkNotNegative(what string, d time.Duration) error {
+	if d < 0 {
+		return invalid("%s is %v; it must not be negative", what, d)
+	}
+	return nil
+}
+
+func checkNote(s string) error {
+	switch {
+	case !isText(s):
+		return invalid("Note is not text: it must be UTF-8 without zero bytes")
+	case len(s) > driver.MaxNote:
+		return invalid("Note has %d bytes; at most %d", len(s), driver.MaxNote)
+	}
+	return nil
+}
 
 // isText reports whether every store can keep s as text.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }

@@ -4,299 +4,212 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
 )
 
 const (
-	renewBatch   = 512         // claims in one call of Backend.Renew
-	renewBatches = 64          // such calls on their way at once
-	longestNap   = time.Second // the clock is looked at this often while anything is held, in case the machine slept
+	renewalBatch    = 512 // claims in one call of Backend.Renew
+	renewalsAtOnce  = 64  // such calls under way
+	maxBatchTimeout = time.Duration(1<<62 - 1)
 )
 
-// arm sets the timer for the earliest claim of the schedule. c.mu is held.
-func (c *Client) arm(now int64) {
-	if len(c.sched) == 0 {
-		return
-	}
-	at := min(c.sched[0].next, now+int64(longestNap))
-	if at >= c.armed {
-		return
-	}
-	c.armed = at
-	d := max(time.Duration(at-now), soonest)
-	if c.timer == nil {
-		c.timer = time.AfterFunc(d, c.tick)
-	} else {
-		c.timer.Reset(d)
-	}
+// limiter bounds how many goroutines of one sort run at once.
+type limiter struct {
+	running atomic.Int32
+	limit   int32
 }
 
-// plan puts cl where its next event is. c.mu is held.
-func (c *Client) plan(cl *claim, now int64) {
-	if c.stage == over {
-		return
+func (l *limiter) full() bool { return l.running.Load() >= l.limit }
+
+func (l *limiter) tryStart() bool {
+	if l.running.Add(1) > l.limit {
+		l.running.Add(-1)
+		return false
 	}
-	switch cl.state {
-	case waiting, held:
-		at := min(cl.deadline.Load(), cl.endAt)
-		if !cl.atRisk {
-			at = min(at, cl.riskAt())
-		}
-		if !cl.busy && !(cl.fixed && cl.state == held) {
-			at = min(at, cl.retryAt)
-		}
-		c.sched.put(cl, at)
-	case leaving:
-		if cl.exiting {
-			c.sched.put(cl, never)
-		} else {
-			c.sched.put(cl, cl.retryAt)
-		}
-	default:
-		c.sched.drop(cl)
-	}
-	c.arm(now)
+	return true
 }
 
-// riskAt is when two thirds of the lease have passed.
-func (cl *claim) riskAt() int64 {
-	if cl.fixed && cl.state == held {
-		return never
-	}
-	return cl.sent + 2*(cl.deadline.Load()-cl.sent)/3
+func (l *limiter) done() { l.running.Add(-1) }
+
+// renewal is the claims that one call of Backend.Renew renews.
+type renewal struct {
+	claims  []*claim
+	tickets []driver.Ticket
 }
 
-// tick runs what is due. It is the timer's own goroutine, so a Client has none.
-func (c *Client) tick() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// processDue handles every claim that is due: losses, risks, renewals and Leaves. The
+// schedule's timer calls it, so the Client needs no goroutine of its own.
+func (c *Client) processDue() {
 	now := c.clock.now()
-	c.armed = never
-	var due map[int][]*claim // by the length of the lease, in powers of two
-	for len(c.sched) > 0 {
-		cl := c.sched[0]
-		// Renewals that are due a little later go along, so that leases taken at
-		// different times come to be renewed together. Not where no more batches may go
-		// out: what is put off there would be early again, for ever.
-		early := int64(0)
-		if cl.state != leaving && cl.next == cl.retryAt && cl.tries == 0 && due != nil && c.renews < renewBatches {
-			early = int64(cl.ttl) / 12
-		}
-		if cl.next > now+early {
+	var due map[int]*renewal // by the length of the lease, in powers of two
+	for {
+		// Claims that are due soon join a renewal that is sent anyway. Leases that were taken
+		// at different times come to be renewed together. When no further call may start,
+		// claims that are not due stay as they are, or the loop would not end.
+		cl, slack := c.schedule.earliest(now, due != nil && !c.renewals.full())
+		if cl == nil {
 			break
 		}
-		switch {
-		case cl.state == leaving:
-			c.sendLeave(cl, now)
-			continue
-		case c.lapse(cl, now):
+		ticket, renew := cl.process(now, slack, c.renewals.full())
+		if !renew {
 			continue
 		}
-		if !cl.atRisk && now >= cl.riskAt() {
-			c.risk(cl, now, nil)
+		if due == nil {
+			due = map[int]*renewal{}
 		}
-		if !cl.busy && !(cl.fixed && cl.state == held) && now+early >= cl.retryAt {
-			if c.renews >= renewBatches {
-				cl.retryAt = now + int64(cl.ttl)/60
+		class := bits.Len64(uint64(ticket.TTL))
+		r := due[class]
+		if r == nil {
+			r = &renewal{}
+			due[class] = r
+		}
+		r.claims, r.tickets = append(r.claims, cl), append(r.tickets, ticket)
+		if len(r.claims) == renewalBatch {
+			c.sendRenewal(r)
+			due[class] = &renewal{}
+		}
+	}
+	for _, r := range due {
+		if len(r.claims) > 0 {
+			c.sendRenewal(r)
+		}
+	}
+}
+
+// process handles the claim if it is due at time now. If it is to be renewed, process
+// returns its ticket. When no renewal may start, it puts the renewal off.
+func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, renew bool) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	switch {
+	case cl.state == stateLeaving:
+		if !cl.leaveRunning && now >= cl.retryAt {
+			cl.sendLeaveLocked(now)
+			return t, false
+		}
+	case cl.state != stateWaiting && cl.state != stateHeld, cl.lapseLocked(now):
+	default:
+		if !cl.atRisk && now >= cl.riskAtLocked() {
+			cl.riskLocked(now, nil)
+		}
+		switch due := cl.renewsLocked() && now+slack >= cl.retryAt; {
+		case due && full:
+			cl.retryAt = now + int64(cl.ttl)/60
+		case due:
+			cl.renewing, renew = true, true
+			t = cl.ticketLocked()
+		}
+	}
+	cl.planLocked(now)
+	return t, renew
+}
+
+// sendRenewal renews the claims of r on a goroutine of its own.
+func (c *Client) sendRenewal(r *renewal) {
+	c.renewals.running.Add(1)
+	c.life.beginWork()
+	go func() {
+		defer c.life.endWork()
+		defer c.renewals.done()
+		limit := maxBatchTimeout
+		for i := range r.tickets {
+			limit = min(limit, r.tickets[i].TTL/3)
+		}
+		sent := c.clock.now()
+		call := c.life.renewing.call(context.Background(), sent, limit)
+		errs := c.backend.Renew(call, r.tickets)
+		call.end()
+		now := c.clock.now()
+		for i, cl := range r.claims {
+			var err error
+			if i < len(errs) {
+				err = errs[i]
 			} else {
-				cl.busy = true
-				class := bits.Len64(uint64(cl.ttl))
-				if due == nil {
-					due = map[int][]*claim{}
-				}
-				due[class] = append(due[class], cl)
-				if len(due[class]) == renewBatch {
-					c.renewSoon(due[class])
-					due[class] = nil
-				}
+				err = fmt.Errorf("the backend answered %d of %d renewals", len(errs), len(r.claims))
 			}
+			cl.renewalAnswered(r.tickets[i].TTL, sent, now, err)
 		}
-		c.plan(cl, now)
-	}
-	for _, batch := range due {
-		if len(batch) > 0 {
-			c.renewSoon(batch)
-		}
-	}
-	c.arm(now)
+	}()
 }
 
-// risk says that the lease of cl may end before it is renewed. c.mu is held.
-func (c *Client) risk(cl *claim, now int64, err error) {
-	if cl.atRisk {
-		return
+// renewalAnswered notes the answer to a scheduled renewal.
+func (cl *claim) renewalAnswered(ttl time.Duration, sent, now int64, err error) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	cl.renewing = false
+	if done := cl.readRare().renewalDone; done != nil {
+		close(done)
+		cl.rare.renewalDone = nil
 	}
-	cl.atRisk = true
-	if cl.grant != nil {
-		c.emit(c.o.Hooks.AtRisk, Event{
-			Key: cl.key, Token: cl.holderToken(), Err: err,
-			Left: time.Duration(cl.deadline.Load() - now),
-		})
-	}
+	cl.renewedLocked(ttl, sent, now, err)
 }
 
-// holderToken is the token of the grant that cl serves now.
-func (cl *claim) holderToken() fence.Token {
-	if cl.grant != nil {
-		return cl.grant.token
-	}
-	return fence.Token(cl.token)
-}
-
-// renewSoon sends one batch on a goroutine of its own. c.mu is held.
-func (c *Client) renewSoon(batch []*claim) {
-	c.renews++
-	c.calls++
-	tickets := make([]driver.Ticket, len(batch))
-	limit := time.Duration(1<<62 - 1)
-	for i, cl := range batch {
-		tickets[i] = c.ticket(cl)
-		limit = min(limit, cl.ttl/3)
-	}
-	go c.renew(batch, tickets, limit)
-}
-
-func (c *Client) renew(batch []*claim, tickets []driver.Ticket, limit time.Duration) {
-	sent := c.clock.now()
-	call := c.callFor(context.Background(), sent, limit)
-	call.life = &c.keep
-	errs := c.b.Renew(call, tickets)
-	call.end()
-	now := c.clock.now()
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.renews--
-	c.calls--
-	for i, cl := range batch {
-		if cl.id != tickets[i].ID {
-			continue // it has entered anew meanwhile
-		}
-		cl.busy = false
-		if idle := cl.has().idle; idle != nil {
-			close(idle)
-			cl.gets().idle = nil
-		}
-		var err error
-		if i < len(errs) {
-			err = errs[i]
-		} else {
-			err = fmt.Errorf("the backend answered %d of %d renewals", len(errs), len(batch))
-		}
-		c.renewed(cl, tickets[i].TTL, sent, now, err)
-	}
-	c.moved()
-}
-
-// renewed takes in the answer to a renewal of cl. c.mu is held.
-func (c *Client) renewed(cl *claim, ttl time.Duration, sent, now int64, err error) {
-	if cl.state != waiting && cl.state != held {
+// renewedLocked notes the answer to any renewal.
+func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
+	if cl.state != stateWaiting && cl.state != stateHeld {
 		return
 	}
 	if now >= cl.deadline.Load() {
-		// Whatever the store says now, the holder has been told that it is over.
-		c.lose(cl, ErrExpired, "")
+		// The holder may have seen the end of the lease. A late success does not undo it.
+		cl.loseLocked(ErrExpired, "")
 		return
 	}
 	if driver.Gone(err) {
 		reason, operator := goneDetail(err)
-		c.broken(cl, reason, operator)
+		cl.goneLocked(reason, operator)
 		return
 	}
-	if err == nil && cl.answered(sent, now, ttl) {
+	hooks := &cl.c.hooks
+	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
 		cl.atRisk = false
 		if cl.grant != nil {
-			c.emit(c.o.Hooks.Renewed, Event{
-				Key: cl.key, Token: cl.holderToken(),
-				Left: time.Duration(cl.deadline.Load() - now),
+			hooks.send(hooks.Renewed, Event{
+				Key: cl.key, Token: cl.holderTokenLocked(), Left: time.Duration(cl.deadline.Load() - now),
 			})
 		}
-		c.plan(cl, now)
+		cl.planLocked(now)
 		return
 	}
 	if err == nil {
 		err = errLate
 	}
-	cl.tries++
-	cl.retryAt = now + min(max(int64(c.o.Backoff(int(cl.tries))), int64(cl.ttl)/1000), int64(cl.ttl)/12)
-	c.risk(cl, now, unavailable(context.Background(), err))
-	c.plan(cl, now)
+	cl.failures++
+	backoff := int64(cl.c.options.Backoff(int(cl.failures)))
+	cl.retryAt = now + min(max(backoff, int64(cl.ttl)/1000), int64(cl.ttl)/12)
+	cl.riskLocked(now, unavailable(context.Background(), err))
+	cl.planLocked(now)
 }
 
-// alarm is called by a backend that heard of a claim's end.
-func (c *Client) alarm(id string, gone driver.ErrGone) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, cl := range c.sched {
-		if cl.id == id {
-			c.broken(cl, gone.Reason, gone.Broken)
-			return
-		}
-	}
-}
-
-// broken ends a claim that the store no longer has. c.mu is held.
-func (c *Client) broken(cl *claim, reason string, operator bool) {
-	if cl.state != waiting && cl.state != held {
+// awaitRenewal waits until no renewal of the claim is under way, and at most until the given
+// time. So no renewal is sent after Release has returned.
+func (cl *claim) awaitRenewal(until int64) {
+	cl.mu.Lock()
+	if !cl.renewing {
+		cl.mu.Unlock()
 		return
 	}
-	detail := reason
-	switch {
-	case operator && reason == "":
-		detail = "an operator broke it"
-	case !operator && reason == "":
-		detail = "it was no longer in the store"
+	rare := cl.writeRare()
+	if rare.renewalDone == nil {
+		rare.renewalDone = make(chan struct{})
 	}
-	cl.broken = operator
-	cl.over = 0 // nothing is left to run out
-	c.lose(cl, ErrBroken, detail)
+	done := rare.renewalDone
+	cl.mu.Unlock()
+	t := newTimer(time.Duration(until - cl.c.clock.now()))
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
 }
 
-// lapse ends cl if its time is over, and reports whether it was. c.mu is held.
-func (c *Client) lapse(cl *claim, now int64) bool {
-	deadline := cl.deadline.Load()
-	switch {
-	case now < min(deadline, cl.endAt):
-		return false
-	case cl.endAt <= deadline:
-		c.lose(cl, ErrMaxHold, "")
-	default:
-		c.lose(cl, ErrExpired, "")
+// renewOne renews one claim.
+func renewOne(ctx context.Context, b driver.Backend, t driver.Ticket) error {
+	errs := b.Renew(ctx, []driver.Ticket{t})
+	if len(errs) != 1 {
+		return fmt.Errorf("the backend answered %d of 1 renewals", len(errs))
 	}
-	return true
-}
-
-// lose ends a claim that did not leave by itself. Whoever holds it is told before
-// anybody else can be granted by this process. c.mu is held.
-func (c *Client) lose(cl *claim, kind error, detail string) {
-	if cl.state != waiting && cl.state != held {
-		return
-	}
-	now := c.clock.now()
-	g := cl.grant
-	cl.state = ended
-	lost := cl.lossOf(kind, cl.holderToken(), detail)
-	cl.gets().lost = lost
-	if wake := cl.has().wake; wake != nil {
-		wake()
-	}
-	if g == nil {
-		// Nobody holds it: its caller enters again, or gives up, and lays the ID to
-		// rest itself.
-		c.plan(cl, now)
-		return
-	}
-	c.endGrant(g, lost)
-	if kind == ErrBroken {
-		c.plan(cl, now)
-	} else {
-		// The lease runs out in the store by itself; until then its holder, who may
-		// not have looked yet, is covered. Then the store is told, because on stores
-		// with shared leases the other claims would keep this one alive.
-		c.oweLeave(cl, max(cl.over, now), driver.Exit{})
-	}
-	c.gateLost(cl)
+	return errs[0]
 }

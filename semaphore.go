@@ -32,6 +32,5 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int64, opts ...Option) (*L
 }
 
 func (s *Semaphore) acquire(ctx context.Context, op string, n int64, try bool, opts []Option) (*Lease, error) {
-	r := request{op: op, key: s.key, capacity: s.size, weight: n, permits: true}
-	return s.c.acquire(ctx, &r, try, opts)
+	return s.c.acquire(ctx, request{op: op, key: s.key, capacity: s.size, weight: n, permits: true, try: try}, opts)
 }

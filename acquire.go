@@ -1,0 +1,289 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+var (
+	errLate     = errors.New("the answer came after the lease it speaks of had ended")
+	errNoAnswer = errors.New("no answer came in time")
+	errWaitOver = errors.New("wait over") // internal: refusal replaces it
+)
+
+// request says what a call wants.
+type request struct {
+	op, key          string
+	capacity, weight int64
+	permits          bool // of a semaphore
+	try              bool // it does not wait
+}
+
+// acquisition is one call that wants a lease, from its start to its answer. Its goroutine
+// does all of the work. Others see it only while it waits in a local queue.
+type acquisition struct {
+	request
+	callOptions
+	c   *Client
+	ctx context.Context
+
+	enterTTL  time.Duration // lease of the claim when it enters
+	fixedTTL  time.Duration // lease from the grant on, for a FixedLease that may wait; else 0
+	patience  time.Duration // of a try, and three times that of one Enter
+	start     int64
+	until     int64 // when waiting ends
+	clockRead int64 // the clock, if it was read a moment ago; 0 if not
+
+	claim *claim
+	queue *localQueue // nil if the call does not queue in this process
+
+	answered    bool // the store has answered an Enter
+	waitsInLine bool // a FixedLease that found the line taken and now waits in it
+	waitingSent bool // to Hooks.Waiting
+	attempt     int
+	lastErr     error             // of the last request, nil after an answer
+	blocker     *driver.BusyError // who held the key in the last answer
+	ahead       int
+	waiter      waiter // its place in the local queue
+}
+
+// acquire is every method that returns a lease.
+func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease, error) {
+	a := c.newAcquisition(ctx, r)
+	defer c.freeAcquisition(a)
+	l, err := a.run(opts)
+	if err == nil {
+		return l, nil
+	}
+	if c.hooks.Refused != nil {
+		e := Event{Key: r.key, Err: err, Waited: time.Duration(c.clock.now() - a.start)}
+		errors.As(err, &e.HeldBy)
+		c.hooks.send(c.hooks.Refused, e)
+	}
+	return nil, wrap(r.op, r.key, err)
+}
+
+func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
+	a, _ := c.acquisitions.Get().(*acquisition)
+	if a == nil {
+		a = &acquisition{waiter: waiter{ready: make(chan struct{}, 1)}}
+	}
+	a.request, a.c, a.ctx = r, c, ctx
+	a.start = c.clock.now()
+	a.clockRead = a.start
+	return a
+}
+
+// freeAcquisition keeps a for another call. No other goroutine knows a any more.
+func (c *Client) freeAcquisition(a *acquisition) {
+	*a = acquisition{waiter: waiter{ready: a.waiter.ready}}
+	c.acquisitions.Put(a)
+}
+
+// run shares a lease that the context carries, or gets a new one.
+func (a *acquisition) run(opts []Option) (*Lease, error) {
+	if err := a.prepare(opts); err != nil {
+		return nil, err
+	}
+	if l, err := a.share(); l != nil || err != nil {
+		return l, err
+	}
+	if a.queuesLocally() {
+		return a.lockInQueue()
+	}
+	if err := a.c.life.beginAcquisition(); err != nil {
+		return nil, err
+	}
+	defer a.c.life.endWork()
+	a.claim = a.newClaim()
+	l, err := a.obtain()
+	if err != nil {
+		a.giveUp()
+		return nil, a.refusal(err)
+	}
+	return l, nil
+}
+
+// prepare reads the options and refuses what cannot succeed.
+func (a *acquisition) prepare(opts []Option) (err error) {
+	if a.c.unusable != nil {
+		return a.c.unusable
+	}
+	if err := checkKey(a.key); err != nil {
+		return err
+	}
+	if a.callOptions, err = readOptions(a.try, opts); err != nil {
+		return err
+	}
+	a.try = a.wait == 0
+	if err := a.checkKind(); err != nil {
+		return err
+	}
+	if err := a.fitTimes(); err != nil {
+		return err
+	}
+	if a.ctx.Err() != nil {
+		return errContext(a.ctx)
+	}
+	a.until = never
+	if a.wait > 0 && int64(a.wait) < never-a.start {
+		a.until = a.start + int64(a.wait)
+	}
+	return nil
+}
+
+// checkKind refuses a kind of lock that cannot be, or that the backend does not keep.
+func (a *acquisition) checkKind() error {
+	switch {
+	case a.permits && (a.capacity < 1 || a.capacity >= driver.RW):
+		return invalid("the size of the semaphore is %d; want 1 to %d", a.capacity, driver.RW-1)
+	case a.weight < 1:
+		return invalid("the weight is %d; it must be at least 1", a.weight)
+	case a.weight > a.capacity:
+		return invalid("the weight %d is larger than the size %d of the semaphore and would wait for ever",
+			a.weight, a.capacity)
+	case a.capacity < driver.RW && !a.c.info.Semaphore:
+		return invalid("the %s backend cannot keep a semaphore safely", a.c.info.Name)
+	}
+	return nil
+}
+
+// fitTimes brings the times of the call into what the backend can do, or refuses them.
+func (a *acquisition) fitTimes() error {
+	c, info := a.c, &a.c.info
+	d := a.ttl
+	if d == 0 {
+		d = c.options.TTL
+	}
+	a.enterTTL = c.clampTTL(d)
+	a.patience = min(a.enterTTL, c.clampTTL(c.options.TTL)) // a FixedLease of hours is not tried for hours
+	switch {
+	case a.fixed && a.enterTTL != d:
+		return invalid("FixedLease is %v; the %s backend can do %v to %v", d, info.Name, c.minTTL(), info.MaxTTL)
+	case a.minHold > 0 && !info.Linger:
+		return invalid("the %s backend cannot keep a key taken after its release; leave out MinHold", info.Name)
+	case info.MaxTTL > 0 && a.minHold > info.MaxTTL:
+		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, info.MaxTTL)
+	}
+	if a.fixed && !a.try {
+		a.fixedTTL = a.enterTTL
+	}
+	if a.enterTTL != d {
+		c.hooks.warnOnce(a.key, fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
+			d, info.Name, a.enterTTL))
+	}
+	return nil
+}
+
+// longestTTL keeps sums of times from overflowing where a backend has no limit.
+const longestTTL = 100 * 365 * 24 * time.Hour
+
+func (c *Client) minTTL() time.Duration { return max(c.info.MinTTL, 10*minTTL) }
+
+func (c *Client) clampTTL(d time.Duration) time.Duration {
+	longest := c.info.MaxTTL
+	if longest <= 0 {
+		longest = longestTTL
+	}
+	if d < c.minTTL() {
+		return c.minTTL()
+	}
+	return min(d, longest)
+}
+
+// queuesLocally reports whether the call queues with the other goroutines of this process
+// before it asks the store. All calls that do are alike, so that a claim can pass from one
+// to another.
+func (a *acquisition) queuesLocally() bool {
+	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
+		!a.fixed && a.minHold == 0 && a.maxHold == 0 && a.note == "" && a.op != opOnce &&
+		a.enterTTL == a.c.clampTTL(a.c.options.TTL)
+}
+
+// newClaim makes a claim for the call.
+func (a *acquisition) newClaim() *claim {
+	cl := &claim{
+		c: a.c, queue: a.queue, key: a.key, id: a.c.ids.next(),
+		capacity: int32(a.capacity), weight: int32(a.weight), fixed: a.fixed,
+		ttl: a.enterTTL, span: 1, index: -1, next: never, endAt: never,
+	}
+	if a.queue != nil {
+		cl.span = int32(a.c.options.HandOff)
+	}
+	if a.note != "" {
+		cl.writeRare().note = a.note
+	}
+	return cl
+}
+
+// refusal turns the reason why the call ended without a lease into its error.
+func (a *acquisition) refusal(err error) error {
+	var busy *driver.BusyError
+	switch {
+	case errors.As(err, &busy):
+		return a.heldBy(busy)
+	case err == errWaitOver:
+		return a.lastHeard()
+	case a.ctx.Err() != nil && errors.Is(err, a.ctx.Err()):
+		return &endedError{errContext(a.ctx), a.lastHeard()}
+	}
+	if f, ok := err.(finalError); ok {
+		return f.error
+	}
+	return err
+}
+
+// lastHeard is who holds the key, or that the store does not answer.
+func (a *acquisition) lastHeard() error {
+	switch {
+	case a.answered:
+		return a.heldBy(a.blocker)
+	case a.lastErr != nil:
+		return unavailable(a.ctx, a.lastErr)
+	}
+	return unavailable(a.ctx, errNoAnswer)
+}
+
+func (a *acquisition) heldBy(b *driver.BusyError) *HeldError {
+	h := &HeldError{Key: a.key, Ahead: a.ahead}
+	if b != nil {
+		h.Owner, h.Note, h.Token, h.Since, h.Left = b.Owner, b.Note, fence.Token(b.Token), b.Since, b.Left
+		h.Ahead = max(b.Ahead, a.ahead)
+	}
+	return h
+}
+
+// sendWaiting reports once to the hooks that the call waits.
+func (a *acquisition) sendWaiting() {
+	hooks := &a.c.hooks
+	if a.waitingSent || hooks.Waiting == nil {
+		return
+	}
+	a.waitingSent = true
+	e := Event{Key: a.key, Ahead: a.ahead}
+	if a.blocker != nil {
+		e.HeldBy = a.heldBy(a.blocker)
+	}
+	hooks.send(hooks.Waiting, e)
+}
+
+// endedError is the error of a call whose context ended: the context's error with its cause,
+// and what the call waited for.
+type endedError struct{ ctx, why error }
+
+func (e *endedError) Error() string   { return e.ctx.Error() + " while waiting: " + e.why.Error() }
+func (e *endedError) Unwrap() []error { return []error{e.ctx, e.why} }
+
+// errContext is the error of a context that has ended, with its cause.
+func errContext(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}

@@ -1,0 +1,400 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// finalError is an answer that ends a call: asking again would not change it.
+type finalError struct{ error }
+
+func (e finalError) Unwrap() error { return e.error }
+
+func isFinal(err error) bool { return errors.As(err, new(finalError)) }
+
+// obtain brings the call's claim to a grant and takes the grant, or says why not. Another
+// call may have brought the claim part of the way.
+func (a *acquisition) obtain() (*Lease, error) {
+	for {
+		if err := a.reachGrant(); err != nil {
+			return nil, err
+		}
+		if l, err := a.takeGrant(); l != nil || err != nil {
+			return l, err
+		}
+		// The claim was lost since reachGrant looked.
+	}
+}
+
+// takeGrant makes the call the holder of its claim. The lease is nil if the claim was lost.
+func (a *acquisition) takeGrant() (*Lease, error) {
+	if a.queue != nil {
+		return a.queue.grantFront(a)
+	}
+	return a.claim.grantTo(a)
+}
+
+// reachGrant repeats Enter and Await until the claim is granted and its lease has time left.
+func (a *acquisition) reachGrant() error {
+	for {
+		if err := a.mayWait(); err != nil {
+			return err
+		}
+		granted, err := a.step()
+		switch {
+		case granted:
+			return nil
+		case err == nil:
+			continue
+		case isFinal(err):
+			return err
+		}
+		// A request that ctx or Wait has cut short says nothing about the store. The error of
+		// the request before does.
+		if a.lastErr == nil || a.mayWait() == nil {
+			a.lastErr = err
+		}
+		a.attempt++
+		if a.queue != nil {
+			a.queue.requestFailed(a.lastErr)
+		}
+		if a.try && !errors.As(err, new(*driver.BusyError)) && a.c.clock.now() >= a.start+int64(a.patience) {
+			return unavailable(a.ctx, err)
+		}
+		a.pause(a.c.options.Backoff(a.attempt))
+	}
+}
+
+// step sends the next request that the claim needs.
+func (a *acquisition) step() (granted bool, err error) {
+	switch a.claim.currentState() {
+	case stateNew:
+		return false, a.enter()
+	case stateWaiting:
+		return false, a.await()
+	case stateHeld:
+		return a.confirm()
+	}
+	if broken := a.claim.brokenBy(); broken != nil {
+		return false, finalError{broken}
+	}
+	a.enterAnew()
+	return false, nil
+}
+
+// mayWait says why the call ends now, or nil.
+func (a *acquisition) mayWait() error {
+	switch {
+	case a.ctx.Err() != nil:
+		return a.ctx.Err()
+	case a.c.life.acquiring.Err() != nil:
+		return ErrClosed
+	case a.until != never && a.c.clock.now() >= a.until:
+		return errWaitOver
+	}
+	return nil
+}
+
+// pause waits for d, and no longer than the call may wait.
+func (a *acquisition) pause(d time.Duration) {
+	now := a.c.clock.now()
+	d = min(d, time.Duration(a.until-now))
+	if a.try {
+		d = min(d, time.Duration(a.start+int64(a.patience)-now))
+	}
+	t := newTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-a.ctx.Done():
+	case <-a.c.life.acquiring.Done():
+	}
+}
+
+// call returns the context of a request that begins now and may take d, within Wait.
+func (a *acquisition) call(now int64, d time.Duration) *callCtx {
+	if a.until != never {
+		d = min(d, time.Duration(a.until-now))
+	}
+	return a.c.life.acquiring.call(a.ctx, now, d)
+}
+
+// enter sends one Enter. An Enter that is repeated finds the claim of the first one.
+func (a *acquisition) enter() error {
+	d := a.claim.requestLocked() // only this goroutine changes a new claim
+	d.NoWait = a.try || !a.c.info.Fair || (a.fixedTTL > 0 && !a.waitsInLine)
+	if a.fixedTTL > 0 && a.waitsInLine {
+		// A waiter that dies keeps its place until its lease ends, so it has a short one.
+		d.TTL = min(a.enterTTL, a.c.clampTTL(a.c.options.TTL))
+	}
+	// The lease counts from before the sending. An earlier reading of the clock makes the
+	// deadline earlier, which is safe.
+	sent := a.clockRead
+	if sent == 0 {
+		sent = a.c.clock.now()
+	}
+	a.clockRead = 0
+	call := a.call(sent, min(d.TTL, a.patience)/3)
+	defer call.end()
+	t, err := a.c.backend.Enter(call, d)
+	if err != nil {
+		return a.enterFailed(err)
+	}
+	return a.entered(&d, &t, sent)
+}
+
+// entered notes t, the store's answer to d: the claim is in line.
+func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) error {
+	cl, now := a.claim, a.c.clock.now()
+	cl.mu.Lock()
+	if !cl.confirmLeaseLocked(sent, now, t.Left) {
+		cl.uncertain = true
+		cl.mu.Unlock()
+		return errLate
+	}
+	cl.joinLocked(d, t, now)
+	cl.mu.Unlock()
+	a.answered, a.lastErr, a.attempt = true, nil, 0
+	if t.Mixed {
+		a.c.hooks.warnOnce(a.key, fmt.Errorf("%s is in use with another size than %d; each claim is judged by its own",
+			printable(a.key), d.Capacity))
+	}
+	if t.Granted {
+		return nil
+	}
+	a.blocker, a.ahead = t.Head, t.Ahead
+	if a.queue != nil {
+		a.queue.storeAnswered(true)
+	}
+	if a.try {
+		// The answer to the first Enter was lost, and the repeated one finds the claim waiting.
+		return finalError{a.heldBy(t.Head)}
+	}
+	if a.queue != nil {
+		a.queue.refuseTries(a.ahead)
+	}
+	a.sendWaiting()
+	return nil
+}
+
+// enterFailed notes err, the answer to an Enter.
+func (a *acquisition) enterFailed(err error) error {
+	var busy *driver.BusyError
+	var permanent *driver.PermanentError
+	switch {
+	case errors.As(err, &busy):
+		return a.refusedBusy(busy)
+	case errors.Is(err, driver.ErrKind):
+		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
+	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(driver.ErrBallot)):
+		return finalError{unavailable(context.Background(), err)}
+	}
+	cl := a.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if !driver.Gone(err) {
+		cl.uncertain = true
+		return err
+	}
+	reason, operator := goneDetail(err)
+	cl.state, cl.broken = stateEnded, operator
+	cl.writeRare().lost = cl.loss(ErrBroken, 0, reason)
+	return nil
+}
+
+// refusedBusy notes that an Enter without waiting was refused.
+func (a *acquisition) refusedBusy(busy *driver.BusyError) error {
+	a.answered, a.blocker, a.ahead = true, busy, busy.Ahead
+	if a.queue != nil {
+		cl := a.claim
+		cl.mu.Lock()
+		rare := cl.writeRare()
+		rare.blocker, rare.ahead = busy, busy.Ahead
+		cl.mu.Unlock()
+		a.queue.storeAnswered(false)
+	}
+	switch {
+	case a.try:
+		return finalError{busy}
+	case a.fixedTTL > 0 && !a.waitsInLine && a.c.info.Fair:
+		a.waitsInLine = true
+		return nil
+	}
+	a.sendWaiting()
+	return busy // a backend without a line is asked again after a pause
+}
+
+// await waits in line until the standing of the claim may have changed.
+func (a *acquisition) await() error {
+	cl, c := a.claim, a.c
+	cl.mu.Lock()
+	if cl.state != stateWaiting {
+		cl.mu.Unlock()
+		return nil
+	}
+	t := cl.ticketLocked()
+	// A driver returns after about a second. The limit ends an Await that hangs.
+	call := a.call(c.clock.now(), 2*time.Second+t.TTL/3)
+	defer call.end()
+	woken, interrupt := context.WithCancel(call)
+	defer interrupt()
+	cl.writeRare().interrupt = interrupt
+	cl.mu.Unlock()
+
+	got, err := c.backend.Await(woken, t)
+
+	cl.mu.Lock()
+	defer cl.unlock()
+	cl.rare.interrupt = nil
+	now := c.clock.now()
+	switch {
+	case cl.state != stateWaiting:
+		return nil // lost meanwhile
+	case now >= cl.deadline.Load():
+		cl.loseLocked(ErrExpired, "")
+		return nil
+	case err == nil:
+		a.awaitedLocked(&got, now)
+		return nil
+	case driver.Gone(err):
+		reason, operator := goneDetail(err)
+		cl.goneLocked(reason, operator)
+		return nil
+	case woken.Err() != nil:
+		return nil // cut short; mayWait says why
+	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
+		return finalError{unavailable(context.Background(), err)}
+	}
+	return err
+}
+
+// awaitedLocked notes the answer to an Await. The mutex of the claim is held.
+func (a *acquisition) awaitedLocked(got *driver.Ticket, now int64) {
+	cl := a.claim
+	a.lastErr, a.attempt = nil, 0
+	if got.Granted {
+		cl.granted, cl.rare.mark, cl.rare.ahead = true, got.Mark, 0
+		cl.state, cl.atRisk = stateHeld, false
+		cl.planLocked(now)
+		return
+	}
+	a.ahead, cl.rare.ahead = got.Ahead, got.Ahead
+	if got.Head != nil {
+		a.blocker, cl.rare.blocker = got.Head, got.Head
+	}
+}
+
+// confirm reports whether the grant may be given to the caller as it is. A lease with less
+// than two thirds left is renewed first. A FixedLease that waited gets its full length.
+func (a *acquisition) confirm() (granted bool, err error) {
+	cl, c := a.claim, a.c
+	t, lengthen, renew := a.needsRenewal()
+	if !renew {
+		return t.Granted, nil
+	}
+	timeout := t.TTL / 3
+	if lengthen {
+		timeout = min(t.TTL, a.fixedTTL) / 3
+		t.TTL = a.fixedTTL
+	}
+	sent := c.clock.now()
+	call := a.call(sent, timeout)
+	defer call.end()
+	err = renewOne(call, c.backend, t)
+	now := c.clock.now()
+
+	cl.mu.Lock()
+	defer cl.unlock()
+	if cl.state != stateHeld {
+		return false, nil
+	}
+	if err == nil && lengthen {
+		cl.ttl, cl.fullLength = t.TTL, true
+	}
+	cl.renewedLocked(t.TTL, sent, now, err)
+	if cl.state != stateHeld {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	a.clockRead = now
+	return true, nil
+}
+
+// needsRenewal returns the ticket of the granted claim and whether it is to be renewed before
+// the caller gets it. The ticket is not granted if the claim was lost.
+func (a *acquisition) needsRenewal() (t driver.Ticket, lengthen, renew bool) {
+	cl := a.claim
+	cl.mu.Lock()
+	defer cl.unlock()
+	now := a.c.clock.now()
+	if cl.state == stateHeld && now >= cl.deadline.Load() {
+		cl.loseLocked(ErrExpired, "")
+	}
+	if cl.state != stateHeld {
+		return driver.Ticket{}, false, false
+	}
+	t = cl.ticketLocked()
+	lengthen = a.fixedTTL > 0 && a.waitsInLine && !cl.fullLength
+	if !lengthen && cl.deadline.Load()-now >= 2*believed(t.TTL)/3 {
+		a.clockRead = now
+		return t, false, false
+	}
+	return t, lengthen, true
+}
+
+// brokenBy returns the loss of a claim that an operator ended, or nil.
+func (cl *claim) brokenBy() error {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if !cl.broken {
+		return nil
+	}
+	return cl.readRare().lost
+}
+
+// enterAnew replaces a claim that ended while it waited by a new one, which joins the line
+// behind all others.
+func (a *acquisition) enterAnew() {
+	old := a.claim
+	old.leaveIfEntered()
+	a.claim = a.newClaim()
+	a.answered = false // nobody knows who is in line now
+	if a.queue != nil {
+		a.queue.replaceClaim(a.claim)
+	}
+}
+
+// leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the
+// store cannot know the claim.
+func (cl *claim) leaveIfEntered() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.leaseEnd > 0 || cl.uncertain {
+		cl.leaveLaterLocked(cl.c.clock.now(), driver.Exit{})
+	}
+}
+
+// giveUp takes the call's claim out of the line: now, if the caller has time and the store
+// answers; in the background otherwise.
+func (a *acquisition) giveUp() {
+	cl, c := a.claim, a.c
+	cl.mu.Lock()
+	switch {
+	case cl.state == stateLeaving,
+		cl.state == stateNew && !cl.uncertain,
+		cl.state == stateEnded && !cl.uncertain && cl.leaseEnd == 0:
+		cl.mu.Unlock()
+	case a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil:
+		cl.leaveInBackgroundLocked(driver.Exit{})
+		cl.mu.Unlock()
+	default:
+		cl.mu.Unlock()
+		cl.leave(a.ctx, driver.Exit{}, min(closeBudget, a.enterTTL/3))
+	}
+}

@@ -1,0 +1,176 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// closeBudget is how long Close waits for the store, and then for the hooks.
+const closeBudget = 2 * time.Second
+
+// phase of a Client's life. It only grows.
+type phase int32
+
+const (
+	phaseOpen     phase = iota
+	phaseDraining       // Shutdown: no new claims; what is held is renewed
+	phaseClosing        // Close: every lease has ended; claims leave the store
+	phaseClosed         // Close has ended: nothing is sent any more
+)
+
+// lifecycle is what Shutdown and Close end and wait for.
+type lifecycle struct {
+	acquiring lifetime // ends when no call may wait any longer
+	renewing  lifetime // ends when nothing is renewed any longer
+	leaving   lifetime // ends when Close no longer waits for the store
+
+	grants atomic.Int64 // grants that have not ended
+	work   atomic.Int64 // acquisitions, renewals and Leaves that are under way or due
+
+	now     atomic.Int32 // the phase
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced whenever a counter falls after phaseOpen
+	closed  chan struct{} // closed when Close has ended
+}
+
+func (l *lifecycle) start(clock *clock) {
+	l.acquiring.start(clock)
+	l.renewing.start(clock)
+	l.leaving.start(clock)
+	l.changed, l.closed = make(chan struct{}), make(chan struct{})
+}
+
+func (l *lifecycle) open() bool { return phase(l.now.Load()) == phaseOpen }
+
+// advance begins phase to, unless that phase or a later one has begun. It returns the phase
+// before.
+func (l *lifecycle) advance(to phase) (before phase) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = phase(l.now.Load())
+	l.now.Store(int32(max(before, to)))
+	return before
+}
+
+// beginAcquisition counts one call that wants a lease. It counts before it looks at the
+// phase: Close sets the phase before it looks at the count, so one of the two sees the
+// other.
+func (l *lifecycle) beginAcquisition() error {
+	l.beginWork()
+	if !l.open() {
+		l.endWork()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (l *lifecycle) beginWork() { l.work.Add(1) }
+
+func (l *lifecycle) endWork() {
+	l.work.Add(-1)
+	l.notify()
+}
+
+func (l *lifecycle) endGrant() {
+	l.grants.Add(-1)
+	l.notify()
+}
+
+func (l *lifecycle) notify() {
+	if l.open() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// awaitZero waits until n, one of the counters, is zero, and at most until stop.
+func awaitZero[T any](l *lifecycle, n *atomic.Int64, stop <-chan T) bool {
+	for {
+		l.mu.Lock()
+		changed := l.changed
+		l.mu.Unlock()
+		if n.Load() == 0 {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-stop:
+			return false
+		}
+	}
+}
+
+// Shutdown closes the Client without ending a lease early. From now on calls answer
+// ErrClosed, also those that wait in line. Shutdown waits until everything held has been
+// released, or until ctx ends, and then closes. What is held is renewed meanwhile, and may
+// be shared by Reentrant. If ctx ended first, the remaining leases end with ErrClosed, and
+// the error is that of ctx and its cause.
+func (c *Client) Shutdown(ctx context.Context) error {
+	c.life.advance(phaseDraining)
+	c.endWaiting()
+	if !awaitZero(&c.life, &c.life.grants, ctx.Done()) {
+		return errors.Join(errContext(ctx), c.Close())
+	}
+	return c.Close()
+}
+
+// endWaiting makes every call that waits in line answer ErrClosed.
+func (c *Client) endWaiting() {
+	c.life.acquiring.end()
+	c.queues.dismissAll()
+}
+
+// Close ends every lease with ErrClosed, and all waiting. Then it gives back in the store
+// what was held. It waits up to two seconds for the store; leases that are left run out
+// there. It waits up to two seconds for the hooks, too. It may be called twice; the second
+// call waits for the first.
+func (c *Client) Close() error {
+	if c.life.advance(phaseClosing) >= phaseClosing {
+		<-c.life.closed
+		return nil
+	}
+	c.endWaiting()
+	c.life.renewing.end()
+	// A grant is made only while the phase is open, under its claim's mutex, and its claim was
+	// scheduled before. So this loop meets every grant.
+	for _, cl := range c.schedule.all() {
+		cl.close()
+	}
+	late := time.NewTimer(closeBudget)
+	defer late.Stop()
+	awaitZero(&c.life, &c.life.work, late.C)
+	c.life.advance(phaseClosed)
+	c.life.leaving.end()
+	c.schedule.stop()
+
+	if c.stopAlarms != nil {
+		c.stopAlarms()
+	}
+	var err error
+	if c.backend != nil {
+		err = c.backend.Close()
+	}
+	c.hooks.drain(closeBudget)
+	close(c.life.closed)
+	return err
+}
+
+// close ends the lease of the claim and takes the claim out of the line.
+func (cl *claim) close() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	now := cl.c.clock.now()
+	if g := cl.grant; g != nil {
+		exit := cl.exitLocked(g, now)
+		cl.endGrantLocked(g, cl.loss(ErrClosed, g.token, ""))
+		cl.leaveInBackgroundLocked(exit)
+		return
+	}
+	cl.leaveNowLocked(now)
+}

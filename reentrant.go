@@ -1,0 +1,61 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// Held returns the lease for key that ctx carries, or nil. Lease.Context and what
+// descends from it carry the lease until its grant is released; a lease that was
+// lost is still returned, and its Err says why.
+func Held(ctx context.Context, key string) *Lease {
+	for x := innermostHold(ctx); x != nil; x = x.outer {
+		if l := x.lease; l.Key() == key && !errors.Is(l.Err(), ErrReleased) {
+			return l
+		}
+	}
+	return nil
+}
+
+// WithoutHolds returns a ctx that carries no leases, for a goroutine that must
+// queue like a stranger: what its starter holds is then neither shared nor seen as
+// a deadlock. It still ends when ctx does.
+func WithoutHolds(ctx context.Context) context.Context {
+	return context.WithValue(ctx, holdsKey{}, (*leaseCtx)(nil))
+}
+
+// share returns a new lease on a grant that the caller's context carries, nil if the
+// context holds nothing of the key, or an error if the call would wait for itself.
+func (a *acquisition) share() (*Lease, error) {
+	for x := innermostHold(a.ctx); x != nil; x = x.outer {
+		g := x.lease.grant
+		if g.claim.c != a.c || g.claim.key != a.key {
+			continue
+		}
+		if l, err := a.shareGrant(g); l != nil || err != nil {
+			return l, err
+		}
+	}
+	return nil, nil
+}
+
+// shareGrant returns a new lease on g, or nil if g is over.
+func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
+	cl := g.claim
+	cl.mu.Lock()
+	defer cl.unlock()
+	switch {
+	case g.over || cl.lapseLocked(a.c.clock.now()):
+		return nil, nil
+	case a.capacity != int64(cl.capacity) && (a.capacity == driver.RW || cl.capacity == driver.RW):
+		return nil, ErrKind
+	case !a.reentrant || a.weight > int64(cl.weight):
+		return nil, ErrDeadlock
+	case a.hasTimes():
+		return nil, invalid("the lease of %s is shared: TTL, FixedLease, MaxHold and MinHold belong to the outer call",
+			printable(a.key))
+	}
+	return g.addLeaseLocked(a.ctx, &Lease{}), nil
+}

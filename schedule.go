@@ -1,0 +1,173 @@
+package fencelock
+
+import (
+	"sync"
+	"time"
+)
+
+// never is a time that does not come.
+const never = int64(1)<<62 - 1
+
+// longestNap bounds how long the timer sleeps while a claim is scheduled. After the
+// machine has slept, losses are noticed within this time.
+const longestNap = time.Second
+
+// schedule is a heap of the claims that need attention, ordered by the time of their next
+// event, and one timer for the earliest. It guards the fields next, slack and index of its
+// claims.
+type schedule struct {
+	clock *clock
+	fire  func() // called by the timer; calls earliest until it returns nil, then done
+
+	mu      sync.Mutex
+	claims  []*claim
+	timer   *time.Timer
+	firesAt int64 // when the timer fires; 0 while fire runs
+	stopped bool
+}
+
+// put schedules cl, or moves it, for time at. Up to slack earlier, cl may be processed
+// together with a claim that is due.
+func (s *schedule) put(cl *claim, at, slack, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	cl.next, cl.slack = at, slack
+	if cl.index < 0 {
+		cl.index = int32(len(s.claims))
+		s.claims = append(s.claims, cl)
+		s.up(int(cl.index))
+	} else {
+		s.up(int(cl.index))
+		s.down(int(cl.index))
+	}
+	s.setTimerLocked(now)
+}
+
+// drop removes cl if it is scheduled.
+func (s *schedule) drop(cl *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := int(cl.index)
+	if i < 0 {
+		return
+	}
+	last := len(s.claims) - 1
+	if i != last {
+		s.swap(i, last)
+	}
+	s.claims[last] = nil
+	s.claims = s.claims[:last]
+	cl.index = -1
+	if i != last {
+		s.up(i)
+		s.down(i)
+	}
+}
+
+// earliest returns the first claim if it is due, or, with early, due within its slack. The
+// claim stays scheduled. The caller puts it at a later time, or drops it.
+func (s *schedule) earliest(now int64, early bool) (cl *claim, slack int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.claims) == 0 {
+		return nil, 0
+	}
+	cl = s.claims[0]
+	if early {
+		slack = cl.slack
+	}
+	if cl.next > now+slack {
+		return nil, 0
+	}
+	return cl, slack
+}
+
+// all returns the scheduled claims, in no order.
+func (s *schedule) all() []*claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*claim(nil), s.claims...)
+}
+
+// stop empties the schedule for good.
+func (s *schedule) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	for _, cl := range s.claims {
+		cl.index = -1
+	}
+	s.claims = nil
+}
+
+// setTimerLocked makes the timer fire for the first claim.
+func (s *schedule) setTimerLocked(now int64) {
+	if len(s.claims) == 0 {
+		return
+	}
+	at := min(s.claims[0].next, now+int64(longestNap))
+	if at >= s.firesAt {
+		return
+	}
+	s.firesAt = at
+	d := max(time.Duration(at-now), shortestTimer)
+	if s.timer == nil {
+		s.timer = time.AfterFunc(d, s.run)
+	} else {
+		s.timer.Reset(d)
+	}
+}
+
+// run is the timer's function. The timer is not set before fire has returned, so one run
+// never overlaps another.
+func (s *schedule) run() {
+	s.mu.Lock()
+	s.firesAt = 0
+	s.mu.Unlock()
+	s.fire()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.firesAt = never
+	s.setTimerLocked(s.clock.now())
+}
+
+func (s *schedule) less(i, j int) bool { return s.claims[i].next < s.claims[j].next }
+
+func (s *schedule) swap(i, j int) {
+	s.claims[i], s.claims[j] = s.claims[j], s.claims[i]
+	s.claims[i].index, s.claims[j].index = int32(i), int32(j)
+}
+
+func (s *schedule) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !s.less(i, parent) {
+			return
+		}
+		s.swap(i, parent)
+		i = parent
+	}
+}
+
+func (s *schedule) down(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(s.claims) {
+			return
+		}
+		if child+1 < len(s.claims) && s.less(child+1, child) {
+			child++
+		}
+		if !s.less(child, i) {
+			return
+		}
+		s.swap(i, child)
+		i = child
+	}
+}

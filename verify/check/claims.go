@@ -86,35 +86,14 @@ func (c *claim) add(l traffic.Line) {
 		c.done = l
 		c.over = l.At
 	case traffic.Held:
-		asked := c.call.At
-		if c.held {
-			for i := range c.looks {
-				if c.looks[i].Op == traffic.Again && c.looks[i].Handle == l.Handle {
-					asked = c.looks[i].At
-				}
-			}
-		} else {
-			c.held, c.done = true, l
-		}
-		c.sure = l.At
-		c.handles = append(c.handles, handle{name: l.Handle, asked: asked, held: l})
+		c.addHandle(l)
 	case traffic.Again:
 		c.looks = append(c.looks, l)
 	case traffic.Look:
 		c.looks = append(c.looks, l)
 		c.sure = l.At
-	case traffic.Release:
-		c.sure = l.At
-		if h := c.handle(l.Handle); h != nil {
-			h.release = l
-		}
-	case traffic.Released, traffic.Unconfirmed:
-		if h := c.handle(l.Handle); h != nil {
-			h.released = l
-		}
-		if c.open() == 0 {
-			c.over = min(c.over, l.At)
-		}
+	case traffic.Release, traffic.Released, traffic.Unconfirmed:
+		c.addRelease(l)
 	case traffic.Told, traffic.Lost:
 		if c.lost == 0 {
 			c.lost = l.At
@@ -122,6 +101,40 @@ func (c *claim) add(l traffic.Line) {
 		if h := c.handle(l.Handle); h != nil && l.Op == traffic.Lost {
 			h.released = l
 		}
+		c.over = min(c.over, l.At)
+	}
+}
+
+// addHandle takes in the grant, or a re-entry.
+func (c *claim) addHandle(l traffic.Line) {
+	asked := c.call.At
+	if !c.held {
+		c.held, c.done = true, l
+	} else {
+		for _, look := range c.looks {
+			if look.Op == traffic.Again && look.Handle == l.Handle {
+				asked = look.At
+			}
+		}
+	}
+	c.sure = l.At
+	c.handles = append(c.handles, handle{name: l.Handle, asked: asked, held: l})
+}
+
+// addRelease takes in the call of a release, or its answer.
+func (c *claim) addRelease(l traffic.Line) {
+	h := c.handle(l.Handle)
+	if l.Op == traffic.Release {
+		c.sure = l.At
+		if h != nil {
+			h.release = l
+		}
+		return
+	}
+	if h != nil {
+		h.released = l
+	}
+	if c.open() == 0 {
 		c.over = min(c.over, l.At)
 	}
 }
@@ -162,42 +175,12 @@ func hit(all []*claim, lines []traffic.Line, ttl time.Duration) {
 	for _, c := range all {
 		byKey[c.key] = append(byKey[c.key], c)
 	}
-	mark := func(c *claim, at int64) {
-		if c.broken == 0 || at < c.broken {
-			c.broken = at
-		}
-	}
 	for i, l := range lines {
 		switch l.Op {
 		case traffic.Break:
-			found := true
-			for _, m := range lines[i+1:] {
-				if m.Op == traffic.Broke && m.Proc == l.Proc && m.Key == l.Key && m.Token == l.Token {
-					found = m.Text != "none"
-					break
-				}
-			}
-			if !found {
-				continue
-			}
-			for _, c := range byKey[l.Key] {
-				if t := c.done.Token; t >= l.Token && t < l.Token+l.Span {
-					mark(c, l.At)
-				}
-			}
+			markBroken(byKey[l.Key], l, lines[i+1:])
 		case traffic.Forgot:
-			end := l.At + int64(ttl)
-			for _, m := range lines[i+1:] {
-				if m.Op == traffic.End && m.At >= l.At {
-					end = m.At + int64(ttl)
-					break
-				}
-			}
-			for _, c := range all {
-				if c.call.At <= end && c.over >= l.At {
-					mark(c, l.At)
-				}
-			}
+			markForgotten(all, l, lines[i+1:], ttl)
 		}
 	}
 	for _, c := range all {
@@ -208,5 +191,46 @@ func hit(all []*claim, lines []traffic.Line, ttl time.Duration) {
 			c.voided = true
 		}
 		c.sure = min(c.sure, c.broken)
+	}
+}
+
+// markBroken marks the claims whose span has the token that l breaks. A break that found
+// none, as its answer in later says, marks nothing.
+func markBroken(all []*claim, l traffic.Line, later []traffic.Line) {
+	for _, m := range later {
+		if m.Op == traffic.Broke && m.Proc == l.Proc && m.Key == l.Key && m.Token == l.Token {
+			if m.Text == "none" {
+				return
+			}
+			break
+		}
+	}
+	for _, c := range all {
+		if t := c.done.Token; t >= l.Token && t < l.Token+l.Span {
+			c.markBroken(l.At)
+		}
+	}
+}
+
+// markForgotten marks the claims that were wanted while the store may have forgotten them:
+// from l until a TTL after the end of the fault.
+func markForgotten(all []*claim, l traffic.Line, later []traffic.Line, ttl time.Duration) {
+	end := l.At + int64(ttl)
+	for _, m := range later {
+		if m.Op == traffic.End && m.At >= l.At {
+			end = m.At + int64(ttl)
+			break
+		}
+	}
+	for _, c := range all {
+		if c.call.At <= end && c.over >= l.At {
+			c.markBroken(l.At)
+		}
+	}
+}
+
+func (c *claim) markBroken(at int64) {
+	if c.broken == 0 || at < c.broken {
+		c.broken = at
 	}
 }

@@ -44,58 +44,68 @@ func events(all []*claim, lines []traffic.Line) []history.Event {
 	return es
 }
 
-func (c *claim) events() []history.Event {
-	event := func(op history.Op, at int64) history.Event {
-		e := history.Event{
-			At: time.Duration(at), Op: op, Process: c.proc, Key: c.key, Claim: c.name,
-			Weight: c.weight, Size: c.size, Token: c.done.Token,
-		}
-		switch c.kind {
-		case traffic.Shared:
-			e.Kind = history.Shared
-		case traffic.Permit:
-			e.Kind = history.Permit
-		}
-		return e
+// event is something that happened to c.
+func (c *claim) event(op history.Op, at int64) history.Event {
+	e := history.Event{
+		At: time.Duration(at), Op: op, Process: c.proc, Key: c.key, Claim: c.name,
+		Weight: c.weight, Size: c.size, Token: c.done.Token,
 	}
-	es := []history.Event{event(history.Enter, c.call.At)}
+	switch c.kind {
+	case traffic.Shared:
+		e.Kind = history.Shared
+	case traffic.Permit:
+		e.Kind = history.Permit
+	}
+	return e
+}
+
+// handleEvent is something that happened to one handle of c.
+func (c *claim) handleEvent(op history.Op, at int64, handle string) history.Event {
+	e := c.event(op, at)
+	e.Handle = handle
+	return e
+}
+
+func (c *claim) events() []history.Event {
+	es := []history.Event{c.event(history.Enter, c.call.At)}
 	switch {
 	case c.done.Op == traffic.Refused:
-		return append(es, event(history.Refused, c.done.At))
+		return append(es, c.event(history.Refused, c.done.At))
 	case c.done.Op == "":
 		return es // killed, or the history ends here
 	case !c.held || c.voided:
-		return append(es, event(history.Loss, c.done.At))
+		return append(es, c.event(history.Loss, c.done.At))
 	}
+	es = append(es, c.beliefs()...)
+	for _, h := range c.handles {
+		if h.release.Op != "" {
+			es = append(es, c.handleEvent(history.Release, h.release.At, h.name))
+		}
+	}
+	if c.clean() && c.broken == 0 {
+		return append(es, c.event(history.Left, c.over))
+	}
+	es = append(es, c.event(history.Doubt, c.sure+1))
+	if c.lost != 0 {
+		es = append(es, c.event(history.Loss, c.lost))
+	}
+	return es
+}
+
+// beliefs are the moments in which a lease of c said that it was held.
+func (c *claim) beliefs() (es []history.Event) {
 	for i, h := range c.handles {
 		if i > 0 && c.broken != 0 && h.held.At > c.broken {
 			continue
 		}
-		e := event(history.Believe, h.held.At)
-		e.Handle, e.Token = h.name, h.held.Token
+		e := c.handleEvent(history.Believe, h.held.At, h.name)
+		e.Token = h.held.Token
 		es = append(es, e)
 	}
 	for _, l := range c.looks {
-		if l.Op != traffic.Look || l.At > c.sure {
-			continue
+		if l.Op == traffic.Look && l.At <= c.sure {
+			es = append(es, c.handleEvent(history.Believe, l.At, l.Handle))
 		}
-		e := event(history.Believe, l.At)
-		e.Handle = l.Handle
-		es = append(es, e)
-	}
-	for _, h := range c.handles {
-		if h.release.Op != "" {
-			e := event(history.Release, h.release.At)
-			e.Handle = h.name
-			es = append(es, e)
-		}
-	}
-	if c.clean() && c.broken == 0 {
-		return append(es, event(history.Left, c.over))
-	}
-	es = append(es, event(history.Doubt, c.sure+1))
-	if c.lost != 0 {
-		es = append(es, event(history.Loss, c.lost))
 	}
 	return es
 }

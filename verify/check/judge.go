@@ -64,30 +64,6 @@ func (v Violation) String() string {
 	return text
 }
 
-// Numbers are what a run came to.
-type Numbers struct {
-	Seconds                                        float64
-	Keys, Calls, Held, Refused, GaveUp, Lost       int
-	Again, Released, Unconfirmed, Breaks, Renewals int
-	Crashes, Stops                                 int
-	Asked                                          int // operations that users have begun: takes, re-entries, renewals, releases, breaks
-	Ambiguous                                      int // and of which nobody was told what came of them
-	Stuck                                          int // keys that somebody waited for in vain, or claims that stayed
-	TimedOut                                       int // keys whose operations the model could not order in time
-	Disagreed                                      int // keys that the sweep and the model do not agree on
-	Faults                                         map[string]int
-	ByWay                                          map[string]int
-	Epsilon                                        time.Duration
-	Wait50, Wait99, WaitMax                        time.Duration
-	LongestGap                                     time.Duration // with a waiter, after a holder has vanished
-	AfterFault                                     time.Duration // longest from the end of an outage to the next grant
-	ToldLate                                       time.Duration // longest from a deadline to the end of the context
-	LostUpdates                                    int           // of the sets without a guard
-	Denied                                         int           // by the guard
-	Operations                                     int           // that the model has ordered
-	Emptied                                        time.Duration // from the end of the traffic to an empty store
-}
-
 // Verdict is what came of a check.
 type Verdict struct {
 	Violations []Violation
@@ -162,16 +138,16 @@ func (v *Verdict) order(ops map[string][]model.Op, swept map[string]bool) {
 			case verdict == model.TimedOut:
 				v.Illegal[key] = list
 				v.Numbers.TimedOut++
-				v.add("model", key, at, "nobody knows whether %d operations can be put in order: the search took longer than %v", len(list), bounded)
+				v.add("model", key, at, "no order of %d operations was found within %v", len(list), bounded)
 			case verdict == model.Illegal:
 				v.Illegal[key] = list
 				if !swept[key] {
 					v.Numbers.Disagreed++
-					v.add("model", key, at, "%d operations cannot be put in any order that the rules allow; the sweep found nothing", len(list))
+					v.add("model", key, at, "%d operations have no legal order; the sweep found nothing", len(list))
 				}
 			case swept[key]:
 				v.Numbers.Disagreed++
-				v.add("disagree", key, at, "the sweep found a breach, and the model an order without one: one of the two is wrong")
+				v.add("disagree", key, at, "the sweep found a breach, and the model an order without one")
 			}
 		})
 	}
@@ -220,7 +196,8 @@ func (v *Verdict) losses(lines []traffic.Line, stops map[string][]span, o Option
 		switch l.Op {
 		case traffic.Held, traffic.Look, traffic.Release:
 			if l.Until != 0 && l.At > l.Until+reading && !touches(stops[l.Proc], l.At, l.At+int64(o.Epsilon)) {
-				v.add("I3", l.Key, l.At, "the lease of %s with token %d says that it is held %v after its deadline", l.Claim, l.Token, time.Duration(l.At-l.Until))
+				v.add("I3", l.Key, l.At, "the lease of %s with token %d says that it is held %v after its deadline",
+					l.Claim, l.Token, time.Duration(l.At-l.Until))
 			}
 		case traffic.Told:
 			late := l.At - l.Until
@@ -229,7 +206,8 @@ func (v *Verdict) losses(lines []traffic.Line, stops map[string][]span, o Option
 			}
 			v.Numbers.ToldLate = max(v.Numbers.ToldLate, time.Duration(late))
 			if time.Duration(late) > 3*o.Epsilon+slack {
-				v.add("I3", l.Key, l.At, "the context of %s with token %d ended %v after its deadline; ε is %v", l.Claim, l.Token, time.Duration(late), o.Epsilon)
+				v.add("I3", l.Key, l.At, "the context of %s with token %d ended %v after its deadline; ε is %v",
+					l.Claim, l.Token, time.Duration(late), o.Epsilon)
 			}
 		}
 	}
@@ -240,13 +218,17 @@ func (v *Verdict) hangs(all []*claim, stops map[string][]span, o Options) {
 	const budget = 2 * time.Second // of a release
 	allowed := int64(3*o.Epsilon + slack + 500*time.Millisecond)
 	for _, c := range all {
-		if c.done.Op != "" && c.call.By != 0 && c.done.At > c.call.By+allowed && !touches(stops[c.proc], c.call.At, c.done.At) {
-			v.add("hang", c.key, c.call.By, "the call for %s returned %v after its context had ended", c.name, time.Duration(c.done.At-c.call.By))
+		if c.done.Op != "" && c.call.By != 0 && c.done.At > c.call.By+allowed &&
+			!touches(stops[c.proc], c.call.At, c.done.At) {
+			v.add("hang", c.key, c.call.By, "the call for %s returned %v after its context had ended",
+				c.name, time.Duration(c.done.At-c.call.By))
 		}
 		for _, h := range c.handles {
 			took := h.released.At - h.release.At
-			if h.release.Op != "" && h.released.Op != "" && took > int64(budget)+allowed && !touches(stops[c.proc], h.release.At, h.released.At) {
-				v.add("hang", c.key, h.release.At, "the release of %s took %v; at most two seconds are promised", c.name, time.Duration(took))
+			if h.release.Op != "" && h.released.Op != "" && took > int64(budget)+allowed &&
+				!touches(stops[c.proc], h.release.At, h.released.At) {
+				v.add("hang", c.key, h.release.At, "the release of %s took %v; at most two seconds are promised",
+					c.name, time.Duration(took))
 			}
 		}
 	}
@@ -275,7 +257,8 @@ func (v *Verdict) sets(lines []traffic.Line, all []*claim) {
 				v.Numbers.LostUpdates++
 				continue
 			}
-			v.add("set", l.Key, l.At, "%s with token %d added itself to version %d of the guarded set, which was acknowledged, and is not there in the end", l.Claim, l.Token, l.Base)
+			v.add("set", l.Key, l.At, "%s with token %d added itself to version %d of the guarded set; "+
+				"that was acknowledged, and it is not there in the end", l.Claim, l.Token, l.Base)
 		}
 	}
 }
@@ -283,137 +266,16 @@ func (v *Verdict) sets(lines []traffic.Line, all []*claim) {
 // said takes over what workers and the run itself found odd.
 func (v *Verdict) said(lines []traffic.Line) {
 	for _, l := range lines {
-		if l.Op == traffic.Odd {
-			rule := "I7"
-			if word, _, ok := strings.Cut(l.Text, ": "); ok && (word == "I8" || word == "I5" || word == "worker" || word == "hang") {
-				rule = word
-			}
-			v.Violations = append(v.Violations, Violation{Rule: rule, Key: l.Key, At: l.At, Text: strings.TrimPrefix(l.Text, rule+": "), Claims: []string{l.Claim}})
+		if l.Op != traffic.Odd {
+			continue
 		}
-	}
-}
-
-func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
-	n := &v.Numbers
-	n.Faults, n.ByWay, n.Epsilon = map[string]int{}, map[string]int{}, o.Epsilon
-	if len(lines) > 0 {
-		n.Seconds = time.Duration(lines[len(lines)-1].At - lines[0].At).Seconds()
-	}
-	keys := map[string]bool{}
-	var waits []time.Duration
-	var grants []int64
-	for _, c := range all {
-		keys[c.key] = true
-		n.Calls++
-		switch {
-		case c.held:
-			n.Held++
-			n.ByWay[way(c.key)]++
-			waits = append(waits, time.Duration(c.done.At-c.call.At))
-			grants = append(grants, c.done.At)
-			n.Again += len(c.handles) - 1
-			if c.clean() {
-				n.Released++
-			}
-			if c.lost != 0 {
-				n.Lost++
-			}
-		case c.done.Op == traffic.Refused:
-			n.Refused++
-		default:
-			n.GaveUp++
+		rule := "I7"
+		word, _, ok := strings.Cut(l.Text, ": ")
+		if ok && slices.Contains([]string{"I8", "I5", "worker", "hang"}, word) {
+			rule = word
 		}
-		n.Asked++
-		if c.done.Op == "" || c.done.Op == traffic.GaveUp {
-			n.Ambiguous++
-		}
-		for _, l := range c.looks {
-			if l.Op == traffic.Again {
-				n.Asked++
-			}
-		}
-		for _, h := range c.handles {
-			if h.release.Op != "" {
-				n.Asked++
-				if h.released.Op == "" || h.released.Op == traffic.Unconfirmed {
-					n.Ambiguous++
-				}
-			}
-		}
+		v.Violations = append(v.Violations, Violation{
+			Rule: rule, Key: l.Key, At: l.At, Text: strings.TrimPrefix(l.Text, rule+": "), Claims: []string{l.Claim},
+		})
 	}
-	for _, one := range v.Violations {
-		if one.Rule == string(history.Stuck) || one.Rule == string(history.WakeUp) || one.Rule == "I8" || one.Rule == "I5" {
-			n.Stuck++
-		}
-	}
-	n.Keys = len(keys)
-	broke := 0
-	for _, l := range lines {
-		switch l.Op {
-		case traffic.Begin:
-			n.Faults[l.Text]++
-		case traffic.Crash:
-			n.Crashes++
-		case traffic.Stop:
-			n.Stops++
-		case traffic.Unconfirmed:
-			n.Unconfirmed++
-		case traffic.Break:
-			n.Breaks++
-			n.Asked++
-		case traffic.Renewed:
-			n.Renewals++
-			n.Asked++
-		case traffic.Broke:
-			if l.Text != "unknown" {
-				broke++
-			}
-		case traffic.Emptied:
-			n.Emptied = time.Duration(l.Ns)
-		}
-	}
-	n.Ambiguous += n.Breaks - broke
-	slices.Sort(waits)
-	if len(waits) > 0 {
-		n.Wait50, n.Wait99, n.WaitMax = waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1]
-	}
-	slices.Sort(grants)
-	for _, s := range v.Outages {
-		i, _ := slices.BinarySearch(grants, int64(s.To))
-		if i < len(grants) {
-			n.AfterFault = max(n.AfterFault, time.Duration(grants[i])-s.To)
-		}
-	}
-	n.LongestGap = longestGap(all)
-	for _, d := range []*time.Duration{&n.Epsilon, &n.Wait50, &n.Wait99, &n.WaitMax, &n.LongestGap, &n.AfterFault, &n.ToldLate, &n.Emptied} {
-		*d = d.Round(10 * time.Microsecond)
-	}
-}
-
-// longestGap is the longest time in which a key had a waiter and no holder, after a
-// holder had vanished without a release.
-func longestGap(all []*claim) time.Duration {
-	byKey := map[string][]*claim{}
-	for _, c := range all {
-		byKey[c.key] = append(byKey[c.key], c)
-	}
-	longest := int64(0)
-	for _, cs := range byKey {
-		for _, c := range cs {
-			if !c.held || c.clean() {
-				continue
-			}
-			end := max(c.sure, c.lost)
-			next := int64(0)
-			for _, d := range cs {
-				if d.held && d != c && d.call.At < end && d.done.At > end && (next == 0 || d.done.At < next) {
-					next = d.done.At
-				}
-			}
-			if next != 0 {
-				longest = max(longest, next-end)
-			}
-		}
-	}
-	return time.Duration(longest)
 }

@@ -68,60 +68,69 @@ func (c *claim) presence(gone func(int64) int64) presence {
 	return p
 }
 
-func (c *claim) operations(covered func() bool, gone func(int64) int64) []model.Op {
-	weight, capacity := int64(model.RW), int64(model.RW)
+// op is one operation on c.
+func (c *claim) op(do model.Do, call, ret int64) model.Op {
+	o := model.Op{
+		Do: do, Claim: c.number, Weight: model.RW, Capacity: model.RW, Call: call, Return: ret, Name: c.name,
+	}
 	switch c.kind {
 	case traffic.Shared:
-		weight = 1
+		o.Weight = 1
 	case traffic.Permit:
-		weight, capacity = c.weight, c.size
+		o.Weight, o.Capacity = c.weight, c.size
 	}
-	op := func(do model.Do, call, ret int64) model.Op {
-		o := model.Op{Do: do, Claim: c.number, Weight: weight, Capacity: capacity, Call: call, Return: ret, Name: c.name}
-		if c.kind == traffic.Exclusive {
-			o.Token = c.done.Token
-		}
-		return o
+	if c.kind == traffic.Exclusive {
+		o.Token = c.done.Token
 	}
+	return o
+}
+
+func (c *claim) operations(covered func() bool, gone func(int64) int64) []model.Op {
 	switch {
 	case c.done.Op == traffic.Refused:
-		o := op(model.Refuse, c.call.At, c.done.At)
+		o := c.op(model.Refuse, c.call.At, c.done.At)
 		o.Covered = covered()
 		return []model.Op{o}
 	case c.done.Op == traffic.Late && c.broken == 0:
-		return []model.Op{op(model.Acquire, c.call.At, c.done.At), op(model.End, c.call.At, gone(c.over))}
+		return []model.Op{
+			c.op(model.Acquire, c.call.At, c.done.At), c.op(model.End, c.call.At, gone(c.over)),
+		}
 	case !c.held || c.voided:
 		return nil // a wish of unknown outcome may be left out
 	}
-	ops := []model.Op{op(model.Acquire, c.call.At, c.done.At)}
+	ops := []model.Op{c.op(model.Acquire, c.call.At, c.done.At)}
 	for i, h := range c.handles {
 		if i == 0 || c.broken != 0 && h.held.At > c.broken {
 			continue
 		}
-		o := op(model.Reenter, h.asked, h.held.At)
+		o := c.op(model.Reenter, h.asked, h.held.At)
 		if o.Token != 0 {
 			o.Token = h.held.Token
 		}
 		ops = append(ops, o)
 	}
+	return append(ops, c.ends(gone)...)
+}
+
+// ends are the releases of c, and the end of what was not released.
+func (c *claim) ends(gone func(int64) int64) (ops []model.Op) {
 	ended := int64(0) // from when on the rest of it may have ended
 	for _, h := range c.handles {
-		switch {
-		case h.released.Op == traffic.Released && (c.broken == 0 || h.released.At < c.broken):
-			ops = append(ops, op(model.Release, h.release.At, h.released.At))
-		default:
+		if h.released.Op == traffic.Released && (c.broken == 0 || h.released.At < c.broken) {
+			ops = append(ops, c.op(model.Release, h.release.At, h.released.At))
+		} else {
 			ended = c.sure
 		}
 	}
-	if ended != 0 {
-		// The store ends it when its lease has run out, if not before.
-		last := int64(model.Never)
-		if c.over != math.MaxInt64 && c.broken == 0 {
-			last = gone(c.over)
-		}
-		ops = append(ops, op(model.End, ended, last))
+	if ended == 0 {
+		return ops
 	}
-	return ops
+	// The store ends it when its lease has run out, if not before.
+	last := int64(model.Never)
+	if c.over != math.MaxInt64 && c.broken == 0 {
+		last = gone(c.over)
+	}
+	return append(ops, c.op(model.End, ended, last))
 }
 
 // bounded is how long the search through one key may take.

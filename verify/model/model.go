@@ -11,8 +11,8 @@
 // The end of a grant whose holder was killed, or lost it, or heard nothing of its release,
 // may happen at any time after the last moment at which the holder is known to have held
 // it, and until its lease must have run out: a refusal after that is a stuck lock. An
-// operation whose outcome nobody knows returns at infinity. A wish whose outcome is not known may be granted at any time after its call, or
-// never; see [Maybe].
+// operation whose outcome nobody knows returns at infinity. A wish whose outcome is not
+// known may be granted at any time after its call, or never; see [Maybe].
 package model
 
 import (
@@ -112,36 +112,42 @@ func step(s state, o Op) (bool, state) {
 		return true, s.with(hold{o.Claim, o.Weight, o.Token, 1})
 	case Refuse:
 		return o.Covered || !s.fits(o), s
-	case Reenter, Release:
-		if i < 0 || o.Token != s.holds[i].token {
-			return false, s
-		}
-		h := s.holds[i]
-		s = s.without(i)
-		if h.handles++; o.Do == Release {
-			h.handles -= 2
-		}
-		if h.handles > 0 {
-			s = s.with(h)
-		}
-		return true, s
+	case Reenter:
+		return s.addHandles(i, o, 1)
+	case Release:
+		return s.addHandles(i, o, -1)
 	case End:
-		if i < 0 {
-			return false, s
-		}
-		return true, s.without(i)
+		return i >= 0, s.end(i)
+	case Gone:
+		return true, s.end(i)
 	case Maybe:
 		if i < 0 && s.fits(o) {
 			return true, s.with(hold{o.Claim, o.Weight, 0, 1})
 		}
 		return true, s // not now: at infinity, this is "never"
-	case Gone:
-		if i < 0 {
-			return true, s
-		}
-		return true, s.without(i)
 	}
 	return false, s
+}
+
+// addHandles changes how many handles share hold i, which ends with its last one.
+func (s state) addHandles(i int, o Op, n int) (bool, state) {
+	if i < 0 || o.Token != s.holds[i].token {
+		return false, s
+	}
+	h := s.holds[i]
+	s = s.without(i)
+	if h.handles += n; h.handles > 0 {
+		s = s.with(h)
+	}
+	return true, s
+}
+
+// end takes hold i out, if there is one.
+func (s state) end(i int) state {
+	if i < 0 {
+		return s
+	}
+	return s.without(i)
 }
 
 var spec = porcupine.Model{

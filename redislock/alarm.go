@@ -112,11 +112,11 @@ func (a *alarms) readUnseen(ctx context.Context, unseen map[string]string) {
 		a.reading = nil
 	}()
 	for id, key := range unseen {
-		answer, err := a.b.transport.Do(ctx, a.b.command(lookScript, key, prefixed(id)))
-		if err != nil {
+		got := a.b.transport.Do(ctx, a.b.command(lookScript, key, prefixed(id)))
+		if got.Err != nil {
 			return
 		}
-		if s, ok := answer.(string); ok && len(s) > 1 && s[:2] == "xb" {
+		if s, ok := got.Answer.(string); ok && len(s) > 1 && s[:2] == "xb" {
 			a.broken(id, parseGone(s), true)
 		}
 	}

@@ -82,17 +82,17 @@ func pushed(t driver.Ticket, w waiter) driver.Ticket {
 func (b *Backend) look(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
-	answer, err := b.transport.Do(ctx, b.command(lookScript, t.Key, prefixed(t.ID)))
-	if err != nil {
-		return driver.Ticket{}, failed(ctx, awaiting, t.Key, err)
+	got := b.transport.Do(ctx, b.command(lookScript, t.Key, prefixed(t.ID)))
+	if got.Err != nil {
+		return driver.Ticket{}, failed(ctx, awaiting, t.Key, got.Err)
 	}
-	if s, ok := answer.(string); ok && s != "" && s[0] == 'x' {
+	if s, ok := got.Answer.(string); ok && s != "" && s[0] == 'x' {
 		b.waiters.forget(t.ID)
 		return driver.Ticket{}, parseGone(s)
 	}
-	now, soonest, ok := parseTicket(t.Claim, answer)
+	now, soonest, ok := parseTicket(t.Claim, got.Answer)
 	if !ok {
-		return driver.Ticket{}, badAnswer(awaiting, t.Key, answer)
+		return driver.Ticket{}, badAnswer(awaiting, t.Key, got.Answer)
 	}
 	if now.Granted {
 		b.waiters.forget(t.ID)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,7 @@ type Backend struct {
 	// must not have keys of two hash slots.
 	oneSlotPerScript atomic.Bool
 
+	keyCache   keyCache
 	transport  *transport.Transport
 	retried    retriedIDs
 	waiters    waiterRegistry
@@ -125,6 +127,7 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o.Member != nil {
 		b.join(o)
 	}
+	b.keyCache.seed = maphash.MakeSeed()
 	b.calls.Store(randomStart())
 	b.transport = transport.New(rdb, transport.Options{
 		NoPipeline: o.NoPipeline, Replicas: o.Replicas, ReplicaWait: o.ReplicaWait})

@@ -458,11 +458,11 @@ func TestLineRemembersItsLastCalls(t *testing.T) {
 			if broken && i%8 == 5 {
 				st = b.command(breakScript, key, fmt.Sprintf("%019d", line[i].Token), "", name)
 			}
-			answer, err := b.transport.Do(t.Context(), st)
-			if err != nil {
-				t.Fatal(err)
+			got := b.transport.Do(t.Context(), st)
+			if got.Err != nil {
+				t.Fatal(got.Err)
 			}
-			return answer
+			return got.Answer
 		}
 		sent := 0
 		upTo := func(n int) {

@@ -31,24 +31,24 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
 	cmd := b.enterCommand(&c, reenter)
-	answer, err := b.transport.Do(ctx, cmd)
-	if err != nil && answer == nil {
+	got := b.transport.Do(ctx, cmd)
+	if got.Err != nil && got.Answer == nil {
 		b.waiters.forget(c.ID)
-		return driver.Ticket{}, failed(ctx, entering, c.Key, err)
+		return driver.Ticket{}, failed(ctx, entering, c.Key, got.Err)
 	}
-	if cmd.Retried() {
+	if got.Retried {
 		b.retried.add(c.ID)
 	}
-	t, soonest, ok := parseTicket(c, answer)
+	t, soonest, ok := parseTicket(c, got.Answer)
 	if !ok {
-		return driver.Ticket{}, b.refused(ctx, c, answer, cmd.Retried())
+		return driver.Ticket{}, b.refused(ctx, c, got)
 	}
-	if err != nil {
+	if got.Err != nil {
 		// Too few replicas know of the claim. If it cannot leave either, that is left to the
 		// caller, as after any Enter whose outcome is unknown.
 		b.waiters.forget(c.ID)
-		_, _ = b.transport.Do(ctx, b.command(leaveScript, c.Key, prefixed(c.ID), b.callName()))
-		return driver.Ticket{}, failed(ctx, entering, c.Key, err)
+		_ = b.transport.Do(ctx, b.command(leaveScript, c.Key, prefixed(c.ID), b.callName()))
+		return driver.Ticket{}, failed(ctx, entering, c.Key, got.Err)
 	}
 	if t.Granted {
 		b.waiters.forget(c.ID)
@@ -72,10 +72,10 @@ func (b *Backend) enterCommand(c *driver.Claim, reenter bool) (cmd *transport.Co
 }
 
 // refused returns why the server gave no ticket.
-func (b *Backend) refused(ctx context.Context, c driver.Claim, answer any, retried bool) error {
+func (b *Backend) refused(ctx context.Context, c driver.Claim, got transport.Result) error {
 	b.waiters.forget(c.ID)
-	err := refusal(c.Key, answer)
-	if retried && !driver.Gone(err) {
+	err := refusal(c.Key, got.Answer)
+	if got.Retried && !driver.Gone(err) {
 		// The other copy of the request may arrive when the lock is free. A claim that was
 		// refused does not leave by itself.
 		if err := b.Leave(ctx, driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {

@@ -41,16 +41,16 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	}
 	cmd := b.command(leaveScript, t.Key, argv...)
 	cmd.Durable = e.Mark != ""
-	answer, err := b.transport.Do(ctx, cmd)
-	if err != nil {
-		return failed(ctx, leaving, t.Key, err)
+	got := b.transport.Do(ctx, cmd)
+	if got.Err != nil {
+		return failed(ctx, leaving, t.Key, got.Err)
 	}
-	if cmd.Retried() && e == (driver.Exit{}) && t.Token != 0 && (answer == "x" || unknown && answer == "xl") {
+	if got.Retried && e == (driver.Exit{}) && t.Token != 0 && (got.Answer == "x" || unknown && got.Answer == "xl") {
 		// The first copy did it, so long ago that the line has forgotten the call, or the
 		// lease is over.
 		return nil
 	}
-	return parseDone(leaving, t.Key, answer)
+	return parseDone(leaving, t.Key, got.Answer)
 }
 
 // Break ends the claim whose span holds token, in one request.
@@ -63,11 +63,11 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 			breaking, key, driver.MaxNote)}
 	}
 	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName())
-	answer, err := b.transport.Do(ctx, cmd)
-	if err != nil {
-		return failed(ctx, breaking, key, err)
+	got := b.transport.Do(ctx, cmd)
+	if got.Err != nil {
+		return failed(ctx, breaking, key, got.Err)
 	}
-	return parseDone(breaking, key, answer)
+	return parseDone(breaking, key, got.Answer)
 }
 
 // parseDone reads '+', or why the claim is gone.

@@ -18,11 +18,15 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Line{}, err
 	}
-	answer, err := b.transport.Do(ctx, b.command(readScript, key))
-	if err != nil {
-		return driver.Line{}, failed(ctx, reading, key, err)
+	return b.lineOf(ctx, key, b.transport.Do(ctx, b.command(readScript, key)))
+}
+
+// lineOf reads the result of the script read.
+func (b *Backend) lineOf(ctx context.Context, key string, got transport.Result) (driver.Line, error) {
+	if got.Err != nil {
+		return driver.Line{}, failed(ctx, reading, key, got.Err)
 	}
-	return parseLine(key, answer)
+	return parseLine(key, got.Answer)
 }
 
 // scanCount is how many names the server goes through in one request of Lines.
@@ -133,13 +137,7 @@ func (b *Backend) readAll(ctx context.Context, records []string, seen map[string
 			b.transport.Start(ctx, cmds[i])
 		}
 		for i, key := range some {
-			answer, err := b.transport.Wait(ctx, cmds[i])
-			var line driver.Line
-			if err != nil {
-				err = failed(ctx, reading, key, err)
-			} else {
-				line, err = parseLine(key, answer)
-			}
+			line, err := b.lineOf(ctx, key, b.transport.Wait(ctx, cmds[i]))
 			if err != nil {
 				yield(driver.Line{}, err)
 				return false

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +47,7 @@ func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Comman
 	if reenter {
 		argv = append(argv, "1")
 	}
-	return transport.NewCommand(ballotScript, append(b.appendKeys(nil, c.Key), b.member.key), argv...)
+	return transport.NewCommand(ballotScript, append(slices.Clone(b.keys(c.Key)), b.member.key), argv...)
 }
 
 // encodeBallot writes the first and the last token of c, and whether it waits.
@@ -93,12 +94,12 @@ func (b *Backend) Initialise(ctx context.Context) error {
 		return errNoMember
 	}
 	const doing = "initialising"
-	answer, err := b.transport.Do(ctx,
+	got := b.transport.Do(ctx,
 		transport.NewCommand(initialiseScript, []any{b.member.key}, b.member.String()))
-	if err != nil {
-		return failed(ctx, doing, "", err)
+	if got.Err != nil {
+		return failed(ctx, doing, "", got.Err)
 	}
-	if s, _ := answer.(string); s != "+" {
+	if s, _ := got.Answer.(string); s != "+" {
 		return ballotRefusal(doing, "", s)
 	}
 	return nil

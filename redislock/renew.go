@@ -52,15 +52,15 @@ func (r *renewal) run(ctx context.Context, groups [][]int) {
 	}
 	var crossSlot, moving []int
 	for i, group := range groups {
-		answer, err := r.b.transport.Wait(ctx, cmds[i])
+		got := r.b.transport.Wait(ctx, cmds[i])
 		switch {
-		case len(group) > 1 && transport.IsSlotMoving(err):
+		case len(group) > 1 && transport.IsSlotMoving(got.Err):
 			moving = append(moving, group...)
-		case err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") && !r.b.oneSlotPerScript.Load():
+		case isCrossSlot(got.Err) && !r.b.oneSlotPerScript.Load():
 			// A Cluster behind a client for one server. Nothing was applied.
 			crossSlot = append(crossSlot, group...)
 		default:
-			r.note(ctx, group, answer, err)
+			r.note(ctx, group, got)
 		}
 	}
 	if len(crossSlot) > 0 {
@@ -73,11 +73,15 @@ func (r *renewal) run(ctx context.Context, groups [][]int) {
 	}
 }
 
+func isCrossSlot(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT")
+}
+
 func (r *renewal) command(group []int) *transport.Command {
 	keys, argv := make([]any, 0, 3*len(group)), make([]any, 0, 2*len(group))
 	for _, n := range group {
 		t := &r.tickets[n]
-		keys = r.b.appendKeys(keys, t.Key)
+		keys = append(keys, r.b.keys(t.Key)...)
 		argv = append(argv, prefixed(t.ID), encodeLease(clampTTL(t.TTL)))
 	}
 	cmd := transport.NewCommand(renewScript, keys, argv...)
@@ -88,7 +92,8 @@ func (r *renewal) command(group []int) *transport.Command {
 
 // note reads the answer to one group. An err beside an answer says that too few
 // replicas know of it: a lease that is longer on the master alone is not longer.
-func (r *renewal) note(ctx context.Context, group []int, answer any, err error) {
+func (r *renewal) note(ctx context.Context, group []int, got transport.Result) {
+	answer, err := got.Answer, got.Err
 	parts, _ := answer.([]any)
 	rep := reply{parts: parts}
 	flags := ""

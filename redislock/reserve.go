@@ -24,15 +24,15 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 		return false, nil
 	}
 	cmd := b.command(reserveScript, c.Key, prefixed(c.ID), encodeSpan(&c, b.channel), recordTTL(c.TTL))
-	answer, err := b.transport.Do(ctx, cmd)
-	if err != nil {
-		return false, failed(ctx, reserving, c.Key, err)
+	got := b.transport.Do(ctx, cmd)
+	if got.Err != nil {
+		return false, failed(ctx, reserving, c.Key, got.Err)
 	}
-	switch answer {
+	switch got.Answer {
 	case int64(1):
 		return true, nil
 	case int64(0):
 		return false, nil
 	}
-	return false, badAnswer(reserving, c.Key, answer)
+	return false, badAnswer(reserving, c.Key, got.Answer)
 }

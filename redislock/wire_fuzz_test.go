@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 // FuzzKey: any bytes make a name that holds them alone, that Cluster finds a slot for,
@@ -194,7 +195,7 @@ func FuzzReply(f *testing.F) {
 		}
 		errs := make([]error, 3)
 		r := renewal{b, make([]driver.Ticket, 3), errs}
-		r.note(t.Context(), []int{0, 1, 2}, a, nil)
+		r.note(t.Context(), []int{0, 1, 2}, transport.Result{Answer: a})
 		if flags, _ := a.([]any); len(flags) == 0 && errors.Join(errs...) == nil {
 			t.Errorf("%#v is taken for renewals", a)
 		}

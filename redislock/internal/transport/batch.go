@@ -38,9 +38,11 @@ func (t *Transport) send(commands []*Command) {
 	}
 	ctx, cancel := lastDeadline(commands)
 	defer cancel()
-	b := &batch{t: t}
-	for _, c := range commands {
-		b.attempts = append(b.attempts, &attempt{Command: c, cmd: c.BySHA(ctx)})
+	b := &batch{t: t, attempts: make([]*attempt, len(commands))}
+	attempts := make([]attempt, len(commands))
+	for i, c := range commands {
+		attempts[i] = attempt{Command: c, cmd: c.bySHA(ctx)}
+		b.attempts[i] = &attempts[i]
 	}
 	var err error
 	if b.node, err = t.node(ctx, commands[0].route); err != nil {
@@ -59,7 +61,7 @@ func (t *Transport) send(commands []*Command) {
 	defer b.mu.Unlock()
 	open := b.unanswered()
 	t.redirect(ctx, open)
-	t.resend(ctx, open, unknownScript, (*Command).InFull)
+	t.resend(ctx, open, unknownScript, (*Command).inFull)
 	t.resend(ctx, open, IsSlotMoving, (*Command).WithFirstKey)
 	t.cluster.heed(ctx, b.node, open)
 	late := t.readTimeout > 0 && time.Since(began) >= t.readTimeout // go-redis has repeated it
@@ -116,7 +118,7 @@ func (b *batch) unanswered() (open []*attempt) {
 // fail gives each command the same error.
 func (b *batch) fail(err error) {
 	for _, a := range b.attempts {
-		a.finish(nil, err)
+		a.finish(nil, err, false)
 	}
 }
 
@@ -126,8 +128,7 @@ func (t *Transport) finish(a *attempt, retried bool) {
 	if err == nil && t.mustConfirm(a.Command) {
 		err = t.replicas.confirmed(a.wait)
 	}
-	a.retried = a.retried || retried
-	a.Command.finish(answer, err)
+	a.Command.finish(answer, err, retried)
 }
 
 // awaited leaves out the commands whose callers have gone.

@@ -48,22 +48,22 @@ func (d *direct) do(ctx context.Context, q *queue, c *Command) bool {
 	}
 	defer q.end(r)
 	start := time.Now()
-	cmd := c.BySHA(ctx)
+	cmd := c.bySHA(ctx)
 	err := d.client.Process(ctx, cmd)
 	if unknownScript(err) {
-		cmd = c.InFull(ctx)
+		cmd = c.inFull(ctx)
 		err = d.client.Process(ctx, cmd)
 	}
 	took := time.Since(start)
 	if took > directTimeout/4 {
 		d.near.Store(false)
 	}
-	c.retried = took >= d.timeout // go-redis itself repeats what is late
+	c.result.Retried = took >= d.timeout // go-redis itself repeats what is late
 	if IsTimeout(err) && driver.Ended(ctx) == nil {
 		d.near.Store(false)
 		return false
 	}
-	c.answer, c.err = cmd.Result()
+	c.result.Answer, c.result.Err = cmd.Result()
 	return true
 }
 

@@ -38,7 +38,7 @@ func (c *cluster) failOver(b *batch) {
 	for _, a := range b.unanswered() {
 		if !a.abandoned.Load() {
 			// A new master may not know the script.
-			tried = append(tried, &attempt{Command: a.Command, cmd: a.InFull(ctx)})
+			tried = append(tried, &attempt{Command: a.Command, cmd: a.inFull(ctx)})
 		}
 	}
 	if len(tried) == 0 {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,15 +25,13 @@ type queue struct {
 
 	mu      sync.Mutex
 	pending []*Command
-	active  int // requests under way that are not stuck
-	total   int // requests under way
+	under   []*request // under way
+	waking  bool       // a timer will look at what is pending
 }
 
 // request is one that is under way.
 type request struct {
-	timer *time.Timer
-	stuck bool
-	ended bool
+	began time.Time
 }
 
 func newQueue(send func([]*Command)) *queue { return &queue{send: send} }
@@ -58,9 +57,6 @@ func (q *queue) drain() []*Command {
 func (q *queue) tryBegin() *request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.hasRoom() {
-		return nil
-	}
 	return q.begin()
 }
 
@@ -68,52 +64,88 @@ func (q *queue) tryBegin() *request {
 func (q *queue) end(r *request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	r.timer.Stop()
-	r.ended = true
-	q.total--
-	if !r.stuck {
-		q.active--
-	}
+	q.remove(r)
 	q.flush()
+}
+
+// run sends a batch, and then what is pending, until there is nothing.
+func (q *queue) run(r *request, batch []*Command) {
+	for batch != nil {
+		q.send(batch)
+		r, batch = q.next(r)
+	}
+}
+
+// next ends a request and begins another for what is pending.
+func (q *queue) next(r *request) (*request, []*Command) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.remove(r)
+	if len(q.pending) == 0 {
+		return nil, nil
+	}
+	if r = q.begin(); r == nil {
+		return nil, nil
+	}
+	return r, q.take()
 }
 
 // The methods below are called with mu held.
 
-func (q *queue) hasRoom() bool { return q.active < maxActive && q.total < maxRequests }
+// flush sends what is pending, as far as there is room for requests. If there is none,
+// a timer looks again: the requests may be stuck on connections that are dead.
+func (q *queue) flush() {
+	for len(q.pending) > 0 {
+		r := q.begin()
+		if r == nil {
+			q.wakeLater()
+			return
+		}
+		go q.run(r, q.take())
+	}
+}
 
+// begin adds a request; nil if there is no room.
 func (q *queue) begin() *request {
-	q.active++
-	q.total++
-	r := &request{}
-	r.timer = time.AfterFunc(overdue, func() { q.giveUpOn(r) })
+	now := time.Now()
+	active := 0
+	for _, r := range q.under {
+		if now.Sub(r.began) < overdue {
+			active++
+		}
+	}
+	if active >= maxActive || len(q.under) >= maxRequests {
+		return nil
+	}
+	r := &request{now}
+	q.under = append(q.under, r)
 	return r
 }
 
-// flush sends what is pending, as far as there is room for requests.
-func (q *queue) flush() {
-	for len(q.pending) > 0 && q.hasRoom() {
-		n := min(len(q.pending), maxBatch)
-		batch := q.pending[:n:n]
-		q.pending = q.pending[n:]
-		if len(q.pending) == 0 {
-			q.pending = nil // the batch has its array
-		}
-		r := q.begin()
-		go func() {
-			defer q.end(r)
-			q.send(batch)
-		}()
-	}
+func (q *queue) remove(r *request) {
+	q.under = slices.DeleteFunc(q.under, func(o *request) bool { return o == r })
 }
 
-// giveUpOn makes room for another request beside one that is stuck.
-func (q *queue) giveUpOn(r *request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if r.ended {
+// take takes out as much of what is pending as one request carries.
+func (q *queue) take() []*Command {
+	n := min(len(q.pending), maxBatch)
+	batch := q.pending[:n:n]
+	q.pending = q.pending[n:]
+	if len(q.pending) == 0 {
+		q.pending = nil // the batch has its array
+	}
+	return batch
+}
+
+func (q *queue) wakeLater() {
+	if q.waking {
 		return
 	}
-	r.stuck = true
-	q.active--
-	q.flush()
+	q.waking = true
+	time.AfterFunc(overdue, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.waking = false
+		q.flush()
+	})
 }

@@ -36,8 +36,8 @@ func idle(t *testing.T, q *queue) {
 	t.Helper()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.active != 0 || q.total != 0 || q.pending != nil {
-		t.Errorf("at the end the queue has %d active of %d requests and %d commands", q.active, q.total, len(q.pending))
+	if len(q.under) > 0 || q.pending != nil {
+		t.Errorf("at the end %d requests are under way and %d commands pending", len(q.under), len(q.pending))
 	}
 }
 
@@ -115,7 +115,7 @@ func TestAbandonedCommandIsNotSent(t *testing.T) {
 		tr.Start(ctx, gone)
 		tr.Start(t.Context(), stays)
 		cancel()
-		if _, err := tr.Wait(ctx, gone); err == nil {
+		if tr.Wait(ctx, gone).Err == nil {
 			t.Error("a command that was not sent has an answer")
 		}
 		tr.queue.end(first)

@@ -87,20 +87,22 @@ func readTimeout(rdb redis.UniversalClient) (d time.Duration) {
 	return max(d, 0)
 }
 
-// Do sends c and waits for the answer, or until ctx ends. Then nobody knows whether c
-// was applied, unless it had not been sent: it is not sent later. An answer may come
-// with an UnconfirmedError.
-func (t *Transport) Do(ctx context.Context, c *Command) (any, error) {
+// Do sends c and waits for the result, or until ctx ends. Then nobody knows whether c
+// was applied, unless it had not been sent: it is not sent later.
+func (t *Transport) Do(ctx context.Context, c *Command) Result {
 	if t.direct != nil && !t.mustConfirm(c) && t.direct.do(ctx, t.queue, c) {
-		return c.answer, c.err
+		return t.take(c)
 	}
 	t.Start(ctx, c)
 	return t.Wait(ctx, c)
 }
 
-// Start sends c, and Wait waits for its answer. ctx is the same for both.
+// Start sends c, and Wait waits for its result. ctx is the same for both.
 func (t *Transport) Start(ctx context.Context, c *Command) {
 	c.ctx = ctx
+	if c.done == nil {
+		c.done = make(chan struct{}, 1)
+	}
 	if q := t.queueFor(ctx, c); q != nil {
 		q.enqueue(c)
 		return
@@ -108,21 +110,33 @@ func (t *Transport) Start(ctx context.Context, c *Command) {
 	go t.send([]*Command{c})
 }
 
-// Wait returns the answer to c, or ctx's error when ctx ends before that.
-func (t *Transport) Wait(ctx context.Context, c *Command) (any, error) {
+// Wait returns the result of c, or ctx's error when ctx ends before that.
+func (t *Transport) Wait(ctx context.Context, c *Command) Result {
 	select {
 	case <-c.done:
-		return c.answer, c.err
+		return t.take(c)
 	case <-ctx.Done():
 	}
-	// An answer that is there counts, though ctx ended while another was waited for.
+	// A result that is there counts, though ctx ended while another was waited for.
 	select {
 	case <-c.done:
-		return c.answer, c.err
+		return t.take(c)
 	default:
 	}
 	c.abandoned.Store(true)
-	return nil, ctx.Err()
+	return Result{Err: ctx.Err()}
+}
+
+// take returns the result of c, and keeps c for another caller. In a Cluster a failover
+// may still know c.
+func (t *Transport) take(c *Command) Result {
+	r := c.result
+	if t.cluster == nil {
+		done := c.done
+		*c = Command{done: done}
+		spare.Put(c)
+	}
+	return r
 }
 
 // queueFor returns the queue of the server that has c's keys; nil if c goes alone.

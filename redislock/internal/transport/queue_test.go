@@ -63,7 +63,8 @@ func TestCommandsGatherWhileRequestsAreUnderWay(t *testing.T) {
 		time.Sleep(overdue)
 		synctest.Wait()
 		sizes := w.sent()[maxActive:]
-		if len(sizes) != 2 || sizes[0] != maxBatch || sizes[1] != 1 {
+		slices.Sort(sizes) // two requests end in the same instant, and the batches go out in either order
+		if !slices.Equal(sizes, []int{1, maxBatch}) {
 			t.Errorf("the others went in batches of %v, want one of %d and one of 1", sizes, maxBatch)
 		}
 		time.Sleep(overdue)

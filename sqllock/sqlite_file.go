@@ -1,0 +1,142 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
+	"sync"
+)
+
+// errMoved says that the path leads to another file than the one that is open.
+var errMoved = errors.New("the database file was deleted or replaced")
+
+// errOtherWAL says that the -wal file beside the database is another one than before.
+var errOtherWAL = errors.New("the -wal file was deleted or replaced")
+
+// maxSeenConns bounds how many connections are remembered with their -wal file.
+const maxSeenConns = 64
+
+// sqliteFile is the database file that the pool's connections have open.
+//
+// An open file outlives its name. A process that goes on with a file that was deleted or
+// replaced excludes nobody: the next process opens what the path leads to then. The same is
+// true of the -wal file, in which the last commits are.
+type sqliteFile struct {
+	path string      // symlinks resolved; empty for a database in memory
+	main os.FileInfo // the database file
+
+	mu    sync.Mutex
+	wal   os.FileInfo      // the -wal file, or nil if there is none
+	conns map[any]struct{} // driver connections that had this -wal file open
+}
+
+// newSQLiteFile describes the file that path leads to.
+func newSQLiteFile(path string) (*sqliteFile, error) {
+	f := &sqliteFile{path: path, conns: map[any]struct{}{}}
+	if path == "" {
+		return f, nil
+	}
+	main, err := statFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if main == nil {
+		return nil, errMoved
+	}
+	f.main = main
+	return f, nil
+}
+
+// check reports errMoved if the path leads to another file, and errOtherWAL if only the
+// -wal file is another one. The latter may be right: SQLite deletes the -wal file with the
+// last connection of all processes.
+func (f *sqliteFile) check() error {
+	wal, err := f.stat()
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !sameFile(wal, f.wal) {
+		return errOtherWAL
+	}
+	return nil
+}
+
+// checkConn is check for a driver connection that is in use. A connection keeps its -wal
+// file open, so one that has been seen with another -wal file writes into a deleted one.
+func (f *sqliteFile) checkConn(conn any) error {
+	wal, err := f.stat()
+	if err != nil || f.path == "" || reflect.TypeOf(conn).Kind() != reflect.Pointer {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !sameFile(wal, f.wal) {
+		if _, seen := f.conns[conn]; seen {
+			return errMoved
+		}
+		f.wal = wal
+		clear(f.conns)
+	}
+	if wal != nil && len(f.conns) < maxSeenConns {
+		f.conns[conn] = struct{}{}
+	}
+	return nil
+}
+
+// stat returns the -wal file that is there now, and errMoved if the database file is
+// another one.
+func (f *sqliteFile) stat() (wal os.FileInfo, err error) {
+	if f.path == "" {
+		return nil, nil
+	}
+	main, err := statFile(f.path)
+	if err != nil {
+		return nil, err
+	}
+	if !sameFile(main, f.main) {
+		return nil, errMoved
+	}
+	return statFile(f.path + "-wal")
+}
+
+// leftBehind refuses a database file that was put beside the -wal file of another one:
+// SQLite would apply that one's commits to it. It must be called while a connection still
+// has the old files open, or their inodes might be in use again.
+func (f *sqliteFile) leftBehind() error {
+	main, err := statFile(f.path)
+	if err != nil || main == nil || main.Size() == 0 || sameFile(main, f.main) {
+		return err // SQLite deletes the -wal file of an empty database
+	}
+	wal, err := statFile(f.path + "-wal")
+	if err != nil || wal == nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !sameFile(wal, f.wal) {
+		return nil
+	}
+	return permanent(fmt.Errorf("sqlite: %s was replaced, but its old -wal file is still there: end all processes that use it, delete %s-wal and %s-shm, then start again",
+		f.path, f.path, f.path))
+}
+
+// statFile describes a file; it returns nil if there is none.
+func statFile(path string) (os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return info, err
+}
+
+// sameFile is os.SameFile for files that need not be there.
+func sameFile(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return os.SameFile(a, b)
+}

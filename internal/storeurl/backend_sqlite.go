@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -67,8 +68,12 @@ func openSQLite(_ context.Context, u *URL, c *Config) (*Store, error) {
 	if _, err := os.Stat(filepath.Dir(u.Path)); err != nil {
 		return nil, badConfig("the directory of %s cannot be used: %v; make it, or change %s", u, err, EnvURL)
 	}
-	if info, err := os.Stat(u.Path); err == nil && info.IsDir() {
+	switch info, err := os.Stat(u.Path); {
+	case err == nil && info.IsDir():
 		return nil, badConfig("%q is a directory; name a file in it", u.Path)
+	case errors.Is(err, fs.ErrNotExist) && isSymlink(u.Path):
+		// SQLite would create the target, wherever whoever made the link wants it.
+		return nil, badConfig("%q is a symlink to a file that does not exist; create the file, delete the link, or change %s", u.Path, EnvURL)
 	}
 	db, err := u.sqliteDB()
 	if err != nil {
@@ -78,3 +83,8 @@ func openSQLite(_ context.Context, u *URL, c *Config) (*Store, error) {
 }
 
 func (u *URL) sqliteDB() (*sql.DB, error) { return sql.Open("sqlite", sqllock.SQLiteDSN(u.Path)) }
+
+func isSymlink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}

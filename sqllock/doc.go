@@ -36,6 +36,13 @@
 //   - A busy timeout should be left out: SQLite waits in whole milliseconds for
 //     steps that take some microseconds, and does not hear a context that ends.
 //
+// The path must go on leading to the file. Each grant and each renewal looks whether it
+// does. If the file or its -wal was deleted, renamed or replaced, all claims in it are lost,
+// and the next call closes the pool's connections and uses the file that is there now. A
+// database with more than one hard link is refused, because SQLite names the -wal file after
+// the name that was opened. Symlinks are followed once, by SQLiteDSN. One to a file that does
+// not exist makes SQLite create that file: the command refuses it, a program should too.
+//
 // SQLiteDSN returns such a DSN. A disk that hangs makes the calls hang that are at it,
 // whatever their contexts say: a system call cannot be interrupted.
 //

@@ -141,7 +141,7 @@ func (t *txn) judge(c *driver.Claim, v *survey) (refusal, err error) {
 // agreed on.
 func (t *txn) readMember() (clock int64, ready lease, agreed string, known bool, err error) {
 	var text string
-	err = t.rows(func(r *sql.Rows) error { return r.Scan(&text) }, t.s.memberRead)
+	err = t.rows(func(r *sql.Rows) error { return r.Scan(&text) }, t.statements.memberRead)
 	if err != nil || text == "" {
 		return 0, ready, "", false, err
 	}
@@ -157,7 +157,7 @@ func (t *txn) readMember() (clock int64, ready lease, agreed string, known bool,
 }
 
 func (t *txn) writeMember(expires, until int64, m *driver.Membership) error {
-	return t.exec(t.s.memberWrite, fmt.Sprintf("1 %d %d %d %s", t.now.clock, expires, until, m))
+	return t.exec(t.statements.memberWrite, fmt.Sprintf("1 %d %d %d %s", t.now.clock, expires, until, m))
 }
 
 // agrees refuses a Membership that is not the one that the file remembers.

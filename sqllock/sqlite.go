@@ -5,9 +5,7 @@ import (
 	"database/sql"
 	"embed"
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,28 +39,32 @@ func askFile(quiet time.Duration, waiting bool, _ float64) time.Duration {
 	return 10 * time.Millisecond
 }
 
-const (
-	sqliteFormat = 1
-	sqliteOldest = 3*1000 + 37 // STRICT tables; RETURNING came in 3.35
-)
-
 //go:embed query/sqlite/*.sql
 var sqliteQueries embed.FS
 
 // sqlite is the store on SQLite.
 type sqlite struct {
 	config
-	turn   chan struct{} // held by the step that writes: SQLite has one writer
-	enters atomic.Uint32 // paces the sweep
-	path   string        // of the database file; empty if it is in memory
-	s      *statements
+	turn    chan struct{} // held by the step that writes: SQLite has one writer
+	opening chan struct{} // held by the step that opens the file
+	enters  atomic.Uint32 // paces the sweep
 
-	// timeout is the DSN's busy timeout, in ms. SQLite sleeps that long inside a
-	// statement, and no interrupt wakes it.
-	timeout int
+	mu     sync.Mutex
+	opened *database // nil until the file is open
+	before *database // the opening that has ended, if opened is nil
 }
 
-func (s *sqlite) deaf() bool { return s.timeout > 0 }
+// ready opens the file.
+func (s *sqlite) ready(ctx context.Context) error {
+	_, err := s.database(ctx)
+	return err
+}
+
+// deaf: opening the file, and a busy timeout, may take long.
+func (s *sqlite) deaf() bool {
+	d, _ := s.current()
+	return d == nil || d.timeout > 0
+}
 
 // statements are prepared once, and by database/sql again for each connection.
 type statements struct {
@@ -97,14 +99,15 @@ func (s *statements) close() error {
 }
 
 func openSQLite(c config) store {
-	return &sqlite{config: c, turn: make(chan struct{}, 1)}
+	return &sqlite{config: c, turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
 }
 
 func (s *sqlite) close() error {
-	if s.s == nil {
+	d, _ := s.current()
+	if d == nil {
 		return nil
 	}
-	return s.s.close()
+	return d.statements.close()
 }
 
 // query returns the text of an embedded statement.
@@ -114,89 +117,4 @@ func (s *sqlite) query(name string) string {
 		panic("sqllock: no statement " + name) // an embedded file is missing
 	}
 	return s.names.statement(string(text))
-}
-
-// ready looks at what database this is and prepares the statements.
-func (s *sqlite) ready(ctx context.Context) error {
-	err := retry(ctx, func() error { return s.inspect(ctx) })
-	if missing(err) && s.create {
-		if err := retry(ctx, func() error { return s.createTables(ctx) }); err != nil {
-			return s.fail("create the tables", err)
-		}
-		err = retry(ctx, func() error { return s.inspect(ctx) })
-	}
-	if cannotOpen(err) {
-		return permanent(fmt.Errorf("sqlite: the database file cannot be opened: see that its folder is there and may be written to: %w", err))
-	}
-	return s.fail("open the tables", err)
-}
-
-// inspect checks the version of SQLite and the format of the tables, and prepares
-// the statements.
-func (s *sqlite) inspect(ctx context.Context) error {
-	var version string
-	if err := s.db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
-		return err
-	}
-	if n := versionNumber(version); n < sqliteOldest {
-		return permanent(fmt.Errorf("sqlite: this is SQLite %s: 3.37 or later is needed", version))
-	}
-	var format any
-	err := s.db.QueryRowContext(ctx, s.query("format")).Scan(&format)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return permanent(fmt.Errorf("sqlite: the table %smeta does not say which format the tables have: run the DDL of this version again", s.names.prefix))
-	case err != nil:
-		return err
-	case format != int64(sqliteFormat):
-		return permanent(fmt.Errorf("sqlite: the tables %s* have format %v, and this program knows format %d: use the fencelock that made them, or another Prefix", s.names.prefix, format, sqliteFormat))
-	}
-	if err := s.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&s.path); err != nil {
-		return err
-	}
-	if err := s.db.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&s.timeout); err != nil {
-		return err
-	}
-	prepared := &statements{}
-	for name, p := range prepared.files() {
-		if *p, err = s.db.PrepareContext(ctx, s.query(name)); err != nil {
-			prepared.close()
-			return err
-		}
-	}
-	s.s = prepared
-	return nil
-}
-
-// createTables runs the schema. A database without any table is put into
-// write-ahead logging first; the mode of one that is in use already is its owner's.
-func (s *sqlite) createTables(ctx context.Context) error {
-	var tables int
-	if err := s.db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
-		return err
-	}
-	if tables == 0 {
-		var mode string
-		if err := s.db.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
-			return err
-		}
-	}
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, s.names.sql(sqliteSchema)); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// versionNumber makes 3037 of "3.37.2".
-func versionNumber(v string) int {
-	major, rest, _ := strings.Cut(v, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	a, _ := strconv.Atoi(major)
-	b, _ := strconv.Atoi(minor)
-	return a*1000 + b
 }

@@ -42,12 +42,22 @@ func (s *sqlite) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, eff
 }
 
 func (s *sqlite) enterFree(ctx context.Context, c *driver.Claim) (t driver.Ticket, ok bool, err error) {
-	ok, err = s.alone(ctx, s.s.enterFree, func() []any {
-		now := readClock()
-		l := now.lasting(c.TTL)
-		t = driver.Ticket{Claim: *c, Token: now.wall, Granted: true, Left: c.TTL}
-		return []any{[]byte(c.Key), t.Token, c.ID, c.Span, c.Capacity, c.Weight,
-			l.clock, l.expires, l.until, l.ttl, s.node, c.Owner, c.Note}
+	if err := s.take(ctx); err != nil {
+		return t, false, err
+	}
+	defer s.give()
+	err = s.on(ctx, func(d *database) error {
+		ok, err = s.alone(ctx, func(ctx context.Context) (sql.Result, error) {
+			now := readClock()
+			l := now.lasting(c.TTL)
+			t = driver.Ticket{Claim: *c, Token: now.wall, Granted: true, Left: c.TTL}
+			return d.enterFree.ExecContext(ctx, []byte(c.Key), t.Token, c.ID, c.Span, c.Capacity, c.Weight,
+				l.clock, l.expires, l.until, l.ttl, d.node, c.Owner, c.Note)
+		})
+		if err != nil || !ok {
+			return err
+		}
+		return s.check(ctx, d)
 	})
 	if constrained(err) {
 		// A wall clock before 1970. The long way has a token for it.
@@ -106,7 +116,7 @@ func (t *txn) enterAgain(c *driver.Claim, v *survey) (ticket driver.Ticket, ok b
 		return driver.Ticket{}, false, err
 	}
 	l := t.now.lasting(c.TTL)
-	if err := t.exec(t.s.again, []byte(c.Key), old.token, l.expires, l.until, l.ttl, t.node); err != nil {
+	if err := t.exec(t.statements.again, []byte(c.Key), old.token, l.expires, l.until, l.ttl, t.node); err != nil {
 		return driver.Ticket{}, false, err
 	}
 	old.expires = max(old.expires, l.expires)
@@ -153,7 +163,7 @@ func (t *txn) join(c *driver.Claim, v *survey, granted bool) (driver.Ticket, err
 		}
 		ticket.Ahead, ticket.Head = head.ahead, head.busy(head.ahead, t.now)
 	}
-	err := t.exec(t.s.join, []byte(c.Key), ticket.Token, c.ID, c.Span, c.Capacity, c.Weight,
+	err := t.exec(t.statements.join, []byte(c.Key), ticket.Token, c.ID, c.Span, c.Capacity, c.Weight,
 		l.clock, l.expires, l.until, l.ttl, t.node, c.Owner, c.Note, flag, t.now.wall, mark)
 	if err != nil {
 		return driver.Ticket{}, err
@@ -163,12 +173,12 @@ func (t *txn) join(c *driver.Claim, v *survey, granted bool) (driver.Ticket, err
 
 // one reads the claim of key that drew token.
 func (t *txn) one(key string, token int64) (claim, error) {
-	return t.claim(key, t.s.one, []byte(key), token)
+	return t.claim(key, t.statements.one, []byte(key), token)
 }
 
 // first reads the first claim of key.
 func (t *txn) first(key string) (claim, error) {
-	return t.claim(key, t.s.first, []byte(key))
+	return t.claim(key, t.statements.first, []byte(key))
 }
 
 func (t *txn) claim(key string, stmt *sql.Stmt, args ...any) (claim, error) {
@@ -196,6 +206,6 @@ func (t *txn) restOf(key, id string) (gone driver.ErrGone, at bool, err error) {
 	err = t.rows(func(r *sql.Rows) error {
 		at = true
 		return scanned(key, r.Scan(&gone.Broken, &gone.Reason))
-	}, t.s.rest, []byte(key), id, t.now.clock, t.now.at, t.now.wall)
+	}, t.statements.rest, []byte(key), id, t.now.clock, t.now.at, t.now.wall)
 	return gone, at, err
 }

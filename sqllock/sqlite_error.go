@@ -14,6 +14,7 @@ import (
 // Result codes of SQLite.
 const (
 	codePerm, codeBusy, codeLocked, codeReadOnly = 3, 5, 6, 8
+	codeIOErr                                    = 10
 	codeCorrupt, codeFull, codeCantOpen          = 11, 13, 14
 	codeProtocol, codeConstraint                 = 15, 19
 	codeAuth, codeNotADB                         = 23, 26
@@ -39,6 +40,7 @@ func code(err error) int {
 		{"table is locked", codeLocked},
 		{"locking protocol", codeProtocol},
 		{"readonly database", codeReadOnly},
+		{"disk I/O error", codeIOErr},
 		{"disk image is malformed", codeCorrupt},
 		{"file is not a database", codeNotADB},
 		{"database or disk is full", codeFull},
@@ -90,6 +92,8 @@ func (s *sqlite) fail(what string, err error) error {
 		return permanent(fmt.Errorf("sqlite: cannot %s, the database may not be written to: %w", what, err))
 	case c == codeCorrupt || c == codeNotADB:
 		return permanent(fmt.Errorf("sqlite: cannot %s, the database file is damaged: restore it, or start with a new one: %w", what, err))
+	case c == codeIOErr:
+		return fmt.Errorf("sqlite: cannot %s, the database file or its -wal could not be read or written: check the disk; if -wal or -shm was deleted while processes used the database, end them, then try again: %w", what, err)
 	case c == codeFull:
 		return fmt.Errorf("sqlite: cannot %s, there is no room: make some on the disk: %w", what, err)
 	case strings.Contains(err.Error(), "sql: database is closed"):

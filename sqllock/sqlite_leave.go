@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -28,11 +29,21 @@ func (s *sqlite) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (ef
 	return done, err
 }
 
+// leaveFree does not look whether the path still leads to the file: a claim that leaves a
+// deleted file harms nobody.
 func (s *sqlite) leaveFree(ctx context.Context, t *driver.Ticket) (ok bool, err error) {
-	return s.alone(ctx, s.s.leaveFree, func() []any {
-		now := readClock()
-		return []any{[]byte(t.Key), t.Token, t.ID, now.clock, now.at}
+	if err := s.take(ctx); err != nil {
+		return false, err
+	}
+	defer s.give()
+	err = s.on(ctx, func(d *database) error {
+		ok, err = s.alone(ctx, func(ctx context.Context) (sql.Result, error) {
+			now := readClock()
+			return d.leaveFree.ExecContext(ctx, []byte(t.Key), t.Token, t.ID, now.clock, now.at)
+		})
+		return err
 	})
+	return ok, err
 }
 
 // leave is one Leave in a transaction.
@@ -66,13 +77,13 @@ func (t *txn) leave(ticket *driver.Ticket, e driver.Exit) (answer, err error) {
 	}
 	if e.Mark != "" && c.granted > 0 {
 		v.mark = []byte(e.Mark)
-		if err := t.exec(t.s.mark, []byte(v.key), v.mark, c.id, v.last); err != nil {
+		if err := t.exec(t.statements.mark, []byte(v.key), v.mark, c.id, v.last); err != nil {
 			return nil, err
 		}
 	}
 	if e.Linger > 0 {
 		l := t.now.lasting(clampTTL(e.Linger))
-		return nil, t.exec(t.s.linger, []byte(v.key), c.token, l.expires, l.until, l.ttl)
+		return nil, t.exec(t.statements.linger, []byte(v.key), c.token, l.expires, l.until, l.ttl)
 	}
 	return nil, t.remove(&v, &c)
 }
@@ -95,7 +106,7 @@ func (t *txn) end(key string, token int64, reason string) (answer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.find(key, t.s.holding, []byte(key), token)
+	c, err := t.find(key, t.statements.holding, []byte(key), token)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +130,7 @@ func (t *txn) end(key string, token int64, reason string) (answer, err error) {
 
 // remove takes c out of its line, and grants what that lets in.
 func (t *txn) remove(v *survey, c *claim) error {
-	if err := t.exec(t.s.remove, []byte(v.key), c.token); err != nil {
+	if err := t.exec(t.statements.remove, []byte(v.key), c.token); err != nil {
 		return err
 	}
 	if v.n == 1 && !v.part {
@@ -133,7 +144,7 @@ func (t *txn) remove(v *survey, c *claim) error {
 
 // lay lays an id to rest.
 func (t *txn) lay(key, id string, l lease, gone driver.ErrGone, node int64) error {
-	return t.exec(t.s.lay, []byte(key), id, l.clock, l.expires, l.until, gone.Broken, gone.Reason, node)
+	return t.exec(t.statements.lay, []byte(key), id, l.clock, l.expires, l.until, gone.Broken, gone.Reason, node)
 }
 
 func clampTTL(d time.Duration) time.Duration {

@@ -9,11 +9,24 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+// query asks a statement of d.
+type query func(ctx context.Context, d *database) (*sql.Rows, error)
+
 // read runs a statement that only reads.
-func (s *sqlite) read(ctx context.Context, what, key string, begin func(), scan func(*sql.Rows) error, stmt *sql.Stmt, args ...any) error {
-	err := retry(ctx, func() error {
-		begin() // anew, if it was cut short
-		return each(s.brief(ctx), scan, stmt, args...)
+func (s *sqlite) read(ctx context.Context, what, key string, begin func(), scan func(*sql.Rows) error, ask query) error {
+	err := s.on(ctx, func(d *database) error {
+		err := retry(ctx, func() error {
+			begin() // anew, if it was cut short
+			rows, err := ask(s.brief(ctx), d)
+			if err != nil {
+				return err
+			}
+			return each(rows, scan)
+		})
+		if err != nil {
+			return err
+		}
+		return s.check(ctx, d)
 	})
 	if err != nil && key != "" {
 		what = fmt.Sprintf("%s %q", what, key)
@@ -46,14 +59,18 @@ func (s *sqlite) queue(ctx context.Context, key string) (q queue, err error) {
 		low, high = min(low, c.capacity), max(high, c.capacity)
 		q.rows = append(q.rows, queued{c.id, c.granted > 0, c.lingering, left})
 		return nil
-	}, s.s.look, []byte(key))
+	}, func(ctx context.Context, d *database) (*sql.Rows, error) {
+		return d.look.QueryContext(ctx, []byte(key))
+	})
 	q.mixed = len(q.rows) > 1 && low != high
 	return q, err
 }
 
 // grantOf describes the grant of a claim.
 func (s *sqlite) grantOf(ctx context.Context, key, id string) (g grant, ok bool, err error) {
-	e, err := s.tidings(ctx, s.s.grantOf, []byte(key), id)
+	e, err := s.tidings(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
+		return d.grantOf.QueryContext(ctx, []byte(key), id)
+	})
 	if err != nil || len(e.granted) == 0 {
 		return grant{}, false, err
 	}
@@ -62,10 +79,12 @@ func (s *sqlite) grantOf(ctx context.Context, key, id string) (g grant, ok bool,
 
 // news reads what other processes have done to claims of this node.
 func (s *sqlite) news(ctx context.Context) (effects, error) {
-	return s.tidings(ctx, s.s.news, s.node)
+	return s.tidings(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
+		return d.news.QueryContext(ctx, d.node)
+	})
 }
 
-func (s *sqlite) tidings(ctx context.Context, stmt *sql.Stmt, args ...any) (e effects, err error) {
+func (s *sqlite) tidings(ctx context.Context, ask query) (e effects, err error) {
 	err = s.read(ctx, "read the news", "", func() { e = effects{} }, func(r *sql.Rows) error {
 		var kind int
 		var id string
@@ -81,7 +100,7 @@ func (s *sqlite) tidings(ctx context.Context, stmt *sql.Stmt, args ...any) (e ef
 			e.broken = append(e.broken, broken{string(key), id, driver.ErrGone{Broken: true, Reason: string(text)}})
 		}
 		return nil
-	}, stmt, args...)
+	}, ask)
 	return e, err
 }
 
@@ -90,21 +109,27 @@ func (s *sqlite) why(ctx context.Context, key, id string) (gone driver.ErrGone, 
 	now := readClock()
 	err = s.read(ctx, "read the line of", key, func() { gone = driver.ErrGone{} }, func(r *sql.Rows) error {
 		return scanned(key, r.Scan(&gone.Broken, &gone.Reason))
-	}, s.s.rest, []byte(key), id, now.clock, now.at, now.wall)
+	}, func(ctx context.Context, d *database) (*sql.Rows, error) {
+		return d.rest.QueryContext(ctx, []byte(key), id, now.clock, now.at, now.wall)
+	})
 	return gone, err
 }
 
 // line reads all of one line.
 func (s *sqlite) line(ctx context.Context, key string) (driver.Line, bool, error) {
-	return s.whole(ctx, "read the line of", key, s.s.whole, []byte(key))
+	return s.whole(ctx, "read the line of", key, func(ctx context.Context, d *database) (*sql.Rows, error) {
+		return d.whole.QueryContext(ctx, []byte(key))
+	})
 }
 
 // next reads all of the next line.
 func (s *sqlite) next(ctx context.Context, from, to []byte) (driver.Line, bool, error) {
-	return s.whole(ctx, "list the lines", "", s.s.next, from, to)
+	return s.whole(ctx, "list the lines", "", func(ctx context.Context, d *database) (*sql.Rows, error) {
+		return d.next.QueryContext(ctx, from, to)
+	})
 }
 
-func (s *sqlite) whole(ctx context.Context, what, key string, stmt *sql.Stmt, args ...any) (l driver.Line, more bool, err error) {
+func (s *sqlite) whole(ctx context.Context, what, key string, ask query) (l driver.Line, more bool, err error) {
 	var rows []claim
 	var now instant
 	err = s.read(ctx, what, key, func() {
@@ -131,7 +156,7 @@ func (s *sqlite) whole(ctx context.Context, what, key string, stmt *sql.Stmt, ar
 		}
 		rows = append(rows, c)
 		return nil
-	}, stmt, args...)
+	}, ask)
 	if err != nil {
 		return driver.Line{}, false, err
 	}

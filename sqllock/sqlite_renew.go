@@ -2,14 +2,20 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// renew starts the leases of ts again in one transaction: all of it, or nothing.
+// goneMoved is the end of claims in a file that the path no longer leads to.
+var goneMoved = driver.ErrGone{Reason: "the database file was deleted or replaced"}
+
+// renew starts the leases of ts again in one transaction: all of it, or nothing. A claim
+// does not outlive the file that it has entered, also if the new file is a copy with that
+// claim in it: others may have been granted in the old file since it was copied.
 func (s *sqlite) renew(ctx context.Context, ts []driver.Ticket) ([]error, effects) {
 	errs := make([]error, len(ts))
-	e, err := s.step(ctx, "renew leases", "", func(t *txn) error {
+	e, err := s.steps(ctx, "renew leases", "", s.onSame, func(t *txn) error {
 		for i := range ts {
 			alive, gone, err := t.renew(&ts[i])
 			switch {
@@ -23,6 +29,9 @@ func (s *sqlite) renew(ctx context.Context, ts []driver.Ticket) ([]error, effect
 		}
 		return nil
 	})
+	if errors.Is(err, errMoved) {
+		err, e = goneMoved, effects{}
+	}
 	if err != nil {
 		for i := range errs {
 			errs[i] = err
@@ -48,13 +57,16 @@ func (t *txn) renew(ticket *driver.Ticket) (alive bool, gone driver.ErrGone, err
 			return alive, gone, err
 		}
 	}
-	gone, _, err = t.restOf(ticket.Key, ticket.ID)
+	gone, known, err := t.restOf(ticket.Key, ticket.ID)
+	if t.again && !known {
+		gone = goneMoved
+	}
 	return false, gone, err
 }
 
 func (t *txn) extend(ticket *driver.Ticket, token int64) (bool, error) {
 	l := t.now.lasting(clampTTL(ticket.TTL))
-	n, err := t.changes(t.s.renew, []byte(ticket.Key), token, ticket.ID, t.now.clock, t.now.at, l.expires, l.until, l.ttl)
+	n, err := t.changes(t.statements.renew, []byte(ticket.Key), token, ticket.ID, t.now.clock, t.now.at, l.expires, l.until, l.ttl, t.node)
 	return n > 0, err
 }
 

@@ -22,15 +22,52 @@ func (s *sqlite) take(ctx context.Context) error {
 
 func (s *sqlite) give() { <-s.turn }
 
-// alone runs a statement that writes, as a transaction by itself. It returns whether
-// it has changed anything; args is called for each attempt.
-func (s *sqlite) alone(ctx context.Context, stmt *sql.Stmt, args func() []any) (changed bool, err error) {
-	if err := s.take(ctx); err != nil {
-		return false, err
+// on runs f on the file that the path leads to. If that changes meanwhile, what f did is
+// lost with the old file, and f runs again on the new one.
+func (s *sqlite) on(ctx context.Context, f func(d *database) error) error {
+	for {
+		d, err := s.database(ctx)
+		if err != nil {
+			return err
+		}
+		if err = s.once(ctx, d, f); !errors.Is(err, errMoved) {
+			return err
+		}
 	}
-	defer s.give()
+}
+
+// onSame runs f on the file that is open, and returns errMoved if the path leads to another.
+func (s *sqlite) onSame(ctx context.Context, f func(d *database) error) error {
+	if _, before := s.current(); before != nil {
+		return errMoved
+	}
+	d, err := s.database(ctx)
+	if err != nil {
+		return err
+	}
+	return s.once(ctx, d, f)
+}
+
+// once runs f, and returns errMoved if the path led to another file then.
+func (s *sqlite) once(ctx context.Context, d *database, f func(d *database) error) error {
+	err := f(d)
+	if err == nil || answer(err) {
+		return err
+	}
+	if now, _ := s.current(); now != d || d.file.check() == errMoved {
+		err = errMoved
+	}
+	if errors.Is(err, errMoved) {
+		s.ended(d)
+	}
+	return err
+}
+
+// alone runs a statement that writes, as a transaction by itself, and returns whether it
+// has changed anything. A statement runs again if the database was busy.
+func (s *sqlite) alone(ctx context.Context, run func(ctx context.Context) (sql.Result, error)) (changed bool, err error) {
 	err = retry(ctx, func() error {
-		r, err := stmt.ExecContext(s.brief(ctx), args()...)
+		r, err := run(s.brief(ctx))
 		if err != nil {
 			return err
 		}
@@ -55,6 +92,7 @@ func (s *sqlite) brief(ctx context.Context) context.Context {
 // txn is a step under way: a transaction that has the write lock.
 type txn struct {
 	*sqlite
+	*database
 	ctx context.Context
 	tx  *sql.Tx
 	now instant
@@ -66,14 +104,21 @@ type txn struct {
 // database was busy, so it begins anew each time; what it returns is a failure, and
 // undoes everything. Answers are kept in variables of the caller.
 func (s *sqlite) step(ctx context.Context, what, key string, f func(t *txn) error) (effects, error) {
+	return s.steps(ctx, what, key, s.on, f)
+}
+
+// steps is step; on decides what happens when the file was replaced.
+func (s *sqlite) steps(ctx context.Context, what, key string, on func(context.Context, func(*database) error) error, f func(t *txn) error) (effects, error) {
 	if err := s.take(ctx); err != nil {
 		return effects{}, err
 	}
 	defer s.give()
 	var e effects
-	err := retry(ctx, func() (err error) {
-		e, err = s.attempt(ctx, key, f)
-		return err
+	err := on(ctx, func(d *database) error {
+		return retry(ctx, func() (err error) {
+			e, err = s.attempt(ctx, d, key, f)
+			return err
+		})
 	})
 	if err != nil && key != "" {
 		what = fmt.Sprintf("%s %q", what, key)
@@ -83,7 +128,7 @@ func (s *sqlite) step(ctx context.Context, what, key string, f func(t *txn) erro
 
 // attempt runs f once. If the commit fails in a way that leaves open whether it
 // happened, it asks everybody in line to look.
-func (s *sqlite) attempt(ctx context.Context, key string, f func(t *txn) error) (_ effects, err error) {
+func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t *txn) error) (_ effects, err error) {
 	if err := ctx.Err(); err != nil {
 		return effects{}, err
 	}
@@ -97,9 +142,9 @@ func (s *sqlite) attempt(ctx context.Context, key string, f func(t *txn) error) 
 	if err != nil {
 		return effects{}, err
 	}
-	t := &txn{sqlite: s, ctx: ctx, tx: tx}
+	t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx}
 	t.now = readClock()
-	if err = t.exec(s.s.lock, t.now.clock, t.now.at, t.now.wall); err == nil {
+	if err = t.exec(t.lock, t.now.clock, t.now.at, t.now.wall); err == nil {
 		// Waiting for the lock took time. From here on nobody else writes.
 		t.now = readClock()
 		err = f(t)
@@ -114,6 +159,9 @@ func (s *sqlite) attempt(ctx context.Context, key string, f func(t *txn) error) 
 	}
 	if err = tx.Commit(); err != nil && !busy(err) {
 		return effects{touched: []string{key}, strangers: true}, err
+	}
+	if err == nil {
+		err = checkConn(d, conn)
 	}
 	return t.effects, err
 }
@@ -134,18 +182,18 @@ func (t *txn) changes(stmt *sql.Stmt, args ...any) (int64, error) {
 
 // rows calls scan for each row.
 func (t *txn) rows(scan func(*sql.Rows) error, stmt *sql.Stmt, args ...any) error {
-	return each(t.ctx, scan, t.tx.StmtContext(t.ctx, stmt), args...)
+	rows, err := t.tx.StmtContext(t.ctx, stmt).QueryContext(t.ctx, args...)
+	if err != nil {
+		return err
+	}
+	return each(rows, scan)
 }
 
 // errStop ends each early.
 var errStop = errors.New("stop")
 
-// each calls scan for each row of a statement, until it returns an error.
-func each(ctx context.Context, scan func(*sql.Rows) error, stmt *sql.Stmt, args ...any) error {
-	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return err
-	}
+// each calls scan for each of rows, until it returns an error, and closes them.
+func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
 	for rows.Next() {
 		if err := scan(rows); err != nil {
 			rows.Close()

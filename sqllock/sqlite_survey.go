@@ -34,7 +34,7 @@ func (t *txn) survey(key, id string) (survey, error) {
 		case err != nil:
 			return v, err
 		case v.foreign:
-			err = t.exec(t.s.adopt, []byte(key), t.now.clock, t.now.at, t.now.wall)
+			err = t.exec(t.statements.adopt, []byte(key), t.now.clock, t.now.at, t.now.wall)
 		case v.n > 0 && v.soonest <= t.now.at:
 			err = t.purge(&v)
 		default:
@@ -56,7 +56,7 @@ func (t *txn) sum(key, id string) (survey, error) {
 	var by sql.NullString
 	err := t.rows(func(r *sql.Rows) error {
 		return scanned(key, r.Scan(&last, &v.mark, &by, &drawn, &mine, &ends, &v.foreign))
-	}, t.s.probe, []byte(key), t.now.clock, id)
+	}, t.statements.probe, []byte(key), t.now.clock, id)
 	if err != nil {
 		return v, err
 	}
@@ -94,12 +94,12 @@ func (t *txn) walk(key string, f func(c *claim) bool) error {
 			return errStop
 		}
 		return nil
-	}, t.s.order, []byte(key))
+	}, t.statements.order, []byte(key))
 }
 
 // purge removes what has expired from the line, and grants what that lets in.
 func (t *txn) purge(v *survey) error {
-	n, err := t.changes(t.s.purge, []byte(v.key), t.now.at)
+	n, err := t.changes(t.statements.purge, []byte(v.key), t.now.at)
 	if err != nil || n == 0 {
 		return err
 	}
@@ -123,7 +123,7 @@ func (t *txn) settle(v *survey) error {
 		return err
 	}
 	for _, r := range a.runs {
-		err := t.exec(t.s.grant, []byte(v.key), r.first, r.last, t.now.wall, t.node, v.mark)
+		err := t.exec(t.statements.grant, []byte(v.key), r.first, r.last, t.now.wall, t.node, v.mark)
 		if err != nil {
 			return err
 		}

@@ -31,17 +31,17 @@ func (s *sqlite) sweepSometimes(ctx context.Context) effects {
 // ended.
 func (t *txn) sweep() error {
 	var after, end []byte
-	if err := t.rows(func(r *sql.Rows) error { return r.Scan(&after) }, t.s.sweepRead); err != nil {
+	if err := t.rows(func(r *sql.Rows) error { return r.Scan(&after) }, t.statements.sweepRead); err != nil {
 		return err
 	}
 	if after == nil {
 		after = []byte{0}
 	}
-	if err := t.rows(func(r *sql.Rows) error { return r.Scan(&end) }, t.s.sweepRange, after, sweepLines); err != nil {
+	if err := t.rows(func(r *sql.Rows) error { return r.Scan(&end) }, t.statements.sweepRange, after, sweepLines); err != nil {
 		return err
 	}
 	if end == nil {
-		return t.exec(t.s.sweepWrite, nil)
+		return t.exec(t.statements.sweepWrite, nil)
 	}
 	// Claims whose processes have died, in lines that nobody has asked for since.
 	var dead []string
@@ -50,7 +50,7 @@ func (t *txn) sweep() error {
 		err := r.Scan(&key)
 		dead = append(dead, string(key))
 		return err
-	}, t.s.sweepDead, after, end, t.now.clock, t.now.at, sweepLines)
+	}, t.statements.sweepDead, after, end, t.now.clock, t.now.at, sweepLines)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (t *txn) sweep() error {
 			return err
 		}
 	}
-	if err := t.exec(t.s.sweepIdle, after, end, t.now.wall-memory.Microseconds()); err != nil {
+	if err := t.exec(t.statements.sweepIdle, after, end, t.now.wall-memory.Microseconds()); err != nil {
 		return err
 	}
-	return t.exec(t.s.sweepWrite, end)
+	return t.exec(t.statements.sweepWrite, end)
 }

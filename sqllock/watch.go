@@ -40,8 +40,8 @@ func (b *Backend) watch() {
 // watcher is the state of the watch.
 type watcher struct {
 	b       *Backend
-	bell    bell // nil if there is none, or nobody waits
-	useless bool // there is no bell to be had
+	bell    bell      // nil if there is none, or nobody waits
+	rehang  time.Time // when to ask for one again
 	timer   *time.Timer
 	dice    float64             // thrown each time that news were read; see dialect.ask
 	last    time.Time           // when a line was last read, or somebody granted
@@ -66,9 +66,9 @@ func (w *watcher) over() bool {
 func (w *watcher) hang() {
 	switch {
 	case w.b.dialect.keep || w.b.hub.waiting():
-		if w.bell == nil && !w.useless {
+		if now := time.Now(); w.bell == nil && !now.Before(w.rehang) {
 			w.bell = w.b.store.listen()
-			w.useless = w.bell == nil
+			w.rehang = now.Add(maxAwait)
 		}
 	case time.Since(w.last) >= lull:
 		w.unhang()
@@ -108,7 +108,6 @@ func (w *watcher) listen(next time.Time, sleep bool) {
 	case _, ok := <-rings:
 		if !ok {
 			w.unhang()
-			w.useless = true
 		}
 		w.hear()
 		return

@@ -37,7 +37,7 @@ type acquisition struct {
 	patience  time.Duration // of a try, and three times that of one Enter
 	start     int64
 	until     int64 // when waiting ends
-	clockRead int64 // the clock, if it was read a moment ago; 0 if not
+	clockRead int64 // the clock as the call began; 0 if that was not a moment ago
 
 	claim *claim
 	queue *localQueue // nil if the call does not queue in this process
@@ -81,7 +81,9 @@ func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
 
 // freeAcquisition keeps a for another call. No other goroutine knows a any more.
 func (c *Client) freeAcquisition(a *acquisition) {
-	*a = acquisition{waiter: waiter{ready: a.waiter.ready}}
+	ready := a.waiter.ready
+	*a = acquisition{}
+	a.waiter.ready = ready
 	c.acquisitions.Put(a)
 }
 
@@ -110,14 +112,14 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 }
 
 // prepare reads the options and refuses what cannot succeed.
-func (a *acquisition) prepare(opts []Option) (err error) {
+func (a *acquisition) prepare(opts []Option) error {
 	if a.c.unusable != nil {
 		return a.c.unusable
 	}
 	if err := checkKey(a.key); err != nil {
 		return err
 	}
-	if a.callOptions, err = readOptions(a.try, opts); err != nil {
+	if err := a.readOptions(a.try, opts); err != nil {
 		return err
 	}
 	a.try = a.wait == 0

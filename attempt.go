@@ -16,42 +16,24 @@ func (e finalError) Unwrap() error { return e.error }
 
 func isFinal(err error) bool { return errors.As(err, new(finalError)) }
 
+// errOldLease: the claim is granted, and its lease is to be renewed before somebody gets it.
+var errOldLease = errors.New("the lease is old") // internal
+
 // obtain brings the call's claim to a grant and takes the grant, or says why not. Another
 // call may have brought the claim part of the way.
 func (a *acquisition) obtain() (*Lease, error) {
 	for {
-		if err := a.reachGrant(); err != nil {
+		if err := a.mayWait(); err != nil {
 			return nil, err
 		}
-		if l, err := a.takeGrant(); l != nil || err != nil {
-			return l, err
-		}
-		// The claim was lost since reachGrant looked.
-	}
-}
-
-// takeGrant makes the call the holder of its claim. The lease is nil if the claim was lost.
-func (a *acquisition) takeGrant() (*Lease, error) {
-	if a.queue != nil {
-		return a.queue.grantFront(a)
-	}
-	return a.claim.grantTo(a)
-}
-
-// reachGrant repeats Enter and Await until the claim is granted and its lease has time left.
-func (a *acquisition) reachGrant() error {
-	for {
-		if err := a.mayWait(); err != nil {
-			return err
-		}
-		granted, err := a.step()
+		l, err := a.step()
 		switch {
-		case granted:
-			return nil
+		case l != nil:
+			return l, nil
 		case err == nil:
 			continue
 		case isFinal(err):
-			return err
+			return nil, err
 		}
 		// A request that ctx or Wait has cut short says nothing about the store. The error of
 		// the request before does.
@@ -63,27 +45,41 @@ func (a *acquisition) reachGrant() error {
 			a.queue.requestFailed(a.lastErr)
 		}
 		if a.try && !errors.As(err, new(*driver.BusyError)) && a.c.clock.now() >= a.start+int64(a.patience) {
-			return unavailable(a.ctx, err)
+			return nil, unavailable(a.ctx, err)
 		}
 		a.pause(a.c.options.Backoff(a.attempt))
 	}
 }
 
-// step sends the next request that the claim needs.
-func (a *acquisition) step() (granted bool, err error) {
+// step sends the next request that the claim needs, or takes its grant. Without lease and
+// error, the state of the claim has changed.
+func (a *acquisition) step() (*Lease, error) {
 	switch a.claim.currentState() {
 	case stateNew:
-		return false, a.enter()
+		return nil, a.enter()
 	case stateWaiting:
-		return false, a.await()
+		return nil, a.await()
 	case stateHeld:
-		return a.confirm()
+		return a.takeGrant()
 	}
 	if broken := a.claim.brokenBy(); broken != nil {
-		return false, finalError{broken}
+		return nil, finalError{broken}
 	}
 	a.enterAnew()
-	return false, nil
+	return nil, nil
+}
+
+// takeGrant makes the call the holder of its claim, or renews a lease that is old.
+func (a *acquisition) takeGrant() (l *Lease, err error) {
+	if a.queue != nil {
+		l, err = a.queue.grantFront(a)
+	} else {
+		l, err = a.claim.grantTo(a)
+	}
+	if err == errOldLease {
+		return nil, a.renewGrant()
+	}
+	return l, err
 }
 
 // mayWait says why the call ends now, or nil.
@@ -288,14 +284,19 @@ func (a *acquisition) awaitedLocked(got *driver.Ticket, now int64) {
 	}
 }
 
-// confirm reports whether the grant may be given to the caller as it is. A lease with less
-// than two thirds left is renewed first. A FixedLease that waited gets its full length.
-func (a *acquisition) confirm() (granted bool, err error) {
+// needsLengthening reports whether the claim still has the lease of a waiter instead of the
+// FixedLease that the call wants.
+func (a *acquisition) needsLengthening() bool {
+	return a.fixedTTL > 0 && a.waitsInLine && !a.claim.fullLength
+}
+
+// renewGrant renews the lease of the granted claim, before the caller gets it.
+func (a *acquisition) renewGrant() error {
 	cl, c := a.claim, a.c
-	t, lengthen, renew := a.needsRenewal()
-	if !renew {
-		return t.Granted, nil
-	}
+	cl.mu.Lock()
+	t := cl.ticketLocked()
+	lengthen := a.needsLengthening()
+	cl.mu.Unlock()
 	timeout := t.TTL / 3
 	if lengthen {
 		timeout = min(t.TTL, a.fixedTTL) / 3
@@ -304,48 +305,19 @@ func (a *acquisition) confirm() (granted bool, err error) {
 	sent := c.clock.now()
 	call := a.call(sent, timeout)
 	defer call.end()
-	err = renewOne(call, c.backend, t)
+	err := renewOne(call, c.backend, t)
 	now := c.clock.now()
 
 	cl.mu.Lock()
-	defer cl.unlock()
-	if cl.state != stateHeld {
-		return false, nil
-	}
-	if err == nil && lengthen {
+	defer cl.mu.Unlock()
+	if cl.state == stateHeld && err == nil && lengthen {
 		cl.ttl, cl.fullLength = t.TTL, true
 	}
 	cl.renewedLocked(t.TTL, sent, now, err)
 	if cl.state != stateHeld {
-		return false, nil
+		return nil // lost
 	}
-	if err != nil {
-		return false, err
-	}
-	a.clockRead = now
-	return true, nil
-}
-
-// needsRenewal returns the ticket of the granted claim and whether it is to be renewed before
-// the caller gets it. The ticket is not granted if the claim was lost.
-func (a *acquisition) needsRenewal() (t driver.Ticket, lengthen, renew bool) {
-	cl := a.claim
-	cl.mu.Lock()
-	defer cl.unlock()
-	now := a.c.clock.now()
-	if cl.state == stateHeld && now >= cl.deadline.Load() {
-		cl.loseLocked(ErrExpired, "")
-	}
-	if cl.state != stateHeld {
-		return driver.Ticket{}, false, false
-	}
-	t = cl.ticketLocked()
-	lengthen = a.fixedTTL > 0 && a.waitsInLine && !cl.fullLength
-	if !lengthen && cl.deadline.Load()-now >= 2*believed(t.TTL)/3 {
-		a.clockRead = now
-		return t, false, false
-	}
-	return t, lengthen, true
+	return err
 }
 
 // brokenBy returns the loss of a claim that an operator ended, or nil.

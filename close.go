@@ -27,7 +27,7 @@ type lifecycle struct {
 	renewing  lifetime // ends when nothing is renewed any longer
 	leaving   lifetime // ends when Close no longer waits for the store
 
-	grants atomic.Int64 // grants that have not ended
+	grants atomic.Int64 // grants that have not ended, or whose claim is about to be given back
 	work   atomic.Int64 // acquisitions, renewals and Leaves that are under way or due
 
 	now     atomic.Int32 // the phase
@@ -144,7 +144,9 @@ func (c *Client) Close() error {
 	}
 	late := time.NewTimer(closeBudget)
 	defer late.Stop()
-	awaitZero(&c.life, &c.life.work, late.C)
+	if awaitZero(&c.life, &c.life.grants, late.C) { // a Release ends its grant after its work has begun
+		awaitZero(&c.life, &c.life.work, late.C)
+	}
 	c.life.advance(phaseClosed)
 	c.life.leaving.end()
 	c.schedule.stop()

@@ -49,17 +49,22 @@ func (g *grant) held() bool {
 	return !g.over
 }
 
-// grantTo gives the claim to the call a. The lease is nil if the claim was lost meanwhile.
+// grantTo gives the claim to the call a. The lease is nil if the claim was lost meanwhile. The
+// error is errOldLease if less than two thirds of the lease are left, or if the lease is not
+// of its full length yet.
 func (cl *claim) grantTo(a *acquisition) (*Lease, error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
+	now := cl.c.clock.now()
 	switch {
 	case !cl.c.life.open(): // Close may have ended all grants already
-		return nil, ErrClosed
+		return nil, finalError{ErrClosed}
 	case cl.state != stateHeld:
 		return nil, nil
+	case cl.deadline.Load()-now < 2*believed(cl.ttl)/3 || a.needsLengthening():
+		return nil, errOldLease
 	}
-	return cl.grantLocked(a, a.clockRead, false), nil
+	return cl.grantLocked(a, now, false), nil
 }
 
 // grantLocked gives the claim, which is held, to the call a.
@@ -86,7 +91,11 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 		cl.planLocked(now)
 	}
 	hooks := &cl.c.hooks
-	hooks.send(hooks.Acquired, Event{Key: cl.key, Token: g.token, Waited: time.Duration(now - a.start), Handoff: handoff})
+	if hooks.Acquired != nil {
+		hooks.send(hooks.Acquired, Event{
+			Key: cl.key, Token: g.token, Waited: time.Duration(now - a.start), Handoff: handoff,
+		})
+	}
 	return g.addLeaseLocked(a.ctx, &first.lease)
 }
 
@@ -106,14 +115,22 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 	g.leases = nil
 	hooks := &cl.c.hooks
 	hooks.send(hooks.Lost, Event{Key: cl.key, Token: g.token, Err: cause, Held: time.Duration(cl.c.clock.now() - g.at)})
-	cl.closeGrantLocked(g)
+	cl.detachGrantLocked(g)
+	cl.c.life.endGrant()
 }
 
-// closeGrantLocked marks g as over.
-func (cl *claim) closeGrantLocked(g *grant) {
+// detachGrantLocked marks g as over. The claim has no holder then.
+func (cl *claim) detachGrantLocked(g *grant) {
 	g.over = true
 	cl.grant, cl.endAt = nil, never
-	cl.c.life.endGrant()
+}
+
+// sendReleased reports the release of g at time now to the hooks.
+func (g *grant) sendReleased(now int64, err error) {
+	hooks := &g.claim.c.hooks
+	if hooks.Released != nil {
+		hooks.send(hooks.Released, Event{Key: g.claim.key, Token: g.token, Held: time.Duration(now - g.at), Err: err})
+	}
 }
 
 // exitLocked is how the claim leaves the line at time now, when g has ended.

@@ -30,7 +30,7 @@ const maxReserve = 4
 // handOff gives the claim of l, whose grant has just ended, to the next goroutine here, and
 // then l is settled. It does not if other processes have waited for a whole turn, or if
 // little of the lease is left. The hooks get released before the next grant.
-func (q *localQueue) handOff(l *Lease, now int64, released Event) handOffOutcome {
+func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	cl := l.grant.claim
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
@@ -39,7 +39,7 @@ func (q *localQueue) handOff(l *Lease, now int64, released Event) handOffOutcome
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if q.keepLocked(cl, now, released) {
+	if q.keepLocked(l.grant, now) {
 		l.settleLocked(nil)
 		return handedOff
 	}
@@ -61,17 +61,18 @@ func (q *localQueue) wakeAfterLeave() {
 	q.wakeNextLocked()
 }
 
-// keepLocked keeps the claim for the next goroutine, if it may.
-func (q *localQueue) keepLocked(cl *claim, now int64, released Event) bool {
+// keepLocked gives the claim of g, which has ended, to the next goroutine, at once or when
+// the store has answered a Reserve. It reports false if the claim is to leave.
+func (q *localQueue) keepLocked(g *grant, now int64) bool {
+	cl := g.claim
 	if q.first == nil || !cl.healthyLocked(now) {
 		return false
 	}
-	hooks := &cl.c.hooks
 	if cl.turnOverLocked(now) {
 		if q.reserving != cl && !q.reserveLocked(cl, now) {
 			return false
 		}
-		hooks.send(hooks.Released, released)
+		g.sendReleased(now, nil)
 		q.hasFront, q.parked = true, true
 		return true
 	}
@@ -79,7 +80,7 @@ func (q *localQueue) keepLocked(cl *claim, now int64, released Event) bool {
 	if next == nil {
 		return false
 	}
-	hooks.send(hooks.Released, released)
+	g.sendReleased(now, nil)
 	q.passLocked(cl, next, now)
 	return true
 }

@@ -37,13 +37,15 @@ func leaveDecided(err error) bool {
 // leave takes the claim out of the line. It tries at least once, and until budget has
 // passed. The end of ctx does not stop it. What the store has not confirmed by then goes on
 // in the background. The error is nil if the store confirmed it, ErrGone if the store no
-// longer had the claim, anything else if the outcome is unknown.
-func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) error {
+// longer had the claim, anything else if the outcome is unknown. renewing reports whether a
+// renewal was under way. No renewal begins any more.
+func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) (renewing bool, err error) {
 	c := cl.c
 	cl.mu.Lock()
-	cl.state = stateEnded // no renewal begins from here on
+	cl.state = stateEnded
 	c.schedule.drop(cl)
 	t, linger := cl.leaveTicketLocked(), e.Linger
+	renewing = cl.renewing
 	cl.mu.Unlock()
 
 	start := c.clock.now()
@@ -56,9 +58,9 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 		call.end()
 		switch {
 		case attempt > 1 && driver.Gone(err):
-			return nil // an earlier try took the claim out, or its lease has run out
+			return renewing, nil // an earlier try took the claim out, or its lease has run out
 		case leaveDecided(err):
-			return err
+			return renewing, err
 		}
 		pause := c.options.Backoff(attempt)
 		if pause >= time.Duration(until-c.clock.now()) || c.life.leaving.Err() != nil {
@@ -66,7 +68,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 			defer cl.mu.Unlock()
 			cl.failures = int32(attempt)
 			cl.leaveLaterLocked(c.clock.now()+int64(pause), e)
-			return err
+			return renewing, err
 		}
 		<-newTimer(pause).C
 	}

@@ -31,8 +31,8 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 		return nil, wrap(op, keys[0], c.unusable)
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
-	o, err := readOptions(false, opts)
-	if err != nil {
+	var o callOptions
+	if err := o.readOptions(false, opts); err != nil {
 		return nil, wrap(op, sorted[0], err)
 	}
 	for _, key := range sorted {

@@ -199,23 +199,22 @@ func (c *callOptions) hasTimes() bool {
 }
 
 // readOptions reads opts and refuses contradictions.
-func readOptions(try bool, opts []Option) (callOptions, error) {
-	c := callOptions{wait: -1}
-	if try {
-		c.wait = 0
+func (c *callOptions) readOptions(try bool, opts []Option) error {
+	if !try {
+		c.wait = -1
 	}
 	for _, o := range opts {
 		if err := c.read(try, o); err != nil {
-			return c, err
+			return err
 		}
 	}
 	switch {
 	case c.fixed && (c.has(setTTL) || c.has(setMaxHold)):
-		return c, invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
+		return invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
 	case c.maxHold > 0 && c.minHold > c.maxHold:
-		return c, invalid("MinHold %v is longer than MaxHold %v", c.minHold, c.maxHold)
+		return invalid("MinHold %v is longer than MaxHold %v", c.minHold, c.maxHold)
 	}
-	return c, nil
+	return nil
 }
 
 func (c *callOptions) read(try bool, o Option) (err error) {

@@ -115,9 +115,8 @@ func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 		return false, q.heldByLocked(a.ahead)
 	}
 	a.clockRead = 0
-	a.waiter = waiter{
-		ready: a.waiter.ready, sawInLine: q.inLine, sawAnswers: q.answers,
-	}
+	w := &a.waiter
+	w.sawInLine, w.sawAnswers, w.lease = q.inLine, q.answers, nil
 	q.pushLocked(a)
 	a.ahead = int(q.length)
 	if !a.try {
@@ -232,8 +231,7 @@ func (q *localQueue) becomeFrontLocked(a *acquisition) {
 // removeClaimLocked detaches the claim from the queue.
 func (q *localQueue) removeClaimLocked() { q.claim, q.inLine = nil, false }
 
-// grantFront makes the front the holder of the claim. The lease is nil if the claim was lost
-// meanwhile. claimLost takes the same mutex, so it sees the loss of this grant.
+// grantFront makes the front the holder of the claim, as claim.grantTo does. claimLost takes the same mutex, so it sees the loss of this grant.
 func (q *localQueue) grantFront(a *acquisition) (*Lease, error) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()

@@ -43,7 +43,6 @@ func (l *Lease) releaseWith(ctx context.Context, mark driver.Mark) error {
 	case releaseSettled:
 		return err
 	default:
-		defer cl.c.life.endWork()
 		return l.giveBack(ctx, now, exit)
 	}
 }
@@ -57,8 +56,8 @@ const (
 	releaseLast                       // give the claim back
 )
 
-// beginRelease ends the lease here. If its grant ends with it, the claim is still held and
-// nobody's, and the release counts as work of the Client.
+// beginRelease ends the lease here. If its grant ends with it, the claim stays held and has
+// no holder until giveBack.
 func (l *Lease) beginRelease(now int64, mark driver.Mark) (releaseStep, driver.Exit, error) {
 	g, cl := l.grant, l.grant.claim
 	cl.mu.Lock()
@@ -95,8 +94,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (releaseStep, driver.E
 	}
 	exit := cl.exitLocked(g, now)
 	exit.Mark = cl.readRare().leaveMark
-	cl.c.life.beginWork() // before the grant ends, or Close might miss the Leave
-	cl.closeGrantLocked(g)
+	cl.detachGrantLocked(g)
 	return releaseLast, exit, nil
 }
 
@@ -135,30 +133,36 @@ func (l *Lease) settleLocked(err error) error {
 }
 
 // giveBack hands the claim of the lease, whose grant ended at time now, to the next goroutine
-// of this process, or takes it out of the store's line.
+// of this process, or takes it out of the store's line. Until one of both has begun, the
+// grant is counted as not ended.
 func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error {
 	g, cl := l.grant, l.grant.claim
 	c := cl.c
-	released := Event{Key: cl.key, Token: g.token, Held: time.Duration(now - g.at)}
 	outcome := nobodyWaits
 	if cl.queue != nil {
-		outcome = cl.queue.handOff(l, now, released)
+		outcome = cl.queue.handOff(l, now)
 	}
 	if outcome == handedOff {
+		c.life.endGrant()
 		return nil
 	}
+	c.life.beginWork()
+	defer c.life.endWork()
+	c.life.endGrant()
 	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
-	err := cl.leave(ctx, exit, budget)
+	renewing, err := cl.leave(ctx, exit, budget)
 	if outcome == nextAfterLeave {
 		cl.queue.wakeAfterLeave()
 	}
-	cl.awaitRenewal(now + int64(budget))
+	if renewing {
+		cl.awaitRenewal(now + int64(budget))
+	}
 	err = cl.releaseError(g, err)
-	released.Err = err
 	if errors.Is(err, ErrLost) {
-		c.hooks.send(c.hooks.Lost, released)
+		held := time.Duration(now - g.at)
+		c.hooks.send(c.hooks.Lost, Event{Key: cl.key, Token: g.token, Held: held, Err: err})
 	} else {
-		c.hooks.send(c.hooks.Released, released)
+		g.sendReleased(now, err)
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

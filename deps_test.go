@@ -119,8 +119,10 @@ func breach(f goFile, imported string) string {
 		return "nothing imports cmd, verify, examples, integrations and tools"
 	case !own:
 		return ""
-	case within(dir, "lab") && !within(f.module, "lab", "cmd/fencelock"):
-		return "the lab is for the command only"
+	case within(dir, "lab") && !within(f.module, "lab"):
+		return "the lab is for its own command only"
+	case within(dir, "internal/testserver") && !f.test && within(f.module, "cmd", "internal/storeurl"):
+		return "what is released starts no servers"
 	case dir == "drivertest" && !f.test && !within(f.dir, "drivertest"):
 		return "drivertest is imported by tests only"
 	case within(dir, "internal/testserver") && f.dir != "internal/testserver" && !f.test && f.module == ".":

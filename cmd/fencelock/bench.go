@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/internal/terminal"
 )
 
 func newBench(c *cli) *cobra.Command {
@@ -109,7 +111,7 @@ func (v *benchView) show(w io.Writer) error {
 		{"hand-over to another program", micros(v.Between.P50), micros(v.Between.P99)},
 		{fmt.Sprintf("renewal of %d leases", v.Leases), micros(v.Renewal.P50), micros(v.Renewal.P99)},
 	}
-	if err := table(w, rows); err != nil {
+	if err := terminal.Table(w, rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -118,7 +120,7 @@ func (v *benchView) show(w io.Writer) error {
 		{fmt.Sprintf("locks, %d names at once", benchNames), rate(v.Many)},
 		{"hand-overs inside one program", rate(v.Inside)},
 	}
-	if err := table(w, rows); err != nil {
+	if err := terminal.Table(w, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\nWhat to expect:\n%s", v.advice())

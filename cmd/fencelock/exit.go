@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/storeurl"
+	"github.com/fencelock/fencelock/internal/terminal"
 )
 
 // The exit codes that are fencelock's own. Everything else is the command's.
@@ -53,27 +54,15 @@ func usage(format string, args ...any) error { return fail(exitUsage, format, ar
 
 // say prints one line to people.
 func say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "fencelock: %s\n", oneLine(fmt.Sprintf(format, args...)))
-}
-
-// oneLine keeps what a store or a system call said from breaking out of its line, and from
-// changing how the rest of the line is shown.
-func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s)
-	return string(escapeHidden([]byte(s)))
+	fmt.Fprintf(os.Stderr, "fencelock: %s\n", terminal.OneLine(fmt.Sprintf(format, args...)))
 }
 
 // execute runs the command line and returns the exit code.
 func execute() int {
-	out := stdout()
+	out := terminal.Stdout()
 	err := newRoot(out).Execute()
-	if lost := out.close(); lost != nil && (err == nil || errors.Is(err, lost)) {
-		err = fail(exitOutput, "the output could not be written: %v", pathless(lost))
+	if lost := out.Close(); lost != nil && (err == nil || errors.Is(err, lost)) {
+		err = fail(exitOutput, "the output could not be written: %v", terminal.Pathless(lost))
 	}
 	code := exitOf(err)
 	if errors.As(err, new(interrupted)) {

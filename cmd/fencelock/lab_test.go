@@ -3,152 +3,83 @@
 package main
 
 import (
-	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
 
-var updateGolden = flag.Bool("update-lab", false, "write what the lab prints to testdata/lab")
-
-// The list, and the plays that never wait for a lease to end: what they print is the
-// same each time, but for tokens and the seconds that are left.
-func TestLabPrintsWhatIsInTheGoldenFiles(t *testing.T) {
-	for name, args := range map[string]string{
-		"list.en": "--lang en",
-		"list.zh": "--lang zh",
-		"02.en":   "2 --lang en",
-		"02.zh":   "2 --lang zh",
-		"10.en":   "10 --lang en",
-		"10.zh":   "10 --lang zh",
-		"12.en":   "12 --lang en",
-		"12.zh":   "12 --lang zh",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got := blur(newStage(t, "").must(append([]string{"lab"}, strings.Fields(args)...)...))
-			golden := filepath.Join("testdata", "lab", name+".txt")
-			if *updateGolden {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("fencelock lab %s prints\n%s\nand %s has\n%s", args, got, golden, want)
-			}
-		})
-	}
-}
-
-var (
-	clockToken = regexp.MustCompile(`\b1[0-9]{15}\b`)
-	secondsOf  = regexp.MustCompile(`\((30|2[0-9])s\)`)
-)
-
-func blur(s string) string {
-	return secondsOf.ReplaceAllString(clockToken.ReplaceAllString(s, "1000000000000000"), "(30s)")
-}
-
-// A scheme whose lease ends while one watches.
-func TestLabPlaysOneScheme(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, "redis://127.0.0.1:1") // the user's store is not asked
-	before := scratch(t)
-	code, p := s.run("fencelock", "lab", "4", "--lang", "en")
-	if code != 0 {
-		t.Fatalf("exit %d: %s", code, p.err.String())
-	}
-	p.wantLine("starting a redis-server for this lab on loopback ports", "no store of yours is touched")
-	for _, want := range []string{
-		"4  SET NX EX, DEL\n", "DEL lock → 1", "^^^ BROKEN I1: two are inside at once", "Context() → ErrExpired", "Release → ErrLost",
-		"TryLock → held by B", "As told: the scheme breaks I1, fencelock keeps what is judged.\n",
-	} {
-		if !strings.Contains(p.out.String(), want) {
-			t.Errorf("lab 4 does not print %q:\n%s", want, p.out.String())
-		}
-	}
-	for name := range scratch(t) {
-		if !before[name] && strings.Contains(p.err.String(), name) {
-			t.Errorf("%s was left behind", name)
-		}
-	}
-}
-
-// scratch lists the folders of labs.
-func scratch(t *testing.T) map[string]bool {
+// fakeLab puts a program into dir that tells how it was called, and ends with 7.
+func fakeLab(t *testing.T, dir, says string) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(os.TempDir(), "fencelock-lab-*"))
+	script := "#!/bin/sh\necho " + says + " \"$@\"\nexit 7\n"
+	if err := os.WriteFile(filepath.Join(dir, labProgram), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLabIsPlayedByItsOwnProgram(t *testing.T) {
+	s := newStage(t, "")
+	lab := func(program string, path ...string) (int, *proc) {
+		p := s.command(program, "lab", "4", "--lang", "zh")
+		p.cmd.Env = append(p.cmd.Env, "PATH="+strings.Join(path, ":"))
+		return p.begin().wait(), p
+	}
+	inPath := t.TempDir()
+	fakeLab(t, inPath, "in PATH")
+	if code, p := lab("fencelock", inPath); code != 7 || p.out.String() != "in PATH 4 --lang zh\n" {
+		t.Errorf("exit %d, %q, %s", code, p.out.String(), p.err.String())
+	}
+	code, p := lab("fencelock", t.TempDir())
+	if code != exitConfig {
+		t.Errorf("exit %d, want %d", code, exitConfig)
+	}
+	p.wantLine("fencelock-lab, which is neither in the directory of fencelock nor in PATH; get it with go install ")
+
+	// The one beside the program goes before the one in PATH.
+	beside := t.TempDir()
+	fakeLab(t, beside, "beside")
+	if err := os.Link(binary, filepath.Join(beside, "fencelock")); err != nil {
+		t.Fatal(err)
+	}
+	if code, p := lab(filepath.Join(beside, "fencelock"), inPath); code != 7 || p.out.String() != "beside 4 --lang zh\n" {
+		t.Errorf("exit %d, %q, %s", code, p.out.String(), p.err.String())
+	}
+}
+
+// Inside a clone of the repository a contributor needs no installation.
+func TestLabIsBuiltInsideTheRepository(t *testing.T) {
+	s := newStage(t, "")
+	p := s.command("fencelock", "lab", "--lang", "en")
+	p.cmd.Dir = filepath.Dir(mustGetwd(t))
+	p.cmd.Env = append(p.cmd.Env, "XDG_CACHE_HOME="+t.TempDir())
+	if code := p.begin().wait(); code != 0 || !strings.Contains(p.out.String(), "Play one with fencelock lab N") {
+		t.Errorf("exit %d, %q", code, p.out.String())
+	}
+	p.wantLine("building fencelock-lab from ")
+}
+
+func mustGetwd(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]bool{}
-	for _, name := range names {
-		all[name] = true
-	}
-	return all
+	return dir
 }
 
-func TestLabRefusesWhatItDoesNotKnow(t *testing.T) {
-	s := newStage(t, "")
-	for args, want := range map[string]string{
-		"lab 0":         `there is no scheme "0"; there are 1 to 14: see fencelock lab`,
-		"lab 15":        `there is no scheme "15"`,
-		"lab four":      `there is no scheme "four"`,
-		"lab 1 2":       "want at most one argument, the number of a scheme, and not 2",
-		"lab --all 3":   `--all plays every scheme; leave out "3"`,
-		"lab --lang fr": `--lang "fr": want en or zh`,
-	} {
-		code, p := s.run("fencelock", strings.Fields(args)...)
-		if code != exitUsage || p.out.String() != "" {
-			t.Errorf("%s: exit %d, %s", args, code, p.out.String())
-		}
-		p.wantLine(want)
-	}
-}
-
-// Without a server the list is there, and a play says what to install.
-func TestLabSaysWhatToInstall(t *testing.T) {
-	for lang, want := range map[string]string{"en": "redis-server is not installed; on Debian and Ubuntu: apt-get install redis-server", "zh": "没有安装 redis-server"} {
-		s := newStage(t, "")
-		p := s.command("fencelock", "lab", "4", "--lang", lang)
-		p.cmd.Env = append(p.cmd.Env, "PATH="+t.TempDir())
-		if err := p.cmd.Run(); err == nil {
-			t.Error("it played without a server")
-		}
-		close(p.done)
-		if code := exitCode(p.cmd.ProcessState); code != exitConfig || p.out.String() != "" {
-			t.Errorf("exit %d, %s", code, p.out.String())
-		}
-		p.wantLine(want)
-	}
-}
-
-// An interrupted lab takes its servers and its folder with it.
-func TestInterruptedLabLeavesNothing(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, "")
-	p := s.command("fencelock", "lab", "--all")
-	tmp := t.TempDir()
-	p.cmd.Env = append(p.cmd.Env, "TMPDIR="+tmp)
-	if err := p.cmd.Start(); err != nil {
+// The released command starts no servers: the lab and what launches them for tests are no
+// part of it, whatever imports them.
+func TestCommandLinksNoServers(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.done)
-	}()
-	eventually(t, "the first scheme was played", func() bool { return strings.Contains(p.out.String(), "As told") || p.ended() })
-	p.signal("INT")
-	if code := p.wait(); code != 130 {
-		t.Errorf("exit %d: %s", code, p.err.String())
-	}
-	if left, err := filepath.Glob(filepath.Join(tmp, "*")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v %v", left, err)
+	for name := range strings.Lines(string(out)) {
+		switch strings.TrimSpace(name) {
+		case "github.com/fencelock/fencelock/lab", "github.com/fencelock/fencelock/internal/testserver", "testing":
+			t.Errorf("the command links %s", name)
+		}
 	}
 }

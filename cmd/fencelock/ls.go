@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/terminal"
 )
 
 func newLs(c *cli) *cobra.Command {
@@ -81,5 +82,5 @@ func showTable(w io.Writer, lines []driver.Line) error {
 	for _, l := range lines {
 		all = append(all, rows(l, now)...)
 	}
-	return table(w, all)
+	return terminal.Table(w, all)
 }

@@ -59,6 +59,14 @@ func testMain(m *testing.M) int {
 	for _, name := range []string{envURL, envPassword, envHeld, envWithheld, envName, envToken, envOwner, "XDG_STATE_HOME"} {
 		os.Unsetenv(name)
 	}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE"} { // they depend on HOME
+		out, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "go env %s: %v\n", name, err)
+			return 1
+		}
+		os.Setenv(name, strings.TrimSpace(string(out)))
+	}
 	os.Setenv("HOME", dir)
 	heedSignals()
 	return m.Run()

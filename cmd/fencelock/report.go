@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/terminal"
 )
 
 // report is what --report writes: one JSON object. Its fields only ever grow in
@@ -69,7 +70,7 @@ func (r *report) check() error {
 		err = os.Remove(f.Name())
 	}
 	if err != nil {
-		return usage("--report cannot be written: %v", pathless(err))
+		return usage("--report cannot be written: %v", terminal.Pathless(err))
 	}
 	if info, err := os.Stat(r.path); err == nil && info.IsDir() {
 		return usage("--report %s is a directory", quote(r.path))
@@ -112,7 +113,7 @@ func (r *report) write(err error) error {
 		lost = writeWhole(r.path, b.Bytes())
 	}
 	if lost != nil {
-		say("%s: the report could not be written: %v", quote(r.Name), pathless(lost))
+		say("%s: the report could not be written: %v", quote(r.Name), terminal.Pathless(lost))
 	}
 	return err
 }
@@ -144,13 +145,4 @@ func writeWhole(path string, b []byte) error {
 		return err
 	}
 	return os.Rename(f.Name(), path)
-}
-
-// pathless takes the name of a scratch file out of an error.
-func pathless(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/storeurl"
+	"github.com/fencelock/fencelock/internal/terminal"
 )
 
 // cli is what all verbs share.
 type cli struct {
-	out          *output
+	out          *terminal.Output
 	url          string
 	passwordFile string
 	output       string
@@ -51,7 +52,7 @@ Data goes to stdout, messages to stderr. Exit codes: 64 usage, 69 the store does
 answer or refuses for now, 74 the output could not be written, 75 not acquired, not
 free, or refused, 78 configuration (FENCELOCK_URL included); run adds its own.`
 
-func newRoot(out *output) *cobra.Command {
+func newRoot(out *terminal.Output) *cobra.Command {
 	c := &cli{out: out}
 	root := &cobra.Command{
 		Use:           "fencelock",

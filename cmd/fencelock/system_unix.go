@@ -30,3 +30,8 @@ func systemVerbs(c *cli) []*cobra.Command { return []*cobra.Command{newHold(c)} 
 
 // platformHelp says what this system does not do.
 const platformHelp = ""
+
+// become replaces this process by another program. It returns only an error.
+func become(path string, args []string) error {
+	return cannotStart(path, unix.Exec(path, args, os.Environ()))
+}

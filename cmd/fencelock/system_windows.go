@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/windows"
@@ -26,3 +28,18 @@ On Windows the command lives in a job object that ends with fencelock. Instead o
 TERM and other signals it gets CTRL_BREAK; KILL ends the job. A suspended fencelock
 is not noticed by anybody, so the command may outlive its lock then. There is no
 fencelock hold.`
+
+// become runs another program in place of this process, and ends with its exit code.
+func become(path string, args []string) error {
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return silently(exit.ExitCode())
+	case err != nil:
+		return cannotStart(path, err)
+	}
+	return nil
+}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is an interactive bash on a terminal of its own.
-type terminal struct {
+// shell is an interactive bash on a terminal of its own.
+type shell struct {
 	t   *testing.T
 	pty *os.File
 	out buffer
@@ -27,9 +27,9 @@ const (
 	ctrlZ = "\x1a"
 )
 
-func newTerminal(t *testing.T, s *stage) *terminal {
+func newTerminal(t *testing.T, s *stage) *shell {
 	t.Helper()
-	bash := &terminal{t: t, cmd: exec.Command("bash", "--norc", "--noprofile", "-i")}
+	bash := &shell{t: t, cmd: exec.Command("bash", "--norc", "--noprofile", "-i")}
 	bash.cmd.Dir = s.dir
 	bash.cmd.Env = append(os.Environ(), envURL+"="+s.url, "TERM=dumb", "PS1=> ",
 		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
@@ -83,7 +83,7 @@ func interruptible(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-func (b *terminal) types(text string) {
+func (b *shell) types(text string) {
 	b.t.Helper()
 	if _, err := b.pty.WriteString(text); err != nil {
 		b.t.Fatal(err)
@@ -91,7 +91,7 @@ func (b *terminal) types(text string) {
 }
 
 // goesOn wants the shell to have the terminal.
-func (b *terminal) goesOn() {
+func (b *shell) goesOn() {
 	b.t.Helper()
 	b.types("echo $((6*7))\n")
 	b.shows("42")
@@ -99,7 +99,7 @@ func (b *terminal) goesOn() {
 
 // shows waits until the terminal shows text. What is typed is shown too, so text is
 // to be something else.
-func (b *terminal) shows(text string) {
+func (b *shell) shows(text string) {
 	b.t.Helper()
 	eventually(b.t, "the terminal shows "+quote(text)+" and not only\n"+b.out.String(), func() bool {
 		return strings.Contains(b.out.String(), text)

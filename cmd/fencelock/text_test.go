@@ -1,42 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/internal/storeurl"
 )
-
-func TestTableLinesUpChineseNames(t *testing.T) {
-	var b bytes.Buffer
-	if err := table(&b, [][]string{{"NAME", "OWNER", "NOTE"}, {"夜间报表", "甲@web", ""}, {"e\u0301tat", "乙", "ﾃｽﾄ"}, {"nightly-report", "x", "y"}}); err != nil {
-		t.Fatal(err)
-	}
-	want := `
-NAME            OWNER   NOTE
-夜间报表        甲@web
-e` + "\u0301" + `tat            乙      ﾃｽﾄ
-nightly-report  x       y
-`
-	if got := "\n" + b.String(); got != want {
-		t.Errorf("got:%s\nwant:%s", got, want)
-	}
-}
-
-func TestTextOfOthersCannotLeaveItsPlace(t *testing.T) {
-	for _, bad := range []string{"a\nb", "a\x1b[2Jb", "a\u202eb", "a\xffb", "a\rb", "a\u2028b", "a\tb"} {
-		for _, shown := range []string{quote(bad), plain(bad)} {
-			if strings.ContainsAny(shown, "\n\r\t\x1b\u202e\u2028") || !strings.Contains(shown, `\`) {
-				t.Errorf("%q is shown as %q", bad, shown)
-			}
-		}
-	}
-	if got := plain("夜间 report/42"); got != "夜间 report/42" {
-		t.Errorf("harmless text is shown as %q", got)
-	}
-}
 
 func TestBareNumbersAreSeconds(t *testing.T) {
 	for text, want := range map[string]time.Duration{

@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/terminal"
 )
 
 // lineView is a line as -o json shows it. Fields only ever grow in number.
@@ -136,7 +137,7 @@ func writeJSON(w io.Writer, v any, indent bool) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(escapeHidden(b.Bytes()))
+	_, err := w.Write(terminal.EscapeHidden(b.Bytes()))
 	return err
 }
 

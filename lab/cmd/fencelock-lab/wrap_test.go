@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/fencelock/fencelock/internal/history"
+	"github.com/fencelock/fencelock/internal/terminal"
 	"github.com/fencelock/fencelock/lab"
 )
 
@@ -33,7 +35,7 @@ func TestWrapKeepsToItsColumns(t *testing.T) {
 			t.Errorf("%q in %d columns: %q, want %q", c.text, c.most, got, c.want)
 		}
 		for _, line := range got {
-			if columns(line) > c.most {
+			if terminal.Columns(line) > c.most {
 				t.Errorf("%q is wider than %d", line, c.most)
 			}
 		}
@@ -85,7 +87,7 @@ func TestWhatDidNotGoAsToldIsSaid(t *testing.T) {
 	if r.AsTold(e) || (lab.Result{Scheme: broken, Ours: broken}).AsTold(e) || !(lab.Result{Scheme: broken}).AsTold(e) {
 		t.Error("AsTold is wrong")
 	}
-	if err := showPlay(&b, e, r, false, lab.English); err != nil {
+	if err := showPlay(&b, e, r, lab.English); err != nil {
 		t.Fatal(err)
 	}
 	if want := "NOT as told: the scheme broke nothing (told: I1), fencelock broke I1.\n"; !strings.HasSuffix(b.String(), want) {
@@ -94,7 +96,7 @@ func TestWhatDidNotGoAsToldIsSaid(t *testing.T) {
 }
 
 func TestLabSaysEverythingInBothLanguages(t *testing.T) {
-	for name, text := range labTexts {
+	for name, text := range texts {
 		if text.EN == "" || text.ZH == "" || strings.Count(text.EN, "%") != strings.Count(text.ZH, "%") {
 			t.Errorf("%s: %+v", name, text)
 		}
@@ -123,11 +125,12 @@ func TestLabSpeaksTheLanguageOfTheLocale(t *testing.T) {
 		t.Setenv("LC_ALL", c.all)
 		t.Setenv("LC_MESSAGES", c.messages)
 		t.Setenv("LANG", c.lang)
-		if got, err := labLang(c.asked); got != c.want || err != nil {
+		if got, err := language(c.asked); got != c.want || err != nil {
 			t.Errorf("%+v: %v %v", c, got, err)
 		}
 	}
-	if _, err := labLang("fr"); exitOf(err) != exitUsage {
+	var own *failure
+	if _, err := language("fr"); !errors.As(err, &own) || own.code != exitUsage {
 		t.Errorf("--lang fr: %v", err)
 	}
 }

@@ -1,0 +1,240 @@
+// Command fencelock-lab plays locks as tutorials write them, and shows how each of them
+// breaks. The command fencelock starts it for "fencelock lab".
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/internal/terminal"
+	"github.com/fencelock/fencelock/lab"
+)
+
+const help = `fencelock lab lists locks as tutorials write them, and what each of them breaks.
+fencelock lab N plays one, step by step: what clients A and B do, what the store holds
+after it, where it broke, and the same schedule against fencelock.
+
+  fencelock lab [N] [--lang en|zh] [--all]
+
+  --all   play all schemes, one after the other
+  --lang  en or zh (default from LC_ALL, LC_MESSAGES, LANG)
+
+It needs no store of yours and touches none: it starts a redis-server of its own, in a
+temporary folder, on loopback ports, and ends it.
+
+Exit codes: 0 everything behaved as the text says, 1 not so, 64 usage, 74 the output
+could not be written, 78 there is no redis-server.
+`
+
+// The exit codes are those of the command fencelock, and one more.
+const (
+	exitNotAsTold = 1
+	exitUsage     = 64
+	exitOutput    = 74
+	exitConfig    = 78
+)
+
+// playTimeout is how long one scheme may take: it needs a second or two.
+const playTimeout = time.Minute
+
+// failure ends the program with a line and an exit code.
+type failure struct {
+	code int
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func fail(code int, format string, args ...any) error {
+	return &failure{code, fmt.Sprintf(format, args...)}
+}
+
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "fencelock: %s\n", terminal.OneLine(fmt.Sprintf(format, args...)))
+}
+
+func main() {
+	out := terminal.Stdout()
+	err := run(os.Args[1:], out)
+	if lost := out.Close(); lost != nil && (err == nil || errors.Is(err, lost)) {
+		err = fail(exitOutput, "the output could not be written: %v", terminal.Pathless(lost))
+	}
+	var own *failure
+	switch {
+	case errors.As(err, &own):
+		say("%s", own.text)
+		os.Exit(own.code)
+	case err != nil:
+		say("%v", err)
+		os.Exit(exitNotAsTold)
+	}
+}
+
+// request is what the command line asks for.
+type request struct {
+	lang lab.Lang
+	help bool
+	play []lab.Experiment // empty: list them all
+}
+
+func run(args []string, w io.Writer) error {
+	r, err := parse(args)
+	switch {
+	case err != nil:
+		return err
+	case r.help:
+		_, err := io.WriteString(w, help)
+		return err
+	case len(r.play) > 0:
+		return play(w, r.play, r.lang)
+	}
+	return list(w, r.lang)
+}
+
+// parse reads the command line. Flags may follow the number of a scheme.
+func parse(args []string) (request, error) {
+	var r request
+	var all bool
+	var lang string
+	flags := flag.NewFlagSet("fencelock lab", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&all, "all", false, "")
+	flags.StringVar(&lang, "lang", "", "")
+	var numbers []string
+	for rest := args; ; {
+		if err := flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
+			r.help = true
+			return r, nil
+		} else if err != nil {
+			return r, fail(exitUsage, "%v; see fencelock lab --help", err)
+		}
+		if flags.NArg() == 0 {
+			break
+		}
+		numbers, rest = append(numbers, flags.Arg(0)), flags.Args()[1:]
+	}
+	var err error
+	if r.lang, err = language(lang); err != nil {
+		return r, err
+	}
+	switch {
+	case all && len(numbers) > 0:
+		return r, fail(exitUsage, "--all plays every scheme; leave out %s", terminal.Quote(numbers[0]))
+	case len(numbers) > 1:
+		return r, fail(exitUsage, "want at most one argument, the number of a scheme, and not %d", len(numbers))
+	case all:
+		r.play = lab.All()
+	case len(numbers) == 1:
+		r.play, err = scheme(numbers[0])
+	}
+	return r, err
+}
+
+// language is the one that is asked for, or that of the locale if the lab speaks it, or
+// English.
+func language(asked string) (lab.Lang, error) {
+	if asked != "" {
+		l, ok := lab.ParseLang(asked)
+		if !ok {
+			return l, fail(exitUsage, "--lang %s: want en or zh", terminal.Quote(asked))
+		}
+		return l, nil
+	}
+	for _, name := range []string{"LC_ALL", "LC_MESSAGES", "LANG"} {
+		if s := os.Getenv(name); s != "" {
+			l, _ := lab.ParseLang(s)
+			return l, nil
+		}
+	}
+	return lab.English, nil
+}
+
+func scheme(number string) ([]lab.Experiment, error) {
+	all := lab.All()
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || n > len(all) {
+		return nil, fail(exitUsage, "there is no scheme %s; there are 1 to %d: see fencelock lab", terminal.Quote(number), len(all))
+	}
+	return all[n-1 : n], nil
+}
+
+// play plays schemes and shows each as it ends.
+func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return fail(exitConfig, "%s", text("noRedis", l))
+	}
+	ctx, stop := untilSignal()
+	defer stop(nil)
+	dir, err := os.MkdirTemp("", "fencelock-lab-*")
+	if err != nil {
+		return fail(exitConfig, "cannot make a temporary folder: %v", err)
+	}
+	defer os.RemoveAll(dir)
+	say(text("starting", l), dir)
+	redis.SetLogger(noLog{}) // nodes that cannot be reached are part of the play
+
+	var wrong []string
+	for i, e := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		r, err := playOne(ctx, e, dir)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			say("%v", err)
+			wrong = append(wrong, strconv.Itoa(e.Number))
+			continue
+		case !r.AsTold(e):
+			wrong = append(wrong, strconv.Itoa(e.Number))
+		}
+		if err := showPlay(w, e, r, l); err != nil {
+			return err
+		}
+	}
+	if len(wrong) > 0 {
+		return fail(exitNotAsTold, text("wrong", l), strings.Join(wrong, ", "))
+	}
+	return nil
+}
+
+func playOne(ctx context.Context, e lab.Experiment, dir string) (lab.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, playTimeout)
+	defer cancel()
+	return e.Play(ctx, dir)
+}
+
+// untilSignal is a context that ends when somebody asks this process to; its cause
+// says how to exit.
+func untilSignal() (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		code := 128 + 2
+		if s == syscall.SIGTERM {
+			code = 128 + 15
+		}
+		cancel(fail(code, "%v: the lab is over", s))
+	}()
+	return ctx, cancel
+}
+
+// noLog keeps the client library's own messages off the terminal.
+type noLog struct{}
+
+func (noLog) Printf(context.Context, string, ...any) {}

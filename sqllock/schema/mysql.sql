@@ -88,6 +88,15 @@ CREATE TABLE IF NOT EXISTS fencelock_rest (
 
 INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '2');
 
+-- A server that ends a statement of a procedure (KILL QUERY, max_statement_time) does not
+-- always raise an error. A subquery is then NULL or false (MariaDB 10.11, MySQL 9.7), or a
+-- DELETE removes nothing (MariaDB 10.11), and the procedure goes on and commits. So the
+-- procedures keep four rules:
+--   1. There is no subquery but in FROM. Whoever reads a table names it in FROM.
+--   2. A DELETE that must have happened is checked. fencelock_v4_ended raises the error.
+--   3. A line is taken for empty only if two statements find nobody in it.
+--   4. The clock is checked for NULL.
+
 -- A step is one call of one procedure, so that it is one round trip, and so that nobody
 -- keeps a line locked by stopping in the middle: the server alone is in the middle.
 -- "v4" counts the versions of the procedures; several may serve the same tables. Those up
@@ -101,8 +110,10 @@ DELIMITER $$
 CREATE PROCEDURE IF NOT EXISTS fencelock_v4_upgrade()
 SQL SECURITY INVOKER
 BEGIN
+    DECLARE v_old INT;
     DECLARE CONTINUE HANDLER FOR 1054 BEGIN END; -- no such column: somebody else has done it
-    IF EXISTS (SELECT 1 FROM fencelock_meta WHERE name = 'format' AND value = '1') THEN
+    SELECT COUNT(*) INTO v_old FROM fencelock_meta WHERE name = 'format' AND value = '1';
+    IF v_old THEN
         ALTER TABLE fencelock_line
             RENAME COLUMN head TO front,
             ADD COLUMN rests    TINYINT         NOT NULL DEFAULT 1,
@@ -121,6 +132,25 @@ BEGIN
 END$$
 
 CALL fencelock_v4_upgrade()$$
+
+-- Raises the error that the server did not: 1317, a statement was ended. The step is rolled
+-- back then.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_ended()
+SQL SECURITY INVOKER
+BEGIN
+    SIGNAL SQLSTATE '70100' SET MYSQL_ERRNO = 1317, MESSAGE_TEXT = 'a statement of a step was ended';
+END$$
+
+-- Raises an error if anybody is in a line that was found to be empty.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v4_empty(IN p_key VARBINARY(1024))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_claims INT;
+    SELECT COUNT(*) INTO v_claims FROM fencelock_claim WHERE lock_key = p_key;
+    IF v_claims IS NULL OR v_claims > 0 THEN
+        CALL fencelock_v4_ended();
+    END IF;
+END$$
 
 -- Reads the clock: SYSDATE, which nobody can set for a session as NOW can be by SET
 -- timestamp, less the session's offset from UTC. NOW and UTC_TIMESTAMP are one instant
@@ -178,6 +208,9 @@ BEGIN
         UPDATE fencelock_line SET id = NULL, front = p_front WHERE lock_key = p_key;
     END IF;
     CALL fencelock_v4_clock(p_now);
+    IF p_now IS NULL THEN
+        CALL fencelock_v4_ended();
+    END IF;
 END$$
 
 -- Finds the new front of a line that is locked, and from which somebody was removed, and
@@ -195,6 +228,9 @@ settle: BEGIN
     DECLARE v_mixed TINYINT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SELECT token INTO v_first FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front ORDER BY token LIMIT 1;
+    IF v_first IS NULL THEN
+        CALL fencelock_v4_empty(p_key);
+    END IF;
     UPDATE fencelock_line SET front = COALESCE(v_first, last + 1) WHERE lock_key = p_key;
     IF v_first IS NULL THEN
         LEAVE settle;
@@ -241,10 +277,16 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v4_expire(
     OUT p_touched TINYINT)
 SQL SECURITY INVOKER
 BEGIN
-    SELECT EXISTS (SELECT 1 FROM fencelock_claim
-        WHERE lock_key = p_key AND token >= p_front AND expires <= p_now) INTO p_touched;
+    DECLARE v_left INT;
+    SELECT COUNT(*) > 0 INTO p_touched FROM fencelock_claim
+        WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
     IF p_touched THEN
         DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
+        SELECT COUNT(*) INTO v_left FROM fencelock_claim
+            WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
+        IF v_left > 0 THEN
+            CALL fencelock_v4_ended();
+        END IF;
         CALL fencelock_v4_settle(p_key, p_front, p_now, p_mark, p_node);
     END IF;
 END$$
@@ -285,12 +327,13 @@ enter: BEGIN
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_owner, v_head_owner VARBINARY(256);
     DECLARE v_note, v_head_note, v_reason VARBINARY(1024);
-    DECLARE v_answer, v_touched, v_granted, v_lingering, v_mixed, v_broken, v_crowd TINYINT DEFAULT 0;
+    DECLARE v_rests INT;
+    DECLARE v_answer, v_touched, v_granted, v_lingering, v_mixed, v_broken, v_crowd, v_waits TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
     CALL fencelock_v4_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
-    SELECT EXISTS (SELECT 1 FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front) INTO v_crowd;
+    SELECT 1 INTO v_crowd FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token LIMIT 1;
     IF v_crowd THEN
         CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
         SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
@@ -324,9 +367,18 @@ enter: BEGIN
             IF v_low = 1048576 THEN
                 -- Nobody fits behind one who waits, and those who hold are few. A SET
                 -- would lock the rows that it reads, in the way of those who renew.
-                SELECT IF(EXISTS (SELECT 1 FROM fencelock_claim
-                        WHERE lock_key = p_key AND token >= v_front AND granted = 0),
-                    1048576, (SELECT SUM(weight) FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front)) INTO v_sum;
+                SELECT 1 INTO v_waits FROM fencelock_claim
+                    WHERE lock_key = p_key AND token >= v_front AND granted = 0 ORDER BY token LIMIT 1;
+                SET v_sum = 1048576;
+                IF v_waits = 0 THEN
+                    SELECT SUM(weight) INTO v_sum FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front;
+                END IF;
+            END IF;
+            IF v_low IS NULL THEN
+                CALL fencelock_v4_empty(p_key);
+                SELECT COUNT(*) > 0 INTO v_rests FROM fencelock_rest WHERE lock_key = p_key AND expires > v_now;
+            ELSEIF v_sum IS NULL THEN
+                CALL fencelock_v4_ended();
             END IF;
             SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;
             SET v_mixed = v_low IS NOT NULL AND (v_low <> p_capacity OR v_high <> p_capacity);
@@ -347,7 +399,7 @@ enter: BEGIN
                     UPDATE fencelock_line SET last = v_token + p_span - 1, front = v_token + p_span, id = p_id, span = p_span,
                             capacity = p_capacity, weight = p_weight, expires = v_expires, since = v_now, node = p_node,
                             owner = p_owner, note = p_note,
-                            rests = EXISTS (SELECT 1 FROM fencelock_rest WHERE lock_key = p_key AND expires > v_now)
+                            rests = v_rests
                         WHERE lock_key = p_key;
                 ELSE
                     INSERT INTO fencelock_claim
@@ -448,6 +500,9 @@ BEGIN
                 WHERE lock_key = p_key AND token = v_token;
         ELSE
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
+            IF ROW_COUNT() <> 1 THEN
+                CALL fencelock_v4_ended();
+            END IF;
             SET v_touched = v_touched OR v_granted = 0;
             CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
         END IF;
@@ -505,6 +560,9 @@ BEGIN
         ELSE
             CALL fencelock_v4_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
+            IF ROW_COUNT() <> 1 THEN
+                CALL fencelock_v4_ended();
+            END IF;
             SET v_touched = v_touched OR v_granted = 0;
             CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
         END IF;
@@ -574,7 +632,11 @@ BEGIN
             SELECT expires INTO v_expires FROM fencelock_claim
                 WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
         END IF;
+        SET v_now = NULL;
         CALL fencelock_v4_clock(v_now);
+        IF v_now IS NULL THEN
+            CALL fencelock_v4_ended();
+        END IF;
         IF v_expires > v_now THEN
             IF v_kept THEN
                 UPDATE fencelock_line SET expires = GREATEST(v_expires, v_now + v_ttl) WHERE lock_key = v_key;
@@ -658,7 +720,7 @@ END$$
 CREATE PROCEDURE IF NOT EXISTS fencelock_v4_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_expires BIGINT;
+    DECLARE v_now, v_expires, v_capacity BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_reason VARBINARY(1024);
     DECLARE v_granted, v_broken, v_mixed TINYINT DEFAULT 0;
@@ -668,10 +730,11 @@ BEGIN
     CALL fencelock_v4_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
-    SELECT granted, mark, expires,
-        capacity < 1048576 AND EXISTS (SELECT 1 FROM fencelock_claim o WHERE o.lock_key = c.lock_key AND o.capacity <> c.capacity)
-        INTO v_granted, v_mark, v_expires, v_mixed
-        FROM fencelock_claim c WHERE id = p_id AND lock_key = p_key AND lingering = 0;
+    SELECT granted, mark, expires, capacity INTO v_granted, v_mark, v_expires, v_capacity
+        FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
+    IF v_capacity < 1048576 THEN
+        SELECT COUNT(*) > 0 INTO v_mixed FROM fencelock_claim WHERE lock_key = p_key AND capacity <> v_capacity;
+    END IF;
     SELECT 1, mark, expires INTO v_granted, v_mark, v_expires FROM fencelock_line WHERE lock_key = p_key AND id = p_id;
     SELECT broken, reason INTO v_broken, v_reason
         FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
@@ -728,9 +791,11 @@ BEGIN
     CALL fencelock_v4_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
-    SELECT 0, lock_key, id, mark, expires - v_now,
-        capacity < 1048576 AND EXISTS (SELECT 1 FROM fencelock_claim o WHERE o.lock_key = c.lock_key AND o.capacity <> c.capacity)
-        FROM fencelock_claim c WHERE news = p_node
+    SELECT 0, c.lock_key, c.id, c.mark, c.expires - v_now, COUNT(other.token) > 0
+        FROM fencelock_claim c LEFT JOIN fencelock_claim other
+            ON c.capacity < 1048576 AND other.lock_key = c.lock_key AND other.capacity <> c.capacity
+        WHERE c.news = p_node
+        GROUP BY c.lock_key, c.token
     UNION ALL
     SELECT 1, lock_key, id, reason, 0, 0 FROM fencelock_rest WHERE node = p_node AND broken = 1 AND expires > v_now;
     COMMIT;
@@ -746,7 +811,7 @@ BEGIN
     DECLARE v_after, v_end, v_key VARBINARY(1024);
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(64);
-    DECLARE v_lines INT;
+    DECLARE v_lines, v_claims INT;
     DECLARE v_more, v_touched TINYINT DEFAULT 1;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
@@ -770,19 +835,22 @@ BEGIN
     WHILE v_more DO
         SET v_key = NULL;
         SELECT line.lock_key INTO v_key FROM fencelock_line line
+            LEFT JOIN fencelock_claim c ON c.lock_key = line.lock_key
             WHERE line.lock_key > v_after AND line.lock_key <= v_end
                 AND (line.id IS NOT NULL AND line.expires <= v_now
-                    OR EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = line.lock_key AND c.expires <= v_now)
-                    OR line.last < v_now - p_memory AND line.mark IS NULL AND line.id IS NULL
-                        AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = line.lock_key))
+                    OR c.expires <= v_now
+                    OR c.token IS NULL AND line.last < v_now - p_memory AND line.mark IS NULL AND line.id IS NULL)
             ORDER BY line.lock_key LIMIT 1;
         SET v_more = v_key IS NOT NULL;
         IF v_more THEN
             SET v_after = v_key;
             CALL fencelock_v4_open(v_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
             CALL fencelock_v4_expire(v_key, v_front, v_now, v_mark, p_node, v_touched);
-            DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL
-                AND NOT EXISTS (SELECT 1 FROM fencelock_claim c WHERE c.lock_key = v_key);
+            SET v_claims = NULL;
+            SELECT COUNT(*) INTO v_claims FROM fencelock_claim WHERE lock_key = v_key;
+            IF v_claims = 0 THEN
+                DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL;
+            END IF;
             COMMIT;
         END IF;
     END WHILE;

@@ -71,7 +71,7 @@ func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
 		start := time.Now()
 		<-l.Context().Done()
 		if d := time.Since(start); d > 3*time.Second {
-			t.Errorf("told after %v", d)
+			t.Errorf("the holder learned of it after %v", d)
 		}
 		w.is(l.Err(), fencelock.ErrBroken)
 		if !strings.Contains(l.Err().Error(), "deploy") {

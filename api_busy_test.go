@@ -17,7 +17,7 @@ import (
 )
 
 // One processor, and goroutines on it that never wait and call nothing: leases are renewed
-// beside them, and when they cannot be renewed the holder is told, by a lease's Err at its
+// beside them, and when they cannot be renewed the holder learns of it, by a lease's Err at its
 // deadline and by its context soon after. It runs in a process of its own.
 func TestHolderBesideABusyLoop(t *testing.T) {
 	const variable = "FENCELOCK_TEST_BUSY"

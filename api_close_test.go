@@ -71,7 +71,7 @@ func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
 }
 
 // The context of a holder ends before its key can be somebody else's.
-func TestCloseTellsTheHolderBeforeTheStore(t *testing.T) {
+func TestCloseEndsLeasesBeforeItAsksTheStore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
@@ -103,7 +103,7 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // in the store
 					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // behind that one
 					func() (*fencelock.Lease, error) { return c.Lock(bg, "own") },                            // behind a holder here
-					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // past the gate
+					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // beside the local queue
 					func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }, // a reader
 					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.FixedLease(time.Hour)) },
 					func() (*fencelock.Lease, error) {
@@ -246,16 +246,16 @@ type failing struct{ *probe }
 func (failing) Close() error { return errDown }
 
 // A logger that is slow still hears of everything.
-func TestCloseWaitsUntilTheHooksAreTold(t *testing.T) {
+func TestCloseWaitsForTheHooks(t *testing.T) {
 	inWorld(t, func(w *world) {
-		var told atomic.Int64
-		slow := func(fencelock.Event) { time.Sleep(100 * time.Millisecond); told.Add(1) }
+		var called atomic.Int64
+		slow := func(fencelock.Event) { time.Sleep(100 * time.Millisecond); called.Add(1) }
 		c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Acquired: slow, Lost: slow, Released: slow}})
 		w.release(w.lock(c, "a"))
 		w.lock(c, "b")
 		c.Close()
-		if n := told.Load(); n != 4 {
-			t.Errorf("%d events of 4 were told", n)
+		if n := called.Load(); n != 4 {
+			t.Errorf("%d hooks of 4 were called", n)
 		}
 	})
 }

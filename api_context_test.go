@@ -153,7 +153,7 @@ func TestContextEndsAtTheDeadlineWithADeadNetwork(t *testing.T) {
 				w.store.meddle(fault, nil)
 				<-l.Context().Done()
 				if now := time.Now(); !now.Equal(deadline) {
-					t.Errorf("told %v after the deadline", now.Sub(deadline))
+					t.Errorf("the context ended %v after the deadline", now.Sub(deadline))
 				}
 				w.taken("k") // the store keeps it a little longer
 				w.is(l.Err(), fencelock.ErrExpired)

@@ -102,8 +102,8 @@ func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				var ear listener
-				c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Released: ear.hooks().Released}})
+				var heard listener
+				c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Released: heard.hooks().Released}})
 				err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error {
 					w.store.meddle(only(fault, "leave"), nil)
 					return nil
@@ -113,7 +113,7 @@ func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
 				}
 				w.store.heal()
 				time.Sleep(10 * time.Second)
-				w.is(w.hears(&ear, "released")[0].Err, fencelock.ErrUnavailable)
+				w.is(w.wantEvents(&heard, "released")[0].Err, fencelock.ErrUnavailable)
 				w.free("k")
 			})
 		})

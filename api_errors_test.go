@@ -147,7 +147,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 			_, err := own.Lock(bg, "k", fencelock.Wait(time.Second))
 			return err
 		},
-		"Wait past the gate": func(own, _ *fencelock.Client) error {
+		"Wait beside the local queue": func(own, _ *fencelock.Client) error {
 			_, err := own.Lock(bg, "k", fencelock.Wait(time.Second), fencelock.Note("n"))
 			return err
 		},
@@ -261,7 +261,7 @@ func TestWaitAtBackendThatCannotQueueEndsAsRefusal(t *testing.T) {
 	})
 }
 
-// The head that a waiting gate knows of changes: a try must not be told of a
+// The holder that a waiting front knows of changes: a try must not report a
 // holder that left long ago.
 func TestTryBesideAWaiterNamesThePresentHolder(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -13,7 +13,7 @@ import (
 
 // The context that can be waited for is made when it is first asked for. Whoever
 // asks late must see what he would have seen from the start: the first end counts.
-func TestContextAskedLateTellsTheFirstEnd(t *testing.T) {
+func TestContextBuiltLateKnowsTheFirstEnd(t *testing.T) {
 	enough := errors.New("enough")
 	for name, c := range map[string]struct {
 		ends  []string // in this order

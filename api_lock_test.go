@@ -151,7 +151,7 @@ func TestTokensRiseStrictly(t *testing.T) {
 						var l *fencelock.Lease
 						var err error
 						if g == 3 {
-							l, err = c.Lock(bg, "k", fencelock.Note("past the gate"))
+							l, err = c.Lock(bg, "k", fencelock.Note("beside the local queue"))
 						} else {
 							l, err = c.Lock(bg, "k")
 						}

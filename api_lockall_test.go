@@ -226,7 +226,7 @@ func TestWaitBoundsTheWholeOfLockAll(t *testing.T) {
 }
 
 // Two calls that each hold something and then ask for more can wait for each other.
-// Whoever asks for a key that sorts before one it holds is told so at once.
+// A call for a key that sorts before one that its context holds is refused at once.
 func TestNestedLockAllMustGoUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c, other := w.client(nil), w.client(nil)

@@ -30,12 +30,12 @@ func TestMaxHoldRenewsUntilItEndsTheLease(t *testing.T) {
 		w.is(l.Release(bg), fencelock.ErrMaxHold, fencelock.ErrLost)
 		w.store.taken()
 		time.Sleep(10 * time.Second)
-		w.steps("leave") // not renewed any more, and told to the store in the end
+		w.steps("leave") // not renewed any more, and taken out of the store in the end
 		w.free("k")
 	})
 }
 
-// The first look after the end tells it, whether or not a timer has fired yet.
+// The first Err after the end reports it, whether or not a timer has fired yet.
 func TestErrKnowsMaxHoldByTheClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)

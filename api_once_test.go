@@ -37,7 +37,7 @@ func (w *world) once(c *fencelock.Client, slot time.Time, j *job, wantRan bool, 
 func TestOnceRunsASlotOnceOverAllMachines(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var mu sync.Mutex
-		runs, told := 0, 0
+		runs, succeeded := 0, 0
 		var wg sync.WaitGroup
 		for range 4 {
 			c := w.client(nil)
@@ -56,14 +56,14 @@ func TestOnceRunsASlotOnceOverAllMachines(t *testing.T) {
 						t.Error(err)
 					}
 					if ran {
-						told++
+						succeeded++
 					}
 				})
 			}
 		}
 		wg.Wait()
-		if runs != 1 || told != 1 {
-			t.Errorf("%d runs, %d were told that theirs ran", runs, told)
+		if runs != 1 || succeeded != 1 {
+			t.Errorf("%d runs, %d calls reported that theirs ran", runs, succeeded)
 		}
 	})
 }
@@ -195,7 +195,7 @@ func TestRunWithALostLeaseDoesNotFinishTheSlot(t *testing.T) {
 
 // The reply to the release that carries the mark is lost, or the mark itself. In
 // both cases the caller hears that nobody knows.
-func TestUnconfirmedMarkIsTold(t *testing.T) {
+func TestUnconfirmedMarkIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after func(context.Context, string) error
 		heal          bool
@@ -278,7 +278,7 @@ func TestRunThatReleasesItsLeaseDoesNotFinishTheSlot(t *testing.T) {
 
 // f has given a share of its lease away, and that one is still held: the key is not
 // free, so the slot is noted only when it is.
-func TestRunThatLeavesASharedLeaseBehindIsTold(t *testing.T) {
+func TestRunThatKeepsASharedLeaseIsAnError(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		var in *fencelock.Lease
@@ -359,7 +359,7 @@ func TestRunTokensRise(t *testing.T) {
 	})
 }
 
-func TestMarkTellsSlotTimeAndOwner(t *testing.T) {
+func TestMarkHoldsSlotTimeAndOwner(t *testing.T) {
 	inWorld(t, func(w *world) {
 		owner := "owner with spaces\n和 text"
 		c := w.client(&fencelock.Options{Owner: owner})

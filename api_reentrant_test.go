@@ -256,7 +256,7 @@ func TestInnerTimesWithReentrantAreInvalid(t *testing.T) {
 }
 
 // Another Client is another process, for all that this one knows: no deadlock can
-// be told, and nothing is shared.
+// be seen, and nothing is shared.
 func TestAnotherClientIsNoDeadlockAndSharesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)

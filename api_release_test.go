@@ -178,7 +178,7 @@ func TestReleaseOfAnotherGrantOfTheSameProcessHarmsNobody(t *testing.T) {
 
 // Release returns after at least one attempt, and after 2 s or the time left of
 // the lease at most; what is missing is done behind.
-func TestReleaseIsBoundedAndGoesOnBehind(t *testing.T) {
+func TestReleaseIsBoundedAndGoesOnInTheBackground(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
 		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
 			t.Run(name+"/"+ttl.String(), func(t *testing.T) {

@@ -136,10 +136,10 @@ func TestDeadHolderGivesItsPermitsBack(t *testing.T) {
 
 // During a change of size each claim is judged by its own, and an operator hears of
 // it once.
-func TestTwoSizesAreWarnedOfOnce(t *testing.T) {
+func TestTwoSizesAreWarnedAboutOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
-		var ear listener
-		old, now := w.client(nil), w.client(&fencelock.Options{Hooks: fencelock.Hooks{Warn: ear.hooks().Warn}})
+		var heard listener
+		old, now := w.client(nil), w.client(&fencelock.Options{Hooks: fencelock.Hooks{Warn: heard.hooks().Warn}})
 		var leases []*fencelock.Lease
 		for range 3 {
 			leases = append(leases, w.got(old.Semaphore("s", 3).Acquire(bg, 1)))
@@ -154,7 +154,7 @@ func TestTwoSizesAreWarnedOfOnce(t *testing.T) {
 		for _, l := range leases {
 			w.release(l)
 		}
-		e := w.hears(&ear, "warn")[0]
+		e := w.wantEvents(&heard, "warn")[0]
 		if e.Key != "s" || !strings.Contains(e.Err.Error(), "size") {
 			t.Errorf("warning: %+v", e)
 		}

@@ -112,7 +112,7 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 		if err := c.Shutdown(bg); err != nil {
 			t.Error(err)
 		}
-		// A timer of the Client that is due rings a nanosecond later.
+		// A timer of the Client that is due fires a nanosecond later.
 		if d := time.Since(start); d.Truncate(time.Microsecond) != 5*time.Second {
 			t.Errorf("it took %v", d)
 		}
@@ -125,7 +125,7 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 // lease that nobody renews: Close had no chance to end it.
 func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {
 	for _, how := range []string{"Enter", "the renewal before the grant"} {
-		for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("past the gate")}} {
+		for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("beside the local queue")}} {
 			for name, end := range map[string]func(c *fencelock.Client) error{
 				"Close": (*fencelock.Client).Close,
 				"Shutdown": func(c *fencelock.Client) error {

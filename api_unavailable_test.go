@@ -123,7 +123,7 @@ func TestWhatTheStoreSaidOutlivesTheLastCall(t *testing.T) {
 	}
 }
 
-// The second goroutine of a process has not asked the store itself. It is told the
+// The second goroutine of a process has not asked the store itself. It gets the
 // same as the first.
 func TestNoAnswerIsUnavailableAlsoBehindTheFront(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {

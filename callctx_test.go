@@ -35,7 +35,7 @@ func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 		"client":                   {false, func(c *Client, _ context.CancelCauseFunc) { c.life.acquiring.end() }, context.Canceled, context.Canceled},
 		"client of a detached one": {true, func(c *Client, _ context.CancelCauseFunc) { c.life.leaving.end() }, context.Canceled, context.Canceled},
 	} {
-		// Whoever waits is told, and whoever asks later, and so are contexts made from it,
+		// Done is closed for those who wait before and after, and in contexts made from it,
 		// early or late.
 		for _, waits := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,15 +85,15 @@ func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 	}
 }
 
-func TestCallThatIsOverEndsWhatIsLeftOfIt(t *testing.T) {
+func TestEndedCallFreesItsResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := calls()
 		call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Hour)
 		child, cancel := context.WithTimeout(call, 2*time.Hour)
 		defer cancel()
-		told := 0
-		stop := call.AfterFunc(func() { t.Error("told, though it asked not to be") })
-		call.AfterFunc(func() { told++ })
+		called := 0
+		stop := call.AfterFunc(func() { t.Error("called after stop") })
+		call.AfterFunc(func() { called++ })
 		if !stop() || stop() {
 			t.Error("stop reports whether it was in time")
 		}
@@ -102,13 +102,13 @@ func TestCallThatIsOverEndsWhatIsLeftOfIt(t *testing.T) {
 		}
 		call.end()
 		synctest.Wait()
-		if told != 1 || child.Err() == nil || call.Err() == nil {
-			t.Errorf("told %d times, child %v, call %v", told, child.Err(), call.Err())
+		if called != 1 || child.Err() == nil || call.Err() == nil {
+			t.Errorf("called %d times, child %v, call %v", called, child.Err(), call.Err())
 		}
-		call.AfterFunc(func() { told++ })
+		call.AfterFunc(func() { called++ })
 		synctest.Wait()
-		if told != 2 || c.life.acquiring.calls != nil {
-			t.Errorf("told %d times; calls are left: %v", told, c.life.acquiring.calls != nil)
+		if called != 2 || c.life.acquiring.calls != nil {
+			t.Errorf("called %d times; calls are left: %v", called, c.life.acquiring.calls != nil)
 		}
 	}) // which finds goroutines and timers that are left
 }
@@ -192,7 +192,7 @@ func TestCallsEndEachAtItsTime(t *testing.T) {
 		if now := firesAt(); now != set {
 			t.Errorf("the timer was set again for calls that end later: %d, %d", now, set)
 		}
-		<-c.life.leaving.detachedCall(context.Background(), c.clock.now(), 12*time.Second).Done() // of another timer; this one rang for nobody
+		<-c.life.leaving.detachedCall(context.Background(), c.clock.now(), 12*time.Second).Done() // of another timer; this one fired spuriously
 		short := start(time.Second)
 		for _, x := range []struct {
 			next *callCtx
@@ -217,7 +217,7 @@ func TestCallsEndEachAtItsTime(t *testing.T) {
 				case <-call.Done():
 				default:
 					if want != nil {
-						t.Errorf("%v: nobody tells those who wait for %s", x.at, name)
+						t.Errorf("%v: Done of %s is open", x.at, name)
 					}
 				}
 				if err := call.Err(); err != want {

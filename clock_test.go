@@ -60,7 +60,7 @@ func TestContextEndsSoonAfterTheMachineWokeUp(t *testing.T) {
 	})
 }
 
-// stub answers what it is told to.
+// stub answers with its functions where they are set.
 type stub struct {
 	driver.Backend
 	renew func([]driver.Ticket) []error

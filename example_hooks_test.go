@@ -24,7 +24,7 @@ func ExampleLogHooks() {
 	client := fencelock.New(memlock.New(), &fencelock.Options{Hooks: fencelock.LogHooks(logger)})
 
 	client.Do(context.Background(), "report", func(context.Context, *fencelock.Lease) error { return nil })
-	client.Close() // waits until all has been told
+	client.Close() // waits for the hooks
 	// Output:
 	// level=DEBUG msg="lock acquired" key=report
 	// level=DEBUG msg="lock released" key=report

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// A holder that loses its lock is told by its context, and the cause says why. Here
+// The context of a lost lock ends, and its cause says why. Here
 // an operator ended the grant.
 func ExampleLease_Context() {
 	client := fencelock.New(memlock.New(), nil)
@@ -38,7 +38,7 @@ func ExampleLease_Context() {
 	// lost: true
 }
 
-// Between two steps of the work, Err tells at once and without a round trip whether
+// Between two steps of the work, Err reports at once and without a round trip whether
 // the lock is still held, also after the process was paused.
 func ExampleLease_Err() {
 	client := fencelock.New(memlock.New(), nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// FuzzMark: what Once writes on a line is read again; whatever else stands there is
+// FuzzMark: what Once writes on a line is read again; any other text is
 // another's, or a slot that can be compared.
 func FuzzMark(f *testing.F) {
 	f.Add("", int64(0), "app@host/1")

@@ -27,8 +27,8 @@ func programs(calm bool) *rapid.Generator[program] {
 		for range rapid.IntRange(1, 3).Draw(t, "procs") {
 			p.Procs = append(p.Procs, drawProc(t, calm))
 		}
-		if p.Crowded = one(t, "crowded", 2); p.Crowded {
-			p.crowd()
+		if p.Simultaneous = one(t, "simultaneous", 2); p.Simultaneous {
+			p.makeSimultaneous()
 		}
 		return p
 	})

@@ -15,14 +15,14 @@ type program struct {
 	Order  uint64 // the seed of what comes first in one instant
 	Calm   bool   // no answer is lost, and nothing takes long
 
-	// Crowded keeps nothing from falling into the same instant as something else.
-	Crowded bool
-	Procs   []proc
+	// Simultaneous keeps nothing from falling into the same instant as something else.
+	Simultaneous bool
+	Procs        []proc
 }
 
-// crowd makes things fall into the same instant: messages take no time, and all that takes
+// makeSimultaneous makes things fall into the same instant: messages take no time, and all that takes
 // time takes multiples of the same.
-func (p *program) crowd() {
+func (p *program) makeSimultaneous() {
 	const step = 100 * time.Millisecond
 	round := func(ds ...*time.Duration) {
 		for _, d := range ds {
@@ -46,9 +46,9 @@ func (p *program) crowd() {
 	}
 }
 
-// apart is a little time that keeps things apart, unless they are to crowd.
+// apart is a little time that keeps things apart, unless the program is simultaneous.
 func (p program) apart(d time.Duration) time.Duration {
-	if p.Crowded {
+	if p.Simultaneous {
 		return 0
 	}
 	return d
@@ -92,7 +92,7 @@ type use struct {
 	Wait   time.Duration // negative: without bound
 	Times  times
 	Length time.Duration // of Times
-	Odd    bool          // with a note, which keeps it from the gate
+	Odd    bool          // with a note, which makes it bypass the local queue
 	Inner  inner
 	Hold   time.Duration
 	Renew  bool // by hand, in the middle

@@ -83,7 +83,7 @@ type process struct {
 	name   string
 	client *fencelock.Client
 	net    *faulty.Backend
-	ends   time.Time // when it was told to end; zero if it is not, before its last use
+	ends   time.Time // when it is to end; zero before that
 }
 
 func (r *runner) run() {
@@ -132,8 +132,8 @@ func (r *runner) run() {
 	}
 	r.note(history.Event{Op: history.Look})
 	time.Sleep(time.Until(quiet))
-	// Nothing goes wrong any more. What was under way arrives, and what is owed to the
-	// store is told: no ghost may be left that only its lease would end.
+	// Nothing goes wrong any more. What was under way arrives, and the
+	// Leaves that are due are sent: no claim may be left that only its lease would end.
 	for _, p := range all {
 		p.net.Set(faulty.Options{})
 	}
@@ -145,7 +145,7 @@ func (r *runner) run() {
 			r.wrong("%s: Close took %v", p.name, d)
 		}
 	}
-	// Who was closed while its network was out has not told the store, and never will.
+	// A client that was closed while its network was out has not sent its Leaves.
 	ended := map[string]bool{}
 	for _, p := range all {
 		ended[p.name] = p.EndsAt > 0 && !r.p.Calm
@@ -223,7 +223,7 @@ func (w *worker) use(parent context.Context, n int, u use) {
 	}
 }
 
-// holding is one lease and the claim it stands for in the history.
+// holding is one lease and its claim in the history.
 type holding struct {
 	lease *fencelock.Lease
 	event history.Event
@@ -288,7 +288,7 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 	return []*holding{w.watch(l, e, l.Err())}, nil
 }
 
-// takeAll takes both locks at once. While it waits for the first it does not stand in the
+// takeAll takes both locks at once. While it waits for the first it is not in the
 // line of the second, and while it waits for the second it holds the first: so its waiting
 // is not written down, and others who wait meanwhile are not missed.
 func (w *worker) takeAll(ctx context.Context, u use, e history.Event, opts []fencelock.Option) ([]*holding, error) {
@@ -384,7 +384,7 @@ func (w *worker) breaksSome(key string) bool {
 	return len(w.broken[key]) > 0
 }
 
-// breaks ends whatever stands first in a line.
+// breaks ends the first claim of a line.
 func (w *worker) breaks(ctx context.Context, u use) {
 	line, err := w.client.Line(ctx, u.Key)
 	if err != nil || len(line.Claims) == 0 {
@@ -400,7 +400,7 @@ func (w *worker) breaks(ctx context.Context, u use) {
 	}
 }
 
-// hold believes in what it holds until it has had enough, or is told.
+// hold keeps what it holds for its time, or until the context ends.
 func (w *worker) hold(ctx context.Context, held []*holding, u use) {
 	l := held[len(held)-1].lease // its Context ends with any of them
 	if u.Inner != nothing && l.Err() == nil && l.Context().Err() == nil {
@@ -472,7 +472,7 @@ func (w *worker) inside(h *holding, u use) {
 			w.wrong("%s: what waits for itself was granted", w.name)
 			in.Release(ctx)
 		} else if !errors.Is(err, fencelock.ErrDeadlock) && h.lease.Context().Err() == nil {
-			w.wrong("%s: it would wait for itself, and is told %v", w.name, err)
+			w.wrong("%s: it would wait for itself, and gets %v", w.name, err)
 		}
 		return
 	}

@@ -86,7 +86,7 @@ func core() []Mutant {
 		{"a release among others wakes nobody in the local queue", "release.go",
 			"\t\tcl.queue.wakeAfterLeave()\n", "", []Test{calm, rooted("EnterThatFollows")}},
 		{"a loss wakes nobody in the local queue", "loss.go",
-			"\tcl.wakeQueue = cl.queue != nil\n}", "}", []Test{rooted("GateOpens"), bubble}},
+			"\tcl.wakeQueue = cl.queue != nil\n}", "}", []Test{rooted("LossWakes"), bubble}},
 		{"one of several handles releases the grant", "release.go",
 			"if g.leases != nil { // others still share the grant", "if false { // others still share the grant", []Test{calm, rooted("Reentrant")}},
 		{"whoever would wait for itself waits", "reentrant.go",
@@ -108,7 +108,7 @@ func core() []Mutant {
 		{"a renewal that failed is not tried again before the lease ends", "renew.go",
 			"cl.retryAt = now + min(max(backoff, int64(cl.ttl)/1000), int64(cl.ttl)/12)", "_ = backoff\n\tcl.retryAt = never", []Test{rooted("Renewal"), inRoot}},
 		{"a Leave that failed is not tried again", "leave.go",
-			"\tif leaveDecided(err) {\n\t\tcl.state", "\tif _ = err; true {\n\t\tcl.state", []Test{rooted("Behind"), bubble}},
+			"\tif leaveDecided(err) {\n\t\tcl.state", "\tif _ = err; true {\n\t\tcl.state", []Test{rooted("InTheBackground"), bubble}},
 		{"a Leave ends with its caller's context", "lifetime.go",
 			"detached: true, ", "", []Test{rooted("ReleaseIgnores|CancelledContext"), bubble}},
 		{"Close leaves the holders in their belief", "close.go",
@@ -142,6 +142,6 @@ func core() []Mutant {
 		{"the time that the machine slept is not counted", "clock.go",
 			"return t + c.asleep.Load()", "return t", []Test{rooted("Sleep")}},
 		{"whoever gives up at the front takes the place of those behind it", "queue.go",
-			"kept = q.first != nil && ", "kept = false && q.first != nil && ", []Test{rooted("GateKeeps")}},
+			"kept = q.first != nil && ", "kept = false && q.first != nil && ", []Test{rooted("GivesUpKeeps")}},
 	}
 }

@@ -36,7 +36,7 @@ func TestLostReplyToEnterMakesOneClaim(t *testing.T) {
 		}
 		mustRelease(t, l)
 		if k := b.left()[0].ticket; k.Token != 0 {
-			t.Error("the release after a repeated Enter does not lay the ID to rest: a delayed copy of the first Enter would be a ghost")
+			t.Error("the release after a repeated Enter leaves no tombstone: a delayed copy of the first Enter would be a ghost")
 		}
 		c.Close()
 	})
@@ -245,7 +245,7 @@ func TestPermanentErrorEndsTheCall(t *testing.T) {
 	})
 }
 
-func TestUnconfirmedReleaseGoesOnBehind(t *testing.T) {
+func TestUnconfirmedReleaseGoesOnInTheBackground(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b := newTap(s)
 		var down atomic.Bool

@@ -12,7 +12,7 @@ import (
 )
 
 // TestHandOffThatCrossesACancellationIsGivenBack: the lock is handed to a call whose
-// context ends before the call returns. The caller is told that it has nothing, so what
+// context ends before the call returns. The caller gets an error, so what
 // it was handed goes on to the next.
 func TestHandOffThatCrossesACancellationIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
@@ -46,9 +46,9 @@ func TestHandOffThatCrossesACancellationIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestHandOffThatCrossesACancellationWaitsForNobody: giving it back is not the caller's
+// TestHandOffThatCrossesACancellationIsReleasedInTheBackground: giving it back is not the caller's
 // business, who has ended the call, and the store may take its time.
-func TestHandOffThatCrossesACancellationWaitsForNobody(t *testing.T) {
+func TestHandOffThatCrossesACancellationIsReleasedInTheBackground(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		k := newTap(s)
 		k.leave = func(_ context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {

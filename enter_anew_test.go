@@ -37,7 +37,7 @@ func TestClaimThatExpiredInLineIsTakenOut(t *testing.T) {
 			t.Fatalf("it has entered as %+v; want a second time, with another ID", entered)
 		}
 		if !slices.ContainsFunc(b.left(), func(x leaving) bool { return x.ticket.ID == entered[0].ID }) {
-			t.Errorf("the store was not told that the first claim is given up; it was told of %+v", b.left())
+			t.Errorf("no Leave was sent for the first claim; the Leaves are %+v", b.left())
 		}
 		mustRelease(t, l)
 		mustRelease(t, <-granted)

@@ -1,0 +1,190 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func TestFailedRenewalIsARiskNotALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		var down atomic.Bool
+		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
+			if down.Load() {
+				return all(ts, errCut)
+			}
+			return do()
+		}
+		var risks, losses atomic.Int32
+		c := client(t, b, &fencelock.Options{TTL: ttl, Hooks: fencelock.Hooks{
+			AtRisk: func(e fencelock.Event) {
+				risks.Add(1)
+				if e.Err == nil || e.Left <= 0 {
+					t.Errorf("at risk, with error %v and %v left", e.Err, e.Left)
+				}
+			},
+			Lost: func(fencelock.Event) { losses.Add(1) },
+		}})
+		l := mustLock(t, c, "k")
+		down.Store(true)
+		after(9 * time.Second)
+		if err := l.Err(); err != nil {
+			t.Errorf("after 9 s of a lease of 10 s without an answer: %v; nobody has said that it is lost", err)
+		}
+		down.Store(false)
+		after(ttl)
+		if err := l.Err(); err != nil {
+			t.Errorf("the store answered in time: %v", err)
+		}
+		if risks.Load() != 1 || losses.Load() != 0 {
+			t.Errorf("%d risks and %d losses were reported; want 1 and 0", risks.Load(), losses.Load())
+		}
+		mustRelease(t, l)
+		c.Close()
+	})
+}
+
+func TestGoneIsALossAtOnce(t *testing.T) {
+	// A flush of the store is a loss, seen with the next renewal, and no invitation to
+	// enter again behind the holder's back.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		begin := time.Now()
+		l := mustLock(t, c, "k")
+		s.Flush()
+		<-l.Context().Done()
+		if got := time.Since(begin); got > ttl/3+time.Second {
+			t.Errorf("the holder learned of it after %v; a renewal comes every %v", got, ttl/3)
+		}
+		if err := l.Err(); !errors.Is(err, fencelock.ErrBroken) {
+			t.Errorf("the cause is %v; want ErrBroken", err)
+		}
+		if n := len(b.entered()); n != 1 {
+			t.Errorf("%d Enters; the claim was entered again", n)
+		}
+		if err := l.Release(context.Background()); !errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("Release of a lost lease: %v", err)
+		}
+		c.Close()
+	})
+}
+
+func TestLostLeaseNeverComesBack(t *testing.T) {
+	// A renewal is answered well just after the deadline. The holder may have looked
+	// and gone; the answer must not take that back.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
+			errs := do()
+			after(ttl) // ignores its time limit
+			return errs
+		}
+		var lost atomic.Int32
+		c := client(t, b, &fencelock.Options{TTL: ttl, Hooks: fencelock.Hooks{Lost: func(fencelock.Event) { lost.Add(1) }}})
+		l := mustLock(t, c, "k")
+		<-l.Context().Done()
+		err := l.Err()
+		after(5 * ttl)
+		if again := l.Err(); again == nil || again != err {
+			t.Errorf("first %v, later %v", err, again)
+		}
+		if lost.Load() != 1 {
+			t.Errorf("Lost was called %d times", lost.Load())
+		}
+		c.Close()
+	})
+}
+
+func TestErrReadsTheClockBeforeAnyTimer(t *testing.T) {
+	// Err is asked in the very moment of the deadline, from a timer that was set
+	// before the Client's own.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
+			<-ctx.Done()
+			return all(ts, ctx.Err())
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		l := mustLock(t, c, "k")
+		at := l.Deadline()
+		time.Sleep(time.Until(at))
+		if err := l.Err(); !errors.Is(err, fencelock.ErrExpired) {
+			t.Errorf("at the deadline Err is %v", err)
+		}
+		after(ttl)
+		c.Close()
+	})
+}
+
+func TestExpiredLeaseIsLeftToRunOutAndThenLeft(t *testing.T) {
+	// On stores where claims share a lease, the other claims of the process keep a lost
+	// one in line for ever unless a Leave is sent. But not before its own time:
+	// its holder may not have looked yet.
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		refused := 0
+		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, errCut) }
+		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
+			if refused++; refused <= 5 {
+				return errCut
+			}
+			return do()
+		}
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		begin := time.Now()
+		l := mustLock(t, c, "k")
+		<-l.Context().Done()
+		after(10 * ttl)
+		left := b.left()
+		if len(left) != 6 {
+			t.Fatalf("%d Leaves; want 5 that failed and one that was answered", len(left))
+		}
+		if first := left[0].at.Sub(begin); first < ttl {
+			t.Errorf("the first Leave came after %v, before the store's lease of %v was over", first, ttl)
+		}
+		l.Release(context.Background())
+		if len(b.left()) != 6 {
+			t.Error("Release of a lost lease sent a Leave")
+		}
+		c.Close()
+	})
+}
+
+func TestMaxHoldIsLeftAfterTheServersLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b := newTap(s)
+		c := client(t, b, &fencelock.Options{TTL: ttl})
+		begin := time.Now()
+		l := mustLock(t, c, "k", fencelock.MaxHold(25*time.Second))
+		<-l.Context().Done()
+		if got := time.Since(begin); got != 25*time.Second {
+			t.Errorf("ended after %v", got)
+		}
+		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrMaxHold) {
+			t.Errorf("cause %v", err)
+		}
+		n := b.renewals()
+		after(3 * ttl)
+		if b.renewals() != n {
+			t.Error("renewed after MaxHold")
+		}
+		left := b.left()
+		if len(left) != 1 {
+			t.Fatalf("%d Leaves; want 1", len(left))
+		}
+		// The last renewal before 25 s was answered at some time r; the server's lease
+		// ends at r+ttl, which is after the end of the holding.
+		if at := left[0].at.Sub(begin); at <= 25*time.Second {
+			t.Errorf("left after %v, while its holder might still act", at)
+		}
+		c.Close()
+	})
+}

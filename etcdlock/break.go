@@ -8,15 +8,15 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Break ends the claim of key whose span holds token, and keeps its id out for as
-// long as its lease is. It costs three requests, and now and then a lease.
+// Break ends the claim of key whose span holds token, and keeps its ID out for one
+// lease. It costs three requests, and now and then a lease.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	for range mostTries {
+	for range maxAttempts {
 		done, err := b.breakOne(ctx, key, token, reason)
 		if leaseEnded(err) {
 			continue
@@ -34,8 +34,8 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	if rev < 1 {
 		return true, driver.ErrGone{}
 	}
-	claims := line.claims()
-	answer, err := b.etcd.Get(ctx, claims.from, clientv3.WithRange(claims.to), clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
+	answer, err := b.etcd.Get(ctx, line.claims().from, clientv3.WithRange(line.claims().end),
+		clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
 	if err != nil {
 		return true, err
 	}
@@ -54,19 +54,20 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	if err != nil {
 		return true, err
 	}
-	rest, err := b.shared(ctx, class{seconds: max(r.TTL, left.GrantedTTL), rest: true})
+	l, err := b.leaseOf(ctx, leaseKind{seconds: max(r.TTL, left.GrantedTTL), tombstones: true})
 	if err != nil {
 		return true, err
 	}
+	grave := encode(tombstone{Format: format, Broken: true, Reason: reason})
 	broken, err := b.etcd.Txn(ctx).
 		If(unchanged(string(own.Key), own)).
 		Then(
 			clientv3.OpDelete(string(own.Key)),
-			clientv3.OpPut(line.rest(r.ID), encode(restRecord{Format: format, Broken: true, Reason: reason}), clientv3.WithLease(rest.id)),
+			clientv3.OpPut(line.tombstone(r.ID), grave, clientv3.WithLease(l.id)),
 		).
 		Commit()
 	if leaseEnded(err) {
-		b.forget(rest.id)
+		b.leases.forget(l.id)
 	}
 	if err != nil {
 		return true, err

@@ -10,9 +10,9 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// refusals are answers that asking again will not change, and what to do about
-// them. All others say nothing about the step: there is no leader just now, the
-// member stops, the connection broke.
+// refusals are errors of the server that will come again, and what to do about them.
+// After any other error the outcome of the request is unknown: no leader just now, a
+// member that stops, a connection that broke.
 var refusals = []struct {
 	err    error
 	advice string
@@ -59,7 +59,7 @@ func (b *Backend) explain(ctx context.Context, doing, key, right string, err err
 		return nil
 	case b.ctx.Err() != nil:
 		return driver.ErrClosed
-	case driver.Gone(err), errors.Is(err, driver.ErrKind), errors.As(err, &permanent):
+	case driver.Gone(err), isBusy(err), errors.Is(err, driver.ErrKind), errors.As(err, &permanent):
 		return err
 	}
 	what := fmt.Sprintf("etcd: %s %q", doing, key)
@@ -82,18 +82,18 @@ func (b *Backend) explain(ctx context.Context, doing, key, right string, err err
 
 // Reasons that are not an operator's.
 var (
-	errLeft  = driver.ErrGone{Reason: "it has left"}
-	errStray = driver.ErrGone{Reason: "something else has the name of its key"}
-	errEnded = driver.ErrGone{Reason: "its lease has ended, or its key was deleted"}
+	errLeft      = driver.ErrGone{Reason: "it has left"}
+	errNameTaken = driver.ErrGone{Reason: "something else has the name of its key"}
+	errEnded     = driver.ErrGone{Reason: "its lease has ended, or its key was deleted"}
 )
 
 // goneFor says why a claim is not in line.
-func goneFor(rest *keyValue) error {
-	if rest == nil {
+func goneFor(grave *keyValue) error {
+	if grave == nil {
 		return errEnded
 	}
-	var r restRecord
-	if err := decode(rest, &r); err != nil {
+	var r tombstone
+	if err := decode(grave, &r); err != nil {
 		return err
 	}
 	if r.Broken {

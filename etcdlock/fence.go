@@ -114,8 +114,8 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (c
 		return clientv3.Cmp{}, err
 	}
 	defer end()
-	span, rev := b.line(key).writers(), revisionOf(int64(token))
-	answer, err := b.etcd.Get(ctx, span.from, clientv3.WithRange(span.to), clientv3.WithKeysOnly(),
+	writers, rev := b.line(key).writers(), revisionOf(int64(token))
+	answer, err := b.etcd.Get(ctx, writers.from, clientv3.WithRange(writers.end), clientv3.WithKeysOnly(),
 		clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
 	if err != nil {
 		return clientv3.Cmp{}, b.explain(ctx, "looking for the holder of", key, rightToRead, err)
@@ -123,5 +123,5 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (c
 	if len(answer.Kvs) == 0 {
 		return clientv3.Cmp{}, &fence.StaleError{Resource: key, Token: token}
 	}
-	return created(string(answer.Kvs[0].Key), rev), nil
+	return createdAt(string(answer.Kvs[0].Key), rev), nil
 }

@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"strings"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -9,54 +10,109 @@ import (
 	"github.com/fencelock/fencelock/internal/escape"
 )
 
-// All that belongs to one line has keys of one form:
+// All keys of one line have this form:
 //
 //	prefix key / class name
 //
-// The name of a claim is that of a slot (see slots), which is used again and again; of what
-// keeps an id out, that id.
-//
-// The key is escaped, so that it has no slash, and no line's keys begin with
-// another's. The class is one letter. It puts the claims of a line next to each
-// other, and claims of one kind too, so that a transaction can compare all of them.
+// The key is escaped, so it has no slash, and no line's keys begin with another's. The
+// class is one letter. Claims of one class are neighbours, and so are all claims, so
+// that a transaction can compare all of them. The name of a claim comes from the
+// keyPool. The name of a tombstone is the claim ID.
 const (
-	classMark   = 'm' // the line's mark; it has no id
-	classPermit = 'p' // a claim on a semaphore
-	classReader = 'r'
-	classWriter = 'w'
-	classRest   = 'z' // keeps an id out, or says that its claim lingers
+	classMark      = 'm' // the line's mark; it has no name
+	classPermit    = 'p' // a claim on a semaphore
+	classReader    = 'r'
+	classWriter    = 'w'
+	classTombstone = 'z'
 )
 
-// span is the keys from one to before another.
-type span struct{ from, to string }
+// line is what all keys of one line begin with.
+type line string
 
-// all is the span as options of a read.
-func (s span) all(opts ...clientv3.OpOption) clientv3.Op {
-	return clientv3.OpGet(s.from, append(opts, clientv3.WithRange(s.to))...)
+func (b *Backend) line(key string) line { return line(b.prefix + plain.Escape(key) + "/") }
+
+func (l line) all() keyRange     { return keyRange{string(l), string(l[:len(l)-1]) + "0"} }
+func (l line) claims() keyRange  { return keyRange{string(l) + "p", string(l) + "x"} }
+func (l line) permits() keyRange { return keyRange{string(l) + "p", string(l) + "q"} }
+func (l line) shared() keyRange  { return keyRange{string(l) + "r", string(l) + "x"} } // readers and writers
+func (l line) writers() keyRange { return keyRange{string(l) + "w", string(l) + "x"} }
+
+func (l line) mark() string               { return string(l) + string(classMark) }
+func (l line) tombstone(id string) string { return string(l) + string(classTombstone) + id }
+
+// class is the class of a key of the line, or 0.
+func (l line) class(kv *keyValue) rune {
+	if len(kv.Key) <= len(l) {
+		return 0
+	}
+	return rune(kv.Key[len(l)])
 }
 
-// none compares that the span is empty.
-func (s span) none() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(s.from), "=", 0).WithRange(s.to)
+// blockers are the claims that keep c waiting, a writer or reader, while they are older.
+func (l line) blockers(c *driver.Claim) keyRange {
+	if classOf(c) == classWriter {
+		return l.claims()
+	}
+	return l.writers()
 }
 
-// since compares that the span has a key, and none that is older than rev.
-func (s span) since(rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(s.from), ">", rev-1).WithRange(s.to)
+// classOf is the class of the key of c.
+func classOf(c *driver.Claim) rune {
+	switch {
+	case c.Capacity < driver.RW:
+		return classPermit
+	case c.Weight < driver.RW:
+		return classReader
+	}
+	return classWriter
 }
 
-// until compares that the span has no key that is younger than rev.
-func (s span) until(rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(s.from), "<", rev+1).WithRange(s.to)
+// parseKey takes a key of etcd apart. It reports false for a key that this package has
+// not written.
+func (b *Backend) parseKey(name string) (key string, class rune, rest string, ok bool) {
+	escaped, rest, ok := strings.Cut(strings.TrimPrefix(name, b.prefix), "/")
+	if !ok || rest == "" || escaped == "" {
+		return "", 0, "", false
+	}
+	key, ok = plain.Unescape(escaped)
+	return key, rune(rest[0]), rest[1:], ok
+}
+
+// plain are the bytes that stand for themselves in a key: printable ASCII without a
+// slash. Every other byte becomes a percent sign and two digits.
+var plain = escape.NewTable('%', func(c byte) bool { return c > ' ' && c < 0x7f && c != '/' })
+
+// keyRange is the keys from one to before another.
+type keyRange struct{ from, end string }
+
+// read reads all keys of the range.
+func (r keyRange) read(opts ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(r.from, append(opts, clientv3.WithRange(r.end))...)
+}
+
+// first reads the oldest key of the range, and counts all of them.
+func (r keyRange) first() clientv3.Op { return r.read(clientv3.WithFirstCreate()...) }
+
+// empty compares that the range has no key.
+func (r keyRange) empty() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(r.from), "=", 0).WithRange(r.end)
+}
+
+// noneBefore compares that the range has a key, and none older than rev.
+func (r keyRange) noneBefore(rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(r.from), ">", rev-1).WithRange(r.end)
+}
+
+// noneAfter compares that the range has no key younger than rev.
+func (r keyRange) noneAfter(rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(r.from), "<", rev+1).WithRange(r.end)
 }
 
 // absent compares that key is not there.
-func absent(key string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-}
+func absent(key string) clientv3.Cmp { return createdAt(key, 0) }
 
-// created compares that key was made by the transaction rev, and not anew.
-func created(key string, rev int64) clientv3.Cmp {
+// createdAt compares that the transaction rev made key.
+func createdAt(key string, rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
 }
 
@@ -68,41 +124,33 @@ func unchanged(key string, kv *keyValue) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision)
 }
 
-// lineKeys are the names of one line's keys.
-type lineKeys string
-
-func (b *Backend) line(key string) lineKeys { return lineKeys(b.prefix + letters.Escape(key) + "/") }
-
-func (l lineKeys) claims() span  { return span{string(l) + "p", string(l) + "x"} }
-func (l lineKeys) permits() span { return span{string(l) + "p", string(l) + "q"} }
-func (l lineKeys) shared() span  { return span{string(l) + "r", string(l) + "x"} } // readers and writers
-func (l lineKeys) writers() span { return span{string(l) + "w", string(l) + "x"} }
-func (l lineKeys) whole() span   { return span{string(l), string(l[:len(l)-1]) + "0"} }
-func (l lineKeys) mark() string  { return string(l) + string(classMark) }
-
-func (l lineKeys) rest(id string) string { return string(l) + string(classRest) + id }
-
-// classOf is where the claims that are like c stand.
-func classOf(c *driver.Claim) rune {
-	switch {
-	case c.Capacity < driver.RW:
-		return classPermit
-	case c.Weight < driver.RW:
-		return classReader
-	}
-	return classWriter
+// lineSet remembers lines, at most maxLines of them. The zero value is ready.
+type lineSet struct {
+	mu    sync.Mutex
+	lines map[line]struct{}
 }
 
-// split reads the name of a key of a line.
-func (b *Backend) split(name string) (key string, class rune, rest string, ok bool) {
-	escaped, rest, ok := strings.Cut(strings.TrimPrefix(name, b.prefix), "/")
-	if !ok || rest == "" || escaped == "" {
-		return "", 0, "", false
-	}
-	key, ok = letters.Unescape(escaped)
-	return key, rune(rest[0]), rest[1:], ok
+// maxLines bounds a lineSet. A line that is forgotten costs one request.
+const maxLines = 4096
+
+func (s *lineSet) has(l line) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.lines[l]
+	return ok
 }
 
-// letters are what stands for itself in a key: printable ASCII without a slash. Every other byte
-// becomes a percent sign and two digits.
-var letters = escape.NewTable('%', func(c byte) bool { return c > ' ' && c < 0x7f && c != '/' })
+func (s *lineSet) add(l line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lines == nil || len(s.lines) >= maxLines {
+		s.lines = make(map[line]struct{})
+	}
+	s.lines[l] = struct{}{}
+}
+
+func (s *lineSet) remove(l line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lines, l)
+}

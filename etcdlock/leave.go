@@ -9,45 +9,39 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Leave takes the claim of t out of its line. It costs one delete for a ticket with its
-// token, or one transaction for that and the mark of a mutex, and another to say why if
-// the claim is not in line; what lingers or lays an id to rest costs two and a lease.
+// Leave takes the claim of t out of its line. It costs one transaction for a ticket with
+// its token, unless the claim is to linger or a claim that is not exclusive leaves a
+// mark. Otherwise it costs two, and a lease for what lingers or for a tombstone.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	p := place{t.Key, t.ID}
-	b.drop(p)
-	while := max(e.Linger, t.TTL) + forgotten
-	if e.Linger > 0 {
-		b.slots.keep(p, while) // nobody deletes it unseen from now on
-	}
+	b.watches.take(t.Ref()).close()
 	err = b.leave(ctx, &t, e)
+	while := max(e.Linger, t.TTL) + grace
 	switch {
 	case driver.Gone(err):
-		b.slots.gone(p, while)
+		b.keys.notInLine(t.Ref(), while)
 	case err != nil || e.Linger > 0:
-		b.slots.keep(p, while)
+		b.keys.maybeInLine(t.Ref(), while)
 	default:
-		b.slots.free(p)
+		b.keys.left(t.Ref())
 	}
 	return b.failed(ctx, "leaving the line of", t.Key, err)
 }
 
-// forgotten is how long after its lease a key may be there.
-const forgotten = 10 * time.Second
-
 func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) error {
-	if t.Token != 0 && e.Linger == 0 && (e.Mark == "" || classOf(&t.Claim) == classWriter) {
-		done, err := b.leaveAtOnce(ctx, t, e)
+	simple := t.Token != 0 && e.Linger == 0 && (e.Mark == "" || classOf(&t.Claim) == classWriter)
+	if simple {
+		done, err := b.deleteOwn(ctx, t, e)
 		if done || err != nil {
 			return err
 		}
 	}
-	for range mostTries {
-		done, err := b.leaveWith(ctx, t, e)
+	for range maxAttempts {
+		done, err := b.readAndLeave(ctx, t, e)
 		if leaseEnded(err) {
 			continue
 		}
@@ -58,73 +52,41 @@ func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) er
 	return errRaced
 }
 
-// leaveAtOnce deletes the claim, and writes the mark if nobody stands before it. It returns
-// false if that is not so and somebody has to look closer.
-func (b *Backend) leaveAtOnce(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
-	p, line := place{t.Key, t.ID}, b.line(t.Key)
-	if revisionOf(t.Token) == 0 { // no claim has this token
-		return false, nil
+// deleteOwn deletes the claim's key if it is the one that Enter made, and writes the mark
+// if no older claim is in line. It reports false if the claim is in line and one of these
+// does not hold. A repeat that arrives late deletes nothing, for the next claim with this
+// name has another revision. A claim that lingers has a tombstone.
+func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
+	p := b.positionOf(&t.Claim, revisionOf(t.Token))
+	if p.rev == 0 || p.name == "" {
+		return false, nil // no claim has this token, or another Backend put it
 	}
-	name, left := "", false
-	if e.Mark == "" {
-		name = b.slots.parting(p)
-	}
-	if name != "" {
-		left, err = b.delete(ctx, name, t.ID)
-	} else {
-		if name = b.slots.name(p); name == "" {
-			return false, nil
-		}
-		left, err = b.deleteIf(ctx, name, t, e)
-	}
-	if left || err != nil {
-		return true, err
-	}
-	// The reads are seldom needed, and would go through the log of the members with each Leave.
-	answer, err := b.etcd.Txn(ctx).Then(clientv3.OpGet(name), clientv3.OpGet(line.rest(t.ID)), clientv3.OpGet(line.mark())).Commit()
-	if err != nil {
-		return true, err
-	}
-	own, rest := ownIn(answer, 0, t.ID), one(answer, 1)
-	if own != nil && rest == nil {
-		return false, nil
-	}
-	return true, absentFor(t.ID, rest, one(answer, 2))
-}
-
-// delete deletes what has the name of a claim, and returns whether it was that claim. It takes
-// a thirtieth of a free lock's time less than a transaction that compares; slots say when it
-// may be sent.
-func (b *Backend) delete(ctx context.Context, name, id string) (bool, error) {
-	answer, err := b.etcd.Delete(timeless{ctx}, name, clientv3.WithPrevKV())
-	if err != nil {
-		return false, err // it may still arrive
-	}
-	b.slots.parted(name)
-	return pick(answer.PrevKvs, id) != nil, nil
-}
-
-// deleteIf deletes the claim if it is the one that the token tells of, and with a mark if
-// nobody stands before it.
-func (b *Backend) deleteIf(ctx context.Context, name string, t *driver.Ticket, e driver.Exit) (bool, error) {
-	line, rev := b.line(t.Key), revisionOf(t.Token)
-	ifs := []clientv3.Cmp{created(name, rev), absent(line.rest(t.ID))}
-	then := []clientv3.Op{clientv3.OpDelete(name)}
+	ifs := []clientv3.Cmp{createdAt(p.name, p.rev), absent(p.line.tombstone(t.ID))}
+	then := []clientv3.Op{clientv3.OpDelete(p.name)}
 	if e.Mark != "" {
-		ifs = append(ifs, line.claims().since(rev))
-		then = append(then, clientv3.OpPut(line.mark(), encode(newMark(t, e))))
+		ifs = append(ifs, p.line.claims().noneBefore(p.rev))
+		then = append(then, clientv3.OpPut(p.line.mark(), encode(newMark(t, e))))
 	}
-	answer, err := b.etcd.Txn(timeless{ctx}).If(ifs...).Then(then...).Commit()
-	return err == nil && answer.Succeeded, err
+	answer, err := b.etcd.Txn(withoutDeadline{ctx}).If(ifs...).Then(then...).Commit()
+	if err != nil || answer.Succeeded {
+		return true, err
+	}
+	// These reads are rare. In the transaction they would go through the log with each Leave.
+	answer, err = b.etcd.Txn(ctx).Then(
+		clientv3.OpGet(p.name), clientv3.OpGet(p.line.tombstone(t.ID)), clientv3.OpGet(p.line.mark())).Commit()
+	if err != nil {
+		return true, err
+	}
+	own, grave, mark := withID(found(answer, 0), t.ID), first(found(answer, 1)), first(found(answer, 2))
+	if own != nil && grave == nil {
+		return false, nil
+	}
+	return true, absentFor(t.ID, grave, mark)
 }
 
-func newMark(t *driver.Ticket, e driver.Exit) markRecord {
-	return markRecord{Format: format, Mark: []byte(e.Mark), Writer: t.ID}
-}
-
-// absentFor answers a Leave of a claim that is not in line: nil if it is the one that
-// wrote the mark, for then this Leave is a repeat.
-func absentFor(id string, rest, mark *keyValue) error {
+// absentFor answers a Leave of a claim that is not in line: nil if the claim wrote the
+// mark, because then this Leave is a repeat.
+func absentFor(id string, grave, mark *keyValue) error {
 	if mark != nil {
 		var m markRecord
 		if err := decode(mark, &m); err != nil {
@@ -134,105 +96,134 @@ func absentFor(id string, rest, mark *keyValue) error {
 			return nil
 		}
 	}
-	return goneFor(rest)
+	return goneFor(grave)
 }
 
-// leaveWith looks first and then leaves, if all is still as it was seen. It returns
-// false if it is not.
-func (b *Backend) leaveWith(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
-	s, err := b.stand(ctx, &t.Claim, revisionOf(t.Token))
+// readAndLeave reads the position, and leaves if nothing has changed since. It reports
+// false if something has.
+func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
+	p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
+	alive := err == nil
 	var result error
-	if err != nil {
+	if !alive {
 		if !driver.Gone(err) {
 			return true, err
 		}
-		result = absentFor(t.ID, s.rest, s.mark)
+		result = absentFor(t.ID, p.tombstone, p.mark)
 		if t.Token != 0 {
 			return true, result
 		}
 	}
-	alive := err == nil
-	ifs := []clientv3.Cmp{unchanged(s.name, s.under), unchanged(s.line.rest(t.ID), s.rest)}
-	if s.name == "" {
-		ifs[0] = s.line.claims().until(s.at) // who has joined since may be the one
-	}
-	var then []clientv3.Op
-	if alive && e.Mark != "" && s.granted {
-		then = append(then, clientv3.OpPut(s.line.mark(), encode(newMark(t, e))))
-	}
-	last := t.TTL // of the tombstone
-	var lingers, rests *lease
-	switch {
-	case alive && e.Linger > 0:
-		var r record
-		if err := decode(s.own, &r); err != nil {
-			return true, err
-		}
-		l, err := b.grant(ctx, seconds(e.Linger))
-		if err != nil {
-			return true, err
-		}
-		lingers = l
-		r.Granted, r.Lingering = true, true
-		r.TTL, r.Since = int64(l.ttl/time.Second), time.Now().UnixMilli()
-		then = append(then, clientv3.OpPut(s.name, encode(r), clientv3.WithLease(l.id)))
-		if t.Token != 0 {
-			// It ends together with the claim: one lease, one revocation.
-			then = append(then, clientv3.OpPut(s.line.rest(t.ID), encode(restRecord{Format: format}), clientv3.WithLease(l.id)))
-		}
-		last = max(last, l.ttl)
-	case alive:
-		then = append(then, clientv3.OpDelete(s.name))
-	}
-	if t.Token == 0 {
-		if rests, err = b.restFor(ctx, s, last); err != nil {
-			return true, err
-		}
-		if rests != nil {
-			value := encode(restRecord{Format: format})
-			if s.rest != nil {
-				value = string(s.rest.Value) // what an operator wrote stays the reason
-			}
-			then = append(then, clientv3.OpPut(s.line.rest(t.ID), value, clientv3.WithLease(rests.id)))
-		}
-	}
-	if len(then) == 0 {
-		return true, result
-	}
-	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Commit()
-	if leaseEnded(err) && rests != nil {
-		b.forget(rests.id)
-	}
+	w, err := b.exitWrites(ctx, t, e, p, alive)
 	if err != nil {
-		return true, err // what lingers may do so on its lease: that ends by itself
+		return true, err
 	}
-	if answer.Succeeded {
+	if len(w.ops) == 0 {
 		return true, result
 	}
-	if lingers != nil {
-		b.waste(lingers)
+	ifs := []clientv3.Cmp{p.unchangedOwn(), unchanged(p.line.tombstone(t.ID), p.tombstone)}
+	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(w.ops...).Commit()
+	switch {
+	case err != nil:
+		if leaseEnded(err) && w.tombstones != nil {
+			b.leases.forget(w.tombstones.id)
+		}
+		return true, err // what lingers may do so on its lease, which ends by itself
+	case answer.Succeeded:
+		return true, result
+	}
+	if w.lingers != nil {
+		b.revoke(w.lingers)
 	}
 	return false, nil
 }
 
-// restFor is the lease on which to keep the id of a claim out for ttl at the least.
-// It is nil if the id is kept out for longer already.
-func (b *Backend) restFor(ctx context.Context, s *standing, ttl time.Duration) (*lease, error) {
-	if s.rest != nil {
-		left, err := b.etcd.TimeToLive(ctx, clientv3.LeaseID(s.rest.Lease))
+// unchangedOwn compares that the claim's key is as it was read. If its name is not known,
+// no claim may have joined since: it could be the one.
+func (p *position) unchangedOwn() clientv3.Cmp {
+	if p.name == "" {
+		return p.line.claims().noneAfter(p.at)
+	}
+	return unchanged(p.name, p.under)
+}
+
+// exitWrites are the writes of a Leave, and the leases that they need.
+type exitWrites struct {
+	ops        []clientv3.Op
+	lingers    *lease // granted for this Leave
+	tombstones *lease // shared
+}
+
+// exitWrites decides what a Leave writes. A Leave without a token leaves a tombstone,
+// because an Enter of the ID may still arrive.
+func (b *Backend) exitWrites(ctx context.Context, t *driver.Ticket, e driver.Exit, p *position, alive bool,
+) (w exitWrites, err error) {
+	if alive && e.Mark != "" && p.granted {
+		w.ops = append(w.ops, clientv3.OpPut(p.line.mark(), encode(newMark(t, e))))
+	}
+	keepOut := t.TTL // at least
+	switch {
+	case alive && e.Linger > 0:
+		if err := b.lingerWrites(ctx, t, e, p, &w); err != nil {
+			return w, err
+		}
+		keepOut = max(keepOut, w.lingers.ttl)
+	case alive:
+		w.ops = append(w.ops, clientv3.OpDelete(p.name))
+	}
+	if t.Token != 0 {
+		return w, nil
+	}
+	if w.tombstones, err = b.tombstoneLease(ctx, p, keepOut); err != nil || w.tombstones == nil {
+		return w, err
+	}
+	value := encode(tombstone{Format: format})
+	if p.tombstone != nil {
+		value = string(p.tombstone.Value) // the reason that an operator wrote stays
+	}
+	w.ops = append(w.ops, clientv3.OpPut(p.line.tombstone(t.ID), value, clientv3.WithLease(w.tombstones.id)))
+	return w, nil
+}
+
+// lingerWrites puts the claim on a lease of its own, which is never renewed.
+func (b *Backend) lingerWrites(ctx context.Context, t *driver.Ticket, e driver.Exit, p *position, w *exitWrites) error {
+	var r record
+	if err := decode(p.own, &r); err != nil {
+		return err
+	}
+	l, err := b.grant(ctx, wholeSeconds(e.Linger))
+	if err != nil {
+		return err
+	}
+	w.lingers = l
+	r.Granted, r.Lingering = true, true
+	r.TTL, r.Since = int64(l.ttl/time.Second), time.Now().UnixMilli()
+	w.ops = append(w.ops, clientv3.OpPut(p.name, encode(r), clientv3.WithLease(l.id)))
+	if t.Token != 0 { // the tombstone ends together with the claim: one lease, one revocation
+		text := encode(tombstone{Format: format})
+		w.ops = append(w.ops, clientv3.OpPut(p.line.tombstone(t.ID), text, clientv3.WithLease(l.id)))
+	}
+	return nil
+}
+
+// tombstoneLease is a lease that keeps an ID out for ttl at the least. It is nil if the
+// ID is kept out for longer already.
+func (b *Backend) tombstoneLease(ctx context.Context, p *position, ttl time.Duration) (*lease, error) {
+	if p.tombstone != nil {
+		left, err := b.etcd.TimeToLive(ctx, clientv3.LeaseID(p.tombstone.Lease))
 		if err != nil {
 			return nil, err
 		}
-		if left.TTL > seconds(ttl) {
+		if left.TTL > wholeSeconds(ttl) {
 			return nil, nil
 		}
 	}
-	return b.shared(ctx, class{seconds: seconds(ttl), rest: true})
+	return b.leaseOf(ctx, leaseKind{seconds: wholeSeconds(ttl), tombstones: true})
 }
 
-// waste revokes a lease that was not used after all, or leaves it to end by itself.
-func (b *Backend) waste(l *lease) {
-	ctx, cancel := context.WithTimeout(b.ctx, lastWords)
+// revoke ends a lease that was not used after all. If that fails, it ends by itself.
+func (b *Backend) revoke(l *lease) {
+	ctx, cancel := context.WithTimeout(b.ctx, closeTimeout)
 	defer cancel()
 	_, _ = b.etcd.Revoke(ctx, l.id)
 }

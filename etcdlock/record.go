@@ -1,26 +1,21 @@
 package etcdlock
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/escape"
 )
 
 type keyValue = mvccpb.KeyValue
 
-// format is the version of what is written. Another version is not understood.
-const (
-	format   = 1
-	preamble = `{"v":1,` // of every value
-)
+// format is the version of the records. Another version is refused.
+const format = 1
 
 // record is what the key of a claim holds. Its place in line and its token are the
 // revision that created the key.
@@ -33,45 +28,19 @@ type record struct {
 	Weight    int64  `json:"weight"`
 	Span      int64  `json:"span"`
 	TTL       int64  `json:"ttl"`               // seconds, as granted
-	Since     int64  `json:"since"`             // ms since 1970 by the clock of its process: granted since, or waiting since
-	Granted   bool   `json:"granted,omitempty"` // noted once it had waited
+	Since     int64  `json:"since"`             // ms since 1970 by its process's clock: when the wait or the hold began
+	Granted   bool   `json:"granted,omitempty"` // set once it had waited
 	Lingering bool   `json:"lingering,omitempty"`
 }
 
-// encode writes r as json.Marshal does. One is written with each grant, when all that is not
-// in a cache is slow: the package would take a hundredth of a free lock's time.
-func (r *record) encode() string {
-	b := make([]byte, 0, 160+len(r.ID)+len(r.Owner)+len(r.Note))
-	b = strconv.AppendInt(append(b, `{"v":`...), int64(r.Format), 10)
-	b = escape.AppendJSON(append(b, `,"id":`...), r.ID)
-	if r.Owner != "" {
-		b = escape.AppendJSON(append(b, `,"owner":`...), r.Owner)
-	}
-	if r.Note != "" {
-		b = escape.AppendJSON(append(b, `,"note":`...), r.Note)
-	}
-	b = strconv.AppendInt(append(b, `,"capacity":`...), r.Capacity, 10)
-	b = strconv.AppendInt(append(b, `,"weight":`...), r.Weight, 10)
-	b = strconv.AppendInt(append(b, `,"span":`...), r.Span, 10)
-	b = strconv.AppendInt(append(b, `,"ttl":`...), r.TTL, 10)
-	b = strconv.AppendInt(append(b, `,"since":`...), r.Since, 10)
-	if r.Granted {
-		b = append(b, `,"granted":true`...)
-	}
-	if r.Lingering {
-		b = append(b, `,"lingering":true`...)
-	}
-	return string(append(b, '}'))
-}
-
-// restRecord is what keeps an id out.
-type restRecord struct {
+// tombstone keeps an ID out of the line.
+type tombstone struct {
 	Format int    `json:"v"`
 	Broken bool   `json:"broken"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// markRecord is a line's mark and the id that wrote it.
+// markRecord is a line's mark, and the ID of the claim that wrote it.
 type markRecord struct {
 	Format int    `json:"v"`
 	Mark   []byte `json:"mark"` // any bytes
@@ -86,18 +55,22 @@ func newRecord(c *driver.Claim, ttl time.Duration) record {
 	}
 }
 
-func (r record) ttl() time.Duration { return time.Duration(r.TTL) * time.Second }
+func newMark(t *driver.Ticket, e driver.Exit) markRecord {
+	return markRecord{Format: format, Mark: []byte(e.Mark), Writer: t.ID}
+}
 
-// left is how long r may last, for people: nobody but the server knows. A claim that
-// is held is renewed again and again, so it is the whole lease.
-func (r record) left() time.Duration {
+func (r *record) ttl() time.Duration { return time.Duration(r.TTL) * time.Second }
+
+// left is how long r may last, for people: only the server knows. A claim that is held
+// is renewed again and again, so it is the whole lease.
+func (r *record) left() time.Duration {
 	if !r.Lingering {
 		return r.ttl()
 	}
 	return min(max(r.ttl()-time.Since(time.UnixMilli(r.Since)), time.Millisecond), r.ttl())
 }
 
-// encode writes what is in this file.
+// encode writes a record of any kind.
 func encode(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -111,25 +84,25 @@ func decode(kv *keyValue, v any) error {
 	var version struct {
 		Format int `json:"v"`
 	}
-	var err error
-	if bytes.HasPrefix(kv.Value, []byte(preamble)) {
-		version.Format = format
+	err := json.Unmarshal(kv.Value, &version)
+	if err == nil && version.Format == format {
 		err = json.Unmarshal(kv.Value, v)
-	} else {
-		err = json.Unmarshal(kv.Value, &version)
 	}
 	switch {
 	case err != nil:
-		return &driver.PermanentError{Err: fmt.Errorf("etcd: the key %q holds something else than a lock: give the locks another Prefix (%w)", kv.Key, err)}
+		return &driver.PermanentError{Err: fmt.Errorf(
+			"etcd: the key %q holds something else than a lock: give the locks another Prefix (%w)", kv.Key, err)}
 	case version.Format != format:
-		return &driver.PermanentError{Err: fmt.Errorf("etcd: the key %q has format %d of another version of fencelock, and this one knows %d: "+
-			"use one version for all programs that share the lock", kv.Key, version.Format, format)}
+		return &driver.PermanentError{Err: fmt.Errorf(
+			"etcd: the key %q has format %d of another version of fencelock, and this one knows %d: "+
+				"use one version for all programs that share the lock", kv.Key, version.Format, format)}
 	}
 	if r, ok := v.(*record); ok {
 		err = r.check()
 	}
 	if err != nil {
-		return &driver.PermanentError{Err: fmt.Errorf("etcd: the key %q holds a damaged claim: %w; delete the key when its holder has ended", kv.Key, err)}
+		return &driver.PermanentError{Err: fmt.Errorf(
+			"etcd: the key %q holds a damaged claim: %w; delete the key when its holder has ended", kv.Key, err)}
 	}
 	return nil
 }
@@ -146,6 +119,34 @@ func (r *record) check() error {
 		return fmt.Errorf("its lease is %d s", r.TTL)
 	}
 	return nil
+}
+
+// withID finds the claim with that ID among kvs, or nil.
+func withID(kvs []*keyValue, id string) *keyValue {
+	for _, kv := range kvs {
+		var r struct {
+			ID string `json:"id"`
+		}
+		if json.Unmarshal(kv.Value, &r) == nil && r.ID == id {
+			return kv
+		}
+	}
+	return nil
+}
+
+// found is what operation op of a transaction has read.
+func found(answer *clientv3.TxnResponse, op int) []*keyValue {
+	return answer.Responses[op].GetResponseRange().Kvs
+}
+
+// first is the oldest of kvs, or nil.
+func first(kvs []*keyValue) (oldest *keyValue) {
+	for _, kv := range kvs {
+		if oldest == nil || kv.CreateRevision < oldest.CreateRevision {
+			oldest = kv
+		}
+	}
+	return oldest
 }
 
 // tokenOf is the first token of the claim that the revision rev created. There are

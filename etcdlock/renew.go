@@ -10,15 +10,14 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// opsPerRead is how many keys are read with one transaction; etcd takes 128
+// keysPerRead is how many keys are read with one transaction; etcd takes 128
 // operations unless it is configured otherwise.
-const opsPerRead = 100
+const keysPerRead = 100
 
-// Renew reads the key of each claim, and keeps alive every lease that these hang
-// on. A lease that is alive proves nothing of a single claim: its key may have been
-// deleted by Break, or by hand. It costs one read for every hundred claims, all at
-// once, and one keep-alive for each lease; each is asked of another member too when
-// the first is silent.
+// Renew reads the key of each claim, and keeps alive the leases of these keys. A lease
+// that is alive proves nothing about one claim: Break, or a person, may have deleted its
+// key. It costs one read for every hundred claims and one keep-alive for each lease. A
+// request without an answer is sent again, to another member.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
 	ctx, end, err := b.begin(ctx)
@@ -29,66 +28,42 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		return errs
 	}
 	defer end()
-	found := b.find(ctx, ts, errs)
-
-	kept := make(map[clientv3.LeaseID]error)
-	for _, kv := range found {
-		if kv != nil {
-			kept[clientv3.LeaseID(kv.Lease)] = nil
+	keys := b.readOwnKeys(ctx, ts, errs)
+	alive := b.keepAliveAll(ctx, keys)
+	each := newParallel()
+	for i := range ts {
+		if errs[i] != nil {
+			continue
+		}
+		var done bool
+		if done, errs[i] = b.renewedTogether(keys[i], &ts[i], alive); !done {
+			each.run(func() { errs[i] = b.renewAlone(ctx, &ts[i]) })
 		}
 	}
-	b.keepAll(ctx, kept)
-
-	var group sync.WaitGroup
-	slots := make(chan struct{}, 16)
-	for i, kv := range found {
-		t := &ts[i]
-		switch l := (*lease)(nil); {
-		case errs[i] != nil:
-		case kv == nil:
-			group.Go(func() {
-				slots <- struct{}{}
-				defer func() { <-slots }()
-				errs[i] = b.whyGone(ctx, t)
-			})
-		default:
-			l = b.ours(clientv3.LeaseID(kv.Lease))
-			if l != nil && l.ttl >= t.TTL {
-				errs[i] = kept[l.id]
-				break
-			}
-			// It lingers, or its lease is too short, or another Backend's.
-			group.Go(func() {
-				slots <- struct{}{}
-				defer func() { <-slots }()
-				errs[i] = b.renewAlone(ctx, t)
-			})
-		}
-	}
-	group.Wait()
+	each.wait()
 	for i, err := range errs {
 		if leaseEnded(err) {
 			err = errEnded
 		}
 		if driver.Gone(err) {
-			b.slots.gone(place{ts[i].Key, ts[i].ID}, ts[i].TTL+forgotten)
+			b.keys.notInLine(ts[i].Ref(), ts[i].TTL+grace)
 		}
 		errs[i] = b.failed(ctx, "renewing", ts[i].Key, err)
 	}
 	return errs
 }
 
-// find reads the keys of all claims. (Without their values etcd 3.7 would not say
-// what lease they hang on.) It sets errs where that fails.
-func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []*keyValue {
-	found := make([]*keyValue, len(ts))
+// readOwnKeys reads the keys of all claims, and sets errs where that fails. (Without the
+// values etcd 3.7 would not tell the leases.)
+func (b *Backend) readOwnKeys(ctx context.Context, ts []driver.Ticket, errs []error) []*keyValue {
+	keys := make([]*keyValue, len(ts))
 	var group sync.WaitGroup
-	for from := 0; from < len(ts); from += opsPerRead {
-		to := min(from+opsPerRead, len(ts))
+	for from := 0; from < len(ts); from += keysPerRead {
+		to := min(from+keysPerRead, len(ts))
 		group.Go(func() {
 			ops := make([]clientv3.Op, 0, to-from)
 			for i := from; i < to; i++ {
-				ops = append(ops, b.line(ts[i].Key).own(b.slots.name(place{ts[i].Key, ts[i].ID}), revisionOf(ts[i].Token)))
+				ops = append(ops, b.positionOf(&ts[i].Claim, revisionOf(ts[i].Token)).ownKey())
 			}
 			answer, err := hedged(ctx, b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 				return b.etcd.Txn(ctx).Then(ops...).Commit()
@@ -97,109 +72,130 @@ func (b *Backend) find(ctx context.Context, ts []driver.Ticket, errs []error) []
 				if err != nil {
 					errs[i] = err
 				} else {
-					found[i] = ownIn(answer, i-from, ts[i].ID)
+					keys[i] = withID(found(answer, i-from), ts[i].ID)
 				}
 			}
 		})
 	}
 	group.Wait()
-	return found
+	return keys
 }
 
-// keepAll keeps leases alive that are ours, all at once, and notes how that went.
-func (b *Backend) keepAll(ctx context.Context, ids map[clientv3.LeaseID]error) {
+// keepAliveAll keeps those leases of keys alive that are ours, and returns how that went.
+func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[clientv3.LeaseID]error {
+	results := make(map[clientv3.LeaseID]error)
+	for _, kv := range keys {
+		if kv != nil && b.leases.find(clientv3.LeaseID(kv.Lease)) != nil {
+			results[clientv3.LeaseID(kv.Lease)] = nil
+		}
+	}
+	var ids []clientv3.LeaseID
+	for id := range results {
+		ids = append(ids, id)
+	}
 	var mu sync.Mutex
 	var group sync.WaitGroup
-	mu.Lock()
-	for id := range ids {
-		if b.ours(id) == nil {
-			continue
-		}
+	for _, id := range ids {
 		group.Go(func() {
-			_, err := hedged(ctx, b, func(ctx context.Context) (time.Duration, error) {
-				ttl, _, err := b.keepAlive(ctx, id)
-				return ttl, err
-			})
+			_, err := hedged(ctx, b, func(ctx context.Context) (time.Duration, error) { return b.keepAlive(ctx, id) })
 			mu.Lock()
 			defer mu.Unlock()
-			ids[id] = err
+			results[id] = err
 		})
 	}
-	mu.Unlock()
 	group.Wait()
+	return results
 }
 
-// whyGone says why a claim is not in line.
-func (b *Backend) whyGone(ctx context.Context, t *driver.Ticket) error {
-	answer, err := b.etcd.Get(ctx, b.line(t.Key).rest(t.ID))
-	if err != nil {
-		return err
+// renewedTogether reports what keepAliveAll has done for a claim. It reports false if
+// the claim needs a look of its own: it is not in line, it lingers, its lease is too
+// short, or its lease is another Backend's.
+func (b *Backend) renewedTogether(kv *keyValue, t *driver.Ticket, alive map[clientv3.LeaseID]error) (bool, error) {
+	if kv == nil {
+		return false, nil
 	}
-	return goneFor(first(answer.Kvs))
+	err, ours := alive[clientv3.LeaseID(kv.Lease)]
+	if !ours {
+		return false, nil
+	}
+	if err == nil {
+		l := b.leases.find(clientv3.LeaseID(kv.Lease))
+		if l == nil || l.ttl < t.TTL {
+			return false, nil
+		}
+	}
+	return true, err
 }
 
 // renewAlone renews a claim whose lease has to be looked at.
 func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) error {
-	line := b.line(t.Key)
-	answer, err := b.etcd.Txn(ctx).Then(line.own(b.slots.name(place{t.Key, t.ID}), revisionOf(t.Token)), clientv3.OpGet(line.rest(t.ID))).Commit()
+	p := b.positionOf(&t.Claim, revisionOf(t.Token))
+	answer, err := b.etcd.Txn(ctx).Then(p.ownKey(), clientv3.OpGet(p.line.tombstone(t.ID))).Commit()
 	if err != nil {
 		return err
 	}
-	own, rest := ownIn(answer, 0, t.ID), one(answer, 1)
-	if own == nil || rest != nil {
-		return goneFor(rest)
+	own, grave := withID(found(answer, 0), t.ID), first(found(answer, 1))
+	if own == nil || grave != nil {
+		return goneFor(grave)
 	}
-	_, err = b.prolong(ctx, line, &t.Claim, own)
+	_, err = b.prolong(ctx, p.line, &t.Claim, own)
 	return err
 }
 
-// prolong starts the lease of the claim own again, and moves the claim to a longer
-// lease if c wants one. It never shortens. It returns the lease that the claim has
-// from now on.
-func (b *Backend) prolong(ctx context.Context, line lineKeys, c *driver.Claim, own *keyValue) (time.Duration, error) {
-	for range mostTries {
+// prolong starts the lease of the claim own again, and moves the claim to a longer lease
+// if c wants one. It never shortens. It returns the lease that the claim has from now on.
+func (b *Backend) prolong(ctx context.Context, line line, c *driver.Claim, own *keyValue) (time.Duration, error) {
+	for range maxAttempts {
 		id := clientv3.LeaseID(own.Lease)
-		if l := b.ours(id); l == nil || l.ttl >= c.TTL {
-			ttl, _, err := b.keepAlive(ctx, id)
+		if l := b.leases.find(id); l == nil || l.ttl >= c.TTL {
+			ttl, err := b.keepAlive(ctx, id)
 			if err != nil || ttl >= c.TTL {
 				return ttl, err
 			}
 		}
-		l, err := b.shared(ctx, class{seconds: seconds(c.TTL)})
-		if err != nil {
-			return 0, err
-		}
-		ttl, _, err := b.keepAlive(ctx, l.id)
-		if leaseEnded(err) {
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		var r record
-		if err := decode(own, &r); err != nil {
-			return 0, err
-		}
-		r.TTL = int64(ttl / time.Second)
-		answer, err := b.etcd.Txn(ctx).
-			If(unchanged(string(own.Key), own), absent(line.rest(c.ID))).
-			Then(clientv3.OpPut(string(own.Key), encode(r), clientv3.WithLease(l.id))).
-			Else(clientv3.OpGet(string(own.Key)), clientv3.OpGet(line.rest(c.ID))).
-			Commit()
-		if leaseEnded(err) {
-			b.forget(l.id)
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		if answer.Succeeded {
-			return ttl, nil
-		}
-		var rest *keyValue
-		if own, rest = ownIn(answer, 0, c.ID), one(answer, 1); own == nil || rest != nil {
-			return 0, goneFor(rest)
+		ttl, now, err := b.moveToLease(ctx, line, c, own)
+		switch {
+		case leaseEnded(err): // of the longer lease: another one is granted
+		case err != nil || now == nil:
+			return ttl, err
+		default:
+			own = now // it has changed meanwhile
 		}
 	}
 	return 0, errRaced
+}
+
+// moveToLease puts the claim own on our lease of the length that c wants. If the claim
+// has changed meanwhile, it returns what it is now.
+func (b *Backend) moveToLease(ctx context.Context, line line, c *driver.Claim, own *keyValue,
+) (ttl time.Duration, now *keyValue, err error) {
+	l, err := b.leaseOf(ctx, leaseKind{seconds: wholeSeconds(c.TTL)})
+	if err != nil {
+		return 0, nil, err
+	}
+	if ttl, err = b.keepAlive(ctx, l.id); err != nil {
+		return 0, nil, err
+	}
+	var r record
+	if err := decode(own, &r); err != nil {
+		return 0, nil, err
+	}
+	r.TTL = int64(ttl / time.Second)
+	name := string(own.Key)
+	answer, err := b.etcd.Txn(ctx).
+		If(unchanged(name, own), absent(line.tombstone(c.ID))).
+		Then(clientv3.OpPut(name, encode(r), clientv3.WithLease(l.id))).
+		Else(clientv3.OpGet(name), clientv3.OpGet(line.tombstone(c.ID))).
+		Commit()
+	if leaseEnded(err) {
+		b.leases.forget(l.id)
+	}
+	if err != nil || answer.Succeeded {
+		return ttl, nil, err
+	}
+	own, grave := withID(found(answer, 0), c.ID), first(found(answer, 1))
+	if own == nil || grave != nil {
+		return 0, nil, goneFor(grave)
+	}
+	return 0, own, nil
 }

@@ -40,10 +40,9 @@ func openEtcd(_ context.Context, u *URL, c *Config) (*Store, error) {
 		o.Prefix = u.Path + "/"
 	}
 	b := etcdlock.New(client, o)
-	read := readLine(b)
 	return &Store{
 		Backend: b,
-		ping:    func(ctx context.Context) error { return u.admittedByEtcd(read(ctx)) },
+		ping:    func(ctx context.Context) error { return u.admittedByEtcd(b.Ping(ctx)) },
 		close:   func() { _ = client.Close() },
 	}, nil
 }
@@ -55,7 +54,8 @@ func (u *URL) etcdConfig(c *Config) clientv3.Config {
 	}
 	config := clientv3.Config{
 		DialTimeout: timeout, Username: u.user, Password: u.password,
-		Logger: zap.NewNop(), // what matters comes back as an error
+		Logger:      zap.NewNop(), // what matters comes back as an error
+		DialOptions: []grpc.DialOption{etcdlock.Relogin()},
 	}
 	transport := "http://"
 	if u.Scheme == "etcds" {

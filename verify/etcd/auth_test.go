@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/internal/storeurl"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -27,10 +28,10 @@ const (
 	viewerPassword = "look"
 )
 
-// secured starts a server with authentication.
-func secured(t *testing.T, opts ...testserver.Option) *testserver.Server {
+// secured starts a server with authentication, whose logins are quick.
+func secured(t *testing.T, flags ...string) *testserver.Server {
 	t.Helper()
-	s := testserver.Etcd(t, opts...)
+	s := testserver.Etcd(t, testserver.Persist(true), testserver.Config(append(flags, "--bcrypt-cost=4")...))
 	root, ctx := client(t, s), soon(t)
 	must := func(_ any, err error) {
 		t.Helper()
@@ -163,29 +164,46 @@ func enterError(b driver.Backend, c driver.Claim) error {
 // it restarts. Holder and waiter log in again and go on.
 func TestRestartWithAuthenticationKeepsClaims(t *testing.T) {
 	t.Parallel()
-	oldLogins := testserver.Config("--old-logins") // as etcd before 3.5
+	oldLogins := []string{"--old-logins"} // as etcd before 3.5
 	if os.Getenv("FENCELOCK_ETCD") != "" {
-		oldLogins = testserver.Config() // whatever that server does
+		oldLogins = nil // whatever that server does
 	}
 	t.Run("old server, Relogin", func(t *testing.T) {
 		t.Parallel()
-		outlivesRestart(t, secured(t, testserver.Persist(true), oldLogins), etcdlock.Relogin())
+		outlivesRestart(t, secured(t, oldLogins...), etcdlock.Relogin())
+	})
+	t.Run("old server, store URL", func(t *testing.T) {
+		t.Parallel()
+		s := secured(t, oldLogins...)
+		u, err := storeurl.Parse("etcd://app@"+s.Addr(), storeurl.Source{Name: "test", Password: appPassword})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := u.Open(soon(t), storeurl.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		held := hold(t, store.Backend, ttl(claim("k"), 15*time.Second))
+		restartWithoutTokens(t, s)
+		persist(t, "Renew", func(ctx context.Context) error { return store.Backend.Renew(ctx, []driver.Ticket{held})[0] })
+		persistLeave(t, store.Backend, held)
 	})
 	if os.Getenv("FENCELOCK_ETCD") != "" {
 		return
 	}
 	t.Run("new server", func(t *testing.T) {
 		t.Parallel()
-		outlivesRestart(t, secured(t, testserver.Persist(true)))
+		outlivesRestart(t, secured(t))
 	})
 	t.Run("new server, Relogin", func(t *testing.T) {
 		t.Parallel()
-		outlivesRestart(t, secured(t, testserver.Persist(true)), etcdlock.Relogin())
+		outlivesRestart(t, secured(t), etcdlock.Relogin())
 	})
 	// The limit that docs/guarantees.md states. If this fails, clientv3 has been mended.
 	t.Run("old server alone", func(t *testing.T) {
 		t.Parallel()
-		s := secured(t, testserver.Persist(true), oldLogins)
+		s := secured(t, oldLogins...)
 		b := backend(t, login(t, s, "app", appPassword), "")
 		held := hold(t, b, claim("k"))
 		restartWithoutTokens(t, s)

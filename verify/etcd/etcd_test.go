@@ -333,7 +333,7 @@ func reader(key string) driver.Claim {
 	return c
 }
 
-func slots(key string, n, size int64) driver.Claim {
+func permits(key string, n, size int64) driver.Claim {
 	c := claim(key)
 	c.Weight, c.Capacity = n, size
 	return c

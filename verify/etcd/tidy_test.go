@@ -30,7 +30,7 @@ func TestNothingIsLeft(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
-			for _, c := range []driver.Claim{claim("k"), reader("k"), slots("s", 1, 2), ttl(claim("k"), lease)} {
+			for _, c := range []driver.Claim{claim("k"), reader("k"), permits("s", 1, 2), ttl(claim("k"), lease)} {
 				view := []driver.Backend{a, b}[i%2]
 				k, err := take(view, c)
 				if err == nil {
@@ -184,7 +184,7 @@ func TestTriesOnASemaphoreLeaveNoTrace(t *testing.T) {
 	held := make(chan driver.Ticket, tries)
 	for i := range tries {
 		group.Go(func() {
-			k, err := []driver.Backend{a, b}[i%2].Enter(soon(t), noWait(slots("s", 1, size)))
+			k, err := []driver.Backend{a, b}[i%2].Enter(soon(t), noWait(permits("s", 1, size)))
 			var busy *driver.BusyError
 			switch {
 			case err == nil && k.Granted:
@@ -218,7 +218,7 @@ func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []driver.Claim{claim("k"), reader("k"), slots("k", 1, 2)} {
+	for _, c := range []driver.Claim{claim("k"), reader("k"), permits("k", 1, 2)} {
 		if _, err := a.Enter(soon(t), noWait(c)); err == nil {
 			t.Fatal("two hold one lock")
 		}

@@ -45,6 +45,7 @@ func run() error {
 	flag.Int64Var(&cfg.QuotaBackendBytes, "quota-backend-bytes", 0, "the most `bytes` of data, 0 for the default")
 	flag.UintVar(&cfg.MaxTxnOps, "max-txn-ops", cfg.MaxTxnOps, "the most `operations` in a transaction")
 	flag.BoolVar(&cfg.UnsafeNoFsync, "unsafe-no-fsync", false, "answer before the disk has it; what a process that is killed wrote is kept all the same")
+	flag.UintVar(&cfg.BcryptCost, "bcrypt-cost", cfg.BcryptCost, "how slow a login is, the `cost` of bcrypt")
 	flag.StringVar(&cfg.LogLevel, "log-level", "warn", "the `level` of its log")
 	oldLogins := flag.Bool("old-logins", false, "refuse a login that carries an unknown token, as etcd before 3.5 does")
 	flag.Parse()

@@ -44,7 +44,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 		leave(t, a, first)
 		leave(t, b, granted(t, b, second))
 		leave(t, a, granted(t, a, third))
-		leave(t, b, hold(t, b, slots("s", 1, 2)))
+		leave(t, b, hold(t, b, permits("s", 1, 2)))
 		broken := hold(t, a, claim("k"))
 		if err := b.Break(soon(t), "k", broken.Token, "it hangs"); err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 // is used again by then.
 func TestNameThatIsTakenAfterAll(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": permits("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
 			x := newScene(t)
 			b := x.backend()
@@ -110,7 +110,7 @@ func TestNameThatIsTakenAfterAll(t *testing.T) {
 // TestClaimDeletedByHandEntersAgain: behind those who have come since.
 func TestClaimDeletedByHandEntersAgain(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": permits("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
 			x := newScene(t)
 			a, b := x.backend(), x.backend()
@@ -135,7 +135,7 @@ func TestClaimDeletedByHandEntersAgain(t *testing.T) {
 // it out of the line.
 func TestClaimIsFoundFromElsewhere(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": permits("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
 			x := newScene(t)
 			a, b := x.backend(), x.backend()
@@ -157,23 +157,10 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 // sending sends a transaction.
 type sending = func() (*clientv3.TxnResponse, error)
 
-// deleting sends a delete.
-type deleting = func() (*clientv3.DeleteResponse, error)
-
-// delaying is a KV whose transactions and deletes its user holds up.
+// delaying is a KV whose transactions a test holds up.
 type delaying struct {
 	clientv3.KV
 	commit func(sending) (*clientv3.TxnResponse, error)
-	delete func(deleting) (*clientv3.DeleteResponse, error) // nil if they pass
-}
-
-func (d *delaying) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	send := func() (*clientv3.DeleteResponse, error) { return d.KV.Delete(context.WithoutCancel(ctx), key, opts...) }
-	if held := d.delete; held != nil {
-		d.delete = nil
-		return held(send)
-	}
-	return send()
 }
 
 func (d *delaying) Txn(ctx context.Context) clientv3.Txn {
@@ -223,7 +210,7 @@ func (d *delaying) hold(t *testing.T, b driver.Backend, c driver.Claim) (late se
 // meanwhile. The first Enter arrives before the last: they are one claim all the same.
 func TestEnterArrivesAfterARefusal(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": permits("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
 			x := newScene(t)
 			a, kv := x.delayed()
@@ -233,7 +220,7 @@ func TestEnterArrivesAfterARefusal(t *testing.T) {
 			late := kv.hold(t, a, noWait(c))
 			in := claim("k")
 			if c.Capacity < driver.RW {
-				in = slots("k", 1, 1)
+				in = permits("k", 1, 1)
 			}
 			holder := hold(t, b, in)
 			if _, err := a.Enter(soon(t), noWait(c)); err == nil {
@@ -265,7 +252,7 @@ func TestEnterArrivesAfterARefusal(t *testing.T) {
 // TestEnterArrivesAfterACollision: the repeated Enter met a stray under the name of its claim.
 func TestEnterArrivesAfterACollision(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": slots("k", 1, 1)} {
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": permits("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
 			x := newScene(t)
 			a, kv := x.delayed()
@@ -314,7 +301,7 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 // there. Then the Enter arrives that was given up. The claim does not stay.
 func TestEnterArrivesDuringItsLeave(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": slots("k", 1, 1)} {
+	for name, c := range map[string]driver.Claim{"writer": claim("k"), "reader": reader("k"), "semaphore": permits("k", 1, 1)} {
 		for _, elsewhere := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, through another Backend: %v", name, elsewhere), func(t *testing.T) {
 				x := newScene(t)
@@ -371,8 +358,7 @@ func TestLeaveEndsNobodyElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Without a mark it goes: nobody believes in what has a name that is another claim's.
-			if e.Mark != "" && (len(now.Kvs) != 1 || now.Kvs[0].ModRevision != was.Header.Revision) {
+			if len(now.Kvs) != 1 || now.Kvs[0].ModRevision != was.Header.Revision {
 				t.Errorf("what has the name of a claim that was broken is %v after its Leave", now)
 			}
 			if _, err := x.etcd.Delete(soon(t), name); err != nil {
@@ -382,9 +368,10 @@ func TestLeaveEndsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestDeleteArrivesLate: the delete of a Leave is under way when another Leave of the claim
-// is answered, or has failed before. The next claim of the process is in line when it arrives.
-func TestDeleteArrivesLate(t *testing.T) {
+// TestLeaveArrivesLate: the delete of a Leave is under way when another Leave of the claim
+// is answered, or has failed before. The next claim of the process is in line when it
+// arrives, under the same name.
+func TestLeaveArrivesLate(t *testing.T) {
 	t.Parallel()
 	for _, failed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after a failure: %v", failed), func(t *testing.T) {
@@ -398,9 +385,10 @@ func TestDeleteArrivesLate(t *testing.T) {
 				leave(t, b, first)
 				second = hold(t, b, next)
 			}
-			var late deleting
-			kv.delete = func(send deleting) (*clientv3.DeleteResponse, error) {
+			var late sending
+			kv.commit = func(send sending) (*clientv3.TxnResponse, error) {
 				late = send
+				kv.pass()
 				if !failed {
 					others()
 				}
@@ -412,8 +400,8 @@ func TestDeleteArrivesLate(t *testing.T) {
 			if failed {
 				others()
 			}
-			if answer, err := late(); err != nil || answer.Deleted != 0 {
-				t.Errorf("the late delete: %+v, %v", answer, err)
+			if answer, err := late(); err != nil || answer.Succeeded {
+				t.Errorf("the late Leave: %+v, %v", answer, err)
 			}
 			if err := renew(t, b, second); err != nil {
 				t.Errorf("the claim after it: %v", err)
@@ -423,34 +411,37 @@ func TestDeleteArrivesLate(t *testing.T) {
 	}
 }
 
-// TestEnterAfterADeleteWithoutAnAnswer: the claim was deleted by hand before. Its next Enter
-// is refused, for the delete would end what it makes.
-func TestEnterAfterADeleteWithoutAnAnswer(t *testing.T) {
+// TestEnterAfterALeaveWithoutAnAnswer: the key was deleted by hand, and the claim enters
+// again, under the same name. The Leave that arrives then does not end the new claim.
+func TestEnterAfterALeaveWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b, kv := x.delayed()
 	first := hold(t, b, claim("k"))
-	var late deleting
-	kv.delete = func(send deleting) (*clientv3.DeleteResponse, error) {
+	var late sending
+	kv.commit = func(send sending) (*clientv3.TxnResponse, error) {
 		late = send
+		kv.pass()
 		return nil, errors.New("it is under way")
 	}
 	if err := b.Leave(soon(t), first, driver.Exit{}); err == nil {
 		t.Fatal("the Leave was not held up")
 	}
-	if _, err := x.etcd.Delete(soon(t), x.claims("k")[0]); err != nil {
+	names := x.claims("k")
+	if _, err := x.etcd.Delete(soon(t), names[0]); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := b.Enter(soon(t), first.Claim); !driver.Gone(err) {
-		t.Errorf("an Enter while a delete of the claim is under way: %+v, %v; want ErrGone", again, err)
+	again := hold(t, b, first.Claim)
+	if now := x.claims("k"); len(now) != 1 || now[0] != names[0] {
+		t.Errorf("the claim enters again as %q; it was %q", now, names)
 	}
-	if _, err := late(); err != nil {
-		t.Error(err)
+	if answer, err := late(); err != nil || answer.Succeeded {
+		t.Errorf("the late Leave: %+v, %v", answer, err)
 	}
-	if err := b.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
-		t.Errorf("a second Leave: %v; want ErrGone", err)
+	if err := renew(t, b, again); err != nil {
+		t.Errorf("the claim that entered again: %v", err)
 	}
-	leave(t, b, hold(t, b, first.Claim))
+	leave(t, b, again)
 }
 
 // TestLeaveOfWhatLingers: whoever leaves once more does not end it.

@@ -1,0 +1,215 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// keysPerPage is how many keys Lines reads at once.
+const keysPerPage = 500
+
+// Ping reads one key below the prefix. It fails if the server cannot be reached, and if
+// the user may not read there. It costs one request.
+func (b *Backend) Ping(ctx context.Context) error {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = b.etcd.Get(ctx, b.prefix, clientv3.WithCountOnly())
+	return b.explain(ctx, "reading keys that begin with", b.prefix, rightToRead, err)
+}
+
+// Line describes the line of key, also if it is empty. It costs one read, and one
+// request for each lease in it. Last is 0: the store's revision is above all tokens, so
+// no token needs to be remembered.
+func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return driver.Line{}, err
+	}
+	defer end()
+	all := b.line(key).all()
+	answer, err := b.etcd.Get(ctx, all.from, clientv3.WithRange(all.end))
+	if err != nil {
+		return driver.Line{}, b.explain(ctx, "reading the line of", key, rightToRead, err)
+	}
+	l, err := newLineReader(b).describe(ctx, key, answer.Kvs)
+	return l, b.explain(ctx, "reading the line of", key, rightToRead, err)
+}
+
+// Lines yields the lines with at least one claim whose keys begin with prefix. It
+// costs one read for every 500 claims, and one request for each lease.
+func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+	return func(yield func(driver.Line, error) bool) {
+		p := pages{lineReader: newLineReader(b), from: b.prefix + plain.Escape(prefix)}
+		p.end = clientv3.GetPrefixRangeEnd(p.from)
+		for more := true; more; {
+			var lines []driver.Line
+			var err error
+			// No call is under way while the caller has a line: it may even call Close.
+			if lines, more, err = p.next(ctx); err != nil {
+				yield(driver.Line{}, b.explain(ctx, "listing the locks that begin with", prefix, rightToRead, err))
+				return
+			}
+			for _, l := range lines {
+				if !yield(l, nil) {
+					return
+				}
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(driver.Line{}, b.explain(ctx, "listing the locks that begin with", prefix, rightToRead, err))
+		}
+	}
+}
+
+// pages reads lines page by page, all as of one revision.
+type pages struct {
+	*lineReader
+	from, end string
+	rev       int64
+
+	key  string // the line that the last page ended in
+	keys []*keyValue
+}
+
+// next reads a page. It returns the lines that are complete, and whether more may come.
+func (p *pages) next(ctx context.Context) (lines []driver.Line, more bool, err error) {
+	ctx, end, err := p.b.begin(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer end()
+	answer, err := p.b.etcd.Get(ctx, p.from, clientv3.WithRange(p.end),
+		clientv3.WithLimit(keysPerPage), clientv3.WithRev(p.rev))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		p.rev = 0 // what is left is read as of now
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	p.rev = answer.Header.Revision
+	for _, kv := range answer.Kvs {
+		key, _, _, ok := p.b.parseKey(string(kv.Key))
+		if !ok {
+			continue // not ours
+		}
+		if key != p.key {
+			if lines, err = p.finish(ctx, lines); err != nil {
+				return nil, false, err
+			}
+			p.key, p.keys = key, nil
+		}
+		p.keys = append(p.keys, kv)
+	}
+	if answer.More {
+		p.from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
+		return lines, true, nil
+	}
+	lines, err = p.finish(ctx, lines)
+	return lines, false, err
+}
+
+// finish adds the line whose keys have all been read, if it has a claim.
+func (p *pages) finish(ctx context.Context, lines []driver.Line) ([]driver.Line, error) {
+	l, err := p.describe(ctx, p.key, p.keys)
+	if err != nil || len(l.Claims) == 0 {
+		return lines, err
+	}
+	return append(lines, l), nil
+}
+
+// lineReader describes lines. It remembers how long each lease lasts.
+type lineReader struct {
+	b    *Backend
+	mu   sync.Mutex
+	left map[int64]time.Duration // by lease ID; 0 if the lease has ended
+}
+
+func newLineReader(b *Backend) *lineReader {
+	return &lineReader{b: b, left: make(map[int64]time.Duration)}
+}
+
+// describe describes the line that has these keys.
+func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue) (driver.Line, error) {
+	d := driver.Line{Key: key}
+	var claims []*keyValue
+	for _, kv := range keys {
+		switch r.b.line(key).class(kv) {
+		case classMark:
+			var m markRecord
+			if err := decode(kv, &m); err != nil {
+				return d, err
+			}
+			d.Mark = driver.Mark(m.Mark)
+		case classPermit, classReader, classWriter:
+			claims = append(claims, kv)
+		}
+	}
+	if err := r.readLeases(ctx, claims); err != nil {
+		return d, err
+	}
+	slices.SortFunc(claims, func(a, b *keyValue) int { return int(a.CreateRevision - b.CreateRevision) })
+	sum := int64(0)
+	for _, kv := range claims {
+		var c record
+		if err := decode(kv, &c); err != nil {
+			return d, err
+		}
+		left := r.left[kv.Lease]
+		if kv.Lease == 0 {
+			left = c.ttl() // put by hand, as a restored copy is: only Break ends it
+		}
+		if left <= 0 {
+			continue // it ended since the line was read
+		}
+		sum += c.Weight
+		d.Claims = append(d.Claims, driver.Standing{
+			ID: driver.ShortID(c.ID), Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight,
+			Token: tokenOf(kv.CreateRevision), Span: c.Span, Granted: sum <= c.Capacity, Lingering: c.Lingering,
+			Since: time.UnixMilli(c.Since), Left: left,
+		})
+	}
+	return d, nil
+}
+
+// readLeases asks for the leases of claims that are not known yet.
+func (r *lineReader) readLeases(ctx context.Context, claims []*keyValue) error {
+	var unknown []int64
+	for _, kv := range claims {
+		if _, known := r.left[kv.Lease]; !known && kv.Lease != 0 {
+			r.left[kv.Lease] = 0
+			unknown = append(unknown, kv.Lease)
+		}
+	}
+	var failed error
+	each := newParallel()
+	for _, id := range unknown {
+		each.run(func() {
+			answer, err := r.b.etcd.TimeToLive(ctx, clientv3.LeaseID(id))
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			switch {
+			case err != nil:
+				failed = err
+			case answer.GrantedTTL > 0:
+				// The server tells whole seconds, rounded down. Until it has ended a lease,
+				// the claims on it are in line.
+				r.left[id] = time.Duration(max(answer.TTL, 0))*time.Second + time.Second/2
+			}
+		})
+	}
+	each.wait()
+	return failed
+}

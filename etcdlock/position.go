@@ -1,0 +1,202 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// maxAhead is how many claims ahead of a writer or reader are counted. For a longer
+// line the answer is the length of the line.
+const maxAhead = 128
+
+// position is where a claim is in its line, as of one revision.
+type position struct {
+	line line
+	name string // the claim's key; "" if it is not known
+	at   int64  // the revision of the read
+	rev  int64  // the revision that created the claim
+
+	own       *keyValue // the claim; nil if it is not in line, or was not read
+	under     *keyValue // what has the name: own, or another claim
+	tombstone *keyValue
+	head      *keyValue // the first claim of the line
+	mark      *keyValue
+	granted   bool
+	mixed     bool
+	ahead     int
+
+	blocker string           // writer or reader that waits: the claim that it waits for
+	weights map[string]int64 // claim on a semaphore: the weights of the claims ahead
+	excess  int64            // claim on a semaphore: how much of these weights must leave
+}
+
+// positionOf is the position of c before anything was read.
+func (b *Backend) positionOf(c *driver.Claim, rev int64) *position {
+	return &position{line: b.line(c.Key), name: b.keys.name(c.Ref()), rev: rev}
+}
+
+// ownKey reads the claim's key. If its name is not known, it reads all keys that may
+// belong to the claim.
+func (p *position) ownKey() clientv3.Op {
+	switch {
+	case p.name != "":
+		return clientv3.OpGet(p.name)
+	case p.rev > 0:
+		return p.line.claims().read(clientv3.WithMinCreateRev(p.rev), clientv3.WithMaxCreateRev(p.rev))
+	}
+	return p.line.claims().read()
+}
+
+// reads are the operations whose answers fill takes.
+func (p *position) reads(c *driver.Claim) []clientv3.Op {
+	ops := []clientv3.Op{p.ownKey(), clientv3.OpGet(p.line.tombstone(c.ID)), clientv3.OpGet(p.line.mark())}
+	if c.Capacity < driver.RW {
+		return append(ops, p.line.permits().read())
+	}
+	older, keysOnly := clientv3.WithMaxCreateRev(max(p.rev, 2)-1), clientv3.WithKeysOnly()
+	oldestFirst := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	return append(ops,
+		p.line.claims().first(),
+		p.line.claims().read(older, clientv3.WithLimit(maxAhead), keysOnly, oldestFirst),
+		p.line.blockers(c).read(append(clientv3.WithLastCreate(), older, keysOnly)...),
+	)
+}
+
+// fill takes the answers to reads. It answers ErrGone if the claim is not in line.
+func (p *position) fill(c *driver.Claim, answer *clientv3.TxnResponse) error {
+	p.at = answer.Header.Revision
+	own := found(answer, 0)
+	p.own, p.tombstone, p.mark = withID(own, c.ID), first(found(answer, 1)), first(found(answer, 2))
+	if p.own != nil {
+		p.name, p.under = string(p.own.Key), p.own
+	} else if p.name != "" {
+		p.under = first(own)
+	}
+	if p.own == nil || p.tombstone != nil {
+		return goneFor(p.tombstone)
+	}
+	if c.Capacity < driver.RW {
+		p.rev = p.own.CreateRevision
+		return p.weigh(c, found(answer, 3))
+	}
+	p.head = first(found(answer, 3))
+	older := answer.Responses[4].GetResponseRange()
+	p.ahead = len(older.Kvs)
+	if older.More {
+		p.ahead = int(answer.Responses[3].GetResponseRange().Count) - 1
+	}
+	p.blockedBy(first(found(answer, 5)))
+	return nil
+}
+
+// blockedBy grants a writer or reader that no claim keeps waiting.
+func (p *position) blockedBy(blocker *keyValue) {
+	p.granted = blocker == nil
+	if blocker != nil {
+		p.blocker = string(blocker.Key)
+	}
+}
+
+// weigh grants c, a claim on a semaphore, if its weight and the weights of all that are
+// older than p.rev fit.
+func (p *position) weigh(c *driver.Claim, claims []*keyValue) error {
+	p.weights, p.excess = make(map[string]int64), c.Weight-c.Capacity
+	p.mixed, p.ahead, p.head = false, 0, first(claims)
+	for _, kv := range claims {
+		var r record
+		if err := decode(kv, &r); err != nil {
+			return err
+		}
+		p.mixed = p.mixed || r.Capacity != c.Capacity
+		if kv.CreateRevision < p.rev {
+			p.weights[string(kv.Key)] = r.Weight
+			p.excess += r.Weight
+			p.ahead++
+		}
+	}
+	p.granted = p.excess <= 0
+	return nil
+}
+
+// locate reads the position of c. rev is the revision of its claim, or 0 if that is not
+// known. It answers ErrGone if c is not in line.
+func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*position, error) {
+	for range maxAttempts {
+		p := b.positionOf(c, rev)
+		answer, err := b.etcd.Txn(ctx).Then(p.reads(c)...).Commit()
+		if err != nil {
+			return nil, err
+		}
+		if err := p.fill(c, answer); err != nil {
+			return p, err
+		}
+		if p.own.CreateRevision == rev || c.Capacity < driver.RW {
+			return p, nil
+		}
+		rev = p.own.CreateRevision // the claims ahead were read for another revision
+	}
+	return nil, errRaced
+}
+
+// foreign reports whether the line is of another kind than c.
+func (p *position) foreign(c *driver.Claim) bool {
+	return p.head != nil && (p.line.class(p.head) == classPermit) != (c.Capacity < driver.RW)
+}
+
+// refusal says why c was not put, with n claims in line. It is nil if c is in line
+// already.
+func (p *position) refusal(c *driver.Claim, n int) error {
+	switch {
+	case p.tombstone != nil:
+		return goneFor(p.tombstone)
+	case p.own != nil:
+		return nil
+	case p.foreign(c):
+		return driver.ErrKind
+	case !c.NoWait || p.head == nil:
+		return errors.New("the server refused the claim for no reason")
+	}
+	busy, err := p.busy(n)
+	if err != nil {
+		return err
+	}
+	return busy
+}
+
+// busy describes the first claim of the line to a claim with that many ahead.
+func (p *position) busy(ahead int) (*driver.BusyError, error) {
+	var r record
+	if err := decode(p.head, &r); err != nil {
+		return nil, err
+	}
+	return &driver.BusyError{
+		Owner: r.Owner, Note: r.Note, Token: tokenOf(p.head.CreateRevision),
+		Since: time.UnixMilli(r.Since), Left: r.left(), Ahead: ahead,
+	}, nil
+}
+
+// ticket describes the position. TTL and Left are the caller's to set.
+func (p *position) ticket(c *driver.Claim) (driver.Ticket, error) {
+	t := driver.Ticket{Claim: *c, Token: tokenOf(p.rev), Granted: p.granted, Mixed: p.mixed}
+	switch {
+	case !p.granted && p.head != nil:
+		var err error
+		t.Ahead = p.ahead
+		t.Head, err = p.busy(p.ahead)
+		return t, err
+	case !p.granted:
+		t.Ahead = p.ahead
+	case p.mark != nil:
+		var m markRecord
+		if err := decode(p.mark, &m); err != nil {
+			return t, err
+		}
+		t.Mark = driver.Mark(m.Mark)
+	}
+	return t, nil
+}

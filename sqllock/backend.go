@@ -188,7 +188,7 @@ func (b *Backend) call(ctx context.Context, f func(ctx context.Context) (effects
 	if !b.begin() {
 		return driver.ErrClosed
 	}
-	if b.open.Load() && !b.store.deaf() {
+	if b.open.Load() && !b.store.ignoresContext() {
 		return b.explain(ctx, b.run(ctx, f))
 	}
 	done := make(chan error, 1)
@@ -281,7 +281,7 @@ func answer(err error) bool {
 func (b *Backend) deliver(e effects) {
 	b.hub.deliver(e)
 	if e.strangers {
-		b.store.ring()
+		b.store.notify()
 	}
 }
 

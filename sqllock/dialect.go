@@ -38,13 +38,13 @@ type dialect struct {
 	info   driver.Info
 	schema string
 	open   func(config) store
-	// ask says how long to wait before news is asked for again where no bell rings:
+	// ask says how long to wait before news is asked for again where there is no notifier:
 	// quiet is how long ago somebody joined a line or was granted, waiting whether
 	// anybody waits (else only an Alarm is set), and dice is at random, 0.5 to 1.5, for
 	// those dialects whose processes should not ask in step.
 	ask     func(quiet time.Duration, waiting bool, dice float64) time.Duration
 	listens bool // Options.Listen is of use
-	// keep says that the bell also hangs while nobody waits but an Alarm is set.
+	// keep says that the notifier also runs while nobody waits but an Alarm is set.
 	keep bool
 }
 
@@ -78,8 +78,8 @@ type store interface {
 	// ready prepares the store at the first call. It is called again until it
 	// returns nil.
 	ready(ctx context.Context) error
-	// deaf reports that a statement may go on for long after its context has ended.
-	deaf() bool
+	// ignoresContext reports that a statement may go on for long after its context ended.
+	ignoresContext() bool
 
 	enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error)
 	renew(ctx context.Context, ts []driver.Ticket) ([]error, effects)
@@ -100,24 +100,24 @@ type store interface {
 	// from and less than to; more is false if there is none.
 	next(ctx context.Context, from, to []byte) (l driver.Line, more bool, err error)
 
-	// listen returns a bell that rings when other processes have news; nil if they
-	// can only be asked. The bell may ring too often, and seldom not at all.
-	listen() bell
+	// notifier starts a notifier; nil if the database can only be polled.
+	notifier() notifier
 	// news returns what other processes did to claims of this node: grants, as long
 	// as they were not renewed since, and claims that were broken.
 	news(ctx context.Context) (effects, error)
-	// ring tells other processes that they have news.
-	ring()
+	// notify tells other processes that they have news.
+	notify()
 
 	close() error
 }
 
-// bell tells a process that others have news for it.
-type bell interface {
-	rings() <-chan struct{} // closed when the bell is broken
-	// hears reports whether it would ring. As long as not, the others are asked. It
-	// rings when that changes.
-	hears() bool
+// notifier tells this process that others have news for it. It may tell too often, and
+// rarely not at all.
+type notifier interface {
+	notified() <-chan struct{} // closed when the notifier is broken
+	// active reports whether it would tell. While it would not, the database is polled. A
+	// change of active is notified, too.
+	active() bool
 	close()
 }
 

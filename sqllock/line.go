@@ -101,11 +101,11 @@ type admission struct {
 	before int64
 	open   bool // the last run goes on
 	fit    []claim
-	runs   []stretch
+	runs   []tokenRange
 }
 
-// stretch is a run of claims that are granted together, by token.
-type stretch struct{ first, last int64 }
+// tokenRange is a run of claims that are granted together, by token.
+type tokenRange struct{ first, last int64 }
 
 // add takes the next claim, and returns false if nobody behind it can fit. That is
 // so at the first claim that does not fit, if all have one capacity. With two sizes
@@ -118,7 +118,7 @@ func (a *admission) add(c *claim) bool {
 	case a.before <= c.capacity:
 		a.fit = append(a.fit, *c)
 		if !a.open {
-			a.runs = append(a.runs, stretch{first: c.token})
+			a.runs = append(a.runs, tokenRange{first: c.token})
 		}
 		a.runs[len(a.runs)-1].last = c.token
 		a.open = true

@@ -58,7 +58,7 @@ func (b *Backend) Initialise(ctx context.Context) error {
 func (s *sqlite) vote(ctx context.Context, c *driver.Claim, m *driver.Membership, again bool) (driver.Ticket, effects, error) {
 	var ticket driver.Ticket
 	var refusal error
-	e, err := s.step(ctx, "enter the line of", c.Key, func(t *txn) (err error) {
+	e, err := s.transact(ctx, "enter the line of", c.Key, func(t *txn) (err error) {
 		t.vote = &vote{m, again}
 		ticket, refusal, err = t.enter(c)
 		return err
@@ -74,7 +74,7 @@ func (s *sqlite) vote(ctx context.Context, c *driver.Claim, m *driver.Membership
 
 func (s *sqlite) initialise(ctx context.Context, m *driver.Membership) error {
 	var refusal error
-	_, err := s.step(ctx, "initialise", "", func(t *txn) error {
+	_, err := s.transact(ctx, "initialise", "", func(t *txn) error {
 		_, _, agreed, known, err := t.readMember()
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (s *sqlite) initialise(ctx context.Context, m *driver.Membership) error {
 	return errors.Join(err, refusal)
 }
 
-// vote is how the ballot of a step is judged.
+// vote is how the ballot of a transaction is judged.
 type vote struct {
 	*driver.Membership
 	again bool
@@ -102,7 +102,7 @@ func (v *vote) longest() int64 {
 }
 
 // judge answers why the ballot of c is not granted on a line; nil if it is.
-func (t *txn) judge(c *driver.Claim, v *survey) (refusal, err error) {
+func (t *txn) judge(c *driver.Claim, v *summary) (refusal, err error) {
 	m := t.vote
 	clock, ready, agreed, known, err := t.readMember()
 	if err != nil {

@@ -52,13 +52,13 @@ type mysql struct {
 
 func openMySQL(c config) store { return &mysql{config: c} }
 
-func (s *mysql) deaf() bool { return false }
+func (s *mysql) ignoresContext() bool { return false }
 
 func (s *mysql) close() error { return nil }
 
-// There is no bell: others have to ask.
-func (s *mysql) listen() bell { return nil }
-func (s *mysql) ring()        {}
+// There is no notifier: others have to ask.
+func (s *mysql) notifier() notifier { return nil }
+func (s *mysql) notify()            {}
 
 // ready looks whether the procedures are there, and of which format the tables are.
 func (s *mysql) ready(ctx context.Context) error {

@@ -47,8 +47,8 @@ type postgres struct {
 	q      map[string]string
 	slow   atomic.Bool // the driver has to be asked through database/sql
 
-	mu  sync.Mutex
-	ear *ear // runs Options.Listen; nil when nobody waits, nor has for a while
+	mu         sync.Mutex
+	subscriber *subscriber // runs Options.Listen; nil when nobody waits, nor has for a while
 }
 
 func openPostgres(c config) store {
@@ -67,13 +67,13 @@ func openPostgres(c config) store {
 	return p
 }
 
-// deaf: drivers of PostgreSQL give up a statement when its context ends.
-func (p *postgres) deaf() bool { return false }
+// ignoresContext: drivers of PostgreSQL give up a statement when its context ends.
+func (p *postgres) ignoresContext() bool { return false }
 
 func (p *postgres) close() error {
 	p.mu.Lock()
-	e := p.ear
-	p.ear = nil
+	e := p.subscriber
+	p.subscriber = nil
 	p.mu.Unlock()
 	if e != nil {
 		e.end()
@@ -151,6 +151,6 @@ func (p *postgres) news(ctx context.Context) (effects, error) {
 }
 
 // ring does nothing: a step that has news for others notifies them when it commits.
-func (p *postgres) ring() {}
+func (p *postgres) notify() {}
 
 var _ store = (*postgres)(nil)

@@ -9,70 +9,70 @@ import (
 	"time"
 )
 
-// earLinger is how long the connection that listens is kept when nobody wants it any
+// subscriberLinger is how long the connection that listens is kept when nobody wants it any
 // more: making one costs a server more than keeping it.
-const earLinger = time.Minute
+const subscriberLinger = time.Minute
 
-// ear runs Options.Listen, again and again, and rings. While it has no connection it
-// says so, and its process asks as if there was no ear.
-type ear struct {
-	ring  chan struct{}
-	turn  atomic.Int64 // of Listen, from 1
-	heard atomic.Int64 // the turn that was last heard of: LISTEN is in effect if it is not over
-	stop  context.CancelFunc
-	done  chan struct{}
-	users int         // bells that hang
-	quiet *time.Timer // ends it when it has had no users for a while
+// subscriber runs Options.Listen again and again, and publishes its notifications. While it
+// has no connection, its process polls.
+type subscriber struct {
+	events chan struct{}
+	turn   atomic.Int64 // of Listen, from 1
+	heard  atomic.Int64 // the turn that was last heard of: LISTEN is in effect if it is not over
+	stop   context.CancelFunc
+	done   chan struct{}
+	users  int         // notifiers in use
+	quiet  *time.Timer // ends it when it has had no users for a while
 }
 
-// listen returns a bell that rings when this node is notified, or nil.
-func (p *postgres) listen() bell {
+// notifier starts a notifier for this node, or returns nil.
+func (p *postgres) notifier() notifier {
 	if p.config.listen == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.ear
+	e := p.subscriber
 	if e == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		e = &ear{ring: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+		e = &subscriber{events: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 		e.turn.Store(1)
 		channel := strings.ToLower(p.names.prefix) + strconv.FormatInt(p.node, 10)
 		go e.run(ctx, channel, p.config.listen)
-		p.ear = e
+		p.subscriber = e
 	} else {
-		// What was rung while no bell hung is still to be heard.
-		e.hear()
+		// What was notified while nobody waited is still to be read.
+		e.publish()
 	}
 	e.users++
 	if e.quiet != nil {
 		e.quiet.Stop()
 	}
-	return &earBell{p, e}
+	return &subscription{p, e}
 }
 
-// earBell is one use of the ear.
-type earBell struct {
+// subscription is one use of the subscriber.
+type subscription struct {
 	p *postgres
-	e *ear
+	e *subscriber
 }
 
-func (b *earBell) rings() <-chan struct{} { return b.e.ring }
-func (b *earBell) hears() bool            { return b.e.heard.Load() == b.e.turn.Load() }
+func (b *subscription) notified() <-chan struct{} { return b.e.events }
+func (b *subscription) active() bool              { return b.e.heard.Load() == b.e.turn.Load() }
 
-func (b *earBell) close() {
+func (b *subscription) close() {
 	p, e := b.p, b.e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.users--
-	if e.users > 0 || p.ear != e {
+	if e.users > 0 || p.subscriber != e {
 		return
 	}
-	e.quiet = time.AfterFunc(earLinger, func() {
+	e.quiet = time.AfterFunc(subscriberLinger, func() {
 		p.mu.Lock()
-		idle := p.ear == e && e.users == 0
+		idle := p.subscriber == e && e.users == 0
 		if idle {
-			p.ear = nil
+			p.subscriber = nil
 		}
 		p.mu.Unlock()
 		if idle {
@@ -81,8 +81,8 @@ func (b *earBell) close() {
 	})
 }
 
-// end ends the ear and waits until Options.Listen has returned.
-func (e *ear) end() {
+// end ends the subscriber and waits until Options.Listen has returned.
+func (e *subscriber) end() {
 	e.stop()
 	<-e.done
 	if e.quiet != nil {
@@ -90,15 +90,15 @@ func (e *ear) end() {
 	}
 }
 
-func (e *ear) hear() {
+func (e *subscriber) publish() {
 	select {
-	case e.ring <- struct{}{}:
-	default: // it rings already
+	case e.events <- struct{}{}:
+	default: // an event is pending
 	}
 }
 
 // run listens until ctx ends.
-func (e *ear) run(ctx context.Context, channel string, listen listen) {
+func (e *subscriber) run(ctx context.Context, channel string, listen listen) {
 	defer close(e.done)
 	wait := 50 * time.Millisecond
 	for ctx.Err() == nil {
@@ -107,10 +107,10 @@ func (e *ear) run(ctx context.Context, channel string, listen listen) {
 		// far.
 		_ = listen(ctx, channel, func() {
 			e.heard.Store(turn)
-			e.hear()
+			e.publish()
 		})
 		e.turn.Add(1)
-		e.hear()
+		e.publish()
 		if time.Since(began) > 10*time.Second {
 			wait = 50 * time.Millisecond
 		}

@@ -45,8 +45,8 @@ var sqliteQueries embed.FS
 // sqlite is the store on SQLite.
 type sqlite struct {
 	config
-	turn    chan struct{} // held by the step that writes: SQLite has one writer
-	opening chan struct{} // held by the step that opens the file
+	turn    chan struct{} // held by the transaction that writes: SQLite has one writer
+	opening chan struct{} // held by the call that opens the file
 	enters  atomic.Uint32 // paces the sweep
 
 	mu     sync.Mutex
@@ -60,28 +60,28 @@ func (s *sqlite) ready(ctx context.Context) error {
 	return err
 }
 
-// deaf: opening the file, and a busy timeout, may take long.
-func (s *sqlite) deaf() bool {
+// ignoresContext: opening the file, and a busy timeout, may take long.
+func (s *sqlite) ignoresContext() bool {
 	d, _ := s.current()
 	return d == nil || d.timeout > 0
 }
 
 // statements are prepared once, and by database/sql again for each connection.
 type statements struct {
-	enterFree, leaveFree, lock, probe, adopt, purge, order, grant, one, first, holding,
-	join, again, renew, remove, linger, mark, lay, rest, look, grantOf, whole, next, news,
+	enterFree, leaveFree, begin, summary, adopt, purge, scan, grant, claim, first, claimByToken,
+	join, reenter, renew, remove, linger, mark, tombstoneWrite, tombstoneRead, queue, grantOf, line, next, news,
 	sweepRange, sweepDead, sweepIdle, sweepRead, sweepWrite, memberRead, memberWrite *sql.Stmt
 }
 
 // files names the file of each statement.
 func (s *statements) files() map[string]**sql.Stmt {
 	return map[string]**sql.Stmt{
-		"enter_free": &s.enterFree, "leave_free": &s.leaveFree, "lock": &s.lock,
-		"probe": &s.probe, "adopt": &s.adopt, "purge": &s.purge, "order": &s.order,
-		"grant": &s.grant, "one": &s.one, "first": &s.first, "holding": &s.holding,
-		"join": &s.join, "again": &s.again, "renew": &s.renew, "remove": &s.remove,
-		"linger": &s.linger, "mark": &s.mark, "lay": &s.lay, "rest": &s.rest,
-		"look": &s.look, "grant_of": &s.grantOf, "whole": &s.whole, "next": &s.next,
+		"enter_free": &s.enterFree, "leave_free": &s.leaveFree, "begin": &s.begin,
+		"summary": &s.summary, "adopt": &s.adopt, "purge": &s.purge, "scan": &s.scan,
+		"grant": &s.grant, "claim": &s.claim, "first": &s.first, "claim_by_token": &s.claimByToken,
+		"join": &s.join, "reenter": &s.reenter, "renew": &s.renew, "remove": &s.remove,
+		"linger": &s.linger, "mark": &s.mark, "tombstone_write": &s.tombstoneWrite, "tombstone_read": &s.tombstoneRead,
+		"queue": &s.queue, "grant_of": &s.grantOf, "line": &s.line, "next": &s.next,
 		"news": &s.news, "sweep_range": &s.sweepRange, "sweep_dead": &s.sweepDead, "sweep_idle": &s.sweepIdle,
 		"sweep_read": &s.sweepRead, "sweep_write": &s.sweepWrite,
 		"member_read": &s.memberRead, "member_write": &s.memberWrite,
@@ -118,3 +118,7 @@ func (s *sqlite) query(name string) string {
 	}
 	return s.names.statement(string(text))
 }
+
+func (s *sqlite) notifier() notifier { return watchFile(s.path()) }
+
+func (s *sqlite) notify() { notifyFile(s.path()) }

@@ -14,10 +14,10 @@ var errLeft = driver.ErrGone{Reason: "it has left"}
 
 // enter takes a free lock by one statement, and any other by a transaction.
 //
-// The clock of that one statement is read before SQLite lets it write, so it may be
-// late. That is safe: it judges nobody's lease, for the line is empty, its own lease
-// only begins earlier, and a token that is not above the counter is not taken. No claim is ever granted the place of another by the
-// clock alone, only by a step that removes the other.
+// That statement's clock is read before SQLite lets it write, so it may be late. That is safe:
+// the line is empty, so no other lease is compared with it; its own lease only begins earlier;
+// and a token that is not above the counter changes nothing. Only a transaction that removes a
+// claim grants its place to another.
 func (s *sqlite) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error) {
 	t, ok, err := s.enterFree(ctx, c)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *sqlite) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, eff
 	}
 	var ticket driver.Ticket
 	var refusal error
-	e, err := s.step(ctx, "enter the line of", c.Key, func(t *txn) (err error) {
+	e, err := s.transact(ctx, "enter the line of", c.Key, func(t *txn) (err error) {
 		ticket, refusal, err = t.enter(c)
 		return err
 	})
@@ -42,12 +42,8 @@ func (s *sqlite) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, eff
 }
 
 func (s *sqlite) enterFree(ctx context.Context, c *driver.Claim) (t driver.Ticket, ok bool, err error) {
-	if err := s.take(ctx); err != nil {
-		return t, false, err
-	}
-	defer s.give()
-	err = s.on(ctx, func(d *database) error {
-		ok, err = s.alone(ctx, func(ctx context.Context) (sql.Result, error) {
+	err = s.write(ctx, s.on, func(d *database) error {
+		ok, err = s.autocommit(ctx, func(ctx context.Context) (sql.Result, error) {
 			now := readClock()
 			l := now.lasting(c.TTL)
 			t = driver.Ticket{Claim: *c, Token: now.wall, Granted: true, Left: c.TTL}
@@ -60,7 +56,7 @@ func (s *sqlite) enterFree(ctx context.Context, c *driver.Claim) (t driver.Ticke
 		return s.check(ctx, d)
 	})
 	if constrained(err) {
-		// A wall clock before 1970. The long way has a token for it.
+		// The wall clock is before 1970. The transaction has a token for that.
 		return t, false, nil
 	}
 	return t, ok, err
@@ -69,7 +65,7 @@ func (s *sqlite) enterFree(ctx context.Context, c *driver.Claim) (t driver.Ticke
 // enter is one Enter in a transaction. refusal is its answer if there is no ticket.
 func (t *txn) enter(c *driver.Claim) (_ driver.Ticket, refusal, err error) {
 	none := driver.Ticket{}
-	v, err := t.survey(c.Key, c.ID)
+	v, err := t.refresh(c.Key, c.ID)
 	if err != nil {
 		return none, nil, err
 	}
@@ -78,7 +74,7 @@ func (t *txn) enter(c *driver.Claim) (_ driver.Ticket, refusal, err error) {
 			return ticket, nil, err
 		}
 	}
-	switch gone, at, err := t.restOf(c.Key, c.ID); {
+	switch gone, at, err := t.tombstone(c.Key, c.ID); {
 	case err != nil:
 		return none, nil, err
 	case at:
@@ -110,17 +106,19 @@ func (t *txn) enter(c *driver.Claim) (_ driver.Ticket, refusal, err error) {
 
 // enterAgain starts the lease of the claim again that is in line already. ok is
 // false if that claim lingers.
-func (t *txn) enterAgain(c *driver.Claim, v *survey) (ticket driver.Ticket, ok bool, err error) {
-	old, err := t.one(c.Key, v.mine)
+func (t *txn) enterAgain(c *driver.Claim, v *summary) (ticket driver.Ticket, ok bool, err error) {
+	old, err := t.claimOf(c.Key, v.mine)
 	if err != nil || old.lingering {
 		return driver.Ticket{}, false, err
 	}
 	l := t.now.lasting(c.TTL)
-	if err := t.exec(t.statements.again, []byte(c.Key), old.token, l.expires, l.until, l.ttl, t.node); err != nil {
+	if err := t.exec(t.statements.reenter, []byte(c.Key), old.token, l.expires, l.until, l.ttl, t.node); err != nil {
 		return driver.Ticket{}, false, err
 	}
 	old.expires = max(old.expires, l.expires)
-	ticket = driver.Ticket{Claim: *c, Token: old.token, Granted: old.granted > 0, Left: old.left(t.now), Mixed: v.min != v.max}
+	ticket = driver.Ticket{
+		Claim: *c, Token: old.token, Granted: old.granted > 0, Left: old.left(t.now), Mixed: v.min != v.max,
+	}
 	ticket.Owner, ticket.Note, ticket.Span = old.owner, old.note, old.span
 	ticket.Capacity, ticket.Weight = old.capacity, old.weight
 	if ticket.Granted {
@@ -136,7 +134,7 @@ func (t *txn) enterAgain(c *driver.Claim, v *survey) (ticket driver.Ticket, ok b
 }
 
 // join puts a new claim behind all others.
-func (t *txn) join(c *driver.Claim, v *survey, granted bool) (driver.Ticket, error) {
+func (t *txn) join(c *driver.Claim, v *summary, granted bool) (driver.Ticket, error) {
 	if v.last > lastToken-c.Span {
 		return driver.Ticket{}, damaged(c.Key, fmt.Errorf("the counter is at %d", v.last))
 	}
@@ -171,9 +169,9 @@ func (t *txn) join(c *driver.Claim, v *survey, granted bool) (driver.Ticket, err
 	return ticket, nil
 }
 
-// one reads the claim of key that drew token.
-func (t *txn) one(key string, token int64) (claim, error) {
-	return t.claim(key, t.statements.one, []byte(key), token)
+// claimOf reads the claim of key that drew token.
+func (t *txn) claimOf(key string, token int64) (claim, error) {
+	return t.claim(key, t.statements.claim, []byte(key), token)
 }
 
 // first reads the first claim of key.
@@ -201,11 +199,11 @@ func (t *txn) find(key string, stmt *sql.Stmt, args ...any) (c claim, err error)
 	return c, err
 }
 
-// restOf says why an id rests; at is false if it does not.
-func (t *txn) restOf(key, id string) (gone driver.ErrGone, at bool, err error) {
+// tombstone reads why id may not enter any more; at is false if it may.
+func (t *txn) tombstone(key, id string) (gone driver.ErrGone, at bool, err error) {
 	err = t.rows(func(r *sql.Rows) error {
 		at = true
 		return scanned(key, r.Scan(&gone.Broken, &gone.Reason))
-	}, t.statements.rest, []byte(key), id, t.now.clock, t.now.at, t.now.wall)
+	}, t.statements.tombstoneRead, []byte(key), id, t.now.clock, t.now.at, t.now.wall)
 	return gone, at, err
 }

@@ -55,7 +55,7 @@ func code(err error) int {
 	return 0
 }
 
-// busy reports that a step was not applied because somebody else was at it.
+// busy reports that a transaction was not applied because somebody else was at it.
 func busy(err error) bool {
 	switch code(err) {
 	case codeBusy, codeLocked, codeProtocol:
@@ -87,13 +87,20 @@ func (s *sqlite) fail(what string, err error) error {
 	}
 	switch c := code(err); {
 	case missing(err):
-		return permanent(fmt.Errorf("sqlite: a table of fencelock is missing: set Options.CreateTables, or run what fencelock schema sqlite prints: %w", err))
+		return permanent(fmt.Errorf("sqlite: a table of fencelock is missing: set Options.CreateTables, or run what "+
+			"fencelock schema sqlite prints: %w",
+			err))
 	case c == codeReadOnly || c == codePerm || c == codeAuth:
 		return permanent(fmt.Errorf("sqlite: cannot %s, the database may not be written to: %w", what, err))
 	case c == codeCorrupt || c == codeNotADB:
-		return permanent(fmt.Errorf("sqlite: cannot %s, the database file is damaged: restore it, or start with a new one: %w", what, err))
+		return permanent(fmt.Errorf("sqlite: cannot %s, the database file is damaged: restore it, or start with a new one: "+
+			"%w",
+			what, err))
 	case c == codeIOErr:
-		return fmt.Errorf("sqlite: cannot %s, the database file or its -wal could not be read or written: check the disk; if -wal or -shm was deleted while processes used the database, end them, then try again: %w", what, err)
+		return fmt.Errorf("sqlite: cannot %s, the database file or its -wal could not be read or written: check "+
+			"the disk; if -wal or -shm was deleted while processes used the database, end them, "+
+			"then try again: %w",
+			what, err)
 	case c == codeFull:
 		return fmt.Errorf("sqlite: cannot %s, there is no room: make some on the disk: %w", what, err)
 	case strings.Contains(err.Error(), "sql: database is closed"):
@@ -102,7 +109,7 @@ func (s *sqlite) fail(what string, err error) error {
 	return fmt.Errorf("sqlite: cannot %s: %w", what, err)
 }
 
-// How long to wait before a busy database is tried again. A step takes some tens of
+// How long to wait before a busy database is tried again. A transaction takes some tens of
 // µs, so does the first wait; transactions of others may take longer.
 const firstWait, longestWait = 100 * time.Microsecond, 4 * time.Millisecond
 

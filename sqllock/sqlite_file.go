@@ -24,8 +24,9 @@ const maxSeenConns = 64
 // replaced excludes nobody: the next process opens what the path leads to then. The same is
 // true of the -wal file, in which the last commits are.
 type sqliteFile struct {
-	path string      // symlinks resolved; empty for a database in memory
-	main os.FileInfo // the database file
+	path    string      // symlinks resolved; empty for a database in memory
+	walPath string      // of the -wal file
+	main    os.FileInfo // the database file
 
 	mu    sync.Mutex
 	wal   os.FileInfo      // the -wal file, or nil if there is none
@@ -34,7 +35,7 @@ type sqliteFile struct {
 
 // newSQLiteFile describes the file that path leads to.
 func newSQLiteFile(path string) (*sqliteFile, error) {
-	f := &sqliteFile{path: path, conns: map[any]struct{}{}}
+	f := &sqliteFile{path: path, walPath: path + "-wal", conns: map[any]struct{}{}}
 	if path == "" {
 		return f, nil
 	}
@@ -100,7 +101,7 @@ func (f *sqliteFile) stat() (wal os.FileInfo, err error) {
 	if !sameFile(main, f.main) {
 		return nil, errMoved
 	}
-	return statFile(f.path + "-wal")
+	return statFile(f.walPath)
 }
 
 // leftBehind refuses a database file that was put beside the -wal file of another one:
@@ -111,7 +112,7 @@ func (f *sqliteFile) leftBehind() error {
 	if err != nil || main == nil || main.Size() == 0 || sameFile(main, f.main) {
 		return err // SQLite deletes the -wal file of an empty database
 	}
-	wal, err := statFile(f.path + "-wal")
+	wal, err := statFile(f.walPath)
 	if err != nil || wal == nil {
 		return err
 	}
@@ -120,7 +121,8 @@ func (f *sqliteFile) leftBehind() error {
 	if !sameFile(wal, f.wal) {
 		return nil
 	}
-	return permanent(fmt.Errorf("sqlite: %s was replaced, but its old -wal file is still there: end all processes that use it, delete %s-wal and %s-shm, then start again",
+	return permanent(fmt.Errorf("sqlite: %s was replaced, but its old -wal file is still there: end all processes that "+
+		"use it, delete %s-wal and %s-shm, then start again",
 		f.path, f.path, f.path))
 }
 

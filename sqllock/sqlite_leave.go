@@ -19,8 +19,8 @@ func (s *sqlite) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (ef
 		}
 	}
 	var answer error
-	done, err := s.step(ctx, "leave the line of", t.Key, func(step *txn) (err error) {
-		answer, err = step.leave(t, e)
+	done, err := s.transact(ctx, "leave the line of", t.Key, func(x *txn) (err error) {
+		answer, err = x.leave(t, e)
 		return err
 	})
 	if err == nil {
@@ -29,15 +29,11 @@ func (s *sqlite) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (ef
 	return done, err
 }
 
-// leaveFree does not look whether the path still leads to the file: a claim that leaves a
+// leaveFree does not check whether the path still leads to the file: a claim that leaves a
 // deleted file harms nobody.
 func (s *sqlite) leaveFree(ctx context.Context, t *driver.Ticket) (ok bool, err error) {
-	if err := s.take(ctx); err != nil {
-		return false, err
-	}
-	defer s.give()
-	err = s.on(ctx, func(d *database) error {
-		ok, err = s.alone(ctx, func(ctx context.Context) (sql.Result, error) {
+	err = s.write(ctx, s.on, func(d *database) error {
+		ok, err = s.autocommit(ctx, func(ctx context.Context) (sql.Result, error) {
 			now := readClock()
 			return d.leaveFree.ExecContext(ctx, []byte(t.Key), t.Token, t.ID, now.clock, now.at)
 		})
@@ -48,26 +44,26 @@ func (s *sqlite) leaveFree(ctx context.Context, t *driver.Ticket) (ok bool, err 
 
 // leave is one Leave in a transaction.
 func (t *txn) leave(ticket *driver.Ticket, e driver.Exit) (answer, err error) {
-	v, err := t.survey(ticket.Key, ticket.ID)
+	v, err := t.refresh(ticket.Key, ticket.ID)
 	if err != nil {
 		return nil, err
 	}
 	var c claim
 	if v.mine != 0 {
-		if c, err = t.one(v.key, v.mine); err != nil {
+		if c, err = t.claimOf(v.key, v.mine); err != nil {
 			return nil, err
 		}
 	}
 	in := v.mine != 0 && !c.lingering
 	if !in && v.markID != ticket.ID {
-		gone, _, err := t.restOf(v.key, ticket.ID)
+		gone, _, err := t.tombstone(v.key, ticket.ID)
 		if err != nil {
 			return nil, err
 		}
 		answer = gone
 	}
 	if ticket.Token == 0 {
-		err := t.lay(v.key, ticket.ID, t.now.lasting(clampTTL(ticket.TTL)), errLeft, t.node)
+		err := t.writeTombstone(v.key, ticket.ID, t.now.lasting(clampTTL(ticket.TTL)), errLeft, t.node)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +87,7 @@ func (t *txn) leave(ticket *driver.Ticket, e driver.Exit) (answer, err error) {
 // end is Break: it takes the claim whose span holds token out of its line.
 func (s *sqlite) end(ctx context.Context, key string, token int64, reason string) (effects, error) {
 	var answer error
-	e, err := s.step(ctx, "break a claim of", key, func(t *txn) (err error) {
+	e, err := s.transact(ctx, "break a claim of", key, func(t *txn) (err error) {
 		answer, err = t.end(key, token, reason)
 		return err
 	})
@@ -102,11 +98,11 @@ func (s *sqlite) end(ctx context.Context, key string, token int64, reason string
 }
 
 func (t *txn) end(key string, token int64, reason string) (answer, err error) {
-	v, err := t.survey(key, "")
+	v, err := t.refresh(key, "")
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.find(key, t.statements.holding, []byte(key), token)
+	c, err := t.find(key, t.statements.claimByToken, []byte(key), token)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +110,7 @@ func (t *txn) end(key string, token int64, reason string) (answer, err error) {
 		return driver.ErrGone{}, nil
 	}
 	gone := driver.ErrGone{Reason: reason, Broken: true}
-	if err := t.lay(key, c.id, c.lease, gone, c.node); err != nil {
+	if err := t.writeTombstone(key, c.id, c.lease, gone, c.node); err != nil {
 		return nil, err
 	}
 	if err := t.remove(&v, &c); err != nil {
@@ -129,7 +125,7 @@ func (t *txn) end(key string, token int64, reason string) (answer, err error) {
 }
 
 // remove takes c out of its line, and grants what that lets in.
-func (t *txn) remove(v *survey, c *claim) error {
+func (t *txn) remove(v *summary, c *claim) error {
 	if err := t.exec(t.statements.remove, []byte(v.key), c.token); err != nil {
 		return err
 	}
@@ -139,12 +135,13 @@ func (t *txn) remove(v *survey, c *claim) error {
 	if c.granted == 0 {
 		t.touched = append(t.touched, v.key) // somebody may be waiting for it
 	}
-	return t.settle(v)
+	return t.grantFitting(v)
 }
 
-// lay lays an id to rest.
-func (t *txn) lay(key, id string, l lease, gone driver.ErrGone, node int64) error {
-	return t.exec(t.statements.lay, []byte(key), id, l.clock, l.expires, l.until, gone.Broken, gone.Reason, node)
+// writeTombstone keeps id from entering again until l ends.
+func (t *txn) writeTombstone(key, id string, l lease, gone driver.ErrGone, node int64) error {
+	return t.exec(t.statements.tombstoneWrite, []byte(key), id, l.clock, l.expires, l.until,
+		gone.Broken, gone.Reason, node)
 }
 
 func clampTTL(d time.Duration) time.Duration {

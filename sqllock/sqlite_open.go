@@ -63,8 +63,8 @@ func (s *sqlite) current() (d, before *database) {
 	return s.opened, s.before
 }
 
-// end ends an opening: later steps open the file anew.
-func (s *sqlite) ended(d *database) {
+// retire ends an opening. Later calls open the file anew.
+func (s *sqlite) retire(d *database) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened == d {
@@ -126,7 +126,9 @@ func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 	}
 	if f.main != nil {
 		if n := links(f.main); n > 1 {
-			return nil, permanent(fmt.Errorf("sqlite: %s has %d hard links: SQLite would keep a -wal file for each name, and each would be another set of locks: delete the other names (find -samefile shows them)", path, n))
+			return nil, permanent(fmt.Errorf("sqlite: %s has %d hard links: SQLite would keep a -wal file for each "+
+				"name, and each would be another set of locks: delete the other names (find -samefile shows them)",
+				path, n))
 		}
 		// Connections that are opened from here on lead to the file that was described, or
 		// the check below finds another one.
@@ -198,7 +200,8 @@ func (s *sqlite) closeAll(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("sqlite: %w, and the program still has %d connections to the old one: close them", errMoved, n)
+			return fmt.Errorf("sqlite: %w, and the program still has %d connections to the old one: close them",
+				errMoved, n)
 		}
 		select {
 		case <-tick.C:
@@ -229,7 +232,9 @@ func closeConn(conn *sql.Conn) {
 // openError says why the file could not be opened, and what to do.
 func (s *sqlite) openError(err error) error {
 	if cannotOpen(err) {
-		return permanent(fmt.Errorf("sqlite: the database file cannot be opened: see that its folder is there and may be written to: %w", err))
+		return permanent(fmt.Errorf("sqlite: the database file cannot be opened: see that its folder is there and may be "+
+			"written to: %w",
+			err))
 	}
 	return s.fail("open the tables", err)
 }
@@ -248,11 +253,15 @@ func (s *sqlite) inspect(ctx context.Context, d *database) error {
 	err := s.db.QueryRowContext(ctx, s.query("format")).Scan(&format)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return permanent(fmt.Errorf("sqlite: the table %smeta does not say which format the tables have: run the DDL of this version again", s.names.prefix))
+		return permanent(fmt.Errorf("sqlite: the table %smeta does not say which format the tables have: run the DDL of "+
+			"this version again",
+			s.names.prefix))
 	case err != nil:
 		return err
 	case format != int64(sqliteFormat):
-		return permanent(fmt.Errorf("sqlite: the tables %s* have format %v, and this program knows format %d: use the fencelock that made them, or another Prefix", s.names.prefix, format, sqliteFormat))
+		return permanent(fmt.Errorf("sqlite: the tables %s* have format %v, and this program knows format %d: use the "+
+			"fencelock that made them, or another Prefix",
+			s.names.prefix, format, sqliteFormat))
 	}
 	if err := s.db.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&d.timeout); err != nil {
 		return err

@@ -15,7 +15,7 @@ var goneMoved = driver.ErrGone{Reason: "the database file was deleted or replace
 // claim in it: others may have been granted in the old file since it was copied.
 func (s *sqlite) renew(ctx context.Context, ts []driver.Ticket) ([]error, effects) {
 	errs := make([]error, len(ts))
-	e, err := s.steps(ctx, "renew leases", "", s.onSame, func(t *txn) error {
+	e, err := s.transactOn(ctx, s.onSame, "renew leases", "", func(t *txn) error {
 		for i := range ts {
 			alive, gone, err := t.renew(&ts[i])
 			switch {
@@ -48,7 +48,7 @@ func (t *txn) renew(ticket *driver.Ticket) (alive bool, gone driver.ErrGone, err
 	}
 	// It is gone, or on the clock of another boot, or has entered anew under the
 	// same ID.
-	v, err := t.survey(ticket.Key, ticket.ID)
+	v, err := t.refresh(ticket.Key, ticket.ID)
 	if err != nil {
 		return false, gone, err
 	}
@@ -57,7 +57,7 @@ func (t *txn) renew(ticket *driver.Ticket) (alive bool, gone driver.ErrGone, err
 			return alive, gone, err
 		}
 	}
-	gone, known, err := t.restOf(ticket.Key, ticket.ID)
+	gone, known, err := t.tombstone(ticket.Key, ticket.ID)
 	if t.again && !known {
 		gone = goneMoved
 	}
@@ -66,17 +66,18 @@ func (t *txn) renew(ticket *driver.Ticket) (alive bool, gone driver.ErrGone, err
 
 func (t *txn) extend(ticket *driver.Ticket, token int64) (bool, error) {
 	l := t.now.lasting(clampTTL(ticket.TTL))
-	n, err := t.changes(t.statements.renew, []byte(ticket.Key), token, ticket.ID, t.now.clock, t.now.at, l.expires, l.until, l.ttl, t.node)
+	n, err := t.changes(t.statements.renew, []byte(ticket.Key), token, ticket.ID,
+		t.now.clock, t.now.at, l.expires, l.until, l.ttl, t.node)
 	return n > 0, err
 }
 
 // purge removes what has expired from a line, in a transaction that does nothing else.
 func (s *sqlite) purge(ctx context.Context, key string) (effects, error) {
-	return s.step(ctx, "purge the line of", key, func(t *txn) error {
-		v, err := t.survey(key, "")
+	return s.transact(ctx, "purge the line of", key, func(t *txn) error {
+		v, err := t.refresh(key, "")
 		if err != nil {
 			return err
 		}
-		return t.settle(&v)
+		return t.grantFitting(&v)
 	})
 }

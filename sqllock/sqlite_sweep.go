@@ -23,7 +23,7 @@ func (s *sqlite) sweepSometimes(ctx context.Context) effects {
 	if (s.enters.Add(1)+uint32(s.node))%sweepEach != 0 {
 		return effects{}
 	}
-	e, _ := s.step(ctx, "sweep", "", func(t *txn) error { return t.sweep() })
+	e, _ := s.transact(ctx, "sweep", "", func(t *txn) error { return t.sweep() })
 	return e
 }
 
@@ -37,7 +37,8 @@ func (t *txn) sweep() error {
 	if after == nil {
 		after = []byte{0}
 	}
-	if err := t.rows(func(r *sql.Rows) error { return r.Scan(&end) }, t.statements.sweepRange, after, sweepLines); err != nil {
+	err := t.rows(func(r *sql.Rows) error { return r.Scan(&end) }, t.statements.sweepRange, after, sweepLines)
+	if err != nil {
 		return err
 	}
 	if end == nil {
@@ -45,7 +46,7 @@ func (t *txn) sweep() error {
 	}
 	// Claims whose processes have died, in lines that nobody has asked for since.
 	var dead []string
-	err := t.rows(func(r *sql.Rows) error {
+	err = t.rows(func(r *sql.Rows) error {
 		var key []byte
 		err := r.Scan(&key)
 		dead = append(dead, string(key))
@@ -55,7 +56,7 @@ func (t *txn) sweep() error {
 		return err
 	}
 	for _, key := range dead {
-		if _, err := t.survey(key, ""); err != nil {
+		if _, err := t.refresh(key, ""); err != nil {
 			return err
 		}
 	}

@@ -11,13 +11,13 @@ const (
 	lookFor = 5 * time.Second
 	// lull is how long the watch goes on listening when nobody waits any more.
 	lull = time.Second
-	// pause is how long the bell is not heard after it was, at least: it rings for
-	// everybody's grants, and a line that is passed on ten thousand times a second
-	// must not keep every process busy that waits for something else.
-	pause = 200 * time.Microsecond
-	// longestDeaf is the longest that the bell is not heard because reading the news took
-	// long: most of that time may have been spent waiting.
-	longestDeaf = 10 * time.Millisecond
+	// notifyPause is the least time between two readings of the news: a notification concerns
+	// every process, and a lock that is handed over ten thousand times a second must not keep
+	// all of them busy.
+	notifyPause = 200 * time.Microsecond
+	// maxNotifyPause bounds the pause that follows a slow reading of the news: most of that
+	// time may have been spent waiting.
+	maxNotifyPause = 10 * time.Millisecond
 	// longestRest is the longest that lines are not read because reading them took long.
 	longestRest = 100 * time.Millisecond
 )
@@ -29,9 +29,9 @@ func (b *Backend) watch() {
 	now := time.Now()
 	w := watcher{b: b, last: now, stirred: now, timer: time.NewTimer(0), dice: 1, met: make(map[place]time.Time)}
 	defer w.timer.Stop()
-	defer w.unhang()
+	defer w.stopNotifier()
 	for !w.over() {
-		w.hang()
+		w.startNotifier()
 		lines, next := w.look()
 		w.listen(next, lines == 0)
 	}
@@ -39,18 +39,18 @@ func (b *Backend) watch() {
 
 // watcher is the state of the watch.
 type watcher struct {
-	b       *Backend
-	bell    bell      // nil if there is none, or nobody waits
-	rehang  time.Time // when to ask for one again
-	timer   *time.Timer
-	dice    float64             // thrown each time that news were read; see dialect.ask
-	last    time.Time           // when a line was last read, or somebody granted
-	stirred time.Time           // when somebody was last granted by others, or joined a line
-	met     map[place]time.Time // who was seen waiting, and when last
-	kept    int                 // how many of them were left when those who wait no more were forgotten
-	rest    time.Time           // until when no lines are read
-	heard   time.Time           // when news were last read
-	took    time.Duration       // how long that took
+	b        *Backend
+	notifier notifier  // nil if there is none, or nobody waits
+	retryAt  time.Time // when to start one again
+	timer    *time.Timer
+	dice     float64             // thrown each time that news were read; see dialect.ask
+	last     time.Time           // when a line was last read, or somebody granted
+	stirred  time.Time           // when somebody was last granted by others, or joined a line
+	met      map[place]time.Time // who was seen waiting, and when last
+	kept     int                 // how many of them were left when those who wait no more were forgotten
+	rest     time.Time           // until when no lines are read
+	heard    time.Time           // when news were last read
+	took     time.Duration       // how long that took
 }
 
 // over reports whether the watch has ended.
@@ -61,24 +61,24 @@ func (w *watcher) over() bool {
 	return w.b.hub.retire()
 }
 
-// hang sees to it that the bell hangs while somebody waits, and only then if the
-// dialect has few of them. It is called before lines are read: what happens later rings.
-func (w *watcher) hang() {
+// startNotifier runs the notifier while somebody waits, and only then unless the dialect keeps
+// it. It is called before lines are read: what happens later is notified.
+func (w *watcher) startNotifier() {
 	switch {
 	case w.b.dialect.keep || w.b.hub.waiting():
-		if now := time.Now(); w.bell == nil && !now.Before(w.rehang) {
-			w.bell = w.b.store.listen()
-			w.rehang = now.Add(maxAwait)
+		if now := time.Now(); w.notifier == nil && !now.Before(w.retryAt) {
+			w.notifier = w.b.store.notifier()
+			w.retryAt = now.Add(maxAwait)
 		}
 	case time.Since(w.last) >= lull:
-		w.unhang()
+		w.stopNotifier()
 	}
 }
 
-func (w *watcher) unhang() {
-	if w.bell != nil {
-		w.bell.close()
-		w.bell = nil
+func (w *watcher) stopNotifier() {
+	if w.notifier != nil {
+		w.notifier.close()
+		w.notifier = nil
 	}
 }
 
@@ -94,20 +94,20 @@ func (w *watcher) listen(next time.Time, sleep bool) {
 	if !sleep {
 		until = now
 	}
-	var rings <-chan struct{}
-	if w.bell != nil {
+	var notified <-chan struct{}
+	if w.notifier != nil {
 		// Reading the news takes a fifth of a processor at most, or is not often.
-		if deaf := w.heard.Add(min(max(pause, 4*w.took), longestDeaf)); now.Before(deaf) {
-			until = earlier(until, deaf)
+		if ready := w.heard.Add(min(max(notifyPause, 4*w.took), maxNotifyPause)); now.Before(ready) {
+			until = earlier(until, ready)
 		} else {
-			rings = w.bell.rings()
+			notified = w.notifier.notified()
 		}
 	}
 	w.timer.Reset(time.Until(until))
 	select {
-	case _, ok := <-rings:
+	case _, ok := <-notified:
 		if !ok {
-			w.unhang()
+			w.stopNotifier()
 		}
 		w.hear()
 		return
@@ -115,18 +115,18 @@ func (w *watcher) listen(next time.Time, sleep bool) {
 	case <-w.timer.C:
 	case <-w.b.ctx.Done():
 	}
-	if now = time.Now(); !w.belled() && !now.Before(w.ask(w.heard)) {
+	if now = time.Now(); !w.notifying() && !now.Before(w.ask(w.heard)) {
 		w.hear()
 	}
 }
 
-// belled reports that a bell hangs which rings when there are news.
-func (w *watcher) belled() bool { return w.bell != nil && w.bell.hears() }
+// notifying reports that a notifier is active.
+func (w *watcher) notifying() bool { return w.notifier != nil && w.notifier.active() }
 
-// ask returns when news is asked for without a bell, if it was then heard last. With
+// ask returns when news is asked for without a notifier, if it was then heard last. With
 // one there is only the end of the lull to wait for.
 func (w *watcher) ask(heard time.Time) time.Time {
-	if w.belled() {
+	if w.notifying() {
 		return heard.Add(lull)
 	}
 	return heard.Add(w.b.dialect.ask(time.Since(w.stirred), w.b.hub.waiting(), w.dice))

@@ -49,8 +49,8 @@ CREATE INDEX IF NOT EXISTS fencelock_claim_ends ON fencelock_claim (key, clock, 
 -- What a process that waits has to be told.
 CREATE INDEX IF NOT EXISTS fencelock_claim_news ON fencelock_claim (node) WHERE granted = 2;
 
--- Claims laid to rest: they must not enter before that is over.
-CREATE TABLE IF NOT EXISTS fencelock_rest (
+-- Tombstones: claim IDs that may not enter before expires.
+CREATE TABLE IF NOT EXISTS fencelock_tombstone (
     key     BLOB    NOT NULL,
     id      TEXT    NOT NULL,
     clock   INTEGER NOT NULL,
@@ -62,8 +62,8 @@ CREATE TABLE IF NOT EXISTS fencelock_rest (
     PRIMARY KEY (key, id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX IF NOT EXISTS fencelock_rest_end ON fencelock_rest (until);
-CREATE INDEX IF NOT EXISTS fencelock_rest_news ON fencelock_rest (node) WHERE broken = 1;
+CREATE INDEX IF NOT EXISTS fencelock_tombstone_end ON fencelock_tombstone (until);
+CREATE INDEX IF NOT EXISTS fencelock_tombstone_news ON fencelock_tombstone (node) WHERE broken = 1;
 
 -- The counter outlives the claim that drew from it.
 CREATE TRIGGER IF NOT EXISTS fencelock_claim_drawn AFTER INSERT ON fencelock_claim

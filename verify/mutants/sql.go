@@ -159,7 +159,7 @@ func sql() []Mutant {
 			"ELSEIF v_answer = 0 AND (v_low < 1048576 AND p_capacity = 1048576 OR v_low = 1048576 AND p_capacity < 1048576) THEN", "ELSEIF FALSE THEN", on("mariadb", "Kind")},
 		{"MariaDB: a place that lingers is free", "sqllock/schema/mysql.sql",
 			"IF p_linger > 0 THEN", "IF FALSE THEN", on("mariadb", "Linger")},
-		{"SQLite: a repeated Enter does not renew", "sqllock/query/sqlite/again.sql",
+		{"SQLite: a repeated Enter does not renew", "sqllock/query/sqlite/reenter.sql",
 			"expires = max(expires, ?3)", "expires = expires", on("sqlite", "Lease")},
 		{"SQLite: a renewal brings back what has expired", "sqllock/query/sqlite/renew.sql",
 			"lingering = 0 AND clock = ?4 AND expires > ?5", "lingering = 0 AND clock = ?4", on("sqlite", "Lease|Expiry")},
@@ -192,6 +192,6 @@ func sql() []Mutant {
 		{"SQL: Await that is late is never answered", "sqllock/watch.go",
 			"if w.late && w.read {", "if w.late && !w.read {", unread},
 		{"SQL: what others have granted is not asked for", "sqllock/watch.go",
-			"!w.belled() && !now.Before(w.ask(w.heard))", "!w.belled() && now.Before(w.ask(w.heard)) && false", []Test{{Module: "verify", Package: "./mariadb", Run: "WaiterOfAnotherBackend"}}},
+			"!w.notifying() && !now.Before(w.ask(w.heard))", "!w.belled() && now.Before(w.ask(w.heard)) && false", []Test{{Module: "verify", Package: "./mariadb", Run: "WaiterOfAnotherBackend"}}},
 	}
 }

@@ -148,7 +148,7 @@ func occupy(t *testing.T, file string) {
 	check(t, err)
 	tx, err := db.Begin() // SQLiteDSN takes the write lock with it, or the write below does
 	check(t, err)
-	_, err = tx.Exec("DELETE FROM fencelock_rest")
+	_, err = tx.Exec("DELETE FROM fencelock_tombstone")
 	check(t, err)
 	t.Cleanup(func() {
 		tx.Rollback()

@@ -12,7 +12,7 @@ import (
 // again: on a clock that nobody can read any more, and since a while ago.
 func reboot(t *testing.T, db *sql.DB, ago time.Duration) {
 	t.Helper()
-	for _, table := range []string{"claim", "rest"} {
+	for _, table := range []string{"claim", "tombstone"} {
 		_, err := db.Exec("UPDATE fencelock_"+table+" SET clock = 4711, expires = expires + 1000000000000, until = until - ?", ago.Microseconds())
 		if err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 		db := openFile(t, newFile(t))
 		b := backend(t, db)
 		hold(t, b, claim("k"))
-		for _, table := range []string{"claim", "line", "rest", "meta"} {
+		for _, table := range []string{"claim", "line", "tombstone", "meta"} {
 			if _, err := db.Exec("DROP TABLE fencelock_" + table); err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +234,7 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 			b.Leave(ctx, holder, driver.Exit{Mark: "m"})
 			b.Leave(ctx, driver.Ticket{Claim: holder.Claim}, driver.Exit{})
 			// What the error says to do helps.
-			for _, table := range []string{"claim", "line", "rest"} {
+			for _, table := range []string{"claim", "line", "tombstone"} {
 				if _, err := db.Exec("DELETE FROM fencelock_" + table); err != nil {
 					t.Fatal(err)
 				}

@@ -88,7 +88,7 @@ func TestRestsAreForgotten(t *testing.T) {
 			t.Fatalf("%d ids still rest", n)
 		}
 		b.Leave(soon(t), driver.Ticket{Claim: claim("k"), Token: 1}, driver.Exit{})
-		if err := db.QueryRow("SELECT count(*) FROM fencelock_rest").Scan(&n); err != nil {
+		if err := db.QueryRow("SELECT count(*) FROM fencelock_tombstone").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -50,9 +50,9 @@ func TestWaiterOfAnotherBackendIsWoken(t *testing.T) {
 	handOvers(t, backend(t, openFile(t, path)), backend(t, openFile(t, path)))
 }
 
-// TestWaiterIsWokenWhereThereIsNoBell has a database without a file, to which
+// TestWaiterIsWokenWithoutNotifier has a database without a file, to which
 // nothing can be attached: the database is asked again and again.
-func TestWaiterIsWokenWhereThereIsNoBell(t *testing.T) {
+func TestWaiterIsWokenWithoutNotifier(t *testing.T) {
 	db := openDSN(t, ":memory:")
 	db.SetMaxOpenConns(1)
 	handOvers(t, backend(t, db), backend(t, db))

@@ -3,7 +3,7 @@
 --
 -- ?1 key  ?2 token  ?3 id  ?4 clock  ?5 now on that clock
 --
--- Changes one row if it did. If not, nothing has changed, and the long way decides.
+-- Changes one row if it did. If not, nothing has changed, and a transaction decides.
 DELETE FROM fencelock_claim
 WHERE key = ?1 AND token = ?2 AND id = ?3
   AND granted > 0 AND lingering = 0 AND clock = ?4 AND expires > ?5

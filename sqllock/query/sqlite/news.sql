@@ -8,4 +8,4 @@ SELECT 0, key, id, mark, clock, expires, until, ttl,
        capacity < 1048576 AND EXISTS (SELECT 1 FROM fencelock_claim AS o WHERE o.key = c.key AND o.capacity <> c.capacity)
 FROM fencelock_claim AS c WHERE node = ?1 AND granted = 2
 UNION ALL
-SELECT 1, key, id, reason, 0, 0, 0, 0, 0 FROM fencelock_rest WHERE node = ?1 AND broken = 1;
+SELECT 1, key, id, reason, 0, 0, 0, 0, 0 FROM fencelock_tombstone WHERE node = ?1 AND broken = 1;

@@ -13,11 +13,13 @@ import (
 type query func(ctx context.Context, d *database) (*sql.Rows, error)
 
 // read runs a statement that only reads.
-func (s *sqlite) read(ctx context.Context, what, key string, begin func(), scan func(*sql.Rows) error, ask query) error {
+func (s *sqlite) read(ctx context.Context, what, key string, begin func(), scan func(*sql.Rows) error,
+	ask query,
+) error {
 	err := s.on(ctx, func(d *database) error {
 		err := retry(ctx, func() error {
 			begin() // anew, if it was cut short
-			rows, err := ask(s.brief(ctx), d)
+			rows, err := ask(s.statementContext(ctx), d)
 			if err != nil {
 				return err
 			}
@@ -54,13 +56,15 @@ func (s *sqlite) queue(ctx context.Context, key string) (q queue, err error) {
 			q.stale = true
 		}
 		if owner.Valid && left > 0 {
-			q.first = &driver.BusyError{Owner: owner.String, Note: note.String, Token: c.token, Since: time.UnixMicro(since.Int64), Left: left}
+			q.first = &driver.BusyError{
+				Owner: owner.String, Note: note.String, Token: c.token, Since: time.UnixMicro(since.Int64), Left: left,
+			}
 		}
 		low, high = min(low, c.capacity), max(high, c.capacity)
 		q.rows = append(q.rows, queued{c.id, c.granted > 0, c.lingering, left})
 		return nil
 	}, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.look.QueryContext(ctx, []byte(key))
+		return d.queue.QueryContext(ctx, []byte(key))
 	})
 	q.mixed = len(q.rows) > 1 && low != high
 	return q, err
@@ -68,7 +72,7 @@ func (s *sqlite) queue(ctx context.Context, key string) (q queue, err error) {
 
 // grantOf describes the grant of a claim.
 func (s *sqlite) grantOf(ctx context.Context, key, id string) (g grant, ok bool, err error) {
-	e, err := s.tidings(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
+	e, err := s.readNews(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
 		return d.grantOf.QueryContext(ctx, []byte(key), id)
 	})
 	if err != nil || len(e.granted) == 0 {
@@ -79,12 +83,12 @@ func (s *sqlite) grantOf(ctx context.Context, key, id string) (g grant, ok bool,
 
 // news reads what other processes have done to claims of this node.
 func (s *sqlite) news(ctx context.Context) (effects, error) {
-	return s.tidings(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
+	return s.readNews(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
 		return d.news.QueryContext(ctx, d.node)
 	})
 }
 
-func (s *sqlite) tidings(ctx context.Context, ask query) (e effects, err error) {
+func (s *sqlite) readNews(ctx context.Context, ask query) (e effects, err error) {
 	err = s.read(ctx, "read the news", "", func() { e = effects{} }, func(r *sql.Rows) error {
 		var kind int
 		var id string
@@ -95,7 +99,9 @@ func (s *sqlite) tidings(ctx context.Context, ask query) (e effects, err error) 
 			return scanned(string(key), err)
 		}
 		if kind == 0 {
-			e.granted = append(e.granted, grant{key: string(key), id: id, mark: driver.Mark(text), left: l.left(readClock()), mixed: mixed})
+			e.granted = append(e.granted, grant{
+				key: string(key), id: id, mark: driver.Mark(text), left: l.left(readClock()), mixed: mixed,
+			})
 		} else {
 			e.broken = append(e.broken, broken{string(key), id, driver.ErrGone{Broken: true, Reason: string(text)}})
 		}
@@ -110,7 +116,7 @@ func (s *sqlite) why(ctx context.Context, key, id string) (gone driver.ErrGone, 
 	err = s.read(ctx, "read the line of", key, func() { gone = driver.ErrGone{} }, func(r *sql.Rows) error {
 		return scanned(key, r.Scan(&gone.Broken, &gone.Reason))
 	}, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.rest.QueryContext(ctx, []byte(key), id, now.clock, now.at, now.wall)
+		return d.tombstoneRead.QueryContext(ctx, []byte(key), id, now.clock, now.at, now.wall)
 	})
 	return gone, err
 }
@@ -118,7 +124,7 @@ func (s *sqlite) why(ctx context.Context, key, id string) (gone driver.ErrGone, 
 // line reads all of one line.
 func (s *sqlite) line(ctx context.Context, key string) (driver.Line, bool, error) {
 	return s.whole(ctx, "read the line of", key, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.whole.QueryContext(ctx, []byte(key))
+		return d.line.QueryContext(ctx, []byte(key))
 	})
 }
 

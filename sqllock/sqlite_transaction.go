@@ -9,18 +9,21 @@ import (
 	"strings"
 )
 
-// take waits for this process's turn to write. Without it goroutines would meet at
-// the file's write lock, which has no queue: they would sleep and try again.
-func (s *sqlite) take(ctx context.Context) error {
+// fileRule runs f on the database file: on or onSame, which differ in what happens when the
+// path leads to another file.
+type fileRule = func(ctx context.Context, f func(d *database) error) error
+
+// write waits for this process's turn to write, and runs f by rule. Without turns goroutines
+// would meet at the file's write lock, which has no queue: they would sleep and try again.
+func (s *sqlite) write(ctx context.Context, rule fileRule, f func(d *database) error) error {
 	select {
 	case s.turn <- struct{}{}:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	defer func() { <-s.turn }()
+	return rule(ctx, f)
 }
-
-func (s *sqlite) give() { <-s.turn }
 
 // on runs f on the file that the path leads to. If that changes meanwhile, what f did is
 // lost with the old file, and f runs again on the new one.
@@ -58,16 +61,17 @@ func (s *sqlite) once(ctx context.Context, d *database, f func(d *database) erro
 		err = errMoved
 	}
 	if errors.Is(err, errMoved) {
-		s.ended(d)
+		s.retire(d)
 	}
 	return err
 }
 
-// alone runs a statement that writes, as a transaction by itself, and returns whether it
-// has changed anything. A statement runs again if the database was busy.
-func (s *sqlite) alone(ctx context.Context, run func(ctx context.Context) (sql.Result, error)) (changed bool, err error) {
+// autocommit runs one statement as a transaction of its own, again if the database was busy.
+// It returns whether the statement changed a row.
+func (s *sqlite) autocommit(ctx context.Context, run func(ctx context.Context) (sql.Result, error),
+) (changed bool, err error) {
 	err = retry(ctx, func() error {
-		r, err := run(s.brief(ctx))
+		r, err := run(s.statementContext(ctx))
 		if err != nil {
 			return err
 		}
@@ -78,18 +82,17 @@ func (s *sqlite) alone(ctx context.Context, run func(ctx context.Context) (sql.R
 	return changed, err
 }
 
-// brief returns the context for work that takes SQLite only a moment. Where it
-// cannot wait for a connection nor for a lock inside SQLite, it need not be
-// interrupted, and a context that cannot end saves it a goroutine per statement, which
-// is a third of a free lock's cost.
-func (s *sqlite) brief(ctx context.Context) context.Context {
-	if s.deaf() || s.db.Stats().MaxOpenConnections > 0 {
+// statementContext returns the context for statements, which take some microseconds. They
+// need no interrupt where they wait neither for a connection nor inside SQLite. A context
+// that cannot end saves a goroutine per statement: a third of a free lock's cost.
+func (s *sqlite) statementContext(ctx context.Context) context.Context {
+	if s.ignoresContext() || s.db.Stats().MaxOpenConnections > 0 {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
 }
 
-// txn is a step under way: a transaction that has the write lock.
+// txn is a transaction that has the write lock.
 type txn struct {
 	*sqlite
 	*database
@@ -100,21 +103,17 @@ type txn struct {
 	vote *vote // how a ballot is judged; nil if there is none
 }
 
-// step runs f in a transaction and commits what it did. f may run again, if the
-// database was busy, so it begins anew each time; what it returns is a failure, and
-// undoes everything. Answers are kept in variables of the caller.
-func (s *sqlite) step(ctx context.Context, what, key string, f func(t *txn) error) (effects, error) {
-	return s.steps(ctx, what, key, s.on, f)
+// transact runs f in a transaction and commits it. f may run again if the database was busy,
+// so it begins anew each time. An error of f undoes the transaction; answers of the store are
+// kept in variables of the caller.
+func (s *sqlite) transact(ctx context.Context, what, key string, f func(t *txn) error) (effects, error) {
+	return s.transactOn(ctx, s.on, what, key, f)
 }
 
-// steps is step; on decides what happens when the file was replaced.
-func (s *sqlite) steps(ctx context.Context, what, key string, on func(context.Context, func(*database) error) error, f func(t *txn) error) (effects, error) {
-	if err := s.take(ctx); err != nil {
-		return effects{}, err
-	}
-	defer s.give()
+func (s *sqlite) transactOn(ctx context.Context, rule fileRule, what, key string, f func(t *txn) error,
+) (effects, error) {
 	var e effects
-	err := on(ctx, func(d *database) error {
+	err := s.write(ctx, rule, func(d *database) error {
 		return retry(ctx, func() (err error) {
 			e, err = s.attempt(ctx, d, key, f)
 			return err
@@ -126,13 +125,13 @@ func (s *sqlite) steps(ctx context.Context, what, key string, on func(context.Co
 	return e, s.fail(what, err)
 }
 
-// attempt runs f once. If the commit fails in a way that leaves open whether it
-// happened, it asks everybody in line to look.
+// attempt runs f once. If the commit fails and may have happened, all waiters of the key
+// read its line again.
 func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t *txn) error) (_ effects, err error) {
 	if err := ctx.Err(); err != nil {
 		return effects{}, err
 	}
-	ctx = s.brief(ctx)
+	ctx = s.statementContext(ctx)
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return effects{}, err
@@ -144,7 +143,7 @@ func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t 
 	}
 	t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx}
 	t.now = readClock()
-	if err = t.exec(t.lock, t.now.clock, t.now.at, t.now.wall); err == nil {
+	if err = t.exec(t.statements.begin, t.now.clock, t.now.at, t.now.wall); err == nil {
 		// Waiting for the lock took time. From here on nobody else writes.
 		t.now = readClock()
 		err = f(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// survey is a line summed up, after what has expired was purged.
-type survey struct {
+// summary describes a line whose expired claims were purged.
+type summary struct {
 	key      string
 	n        int   // claims that were gone through
 	weight   int64 // Σ of theirs
@@ -25,11 +25,11 @@ type survey struct {
 	soonest int64 // when the first lease ends; of use if nobody is
 }
 
-// survey adopts, purges and grants what there is to, and then sums up the line. It
-// goes through those who hold the lock, and through those who wait for a semaphore.
-func (t *txn) survey(key, id string) (survey, error) {
+// refresh removes expired claims, grants what fits then, and summarizes the line. It reads
+// the claims that hold the lock, and those that wait for a semaphore.
+func (t *txn) refresh(key, id string) (summary, error) {
 	for round := 0; ; round++ {
-		v, err := t.sum(key, id)
+		v, err := t.summarize(key, id)
 		switch {
 		case err != nil:
 			return v, err
@@ -49,14 +49,14 @@ func (t *txn) survey(key, id string) (survey, error) {
 	}
 }
 
-// sum sums up the line as it is.
-func (t *txn) sum(key, id string) (survey, error) {
-	v := survey{key: key, soonest: lastToken, min: driver.RW, max: 1}
+// summarize describes the line as it is.
+func (t *txn) summarize(key, id string) (summary, error) {
+	v := summary{key: key, soonest: lastToken, min: driver.RW, max: 1}
 	var last, drawn, mine, ends sql.NullInt64
 	var by sql.NullString
 	err := t.rows(func(r *sql.Rows) error {
 		return scanned(key, r.Scan(&last, &v.mark, &by, &drawn, &mine, &ends, &v.foreign))
-	}, t.statements.probe, []byte(key), t.now.clock, id)
+	}, t.statements.summary, []byte(key), t.now.clock, id)
 	if err != nil {
 		return v, err
 	}
@@ -64,7 +64,7 @@ func (t *txn) sum(key, id string) (survey, error) {
 	if ends.Valid {
 		v.soonest = ends.Int64
 	}
-	err = t.walk(key, func(c *claim) bool {
+	err = t.scan(key, func(c *claim) bool {
 		v.n++
 		v.weight += c.weight
 		v.min, v.max = min(v.min, c.capacity), max(v.max, c.capacity)
@@ -79,8 +79,8 @@ func (t *txn) sum(key, id string) (survey, error) {
 	return v, err
 }
 
-// walk goes through a line in order of arrival, until f returns false.
-func (t *txn) walk(key string, f func(c *claim) bool) error {
+// scan reads a line in order of arrival, until f returns false.
+func (t *txn) scan(key string, f func(c *claim) bool) error {
 	return t.rows(func(r *sql.Rows) error {
 		c := claim{span: 1}
 		if err := r.Scan(&c.token, &c.id, &c.capacity, &c.weight, &c.granted, &c.node,
@@ -94,32 +94,32 @@ func (t *txn) walk(key string, f func(c *claim) bool) error {
 			return errStop
 		}
 		return nil
-	}, t.statements.order, []byte(key))
+	}, t.statements.scan, []byte(key))
 }
 
 // purge removes what has expired from the line, and grants what that lets in.
-func (t *txn) purge(v *survey) error {
+func (t *txn) purge(v *summary) error {
 	n, err := t.changes(t.statements.purge, []byte(v.key), t.now.at)
 	if err != nil || n == 0 {
 		return err
 	}
 	t.touched = append(t.touched, v.key)
-	return t.settle(v)
+	return t.grantFitting(v)
 }
 
-// settle grants what fits after somebody was removed. v is the line from before.
-func (t *txn) settle(v *survey) error {
+// grantFitting grants what fits after somebody was removed. v is the line from before.
+func (t *txn) grantFitting(v *summary) error {
 	mixed := v.min != v.max
 	if mixed {
 		// It may have been the only one of its size.
-		after, err := t.sum(v.key, "")
+		after, err := t.summarize(v.key, "")
 		if err != nil {
 			return err
 		}
 		mixed = after.min != after.max
 	}
 	a := admission{mixed: mixed}
-	if err := t.walk(v.key, a.add); err != nil {
+	if err := t.scan(v.key, a.add); err != nil {
 		return err
 	}
 	for _, r := range a.runs {

@@ -1,5 +1,5 @@
 -- Starts a lease again for a repeated Enter, never shortening it. The caller has
--- seen in the same step that the claim lives.
+-- seen in the same transaction that the claim lives.
 --
 -- ?1 key  ?2 token  ?3 expires  ?4 until  ?5 ttl  ?6 node
 UPDATE fencelock_claim

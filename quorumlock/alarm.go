@@ -1,93 +1,93 @@
 package quorumlock
 
 import (
-	"slices"
+	"math/bits"
 	"strings"
 	"sync"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// alarms hears of claims that were broken on members, and passes on what is true of a
-// majority.
+// alarms notifies subscribers of claims that were broken on so many members that no
+// majority is left. The zero value is ready.
 type alarms struct {
-	mu        sync.Mutex
-	listeners []*listener
-	stops     []func()
-	heard     map[string]uint16 // nodes that have rung, by claim
-}
+	subscribers driver.Alarms
 
-type listener struct {
-	f func(id string, gone driver.ErrGone)
+	mu    sync.Mutex
+	heard map[string]uint16 // by claim, the set of nodes that have notified
+	stops []func()          // of the subscriptions to the members; nil if there are none
 }
 
 // Alarm calls f when so many members have said that a claim was broken that it has no
-// majority left. Members that cannot say so are not heard.
+// majority left. Members without alarms count as silent.
 func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
-	l := &listener{f}
 	a := &b.alarms
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.listeners = append(a.listeners, l)
-	if a.stops == nil {
-		a.heard = map[string]uint16{}
+	unsubscribe := a.subscribers.Subscribe(f)
+	if a.stops == nil && b.invalid.Load() == nil {
 		for i, n := range b.nodes {
-			if rings, ok := n.Member.(driver.Alarm); ok && b.bad == nil {
-				a.stops = append(a.stops, rings.Alarm(func(id string, gone driver.ErrGone) { b.ring(i, id, gone) }))
+			if member, ok := n.Member.(driver.Alarm); ok {
+				a.stops = append(a.stops, member.Alarm(func(memberID string, gone driver.ErrGone) {
+					b.notify(i, memberID, gone)
+				}))
 			}
 		}
 	}
 	return func() {
 		a.mu.Lock()
-		a.listeners = slices.DeleteFunc(a.listeners, func(x *listener) bool { return x == l })
-		last := len(a.listeners) == 0
-		a.mu.Unlock()
-		if last {
-			a.close()
+		unsubscribe()
+		var stops []func()
+		if a.subscribers.Len() == 0 {
+			stops, a.stops = a.stops, nil
 		}
+		a.mu.Unlock()
+		stopAll(stops)
 	}
 }
 
-// close ends the alarms of the members.
+// close ends the subscriptions to the members.
 func (a *alarms) close() {
 	a.mu.Lock()
 	stops := a.stops
 	a.stops = nil
 	a.mu.Unlock()
+	stopAll(stops)
+}
+
+// stopAll is called without a lock: a member may be notifying, which takes alarms.mu.
+func stopAll(stops []func()) {
 	for _, stop := range stops {
 		stop()
 	}
 }
 
-// ring counts a member's alarm.
-func (b *Backend) ring(i int, memberID string, gone driver.ErrGone) {
+// notify counts the alarm of node i.
+func (b *Backend) notify(i int, memberID string, gone driver.ErrGone) {
 	dot := strings.LastIndexByte(memberID, '.')
 	if dot < 0 {
 		return
 	}
 	id := memberID[:dot]
-	a := &b.alarms
-	a.mu.Lock()
-	before := a.heard[id]
-	now := before | 1<<i
-	if len(a.heard) > 10000 {
-		clear(a.heard) // hints of hints: the next renewal says the same
-	}
-	a.heard[id] = now
-	var listeners []*listener
-	if count(now) > len(b.nodes)-b.majority && count(before) <= len(b.nodes)-b.majority {
-		listeners = slices.Clone(a.listeners)
-	}
-	a.mu.Unlock()
-	for _, l := range listeners {
-		l.f(id, gone)
+	spare := len(b.nodes) - b.majority
+	before, now := b.alarms.hear(id, i)
+	if before <= spare && now > spare {
+		b.alarms.subscribers.Notify(id, gone)
 	}
 }
 
-func count(set uint16) int {
-	n := 0
-	for ; set != 0; set &= set - 1 {
-		n++
+// maxHeard bounds the memory of alarms. They are hints: the next renewal says the same.
+const maxHeard = 10_000
+
+// hear notes that node i has notified of a claim, and returns how many nodes had and
+// have.
+func (a *alarms) hear(id string, i int) (before, now int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.heard == nil || len(a.heard) > maxHeard {
+		a.heard = map[string]uint16{}
 	}
-	return n
+	was := a.heard[id]
+	a.heard[id] = was | 1<<i
+	return bits.OnesCount16(was), bits.OnesCount16(a.heard[id])
 }

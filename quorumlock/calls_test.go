@@ -52,8 +52,8 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 	})
 }
 
-// TestCallsThatShareAContextHaveAllTheirTime: a call that begins when others are under way
-// must have as long as the first one had, or slow nodes would look dead to it.
+// TestCallsThatShareAContextHaveAllTheirTime: a call that begins later than others has as
+// long as the first one, or slow nodes would look dead to it.
 func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		for i := range 20 {

@@ -8,207 +8,190 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// name is what makes a claim one claim.
-type name struct{ key, id string }
-
-// place is where a claim stands on one node, as far as this Backend knows.
-type place uint8
+// presence says whether a node has a claim, as far as this Backend knows.
+type presence uint8
 
 const (
-	nowhere place = iota // the node has nothing of it
-	inside               // the node has answered that it has it
-	unsure               // it may be there, or may still arrive
-	owing                // the node is to be told again to let it go; it must not be sent there
-	barred               // it must not be sent there: it was laid to rest
+	absent  presence = iota // the node has nothing of the claim
+	present                 // the node has acknowledged the claim
+	unknown                 // an Enter was not answered: it may be there, or still arrive
+	barred                  // the claim must not be sent there: a Leave may still arrive, or left a tombstone
 )
 
-// claim is what this Backend remembers of a claim while it may be on some node. Calls
-// for one claim go to one node one after the other, in the order in which they were
-// begun: an Enter that overtakes the Leave of the attempt before it would be undone by
-// it, and would be believed.
+// claim is what this Backend remembers of a claim while a node may have it.
+//
+// Requests for one claim reach one node one after the other, in the order in which
+// they were begun. Otherwise an Enter could overtake the Leave of the attempt before
+// it: the Leave would undo the Enter, and the caller would believe in the grant.
 type claim struct {
-	name
-	refs int           // calls that use it; guarded by Backend.mu
+	ref  driver.ClaimRef
+	refs int           // users; guarded by claimTable.mu
 	turn chan struct{} // held by the Enter that is under way
 
 	mu      sync.Mutex
-	ballot  int64          // that it holds the lock with, or 0
-	spots   []spot         // per node
-	leaving bool           // nothing of it may be put back
-	why     driver.ErrGone // why it is gone, if somebody said so
+	ballot  int64 // the token while the claim holds the lock, or 0
+	leaving bool  // the claim must not be put back
+	why     driver.ErrGone
+	nodes   []nodeClaim
 }
 
-// spot is what is remembered of a claim on one node.
-type spot struct {
-	id     string // what the node knows it by
-	place  place
-	busy   bool      // a call for it is under way
-	ballot int64     // that was sent last
-	next   []*errand // what follows when that call is over
+// nodeClaim is the claim on one node.
+type nodeClaim struct {
+	presence presence
+	ballot   int64         // that was sent last
+	last     chan struct{} // closed when the last request begun so far is over
 }
 
-// errand is what is to be done for a claim on one node. do is told if the Backend has
-// ended instead.
-type errand struct {
-	b  *Backend
-	cl *claim
-	i  int
-	do func(i int, ended bool)
+// claimTable holds the claims that a request uses or that a node may have. The zero
+// value is ready.
+type claimTable struct {
+	mu    sync.Mutex
+	byRef map[driver.ClaimRef]*claim
 }
 
-// use returns the claim of that name. One that is not known is taken to stand in the
-// given place on every node. b.done gives it back.
-func (b *Backend) use(n name, stands place) *claim {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cl := b.claims[n]
+// open returns the claim of ref for use until release. A claim that is not in the
+// table starts with the given presence on every node.
+func (t *claimTable) open(ref driver.ClaimRef, nodes int, p presence) *claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cl := t.byRef[ref]
 	if cl == nil {
-		cl = &claim{name: n, turn: make(chan struct{}, 1), spots: make([]spot, len(b.nodes))}
-		ids := memberIDs(n.id, len(b.nodes))
-		for i := range cl.spots {
-			one := len(ids) / len(cl.spots)
-			cl.spots[i].id, cl.spots[i].place = ids[i*one:(i+1)*one], stands
+		cl = &claim{ref: ref, turn: make(chan struct{}, 1), nodes: make([]nodeClaim, nodes)}
+		for i := range cl.nodes {
+			cl.nodes[i].presence = p
 		}
-		b.claims[n] = cl
+		if t.byRef == nil {
+			t.byRef = make(map[driver.ClaimRef]*claim)
+		}
+		t.byRef[ref] = cl
 	}
 	cl.refs++
 	return cl
 }
 
-// known returns the claim of that name, or nil.
-func (b *Backend) known(n name) *claim {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cl := b.claims[n]
+// find returns the claim of ref for use until release, or nil.
+func (t *claimTable) find(ref driver.ClaimRef) *claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cl := t.byRef[ref]
 	if cl != nil {
 		cl.refs++
 	}
 	return cl
 }
 
-// done gives a claim back, and forgets it when there is nothing to remember.
-func (b *Backend) done(cl *claim) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cl.refs--
-	if cl.refs == 0 && !cl.somewhere() && b.claims[cl.name] == cl {
-		delete(b.claims, cl.name)
+func (t *claimTable) retain(cl *claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cl.refs++
+}
+
+// release ends one use of cl. It forgets cl when no node may have it.
+func (t *claimTable) release(cl *claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if cl.refs--; cl.refs == 0 && !cl.somewhere() {
+		delete(t.byRef, cl.ref)
 	}
 }
 
-// behind does something for cl on node i, on a goroutine, when what was begun there
-// before is over.
-func (b *Backend) behind(cl *claim, i int, do func(i int, ended bool)) {
-	b.each(cl, []errand{{b, cl, i, do}})
-}
-
-// everywhere does something for cl on all nodes at once, as behind does on one.
-func (b *Backend) everywhere(cl *claim, do func(i int, ended bool)) {
-	all := make([]errand, len(b.nodes))
-	for i := range all {
-		all[i] = errand{b, cl, i, do}
-	}
-	b.each(cl, all)
-}
-
-func (b *Backend) each(cl *claim, all []errand) {
-	b.mu.Lock()
-	cl.refs += len(all)
-	b.mu.Unlock()
-	for i := range all {
-		if e := &all[i]; cl.first(e) {
-			b.calls.run(e)
+// onNode runs request for cl on node i in the background, after the requests for cl
+// that were begun there before.
+func (b *Backend) onNode(cl *claim, i int, request func()) {
+	b.claims.retain(cl)
+	before, done := cl.enqueue(i)
+	b.work.run(func() {
+		defer b.claims.release(cl)
+		defer close(done)
+		if before != nil {
+			<-before
 		}
-	}
+		request()
+	})
 }
 
-// first reports whether nothing is under way where e is to be done. If there is, e
-// follows it.
-func (cl *claim) first(e *errand) bool {
+// enqueue adds a request to the sequence of node i. It may begin when before is closed,
+// and closes done when it is over.
+func (cl *claim) enqueue(i int) (before <-chan struct{}, done chan<- struct{}) {
+	over := make(chan struct{})
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	s := &cl.spots[e.i]
-	if s.busy {
-		s.next = append(s.next, e)
-		return false
-	}
-	s.busy = true
-	return true
-}
-
-// run does e, and what has come behind it meanwhile.
-func (e *errand) run() {
-	for e != nil {
-		e.do(e.i, e.b.ctx.Err() != nil)
-		next := e.follower()
-		e.b.done(e.cl)
-		e = next
-	}
-}
-
-// follower returns what comes after e on its node, or nil.
-func (e *errand) follower() *errand {
-	e.cl.mu.Lock()
-	defer e.cl.mu.Unlock()
-	s := &e.cl.spots[e.i]
-	if len(s.next) == 0 {
-		s.busy, s.next = false, nil
-		return nil
-	}
-	next := s.next[0]
-	s.next = s.next[1:]
-	return next
+	before, cl.nodes[i].last = cl.nodes[i].last, over
+	return before, over
 }
 
 // somewhere reports whether a node may have the claim.
 func (cl *claim) somewhere() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	for i := range cl.spots {
-		if p := cl.spots[i].place; p != nowhere && p != barred {
+	for i := range cl.nodes {
+		if p := cl.nodes[i].presence; p == present || p == unknown {
 			return true
 		}
 	}
 	return false
 }
 
-// at returns where the claim stands on a node.
-func (cl *claim) at(i int) place {
+func (cl *claim) presence(i int) presence {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.spots[i].place
+	return cl.nodes[i].presence
 }
 
-// put notes where the claim stands on a node. What is unsure stays so until it leaves
-// there: another Enter of it may be under way. From then on it may not come back.
-func (cl *claim) put(i int, p place) {
+// sending notes the ballot of an Enter to node i.
+func (cl *claim) sending(i int, ballot int64) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	was := cl.spots[i].place
-	if was == barred || was == owing && p != barred || was == unsure && p < unsure {
-		return
+	cl.nodes[i].ballot = ballot
+}
+
+// entered notes how node i answered an Enter. What is unknown stays so until a Leave,
+// for an earlier Enter may still arrive.
+func (cl *claim) entered(i int, err error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	switch n := &cl.nodes[i]; {
+	case n.presence == unknown || n.presence == barred:
+	case err == nil:
+		n.presence = present
+	case definite(err):
+		n.presence = absent
+	default:
+		n.presence = unknown
 	}
-	cl.spots[i].place = p
 }
 
-// sends notes the ballot that a node is asked for.
-func (cl *claim) sends(i int, ballot int64) {
+// left notes how node i answered a Leave. An Enter of unknown outcome may still arrive,
+// so the claim is not sent there again.
+func (cl *claim) left(i int, err error, tombstone bool) {
+	if err == nil || definite(err) {
+		cl.goneBecause(err)
+	} else {
+		tombstone = true
+	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.spots[i].ballot = ballot
+	switch n := &cl.nodes[i]; {
+	case tombstone:
+		n.presence = barred
+	case n.presence == present:
+		n.presence = absent
+	case n.presence != absent:
+		n.presence = barred
+	}
 }
 
-// standsWith reports whether what a node has of the claim is the grant with that
-// ballot. It may be left from an attempt before, whose Leave is still under way: that
-// one keeps others out for now, but counts for nothing.
-func (cl *claim) standsWith(i int, ballot int64) bool {
+// granted reports whether node i may have the grant with that ballot. It may instead
+// have what is left of an earlier attempt: that keeps others out and is no vote.
+func (cl *claim) granted(i int, ballot int64) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return (cl.spots[i].place == inside || cl.spots[i].place == unsure) && cl.spots[i].ballot == ballot
+	n := &cl.nodes[i]
+	return (n.presence == present || n.presence == unknown) && n.ballot == ballot
 }
 
-// goneFor notes why the claim is gone from a node, and returns what is known of that.
-func (cl *claim) goneFor(err error) driver.ErrGone {
+// goneBecause notes why the claim is gone from a node, and returns the best reason so far.
+func (cl *claim) goneBecause(err error) driver.ErrGone {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	var g driver.ErrGone
@@ -218,40 +201,28 @@ func (cl *claim) goneFor(err error) driver.ErrGone {
 	return cl.why
 }
 
-// leftFrom notes that a node let the claim go that it had. After a try that was not
-// answered, that try may still arrive.
-func (cl *claim) leftFrom(i int) {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.spots[i].place == inside {
-		cl.spots[i].place = nowhere
-	} else if cl.spots[i].place != nowhere {
-		cl.spots[i].place = barred
-	}
-}
-
-// holds returns the ballot with which the claim holds the lock, or 0.
-func (cl *claim) holds() int64 {
+// heldBallot returns the ballot with which the claim holds the lock, or 0.
+func (cl *claim) heldBallot() int64 {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.ballot
 }
 
-// hold notes that the claim holds the lock with a ballot, or not: 0.
-func (cl *claim) hold(ballot int64) {
+// setHeld notes the ballot with which the claim holds the lock, or 0.
+func (cl *claim) setHeld(ballot int64) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	cl.ballot = ballot
 }
 
-// begin says that the claim is wanted.
-func (cl *claim) begin() {
+// enter notes that the claim is wanted.
+func (cl *claim) enter() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	cl.leaving = false
 }
 
-// leave says that the claim is over, and reports whether that was known already.
+// leave notes that the claim is over. It reports whether it was over already.
 func (cl *claim) leave() (already bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -266,22 +237,13 @@ func (cl *claim) isLeaving() bool {
 	return cl.leaving
 }
 
-// memberID is what a claim is called on node i. It differs from node to node, so that
-// two members that are one store do not take each other's claim for their own, which
-// would make a majority of one.
+// memberID is the ID of a claim on node i. It differs from node to node: two members
+// that are one store would otherwise take each other's claim for their own and make a
+// majority of one store.
 func memberID(id string, i int) string { return id + "." + strconv.Itoa(i) }
 
-// memberIDs are those of all nodes, one behind the other. There are at most nine.
-func memberIDs(id string, nodes int) string {
-	all := make([]byte, 0, nodes*(len(id)+2))
-	for i := range nodes {
-		all = append(append(all, id...), '.', '0'+byte(i))
-	}
-	return string(all)
-}
-
-// member returns the ticket as node i knows it.
-func member(t driver.Ticket, i int) driver.Ticket {
+// onMember returns the ticket as node i knows it.
+func onMember(t driver.Ticket, i int) driver.Ticket {
 	t.ID = memberID(t.ID, i)
 	return t
 }

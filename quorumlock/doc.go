@@ -1,6 +1,6 @@
-// Package quorumlock keeps locks on a majority of independent stores, none of which
-// knows of the others: what is called Redlock when all of them are Redis, with a
-// fencing token, and on any mix of stores that take ballots.
+// Package quorumlock keeps locks on a majority of independent stores that do not know
+// of each other. It is Redlock with a fencing token, for Redis and for any mix of stores
+// that take ballots.
 //
 //	quorum := quorumlock.New([]driver.Backend{
 //		redislock.New(rdb1, &redislock.Options{Member: &driver.Membership{}}),
@@ -9,25 +9,31 @@
 //	}, nil)
 //	client := fencelock.New(quorum, nil)
 //
-// It stands the loss of a minority of the nodes: of one of three, two of five. The
+// A quorum survives the loss of a minority of its nodes: one of three, two of five. The
 // nodes must be independent: replicas of one another fail together.
 //
 // # The token
 //
 // The client proposes one number to all nodes, its ballot: the largest of its own
-// clock and of what it has heard. A node grants the lock if it is free there and the
-// ballot is above all that it has granted before for the key. Who is granted by a
-// majority, in time, holds the lock, and the ballot is the token. Two majorities
-// share a node, and on that one the later grant had the larger ballot. So tokens are
-// unique, and rise from holder to holder, whatever the clients' clocks say. A node
-// keeps its half of this as driver.Member says, and one that has lost its memory
-// stays out for as long as that may matter.
+// clock and of what it has heard. A node grants the lock if the lock is free there and
+// the ballot is above all that the node has granted for the key. A claim that a majority
+// grants in time holds the lock, and the ballot is its token. Two majorities share a
+// node, and there the later grant had the larger ballot. So tokens are unique and rise
+// from holder to holder, whatever the clients' clocks say. driver.Member describes the
+// node's half. A node that has lost its memory stays out for as long as that matters.
+//
+// # One grant, file by file
+//
+// Enter (enter.go) sends the ballot to all nodes, counts the answers (vote.go), and
+// returns at the majority. Requests for one claim reach a node in order (claim.go), on
+// goroutines that outlive the call (workers.go). A failed vote leaves every node again
+// (leave.go). Renew (renew.go) puts a live claim back on nodes that have lost it.
 //
 // # New nodes
 //
-// A node that is new cannot be told from one that has lost its data. So a new quorum
-// grants nothing for the MaxTTL of its members, five minutes if nothing else was
-// said, unless it is told once that nothing can be left from before:
+// A new node looks like one that has lost its data. So a new quorum grants nothing for
+// the MaxTTL of its members, five minutes by default. Initialise ends that wait, once,
+// if nothing can be left from before:
 //
 //	err := quorum.Initialise(ctx) // or: fencelock init
 //

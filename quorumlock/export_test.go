@@ -7,7 +7,7 @@ func (b *Backend) SetClock(now func() time.Time) { b.now = now }
 
 // Remembered is how many claims b remembers.
 func (b *Backend) Remembered() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.claims)
+	b.claims.mu.Lock()
+	defer b.claims.mu.Unlock()
+	return len(b.claims.byRef)
 }

@@ -8,78 +8,64 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-var errExit = &driver.PermanentError{Err: errors.New("quorum: no mark can be left, and no place be kept: a majority has no law for either")}
+var errExit = &driver.PermanentError{Err: errors.New(
+	"quorum: no mark can be left, and no place be kept: a majority has no law for either")}
 
-// leaving is what one node answered to a Leave, or to a Break.
-type leaving struct {
-	node int
-	err  error
-}
-
-// Leave takes the claim away from all nodes, one request for each that may have it,
-// and returns when a majority has confirmed it. The others are told behind, and those
-// that do not answer are told again until the lease is over.
+// Leave takes the claim away from every node that may have it, with one request each,
+// and returns when a majority has acknowledged. The others follow in the background. A
+// node that does not answer is asked again until the lease is over.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	if err := b.ready(ctx); err != nil {
+	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer b.calls.done()
+	defer b.work.done()
 	if e != (driver.Exit{}) {
 		if _, err := b.Await(ctx, t); err != nil {
 			return err
 		}
 		return errExit
 	}
-	// A claim that is not known may be another view's, or have lost its way: every node
-	// is told.
-	cl := b.use(name{t.Key, t.ID}, inside)
-	defer b.done(cl)
+	// A claim that is not in the table may have been entered through another Backend:
+	// every node is asked.
+	cl := b.claims.open(t.Ref(), len(b.nodes), present)
+	defer b.claims.release(cl)
 	cl.leave()
-	a := b.agreement(t.Key)
-	b.everywhere(cl, func(i int, ended bool) { b.leaveAt(i, cl, t, t.Token == 0, a.add, ended) })
-	return b.agree(ctx, a)
+	acks := make(chan ack, len(b.nodes))
+	for i := range b.nodes {
+		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, acks) })
+	}
+	return b.waitForAcks(ctx, t.Key, acks)
 }
 
-// owedAtOnce bounds how many claims a node is told again to let go, when it does not
-// answer. Those beyond end with their leases.
-const owedAtOnce = 256
+// leaveNode takes a claim away from one node and sends the outcome to acks. If the node
+// does not answer, leaveNode asks again, for as long as the lease may last.
+func (b *Backend) leaveNode(cl *claim, i int, t driver.Ticket, acks chan<- ack) {
+	p := cl.presence(i)
+	if t.Token != 0 && (p == absent || p == barred) {
+		acks <- ack{i, cl.goneBecause(nil)}
+		return
+	}
+	if p != present {
+		t.Token = 0 // an Enter may still arrive: a tombstone must keep it out
+	}
+	end := time.Now().Add(t.TTL)
+	err := b.sendLeave(cl, i, t)
+	acks <- ack{i, err}
+	if err != nil && !definite(err) {
+		b.resendLeave(cl, i, t, end)
+	}
+}
 
-// leaveAt takes a claim away from one node. rest says
-// that an Enter nobody here knows of may arrive.
-func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answer func(leaving), ended bool) {
-	if ended {
-		answer(leaving{i, driver.ErrClosed})
-		return
-	}
+// maxRetrying bounds how many claims one node is asked again to let go. Those beyond it
+// end with their leases.
+const maxRetrying = 256
+
+// resendLeave asks a node again to let a claim go, until it answers or the lease is over.
+// Later requests for the claim wait behind it: a lost Leave may still arrive.
+func (b *Backend) resendLeave(cl *claim, i int, t driver.Ticket, end time.Time) {
 	n := b.nodes[i]
-	switch cl.at(i) {
-	case nowhere:
-		if !rest {
-			answer(leaving{i, cl.goneFor(nil)})
-			return
-		}
-		t.Token = 0
-	case unsure:
-		t.Token = 0
-	case barred:
-		if !rest {
-			answer(leaving{i, cl.goneFor(nil)})
-			return
-		}
-		t.Token = 0
-	}
-	t.ID = cl.spots[i].id
-	sent := time.Now()
-	err := b.letGo(i, cl, t)
-	answer(leaving{i, err})
-	if err == nil || definite(err) {
-		return
-	}
-	// It is told again for as long as that may be of use to anybody.
-	defer cl.put(i, barred)
-	defer n.owed.Add(-1)
-	end := sent.Add(t.TTL)
-	quiet := n.owed.Add(1) > owedAtOnce
+	silent := n.retrying.Add(1) > maxRetrying
+	defer n.retrying.Add(-1)
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		timer := time.NewTimer(max(min(pause, time.Until(end)), 1))
 		select {
@@ -91,44 +77,59 @@ func (b *Backend) leaveAt(i int, cl *claim, t driver.Ticket, rest bool, answer f
 		if !time.Now().Before(end) {
 			return
 		}
-		if quiet {
+		if silent {
 			continue
 		}
-		if err := b.letGo(i, cl, t); err == nil || definite(err) {
+		if err := b.sendLeave(cl, i, t); err == nil || definite(err) {
 			return
 		}
 	}
 }
 
-// letGo sends one Leave. The claim must not be sent to this node again if that is not
-// answered, for it may still arrive, or if it lays the id to rest.
-func (b *Backend) letGo(i int, cl *claim, t driver.Ticket) error {
-	err := b.nodes[i].Leave(b.call(patience(t.TTL/3)), t, driver.Exit{})
-	switch {
-	case err != nil && !definite(err):
-		cl.put(i, owing)
-	case t.Token == 0:
-		cl.goneFor(err)
-		cl.put(i, barred)
-	default:
-		cl.goneFor(err)
-		cl.leftFrom(i)
-	}
+// sendLeave sends one Leave and notes the outcome.
+func (b *Backend) sendLeave(cl *claim, i int, t driver.Ticket) error {
+	err := b.nodes[i].Leave(b.callContext(), onMember(t, i), driver.Exit{})
+	cl.left(i, err, t.Token == 0)
 	return err
 }
 
-// Break ends the claim whose span holds token on all nodes, in one request for each,
-// and returns when a majority has done so.
+// Break ends the claim whose span holds token on all nodes, with one request each, and
+// returns when a majority has acknowledged.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
-	if err := b.ready(ctx); err != nil {
+	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer b.calls.done()
-	a := b.agreement(key)
+	defer b.work.done()
+	acks := make(chan ack, len(b.nodes))
 	for i, n := range b.nodes {
-		b.calls.run(simply(func() {
-			a.add(leaving{i, n.Break(b.call(patience(driver.DefaultSkew)), key, token, reason)})
-		}))
+		b.work.run(func() {
+			acks <- ack{i, n.Break(b.callContext(), key, token, reason)}
+		})
 	}
-	return b.agree(ctx, a)
+	return b.waitForAcks(ctx, key, acks)
+}
+
+// Await says whether a majority still holds the claim. A quorum has no line: a granted
+// claim stays granted, and no other claim can wait.
+func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	if err := b.begin(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	defer b.work.done()
+	acks := make(chan ack, len(b.nodes))
+	for i, n := range b.nodes {
+		asked := onMember(t, i)
+		b.work.run(func() {
+			now, err := n.Await(b.callContext(), asked)
+			if err == nil && !now.Granted {
+				err = errWaits
+			}
+			acks <- ack{i, err}
+		})
+	}
+	if err := b.waitForAcks(ctx, t.Key, acks); err != nil {
+		return driver.Ticket{}, err
+	}
+	t.Granted, t.Ahead, t.Head = true, 0, nil
+	return t, nil
 }

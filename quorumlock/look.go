@@ -3,7 +3,6 @@ package quorumlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -13,44 +12,20 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Await says whether the claim is still held by a majority. A quorum has no line, so a
-// claim that was granted stays so, and no other can wait.
-func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	if err := b.ready(ctx); err != nil {
-		return driver.Ticket{}, err
-	}
-	defer b.calls.done()
-	asked, a := t, b.agreement(t.Key)
-	for i, n := range b.nodes {
-		b.calls.run(simply(func() {
-			now, err := n.Await(b.call(patience(asked.TTL)), member(asked, i))
-			if err == nil && !now.Granted {
-				err = errWaits
-			}
-			a.add(leaving{i, err})
-		}))
-	}
-	if err := b.agree(ctx, a); err != nil {
-		return driver.Ticket{}, err
-	}
-	t.Granted, t.Ahead, t.Head = true, 0, nil
-	return t, nil
-}
-
-var errWaits = errors.New("the claim waits, where no claim of a quorum does")
-
-// lookFor is how long the look at one line waits for a node, and a list for nodes that
-// are later than a majority.
+// lookFor is how long Line waits for a node, and how long Lines waits for the nodes that
+// come after a majority.
 const lookFor = 2 * time.Second
 
 // Line shows the line of key as a majority has it.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
-	lines, err := b.look(ctx, b.call(lookFor), key, func(ctx context.Context, n *node) ([]driver.Line, error) {
+	lines, err := b.look(ctx, key, func(n *node) ([]driver.Line, error) {
+		call, cancel := context.WithTimeout(b.ctx, lookFor)
+		defer cancel()
 		if r, ok := n.Member.(driver.LineReader); ok {
-			l, err := r.Line(ctx, key)
+			l, err := r.Line(call, key)
 			return []driver.Line{l}, err
 		}
-		lines, err := collect(n.Lines(ctx, key))
+		lines, err := collect(n.Lines(call, key))
 		return slices.DeleteFunc(lines, func(l driver.Line) bool { return l.Key != key }), err
 	})
 	if err != nil {
@@ -63,16 +38,14 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 }
 
 // Lines yields the lines that a majority has, sorted by key. It reads the lines of all
-// members into memory, for as long as a majority needs and two seconds more. A claim
-// that would have a majority if nodes that do not answer had it is shown as one that is
-// not granted.
+// members into memory. That takes as long as a majority needs, and two seconds more at
+// most. A claim is shown as not granted if it has a majority only together with nodes
+// that do not answer.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		call, end := context.WithCancel(b.ctx)
-		lines, err := b.look(ctx, call, prefix, func(ctx context.Context, n *node) ([]driver.Line, error) {
-			return collect(n.Lines(ctx, prefix))
-		})
-		// What is still under way may end by itself: a request that is cut short may cost a
+		lines, err := b.look(ctx, prefix, func(n *node) ([]driver.Line, error) { return collect(n.Lines(call, prefix)) })
+		// The requests still under way may end by themselves: to cancel one may cost its
 		// connection.
 		time.AfterFunc(lookFor, end)
 		if err != nil {
@@ -101,128 +74,135 @@ func collect(seq iter.Seq2[driver.Line, error]) (lines []driver.Line, err error)
 	return lines, nil
 }
 
-// seen is what one node showed.
-type seen struct {
+// shown is what one node answered to a look.
+type shown struct {
 	node  int
 	lines []driver.Line
 	err   error
 }
 
-// look asks all nodes for lines, each with the context call, and puts their answers
-// together. It returns as soon as no node that has not answered could change who has a
-// majority.
-func (b *Backend) look(ctx, call context.Context, key string, read func(context.Context, *node) ([]driver.Line, error)) ([]driver.Line, error) {
-	if err := b.ready(ctx); err != nil {
+// look reads lines from all nodes and merges them. It returns as soon as no silent node
+// could change who has a majority.
+func (b *Backend) look(
+	ctx context.Context, key string, read func(*node) ([]driver.Line, error),
+) ([]driver.Line, error) {
+	if err := b.begin(ctx); err != nil {
 		return nil, err
 	}
-	defer b.calls.done()
-	answers := make(chan seen, len(b.nodes))
+	defer b.work.done()
+	answers := make(chan shown, len(b.nodes))
 	for i, n := range b.nodes {
-		b.calls.run(simply(func() {
-			lines, err := read(call, n)
-			answers <- seen{i, lines, err}
-		}))
+		b.work.run(func() {
+			lines, err := read(n)
+			answers <- shown{i, lines, err}
+		})
 	}
-	m := merger{lines: map[string]*merged{}, majority: b.majority}
-	short := &shortError{key: key, need: b.majority, of: len(b.nodes)}
-	permanent := 0
+	m := merger{b: b, lines: map[string]*mergedLine{}, short: shortError{key: key, need: b.majority, of: len(b.nodes)}}
 	var late <-chan time.Time
-	for pending := len(b.nodes); pending > 0 && short.have+pending >= b.majority; {
-		if late != nil && m.settled(len(b.nodes)-short.have) {
-			break
-		}
+	for !m.decided() && !(late != nil && m.settled()) {
 		select {
 		case a := <-answers:
-			pending--
-			if a.err != nil {
-				short.add(b.nodes[a.node].name, a.err)
-				if errors.As(a.err, new(*driver.PermanentError)) {
-					permanent++
-				}
-				break
-			}
-			m.add(a.lines)
-			if short.have++; short.have == b.majority {
+			m.add(a)
+			if a.err == nil && m.short.have == b.majority {
 				late = time.After(lookFor)
 			}
 		case <-late:
-			pending = 0
+			return m.result()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %v", ctx.Err(), short)
+			return nil, fmt.Errorf("%w: %v", ctx.Err(), &m.short)
 		case <-b.closing.Done():
 			return nil, driver.ErrClosed
 		}
 	}
-	switch {
-	case short.have >= b.majority:
-	case permanent > len(b.nodes)-b.majority:
-		return nil, &driver.PermanentError{Err: short}
-	default:
-		return nil, short
-	}
-	return m.result(len(b.nodes) - short.have), nil
+	return m.result()
 }
 
-// merger puts lines of many nodes together.
+// merger merges the lines that the nodes show.
 type merger struct {
-	majority int
-	lines    map[string]*merged
+	b         *Backend
+	lines     map[string]*mergedLine
+	answered  int // nodes
+	permanent int // nodes that will never answer otherwise
+	short     shortError
 }
 
-// merged is one line.
-type merged struct {
+// mergedLine is one line on all nodes.
+type mergedLine struct {
 	last   int64
-	claims map[ident]*votes
+	claims map[claimOnLine]*copies
 }
 
-// ident tells the claims of a line apart.
-type ident struct {
+// claimOnLine tells the claims of a line apart.
+type claimOnLine struct {
 	token int64
 	id    string
 }
 
-// votes is one claim as the nodes that have it show it.
-type votes struct {
+// copies is one claim as the nodes that have it show it.
+type copies struct {
 	standing driver.Standing
-	left     []time.Duration
+	left     []time.Duration // by node, in no order
 }
 
-// add takes in what one node has shown. Of a line that it showed twice the first counts.
-func (m *merger) add(lines []driver.Line) {
-	shown := make(map[string]bool, len(lines))
-	for _, l := range lines {
-		if shown[l.Key] {
+// add counts the answer of one node. Of a line that it shows twice the first counts.
+func (m *merger) add(a shown) {
+	m.answered++
+	if a.err != nil {
+		m.short.add(m.b.nodes[a.node].name, a.err)
+		if permanent(a.err) {
+			m.permanent++
+		}
+		return
+	}
+	m.short.have++
+	seen := make(map[string]bool, len(a.lines))
+	for _, l := range a.lines {
+		if seen[l.Key] {
 			continue
 		}
-		shown[l.Key] = true
-		one := m.lines[l.Key]
-		if one == nil {
-			one = &merged{claims: map[ident]*votes{}}
-			m.lines[l.Key] = one
+		seen[l.Key] = true
+		line := m.lines[l.Key]
+		if line == nil {
+			line = &mergedLine{claims: map[claimOnLine]*copies{}}
+			m.lines[l.Key] = line
 		}
-		one.last = max(one.last, l.Last)
-		for _, s := range l.Claims {
-			if !s.Granted || s.Lingering {
-				continue // not ours: claims of a quorum do neither
-			}
-			v := one.claims[ident{s.Token, s.ID}]
-			if v == nil {
-				v = &votes{standing: s}
-				one.claims[ident{s.Token, s.ID}] = v
-			}
-			v.left = append(v.left, s.Left)
-			if s.Since.Before(v.standing.Since) {
-				v.standing.Since = s.Since
-			}
+		line.add(l)
+	}
+}
+
+func (m *mergedLine) add(l driver.Line) {
+	m.last = max(m.last, l.Last)
+	for _, s := range l.Claims {
+		if !s.Granted || s.Lingering {
+			continue // claims of a quorum neither wait nor linger
+		}
+		id := claimOnLine{s.Token, s.ID}
+		c := m.claims[id]
+		if c == nil {
+			c = &copies{standing: s}
+			m.claims[id] = c
+		}
+		c.left = append(c.left, s.Left)
+		if s.Since.Before(c.standing.Since) {
+			c.standing.Since = s.Since
 		}
 	}
 }
 
-// settled reports whether the nodes that have not shown their lines change nothing.
-func (m *merger) settled(silent int) bool {
+// silent is how many nodes have not shown their lines.
+func (m *merger) silent() int { return len(m.b.nodes) - m.short.have }
+
+// decided reports whether all nodes have answered, or too many have failed.
+func (m *merger) decided() bool {
+	failed := m.answered - m.short.have
+	return m.answered == len(m.b.nodes) || failed > len(m.b.nodes)-m.b.majority
+}
+
+// settled reports whether the silent nodes can change no claim's majority.
+func (m *merger) settled() bool {
 	for _, l := range m.lines {
-		for _, v := range l.claims {
-			if n := len(v.left); n < m.majority && n+silent >= m.majority {
+		for _, c := range l.claims {
+			if n := len(c.left); n < m.b.majority && n+m.silent() >= m.b.majority {
 				return false
 			}
 		}
@@ -230,27 +210,37 @@ func (m *merger) settled(silent int) bool {
 	return true
 }
 
-// result is what a majority has, and what it may have, if so many nodes do not answer.
-func (m *merger) result(silent int) []driver.Line {
+// result returns what a majority has, and what a majority may have if the silent nodes
+// have it too. The latter is not shown as granted.
+func (m *merger) result() ([]driver.Line, error) {
+	switch {
+	case m.short.have >= m.b.majority:
+	case m.permanent > len(m.b.nodes)-m.b.majority:
+		return nil, &driver.PermanentError{Err: &m.short}
+	default:
+		return nil, &m.short
+	}
 	var lines []driver.Line
 	for _, key := range slices.Sorted(maps.Keys(m.lines)) {
 		l := driver.Line{Key: key, Last: m.lines[key].last}
-		for _, v := range m.lines[key].claims {
-			n := len(v.left)
-			if n+silent < m.majority {
-				continue // an attempt under way, or what is left of one
+		for _, c := range m.lines[key].claims {
+			if n := len(c.left); n+m.silent() >= m.b.majority { // or else a failed attempt
+				l.Claims = append(l.Claims, c.merge(m.b.majority))
 			}
-			s := v.standing
-			slices.Sort(v.left)
-			if s.Granted = n >= m.majority; s.Granted {
-				s.Left = v.left[n-m.majority] // until then a majority has it
-			} else {
-				s.Left = v.left[n-1]
-			}
-			l.Claims = append(l.Claims, s)
 		}
 		slices.SortFunc(l.Claims, func(a, b driver.Standing) int { return cmp.Compare(a.Token, b.Token) })
 		lines = append(lines, l)
 	}
-	return lines
+	return lines, nil
+}
+
+// merge describes a claim. A granted one has Left until a majority no longer has it.
+func (c *copies) merge(majority int) driver.Standing {
+	s, n := c.standing, len(c.left)
+	slices.Sort(c.left)
+	s.Granted, s.Left = n >= majority, c.left[n-1]
+	if s.Granted {
+		s.Left = c.left[n-majority]
+	}
+	return s
 }

@@ -221,7 +221,7 @@ func TestListingWithoutAMajorityEndsWithItsContext(t *testing.T) {
 		defer end()
 		start := time.Now()
 		lines, _, err := listed(t, ctx, b)
-		if took := time.Since(start); lines != 0 || !errors.Is(err, ctx.Err()) || !strings.Contains(err.Error(), "1 of 3 nodes agreed") || took != 30*time.Second {
+		if took := time.Since(start); lines != 0 || !errors.Is(err, ctx.Err()) || !strings.Contains(err.Error(), "1 of 3 nodes acknowledged") || took != 30*time.Second {
 			t.Errorf("after %v a list of which no majority shows anything has %d lines and error %v; want its context's, and how many agreed, after 30s", took, lines, err)
 		}
 	})
@@ -245,7 +245,7 @@ func TestLookAtOneLineIsShort(t *testing.T) {
 	listing(t, []time.Duration{time.Second, 0, 0}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {
 		start := time.Now()
 		_, err := b.Line(t.Context(), "key 1")
-		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "1 of 3 nodes agreed") || took > 3*time.Second {
+		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "1 of 3 nodes acknowledged") || took > 3*time.Second {
 			t.Errorf("after %v two nodes that hang are %v; want their names within 3s", took, err)
 		}
 	})

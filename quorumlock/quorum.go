@@ -14,34 +14,32 @@ import (
 
 // Options change what New does by default. Nil and the zero value are ready.
 type Options struct {
-	// Names is what to call the members in errors, in their order; the kind of a
-	// member's store if it is missing or empty.
+	// Names is what errors call the members, in their order. A name that is missing
+	// or empty is the kind of the member's store.
 	Names []string
 }
 
 // Backend keeps locks on a majority of its members. Its methods may be called from
-// many goroutines at once; each asks all members at the same time, and returns when a
-// majority has settled it. What the others still have to do goes on behind.
+// many goroutines at once. Each sends its request to all members at the same time
+// and returns when a majority has answered. The rest finishes in the background.
 type Backend struct {
 	nodes    []*node
 	majority int
 	info     driver.Info
-	bad      error                 // why no call can succeed
-	twins    atomic.Pointer[error] // two members were found to be one store
-	now      func() time.Time      // the clock that ballots come from
+	invalid  atomic.Pointer[driver.PermanentError] // why no call can succeed
+	now      func() time.Time                      // the clock that ballots come from
 
-	closing  context.Context // ends when Close begins: for those who wait
-	begin    context.CancelFunc
-	ctx      context.Context // ends when Close waits no longer: for calls of members
-	stop     context.CancelFunc
-	calls    work // calls of ours and of members
-	patients [patiences]atomic.Pointer[patient]
-	waiters  sync.Pool // of *waiter
+	closing      context.Context // ends when Close begins; callers stop waiting
+	beginClosing context.CancelFunc
+	ctx          context.Context // the parent of every call to a member
+	cancelCalls  context.CancelFunc
+	shared       atomic.Pointer[sharedContext]
+	work         workers
+	claims       claimTable
+	alarms       alarms
 
 	mu     sync.Mutex
 	closed bool
-	claims map[name]*claim
-	alarms alarms
 }
 
 var (
@@ -53,64 +51,80 @@ var (
 // node is one member.
 type node struct {
 	driver.Member
-	name string
-	owed atomic.Int32 // claims that it could not be told to let go, and is told again
+	name     string
+	retrying atomic.Int32 // Leaves that the node has not acknowledged and that are sent again
 }
 
-// New returns a quorum of members: 3, 5, 7 or 9 independent stores, each opened to take
-// ballots (memlock.NewMember, redislock.Options.Member, sqllock.Options.Member). Three
-// stand the loss of one, five of two. All programs name the same members, in any
-// order. It asks nobody; what is wrong with the members is the answer to the first call.
+// minTTL is the shortest lease that is of use once a majority has answered.
+const minTTL = 100 * time.Millisecond
+
+// New returns a quorum of members: 3, 5, 7 or 9 independent stores, each opened to
+// take ballots (memlock.NewMember, redislock.Options.Member, sqllock.Options.Member).
+// Three survive the loss of one, five of two. All programs name the same members, in
+// any order. New sends nothing; the first call reports invalid members.
 //
-// The Backend takes its members over: Close closes them.
+// The Backend owns its members: Close closes them.
 func New(members []driver.Backend, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{majority: len(members)/2 + 1, now: time.Now, claims: map[name]*claim{}}
-	b.closing, b.begin = context.WithCancel(context.Background())
-	b.ctx, b.stop = context.WithCancel(context.Background())
+	b := &Backend{majority: len(members)/2 + 1, now: time.Now, work: workers{next: make(chan func())}}
+	b.closing, b.beginClosing = context.WithCancel(context.Background())
+	b.ctx, b.cancelCalls = context.WithCancel(context.Background())
 	b.info = driver.Info{Name: "quorum", Fencing: true, Lease: driver.PerClaim, MinTTL: minTTL}
 	for i, m := range members {
-		n := &node{name: fmt.Sprintf("node %d", i+1)}
-		b.nodes = append(b.nodes, n)
-		if m == nil {
-			b.bad = fmt.Errorf("member %d of the quorum is nil", i+1)
-			continue
-		}
-		info := m.Info()
-		what := info.Name
+		name := fmt.Sprintf("node %d", i+1)
 		if i < len(o.Names) && o.Names[i] != "" {
-			what = o.Names[i]
+			name += " (" + o.Names[i] + ")"
+		} else if m != nil {
+			name += " (" + m.Info().Name + ")"
 		}
-		n.name += " (" + what + ")"
-		member, ok := m.(driver.Member)
-		switch n.Member = member; {
-		case !ok, !info.Ballot:
-			b.bad = fmt.Errorf("%s of the quorum takes no ballots: open it as a member (redislock.Options.Member, sqllock.Options.Member, memlock.NewMember)", n.name)
-		case !info.Fencing || info.Lease != driver.PerClaim:
-			b.bad = fmt.Errorf("%s of the quorum cannot be a member: it needs fencing tokens, and a lease for each claim", n.name)
-		}
+		b.addNode(m, name)
 		for j, other := range members[:i] {
 			if same(m, other) {
-				b.bad = fmt.Errorf("members %d and %d of the quorum are the same: a majority of votes would not be a majority of stores", j+1, i+1)
+				b.refuse(fmt.Errorf("members %d and %d of the quorum are the same: "+
+					"a majority of votes would not be a majority of stores", j+1, i+1))
 			}
-		}
-		b.info.MinTTL = max(b.info.MinTTL, info.MinTTL)
-		if b.info.MaxTTL == 0 || info.MaxTTL < b.info.MaxTTL {
-			b.info.MaxTTL = info.MaxTTL
 		}
 	}
 	switch n := len(members); {
 	case n < 3:
-		b.bad = fmt.Errorf("a quorum needs at least 3 members, not %d: with fewer, none may fail; use the store by itself", n)
+		b.refuse(fmt.Errorf("a quorum needs at least 3 members, not %d: with fewer, none may fail; use the store by itself", n))
 	case n%2 == 0:
-		b.bad = fmt.Errorf("a quorum has an odd number of members, not %d: the last one makes the majority larger and stands no further loss", n)
+		b.refuse(fmt.Errorf("a quorum has an odd number of members, not %d: "+
+			"the last one makes the majority larger and survives no further loss", n))
 	case n > 9:
-		b.bad = fmt.Errorf("a quorum has at most 9 members, not %d: each lock asks all of them", n)
+		b.refuse(fmt.Errorf("a quorum has at most 9 members, not %d: each lock asks all of them", n))
 	}
 	return b
 }
+
+// addNode adds a member and narrows the limits of a lease to the limits of the member.
+func (b *Backend) addNode(m driver.Backend, name string) {
+	n := &node{name: name}
+	b.nodes = append(b.nodes, n)
+	if m == nil {
+		b.refuse(fmt.Errorf("member %d of the quorum is nil", len(b.nodes)))
+		return
+	}
+	member, ok := m.(driver.Member)
+	n.Member = member
+	info := m.Info()
+	switch {
+	case !ok, !info.Ballot:
+		b.refuse(fmt.Errorf("%s of the quorum takes no ballots: open it as a member "+
+			"(redislock.Options.Member, sqllock.Options.Member, memlock.NewMember)", name))
+	case !info.Fencing || info.Lease != driver.PerClaim:
+		b.refuse(fmt.Errorf("%s of the quorum cannot be a member: it needs fencing tokens, and a lease for each claim", name))
+	}
+	b.info.MinTTL = max(b.info.MinTTL, info.MinTTL)
+	if b.info.MaxTTL == 0 || info.MaxTTL < b.info.MaxTTL {
+		b.info.MaxTTL = info.MaxTTL
+	}
+}
+
+// refuse makes every later call fail with err.
+func (b *Backend) refuse(err error) { b.invalid.Store(&driver.PermanentError{Err: err}) }
 
 // same reports whether two members are one value.
 func same(a, b driver.Backend) bool {
@@ -118,17 +132,17 @@ func same(a, b driver.Backend) bool {
 }
 
 // Info says what a quorum promises: fencing tokens, and neither a line nor
-// semaphores nor marks. A lease is at most the MaxTTL of its members.
+// semaphores nor marks. A lease is at most the MaxTTL of the members.
 func (b *Backend) Info() driver.Info { return b.info }
 
-// Initialise ends the quarantine of all members: whoever calls it knows that no lock
-// and no token can be left from before. It is for a quorum that is new. It answers
-// the errors of the members that could not be reached; it may be called again.
+// Initialise ends the quarantine of all members. The caller knows that no lock and
+// no token is left from before: it is for a new quorum. It returns the errors of the
+// members that could not be reached, and may be called again.
 func (b *Backend) Initialise(ctx context.Context) error {
-	if err := b.ready(ctx); err != nil {
+	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer b.calls.done()
+	defer b.work.done()
 	errs := make([]error, len(b.nodes))
 	var group sync.WaitGroup
 	for i, n := range b.nodes {
@@ -142,62 +156,56 @@ func (b *Backend) Initialise(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Settle returns when nothing goes on behind, or ctx ends. It is for whoever looks at
-// the members themselves, as tests do: each call returns when a majority has settled
-// it, and a look at one member may come before the call has got there.
+// Settle waits until nothing runs in the background, or ctx ends. It is for code that
+// looks at the members themselves, such as a test: a call returns at the majority, and
+// the last member may not have seen it yet.
 func (b *Backend) Settle(ctx context.Context) error {
 	select {
-	case <-b.calls.settled():
+	case <-b.work.finished():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// ready begins a call: if it answers nil, b.calls.done ends it.
-func (b *Backend) ready(ctx context.Context) error {
+// begin starts a public call. Unless it fails, b.work.done ends the call.
+func (b *Backend) begin(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if b.bad != nil {
-		return &driver.PermanentError{Err: b.bad}
-	}
-	if twins := b.twins.Load(); twins != nil {
-		return &driver.PermanentError{Err: *twins}
+	if invalid := b.invalid.Load(); invalid != nil {
+		return invalid
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return driver.ErrClosed
 	}
-	b.calls.add()
+	b.work.add()
 	return nil
 }
 
-// minTTL is the shortest lease that is worth something once a majority has answered.
-const minTTL = 100 * time.Millisecond
-
-// closeGrace is how long Close lets what goes on behind come to its end.
+// closeGrace is how long Close waits for background work before it cancels the rest.
 const closeGrace = 500 * time.Millisecond
 
-// Close ends what goes on behind, after half a second at most, and closes the
-// members. It leaves claims alone.
+// Close ends the background work, after half a second at most, and closes the members.
+// It leaves claims alone.
 func (b *Backend) Close() error {
 	b.mu.Lock()
-	was := b.closed
+	again := b.closed
 	b.closed = true
 	b.mu.Unlock()
-	b.begin()
+	b.beginClosing()
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
 	select {
-	case <-b.calls.settled():
+	case <-b.work.finished():
 	case <-grace.C:
 	}
-	b.stop()
-	<-b.calls.settled()
-	b.calls.end()
-	if was {
+	b.cancelCalls()
+	<-b.work.finished()
+	b.work.end()
+	if again {
 		return nil
 	}
 	b.alarms.close()
@@ -210,31 +218,34 @@ func (b *Backend) Close() error {
 	return errors.Join(errs...)
 }
 
-// validity is how long a lease of length d is believed, counted from its sending: as
-// the core does it, less a hundredth and two milliseconds for clocks that drift.
+// validity is how long a lease of length d is believed, counted from its sending. It
+// allows a hundredth and two milliseconds for clocks that drift, as the core does.
 func validity(d time.Duration) time.Duration { return d - d/100 - 2*time.Millisecond }
 
-// check refuses what the core never sends, and what a quorum cannot keep.
-func (b *Backend) check(c *driver.Claim) error {
-	var err error
-	switch {
-	case c.Key == "" || len(c.Key) > driver.MaxKey:
-		err = fmt.Errorf("quorum: a key has 1 to %d bytes, not %d", driver.MaxKey, len(c.Key))
-	case c.ID == "":
-		err = fmt.Errorf("quorum: the claim on %q has no id", c.Key)
-	case c.Capacity != driver.RW:
-		err = fmt.Errorf("quorum: %q cannot be a semaphore: a majority does not keep its size (of three nodes with room for two each, "+
-			"three claims can have two nodes each); use one store for it", c.Key)
-	case c.Weight < 1 || c.Weight > c.Capacity:
-		err = fmt.Errorf("quorum: a claim on %q cannot have weight %d of %d", c.Key, c.Weight, c.Capacity)
-	case c.TTL < b.info.MinTTL || c.TTL > b.info.MaxTTL:
-		err = fmt.Errorf("quorum: the lease on %q must last %v to %v, not %v", c.Key, b.info.MinTTL, b.info.MaxTTL, c.TTL)
-	case c.Span < 1 || c.Span > driver.MaxSpan:
-		err = fmt.Errorf("quorum: a claim on %q reserves 1 to %d tokens, not %d", c.Key, driver.MaxSpan, c.Span)
-	case c.Ballot != 0:
-		err = fmt.Errorf("quorum: no ballots are taken, as for %q: a quorum is no member of another", c.Key)
-	default:
-		return nil
+// callTimeout bounds one call to a member. A slower node is of no use to a caller that
+// waits for a majority.
+const callTimeout = 5 * time.Second
+
+// sharedContext is the context of the calls that begin before until.
+type sharedContext struct {
+	ctx    context.Context
+	cancel context.CancelFunc // not called: the context ends by itself, after its calls
+	until  time.Time
+}
+
+// callContext returns the context of one call to a member. The caller's context does not
+// end the call: a request that was sent is waited for in the background, so its outcome
+// becomes known.
+//
+// Calls that begin within half a second of each other share a context and have half a
+// second more. A context and a timer for each call would cost a tenth of a free lock.
+func (b *Backend) callContext() context.Context {
+	now := time.Now()
+	if shared := b.shared.Load(); shared != nil && now.Before(shared.until) {
+		return shared.ctx
 	}
-	return &driver.PermanentError{Err: err}
+	const window = callTimeout / 10
+	ctx, cancel := context.WithTimeout(b.ctx, callTimeout+window)
+	b.shared.Store(&sharedContext{ctx, cancel, now.Add(window)})
+	return ctx
 }

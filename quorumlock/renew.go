@@ -4,225 +4,181 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Renew starts the leases of ts again on all nodes, one request for each: a claim is
-// alive if a majority has renewed it. To nodes that have lost a claim which is alive it
-// is sent back behind, so that a long hold does not erode as nodes restart one by one.
+// Renew starts the leases of ts again on all nodes, with one request each. A claim is
+// alive if a majority has renewed it. A claim that is alive is sent back, in the
+// background, to nodes that have lost it: a long hold must not erode as nodes restart
+// one by one.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	errs := make([]error, len(ts))
-	if err := b.ready(ctx); err != nil {
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
+	if err := b.begin(ctx); err != nil {
+		return slices.Repeat([]error{err}, len(ts))
 	}
-	defer b.calls.done()
-	h := newHeartbeat(b, ts)
+	defer b.work.done()
+	r := newRenewal(b, ts)
+	answers := make(chan renewed, len(b.nodes))
 	for i := range b.nodes {
-		b.calls.run(simply(func() { h.renewAt(i) }))
+		b.work.run(func() { answers <- r.renewNode(i) })
 	}
 	var cut error
-	select {
-	case <-h.done:
-	case <-ctx.Done():
-		cut = ctx.Err()
-	case <-b.closing.Done():
-		cut = driver.ErrClosed
+	for cut == nil && !r.decided() {
+		select {
+		case a := <-answers:
+			r.add(a)
+		case <-ctx.Done():
+			cut = ctx.Err()
+		case <-b.closing.Done():
+			cut = driver.ErrClosed
+		}
 	}
-	return h.verdicts(cut)
+	for cut != nil && len(answers) > 0 {
+		r.add(<-answers) // it came in time, and select took the other case
+	}
+	errs := r.results(cut)
+	if r.answered < len(b.nodes) {
+		b.work.run(func() {
+			for r.answered < len(b.nodes) {
+				r.add(<-answers)
+			}
+		})
+	}
+	return errs
 }
 
-// heartbeat is one renewal of many claims.
-type heartbeat struct {
-	b    *Backend
-	ts   []driver.Ticket
-	sent time.Time
-	done chan struct{} // closed when all is settled
-
-	mu      sync.Mutex
-	open    int       // claims that are not settled
-	came    int       // nodes that have answered
-	answers [][]error // per claim and node
-	alive   []int     // nodes that have renewed it, per claim
-	gone    []int     // nodes that have lost it, per claim
+// renewal is one Renew of many claims. One goroutine counts the answers: the caller of
+// Renew until it returns, and then one in the background.
+type renewal struct {
+	b        *Backend
+	ts       []driver.Ticket
+	sent     time.Time
+	answered int       // nodes
+	answers  [][]error // by claim and node
+	alive    []int     // nodes that have renewed it, by claim
+	gone     []int     // nodes that have lost it, by claim
 }
 
-func newHeartbeat(b *Backend, ts []driver.Ticket) *heartbeat {
-	h := &heartbeat{
+// renewed is what one node answered, by claim.
+type renewed struct {
+	node int
+	errs []error
+}
+
+func newRenewal(b *Backend, ts []driver.Ticket) *renewal {
+	r := &renewal{
 		b:       b,
-		ts:      slices.Clone(ts), // ours, for it may go on behind
+		ts:      slices.Clone(ts), // it outlives the call
 		sent:    time.Now(),
-		done:    make(chan struct{}),
-		open:    len(ts),
 		answers: make([][]error, len(ts)),
 		alive:   make([]int, len(ts)),
 		gone:    make([]int, len(ts)),
 	}
-	flat := make([]error, len(ts)*len(b.nodes))
 	for n := range ts {
-		h.answers[n] = flat[n*len(b.nodes) : (n+1)*len(b.nodes)]
-		for i := range b.nodes {
-			h.answers[n][i] = errNoAnswer
-		}
+		r.answers[n] = slices.Repeat([]error{errNoAnswer}, len(b.nodes))
 	}
-	return h
+	return r
 }
 
-// renewAt renews on one node.
-func (h *heartbeat) renewAt(i int) {
-	mine := make([]driver.Ticket, len(h.ts))
-	longest := time.Duration(0)
-	for n, t := range h.ts {
-		mine[n] = member(t, i)
-		longest = max(longest, t.TTL)
+// renewNode renews on one node.
+func (r *renewal) renewNode(i int) renewed {
+	ts := make([]driver.Ticket, len(r.ts))
+	for n, t := range r.ts {
+		ts[n] = onMember(t, i)
 	}
-	errs := h.b.nodes[i].Renew(h.b.call(patience(longest)), mine)
+	return renewed{i, r.b.nodes[i].Renew(r.b.callContext(), ts)}
+}
 
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for n := range h.ts {
-		if n < len(errs) {
-			h.note(n, i, h.ours(n, i, errs[n]))
+// add counts the answer of one node.
+func (r *renewal) add(a renewed) {
+	r.answered++
+	for n := range r.ts {
+		if n >= len(a.errs) {
+			return
 		}
-	}
-	h.came++
-	if h.came == len(h.b.nodes) && h.open > 0 {
-		h.open = 0
-		close(h.done)
+		err := r.checkGrant(n, a.node, a.errs[n])
+		r.answers[n][a.node] = err
+		switch {
+		case err == nil:
+			if r.alive[n]++; r.alive[n] == r.b.majority {
+				for i := range r.b.nodes {
+					r.putBack(n, i)
+				}
+			}
+		case driver.Gone(err):
+			r.gone[n]++
+			if r.alive[n] >= r.b.majority {
+				r.putBack(n, a.node)
+			}
+		}
 	}
 }
 
-var errLeftover = errors.New("what it has is left from an attempt that failed")
-
-// ours doubts a node that has renewed a claim, if that was not the grant.
-func (h *heartbeat) ours(n, i int, err error) error {
-	t := h.ts[n]
+// checkGrant rejects the renewal of something that is not the grant.
+func (r *renewal) checkGrant(n, i int, err error) error {
 	if err != nil {
 		return err
 	}
-	if cl := h.b.known(name{t.Key, t.ID}); cl != nil {
-		defer h.b.done(cl)
-		switch {
-		case cl.isLeaving():
-			return driver.ErrGone{Reason: "it has left"}
-		case t.Token != 0 && !cl.standsWith(i, t.Token):
-			return errLeftover
-		}
+	t := &r.ts[n]
+	cl := r.b.claims.find(t.Ref())
+	if cl == nil {
+		return nil
+	}
+	defer r.b.claims.release(cl)
+	switch {
+	case cl.isLeaving():
+		return errLeft
+	case t.Token != 0 && !cl.granted(i, t.Token):
+		return errLeftover
 	}
 	return nil
 }
 
-// note takes in what a node answered for a claim. h.mu is held.
-func (h *heartbeat) note(n, i int, err error) {
-	was := h.settled(n)
-	h.answers[n][i] = err
-	switch {
-	case err == nil:
-		if h.alive[n]++; h.alive[n] == h.b.majority {
-			for j := range h.b.nodes {
-				h.putBack(n, j)
-			}
-		}
-	case driver.Gone(err):
-		h.gone[n]++
-		if h.alive[n] >= h.b.majority {
-			h.putBack(n, i)
-		}
-	}
-	if !was && h.settled(n) {
-		if h.open--; h.open == 0 {
-			close(h.done)
-		}
-	}
-}
-
-func (h *heartbeat) lost(n int) bool { return h.gone[n] > len(h.b.nodes)-h.b.majority }
-
-func (h *heartbeat) settled(n int) bool { return h.alive[n] >= h.b.majority || h.lost(n) }
-
-// putBack sends a claim that a majority has renewed, in this heartbeat, to a node that
-// has lost it. h.mu is held.
-func (h *heartbeat) putBack(n, i int) {
-	var gone driver.ErrGone
-	if !errors.As(h.answers[n][i], &gone) || gone.Broken {
-		return
-	}
-	t := h.ts[n]
-	cl := h.b.known(name{t.Key, t.ID})
+// leaving reports whether a Leave has begun beside this Renew. Its nodes answer the two
+// in any order, so neither the acks nor the losses need be a majority.
+func (r *renewal) leaving(n int) bool {
+	cl := r.b.claims.find(r.ts[n].Ref())
 	if cl == nil {
-		return // it was not us who entered it
+		return false
 	}
-	defer h.b.done(cl)
-	h.b.behind(cl, i, func(i int, ended bool) {
-		if !ended {
-			h.b.reenterAt(i, cl, t, h.sent)
+	defer r.b.claims.release(cl)
+	return cl.isLeaving()
+}
+
+func (r *renewal) lost(n int) bool { return r.gone[n] > len(r.b.nodes)-r.b.majority }
+
+// decided reports whether every claim is alive or lost, or all nodes have answered.
+func (r *renewal) decided() bool {
+	if r.answered == len(r.b.nodes) {
+		return true
+	}
+	for n := range r.ts {
+		if r.alive[n] < r.b.majority && !r.lost(n) {
+			return false
 		}
-	})
+	}
+	return true
 }
 
-// reenterAt puts a claim back on one node. It counts for nothing until the next
-// heartbeat has found it there.
-func (b *Backend) reenterAt(i int, cl *claim, t driver.Ticket, sent time.Time) {
-	left := validity(t.TTL) - time.Since(sent)
-	if cl.at(i) >= owing || cl.isLeaving() || cl.holds() != t.Token || left <= 0 {
-		return
-	}
-	c := t.Claim
-	c.ID, c.Ballot, c.NoWait = cl.spots[i].id, t.Token, true
-	call, end := context.WithTimeout(b.ctx, min(left, patience(c.TTL)))
-	defer end()
-	cl.sends(i, c.Ballot)
-	switch _, err := b.nodes[i].Reenter(call, c); {
-	case err == nil:
-		cl.put(i, inside)
-	case definite(err):
-		cl.put(i, nowhere)
-	default:
-		cl.put(i, unsure)
-	}
-}
-
-// letGo takes what a minority still has of a claim that is lost away from it: it keeps
-// others out, and nobody in. That is for when its holder is told: a heartbeat that was
-// cut short may find out later, and from answers that are no longer true, while the
-// holder still believes. h.mu is held.
-func (h *heartbeat) letGo(n int) {
-	t := h.ts[n]
-	cl := h.b.known(name{t.Key, t.ID})
-	if cl == nil {
-		return
-	}
-	defer h.b.done(cl)
-	if cl.leave() {
-		return // a Leave is at it, and is to be told that it was the one
-	}
-	cl.goneFor(h.why(n))
-	h.b.everywhere(cl, func(i int, ended bool) { h.b.leaveAt(i, cl, t, false, func(leaving) {}, ended) })
-}
-
-// verdicts says what became of each claim.
-func (h *heartbeat) verdicts(cut error) []error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	errs := make([]error, len(h.ts))
-	for n := range h.ts {
+// results says what became of each claim.
+func (r *renewal) results(cut error) []error {
+	errs := make([]error, len(r.ts))
+	for n := range r.ts {
 		switch {
-		case h.alive[n] >= h.b.majority:
-		case h.lost(n):
-			errs[n] = h.why(n)
-			h.letGo(n)
+		case r.alive[n] >= r.b.majority:
+		case r.lost(n):
+			errs[n] = r.why(n)
+			r.removeRest(n)
 		case cut != nil:
 			errs[n] = cut
+		case r.leaving(n):
+			errs[n] = errLeft
 		default:
-			short := &shortError{key: h.ts[n].Key, have: h.alive[n], need: h.b.majority, of: len(h.b.nodes)}
-			for i, err := range h.answers[n] {
+			short := &shortError{key: r.ts[n].Key, have: r.alive[n], need: r.b.majority, of: len(r.b.nodes)}
+			for i, err := range r.answers[n] {
 				if err != nil {
-					short.add(h.b.nodes[i].name, err)
+					short.add(r.b.nodes[i].name, err)
 				}
 			}
 			errs[n] = short
@@ -231,14 +187,63 @@ func (h *heartbeat) verdicts(cut error) []error {
 	return errs
 }
 
-// why is the reason for which most likely a claim is gone.
-func (h *heartbeat) why(n int) driver.ErrGone {
-	var why driver.ErrGone
-	for _, err := range h.answers[n] {
-		var g driver.ErrGone
-		if errors.As(err, &g) && (g.Broken || why.Reason == "" && !why.Broken) {
-			why = g
-		}
+// why returns the best reason for which a claim is gone.
+func (r *renewal) why(n int) (why driver.ErrGone) {
+	for _, err := range r.answers[n] {
+		why = reasonGone(why, err)
 	}
 	return why
+}
+
+// putBack sends a claim that a majority has just renewed to a node that has lost it.
+func (r *renewal) putBack(n, i int) {
+	var gone driver.ErrGone
+	if !errors.As(r.answers[n][i], &gone) || gone.Broken {
+		return
+	}
+	t := r.ts[n]
+	cl := r.b.claims.find(t.Ref())
+	if cl == nil {
+		return // another Backend entered it
+	}
+	defer r.b.claims.release(cl)
+	r.b.onNode(cl, i, func() { r.b.reenterNode(cl, i, t, r.sent) })
+}
+
+// reenterNode puts a claim back on one node. The node counts as a vote from the next
+// renewal on.
+func (b *Backend) reenterNode(cl *claim, i int, t driver.Ticket, sent time.Time) {
+	left := validity(t.TTL) - time.Since(sent)
+	if cl.presence(i) == barred || cl.isLeaving() || cl.heldBallot() != t.Token || left <= 0 {
+		return
+	}
+	c := t.Claim
+	c.ID, c.Ballot, c.NoWait = memberID(c.ID, i), t.Token, true
+	call, cancel := context.WithTimeout(b.ctx, min(left, callTimeout))
+	defer cancel()
+	cl.sending(i, c.Ballot)
+	_, err := b.nodes[i].Reenter(call, c)
+	cl.entered(i, err)
+}
+
+// removeRest takes a lost claim away from the nodes that still have it: there it keeps
+// others out and nobody in. Only a Renew that tells the holder does so. One that was cut
+// short may find the loss later, from answers that are no longer true, while the holder
+// still believes.
+func (r *renewal) removeRest(n int) {
+	t := r.ts[n]
+	cl := r.b.claims.find(t.Ref())
+	if cl == nil {
+		return
+	}
+	defer r.b.claims.release(cl)
+	if cl.leave() {
+		return // a Leave is under way and does it
+	}
+	cl.goneBecause(r.why(n))
+	acks := make(chan ack, len(r.b.nodes)) // nobody waits for them
+	t.Token = max(t.Token, 1)
+	for i := range r.b.nodes {
+		r.b.onNode(cl, i, func() { r.b.leaveNode(cl, i, t, acks) })
+	}
 }

@@ -18,7 +18,7 @@ import (
 
 // simulate plays one run: clients with clocks as wrong as can be take and lose one
 // lock, over nodes that fail and are wiped, for a few seconds of virtual time.
-func simulate(t *testing.T, seed uint64, r rule) verdict {
+func simulate(t *testing.T, seed uint64, r rule) result {
 	var grants []grant
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -183,7 +183,7 @@ func TestSimulatedQuorumBreaksNoRule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	total := verdict{}
+	total := result{}
 	all := seeds(t, from, to)
 	for _, seed := range all {
 		v := simulate(t, seed, whole)

@@ -243,18 +243,18 @@ func (g grant) String() string {
 		g.began.Format("05.000000"), g.acquired.Format("05.000000"), g.until.Format("05.000000"))
 }
 
-// verdict is what was wrong with the grants of one run.
-type verdict struct {
+// result is what was wrong with the grants of one run.
+type result struct {
 	grants, duplicates, disorder, overlaps int
 	example                                string
 }
 
-func (v verdict) bad() int { return v.duplicates + v.disorder + v.overlaps }
+func (v result) bad() int { return v.duplicates + v.disorder + v.overlaps }
 
 // judge looks at all pairs: no token twice, none below that of a grant that was over
 // and done before this one was asked for, and never two holders at a time.
-func judge(grants []grant) verdict {
-	v := verdict{grants: len(grants)}
+func judge(grants []grant) result {
+	v := result{grants: len(grants)}
 	note := func(n *int, what string, a, b grant) {
 		*n++
 		if v.example == "" {

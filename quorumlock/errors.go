@@ -1,0 +1,74 @@
+package quorumlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+var (
+	errNoAnswer = errors.New("no answer in time")
+	errTooLate  = errors.New("the answers came too late for the lease")
+	errNotAsked = errors.New("the attempt was over before it was asked")
+	errLeftover = errors.New("what it has is left from an attempt that failed")
+	errWaits    = errors.New("the claim waits, where no claim of a quorum does")
+	errTwins    = errors.New("a majority of votes would not be a majority of stores")
+)
+
+// errLeft is the answer to the renewal of a claim that leaves.
+var errLeft = driver.ErrGone{Reason: "it has left"}
+
+// definite reports whether err says that the request did nothing: no claim entered,
+// or none is there.
+func definite(err error) bool {
+	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
+		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.ErrBallot)) ||
+		errors.As(err, new(*driver.QuarantineError)) || permanent(err)
+}
+
+// permanent reports whether asking again is useless.
+func permanent(err error) bool { return errors.As(err, new(*driver.PermanentError)) }
+
+// reasonGone returns the best of two reasons for which a claim is gone: an operator's,
+// or else the first that says something.
+func reasonGone(best driver.ErrGone, err error) driver.ErrGone {
+	var g driver.ErrGone
+	if errors.As(err, &g) && (g.Broken || best.Reason == "" && !best.Broken) {
+		return g
+	}
+	return best
+}
+
+// shortError says that too few nodes did what was asked.
+type shortError struct {
+	key            string
+	have, need, of int
+	texts          []string
+	errs           []error
+}
+
+func (e *shortError) add(node string, err error) {
+	e.texts = append(e.texts, fmt.Sprintf("%s: %v", node, err))
+	e.errs = append(e.errs, err)
+}
+
+func (e *shortError) Error() string {
+	return fmt.Sprintf("%q: %d of %d nodes acknowledged, %d are needed (%s)",
+		e.key, e.have, e.of, e.need, strings.Join(e.texts, "; "))
+}
+
+// As finds the quarantine of a node, for callers that can say what to do about it.
+func (e *shortError) As(target any) bool {
+	q, ok := target.(**driver.QuarantineError)
+	if !ok {
+		return false
+	}
+	for _, err := range e.errs {
+		if errors.As(err, q) {
+			return true
+		}
+	}
+	return false
+}

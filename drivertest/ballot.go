@@ -15,7 +15,8 @@ var ballotLaws = []law{
 	{
 		name: "BallotIsTheToken",
 		when: ballots,
-		why:  "a quorum proposes one token to all of its nodes: a node that grants another one leaves it without any",
+		why: "a quorum proposes one token to all of its nodes: a node that grants another one leaves it " +
+			"without any",
 		check: func(w *world) {
 			c := w.vote(w.key(), time.Now().UnixMicro()+5)
 			c.Span = 100
@@ -36,7 +37,8 @@ var ballotLaws = []law{
 	{
 		name: "BallotMustBeAboveTheFloor",
 		when: ballots,
-		why:  "two majorities share a node: that its later grant has the larger ballot is all that makes a quorum's tokens unique and rising",
+		why: "two majorities share a node: that its later grant has the larger ballot is all that makes a " +
+			"quorum's tokens unique and rising",
 		check: func(w *world) {
 			first := w.voter(w.key())
 			first.Span = 100
@@ -55,7 +57,8 @@ var ballotLaws = []law{
 	{
 		name: "BallotMustNotBeFarBelowTheClock",
 		when: ballots,
-		why:  "a node that was wiped has no memory of the key: that it grants nothing below its clock is what stands for what it has forgotten",
+		why: "a node that was wiped has no memory of the key: that it grants nothing below its clock is what " +
+			"stands for what it has forgotten",
 		check: func(w *world) {
 			key := w.key()
 			for _, b := range []int64{1, time.Now().Add(-beyond).UnixMicro()} {
@@ -69,7 +72,8 @@ var ballotLaws = []law{
 	{
 		name: "BallotMustNotBeFarAhead",
 		when: ballots,
-		why:  "a client an hour ahead would raise tokens that a node forgets when it is wiped: afterwards smaller ones would pass",
+		why: "a client an hour ahead would raise tokens that a node forgets when it is wiped: afterwards " +
+			"smaller ones would pass",
 		check: func(w *world) {
 			key := w.key()
 			for _, b := range []int64{time.Now().Add(beyond + time.Minute).UnixMicro(), 1 << 62} {
@@ -83,7 +87,8 @@ var ballotLaws = []law{
 	{
 		name: "BallotsDoNotClimb",
 		when: ballots,
-		why:  "clients whose clocks are further and further ahead would climb on one another's ballots, to where a wiped node's clock does not reach",
+		why: "clients whose clocks are further and further ahead would climb on one another's ballots, to " +
+			"where a wiped node's clock does not reach",
 		check: func(w *world) {
 			key, start := w.key(), time.Now()
 			for ahead := time.Duration(0); ahead < beyond+time.Minute; ahead += 30 * time.Second {
@@ -116,7 +121,8 @@ var ballotLaws = []law{
 	{
 		name: "IdComesBeforeBallot",
 		when: ballots,
-		why:  "an Enter whose answer was lost is sent again: judged by its ballot, which its own first grant has used up, the claim would be lost",
+		why: "an Enter whose answer was lost is sent again: judged by its ballot, which its own first grant " +
+			"has used up, the claim would be lost",
 		check: func(w *world) {
 			c := w.voter(w.key())
 			first := w.hold(w.a, c)
@@ -132,7 +138,8 @@ var ballotLaws = []law{
 	{
 		name: "OthersComeBeforeBallot",
 		when: ballots,
-		why:  "a taken lock is taken whatever the ballot: ErrBallot would send the client to ask again at once, and a waiting line would never be seen",
+		why: "a taken lock is taken whatever the ballot: ErrBallot would send the client to ask again at once, " +
+			"and a waiting line would never be seen",
 		check: func(w *world) {
 			first := w.hold(w.a, w.voter(w.key()))
 			for _, b := range []int64{1, first.Token + 1, 1 << 62} {
@@ -149,7 +156,8 @@ var ballotLaws = []law{
 	{
 		name: "BallotsOfReadersRise",
 		when: ballots,
-		why:  "readers and writers have one floor: a reader that left it alone would let a writer have an old token",
+		why: "readers and writers have one floor: a reader that left it alone would let a writer have an old " +
+			"token",
 		check: func(w *world) {
 			first := w.voter(w.key())
 			first.Weight = 1
@@ -193,7 +201,7 @@ var ballotLaws = []law{
 			for range races / 4 {
 				key, b := w.key(), time.Now().UnixMicro()
 				var won atomic.Int32
-				w.each(crowders, func(i int) {
+				w.each(senders, func(i int) {
 					c := w.vote(key, b)
 					c.Weight = 1 // readers would share, were it not for the ballot
 					t, err := w.try([]driver.Backend{w.a, w.b}[i%2], c)
@@ -205,7 +213,7 @@ var ballotLaws = []law{
 					}
 				})
 				if n := won.Load(); n != 1 {
-					w.t.Errorf("%d of %d equal ballots were granted; want 1", n, crowders)
+					w.t.Errorf("%d of %d equal ballots were granted; want 1", n, senders)
 				}
 			}
 		},
@@ -213,7 +221,8 @@ var ballotLaws = []law{
 	{
 		name: "LostClaimReenters",
 		when: ballots,
-		why:  "in the course of a long hold nodes restart one by one: unless the claim comes back to each, it is lost in the end though no majority ever was",
+		why: "in the course of a long hold nodes restart one by one: unless the claim comes back to each, it " +
+			"is lost in the end though no majority ever was",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				c := r.voter(r.key())
@@ -274,7 +283,8 @@ var ballotLaws = []law{
 	{
 		name: "EqualBallotReentersAlone",
 		when: ballots,
-		why:  "a reader comes back with the last token that was drawn: beside another reader that token may be the other one's",
+		why: "a reader comes back with the last token that was drawn: beside another reader that token may be " +
+			"the other one's",
 		check: func(w *world) {
 			first := w.voter(w.key())
 			first.Weight = 1
@@ -307,7 +317,8 @@ var ballotLaws = []law{
 		name: "NewStoreIsInQuarantine",
 		when: ballots,
 		with: func(c config) bool { return c.fresh != nil },
-		why:  "a store that knows nothing may have granted a lock a moment before it lost its data: let back at once, it would grant that lock again",
+		why: "a store that knows nothing may have granted a lock a moment before it lost its data: let back at " +
+			"once, it would grant that lock again",
 		check: func(w *world) {
 			b := w.conf.fresh()
 			for _, enter := range []func() (driver.Ticket, error){

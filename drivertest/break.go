@@ -9,7 +9,8 @@ import (
 var breakLaws = []law{
 	{
 		name: "BreakEndsTheHolder",
-		why:  "an operator frees a lock whose holder hangs: the lock passes on, and the holder learns why whatever it asks",
+		why: "an operator frees a lock whose holder hangs: the lock passes on, and the holder learns why " +
+			"whatever it asks",
 		check: func(w *world) {
 			key := w.key()
 			t := w.hold(w.a, w.claim(key))
@@ -44,7 +45,8 @@ var breakLaws = []law{
 	},
 	{
 		name: "BreakMatchesTheWholeSpan",
-		why:  "people see the token of the goroutine that holds now, anywhere in the span; a token outside belongs to nobody",
+		why: "people see the token of the goroutine that holds now, anywhere in the span; a token outside " +
+			"belongs to nobody",
 		check: func(w *world) {
 			for _, at := range []int64{0, 1, 500, 999} {
 				c := w.claim(w.key())

@@ -109,7 +109,7 @@ var brokenAwaits = []mutant{
 	},
 	{
 		name: "Await does not hear of the end",
-		laws: "AwaitLearnsOfABreak AwaitLearnsOfALeave ExpiredClaimIsGone AwaitDoesNotRenew SecondLeaveIsGone NoResurrection " + model,
+		laws: "AwaitLearnsOfABreak AwaitLearnsOfALeave ExpiredClaimIsGone AwaitDoesNotRenew SecondLeaveIsGone NoResurrection " + modelTest,
 		wreck: func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				now, err := b.Store.Await(ctx, t)
@@ -123,7 +123,7 @@ var brokenAwaits = []mutant{
 	},
 	{
 		name: "Await renews",
-		laws: "AwaitDoesNotRenew " + model,
+		laws: "AwaitDoesNotRenew " + modelTest,
 		wreck: func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				b.Store.Renew(ctx, []driver.Ticket{t})
@@ -133,7 +133,7 @@ var brokenAwaits = []mutant{
 	},
 	{
 		name: "Await brings claims back",
-		laws: "NoResurrection " + model,
+		laws: "NoResurrection " + modelTest,
 		wreck: func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				now, err := b.Store.Await(ctx, t)
@@ -146,7 +146,7 @@ var brokenAwaits = []mutant{
 	},
 	{
 		name: "Await draws a token",
-		laws: "TokenStaysTheSame " + model,
+		laws: "TokenStaysTheSame " + modelTest,
 		wreck: func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				t, err := b.Store.Await(ctx, t)
@@ -157,7 +157,7 @@ var brokenAwaits = []mutant{
 	},
 	{
 		name: "Await loses the mark",
-		laws: "MarkReachesTheWaiter " + model,
+		laws: "MarkReachesTheWaiter " + modelTest,
 		wreck: func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				t, err := b.Store.Await(ctx, t)

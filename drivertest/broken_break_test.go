@@ -10,14 +10,14 @@ import (
 var brokenBreaks = []mutant{
 	{
 		name: "Break does nothing",
-		laws: "BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan LingeringClaimCanBeBroken " + model,
+		laws: "BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan LingeringClaimCanBeBroken " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error { return ctx.Err() }
 		},
 	},
 	{
 		name: "Break finds only the first token of a span",
-		laws: "BreakMatchesTheWholeSpan " + model,
+		laws: "BreakMatchesTheWholeSpan " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				for _, s := range b.standings(key) {
@@ -31,7 +31,7 @@ var brokenBreaks = []mutant{
 	},
 	{
 		name: "Break ends whoever holds",
-		laws: "BreakMatchesTheWholeSpan BreakOfAWaiter " + model,
+		laws: "BreakMatchesTheWholeSpan BreakOfAWaiter " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				if s := b.standings(key); len(s) > 0 {
@@ -43,7 +43,7 @@ var brokenBreaks = []mutant{
 	},
 	{
 		name: "Break ends everybody",
-		laws: "BreakFindsOneOfMany BreakLetsTheNextIn " + model,
+		laws: "BreakFindsOneOfMany BreakLetsTheNextIn " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				err := b.Store.Break(ctx, key, token, reason)
@@ -58,7 +58,7 @@ var brokenBreaks = []mutant{
 	},
 	{
 		name: "Break does not see waiters",
-		laws: "BreakOfAWaiter AwaitLearnsOfABreak " + model,
+		laws: "BreakOfAWaiter AwaitLearnsOfABreak " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				for _, s := range b.standings(key) {
@@ -72,7 +72,7 @@ var brokenBreaks = []mutant{
 	},
 	{
 		name: "Break does not see who lingers",
-		laws: "LingeringClaimCanBeBroken " + model,
+		laws: "LingeringClaimCanBeBroken " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				for _, s := range b.standings(key) {
@@ -86,7 +86,7 @@ var brokenBreaks = []mutant{
 	},
 	{
 		name: "Break of nobody is well",
-		laws: "BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth " + model,
+		laws: "BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				b.Store.Break(ctx, key, token, reason)
@@ -96,7 +96,7 @@ var brokenBreaks = []mutant{
 	},
 	{
 		name: "Break does not keep the id out",
-		laws: "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText " + model,
+		laws: "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				t, ok := b.find(func(t driver.Ticket) bool {
@@ -124,7 +124,7 @@ var brokenBreaks = []mutant{
 	},
 	{
 		name: "Break forgets the reason",
-		laws: "BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder " + model,
+		laws: "BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder " + modelTest,
 		wreck: func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				return b.Store.Break(ctx, key, token, "")

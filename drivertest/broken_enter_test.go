@@ -36,7 +36,7 @@ func claimGranted(t *driver.Ticket) { t.Granted, t.Ahead, t.Head = true, 0, nil 
 var brokenEnters = []mutant{
 	{
 		name: "free lock is not granted",
-		laws: "FreeLockIsGrantedAtOnce NoWaitIsGrantedWhenItFits " + model,
+		laws: "FreeLockIsGrantedAtOnce NoWaitIsGrantedWhenItFits " + modelTest,
 		wreck: func(b *broken) {
 			b.changed(func(c driver.Claim, t *driver.Ticket) { t.Granted, t.Ahead = false, 1 })
 		},
@@ -44,7 +44,7 @@ var brokenEnters = []mutant{
 	{
 		name: "everybody is granted",
 		laws: "HolderExcludesOthers SecondWaitsBehindFirst GrantsComeInOrderOfArrival OneInsideAtATime WritersAreAlone " +
-			"SemaphoreNeverOverflows OneWinsARace NoTrace LargestSemaphore " + model,
+			"SemaphoreNeverOverflows OneWinsARace NoTrace LargestSemaphore " + modelTest,
 		wreck: func(b *broken) {
 			b.sends(func(c *driver.Claim) { c.NoWait = false })
 			enter := b.enter
@@ -59,7 +59,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "readers ignore writers",
-		laws: "ReadersShareAndWritersExclude WritersAreAlone WaitersKindCountsToo ReadersAndWritersAreOneKind " + model,
+		laws: "ReadersShareAndWritersExclude WritersAreAlone WaitersKindCountsToo ReadersAndWritersAreOneKind " + modelTest,
 		wreck: func(b *broken) {
 			b.sends(func(c *driver.Claim) {
 				if c.Weight == 1 {
@@ -71,7 +71,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "small claims overtake",
-		laws: "SmallClaimDoesNotOvertakeLargeOne " + model,
+		laws: "SmallClaimDoesNotOvertakeLargeOne " + modelTest,
 		wreck: func(b *broken) {
 			b.changed(func(c driver.Claim, t *driver.Ticket) {
 				if b.holdersLeaveRoom(c) {
@@ -82,7 +82,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "claims that do not wait overtake",
-		laws: "NoWaitDoesNotOvertakeWaiters " + model,
+		laws: "NoWaitDoesNotOvertakeWaiters " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
@@ -98,7 +98,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "the last waiter comes first",
-		laws: "GrantsComeInOrderOfArrival LinesShowClaimsInOrder " + model,
+		laws: "GrantsComeInOrderOfArrival LinesShowClaimsInOrder " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				last, ok := b.find(func(t driver.Ticket) bool { return t.Key == c.Key })
@@ -113,7 +113,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "one slot too many",
-		laws: "SemaphoreIsFullAtItsSize SemaphoreNeverOverflows WakeAllWhoFit HoldersLeaveInAnyOrder " + model,
+		laws: "SemaphoreIsFullAtItsSize SemaphoreNeverOverflows WakeAllWhoFit HoldersLeaveInAnyOrder " + modelTest,
 		wreck: func(b *broken) {
 			b.sends(func(c *driver.Claim) {
 				if c.Capacity < driver.RW-1 {
@@ -154,7 +154,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "refusal leaves a trace",
-		laws: "NoTrace NoWaitDoesNotOvertakeWaiters " + model,
+		laws: "NoTrace NoWaitDoesNotOvertakeWaiters " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
@@ -169,7 +169,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "refusal does not say by whom",
-		laws: "NoWaitIsRefusedWithTheHead OwnerAndNoteAreKept " + model,
+		laws: "NoWaitIsRefusedWithTheHead OwnerAndNoteAreKept " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
@@ -183,7 +183,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "the head is somebody else",
-		laws: "SecondWaitsBehindFirst " + model,
+		laws: "SecondWaitsBehindFirst " + modelTest,
 		wreck: func(b *broken) {
 			b.changed(func(c driver.Claim, t *driver.Ticket) {
 				if t.Head != nil {
@@ -209,7 +209,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "repeated Enter makes another claim",
-		laws: "RepeatedEnterFindsItsClaim TokenStaysTheSame OneClaimOfManyRepeats " + model,
+		laws: "RepeatedEnterFindsItsClaim TokenStaysTheSame OneClaimOfManyRepeats " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				id := c.ID
@@ -224,7 +224,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "repeated Enter goes to the end of the line",
-		laws: "RepeatedEnterOfWaiterAnswersItsTicket TokenStaysTheSame " + model,
+		laws: "RepeatedEnterOfWaiterAnswersItsTicket TokenStaysTheSame " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				if t, ok := b.known(c.Key, c.ID); ok {
@@ -236,7 +236,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "repeated Enter is refused when it does not wait",
-		laws: "RepeatedEnterOfWaiterAnswersItsTicket EnterRenewsWaiters " + model,
+		laws: "RepeatedEnterOfWaiterAnswersItsTicket EnterRenewsWaiters " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
@@ -249,7 +249,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "repeated Enter does not renew",
-		laws: "EnterRenews EnterRenewsWaiters " + model,
+		laws: "EnterRenews EnterRenewsWaiters " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				if t, ok := b.known(c.Key, c.ID); ok {
@@ -280,7 +280,7 @@ var brokenEnters = []mutant{
 	{
 		name: "all tokens are the same",
 		laws: "TokensRiseFromGrantToGrant TokensRiseAlongTheLine SpanIsReserved TokensRiseAfterABrokenClaim " +
-			"TokensRiseAfterAnExpiredClaim SpanIsReservedForWaiters " + model,
+			"TokensRiseAfterAnExpiredClaim SpanIsReservedForWaiters " + modelTest,
 		wreck: func(b *broken) {
 			b.changed(func(c driver.Claim, t *driver.Ticket) { t.Token = 1 })
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
@@ -296,7 +296,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "tokens fall",
-		laws: "TokensRiseFromGrantToGrant TokensRiseAlongTheLine OneInsideAtATime " + model,
+		laws: "TokensRiseFromGrantToGrant TokensRiseAlongTheLine OneInsideAtATime " + modelTest,
 		wreck: func(b *broken) {
 			fall := func(t *driver.Ticket) { t.Token = 1<<62 - t.Token }
 			b.changed(func(c driver.Claim, t *driver.Ticket) { fall(t) })
@@ -309,12 +309,12 @@ var brokenEnters = []mutant{
 	},
 	{
 		name:  "spans are not reserved",
-		laws:  "SpanIsReserved SpanIsReservedForWaiters TokensRiseAfterABrokenClaim BreakMatchesTheWholeSpan " + model,
+		laws:  "SpanIsReserved SpanIsReservedForWaiters TokensRiseAfterABrokenClaim BreakMatchesTheWholeSpan " + modelTest,
 		wreck: func(b *broken) { b.sends(func(c *driver.Claim) { c.Span = 1 }) },
 	},
 	{
 		name: "the lease is half of what is said",
-		laws: "EnterRenews LeftFromSending GrantedTTLIsKept " + model,
+		laws: "EnterRenews LeftFromSending GrantedTTLIsKept " + modelTest,
 		wreck: func(b *broken) {
 			b.sends(func(c *driver.Claim) { c.TTL = max(c.TTL/2, 1e6) })
 			enter := b.enter
@@ -354,7 +354,7 @@ var brokenEnters = []mutant{
 		laws: "ExpiredClaimIsGone ExpiredIsPurgedByEnter ExpiredHolderLetsWaiterIn ExpiredWaiterLetsOthersIn AwaitDoesNotRenew " +
 			"NoResurrectionAfterExpiry HygieneAfterExpiry BreakOfAnExpiredClaimFindsNobody DeadClaimWritesNoMark " +
 			"ExpiredClaimsKindIsForgotten WakeAllAfterExpiry WakeAllAfterAWaitersExpiry LeaveDoesNotEndTheSuccessor " +
-			"TokensRiseAfterAnExpiredClaim " + model,
+			"TokensRiseAfterAnExpiredClaim " + modelTest,
 		wreck: func(b *broken) { b.sends(func(c *driver.Claim) { c.TTL = b.Info().MaxTTL }) },
 	},
 	{
@@ -371,7 +371,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "kinds do not matter",
-		laws: "OtherKindIsRefused WaitersKindCountsToo " + model,
+		laws: "OtherKindIsRefused WaitersKindCountsToo " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
@@ -384,7 +384,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "readers are a kind of their own",
-		laws: "ReadersAndWritersAreOneKind HolderExcludesOthers " + model,
+		laws: "ReadersAndWritersAreOneKind HolderExcludesOthers " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				for _, s := range b.standings(c.Key) {
@@ -398,7 +398,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "a key keeps its first kind",
-		laws: "EmptyLineTakesAnyKind ExpiredClaimsKindIsForgotten " + model,
+		laws: "EmptyLineTakesAnyKind ExpiredClaimsKindIsForgotten " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				if _, other := b.find(func(t driver.Ticket) bool {
@@ -412,7 +412,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name: "the first one's size counts for all",
-		laws: "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter LargerSizeIsGrantedPastAWaiter " + model,
+		laws: "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter LargerSizeIsGrantedPastAWaiter " + modelTest,
 		wreck: func(b *broken) {
 			b.sends(func(c *driver.Claim) {
 				if s := b.standings(c.Key); len(s) > 0 && c.Capacity != driver.RW && s[0].Capacity != driver.RW {
@@ -423,7 +423,7 @@ var brokenEnters = []mutant{
 	},
 	{
 		name:  "two sizes are not told",
-		laws:  "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter " + model,
+		laws:  "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter " + modelTest,
 		wreck: func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Mixed = false }) },
 	},
 	{

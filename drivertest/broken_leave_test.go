@@ -36,7 +36,7 @@ func (b *broken) leaveFor(t driver.Ticket, e driver.Exit) {
 var brokenLeaves = []mutant{
 	{
 		name: "Leave does nothing",
-		laws: "FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind LongestLeaseLasts LinesMayBeLeftEarly " + model,
+		laws: "FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind LongestLeaseLasts LinesMayBeLeftEarly " + modelTest,
 		wreck: func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error { return ctx.Err() }
 		},
@@ -63,7 +63,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "Leave is for the key, not for the claim",
-		laws: "LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone " + model,
+		laws: "LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
 				if driver.Gone(err) {
@@ -89,7 +89,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "only the first in line can leave",
-		laws: "HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp " + model,
+		laws: "HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp " + modelTest,
 		wreck: func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 				for i, s := range b.standings(t.Key) {
@@ -103,7 +103,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "whoever came last takes along who came before",
-		laws: "LeaveOfTheLastComerLeavesTheOthers " + model,
+		laws: "LeaveOfTheLastComerLeavesTheOthers " + modelTest,
 		wreck: func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 				all := b.standings(t.Key)
@@ -122,7 +122,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "who has left may leave again",
-		laws: "SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth StrangerWritesNoMark BrokenClaimWritesNoMark " + model,
+		laws: "SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth StrangerWritesNoMark BrokenClaimWritesNoMark " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
 				if driver.Gone(err) {
@@ -135,14 +135,14 @@ var brokenLeaves = []mutant{
 	{
 		name: "no tombstones",
 		laws: "Tombstone TombstoneOfAClaimInLine TombstoneOfAWaiter TombstoneLastsOneTTL TombstoneOutlivesTraffic LongestTombstone " +
-			"LeaveWithoutTokenEndsEnter " + model,
+			"LeaveWithoutTokenEndsEnter " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.Token = 1 }, nil)
 		},
 	},
 	{
 		name: "a tombstone keeps everybody out",
-		laws: "Tombstone TombstoneOutlivesTraffic " + model,
+		laws: "Tombstone TombstoneOutlivesTraffic " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if t.Token == 0 {
@@ -159,7 +159,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "tombstones last half a TTL",
-		laws: "TombstoneLastsOneTTL " + model,
+		laws: "TombstoneLastsOneTTL " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 }, nil)
 		},
@@ -198,7 +198,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "the dead write marks",
-		laws: "DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark " + model,
+		laws: "DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
 				if driver.Gone(err) && e.Mark != "" {
@@ -210,7 +210,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "waiters write marks",
-		laws: "WaiterWritesNoMark " + model,
+		laws: "WaiterWritesNoMark " + modelTest,
 		wreck: func(b *broken) {
 			marks := map[string]driver.Mark{}
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
@@ -227,14 +227,14 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "marks are not handed on",
-		laws: "MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark LingerWithMark " + model,
+		laws: "MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark LingerWithMark " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Mark = "" }, nil)
 		},
 	},
 	{
 		name: "the first mark stays",
-		laws: "LaterMarkReplaces RepeatedLeaveOfTheMarksWriterIsNil " + model,
+		laws: "LaterMarkReplaces RepeatedLeaveOfTheMarksWriterIsNil " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if e.Mark != "" && b.count(t.Key, 1) > 1 {
@@ -245,7 +245,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "no mark clears the mark",
-		laws: "LaterMarkReplaces MarkIsHandedOn " + model,
+		laws: "LaterMarkReplaces MarkIsHandedOn " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if e.Mark == "" {
@@ -282,14 +282,14 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "lingering is ignored",
-		laws: "LingerKeepsThePlaceTaken LingerOutlastsTheLease LingerEndsByItself LingerIsSeen " + model,
+		laws: "LingerKeepsThePlaceTaken LingerOutlastsTheLease LingerEndsByItself LingerIsSeen " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = 0 }, nil)
 		},
 	},
 	{
 		name: "who lingers can be renewed",
-		laws: "LingeringClaimHasLeft LingerIsSeen " + model,
+		laws: "LingeringClaimHasLeft LingerIsSeen " + modelTest,
 		wreck: func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 				if e.Linger > 0 {
@@ -302,7 +302,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "lingering is added to the lease",
-		laws: "LingerReplacesTheLease LingerKeepsThePlaceTaken " + model,
+		laws: "LingerReplacesTheLease LingerKeepsThePlaceTaken " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if e.Linger > 0 {
@@ -313,7 +313,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "lingering ends with the lease",
-		laws: "LingerOutlastsTheLease " + model,
+		laws: "LingerOutlastsTheLease " + modelTest,
 		wreck: func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = min(e.Linger, t.TTL) }, nil)
 		},
@@ -335,7 +335,7 @@ var brokenLeaves = []mutant{
 	},
 	{
 		name: "who lingers may enter again",
-		laws: "LingeringClaimHasLeft " + model,
+		laws: "LingeringClaimHasLeft " + modelTest,
 		wreck: func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)

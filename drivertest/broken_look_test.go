@@ -24,7 +24,7 @@ func (b *broken) shows(f func(s *driver.Standing)) {
 var brokenLooks = []mutant{
 	{
 		name:  "owners are not shown",
-		laws:  "LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder " + model,
+		laws:  "LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder " + modelTest,
 		wreck: func(b *broken) { b.shows(func(s *driver.Standing) { s.Owner, s.Note = "", "" }) },
 	},
 	{
@@ -40,7 +40,7 @@ var brokenLooks = []mutant{
 	},
 	{
 		name: "the line is shown backwards",
-		laws: "LinesShowClaimsInOrder TokensRiseAlongTheLine " + model,
+		laws: "LinesShowClaimsInOrder TokensRiseAlongTheLine " + modelTest,
 		wreck: func(b *broken) {
 			b.edit(func(l driver.Line) driver.Line {
 				slices.Reverse(l.Claims)
@@ -59,7 +59,7 @@ var brokenLooks = []mutant{
 	},
 	{
 		name:  "lingering is not shown",
-		laws:  "LingerIsSeen " + model,
+		laws:  "LingerIsSeen " + modelTest,
 		wreck: func(b *broken) { b.shows(func(s *driver.Standing) { s.Lingering = false }) },
 	},
 	{
@@ -170,7 +170,7 @@ var brokenLooks = []mutant{
 	},
 	{
 		name: "Lines hides the mark",
-		laws: "LineShowsTheMark " + model,
+		laws: "LineShowsTheMark " + modelTest,
 		wreck: func(b *broken) {
 			b.edit(func(l driver.Line) driver.Line {
 				l.Mark = ""

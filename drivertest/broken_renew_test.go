@@ -24,7 +24,7 @@ func (b *broken) renews(f func(t driver.Ticket, err error) error) {
 var brokenRenewals = []mutant{
 	{
 		name: "Renew brings claims back",
-		laws: "NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone BreakFindsOneOfMany " + model,
+		laws: "NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone BreakFindsOneOfMany " + modelTest,
 		wreck: func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if driver.Gone(err) {
@@ -37,7 +37,7 @@ var brokenRenewals = []mutant{
 	},
 	{
 		name: "Renew is for the key, not for the claim",
-		laws: "NoResurrectionBesideASuccessor BreakFindsOneOfMany WaiterLeaves " + model,
+		laws: "NoResurrectionBesideASuccessor BreakFindsOneOfMany WaiterLeaves " + modelTest,
 		wreck: func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if len(b.standings(t.Key)) > 0 {
@@ -49,7 +49,7 @@ var brokenRenewals = []mutant{
 	},
 	{
 		name: "Renew does nothing",
-		laws: "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL " + model,
+		laws: "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL " + modelTest,
 		wreck: func(b *broken) {
 			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 				errs := make([]error, len(ts))
@@ -62,7 +62,7 @@ var brokenRenewals = []mutant{
 	},
 	{
 		name: "Renew serves holders only",
-		laws: "RenewKeepsClaimsAlive AwaitEndsWithItsContext " + model,
+		laws: "RenewKeepsClaimsAlive AwaitEndsWithItsContext " + modelTest,
 		wreck: func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if err == nil {
@@ -95,7 +95,7 @@ var brokenRenewals = []mutant{
 	},
 	{
 		name: "Renew keeps to the first TTL",
-		laws: "RenewTakesTheTicketsTTL " + model,
+		laws: "RenewTakesTheTicketsTTL " + modelTest,
 		wreck: func(b *broken) {
 			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 				ts = slices.Clone(ts)
@@ -110,7 +110,7 @@ var brokenRenewals = []mutant{
 	},
 	{
 		name: "Renew answers backwards",
-		laws: "RenewAnswersForEachTicket RenewTakesAThousandTickets " + model,
+		laws: "RenewAnswersForEachTicket RenewTakesAThousandTickets " + modelTest,
 		wreck: func(b *broken) {
 			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 				errs := b.Store.Renew(ctx, ts)
@@ -134,7 +134,7 @@ var brokenRenewals = []mutant{
 	},
 	{
 		name: "Renew of an expired claim is well",
-		laws: "ExpiredClaimIsGone NoResurrectionAfterExpiry " + model,
+		laws: "ExpiredClaimIsGone NoResurrectionAfterExpiry " + modelTest,
 		wreck: func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if g, ok := err.(driver.ErrGone); ok && g == (driver.ErrGone{}) {

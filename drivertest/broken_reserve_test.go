@@ -9,14 +9,14 @@ import (
 var brokenReserves = []mutant{
 	{
 		name: "a Reserve says that it is done and does nothing",
-		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveForAClaimThatIsGone ReserveStartsNoLease " + model,
+		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
 		wreck: func(b *broken) {
 			b.reserve = func(context.Context, driver.Ticket, int64) (bool, error) { return true, nil }
 		},
 	},
 	{
 		name: "a Reserve does nothing, as it may, and the claim has left",
-		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveStartsNoLease " + model,
+		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveStartsNoLease " + modelTest,
 		wreck: func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, _ int64) (bool, error) {
 				_ = b.Store.Leave(ctx, t, driver.Exit{})
@@ -26,7 +26,7 @@ var brokenReserves = []mutant{
 	},
 	{
 		name: "a Reserve that comes late shortens the span",
-		laws: "ReserveShortensNothing " + model,
+		laws: "ReserveShortensNothing " + modelTest,
 		wreck: func(b *broken) {
 			next := map[string]int64{}
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
@@ -51,7 +51,7 @@ var brokenReserves = []mutant{
 	},
 	{
 		name: "a Reserve lets nobody else in",
-		laws: "ReserveIsForWhoIsAlone " + model,
+		laws: "ReserveIsForWhoIsAlone " + modelTest,
 		wreck: func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				if len(b.standings(t.Key)) > 1 {
@@ -63,7 +63,7 @@ var brokenReserves = []mutant{
 	},
 	{
 		name: "a Reserve takes tokens that were drawn",
-		laws: "ReserveTakesNoTokenThatWasDrawn " + model,
+		laws: "ReserveTakesNoTokenThatWasDrawn " + modelTest,
 		wreck: func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				done, err := b.Store.Reserve(ctx, t, span)
@@ -74,7 +74,7 @@ var brokenReserves = []mutant{
 	},
 	{
 		name: "a Reserve starts the lease again",
-		laws: "ReserveStartsNoLease " + model,
+		laws: "ReserveStartsNoLease " + modelTest,
 		wreck: func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				done, err := b.Store.Reserve(ctx, t, span)
@@ -85,7 +85,7 @@ var brokenReserves = []mutant{
 	},
 	{
 		name: "a Reserve brings in again what is gone",
-		laws: "ReserveForAClaimThatIsGone ReserveStartsNoLease " + model,
+		laws: "ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
 		wreck: func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				done, err := b.Store.Reserve(ctx, t, span)

@@ -251,8 +251,8 @@ type mutant struct {
 	wreck func(b *broken)
 }
 
-// model is the name under which mutants list the model test.
-const model = "Model"
+// modelTest is the name under which mutants list the model test.
+const modelTest = "Model"
 
 // recorder is a tester whose failures are seen by another test.
 type recorder struct {
@@ -320,13 +320,13 @@ func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *record
 		wreck(b)
 		return b
 	}
-	if law == model {
+	if law == modelTest {
 		return record(t, func(r *recorder) {
 			for seed := uint64(0); seed < 15 && !r.Failed(); seed++ {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					play(r, open(), seed, true)
+					runModel(r, open(), seed, true)
 				}()
 				<-done
 			}
@@ -409,7 +409,7 @@ func TestHealthyStoreIsNotFlagged(t *testing.T) {
 			}
 		}
 	}
-	if r := judge(t, model, strict, func(*broken) {}); r.Failed() {
+	if r := judge(t, modelTest, strict, func(*broken) {}); r.Failed() {
 		t.Errorf("the model flags a healthy store: %q", r.messages)
 	}
 }

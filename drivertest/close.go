@@ -24,7 +24,8 @@ var closeLaws = []law{
 	{
 		name: "ClosedBackendSaysSo",
 		with: func(c config) bool { return !c.serving },
-		why:  "a call after Close is a mistake in the program: it must hear so, not wait for a goroutine that has ended",
+		why: "a call after Close is a mistake in the program: it must hear so, not wait for a goroutine that " +
+			"has ended",
 		check: func(w *world) {
 			view := w.open()
 			t := w.hold(view, w.claim(w.key()))
@@ -78,7 +79,8 @@ var closeLaws = []law{
 	},
 	{
 		name: "CloseOfOneViewIsNotClosingOthers",
-		why:  "two Clients of one process may share the user's own client: one that is closed must not take the other with it",
+		why: "two Clients of one process may share the user's own client: one that is closed must not take the " +
+			"other with it",
 		check: func(w *world) {
 			view := w.open()
 			w.hold(view, w.claim(w.key()))

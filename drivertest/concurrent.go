@@ -92,7 +92,7 @@ var concurrentLaws = []law{
 			for range races / 4 {
 				key := w.key()
 				var won atomic.Int32
-				w.each(crowders, func(i int) {
+				w.each(senders, func(i int) {
 					b := []driver.Backend{w.a, w.b}[i%2]
 					t, err := w.try(b, noWait(w.claim(key)))
 					var busy *driver.BusyError
@@ -104,7 +104,7 @@ var concurrentLaws = []law{
 					}
 				})
 				if n := won.Load(); n != 1 {
-					w.t.Errorf("%d of %d tries at once were granted; want 1", n, crowders)
+					w.t.Errorf("%d of %d tries at once were granted; want 1", n, senders)
 				}
 			}
 		},
@@ -115,8 +115,8 @@ var concurrentLaws = []law{
 		check: func(w *world) {
 			for range races / 4 {
 				c := w.claim(w.key())
-				tokens := make([]int64, crowders)
-				w.each(crowders, func(i int) {
+				tokens := make([]int64, senders)
+				w.each(senders, func(i int) {
 					t, err := w.try(w.a, c)
 					if err != nil || !t.Granted {
 						w.t.Errorf("a repeat answered granted %v and error %v", t.Granted, err)

@@ -27,7 +27,8 @@ var contextLaws = []law{
 	{
 		name: "AwaitEndsWithItsContext",
 		when: fair,
-		why:  "a cancelled Lock returns at once, not after the next look at the line; the claim stays in line until it leaves",
+		why: "a cancelled Lock returns at once, not after the next look at the line; the claim stays in line " +
+			"until it leaves",
 		check: func(w *world) {
 			key := w.key()
 			w.hold(w.a, w.claim(key))

@@ -39,7 +39,8 @@ var expiryLaws = []law{
 	},
 	{
 		name: "ExpiredIsPurgedByEnter",
-		why:  "whoever comes after a crash comes first: an Enter that does not look for expired claims is refused by a ghost",
+		why: "whoever comes after a crash comes first: an Enter that does not look for expired claims is " +
+			"refused by a ghost",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				key := r.key()
@@ -78,7 +79,8 @@ var expiryLaws = []law{
 	{
 		name: "ExpiredWaiterLetsOthersIn",
 		when: fair,
-		why:  "a waiter that crashed at the head of the line must not block those behind it: a reader behind a dead writer is granted beside the readers before it",
+		why: "a waiter that crashed at the head of the line must not block those behind it: a reader behind a " +
+			"dead writer is granted beside the readers before it",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				key := r.key()
@@ -95,7 +97,8 @@ var expiryLaws = []law{
 	{
 		name: "AwaitDoesNotRenew",
 		when: both(fair, func(i driver.Info) bool { return i.Lease == driver.PerClaim }),
-		why:  "the core renews and counts the lease: an Await that renewed would keep a claim in line that its client believes to be dead",
+		why: "the core renews and counts the lease: an Await that renewed would keep a claim in line that its " +
+			"client believes to be dead",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				key := r.key()
@@ -124,7 +127,8 @@ var expiryLaws = []law{
 	},
 	{
 		name: "NoResurrection",
-		why:  "gone stays gone: a Renew that made the claim again would give the lock to somebody who was told that it is lost, beside the next holder",
+		why: "gone stays gone: a Renew that made the claim again would give the lock to somebody who was told " +
+			"that it is lost, beside the next holder",
 		check: func(w *world) {
 			key := w.key()
 			t := w.hold(w.a, w.claim(key))
@@ -144,7 +148,8 @@ var expiryLaws = []law{
 	{
 		name: "NoResurrectionAfterExpiry",
 		when: func(i driver.Info) bool { return i.Lease == driver.PerClaim },
-		why:  "a holder that wakes from a pause renews before it looks at the clock: if that brought the claim back, it would hold beside its successor",
+		why: "a holder that wakes from a pause renews before it looks at the clock: if that brought the claim " +
+			"back, it would hold beside its successor",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				var t driver.Ticket
@@ -156,7 +161,8 @@ var expiryLaws = []law{
 	},
 	{
 		name: "NoResurrectionBesideASuccessor",
-		why:  "the same with the next holder in place: its lock must not be touched by the renewals of the one before",
+		why: "the same with the next holder in place: its lock must not be touched by the renewals of the one " +
+			"before",
 		check: func(w *world) {
 			key := w.key()
 			old := w.hold(w.a, w.claim(key))

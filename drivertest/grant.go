@@ -39,7 +39,8 @@ var grantLaws = []law{
 	{
 		name: "SecondWaitsBehindFirst",
 		when: fair,
-		why:  "a claim that is not granted stands in line, knows how many are ahead, and takes nothing from the holder",
+		why: "a claim that is not granted stands in line, knows how many are ahead, and takes nothing from the " +
+			"holder",
 		check: func(w *world) {
 			key := w.key()
 			first := w.hold(w.a, w.claim(key))
@@ -60,7 +61,8 @@ var grantLaws = []law{
 	{
 		name: "GrantsComeInOrderOfArrival",
 		when: fair,
-		why:  "nobody starves, and the token drawn on arrival is a fencing token only if the order of grants is the order of arrival",
+		why: "nobody starves, and the token drawn on arrival is a fencing token only if the order of grants is " +
+			"the order of arrival",
 		check: func(w *world) {
 			key := w.key()
 			views := []driver.Backend{w.a, w.b}
@@ -82,7 +84,8 @@ var grantLaws = []law{
 	{
 		name: "ReadersShareAndWritersExclude",
 		when: fair,
-		why:  "readers overlap, a writer is alone, and a reader behind a waiting writer waits too: else steady readers would starve writers",
+		why: "readers overlap, a writer is alone, and a reader behind a waiting writer waits too: else steady " +
+			"readers would starve writers",
 		check: func(w *world) {
 			key := w.key()
 			r1 := w.hold(w.a, w.reader(key))
@@ -118,7 +121,8 @@ var grantLaws = []law{
 	{
 		name: "SmallClaimDoesNotOvertakeLargeOne",
 		when: both(fair, semaphore),
-		why:  "weights of all claims ahead count, waiting ones too: a claim for one slot that slips past one for three starves it",
+		why: "weights of all claims ahead count, waiting ones too: a claim for one slot that slips past one " +
+			"for three starves it",
 		check: func(w *world) {
 			key := w.key()
 			three := w.hold(w.a, w.slots(key, 3, 5))
@@ -215,7 +219,8 @@ var grantLaws = []law{
 	},
 	{
 		name: "RepeatedEnterFindsItsClaim",
-		why:  "an Enter whose answer was lost is sent again: a second claim of the same id would wait behind the first for ever",
+		why: "an Enter whose answer was lost is sent again: a second claim of the same id would wait behind " +
+			"the first for ever",
 		check: func(w *world) {
 			key := w.key()
 			c := w.claim(key)
@@ -236,7 +241,8 @@ var grantLaws = []law{
 	{
 		name: "RepeatedEnterOfWaiterAnswersItsTicket",
 		when: fair,
-		why:  "a waiting claim keeps its place when its Enter is repeated, also with NoWait: it is in line, so it is not refused",
+		why: "a waiting claim keeps its place when its Enter is repeated, also with NoWait: it is in line, so " +
+			"it is not refused",
 		check: func(w *world) {
 			key := w.key()
 			holder := w.hold(w.a, w.claim(key))

@@ -19,7 +19,8 @@ var alike = []string{
 var keyLaws = []law{
 	{
 		name: "KeysAreBytes",
-		why:  "keys that a store folds, trims, normalises or cuts apart become one lock: two strangers would wait for each other, or a reader of one be refused by another",
+		why: "keys that a store folds, trims, normalises or cuts apart become one lock: two strangers would " +
+			"wait for each other, or a reader of one be refused by another",
 		check: func(w *world) {
 			held := map[string]driver.Ticket{}
 			for _, end := range alike {
@@ -114,7 +115,8 @@ var keyLaws = []law{
 	},
 	{
 		name: "LinesTakesPrefixesAsBytes",
-		why:  "a prefix is bytes, not a pattern and not text: people list one tenant's locks and must not see another's",
+		why: "a prefix is bytes, not a pattern and not text: people list one tenant's locks and must not see " +
+			"another's",
 		check: func(w *world) {
 			for _, end := range alike {
 				w.hold(w.a, noWait(w.claim(w.prefix+end)))

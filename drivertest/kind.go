@@ -10,7 +10,8 @@ var kindLaws = []law{
 	{
 		name: "OtherKindIsRefused",
 		when: semaphore,
-		why:  "one key as a mutex here and as a semaphore there would be two half-locks: weights of different kinds do not add up",
+		why: "one key as a mutex here and as a semaphore there would be two half-locks: weights of different " +
+			"kinds do not add up",
 		check: func(w *world) {
 			key := w.key()
 			t := w.hold(w.a, w.claim(key))
@@ -82,7 +83,8 @@ var kindLaws = []law{
 	{
 		name: "TwoSizesAreJudgedEachByItsOwn",
 		when: semaphore,
-		why:  "a rolling deploy changes the size of a semaphore: both versions must stay within their own, and be told",
+		why: "a rolling deploy changes the size of a semaphore: both versions must stay within their own, and " +
+			"be told",
 		check: func(w *world) {
 			key := w.key()
 			three := w.hold(w.a, w.slots(key, 1, 3))
@@ -133,7 +135,8 @@ var kindLaws = []law{
 	{
 		name: "LargerSizeIsGrantedPastAWaiter",
 		when: both(semaphore, fair),
-		why:  "two sizes in one line: the smaller one may have to wait on while the larger one behind it fits, and nobody else will tell it",
+		why: "two sizes in one line: the smaller one may have to wait on while the larger one behind it fits, " +
+			"and nobody else will tell it",
 		check: func(w *world) {
 			w.prompted(func() string {
 				key := w.key()

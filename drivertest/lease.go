@@ -9,7 +9,8 @@ import (
 var leaseLaws = []law{
 	{
 		name: "EnterRenews",
-		why:  "applied at 0, answer lost, repeated at 0.8 of the lease: the holder counts from the repeat, so the store must too, or it ends the lease under the holder",
+		why: "applied at 0, answer lost, repeated at 0.8 of the lease: the holder counts from the repeat, so " +
+			"the store must too, or it ends the lease under the holder",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				c := r.short(r.key())
@@ -51,7 +52,8 @@ var leaseLaws = []law{
 	},
 	{
 		name: "LeftFromSending",
-		why:  "the holder counts Left from the moment it sent the call: a store that promises more than it keeps ends the lease under the holder",
+		why: "the holder counts Left from the moment it sent the call: a store that promises more than it " +
+			"keeps ends the lease under the holder",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				c := r.short(r.key())
@@ -71,7 +73,8 @@ var leaseLaws = []law{
 	},
 	{
 		name: "GrantedTTLIsKept",
-		why:  "a store may grant another lease than was asked for, but then it must say so: clients renew and give up by what the ticket says",
+		why: "a store may grant another lease than was asked for, but then it must say so: clients renew and " +
+			"give up by what the ticket says",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				c := r.short(r.key())
@@ -95,7 +98,8 @@ var leaseLaws = []law{
 	},
 	{
 		name: "RenewKeepsClaimsAlive",
-		why:  "work that takes longer than the lease is what renewal is for, and a waiter may wait longer than its lease too",
+		why: "work that takes longer than the lease is what renewal is for, and a waiter may wait longer than " +
+			"its lease too",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				key := r.key()
@@ -172,7 +176,8 @@ var leaseLaws = []law{
 	},
 	{
 		name: "RenewAnswersForEachTicket",
-		why:  "many leases are renewed in one call: an answer for the wrong ticket ends a good lease and keeps a lost one",
+		why: "many leases are renewed in one call: an answer for the wrong ticket ends a good lease and keeps " +
+			"a lost one",
 		check: func(w *world) {
 			var ts []driver.Ticket
 			lost := map[int]bool{0: true, 3: true, 4: true, 9: true}
@@ -200,7 +205,7 @@ var leaseLaws = []law{
 		why:  "a process may hold very many locks, and they are renewed by the thousand",
 		check: func(w *world) {
 			const n = 1000
-			ts := w.crowd(n, func(int) driver.Claim { return w.claim(w.key()) })
+			ts := w.enterMany(n, func(int) driver.Claim { return w.claim(w.key()) })
 			w.leave(w.a, ts[n/2], driver.Exit{})
 			errs := w.a.Renew(w.ctx, ts)
 			if len(errs) != n {

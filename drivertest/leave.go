@@ -83,7 +83,8 @@ var leaveLaws = []law{
 	{
 		name: "NobodyOvertakesWhoWaits",
 		when: fair,
-		why:  "the holder leaves and the first waiter has not looked yet: a lock that seems free then is granted twice",
+		why: "the holder leaves and the first waiter has not looked yet: a lock that seems free then is " +
+			"granted twice",
 		check: func(w *world) {
 			for waiters := 1; waiters <= 2; waiters++ {
 				key := w.key()
@@ -127,7 +128,8 @@ var leaveLaws = []law{
 	},
 	{
 		name: "LeaveOfTheLastComerLeavesTheOthers",
-		why:  "nobody came after it, but others share the lock with it: a line that is taken for empty then lets a writer in beside a reader",
+		why: "nobody came after it, but others share the lock with it: a line that is taken for empty then " +
+			"lets a writer in beside a reader",
 		check: func(w *world) {
 			key := w.key()
 			first := w.hold(w.a, w.reader(key))
@@ -141,7 +143,8 @@ var leaveLaws = []law{
 	},
 	{
 		name: "Tombstone",
-		why:  "a cancelled Lock sends Leave while its Enter may still be under way: the Enter that arrives after it must find the door shut, or it holds the lock for nobody",
+		why: "a cancelled Lock sends Leave while its Enter may still be under way: the Enter that arrives " +
+			"after it must find the door shut, or it holds the lock for nobody",
 		check: func(w *world) {
 			key := w.key()
 			c := w.claim(key)
@@ -190,7 +193,8 @@ var leaveLaws = []law{
 	},
 	{
 		name: "TombstoneLastsOneTTL",
-		why:  "an Enter may be under way for as long as its caller gave it, which is less than a lease: the tombstone has to outlast it",
+		why: "an Enter may be under way for as long as its caller gave it, which is less than a lease: the " +
+			"tombstone has to outlast it",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				c := r.short(r.key())
@@ -221,7 +225,8 @@ var leaveLaws = []law{
 	},
 	{
 		name: "Hygiene",
-		why:  "a program may lock a million keys a day: a line that nobody is in must not be listed, nor hold anybody up",
+		why: "a program may lock a million keys a day: a line that nobody is in must not be listed, nor hold " +
+			"anybody up",
 		check: func(w *world) {
 			for range 20 {
 				w.leave(w.a, w.hold(w.a, w.claim(w.key())), driver.Exit{})

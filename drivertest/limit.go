@@ -128,7 +128,7 @@ var limitLaws = []law{
 		check: func(w *world) {
 			key := w.key()
 			holder := w.hold(w.a, w.claim(key))
-			ts := w.crowd(manyWaiters, func(int) driver.Claim { return w.claim(key) })
+			ts := w.enterMany(manyWaiters, func(int) driver.Claim { return w.claim(key) })
 			for _, t := range ts {
 				if t.Granted {
 					w.t.Fatalf("a claim was granted behind the holder, with %d in line", len(ts))

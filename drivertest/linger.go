@@ -10,7 +10,8 @@ var lingerLaws = []law{
 	{
 		name: "LingerKeepsThePlaceTaken",
 		when: lingers,
-		why:  "MinHold releases at once and yet keeps the key taken: a clock that runs fast on another machine must not start the same job twice",
+		why: "MinHold releases at once and yet keeps the key taken: a clock that runs fast on another machine " +
+			"must not start the same job twice",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				key := r.key()
@@ -32,7 +33,8 @@ var lingerLaws = []law{
 	{
 		name: "LingerReplacesTheLease",
 		when: lingers,
-		why:  "lingering is counted from Leave, whatever was left of the lease: a long lease must not keep the key taken for longer",
+		why: "lingering is counted from Leave, whatever was left of the lease: a long lease must not keep the " +
+			"key taken for longer",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				t := r.hold(r.a, r.claim(r.key())) // ten minutes

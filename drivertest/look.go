@@ -95,10 +95,11 @@ var lookLaws = []law{
 	},
 	{
 		name: "LinesYieldEachLineOnce",
-		why:  "a store with many lines is read page by page: a line that falls between two pages is a lock that nobody finds",
+		why: "a store with many lines is read page by page: a line that falls between two pages is a lock that " +
+			"nobody finds",
 		check: func(w *world) {
 			const n = 300
-			ts := w.crowd(n, func(int) driver.Claim { return w.claim(w.key()) })
+			ts := w.enterMany(n, func(int) driver.Claim { return w.claim(w.key()) })
 			seen := map[string]int{}
 			for l, err := range w.b.Lines(w.ctx, w.prefix) {
 				if err != nil {

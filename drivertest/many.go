@@ -6,11 +6,11 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// crowders is how many goroutines send what a law needs many of.
-const crowders = 16
+// senders is how many goroutines send what a law needs many of.
+const senders = 16
 
-// crowd enters n claims, several at a time.
-func (w *world) crowd(n int, claim func(i int) driver.Claim) []driver.Ticket {
+// enterMany enters n claims, several at a time.
+func (w *world) enterMany(n int, claim func(i int) driver.Claim) []driver.Ticket {
 	w.t.Helper()
 	ts := make([]driver.Ticket, n)
 	w.each(n, func(i int) {
@@ -30,7 +30,7 @@ func (w *world) crowd(n int, claim func(i int) driver.Claim) []driver.Ticket {
 func (w *world) each(n int, f func(i int)) {
 	next := make(chan int)
 	var group sync.WaitGroup
-	for range min(n, crowders) {
+	for range min(n, senders) {
 		group.Go(func() {
 			for i := range next {
 				f(i)

@@ -25,7 +25,8 @@ var markLaws = []law{
 	{
 		name: "MarkReachesTheWaiter",
 		when: both(marks, fair),
-		why:  "the mark is as of the grant, not of the arrival: who waited must see what the holder before it finished, or it does the work again",
+		why: "the mark is as of the grant, not of the arrival: who waited must see what the holder before it " +
+			"finished, or it does the work again",
 		check: func(w *world) {
 			key := w.key()
 			first := w.hold(w.a, w.claim(key))
@@ -56,7 +57,8 @@ var markLaws = []law{
 	{
 		name: "RepeatedLeaveOfTheMarksWriterIsNil",
 		when: marks,
-		why:  "the answer to Leave may be lost: the repeat must say that the mark is written, or finished work is reported as lost and done again",
+		why: "the answer to Leave may be lost: the repeat must say that the mark is written, or finished work " +
+			"is reported as lost and done again",
 		check: func(w *world) {
 			key := w.key()
 			t := w.hold(w.a, w.claim(key))
@@ -73,7 +75,8 @@ var markLaws = []law{
 	{
 		name: "DeadClaimWritesNoMark",
 		when: both(marks, func(i driver.Info) bool { return i.Lease == driver.PerClaim }),
-		why:  "a holder that slept through its lease may not say that the slot is finished: its successor is doing the work",
+		why: "a holder that slept through its lease may not say that the slot is finished: its successor is " +
+			"doing the work",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				key := r.key()
@@ -145,7 +148,8 @@ var markLaws = []law{
 	{
 		name: "MarkIsKeptAsItIs",
 		when: marks,
-		why:  "a mark is written by one version of a program and read by another: a store that trims, folds or re-encodes it makes them disagree",
+		why: "a mark is written by one version of a program and read by another: a store that trims, folds or " +
+			"re-encodes it makes them disagree",
 		check: func(w *world) {
 			for _, m := range []driver.Mark{
 				" spaces ", "Case", "case", "2030-01-02T03:04:05.000000006Z", "ünïcödé 標記", `'"\%_{}`,

@@ -22,9 +22,9 @@ const SeedVariable = "FENCELOCK_SEED"
 // Without seeds it draws three. A failure prints its seed and what led to it.
 func Model(t *testing.T, open Opener, seeds ...uint64) {
 	t.Helper()
-	for _, seed := range sow(t, seeds) {
+	for _, seed := range chooseSeeds(t, seeds) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			play(t, func() driver.Backend { return open(t) }, seed, false)
+			runModel(t, func() driver.Backend { return open(t) }, seed, false)
 		})
 	}
 }
@@ -34,17 +34,17 @@ func Model(t *testing.T, open Opener, seeds ...uint64) {
 // the memory of the test.
 func ModelInBubbles(t *testing.T, open Opener, seeds ...uint64) {
 	t.Helper()
-	for _, seed := range sow(t, seeds) {
+	for _, seed := range chooseSeeds(t, seeds) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				play(t, func() driver.Backend { return open(t) }, seed, true)
+				runModel(t, func() driver.Backend { return open(t) }, seed, true)
 			})
 		})
 	}
 }
 
-// sow chooses the seeds to play.
-func sow(t *testing.T, seeds []uint64) []uint64 {
+// chooseSeeds chooses the seeds to play.
+func chooseSeeds(t *testing.T, seeds []uint64) []uint64 {
 	t.Helper()
 	if s := os.Getenv(SeedVariable); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)

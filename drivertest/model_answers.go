@@ -8,7 +8,7 @@ import (
 )
 
 // wantTicket judges the ticket of the claim at place i.
-func (p *player) wantTicket(t driver.Ticket, err error, l *naiveLine, i int) {
+func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, i int) {
 	p.t.Helper()
 	if err != nil {
 		p.wrong("got %v; want a ticket", err)
@@ -40,7 +40,7 @@ func (p *player) wantTicket(t driver.Ticket, err error, l *naiveLine, i int) {
 }
 
 // wantBusy judges a refusal.
-func (p *player) wantBusy(err error, l *naiveLine) {
+func (p *modelRun) wantBusy(err error, l *modelLine) {
 	p.t.Helper()
 	var busy *driver.BusyError
 	if !errors.As(err, &busy) {
@@ -53,26 +53,26 @@ func (p *player) wantBusy(err error, l *naiveLine) {
 }
 
 // wantGone judges an ErrGone, and its reason while that has to be known.
-func (p *player) wantGone(err error, rest *naiveRest, now time.Time) {
+func (p *modelRun) wantGone(err error, tombstone *modelTombstone, now time.Time) {
 	p.t.Helper()
 	var gone driver.ErrGone
 	if !errors.As(err, &gone) {
 		p.wrong("got %v; want ErrGone", err)
 	}
 	switch {
-	case rest == nil || rest.broken.IsZero():
+	case tombstone == nil || tombstone.broken.IsZero():
 		if gone.Broken {
 			p.wrong("got %+v; nobody broke it", gone)
 		}
-	case rest.broken.After(now):
-		if !gone.Broken || gone.Reason != rest.reason {
-			p.wrong("got %+v; want the reason %q", gone, rest.reason)
+	case tombstone.broken.After(now):
+		if !gone.Broken || gone.Reason != tombstone.reason {
+			p.wrong("got %+v; want the reason %q", gone, tombstone.reason)
 		}
 	}
 }
 
 // compareLines looks at everything there is.
-func (p *player) compareLines() {
+func (p *modelRun) compareLines() {
 	p.t.Helper()
 	seen := map[string]driver.Line{}
 	for l, err := range p.b.Lines(p.ctx, p.prefix) {
@@ -82,7 +82,7 @@ func (p *player) compareLines() {
 		seen[l.Key] = l
 	}
 	now := time.Now()
-	p.tell("Lines: %d", len(seen))
+	p.record("Lines: %d", len(seen))
 	for _, key := range p.lines {
 		got, want := seen[key], p.model.line(key, now)
 		if len(got.Claims) != len(want.claims) {

@@ -12,49 +12,49 @@ import (
 
 // How long a sequence is, and on how many keys.
 const (
-	playSteps = 300
-	playKeys  = 3
-	told      = 25 // operations shown when an answer is wrong
+	modelSteps = 300
+	modelKeys  = 3
+	stepsShown = 25 // operations shown when an answer is wrong
 )
 
-// player sends random operations to a backend and to the model.
-type player struct {
+// modelRun sends random operations to a backend and to the model.
+type modelRun struct {
 	*world
 	rng    *rand.Rand
 	seed   uint64
 	expiry bool // leases may end
-	model  *naive
-	lines  []string  // keys
-	known  []*person // in order of birth
-	story  []string
+	model  *model
+	lines  []string     // keys
+	known  []*sentClaim // in order of birth
+	steps  []string
 }
 
-// person is a claim that was sent at some time, whatever became of it.
-type person struct {
+// sentClaim is a claim that was sent at some time, whatever became of it.
+type sentClaim struct {
 	driver.Claim
-	token  int64
-	view   driver.Backend
-	parted bool // has left, so that another Enter of it is not part of the laws
+	token int64
+	view  driver.Backend
+	left  bool // has left, so that another Enter of it is not part of the laws
 }
 
-// play runs one sequence.
-func play(t tester, open func() driver.Backend, seed uint64, expiry bool) {
+// runModel plays one sequence.
+func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 	defer cancel()
 	w := newWorld(ctx, t, open, config{})
-	p := &player{
+	p := &modelRun{
 		world:  w,
 		rng:    rand.New(rand.NewPCG(seed, seed)),
 		seed:   seed,
 		expiry: expiry,
-		model:  newNaive(),
+		model:  newModel(),
 	}
-	for range playKeys {
+	for range modelKeys {
 		p.lines = append(p.lines, w.key())
 	}
 	defer w.clean()
-	for range playSteps {
+	for range modelSteps {
 		p.step()
 		if t.Failed() {
 			return
@@ -64,7 +64,7 @@ func play(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 }
 
 // step plays one operation.
-func (p *player) step() {
+func (p *modelRun) step() {
 	p.t.Helper()
 	switch n := p.rng.IntN(100); {
 	case n < 34:
@@ -90,46 +90,46 @@ func (p *player) step() {
 	}
 }
 
-// tell notes an operation for the case that its answer is wrong.
-func (p *player) tell(format string, args ...any) {
-	p.story = append(p.story, fmt.Sprintf(format, args...))
+// record notes an operation for the case that its answer is wrong.
+func (p *modelRun) record(format string, args ...any) {
+	p.steps = append(p.steps, fmt.Sprintf(format, args...))
 }
 
 // wrong says that the answer to the last operation breaks a law.
-func (p *player) wrong(format string, args ...any) {
+func (p *modelRun) wrong(format string, args ...any) {
 	p.t.Helper()
-	for _, s := range p.story[max(0, len(p.story)-told):] {
+	for _, s := range p.steps[max(0, len(p.steps)-stepsShown):] {
 		p.t.Logf("%s", s)
 	}
-	p.t.Fatalf("step %d: %s (replay with %s=%d)", len(p.story), fmt.Sprintf(format, args...), SeedVariable, p.seed)
+	p.t.Fatalf("step %d: %s (replay with %s=%d)", len(p.steps), fmt.Sprintf(format, args...), SeedVariable, p.seed)
 }
 
-// person picks one that is known, mostly a late one.
-func (p *player) person() *person {
+// pick returns one that is known, mostly a late one.
+func (p *modelRun) pick() *sentClaim {
 	if len(p.known) == 0 {
 		return nil
 	}
 	return p.known[max(0, len(p.known)-1-int(p.rng.ExpFloat64()*8))]
 }
 
-// name tells persons apart in the story.
+// name tells claims apart in the log.
 func name(c driver.Claim) string {
 	return fmt.Sprintf("%s %d/%d %s", driver.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-1:])
 }
 
 // span is a length of time about that of a lease.
-func (p *player) span() time.Duration {
+func (p *modelRun) span() time.Duration {
 	return time.Duration(1+p.rng.Int64N(int64(8*time.Second))) + p.info.MinTTL
 }
 
 // pass lets time go by.
-func (p *player) pass(d time.Duration) {
-	p.tell("%v go by", d)
+func (p *modelRun) pass(d time.Duration) {
+	p.record("%v go by", d)
 	p.until(time.Now().Add(d))
 }
 
 // draw makes up a claim, mostly of the kind that the line is of.
-func (p *player) draw() driver.Claim {
+func (p *modelRun) draw() driver.Claim {
 	c := p.claim(p.lines[p.rng.IntN(len(p.lines))])
 	l := p.model.line(c.Key, time.Now())
 	sem := p.rng.IntN(2) == 0
@@ -159,9 +159,9 @@ func (p *player) draw() driver.Claim {
 	return c
 }
 
-func (p *player) enterNew() {
+func (p *modelRun) enterNew() {
 	p.t.Helper()
-	x := &person{Claim: p.draw(), view: p.a}
+	x := &sentClaim{Claim: p.draw(), view: p.a}
 	if p.rng.IntN(2) == 0 {
 		x.view = p.b
 	}
@@ -169,15 +169,15 @@ func (p *player) enterNew() {
 	p.enter(x)
 }
 
-func (p *player) enterAgain() {
+func (p *modelRun) enterAgain() {
 	p.t.Helper()
-	x := p.person()
+	x := p.pick()
 	if x == nil {
 		return
 	}
 	l := p.model.line(x.Key, time.Now())
 	_, in := l.find(x.ID)
-	if in == nil && x.parted && l.resting(x.ID, time.Now()) == nil {
+	if in == nil && x.left && l.tombstone(x.ID, time.Now()) == nil {
 		return
 	}
 	if p.info.Fair {
@@ -187,27 +187,27 @@ func (p *player) enterAgain() {
 }
 
 // enter sends the Enter of x and judges the answer.
-func (p *player) enter(x *person) {
+func (p *modelRun) enter(x *sentClaim) {
 	p.t.Helper()
 	t, err := p.try(x.view, x.Claim)
 	now := time.Now()
-	p.tell("Enter %s noWait %v span %d ttl %v: %s", name(x.Claim), x.NoWait, x.Span, x.TTL, outcome(t, err))
+	p.record("Enter %s noWait %v span %d ttl %v: %s", name(x.Claim), x.NoWait, x.Span, x.TTL, outcome(t, err))
 	l := p.model.line(x.Key, now)
 	i, c := l.find(x.ID)
-	rest := l.resting(x.ID, now)
+	tombstone := l.tombstone(x.ID, now)
 	switch {
 	case c != nil && c.lingering:
-		p.wantGone(err, rest, now)
+		p.wantGone(err, tombstone, now)
 		return
 	case c != nil:
 		c.renew(x.TTL, now)
 		p.wantTicket(t, err, l, i)
 		return
-	case rest != nil:
+	case tombstone != nil:
 		if l.otherKind(x.Claim) && errors.Is(err, driver.ErrKind) {
 			return
 		}
-		p.wantGone(err, rest, now)
+		p.wantGone(err, tombstone, now)
 		return
 	case l.otherKind(x.Claim):
 		if !errors.Is(err, driver.ErrKind) {
@@ -224,9 +224,9 @@ func (p *player) enter(x *person) {
 	if p.info.Fencing && t.Token <= l.last {
 		p.wrong("token %d is not above %d", t.Token, l.last)
 	}
-	x.token, x.parted = t.Token, false
+	x.token, x.left = t.Token, false
 	l.last = max(l.last, t.Token+x.Span-1)
-	l.claims = append(l.claims, &naiveClaim{Claim: x.Claim, token: t.Token, expires: now.Add(x.TTL)})
+	l.claims = append(l.claims, &modelClaim{Claim: x.Claim, token: t.Token, expires: now.Add(x.TTL)})
 	l.settle()
 	p.wantTicket(t, err, l, len(l.claims)-1)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-func (p *player) renewSome() {
+func (p *modelRun) renewSome() {
 	p.t.Helper()
-	var xs []*person
+	var xs []*sentClaim
 	var ts []driver.Ticket
 	view := p.a
 	for range 1 + p.rng.IntN(5) {
-		x := p.person()
+		x := p.pick()
 		if x == nil {
 			return
 		}
@@ -36,11 +36,11 @@ func (p *player) renewSome() {
 		p.wrong("Renew of %d tickets answered %d errors", len(ts), len(errs))
 	}
 	for n, x := range xs {
-		p.tell("Renew %s ttl %v: %v", name(x.Claim), ts[n].TTL, errs[n])
+		p.record("Renew %s ttl %v: %v", name(x.Claim), ts[n].TTL, errs[n])
 		l := p.model.line(x.Key, now)
 		_, c := l.find(x.ID)
 		if c == nil || c.lingering {
-			p.wantGone(errs[n], l.rests[x.ID], now)
+			p.wantGone(errs[n], l.tombstones[x.ID], now)
 			continue
 		}
 		if errs[n] != nil {
@@ -52,9 +52,9 @@ func (p *player) renewSome() {
 
 // reserveOne asks for more tokens, or for fewer as one who comes late. A backend may always
 // do nothing.
-func (p *player) reserveOne() {
+func (p *modelRun) reserveOne() {
 	p.t.Helper()
-	x := p.person()
+	x := p.pick()
 	if x == nil {
 		return
 	}
@@ -64,7 +64,7 @@ func (p *player) reserveOne() {
 	}
 	span := min(max(x.Span-50+p.rng.Int64N(400), 1), driver.MaxSpan)
 	done, err := r.Reserve(p.ctx, driver.Ticket{Claim: x.Claim, Token: max(x.token, 1), Granted: true}, span)
-	p.tell("Reserve %s span %d: %v %v", name(x.Claim), span, done, err)
+	p.record("Reserve %s span %d: %v %v", name(x.Claim), span, done, err)
 	l := p.model.line(x.Key, time.Now())
 	_, c := l.find(x.ID)
 	switch {
@@ -82,9 +82,9 @@ func (p *player) reserveOne() {
 	l.last = c.token + c.Span - 1
 }
 
-func (p *player) leaveOne() {
+func (p *modelRun) leaveOne() {
 	p.t.Helper()
-	x := p.person()
+	x := p.pick()
 	if x == nil {
 		return
 	}
@@ -92,7 +92,7 @@ func (p *player) leaveOne() {
 	var e driver.Exit
 	i, c := p.model.line(x.Key, time.Now()).find(x.ID)
 	if p.info.Mark && p.rng.IntN(3) == 0 {
-		e.Mark = driver.Mark(fmt.Sprintf("mark %d", len(p.story)))
+		e.Mark = driver.Mark(fmt.Sprintf("mark %d", len(p.steps)))
 	}
 	// What a waiter that lingers would be is not part of the laws.
 	if p.info.Linger && p.rng.IntN(4) == 0 && c != nil && p.model.line(x.Key, time.Now()).granted(i) {
@@ -107,31 +107,31 @@ func (p *player) leaveOne() {
 	p.leave(x, t, e)
 }
 
-// leaveUnknown lays to rest an id that has not arrived.
-func (p *player) leaveUnknown() {
+// leaveUnknown leaves a tombstone for an id that has not arrived.
+func (p *modelRun) leaveUnknown() {
 	p.t.Helper()
-	x := &person{Claim: p.draw(), view: p.a}
+	x := &sentClaim{Claim: p.draw(), view: p.a}
 	p.known = append(p.known, x)
 	p.leave(x, driver.Ticket{Claim: x.Claim}, driver.Exit{})
 }
 
-func (p *player) leave(x *person, t driver.Ticket, e driver.Exit) {
+func (p *modelRun) leave(x *sentClaim, t driver.Ticket, e driver.Exit) {
 	p.t.Helper()
 	err := x.view.Leave(p.ctx, t, e)
 	now := time.Now()
-	p.tell("Leave %s token %d exit %+v: %v", name(x.Claim), t.Token, e, err)
+	p.record("Leave %s token %d exit %+v: %v", name(x.Claim), t.Token, e, err)
 	l := p.model.line(x.Key, now)
 	i, c := l.find(x.ID)
-	rest := l.rests[x.ID]
+	tombstone := l.tombstones[x.ID]
 	if t.Token == 0 {
-		l.lay(x.ID, now.Add(t.TTL))
+		l.putTombstone(x.ID, now.Add(t.TTL))
 	}
-	x.parted = true
+	x.left = true
 	if c == nil || c.lingering {
-		if l.writer == x.ID && (err == nil || rest != nil && !rest.broken.IsZero()) {
+		if l.writer == x.ID && (err == nil || tombstone != nil && !tombstone.broken.IsZero()) {
 			return
 		}
-		p.wantGone(err, rest, now)
+		p.wantGone(err, tombstone, now)
 		return
 	}
 	if err != nil {
@@ -147,9 +147,9 @@ func (p *player) leave(x *person, t driver.Ticket, e driver.Exit) {
 	l.remove(i)
 }
 
-func (p *player) breakOne() {
+func (p *modelRun) breakOne() {
 	p.t.Helper()
-	x := p.person()
+	x := p.pick()
 	if x == nil {
 		return
 	}
@@ -157,12 +157,12 @@ func (p *player) breakOne() {
 	if p.rng.IntN(4) == 0 {
 		token = x.token + x.Span + p.rng.Int64N(5)
 	}
-	reason := fmt.Sprintf("reason %d", len(p.story))
+	reason := fmt.Sprintf("reason %d", len(p.steps))
 	err := p.b.Break(p.ctx, x.Key, token, reason)
 	now := time.Now()
-	p.tell("Break %s token %d: %v", name(x.Claim), token, err)
+	p.record("Break %s token %d: %v", name(x.Claim), token, err)
 	l := p.model.line(x.Key, now)
-	i := slices.IndexFunc(l.claims, func(c *naiveClaim) bool { return token >= c.token && token < c.token+c.Span })
+	i := slices.IndexFunc(l.claims, func(c *modelClaim) bool { return token >= c.token && token < c.token+c.Span })
 	if i < 0 {
 		p.wantGone(err, nil, now)
 		return
@@ -171,17 +171,17 @@ func (p *player) breakOne() {
 		p.wrong("got %v; want nil", err)
 	}
 	c := l.claims[i]
-	rest := l.lay(c.ID, c.expires)
-	rest.broken, rest.reason = c.expires, reason
+	tombstone := l.putTombstone(c.ID, c.expires)
+	tombstone.broken, tombstone.reason = c.expires, reason
 	l.remove(i)
 	for _, y := range p.known {
-		y.parted = y.parted || y.ID == c.ID
+		y.left = y.left || y.ID == c.ID
 	}
 }
 
-func (p *player) awaitOne() {
+func (p *modelRun) awaitOne() {
 	p.t.Helper()
-	x := p.person()
+	x := p.pick()
 	if x == nil {
 		return
 	}
@@ -192,11 +192,11 @@ func (p *player) awaitOne() {
 	}
 	t, err := x.view.Await(p.ctx, driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)})
 	now := time.Now()
-	p.tell("Await %s: %s", name(x.Claim), outcome(t, err))
+	p.record("Await %s: %s", name(x.Claim), outcome(t, err))
 	l := p.model.line(x.Key, now)
 	i, c = l.find(x.ID)
 	if c == nil || c.lingering {
-		p.wantGone(err, l.rests[x.ID], now)
+		p.wantGone(err, l.tombstones[x.ID], now)
 		return
 	}
 	p.wantTicket(t, err, l, i)

@@ -9,7 +9,8 @@ var reserveLaws = []law{
 	{
 		name: "ReservedTokensAreTheClaims",
 		can:  reserves,
-		why:  "the tokens are given to goroutines of the holder's process: nobody else may have them, and an operator who saw one in a log ends the claim by it",
+		why: "the tokens are given to goroutines of the holder's process: nobody else may have them, and an " +
+			"operator who saw one in a log ends the claim by it",
 		check: func(w *world) {
 			t := w.hold(w.a, w.claim(w.key()))
 			if !w.reserve(w.a, t, t.Span+5) {
@@ -101,7 +102,8 @@ var reserveLaws = []law{
 	{
 		name: "ReserveStartsNoLease",
 		can:  reserves,
-		why:  "the core renews and counts the lease: a claim must end when its client believes it to, and does not come back",
+		why: "the core renews and counts the lease: a claim must end when its client believes it to, and does " +
+			"not come back",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				var t driver.Ticket

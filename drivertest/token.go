@@ -6,7 +6,8 @@ var tokenLaws = []law{
 	{
 		name: "TokensRiseFromGrantToGrant",
 		when: fencing,
-		why:  "the resource refuses a writer whose token is below the largest that it has seen: a token that does not rise refuses the wrong one",
+		why: "the resource refuses a writer whose token is below the largest that it has seen: a token that " +
+			"does not rise refuses the wrong one",
 		check: func(w *world) {
 			key := w.key()
 			var last driver.Ticket
@@ -24,7 +25,8 @@ var tokenLaws = []law{
 	{
 		name: "TokensRiseAlongTheLine",
 		when: both(fencing, fair),
-		why:  "the token is drawn on arrival, in the same step that orders the line: drawn anywhere else, two claims could get them the other way round",
+		why: "the token is drawn on arrival, in the same step that orders the line: drawn anywhere else, two " +
+			"claims could get them the other way round",
 		check: func(w *world) {
 			key := w.key()
 			var last int64
@@ -47,7 +49,8 @@ var tokenLaws = []law{
 	{
 		name: "SpanIsReserved",
 		when: fencing,
-		why:  "a process hands its claim on between its goroutines, each with the next token of the span: nobody else may ever get one of those",
+		why: "a process hands its claim on between its goroutines, each with the next token of the span: " +
+			"nobody else may ever get one of those",
 		check: func(w *world) {
 			for _, span := range []int64{1, 2, 1000, driver.MaxSpan} {
 				key := w.key()
@@ -82,7 +85,8 @@ var tokenLaws = []law{
 	},
 	{
 		name: "TokenStaysTheSame",
-		why:  "a grant has one token for life: a repeated Enter or an Await that drew another would make a holder's own writes look stale",
+		why: "a grant has one token for life: a repeated Enter or an Await that drew another would make a " +
+			"holder's own writes look stale",
 		check: func(w *world) {
 			key := w.key()
 			c := w.claim(key)
@@ -118,7 +122,8 @@ var tokenLaws = []law{
 	{
 		name: "TokensRiseAfterAnExpiredClaim",
 		when: fencing,
-		why:  "a paused holder writes after its lease has ended: the one time when the token is all that protects the resource",
+		why: "a paused holder writes after its lease has ended: the one time when the token is all that " +
+			"protects the resource",
 		check: func(w *world) {
 			w.timed(func(r *round) {
 				c := r.short(r.key())

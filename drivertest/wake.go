@@ -13,7 +13,8 @@ var wakeLaws = []law{
 	{
 		name: "WakeAll",
 		when: fair,
-		why:  "a writer leaves and two readers are granted: if only the first is told, the second sleeps beside a lock that is its own",
+		why: "a writer leaves and two readers are granted: if only the first is told, the second sleeps beside " +
+			"a lock that is its own",
 		check: func(w *world) {
 			w.prompted(func() string {
 				key := w.key()
@@ -59,7 +60,8 @@ var wakeLaws = []law{
 	{
 		name: "WakeAllAfterExpiry",
 		when: fair,
-		why:  "nobody calls when a holder has crashed: those in line must look when its lease can have ended, and whoever purges it wakes the others",
+		why: "nobody calls when a holder has crashed: those in line must look when its lease can have ended, " +
+			"and whoever purges it wakes the others",
 		check: func(w *world) {
 			w.prompted(func() (late string) {
 				w.timed(func(r *round) {
@@ -122,7 +124,8 @@ var wakeLaws = []law{
 	{
 		name: "GrantBeforeAwaitIsNotLost",
 		when: fair,
-		why:  "the holder may leave between a waiter's Enter and its Await: the push came when nobody listened, so Await must look",
+		why: "the holder may leave between a waiter's Enter and its Await: the push came when nobody listened, " +
+			"so Await must look",
 		check: func(w *world) {
 			w.prompted(func() string {
 				key := w.key()
@@ -151,7 +154,8 @@ var wakeLaws = []law{
 	{
 		name: "AwaitReturnsAfterAboutASecond",
 		when: fair,
-		why:  "the core looks at its own clock between two calls of Await: one that does not return hides a lost lease, and one that returns at once is a busy loop",
+		why: "the core looks at its own clock between two calls of Await: one that does not return hides a " +
+			"lost lease, and one that returns at once is a busy loop",
 		check: func(w *world) {
 			key := w.key()
 			w.hold(w.a, w.claim(key))

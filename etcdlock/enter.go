@@ -248,7 +248,8 @@ func (b *Backend) notPut(c *driver.Claim, p *position, under, tombstones []*keyV
 // and p is granted, without an answer. Otherwise it returns the answer to join. join is
 // sent along with the first transaction if the line had keys the last time, and in a
 // second one if not: it is long, and would cost a free lock a twentieth.
-func (b *Backend) putInto(ctx context.Context, p *position, put clientv3.Op, join joinTxn) (*clientv3.TxnResponse, error) {
+func (b *Backend) putInto(ctx context.Context, p *position, put clientv3.Op, join joinTxn,
+) (*clientv3.TxnResponse, error) {
 	ctx = withoutDeadline{ctx}
 	free := b.etcd.Txn(ctx).If(p.line.all().empty()).Then(put)
 	contended := b.contended.has(p.line)

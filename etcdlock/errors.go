@@ -20,7 +20,8 @@ var refusals = []struct {
 	{rpctypes.ErrUserEmpty, "the server wants a user and a password: give the client both"},
 	{rpctypes.ErrAuthFailed, "the server refuses the user or the password"},
 	{rpctypes.ErrAuthNotEnabled, "the server has no authentication: give the client no user"},
-	{rpctypes.ErrTooManyOps, "the server takes fewer operations in a transaction than etcd's default of 128: raise its max-txn-ops"},
+	{rpctypes.ErrTooManyOps, "the server takes fewer operations in a transaction than etcd's default of 128: " +
+		"raise its max-txn-ops"},
 	{rpctypes.ErrRequestTooLarge, "the server takes shorter requests than this: raise its max-request-bytes"},
 	{rpctypes.ErrLeaseTTLTooLarge, "the server takes no lease that long"},
 	{rpctypes.ErrNotCapable, "the server is too old: use etcd 3.4 or newer"},
@@ -75,7 +76,8 @@ func (b *Backend) explain(ctx context.Context, doing, key, right string, err err
 		}
 	}
 	if b.etcd.Ctx().Err() != nil {
-		return &driver.PermanentError{Err: fmt.Errorf("%s: the etcd client has been closed: close it after the locks (%w)", what, err)}
+		return &driver.PermanentError{Err: fmt.Errorf(
+			"%s: the etcd client has been closed: close it after the locks (%w)", what, err)}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -53,14 +53,16 @@ func NewFence(etcd clientv3.KV, o *FenceOptions) *Fence {
 // It costs one round trip. An error other than ErrStale and ErrNoToken is the
 // client's: the transaction may have been done or not, and may be sent again with
 // the same token.
-func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops ...clientv3.Op,
+) (*clientv3.TxnResponse, error) {
 	switch {
 	case f.etcd == nil:
 		return nil, errors.New("etcd: there is no client")
 	case resource == "":
 		return nil, errors.New("etcd: a fenced write names no resource")
 	case token <= 0:
-		return nil, fmt.Errorf("etcd: write %q: %w: pass the token of the lease under which this is written", resource, fence.ErrNoToken)
+		return nil, fmt.Errorf("etcd: write %q: %w: pass the token of the lease under which this is written",
+			resource, fence.ErrNoToken)
 	}
 	// The server compares values as text, so they are of one length. A mark that is
 	// not there is not larger than anything.

@@ -120,9 +120,9 @@ func TestDeletedKeyIsALossOfThatClaimAlone(t *testing.T) {
 	leave(t, a, two)
 }
 
-// TestAnswersThatAreLost cuts the connection after each kind of step was applied and
+// TestLostAnswers cuts the connection after each kind of step was applied and
 // before its answer came.
-func TestAnswersThatAreLost(t *testing.T) {
+func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	p := newProxy(t, x.server)
@@ -212,9 +212,9 @@ func TestOutageIsAnErrorAndHeals(t *testing.T) {
 	leave(t, near, granted(t, near, next))
 }
 
-// TestAHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two
+// TestHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two
 // requests that a renewal is, one meets the member that hangs.
-func TestAHungMemberDoesNotStopRenewals(t *testing.T) {
+func TestHungMemberDoesNotStopRenewals(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	p := newProxy(t, x.server)
@@ -324,9 +324,9 @@ func (s silent) RecvMsg(m any) error {
 	}
 }
 
-// TestCallersMetadata: what a caller has its requests carry is sent, besides the wish for a
+// TestCallersMetadataIsSent: what a caller has its requests carry is sent, besides the wish for a
 // member that knows a leader.
-func TestCallersMetadata(t *testing.T) {
+func TestCallersMetadataIsSent(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	var sent []metadata.MD
@@ -362,7 +362,7 @@ func TestCallersMetadata(t *testing.T) {
 	}
 }
 
-func TestLostWatchIsMadeUpForByReading(t *testing.T) {
+func TestLostWatchFallsBackToReading(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	c, err := clientv3.New(clientv3.Config{
@@ -430,7 +430,7 @@ func TestFullStore(t *testing.T) {
 	leave(t, b, held)
 }
 
-func TestTooFewOperationsIsSaid(t *testing.T) {
+func TestLowMaxTxnOpsIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--max-txn-ops=50")))
 	b := x.backend()
@@ -447,7 +447,7 @@ func TestTooFewOperationsIsSaid(t *testing.T) {
 	}
 }
 
-func TestClosedClientIsSaid(t *testing.T) {
+func TestClosedClientIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	c, err := connect(server(t).Addr())
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// TestALongerLeaseIsMovedTo: a fixed lease waits with a short one and takes its full
+// TestRenewMovesToALongerLease: a fixed lease waits with a short one and takes its full
 // length on the grant, by a renewal.
-func TestALongerLeaseIsMovedTo(t *testing.T) {
+func TestRenewMovesToALongerLease(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b, near := x.backend(), x.backend()
@@ -39,9 +39,9 @@ func TestALongerLeaseIsMovedTo(t *testing.T) {
 	}
 }
 
-// TestOneThatGivesUpGrantsNobody: the claim before a waiter is a waiter too. When it
+// TestWaiterThatGivesUpGrantsNobody: the claim before a waiter is a waiter too. When it
 // leaves, the holder is still there.
-func TestOneThatGivesUpGrantsNobody(t *testing.T) {
+func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	a, b := x.backend(), x.backend()
@@ -76,8 +76,8 @@ func TestOneThatGivesUpGrantsNobody(t *testing.T) {
 	leave(t, b, last)
 }
 
-// TestARepeatStartsAYoungLeaseToo: the caller counts from its repeat.
-func TestARepeatStartsAYoungLeaseToo(t *testing.T) {
+// TestRepeatedEnterRenewsTheLease: the caller counts from its repeat.
+func TestRepeatedEnterRenewsTheLease(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b := x.backend()
@@ -95,8 +95,8 @@ func TestARepeatStartsAYoungLeaseToo(t *testing.T) {
 	leave(t, b, k)
 }
 
-// TestATicketOfAnotherBackend hangs on a lease that this one does not know.
-func TestATicketOfAnotherBackend(t *testing.T) {
+// TestTicketOfAnotherBackendIsRenewed hangs on a lease that this one does not know.
+func TestTicketOfAnotherBackendIsRenewed(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	a, b := x.backend(), x.backend()

@@ -76,9 +76,9 @@ func TestNamesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestNameThatIsTakenAfterAll: an Enter that was given up may arrive late, under a name that
+// TestNameIsTakenByALateEnter: an Enter that was given up may arrive late, under a name that
 // is used again by then.
-func TestNameThatIsTakenAfterAll(t *testing.T) {
+func TestNameIsTakenByALateEnter(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]driver.Claim{"writer": claim("k"), "semaphore": permits("k", 1, 1)} {
 		t.Run(name, func(t *testing.T) {
@@ -334,8 +334,8 @@ func TestEnterArrivesDuringItsLeave(t *testing.T) {
 	}
 }
 
-// TestLeaveEndsNobodyElse: nor says that it has ended its own claim, when that is gone.
-func TestLeaveEndsNobodyElse(t *testing.T) {
+// TestLeaveDeletesOnlyItsOwnClaim: nor says that it has ended its own claim, when that is gone.
+func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 	t.Parallel()
 	for _, e := range []driver.Exit{{}, {Mark: "m"}} {
 		t.Run(fmt.Sprintf("mark %q", e.Mark), func(t *testing.T) {
@@ -444,8 +444,8 @@ func TestEnterAfterALeaveWithoutAnAnswer(t *testing.T) {
 	leave(t, b, again)
 }
 
-// TestLeaveOfWhatLingers: whoever leaves once more does not end it.
-func TestLeaveOfWhatLingers(t *testing.T) {
+// TestSecondLeaveKeepsALingeringClaim: whoever leaves once more does not end it.
+func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b := x.backend()
@@ -464,8 +464,8 @@ func TestLeaveOfWhatLingers(t *testing.T) {
 	}
 }
 
-// TestNextAfterOneThatLingers does not take the name of what stays.
-func TestNextAfterOneThatLingers(t *testing.T) {
+// TestLingeringClaimKeepsItsName does not take the name of what stays.
+func TestLingeringClaimKeepsItsName(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b := x.backend()

@@ -83,8 +83,8 @@ func TestLeaseInItsLastSecondIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestRestsEndByThemselves: what keeps an id out is gone after two of its leases.
-func TestRestsEndByThemselves(t *testing.T) {
+// TestTombstonesExpire: what keeps an id out is gone after two of its leases.
+func TestTombstonesExpire(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t)
 	x := sceneOn(t, s)
@@ -316,9 +316,9 @@ func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	}
 }
 
-// TestClaimThatEndedHereLeavesThere: other claims keep the shared lease alive, so the
+// TestClaimPastMaxHoldLeavesTheLine: other claims keep the shared lease alive, so the
 // one that MaxHold ended has to be taken out.
-func TestClaimThatEndedHereLeavesThere(t *testing.T) {
+func TestClaimPastMaxHoldLeavesTheLine(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	c := fencelock.New(x.backend(), &fencelock.Options{TTL: lease})

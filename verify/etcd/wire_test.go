@@ -101,8 +101,8 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 	leave(t, b, w)
 }
 
-// TestAPushIsFasterThanTheFallback hands a lock to and fro.
-func TestAPushIsFasterThanTheFallback(t *testing.T) {
+// TestPushIsFasterThanTheFallback hands a lock to and fro.
+func TestPushIsFasterThanTheFallback(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	a, b := x.backend(), x.backend()
@@ -125,9 +125,9 @@ func TestAPushIsFasterThanTheFallback(t *testing.T) {
 	}
 }
 
-// TestAnOldLeaseIsStartedAgainByEnter: a claim that joins on a lease that has run for
+// TestEnterRenewsAnOldLease: a claim that joins on a lease that has run for
 // a while has most of a lease even so, and its server agrees.
-func TestAnOldLeaseIsStartedAgainByEnter(t *testing.T) {
+func TestEnterRenewsAnOldLease(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b := x.backend()
@@ -161,7 +161,7 @@ func TestLeftCountsFromTheLastKeepAlive(t *testing.T) {
 	leave(t, b, other)
 }
 
-func TestLeaseThatTheServerGrantsIsTold(t *testing.T) {
+func TestTicketHasTheGrantedTTL(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--election-timeout=3000")))
 	b := x.backend()

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/memlock"
 )
 
 // Shutdown in peace: what is held goes on, renewed, until it is released.
@@ -170,5 +173,43 @@ func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// closingCtx closes a Client in its first Err after armed is set, and returns when Close has
+// ended every lease.
+type closingCtx struct {
+	context.Context
+	armed atomic.Bool
+	end   func()
+}
+
+func (c *closingCtx) Err() error {
+	if c.armed.CompareAndSwap(true, false) {
+		go c.end()
+		synctest.Wait()
+	}
+	return c.Context.Err()
+}
+
+// Close ends every lease between the last check of a call and its grant.
+func TestGrantAfterCloseHasEndedAllLeasesIsNotHandedOut(t *testing.T) {
+	for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("beside the local queue")}} {
+		bubble(t, func(t *testing.T, s *memlock.Store) {
+			b := newTap(s)
+			c := fencelock.New(b, nil)
+			ctx := &closingCtx{Context: context.Background()}
+			closed := make(chan struct{})
+			ctx.end = func() { c.Close(); close(closed) }
+			b.enter = func(_ context.Context, _ driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+				defer ctx.armed.Store(true)
+				return do()
+			}
+			l, err := c.Lock(ctx, "k", opts...)
+			if l != nil || !errors.Is(err, fencelock.ErrClosed) {
+				t.Errorf("Lock: %v, %v; want ErrClosed", l, err)
+			}
+			<-closed
+		})
 	}
 }

@@ -16,7 +16,7 @@ func (e finalError) Unwrap() error { return e.error }
 
 func isFinal(err error) bool { return errors.As(err, new(finalError)) }
 
-// errOldLease: the claim is granted, and its lease is to be renewed before somebody gets it.
+// errOldLease: the claim is granted, and its lease must be renewed before a caller gets it.
 var errOldLease = errors.New("the lease is old") // internal
 
 // obtain brings the call's claim to a grant and takes the grant, or says why not. Another
@@ -85,10 +85,10 @@ func (a *acquisition) takeGrant() (l *Lease, err error) {
 // mayWait says why the call ends now, or nil.
 func (a *acquisition) mayWait() error {
 	switch {
-	case a.ctx.Err() != nil:
-		return a.ctx.Err()
 	case a.c.life.acquiring.Err() != nil:
 		return ErrClosed
+	case a.ctx.Err() != nil:
+		return a.ctx.Err()
 	case a.until != never && a.c.clock.now() >= a.until:
 		return errWaitOver
 	}
@@ -224,7 +224,7 @@ func (a *acquisition) refusedBusy(busy *driver.BusyError) error {
 	return busy // a backend without a line is asked again after a pause
 }
 
-// await waits in line until the standing of the claim may have changed.
+// await waits in line until the claim may have been granted or lost.
 func (a *acquisition) await() error {
 	cl, c := a.claim, a.c
 	cl.mu.Lock()
@@ -336,7 +336,7 @@ func (a *acquisition) enterAnew() {
 	old := a.claim
 	old.leaveIfEntered()
 	a.claim = a.newClaim()
-	a.answered = false // nobody knows who is in line now
+	a.answered = false // what the store said of the line is out of date
 	if a.queue != nil {
 		a.queue.replaceClaim(a.claim)
 	}

@@ -73,7 +73,7 @@ type claim struct {
 	renewing     bool // a renewal is under way
 	leaveRunning bool // a background Leave is under way
 	broken       bool // an operator ended it
-	wakeQueue    bool // unlock tells the local queue that the claim was lost
+	wakeQueue    bool // unlock wakes the local queue, because the claim was lost
 }
 
 // rareFields are those of a claim that waits, fails, or has options.
@@ -180,8 +180,8 @@ func (cl *claim) holderTokenLocked() fence.Token {
 }
 
 // believed returns how long a lease of length d is believed, counted from the sending of
-// the request that started it. The margin of a hundredth covers clocks of different rates.
-// Two milliseconds cover a thread that is descheduled.
+// the request that started it. The margin of a hundredth is for clocks of different rates,
+// two milliseconds are for a thread that is descheduled.
 func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Millisecond) }
 
 // confirmLeaseLocked notes a lease of length left that the store confirmed. It never moves

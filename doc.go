@@ -9,7 +9,7 @@
 //     every earlier grant of the same key.
 //   - Honesty. A holder whose lease ends learns it at the latest at its own
 //     deadline, by its context, with a cause, even if the network is dead.
-//   - The last door. A token is worth what the resource does with it: write it
+//   - Fencing. A token is worth what the resource does with it: write it
 //     beside the data, and refuse a smaller one.
 //
 // # A tour
@@ -54,7 +54,7 @@
 // with a lease of its own: one that dies leaves the line by itself.
 //
 // Goroutines of one Client that want the same key exclusively queue inside the
-// process and stand in the store's line as one claim; most of their grants cost no
+// process and share one claim in the store's line; most of their grants cost no
 // round trip. Options.HandOff bounds how long other processes wait for that, and 1
 // switches it off.
 //
@@ -68,7 +68,7 @@
 //     the token.
 //   - Work that does not look at lease.Context() does not stop when the lock is lost.
 //   - Exclusion lasts as long as the store remembers. A Redis that restarts without
-//     persistence, or a replica that is promoted before it has heard of the last grant,
+//     persistence, or a replica that is promoted before it has received the last grant,
 //     may grant again while the old holder goes on for up to a TTL. Tokens still rise,
 //     because they are seeded by the clock, as far as the clocks agree.
 //   - Leases are measured by two clocks, the store's and ours. They may differ in
@@ -79,6 +79,6 @@
 //     grants at a time.
 //   - The tokens of readers and of semaphore holders order nothing.
 //   - A SQLite file locks for one host only, and must not lie on a network file system.
-//   - On macOS the clock stands still while the machine sleeps: a laptop that wakes
-//     up believes in its lease for as long as was left when it fell asleep.
+//   - On macOS the clock stops while the machine sleeps: a laptop that wakes up takes
+//     its lease for alive for as long as was left when it fell asleep.
 package fencelock

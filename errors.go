@@ -17,10 +17,10 @@ import (
 // that names the operation and the key.
 var (
 	// ErrNotAcquired: the lock was refused, or Wait ran out while in line. It
-	// always comes with a *HeldError that says who is in the way.
+	// always comes with a *HeldError that says who holds the lock.
 	ErrNotAcquired = errors.New("not acquired")
 
-	// ErrUnavailable: the store gave no answer, or refuses for now, so nobody knows. It
+	// ErrUnavailable: the store gave no answer, or refuses for now, so the outcome is unknown. It
 	// wraps the driver's error, and it is never mixed up with ErrNotAcquired.
 	ErrUnavailable = errors.New("the store is unavailable")
 
@@ -61,8 +61,8 @@ type loss string
 func (l loss) Error() string        { return string(l) }
 func (l loss) Is(target error) bool { return target == ErrLost }
 
-// HeldError says who is in the way of a claim that was not granted. It matches
-// ErrNotAcquired. What the store did not tell is zero.
+// HeldError says who holds the lock that was not granted. It matches
+// ErrNotAcquired. Fields that the store did not report are zero.
 type HeldError struct {
 	Key, Owner, Note string
 	Token            fence.Token
@@ -106,8 +106,8 @@ func clockTime(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// printable shows text that somebody else chose: control characters, broken
-// UTF-8 and direction marks are escaped, and it is cut to a length that fits a line.
+// printable makes text of unknown origin safe to show. It escapes control characters,
+// broken UTF-8 and direction marks, and cuts the text to a length that fits a line.
 func printable(s string) string {
 	const most = 200
 	var b strings.Builder
@@ -169,7 +169,7 @@ func unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, driver.ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	case driver.Ended(ctx) == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		err = errors.New(err.Error()) // what ended was the time of one request
+		err = errors.New(err.Error()) // the time limit of one request ended
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

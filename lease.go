@@ -80,7 +80,7 @@ func (l *Lease) endLocked(cause error) {
 
 // Renew starts the lease again now, beside the automatic renewal. It costs one
 // round trip. After an error other than ErrLost the lease is as it was: the error
-// says only that nobody answered.
+// says only that the store did not answer.
 func (l *Lease) Renew(ctx context.Context) error {
 	return wrap("renew", l.Key(), l.renew(ctx))
 }

@@ -9,7 +9,7 @@ import (
 // leaseCtx is the context of a lease. It carries the lease for Held and for the
 // detection of deadlocks, and links to the lease that its parent carries.
 //
-// Most leases are short, and nobody waits for their end. So the context that can be
+// Most leases are short, and no goroutine waits for their end. So the context that can be
 // waited for is built on the first Done or Value. Until then this one answers from
 // its parent and its lease.
 type leaseCtx struct {

@@ -41,10 +41,8 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		}
 		return wrap(op, key, c.storeError(ctx, err))
 	}
-	for _, cl := range c.schedule.all() {
-		if cl.key == key {
-			cl.breakToken(token, reason)
-		}
+	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.key == key }) {
+		cl.breakToken(token, reason)
 	}
 	return nil
 }
@@ -59,7 +57,7 @@ func (cl *claim) breakToken(token fence.Token, reason string) {
 }
 
 // Line looks at the line of key: who holds it, who waits. It is a look, not a
-// step: it may be old when it arrives. A key that nobody uses has no claims. It
+// step: it may be old when it arrives. An unused key has no claims. It
 // costs one round trip where the backend can look at one key.
 func (c *Client) Line(ctx context.Context, key string) (driver.Line, error) {
 	const op = "line"
@@ -86,8 +84,8 @@ func (c *Client) Line(ctx context.Context, key string) (driver.Line, error) {
 	return driver.Line{Key: key}, nil
 }
 
-// Lines looks at all lines whose keys begin with prefix and that somebody holds
-// or waits in, in no promised order. It stops after the first error.
+// Lines looks at all lines with at least one claim whose keys begin with prefix, in no
+// promised order. It stops after the first error.
 func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		if err := c.ready("x"); err != nil {

@@ -96,12 +96,9 @@ func (cl *claim) riskLocked(now int64, err error) {
 
 // claimBroken is called by a backend that hears of a claim's end.
 func (c *Client) claimBroken(id string, gone driver.ErrGone) {
-	for _, cl := range c.schedule.all() {
-		if cl.id == id {
-			cl.mu.Lock()
-			defer cl.unlock()
-			cl.goneLocked(gone.Reason, gone.Broken)
-			return
-		}
+	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.id == id }) {
+		cl.mu.Lock()
+		cl.goneLocked(gone.Reason, gone.Broken)
+		cl.unlock()
 	}
 }

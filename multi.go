@@ -86,7 +86,7 @@ func (c *Client) inOrder(ctx context.Context, key string, reentrant bool) error 
 	return err
 }
 
-// onlyLost drops an error that says no more than that nobody answered.
+// onlyLost drops an error that says only that the store did not answer.
 func onlyLost(err error) error {
 	if errors.Is(err, ErrLost) {
 		return err

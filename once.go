@@ -36,7 +36,7 @@ type Run struct {
 // it runs f under the lease, as Do does, and returns true. If f succeeds and the
 // lease is still held, the slot is noted as done in the step that releases the
 // lock. If f fails, the slot stays open and the error is f's. If the lease was lost,
-// or nobody confirmed the release, the error says so, and the slot may be run again:
+// or the store did not confirm the release, the error says so, and the slot may be run again:
 // true with an error may be repeated, with a larger token. An f that releases the
 // lease itself, or keeps a share of it, has not finished: that is an error, too.
 //

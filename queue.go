@@ -27,7 +27,7 @@ type localQueue struct {
 
 	claim       *claim       // in the store's line; nil if there is none
 	inLine      bool         // the store has answered that the claim waits or is granted
-	hasFront    bool         // somebody brings the claim to a grant, or must not be overtaken
+	hasFront    bool         // a goroutine brings the claim to a grant, or a Leave or Reserve is under way
 	first, last *acquisition // a list of those who wait
 	length      int32
 
@@ -93,9 +93,9 @@ func (a *acquisition) lockAsFront() (*Lease, error) {
 	return l, nil
 }
 
-// join makes the call the front of its queue, or appends it. A try is refused if it is known
-// that somebody else is before it. If the front has no answer yet, the try waits: the front
-// may fail, and then the try was refused although nobody has the lock.
+// join makes the call the front of its queue, or appends it. A try is refused if the claim is
+// held here or waits in line. If the front has no answer yet, the try waits: the front may
+// fail, and then the key may be free.
 func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -75,7 +75,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (releaseStep, driver.E
 	}
 	if l.over.Load() {
 		if g.open == 0 {
-			cl.leaveNowLocked(now) // every holder has seen the loss, so nobody needs the last seconds
+			cl.leaveNowLocked(now) // every holder has seen the loss, so the rest of the lease serves no purpose
 		}
 		return releaseSettled, driver.Exit{}, l.settleLocked(wrap("release", cl.key, l.cause))
 	}

@@ -92,6 +92,19 @@ func (s *schedule) all() []*claim {
 	return append([]*claim(nil), s.claims...)
 }
 
+// find returns the scheduled claims that match. match reads only what never changes.
+func (s *schedule) find(match func(*claim) bool) []*claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []*claim
+	for _, cl := range s.claims {
+		if match(cl) {
+			found = append(found, cl)
+		}
+	}
+	return found
+}
+
 // stop empties the schedule for good.
 func (s *schedule) stop() {
 	s.mu.Lock()

@@ -41,7 +41,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 func TestEverySchemeBreaksAsTold(t *testing.T) {
 	for i, e := range All() {
 		if e.Number != i+1 || len(All()) != len(told) {
-			t.Fatalf("scheme %d is at place %d of %d", e.Number, i+1, len(All()))
+			t.Fatalf("scheme %d is at position %d of %d", e.Number, i+1, len(All()))
 		}
 		t.Run(e.Title.EN, func(t *testing.T) {
 			t.Parallel()

@@ -15,25 +15,25 @@ import (
 // client connects an actor of a scheme. What it sends is part of the step.
 func (s *stage) client(n *node) *redis.Client {
 	rdb := dial(n.rdb.Options().Addr)
-	rdb.AddHook(listener{s, n.name})
+	rdb.AddHook(recorder{s, n.name})
 	s.closers = append(s.closers, func() { _ = rdb.Close() })
 	return rdb
 }
 
-// listener hears what a client sends.
-type listener struct {
+// recorder adds what a client sends to the step.
+type recorder struct {
 	s    *stage
 	node string
 }
 
-func (l listener) DialHook(next redis.DialHook) redis.DialHook {
+func (l recorder) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
-func (l listener) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if cmd.Name() == "hello" { // the client's own greeting
+		if cmd.Name() == "hello" { // the client's own handshake
 			return err
 		}
 		line := command(cmd, err)
@@ -45,7 +45,7 @@ func (l listener) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (l listener) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 

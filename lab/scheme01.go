@@ -36,7 +36,8 @@ var setnxThenExpire = Experiment{
 	Title:  Text{"SETNX, EXPIRE", "SETNX, EXPIRE"},
 	Taught: Text{"first chapters on Redis locks, older answers in forums", "各种 Redis 锁的入门文章、早年的问答"},
 	Flaw: Text{
-		"Two requests are two moments. A client that dies between them leaves a lock without an end: nobody ever gets it again.",
+		"Two requests are two moments. A client that dies between them leaves a lock without an end: nobody ever " +
+			"gets it again.",
 		"两条命令就是两个时刻。客户端在中间死掉，锁就永远没有过期时间，谁也拿不到了。",
 	},
 	Cure: Text{

@@ -34,24 +34,29 @@ var luaWithoutOwner = Experiment{
 	Title:  Text{"Lua(SETNX + EXPIRE), DEL", "Lua(SETNX + EXPIRE), DEL"},
 	Taught: Text{"articles that have just repaired scheme 1", "刚修好方案 1 的文章"},
 	Flaw: Text{
-		"Nobody knows whose lock it is. Who comes back late deletes the lock of whoever has it now, and lets a third one in.",
+		"Nobody knows whose lock it is. Who comes back late deletes the lock of whoever has it now, and lets a " +
+			"third one in.",
 		"锁上没写是谁的。迟到的人会删掉别人的锁，放进第三个人。",
 	},
 	Cure: Text{
-		"Every claim has an id of 128 random bits. It alone gives the right to renew and to leave; after its end, Release answers ErrLost and touches nothing.",
+		"Every claim has an id of 128 random bits. It alone gives the right to renew and to leave; after its end, " +
+			"Release answers ErrLost and touches nothing.",
 		"每次加锁都有 128 位随机 id，只有凭它才能续租和释放；过期之后 Release 返回 ErrLost，什么都不碰。",
 	},
 	Breaks: []history.Rule{history.Exclusion},
 	scheme: func(s *stage) {
 		n := s.redis("")
-		a, b, c := &ownerlessLock{s.client(n), lease}, &ownerlessLock{s.client(n), lease}, &ownerlessLock{s.client(n), lease}
+		a := &ownerlessLock{s.client(n), lease}
+		b := &ownerlessLock{s.client(n), lease}
+		c := &ownerlessLock{s.client(n), lease}
 		lateUnlock(s, a.Lock, a.Unlock, b.Lock, c.Lock)
 	},
 	ours: lateRelease,
 }
 
 // lateUnlock is the schedule for locks that anybody can delete.
-func lateUnlock(s *stage, lockA func(context.Context) (bool, error), unlockA func(context.Context) error, lockB, lockC func(context.Context) (bool, error)) {
+func lateUnlock(s *stage, lockA func(context.Context) (bool, error), unlockA func(context.Context) error,
+	lockB, lockC func(context.Context) (bool, error)) {
 	s.at("A", "takes the lock for 30s", "拿到锁，30 秒")
 	s.locks("A", func() (bool, error) { return lockA(s.ctx) })
 	s.at("", "30s pass, and A has not finished", "过了 30 秒，A 还没干完")

@@ -39,17 +39,21 @@ var getThenDelete = Experiment{
 	Title:  Text{"SET NX EX, GET, DEL", "SET NX EX, GET, DEL"},
 	Taught: Text{"articles that have just repaired scheme 4", "刚修好方案 4 的文章"},
 	Flaw: Text{
-		"Between the look and the deletion the lease may end and the lock may pass to another: what was compared is not what is deleted.",
+		"Between the look and the deletion the lease may end and the lock may pass to another: what was compared is " +
+			"not what is deleted.",
 		"查看和删除之间，租约可能到期，锁已经易主：比较的是一把锁，删掉的是另一把。",
 	},
 	Cure: Text{
-		"Comparing the id and leaving the line is one script. A release that arrives late finds its claim gone and touches nothing.",
+		"Comparing the id and leaving the line is one script. A release that arrives late finds its claim gone and " +
+			"touches nothing.",
 		"比较 id 和释放在同一个脚本里。迟到的释放发现自己的占位已经没了，什么都不碰。",
 	},
 	Breaks: []history.Rule{history.Exclusion},
 	scheme: func(s *stage) {
 		n := s.redis("")
-		a, b, c := &compareLock{rdb: s.client(n), value: "A", ttl: lease}, &compareLock{rdb: s.client(n), value: "B", ttl: lease}, &compareLock{rdb: s.client(n), value: "C", ttl: lease}
+		a := &compareLock{rdb: s.client(n), value: "A", ttl: lease}
+		b := &compareLock{rdb: s.client(n), value: "B", ttl: lease}
+		c := &compareLock{rdb: s.client(n), value: "C", ttl: lease}
 		s.at("A", "takes the lock for 30s", "拿到锁，30 秒")
 		s.locks("A", func() (bool, error) { return a.Lock(s.ctx) })
 		s.at("A", "has finished in time, and looks: it is mine", "按时干完，先查看：是我的")

@@ -31,15 +31,19 @@ var oneMaster = Experiment{
 	Title:  Text{"one master, a replica promoted", "单主，从库被提升"},
 	Taught: Text{"any of the schemes, on a Redis with failover", "上面任何一种，加上主从切换"},
 	Flaw: Text{
-		"Replication is asynchronous. A replica that is promoted before it heard of the lock gives it away again, with the same token: not even a resource that checks tokens can tell the two apart.",
+		"Replication is asynchronous. A replica that is promoted before it heard of the lock gives it away again, " +
+			"with the same token: not even a resource that checks tokens can tell the two apart.",
 		"复制是异步的。还没收到这把锁的从库被提升，就会再发一次，token 还一样：资源端检查 token 也分不清谁是谁。",
 	},
 	Cure: Text{
-		"Tokens come from the server's clock, and rise even where the counter was lost. The old holder is told by its deadline, and the resource refuses its token.",
+		"Tokens come from the server's clock, and rise even where the counter was lost. The old holder is told by " +
+			"its deadline, and the resource refuses its token.",
 		"token 取自服务器时钟，计数丢了也照样递增。旧持有者最迟在期限时得到通知，资源端拒绝它的 token。",
 	},
 	Note: Text{
-		"On one master fencelock cannot keep I1 through such a failover either, and does not claim to: A and B overlap, and only tokens and writes are judged. Who needs I1 through the loss of a node takes a quorum (scheme 8), etcd or ZooKeeper.",
+		"On one master fencelock cannot keep I1 through such a failover either, and does not claim to: A and B " +
+			"overlap, and only tokens and writes are judged. Who needs I1 through the loss of a node takes a quorum " +
+			"(scheme 8), etcd or ZooKeeper.",
 		"单主时，这样的切换 fencelock 也保不住 I1，也不作此承诺：A、B 确有重叠，这里只判 token 和写入。需要在节点丢失时仍保住 I1，请用 quorum（见方案 8）、etcd 或 ZooKeeper。",
 	},
 	Breaks: []history.Rule{history.Exclusion, history.Tokens},

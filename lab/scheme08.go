@@ -44,10 +44,9 @@ func (l *redlock) Unlock(ctx context.Context) error {
 
 // cutOff connects an actor to a node that it cannot reach.
 func (s *stage) cutOff(n *node) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: "unreachable", MaxRetries: -1, DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("timeout")
-	}})
-	rdb.AddHook(listener{s, n.name})
+	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("timeout") }
+	rdb := redis.NewClient(&redis.Options{Addr: "unreachable", MaxRetries: -1, DialerRetries: 1, Dialer: dial})
+	rdb.AddHook(recorder{s, n.name})
 	s.closers = append(s.closers, func() { _ = rdb.Close() })
 	return rdb
 }
@@ -57,15 +56,19 @@ var redlockWithoutToken = Experiment{
 	Title:  Text{"Redlock without a token", "Redlock，没有 token"},
 	Taught: Text{"the algorithm and its many ports", "Redlock 算法及其各种移植"},
 	Flaw: Text{
-		"A majority excludes only while no node forgets. A clock that jumps forward ends the lock on one node too early, a restart with empty memory at once; the next one finds a majority of its own. And nothing tells the two apart: there is no token.",
+		"A majority excludes only while no node forgets. A clock that jumps forward ends the lock on one node too " +
+			"early, a restart with empty memory at once; the next one finds a majority of its own. And nothing " +
+			"tells the two apart: there is no token.",
 		"多数派能互斥，前提是没有节点会忘。时钟往前跳，那个节点上的锁提前过期；空着内存重启，锁当场消失；后来者又凑成一个多数派。而且没有 token，资源端分不清两者。",
 	},
 	Cure: Text{
-		"A quorum whose nodes grant a number that must be larger than all before it: that is the token. A node that has lost its memory takes no part until every lease that it may have forgotten is over.",
+		"A quorum whose nodes grant a number that must be larger than all before it: that is the token. A node that " +
+			"has lost its memory takes no part until every lease that it may have forgotten is over.",
 		"同样是多数派，但节点只授予比以往都大的号码，它就是 token。丢了内存的节点，在它可能忘掉的租约全部结束之前不参与投票。",
 	},
 	Note: Text{
-		"The empty restart is judged by every rule. A clock that jumps ends a lease early on any lock service: there A and B overlap with fencelock as well, and only tokens and writes are judged.",
+		"The empty restart is judged by every rule. A clock that jumps ends a lease early on any lock service: " +
+			"there A and B overlap with fencelock as well, and only tokens and writes are judged.",
 		"空重启按全部规则来判。时钟跳变会让任何锁服务的租约提前结束：这时 fencelock 的 A、B 也有重叠，只判 token 和写入。",
 	},
 	Breaks: []history.Rule{history.Exclusion},
@@ -142,7 +145,9 @@ var redlockWithoutToken = Experiment{
 		s.at("A", "gives it back", "释放")
 		a.release()
 		s.until("every node is free", func() bool { // a refused quorum leaves its nodes behind its caller
-			return !slices.ContainsFunc(nodes, func(n *node) bool { return len(s.lines(redislock.New(n.rdb, nil))) > 0 })
+			return !slices.ContainsFunc(nodes, func(n *node) bool {
+				return len(s.lines(redislock.New(n.rdb, nil))) > 0
+			})
 		})
 		s.at("B", "1 and 3 are a majority", "1、3 是多数派")
 		b.try(true)

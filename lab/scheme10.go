@@ -38,7 +38,8 @@ var tokenAsLuaNumber = Experiment{
 	Title:  Text{"token as a Lua number", "token 是 Lua 数字"},
 	Taught: Text{"home-made fencing tokens that begin at a clock in ns", "自制 fencing token，以纳秒时钟为起点"},
 	Flaw: Text{
-		"Numbers in Redis's Lua are doubles. Above 2^53 neighbours are one number: Redis counts 9007199254740993, and the script returns …992 a second time. Two holders have one token.",
+		"Numbers in Redis's Lua are doubles. Above 2^53 neighbours are one number: Redis counts 9007199254740993, " +
+			"and the script returns …992 a second time. Two holders have one token.",
 		"Redis 的 Lua 数字是 double。超过 2^53，相邻的数就成了同一个：Redis 数到 9007199254740993，脚本返回的却还是 …992。两个持有者同一个 token。",
 	},
 	Cure: Text{
@@ -75,6 +76,7 @@ var tokenAsLuaNumber = Experiment{
 // remember makes the line remember a token, as if it had drawn that many: the clock
 // will take two hundred years to get there.
 func (s *stage) remember(n *node, last int64) {
-	record := "1F" + fmt.Sprintf("%016d", time.Now().UnixMicro()) + strings.Repeat("-", 32) + "+00000" + fmt.Sprintf("%019d", last) + "0000000"
+	record := "1F" + fmt.Sprintf("%016d", time.Now().UnixMicro()) + strings.Repeat("-", 32) +
+		"+00000" + fmt.Sprintf("%019d", last) + "0000000"
 	s.check(n.rdb.Set(s.ctx, "fencelock:{lock}", record, time.Hour).Err())
 }

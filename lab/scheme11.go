@@ -78,11 +78,13 @@ var goroutineID = Experiment{
 	Title:  Text{"owner = goroutine id", "持有者 = goroutine id"},
 	Taught: Text{"ports of Java's re-entrant locks to Go", "把 Java 可重入锁照搬到 Go 的文章"},
 	Flaw: Text{
-		"The watchdog is another goroutine: it has another number, finds that the lock is not its own, and lets it run out. And numbers begin at 1 in every process: a stranger finds its own number and walks in.",
+		"The watchdog is another goroutine: it has another number, finds that the lock is not its own, and lets it " +
+			"run out. And numbers begin at 1 in every process: a stranger finds its own number and walks in.",
 		"看门狗是另一个 goroutine，编号不同，以为锁不是自己的，就任它过期。而每个进程的编号都从 1 开始：别的进程看到“自己的”编号，直接走了进来。",
 	},
 	Cure: Text{
-		"A claim is known by 128 random bits, whoever renews it. Re-entry is asked for, with Reentrant, and goes by the context, not by the goroutine.",
+		"A claim is known by 128 random bits, whoever renews it. Re-entry is asked for, with Reentrant, and goes by " +
+			"the context, not by the goroutine.",
 		"占位以 128 位随机 id 为凭，谁来续租都一样。重入要用 Reentrant 明说，凭 context，不凭 goroutine。",
 	},
 	Breaks: []history.Rule{history.Exclusion},

@@ -47,17 +47,20 @@ var pubSubOnly = Experiment{
 	Title:  Text{"woken by PUBLISH only", "只靠 PUBLISH 唤醒"},
 	Taught: Text{"“don't poll, subscribe”", "“不要轮询，用订阅”"},
 	Flaw: Text{
-		"Redis keeps no message for who is not there. One that is sent just before the subscription, or while a connection is down, is lost, and the waiter sleeps beside a free lock.",
+		"Redis keeps no message for who is not there. One that is sent just before the subscription, or while a " +
+			"connection is down, is lost, and the waiter sleeps beside a free lock.",
 		"Redis 不为不在场的人保留消息。消息在订阅之前发出，或者连接正断着，就丢了，等待者守着一把空闲的锁睡下去。",
 	},
 	Cure: Text{
-		"A message is a hint. The truth is the line, which is read again after about a second, and after each new subscription.",
+		"A message is a hint. The truth is the line, which is read again after about a second, and after each new " +
+			"subscription.",
 		"消息只是提示，真相在队列里：大约每秒重读一次，重新订阅之后也重读。",
 	},
 	Breaks: []history.Rule{history.WakeUp},
 	scheme: func(s *stage) {
 		n := s.redis("")
-		a, b := &pubSubLock{rdb: s.client(n), value: "A", ttl: lease}, &pubSubLock{rdb: s.client(n), value: "B", ttl: lease}
+		a := &pubSubLock{rdb: s.client(n), value: "A", ttl: lease}
+		b := &pubSubLock{rdb: s.client(n), value: "B", ttl: lease}
 		s.at("A", "takes the lock", "拿到锁")
 		s.locks("A", func() (bool, error) { return a.Lock(s.ctx) })
 		s.at("B", "the lock is taken: is about to subscribe", "锁被占了：正要订阅")
@@ -88,7 +91,7 @@ var pubSubOnly = Experiment{
 		b.wait()
 		s.inLine(n, 2)
 		s.at("A", "gives it back, and the message to B is lost", "释放，发给 B 的消息丢了")
-		b.ears.close()
+		b.subscriptions.mute()
 		a.release()
 		s.at("B", "reads the line by itself: the lock is its own", "自己重读队列：轮到它了")
 		b.gets()

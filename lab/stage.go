@@ -50,7 +50,9 @@ type node struct {
 }
 
 func newStage(ctx context.Context, dir string) *stage {
-	return &stage{ctx: ctx, dir: dir, start: time.Now(), claims: map[string]string{}, key: "lock", keys: []string{"lock"}}
+	return &stage{
+		ctx: ctx, dir: dir, start: time.Now(), claims: map[string]string{}, key: "lock", keys: []string{"lock"},
+	}
 }
 
 func (s *stage) close() {
@@ -96,7 +98,9 @@ func (s *stage) redis(name string, config ...string) *node {
 // dial returns a client that never sends a request twice: what is played must be what
 // is shown.
 func dial(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true})
+	return redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true,
+	})
 }
 
 // nowhere stands for a server that could not be started. It is not made before it is

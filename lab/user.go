@@ -24,11 +24,11 @@ const shortLease = 400 * time.Millisecond
 // user is one process that locks with fencelock.
 type user struct {
 	*fencelock.Client
-	s     *stage
-	name  string
-	wire  *wire
-	ears  *ears
-	lease *fencelock.Lease
+	s             *stage
+	name          string
+	wire          *wire
+	subscriptions *subscriptions
+	lease         *fencelock.Lease
 
 	giveUp  context.CancelFunc // ends the waiting
 	waiting chan outcome
@@ -44,12 +44,12 @@ type outcome struct {
 // user connects a process to Redis, with a client, a connection and a backend of its
 // own. It is shown to others under its name, or the owner that is given.
 func (s *stage) user(n *node, name string, owner ...string) *user {
-	e := &ears{}
+	e := &subscriptions{}
 	o := *n.rdb.Options()
 	o.Dialer = e.dial
 	rdb := redis.NewClient(&o)
 	u := s.userOn(redislock.New(rdb, nil), name, owner...)
-	u.ears = e
+	u.subscriptions = e
 	s.closers = append(s.closers[:len(s.closers)-1], func() {
 		u.close()
 		_ = rdb.Close()
@@ -322,48 +322,48 @@ func (w *wire) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error 
 	return err
 }
 
-// ears make a process deaf to what Redis pushes, while its connections look alive.
-type ears struct {
-	mu   sync.Mutex
-	deaf bool
+// subscriptions can lose what Redis pushes to a process, while its connections look alive.
+type subscriptions struct {
+	mu    sync.Mutex
+	muted bool
 }
 
-func (e *ears) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.deaf = true
+func (s *subscriptions) mute() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.muted = true
 }
 
-func (e *ears) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (s *subscriptions) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	return &ear{Conn: c, ears: e}, nil
+	return &subscription{Conn: c, all: s}, nil
 }
 
-// ear is one connection. It can only be deaf if it has subscribed.
-type ear struct {
+// subscription is one connection. It loses nothing before it has subscribed.
+type subscription struct {
 	net.Conn
-	ears *ears
-	push bool // guarded by ears.mu
+	all  *subscriptions
+	push bool // guarded by all.mu
 }
 
-func (c *ear) Write(b []byte) (int, error) {
+func (c *subscription) Write(b []byte) (int, error) {
 	if subscribes(b) {
-		c.ears.mu.Lock()
+		c.all.mu.Lock()
 		c.push = true
-		c.ears.mu.Unlock()
+		c.all.mu.Unlock()
 	}
 	return c.Conn.Write(b)
 }
 
-func (c *ear) Read(b []byte) (int, error) {
+func (c *subscription) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
-		c.ears.mu.Lock()
-		lost := c.push && c.ears.deaf
-		c.ears.mu.Unlock()
+		c.all.mu.Lock()
+		lost := c.push && c.all.muted
+		c.all.mu.Unlock()
 		if err != nil || !lost {
 			return n, err
 		}

@@ -21,15 +21,14 @@ func newBench(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the store, and say what to expect of it",
-		Long: `bench measures the store from this host, in about the seconds of --for: one request and
-its answer, a lock that nobody else wants, 64 of them at once, a lock that goes from hand to
-hand inside one program and between two, and the renewal of 64 leases. Then it says what
-that means for a program.
+		Long: `bench measures the store from this host, for about the seconds of --for: one request, a
+free lock, 64 free locks at once, one lock passed on inside a program and between two
+programs, and the renewal of 64 leases. Then it says what the figures mean for a program.
 
-It uses 64 names that begin with bench- and random characters, so it meets nobody's locks.
-It releases them all, also when it is interrupted; killed, it leaves them for 10 seconds.
-What stays is what every lock leaves for a day on some stores: the last token of its name.
-On a store that others use it takes its share of the server for as long as it runs.
+It uses 64 names that begin with bench- and random characters, so it meets no other
+locks. It releases them all, also when it is interrupted. If it is killed, they stay
+taken for 10 seconds. Some stores keep the last token of a name for a day. bench loads
+a store that others use for as long as it runs.
 
 -o json prints one object; times in it are microseconds.`,
 		Args: cobra.NoArgs,
@@ -136,8 +135,10 @@ func (v *benchView) advice() string {
 	if v.Request.P50 > 0 {
 		line("A free lock takes the time of %.1f requests.", v.Free.P50/v.Request.P50)
 	}
-	line("One name goes from program to program at most %s times a second: work under it that takes", rate(1e6/v.Between.P50))
-	line("less than %s is outweighed by the lock. Inside one program it goes around %s times.", micros(v.Between.P50), rate(v.Inside))
+	line("One name goes from program to program at most %s times a second: work under it that takes",
+		rate(1e6/v.Between.P50))
+	line("less than %s is outweighed by the lock. Inside one program it goes around %s times.",
+		micros(v.Between.P50), rate(v.Inside))
 	if !v.Waits {
 		line("This store keeps no line: who waits asks again and again, and may be overtaken.")
 	}

@@ -195,7 +195,9 @@ func timed(f func() error) (time.Duration, error) {
 
 // together has 64 goroutines lock and release for d, and returns how often they did in a
 // second. Who still waits then gives up.
-func (m *meter) together(ctx context.Context, d time.Duration, which func(i int) (*fencelock.Client, string)) (float64, error) {
+func (m *meter) together(
+	ctx context.Context, d time.Duration, which func(i int) (*fencelock.Client, string),
+) (float64, error) {
 	// The first of each is there before it counts.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

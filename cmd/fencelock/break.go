@@ -19,18 +19,19 @@ func newBreak(c *cli) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "break NAME --token N",
-		Short: "End a grant, or a place in line",
-		Long: `break ends the grant of NAME that has this token (fencelock show NAME prints it), and
-refuses if it is not there any more, so that the next holder is never hit by mistake.
-The holder hears of it, with the reason; until it does, it may go on writing, and the
-next one holds the name already. Let what is written to check the token.
+		Short: "End a grant, or remove a waiter from the line",
+		Long: `break ends the grant of NAME that has this token (fencelock show NAME prints it). It
+refuses if that grant has ended already, so it never hits the next holder by mistake.
+The holder is told, with the reason. Until then it may go on writing while the next
+holder has the lock already: let what is written to check the token.
 
 It asks first. Without a terminal to ask on, it wants --yes.`,
 		Args: oneName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			n, err := fence.Parse(token)
 			if err != nil || n == 0 {
-				return usage("--token %s: want the token of the grant to end, as fencelock show %s prints it", quote(token), plain(args[0]))
+				return usage("--token %s: want the token of the grant to end, as fencelock show %s prints it",
+					quote(token), plain(args[0]))
 			}
 			if len(reason) > driver.MaxNote {
 				return usage("--reason has %d bytes; at most %d", len(reason), driver.MaxNote)
@@ -90,7 +91,8 @@ func (s *session) notThere(l driver.Line, token fence.Token) error {
 	if len(l.Claims) > 0 {
 		now = fmt.Sprintf("its token is %d now, %s", l.Claims[0].Token, heldBy(headOf(l)))
 	}
-	return fail(exitNotAcquired, "%s on %s has no claim with token %s, so nothing was changed; %s", quote(l.Key), s.store, token, now)
+	return fail(exitNotAcquired, "%s on %s has no claim with token %s, so nothing was changed; %s",
+		quote(l.Key), s.store, token, now)
 }
 
 // ask shows what would be ended.

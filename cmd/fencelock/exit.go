@@ -107,7 +107,8 @@ func explain(s *store, name string, err error) error {
 	case errors.As(err, &config):
 		return fail(exitConfig, "%s", config)
 	case errors.As(err, &held):
-		return fail(exitNotAcquired, "%s was not acquired: %s, on %s; wait longer with -w, or see fencelock show", quote(name), heldBy(held), s)
+		return fail(exitNotAcquired, "%s was not acquired: %s, on %s; wait longer with -w, or see fencelock show",
+			quote(name), heldBy(held), s)
 	case errors.Is(err, fencelock.ErrInvalid):
 		_, what, ok := strings.Cut(err.Error(), fencelock.ErrInvalid.Error()+": ")
 		if !ok {
@@ -119,7 +120,8 @@ func explain(s *store, name string, err error) error {
 	case errors.As(err, &permanent):
 		return s.refused(name, permanent)
 	case errors.Is(err, fencelock.ErrNotAcquired):
-		return fail(exitNotAcquired, "%s was not acquired on %s; wait longer with -w, or see fencelock show", quote(name), s)
+		return fail(exitNotAcquired, "%s was not acquired on %s; wait longer with -w, or see fencelock show",
+			quote(name), s)
 	}
 	return s.silent(name, err)
 }

@@ -91,7 +91,8 @@ func (f *holdFlags) add(cmd *cobra.Command) {
 	p.Var(&f.maxHold, "max-hold", "hold no longer than this (default: for ever)")
 	p.Var(&f.minHold, "min-hold", "keep the name taken at least this long, counted from the grant")
 	p.StringVar(&f.note, "note", "", "free text that others see beside the owner")
-	p.Var(&f.grace, "grace", "time between TERM and the end of the lock; at most half the --ttl, by default at most a quarter")
+	p.Var(&f.grace, "grace", "time between TERM and the end of the lock; at most half the --ttl, by default at most "+
+		"a quarter")
 	p.Var(&f.loss, "on-loss", "when the lock is lost: TERM then KILL, KILL at once, or run on")
 	p.BoolVarP(&f.verbose, "verbose", "v", false, "tell what happens on stderr")
 }
@@ -107,15 +108,29 @@ func (f *holdFlags) addKinds(cmd *cobra.Command) {
 }
 
 func (f *holdFlags) addReport(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.report, "report", "", "write how it ended to this file, as JSON: who exited, why, the token")
+	cmd.Flags().StringVar(&f.report, "report", "", "write how it ended to this file, as JSON: who exited, why, the "+
+		"token")
 }
 
 // check refuses what contradicts itself, before anything is asked of a store.
 func (f *holdFlags) check(cmd *cobra.Command) error {
-	set := cmd.Flags().Changed
+	for _, check := range []func(set func(string) bool) error{f.checkKind, f.checkTimes, f.checkRest} {
+		if err := check(cmd.Flags().Changed); err != nil {
+			return err
+		}
+	}
+	if !f.grace.set {
+		f.grace.d = min(f.grace.d, f.ttl.d/4)
+		if f.maxHold.set {
+			f.grace.d = min(f.grace.d, f.maxHold.d/4)
+		}
+	}
+	return nil
+}
+
+// checkKind checks how the name is held: alone, shared, or permits of a semaphore.
+func (f *holdFlags) checkKind(set func(string) bool) error {
 	switch {
-	case f.nowait && f.wait.set && f.wait.d > 0:
-		return usage("-n does not wait and -w does; leave one out")
 	case f.shared && f.exclusive:
 		return usage("-s and -x exclude each other; leave one out")
 	case set("size") && (f.shared || f.exclusive):
@@ -128,8 +143,13 @@ func (f *holdFlags) check(cmd *cobra.Command) error {
 		return usage("--permits is %d; it must be at least 1", f.permits)
 	case set("size") && f.permits > f.size:
 		return usage("--permits %d is more than --size %d and would wait for ever", f.permits, f.size)
-	case f.code < 0 || f.code > 255:
-		return usage("-E %d: an exit code is 0 to 255", f.code)
+	}
+	return nil
+}
+
+// checkTimes checks the durations against each other.
+func (f *holdFlags) checkTimes(func(string) bool) error {
+	switch {
 	case f.ttl.d <= 0:
 		return usage("--ttl must be positive")
 	case f.ttl.d < time.Millisecond:
@@ -139,17 +159,23 @@ func (f *holdFlags) check(cmd *cobra.Command) error {
 	case f.maxHold.set && f.minHold.d > f.maxHold.d:
 		return usage("--min-hold %v is longer than --max-hold %v", f.minHold.d, f.maxHold.d)
 	case f.grace.set && f.grace.d > f.ttl.d/2:
-		return usage("--grace %v is more than half of --ttl %v, so TERM could come between two renewals that are in time; use --ttl %v or more", f.grace.d, f.ttl.d, 2*f.grace.d)
+		return usage("--grace %v is more than half of --ttl %v, so TERM could come between two renewals that are in "+
+			"time; "+
+			"use --ttl %v or more", f.grace.d, f.ttl.d, 2*f.grace.d)
 	case f.grace.set && f.maxHold.set && f.grace.d >= f.maxHold.d:
 		return usage("--grace %v leaves nothing of --max-hold %v", f.grace.d, f.maxHold.d)
+	}
+	return nil
+}
+
+func (f *holdFlags) checkRest(func(string) bool) error {
+	switch {
+	case f.nowait && f.wait.set && f.wait.d > 0:
+		return usage("-n does not wait and -w does; leave one out")
+	case f.code < 0 || f.code > 255:
+		return usage("-E %d: an exit code is 0 to 255", f.code)
 	case len(f.note) > driver.MaxNote:
 		return usage("--note has %d bytes; at most %d", len(f.note), driver.MaxNote)
-	}
-	if !f.grace.set {
-		f.grace.d = min(f.grace.d, f.ttl.d/4)
-		if f.maxHold.set {
-			f.grace.d = min(f.grace.d, f.maxHold.d/4)
-		}
 	}
 	return nil
 }
@@ -237,9 +263,11 @@ func (f *holdFlags) cannotRun(err error) error {
 	case errors.Is(err, exec.ErrNotFound) && !strings.ContainsRune(name, filepath.Separator) && name != "":
 		return fail(exitNotFound, "%s: command not found: there is no %s in PATH", quote(f.name), quote(name))
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		return fail(exitNotFound, "%s: command not found: %s does not exist, or names an interpreter that does not", quote(f.name), quote(name))
+		return fail(exitNotFound, "%s: command not found: %s does not exist, or names an interpreter that does not",
+			quote(f.name), quote(name))
 	case errors.Is(err, syscall.ENOEXEC):
-		return fail(exitNotExecutable, "%s: %s is not a program; there is no shell in between, so a script must begin with #!", quote(f.name), quote(name))
+		return fail(exitNotExecutable, "%s: %s is not a program; there is no shell in between, so a script must "+
+			"begin with #!", quote(f.name), quote(name))
 	}
 	var pe *os.PathError
 	var ee *exec.Error

@@ -14,8 +14,8 @@ func newFree(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "free NAME",
 		Short: "Is a name free now?",
-		Long: `free exits 0 if nobody holds NAME or waits for it, and 75 if somebody does. It holds
-nothing: by the time you act on the answer, it may have changed.`,
+		Long: `free exits 0 if nobody holds NAME or waits for it, and 75 if somebody does. It does not
+take the lock, so the answer may have changed by the time you act on it.`,
 		Args: oneName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := c.refuseMemory("free", args[0]); err != nil {
@@ -57,7 +57,8 @@ func (c *cli) refuseMemory(verb, name string) error {
 		return err
 	}
 	if s.Private() {
-		return unusable(usage("memory: is seen by nobody outside this process, so %s %s would mean nothing; set %s, or use --url local:", verb, quote(name), envURL), s.source)
+		return unusable(usage("memory: is seen by nobody outside this process, so %s %s would mean nothing; set %s, "+
+			"or use --url local:", verb, quote(name), envURL), s.source)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/agent"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
-	"github.com/fencelock/fencelock/cmd/fencelock/internal/keeper"
 )
 
 const holdHelp = `hold takes NAME for a block of a shell script, as flock(1) does in its third form. It
@@ -37,20 +37,20 @@ The file may be any file on a local disk that is open for writing; nothing is wr
 to it, and several locks may use the same one. It works in every shell. A process
 that is started in the block and lives on keeps the lock: start it with 9>&-.
 
-A keeper runs in the background, renews the lock, and says on stderr when it is lost.
-With --on-loss term (the default) it sends TERM to the process that ran hold, which is
-the shell, --grace before the lock ends; with kill, KILL before it ends; with ignore,
-nothing. It cannot see to it that what the shell runs is dead by then, and if the
-keeper is killed, nobody tells the shell: fencelock run keeps both promises, so prefer
-it. --print-token prints the fencing token:
+A process in the background renews the lock, and says on stderr when it is lost. With
+--on-loss term (the default) it sends TERM to the process that ran hold, which is the
+shell, --grace before the lock ends; with kill, KILL before it ends; with ignore,
+nothing. It does not kill what the shell runs. If the process in the background is
+killed, nobody tells the shell. fencelock run has neither limit, so prefer it.
+--print-token prints the fencing token:
 
   token=$(fencelock hold nightly --fd 9 --print-token) || exit
 
 Exit codes: 0 held, 75 (or -E) not acquired, 64, 69, 74, 78 as everywhere, 128+N if signal
 N ended the waiting.`
 
-// holdAs is what makes hold the keeper: it runs in a process of its own.
-var holdAs *keeper.Keeper
+// agentSelf is set in the process in the background that holds the lock.
+var agentSelf *agent.Agent
 
 func newHold(c *cli) *cobra.Command {
 	f := &holdFlags{}
@@ -66,15 +66,17 @@ func newHold(c *cli) *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			if holdAs != nil {
-				return c.keep(f, holdAs)
+			if agentSelf != nil {
+				return c.runAgent(f, agentSelf)
 			}
 			if !cmd.Flags().Changed("fd") {
-				return usage("--fd is missing: until which file descriptor is closed? write fencelock hold NAME --fd 9, with 9>>FILE on the block")
+				return usage("--fd is missing: until which file descriptor is closed? write fencelock hold NAME " +
+					"--fd 9, with 9>>FILE on the block")
 			}
 			// Its own errors go to 2, the token to 1: they would get lost with the lock.
 			if fd < 3 {
-				return usage("--fd %d: 0, 1 and 2 are stdin, stdout and stderr; want 3 or more, as in --fd 9 with 9>>FILE on the block", fd)
+				return usage("--fd %d: 0, 1 and 2 are stdin, stdout and stderr; want 3 or more, as in --fd 9 with "+
+					"9>>FILE on the block", fd)
 			}
 			if err := checkNesting(f.name); err != nil {
 				return err
@@ -89,50 +91,51 @@ func newHold(c *cli) *cobra.Command {
 	return cmd
 }
 
-// hold starts the keeper and waits until it holds the lock.
+// hold starts the agent and waits until it holds the lock.
 func (c *cli) hold(f *holdFlags, fd int, token bool) error {
-	bell, err := keeper.NewBell(fd)
+	watch, err := agent.NewWatch(fd)
 	if err != nil {
 		return usage("%s: --fd %d: %v", quote(f.name), fd, err)
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, child.Forwarded()...)
-	k, err := keeper.Start(bell, os.Getppid())
+	started, err := agent.Start(watch, os.Getppid())
 	if err != nil {
-		return fail(exitNotExecutable, "%s: cannot start the keeper: %v", quote(f.name), err)
+		return fail(exitNotExecutable, "%s: cannot start the process that holds the lock: %v", quote(f.name), err)
 	}
 	for {
 		select {
-		case a, ok := <-k.Answer:
+		case answer, ok := <-started.Answer:
 			switch {
 			case !ok:
-				return fail(exitUnavailable, "%s: the keeper ended before it held the lock", quote(f.name))
-			case a.Code != 0 || !a.Held:
-				return silently(a.Code)
+				return fail(exitUnavailable, "%s: the process in the background ended before it held the lock",
+					quote(f.name))
+			case answer.Code != 0 || !answer.Held:
+				return silently(answer.Code)
 			}
 			if token {
-				// A shell that does not get its token must not go on: the keeper releases the
+				// A shell that does not get its token must not go on: the agent releases the
 				// lock of a hold that ends without Accept.
-				if _, err := fmt.Fprintln(c.out, a.Token); err != nil {
-					k.Cancel()
+				if _, err := fmt.Fprintln(c.out, answer.Token); err != nil {
+					started.Cancel()
 					return err
 				}
 			}
-			k.Accept()
+			started.Accept()
 			return nil
 		case s := <-signals:
 			if !child.Ends(s) {
 				continue
 			}
-			k.Cancel()
+			started.Cancel()
 			return leftLine(f.name, s, "")
 		}
 	}
 }
 
-// keep is the keeper.
-func (c *cli) keep(f *holdFlags, k *keeper.Keeper) error {
-	err := c.keepUntilClosed(f, k)
+// runAgent holds the lock in the background.
+func (c *cli) runAgent(f *holdFlags, a *agent.Agent) error {
+	err := c.holdUntilClosed(f, a)
 	var quiet silently
 	var own *failure
 	code := 0
@@ -143,55 +146,57 @@ func (c *cli) keep(f *holdFlags, k *keeper.Keeper) error {
 		code = int(quiet)
 	}
 	// After the lock was held, nobody listens any more.
-	k.Tell(keeper.Answer{Code: code})
+	a.Tell(agent.Answer{Code: code})
 	return err
 }
 
-func (c *cli) keepUntilClosed(f *holdFlags, k *keeper.Keeper) error {
+func (c *cli) holdUntilClosed(f *holdFlags, a *agent.Agent) error {
 	h, err := c.begin(f, newReport(f))
 	if err != nil {
 		return err
 	}
 	defer h.close()
 	// The person who waits may give up, and the shell may end.
-	stop := context.AfterFunc(k.Waited(), h.cancel)
+	stop := context.AfterFunc(a.Waited(), h.cancel)
 	l, err := h.acquire()
 	if err != nil {
-		if k.Waited().Err() != nil {
+		if a.Waited().Err() != nil {
 			return silently(0)
 		}
 		return err
 	}
-	if !stop() || !k.Hand(keeper.Answer{Held: true, Token: l.Token().String()}) {
+	if !stop() || !a.Hand(agent.Answer{Held: true, Token: l.Token().String()}) {
 		_ = h.release(l)
 		return silently(0)
 	}
-	return h.keepOpen(l, k)
+	return h.keepOpen(l, a)
 }
 
-// keepOpen holds l until the bell rings, or the lease ends, or this process is asked
+// keepOpen holds l until the file is closed, or the lease ends, or this process is asked
 // to end.
-func (h *holding) keepOpen(l *fencelock.Lease, k *keeper.Keeper) error {
+func (h *holding) keepOpen(l *fencelock.Lease, a *agent.Agent) error {
 	f, told := h.f, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-k.Rung():
+		case <-a.Closed():
 			if err := h.release(l); err != nil && !told {
-				return fail(exitLost, "%s (token %s) was lost before file descriptor was closed: %s", quote(f.name), l.Token(), lossText(err))
+				return fail(exitLost, "%s (token %s) was lost before file descriptor was closed: %s",
+					quote(f.name), l.Token(), lossText(err))
 			}
 			return nil
 		case s := <-h.signals:
 			if child.Ends(s) {
 				_ = h.release(l)
 				_, name := child.SignalNumber(s)
-				return fail(exitLost, "%s (token %s): the keeper got %s and released the lock", quote(f.name), l.Token(), name)
+				return fail(exitLost, "%s (token %s): the process in the background got %s and released the lock",
+					quote(f.name), l.Token(), name)
 			}
 		case <-h.renewed:
 		case <-l.Context().Done():
 			if !told {
-				h.tellShell(l, k, l.Err())
+				h.tellShell(l, a, l.Err())
 			}
 			return silently(exitLost)
 		case <-timer.C:
@@ -202,7 +207,7 @@ func (h *holding) keepOpen(l *fencelock.Lease, k *keeper.Keeper) error {
 		left := time.Until(l.Deadline()) - h.notice()
 		if left <= 0 && !told && f.loss != lossIgnore {
 			told = true
-			h.tellShell(l, k, errors.New("it could not be renewed in time"))
+			h.tellShell(l, a, errors.New("it could not be renewed in time"))
 		}
 		timer.Reset(max(left, 10*time.Millisecond))
 	}
@@ -217,13 +222,13 @@ func (h *holding) notice() time.Duration {
 
 // tellShell says that the lock is lost, and sends the shell the signal that
 // --on-loss names.
-func (h *holding) tellShell(l *fencelock.Lease, k *keeper.Keeper, why error) {
+func (h *holding) tellShell(l *fencelock.Lease, a *agent.Agent, why error) {
 	what := "the shell runs on"
 	switch h.f.loss {
 	case lossTerm:
-		what = k.SignalShell(false)
+		what = a.SignalShell(false)
 	case lossKill:
-		what = k.SignalShell(true)
+		what = a.SignalShell(true)
 	}
 	say("%s (token %s) was lost: %s; %s", quote(h.f.name), l.Token(), lossText(why), what)
 }

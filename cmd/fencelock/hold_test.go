@@ -88,19 +88,19 @@ func waitingHold(t *testing.T, s *stage) *proc {
 	t.Cleanup(func() {
 		p.signal("KILL")
 		<-p.done
-		eventually(t, "the keeper has ended", func() bool { return s.keepers() == 0 })
+		eventually(t, "the agent has ended", func() bool { return s.agents() == 0 })
 	})
 	eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
 	return p
 }
 
-// keepers counts the keepers that work for this stage.
-func (s *stage) keepers() (n int) {
+// agents counts the agents that work for this stage.
+func (s *stage) agents() (n int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range all {
 		cmdline, _ := os.ReadFile(file)
 		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
-		if strings.Contains(string(cmdline), "__keeper") && strings.Contains(string(environ), s.url) {
+		if strings.Contains(string(cmdline), "__agent") && strings.Contains(string(environ), s.url) {
 			n++
 		}
 	}

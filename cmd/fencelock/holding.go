@@ -19,7 +19,7 @@ type holding struct {
 	began   time.Time
 	signals chan os.Signal
 	renewed chan struct{} // the lease was
-	quiet   *quiet        // whether the store answers while this waits
+	outage  *outageMonitor
 
 	ctx    context.Context // ends when a signal asks this process to end
 	cancel context.CancelFunc
@@ -29,9 +29,9 @@ type holding struct {
 
 	trouble string // what was wrong with the store when the waiting ended, or ""
 
-	// Of -n: the asking ends soon where the store answers nothing, or refuses everything.
-	impatience *time.Timer
-	gaveUp     atomic.Bool
+	// With -n: the call ends soon at a store that gives no answer, or refuses every call.
+	nowait *time.Timer
+	gaveUp atomic.Bool
 }
 
 // begin connects, for a name and flags that were checked. Signals end the waiting
@@ -43,7 +43,8 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	}
 	r.Backend = where.String()
 	if where.Private() {
-		return nil, unusable(usage("memory: excludes nobody outside this process, so it cannot hold %s; set %s, or use --url local:", quote(f.name), envURL), where.source)
+		return nil, unusable(usage("memory: excludes nobody outside this process, so it cannot hold %s; set %s, or "+
+			"use --url local:", quote(f.name), envURL), where.source)
 	}
 	if where.notice != "" {
 		say("%s is locked %s", quote(f.name), where.notice)
@@ -55,13 +56,13 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		renewed: make(chan struct{}, 1),
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
-		quiet:   &quiet{tell: say, name: about(f.name), store: where.String()},
+		outage:  &outageMonitor{tell: say, name: about(f.name), store: where.String()},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	outlivePipes()
 	child.Adopt()
 	signal.Notify(h.signals, child.Forwarded()...)
-	go h.hear()
+	go h.awaitSignal()
 
 	open, err := where.connect(h.ctx, f.name, contactWithin(f.wait))
 	if err != nil {
@@ -70,16 +71,16 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		}
 		return nil, err
 	}
-	open.Backend = listen(open.Backend, h.quiet)
+	open.Backend = observe(open.Backend, h.outage)
 	h.session = newSession(where, open, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(where)})
 	r.Owner = owner()
 	if err := f.checkStore(h.session); err != nil {
 		h.close()
 		return nil, err
 	}
-	h.quiet.begin()
+	h.outage.begin()
 	if f.nowait {
-		h.impatience = time.AfterFunc(nowaitContact, func() {
+		h.nowait = time.AfterFunc(nowaitContact, func() {
 			h.gaveUp.Store(true)
 			h.cancel()
 		})
@@ -87,8 +88,8 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	return h, nil
 }
 
-// hear waits for a signal that ends the waiting.
-func (h *holding) hear() {
+// awaitSignal waits for a signal that ends the waiting.
+func (h *holding) awaitSignal() {
 	defer close(h.done)
 	for {
 		select {
@@ -105,7 +106,7 @@ func (h *holding) hear() {
 }
 
 // settle stops the listening for signals that end the waiting, and reports what ended it:
-// a signal, or the patience of -n. From then on signals pile up in h.signals. It may be
+// a signal, or the time that -n gives. From then on signals pile up in h.signals. It may be
 // called again.
 func (h *holding) settle() error {
 	select {
@@ -114,17 +115,17 @@ func (h *holding) settle() error {
 		close(h.quit)
 	}
 	<-h.done
-	if h.impatience != nil {
-		h.impatience.Stop()
+	if h.nowait != nil {
+		h.nowait.Stop()
 	}
-	if trouble := h.quiet.end(); trouble != "" {
+	if trouble := h.outage.end(); trouble != "" {
 		h.trouble = "; " + trouble
 	}
 	switch {
 	case h.caught != nil:
 		return leftLine(h.f.name, h.caught, h.trouble)
 	case h.gaveUp.Load():
-		return h.store.silent(h.f.name, h.quiet.lastError())
+		return h.store.silent(h.f.name, h.outage.lastError())
 	}
 	return nil
 }
@@ -192,7 +193,8 @@ func (h *holding) otherKind() error {
 	case h.f.kinds:
 		next += ", or add --size"
 	}
-	return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see fencelock show, and %s", quote(h.f.name), h.store, next)
+	return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see "+
+		"fencelock show, and %s", quote(h.f.name), h.store, next)
 }
 
 // hooks tell people what happens. Only what they cannot do without is told when
@@ -222,7 +224,7 @@ func (h *holding) hooks(s *store) fencelock.Hooks {
 	return k
 }
 
-// inTheWay says who holds what is waited for, since when, and the place in line.
+// inTheWay says who holds what is waited for, since when, and the position in line.
 func inTheWay(e fencelock.Event) string {
 	h := e.HeldBy
 	if h == nil {
@@ -240,6 +242,7 @@ func (h *holding) release(l *fencelock.Lease) error {
 	if err == nil || errors.Is(err, fencelock.ErrLost) {
 		return err
 	}
-	say("%s: the release could not be confirmed: %s; the name is free %s from now at the latest", quote(h.f.name), cause(err), span(time.Until(l.Deadline())+time.Second))
+	say("%s: the release could not be confirmed: %s; the name is free %s from now at the latest",
+		quote(h.f.name), cause(err), span(time.Until(l.Deadline())+time.Second))
 	return nil
 }

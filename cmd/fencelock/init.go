@@ -15,11 +15,11 @@ func newInit(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Let a new quorum begin at once",
-		Long: `init says to the servers of a quorum (redlock:) that no lock can be left from before. A
-server that is new cannot be told from one that has lost its data, so without init a
-new quorum grants nothing for five minutes. On servers that are at work it changes
-nothing. Do not run it to shorten the wait of a server that was restarted: what that
-one has forgotten may still be held.
+		Long: `init tells the servers of a quorum (redlock:) that nobody holds a lock from before. A new
+server looks like one that has lost its data, so without init a new quorum grants
+nothing for five minutes. init changes nothing on servers that have granted locks. Do
+not run it to shorten the wait after a restart: a lock that the server has forgotten may
+still be held.
 
 It asks first. Without a terminal to ask on, it wants --yes.`,
 		Args: cobra.NoArgs,
@@ -61,7 +61,8 @@ func (c *cli) initialise(yes bool) error {
 		return usage("%s needs no init", s)
 	}
 	if err := q.Initialise(ctx); err != nil {
-		return fail(exitUnavailable, "%s: not all servers could be told: %s; run init again when they are up, or let the others wait by themselves", s, cause(err))
+		return fail(exitUnavailable, "%s: not all servers could be told: %s; run init again when they are up, or "+
+			"let the others wait by themselves", s, cause(err))
 	}
 	say("%s begins at once", s)
 	return nil

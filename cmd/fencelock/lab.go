@@ -61,8 +61,10 @@ func findLab() (string, error) {
 	if source := labSource(); source != "" {
 		return buildLab(source, name)
 	}
-	return "", fail(exitConfig, "the lab is a program of its own, %s, which is neither in the directory of fencelock nor in PATH; "+
-		"get it with go install github.com/fencelock/fencelock/lab/cmd/%s@latest, or run fencelock lab inside a clone of the repository",
+	return "", fail(exitConfig, "the lab is a program of its own, %s, which is neither in the directory of "+
+		"fencelock nor in PATH; "+
+		"get it with go install github.com/fencelock/fencelock/lab/cmd/%s@latest, or run fencelock lab inside a "+
+		"clone of the repository",
 		labProgram, labProgram)
 }
 

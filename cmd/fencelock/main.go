@@ -13,6 +13,6 @@ func main() {
 	if code, mine := child.Main(); mine {
 		os.Exit(code)
 	}
-	becomeKeeper()
+	becomeAgent()
 	os.Exit(execute())
 }

@@ -118,7 +118,7 @@ type proc struct {
 	done chan struct{}
 }
 
-// stage is where a test runs programs: a place for locks, and a folder.
+// stage is where a test runs programs: a store of locks, and a folder.
 type stage struct {
 	t   testing.TB
 	url string

@@ -55,7 +55,8 @@ func outerNames() ([]heldName, error) {
 	}
 	var names []heldName
 	if err := json.Unmarshal([]byte(text), &names); err != nil {
-		return nil, usage("%s is not the JSON array of names that fencelock run sets; unset it, or hand it on unchanged", envHeld)
+		return nil, usage("%s is not the JSON array of names that fencelock run sets; unset it, or hand it on "+
+			"unchanged", envHeld)
 	}
 	return names, nil
 }
@@ -74,7 +75,8 @@ func checkNesting(name string) error {
 }
 
 func deadlock(name string) error {
-	return usage("%s is held by the fencelock that this command runs under, so it would wait for itself; use another name, or leave out the inner lock", quote(name))
+	return usage("%s is held by the fencelock that this command runs under, so it would wait for itself; use "+
+		"another name, or leave out the inner lock", quote(name))
 }
 
 // childEnv is the environment of a command that runs while name is held: without
@@ -127,9 +129,11 @@ func (c *cli) checkWithheld(raw string) error {
 	case mark == "":
 		return nil
 	case raw == "":
-		return fail(exitConfig, "the fencelock around this command did not hand on its %s, for a password is in it; give the URL again by %s, or say --url local:", envURL, envURL)
+		return fail(exitConfig, "the fencelock around this command did not hand on its %s, for a password is in it; "+
+			"give the URL again by %s, or say --url local:", envURL, envURL)
 	case raw == mark && c.passwordFile == "" && os.Getenv(envPassword) == "":
-		return fail(exitConfig, "the fencelock around this command did not hand on the password in its %s; give the URL again by %s, or the password by %s or --password-file", envURL, envURL, envPassword)
+		return fail(exitConfig, "the fencelock around this command did not hand on the password in its %s; give the "+
+			"URL again by %s, or the password by %s or --password-file", envURL, envURL, envPassword)
 	}
 	return nil
 }

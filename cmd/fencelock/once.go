@@ -16,12 +16,12 @@ same store. A slot is an hour, a day, or a time that you name:
   fencelock once report --slot hour -- ./report.sh           # in every machine's crontab
   fencelock once report --slot 2026-11-20T20:00Z -- ./report.sh
 
-Slots of a name are ordered: one is done when it, or a later one, was finished with
+The slots of a name are ordered. A slot is done when it, or a later slot, ended with
 exit code 0. Then once exits 0 and says when and by whom. A command that fails leaves
 the slot open. Hours and days are those of UTC, or of --tz.
 
-It waits for another machine that is running the slot; with -n it does not, and exits
-0. Apart from that, flags, exit codes and promises are those of run.`
+If another machine is running the slot, once waits for it; with -n it exits 0 at once.
+Flags, exit codes and guarantees are otherwise those of run.`
 
 func newOnce(c *cli) *cobra.Command {
 	f := &holdFlags{}
@@ -60,7 +60,8 @@ func newOnce(c *cli) *cobra.Command {
 func parseSlot(text, zone string, now time.Time) (time.Time, error) {
 	tz, err := time.LoadLocation(zone)
 	if err != nil {
-		return time.Time{}, usage("--tz %s is no time zone; want a name such as Asia/Shanghai, UTC or Local", quote(zone))
+		return time.Time{}, usage("--tz %s is no time zone; want a name such as Asia/Shanghai, UTC or Local",
+			quote(zone))
 	}
 	now = now.In(tz)
 	switch text {
@@ -68,13 +69,16 @@ func parseSlot(text, zone string, now time.Time) (time.Time, error) {
 		return time.Time{}, usage("--slot is missing; want hour, day, or a time such as 2026-11-20T20:00Z")
 	case "hour":
 		// Not by its number: when clocks go back, two hours have the same.
-		into := time.Duration(now.Minute())*time.Minute + time.Duration(now.Second())*time.Second + time.Duration(now.Nanosecond())
+		into := time.Duration(now.Minute())*time.Minute + time.Duration(now.Second())*time.Second +
+			time.Duration(now.Nanosecond())
 		return now.Add(-into), nil
 	case "day":
 		y, m, d := now.Date()
 		return time.Date(y, m, d, 0, 0, 0, 0, tz), nil
 	}
-	for _, form := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+	for _, form := range []string{
+		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
+	} {
 		if t, err := time.ParseInLocation(form, text, tz); err == nil {
 			if t.IsZero() {
 				break
@@ -82,7 +86,8 @@ func parseSlot(text, zone string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usage("--slot %s cannot be read; want hour, day, or a time such as 2026-11-20T20:00Z", quote(text))
+	return time.Time{}, usage("--slot %s cannot be read; want hour, day, or a time such as 2026-11-20T20:00Z",
+		quote(text))
 }
 
 func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
@@ -97,43 +102,61 @@ func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
 	defer h.close()
 
 	var j *job
-	// A failed command must leave the slot open, so every end but success is an error.
-	failed := errors.New("the command did not succeed")
 	ran, err := h.Once(h.ctx, f.name, slot, func(_ context.Context, l *fencelock.Lease) error {
 		if stopped := h.settle(); stopped != nil {
 			return stopped
 		}
 		r.acquired(l)
 		var err error
-		if j, err = h.runUnder(l, path); err != nil {
-			return err
-		}
-		if o := j.outcome(nil); o.why != byItself || o.status.Code != 0 {
-			return failed
-		}
-		return nil
+		j, err = h.runSlot(l, path)
+		return err
 	}, f.options(h.began)...)
 	stopped := h.settle()
-
-	if j != nil {
-		o := j.outcome(err)
-		r.ended(o)
-		if err != nil && !errors.Is(err, failed) && !errors.Is(err, fencelock.ErrLost) {
-			return fail(exitUnavailable, "%s: the command succeeded, but nobody confirmed that its slot is done: %s; it may be run again", quote(f.name), cause(err))
-		}
-		return o.exit(f, r.Token)
-	}
 	switch {
+	case j != nil:
+		return h.slotEnd(j, r, err)
 	case stopped != nil:
 		return stopped
 	case err == nil && !ran:
 		r.Why = doneAlready
 		h.sayDone(slot)
 		return nil
-	case f.nowait && errors.Is(err, fencelock.ErrNotAcquired):
+	}
+	return h.slotRefused(err)
+}
+
+// errFailed leaves the slot open: every end of the command but success is an error.
+var errFailed = errors.New("the command did not succeed")
+
+// runSlot runs the command. The job is nil if the command was not started.
+func (h *holding) runSlot(l *fencelock.Lease, path string) (*job, error) {
+	j, err := h.runUnder(l, path)
+	if err != nil {
+		return nil, err
+	}
+	if o := j.outcome(nil); o.why != byItself || o.status.Code != 0 {
+		return j, errFailed
+	}
+	return j, nil
+}
+
+// slotEnd is the end of once after the command ran. err is that of Client.Once.
+func (h *holding) slotEnd(j *job, r *report, err error) error {
+	o := j.outcome(err)
+	r.ended(o)
+	if err != nil && !errors.Is(err, errFailed) && !errors.Is(err, fencelock.ErrLost) {
+		return fail(exitUnavailable, "%s: the command succeeded, but nobody confirmed that its slot is done: %s; "+
+			"it may be run again", quote(h.f.name), cause(err))
+	}
+	return o.exit(h.f, r.Token)
+}
+
+// slotRefused is the end of once when the lock was not had.
+func (h *holding) slotRefused(err error) error {
+	if h.f.nowait && errors.Is(err, fencelock.ErrNotAcquired) {
 		var held *fencelock.HeldError
 		errors.As(err, &held)
-		say("%s is running elsewhere: %s; nothing was done", quote(f.name), heldBy(held))
+		say("%s is running elsewhere: %s; nothing was done", quote(h.f.name), heldBy(held))
 		return nil
 	}
 	return h.explain(err)

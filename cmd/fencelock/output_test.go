@@ -77,7 +77,7 @@ func TestHoldWithoutItsTokenHoldsNothing(t *testing.T) {
 }
 
 // The command has run, so its exit code stays. A device and a link are written to; the
-// report does not take their place.
+// report does not replace them.
 func TestLostReportIsToldAndKeepsTheExitCode(t *testing.T) {
 	s := sqliteStage(t)
 	if err := os.Symlink("/dev/full", s.path("full")); err != nil {

@@ -23,30 +23,33 @@ type cli struct {
 	output       string
 }
 
-const rootHelp = `fencelock holds a lock that excludes across processes and machines, on the store
-you already run, while a command runs:
+const rootHelp = `fencelock holds a distributed lock while a command runs. The lock excludes other
+processes and machines. It is kept on a store that you already run:
 
   fencelock run nightly -- ./report.sh
 
-Where the locks are: --url, else FENCELOCK_URL, else a file in your state
-directory, which excludes you on this host only. URLs:
+The store is named by --url, else by FENCELOCK_URL. The default is a file in your state
+directory, which excludes only your own processes on this host. URLs:
 
-  local:                  that file, chosen on purpose
-  sqlite:///path          a file of your own: everybody on this host who can write it
-  redis://host:port/db    a Redis server; rediss:// with TLS
-  redis+sentinel://host:port,…/master/db  Redis behind these sentinels, and what they call it
-  redis+cluster://host:port,…  a Redis Cluster; some of its nodes are enough
-  redlock://host:port,…/db  a majority of 3, 5, 7 or 9 independent Redis servers, all named
-  redlock:redis://host:port/db,postgres://user@host:port/db,…  the same of Redis and PostgreSQL
-  postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same, and PGSSLMODE counts
-  mysql://user@host:port/db  a MySQL or MariaDB server; mariadb: is the same
-  etcd://host:port,…/prefix  an etcd, and what its keys begin with; etcds:// with TLS
-  zk://host:port,…/root   a ZooKeeper, and the node below which the locks are
-  memory:                 nobody outside this process; for looking around
+  local:                        the default file, without a notice about it
+  sqlite:///path                a file: excludes all users of this host who can write it
+  redis://host:port/db          a Redis server; rediss:// with TLS
+  redis+sentinel://host:port,…/master/db
+                                Redis behind sentinels, which know it by the master's name
+  redis+cluster://host:port,…   a Redis Cluster; some of its nodes are enough
+  redlock://host:port,…/db      a majority of 3, 5, 7 or 9 independent Redis servers
+  redlock:redis://host:port/db,postgres://user@host:port/db,…
+                                a majority of Redis and PostgreSQL servers
+  postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same. PGSSLMODE,
+                                PGSERVICE and the other variables of psql apply
+  mysql://user@host:port/db     a MySQL or MariaDB server; mariadb: is the same
+  etcd://host:port,…/prefix     etcd, and the prefix of the keys; etcds:// with TLS
+  zk://host:port,…/root         ZooKeeper, and the node that is the root of the locks
+  memory:                       this process only; for trying things out
 
-A password comes from FENCELOCK_PASSWORD, from --password-file, or from the URL in
-FENCELOCK_URL, where each member of a redlock: may have one of its own. It is never
-printed, and never reaches the command that is run.
+The password comes from --password-file, from FENCELOCK_PASSWORD, or from the URL in
+FENCELOCK_URL. Each member of a redlock: may have a password of its own. fencelock
+prints no password, and the command that it runs gets none.
 
 Data goes to stdout, messages to stderr. Exit codes: 64 usage, 69 the store does not
 answer or refuses for now, 74 the output could not be written, 75 not acquired, not
@@ -68,7 +71,7 @@ func newRoot(out *terminal.Output) *cobra.Command {
 	root.SetOut(out)
 	root.SetFlagErrorFunc(flagError)
 	p := root.PersistentFlags()
-	p.StringVar(&c.url, "url", "", "where the locks are (default $FENCELOCK_URL)")
+	p.StringVar(&c.url, "url", "", "the store of the locks (default $FENCELOCK_URL)")
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),

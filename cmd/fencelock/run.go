@@ -17,24 +17,26 @@ const runHelp = `run holds NAME while COMMAND runs, and exits with its code:
   fencelock run -w 60 --ttl 10s deploy -- make deploy
   fencelock run --size 5 downloads -- curl -O https://…
 
-There is no shell in between. The command inherits stdin, stdout and stderr, leads a
-process group of its own, and gets every signal that fencelock gets; a terminal's job
-control works as without fencelock. It finds FENCELOCK_NAME, FENCELOCK_TOKEN,
-FENCELOCK_OWNER and FENCELOCK_HELD (the names held around it, as a JSON array) in its
-environment, and no passwords. FENCELOCK_URL comes without those in it; then
-FENCELOCK_WITHHELD is set too, and a fencelock inside ends with 78 until it is given the
-URL or the password again. To lock a name again that is held around is an error.
+There is no shell in between. The command inherits stdin, stdout and stderr. It leads a
+process group of its own and gets every signal that fencelock gets. Job control of a
+terminal works as without fencelock. The environment of the command has FENCELOCK_NAME,
+FENCELOCK_TOKEN, FENCELOCK_OWNER and FENCELOCK_HELD, which is a JSON array of the names
+that are held around it. The command gets no passwords. If one was cut out of
+FENCELOCK_URL, FENCELOCK_WITHHELD is set, and a fencelock inside ends with 78 until it
+gets the URL or the password again. To lock a name again inside is an error.
 
-The command is dead before its lock is. If the lock cannot be renewed, the group gets
-TERM --grace before the lock ends, and KILL before it ends; --max-hold ends the same
-way. The lock is released only when no process of the group is left. If fencelock is
-killed (-9) or stopped for too long, a watchdog beside it kills the whole group in time,
-and the lock ends by its --ttl. A job stopped with Ctrl-Z keeps its lock for the rest of
-its --ttl, and is killed then. What this cannot reach: processes that leave the group
-(setsid, daemons, the jobs of an interactive shell), a command that becomes another
-user whom fencelock may not signal, and a machine that pauses as a whole. If both
-fencelock and its watchdog are stopped, nobody watches. The token is for these: let
-what the command writes to refuse a smaller one than it has seen.
+The command is dead before its lock ends. If the lock cannot be renewed, the process
+group gets TERM --grace before the lock ends, and KILL before it ends. --max-hold ends
+the same way. The lock is released when no process of the group is left. If fencelock is
+killed (-9) or stopped for too long, a watchdog process kills the group in time, and the
+lock ends by its --ttl. A job stopped with Ctrl-Z keeps its lock until its --ttl is over,
+and is killed then.
+
+Out of reach are: processes that leave the group (setsid, daemons, the jobs of an
+interactive shell), a command that becomes another user whom fencelock may not signal,
+and a machine that pauses as a whole. If both fencelock and its watchdog are stopped,
+nothing kills the command. The token protects in these cases: what the command writes
+to must refuse a smaller token than it has seen.
 
 Bare numbers are seconds; 1m30s and the like work too.
 

@@ -27,10 +27,10 @@ type job struct {
 	err    error     // what ended the lease, or threatened to
 	killAt time.Time // when the group is killed, once it was asked to end
 
-	told     time.Time // the end of the lease that the watchdog knows
-	spoke    bool      // that the group outlives the command
-	leftover time.Time // since when it does
-	guards   int       // watchdogs that were replaced
+	watchdogEnd time.Time // the end of the lease that the watchdog knows
+	announced   bool      // that the group outlives the command, or that the lock was lost
+	leftover    time.Time // since when it does
+	watchdogs   int       // those that were replaced
 }
 
 type phase int
@@ -86,7 +86,7 @@ func (j *job) run(c child.Command) error {
 		case <-timer.C:
 		}
 		next := j.step()
-		if j.status != nil && j.over() {
+		if j.status != nil && j.groupGone() {
 			if j.phase == killed {
 				// A fencelock inside was killed with the rest. Its own watchdog needs a moment
 				// to end what that one ran.
@@ -101,7 +101,7 @@ func (j *job) run(c child.Command) error {
 // step does what is due by the clocks, and says when to look again.
 func (j *job) step() time.Duration {
 	if j.phase == running {
-		j.judge()
+		j.checkLease()
 	}
 	if j.phase == ending && time.Until(j.killAt) <= 0 {
 		j.phase = killed
@@ -110,7 +110,7 @@ func (j *job) step() time.Duration {
 	next := time.Hour
 	switch j.phase {
 	case running:
-		next = min(j.calm()-j.notice(), j.maxLeft()-j.f.grace.d)
+		next = min(j.leaseLeft()-j.notice(), j.maxLeft()-j.f.grace.d)
 	case ending:
 		next = time.Until(j.killAt)
 	}
@@ -122,8 +122,8 @@ func (j *job) step() time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// judge ends the command if its lock ends.
-func (j *job) judge() {
+// checkLease ends the command before its lease, or --max-hold, ends.
+func (j *job) checkLease() {
 	if left := j.maxLeft(); left <= j.f.grace.d {
 		if j.why != lockLost {
 			j.why = heldToMax
@@ -132,17 +132,17 @@ func (j *job) judge() {
 		return
 	}
 	if err := j.lease.Err(); err != nil {
-		j.fellOff(err)
+		j.leaseEnded(err)
 		return
 	}
 	if j.f.loss == lossIgnore {
 		return
 	}
 	end := j.lease.Deadline()
-	if end.Sub(j.told) > time.Millisecond {
+	if end.Sub(j.watchdogEnd) > time.Millisecond {
 		// Here and not where the renewal is told: that may wait for people to read what is
 		// said, and this must not.
-		j.told = end
+		j.watchdogEnd = end
 		j.c.Extend()
 	}
 	if left := time.Until(end); left <= j.notice() {
@@ -157,8 +157,8 @@ func (j *job) judge() {
 	}
 }
 
-// fellOff is called when the lease has ended already.
-func (j *job) fellOff(err error) {
+// leaseEnded ends the command of a lease that has ended already.
+func (j *job) leaseEnded(err error) {
 	j.err = err
 	j.why = lockLost
 	if errors.Is(err, fencelock.ErrMaxHold) {
@@ -166,8 +166,8 @@ func (j *job) fellOff(err error) {
 	}
 	switch {
 	case j.f.loss == lossIgnore && j.why == lockLost:
-		if j.f.verbose && j.phase == running && !j.spoke {
-			j.spoke = true
+		if j.f.verbose && j.phase == running && !j.announced {
+			j.announced = true
 			say("%s was lost: %v; the command runs on", quote(j.f.name), err)
 		}
 	case errors.Is(err, fencelock.ErrBroken) && j.f.loss == lossTerm:
@@ -200,8 +200,8 @@ func (j *job) notice() time.Duration {
 
 const forever = time.Duration(math.MaxInt64)
 
-// calm is how long nothing threatens the lock.
-func (j *job) calm() time.Duration {
+// leaseLeft is how long the lease lasts if it is not renewed.
+func (j *job) leaseLeft() time.Duration {
 	if j.f.loss == lossIgnore {
 		return forever
 	}
@@ -221,7 +221,7 @@ func (j *job) left() time.Duration {
 	if j.phase != running {
 		return time.Until(j.killAt) + j.f.margin()/2
 	}
-	return min(j.calm(), j.maxLeft()) - j.f.margin()/2
+	return min(j.leaseLeft(), j.maxLeft()) - j.f.margin()/2
 }
 
 func (j *job) forward(s os.Signal) {
@@ -241,18 +241,19 @@ func (j *job) unguarded(g child.Guard) {
 		j.phase = killed
 		return
 	}
-	j.guards++
+	j.watchdogs++
 	err := error(nil)
-	if j.guards <= 5 {
+	if j.watchdogs <= 5 {
 		err = j.c.Reguard(g)
 	}
-	if err != nil || j.guards == 6 {
-		say("%s: the watchdog of the command was ended and is not replaced; if fencelock is stopped now, the command may outlive its lock", quote(j.f.name))
+	if err != nil || j.watchdogs == 6 {
+		say("%s: the watchdog of the command was ended and is not replaced; if fencelock is stopped now, the "+
+			"command may outlive its lock", quote(j.f.name))
 	}
 }
 
-// over reports whether the whole group is gone, and says once what it waits for.
-func (j *job) over() bool {
+// groupGone reports whether the whole group is gone, and says once what it waits for.
+func (j *job) groupGone() bool {
 	if !j.c.Running() {
 		return true
 	}
@@ -263,9 +264,10 @@ func (j *job) over() bool {
 	if j.c.OnlyZombies() {
 		return true
 	}
-	if lasted > time.Second && !j.spoke {
-		j.spoke = true
-		say("%s: the command has ended, but other processes of its group run on; the name stays locked until they end", quote(j.f.name))
+	if lasted > time.Second && !j.announced {
+		j.announced = true
+		say("%s: the command has ended, but other processes of its group run on; the name stays locked until they "+
+			"end", quote(j.f.name))
 	}
 	return false
 }
@@ -297,7 +299,8 @@ func (j *job) outcome(release error) outcome {
 	case j.c.Late() && j.maxLeft() <= j.f.grace.d:
 		o.why = heldToMax
 	case j.c.Late():
-		o.why, o.err = lockLost, errors.New("fencelock was stopped for too long, and its watchdog ended the command in time")
+		o.why, o.err = lockLost, errors.New("fencelock was stopped for too long, and its watchdog ended the command "+
+			"in time")
 	case o.status.Signal != 0:
 		o.why = bySignal
 	default:
@@ -311,7 +314,8 @@ func (o outcome) exit(f *holdFlags, token string) error {
 	how := "the command ended with " + statusText(*o.status)
 	switch o.why {
 	case lockLost:
-		return fail(exitLost, "%s (token %s) was lost while the command ran: %s; %s", quote(f.name), token, lossText(o.err), how)
+		return fail(exitLost, "%s (token %s) was lost while the command ran: %s; %s",
+			quote(f.name), token, lossText(o.err), how)
 	case heldToMax:
 		return fail(exitMaxHold, "%s (token %s) was held for --max-hold %v; %s", quote(f.name), token, f.maxHold.d, how)
 	}

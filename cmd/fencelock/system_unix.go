@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/fencelock/fencelock/cmd/fencelock/internal/keeper"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/agent"
 )
 
-// becomeKeeper plays the hidden role that hold gives to this program.
-func becomeKeeper() { holdAs = keeper.Main() }
+// becomeAgent makes this process the agent that hold started, if it is one.
+func becomeAgent() { agentSelf = agent.Main() }
 
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)

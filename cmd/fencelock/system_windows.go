@@ -16,7 +16,7 @@ func isTerminal(f *os.File) bool {
 
 func outlivePipes() {}
 
-func becomeKeeper() {}
+func becomeAgent() {}
 
 // systemVerbs are those that not every system can do: hold needs Unix.
 func systemVerbs(*cli) []*cobra.Command { return nil }

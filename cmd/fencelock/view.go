@@ -38,7 +38,7 @@ type claimView struct {
 	Weight    int64       `json:"weight"`
 	Since     time.Time   `json:"since"`
 	LeftMS    int64       `json:"left_ms"`
-	Lingering bool        `json:"lingering,omitempty"` // its holder left; --min-hold keeps the place
+	Lingering bool        `json:"lingering,omitempty"` // its holder left; --min-hold keeps the name taken
 }
 
 // runView is the last slot that once finished.
@@ -108,9 +108,8 @@ func rows(l driver.Line, now time.Time) [][]string {
 	return all
 }
 
-// state says in a word or two what a claim does. place is its place among those who
-// wait.
-func state(c driver.Standing, place int) string {
+// state says in a word or two what a claim does. position is that among the waiters.
+func state(c driver.Standing, position int) string {
 	how := ""
 	switch {
 	case c.Capacity != driver.RW:
@@ -124,7 +123,7 @@ func state(c driver.Standing, place int) string {
 	case c.Granted:
 		return "held" + how
 	}
-	return "waits #" + strconv.Itoa(place) + how
+	return "waits #" + strconv.Itoa(position) + how
 }
 
 func writeJSON(w io.Writer, v any, indent bool) error {

@@ -17,9 +17,9 @@ func newWait(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait NAME",
 		Short: "Wait until a name is free, without holding it",
-		Long: `wait exits 0 once nobody holds NAME or waits for it. It stands in no line and holds
-nothing, so a name that is always wanted may never seem free. With -w it gives up
-after that long and exits 75. It looks at the store four times a second.`,
+		Long: `wait exits 0 once nobody holds NAME or waits for it. It does not queue and does not take
+the lock, so a name in constant use may never be found free. With -w it gives up after
+that time and exits 75. It reads the store four times a second.`,
 		Args: oneName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := c.refuseMemory("wait", args[0]); err != nil {

@@ -16,9 +16,9 @@ func newWatch(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Show who takes, waits for and leaves names, live",
-		Long: `watch shows what is there, and then what changes, until it is interrupted. -o json
-prints one object per line, for each name that changed, as it is now. It looks at the
-store four times a second: what comes and goes in between is not seen.`,
+		Long: `watch shows all holders and waiters, and then every change, until it is interrupted.
+-o json prints one object per line: the present state of a name that changed. watch
+reads the store four times a second and misses what comes and goes in between.`,
 		Args: onePrefix,
 		RunE: func(_ *cobra.Command, args []string) error {
 			asJSON, err := c.json()
@@ -112,7 +112,8 @@ func event(w io.Writer, key, what string, c driver.Standing) error {
 	if c.Note != "" {
 		note = " (" + plain(c.Note) + ")"
 	}
-	_, err := fmt.Fprintf(w, "%s  %s  %s %s%s, token %d\n", time.Now().Format("15:04:05"), plain(key), plain(c.Owner), what, note, c.Token)
+	_, err := fmt.Fprintf(w, "%s  %s  %s %s%s, token %d\n",
+		time.Now().Format("15:04:05"), plain(key), plain(c.Owner), what, note, c.Token)
 	return err
 }
 

@@ -25,7 +25,8 @@ func checkEtcd(u *URL, rest *url.URL) error {
 		return err
 	}
 	if u.user == "" && u.password != "" {
-		return fmt.Errorf("etcd wants a user with the password; write the user into the URL, as in %s://user@host:port", u.Scheme)
+		return fmt.Errorf("etcd wants a user with the password; write the user into the URL, "+
+			"as in %s://user@host:port", u.Scheme)
 	}
 	return nil
 }
@@ -66,9 +67,8 @@ func (u *URL) etcdConfig(c *Config) clientv3.Config {
 		config.Endpoints = append(config.Endpoints, transport+h)
 	}
 	if c.Dial != nil {
-		config.DialOptions = append(config.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return c.Dial(ctx, "tcp", addr)
-		}))
+		dial := func(ctx context.Context, addr string) (net.Conn, error) { return c.Dial(ctx, "tcp", addr) }
+		config.DialOptions = append(config.DialOptions, grpc.WithContextDialer(dial))
 	}
 	return config
 }

@@ -26,7 +26,8 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 		return nil, err
 	}
 	db := stdlib.OpenDB(*config)
-	s := onSQL(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: Listen(config, db), Member: c.of()}, c)
+	o := &sqllock.Options{CreateTables: true, Listen: Listen(config, db), Member: c.of()}
+	s := onSQL(db, sqllock.Postgres, o, c)
 	read := s.ping
 	s.ping = func(ctx context.Context) error {
 		err := read(ctx)
@@ -58,8 +59,8 @@ func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
 		return nil, badConfig("the settings for %s cannot be used: %v", u, err)
 	}
 	if name := choosesSchema(o.RuntimeParams); name != "" {
-		return nil, badConfig("PGOPTIONS or PGSERVICE sets %s, so the locks would be in another schema than those of others on %s; "+
-			"unset it for fencelock, or set it on the server for everybody: ALTER ROLE … SET search_path", name, u)
+		return nil, badConfig("PGOPTIONS or PGSERVICE sets %s, so the locks would be in another schema than those of "+
+			"others on %s; unset it for fencelock, or set it on the server for everybody: ALTER ROLE … SET search_path", name, u)
 	}
 	if u.password != "" {
 		o.Password = u.password

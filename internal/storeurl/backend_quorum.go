@@ -27,8 +27,8 @@ func parseMembers(list string, from Source) ([]*URL, error) {
 			return nil, fmt.Errorf("member %d of the redlock URL cannot be read; write %s, without ? and #, "+
 				"and percent-encode special characters of a password", i+1, membersForm)
 		case !m.scheme.server:
-			return nil, fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is another store, "+
-				"and a majority here would be none there; write %s", i+1, membersForm)
+			return nil, fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is "+
+				"another store, and a majority here would be none there; write %s", i+1, membersForm)
 		case !m.scheme.member:
 			return nil, fmt.Errorf("member %d of the redlock URL cannot be one of a quorum; write %s", i+1, membersForm)
 		}
@@ -84,12 +84,14 @@ func checkRedisMembers(u *URL, rest *url.URL) error {
 // together.
 func (u *URL) distinct() error {
 	if n := len(u.Members); n < 3 || n > 9 || n%2 == 0 {
-		return fmt.Errorf("a quorum has 3, 5, 7 or 9 independent servers, and the redlock URL names %d; write %s", n, u.scheme.form)
+		return fmt.Errorf("a quorum has 3, 5, 7 or 9 independent servers, and the redlock URL names %d; write %s",
+			n, u.scheme.form)
 	}
 	seen := map[string]bool{}
 	for _, m := range u.Members {
 		if seen[m.Host] {
-			return errors.New("the redlock URL names one server twice: a majority of names would not be a majority of servers")
+			return errors.New("the redlock URL names one server twice: " +
+				"a majority of names would not be a majority of servers")
 		}
 		seen[m.Host] = true
 	}

@@ -101,7 +101,9 @@ func (u *URL) admitted(err error) error {
 	if !errors.As(err, &answer) {
 		return err
 	}
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "ERR invalid password", "ERR Client sent AUTH"} {
+	for _, prefix := range []string{
+		"NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "ERR invalid password", "ERR Client sent AUTH",
+	} {
 		if strings.HasPrefix(answer.Error(), prefix) {
 			return u.denied()
 		}

@@ -22,7 +22,8 @@ func checkSentinel(u *URL, rest *url.URL) error {
 	}
 	name, db, _ := strings.Cut(strings.Trim(rest.Path, "/"), "/")
 	if name == "" {
-		return fmt.Errorf("the redis+sentinel URL does not say what the sentinels call the master; write %s", u.scheme.form)
+		return fmt.Errorf("the redis+sentinel URL does not say what the sentinels call the master; write %s",
+			u.scheme.form)
 	}
 	u.text = u.Scheme + " " + u.Host + "/" + name
 	if err := u.numbered(db, "the name of the master"); err != nil {

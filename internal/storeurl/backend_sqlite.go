@@ -24,7 +24,8 @@ func checkSQLite(u *URL, rest *url.URL) error {
 		path = filepath.FromSlash(strings.TrimPrefix(path, "/")) // sqlite:///C:/…
 	}
 	if rest.Host != "" || rest.Opaque != "" || !filepath.IsAbs(path) || strings.HasSuffix(rest.Path, "/") {
-		return errors.New("sqlite wants three slashes and an absolute path to a file, as in sqlite:///var/lib/app/locks.db")
+		return errors.New("sqlite wants three slashes and an absolute path to a file, " +
+			"as in sqlite:///var/lib/app/locks.db")
 	}
 	u.Path, u.text = path, "sqlite "+path
 	return nil
@@ -38,11 +39,13 @@ func checkLocal(u *URL, rest *url.URL) error {
 	}
 	dir := stateDir()
 	if dir == "" {
-		return badConfig("there is no home directory for the embedded default; set HOME or XDG_STATE_HOME, or say with %s where the locks are", EnvURL)
+		return badConfig("there is no home directory for the embedded default; "+
+			"set HOME or XDG_STATE_HOME, or say with %s where the locks are", EnvURL)
 	}
 	dir = filepath.Join(dir, "fencelock")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return badConfig("cannot make the directory of the embedded default: %v; set HOME or XDG_STATE_HOME, or %s", err, EnvURL)
+		return badConfig("cannot make the directory of the embedded default: %v; "+
+			"set HOME or XDG_STATE_HOME, or %s", err, EnvURL)
 	}
 	u.Path = filepath.Join(dir, "locks.db")
 	u.text = "sqlite " + u.Path

@@ -16,8 +16,8 @@ func checkZooKeeper(u *URL, rest *url.URL) error {
 		return err
 	}
 	if (u.user == "") != (u.password == "") {
-		return fmt.Errorf("ZooKeeper wants a user and a password, or neither; write the user into the URL, as in %s://user@host:port, and the password into %s",
-			u.Scheme, EnvPassword)
+		return fmt.Errorf("ZooKeeper wants a user and a password, or neither; write the user into the URL, "+
+			"as in %s://user@host:port, and the password into %s", u.Scheme, EnvPassword)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func badConfig(format string, args ...any) error {
 	return &ConfigError{fmt.Sprintf(format, args...)}
 }
 
-// DeniedError: the store did not let us in.
+// DeniedError says that the store did not let us in.
 type DeniedError struct {
 	Given bool // a password was given
 }
@@ -40,5 +40,6 @@ func FromServer(err error) bool {
 	var byPostgres interface{ SQLState() string }
 	var byMySQL *mysql.MySQLError
 	var byEtcd rpctypes.EtcdError
-	return errors.As(err, &byRedis) || errors.As(err, &byPostgres) || errors.As(err, &byMySQL) || errors.As(err, &byEtcd)
+	return errors.As(err, &byRedis) || errors.As(err, &byPostgres) ||
+		errors.As(err, &byMySQL) || errors.As(err, &byEtcd)
 }

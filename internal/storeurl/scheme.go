@@ -22,23 +22,34 @@ type scheme struct {
 
 // schemes are all kinds of stores. A new one is a file with two functions, and a line here.
 func schemes() []scheme {
+	redis := scheme{check: checkRedis, open: openRedis, server: true, member: true}
+	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, member: true}
+	mysql := scheme{check: checkMySQL, open: openMySQL, server: true}
+	etcd := scheme{check: checkEtcd, open: openEtcd, server: true}
 	return []scheme{
-		{name: "local", form: "local:", check: checkLocal, open: openSQLite},
-		{name: "memory", form: "memory:", check: checkMemory, open: openMemory, private: true},
-		{name: "sqlite", form: "sqlite:///path", check: checkSQLite, open: openSQLite},
-		{name: "redis", form: "redis://host:port/db", check: checkRedis, open: openRedis, server: true, member: true},
-		{name: "rediss", form: "rediss://host:port/db", check: checkRedis, open: openRedis, server: true, member: true},
-		{name: "redis+sentinel", form: "redis+sentinel://host:port,host:port/master-name/db", check: checkSentinel, open: openSentinel, server: true},
-		{name: "redis+cluster", form: "redis+cluster://host:port,host:port", check: checkCluster, open: openCluster, server: true},
-		{name: "redlock", form: "redlock://host:port,host:port,host:port/db", check: checkQuorum, open: openQuorum, server: true},
-		{name: "postgres", form: "postgres://user@host:port/db", check: checkPostgres, open: openPostgres, server: true, member: true},
-		{name: "postgresql", form: "postgresql://user@host:port/db", check: checkPostgres, open: openPostgres, server: true, member: true},
-		{name: "mysql", form: "mysql://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
-		{name: "mariadb", form: "mariadb://user@host:port/db", check: checkMySQL, open: openMySQL, server: true},
-		{name: "etcd", form: "etcd://host:port,host:port/prefix", check: checkEtcd, open: openEtcd, server: true},
-		{name: "etcds", form: "etcds://host:port,host:port/prefix", check: checkEtcd, open: openEtcd, server: true},
-		{name: "zk", form: "zk://host:port,host:port/root", check: checkZooKeeper, open: openZooKeeper, server: true},
+		scheme{check: checkLocal, open: openSQLite}.as("local", ""),
+		scheme{check: checkMemory, open: openMemory, private: true}.as("memory", ""),
+		scheme{check: checkSQLite, open: openSQLite}.as("sqlite", "///path"),
+		redis.as("redis", "//host:port/db"),
+		redis.as("rediss", "//host:port/db"),
+		scheme{check: checkSentinel, open: openSentinel, server: true}.
+			as("redis+sentinel", "//host:port,host:port/master-name/db"),
+		scheme{check: checkCluster, open: openCluster, server: true}.as("redis+cluster", "//host:port,host:port"),
+		scheme{check: checkQuorum, open: openQuorum, server: true}.as("redlock", "//host:port,host:port,host:port/db"),
+		postgres.as("postgres", "//user@host:port/db"),
+		postgres.as("postgresql", "//user@host:port/db"),
+		mysql.as("mysql", "//user@host:port/db"),
+		mysql.as("mariadb", "//user@host:port/db"),
+		etcd.as("etcd", "//host:port,host:port/prefix"),
+		etcd.as("etcds", "//host:port,host:port/prefix"),
+		scheme{check: checkZooKeeper, open: openZooKeeper, server: true}.as("zk", "//host:port,host:port/root"),
 	}
+}
+
+// as returns s under a name. rest is what follows the colon.
+func (s scheme) as(name, rest string) scheme {
+	s.name, s.form = name, name+":"+rest
+	return s
 }
 
 func find(name string) *scheme {

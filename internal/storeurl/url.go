@@ -74,40 +74,67 @@ func Parse(raw string, from Source) (*URL, error) {
 	return u, nil
 }
 
-// split reads what all schemes have in common: the scheme, user and password, the ports.
+// split reads what all schemes have in common: the scheme, user and password.
 func split(raw string, from Source) (*URL, *url.URL, error) {
-	rest, err := url.Parse(raw)
-	if err == nil && from.Settings && rest.Scheme == "redlock" && rest.Opaque != "" && rest.RawQuery != "" {
-		rest.Opaque, rest.RawQuery = rest.Opaque+"?"+rest.RawQuery, "" // of a member
-	}
-	settings := from.Settings && err == nil && strings.HasPrefix(rest.Scheme, "postgres")
-	if err != nil || rest.Fragment != "" || rest.ForceQuery || rest.RawQuery != "" && !settings {
-		return nil, nil, fmt.Errorf("the URL in %s cannot be read; known are %s, without ? and #; "+
-			"percent-encode special characters of a password, or put it into %s", from.Name, Forms(), EnvPassword)
+	rest, err := parseRaw(raw, from)
+	if err != nil {
+		return nil, nil, err
 	}
 	password, has := rest.User.Password()
 	if has && from.Visible {
 		return nil, nil, errVisible
 	}
-	u := &URL{Scheme: rest.Scheme, scheme: find(rest.Scheme), user: rest.User.Username(), password: password, settings: rest.Query()}
+	u := &URL{
+		Scheme: rest.Scheme, scheme: find(rest.Scheme),
+		user: rest.User.Username(), password: password, settings: rest.Query(),
+	}
 	switch {
 	case rest.Scheme == "":
 		return nil, nil, fmt.Errorf("the URL in %s has no scheme; known are %s", from.Name, Forms())
 	case u.scheme == nil:
 		return nil, nil, fmt.Errorf("unknown URL scheme %q in %s; known are %s", u.Scheme, from.Name, Forms())
-	case u.scheme.server && strings.Contains(rest.EscapedPath(), "@"):
-		// A password with a slash in it: what is before the slash looks like a host and a
-		// port, and the rest like what follows them.
-		return nil, nil, fmt.Errorf("the URL in %s has an @ behind the first slash; percent-encode special characters of a password, "+
-			"or put it into %s; as part of a name an @ is %%40", from.Name, EnvPassword)
-	case u.scheme.server && !portsExist(rest.Host):
-		return nil, nil, fmt.Errorf("the URL in %s has a port that does not exist; want a number from 1 to 65535", from.Name)
+	case u.scheme.server:
+		return u, rest, checkServer(rest, from)
 	}
 	return u, rest, nil
 }
 
-var errVisible = fmt.Errorf("a password in --url can be seen by everyone on this host; put the URL into %s, "+
-	"or the password into %s or --password-file", EnvURL, EnvPassword)
+// parseRaw reads the syntax of a URL. Settings behind a ? belong to PostgreSQL, or to a
+// PostgreSQL member of a quorum.
+func parseRaw(raw string, from Source) (*url.URL, error) {
+	rest, err := url.Parse(raw)
+	if err == nil && from.Settings {
+		switch {
+		case rest.Scheme == "redlock" && rest.Opaque != "" && rest.RawQuery != "":
+			rest.Opaque, rest.RawQuery = rest.Opaque+"?"+rest.RawQuery, ""
+			return rest, nil
+		case strings.HasPrefix(rest.Scheme, "postgres") && rest.Fragment == "":
+			return rest, nil
+		}
+	}
+	if err != nil || rest.Fragment != "" || rest.ForceQuery || rest.RawQuery != "" {
+		return nil, fmt.Errorf("the URL in %s cannot be read; known are %s, without ? and #; "+
+			"percent-encode special characters of a password, or put it into %s", from.Name, Forms(), EnvPassword)
+	}
+	return rest, nil
+}
+
+// checkServer refuses addresses that cannot be meant.
+func checkServer(rest *url.URL, from Source) error {
+	if strings.Contains(rest.EscapedPath(), "@") {
+		// A password with a slash in it: what is before the slash looks like a host and a
+		// port, and the rest like what follows them.
+		return fmt.Errorf("the URL in %s has an @ behind the first slash; percent-encode special characters "+
+			"of a password, or put it into %s; as part of a name an @ is %%40", from.Name, EnvPassword)
+	}
+	if !portsExist(rest.Host) {
+		return fmt.Errorf("the URL in %s has a port that does not exist; want a number from 1 to 65535", from.Name)
+	}
+	return nil
+}
+
+var errVisible = fmt.Errorf("a password in --url can be seen by everyone on this host; "+
+	"put the URL into %s, or the password into %s or --password-file", EnvURL, EnvPassword)
 
 // portsExist reports whether all ports of a list of hosts can be ones. A host may have none.
 func portsExist(hosts string) bool {

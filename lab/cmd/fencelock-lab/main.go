@@ -165,7 +165,8 @@ func scheme(number string) ([]lab.Experiment, error) {
 	all := lab.All()
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || n > len(all) {
-		return nil, fail(exitUsage, "there is no scheme %s; there are 1 to %d: see fencelock lab", terminal.Quote(number), len(all))
+		return nil, fail(exitUsage, "there is no scheme %s; there are 1 to %d: see fencelock lab",
+			terminal.Quote(number), len(all))
 	}
 	return all[n-1 : n], nil
 }

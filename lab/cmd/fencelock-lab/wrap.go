@@ -35,7 +35,8 @@ func pieces(text string) []string {
 	var all []string
 	wideBefore, spaceBefore := false, true
 	for _, r := range text {
-		mark := unicode.IsPunct(r) && terminal.Wide(r) && !strings.ContainsRune("（《“「", r) || strings.ContainsRune("”…", r)
+		opens := strings.ContainsRune("（《“「", r)
+		mark := unicode.IsPunct(r) && terminal.Wide(r) && !opens || strings.ContainsRune("”…", r)
 		joins := len(all) > 0 && (r == ' ' || mark || !terminal.Wide(r) && !wideBefore && !spaceBefore)
 		if joins {
 			all[len(all)-1] += string(r)

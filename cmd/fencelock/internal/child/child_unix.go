@@ -314,7 +314,9 @@ func (k *Child) abandon() {
 
 // spawn starts this program in a hidden role. theirs, its end of a socket, keeps
 // its number, which is above those that a shell hands down.
-func spawn(theirs int, env []string, attr *syscall.SysProcAttr, dir string, files []uintptr, role string, args ...string) (int, error) {
+func spawn(
+	theirs int, env []string, attr *syscall.SysProcAttr, dir string, files []uintptr, role string, args ...string,
+) (int, error) {
 	exe, err := Self()
 	if err != nil {
 		return 0, err

@@ -1,6 +1,6 @@
 //go:build unix && !linux && !darwin
 
-package keeper
+package agent
 
 import (
 	"errors"

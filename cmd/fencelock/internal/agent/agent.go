@@ -1,6 +1,6 @@
 //go:build unix
 
-package keeper
+package agent
 
 import (
 	"context"
@@ -16,27 +16,27 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
 )
 
-// role is the hidden first argument of the keeper's process.
-const role = "__keeper"
+// role is the hidden first argument of the agent's process.
+const role = "__agent"
 
-// Answer is what the keeper says to the process that started it.
+// Answer is what the agent says to the process that started it.
 type Answer struct {
 	Held  bool   `json:"held"`
 	Token string `json:"token"`
 	Code  int    `json:"code"` // exit code, if not held
 }
 
-// Starter is the keeper as seen by the process that started it.
+// Starter is the agent as seen by the process that started it.
 type Starter struct {
-	// Answer delivers one answer, and is closed when the keeper is gone.
+	// Answer delivers one answer, and is closed when the agent is gone.
 	Answer <-chan Answer
 	socket *os.File
 }
 
-// Start starts the keeper: this very command line once more, in a session of its
-// own, with the bell and without the shell's files. shell is the process that is
-// told when the lock is lost.
-func Start(b *Bell, shell int) (*Starter, error) {
+// Start starts the agent: this very command line once more, in a session of its own, with
+// the watch and without the shell's files. shell is the process that is told when the
+// lock is lost.
+func Start(w *Watch, shell int) (*Starter, error) {
 	exe, err := child.Self()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func Start(b *Bell, shell int) (*Starter, error) {
 	}
 	unix.CloseOnExec(pair[0])
 	unix.CloseOnExec(pair[1])
-	given, err := inheritable(pair[1], int(b.anew.Fd()))
+	given, err := inheritable(pair[1], int(w.anew.Fd()))
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +57,13 @@ func Start(b *Bell, shell int) (*Starter, error) {
 	}
 	defer null.Close()
 	files := []uintptr{null.Fd(), null.Fd(), 2}
-	if b.shared(2) {
-		files[2] = null.Fd() // the shell's stderr is the file of the bell
+	if w.same(2) {
+		files[2] = null.Fd() // the shell's stderr is the watched file
 	}
-	argv := []string{"fencelock", role, strconv.Itoa(given[0]), strconv.Itoa(given[1]), strconv.FormatInt(b.offset, 10), strconv.Itoa(shell)}
+	argv := []string{
+		"fencelock", role,
+		strconv.Itoa(given[0]), strconv.Itoa(given[1]), strconv.FormatInt(w.offset, 10), strconv.Itoa(shell),
+	}
 	_, err = syscall.ForkExec(exe, append(argv, os.Args[1:]...), &syscall.ProcAttr{
 		Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -71,7 +74,7 @@ func Start(b *Bell, shell int) (*Starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	socket := os.NewFile(uintptr(pair[0]), "keeper")
+	socket := os.NewFile(uintptr(pair[0]), "agent")
 	answer := make(chan Answer, 1)
 	go func() {
 		defer close(answer)
@@ -103,10 +106,10 @@ func inheritable(fds ...int) ([]int, error) {
 	return given, nil
 }
 
-// Accept leaves the lock to the keeper. This process may end now.
+// Accept leaves the lock to the agent. This process may end now.
 func (s *Starter) Accept() { _, _ = s.socket.Write([]byte{1}) }
 
-// Cancel makes the keeper leave the line, and waits for that, within reason.
+// Cancel makes the agent leave the line, and waits for that, within reason.
 func (s *Starter) Cancel() {
 	_ = unix.Shutdown(int(s.socket.Fd()), unix.SHUT_WR)
 	late := time.After(5 * time.Second)
@@ -122,19 +125,19 @@ func (s *Starter) Cancel() {
 	}
 }
 
-// Keeper is this process, if it is one.
-type Keeper struct {
+// Agent is this process, if it is one.
+type Agent struct {
 	socket   *os.File
 	shell    *os.Process
 	pid      int
 	waited   context.Context
 	accepted chan struct{}
-	rung     chan struct{}
+	closed   chan struct{}
 }
 
-// Main returns the Keeper that this process is, or nil. It takes the hidden
+// Main returns the Agent that this process is, or nil. It takes the hidden
 // arguments off the command line. Call it before anything is opened.
-func Main() *Keeper {
+func Main() *Agent {
 	if len(os.Args) < 7 || os.Args[1] != role {
 		return nil
 	}
@@ -145,72 +148,72 @@ func Main() *Keeper {
 			return nil
 		}
 	}
-	socket, bell, offset, shell := int(n[0]), int(n[1]), n[2], int(n[3])
+	socket, watched, offset, shell := int(n[0]), int(n[1]), n[2], int(n[3])
 	if kind, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM {
 		return nil // a person typed it
 	}
 	os.Args = append(os.Args[:1], os.Args[6:]...)
-	child.CloseInherited(socket, bell)
+	child.CloseInherited(socket, watched)
 	unix.CloseOnExec(socket)
-	unix.CloseOnExec(bell)
+	unix.CloseOnExec(watched)
 
 	waited, giveUp := context.WithCancel(context.Background())
-	k := &Keeper{
+	a := &Agent{
 		socket: os.NewFile(uintptr(socket), "starter"), pid: shell,
-		waited: waited, accepted: make(chan struct{}), rung: make(chan struct{}),
+		waited: waited, accepted: make(chan struct{}), closed: make(chan struct{}),
 	}
 	// Taken now, while the starter waits and its parent most likely does: where the
 	// system can, this stays that process, whoever gets its number later.
 	if shell > 1 {
-		k.shell, _ = os.FindProcess(shell)
+		a.shell, _ = os.FindProcess(shell)
 	}
 	go func() {
 		b := make([]byte, 1)
-		if n, _ := k.socket.Read(b); n == 1 {
-			close(k.accepted)
+		if n, _ := a.socket.Read(b); n == 1 {
+			close(a.accepted)
 			return
 		}
 		giveUp()
 	}()
 	go func() {
 		// A lock that cannot be waited for is no reason to hold on for ever.
-		_ = wait(bell, offset)
-		close(k.rung)
+		_ = wait(watched, offset)
+		close(a.closed)
 	}()
-	return k
+	return a
 }
 
 // Waited ends when nobody waits for the lock any more.
-func (k *Keeper) Waited() context.Context { return k.waited }
+func (a *Agent) Waited() context.Context { return a.waited }
 
-// Rung is closed when the shell's file is closed everywhere.
-func (k *Keeper) Rung() <-chan struct{} { return k.rung }
+// Closed is closed when the shell's file is closed everywhere.
+func (a *Agent) Closed() <-chan struct{} { return a.closed }
 
 // Tell sends an answer, if anybody listens.
-func (k *Keeper) Tell(a Answer) { _ = json.NewEncoder(k.socket).Encode(a) }
+func (a *Agent) Tell(what Answer) { _ = json.NewEncoder(a.socket).Encode(what) }
 
 // Hand tells the starter that the lock is held, and reports whether it heard.
-func (k *Keeper) Hand(a Answer) bool {
-	k.Tell(a)
+func (a *Agent) Hand(what Answer) bool {
+	a.Tell(what)
 	select {
-	case <-k.accepted:
+	case <-a.accepted:
 		return true
-	case <-k.waited.Done():
+	case <-a.waited.Done():
 		return false
 	}
 }
 
 // SignalShell sends TERM or KILL to the shell, and says what it did.
-func (k *Keeper) SignalShell(kill bool) string {
-	if k.shell == nil {
-		return fmt.Sprintf("process %d is not signalled", k.pid)
+func (a *Agent) SignalShell(kill bool) string {
+	if a.shell == nil {
+		return fmt.Sprintf("process %d is not signalled", a.pid)
 	}
 	s, name := unix.SIGTERM, "TERM"
 	if kill {
 		s, name = unix.SIGKILL, "KILL"
 	}
-	if err := k.shell.Signal(s); err != nil {
-		return fmt.Sprintf("process %d could not be sent %s: %v", k.pid, name, err)
+	if err := a.shell.Signal(s); err != nil {
+		return fmt.Sprintf("process %d could not be sent %s: %v", a.pid, name, err)
 	}
-	return fmt.Sprintf("process %d was sent %s", k.pid, name)
+	return fmt.Sprintf("process %d was sent %s", a.pid, name)
 }

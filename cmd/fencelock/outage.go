@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/storeurl"
+)
+
+// silenceBeforeNotice is how many seconds the store may give no answer before people are
+// told. A call that waits in line answers about every second by itself.
+const silenceBeforeNotice = 4
+
+// outageMonitor sees every answer of the store while a lock is waited for, and tells
+// people of an outage. The library rides out every outage, so nobody else would.
+type outageMonitor struct {
+	tell  func(format string, args ...any)
+	name  string // as it begins a line
+	store string
+
+	mu      sync.Mutex
+	seconds int         // since the last answer; those in which this process was stopped are one
+	last    error       // why there was none since, if known
+	refused bool        // the last call that writes failed
+	told    bool        // of this outage
+	timer   *time.Timer // nil before begin and after end
+}
+
+// begin counts from now.
+func (m *outageMonitor) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seconds = 0
+	m.timer = time.AfterFunc(time.Second, m.tick)
+}
+
+// end tells nothing more, and returns the present trouble: "" if none is known.
+func (m *outageMonitor) end() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
+	}
+	if !m.told && m.last == nil {
+		return ""
+	}
+	return m.store + trouble(m.last)
+}
+
+// lastError is why the store has not answered the last call, if known.
+func (m *outageMonitor) lastError() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+// trouble says what is wrong with a store, after its name.
+func trouble(last error) string {
+	switch {
+	case last == nil || errors.Is(last, context.DeadlineExceeded):
+		return " gives no answer"
+	case storeurl.FromServer(last):
+		return " refuses for now: " + cause(last)
+	}
+	return " gives no answer: " + cause(last)
+}
+
+// tick counts one second.
+func (m *outageMonitor) tick() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer == nil {
+		return
+	}
+	m.timer.Reset(time.Second)
+	if m.seconds++; m.seconds >= silenceBeforeNotice && !m.told {
+		m.told = true
+		m.tell("%s%s%s; asking again", m.name, m.store, trouble(m.last))
+	}
+}
+
+// observe takes the answer to a call. An answer to a call that only reads does not show
+// that the store takes what is written.
+func (m *outageMonitor) observe(err error, reads bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case errors.Is(err, context.Canceled): // this process cut it short
+	case !isAnswer(err):
+		m.last = err
+		m.refused = m.refused || !reads
+	case reads && m.refused:
+	default:
+		m.seconds, m.last, m.refused = 0, nil, false
+		if m.told && m.timer != nil {
+			m.told = false
+			m.tell("%s%s answers again", m.name, m.store)
+		}
+	}
+}
+
+// isAnswer reports whether the store has answered, with whatever.
+func isAnswer(err error) bool {
+	return err == nil || errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrKind) || driver.Gone(err)
+}
+
+// observed is a backend whose answers an outageMonitor sees. Of the optional interfaces it
+// has those that a process with one claim uses.
+type observed struct {
+	driver.Backend
+	driver.LineReader
+	monitor *outageMonitor
+}
+
+// observedAlarm is an observed backend with a driver.Alarm.
+type observedAlarm struct {
+	observed
+	alarm
+}
+
+type alarm interface{ driver.Alarm }
+
+// observe shows m what b answers.
+func observe(b driver.Backend, m *outageMonitor) driver.Backend {
+	lines, ok := b.(driver.LineReader)
+	if !ok {
+		return b
+	}
+	o := observed{b, lines, m}
+	if a, ok := b.(driver.Alarm); ok {
+		return observedAlarm{o, a}
+	}
+	return o
+}
+
+func (o observed) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	t, err := o.Backend.Enter(ctx, c)
+	o.monitor.observe(err, false)
+	return t, err
+}
+
+func (o observed) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	t, err := o.Backend.Await(ctx, t)
+	o.monitor.observe(err, true)
+	return t, err
+}
+
+func (o observed) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	errs := o.Backend.Renew(ctx, ts)
+	for _, err := range errs {
+		o.monitor.observe(err, false)
+	}
+	return errs
+}

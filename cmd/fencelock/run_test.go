@@ -13,27 +13,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // stubborn is a command that ends for KILL only. It says its process id, and that it
+
 // lives, forty times a second.
-const stubborn = `trap "" TERM INT HUP QUIT; echo $$ >pid; while :; do echo beat >>beats; sleep 0.025; done`
 
 // deathOf is a command that notes what became of the process whose id is in pid, as
+
 // the first thing that it does.
+
 const deathOf = `read p <pid; cat /proc/$p/stat >seen 2>/dev/null || echo gone >seen`
 
 // wantDead checks what deathOf saw.
-func (s *stage) wantDead() {
-	s.t.Helper()
-	seen := s.read("seen")
-	_, rest, _ := strings.Cut(seen, ") ")
-	if !strings.HasPrefix(seen, "gone") && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X") {
-		s.t.Errorf("the command of the last holder was alive when the next one began: %q", seen)
-	}
-}
 
 func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
@@ -79,77 +71,6 @@ func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 	})
 }
 
-func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
-	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
-		s.pid("pid")
-		holder.signal("STOP")
-		if code, p := s.run("fencelock", "run", "-w", "30", "n", "--", "sh", "-c", deathOf); code != 0 {
-			t.Fatalf("exit %d: %s", code, p.err.String())
-		}
-		s.wantDead()
-		holder.signal("CONT")
-		if code := holder.wait(); code != exitLost {
-			t.Errorf("exit %d after the stop, want %d", code, exitLost)
-		}
-		holder.wantLine("was lost while the command ran", "SIGKILL")
-	})
-}
-
-func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
-	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", stubborn)
-	pid := s.pid("pid")
-	// As Ctrl-Z does: the command first, then whoever waits for it.
-	if err := unix.Kill(-pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	holder.signal("STOP")
-	eventually(t, "the stopped command is dead", func() bool { return !alive(pid) })
-	beats := s.read("beats")
-	_ = unix.Kill(-pid, unix.SIGCONT)
-	holder.signal("CONT")
-	if code := holder.wait(); code != exitLost {
-		t.Errorf("exit %d, want %d", code, exitLost)
-	}
-	if s.read("beats") != beats {
-		t.Error("the command ran on after its lock had ended")
-	}
-}
-
-func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
-	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "20s", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 4")
-	s.pid("pid")
-	holder.signal("STOP")
-	holder.signal("CONT")
-	s.touch("enough")
-	if code := holder.wait(); code != 4 {
-		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
-	}
-}
-
-func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
-	onEach(t, func(t *testing.T, s *stage) {
-		const ttl = 2 * time.Second
-		holder := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "sh", "-c",
-			`(`+strings.ReplaceAll(stubborn, "echo $$ >pid", "sh -c 'echo $PPID >grandchild'")+`) & exec sh -c '`+strings.ReplaceAll(stubborn, `""`, `"" `)+`'`)
-		child, grandchild := s.pid("pid"), s.pid("grandchild")
-		killed := time.Now()
-		holder.signal("KILL")
-		holder.wait()
-		eventually(t, "the command is dead", func() bool { return !alive(child) })
-		eventually(t, "its child is dead", func() bool { return !alive(grandchild) })
-		if code, p := s.run("fencelock", "run", "-w", "30", "--report", "report", "n", "--", "sh", "-c", deathOf); code != 0 {
-			t.Fatalf("exit %d: %s", code, p.err.String())
-		}
-		s.wantDead()
-		if took := s.acquired("report").Sub(killed); took > ttl+time.Second {
-			t.Errorf("the name was free %v after its holder was killed, want at most %v", took, ttl+time.Second)
-		}
-	})
-}
-
 func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		const ttl = 2 * time.Second
@@ -174,6 +95,7 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 }
 
 // acquired is when a fencelock that wrote a report had its lock.
+
 func (s *stage) acquired(file string) time.Time {
 	s.t.Helper()
 	var r report
@@ -228,171 +150,14 @@ func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
 	})
 }
 
-func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
-	const ttl = 4 * time.Second
-	for _, c := range []struct {
-		name, command string
-		flags         []string
-		line          string
-		termed        bool
-	}{
-		{"asked", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, nil, "exit code 0", true},
-		{"stubborn", stubborn, nil, "SIGKILL", true},
-		{"killed at once", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, []string{"--on-loss", "kill"}, "SIGKILL", false},
-		{"without grace", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, []string{"--grace", "0"}, "SIGKILL", false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			server := testserver.Redis(t)
-			s := newStage(t, server.URL())
-			args := append([]string{"run", "--ttl", ttl.String(), "--report", "report", "n"}, c.flags...)
-			holder := s.start("fencelock", append(args, "--", "sh", "-c", c.command)...)
-			pid := s.pid("pid")
-			if err := server.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			// Whatever was renewed last was renewed before now.
-			end := time.Now().Add(ttl)
-			eventually(t, "the command is dead", func() bool { return !alive(pid) })
-			if late := time.Since(end); late > 0 {
-				t.Errorf("the command died %v after its lease", late)
-			}
-			if code := holder.wait(); code != exitLost {
-				t.Errorf("exit %d, want %d", code, exitLost)
-			}
-			if !strings.Contains(holder.err.String(), c.line) || !strings.Contains(holder.err.String(), "could not be renewed in time") {
-				t.Errorf("it said %q", holder.err.String())
-			}
-			if c.name != "stubborn" && (s.read("asked") != "") != c.termed {
-				t.Errorf("TERM came: %v, want %v", s.read("asked") != "", c.termed)
-			}
-			var r report
-			if err := json.Unmarshal([]byte(s.read("report")), &r); err != nil || r.Why != lockLost || r.Exit != exitLost || r.Who != "fencelock" {
-				t.Errorf("the report says %+v (%v)", r, err)
-			}
-		})
-	}
-}
-
-func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
-	server := testserver.Redis(t)
-	s := newStage(t, server.URL())
-	holder := s.start("fencelock", "run", "-v", "--ttl", "1s", "--on-loss", "ignore", "n", "--", "sh", "-c",
-		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 0`)
-	pid := s.pid("pid")
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the loss is told", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })
-	if !alive(pid) {
-		t.Error("the command was ended although --on-loss is ignore")
-	}
-	s.touch("enough")
-	if code := holder.wait(); code != exitLost {
-		t.Errorf("exit %d, want %d", code, exitLost)
-	}
-}
-
-func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
-	server := testserver.Redis(t, testserver.Persist(true))
-	s := newStage(t, server.URL())
-	holder := s.start("fencelock", "run", "-v", "--ttl", "9s", "n", "--", "sh", "-c",
-		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 6`)
-	s.pid("pid")
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a renewal fails", func() bool { return strings.Contains(holder.err.String(), "at risk") })
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	before := left(t, s)
-	eventually(t, "it is renewed", func() bool { return left(t, s) > before })
-	s.touch("enough")
-	if code := holder.wait(); code != 6 {
-		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
-	}
-}
-
 // left is how many milliseconds the lease of n lasts.
-func left(t *testing.T, s *stage) int64 {
-	var v lineView
-	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
-		t.Fatalf("%+v, %v", v, err)
-	}
-	return v.Holders[0].LeftMS
-}
-
-func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
-	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.start("fencelock", "run", "--ttl", "3s", "n", "--", "sh", "-c",
-			`trap "echo asked >asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
-		s.pid("pid")
-		var v lineView
-		if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil {
-			t.Fatal(err)
-		}
-		s.must("break", "n", "--yes", "--reason", "deploy of web-3", "--token", v.Holders[0].Token.String())
-		if code := holder.wait(); code != exitLost {
-			t.Errorf("exit %d, want %d", code, exitLost)
-		}
-		holder.wantLine("was lost while the command ran", "deploy of web-3", "exit code 0")
-		if s.read("asked") == "" {
-			t.Error("the command was not asked to end")
-		}
-	})
-}
 
 // watchdogs returns the watchdogs of a fencelock.
-func watchdogs(t *testing.T, of int) []int {
-	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []int
-	for _, file := range all {
-		pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
-		cmdline, _ := os.ReadFile(file)
-		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		f := strings.Fields(rest)
-		if strings.Contains(string(cmdline), "__watchdog") && len(f) > 1 && f[0] != "Z" && f[1] == strconv.Itoa(of) {
-			found = append(found, pid)
-		}
-	}
-	return found
-}
-
-func TestWatchdogIsReplaced(t *testing.T) {
-	for _, name := range []string{"KILL", "STOP"} {
-		t.Run(name, func(t *testing.T) {
-			s := sqliteStage(t)
-			holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
-			pid := s.pid("pid")
-			old := watchdogs(t, holder.cmd.Process.Pid)
-			if len(old) != 1 {
-				t.Fatalf("there are %d watchdogs, want 1", len(old))
-			}
-			if err := unix.Kill(old[0], unix.SignalNum("SIG"+name)); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "there is another watchdog", func() bool {
-				now := watchdogs(t, holder.cmd.Process.Pid)
-				return len(now) == 1 && now[0] != old[0]
-			})
-			// And it does its work.
-			holder.signal("STOP")
-			eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
-			holder.signal("CONT")
-			if code := holder.wait(); code != exitLost {
-				t.Errorf("exit %d, want %d", code, exitLost)
-			}
-		})
-	}
-}
 
 // The hooks of the library are called one after another, and one that cannot say what
+
 // it has to say holds up all others. The watchdog must hear of renewals all the same.
+
 func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 	s := sqliteStage(t)
 	var pipe [2]int
@@ -427,41 +192,6 @@ func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 	unix.Close(pipe[0])
 	if code := p.wait(); code != 6 {
 		t.Errorf("exit %d, want the command's 6", code)
-	}
-}
-
-func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
-	for _, how := range []string{"killed", "stopped", "max-hold"} {
-		t.Run(how, func(t *testing.T) {
-			s := sqliteStage(t)
-			flags := []string{"run", "--ttl", "2s", "outer"}
-			if how == "max-hold" {
-				flags = append(flags, "--max-hold", "1s")
-			}
-			// What the inner one runs is not in the group of the outer one.
-			if err := os.WriteFile(s.path("both"), []byte(`sh grandchild.sh & echo $$ >pid; trap "" TERM; wait; wait`), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(s.path("grandchild.sh"), []byte(`trap "" TERM; echo $$ >grandchild; while :; do sleep 0.02; done`), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			holder := s.start("fencelock", append(flags, "--", "fencelock", "run", "--ttl", "20s", "inner", "--", "sh", "both")...)
-			child, grandchild := s.pid("pid"), s.pid("grandchild")
-			next := s.start("fencelock", "run", "-w", "30", "outer", "--", "sh", "-c", deathOf)
-			switch how {
-			case "killed":
-				holder.signal("KILL")
-			case "stopped":
-				holder.signal("STOP")
-			}
-			if code := next.wait(); code != 0 {
-				t.Fatalf("exit %d: %s", code, next.err.String())
-			}
-			s.wantDead()
-			if alive(child) || alive(grandchild) {
-				t.Errorf("the inner command lives: %v, its child: %v", alive(child), alive(grandchild))
-			}
-		})
 	}
 }
 
@@ -511,8 +241,11 @@ func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
 }
 
 // The command must find the world as it would without fencelock: the same signals
+
 // ignored and blocked, the same limits, the same open files, the same group of
+
 // terminals.
+
 func TestCommandInheritsWhatItWouldWithoutUs(t *testing.T) {
 	s := sqliteStage(t)
 	const look = `grep -E "^Sig(Blk|Ign)|^Seccomp:|^NoNewPrivs" /proc/self/status; ulimit -n; ulimit -Hn; umask; pwd; ls -l /proc/self/fd | awk "{print \$9,\$10,\$11}" | grep -v -E "pipe|/proc/|^3 |^ *$"; echo "$1|$2"`
@@ -575,73 +308,6 @@ func TestReportSaysWhoExitedAndWhy(t *testing.T) {
 	holder.wait()
 }
 
-func TestUnreachableServerIsToldSoon(t *testing.T) {
-	// A server that takes connections and says nothing: one that is stopped.
-	server := testserver.Redis(t)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Continue() })
-	s := newStage(t, server.URL())
-	begun := time.Now()
-	code, p := s.run("fencelock", "run", "n", "--", "touch", "ran")
-	if code != exitUnavailable || time.Since(begun) > 2*firstContact {
-		t.Errorf("exit %d after %v", code, time.Since(begun))
-	}
-	p.wantLine(server.Addr(), "no answer in time")
-	if s.read("ran") != "" {
-		t.Error("the command ran")
-	}
-}
-
-func TestSignalEndsTheFirstContact(t *testing.T) {
-	server := testserver.Redis(t)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Continue() })
-	s := newStage(t, server.URL())
-	p := s.start("fencelock", "run", "n", "--", "true")
-	// It listens for signals before it connects.
-	eventually(t, "it is connected", func() bool { return connected(server.Addr()) })
-	p.signal("TERM")
-	begun := time.Now()
-	if code := p.wait(); code != 143 || time.Since(begun) > firstContact/2 {
-		t.Errorf("exit %d after %v, want 143 at once: %s", code, time.Since(begun), p.err.String())
-	}
-}
-
 // connected reports whether anybody has a connection to addr.
-func connected(addr string) bool {
-	_, port, _ := strings.Cut(addr, ":")
-	n, _ := strconv.Atoi(port)
-	table, _ := os.ReadFile("/proc/net/tcp")
-	return strings.Contains(string(table), fmt.Sprintf(" 0100007F:%04X 01 ", n))
-}
 
 // A server that accepts and says nothing takes no more of one's time than -w allows.
-func TestWaitCoversTheFirstContact(t *testing.T) {
-	server := testserver.Redis(t)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	s := newStage(t, server.URL())
-	for _, args := range [][]string{
-		{"run", "-w", "1", "n", "--", "true"},
-		{"once", "-w", "0.1", "n", "--slot", "hour", "--", "true"},
-		{"wait", "-w", "1", "n"},
-	} {
-		began := time.Now()
-		code, p := s.run("fencelock", args...)
-		if code != exitUnavailable {
-			t.Errorf("%v: exit %d, want %d", args, code, exitUnavailable)
-		}
-		p.wantLine("does not answer")
-		if took := time.Since(began); took >= firstContact {
-			t.Errorf("%v took %v", args, took)
-		}
-	}
-	if err := server.Continue(); err != nil {
-		t.Fatal(err)
-	}
-}

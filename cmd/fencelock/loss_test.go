@@ -1,0 +1,125 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
+	const ttl = 4 * time.Second
+	for _, c := range []struct {
+		name, command string
+		flags         []string
+		line          string
+		termed        bool
+	}{
+		{"asked", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, nil, "exit code 0", true},
+		{"stubborn", stubborn, nil, "SIGKILL", true},
+		{"killed at once", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, []string{"--on-loss", "kill"}, "SIGKILL", false},
+		{"without grace", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, []string{"--grace", "0"}, "SIGKILL", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := testserver.Redis(t)
+			s := newStage(t, server.URL())
+			args := append([]string{"run", "--ttl", ttl.String(), "--report", "report", "n"}, c.flags...)
+			holder := s.start("fencelock", append(args, "--", "sh", "-c", c.command)...)
+			pid := s.pid("pid")
+			if err := server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			// Whatever was renewed last was renewed before now.
+			end := time.Now().Add(ttl)
+			eventually(t, "the command is dead", func() bool { return !alive(pid) })
+			if late := time.Since(end); late > 0 {
+				t.Errorf("the command died %v after its lease", late)
+			}
+			if code := holder.wait(); code != exitLost {
+				t.Errorf("exit %d, want %d", code, exitLost)
+			}
+			if !strings.Contains(holder.err.String(), c.line) || !strings.Contains(holder.err.String(), "could not be renewed in time") {
+				t.Errorf("it said %q", holder.err.String())
+			}
+			if c.name != "stubborn" && (s.read("asked") != "") != c.termed {
+				t.Errorf("TERM came: %v, want %v", s.read("asked") != "", c.termed)
+			}
+			var r report
+			if err := json.Unmarshal([]byte(s.read("report")), &r); err != nil || r.Why != lockLost || r.Exit != exitLost || r.Who != "fencelock" {
+				t.Errorf("the report says %+v (%v)", r, err)
+			}
+		})
+	}
+}
+
+func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
+	server := testserver.Redis(t)
+	s := newStage(t, server.URL())
+	holder := s.start("fencelock", "run", "-v", "--ttl", "1s", "--on-loss", "ignore", "n", "--", "sh", "-c",
+		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 0`)
+	pid := s.pid("pid")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the loss is told", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })
+	if !alive(pid) {
+		t.Error("the command was ended although --on-loss is ignore")
+	}
+	s.touch("enough")
+	if code := holder.wait(); code != exitLost {
+		t.Errorf("exit %d, want %d", code, exitLost)
+	}
+}
+
+func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
+	server := testserver.Redis(t, testserver.Persist(true))
+	s := newStage(t, server.URL())
+	holder := s.start("fencelock", "run", "-v", "--ttl", "9s", "n", "--", "sh", "-c",
+		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 6`)
+	s.pid("pid")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a renewal fails", func() bool { return strings.Contains(holder.err.String(), "at risk") })
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	before := left(t, s)
+	eventually(t, "it is renewed", func() bool { return left(t, s) > before })
+	s.touch("enough")
+	if code := holder.wait(); code != 6 {
+		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
+	}
+}
+
+func left(t *testing.T, s *stage) int64 {
+	var v lineView
+	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	return v.Holders[0].LeftMS
+}
+
+func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		holder := s.start("fencelock", "run", "--ttl", "3s", "n", "--", "sh", "-c",
+			`trap "echo asked >asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
+		s.pid("pid")
+		var v lineView
+		if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil {
+			t.Fatal(err)
+		}
+		s.must("break", "n", "--yes", "--reason", "deploy of web-3", "--token", v.Holders[0].Token.String())
+		if code := holder.wait(); code != exitLost {
+			t.Errorf("exit %d, want %d", code, exitLost)
+		}
+		holder.wantLine("was lost while the command ran", "deploy of web-3", "exit code 0")
+		if s.read("asked") == "" {
+			t.Error("the command was not asked to end")
+		}
+	})
+}

@@ -1,0 +1,179 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const stubborn = `trap "" TERM INT HUP QUIT; echo $$ >pid; while :; do echo beat >>beats; sleep 0.025; done`
+
+func (s *stage) wantDead() {
+	s.t.Helper()
+	seen := s.read("seen")
+	_, rest, _ := strings.Cut(seen, ") ")
+	if !strings.HasPrefix(seen, "gone") && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X") {
+		s.t.Errorf("the command of the last holder was alive when the next one began: %q", seen)
+	}
+}
+
+func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+		s.pid("pid")
+		holder.signal("STOP")
+		if code, p := s.run("fencelock", "run", "-w", "30", "n", "--", "sh", "-c", deathOf); code != 0 {
+			t.Fatalf("exit %d: %s", code, p.err.String())
+		}
+		s.wantDead()
+		holder.signal("CONT")
+		if code := holder.wait(); code != exitLost {
+			t.Errorf("exit %d after the stop, want %d", code, exitLost)
+		}
+		holder.wantLine("was lost while the command ran", "SIGKILL")
+	})
+}
+
+func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", stubborn)
+	pid := s.pid("pid")
+	// As Ctrl-Z does: the command first, then whoever waits for it.
+	if err := unix.Kill(-pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	holder.signal("STOP")
+	eventually(t, "the stopped command is dead", func() bool { return !alive(pid) })
+	beats := s.read("beats")
+	_ = unix.Kill(-pid, unix.SIGCONT)
+	holder.signal("CONT")
+	if code := holder.wait(); code != exitLost {
+		t.Errorf("exit %d, want %d", code, exitLost)
+	}
+	if s.read("beats") != beats {
+		t.Error("the command ran on after its lock had ended")
+	}
+}
+
+func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "20s", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 4")
+	s.pid("pid")
+	holder.signal("STOP")
+	holder.signal("CONT")
+	s.touch("enough")
+	if code := holder.wait(); code != 4 {
+		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
+	}
+}
+
+func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
+	onEach(t, func(t *testing.T, s *stage) {
+		const ttl = 2 * time.Second
+		holder := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "sh", "-c",
+			`(`+strings.ReplaceAll(stubborn, "echo $$ >pid", "sh -c 'echo $PPID >grandchild'")+`) & exec sh -c '`+strings.ReplaceAll(stubborn, `""`, `"" `)+`'`)
+		child, grandchild := s.pid("pid"), s.pid("grandchild")
+		killed := time.Now()
+		holder.signal("KILL")
+		holder.wait()
+		eventually(t, "the command is dead", func() bool { return !alive(child) })
+		eventually(t, "its child is dead", func() bool { return !alive(grandchild) })
+		if code, p := s.run("fencelock", "run", "-w", "30", "--report", "report", "n", "--", "sh", "-c", deathOf); code != 0 {
+			t.Fatalf("exit %d: %s", code, p.err.String())
+		}
+		s.wantDead()
+		if took := s.acquired("report").Sub(killed); took > ttl+time.Second {
+			t.Errorf("the name was free %v after its holder was killed, want at most %v", took, ttl+time.Second)
+		}
+	})
+}
+
+func watchdogs(t *testing.T, of int) []int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, file := range all {
+		pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
+		cmdline, _ := os.ReadFile(file)
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(rest)
+		if strings.Contains(string(cmdline), "__watchdog") && len(f) > 1 && f[0] != "Z" && f[1] == strconv.Itoa(of) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func TestWatchdogIsReplaced(t *testing.T) {
+	for _, name := range []string{"KILL", "STOP"} {
+		t.Run(name, func(t *testing.T) {
+			s := sqliteStage(t)
+			holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+			pid := s.pid("pid")
+			old := watchdogs(t, holder.cmd.Process.Pid)
+			if len(old) != 1 {
+				t.Fatalf("there are %d watchdogs, want 1", len(old))
+			}
+			if err := unix.Kill(old[0], unix.SignalNum("SIG"+name)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "there is another watchdog", func() bool {
+				now := watchdogs(t, holder.cmd.Process.Pid)
+				return len(now) == 1 && now[0] != old[0]
+			})
+			// And it does its work.
+			holder.signal("STOP")
+			eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
+			holder.signal("CONT")
+			if code := holder.wait(); code != exitLost {
+				t.Errorf("exit %d, want %d", code, exitLost)
+			}
+		})
+	}
+}
+
+func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
+	for _, how := range []string{"killed", "stopped", "max-hold"} {
+		t.Run(how, func(t *testing.T) {
+			s := sqliteStage(t)
+			flags := []string{"run", "--ttl", "2s", "outer"}
+			if how == "max-hold" {
+				flags = append(flags, "--max-hold", "1s")
+			}
+			// What the inner one runs is not in the group of the outer one.
+			if err := os.WriteFile(s.path("both"), []byte(`sh grandchild.sh & echo $$ >pid; trap "" TERM; wait; wait`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(s.path("grandchild.sh"), []byte(`trap "" TERM; echo $$ >grandchild; while :; do sleep 0.02; done`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			holder := s.start("fencelock", append(flags, "--", "fencelock", "run", "--ttl", "20s", "inner", "--", "sh", "both")...)
+			child, grandchild := s.pid("pid"), s.pid("grandchild")
+			next := s.start("fencelock", "run", "-w", "30", "outer", "--", "sh", "-c", deathOf)
+			switch how {
+			case "killed":
+				holder.signal("KILL")
+			case "stopped":
+				holder.signal("STOP")
+			}
+			if code := next.wait(); code != 0 {
+				t.Fatalf("exit %d: %s", code, next.err.String())
+			}
+			s.wantDead()
+			if alive(child) || alive(grandchild) {
+				t.Errorf("the inner command lives: %v, its child: %v", alive(child), alive(grandchild))
+			}
+		})
+	}
+}

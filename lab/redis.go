@@ -40,7 +40,7 @@ func (l recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if l.node != "" {
 			line = l.node + ": " + line
 		}
-		l.s.told(line)
+		l.s.record(line)
 		return err
 	}
 }

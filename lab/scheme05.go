@@ -98,7 +98,7 @@ func (u *user) releaseSlowly() {
 	u.s.event(history.Release, u.name)
 	err := u.lease.Release(u.s.ctx)
 	u.s.want(errors.Is(err, fencelock.ErrUnavailable), "a release that cannot get through answered %v", err)
-	u.s.told("Release → ErrUnavailable")
+	u.s.record("Release → ErrUnavailable")
 }
 
 // arrives waits until the release that was on its way is answered.
@@ -110,7 +110,7 @@ func (u *user) arrives() {
 	case err := <-u.wire.left:
 		u.s.want(err != nil, "a release that came late was answered as if it had been in time")
 		u.s.event(history.Left, u.name)
-		u.s.told("(Release) → gone")
+		u.s.record("(Release) → gone")
 	case <-u.s.ctx.Done():
 		u.s.check(u.s.ctx.Err())
 	}

@@ -47,7 +47,7 @@ var pausedHolder = Experiment{
 		lock := func(owner string) func() (bool, error) {
 			return func() (bool, error) {
 				ok := l.Lock(owner, lease)
-				s.told(fmt.Sprintf("Lock(%s) → %v", owner, ok))
+				s.record(fmt.Sprintf("Lock(%s) → %v", owner, ok))
 				return ok, nil
 			}
 		}
@@ -94,5 +94,5 @@ func (u *user) looks() {
 	err := u.lease.Err()
 	u.s.want(errors.Is(err, fencelock.ErrExpired), "Err of a lease that has ended is %v", err)
 	u.s.event(history.Loss, u.name)
-	u.s.told("Err() → ErrExpired")
+	u.s.record("Err() → ErrExpired")
 }

@@ -68,7 +68,7 @@ var pubSubOnly = Experiment{
 			s.at("A", "gives it back, and tells nobody: nobody listens yet", "释放并发消息：还没有人在听")
 			s.unlocks("A", func() error { return a.Unlock(s.ctx) })
 			s.at("B", "subscribes, and waits for a message", "订阅，等消息")
-			s.told("SUBSCRIBE freed")
+			s.record("SUBSCRIBE freed")
 		}
 		s.waits("B", func() (bool, error) {
 			ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)

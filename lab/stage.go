@@ -167,8 +167,8 @@ func (s *stage) endStep() {
 	step.Holds = s.look()
 }
 
-// told adds a line to what was sent in this step.
-func (s *stage) told(line string) {
+// record adds a line to what was sent in this step.
+func (s *stage) record(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, line)
@@ -264,7 +264,7 @@ func (s *stage) unlocks(actor string, unlock func() error, more ...func(*history
 // writes lets the resource accept a write: it knows no tokens.
 func (s *stage) writes(actor string) {
 	s.event(history.Write, actor)
-	s.told("write(" + actor + ") → ok")
+	s.record("write(" + actor + ") → ok")
 }
 
 // kills ends an actor.

@@ -104,7 +104,7 @@ func (u *user) tried(call string, l *fencelock.Lease, err error, want bool) {
 		u.s.want(false, "%s got the lock, and another holds it", u.name)
 	case errors.As(err, &held) && !want:
 		u.s.event(history.Refused, u.name)
-		u.s.told(call + " → held by " + held.Owner)
+		u.s.record(call + " → held by " + held.Owner)
 	default:
 		u.s.check(err)
 	}
@@ -114,10 +114,10 @@ func (u *user) granted(call string, l *fencelock.Lease) {
 	u.lease = l
 	u.s.event(history.Believe, u.name, token(int64(l.Token())))
 	if call == "TryRLock" { // tokens of readers order nothing
-		u.s.told(call + " → ok")
+		u.s.record(call + " → ok")
 		return
 	}
-	u.s.told(fmt.Sprintf("%s → %d", call, l.Token()))
+	u.s.record(fmt.Sprintf("%s → %d", call, l.Token()))
 }
 
 // release gives the lock back, and wants it to be still held.
@@ -129,7 +129,7 @@ func (u *user) release() {
 	err := u.lease.Release(u.s.ctx)
 	if u.s.check(err) {
 		u.s.event(history.Left, u.name)
-		u.s.told("Release → ok")
+		u.s.record("Release → ok")
 	}
 }
 
@@ -147,7 +147,7 @@ func (u *user) lost() {
 	u.s.event(history.Loss, u.name)
 	cause := context.Cause(u.lease.Context())
 	u.s.want(errors.Is(cause, fencelock.ErrExpired), "%s was told %v", u.name, cause)
-	u.s.told("Context() → ErrExpired")
+	u.s.record("Context() → ErrExpired")
 }
 
 // releaseLost releases what is lost already, and wants to hear so.
@@ -157,7 +157,7 @@ func (u *user) releaseLost() {
 	}
 	err := u.lease.Release(u.s.ctx)
 	u.s.want(errors.Is(err, fencelock.ErrLost), "Release of a lost lease answered %v", err)
-	u.s.told("Release → ErrLost")
+	u.s.record("Release → ErrLost")
 }
 
 // wait joins the line, and waits behind the schedule's back.
@@ -185,7 +185,7 @@ func (u *user) gets() {
 	if u.s.check(o.err) {
 		u.lease = o.lease
 		u.s.event(history.Believe, u.name, token(int64(o.lease.Token())), func(e *history.Event) { e.At = o.at })
-		u.s.told(fmt.Sprintf("Lock → %d", o.lease.Token()))
+		u.s.record(fmt.Sprintf("Lock → %d", o.lease.Token()))
 	}
 }
 
@@ -217,7 +217,7 @@ func (u *user) enterAgain(n int) []*fencelock.Lease {
 			continue
 		}
 		u.s.event(history.Believe, u.name, token(int64(o.lease.Token())), handle(fmt.Sprintf("%p", o.lease)))
-		u.s.told("Lock(Reentrant) → same token")
+		u.s.record("Lock(Reentrant) → same token")
 		u.s.want(o.lease.Token() == u.lease.Token(), "the re-entry has another token")
 		all = append(all, o.lease)
 	}
@@ -228,7 +228,7 @@ func (u *user) enterAgain(n int) []*fencelock.Lease {
 func (u *user) releaseHandle(l *fencelock.Lease) {
 	u.s.event(history.Release, u.name, handle(fmt.Sprintf("%p", l)))
 	if u.s.check(l.Release(u.s.ctx)) {
-		u.s.told("Release → ok")
+		u.s.record("Release → ok")
 	}
 }
 
@@ -424,10 +424,10 @@ func (g *guard) write(u *user, want bool) {
 	})
 	switch {
 	case err == nil && want:
-		s.told("write(" + u.name + ", token) → ok")
+		s.record("write(" + u.name + ", token) → ok")
 	case errors.Is(err, fence.ErrStale) && !want:
 		s.event(history.Denied, u.name, token(int64(t)))
-		s.told("write(" + u.name + ", token) → ErrStale")
+		s.record("write(" + u.name + ", token) → ErrStale")
 	default:
 		s.want(false, "the write of %s was answered %v", u.name, err)
 	}

@@ -146,7 +146,7 @@ func (c *cli) runAgent(f *holdFlags, a *agent.Agent) error {
 		code = int(quiet)
 	}
 	// After the lock was held, nobody listens any more.
-	a.Tell(agent.Answer{Code: code})
+	a.Send(agent.Answer{Code: code})
 	return err
 }
 

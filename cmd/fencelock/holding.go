@@ -56,7 +56,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		renewed: make(chan struct{}, 1),
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
-		outage:  &outageMonitor{tell: say, name: about(f.name), store: where.String()},
+		outage:  &outageMonitor{notify: say, name: about(f.name), store: where.String()},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	outlivePipes()

@@ -17,9 +17,9 @@ const silenceBeforeNotice = 4
 // outageMonitor sees every answer of the store while a lock is waited for, and tells
 // people of an outage. The library rides out every outage, so nobody else would.
 type outageMonitor struct {
-	tell  func(format string, args ...any)
-	name  string // as it begins a line
-	store string
+	notify func(format string, args ...any)
+	name   string // as it begins a line
+	store  string
 
 	mu      sync.Mutex
 	seconds int         // since the last answer; those in which this process was stopped are one
@@ -79,7 +79,7 @@ func (m *outageMonitor) tick() {
 	m.timer.Reset(time.Second)
 	if m.seconds++; m.seconds >= silenceBeforeNotice && !m.told {
 		m.told = true
-		m.tell("%s%s%s; asking again", m.name, m.store, trouble(m.last))
+		m.notify("%s%s%s; asking again", m.name, m.store, trouble(m.last))
 	}
 }
 
@@ -98,7 +98,7 @@ func (m *outageMonitor) observe(err error, reads bool) {
 		m.seconds, m.last, m.refused = 0, nil, false
 		if m.told && m.timer != nil {
 			m.told = false
-			m.tell("%s%s answers again", m.name, m.store)
+			m.notify("%s%s answers again", m.name, m.store)
 		}
 	}
 }

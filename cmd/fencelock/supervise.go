@@ -79,8 +79,8 @@ func (j *job) run(c child.Command) error {
 			j.forward(s)
 		case <-j.renewed:
 		case <-k.Changed:
-		case g := <-k.Unguarded:
-			j.unguarded(g)
+		case g := <-k.WatchdogLost:
+			j.replaceWatchdog(g)
 		case <-lost:
 			lost = nil
 		case <-timer.C:
@@ -235,8 +235,8 @@ func (j *job) forward(s os.Signal) {
 	j.c.Signal(s)
 }
 
-// unguarded puts another watchdog in place of one that ended or was stopped.
-func (j *job) unguarded(g child.Guard) {
+// replaceWatchdog puts another watchdog in place of one that ended or was stopped.
+func (j *job) replaceWatchdog(g child.LostWatchdog) {
 	if j.c.Late() {
 		j.phase = killed
 		return
@@ -244,7 +244,7 @@ func (j *job) unguarded(g child.Guard) {
 	j.watchdogs++
 	err := error(nil)
 	if j.watchdogs <= 5 {
-		err = j.c.Reguard(g)
+		err = j.c.ReplaceWatchdog(g)
 	}
 	if err != nil || j.watchdogs == 6 {
 		say("%s: the watchdog of the command was ended and is not replaced; if fencelock is stopped now, the "+

@@ -55,7 +55,7 @@ func (s *session) watch(ctx context.Context, w io.Writer, prefix string, asJSON 
 			}
 		}
 		for _, l := range sorted(lines) {
-			if err := tell(w, known[l.Key], l, asJSON); err != nil {
+			if err := printChanges(w, known[l.Key], l, asJSON); err != nil {
 				return err
 			}
 		}
@@ -64,8 +64,8 @@ func (s *session) watch(ctx context.Context, w io.Writer, prefix string, asJSON 
 	}
 }
 
-// tell prints what changed between two looks at a line.
-func tell(w io.Writer, before, now driver.Line, asJSON bool) error {
+// printChanges prints what changed between two looks at a line.
+func printChanges(w io.Writer, before, now driver.Line, asJSON bool) error {
 	if asJSON {
 		was, is := viewOf(before), viewOf(now)
 		if is.Kind == "" {

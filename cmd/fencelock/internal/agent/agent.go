@@ -189,12 +189,12 @@ func (a *Agent) Waited() context.Context { return a.waited }
 // Closed is closed when the shell's file is closed everywhere.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }
 
-// Tell sends an answer, if anybody listens.
-func (a *Agent) Tell(what Answer) { _ = json.NewEncoder(a.socket).Encode(what) }
+// Send sends an answer, if anybody listens.
+func (a *Agent) Send(what Answer) { _ = json.NewEncoder(a.socket).Encode(what) }
 
 // Hand tells the starter that the lock is held, and reports whether it heard.
 func (a *Agent) Hand(what Answer) bool {
-	a.Tell(what)
+	a.Send(what)
 	select {
 	case <-a.accepted:
 		return true

@@ -25,30 +25,30 @@ type Child struct {
 	Stopped <-chan os.Signal
 	// Changed tells that an orphan ended: ask Running again.
 	Changed <-chan struct{}
-	// Unguarded tells that the watchdog has ended, or was stopped.
-	Unguarded <-chan Guard
+	// WatchdogLost tells that the watchdog has ended, or was stopped.
+	WatchdogLost <-chan LostWatchdog
 
-	group     int
-	left      func() time.Duration
-	guard     *guard
-	unguarded chan Guard
-	terminal  *terminal
-	thread    chan struct{} // closed to let the thread end that started the command
-	gone      bool
-	late      bool
-	by        syscall.Signal // ended the command; set before Exited tells
+	group        int
+	left         func() time.Duration
+	watchdog     *watchdog
+	watchdogLost chan LostWatchdog
+	terminal     *terminal
+	thread       chan struct{} // closed to let the thread end that started the command
+	gone         bool
+	late         bool
+	by           syscall.Signal // ended the command; set before Exited tells
 }
 
-// Guard is a watchdog that is not there any more, or was stopped.
-type Guard struct{ id *guard }
+// LostWatchdog is a watchdog that is not there any more, or was stopped.
+type LostWatchdog struct{ id *watchdog }
 
-// guard is the watchdog, seen from this side.
-type guard struct {
+// watchdog is the process that watches, seen from this side.
+type watchdog struct {
 	pid, socket int
 	ended       chan struct{} // closed when it has ended and was waited for
 }
 
-// Start runs c and returns once the command itself is running, guarded. An
+// Start runs c and returns once the command itself is running, and watched. An
 // *ExecError says that there is no such command, or that it cannot be executed.
 func Start(c Command) (*Child, error) {
 	Adopt()
@@ -57,19 +57,19 @@ func Start(c Command) (*Child, error) {
 	changed := make(chan struct{}, 1)
 	k := &Child{
 		Exited: exited, Stopped: stopped, Changed: changed,
-		left:      c.Left,
-		unguarded: make(chan Guard, 8),
-		thread:    make(chan struct{}),
+		left:         c.Left,
+		watchdogLost: make(chan LostWatchdog, 8),
+		thread:       make(chan struct{}),
 	}
-	k.Unguarded = k.unguarded
-	family.mu.Lock()
-	family.strange = func() {
+	k.WatchdogLost = k.watchdogLost
+	children.mu.Lock()
+	children.orphanEnded = func() {
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
 	}
-	family.mu.Unlock()
+	children.mu.Unlock()
 
 	socket, err := k.fork(c, func(s unix.WaitStatus) {
 		switch {
@@ -90,7 +90,7 @@ func Start(c Command) (*Child, error) {
 		return nil, err
 	}
 	defer unix.Close(socket)
-	if k.guard, err = k.startGuard(); err != nil {
+	if k.watchdog, err = k.startWatchdog(); err != nil {
 		k.abandon()
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func Start(c Command) (*Child, error) {
 // fork starts the process that becomes the command. The thread that starts it
 // stays until Close, because the kernel ties the command's life to that thread, not
 // to this process.
-func (k *Child) fork(c Command, tell func(unix.WaitStatus)) (socket int, err error) {
+func (k *Child) fork(c Command, notify func(unix.WaitStatus)) (socket int, err error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return 0, err
@@ -123,11 +123,11 @@ func (k *Child) fork(c Command, tell func(unix.WaitStatus)) (socket int, err err
 	done := make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
-		k.group, err = family.fork(func() (int, error) {
+		k.group, err = children.fork(func() (int, error) {
 			attr := syscall.SysProcAttr{Setpgid: true}
 			dieWithParent(&attr)
 			return spawn(theirs, c.Env, &attr, "", []uintptr{0, 1, 2}, roleExec, append([]string{c.Path}, c.Args...)...)
-		}, tell)
+		}, notify)
 		close(done)
 		<-k.thread
 		// Locked still, so the thread ends with this goroutine.
@@ -141,8 +141,8 @@ func (k *Child) fork(c Command, tell func(unix.WaitStatus)) (socket int, err err
 	return ours, nil
 }
 
-// startGuard starts a watchdog and returns once it watches.
-func (k *Child) startGuard() (*guard, error) {
+// startWatchdog starts a watchdog and returns once it watches.
+func (k *Child) startWatchdog() (*watchdog, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -154,28 +154,28 @@ func (k *Child) startGuard() (*guard, error) {
 		return nil, err
 	}
 	defer null.Close()
-	g := &guard{socket: ours, ended: make(chan struct{})}
-	g.pid, err = family.fork(func() (int, error) {
+	w := &watchdog{socket: ours, ended: make(chan struct{})}
+	w.pid, err = children.fork(func() (int, error) {
 		n := null.Fd()
 		return spawn(theirs, nil, &syscall.SysProcAttr{Setsid: true}, "/", []uintptr{n, n, n}, roleWatch)
 	}, func(s unix.WaitStatus) {
 		if !s.Stopped() {
-			close(g.ended)
+			close(w.ended)
 		}
-		k.unguarded <- Guard{g}
+		k.watchdogLost <- LostWatchdog{w}
 	})
 	unix.Close(theirs)
 	if err != nil {
 		unix.Close(ours)
 		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
-	ok := g.tell(opGroup, int64(k.group)) && g.tell(opDeadline, k.deadline())
+	ok := w.send(opGroup, int64(k.group)) && w.send(opDeadline, k.deadline())
 	if !ok || !answers(ours, now()+int64(10*time.Second)) || !readFull(ours, make([]byte, 1)) {
-		_ = unix.Kill(g.pid, unix.SIGKILL)
+		_ = unix.Kill(w.pid, unix.SIGKILL)
 		unix.Close(ours)
 		return nil, errors.New("the watchdog does not answer")
 	}
-	return g, nil
+	return w, nil
 }
 
 // answers waits until fd can be read, and reports false if the clock says at first. A
@@ -189,11 +189,11 @@ func answers(fd int, at int64) bool {
 	return until(fd, at)
 }
 
-// tell never waits: a watchdog that does not read is stopped, and Unguarded says so.
-func (g *guard) tell(op, value int64) bool {
+// send never waits: a watchdog that does not read is stopped, and WatchdogLost says so.
+func (w *watchdog) send(op, value int64) bool {
 	b := binary.NativeEndian.AppendUint64(nil, uint64(op))
 	b = binary.NativeEndian.AppendUint64(b, uint64(value))
-	_, err := unix.SendmsgN(g.socket, b, nil, nil, unix.MSG_DONTWAIT)
+	_, err := unix.SendmsgN(w.socket, b, nil, nil, unix.MSG_DONTWAIT)
 	return err == nil
 }
 
@@ -213,37 +213,37 @@ func (k *Child) deadline() int64 {
 
 // Extend tells the watchdog how much is left now. Call it whenever that grew.
 func (k *Child) Extend() {
-	if k.guard != nil {
-		k.guard.tell(opDeadline, k.deadline())
+	if k.watchdog != nil {
+		k.watchdog.send(opDeadline, k.deadline())
 	}
 }
 
 // Late reports whether the watchdog killed the group because the deadline had
 // passed. It says so before it kills, so ask after Exited.
 func (k *Child) Late() bool {
-	if k.guard != nil && !k.late {
+	if k.watchdog != nil && !k.late {
 		var b [1]byte
-		n, _, err := unix.Recvfrom(k.guard.socket, b[:], unix.MSG_DONTWAIT)
+		n, _, err := unix.Recvfrom(k.watchdog.socket, b[:], unix.MSG_DONTWAIT)
 		k.late = err == nil && n == 1 && b[0] == sayLate
 	}
 	return k.late
 }
 
-// Reguard starts another watchdog in place of the one that g speaks of. It does
+// ReplaceWatchdog starts another watchdog in place of the lost one. It does
 // nothing if that one was replaced already.
-func (k *Child) Reguard(g Guard) error {
-	if k.guard == nil || g.id != k.guard || k.gone {
+func (k *Child) ReplaceWatchdog(lost LostWatchdog) error {
+	if k.watchdog == nil || lost.id != k.watchdog || k.gone {
 		return nil
 	}
 	select {
-	case <-k.guard.ended:
+	case <-k.watchdog.ended:
 	default:
 		// It is only stopped. It must not wake up later with a deadline of long ago.
-		_ = unix.Kill(k.guard.pid, unix.SIGKILL)
+		_ = unix.Kill(k.watchdog.pid, unix.SIGKILL)
 	}
-	unix.Close(k.guard.socket)
-	next, err := k.startGuard()
-	k.guard = next
+	unix.Close(k.watchdog.socket)
+	next, err := k.startWatchdog()
+	k.watchdog = next
 	return err
 }
 
@@ -292,15 +292,15 @@ func (k *Child) OnlyZombies() bool {
 // is gone, and before anybody else may have what the group was working on.
 func (k *Child) Close() {
 	k.Late() // the last chance to hear of it
-	if k.guard != nil {
-		k.guard.tell(opDone, 0)
-		unix.Close(k.guard.socket)
+	if k.watchdog != nil {
+		k.watchdog.send(opDone, 0)
+		unix.Close(k.watchdog.socket)
 		// Waited for, it leaves no zombie to a process 1 that does not care for them.
 		select {
-		case <-k.guard.ended:
+		case <-k.watchdog.ended:
 		case <-time.After(time.Second): // it was stopped
 		}
-		k.guard = nil
+		k.watchdog = nil
 	}
 	k.terminal.restore(k.group, k.by)
 	close(k.thread)
@@ -322,7 +322,7 @@ func spawn(
 		return 0, err
 	}
 	// The copy is open across exec, so it exists only while nothing else is forked:
-	// family.mu is held.
+	// children.mu is held.
 	given, err := unix.FcntlInt(uintptr(theirs), unix.F_DUPFD, 10)
 	if err != nil {
 		return 0, err

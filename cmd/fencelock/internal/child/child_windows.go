@@ -13,18 +13,18 @@ import (
 // Child is a command that runs in a job object. The job ends with this process:
 // the kernel closes its last handle then, and ends all that is in it.
 type Child struct {
-	Exited    <-chan Status
-	Stopped   <-chan os.Signal
-	Changed   <-chan struct{}
-	Unguarded <-chan Guard
+	Exited       <-chan Status
+	Stopped      <-chan os.Signal
+	Changed      <-chan struct{}
+	WatchdogLost <-chan LostWatchdog
 
 	pid  int
 	job  windows.Handle
 	gone bool
 }
 
-// Guard does not occur here: there is no watchdog.
-type Guard struct{}
+// LostWatchdog does not occur here: there is no watchdog.
+type LostWatchdog struct{}
 
 var resumeProcess = windows.NewLazySystemDLL("ntdll.dll").NewProc("NtResumeProcess")
 
@@ -81,13 +81,13 @@ func Start(c Command) (*Child, error) {
 	return &Child{Exited: exited, pid: pid, job: job}, nil
 }
 
-// Extend, Late, Reguard, Stop and Continue are about watchdogs and terminals that do not
+// Extend, Late, ReplaceWatchdog, Stop and Continue are about watchdogs and terminals that do not
 // exist here.
-func (k *Child) Extend()             {}
-func (k *Child) Late() bool          { return false }
-func (k *Child) Reguard(Guard) error { return nil }
-func (k *Child) Stop(os.Signal) bool { return false }
-func (k *Child) Continue()           {}
+func (k *Child) Extend()                            {}
+func (k *Child) Late() bool                         { return false }
+func (k *Child) ReplaceWatchdog(LostWatchdog) error { return nil }
+func (k *Child) Stop(os.Signal) bool                { return false }
+func (k *Child) Continue()                          {}
 
 // Signal knows one signal only: every one that asks to end becomes CTRL_BREAK.
 func (k *Child) Signal(os.Signal) { k.Terminate() }

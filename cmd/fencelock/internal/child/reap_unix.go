@@ -10,43 +10,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes knows the children of this process. It waits for all of them, its own
+// registry knows the children of this process. It waits for all of them, its own
 // and those it was given: as process 1, or as a subreaper, it becomes the parent of
 // orphans, which stay zombies until somebody waits for them. Nothing else in the
 // program may wait for a child.
-type processes struct {
+type registry struct {
 	// mu is held from before a fork until the child is entered here: a child that
 	// ends at once must not be reaped as a stranger.
-	mu      sync.Mutex
-	started bool
-	ended   map[int]func(unix.WaitStatus)
-	strange func()
+	mu          sync.Mutex
+	started     bool
+	ended       map[int]func(unix.WaitStatus)
+	orphanEnded func()
 }
 
-var family = processes{ended: map[int]func(unix.WaitStatus){}}
+var children = registry{ended: map[int]func(unix.WaitStatus){}}
 
 // Adopt makes this process the one that orphans of its command come to, and reaps
 // them from now on. A container's first process must call it before it waits for
 // anything. Calling it again changes nothing.
 func Adopt() {
-	family.mu.Lock()
-	defer family.mu.Unlock()
-	if family.started {
+	children.mu.Lock()
+	defer children.mu.Unlock()
+	if children.started {
 		return
 	}
-	family.started = true
+	children.started = true
 	becomeSubreaper()
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGCHLD)
 	go func() {
 		for {
-			family.reap()
+			children.reap()
 			<-c
 		}
 	}()
 }
 
-func (p *processes) reap() {
+func (p *registry) reap() {
 	for {
 		p.mu.Lock()
 		var status unix.WaitStatus
@@ -59,30 +59,30 @@ func (p *processes) reap() {
 			p.mu.Unlock()
 			return
 		}
-		tell, ours := p.ended[pid]
+		notify, ours := p.ended[pid]
 		if !status.Stopped() {
 			delete(p.ended, pid)
 		}
-		strange := p.strange
+		orphanEnded := p.orphanEnded
 		p.mu.Unlock()
 		switch {
 		case ours:
-			tell(status)
-		case strange != nil:
-			strange()
+			notify(status)
+		case orphanEnded != nil:
+			orphanEnded()
 		}
 	}
 }
 
-// fork runs f, which starts a process, and has tell called when that process stops
+// fork runs f, which starts a process, and calls notify when that process stops
 // or ends.
-func (p *processes) fork(f func() (int, error), tell func(unix.WaitStatus)) (int, error) {
+func (p *registry) fork(f func() (int, error), notify func(unix.WaitStatus)) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pid, err := f()
 	if err != nil {
 		return 0, err
 	}
-	p.ended[pid] = tell
+	p.ended[pid] = notify
 	return pid, nil
 }

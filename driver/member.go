@@ -14,56 +14,54 @@ import (
 //     ErrBallot. It refuses ballots that are not above its floor, max(last, now −
 //     Skew), and ballots above both now + Skew and last + MaxSpan. A refused ballot
 //     changes nothing.
-//   - Last: ErrBallot says max(last, now). One more than the largest that any node has
-//     said is a ballot for all of them, for as long as Skew: the floor itself would
-//     be below the clock again by the time that the next ballot comes.
+//   - Last: ErrBallot says max(last, now). One more than the largest answer of any
+//     node is a ballot that all nodes take, for as long as Skew. One more than the
+//     floor would be below the clock again when the next ballot arrives.
 //   - Order of judging: the claim with that ID first, whatever the ballot says; then
-//     whether the ID was laid to rest, the kind, and whether the line is free; then
+//     whether the ID has a tombstone, the kind, and whether the line is free; then
 //     the quarantine; the ballot last.
-//   - Floor: last becomes ballot + Span − 1, and never goes down. Two-sided, because
-//     a node that loses its memory must be able to tell by its clock which ballots
-//     it may have granted before: none above its clock by more than Skew. (Were last +
-//     Skew the limit, clients whose clocks are further and further ahead could climb
-//     on one another's ballots.)
-//   - Quarantine: a store that does not remember to have been a member, because it
-//     is new or has lost its data, answers a *QuarantineError to every ballot until
-//     MaxTTL has passed since it noticed. By then all leases that it may have
-//     forgotten are over, and all tokens that it may have forgotten are below its
-//     floor. It may have been restarted without losing anything: see Durable.
+//   - Floor: last becomes ballot + Span − 1, and never goes down. The upper limit is
+//     for a node that loses its memory: its clock says that it granted no ballot
+//     above now + Skew. With last + Skew as the limit, clients whose clocks are each
+//     further ahead could push the ballots up without end.
+//   - Quarantine: a store that is new or has lost its data answers a *QuarantineError
+//     to every ballot until MaxTTL has passed since it noticed. By then all leases
+//     that it may have forgotten are over, and all tokens that it may have forgotten
+//     are below its floor. Durable excepts a restart that loses nothing.
 type Member interface {
 	Backend
 
-	// Reenter puts a claim back that this node has lost, with the token c.Ballot that
-	// it has on the others. The caller has just seen a majority of the nodes keep it.
-	// It is Enter but for the ballot: that may be far below the clock, for the claim
-	// may be old. It must be above every token that the node remembers for the key, or
-	// be the very last one that it drew, with nobody in line; otherwise the answer is
-	// ErrBallot. The quarantine holds for it as well.
+	// Reenter puts back a claim that this node has lost, with the token c.Ballot that
+	// the claim has on the others. The caller has just seen a majority keep the claim.
+	// Reenter differs from Enter in the ballot: an old claim's ballot may be far below
+	// the clock. The ballot must be above every token that the node remembers for the
+	// key, or the last token that it drew, with nobody in line. Otherwise the answer is
+	// ErrBallot. The quarantine applies.
 	Reenter(ctx context.Context, c Claim) (Ticket, error)
 
-	// Initialise ends the quarantine: whoever calls it knows that no claim and no
-	// token can be left from before. It is for nodes that are new, all at once.
+	// Initialise ends the quarantine. The caller knows that no claim and no token is
+	// left from before: all nodes of the quorum are new.
 	Initialise(ctx context.Context) error
 }
 
-// What Membership says if it is left empty.
+// The defaults of Membership.
 const (
 	DefaultSkew         = time.Minute
 	DefaultMemberMaxTTL = 5 * time.Minute
 )
 
-// Membership opens a backend as a member. All programs that use one quorum give all
-// of its nodes the same one; a node remembers it, and refuses another.
+// Membership opens a backend as a member. All programs of one quorum give all nodes
+// the same Membership. A node remembers it and refuses another.
 type Membership struct {
 	// Skew is how far the clocks of any two nodes may be apart; 0 is DefaultSkew. At
 	// most 15 minutes.
 	Skew time.Duration
-	// MaxTTL is the longest lease, and how long a node that has lost its memory is of
-	// no use; 0 is DefaultMemberMaxTTL, or what Skew needs. It is more than twice Skew.
+	// MaxTTL is the longest lease, and how long the quarantine lasts. It is more than
+	// twice Skew; 0 is DefaultMemberMaxTTL, or more if Skew needs it.
 	MaxTTL time.Duration
-	// Durable says that the node's store loses nothing that it has acknowledged when it
-	// is killed, nor when its machine is: then a restart is not followed by a
-	// quarantine. (Redis: appendonly yes with appendfsync always.)
+	// Durable says that the node's store keeps all that it has acknowledged when the
+	// store or its machine is killed. Then no quarantine follows a restart. (Redis:
+	// appendonly yes with appendfsync always.)
 	Durable bool
 }
 

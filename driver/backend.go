@@ -1,0 +1,114 @@
+package driver
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Backend keeps lines of claims in a store.
+//
+// All methods may be called from many goroutines at once. All return soon after
+// ctx ends, with an error that matches ctx.Err(); whether such a call took effect is
+// unknown. Any error that is not named here means the same: the step may have
+// happened or not. A *PermanentError means that the step did not happen and that
+// asking again is useless.
+type Backend interface {
+	// Enter joins the line of c.Key behind everyone else, or finds the claim
+	// with c.ID that is there already and starts its lease again, with the TTL of
+	// this call.
+	//
+	// Enter first purges what has expired. It answers ErrKind if a live claim of
+	// the line is of the other kind (RW against semaphore), and ErrGone if c.ID has
+	// a tombstone (see Leave and Break); if both are true, either.
+	//
+	// With c.NoWait a claim that would not be granted at once is refused with a
+	// *BusyError and leaves no trace. A repeated Enter finds its claim whatever
+	// NoWait says. If that claim waits, Enter answers its ticket, not granted.
+	Enter(ctx context.Context, c Claim) (Ticket, error)
+
+	// Await returns when t may have been granted, or after about a second. A pushed
+	// grant costs no request. Where a push may be lost, Await reads the line again
+	// each time that it is called without one, and no later than the earliest
+	// expiry of a claim ahead. Await answers ErrGone if the claim is no longer in
+	// line. It does not renew.
+	Await(ctx context.Context, t Ticket) (Ticket, error)
+
+	// Renew starts the leases of ts again, each with its TTL, and answers one
+	// error per ticket, in order: nil alive, ErrGone gone, anything else unknown.
+	// It serves waiting and granted claims alike, and many keys in as few
+	// requests as the store allows. ts is never empty and never longer than a
+	// thousand or so.
+	Renew(ctx context.Context, ts []Ticket) []error
+
+	// Leave takes the claim with t.ID out of the line, granted or waiting. It
+	// answers ErrGone if that claim is not in line, unless that claim wrote the
+	// line's mark. Leave may be repeated through the same Backend with the same Exit.
+	//
+	// Token 0 says that an Enter of this ID may still arrive. Leave then leaves a
+	// tombstone: for at least t.TTL an Enter of the ID answers ErrGone.
+	Leave(ctx context.Context, t Ticket, e Exit) error
+
+	// Break ends the claim of key whose span holds token, granted or waiting, and
+	// leaves a tombstone: until the lease would have ended, Renew, Await, Leave and
+	// Enter of that ID answer ErrGone with the reason. If there is no such claim,
+	// Break answers ErrGone and changes nothing.
+	Break(ctx context.Context, key string, token int64, reason string) error
+
+	// Lines yields, in no promised order, the lines with at least one live claim
+	// whose keys begin with prefix. Lines may change while it runs. It stops after
+	// the first error that it yields.
+	Lines(ctx context.Context, prefix string) iter.Seq2[Line, error]
+
+	// Info says what this backend promises. It never changes and costs no request.
+	Info() Info
+
+	// Close ends what the backend itself started: goroutines, subscriptions,
+	// prepared statements. It leaves the user's client and all claims alone. A call
+	// after Close answers ErrClosed; a backend that has started nothing may go on
+	// serving. Close may be called twice.
+	Close() error
+}
+
+// LineReader is optional: a backend that can read one line without listing all. A
+// line without claims still has its Last and its Mark.
+type LineReader interface {
+	Line(ctx context.Context, key string) (Line, error)
+}
+
+// Reserver is optional: a backend that can lengthen the span of a granted claim that
+// is alone in its line, in one request.
+//
+// Reserve makes the claim of t reserve span tokens from t.Token on. t.Span says how
+// many the claim is known to have. Reserve reports false if it has done nothing: if
+// another claim is in line, if t is not granted, if a needed token was drawn already,
+// or for any reason of its own. It does not start the lease again and never shortens
+// a span. After an error it may have happened, or may still happen.
+type Reserver interface {
+	Reserve(ctx context.Context, t Ticket, span int64) (done bool, err error)
+}
+
+// Lease says what keeps a claim alive.
+type Lease int
+
+const (
+	PerClaim  Lease = iota // each claim has its own lease
+	PerClient              // claims of one Backend value share a lease (etcd) or session (ZooKeeper)
+)
+
+// Info lists the laws a backend keeps. drivertest tests those, and the core
+// refuses what is not kept.
+type Info struct {
+	Name      string // "redis", "sqlite", as shown to people
+	Fair      bool   // claims are granted in order of arrival; if false, Enter is always sent with NoWait
+	Fencing   bool   // tokens of exclusive grants rise
+	Ballot    bool   // Claim.Ballot is understood
+	Linger    bool   // Exit.Linger is kept
+	Mark      bool   // Exit.Mark is kept
+	Semaphore bool   // capacities below RW are safe
+	Push      bool   // a waiter learns of its grant without asking
+	Lease     Lease
+	// MinTTL and MaxTTL bound Claim.TTL and Exit.Linger, both inclusive. The core
+	// sends nothing outside them.
+	MinTTL, MaxTTL time.Duration
+}

@@ -1,0 +1,54 @@
+// Package driver is the contract between fencelock and the stores that keep its
+// locks. Programs do not use it; they use package fencelock. It is here for
+// those who write a backend, or test one with package drivertest.
+//
+// # The line
+//
+// Each key has one line of claims, in order of arrival. A claim is granted when
+// its weight plus the weights of all live claims before it fit its capacity:
+//
+//	granted(c)  ⇔  weight(c) + Σ weight(b) for every live b before c  ≤  capacity(c)
+//
+// Nothing else decides who holds what. A mutex and the writer of a read-write
+// lock have weight RW and capacity RW, a reader has weight 1 and capacity RW,
+// a claim on a semaphore of n has weight 1..n and capacity n < RW. Claims only
+// join behind, so a grant never reverts except by leaving, by expiry, or by an
+// operator's Break, and the order of grants is the order of arrival.
+//
+// # The laws
+//
+// Every law is a test in package drivertest, under the name given here.
+//
+//   - Atomic: each method is one atomic step on the server. Backends do not retry;
+//     the core does. A backend may repeat a step only if it knows that the server
+//     did not apply the step (a script that was not cached, a transaction that was
+//     rolled back to end a deadlock).
+//   - Token: the token is drawn when the claim enters the line, under the same
+//     lock that orders the line: max(last+1, the server's clock in µs since
+//     1970). It reserves Span tokens. The memory of last may be dropped only
+//     when the clock has overtaken it for 24 hours.
+//   - EnterRenews: Enter of an ID that is in line answers that claim's own ticket
+//     and starts its lease again. It never makes a second claim. The law is about
+//     two Enters through one Backend value.
+//   - LeftFromSending: Left counts from the moment the call was sent, never from
+//     when the answer came.
+//   - NoResurrection: Renew answers ErrGone for a claim that is not in line,
+//     whatever emptied the line, and never makes a claim. It never shortens a
+//     lease.
+//   - Tombstone: Leave with Token 0 leaves a tombstone. For at least one TTL an Enter
+//     of the same ID answers ErrGone.
+//   - Mark: a mark is written only if the claim is alive and granted in that very
+//     step. The line keeps the ID that wrote it, so a repeated Leave of that ID
+//     answers nil.
+//   - Linger: a claim that left with Linger counts on for that long by the
+//     server's clock, cannot be renewed, and cannot leave again; a late Enter of
+//     its ID answers ErrGone. Break ends it.
+//   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
+//     that it makes granted, not only the first, and also when the claim removed
+//     was itself waiting.
+//   - Kind: only Enter judges kinds, after purging what has expired.
+//   - NoTrace: Enter with NoWait that is refused leaves nothing of the claim.
+//   - ServerClock: expiry is judged by the server's clock alone.
+//   - Hygiene: an empty line leaves nothing behind but its counter (for a day or
+//     so) and its mark.
+package driver

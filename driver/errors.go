@@ -1,0 +1,80 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrKind says that the key is in use as another kind of lock.
+var ErrKind = errors.New("the key is in use as another kind of lock")
+
+// ErrClosed says that the backend was closed.
+var ErrClosed = errors.New("the backend is closed")
+
+// ErrGone says that a claim is not in line, and why if that is known. Use
+// errors.As, or Gone.
+type ErrGone struct {
+	// Reason is text for people: what the operator wrote, or why the store let
+	// it go. Empty when nobody knows.
+	Reason string
+	// Broken says that an operator ended it.
+	Broken bool
+}
+
+func (e ErrGone) Error() string {
+	switch {
+	case e.Broken && e.Reason != "":
+		return "the claim was broken: " + e.Reason
+	case e.Broken:
+		return "the claim was broken"
+	case e.Reason != "":
+		return "the claim is gone: " + e.Reason
+	}
+	return "the claim is gone"
+}
+
+// Ended says why ctx has ended, or returns nil. A deadline that has passed counts even
+// if ctx does not know it yet: a connection with the same deadline often notices first,
+// and its error would look like an outage of the store.
+func Ended(ctx context.Context) error {
+	err := ctx.Err()
+	if d, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// Gone reports whether err says that a claim is gone.
+func Gone(err error) bool {
+	var g ErrGone
+	return errors.As(err, &g)
+}
+
+// ErrBallot says that a ballot was not above the floor, or too far ahead.
+type ErrBallot struct{ Last int64 }
+
+func (e ErrBallot) Error() string {
+	return fmt.Sprintf("the ballot is outside what this node grants after %d", e.Last)
+}
+
+// BusyError says who is first in a line that would not grant a claim at once.
+type BusyError struct {
+	Owner, Note string
+	Token       int64
+	Since       time.Time
+	Left        time.Duration
+	Ahead       int // live claims before the one that was refused
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("held by %s, %d ahead", e.Owner, e.Ahead)
+}
+
+// PermanentError is an answer that asking again will not change: a wrong
+// password, a right that is missing, a table that is not there, a store too old.
+type PermanentError struct{ Err error }
+
+func (e *PermanentError) Error() string { return e.Err.Error() }
+func (e *PermanentError) Unwrap() error { return e.Err }

@@ -23,6 +23,7 @@ func All() []Fault {
 		{Name: "client-kill", What: "Redis ends all connections, or those that listen", Wants: redis, Needs: "a single Redis of the torture's own", Outage: outage, Do: clientKill},
 		{Name: "failover", What: "another server of the group takes over; where it may forget what was acknowledged, holders are exempt from I1 until they learn it", Wants: grouped, Needs: "a group of the torture's own, of which another server can take over", Outage: outage, Do: failover},
 		{Name: "clock", What: "the clock of the store steps forward by up to two leases, and leases end early: holders are exempt from I1 until they learn it, their tokens are not", Wants: clocked, Needs: "Redis, SQLite, PostgreSQL or MariaDB of the torture's own", Outage: never, Do: clock},
+		{Name: "statements", What: "the server ends statements of the workers at random moments, as KILL QUERY and pg_cancel_backend do", Wants: stated, Needs: "PostgreSQL or MariaDB of the torture's own", Outage: outage, Do: endStatements},
 		{Name: "slots", What: "the slot of a key in use moves to another server, and others ask meanwhile", Wants: slotted, Needs: "a Redis Cluster of the torture's own", Outage: outage, Do: slots},
 		{Name: "flushall", What: "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does", Wants: redis, Needs: "a single Redis of the torture's own", Outage: outage, Do: flushAll},
 	}
@@ -37,6 +38,7 @@ func durable(w *World) bool { return len(w.Servers) > 0 && !w.Volatile }
 func redis(w *World) bool   { return w.Redis && len(w.Servers) == 1 }
 func grouped(w *World) bool { return w.Failover != nil }
 func clocked(w *World) bool { return w.Clock != nil }
+func stated(w *World) bool  { return w.EndStatements != nil }
 func slotted(w *World) bool { return w.Slot != nil }
 func proxied(w *World) bool { return len(w.Workers) > 0 && len(w.Workers[0].Proxies()) > 0 }
 
@@ -174,4 +176,10 @@ func slots(ctx context.Context, w *World, rng *rand.Rand) error {
 	}
 	pause(ctx, between(rng, w.TTL/20, w.TTL))
 	return finish()
+}
+
+// endStatements goes on for up to two leases, with a gap between none and ten milliseconds.
+func endStatements(ctx context.Context, w *World, rng *rand.Rand) error {
+	gap := []time.Duration{0, time.Millisecond, 10 * time.Millisecond}[rng.IntN(3)]
+	return w.EndStatements(ctx, between(rng, w.TTL/4, 2*w.TTL), gap)
 }

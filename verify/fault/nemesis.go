@@ -47,6 +47,9 @@ type World struct {
 	Usurped bool
 	// Clock makes the store's clock step forward, as all claims see it; nil where nobody can.
 	Clock func(context.Context, time.Duration) error
+	// EndStatements has the server end the statements of all clients for a while, one after
+	// another with a gap; nil where there are none.
+	EndStatements func(ctx context.Context, d, gap time.Duration) error
 	// Slot begins to move the slot of a key that is in use to another server, and returns
 	// what finishes that; nil where there are no slots.
 	Slot func(*rand.Rand) (finish func() error, err error)

@@ -165,6 +165,7 @@ func drive(ctx context.Context, o Options, s *store, service traffic.Service, hi
 			return err
 		}
 		world.Clock = stepClock(u)
+		world.EndStatements = statementEnder(u)
 	}
 	var workers []*worker
 	defer func() {

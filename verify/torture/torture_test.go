@@ -63,7 +63,7 @@ func folder(t *testing.T) string {
 // TestStoresStandATorture: all faults, on stores of each family. The command torture does
 // the same for longer.
 func TestStoresStandATorture(t *testing.T) {
-	for _, name := range []string{"memory", "sqlite", "redis", "postgres", "etcd", "cluster"} {
+	for _, name := range []string{"memory", "sqlite", "redis", "postgres", "mariadb", "etcd", "cluster"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := Run(context.Background(), Options{

@@ -20,9 +20,8 @@ type Options struct {
 	// kept in one database: 1 to 32 letters, digits and underscores. The default
 	// is "fencelock_".
 	Prefix string
-	// CreateTables creates the tables at the first call if they are missing, and brings
-	// those of an older format to that of this version, also when several processes do
-	// so at once. Without it the first call fails, and says so,
+	// CreateTables creates the tables at the first call if they are missing, also when
+	// several processes do so at once. Without it the first call fails, and says so,
 	// until the DDL that Schema returns has been run.
 	CreateTables bool
 	// Listen is for PostgreSQL: it lets waiters be woken by NOTIFY, which database/sql

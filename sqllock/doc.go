@@ -84,11 +84,6 @@
 // them, and nothing else. Names are not qualified: tables and functions are those that the
 // search_path leads to.
 //
-// Tables of format 1 are brought to format 2 by the DDL of this version. The claims in them
-// stay. Programs that know format 1 alone can go on with what they hold until they are
-// started again, when they are refused; what they list lacks locks that nobody else wants.
-// An open transaction that has read the tables holds the DDL up, and with it all steps.
-//
 // Leases are counted on the server's clock. Setting it forward ends leases early (their
 // holders notice by their own clocks, and tokens still order them), setting it back prolongs
 // them. What a crash of the server keeps is what synchronous_commit says: with its default
@@ -119,11 +114,6 @@
 // tables needs the rights CREATE and CREATE ROUTINE in the database, whoever uses them
 // SELECT, INSERT, UPDATE, DELETE and EXECUTE; a binary log asks for nothing more, but its
 // format must be MIXED or ROW, because steps run at READ COMMITTED.
-//
-// Tables of format 1 are brought to format 2 by the DDL of this version, which needs the
-// right ALTER then. The claims in them stay. Programs that know format 1 alone get nothing
-// but errors from then on: their leases end. An open transaction that has read the tables
-// holds it up, and with it all steps.
 //
 // Everything is right whatever the DSN says of clientFoundRows, interpolateParams,
 // parseTime, multiStatements, character sets, isolation, autocommit, SQL mode and time

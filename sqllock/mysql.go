@@ -29,7 +29,7 @@ var mysqlInfo = driver.Info{
 	MaxTTL:    366 * 24 * time.Hour,
 }
 
-const mysqlFormat = "2"
+const mysqlFormat = "1"
 
 // askServer is often while a hand-over is likely, which is soon after the last one, and
 // ever less so: a wait is prolonged by an eighth of itself, or by a quarter of a second.
@@ -82,8 +82,6 @@ func (s *mysql) inspect(ctx context.Context) error {
 		return err
 	case format == "":
 		return permanent(fmt.Errorf("mysql: the table %smeta does not say which format the tables have: run the DDL of this version again", s.names.prefix))
-	case format == "1":
-		return permanent(fmt.Errorf("mysql: the tables %s* have format 1, which older programs know, and this one knows format %s: run the DDL of this version again", s.names.prefix, mysqlFormat))
 	case format != mysqlFormat:
 		return permanent(fmt.Errorf("mysql: the tables %s* have format %q, and this program knows format %s: use the fencelock that made them, or another Prefix", s.names.prefix, format, mysqlFormat))
 	}

@@ -167,7 +167,7 @@ func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecon
 // in it that a character set, an SQL mode or a key could turn into something else.
 func (s *mysql) text(procedure string, args []any) string {
 	var b strings.Builder
-	b.WriteString("CALL " + s.names.prefix + "v4_" + procedure + "(")
+	b.WriteString("CALL " + s.names.prefix + "v1_" + procedure + "(")
 	for i, arg := range args {
 		if i > 0 {
 			b.WriteString(", ")

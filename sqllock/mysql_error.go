@@ -81,7 +81,7 @@ func (s *mysql) fail(what string, err error) error {
 		3118, 4151: // the account is locked, in MySQL and in MariaDB
 		return permanent(fmt.Errorf("mysql: cannot %s, the server refuses the user or the password: check both: %w", what, err))
 	case 1044, 1142, 1143, 1227, 1370, 1419:
-		return permanent(fmt.Errorf("mysql: cannot %s, a right is missing: the user needs SELECT, INSERT, UPDATE, DELETE and EXECUTE in the database, and CREATE and CREATE ROUTINE to create the tables, ALTER too where they are older: %w", what, err))
+		return permanent(fmt.Errorf("mysql: cannot %s, a right is missing: the user needs SELECT, INSERT, UPDATE, DELETE and EXECUTE in the database, and CREATE and CREATE ROUTINE to create the tables: %w", what, err))
 	case 1665:
 		return permanent(fmt.Errorf("mysql: cannot %s, the server's binary log cannot take it: set binlog_format to MIXED or ROW: %w", what, err))
 	case 1264, 1690, 3819, 4025:

@@ -28,7 +28,7 @@ var postgresInfo = driver.Info{
 }
 
 const (
-	postgresFormat = "2"
+	postgresFormat = "1"
 	postgresOldest = 120000
 )
 
@@ -103,9 +103,9 @@ func (errNoFunctions) SQLState() string { return undefinedFunction }
 func (p *postgres) inspect(ctx context.Context) error {
 	var version int64
 	var format sql.NullString
-	var functions, ballots bool
+	var functions bool
 	err := p.retry(ctx, func() error {
-		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions, &ballots)
+		return p.db.QueryRowContext(ctx, p.q["ready"]).Scan(&version, &format, &functions)
 	})
 	switch {
 	case err != nil:
@@ -114,14 +114,10 @@ func (p *postgres) inspect(ctx context.Context) error {
 		return permanent(fmt.Errorf("postgres: this is PostgreSQL %d.%d: %d or later is needed", version/10000, version%10000, postgresOldest/10000))
 	case !format.Valid:
 		return permanent(fmt.Errorf("postgres: the table %smeta does not say which format the tables have: run the DDL of this version again", p.names.prefix))
-	case format.String == "1":
-		return errNoFunctions("the tables are of an earlier version, of format 1")
 	case format.String != postgresFormat:
 		return permanent(fmt.Errorf("postgres: the tables %s* have format %s, and this program knows format %s: use the fencelock that made them, or another Prefix", p.names.prefix, format.String, postgresFormat))
 	case !functions:
 		return errNoFunctions("the functions of fencelock are not there")
-	case p.member && !ballots:
-		return errNoFunctions("the functions of fencelock are of an earlier version, which knew no ballots")
 	}
 	return nil
 }

@@ -1,13 +1,11 @@
--- The tables and procedures of fencelock on MariaDB 10.6 or later, format 2. MySQL 8.0.29
--- or later should do, but has not been tested.
--- Running this again changes nothing, also when several programs do it at once. Tables of
--- format 1 are brought to format 2, with the claims that are in them; programs that know
--- format 1 alone can do nothing there any more.
+-- The tables and procedures of fencelock on MariaDB 10.6 or later and MySQL 8.0.29 or later,
+-- format 1. It is tested with MariaDB 10.11 and MySQL 9.7.
+-- Running this again changes nothing, also when several programs do it at once.
 -- "fencelock_" is the prefix of all names; another one may be chosen.
 --
 -- This is for the mariadb or mysql client, because of DELIMITER. Whoever runs it needs
--- CREATE and CREATE ROUTINE in the database, and ALTER too for tables of format 1; whoever
--- uses the locks needs SELECT, INSERT, UPDATE, DELETE and EXECUTE.
+-- CREATE and CREATE ROUTINE in the database; whoever uses the locks needs SELECT, INSERT,
+-- UPDATE, DELETE and EXECUTE.
 --
 -- Times are in microseconds since 1970 by the clock of this server, in no time zone. All
 -- text is binary: other collations take 'a', 'A', 'a ' and 'á' for one key.
@@ -86,69 +84,38 @@ CREATE TABLE IF NOT EXISTS fencelock_rest (
     KEY fencelock_rest_news (node, broken)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
-INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '2');
+INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1');
 
 -- A server that ends a statement of a procedure (KILL QUERY, max_statement_time) does not
 -- always raise an error. A subquery is then NULL or false (MariaDB 10.11, MySQL 9.7), or a
 -- DELETE removes nothing (MariaDB 10.11), and the procedure goes on and commits. So the
 -- procedures keep four rules:
 --   1. There is no subquery but in FROM. Whoever reads a table names it in FROM.
---   2. A DELETE that must have happened is checked. fencelock_v4_ended raises the error.
+--   2. A DELETE that must have happened is checked. fencelock_v1_ended raises the error.
 --   3. A line is taken for empty only if two statements find nobody in it.
 --   4. The clock is checked for NULL.
 
 -- A step is one call of one procedure, so that it is one round trip, and so that nobody
 -- keeps a line locked by stopping in the middle: the server alone is in the middle.
--- "v4" counts the versions of the procedures; several may serve the same tables. Those up
--- to "v3" are for format 1.
 
 DELIMITER $$
 
--- Brings tables of format 1 to format 2. All steps of that format ask for a column of the
--- line by a name that is gone then: they do not see the claims that lines keep, so they
--- must fail, also those of programs that looked at the format before.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_upgrade()
-SQL SECURITY INVOKER
-BEGIN
-    DECLARE v_old INT;
-    DECLARE CONTINUE HANDLER FOR 1054 BEGIN END; -- no such column: somebody else has done it
-    SELECT COUNT(*) INTO v_old FROM fencelock_meta WHERE name = 'format' AND value = '1';
-    IF v_old THEN
-        ALTER TABLE fencelock_line
-            RENAME COLUMN head TO front,
-            ADD COLUMN rests    TINYINT         NOT NULL DEFAULT 1,
-            ADD COLUMN id       VARBINARY(64),
-            ADD COLUMN span     BIGINT          NOT NULL DEFAULT 1,
-            ADD COLUMN capacity BIGINT          NOT NULL DEFAULT 1,
-            ADD COLUMN weight   BIGINT          NOT NULL DEFAULT 1,
-            ADD COLUMN expires  BIGINT          NOT NULL DEFAULT 0,
-            ADD COLUMN since    BIGINT          NOT NULL DEFAULT 0,
-            ADD COLUMN node     BIGINT          NOT NULL DEFAULT 0,
-            ADD COLUMN owner    VARBINARY(256)  NOT NULL DEFAULT '',
-            ADD COLUMN note     VARBINARY(1024) NOT NULL DEFAULT '',
-            ADD CHECK (id IS NULL OR front > last AND last >= span AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576);
-        UPDATE fencelock_meta SET value = '2' WHERE name = 'format' AND value = '1';
-    END IF;
-END$$
-
-CALL fencelock_v4_upgrade()$$
-
 -- Raises the error that the server did not: 1317, a statement was ended. The step is rolled
 -- back then.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_ended()
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_ended()
 SQL SECURITY INVOKER
 BEGIN
     SIGNAL SQLSTATE '70100' SET MYSQL_ERRNO = 1317, MESSAGE_TEXT = 'a statement of a step was ended';
 END$$
 
 -- Raises an error if anybody is in a line that was found to be empty.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_empty(IN p_key VARBINARY(1024))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_empty(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_claims INT;
     SELECT COUNT(*) INTO v_claims FROM fencelock_claim WHERE lock_key = p_key;
     IF v_claims IS NULL OR v_claims > 0 THEN
-        CALL fencelock_v4_ended();
+        CALL fencelock_v1_ended();
     END IF;
 END$$
 
@@ -156,7 +123,7 @@ END$$
 -- timestamp, less the session's offset from UTC. NOW and UTC_TIMESTAMP are one instant
 -- seen in two zones, which tells the offset also in the hour that an autumn night has
 -- twice. Where they have been set to another day it cannot be told that way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_clock(OUT p_now BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_clock(OUT p_now BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_local, v_utc DATETIME(6);
@@ -179,7 +146,7 @@ END$$
 -- READ COMMITTED, so that each statement sees what was committed while this one waited.
 -- The row is made in a transaction of its own: of many who insert it at once all but one
 -- would share a lock on it, and all of them want it alone next, which is a deadlock.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_open(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_open(
     IN p_key VARBINARY(1024), IN p_make TINYINT,
     OUT p_now BIGINT, OUT p_last BIGINT, OUT p_front BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
 SQL SECURITY INVOKER
@@ -207,9 +174,9 @@ BEGIN
                 FROM fencelock_line WHERE lock_key = p_key;
         UPDATE fencelock_line SET id = NULL, front = p_front WHERE lock_key = p_key;
     END IF;
-    CALL fencelock_v4_clock(p_now);
+    CALL fencelock_v1_clock(p_now);
     IF p_now IS NULL THEN
-        CALL fencelock_v4_ended();
+        CALL fencelock_v1_ended();
     END IF;
 END$$
 
@@ -219,7 +186,7 @@ END$$
 -- It goes through those who wait in order of arrival. The first that does not fit ends
 -- that if all have one capacity. With two sizes of one semaphore in line a later claim
 -- may fit where an earlier one does not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_settle(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_settle(
     IN p_key VARBINARY(1024), INOUT p_front BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
 SQL SECURITY INVOKER
 settle: BEGIN
@@ -229,7 +196,7 @@ settle: BEGIN
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SELECT token INTO v_first FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front ORDER BY token LIMIT 1;
     IF v_first IS NULL THEN
-        CALL fencelock_v4_empty(p_key);
+        CALL fencelock_v1_empty(p_key);
     END IF;
     UPDATE fencelock_line SET front = COALESCE(v_first, last + 1) WHERE lock_key = p_key;
     IF v_first IS NULL THEN
@@ -272,7 +239,7 @@ END$$
 
 -- Removes what has expired from a line that is locked. The statement that removes looks
 -- at each claim again: it may have been renewed in time since the clock was read.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_expire(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_expire(
     IN p_key VARBINARY(1024), INOUT p_front BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
     OUT p_touched TINYINT)
 SQL SECURITY INVOKER
@@ -285,16 +252,16 @@ BEGIN
         SELECT COUNT(*) INTO v_left FROM fencelock_claim
             WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
         IF v_left > 0 THEN
-            CALL fencelock_v4_ended();
+            CALL fencelock_v1_ended();
         END IF;
-        CALL fencelock_v4_settle(p_key, p_front, p_now, p_mark, p_node);
+        CALL fencelock_v1_settle(p_key, p_front, p_now, p_mark, p_node);
     END IF;
 END$$
 
 -- Lays an id to rest, in a line that is locked. An earlier rest of it is only prolonged,
 -- and what an operator wrote stays the reason. The line says that somebody rests, for a
 -- free lock is entered without a look at them.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_lay(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_lay(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_now BIGINT, IN p_expires BIGINT,
     IN p_broken TINYINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -315,7 +282,7 @@ END$$
 --   ticket: token, span, capacity, weight, owner, note, granted, left, mark, mixed
 --   busy, or a ticket that waits: ahead, and of the first in line owner, note, token, since, left
 -- and whether anybody was removed.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_enter_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
@@ -332,10 +299,10 @@ enter: BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v4_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
     SELECT 1 INTO v_crowd FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token LIMIT 1;
     IF v_crowd THEN
-        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
         SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
             INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
             FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -375,10 +342,10 @@ enter: BEGIN
                 END IF;
             END IF;
             IF v_low IS NULL THEN
-                CALL fencelock_v4_empty(p_key);
+                CALL fencelock_v1_empty(p_key);
                 SELECT COUNT(*) > 0 INTO v_rests FROM fencelock_rest WHERE lock_key = p_key AND expires > v_now;
             ELSEIF v_sum IS NULL THEN
-                CALL fencelock_v4_ended();
+                CALL fencelock_v1_ended();
             END IF;
             SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;
             SET v_mixed = v_low IS NOT NULL AND (v_low <> p_capacity OR v_high <> p_capacity);
@@ -429,7 +396,7 @@ END$$
 -- where no id rests, takes one change of its row. What is asked of that row is asked when it
 -- is locked, as its clock is read then. The procedure has no variables: the server makes all
 -- of them anew for each call. Any other line is opened.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_enter(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
     IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
@@ -454,13 +421,13 @@ BEGIN
         COMMIT;
         SELECT LAST_INSERT_ID(), @fencelock_mark;
     ELSE
-        CALL fencelock_v4_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
+        CALL fencelock_v1_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
     END IF;
 END$$
 
 -- Leave. Its answer is a row of whether the claim is gone, broken, reason, and whether
 -- somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_leave_any(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -473,9 +440,9 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v4_open(p_key, p_token = 0, v_now, v_last, v_front, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, p_token = 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
     END IF;
     SELECT token, granted, lingering INTO v_token, v_granted, v_lingering
         FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
@@ -488,7 +455,7 @@ BEGIN
             FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     END IF;
     IF p_token = 0 THEN
-        CALL fencelock_v4_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
+        CALL fencelock_v1_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
     END IF;
     IF v_token IS NOT NULL THEN
         IF LENGTH(p_mark) > 0 AND v_granted THEN
@@ -501,10 +468,10 @@ BEGIN
         ELSE
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             IF ROW_COUNT() <> 1 THEN
-                CALL fencelock_v4_ended();
+                CALL fencelock_v1_ended();
             END IF;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
+            CALL fencelock_v1_settle(p_key, v_front, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -514,7 +481,7 @@ END$$
 -- Leave, of which the answer is the same, or a single column if the claim was alone in line
 -- and is gone. If its line keeps it, that takes one change of the row. Any other line is
 -- opened, and so is one where an id is to rest or a place to linger.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_leave(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
     IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -532,13 +499,13 @@ BEGIN
         COMMIT;
         SELECT 1;
     ELSE
-        CALL fencelock_v4_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
+        CALL fencelock_v1_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
     END IF;
 END$$
 
 -- Break. Its answer is a row of the id that was broken, or null; whose it was; and
 -- whether somebody was removed who may be waiting.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_break(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -549,22 +516,22 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v4_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
         SELECT token, span, id, node, expires, granted INTO v_token, v_span, v_id, v_node, v_expires, v_granted
             FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front AND token <= p_token
             ORDER BY token DESC LIMIT 1 FOR UPDATE;
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
         ELSE
-            CALL fencelock_v4_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
+            CALL fencelock_v1_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             IF ROW_COUNT() <> 1 THEN
-                CALL fencelock_v4_ended();
+                CALL fencelock_v1_ended();
             END IF;
             SET v_touched = v_touched OR v_granted = 0;
-            CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
+            CALL fencelock_v1_settle(p_key, v_front, v_now, v_mark, p_node);
         END IF;
     END IF;
     COMMIT;
@@ -573,7 +540,7 @@ END$$
 
 -- Removes what has expired from a line, and grants what fits: also where rows were
 -- deleted by hand.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_front BIGINT;
@@ -581,9 +548,9 @@ BEGIN
     DECLARE v_mark_id VARBINARY(64);
     DECLARE v_touched TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    CALL fencelock_v4_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
-    CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
-    CALL fencelock_v4_settle(p_key, v_front, v_now, v_mark, p_node);
+    CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
+    CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
+    CALL fencelock_v1_settle(p_key, v_front, v_now, v_mark, p_node);
     COMMIT;
     SELECT v_touched;
 END$$
@@ -598,7 +565,7 @@ END$$
 -- locked; who removes it has to have that lock too, and looks at it again. The line is asked
 -- first: a claim goes from there to its own row and never back, so it is not missed on the
 -- way. No line is locked that does not keep the claim.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_renew(IN p_list LONGBLOB)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew(IN p_list LONGBLOB)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_at, v_end INT DEFAULT 1;
@@ -633,9 +600,9 @@ BEGIN
                 WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
         END IF;
         SET v_now = NULL;
-        CALL fencelock_v4_clock(v_now);
+        CALL fencelock_v1_clock(v_now);
         IF v_now IS NULL THEN
-            CALL fencelock_v4_ended();
+            CALL fencelock_v1_ended();
         END IF;
         IF v_expires > v_now THEN
             IF v_kept THEN
@@ -655,7 +622,7 @@ END$$
 
 -- Renew, of one claim that was not found alive under its token: it may have entered anew
 -- under the same id. The answer is a row of whether it lives, and else why not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_renew_one(
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew_one(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_ttl BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -666,9 +633,9 @@ BEGIN
     DECLARE v_touched, v_broken TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    CALL fencelock_v4_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
-        CALL fencelock_v4_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
+        CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
         SELECT token INTO v_token FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
     END IF;
     IF v_token IS NULL THEN
@@ -685,7 +652,7 @@ END$$
 -- Reads a line for those who wait in it: a row of the clock and of the first claim's
 -- token, since, owner and note; then a row per claim, in order of arrival. The clock is
 -- read before the snapshot, so that a renewal is not missed by a clock that has gone on.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_look(IN p_key VARBINARY(1024))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_look(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_token, v_since BIGINT;
@@ -696,7 +663,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v4_clock(v_now);
+    CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT front, id IS NOT NULL INTO v_front, v_kept FROM fencelock_line WHERE lock_key = p_key;
@@ -717,7 +684,7 @@ END$$
 
 -- Says how a claim stands: a row of whether it is granted, its mark, the time left, and
 -- whether sizes are mixed; and if it is not in line, whether it was broken, and why it rests.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_expires, v_capacity BIGINT;
@@ -727,7 +694,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v4_clock(v_now);
+    CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT granted, mark, expires, capacity INTO v_granted, v_mark, v_expires, v_capacity
@@ -745,7 +712,7 @@ END$$
 -- Reads all of a line: a row of the clock, the key, the counter and the mark; then a row
 -- per claim, in order of arrival. With p_to it is the first line with claims from p_key
 -- up to, and not including, p_to; the key is null if there is none.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last BIGINT;
@@ -756,7 +723,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v4_clock(v_now);
+    CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     IF p_to IS NULL THEN
@@ -782,13 +749,13 @@ END$$
 -- Finds what others did to the claims of one backend value: which they have granted, as
 -- long as those have not been renewed since, and which were broken by operators. A row
 -- each of whether it is broken, key, id, mark or reason, and time left.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_news(IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_news(IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now BIGINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     COMMIT;
-    CALL fencelock_v4_clock(v_now);
+    CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
     SELECT 0, c.lock_key, c.id, c.mark, c.expires - v_now, COUNT(other.token) > 0
@@ -804,7 +771,7 @@ END$$
 -- Goes through the next lines, from where the last sweep of anybody has ended, and
 -- forgets those that are idle: empty, without a mark, and with a counter that the clock
 -- has overtaken by p_memory. Claims whose programs have died are removed on the way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_front BIGINT;
@@ -816,7 +783,7 @@ BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
-    CALL fencelock_v4_clock(v_now);
+    CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
     DELETE FROM fencelock_rest WHERE expires <= v_now LIMIT 1000;
@@ -844,8 +811,8 @@ BEGIN
         SET v_more = v_key IS NOT NULL;
         IF v_more THEN
             SET v_after = v_key;
-            CALL fencelock_v4_open(v_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
-            CALL fencelock_v4_expire(v_key, v_front, v_now, v_mark, p_node, v_touched);
+            CALL fencelock_v1_open(v_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
+            CALL fencelock_v1_expire(v_key, v_front, v_now, v_mark, p_node, v_touched);
             SET v_claims = NULL;
             SELECT COUNT(*) INTO v_claims FROM fencelock_claim WHERE lock_key = v_key;
             IF v_claims = 0 THEN
@@ -858,7 +825,7 @@ BEGIN
 END$$
 
 -- Says which format the tables have. It is made last: where it is, all the others are.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v4_format()
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_format()
 SQL SECURITY INVOKER
 BEGIN
     SELECT value, VERSION() FROM fencelock_meta WHERE name = 'format';

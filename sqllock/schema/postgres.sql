@@ -1,4 +1,4 @@
--- The tables and functions of fencelock on PostgreSQL 12 or later, format 2.
+-- The tables and functions of fencelock on PostgreSQL 12 or later, format 1.
 -- Running this again changes nothing, also when several processes do it at once.
 -- "fencelock_" is the prefix of all names; another one may be chosen.
 --
@@ -25,35 +25,27 @@ CREATE TABLE IF NOT EXISTS fencelock_meta (
 -- other than by renewing, also writes this row: under REPEATABLE READ and SERIALIZABLE a
 -- step that has waited for it still sees the claims as they were before it waited. It
 -- must fail then, and be repeated.
-CREATE TABLE IF NOT EXISTS fencelock_line (
-    key     bytea  PRIMARY KEY,
-    last    bigint NOT NULL,              -- the largest token drawn
-    soonest bigint NOT NULL,              -- no claim in line ends before; 9223372036854775807 only if there is none
-    mark    bytea  NOT NULL DEFAULT '',   -- what the last finished holder left
-    mark_id bytea  NOT NULL DEFAULT ''    -- the claim that wrote it
-) WITH (fillfactor = 50);
-
+--
 -- A claim that enters a line which nobody is in stays in the row of the line, so that a free
 -- lock costs one row and not two. It is alone there, it is granted and does not linger, its
 -- token is last - span + 1, it ends at soonest, and the line's mark is its own. Whoever else
--- comes moves it to the other claims first; see fencelock_open. Format 1 did not have it. A
--- table that has it is not altered again: that would wait for everybody who reads it, a
--- backup for example, and keep all others waiting. (A transaction with an old snapshot may
--- not see that somebody else has just altered it.)
-DO $$ BEGIN
-    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'fencelock_line'::regclass AND attname = 'rests') THEN
-        ALTER TABLE fencelock_line
-            ADD COLUMN IF NOT EXISTS rests    bigint NOT NULL DEFAULT 0,    -- no id of this key rests after
-            ADD COLUMN IF NOT EXISTS since    bigint NOT NULL DEFAULT 0,
-            ADD COLUMN IF NOT EXISTS id       bytea  NOT NULL DEFAULT '',   -- '' if there is no such claim
-            ADD COLUMN IF NOT EXISTS span     bigint NOT NULL DEFAULT 0,
-            ADD COLUMN IF NOT EXISTS capacity bigint NOT NULL DEFAULT 0,
-            ADD COLUMN IF NOT EXISTS weight   bigint NOT NULL DEFAULT 0,
-            ADD COLUMN IF NOT EXISTS node     bigint NOT NULL DEFAULT 0,
-            ADD COLUMN IF NOT EXISTS owner    bytea  NOT NULL DEFAULT '',
-            ADD COLUMN IF NOT EXISTS note     bytea  NOT NULL DEFAULT '';
-    END IF;
-END $$;
+-- comes moves it to the other claims first; see fencelock_open.
+CREATE TABLE IF NOT EXISTS fencelock_line (
+    key      bytea  PRIMARY KEY,
+    last     bigint NOT NULL,              -- the largest token drawn
+    soonest  bigint NOT NULL,              -- no claim in line ends before; 9223372036854775807 only if there is none
+    mark     bytea  NOT NULL DEFAULT '',   -- what the last finished holder left
+    mark_id  bytea  NOT NULL DEFAULT '',   -- the claim that wrote it
+    rests    bigint NOT NULL DEFAULT 0,    -- no id of this key rests after
+    since    bigint NOT NULL DEFAULT 0,
+    id       bytea  NOT NULL DEFAULT '',   -- '' if there is no such claim
+    span     bigint NOT NULL DEFAULT 0,
+    capacity bigint NOT NULL DEFAULT 0,
+    weight   bigint NOT NULL DEFAULT 0,
+    node     bigint NOT NULL DEFAULT 0,
+    owner    bytea  NOT NULL DEFAULT '',
+    note     bytea  NOT NULL DEFAULT ''
+) WITH (fillfactor = 50);
 
 -- One row per claim that is not in the row of its line. The order of tokens is the order of
 -- arrival. There are no checks: the server reads the text of each again for every statement
@@ -347,10 +339,6 @@ BEGIN
     END IF;
 END $$;
 
--- Earlier versions of this schema had an index of those who wait, and no ballots.
-DROP INDEX IF EXISTS fencelock_claim_waits;
-DROP FUNCTION IF EXISTS fencelock_enter(bytea, bytea, bigint, bigint, bigint, boolean, bigint, bigint, bytea, bytea);
-
 -- fencelock_enter_long is fencelock_enter where somebody is in line, for the first of a line
 -- and for ballots. It is a function of its own because each variable that holds a row costs
 -- a call time, whether it is used or not.
@@ -546,10 +534,6 @@ BEGIN
         a_owner, a_note, a_ballot, a_again, a_skew, a_quarantine, a_durable, a_agreed);
 END $$;
 
--- An earlier version was not told the last token, and a later one asked for it. This one
--- takes it from programs that still run and does not look at it.
-DROP FUNCTION IF EXISTS fencelock_leave(bytea, bytea, bytea, bigint, bigint, bigint);
-
 -- fencelock_leave_long is fencelock_leave for everybody else than the claim in the row of the
 -- line that leaves nothing behind.
 CREATE OR REPLACE FUNCTION fencelock_leave_long(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
@@ -621,7 +605,7 @@ END $$;
 
 -- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
 -- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
-CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint, a_last bigint DEFAULT 0)
+CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
@@ -769,12 +753,6 @@ BEGIN
         SELECT ctid FROM fencelock_rest WHERE expires <= v_now LIMIT a_many FOR UPDATE SKIP LOCKED));
 END $$;
 
-INSERT INTO fencelock_meta (name, value) VALUES ('format', '2'), ('swept', '') ON CONFLICT (name) DO NOTHING;
-
--- In format 1 lines did not know which ids rest.
-UPDATE fencelock_line AS l SET rests = r.expires
-    FROM (SELECT key, max(expires) AS expires FROM fencelock_rest GROUP BY key) AS r
-    WHERE r.key = l.key AND EXISTS (SELECT FROM fencelock_meta WHERE name = 'format' AND value = '1');
-UPDATE fencelock_meta SET value = '2' WHERE name = 'format' AND value = '1';
+INSERT INTO fencelock_meta (name, value) VALUES ('format', '1'), ('swept', '') ON CONFLICT (name) DO NOTHING;
 
 COMMIT;

@@ -40,7 +40,7 @@ func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
 		for minute := -90; minute < 150; minute += 10 {
 			at := change.Add(time.Duration(minute)*time.Minute + 123456*time.Microsecond)
 			do(t, conn, fmt.Sprintf("SET timestamp = %d.%06d", at.Unix(), at.Nanosecond()/1000))
-			do(t, conn, "CALL fencelock_v4_clock(@now)")
+			do(t, conn, "CALL fencelock_v1_clock(@now)")
 			var now int64
 			if err := conn.QueryRowContext(soon(t), "SELECT @now").Scan(&now); err != nil {
 				t.Fatal(err)
@@ -51,7 +51,7 @@ func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
 			// The first claim on a key takes the long way, the second the quick one.
 			for _, id := range []string{"long", "quick"} {
 				key := fmt.Sprint("at ", at.UnixMicro())
-				do(t, conn, fmt.Sprintf("CALL fencelock_v4_enter('%s', '%s', 1, 1048576, 1048576, 1000000, 0, 1, '', '')", key, id))
+				do(t, conn, fmt.Sprintf("CALL fencelock_v1_enter('%s', '%s', 1, 1048576, 1048576, 1000000, 0, 1, '', '')", key, id))
 				var token int64
 				if err := conn.QueryRowContext(soon(t), "SELECT since, last FROM fencelock_line WHERE id IS NOT NULL AND lock_key = ?", key).Scan(&now, &token); err != nil {
 					t.Fatal(err)
@@ -60,7 +60,7 @@ func TestClockInTheNightThatHasAnHourTwice(t *testing.T) {
 					t.Errorf("at %v a claim enters the %s way at %v", at, id, time.UnixMicro(now).UTC())
 				}
 				var left string // a single column: by its clock the claim had not expired
-				if err := conn.QueryRowContext(soon(t), fmt.Sprintf("CALL fencelock_v4_leave('%s', '%s', %d, 1000000, '', 0, 1)", key, id, token)).Scan(&left); err != nil {
+				if err := conn.QueryRowContext(soon(t), fmt.Sprintf("CALL fencelock_v1_leave('%s', '%s', %d, 1000000, '', 0, 1)", key, id, token)).Scan(&left); err != nil {
 					t.Errorf("at %v a claim does not leave the quick way: %v", at, err)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 
 func TestOtherDrivers(t *testing.T) {
 	t.Parallel()
-	mask.Run(t, "v4_enter(", mysql.MySQLDriver{},
+	mask.Run(t, "v1_enter(", mysql.MySQLDriver{},
 		func(t testing.TB) string { return newDSN(t, "") },
 		func(t testing.TB, db *sql.DB) driver.Backend { return backend(t, db) })
 }

@@ -33,7 +33,7 @@ func keeps(t testing.TB, db *sql.DB, key string) (kept bool) {
 // what it kept has its own row, which nobody sees before the COMMIT.
 func open(t testing.TB, conn *sql.Conn) {
 	t.Helper()
-	do(t, conn, "CALL fencelock_v4_open('k', 0, @now, @last, @front, @mark, @mark_id)")
+	do(t, conn, "CALL fencelock_v1_open('k', 0, @now, @last, @front, @mark, @mark_id)")
 }
 
 // seen is what people see of a line, but for the time that is left.
@@ -176,7 +176,7 @@ func TestStepsThatWaitForTheLineFindTheClaimInItsOwnRow(t *testing.T) {
 		"Renew": func(db *sql.DB, _ *sqllock.Backend, ticket driver.Ticket) error {
 			list := fmt.Sprintf("%016x%016x%04d%04d%s%s", ticket.Token, 120_000_000, len(ticket.Key), len(ticket.ID), ticket.Key, ticket.ID)
 			var alive string
-			err := db.QueryRowContext(soon(t), fmt.Sprintf("CALL fencelock_v4_renew(X'%x')", list)).Scan(&alive)
+			err := db.QueryRowContext(soon(t), fmt.Sprintf("CALL fencelock_v1_renew(X'%x')", list)).Scan(&alive)
 			if err == nil && alive != "1" {
 				err = fmt.Errorf("it is not found: %q", alive)
 			}
@@ -234,7 +234,7 @@ func TestFreeLockIsNotForAnIdThatWasLaidToRestMeanwhile(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- second(b.Enter(soon(t), late)) }()
 	blocked(t, openDSN(t, dsnOf(server(t), "", "")), database)
-	do(t, p, fmt.Sprintf("CALL fencelock_v4_lay('k', '%s', @now, @now + 60000000, 0, 'it has left', 1)", late.ID))
+	do(t, p, fmt.Sprintf("CALL fencelock_v1_lay('k', '%s', @now, @now + 60000000, 0, 'it has left', 1)", late.ID))
 	do(t, p, "COMMIT")
 	if err := <-done; !driver.Gone(err) {
 		t.Errorf("Enter of an id that was laid to rest while it waited answered %v; want ErrGone", err)

@@ -51,7 +51,7 @@ func (p parted) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error
 	ticket, err := p.Backend.Enter(ctx, c)
 	if err == nil {
 		// Any step that opens the line would do. If it fails, the claim stays where it is.
-		_, _ = p.db.ExecContext(ctx, fmt.Sprintf("CALL fencelock_v4_purge(X'%x', 0)", c.Key))
+		_, _ = p.db.ExecContext(ctx, fmt.Sprintf("CALL fencelock_v1_purge(X'%x', 0)", c.Key))
 	}
 	return ticket, err
 }

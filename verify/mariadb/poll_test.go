@@ -36,9 +36,9 @@ func TestLongWaitsAskSeldom(t *testing.T) {
 	news, looks, others := 0, 0, 0
 	for _, command := range p.take() {
 		switch {
-		case strings.Contains(command, "v4_news"):
+		case strings.Contains(command, "v1_news"):
 			news++
-		case strings.Contains(command, "v4_look"):
+		case strings.Contains(command, "v1_look"):
 			looks++
 		default:
 			others++

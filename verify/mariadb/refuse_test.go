@@ -121,7 +121,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 		db := openDSN(t, newDSN(t, ""))
 		leave(t, backend(t, db), hold(t, backend(t, db), claim("k")))
 		do(t, db, "UPDATE fencelock_meta SET value = '7' WHERE name = 'format'")
-		refusal(t, backend(t, db), `format "7"`, "format 2")
+		refusal(t, backend(t, db), `format "7"`, "format 1")
 		do(t, db, "DELETE FROM fencelock_meta")
 		refusal(t, backend(t, db), "format")
 	})

@@ -27,7 +27,7 @@ func TestRoundTripsAreCountedOnTheWire(t *testing.T) {
 				var got []string
 				for _, command := range p.take() {
 					// One Enter in 64 looks for idle lines besides.
-					if !strings.Contains(command, "v4_sweep(") {
+					if !strings.Contains(command, "v1_sweep(") {
 						got = append(got, command)
 					}
 				}
@@ -86,7 +86,7 @@ func TestCutConnectionsLeaveNoGhosts(t *testing.T) {
 	once := func(f fate, step string) {
 		cut := false
 		p.set(func(command string) fate {
-			if !cut && strings.Contains(command, "v4_"+step+"(") {
+			if !cut && strings.Contains(command, "v1_"+step+"(") {
 				cut = true
 				return f
 			}

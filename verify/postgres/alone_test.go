@@ -1,12 +1,7 @@
 package postgres_test
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -186,52 +181,6 @@ func TestARestOutlivesItsLine(t *testing.T) {
 	}
 	empty(t, b)
 	sane(t, db)
-}
-
-// TestTablesOfFormat1AreUpgraded has several programs find tables of the version before that
-// kept each claim in a row of its own, with one held and an id that rests.
-func TestTablesOfFormat1AreUpgraded(t *testing.T) {
-	t.Parallel()
-	url := newURL(t)
-	earlier, err := os.ReadFile(filepath.Join("..", "quorum", "testdata", "postgres_without_ballots.sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	do(t, url, string(earlier))
-	held, resting, free := claim("held"), claim("rests"), claim("free")
-	for _, c := range []driver.Claim{held, free} {
-		do(t, url, "SELECT * FROM fencelock_enter($1, $2, 1048576, 1048576, 60000000, true, 1, 7, 'owner', '')", []byte(c.Key), []byte(c.ID))
-	}
-	do(t, url, "SELECT * FROM fencelock_leave($1, $2, '', 0, 0, 7)", []byte(free.Key), []byte(free.ID))
-	do(t, url, "SELECT * FROM fencelock_leave($1, $2, '', 0, 60000000, 7)", []byte(resting.Key), []byte(resting.ID))
-
-	plain := sqllock.New(openURL(t, url), sqllock.Postgres, nil)
-	defer plain.Close()
-	if _, err := plain.Enter(soon(t), claim("k")); !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "fencelock schema postgres") {
-		t.Errorf("without CreateTables, tables of format 1 were answered with %v; want what to do", err)
-	}
-	var group sync.WaitGroup
-	for range 4 {
-		b := backend(t, openURL(t, url))
-		group.Go(func() {
-			if _, err := b.Enter(soon(t), noWait(claim(held.Key))); !errors.As(err, new(*driver.BusyError)) {
-				t.Errorf("upgrading at once with others, a try on what is held was answered with %v", err)
-			}
-			if _, err := b.Enter(soon(t), resting); !driver.Gone(err) {
-				t.Errorf("upgrading at once with others, an id that rests was answered with %v", err)
-			}
-		})
-	}
-	group.Wait()
-	b := backend(t, openURL(t, url))
-	leave(t, b, hold(t, b, free))
-	// A program of the version before that runs on renews and leaves by what it knows.
-	do(t, url, "SELECT * FROM fencelock_renew($1, '{1}', $2, '{60000000}')", fmt.Sprintf("{%x}", held.Key), fmt.Sprintf("{%x}", held.ID))
-	do(t, url, "SELECT * FROM fencelock_leave($1, $2, '', 0, 0, 7, 1)", []byte(held.Key), []byte(held.ID))
-	hold(t, b, free)
-	do(t, url, "SELECT * FROM fencelock_leave($1, $2, '', 0, 0, 7)", []byte(free.Key), []byte(free.ID))
-	empty(t, b)
-	sane(t, openURL(t, url))
 }
 
 // TestSpansDoNotOverlap draws tokens in each of the ways that there are, with spans that the

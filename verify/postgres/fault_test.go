@@ -93,7 +93,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 		b := open(t, url, true)
 		leave(t, b, hold(t, b, claim("k")))
 		do(t, url, "UPDATE fencelock_meta SET value = '7' WHERE name = 'format'")
-		refusal(t, open(t, url, true), "format 7", "format 2")
+		refusal(t, open(t, url, true), "format 7", "format 1")
 		do(t, url, "DELETE FROM fencelock_meta WHERE name = 'format'")
 		refusal(t, open(t, url, true), "format")
 	})

@@ -3,12 +3,10 @@ package quorum_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -345,61 +343,4 @@ func blocked(t *testing.T, url string) {
 		}
 		return err
 	})
-}
-
-// Tables of an earlier version get the functions that know ballots, while programs of that
-// version hold locks in them and go on. Who may not, or was not told to, create tables says
-// what is missing.
-func TestPostgresTablesWithoutBallotsAreUpgraded(t *testing.T) {
-	t.Parallel()
-	url := newDatabase(t, postgresServer(t))
-	earlier, err := os.ReadFile(filepath.Join("testdata", "postgres_without_ballots.sql"))
-	check(t, err)
-	do(t, url, string(earlier))
-	const enter = "SELECT count(*) FROM fencelock_enter('%s', 'an id', 1048576, 1048576, 60000000, true, 1, 7, '', '') WHERE what = 'ticket'"
-	old := connect(t, url)
-	defer old.Close(context.Background())
-	holds := func(key string) {
-		t.Helper()
-		var n int
-		if err := old.QueryRow(t.Context(), fmt.Sprintf(enter, key)).Scan(&n); err != nil || n != 1 {
-			t.Errorf("a program of the version before got %d tickets on %q, %v", n, key, err)
-		}
-	}
-	holds("held")
-
-	told := sqllock.New(openPostgres(t, url), sqllock.Postgres, &sqllock.Options{Member: &lasting})
-	defer told.Close()
-	if err := told.Initialise(t.Context()); !errors.As(err, new(*driver.PermanentError)) ||
-		!strings.Contains(err.Error(), "earlier version") || !strings.Contains(err.Error(), "fencelock schema postgres") {
-		t.Errorf("a member on tables of the version before, without CreateTables: %v", err)
-	}
-
-	var group sync.WaitGroup
-	for range 4 {
-		b := postgresMember(t, url, lasting)
-		group.Go(func() {
-			if err := b.Initialise(t.Context()); err != nil {
-				t.Errorf("upgrading at once with others: %v", err)
-			}
-		})
-	}
-	group.Wait()
-	b := postgresMember(t, url, lasting)
-	if _, err := b.Enter(t.Context(), ballotOn("held")); !errors.As(err, new(*driver.BusyError)) {
-		t.Errorf("a lock that is held was answered with %v", err)
-	}
-	vote(t, b, ballotOn("k"))
-	holds("held") // again
-	holds("more")
-	check(t, told.Initialise(t.Context()))
-	var enters int
-	check(t, old.QueryRow(t.Context(), "SELECT count(*) FROM pg_proc WHERE proname = 'fencelock_enter'").Scan(&enters))
-	if enters != 1 {
-		t.Errorf("there are %d functions fencelock_enter; want the new one alone", enters)
-	}
-	ddl, err := sqllock.Schema(sqllock.Postgres, nil)
-	check(t, err)
-	do(t, url, ddl, ddl)
-	vote(t, b, ballotOn("after"))
 }

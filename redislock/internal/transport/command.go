@@ -59,7 +59,7 @@ type Result struct {
 	Retried bool
 }
 
-// spare are commands for the next callers. Many keys at a time are 5 % faster with it.
+// spare are commands for the next callers.
 var spare = sync.Pool{New: func() any { return &Command{} }}
 
 // Boxed once: they are part of every command.

@@ -367,6 +367,6 @@ func (a *acquisition) giveUp() {
 		cl.mu.Unlock()
 	default:
 		cl.mu.Unlock()
-		cl.leave(a.ctx, driver.Exit{}, min(closeBudget, a.enterTTL/3))
+		_, _ = cl.leave(a.ctx, driver.Exit{}, min(closeBudget, a.enterTTL/3))
 	}
 }

@@ -40,7 +40,7 @@ func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if q.keepLocked(l.grant, now) {
-		l.settleLocked(nil)
+		_ = l.settleLocked(nil)
 		return handedOff
 	}
 	q.removeClaimLocked()

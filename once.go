@@ -62,7 +62,7 @@ func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ct
 	returned := false
 	defer func() {
 		if !returned { // f panicked
-			l.Release(ctx)
+			_ = l.Release(ctx)
 		}
 	}()
 	ferr := f(&l.ctx, l)

@@ -91,6 +91,7 @@ type Reserver interface {
 // Lease says what keeps a claim alive.
 type Lease int
 
+// What a lease belongs to.
 const (
 	PerClaim  Lease = iota // each claim has its own lease
 	PerClient              // claims of one Backend value share a lease (etcd) or session (ZooKeeper)

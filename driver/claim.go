@@ -75,6 +75,15 @@ func (c *Claim) invalid(info *Info) error {
 	case len(c.Owner) > MaxOwner || len(c.Note) > MaxNote:
 		return fmt.Errorf("the claim on %q has an owner of %d bytes and a note of %d; at most %d and %d",
 			c.Key, len(c.Owner), len(c.Note), MaxOwner, MaxNote)
+	}
+	if err := c.invalidNumbers(info); err != nil {
+		return err
+	}
+	return c.invalidWeight(info)
+}
+
+func (c *Claim) invalidNumbers(info *Info) error {
+	switch {
 	case c.Span < 1 || c.Span > MaxSpan:
 		return fmt.Errorf("the claim on %q reserves 1 to %d tokens, not %d", c.Key, MaxSpan, c.Span)
 	case c.TTL <= 0 || c.TTL < info.MinTTL:
@@ -86,7 +95,7 @@ func (c *Claim) invalid(info *Info) error {
 	case c.Ballot < 0 || c.Ballot > math.MaxInt64-c.Span:
 		return fmt.Errorf("the ballot %d on %q is no token", c.Ballot, c.Key)
 	}
-	return c.invalidWeight(info)
+	return nil
 }
 
 func (c *Claim) invalidWeight(info *Info) error {

@@ -8,12 +8,12 @@ import (
 )
 
 var (
-	// ErrStale: the write was refused, because the resource has seen a larger token:
+	// ErrStale says that the write was refused, because the resource has seen a larger token:
 	// the lock has passed to somebody else. Writing again with the same token is
 	// useless; take the lock again, and read again what the write was based on.
 	ErrStale = errors.New("the fencing token is stale")
 
-	// ErrNoToken: the write was refused, because it came without a token.
+	// ErrNoToken says that the write was refused, because it came without a token.
 	ErrNoToken = errors.New("there is no fencing token")
 )
 

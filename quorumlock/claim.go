@@ -165,7 +165,7 @@ func (cl *claim) entered(i int, err error) {
 // so the claim is not sent there again.
 func (cl *claim) left(i int, err error, tombstone bool) {
 	if err == nil || definite(err) {
-		cl.goneBecause(err)
+		_ = cl.goneBecause(err)
 	} else {
 		tombstone = true
 	}

@@ -240,7 +240,7 @@ func (r *renewal) removeRest(n int) {
 	if cl.leave() {
 		return // a Leave is under way and does it
 	}
-	cl.goneBecause(r.why(n))
+	_ = cl.goneBecause(r.why(n))
 	acks := make(chan ack, len(r.b.nodes)) // nobody waits for them
 	t.Token = max(t.Token, 1)
 	for i := range r.b.nodes {

@@ -225,7 +225,7 @@ func (s *sqlite) closeIdle(ctx context.Context) error {
 
 // closeConn closes a connection instead of giving it back to the pool.
 func closeConn(conn *sql.Conn) {
-	conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	conn.Close()
 }
 

@@ -152,7 +152,7 @@ func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t 
 		if undo := tx.Rollback(); undo != nil && !errors.Is(undo, sql.ErrTxDone) && !noTransaction(undo) {
 			// The connection may still be in the transaction, and hold the write
 			// lock of all processes: it must not go back into the pool.
-			conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 		}
 		return effects{}, err
 	}

@@ -9,6 +9,7 @@ import (
 // Op is what happened.
 type Op uint8
 
+// The operations.
 const (
 	_       Op = iota
 	Enter      // a process asks for the lock and waits from now on; stamped before the call
@@ -41,6 +42,7 @@ func (o Op) String() string {
 // Kind is how a lock is held.
 type Kind uint8
 
+// The kinds.
 const (
 	Exclusive Kind = iota // alone: a mutex, or the writer of a read-write lock
 	Shared                // with other readers

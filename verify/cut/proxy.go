@@ -16,6 +16,7 @@ import (
 // When says at which moment of a request the connection breaks.
 type When int
 
+// The moments.
 const (
 	Before When = iota // the server gets nothing of it
 	Half               // the server gets its first half

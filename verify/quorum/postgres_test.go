@@ -118,13 +118,6 @@ func pool(t *testing.T, c *pgx.ConnConfig) *sql.DB {
 	return db
 }
 
-func openPostgres(t *testing.T, url string) *sql.DB {
-	t.Helper()
-	c, err := pgx.ParseConfig(url)
-	check(t, err)
-	return pool(t, c)
-}
-
 // isolations are what a role or a DSN may ask for.
 var isolations = []string{"read committed", "repeatable read", "serializable"}
 

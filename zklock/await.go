@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"reflect"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -16,11 +17,11 @@ const (
 	// maxUnread is the longest for which a line is not read although nothing was
 	// heard. Watches are not lost; it is a net below them.
 	maxUnread = 10 * time.Second
-	// curious is how long a claim has waited when it begins to listen for its own end,
-	// which an operator may bring, and asks who is first in a long line. Where lines go
-	// on faster nobody pays for that: the reading that grants a claim tells whether it is
+	// patient is how long a claim has waited when it begins to watch its own node, which
+	// an operator may delete, and asks who is first in a long line. Where lines move
+	// faster nobody pays for that: the reading that grants a claim tells whether it is
 	// still there.
-	curious = 250 * time.Millisecond
+	patient = 250 * time.Millisecond
 	// fewAhead is how many may be ahead of a claim that asks as it joins who is first. In
 	// a longer line somebody else is by the time that anybody has read it.
 	fewAhead = 4
@@ -39,185 +40,190 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 }
 
 func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	p, gone := b.find(ref{t.Key, t.ID})
+	c, gone := b.claims.find(t.Ref())
 	switch {
 	case gone != nil:
 		return t, *gone
-	case p == nil:
+	case c == nil:
 		return t, driver.ErrGone{}
 	}
 	end := time.Now().Add(maxAwait)
-	timer := time.NewTimer(maxAwait)
-	defer timer.Stop()
 	for {
-		conn, s, err := b.live(ctx)
+		s, p, err := b.placed(ctx, c)
 		if err != nil {
 			return t, err
 		}
-		node, own, ok := b.inLine(p)
-		switch {
-		case !ok:
-			if len(p.lock) > 0 && b.unsettled(p) {
-				return t, errors.New("its Enter has not been answered yet")
-			}
-			return t, b.whyGone(p)
-		case own != s:
-			return t, errNoSession
-		}
-		_, gen, _ := b.link.state()
-		b.mu.Lock()
-		known := p.members != nil && p.gen == gen && time.Since(p.looked) < maxUnread
-		names, watches, over, asked := p.members, p.watches, p.over, p.asked
-		listens := p.joined.Add(curious)
-		b.mu.Unlock()
-		if !known {
-			now, _, l, err := b.standingOf(ctx, conn, t.Claim, p)
+		w := c.waiting()
+		if _, generation := b.conn.state(); w.stale(generation) {
+			now, ahead, err := b.standingOf(ctx, s, t.Claim, c)
 			if err != nil || now.Granted {
 				return now, err
 			}
-			if l.members[0].name == asked {
+			if ahead[0].name == w.headTold {
 				now.Head = t.Head
 			}
 			t = now
 			continue
 		}
-		long := !time.Now().Before(listens)
-		if long {
-			names = append(names[:len(names):len(names)], path.Base(node))
-		}
-		if len(watches) != len(names) {
-			if watches, err = b.watchAll(ctx, conn, p, node, names); err != nil {
-				return t, err
-			}
-			if watches == nil { // somebody was gone before it could be watched
-				b.reread(p)
-				continue
-			}
-		}
 		until := end
-		if long {
-			if head, err := b.headOf(ctx, conn, p, t.Ahead); err != nil {
+		if early := w.joined.Add(patient); time.Now().Before(early) && early.Before(end) {
+			until = early
+		}
+		watches, err := b.watchAll(ctx, s, c, p, &w)
+		if err != nil {
+			return t, err
+		}
+		if watches == nil {
+			continue // one of the blockers was gone before it could be watched
+		}
+		if w.patient() {
+			if head, err := b.describeHead(ctx, s, c, t.Ahead); err != nil {
 				return t, err
 			} else if head != nil {
 				t.Head = head
 			}
-		} else if listens.Before(end) {
-			until = listens
 		}
-		timer.Reset(time.Until(until))
-		woken, err := b.waitForAny(ctx, watches, over, s.over, timer.C)
+		woken, err := b.waitForAny(ctx, watches, c, s, until)
 		switch {
 		case err != nil:
 			return t, err
 		case woken:
-			b.reread(p)
+			c.readAgain()
 		case until == end:
 			return t, nil
 		}
 	}
 }
 
-// watchAll sets the watches on those whom p waits for and, if it has waited for a while,
-// on p itself. It returns nil if one of them is gone.
-func (b *Backend) watchAll(ctx context.Context, conn client, p *place, node string, names []string) ([]*watch, error) {
-	dir := path.Dir(node)
+// placed returns the session and the position of a claim that is in line.
+func (b *Backend) placed(ctx context.Context, c *claim) (*session, position, error) {
+	s, err := b.session(ctx)
+	if err != nil {
+		return nil, position{}, err
+	}
+	p, ok := c.position()
+	switch {
+	case !ok && c.unresolved():
+		return nil, p, errUnresolved
+	case !ok:
+		return nil, p, c.whyGone()
+	case p.session != s:
+		return nil, p, errNoSession
+	}
+	return s, p, nil
+}
+
+// waiting returns what c knows of its line.
+func (c *claim) waiting() waiting {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	return c.wait
+}
+
+// stale reports whether the line must be read again before anything is waited for.
+func (w *waiting) stale(generation int) bool {
+	return w.read.IsZero() || w.generation != generation || time.Since(w.read) >= maxUnread
+}
+
+func (w *waiting) patient() bool { return time.Since(w.joined) >= patient }
+
+// readAgain has the line of c read again before anything is waited for.
+func (c *claim) readAgain() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.wait.read, c.wait.watches = time.Time{}, nil
+}
+
+// watchAll watches those whom c waits for and, once it has waited for a while, the node
+// of c itself. It returns nil if one of them is gone.
+func (b *Backend) watchAll(ctx context.Context, s *session, c *claim, p position, w *waiting) ([]*watch, error) {
+	names := w.blockers
+	if w.patient() {
+		names = append(names[:len(names):len(names)], path.Base(p.node))
+	}
+	if len(w.watches) == len(names) {
+		return w.watches, nil
+	}
 	var all []*watch
 	for _, name := range names {
-		w, err := b.watch(ctx, conn, dir+"/"+name)
-		if w == nil || err != nil {
+		one, err := s.watch(ctx, path.Dir(p.node)+"/"+name)
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, w)
+		if one == nil {
+			c.readAgain()
+			return nil, nil
+		}
+		all = append(all, one)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p.members != nil {
-		p.watches = all
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.wait.read == w.read {
+		c.wait.watches = all
 	}
 	return all, nil
 }
 
-// headOf describes the claim that was first in line when p last looked. It is nil if that
-// has gone, and if it was asked for before. Where p waits for that one alone the request
-// sets the watch on it, too.
-func (b *Backend) headOf(ctx context.Context, conn client, p *place, ahead int) (*driver.BusyError, error) {
-	b.mu.Lock()
-	first, asked, names := p.first, p.asked, p.members
-	b.mu.Unlock()
-	if first.name == asked {
+// describeHead describes the claim that was first in line when c last looked. It is nil
+// if that has gone, and if it was described before. Where c waits for that one alone the
+// request sets the watch on it, too.
+func (b *Backend) describeHead(ctx context.Context, s *session, c *claim, ahead int) (*driver.BusyError, error) {
+	w := c.waiting()
+	if w.first.name == w.headTold {
 		return nil, nil
 	}
-	var f *found
-	var err error
-	if len(names) == 1 && names[0] == first.name {
-		node := b.lineOf(p.key) + "/" + first.name
-		var w *watch
-		if w, err = b.watch(ctx, conn, node); w == nil || err != nil {
-			return nil, err
-		}
-		f, err = opened(node, first, w.node)
-	} else {
-		f, err = b.open(ctx, conn, p.key, first)
-	}
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	if err != nil {
+	f, err := b.openHead(ctx, s, c, &w)
+	if f == nil || err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	p.asked = first.name
-	b.mu.Unlock()
+	c.of.mu.Lock()
+	c.wait.headTold = w.first.name
+	c.of.mu.Unlock()
 	return f.busy(ahead)
 }
 
-// unsettled reports whether an Enter of p is still under way.
-func (b *Backend) unsettled(p *place) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return p.gone == nil && (p.pending || p.unsure != nil)
-}
-
-// reread has the line of p read again before anything is waited for.
-func (b *Backend) reread(p *place) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p.members, p.watches = nil, nil
-}
-
-// waitForAny waits until one of the watches fires; it answers false if time is over.
-func (b *Backend) waitForAny(ctx context.Context, watches []*watch, over, lost <-chan struct{}, timer <-chan time.Time) (bool, error) {
-	first, second := watches[0].fired, watches[len(watches)-1].fired
-	rest := make(chan struct{}, 1)
-	if len(watches) > 2 {
-		// A goroutine for each further watch, for as long as this call.
-		stop := make(chan struct{})
-		defer close(stop)
-		for _, w := range watches[1 : len(watches)-1] {
-			go func() {
-				select {
-				case <-w.fired:
-					select {
-					case rest <- struct{}{}:
-					default:
-					}
-				case <-stop:
-				}
-			}()
+// openHead reads the node of the first claim in line; nil if it is gone.
+func (b *Backend) openHead(ctx context.Context, s *session, c *claim, w *waiting) (*found, error) {
+	if len(w.blockers) == 1 && w.blockers[0] == w.first.name {
+		node := b.lineOf(c.Key) + "/" + w.first.name
+		one, err := s.watch(ctx, node)
+		if one == nil || err != nil {
+			return nil, err
 		}
+		return parseNode(node, w.first, one.node)
 	}
-	select {
-	case <-first:
-	case <-second:
-	case <-rest:
-	case <-over:
-	case <-lost:
-	case <-timer:
-		return false, nil
-	case <-ctx.Done():
+	f, err := b.open(ctx, s, c.Key, w.first)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// waitForAny waits until one of the watches fires or c is not in line any more. It
+// answers false if that has not happened by the end.
+func (b *Backend) waitForAny(
+	ctx context.Context, watches []*watch, c *claim, s *session, end time.Time,
+) (woken bool, err error) {
+	timer := time.NewTimer(time.Until(end))
+	defer timer.Stop()
+	c.of.mu.Lock()
+	left := c.left
+	c.of.mu.Unlock()
+	channels := []any{ctx.Done(), b.tasks.closed(), timer.C, left, s.over}
+	for _, w := range watches {
+		channels = append(channels, w.fired)
+	}
+	cases := make([]reflect.SelectCase, len(channels))
+	for i, ch := range channels {
+		cases[i] = reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)}
+	}
+	switch chosen, _, _ := reflect.Select(cases); chosen {
+	case 0:
 		return false, ctx.Err()
-	case <-b.closed:
+	case 1:
 		return false, driver.ErrClosed
+	case 2:
+		return false, nil
 	}
 	return true, nil
 }

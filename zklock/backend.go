@@ -50,23 +50,15 @@ const minTTL = 100 * time.Millisecond
 // with Close. All its claims live and die with the session.
 type Backend struct {
 	prefix  string
-	timeout time.Duration
 	digest  string
 	acl     []zk.ACL
+	maxTTL  time.Duration
 	invalid error // what is wrong with the Options
 
-	link      link
-	closed    chan struct{}
-	closeOnce sync.Once
-	work      context.Context // ends with Close
-	stop      context.CancelFunc
-	group     sync.WaitGroup
-
-	mu     sync.Mutex
-	places map[ref]*place
-	rests  map[ref]*rest
-	known  map[string]container // lines that were there a short while ago
-	pruned time.Time            // when known was last cleared of those that were so too long ago
+	tasks  tasks
+	conn   *connection
+	claims *claims
+	lines  lineCache
 }
 
 var (
@@ -84,17 +76,13 @@ func New(servers []string, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{
-		prefix: o.Prefix, timeout: o.SessionTimeout, digest: o.Digest, acl: o.ACL,
-		closed: make(chan struct{}),
-		places: make(map[ref]*place), rests: make(map[ref]*rest), known: make(map[string]container),
-	}
-	b.work, b.stop = context.WithCancel(context.Background())
+	b := &Backend{prefix: o.Prefix, digest: o.Digest, acl: o.ACL}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}
-	if b.timeout == 0 {
-		b.timeout = DefaultSessionTimeout
+	timeout := o.SessionTimeout
+	if timeout == 0 {
+		timeout = DefaultSessionTimeout
 	}
 	if b.acl == nil {
 		b.acl = zk.WorldACL(zk.PermAll)
@@ -102,15 +90,19 @@ func New(servers []string, o *Options) *Backend {
 			b.acl = zk.AuthACL(zk.PermAll)
 		}
 	}
+	const shortest, longest = minTTL * 3 / 2, 24 * time.Hour
 	switch {
 	case len(servers) == 0:
 		b.invalid = errors.New("zookeeper: there are no servers: name at least one, as host:port")
-	case b.timeout < minTTL*3/2 || b.timeout > 24*time.Hour:
-		b.invalid = fmt.Errorf("zookeeper: a session timeout of %v is not possible: use %v to %v", b.timeout, minTTL*3/2, 24*time.Hour)
+	case timeout < shortest || timeout > longest:
+		b.invalid = fmt.Errorf("zookeeper: a session timeout of %v is not possible: use %v to %v", timeout, shortest, longest)
 	default:
 		b.invalid = checkPrefix(b.prefix)
 	}
-	b.link.init(servers, b.timeout, b.digest != "", b.sessionLost)
+	b.maxTTL = max(minTTL, timeout*2/3)
+	b.tasks.ctx, b.tasks.cancel = context.WithCancel(context.Background())
+	b.claims = newClaims(b.finishLapse)
+	b.conn = newConnection(servers, timeout, b.tasks.closed(), b.claims.endSession)
 	return b
 }
 
@@ -128,7 +120,7 @@ func (b *Backend) Info() driver.Info {
 		Push:      true,
 		Lease:     driver.PerClient,
 		MinTTL:    minTTL,
-		MaxTTL:    max(minTTL, b.timeout*2/3),
+		MaxTTL:    b.maxTTL,
 	}
 }
 
@@ -138,37 +130,26 @@ func (b *Backend) Connect(ctx context.Context) error {
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	_, _, err := b.live(ctx)
+	_, err := b.session(ctx)
 	return failed(ctx, "preparing the prefix", b.prefix, err)
 }
 
 // Close ends the connection, and every call with ErrClosed. The session ends with it
 // if no claim is in line; otherwise it is left to run out, and the claims with it.
 func (b *Backend) Close() error {
-	b.closeOnce.Do(func() {
-		b.mu.Lock()
-		inLine := 0
-		for _, p := range b.places {
-			if p.path != "" || p.unsure != nil || p.pending {
-				inLine++
-			}
-			p.stopTimer()
-		}
-		b.mu.Unlock()
-		close(b.closed)
-		b.stop()
-		b.link.close(inLine > 0)
-		b.group.Wait()
+	b.tasks.once.Do(func() {
+		inLine := b.claims.stop()
+		b.tasks.stop()
+		b.conn.close(inLine)
+		b.tasks.wait()
 	})
 	return nil
 }
 
 // ready says whether a call may be made.
 func (b *Backend) ready(ctx context.Context) error {
-	select {
-	case <-b.closed:
+	if b.tasks.ctx.Err() != nil {
 		return driver.ErrClosed
-	default:
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -179,31 +160,32 @@ func (b *Backend) ready(ctx context.Context) error {
 	return nil
 }
 
-// background runs f on a goroutine that Close waits for; ctx ends with Close.
-func (b *Backend) background(f func(ctx context.Context)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.work.Err() != nil {
-		return
-	}
-	b.group.Go(func() { f(b.work) })
+// tasks are what a Backend does in the background. Close waits for them.
+type tasks struct {
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	once   sync.Once
+
+	mu    sync.Mutex // no task begins after stop
+	group sync.WaitGroup
 }
 
-// check refuses what the core never sends.
-func check(c *driver.Claim) error {
-	switch {
-	case c.Key == "" || len(c.Key) > driver.MaxKey:
-		return fmt.Errorf("zookeeper: a key has 1 to %d bytes, not %d", driver.MaxKey, len(c.Key))
-	case c.ID == "" || len(c.ID) > 256:
-		return fmt.Errorf("zookeeper: the claim on %q has an id of %d bytes", c.Key, len(c.ID))
-	case c.Capacity < 1 || c.Capacity > driver.RW || c.Weight < 1 || c.Weight > c.Capacity:
-		return fmt.Errorf("zookeeper: a claim on %q cannot have weight %d of %d", c.Key, c.Weight, c.Capacity)
-	case c.TTL < time.Millisecond:
-		return fmt.Errorf("zookeeper: the lease on %q must last longer than %v", c.Key, c.TTL)
-	case c.Span < 1 || c.Span > driver.MaxSpan:
-		return fmt.Errorf("zookeeper: a claim on %q reserves 1 to %d tokens, not %d", c.Key, driver.MaxSpan, c.Span)
-	case c.Ballot != 0:
-		return fmt.Errorf("zookeeper: no ballots are taken, as for %q", c.Key)
+func (ts *tasks) closed() <-chan struct{} { return ts.ctx.Done() }
+
+// run runs f on a goroutine of its own; ctx ends with Close.
+func (ts *tasks) run(f func(ctx context.Context)) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.ctx.Err() == nil {
+		ts.group.Go(func() { f(ts.ctx) })
 	}
-	return nil
 }
+
+// stop ends ctx.
+func (ts *tasks) stop() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.cancel()
+}
+
+func (ts *tasks) wait() { ts.group.Wait() }

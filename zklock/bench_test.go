@@ -13,7 +13,7 @@ func BenchmarkFreeLock(b *testing.B) {
 	s := testserver.ZooKeeper(b)
 	x := connect(b, long, s)
 	for b.Loop() {
-		k, err := x.Enter(context.Background(), noWait(claim("k")))
+		k, err := x.Enter(context.Background(), noWait(exclusive("k")))
 		if err != nil || !k.Granted {
 			b.Fatalf("%+v %v", k, err)
 		}

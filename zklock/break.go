@@ -18,72 +18,68 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	return failed(ctx, "breaking into the line of", key, b.break_(ctx, key, token, reason))
+	return failed(ctx, "breaking into the line of", key, b.breakToken(ctx, key, token, reason))
 }
 
-func (b *Backend) break_(ctx context.Context, key string, token int64, reason string) error {
-	conn, _, err := b.live(ctx)
+func (b *Backend) breakToken(ctx context.Context, key string, token int64, reason string) error {
+	s, err := b.session(ctx)
 	if err != nil {
 		return err
 	}
-	dir := b.lineOf(key)
-	if _, err := conn.Sync(dir).wait(ctx, b); err != nil && !errors.Is(err, zk.ErrNoNode) {
+	if err := s.sync(ctx, b.prefix+linesDir); err != nil {
 		return err
 	}
-	l, err := b.readLine(ctx, conn, key)
-	if errors.Is(err, zk.ErrNoNode) {
+	f, err := b.findToken(ctx, s, key, token)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return driver.ErrGone{}
+	case err != nil:
+		return err
+	case f == nil || token&(1<<spanBits-1) >= f.record.Span:
 		return driver.ErrGone{}
 	}
-	if err != nil {
-		return err
-	}
-	stats, err := b.stats(ctx, conn, dir, l.members)
-	if err != nil {
-		return err
-	}
-	for _, m := range l.members {
-		if stat := stats[m.name]; stat == nil || stat.Czxid != token>>spanBits {
-			continue
-		}
-		f, err := b.open(ctx, conn, key, m)
-		if errors.Is(err, zk.ErrNoNode) {
-			return driver.ErrGone{}
-		}
-		if err != nil {
-			return err
-		}
-		if token&(1<<spanBits-1) >= f.card.Span {
-			return driver.ErrGone{}
-		}
-		return b.breakAt(ctx, conn, key, f, reason)
-	}
-	return driver.ErrGone{}
+	return b.breakNode(ctx, s, f, reason)
 }
 
-func (b *Backend) breakAt(ctx context.Context, conn client, key string, f *found, reason string) error {
-	record := b.recordOf(f.czxid)
-	ops := []any{
-		&zk.DeleteRequest{Path: f.path, Version: -1},
-		&zk.CreateRequest{Path: record, Data: write(brokenRecord{Format: format, Reason: reason, TTL: f.card.TTL}), Acl: b.acl},
-		&zk.SetDataRequest{Path: path.Dir(f.path), Version: -1},
+// findToken returns the claim that the transaction in token made, or nil.
+func (b *Backend) findToken(ctx context.Context, s *session, key string, token int64) (*found, error) {
+	l, err := b.readLine(ctx, s, key)
+	if err != nil {
+		return nil, err
 	}
-	rs, err := conn.Multi(ops...).wait(ctx, b)
+	stats, err := stats(ctx, s, b.lineOf(key), l.members)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range l.members {
+		if stat := stats[m.name]; stat != nil && stat.Czxid == token>>spanBits {
+			return b.open(ctx, s, key, m)
+		}
+	}
+	return nil, nil
+}
+
+// breakNode deletes the node of f and leaves a record of the reason.
+func (b *Backend) breakNode(ctx context.Context, s *session, f *found, reason string) error {
+	dir, record := path.Dir(f.path), b.recordOf(f.czxid)
+	why := brokenRecord{Format: format, Reason: reason, TTL: f.record.TTL}
+	rs, err := s.multi(ctx,
+		&zk.DeleteRequest{Path: f.path, Version: -1},
+		&zk.CreateRequest{Path: record, Data: write(why), Acl: b.acl},
+		&zk.SetDataRequest{Path: dir, Version: -1},
+	)
 	switch {
-	case errors.Is(err, zk.ErrNoNode) && len(rs) > 0 && rs[0].Error != nil:
+	case errors.Is(err, zk.ErrNoNode) && firstFailed(rs) == 0:
 		return driver.ErrGone{}
 	case err != nil:
 		return err
 	}
-	if stat := rs[2].Stat; stat.NumChildren == 0 {
-		b.background(func(ctx context.Context) {
-			conn.Delete(path.Dir(f.path), -1).wait(ctx, b)
-		})
+	if rs[2].Stat.NumChildren == 0 {
+		b.tasks.run(func(ctx context.Context) { _ = s.delete(ctx, dir) })
 	}
 	// If its Backend does not ask for the reason, nobody will any more after this.
 	time.AfterFunc(f.left()+brokenGrace, func() {
-		b.background(func(ctx context.Context) {
-			conn.Delete(record, -1).wait(ctx, b)
-		})
+		b.tasks.run(func(ctx context.Context) { _ = s.delete(ctx, record) })
 	})
 	return nil
 }
@@ -94,18 +90,14 @@ const brokenGrace = 10 * time.Second
 // sweepBroken clears away records that nobody can ask for any more. There are as many
 // as operators have broken locks of programs that had crashed.
 func (b *Backend) sweepBroken(ctx context.Context, s *session) {
-	conn, now, err := b.connected(ctx)
-	if err != nil || now != s {
-		return
-	}
 	dir := b.prefix + brokenDir
-	l, err := conn.Children(dir).wait(ctx, b)
+	l, err := s.children(ctx, dir)
 	if err != nil {
 		return
 	}
 	for _, name := range l.names {
 		record := dir + "/" + name
-		n, err := conn.Get(record).wait(ctx, b)
+		n, err := s.get(ctx, record)
 		if err != nil {
 			continue
 		}
@@ -113,8 +105,9 @@ func (b *Backend) sweepBroken(ctx context.Context, s *session) {
 		if err != nil {
 			continue
 		}
-		if s.now().After(millis(n.stat.Ctime).Add(time.Duration(r.TTL)*time.Millisecond + brokenGrace)) {
-			conn.Delete(record, -1).wait(ctx, b)
+		end := time.UnixMilli(n.stat.Ctime).Add(time.Duration(r.TTL)*time.Millisecond + brokenGrace)
+		if s.now().After(end) {
+			_ = s.delete(ctx, record)
 		}
 	}
 }

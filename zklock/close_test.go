@@ -17,8 +17,8 @@ func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	b := New([]string{s.Addr()}, below(t, long))
-	k := hold(t, b, claim("k"))
-	w := wait(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
+	w := wait(t, b, exclusive("k"))
 	ended := make(chan error)
 	go func() {
 		for {

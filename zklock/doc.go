@@ -17,8 +17,8 @@
 // that the session lives and that each claim's node is there.
 //
 // The client of github.com/go-zookeeper/zk connects, keeps the session, and pings.
-// Requests are sent on its connection, but past its queue: no goroutine waits for
-// each of them, and a call ends with its context.
+// It knows no contexts: a goroutine waits for each request, and goes on waiting when the
+// call has ended with its context.
 //
 // # Leases
 //

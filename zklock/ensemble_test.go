@@ -28,7 +28,7 @@ func TestEnsemble(t *testing.T) {
 		}
 		last := int64(0)
 		for i := range 60 {
-			k := hold(t, views[i%3], noWait(claim("k")))
+			k := hold(t, views[i%3], noWait(exclusive("k")))
 			if k.Token <= last {
 				t.Fatalf("token %d was granted after %d", k.Token, last)
 			}
@@ -88,7 +88,7 @@ func TestEnsemble(t *testing.T) {
 
 	t.Run("a holder and its waiter outlive the leader", func(t *testing.T) {
 		b, other := connect(t, long, servers...), connect(t, long, servers...)
-		k, w := hold(t, b, claim("stays")), wait(t, other, claim("stays"))
+		k, w := hold(t, b, exclusive("stays")), wait(t, other, exclusive("stays"))
 		for _, s := range servers {
 			if s.Leads() {
 				if err := s.Kill(); err != nil {
@@ -116,7 +116,7 @@ func TestEnsemble(t *testing.T) {
 // once3 takes the lock once, as the core does: what was not answered is repeated, and
 // what was given up is left.
 func once3(t testing.TB, b *Backend, owner string, inside, last *atomic.Int64) error {
-	c := claim("shared")
+	c := exclusive("shared")
 	c.Owner = owner
 	k, err := b.Enter(within(t, 10*time.Second), c)
 	for err == nil && !k.Granted {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -19,207 +20,204 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
-	if err := check(&c); err != nil {
-		return driver.Ticket{}, &driver.PermanentError{Err: err}
+	info := b.Info()
+	info.MaxTTL = 0 // the session bounds the lease; the ticket says so
+	if err := c.Validate(info); err != nil {
+		return driver.Ticket{}, err
 	}
 	t, err := b.enter(ctx, c)
 	return t, failed(ctx, "entering the line of", c.Key, err)
 }
 
 func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	p, err := b.take(ctx, ref{c.Key, c.ID})
+	own, err := b.claims.acquire(ctx, c.Ref(), b.tasks.closed())
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	e := &entry{b: b, p: p, c: c}
-	t, err := e.run(ctx)
-	if !e.handed {
-		b.release(p)
-	}
-	return t, err
-}
-
-// entry is one Enter under way. It holds p.
-type entry struct {
-	b      *Backend
-	p      *place
-	c      driver.Claim
-	conn   client
-	s      *session
-	fresh  bool // the container was made by this Enter
-	handed bool // p is held by somebody else now
-}
-
-// again says that the step has to be judged anew: what it was based on changed.
-var errAgain = errors.New("the line changed meanwhile")
-
-func (e *entry) run(ctx context.Context) (driver.Ticket, error) {
+	defer own.release()
 	for {
 		if err := ctx.Err(); err != nil {
 			return driver.Ticket{}, err
 		}
-		if x := e.resting(); x != nil {
-			return driver.Ticket{}, *x
+		if gone := own.tombstone(); gone != nil {
+			return driver.Ticket{}, *gone
 		}
-		var err error
-		if e.conn, e.s, err = e.b.live(ctx); err != nil {
+		s, err := b.session(ctx)
+		if err != nil {
 			return driver.Ticket{}, err
 		}
-		t, err := e.step(ctx)
-		if err == nil || !errors.Is(err, errAgain) {
+		e := &entry{b: b, s: s, own: own, c: c}
+		t, err := e.try(ctx)
+		if !errors.Is(err, errRetry) {
 			return t, err
 		}
 	}
 }
 
-// resting says why the ID may not enter, if it may not.
-func (e *entry) resting() *driver.ErrGone {
-	e.b.mu.Lock()
-	defer e.b.mu.Unlock()
-	if x := e.b.rests[e.p.ref]; x != nil {
-		return &x.gone
-	}
-	return nil
+// entry is one try of an Enter. It has the turn of its claim.
+type entry struct {
+	b   *Backend
+	s   *session
+	own *claim
+	c   driver.Claim
+
+	made bool // this try made the line's container
 }
 
-func (e *entry) step(ctx context.Context) (driver.Ticket, error) {
-	if _, s, ok := e.b.inLine(e.p); ok {
-		if s != e.s {
-			return driver.Ticket{}, errNoSession // its end is being noted
-		}
+// errRetry says that what a try was based on has changed; try again.
+var errRetry = errors.New("the line changed meanwhile")
+
+func (e *entry) try(ctx context.Context) (driver.Ticket, error) {
+	inLine, err := e.b.settle(ctx, e.s, e.own)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	if inLine {
 		return e.repeat(ctx)
 	}
-	if e.p.unsure != nil {
-		found, err := e.resolve(ctx)
-		if err != nil {
-			return driver.Ticket{}, err
-		}
-		if found {
-			return e.repeat(ctx)
+	version, err := e.openLine(ctx)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	return e.join(ctx, version)
+}
+
+// settle finds out whether a claim is in line in session s: what became of a join that
+// was not answered, or not yet. The caller has the turn.
+func (b *Backend) settle(ctx context.Context, s *session, c *claim) (inLine bool, err error) {
+	if joining := c.joinUnderWay(); joining != nil {
+		select {
+		case <-joining:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-b.tasks.closed():
+			return false, driver.ErrClosed
 		}
 	}
-	e.fresh = false
-	known, version := e.b.resume(e.c.Key)
-	switch {
-	case e.c.NoWait && version >= 0:
-		// Nobody has entered since we left, or the join fails.
-	case known && !e.c.NoWait:
-		version = -1 // any
+	if p, ok := c.position(); ok {
+		if p.session != s {
+			return false, errNoSession // its end is being noted
+		}
+		return true, nil
+	}
+	switch c.unsureIn() {
+	case nil:
+		return false, nil
+	case s:
 	default:
-		known, version = false, -1
-		line := e.b.lineOf(e.c.Key)
-		_, err := e.conn.CreateContainer(line, e.b.acl).wait(ctx, e.b)
-		switch {
-		case err == nil:
-			e.fresh = true
-			version = 0 // nobody has entered before us, or the join fails
-		case errors.Is(err, zk.ErrNodeExists):
-			e.b.learn(e.c.Key, true)
-		case errors.Is(err, zk.ErrNoNode):
-			e.b.unready(ctx, e.s) // the Prefix is gone
-			return driver.Ticket{}, errAgain
-		default:
-			return driver.Ticket{}, err
-		}
+		// The session of that join is over. What it may have made ends with it, and is
+		// not ours.
+		c.forget()
+		return false, nil
 	}
-	if e.c.NoWait && version < 0 {
-		// The answer to the request before came after everything that others were
-		// told, so what is read now is not older than their calls.
-		stat, err := e.mayJoin(ctx)
-		if err != nil {
-			return driver.Ticket{}, err
-		}
-		version = stat.Version
+	if err := s.raiseBarrier(ctx); err != nil {
+		return false, err
 	}
-	t, err := e.join(ctx, version)
-	if err != nil && e.fresh && !e.handed {
-		e.b.tidy(e.c.Key)
+	f, err := b.seek(ctx, s, c.ClaimRef)
+	if err != nil {
+		return false, err
 	}
-	return t, err
+	if f == nil || f.owner != s.id {
+		c.forget()
+		return false, nil
+	}
+	c.enter(position{s, f.path, f.czxid}, f.record, s.lease(f.left()))
+	return true, nil
 }
 
-// tidy deletes the container of a line behind, if nobody is in it: the server clears away
-// only those that somebody was in. An Enter that still finds it gone makes it again.
-func (b *Backend) tidy(key string) {
-	b.background(func(ctx context.Context) {
-		conn, _, err := b.connected(ctx)
-		if err != nil {
-			return
-		}
-		if _, err := conn.Delete(b.lineOf(key), -1).wait(ctx, b); err == nil {
-			b.learn(key, false)
-		}
-	})
+// openLine makes the line's container, unless this Backend knows that it is there. It
+// returns the version that the line must have as the claim joins.
+func (e *entry) openLine(ctx context.Context) (version int32, err error) {
+	known, version := e.b.lines.resume(e.c.Key)
+	switch {
+	case known && !e.c.NoWait:
+		return anyVersion, nil
+	case known && version != anyVersion:
+		return version, nil // nobody has entered since we left, or the join fails
+	}
+	err = e.s.createContainer(ctx, e.b.lineOf(e.c.Key), e.b.acl)
+	switch {
+	case err == nil:
+		e.made = true
+		return 0, nil // nobody has entered before us, or the join fails
+	case errors.Is(err, zk.ErrNodeExists):
+		e.b.lines.seen(e.c.Key)
+	case errors.Is(err, zk.ErrNoNode): // somebody deleted the Prefix
+		e.s.forgetNodes(e.s.heartbeat().Path)
+		return 0, errRetry
+	default:
+		return 0, err
+	}
+	if !e.c.NoWait {
+		return anyVersion, nil
+	}
+	// The answer that the container exists came after everything that others were told,
+	// so what is read now is not older than their calls.
+	return e.admit(ctx)
 }
 
-// mayJoin refuses a claim that does not wait, and writes nothing. It returns the
-// state of the line for which it answered.
-func (e *entry) mayJoin(ctx context.Context) (*zk.Stat, error) {
-	l, err := e.b.readLine(ctx, e.conn, e.c.Key)
+// admit refuses a claim that does not wait and would not be granted. Nothing is written.
+// Otherwise it returns the version of the line that it read.
+func (e *entry) admit(ctx context.Context) (version int32, err error) {
+	l, err := e.b.readLine(ctx, e.s, e.c.Key)
 	if errors.Is(err, zk.ErrNoNode) {
-		return nil, errAgain
+		return 0, errRetry
 	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	sum := e.c.Weight
 	for i := range l.members {
 		if l.members[i].semaphore() != (e.c.Capacity != driver.RW) {
-			return nil, driver.ErrKind
+			return 0, driver.ErrKind
 		}
 		sum += l.members[i].weight
 	}
 	if sum <= e.c.Capacity {
-		return l.stat, nil
+		return l.stat.Version, nil
 	}
-	busy, err := e.b.busy(ctx, e.conn, e.c.Key, &l.members[0], len(l.members))
+	head, err := e.b.open(ctx, e.s, e.c.Key, l.members[0])
 	if errors.Is(err, zk.ErrNoNode) {
-		return nil, errAgain
+		return 0, errRetry
 	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return nil, busy
+	busy, err := head.busy(len(l.members))
+	if err != nil {
+		return 0, err
+	}
+	return 0, busy
 }
 
-// join makes the claim's node. With a version the line must be as it was when it
-// had that version.
+// join makes the claim's node, if the line has that version.
 func (e *entry) join(ctx context.Context, version int32) (driver.Ticket, error) {
-	b, p, s := e.b, e.p, e.s
-	line := b.lineOf(e.c.Key)
-	ttl := s.lease(e.c.TTL)
-	p.card = card{Format: format, Owner: e.c.Owner, Note: e.c.Note, Span: e.c.Span, TTL: ttl.Milliseconds(), AtOnce: version >= 0}
-	rs, err := e.send(ctx, []any{
-		&zk.CheckVersionRequest{Path: s.path(b, "f"), Version: s.fenceVersion()},
-		// Of the line as it was before this step, of any version if that is -1.
-		&zk.SetDataRequest{Path: line, Version: version},
-		&zk.CreateRequest{Path: line + "/" + nameOf(&e.c), Data: p.card.write(), Acl: b.acl, Flags: zk.FlagEphemeralSequential},
-	})
-	if err != nil {
-		return driver.Ticket{}, err
+	barrier := e.s.barrier()
+	j := e.send(barrier, version)
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		return driver.Ticket{}, ctx.Err()
+	case <-e.b.tasks.closed():
+		return driver.Ticket{}, driver.ErrClosed
 	}
-	stat := rs[1].Stat // of the line, just before the claim's node was made in it
-	b.settle(p, s, rs[2].String, stat.Mzxid, ttl)
-	if _, err := tokenOf(stat.Mzxid); err != nil {
+	if j.err != nil {
+		return driver.Ticket{}, e.explain(ctx, barrier, j)
+	}
+	if _, ok := e.own.position(); !ok {
+		return driver.Ticket{}, errNoSession
+	}
+	e.b.lines.seen(e.c.Key)
+	before := j.rs[1].Stat // of the line, just before the claim's node was made in it
+	if _, err := tokenOf(before.Mzxid); err != nil {
 		return driver.Ticket{}, e.withdraw(ctx, err)
 	}
-	b.learn(e.c.Key, true)
-	if stat.NumChildren == 0 {
-		b.mu.Lock()
-		p.shared = false
-		p.granted = true
-		p.version = stat.Version
-		if !p.card.AtOnce {
-			p.late = time.Now()
-		}
-		b.mu.Unlock()
-		return b.ticket(e.c, p, standing{granted: true}, "", nil), nil
+	if before.NumChildren == 0 {
+		e.own.grant()
+		return e.own.ticket(e.c, standing{granted: true}, ""), nil
 	}
 	t, err := e.look(ctx)
-	if err != nil {
-		return driver.Ticket{}, err
-	}
-	if e.c.NoWait && !t.Granted {
+	if err == nil && e.c.NoWait && !t.Granted {
 		// The line was made anew and came to the same version meanwhile.
 		busy := t.Head
 		if busy == nil {
@@ -227,131 +225,122 @@ func (e *entry) join(ctx context.Context, version int32) (driver.Ticket, error) 
 		}
 		return driver.Ticket{}, e.withdraw(ctx, busy)
 	}
-	return t, nil
+	return t, err
 }
 
-// send sends the request that makes the claim's node. If nobody knows whether it
-// was applied, p is left unsure.
-func (e *entry) send(ctx context.Context, ops []any) ([]zk.MultiResponse, error) {
-	b, p, s, conn := e.b, e.p, e.s, e.conn
-	b.mu.Lock()
-	p.pending = true
-	b.mu.Unlock()
-	answers := conn.Multi(ops...)
-	take := func(a answer[[]zk.MultiResponse]) ([]zk.MultiResponse, error) {
-		b.mu.Lock()
-		p.pending = false
-		if a.err != nil && !answered(a.err) {
-			p.unsure = s
-		}
-		b.mu.Unlock()
-		if a.err == nil {
-			return a.t, nil
-		}
-		return nil, e.explain(ctx, a.t, a.err)
+// joining is a join under way.
+type joining struct {
+	done chan struct{} // closed when it is answered; the claim knows then
+	rs   []zk.MultiResponse
+	err  error
+}
+
+// send sends the transaction that makes the claim's node. It goes on when the caller is
+// gone: what follows for the same claim waits for it.
+func (e *entry) send(barrier *zk.CheckVersionRequest, version int32) *joining {
+	dir := e.b.lineOf(e.c.Key)
+	ttl := e.s.lease(e.c.TTL)
+	record := claimRecord{
+		Format: format, Owner: e.c.Owner, Note: e.c.Note, Span: e.c.Span,
+		TTL: ttl.Milliseconds(), AtOnce: version != anyVersion,
 	}
-	select {
-	case a := <-answers:
-		return take(a)
-	case <-b.closed:
-		return nil, driver.ErrClosed
-	case <-ctx.Done():
+	ops := []any{
+		barrier,
+		&zk.SetDataRequest{Path: dir, Version: version},
+		&zk.CreateRequest{
+			Path: dir + "/" + nameOf(&e.c), Data: write(record), Acl: e.b.acl, Flags: zk.FlagEphemeralSequential,
+		},
 	}
-	// The caller goes; the answer is still to come, and p is held until it has.
-	e.handed = true
+	j := &joining{done: make(chan struct{})}
+	e.own.beginJoin(j.done)
 	go func() {
-		var a answer[[]zk.MultiResponse]
-		select {
-		case a = <-answers:
-		case <-b.closed:
+		defer close(j.done)
+		j.rs, j.err = e.s.multiNow(ops)
+		switch {
+		case j.err == nil:
+			// The container was written to in the transaction that made the node.
+			e.own.enter(position{e.s, j.rs[2].String, j.rs[1].Stat.Mzxid}, record, ttl)
+			return
+		case isAnswer(j.err):
+			e.own.joinFailed(nil)
+		default:
+			e.own.joinFailed(e.s)
+		}
+		if e.made {
+			e.b.removeLine(e.c.Key)
+		}
+	}()
+	return j
+}
+
+// removeLine deletes the container of a line in the background, if nobody is in it: the
+// server clears away only those that somebody was in. An Enter that still finds it
+// gone makes it again.
+func (b *Backend) removeLine(key string) {
+	b.tasks.run(func(ctx context.Context) {
+		s, err := b.conn.await(ctx)
+		if err != nil {
 			return
 		}
-		if rs, err := take(a); err == nil {
-			b.settle(p, s, rs[2].String, rs[1].Stat.Mzxid, s.lease(e.c.TTL))
-		} else if e.fresh {
-			b.tidy(e.c.Key)
+		if err := s.delete(ctx, b.lineOf(key)); err == nil {
+			b.lines.gone(key)
 		}
-		b.release(p)
-	}()
-	return nil, ctx.Err()
+	})
 }
 
-// explain says what a refused join means.
-func (e *entry) explain(ctx context.Context, rs []zk.MultiResponse, err error) error {
-	if !answered(err) || len(rs) == 0 {
-		return err
+// explain says what a failed join means.
+func (e *entry) explain(ctx context.Context, barrier *zk.CheckVersionRequest, j *joining) error {
+	if !isAnswer(j.err) || len(j.rs) == 0 {
+		return j.err
 	}
-	at := 0
-	for at < len(rs) && rs[at].Error == nil {
-		at++
-	}
+	first := firstFailed(j.rs) == 0
 	switch {
-	case at == 0 && errors.Is(err, zk.ErrBadVersion):
-		return errAgain // the fence was raised; this Enter was not applied
-	case at == 0 && errors.Is(err, zk.ErrNoNode):
-		if !e.s.ended() {
-			e.b.unready(ctx, e.s)
+	case first && errors.Is(j.err, zk.ErrBadVersion):
+		if err := e.s.readBarrier(ctx, barrier.Version); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return err
 		}
-		return errAgain
-	case errors.Is(err, zk.ErrBadVersion):
-		return errAgain // somebody entered
-	case errors.Is(err, zk.ErrNoNode):
-		e.b.learn(e.c.Key, false) // the container is gone
-		return errAgain
+		return errRetry
+	case first && errors.Is(j.err, zk.ErrNoNode):
+		e.s.forgetNodes(barrier.Path)
+		return errRetry // the session is over, or somebody deleted its barrier
+	case errors.Is(j.err, zk.ErrBadVersion):
+		return errRetry // somebody entered
+	case errors.Is(j.err, zk.ErrNoNode):
+		e.b.lines.gone(e.c.Key)
+		return errRetry
 	}
-	return err
-}
-
-// resolve finds out what became of an Enter whose answer was lost.
-func (e *entry) resolve(ctx context.Context) (found bool, err error) {
-	if e.p.unsure != e.s {
-		// Its session is over. What it may have made ends with it, and is not ours.
-		e.b.forget(e.p)
-		return false, nil
-	}
-	if err := e.b.bump(ctx, e.conn, e.s); err != nil {
-		return false, err
-	}
-	m, err := e.b.seek(ctx, e.conn, e.p.ref)
-	if err != nil {
-		return false, err
-	}
-	if m != nil && m.owner == e.s.id {
-		e.b.settle(e.p, e.s, m.path, m.czxid, e.s.lease(e.c.TTL))
-		e.p.card = m.card
-		return true, nil
-	}
-	e.b.forget(e.p)
-	return false, nil
+	return j.err
 }
 
 // repeat renews a claim that is in line and answers its ticket.
 func (e *entry) repeat(ctx context.Context) (driver.Ticket, error) {
-	path, s, _ := e.b.inLine(e.p)
-	ttl := s.lease(e.c.TTL)
-	errs := e.b.renew(ctx, e.conn, s, []*place{e.p}, []string{path}, []time.Duration{ttl})
-	if errs[0] != nil {
-		if driver.Gone(errs[0]) && e.resting() == nil {
-			return driver.Ticket{}, errAgain // it is not in line any more
+	p, ok := e.own.position()
+	if !ok {
+		return driver.Ticket{}, errRetry
+	}
+	r := renewal{claim: e.own, from: p, ttl: e.s.lease(e.c.TTL)}
+	if err := e.b.renewBatch(ctx, e.s, []renewal{r})[0]; err != nil {
+		if driver.Gone(err) && e.own.tombstone() == nil {
+			return driver.Ticket{}, errRetry // it is not in line any more
 		}
-		return driver.Ticket{}, errs[0]
+		return driver.Ticket{}, err
 	}
 	return e.look(ctx)
 }
 
 // look reads the line and says where the claim stands in it.
 func (e *entry) look(ctx context.Context) (driver.Ticket, error) {
-	t, at, l, err := e.b.standingOf(ctx, e.conn, e.c, e.p)
+	t, ahead, err := e.b.standingOf(ctx, e.s, e.c, e.own)
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	for i := range at {
-		if l.members[i].semaphore() != (e.c.Capacity != driver.RW) {
+	for i := range ahead {
+		if ahead[i].semaphore() != (e.c.Capacity != driver.RW) {
 			return driver.Ticket{}, e.withdraw(ctx, driver.ErrKind)
 		}
 	}
-	if !t.Granted && at <= fewAhead {
-		if t.Head, err = e.b.headOf(ctx, e.conn, e.p, t.Ahead); err != nil {
+	if !t.Granted && t.Ahead <= fewAhead {
+		if t.Head, err = e.b.describeHead(ctx, e.s, e.own, t.Ahead); err != nil {
 			return driver.Ticket{}, err
 		}
 	}
@@ -360,30 +349,73 @@ func (e *entry) look(ctx context.Context) (driver.Ticket, error) {
 
 // withdraw takes a claim that may not stay out of the line again, and answers why.
 func (e *entry) withdraw(ctx context.Context, why error) error {
-	path, _, ok := e.b.inLine(e.p)
+	p, ok := e.own.position()
 	if !ok {
 		return why
 	}
-	_, err := e.b.remove(ctx, e.conn, &removal{p: e.p, path: path, key: e.c.Key})
-	if err != nil {
+	if _, err := e.b.remove(ctx, e.s, &removal{key: e.c.Key, node: p.node}); err != nil {
 		return fmt.Errorf("%w; its node could not be deleted yet: %w", why, err)
 	}
-	e.b.forget(e.p)
+	e.own.forget()
 	return why
 }
 
-// ticket is what a claim in line is answered.
-func (b *Backend) ticket(c driver.Claim, p *place, at standing, mark driver.Mark, head *driver.BusyError) driver.Ticket {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c.TTL = p.ttl
-	token, _ := tokenOf(p.czxid)
-	t := driver.Ticket{
-		Claim: c, Token: token, Granted: at.granted, Ahead: at.ahead, Mixed: at.mixed,
-		Left: p.ttl, Head: head,
+// standingOf reads the line and says where c stands in it, with the mark if it is
+// granted. It returns the claims ahead, too.
+func (b *Backend) standingOf(
+	ctx context.Context, s *session, of driver.Claim, c *claim,
+) (t driver.Ticket, ahead []member, err error) {
+	_, generation := b.conn.state()
+	p, ok := c.position()
+	if !ok {
+		return t, nil, c.whyGone()
 	}
-	if at.granted {
-		t.Mark = mark
+	l, err := b.readLine(ctx, s, of.Key)
+	at := -1
+	if err == nil {
+		at = l.index(path.Base(p.node))
+	} else if !errors.Is(err, zk.ErrNoNode) {
+		return t, nil, err
 	}
-	return t
+	if at < 0 {
+		// Our own node is among what this session has seen: it was deleted.
+		return t, nil, b.nodeGone(ctx, s, c, p)
+	}
+	ahead = l.members[:at]
+	st := stand(l.members, at)
+	if !st.granted {
+		c.blocked(l.members, at, generation)
+		return c.ticket(of, st, ""), ahead, nil
+	}
+	var mark driver.Mark
+	if l.marked {
+		// Read after the grant: what those before left, they wrote before they went.
+		r, err := b.readMark(ctx, s, of.Key)
+		if err != nil {
+			return t, nil, err
+		}
+		mark = driver.Mark(r.Mark)
+	}
+	c.grant()
+	return c.ticket(of, st, mark), ahead, nil
+}
+
+// ticket is the answer for a claim in line.
+func (c *claim) ticket(of driver.Claim, at standing, mark driver.Mark) driver.Ticket {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	of.TTL = c.ttl
+	token, _ := tokenOf(c.at.czxid)
+	return driver.Ticket{
+		Claim: of, Token: token, Granted: at.granted, Ahead: at.ahead, Mixed: at.mixed, Left: c.ttl, Mark: mark,
+	}
+}
+
+// blocked notes whom c waits for, as of now.
+func (c *claim) blocked(ms []member, at, generation int) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.wait.read, c.wait.generation = time.Now(), generation
+	c.wait.watches = nil
+	c.wait.first, c.wait.blockers = ms[0], blockers(ms, at)
 }

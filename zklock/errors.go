@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
@@ -18,22 +19,20 @@ var refusals = []struct {
 }{
 	{zk.ErrNoAuth, "the server does not let this client do that"},
 	{zk.ErrAuthFailed, "the server refuses how the client says who it is"},
-	{zk.ErrInvalidACL, "the server refuses the ACL: it names a scheme that the server does not know, or users before any Digest is given"},
+	{zk.ErrInvalidACL, "the server refuses the ACL: it names a scheme that the server does not know, " +
+		"or users before any Digest is given"},
 	{zk.ErrInvalidPath, "this is no path that ZooKeeper takes: use another Prefix"},
-	{zk.ErrNoChildrenForEphemerals, "the Prefix leads through an ephemeral node, which has no children: use another Prefix"},
+	{zk.ErrNoChildrenForEphemerals, "the Prefix leads through an ephemeral node, which has no children: " +
+		"use another Prefix"},
 	{zk.ErrBadArguments, "the server refuses the request: the Prefix may be reserved; use another one"},
-	{errUnimplemented, "the server does not know container nodes: use ZooKeeper 3.5.3 or newer"},
 }
 
-// errUnimplemented stands for the answer to a request that the server does not know.
-var errUnimplemented = errors.New("unimplemented")
+// unimplemented is how zk.Conn reports that the server does not know a request.
+const unimplemented = "unknown error: -6"
 
 // failed explains an error of one request.
 func failed(ctx context.Context, doing, key string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if plainWord(err) {
+	if err == nil || isContract(err) {
 		return err
 	}
 	what := fmt.Sprintf("zookeeper: %s %q", doing, key)
@@ -48,24 +47,24 @@ func failed(ctx context.Context, doing, key string, err error) error {
 			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
 		}
 	}
+	if err.Error() == unimplemented {
+		return &driver.PermanentError{Err: fmt.Errorf("%s: the server does not know container nodes: "+
+			"use ZooKeeper 3.5.3 or newer (%w)", what, err)}
+	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// answered reports whether err is the server's own word on what was asked. After
+// isAnswer reports whether err is the server's own word on what was asked. After
 // any other error nobody knows whether the request was applied, or still will be.
-func answered(err error) bool {
-	for _, e := range []error{
-		nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrInvalidACL,
-		zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments, zk.ErrInvalidPath, zk.ErrAPIError, errUnimplemented,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+func isAnswer(err error) bool {
+	is := func(e error) bool { return errors.Is(err, e) }
+	return slices.ContainsFunc([]error{
+		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrInvalidACL,
+		zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments, zk.ErrInvalidPath,
+	}, is) || err.Error() == unimplemented
 }
 
-// What a claim ended of.
+// Why a claim ended.
 var (
 	goneLeft    = driver.ErrGone{Reason: "it has left"}
 	goneSession = driver.ErrGone{Reason: "the ZooKeeper session expired"}
@@ -73,11 +72,15 @@ var (
 	goneDeleted = driver.ErrGone{Reason: "its node was deleted"}
 )
 
-// errNoSession says that a session ended in the middle of a step.
-var errNoSession = errors.New("the session ended meanwhile")
+var (
+	// errNoSession says that a session ended in the middle of a step.
+	errNoSession = errors.New("the session ended meanwhile")
+	// errUnresolved says that it is not known yet whether a claim is in line.
+	errUnresolved = errors.New("its Enter has not been answered yet")
+)
 
-// plainWord reports whether err is one of the contract's own answers.
-func plainWord(err error) bool {
+// isContract reports whether err is one of the contract's own answers.
+func isContract(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
 		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(*driver.PermanentError))
 }

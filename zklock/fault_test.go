@@ -26,7 +26,7 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 				p := newProxy(t, s)
 				b := quiet(t, p)
 				key := fmt.Sprint(name, op)
-				c := claim(key)
+				c := exclusive(key)
 				p.rule(once(op, f))
 				_, err := b.Enter(within(t, 10*time.Second), c)
 				if err == nil || driver.Gone(err) {
@@ -57,9 +57,9 @@ func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
 	b, a := quiet(t, p), admin(t, s)
-	c := claim("k")
-	first := hold(t, b, claim(c.Key))
-	of := card{Format: format, Owner: c.Owner, Span: c.Span, TTL: c.TTL.Milliseconds()}
+	c := exclusive("k")
+	first := hold(t, b, exclusive(c.Key))
+	of := claimRecord{Format: format, Owner: c.Owner, Span: c.Span, TTL: c.TTL.Milliseconds()}
 	node, err := a.Create(b.lineOf(c.Key)+"/"+nameOf(&c), write(of), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b := connect(t, long, s)
-	c := claim("k")
+	c := exclusive("k")
 	deliver := loseNextJoin(t, b)
 	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
 		t.Fatal("an Enter that is still under way was answered")
@@ -100,7 +100,7 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 	if n := nodes(t, admin(t, s), "k"); len(n) != 0 {
 		t.Errorf("the line is %v; want it empty", n)
 	}
-	leave(t, b, hold(t, b, noWait(claim("k"))))
+	leave(t, b, hold(t, b, noWait(exclusive("k"))))
 	empty(t, s)
 }
 
@@ -109,7 +109,7 @@ func TestDelayedEnterMakesNoSecondClaim(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b := connect(t, long, s)
-	c := claim("k")
+	c := exclusive("k")
 	deliver := loseNextJoin(t, b)
 	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
 		t.Fatal("an Enter that is still under way was answered")
@@ -137,7 +137,7 @@ func TestRefusalAfterARaceWritesNothing(t *testing.T) {
 	watchJoins(t, b, func([]any) error {
 		if !raced {
 			raced = true
-			writer = wait(t, other, claim("k"))
+			writer = wait(t, other, exclusive("k"))
 		}
 		return nil
 	})
@@ -165,7 +165,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
 			b := quiet(t, p)
-			k := hold(t, b, claim(name))
+			k := hold(t, b, exclusive(name))
 			p.rule(onceLeft(f))
 			err := b.Leave(within(t, 10*time.Second), k, driver.Exit{})
 			if err == nil {
@@ -186,9 +186,9 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
-	k := hold(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
 	p.rule(func(op int32, _ []byte) fate {
-		if op == opMulti || op == opDelete {
+		if op == opMulti {
 			go p.close()
 			return dropIt
 		}
@@ -219,7 +219,7 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
 			b := quiet(t, p)
-			k := hold(t, b, claim(name))
+			k := hold(t, b, exclusive(name))
 			done := 0
 			p.rule(func(op int32, _ []byte) fate {
 				// The first transaction fails, for there is no mark yet; the second writes it.
@@ -237,7 +237,7 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 			if err := b.Leave(t.Context(), k, e); err != nil {
 				t.Fatalf("the repeated Leave: %v", err)
 			}
-			next := hold(t, b, claim(name))
+			next := hold(t, b, exclusive(name))
 			if next.Mark != "done" {
 				t.Errorf("the next holder finds the mark %q", next.Mark)
 			}
@@ -252,8 +252,8 @@ func TestDisconnectedIsNotGone(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
-	k := hold(t, b, claim("k"))
-	w := wait(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
+	w := wait(t, b, exclusive("k"))
 	p.close()
 	if err := b.Renew(within(t, 300*time.Millisecond), []driver.Ticket{k})[0]; err == nil || driver.Gone(err) {
 		t.Errorf("Renew without a connection: %v; want an error that is no loss", err)
@@ -280,7 +280,7 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 	p, q := newProxy(t, s), newProxy(t, s)
 	b := New([]string{p.addr(), q.addr()}, below(t, &Options{SessionTimeout: 6 * time.Second}))
 	t.Cleanup(func() { b.Close() })
-	k := hold(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
 	if q.used() {
 		p, q = q, p
 	}
@@ -310,8 +310,8 @@ func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	holder := connect(t, long, s)
-	h := hold(t, holder, claim("k"))
-	w := wait(t, b, claim("k"))
+	h := hold(t, holder, exclusive("k"))
+	w := wait(t, b, exclusive("k"))
 	_, _ = b.Await(within(t, 300*time.Millisecond), w) // sets the watches
 	p.close()
 	leave(t, holder, h)
@@ -332,18 +332,18 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	p := newProxy(t, s)
 	b := through(t, p, &Options{SessionTimeout: 2 * time.Second})
 	other := connect(t, long, s)
-	c := claim("k")
+	c := exclusive("k")
 	k := hold(t, b, c)
 	if k.TTL != 2*time.Second*2/3 || k.Left > k.TTL {
 		t.Errorf("a session of 2s gives a lease of %v with %v left; want two thirds", k.TTL, k.Left)
 	}
-	w := wait(t, b, claim("k"))
+	w := wait(t, b, exclusive("k"))
 	sent := time.Now()
 	if errs := b.Renew(t.Context(), []driver.Ticket{k, w}); errs[0] != nil || errs[1] != nil {
 		t.Fatal(errs)
 	}
 	p.close()
-	next := granted(t, other, wait(t, other, claim("k")))
+	next := granted(t, other, wait(t, other, exclusive("k")))
 	if took := time.Since(sent); took < k.TTL {
 		t.Errorf("the next holder was granted %v after a renewal was sent that was answered; the lease is %v", took, k.TTL)
 	}
@@ -382,8 +382,8 @@ func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T)
 	const session = 4500 * time.Millisecond
 	b := through(t, p, &Options{SessionTimeout: session})
 	other := connect(t, long, s)
-	k := hold(t, b, claim("k"))
-	w := wait(t, other, claim("k"))
+	k := hold(t, b, exclusive("k"))
+	w := wait(t, other, exclusive("k"))
 	if err := renew(b, k); err != nil {
 		t.Fatal(err)
 	}
@@ -396,37 +396,54 @@ func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T)
 	leave(t, other, w)
 }
 
-// What the client had queued when a session ended it sends in the next one.
+// What zk.Conn has queued when a session ends it sends in the next session.
 func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := newProxy(t, s)
 	b := through(t, p, &Options{SessionTimeout: time.Second})
-	_, old, err := b.live(t.Context())
+	old, err := b.session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.close()
-	<-after(1500 * time.Millisecond)
-	p.open()
 	<-old.over
-	conn, _, err := b.live(within(t, 20*time.Second))
+	a := admin(t, s)
+	eventually(t, "the server has ended the session, before which zk.Conn begins no other", func() bool {
+		return len(tree(t, a, prefix(t)+sessionsDir)) == 0
+	})
+	p.open()
+	now, err := b.session(within(t, 20*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (<-conn.CreateContainer(b.lineOf("k"), b.acl)).err; err != nil {
+	if err := now.createContainer(t.Context(), b.lineOf("k"), b.acl); err != nil {
 		t.Fatal(err)
 	}
-	c := claim("k")
-	e := &entry{b: b, p: &place{ref: ref{c.Key, c.ID}}, c: c, conn: conn, s: old}
-	if _, err := e.join(t.Context(), -1); !errors.Is(err, errAgain) {
+	// As if the client of the old session had got to the new one with a queue.
+	late := &session{client: now.client, id: old.id, timeout: old.timeout, over: old.over,
+		nodes: old.nodes, made: old.made, version: old.version}
+	c := exclusive("k")
+	own, err := b.claims.acquire(t.Context(), c.Ref(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &entry{b: b, s: late, own: own, c: c}
+	if _, err := e.join(t.Context(), anyVersion); !errors.Is(err, errRetry) {
 		t.Errorf("an Enter of the old session answered %v in the new one; want it refused", err)
 	}
-	if n := nodes(t, admin(t, s), "k"); len(n) != 0 {
+	// Neither do the nodes of the old session, made in the next one, let it pass.
+	if err := b.makeNodes(t.Context(), late); !errors.Is(err, errNoSession) {
+		t.Errorf("the nodes of the old session, made in the new one: %v; want that the session ended", err)
+	}
+	if _, err := e.join(t.Context(), anyVersion); !errors.Is(err, errRetry) {
+		t.Errorf("an Enter of the old session answered %v in the new one; want it refused", err)
+	}
+	if n := nodes(t, a, "k"); len(n) != 0 {
 		t.Errorf("it made %v", n)
 	}
 	// The server keeps a container that never had a child.
-	if err := (<-conn.Delete(b.lineOf("k"), -1)).err; err != nil {
+	if err := now.delete(t.Context(), b.lineOf("k")); err != nil {
 		t.Error(err)
 	}
 }
@@ -437,7 +454,7 @@ func TestEnterThatIsGivenUpLeavesNoContainer(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b := connect(t, long, s)
-	c := claim("k")
+	c := exclusive("k")
 	loseNextJoin(t, b) // and it never arrives
 	if _, err := b.Enter(t.Context(), c); err == nil || driver.Gone(err) {
 		t.Errorf("an Enter that got no answer answered %v", err)
@@ -455,7 +472,7 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	var ks []driver.Ticket
 	for _, key := range keys {
-		ks = append(ks, hold(t, b, claim(key)))
+		ks = append(ks, hold(t, b, exclusive(key)))
 	}
 	a := admin(t, s)
 	for _, key := range []string{"a", "c"} {
@@ -468,21 +485,21 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 			t.Errorf("Renew on %q: %v; deleted: %v", keys[i], err, deleted)
 		}
 	}
-	// The beat and the fence are nodes too.
+	// The heartbeat and the barrier are nodes too.
 	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
 		if err := a.Delete(n, -1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := renew(b, ks[1]); err != nil {
-		t.Errorf("Renew after the beat was deleted: %v", err)
+		t.Errorf("Renew after the heartbeat was deleted: %v", err)
 	}
 	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
 		if err := a.Delete(n, -1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	leave(t, b, hold(t, b, claim("e")))
+	leave(t, b, hold(t, b, exclusive("e")))
 	leave(t, b, ks[1])
 	leave(t, b, ks[3])
 	empty(t, s)
@@ -494,15 +511,15 @@ func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b := connect(t, long, s)
-	stays := hold(t, b, claim("stays"))
+	stays := hold(t, b, exclusive("stays"))
 	const lease = 500 * time.Millisecond
 	begun := time.Now()
-	k := hold(t, b, ttl(claim("k"), lease))
+	k := hold(t, b, ttl(exclusive("k"), lease))
 	if k.TTL != lease || k.Left > lease {
 		t.Errorf("asked for %v, got %v with %v left", lease, k.TTL, k.Left)
 	}
 	other := connect(t, long, s)
-	next := granted(t, other, wait(t, other, claim("k")))
+	next := granted(t, other, wait(t, other, exclusive("k")))
 	if took := time.Since(begun); took < lease || took > lease+5*time.Second {
 		t.Errorf("a claim with a lease of %v was in line for %v", lease, took)
 	}
@@ -522,16 +539,16 @@ func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b, other := connect(t, long, s), connect(t, long, s)
-	stays := hold(t, b, claim("stays"))
+	stays := hold(t, b, exclusive("stays"))
 	begun := time.Now()
 	after := map[string]time.Duration{"second": time.Second, "first": 500 * time.Millisecond, "third": 1500 * time.Millisecond}
 	held := map[string]driver.Ticket{}
 	for _, key := range []string{"second", "first", "third"} {
-		held[key] = hold(t, b, ttl(claim(key), after[key]))
+		held[key] = hold(t, b, ttl(exclusive(key), after[key]))
 	}
 	since := map[string]time.Time{"first": begun, "second": begun}
 	for _, key := range []string{"first", "second", "third"} {
-		next := granted(t, other, wait(t, other, claim(key)))
+		next := granted(t, other, wait(t, other, exclusive(key)))
 		if took := time.Since(since[key]); took < after[key] || took > after[key]+5*time.Second {
 			t.Errorf("the %s claim, with a lease of %v, was in line for %v", key, after[key], took)
 		}
@@ -553,7 +570,7 @@ func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
 func TestRenewalBeyondTheSessionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := connect(t, &Options{SessionTimeout: 3 * time.Second}, server(t))
-	k := hold(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
 	if k.TTL != 2*time.Second {
 		t.Errorf("a session of 3s gives a lease of %v; want 2s", k.TTL)
 	}
@@ -569,8 +586,8 @@ func TestRestartOfTheServerKeepsClaims(t *testing.T) {
 	s := testserver.ZooKeeper(t, testserver.Persist(true))
 	b := connect(t, long, s)
 	other := connect(t, long, s)
-	k := hold(t, b, claim("k"))
-	w := wait(t, other, claim("k"))
+	k := hold(t, b, exclusive("k"))
+	w := wait(t, other, exclusive("k"))
 	if err := s.Restart(); err != nil {
 		t.Fatal(err)
 	}
@@ -595,14 +612,14 @@ func TestDataLossEndsAllClaims(t *testing.T) {
 	s := testserver.ZooKeeper(t)
 	b := connect(t, &Options{SessionTimeout: 2 * time.Second}, s)
 	for i := range 20 { // so that the client has seen more than the server will know
-		leave(t, b, hold(t, b, claim(fmt.Sprint(i))))
+		leave(t, b, hold(t, b, exclusive(fmt.Sprint(i))))
 	}
-	k := hold(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
 	if err := s.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the claim is gone", func() bool { return driver.Gone(renew(b, k)) })
-	leave(t, b, hold(t, b, claim("k")))
+	leave(t, b, hold(t, b, exclusive("k")))
 	empty(t, s)
 }
 
@@ -610,7 +627,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	crashed := connect(t, &Options{SessionTimeout: time.Second}, s)
-	k := hold(t, crashed, claim("k"))
+	k := hold(t, crashed, exclusive("k"))
 	b := connect(t, long, s)
 	if err := b.Break(t.Context(), "k", k.Token, "it hangs"); err != nil {
 		t.Fatal(err)
@@ -623,7 +640,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	}
 	// Another process comes when nobody can ask for it any more.
 	sweeper := connect(t, long, s)
-	_, sess, err := sweeper.live(t.Context())
+	sess, err := sweeper.session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -676,7 +693,7 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := New(c.servers, c.o)
 			defer b.Close()
-			_, err := b.Enter(within(t, 20*time.Second), ttl(claim("k"), time.Second))
+			_, err := b.Enter(within(t, 20*time.Second), ttl(exclusive("k"), time.Second))
 			var permanent *driver.PermanentError
 			if !errors.As(err, &permanent) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Enter: %v; want a permanent error that says %q", err, c.says)
@@ -687,7 +704,7 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 		})
 	}
 	boss := connect(t, &Options{Prefix: "/closed/locks", Digest: "boss:secret"}, s)
-	leave(t, boss, hold(t, boss, ttl(claim("k"), time.Second)))
+	leave(t, boss, hold(t, boss, ttl(exclusive("k"), time.Second)))
 }
 
 // A server does not say which right is missing on which node. The error does, and names
@@ -699,7 +716,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	world := func(perms int32) []zk.ACL { return zk.WorldACL(perms) }
 	prepared := func(name string) *Backend {
 		b := connect(t, &Options{Prefix: prefix(t) + name}, s)
-		leave(t, b, hold(t, b, ttl(claim("k"), time.Second)))
+		leave(t, b, hold(t, b, ttl(exclusive("k"), time.Second)))
 		return b
 	}
 	restrict := func(node string, perms int32) {
@@ -709,11 +726,11 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	}
 	noCreate := prepared("/create")
 	restrict(noCreate.prefix+linesDir, zk.PermAll&^zk.PermCreate)
-	_, err := noCreate.Enter(t.Context(), ttl(claim("orders"), time.Second))
+	_, err := noCreate.Enter(t.Context(), ttl(exclusive("orders"), time.Second))
 	denied(t, err, `"orders"`, `create nodes in "`+noCreate.prefix+linesDir+`"`, "permission c")
 
 	noDelete := prepared("/delete")
-	k := hold(t, noDelete, ttl(claim("k"), time.Second))
+	k := hold(t, noDelete, ttl(exclusive("k"), time.Second))
 	restrict(noDelete.lineOf("k"), zk.PermAll&^zk.PermDelete)
 	err = noDelete.Leave(t.Context(), k, driver.Exit{})
 	denied(t, err, `"k"`, `delete nodes in "`+noDelete.lineOf("k")+`"`, "permission d")
@@ -726,7 +743,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 
 	noWrite := prepared("/write")
 	restrict(noWrite.lineOf("k"), zk.PermAll&^zk.PermWrite)
-	_, err = noWrite.Enter(t.Context(), ttl(claim("k"), time.Second))
+	_, err = noWrite.Enter(t.Context(), ttl(exclusive("k"), time.Second))
 	denied(t, err, `"k"`, `write to "`+noWrite.lineOf("k")+`"`, "permission w")
 
 	if _, err := a.Create("/shut", nil, 0, world(zk.PermRead)); err != nil {
@@ -754,7 +771,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t)
 	paused := connect(t, long, s)
-	k := hold(t, paused, claim("k"))
+	k := hold(t, paused, exclusive("k"))
 	if err := s.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -764,7 +781,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	for name, b := range map[string]*Backend{"paused": paused, "no hello": fresh, "refused": refused} {
 		begun := time.Now()
 		ctx := within(t, 200*time.Millisecond)
-		_, err := b.Enter(ctx, claim("other"))
+		_, err := b.Enter(ctx, exclusive("other"))
 		errs := []error{err, b.Renew(ctx, []driver.Ticket{k})[0], b.Leave(ctx, k, driver.Exit{}), b.Break(ctx, "k", 1, "")}
 		for i, err := range errs {
 			if !errors.Is(err, context.DeadlineExceeded) {
@@ -779,7 +796,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What Enter and Leave had sent is settled when the server goes on.
-	if err := paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: claim("other")}, driver.Exit{}); !driver.Gone(err) {
+	if err := paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{}); !driver.Gone(err) {
 		t.Errorf("Leave: %v", err)
 	}
 }
@@ -792,7 +809,7 @@ func TestClientSaysWhatItHasSeen(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
-	k := hold(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
 	p.cut()
 	if err := renew(b, k); err != nil {
 		eventually(t, "the claim is renewed", func() bool { return renew(b, k) == nil })
@@ -812,7 +829,7 @@ func TestNothingIsAskedByNobody(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
 	b := through(t, p, &Options{SessionTimeout: 9 * time.Minute, Digest: "clerk:hush"})
-	k := hold(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
 	for range 20 {
 		p.rule(nil)
 		p.cut()
@@ -832,8 +849,7 @@ func TestNothingIsAskedByNobody(t *testing.T) {
 	leave(t, b, k)
 }
 
-// A server says that the session has expired. Nothing is asked on that connection, and
-// what was about to be is answered when the client dials again: it leaves that one open.
+// A server says that the session has expired. Nothing is asked on that connection.
 func TestNothingIsAskedWithoutASession(t *testing.T) {
 	t.Parallel()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -841,46 +857,65 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	l := &link{}
-	l.init(nil, time.Minute, false, nil)
-	f := &phone{link: l}
-	c, err := f.dial("tcp", server.Addr().String(), time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	far, err := server.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer far.Close()
-	expired := make([]byte, helloSize+20)
-	expired[3] = byte(len(expired) - 4)
-	if _, err := far.Write(expired); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(c, make([]byte, len(expired))); err != nil {
-		t.Fatal(err)
-	}
-	answers := make(chan error, 1)
-	c.(*wire).send(pack(opSync).b, func(_ []byte, err error) { answers <- err })
-	select {
-	case <-c.(*wire).open:
-		t.Error("requests are sent without a session")
-	case err := <-answers:
-		t.Errorf("a request without a session was answered %v", err)
-	case <-after(50 * time.Millisecond):
-	}
-	if c, err = f.dial("tcp", server.Addr().String(), time.Second); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	select {
-	case err := <-answers:
-		if !errors.Is(err, zk.ErrConnectionClosed) {
-			t.Errorf("a request without a session was answered %v", err)
+	b := New([]string{server.Addr().String()}, below(t, &Options{SessionTimeout: time.Second}))
+	defer b.Close()
+	entered := make(chan error, 1)
+	go func() {
+		_, err := b.Enter(within(t, 5*time.Second), ttl(exclusive("k"), 100*time.Millisecond))
+		entered <- err
+	}()
+	for range 3 {
+		far, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
 		}
-	case <-after(10 * time.Second):
-		t.Error("a request without a session is never answered")
+		defer far.Close()
+		if _, err := packet(far); err != nil { // the handshake
+			t.Fatal(err)
+		}
+		expired := make([]byte, 40)
+		expired[3] = byte(len(expired) - 4)
+		if _, err := far.Write(expired); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := packet(far); err == nil {
+			t.Errorf("the request %v was sent without a session", b)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-entered; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Enter without a session: %v", err)
+	}
+}
+
+// What a server sends that is not ZooKeeper's protocol ends the connection, and nothing
+// else: zk.Conn would panic on a short packet.
+func TestBadPacketsEndTheConnection(t *testing.T) {
+	t.Parallel()
+	for name, bad := range map[string][]byte{
+		"short":    {0, 0, 0, 3, 1, 2, 3},
+		"empty":    {0, 0, 0, 0},
+		"negative": {0xff, 0xff, 0xff, 0xff},
+		"huge":     {0x7f, 0xff, 0xff, 0xff, 0},
+	} {
+		near, far := net.Pipe()
+		defer far.Close()
+		shook := 0
+		c := newTransport(near, time.Second, func(handshake) { shook++ })
+		good := make([]byte, 40)
+		good[3] = byte(len(good) - 4)
+		go func() {
+			_, _ = far.Write(good)
+			_, _ = far.Write(bad)
+		}()
+		if n, err := io.ReadFull(c, make([]byte, len(good))); n != len(good) || err != nil || shook != 1 {
+			t.Errorf("%s: the handshake is read as %d bytes, %v", name, n, err)
+		}
+		if n, err := c.Read(make([]byte, 4)); n != 0 || !errors.Is(err, errProtocol) {
+			t.Errorf("%s: a bad packet is read as %d bytes, %v", name, n, err)
+		}
 	}
 }
 
@@ -890,7 +925,7 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
 	b := through(t, p, long)
-	k := hold(t, b, claim("k"))
+	k := hold(t, b, exclusive("k"))
 	p.freeze()
 	p.cut()
 	eventually(t, "the client connects to a server that is silent", func() bool {
@@ -904,8 +939,8 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 		t.Errorf("Renew: %v", err)
 	}
 	// It rests for a second then, for there is no other server.
-	if took := time.Since(began); took > mostPatience+6*time.Second {
-		t.Errorf("a server that is silent was waited for for %v; want %v and a moment", took, mostPatience)
+	if took := time.Since(began); took > maxPatience+6*time.Second {
+		t.Errorf("a server that is silent was waited for for %v; want %v and a moment", took, maxPatience)
 	}
 	leave(t, b, k)
 	empty(t, s)
@@ -917,15 +952,15 @@ func TestWatchEndsWithItsConnection(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
 	b := quiet(t, p)
-	conn, _, err := b.live(t.Context())
+	conn, err := b.session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := b.watch(t.Context(), conn, b.prefix)
+	x, err := conn.watch(t.Context(), b.prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := b.watch(t.Context(), conn, b.prefix); again != x || err != nil {
+	if again, err := conn.watch(t.Context(), b.prefix); again != x || err != nil {
 		t.Errorf("a node is watched twice, error %v", err)
 	}
 	p.cut()

@@ -7,7 +7,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/go-zookeeper/zk"
 )
@@ -71,9 +70,9 @@ func NewFence(conn Conn, o *FenceOptions) *Fence {
 	return f
 }
 
-// mostFenceTries is how often a write is tried again because somebody else was
+// maxFenceTries is how often a write is tried again because somebody else was
 // faster. Each time another one has got on.
-const mostFenceTries = 100
+const maxFenceTries = 100
 
 // Do does ops, as for [zk.Conn.Multi], in one transaction if no larger token was seen
 // for resource, and answers an ErrStale that says which one if it was; then nothing
@@ -126,7 +125,7 @@ func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops 
 
 func (f *Fence) do(ctx context.Context, resource string, token fence.Token, ops []any) ([]zk.MultiResponse, error) {
 	mark := f.Mark(resource)
-	for range mostFenceTries {
+	for range maxFenceTries {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -160,12 +159,14 @@ func (f *Fence) do(ctx context.Context, resource string, token fence.Token, ops 
 			if err := f.makePrefix(); err != nil {
 				return nil, err
 			}
-		case errors.Is(rs[0].Error, zk.ErrNodeExists), errors.Is(rs[0].Error, zk.ErrBadVersion), errors.Is(rs[0].Error, zk.ErrNoNode):
+		case errors.Is(rs[0].Error, zk.ErrNodeExists),
+			errors.Is(rs[0].Error, zk.ErrBadVersion),
+			errors.Is(rs[0].Error, zk.ErrNoNode):
 		default:
 			return nil, rs[0].Error
 		}
 	}
-	return nil, fmt.Errorf("%d others were faster, one after the other: try again", mostFenceTries)
+	return nil, fmt.Errorf("%d others were faster, one after the other: try again", maxFenceTries)
 }
 
 // changes returns the node that op creates, writes or deletes; "" if it changes none.
@@ -205,73 +206,4 @@ func (f *Fence) makePrefix() error {
 
 // Mark returns the node of the mark of resource: the largest token seen, in decimal.
 // To forget a resource that nobody will ever write again, delete its mark.
-func (f *Fence) Mark(resource string) string { return f.prefix + "/" + letters.Escape(resource) }
-
-// Holding returns a condition for transactions of yours that is true as long as the
-// exclusive grant with this token holds key, and false for ever afterwards:
-//
-//	still, err := backend.Holding(ctx, lease.Key(), lease.Token())
-//	…
-//	_, err = conn.Multi(still, &zk.SetDataRequest{Path: "/config", Data: text, Version: -1})
-//
-// A Multi that fails with zk.ErrNoNode in its first response was refused. It needs
-// no marks, and refuses a holder whose session has ended even if nobody has come
-// after it. In exchange the lock and the data must be in the same ensemble, and it
-// tells claims apart, not tokens: goroutines of one Client that hand a claim on to
-// each other share it. Set HandOff to 1 in the Client's Options, or use a [Fence],
-// where that matters.
-//
-// If the grant is over already the error matches [fence.ErrStale]. It costs two
-// round trips; the condition can be used as often as you like.
-func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (*zk.CheckVersionRequest, error) {
-	if token <= 0 {
-		return nil, fmt.Errorf("zookeeper: the holder of %q: %w: pass the token of its lease", key, fence.ErrNoToken)
-	}
-	if err := b.ready(ctx); err != nil {
-		return nil, err
-	}
-	node, err := b.holding(ctx, key, int64(token)>>spanBits)
-	switch {
-	case err != nil:
-		return nil, failed(ctx, "looking for the holder of", key, err)
-	case node == "":
-		return nil, &fence.StaleError{Resource: key, Token: token}
-	}
-	return &zk.CheckVersionRequest{Path: node, Version: -1}, nil
-}
-
-// holding returns the node of the exclusive claim that transaction czxid made, or "".
-// A node of that name is never made again: its id is drawn once.
-func (b *Backend) holding(ctx context.Context, key string, czxid int64) (string, error) {
-	conn, _, err := b.live(ctx)
-	if err != nil {
-		return "", err
-	}
-	l, err := b.readLine(ctx, conn, key)
-	if errors.Is(err, zk.ErrNoNode) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	for _, m := range l.members { // it is the first, unless one ahead is just being cleared away
-		if m.capacity != driver.RW || m.weight != driver.RW {
-			continue
-		}
-		node := b.lineOf(key) + "/" + m.name
-		stat, err := conn.Exists(node).wait(ctx, b)
-		if errors.Is(err, zk.ErrNoNode) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		if stat.Czxid == czxid {
-			return node, nil
-		}
-		if stat.Czxid > czxid {
-			break
-		}
-	}
-	return "", nil
-}
+func (f *Fence) Mark(resource string) string { return f.prefix + "/" + segment.Escape(resource) }

@@ -16,8 +16,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// claim is an exclusive claim with the longest lease that there is.
-func claim(key string) driver.Claim {
+// exclusive is an exclusive claim with the longest lease that there is.
+func exclusive(key string) driver.Claim {
 	return driver.Claim{
 		Key: key, ID: rand.Text(), Owner: "somebody", Note: "a note",
 		Capacity: driver.RW, Weight: driver.RW, TTL: 6 * time.Minute, Span: 1,
@@ -25,7 +25,7 @@ func claim(key string) driver.Claim {
 }
 
 func reader(key string) driver.Claim {
-	c := claim(key)
+	c := exclusive(key)
 	c.Weight = 1
 	return c
 }
@@ -127,7 +127,7 @@ func after(d time.Duration) <-chan time.Time { return time.NewTimer(d).C }
 // admin is a client of the server itself, past all that is ours.
 func admin(t testing.TB, s *testserver.Server) *zk.Conn {
 	t.Helper()
-	c, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(silence{}))
+	c, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(noLog{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func empty(t testing.TB, s *testserver.Server) {
 // nodes lists the claims in the line of key.
 func nodes(t testing.TB, c *zk.Conn, key string) []string {
 	t.Helper()
-	names, _, err := c.Children(prefix(t) + linesDir + "/" + letters.Escape(key))
+	names, _, err := c.Children(prefix(t) + linesDir + "/" + segment.Escape(key))
 	if err != nil && err != zk.ErrNoNode {
 		t.Fatal(err)
 	}
@@ -256,33 +256,35 @@ func through(t testing.TB, p *proxy, o *Options) *Backend {
 	return b
 }
 
-// spy stands between a Backend and its client.
+// spy stands between a client and its zk.Conn.
 type spy struct {
-	client
+	zkConn
 	join func(ops []any) error // called before a claim's node is made; an error is the answer
 }
 
-func (s *spy) Multi(ops ...any) future[[]zk.MultiResponse] {
+func (s *spy) Multi(ops ...any) ([]zk.MultiResponse, error) {
 	for _, op := range ops {
 		if c, ok := op.(*zk.CreateRequest); ok && c.Flags == zk.FlagEphemeralSequential {
 			if err := s.join(ops); err != nil {
-				return done([]zk.MultiResponse(nil), err)
+				return nil, err
 			}
 		}
 	}
-	return s.client.Multi(ops...)
+	return s.zkConn.Multi(ops...)
 }
 
-// watchJoins calls f before each join of b.
+// watchJoins calls f before each join of b, which has not been called yet.
 func watchJoins(t testing.TB, b *Backend, f func(ops []any) error) *spy {
 	t.Helper()
-	if _, _, err := b.live(t.Context()); err != nil {
+	s := &spy{join: f}
+	b.conn.connect = func(cl *client) (zkConn, error) {
+		conn, err := connectZK(cl)
+		s.zkConn = conn
+		return s, err
+	}
+	if err := b.Connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.link.mu.Lock()
-	defer b.link.mu.Unlock()
-	s := &spy{client: b.link.phone.conn, join: f}
-	b.link.phone.conn = s
 	return s
 }
 
@@ -304,15 +306,17 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 			t.Fatal("there was no join")
 		}
 		// The container must be there, or the join would fail for want of it.
-		if err := (<-s.client.CreateContainer(b.lineOf("k"), b.acl)).err; err != nil && err != zk.ErrNodeExists {
+		_, err := s.CreateContainer(b.lineOf("k"), nil, zk.FlagContainer, b.acl)
+		if err != nil && err != zk.ErrNodeExists {
 			t.Fatal(err)
 		}
-		// Nobody else enters meanwhile; only the fence keeps it out.
+		// Nobody else enters meanwhile; only the barrier keeps it out.
 		for i, op := range late {
 			if c, ok := op.(*zk.SetDataRequest); ok && c.Path == b.lineOf("k") {
 				late[i] = &zk.SetDataRequest{Path: c.Path, Version: -1}
 			}
 		}
-		return (<-s.client.Multi(late...)).err
+		_, err = s.zkConn.Multi(late...)
+		return err
 	}
 }

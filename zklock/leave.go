@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -11,11 +12,10 @@ import (
 )
 
 // Leave takes the claim of t out of its line, which wakes whoever watches its node.
-// It costs one request, and a second one if others are in line and that is news. A claim
-// that stood for a moment only is deleted and nothing else.
+// It costs one request.
 //
-// If ctx ends first, or the connection breaks, the node is deleted behind as soon as
-// there is a connection again, or ends with the session. An Enter of the same ID
+// If ctx ends first, or the connection breaks, the node is deleted in the background as
+// soon as there is a connection again, or ends with the session. An Enter of the same ID
 // that is still under way is waited for. Only this Backend can have sent it, so the
 // ID is kept out in its memory.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
@@ -23,265 +23,230 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return err
 	}
 	if e.Linger > 0 {
-		return &driver.PermanentError{Err: fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", t.Key)}
+		err := fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", t.Key)
+		return &driver.PermanentError{Err: err}
 	}
-	r := ref{t.Key, t.ID}
-	_, before := b.find(r)
+	_, before := b.claims.find(t.Ref())
 	if t.Token == 0 {
-		b.lay(r, goneLeft, t.TTL)
+		b.claims.entomb(t.Ref(), goneLeft, t.TTL)
 	}
-	return failed(ctx, "leaving the line of", t.Key, b.leave(ctx, r, e, before))
+	return failed(ctx, "leaving the line of", t.Key, b.leave(ctx, t.Ref(), e, before))
 }
 
-func (b *Backend) leave(ctx context.Context, r ref, e driver.Exit, before *driver.ErrGone) error {
-	p, err := b.take(ctx, r)
+func (b *Backend) leave(ctx context.Context, ref driver.ClaimRef, e driver.Exit, before *driver.ErrGone) error {
+	c, err := b.claims.acquire(ctx, ref, b.tasks.closed())
 	if err != nil {
 		return err
 	}
-	handed := false
-	defer func() {
-		if !handed {
-			b.release(p)
-		}
-	}()
-	conn, s, err := b.live(ctx)
+	defer c.release()
+	s, err := b.session(ctx)
 	if err != nil {
 		return err
 	}
-	if p.unsure != nil {
-		x := &entry{b: b, p: p, c: driver.Claim{Key: r.key, ID: r.id, TTL: minTTL}, conn: conn, s: s}
-		if _, err := x.resolve(ctx); err != nil {
-			return err
-		}
+	inLine, err := b.settle(ctx, s, c)
+	switch {
+	case err != nil:
+		return err
+	case !inLine:
+		return b.leaveUnknown(ctx, s, ref, e, before)
+	case e.Mark != "":
+		return b.leaveWithMark(ctx, s, c, e.Mark)
 	}
-	node, own, ok := b.inLine(p)
+	return b.leaveInLine(ctx, s, c)
+}
+
+// leaveInLine is Leave for a claim that this Backend has in line.
+func (b *Backend) leaveInLine(ctx context.Context, s *session, c *claim) error {
+	p, ok := c.position()
 	if !ok {
-		return b.leaveUnknown(ctx, conn, r, e, before)
+		return c.whyGone()
 	}
-	if own != s {
-		return errNoSession // its end is being noted
+	gone, err := b.remove(ctx, s, &removal{key: c.Key, node: p.node})
+	switch {
+	case err == nil && gone:
+		return b.nodeGone(ctx, s, c, p)
+	case err == nil:
+		c.forget()
+	case !isAnswer(err):
+		// Nobody knows. It goes on in the background, and whoever asks again is told then.
+		c.end(p.node, goneLeft)
+		b.tasks.run(func(ctx context.Context) { b.finishLeave(ctx, p, c.Key) })
 	}
-	x := &removal{p: p, key: r.key, path: node}
-	if e.Mark != "" {
-		b.mu.Lock()
-		granted := p.granted
-		b.mu.Unlock()
-		if !granted { // it may have become so since it was last looked at
-			if _, _, _, err := b.standingOf(ctx, conn, driver.Claim{Key: r.key, ID: r.id}, p); err != nil {
-				return err
-			}
-		}
-		b.mu.Lock()
-		granted = p.granted
-		b.mu.Unlock()
-		if granted {
-			x.mark = write(markRecord{Format: format, ID: r.id, Mark: []byte(e.Mark)})
-		}
-	}
-	finish := func(gone bool, err error) error {
-		switch {
-		case err == nil && gone:
-			return b.deleted(b.work, conn, p, node)
-		case err == nil:
-			b.forget(p)
-			return nil
-		}
-		// Nobody knows. It goes on behind, and whoever asks again is told then.
-		b.mu.Lock()
-		b.vacate(p, goneLeft)
-		b.mu.Unlock()
-		b.background(func(ctx context.Context) { b.bury(ctx, s, r.key, node) })
-		return err
-	}
-	if x.mark != nil {
-		// A mark must not be lost to a burial that writes none: the caller asks again.
-		finish = func(gone bool, err error) error {
-			switch {
-			case err == nil && gone:
-				if m, err := b.readMark(b.work, conn, r.key); err == nil && m.ID == r.id {
-					b.forget(p)
-					return nil // by an earlier try whose answer was lost
-				}
-				return b.deleted(b.work, conn, p, node)
-			case err == nil:
-				b.forget(p)
-			}
+	return err
+}
+
+// leaveWithMark is Leave with a mark, which is written if the claim is granted. Nothing
+// goes on in the background: the caller asks again until the mark is written.
+func (b *Backend) leaveWithMark(ctx context.Context, s *session, c *claim, mark driver.Mark) error {
+	if !c.isGranted() { // it may have been granted since it was last looked at
+		if _, _, err := b.standingOf(ctx, s, driver.Claim{Key: c.Key, ID: c.ID}, c); err != nil {
 			return err
 		}
 	}
-	b.sendRemoval(conn, x)
-	select {
-	case a := <-x.sent:
-		again, gone, err := b.removed(conn, x, a.t, a.err)
-		if !again {
-			return finish(gone, err)
-		}
-		gone, err = b.remove(ctx, conn, x)
-		return finish(gone, err)
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-b.closed:
-		err = driver.ErrClosed
+	if !c.isGranted() {
+		return b.leaveInLine(ctx, s, c)
 	}
-	// The caller goes; the answer is still to come. It must not stop half way.
-	handed = true
-	go func() {
-		_ = finish(b.remove(b.work, conn, x))
-		b.release(p)
-	}()
-	return err
+	p, ok := c.position()
+	if !ok {
+		return c.whyGone()
+	}
+	gone, err := b.remove(ctx, s, &removal{key: c.Key, node: p.node, mark: markOf(c.ID, mark)})
+	if err != nil {
+		return err
+	}
+	if gone {
+		if m, err := b.readMark(ctx, s, c.Key); err != nil {
+			return err
+		} else if m.ID != c.ID {
+			return b.nodeGone(ctx, s, c, p)
+		}
+		// The mark was written by an earlier try whose answer was lost.
+	}
+	c.forget()
+	return nil
+}
+
+func markOf(id string, mark driver.Mark) []byte {
+	return write(markRecord{Format: format, ID: id, Mark: []byte(mark)})
 }
 
 // leaveUnknown is Leave for a claim that this Backend has not in line: another one
 // may have entered it, or it is a repeat.
-func (b *Backend) leaveUnknown(ctx context.Context, conn client, r ref, e driver.Exit, before *driver.ErrGone) error {
-	if _, err := conn.Sync(b.lineOf(r.key)).wait(ctx, b); err != nil && !errors.Is(err, zk.ErrNoNode) {
+func (b *Backend) leaveUnknown(
+	ctx context.Context, s *session, ref driver.ClaimRef, e driver.Exit, before *driver.ErrGone,
+) error {
+	if err := s.sync(ctx, b.prefix+linesDir); err != nil {
 		return err
 	}
-	f, err := b.seek(ctx, conn, r)
+	f, err := b.seek(ctx, s, ref)
 	if err != nil {
 		return err
 	}
 	if f != nil {
-		x := &removal{key: r.key, path: f.path}
-		if e.Mark != "" {
-			l, err := b.readLine(ctx, conn, r.key)
-			if err != nil && !errors.Is(err, zk.ErrNoNode) {
-				return err
-			}
-			if err == nil {
-				if i := l.at(f.name); i >= 0 && stand(l.members, i).granted {
-					x.mark = write(markRecord{Format: format, ID: r.id, Mark: []byte(e.Mark)})
-				}
-			}
-		}
-		gone, err := b.remove(ctx, conn, x)
+		gone, err := b.removeFound(ctx, s, f, ref, e.Mark)
 		if err != nil || !gone {
 			return err
 		}
 	}
-	m, err := b.readMark(ctx, conn, r.key)
-	if err != nil {
+	m, err := b.readMark(ctx, s, ref.Key)
+	switch {
+	case err != nil:
 		return err
-	}
-	if m.ID == r.id {
+	case m.ID == ref.ID:
 		return nil
-	}
-	if before != nil {
+	case before != nil:
 		return *before
 	}
 	return driver.ErrGone{}
 }
 
-// removal is one node to be taken out of a line.
-type removal struct {
-	p    *place // nil for a node of others
-	key  string
-	path string
-	mark []byte // to be written in the same step
-
-	tries       int
-	sent        future[[]zk.MultiResponse] // the answer to the last try
-	alone, keep bool                       // of the last try: whether the container goes too, or stays for us
-	bare        bool                       // of the last try: nothing was done but that
-	version     int32                      // then: of the line, if it was empty but for p
+// removeFound removes the node of a claim that another Backend has entered. The mark is
+// written if the claim is granted.
+func (b *Backend) removeFound(
+	ctx context.Context, s *session, f *found, ref driver.ClaimRef, mark driver.Mark,
+) (gone bool, err error) {
+	r := &removal{key: ref.Key, node: f.path}
+	if mark != "" {
+		l, err := b.readLine(ctx, s, ref.Key)
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return false, err
+		}
+		if err == nil {
+			if i := l.index(f.name); i >= 0 && stand(l.members, i).granted {
+				r.mark = markOf(ref.ID, mark)
+			}
+		}
+	}
+	return b.remove(ctx, s, r)
 }
 
-// moment is for how long a claim stands, that leaves without a word to the line. Whoever
-// looks at the line learns from the last change of it since when the next one holds, until
-// that says so itself: no more than such moments too early.
-const moment = 10 * time.Millisecond
+// removal is one claim's node to be taken out of a line.
+type removal struct {
+	key  string
+	node string
+	mark []byte // to be written in the same transaction, unless empty
+}
 
 // remove deletes a claim's node. The container of the last one stays for whoever comes
 // back within a minute, and then the server clears it away; where too many lines are in
 // use for that, it is deleted with the node. remove reports whether the node was not there.
 // It does not repeat what may have been applied.
-func (b *Backend) remove(ctx context.Context, conn client, x *removal) (gone bool, err error) {
-	for {
-		if x.sent == nil {
-			b.sendRemoval(conn, x)
-		}
-		rs, err := x.sent.wait(ctx, b)
-		again, gone, err := b.removed(conn, x, rs, err)
-		if !again {
-			return gone, err
-		}
-	}
-}
-
-func (b *Backend) sendRemoval(conn client, x *removal) {
-	line := b.lineOf(x.key)
-	x.alone, x.bare = x.mark == nil && x.tries == 0, false
-	x.keep = x.mark == nil && b.keeps(x.key)
-	if x.p != nil {
-		b.mu.Lock()
-		x.alone = x.alone && !x.p.shared
-		x.bare, x.version = x.keep && time.Since(x.p.stood) < moment, x.p.version
-		b.mu.Unlock()
-	}
-	x.alone = x.alone && !x.keep
-	ops := []any{&zk.DeleteRequest{Path: x.path, Version: -1}}
-	switch {
-	case x.mark != nil && x.tries%2 == 0:
-		ops = append(ops, &zk.SetDataRequest{Path: line + "/" + markName, Data: x.mark, Version: -1},
-			&zk.SetDataRequest{Path: line, Version: -1})
-	case x.mark != nil:
-		ops = append(ops, &zk.CreateRequest{Path: line + "/" + markName, Data: x.mark, Acl: b.acl},
-			&zk.SetDataRequest{Path: line, Version: -1})
-	case x.alone:
-		ops = append(ops, &zk.DeleteRequest{Path: line, Version: -1})
-	case x.bare:
-	default:
-		ops = append(ops, &zk.SetDataRequest{Path: line, Version: -1})
-	}
-	x.tries++
-	x.sent = conn.Multi(ops...)
-}
-
-// removed takes in the answer to a try. It says again if another one is worth it.
-func (b *Backend) removed(conn client, x *removal, rs []zk.MultiResponse, err error) (again, gone bool, _ error) {
-	x.sent = nil
-	at := 0
-	for at < len(rs) && rs[at].Error == nil {
-		at++
-	}
-	switch {
-	case err == nil:
-		last := rs[len(rs)-1].Stat // of the line, after the node was deleted
+func (b *Backend) remove(ctx context.Context, s *session, r *removal) (gone bool, err error) {
+	for try := 0; ; try++ {
+		ops, whole := b.removalOps(r, try)
+		rs, err := s.multi(ctx, ops...)
 		switch {
-		case x.bare && x.version >= 0:
-			b.learnEmpty(x.key, x.version) // whoever has joined since has made that another one
-		case last != nil && last.NumChildren == 0 && x.keep:
-			b.learnEmpty(x.key, last.Version)
-		case last != nil && last.NumChildren == 0 && x.mark == nil:
-			// The others went meanwhile. The server would clear it away by itself.
-			conn.Delete(b.lineOf(x.key), -1)
-			b.learn(x.key, false)
-		case x.alone:
-			b.learn(x.key, false)
+		case err == nil:
+			b.noteRemoval(s, r.key, rs[len(rs)-1].Stat, whole)
+			return false, nil
+		case errors.Is(err, zk.ErrNoNode) && firstFailed(rs) == 0:
+			return true, nil
+		case errors.Is(err, zk.ErrNotEmpty):
+		case r.mark != nil && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)):
 		default:
-			b.learn(x.key, true)
+			return false, err
 		}
-		return false, false, nil
-	case at == 0 && errors.Is(err, zk.ErrNoNode):
-		return false, true, nil
-	case errors.Is(err, zk.ErrNotEmpty), x.mark != nil && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)):
-		return true, false, nil
 	}
-	return false, false, err
 }
 
-// bury deletes a node of session s for good: it asks until it is answered, or the
+// removalOps returns the operations of one try, and whether they delete the container,
+// too. The write to the container tells those who look at the line since when the next
+// claim holds.
+func (b *Backend) removalOps(r *removal, try int) (ops []any, whole bool) {
+	dir := path.Dir(r.node)
+	remove := &zk.DeleteRequest{Path: r.node, Version: -1}
+	touch := &zk.SetDataRequest{Path: dir, Version: -1}
+	switch {
+	case r.mark != nil && try%2 == 0:
+		return []any{remove, &zk.SetDataRequest{Path: dir + "/" + markName, Data: r.mark, Version: -1}, touch}, false
+	case r.mark != nil: // there was no mark yet
+		return []any{remove, &zk.CreateRequest{Path: dir + "/" + markName, Data: r.mark, Acl: b.acl}, touch}, false
+	case try == 0 && !b.lines.keeps(r.key):
+		return []any{remove, &zk.DeleteRequest{Path: dir, Version: -1}}, true
+	}
+	return []any{remove, touch}, false
+}
+
+// noteRemoval remembers how a node left its line: line is the container's Stat after
+// that, unless it was deleted as well.
+func (b *Backend) noteRemoval(s *session, key string, line *zk.Stat, whole bool) {
+	switch {
+	case whole:
+		b.lines.gone(key)
+	case line.NumChildren > 0:
+		b.lines.seen(key)
+	case b.lines.keeps(key):
+		b.lines.empty(key, line.Version)
+	default:
+		b.removeLine(key)
+	}
+}
+
+// finishLapse deletes the node of a claim whose lease ended.
+func (b *Backend) finishLapse(p position, key string) {
+	b.tasks.run(func(ctx context.Context) { b.finishLeave(ctx, p, key) })
+}
+
+// retryEvery is how long a task in the background pauses after it was not answered.
+const retryEvery = 100 * time.Millisecond
+
+// finishLeave deletes a claim's node for good: it asks until it is answered, or the
 // session is over and the node with it.
-func (b *Backend) bury(ctx context.Context, s *session, key, node string) {
-	for ctx.Err() == nil && !s.ended() {
-		conn, now, err := b.connected(ctx)
-		if err != nil || now != s {
+func (b *Backend) finishLeave(ctx context.Context, p position, key string) {
+	for ctx.Err() == nil {
+		s, err := b.conn.await(ctx)
+		if err != nil || s != p.session {
 			return // Close, or another session
 		}
-		if _, err = b.remove(ctx, conn, &removal{key: key, path: node}); err == nil || answered(err) {
+		if _, err = b.remove(ctx, s, &removal{key: key, node: p.node}); err == nil || isAnswer(err) {
 			return
 		}
-		pause(ctx, s, retryEvery)
+		timer := time.NewTimer(retryEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-s.over:
+		}
+		timer.Stop()
 	}
 }

@@ -16,8 +16,8 @@ func TestNamesTakeEveryByteAndComeBack(t *testing.T) {
 		all[i] = byte(i)
 	}
 	for _, key := range []string{string(all), ".", "..", "/", "a/b", "\x00", "=", "=2F", "%2F", "zookeeper", "☂"} {
-		name := letters.Escape(key)
-		if back, ok := letters.Unescape(name); !ok || back != key {
+		name := segment.Escape(key)
+		if back, ok := segment.Unescape(name); !ok || back != key {
 			t.Errorf("%q became %q and came back as %q, %v", key, name, back, ok)
 		}
 		if strings.ContainsAny(name, "/.\x00") {
@@ -25,7 +25,7 @@ func TestNamesTakeEveryByteAndComeBack(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"=", "=4", "=41", "=2f", "a.b", "a b", "=ZZ", "é"} {
-		if key, ok := letters.Unescape(name); ok {
+		if key, ok := segment.Unescape(name); ok {
 			t.Errorf("%q was read as %q; encode never writes it", name, key)
 		}
 	}
@@ -61,19 +61,19 @@ func TestLineKeepsItsOrderWhenTheCountRunsOver(t *testing.T) {
 	s := server(t)
 	b := connect(t, long, s)
 	other := connect(t, long, s)
-	first := hold(t, b, claim("k")) // 0000000000
+	first := hold(t, b, exclusive("k")) // 0000000000
 	a := admin(t, s)
 	dir := b.lineOf("k")
 	// As two others made them, around the place where the count runs over.
 	for i, seq := range []string{"2147483647", "-2147483648", "-2147483647"} {
-		c := claim("k")
+		c := exclusive("k")
 		c.ID = fmt.Sprint("other", i)
-		data := (&card{Format: format, Owner: c.ID, Span: 1, TTL: 60000}).write()
+		data := write(claimRecord{Format: format, Owner: c.ID, Span: 1, TTL: 60000})
 		if _, err := a.Create(dir+"/"+nameOf(&c)+seq, data, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	last := wait(t, other, claim("k"))
+	last := wait(t, other, exclusive("k"))
 	if last.Ahead != 4 {
 		t.Errorf("the last in line has %d ahead; want 4", last.Ahead)
 	}

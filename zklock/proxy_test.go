@@ -11,7 +11,15 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-const opPing = 11
+// Requests, by the numbers that ZooKeeper gives them.
+const (
+	opGetData         = 4
+	opPing            = 11
+	opChildren        = 12 // getChildren2
+	opMulti           = 14
+	opCreateContainer = 19
+	opSetAuth         = 100
+)
 
 // fate is what becomes of a request.
 type fate int
@@ -99,7 +107,7 @@ func once(op int32, f fate) func(int32, []byte) fate {
 func onceLeft(f fate) func(int32, []byte) fate {
 	done := false
 	return func(o int32, _ []byte) fate {
-		if done || o != opDelete && o != opMulti {
+		if done || o != opMulti {
 			return pass
 		}
 		done = true

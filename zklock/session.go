@@ -13,41 +13,41 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// session is one ZooKeeper session. It keeps two ephemeral nodes of its own.
+// session is one ZooKeeper session on its client. It keeps two ephemeral nodes.
 //
-// The beat is written to as proof that the session lives. The fence settles what
-// became of a request whose answer was lost: every Enter carries a check of the
-// fence's version, so once a write to the fence is answered, an older Enter either
-// is applied already, and can be seen, or never will be. Without it, an Enter that
-// the old server had passed on, and that the new one has not heard of yet when it is
-// asked, would make a claim that nobody knows of, and that the other claims of its
-// session keep alive for as long as the process runs. The check also binds the Enter
-// to its session: the client sends what it had queued in the next one, where the
-// fence of this one is gone.
+// The heartbeat is written to as proof that the session lives.
+//
+// The barrier settles what became of a join whose answer was lost. Every join checks
+// the barrier's version. Once a write to the barrier is answered, an older join is
+// either applied already, and can be seen, or will never be. Without the barrier there
+// is this schedule: a follower passes a join on to the leader and dies, the client asks
+// another follower, which has not heard of the join yet, and then the join makes a claim
+// that nobody knows of and that the session keeps in line as long as the process runs.
+//
+// The barrier also binds a join to its session. zk.Conn sends what it has queued in the
+// next session, where the barrier of this one is not there. For that no node of a
+// session may be made in the next one and be believed: see makeNodes.
 type session struct {
-	hello
-	over chan struct{} // closed when it has expired
+	*client
+	id      int64
+	timeout time.Duration // as the server granted it
+	over    chan struct{} // closed when the session has ended
+	setup   chan struct{} // holds a token while somebody makes the nodes
+	begin   sync.Once     // of what runs in the background
 
-	setup chan struct{} // held by whoever makes its nodes
-	ready bool          // they are there; guarded by setup, read under mu too
-
-	mu    sync.Mutex
-	fence int32         // the fence's version
-	skew  time.Duration // the server's clock less ours
-
-	bumps shared // writes to the fence
-
-	named sync.Once
-	name  string // what the paths of its nodes begin with
+	mu      sync.Mutex
+	nodes   string        // what the paths of the two nodes begin with
+	there   bool          // they are there, as far as is known
+	made    int           // attempts to make them
+	version int32         // the barrier's
+	skew    time.Duration // the server's clock less ours
 }
 
-func newSession(h hello) *session {
-	return &session{hello: h, over: make(chan struct{}), setup: make(chan struct{}, 1)}
-}
-
-func (s *session) path(b *Backend, node string) string {
-	s.named.Do(func() { s.name = fmt.Sprintf("%s%s/%016x", b.prefix, sessionsDir, uint64(s.id)) })
-	return s.name + node
+func newSession(cl *client, h handshake) *session {
+	return &session{
+		client: cl, id: h.session, timeout: h.timeout,
+		over: make(chan struct{}), setup: make(chan struct{}, 1),
+	}
 }
 
 func (s *session) ended() bool {
@@ -59,26 +59,47 @@ func (s *session) ended() bool {
 	}
 }
 
-// lease is how long a claim of this session may be believed after an answered write
-// was sent. Two thirds: the server hears of a session now and then, not with each
-// write, and a follower that is cut off from its leader goes on answering while
+// maxLease is how long a claim of this session may be believed after an answered write
+// was sent. Two thirds of the timeout: the server hears of a session now and then, not
+// with each write, and a follower that is cut off from its leader goes on answering while
 // the leader counts.
-func (s *session) lease(ttl time.Duration) time.Duration {
-	return min(ttl, s.timeout*2/3)
-}
+func (s *session) maxLease() time.Duration { return s.timeout * 2 / 3 }
 
-// fenceVersion is what an Enter checks.
-func (s *session) fenceVersion() int32 {
+func (s *session) lease(ttl time.Duration) time.Duration { return min(ttl, s.maxLease()) }
+
+// prepared reports whether the nodes of s are there, as far as is known.
+func (s *session) prepared() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.fence
+	return s.there
+}
+
+// heartbeat is the write that proves that s lives.
+func (s *session) heartbeat() *zk.SetDataRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &zk.SetDataRequest{Path: s.nodes + heartbeatNode, Data: formatData, Version: -1}
+}
+
+// barrier is the condition that a join carries.
+func (s *session) barrier() *zk.CheckVersionRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &zk.CheckVersionRequest{Path: s.nodes + barrierNode, Version: s.version}
+}
+
+// saw notes the barrier's version. Answers may come out of order.
+func (s *session) saw(version int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = max(s.version, version)
 }
 
 // clock notes what time it is for the server.
 func (s *session) clock(ms int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.skew = time.Until(millis(ms))
+	s.skew = time.Until(time.UnixMilli(ms))
 }
 
 // now is the time by the server's clock, more or less.
@@ -88,205 +109,172 @@ func (s *session) now() time.Time {
 	return time.Now().Add(s.skew)
 }
 
-// shared is one request that serves all who ask while it has not been sent.
-type shared struct {
-	mu   sync.Mutex
-	next *flight // not sent yet, or nil
-	busy bool
+// raiseBarrier returns nil when no join that was sent before can be applied any more.
+func (s *session) raiseBarrier(ctx context.Context) error {
+	barrier := s.barrier().Path
+	_, err := ask(ctx, s.client, toWrite(barrier), func() (*zk.Stat, error) {
+		stat, err := s.zk.Set(barrier, formatData, -1)
+		if err == nil { // also when the caller has gone
+			s.saw(stat.Version)
+			s.clock(stat.Mtime)
+		}
+		return stat, err
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		// A barrier that was deleted is as good: no other has its name.
+		s.forgetNodes(barrier)
+		return nil
+	}
+	return err
 }
 
-type flight struct {
-	done chan struct{}
-	err  error
+// readBarrier learns the barrier's version after a join met another one: a write to it
+// was applied whose answer was lost.
+func (s *session) readBarrier(ctx context.Context, met int32) error {
+	barrier := s.barrier()
+	if barrier.Version != met {
+		return nil // learned meanwhile
+	}
+	stat, err := s.exists(ctx, barrier.Path)
+	if err == nil {
+		s.saw(stat.Version)
+	}
+	return err
 }
 
-// do has f called once after do was called, and returns its error. f runs on a
-// goroutine of its own, whoever gives up meanwhile.
-func (r *shared) do(ctx context.Context, f func() error) error {
-	r.mu.Lock()
-	if r.next == nil {
-		r.next = &flight{done: make(chan struct{})}
-	}
-	mine := r.next
-	if !r.busy {
-		r.busy = true
-		go r.run(f)
-	}
-	r.mu.Unlock()
-	select {
-	case <-mine.done:
-		return mine.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (r *shared) run(f func() error) {
+// session returns the current session, connected and with its nodes made.
+func (b *Backend) session(ctx context.Context) (*session, error) {
 	for {
-		r.mu.Lock()
-		now := r.next
-		r.next = nil
-		if now == nil {
-			r.busy = false
-			r.mu.Unlock()
-			return
+		s, err := b.conn.await(ctx)
+		if err != nil {
+			return nil, err
 		}
-		r.mu.Unlock()
-		now.err = f()
-		close(now.done)
+		if s.prepared() {
+			return s, nil
+		}
+		if err = b.prepare(ctx, s); err == nil {
+			return s, nil
+		}
+		if !s.ended() {
+			return nil, err
+		}
 	}
 }
 
-// connected waits for a session, and for its connection.
-func (b *Backend) connected(ctx context.Context) (client, *session, error) {
-	for {
-		conn, err := b.link.open()
-		if err != nil {
-			return nil, nil, err
-		}
-		s, _, up := b.link.state()
-		if s != nil {
-			return conn, s, nil
-		}
-		timer := time.NewTimer(time.Second) // the client may be replaced meanwhile
-		select {
-		case <-up:
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, nil, fmt.Errorf("%w: there is no connection to any of %s", ctx.Err(), strings.Join(b.link.servers, ", "))
-		case <-b.closed:
-			timer.Stop()
-			return nil, nil, driver.ErrClosed
-		}
-		timer.Stop()
-	}
-}
-
-// live returns the current session, with its nodes made.
-func (b *Backend) live(ctx context.Context) (client, *session, error) {
-	for {
-		conn, s, err := b.connected(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		select {
-		case s.setup <- struct{}{}:
-		case <-s.over:
-			continue
-		case <-ctx.Done():
-			return nil, nil, ctx.Err()
-		case <-b.closed:
-			return nil, nil, driver.ErrClosed
-		}
-		if !s.ready {
-			err = b.makeNodes(ctx, conn, s)
-			s.ready = err == nil
-			if err == nil {
-				b.background(func(ctx context.Context) { b.sweepBroken(ctx, s) })
-				b.background(func(ctx context.Context) { b.keepHeard(ctx, conn, s) })
-			}
-		}
-		<-s.setup
-		if err != nil {
-			if s.ended() {
-				continue
-			}
-			return nil, nil, err
-		}
-		return conn, s, nil
-	}
-}
-
-// unready has the nodes of s made again: somebody deleted them.
-func (b *Backend) unready(ctx context.Context, s *session) {
+// prepare makes the nodes of s, unless they are there. One caller at a time does.
+func (b *Backend) prepare(ctx context.Context, s *session) error {
 	select {
 	case s.setup <- struct{}{}:
-		s.ready = false
-		<-s.setup
+		defer func() { <-s.setup }()
+	case <-s.over:
+		return errNoSession
 	case <-ctx.Done():
+		return ctx.Err()
+	case <-b.tasks.closed():
+		return driver.ErrClosed
 	}
-}
-
-func (b *Backend) makeNodes(ctx context.Context, conn client, s *session) error {
+	if s.prepared() {
+		return nil
+	}
 	if b.digest != "" {
-		// Each client says so by itself from then on; once more does no harm.
-		said := make(future[nothing], 1)
-		go func() { said <- answer[nothing]{err: conn.AddAuth("digest", []byte(b.digest))} }()
-		if _, err := said.wait(ctx, b); err != nil {
+		// zk.Conn says so by itself with each later connection. Once more does no harm.
+		if err := s.addAuth(ctx, "digest", b.digest); err != nil {
 			return err
 		}
 	}
-	beat, fence := s.path(b, "b"), s.path(b, "f")
+	if err := b.makeNodes(ctx, s); err != nil {
+		return err
+	}
+	s.begin.Do(func() {
+		b.tasks.run(func(ctx context.Context) { b.sweepBroken(ctx, s) })
+		b.tasks.run(func(ctx context.Context) { b.probe(ctx, s) })
+	})
+	return nil
+}
+
+// forgetNodes has the nodes of s made again: somebody deleted node, one of the two.
+func (s *session) forgetNodes(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.HasPrefix(node, s.nodes+".") { // else they were made again meanwhile
+		s.there = false
+	}
+}
+
+// makeNodes makes the nodes of s. Each attempt has names of its own, and they are
+// believed only if the answer comes before the end of s is known. So an attempt that was
+// left in zk.Conn's queue, and is applied in the next session, makes no barrier that a
+// join of s would pass.
+func (b *Backend) makeNodes(ctx context.Context, s *session) error {
 	for range 3 {
-		rs, err := conn.Multi(
-			&zk.CreateRequest{Path: beat, Data: []byte{'0' + format}, Acl: b.acl, Flags: zk.FlagEphemeral},
-			&zk.CreateRequest{Path: fence, Data: []byte{'0' + format}, Acl: b.acl, Flags: zk.FlagEphemeral},
-			&zk.SetDataRequest{Path: fence, Data: []byte{'0' + format}, Version: -1},
-		).wait(ctx, b)
+		s.mu.Lock()
+		s.made++
+		nodes := fmt.Sprintf("%s%s/%016x.%d", b.prefix, sessionsDir, uint64(s.id), s.made)
+		s.mu.Unlock()
+		rs, err := s.multi(ctx,
+			&zk.CreateRequest{Path: nodes + heartbeatNode, Data: formatData, Acl: b.acl, Flags: zk.FlagEphemeral},
+			&zk.CreateRequest{Path: nodes + barrierNode, Data: formatData, Acl: b.acl, Flags: zk.FlagEphemeral},
+			&zk.SetDataRequest{Path: nodes + barrierNode, Data: formatData, Version: -1},
+		)
 		switch {
+		case err == nil && s.ended():
+			return errNoSession
 		case err == nil:
-			s.fenced(rs[2].Stat)
+			s.clock(rs[2].Stat.Mtime)
+			s.mu.Lock()
+			s.nodes, s.there, s.version = nodes, true, rs[2].Stat.Version
+			s.mu.Unlock()
 			return nil
-		case errors.Is(err, zk.ErrNodeExists):
-			// The answer to an earlier try was lost, or one of the two was deleted.
-			for _, node := range []string{beat, fence} {
-				if err := b.create(ctx, conn, node, zk.FlagEphemeral); err != nil {
-					return err
-				}
-			}
-			return b.bump(ctx, conn, s)
 		case !errors.Is(err, zk.ErrNoNode):
 			return err
 		}
 		for _, dir := range []string{linesDir, sessionsDir, brokenDir} {
-			if err := b.makePath(ctx, conn, b.prefix+dir); err != nil {
+			if err := b.makePath(ctx, s, b.prefix+dir); err != nil {
 				return err
 			}
 		}
 	}
-	return fmt.Errorf("somebody deletes %s again and again", path.Dir(beat))
+	return fmt.Errorf("somebody deletes %s again and again", b.prefix+sessionsDir)
 }
 
-// makePath makes a persistent node and all above it. Where a part is there already
-// the right to make one is not needed.
-func (b *Backend) makePath(ctx context.Context, conn client, p string) error {
-	err := b.create(ctx, conn, p, zk.FlagPersistent)
+// makePath makes a persistent node and all above it.
+func (b *Backend) makePath(ctx context.Context, s *session, node string) error {
+	err := b.makeNode(ctx, s, node)
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
-	if err := b.makePath(ctx, conn, path.Dir(p)); err != nil {
+	if err := b.makePath(ctx, s, path.Dir(node)); err != nil {
 		return err
 	}
-	return b.create(ctx, conn, p, zk.FlagPersistent)
+	return b.makeNode(ctx, s, node)
 }
 
-// create makes a node that may be there already.
-func (b *Backend) create(ctx context.Context, conn client, p string, flags int32) error {
-	_, err := conn.Create(p, []byte{'0' + format}, flags, b.acl).wait(ctx, b)
+// makeNode makes a node that may be there already: then the right to make it is not
+// needed.
+func (b *Backend) makeNode(ctx context.Context, s *session, node string) error {
+	err := s.create(ctx, node, formatData, b.acl)
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil
 	}
 	if errors.Is(err, zk.ErrNoAuth) {
-		// It may be there all the same, in a tree that is not ours to write to.
-		if _, err2 := conn.Exists(p).wait(ctx, b); err2 == nil && flags == zk.FlagPersistent {
+		if _, err2 := s.exists(ctx, node); err2 == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// keepHeard asks something small twelve times in a session's timeout while any claim is
-// in line. The leader counts a session's time from when its follower last passed on
-// that it had heard of it, at each half tick, and not from our writes. The client's
-// own pings, three in a timeout, leave a gap of a third and half a tick; a follower
-// that is cut off right after it had answered a write would then let the session
-// end earlier than two thirds of its timeout after the write.
+// probe asks something small twelve times in a session timeout while a claim is in line.
+// The leader counts a session's time from when its follower last passed on that it had
+// heard of it, at each half tick, and not from our writes. zk.Conn's own pings, three in
+// a timeout, leave a gap of a third and half a tick. A follower that is cut off right
+// after it answered a write would then let the session end earlier than two thirds of its
+// timeout after the write.
 //
-// If there is no answer for a sixth of the timeout, it breaks the connection, so that
-// another server is found while the leases still last: the client would notice a
-// server that has gone silent only when they are over.
-func (b *Backend) keepHeard(ctx context.Context, conn client, s *session) {
+// If there is no answer for a sixth of the timeout, probe breaks the connection, so that
+// another server is found while the leases still last. zk.Conn would notice a silent
+// server only when they are over.
+func (b *Backend) probe(ctx context.Context, s *session) {
 	tick := time.NewTicker(max(s.timeout/12, 10*time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -297,44 +285,15 @@ func (b *Backend) keepHeard(ctx context.Context, conn client, s *session) {
 		case <-ctx.Done():
 			return
 		}
-		b.mu.Lock()
-		idle := true
-		for _, p := range b.places {
-			if p.path != "" && p.session == s {
-				idle = false
-				break
-			}
-		}
-		b.mu.Unlock()
-		now, gen, _ := b.link.state()
-		if idle || now != s {
+		now, generation := b.conn.state()
+		if now != s || !b.claims.any(s) {
 			continue
 		}
 		soon, cancel := context.WithTimeout(ctx, s.timeout/6)
-		_, err := conn.Exists(s.path(b, "b")).wait(soon, b)
+		_, err := s.exists(soon, s.heartbeat().Path)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
-			b.link.hangUp(gen)
+			b.conn.drop(generation)
 		}
 	}
-}
-
-// bump raises the fence: when it returns nil, no Enter that was sent before the
-// call can be applied any more.
-func (b *Backend) bump(ctx context.Context, conn client, s *session) error {
-	return s.bumps.do(ctx, func() error {
-		a := <-conn.Set(s.path(b, "f"), []byte{'0' + format}, -1)
-		stat, err := a.t, a.err
-		if err == nil {
-			s.fenced(stat)
-		}
-		return err
-	})
-}
-
-func (s *session) fenced(stat *zk.Stat) {
-	s.clock(stat.Mtime)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fence = stat.Version
 }

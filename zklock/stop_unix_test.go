@@ -16,7 +16,7 @@ func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	p.hears("entered true")
 	p.hears("held")
 	b := connect(t, long, s)
-	w := wait(t, b, claim("k"))
+	w := wait(t, b, exclusive("k"))
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -3,69 +3,98 @@ package zklock
 import (
 	"context"
 	"errors"
-	"time"
+	"sync"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
 )
 
-// watch is one watch on one node that is there. All claims of a session that wait for
-// the same node share it. It ends with its connection.
-type watch struct {
-	node                // as it was then
-	fired chan struct{} // closed when the node is gone or changed, or the connection is broken
+// watches are the watches of one client, one for each node: all claims that wait for
+// the same node share it. They end with the TCP connection, so that each waiter reads
+// its line again after an interruption.
+type watches struct {
+	mu     sync.Mutex
+	byPath map[string]*watch
 }
 
-// watch returns the watch on node, or nil if the node is not there. It costs a
-// request only if there is none yet.
-func (b *Backend) watch(ctx context.Context, conn client, node string) (*watch, error) {
-	x, err := conn.Watch(node).wait(ctx, b)
-	if errors.Is(err, zk.ErrNoNode) {
+// watch is one watch on a node that is there.
+type watch struct {
+	fired chan struct{} // closed when the node is changed or deleted, or the connection is broken
+	set   chan struct{} // closed when the server has answered
+	node  node          // as the server answered
+	err   error
+}
+
+// watch returns the watch on a node, or nil if the node is not there. It costs a
+// request only if the node is not watched yet.
+func (cl *client) watch(ctx context.Context, path string) (*watch, error) {
+	w, fresh := cl.watches.at(path)
+	if fresh {
+		go cl.setWatch(path, w)
+	}
+	select {
+	case <-w.set:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-cl.of.closed:
+		return nil, driver.ErrClosed
+	}
+	if errors.Is(w.err, zk.ErrNoNode) {
 		return nil, nil
 	}
-	return x, err
+	return w, w.err
 }
 
-// watching returns the watch on a node, if there is one.
-func (f *phone) watching(node string) *watch {
-	f.link.mu.Lock()
-	w := f.wire
-	f.link.mu.Unlock()
-	if w == nil {
-		return nil
+// setWatch asks the server to watch a node. The watch is in the list before that, so
+// that an event that comes right after the answer finds it.
+func (cl *client) setWatch(path string, w *watch) {
+	data, stat, _, err := cl.zk.GetW(path)
+	w.node, w.err = node{data, stat}, toRead(path).explain(err)
+	if err != nil {
+		cl.watches.remove(path, w)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.watches[node]
+	close(w.set)
 }
 
-// watch notes that the server watches a node for us. The reader calls it with the answer
-// that says so, before it reads what comes after.
-func (w *wire) watch(path string, n node) *watch {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	x := w.watches[path]
-	if x != nil {
-		return x // it was asked for at the same time
+// at returns the watch on a node. It is fresh if there was none.
+func (ws *watches) at(path string) (w *watch, fresh bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byPath[path]; w != nil {
+		return w, false
 	}
-	x = &watch{n, make(chan struct{})}
-	if w.over {
-		close(x.fired)
-		return x
+	if ws.byPath == nil {
+		ws.byPath = make(map[string]*watch)
 	}
-	w.watches[path] = x
-	return x
+	w = &watch{fired: make(chan struct{}), set: make(chan struct{})}
+	ws.byPath[path] = w
+	return w, true
 }
 
-// pause waits for d, or until it is useless to.
-func pause(ctx context.Context, s *session, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-s.over:
+func (ws *watches) remove(path string, w *watch) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.byPath[path] == w {
+		delete(ws.byPath, path)
 	}
 }
 
-// retryEvery is how long what is done behind rests after it was not answered.
-const retryEvery = 100 * time.Millisecond
+// fire wakes those who watch a node.
+func (ws *watches) fire(path string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byPath[path]; w != nil {
+		delete(ws.byPath, path)
+		close(w.fired)
+	}
+}
+
+// fireAll wakes all who watch anything.
+func (ws *watches) fireAll() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.byPath {
+		close(w.fired)
+	}
+	ws.byPath = nil
+}

@@ -23,10 +23,10 @@ var laws = []drivertest.Option{
 
 // crash ends b as kill -9 would: the server does not hear of it.
 func (b *Backend) crash() {
-	b.link.mu.Lock()
-	f := b.link.phone
-	b.link.mu.Unlock()
-	f.sever()
+	b.conn.mu.Lock()
+	cl := b.conn.client
+	b.conn.mu.Unlock()
+	cl.crash()
 	b.Close()
 }
 
@@ -48,7 +48,7 @@ func opener(servers ...*testserver.Server) drivertest.Opener {
 		mu.Lock()
 		defer mu.Unlock()
 		if opened[t]++; opened[t] > 2 {
-			b.link.want = lawSession
+			b.conn.timeout = lawSession
 		}
 		return b
 	}

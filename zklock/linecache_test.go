@@ -14,7 +14,7 @@ import (
 // looks for empty containers is none of a test's business.
 func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string) {
 	t.Helper()
-	if _, _, err := b.live(t.Context()); err != nil { // it makes the folder
+	if err := b.Connect(t.Context()); err != nil { // it makes the folder
 		t.Fatal(err)
 	}
 	line = b.lineOf(key)
@@ -33,7 +33,7 @@ func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	a := admin(t, s)
-	for i, c := range []driver.Claim{claim("a"), noWait(claim("b")), reader("c")} {
+	for i, c := range []driver.Claim{exclusive("a"), noWait(exclusive("b")), reader("c")} {
 		stayingLine(t, b, a, c.Key)
 		p.rule(nil)
 		for n := range 4 {
@@ -48,7 +48,7 @@ func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 				sent(t, p, "the first Enter", opCreateContainer, opMulti)
 			}
 			leave(t, b, k)
-			sentOne(t, p, "Leave", opDelete, opMulti)
+			sent(t, p, "Leave", opMulti)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestLineThatWasLeftMayBeTaken(t *testing.T) {
 	line := stayingLine(t, b, a, "k")
 	visit := func(b *Backend, id string) driver.Ticket {
 		t.Helper()
-		c := noWait(claim("k"))
+		c := noWait(exclusive("k"))
 		c.ID = id
 		return hold(t, b, c)
 	}
@@ -74,7 +74,7 @@ func TestLineThatWasLeftMayBeTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	var busy *driver.BusyError
-	c := noWait(claim("k"))
+	c := noWait(exclusive("k"))
 	if _, err := b.Enter(t.Context(), c); !errors.As(err, &busy) || busy.Token != k.Token {
 		t.Errorf("a claim on a lock that another holds by now: %v; want that it is busy", err)
 	}
@@ -85,7 +85,7 @@ func TestLineThatWasLeftMayBeTaken(t *testing.T) {
 	// It was taken and left: its version is another one.
 	leave(t, b, visit(b, "second"))
 	w := visit(other, "again")
-	waits := wait(t, b, claim("k"))
+	waits := wait(t, b, exclusive("k"))
 	leave(t, other, w)
 	leave(t, b, granted(t, b, waits))
 }
@@ -97,7 +97,7 @@ func TestLineThatWasLeftMayBeGone(t *testing.T) {
 	b := connect(t, long, s)
 	a := admin(t, s)
 	line := b.lineOf("k")
-	for n, c := range []driver.Claim{claim("k"), noWait(claim("k")), claim("k")} {
+	for n, c := range []driver.Claim{exclusive("k"), noWait(exclusive("k")), exclusive("k")} {
 		c.ID = fmt.Sprint("visit", n)
 		leave(t, b, hold(t, b, c))
 		if err := a.Delete(line, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
@@ -105,19 +105,19 @@ func TestLineThatWasLeftMayBeGone(t *testing.T) {
 		}
 	}
 	// Another version of it, as old as the one that was left.
-	leave(t, b, hold(t, b, claim("k")))
-	known := b.known["k"]
+	leave(t, b, hold(t, b, exclusive("k")))
+	known := b.lines.byKey["k"]
 	other := connect(t, long, s)
 	for {
-		k := hold(t, other, claim("k"))
+		k := hold(t, other, exclusive("k"))
 		if _, stat, err := a.Get(line); err != nil {
 			t.Fatal(err)
 		} else if stat.Version >= known.version {
-			b.mu.Lock()
-			b.known["k"] = container{time.Now(), true, stat.Version}
-			b.mu.Unlock()
+			b.lines.mu.Lock()
+			b.lines.byKey["k"] = container{time.Now(), true, stat.Version}
+			b.lines.mu.Unlock()
 			var busy *driver.BusyError
-			if _, err := b.Enter(t.Context(), noWait(claim("k"))); !errors.As(err, &busy) {
+			if _, err := b.Enter(t.Context(), noWait(exclusive("k"))); !errors.As(err, &busy) {
 				t.Errorf("a claim that does not wait, on a line whose version is as it was: %v; want that it is busy", err)
 			}
 			leave(t, other, k)
@@ -134,28 +134,29 @@ func TestFewEmptyLinesAreLeft(t *testing.T) {
 	s := server(t)
 	b := connect(t, long, s)
 	a := admin(t, s)
-	b.mu.Lock()
-	for n := range mostKnown {
-		b.known[fmt.Sprint("full", n)] = container{at: time.Now()}
+	b.lines.mu.Lock()
+	b.lines.byKey = make(map[string]container)
+	for n := range maxLines {
+		b.lines.byKey[fmt.Sprint("full", n)] = container{seen: time.Now()}
 	}
-	b.mu.Unlock()
+	b.lines.mu.Unlock()
 	line := stayingLine(t, b, a, "k")
-	leave(t, b, hold(t, b, claim("k")))
+	leave(t, b, hold(t, b, exclusive("k")))
 	if there, _, err := a.Exists(line); there || err != nil {
 		t.Errorf("the line is left behind: %v, error %v", there, err)
 	}
-	if n := len(b.known); n > mostKnown {
-		t.Errorf("%d lines are remembered; want %d at most", n, mostKnown)
+	if n := len(b.lines.byKey); n > maxLines {
+		t.Errorf("%d lines are remembered; want %d at most", n, maxLines)
 	}
 	// Those that nobody has used for long make room.
-	b.mu.Lock()
-	for key := range b.known {
-		b.known[key] = container{at: time.Now().Add(-2 * knownFor)}
+	b.lines.mu.Lock()
+	for key := range b.lines.byKey {
+		b.lines.byKey[key] = container{seen: time.Now().Add(-2 * lineAge)}
 	}
-	b.pruned = time.Time{}
-	b.mu.Unlock()
+	b.lines.pruned = time.Time{}
+	b.lines.mu.Unlock()
 	line = stayingLine(t, b, a, "l")
-	leave(t, b, hold(t, b, claim("l")))
+	leave(t, b, hold(t, b, exclusive("l")))
 	if there, _, err := a.Exists(line); !there || err != nil {
 		t.Errorf("the line is not left to whoever comes back: %v, error %v", there, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/go-zookeeper/zk"
 )
 
 // FuzzKey: any bytes make a name that ZooKeeper takes, that no other key has, and that
@@ -16,14 +15,14 @@ func FuzzKey(f *testing.F) {
 		f.Add(key, uint(len(key)/2))
 	}
 	f.Fuzz(func(t *testing.T, key string, cut uint) {
-		name := letters.Escape(key)
+		name := segment.Escape(key)
 		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=") != "" {
 			t.Errorf("%q is written as %q", key, name)
 		}
-		if got, ok := letters.Unescape(name); !ok || got != key {
+		if got, ok := segment.Unescape(name); !ok || got != key {
 			t.Errorf("%q is written as %q, and read as %q, %v", key, name, got, ok)
 		}
-		if begins := letters.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
+		if begins := segment.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
 			t.Errorf("%q does not begin with %q", name, begins)
 		}
 	})
@@ -35,8 +34,8 @@ func FuzzName(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if key, ok := letters.Unescape(name); ok && letters.Escape(key) != name {
-			t.Errorf("%q is taken for the line of %q, whose name is %q", name, key, letters.Escape(key))
+		if key, ok := segment.Unescape(name); ok && segment.Escape(key) != name {
+			t.Errorf("%q is taken for the line of %q, whose name is %q", name, key, segment.Escape(key))
 		}
 	})
 }
@@ -66,7 +65,7 @@ func FuzzMember(f *testing.F) {
 		if got := blockers(line, 1); len(got) > 1 {
 			t.Errorf("%q watches %q", name, got)
 		}
-		inOrder(line)
+		sortMembers(line)
 	})
 }
 
@@ -90,15 +89,15 @@ func FuzzClaimName(f *testing.F) {
 // FuzzData: whatever a node holds is an error, or something that can be shown.
 func FuzzData(f *testing.F) {
 	for _, s := range []string{
-		string(write(card{Format: format, Owner: "o", Span: 64, TTL: 30000})), string(write(markRecord{Format: format, ID: "ABC", Mark: []byte{0}})),
+		string(write(claimRecord{Format: format, Owner: "o", Span: 64, TTL: 30000})), string(write(markRecord{Format: format, ID: "ABC", Mark: []byte{0}})),
 		string(write(brokenRecord{format, "because", 5000})), "", "{}", `{"v":2}`, `{"v":1}`, `null`, `{"v":1,"span":-1}`,
 		`{"v":1,"span":1,"ttl":-1}`, `{"v":1,"span":1,"ttl":9223372036854775807}`,
 	} {
 		f.Add([]byte(s), int64(1))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, czxid int64) {
-		if c, err := read[card]("/p", data); err == nil {
-			held := found{card: c}
+		if c, err := read[claimRecord]("/p", data); err == nil {
+			held := found{record: c}
 			if c.Span < 1 || c.Span > driver.MaxSpan || held.left() < 0 {
 				t.Errorf("%q is taken for a claim: %+v", data, c)
 			}
@@ -107,22 +106,6 @@ func FuzzData(f *testing.F) {
 		_, _ = read[brokenRecord]("/p", data)
 		if token, err := tokenOf(czxid); err == nil && (token < 1 || token+driver.MaxSpan < token) {
 			t.Errorf("transaction %d makes token %d", czxid, token)
-		}
-	})
-}
-
-// FuzzCard: a card is written as the package for JSON writes it.
-func FuzzCard(f *testing.F) {
-	f.Add("", "", int64(64), int64(26666), false, int64(0))
-	f.Add("a@b/1", "it is here", int64(1), int64(100), true, int64(-1))
-	for _, s := range []string{"\"", "\\", "<", ">", "&", "\x1f", "\x7f", "\u2028", "ä", "\xff"} {
-		f.Add(s, "n", int64(1), int64(1), true, int64(1))
-		f.Add("o", s, int64(1), int64(1), true, int64(1))
-	}
-	f.Fuzz(func(t *testing.T, owner, note string, span, ttl int64, atOnce bool, granted int64) {
-		c := card{Format: format, Owner: owner, Note: note, Span: span, TTL: ttl, AtOnce: atOnce, Granted: granted}
-		if got, want := string(c.write()), string(write(c)); got != want {
-			t.Errorf("%+v is written as %s; want %s", c, got, want)
 		}
 	})
 }
@@ -140,34 +123,6 @@ func FuzzPrefix(f *testing.F) {
 			if part == "" || part == "." || part == ".." || strings.ContainsAny(part, "\x00\x01\x1f\x7f") {
 				t.Errorf("the prefix %q is taken", p)
 			}
-		}
-	})
-}
-
-// FuzzAnswer: whatever a server answers is read as an answer, or as none, and takes no
-// more room than it has bytes.
-func FuzzAnswer(f *testing.F) {
-	p := pack(opMulti)
-	p.multi([]any{&zk.CreateRequest{Path: "/a", Acl: zk.WorldACL(zk.PermAll)}, &zk.DeleteRequest{Path: "/b"}, &zk.SetDataRequest{Path: "/c", Data: []byte("d")}, &zk.CheckVersionRequest{Path: "/e"}})
-	f.Add(p.b[12:])
-	f.Add([]byte{0, 0, 0, 2, 0, 0, 0, 1, 'a', 0xff, 0xff, 0xff, 0xff})
-	f.Add([]byte{0x7f, 0xff, 0xff, 0xff})
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x9b})
-	f.Fuzz(func(t *testing.T, body []byte) {
-		u := &unpacker{b: body}
-		n, _ := readNode(u, nil)
-		if len(n.data) > len(body) || !u.short && len(body) < 4+68 {
-			t.Errorf("%q was read as %+v, short %v", body, n, u.short)
-		}
-		u = &unpacker{b: body}
-		l, _ := readListing(u, nil)
-		if len(l.names) > len(body)/4 || !u.short && len(body) < 4+68 {
-			t.Errorf("%q was read as %+v, short %v", body, l, u.short)
-		}
-		u = &unpacker{b: body}
-		rs, first := u.multi()
-		if len(rs) > len(body)/9+1 || !u.short && len(body) < 9 {
-			t.Errorf("%q was read as %+v, %v, short %v", body, rs, first, u.short)
 		}
 	})
 }

@@ -26,7 +26,7 @@ versions: ## the tests of the stores among the newest and the oldest servers tha
 	scripts/with-debian.sh bullseye redis-server postgresql pgbouncer -- sh -c "go test -count=1 -p 1 -timeout 15m \
 		-skip '/sentinel|^TestDeadlockIsTriedAgain$$' ./redislock/... ./verify/postgres && go test -count=1 -run Redis ./verify/quorum"
 
-lint: ## formatting, vet, staticcheck, twins of the documentation
+lint: ## formatting, golangci-lint, twins of the documentation
 	@scripts/lint.sh
 
 cross: ## build everything for Linux, macOS and Windows

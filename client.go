@@ -115,7 +115,9 @@ func (c *Client) lock(ctx context.Context, op, key string, weight int64, try boo
 // release that merely could not be confirmed is reported to Hooks.Released only, so
 // that a caller who repeats on error does not run the work again. If the lock was
 // not acquired, f has not run, and the error is that of Lock.
-func (c *Client) Do(ctx context.Context, key string, f func(ctx context.Context, l *Lease) error, opts ...Option) error {
+func (c *Client) Do(
+	ctx context.Context, key string, f func(ctx context.Context, l *Lease) error, opts ...Option,
+) error {
 	l, err := c.Lock(ctx, key, opts...)
 	if err != nil {
 		return err

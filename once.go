@@ -41,7 +41,10 @@ type Run struct {
 // lease itself, or keeps a share of it, has not finished: that is an error, too.
 //
 // It costs two round trips. What has been noted does not expire.
-func (c *Client) Once(ctx context.Context, key string, slot time.Time, f func(ctx context.Context, l *Lease) error, opts ...Option) (ran bool, err error) {
+func (c *Client) Once(
+	ctx context.Context, key string, slot time.Time,
+	f func(ctx context.Context, l *Lease) error, opts ...Option,
+) (ran bool, err error) {
 	if err := c.canOnce(key, slot, opts); err != nil {
 		return false, err
 	}

@@ -231,7 +231,8 @@ func (q *localQueue) becomeFrontLocked(a *acquisition) {
 // removeClaimLocked detaches the claim from the queue.
 func (q *localQueue) removeClaimLocked() { q.claim, q.inLine = nil, false }
 
-// grantFront makes the front the holder of the claim, as claim.grantTo does. claimLost takes the same mutex, so it sees the loss of this grant.
+// grantFront makes the front the holder of the claim, as claim.grantTo does. claimLost takes
+// the same mutex, so it sees the loss of this grant.
 func (q *localQueue) grantFront(a *acquisition) (*Lease, error) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()

@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# Formatting, vet and staticcheck over all modules, and that the twins of the
+# Formatting, golangci-lint (.golangci.yml) over all modules, and that the twins of the
 # documentation have the same headings and code blocks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD
 modules=(. redislock etcdlock zklock internal/storeurl lab cmd/fencelock verify examples)
 
 unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 
-(cd tools && GOWORK=off go build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck)
+linter=$(GOWORK=off go -C tools tool -n golangci-lint) # builds it, once
 for module in "${modules[@]}" integrations/*/ examples/migration; do
 	(
 		cd "$module"
 		case $module in integrations/* | examples/migration) export GOWORK=off ;; esac
 		packages=$(go list ./... 2>/dev/null)
 		[ -n "$packages" ] || exit 0
-		go vet ./...
-		"$root/bin/staticcheck" ./...
+		echo "lint $module"
+		"$linter" run ./...
 	)
 	# A module must be complete without the workspace: users have none.
 	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build -o /dev/null ./...)

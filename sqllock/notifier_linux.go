@@ -84,6 +84,6 @@ var utimeNow = syscall.Timespec{Nsec: 1<<30 - 1}
 // notifyFile notifies all processes that watch the file.
 func notifyFile(path string) {
 	if path != "" {
-		syscall.UtimesNano(path, []syscall.Timespec{utimeNow, utimeNow})
+		_ = syscall.UtimesNano(path, []syscall.Timespec{utimeNow, utimeNow})
 	}
 }

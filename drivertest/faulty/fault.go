@@ -104,7 +104,7 @@ func through[A any](b *Backend, ctx context.Context, m Method, key string, call 
 	sent := time.Now()
 	if err := b.arrive(ctx, f, f.Before); err != nil {
 		if f.Late {
-			b.leaveBehind(f, f.Before-time.Since(sent), func(ctx context.Context) { _ = call(ctx) })
+			b.leaveBehind(f, f.Before-time.Since(sent), func(ctx context.Context) { _, _ = call(ctx) })
 		}
 		return none, err
 	}

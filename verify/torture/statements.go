@@ -12,7 +12,7 @@ import (
 
 // statementEnder returns what ends the statements of everybody else in the database at u,
 // again and again for a duration, with a gap between two; nil where there are no statements
-// that a server could end. On SQLite the cancelled waits of the workers interrupt statements.
+// that a server could end. On SQLite the workers interrupt their own: see traffic.interrupt.
 func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Duration) error {
 	switch u.Scheme {
 	case "postgres", "mysql":

@@ -51,6 +51,9 @@ func service(info driver.Info, lag time.Duration, as driver.Membership) Service 
 		if err != nil {
 			return nil, err
 		}
+		if info.Name == "sqlite" {
+			b = interrupt(b)
+		}
 		// HandOff is small so that claims end while others wait here.
 		return OnBackend(b, &fencelock.Options{TTL: ttl, HandOff: 2}, done), nil
 	}}

@@ -1,11 +1,7 @@
-// Package escape writes keys and texts in the few bytes that a store or a format takes as
-// they are.
+// Package escape writes keys in the few bytes that a store takes as they are.
 package escape
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "strings"
 
 const hexDigits = "0123456789ABCDEF"
 
@@ -75,19 +71,4 @@ func (t *Table) Unescape(s string) (string, bool) {
 		b = append(b, c)
 	}
 	return string(b), true
-}
-
-// AppendJSON appends s as json.Marshal writes it. It does so without the package where s is
-// printable ASCII that HTML leaves alone.
-func AppendJSON(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, err := json.Marshal(s)
-			if err != nil {
-				panic(err) // any string has a form
-			}
-			return append(b, text...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
 }

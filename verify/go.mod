@@ -6,7 +6,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/bsm/redislock v0.9.4
 	github.com/fencelock/fencelock v0.0.0
-	github.com/fencelock/fencelock/internal/storeurl v0.0.0
+	github.com/fencelock/fencelock/storeurl v0.0.0
 	github.com/fencelock/fencelock/redislock v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.0
 	github.com/go-sql-driver/mysql v1.10.1
@@ -114,4 +114,4 @@ replace github.com/fencelock/fencelock/lab => ../lab
 
 tool golang.org/x/perf/cmd/benchstat
 
-replace github.com/fencelock/fencelock/internal/storeurl => ../internal/storeurl
+replace github.com/fencelock/fencelock/storeurl => ../storeurl

@@ -55,10 +55,15 @@ type Backend struct {
 	maxTTL  time.Duration
 	invalid error // what is wrong with the Options
 
-	tasks  tasks
-	conn   *connection
-	claims *claims
-	lines  lineCache
+	sessions   sessions
+	claims     claims
+	containers containers
+
+	// Close ends ctx and waits for tasks. No task begins after that; mu sees to it.
+	mu     sync.Mutex
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
 }
 
 var (
@@ -100,9 +105,9 @@ func New(servers []string, o *Options) *Backend {
 		b.invalid = checkPrefix(b.prefix)
 	}
 	b.maxTTL = max(minTTL, timeout*2/3)
-	b.tasks.ctx, b.tasks.cancel = context.WithCancel(context.Background())
-	b.claims = newClaims(b.finishLapse)
-	b.conn = newConnection(servers, timeout, b.tasks.closed(), b.claims.endSession)
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.claims = claims{lapsed: b.finishLeave, byRef: make(map[driver.ClaimRef]*claim)}
+	b.sessions = sessions{servers: servers, timeout: timeout, ended: b.claims.endSession}
 	return b
 }
 
@@ -127,65 +132,31 @@ func (b *Backend) Info() driver.Info {
 // Connect connects and begins the session, as the first call does otherwise. It is for
 // programs that want to know early whether the servers answer and the rights suffice.
 func (b *Backend) Connect(ctx context.Context) error {
-	if err := b.ready(ctx); err != nil {
-		return err
-	}
-	_, err := b.session(ctx)
-	return failed(ctx, "preparing the prefix", b.prefix, err)
+	_, err := do(ctx, b, "preparing the prefix", b.prefix, b.session)
+	return err
 }
 
 // Close ends the connection, and every call with ErrClosed. The session ends with it
 // if no claim is in line; otherwise it is left to run out, and the claims with it.
 func (b *Backend) Close() error {
-	b.tasks.once.Do(func() {
-		inLine := b.claims.stop()
-		b.tasks.stop()
-		b.conn.close(inLine)
-		b.tasks.wait()
-	})
+	b.mu.Lock()
+	b.cancel()
+	b.mu.Unlock()
+	b.sessions.close(b.claims.anyInLine())
+	b.tasks.Wait()
 	return nil
 }
 
-// ready says whether a call may be made.
-func (b *Backend) ready(ctx context.Context) error {
-	if b.tasks.ctx.Err() != nil {
-		return driver.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if b.invalid != nil {
-		return &driver.PermanentError{Err: b.invalid}
-	}
-	return nil
-}
-
-// tasks are what a Backend does in the background. Close waits for them.
-type tasks struct {
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	once   sync.Once
-
-	mu    sync.Mutex // no task begins after stop
-	group sync.WaitGroup
-}
-
-func (ts *tasks) closed() <-chan struct{} { return ts.ctx.Done() }
-
-// run runs f on a goroutine of its own; ctx ends with Close.
-func (ts *tasks) run(f func(ctx context.Context)) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.ctx.Err() == nil {
-		ts.group.Go(func() { f(ts.ctx) })
+// run runs f in the background; its context ends with Close.
+func (b *Backend) run(f func(ctx context.Context)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() == nil {
+		b.tasks.Go(func() { f(b.ctx) })
 	}
 }
 
-// stop ends ctx.
-func (ts *tasks) stop() {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	ts.cancel()
+// deleteLater deletes a node in the background, if that can be done at once.
+func (b *Backend) deleteLater(s *session, node string) {
+	b.run(func(context.Context) { _, _ = s.multi(&zk.DeleteRequest{Path: node, Version: -1}) })
 }
-
-func (ts *tasks) wait() { ts.group.Wait() }

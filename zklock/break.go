@@ -15,99 +15,73 @@ import (
 // hears of it with its next Renew, Await, Leave or Enter, and clears the record
 // away. Where that Backend is gone, another one does when the record is old.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
-	if err := b.ready(ctx); err != nil {
-		return err
-	}
-	return failed(ctx, "breaking into the line of", key, b.breakToken(ctx, key, token, reason))
+	_, err := do(ctx, b, "breaking into the line of", key, func(ctx context.Context) (any, error) {
+		s, err := b.session(ctx)
+		if err == nil {
+			err = b.breakToken(s, key, token, reason)
+		}
+		if errors.Is(err, zk.ErrNoNode) {
+			err = driver.ErrGone{}
+		}
+		return nil, err
+	})
+	return err
 }
 
-func (b *Backend) breakToken(ctx context.Context, key string, token int64, reason string) error {
-	s, err := b.session(ctx)
+// breakToken answers zk.ErrNoNode if there is no such claim.
+func (b *Backend) breakToken(s *session, key string, token int64, reason string) error {
+	if err := s.sync(b.prefix + linesDir); err != nil {
+		return err
+	}
+	f, err := b.findToken(s, key, token)
 	if err != nil {
 		return err
 	}
-	if err := s.sync(ctx, b.prefix+linesDir); err != nil {
-		return err
+	if token&(1<<spanBits-1) >= f.record.Span {
+		return zk.ErrNoNode
 	}
-	f, err := b.findToken(ctx, s, key, token)
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return driver.ErrGone{}
-	case err != nil:
-		return err
-	case f == nil || token&(1<<spanBits-1) >= f.record.Span:
-		return driver.ErrGone{}
-	}
-	return b.breakNode(ctx, s, f, reason)
+	why := brokenRecord{Format: format, Reason: reason}
+	_, err = s.multi(
+		&zk.DeleteRequest{Path: f.path, Version: -1},
+		&zk.CreateRequest{Path: b.recordOf(f.stat.Czxid), Data: write(why), Acl: b.acl},
+		&zk.SetDataRequest{Path: path.Dir(f.path), Version: -1},
+	)
+	return err
 }
 
-// findToken returns the claim that the transaction in token made, or nil.
-func (b *Backend) findToken(ctx context.Context, s *session, key string, token int64) (*found, error) {
-	l, err := b.readLine(ctx, s, key)
+// findToken returns the claim that the transaction in token made, or zk.ErrNoNode.
+func (b *Backend) findToken(s *session, key string, token int64) (*found, error) {
+	l, err := b.readLine(s, key)
 	if err != nil {
 		return nil, err
 	}
-	stats, err := stats(ctx, s, b.lineOf(key), l.members)
+	nodes, err := b.openAll(s, key, l.members)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range l.members {
-		if stat := stats[m.name]; stat != nil && stat.Czxid == token>>spanBits {
-			return b.open(ctx, s, key, m)
+	for _, f := range nodes {
+		if f.stat.Czxid == token>>spanBits {
+			return f, nil
 		}
 	}
-	return nil, nil
+	return nil, zk.ErrNoNode
 }
 
-// breakNode deletes the node of f and leaves a record of the reason.
-func (b *Backend) breakNode(ctx context.Context, s *session, f *found, reason string) error {
-	dir, record := path.Dir(f.path), b.recordOf(f.czxid)
-	why := brokenRecord{Format: format, Reason: reason, TTL: f.record.TTL}
-	rs, err := s.multi(ctx,
-		&zk.DeleteRequest{Path: f.path, Version: -1},
-		&zk.CreateRequest{Path: record, Data: write(why), Acl: b.acl},
-		&zk.SetDataRequest{Path: dir, Version: -1},
-	)
-	switch {
-	case errors.Is(err, zk.ErrNoNode) && firstFailed(rs) == 0:
-		return driver.ErrGone{}
-	case err != nil:
-		return err
-	}
-	if rs[2].Stat.NumChildren == 0 {
-		b.tasks.run(func(ctx context.Context) { _ = s.delete(ctx, dir) })
-	}
-	// If its Backend does not ask for the reason, nobody will any more after this.
-	time.AfterFunc(f.left()+brokenGrace, func() {
-		b.tasks.run(func(ctx context.Context) { _ = s.delete(ctx, record) })
-	})
-	return nil
-}
-
-// brokenGrace is how much longer than a lease its record is kept.
-const brokenGrace = 10 * time.Second
+// brokenAge is for how long a record is kept: far longer than a lease.
+const brokenAge = 24 * time.Hour
 
 // sweepBroken clears away records that nobody can ask for any more. There are as many
-// as operators have broken locks of programs that had crashed.
-func (b *Backend) sweepBroken(ctx context.Context, s *session) {
-	dir := b.prefix + brokenDir
-	l, err := s.children(ctx, dir)
+// as operators have broken locks of programs that had crashed. What time it is the server
+// says: now is of a node that has just been made.
+func (b *Backend) sweepBroken(s *session, now int64) {
+	records, err := s.children(b.prefix + brokenDir)
 	if err != nil {
 		return
 	}
-	for _, name := range l.names {
-		record := dir + "/" + name
-		n, err := s.get(ctx, record)
-		if err != nil {
-			continue
-		}
-		r, err := read[brokenRecord](record, n.data)
-		if err != nil {
-			continue
-		}
-		end := time.UnixMilli(n.stat.Ctime).Add(time.Duration(r.TTL)*time.Millisecond + brokenGrace)
-		if s.now().After(end) {
-			_ = s.delete(ctx, record)
+	for _, name := range records.children {
+		record := b.prefix + brokenDir + "/" + name
+		if stat, err := s.exists(record); err == nil && stat.Ctime < now-brokenAge.Milliseconds() {
+			b.deleteLater(s, record)
 		}
 	}
 }

@@ -123,14 +123,10 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	if k.Head == nil || k.Head.Token != h.Token {
 		t.Errorf("the holder is shown as %+v; want token %d", k.Head, h.Token)
 	}
-	waits(b, k, -time.Hour)
-	_, _ = b.Await(within(t, patient/5), k)
-	sent(t, p, "the first Await")
-	waits(b, k, time.Hour)
 	if _, err := b.Await(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	sent(t, p, "Await of a claim that has waited for a while", opGetData) // the watch on itself
+	sent(t, p, "the first Await", opGetData) // the watch on itself
 	if _, err := b.Await(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
@@ -142,31 +138,28 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	empty(t, s)
 }
 
-// waits sets for how long k has waited.
-func waits(b *Backend, k driver.Ticket, d time.Duration) {
-	b.claims.mu.Lock()
-	defer b.claims.mu.Unlock()
-	b.claims.byRef[k.Ref()].wait.joined = time.Now().Add(-d)
-}
-
-// A line that goes on fast costs its claims five requests each: to join, to read who is
-// ahead, to watch the next of them, to read the line when that has left, and to leave.
-func TestGrantInALongLineCostsFiveRequests(t *testing.T) {
+// A claim in a long line costs seven requests: to join, to read who is ahead, who is first,
+// to watch the next of them and itself, to read the line when that has left, and to leave.
+func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := newProxy(t, s)
 	b, other := quiet(t, p), connect(t, long, s)
 	var ahead []driver.Ticket
-	for range fewAhead + 1 {
+	for range 5 {
 		ahead = append(ahead, enter(t, other, exclusive("k")))
 	}
-	leave(t, b, wait(t, b, exclusive("k"))) // its container is known from now on
+	leave(t, b, wait(t, b, exclusive("k"))) // its container and its head are known from now on
 	p.rule(nil)
 	k := wait(t, b, exclusive("k"))
 	sent(t, p, "Enter behind many", opMulti, opChildren)
-	waits(b, k, -time.Hour) // not for long, however slow the machine is
-	_, _ = b.Await(within(t, patient/5), k)
-	sent(t, p, "the first Await", opGetData)
+	if k.Head == nil || k.Head.Token != ahead[0].Token || k.Head.Ahead != len(ahead) {
+		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, ahead[0].Token, len(ahead))
+	}
+	if _, err := b.Await(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	sent(t, p, "the first Await", opGetData, opGetData)
 	next := make(chan driver.Ticket, 1)
 	go func() {
 		now, err := k, error(nil)
@@ -183,66 +176,21 @@ func TestGrantInALongLineCostsFiveRequests(t *testing.T) {
 	empty(t, s)
 }
 
-// Who waits for long in a long line asks once who holds the lock.
-func TestWaiterInALongLineLearnsWhoIsFirst(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b, other := quiet(t, p), connect(t, long, s)
-	ahead := []driver.Ticket{hold(t, other, exclusive("k"))}
-	for range fewAhead {
-		ahead = append(ahead, wait(t, other, exclusive("k")))
-	}
-	k := wait(t, b, exclusive("k"))
-	if k.Head != nil {
-		t.Errorf("%+v is told as the first of a long line", k.Head)
-	}
-	p.rule(nil)
-	for range 2 {
-		var err error
-		if k, err = b.Await(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sent(t, p, "two seconds of Await", opGetData, opGetData, opGetData) // two watches, and who is first
-	if k.Head == nil || k.Head.Token != ahead[0].Token || k.Head.Ahead != fewAhead+1 {
-		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, ahead[0].Token, fewAhead+1)
-	}
-	for _, a := range ahead {
-		leave(t, other, a)
-	}
-	leave(t, b, k)
-	empty(t, s)
-}
-
-// An operator ends a claim that does not listen for that yet, and then the one before it
-// leaves: that is no grant. The one behind has the lock by then.
+// An operator ends a claim that waits, and then the one before it leaves: that is no grant.
+// The one behind has the lock by then.
 func TestBrokenWaiterIsNotGranted(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b, other := connect(t, long, s), connect(t, long, s)
 	first := hold(t, other, exclusive("k"))
 	second, third := wait(t, b, exclusive("k")), wait(t, other, exclusive("k"))
-	done := make(chan error, 1)
-	go func() {
-		now, err := second, error(nil)
-		for err == nil && !now.Granted {
-			now, err = b.Await(context.WithoutCancel(t.Context()), second)
-		}
-		done <- err
-	}()
-	waits(b, second, -time.Hour) // not for long, however slow the machine is
-	eventually(t, "it watches the one before it", func() bool {
-		b.claims.mu.Lock()
-		defer b.claims.mu.Unlock()
-		return len(b.claims.byRef[second.Ref()].wait.watches) > 0
-	})
 	if err := other.Break(t.Context(), "k", second.Token, "go home"); err != nil {
 		t.Fatal(err)
 	}
 	leave(t, other, first)
+	_, err := b.Await(t.Context(), second)
 	var g driver.ErrGone
-	if err := <-done; !errors.As(err, &g) || g.Reason != "go home" {
+	if !errors.As(err, &g) || g.Reason != "go home" {
 		t.Errorf("Await of a claim that was broken answered %v; want the reason", err)
 	}
 	leave(t, other, granted(t, other, third))

@@ -1,43 +1,56 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
 )
 
+// The recipe, in the order in which a claim goes through it:
+//
+//  1. Enter makes the claim's node, ephemeral and sequential, in the container of its line.
+//     The czxid of the node, the transaction that made it, is the claim's token. If the
+//     container was empty, the claim is granted.
+//  2. Otherwise Enter reads the line (line.go), and the rule (rule.go) says whether the
+//     claim is granted.
+//  3. Await (await.go) watches the nodes that block the claim (watch.go).
+//  4. When one of them is deleted, Await reads the line again: the claim's own node is
+//     still there, and the rule grants it.
+//  5. Renew (renew.go) checks in one transaction that the claims' nodes are there.
+//  6. Leave (leave.go) deletes the node.
+
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
 // that is there already. A free lock costs one request, and one before it that makes the
 // line's container if this Backend has not used the line for a minute. A claim that is not
-// granted costs one more, which tells whom it waits for, and with few ahead another one,
-// which tells who is first.
+// granted costs two more: of the line, and of the first claim in it.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if err := b.ready(ctx); err != nil {
-		return driver.Ticket{}, err
-	}
-	info := b.Info()
-	info.MaxTTL = 0 // the session bounds the lease; the ticket says so
-	if err := c.Validate(info); err != nil {
-		return driver.Ticket{}, err
-	}
-	t, err := b.enter(ctx, c)
-	return t, failed(ctx, "entering the line of", c.Key, err)
+	return do(ctx, b, "entering the line of", c.Key, func(ctx context.Context) (driver.Ticket, error) {
+		info := b.Info()
+		info.MaxTTL = 0 // the session bounds the lease; the ticket says so
+		if err := c.Validate(info); err != nil {
+			return driver.Ticket{}, err
+		}
+		return b.enter(ctx, c)
+	})
 }
 
+// errRetry says that what a try was based on has changed; try again.
+var errRetry = errors.New("the line changed meanwhile")
+
 func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	own, err := b.claims.acquire(ctx, c.Ref(), b.tasks.closed())
+	own, err := b.claims.acquire(ctx, c.Ref())
 	if err != nil {
 		return driver.Ticket{}, err
 	}
 	defer own.release()
 	for {
-		if err := ctx.Err(); err != nil {
-			return driver.Ticket{}, err
+		if ctx.Err() != nil {
+			return driver.Ticket{}, context.Cause(ctx)
 		}
 		if gone := own.tombstone(); gone != nil {
 			return driver.Ticket{}, *gone
@@ -46,7 +59,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		if err != nil {
 			return driver.Ticket{}, err
 		}
-		e := &entry{b: b, s: s, own: own, c: c}
+		e := &entry{b, s, own, c}
 		t, err := e.try(ctx)
 		if !errors.Is(err, errRetry) {
 			return t, err
@@ -60,362 +73,289 @@ type entry struct {
 	s   *session
 	own *claim
 	c   driver.Claim
-
-	made bool // this try made the line's container
 }
-
-// errRetry says that what a try was based on has changed; try again.
-var errRetry = errors.New("the line changed meanwhile")
 
 func (e *entry) try(ctx context.Context) (driver.Ticket, error) {
-	inLine, err := e.b.settle(ctx, e.s, e.own)
+	p, err := e.b.settle(e.s, e.own)
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	if inLine {
-		return e.repeat(ctx)
+	if p.node != "" {
+		return e.repeat(p)
 	}
-	version, err := e.openLine(ctx)
-	if err != nil {
-		return driver.Ticket{}, err
+	version, made, err := e.openLine()
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	return e.join(ctx, version)
+	var t driver.Ticket
+	if err == nil {
+		t, err = e.join(version)
+	}
+	if made && err != nil && e.own.state().at.node == "" {
+		// The server clears away only those that somebody was in.
+		e.b.deleteLater(e.s, e.b.lineOf(e.c.Key))
+	}
+	return t, err
 }
 
-// settle finds out whether a claim is in line in session s: what became of a join that
-// was not answered, or not yet. The caller has the turn.
-func (b *Backend) settle(ctx context.Context, s *session, c *claim) (inLine bool, err error) {
-	if joining := c.joinUnderWay(); joining != nil {
-		select {
-		case <-joining:
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-b.tasks.closed():
-			return false, driver.ErrClosed
-		}
-	}
-	if p, ok := c.position(); ok {
-		if p.session != s {
-			return false, errNoSession // its end is being noted
-		}
-		return true, nil
-	}
-	switch c.unsureIn() {
-	case nil:
-		return false, nil
-	case s:
-	default:
+// settle finds out where a claim is in line in session s: what became of a join that was
+// not answered. The caller has the turn.
+func (b *Backend) settle(s *session, c *claim) (position, error) {
+	st := c.state()
+	switch {
+	case st.at.node != "" && st.at.session != s:
+		return position{}, errNoSession // its end is being noted
+	case st.at.node != "":
+		return st.at, nil
+	case st.unsure == nil:
+		return position{}, nil
+	case st.unsure != s:
 		// The session of that join is over. What it may have made ends with it, and is
 		// not ours.
-		c.forget()
-		return false, nil
+		c.left()
+		return position{}, nil
 	}
-	if err := s.raiseBarrier(ctx); err != nil {
-		return false, err
+	if err := s.raiseBarrier(); err != nil {
+		return position{}, err
 	}
-	f, err := b.seek(ctx, s, c.ClaimRef)
+	f, err := b.seek(s, c.ClaimRef)
 	if err != nil {
-		return false, err
+		return position{}, err
 	}
-	if f == nil || f.owner != s.id {
-		c.forget()
-		return false, nil
+	if f == nil || f.stat.EphemeralOwner != s.id {
+		c.left()
+		return position{}, nil
 	}
-	c.enter(position{s, f.path, f.czxid}, f.record, s.lease(f.left()))
-	return true, nil
+	p := position{s, f.path, f.stat.Czxid}
+	c.entered(p, f.record, s.lease(f.left()))
+	return p, nil
 }
 
 // openLine makes the line's container, unless this Backend knows that it is there. It
-// returns the version that the line must have as the claim joins.
-func (e *entry) openLine(ctx context.Context) (version int32, err error) {
-	known, version := e.b.lines.resume(e.c.Key)
+// returns the version that the container must have as the claim joins.
+func (e *entry) openLine() (version int32, made bool, err error) {
+	version, known := e.b.containers.enter(e.c.Key)
 	switch {
 	case known && !e.c.NoWait:
-		return anyVersion, nil
+		return anyVersion, false, nil
 	case known && version != anyVersion:
-		return version, nil // nobody has entered since we left, or the join fails
+		return version, false, nil // nobody has entered since we left, or the join fails
 	}
-	err = e.s.createContainer(ctx, e.b.lineOf(e.c.Key), e.b.acl)
+	err = e.s.create(e.b.lineOf(e.c.Key), zk.FlagContainer, e.b.acl)
 	switch {
 	case err == nil:
-		e.made = true
-		return 0, nil // nobody has entered before us, or the join fails
-	case errors.Is(err, zk.ErrNodeExists):
-		e.b.lines.seen(e.c.Key)
+		return 0, true, nil // nobody has entered before us, or the join fails
 	case errors.Is(err, zk.ErrNoNode): // somebody deleted the Prefix
-		e.s.forgetNodes(e.s.heartbeat().Path)
-		return 0, errRetry
-	default:
-		return 0, err
-	}
-	if !e.c.NoWait {
-		return anyVersion, nil
+		e.s.forgetBarrier(e.s.check().Path)
+		return 0, false, errRetry
+	case !errors.Is(err, zk.ErrNodeExists):
+		return 0, false, err
+	case !e.c.NoWait:
+		return anyVersion, false, nil
 	}
 	// The answer that the container exists came after everything that others were told,
 	// so what is read now is not older than their calls.
-	return e.admit(ctx)
+	version, err = e.admit()
+	return version, false, err
 }
 
 // admit refuses a claim that does not wait and would not be granted. Nothing is written.
-// Otherwise it returns the version of the line that it read.
-func (e *entry) admit(ctx context.Context) (version int32, err error) {
-	l, err := e.b.readLine(ctx, e.s, e.c.Key)
-	if errors.Is(err, zk.ErrNoNode) {
+// Otherwise it returns the version of the container that it read.
+func (e *entry) admit() (version int32, err error) {
+	l, err := e.b.readLine(e.s, e.c.Key)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
 		return 0, errRetry
-	}
-	if err != nil {
+	case err != nil:
 		return 0, err
+	case !sameKind(l.members, &e.c):
+		return 0, driver.ErrKind
 	}
 	sum := e.c.Weight
 	for i := range l.members {
-		if l.members[i].semaphore() != (e.c.Capacity != driver.RW) {
-			return 0, driver.ErrKind
-		}
 		sum += l.members[i].weight
 	}
 	if sum <= e.c.Capacity {
 		return l.stat.Version, nil
 	}
-	head, err := e.b.open(ctx, e.s, e.c.Key, l.members[0])
-	if errors.Is(err, zk.ErrNoNode) {
+	head, err := e.b.describeHead(e.s, e.c.Key, l.members)
+	switch {
+	case err != nil:
+		return 0, err
+	case head == nil:
 		return 0, errRetry
 	}
-	if err != nil {
-		return 0, err
-	}
-	busy, err := head.busy(len(l.members))
-	if err != nil {
-		return 0, err
-	}
-	return 0, busy
+	return 0, head
 }
 
-// join makes the claim's node, if the line has that version.
-func (e *entry) join(ctx context.Context, version int32) (driver.Ticket, error) {
-	barrier := e.s.barrier()
-	j := e.send(barrier, version)
-	select {
-	case <-j.done:
-	case <-ctx.Done():
-		return driver.Ticket{}, ctx.Err()
-	case <-e.b.tasks.closed():
-		return driver.Ticket{}, driver.ErrClosed
+// join makes the claim's node, if the container has that version.
+func (e *entry) join(version int32) (driver.Ticket, error) {
+	before, err := e.makeNode(version)
+	if err != nil {
+		return driver.Ticket{}, err
 	}
-	if j.err != nil {
-		return driver.Ticket{}, e.explain(ctx, barrier, j)
-	}
-	if _, ok := e.own.position(); !ok {
+	e.b.containers.seen(e.c.Key, anyVersion)
+	st := e.own.state()
+	if st.whyNotIn(e.s) != nil {
 		return driver.Ticket{}, errNoSession
 	}
-	e.b.lines.seen(e.c.Key)
-	before := j.rs[1].Stat // of the line, just before the claim's node was made in it
-	if _, err := tokenOf(before.Mzxid); err != nil {
-		return driver.Ticket{}, e.withdraw(ctx, err)
+	if _, err := tokenOf(st.at.czxid); err != nil {
+		return driver.Ticket{}, e.withdraw(err)
 	}
 	if before.NumChildren == 0 {
-		e.own.grant()
-		return e.own.ticket(e.c, standing{granted: true}, ""), nil
+		e.own.isGranted()
+		return st.ticket(e.c, standing{granted: true}), nil
 	}
-	t, err := e.look(ctx)
+	t, err := e.look()
 	if err == nil && e.c.NoWait && !t.Granted {
-		// The line was made anew and came to the same version meanwhile.
-		busy := t.Head
-		if busy == nil {
-			busy = &driver.BusyError{Ahead: t.Ahead}
-		}
-		return driver.Ticket{}, e.withdraw(ctx, busy)
+		// The container was made anew and came to the same version meanwhile.
+		return driver.Ticket{}, e.withdraw(cmp.Or(t.Head, &driver.BusyError{Ahead: t.Ahead}))
 	}
 	return t, err
 }
 
-// joining is a join under way.
-type joining struct {
-	done chan struct{} // closed when it is answered; the claim knows then
-	rs   []zk.MultiResponse
-	err  error
-}
-
-// send sends the transaction that makes the claim's node. It goes on when the caller is
-// gone: what follows for the same claim waits for it.
-func (e *entry) send(barrier *zk.CheckVersionRequest, version int32) *joining {
-	dir := e.b.lineOf(e.c.Key)
-	ttl := e.s.lease(e.c.TTL)
+// makeNode makes the claim's node in one transaction, and returns the Stat of the container
+// right before.
+func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
+	barrier := e.s.check()
+	if barrier.Path == "" {
+		return nil, errRetry // somebody deleted it
+	}
+	dir, ttl := e.b.lineOf(e.c.Key), e.s.lease(e.c.TTL)
 	record := claimRecord{
 		Format: format, Owner: e.c.Owner, Note: e.c.Note, Span: e.c.Span,
 		TTL: ttl.Milliseconds(), AtOnce: version != anyVersion,
 	}
-	ops := []any{
+	e.own.update(func() { e.own.unsure = e.s })
+	rs, err := e.s.multi(
 		barrier,
 		&zk.SetDataRequest{Path: dir, Version: version},
 		&zk.CreateRequest{
 			Path: dir + "/" + nameOf(&e.c), Data: write(record), Acl: e.b.acl, Flags: zk.FlagEphemeralSequential,
 		},
+	)
+	if err == nil {
+		// The container was written to in the transaction that made the node.
+		e.own.entered(position{e.s, rs[2].String, rs[1].Stat.Mzxid}, record, ttl)
+		return rs[1].Stat, nil
 	}
-	j := &joining{done: make(chan struct{})}
-	e.own.beginJoin(j.done)
-	go func() {
-		defer close(j.done)
-		j.rs, j.err = e.s.multiNow(ops)
-		switch {
-		case j.err == nil:
-			// The container was written to in the transaction that made the node.
-			e.own.enter(position{e.s, j.rs[2].String, j.rs[1].Stat.Mzxid}, record, ttl)
-			return
-		case isAnswer(j.err):
-			e.own.joinFailed(nil)
-		default:
-			e.own.joinFailed(e.s)
-		}
-		if e.made {
-			e.b.removeLine(e.c.Key)
-		}
-	}()
-	return j
+	if isAnswer(err) {
+		e.own.left()
+		err = e.explain(barrier, rs, err)
+	}
+	return nil, err
 }
 
-// removeLine deletes the container of a line in the background, if nobody is in it: the
-// server clears away only those that somebody was in. An Enter that still finds it
-// gone makes it again.
-func (b *Backend) removeLine(key string) {
-	b.tasks.run(func(ctx context.Context) {
-		s, err := b.conn.await(ctx)
-		if err != nil {
-			return
-		}
-		if err := s.delete(ctx, b.lineOf(key)); err == nil {
-			b.lines.gone(key)
-		}
-	})
-}
-
-// explain says what a failed join means.
-func (e *entry) explain(ctx context.Context, barrier *zk.CheckVersionRequest, j *joining) error {
-	if !isAnswer(j.err) || len(j.rs) == 0 {
-		return j.err
-	}
-	first := firstFailed(j.rs) == 0
-	switch {
-	case first && errors.Is(j.err, zk.ErrBadVersion):
-		if err := e.s.readBarrier(ctx, barrier.Version); err != nil && !errors.Is(err, zk.ErrNoNode) {
+// explain says what a refused join means.
+func (e *entry) explain(barrier *zk.CheckVersionRequest, rs []zk.MultiResponse, err error) error {
+	badVersion, noNode := errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode)
+	switch byBarrier := firstFailed(rs) == 0; {
+	case !badVersion && !noNode:
+		return err
+	case byBarrier && noNode:
+		e.s.forgetBarrier(barrier.Path) // somebody deleted it
+	case byBarrier && *e.s.check() == *barrier:
+		// A write to the barrier was applied whose answer was lost.
+		if err := e.s.raiseBarrier(); err != nil {
 			return err
 		}
-		return errRetry
-	case first && errors.Is(j.err, zk.ErrNoNode):
-		e.s.forgetNodes(barrier.Path)
-		return errRetry // the session is over, or somebody deleted its barrier
-	case errors.Is(j.err, zk.ErrBadVersion):
-		return errRetry // somebody entered
-	case errors.Is(j.err, zk.ErrNoNode):
-		e.b.lines.gone(e.c.Key)
-		return errRetry
+	case noNode:
+		e.b.containers.gone(e.c.Key)
 	}
-	return j.err
+	return errRetry // otherwise, somebody has entered, or raised the barrier
 }
 
 // repeat renews a claim that is in line and answers its ticket.
-func (e *entry) repeat(ctx context.Context) (driver.Ticket, error) {
-	p, ok := e.own.position()
-	if !ok {
-		return driver.Ticket{}, errRetry
-	}
+func (e *entry) repeat(p position) (driver.Ticket, error) {
 	r := renewal{claim: e.own, from: p, ttl: e.s.lease(e.c.TTL)}
-	if err := e.b.renewBatch(ctx, e.s, []renewal{r})[0]; err != nil {
-		if driver.Gone(err) && e.own.tombstone() == nil {
-			return driver.Ticket{}, errRetry // it is not in line any more
-		}
-		return driver.Ticket{}, err
+	err := e.b.renewBatch(e.s, []renewal{r})[0]
+	if driver.Gone(err) && e.own.tombstone() == nil {
+		return driver.Ticket{}, errRetry // it is not in line any more
 	}
-	return e.look(ctx)
-}
-
-// look reads the line and says where the claim stands in it.
-func (e *entry) look(ctx context.Context) (driver.Ticket, error) {
-	t, ahead, err := e.b.standingOf(ctx, e.s, e.c, e.own)
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	for i := range ahead {
-		if ahead[i].semaphore() != (e.c.Capacity != driver.RW) {
-			return driver.Ticket{}, e.withdraw(ctx, driver.ErrKind)
-		}
+	return e.look()
+}
+
+// look says where the claim stands in its line, if it may be there.
+func (e *entry) look() (driver.Ticket, error) {
+	t, ahead, err := e.b.look(e.s, e.own, e.c)
+	if err == nil && !sameKind(ahead, &e.c) {
+		return driver.Ticket{}, e.withdraw(driver.ErrKind)
 	}
-	if !t.Granted && t.Ahead <= fewAhead {
-		if t.Head, err = e.b.describeHead(ctx, e.s, e.own, t.Ahead); err != nil {
-			return driver.Ticket{}, err
-		}
-	}
-	return t, nil
+	return t, err
 }
 
 // withdraw takes a claim that may not stay out of the line again, and answers why.
-func (e *entry) withdraw(ctx context.Context, why error) error {
-	p, ok := e.own.position()
-	if !ok {
-		return why
+func (e *entry) withdraw(why error) error {
+	if node := e.own.state().at.node; node != "" {
+		if _, err := e.b.remove(e.s, e.c.Key, node, nil); err != nil {
+			return fmt.Errorf("%w; its node could not be deleted yet: %w", why, err)
+		}
+		e.own.left()
 	}
-	if _, err := e.b.remove(ctx, e.s, &removal{key: e.c.Key, node: p.node}); err != nil {
-		return fmt.Errorf("%w; its node could not be deleted yet: %w", why, err)
-	}
-	e.own.forget()
 	return why
 }
 
-// standingOf reads the line and says where c stands in it, with the mark if it is
-// granted. It returns the claims ahead, too.
-func (b *Backend) standingOf(
-	ctx context.Context, s *session, of driver.Claim, c *claim,
-) (t driver.Ticket, ahead []member, err error) {
-	_, generation := b.conn.state()
-	p, ok := c.position()
-	if !ok {
-		return t, nil, c.whyGone()
-	}
-	l, err := b.readLine(ctx, s, of.Key)
-	at := -1
-	if err == nil {
-		at = l.index(path.Base(p.node))
-	} else if !errors.Is(err, zk.ErrNoNode) {
+// look reads the line and says where c stands in it, with the mark if it is granted. It
+// returns the claims ahead, too.
+func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, ahead []member, err error) {
+	st := c.state()
+	if err := st.whyNotIn(s); err != nil {
 		return t, nil, err
 	}
+	l, err := b.readLine(s, of.Key)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return t, nil, err
+	}
+	at := l.index(path.Base(st.at.node))
 	if at < 0 {
 		// Our own node is among what this session has seen: it was deleted.
-		return t, nil, b.nodeGone(ctx, s, c, p)
+		return t, nil, b.nodeGone(s, c, st.at)
 	}
 	ahead = l.members[:at]
-	st := stand(l.members, at)
-	if !st.granted {
-		c.blocked(l.members, at, generation)
-		return c.ticket(of, st, ""), ahead, nil
+	t = st.ticket(of, stand(l.members, at))
+	if !t.Granted {
+		c.isBlocked(blockers(l.members, at))
+		t.Head, err = b.describeHead(s, of.Key, ahead)
+		return t, ahead, err
 	}
-	var mark driver.Mark
 	if l.marked {
 		// Read after the grant: what those before left, they wrote before they went.
-		r, err := b.readMark(ctx, s, of.Key)
+		r, err := b.readMark(s, of.Key)
 		if err != nil {
 			return t, nil, err
 		}
-		mark = driver.Mark(r.Mark)
+		t.Mark = driver.Mark(r.Mark)
 	}
-	c.grant()
-	return c.ticket(of, st, mark), ahead, nil
+	c.isGranted()
+	return t, ahead, nil
+}
+
+// describeHead describes the first claim in line; nil if it has gone. Claims of one process
+// that wait for the same one ask once, for the request watches the node, too.
+func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.BusyError, error) {
+	node := b.lineOf(key) + "/" + ahead[0].name
+	n, err := s.watch(node, nil)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := parseNode(node, ahead[0], n)
+	if err != nil {
+		return nil, err
+	}
+	return f.busy(len(ahead))
 }
 
 // ticket is the answer for a claim in line.
-func (c *claim) ticket(of driver.Claim, at standing, mark driver.Mark) driver.Ticket {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	of.TTL = c.ttl
-	token, _ := tokenOf(c.at.czxid)
+func (st *claimState) ticket(of driver.Claim, at standing) driver.Ticket {
+	of.TTL = st.ttl
+	token, _ := tokenOf(st.at.czxid)
 	return driver.Ticket{
-		Claim: of, Token: token, Granted: at.granted, Ahead: at.ahead, Mixed: at.mixed, Left: c.ttl, Mark: mark,
+		Claim: of, Token: token, Granted: at.granted, Ahead: at.ahead, Mixed: at.mixed, Left: st.ttl,
 	}
-}
-
-// blocked notes whom c waits for, as of now.
-func (c *claim) blocked(ms []member, at, generation int) {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	c.wait.read, c.wait.generation = time.Now(), generation
-	c.wait.watches = nil
-	c.wait.first, c.wait.blockers = ms[0], blockers(ms, at)
 }

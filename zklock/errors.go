@@ -36,7 +36,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		return err
 	}
 	what := fmt.Sprintf("zookeeper: %s %q", doing, key)
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+	if ended := context.Cause(ctx); ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%s: %w (%w)", what, ended, err)
 	}
 	if errors.As(err, new(*deniedError)) {

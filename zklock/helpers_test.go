@@ -256,34 +256,22 @@ func through(t testing.TB, p *proxy, o *Options) *Backend {
 	return b
 }
 
-// spy stands between a client and its zk.Conn.
-type spy struct {
-	zkConn
-	join func(ops []any) error // called before a claim's node is made; an error is the answer
-}
-
-func (s *spy) Multi(ops ...any) ([]zk.MultiResponse, error) {
-	for _, op := range ops {
-		if c, ok := op.(*zk.CreateRequest); ok && c.Flags == zk.FlagEphemeralSequential {
-			if err := s.join(ops); err != nil {
-				return nil, err
+// watchJoins calls f before each join of b in its session. An error is the answer.
+func watchJoins(t testing.TB, b *Backend, f func(ops []any) error) *session {
+	t.Helper()
+	s, err := b.session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.send = func(ops ...any) ([]zk.MultiResponse, error) {
+		for _, op := range ops {
+			if c, ok := op.(*zk.CreateRequest); ok && c.Flags == zk.FlagEphemeralSequential {
+				if err := f(ops); err != nil {
+					return nil, err
+				}
 			}
 		}
-	}
-	return s.zkConn.Multi(ops...)
-}
-
-// watchJoins calls f before each join of b, which has not been called yet.
-func watchJoins(t testing.TB, b *Backend, f func(ops []any) error) *spy {
-	t.Helper()
-	s := &spy{join: f}
-	b.conn.connect = func(cl *client) (zkConn, error) {
-		conn, err := connectZK(cl)
-		s.zkConn = conn
-		return s, err
-	}
-	if err := b.Connect(t.Context()); err != nil {
-		t.Fatal(err)
+		return s.zk.Multi(ops...)
 	}
 	return s
 }
@@ -306,7 +294,7 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 			t.Fatal("there was no join")
 		}
 		// The container must be there, or the join would fail for want of it.
-		_, err := s.CreateContainer(b.lineOf("k"), nil, zk.FlagContainer, b.acl)
+		err := s.create(b.lineOf("k"), zk.FlagContainer, b.acl)
 		if err != nil && err != zk.ErrNodeExists {
 			t.Fatal(err)
 		}
@@ -316,7 +304,7 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 				late[i] = &zk.SetDataRequest{Path: c.Path, Version: -1}
 			}
 		}
-		_, err = s.zkConn.Multi(late...)
+		_, err = s.zk.Multi(late...)
 		return err
 	}
 }

@@ -30,51 +30,19 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (*
 	if token <= 0 {
 		return nil, fmt.Errorf("zookeeper: the holder of %q: %w: pass the token of its lease", key, fence.ErrNoToken)
 	}
-	if err := b.ready(ctx); err != nil {
-		return nil, err
-	}
-	node, err := b.holding(ctx, key, int64(token)>>spanBits)
-	switch {
-	case err != nil:
-		return nil, failed(ctx, "looking for the holder of", key, err)
-	case node == "":
-		return nil, &fence.StaleError{Resource: key, Token: token}
-	}
-	return &zk.CheckVersionRequest{Path: node, Version: -1}, nil
-}
-
-// holding returns the node of the exclusive claim that transaction czxid made, or "".
-// A node of that name is never made again: its id is drawn once.
-func (b *Backend) holding(ctx context.Context, key string, czxid int64) (string, error) {
-	s, err := b.session(ctx)
-	if err != nil {
-		return "", err
-	}
-	l, err := b.readLine(ctx, s, key)
-	if errors.Is(err, zk.ErrNoNode) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	for _, m := range l.members { // it is the first, unless one ahead is just being cleared away
-		if m.capacity != driver.RW || m.weight != driver.RW {
-			continue
+	return do(ctx, b, "looking for the holder of", key, func(ctx context.Context) (*zk.CheckVersionRequest, error) {
+		s, err := b.session(ctx)
+		if err != nil {
+			return nil, err
 		}
-		node := b.lineOf(key) + "/" + m.name
-		stat, err := s.exists(ctx, node)
-		if errors.Is(err, zk.ErrNoNode) {
-			continue
+		f, err := b.findToken(s, key, int64(token))
+		if errors.Is(err, zk.ErrNoNode) || err == nil && (f.capacity != driver.RW || f.weight != driver.RW) {
+			err = &fence.StaleError{Resource: key, Token: token}
 		}
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		if stat.Czxid == czxid {
-			return node, nil
-		}
-		if stat.Czxid > czxid {
-			break
-		}
-	}
-	return "", nil
+		// A node of that name is never made again: the claim's ID is drawn once.
+		return &zk.CheckVersionRequest{Path: f.path, Version: -1}, nil
+	})
 }

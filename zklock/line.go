@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -24,22 +23,24 @@ func (l *line) index(name string) int {
 	return slices.IndexFunc(l.members, func(m member) bool { return m.name == name })
 }
 
-// readLine asks who is in line. It answers zk.ErrNoNode if the line has no container.
-func (b *Backend) readLine(ctx context.Context, s *session, key string) (*line, error) {
+// readLine asks who is in line. It answers zk.ErrNoNode, with an empty line, if the line has
+// no container.
+func (b *Backend) readLine(s *session, key string) (*line, error) {
 	dir := b.lineOf(key)
-	children, err := s.children(ctx, dir)
+	l := &line{}
+	container, err := s.children(dir)
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	l := &line{stat: children.stat, members: make([]member, 0, len(children.names))}
-	for _, name := range children.names {
+	l.stat = container.stat
+	for _, name := range container.children {
 		if name == markName {
 			l.marked = true
 			continue
 		}
 		m, ok := parseMember(name)
 		if !ok {
-			return nil, otherVersion(dir + "/" + name)
+			return l, otherVersion(dir + "/" + name)
 		}
 		l.members = append(l.members, m)
 	}
@@ -48,16 +49,28 @@ func (b *Backend) readLine(ctx context.Context, s *session, key string) (*line, 
 	}
 	// The server's count has run over. The transactions that made the nodes know the
 	// order; their numbers are longer.
-	stats, err := stats(ctx, s, dir, l.members)
-	if err != nil {
-		return nil, err
+	return l, b.sortByTransaction(s, key, l)
+}
+
+func (b *Backend) sortByTransaction(s *session, key string, l *line) error {
+	nodes, err := b.openAll(s, key, l.members)
+	slices.SortFunc(nodes, func(x, y *found) int { return cmp.Compare(x.stat.Czxid, y.stat.Czxid) })
+	l.members = l.members[:0]
+	for _, f := range nodes {
+		l.members = append(l.members, f.member)
 	}
-	l.members = slices.DeleteFunc(l.members, func(m member) bool { return stats[m.name] == nil })
-	for i := range l.members {
-		l.members[i].czxid = stats[l.members[i].name].Czxid
+	return err
+}
+
+// find returns the index of the claim with that ID, or -1. There may be two: one of a session
+// that has expired and is being cleared away. The later one is meant.
+func (l *line) find(id string) int {
+	for i, m := range slices.Backward(l.members) {
+		if m.id == id {
+			return i
+		}
 	}
-	slices.SortFunc(l.members, func(x, y member) int { return cmp.Compare(x.czxid, y.czxid) })
-	return l, nil
+	return -1
 }
 
 // maxParallel is how many requests are sent at once where there are many.
@@ -65,45 +78,18 @@ const maxParallel = 32
 
 // each calls f for 0 to n-1, several at once, and returns the first error.
 func each(n int, f func(i int) error) error {
-	var mu sync.Mutex
-	var first error
 	var group sync.WaitGroup
-	next := 0
-	take := func(err error) (i int, ok bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if first == nil {
-			first = err
-		}
-		i = next
-		next++
-		return i, first == nil && i < n
-	}
-	for range min(n, maxParallel) {
+	errs := make([]error, n)
+	room := make(chan struct{}, maxParallel)
+	for i := range n {
+		room <- struct{}{}
 		group.Go(func() {
-			for i, ok := take(nil); ok; i, ok = take(f(i)) {
-			}
+			errs[i] = f(i)
+			<-room
 		})
 	}
 	group.Wait()
-	return first
-}
-
-// stats asks for the Stat of each node; those that are gone have none.
-func stats(ctx context.Context, s *session, dir string, ms []member) (map[string]*zk.Stat, error) {
-	all := make([]*zk.Stat, len(ms))
-	err := each(len(ms), func(i int) (err error) {
-		all[i], err = s.exists(ctx, dir+"/"+ms[i].name)
-		if errors.Is(err, zk.ErrNoNode) {
-			return nil
-		}
-		return err
-	})
-	byName := make(map[string]*zk.Stat, len(ms))
-	for i, stat := range all {
-		byName[ms[i].name] = stat
-	}
-	return byName, err
+	return cmp.Or(errs...)
 }
 
 // found is a claim's node as it was read.
@@ -111,37 +97,28 @@ type found struct {
 	member
 	record claimRecord
 	path   string
-	owner  int64 // session
 	stat   *zk.Stat
 }
 
-// seek looks for the node of a claim. It returns nil if it is not in line. There may
-// be two: one of a session that has expired and is being cleared away. The later
-// one is meant.
-func (b *Backend) seek(ctx context.Context, s *session, ref driver.ClaimRef) (*found, error) {
-	l, err := b.readLine(ctx, s, ref.Key)
+// seek looks for the node of a claim. It returns nil if it is not in line.
+func (b *Backend) seek(s *session, ref driver.ClaimRef) (*found, error) {
+	l, err := b.readLine(s, ref.Key)
+	if i := l.find(ref.ID); i >= 0 && err == nil {
+		var f *found
+		if f, err = b.open(s, ref.Key, l.members[i]); err == nil {
+			return f, nil
+		}
+	}
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range slices.Backward(l.members) {
-		if m.id != ref.ID {
-			continue
-		}
-		f, err := b.open(ctx, s, ref.Key, m)
-		if !errors.Is(err, zk.ErrNoNode) {
-			return f, err
-		}
-	}
-	return nil, nil
+	return nil, err
 }
 
 // open reads a claim's node.
-func (b *Backend) open(ctx context.Context, s *session, key string, m member) (*found, error) {
+func (b *Backend) open(s *session, key string, m member) (*found, error) {
 	path := b.lineOf(key) + "/" + m.name
-	n, err := s.get(ctx, path)
+	n, err := s.get(path)
 	if err != nil {
 		return nil, err
 	}
@@ -154,14 +131,13 @@ func parseNode(path string, m member, n node) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.czxid = n.stat.Czxid
-	return &found{member: m, record: r, path: path, owner: n.stat.EphemeralOwner, stat: n.stat}, nil
+	return &found{member: m, record: r, path: path, stat: n.stat}, nil
 }
 
 // busy describes the claim to one with that many ahead. How much is left of its lease
 // nobody but its holder knows; what is told is the most that it can be.
 func (f *found) busy(ahead int) (*driver.BusyError, error) {
-	token, err := tokenOf(f.czxid)
+	token, err := tokenOf(f.stat.Czxid)
 	if err != nil {
 		return nil, err
 	}
@@ -173,24 +149,24 @@ func (f *found) busy(ahead int) (*driver.BusyError, error) {
 
 func (f *found) left() time.Duration { return time.Duration(f.record.TTL) * time.Millisecond }
 
-// since is when the claim was granted or, if it has not said so, joined. A granted
+// since is when the claim was granted or, if its node does not say so, joined. A granted
 // claim that has just been let in by another's leaving has not said so yet; it was
 // not before the line last changed.
 func (f *found) since(changed time.Time) time.Time {
-	if f.record.Granted != 0 {
-		return time.UnixMilli(f.record.Granted)
-	}
 	joined := time.UnixMilli(f.stat.Ctime)
-	if changed.After(joined) && !f.record.AtOnce {
+	switch {
+	case f.record.Held != 0:
+		return time.UnixMilli(f.stat.Mtime - f.record.Held)
+	case changed.After(joined) && !f.record.AtOnce:
 		return changed
 	}
 	return joined
 }
 
 // readMark reads what the last finished holder left; nothing if there is none.
-func (b *Backend) readMark(ctx context.Context, s *session, key string) (markRecord, error) {
+func (b *Backend) readMark(s *session, key string) (markRecord, error) {
 	path := b.lineOf(key) + "/" + markName
-	n, err := s.get(ctx, path)
+	n, err := s.get(path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return markRecord{}, nil
 	}
@@ -202,28 +178,26 @@ func (b *Backend) readMark(ctx context.Context, s *session, key string) (markRec
 
 // nodeGone notes that the node of c, which was there, is not any more, and finds out
 // why: an operator leaves a record.
-func (b *Backend) nodeGone(ctx context.Context, s *session, c *claim, p position) error {
-	path := b.recordOf(p.czxid)
-	n, err := s.get(ctx, path)
+func (b *Backend) nodeGone(s *session, c *claim, p position) error {
+	record := b.recordOf(p.czxid)
+	n, err := s.get(record)
 	if errors.Is(err, zk.ErrNoNode) {
-		if p.session.ended() {
-			c.end(p.node, goneSession)
-		} else {
-			c.end(p.node, goneDeleted)
-		}
-		return c.whyGone()
+		c.end(p.node, goneDeleted)
+		st := c.state()
+		return st.whyNotIn(s)
 	}
 	if err != nil {
 		return err
 	}
-	r, err := read[brokenRecord](path, n.data)
+	r, err := read[brokenRecord](record, n.data)
 	if err != nil {
 		return err
 	}
 	gone := driver.ErrGone{Reason: r.Reason, Broken: true}
-	b.claims.entomb(c.ClaimRef, gone, c.leaseLeft()+time.Second)
+	left := max(0, time.Until(c.state().ends))
 	c.end(p.node, gone)
+	c.bar(gone, left+time.Second)
 	// The tombstone remembers it now; the record has done its work.
-	b.tasks.run(func(ctx context.Context) { _ = s.delete(ctx, path) })
+	b.deleteLater(s, record)
 	return gone
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,56 +19,57 @@ const linesAtOnce = 64
 // lines, and then each of those and each claim in them.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
-		if err := b.ready(ctx); err != nil {
-			yield(driver.Line{}, err)
-			return
+		const doing = "listing the locks that begin with"
+		keys, err := do(ctx, b, doing, prefix, func(ctx context.Context) ([]string, error) {
+			return b.keys(ctx, prefix)
+		})
+		for some := range slices.Chunk(keys, linesAtOnce) {
+			lines, err := do(ctx, b, doing, prefix, func(ctx context.Context) ([]driver.Line, error) {
+				return b.describeLines(ctx, some)
+			})
+			for _, l := range lines {
+				if len(l.Claims) > 0 && !yield(l, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(driver.Line{}, err)
+				return
+			}
 		}
-		if err := b.eachLine(ctx, prefix, func(l driver.Line) bool { return yield(l, nil) }); err != nil {
-			yield(driver.Line{}, failed(ctx, "listing the locks that begin with", prefix, err))
+		if err != nil {
+			yield(driver.Line{}, err)
 		}
 	}
 }
 
-// eachLine calls yield for each line with a claim, until it returns false.
-func (b *Backend) eachLine(ctx context.Context, prefix string, yield func(driver.Line) bool) error {
+func (b *Backend) describeLines(ctx context.Context, keys []string) ([]driver.Line, error) {
 	s, err := b.session(ctx)
 	if err != nil {
+		return nil, err
+	}
+	lines := make([]driver.Line, len(keys))
+	return lines, each(len(keys), func(i int) (err error) {
+		lines[i], err = b.describeLine(s, keys[i])
 		return err
-	}
-	keys, err := b.keys(ctx, s, prefix)
-	if err != nil {
-		return err
-	}
-	for len(keys) > 0 {
-		some := keys[:min(len(keys), linesAtOnce)]
-		keys = keys[len(some):]
-		lines := make([]driver.Line, len(some))
-		if err := each(len(some), func(i int) (err error) {
-			lines[i], err = b.describeLine(ctx, s, some[i])
-			return err
-		}); err != nil {
-			return err
-		}
-		for _, l := range lines {
-			if len(l.Claims) > 0 && !yield(l) {
-				return nil
-			}
-		}
-	}
-	return nil
+	})
 }
 
 // keys returns the keys that begin with prefix and have a container.
-func (b *Backend) keys(ctx context.Context, s *session, prefix string) (keys []string, err error) {
-	dir := b.prefix + linesDir
-	if err := s.sync(ctx, dir); err != nil {
-		return nil, err
-	}
-	l, err := s.children(ctx, dir)
+func (b *Backend) keys(ctx context.Context, prefix string) (keys []string, err error) {
+	s, err := b.session(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range l.names {
+	dir := b.prefix + linesDir
+	if err := s.sync(dir); err != nil {
+		return nil, err
+	}
+	l, err := s.children(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range l.children {
 		if key, ok := segment.Unescape(name); ok && strings.HasPrefix(key, prefix) {
 			keys = append(keys, key)
 		}
@@ -77,47 +79,35 @@ func (b *Backend) keys(ctx context.Context, s *session, prefix string) (keys []s
 
 // Line reads one line.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
-	if err := b.ready(ctx); err != nil {
-		return driver.Line{}, err
-	}
-	l, err := b.readOneLine(ctx, key)
-	return l, failed(ctx, "looking at", key, err)
-}
-
-func (b *Backend) readOneLine(ctx context.Context, key string) (driver.Line, error) {
-	s, err := b.session(ctx)
-	if err != nil {
-		return driver.Line{}, err
-	}
-	if err := s.sync(ctx, b.prefix+linesDir); err != nil {
-		return driver.Line{}, err
-	}
-	return b.describeLine(ctx, s, key)
+	return do(ctx, b, "looking at", key, func(ctx context.Context) (driver.Line, error) {
+		s, err := b.session(ctx)
+		if err == nil {
+			err = s.sync(b.prefix + linesDir)
+		}
+		if err != nil {
+			return driver.Line{}, err
+		}
+		return b.describeLine(s, key)
+	})
 }
 
 // describeLine reads one line. Which token was the last is not remembered: transactions
 // are numbered by the ensemble.
-func (b *Backend) describeLine(ctx context.Context, s *session, key string) (driver.Line, error) {
+func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 	line := driver.Line{Key: key}
-	l, err := b.readLine(ctx, s, key)
+	l, err := b.readLine(s, key)
 	if errors.Is(err, zk.ErrNoNode) {
 		return line, nil
 	}
 	if err != nil {
 		return line, err
 	}
-	nodes := make([]*found, len(l.members))
-	if err := each(len(l.members), func(i int) (err error) {
-		nodes[i], err = b.open(ctx, s, key, l.members[i])
-		if errors.Is(err, zk.ErrNoNode) {
-			return nil // gone meanwhile
-		}
-		return err
-	}); err != nil {
+	nodes, err := b.openAll(s, key, l.members)
+	if err != nil {
 		return line, err
 	}
 	if l.marked {
-		r, err := b.readMark(ctx, s, key)
+		r, err := b.readMark(s, key)
 		if err != nil {
 			return line, err
 		}
@@ -125,9 +115,6 @@ func (b *Backend) describeLine(ctx context.Context, s *session, key string) (dri
 	}
 	sum := int64(0)
 	for _, f := range nodes {
-		if f == nil {
-			continue
-		}
 		sum += f.weight
 		standing, err := f.standing(sum <= f.capacity, time.UnixMilli(l.stat.Mtime))
 		if err != nil {
@@ -138,9 +125,22 @@ func (b *Backend) describeLine(ctx context.Context, s *session, key string) (dri
 	return line, nil
 }
 
+// openAll reads the nodes of claims. Those that are gone are left out.
+func (b *Backend) openAll(s *session, key string, ms []member) ([]*found, error) {
+	nodes := make([]*found, len(ms))
+	err := each(len(ms), func(i int) (err error) {
+		nodes[i], err = b.open(s, key, ms[i])
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil
+		}
+		return err
+	})
+	return slices.DeleteFunc(nodes, func(f *found) bool { return f == nil }), err
+}
+
 // standing describes the claim to people; changed is when its line last did.
 func (f *found) standing(granted bool, changed time.Time) (driver.Standing, error) {
-	token, err := tokenOf(f.czxid)
+	token, err := tokenOf(f.stat.Czxid)
 	if err != nil {
 		return driver.Standing{}, err
 	}

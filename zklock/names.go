@@ -15,16 +15,13 @@ import (
 //	/lines/KEY                      a container: it ends with the last node in it
 //	/lines/KEY/cID.CAP.WEIGHT.SEQ   a claim: ephemeral, and numbered by the server
 //	/lines/KEY/m                    what the last finished holder left, for ever
-//	/sessions/SESSION.N.heartbeat   ephemeral: written to as proof that the session lives
-//	/sessions/SESSION.N.barrier     ephemeral: see session
+//	/sessions/SESSION.N             ephemeral: the session's barrier
 //	/broken/CZXID                   why an operator ended the claim with that czxid
 const (
-	linesDir      = "/lines"
-	sessionsDir   = "/sessions"
-	brokenDir     = "/broken"
-	markName      = "m"
-	heartbeatNode = ".heartbeat"
-	barrierNode   = ".barrier"
+	linesDir    = "/lines"
+	sessionsDir = "/sessions"
+	brokenDir   = "/broken"
+	markName    = "m"
 )
 
 // lineOf is the container of key.
@@ -53,7 +50,6 @@ type member struct {
 	id               string
 	capacity, weight int64
 	seq              int64
-	czxid            int64 // 0 if nobody has asked for it
 }
 
 // parseMember reads the name of a claim's node.

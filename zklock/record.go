@@ -18,13 +18,13 @@ var formatData = []byte{'0' + format}
 
 // claimRecord is what a claim's node holds beside what its name says.
 type claimRecord struct {
-	Format  int    `json:"v"`
-	Owner   string `json:"owner,omitempty"`
-	Note    string `json:"note,omitempty"`
-	Span    int64  `json:"span"`
-	TTL     int64  `json:"ttl"`             // ms, as granted
-	AtOnce  bool   `json:"now,omitempty"`   // it was granted as it joined
-	Granted int64  `json:"since,omitempty"` // otherwise: ms since 1970 by the server's clock, once it has said so
+	Format int    `json:"v"`
+	Owner  string `json:"owner,omitempty"`
+	Note   string `json:"note,omitempty"`
+	Span   int64  `json:"span"`
+	TTL    int64  `json:"ttl"`            // ms, as granted
+	AtOnce bool   `json:"now,omitempty"`  // it was granted as it joined
+	Held   int64  `json:"held,omitempty"` // otherwise: for how many ms it held when this was written
 }
 
 // markRecord is what the node m holds.
@@ -38,7 +38,6 @@ type markRecord struct {
 type brokenRecord struct {
 	Format int    `json:"v"`
 	Reason string `json:"reason"`
-	TTL    int64  `json:"ttl"` // ms from its making on for which somebody may ask
 }
 
 func write(record any) []byte {

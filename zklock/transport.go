@@ -2,36 +2,37 @@ package zklock
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"net"
-	"sync"
 	"time"
 )
 
-// transport is the TCP connection below zk.Conn. It does three things that zk.Conn
-// leaves out: it reads from the handshake which session timeout the server granted, it
-// bounds how long a silent server is waited for, and it refuses packets that zk.Conn
-// would panic on.
+// transport is the TCP connection below zk.Conn. It refuses packets on which zk.Conn would
+// panic, and it stands between zk.Conn and the server where they agree on a session timeout:
+// zk.Conn does not say what was granted, and takes it for a haste-th of that.
 type transport struct {
 	net.Conn
-	patience time.Duration   // the longest wait for one write, and for the handshake
-	granted  func(handshake) // called with the handshake before zk.Conn reads it
+	session *session
+
+	asked bool // zk.Conn has asked for the session
 
 	// Used by the one reader.
 	in    *bufio.Reader
 	rest  int // bytes of the current packet that zk.Conn has still to read
 	shook bool
-
-	mu    sync.Mutex
-	heard time.Time // when the last packet came
 }
 
-// handshake is what the server says of a session when a connection begins.
-type handshake struct {
-	session int64 // 0 if the session has expired
-	timeout time.Duration
-}
+// haste divides the session timeout as zk.Conn sees it. zk.Conn pings three times in what
+// it takes for the timeout, and leaves a server that is silent for two thirds of that. So
+// it pings twelve times in a timeout, and leaves a silent server after a sixth of it.
+//
+// A lease, two thirds of the timeout, needs both. The leader counts a session's time from
+// when its follower last passed on that it had heard of it, at each half tick: with a gap
+// of a third between pings, and a follower that is cut off right after it answered a write,
+// the session would end before the lease. And another server must be found while leases last.
+const haste = 4
 
 const (
 	// The handshake begins with: length, protocol version, timeout in ms, session.
@@ -39,17 +40,28 @@ const (
 	// All other packets begin with: length, request number, transaction, error.
 	shortestPacket = 4 + 8 + 4
 	longestPacket  = 256 << 20 // far beyond what a server sends
+	// The request for a session begins with: length, protocol version, last transaction.
+	askedTimeout = 4 + 4 + 8
 )
 
 var errProtocol = errors.New("zookeeper: the server does not keep to the protocol")
 
-// maxPatience is far longer than a live server takes. A server that is starting may
-// stay silent for ever on a connection that it accepts too early (seen with 3.8.0).
+// maxPatience is the longest wait for the handshake. A server that is starting may stay
+// silent for ever on a connection that it accepts too early (seen with 3.8.0).
 const maxPatience = 10 * time.Second
 
-func newTransport(c net.Conn, sessionTimeout time.Duration, granted func(handshake)) *transport {
-	patience := min(max(sessionTimeout/6, time.Second), maxPatience)
-	return &transport{Conn: c, patience: patience, granted: granted, in: bufio.NewReader(c)}
+func newTransport(tcp net.Conn, s *session) *transport {
+	return &transport{Conn: tcp, session: s, in: bufio.NewReader(tcp)}
+}
+
+// Write passes on what zk.Conn sends, each request in one piece.
+func (t *transport) Write(b []byte) (int, error) {
+	if !t.asked && len(b) >= askedTimeout+4 {
+		t.asked = true
+		b = bytes.Clone(b)
+		binary.BigEndian.PutUint32(b[askedTimeout:], uint32(t.session.asked.Milliseconds()))
+	}
+	return t.Conn.Write(b)
 }
 
 // Read passes packets on to zk.Conn, which reads in its own portions.
@@ -73,60 +85,34 @@ func (t *transport) beginPacket() error {
 	if size < shortestPacket || size > longestPacket {
 		return errProtocol
 	}
+	t.session.hears()
 	if !t.shook {
 		if head, err = t.in.Peek(handshakeSize); err != nil {
 			return err
 		}
 		t.shook = true
-		t.granted(handshake{
-			timeout: time.Duration(int32(binary.BigEndian.Uint32(head[8:]))) * time.Millisecond,
-			session: int64(binary.BigEndian.Uint64(head[12:])),
-		})
+		timeout := binary.BigEndian.Uint32(head[8:])
+		id := int64(binary.BigEndian.Uint64(head[12:]))
+		t.session.shakes(id, time.Duration(int32(timeout))*time.Millisecond)
+		binary.BigEndian.PutUint32(head[8:], timeout/haste)
 	}
 	t.rest = 4 + size
-	t.mu.Lock()
-	t.heard = time.Now()
-	t.mu.Unlock()
 	return nil
 }
 
-// silence is how long ago the last packet came; 0 before the first.
-func (t *transport) silence() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.heard.IsZero() {
-		return 0
-	}
-	return time.Since(t.heard)
-}
-
-// SetWriteDeadline shortens the time that zk.Conn gives a write: two thirds of the
-// session timeout are longer than a lease lasts after a lost connection.
-func (t *transport) SetWriteDeadline(at time.Time) error {
-	return t.Conn.SetWriteDeadline(t.soon(at))
-}
-
-// SetReadDeadline shortens the time that zk.Conn gives the handshake: ten times two
-// thirds of the session timeout.
+// SetReadDeadline shortens the time that zk.Conn gives the handshake: ten times what it
+// gives other packets.
 func (t *transport) SetReadDeadline(at time.Time) error {
 	if !t.shook {
-		at = t.soon(at)
+		at = time.Now().Add(min(max(t.session.asked/6, time.Second), maxPatience))
 	}
 	return t.Conn.SetReadDeadline(at)
 }
 
-func (t *transport) soon(at time.Time) time.Time {
-	if most := time.Now().Add(t.patience); !at.IsZero() && at.After(most) {
-		return most
-	}
-	return at
-}
-
 // serverList goes round the servers. Names are looked up when they are dialled, not
 // once for all. A broken connection is replaced at once; zk.Conn pauses for a second
-// only after it has tried all servers in vain.
+// only after it has tried all servers in vain. One goroutine of zk.Conn uses it.
 type serverList struct {
-	mu      sync.Mutex
 	servers []string
 	next    int
 	tried   int // since the last success or pause
@@ -136,9 +122,9 @@ func (l *serverList) Init(servers []string) error { l.servers = servers; return 
 
 func (l *serverList) Len() int { return len(l.servers) }
 
+func (l *serverList) Connected() { l.tried = 0 }
+
 func (l *serverList) Next() (server string, pause bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	server = l.servers[l.next]
 	l.next = (l.next + 1) % len(l.servers)
 	pause = l.tried >= len(l.servers)
@@ -147,12 +133,6 @@ func (l *serverList) Next() (server string, pause bool) {
 	}
 	l.tried++
 	return server, pause
-}
-
-func (l *serverList) Connected() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tried = 0
 }
 
 // noLog drops zk.Conn's messages: what matters comes back as an error.

@@ -1,15 +1,8 @@
 package zklock
 
-import (
-	"context"
-	"errors"
-	"sync"
+import "sync"
 
-	"github.com/fencelock/fencelock/driver"
-	"github.com/go-zookeeper/zk"
-)
-
-// watches are the watches of one client, one for each node: all claims that wait for
+// watches are the watches of one session, one for each node: all claims that wait for
 // the same node share it. They end with the TCP connection, so that each waiter reads
 // its line again after an interruption.
 type watches struct {
@@ -19,56 +12,45 @@ type watches struct {
 
 // watch is one watch on a node that is there.
 type watch struct {
-	fired chan struct{} // closed when the node is changed or deleted, or the connection is broken
-	set   chan struct{} // closed when the server has answered
-	node  node          // as the server answered
-	err   error
+	claims map[*claim]bool // to be woken when the node is changed or deleted
+	set    chan struct{}   // closed when the server has answered
+	node   node            // as the server answered
+	err    error
 }
 
-// watch returns the watch on a node, or nil if the node is not there. It costs a
-// request only if the node is not watched yet.
-func (cl *client) watch(ctx context.Context, path string) (*watch, error) {
-	w, fresh := cl.watches.at(path)
+// watch returns a node, and has c, unless nil, woken when it is changed or deleted or the
+// connection breaks. It costs a request only if the node is not watched yet.
+func (s *session) watch(path string, c *claim) (node, error) {
+	w, fresh := s.watches.at(path, c)
 	if fresh {
-		go cl.setWatch(path, w)
+		// The watch is in the list by now, so that an event that comes right after the
+		// answer finds it.
+		data, stat, _, err := s.zk.GetW(path)
+		w.node, w.err = node{data: data, stat: stat}, toRead(path).explain(err)
+		if err != nil {
+			s.watches.remove(path, w)
+		}
+		close(w.set)
 	}
-	select {
-	case <-w.set:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-cl.of.closed:
-		return nil, driver.ErrClosed
-	}
-	if errors.Is(w.err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	return w, w.err
-}
-
-// setWatch asks the server to watch a node. The watch is in the list before that, so
-// that an event that comes right after the answer finds it.
-func (cl *client) setWatch(path string, w *watch) {
-	data, stat, _, err := cl.zk.GetW(path)
-	w.node, w.err = node{data, stat}, toRead(path).explain(err)
-	if err != nil {
-		cl.watches.remove(path, w)
-	}
-	close(w.set)
+	<-w.set
+	return w.node, w.err
 }
 
 // at returns the watch on a node. It is fresh if there was none.
-func (ws *watches) at(path string) (w *watch, fresh bool) {
+func (ws *watches) at(path string, c *claim) (w *watch, fresh bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if w := ws.byPath[path]; w != nil {
-		return w, false
+	if w = ws.byPath[path]; w == nil {
+		if ws.byPath == nil {
+			ws.byPath = make(map[string]*watch)
+		}
+		w, fresh = &watch{claims: make(map[*claim]bool), set: make(chan struct{})}, true
+		ws.byPath[path] = w
 	}
-	if ws.byPath == nil {
-		ws.byPath = make(map[string]*watch)
+	if c != nil {
+		w.claims[c] = true
 	}
-	w = &watch{fired: make(chan struct{}), set: make(chan struct{})}
-	ws.byPath[path] = w
-	return w, true
+	return w, fresh
 }
 
 func (ws *watches) remove(path string, w *watch) {
@@ -82,19 +64,28 @@ func (ws *watches) remove(path string, w *watch) {
 // fire wakes those who watch a node.
 func (ws *watches) fire(path string) {
 	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.byPath[path]; w != nil {
-		delete(ws.byPath, path)
-		close(w.fired)
-	}
+	w := ws.byPath[path]
+	delete(ws.byPath, path)
+	ws.mu.Unlock()
+	w.wake()
 }
 
 // fireAll wakes all who watch anything.
 func (ws *watches) fireAll() {
 	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	for _, w := range ws.byPath {
-		close(w.fired)
-	}
+	all := ws.byPath
 	ws.byPath = nil
+	ws.mu.Unlock()
+	for _, w := range all {
+		w.wake()
+	}
+}
+
+func (w *watch) wake() {
+	if w == nil {
+		return
+	}
+	for c := range w.claims {
+		c.lineChanged()
+	}
 }

@@ -23,10 +23,12 @@ var laws = []drivertest.Option{
 
 // crash ends b as kill -9 would: the server does not hear of it.
 func (b *Backend) crash() {
-	b.conn.mu.Lock()
-	cl := b.conn.client
-	b.conn.mu.Unlock()
-	cl.crash()
+	b.sessions.mu.Lock()
+	s := b.sessions.current
+	b.sessions.mu.Unlock()
+	if s != nil {
+		s.end()
+	}
 	b.Close()
 }
 
@@ -48,7 +50,7 @@ func opener(servers ...*testserver.Server) drivertest.Opener {
 		mu.Lock()
 		defer mu.Unlock()
 		if opened[t]++; opened[t] > 2 {
-			b.conn.timeout = lawSession
+			b.sessions.timeout = lawSession
 		}
 		return b
 	}

@@ -14,35 +14,29 @@ import (
 	"time"
 )
 
-// job is what a child process is to do. It is the first line of its standard input. The
-// child waits at fixed points until its parent sends another line.
+// job is what a child process is to do. It comes as the first line of its
+// standard input; the child then says that it is ready, and does each next step
+// when it gets a line. It ends when there is none.
 type job struct {
-	Do     string // "contend", "hold" or "spin"
-	Peer   string
-	Env    Env
-	Key    string
-	Guard  string // file, of those that contend
-	Leases int    // to be held
+	Do   string // "contend", "hold" or "spin"
+	Peer string
+	Env  Env
+
+	Process int64 // of those that contend
+	Workers int
+	Rest    time.Duration // after each lock
+	Key     string
+	Guard   string // file
+
+	Leases int // to be held
+	Busy   bool
 }
 
-// parent is what a child knows of the process that started it.
-type parent struct {
-	lines *bufio.Reader
-	out   *json.Encoder
-}
-
-// wait waits until the parent lets the child proceed.
-func (p *parent) wait() error {
-	_, err := p.lines.ReadString('\n')
-	return err
-}
-
-func (p *parent) send(v any) error { return p.out.Encode(v) }
-
-// Child does the job that its first line of input describes, and reports to out.
+// Child does the job that in tells, and reports to out. It is what the program
+// does when it was started by another run of itself.
 func Child(in io.Reader, out io.Writer) error {
-	p := &parent{bufio.NewReader(in), json.NewEncoder(out)}
-	text, err := p.lines.ReadBytes('\n')
+	lines := bufio.NewReader(in)
+	text, err := lines.ReadBytes('\n')
 	if err != nil {
 		return err
 	}
@@ -50,24 +44,30 @@ func Child(in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return err
 	}
-	if j.Do == "spin" {
-		return spin(p)
+	// say reports, and told waits for the word to go on.
+	say := func(v any) error { return json.NewEncoder(out).Encode(v) }
+	told := func() error {
+		_, err := lines.ReadString('\n')
+		return err
 	}
-	peer, err := findPeer(j.Peer)
+	if j.Do == "spin" {
+		return spin(told)
+	}
+	p, err := findPeer(j.Peer)
 	if err != nil {
 		return err
 	}
 	switch j.Do {
 	case "contend":
-		return contend(j, peer, p)
+		return contend(j, p, say, told)
 	case "hold":
-		return hold(j, peer, p)
+		return hold(j, p, say, told)
 	}
-	return fmt.Errorf("a child has no job %q", j.Do)
+	return fmt.Errorf("a child cannot %q", j.Do)
 }
 
-// spin uses up one processor, when nobody else wants it, until it may proceed.
-func spin(p *parent) error {
+// spin uses up one processor, when nobody else wants it, until it is told to end.
+func spin(told func() error) error {
 	runtime.LockOSThread()
 	if err := yieldAlways(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func spin(p *parent) error {
 	var end atomic.Bool
 	var err error
 	go func() {
-		err = p.wait()
+		err = told()
 		end.Store(true)
 	}()
 	for !end.Load() {
@@ -83,28 +83,38 @@ func spin(p *parent) error {
 	return err
 }
 
-// awake runs f while a child spins on each processor. On an idle virtual machine a thread
-// that is woken waits for its processor to wake up too, longer than a server on the
-// loopback device needs for its answer.
-func (b *Bench) awake(ctx context.Context, f func() error) (err error) {
+// keepAwake has a child spin on each processor, until it is stopped. On a machine
+// with nothing to do, a thread that is woken waits for its processor to wake up
+// too, on a virtual one ten times as long as a server on the loopback device needs
+// for its answer, and now and then not at all: what one goroutine alone measures
+// there is the machine.
+func (b *Bench) keepAwake(ctx context.Context) (stop func() error, err error) {
+	var spinners []*child
+	stop = func() error {
+		var errs []error
+		for _, c := range spinners {
+			errs = append(errs, c.next(), c.end())
+		}
+		return errors.Join(errs...)
+	}
 	for range runtime.NumCPU() {
 		if !canYield {
 			break
 		}
 		c, err := b.startChild(ctx, job{Do: "spin"})
 		if err != nil {
-			return err
+			return nil, errors.Join(err, stop())
 		}
-		defer c.kill()
+		spinners = append(spinners, c)
 	}
-	return f()
+	return stop, nil
 }
 
 // child is another run of this program.
 type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *json.Decoder
+	cmd   *exec.Cmd
+	words io.WriteCloser
+	says  *json.Decoder
 }
 
 // startChild starts a child on its job. It is killed when ctx ends.
@@ -113,52 +123,52 @@ func (b *Bench) startChild(ctx context.Context, j job) (*child, error) {
 	c.cmd.Stderr = os.Stderr
 	c.cmd.WaitDelay = patience
 	var err error
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
+	if c.words, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	c.out = json.NewDecoder(out)
+	c.says = json.NewDecoder(out)
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting a child process: %w", err)
 	}
-	return c, json.NewEncoder(c.in).Encode(j)
+	return c, json.NewEncoder(c.words).Encode(j)
 }
 
-// errHung says that a child was killed because it reported nothing in time.
-var errHung = errors.New("a child process hung")
+// errHangs says that a child was killed because it said nothing.
+var errHangs = errors.New("a child process hung")
 
-// receive waits for the child's next report, for d at most.
-func (c *child) receive(v any, d time.Duration) error {
-	var late atomic.Bool
-	timer := time.AfterFunc(d, func() {
-		late.Store(true)
+// hear waits for what the child says next, for d at most.
+func (c *child) hear(v any, d time.Duration) error {
+	var hangs atomic.Bool
+	late := time.AfterFunc(d, func() {
+		hangs.Store(true)
 		_ = c.cmd.Process.Kill()
 	})
-	defer timer.Stop()
-	if err := c.out.Decode(v); err != nil {
-		if late.Load() {
-			return errHung
+	defer late.Stop()
+	if err := c.says.Decode(v); err != nil {
+		if hangs.Load() {
+			return errHangs
 		}
 		return fmt.Errorf("a child process ended too early: %w", err)
 	}
 	return nil
 }
 
-// proceed lets the child go on from where it waits.
-func (c *child) proceed() error {
-	_, err := io.WriteString(c.in, "proceed\n")
+// next lets the child take its next step.
+func (c *child) next() error {
+	_, err := io.WriteString(c.words, "next\n")
 	return err
 }
 
 // end waits for the child to end by itself.
 func (c *child) end() error {
-	return errors.Join(c.in.Close(), c.cmd.Wait())
+	return errors.Join(c.words.Close(), c.cmd.Wait())
 }
 
-// kill ends a child.
+// kill ends a child that is of no more use.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.end()

@@ -33,11 +33,11 @@ func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	g.enter(here, 1, before)
 	g.leave(here)
-	if _, d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
+	if d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
 		t.Errorf("to one who waited: %v", d)
 	}
 	g.leave(there)
-	if _, d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
+	if d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
 		t.Errorf("to one who came later: %v", d)
 	}
 }
@@ -45,25 +45,24 @@ func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
 // open is a lock that keeps nobody out.
 type open struct{}
 
-func (open) Do(_ context.Context, _ string, inside func(int64)) error {
+func (l *open) Do(_ context.Context, _ string, inside func(int64)) error {
 	inside(1)
 	return nil
 }
-func (open) Hold(context.Context, string) (Held, error) { return nil, errNever }
-func (open) Close() error                               { return nil }
+func (l *open) Hold(context.Context, string) (Held, error) { return nil, errNever }
+func (l *open) Close() error                               { return nil }
 
-func TestWorkersSeeALockThatExcludesNobody(t *testing.T) {
-	g := new(guard)
-	ws := newWorkers(open{}, 8, func(int) (string, *guard) { return "k", g })
-	ws.shared = true
-	ws.start()
+func TestCrowdSeesALockThatExcludesNobody(t *testing.T) {
+	var g guard
+	c := gather(&open{}, 8, func(int) (string, *guard) { return "k", &g })
+	c.begin()
 	for begun := time.Now(); g.violations() == 0 && time.Since(begun) < time.Minute; {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := ws.stop(); err != nil {
+	if err := c.halt(); err != nil {
 		t.Fatal(err)
 	}
-	if ws.violations() == 0 {
+	if g.violations() == 0 {
 		t.Error("eight goroutines with one token and no lock broke nothing")
 	}
 }

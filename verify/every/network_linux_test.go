@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
-	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/verify/fault"
 )
 
 // One way of a connection is dead, and neither side sees an end of it: what is half
@@ -313,9 +313,13 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 	each(t, func(t *testing.T, s *store) {
 		key := newKey(t)
 		var addrs []string
-		var proxies []*faultproxy.Proxy
+		var proxies []*fault.Proxy
 		for _, one := range s.addrs("127.0.0.1") {
-			p := faultproxy.Start(t, one, faultproxy.Framer{})
+			p, err := fault.NewProxy(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(p.Close)
 			proxies, addrs = append(proxies, p), append(addrs, p.Addr())
 		}
 		a, b := s.client(t, addrs), s.near(t)
@@ -326,7 +330,7 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 		_ = first.Release(t.Context())
 		slow := func(d time.Duration) {
 			for _, p := range proxies {
-				p.Delay(d)
+				p.Slow(d)
 			}
 		}
 		slow(ttl / 20)

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -83,10 +82,10 @@ func silence(ctx context.Context, w *World, rng *rand.Rand) error {
 	which := rng.IntN(3)
 	for _, p := range one.Proxies() {
 		if which != 0 {
-			p.Hold(faultproxy.ToClient)
+			p.Silence(ToClient)
 		}
 		if which != 1 {
-			p.Hold(faultproxy.ToServer)
+			p.Silence(ToServer)
 		}
 	}
 	pause(ctx, between(rng, w.TTL/5, 2*w.TTL))
@@ -95,7 +94,7 @@ func silence(ctx context.Context, w *World, rng *rand.Rand) error {
 		if end {
 			p.Cut()
 		}
-		p.Resume()
+		p.Heal()
 	}
 	return nil
 }
@@ -104,11 +103,11 @@ func latency(ctx context.Context, w *World, rng *rand.Rand) error {
 	one := w.worker(rng)
 	d := between(rng, w.TTL/50, w.TTL*8/10)
 	for _, p := range one.Proxies() {
-		p.Delay(d)
+		p.Slow(d)
 	}
 	pause(ctx, between(rng, w.TTL, 2*w.TTL))
 	for _, p := range one.Proxies() {
-		p.Resume()
+		p.Heal()
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -20,7 +19,7 @@ type Worker interface {
 	Stop() error
 	Resume() error
 	// Proxies are those between it and the servers; none if there are none.
-	Proxies() []*faultproxy.Proxy
+	Proxies() []*Proxy
 }
 
 // Server is a server of the store.

@@ -1,0 +1,162 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/go-zookeeper/zk"
+)
+
+// stayingLine makes the line of key as a node that the server does not clear away: when it
+// looks for empty containers is none of a test's business.
+func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string) {
+	t.Helper()
+	if err := b.Connect(t.Context()); err != nil { // it makes the folder
+		t.Fatal(err)
+	}
+	line = b.lineOf(key)
+	if _, err := c.Create(line, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(line, -1) })
+	return line
+}
+
+// Whoever comes back to a line that it has left empty joins it at once, and who does not
+// wait can tell that nobody was there since.
+func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := newProxy(t, s)
+	b := quiet(t, p)
+	a := admin(t, s)
+	for i, c := range []driver.Claim{exclusive("a"), noWait(exclusive("b")), reader("c")} {
+		stayingLine(t, b, a, c.Key)
+		p.rule(nil)
+		for n := range 4 {
+			c.ID = fmt.Sprint("visit", i, n)
+			k := hold(t, b, c)
+			switch {
+			case n > 0:
+				sent(t, p, "Enter of a line that was left", opMulti)
+			case c.NoWait:
+				sent(t, p, "the first Enter that does not wait", opCreateContainer, opChildren, opMulti)
+			default:
+				sent(t, p, "the first Enter", opCreateContainer, opMulti)
+			}
+			leave(t, b, k)
+			sent(t, p, "Leave", opMulti)
+		}
+	}
+}
+
+// What another process did to a line since it was left is seen, and a claim that does not
+// wait is refused without a trace.
+func TestLineThatWasLeftMayBeTaken(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	b, other := connect(t, long, s), connect(t, long, s)
+	a := admin(t, s)
+	line := stayingLine(t, b, a, "k")
+	visit := func(b *Backend, id string) driver.Ticket {
+		t.Helper()
+		c := noWait(exclusive("k"))
+		c.ID = id
+		return hold(t, b, c)
+	}
+	leave(t, b, visit(b, "first"))
+	k := visit(other, "other")
+	_, before, err := a.Get(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var busy *driver.BusyError
+	c := noWait(exclusive("k"))
+	if _, err := b.Enter(t.Context(), c); !errors.As(err, &busy) || busy.Token != k.Token {
+		t.Errorf("a claim on a lock that another holds by now: %v; want that it is busy", err)
+	}
+	if _, now, err := a.Get(line); err != nil || *now != *before {
+		t.Errorf("the refusal changed the line from %+v to %+v, error %v", before, now, err)
+	}
+	leave(t, other, k)
+	// It was taken and left: its version is another one.
+	leave(t, b, visit(b, "second"))
+	w := visit(other, "again")
+	waits := wait(t, b, exclusive("k"))
+	leave(t, other, w)
+	leave(t, b, granted(t, b, waits))
+}
+
+// A line that is gone is made again, by those who wait and by those who do not.
+func TestLineThatWasLeftMayBeGone(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	b := connect(t, long, s)
+	a := admin(t, s)
+	line := b.lineOf("k")
+	for n, c := range []driver.Claim{exclusive("k"), noWait(exclusive("k")), exclusive("k")} {
+		c.ID = fmt.Sprint("visit", n)
+		leave(t, b, hold(t, b, c))
+		if err := a.Delete(line, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			t.Fatal(err)
+		}
+	}
+	// Another version of it, as old as the one that was left.
+	leave(t, b, hold(t, b, exclusive("k")))
+	known := b.containers.byKey["k"]
+	other := connect(t, long, s)
+	for {
+		k := hold(t, other, exclusive("k"))
+		if _, stat, err := a.Get(line); err != nil {
+			t.Fatal(err)
+		} else if stat.Version >= known.version {
+			b.containers.mu.Lock()
+			b.containers.byKey["k"] = container{time.Now(), stat.Version}
+			b.containers.mu.Unlock()
+			var busy *driver.BusyError
+			if _, err := b.Enter(t.Context(), noWait(exclusive("k"))); !errors.As(err, &busy) {
+				t.Errorf("a claim that does not wait, on a line whose version is as it was: %v; want that it is busy", err)
+			}
+			leave(t, other, k)
+			break
+		}
+		leave(t, other, k)
+	}
+	empty(t, s)
+}
+
+// Where many lines are in use their containers go with their last claims.
+func TestFewEmptyLinesAreLeft(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	b := connect(t, long, s)
+	a := admin(t, s)
+	b.containers.mu.Lock()
+	b.containers.byKey = make(map[string]container)
+	for n := range maxContainers {
+		b.containers.byKey[fmt.Sprint("full", n)] = container{seen: time.Now()}
+	}
+	b.containers.mu.Unlock()
+	line := stayingLine(t, b, a, "k")
+	leave(t, b, hold(t, b, exclusive("k")))
+	if there, _, err := a.Exists(line); there || err != nil {
+		t.Errorf("the line is left behind: %v, error %v", there, err)
+	}
+	if n := len(b.containers.byKey); n > maxContainers {
+		t.Errorf("%d lines are remembered; want %d at most", n, maxContainers)
+	}
+	// Those that nobody has used for long make room.
+	b.containers.mu.Lock()
+	for key := range b.containers.byKey {
+		b.containers.byKey[key] = container{seen: time.Now().Add(-2 * containerAge)}
+	}
+	b.containers.mu.Unlock()
+	line = stayingLine(t, b, a, "l")
+	leave(t, b, hold(t, b, exclusive("l")))
+	if there, _, err := a.Exists(line); !there || err != nil {
+		t.Errorf("the line is not left to whoever comes back: %v, error %v", there, err)
+	}
+}

@@ -121,7 +121,7 @@ func breach(f goFile, imported string) string {
 		return ""
 	case within(dir, "lab") && !within(f.module, "lab"):
 		return "the lab is for its own command only"
-	case within(dir, "internal/testserver") && !f.test && within(f.module, "cmd", "internal/storeurl"):
+	case within(dir, "internal/testserver") && !f.test && within(f.module, "cmd", "storeurl"):
 		return "what is released starts no servers"
 	case dir == "drivertest" && !f.test && !within(f.dir, "drivertest"):
 		return "drivertest is imported by tests only"

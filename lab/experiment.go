@@ -9,20 +9,30 @@ import (
 	"github.com/fencelock/fencelock/internal/history"
 )
 
-// Experiment is one scheme, the schedule that breaks it, and its counterpart in this
-// library.
+// Experiment is one scheme, the schedule that breaks it, and the same schedule against
+// this library. Its texts are in text/.
 type Experiment struct {
 	Number int
-	Title  Text
-	Taught Text                         // where one meets it
-	Flaw   Text                         // what goes wrong
-	Cure   Text                         // what fencelock does instead
-	Note   Text                         // what the comparison does not show, or empty
 	Breaks []history.Rule               // exactly these, in the order of history.All
-	excuse func(history.Violation) bool // what the counterpart does not promise, as Note says; nil for nothing
+	excuse func(history.Violation) bool // what Note says fencelock does not promise; nil for nothing
 	scheme func(s *stage)               // the schedule against the scheme
 	ours   func(s *stage)               // the same schedule against fencelock
 }
+
+// Title names the scheme.
+func (e Experiment) Title() Text { return stories()[e.Number].title }
+
+// Taught says where the scheme is taught.
+func (e Experiment) Taught() Text { return stories()[e.Number].taught }
+
+// Flaw says what goes wrong.
+func (e Experiment) Flaw() Text { return stories()[e.Number].flaw }
+
+// Cure says what fencelock does instead.
+func (e Experiment) Cure() Text { return stories()[e.Number].cure }
+
+// Note says what the comparison does not show, or is empty.
+func (e Experiment) Note() Text { return stories()[e.Number].note }
 
 // All returns the experiments by number.
 func All() []Experiment {
@@ -81,11 +91,8 @@ func (e Experiment) Play(ctx context.Context, dir string) (Result, error) {
 
 func play(ctx context.Context, dir string, schedule func(*stage), excuse func(history.Violation) bool) (Run, error) {
 	s := newStage(ctx, dir)
-	defer s.close()
-	schedule(s)
-	s.endStep()
-	if s.err != nil {
-		return Run{}, fmt.Errorf("step %d: %w", len(s.steps), s.err)
+	if err := s.play(schedule); err != nil {
+		return Run{}, fmt.Errorf("step %d: %w", len(s.steps), err)
 	}
 	found, err := history.Check(s.events, limits(history.All()))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func (s *stage) client(n *node) *redis.Client {
 	rdb := dial(n.rdb.Options().Addr)
 	rdb.AddHook(recorder{s, n.name})
-	s.closers = append(s.closers, func() { _ = rdb.Close() })
+	s.closers = append(s.closers, rdb.Close)
 	return rdb
 }
 

@@ -33,17 +33,6 @@ func (l *twoStepLock) Lock(ctx context.Context) (bool, error) {
 
 var setnxThenExpire = Experiment{
 	Number: 1,
-	Title:  Text{"SETNX, EXPIRE", "SETNX, EXPIRE"},
-	Taught: Text{"first chapters on Redis locks, older answers in forums", "各种 Redis 锁的入门文章、早年的问答"},
-	Flaw: Text{
-		"Two requests are two moments. A client that dies between them leaves a lock without an end: nobody ever " +
-			"gets it again.",
-		"两条命令就是两个时刻。客户端在中间死掉，锁就永远没有过期时间，谁也拿不到了。",
-	},
-	Cure: Text{
-		"A claim and its lease are written by one script, in one step. A claim without an end cannot exist.",
-		"占位和租约由一个脚本一步写入，不存在没有过期时间的锁。",
-	},
 	Breaks: []history.Rule{history.Stuck},
 	scheme: func(s *stage) {
 		n := s.redis("")

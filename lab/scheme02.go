@@ -42,18 +42,6 @@ func atNoon(past time.Duration) func() time.Time {
 
 var getSetWithClientTime = Experiment{
 	Number: 2,
-	Title:  Text{"SETNX + GETSET with the client's time", "SETNX + GETSET，用客户端时间"},
-	Taught: Text{"the old manual of SETNX, and what copies it", "SETNX 的旧手册，以及抄它的文章"},
-	Flaw: Text{
-		"Whether the lock has ended is judged by the clock of whoever asks. A clock that is a minute fast opens " +
-			"every lock. And who loses the race of two GETSETs has still overwritten the winner's end.",
-		"锁是否过期由提问者自己的时钟判断。时钟快一分钟，什么锁都能打开。两个 GETSET 竞争时，输的一方也已经改掉了赢家的过期时间。",
-	},
-	Cure: Text{
-		"Only the server's clock counts. No request of ours carries a time of day, so there is no client's clock to " +
-			"be wrong.",
-		"只看服务器的时钟。我们的请求里没有任何时刻，客户端时钟错了也无所谓。",
-	},
 	Breaks: []history.Rule{history.Exclusion},
 	scheme: func(s *stage) {
 		n := s.redis("")

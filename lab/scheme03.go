@@ -31,18 +31,6 @@ func (l *ownerlessLock) Unlock(ctx context.Context) error { return l.rdb.Del(ctx
 
 var luaWithoutOwner = Experiment{
 	Number: 3,
-	Title:  Text{"Lua(SETNX + EXPIRE), DEL", "Lua(SETNX + EXPIRE), DEL"},
-	Taught: Text{"articles that have just repaired scheme 1", "刚修好方案 1 的文章"},
-	Flaw: Text{
-		"Nobody knows whose lock it is. Who comes back late deletes the lock of whoever has it now, and lets a " +
-			"third one in.",
-		"锁上没写是谁的。迟到的人会删掉别人的锁，放进第三个人。",
-	},
-	Cure: Text{
-		"Every claim has an id of 128 random bits. It alone gives the right to renew and to leave; after its end, " +
-			"Release answers ErrLost and touches nothing.",
-		"每次加锁都有 128 位随机 id，只有凭它才能续租和释放；过期之后 Release 返回 ErrLost，什么都不碰。",
-	},
 	Breaks: []history.Rule{history.Exclusion},
 	scheme: func(s *stage) {
 		n := s.redis("")

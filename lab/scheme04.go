@@ -23,14 +23,6 @@ func (l *plainLock) Unlock(ctx context.Context) error { return l.rdb.Del(ctx, "l
 
 var plainDelete = Experiment{
 	Number: 4,
-	Title:  Text{"SET NX EX, DEL", "SET NX EX, DEL"},
-	Taught: Text{"most short articles, and many code bases", "大多数短文，还有很多线上代码"},
-	Flaw: Text{
-		"The owner is written down, and nobody looks at it. Whose lease has run out deletes the next one's lock, " +
-			"and lets a third one in.",
-		"写了持有者，却没人看。租约过期的人删掉下一个人的锁，放进第三个人。",
-	},
-	Cure:   luaWithoutOwner.Cure,
 	Breaks: []history.Rule{history.Exclusion},
 	scheme: func(s *stage) {
 		n := s.redis("")

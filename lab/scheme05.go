@@ -36,18 +36,6 @@ func (l *compareLock) Unlock(ctx context.Context) error {
 
 var getThenDelete = Experiment{
 	Number: 5,
-	Title:  Text{"SET NX EX, GET, DEL", "SET NX EX, GET, DEL"},
-	Taught: Text{"articles that have just repaired scheme 4", "刚修好方案 4 的文章"},
-	Flaw: Text{
-		"Between the look and the deletion the lease may end and the lock may pass to another: what was compared is " +
-			"not what is deleted.",
-		"查看和删除之间，租约可能到期，锁已经易主：比较的是一把锁，删掉的是另一把。",
-	},
-	Cure: Text{
-		"Comparing the id and leaving the line is one script. A release that arrives late finds its claim gone and " +
-			"touches nothing.",
-		"比较 id 和释放在同一个脚本里。迟到的释放发现自己的占位已经没了，什么都不碰。",
-	},
 	Breaks: []history.Rule{history.Exclusion},
 	scheme: func(s *stage) {
 		n := s.redis("")
@@ -92,9 +80,6 @@ var getThenDelete = Experiment{
 
 // releaseSlowly releases while nothing gets through: the request stays on its way.
 func (u *user) releaseSlowly() {
-	if u.s.err != nil {
-		return
-	}
 	u.s.event(history.Release, u.name)
 	err := u.lease.Release(u.s.ctx)
 	u.s.want(errors.Is(err, fencelock.ErrUnavailable), "a release that cannot get through answered %v", err)
@@ -103,9 +88,6 @@ func (u *user) releaseSlowly() {
 
 // arrives waits until the release that was on its way is answered.
 func (u *user) arrives() {
-	if u.s.err != nil {
-		return
-	}
 	select {
 	case err := <-u.wire.left:
 		u.s.want(err != nil, "a release that came late was answered as if it had been in time")

@@ -32,18 +32,6 @@ func (l *fixedLock) Unlock(ctx context.Context) error {
 
 var noWatchdog = Experiment{
 	Number: 6,
-	Title:  Text{"SET NX EX, Lua(GET + DEL), no watchdog", "SET NX EX, Lua(GET + DEL)，没有看门狗"},
-	Taught: Text{"the pattern that most texts end with", "大多数文章的“标准答案”"},
-	Flaw: Text{
-		"The release is right, the lease is a guess. Work that takes longer than it runs on beside the next holder, " +
-			"and nobody tells it.",
-		"释放写对了，租约却是拍脑袋定的。活儿比租约长，就和下一个持有者同时干，也没人通知它。",
-	},
-	Cure: Text{
-		"The lease is renewed at a third of its length until Release. If that fails, the lease's context ends " +
-			"before the server lets anybody in.",
-		"每过三分之一租约就续租，直到释放。续不上时，在服务器放别人进来之前，lease 的 context 先结束。",
-	},
 	Breaks: []history.Rule{history.Exclusion},
 	scheme: func(s *stage) {
 		n := s.redis("")
@@ -80,9 +68,6 @@ const watchedLease = time.Second
 
 // outlives waits until the lease would have ended, had nobody renewed it.
 func (u *user) outlives() {
-	if u.s.err != nil {
-		return
-	}
 	select {
 	case <-time.After(watchedLease + watchedLease/10):
 	case <-u.s.ctx.Done():

@@ -28,18 +28,6 @@ func (l *sessions) Lock(owner string, ttl time.Duration) bool {
 
 var pausedHolder = Experiment{
 	Number: 9,
-	Title:  Text{"any lease, its holder paused", "任何租约，持有者停顿"},
-	Taught: Text{"“use ZooKeeper, then you are safe”", "“换成 ZooKeeper 就安全了”"},
-	Flaw: Text{
-		"A lease ends on the server while its holder is stopped: garbage collection, a suspended machine, a slow " +
-			"disk. It goes on where it was, and writes after the next one. No lock service can prevent that.",
-		"持有者停住时（GC、虚拟机挂起、磁盘卡住），租约在服务器上到期了。它醒来接着干，在下一个人之后写入。任何锁服务都挡不住。",
-	},
-	Cure: Text{
-		"Every grant carries a token larger than all before it. The resource keeps the largest that it has seen and " +
-			"refuses smaller ones: that is what package fence is for.",
-		"每次加锁都带着比以往都大的 token。资源端记住见过的最大值，拒绝更小的：这就是 fence 包的用处。",
-	},
 	Breaks: []history.Rule{history.Fence},
 	scheme: func(s *stage) {
 		l := &sessions{now: s.now}
@@ -88,9 +76,6 @@ var pausedHolder = Experiment{
 
 // looks asks a lease that has ended for its state.
 func (u *user) looks() {
-	if u.s.err != nil {
-		return
-	}
 	err := u.lease.Err()
 	u.s.want(errors.Is(err, fencelock.ErrExpired), "Err of a lease that has ended is %v", err)
 	u.s.event(history.Loss, u.name)

@@ -101,18 +101,6 @@ func ignoreNil(err error) error {
 
 var countInTwoSteps = Experiment{
 	Number: 12,
-	Title:  Text{"count and readers without a script", "计数和读者名单不用脚本"},
-	Taught: Text{"tutorials on re-entrant and read-write locks without scripts", "不用脚本的可重入锁、读写锁教程"},
-	Flaw: Text{
-		"Two that read the same value write the same value: one of them is not counted. The lock is deleted while " +
-			"it is inside, or a writer comes in beside a reader.",
-		"两个人读到同一个值，写回同一个值，其中一个没被数进去。它还在里面，锁就被删了；或者读者还在，写者就进来了。",
-	},
-	Cure: Text{
-		"Each reader is a claim of its own in the line, and the handles of a re-entered grant are counted in the " +
-			"process that has them: n handles need n releases.",
-		"每个读者在队列里都有自己的占位；重入的句柄由持有它们的进程计数：n 个句柄需要 n 次释放。",
-	},
 	Breaks: []history.Rule{history.Reentrancy, history.ReadWrite},
 	scheme: func(s *stage) {
 		n := s.redis("")

@@ -44,18 +44,6 @@ func (l *pubSubLock) Unlock(ctx context.Context) error {
 
 var pubSubOnly = Experiment{
 	Number: 13,
-	Title:  Text{"woken by PUBLISH only", "只靠 PUBLISH 唤醒"},
-	Taught: Text{"“don't poll, subscribe”", "“不要轮询，用订阅”"},
-	Flaw: Text{
-		"Redis keeps no message for who is not there. One that is sent just before the subscription, or while a " +
-			"connection is down, is lost, and the waiter sleeps beside a free lock.",
-		"Redis 不为不在场的人保留消息。消息在订阅之前发出，或者连接正断着，就丢了，等待者守着一把空闲的锁睡下去。",
-	},
-	Cure: Text{
-		"A message is a hint. The truth is the line, which is read again after about a second, and after each new " +
-			"subscription.",
-		"消息只是提示，真相在队列里：大约每秒重读一次，重新订阅之后也重读。",
-	},
 	Breaks: []history.Rule{history.WakeUp},
 	scheme: func(s *stage) {
 		n := s.redis("")

@@ -41,18 +41,6 @@ func (l *queueLock) Unlock(ctx context.Context) error {
 
 var headOfTheQueue = Experiment{
 	Number: 14,
-	Title:  Text{"fair queue, purged by its own clients", "公平队列，各清各的"},
-	Taught: Text{"articles on fair locks", "讲公平锁的文章"},
-	Flaw: Text{
-		"A client that dies in the queue never takes its name out. When it is first, it is its turn for ever, and " +
-			"everybody behind it waits beside a free lock.",
-		"在队列里死掉的客户端不会再把自己的名字拿走。轮到它时，就永远轮着它，后面的人守着空闲的锁干等。",
-	},
-	Cure: Text{
-		"A waiter is a claim with a lease like any other. Whoever looks at the line first takes out what has " +
-			"expired, and wakes all whose turn it is.",
-		"等待者也是带租约的占位。谁先来看队列，谁就清掉过期的，并唤醒所有轮到的人。",
-	},
 	Breaks: []history.Rule{history.Stuck},
 	scheme: func(s *stage) {
 		n := s.redis("")

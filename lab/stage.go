@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,13 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// stage is where a schedule is played. One goroutine drives it. The first thing that
-// goes wrong in a way the schedule does not foresee is kept in err, and from then on
-// nothing matters.
+// stage is where a schedule is played. One goroutine drives it. An error that the
+// schedule does not foresee ends the play: check panics, and play recovers.
 type stage struct {
 	ctx context.Context
 	dir string
-	err error
 
 	start   time.Time
 	skipped time.Duration // time that has passed on stage only
@@ -39,7 +37,7 @@ type stage struct {
 
 	nodes   []*node
 	holds   func() []Text // what else there is to see in the store
-	closers []func()
+	closers []func() error
 }
 
 // node is a Redis server, and a client of it that nobody hears.
@@ -55,21 +53,35 @@ func newStage(ctx context.Context, dir string) *stage {
 	}
 }
 
-func (s *stage) close() {
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		s.closers[i]()
+// failure is what check panics with.
+type failure struct{ error }
+
+// play plays a schedule and closes everything that it opened.
+func (s *stage) play(schedule func(*stage)) (err error) {
+	defer func() {
+		failed := recover()
+		if f, ok := failed.(failure); ok {
+			err = f.error
+		} else if failed != nil {
+			panic(failed)
+		}
+		for _, end := range slices.Backward(s.closers) {
+			err = errors.Join(err, end())
+		}
+	}()
+	schedule(s)
+	s.endStep()
+	return nil
+}
+
+// check ends the play with err unless it is nil.
+func (s *stage) check(err error) {
+	if err != nil {
+		panic(failure{err})
 	}
 }
 
-// check keeps the first error.
-func (s *stage) check(err error) bool {
-	if err != nil && s.err == nil {
-		s.err = err
-	}
-	return s.err == nil
-}
-
-// want keeps the schedule honest: what the text tells must be what happened.
+// want ends the play unless what the text tells is what happened.
 func (s *stage) want(ok bool, format string, args ...any) {
 	if !ok {
 		s.check(fmt.Errorf("the schedule did not go as told: "+format, args...))
@@ -79,19 +91,12 @@ func (s *stage) want(ok bool, format string, args ...any) {
 // redis starts a server. What it holds is shown under name, which may be empty.
 func (s *stage) redis(name string, config ...string) *node {
 	dir, err := os.MkdirTemp(s.dir, "redis-*")
-	if !s.check(err) {
-		return nowhere()
-	}
+	s.check(err)
 	server, err := testserver.StartRedis(s.ctx, dir, testserver.Config(config...))
-	if !s.check(err) {
-		return nowhere()
-	}
+	s.check(err)
 	n := &node{name, server, dial(server.Addr())}
 	s.nodes = append(s.nodes, n)
-	s.closers = append(s.closers, func() {
-		_ = n.rdb.Close()
-		s.check(server.Stop())
-	})
+	s.closers = append(s.closers, n.server.Stop, n.rdb.Close)
 	return n
 }
 
@@ -101,18 +106,6 @@ func dial(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, MaxRetries: -1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true,
 	})
-}
-
-// nowhere stands for a server that could not be started. It is not made before it is
-// needed: go-redis looks up the name of a server as soon as a client is made, and each
-// program that knows this package would wait for that when it starts.
-func nowhere() *node {
-	return &node{rdb: redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:0",
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			return nil, errors.New("the server was not started")
-		},
-	})}
 }
 
 // now is the clock of the history.
@@ -145,9 +138,6 @@ func (n *node) pass(s *stage, d time.Duration) {
 // at begins a step. What is sent until the next one belongs to it.
 func (s *stage) at(actor string, en, zh string) {
 	s.endStep()
-	if s.err != nil {
-		return
-	}
 	s.steps = append(s.steps, Step{Actor: actor, Text: Text{en, zh}})
 	s.starts = append(s.starts, s.now())
 	s.open = true
@@ -158,7 +148,7 @@ func (s *stage) endStep() {
 	calls := s.calls
 	s.calls = nil
 	s.mu.Unlock()
-	if !s.open || s.err != nil {
+	if !s.open {
 		return
 	}
 	s.open = false
@@ -188,9 +178,6 @@ func (s *stage) mark(found []history.Violation) {
 
 // event adds to the history what one actor sees of its present claim.
 func (s *stage) event(op history.Op, actor string, more ...func(*history.Event)) {
-	if s.err != nil {
-		return
-	}
 	e := history.Event{At: s.now(), Op: op, Process: actor}
 	switch op {
 	case history.Look, history.Crash, history.Pause, history.Resume:
@@ -222,9 +209,8 @@ func (s *stage) locks(actor string, lock func() (bool, error), more ...func(*his
 
 // again is locks for one who has waited.
 func (s *stage) again(actor string, lock func() (bool, error), more ...func(*history.Event)) {
-	if s.answers(actor, lock, true) {
-		s.event(history.Believe, actor, more...)
-	}
+	s.answers(actor, lock, true)
+	s.event(history.Believe, actor, more...)
 }
 
 // waits lets an actor try in vain, and go on waiting.
@@ -239,26 +225,17 @@ func (s *stage) refused(actor string, lock func() (bool, error)) {
 	s.event(history.Refused, actor)
 }
 
-func (s *stage) answers(actor string, lock func() (bool, error), want bool) bool {
-	if s.err != nil {
-		return false
-	}
+func (s *stage) answers(actor string, lock func() (bool, error), want bool) {
 	got, err := lock()
-	if s.check(err) {
-		s.want(got == want, "%s got the lock: %v", actor, got)
-	}
-	return s.err == nil
+	s.check(err)
+	s.want(got == want, "%s got the lock: %v", actor, got)
 }
 
 // unlocks lets an actor give the lock back.
 func (s *stage) unlocks(actor string, unlock func() error, more ...func(*history.Event)) {
-	if s.err != nil {
-		return
-	}
 	s.event(history.Release, actor, more...)
-	if s.check(unlock()) {
-		s.event(history.Left, actor)
-	}
+	s.check(unlock())
+	s.event(history.Left, actor)
 }
 
 // writes lets the resource accept a write: it knows no tokens.

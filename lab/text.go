@@ -1,6 +1,11 @@
 package lab
 
-import "strings"
+import (
+	"embed"
+	"strconv"
+	"strings"
+	"sync"
+)
 
 // Lang is a language that the lab speaks.
 type Lang string
@@ -36,3 +41,39 @@ func (t Text) In(l Lang) string {
 
 // same is text that needs no translation: a command and its reply.
 func same(s string) Text { return Text{s, s} }
+
+//go:embed text/en.txt text/zh.txt
+var textFiles embed.FS
+
+// story is what an experiment says of itself.
+type story struct{ title, taught, flaw, cure, note Text }
+
+// stories are those of all experiments, by number.
+var stories = sync.OnceValue(func() map[int]story {
+	all := map[int]story{}
+	english, chinese := readStories("text/en.txt"), readStories("text/zh.txt")
+	for n, en := range english {
+		of := func(field string) Text { return Text{en[field], chinese[n][field]} }
+		all[n] = story{of("title"), of("taught"), of("flaw"), of("cure"), of("note")}
+	}
+	return all
+})
+
+// readStories returns the fields of each experiment in a file, by number.
+func readStories(name string) map[int]map[string]string {
+	text, err := textFiles.ReadFile(name)
+	if err != nil {
+		panic(err) // the file is embedded
+	}
+	all := map[int]map[string]string{}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if n, err := strconv.Atoi(line); err == nil {
+			number, all[n] = n, map[string]string{}
+		} else if field, value, ok := strings.Cut(line, ": "); ok && number > 0 {
+			all[number][field] = value
+		}
+	}
+	return all
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,10 +51,7 @@ func (s *stage) user(n *node, name string, owner ...string) *user {
 	rdb := redis.NewClient(&o)
 	u := s.userOn(redislock.New(rdb, nil), name, owner...)
 	u.subscriptions = e
-	s.closers = append(s.closers[:len(s.closers)-1], func() {
-		u.close()
-		_ = rdb.Close()
-	})
+	s.closers = slices.Insert(s.closers, len(s.closers)-1, rdb.Close) // after the user
 	s.showLine(redislock.New(n.rdb, nil))
 	return u
 }
@@ -68,28 +66,22 @@ func (s *stage) userOn(b driver.Backend, name string, owner ...string) *user {
 	return u
 }
 
-func (u *user) close() {
+func (u *user) close() error {
 	u.wire.mend()
-	_ = u.Close()
+	_ = u.Close() // a lease that is lost may be reported again
+	return nil
 }
 
 // lock waits for the lock.
 func (u *user) lock(o ...fencelock.Option) {
-	if u.s.err != nil {
-		return
-	}
 	u.s.event(history.Enter, u.name)
 	l, err := u.Lock(u.s.ctx, u.s.key, o...)
-	if u.s.check(err) {
-		u.granted("Lock", l)
-	}
+	u.s.check(err)
+	u.granted("Lock", l)
 }
 
 // try tries to lock, and wants the answer that the text tells.
 func (u *user) try(want bool) {
-	if u.s.err != nil {
-		return
-	}
 	u.s.event(history.Enter, u.name)
 	l, err := u.TryLock(u.s.ctx, u.s.key)
 	u.tried("TryLock", l, err, want)
@@ -122,27 +114,19 @@ func (u *user) granted(call string, l *fencelock.Lease) {
 
 // release gives the lock back, and wants it to be still held.
 func (u *user) release() {
-	if u.s.err != nil {
-		return
-	}
 	u.s.event(history.Release, u.name)
 	err := u.lease.Release(u.s.ctx)
-	if u.s.check(err) {
-		u.s.event(history.Left, u.name)
-		u.s.record("Release → ok")
-	}
+	u.s.check(err)
+	u.s.event(history.Left, u.name)
+	u.s.record("Release → ok")
 }
 
 // lost waits until the holder is told that its lease is over.
 func (u *user) lost() {
-	if u.s.err != nil {
-		return
-	}
 	select {
 	case <-u.lease.Context().Done():
 	case <-u.s.ctx.Done():
 		u.s.check(u.s.ctx.Err())
-		return
 	}
 	u.s.event(history.Loss, u.name)
 	cause := context.Cause(u.lease.Context())
@@ -152,9 +136,6 @@ func (u *user) lost() {
 
 // releaseLost releases what is lost already, and wants to hear so.
 func (u *user) releaseLost() {
-	if u.s.err != nil {
-		return
-	}
 	err := u.lease.Release(u.s.ctx)
 	u.s.want(errors.Is(err, fencelock.ErrLost), "Release of a lost lease answered %v", err)
 	u.s.record("Release → ErrLost")
@@ -162,13 +143,10 @@ func (u *user) releaseLost() {
 
 // wait joins the line, and waits behind the schedule's back.
 func (u *user) wait(o ...fencelock.Option) {
-	if u.s.err != nil {
-		return
-	}
 	u.s.event(history.Enter, u.name)
 	ctx, cancel := context.WithCancel(u.s.ctx)
 	u.giveUp, u.waiting = cancel, make(chan outcome, 1)
-	u.s.closers = append(u.s.closers, cancel)
+	u.s.closers = append(u.s.closers, func() error { cancel(); return nil })
 	key := u.s.key
 	go func() {
 		l, err := u.Lock(ctx, key, o...)
@@ -178,15 +156,11 @@ func (u *user) wait(o ...fencelock.Option) {
 
 // gets is the end of the waiting.
 func (u *user) gets() {
-	if u.s.err != nil {
-		return
-	}
 	o := <-u.waiting
-	if u.s.check(o.err) {
-		u.lease = o.lease
-		u.s.event(history.Believe, u.name, token(int64(o.lease.Token())), func(e *history.Event) { e.At = o.at })
-		u.s.record(fmt.Sprintf("Lock → %d", o.lease.Token()))
-	}
+	u.s.check(o.err)
+	u.lease = o.lease
+	u.s.event(history.Believe, u.name, token(int64(o.lease.Token())), func(e *history.Event) { e.At = o.at })
+	u.s.record(fmt.Sprintf("Lock → %d", o.lease.Token()))
 }
 
 // inLine waits until that many hold the lock or wait for it.
@@ -194,15 +168,13 @@ func (s *stage) inLine(n *node, want int) {
 	b := redislock.New(n.rdb, nil)
 	s.until("the waiter is in line", func() bool {
 		l, err := b.Line(s.ctx, s.key)
-		return !s.check(err) || len(l.Claims) == want
+		s.check(err)
+		return len(l.Claims) == want
 	})
 }
 
 // enterAgain lets n goroutines enter again at the same time.
 func (u *user) enterAgain(n int) []*fencelock.Lease {
-	if u.s.err != nil {
-		return nil
-	}
 	got := make(chan outcome, n)
 	for range n {
 		go func() {
@@ -213,9 +185,7 @@ func (u *user) enterAgain(n int) []*fencelock.Lease {
 	var all []*fencelock.Lease
 	for range n {
 		o := <-got
-		if !u.s.check(o.err) {
-			continue
-		}
+		u.s.check(o.err)
 		u.s.event(history.Believe, u.name, token(int64(o.lease.Token())), handle(fmt.Sprintf("%p", o.lease)))
 		u.s.record("Lock(Reentrant) → same token")
 		u.s.want(o.lease.Token() == u.lease.Token(), "the re-entry has another token")
@@ -227,16 +197,12 @@ func (u *user) enterAgain(n int) []*fencelock.Lease {
 // releaseHandle gives one of several leases back that share a grant.
 func (u *user) releaseHandle(l *fencelock.Lease) {
 	u.s.event(history.Release, u.name, handle(fmt.Sprintf("%p", l)))
-	if u.s.check(l.Release(u.s.ctx)) {
-		u.s.record("Release → ok")
-	}
+	u.s.check(l.Release(u.s.ctx))
+	u.s.record("Release → ok")
 }
 
 // tryRead tries to read, and wants to succeed.
 func (u *user) tryRead() {
-	if u.s.err != nil {
-		return
-	}
 	u.s.event(history.Enter, u.name, reading)
 	l, err := u.TryRLock(u.s.ctx, u.s.key)
 	u.tried("TryRLock", l, err, true)
@@ -414,9 +380,6 @@ type guard struct {
 // refused as stale.
 func (g *guard) write(u *user, want bool) {
 	s := g.s
-	if s.err != nil {
-		return
-	}
 	t := u.lease.Token()
 	err := g.gate.Do(s.ctx, t, func() error {
 		s.event(history.Write, u.name, token(int64(t)))

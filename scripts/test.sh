@@ -24,7 +24,7 @@ if [ -n "$missing" ]; then
 	packages=(./... ./verify/sqlite)
 else
 	packages=(./redislock/... ./zklock/... ./verify/every ./verify/torture ./verify/postgres ./verify/mariadb
-		./verify/etcd ./verify/... ./cmd/fencelock/... ./internal/storeurl/... ./etcdlock/... ./lab/... ./examples/... ./...)
+		./verify/etcd ./verify/... ./cmd/fencelock/... ./storeurl/... ./etcdlock/... ./lab/... ./examples/... ./...)
 fi
 
 run() { # NAME WORKSPACE FOLDER PACKAGE...

@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/storeurl"
 	"github.com/fencelock/fencelock/internal/terminal"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 // The exit codes that are fencelock's own. Everything else is the command's.

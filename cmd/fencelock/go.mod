@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/fencelock/fencelock v0.0.0
-	github.com/fencelock/fencelock/internal/storeurl v0.0.0
+	github.com/fencelock/fencelock/storeurl v0.0.0
 	golang.org/x/sys v0.49.0
 )
 
@@ -71,4 +71,4 @@ replace github.com/fencelock/fencelock/zklock => ../../zklock
 
 replace github.com/fencelock/fencelock/lab => ../../lab
 
-replace github.com/fencelock/fencelock/internal/storeurl => ../../internal/storeurl
+replace github.com/fencelock/fencelock/storeurl => ../../storeurl

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencelock/fencelock/internal/storeurl"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 // What the command is told of a URL names the same store, and has no password.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/storeurl"
 	"github.com/fencelock/fencelock/internal/terminal"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 // cli is what all verbs share.

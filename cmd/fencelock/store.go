@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/storeurl"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/storeurl"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 func TestBareNumbersAreSeconds(t *testing.T) {

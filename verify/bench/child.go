@@ -14,29 +14,35 @@ import (
 	"time"
 )
 
-// job is what a child process is to do. It comes as the first line of its
-// standard input; the child then says that it is ready, and does each next step
-// when it gets a line. It ends when there is none.
+// job is what a child process is to do. It is the first line of its standard input. The
+// child waits at fixed points until its parent sends another line.
 type job struct {
-	Do   string // "contend", "hold" or "spin"
-	Peer string
-	Env  Env
-
-	Process int64 // of those that contend
-	Workers int
-	Rest    time.Duration // after each lock
-	Key     string
-	Guard   string // file
-
-	Leases int // to be held
-	Busy   bool
+	Do     string // "contend", "hold" or "spin"
+	Peer   string
+	Env    Env
+	Key    string
+	Guard  string // file, of those that contend
+	Leases int    // to be held
 }
 
-// Child does the job that in tells, and reports to out. It is what the program
-// does when it was started by another run of itself.
+// parent is what a child knows of the process that started it.
+type parent struct {
+	lines *bufio.Reader
+	out   *json.Encoder
+}
+
+// wait waits until the parent lets the child proceed.
+func (p *parent) wait() error {
+	_, err := p.lines.ReadString('\n')
+	return err
+}
+
+func (p *parent) send(v any) error { return p.out.Encode(v) }
+
+// Child does the job that its first line of input describes, and reports to out.
 func Child(in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	text, err := lines.ReadBytes('\n')
+	p := &parent{bufio.NewReader(in), json.NewEncoder(out)}
+	text, err := p.lines.ReadBytes('\n')
 	if err != nil {
 		return err
 	}
@@ -44,30 +50,24 @@ func Child(in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return err
 	}
-	// say reports, and told waits for the word to go on.
-	say := func(v any) error { return json.NewEncoder(out).Encode(v) }
-	told := func() error {
-		_, err := lines.ReadString('\n')
-		return err
-	}
 	if j.Do == "spin" {
-		return spin(told)
+		return spin(p)
 	}
-	p, err := findPeer(j.Peer)
+	peer, err := findPeer(j.Peer)
 	if err != nil {
 		return err
 	}
 	switch j.Do {
 	case "contend":
-		return contend(j, p, say, told)
+		return contend(j, peer, p)
 	case "hold":
-		return hold(j, p, say, told)
+		return hold(j, peer, p)
 	}
-	return fmt.Errorf("a child cannot %q", j.Do)
+	return fmt.Errorf("a child has no job %q", j.Do)
 }
 
-// spin uses up one processor, when nobody else wants it, until it is told to end.
-func spin(told func() error) error {
+// spin uses up one processor, when nobody else wants it, until it may proceed.
+func spin(p *parent) error {
 	runtime.LockOSThread()
 	if err := yieldAlways(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func spin(told func() error) error {
 	var end atomic.Bool
 	var err error
 	go func() {
-		err = told()
+		err = p.wait()
 		end.Store(true)
 	}()
 	for !end.Load() {
@@ -83,38 +83,28 @@ func spin(told func() error) error {
 	return err
 }
 
-// keepAwake has a child spin on each processor, until it is stopped. On a machine
-// with nothing to do, a thread that is woken waits for its processor to wake up
-// too, on a virtual one ten times as long as a server on the loopback device needs
-// for its answer, and now and then not at all: what one goroutine alone measures
-// there is the machine.
-func (b *Bench) keepAwake(ctx context.Context) (stop func() error, err error) {
-	var spinners []*child
-	stop = func() error {
-		var errs []error
-		for _, c := range spinners {
-			errs = append(errs, c.next(), c.end())
-		}
-		return errors.Join(errs...)
-	}
+// awake runs f while a child spins on each processor. On an idle virtual machine a thread
+// that is woken waits for its processor to wake up too, longer than a server on the
+// loopback device needs for its answer.
+func (b *Bench) awake(ctx context.Context, f func() error) (err error) {
 	for range runtime.NumCPU() {
 		if !canYield {
 			break
 		}
 		c, err := b.startChild(ctx, job{Do: "spin"})
 		if err != nil {
-			return nil, errors.Join(err, stop())
+			return err
 		}
-		spinners = append(spinners, c)
+		defer c.kill()
 	}
-	return stop, nil
+	return f()
 }
 
 // child is another run of this program.
 type child struct {
-	cmd   *exec.Cmd
-	words io.WriteCloser
-	says  *json.Decoder
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
 }
 
 // startChild starts a child on its job. It is killed when ctx ends.
@@ -123,52 +113,52 @@ func (b *Bench) startChild(ctx context.Context, j job) (*child, error) {
 	c.cmd.Stderr = os.Stderr
 	c.cmd.WaitDelay = patience
 	var err error
-	if c.words, err = c.cmd.StdinPipe(); err != nil {
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	c.says = json.NewDecoder(out)
+	c.out = json.NewDecoder(out)
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting a child process: %w", err)
 	}
-	return c, json.NewEncoder(c.words).Encode(j)
+	return c, json.NewEncoder(c.in).Encode(j)
 }
 
-// errHangs says that a child was killed because it said nothing.
-var errHangs = errors.New("a child process hung")
+// errHung says that a child was killed because it reported nothing in time.
+var errHung = errors.New("a child process hung")
 
-// hear waits for what the child says next, for d at most.
-func (c *child) hear(v any, d time.Duration) error {
-	var hangs atomic.Bool
-	late := time.AfterFunc(d, func() {
-		hangs.Store(true)
+// receive waits for the child's next report, for d at most.
+func (c *child) receive(v any, d time.Duration) error {
+	var late atomic.Bool
+	timer := time.AfterFunc(d, func() {
+		late.Store(true)
 		_ = c.cmd.Process.Kill()
 	})
-	defer late.Stop()
-	if err := c.says.Decode(v); err != nil {
-		if hangs.Load() {
-			return errHangs
+	defer timer.Stop()
+	if err := c.out.Decode(v); err != nil {
+		if late.Load() {
+			return errHung
 		}
 		return fmt.Errorf("a child process ended too early: %w", err)
 	}
 	return nil
 }
 
-// next lets the child take its next step.
-func (c *child) next() error {
-	_, err := io.WriteString(c.words, "next\n")
+// proceed lets the child go on from where it waits.
+func (c *child) proceed() error {
+	_, err := io.WriteString(c.in, "proceed\n")
 	return err
 }
 
 // end waits for the child to end by itself.
 func (c *child) end() error {
-	return errors.Join(c.words.Close(), c.cmd.Wait())
+	return errors.Join(c.in.Close(), c.cmd.Wait())
 }
 
-// kill ends a child that is of no more use.
+// kill ends a child.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.end()

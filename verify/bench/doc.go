@@ -1,32 +1,24 @@
-// Package bench compares fencelock with other lock libraries and with the least
-// that a lock can cost, on one machine and in one run.
+// Package bench compares fencelock with other lock libraries and with the raw cost of
+// each store, on one machine and in one run.
 //
-// # What makes it fair
+// # Fairness
 //
-// A round gives each library one short turn, in an order that each round draws anew, so
-// that a neighbour on the machine disturbs all of them, and none of them always has the
-// same one before it. What is printed is the median over the rounds, and a ratio is the median of the ratios
-// within each round: of all numbers here, the ratios are those to trust.
+// A round gives each library one short turn, in an order that the round draws anew. A
+// value is the median over the rounds; a ratio is the median of the ratios within each
+// round. Ratios are the numbers to trust.
 //
-// The libraries of a case keep their locks in one server, started for it on the loopback
-// device and as durable as it is by default: Redis without persistence, the others with
-// each answer on the disk. They use the same leases and the clients' own default
-// settings. A library whose own settings matter is here with its default one and with
-// the best one we know.
+// The libraries of a case share one server, started for it on the loopback device and as
+// durable as it is by default. They use the same leases and their clients' default
+// settings. A library whose own settings matter takes part with its default and with the
+// best one we know.
 //
-// What is held between lock and unlock is a guard that nobody else may enter: a
-// second visitor, or a fencing token that does not rise, is counted in every case,
-// and a run that saw either of fencelock fails. Requests are taken from the server's own
-// counters; what scripts call inside the server is no request.
+// A guard is visited under every lock. It counts a second holder, or a token that does not
+// rise; a run in which fencelock causes either fails.
 //
-// # Floors
-//
-// A floor is what raw commands through the same client cost. It is no lock that one
-// could use.
+// A floor is raw commands through the same client. It is no lock that one could use.
 //
 // # Adding a library
 //
-// An adapter is a function that opens a Locker, and a line in the list in peer.go. A case
-// is a function with a line in the list in bench.go, its columns are in tables.go, what is
-// to be reached in targets.go, and what is drawn in figures.go.
+// Write a function that opens a Locker, and add a line to the list in peer.go. Cases are
+// in cases.go, columns in tables.go, targets in targets.go.
 package bench

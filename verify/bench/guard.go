@@ -5,51 +5,52 @@ import (
 	"time"
 )
 
-// guard stands inside of a lock and sees who comes. It is all atomic numbers, so
-// that it can lie in memory that processes share.
+// guard is visited under the lock and checks exclusion and tokens. It is made of atomic
+// numbers, so that it can lie in memory that processes share.
 type guard struct {
-	inside   atomic.Int64 // how many are
-	last     atomic.Int64 // who was the last one, as visitor counts; 0 before the first
-	token    atomic.Int64 // of the last one
-	leftAt   atomic.Int64 // when that one left, in ns since 1970
-	over     atomic.Bool  // nothing counts any more
-	grants   atomic.Int64
-	passed   atomic.Int64 // grants whose holder before was another goroutine
-	crossed  atomic.Int64 // … of another process
-	crowded  atomic.Int64 // grants while somebody was inside: violations of mutual exclusion
-	unrising atomic.Int64 // grants whose token was not above the last one
+	inside    atomic.Int64 // visitors at this moment
+	last      atomic.Int64 // the last visitor's ID; 0 before the first
+	token     atomic.Int64 // the last visitor's token
+	leftAt    atomic.Int64 // when the last visitor left, in ns since 1970
+	over      atomic.Bool  // violations do not count any more
+	grants    atomic.Int64
+	handovers atomic.Int64 // grants whose holder before was another goroutine
+	crossings atomic.Int64 // grants whose holder before was another process
+	violating atomic.Int64 // grants while somebody was inside
+	unordered atomic.Int64 // grants whose token was not above the last one
 }
 
-// visitor is who enters: a goroutine, as a number from 1, of a process, from 0.
+// visitor is a goroutine, as a number from 1, of a process, from 0.
 type visitor struct {
 	process, goroutine int64
-	clock              bool // whether the time between processes is to be measured
+	clock              bool // hand-overs between processes are timed
 }
 
-func (v visitor) name() int64 { return v.process<<32 | v.goroutine }
+func (v visitor) id() int64 { return v.process<<32 | v.goroutine }
 
-// enter is called under the lock by who has waited for it since then. It answers how long
-// after the last one of another process left this was, if that is what happened, and is
-// asked for: of who was not waiting yet when that one left it would be no hand-over.
-func (g *guard) enter(v visitor, token int64, since time.Time) (crossing time.Duration) {
+// enter is called under the lock by a visitor that has waited since then. It reports
+// whether the lock came from another visitor and, for a visitor with a clock that was
+// already waiting, how long the lock took to come from another process.
+func (g *guard) enter(v visitor, token int64, since time.Time) (handover bool, crossing time.Duration) {
 	if g.inside.Add(1) != 1 && !g.over.Load() {
-		g.crowded.Add(1)
+		g.violating.Add(1)
 	}
 	if token != 0 && g.token.Swap(token) >= token && !g.over.Load() {
-		g.unrising.Add(1)
+		g.unordered.Add(1)
 	}
-	before := g.last.Swap(v.name())
+	before := g.last.Swap(v.id())
 	g.grants.Add(1)
-	if before != 0 && before != v.name() {
-		g.passed.Add(1)
-		if before>>32 != v.process {
-			g.crossed.Add(1)
-			if v.clock && since.UnixNano() < g.leftAt.Load() {
-				crossing = time.Duration(time.Now().UnixNano() - g.leftAt.Load())
-			}
+	if before == 0 || before == v.id() {
+		return false, 0
+	}
+	g.handovers.Add(1)
+	if before>>32 != v.process {
+		g.crossings.Add(1)
+		if v.clock && since.UnixNano() < g.leftAt.Load() {
+			crossing = time.Duration(time.Now().UnixNano() - g.leftAt.Load())
 		}
 	}
-	return crossing
+	return true, crossing
 }
 
 // leave is called under the lock, as the last thing.
@@ -60,7 +61,7 @@ func (g *guard) leave(v visitor) {
 	g.inside.Add(-1)
 }
 
-// violations is what must be 0.
+// violations must be 0.
 func (g *guard) violations() float64 {
-	return float64(g.crowded.Load() + g.unrising.Load())
+	return float64(g.violating.Load() + g.unordered.Load())
 }

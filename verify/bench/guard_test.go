@@ -33,11 +33,11 @@ func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	g.enter(here, 1, before)
 	g.leave(here)
-	if d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
+	if _, d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
 		t.Errorf("to one who waited: %v", d)
 	}
 	g.leave(there)
-	if d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
+	if _, d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
 		t.Errorf("to one who came later: %v", d)
 	}
 }
@@ -45,24 +45,25 @@ func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
 // open is a lock that keeps nobody out.
 type open struct{}
 
-func (l *open) Do(_ context.Context, _ string, inside func(int64)) error {
+func (open) Do(_ context.Context, _ string, inside func(int64)) error {
 	inside(1)
 	return nil
 }
-func (l *open) Hold(context.Context, string) (Held, error) { return nil, errNever }
-func (l *open) Close() error                               { return nil }
+func (open) Hold(context.Context, string) (Held, error) { return nil, errNever }
+func (open) Close() error                               { return nil }
 
-func TestCrowdSeesALockThatExcludesNobody(t *testing.T) {
-	var g guard
-	c := gather(&open{}, 8, func(int) (string, *guard) { return "k", &g })
-	c.begin()
+func TestWorkersSeeALockThatExcludesNobody(t *testing.T) {
+	g := new(guard)
+	ws := newWorkers(open{}, 8, func(int) (string, *guard) { return "k", g })
+	ws.shared = true
+	ws.start()
 	for begun := time.Now(); g.violations() == 0 && time.Since(begun) < time.Minute; {
 		time.Sleep(time.Millisecond)
 	}
-	if err := c.halt(); err != nil {
+	if _, err := ws.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if g.violations() == 0 {
+	if ws.violations() == 0 {
 		t.Error("eight goroutines with one token and no lock broke nothing")
 	}
 }

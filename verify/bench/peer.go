@@ -54,18 +54,18 @@ type Peer struct {
 
 // Names that ratios are made with.
 const (
-	floor       = "raw go-redis" // the least that a lock on Redis costs through the client that most use
-	floorAuto   = "raw go-redis, autopipelined"
-	floorRueidi = "raw rueidis"
-	fairPeer    = "rueidislock, 1 key"  // the quickest of the libraries that are nearly fair
-	readme      = "rueidislock, README" // the setting that its README recommends
-	ours        = "fencelock"
-	strict      = "fencelock, HandOff 1"
-	oursMemory  = "fencelock, memory"
-	oursSQLite  = "fencelock, SQLite"
-	bsm         = "bsm/redislock"
-	redsyncName = "redsync"
-	quorumFloor = "two PINGs of a majority"
+	floor        = "raw go-redis" // the least that a lock on Redis costs through the client that most use
+	floorAuto    = "raw go-redis, autopipelined"
+	floorRueidis = "raw rueidis"
+	fairPeer     = "rueidislock, 1 key"  // the quickest of the libraries that are nearly fair
+	readme       = "rueidislock, README" // the setting that its README recommends
+	ours         = "fencelock"
+	strict       = "fencelock, HandOff 1"
+	oursMemory   = "fencelock, memory"
+	oursSQLite   = "fencelock, SQLite"
+	bsm          = "bsm/redislock"
+	redsyncName  = "redsync"
+	quorumFloor  = "two PINGs of a majority"
 )
 
 // sides are who takes part on a store that is no Redis: the floor, the library that
@@ -89,10 +89,7 @@ var stores = map[string]sides{
 		openSQLFloor("mysql"), openMariaDBGetLock, openMariaDBOurs},
 }
 
-// storeOrder is the order in which they are shown.
-var storeOrder = []string{onEtcd, onZooKeeper, onPostgres, onMariaDB}
-
-// Parts of a case on another store.
+// storePart is the name of a part of the case of a store other than Redis.
 func storePart(store, part string) string { return store + " " + part }
 
 // Peers returns all libraries, the floors first.
@@ -112,28 +109,28 @@ func Peers() []Peer {
 	all := []Peer{
 		{Name: floor, Parts: floors, Direct: []string{"set"}, Open: openGoRedis},
 		{Name: floorAuto, Parts: []string{"keys"}, Direct: []string{"set"}, Open: openGoRedisPipelined},
-		{Name: floorRueidi, Parts: floors, Direct: []string{"set"}, Open: openRueidis},
+		{Name: floorRueidis, Parts: floors, Direct: []string{"set"}, Open: openRueidis},
 
-		{Name: ours, Parts: append(every, "line", "rests"), Direct: subscribes, Open: openFencelock(0)},
-		{Name: strict, Parts: append(waits, "stranger", "rests"), Direct: subscribes, Open: openFencelock(1)},
+		{Name: ours, Parts: append(every, "line"), Direct: subscribes, Open: openFencelock(0)},
+		{Name: strict, Parts: append(waits, "stranger"), Direct: subscribes, Open: openFencelock(1)},
 		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openMemory},
 		{Name: oursSQLite, Parts: []string{"free", "keys", "hot", "processes"},
 			Sizes: map[string][]int{"hot": {64}, "keys": {64}}, Local: true, Open: openSQLite},
 
 		{Name: bsm, Parts: calm, Sizes: few, Open: openRedislock(0)},
-		{Name: bsm + ", every 5 ms", Parts: append(waits, "stranger", "rests"),
+		{Name: bsm + ", every 5 ms", Parts: append(waits, "stranger"),
 			Open: openRedislock(5 * time.Millisecond)},
 		{Name: bsm + ", every 100 ms", Parts: waits, Sizes: middle, Open: openRedislock(100 * time.Millisecond)},
 		{Name: bsm + ", autopipelined", Parts: []string{"keys"}, Open: openRedislockPipelined},
 		{Name: redsyncName, Parts: append(calm, waits...), Sizes: middle, Direct: []string{"set"},
 			Open: openRedsync(0)},
-		{Name: redsyncName + ", every 5 ms", Parts: append(waits, "stranger", "rests"), Direct: []string{"set"},
+		{Name: redsyncName + ", every 5 ms", Parts: append(waits, "stranger"), Direct: []string{"set"},
 			Open: openRedsync(5 * time.Millisecond)},
 		{Name: redsyncName + ", autopipelined", Parts: []string{"keys"}, Direct: []string{"set"},
 			Open: openRedsyncPipelined},
-		{Name: fairPeer, Parts: append(every, "line", "rests"),
+		{Name: fairPeer, Parts: append(every, "line"),
 			Sizes: map[string][]int{"line": {10, 100}, "held": {1000, 10000}}, Open: openRueidislock(false)},
-		{Name: readme, Parts: append(every, "rests"), Open: openRueidislock(true)},
+		{Name: readme, Parts: every, Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
 		{Name: "fencelock on a quorum", Parts: redlock, Direct: subscribes, Open: openQuorum},
@@ -165,8 +162,8 @@ func findPeer(name string) (Peer, error) {
 	return Peer{}, fmt.Errorf("no library is called %q", name)
 }
 
-// taking returns those who take part in a part of a case, and whose names are wanted.
-func taking(part string, size int, wanted []string) []Peer {
+// participants returns those who take part in a part of a case, and whose names are wanted.
+func participants(part string, size int, wanted []string) []Peer {
 	var chosen []Peer
 	for _, p := range Peers() {
 		asked := len(wanted) == 0 || slices.ContainsFunc(wanted, func(w string) bool {

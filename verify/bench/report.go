@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// results are rounds, of one part of a case and one size as a rule.
+// results are rounds, as a rule of one part of a case and one size.
 type results []Result
 
 // part returns the rounds of one part of a case with one size; with size 0, of all.
 func (rs results) part(name string, size int) (some results) {
 	for _, r := range rs {
-		if r.Case == name && (size == 0 || r.Size == size) {
+		if r.Part == name && (size == 0 || r.Size == size) {
 			some = append(some, r)
 		}
 	}
@@ -27,62 +27,51 @@ func (rs results) part(name string, size int) (some results) {
 // sizes are those that were measured, in order.
 func (rs results) sizes() (all []int) {
 	for _, r := range rs {
-		if !slices.Contains(all, r.Size) {
-			all = append(all, r.Size)
-		}
+		all = append(all, r.Size)
 	}
 	slices.Sort(all)
-	return all
+	return slices.Compact(all)
+}
+
+// values are a peer's values of one name, by round.
+func (rs results) values(peer, name string) map[int]float64 {
+	byRound := map[int]float64{}
+	for _, r := range rs {
+		if x, ok := r.Values[name]; ok && r.Peer == peer {
+			byRound[r.Round] = x
+		}
+	}
+	return byRound
 }
 
 // value is the median over the rounds, NaN if it was not measured.
 func (rs results) value(peer, name string) float64 {
 	var xs []float64
-	for _, r := range rs {
-		if x, ok := r.Values[name]; ok && r.Peer == peer {
-			xs = append(xs, x)
-		}
+	for _, x := range rs.values(peer, name) {
+		xs = append(xs, x)
 	}
 	return median(xs)
 }
 
-// sum is that of all rounds, NaN if it was not measured.
+// sum is the sum over the rounds, NaN if it was not measured.
 func (rs results) sum(peer, name string) float64 {
-	sum := math.NaN()
-	for _, r := range rs {
-		if x, ok := r.Values[name]; ok && r.Peer == peer {
-			if math.IsNaN(sum) {
-				sum = 0
-			}
-			sum += x
-		}
+	all := rs.values(peer, name)
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	var sum float64
+	for _, x := range all {
+		sum += x
 	}
 	return sum
 }
 
-// least is that of all rounds.
-func (rs results) least(peer, name string) float64 {
-	least := math.NaN()
-	for _, r := range rs {
-		if x, ok := r.Values[name]; ok && r.Peer == peer && !(least <= x) {
-			least = x
-		}
-	}
-	return least
-}
-
 // ratio is the median of the ratios within each round.
 func (rs results) ratio(peer, base, name string) float64 {
-	below := map[int]float64{}
-	for _, r := range rs {
-		if x, ok := r.Values[name]; ok && r.Peer == base {
-			below[r.Round] = x
-		}
-	}
+	below := rs.values(base, name)
 	var xs []float64
-	for _, r := range rs {
-		x, ok := r.Values[name]
-		if y := below[r.Round]; ok && r.Peer == peer && y != 0 {
+	for round, x := range rs.values(peer, name) {
+		if y := below[round]; y != 0 {
 			xs = append(xs, x/y)
 		}
 	}
@@ -99,82 +88,45 @@ func (rs results) peers() (names []string) {
 	return names
 }
 
-// best returns the library that is best at something and is neither ours nor a floor,
-// and its value.
-func (rs results) best(name string, less bool) (who string, x float64) {
-	x = math.NaN()
+// best returns the library that has the lowest or the highest value of a name, and is
+// neither fencelock nor a floor.
+func (rs results) best(name string, lowest bool) (who string) {
+	best := math.NaN()
 	for _, peer := range rs.peers() {
-		if isOurs(peer) || isFloor(peer) {
+		x := rs.value(peer, name)
+		if isOurs(peer) || isFloor(peer) || math.IsNaN(x) {
 			continue
 		}
-		if y := rs.value(peer, name); !math.IsNaN(y) && (math.IsNaN(x) || (y < x) == less) {
-			who, x = peer, y
+		if math.IsNaN(best) || (x < best) == lowest {
+			who, best = peer, x
 		}
 	}
-	return who, x
+	return who
 }
 
-func isOurs(peer string) bool { return strings.HasPrefix(peer, ours) }
-
-// isFloor reports that peer is no lock that one could use.
+// isFloor reports whether peer is no lock that one could use.
 func isFloor(peer string) bool {
 	for _, s := range stores {
 		if peer == s.floor {
 			return true
 		}
 	}
-	switch peer {
-	case floor, floorAuto, floorRueidi, quorumFloor:
-		return true
-	}
-	return false
+	return slices.Contains([]string{floor, floorAuto, floorRueidis, quorumFloor}, peer)
 }
 
-// column is one number of a table: the median over the rounds, or what of says of
-// them. With a base it is the ratio to that library.
-type column struct {
-	name string
-	head string
-	base string
-	of   aggregate
-}
-
-type aggregate int
-
-const (
-	middle aggregate = iota
-	sum
-	least
-)
-
-// of is one cell of a table.
-func (rs results) of(peer string, c column) float64 {
-	switch {
-	case c.of == sum:
-		return rs.sum(peer, c.name)
-	case c.of == least && c.base != "":
-		return rs.least(peer, c.name) / rs.least(c.base, c.name)
-	case c.of == least:
-		return rs.least(peer, c.name)
-	case c.base != "":
-		return rs.ratio(peer, c.base, c.name)
-	}
-	return rs.value(peer, c.name)
-}
-
-// libraries are those whose versions are told.
+// libraries are those whose versions are reported.
 var libraries = map[string]bool{
 	"github.com/redis/go-redis/v9": true, "github.com/redis/rueidis": true, "github.com/bsm/redislock": true,
 	"github.com/go-redsync/redsync/v4": true, "modernc.org/sqlite": true, "go.etcd.io/etcd/client/v3": true,
 	"github.com/go-zookeeper/zk": true, "github.com/jackc/pgx/v5": true, "github.com/go-sql-driver/mysql": true,
 }
 
-// about says what was measured where.
+// about describes the machine and the versions of the libraries.
 func about() map[string]string {
 	about := map[string]string{
 		"date": time.Now().Format(time.DateOnly), "go": runtime.Version(),
 		"system":       fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
-		"load average": load(),
+		"load average": load1(),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
@@ -182,12 +134,21 @@ func about() map[string]string {
 				about[m.Path] = m.Version
 			}
 		}
-		about[onEtcd] = about["go.etcd.io/etcd/client/v3"]
 	}
 	return about
 }
 
-// short writes a number with three digits that count.
+// load1 is the load average of a minute, where the system has one.
+func load1() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
+}
+
+// short writes a number with three significant digits.
 func short(x float64) string {
 	switch {
 	case math.IsNaN(x):
@@ -214,13 +175,4 @@ func thousands(x float64) string {
 		s = s[:i] + " " + s[i:]
 	}
 	return s
-}
-
-// load is the load average where the system tells it.
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(b))[:1], " ")
 }

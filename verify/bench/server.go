@@ -1,290 +1,169 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// Where the libraries of a case keep their locks.
+// The stores that the libraries of a case keep their locks in.
 const (
 	onRedis     = "Redis"
 	onEtcd      = "etcd"
 	onZooKeeper = "ZooKeeper"
 	onPostgres  = "PostgreSQL"
 	onMariaDB   = "MariaDB"
-	nowhere     = "" // the case starts its servers itself
 )
 
-// place is a server that was started for some cases. Each is as durable as it is by
-// default: Redis answers from its memory, the others write to the disk before.
-type place struct {
-	store   string
+// storeOrder is the order of the stores other than Redis.
+var storeOrder = []string{onEtcd, onZooKeeper, onPostgres, onMariaDB}
+
+// server is the server of one case, or the servers of a quorum. Each is as durable as it
+// is by default: Redis answers from its memory, the others write to the disk before.
+type server struct {
 	addr    string   // what Env.Store is to be
 	nodes   []string // of a quorum
-	version string
-	read    func() (stats, error)
-	stop    func() error
+	version string   // of Redis
+	all     []*testserver.Server
+	counts  bool // its counters are read
 }
 
-func startPlace(ctx context.Context, store, dir string) (*place, error) {
-	p := &place{store: store, read: uncounted, stop: func() error { return nil }}
-	var s *testserver.Server
-	var err error
-	switch store {
-	case onRedis:
-		if s, err = testserver.StartRedis(ctx, dir); err == nil {
-			p.addr, p.version, p.read = s.Addr(), redisVersion(s), func() (stats, error) { return readRedis(s) }
+// startServer starts n servers of a store.
+func startServer(ctx context.Context, store string, n int, dir string) (_ *server, err error) {
+	sv := &server{counts: store == onRedis}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("starting %s: %w", store, err), sv.stop())
 		}
-	case onEtcd:
-		synced := testserver.Config("--unsafe-no-fsync=false")
-		if s, err = testserver.StartEtcd(ctx, dir, testserver.Persist(true), synced); err == nil {
-			p.addr, p.read = s.Addr(), func() (stats, error) { return readEtcd(s.Addr()) }
-		}
-	case onZooKeeper:
-		synced := testserver.Config("forceSync=yes")
-		if s, err = testserver.StartZooKeeper(ctx, dir, testserver.Persist(true), synced); err == nil {
-			p.addr, p.read = s.Addr(), func() (stats, error) { return readZooKeeper(s.Addr()) }
-			p.version = zooKeeperVersion(s.Addr())
-		}
-	case onPostgres:
-		if s, err = testserver.StartPostgres(ctx, dir, testserver.Config("fsync = on")); err == nil {
-			p.addr, p.version = s.URL(), askSQL("pgx", s.URL(), "SHOW server_version")
-		}
-	case onMariaDB:
-		synced := testserver.Config("innodb_flush_log_at_trx_commit=1")
-		if s, err = testserver.StartMariaDB(ctx, dir, synced); err == nil {
-			p.addr = "root@tcp(" + s.Addr() + ")/locks"
-			p.version = askSQL("mysql", p.addr, "SELECT VERSION()")
-			p.read = func() (stats, error) { return readMariaDB(p.addr) }
-		}
-	case nowhere:
-	default:
-		return nil, fmt.Errorf("nobody knows how to start %q", store)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w", store, err)
-	}
-	if s != nil {
-		p.stop = s.Stop
-	}
-	return p, nil
-}
-
-// startQuorum starts n independent Redis servers.
-func startQuorum(ctx context.Context, dir string, n int) (*place, error) {
-	p := &place{store: "quorum", read: uncounted}
-	var servers []*testserver.Server
-	p.stop = func() error {
-		var errs []error
-		for _, s := range servers {
-			errs = append(errs, s.Stop())
-		}
-		return errors.Join(errs...)
-	}
+	}()
 	for i := range n {
 		own := filepath.Join(dir, fmt.Sprint("node", i))
 		if err := os.Mkdir(own, 0o755); err != nil {
-			return nil, errors.Join(err, p.stop())
+			return nil, err
 		}
-		s, err := testserver.StartRedis(ctx, own)
+		one, err := startOne(ctx, store, own)
 		if err != nil {
-			return nil, errors.Join(err, p.stop())
+			return nil, err
 		}
-		servers = append(servers, s)
-		p.nodes = append(p.nodes, s.Addr())
+		sv.all = append(sv.all, one)
+		sv.nodes = append(sv.nodes, one.Addr())
 	}
-	p.read = func() (stats, error) {
-		all := stats{calls: map[string]int64{}}
-		for _, s := range servers {
-			one, err := readRedis(s)
-			if err != nil {
-				return all, err
-			}
-			all.cpu += one.cpu
-			for name, n := range one.calls {
-				all.calls[name] += n
-			}
-		}
-		return all, nil
+	first := sv.all[0]
+	sv.addr = first.Addr()
+	switch store {
+	case onPostgres:
+		sv.addr = first.URL()
+	case onMariaDB:
+		sv.addr = "root@tcp(" + first.Addr() + ")/locks"
+	case onRedis:
+		sv.version = redisVersion(first)
 	}
-	return p, nil
+	return sv, nil
 }
 
-// stats are the counters of a server at one moment.
-type stats struct {
-	calls map[string]int64 // Redis: of each command, be it by a client or by a script
-	other float64          // other servers: requests, as they count them
-	cpu   float64          // Redis: seconds that its main thread has used, also for the network
-	none  bool             // it does not count
+func startOne(ctx context.Context, store, dir string) (*testserver.Server, error) {
+	switch store {
+	case onRedis:
+		return testserver.StartRedis(ctx, dir)
+	case onEtcd:
+		synced := testserver.Config("--unsafe-no-fsync=false")
+		return testserver.StartEtcd(ctx, dir, testserver.Persist(true), synced)
+	case onZooKeeper:
+		synced := testserver.Config("forceSync=yes")
+		return testserver.StartZooKeeper(ctx, dir, testserver.Persist(true), synced)
+	case onPostgres:
+		return testserver.StartPostgres(ctx, dir, testserver.Config("fsync = on"))
+	case onMariaDB:
+		return testserver.StartMariaDB(ctx, dir, testserver.Config("innodb_flush_log_at_trx_commit=1"))
+	}
+	return nil, errors.New("no such store")
 }
 
-// asked is what clients have cost the server between two moments.
-type asked struct {
-	counted  bool
-	requests float64
-	cpu      float64 // seconds; 0 if it is not known
+func (sv *server) stop() error {
+	var errs []error
+	for _, s := range sv.all {
+		errs = append(errs, s.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// counters are those of Redis at one moment, added up over the servers of a quorum.
+type counters struct {
+	calls map[string]float64 // of each command, be it from a client or from a script
+	cpu   float64            // seconds that the main threads have used, also for the network
 }
 
 // scripts are the commands that run scripts. No script calls them.
 var scripts = []string{"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"}
 
-// since says what clients have asked for: of Redis scripts, and the commands in direct.
-// What scripts call is in neither.
-func (s stats) since(before stats, direct []string) asked {
-	a := asked{cpu: s.cpu - before.cpu, requests: s.other - before.other, counted: !s.none}
-	for _, names := range [][]string{scripts, direct} {
-		for _, name := range names {
-			a.requests += float64(s.calls[name] - before.calls[name])
-		}
+// requests counts what clients have asked for: scripts, and the commands in direct.
+// Commands that only scripts call are not requests.
+func (c counters) requests(direct []string) (n float64) {
+	for _, name := range scripts {
+		n += c.calls[name]
 	}
-	return a
+	for _, name := range direct {
+		n += c.calls[name]
+	}
+	return n
 }
 
-func uncounted() (stats, error) { return stats{none: true}, nil }
-
-// readRedis asks the server. Its own question is none of the commands counted.
-func readRedis(s *testserver.Server) (stats, error) {
-	now := stats{calls: map[string]int64{}}
-	for _, section := range []string{"commandstats", "cpu"} {
-		text, err := s.Ask("INFO", section)
-		if err != nil {
-			return now, fmt.Errorf("asking the server for its counters: %w", err)
-		}
-		for line := range strings.Lines(text) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			command, known := strings.CutPrefix(name, "cmdstat_")
-			switch {
-			case known:
-				calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
-				now.calls[command], err = strconv.ParseInt(calls, 10, 64)
-			case strings.HasPrefix(name, "used_cpu_") && strings.HasSuffix(name, "_main_thread"):
-				var part float64
-				part, err = strconv.ParseFloat(value, 64)
-				now.cpu += part
-			}
+// counters asks the servers. The question itself is none of the commands counted.
+func (sv *server) counters() (counters, error) {
+	now := counters{calls: map[string]float64{}}
+	if !sv.counts {
+		return now, nil
+	}
+	for _, s := range sv.all {
+		for _, section := range []string{"commandstats", "cpu"} {
+			text, err := s.Ask("INFO", section)
 			if err != nil {
-				return now, fmt.Errorf("the server said %q: %w", strings.TrimSpace(line), err)
+				return now, fmt.Errorf("asking the server for its counters: %w", err)
+			}
+			if err := now.add(text); err != nil {
+				return now, err
 			}
 		}
 	}
 	return now, nil
 }
 
-// redisVersion is what the server says of itself.
+// add adds the counters of a section of INFO.
+func (c *counters) add(text string) error {
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		command, known := strings.CutPrefix(name, "cmdstat_")
+		switch {
+		case known:
+			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+		case !strings.HasPrefix(name, "used_cpu_") || !strings.HasSuffix(name, "_main_thread"):
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return fmt.Errorf("the server said %q: %w", strings.TrimSpace(line), err)
+		}
+		if known {
+			c.calls[command] += n
+		} else {
+			c.cpu += n
+		}
+	}
+	return nil
+}
+
 func redisVersion(s *testserver.Server) string {
 	text, err := s.Ask("INFO", "server")
 	if err != nil {
 		return "unknown"
 	}
-	for line := range strings.Lines(text) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
-			return v
-		}
-	}
-	return "unknown"
-}
-
-// readEtcd counts the messages that the server has received, those of streams too.
-func readEtcd(addr string) (stats, error) {
-	answer, err := http.Get("http://" + addr + "/metrics")
-	if err != nil {
-		return stats{}, err
-	}
-	defer answer.Body.Close()
-	return countEtcd(answer.Body)
-}
-
-func countEtcd(text io.Reader) (s stats, err error) {
-	lines := bufio.NewScanner(text)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if !strings.HasPrefix(lines.Text(), "grpc_server_msg_received_total{") {
-			continue
-		}
-		_, value, _ := strings.Cut(lines.Text(), "} ")
-		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil {
-			return s, fmt.Errorf("the server said %q: %w", lines.Text(), err)
-		}
-		s.other += n
-	}
-	return s, lines.Err()
-}
-
-// readZooKeeper counts the packets that the server has received.
-func readZooKeeper(addr string) (stats, error) {
-	text, err := fourLetters(addr, "srvr")
-	if err != nil {
-		return stats{}, err
-	}
-	for line := range strings.Lines(text) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "Received: "); ok {
-			received, err := strconv.ParseFloat(n, 64)
-			return stats{other: received}, err
-		}
-	}
-	return stats{}, fmt.Errorf("ZooKeeper does not say what it has received: %q", text)
-}
-
-func zooKeeperVersion(addr string) string {
-	text, err := fourLetters(addr, "srvr")
-	if err != nil {
-		return "unknown"
-	}
-	v, _, _ := strings.Cut(strings.TrimPrefix(text, "Zookeeper version: "), "-")
-	v, _, _ = strings.Cut(v, "\n")
-	return v
-}
-
-func fourLetters(addr, word string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if _, err := io.WriteString(c, word); err != nil {
-		return "", err
-	}
-	var text bytes.Buffer
-	_, err = io.Copy(&text, c)
-	return text.String(), err
-}
-
-// readMariaDB counts the statements that clients have had run, and its own.
-func readMariaDB(dsn string) (stats, error) {
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		return stats{}, err
-	}
-	defer db.Close()
-	var name string
-	var s stats
-	err = db.QueryRow("SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &s.other)
-	return s, err
-}
-
-func askSQL(driver, dsn, question string) string {
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		return "unknown"
-	}
-	defer db.Close()
-	answer := "unknown"
-	_ = db.QueryRow(question).Scan(&answer)
-	answer, _, _ = strings.Cut(answer, " ")
-	return answer
+	_, version, _ := strings.Cut(text, "redis_version:")
+	version, _, _ = strings.Cut(version, "\r")
+	return version
 }

@@ -1,3 +1,6 @@
+// Package cut_test cuts a client's connection at each of its requests in turn: before the
+// server has all of it, or after it has answered and before the client has heard. So a test
+// sees every moment at which a connection can break.
 package cut_test
 
 import (
@@ -7,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,23 +21,23 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
-	"github.com/fencelock/fencelock/verify/cut"
 )
 
-// place is a store, and how to reach it at an address.
-type place struct {
-	addr     string
-	protocol cut.Protocol
-	open     func(t *testing.T, addr string) driver.Backend
+// store is a store, and how to reach it at an address.
+type store struct {
+	addr   string
+	framer faultproxy.Framer
+	open   func(t *testing.T, addr string) driver.Backend
 }
 
 func TestRedisCutAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	everyCut(t, place{s.Addr(), cut.Redis, func(t *testing.T, addr string) driver.Backend {
+	everyCut(t, store{s.Addr(), faultproxy.Redis, func(t *testing.T, addr string) driver.Backend {
 		rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 		t.Cleanup(func() { rdb.Close() })
 		return redislock.New(rdb, nil)
@@ -54,7 +58,7 @@ func TestPostgresCutAtEveryRequest(t *testing.T) {
 		u.RawQuery = q.Encode()
 		return u.String()
 	}
-	everyCut(t, place{s.Addr(), cut.Postgres, func(t *testing.T, addr string) driver.Backend {
+	everyCut(t, store{s.Addr(), faultproxy.Postgres, func(t *testing.T, addr string) driver.Backend {
 		db, err := sql.Open("pgx", dsn(addr))
 		if err != nil {
 			t.Fatal(err)
@@ -101,7 +105,7 @@ func TestMariaDBCutAtEveryRequest(t *testing.T) {
 	if _, err := open(t, s.Addr(), "").Exec("CREATE DATABASE cut"); err != nil {
 		t.Fatal(err)
 	}
-	everyCut(t, place{s.Addr(), cut.Pieces, func(t *testing.T, addr string) driver.Backend {
+	everyCut(t, store{s.Addr(), faultproxy.Framer{}, func(t *testing.T, addr string) driver.Backend {
 		return sqllock.New(open(t, addr, "cut"), sqllock.MySQL, &sqllock.Options{CreateTables: addr == s.Addr()})
 	}})
 }
@@ -143,16 +147,18 @@ func scenes() []scene {
 }
 
 // everyCut plays each scene with the connection cut at each request of it.
-func everyCut(t *testing.T, p place) {
+func everyCut(t *testing.T, p store) {
 	other := fencelock.New(p.open(t, p.addr), nil)
 	t.Cleanup(func() { other.Close() })
 	if _, err := other.Line(t.Context(), "x"); err != nil { // makes the tables
 		t.Fatal(err)
 	}
 	for _, s := range scenes() {
-		for _, w := range cut.All() {
+		for w, action := range map[string]faultproxy.Action{
+			"before": faultproxy.DropRequest, "half": faultproxy.HalveRequest, "after": faultproxy.DropAnswer,
+		} {
 			// Half a request is as none to a server, but for the server's own parser.
-			if w == cut.Half && s.name != "acquire" && s.name != "release" {
+			if action == faultproxy.HalveRequest && s.name != "acquire" && s.name != "release" {
 				continue
 			}
 			for _, interrupts := range []bool{false, true} {
@@ -170,7 +176,7 @@ func everyCut(t *testing.T, p place) {
 						if n > 40 {
 							t.Fatal("it takes more than 40 requests")
 						}
-						if !play(t, p, other, s, n, w, interrupts) {
+						if !play(t, p, other, s, cut{n, w, action, interrupts}) {
 							break // all of them have been cut
 						}
 						cuts++
@@ -185,9 +191,17 @@ func everyCut(t *testing.T, p place) {
 	}
 }
 
-// play plays s with its n-th request cut, and reports whether there was one.
-func play(t *testing.T, p place, other *fencelock.Client, s scene, n int, w cut.When, interrupts bool) bool {
-	proxy, err := cut.New(p.addr, p.protocol)
+// cut is what happens to the n-th request of a scene.
+type cut struct {
+	n          int
+	when       string
+	action     faultproxy.Action
+	interrupts bool // the caller's context ends then
+}
+
+// play plays s with one request cut, and reports whether there was one.
+func play(t *testing.T, p store, other *fencelock.Client, s scene, c cut) bool {
+	proxy, err := faultproxy.Listen(p.addr, p.framer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,17 +210,23 @@ func play(t *testing.T, p place, other *fencelock.Client, s scene, n int, w cut.
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	r := &round{T: t, ctx: ctx, key: fmt.Sprintf("%s-%s-%d-%v", s.name, w, n, interrupts), cl: cl, other: other, interrupts: interrupts}
+	key := fmt.Sprintf("%s-%s-%d-%v", s.name, c.when, c.n, c.interrupts)
+	r := &round{T: t, ctx: ctx, key: key, cl: cl, other: other, interrupts: c.interrupts}
+	var requests atomic.Int64
 	r.arm = func() {
-		f := cancel
-		if !interrupts {
-			f = nil
-		}
-		proxy.Arm(n, w, f)
+		proxy.Handle(func(q *faultproxy.Request) faultproxy.Action {
+			if !q.Asks || requests.Add(1) != int64(c.n) {
+				return faultproxy.Pass
+			}
+			if c.interrupts {
+				q.AfterCut = cancel
+			}
+			return c.action
+		})
 	}
 	s.do(r)
 	if t.Failed() {
-		t.Logf("it was cut %s request %d", w, n)
+		t.Logf("the connection was cut %s request %d", c.when, c.n)
 		return false
 	}
 	// Whatever was cut, nothing of it is left: neither a holder nor one who waits.
@@ -217,12 +237,12 @@ func play(t *testing.T, p place, other *fencelock.Client, s scene, n int, w cut.
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("cut %s request %d: left in line: %+v, %v", w, n, line.Claims, err)
+			t.Errorf("cut %s request %d: left in line: %+v, %v", c.when, c.n, line.Claims, err)
 			return false
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-	return proxy.Fired()
+	return requests.Load() >= int64(c.n)
 }
 
 // within runs f, which must return soon after its context ends, or with the time it has.

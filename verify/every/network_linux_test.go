@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
-	"github.com/fencelock/fencelock/verify/fault"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
 // One way of a connection is dead, and neither side sees an end of it: what is half
@@ -313,13 +313,9 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 	each(t, func(t *testing.T, s *store) {
 		key := newKey(t)
 		var addrs []string
-		var proxies []*fault.Proxy
+		var proxies []*faultproxy.Proxy
 		for _, one := range s.addrs("127.0.0.1") {
-			p, err := fault.NewProxy(one)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(p.Close)
+			p := faultproxy.Start(t, one, faultproxy.Framer{})
 			proxies, addrs = append(proxies, p), append(addrs, p.Addr())
 		}
 		a, b := s.client(t, addrs), s.near(t)
@@ -330,7 +326,7 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 		_ = first.Release(t.Context())
 		slow := func(d time.Duration) {
 			for _, p := range proxies {
-				p.Slow(d)
+				p.Delay(d)
 			}
 		}
 		slow(ttl / 20)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -82,10 +83,10 @@ func silence(ctx context.Context, w *World, rng *rand.Rand) error {
 	which := rng.IntN(3)
 	for _, p := range one.Proxies() {
 		if which != 0 {
-			p.Silence(ToClient)
+			p.Hold(faultproxy.ToClient)
 		}
 		if which != 1 {
-			p.Silence(ToServer)
+			p.Hold(faultproxy.ToServer)
 		}
 	}
 	pause(ctx, between(rng, w.TTL/5, 2*w.TTL))
@@ -94,7 +95,7 @@ func silence(ctx context.Context, w *World, rng *rand.Rand) error {
 		if end {
 			p.Cut()
 		}
-		p.Heal()
+		p.Resume()
 	}
 	return nil
 }
@@ -103,11 +104,11 @@ func latency(ctx context.Context, w *World, rng *rand.Rand) error {
 	one := w.worker(rng)
 	d := between(rng, w.TTL/50, w.TTL*8/10)
 	for _, p := range one.Proxies() {
-		p.Slow(d)
+		p.Delay(d)
 	}
 	pause(ctx, between(rng, w.TTL, 2*w.TTL))
 	for _, p := range one.Proxies() {
-		p.Heal()
+		p.Resume()
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -19,7 +20,7 @@ type Worker interface {
 	Stop() error
 	Resume() error
 	// Proxies are those between it and the servers; none if there are none.
-	Proxies() []*Proxy
+	Proxies() []*faultproxy.Proxy
 }
 
 // Server is a server of the store.

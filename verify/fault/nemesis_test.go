@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -24,10 +25,10 @@ func (p *puppet) note(what string) error {
 	*p.did = append(*p.did, fmt.Sprint(time.Since(p.from), " ", p.name, " ", what))
 	return nil
 }
-func (p *puppet) Kill() error       { return p.note("kill") }
-func (p *puppet) Stop() error       { return p.note("stop") }
-func (p *puppet) Resume() error     { return p.note("resume") }
-func (p *puppet) Proxies() []*Proxy { return nil }
+func (p *puppet) Kill() error                  { return p.note("kill") }
+func (p *puppet) Stop() error                  { return p.note("stop") }
+func (p *puppet) Resume() error                { return p.note("resume") }
+func (p *puppet) Proxies() []*faultproxy.Proxy { return nil }
 
 // perform runs a nemesis for a minute of virtual time.
 func perform(t *testing.T, seed uint64, names string) (did []string) {

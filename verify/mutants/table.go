@@ -16,7 +16,7 @@ const head = "# What notices when a rule is taken out\n\n" +
 
 // Line is v as a line of the table.
 func (v Verdict) Line() string {
-	return fmt.Sprintf("| %s | `%s` | `%s` in `%s` | %.0f s |", v.Name, v.File, v.Failed, v.Test.where(), v.Took.Seconds())
+	return fmt.Sprintf("| %s | `%s` | `%s` in `%s` | %.0f s |", v.Name, v.File, v.Failed, v.Test.Dir, v.Took.Seconds())
 }
 
 // Table is the table of all mutants, with the line of each by its name. Those that have

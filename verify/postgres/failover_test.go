@@ -12,9 +12,9 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
-	"github.com/fencelock/fencelock/verify/fault"
 )
 
 // This is what no lock on an asynchronous replication can keep, and what is kept all the
@@ -104,7 +104,7 @@ func TestStaleStandbyLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
 }
 
 // standbyOf starts a server that follows another one through a proxy.
-func standbyOf(t *testing.T, primary *testserver.Server) (*testserver.Server, *fault.Proxy) {
+func standbyOf(t *testing.T, primary *testserver.Server) (*testserver.Server, *faultproxy.Proxy) {
 	t.Helper()
 	dir := t.TempDir()
 	host, port, _ := net.SplitHostPort(primary.Addr())
@@ -118,11 +118,7 @@ func standbyOf(t *testing.T, primary *testserver.Server) (*testserver.Server, *f
 	if out, err := copied.CombinedOutput(); err != nil {
 		t.Fatalf("copying the primary: %v\n%s", err, out)
 	}
-	link, err := fault.NewProxy(primary.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(link.Close)
+	link := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})
 	host, port, _ = net.SplitHostPort(link.Addr())
 	s, err := testserver.StartPostgres(context.Background(), dir, testserver.Config(
 		"wal_level = replica", "max_wal_senders = 4", "hot_standby = on",

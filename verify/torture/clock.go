@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fencelock/fencelock/internal/storeurl"
+	"github.com/fencelock/fencelock/storeurl"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 

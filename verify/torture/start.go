@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/fault"
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -165,22 +166,22 @@ func reach(raw string) (*store, error) {
 //
 // Where servers tell clients of others, and where their names are in certificates, one
 // proxy stands for all of them. Elsewhere each server has one of its own.
-func through(raw string) (to, via string, proxies []*fault.Proxy, err error) {
+func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error) {
 	u, err := traffic.ParseURL(raw)
 	if err != nil {
 		return "", "", nil, err
 	}
 	switch u.Scheme {
 	case "rediss", "redis+sentinel", "redis+cluster", "redlock", "etcds":
-		p, err := fault.NewDetour()
+		p, err := faultproxy.Listen("", faultproxy.Framer{})
 		if err != nil {
 			return "", "", nil, err
 		}
-		return raw, p.Addr(), []*fault.Proxy{p}, nil
+		return raw, p.Addr(), []*faultproxy.Proxy{p}, nil
 	}
 	var hosts []string
 	for _, h := range strings.Split(u.Host, ",") {
-		p, err := fault.NewProxy(h)
+		p, err := faultproxy.Listen(h, faultproxy.Framer{})
 		if err != nil {
 			for _, p := range proxies {
 				p.Close()

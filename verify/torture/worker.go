@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/verify/fault"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -25,7 +25,7 @@ type worker struct {
 	order   traffic.Order
 	command []string
 	rec     *traffic.Recorder
-	proxies []*fault.Proxy
+	proxies []*faultproxy.Proxy
 
 	now *process
 }
@@ -157,7 +157,7 @@ func gone(err error) error {
 }
 
 // Proxies are those of this place.
-func (w *worker) Proxies() []*fault.Proxy { return w.proxies }
+func (w *worker) Proxies() []*faultproxy.Proxy { return w.proxies }
 
 // tell tells the process to give back what it holds, and to end.
 func (w *worker) tell() {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/storeurl"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/quorumlock"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 // quick makes a client notice soon that nobody answers.

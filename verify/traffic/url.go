@@ -3,7 +3,7 @@ package traffic
 import (
 	"os"
 
-	"github.com/fencelock/fencelock/internal/storeurl"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 // PasswordVariable is the environment variable that holds a password, which a URL on a

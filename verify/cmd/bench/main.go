@@ -5,7 +5,7 @@
 //	go run ./cmd/bench                     all cases, in less than ten minutes
 //	go run ./cmd/bench -short -rounds 1    a look, in two minutes
 //	go run ./cmd/bench -case hot,keys -peer 'fencelock*' -peer 'raw*'
-//	go run ./cmd/bench -docs ../docs       and rewrites docs/performance.md and its figures
+//	go run ./cmd/bench -docs ../docs       and rewrites docs/performance.md
 //	go run ./cmd/bench -from run.jsonl -docs ../docs   the same, from an earlier run
 //	go run ./cmd/bench -compare v0.1.0     Go benchmarks of this tree against that one
 package main
@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/pprof"
 	"strings"
 	"syscall"
@@ -62,7 +63,7 @@ func parse() (*flags, error) {
 	flag.BoolVar(&f.json, "json", false, "print a line of JSON for each library, round and case, instead of tables")
 	flag.StringVar(&f.lines, "o", "", "write these lines to a `file` as well")
 	flag.StringVar(&f.from, "from", "", "measure nothing: take the lines of an earlier run from this `file`")
-	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md and its figures in this `folder`")
+	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md in this `folder`")
 	flag.StringVar(&f.compare, "compare", "", "compare the Go benchmarks with those of this `commit` or tag; "+
 		"\"last\" is the last tag, or the first commit")
 	flag.StringVar(&f.profile, "cpuprofile", "", "write a profile to this `file`, its samples labelled by case and peer")
@@ -95,13 +96,13 @@ func run() error {
 		measured.PrintTargets(os.Stdout)
 	}
 	if f.docs != "" {
-		return measured.Write(f.docs)
+		return measured.Write(filepath.Join(f.docs, "performance.md"))
 	}
 	return nil
 }
 
 // measure runs the cases, or reads an earlier run.
-func (f *flags) measure(ctx context.Context) (_ *bench.Measured, err error) {
+func (f *flags) measure(ctx context.Context) (_ *bench.Report, err error) {
 	if f.from != "" {
 		file, err := os.Open(f.from)
 		if err != nil {

@@ -1,4 +1,4 @@
-module github.com/fencelock/fencelock/internal/storeurl
+module github.com/fencelock/fencelock/storeurl
 
 go 1.26.0
 
@@ -49,8 +49,8 @@ require (
 )
 
 replace (
-	github.com/fencelock/fencelock => ../..
-	github.com/fencelock/fencelock/etcdlock => ../../etcdlock
-	github.com/fencelock/fencelock/redislock => ../../redislock
-	github.com/fencelock/fencelock/zklock => ../../zklock
+	github.com/fencelock/fencelock => ..
+	github.com/fencelock/fencelock/etcdlock => ../etcdlock
+	github.com/fencelock/fencelock/redislock => ../redislock
+	github.com/fencelock/fencelock/zklock => ../zklock
 )

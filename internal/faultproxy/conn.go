@@ -1,0 +1,174 @@
+package faultproxy
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"time"
+)
+
+// Request is a message of a client; without a Framer, whatever is read at once.
+type Request struct {
+	Conn  int    // the number of its connection, from 1
+	First bool   // of its connection
+	Asks  bool   // the server answers it
+	Burst int    // its place among those that were read at once, from 1
+	Data  []byte // as it was sent
+
+	// AfterCut may be set by the function of Handle. It runs once the action has broken the
+	// connection.
+	AfterCut func()
+}
+
+// Action is what becomes of a request.
+type Action int
+
+// The actions.
+const (
+	Pass          Action = iota
+	DropRequest          // The connection breaks, and the server gets nothing of it.
+	HalveRequest         // The connection breaks, and the server gets the first half.
+	DropAnswer           // The connection breaks once the server has answered. The client hears earlier answers only.
+	DiscardAnswer        // The server gets the request. The client hears nothing on this connection from then on.
+	HoldAnswer           // The server gets the request. The client hears nothing on this connection until Resume.
+	HoldRequest          // The server gets the request at Resume.
+)
+
+// answerTimeout bounds the wait for an answer that is to be lost. A server that hangs for as
+// long fails the test anyway.
+const answerTimeout = 20 * time.Second
+
+// conn is one connection through the proxy.
+type conn struct {
+	proxy          *Proxy
+	number         int
+	client, server net.Conn
+	ended          chan struct{} // closed when no more answers pass
+
+	mu         sync.Mutex
+	unanswered int
+	lose       int // the answers before the one that is lost; -1: none is
+	discard    bool
+	held       <-chan struct{} // nil: answers are not held back
+}
+
+// passRequests passes on what the client says until one side ends the connection.
+func (c *conn) passRequests() {
+	r := bufio.NewReaderSize(c.client, 64<<10)
+	burst := 0
+	for first := true; ; first = false {
+		if r.Buffered() == 0 {
+			burst = 0
+		}
+		burst++
+		q := Request{Conn: c.number, First: first, Burst: burst}
+		var err error
+		if q.Data, q.Asks, err = c.proxy.framer.request(r, first); err != nil {
+			return
+		}
+		action := c.proxy.judge(&q)
+		if !c.prepare(action, q.Asks) {
+			if action == HalveRequest {
+				_, _ = c.server.Write(q.Data[:len(q.Data)/2])
+			}
+			c.breakOff(q.AfterCut)
+			return
+		}
+		if action == HoldRequest {
+			c.proxy.hold(c.proxy.nextResume())
+		}
+		if !c.proxy.await(ToServer) {
+			continue
+		}
+		if _, err := c.server.Write(q.Data); err != nil {
+			return
+		}
+		if action == DropAnswer {
+			c.awaitEnd()
+			c.breakOff(q.AfterCut)
+			return
+		}
+	}
+}
+
+// prepare has the answers treated as the action demands. It returns false if the server is
+// not to get the request.
+func (c *conn) prepare(a Action, asks bool) bool {
+	resume := c.proxy.nextResume()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch a {
+	case DropRequest, HalveRequest:
+		return false
+	case DropAnswer:
+		c.lose = c.unanswered
+	case DiscardAnswer:
+		c.discard = true
+	case HoldAnswer:
+		c.held = resume
+	}
+	if asks {
+		c.unanswered++
+	}
+	return true
+}
+
+// awaitEnd waits until passAnswers has lost the answer.
+func (c *conn) awaitEnd() {
+	t := time.NewTimer(answerTimeout)
+	defer t.Stop()
+	select {
+	case <-c.ended:
+	case <-t.C:
+	case <-c.proxy.ctx.Done():
+	}
+}
+
+func (c *conn) breakOff(then func()) {
+	c.proxy.drop(c.client)
+	c.proxy.drop(c.server)
+	if then != nil {
+		then()
+	}
+}
+
+// passAnswers passes on what the server says.
+func (c *conn) passAnswers() {
+	defer c.client.Close()
+	defer c.server.Close()
+	defer close(c.ended)
+	r := bufio.NewReaderSize(c.server, 64<<10)
+	for {
+		m, last, err := c.proxy.framer.answer(r)
+		if err != nil {
+			return
+		}
+		lost, discard, held := c.count(last)
+		if held != nil {
+			c.proxy.hold(held)
+		}
+		switch {
+		case lost && last:
+			return
+		case lost, !c.proxy.await(ToClient), discard:
+			continue
+		}
+		if _, err := c.client.Write(m); err != nil {
+			return
+		}
+	}
+}
+
+// count counts an answer, and says what becomes of it.
+func (c *conn) count(last bool) (lost, discard bool, held <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost = c.lose == 0
+	if last && !lost {
+		c.unanswered = max(c.unanswered-1, 0) // a greeting answers no request
+		if c.lose > 0 {
+			c.lose--
+		}
+	}
+	return lost, c.discard, c.held
+}

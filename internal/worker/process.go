@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Process is a worker as its parent sees it.
+type Process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  chan string // lines
+	done chan error  // gets one value
+	over bool        // done has been read
+}
+
+// patience is how long a worker may take to say what a test waits for.
+const patience = 30 * time.Second
+
+// Start starts a worker for an order. It ends with the test at the latest.
+func Start(t testing.TB, order any) *Process {
+	t.Helper()
+	text, err := json.Marshal(order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{t: t, cmd: exec.Command(self), out: make(chan string, 10_000), done: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), variable+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.out <- lines.Text()
+		}
+		close(p.out)
+		p.done <- p.cmd.Wait()
+	}()
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// Hears waits for the next line, which begins with word, and returns the rest of it.
+func (p *Process) Hears(word string) string {
+	p.t.Helper()
+	line, ok := p.next(time.Now().Add(patience))
+	rest, is := strings.CutPrefix(line, word)
+	if !ok || !is {
+		p.t.Fatalf("the worker said %q (and lives: %v); want %q", line, ok, word)
+	}
+	return strings.TrimSpace(rest)
+}
+
+// Until waits for a line that begins with word. It returns the rest of that line and the
+// lines before.
+func (p *Process) Until(word string) (rest string, before []string) {
+	p.t.Helper()
+	for limit := time.Now().Add(patience); ; {
+		line, ok := p.next(limit)
+		if rest, is := strings.CutPrefix(line, word); ok && is {
+			return strings.TrimSpace(rest), before
+		}
+		if !ok || strings.HasPrefix(line, "error") {
+			p.t.Fatalf("the worker did not say %q; it said %q, and then %q", word, before, line)
+		}
+		before = append(before, line)
+	}
+}
+
+// next waits for a line. It returns false when the worker has ended, or is late.
+func (p *Process) next(limit time.Time) (string, bool) {
+	t := time.NewTimer(time.Until(limit))
+	defer t.Stop()
+	select {
+	case line, ok := <-p.out:
+		return line, ok
+	case <-t.C:
+		return "", false
+	}
+}
+
+// Held waits until the worker says that it holds the lock.
+func (p *Process) Held() (token int64, at time.Time) {
+	p.t.Helper()
+	var ns int64
+	text := p.Hears("held")
+	if _, err := fmt.Sscan(text, &token, &ns); err != nil {
+		p.t.Fatalf("the worker holds %q: %v", text, err)
+	}
+	return token, time.Unix(0, ns)
+}
+
+// Tell sends a line to the worker.
+func (p *Process) Tell(words ...any) {
+	p.t.Helper()
+	if _, err := fmt.Fprintln(p.in, words...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Signal sends a signal to the worker.
+func (p *Process) Signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("signal %v: %v", s, err)
+	}
+}
+
+// Kill ends the worker as kill -9 does, and waits until it is gone.
+func (p *Process) Kill() {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("kill: %v", err)
+	}
+	_ = p.end()
+}
+
+// Succeeds waits for the worker to end well.
+func (p *Process) Succeeds() {
+	p.t.Helper()
+	var last string
+	for line := range p.out {
+		last = line
+	}
+	if err := p.end(); err != nil {
+		p.t.Fatalf("the worker ended with %v; its last words were %q", err, last)
+	}
+}
+
+// end waits for the end of the worker.
+func (p *Process) end() error {
+	if p.over {
+		return nil
+	}
+	p.over = true
+	for range p.out { // or it may wait for a reader
+	}
+	defer p.in.Close()
+	return <-p.done
+}

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -10,107 +11,64 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// maxAwait is how long Await waits before it reads the line again.
+// maxAwait is how long Await waits before it is called again, and reads the line again.
 const maxAwait = time.Second
 
-// Await returns when a claim that blocks this one has left, or after a second. It reads
-// the line again before it returns.
+// Await reads the line. If the claim is not granted, it watches what blocks the claim, and
+// reads the line again when enough has left. It returns after a second at the latest.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
 		return driver.Ticket{}, err
 	}
 	defer end()
-	w := b.watches.take(t.Ref())
-	p, w, err := b.await(ctx, &t, w)
+	p, err := b.check(ctx, &t, revisionOf(t.Token))
+	if err == nil && !p.granted {
+		p, err = b.watch(ctx, &t, p)
+	}
 	if err != nil {
-		w.close()
 		if driver.Gone(err) {
-			b.keys.notInLine(t.Ref(), t.TTL+grace)
+			b.keys.release(t.Ref())
 		}
 		return driver.Ticket{}, b.failed(ctx, "waiting in the line of", t.Key, err)
-	}
-	if p.granted {
-		w.close()
-	} else {
-		b.watches.put(t.Ref(), p.nextWatch(w))
 	}
 	now, err := p.ticket(&t.Claim)
 	now.Left = t.Left
 	return now, err
 }
 
-// nextWatch returns w if it is open and watches the right keys: it has missed nothing.
-func (p *position) nextWatch(w *watch) *watch {
-	next := p.watch()
-	if w == nil {
-		return next
+// watch waits until enough claims that block p have left, or for maxAwait, and returns the
+// position then.
+//
+// A writer watches the claim before it. A reader watches the nearest writer before it: the
+// claim before a reader may be a reader that stays. A claim on a semaphore watches all
+// claims, and adds up the weights of those that leave.
+//
+// The watch begins with the next revision, so the line is read again when the watch is
+// open. From an older revision the server would tell nothing for up to 100 ms.
+func (b *Backend) watch(ctx context.Context, t *driver.Ticket, p *position) (*position, error) {
+	// Watches of one context share a stream. The contexts of calls may carry the callers'
+	// metadata, and each would get a stream of its own.
+	watching, cancel := context.WithTimeout(b.ctx, maxAwait)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	watched, opts := p.blocker, []clientv3.OpOption{clientv3.WithCreatedNotify(), clientv3.WithFilterPut()}
+	from := watched
+	if p.weights != nil {
+		from, opts = p.line.permits().from, append(opts, clientv3.WithRange(p.line.permits().end))
 	}
-	if w.events != nil && w.keys == next.keys {
-		return w
-	}
-	w.close()
-	next.failures = w.failures
-	return next
-}
-
-// await waits with w, which it makes if it is nil, and reads the position again. It
-// returns the watch that it used.
-func (b *Backend) await(ctx context.Context, t *driver.Ticket, w *watch) (*position, *watch, error) {
-	rev := revisionOf(t.Token)
-	if w == nil {
-		p, err := b.check(ctx, t, rev)
-		if err != nil || p.granted {
-			return p, nil, err
+	for e := range b.etcd.Watch(watching, from, opts...) {
+		if !e.Created && !p.makesRoom(e.Events) {
+			continue
 		}
-		w, rev = p.watch(), p.rev
+		var err error
+		p, err = b.check(ctx, t, p.rev)
+		if err != nil || p.granted || !e.Created || p.blocker != watched {
+			return p, err
+		}
 	}
-	free, err := w.wait(ctx, b)
-	if err != nil {
-		return nil, w, err
-	}
-	var p *position
-	if free && rev > 0 && classOf(&t.Claim) == classWriter {
-		p, err = b.takeOver(ctx, t, rev)
-	} else {
-		p, err = b.check(ctx, t, rev)
-	}
-	return p, w, err
-}
-
-// takeOver grants a writer when the claim before it has left. In one transaction it
-// compares that the claim's key is the one that Enter made and that no older claim is in
-// line, and writes for people since when the lock is held.
-func (b *Backend) takeOver(ctx context.Context, t *driver.Ticket, rev int64) (*position, error) {
-	p := b.positionOf(&t.Claim, rev)
-	if p.name == "" {
-		return b.check(ctx, t, rev) // another Backend put it
-	}
-	r := newRecord(&t.Claim, t.TTL)
-	r.Granted = true
-	answer, err := b.etcd.Txn(ctx).
-		If(createdAt(p.name, rev), absent(p.line.tombstone(t.ID)), p.line.claims().noneBefore(rev)).
-		Then(
-			clientv3.OpGet(p.name),
-			clientv3.OpGet(p.line.mark()),
-			clientv3.OpPut(p.name, encode(r), clientv3.WithIgnoreLease()),
-		).
-		Else(p.reads(&t.Claim)...).
-		Commit()
-	if err != nil {
-		return nil, err
-	}
-	if answer.Succeeded {
-		p.own, p.mark, p.granted = first(found(answer, 0)), first(found(answer, 1)), true
-		return p, b.checkLease(p)
-	}
-	if err := p.fill(&t.Claim, answer); err != nil {
-		return p, err
-	}
-	if p.own.CreateRevision != rev || p.granted {
-		return b.check(ctx, t, p.own.CreateRevision)
-	}
-	return p, nil
+	<-watching.Done() // a watch may break early, if its member has lost the leader
+	return p, cmp.Or(ctx.Err(), b.ctx.Err())
 }
 
 // check reads the position. If it shows the grant for the first time, check writes for
@@ -154,4 +112,13 @@ func (b *Backend) checkLease(p *position) error {
 		return errOverdue
 	}
 	return nil
+}
+
+// makesRoom reports whether these deleted keys may be enough for a grant.
+func (p *position) makesRoom(deleted []*clientv3.Event) bool {
+	for _, e := range deleted {
+		p.excess -= p.weights[string(e.Kv.Key)]
+		delete(p.weights, string(e.Kv.Key))
+	}
+	return len(deleted) > 0 && p.excess <= 0 // a writer or reader has no excess
 }

@@ -38,15 +38,12 @@ type Backend struct {
 	prefix  string
 	invalid error // what is wrong with the Options
 
-	ctx     context.Context // of background requests; ends with Close
+	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	calls   callGroup
-	closing sync.Once
+	running sync.RWMutex // read-locked by each call; Close waits for all of them
 
-	leases    leaseSet
-	keys      keyPool
-	watches   watchSet
-	contended lineSet
+	leases leaseSet
+	keys   keyPool
 }
 
 var (
@@ -89,17 +86,16 @@ func (b *Backend) Info() driver.Info {
 	}
 }
 
-// Close ends every call with ErrClosed, and every watch. It revokes the leases that
-// hold no key any more, for a second at most; the others end by themselves.
+// Close ends every call with ErrClosed. It revokes the leases that hold no key any more,
+// for a second at most; the others end by themselves.
 func (b *Backend) Close() error {
-	b.closing.Do(func() {
-		b.calls.refuse()
-		b.cancel()
-		// An Enter that is under way may put a key on a lease that looks empty. After it
-		// has returned, no caller believes in that key.
-		b.calls.wait()
-		b.revokeIdle()
-	})
+	b.cancel()
+	// An Enter that is under way may put a key on a lease that looks idle. After it has
+	// returned, no caller believes in that key.
+	b.running.Lock()
+	leases := b.leases.takeAll()
+	b.running.Unlock()
+	b.revokeIdle(leases)
 	return nil
 }
 
@@ -113,7 +109,9 @@ func (b *Backend) begin(ctx context.Context) (_ context.Context, end func(), err
 	if b.invalid != nil {
 		return nil, nil, &driver.PermanentError{Err: b.invalid}
 	}
-	if !b.calls.start() {
+	b.running.RLock()
+	if b.ctx.Err() != nil {
+		b.running.RUnlock()
 		return nil, nil, driver.ErrClosed
 	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
@@ -121,6 +119,6 @@ func (b *Backend) begin(ctx context.Context) (_ context.Context, end func(), err
 	return ctx, func() {
 		stop()
 		cancel()
-		b.calls.finish()
+		b.running.RUnlock()
 	}, nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Break ends the claim of key whose span holds token, and keeps its ID out for one
-// lease. It costs three requests, and now and then a lease.
+// lease. It costs four requests.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
@@ -17,11 +17,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	}
 	defer end()
 	for range maxAttempts {
-		done, err := b.breakOne(ctx, key, token, reason)
-		if leaseEnded(err) {
-			continue
-		}
-		if done || err != nil {
+		if done, err := b.breakOne(ctx, key, token, reason); done || err != nil {
 			return b.failed(ctx, "breaking", key, err)
 		}
 	}
@@ -54,23 +50,20 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	if err != nil {
 		return true, err
 	}
-	l, err := b.leaseOf(ctx, leaseKind{seconds: max(r.TTL, left.GrantedTTL), tombstones: true})
+	l, err := b.grant(ctx, max(r.TTL, left.GrantedTTL))
 	if err != nil {
 		return true, err
 	}
-	grave := encode(tombstone{Format: format, Broken: true, Reason: reason})
+	value := encode(tombstone{Format: format, Broken: true, Reason: reason})
 	broken, err := b.etcd.Txn(ctx).
 		If(unchanged(string(own.Key), own)).
 		Then(
 			clientv3.OpDelete(string(own.Key)),
-			clientv3.OpPut(line.tombstone(r.ID), grave, clientv3.WithLease(l.id)),
+			clientv3.OpPut(line.tombstone(r.ID), value, clientv3.WithLease(l.id)),
 		).
 		Commit()
-	if leaseEnded(err) {
-		b.leases.forget(l.id)
+	if err == nil && !broken.Succeeded {
+		b.revoke(l)
 	}
-	if err != nil {
-		return true, err
-	}
-	return broken.Succeeded, nil
+	return err != nil || broken.Succeeded, err
 }

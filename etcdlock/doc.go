@@ -7,14 +7,11 @@
 //
 // # Cost
 //
-// A free lock costs one transaction, and its release another. The first Enter after a
-// line was empty costs a second transaction if the line is not empty any more. A waiter
-// costs one transaction when it joins, one watch on the claim that blocks it, one
-// transaction when it is granted (two for readers and semaphores), and one read about
-// every second while it waits. A refused lock costs one transaction; a try on a
-// semaphore that is partly taken costs two. Renewal of up to a thousand claims costs one
-// keep-alive, and one read for every hundred of them that proves that each claim's own
-// key is still there.
+// A free lock costs one transaction, and its release another. To join a line that is not
+// empty takes two. A waiter costs two reads and one watch, on the claim that blocks it,
+// about every second, and a read and a transaction when it is granted. Renewal of up to a
+// thousand claims costs one keep-alive, and one read for every hundred of them that proves
+// that each claim's own key is still there.
 //
 // A Backend has one etcd lease for each TTL in use, in whole seconds. It is granted with
 // the first claim, shared by all claims of that TTL, and revoked by Close if it holds no

@@ -46,6 +46,18 @@ func (b *Backend) permissionDenied(right string) string {
 		"etcdctl role grant-permission ROLE --prefix=true %s %s", user, may, b.prefix, right, b.prefix)
 }
 
+func isBusy(err error) bool {
+	var busy *driver.BusyError
+	return errors.As(err, &busy)
+}
+
+// isAnswer reports whether err says what became of a claim. After any other error the
+// outcome of the request is unknown.
+func isAnswer(err error) bool {
+	var permanent *driver.PermanentError
+	return driver.Gone(err) || isBusy(err) || errors.Is(err, driver.ErrKind) || errors.As(err, &permanent)
+}
+
 // failed explains an error of a call that writes.
 func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
 	return b.explain(ctx, doing, key, rightToWrite, err)
@@ -54,13 +66,12 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 // explain says what a call was doing when err happened, and what helps. The errors of
 // the client have no passwords.
 func (b *Backend) explain(ctx context.Context, doing, key, right string, err error) error {
-	var permanent *driver.PermanentError
 	switch {
 	case err == nil:
 		return nil
 	case b.ctx.Err() != nil:
 		return driver.ErrClosed
-	case driver.Gone(err), isBusy(err), errors.Is(err, driver.ErrKind), errors.As(err, &permanent):
+	case isAnswer(err):
 		return err
 	}
 	what := fmt.Sprintf("etcd: %s %q", doing, key)
@@ -90,12 +101,12 @@ var (
 )
 
 // goneFor says why a claim is not in line.
-func goneFor(grave *keyValue) error {
-	if grave == nil {
+func goneFor(kv *keyValue) error {
+	if kv == nil {
 		return errEnded
 	}
 	var r tombstone
-	if err := decode(grave, &r); err != nil {
+	if err := decode(kv, &r); err != nil {
 		return err
 	}
 	if r.Broken {

@@ -4,37 +4,25 @@ import (
 	"crypto/rand"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
 // keyPool names the keys of a Backend's claims, and uses each name again after its claim
-// has left. An etcd server walks through all names that a range ever had since the last
-// compaction, so with a name for each claim a lock that was taken a hundred thousand
-// times would cost fifty times as much as a new one. The zero value is ready.
+// has left. An etcd server walks through all names that a range had since the last
+// compaction: with a new name for each claim, BenchmarkFreeLock grows from 0.8 ms to 8 ms
+// within 20,000 claims. The zero value is ready.
 //
-// Invariants: a claim keeps its name until it is known that the claim is not in line and
-// that no Enter of it may still arrive. Retries of an Enter reuse the name, so they
-// cannot make a second claim. Names of different Backends differ. Each transaction that
-// puts a claim compares that its name is free.
+// The pool saves time and nothing depends on it: a transaction that puts a claim compares
+// that its name is free. One rule is for safety. While an Enter of a claim may still
+// arrive, the claim keeps its name, so that its retries cannot make a second claim.
 type keyPool struct {
-	mu    sync.Mutex
-	tag   string // random; part of each new name
-	names map[driver.ClaimRef]string
-	inUse map[string]*keyUse // by name
-	idle  int                // names that no call uses
+	mu      sync.Mutex
+	tag     string // random, so that the names of different Backends differ
+	names   map[driver.ClaimRef]string
+	inUse   map[string]bool          // by name
+	pending map[driver.ClaimRef]bool // an Enter of the claim has an unknown outcome
 }
-
-// keyUse is what is known of a name.
-type keyUse struct {
-	by      driver.ClaimRef
-	until   time.Time // when the name is free again; zero while calls use it
-	pending bool      // an Enter of by has an unknown outcome
-}
-
-// maxIdle bounds the names that are kept for claims that no call uses.
-const maxIdle = 1 << 16
 
 // name returns the name of a claim that this Backend has put, or may have put; else "".
 func (p *keyPool) name(ref driver.ClaimRef) string {
@@ -43,122 +31,70 @@ func (p *keyPool) name(ref driver.ClaimRef) string {
 	return p.names[ref]
 }
 
-// take returns the name for the key of c: the one it has, or a free one.
+// take returns the name for the key of c: the one that c has, or a free one.
 func (p *keyPool) take(l line, c *driver.Claim) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if name, known := p.names[c.Ref()]; known {
-		use := p.inUse[name]
-		if !use.until.IsZero() {
-			p.idle--
-		}
-		use.until = time.Time{}
 		return name
 	}
-	if p.tag == "" {
-		p.tag = newTag()
+	if p.names == nil {
+		p.tag = rand.Text()[:16]
 		p.names = make(map[driver.ClaimRef]string)
-		p.inUse = make(map[string]*keyUse)
+		p.inUse = make(map[string]bool)
+		p.pending = make(map[driver.ClaimRef]bool)
 	}
-	begin := string(l) + string(classOf(c)) + p.tag
+	begin := l.prefix(c) + p.tag
 	for n := 0; ; n++ {
-		name := begin + strconv.Itoa(n)
-		if use := p.inUse[name]; use != nil && (use.until.IsZero() || use.until.After(time.Now())) {
-			continue
+		if name := begin + strconv.Itoa(n); !p.inUse[name] {
+			p.names[c.Ref()], p.inUse[name] = name, true
+			return name
 		}
-		p.free(name)
-		p.names[c.Ref()] = name
-		p.inUse[name] = &keyUse{by: c.Ref()}
-		return name
 	}
 }
 
-func newTag() string { return rand.Text()[:16] }
-
-// left says that the claim is not in line, and that no Enter of it may still arrive.
-func (p *keyPool) left(ref driver.ClaimRef) {
+// enterPending says that an Enter of the claim has an unknown outcome, if it was sent.
+func (p *keyPool) enterPending(ref driver.ClaimRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free(p.names[ref])
-}
-
-// notInLine says that the claim is not in line now. It keeps its name for a while if an
-// Enter of it may still arrive.
-func (p *keyPool) notInLine(ref driver.ClaimRef, while time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if use := p.use(ref); use != nil && use.pending {
-		p.keep(use, while)
-		return
-	}
-	p.free(p.names[ref])
-}
-
-// enterPending says that an Enter of the claim has an unknown outcome.
-func (p *keyPool) enterPending(ref driver.ClaimRef, while time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if use := p.use(ref); use != nil {
-		use.pending = true
-		p.keep(use, while)
+	if _, sent := p.names[ref]; sent {
+		p.pending[ref] = true
 	}
 }
 
-// maybeInLine says that the claim may be in line for a while, and that no call uses it.
-func (p *keyPool) maybeInLine(ref driver.ClaimRef, while time.Duration) {
+// collided says that another claim has the name of c: one that lingers, or one that was
+// given up and has arrived late. The claim's ID becomes its name. It reports false if an
+// Enter of c may still arrive under the old name.
+func (p *keyPool) collided(l line, c *driver.Claim) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if use := p.use(ref); use != nil {
-		p.keep(use, while)
-	}
-}
-
-// collided says that another claim was found under the name of ref: an Enter that was
-// given up has arrived late. All new names differ from now on. It reports false if ref
-// must not get another name.
-func (p *keyPool) collided(ref driver.ClaimRef) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if use := p.use(ref); use != nil && use.pending {
+	if p.pending[c.Ref()] {
 		return false
 	}
-	p.free(p.names[ref])
-	p.tag = newTag()
+	delete(p.inUse, p.names[c.Ref()])
+	p.names[c.Ref()] = l.prefix(c) + c.ID
 	return true
 }
 
-// use returns what is known of the name of ref, or nil. p.mu is held.
-func (p *keyPool) use(ref driver.ClaimRef) *keyUse { return p.inUse[p.names[ref]] }
-
-// keep reserves a name for a while. p.mu is held.
-func (p *keyPool) keep(use *keyUse, while time.Duration) {
-	if use.until.IsZero() {
-		if p.idle >= maxIdle {
-			p.freeIdle()
-		}
-		p.idle++
-	}
-	use.until = time.Now().Add(while)
-}
-
-// freeIdle lets all idle names go. A name that goes too early costs a collision.
-func (p *keyPool) freeIdle() {
-	for name, use := range p.inUse {
-		if !use.until.IsZero() {
-			p.free(name)
-		}
+// refused says that an Enter was refused. The claim keeps its name if another Enter of the
+// claim may still arrive: the core ends that with a Leave.
+func (p *keyPool) refused(ref driver.ClaimRef) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.pending[ref] {
+		p.releaseLocked(ref)
 	}
 }
 
-// free lets a name go. p.mu is held.
-func (p *keyPool) free(name string) {
-	use := p.inUse[name]
-	if use == nil {
-		return
-	}
-	if !use.until.IsZero() {
-		p.idle--
-	}
-	delete(p.inUse, name)
-	delete(p.names, use.by)
+// release says that the claim is not in line, and that nobody will send its Enter again.
+func (p *keyPool) release(ref driver.ClaimRef) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.releaseLocked(ref)
+}
+
+func (p *keyPool) releaseLocked(ref driver.ClaimRef) {
+	delete(p.inUse, p.names[ref])
+	delete(p.names, ref)
+	delete(p.pending, ref)
 }

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"strings"
-	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -31,7 +30,12 @@ type line string
 
 func (b *Backend) line(key string) line { return line(b.prefix + plain.Escape(key) + "/") }
 
-func (l line) all() keyRange     { return keyRange{string(l), string(l[:len(l)-1]) + "0"} }
+func (l line) all() keyRange { return keyRange{string(l), string(l[:len(l)-1]) + "0"} }
+
+// unmarked are all keys but the mark.
+func (l line) unmarked() keyRange {
+	return keyRange{string(l) + "p", string(l[:len(l)-1]) + "0"}
+}
 func (l line) claims() keyRange  { return keyRange{string(l) + "p", string(l) + "x"} }
 func (l line) permits() keyRange { return keyRange{string(l) + "p", string(l) + "q"} }
 func (l line) shared() keyRange  { return keyRange{string(l) + "r", string(l) + "x"} } // readers and writers
@@ -39,6 +43,9 @@ func (l line) writers() keyRange { return keyRange{string(l) + "w", string(l) + 
 
 func (l line) mark() string               { return string(l) + string(classMark) }
 func (l line) tombstone(id string) string { return string(l) + string(classTombstone) + id }
+
+// prefix is what the names of claims like c begin with.
+func (l line) prefix(c *driver.Claim) string { return string(l) + string(classOf(c)) }
 
 // class is the class of a key of the line, or 0.
 func (l line) class(kv *keyValue) rune {
@@ -48,12 +55,20 @@ func (l line) class(kv *keyValue) rune {
 	return rune(kv.Key[len(l)])
 }
 
-// blockers are the claims that keep c waiting, a writer or reader, while they are older.
+// blockers are the claims that keep c waiting while they are older.
 func (l line) blockers(c *driver.Claim) keyRange {
-	if classOf(c) == classWriter {
-		return l.claims()
+	if classOf(c) == classReader {
+		return l.writers()
 	}
-	return l.writers()
+	return l.claims()
+}
+
+// otherKind are the claims of the kind that c is not of.
+func (l line) otherKind(c *driver.Claim) keyRange {
+	if classOf(c) == classPermit {
+		return l.shared()
+	}
+	return l.permits()
 }
 
 // classOf is the class of the key of c.
@@ -67,15 +82,14 @@ func classOf(c *driver.Claim) rune {
 	return classWriter
 }
 
-// parseKey takes a key of etcd apart. It reports false for a key that this package has
-// not written.
-func (b *Backend) parseKey(name string) (key string, class rune, rest string, ok bool) {
+// parseKey returns the lock that a key of etcd belongs to. It reports false for a key that
+// this package has not written.
+func (b *Backend) parseKey(name string) (key string, ok bool) {
 	escaped, rest, ok := strings.Cut(strings.TrimPrefix(name, b.prefix), "/")
 	if !ok || rest == "" || escaped == "" {
-		return "", 0, "", false
+		return "", false
 	}
-	key, ok = plain.Unescape(escaped)
-	return key, rune(rest[0]), rest[1:], ok
+	return plain.Unescape(escaped)
 }
 
 // plain are the bytes that stand for themselves in a key: printable ASCII without a
@@ -122,35 +136,4 @@ func unchanged(key string, kv *keyValue) clientv3.Cmp {
 		return absent(key)
 	}
 	return clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision)
-}
-
-// lineSet remembers lines, at most maxLines of them. The zero value is ready.
-type lineSet struct {
-	mu    sync.Mutex
-	lines map[line]struct{}
-}
-
-// maxLines bounds a lineSet. A line that is forgotten costs one request.
-const maxLines = 4096
-
-func (s *lineSet) has(l line) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.lines[l]
-	return ok
-}
-
-func (s *lineSet) add(l line) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lines == nil || len(s.lines) >= maxLines {
-		s.lines = make(map[line]struct{})
-	}
-	s.lines[l] = struct{}{}
-}
-
-func (s *lineSet) remove(l line) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.lines, l)
 }

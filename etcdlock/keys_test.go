@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func FuzzEscape(f *testing.F) {
@@ -29,12 +27,12 @@ func FuzzEscape(f *testing.F) {
 func TestForeignKeysAreNotParsed(t *testing.T) {
 	b := New(nil, nil)
 	for _, name := range []string{"fencelock/", "fencelock/a", "fencelock/a/", "fencelock/%/w1", "fencelock/%2/w1", "fencelock/%zz/w1"} {
-		if key, _, _, ok := b.parseKey(name); ok {
+		if key, ok := b.parseKey(name); ok {
 			t.Errorf("the name %q is read as the key %q", name, key)
 		}
 	}
-	if key, class, id, ok := b.parseKey("fencelock/a%2Fb/w1/2"); !ok || key != "a/b" || class != classWriter || id != "1/2" {
-		t.Errorf("got %q %c %q %v", key, class, id, ok)
+	if key, ok := b.parseKey("fencelock/a%2Fb/w1/2"); !ok || key != "a/b" {
+		t.Errorf("got %q %v", key, ok)
 	}
 }
 
@@ -72,7 +70,7 @@ func TestSpansOfNeighboursDoNotMeet(t *testing.T) {
 func TestOverdueClaimIsNotGranted(t *testing.T) {
 	b := New(nil, nil)
 	l := &lease{id: 7, ttl: time.Minute, sent: time.Now()}
-	b.leases.ofClaims = map[clientv3.LeaseID]*lease{l.id: l}
+	b.leases.byLength = map[int64]*lease{60: l}
 	p := &position{own: &keyValue{Lease: 7}}
 	if err := b.checkLease(p); err != nil {
 		t.Errorf("a young lease: %v", err)

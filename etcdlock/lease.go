@@ -3,6 +3,8 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,9 +18,8 @@ type lease struct {
 	id  clientv3.LeaseID
 	ttl time.Duration // as granted
 
-	mu       sync.Mutex
-	sent     time.Time     // when the last answered grant or keep-alive was sent
-	renewing chan struct{} // closed when the keep-alive of renewOld has ended; nil if none is under way
+	mu   sync.Mutex
+	sent time.Time // when the last answered grant or keep-alive was sent
 }
 
 // left is how long the lease lasts for certain, counted from at.
@@ -27,6 +28,9 @@ func (l *lease) left(at time.Time) time.Duration {
 	defer l.mu.Unlock()
 	return min(l.ttl-age(l.sent, at), l.ttl)
 }
+
+// young reports whether a claim that joins now gets most of the lease.
+func (l *lease) young() bool { return l.left(time.Now()) > l.ttl*3/4 }
 
 // renewed notes that the server has started the lease again after sent.
 func (l *lease) renewed(sent time.Time) {
@@ -43,96 +47,81 @@ func age(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// leaseKind is what a lease is for.
-type leaseKind struct {
-	seconds    int64
-	tombstones bool // tombstones use a lease that is never renewed
-}
-
-// leaseSet is the current lease of each kind. The zero value is ready.
+// leaseSet has the leases that claims share: one for each length in whole seconds. The
+// zero value is ready.
 type leaseSet struct {
 	mu       sync.Mutex
-	current  map[leaseKind]*grant
-	ofClaims map[clientv3.LeaseID]*lease
+	byLength map[int64]*lease
+	fetches  map[int64]*leaseFetch // under way
+	group    sync.WaitGroup        // of the fetches
 }
 
-// grant is a request for a lease, and its answer.
-type grant struct {
+// leaseFetch is a request for a lease, or a keep-alive of an old one. All calls that need
+// the lease share it.
+type leaseFetch struct {
 	done  chan struct{} // closed when the others are set
 	lease *lease
 	err   error
 }
 
-// over reports whether no answer is to come and the lease has at most need left.
-func (g *grant) over(need time.Duration) bool {
-	select {
-	case <-g.done:
-		return g.err != nil || g.lease.left(time.Now()) <= need
-	default:
-		return false
-	}
-}
-
-// get returns the current grant of a kind. If there is none, or it is over, start fills
-// a new one in.
-func (s *leaseSet) get(kind leaseKind, need time.Duration, start func(*grant)) *grant {
+// get returns the lease of a length if it is young, and otherwise the fetch that makes it
+// so. fetch sends that; old may be nil.
+func (s *leaseSet) get(seconds int64, fetch func(old *lease) (*lease, error)) (*lease, *leaseFetch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.current[kind]
-	if g != nil && !g.over(need) {
-		return g
+	old := s.byLength[seconds]
+	if old != nil && old.young() {
+		return old, nil
 	}
-	if s.current == nil {
-		s.current = make(map[leaseKind]*grant)
-		s.ofClaims = make(map[clientv3.LeaseID]*lease)
+	if f := s.fetches[seconds]; f != nil {
+		return nil, f
 	}
-	if g != nil && g.err == nil {
-		delete(s.ofClaims, g.lease.id)
+	if s.byLength == nil {
+		s.byLength, s.fetches = make(map[int64]*lease), make(map[int64]*leaseFetch)
 	}
-	g = &grant{done: make(chan struct{})}
-	s.current[kind] = g
-	start(g)
-	return g
-}
-
-// granted adds a lease that claims may use.
-func (s *leaseSet) granted(l *lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ofClaims[l.id] = l
+	f := &leaseFetch{done: make(chan struct{})}
+	s.fetches[seconds] = f
+	s.group.Go(func() {
+		defer close(f.done)
+		f.lease, f.err = fetch(old)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.fetches, seconds)
+		maps.DeleteFunc(s.byLength, func(_ int64, l *lease) bool { return l.left(time.Now()) <= 0 })
+		if f.err == nil {
+			s.byLength[seconds] = f.lease
+		}
+	})
+	return nil, f
 }
 
 // find returns the lease of claims with this id, or nil if this Backend has none.
 func (s *leaseSet) find(id clientv3.LeaseID) *lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ofClaims[id]
+	for _, l := range s.byLength {
+		if l.id == id {
+			return l
+		}
+	}
+	return nil
 }
 
 // forget drops a lease that the server does not know any more.
 func (s *leaseSet) forget(id clientv3.LeaseID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.ofClaims, id)
-	for kind, g := range s.current {
-		select {
-		case <-g.done:
-			if g.err == nil && g.lease.id == id {
-				delete(s.current, kind)
-			}
-		default:
-		}
-	}
+	maps.DeleteFunc(s.byLength, func(_ int64, l *lease) bool { return l.id == id })
 }
 
-// ids lists the leases of claims.
-func (s *leaseSet) ids() (ids []clientv3.LeaseID) {
+// takeAll waits for the fetches and empties the set.
+func (s *leaseSet) takeAll() []*lease {
+	s.group.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id := range s.ofClaims {
-		ids = append(ids, id)
-	}
-	return ids
+	all := slices.Collect(maps.Values(s.byLength))
+	clear(s.byLength)
+	return all
 }
 
 // wholeSeconds rounds a duration up to what etcd can count.
@@ -140,40 +129,44 @@ func wholeSeconds(d time.Duration) int64 {
 	return int64((max(d, minTTL) + time.Second - 1) / time.Second)
 }
 
-// grantTimeout bounds the wait for a lease: a member that has just lost its leader may
+// fetchTimeout bounds the wait for a lease: a member that has just lost its leader may
 // lose the request too.
-const grantTimeout = 2 * time.Second
+const fetchTimeout = 2 * time.Second
 
 // errNoLease is no error of a context: the caller's context may have time left.
-var errNoLease = errors.New("the server has granted no lease within " + grantTimeout.String())
+var errNoLease = errors.New("the server has granted no lease within " + fetchTimeout.String())
 
-// leaseOf returns the current lease of a kind. Calls at the same time share one
-// request, which goes on when the call that sent it has ended.
-func (b *Backend) leaseOf(ctx context.Context, kind leaseKind) (*lease, error) {
-	seconds, need := kind.seconds, time.Duration(0)
-	if kind.tombstones {
-		seconds, need = 2*seconds, time.Duration(seconds)*time.Second // many tombstones share one lease
+// leaseOf returns the shared lease for claims with this TTL. A put does not start a lease
+// again, so leaseOf keeps a lease alive once a quarter of it has passed.
+func (b *Backend) leaseOf(ctx context.Context, ttl time.Duration) (*lease, error) {
+	seconds := wholeSeconds(ttl)
+	l, fetch := b.leases.get(seconds, func(old *lease) (*lease, error) { return b.fetchLease(seconds, old) })
+	if l != nil {
+		return l, nil
 	}
-	g := b.leases.get(kind, need, func(g *grant) {
-		b.calls.background(func() {
-			defer close(g.done)
-			ctx, cancel := context.WithTimeout(b.ctx, grantTimeout)
-			defer cancel()
-			g.lease, g.err = b.grant(ctx, seconds)
-			switch {
-			case g.err == nil && !kind.tombstones:
-				b.leases.granted(g.lease)
-			case g.err != nil && ctx.Err() != nil && b.ctx.Err() == nil:
-				g.err = errNoLease
-			}
-		})
-	})
 	select {
-	case <-g.done:
-		return g.lease, g.err
+	case <-fetch.done:
+		return fetch.lease, fetch.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// fetchLease keeps the lease old alive, or asks for another one if old is nil or has
+// ended. It goes on when the call that needs the lease has ended: the next call needs it.
+func (b *Backend) fetchLease(seconds int64, old *lease) (*lease, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, fetchTimeout)
+	defer cancel()
+	if old != nil && old.left(time.Now()) > 0 {
+		if _, err := b.keepAlive(ctx, old.id); !leaseEnded(err) {
+			return old, nil // any other error shows in what is left of the lease
+		}
+	}
+	l, err := b.grant(ctx, seconds)
+	if err != nil && ctx.Err() != nil && b.ctx.Err() == nil {
+		err = errNoLease
+	}
+	return l, err
 }
 
 // grant asks for a lease that no other call knows.
@@ -219,50 +212,20 @@ func (b *Backend) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.
 	return time.Duration(answer.GetTTL()) * time.Second, nil
 }
 
-// renewOld starts l again in the background if a quarter of it has passed, so that a
-// claim that joins now has most of a lease. The channel is closed when that is done; it
-// is nil if l is young.
-func (b *Backend) renewOld(l *lease) <-chan struct{} {
-	if l.left(time.Now()) > l.ttl*3/4 {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.renewing != nil {
-		return l.renewing
-	}
-	done := make(chan struct{})
-	l.renewing = done
-	b.calls.background(func() {
-		ctx, cancel := context.WithTimeout(b.ctx, l.ttl/3)
-		defer cancel()
-		_, _ = b.keepAlive(ctx, l.id) // an error shows in what is left of the lease
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.renewing = nil
-		close(done)
-	})
-	return done
-}
-
-// closeTimeout bounds how long Close tries to revoke leases.
+// closeTimeout bounds how long leases are revoked.
 const closeTimeout = time.Second
 
-// revokeIdle revokes those of our leases that hold no key.
-func (b *Backend) revokeIdle() {
+// revokeIdle revokes those leases that hold no key.
+func (b *Backend) revokeIdle(leases []*lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	var group sync.WaitGroup
-	for _, id := range b.leases.ids() {
-		group.Go(func() {
-			// TTL is in whole seconds, 0 in the last one.
-			l, err := b.etcd.TimeToLive(ctx, id, clientv3.WithAttachedKeys())
-			if err == nil && l.GrantedTTL > 0 && len(l.Keys) == 0 {
-				_, _ = b.etcd.Revoke(ctx, id) // or it ends by itself
-			}
-		})
-	}
-	group.Wait()
+	parallel(len(leases), func(i int) {
+		// TTL is in whole seconds, 0 in the last one.
+		l, err := b.etcd.TimeToLive(ctx, leases[i].id, clientv3.WithAttachedKeys())
+		if err == nil && l.GrantedTTL > 0 && len(l.Keys) == 0 {
+			_, _ = b.etcd.Revoke(ctx, leases[i].id) // or it ends by itself
+		}
+	})
 }
 
 // leaseEnded reports whether err says that the server does not know the lease. The

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -10,42 +11,29 @@ import (
 )
 
 // Leave takes the claim of t out of its line. It costs one transaction for a ticket with
-// its token, unless the claim is to linger or a claim that is not exclusive leaves a
-// mark. Otherwise it costs two, and a lease for what lingers or for a tombstone.
+// its token, unless the claim is to linger. Otherwise it costs two, and a lease for what
+// lingers and one for a tombstone.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	b.watches.take(t.Ref()).close()
-	err = b.leave(ctx, &t, e)
-	while := max(e.Linger, t.TTL) + grace
-	switch {
-	case driver.Gone(err):
-		b.keys.notInLine(t.Ref(), while)
-	case err != nil || e.Linger > 0:
-		b.keys.maybeInLine(t.Ref(), while)
-	default:
-		b.keys.left(t.Ref())
+	err = b.failed(ctx, "leaving the line of", t.Key, b.leave(ctx, &t, e))
+	if err == nil || isAnswer(err) {
+		b.keys.release(t.Ref())
 	}
-	return b.failed(ctx, "leaving the line of", t.Key, err)
+	return err
 }
 
 func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) error {
-	simple := t.Token != 0 && e.Linger == 0 && (e.Mark == "" || classOf(&t.Claim) == classWriter)
-	if simple {
-		done, err := b.deleteOwn(ctx, t, e)
-		if done || err != nil {
+	if t.Token != 0 && e.Linger == 0 {
+		if done, err := b.deleteOwn(ctx, t, e); done || err != nil {
 			return err
 		}
 	}
 	for range maxAttempts {
-		done, err := b.readAndLeave(ctx, t, e)
-		if leaseEnded(err) {
-			continue
-		}
-		if done || err != nil {
+		if done, err := b.readAndLeave(ctx, t, e); done || err != nil {
 			return err
 		}
 	}
@@ -53,9 +41,9 @@ func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) er
 }
 
 // deleteOwn deletes the claim's key if it is the one that Enter made, and writes the mark
-// if no older claim is in line. It reports false if the claim is in line and one of these
-// does not hold. A repeat that arrives late deletes nothing, for the next claim with this
-// name has another revision. A claim that lingers has a tombstone.
+// if no older claim is in line. It reports false if one of these does not hold. A repeat
+// that arrives late deletes nothing, for the next claim with this name has another
+// revision. A claim that lingers has a tombstone.
 func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
 	p := b.positionOf(&t.Claim, revisionOf(t.Token))
 	if p.rev == 0 || p.name == "" {
@@ -67,26 +55,47 @@ func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket, e driver.Exit
 		ifs = append(ifs, p.line.claims().noneBefore(p.rev))
 		then = append(then, clientv3.OpPut(p.line.mark(), encode(newMark(t, e))))
 	}
-	answer, err := b.etcd.Txn(withoutDeadline{ctx}).If(ifs...).Then(then...).Commit()
-	if err != nil || answer.Succeeded {
-		return true, err
+	// The reads that follow a refusal would go through the log with each Leave.
+	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Commit()
+	return err == nil && answer.Succeeded, err
+}
+
+// readAndLeave reads the position, and leaves if nothing has changed since. It reports
+// false if something has. A Leave without a token leaves a tombstone, because an Enter of
+// the ID may still arrive.
+func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
+	p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
+	w := exitWrites{b: b, t: t, p: p}
+	var result error
+	switch {
+	case err == nil:
+		err = w.leave(ctx, e)
+	case driver.Gone(err):
+		result, err = absentFor(t.ID, p.tombstone, p.mark), nil
 	}
-	// These reads are rare. In the transaction they would go through the log with each Leave.
-	answer, err = b.etcd.Txn(ctx).Then(
-		clientv3.OpGet(p.name), clientv3.OpGet(p.line.tombstone(t.ID)), clientv3.OpGet(p.line.mark())).Commit()
+	if err == nil && t.Token == 0 {
+		err = w.keepOut(ctx, max(t.TTL, e.Linger))
+	}
+	if err != nil || len(w.ops) == 0 {
+		return true, cmp.Or(err, result)
+	}
+	ifs := []clientv3.Cmp{p.unchangedOwn(), unchanged(p.line.tombstone(t.ID), p.tombstone)}
+	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(w.ops...).Commit()
 	if err != nil {
-		return true, err
+		return true, err // what was written ends with its lease
 	}
-	own, grave, mark := withID(found(answer, 0), t.ID), first(found(answer, 1)), first(found(answer, 2))
-	if own != nil && grave == nil {
-		return false, nil
+	if answer.Succeeded {
+		return true, result
 	}
-	return true, absentFor(t.ID, grave, mark)
+	for _, l := range w.leases {
+		b.revoke(l)
+	}
+	return false, nil
 }
 
 // absentFor answers a Leave of a claim that is not in line: nil if the claim wrote the
 // mark, because then this Leave is a repeat.
-func absentFor(id string, grave, mark *keyValue) error {
+func absentFor(id string, tombstone, mark *keyValue) error {
 	if mark != nil {
 		var m markRecord
 		if err := decode(mark, &m); err != nil {
@@ -96,46 +105,7 @@ func absentFor(id string, grave, mark *keyValue) error {
 			return nil
 		}
 	}
-	return goneFor(grave)
-}
-
-// readAndLeave reads the position, and leaves if nothing has changed since. It reports
-// false if something has.
-func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
-	p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
-	alive := err == nil
-	var result error
-	if !alive {
-		if !driver.Gone(err) {
-			return true, err
-		}
-		result = absentFor(t.ID, p.tombstone, p.mark)
-		if t.Token != 0 {
-			return true, result
-		}
-	}
-	w, err := b.exitWrites(ctx, t, e, p, alive)
-	if err != nil {
-		return true, err
-	}
-	if len(w.ops) == 0 {
-		return true, result
-	}
-	ifs := []clientv3.Cmp{p.unchangedOwn(), unchanged(p.line.tombstone(t.ID), p.tombstone)}
-	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(w.ops...).Commit()
-	switch {
-	case err != nil:
-		if leaseEnded(err) && w.tombstones != nil {
-			b.leases.forget(w.tombstones.id)
-		}
-		return true, err // what lingers may do so on its lease, which ends by itself
-	case answer.Succeeded:
-		return true, result
-	}
-	if w.lingers != nil {
-		b.revoke(w.lingers)
-	}
-	return false, nil
+	return goneFor(tombstone)
 }
 
 // unchangedOwn compares that the claim's key is as it was read. If its name is not known,
@@ -149,76 +119,69 @@ func (p *position) unchangedOwn() clientv3.Cmp {
 
 // exitWrites are the writes of a Leave, and the leases that they need.
 type exitWrites struct {
-	ops        []clientv3.Op
-	lingers    *lease // granted for this Leave
-	tombstones *lease // shared
+	b      *Backend
+	t      *driver.Ticket
+	p      *position
+	ops    []clientv3.Op
+	leases []*lease // granted for this Leave, and never renewed
 }
 
-// exitWrites decides what a Leave writes. A Leave without a token leaves a tombstone,
-// because an Enter of the ID may still arrive.
-func (b *Backend) exitWrites(ctx context.Context, t *driver.Ticket, e driver.Exit, p *position, alive bool,
-) (w exitWrites, err error) {
-	if alive && e.Mark != "" && p.granted {
-		w.ops = append(w.ops, clientv3.OpPut(p.line.mark(), encode(newMark(t, e))))
+// leave deletes the claim, or makes it linger, and writes the mark of a claim that is
+// granted.
+func (w *exitWrites) leave(ctx context.Context, e driver.Exit) error {
+	if e.Mark != "" && w.p.granted {
+		w.ops = append(w.ops, clientv3.OpPut(w.p.line.mark(), encode(newMark(w.t, e))))
 	}
-	keepOut := t.TTL // at least
-	switch {
-	case alive && e.Linger > 0:
-		if err := b.lingerWrites(ctx, t, e, p, &w); err != nil {
-			return w, err
-		}
-		keepOut = max(keepOut, w.lingers.ttl)
-	case alive:
-		w.ops = append(w.ops, clientv3.OpDelete(p.name))
+	if e.Linger == 0 {
+		w.ops = append(w.ops, clientv3.OpDelete(w.p.name))
+		return nil
 	}
-	if t.Token != 0 {
-		return w, nil
-	}
-	if w.tombstones, err = b.tombstoneLease(ctx, p, keepOut); err != nil || w.tombstones == nil {
-		return w, err
-	}
-	value := encode(tombstone{Format: format})
-	if p.tombstone != nil {
-		value = string(p.tombstone.Value) // the reason that an operator wrote stays
-	}
-	w.ops = append(w.ops, clientv3.OpPut(p.line.tombstone(t.ID), value, clientv3.WithLease(w.tombstones.id)))
-	return w, nil
-}
-
-// lingerWrites puts the claim on a lease of its own, which is never renewed.
-func (b *Backend) lingerWrites(ctx context.Context, t *driver.Ticket, e driver.Exit, p *position, w *exitWrites) error {
 	var r record
-	if err := decode(p.own, &r); err != nil {
+	if err := decode(w.p.own, &r); err != nil {
 		return err
 	}
-	l, err := b.grant(ctx, wholeSeconds(e.Linger))
+	l, err := w.grant(ctx, e.Linger)
 	if err != nil {
 		return err
 	}
-	w.lingers = l
 	r.Granted, r.Lingering = true, true
 	r.TTL, r.Since = int64(l.ttl/time.Second), time.Now().UnixMilli()
-	w.ops = append(w.ops, clientv3.OpPut(p.name, encode(r), clientv3.WithLease(l.id)))
-	if t.Token != 0 { // the tombstone ends together with the claim: one lease, one revocation
-		text := encode(tombstone{Format: format})
-		w.ops = append(w.ops, clientv3.OpPut(p.line.tombstone(t.ID), text, clientv3.WithLease(l.id)))
+	w.ops = append(w.ops, clientv3.OpPut(w.p.name, encode(r), clientv3.WithLease(l.id)))
+	if w.t.Token != 0 { // the tombstone ends together with the claim: one lease, one revocation
+		w.putTombstone(l)
 	}
 	return nil
 }
 
-// tombstoneLease is a lease that keeps an ID out for ttl at the least. It is nil if the
-// ID is kept out for longer already.
-func (b *Backend) tombstoneLease(ctx context.Context, p *position, ttl time.Duration) (*lease, error) {
-	if p.tombstone != nil {
-		left, err := b.etcd.TimeToLive(ctx, clientv3.LeaseID(p.tombstone.Lease))
-		if err != nil {
-			return nil, err
-		}
-		if left.TTL > wholeSeconds(ttl) {
-			return nil, nil
+// keepOut writes a tombstone that lasts for ttl at the least.
+func (w *exitWrites) keepOut(ctx context.Context, ttl time.Duration) error {
+	if w.p.tombstone != nil {
+		left, err := w.b.etcd.TimeToLive(ctx, clientv3.LeaseID(w.p.tombstone.Lease))
+		if err != nil || left.TTL > wholeSeconds(ttl) {
+			return err
 		}
 	}
-	return b.leaseOf(ctx, leaseKind{seconds: wholeSeconds(ttl), tombstones: true})
+	l, err := w.grant(ctx, ttl)
+	if err == nil {
+		w.putTombstone(l)
+	}
+	return err
+}
+
+func (w *exitWrites) putTombstone(l *lease) {
+	value := encode(tombstone{Format: format})
+	if w.p.tombstone != nil {
+		value = string(w.p.tombstone.Value) // the reason that an operator wrote stays
+	}
+	w.ops = append(w.ops, clientv3.OpPut(w.p.line.tombstone(w.t.ID), value, clientv3.WithLease(l.id)))
+}
+
+func (w *exitWrites) grant(ctx context.Context, ttl time.Duration) (*lease, error) {
+	l, err := w.b.grant(ctx, wholeSeconds(ttl))
+	if err == nil {
+		w.leases = append(w.leases, l)
+	}
+	return l, err
 }
 
 // revoke ends a lease that was not used after all. If that fails, it ends by itself.

@@ -2,13 +2,11 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
@@ -51,13 +49,15 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 // costs one read for every 500 claims, and one request for each lease.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
-		p := pages{lineReader: newLineReader(b), from: b.prefix + plain.Escape(prefix)}
+		p := pages{lineReader: newLineReader(b), from: b.prefix + plain.Escape(prefix), more: true}
 		p.end = clientv3.GetPrefixRangeEnd(p.from)
-		for more := true; more; {
-			var lines []driver.Line
-			var err error
+		for p.more {
 			// No call is under way while the caller has a line: it may even call Close.
-			if lines, more, err = p.next(ctx); err != nil {
+			lines, err := p.next(ctx)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
 				yield(driver.Line{}, b.explain(ctx, "listing the locks that begin with", prefix, rightToRead, err))
 				return
 			}
@@ -67,58 +67,48 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 				}
 			}
 		}
-		if err := ctx.Err(); err != nil {
-			yield(driver.Line{}, b.explain(ctx, "listing the locks that begin with", prefix, rightToRead, err))
-		}
 	}
 }
 
-// pages reads lines page by page, all as of one revision.
+// pages reads lines page by page.
 type pages struct {
 	*lineReader
 	from, end string
-	rev       int64
+	more      bool
 
 	key  string // the line that the last page ended in
 	keys []*keyValue
 }
 
-// next reads a page. It returns the lines that are complete, and whether more may come.
-func (p *pages) next(ctx context.Context) (lines []driver.Line, more bool, err error) {
+// next reads a page. It returns the lines that are complete.
+func (p *pages) next(ctx context.Context) (lines []driver.Line, err error) {
 	ctx, end, err := p.b.begin(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer end()
-	answer, err := p.b.etcd.Get(ctx, p.from, clientv3.WithRange(p.end),
-		clientv3.WithLimit(keysPerPage), clientv3.WithRev(p.rev))
-	if errors.Is(err, rpctypes.ErrCompacted) {
-		p.rev = 0 // what is left is read as of now
-		return nil, true, nil
-	}
+	answer, err := p.b.etcd.Get(ctx, p.from, clientv3.WithRange(p.end), clientv3.WithLimit(keysPerPage))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	p.rev = answer.Header.Revision
 	for _, kv := range answer.Kvs {
-		key, _, _, ok := p.b.parseKey(string(kv.Key))
+		p.from = string(kv.Key) + "\x00"
+		key, ok := p.b.parseKey(string(kv.Key))
 		if !ok {
 			continue // not ours
 		}
 		if key != p.key {
 			if lines, err = p.finish(ctx, lines); err != nil {
-				return nil, false, err
+				return nil, err
 			}
 			p.key, p.keys = key, nil
 		}
 		p.keys = append(p.keys, kv)
 	}
-	if answer.More {
-		p.from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
-		return lines, true, nil
+	if p.more = answer.More; p.more {
+		return lines, nil
 	}
-	lines, err = p.finish(ctx, lines)
-	return lines, false, err
+	return p.finish(ctx, lines)
 }
 
 // finish adds the line whose keys have all been read, if it has a claim.
@@ -194,22 +184,18 @@ func (r *lineReader) readLeases(ctx context.Context, claims []*keyValue) error {
 		}
 	}
 	var failed error
-	each := newParallel()
-	for _, id := range unknown {
-		each.run(func() {
-			answer, err := r.b.etcd.TimeToLive(ctx, clientv3.LeaseID(id))
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			switch {
-			case err != nil:
-				failed = err
-			case answer.GrantedTTL > 0:
-				// The server tells whole seconds, rounded down. Until it has ended a lease,
-				// the claims on it are in line.
-				r.left[id] = time.Duration(max(answer.TTL, 0))*time.Second + time.Second/2
-			}
-		})
-	}
-	each.wait()
+	parallel(len(unknown), func(i int) {
+		answer, err := r.b.etcd.TimeToLive(ctx, clientv3.LeaseID(unknown[i]))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch {
+		case err != nil:
+			failed = err
+		case answer.GrantedTTL > 0:
+			// The server tells whole seconds, rounded down. Until it has ended a lease,
+			// the claims on it are in line.
+			r.left[unknown[i]] = time.Duration(max(answer.TTL, 0))*time.Second + time.Second/2
+		}
+	})
 	return failed
 }

@@ -14,28 +14,30 @@ import (
 // line the answer is the length of the line.
 const maxAhead = 128
 
-// position is where a claim is in its line, as of one revision.
+// position is a claim's place in its line, as of one revision.
 type position struct {
 	line line
 	name string // the claim's key; "" if it is not known
 	at   int64  // the revision of the read
-	rev  int64  // the revision that created the claim
+	rev  int64  // the revision that created the claim; 0 if it is not known
 
-	own       *keyValue // the claim; nil if it is not in line, or was not read
+	own       *keyValue // the claim; nil if it is not in line
 	under     *keyValue // what has the name: own, or another claim
 	tombstone *keyValue
 	head      *keyValue // the first claim of the line
 	mark      *keyValue
+	count     int // claims in line
+	ahead     int
 	granted   bool
 	mixed     bool
-	ahead     int
 
 	blocker string           // writer or reader that waits: the claim that it waits for
 	weights map[string]int64 // claim on a semaphore: the weights of the claims ahead
 	excess  int64            // claim on a semaphore: how much of these weights must leave
 }
 
-// positionOf is the position of c before anything was read.
+// positionOf is the position of c before anything was read. rev is the revision of its
+// claim, or 0 if that is not known.
 func (b *Backend) positionOf(c *driver.Claim, rev int64) *position {
 	return &position{line: b.line(c.Key), name: b.keys.name(c.Ref()), rev: rev}
 }
@@ -56,20 +58,21 @@ func (p *position) ownKey() clientv3.Op {
 func (p *position) reads(c *driver.Claim) []clientv3.Op {
 	ops := []clientv3.Op{p.ownKey(), clientv3.OpGet(p.line.tombstone(c.ID)), clientv3.OpGet(p.line.mark())}
 	if c.Capacity < driver.RW {
-		return append(ops, p.line.permits().read())
+		return append(ops, p.line.claims().read()) // the server cannot add weights
 	}
-	older, keysOnly := clientv3.WithMaxCreateRev(max(p.rev, 2)-1), clientv3.WithKeysOnly()
-	oldestFirst := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	older := []clientv3.OpOption{clientv3.WithKeysOnly()}
+	if p.rev > 0 {
+		older = append(older, clientv3.WithMaxCreateRev(p.rev-1))
+	}
 	return append(ops,
 		p.line.claims().first(),
-		p.line.claims().read(older, clientv3.WithLimit(maxAhead), keysOnly, oldestFirst),
-		p.line.blockers(c).read(append(clientv3.WithLastCreate(), older, keysOnly)...),
+		p.line.claims().read(append(older, clientv3.WithLimit(maxAhead))...),
+		p.line.blockers(c).read(append(older, clientv3.WithLastCreate()...)...),
 	)
 }
 
-// fill takes the answers to reads. It answers ErrGone if the claim is not in line.
+// fill takes the answers to reads.
 func (p *position) fill(c *driver.Claim, answer *clientv3.TxnResponse) error {
-	p.at = answer.Header.Revision
 	own := found(answer, 0)
 	p.own, p.tombstone, p.mark = withID(own, c.ID), first(found(answer, 1)), first(found(answer, 2))
 	if p.own != nil {
@@ -77,43 +80,37 @@ func (p *position) fill(c *driver.Claim, answer *clientv3.TxnResponse) error {
 	} else if p.name != "" {
 		p.under = first(own)
 	}
-	if p.own == nil || p.tombstone != nil {
-		return goneFor(p.tombstone)
-	}
+	p.head, p.count = first(found(answer, 3)), int(answer.Responses[3].GetResponseRange().Count)
 	if c.Capacity < driver.RW {
-		p.rev = p.own.CreateRevision
+		if p.own != nil {
+			p.rev = p.own.CreateRevision
+		}
 		return p.weigh(c, found(answer, 3))
 	}
-	p.head = first(found(answer, 3))
 	older := answer.Responses[4].GetResponseRange()
-	p.ahead = len(older.Kvs)
-	if older.More {
-		p.ahead = int(answer.Responses[3].GetResponseRange().Count) - 1
+	if p.ahead = len(older.Kvs); older.More {
+		p.ahead = p.count
 	}
-	p.blockedBy(first(found(answer, 5)))
-	return nil
-}
-
-// blockedBy grants a writer or reader that no claim keeps waiting.
-func (p *position) blockedBy(blocker *keyValue) {
+	blocker := first(found(answer, 5))
 	p.granted = blocker == nil
 	if blocker != nil {
 		p.blocker = string(blocker.Key)
 	}
+	return nil
 }
 
-// weigh grants c, a claim on a semaphore, if its weight and the weights of all that are
-// older than p.rev fit.
+// weigh grants c, a claim on a semaphore, if its weight and the weights of all older
+// claims fit.
 func (p *position) weigh(c *driver.Claim, claims []*keyValue) error {
 	p.weights, p.excess = make(map[string]int64), c.Weight-c.Capacity
-	p.mixed, p.ahead, p.head = false, 0, first(claims)
+	p.mixed, p.ahead = false, 0
 	for _, kv := range claims {
 		var r record
 		if err := decode(kv, &r); err != nil {
 			return err
 		}
 		p.mixed = p.mixed || r.Capacity != c.Capacity
-		if kv.CreateRevision < p.rev {
+		if p.rev == 0 || kv.CreateRevision < p.rev {
 			p.weights[string(kv.Key)] = r.Weight
 			p.excess += r.Weight
 			p.ahead++
@@ -132,10 +129,14 @@ func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*posi
 		if err != nil {
 			return nil, err
 		}
+		p.at = answer.Header.Revision
 		if err := p.fill(c, answer); err != nil {
-			return p, err
+			return nil, err
 		}
-		if p.own.CreateRevision == rev || c.Capacity < driver.RW {
+		if p.own == nil || p.tombstone != nil {
+			return p, goneFor(p.tombstone)
+		}
+		if p.own.CreateRevision == p.rev {
 			return p, nil
 		}
 		rev = p.own.CreateRevision // the claims ahead were read for another revision
@@ -148,20 +149,21 @@ func (p *position) foreign(c *driver.Claim) bool {
 	return p.head != nil && (p.line.class(p.head) == classPermit) != (c.Capacity < driver.RW)
 }
 
-// refusal says why c was not put, with n claims in line. It is nil if c is in line
-// already.
-func (p *position) refusal(c *driver.Claim, n int) error {
+// refusal says why c was not put. It is nil if c is in line already.
+func (p *position) refusal(c *driver.Claim) error {
 	switch {
 	case p.tombstone != nil:
 		return goneFor(p.tombstone)
 	case p.own != nil:
 		return nil
+	case p.under != nil:
+		return errNameTaken
 	case p.foreign(c):
 		return driver.ErrKind
 	case !c.NoWait || p.head == nil:
 		return errors.New("the server refused the claim for no reason")
 	}
-	busy, err := p.busy(n)
+	busy, err := p.busy(p.count)
 	if err != nil {
 		return err
 	}

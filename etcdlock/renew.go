@@ -2,6 +2,8 @@ package etcdlock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,23 +32,27 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	defer end()
 	keys := b.readOwnKeys(ctx, ts, errs)
 	alive := b.keepAliveAll(ctx, keys)
-	each := newParallel()
+	var alone []int
 	for i := range ts {
 		if errs[i] != nil {
 			continue
 		}
-		var done bool
-		if done, errs[i] = b.renewedTogether(keys[i], &ts[i], alive); !done {
-			each.run(func() { errs[i] = b.renewAlone(ctx, &ts[i]) })
+		var kept keptAlive
+		ours := false
+		if keys[i] != nil {
+			kept, ours = alive[clientv3.LeaseID(keys[i].Lease)]
+		}
+		if errs[i] = kept.err; !ours || kept.err == nil && kept.ttl < ts[i].TTL {
+			alone = append(alone, i)
 		}
 	}
-	each.wait()
+	parallel(len(alone), func(n int) { errs[alone[n]] = b.renewAlone(ctx, &ts[alone[n]]) })
 	for i, err := range errs {
 		if leaseEnded(err) {
 			err = errEnded
 		}
 		if driver.Gone(err) {
-			b.keys.notInLine(ts[i].Ref(), ts[i].TTL+grace)
+			b.keys.release(ts[i].Ref())
 		}
 		errs[i] = b.failed(ctx, "renewing", ts[i].Key, err)
 	}
@@ -57,86 +63,61 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 // values etcd 3.7 would not tell the leases.)
 func (b *Backend) readOwnKeys(ctx context.Context, ts []driver.Ticket, errs []error) []*keyValue {
 	keys := make([]*keyValue, len(ts))
-	var group sync.WaitGroup
-	for from := 0; from < len(ts); from += keysPerRead {
+	parallel((len(ts)+keysPerRead-1)/keysPerRead, func(page int) {
+		from := page * keysPerRead
 		to := min(from+keysPerRead, len(ts))
-		group.Go(func() {
-			ops := make([]clientv3.Op, 0, to-from)
-			for i := from; i < to; i++ {
-				ops = append(ops, b.positionOf(&ts[i].Claim, revisionOf(ts[i].Token)).ownKey())
-			}
-			answer, err := hedged(ctx, b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-				return b.etcd.Txn(ctx).Then(ops...).Commit()
-			})
-			for i := from; i < to; i++ {
-				if err != nil {
-					errs[i] = err
-				} else {
-					keys[i] = withID(found(answer, i-from), ts[i].ID)
-				}
-			}
+		var ops []clientv3.Op
+		for i := from; i < to; i++ {
+			ops = append(ops, b.positionOf(&ts[i].Claim, revisionOf(ts[i].Token)).ownKey())
+		}
+		answer, err := hedged(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return b.etcd.Txn(ctx).Then(ops...).Commit()
 		})
-	}
-	group.Wait()
+		for i := from; i < to; i++ {
+			if errs[i] = err; err == nil {
+				keys[i] = withID(found(answer, i-from), ts[i].ID)
+			}
+		}
+	})
 	return keys
 }
 
-// keepAliveAll keeps those leases of keys alive that are ours, and returns how that went.
-func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[clientv3.LeaseID]error {
-	results := make(map[clientv3.LeaseID]error)
+// keptAlive is the answer to a keep-alive.
+type keptAlive struct {
+	ttl time.Duration
+	err error
+}
+
+// keepAliveAll keeps those leases of keys alive that are ours.
+func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[clientv3.LeaseID]keptAlive {
+	alive := make(map[clientv3.LeaseID]keptAlive)
 	for _, kv := range keys {
 		if kv != nil && b.leases.find(clientv3.LeaseID(kv.Lease)) != nil {
-			results[clientv3.LeaseID(kv.Lease)] = nil
+			alive[clientv3.LeaseID(kv.Lease)] = keptAlive{}
 		}
 	}
-	var ids []clientv3.LeaseID
-	for id := range results {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(alive))
 	var mu sync.Mutex
-	var group sync.WaitGroup
-	for _, id := range ids {
-		group.Go(func() {
-			_, err := hedged(ctx, b, func(ctx context.Context) (time.Duration, error) { return b.keepAlive(ctx, id) })
-			mu.Lock()
-			defer mu.Unlock()
-			results[id] = err
-		})
-	}
-	group.Wait()
-	return results
+	parallel(len(ids), func(i int) {
+		ttl, err := hedged(ctx, func(ctx context.Context) (time.Duration, error) { return b.keepAlive(ctx, ids[i]) })
+		mu.Lock()
+		defer mu.Unlock()
+		alive[ids[i]] = keptAlive{ttl, err}
+	})
+	return alive
 }
 
-// renewedTogether reports what keepAliveAll has done for a claim. It reports false if
-// the claim needs a look of its own: it is not in line, it lingers, its lease is too
-// short, or its lease is another Backend's.
-func (b *Backend) renewedTogether(kv *keyValue, t *driver.Ticket, alive map[clientv3.LeaseID]error) (bool, error) {
-	if kv == nil {
-		return false, nil
-	}
-	err, ours := alive[clientv3.LeaseID(kv.Lease)]
-	if !ours {
-		return false, nil
-	}
-	if err == nil {
-		l := b.leases.find(clientv3.LeaseID(kv.Lease))
-		if l == nil || l.ttl < t.TTL {
-			return false, nil
-		}
-	}
-	return true, err
-}
-
-// renewAlone renews a claim whose lease has to be looked at.
+// renewAlone renews a claim that is not in line, or lingers, or whose lease is too short
+// or another Backend's.
 func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) error {
 	p := b.positionOf(&t.Claim, revisionOf(t.Token))
 	answer, err := b.etcd.Txn(ctx).Then(p.ownKey(), clientv3.OpGet(p.line.tombstone(t.ID))).Commit()
 	if err != nil {
 		return err
 	}
-	own, grave := withID(found(answer, 0), t.ID), first(found(answer, 1))
-	if own == nil || grave != nil {
-		return goneFor(grave)
+	own, tombstone := withID(found(answer, 0), t.ID), first(found(answer, 1))
+	if own == nil || tombstone != nil {
+		return goneFor(tombstone)
 	}
 	_, err = b.prolong(ctx, p.line, &t.Claim, own)
 	return err
@@ -153,49 +134,48 @@ func (b *Backend) prolong(ctx context.Context, line line, c *driver.Claim, own *
 				return ttl, err
 			}
 		}
-		ttl, now, err := b.moveToLease(ctx, line, c, own)
+		longer, err := b.leaseOf(ctx, c.TTL)
+		if err != nil {
+			return 0, err
+		}
+		ttl, err := b.keepAlive(ctx, longer.id)
+		var changed *keyValue
+		if err == nil {
+			changed, err = b.moveToLease(ctx, line, c, own, longer)
+		}
 		switch {
-		case leaseEnded(err): // of the longer lease: another one is granted
-		case err != nil || now == nil:
+		case leaseEnded(err):
+			b.leases.forget(longer.id)
+		case err != nil || changed == nil:
 			return ttl, err
 		default:
-			own = now // it has changed meanwhile
+			own = changed
 		}
 	}
 	return 0, errRaced
 }
 
-// moveToLease puts the claim own on our lease of the length that c wants. If the claim
-// has changed meanwhile, it returns what it is now.
-func (b *Backend) moveToLease(ctx context.Context, line line, c *driver.Claim, own *keyValue,
-) (ttl time.Duration, now *keyValue, err error) {
-	l, err := b.leaseOf(ctx, leaseKind{seconds: wholeSeconds(c.TTL)})
-	if err != nil {
-		return 0, nil, err
-	}
-	if ttl, err = b.keepAlive(ctx, l.id); err != nil {
-		return 0, nil, err
-	}
+// moveToLease puts the claim own on the lease l. If the claim has changed meanwhile, it
+// returns what it is now.
+func (b *Backend) moveToLease(ctx context.Context, line line, c *driver.Claim, own *keyValue, l *lease,
+) (changed *keyValue, err error) {
 	var r record
 	if err := decode(own, &r); err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	r.TTL = int64(ttl / time.Second)
+	r.TTL = int64(l.ttl / time.Second)
 	name := string(own.Key)
 	answer, err := b.etcd.Txn(ctx).
 		If(unchanged(name, own), absent(line.tombstone(c.ID))).
 		Then(clientv3.OpPut(name, encode(r), clientv3.WithLease(l.id))).
 		Else(clientv3.OpGet(name), clientv3.OpGet(line.tombstone(c.ID))).
 		Commit()
-	if leaseEnded(err) {
-		b.leases.forget(l.id)
-	}
 	if err != nil || answer.Succeeded {
-		return ttl, nil, err
+		return nil, err
 	}
-	own, grave := withID(found(answer, 0), c.ID), first(found(answer, 1))
-	if own == nil || grave != nil {
-		return 0, nil, goneFor(grave)
+	own, tombstone := withID(found(answer, 0), c.ID), first(found(answer, 1))
+	if own == nil || tombstone != nil {
+		return nil, goneFor(tombstone)
 	}
-	return 0, own, nil
+	return own, nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/fencelock/fencelock/driver"
@@ -59,17 +58,9 @@ func secured(t *testing.T, flags ...string) *testserver.Server {
 }
 
 // login connects as a user.
-func login(t *testing.T, s *testserver.Server, user, password string, dial ...grpc.DialOption) *clientv3.Client {
+func login(t *testing.T, s *testserver.Server, user, password string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{s.Addr()}, Username: user, Password: password,
-		DialTimeout: 5 * time.Second, Logger: zap.NewNop(), DialOptions: dial,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return dial(t, clientv3.Config{Username: user, Password: password, DialOptions: opts}, s.Addr())
 }
 
 // TestLeastPrivilege plays the model as a user who may do nothing outside of the
@@ -82,10 +73,7 @@ func TestLeastPrivilege(t *testing.T) {
 	app := login(t, s, "app", appPassword)
 	drivertest.Model(t, func(t *testing.T) driver.Backend { return backend(t, app, "") }, rand.Uint64())
 	// clientv3.New itself asks for the token, and says no.
-	_, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{s.Addr()}, Username: "app", Password: "wr0ng",
-		DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-	})
+	_, err := connect(clientv3.Config{Username: "app", Password: "wr0ng"}, s.Addr())
 	if err == nil || strings.Contains(err.Error(), "wr0ng") {
 		t.Errorf("a wrong password: %v", err)
 	}
@@ -122,7 +110,8 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 		},
 	} {
 		ticket := driver.Ticket{Claim: claim("nightly"), Token: 1 << 16}
-		checkRefusal(t, test.who, "Enter", enterError(test.b, ticket.Claim), test.write)
+		_, err := test.b.Enter(soon(t), ticket.Claim)
+		checkRefusal(t, test.who, "Enter", err, test.write)
 		if _, err := test.b.Line(ctx, "nightly"); err != nil || !test.lookPermitted {
 			checkRefusal(t, test.who, "Line", err, test.look)
 		}
@@ -138,9 +127,7 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 
 func checkRefusal(t *testing.T, who, method string, err error, words []string) {
 	t.Helper()
-	var permanent *driver.PermanentError
-	if !errors.As(err, &permanent) {
-		t.Errorf("%s with %s answered %v; want a *PermanentError", method, who, err)
+	if permanent(t, method+" with "+who, err); err == nil {
 		return
 	}
 	for _, word := range words {
@@ -151,13 +138,6 @@ func checkRefusal(t *testing.T, who, method string, err error, words []string) {
 	if strings.Contains(err.Error(), appPassword) {
 		t.Errorf("%s with %s names the password: %v", method, who, err)
 	}
-}
-
-func enterError(b driver.Backend, c driver.Claim) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	_, err := b.Enter(ctx, c)
-	return err
 }
 
 // TestRestartWithAuthenticationKeepsClaims: a server forgets the tokens of its users when
@@ -186,7 +166,7 @@ func TestRestartWithAuthenticationKeepsClaims(t *testing.T) {
 		defer store.Close()
 		held := hold(t, store.Backend, ttl(claim("k"), 15*time.Second))
 		restartWithoutTokens(t, s)
-		persist(t, "Renew", func(ctx context.Context) error { return store.Backend.Renew(ctx, []driver.Ticket{held})[0] })
+		persistRenew(t, store.Backend, held)
 		persistLeave(t, store.Backend, held)
 	})
 	if os.Getenv("FENCELOCK_ETCD") != "" {
@@ -223,8 +203,8 @@ func outlivesRestart(t *testing.T, s *testserver.Server, dial ...grpc.DialOption
 	next := wait(t, b, ttl(claim("k"), 15*time.Second))
 	restartWithoutTokens(t, s)
 	restarted := time.Now()
-	persist(t, "Renew of the holder", func(ctx context.Context) error { return a.Renew(ctx, []driver.Ticket{held})[0] })
-	persist(t, "Renew of the waiter", func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{next})[0] })
+	persistRenew(t, a, held)
+	persistRenew(t, b, next)
 	if took := time.Since(restarted); took > 10*time.Second {
 		t.Errorf("renewed %v after the restart; want it within a lease of 15s", took)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
@@ -25,31 +24,13 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
-	c := &cluster{t: t, members: testserver.EtcdCluster(t, 3)}
-	c.etcd = c.client(t)
-	return c
-}
-
-// client knows all members.
-func (c *cluster) client(t testing.TB) *clientv3.Client {
-	t.Helper()
-	var at []string
-	for _, m := range c.members {
-		at = append(at, m.Addr())
-	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: at, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	return client
+	members := testserver.EtcdCluster(t, 3)
+	return &cluster{t: t, members: members, etcd: client(t, members...)}
 }
 
 func (c *cluster) backend(prefix string) driver.Backend {
 	c.t.Helper()
-	return backend(c.t, c.client(c.t), prefix)
+	return backend(c.t, client(c.t, c.members...), prefix)
 }
 
 // leader is the member that all agree on, and another one.
@@ -85,7 +66,7 @@ func (c *cluster) leader() (leader, follower *testserver.Server) {
 func TestThreeMembers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	views := func(t *testing.T) driver.Backend { return backend(t, c.client(t), "laws/") }
+	views := func(t *testing.T) driver.Backend { return backend(t, client(t, c.members...), "laws/") }
 	t.Run("Model", func(t *testing.T) { drivertest.Model(t, views) })
 
 	// handed passes a lock on while f happens, and holds every answer to the laws.
@@ -99,91 +80,48 @@ func TestThreeMembers(t *testing.T) {
 		}
 		holder = hold(t, a, claim("k"))
 		next, last := wait(t, b, claim("k")), wait(t, a, claim("k"))
-		awaited := make(chan driver.Ticket, 1) // a watch is open all the while
-		failed := make(chan error, 1)
-		go func() {
-			for now := next; ; {
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				got, err := b.Await(ctx, now)
-				cancel()
-				switch {
-				case driver.Gone(err):
-					failed <- err
-					return
-				case err == nil && got.Granted:
-					awaited <- got
-					return
-				}
-			}
-		}()
+		awaited := await(t, b, next) // a watch is open all the while
 		sleep(100 * time.Millisecond)
 		f()
 		began := time.Now()
-		persist(t, "Renew of the holder", func(ctx context.Context) error { return a.Renew(ctx, []driver.Ticket{holder})[0] })
-		persist(t, "Renew of the waiter", func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{next})[0] })
+		persistRenew(t, a, holder)
+		persistRenew(t, b, next)
 		t.Logf("renewed %v after", time.Since(began))
 		select {
 		case got := <-awaited:
-			t.Fatalf("a waiter was granted beside the holder: %+v", got)
-		case err := <-failed:
-			t.Fatalf("Await: %v", err)
+			t.Fatalf("a waiter was granted beside the holder, or ended: %+v", got)
 		default:
 		}
 		persist(t, "Leave", func(ctx context.Context) error { return a.Leave(ctx, holder, driver.Exit{Mark: "done"}) })
-		select {
-		case next = <-awaited:
-		case err := <-failed:
-			t.Fatalf("Await: %v", err)
-		case <-time.After(20 * time.Second):
-			t.Fatal("the next in line is not granted after 20s")
-		}
+		next = within(t, 20*time.Second, awaited)
 		if next.Token <= holder.Token || next.Mark != "done" {
 			t.Errorf("the next has token %d and mark %q; want one above %d, and the mark of the Leave", next.Token, next.Mark, holder.Token)
 		}
 		persistLeave(t, b, next)
-		var held driver.Ticket
-		persist(t, "Await", func(ctx context.Context) (err error) {
-			for held = last; err == nil && !held.Granted; {
-				held, err = a.Await(ctx, held)
-			}
-			return err
-		})
-		persistLeave(t, a, held)
+		persistLeave(t, a, within(t, 20*time.Second, await(t, a, last)))
 	}
 
-	t.Run("OneIsDown", func(t *testing.T) {
-		_, follower := c.leader()
-		handed(t, func() {
-			if err := follower.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		})
-		drivertest.Model(t, views, rand.Uint64())
-		if err := follower.Restart(); err != nil {
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	t.Run("OneIsDown", func(t *testing.T) {
+		_, follower := c.leader()
+		handed(t, func() { must(t, follower.Kill()) })
+		drivertest.Model(t, views, rand.Uint64())
+		must(t, follower.Restart())
 	})
 	t.Run("TheLeaderIsKilled", func(t *testing.T) {
 		leader, _ := c.leader()
-		handed(t, func() {
-			if err := leader.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if err := leader.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		handed(t, func() { must(t, leader.Kill()) })
+		must(t, leader.Restart())
 	})
 	t.Run("TheLeaderHangs", func(t *testing.T) {
 		leader, _ := c.leader()
-		handed(t, func() {
-			if err := leader.Pause(); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if err := leader.Continue(); err != nil {
-			t.Fatal(err)
-		}
+		handed(t, func() { must(t, leader.Pause()) })
+		must(t, leader.Continue())
 	})
 	// A leader that was stopped for longer than an election, and goes on, takes itself for
 	// the leader for a moment, and may have leases ended that its successor has renewed. The
@@ -194,23 +132,14 @@ func TestThreeMembers(t *testing.T) {
 		prefix := newPrefix()
 		a, b := c.backend(prefix), c.backend(prefix)
 		// The leader before this one has just come back, too, and a request may be lost on it.
-		var holder driver.Ticket
-		first := ttl(claim("k"), lease)
-		persist(t, "Enter", func(ctx context.Context) (err error) {
-			holder, err = a.Enter(ctx, first)
-			return err
-		})
-		if err := leader.Pause(); err != nil {
-			t.Fatal(err)
-		}
+		holder := persistEnter(t, a, ttl(claim("k"), lease))
+		must(t, leader.Pause())
 		until := time.Now().Add(3 * lease)
 		for time.Now().Before(until) {
-			persist(t, "Renew", func(ctx context.Context) error { return a.Renew(ctx, []driver.Ticket{holder})[0] })
+			persistRenew(t, a, holder)
 			sleep(lease / 10)
 		}
-		if err := leader.Continue(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, leader.Continue())
 		lost := false
 		for until := time.Now().Add(lease); time.Now().Before(until) && !lost; sleep(lease / 40) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -246,43 +175,28 @@ func TestThreeMembers(t *testing.T) {
 		leader, _ := c.leader()
 		prefix := newPrefix()
 		a, b := c.backend(prefix), c.backend(prefix)
-		dies := ttl(claim("k"), lease) // and is not heard of again
-		persist(t, "Enter", func(ctx context.Context) error { _, err := a.Enter(ctx, dies); return err })
+		persistEnter(t, a, ttl(claim("k"), lease)) // and is not heard of again
 		next := wait(t, b, claim("k"))
-		if err := leader.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, leader.Kill())
 		killed := time.Now()
-		persist(t, "Await", func(ctx context.Context) (err error) {
-			for err == nil && !next.Granted {
-				var now driver.Ticket
-				if now, err = b.Await(ctx, next); err == nil {
-					next = now
-				}
-			}
-			return err
-		})
+		next = within(t, 20*time.Second, await(t, b, next))
 		t.Logf("granted %v after holder and leader had died", time.Since(killed))
 		// Lease, election of at most two rounds, lease.
 		if took := time.Since(killed); took > 2*lease+4*time.Second+lag {
 			t.Errorf("the lock was held by a ghost for %v", took)
 		}
 		persistLeave(t, b, next)
-		if err := leader.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, leader.Restart())
 	})
 	// A member that knows no leader says so at once, also to those who write, and does not
 	// keep them until their patience ends.
 	t.Run("TwoAreDown", func(t *testing.T) {
 		leader, follower := c.leader()
 		last := c.members[slices.IndexFunc(c.members, func(m *testserver.Server) bool { return m != leader && m != follower })]
-		b := backend(t, dial(t, last.Addr()), newPrefix())
+		b := backend(t, client(t, last), newPrefix())
 		holder := hold(t, b, claim("k"))
 		for _, m := range []*testserver.Server{leader, follower} {
-			if err := m.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Kill())
 		}
 		alone := false
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !alone; sleep(50 * time.Millisecond) {
@@ -304,18 +218,13 @@ func TestThreeMembers(t *testing.T) {
 			began := time.Now()
 			err := call(soon(t))
 			t.Logf("%s: %v after %v", what, err, time.Since(began))
-			var permanent *driver.PermanentError
-			if err == nil || driver.Gone(err) || errors.As(err, &permanent) {
-				t.Errorf("%s without a leader: %v; want an error that says nothing of the claim", what, err)
-			}
+			unknown(t, what+" without a leader", err)
 			if took := time.Since(began); took > time.Second {
 				t.Errorf("%s without a leader took %v", what, took)
 			}
 		}
 		for _, m := range []*testserver.Server{leader, follower} {
-			if err := m.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Restart())
 		}
 		persistLeave(t, b, holder)
 	})

@@ -6,8 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -25,53 +23,51 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/internal/worker"
 )
 
-// Leases of etcd are seconds long, so most tests wait most of the time: many of them
-// wait at once.
-const atOnce = "24"
+// store is what a worker process opens.
+type store struct{ Addr, Prefix string }
 
 func TestMain(m *testing.M) {
-	if worker() {
-		return
-	}
+	worker.Main(worker.On(func(s store) (driver.Backend, func(), error) {
+		c, err := connect(clientv3.Config{}, s.Addr)
+		if err != nil {
+			return nil, nil, err
+		}
+		return etcdlock.New(c, &etcdlock.Options{Prefix: s.Prefix}), func() { c.Close() }, nil
+	}))
+	// Leases of etcd are seconds long, so most tests wait most of the time: many of them
+	// wait at once.
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
+		if err := flag.Set("test.parallel", "24"); err != nil {
 			panic(err)
 		}
 	}
-	// Goroutines are counted after the tests, so the servers that all of them share end
+	// Goroutines are counted after the tests, so the server that all of them share ends
 	// before.
 	code := m.Run()
-	if code == 0 {
-		if err := shared.nothingLeft(); err != nil {
+	for _, check := range []func() error{shared.nothingLeft, shared.stop, func() error { return goleak.Find() }} {
+		if err := check(); err != nil && code == 0 {
 			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			code = 1
-		}
-	}
-	shared.stop()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}
 	os.Exit(code)
 }
 
-// servers are those that the whole package shares: each test has its own prefix.
-type servers struct {
+// sharedServer has one member, and each test its own prefix.
+type sharedServer struct {
 	mu  sync.Mutex
 	one *testserver.Server
 	dir string
 }
 
-var shared servers
+var shared sharedServer
 
-// server is a server of one member.
 func server(t testing.TB) *testserver.Server {
 	t.Helper()
 	shared.mu.Lock()
@@ -88,14 +84,14 @@ func server(t testing.TB) *testserver.Server {
 	return shared.one
 }
 
-// nothingLeft holds the shared server to having no key of ours but marks and what keeps
-// ids out, and no watch, when the leases of killed processes have ended. Leases cannot be
-// told apart: one of a Backend that was closed while it held a claim runs out by itself.
-func (s *servers) nothingLeft() error {
+// nothingLeft holds the shared server to having no key of ours but marks and tombstones,
+// and no watch, when the leases of killed processes have ended. Leases cannot be told
+// apart: one of a Backend that was closed while it held a claim runs out by itself.
+func (s *sharedServer) nothingLeft() error {
 	if s.one == nil {
 		return nil
 	}
-	c, err := connect(s.one.Addr())
+	c, err := connect(clientv3.Config{}, s.one.Addr())
 	if err != nil {
 		return err
 	}
@@ -108,7 +104,7 @@ func (s *servers) nothingLeft() error {
 	return err
 }
 
-func (s *servers) leftNow(c *clientv3.Client) error {
+func (s *sharedServer) leftNow(c *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	all, err := c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -116,59 +112,54 @@ func (s *servers) leftNow(c *clientv3.Client) error {
 		return err
 	}
 	for _, kv := range all.Kvs {
-		if part := lastPart(kv.Key); part != "m" && !strings.HasPrefix(part, "z") {
+		if isClaim(string(kv.Key)) {
 			return fmt.Errorf("the key %q is left", kv.Key)
 		}
 	}
-	watches := "?"
-	err = metrics(s.one, func(name, value string) {
-		if name == "etcd_debugging_mvcc_watcher_total" {
-			watches = value
-		}
-	})
-	if err == nil && watches != "0" {
+	told, err := metrics(s.one)
+	if watches := told[watchers]; err == nil && watches != "0" {
 		err = fmt.Errorf("%s watches are left", watches)
 	}
 	return err
 }
 
-// lastPart is what a key is for: a claim, a mark, or to keep an id out.
-func lastPart(key []byte) string {
-	return string(key[bytes.LastIndexByte(key, '/')+1:])
-}
-
-func (s *servers) stop() {
+func (s *sharedServer) stop() error {
 	if s.one == nil {
-		return
+		return nil
 	}
-	if err := s.one.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.RemoveAll(s.dir)
+	defer os.RemoveAll(s.dir)
+	return s.one.Stop()
 }
 
-// client connects to servers until the test ends.
+// isClaim reports whether a key of etcd is no mark and no tombstone.
+func isClaim(name string) bool {
+	last := name[strings.LastIndexByte(name, '/')+1:]
+	return last != "m" && !strings.HasPrefix(last, "z")
+}
+
+func connect(c clientv3.Config, at ...string) (*clientv3.Client, error) {
+	c.Endpoints, c.DialTimeout, c.Logger = at, 5*time.Second, zap.NewNop()
+	return clientv3.New(c)
+}
+
+// dial connects until the test ends.
+func dial(t testing.TB, c clientv3.Config, at ...string) *clientv3.Client {
+	t.Helper()
+	etcd, err := connect(c, at...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { etcd.Close() })
+	return etcd
+}
+
 func client(t testing.TB, ss ...*testserver.Server) *clientv3.Client {
 	t.Helper()
 	var at []string
 	for _, s := range ss {
 		at = append(at, s.Addr())
 	}
-	return dial(t, at...)
-}
-
-func dial(t testing.TB, at ...string) *clientv3.Client {
-	t.Helper()
-	c, err := connect(at...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-func connect(at ...string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: at, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	return dial(t, clientv3.Config{}, at...)
 }
 
 // backend keeps locks below a prefix, and is closed before its client.
@@ -179,10 +170,8 @@ func backend(t testing.TB, c *clientv3.Client, prefix string) *etcdlock.Backend 
 	return b
 }
 
-// newPrefix is one that nobody else uses.
-func newPrefix() string { return rand.Text() + "/" }
-
-// scene is what most tests play in.
+// scene is what most tests play in: a server and a prefix of its own, which must have no
+// claim in the end.
 type scene struct {
 	t      testing.TB
 	server *testserver.Server
@@ -190,8 +179,7 @@ type scene struct {
 	etcd   *clientv3.Client // the test's own
 }
 
-// newScene is a prefix of its own on the shared server, which must be empty in the
-// end but for marks, and for what keeps ids out.
+// newScene is on the shared server.
 func newScene(t testing.TB) *scene {
 	t.Helper()
 	return sceneOn(t, server(t))
@@ -201,8 +189,10 @@ func sceneOn(t testing.TB, s *testserver.Server) *scene {
 	t.Helper()
 	x := &scene{t: t, server: s, prefix: newPrefix(), etcd: client(t, s)}
 	t.Cleanup(func() {
-		if !t.Failed() {
-			x.empty()
+		for _, k := range x.keys("") {
+			if isClaim(k) && !t.Failed() {
+				t.Errorf("the key %q is left", k)
+			}
 		}
 	})
 	return x
@@ -214,55 +204,96 @@ func (x *scene) backend() *etcdlock.Backend {
 	return backend(x.t, client(x.t, x.server), x.prefix)
 }
 
-// empty must find no claim.
-func (x *scene) empty() {
+// keys lists what begins with the prefix and this.
+func (x *scene) keys(begin string) (keys []string) {
 	x.t.Helper()
-	for _, k := range x.keys() {
-		rest, _ := strings.CutPrefix(k, x.prefix)
-		_, rest, _ = strings.Cut(rest, "/")
-		if rest != "m" && !strings.HasPrefix(rest, "z") {
-			x.t.Errorf("the key %q is left", k)
-		}
-	}
-}
-
-// keys lists everything below the prefix.
-func (x *scene) keys() []string {
-	x.t.Helper()
-	answer, err := x.etcd.Get(context.Background(), x.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	answer, err := x.etcd.Get(context.Background(), x.prefix+begin, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	var keys []string
 	for _, kv := range answer.Kvs {
 		keys = append(keys, string(kv.Key))
 	}
 	return keys
 }
 
-// leases lists the leases of the server.
-func leases(t testing.TB, c *clientv3.Client) []clientv3.LeaseID {
-	t.Helper()
-	answer, err := c.Leases(soon(t))
-	if err != nil {
-		t.Fatal(err)
+// value is what a key holds.
+func (x *scene) value(name string) string {
+	x.t.Helper()
+	answer, err := x.etcd.Get(soon(x.t), name)
+	if err != nil || len(answer.Kvs) != 1 {
+		x.t.Fatalf("%q has %v, %v", name, answer, err)
 	}
-	var ids []clientv3.LeaseID
+	return string(answer.Kvs[0].Value)
+}
+
+// put and remove do by hand what others may do to our keys. They return the revision.
+func (x *scene) put(name, value string) int64 {
+	x.t.Helper()
+	answer, err := x.etcd.Put(soon(x.t), name, value)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return answer.Header.Revision
+}
+
+func (x *scene) remove(name string, opts ...clientv3.OpOption) int64 {
+	x.t.Helper()
+	answer, err := x.etcd.Delete(soon(x.t), name, opts...)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return answer.Header.Revision
+}
+
+// leases lists the leases of the server.
+func (x *scene) leases() (ids []clientv3.LeaseID) {
+	x.t.Helper()
+	answer, err := x.etcd.Leases(soon(x.t))
+	if err != nil {
+		x.t.Fatal(err)
+	}
 	for _, l := range answer.Leases {
 		ids = append(ids, l.ID)
 	}
 	return ids
 }
 
-// counters reads how many requests of each kind the server was asked, as it counts
-// them itself.
-func counters(t testing.TB, s *testserver.Server) map[string]int {
+func (x *scene) revoke(ids ...clientv3.LeaseID) {
+	x.t.Helper()
+	for _, id := range ids {
+		if _, err := x.etcd.Revoke(soon(x.t), id); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+}
+
+// claims are what b shows of a line.
+func claims(t testing.TB, b *etcdlock.Backend, key string) []driver.Standing {
 	t.Helper()
+	l, err := b.Line(soon(t), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Claims
+}
+
+// watchers is the server's count of open watches.
+const watchers = "etcd_debugging_mvcc_watcher_total"
+
+// requests reads how many requests of each kind the server was asked, as it counts
+// them itself.
+func requests(t testing.TB, s *testserver.Server) map[string]int {
+	t.Helper()
+	all, err := metrics(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	counts := map[string]int{}
-	err := metrics(s, func(name, value string) {
+	for name, value := range all {
 		rest, ok := strings.CutPrefix(name, "grpc_server_started_total{")
 		if !ok {
-			return
+			continue
 		}
 		_, method, _ := strings.Cut(rest, `grpc_method="`)
 		method, _, _ = strings.Cut(method, `"`)
@@ -271,181 +302,28 @@ func counters(t testing.TB, s *testserver.Server) map[string]int {
 			t.Fatal(err)
 		}
 		counts[method] += int(n)
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return counts
 }
 
-// gauge reads one number of the server.
-func gauge(t testing.TB, s *testserver.Server, name string) (value string) {
-	t.Helper()
-	err := metrics(s, func(n, v string) {
-		if n == name {
-			value = v
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
-
-func metrics(s *testserver.Server, each func(name, value string)) error {
+// metrics are the numbers that the server tells of itself.
+func metrics(s *testserver.Server) (map[string]string, error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Close = true
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer answer.Body.Close()
+	all := map[string]string{}
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
-		if at := strings.LastIndexByte(lines.Text(), ' '); at > 0 {
-			each(lines.Text()[:at], lines.Text()[at+1:])
+		if at := bytes.LastIndexByte(lines.Bytes(), ' '); at > 0 {
+			all[lines.Text()[:at]] = lines.Text()[at+1:]
 		}
 	}
-	return lines.Err()
+	return all, lines.Err()
 }
-
-// lease is short for a test, and the shortest that the server grants.
-const lease = 2 * time.Second
-
-// lag is how much later than its lease a claim may end: the server looks twice a
-// second, and the removal is a step of the cluster.
-const lag = 2 * time.Second
-
-// claim is an exclusive claim with a long lease.
-func claim(key string) driver.Claim {
-	return driver.Claim{
-		Key: key, ID: rand.Text(), Owner: "test", Note: "a note",
-		Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
-	}
-}
-
-func reader(key string) driver.Claim {
-	c := claim(key)
-	c.Weight = 1
-	return c
-}
-
-func permits(key string, n, size int64) driver.Claim {
-	c := claim(key)
-	c.Weight, c.Capacity = n, size
-	return c
-}
-
-func ttl(c driver.Claim, d time.Duration) driver.Claim {
-	c.TTL = d
-	return c
-}
-
-func noWait(c driver.Claim) driver.Claim {
-	c.NoWait = true
-	return c
-}
-
-// soon ends with the test, or after 15 seconds.
-func soon(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// enter must succeed.
-func enter(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	ticket, err := b.Enter(soon(t), c)
-	if err != nil {
-		t.Fatalf("Enter on %q: %v", c.Key, err)
-	}
-	return ticket
-}
-
-// hold must be granted at once.
-func hold(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	ticket := enter(t, b, c)
-	if !ticket.Granted {
-		t.Fatalf("Enter on %q was not granted; want a grant", c.Key)
-	}
-	return ticket
-}
-
-// wait must stand in line.
-func wait(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	ticket := enter(t, b, c)
-	if ticket.Granted {
-		t.Fatalf("Enter on %q was granted; want it to wait", c.Key)
-	}
-	return ticket
-}
-
-func leave(t testing.TB, b driver.Backend, ticket driver.Ticket) {
-	t.Helper()
-	if err := b.Leave(soon(t), ticket, driver.Exit{}); err != nil {
-		t.Fatalf("Leave on %q: %v", ticket.Key, err)
-	}
-}
-
-func renew(t testing.TB, b driver.Backend, ticket driver.Ticket) error {
-	t.Helper()
-	return b.Renew(soon(t), []driver.Ticket{ticket})[0]
-}
-
-// granted waits until ticket is granted.
-func granted(t testing.TB, b driver.Backend, ticket driver.Ticket) driver.Ticket {
-	t.Helper()
-	ctx := soon(t)
-	for !ticket.Granted {
-		now, err := b.Await(ctx, ticket)
-		if err != nil {
-			t.Fatalf("Await on %q: %v", ticket.Key, err)
-		}
-		ticket = now
-	}
-	return ticket
-}
-
-// persist repeats f, whose errors are outages, until it answers.
-func persist(t testing.TB, what string, f func(ctx context.Context) error) {
-	t.Helper()
-	began := time.Now()
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err := f(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		var permanent *driver.PermanentError
-		if driver.Gone(err) || errors.As(err, &permanent) || time.Since(began) > 30*time.Second {
-			t.Fatalf("%s: %v", what, err)
-		}
-		t.Logf("%s, %v on: %v", what, time.Since(began).Round(time.Millisecond), err)
-		sleep(100 * time.Millisecond)
-	}
-}
-
-// persistLeave leaves, whatever attempts that takes. An attempt whose answer did not
-// come may have been the one.
-func persistLeave(t testing.TB, b driver.Backend, ticket driver.Ticket) {
-	t.Helper()
-	attempts := 0
-	persist(t, "Leave", func(ctx context.Context) error {
-		err := b.Leave(ctx, ticket, driver.Exit{})
-		if attempts++; attempts > 1 && driver.Gone(err) {
-			return nil
-		}
-		return err
-	})
-}
-
-// sleep lets the server's clock go on.
-func sleep(d time.Duration) { <-time.After(d) }

@@ -3,13 +3,15 @@ package etcd_test
 import (
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 )
 
 // open gives each view a client of its own, as two processes have.
 func open(prefix string, at ...string) drivertest.Opener {
-	return func(t *testing.T) driver.Backend { return backend(t, dial(t, at...), prefix) }
+	return func(t *testing.T) driver.Backend { return backend(t, dial(t, clientv3.Config{}, at...), prefix) }
 }
 
 func TestLaws(t *testing.T) {

@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -15,10 +14,7 @@ func TestRenewMovesToALongerLease(t *testing.T) {
 	x := newScene(t)
 	b, near := x.backend(), x.backend()
 	renewed, entered := hold(t, b, ttl(claim("renewed"), lease)), hold(t, b, ttl(claim("entered"), lease))
-	first, err := near.Line(soon(t), "renewed")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := claims(t, near, "renewed")[0]
 	renewed.TTL, entered.TTL = time.Minute, time.Minute
 	if err := renew(t, b, renewed); err != nil {
 		t.Fatal(err)
@@ -28,11 +24,10 @@ func TestRenewMovesToALongerLease(t *testing.T) {
 	}
 	sleep(lease + lag)
 	for _, k := range []driver.Ticket{renewed, entered} {
-		l, err := near.Line(soon(t), k.Key)
-		if err != nil || len(l.Claims) != 1 || l.Claims[0].Token != k.Token || l.Claims[0].Left < lease {
-			t.Errorf("a claim that was moved to a longer lease is %+v, %v", l, err)
-		}
-		if k.Key == "renewed" && len(l.Claims) == 1 && !l.Claims[0].Since.Equal(first.Claims[0].Since) {
+		l := claims(t, near, k.Key)
+		if len(l) != 1 || l[0].Token != k.Token || l[0].Left < lease {
+			t.Errorf("a claim that was moved to a longer lease is %+v", l)
+		} else if k.Key == "renewed" && !l[0].Since.Equal(first.Since) {
 			t.Errorf("a renewal changed since when it is held")
 		}
 		leave(t, b, k)
@@ -48,9 +43,7 @@ func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
 	holder, quits, last := hold(t, a, claim("k")), wait(t, a, claim("k")), wait(t, b, claim("k"))
 	answer := make(chan driver.Ticket, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		now, err := b.Await(ctx, last)
+		now, err := b.Await(soon(t), last)
 		if err != nil {
 			t.Error(err)
 		}
@@ -61,16 +54,12 @@ func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
 	if now := <-answer; now.Granted || now.Ahead != 1 || now.Head == nil || now.Head.Token != holder.Token {
 		t.Errorf("after the one before it gave up a waiter is told %+v; want it to wait for the holder", now)
 	}
-	// It watches the holder now.
-	done := make(chan time.Time, 1)
-	go func() {
-		granted(t, b, last)
-		done <- time.Now()
-	}()
+	done := await(t, b, last) // it watches the holder now
 	sleep(100 * time.Millisecond)
 	left := time.Now()
 	leave(t, a, holder)
-	if took := (<-done).Sub(left); took > 800*time.Millisecond {
+	last = within(t, 20*time.Second, done)
+	if took := time.Since(left); took > 800*time.Millisecond {
 		t.Errorf("granted after %v; want a push", took)
 	}
 	leave(t, b, last)
@@ -88,9 +77,8 @@ func TestRepeatedEnterRenewsTheLease(t *testing.T) {
 	sent := time.Now()
 	k := hold(t, b, c)
 	sleep(time.Until(sent.Add(k.Left - 200*time.Millisecond)))
-	l, err := x.backend().Line(soon(t), "k")
-	if err != nil || len(l.Claims) != 1 {
-		t.Errorf("the claim is gone %v after a repeat that promised %v: %v", time.Since(sent), k.Left, err)
+	if len(claims(t, x.backend(), "k")) != 1 {
+		t.Errorf("the claim is gone %v after a repeat that promised %v", time.Since(sent), k.Left)
 	}
 	leave(t, b, k)
 }

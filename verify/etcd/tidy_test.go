@@ -15,26 +15,25 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
-
-func matches(err, target error) bool { return errors.Is(err, target) }
 
 // TestNothingIsLeft uses everything, closes, and looks at what the server has.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
-	s := testserver.Etcd(t)
-	etcd := client(t, s)
-	a, b := etcdlock.New(client(t, s), nil), etcdlock.New(client(t, s), nil)
+	x := sceneOn(t, testserver.Etcd(t))
+	a, b := x.backend(), x.backend()
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
 			for _, c := range []driver.Claim{claim("k"), reader("k"), permits("s", 1, 2), ttl(claim("k"), lease)} {
 				view := []driver.Backend{a, b}[i%2]
-				k, err := take(view, c)
+				k, err := view.Enter(soon(t), c)
+				for err == nil && !k.Granted {
+					k, err = view.Await(soon(t), k)
+				}
 				if err == nil {
-					err = view.Leave(context.Background(), k, driver.Exit{})
+					err = view.Leave(soon(t), k, driver.Exit{})
 				}
 				if err != nil {
 					t.Error(err)
@@ -45,15 +44,14 @@ func TestNothingIsLeft(t *testing.T) {
 	group.Wait()
 	a.Close()
 	b.Close()
-	if left := leases(t, etcd); len(left) > 0 {
+	if left := x.leases(); len(left) > 0 {
 		t.Errorf("%d leases are left after Close", len(left))
 	}
-	all, err := etcd.Get(soon(t), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil || len(all.Kvs) > 0 {
-		t.Errorf("keys are left: %v, %v", all.Kvs, err)
+	if left := x.keys(""); len(left) > 0 {
+		t.Errorf("keys are left: %v", left)
 	}
-	if n := gauge(t, s, "etcd_debugging_mvcc_watcher_total"); n != "0" {
-		t.Errorf("%s watches are left", n)
+	if told, err := metrics(x.server); err != nil || told[watchers] != "0" {
+		t.Errorf("%s watches are left, %v", told[watchers], err)
 	}
 }
 
@@ -64,7 +62,7 @@ func TestLeaseInItsLastSecondIsGivenBack(t *testing.T) {
 	x := sceneOn(t, testserver.Etcd(t))
 	b := x.backend()
 	leave(t, b, hold(t, b, ttl(claim("k"), lease)))
-	ids := leases(t, x.etcd)
+	ids := x.leases()
 	if len(ids) != 1 {
 		t.Fatalf("%d leases; want one", len(ids))
 	}
@@ -78,7 +76,7 @@ func TestLeaseInItsLastSecondIsGivenBack(t *testing.T) {
 		}
 	}
 	b.Close()
-	if n := len(leases(t, x.etcd)); n > 0 {
+	if n := len(x.leases()); n > 0 {
 		t.Errorf("%d leases are left after Close", n)
 	}
 }
@@ -86,8 +84,7 @@ func TestLeaseInItsLastSecondIsGivenBack(t *testing.T) {
 // TestTombstonesExpire: what keeps an id out is gone after two of its leases.
 func TestTombstonesExpire(t *testing.T) {
 	t.Parallel()
-	s := testserver.Etcd(t)
-	x := sceneOn(t, s)
+	x := sceneOn(t, testserver.Etcd(t))
 	b := x.backend()
 	for range 5 {
 		if err := b.Leave(soon(t), driver.Ticket{Claim: ttl(claim("k"), lease)}, driver.Exit{}); !driver.Gone(err) {
@@ -99,12 +96,9 @@ func TestTombstonesExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Close()
-	if n := len(leases(t, x.etcd)); n != 1 {
-		t.Errorf("six ids are kept out by %d leases; want one", n)
-	}
-	for end := time.Now().Add(2*lease + 2*lag); len(x.keys())+len(leases(t, x.etcd)) > 0; sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2*lease + 2*lag); len(x.keys(""))+len(x.leases()) > 0; sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d keys and %d leases are left", len(x.keys()), len(leases(t, x.etcd)))
+			t.Fatalf("%d keys and %d leases are left", len(x.keys("")), len(x.leases()))
 		}
 	}
 }
@@ -136,8 +130,8 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 	a.Close()
 	group.Wait()
 	for _, k := range append(held, first) {
-		if l, err := b.Line(soon(t), k.Key); err != nil || len(l.Claims) != 1 {
-			t.Errorf("a claim that was granted is gone after Close: %v", err)
+		if len(claims(t, b, k.Key)) != 1 {
+			t.Errorf("a claim that was granted is gone after Close")
 		}
 	}
 	for l, err := range b.Lines(soon(t), "") {
@@ -219,9 +213,7 @@ func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []driver.Claim{claim("k"), reader("k"), permits("k", 1, 2)} {
-		if _, err := a.Enter(soon(t), noWait(c)); err == nil {
-			t.Fatal("two hold one lock")
-		}
+		refused(t, a, c)
 	}
 	history := x.etcd.Watch(soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(before.Header.Revision+1))
 	leave(t, a, k)
@@ -239,19 +231,12 @@ func TestFormatOfAnotherVersion(t *testing.T) {
 	b := x.backend()
 	for _, value := range []string{`{"v":2,"x":1}`, "something else", ""} {
 		name := x.prefix + "k/wAAAA"
-		if _, err := x.etcd.Put(soon(t), name, value); err != nil {
-			t.Fatal(err)
-		}
-		var permanent *driver.PermanentError
-		if _, err := b.Enter(soon(t), noWait(claim("k"))); !errors.As(err, &permanent) {
-			t.Errorf("Enter beside a claim %q answered %v; want a *PermanentError", value, err)
-		}
-		if _, err := b.Line(soon(t), "k"); !errors.As(err, &permanent) {
-			t.Errorf("Line with a claim %q answered %v; want a *PermanentError", value, err)
-		}
-		if _, err := x.etcd.Delete(soon(t), name); err != nil {
-			t.Fatal(err)
-		}
+		x.put(name, value)
+		_, err := b.Enter(soon(t), noWait(claim("k")))
+		permanent(t, fmt.Sprintf("Enter beside a claim %q", value), err)
+		_, err = b.Line(soon(t), "k")
+		permanent(t, fmt.Sprintf("Line with a claim %q", value), err)
+		x.remove(name)
 	}
 }
 
@@ -265,7 +250,7 @@ func TestKeysOfOneLineAreNotAnothers(t *testing.T) {
 	for _, key := range keys {
 		ts = append(ts, hold(t, b, noWait(claim(key))))
 	}
-	names := x.keys()
+	names := x.keys("")
 	for _, n := range names {
 		line := n[:strings.LastIndexByte(n, '/')+1]
 		if i := slices.IndexFunc(names, func(other string) bool { return other != n && strings.HasPrefix(other, line) }); i >= 0 {
@@ -291,11 +276,7 @@ func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	if err := l.Err(); err != nil {
 		t.Fatalf("a renewed lease is lost: %v", err)
 	}
-	for _, id := range leases(t, x.etcd) {
-		if _, err := x.etcd.Revoke(soon(t), id); err != nil {
-			t.Fatal(err)
-		}
-	}
+	x.revoke(x.leases()...)
 	select {
 	case <-l.Context().Done():
 		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrBroken) {

@@ -6,38 +6,6 @@ import (
 	"time"
 )
 
-// callGroup counts the calls under way and their goroutines, so that Close can wait
-// for them.
-type callGroup struct {
-	mu     sync.Mutex
-	closed bool
-	group  sync.WaitGroup
-}
-
-// start counts a call in, and reports false after refuse.
-func (g *callGroup) start() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return false
-	}
-	g.group.Add(1)
-	return true
-}
-
-func (g *callGroup) finish() { g.group.Done() }
-
-// background runs f in a goroutine, which may outlive the call that starts it.
-func (g *callGroup) background(f func()) { g.group.Go(f) }
-
-func (g *callGroup) refuse() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-}
-
-func (g *callGroup) wait() { g.group.Wait() }
-
 // A client sends its requests to its members in turn, and a member that hangs keeps a
 // request until its context ends. A renewal of two requests could meet that member
 // every time. So a renewal sends each request again, to another member.
@@ -48,7 +16,9 @@ const (
 
 // hedged sends a request up to maxHedges times and takes the first answer without an
 // error. It is for requests that may be applied twice.
-func hedged[T any](ctx context.Context, b *Backend, request func(context.Context) (T, error)) (T, error) {
+func hedged[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
+	var group sync.WaitGroup
+	defer group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
@@ -57,7 +27,7 @@ func hedged[T any](ctx context.Context, b *Backend, request func(context.Context
 	}
 	results := make(chan result, maxHedges)
 	send := func() {
-		b.calls.background(func() {
+		group.Go(func() {
 			answer, err := request(ctx)
 			results <- result{answer, err}
 		})
@@ -90,20 +60,16 @@ func hedged[T any](ctx context.Context, b *Backend, request func(context.Context
 // maxParallel bounds the requests of one call that are under way at the same time.
 const maxParallel = 16
 
-// parallel runs functions in goroutines, maxParallel at a time.
-type parallel struct {
-	group sync.WaitGroup
-	limit chan struct{}
+// parallel calls f with 0 to n-1, on maxParallel goroutines at a time, and waits for all.
+func parallel(n int, f func(i int)) {
+	var group sync.WaitGroup
+	limit := make(chan struct{}, maxParallel)
+	for i := range n {
+		limit <- struct{}{}
+		group.Go(func() {
+			defer func() { <-limit }()
+			f(i)
+		})
+	}
+	group.Wait()
 }
-
-func newParallel() *parallel { return &parallel{limit: make(chan struct{}, maxParallel)} }
-
-func (p *parallel) run(f func()) {
-	p.group.Go(func() {
-		p.limit <- struct{}{}
-		defer func() { <-p.limit }()
-		f()
-	})
-}
-
-func (p *parallel) wait() { p.group.Wait() }

@@ -82,8 +82,8 @@ func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops 
 	value := answer.Responses[0].GetResponseRange().Kvs[0].Value // it is there, else it would not be larger
 	seen, err := fence.Parse(strings.TrimLeft(string(value), "0"))
 	if err != nil || len(value) != len(text) {
-		return nil, fmt.Errorf("etcd: write %q: its mark %q holds %.40q, which is no token: give marks another Prefix, "+
-			"or delete it when no former holder can be left", resource, mark, value)
+		return nil, fmt.Errorf("etcd: write %q: its mark %q holds %.40q, which is no token: give marks another "+
+			"Prefix, or delete it when no former holder can be left", resource, mark, value)
 	}
 	return nil, &fence.StaleError{Resource: resource, Token: token, Seen: seen}
 }
@@ -109,7 +109,8 @@ func (f *Fence) Mark(resource string) string { return f.prefix + resource }
 // round trip; the condition can be used as often as you like.
 func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (clientv3.Cmp, error) {
 	if token <= 0 {
-		return clientv3.Cmp{}, fmt.Errorf("etcd: the holder of %q: %w: pass the token of its lease", key, fence.ErrNoToken)
+		return clientv3.Cmp{}, fmt.Errorf("etcd: the holder of %q: %w: pass the token of its lease",
+			key, fence.ErrNoToken)
 	}
 	ctx, end, err := b.begin(ctx)
 	if err != nil {

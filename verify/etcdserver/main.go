@@ -44,7 +44,8 @@ func run() error {
 	flag.UintVar(&cfg.ElectionMs, "election-timeout", cfg.ElectionMs, "without a heartbeat before an election, in `ms`")
 	flag.Int64Var(&cfg.QuotaBackendBytes, "quota-backend-bytes", 0, "the most `bytes` of data, 0 for the default")
 	flag.UintVar(&cfg.MaxTxnOps, "max-txn-ops", cfg.MaxTxnOps, "the most `operations` in a transaction")
-	flag.BoolVar(&cfg.UnsafeNoFsync, "unsafe-no-fsync", false, "answer before the disk has it; what a process that is killed wrote is kept all the same")
+	flag.BoolVar(&cfg.UnsafeNoFsync, "unsafe-no-fsync", false,
+		"answer before the disk has it; what a process that is killed wrote is kept all the same")
 	flag.UintVar(&cfg.BcryptCost, "bcrypt-cost", cfg.BcryptCost, "how slow a login is, the `cost` of bcrypt")
 	flag.StringVar(&cfg.LogLevel, "log-level", "warn", "the `level` of its log")
 	oldLogins := flag.Bool("old-logins", false, "refuse a login that carries an unknown token, as etcd before 3.5 does")
@@ -74,7 +75,8 @@ type tokenCheck struct {
 	server atomic.Pointer[etcdserver.EtcdServer]
 }
 
-func (c *tokenCheck) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
+func (c *tokenCheck) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler,
+) (any, error) {
 	if info.FullMethod == "/etcdserverpb.Auth/Authenticate" {
 		server := c.server.Load()
 		if server == nil {

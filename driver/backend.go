@@ -23,8 +23,10 @@ type Backend interface {
 	// a tombstone (see Leave and Break); if both are true, either.
 	//
 	// With c.NoWait a claim that would not be granted at once is refused with a
-	// *BusyError and leaves no trace. A repeated Enter finds its claim whatever
-	// NoWait says. If that claim waits, Enter answers its ticket, not granted.
+	// *BusyError and leaves no trace. A backend that may have sent the request twice
+	// then leaves a tombstone, so another Enter of that ID answers ErrGone. A repeated
+	// Enter finds its claim whatever NoWait says. If that claim waits, Enter answers its
+	// ticket, not granted.
 	Enter(ctx context.Context, c Claim) (Ticket, error)
 
 	// Await returns when t may have been granted, or after about a second. A pushed

@@ -15,38 +15,34 @@ func (w *world) clean() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), lawLimit)
 	defer cancel()
-	view := w.open()
-	for _, p := range w.placed {
-		err := p.view.Leave(ctx, p.ticket, driver.Exit{})
+	last := w.view()
+	for _, x := range w.placed {
+		err := x.at.Leave(ctx, x.Ticket, driver.Exit{})
 		if errors.Is(err, driver.ErrClosed) || w.conf.crash != nil && err != nil {
-			err = view.Leave(ctx, p.ticket, driver.Exit{})
+			err = last.Leave(ctx, x.Ticket, driver.Exit{})
 		}
-		if err != nil && !driver.Gone(err) {
-			w.t.Errorf("clean up: Leave on %q: %v", p.ticket.Key, err)
-		}
+		w.wrongIf(err != nil && !driver.Gone(err), "clean up: Leave on %q: %v", x.Key, err)
 	}
 	end := time.Now().Add(patience)
 	for pause := pollEvery; ; pause *= 2 {
-		left, err := w.leftovers(ctx, view)
-		if err != nil {
+		left, err := last.leftovers(ctx)
+		switch {
+		case err != nil:
 			w.t.Errorf("clean up: %v", err)
 			return
-		}
-		if left == "" {
+		case left == "":
 			return
-		}
-		if time.Now().After(end) {
+		case time.Now().After(end):
 			w.t.Errorf("everybody has left, and yet %s", left)
 			return
 		}
-		timer := time.NewTimer(pause)
-		<-timer.C
+		<-time.After(pause)
 	}
 }
 
 // leftovers breaks what lingers, and describes one claim that should not be there.
-func (w *world) leftovers(ctx context.Context, view driver.Backend) (left string, err error) {
-	for l, err := range view.Lines(ctx, w.prefix) {
+func (v *view) leftovers(ctx context.Context) (left string, err error) {
+	for l, err := range v.Lines(ctx, v.w.prefix) {
 		if err != nil {
 			return "", err
 		}
@@ -55,7 +51,7 @@ func (w *world) leftovers(ctx context.Context, view driver.Backend) (left string
 			if !s.Lingering {
 				continue
 			}
-			if err := view.Break(ctx, l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {
+			if err := v.Break(ctx, l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {
 				return "", err
 			}
 		}

@@ -170,17 +170,16 @@ var topics = []topic{
 // law is one law, or one consequence of a law, and the schedule that shows it.
 type law struct {
 	name  string
-	why   string                      // printed when it fails
-	when  func(i driver.Info) bool    // nil: every backend keeps it
-	can   func(b driver.Backend) bool // nil: no optional interface is needed
-	with  func(c config) bool         // nil: whatever the options
-	check func(w *world)
+	when  condition                  // nil: every backend keeps it
+	why   string                     // printed when it fails
+	check func(w *world, key string) // key is the law's own
 }
 
+// condition says whether a backend, tested as c says, has to keep a law.
+type condition func(b driver.Backend, c config) bool
+
 // applies reports whether b, tested with c, has to keep the law.
-func (l law) applies(b driver.Backend, c config) bool {
-	return (l.when == nil || l.when(b.Info())) && (l.can == nil || l.can(b)) && (l.with == nil || l.with(c))
-}
+func (l law) applies(b driver.Backend, c config) bool { return l.when == nil || l.when(b, c) }
 
 // test plays the law, cleans up after it, and makes sure that it left nothing.
 func (l law) test(t tester, open func() driver.Backend, conf config) {
@@ -193,33 +192,33 @@ func (l law) test(t tester, open func() driver.Backend, conf config) {
 	}()
 	w := newWorld(ctx, t, open, conf)
 	defer w.clean()
-	l.check(w)
+	l.check(w, w.key())
 }
 
-// What laws ask of a backend's Info.
+func all(conditions ...condition) condition {
+	return func(b driver.Backend, c config) bool {
+		return !slices.ContainsFunc(conditions, func(f condition) bool { return !f(b, c) })
+	}
+}
 
-func fair(i driver.Info) bool      { return i.Fair }
-func fencing(i driver.Info) bool   { return i.Fencing }
-func ballots(i driver.Info) bool   { return i.Ballot }
-func marks(i driver.Info) bool     { return i.Mark }
-func lingers(i driver.Info) bool   { return i.Linger }
-func semaphore(i driver.Info) bool { return i.Semaphore }
+// What laws ask of a backend, and of the options that it is tested with.
 
-func readsOneLine(b driver.Backend) bool {
-	_, ok := b.(driver.LineReader)
+func fair(b driver.Backend, _ config) bool         { return b.Info().Fair }
+func unfair(b driver.Backend, _ config) bool       { return !b.Info().Fair }
+func fencing(b driver.Backend, _ config) bool      { return b.Info().Fencing }
+func ballots(b driver.Backend, _ config) bool      { return b.Info().Ballot }
+func marks(b driver.Backend, _ config) bool        { return b.Info().Mark }
+func lingers(b driver.Backend, _ config) bool      { return b.Info().Linger }
+func semaphore(b driver.Backend, _ config) bool    { return b.Info().Semaphore }
+func perClaim(b driver.Backend, _ config) bool     { return b.Info().Lease == driver.PerClaim }
+func readsOneLine(b driver.Backend, _ config) bool { return is[driver.LineReader](b) }
+func hasAlarm(b driver.Backend, _ config) bool     { return is[driver.Alarm](b) }
+func reserves(b driver.Backend, _ config) bool     { return is[driver.Reserver](b) }
+func closes(_ driver.Backend, c config) bool       { return !c.serving }
+func serves(_ driver.Backend, c config) bool       { return c.serving }
+func opensNew(_ driver.Backend, c config) bool     { return c.fresh != nil }
+
+func is[T any](b driver.Backend) bool {
+	_, ok := b.(T)
 	return ok
-}
-
-func hasAlarm(b driver.Backend) bool {
-	_, ok := b.(driver.Alarm)
-	return ok
-}
-
-func reserves(b driver.Backend) bool {
-	_, ok := b.(driver.Reserver)
-	return ok
-}
-
-func both(a, b func(driver.Info) bool) func(driver.Info) bool {
-	return func(i driver.Info) bool { return a(i) && b(i) }
 }

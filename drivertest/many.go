@@ -10,14 +10,12 @@ import (
 const senders = 16
 
 // enterMany enters n claims, several at a time.
-func (w *world) enterMany(n int, claim func(i int) driver.Claim) []driver.Ticket {
+func (w *world) enterMany(n int, claim func(i int) driver.Claim) []*inLine {
 	w.t.Helper()
-	ts := make([]driver.Ticket, n)
+	ts := make([]*inLine, n)
 	w.each(n, func(i int) {
-		t, err := w.try(w.a, claim(i))
-		if err != nil {
-			w.t.Errorf("Enter %d of %d: %v", i, n, err)
-		}
+		t, err := w.a.try(claim(i))
+		w.wrongIf(err != nil, "Enter %d of %d: %v", i, n, err)
 		ts[i] = t
 	})
 	if w.t.Failed() {

@@ -22,11 +22,9 @@ const SeedVariable = "FENCELOCK_SEED"
 // Without seeds it draws three. A failure prints its seed and what led to it.
 func Model(t *testing.T, open Opener, seeds ...uint64) {
 	t.Helper()
-	for _, seed := range chooseSeeds(t, seeds) {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			runModel(t, func() driver.Backend { return open(t) }, seed, false)
-		})
-	}
+	playSeeds(t, seeds, func(t *testing.T, seed uint64) {
+		runModel(t, func() driver.Backend { return open(t) }, seed, false)
+	})
 }
 
 // ModelInBubbles is Model with leases that end: each sequence runs in a
@@ -34,27 +32,27 @@ func Model(t *testing.T, open Opener, seeds ...uint64) {
 // the memory of the test.
 func ModelInBubbles(t *testing.T, open Opener, seeds ...uint64) {
 	t.Helper()
-	for _, seed := range chooseSeeds(t, seeds) {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				runModel(t, func() driver.Backend { return open(t) }, seed, true)
-			})
+	playSeeds(t, seeds, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			runModel(t, func() driver.Backend { return open(t) }, seed, true)
 		})
-	}
+	})
 }
 
-// chooseSeeds chooses the seeds to play.
-func chooseSeeds(t *testing.T, seeds []uint64) []uint64 {
+// playSeeds plays the seeds that are asked for, or three.
+func playSeeds(t *testing.T, seeds []uint64, play func(t *testing.T, seed uint64)) {
 	t.Helper()
 	if s := os.Getenv(SeedVariable); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			t.Fatalf("%s is %q; want the whole number that a failed test has printed", SeedVariable, s)
 		}
-		return []uint64{seed}
+		seeds = []uint64{seed}
 	}
 	if len(seeds) == 0 {
 		seeds = []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}
 	}
-	return seeds
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { play(t, seed) })
+	}
 }

@@ -84,22 +84,30 @@ func (p *modelRun) compareLines() {
 	now := time.Now()
 	p.record("Lines: %d", len(seen))
 	for _, key := range p.lines {
-		got, want := seen[key], p.model.line(key, now)
-		if len(got.Claims) != len(want.claims) {
-			p.wrong("line %s has %d claims; want %d: %+v", key[len(key)-1:], len(got.Claims), len(want.claims), got.Claims)
+		p.compareLine(seen[key], p.model.line(key, now), key[len(key)-2:])
+	}
+}
+
+func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
+	p.t.Helper()
+	if len(got.Claims) != len(want.claims) {
+		p.wrong("line %s has %d claims; want %d: %+v", name, len(got.Claims), len(want.claims), got.Claims)
+	}
+	if len(want.claims) == 0 {
+		return
+	}
+	if got.Last != 0 && got.Last < want.last || p.info.Mark && got.Mark != want.mark {
+		p.wrong("line %s has last token %d and mark %q; want %d and %q",
+			name, got.Last, got.Mark, want.last, want.mark)
+	}
+	for i, s := range got.Claims {
+		c := want.claims[i]
+		shown := driver.Standing{
+			ID: driver.ShortID(c.ID), Owner: c.Owner, Note: s.Note, Capacity: c.Capacity, Weight: c.Weight,
+			Token: c.token, Span: c.Span, Granted: want.granted(i), Lingering: c.lingering, Since: s.Since, Left: s.Left,
 		}
-		if len(want.claims) == 0 {
-			continue
-		}
-		if got.Last != 0 && got.Last < want.last || p.info.Mark && got.Mark != want.mark {
-			p.wrong("line %s has last token %d and mark %q; want %d and %q", key[len(key)-1:], got.Last, got.Mark, want.last, want.mark)
-		}
-		for i, s := range got.Claims {
-			c := want.claims[i]
-			if s.ID != driver.ShortID(c.ID) || s.Owner != c.Owner || s.Capacity != c.Capacity || s.Weight != c.Weight ||
-				s.Token != c.token || s.Span != c.Span || s.Granted != want.granted(i) || s.Lingering != c.lingering {
-				p.wrong("place %d of line %s is %+v; want %+v, granted %v", i, key[len(key)-1:], s, c, want.granted(i))
-			}
+		if s != shown {
+			p.wrong("place %d of line %s is %+v; want %+v", i, name, s, shown)
 		}
 	}
 }

@@ -33,7 +33,7 @@ type modelRun struct {
 type sentClaim struct {
 	driver.Claim
 	token int64
-	view  driver.Backend
+	view  *view
 	left  bool // has left, so that another Enter of it is not part of the laws
 }
 
@@ -67,7 +67,7 @@ func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 func (p *modelRun) step() {
 	p.t.Helper()
 	switch n := p.rng.IntN(100); {
-	case n < 34:
+	case n < 34 || len(p.known) == 0:
 		p.enterNew()
 	case n < 46:
 		p.enterAgain()
@@ -106,9 +106,6 @@ func (p *modelRun) wrong(format string, args ...any) {
 
 // pick returns one that is known, mostly a late one.
 func (p *modelRun) pick() *sentClaim {
-	if len(p.known) == 0 {
-		return nil
-	}
 	return p.known[max(0, len(p.known)-1-int(p.rng.ExpFloat64()*8))]
 }
 
@@ -161,10 +158,7 @@ func (p *modelRun) draw() driver.Claim {
 
 func (p *modelRun) enterNew() {
 	p.t.Helper()
-	x := &sentClaim{Claim: p.draw(), view: p.a}
-	if p.rng.IntN(2) == 0 {
-		x.view = p.b
-	}
+	x := &sentClaim{Claim: p.draw(), view: p.views()[1-p.rng.IntN(2)]}
 	p.known = append(p.known, x)
 	p.enter(x)
 }
@@ -172,9 +166,6 @@ func (p *modelRun) enterNew() {
 func (p *modelRun) enterAgain() {
 	p.t.Helper()
 	x := p.pick()
-	if x == nil {
-		return
-	}
 	l := p.model.line(x.Key, time.Now())
 	_, in := l.find(x.ID)
 	if in == nil && x.left && l.tombstone(x.ID, time.Now()) == nil {
@@ -189,8 +180,8 @@ func (p *modelRun) enterAgain() {
 // enter sends the Enter of x and judges the answer.
 func (p *modelRun) enter(x *sentClaim) {
 	p.t.Helper()
-	t, err := p.try(x.view, x.Claim)
-	now := time.Now()
+	entered, err := x.view.try(x.Claim)
+	t, now := entered.Ticket, time.Now()
 	p.record("Enter %s noWait %v span %d ttl %v: %s", name(x.Claim), x.NoWait, x.Span, x.TTL, outcome(t, err))
 	l := p.model.line(x.Key, now)
 	i, c := l.find(x.ID)

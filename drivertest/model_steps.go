@@ -15,13 +15,10 @@ func (p *modelRun) renewSome() {
 	view := p.a
 	for range 1 + p.rng.IntN(5) {
 		x := p.pick()
-		if x == nil {
-			return
-		}
 		if len(xs) == 0 {
 			view = x.view
 		}
-		if x.view != view {
+		if x.view.Backend != view.Backend {
 			continue
 		}
 		if p.expiry && p.rng.IntN(4) == 0 {
@@ -55,10 +52,7 @@ func (p *modelRun) renewSome() {
 func (p *modelRun) reserveOne() {
 	p.t.Helper()
 	x := p.pick()
-	if x == nil {
-		return
-	}
-	r, ok := x.view.(driver.Reserver)
+	r, ok := x.view.Backend.(driver.Reserver)
 	if !ok {
 		return
 	}
@@ -85,9 +79,6 @@ func (p *modelRun) reserveOne() {
 func (p *modelRun) leaveOne() {
 	p.t.Helper()
 	x := p.pick()
-	if x == nil {
-		return
-	}
 	t := driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)}
 	var e driver.Exit
 	i, c := p.model.line(x.Key, time.Now()).find(x.ID)
@@ -150,9 +141,6 @@ func (p *modelRun) leave(x *sentClaim, t driver.Ticket, e driver.Exit) {
 func (p *modelRun) breakOne() {
 	p.t.Helper()
 	x := p.pick()
-	if x == nil {
-		return
-	}
 	token := x.token + p.rng.Int64N(x.Span)
 	if p.rng.IntN(4) == 0 {
 		token = x.token + x.Span + p.rng.Int64N(5)
@@ -182,9 +170,6 @@ func (p *modelRun) breakOne() {
 func (p *modelRun) awaitOne() {
 	p.t.Helper()
 	x := p.pick()
-	if x == nil {
-		return
-	}
 	before := p.model.line(x.Key, time.Now())
 	i, c := before.find(x.ID)
 	if waits := c != nil && !before.granted(i); waits && !p.expiry {

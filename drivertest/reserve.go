@@ -6,135 +6,102 @@ import (
 
 // A backend may always answer that it has done nothing. Then nothing must have changed.
 var reserveLaws = []law{
-	{
-		name: "ReservedTokensAreTheClaims",
-		can:  reserves,
-		why: "the tokens are given to goroutines of the holder's process: nobody else may have them, and an " +
-			"operator who saw one in a log ends the claim by it",
-		check: func(w *world) {
-			t := w.hold(w.a, w.claim(w.key()))
-			if !w.reserve(w.a, t, t.Span+5) {
+	{"ReservedTokensAreTheClaims", reserves,
+		"the tokens are given to goroutines of the holder's process: nobody else may have them, and an operator " +
+			"who saw one in a log ends the claim by it",
+		func(w *world, key string) {
+			t := w.a.holds(w.claim(key))
+			if !t.reserves(t.Span + 5) {
 				return
 			}
-			if s, _ := w.standing(w.a, t); s.Token != t.Token || s.Span != t.Span+5 {
-				w.t.Errorf("after Reserve the line says token %d, %d of them; want %d, %d", s.Token, s.Span, t.Token, t.Span+5)
+			s, _ := t.standing()
+			w.wrongIf(s.Token != t.Token || s.Span != t.Span+5,
+				"after Reserve the line says token %d, %d of them; want %d, %d", s.Token, s.Span, t.Token, t.Span+5)
+			w.b.refused(w.claim(t.Key))
+			t.leaves()
+			next := w.b.holds(w.claim(t.Key))
+			w.wrongIf(next.Token < t.Token+t.Span+5,
+				"token %d was granted after %d of them from %d", next.Token, t.Span+5, t.Token)
+			if next.reserves(next.Span + 5) {
+				err := w.a.Break(w.ctx, t.Key, next.Token+next.Span+4, "enough")
+				w.wrongIf(err != nil, "Break by the last token that was reserved: %v", err)
+				w.gone("Renew of the claim that was broken", next.renew())
 			}
-			w.refused(w.b, w.claim(t.Key))
-			w.leave(w.a, t, driver.Exit{})
-			next := w.hold(w.b, w.claim(t.Key))
-			if next.Token < t.Token+t.Span+5 {
-				w.t.Errorf("token %d was granted after %d of them from %d", next.Token, t.Span+5, t.Token)
-			}
-			if w.reserve(w.b, next, next.Span+5) {
-				if err := w.a.Break(w.ctx, t.Key, next.Token+next.Span+4, "enough"); err != nil {
-					w.t.Errorf("Break by the last token that was reserved: %v", err)
-				}
-				w.gone("Renew of the claim that was broken", w.renewed(w.b, next))
-			}
-		},
-	},
-	{
-		name: "ReserveShortensNothing",
-		can:  reserves,
-		why:  "a call that arrives after a later one would have tokens granted again that were given already",
-		check: func(w *world) {
-			t := w.hold(w.a, w.claim(w.key()))
-			if !w.reserve(w.a, t, t.Span+9) {
+		}},
+	{"ReserveShortensNothing", reserves,
+		"a call that arrives after a later one would have tokens granted again that were given already",
+		func(w *world, key string) {
+			t := w.a.holds(w.claim(key))
+			if !t.reserves(t.Span + 9) {
 				return
 			}
-			w.reserve(w.a, t, t.Span+3)
-			w.leave(w.a, t, driver.Exit{})
-			if next := w.hold(w.b, w.claim(t.Key)); next.Token < t.Token+t.Span+9 {
-				w.t.Errorf("token %d was granted after %d of them from %d", next.Token, t.Span+9, t.Token)
+			t.reserves(t.Span + 3)
+			t.leaves()
+			next := w.b.holds(w.claim(t.Key))
+			w.wrongIf(next.Token < t.Token+t.Span+9,
+				"token %d was granted after %d of them from %d", next.Token, t.Span+9, t.Token)
+		}},
+	{"ReserveIsForWhoIsAlone", all(fair, reserves),
+		"a process that goes on for ever with one claim lets nobody in",
+		func(w *world, key string) {
+			t := w.a.holds(w.claim(key))
+			waiter := w.b.waits(w.claim(t.Key))
+			w.wrongIf(t.reserves(t.Span+5),
+				"Reserve with another claim in line was done; want it refused, so that the other has its turn")
+			waiter.stillWaits()
+			t.leaves()
+			waiter.granted()
+		}},
+	{"ReserveTakesNoTokenThatWasDrawn", all(fair, reserves),
+		"two claims must not have one token, though one of them has left: an operator would break the other",
+		func(w *world, key string) {
+			t := w.a.holds(w.claim(key))
+			waiter := w.b.waits(w.claim(t.Key))
+			waiter.leaves()
+			w.wrongIf(t.reserves(waiter.Token-t.Token+1),
+				"Reserve was done as far as token %d, which another claim has drawn", waiter.Token)
+		}},
+	{"ReserveForAClaimThatIsGone", reserves,
+		"a call that arrives late must not bring in a claim that nobody holds any more, nor change another's",
+		func(w *world, key string) {
+			t := w.a.holds(w.claim(key))
+			t.leaves()
+			w.wrongIf(t.reserves(t.Span+5), "Reserve for a claim that has left was done")
+			w.b.empty(t.Key)
+			next := w.b.holds(w.claim(t.Key))
+			w.wrongIf(t.reserves(t.Span+5), "Reserve for a claim that has left was done, in another's")
+			s, _ := next.standing()
+			w.wrongIf(s.Token != next.Token || s.Span != next.Span,
+				"the line says token %d, %d of them; want %d, %d, as before", s.Token, s.Span, next.Token, next.Span)
+		}},
+	{"ReserveStartsNoLease", reserves,
+		"the core renews and counts the lease: a claim must end when its client believes it to, and does not come " +
+			"back",
+		timed(func(r *round, key string) {
+			t := r.a.holds(r.short(key))
+			if r.info.Lease == driver.PerClient {
+				return
 			}
-		},
-	},
-	{
-		name: "ReserveIsForWhoIsAlone",
-		can:  reserves,
-		when: fair,
-		why:  "a process that goes on for ever with one claim lets nobody in",
-		check: func(w *world) {
-			t := w.hold(w.a, w.claim(w.key()))
-			waiter := w.wait(w.b, w.claim(t.Key))
-			if w.reserve(w.a, t, t.Span+5) {
-				w.t.Errorf("Reserve with another claim in line was done; want it refused, so that the other has its turn")
-			}
-			w.stillWaits(w.b, waiter)
-			w.leave(w.a, t, driver.Exit{})
-			w.granted(w.b, waiter)
-		},
-	},
-	{
-		name: "ReserveTakesNoTokenThatWasDrawn",
-		can:  reserves,
-		when: fair,
-		why:  "two claims must not have one token, though one of them has left: an operator would break the other",
-		check: func(w *world) {
-			t := w.hold(w.a, w.claim(w.key()))
-			waiter := w.wait(w.b, w.claim(t.Key))
-			w.leave(w.b, waiter, driver.Exit{})
-			if w.reserve(w.a, t, waiter.Token-t.Token+1) {
-				w.t.Errorf("Reserve was done as far as token %d, which another claim has drawn", waiter.Token)
-			}
-		},
-	},
-	{
-		name: "ReserveForAClaimThatIsGone",
-		can:  reserves,
-		why:  "a call that arrives late must not bring in a claim that nobody holds any more, nor change another's",
-		check: func(w *world) {
-			t := w.hold(w.a, w.claim(w.key()))
-			w.leave(w.a, t, driver.Exit{})
-			if w.reserve(w.a, t, t.Span+5) {
-				w.t.Errorf("Reserve for a claim that has left was done")
-			}
-			w.empty(w.b, t.Key)
-			next := w.hold(w.b, w.claim(t.Key))
-			if w.reserve(w.a, t, t.Span+5) {
-				w.t.Errorf("Reserve for a claim that has left was done, in another's")
-			}
-			if s, _ := w.standing(w.b, next); s.Token != next.Token || s.Span != next.Span {
-				w.t.Errorf("the line says token %d, %d of them; want %d, %d, as before", s.Token, s.Span, next.Token, next.Span)
-			}
-		},
-	},
-	{
-		name: "ReserveStartsNoLease",
-		can:  reserves,
-		why: "the core renews and counts the lease: a claim must end when its client believes it to, and does " +
-			"not come back",
-		check: func(w *world) {
-			w.timed(func(r *round) {
-				var t driver.Ticket
-				i := clock(func() { t = r.hold(r.a, r.short(r.key())) })
-				if r.info.Lease == driver.PerClient {
-					return
-				}
-				r.until(i.sent.Add(t.TTL / 2))
-				r.reserve(r.a, t, t.Span+5)
-				r.until(r.over(i, t.TTL))
-				if r.reserve(r.a, t, t.Span+9) {
-					r.t.Errorf("Reserve for a claim whose lease was over was done")
-				}
-				r.empty(r.b, t.Key)
-			})
-		},
-	},
+			r.until(t.sent.Add(t.TTL / 2))
+			t.reserves(t.Span + 5)
+			t.expires()
+			r.wrongIf(t.reserves(t.Span+9), "Reserve for a claim whose lease was over was done")
+			r.b.empty(t.Key)
+		})},
 }
 
-// reserve must leave everything as it is if it says so.
-func (w *world) reserve(b driver.Backend, t driver.Ticket, span int64) bool {
+// reserves asks for span tokens. If the answer is no, nothing must have changed.
+func (x *inLine) reserves(span int64) bool {
+	w := x.at.w
 	w.t.Helper()
-	before, held := w.standing(b, t)
-	done, err := b.(driver.Reserver).Reserve(w.ctx, t, span)
-	if err != nil {
-		w.t.Fatalf("Reserve on %q: %v", t.Key, err)
-	}
-	after, holds := w.standing(b, t)
+	before, held := x.standing()
+	done, err := x.at.Backend.(driver.Reserver).Reserve(w.ctx, x.Ticket, span)
+	w.must("Reserve", err)
+	after, holds := x.standing()
 	switch {
 	case !done && (holds != held || after.Span != before.Span):
-		w.t.Errorf("Reserve says that it has done nothing, and the claim had %d tokens before and has %d: %+v", before.Span, after.Span, after)
+		w.t.Errorf("Reserve says that it has done nothing, and the claim had %d tokens before and has %d: %+v",
+			before.Span, after.Span, after)
 	case after.Span < before.Span && held && holds, done && holds && after.Span < span:
 		w.t.Errorf("after Reserve of %d tokens the claim has %d; it had %d", span, after.Span, before.Span)
 	case holds && after.Token != before.Token:

@@ -63,25 +63,28 @@ type round struct {
 type void struct{ why string }
 
 // timed plays a schedule with a short lease, and again with twice the lease if
-// the machine was too slow for it.
-func (w *world) timed(schedule func(r *round)) {
-	w.t.Helper()
-	lease := max(w.info.MinTTL, w.conf.lease)
-	if w.conf.lease == 0 {
-		lease = max(w.info.MinTTL, firstLease)
-	}
-	for range maxRounds {
-		why := w.play(&round{w, min(lease, w.info.MaxTTL)}, schedule)
-		if why == "" {
-			return
+// the machine was too slow for it. Each round has a key of its own.
+func timed(schedule func(r *round, key string)) func(w *world, _ string) {
+	return func(w *world, _ string) {
+		w.t.Helper()
+		lease := w.conf.lease
+		if lease == 0 {
+			lease = firstLease
 		}
-		w.t.Logf("a round with a lease of %v proved nothing: %s", lease, why)
-		lease *= 2
+		lease = max(w.info.MinTTL, lease)
+		for range maxRounds {
+			why := play(&round{w, min(lease, w.info.MaxTTL)}, schedule)
+			if why == "" {
+				return
+			}
+			w.t.Logf("a round with a lease of %v proved nothing: %s", lease, why)
+			lease *= 2
+		}
+		w.t.Fatalf("the machine is too slow to judge this law, see above")
 	}
-	w.t.Fatalf("the machine is too slow to judge this law, see above")
 }
 
-func (w *world) play(r *round, schedule func(r *round)) (why string) {
+func play(r *round, schedule func(r *round, key string)) (why string) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -91,12 +94,12 @@ func (w *world) play(r *round, schedule func(r *round)) (why string) {
 			panic(v)
 		}
 	}()
-	schedule(r)
+	schedule(r, r.key())
 	return ""
 }
 
 // inTime makes the round void unless at is before the limit.
-func (r *round) inTime(what string, at, limit time.Time) {
+func (w *world) inTime(what string, at, limit time.Time) {
 	if !at.Before(limit) {
 		panic(void{what + " came " + at.Sub(limit).String() + " too late"})
 	}
@@ -109,15 +112,19 @@ func (r *round) short(key string) driver.Claim {
 	return c
 }
 
+// longest is a time to linger, or to hold, that does not end during a test.
+func (w *world) longest() time.Duration { return min(longLease, w.info.MaxTTL) }
+
 // over is when a lease of ttl that was started by i has ended for certain.
 func (w *world) over(i interval, ttl time.Duration) time.Time {
 	return i.answered.Add(ttl + w.conf.lag)
 }
 
-// crash ends a view as kill -9 would, if the backend has told how. Otherwise it
-// is enough that nobody renews.
-func (w *world) crash(b driver.Backend) {
-	if w.conf.crash != nil {
-		w.conf.crash(b)
-	}
+// soon does f, which must not take longer than aboutASecond.
+func (w *world) soon(what string, f func()) {
+	w.t.Helper()
+	start := time.Now()
+	f()
+	took := time.Since(start)
+	w.wrongIf(took > aboutASecond, "%s took %v; want about a second at most", what, took)
 }

@@ -95,7 +95,9 @@ func (b *Backend) drawn(d draw) Fault {
 }
 
 // through sends one call through its fault.
-func through[A any](b *Backend, ctx context.Context, m Method, key string, call func(context.Context) (A, error)) (A, error) {
+func through[A any](
+	b *Backend, ctx context.Context, m Method, key string, call func(context.Context) (A, error),
+) (A, error) {
 	var none A
 	if err := b.usable(ctx); err != nil {
 		return none, err

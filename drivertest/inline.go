@@ -1,0 +1,153 @@
+package drivertest
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// inLine is a claim that a view has sent: its ticket, and when its lease was started.
+type inLine struct {
+	driver.Ticket
+	at *view
+	interval
+}
+
+// leave leaves the line, as e says.
+func (x *inLine) leave(e ...driver.Exit) error {
+	return x.at.Leave(x.at.w.ctx, x.Ticket, append(e, driver.Exit{})[0])
+}
+
+// leaves must succeed.
+func (x *inLine) leaves(e ...driver.Exit) {
+	x.at.w.t.Helper()
+	x.at.w.must("Leave", x.leave(e...))
+}
+
+// lingers leaves, and keeps the place taken for d. The claim's times are those of
+// lingering from here on.
+func (x *inLine) lingers(d time.Duration) {
+	x.at.w.t.Helper()
+	x.interval = clock(func() { x.leaves(driver.Exit{Linger: d}) })
+	x.TTL, x.Left = d, d
+}
+
+// renew starts the lease again.
+func (x *inLine) renew() error {
+	x.at.w.t.Helper()
+	return x.at.renew(x)[0]
+}
+
+// renews must succeed.
+func (x *inLine) renews() {
+	x.at.w.t.Helper()
+	x.at.w.must("Renew", x.renew())
+}
+
+// await calls Await once.
+func (x *inLine) await() error {
+	_, err := x.at.Await(x.at.w.ctx, x.Ticket)
+	return err
+}
+
+// awaitGrant calls Await until the claim is granted or an error says otherwise. It may
+// run on any goroutine.
+func (x *inLine) awaitGrant(ctx context.Context) (driver.Ticket, error) {
+	w, t := x.at.w, x.Ticket
+	for range mostCalls {
+		now, err := x.at.Await(ctx, t)
+		if err != nil {
+			return t, err
+		}
+		w.sound(t.Claim, now)
+		w.wrongIf(now.Token != t.Token, "Await changed the token from %d to %d", t.Token, now.Token)
+		if now.Granted {
+			return now, nil
+		}
+		t = now
+	}
+	return t, errSpin
+}
+
+// granted waits until the claim is granted.
+func (x *inLine) granted() *inLine {
+	w := x.at.w
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	now, err := x.awaitGrant(ctx)
+	if err != nil {
+		w.t.Fatalf("a claim on %q is not granted, %d ahead: %v; line %+v", x.Key, now.Ahead, err, x.at.line(x.Key))
+	}
+	x.Ticket = now
+	return x
+}
+
+// standing looks for the claim through another view.
+func (x *inLine) standing() (s driver.Standing, ok bool) {
+	x.at.w.t.Helper()
+	for _, s := range x.at.other().line(x.Key).Claims {
+		if s.ID == driver.ShortID(x.ID) {
+			return s, true
+		}
+	}
+	return s, false
+}
+
+// stillThere must find the claim in line.
+func (x *inLine) stillThere() driver.Standing {
+	x.at.w.t.Helper()
+	s, ok := x.standing()
+	x.at.w.wrongIf(!ok, "a claim on %q is not in line any more", x.Key)
+	return s
+}
+
+// stillWaits must find the claim in line and not granted.
+func (x *inLine) stillWaits() {
+	x.at.w.t.Helper()
+	x.at.w.wrongIf(x.stillThere().Granted, "a claim on %q is granted while others before it stand in its way", x.Key)
+}
+
+// stillHolds must find the claim in line and granted.
+func (x *inLine) stillHolds() {
+	x.at.w.t.Helper()
+	x.at.w.wrongIf(!x.stillThere().Granted, "a claim on %q is not granted any more", x.Key)
+}
+
+// stillLives must find the claim in line, as long as its times prove that it has to be.
+func (x *inLine) stillLives() {
+	x.at.w.t.Helper()
+	_, ok := x.standing()
+	now := time.Now()
+	x.at.w.inTime("the look", now, x.ends())
+	x.at.w.wrongIf(!ok, "a claim is gone %v after its lease was promised for %v", now.Sub(x.sent), x.Left)
+}
+
+// brokenBy is ended by an operator.
+func (x *inLine) brokenBy(v *view, reason string) {
+	x.at.w.t.Helper()
+	v.breaks(x.Key, x.Token, reason)
+}
+
+// follows must have a token above all of another claim's.
+func (x *inLine) follows(before *inLine) {
+	x.at.w.t.Helper()
+	x.at.w.wrongIf(x.Token < before.Token+before.Span,
+		"token %d was drawn within or before the span of %d tokens from %d", x.Token, before.Span, before.Token)
+}
+
+// ends is until when the store keeps the claim for certain.
+func (x *inLine) ends() time.Time { return x.sent.Add(x.Left) }
+
+// over is when the lease has ended for certain.
+func (x *inLine) over() time.Time { return x.at.w.over(x.interval, x.TTL) }
+
+// expires waits until the lease has ended.
+func (x *inLine) expires() {
+	x.at.w.t.Helper()
+	x.at.w.until(x.over())
+}
+
+// crashes ends the view that holds the claim.
+func (x *inLine) crashes() { x.at.crashes() }

@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -31,17 +32,6 @@ type Fault struct {
 	Err error
 }
 
-// injected reports whether f is more than a delay.
-func (f Fault) injected() bool { return f.Fail || f.Lose || f.Late }
-
-// err is the error to answer.
-func (f Fault) err(m Method) error {
-	if f.Err != nil {
-		return f.Err
-	}
-	return fmt.Errorf("%s: %w", m, ErrInjected)
-}
-
 // draw names what a fault is drawn for, but for how often it was before.
 type draw struct {
 	method Method
@@ -52,32 +42,16 @@ type draw struct {
 func (b *Backend) fault(m Method, key string) Fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.calls[m]++
-	f, ok := b.order(m)
-	if !ok {
-		f = b.drawn(draw{m, key})
+	if q := b.ordered[m]; len(q) > 0 {
+		b.ordered[m] = q[1:]
+		return q[0]
 	}
-	if f.injected() {
-		b.faults[m]++
-	}
-	return f
-}
-
-// order takes the next fault ordered for m, if there is one.
-func (b *Backend) order(m Method) (Fault, bool) {
-	q := b.scripted[m]
-	if len(q) == 0 {
-		return Fault{}, false
-	}
-	b.scripted[m] = q[1:]
-	return q[0], true
-}
-
-// drawn draws a fault.
-func (b *Backend) drawn(d draw) Fault {
+	d := draw{m, key}
 	n := b.draws[d]
 	b.draws[d]++
-	rng := rand.New(rand.NewPCG(b.seed, mix(fmt.Sprintf("%s\x00%s\x00%d", d.method, d.key, n))))
+	h := fnv.New64a() // the same in every run
+	fmt.Fprintf(h, "%s\x00%s\x00%d", m, key, n)
+	rng := rand.New(rand.NewPCG(b.seed, h.Sum64()))
 	var f Fault
 	if b.o.Delay > 0 {
 		f.Before = time.Duration(rng.Int64N(int64(b.o.Delay)))
@@ -99,7 +73,10 @@ func through[A any](
 	b *Backend, ctx context.Context, m Method, key string, call func(context.Context) (A, error),
 ) (A, error) {
 	var none A
-	if err := b.usable(ctx); err != nil {
+	if b.late.Err() != nil {
+		return none, driver.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
 		return none, err
 	}
 	f := b.fault(m, key)
@@ -123,43 +100,31 @@ func through[A any](
 	return a, err
 }
 
-// usable refuses what no backend takes.
-func (b *Backend) usable(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return driver.ErrClosed
-	}
-	return ctx.Err()
-}
-
 // arrive lets a request travel, through its gate and past a Pause.
 func (b *Backend) arrive(ctx context.Context, f Fault, d time.Duration) error {
 	if err := sleep(ctx, d); err != nil {
 		return err
 	}
-	if err := pass(ctx, f.Gate); err != nil {
-		return err
+	gate := f.Gate
+	if gate == nil {
+		gate = b.paused()
 	}
-	for {
-		b.mu.Lock()
-		resumed := b.resumed
-		b.mu.Unlock()
-		if resumed == nil {
+	for ; gate != nil; gate = b.paused() {
+		select {
+		case <-gate:
+		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := pass(ctx, resumed); err != nil {
-			return err
-		}
 	}
+	return ctx.Err()
 }
 
 // leaveBehind lets a request take effect later, with nobody waiting for it.
 func (b *Backend) leaveBehind(f Fault, d time.Duration, call func(context.Context)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		return
+	if b.late.Err() != nil {
+		return // Close may be waiting for the group
 	}
 	b.group.Go(func() {
 		if b.arrive(b.late, f, d) == nil {
@@ -177,7 +142,7 @@ func (b *Backend) fail(ctx context.Context, m Method, f Fault) error {
 	if err := sleep(ctx, f.After); err != nil {
 		return err
 	}
-	return f.err(m)
+	return cmp.Or(f.Err, fmt.Errorf("%s: %w", m, ErrInjected))
 }
 
 // sleep waits for d. Whether it ends in time is decided by the deadline of ctx
@@ -199,24 +164,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// pass waits for gate, if there is one.
-func pass(ctx context.Context, gate <-chan struct{}) error {
-	if gate == nil {
-		return ctx.Err()
-	}
-	select {
-	case <-gate:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
-}
-
-// fallback is how long an Await waits that hears nothing.
-const fallback = time.Second
-
-// awaitByTimer waits for the fallback and then looks once.
+// awaitByTimer waits for a second and then looks once.
 func (b *Backend) awaitByTimer(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	d := fallback
+	d := time.Second
 	if t.Head != nil && t.Head.Left > 0 {
 		d = min(d, t.Head.Left)
 	}
@@ -235,11 +185,4 @@ func (b *Backend) awaitByTimer(ctx context.Context, t driver.Ticket) (driver.Tic
 		return t, nil
 	}
 	return now, err
-}
-
-// mix makes a number of text, the same in every run (FNV-1a).
-func mix(s string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(s))
-	return h.Sum64()
 }

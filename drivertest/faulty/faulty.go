@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,13 +65,10 @@ type Backend struct {
 	end   context.CancelFunc
 	group sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	resumed  chan struct{} // nil unless paused; closed by Resume
-	calls    map[Method]int
-	faults   map[Method]int
-	draws    map[draw]uint64
-	scripted map[Method][]Fault
+	mu      sync.Mutex
+	resumed chan struct{} // nil unless paused; closed by Resume
+	draws   map[draw]uint64
+	ordered map[Method][]Fault
 }
 
 var (
@@ -82,18 +80,9 @@ var (
 
 // New wraps b.
 func New(b driver.Backend, seed uint64, o Options) *Backend {
-	late, end := context.WithCancel(context.Background())
-	return &Backend{
-		inner:    b,
-		seed:     seed,
-		o:        o,
-		late:     late,
-		end:      end,
-		calls:    map[Method]int{},
-		faults:   map[Method]int{},
-		draws:    map[draw]uint64{},
-		scripted: map[Method][]Fault{},
-	}
+	f := &Backend{inner: b, seed: seed, o: o, draws: map[draw]uint64{}, ordered: map[Method][]Fault{}}
+	f.late, f.end = context.WithCancel(context.Background())
+	return f
 }
 
 // Next orders f for the next call of m that has no fault ordered yet. Faults that
@@ -101,7 +90,7 @@ func New(b driver.Backend, seed uint64, o Options) *Backend {
 func (b *Backend) Next(m Method, f Fault) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.scripted[m] = append(b.scripted[m], f)
+	b.ordered[m] = append(b.ordered[m], f)
 }
 
 // Set replaces the faults that are drawn from now on.
@@ -131,18 +120,11 @@ func (b *Backend) Resume() {
 	}
 }
 
-// Calls is how many calls of m were made.
-func (b *Backend) Calls(m Method) int {
+// paused is what calls wait for after Pause, or nil.
+func (b *Backend) paused() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.calls[m]
-}
-
-// Faults is how many calls of m met a fault. A delay is none.
-func (b *Backend) Faults(m Method) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.faults[m]
+	return b.resumed
 }
 
 // Enter meets faults and enters.
@@ -171,12 +153,8 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs, err := through(b, ctx, Renew, ts[0].Key, func(ctx context.Context) ([]error, error) {
 		return b.inner.Renew(ctx, ts), nil
 	})
-	if err == nil {
-		return errs
-	}
-	errs = make([]error, len(ts))
-	for i := range errs {
-		errs[i] = err
+	if err != nil {
+		return slices.Repeat([]error{err}, len(ts))
 	}
 	return errs
 }
@@ -238,8 +216,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	})
 }
 
-// Alarm passes on what the backend says. If the backend has no alarm, it never
-// rings, which is allowed.
+// Alarm passes on what the backend says. A backend without alarms says nothing, as it may.
 func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
 	a, ok := b.inner.(driver.Alarm)
 	if !ok {
@@ -255,9 +232,8 @@ func (b *Backend) Info() driver.Info { return b.inner.Info() }
 // It does not end a Pause: a call under way waits for Resume or for its context.
 func (b *Backend) Close() error {
 	b.mu.Lock()
-	b.closed = true
+	b.end() // leaveBehind adds nothing from here on
 	b.mu.Unlock()
-	b.end()
 	b.group.Wait()
 	return b.inner.Close()
 }

@@ -21,10 +21,10 @@ func (b *broken) byTimer(ctx context.Context, t driver.Ticket) (driver.Ticket, e
 }
 
 var brokenAwaits = []mutant{
-	{
-		name: "only the first is woken",
-		laws: "WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllAfterAWaitersExpiry WakeAllWhoFit",
-		wreck: func(b *broken) {
+	{"only the first is woken",
+		"WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllAfterAWaitersExpiry " +
+			"WakeAllWhoFit",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				for i, s := range b.standings(t.Key) {
 					first := i > 0 && s.ID == driver.ShortID(t.ID) && b.standings(t.Key)[i-1].Weight != s.Weight
@@ -34,43 +34,33 @@ var brokenAwaits = []mutant{
 				}
 				return b.byTimer(ctx, t)
 			}
-		},
-	},
-	{
-		name: "nobody is woken",
-		laws: "WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllWhoFit WaitersWakeOnAnyKey GrantBeforeAwaitIsNotLost",
-		wreck: func(b *broken) {
+		}},
+	{"nobody is woken",
+		"WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllWhoFit " +
+			"WaitersWakeOnAnyKey GrantBeforeAwaitIsNotLost",
+		func(b *broken) {
 			b.await = b.byTimer
-		},
-	},
-	{
-		name: "Await does not look first",
-		laws: "GrantBeforeAwaitIsNotLost",
-		wreck: func(b *broken) {
+		}},
+	{"Await does not look first", "GrantBeforeAwaitIsNotLost",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				if now, err := b.look(t); err == nil && now.Granted {
 					return b.byTimer(ctx, t)
 				}
 				return b.Store.Await(ctx, t)
 			}
-		},
-	},
-	{
-		name: "odd keys are not woken",
-		laws: "WaitersWakeOnAnyKey",
-		wreck: func(b *broken) {
+		}},
+	{"odd keys are not woken", "WaitersWakeOnAnyKey",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				if strings.ContainsAny(t.Key, "{}\x00\n'☂") {
 					return b.byTimer(ctx, t)
 				}
 				return b.Store.Await(ctx, t)
 			}
-		},
-	},
-	{
-		name: "Await of a holder takes its time",
-		laws: "AwaitOfAHolderReturns",
-		wreck: func(b *broken) {
+		}},
+	{"Await of a holder takes its time", "AwaitOfAHolderReturns",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				for range 10 {
 					if t.Granted {
@@ -79,12 +69,9 @@ var brokenAwaits = []mutant{
 				}
 				return b.Store.Await(ctx, t)
 			}
-		},
-	},
-	{
-		name: "Await returns only for news",
-		laws: "AwaitReturnsAfterAboutASecond",
-		wreck: func(b *broken) {
+		}},
+	{"Await returns only for news", "AwaitReturnsAfterAboutASecond",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				for {
 					now, err := b.Store.Await(ctx, t)
@@ -93,24 +80,20 @@ var brokenAwaits = []mutant{
 					}
 				}
 			}
-		},
-	},
-	{
-		name: "Await does not wait",
-		laws: "AwaitReturnsAfterAboutASecond ExpiredHolderLetsWaiterIn LingerEndsByItself",
-		wreck: func(b *broken) {
+		}},
+	{"Await does not wait", "AwaitReturnsAfterAboutASecond ExpiredHolderLetsWaiterIn LingerEndsByItself",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				if err := ctx.Err(); err != nil {
 					return t, err
 				}
 				return b.look(t)
 			}
-		},
-	},
-	{
-		name: "Await does not hear of the end",
-		laws: "AwaitLearnsOfABreak AwaitLearnsOfALeave ExpiredClaimIsGone AwaitDoesNotRenew SecondLeaveIsGone NoResurrection " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Await does not hear of the end",
+		"AwaitLearnsOfABreak AwaitLearnsOfALeave ExpiredClaimIsGone AwaitDoesNotRenew SecondLeaveIsGone " +
+			"NoResurrection " + modelTest,
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				now, err := b.Store.Await(ctx, t)
 				if driver.Gone(err) {
@@ -119,22 +102,16 @@ var brokenAwaits = []mutant{
 				}
 				return now, err
 			}
-		},
-	},
-	{
-		name: "Await renews",
-		laws: "AwaitDoesNotRenew " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Await renews", "AwaitDoesNotRenew " + modelTest,
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				b.Store.Renew(ctx, []driver.Ticket{t})
 				return b.Store.Await(ctx, t)
 			}
-		},
-	},
-	{
-		name: "Await brings claims back",
-		laws: "NoResurrection " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Await brings claims back", "NoResurrection " + modelTest,
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				now, err := b.Store.Await(ctx, t)
 				if driver.Gone(err) {
@@ -142,34 +119,25 @@ var brokenAwaits = []mutant{
 				}
 				return now, err
 			}
-		},
-	},
-	{
-		name: "Await draws a token",
-		laws: "TokenStaysTheSame " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Await draws a token", "TokenStaysTheSame " + modelTest,
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				t, err := b.Store.Await(ctx, t)
 				t.Token++
 				return t, err
 			}
-		},
-	},
-	{
-		name: "Await loses the mark",
-		laws: "MarkReachesTheWaiter " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Await loses the mark", "MarkReachesTheWaiter " + modelTest,
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				t, err := b.Store.Await(ctx, t)
 				t.Mark = ""
 				return t, err
 			}
-		},
-	},
-	{
-		name: "Await ends slowly",
-		laws: "AwaitEndsWithItsContext",
-		wreck: func(b *broken) {
+		}},
+	{"Await ends slowly", "AwaitEndsWithItsContext",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				now, err := b.Store.Await(ctx, t)
 				if ctx.Err() != nil {
@@ -179,12 +147,9 @@ var brokenAwaits = []mutant{
 				}
 				return now, err
 			}
-		},
-	},
-	{
-		name: "Await takes the claim with it",
-		laws: "AwaitEndsWithItsContext",
-		wreck: func(b *broken) {
+		}},
+	{"Await takes the claim with it", "AwaitEndsWithItsContext",
+		func(b *broken) {
 			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 				now, err := b.Store.Await(ctx, t)
 				if ctx.Err() != nil {
@@ -192,6 +157,5 @@ var brokenAwaits = []mutant{
 				}
 				return now, err
 			}
-		},
-	},
+		}},
 }

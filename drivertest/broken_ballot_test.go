@@ -62,10 +62,8 @@ func (b *broken) reenters(f func(err error) bool) {
 }
 
 var brokenBallots = []mutant{
-	{
-		name: "the ballot is not the token",
-		laws: "BallotIsTheToken LostClaimReenters",
-		wreck: func(b *broken) {
+	{"the ballot is not the token", "BallotIsTheToken LostClaimReenters",
+		func(b *broken) {
 			plain := func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				sent := c
 				sent.Ballot = 0
@@ -74,30 +72,22 @@ var brokenBallots = []mutant{
 				return t, err
 			}
 			b.enter, b.again = plain, plain
-		},
-	},
-	{
-		name: "any ballot is granted",
-		laws: "BallotMustBeAboveTheFloor BallotMustNotBeFarBelowTheClock BallotMustNotBeFarAhead BallotsOfReadersRise " +
-			"FloorOutlivesClaims OneOfEqualBallotsWins",
-		wreck: func(b *broken) { b.forced(func(c driver.Claim, floor int64) int64 { return floor + 1 }) },
-	},
-	{
-		name: "the floor itself is granted",
-		laws: "BallotMustBeAboveTheFloor BallotsOfReadersRise OneOfEqualBallotsWins",
-		wreck: func(b *broken) {
+		}},
+	{"any ballot is granted",
+		"BallotMustBeAboveTheFloor BallotMustNotBeFarBelowTheClock BallotMustNotBeFarAhead " +
+			"BallotsOfReadersRise FloorOutlivesClaims OneOfEqualBallotsWins",
+		func(b *broken) { b.forced(func(c driver.Claim, floor int64) int64 { return floor + 1 }) }},
+	{"the floor itself is granted", "BallotMustBeAboveTheFloor BallotsOfReadersRise OneOfEqualBallotsWins",
+		func(b *broken) {
 			b.forced(func(c driver.Claim, floor int64) int64 {
 				if l, _ := b.Store.Line(context.Background(), c.Key); c.Ballot == l.Last {
 					return floor + 1
 				}
 				return 0
 			})
-		},
-	},
-	{
-		name: "the span is not reserved",
-		laws: "BallotIsTheToken BallotMustBeAboveTheFloor FloorOutlivesClaims",
-		wreck: func(b *broken) {
+		}},
+	{"the span is not reserved", "BallotIsTheToken BallotMustBeAboveTheFloor FloorOutlivesClaims",
+		func(b *broken) {
 			b.sends(func(c *driver.Claim) {
 				if c.Ballot != 0 || b.count(c.Key, 0) > 0 {
 					b.count(c.Key, 1)
@@ -115,24 +105,18 @@ var brokenBallots = []mutant{
 				}
 				return t, err
 			}
-		},
-	},
-	{
-		name: "a ballot far ahead is granted",
-		laws: "BallotMustNotBeFarAhead",
-		wreck: func(b *broken) {
+		}},
+	{"a ballot far ahead is granted", "BallotMustNotBeFarAhead",
+		func(b *broken) {
 			b.forced(func(c driver.Claim, floor int64) int64 {
 				if c.Ballot > floor {
 					return floor + 1
 				}
 				return 0
 			})
-		},
-	},
-	{
-		name: "ballots climb",
-		laws: "BallotsDoNotClimb",
-		wreck: func(b *broken) {
+		}},
+	{"ballots climb", "BallotsDoNotClimb",
+		func(b *broken) {
 			top := map[string]int64{}
 			b.forced(func(c driver.Claim, floor int64) int64 {
 				if last := max(top[c.Key], floor); c.Ballot <= last || c.Ballot > last+driver.DefaultSkew.Microseconds() {
@@ -141,12 +125,9 @@ var brokenBallots = []mutant{
 				top[c.Key] = c.Ballot
 				return floor + 1
 			})
-		},
-	},
-	{
-		name: "the answer says the floor",
-		laws: "RefusedBallotLeavesNothing",
-		wreck: func(b *broken) {
+		}},
+	{"the answer says the floor", "RefusedBallotLeavesNothing",
+		func(b *broken) {
 			enter := b.Store.Enter
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := enter(ctx, c)
@@ -156,12 +137,9 @@ var brokenBallots = []mutant{
 				}
 				return t, err
 			}
-		},
-	},
-	{
-		name: "a refused ballot raises the floor",
-		laws: "BallotMustNotBeFarAhead",
-		wreck: func(b *broken) {
+		}},
+	{"a refused ballot raises the floor", "BallotMustNotBeFarAhead",
+		func(b *broken) {
 			b.first(func(c driver.Claim) error {
 				n := b.count(c.Key, 0)
 				if c.Ballot == 1<<62 {
@@ -172,12 +150,9 @@ var brokenBallots = []mutant{
 				}
 				return nil
 			})
-		},
-	},
-	{
-		name: "a refused ballot stays in line",
-		laws: "RefusedBallotLeavesNothing",
-		wreck: func(b *broken) {
+		}},
+	{"a refused ballot stays in line", "RefusedBallotLeavesNothing",
+		func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
 				if errors.As(err, new(driver.ErrBallot)) {
@@ -186,12 +161,9 @@ var brokenBallots = []mutant{
 				}
 				return t, err
 			}
-		},
-	},
-	{
-		name: "the ballot is judged before the id and the line",
-		laws: "IdComesBeforeBallot OthersComeBeforeBallot",
-		wreck: func(b *broken) {
+		}},
+	{"the ballot is judged before the id and the line", "IdComesBeforeBallot OthersComeBeforeBallot",
+		func(b *broken) {
 			b.first(func(c driver.Claim) error {
 				l, _ := b.Store.Line(context.Background(), c.Key)
 				if c.Ballot <= l.Last || c.Ballot == 1 {
@@ -199,17 +171,11 @@ var brokenBallots = []mutant{
 				}
 				return nil
 			})
-		},
-	},
-	{
-		name:  "nobody re-enters",
-		laws:  "LostClaimReenters",
-		wreck: func(b *broken) { b.again = b.Store.Enter },
-	},
-	{
-		name: "re-entry is judged by the clock",
-		laws: "LostClaimReenters",
-		wreck: func(b *broken) {
+		}},
+	{"nobody re-enters", "LostClaimReenters",
+		func(b *broken) { b.again = b.Store.Enter }},
+	{"re-entry is judged by the clock", "LostClaimReenters",
+		func(b *broken) {
 			b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
 				var floor driver.ErrBallot
@@ -218,12 +184,9 @@ var brokenBallots = []mutant{
 				}
 				return t, err
 			}
-		},
-	},
-	{
-		name: "re-entry lowers the floor",
-		laws: "LostClaimReenters",
-		wreck: func(b *broken) {
+		}},
+	{"re-entry lowers the floor", "LostClaimReenters",
+		func(b *broken) {
 			b.forced(func(c driver.Claim, floor int64) int64 {
 				if b.count(c.Key, 0) > 1 {
 					return floor + 1
@@ -234,45 +197,26 @@ var brokenBallots = []mutant{
 				b.count(c.Key, 1)
 				return b.Store.Reenter(ctx, c)
 			}
-		},
-	},
-	{
-		name:  "re-entry ends whoever holds",
-		laws:  "ReentryDisturbsNobody",
-		wreck: func(b *broken) { b.reenters(func(err error) bool { return errors.As(err, new(*driver.BusyError)) }) },
-	},
-	{
-		name: "re-entry ignores later tokens",
-		laws: "ReentryDisturbsNobody EqualBallotReentersAlone",
-		wreck: func(b *broken) {
+		}},
+	{"re-entry ends whoever holds", "ReentryDisturbsNobody",
+		func(b *broken) { b.reenters(func(err error) bool { return errors.As(err, new(*driver.BusyError)) }) }},
+	{"re-entry ignores later tokens", "ReentryDisturbsNobody EqualBallotReentersAlone",
+		func(b *broken) {
 			b.reenters(func(err error) bool { return errors.As(err, new(driver.ErrBallot)) })
-		},
-	},
-	{
-		name:  "re-entry ignores tombstones",
-		laws:  "ReentryDisturbsNobody",
-		wreck: func(b *broken) { b.reenters(driver.Gone) },
-	},
-	{
-		name: "Initialise forgets everything",
-		laws: "InitialiseForgetsNothing",
-		wreck: func(b *broken) {
+		}},
+	{"re-entry ignores tombstones", "ReentryDisturbsNobody",
+		func(b *broken) { b.reenters(driver.Gone) }},
+	{"Initialise forgets everything", "InitialiseForgetsNothing",
+		func(b *broken) {
 			b.init = func(ctx context.Context) error {
 				b.Store.Flush()
 				return b.Store.Initialise(ctx)
 			}
-		},
-	},
-	{
-		name:  "a new store takes part at once",
-		laws:  "NewStoreIsInQuarantine",
-		wreck: func(b *broken) { b.Store.Initialise(context.Background()) },
-	},
-	{
-		name: "a new store lets claims re-enter",
-		laws: "NewStoreIsInQuarantine",
-		wreck: func(b *broken) {
+		}},
+	{"a new store takes part at once", "NewStoreIsInQuarantine",
+		func(b *broken) { b.Store.Initialise(context.Background()) }},
+	{"a new store lets claims re-enter", "NewStoreIsInQuarantine",
+		func(b *broken) {
 			b.reenters(func(err error) bool { return errors.As(err, new(*driver.QuarantineError)) })
-		},
-	},
+		}},
 }

@@ -8,17 +8,14 @@ import (
 )
 
 var brokenBreaks = []mutant{
-	{
-		name: "Break does nothing",
-		laws: "BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan LingeringClaimCanBeBroken " + modelTest,
-		wreck: func(b *broken) {
+	{"Break does nothing",
+		"BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan " +
+			"LingeringClaimCanBeBroken " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error { return ctx.Err() }
-		},
-	},
-	{
-		name: "Break finds only the first token of a span",
-		laws: "BreakMatchesTheWholeSpan " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break finds only the first token of a span", "BreakMatchesTheWholeSpan " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				for _, s := range b.standings(key) {
 					if s.Token == token {
@@ -27,24 +24,18 @@ var brokenBreaks = []mutant{
 				}
 				return driver.ErrGone{}
 			}
-		},
-	},
-	{
-		name: "Break ends whoever holds",
-		laws: "BreakMatchesTheWholeSpan BreakOfAWaiter " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break ends whoever holds", "BreakMatchesTheWholeSpan BreakOfAWaiter " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				if s := b.standings(key); len(s) > 0 {
 					token = s[0].Token
 				}
 				return b.Store.Break(ctx, key, token, reason)
 			}
-		},
-	},
-	{
-		name: "Break ends everybody",
-		laws: "BreakFindsOneOfMany BreakLetsTheNextIn " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break ends everybody", "BreakFindsOneOfMany BreakLetsTheNextIn " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				err := b.Store.Break(ctx, key, token, reason)
 				for _, s := range b.standings(key) {
@@ -54,12 +45,9 @@ var brokenBreaks = []mutant{
 				}
 				return err
 			}
-		},
-	},
-	{
-		name: "Break does not see waiters",
-		laws: "BreakOfAWaiter AwaitLearnsOfABreak " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break does not see waiters", "BreakOfAWaiter AwaitLearnsOfABreak " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				for _, s := range b.standings(key) {
 					if s.Token <= token && token < s.Token+s.Span && !s.Granted {
@@ -68,12 +56,9 @@ var brokenBreaks = []mutant{
 				}
 				return b.Store.Break(ctx, key, token, reason)
 			}
-		},
-	},
-	{
-		name: "Break does not see who lingers",
-		laws: "LingeringClaimCanBeBroken " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break does not see who lingers", "LingeringClaimCanBeBroken " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				for _, s := range b.standings(key) {
 					if s.Token <= token && token < s.Token+s.Span && s.Lingering && reason != "end of test" {
@@ -82,22 +67,17 @@ var brokenBreaks = []mutant{
 				}
 				return b.Store.Break(ctx, key, token, reason)
 			}
-		},
-	},
-	{
-		name: "Break of nobody is well",
-		laws: "BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break of nobody is well",
+		"BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				b.Store.Break(ctx, key, token, reason)
 				return ctx.Err()
 			}
-		},
-	},
-	{
-		name: "Break does not keep the id out",
-		laws: "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break does not keep the id out", "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				t, ok := b.find(func(t driver.Ticket) bool {
 					return t.Key == key && t.Token <= token && token < t.Token+t.Span
@@ -107,12 +87,9 @@ var brokenBreaks = []mutant{
 				}
 				return b.Store.Leave(ctx, t, driver.Exit{})
 			}
-		},
-	},
-	{
-		name: "Break keeps the id out for a moment",
-		laws: "BreakKeepsTheIdOut",
-		wreck: func(b *broken) {
+		}},
+	{"Break keeps the id out for a moment", "BreakKeepsTheIdOut",
+		func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
 				if g, ok := err.(driver.ErrGone); ok && g.Broken && b.count(c.ID, 1) > 0 {
@@ -120,21 +97,16 @@ var brokenBreaks = []mutant{
 				}
 				return t, err
 			}
-		},
-	},
-	{
-		name: "Break forgets the reason",
-		laws: "BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Break forgets the reason",
+		"BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder " + modelTest,
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				return b.Store.Break(ctx, key, token, "")
 			}
-		},
-	},
-	{
-		name: "Break cuts the reason",
-		laws: "BreakReasonIsText",
-		wreck: func(b *broken) {
+		}},
+	{"Break cuts the reason", "BreakReasonIsText",
+		func(b *broken) {
 			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 				return b.Store.Break(ctx, key, token, strings.Map(func(r rune) rune {
 					if r > 127 {
@@ -143,13 +115,9 @@ var brokenBreaks = []mutant{
 					return r
 				}, reason))
 			}
-		},
-	},
-	{
-		name: "the alarm never rings",
-		laws: "AlarmTellsTheHolder",
-		wreck: func(b *broken) {
+		}},
+	{"the alarm never rings", "AlarmTellsTheHolder",
+		func(b *broken) {
 			b.alarm = func(func(string, driver.ErrGone)) func() { return func() {} }
-		},
-	},
+		}},
 }

@@ -34,17 +34,14 @@ func (b *broken) leaveFor(t driver.Ticket, e driver.Exit) {
 }
 
 var brokenLeaves = []mutant{
-	{
-		name: "Leave does nothing",
-		laws: "FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind LongestLeaseLasts LinesMayBeLeftEarly " + modelTest,
-		wreck: func(b *broken) {
+	{"Leave does nothing",
+		"FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind " +
+			"LongestLeaseLasts LinesMayBeLeftEarly " + modelTest,
+		func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error { return ctx.Err() }
-		},
-	},
-	{
-		name: "whoever comes right after a Leave is let in",
-		laws: "NobodyOvertakesWhoWaits",
-		wreck: func(b *broken) {
+		}},
+	{"whoever comes right after a Leave is let in", "NobodyOvertakesWhoWaits",
+		func(b *broken) {
 			left := ""
 			b.leaves(nil, func(t driver.Ticket, _ driver.Exit, err error) error {
 				if err == nil {
@@ -59,12 +56,10 @@ var brokenLeaves = []mutant{
 				}
 				return b.Store.Enter(ctx, c)
 			}
-		},
-	},
-	{
-		name: "Leave is for the key, not for the claim",
-		laws: "LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Leave is for the key, not for the claim",
+		"LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone " + modelTest,
+		func(b *broken) {
 			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
 				if driver.Gone(err) {
 					if s := b.standings(t.Key); len(s) > 0 {
@@ -74,23 +69,18 @@ var brokenLeaves = []mutant{
 				}
 				return err
 			})
-		},
-	},
-	{
-		name: "the short id is enough to leave",
-		laws: "LeaveNeedsTheId",
-		wreck: func(b *broken) {
+		}},
+	{"the short id is enough to leave", "LeaveNeedsTheId",
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if full, ok := b.find(func(o driver.Ticket) bool { return o.Key == t.Key && strings.HasPrefix(o.ID, t.ID) }); ok {
 					t.ID = full.ID
 				}
 			}, nil)
-		},
-	},
-	{
-		name: "only the first in line can leave",
-		laws: "HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"only the first in line can leave",
+		"HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp " + modelTest,
+		func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 				for i, s := range b.standings(t.Key) {
 					if i > 0 && s.ID == driver.ShortID(t.ID) {
@@ -99,12 +89,9 @@ var brokenLeaves = []mutant{
 				}
 				return b.Store.Leave(ctx, t, e)
 			}
-		},
-	},
-	{
-		name: "whoever came last takes along who came before",
-		laws: "LeaveOfTheLastComerLeavesTheOthers " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"whoever came last takes along who came before", "LeaveOfTheLastComerLeavesTheOthers " + modelTest,
+		func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 				all := b.standings(t.Key)
 				if n := len(all); n > 0 && all[n-1].ID == driver.ShortID(t.ID) {
@@ -118,32 +105,26 @@ var brokenLeaves = []mutant{
 				}
 				return b.Store.Leave(ctx, t, e)
 			}
-		},
-	},
-	{
-		name: "who has left may leave again",
-		laws: "SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth StrangerWritesNoMark BrokenClaimWritesNoMark " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"who has left may leave again",
+		"SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth " +
+			"StrangerWritesNoMark BrokenClaimWritesNoMark " + modelTest,
+		func(b *broken) {
 			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
 				if driver.Gone(err) {
 					return nil
 				}
 				return err
 			})
-		},
-	},
-	{
-		name: "no tombstones",
-		laws: "Tombstone TombstoneOfAClaimInLine TombstoneOfAWaiter TombstoneLastsOneTTL TombstoneOutlivesTraffic LongestTombstone " +
-			"LeaveWithoutTokenEndsEnter " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"no tombstones",
+		"Tombstone TombstoneOfAClaimInLine TombstoneOfAWaiter TombstoneLastsOneTTL TombstoneOutlivesTraffic " +
+			"LongestTombstone LeaveWithoutTokenEndsEnter " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.Token = 1 }, nil)
-		},
-	},
-	{
-		name: "a tombstone keeps everybody out",
-		laws: "Tombstone TombstoneOutlivesTraffic " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"a tombstone keeps everybody out", "Tombstone TombstoneOutlivesTraffic " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if t.Token == 0 {
 					b.count(t.Key, 1)
@@ -155,30 +136,21 @@ var brokenLeaves = []mutant{
 				}
 				return b.Store.Enter(ctx, c)
 			}
-		},
-	},
-	{
-		name: "tombstones last half a TTL",
-		laws: "TombstoneLastsOneTTL " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"tombstones last half a TTL", "TombstoneLastsOneTTL " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 }, nil)
-		},
-	},
-	{
-		name: "long tombstones overflow",
-		laws: "LongestTombstone",
-		wreck: func(b *broken) {
+		}},
+	{"long tombstones overflow", "LongestTombstone",
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if t.TTL == b.Info().MaxTTL {
 					t.Token = 1
 				}
 			}, nil)
-		},
-	},
-	{
-		name: "tombstones go with the line",
-		laws: "TombstoneOutlivesTraffic",
-		wreck: func(b *broken) {
+		}},
+	{"tombstones go with the line", "TombstoneOutlivesTraffic",
+		func(b *broken) {
 			resting := map[string]string{}
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if t.Token == 0 {
@@ -194,24 +166,19 @@ var brokenLeaves = []mutant{
 				}
 				return b.Store.Enter(ctx, c)
 			}
-		},
-	},
-	{
-		name: "the dead write marks",
-		laws: "DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"the dead write marks",
+		"DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark " + modelTest,
+		func(b *broken) {
 			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
 				if driver.Gone(err) && e.Mark != "" {
 					b.leaveFor(t, driver.Exit{Mark: e.Mark})
 				}
 				return err
 			})
-		},
-	},
-	{
-		name: "waiters write marks",
-		laws: "WaiterWritesNoMark " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"waiters write marks", "WaiterWritesNoMark " + modelTest,
+		func(b *broken) {
 			marks := map[string]driver.Mark{}
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if now, err := b.look(*t); err == nil && e.Mark != "" && !now.Granted {
@@ -223,30 +190,23 @@ var brokenLeaves = []mutant{
 					t.Mark = m
 				}
 			})
-		},
-	},
-	{
-		name: "marks are not handed on",
-		laws: "MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark LingerWithMark " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"marks are not handed on",
+		"MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark " +
+			"LingerWithMark " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Mark = "" }, nil)
-		},
-	},
-	{
-		name: "the first mark stays",
-		laws: "LaterMarkReplaces RepeatedLeaveOfTheMarksWriterIsNil " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"the first mark stays", "LaterMarkReplaces RepeatedLeaveOfTheMarksWriterIsNil " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if e.Mark != "" && b.count(t.Key, 1) > 1 {
 					e.Mark = ""
 				}
 			}, nil)
-		},
-	},
-	{
-		name: "no mark clears the mark",
-		laws: "LaterMarkReplaces MarkIsHandedOn " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"no mark clears the mark", "LaterMarkReplaces MarkIsHandedOn " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if e.Mark == "" {
 					e.Mark = "\x00none"
@@ -257,40 +217,29 @@ var brokenLeaves = []mutant{
 					t.Mark = ""
 				}
 			})
-		},
-	},
-	{
-		name: "who wrote the mark is not remembered",
-		laws: "RepeatedLeaveOfTheMarksWriterIsNil LingerWithMark",
-		wreck: func(b *broken) {
+		}},
+	{"who wrote the mark is not remembered", "RepeatedLeaveOfTheMarksWriterIsNil LingerWithMark",
+		func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 				if e.Mark != "" && b.count(t.ID, 1) > 1 {
 					return driver.ErrGone{}
 				}
 				return b.Store.Leave(ctx, t, e)
 			}
-		},
-	},
-	{
-		name: "marks are trimmed",
-		laws: "MarkIsKeptAsItIs",
-		wreck: func(b *broken) {
+		}},
+	{"marks are trimmed", "MarkIsKeptAsItIs",
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				e.Mark = driver.Mark(strings.TrimSpace(string(e.Mark)))
 			}, nil)
-		},
-	},
-	{
-		name: "lingering is ignored",
-		laws: "LingerKeepsThePlaceTaken LingerOutlastsTheLease LingerEndsByItself LingerIsSeen " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"lingering is ignored",
+		"LingerKeepsThePlaceTaken LingerOutlastsTheLease LingerEndsByItself LingerIsSeen " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = 0 }, nil)
-		},
-	},
-	{
-		name: "who lingers can be renewed",
-		laws: "LingeringClaimHasLeft LingerIsSeen " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"who lingers can be renewed", "LingeringClaimHasLeft LingerIsSeen " + modelTest,
+		func(b *broken) {
 			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 				if e.Linger > 0 {
 					t.TTL = e.Linger
@@ -298,30 +247,21 @@ var brokenLeaves = []mutant{
 				}
 				return b.Store.Leave(ctx, t, e)
 			}
-		},
-	},
-	{
-		name: "lingering is added to the lease",
-		laws: "LingerReplacesTheLease LingerKeepsThePlaceTaken " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"lingering is added to the lease", "LingerReplacesTheLease LingerKeepsThePlaceTaken " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
 				if e.Linger > 0 {
 					e.Linger += t.TTL
 				}
 			}, nil)
-		},
-	},
-	{
-		name: "lingering ends with the lease",
-		laws: "LingerOutlastsTheLease " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"lingering ends with the lease", "LingerOutlastsTheLease " + modelTest,
+		func(b *broken) {
 			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = min(e.Linger, t.TTL) }, nil)
-		},
-	},
-	{
-		name: "a repeated Leave lingers anew",
-		laws: "LingerWithMark",
-		wreck: func(b *broken) {
+		}},
+	{"a repeated Leave lingers anew", "LingerWithMark",
+		func(b *broken) {
 			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
 				if e.Linger > 0 && b.count(t.ID, 1) > 1 {
 					if s := b.standings(t.Key); len(s) > 0 {
@@ -331,12 +271,9 @@ var brokenLeaves = []mutant{
 				}
 				return err
 			})
-		},
-	},
-	{
-		name: "who lingers may enter again",
-		laws: "LingeringClaimHasLeft " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"who lingers may enter again", "LingeringClaimHasLeft " + modelTest,
+		func(b *broken) {
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				t, err := b.Store.Enter(ctx, c)
 				for _, s := range b.standings(c.Key) {
@@ -348,12 +285,9 @@ var brokenLeaves = []mutant{
 				}
 				return t, err
 			}
-		},
-	},
-	{
-		name: "claims come back a moment later",
-		laws: "HygieneAfterExpiry",
-		wreck: func(b *broken) {
+		}},
+	{"claims come back a moment later", "HygieneAfterExpiry",
+		func(b *broken) {
 			b.edit(func(l driver.Line) driver.Line { return l })
 			lines := b.lines
 			empty := map[string]time.Time{}
@@ -367,6 +301,5 @@ var brokenLeaves = []mutant{
 				}
 				return lines(ctx, prefix)
 			}
-		},
-	},
+		}},
 }

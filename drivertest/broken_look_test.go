@@ -22,50 +22,33 @@ func (b *broken) shows(f func(s *driver.Standing)) {
 }
 
 var brokenLooks = []mutant{
-	{
-		name:  "owners are not shown",
-		laws:  "LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder " + modelTest,
-		wreck: func(b *broken) { b.shows(func(s *driver.Standing) { s.Owner, s.Note = "", "" }) },
-	},
-	{
-		name: "ids are shown in full",
-		laws: "IdsAreCut",
-		wreck: func(b *broken) {
+	{"owners are not shown", "LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder " + modelTest,
+		func(b *broken) { b.shows(func(s *driver.Standing) { s.Owner, s.Note = "", "" }) }},
+	{"ids are shown in full", "IdsAreCut",
+		func(b *broken) {
 			b.shows(func(s *driver.Standing) {
 				if t, ok := b.find(func(t driver.Ticket) bool { return driver.ShortID(t.ID) == s.ID }); ok {
 					s.ID = t.ID
 				}
 			})
-		},
-	},
-	{
-		name: "the line is shown backwards",
-		laws: "LinesShowClaimsInOrder TokensRiseAlongTheLine " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"the line is shown backwards", "LinesShowClaimsInOrder TokensRiseAlongTheLine " + modelTest,
+		func(b *broken) {
 			b.edit(func(l driver.Line) driver.Line {
 				slices.Reverse(l.Claims)
 				return l
 			})
-		},
-	},
-	{
-		name: "since is the arrival",
-		laws: "SinceIsTheGrant",
-		wreck: func(b *broken) {
+		}},
+	{"since is the arrival", "SinceIsTheGrant",
+		func(b *broken) {
 			arrived := map[string]time.Time{}
 			b.changed(func(c driver.Claim, t *driver.Ticket) { arrived[driver.ShortID(c.ID)] = time.Now() })
 			b.shows(func(s *driver.Standing) { s.Since = arrived[s.ID] })
-		},
-	},
-	{
-		name:  "lingering is not shown",
-		laws:  "LingerIsSeen " + modelTest,
-		wreck: func(b *broken) { b.shows(func(s *driver.Standing) { s.Lingering = false }) },
-	},
-	{
-		name: "a page of lines is lost",
-		laws: "LinesYieldEachLineOnce EveryByteMayOccur",
-		wreck: func(b *broken) {
+		}},
+	{"lingering is not shown", "LingerIsSeen " + modelTest,
+		func(b *broken) { b.shows(func(s *driver.Standing) { s.Lingering = false }) }},
+	{"a page of lines is lost", "LinesYieldEachLineOnce EveryByteMayOccur",
+		func(b *broken) {
 			b.edit(func(l driver.Line) driver.Line { return l })
 			lines := b.lines
 			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
@@ -78,12 +61,9 @@ var brokenLooks = []mutant{
 					}
 				}
 			}
-		},
-	},
-	{
-		name: "lines are yielded twice",
-		laws: "LinesYieldEachLineOnce EveryByteMayOccur LinesTakesPrefixesAsBytes",
-		wreck: func(b *broken) {
+		}},
+	{"lines are yielded twice", "LinesYieldEachLineOnce EveryByteMayOccur LinesTakesPrefixesAsBytes",
+		func(b *broken) {
 			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 				return func(yield func(driver.Line, error) bool) {
 					for l, err := range b.Store.Lines(ctx, prefix) {
@@ -95,22 +75,16 @@ var brokenLooks = []mutant{
 					}
 				}
 			}
-		},
-	},
-	{
-		name: "prefixes are patterns",
-		laws: "LinesTakesPrefixesAsBytes",
-		wreck: func(b *broken) {
+		}},
+	{"prefixes are patterns", "LinesTakesPrefixesAsBytes",
+		func(b *broken) {
 			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 				before, _, _ := strings.Cut(prefix, "%")
 				return b.Store.Lines(ctx, before)
 			}
-		},
-	},
-	{
-		name: "empty lines are listed",
-		laws: "Hygiene",
-		wreck: func(b *broken) {
+		}},
+	{"empty lines are listed", "Hygiene",
+		func(b *broken) {
 			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 				return func(yield func(driver.Line, error) bool) {
 					if t, ok := b.find(func(t driver.Ticket) bool { return strings.HasPrefix(t.Key, prefix) }); ok {
@@ -122,12 +96,9 @@ var brokenLooks = []mutant{
 					b.Store.Lines(ctx, prefix)(yield)
 				}
 			}
-		},
-	},
-	{
-		name: "a look that is left early jams",
-		laws: "LinesMayBeLeftEarly",
-		wreck: func(b *broken) {
+		}},
+	{"a look that is left early jams", "LinesMayBeLeftEarly",
+		func(b *broken) {
 			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 				return func(yield func(driver.Line, error) bool) {
 					if b.count("cursors", 0) > 10 {
@@ -142,23 +113,17 @@ var brokenLooks = []mutant{
 					}
 				}
 			}
-		},
-	},
-	{
-		name: "a line alone shows no claims",
-		laws: "OneLineIsTheSameAsInLines",
-		wreck: func(b *broken) {
+		}},
+	{"a line alone shows no claims", "OneLineIsTheSameAsInLines",
+		func(b *broken) {
 			b.line = func(ctx context.Context, key string) (driver.Line, error) {
 				l, err := b.Store.Line(ctx, key)
 				l.Claims = nil
 				return l, err
 			}
-		},
-	},
-	{
-		name: "an empty line shows nothing",
-		laws: "EmptyLineRemembersItsMark",
-		wreck: func(b *broken) {
+		}},
+	{"an empty line shows nothing", "EmptyLineRemembersItsMark",
+		func(b *broken) {
 			b.line = func(ctx context.Context, key string) (driver.Line, error) {
 				l, err := b.Store.Line(ctx, key)
 				if len(l.Claims) == 0 {
@@ -166,47 +131,32 @@ var brokenLooks = []mutant{
 				}
 				return l, err
 			}
-		},
-	},
-	{
-		name: "Lines hides the mark",
-		laws: "LineShowsTheMark " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Lines hides the mark", "LineShowsTheMark " + modelTest,
+		func(b *broken) {
 			b.edit(func(l driver.Line) driver.Line {
 				l.Mark = ""
 				return l
 			})
-		},
-	},
+		}},
 }
 
 var brokenCloses = []mutant{
-	{
-		name:  "Close does nothing",
-		laws:  "ClosedBackendSaysSo CloseEndsAwait",
-		wreck: func(b *broken) {},
-	},
-	{
-		name:  "Close ends claims",
-		laws:  "CloseLeavesClaimsAlone CloseThatDoesNothingDoesNothing",
-		wreck: func(b *broken) { b.close = func() error { b.Flush(); return nil } },
-	},
-	{
-		name: "the second Close fails",
-		laws: "CloseMayBeCalledTwice",
-		wreck: func(b *broken) {
+	{"Close does nothing", "ClosedBackendSaysSo CloseEndsAwait",
+		func(b *broken) {}},
+	{"Close ends claims", "CloseLeavesClaimsAlone CloseThatDoesNothingDoesNothing",
+		func(b *broken) { b.close = func() error { b.Flush(); return nil } }},
+	{"the second Close fails", "CloseMayBeCalledTwice",
+		func(b *broken) {
 			b.close = func() error {
 				if b.count("close", 1) > 1 {
 					return driver.ErrClosed
 				}
 				return nil
 			}
-		},
-	},
-	{
-		name: "Close closes the other views",
-		laws: "CloseOfOneViewIsNotClosingOthers CloseThatDoesNothingDoesNothing",
-		wreck: func(b *broken) {
+		}},
+	{"Close closes the other views", "CloseOfOneViewIsNotClosingOthers CloseThatDoesNothingDoesNothing",
+		func(b *broken) {
 			b.close = func() error { b.count("close", 1); return nil }
 			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 				if b.count("close", 0) > 0 {
@@ -214,6 +164,5 @@ var brokenCloses = []mutant{
 				}
 				return b.Store.Enter(ctx, c)
 			}
-		},
-	},
+		}},
 }

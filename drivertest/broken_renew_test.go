@@ -22,10 +22,10 @@ func (b *broken) renews(f func(t driver.Ticket, err error) error) {
 }
 
 var brokenRenewals = []mutant{
-	{
-		name: "Renew brings claims back",
-		laws: "NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone BreakFindsOneOfMany " + modelTest,
-		wreck: func(b *broken) {
+	{"Renew brings claims back",
+		"NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone " +
+			"BreakFindsOneOfMany " + modelTest,
+		func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if driver.Gone(err) {
 					t.ID = newID() // past any tombstone
@@ -33,24 +33,19 @@ var brokenRenewals = []mutant{
 				}
 				return err
 			})
-		},
-	},
-	{
-		name: "Renew is for the key, not for the claim",
-		laws: "NoResurrectionBesideASuccessor BreakFindsOneOfMany WaiterLeaves " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Renew is for the key, not for the claim",
+		"NoResurrectionBesideASuccessor BreakFindsOneOfMany WaiterLeaves " + modelTest,
+		func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if len(b.standings(t.Key)) > 0 {
 					return nil
 				}
 				return err
 			})
-		},
-	},
-	{
-		name: "Renew does nothing",
-		laws: "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Renew does nothing", "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL " + modelTest,
+		func(b *broken) {
 			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 				errs := make([]error, len(ts))
 				for i := range ts {
@@ -58,12 +53,9 @@ var brokenRenewals = []mutant{
 				}
 				return errs
 			}
-		},
-	},
-	{
-		name: "Renew serves holders only",
-		laws: "RenewKeepsClaimsAlive AwaitEndsWithItsContext " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Renew serves holders only", "RenewKeepsClaimsAlive AwaitEndsWithItsContext " + modelTest,
+		func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if err == nil {
 					if now, _ := b.look(t); !now.Granted {
@@ -73,12 +65,9 @@ var brokenRenewals = []mutant{
 				}
 				return err
 			})
-		},
-	},
-	{
-		name: "Renew shortens",
-		laws: "RenewNeverShortens",
-		wreck: func(b *broken) {
+		}},
+	{"Renew shortens", "RenewNeverShortens",
+		func(b *broken) {
 			ends := map[string]time.Time{}
 			b.renews(func(t driver.Ticket, err error) error {
 				ends[driver.ShortID(t.ID)] = time.Now().Add(t.TTL)
@@ -91,12 +80,9 @@ var brokenRenewals = []mutant{
 				})
 				return l
 			})
-		},
-	},
-	{
-		name: "Renew keeps to the first TTL",
-		laws: "RenewTakesTheTicketsTTL " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Renew keeps to the first TTL", "RenewTakesTheTicketsTTL " + modelTest,
+		func(b *broken) {
 			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 				ts = slices.Clone(ts)
 				for i, t := range ts {
@@ -106,12 +92,9 @@ var brokenRenewals = []mutant{
 				}
 				return b.Store.Renew(ctx, ts)
 			}
-		},
-	},
-	{
-		name: "Renew answers backwards",
-		laws: "RenewAnswersForEachTicket RenewTakesAThousandTickets " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Renew answers backwards", "RenewAnswersForEachTicket RenewTakesAThousandTickets " + modelTest,
+		func(b *broken) {
 			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 				errs := b.Store.Renew(ctx, ts)
 				slices.Reverse(errs)
@@ -120,28 +103,21 @@ var brokenRenewals = []mutant{
 				}
 				return errs
 			}
-		},
-	},
-	{
-		name: "Renew looks at the first hundred",
-		laws: "RenewTakesAThousandTickets",
-		wreck: func(b *broken) {
+		}},
+	{"Renew looks at the first hundred", "RenewTakesAThousandTickets",
+		func(b *broken) {
 			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 				errs := b.Store.Renew(ctx, ts[:min(len(ts), 100)])
 				return append(errs, make([]error, len(ts)-len(errs))...)
 			}
-		},
-	},
-	{
-		name: "Renew of an expired claim is well",
-		laws: "ExpiredClaimIsGone NoResurrectionAfterExpiry " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"Renew of an expired claim is well", "ExpiredClaimIsGone NoResurrectionAfterExpiry " + modelTest,
+		func(b *broken) {
 			b.renews(func(t driver.Ticket, err error) error {
 				if g, ok := err.(driver.ErrGone); ok && g == (driver.ErrGone{}) {
 					return nil
 				}
 				return err
 			})
-		},
-	},
+		}},
 }

@@ -7,27 +7,23 @@ import (
 )
 
 var brokenReserves = []mutant{
-	{
-		name: "a Reserve says that it is done and does nothing",
-		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
-		wreck: func(b *broken) {
+	{"a Reserve says that it is done and does nothing",
+		"ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone " +
+			"ReserveTakesNoTokenThatWasDrawn ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
+		func(b *broken) {
 			b.reserve = func(context.Context, driver.Ticket, int64) (bool, error) { return true, nil }
-		},
-	},
-	{
-		name: "a Reserve does nothing, as it may, and the claim has left",
-		laws: "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn ReserveStartsNoLease " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"a Reserve does nothing, as it may, and the claim has left",
+		"ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone " +
+			"ReserveTakesNoTokenThatWasDrawn ReserveStartsNoLease " + modelTest,
+		func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, _ int64) (bool, error) {
 				_ = b.Store.Leave(ctx, t, driver.Exit{})
 				return false, nil
 			}
-		},
-	},
-	{
-		name: "a Reserve that comes late shortens the span",
-		laws: "ReserveShortensNothing " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"a Reserve that comes late shortens the span", "ReserveShortensNothing " + modelTest,
+		func(b *broken) {
 			next := map[string]int64{}
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				done, err := b.Store.Reserve(ctx, t, span)
@@ -47,46 +43,34 @@ var brokenReserves = []mutant{
 				}
 				return t, err
 			}
-		},
-	},
-	{
-		name: "a Reserve lets nobody else in",
-		laws: "ReserveIsForWhoIsAlone " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"a Reserve lets nobody else in", "ReserveIsForWhoIsAlone " + modelTest,
+		func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				if len(b.standings(t.Key)) > 1 {
 					return true, nil
 				}
 				return b.Store.Reserve(ctx, t, span)
 			}
-		},
-	},
-	{
-		name: "a Reserve takes tokens that were drawn",
-		laws: "ReserveTakesNoTokenThatWasDrawn " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"a Reserve takes tokens that were drawn", "ReserveTakesNoTokenThatWasDrawn " + modelTest,
+		func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				done, err := b.Store.Reserve(ctx, t, span)
 				alone := len(b.standings(t.Key)) == 1 && b.standings(t.Key)[0].ID == driver.ShortID(t.ID)
 				return done || alone, err
 			}
-		},
-	},
-	{
-		name: "a Reserve starts the lease again",
-		laws: "ReserveStartsNoLease " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"a Reserve starts the lease again", "ReserveStartsNoLease " + modelTest,
+		func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				done, err := b.Store.Reserve(ctx, t, span)
 				b.Store.Renew(ctx, []driver.Ticket{t})
 				return done, err
 			}
-		},
-	},
-	{
-		name: "a Reserve brings in again what is gone",
-		laws: "ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
-		wreck: func(b *broken) {
+		}},
+	{"a Reserve brings in again what is gone", "ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
+		func(b *broken) {
 			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 				done, err := b.Store.Reserve(ctx, t, span)
 				if !done && err == nil && len(b.standings(t.Key)) == 0 {
@@ -95,6 +79,5 @@ var brokenReserves = []mutant{
 				}
 				return done, err
 			}
-		},
-	},
+		}},
 }

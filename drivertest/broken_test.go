@@ -41,12 +41,18 @@ type broken struct {
 	n    map[string]int  // for whatever a mutant counts
 }
 
-func (b *broken) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	enter := b.enter
-	if enter == nil {
-		enter = b.Store.Enter
+// newBroken returns a Store that is still whole.
+func newBroken() *broken {
+	s := newStore()
+	return &broken{
+		Store: s, enter: s.Enter, again: s.Reenter, init: s.Initialise, await: s.Await, renew: s.Renew, leave: s.Leave,
+		brk: s.Break, lines: s.Lines, line: s.Line, alarm: s.Alarm, reserve: s.Reserve, close: s.Close,
+		n: map[string]int{},
 	}
-	t, err := enter(ctx, c)
+}
+
+func (b *broken) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	t, err := b.enter(ctx, c)
 	if err == nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -56,81 +62,38 @@ func (b *broken) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, erro
 }
 
 func (b *broken) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if b.again != nil {
-		return b.again(ctx, c)
-	}
-	return b.Store.Reenter(ctx, c)
+	return b.again(ctx, c)
 }
 
-func (b *broken) Initialise(ctx context.Context) error {
-	if b.init != nil {
-		return b.init(ctx)
-	}
-	return b.Store.Initialise(ctx)
-}
+func (b *broken) Initialise(ctx context.Context) error { return b.init(ctx) }
 
 func (b *broken) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	if b.await != nil {
-		return b.await(ctx, t)
-	}
-	return b.Store.Await(ctx, t)
+	return b.await(ctx, t)
 }
 
-func (b *broken) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	if b.renew != nil {
-		return b.renew(ctx, ts)
-	}
-	return b.Store.Renew(ctx, ts)
-}
+func (b *broken) Renew(ctx context.Context, ts []driver.Ticket) []error { return b.renew(ctx, ts) }
 
 func (b *broken) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	if b.leave != nil {
-		return b.leave(ctx, t, e)
-	}
-	return b.Store.Leave(ctx, t, e)
+	return b.leave(ctx, t, e)
 }
 
 func (b *broken) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-	if b.reserve != nil {
-		return b.reserve(ctx, t, span)
-	}
-	return b.Store.Reserve(ctx, t, span)
+	return b.reserve(ctx, t, span)
 }
 
 func (b *broken) Break(ctx context.Context, key string, token int64, reason string) error {
-	if b.brk != nil {
-		return b.brk(ctx, key, token, reason)
-	}
-	return b.Store.Break(ctx, key, token, reason)
+	return b.brk(ctx, key, token, reason)
 }
 
 func (b *broken) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-	if b.lines != nil {
-		return b.lines(ctx, prefix)
-	}
-	return b.Store.Lines(ctx, prefix)
+	return b.lines(ctx, prefix)
 }
 
-func (b *broken) Line(ctx context.Context, key string) (driver.Line, error) {
-	if b.line != nil {
-		return b.line(ctx, key)
-	}
-	return b.Store.Line(ctx, key)
-}
+func (b *broken) Line(ctx context.Context, key string) (driver.Line, error) { return b.line(ctx, key) }
 
-func (b *broken) Alarm(f func(id string, gone driver.ErrGone)) func() {
-	if b.alarm != nil {
-		return b.alarm(f)
-	}
-	return b.Store.Alarm(f)
-}
+func (b *broken) Alarm(f func(id string, gone driver.ErrGone)) func() { return b.alarm(f) }
 
-func (b *broken) Close() error {
-	if b.close != nil {
-		return b.close()
-	}
-	return b.Store.Close()
-}
+func (b *broken) Close() error { return b.close() }
 
 // find returns the last ticket that was seen of which f says yes.
 func (b *broken) find(f func(t driver.Ticket) bool) (t driver.Ticket, ok bool) {
@@ -153,9 +116,6 @@ func (b *broken) known(key, id string) (t driver.Ticket, ok bool) {
 func (b *broken) count(name string, by int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.n == nil {
-		b.n = map[string]int{}
-	}
 	b.n[name] += by
 	return b.n[name]
 }
@@ -310,13 +270,13 @@ func newStore() *memlock.Store {
 func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *recorder {
 	t.Helper()
 	open := func() func() driver.Backend {
-		b := &broken{Store: newStore()}
+		b := newBroken()
 		b.Store.Initialise(context.Background())
 		wreck(b)
 		return func() driver.Backend { return b }
 	}
 	conf.fresh = func() driver.Backend {
-		b := &broken{Store: newStore()}
+		b := newBroken()
 		wreck(b)
 		return b
 	}

@@ -1,7 +1,7 @@
 package quorumlock
 
 import (
-	"errors"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -42,6 +42,9 @@ type nodeClaim struct {
 	last     chan struct{} // closed when the last request begun so far is over
 }
 
+// mayBe reports whether the node may have the claim.
+func (n nodeClaim) mayBe() bool { return n.presence == present || n.presence == unknown }
+
 // claimTable holds the claims that a request uses or that a node may have. The zero
 // value is ready.
 type claimTable struct {
@@ -69,15 +72,18 @@ func (t *claimTable) open(ref driver.ClaimRef, nodes int, p presence) *claim {
 	return cl
 }
 
-// find returns the claim of ref for use until release, or nil.
-func (t *claimTable) find(ref driver.ClaimRef) *claim {
+// with calls f with the claim of ref, if it is in the table.
+func (t *claimTable) with(ref driver.ClaimRef, f func(cl *claim)) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	cl := t.byRef[ref]
-	if cl != nil {
-		cl.refs++
+	if cl == nil {
+		t.mu.Unlock()
+		return
 	}
-	return cl
+	cl.refs++
+	t.mu.Unlock()
+	defer t.release(cl)
+	f(cl)
 }
 
 func (t *claimTable) retain(cl *claim) {
@@ -99,7 +105,11 @@ func (t *claimTable) release(cl *claim) {
 // that were begun there before.
 func (b *Backend) onNode(cl *claim, i int, request func()) {
 	b.claims.retain(cl)
-	before, done := cl.enqueue(i)
+	done := make(chan struct{})
+	cl.mu.Lock()
+	before := cl.nodes[i].last
+	cl.nodes[i].last = done
+	cl.mu.Unlock()
 	b.work.run(func() {
 		defer b.claims.release(cl)
 		defer close(done)
@@ -110,32 +120,18 @@ func (b *Backend) onNode(cl *claim, i int, request func()) {
 	})
 }
 
-// enqueue adds a request to the sequence of node i. It may begin when before is closed,
-// and closes done when it is over.
-func (cl *claim) enqueue(i int) (before <-chan struct{}, done chan<- struct{}) {
-	over := make(chan struct{})
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	before, cl.nodes[i].last = cl.nodes[i].last, over
-	return before, over
-}
-
 // somewhere reports whether a node may have the claim.
 func (cl *claim) somewhere() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	for i := range cl.nodes {
-		if p := cl.nodes[i].presence; p == present || p == unknown {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cl.nodes, nodeClaim.mayBe)
 }
 
-func (cl *claim) presence(i int) presence {
+// node returns what is known of the claim on node i.
+func (cl *claim) node(i int) nodeClaim {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.nodes[i].presence
+	return cl.nodes[i]
 }
 
 // sending notes the ballot of an Enter to node i.
@@ -181,31 +177,20 @@ func (cl *claim) left(i int, err error, tombstone bool) {
 	}
 }
 
-// granted reports whether node i may have the grant with that ballot. It may instead
-// have what is left of an earlier attempt: that keeps others out and is no vote.
-func (cl *claim) granted(i int, ballot int64) bool {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	n := &cl.nodes[i]
-	return (n.presence == present || n.presence == unknown) && n.ballot == ballot
-}
-
 // goneBecause notes why the claim is gone from a node, and returns the best reason so far.
 func (cl *claim) goneBecause(err error) driver.ErrGone {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	var g driver.ErrGone
-	if errors.As(err, &g) && (g.Broken || cl.why == driver.ErrGone{}) {
-		cl.why = g
-	}
+	cl.why = reasonGone(cl.why, err)
 	return cl.why
 }
 
-// heldBallot returns the ballot with which the claim holds the lock, or 0.
-func (cl *claim) heldBallot() int64 {
+// state returns the ballot with which the claim holds the lock, or 0, and whether the
+// claim is over.
+func (cl *claim) state() (held int64, leaving bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.ballot
+	return cl.ballot, cl.leaving
 }
 
 // setHeld notes the ballot with which the claim holds the lock, or 0.
@@ -229,12 +214,6 @@ func (cl *claim) leave() (already bool) {
 	already = cl.leaving
 	cl.ballot, cl.leaving = 0, true
 	return already
-}
-
-func (cl *claim) isLeaving() bool {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.leaving
 }
 
 // memberID is the ID of a claim on node i. It differs from node to node: two members

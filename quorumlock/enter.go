@@ -1,9 +1,9 @@
 package quorumlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -40,12 +40,10 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	cl.enter()
 	var earlier *vote
 	for n := 1; ; n++ {
-		c.Ballot = cl.heldBallot() // a claim that holds the lock keeps its token
-		if c.Ballot == 0 {
+		if c.Ballot, _ = cl.state(); c.Ballot == 0 { // a claim that holds the lock keeps its token
 			c.Ballot = b.ballot(earlier, n)
 		}
-		v := b.vote(ctx, cl, c)
-		v.learn(earlier)
+		v := b.vote(ctx, cl, c, earlier)
 		if t, ok := v.ticket(); ok {
 			cl.setHeld(t.Token)
 			return t, nil
@@ -83,35 +81,26 @@ func (b *Backend) ballot(earlier *vote, n int) int64 {
 const holderGrace = 20 * time.Millisecond
 
 // vote proposes c to all members and waits until the vote is decided.
-func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim) *vote {
+func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, earlier *vote) *vote {
 	c.NoWait = true
-	v := &vote{b: b, claim: c, sent: time.Now(), answers: make([]answer, len(b.nodes))}
+	v := b.newVote(c, earlier)
 	answers := make(chan answer, len(b.nodes))
 	for i := range b.nodes {
 		b.onNode(cl, i, func() { answers <- b.enterNode(cl, i, v) })
 	}
 	limit := time.NewTimer(validity(c.TTL))
 	defer limit.Stop()
-	var grace <-chan time.Time
-	for !v.decided() {
-		if grace == nil && v.lost() {
-			grace = time.After(max(holderGrace, 2*time.Since(v.sent)))
+	lost := false
+	late := func() <-chan time.Time {
+		if took := time.Since(v.sent); !lost && v.lost() {
+			lost = true // from here on only who holds the lock is of interest
+			limit.Reset(min(max(holderGrace, 2*took), max(validity(c.TTL)-took, 1)))
 		}
-		select {
-		case a := <-answers:
-			v.add(a)
-		case <-grace:
-			v.late = true
-		case <-limit.C:
-			v.late = true
-		case <-ctx.Done():
-			v.cut = ctx.Err()
-		case <-b.closing.Done():
-			v.cut = driver.ErrClosed
-		}
+		return limit.C
 	}
-	for (v.late || v.cut != nil) && len(answers) > 0 {
-		v.add(<-answers) // it came in time, and select took the other case
+	v.cut = collect(ctx, b, answers, v.add, v.decided, late)
+	if v.cut == errTooLate {
+		v.cut, v.late = nil, true
 	}
 	if _, ok := v.ticket(); !ok {
 		v.failed.Store(true)
@@ -121,10 +110,10 @@ func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim) *vote {
 
 // enterNode proposes to one node.
 func (b *Backend) enterNode(cl *claim, i int, v *vote) answer {
-	a := answer{node: i, came: true}
+	a := answer{node: i}
 	c := v.claim
 	switch {
-	case cl.presence(i) == barred:
+	case cl.node(i).presence == barred:
 		a.err = driver.ErrGone{Reason: "an earlier attempt got no answer and must not come back"}
 		return a
 	case v.failed.Load() || time.Since(v.sent) >= validity(c.TTL):
@@ -134,10 +123,13 @@ func (b *Backend) enterNode(cl *claim, i int, v *vote) answer {
 	c.ID = memberID(c.ID, i)
 	cl.sending(i, c.Ballot)
 	a.ticket, a.err = b.nodes[i].Enter(b.callContext(), c)
+	if a.err == nil && !a.ticket.Granted {
+		a.err = errWaits
+	}
 	cl.entered(i, a.err)
 	var busy *driver.BusyError
 	if errors.As(a.err, &busy) && busy.Token == c.Ballot && b.isOwnClaim(i, cl, c.Ballot) {
-		b.refuse(fmt.Errorf("%s of the quorum is the same store as another member: %w", b.nodes[i].name, errTwins))
+		b.refuse("%s of the quorum is the same store as another member: %w", b.nodes[i].name, errTwins)
 		a.err = b.invalid.Load()
 	}
 	return a
@@ -168,32 +160,23 @@ func (b *Backend) isOwnClaim(i int, cl *claim, ballot int64) bool {
 func (b *Backend) retreat(ctx context.Context, cl *claim, v *vote) {
 	waitFor := 0
 	acks := make(chan ack, len(b.nodes))
-	for i, a := range v.answers {
-		p := cl.presence(i)
-		if a.came && (p == absent || p == barred) {
+	for i, err := range v.errs {
+		p, came := cl.node(i).presence, err != errNoAnswer
+		if came && (p == absent || p == barred) {
 			continue
 		}
-		if a.came && p == present {
+		if came && p == present {
 			waitFor++
 		}
-		t := driver.Ticket{Claim: v.claim, Token: max(v.claim.Ballot, 1)}
-		if a.ticket.Token != 0 {
-			t.Token = a.ticket.Token
-		}
+		t := driver.Ticket{Claim: v.claim, Token: cmp.Or(v.granted[i].Token, v.claim.Ballot)}
 		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, acks) })
 	}
-	for waitFor > 0 && v.cut == nil {
-		select {
-		case a := <-acks:
-			if v.answers[a.node].came && v.answers[a.node].err == nil {
-				waitFor--
-			}
-		case <-ctx.Done():
-			return
-		case <-b.closing.Done():
-			return
+	add := func(a ack) {
+		if v.errs[a.node] == nil {
+			waitFor--
 		}
 	}
+	_ = collect(ctx, b, acks, add, func() bool { return waitFor <= 0 || v.cut != nil }, never)
 }
 
 // pause keeps clients that came at once from coming again at once. It grows with the
@@ -203,6 +186,11 @@ func (b *Backend) pause(ctx context.Context, n int, contended bool, took time.Du
 	if contended || n > 1 {
 		d = rand.N(max(took, time.Millisecond) * time.Duration(min(1<<n, 32)))
 	}
+	return b.sleep(ctx, d)
+}
+
+// sleep waits for d, or says why it did not.
+func (b *Backend) sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(max(d, 1)) // a timer of 0 ends the race detector in bubbles (golang/go#78156)
 	defer timer.Stop()
 	select {

@@ -24,12 +24,14 @@ var errLeft = driver.ErrGone{Reason: "it has left"}
 // or none is there.
 func definite(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
-		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.ErrBallot)) ||
+		errors.As(err, new(*driver.BusyError)) || refusedBallot(err) ||
 		errors.As(err, new(*driver.QuarantineError)) || permanent(err)
 }
 
 // permanent reports whether asking again is useless.
 func permanent(err error) bool { return errors.As(err, new(*driver.PermanentError)) }
+
+func refusedBallot(err error) bool { return errors.As(err, new(driver.ErrBallot)) }
 
 // reasonGone returns the best of two reasons for which a claim is gone: an operator's,
 // or else the first that says something.
@@ -43,32 +45,26 @@ func reasonGone(best driver.ErrGone, err error) driver.ErrGone {
 
 // shortError says that too few nodes did what was asked.
 type shortError struct {
-	key            string
-	have, need, of int
-	texts          []string
-	errs           []error
-}
-
-func (e *shortError) add(node string, err error) {
-	e.texts = append(e.texts, fmt.Sprintf("%s: %v", node, err))
-	e.errs = append(e.errs, err)
+	b    *Backend
+	key  string
+	have int
+	errs []error // by node
 }
 
 func (e *shortError) Error() string {
-	return fmt.Sprintf("%q: %d of %d nodes acknowledged, %d are needed (%s)",
-		e.key, e.have, e.of, e.need, strings.Join(e.texts, "; "))
-}
-
-// As finds the quarantine of a node, for callers that can say what to do about it.
-func (e *shortError) As(target any) bool {
-	q, ok := target.(**driver.QuarantineError)
-	if !ok {
-		return false
-	}
-	for _, err := range e.errs {
-		if errors.As(err, q) {
-			return true
+	var texts []string
+	for i, err := range e.errs {
+		if err != nil {
+			texts = append(texts, fmt.Sprintf("%s: %v", e.b.nodes[i].name, err))
 		}
 	}
-	return false
+	return fmt.Sprintf("%q: %d of %d nodes acknowledged, %d are needed (%s)",
+		e.key, e.have, len(e.b.nodes), e.b.majority, strings.Join(texts, "; "))
+}
+
+// As finds the quarantine of a node, for callers that can say what to do about it. What
+// else a node says is not the answer of the quorum.
+func (e *shortError) As(target any) bool {
+	q, ok := target.(**driver.QuarantineError)
+	return ok && errors.As(errors.Join(e.errs...), q)
 }

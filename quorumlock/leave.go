@@ -30,17 +30,22 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	cl := b.claims.open(t.Ref(), len(b.nodes), present)
 	defer b.claims.release(cl)
 	cl.leave()
+	return b.waitForAcks(ctx, t.Key, b.leaveNodes(cl, t))
+}
+
+// leaveNodes takes a claim away from all nodes and returns their acks.
+func (b *Backend) leaveNodes(cl *claim, t driver.Ticket) <-chan ack {
 	acks := make(chan ack, len(b.nodes))
 	for i := range b.nodes {
 		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, acks) })
 	}
-	return b.waitForAcks(ctx, t.Key, acks)
+	return acks
 }
 
 // leaveNode takes a claim away from one node and sends the outcome to acks. If the node
 // does not answer, leaveNode asks again, for as long as the lease may last.
 func (b *Backend) leaveNode(cl *claim, i int, t driver.Ticket, acks chan<- ack) {
-	p := cl.presence(i)
+	p := cl.node(i).presence
 	if t.Token != 0 && (p == absent || p == barred) {
 		acks <- ack{i, cl.goneBecause(nil)}
 		return
@@ -56,29 +61,12 @@ func (b *Backend) leaveNode(cl *claim, i int, t driver.Ticket, acks chan<- ack) 
 	}
 }
 
-// maxRetrying bounds how many claims one node is asked again to let go. Those beyond it
-// end with their leases.
-const maxRetrying = 256
-
 // resendLeave asks a node again to let a claim go, until it answers or the lease is over.
 // Later requests for the claim wait behind it: a lost Leave may still arrive.
 func (b *Backend) resendLeave(cl *claim, i int, t driver.Ticket, end time.Time) {
-	n := b.nodes[i]
-	silent := n.retrying.Add(1) > maxRetrying
-	defer n.retrying.Add(-1)
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
-		timer := time.NewTimer(max(min(pause, time.Until(end)), 1))
-		select {
-		case <-timer.C:
-		case <-b.closing.Done():
-			timer.Stop()
+		if b.sleep(context.Background(), min(pause, time.Until(end))) != nil || !time.Now().Before(end) {
 			return
-		}
-		if !time.Now().Before(end) {
-			return
-		}
-		if silent {
-			continue
 		}
 		if err := b.sendLeave(cl, i, t); err == nil || definite(err) {
 			return
@@ -100,13 +88,9 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		return err
 	}
 	defer b.work.done()
-	acks := make(chan ack, len(b.nodes))
-	for i, n := range b.nodes {
-		b.work.run(func() {
-			acks <- ack{i, n.Break(b.callContext(), key, token, reason)}
-		})
-	}
-	return b.waitForAcks(ctx, key, acks)
+	return b.waitForAcks(ctx, key, b.ask(func(_ int, n *node) error {
+		return n.Break(b.callContext(), key, token, reason)
+	}))
 }
 
 // Await says whether a majority still holds the claim. A quorum has no line: a granted
@@ -116,17 +100,13 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		return driver.Ticket{}, err
 	}
 	defer b.work.done()
-	acks := make(chan ack, len(b.nodes))
-	for i, n := range b.nodes {
-		asked := onMember(t, i)
-		b.work.run(func() {
-			now, err := n.Await(b.callContext(), asked)
-			if err == nil && !now.Granted {
-				err = errWaits
-			}
-			acks <- ack{i, err}
-		})
-	}
+	acks := b.ask(func(i int, n *node) error {
+		now, err := n.Await(b.callContext(), onMember(t, i))
+		if err == nil && !now.Granted {
+			err = errWaits
+		}
+		return err
+	})
 	if err := b.waitForAcks(ctx, t.Key, acks); err != nil {
 		return driver.Ticket{}, err
 	}

@@ -25,7 +25,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 			l, err := r.Line(call, key)
 			return []driver.Line{l}, err
 		}
-		lines, err := collect(n.Lines(call, key))
+		lines, err := readAll(n.Lines(call, key))
 		return slices.DeleteFunc(lines, func(l driver.Line) bool { return l.Key != key }), err
 	})
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		call, end := context.WithCancel(b.ctx)
-		lines, err := b.look(ctx, prefix, func(n *node) ([]driver.Line, error) { return collect(n.Lines(call, prefix)) })
+		lines, err := b.look(ctx, prefix, func(n *node) ([]driver.Line, error) { return readAll(n.Lines(call, prefix)) })
 		// The requests still under way may end by themselves: to cancel one may cost its
 		// connection.
 		time.AfterFunc(lookFor, end)
@@ -64,7 +64,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 	}
 }
 
-func collect(seq iter.Seq2[driver.Line, error]) (lines []driver.Line, err error) {
+func readAll(seq iter.Seq2[driver.Line, error]) (lines []driver.Line, err error) {
 	for l, err := range seq {
 		if err != nil {
 			return nil, err
@@ -97,43 +97,28 @@ func (b *Backend) look(
 			answers <- shown{i, lines, err}
 		})
 	}
-	m := merger{b: b, lines: map[string]*mergedLine{}, short: shortError{key: key, need: b.majority, of: len(b.nodes)}}
-	var late <-chan time.Time
-	for !m.decided() && !(late != nil && m.settled()) {
-		select {
-		case a := <-answers:
-			m.add(a)
-			if a.err == nil && m.short.have == b.majority {
-				late = time.After(lookFor)
-			}
-		case <-late:
-			return m.result()
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %v", ctx.Err(), &m.short)
-		case <-b.closing.Done():
-			return nil, driver.ErrClosed
-		}
+	m := merger{count: b.newCount(key), last: map[string]int64{}, copies: map[claimOnLine]*copies{}}
+	cut := collect(ctx, b, answers, m.add, m.decided, func() <-chan time.Time { return m.late })
+	switch {
+	case cut != nil && cut != errTooLate:
+		return nil, fmt.Errorf("%w: %v", cut, m.short())
+	case !m.isAcked():
+		return nil, m.result()
 	}
-	return m.result()
+	return m.lines(), nil
 }
 
-// merger merges the lines that the nodes show.
+// merger merges the lines that the nodes show. A node acknowledges by showing them.
 type merger struct {
-	b         *Backend
-	lines     map[string]*mergedLine
-	answered  int // nodes
-	permanent int // nodes that will never answer otherwise
-	short     shortError
+	*count
+	last   map[string]int64 // by key
+	copies map[claimOnLine]*copies
+	late   <-chan time.Time // when the nodes behind the majority have had their time
 }
 
-// mergedLine is one line on all nodes.
-type mergedLine struct {
-	last   int64
-	claims map[claimOnLine]*copies
-}
-
-// claimOnLine tells the claims of a line apart.
+// claimOnLine names one claim as people see it.
 type claimOnLine struct {
+	key   string
 	token int64
 	id    string
 }
@@ -146,92 +131,71 @@ type copies struct {
 
 // add counts the answer of one node. Of a line that it shows twice the first counts.
 func (m *merger) add(a shown) {
-	m.answered++
-	if a.err != nil {
-		m.short.add(m.b.nodes[a.node].name, a.err)
-		if permanent(a.err) {
-			m.permanent++
-		}
-		return
+	m.count.add(a.node, a.err)
+	if a.err == nil && m.acked == m.b.majority {
+		m.late = time.After(lookFor)
 	}
-	m.short.have++
 	seen := make(map[string]bool, len(a.lines))
 	for _, l := range a.lines {
 		if seen[l.Key] {
 			continue
 		}
 		seen[l.Key] = true
-		line := m.lines[l.Key]
-		if line == nil {
-			line = &mergedLine{claims: map[claimOnLine]*copies{}}
-			m.lines[l.Key] = line
+		m.last[l.Key] = max(m.last[l.Key], l.Last)
+		for _, s := range l.Claims {
+			if s.Granted && !s.Lingering { // claims of a quorum neither wait nor linger
+				m.addCopy(claimOnLine{l.Key, s.Token, s.ID}, s)
+			}
 		}
-		line.add(l)
 	}
 }
 
-func (m *mergedLine) add(l driver.Line) {
-	m.last = max(m.last, l.Last)
-	for _, s := range l.Claims {
-		if !s.Granted || s.Lingering {
-			continue // claims of a quorum neither wait nor linger
-		}
-		id := claimOnLine{s.Token, s.ID}
-		c := m.claims[id]
-		if c == nil {
-			c = &copies{standing: s}
-			m.claims[id] = c
-		}
-		c.left = append(c.left, s.Left)
-		if s.Since.Before(c.standing.Since) {
-			c.standing.Since = s.Since
-		}
+func (m *merger) addCopy(id claimOnLine, s driver.Standing) {
+	c := m.copies[id]
+	if c == nil {
+		c = &copies{standing: s}
+		m.copies[id] = c
+	}
+	c.left = append(c.left, s.Left)
+	if s.Since.Before(c.standing.Since) {
+		c.standing.Since = s.Since
 	}
 }
 
 // silent is how many nodes have not shown their lines.
-func (m *merger) silent() int { return len(m.b.nodes) - m.short.have }
+func (m *merger) silent() int { return len(m.b.nodes) - m.acked }
 
-// decided reports whether all nodes have answered, or too many have failed.
+// decided reports whether no further answer matters: too many nodes have failed, all have
+// answered, or the silent ones can change no claim's majority.
 func (m *merger) decided() bool {
-	failed := m.answered - m.short.have
-	return m.answered == len(m.b.nodes) || failed > len(m.b.nodes)-m.b.majority
-}
-
-// settled reports whether the silent nodes can change no claim's majority.
-func (m *merger) settled() bool {
-	for _, l := range m.lines {
-		for _, c := range l.claims {
-			if n := len(c.left); n < m.b.majority && n+m.silent() >= m.b.majority {
-				return false
-			}
+	if m.answered-m.acked > m.b.spare || m.answered == len(m.b.nodes) {
+		return true
+	}
+	if !m.isAcked() {
+		return false
+	}
+	for _, c := range m.copies {
+		if n := len(c.left); n < m.b.majority && n+m.silent() >= m.b.majority {
+			return false
 		}
 	}
 	return true
 }
 
-// result returns what a majority has, and what a majority may have if the silent nodes
+// lines returns what a majority has, and what a majority may have if the silent nodes
 // have it too. The latter is not shown as granted.
-func (m *merger) result() ([]driver.Line, error) {
-	switch {
-	case m.short.have >= m.b.majority:
-	case m.permanent > len(m.b.nodes)-m.b.majority:
-		return nil, &driver.PermanentError{Err: &m.short}
-	default:
-		return nil, &m.short
-	}
-	var lines []driver.Line
-	for _, key := range slices.Sorted(maps.Keys(m.lines)) {
-		l := driver.Line{Key: key, Last: m.lines[key].last}
-		for _, c := range m.lines[key].claims {
-			if n := len(c.left); n+m.silent() >= m.b.majority { // or else a failed attempt
-				l.Claims = append(l.Claims, c.merge(m.b.majority))
-			}
+func (m *merger) lines() (lines []driver.Line) {
+	claims := map[string][]driver.Standing{}
+	for id, c := range m.copies {
+		if len(c.left)+m.silent() >= m.b.majority { // or else a failed attempt
+			claims[id.key] = append(claims[id.key], c.merge(m.b.majority))
 		}
-		slices.SortFunc(l.Claims, func(a, b driver.Standing) int { return cmp.Compare(a.Token, b.Token) })
-		lines = append(lines, l)
 	}
-	return lines, nil
+	for _, key := range slices.Sorted(maps.Keys(m.last)) {
+		slices.SortFunc(claims[key], func(a, b driver.Standing) int { return cmp.Compare(a.Token, b.Token) })
+		lines = append(lines, driver.Line{Key: key, Last: m.last[key], Claims: claims[key]})
+	}
+	return lines
 }
 
 // merge describes a claim. A granted one has Left until a majority no longer has it.

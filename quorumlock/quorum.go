@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type Options struct {
 type Backend struct {
 	nodes    []*node
 	majority int
+	spare    int // how many nodes a majority can do without
 	info     driver.Info
 	invalid  atomic.Pointer[driver.PermanentError] // why no call can succeed
 	now      func() time.Time                      // the clock that ballots come from
@@ -34,9 +36,8 @@ type Backend struct {
 	ctx          context.Context // the parent of every call to a member
 	cancelCalls  context.CancelFunc
 	shared       atomic.Pointer[sharedContext]
-	work         workers
+	work         *workers
 	claims       claimTable
-	alarms       alarms
 
 	mu     sync.Mutex
 	closed bool
@@ -51,8 +52,7 @@ var (
 // node is one member.
 type node struct {
 	driver.Member
-	name     string
-	retrying atomic.Int32 // Leaves that the node has not acknowledged and that are sent again
+	name string
 }
 
 // minTTL is the shortest lease that is of use once a majority has answered.
@@ -68,7 +68,9 @@ func New(members []driver.Backend, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{majority: len(members)/2 + 1, now: time.Now, work: workers{next: make(chan func())}}
+	n := len(members)
+	b := &Backend{majority: len(members)/2 + 1, now: time.Now, work: newWorkers()}
+	b.spare = n - b.majority
 	b.closing, b.beginClosing = context.WithCancel(context.Background())
 	b.ctx, b.cancelCalls = context.WithCancel(context.Background())
 	b.info = driver.Info{Name: "quorum", Fencing: true, Lease: driver.PerClaim, MinTTL: minTTL}
@@ -79,43 +81,38 @@ func New(members []driver.Backend, o *Options) *Backend {
 		} else if m != nil {
 			name += " (" + m.Info().Name + ")"
 		}
-		b.addNode(m, name)
-		for j, other := range members[:i] {
-			if same(m, other) {
-				b.refuse(fmt.Errorf("members %d and %d of the quorum are the same: "+
-					"a majority of votes would not be a majority of stores", j+1, i+1))
-			}
+		if slices.ContainsFunc(members[:i], func(other driver.Backend) bool { return same(m, other) }) {
+			b.refuse("%s of the quorum is another member too: a majority of votes would not be a majority of stores", name)
 		}
+		b.addNode(m, name)
 	}
-	switch n := len(members); {
+	switch {
 	case n < 3:
-		b.refuse(fmt.Errorf("a quorum needs at least 3 members, not %d: with fewer, none may fail; use the store by itself", n))
+		b.refuse("a quorum needs at least 3 members, not %d: with fewer, none may fail; use the store by itself", n)
 	case n%2 == 0:
-		b.refuse(fmt.Errorf("a quorum has an odd number of members, not %d: "+
-			"the last one makes the majority larger and survives no further loss", n))
+		b.refuse("a quorum has an odd number of members, not %d: "+
+			"the last one makes the majority larger and survives no further loss", n)
 	case n > 9:
-		b.refuse(fmt.Errorf("a quorum has at most 9 members, not %d: each lock asks all of them", n))
+		b.refuse("a quorum has at most 9 members, not %d: each lock asks all of them", n)
 	}
 	return b
 }
 
 // addNode adds a member and narrows the limits of a lease to the limits of the member.
 func (b *Backend) addNode(m driver.Backend, name string) {
-	n := &node{name: name}
-	b.nodes = append(b.nodes, n)
+	member, ok := m.(driver.Member)
+	b.nodes = append(b.nodes, &node{member, name})
 	if m == nil {
-		b.refuse(fmt.Errorf("member %d of the quorum is nil", len(b.nodes)))
+		b.refuse("%s of the quorum is nil", name)
 		return
 	}
-	member, ok := m.(driver.Member)
-	n.Member = member
 	info := m.Info()
 	switch {
 	case !ok, !info.Ballot:
-		b.refuse(fmt.Errorf("%s of the quorum takes no ballots: open it as a member "+
-			"(redislock.Options.Member, sqllock.Options.Member, memlock.NewMember)", name))
+		b.refuse("%s of the quorum takes no ballots: open it as a member "+
+			"(redislock.Options.Member, sqllock.Options.Member, memlock.NewMember)", name)
 	case !info.Fencing || info.Lease != driver.PerClaim:
-		b.refuse(fmt.Errorf("%s of the quorum cannot be a member: it needs fencing tokens, and a lease for each claim", name))
+		b.refuse("%s of the quorum cannot be a member: it needs fencing tokens, and a lease for each claim", name)
 	}
 	b.info.MinTTL = max(b.info.MinTTL, info.MinTTL)
 	if b.info.MaxTTL == 0 || info.MaxTTL < b.info.MaxTTL {
@@ -123,8 +120,10 @@ func (b *Backend) addNode(m driver.Backend, name string) {
 	}
 }
 
-// refuse makes every later call fail with err.
-func (b *Backend) refuse(err error) { b.invalid.Store(&driver.PermanentError{Err: err}) }
+// refuse makes every later call fail.
+func (b *Backend) refuse(format string, args ...any) {
+	b.invalid.Store(&driver.PermanentError{Err: fmt.Errorf(format, args...)})
+}
 
 // same reports whether two members are one value.
 func same(a, b driver.Backend) bool {
@@ -143,16 +142,13 @@ func (b *Backend) Initialise(ctx context.Context) error {
 		return err
 	}
 	defer b.work.done()
+	acks := b.ask(func(_ int, n *node) error { return n.Initialise(ctx) })
 	errs := make([]error, len(b.nodes))
-	var group sync.WaitGroup
-	for i, n := range b.nodes {
-		group.Go(func() {
-			if err := n.Initialise(ctx); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", n.name, err)
-			}
-		})
+	for range b.nodes {
+		if a := <-acks; a.err != nil {
+			errs[a.node] = fmt.Errorf("%s: %w", b.nodes[a.node].name, a.err)
+		}
 	}
-	group.Wait()
 	return errors.Join(errs...)
 }
 
@@ -204,11 +200,10 @@ func (b *Backend) Close() error {
 	}
 	b.cancelCalls()
 	<-b.work.finished()
-	b.work.end()
 	if again {
 		return nil
 	}
-	b.alarms.close()
+	b.work.end()
 	var errs []error
 	for _, n := range b.nodes {
 		if n.Member != nil {

@@ -23,20 +23,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	for i := range b.nodes {
 		b.work.run(func() { answers <- r.renewNode(i) })
 	}
-	var cut error
-	for cut == nil && !r.decided() {
-		select {
-		case a := <-answers:
-			r.add(a)
-		case <-ctx.Done():
-			cut = ctx.Err()
-		case <-b.closing.Done():
-			cut = driver.ErrClosed
-		}
-	}
-	for cut != nil && len(answers) > 0 {
-		r.add(<-answers) // it came in time, and select took the other case
-	}
+	cut := collect(ctx, b, answers, r.add, r.decided, never)
 	errs := r.results(cut)
 	if r.answered < len(b.nodes) {
 		b.work.run(func() {
@@ -54,10 +41,8 @@ type renewal struct {
 	b        *Backend
 	ts       []driver.Ticket
 	sent     time.Time
-	answered int       // nodes
-	answers  [][]error // by claim and node
-	alive    []int     // nodes that have renewed it, by claim
-	gone     []int     // nodes that have lost it, by claim
+	answered int      // nodes
+	counts   []*count // by claim
 }
 
 // renewed is what one node answered, by claim.
@@ -67,16 +52,9 @@ type renewed struct {
 }
 
 func newRenewal(b *Backend, ts []driver.Ticket) *renewal {
-	r := &renewal{
-		b:       b,
-		ts:      slices.Clone(ts), // it outlives the call
-		sent:    time.Now(),
-		answers: make([][]error, len(ts)),
-		alive:   make([]int, len(ts)),
-		gone:    make([]int, len(ts)),
-	}
-	for n := range ts {
-		r.answers[n] = slices.Repeat([]error{errNoAnswer}, len(b.nodes))
+	r := &renewal{b: b, sent: time.Now(), ts: slices.Clone(ts)} // it outlives the call
+	for _, t := range ts {
+		r.counts = append(r.counts, b.newCount(t.Key))
 	}
 	return r
 }
@@ -93,128 +71,84 @@ func (r *renewal) renewNode(i int) renewed {
 // add counts the answer of one node.
 func (r *renewal) add(a renewed) {
 	r.answered++
-	for n := range r.ts {
-		if n >= len(a.errs) {
-			return
-		}
+	for n, c := range r.counts {
 		err := r.checkGrant(n, a.node, a.errs[n])
-		r.answers[n][a.node] = err
+		c.add(a.node, err)
 		switch {
-		case err == nil:
-			if r.alive[n]++; r.alive[n] == r.b.majority {
-				for i := range r.b.nodes {
-					r.putBack(n, i)
-				}
+		case err == nil && c.acked == r.b.majority:
+			for i := range r.b.nodes {
+				r.putBack(n, i)
 			}
-		case driver.Gone(err):
-			r.gone[n]++
-			if r.alive[n] >= r.b.majority {
-				r.putBack(n, a.node)
-			}
+		case driver.Gone(err) && c.isAcked():
+			r.putBack(n, a.node)
 		}
 	}
 }
 
 // checkGrant rejects the renewal of something that is not the grant.
 func (r *renewal) checkGrant(n, i int, err error) error {
-	if err != nil {
-		return err
-	}
-	t := &r.ts[n]
-	cl := r.b.claims.find(t.Ref())
-	if cl == nil {
-		return nil
-	}
-	defer r.b.claims.release(cl)
-	switch {
-	case cl.isLeaving():
-		return errLeft
-	case t.Token != 0 && !cl.granted(i, t.Token):
-		return errLeftover
-	}
-	return nil
-}
-
-// leaving reports whether a Leave has begun beside this Renew. Its nodes answer the two
-// in any order, so neither the acks nor the losses need be a majority.
-func (r *renewal) leaving(n int) bool {
-	cl := r.b.claims.find(r.ts[n].Ref())
-	if cl == nil {
-		return false
-	}
-	defer r.b.claims.release(cl)
-	return cl.isLeaving()
-}
-
-func (r *renewal) lost(n int) bool { return r.gone[n] > len(r.b.nodes)-r.b.majority }
-
-// decided reports whether every claim is alive or lost, or all nodes have answered.
-func (r *renewal) decided() bool {
-	if r.answered == len(r.b.nodes) {
-		return true
-	}
-	for n := range r.ts {
-		if r.alive[n] < r.b.majority && !r.lost(n) {
-			return false
+	r.b.claims.with(r.ts[n].Ref(), func(cl *claim) {
+		_, leaving := cl.state()
+		node, token := cl.node(i), r.ts[n].Token
+		switch {
+		case err != nil:
+		case leaving:
+			err = errLeft
+		case token != 0 && !(node.mayBe() && node.ballot == token):
+			// It keeps others out and is no vote.
+			err = errLeftover
 		}
-	}
-	return true
+	})
+	return err
+}
+
+// decided reports whether nothing more can be learned of any claim.
+func (r *renewal) decided() bool {
+	return !slices.ContainsFunc(r.counts, func(c *count) bool { return !c.decided() })
 }
 
 // results says what became of each claim.
 func (r *renewal) results(cut error) []error {
 	errs := make([]error, len(r.ts))
-	for n := range r.ts {
+	for n, c := range r.counts {
+		errs[n] = c.result()
 		switch {
-		case r.alive[n] >= r.b.majority:
-		case r.lost(n):
-			errs[n] = r.why(n)
+		case c.isAcked():
+		case c.isGone():
 			r.removeRest(n)
 		case cut != nil:
 			errs[n] = cut
-		case r.leaving(n):
-			errs[n] = errLeft
 		default:
-			short := &shortError{key: r.ts[n].Key, have: r.alive[n], need: r.b.majority, of: len(r.b.nodes)}
-			for i, err := range r.answers[n] {
-				if err != nil {
-					short.add(r.b.nodes[i].name, err)
+			// A Leave may have begun beside this Renew. Its nodes answer the two in any order,
+			// so neither the acks nor the losses need be a majority.
+			r.b.claims.with(r.ts[n].Ref(), func(cl *claim) {
+				if _, leaving := cl.state(); leaving {
+					errs[n] = errLeft
 				}
-			}
-			errs[n] = short
+			})
 		}
 	}
 	return errs
 }
 
-// why returns the best reason for which a claim is gone.
-func (r *renewal) why(n int) (why driver.ErrGone) {
-	for _, err := range r.answers[n] {
-		why = reasonGone(why, err)
-	}
-	return why
-}
-
-// putBack sends a claim that a majority has just renewed to a node that has lost it.
+// putBack sends a claim that a majority has just renewed to a node that has lost it. A
+// claim that another Backend entered is not sent.
 func (r *renewal) putBack(n, i int) {
 	var gone driver.ErrGone
-	if !errors.As(r.answers[n][i], &gone) || gone.Broken {
+	if !errors.As(r.counts[n].errs[i], &gone) || gone.Broken {
 		return
 	}
 	t := r.ts[n]
-	cl := r.b.claims.find(t.Ref())
-	if cl == nil {
-		return // another Backend entered it
-	}
-	defer r.b.claims.release(cl)
-	r.b.onNode(cl, i, func() { r.b.reenterNode(cl, i, t, r.sent) })
+	r.b.claims.with(t.Ref(), func(cl *claim) {
+		r.b.onNode(cl, i, func() { r.b.reenterNode(cl, i, t, r.sent) })
+	})
 }
 
 // reenterNode puts a claim back on one node. The node counts as a vote from the next
 // renewal on.
 func (b *Backend) reenterNode(cl *claim, i int, t driver.Ticket, sent time.Time) {
 	left := validity(t.TTL) - time.Since(sent)
-	if cl.presence(i) == barred || cl.isLeaving() || cl.heldBallot() != t.Token || left <= 0 {
+	if held, _ := cl.state(); held == 0 || held != t.Token || cl.node(i).presence == barred || left <= 0 {
 		return
 	}
 	c := t.Claim
@@ -232,18 +166,12 @@ func (b *Backend) reenterNode(cl *claim, i int, t driver.Ticket, sent time.Time)
 // still believes.
 func (r *renewal) removeRest(n int) {
 	t := r.ts[n]
-	cl := r.b.claims.find(t.Ref())
-	if cl == nil {
-		return
-	}
-	defer r.b.claims.release(cl)
-	if cl.leave() {
-		return // a Leave is under way and does it
-	}
-	_ = cl.goneBecause(r.why(n))
-	acks := make(chan ack, len(r.b.nodes)) // nobody waits for them
 	t.Token = max(t.Token, 1)
-	for i := range r.b.nodes {
-		r.b.onNode(cl, i, func() { r.b.leaveNode(cl, i, t, acks) })
-	}
+	r.b.claims.with(t.Ref(), func(cl *claim) {
+		if cl.leave() {
+			return // a Leave is under way and does it
+		}
+		_ = cl.goneBecause(r.counts[n].why())
+		r.b.leaveNodes(cl, t) // nobody waits for the acks
+	})
 }

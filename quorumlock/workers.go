@@ -2,21 +2,25 @@ package quorumlock
 
 import "sync"
 
-// maxIdle is how many goroutines wait for more work.
-const maxIdle = 32
-
 // workers runs functions on goroutines and counts what is under way. Unlike a
 // sync.WaitGroup it may be waited for while more begins.
 //
 // A goroutine that is done waits for the next function. A new goroutine has a small
 // stack, which a request to a server grows twice: that costs a tenth of a free lock.
 type workers struct {
+	next chan func()   // to a goroutine that waits
+	idle chan struct{} // one for each that may wait
+
 	mu      sync.Mutex
 	running int
 	none    chan struct{} // closed when running becomes 0; nil if nobody waits
-	idling  int
-	ended   bool
-	next    chan func() // to a goroutine that waits
+}
+
+// maxIdle is how many goroutines wait for more work.
+const maxIdle = 32
+
+func newWorkers() *workers {
+	return &workers{next: make(chan func()), idle: make(chan struct{}, maxIdle)}
 }
 
 // add counts work that the caller does itself, until done.
@@ -37,18 +41,12 @@ func (w *workers) done() {
 
 // run calls f on a goroutine.
 func (w *workers) run(f func()) {
-	w.mu.Lock()
-	w.running++
-	idle := w.idling > 0
-	if idle {
-		w.idling--
+	w.add()
+	select {
+	case w.next <- f:
+	default:
+		go w.work(f)
 	}
-	w.mu.Unlock()
-	if idle {
-		w.next <- f
-		return
-	}
-	go w.work(f)
 }
 
 // work calls f, and then what run sends, until there are enough that wait.
@@ -56,45 +54,31 @@ func (w *workers) work(f func()) {
 	for ok := true; ok; {
 		f()
 		w.done()
-		if !w.idle() {
+		select {
+		case w.idle <- struct{}{}:
+		default:
 			return
 		}
 		f, ok = <-w.next
+		<-w.idle
 	}
-}
-
-// idle reports whether the goroutine shall wait for more work.
-func (w *workers) idle() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended || w.idling == maxIdle {
-		return false
-	}
-	w.idling++
-	return true
 }
 
 // end ends the goroutines that wait. Nothing is run afterwards.
-func (w *workers) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.ended {
-		w.ended = true
-		close(w.next)
-	}
-}
+func (w *workers) end() { close(w.next) }
 
 // finished returns a channel that is closed when nothing is under way.
 func (w *workers) finished() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.none != nil {
+		return w.none
+	}
+	none := make(chan struct{})
 	if w.running == 0 {
-		closed := make(chan struct{})
-		close(closed)
-		return closed
+		close(none)
+	} else {
+		w.none = none
 	}
-	if w.none == nil {
-		w.none = make(chan struct{})
-	}
-	return w.none
+	return none
 }

@@ -1,0 +1,123 @@
+package quorumlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// collect adds answers until decided says that no further one matters. It returns why it
+// gave up before: the error of ctx, driver.ErrClosed, or errTooLate when late is ready.
+// Answers must have room for every node, so that a late answer blocks nobody.
+func collect[A any](
+	ctx context.Context, b *Backend, answers <-chan A, add func(A), decided func() bool, late func() <-chan time.Time,
+) (err error) {
+	for err == nil && !decided() {
+		select {
+		case a := <-answers:
+			add(a)
+		case <-late():
+			err = errTooLate
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-b.closing.Done():
+			err = driver.ErrClosed
+		}
+	}
+	for err != nil && len(answers) > 0 {
+		add(<-answers) // it came in time, and select took the other case
+	}
+	return err
+}
+
+// never is for what has no time limit but its context.
+func never() <-chan time.Time { return nil }
+
+// ack is what one node answered to a Leave, a Break or an Await.
+type ack struct {
+	node int
+	err  error
+}
+
+// ask sends a request to all nodes and returns their acks.
+func (b *Backend) ask(request func(i int, n *node) error) <-chan ack {
+	acks := make(chan ack, len(b.nodes))
+	for i, n := range b.nodes {
+		b.work.run(func() { acks <- ack{i, request(i, n)} })
+	}
+	return acks
+}
+
+// waitForAcks returns when a majority has acknowledged, or can no longer.
+func (b *Backend) waitForAcks(ctx context.Context, key string, acks <-chan ack) error {
+	c := b.newCount(key)
+	cut := collect(ctx, b, acks, func(a ack) { c.add(a.node, a.err) }, c.decided, never)
+	if cut != nil && !c.decided() {
+		return cut
+	}
+	return c.result()
+}
+
+// count counts what the nodes answered for one claim. One goroutine uses it.
+type count struct {
+	b         *Backend
+	key       string
+	errs      []error // by node
+	answered  int
+	acked     int
+	gone      int
+	permanent int
+}
+
+func (b *Backend) newCount(key string) *count {
+	return &count{b: b, key: key, errs: slices.Repeat([]error{errNoAnswer}, len(b.nodes))}
+}
+
+func (c *count) add(node int, err error) {
+	c.errs[node] = err
+	c.answered++
+	switch {
+	case err == nil:
+		c.acked++
+	case driver.Gone(err):
+		c.gone++
+	case permanent(err):
+		c.permanent++
+	}
+}
+
+// isAcked reports whether a majority has acknowledged.
+func (c *count) isAcked() bool { return c.acked >= c.b.majority }
+
+// isGone reports whether so many nodes have lost the claim that no majority has it.
+func (c *count) isGone() bool { return c.gone > c.b.spare }
+
+// decided reports whether no further answer can change the result.
+func (c *count) decided() bool {
+	return c.isAcked() || c.isGone() || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
+}
+
+// result returns what the caller is told.
+func (c *count) result() error {
+	switch {
+	case c.isAcked():
+		return nil
+	case c.isGone():
+		return c.why()
+	case c.permanent > c.b.spare:
+		return &driver.PermanentError{Err: c.short()}
+	}
+	return c.short()
+}
+
+// why returns the best reason for which the claim is gone.
+func (c *count) why() (why driver.ErrGone) {
+	for _, err := range c.errs {
+		why = reasonGone(why, err)
+	}
+	return why
+}
+
+func (c *count) short() error { return &shortError{c.b, c.key, c.acked, c.errs} }

@@ -32,38 +32,30 @@ func (d Dialect) String() string {
 
 // dialect is what differs between databases.
 type dialect struct {
-	name   string
-	schema string
-	// raise makes token the mark of resource unless the mark is larger, keeps the
-	// row locked until the transaction ends, and answers the mark as it is then.
-	raise func(ctx context.Context, tx Tx, t *Table, resource []byte, token Token) (Token, error)
+	name, schema string
+	raise, seen  string // statements; seen is empty where raise answers the mark
 }
 
 //go:embed schema/*.sql query/*.sql
 var files embed.FS
 
 var dialects = map[Dialect]dialect{
-	SQLite:   {"sqlite", file("schema/sqlite.sql"), raiseReturning("raise_sqlite")},
-	Postgres: {"postgres", file("schema/postgres.sql"), raiseReturning("raise_postgres")},
-	MySQL:    {"mysql", file("schema/mysql.sql"), raiseMySQL},
+	SQLite:   {"sqlite", file("schema/sqlite.sql"), statement("raise_sqlite"), ""},
+	Postgres: {"postgres", file("schema/postgres.sql"), statement("raise_postgres"), ""},
+	MySQL:    {"mysql", file("schema/mysql.sql"), statement("raise_mysql"), statement("seen_mysql")},
 }
 
-// raiseReturning is for databases whose INSERT … RETURNING does it in one step.
-func raiseReturning(name string) func(context.Context, Tx, *Table, []byte, Token) (Token, error) {
-	text := statement(name)
-	return func(ctx context.Context, tx Tx, t *Table, resource []byte, token Token) (seen Token, err error) {
-		err = tx.QueryRowContext(ctx, t.sql(text), resource, token).Scan(&seen)
+// raise makes token the mark of resource unless the mark is larger, keeps the row
+// locked until the transaction ends, and answers the mark as it is then.
+func (t *Table) raise(ctx context.Context, tx Tx, resource []byte, token Token) (seen Token, err error) {
+	if t.d.seen == "" { // INSERT … RETURNING does it in one step
+		err = tx.QueryRowContext(ctx, t.sql(t.d.raise), resource, token).Scan(&seen)
 		return seen, err
 	}
-}
-
-var raiseMySQLText, seenMySQLText = statement("raise_mysql"), statement("seen_mysql")
-
-func raiseMySQL(ctx context.Context, tx Tx, t *Table, resource []byte, token Token) (seen Token, err error) {
-	if _, err := tx.ExecContext(ctx, t.sql(raiseMySQLText), resource, token, token); err != nil {
+	if _, err := tx.ExecContext(ctx, t.sql(t.d.raise), resource, token, token); err != nil {
 		return 0, err
 	}
-	err = tx.QueryRowContext(ctx, t.sql(seenMySQLText), resource).Scan(&seen)
+	err = tx.QueryRowContext(ctx, t.sql(t.d.seen), resource).Scan(&seen)
 	return seen, err
 }
 
@@ -75,15 +67,11 @@ func file(name string) string {
 	return string(b)
 }
 
+var comment = regexp.MustCompile(`(?m)^--.*\n`)
+
 // statement returns the text of one statement without its comments.
 func statement(name string) string {
-	var b strings.Builder
-	for line := range strings.Lines(file("query/" + name + ".sql")) {
-		if !strings.HasPrefix(line, "--") {
-			b.WriteString(line)
-		}
-	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(comment.ReplaceAllString(file("query/"+name+".sql"), ""))
 }
 
 // defaultTable is the name of the table in the embedded SQL.
@@ -100,6 +88,6 @@ func checkTable(name string) error {
 	if tableName.MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("fence: %.80q is no name for a table: want up to 63 letters, digits and underscores, no digit first, "+
-		"and perhaps the name of a schema and a point before", name)
+	return fmt.Errorf("fence: %.80q is no name for a table: want up to 63 letters, digits and underscores, "+
+		"no digit first, and perhaps the name of a schema and a point before", name)
 }

@@ -51,22 +51,24 @@ const defaultMaxBody = 1 << 20
 // next answers with a status of 400 or more counts as a write that did not happen:
 // [Table.Marks] rolls it back.
 func Handler(next http.Handler, marks Marks, resource func(*http.Request) string, o *HandlerOptions) http.Handler {
-	h := &handler{next: next, marks: marks, resource: resource, maxBody: defaultMaxBody, failed: logFailed}
-	if o != nil && o.MaxBody > 0 {
-		h.maxBody = o.MaxBody
+	h := &handler{next: next, marks: marks, resource: resource}
+	if o != nil {
+		h.HandlerOptions = *o
 	}
-	if o != nil && o.Failed != nil {
-		h.failed = o.Failed
+	if h.MaxBody <= 0 {
+		h.MaxBody = defaultMaxBody
+	}
+	if h.Failed == nil {
+		h.Failed = logFailed
 	}
 	return h
 }
 
 type handler struct {
+	HandlerOptions
 	next     http.Handler
 	marks    Marks
 	resource func(*http.Request) string
-	maxBody  int64
-	failed   func(*http.Request, error)
 }
 
 // errRefused says that next answered with an error.
@@ -84,8 +86,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	resource := h.resource(r)
 	if resource == "" {
-		h.failed(r, errors.New("fence: the resource of the request has no name: the function given to fence.Handler returned nothing"))
-		problem{Type: problemBlank, Title: "Internal Server Error", Status: http.StatusInternalServerError}.write(w)
+		h.Failed(r, errors.New("fence: the resource of the request has no name: "+
+			"the function given to fence.Handler returned nothing"))
+		blank(http.StatusInternalServerError, "").write(w)
 		return
 	}
 	body, p := h.read(w, r)
@@ -111,37 +114,32 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		stale(resource, token, err).write(w)
 	default:
 		if r.Context().Err() != context.Canceled { // else the client has gone
-			h.failed(r, err)
+			h.Failed(r, err)
 		}
 		w.Header().Set("Retry-After", "1")
-		problem{
-			Type: problemBlank, Title: "Service Unavailable", Status: http.StatusServiceUnavailable,
-			Detail: "The fencing token could not be compared, or the write not be kept. It may be sent again with the same token.",
-		}.write(w)
+		blank(http.StatusServiceUnavailable, "The fencing token could not be compared, or the write not be kept. "+
+			"It may be sent again with the same token.").write(w)
 	}
 }
 
 // tokenOf reads the header, or says what is wrong with it.
 func tokenOf(r *http.Request) (Token, *problem) {
 	values := r.Header.Values(Header)
-	bad := &problem{Type: problemNoToken, Title: "the fencing token cannot be read", Status: http.StatusBadRequest}
-	switch len(values) {
-	case 0:
+	if len(values) == 0 {
 		return 0, &problem{
 			Type: problemNoToken, Title: "there is no fencing token", Status: http.StatusPreconditionRequired,
-			Detail: "Writes to this resource need the header " + Header + " with the token of the lock under which they are made.",
+			Detail: "Writes to this resource need the header " + Header +
+				" with the token of the lock under which they are made.",
 		}
-	case 1:
-	default:
-		bad.Detail = fmt.Sprintf("There are %d headers %s; send one.", len(values), Header)
-		return 0, bad
 	}
-	t, err := Parse(values[0])
-	if err != nil || t == 0 {
-		bad.Detail = fmt.Sprintf("The header %s is %.40q; want a whole number from 1 to 9223372036854775807, such as 1795211231000001.", Header, values[0])
-		return 0, bad
+	if t, err := Parse(values[0]); err == nil && t > 0 && len(values) == 1 {
+		return t, nil
 	}
-	return t, nil
+	return 0, &problem{
+		Type: problemNoToken, Title: "the fencing token cannot be read", Status: http.StatusBadRequest,
+		Detail: fmt.Sprintf("The header %s is %.40q; want it once, with a whole number from 1 to 9223372036854775807.",
+			Header, values),
+	}
 }
 
 // read takes in the whole body, so that nobody is let in who has not yet said all.
@@ -149,19 +147,14 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 	if r.Body == nil {
 		return nil, nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.MaxBody))
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
-		return nil, &problem{
-			Type: problemBlank, Title: "Content Too Large", Status: http.StatusRequestEntityTooLarge,
-			Detail: fmt.Sprintf("The body of a guarded request may have %d bytes.", long.Limit),
-		}
+		return nil, blank(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("The body of a guarded request may have %d bytes.", long.Limit))
 	case err != nil:
-		return nil, &problem{
-			Type: problemBlank, Title: "Bad Request", Status: http.StatusBadRequest,
-			Detail: "The body of the request ended before it was complete.",
-		}
+		return nil, blank(http.StatusBadRequest, "The body of the request ended before it was complete.")
 	}
 	return body, nil
 }
@@ -179,7 +172,7 @@ func stale(resource string, token Token, err error) problem {
 }
 
 func logFailed(r *http.Request, err error) {
-	slog.Default().ErrorContext(r.Context(), "a guarded request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	slog.ErrorContext(r.Context(), "a guarded request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 }
 
 // answer holds back what next writes.

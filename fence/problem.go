@@ -12,7 +12,6 @@ const problemMedia = "application/problem+json"
 const (
 	problemStale   = "https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrStale"
 	problemNoToken = "https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrNoToken"
-	problemBlank   = "about:blank" // the status says it all
 )
 
 // problem is the body of a refusal, as RFC 9457 describes it. Resource, Token and
@@ -27,16 +26,16 @@ type problem struct {
 	Seen     Token  `json:"seen,omitempty"`
 }
 
+// blank is a problem of which the status says it all.
+func blank(status int, detail string) *problem {
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
 // write answers a request with p. A refusal depends on what others did a moment
 // ago: nobody may cache it.
 func (p problem) write(w http.ResponseWriter) {
-	b, err := json.Marshal(p)
-	if err != nil {
-		b = []byte("{}") // cannot be: all its parts are text and numbers
-	}
-	h := w.Header()
-	h.Set("Content-Type", problemMedia)
-	h.Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", problemMedia)
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(b, '\n')) // a client that has gone needs no answer
+	_ = json.NewEncoder(w).Encode(p) // a client that has gone needs no answer
 }

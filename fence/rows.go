@@ -45,4 +45,5 @@ func Rows(r sql.Result, err error) error {
 }
 
 // errNoRow is what Rows can say of a refusal.
-var errNoRow = fmt.Errorf("fence: no row was touched: %w, or the row is not there; take the lock again before writing", ErrStale)
+var errNoRow = fmt.Errorf("fence: no row was touched: %w, or the row is not there; "+
+	"take the lock again before writing", ErrStale)

@@ -29,21 +29,18 @@ type StaleError struct {
 //
 //	fence: orders/42: token 7 is stale, 9 was seen: the lock has passed on; take it again before writing
 func (e *StaleError) Error() string {
-	var b strings.Builder
-	b.WriteString("fence: ")
+	where, what, seen := "", "the token", ""
 	if e.Resource != "" {
-		b.WriteString(printable(e.Resource) + ": ")
+		where = printable(e.Resource) + ": "
 	}
-	if e.Token == 0 {
-		b.WriteString("the token is stale")
-	} else {
-		fmt.Fprintf(&b, "token %v is stale", e.Token)
+	if e.Token != 0 {
+		what = "token " + e.Token.String()
 	}
 	if e.Seen != 0 {
-		fmt.Fprintf(&b, ", %v was seen", e.Seen)
+		seen = fmt.Sprintf(", %v was seen", e.Seen)
 	}
-	b.WriteString(": the lock has passed on; take it again before writing")
-	return b.String()
+	return fmt.Sprintf("fence: %s%s is stale%s: the lock has passed on; take it again before writing",
+		where, what, seen)
 }
 
 // Is makes a StaleError match ErrStale.
@@ -63,14 +60,11 @@ func need(resource string, t Token) error {
 	if t > 0 {
 		return nil
 	}
-	where := ""
 	if resource != "" {
-		where = printable(resource) + ": "
+		resource = printable(resource) + ": "
 	}
-	if t < 0 {
-		return fmt.Errorf("fence: %s%w: %d is negative", where, ErrNoToken, int64(t))
-	}
-	return fmt.Errorf("fence: %s%w: pass the token of the lease under which this is written", where, ErrNoToken)
+	return fmt.Errorf("fence: %s%w: %d is none; pass the token of the lease under which this is written",
+		resource, ErrNoToken, int64(t))
 }
 
 // printable shows a name that somebody else chose on one line.

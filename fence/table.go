@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,15 +30,11 @@ type Table struct {
 // point before it if need be; it is never quoted. A bad name or dialect is the
 // answer to the first call.
 func NewTable(d Dialect, name string) *Table {
-	t := &Table{name: name}
-	if name == "" {
-		t.name = defaultTable
-	}
-	var known bool
-	if t.d, known = dialects[d]; !known {
-		t.invalid = fmt.Errorf("fence: there is no dialect %d: pass fence.SQLite, fence.Postgres or fence.MySQL", int(d))
-	} else {
-		t.invalid = checkTable(t.name)
+	t := &Table{d: dialects[d], name: cmp.Or(name, defaultTable)}
+	t.invalid = checkTable(t.name)
+	if t.d.name == "" {
+		t.invalid = fmt.Errorf("fence: there is no dialect %d: pass fence.SQLite, fence.Postgres or fence.MySQL",
+			int(d))
 	}
 	return t
 }
@@ -100,15 +97,13 @@ func (t *Table) Advance(ctx context.Context, tx Tx, resource string, token Token
 		return err
 	}
 	if len(resource) == 0 || len(resource) > maxResource {
-		return fmt.Errorf("fence: the name of a resource has 1 to %d bytes; this one has %d", maxResource, len(resource))
+		return fmt.Errorf("fence: the name of a resource has 1 to %d bytes; this has %d", maxResource, len(resource))
 	}
-	if db, is := tx.(*sql.DB); is || tx == nil {
-		if db != nil {
-			return errors.New("fence: Advance was given the *sql.DB: pass the transaction that writes, else the comparison and the write are two steps")
-		}
-		return errors.New("fence: Advance was given no transaction")
+	if _, pool := tx.(*sql.DB); pool || tx == nil {
+		return errors.New("fence: Advance was given no transaction: pass the one that writes, " +
+			"else the comparison and the write are two steps")
 	}
-	seen, err := t.d.raise(ctx, tx, t, []byte(resource), token)
+	seen, err := t.raise(ctx, tx, []byte(resource), token)
 	if err != nil {
 		return fmt.Errorf("fence: advancing the mark of %s in table %s: %w", printable(resource), t.name, err)
 	}

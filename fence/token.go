@@ -20,19 +20,16 @@ type Token int64
 func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
 
 // MarshalText returns the token in decimal.
-func (t Token) MarshalText() ([]byte, error) {
-	return strconv.AppendInt(nil, int64(t), 10), nil
-}
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText reads a decimal token. It refuses signs, spaces and everything
 // else that MarshalText does not write.
 func (t *Token) UnmarshalText(b []byte) error {
-	n, err := parse(string(b))
-	if err != nil {
-		return err
+	n, err := Parse(string(b))
+	if err == nil {
+		*t = n
 	}
-	*t = n
-	return nil
+	return err
 }
 
 // MarshalBinary returns the token in decimal, which is how a Redis client sends
@@ -46,27 +43,19 @@ func (t *Token) UnmarshalBinary(b []byte) error { return t.UnmarshalText(b) }
 // MarshalJSON returns the token as a decimal string in quotes, because many
 // JSON readers (jq and JavaScript among them) round numbers above 2^53.
 func (t Token) MarshalJSON() ([]byte, error) {
-	b := append(make([]byte, 0, 22), '"')
-	b = strconv.AppendInt(b, int64(t), 10)
-	return append(b, '"'), nil
+	return []byte(`"` + t.String() + `"`), nil
 }
 
 // UnmarshalJSON reads a decimal string, or a whole number written by somebody
 // who did not know better.
 func (t *Token) UnmarshalJSON(b []byte) error {
-	s := string(b)
-	if s == "null" {
+	if string(b) == "null" {
 		return nil
 	}
-	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
-		s = s[1 : len(s)-1]
+	if n := len(b); n >= 2 && b[0] == '"' && b[n-1] == '"' {
+		b = b[1 : n-1]
 	}
-	n, err := parse(s)
-	if err != nil {
-		return err
-	}
-	*t = n
-	return nil
+	return t.UnmarshalText(b)
 }
 
 // Value makes a Token a SQL argument: an int64.
@@ -76,11 +65,7 @@ func (t Token) Value() (driver.Value, error) { return int64(t), nil }
 func (t *Token) Scan(v any) error {
 	switch v := v.(type) {
 	case int64:
-		if v < 0 {
-			return fmt.Errorf("fence: token %d is negative", v)
-		}
-		*t = Token(v)
-		return nil
+		return t.UnmarshalText(strconv.AppendInt(nil, v, 10))
 	case []byte:
 		return t.UnmarshalText(v)
 	case string:
@@ -93,15 +78,10 @@ func (t *Token) Scan(v any) error {
 }
 
 // Parse reads a decimal token, as printed by String.
-func Parse(s string) (Token, error) { return parse(s) }
-
-func parse(s string) (Token, error) {
-	if s == "" || s[0] < '0' || s[0] > '9' || s[0] == '0' && len(s) > 1 {
-		return 0, fmt.Errorf("fence: %q is not a token: want a whole number such as 1795211231000001", s)
-	}
+func Parse(s string) (Token, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("fence: %q is not a token: want a whole number up to 9223372036854775807", s)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
+		return 0, fmt.Errorf("fence: %.40q is not a token: want a whole number from 0 to 9223372036854775807", s)
 	}
 	return Token(n), nil
 }

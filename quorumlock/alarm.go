@@ -25,7 +25,8 @@ func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
 	var stops []func()
 	for i, n := range b.nodes {
 		if member, ok := n.Member.(driver.Alarm); ok {
-			stops = append(stops, member.Alarm(func(memberID string, gone driver.ErrGone) { a.hear(i, memberID, gone) }))
+			hear := func(memberID string, gone driver.ErrGone) { a.hear(i, memberID, gone) }
+			stops = append(stops, member.Alarm(hear))
 		}
 	}
 	return func() {

@@ -44,7 +44,9 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		call, end := context.WithCancel(b.ctx)
-		lines, err := b.look(ctx, prefix, func(n *node) ([]driver.Line, error) { return readAll(n.Lines(call, prefix)) })
+		lines, err := b.look(ctx, prefix, func(n *node) ([]driver.Line, error) {
+			return readAll(n.Lines(call, prefix))
+		})
 		// The requests still under way may end by themselves: to cancel one may cost its
 		// connection.
 		time.AfterFunc(lookFor, end)

@@ -82,7 +82,7 @@ func New(members []driver.Backend, o *Options) *Backend {
 			name += " (" + m.Info().Name + ")"
 		}
 		if slices.ContainsFunc(members[:i], func(other driver.Backend) bool { return same(m, other) }) {
-			b.refuse("%s of the quorum is another member too: a majority of votes would not be a majority of stores", name)
+			b.refuse("%s of the quorum is another member too: %w", name, errTwins)
 		}
 		b.addNode(m, name)
 	}

@@ -120,4 +120,5 @@ func (c *count) why() (why driver.ErrGone) {
 	return why
 }
 
-func (c *count) short() error { return &shortError{c.b, c.key, c.acked, c.errs} }
+// short says what each node has answered so far.
+func (c *count) short() error { return &shortError{c.b, c.key, c.acked, slices.Clone(c.errs)} }

@@ -110,6 +110,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	if err := b.waitForAcks(ctx, t.Key, acks); err != nil {
 		return driver.Ticket{}, err
 	}
-	t.Granted, t.Ahead, t.Head = true, 0, nil
-	return t, nil
+	held := t // a late node still reads t
+	held.Granted, held.Ahead, held.Head = true, 0, nil
+	return held, nil
 }

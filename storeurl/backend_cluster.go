@@ -22,11 +22,21 @@ func checkCluster(u *URL, rest *url.URL) error {
 			"and percent-encode special characters of a password", u.scheme.form)
 	}
 	u.text = u.Scheme + " " + u.Host
-	return nil
+	_, err := u.clusterSettings()
+	return err
+}
+
+// clusterSettings reads the parameters of the URL, which are those of go-redis.
+func (u *URL) clusterSettings() (*redis.ClusterOptions, error) {
+	o, err := redis.ParseClusterURL("rediss://h?" + u.query())
+	return o, u.settingsError(err)
 }
 
 func openCluster(_ context.Context, u *URL, c *Config) (*Store, error) {
-	rdb := u.clusterClient(c)
+	rdb, err := u.clusterClient(c)
+	if err != nil {
+		return nil, err
+	}
 	ping := u.pingRedis(rdb)
 	return &Store{
 		Backend: redislock.New(rdb, nil),
@@ -41,10 +51,20 @@ func openCluster(_ context.Context, u *URL, c *Config) (*Store, error) {
 	}, nil
 }
 
-func (u *URL) clusterClient(c *Config) *redis.ClusterClient {
+func (u *URL) clusterClient(c *Config) (*redis.ClusterClient, error) {
 	redis.SetLogger(noRedisLog{})
-	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: strings.Split(u.Host, ","), Username: u.user, Password: u.password,
-		Dialer: c.Dial, DialTimeout: c.DialTimeout, ContextTimeoutEnabled: true, DisableIdentity: true,
-	})
+	o, err := u.clusterSettings()
+	if err != nil {
+		return nil, err
+	}
+	o.Addrs, o.Username, o.Password = strings.Split(u.Host, ","), u.user, u.password
+	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	if c.DialTimeout != 0 {
+		o.DialTimeout = c.DialTimeout
+	}
+	if o.TLSConfig, err = u.redisTLS(false); err != nil {
+		return nil, err
+	}
+	o.Dialer = u.redisDialer(c, o.TLSConfig)
+	return redis.NewClusterClient(o), nil
 }

@@ -2,7 +2,6 @@ package storeurl
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -28,11 +27,15 @@ func checkEtcd(u *URL, rest *url.URL) error {
 		return fmt.Errorf("etcd wants a user with the password; write the user into the URL, "+
 			"as in %s://user@host:port", u.Scheme)
 	}
-	return nil
+	return u.onlySettings()
 }
 
 func openEtcd(_ context.Context, u *URL, c *Config) (*Store, error) {
-	client, err := clientv3.New(u.etcdConfig(c))
+	config, err := u.etcdConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(*config)
 	if err != nil {
 		return nil, u.admittedByEtcd(err)
 	}
@@ -48,20 +51,23 @@ func openEtcd(_ context.Context, u *URL, c *Config) (*Store, error) {
 	}, nil
 }
 
-func (u *URL) etcdConfig(c *Config) clientv3.Config {
+func (u *URL) etcdConfig(c *Config) (*clientv3.Config, error) {
 	timeout := c.DialTimeout
 	if timeout == 0 {
 		timeout = 5 * time.Second
 	}
-	config := clientv3.Config{
+	config := &clientv3.Config{
 		DialTimeout: timeout, Username: u.user, Password: u.password,
 		Logger:      zap.NewNop(), // what matters comes back as an error
 		DialOptions: []grpc.DialOption{etcdlock.Relogin()},
 	}
 	transport := "http://"
-	if u.Scheme == "etcds" {
+	if u.scheme.tls {
 		transport = "https://"
-		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		var err error
+		if config.TLS, err = u.tlsConfig(); err != nil {
+			return nil, err
+		}
 	}
 	for h := range strings.SplitSeq(u.Host, ",") {
 		config.Endpoints = append(config.Endpoints, transport+h)
@@ -70,7 +76,7 @@ func (u *URL) etcdConfig(c *Config) clientv3.Config {
 		dial := func(ctx context.Context, addr string) (net.Conn, error) { return c.Dial(ctx, "tcp", addr) }
 		config.DialOptions = append(config.DialOptions, grpc.WithContextDialer(dial))
 	}
-	return config
+	return config, nil
 }
 
 // admittedByEtcd makes a DeniedError of etcd's ways to say that it does not let us in.

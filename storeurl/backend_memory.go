@@ -9,6 +9,9 @@ import (
 
 func checkMemory(u *URL, rest *url.URL) error {
 	u.text = "memory"
+	if err := u.onlySettings(); err != nil {
+		return err
+	}
 	return u.nothing(rest, "")
 }
 

@@ -4,15 +4,75 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/url"
+	"regexp"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/fencelock/fencelock/sqllock"
 )
 
-// checkMySQL reads mysql://user@host:port/db.
-func checkMySQL(u *URL, rest *url.URL) error { return u.database(rest, "3306") }
+// checkMySQL reads mysql://user@host:port/db with the parameters of go-sql-driver.
+func checkMySQL(u *URL, rest *url.URL) error {
+	if err := u.database(rest, "3306"); err != nil {
+		return err
+	}
+	o, err := u.mysqlSettings()
+	if err != nil {
+		return err
+	}
+	for name := range o.Params { // the driver would set a variable of the session
+		return fmt.Errorf("the %s URL has an unknown parameter %s; the known ones are those of go-sql-driver/mysql, and %s",
+			u.Scheme, name, strings.Join(tlsNames, ", "))
+	}
+	return nil
+}
+
+// dsn is how go-sql-driver/mysql writes an address, with or without a scheme before it.
+var dsn = regexp.MustCompile(`^(?:(?:mysql|mariadb)://)?((?:.*@)?(?:tcp|unix)\([^()]*\)/.*)$`)
+
+// mysqlDSN returns the DSN of go-sql-driver/mysql that raw is, or "".
+func mysqlDSN(raw string) string {
+	if m := dsn.FindStringSubmatch(raw); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// urlOfDSN writes a DSN as a URL.
+func urlOfDSN(dsn string) (string, error) {
+	o, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return "", errors.New("go-sql-driver/mysql does not understand it")
+	}
+	if o.Net != "tcp" {
+		return "", errors.New("only tcp is possible: other hosts cannot reach a socket of this one")
+	}
+	u := url.URL{Scheme: "mysql", Host: o.Addr, Path: "/" + o.DBName}
+	if o.User != "" {
+		u.User = url.User(o.User)
+	}
+	if o.Passwd != "" {
+		u.User = url.UserPassword(o.User, o.Passwd)
+	}
+	_, u.RawQuery, _ = strings.Cut(dsn[strings.LastIndex(dsn, ")/"):], "?")
+	return u.String(), nil
+}
+
+// mysqlSettings has the parameters of the URL.
+func (u *URL) mysqlSettings() (*mysql.Config, error) {
+	var pairs []string
+	for name, value := range u.settings {
+		pairs = append(pairs, name+"="+strings.ReplaceAll(url.QueryEscape(value), "%2C", ","))
+	}
+	o, err := mysql.ParseDSN("tcp(h)/db?" + strings.Join(pairs, "&"))
+	if err != nil {
+		return nil, fmt.Errorf("the parameters of the %s URL: %w", u.Scheme, err)
+	}
+	return o, nil
+}
 
 func openMySQL(_ context.Context, u *URL, c *Config) (*Store, error) {
 	db, err := u.mysqlDB()
@@ -33,10 +93,19 @@ func openMySQL(_ context.Context, u *URL, c *Config) (*Store, error) {
 }
 
 func (u *URL) mysqlDB() (*sql.DB, error) {
-	o := mysql.NewConfig()
+	o, err := u.mysqlSettings()
+	if err != nil {
+		return nil, err
+	}
 	o.Net, o.Addr, o.DBName = "tcp", u.Host, u.Path
 	o.User, o.Passwd = u.user, u.password
 	o.Logger = noMySQLLog{}
+	if !u.tls.empty() {
+		if o.TLS, err = u.tlsConfig(); err != nil {
+			return nil, err
+		}
+		o.TLS.ServerName = u.hostname()
+	}
 	connector, err := mysql.NewConnector(o)
 	if err != nil {
 		return nil, err

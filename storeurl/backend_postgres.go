@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,33 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 )
 
-// checkPostgres reads postgres://user@host:port/db.
-func checkPostgres(u *URL, rest *url.URL) error { return u.database(rest, "5432") }
+// checkPostgres reads postgres://user@host:port/db with the parameters of libpq.
+func checkPostgres(u *URL, rest *url.URL) error {
+	if err := u.database(rest, "5432"); err != nil {
+		return err
+	}
+	if name := choosesSchema(u.settings); name != "" {
+		return fmt.Errorf("the %s URL sets %s, so its locks would be in another schema than those of other programs; "+
+			"set it on the server for everybody: ALTER ROLE … SET search_path", u.Scheme, name)
+	}
+	return u.onlySettings(slices.Concat(postgresSettings, postgresIgnored)...)
+}
+
+// postgresSettings are the parameters that pgx or the server understands.
+var postgresSettings = []string{
+	"application_name", "channel_binding", "client_encoding", "connect_timeout", "default_query_exec_mode",
+	"description_cache_capacity", "idle_in_transaction_session_timeout", "krbspn", "krbsrvname", "lock_timeout",
+	"max_protocol_version", "min_protocol_version", "options", "passfile", "password", "require_auth", "service",
+	"servicefile", "sslcert", "sslcertmode", "sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert",
+	"sslsni", "statement_cache_capacity", "statement_timeout", "target_session_attrs", "user",
+}
+
+// postgresIgnored are parameters of libpq without a counterpart in pgx. A connection is as
+// safe and as right without them.
+var postgresIgnored = []string{
+	"fallback_application_name", "gssdelegation", "gssencmode", "gsslib", "keepalives", "keepalives_count",
+	"keepalives_idle", "keepalives_interval", "load_balance_hosts", "sslcompression", "tcp_user_timeout",
+}
 
 func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 	config, err := u.postgresConfig(c)
@@ -44,10 +70,17 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 // not say: PGSSLMODE and its kin, ~/.pgpass, and the user.
 func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
 	host, port, _ := net.SplitHostPort(u.Host)
-	settings := map[string]string{"host": host, "port": port, "dbname": u.Path, "user": u.user}
-	for name, values := range u.settings {
-		settings[name] = values[len(values)-1]
+	settings := map[string]string{"user": u.user}
+	if !u.tls.empty() {
+		settings["sslrootcert"], settings["sslcert"], settings["sslkey"] = u.tls.CA, u.tls.Cert, u.tls.Key
+		settings["sslmode"] = "verify-full"
 	}
+	for name, value := range u.settings {
+		if !slices.Contains(postgresIgnored, name) {
+			settings[name] = value
+		}
+	}
+	settings["host"], settings["port"], settings["dbname"] = host, port, u.Path
 	var text strings.Builder
 	for name, value := range settings {
 		if value != "" {
@@ -65,7 +98,7 @@ func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
 	if u.password != "" {
 		o.Password = u.password
 	}
-	if !c.Prepare {
+	if !c.Prepare && u.settings["default_query_exec_mode"] == "" {
 		// One round trip from the first statement on, also through a pooler.
 		o.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}

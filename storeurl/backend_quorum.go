@@ -24,7 +24,7 @@ func parseMembers(list string, from Source) ([]*URL, error) {
 		case errors.Is(err, errVisible):
 			return nil, err
 		case err != nil:
-			return nil, fmt.Errorf("member %d of the redlock URL cannot be read; write %s, without ? and #, "+
+			return nil, fmt.Errorf("member %d of the redlock URL cannot be read; write %s, "+
 				"and percent-encode special characters of a password", i+1, membersForm)
 		case !m.scheme.server:
 			return nil, fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is "+
@@ -75,9 +75,11 @@ func checkRedisMembers(u *URL, rest *url.URL) error {
 	for h := range strings.SplitSeq(u.Host, ",") {
 		u.Members = append(u.Members, &URL{
 			Scheme: "redis", Host: h, Path: u.Path, scheme: find("redis"), text: h, user: u.user, password: u.password,
+			settings: u.settings,
 		})
 	}
-	return nil
+	_, err := u.redisSettings()
+	return err
 }
 
 // distinct wants as many servers as a quorum has. Two databases of one server are lost

@@ -21,12 +21,52 @@ func checkRedis(u *URL, rest *url.URL) error {
 		return err
 	}
 	u.text = u.Scheme + " " + u.Host
-	return u.numbered(strings.TrimPrefix(rest.Path, "/"), "the host")
+	if err := u.numbered(strings.TrimPrefix(rest.Path, "/"), "the host"); err != nil {
+		return err
+	}
+	_, err := u.redisSettings()
+	return err
+}
+
+// redisSettings reads the parameters of the URL, which are those of go-redis.
+func (u *URL) redisSettings() (*redis.Options, error) {
+	if u.settings["skip_verify"] != "" && !u.scheme.tls {
+		return nil, fmt.Errorf("a connection to %s: is not encrypted, so skip_verify has no meaning", u.Scheme)
+	}
+	o, err := redis.ParseURL("rediss://h?" + u.query())
+	return o, u.settingsError(err)
+}
+
+func (u *URL) query() string {
+	q := url.Values{}
+	for name, value := range u.settings {
+		q.Set(name, value)
+	}
+	return q.Encode()
+}
+
+// settingsError says in our words what go-redis says of a parameter.
+func (u *URL) settingsError(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.TrimPrefix(err.Error(), "redis: ")
+	if name, ok := strings.CutPrefix(text, "unexpected option: "); ok {
+		return fmt.Errorf("the %s URL has an unknown parameter %s; the known ones are those of go-redis, "+
+			"and with rediss: %s", u.Scheme, name, strings.Join(tlsNames, ", "))
+	}
+	return fmt.Errorf("the parameters of the %s URL: %s", u.Scheme, text)
 }
 
 // numbered reads the number of a Redis database, which follows something. Complaints do
 // not repeat what they are about: part of a password with a slash in it looks like one.
 func (u *URL) numbered(db, something string) error {
+	if own, ok := u.settings["db"]; ok && (db == "" || db == own) {
+		db = own
+	} else if ok {
+		return fmt.Errorf("the %s URL names two databases: one behind %s, one with db=", u.Scheme, something)
+	}
+	delete(u.settings, "db")
 	if db == "" {
 		db = "0"
 	}
@@ -42,36 +82,76 @@ func (u *URL) numbered(db, something string) error {
 }
 
 func openRedis(_ context.Context, u *URL, c *Config) (*Store, error) {
-	rdb := u.redisClient(c)
+	rdb, err := u.redisClient(c)
+	if err != nil {
+		return nil, err
+	}
 	b := redislock.New(rdb, &redislock.Options{Member: c.of()})
 	return &Store{Backend: b, ping: u.pingRedis(rdb), close: func() { _ = rdb.Close() }}, nil
 }
 
-// Redis returns a client for a redis:, rediss:, redis+sentinel: or redis+cluster: URL.
-func (u *URL) Redis(ctx context.Context, c Config) redis.UniversalClient {
-	switch u.Scheme {
-	case "redis+sentinel":
-		return redis.NewFailoverClient(u.sentinelOptions(ctx, &c))
-	case "redis+cluster":
+// Redis returns a client for a URL of a Redis server, of sentinels or of a Cluster.
+func (u *URL) Redis(ctx context.Context, c Config) (redis.UniversalClient, error) {
+	switch {
+	case strings.HasSuffix(u.Scheme, "+sentinel"):
+		o, err := u.sentinelOptions(ctx, &c)
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewFailoverClient(o), nil
+	case strings.HasSuffix(u.Scheme, "+cluster"):
 		return u.clusterClient(&c)
 	}
 	return u.redisClient(&c)
 }
 
-func (u *URL) redisClient(c *Config) *redis.Client {
+func (u *URL) redisClient(c *Config) (*redis.Client, error) {
 	redis.SetLogger(noRedisLog{})
-	db, _ := strconv.Atoi(u.Path)
-	o := &redis.Options{
-		Addr: u.Host, DB: db, Username: u.user, Password: u.password,
-		Dialer: c.Dial, DialTimeout: c.DialTimeout, ContextTimeoutEnabled: true, DisableIdentity: true,
+	o, err := u.redisSettings()
+	if err != nil {
+		return nil, err
 	}
-	if u.Scheme == "rediss" {
-		o.TLSConfig = &tls.Config{ServerName: u.hostname(), MinVersion: tls.VersionTLS12}
-		if c.Dial != nil { // go-redis leaves TLS to a dialer that it is given
-			o.Dialer = tlsDialer(c.Dial, o.TLSConfig)
+	o.Addr, o.Username, o.Password = u.Host, u.user, u.password
+	o.DB, _ = strconv.Atoi(u.Path)
+	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	if c.DialTimeout != 0 {
+		o.DialTimeout = c.DialTimeout
+	}
+	if o.TLSConfig, err = u.redisTLS(o.TLSConfig.InsecureSkipVerify); err != nil {
+		return nil, err
+	}
+	if o.TLSConfig != nil {
+		o.TLSConfig.ServerName = u.hostname()
+	}
+	o.Dialer = u.redisDialer(c, o.TLSConfig)
+	return redis.NewClient(o), nil
+}
+
+// redisTLS is nil for a scheme without TLS.
+func (u *URL) redisTLS(skipVerify bool) (*tls.Config, error) {
+	if !u.scheme.tls {
+		return nil, nil
+	}
+	config, err := u.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.InsecureSkipVerify = skipVerify
+	return config, nil
+}
+
+// redisDialer is nil if go-redis is to dial. It leaves TLS to a dialer that it is given.
+func (u *URL) redisDialer(c *Config, config *tls.Config) dialFunc {
+	if c.Dial == nil || config == nil {
+		return c.Dial
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		own := config.Clone()
+		if own.ServerName == "" {
+			own.ServerName, _, _ = net.SplitHostPort(addr)
 		}
+		return tlsDialer(c.Dial, own)(ctx, network, addr)
 	}
-	return redis.NewClient(o)
 }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -107,6 +187,10 @@ func (u *URL) admitted(err error) error {
 		if strings.HasPrefix(answer.Error(), prefix) {
 			return u.denied()
 		}
+	}
+	if strings.HasPrefix(answer.Error(), "ERR DB index is out of range") {
+		return badConfig("%s has no database %s; check the number at the end of the URL, or the server's setting databases",
+			u.Host, u.Path)
 	}
 	return err
 }

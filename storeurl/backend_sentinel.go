@@ -22,19 +22,34 @@ func checkSentinel(u *URL, rest *url.URL) error {
 	}
 	name, db, _ := strings.Cut(strings.Trim(rest.Path, "/"), "/")
 	if name == "" {
-		return fmt.Errorf("the redis+sentinel URL does not say what the sentinels call the master; write %s",
-			u.scheme.form)
+		return fmt.Errorf("the %s URL does not say what the sentinels call the master; write %s",
+			u.Scheme, u.scheme.form)
 	}
 	u.text = u.Scheme + " " + u.Host + "/" + name
 	if err := u.numbered(db, "the name of the master"); err != nil {
 		return err
 	}
 	u.Path = name + "/" + u.Path
-	return nil
+	_, err := u.sentinelSettings()
+	return err
+}
+
+// sentinelSettings reads the parameters of the URL, which are those of go-redis.
+func (u *URL) sentinelSettings() (*redis.FailoverOptions, error) {
+	for _, own := range []string{"addr", "master_name"} {
+		if u.settings[own] != "" {
+			return nil, fmt.Errorf("the %s URL has an unknown parameter %s; write %s", u.Scheme, own, u.scheme.form)
+		}
+	}
+	o, err := redis.ParseFailoverURL("rediss://h?" + u.query())
+	return o, u.settingsError(err)
 }
 
 func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
-	o := u.sentinelOptions(ctx, c)
+	o, err := u.sentinelOptions(ctx, c)
+	if err != nil {
+		return nil, err
+	}
 	rdb := redis.NewFailoverClient(o)
 	ping := u.pingRedis(rdb)
 	return &Store{
@@ -56,22 +71,32 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 
 // sentinelOptions gives the user and the password to the servers, and to the sentinels
 // only if these ask for one: one that has none refuses to be given one.
-func (u *URL) sentinelOptions(ctx context.Context, c *Config) *redis.FailoverOptions {
+func (u *URL) sentinelOptions(ctx context.Context, c *Config) (*redis.FailoverOptions, error) {
 	redis.SetLogger(noRedisLog{})
-	name, db, _ := strings.Cut(u.Path, "/")
-	o := &redis.FailoverOptions{
-		MasterName: name, SentinelAddrs: strings.Split(u.Host, ","), Username: u.user, Password: u.password,
-		Dialer: c.Dial, DialTimeout: c.DialTimeout, ContextTimeoutEnabled: true, DisableIdentity: true,
+	o, err := u.sentinelSettings()
+	if err != nil {
+		return nil, err
 	}
+	name, db, _ := strings.Cut(u.Path, "/")
+	o.MasterName, o.SentinelAddrs = name, strings.Split(u.Host, ",")
+	o.Username, o.Password = u.user, u.password
 	o.DB, _ = strconv.Atoi(db)
+	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	if c.DialTimeout != 0 {
+		o.DialTimeout = c.DialTimeout
+	}
+	if o.TLSConfig, err = u.redisTLS(o.TLSConfig.InsecureSkipVerify); err != nil {
+		return nil, err
+	}
+	o.Dialer = u.redisDialer(c, o.TLSConfig)
 	if o.Password == "" {
-		return o
+		return o, nil
 	}
 	var answer redis.Error
 	if err := askSentinels(ctx, o); errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOAUTH") {
 		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
 	}
-	return o
+	return o, nil
 }
 
 // askSentinels asks for the master until one of the sentinels answers: the client would
@@ -81,7 +106,7 @@ func askSentinels(ctx context.Context, o *redis.FailoverOptions) error {
 	for _, addr := range o.SentinelAddrs {
 		c := redis.NewSentinelClient(&redis.Options{
 			Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, Dialer: o.Dialer,
-			DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1, DialerRetries: 1,
+			TLSConfig: o.TLSConfig, DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1, DialerRetries: 1,
 			ContextTimeoutEnabled: true, DisableIdentity: true,
 		})
 		err = c.GetMasterAddrByName(ctx, o.MasterName).Err()

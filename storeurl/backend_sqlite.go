@@ -28,13 +28,16 @@ func checkSQLite(u *URL, rest *url.URL) error {
 			"as in sqlite:///var/lib/app/locks.db")
 	}
 	u.Path, u.text = path, "sqlite "+path
-	return nil
+	return u.onlySettings()
 }
 
 // checkLocal puts the file into the user's state directory. Where there is none, it
 // does not guess: two guesses would be two locks.
 func checkLocal(u *URL, rest *url.URL) error {
 	if err := u.nothing(rest, "; a file of your own is sqlite:///path"); err != nil {
+		return err
+	}
+	if err := u.onlySettings(); err != nil {
 		return err
 	}
 	dir := stateDir()

@@ -19,7 +19,7 @@ func checkZooKeeper(u *URL, rest *url.URL) error {
 		return fmt.Errorf("ZooKeeper wants a user and a password, or neither; write the user into the URL, "+
 			"as in %s://user@host:port, and the password into %s", u.Scheme, EnvPassword)
 	}
-	return nil
+	return u.onlySettings()
 }
 
 func openZooKeeper(_ context.Context, u *URL, c *Config) (*Store, error) {

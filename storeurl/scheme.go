@@ -3,7 +3,6 @@ package storeurl
 import (
 	"context"
 	"net/url"
-	"strings"
 )
 
 // scheme is a kind of store.
@@ -13,6 +12,7 @@ type scheme struct {
 	server  bool   // it has an address and may ask for a password
 	private bool   // nobody outside this process sees its locks
 	member  bool   // a quorum may have it as a member
+	tls     bool   // ca, cert and key have a meaning
 
 	// check reads the rest of the URL into Host and Path, and sets the text for people.
 	check func(u *URL, rest *url.URL) error
@@ -23,27 +23,35 @@ type scheme struct {
 // schemes are all kinds of stores. A new one is a file with two functions, and a line here.
 func schemes() []scheme {
 	redis := scheme{check: checkRedis, open: openRedis, server: true, member: true}
-	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, member: true}
-	mysql := scheme{check: checkMySQL, open: openMySQL, server: true}
+	sentinel := scheme{check: checkSentinel, open: openSentinel, server: true}
+	cluster := scheme{check: checkCluster, open: openCluster, server: true}
+	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, member: true, tls: true}
+	mysql := scheme{check: checkMySQL, open: openMySQL, server: true, tls: true}
 	etcd := scheme{check: checkEtcd, open: openEtcd, server: true}
 	return []scheme{
 		scheme{check: checkLocal, open: openSQLite}.as("local", ""),
 		scheme{check: checkMemory, open: openMemory, private: true}.as("memory", ""),
 		scheme{check: checkSQLite, open: openSQLite}.as("sqlite", "///path"),
 		redis.as("redis", "//host:port/db"),
-		redis.as("rediss", "//host:port/db"),
-		scheme{check: checkSentinel, open: openSentinel, server: true}.
-			as("redis+sentinel", "//host:port,host:port/master-name/db"),
-		scheme{check: checkCluster, open: openCluster, server: true}.as("redis+cluster", "//host:port,host:port"),
+		redis.withTLS().as("rediss", "//host:port/db"),
+		sentinel.as("redis+sentinel", "//host:port,host:port/master-name/db"),
+		sentinel.withTLS().as("rediss+sentinel", "//host:port,host:port/master-name/db"),
+		cluster.as("redis+cluster", "//host:port,host:port"),
+		cluster.withTLS().as("rediss+cluster", "//host:port,host:port"),
 		scheme{check: checkQuorum, open: openQuorum, server: true}.as("redlock", "//host:port,host:port,host:port/db"),
 		postgres.as("postgres", "//user@host:port/db"),
 		postgres.as("postgresql", "//user@host:port/db"),
 		mysql.as("mysql", "//user@host:port/db"),
 		mysql.as("mariadb", "//user@host:port/db"),
 		etcd.as("etcd", "//host:port,host:port/prefix"),
-		etcd.as("etcds", "//host:port,host:port/prefix"),
+		etcd.withTLS().as("etcds", "//host:port,host:port/prefix"),
 		scheme{check: checkZooKeeper, open: openZooKeeper, server: true}.as("zk", "//host:port,host:port/root"),
 	}
+}
+
+func (s scheme) withTLS() scheme {
+	s.tls = true
+	return s
 }
 
 // as returns s under a name. rest is what follows the colon.
@@ -68,13 +76,4 @@ func Schemes() []string {
 		names = append(names, s.name)
 	}
 	return names
-}
-
-// Forms says for people how URLs are written.
-func Forms() string {
-	var forms []string
-	for _, s := range schemes() {
-		forms = append(forms, s.form)
-	}
-	return strings.Join(forms, ", ")
 }

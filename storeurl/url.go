@@ -1,17 +1,22 @@
 package storeurl
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 )
 
-// The environment variables that the programs of fencelock take URL and password from.
+// The environment variables that fencelock reads.
 const (
 	EnvURL      = "FENCELOCK_URL"
 	EnvPassword = "FENCELOCK_PASSWORD"
+	EnvCA       = "FENCELOCK_CA" // files in PEM form: see TLSFiles
+	EnvCert     = "FENCELOCK_CERT"
+	EnvKey      = "FENCELOCK_KEY"
 )
 
 // URL is a store that a URL names. Parse makes it.
@@ -25,7 +30,8 @@ type URL struct {
 	text     string // for people
 	user     string
 	password string
-	settings url.Values // PostgreSQL's, such as sslmode
+	settings map[string]string // parameters behind a ?, without ca, cert and key
+	tls      TLSFiles
 }
 
 // String is the store for people: "redis 127.0.0.1:6379". It shows no user and no password.
@@ -36,6 +42,18 @@ func (u *URL) GoString() string { return "storeurl.URL(" + u.text + ")" }
 
 // Remote reports whether a server keeps the locks, which the network may cut off.
 func (u *URL) Remote() bool { return u.scheme.server }
+
+// TLS reports whether connections to the store are encrypted by what the URL says.
+func (u *URL) TLS() bool {
+	switch {
+	case strings.HasPrefix(u.Scheme, "postgres"):
+		mode := u.settings["sslmode"]
+		return mode == "require" || strings.HasPrefix(mode, "verify") || !u.tls.empty()
+	case u.Scheme == "mysql" || u.Scheme == "mariadb":
+		return !u.tls.empty() || u.settings["tls"] != "" && u.settings["tls"] != "false"
+	}
+	return u.scheme.tls
+}
 
 // Private reports whether only this process sees the locks.
 func (u *URL) Private() bool { return u.scheme.private }
@@ -48,13 +66,41 @@ type Source struct {
 	Visible bool
 	// Password replaces a password in the URL, if it is not empty.
 	Password string
-	// Settings allows PostgreSQL's settings behind a ?, such as ?sslmode=disable.
-	Settings bool
+	// TLS is used where the URL names no files of its own and its scheme has TLS.
+	TLS TLSFiles
 }
 
-// Parse reads a URL. Errors show nothing of it but the scheme, because any other part may
-// belong to a password.
+// Environment is the Source of a URL whose password and TLS files the environment has.
+func Environment(name string) Source {
+	return Source{Name: name, Password: os.Getenv(EnvPassword), TLS: TLSFiles{
+		CA: os.Getenv(EnvCA), Cert: os.Getenv(EnvCert), Key: os.Getenv(EnvKey),
+	}}
+}
+
+// Open opens the store that a URL names. A password in FENCELOCK_PASSWORD and the files in
+// FENCELOCK_CA, FENCELOCK_CERT and FENCELOCK_KEY complete the URL. Open does not ask whether
+// a server answers: Store.Ping does.
+//
+// The URL is one that other programs have already: a DATABASE_URL of PostgreSQL with its
+// parameters, a URL of go-redis, a DSN of go-sql-driver. See the package comment.
+func Open(ctx context.Context, rawURL string) (*Store, error) {
+	u, err := Parse(rawURL, Environment("the call of Open"))
+	if err != nil {
+		return nil, err
+	}
+	return u.Open(ctx, Config{MaxConns: 10})
+}
+
+// Parse reads a URL. Errors show nothing of it but the scheme and the names of parameters,
+// because any other part may belong to a password.
 func Parse(raw string, from Source) (*URL, error) {
+	if dsn := mysqlDSN(raw); dsn != "" {
+		u, err := urlOfDSN(dsn)
+		if err != nil {
+			return nil, fmt.Errorf("the DSN in %s cannot be read: %w; write user:password@tcp(host:port)/db", from.Name, err)
+		}
+		raw = u
+	}
 	u, rest, err := split(raw, from)
 	if err != nil {
 		return nil, err
@@ -86,45 +132,42 @@ func split(raw string, from Source) (*URL, *url.URL, error) {
 	}
 	u := &URL{
 		Scheme: rest.Scheme, scheme: find(rest.Scheme),
-		user: rest.User.Username(), password: password, settings: rest.Query(),
+		user: rest.User.Username(), password: password,
 	}
-	switch {
-	case rest.Scheme == "":
-		return nil, nil, fmt.Errorf("the URL in %s has no scheme; known are %s", from.Name, Forms())
-	case u.scheme == nil:
-		return nil, nil, fmt.Errorf("unknown URL scheme %q in %s; known are %s", u.Scheme, from.Name, Forms())
-	case u.scheme.server:
-		return u, rest, checkServer(rest, from)
+	if u.scheme == nil {
+		return nil, nil, unknownScheme(raw, u.Scheme, from)
 	}
-	return u, rest, nil
-}
-
-// parseRaw reads the syntax of a URL. Settings behind a ? belong to PostgreSQL, or to a
-// PostgreSQL member of a quorum.
-func parseRaw(raw string, from Source) (*url.URL, error) {
-	rest, err := url.Parse(raw)
-	if err == nil && from.Settings {
-		switch {
-		case rest.Scheme == "redlock" && rest.Opaque != "" && rest.RawQuery != "":
-			rest.Opaque, rest.RawQuery = rest.Opaque+"?"+rest.RawQuery, ""
-			return rest, nil
-		case strings.HasPrefix(rest.Scheme, "postgres") && rest.Fragment == "":
-			return rest, nil
+	if u.scheme.server {
+		if err := checkServer(rest, from); err != nil {
+			return nil, nil, err
 		}
 	}
-	if err != nil || rest.Fragment != "" || rest.ForceQuery || rest.RawQuery != "" {
-		return nil, fmt.Errorf("the URL in %s cannot be read; known are %s, without ? and #; "+
-			"percent-encode special characters of a password, or put it into %s", from.Name, Forms(), EnvPassword)
+	return u, rest, u.readSettings(rest.Query(), from)
+}
+
+// parseRaw reads the syntax of a URL. Parameters behind the last member of a quorum belong
+// to that member.
+func parseRaw(raw string, from Source) (*url.URL, error) {
+	if bareAddress.MatchString(raw) {
+		return nil, unknownScheme(raw, "", from)
+	}
+	rest, err := url.Parse(raw)
+	if err != nil || rest.Fragment != "" || strings.Contains(raw, "#") || rest.ForceQuery {
+		return nil, fmt.Errorf("the URL in %s cannot be read; percent-encode special characters of a password, "+
+			"or put it into %s", from.Name, EnvPassword)
+	}
+	if rest.Scheme == "redlock" && rest.Opaque != "" && rest.RawQuery != "" {
+		rest.Opaque, rest.RawQuery = rest.Opaque+"?"+rest.RawQuery, ""
 	}
 	return rest, nil
 }
 
 // checkServer refuses addresses that cannot be meant.
 func checkServer(rest *url.URL, from Source) error {
-	if strings.Contains(rest.EscapedPath(), "@") {
-		// A password with a slash in it: what is before the slash looks like a host and a
-		// port, and the rest like what follows them.
-		return fmt.Errorf("the URL in %s has an @ behind the first slash; percent-encode special characters "+
+	if strings.Contains(rest.EscapedPath()+rest.RawQuery, "@") {
+		// A password with a slash or a ? in it: what is before looks like a host and a port,
+		// and the rest like what follows them.
+		return fmt.Errorf("the URL in %s has an @ behind the host; percent-encode special characters "+
 			"of a password, or put it into %s; as part of a name an @ is %%40", from.Name, EnvPassword)
 	}
 	if !portsExist(rest.Host) {
@@ -153,7 +196,14 @@ func portsExist(hosts string) bool {
 // WithoutPasswords returns raw without the passwords in it, and "" if nobody can tell where
 // they are.
 func WithoutPasswords(raw string) string {
-	if !strings.Contains(raw, "@") {
+	if dsn := mysqlDSN(raw); dsn != "" {
+		u, err := urlOfDSN(dsn)
+		if err != nil {
+			return ""
+		}
+		raw = u
+	}
+	if !strings.Contains(raw, "@") && !strings.Contains(raw, "password") {
 		return raw
 	}
 	u, rest, err := split(raw, Source{})
@@ -173,12 +223,19 @@ func WithoutPasswords(raw string) string {
 		return "redlock:" + strings.Join(members, ",")
 	case rest.Opaque != "":
 		return ""
-	case u.password == "":
+	case u.password == "" && !strings.Contains(rest.RawQuery, "password"):
 		return raw
 	}
 	rest.User = nil
 	if u.user != "" {
 		rest.User = url.User(u.user)
 	}
+	query := rest.Query()
+	for name := range query {
+		if strings.Contains(name, "password") {
+			query.Del(name)
+		}
+	}
+	rest.RawQuery = query.Encode()
 	return rest.String()
 }

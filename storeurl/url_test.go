@@ -6,34 +6,58 @@ import (
 )
 
 func TestParseRefusesWhatNamesNoStore(t *testing.T) {
-	from := Source{Name: EnvURL, Settings: true}
+	from := Source{Name: EnvURL}
 	for raw, word := range map[string]string{
-		"":                            "has no scheme",
-		"ftp://h":                     `unknown URL scheme "ftp"`,
-		"redis://h?db=1":              "cannot be read",
-		"redis://h#x":                 "cannot be read",
-		"redis://:s3cret@h:x":         "cannot be read",
-		"redis://h:70000":             "a port that does not exist",
-		"redis://":                    "has no host",
-		"redis://a,b":                 "or more than one",
-		"redis://h/s3cret":            "not the number of a database",
-		"redis+sentinel://a":          "does not say what the sentinels call the master",
-		"redis+cluster://a/1":         "has no databases",
-		"redis+cluster://a,,b":        "a comma too many",
-		"redlock://a,b":               "3, 5, 7 or 9 independent servers",
-		"redlock://a,b,a":             "names one server twice",
-		"redlock:redis://a,redis://b": "3, 5, 7 or 9 independent servers",
+		"":                                              "has no scheme",
+		"ftp://h":                                       `unknown URL scheme "ftp"`,
+		"reddis://h":                                    "did you mean redis://host:port/db?",
+		"sqlite3:///x":                                  "did you mean sqlite:///path?",
+		"postgresql+psycopg://u@h/db":                   "did you mean postgresql://user@host:port/db?",
+		"127.0.0.1:7001":                                "for a Redis server write redis://127.0.0.1:7001/db",
+		"db.example:5432":                               "did you mean postgres://user@db.example:5432/db?",
+		"localhost:2379":                                "did you mean etcd://localhost:2379/prefix?",
+		"redis://h?db=x":                                "not the number of a database",
+		"redis://h/1?db=2":                              "names two databases",
+		"redis://h?pool_siez=1":                         "unknown parameter pool_siez",
+		"redis://h?pool_size=many":                      "invalid pool_size number",
+		"redis://h?ca=/x":                               "is not encrypted",
+		"redis://h?skip_verify=1":                       "skip_verify has no meaning",
+		"rediss://h?cert=/x":                            "belong together",
+		"redis+cluster://h?db=1":                        "unknown parameter db",
+		"redis+sentinel://h/m?addr=x":                   "unknown parameter addr",
+		"postgres://h/db?sslmod=x":                      "unknown parameter sslmod; did you mean sslmode?",
+		"postgres://h/db?a=1&a=2":                       "more than once",
+		"postgres://h/db?search_path=x":                 "in another schema",
+		"mysql://h/db?sql_mode=x":                       "unknown parameter sql_mode",
+		"mysql://h/db?timeout=soon":                     "the parameters of the mysql URL",
+		"u:s3cret@unix(/run/x)/db":                      "only tcp is possible",
+		"etcd://h?x=1":                                  "unknown parameter x; it takes none",
+		"zk://h?x=1":                                    "unknown parameter x; it takes none",
+		"redis://:x?s3cret@h":                           "cannot be read",
+		"redis://u:1?s3cret@h":                          "an @ behind the host",
+		"redis://h#x":                                   "cannot be read",
+		"redis://:s3cret@h:x":                           "cannot be read",
+		"redis://h:70000":                               "a port that does not exist",
+		"redis://":                                      "has no host",
+		"redis://a,b":                                   "or more than one",
+		"redis://h/s3cret":                              "not the number of a database",
+		"redis+sentinel://a":                            "does not say what the sentinels call the master",
+		"redis+cluster://a/1":                           "has no databases",
+		"redis+cluster://a,,b":                          "a comma too many",
+		"redlock://a,b":                                 "3, 5, 7 or 9 independent servers",
+		"redlock://a,b,a":                               "names one server twice",
+		"redlock:redis://a,redis://b":                   "3, 5, 7 or 9 independent servers",
 		"redlock:redis://a,redis://b,mysql://u@c/d":     "member 3 of the redlock URL cannot be one",
 		"redlock:redis://a,redis://b,sqlite:///c":       "member 3 of the redlock URL is on this host alone",
 		"redlock:redis://a,redis://,redis://c":          "member 2 of the redlock URL",
 		"redlock:redis://a,redis://:s3,cret@b,redis://": "member 2 of the redlock URL cannot be read",
-		"postgres://h":       "not the name of a database",
-		"mysql://h/a/b":      "not the name of a database",
-		"etcd://:s3cret@h/p": "wants a user with the password",
-		"zk://u@h":           "wants a user and a password, or neither",
-		"sqlite://locks.db":  "an absolute path",
-		"memory:x":           "takes nothing behind the colon",
-		"local:x":            "takes nothing behind the colon",
+		"postgres://h":                                  "not the name of a database",
+		"mysql://h/a/b":                                 "not the name of a database",
+		"etcd://:s3cret@h/p":                            "wants a user with the password",
+		"zk://u@h":                                      "wants a user and a password, or neither",
+		"sqlite://locks.db":                             "an absolute path",
+		"memory:x":                                      "takes nothing behind the colon",
+		"local:x":                                       "takes nothing behind the colon",
 	} {
 		_, err := Parse(raw, from)
 		if err == nil || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "s3cret") {
@@ -43,8 +67,10 @@ func TestParseRefusesWhatNamesNoStore(t *testing.T) {
 	if _, err := Parse("redis://:pw@h", Source{Name: "--url", Visible: true}); err == nil {
 		t.Error("a password that everybody can see is taken")
 	}
-	if _, err := Parse("postgres://h/db?sslmode=disable", Source{Name: EnvURL}); err == nil {
-		t.Error("settings are taken from a source that may have none")
+	for _, raw := range []string{"postgres://h/db?password=pw", "u:pw@tcp(h:3306)/db"} {
+		if _, err := Parse(raw, Source{Name: "--url", Visible: true}); err == nil {
+			t.Errorf("%s: a password that everybody can see is taken", raw)
+		}
 	}
 }
 

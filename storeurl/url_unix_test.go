@@ -25,6 +25,15 @@ func TestParseReadsEachScheme(t *testing.T) {
 			"redlock of redis a:6379, rediss b:6379/1, postgres c:5432/db", "a:6379,b:6379,c:5432", "",
 		},
 		{"postgres://me@h/db?sslmode=disable", "postgres h:5432/db", "h:5432", "db"},
+		{"postgres://me:pw@h/db?sslmode=verify-full&connect_timeout=3&keepalives=1&application_name=a", "postgres h:5432/db", "h:5432", "db"},
+		{"redis://h?db=2&pool_size=3&dial_timeout=2s", "redis h:6379/2", "h:6379", "2"},
+		{"rediss://h/1?skip_verify=true", "rediss h:6379/1", "h:6379", "1"},
+		{"rediss+sentinel://a/m", "rediss+sentinel a:26379/m", "a:26379", "m/0"},
+		{"rediss+cluster://a?max_retries=1", "rediss+cluster a:6379", "a:6379", ""},
+		{"redlock://a,b,c?pool_size=3", "redlock a:6379,b:6379,c:6379", "a:6379,b:6379,c:6379", "0"},
+		{"mysql://me@h/db?parseTime=true&charset=utf8mb4,utf8&loc=Asia%2FShanghai&timeout=2s", "mysql h:3306/db", "h:3306", "db"},
+		{"me:p/w?@tcp(h:1)/db?parseTime=true", "mysql h:1/db", "h:1", "db"},
+		{"mysql://me:pw@tcp(h)/db", "mysql h:3306/db", "h:3306", "db"},
 		{"postgresql://me@h:1/db", "postgresql h:1/db", "h:1", "db"},
 		{"mysql://me@h/db", "mysql h:3306/db", "h:3306", "db"},
 		{"mariadb://me@h/db", "mariadb h:3306/db", "h:3306", "db"},
@@ -32,7 +41,7 @@ func TestParseReadsEachScheme(t *testing.T) {
 		{"etcds://u:pw@a", "etcds a:2379", "a:2379", ""},
 		{"zk://a,b/root/below", "zk a:2181,b:2181/root/below", "a:2181,b:2181", "root/below"},
 	} {
-		u, err := Parse(c.raw, Source{Name: EnvURL, Settings: true})
+		u, err := Parse(c.raw, Source{Name: EnvURL})
 		if err != nil {
 			t.Errorf("%s: %v", c.raw, err)
 			continue

@@ -37,6 +37,7 @@ directory, which excludes only your own processes on this host. URLs:
   redis+sentinel://host:port,…/master/db
                                 Redis behind sentinels, which know it by the master's name
   redis+cluster://host:port,…   a Redis Cluster; some of its nodes are enough
+                                rediss+sentinel:// and rediss+cluster:// with TLS
   redlock://host:port,…/db      a majority of 3, 5, 7 or 9 independent Redis servers
   redlock:redis://host:port/db,postgres://user@host:port/db,…
                                 a majority of Redis and PostgreSQL servers
@@ -46,6 +47,11 @@ directory, which excludes only your own processes on this host. URLs:
   etcd://host:port,…/prefix     etcd, and the prefix of the keys; etcds:// with TLS
   zk://host:port,…/root         ZooKeeper, and the node that is the root of the locks
   memory:                       this process only; for trying things out
+
+A URL may have the parameters of its usual client: those of libpq (?sslmode=disable), of
+go-redis (?dial_timeout=2s) or of go-sql-driver, whose DSN user@tcp(host:port)/db is taken
+too. With TLS, ?ca=FILE&cert=FILE&key=FILE, or FENCELOCK_CA, FENCELOCK_CERT and
+FENCELOCK_KEY, name files in PEM form.
 
 The password comes from --password-file, from FENCELOCK_PASSWORD, or from the URL in
 FENCELOCK_URL. Each member of a redlock: may have a password of its own. fencelock

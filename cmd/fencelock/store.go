@@ -44,6 +44,7 @@ func (c *cli) findStore() (*store, error) {
 			return nil, err
 		}
 	}
+	from.TLS = storeurl.Environment("").TLS
 	chosen := raw != ""
 	if !chosen {
 		raw, from.Name = "local:", "the default"
@@ -160,9 +161,12 @@ func (s *store) connect(ctx context.Context, name string, most time.Duration) (*
 
 // silent says that nobody answered, or that who answered cannot do it now.
 func (s *store) silent(name string, err error) error {
-	what, next := "cannot be used now", "check that the file can be written, and "+envURL
+	what, next := "cannot be used now", "check that the file can be written, and "+s.source
 	if s.Remote() {
-		what, next = "does not answer", "check that the server runs and can be reached, and "+envURL
+		what, next = "does not answer", "check that the server runs and can be reached, and "+s.source
+		if s.TLS() {
+			next += ", and that it speaks TLS on this port"
+		}
 	}
 	if storeurl.FromServer(err) {
 		what, next = "refuses for now", "see to that there, then try again"

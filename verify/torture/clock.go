@@ -21,7 +21,10 @@ func stepClock(u *storeurl.URL) func(context.Context, time.Duration) error {
 		return func(ctx context.Context, d time.Duration) error { return stepSQL(ctx, u, d) }
 	case "redis", "redis+sentinel", "redis+cluster":
 		return func(ctx context.Context, d time.Duration) error {
-			rdb := traffic.OpenRedis(ctx, u)
+			rdb, err := traffic.OpenRedis(ctx, u)
+			if err != nil {
+				return err
+			}
 			defer rdb.Close()
 			if c, ok := rdb.(*redis.ClusterClient); ok {
 				return c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return stepRedis(ctx, one, d) })

@@ -30,7 +30,10 @@ func redsyncService() Service {
 			if err != nil {
 				return nil, err
 			}
-			rdb := OpenRedis(ctx, u)
+			rdb, err := OpenRedis(ctx, u)
+			if err != nil {
+				return nil, err
+			}
 			return &redsyncLocks{rdb, redsync.New(goredis.NewPool(rdb)), ttl}, nil
 		},
 	}
@@ -77,7 +80,10 @@ func redislockService() Service {
 			if err != nil {
 				return nil, err
 			}
-			rdb := OpenRedis(ctx, u)
+			rdb, err := OpenRedis(ctx, u)
+			if err != nil {
+				return nil, err
+			}
 			return &bsmLocks{rdb, bsm.New(rdb), ttl}, nil
 		},
 	}

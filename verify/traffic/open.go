@@ -126,7 +126,7 @@ func OpenSQLite(path string) (driver.Backend, func(), error) {
 
 // OpenRedis returns a client for what redis:, rediss:, redis+sentinel: and redis+cluster:
 // URLs name. It asks nobody yet.
-func OpenRedis(ctx context.Context, u *storeurl.URL) redis.UniversalClient {
+func OpenRedis(ctx context.Context, u *storeurl.URL) (redis.UniversalClient, error) {
 	return u.Redis(ctx, config(ctx, 0, driver.Membership{}))
 }
 

@@ -1,0 +1,253 @@
+//go:build unix
+
+// Package storeurl_test opens real servers by the URLs that people have.
+package storeurl_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
+)
+
+// files are a CA and what it has signed, in PEM form. Every user can read them.
+type files struct{ ca, cert, key string }
+
+// newFiles makes a CA, and a certificate for 127.0.0.1 that serves both sides.
+func newFiles(t *testing.T) files {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fencelock-tls-") // t.TempDir is closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	newKey := func() *ecdsa.PrivateKey {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	write := func(name, kind string, der []byte, mode os.FileMode) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	caKey, key := newKey(), newKey()
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fencelock test CA"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "fencelock test"},
+		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files{
+		write("ca.pem", "CERTIFICATE", caDER, 0o644), write("cert.pem", "CERTIFICATE", der, 0o644),
+		write("key.pem", "PRIVATE KEY", keyDER, 0o644),
+	}
+}
+
+// front is a TLS server before a server without TLS. It wants a client's certificate.
+func front(t *testing.T, f files, to string) string {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(f.ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer in.Close()
+				out, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer out.Close()
+				go func() {
+					_, _ = io.Copy(out, in)
+					out.Close()
+				}()
+				_, _ = io.Copy(in, out)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// freePort is a port that nobody uses at this moment.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// ownKey is the key as PostgreSQL wants it: closed to others, and its own.
+func ownKey(t *testing.T, f files, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(f.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := f.key + "." + name
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := user.Lookup(name); err == nil && os.Geteuid() == 0 {
+		uid, _ := strconv.Atoi(u.Uid)
+		gid, _ := strconv.Atoi(u.Gid)
+		if err := os.Chown(file, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file
+}
+
+// enough is longer than any of these servers takes on a busy machine.
+const enough = 20 * time.Second
+
+// lockOnce takes a lock of the store and releases it.
+func lockOnce(t *testing.T, rawURL string, within time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	store, err := storeurl.Open(ctx, rawURL)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Ping(ctx); err != nil {
+		return err
+	}
+	locks := fencelock.New(store.Backend, nil)
+	defer locks.Close()
+	lease, err := locks.Lock(ctx, "job")
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx)
+}
+
+func TestURLWithTLSFilesOpensEachStore(t *testing.T) {
+	f := newFiles(t)
+	port := freePort(t)
+	testserver.Redis(t, testserver.Config("tls-port "+port, "tls-cert-file "+f.cert, "tls-key-file "+f.key,
+		"tls-ca-cert-file "+f.ca, "tls-auth-clients yes"))
+	etcd := testserver.Etcd(t)
+	postgres := testserver.Postgres(t, testserver.Config("ssl = on", "ssl_cert_file = '"+f.cert+"'",
+		"ssl_key_file = '"+ownKey(t, f, "postgres")+"'", "ssl_ca_file = '"+f.ca+"'"))
+	mariadb := testserver.MariaDB(t, testserver.Config("ssl_cert="+f.cert, "ssl_key="+f.key, "ssl_ca="+f.ca,
+		"require_secure_transport=ON"))
+	plainPostgres, _, _ := strings.Cut(postgres.URL(), "?")
+	query := "?" + url.Values{"ca": {f.ca}, "cert": {f.cert}, "key": {f.key}}.Encode()
+	for name, rawURL := range map[string]string{
+		"Redis":      "rediss://127.0.0.1:" + port,
+		"etcd":       "etcds://" + front(t, f, etcd.Addr()),
+		"PostgreSQL": plainPostgres,
+		"MariaDB":    mariadb.URL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := lockOnce(t, rawURL+query, enough); err != nil {
+				t.Errorf("with ca, cert and key in the URL: %v", err)
+			}
+			t.Setenv(storeurl.EnvCA, f.ca)
+			t.Setenv(storeurl.EnvCert, f.cert)
+			t.Setenv(storeurl.EnvKey, f.key)
+			if err := lockOnce(t, rawURL, enough); err != nil {
+				t.Errorf("with the files in the environment: %v", err)
+			}
+			other := newFiles(t)
+			if err := lockOnce(t, rawURL+"?ca="+url.QueryEscape(other.ca), 2*time.Second); err == nil {
+				t.Error("a server whose certificate another CA has signed is trusted")
+			}
+			t.Setenv(storeurl.EnvCA, filepath.Join(t.TempDir(), "none"))
+			if err := lockOnce(t, rawURL, enough); err == nil {
+				t.Error("a CA file that is not there is no error")
+			}
+		})
+	}
+}
+
+func TestURLsThatOtherProgramsHaveOpenTheirStores(t *testing.T) {
+	redis, postgres, mariadb := testserver.Redis(t), testserver.Postgres(t), testserver.MariaDB(t)
+	plain, _, _ := strings.Cut(postgres.URL(), "?")
+	for _, rawURL := range []string{
+		redis.URL() + "/2?pool_size=3&dial_timeout=2s",
+		redis.URL() + "?db=1",
+		plain + "?sslmode=disable&connect_timeout=5&application_name=job&keepalives=1",
+		plain + "?sslmode=prefer&statement_timeout=20000",
+		mariadb.URL() + "?parseTime=true&charset=utf8mb4&loc=UTC&timeout=5s",
+		fmt.Sprintf("root@tcp(%s)/locks?parseTime=true", mariadb.Addr()),
+	} {
+		if err := lockOnce(t, rawURL, enough); err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+		}
+	}
+	err := lockOnce(t, redis.URL()+"/999", enough)
+	if err == nil || !strings.Contains(err.Error(), "has no database 999") {
+		t.Errorf("a database that is not there: %v", err)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path"
-	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -20,24 +19,23 @@ const (
 )
 
 // Await returns when the claim of t is granted or gone, or after a second. It costs
-// a watch on the claim's node and on each of those on whom it depends, and a read of the
-// line when one of them left, after a broken connection, and now and then.
+// a watch on the claim's node and on what blocks it, and a read of the line and of its
+// first claim when one of the two has changed, after a broken connection, and now and then.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	return do(ctx, b, "waiting in the line of", t.Key, func(ctx context.Context) (driver.Ticket, error) {
-		return b.await(ctx, t)
+	return do(ctx, b, "waiting in the line of", t.Key, func(ctx context.Context, s *session) (driver.Ticket, error) {
+		return b.await(ctx, s, t)
 	})
 }
 
-func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (driver.Ticket, error) {
 	timer := time.NewTimer(maxAwait)
 	defer timer.Stop()
 	for {
-		s, err := b.session(ctx)
-		if err != nil {
-			return t, err
-		}
 		c, st := b.claims.find(t.Ref())
 		if err := st.whyNotIn(s); err != nil {
+			return t, err
+		}
+		if err := s.await(ctx); err != nil {
 			return t, err
 		}
 		if time.Since(st.read) >= maxUnread {
@@ -47,13 +45,19 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			}
 			t = now
 		}
-		err = b.watchBlockers(s, c)
+		w, err := b.watch(s, c)
 		if errors.Is(err, zk.ErrNoNode) {
 			c.lineChanged() // before it could be watched
-		} else if err != nil {
+			continue
+		}
+		if err != nil {
 			return t, err
 		}
 		select {
+		case <-w.blocker:
+			c.lineChanged()
+		case <-w.own:
+			c.lineChanged()
 		case <-c.wake:
 		case <-timer.C:
 			return t, nil
@@ -63,14 +67,36 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	}
 }
 
-// watchBlockers watches those whom c waits for, and the node of c itself, which an operator
-// may delete. It answers zk.ErrNoNode if one of them is gone.
-func (b *Backend) watchBlockers(s *session, c *claim) error {
+// watches are what a claim that waits has the server tell it: that what blocks it has
+// changed, or its own node, which an operator may delete.
+type watches struct{ blocker, own <-chan zk.Event }
+
+// watch sets the watches of c, unless they are set. It answers zk.ErrNoNode if one of the
+// nodes is gone.
+func (b *Backend) watch(s *session, c *claim) (w watches, err error) {
 	st := c.state()
-	for _, name := range append(slices.Clip(st.blockers), path.Base(st.at.node)) {
-		if _, err := s.watch(b.lineOf(c.Key)+"/"+name, c); err != nil {
-			return err
-		}
+	if st.watches.own != nil {
+		return st.watches, nil
 	}
-	return nil
+	line := b.lineOf(c.Key)
+	if st.blocker == "" {
+		var stat *zk.Stat
+		if _, stat, w.blocker, err = s.zk.ChildrenW(line); err == nil && stat.Pzxid != st.pzxid {
+			err = zk.ErrNoNode // somebody has come or gone
+		}
+	} else {
+		_, _, w.blocker, err = s.zk.GetW(line + "/" + st.blocker)
+	}
+	if err == nil {
+		_, _, w.own, err = s.zk.GetW(line + "/" + path.Base(st.at.node))
+	}
+	if err != nil {
+		return w, toRead(line).explain(err)
+	}
+	c.update(func() {
+		if c.read.Equal(st.read) {
+			c.watches = w
+		}
+	})
+	return w, nil
 }

@@ -107,7 +107,7 @@ func New(servers []string, o *Options) *Backend {
 	b.maxTTL = max(minTTL, timeout*2/3)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.claims = claims{lapsed: b.finishLeave, byRef: make(map[driver.ClaimRef]*claim)}
-	b.sessions = sessions{servers: servers, timeout: timeout, ended: b.claims.endSession}
+	b.sessions = sessions{servers: servers, timeout: timeout, claims: &b.claims}
 	return b
 }
 
@@ -132,7 +132,9 @@ func (b *Backend) Info() driver.Info {
 // Connect connects and begins the session, as the first call does otherwise. It is for
 // programs that want to know early whether the servers answer and the rights suffice.
 func (b *Backend) Connect(ctx context.Context) error {
-	_, err := do(ctx, b, "preparing the prefix", b.prefix, b.session)
+	_, err := do(ctx, b, "preparing the prefix", b.prefix, func(context.Context, *session) (any, error) {
+		return nil, nil
+	})
 	return err
 }
 

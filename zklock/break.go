@@ -15,11 +15,8 @@ import (
 // hears of it with its next Renew, Await, Leave or Enter, and clears the record
 // away. Where that Backend is gone, another one does when the record is old.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
-	_, err := do(ctx, b, "breaking into the line of", key, func(ctx context.Context) (any, error) {
-		s, err := b.session(ctx)
-		if err == nil {
-			err = b.breakToken(s, key, token, reason)
-		}
+	_, err := do(ctx, b, "breaking into the line of", key, func(_ context.Context, s *session) (any, error) {
+		err := b.breakToken(s, key, token, reason)
 		if errors.Is(err, zk.ErrNoNode) {
 			err = driver.ErrGone{}
 		}

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"cmp"
-	"context"
 	"sync"
 	"time"
 
@@ -22,7 +21,7 @@ type claims struct {
 type claim struct {
 	driver.ClaimRef
 	of   *claims
-	turn turn          // of Enter and Leave
+	turn sync.Mutex    // held by Enter and Leave
 	wake chan struct{} // holds a token when the line must be read again
 	claimState
 }
@@ -43,7 +42,9 @@ type claimState struct {
 	granted    bool      // seen granted; it stays so for as long as it is in line
 	unrecorded time.Time // seen granted then, and its node does not say so; zero if it does
 	read       time.Time // when the line was read; zero if it must be read again
-	blockers   []string  // the nodes that it waited for then
+	pzxid      int64     // the transaction that last changed the line then
+	blocker    string    // the node that it waited for then; "" if any of them may let it in
+	watches    watches   // set since then
 }
 
 // position is where a claim is in line: its node, in a session.
@@ -57,25 +58,22 @@ type position struct {
 const memory = time.Minute
 
 // acquire waits for the turn of a claim, which it makes if there is none.
-func (cs *claims) acquire(ctx context.Context, ref driver.ClaimRef) (*claim, error) {
+func (cs *claims) acquire(ref driver.ClaimRef) *claim {
 	cs.mu.Lock()
 	c := cs.byRef[ref]
 	if c == nil {
-		c = &claim{ClaimRef: ref, of: cs, turn: newTurn(), wake: make(chan struct{}, 1)}
+		c = &claim{ClaimRef: ref, of: cs, wake: make(chan struct{}, 1)}
 		cs.byRef[ref] = c
 	}
 	c.users++
 	cs.mu.Unlock()
-	err := c.turn.take(ctx)
-	if err != nil {
-		c.update(func() { c.users-- })
-	}
-	return c, err
+	c.turn.Lock()
+	return c
 }
 
 // release ends a turn.
 func (c *claim) release() {
-	c.turn.give()
+	c.turn.Unlock()
 	c.update(func() { c.users-- })
 }
 
@@ -134,7 +132,7 @@ func (c *claim) entered(p position, record claimRecord, ttl time.Duration) {
 			return // endSession has been called, or is about to wait for claims.mu
 		}
 		c.at, c.record, c.granted = p, record, false
-		c.ends, c.unrecorded, c.read = time.Time{}, time.Time{}, time.Time{}
+		c.ends, c.unrecorded, c.read, c.watches = time.Time{}, time.Time{}, time.Time{}, watches{}
 		c.extend(ttl)
 	})
 }
@@ -149,15 +147,19 @@ func (c *claim) isGranted() {
 	})
 }
 
-// isBlocked notes whom c waits for, as of now.
-func (c *claim) isBlocked(blockers []string) {
-	c.update(func() { c.read, c.blockers = time.Now(), blockers })
+// isBlocked notes what c waits for, as of now. A watch on that stays.
+func (c *claim) isBlocked(blocker string, pzxid int64) {
+	c.update(func() {
+		if c.blocker != blocker || c.pzxid != pzxid {
+			c.watches = watches{}
+		}
+		c.read, c.blocker, c.pzxid = time.Now(), blocker, pzxid
+	})
 }
 
 // lineChanged has the line of c read again.
 func (c *claim) lineChanged() {
-	c.update(func() { c.read = time.Time{} })
-	c.wakeUp()
+	c.update(func() { c.read, c.watches = time.Time{}, watches{} })
 }
 
 func (c *claim) wakeUp() {
@@ -291,6 +293,18 @@ func (cs *claims) endSession(s *session) {
 	for _, c := range cs.byRef {
 		if c.at.session == s {
 			c.vacate(goneSession)
+		}
+	}
+}
+
+// disconnected has the lines of all claims of s read again: their watches may be lost.
+func (cs *claims) disconnected(s *session) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.byRef {
+		if c.at.session == s {
+			c.read, c.watches = time.Time{}, watches{}
+			c.wakeUp()
 		}
 	}
 }

@@ -118,7 +118,6 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	holder := connect(t, long, s)
 	h := hold(t, holder, exclusive("k"))
 	k := wait(t, b, exclusive("k"))
-	// Who is first is the one that it waits for: the reading sets the watch.
 	sent(t, p, "Enter of a lock that another holds", opCreateContainer, opMulti, opChildren, opGetData)
 	if k.Head == nil || k.Head.Token != h.Token {
 		t.Errorf("the holder is shown as %+v; want token %d", k.Head, h.Token)
@@ -126,7 +125,7 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	if _, err := b.Await(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	sent(t, p, "the first Await", opGetData) // the watch on itself
+	sent(t, p, "the first Await", opGetData, opGetData) // watches on the one before it, and on itself
 	if _, err := b.Await(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +137,7 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	empty(t, s)
 }
 
-// A claim in a long line costs seven requests: to join, to read who is ahead, who is first,
+// A claim in a long line costs seven requests: to join, to read who is ahead and who is first,
 // to watch the next of them and itself, to read the line when that has left, and to leave.
 func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 	t.Parallel()
@@ -149,10 +148,10 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 	for range 5 {
 		ahead = append(ahead, enter(t, other, exclusive("k")))
 	}
-	leave(t, b, wait(t, b, exclusive("k"))) // its container and its head are known from now on
+	leave(t, b, wait(t, b, exclusive("k"))) // its container is known from now on
 	p.rule(nil)
 	k := wait(t, b, exclusive("k"))
-	sent(t, p, "Enter behind many", opMulti, opChildren)
+	sent(t, p, "Enter behind many", opMulti, opChildren, opGetData)
 	if k.Head == nil || k.Head.Token != ahead[0].Token || k.Head.Ahead != len(ahead) {
 		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, ahead[0].Token, len(ahead))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
@@ -29,42 +30,35 @@ import (
 // line's container if this Backend has not used the line for a minute. A claim that is not
 // granted costs two more: of the line, and of the first claim in it.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	return do(ctx, b, "entering the line of", c.Key, func(ctx context.Context) (driver.Ticket, error) {
-		info := b.Info()
-		info.MaxTTL = 0 // the session bounds the lease; the ticket says so
-		if err := c.Validate(info); err != nil {
-			return driver.Ticket{}, err
-		}
-		return b.enter(ctx, c)
+	info := b.Info()
+	info.MaxTTL = 0 // the session bounds the lease; the ticket says so
+	if err := c.Validate(info); err != nil {
+		return driver.Ticket{}, err
+	}
+	return do(ctx, b, "entering the line of", c.Key, func(ctx context.Context, s *session) (driver.Ticket, error) {
+		return b.enter(ctx, s, c)
 	})
 }
 
 // errRetry says that what a try was based on has changed; try again.
 var errRetry = errors.New("the line changed meanwhile")
 
-func (b *Backend) enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	own, err := b.claims.acquire(ctx, c.Ref())
-	if err != nil {
-		return driver.Ticket{}, err
-	}
+func (b *Backend) enter(ctx context.Context, s *session, c driver.Claim) (t driver.Ticket, err error) {
+	own := b.claims.acquire(c.Ref())
 	defer own.release()
-	for {
-		if ctx.Err() != nil {
-			return driver.Ticket{}, context.Cause(ctx)
-		}
+	for ctx.Err() == nil {
 		if gone := own.tombstone(); gone != nil {
-			return driver.Ticket{}, *gone
+			return t, *gone
 		}
-		s, err := b.session(ctx)
-		if err != nil {
-			return driver.Ticket{}, err
-		}
-		e := &entry{b, s, own, c}
-		t, err := e.try(ctx)
+		t, err = (&entry{b, s, own, c}).try(ctx)
 		if !errors.Is(err, errRetry) {
 			return t, err
 		}
+		if s, err = b.session(ctx); err != nil {
+			return t, err
+		}
 	}
+	return t, context.Cause(ctx)
 }
 
 // entry is one try of an Enter. It has the turn of its claim.
@@ -171,11 +165,8 @@ func (e *entry) admit() (version int32, err error) {
 	case !sameKind(l.members, &e.c):
 		return 0, driver.ErrKind
 	}
-	sum := e.c.Weight
-	for i := range l.members {
-		sum += l.members[i].weight
-	}
-	if sum <= e.c.Capacity {
+	own := member{capacity: e.c.Capacity, weight: e.c.Weight}
+	if stand(append(l.members, own), len(l.members)).granted {
 		return l.stat.Version, nil
 	}
 	head, err := e.b.describeHead(e.s, e.c.Key, l.members)
@@ -228,7 +219,7 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 	}
 	e.own.update(func() { e.own.unsure = e.s })
 	rs, err := e.s.multi(
-		barrier,
+		&barrier,
 		&zk.SetDataRequest{Path: dir, Version: version},
 		&zk.CreateRequest{
 			Path: dir + "/" + nameOf(&e.c), Data: write(record), Acl: e.b.acl, Flags: zk.FlagEphemeralSequential,
@@ -247,14 +238,14 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 }
 
 // explain says what a refused join means.
-func (e *entry) explain(barrier *zk.CheckVersionRequest, rs []zk.MultiResponse, err error) error {
+func (e *entry) explain(barrier zk.CheckVersionRequest, rs []zk.MultiResponse, err error) error {
 	badVersion, noNode := errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode)
 	switch byBarrier := firstFailed(rs) == 0; {
 	case !badVersion && !noNode:
 		return err
 	case byBarrier && noNode:
 		e.s.forgetBarrier(barrier.Path) // somebody deleted it
-	case byBarrier && *e.s.check() == *barrier:
+	case byBarrier && e.s.check() == barrier:
 		// A write to the barrier was applied whose answer was lost.
 		if err := e.s.raiseBarrier(); err != nil {
 			return err
@@ -317,7 +308,7 @@ func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, 
 	ahead = l.members[:at]
 	t = st.ticket(of, stand(l.members, at))
 	if !t.Granted {
-		c.isBlocked(blockers(l.members, at))
+		c.isBlocked(blocker(l.members, at), l.stat.Pzxid)
 		t.Head, err = b.describeHead(s, of.Key, ahead)
 		return t, ahead, err
 	}
@@ -333,22 +324,19 @@ func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, 
 	return t, ahead, nil
 }
 
-// describeHead describes the first claim in line; nil if it has gone. Claims of one process
-// that wait for the same one ask once, for the request watches the node, too.
+// describeHead describes the first claim in line; nil if it has gone.
 func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.BusyError, error) {
-	node := b.lineOf(key) + "/" + ahead[0].name
-	n, err := s.watch(node, nil)
+	f, err := b.open(s, key, ahead[0])
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	f, err := parseNode(node, ahead[0], n)
-	if err != nil {
-		return nil, err
-	}
-	return f.busy(len(ahead))
+	return &driver.BusyError{
+		Owner: f.record.Owner, Note: f.record.Note, Token: f.token,
+		Since: f.since(time.Time{}), Left: f.left(), Ahead: len(ahead),
+	}, nil
 }
 
 // ticket is the answer for a claim in line.

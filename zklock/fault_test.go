@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -421,11 +422,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	for range 100 {
 		group.Go(func() {
 			c := exclusive("k")
-			own, err := b.claims.acquire(t.Context(), c.Ref())
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			own := b.claims.acquire(c.Ref())
 			for !old.isOver() {
 				e := &entry{b, old, own, c}
 				if k, err := e.join(anyVersion); err == nil {
@@ -899,7 +896,7 @@ func TestBadPacketsEndTheConnection(t *testing.T) {
 	} {
 		near, far := net.Pipe()
 		defer far.Close()
-		s := &session{asked: time.Second}
+		s := &session{of: &sessions{timeout: time.Second}}
 		c := newTransport(near, s)
 		good := make([]byte, 40)
 		good[3], good[19] = byte(len(good)-4), 7
@@ -943,28 +940,29 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 	empty(t, s)
 }
 
-// The server forgets its watches with the connection, and the client does not set ours again.
+// The server forgets its watches with the connection, so the line is read again, and watched.
 func TestWatchEndsWithItsConnection(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := newProxy(t, s)
-	b := quiet(t, p)
-	conn, err := b.session(t.Context())
-	if err != nil {
+	b, other := quiet(t, p), connect(t, long, s)
+	h := hold(t, other, exclusive("k"))
+	w := wait(t, b, exclusive("k"))
+	if _, err := b.Await(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 	p.rule(nil)
-	c := &claim{of: &b.claims, wake: make(chan struct{}, 1)}
-	for range 2 {
-		if _, err := conn.watch(b.prefix, c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sent(t, p, "watching a node twice", opGetData)
 	p.cut()
-	select {
-	case <-c.wake:
-	case <-after(20 * time.Second):
-		t.Error("a watch outlives the connection that it was set on")
-	}
+	eventually(t, "the line is read and watched again", func() bool {
+		now, err := b.Await(within(t, 20*time.Second), w)
+		if driver.Gone(err) || now.Granted {
+			t.Fatalf("Await after the connection broke: %+v, %v", now, err)
+		}
+		asked := p.requests()
+		return slices.Contains(asked, opChildren) && slices.Contains(asked, opGetData)
+	})
+	p.rule(nil)
+	leave(t, other, h)
+	leave(t, b, granted(t, b, w))
+	sent(t, p, "a grant and its release", opChildren, opMulti)
 }

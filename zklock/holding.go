@@ -30,11 +30,8 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (*
 	if token <= 0 {
 		return nil, fmt.Errorf("zookeeper: the holder of %q: %w: pass the token of its lease", key, fence.ErrNoToken)
 	}
-	return do(ctx, b, "looking for the holder of", key, func(ctx context.Context) (*zk.CheckVersionRequest, error) {
-		s, err := b.session(ctx)
-		if err != nil {
-			return nil, err
-		}
+	const doing = "looking for the holder of"
+	return do(ctx, b, doing, key, func(_ context.Context, s *session) (*zk.CheckVersionRequest, error) {
 		f, err := b.findToken(s, key, int64(token))
 		if errors.Is(err, zk.ErrNoNode) || err == nil && (f.capacity != driver.RW || f.weight != driver.RW) {
 			err = &fence.StaleError{Resource: key, Token: token}

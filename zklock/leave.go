@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,113 +23,82 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		err := fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", t.Key)
 		return &driver.PermanentError{Err: err}
 	}
-	_, err := do(ctx, b, "leaving the line of", t.Key, func(ctx context.Context) (any, error) {
-		return nil, b.leave(ctx, t, e.Mark)
+	_, err := do(ctx, b, "leaving the line of", t.Key, func(_ context.Context, s *session) (any, error) {
+		return nil, b.leave(s, t, e.Mark)
 	})
 	return err
 }
 
-func (b *Backend) leave(ctx context.Context, t driver.Ticket, mark driver.Mark) error {
-	c, err := b.claims.acquire(ctx, t.Ref())
-	if err != nil {
-		return err
-	}
+func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
+	c := b.claims.acquire(t.Ref())
 	defer c.release()
 	before := c.state().gone
 	if t.Token == 0 {
 		c.bar(goneLeft, t.TTL)
 	}
-	s, err := b.session(ctx)
+	p, err := b.settle(s, c)
 	if err != nil {
 		return err
 	}
-	p, err := b.settle(s, c)
-	switch {
-	case err != nil:
-		return err
-	case p.node != "":
-		return b.leaveAt(s, c, p, mark)
-	}
-	if err := b.leaveUnknown(s, c, mark); !errors.Is(err, zk.ErrNoNode) {
-		return err
-	}
-	if before != nil {
-		return *before
-	}
-	return driver.ErrGone{}
-}
-
-// leaveAt is Leave for a claim that this Backend has in line. Without a mark it goes on in
-// the background where nobody knows whether it was done; with one, the caller asks again
-// until the mark is written.
-func (b *Backend) leaveAt(s *session, c *claim, p position, mark driver.Mark) error {
-	if mark != "" && !c.state().granted { // it may have been granted since it was last looked at
-		if _, _, err := b.look(s, c, driver.Claim{Key: c.Key, ID: c.ID}); err != nil {
+	node, granted := p.node, c.state().granted
+	if node == "" || mark != "" && !granted {
+		if node, granted, err = b.findNode(s, c.ClaimRef); err != nil {
 			return err
 		}
 	}
 	var text []byte
-	if mark != "" && c.state().granted {
-		text = markOf(c.ID, mark)
+	if mark != "" && granted {
+		text = write(markRecord{Format: format, ID: c.ID, Mark: []byte(mark)})
 	}
-	gone, err := b.remove(s, c.Key, p.node, text)
+	gone := node == ""
+	if !gone {
+		gone, err = b.remove(s, c.Key, node, text)
+	}
 	switch {
-	case err != nil && text == nil && !isAnswer(err):
-		c.end(p.node, goneLeft) // whoever asks again is told so
-		b.finishLeave(c.Key, p)
-		return err
-	case err != nil:
-		return err
 	case gone:
-		return b.leftBefore(s, c, p)
-	}
-	c.left()
-	return nil
-}
-
-// leftBefore is the answer where the node of c was gone: nil if c has written the mark, with
-// an earlier try whose answer was lost.
-func (b *Backend) leftBefore(s *session, c *claim, p position) error {
-	m, err := b.readMark(s, c.Key)
-	if err != nil {
-		return err
-	}
-	if m.ID != c.ID {
-		return b.nodeGone(s, c, p)
-	}
-	c.left()
-	return nil
-}
-
-func markOf(id string, mark driver.Mark) []byte {
-	return write(markRecord{Format: format, ID: id, Mark: []byte(mark)})
-}
-
-// leaveUnknown is Leave for a claim that this Backend has not in line: another one
-// may have entered it, or it is a repeat. It answers zk.ErrNoNode if the claim is not in line.
-func (b *Backend) leaveUnknown(s *session, c *claim, mark driver.Mark) error {
-	if err := s.sync(b.prefix + linesDir); err != nil {
-		return err
-	}
-	l, err := b.readLine(s, c.Key)
-	if err != nil {
-		return err
-	}
-	if i := l.find(c.ID); i >= 0 {
-		var text []byte
-		if mark != "" && stand(l.members, i).granted {
-			text = markOf(c.ID, mark)
-		}
-		gone, err := b.remove(s, c.Key, b.lineOf(c.Key)+"/"+l.members[i].name, text)
-		if err != nil || !gone {
-			return err
-		}
-	}
-	m, err := b.readMark(s, c.Key)
-	if err == nil && m.ID != c.ID {
-		return zk.ErrNoNode
+		return b.leaveGone(s, c, p, before)
+	case err == nil:
+		c.left()
+	case p.node != "" && text == nil && !isAnswer(err):
+		// Nobody knows. It goes on in the background, and whoever asks again is told so.
+		// With a mark, the caller asks again until the mark is written.
+		c.end(p.node, goneLeft)
+		b.finishLeave(c.Key, p)
 	}
 	return err
+}
+
+// leaveGone is Leave for a claim that is not in line any more. It is nil if that claim has
+// written the mark: the answer of an earlier Leave was lost.
+func (b *Backend) leaveGone(s *session, c *claim, p position, before *driver.ErrGone) error {
+	m, err := b.readMark(s, c.Key)
+	switch {
+	case err != nil:
+		return err
+	case m.ID == c.ID:
+		c.left()
+		return nil
+	case p.node != "":
+		return b.nodeGone(s, c, p)
+	}
+	return *cmp.Or(before, &driver.ErrGone{})
+}
+
+// findNode returns the node of a claim that this Backend has not in line, or that may have
+// been granted since it was last looked at. Another Backend may have entered it.
+func (b *Backend) findNode(s *session, ref driver.ClaimRef) (node string, granted bool, err error) {
+	if err := s.sync(b.prefix + linesDir); err != nil {
+		return "", false, err
+	}
+	l, err := b.readLine(s, ref.Key)
+	i := l.find(ref.ID)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return "", false, nil
+	case err != nil || i < 0:
+		return "", false, err
+	}
+	return b.lineOf(ref.Key) + "/" + l.members[i].name, stand(l.members, i).granted, nil
 }
 
 // remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. The

@@ -96,8 +96,37 @@ func each(n int, f func(i int) error) error {
 type found struct {
 	member
 	record claimRecord
+	token  int64
 	path   string
 	stat   *zk.Stat
+}
+
+// open reads a claim's node.
+func (b *Backend) open(s *session, key string, m member) (*found, error) {
+	path := b.lineOf(key) + "/" + m.name
+	n, err := s.get(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := read[claimRecord](path, n.data)
+	if err != nil {
+		return nil, err
+	}
+	token, err := tokenOf(n.stat.Czxid)
+	return &found{m, r, token, path, n.stat}, err
+}
+
+// openAll reads the nodes of claims. Those that are gone are left out.
+func (b *Backend) openAll(s *session, key string, ms []member) ([]*found, error) {
+	nodes := make([]*found, len(ms))
+	err := each(len(ms), func(i int) (err error) {
+		nodes[i], err = b.open(s, key, ms[i])
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil
+		}
+		return err
+	})
+	return slices.DeleteFunc(nodes, func(f *found) bool { return f == nil }), err
 }
 
 // seek looks for the node of a claim. It returns nil if it is not in line.
@@ -115,38 +144,7 @@ func (b *Backend) seek(s *session, ref driver.ClaimRef) (*found, error) {
 	return nil, err
 }
 
-// open reads a claim's node.
-func (b *Backend) open(s *session, key string, m member) (*found, error) {
-	path := b.lineOf(key) + "/" + m.name
-	n, err := s.get(path)
-	if err != nil {
-		return nil, err
-	}
-	return parseNode(path, m, n)
-}
-
-// parseNode reads the record in a claim's node.
-func parseNode(path string, m member, n node) (*found, error) {
-	r, err := read[claimRecord](path, n.data)
-	if err != nil {
-		return nil, err
-	}
-	return &found{member: m, record: r, path: path, stat: n.stat}, nil
-}
-
-// busy describes the claim to one with that many ahead. How much is left of its lease
-// nobody but its holder knows; what is told is the most that it can be.
-func (f *found) busy(ahead int) (*driver.BusyError, error) {
-	token, err := tokenOf(f.stat.Czxid)
-	if err != nil {
-		return nil, err
-	}
-	return &driver.BusyError{
-		Owner: f.record.Owner, Note: f.record.Note, Token: token,
-		Since: f.since(time.Time{}), Left: f.left(), Ahead: ahead,
-	}, nil
-}
-
+// left is how much may be left of the claim's lease. What is left only its holder knows.
 func (f *found) left() time.Duration { return time.Duration(f.record.TTL) * time.Millisecond }
 
 // since is when the claim was granted or, if its node does not say so, joined. A granted

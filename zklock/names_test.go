@@ -111,7 +111,7 @@ func TestBlockers(t *testing.T) {
 		{line(1, rw, 1, 1), 3, "b"},  // a writer that waits
 		{line(rw, rw, 1, 1), 3, "b"}, // the nearest of two
 	} {
-		if got := strings.Join(blockers(c.line, c.at), ""); got != c.want {
+		if got := blocker(c.line, c.at); got != c.want {
 			t.Errorf("claim %d of %v waits for %q; want %q", c.at, c.line, got, c.want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestBlockers(t *testing.T) {
 	for i := range sem {
 		sem[i].capacity = 2
 	}
-	if got := strings.Join(blockers(sem, 3), ""); got != "abc" {
+	if got := blocker(sem, 3); got != "" {
 		t.Errorf("a semaphore's claim waits for %q; want all before it", got)
 	}
 }

@@ -34,11 +34,7 @@ type renewal struct {
 // A ticket with a TTL longer than the session allows is not renewed: what Enter
 // answered is the longest.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	errs, err := do(ctx, b, "renewing", ts[0].Key, func(ctx context.Context) ([]error, error) {
-		s, err := b.session(ctx)
-		if err != nil {
-			return nil, err
-		}
+	errs, err := do(ctx, b, "renewing", ts[0].Key, func(ctx context.Context, s *session) ([]error, error) {
 		return b.renew(ctx, s, ts), nil
 	})
 	if err != nil {

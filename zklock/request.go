@@ -12,7 +12,7 @@ import (
 // is closed; while nothing is connected, requests wait in a queue. Where ctx ends first, or
 // the Backend is closed, f goes on by itself, and its outcome is unknown.
 func do[T any](
-	ctx context.Context, b *Backend, doing, key string, f func(ctx context.Context) (T, error),
+	ctx context.Context, b *Backend, doing, key string, f func(ctx context.Context, s *session) (T, error),
 ) (t T, err error) {
 	if b.ctx.Err() != nil {
 		return t, driver.ErrClosed
@@ -32,8 +32,12 @@ func do[T any](
 	}
 	results := make(chan result, 1)
 	go func() {
-		t, err := f(ctx)
-		results <- result{t, err}
+		var r result
+		s, err := b.session(ctx)
+		if r.err = err; err == nil {
+			r.t, r.err = f(ctx, s)
+		}
+		results <- r
 	}()
 	select {
 	case r := <-results:
@@ -42,22 +46,6 @@ func do[T any](
 		return t, failed(ctx, doing, key, context.Cause(ctx))
 	}
 }
-
-// turn lets in one goroutine at a time.
-type turn chan struct{}
-
-func newTurn() turn { return make(turn, 1) }
-
-func (t turn) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (t turn) give() { <-t }
 
 // node is what a read answers.
 type node struct {

@@ -47,28 +47,18 @@ func stand(ms []member, i int) standing {
 	return s
 }
 
-// maxBlockers is how many nodes one claim watches. In a semaphore any claim before
-// it can let it in; beyond this many, reading the line now and then must do.
-const maxBlockers = 128
-
-// blockers are the claims whose leaving may let in the claim at index i, and no
-// others. An exclusive claim needs all before it to leave, and the one right before
-// it cannot be granted and gone before those before that one. A reader needs the
-// writers before it to leave, waiting ones too: its neighbour may be a reader that
-// stays. On a semaphore anybody's leaving makes room.
-func blockers(ms []member, i int) []string {
-	if !ms[i].semaphore() {
-		for j := i - 1; j >= 0; j-- {
-			if ms[i].weight == driver.RW || ms[j].weight == driver.RW {
-				return []string{ms[j].name}
-			}
+// blocker is the claim whose leaving may let in the claim at index i, by itself or after
+// others; "" if the leaving of any claim may. An exclusive claim needs all before it to
+// leave, and the one right before it cannot be granted and gone before those before that
+// one. A reader needs the writers before it to leave, waiting ones too: its neighbour may
+// be a reader that stays. On a semaphore anybody's leaving makes room.
+func blocker(ms []member, i int) string {
+	for j := i - 1; j >= 0 && !ms[i].semaphore(); j-- {
+		if ms[i].weight == driver.RW || ms[j].weight == driver.RW {
+			return ms[j].name
 		}
 	}
-	var names []string // also for a reader in a line whose semaphore claims are about to go
-	for _, m := range ms[:min(i, maxBlockers)] {
-		names = append(names, m.name)
-	}
-	return names
+	return "" // also for a reader in a line whose semaphore claims are about to go
 }
 
 // sameKind reports whether all of ms are of the kind of c.

@@ -16,8 +16,8 @@ import (
 // sessions begins the sessions of a Backend, one after the other.
 type sessions struct {
 	servers []string
-	timeout time.Duration  // the session timeout to ask for
-	ended   func(*session) // called once for each session that is over
+	timeout time.Duration // the session timeout to ask for
+	claims  *claims
 
 	mu      sync.Mutex
 	closed  bool
@@ -34,24 +34,21 @@ type sessions struct {
 // when the client never gets the answer. And a server that was restored from an old backup
 // refuses a client that has seen a later state.
 type session struct {
-	zk      *zk.Conn
-	send    func(ops ...any) ([]zk.MultiResponse, error) // zk.Multi
-	asked   time.Duration                                // the session timeout to ask for
-	servers []string
-	watches watches
-	over    chan struct{} // closed when the session has ended or was given up
-	ended   func(*session)
-	setup   turn // of those who make the barrier
+	of   *sessions
+	zk   *zk.Conn
+	send func(ops ...any) ([]zk.MultiResponse, error) // zk.Multi
+	over chan struct{}                                // closed when the session has ended or was given up
 
-	mu        sync.Mutex
-	id        int64         // 0 before the first handshake
-	timeout   time.Duration // as the server granted it
-	tcp       net.Conn
-	heard     time.Time // when the last packet came
-	connected bool
-	up        chan struct{} // closed while connected
-	giveUp    *time.Timer   // runs while a session that has begun is not connected
-	barrier   barrier
+	setup sync.Mutex // held while the barrier is made
+
+	mu      sync.Mutex
+	id      int64         // 0 before the first handshake
+	timeout time.Duration // as the server granted it
+	tcp     net.Conn
+	heard   time.Time     // when the last packet came
+	up      chan struct{} // closed while connected
+	giveUp  *time.Timer   // runs while a session that has begun is not connected
+	barrier zk.CheckVersionRequest
 }
 
 // open returns the newest session. It begins one if the last one is over.
@@ -64,15 +61,19 @@ func (ss *sessions) open() (*session, error) {
 	if ss.current != nil && !ss.current.isOver() {
 		return ss.current, nil
 	}
-	s := &session{
-		asked: ss.timeout, servers: ss.servers, ended: ss.ended,
-		over: make(chan struct{}), up: make(chan struct{}), setup: newTurn(),
+	s := &session{of: ss, over: make(chan struct{}), up: make(chan struct{})}
+	s.mu.Lock() // events wait until zk is set
+	defer s.mu.Unlock()
+	conn, _, err := zk.Connect(ss.servers, ss.timeout/haste,
+		zk.WithDialer(s.dial),
+		zk.WithHostProvider(&serverList{}),
+		zk.WithLogger(noLog{}),
+		zk.WithEventCallback(s.event),
+	)
+	if err == nil {
+		s.zk, s.send, ss.current = conn, conn.Multi, s
 	}
-	if err := s.connect(); err != nil {
-		return nil, err
-	}
-	ss.current = s
-	return s, nil
+	return s, err
 }
 
 // close ends the session: at once, or leaving it to run out on the server.
@@ -90,26 +91,10 @@ func (ss *sessions) close(leave bool) {
 	s.end()
 }
 
-func (s *session) connect() error {
-	s.mu.Lock() // events wait until zk is set
-	defer s.mu.Unlock()
-	conn, _, err := zk.Connect(s.servers, s.asked/haste,
-		zk.WithDialer(s.dial),
-		zk.WithHostProvider(&serverList{}),
-		zk.WithLogger(noLog{}),
-		zk.WithEventCallback(s.event),
-	)
-	if err == nil {
-		s.zk, s.send = conn, conn.Multi
-	}
-	return err
-}
-
 // event follows the session. zk.Conn calls it from its own goroutine.
 func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type != zk.EventSession:
-		s.watches.fire(e.Path)
 	case e.State == zk.StateHasSession:
 		s.connects()
 	case e.State == zk.StateExpired:
@@ -126,23 +111,19 @@ func (s *session) connects() {
 		s.giveUp.Stop()
 		s.giveUp = nil
 	}
-	if !s.connected {
-		s.connected = true
-		close(s.up)
-	}
+	close(s.up)
 }
 
 func (s *session) disconnects() {
 	s.mu.Lock()
-	if s.connected {
-		s.connected = false
+	if isClosed(s.up) {
 		s.up = make(chan struct{})
 	}
 	if s.id != 0 && s.giveUp == nil && !s.isOver() {
 		s.giveUp = time.AfterFunc(time.Until(s.heard.Add(s.maxLease())), s.end)
 	}
 	s.mu.Unlock()
-	s.watches.fireAll()
+	s.of.claims.disconnected(s)
 }
 
 // end notes that the session is over, and keeps its zk.Conn from connecting again. The
@@ -162,14 +143,15 @@ func (s *session) end() {
 	s.mu.Unlock()
 	if first {
 		go s.zk.Close() // waits for a second where nothing is connected
-		s.watches.fireAll()
-		s.ended(s)
+		s.of.claims.endSession(s)
 	}
 }
 
-func (s *session) isOver() bool {
+func (s *session) isOver() bool { return isClosed(s.over) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-s.over:
+	case <-c:
 		return true
 	default:
 		return false
@@ -185,7 +167,8 @@ func (s *session) await(ctx context.Context) error {
 	case <-up:
 	case <-s.over:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: there is no connection to any of %s", context.Cause(ctx), strings.Join(s.servers, ", "))
+		return fmt.Errorf("%w: there is no connection to any of %s",
+			context.Cause(ctx), strings.Join(s.of.servers, ", "))
 	}
 	if s.isOver() {
 		return errNoSession
@@ -193,9 +176,9 @@ func (s *session) await(ctx context.Context) error {
 	return nil
 }
 
-// maxLease is how long a claim of this session may be believed after an answered write
+// maxLease is how long a claim of this session may be believed after an answered renewal
 // was sent: two thirds of the timeout. The server hears of a session now and then, not
-// with each write, and a follower that is cut off from its leader goes on answering while
+// with each renewal, and a follower that is cut off from its leader goes on answering while
 // the leader counts.
 func (s *session) maxLease() time.Duration { return s.timeout * 2 / 3 }
 
@@ -209,7 +192,7 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 			return nil, err
 		}
 		if err = s.await(ctx); err == nil {
-			err = b.prepare(ctx, s)
+			err = b.prepare(s)
 		}
 		if err == nil || !s.isOver() || ctx.Err() != nil {
 			return s, err
@@ -217,15 +200,10 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 	}
 }
 
-// prepare makes the barrier of s, unless it is there. One caller at a time does.
-func (b *Backend) prepare(ctx context.Context, s *session) error {
-	if s.check().Path != "" {
-		return nil
-	}
-	if err := s.setup.take(ctx); err != nil {
-		return err
-	}
-	defer s.setup.give()
+// prepare makes the barrier of s, unless it is there.
+func (b *Backend) prepare(s *session) error {
+	s.setup.Lock()
+	defer s.setup.Unlock()
 	if s.check().Path != "" {
 		return nil
 	}
@@ -246,8 +224,6 @@ func (b *Backend) prepare(ctx context.Context, s *session) error {
 	return nil
 }
 
-var errSevered = errors.New("zookeeper: the session was given up")
-
 // dial opens a transport for zk.Conn.
 func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	tcp, err := net.DialTimeout(network, address, timeout)
@@ -258,7 +234,7 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	defer s.mu.Unlock()
 	if s.isOver() {
 		tcp.Close()
-		return nil, errSevered
+		return nil, errors.New("zookeeper: the session is over")
 	}
 	s.tcp = tcp
 	return newTransport(tcp, s), nil

@@ -59,7 +59,7 @@ func (t *transport) Write(b []byte) (int, error) {
 	if !t.asked && len(b) >= askedTimeout+4 {
 		t.asked = true
 		b = bytes.Clone(b)
-		binary.BigEndian.PutUint32(b[askedTimeout:], uint32(t.session.asked.Milliseconds()))
+		binary.BigEndian.PutUint32(b[askedTimeout:], uint32(t.session.of.timeout.Milliseconds()))
 	}
 	return t.Conn.Write(b)
 }
@@ -104,7 +104,7 @@ func (t *transport) beginPacket() error {
 // gives other packets.
 func (t *transport) SetReadDeadline(at time.Time) error {
 	if !t.shook {
-		at = time.Now().Add(min(max(t.session.asked/6, time.Second), maxPatience))
+		at = time.Now().Add(min(max(t.session.of.timeout/6, time.Second), maxPatience))
 	}
 	return t.Conn.SetReadDeadline(at)
 }

@@ -47,7 +47,7 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.close()
+	p.Refuse()
 	next := make(chan time.Time, 1)
 	go func() {
 		l, err := other.Lock(t.Context(), "k")
@@ -71,7 +71,7 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 	if granted := <-next; granted.Before(told) {
 		t.Errorf("the next holder was granted %v before the one before it was told", told.Sub(granted))
 	}
-	p.open()
+	p.Resume()
 	if err := lease.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
 		t.Errorf("Release after the loss: %v; want ErrLost", err)
 	}

@@ -35,7 +35,7 @@ func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 	a := admin(t, s)
 	for i, c := range []driver.Claim{exclusive("a"), noWait(exclusive("b")), reader("c")} {
 		stayingLine(t, b, a, c.Key)
-		p.rule(nil)
+		p.Forget()
 		for n := range 4 {
 			c.ID = fmt.Sprint("visit", i, n)
 			k := hold(t, b, c)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
 // long is a session that does not end during a test.
@@ -16,28 +17,28 @@ var long = &Options{SessionTimeout: 9 * time.Minute}
 
 // quiet opens a Backend behind a proxy and waits until all that its session begins
 // with is over.
-func quiet(t testing.TB, p *proxy) *Backend {
+func quiet(t testing.TB, p *faultproxy.Proxy) *Backend {
 	t.Helper()
 	b := through(t, p, long)
-	leave(t, b, hold(t, b, exclusive("warm up "+p.addr())))
+	leave(t, b, hold(t, b, exclusive("warm up "+p.Addr())))
 	last := -1
 	eventually(t, "nothing more is asked", func() bool {
-		n := len(p.requests())
+		n := len(requests(p))
 		<-after(30 * time.Millisecond)
 		still := n == last
 		last = n
 		return still
 	})
-	p.rule(nil)
+	p.Forget()
 	return b
 }
 
-func sent(t *testing.T, p *proxy, what string, want ...int32) {
+func sent(t *testing.T, p *faultproxy.Proxy, what string, want ...int32) {
 	t.Helper()
-	if got := p.requests(); !slices.Equal(got, want) {
+	if got := requests(p); !slices.Equal(got, want) {
 		t.Errorf("%s cost the requests %v; want %v", what, got, want)
 	}
-	p.rule(nil)
+	p.Forget()
 }
 
 func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
@@ -73,7 +74,7 @@ func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	p.rule(nil)
+	p.Forget()
 	for i, err := range b.Renew(t.Context(), ks) {
 		if err != nil {
 			t.Fatalf("Renew of claim %d: %v", i, err)
@@ -98,7 +99,7 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.rule(nil)
+	p.Forget()
 	if _, err := b.Enter(t.Context(), noWait(exclusive("k"))); err == nil {
 		t.Fatal("a claim was granted beside the holder")
 	}
@@ -149,7 +150,7 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 		ahead = append(ahead, enter(t, other, exclusive("k")))
 	}
 	leave(t, b, wait(t, b, exclusive("k"))) // its container is known from now on
-	p.rule(nil)
+	p.Forget()
 	k := wait(t, b, exclusive("k"))
 	sent(t, p, "Enter behind many", opMulti, opChildren, opGetData)
 	if k.Head == nil || k.Head.Token != ahead[0].Token || k.Head.Ahead != len(ahead) {

@@ -1,7 +1,9 @@
 package zklock
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/go-zookeeper/zk"
 )
@@ -21,7 +24,7 @@ import (
 func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
+	for name, f := range map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest} {
 		for _, op := range []int32{opCreateContainer, opMulti} {
 			t.Run(fmt.Sprint(name, " ", op), func(t *testing.T) {
 				t.Parallel()
@@ -29,7 +32,7 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 				b := quiet(t, p)
 				key := fmt.Sprint(name, op)
 				c := exclusive(key)
-				p.rule(once(op, f))
+				p.Handle(once(op, f))
 				_, err := b.Enter(within(t, 10*time.Second), c)
 				if err == nil || driver.Gone(err) {
 					t.Fatalf("an Enter that was not answered answered %v", err)
@@ -67,7 +70,7 @@ func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave(t, b, first)
-	p.rule(once(opMulti, dropIt))
+	p.Handle(once(opMulti, faultproxy.DropRequest))
 	if k, err := b.Enter(within(t, 10*time.Second), c); err == nil || driver.Gone(err) {
 		t.Fatalf("an Enter that was not answered answered %+v, %v", k, err)
 	}
@@ -162,13 +165,13 @@ func TestRefusalAfterARaceWritesNothing(t *testing.T) {
 func TestLeaveIsFinishedBehind(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
+	for name, f := range map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
 			b := quiet(t, p)
 			k := hold(t, b, exclusive(name))
-			p.rule(onceLeft(f))
+			p.Handle(once(opMulti, f))
 			err := b.Leave(within(t, 10*time.Second), k, driver.Exit{})
 			if err == nil {
 				t.Fatal("a Leave that was not answered answered nil")
@@ -189,12 +192,12 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	k := hold(t, b, exclusive("k"))
-	p.rule(func(op int32, _ []byte) fate {
-		if op == opMulti {
-			go p.close()
-			return dropIt
+	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
+		if op(r) == opMulti {
+			p.Refuse()
+			return faultproxy.DropRequest
 		}
-		return pass
+		return faultproxy.Pass
 	})
 	begun := time.Now()
 	if err := b.Leave(within(t, 300*time.Millisecond), k, driver.Exit{}); err == nil {
@@ -207,8 +210,8 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	if n := nodes(t, a, "k"); len(n) != 1 {
 		t.Fatalf("the line is %v before the network heals; want the claim", n)
 	}
-	p.rule(nil)
-	p.open()
+	p.Handle(nil)
+	p.Resume()
 	eventually(t, "the node is gone", func() bool { return len(nodes(t, a, "k")) == 0 })
 }
 
@@ -216,21 +219,21 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for name, f := range map[string]fate{"applied": loseReply, "not applied": dropIt} {
+	for name, f := range map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
 			b := quiet(t, p)
 			k := hold(t, b, exclusive(name))
 			done := 0
-			p.rule(func(op int32, _ []byte) fate {
+			p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 				// The first transaction fails, for there is no mark yet; the second writes it.
-				if op == opMulti {
+				if op(r) == opMulti {
 					if done++; done == 2 {
 						return f
 					}
 				}
-				return pass
+				return faultproxy.Pass
 			})
 			e := driver.Exit{Mark: "done"}
 			if err := b.Leave(within(t, 10*time.Second), k, e); err == nil {
@@ -256,14 +259,14 @@ func TestDisconnectedIsNotGone(t *testing.T) {
 	b := quiet(t, p)
 	k := hold(t, b, exclusive("k"))
 	w := wait(t, b, exclusive("k"))
-	p.close()
+	p.Refuse()
 	if err := b.Renew(within(t, 300*time.Millisecond), []driver.Ticket{k})[0]; err == nil || driver.Gone(err) {
 		t.Errorf("Renew without a connection: %v; want an error that is no loss", err)
 	}
 	if _, err := b.Await(within(t, 300*time.Millisecond), w); err == nil || driver.Gone(err) {
 		t.Errorf("Await without a connection: %v; want that its time is over", err)
 	}
-	p.open()
+	p.Resume()
 	for _, err := range b.Renew(within(t, 20*time.Second), []driver.Ticket{k, w}) {
 		if err != nil {
 			t.Errorf("Renew after the connection came back: %v", err)
@@ -280,17 +283,17 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p, q := newProxy(t, s), newProxy(t, s)
-	b := New([]string{p.addr(), q.addr()}, below(t, &Options{SessionTimeout: 6 * time.Second}))
+	b := New([]string{p.Addr(), q.Addr()}, below(t, &Options{SessionTimeout: 6 * time.Second}))
 	t.Cleanup(func() { b.Close() })
 	k := hold(t, b, exclusive("k"))
-	if q.used() {
+	if q.Open() > 0 {
 		p, q = q, p
 	}
 	if err := renew(b, k); err != nil {
 		t.Fatal(err)
 	}
 	sent := time.Now()
-	p.freeze()
+	p.Discard(faultproxy.ToServer, faultproxy.ToClient)
 	eventually(t, "the claim is renewed", func() bool {
 		err := b.Renew(within(t, k.TTL/3), []driver.Ticket{k})[0]
 		if driver.Gone(err) {
@@ -315,9 +318,9 @@ func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 	h := hold(t, holder, exclusive("k"))
 	w := wait(t, b, exclusive("k"))
 	_, _ = b.Await(within(t, 300*time.Millisecond), w) // sets the watches
-	p.close()
+	p.Refuse()
 	leave(t, holder, h)
-	p.open()
+	p.Resume()
 	begun := time.Now()
 	leave(t, b, granted(t, b, w))
 	if took := time.Since(begun); took > 5*time.Second {
@@ -344,12 +347,12 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	if errs := b.Renew(t.Context(), []driver.Ticket{k, w}); errs[0] != nil || errs[1] != nil {
 		t.Fatal(errs)
 	}
-	p.close()
+	p.Refuse()
 	next := granted(t, other, wait(t, other, exclusive("k")))
 	if took := time.Since(sent); took < k.TTL {
 		t.Errorf("the next holder was granted %v after a renewal was sent that was answered; the lease is %v", took, k.TTL)
 	}
-	p.open()
+	p.Resume()
 	for i, err := range b.Renew(within(t, 20*time.Second), []driver.Ticket{k, w}) {
 		if !driver.Gone(err) {
 			t.Errorf("Renew of claim %d after the session expired: %v; want ErrGone", i, err)
@@ -389,7 +392,7 @@ func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T)
 	if err := renew(b, k); err != nil {
 		t.Fatal(err)
 	}
-	p.mute()
+	p.Discard(faultproxy.ToClient)
 	muted := time.Now()
 	w = granted(t, other, w)
 	if took, most := time.Since(muted), k.TTL+session+serverAdds; took > most {
@@ -413,7 +416,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	if _, err := a.Create(dir, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	p.close()
+	p.Refuse()
 	eventually(t, "the server has ended the session", func() bool {
 		return len(tree(t, a, prefix(t)+sessionsDir)) == 0
 	})
@@ -431,7 +434,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 			}
 		})
 	}
-	p.open()
+	p.Resume()
 	now, err := b.session(within(t, 20*time.Second))
 	if err != nil || now == old {
 		t.Fatalf("the next session is the old one, or there is none: %v", err)
@@ -607,7 +610,7 @@ func TestRestartOfTheServerKeepsClaims(t *testing.T) {
 func TestDataLossEndsAllClaims(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t)
-	b := connect(t, &Options{SessionTimeout: 4 * time.Second}, s)
+	b := connect(t, &Options{SessionTimeout: 6 * time.Second}, s)
 	for i := range 20 { // so that the client has seen more than the server will know
 		leave(t, b, hold(t, b, exclusive(fmt.Sprint(i))))
 	}
@@ -804,13 +807,17 @@ func TestClientSaysWhatItHasSeen(t *testing.T) {
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	k := hold(t, b, exclusive("k"))
-	p.cut()
+	p.Forget()
+	p.Cut()
 	if err := renew(b, k); err != nil {
 		eventually(t, "the claim is renewed", func() bool { return renew(b, k) == nil })
 	}
-	p.mu.Lock()
-	seen := p.zxid
-	p.mu.Unlock()
+	var seen int64
+	for _, r := range p.Requests() {
+		if r.First {
+			seen = int64(binary.BigEndian.Uint64(r.Data[8:]))
+		}
+	}
 	if made := k.Token >> spanBits; seen < made {
 		t.Errorf("the client says that it has seen transaction %#x; its claim was made by %#x", seen, made)
 	}
@@ -825,8 +832,8 @@ func TestNothingIsAskedByNobody(t *testing.T) {
 	b := through(t, p, &Options{SessionTimeout: 9 * time.Minute, Digest: "clerk:hush"})
 	k := hold(t, b, exclusive("k"))
 	for range 20 {
-		p.rule(nil)
-		p.cut()
+		p.Forget()
+		p.Cut()
 		for {
 			err := b.Renew(within(t, 20*time.Second), []driver.Ticket{k})[0]
 			if err == nil {
@@ -836,7 +843,7 @@ func TestNothingIsAskedByNobody(t *testing.T) {
 				t.Fatalf("Renew after the connection broke: %v", err)
 			}
 		}
-		if ops := p.requests(); len(ops) == 0 || ops[0] != opSetAuth {
+		if ops := requests(p); len(ops) == 0 || ops[0] != opSetAuth {
 			t.Fatalf("the requests on a new connection are %v; want to be introduced by %d", ops, opSetAuth)
 		}
 	}
@@ -864,7 +871,8 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer far.Close()
-		if _, err := packet(far); err != nil { // the handshake
+		in := bufio.NewReader(far)
+		if _, _, err := faultproxy.ZooKeeper.Request(in, true); err != nil { // the handshake
 			t.Fatal(err)
 		}
 		expired := make([]byte, 40)
@@ -872,7 +880,7 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 		if _, err := far.Write(expired); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := packet(far); err == nil {
+		if b, _, err := faultproxy.ZooKeeper.Request(in, false); err == nil {
 			t.Errorf("the request %v was sent without a session", b)
 		}
 	}
@@ -920,13 +928,17 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 	p := newProxy(t, s)
 	b := through(t, p, long)
 	k := hold(t, b, exclusive("k"))
-	p.freeze()
-	p.cut()
+	p.Discard(faultproxy.ToServer, faultproxy.ToClient)
+	p.Forget()
+	p.Cut()
 	eventually(t, "the client connects to a server that is silent", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.frozen = p.unmet == 0 // the next one is heard
-		return !p.frozen
+		return slices.ContainsFunc(p.Requests(), func(r faultproxy.Request) bool { return r.First })
+	})
+	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
+		if r.First { // the next one is heard
+			p.Resume()
+		}
+		return faultproxy.Pass
 	})
 	began := time.Now()
 	if err := b.Renew(within(t, 60*time.Second), []driver.Ticket{k})[0]; err != nil {
@@ -951,17 +963,17 @@ func TestWatchEndsWithItsConnection(t *testing.T) {
 	if _, err := b.Await(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	p.rule(nil)
-	p.cut()
+	p.Forget()
+	p.Cut()
 	eventually(t, "the line is read and watched again", func() bool {
 		now, err := b.Await(within(t, 20*time.Second), w)
 		if driver.Gone(err) || now.Granted {
 			t.Fatalf("Await after the connection broke: %+v, %v", now, err)
 		}
-		asked := p.requests()
+		asked := requests(p)
 		return slices.Contains(asked, opChildren) && slices.Contains(asked, opGetData)
 	})
-	p.rule(nil)
+	p.Forget()
 	leave(t, other, h)
 	leave(t, b, granted(t, b, w))
 	sent(t, p, "a grant and its release", opChildren, opMulti)

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/go-zookeeper/zk"
 )
@@ -244,15 +246,60 @@ func nodes(t testing.TB, c *zk.Conn, key string) []string {
 	return names
 }
 
-// through opens a Backend behind a proxy, and has its session begun.
-func through(t testing.TB, p *proxy, o *Options) *Backend {
+// Requests, by the numbers that ZooKeeper gives them.
+const (
+	opGetData         = 4
+	opPing            = 11
+	opChildren        = 12 // getChildren2
+	opMulti           = 14
+	opCreateContainer = 19
+	opSetAuth         = 100
+)
+
+func newProxy(t testing.TB, s *testserver.Server) *faultproxy.Proxy {
 	t.Helper()
-	b := New([]string{p.addr()}, below(t, o))
+	return faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
+}
+
+// op is the number of a request; 0 of that for a session.
+func op(r *faultproxy.Request) int32 {
+	if r.First {
+		return 0
+	}
+	return int32(binary.BigEndian.Uint32(r.Data[8:]))
+}
+
+// requests returns the numbers of what was asked since Forget, without pings.
+func requests(p *faultproxy.Proxy) (ops []int32) {
+	for _, r := range p.Requests() {
+		if o := op(&r); o != 0 && o != opPing {
+			ops = append(ops, o)
+		}
+	}
+	return ops
+}
+
+// once judges the first request with that number.
+func once(number int32, a faultproxy.Action) func(*faultproxy.Request) faultproxy.Action {
+	done := false
+	return func(r *faultproxy.Request) faultproxy.Action {
+		if done || op(r) != number {
+			return faultproxy.Pass
+		}
+		done = true
+		return a
+	}
+}
+
+// through opens a Backend behind a proxy, and has its session begun.
+func through(t testing.TB, p *faultproxy.Proxy, o *Options) *Backend {
+	t.Helper()
+	b := New([]string{p.Addr()}, below(t, o))
 	t.Cleanup(func() { b.Close() })
 	if _, err := b.Line(t.Context(), "warm up"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session is swept for", func() bool { return len(p.requests()) > 0 })
+	eventually(t, "the session is swept for", func() bool { return len(requests(p)) > 0 })
 	return b
 }
 

@@ -1,8 +1,13 @@
 package zklock
 
 import (
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/internal/worker"
 )
 
 // workerSession is the session of workers that are to be killed; with what the
@@ -12,40 +17,31 @@ const (
 	serverAdds    = time.Second
 )
 
+// store is where a worker takes its locks.
+type store struct{ Server, Prefix string }
+
+func trial(t *testing.T, s *testserver.Server) worker.Trial[store] {
+	return worker.Trial[store]{
+		Store: store{s.Addr(), prefix(t)}, Backend: connect(t, long, s), Lease: workerSession, Late: serverAdds,
+	}
+}
+
+func start(t *testing.T, s *testserver.Server, do worker.Job) *worker.Process {
+	t.Helper()
+	return worker.Start(t, worker.Order[store]{Do: do, Store: store{s.Addr(), prefix(t)}, Key: "k"})
+}
+
 func TestKilledHolderIsGoneWithItsSession(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: workerSession})
-	p.hears("entered true")
-	p.hears("held")
-	b := connect(t, long, s)
-	w := wait(t, b, exclusive("k"))
-	p.kill()
-	killed := time.Now()
-	w = granted(t, b, w)
-	if took := time.Since(killed); took > workerSession+serverAdds {
-		t.Errorf("the next in line got the lock %v after its holder was killed; want at most %v", took, workerSession+serverAdds)
-	}
-	leave(t, b, w)
+	trial(t, s).KilledHolder(t)
 	empty(t, s)
 }
 
 func TestKilledWaiterDelaysNobodyBeyondItsSession(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	b := connect(t, long, s)
-	h := hold(t, b, exclusive("k"))
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: workerSession})
-	p.hears("entered false")
-	behind := wait(t, b, exclusive("k"))
-	p.kill()
-	killed := time.Now()
-	leave(t, b, h)
-	behind = granted(t, b, behind)
-	if took := time.Since(killed); took > workerSession+serverAdds {
-		t.Errorf("a killed waiter held up the line for %v; want at most %v", took, workerSession+serverAdds)
-	}
-	leave(t, b, behind)
+	trial(t, s).KilledWaiter(t)
 	empty(t, s)
 }
 
@@ -54,13 +50,13 @@ func TestWaiterInAnotherProcessIsWoken(t *testing.T) {
 	s := server(t)
 	b := connect(t, long, s)
 	h := hold(t, b, exclusive("k"))
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: time.Minute})
-	p.hears("entered false")
+	p := start(t, s, worker.Hold)
+	p.Hears("waits")
 	behind := wait(t, b, exclusive("k"))
 	leave(t, b, h)
-	p.hears("held")
-	p.tell()
-	p.hears("left true")
+	p.Held()
+	p.Tell()
+	p.Hears("left ok")
 	leave(t, b, granted(t, b, behind))
 	empty(t, s)
 }
@@ -70,9 +66,33 @@ func TestWaiterInAnotherProcessIsWoken(t *testing.T) {
 func TestKilledHolderLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	p := start(t, order{Do: "hold", Servers: []string{s.Addr()}, Key: "k", Prefix: prefix(t), Session: workerSession})
-	p.hears("entered true")
-	p.hears("held")
-	p.kill()
+	p := start(t, s, worker.Hold)
+	p.Held()
+	p.Kill()
+	empty(t, s)
+}
+
+// A process that is stopped for longer than its session finds out with its first
+// renewal, and its release does not end the next holder's claim.
+func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	p := start(t, s, worker.Renew)
+	p.Held()
+	b := connect(t, long, s)
+	w := wait(t, b, exclusive("k"))
+	p.Signal(syscall.SIGSTOP)
+	w = granted(t, b, w)
+	p.Signal(syscall.SIGCONT)
+	// A connection that broke, and a session still on its way, are no answer.
+	for !strings.HasPrefix(p.Hears("renew"), "gone") {
+	}
+	for !strings.HasPrefix(p.Hears("left"), "gone") {
+	}
+	p.Succeeds()
+	if err := renew(b, w); err != nil {
+		t.Errorf("Renew of the next holder: %v", err)
+	}
+	leave(t, b, w)
 	empty(t, s)
 }

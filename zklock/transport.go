@@ -19,19 +19,16 @@ type transport struct {
 	asked bool // zk.Conn has asked for the session
 
 	// Used by the one reader.
-	in    *bufio.Reader
-	rest  int // bytes of the current packet that zk.Conn has still to read
-	shook bool
+	in      *bufio.Reader
+	rest    int           // bytes of the current packet that zk.Conn has still to read
+	granted time.Duration // the session timeout; 0 before the handshake
 }
 
 // haste divides the session timeout as zk.Conn sees it. zk.Conn pings three times in what
-// it takes for the timeout, and leaves a server that is silent for two thirds of that. So
-// it pings twelve times in a timeout, and leaves a silent server after a sixth of it.
-//
-// A lease, two thirds of the timeout, needs both. The leader counts a session's time from
-// when its follower last passed on that it had heard of it, at each half tick: with a gap
-// of a third between pings, and a follower that is cut off right after it answered a write,
-// the session would end before the lease. And another server must be found while leases last.
+// it takes for the timeout. A lease, two thirds of the timeout, needs twelve pings in it:
+// the leader counts a session's time from when its follower last passed on that it had heard
+// of it, at each half tick. With a gap of a third between pings, and a follower that is cut
+// off right after it answered, the session would end before the lease.
 const haste = 4
 
 const (
@@ -86,25 +83,28 @@ func (t *transport) beginPacket() error {
 		return errProtocol
 	}
 	t.session.hears()
-	if !t.shook {
+	if t.granted == 0 {
 		if head, err = t.in.Peek(handshakeSize); err != nil {
 			return err
 		}
-		t.shook = true
-		timeout := binary.BigEndian.Uint32(head[8:])
-		id := int64(binary.BigEndian.Uint64(head[12:]))
-		t.session.shakes(id, time.Duration(int32(timeout))*time.Millisecond)
-		binary.BigEndian.PutUint32(head[8:], timeout/haste)
+		timeout := max(int32(binary.BigEndian.Uint32(head[8:])), 1)
+		t.granted = time.Duration(timeout) * time.Millisecond
+		t.session.shakes(int64(binary.BigEndian.Uint64(head[12:])), t.granted)
+		binary.BigEndian.PutUint32(head[8:], uint32(timeout/haste))
 	}
 	t.rest = 4 + size
 	return nil
 }
 
-// SetReadDeadline shortens the time that zk.Conn gives the handshake: ten times what it
-// gives other packets.
+// SetReadDeadline leaves a server that is silent for a quarter of the timeout: another one
+// must be found while leases last.
 func (t *transport) SetReadDeadline(at time.Time) error {
-	if !t.shook {
-		at = time.Now().Add(min(max(t.session.of.timeout/6, time.Second), maxPatience))
+	switch {
+	case at.IsZero():
+	case t.granted == 0:
+		at = time.Now().Add(min(max(t.session.of.timeout/4, time.Second), maxPatience))
+	default:
+		at = time.Now().Add(t.granted / 4)
 	}
 	return t.Conn.SetReadDeadline(at)
 }

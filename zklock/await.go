@@ -39,7 +39,7 @@ func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (drive
 			return t, err
 		}
 		if time.Since(st.read) >= maxUnread {
-			now, _, err := b.look(s, c, t.Claim)
+			now, err := b.look(s, c, t.Claim)
 			if err != nil || now.Granted {
 				return now, err
 			}
@@ -47,7 +47,7 @@ func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (drive
 		}
 		w, err := b.watch(s, c)
 		if errors.Is(err, zk.ErrNoNode) {
-			c.lineChanged() // before it could be watched
+			c.update(c.readAgain) // it changed before it could be watched
 			continue
 		}
 		if err != nil {
@@ -55,9 +55,9 @@ func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (drive
 		}
 		select {
 		case <-w.blocker:
-			c.lineChanged()
+			c.update(c.readAgain)
 		case <-w.own:
-			c.lineChanged()
+			c.update(c.readAgain)
 		case <-c.wake:
 		case <-timer.C:
 			return t, nil

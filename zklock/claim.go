@@ -129,10 +129,11 @@ func (c *claim) entered(p position, record claimRecord, ttl time.Duration) {
 	c.update(func() {
 		c.unsure, c.gone = nil, nil
 		if p.session.isOver() {
-			return // endSession has been called, or is about to wait for claims.mu
+			return // disconnected has been called, or is about to wait for claims.mu
 		}
 		c.at, c.record, c.granted = p, record, false
-		c.ends, c.unrecorded, c.read, c.watches = time.Time{}, time.Time{}, time.Time{}, watches{}
+		c.ends, c.unrecorded = time.Time{}, time.Time{}
+		c.readAgain()
 		c.extend(ttl)
 	})
 }
@@ -150,17 +151,15 @@ func (c *claim) isGranted() {
 // isBlocked notes what c waits for, as of now. A watch on that stays.
 func (c *claim) isBlocked(blocker string, pzxid int64) {
 	c.update(func() {
-		if c.blocker != blocker || c.pzxid != pzxid {
+		if c.blocker != blocker || blocker == "" && c.pzxid != pzxid {
 			c.watches = watches{}
 		}
 		c.read, c.blocker, c.pzxid = time.Now(), blocker, pzxid
 	})
 }
 
-// lineChanged has the line of c read again.
-func (c *claim) lineChanged() {
-	c.update(func() { c.read, c.watches = time.Time{}, watches{} })
-}
+// readAgain has the line read again before anything is waited for. claims.mu is held.
+func (st *claimState) readAgain() { st.read, st.watches = time.Time{}, watches{} }
 
 func (c *claim) wakeUp() {
 	select {
@@ -172,14 +171,11 @@ func (c *claim) wakeUp() {
 // renewed starts the lease of c again, if it is still in line at node.
 func (c *claim) renewed(node string, ttl time.Duration) (err error) {
 	c.update(func() {
-		switch {
-		case c.at.node == node:
-			c.extend(ttl)
-		case c.gone != nil:
-			err = *c.gone
-		default:
-			err = driver.ErrGone{}
+		if c.at.node != node {
+			err = c.whyNotIn(nil)
+			return
 		}
+		c.extend(ttl)
 	})
 	return err
 }
@@ -260,8 +256,8 @@ func (c *claim) left() {
 }
 
 // bar keeps c from entering for d, and remembers why if c is not in line. What an operator
-// said is kept over what others say. The tombstone is kept in memory: only this Backend can have sent an
-// Enter of the ID.
+// said is kept over what others say. A tombstone in memory is enough: only this Backend can
+// have sent an Enter of the ID.
 func (c *claim) bar(gone driver.ErrGone, d time.Duration) {
 	c.update(func() {
 		if end := time.Now().Add(d); end.After(c.barred) {
@@ -279,33 +275,26 @@ func (c *claim) bar(gone driver.ErrGone, d time.Duration) {
 
 // tombstone says why c may not enter, or returns nil.
 func (c *claim) tombstone() *driver.ErrGone {
-	st := c.state()
-	if st.barred.IsZero() {
-		return nil
+	if st := c.state(); !st.barred.IsZero() {
+		return cmp.Or(st.gone, &goneLeft)
 	}
-	return cmp.Or(st.gone, &goneLeft)
+	return nil
 }
 
-// endSession ends all claims of s.
-func (cs *claims) endSession(s *session) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	for _, c := range cs.byRef {
-		if c.at.session == s {
-			c.vacate(goneSession)
-		}
-	}
-}
-
-// disconnected has the lines of all claims of s read again: their watches may be lost.
+// disconnected has the lines of all claims of s read again, for their watches may be lost.
+// If s is over, it ends them.
 func (cs *claims) disconnected(s *session) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for _, c := range cs.byRef {
-		if c.at.session == s {
-			c.read, c.watches = time.Time{}, watches{}
-			c.wakeUp()
+		if c.at.session != s {
+			continue
 		}
+		if s.isOver() {
+			c.vacate(goneSession)
+		}
+		c.readAgain()
+		c.wakeUp()
 	}
 }
 

@@ -85,6 +85,9 @@ func (e *entry) try(ctx context.Context) (driver.Ticket, error) {
 	if err == nil {
 		t, err = e.join(version)
 	}
+	if errors.Is(err, driver.ErrKind) {
+		err = e.withdraw(err)
+	}
 	if made && err != nil && e.own.state().at.node == "" {
 		// The server clears away only those that somebody was in.
 		e.b.deleteLater(e.s, e.b.lineOf(e.c.Key))
@@ -197,7 +200,7 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 		e.own.isGranted()
 		return st.ticket(e.c, standing{granted: true}), nil
 	}
-	t, err := e.look()
+	t, err := e.b.look(e.s, e.own, e.c)
 	if err == nil && e.c.NoWait && !t.Granted {
 		// The container was made anew and came to the same version meanwhile.
 		return driver.Ticket{}, e.withdraw(cmp.Or(t.Head, &driver.BusyError{Ahead: t.Ahead}))
@@ -258,24 +261,16 @@ func (e *entry) explain(barrier zk.CheckVersionRequest, rs []zk.MultiResponse, e
 
 // repeat renews a claim that is in line and answers its ticket.
 func (e *entry) repeat(p position) (driver.Ticket, error) {
-	r := renewal{claim: e.own, from: p, ttl: e.s.lease(e.c.TTL)}
-	err := e.b.renewBatch(e.s, []renewal{r})[0]
+	batch := []renewal{{claim: e.own, node: p.node, ttl: e.s.lease(e.c.TTL)}}
+	e.b.renewBatch(e.s, batch)
+	err := batch[0].err
 	if driver.Gone(err) && e.own.tombstone() == nil {
 		return driver.Ticket{}, errRetry // it is not in line any more
 	}
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	return e.look()
-}
-
-// look says where the claim stands in its line, if it may be there.
-func (e *entry) look() (driver.Ticket, error) {
-	t, ahead, err := e.b.look(e.s, e.own, e.c)
-	if err == nil && !sameKind(ahead, &e.c) {
-		return driver.Ticket{}, e.withdraw(driver.ErrKind)
-	}
-	return t, err
+	return e.b.look(e.s, e.own, e.c)
 }
 
 // withdraw takes a claim that may not stay out of the line again, and answers why.
@@ -289,39 +284,40 @@ func (e *entry) withdraw(why error) error {
 	return why
 }
 
-// look reads the line and says where c stands in it, with the mark if it is granted. It
-// returns the claims ahead, too.
-func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, ahead []member, err error) {
+// look reads the line and says where c stands in it, with the mark if it is granted.
+func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, err error) {
 	st := c.state()
 	if err := st.whyNotIn(s); err != nil {
-		return t, nil, err
+		return t, err
 	}
 	l, err := b.readLine(s, of.Key)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return t, nil, err
+		return t, err
 	}
 	at := l.index(path.Base(st.at.node))
-	if at < 0 {
+	switch {
+	case at < 0:
 		// Our own node is among what this session has seen: it was deleted.
-		return t, nil, b.nodeGone(s, c, st.at)
+		return t, b.nodeGone(s, c, st.at.node)
+	case !sameKind(l.members[:at], &of):
+		return t, driver.ErrKind
 	}
-	ahead = l.members[:at]
 	t = st.ticket(of, stand(l.members, at))
 	if !t.Granted {
 		c.isBlocked(blocker(l.members, at), l.stat.Pzxid)
-		t.Head, err = b.describeHead(s, of.Key, ahead)
-		return t, ahead, err
+		t.Head, err = b.describeHead(s, of.Key, l.members[:at])
+		return t, err
 	}
 	if l.marked {
 		// Read after the grant: what those before left, they wrote before they went.
 		r, err := b.readMark(s, of.Key)
 		if err != nil {
-			return t, nil, err
+			return t, err
 		}
 		t.Mark = driver.Mark(r.Mark)
 	}
 	c.isGranted()
-	return t, ahead, nil
+	return t, nil
 }
 
 // describeHead describes the first claim in line; nil if it has gone.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
@@ -13,18 +12,15 @@ import (
 // refusals are answers that asking again will not change, and what to do about
 // them. All others say nothing about the step: the connection broke, the ensemble
 // elects a leader, a server restarts.
-var refusals = []struct {
-	err    error
-	advice string
-}{
-	{zk.ErrNoAuth, "the server does not let this client do that"},
-	{zk.ErrAuthFailed, "the server refuses how the client says who it is"},
-	{zk.ErrInvalidACL, "the server refuses the ACL: it names a scheme that the server does not know, " +
-		"or users before any Digest is given"},
-	{zk.ErrInvalidPath, "this is no path that ZooKeeper takes: use another Prefix"},
-	{zk.ErrNoChildrenForEphemerals, "the Prefix leads through an ephemeral node, which has no children: " +
-		"use another Prefix"},
-	{zk.ErrBadArguments, "the server refuses the request: the Prefix may be reserved; use another one"},
+var refusals = map[error]string{
+	zk.ErrNoAuth:     "", // the error says which right is missing
+	zk.ErrAuthFailed: "the server refuses how the client says who it is: ",
+	zk.ErrInvalidACL: "the server refuses the ACL: it names a scheme that the server does not know, " +
+		"or users before any Digest is given: ",
+	zk.ErrInvalidPath: "this is no path that ZooKeeper takes: use another Prefix: ",
+	zk.ErrNoChildrenForEphemerals: "the Prefix leads through an ephemeral node, which has no children: " +
+		"use another Prefix: ",
+	zk.ErrBadArguments: "the server refuses the request: the Prefix may be reserved; use another one: ",
 }
 
 // unimplemented is how zk.Conn reports that the server does not know a request.
@@ -39,12 +35,9 @@ func failed(ctx context.Context, doing, key string, err error) error {
 	if ended := context.Cause(ctx); ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%s: %w (%w)", what, ended, err)
 	}
-	if errors.As(err, new(*deniedError)) {
-		return &driver.PermanentError{Err: fmt.Errorf("%s: %w", what, err)}
-	}
-	for _, r := range refusals {
-		if errors.Is(err, r.err) {
-			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
+	for refusal, advice := range refusals {
+		if errors.Is(err, refusal) {
+			return &driver.PermanentError{Err: fmt.Errorf("%s: %s%w", what, advice, err)}
 		}
 	}
 	if err.Error() == unimplemented {
@@ -57,11 +50,13 @@ func failed(ctx context.Context, doing, key string, err error) error {
 // isAnswer reports whether err is the server's own word on what was asked. After
 // any other error nobody knows whether the request was applied, or still will be.
 func isAnswer(err error) bool {
-	is := func(e error) bool { return errors.Is(err, e) }
-	return slices.ContainsFunc([]error{
-		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrInvalidACL,
-		zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments, zk.ErrInvalidPath,
-	}, is) || err.Error() == unimplemented
+	for refusal := range refusals {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) ||
+		errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || err.Error() == unimplemented
 }
 
 // Why a claim ended.

@@ -103,70 +103,65 @@ func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops 
 				"belong to the fence: keep the data elsewhere, or give the fence another Prefix", resource, i+1, node, f.prefix)
 		}
 	}
-	type answer struct {
-		rs  []zk.MultiResponse
-		err error
+	rs, err := detached(ctx, func() ([]zk.MultiResponse, error) { return f.do(ctx, resource, token, ops) })
+	if err != nil && !errors.Is(err, fence.ErrStale) {
+		err = fmt.Errorf("zookeeper: write %q: %w", resource, err)
 	}
-	answers := make(chan answer, 1)
-	go func() { // the client knows no contexts
-		rs, err := f.do(ctx, resource, token, ops)
-		answers <- answer{rs, err}
-	}()
-	select {
-	case a := <-answers:
-		if a.err == nil || errors.Is(a.err, fence.ErrStale) {
-			return a.rs, a.err
-		}
-		return a.rs, fmt.Errorf("zookeeper: write %q: %w", resource, a.err)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("zookeeper: write %q: %w", resource, context.Cause(ctx))
-	}
+	return rs, err
 }
 
 func (f *Fence) do(ctx context.Context, resource string, token fence.Token, ops []any) ([]zk.MultiResponse, error) {
-	mark := f.Mark(resource)
 	for range maxFenceTries {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		var raise any
-		data, stat, err := f.conn.Get(mark)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			raise = &zk.CreateRequest{Path: mark, Data: []byte(token.String()), Acl: f.acl}
-		case err != nil:
+		raise, err := f.raise(resource, token)
+		if err != nil {
 			return nil, err
-		default:
-			seen, err := fence.Parse(string(data))
-			if err != nil {
-				return nil, fmt.Errorf("its mark %q holds %.40q, which is no token: give marks another Prefix, "+
-					"or delete it when no former holder can be left", mark, data)
-			}
-			if token < seen {
-				return nil, &fence.StaleError{Resource: resource, Token: token, Seen: seen}
-			}
-			raise = &zk.SetDataRequest{Path: mark, Data: []byte(token.String()), Version: stat.Version}
 		}
 		rs, err := f.conn.Multi(append([]any{raise}, ops...)...)
-		if err == nil {
+		switch {
+		case err == nil:
 			return rs[1:], nil
-		}
-		if len(rs) == 0 || rs[0].Error == nil {
+		case len(rs) == 0 || rs[0].Error == nil:
 			return nil, err // the mark was as it was read: one of ops failed, or nobody answered
-		}
-		switch _, first := raise.(*zk.CreateRequest); {
-		case first && errors.Is(rs[0].Error, zk.ErrNoNode):
-			if err := f.makePrefix(); err != nil {
+		case errors.Is(rs[0].Error, zk.ErrNodeExists), errors.Is(rs[0].Error, zk.ErrBadVersion):
+		case errors.Is(rs[0].Error, zk.ErrNoNode):
+			if err := makePath(f.prefix, f.create); err != nil {
 				return nil, err
 			}
-		case errors.Is(rs[0].Error, zk.ErrNodeExists),
-			errors.Is(rs[0].Error, zk.ErrBadVersion),
-			errors.Is(rs[0].Error, zk.ErrNoNode):
 		default:
 			return nil, rs[0].Error
 		}
 	}
 	return nil, fmt.Errorf("%d others were faster, one after the other: try again", maxFenceTries)
+}
+
+// raise returns the operation that raises the mark of resource to token, if the mark is
+// still as it was read.
+func (f *Fence) raise(resource string, token fence.Token) (any, error) {
+	mark, text := f.Mark(resource), []byte(token.String())
+	data, stat, err := f.conn.Get(mark)
+	if errors.Is(err, zk.ErrNoNode) {
+		return &zk.CreateRequest{Path: mark, Data: text, Acl: f.acl}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen, err := fence.Parse(string(data))
+	if err != nil {
+		return nil, fmt.Errorf("its mark %q holds %.40q, which is no token: give marks another Prefix, "+
+			"or delete it when no former holder can be left", mark, data)
+	}
+	if token < seen {
+		return nil, &fence.StaleError{Resource: resource, Token: token, Seen: seen}
+	}
+	return &zk.SetDataRequest{Path: mark, Data: text, Version: stat.Version}, nil
+}
+
+func (f *Fence) create(node string) error {
+	_, err := f.conn.Create(node, nil, 0, f.acl)
+	return err
 }
 
 // changes returns the node that op creates, writes or deletes; "" if it changes none.
@@ -185,23 +180,7 @@ func changes(op any) string {
 // keeps reports whether node is the Prefix or lies below it, in any spelling: a server
 // that is more lenient than ours might take "/fence//r" for "/fence/r".
 func (f *Fence) keeps(node string) bool {
-	if node == "" {
-		return false
-	}
-	node = path.Clean("/" + node)
-	return node == f.prefix || strings.HasPrefix(node, f.prefix+"/")
-}
-
-func (f *Fence) makePrefix() error {
-	for i := 1; i <= len(f.prefix); i++ {
-		if i < len(f.prefix) && f.prefix[i] != '/' {
-			continue
-		}
-		if _, err := f.conn.Create(f.prefix[:i], nil, 0, f.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return err
-		}
-	}
-	return nil
+	return node != "" && strings.HasPrefix(path.Clean("/"+node)+"/", f.prefix+"/")
 }
 
 // Mark returns the node of the mark of resource: the largest token seen, in decimal.

@@ -79,7 +79,7 @@ func (b *Backend) leaveGone(s *session, c *claim, p position, before *driver.Err
 		c.left()
 		return nil
 	case p.node != "":
-		return b.nodeGone(s, c, p)
+		return b.nodeGone(s, c, p.node)
 	}
 	return *cmp.Or(before, &driver.ErrGone{})
 }

@@ -176,12 +176,13 @@ func (b *Backend) readMark(s *session, key string) (markRecord, error) {
 
 // nodeGone notes that the node of c, which was there, is not any more, and finds out
 // why: an operator leaves a record.
-func (b *Backend) nodeGone(s *session, c *claim, p position) error {
-	record := b.recordOf(p.czxid)
+func (b *Backend) nodeGone(s *session, c *claim, node string) error {
+	st := c.state()
+	record := b.recordOf(st.at.czxid)
 	n, err := s.get(record)
 	if errors.Is(err, zk.ErrNoNode) {
-		c.end(p.node, goneDeleted)
-		st := c.state()
+		c.end(node, goneDeleted)
+		st = c.state()
 		return st.whyNotIn(s)
 	}
 	if err != nil {
@@ -192,10 +193,8 @@ func (b *Backend) nodeGone(s *session, c *claim, p position) error {
 		return err
 	}
 	gone := driver.ErrGone{Reason: r.Reason, Broken: true}
-	left := max(0, time.Until(c.state().ends))
-	c.end(p.node, gone)
-	c.bar(gone, left+time.Second)
-	// The tombstone remembers it now; the record has done its work.
-	b.deleteLater(s, record)
+	c.end(node, gone)
+	c.bar(gone, max(0, time.Until(st.ends))+time.Second)
+	b.deleteLater(s, record) // the tombstone remembers it now
 	return gone
 }

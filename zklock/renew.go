@@ -18,12 +18,12 @@ const (
 	maxBytes   = 512 << 10
 )
 
-// renewal is one claim to be renewed.
+// renewal is one claim to be renewed, and what came of it.
 type renewal struct {
-	claim  *claim
-	from   position
-	ttl    time.Duration
-	ticket int // its index among the tickets
+	claim *claim
+	node  string
+	ttl   time.Duration
+	err   error
 }
 
 // Renew starts the leases of ts again. It is one transaction for all of them, which checks
@@ -44,73 +44,68 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 func (b *Backend) renew(ctx context.Context, s *session, ts []driver.Ticket) []error {
-	errs := make([]error, len(ts))
-	var all []renewal
+	all := make([]renewal, len(ts))
 	for i := range ts {
-		r, err := b.renewalOf(s, &ts[i])
-		if err != nil {
-			errs[i] = failed(ctx, "renewing", ts[i].Key, err)
-			continue
-		}
-		r.ticket = i
-		all = append(all, r)
+		all[i] = b.renewalOf(s, &ts[i])
 	}
-	for len(all) > 0 {
+	errs := make([]error, 0, len(ts))
+	for rest := all; len(rest) > 0; {
 		n, bytes := 0, 0
-		for n < len(all) && n < maxChecked && bytes < maxBytes {
-			bytes += len(all[n].from.node) + 32
+		for n < len(rest) && n < maxChecked && bytes < maxBytes {
+			bytes += len(rest[n].node) + 32
 			n++
 		}
-		for i, err := range b.renewBatch(s, all[:n]) {
-			errs[all[i].ticket] = failed(ctx, "renewing", all[i].claim.Key, err)
-		}
-		all = all[n:]
+		b.renewBatch(s, rest[:n])
+		rest = rest[n:]
+	}
+	for i, r := range all {
+		errs = append(errs, failed(ctx, "renewing", ts[i].Key, r.err))
 	}
 	return errs
 }
 
-// renewalOf returns what renewing t takes, or why it cannot be renewed.
-func (b *Backend) renewalOf(s *session, t *driver.Ticket) (renewal, error) {
+// renewalOf returns what renewing t takes. It has an error if t cannot be renewed.
+func (b *Backend) renewalOf(s *session, t *driver.Ticket) renewal {
 	c, st := b.claims.find(t.Ref())
-	if err := st.whyNotIn(s); err != nil {
-		return renewal{}, err
-	}
-	if most := s.lease(t.TTL); most < t.TTL {
-		return renewal{}, fmt.Errorf("%v is too long, for the server's session timeout of %v allows %v: "+
+	r := renewal{c, st.at.node, t.TTL, st.whyNotIn(s)}
+	if most := s.lease(t.TTL); r.err == nil && most < t.TTL {
+		r.err = fmt.Errorf("%v is too long, for the server's session timeout of %v allows %v: "+
 			"ask it for a longer one (maxSessionTimeout)", t.TTL, s.timeout, most)
 	}
-	return renewal{claim: c, from: st.at, ttl: t.TTL}, nil
+	return r
 }
 
-// renewBatch renews claims of session s. It answers one error for each.
-func (b *Backend) renewBatch(s *session, batch []renewal) []error {
-	errs := make([]error, len(batch))
-	err := b.checkNodes(s, batch, errs)
+// renewBatch renews those claims of session s that have no error yet.
+func (b *Backend) renewBatch(s *session, batch []renewal) {
+	err := b.checkNodes(s, batch)
 	for errors.Is(err, zk.ErrNoNode) {
-		b.findGone(s, batch, errs)
-		err = b.checkNodes(s, batch, errs)
+		_ = each(len(batch), func(i int) error {
+			b.findGone(s, &batch[i])
+			return nil
+		})
+		err = b.checkNodes(s, batch)
 	}
-	for i, r := range batch {
-		if errs[i] == nil {
-			errs[i] = err
+	for i := range batch {
+		r := &batch[i]
+		if r.err == nil {
+			r.err = err
 		}
-		if errs[i] == nil {
-			errs[i] = r.claim.renewed(r.from.node, r.ttl)
+		if r.err == nil {
+			r.err = r.claim.renewed(r.node, r.ttl)
 		}
-		if errs[i] == nil {
+		if r.err == nil {
 			b.recordGrant(s, r.claim)
 		}
 	}
-	return errs
 }
 
-// checkNodes checks in one transaction that the nodes of those claims of the batch that
-// have no error yet are there.
-func (b *Backend) checkNodes(s *session, batch []renewal, errs []error) error {
+// checkNodes checks in one transaction that the nodes of those claims that have no error
+// yet are there.
+func (b *Backend) checkNodes(s *session, batch []renewal) error {
 	var ops []any
-	for i, r := range batch {
-		if errs[i] == nil {
-			ops = append(ops, &zk.CheckVersionRequest{Path: r.from.node, Version: -1})
+	for _, r := range batch {
+		if r.err == nil {
+			ops = append(ops, &zk.CheckVersionRequest{Path: r.node, Version: -1})
 		}
 	}
 	if len(ops) == 0 {
@@ -120,19 +115,14 @@ func (b *Backend) checkNodes(s *session, batch []renewal, errs []error) error {
 	return err
 }
 
-// findGone asks for the node of each claim that has no error yet.
-func (b *Backend) findGone(s *session, batch []renewal, errs []error) {
-	_ = each(len(batch), func(i int) error {
-		if errs[i] != nil {
-			return nil
-		}
-		_, err := s.exists(batch[i].from.node)
-		if errors.Is(err, zk.ErrNoNode) {
-			err = b.nodeGone(s, batch[i].claim, batch[i].from)
-		}
-		errs[i] = err
-		return nil
-	})
+// findGone asks for the node of a claim that has no error yet.
+func (b *Backend) findGone(s *session, r *renewal) {
+	if r.err != nil {
+		return
+	}
+	if _, r.err = s.exists(r.node); errors.Is(r.err, zk.ErrNoNode) {
+		r.err = b.nodeGone(s, r.claim, r.node)
+	}
 }
 
 // recordGrant writes into the node of c since when it holds, for people: claims that

@@ -7,10 +7,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// do runs one call of a Backend on a goroutine of its own, because the methods of zk.Conn
-// take no context: each waits until the server answers, the connection breaks, or the zk.Conn
-// is closed; while nothing is connected, requests wait in a queue. Where ctx ends first, or
-// the Backend is closed, f goes on by itself, and its outcome is unknown.
+// do runs one call of a Backend, with the current session. Its context ends with Close, too.
 func do[T any](
 	ctx context.Context, b *Backend, doing, key string, f func(ctx context.Context, s *session) (T, error),
 ) (t T, err error) {
@@ -26,24 +23,36 @@ func do[T any](
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(b.ctx, func() { cancel(driver.ErrClosed) })()
+	t, err = detached(ctx, func() (t T, err error) {
+		s, err := b.session(ctx)
+		if err != nil {
+			return t, err
+		}
+		return f(ctx, s)
+	})
+	return t, failed(ctx, doing, key, err)
+}
+
+// detached runs f on a goroutine of its own, because the methods of zk.Conn take no context:
+// each waits until the server answers, the connection breaks, or the zk.Conn is closed; while
+// nothing is connected, requests wait in a queue. Where ctx ends first, f goes on by itself,
+// and its outcome is unknown.
+func detached[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		t   T
 		err error
 	}
 	results := make(chan result, 1)
 	go func() {
-		var r result
-		s, err := b.session(ctx)
-		if r.err = err; err == nil {
-			r.t, r.err = f(ctx, s)
-		}
-		results <- r
+		t, err := f()
+		results <- result{t, err}
 	}()
 	select {
 	case r := <-results:
-		return r.t, failed(ctx, doing, key, r.err)
+		return r.t, r.err
 	case <-ctx.Done():
-		return t, failed(ctx, doing, key, context.Cause(ctx))
+		var none T
+		return none, context.Cause(ctx)
 	}
 }
 

@@ -36,20 +36,11 @@ func neededBy(op any) right {
 	return right{}
 }
 
-// explain names r in an error that says that a right is missing.
+// explain names r in an error that says that a right is missing. It matches zk.ErrNoAuth.
 func (r right) explain(err error) error {
 	if r.node == "" || !errors.Is(err, zk.ErrNoAuth) {
 		return err
 	}
-	return &deniedError{r}
+	return fmt.Errorf("this client may not %s %q: give it the Digest of a user who may, "+
+		"or grant the permission %s in the ACL of %[2]q (%[4]w)", r.verb, r.node, r.permission, err)
 }
-
-// deniedError says which right is missing. It matches zk.ErrNoAuth.
-type deniedError struct{ right }
-
-func (e *deniedError) Error() string {
-	return fmt.Sprintf("this client may not %s %q: give it the Digest of a user who may, "+
-		"or grant the permission %s in the ACL of %[2]q", e.verb, e.node, e.permission)
-}
-
-func (e *deniedError) Unwrap() error { return zk.ErrNoAuth }

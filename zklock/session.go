@@ -143,7 +143,7 @@ func (s *session) end() {
 	s.mu.Unlock()
 	if first {
 		go s.zk.Close() // waits for a second where nothing is connected
-		s.of.claims.endSession(s)
+		s.of.claims.disconnected(s)
 	}
 }
 

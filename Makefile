@@ -10,7 +10,8 @@ build: ## build the command and its lab into bin/
 
 quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect, locker
 	go test -race -gcflags=modernc.org/...=-race=false . ./driver/... ./memlock/... ./sqllock/... ./fence/... ./elect/... \
-		./locker/... ./verify/sqlite
+		./locker/...
+	cd verify && go test -race -gcflags=modernc.org/...=-race=false -run "/^SQLite$$" ./sql
 
 test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere
 	@scripts/test.sh
@@ -20,11 +21,12 @@ test: ## run all tests; installs the servers they need on Debian as root, says w
 versions: ## the tests of the stores among the newest and the oldest servers that Debian has; as root there
 	scripts/with-debian.sh sid mysql-server-core postgresql pgbouncer redis-server etcd-server zookeeper default-jre-headless -- \
 		env FENCELOCK_ETCD=/usr/bin/etcd go test -count=1 -p 1 -timeout 15m ./redislock/... ./zklock/... \
-		./verify/postgres ./verify/mariadb ./verify/etcd ./verify/quorum ./verify/cut ./verify/fence
+		./verify/sql ./verify/etcd ./verify/quorum ./verify/cut ./verify/fence
 	scripts/with-debian.sh sid mariadb-server valkey-server -- sh -c \
-		'go test -count=1 -p 1 -timeout 15m ./redislock/... ./verify/mariadb && go test -count=1 -run Redis ./verify/quorum'
+		'go test -count=1 -p 1 -timeout 15m ./redislock/... && go test -count=1 -run "/^MariaDB$$" ./verify/sql && go test -count=1 -run Redis ./verify/quorum'
 	scripts/with-debian.sh bullseye redis-server postgresql pgbouncer -- sh -c "go test -count=1 -p 1 -timeout 15m \
-		-skip '/sentinel|^TestDeadlockIsTriedAgain$$' ./redislock/... ./verify/postgres && go test -count=1 -run Redis ./verify/quorum"
+		-skip /sentinel ./redislock/... && go test -count=1 -run '/^(Postgres|PgBouncer)' -skip '^TestDeadlockIsTriedAgain' ./verify/sql \
+		&& go test -count=1 -run Redis ./verify/quorum"
 
 lint: ## formatting, golangci-lint, twins of the documentation
 	@scripts/lint.sh

@@ -21,9 +21,9 @@ unraced=(-gcflags=modernc.org/...=-race=false -gcflags=github.com/go-zookeeper/.
 # side by side, the longest ones first.
 side_by_side=${FENCELOCK_TEST_PARALLEL:-3}
 if [ -n "$missing" ]; then
-	packages=(./... ./verify/sqlite)
+	packages=(./...)
 else
-	packages=(./redislock/... ./zklock/... ./verify/every ./verify/torture ./verify/postgres ./verify/mariadb
+	packages=(./redislock/... ./zklock/... ./verify/sql ./verify/every ./verify/torture
 		./verify/etcd ./verify/... ./cmd/fencelock/... ./storeurl/... ./etcdlock/... ./lab/... ./examples/... ./...)
 fi
 
@@ -36,6 +36,7 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 }
 flags=("$@")
 run workspace '' . "${packages[@]}"
+[ -n "$missing" ] && run SQLite '' . -run '/^SQLite$' ./verify/sql
 for module in integrations/*/ examples/migration/; do # not in the workspace
 	[ -n "$missing" ] && [ "$module" = examples/migration/ ] && continue
 	run "${module%/}" off "$module" ./...

@@ -49,7 +49,7 @@ type Options struct {
 	//	}
 	//
 	// With github.com/lib/pq it is a pq.Listener that is closed when ctx ends or its callback
-	// hears of ListenerEventDisconnected; verify/postgres/libpq_test.go has all of it.
+	// hears of ListenerEventDisconnected; verify/sql/listen_test.go has all of it.
 	//
 	// The connection must be one to PostgreSQL itself: through a pooler in transaction
 	// mode a LISTEN is lost. Without Listen the database is asked again and again; other

@@ -1,0 +1,284 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// ending is a way in which a server ends statements at random moments.
+type ending struct {
+	kind
+	gap  time.Duration // between those that an administrator ends
+	hard bool          // next to nobody gets through
+}
+
+var endings = []ending{
+	{kind: postgres.with("CancelWithoutPause"), hard: true},
+	{kind: postgres.with("CancelEachMillisecond"), gap: time.Millisecond},
+	{kind: postgres.with("StatementTimeout1Millisecond", "statement_timeout=1"), hard: true},
+	{kind: postgres.with("StatementTimeout3Milliseconds", "statement_timeout=3"), hard: true},
+	{kind: mariaDB.with("KillQueryWithoutPause"), hard: true},
+	{kind: mariaDB.with("KillQueryEachMillisecond"), gap: time.Millisecond},
+	{kind: mariaDB.with("KillQueryEach10Milliseconds"), gap: 10 * time.Millisecond},
+	{kind: mariaDB.with("MaxStatementTime", "max_statement_time=0.0004"), hard: true},
+	{kind: mariaDB.with("MaxStatementTime3Milliseconds", "max_statement_time=0.003")},
+}
+
+// eachEnding runs a test with each. begin begins to end statements, until ctx does.
+func eachEnding(t *testing.T, hard bool, f func(t *testing.T, s *store, begin func(context.Context, *sync.WaitGroup))) {
+	t.Helper()
+	t.Parallel()
+	for _, e := range endings {
+		if e.hard && !hard {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			s := e.store(t)
+			if len(e.params) > 0 && s.dialect == sqllock.MySQL && onMySQL(t, s) {
+				return // its max_execution_time ends nothing but a SELECT of the client's
+			}
+			f(t, s, func(ctx context.Context, wg *sync.WaitGroup) {
+				if len(e.params) == 0 {
+					wg.Go(func() { s.endStatements(ctx, t, e.gap) })
+				}
+			})
+		})
+	}
+}
+
+// endStatements ends the statements of all others in the database, again and again.
+func (s *store) endStatements(ctx context.Context, t *testing.T, gap time.Duration) {
+	query, end := "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()",
+		"SELECT pg_cancel_backend(%d)"
+	if s.dialect == sqllock.MySQL {
+		query, end = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()", "KILL QUERY %d"
+	}
+	for ctx.Err() == nil {
+		for _, id := range append(column[int64](t, s.db, query), 0) {
+			if id > 0 {
+				_, _ = s.db.Exec(fmt.Sprintf(end, id)) // it may have gone
+			}
+			select {
+			case <-time.After(gap):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// TestTryThatIsEndedTakesNoHeldLock tries a lock that is held, while the server ends the
+// statements of the try. An Enter whose read of the line was ended must not find it empty.
+func TestTryThatIsEndedTakesNoHeldLock(t *testing.T) {
+	eachEnding(t, true, func(t *testing.T, s *store, begin func(context.Context, *sync.WaitGroup)) {
+		holder := s.backendOn(t, s.openDSN(t, s.direct))
+		ticket := hold(t, holder, claim("k"))
+		busy(t, holder, "k")
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		begin(ctx, &wg)
+		var tries, ended atomic.Int64
+		for range 3 {
+			b := s.polling(t)
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					got, err := b.Enter(soon(t), noWait(claim("k"))) // to its end: nothing of it goes on behind
+					tries.Add(1)
+					if !errors.As(err, new(*driver.BusyError)) {
+						ended.Add(1)
+					}
+					if err == nil {
+						t.Errorf("a try of the held lock was granted: %+v", got)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%d tries, %d were ended", tries.Load(), ended.Load())
+		none := ended.Load() == 0 && !strings.Contains(s.kind.name, "StatementTimeout3") // PostgreSQL may be quick enough
+		if tries.Load() == ended.Load() || none {
+			t.Errorf("%d of %d tries were ended; want some, and not all", ended.Load(), tries.Load())
+		}
+		renewed(t, holder, ticket)
+		leave(t, holder, ticket)
+		empty(t, holder)
+	})
+}
+
+// believed is who believes to hold a key.
+type believed struct {
+	mu           sync.Mutex
+	holder, last *fencelock.Lease
+}
+
+func (k *believed) take(t *testing.T, l *fencelock.Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.holder != nil && k.holder.Err() == nil && l.Err() == nil {
+		t.Errorf("two hold %s: tokens %d and %d", l.Key(), k.holder.Token(), l.Token())
+	}
+	if k.last != nil && l.Token() <= k.last.Token() && l.Err() == nil {
+		t.Errorf("the token of %s fell from %d to %d", l.Key(), k.last.Token(), l.Token())
+	}
+	k.holder, k.last = l, l
+}
+
+func (k *believed) give(l *fencelock.Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.holder == l {
+		k.holder = nil
+	}
+}
+
+// contend has six clients take three locks from each other, until ctx ends. No two hold one,
+// and tokens rise.
+func contend(ctx context.Context, t *testing.T, wg *sync.WaitGroup, lease time.Duration, backend func() driver.Backend, held func()) {
+	t.Helper()
+	keys := make([]believed, 3)
+	for range 6 {
+		c := fencelock.New(backend(), &fencelock.Options{TTL: lease, HandOff: 4})
+		t.Cleanup(func() { c.Close() })
+		for range 2 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					i := rand.N(len(keys))
+					l, err := c.Lock(ctx, fmt.Sprint("key", i))
+					if err != nil {
+						continue // every try may be ended
+					}
+					keys[i].take(t, l)
+					pause(rand.N(6 * time.Millisecond))
+					keys[i].give(l)
+					_ = l.Release(ctx)
+					held()
+				}
+			})
+		}
+	}
+}
+
+// TestStatementsAreEndedUnderLoad has clients take locks while the server ends their
+// statements.
+func TestStatementsAreEndedUnderLoad(t *testing.T) {
+	eachEnding(t, false, func(t *testing.T, s *store, begin func(context.Context, *sync.WaitGroup)) {
+		empty(t, s.backendOn(t, s.openDSN(t, s.direct)))
+		// The server may have ended the Leaves that Close sent; such claims are gone when their
+		// leases are over.
+		t.Cleanup(func() {
+			until(t, "the leases that nobody could give back are over", func() bool {
+				live := func(table string) int {
+					return ask[int](t, s, "SELECT COUNT(*) FROM fencelock_"+table+" WHERE {live"+table+"}")
+				}
+				return live("claim") == 0 && live("line") == 0
+			})
+		})
+		// A busy machine may need longer than six seconds for the least number of holds.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		least := time.Now().Add(6 * time.Second)
+		var held atomic.Int64
+		var wg sync.WaitGroup
+		contend(ctx, t, &wg, 3*time.Second, func() driver.Backend { return s.polling(t) }, func() {
+			if held.Add(1) >= 20 && time.Now().After(least) {
+				cancel()
+			}
+		})
+		begin(ctx, &wg)
+		wg.Wait()
+		t.Logf("%d holds", held.Load())
+		if held.Load() < 20 {
+			t.Errorf("%d holds; want progress", held.Load())
+		}
+	})
+}
+
+// interrupted ends the context of each call at a random moment, while a statement runs or
+// between two of them. The driver of SQLite answers the end of a context with sqlite3_interrupt.
+type interrupted struct {
+	driver.Backend
+	n *atomic.Int64 // calls that were ended
+}
+
+func (b interrupted) soon(ctx context.Context) (context.Context, context.CancelFunc) {
+	if rand.N(4) == 0 {
+		return context.WithCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, rand.N(600*time.Microsecond))
+	return ctx, func() {
+		if ctx.Err() != nil {
+			b.n.Add(1)
+		}
+		cancel()
+	}
+}
+
+func (b interrupted) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	ctx, cancel := b.soon(ctx)
+	defer cancel()
+	return b.Backend.Enter(ctx, c)
+}
+
+func (b interrupted) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	ctx, cancel := b.soon(ctx)
+	defer cancel()
+	return b.Backend.Renew(ctx, ts)
+}
+
+func (b interrupted) Leave(ctx context.Context, t driver.Ticket, x driver.Exit) error {
+	ctx, cancel := b.soon(ctx)
+	defer cancel()
+	return b.Backend.Leave(ctx, t, x)
+}
+
+// TestStatementsInterruptedAtAnyMoment has clients take locks while their statements are
+// interrupted. A pool with a limit and a busy timeout are the two ways in which a statement
+// hears its context.
+func TestStatementsInterruptedAtAnyMoment(t *testing.T) {
+	each(t, []kind{sqlite, barePath, sqlite.with("BusyTimeout", "file:%s?_pragma=busy_timeout(2)")}, func(t *testing.T, s *store) {
+		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
+		defer cancel()
+		empty(t, s.polling(t))
+		var ended, held atomic.Int64
+		var wg sync.WaitGroup
+		contend(ctx, t, &wg, 5*time.Second, func() driver.Backend {
+			db := s.open(t)
+			db.SetMaxOpenConns(2)
+			return interrupted{s.backendOn(t, db), &ended}
+		}, func() { held.Add(1) })
+		wg.Wait()
+		t.Logf("%d holds, %d calls ended", held.Load(), ended.Load())
+		if held.Load() < 10 || ended.Load() < 100 {
+			t.Errorf("%d holds and %d ended calls prove nothing", held.Load(), ended.Load())
+		}
+	})
+}
+
+// TestProceduresHaveNoSubquery holds the schema to its first rule: of a statement that was
+// ended, a subquery is false or NULL, and the procedure commits.
+func TestProceduresHaveNoSubquery(t *testing.T) {
+	text, err := sqllock.Schema(sqllock.MySQL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, line := range strings.Split(text, "\n") {
+		code, _, _ := strings.Cut(line, "--")
+		code = strings.ReplaceAll(code, "FROM (SELECT", "")
+		if strings.Contains(code, "(SELECT") || strings.Contains(code, "EXISTS (") && !strings.HasPrefix(code, "CREATE") {
+			t.Errorf("line %d has a subquery: %s", n+1, line)
+		}
+	}
+}

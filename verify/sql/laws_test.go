@@ -1,0 +1,198 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// laws holds a database to the laws of package driver, all of them if there are no options.
+func laws(t *testing.T, s *store, open drivertest.Opener, opts ...drivertest.Option) {
+	t.Run("Run", func(t *testing.T) { drivertest.Run(t, open, opts...) })
+	t.Run("Model", func(t *testing.T) {
+		drivertest.Model(t, open)
+		if s.dialect == sqllock.MySQL {
+			drivertest.Model(t, open, 16115625145578491248) // another process grants where two sizes are in use
+		}
+	})
+}
+
+// stepLaws are the laws of what a claim goes through. The others are about keys, limits and
+// looks, which are the same however a database is opened.
+var stepLaws = drivertest.Topics("Grant", "Token", "Lease", "Expiry", "Leave", "Break", "Mark", "Linger", "Kind", "Wake", "Context",
+	"Close", "Concurrent")
+
+// TestLaws gives each view a pool of its own, as two processes have.
+func TestLaws(t *testing.T) {
+	each(t, everyWay, func(t *testing.T, s *store) {
+		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) })
+	})
+}
+
+// TestLawsOnOneConnection has all views share one connection, and ask for news.
+func TestLawsOnOneConnection(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		db := s.one(t)
+		laws(t, s, func(t *testing.T) driver.Backend { return s.backendOn(t, db) }, stepLaws)
+	})
+}
+
+// TestLawsWithoutAnyPragma opens a bare path, and a file that keeps its rollback
+// journal because it is in use already.
+func TestLawsWithoutAnyPragma(t *testing.T) {
+	only(t, barePath, func(t *testing.T, s *store) {
+		run(t, s.open(t), "CREATE TABLE app_x (x)")
+		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
+		var mode string
+		// A connection that has been open since would say what it knew then.
+		if err := s.open(t).QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "delete" {
+			t.Errorf("the journal mode of the program's file is %q, %v; want it as it was", mode, err)
+		}
+	})
+}
+
+// TestLawsWithBusyTimeout lets SQLite wait inside of its statements.
+func TestLawsWithBusyTimeout(t *testing.T) {
+	const dsn = "file:%s?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate"
+	only(t, sqlite.with("BusyTimeout", dsn), func(t *testing.T, s *store) {
+		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
+	})
+}
+
+// TestLawsOfClaimsThatWereMoved has somebody try each lock that was granted, before its holder
+// knows of it: the claim is in the row of its line no more.
+func TestLawsOfClaimsThatWereMoved(t *testing.T) {
+	each(t, onServers, func(t *testing.T, s *store) {
+		laws(t, s, func(t *testing.T) driver.Backend { return moving{s.backend(t)} },
+			drivertest.Topics("Grant", "Token", "Lease", "Expiry", "Leave", "Break", "Mark", "Linger", "Kind"))
+	})
+}
+
+type moving struct{ *sqllock.Backend }
+
+func (m moving) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	ticket, err := m.Backend.Enter(ctx, c)
+	if err == nil && ticket.Granted {
+		other := noWait(claim(c.Key))
+		if _, err := m.Backend.Enter(ctx, other); err == nil {
+			return ticket, m.Leave(ctx, driver.Ticket{Claim: other}, driver.Exit{}) // it has ended meanwhile
+		}
+	}
+	return ticket, err
+}
+
+// awkward are settings that roles, databases and programs have for reasons of their own.
+var awkward = []kind{
+	serializable,
+	repeatableRead,
+	postgres.with("CacheDescribe", "default_query_exec_mode=cache_describe"),
+	postgres.with("DescribeExec", "default_query_exec_mode=describe_exec", "timezone=Asia/Kathmandu", "datestyle=German, DMY"),
+	postgres.with("SimpleProtocol", "default_query_exec_mode=simple_protocol", "extra_float_digits=0"),
+	postgres.with("EscapedBytes", "bytea_output=escape", "standard_conforming_strings=off", "intervalstyle=sql_standard"),
+	postgres.with("OtherPlans", "enable_indexscan=off", "enable_indexonlyscan=off", "enable_nestloop=off",
+		"plan_cache_mode=force_generic_plan"),
+	postgres.with("ImpatientRole", "lock_timeout=50", "synchronous_commit=off", "statement_timeout=20s",
+		"idle_in_transaction_session_timeout=1s"),
+	postgres.with("OtherSchema", "search_path=app, public"),
+	postgres.with("Latin1"),
+	pgBouncer.with("Simple", "default_query_exec_mode=simple_protocol"),
+	mariaDB.with("ClientFoundRows", "clientFoundRows=true"),
+	mariaDB.with("InterpolateParams", "interpolateParams=true", "parseTime=true", "loc=Asia%2FShanghai", "multiStatements=true"),
+	mariaDB.with("TimeZone", "time_zone=%27%2B05%3A30%27"),
+	mariaDB.with("ForgedNow", "timestamp=1000000000"),
+	mariaDB.with("Serializable", "tx_isolation=%27SERIALIZABLE%27"),
+	mariaDB.with("NoAutocommit", "autocommit=0"),
+	mariaDB.with("ReadOnlySession", "tx_read_only=1"),
+	mariaDB.with("SafeUpdates", "sql_safe_updates=1", "sql_select_limit=1"),
+	mariaDB.with("Collation", "charset=latin1", "collation=latin1_swedish_ci"),
+	mariaDB.with("OracleMode", "sql_mode=%27ORACLE,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT,"+
+		"PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,REAL_AS_FLOAT,NO_UNSIGNED_SUBTRACTION,TIME_ROUND_FRACTIONAL%27"),
+	mariaDB.with("NoMode", "sql_mode=%27%27"),
+}
+
+// mySQLWords are what MySQL calls settings of MariaDB.
+var mySQLWords = strings.NewReplacer("tx_", "transaction_", "ORACLE,", "PIPES_AS_CONCAT,", "EMPTY_STRING_IS_NULL,", "",
+	"SIMULTANEOUS_ASSIGNMENT,", "", "TIME_ROUND_FRACTIONAL", "TIME_TRUNCATE_FRACTIONAL")
+
+// TestLawsUnderAwkwardSettings compares all answers with the model, creates the tables
+// under the same settings, and sees leases end.
+func TestLawsUnderAwkwardSettings(t *testing.T) {
+	each(t, awkward, func(t *testing.T, s *store) {
+		switch {
+		case strings.HasSuffix(s.kind.name, "/OtherSchema"):
+			s.do(t, "CREATE SCHEMA app")
+		case strings.HasSuffix(s.kind.name, "/Latin1"):
+			admin := s.openDSN(t, s.on.URL())
+			run(t, admin, "DROP DATABASE "+s.name)
+			run(t, admin, "CREATE DATABASE "+s.name+" TEMPLATE template0 ENCODING 'LATIN1'")
+		case s.dialect == sqllock.MySQL && onMySQL(t, s):
+			s.dsn = mySQLWords.Replace(s.dsn)
+		}
+		drivertest.Model(t, func(t *testing.T) driver.Backend { return s.backend(t) }, 1)
+		a, b := s.backend(t), s.backend(t)
+		essentials(t, a, b)
+		if s.kind.name == serializable.name {
+			for range 300 { // at least one sweep
+				use(t, a, "sweeps")
+			}
+		}
+	})
+}
+
+// essentials plays what settings of a session could spoil: the clock, leases that end, a
+// hand-over, a mark, a tombstone, and text of all kinds, and without bytes in it.
+func essentials(t *testing.T, a, b *sqllock.Backend) {
+	t.Helper()
+	began := time.Now()
+	c, plain := ttl(claim("k\x00\\'\xff"), 500*time.Millisecond), ttl(claim("plain"), 500*time.Millisecond)
+	c.Owner, c.Note, plain.Owner, plain.Note = "☂ owner", `\x00 '; note`, "", ""
+	short := hold(t, a, c)
+	if silent := hold(t, a, plain); silent.Owner != "" || silent.Note != "" {
+		t.Errorf("the ticket says %q and %q; want no text", silent.Owner, silent.Note)
+	}
+	// A server in the same room has the same time, in every zone.
+	if at := time.UnixMicro(short.Token); at.Before(began.Add(-time.Minute)) || at.After(began.Add(time.Minute)) {
+		t.Errorf("the token %d is of %v; want one of now", short.Token, at)
+	}
+	next := wait(t, b, claim(c.Key))
+	if next.Head == nil || next.Head.Owner != c.Owner || next.Head.Note != c.Note {
+		t.Errorf("the head is %+v; want owner %q and note %q", next.Head, c.Owner, c.Note)
+	}
+	next = granted(t, b, next)
+	if took := time.Since(began); took < c.TTL || took > 10*time.Second {
+		t.Errorf("the next in line was granted after %v; want the end of the lease of %v", took, c.TTL)
+	}
+	gone(t, "Renew after the lease", renew(a, soon(t), short))
+	if next.Token <= short.Token {
+		t.Errorf("token %d after %d", next.Token, short.Token)
+	}
+	renewed(t, b, next)
+	var held *driver.BusyError
+	_, err := a.Enter(soon(t), noWait(claim(c.Key)))
+	if !errors.As(err, &held) || held.Token != next.Token || held.Left <= 0 || held.Left > time.Minute {
+		t.Errorf("a try answered %v; want who holds it", err)
+	}
+	if err := b.Leave(soon(t), next, driver.Exit{Mark: "done \x00\xff"}); err != nil {
+		t.Error(err)
+	}
+	for _, end := range []struct{ key, mark, reason string }{{c.Key, "done \x00\xff", "why ☂"}, {plain.Key, "", ""}} {
+		marked := granted(t, a, enter(t, a, claim(end.key)))
+		if string(marked.Mark) != end.mark {
+			t.Errorf("the mark is %q; want %q", marked.Mark, end.mark)
+		}
+		if err := b.Break(soon(t), end.key, marked.Token, end.reason); err != nil {
+			t.Error(err)
+		}
+		var gone driver.ErrGone
+		if _, err := a.Enter(soon(t), marked.Claim); !errors.As(err, &gone) || !gone.Broken || gone.Reason != end.reason {
+			t.Errorf("Enter of a broken claim answered %v; want that", err)
+		}
+	}
+	empty(t, b)
+}

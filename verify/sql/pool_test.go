@@ -1,0 +1,154 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestOneConnectionServesWaitersAndHolders has eight waiters in line on the only
+// connection while holders renew and leave: a waiter that kept it would block them.
+func TestOneConnectionServesWaitersAndHolders(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		b := s.backendOn(t, s.one(t))
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				ticket, err := b.Enter(soon(t), claim("k"))
+				for err == nil && !ticket.Granted {
+					if err = renew(b, soon(t), ticket); err == nil {
+						ticket, err = b.Await(soon(t), ticket)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for range 3 {
+					if err := renew(b, soon(t), ticket); err != nil {
+						t.Error(err)
+					}
+				}
+				leave(t, b, ticket)
+			})
+		}
+		wg.Wait()
+		empty(t, b)
+	})
+}
+
+// TestLinesHoldsNoConnection uses the only connection inside of the loop.
+func TestLinesHoldsNoConnection(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		b := s.backendOn(t, s.one(t))
+		for i := range 10 {
+			hold(t, b, claim(fmt.Sprint("k", i)))
+		}
+		n := 0
+		for l, err := range b.Lines(soon(t), "k") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Break(soon(t), l.Key, l.Claims[0].Token, ""); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != 10 {
+			t.Errorf("Lines yielded %d of 10 lines", n)
+		}
+		empty(t, b)
+	})
+}
+
+// TestWaiterWithoutConnectionKeepsToItsContext holds the only connection itself.
+func TestWaiterWithoutConnectionKeepsToItsContext(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		db := s.one(t)
+		b := s.backendOn(t, db)
+		holder := hold(t, b, claim("k"))
+		w := wait(t, b, claim("k"))
+		conn, err := db.Conn(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cutShort(t, verbs(b, w))
+		conn.Close()
+		leave(t, b, holder)
+		leave(t, b, granted(t, b, w))
+		empty(t, b)
+	})
+}
+
+// cutShort makes calls that cannot get through, and wants each to return soon after
+// its context ends.
+func cutShort(t *testing.T, calls map[string]func(ctx context.Context) error) {
+	t.Helper()
+	for name, call := range calls {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		began := time.Now()
+		err := call(ctx)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s went on for %v after its context had ended", name, took)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s that cannot get through answered %v; want the end of its context", name, err)
+		}
+		cancel()
+	}
+}
+
+// TestLongTransactionOfTheProgramIsWaitedFor holds SQLite's write lock, as a program
+// does in a transaction of its own, with DSNs that make the driver wait or not.
+func TestLongTransactionOfTheProgramIsWaitedFor(t *testing.T) {
+	each(t, []kind{
+		sqlite.with("NoBusyTimeout", "file:%s?_pragma=journal_mode(WAL)"),
+		sqlite.with("LongBusyTimeout", "file:%s?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"),
+		sqlite.with("RollbackJournal", "file:%s"),
+		sqlite.with("ImmediateTxlock", "file:%s?_pragma=journal_mode(WAL)&_txlock=immediate"),
+		sqlite.with("ExclusiveRollback", "file:%s?_txlock=exclusive&_pragma=busy_timeout(60000)"),
+	}, func(t *testing.T, s *store) {
+		b := s.backend(t)
+		holder := hold(t, b, claim("held"))
+		wait(t, b, claim("held"))
+		x := s.openDSN(t, "file:"+s.name)
+		x.SetMaxOpenConns(1)
+		run(t, x, "BEGIN IMMEDIATE")
+		calls := verbs(b, holder)
+		delete(calls, "Await") // they only read
+		delete(calls, "Line")
+		delete(calls, "Lines")
+		calls["Enter of a free lock"] = func(ctx context.Context) error { return second(b.Enter(ctx, claim("free"))) }
+		cutShort(t, calls)
+		entered := behind(func() error { return second(b.Enter(soon(t), claim("later"))) })
+		run(t, x, "ROLLBACK")
+		if err := <-entered; err != nil {
+			t.Errorf("Enter after the program's transaction: %v", err)
+		}
+		leaveAll(t, b)
+	})
+}
+
+// TestCancelledCallLetsGoOfItsConnection ends contexts of steps that wait for the lock on
+// a line, on the only connection.
+func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		b := s.backendOn(t, s.one(t))
+		holder := hold(t, b, claim("k"))
+		busy(t, b, "k")
+		x := s.begin(t, "SELECT * FROM fencelock_line FOR UPDATE")
+		calls := verbs(b, holder)
+		for _, name := range []string{"Await", "Renew", "Line", "Lines"} { // these do not wait for the line
+			delete(calls, name)
+		}
+		cutShort(t, calls)
+		if err := renew(b, soon(t), holder); err != nil {
+			t.Errorf("Renew beside steps that were given up: %v", err)
+		}
+		x.end()
+		leaveAll(t, b)
+	})
+}

@@ -1,0 +1,128 @@
+package sql_test
+
+import (
+	"database/sql"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/worker"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// place is how a worker reaches a store.
+type place struct {
+	Driver, DSN string
+	Dialect     sqllock.Dialect
+	Pooled      bool
+}
+
+func (p place) open() (driver.Backend, func(), error) {
+	db, err := sql.Open(p.Driver, p.DSN)
+	if err != nil {
+		return nil, nil, err
+	}
+	db.SetMaxOpenConns(4)
+	return sqllock.New(db, p.Dialect, options(p.Dialect, p.Pooled, p.DSN)), func() { db.Close() }, nil
+}
+
+func (s *store) place() place {
+	return place{s.driver, s.dsn, s.dialect, s.pooled}
+}
+
+// start starts a worker.
+func (s *store) start(t testing.TB, do worker.Job, lease time.Duration, n int) *worker.Process {
+	t.Helper()
+	return worker.Start(t, worker.Order[place]{Do: do, Store: s.place(), Key: "k", TTL: lease, N: n})
+}
+
+// trials puts each kind of database through a trial, and sees that nothing is left.
+func trials(t *testing.T, kinds []kind, lease time.Duration, f func(t *testing.T, s *store, x worker.Trial[place])) {
+	t.Helper()
+	each(t, kinds, func(t *testing.T, s *store) {
+		b := s.backend(t)
+		f(t, s, worker.Trial[place]{Store: s.place(), Backend: b, Lease: lease, Late: time.Second})
+		empty(t, b)
+		s.sane(t)
+	})
+}
+
+func TestProcessesNeverOverlap(t *testing.T) {
+	kinds := []kind{sqlite, barePath, postgres, serializable, repeatableRead, mariaDB}
+	trials(t, kinds, time.Minute, func(t *testing.T, _ *store, x worker.Trial[place]) { x.NeverOverlap(t, 4, 60) })
+}
+
+func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
+	trials(t, everyWay, time.Second, func(t *testing.T, _ *store, x worker.Trial[place]) { x.KilledHolder(t) })
+}
+
+func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
+	trials(t, everyWay, time.Second, func(t *testing.T, _ *store, x worker.Trial[place]) { x.KilledWaiter(t) })
+}
+
+// TestKilledAtAnyMomentNothingIsTorn kills processes at random while others work.
+func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
+	kinds := []kind{sqlite, barePath, postgres, serializable, mariaDB}
+	trials(t, kinds, 500*time.Millisecond, func(t *testing.T, s *store, x worker.Trial[place]) {
+		x.KilledAtAnyMoment(t, 12, func() {
+			if s.on == nil {
+				if check := ask[string](t, s, "PRAGMA integrity_check"); check != "ok" {
+					t.Errorf("integrity check: %s; want ok", check)
+				}
+			}
+		})
+	})
+}
+
+func TestProcessesCreateTablesAtOnce(t *testing.T) {
+	each(t, []kind{sqlite, barePath, postgres, serializable, mariaDB}, func(t *testing.T, s *store) {
+		var ps []*worker.Process
+		for range 4 {
+			p := s.start(t, worker.Ready, time.Minute, 0)
+			p.Hears("ready")
+			ps = append(ps, p)
+		}
+		for _, p := range ps {
+			p.Tell()
+		}
+		for _, p := range ps {
+			p.Succeeds()
+		}
+		empty(t, s.backend(t))
+	})
+}
+
+// TestOtherProcessIsWokenAtOnce measures how long a lock takes from one process to
+// another. It asserts only that the median is far below the look after a second that stands
+// behind the wake-up.
+func TestOtherProcessIsWokenAtOnce(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		b := s.backend(t)
+		const rounds = 25
+		holder := hold(t, b, claim("k"))
+		p := s.start(t, worker.Hold, time.Minute, rounds)
+		var took []time.Duration
+		for range rounds {
+			p.Hears("waits")
+			pause(settled)
+			began := time.Now()
+			leave(t, b, holder)
+			_, at := p.Held()
+			took = append(took, at.Sub(began))
+			// In line before the other leaves, or it would find the lock free again.
+			holder = wait(t, b, claim("k"))
+			p.Tell()
+			holder = granted(t, b, holder)
+			p.Hears("left ok")
+		}
+		leave(t, b, holder)
+		p.Succeeds()
+		slices.Sort(took)
+		t.Logf("from Leave to the grant in another process: median %v, longest %v", took[rounds/2], took[rounds-1])
+		if took[rounds/2] > 250*time.Millisecond {
+			t.Errorf("the median hand-over between processes took %v; want far less than the look after a second", took[rounds/2])
+		}
+		empty(t, b)
+	})
+}

@@ -1,0 +1,301 @@
+package sql_test
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// refusal must be a PermanentError from every call, mention words, and no password.
+func refusal(t *testing.T, b *sqllock.Backend, words ...string) {
+	t.Helper()
+	ticket := claimTicket("k")
+	for name, call := range verbs(b, ticket) {
+		err := call(soon(t))
+		if !permanent(err) {
+			t.Errorf("%s answered %v; want a PermanentError", name, err)
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s answered %q; want it to say %q", name, err, word)
+			}
+		}
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s tells the password: %v", name, err)
+		}
+	}
+}
+
+// schemaCommand is what the command is called with for the tables of a dialect.
+func (s *store) schemaCommand() string {
+	return "fencelock schema " + map[sqllock.Dialect]string{
+		sqllock.SQLite: "sqlite", sqllock.Postgres: "postgres", sqllock.MySQL: "mysql"}[s.dialect]
+}
+
+func TestWhatCannotWorkSaysSo(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		missing := []string{"missing", s.schemaCommand()}
+		t.Run("MissingTables", func(t *testing.T) {
+			refusal(t, s.new(t, s.open(t), nil), append(missing, "CreateTables")...)
+		})
+		t.Run("TablesDroppedLater", func(t *testing.T) {
+			b := s.polling(t)
+			hold(t, b, claim("k"))
+			if s.dialect == sqllock.Postgres {
+				s.do(t, "DROP SCHEMA public CASCADE")
+				s.do(t, "CREATE SCHEMA public")
+			}
+			for _, table := range column[string](t, s.db, s.sql("{tables}")) {
+				s.do(t, "DROP TABLE "+table)
+			}
+			refusal(t, b, missing...)
+		})
+		t.Run("Prefix", func(t *testing.T) {
+			prefixes := []string{"a b", "x;", `x"`, "x`", "1x", "ä", strings.Repeat("x", 33), "x'--"}
+			if s.dialect == sqllock.SQLite {
+				prefixes = append(prefixes, "sqlite_x")
+			}
+			for _, prefix := range prefixes {
+				o := &sqllock.Options{Prefix: prefix, CreateTables: true}
+				refusal(t, s.new(t, s.open(t), o), "prefix")
+				if _, err := sqllock.Schema(s.dialect, o); err == nil {
+					t.Errorf("Schema took the prefix %q", prefix)
+				}
+			}
+		})
+		t.Run("OtherFormat", func(t *testing.T) {
+			use(t, s.polling(t), "k")
+			s.do(t, "UPDATE fencelock_meta SET value = '7' WHERE name = 'format'")
+			refusal(t, s.polling(t), "format", "7", "format 1")
+			s.do(t, "DELETE FROM fencelock_meta WHERE name = 'format'")
+			refusal(t, s.polling(t), "format")
+		})
+		if s.dialect == sqllock.Postgres {
+			t.Run("FunctionsDropped", func(t *testing.T) {
+				s := s.kind.store(t)
+				use(t, s.polling(t), "k")
+				s.do(t, "DROP FUNCTION fencelock_sweep")
+				refusal(t, s.new(t, s.open(t), nil), missing...)
+				use(t, s.polling(t), "k")
+			})
+		}
+		t.Run("NoDatabase", func(t *testing.T) { refusal(t, s.new(t, nil, nil), "database") })
+		t.Run("ClosedDatabase", func(t *testing.T) {
+			s := s.kind.store(t)
+			db := s.open(t)
+			b := s.backendOn(t, db)
+			use(t, b, "k")
+			db.Close()
+			refusal(t, b, "closed")
+		})
+	})
+}
+
+// TestMissingTablesAreNotRemembered runs what Schema returns by hand, twice, and with
+// another prefix.
+func TestMissingTablesAreNotRemembered(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		o := options(s.dialect, s.pooled, s.dsn)
+		o.Prefix, o.CreateTables = "App_", s.dialect == sqllock.MySQL
+		b := s.new(t, s.open(t), &sqllock.Options{Prefix: o.Prefix})
+		refusal(t, b, "missing")
+		if !o.CreateTables {
+			ddl, err := sqllock.Schema(s.dialect, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.do(t, ddl)
+			s.do(t, ddl)
+		}
+		use(t, s.new(t, s.open(t), o), "k")
+		mine := hold(t, b, claim("k"))
+		// Another set of tables in the same database is another set of locks.
+		use(t, s.polling(t), "k")
+		leave(t, b, mine)
+		empty(t, b)
+		// Those of another prefix are woken, too: names are lower case where they are not quoted.
+		handOvers(t, s.new(t, s.open(t), o), s.new(t, s.open(t), o))
+	})
+}
+
+func TestDialectsAreChecked(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		refusal(t, sqllock.New(s.db, 0, nil), "dialect")
+		if _, err := sqllock.Schema(77, nil); err == nil {
+			t.Error("Schema took a dialect that does not exist")
+		}
+		refusal(t, s.new(t, s.db, &sqllock.Options{Listen: listenAfter(nil)}), "Listen")
+	})
+}
+
+func TestFilesThatCannotWork(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		at := func(path, tail string) *sqllock.Backend {
+			return s.backendOn(t, s.openDSN(t, "file:"+path+tail))
+		}
+		letter := filepath.Join(t.TempDir(), "letter")
+		if err := os.WriteFile(letter, []byte(strings.Repeat("this is a letter to my mother\n", 100)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refusal(t, at(letter, ""), "not a database")
+		refusal(t, at(filepath.Join(t.TempDir(), "no", "locks.db"), ""), "cannot be opened", "folder")
+		use(t, s.polling(t), "k")
+		_, err := at(s.name, "?mode=ro").Enter(soon(t), claim("k"))
+		if !permanent(err) || !strings.Contains(err.Error(), "may not be written") {
+			t.Errorf("Enter on a read-only database answered %v; want a PermanentError that says so", err)
+		}
+	})
+}
+
+// as names the database for another user.
+func (s *store) as(t testing.TB, user, password string) string {
+	t.Helper()
+	if s.dialect == sqllock.MySQL {
+		return fmt.Sprintf("%s:%s@tcp(%s)/%s", user, password, s.on.Addr(), s.name)
+	}
+	u, err := url.Parse(s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(user, password)
+	return u.String()
+}
+
+// TestUsersWithoutRights is about users who may not create, or use, the tables. What the error
+// and the schema say to do helps.
+func TestUsersWithoutRights(t *testing.T) {
+	each(t, onServers, func(t *testing.T, s *store) {
+		create, drop := []string{
+			"CREATE ROLE plain LOGIN PASSWORD 's3cret'",
+			"REVOKE CREATE ON SCHEMA public FROM PUBLIC", // as it is since PostgreSQL 15
+		}, []string{"DROP OWNED BY plain", "DROP ROLE plain"}
+		helps := "GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock_meta, fencelock_line, fencelock_claim, {tombstones} TO plain"
+		words := []string{"right", "GRANT", s.schemaCommand()}
+		if s.dialect == sqllock.MySQL {
+			create = []string{"CREATE USER plain IDENTIFIED BY 's3cret'", "GRANT SELECT ON " + s.name + ".* TO plain"}
+			drop = []string{"DROP USER plain"}
+			helps = "GRANT INSERT, UPDATE, DELETE, EXECUTE ON " + s.name + ".* TO plain"
+			words = []string{"right is missing"}
+		}
+		for _, text := range create {
+			s.do(t, text)
+		}
+		t.Cleanup(func() {
+			for _, text := range drop {
+				s.do(t, text)
+			}
+		})
+		plain := s.openDSN(t, s.as(t, "plain", "s3cret"))
+		refusal(t, s.backendOn(t, plain), words...)
+		use(t, s.polling(t), "k")
+		refusal(t, s.backendOn(t, plain), words[0])
+		s.do(t, helps)
+		b := s.new(t, plain, nil)
+		holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
+		if err := b.Break(soon(t), "k", holder.Token, "why"); err != nil {
+			t.Error(err)
+		}
+		leave(t, b, granted(t, b, w))
+		for range 300 { // sweeps included
+			use(t, b, "k")
+		}
+		empty(t, b)
+		if s.dialect == sqllock.MySQL {
+			refusal(t, s.new(t, plain, &sqllock.Options{Prefix: "mine_", CreateTables: true}), "right is missing", "CREATE ROUTINE")
+		}
+	})
+}
+
+// TestUsersWhoAreNotLetIn is about passwords, and databases that are not there.
+func TestUsersWhoAreNotLetIn(t *testing.T) {
+	each(t, onServers, func(t *testing.T, s *store) {
+		at := func(dsn string) *sqllock.Backend { return s.backendOn(t, s.openDSN(t, dsn)) }
+		if s.dialect == sqllock.Postgres {
+			refusal(t, at(pgURL(t, s.dsn, "nobody_made_it")), "no such database")
+			return
+		}
+		refusal(t, at(mariaDSN(s.on.Addr(), "nobody_made_it")), "no such database")
+		refusal(t, at(mariaDSN(s.on.Addr(), "")), "no database is chosen")
+		for _, user := range []struct{ change, password, says string }{
+			{"IDENTIFIED BY 'open'", "s3cret", "password"},
+			{"PASSWORD EXPIRE", "open", "refuses the user or the password"},
+			{"ACCOUNT LOCK", "open", "refuses the user or the password"},
+		} {
+			s.do(t, "CREATE USER cassim IDENTIFIED BY 'open'")
+			s.do(t, "GRANT ALL ON "+s.name+".* TO cassim")
+			s.do(t, "ALTER USER cassim "+user.change)
+			refusal(t, at(s.as(t, "cassim", user.password)), user.says)
+			s.do(t, "DROP USER cassim")
+		}
+	})
+}
+
+// TestWrongPasswordIsPermanent has a server that asks for one.
+func TestWrongPasswordIsPermanent(t *testing.T) {
+	t.Parallel()
+	t.Run("Postgres", func(t *testing.T) {
+		s := postgres.storeOn(t, testserver.Postgres(t, testserver.Password("right")))
+		refusal(t, s.backendOn(t, s.openDSN(t, s.as(t, "postgres", "s3cret"))), "password", "does not let us in")
+		b := s.backend(t)
+		use(t, b, "k")
+		s.behind(t, testserver.PgBouncer(t, s.on))
+		s.dsn = pgURL(t, s.dsn, "", pgBouncer.params...)
+		use(t, s.polling(t), "k")
+	})
+}
+
+// TestWhatMayPassIsNotPermanent has the server refuse for reasons that go away.
+func TestWhatMayPassIsNotPermanent(t *testing.T) {
+	t.Parallel()
+	t.Run("MariaDB", func(t *testing.T) {
+		s := mariaDB.storeOn(t, testserver.MariaDB(t))
+		s.db.SetMaxOpenConns(20)
+		use(t, s.polling(t), "k")
+		s.do(t, "CREATE USER ali IDENTIFIED BY 'open'")
+		s.do(t, "GRANT ALL ON "+s.name+".* TO ali")
+		ali := func() *sqllock.Backend { return s.backendOn(t, s.openDSN(t, s.as(t, "ali", "open"))) }
+		passes := func(b *sqllock.Backend, what, words string) {
+			t.Helper()
+			_, err := b.Enter(soon(t), claim("k"))
+			if unsure(t, "Enter on a server "+what, err); err != nil && !strings.Contains(err.Error(), words) {
+				t.Errorf("Enter on a server %s answered %v; want it to say %s", what, err, words)
+			}
+		}
+		b := ali()
+		use(t, b, "k")
+		s.do(t, "SET GLOBAL read_only = 1")
+		passes(b, "that is read-only", "1290")
+		s.do(t, "SET GLOBAL read_only = 0")
+		use(t, b, "k")
+
+		s.do(t, "SET GLOBAL max_connections = 10")
+		var held []interface{ Close() error }
+		for range 10 {
+			conn, err := s.db.Conn(soon(t))
+			if err != nil {
+				break
+			}
+			held = append(held, conn)
+		}
+		// The connection that b has is one of the ten; a new pool gets none.
+		c := ali()
+		passes(c, "with too many connections", "1040")
+		for _, conn := range held {
+			conn.Close()
+		}
+		s.do(t, "SET GLOBAL max_connections = 500")
+		s.do(t, "ALTER USER ali WITH MAX_USER_CONNECTIONS 1")
+		use(t, ali(), "k")
+		passes(c, "that lets this user connect once", "1226")
+		s.do(t, "ALTER USER ali WITH MAX_USER_CONNECTIONS 0")
+		use(t, c, "k")
+		empty(t, c)
+	})
+}

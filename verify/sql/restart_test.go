@@ -1,0 +1,234 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// ownServer starts a server that one test alone uses.
+func ownServer(t testing.TB, k kind, opts ...testserver.Option) *store {
+	t.Helper()
+	if k.dialect == sqllock.MySQL {
+		return k.storeOn(t, testserver.MariaDB(t, opts...))
+	}
+	return k.storeOn(t, testserver.Postgres(t, opts...))
+}
+
+// eachServer runs a test on servers of its own.
+func eachServer(t *testing.T, kinds []kind, f func(t *testing.T, s *store)) {
+	t.Helper()
+	t.Parallel()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, ownServer(t, k))
+		})
+	}
+}
+
+// untilSure repeats a call as the core does: an error that is not an answer is no reason to
+// give up.
+func untilSure(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if err == nil || driver.Gone(err) || permanent(err) || ctx.Err() != nil {
+			return err
+		}
+		pause(10 * time.Millisecond)
+	}
+}
+
+// awaitThrough waits for a grant through an outage.
+func awaitThrough(ctx context.Context, b driver.Backend, w driver.Ticket) (driver.Ticket, error) {
+	for !w.Granted {
+		if err := untilSure(ctx, func() error {
+			next, err := b.Await(ctx, w)
+			if err == nil {
+				w = next
+			}
+			return err
+		}); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// crowd has four workers take a lock from each other, through outages, until stop is called.
+func crowd(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (held *atomic.Int64, stop func()) {
+	held = new(atomic.Int64)
+	var inside atomic.Int64
+	var ended atomic.Bool
+	var wg sync.WaitGroup
+	for i := range 4 {
+		b := bs[i%len(bs)]
+		wg.Go(func() {
+			for !ended.Load() && !t.Failed() {
+				c := claim("busy")
+				var w driver.Ticket
+				err := untilSure(ctx, func() (err error) {
+					w, err = b.Enter(ctx, c)
+					return err
+				})
+				if err == nil {
+					w, err = awaitThrough(ctx, b, w)
+				}
+				if err != nil {
+					t.Errorf("Enter or Await: %v", err)
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d are inside at once", n)
+				}
+				held.Add(1)
+				inside.Add(-1)
+				// Leave that was applied before the crash answers ErrGone when repeated.
+				if err := untilSure(ctx, func() error { return b.Leave(ctx, w, driver.Exit{}) }); err != nil && !driver.Gone(err) {
+					t.Errorf("Leave: %v", err)
+				}
+			}
+		})
+	}
+	return held, func() { ended.Store(true); wg.Wait() }
+}
+
+// TestServerRestartKeepsClaims kills the server as kill -9 does, under a holder, a waiter, and
+// others that come and go.
+func TestServerRestartKeepsClaims(t *testing.T) {
+	eachServer(t, []kind{postgres, mariaDB}, func(t *testing.T, s *store) { restarts(t, s, s.on, true) })
+	// A PgBouncer that ends, and one whose server does: it waits before it tries again.
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		s := ownServer(t, postgres.with("PgBouncer", pgBouncer.params...))
+		s.pooled = true
+		front := testserver.PgBouncer(t, s.on, testserver.Config("server_login_retry = 1"))
+		s.behind(t, front)
+		restarts(t, s, front, false)
+		restarts(t, s, s.on, false)
+	})
+}
+
+func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
+	t.Helper()
+	a, b := s.backend(t), s.backend(t)
+	holder := hold(t, a, claim("k"))
+	w := wait(t, b, claim("k"))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	waits := behind(func() driver.Ticket {
+		got, err := awaitThrough(ctx, b, w)
+		if err != nil {
+			t.Errorf("Await through a restart: %v", err)
+		}
+		return got
+	})
+	held, stop := new(atomic.Int64), func() {}
+	if crowded {
+		held, stop = crowd(ctx, t, a, b)
+		until(t, "others come and go", func() bool { return held.Load() > 20 })
+	}
+	if err := what.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// A pooler has those wait who are connected to it, for two minutes.
+	brief := func() context.Context {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	until(t, "the sessions of a server that was killed have noticed", func() bool {
+		return second(a.Line(brief(), "k")) != nil && second(b.Line(brief(), "k")) != nil
+	})
+	for name, err := range map[string]error{
+		"Enter": second(a.Enter(brief(), claim("k"))),
+		"Renew": renew(a, brief(), holder),
+		"Leave": a.Leave(brief(), driver.Ticket{Claim: claim("k")}, driver.Exit{}),
+		"Line":  second(a.Line(brief(), "k")),
+	} {
+		unsure(t, name+" without a server", err)
+	}
+	if err := what.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	// As the core does: a pooler refuses for a moment more.
+	if err := untilSure(ctx, func() error { return renew(a, ctx, holder) }); err != nil {
+		t.Fatalf("Renew after the restart: %v", err)
+	}
+	if err := untilSure(ctx, func() error {
+		_, err := b.Enter(ctx, noWait(claim("k")))
+		if errors.As(err, new(*driver.BusyError)) {
+			return nil
+		}
+		return err
+	}); err != nil {
+		t.Errorf("Enter after the restart answered %v; want a refusal: the lock is held", err)
+	}
+	before := held.Load()
+	if crowded {
+		until(t, "others come and go again", func() bool { return held.Load() > before+20 })
+	}
+	stop()
+	leave(t, a, holder)
+	got := <-waits
+	if !got.Granted || got.Token != w.Token {
+		t.Errorf("after the restart the waiter with token %d has %d, granted %v", w.Token, got.Token, got.Granted)
+	}
+	leave(t, b, got)
+	later := hold(t, a, claim("k"))
+	if later.Token <= got.Token {
+		t.Errorf("token %d after %d", later.Token, got.Token)
+	}
+	leave(t, a, later)
+	empty(t, a)
+}
+
+// TestServerIsKilledAfterAGrant kills the server as soon as a Leave, which grants the lock
+// to somebody else, or an Enter was answered: both are on the disk by then. A Leave that
+// grants nobody anything need not be, but the lock is free when its lease has ended.
+func TestServerIsKilledAfterAGrant(t *testing.T) {
+	eachServer(t, []kind{postgres}, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		crash := func() {
+			t.Helper()
+			if err := s.on.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.on.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the server answers", func() bool { return second(b.Line(soon(t), "k")) == nil })
+		}
+		for range 3 {
+			first := hold(t, b, claim("k"))
+			next := wait(t, b, claim("k"))
+			leave(t, b, first)
+			crash()
+			gone(t, "Leave of a claim that had left before the crash", b.Leave(soon(t), first, driver.Exit{}))
+			leave(t, b, granted(t, b, next))
+			held := hold(t, b, claim("k"))
+			crash()
+			if err := renew(b, soon(t), held); err != nil {
+				t.Errorf("Renew of a lock that was granted before the crash: %v", err)
+			}
+			leave(t, b, held)
+		}
+		leave(t, b, hold(t, b, ttl(claim("k"), 500*time.Millisecond)))
+		crash()
+		until(t, "the lock that was given back is free", func() bool {
+			again, err := b.Enter(soon(t), noWait(claim("k")))
+			if err == nil {
+				leave(t, b, again)
+			}
+			return err == nil
+		})
+		empty(t, b)
+	})
+}

@@ -1,0 +1,99 @@
+package sql_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// session is a transaction of somebody else, which goes on while steps run.
+type session struct {
+	t    testing.TB
+	s    *store
+	conn *sql.Conn
+}
+
+// begin runs statements in a transaction, and leaves it open.
+func (s *store) begin(t testing.TB, statements ...string) *session {
+	t.Helper()
+	conn, err := s.db.Conn(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &session{t, s, conn}
+	t.Cleanup(func() { conn.Close() })
+	for _, text := range append([]string{"BEGIN"}, statements...) {
+		x.do(text)
+	}
+	return x
+}
+
+func (x *session) do(text string, args ...any) {
+	x.t.Helper()
+	run(x.t, x.conn, x.s.sql(text), args...)
+}
+
+// end commits.
+func (x *session) end() {
+	x.t.Helper()
+	x.do("COMMIT")
+	x.conn.Close()
+}
+
+// undo rolls back.
+func (x *session) undo() {
+	x.t.Helper()
+	x.do("ROLLBACK")
+	x.conn.Close()
+}
+
+// blocked waits until a step waits for a row, and returns the number of its session. MariaDB
+// does not say so: there a statement that stands still is one that waits, if nobody else is at
+// work.
+func (s *store) blocked(t testing.TB) (id int64) {
+	t.Helper()
+	query, often := `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`, 0
+	if s.dialect == sqllock.MySQL {
+		query, often = `SELECT id FROM information_schema.processlist
+			WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()`, 20
+	}
+	seen := 0
+	until(t, "a step waits for a row", func() bool {
+		var now int64
+		err := s.db.QueryRow(query).Scan(&now)
+		switch {
+		case err != nil && !errors.Is(err, sql.ErrNoRows):
+			t.Fatal(err)
+		case err != nil:
+			id, seen = 0, 0
+		case now != id:
+			id, seen = now, 1
+		default:
+			seen++
+		}
+		return seen > often
+	})
+	return id
+}
+
+// lockLine is a statement that locks all lines, lockClaims one that locks all claims.
+const (
+	lockLine   = "SELECT * FROM fencelock_line FOR UPDATE"
+	lockClaims = "SELECT * FROM fencelock_claim FOR UPDATE"
+)
+
+// enterSQL is an Enter as another process sends it.
+func (s *store) enterSQL(key, id string) string {
+	if s.dialect == sqllock.MySQL {
+		return fmt.Sprintf("CALL fencelock_v1_enter('%s', '%s', 1, 1048576, 1048576, 60000000, 0, 1, '', '')", key, id)
+	}
+	return fmt.Sprintf("SELECT * FROM fencelock_enter('%s', '%s', 1048576, 1048576, 60000000, false, 1, 7, '', '')", key, id)
+}
+
+// leaveSQL is a Leave as another process sends it.
+func (s *store) leaveSQL(key, id string, tombstone int) string {
+	return fmt.Sprintf("SELECT * FROM fencelock_leave('%s', '%s', '', 0, %d, 7)", key, id, tombstone)
+}

@@ -1,0 +1,158 @@
+package sql_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// reboot makes all rows look as if they were written before the host was started
+// again: on a clock that nobody can read any more, and since a while ago.
+func (s *store) reboot(t *testing.T, ago time.Duration) {
+	t.Helper()
+	for _, table := range []string{"fencelock_claim", "{tombstones}"} {
+		s.do(t, "UPDATE "+table+" SET clock = 4711, expires = expires + 1000000000000, until = until - ?", ago.Microseconds())
+	}
+}
+
+func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		old := hold(t, b, claim("k"))
+		waited := wait(t, b, claim("k"))
+		s.reboot(t, 2*time.Minute)
+		empty(t, b)
+		gone(t, "Renew of a claim from before the restart", renew(b, soon(t), waited))
+		now := hold(t, b, noWait(claim("k")))
+		if now.Token <= waited.Token {
+			t.Errorf("the token after the restart is %d; want one above %d", now.Token, waited.Token)
+		}
+		gone(t, "Leave of a claim from before the restart", b.Leave(soon(t), old, driver.Exit{}))
+		leave(t, b, now)
+		empty(t, b)
+	})
+}
+
+// TestRestartKeepsWhatIsNotOver carries what is left of a lease over: the place that a
+// finished holder keeps for an hour stays taken, and a process on another clock of
+// this host, as in a container with a time namespace, keeps its lock.
+func TestRestartKeepsWhatIsNotOver(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		first := hold(t, b, claim("held"))
+		if err := b.Leave(soon(t), hold(t, b, claim("lingers")), driver.Exit{Linger: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		s.reboot(t, 20*time.Second)
+		for _, key := range []string{"held", "lingers"} {
+			busy(t, b, key)
+			l, err := b.Line(soon(t), key)
+			if err != nil || len(l.Claims) != 1 {
+				t.Fatalf("the line of %q is %+v, %v", key, l, err)
+			}
+			if key == "held" && (l.Claims[0].Left > 40*time.Second || l.Claims[0].Left < 20*time.Second) {
+				t.Errorf("%v are left of a lease that had 40s left by the wall clock", l.Claims[0].Left)
+			}
+		}
+		s.reboot(t, 0)
+		renewed(t, b, first)
+		leave(t, b, first)
+		leaveAll(t, b)
+	})
+}
+
+// TestClockOfTheHostSetBackHoldsNobodyForLong is a host that starts with its clock
+// in the past: what is left of a lease is never more than the whole of it.
+func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		const lease = 500 * time.Millisecond
+		const day = 86400 * 1_000_000
+		old := hold(t, b, ttl(claim("k"), lease))
+		s.reboot(t, -24*time.Hour)
+		s.do(t, "UPDATE fencelock_line SET last = last + ?", day)
+		began := time.Now()
+		w := granted(t, b, enter(t, b, claim("k")))
+		if took := time.Since(began); took > lease+time.Second {
+			t.Errorf("a lease of %v from before the restart lasted %v more", lease, took)
+		}
+		if w.Token <= old.Token+day {
+			t.Errorf("the token is %d; want one above the counter, %d, though the clock is behind it", w.Token, old.Token+day)
+		}
+		leave(t, b, w)
+		empty(t, b)
+	})
+}
+
+// TestWaiterOutlivesTheClockItEnteredOn is a line in which everybody is on another
+// clock: they are all carried over, in their order.
+func TestWaiterOutlivesTheClockItEnteredOn(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		first, second, third := hold(t, b, claim("k")), wait(t, b, claim("k")), wait(t, b, claim("k"))
+		s.reboot(t, time.Second)
+		leave(t, b, first)
+		leave(t, b, granted(t, b, second))
+		leave(t, b, granted(t, b, third))
+		empty(t, b)
+	})
+}
+
+func TestFilesMayHaveAnyName(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		names := []string{"locks.db", "a b.db", "ünï#1%20.db", "x&y=z;.db", "日本.db"}
+		if runtime.GOOS != "windows" {
+			names = append(names, "what?.db", `"quoted'.db`, "new\nline.db", `back\slash`)
+		}
+		for _, name := range names {
+			path := filepath.Join(t.TempDir(), name)
+			db := s.openDSN(t, sqllock.SQLiteDSN(path))
+			b := s.backendOn(t, db)
+			use(t, b, "k")
+			empty(t, b)
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("the locks are not in the file %q: %v", name, err)
+			}
+			var mode string
+			if err := db.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "wal" {
+				t.Errorf("the journal mode of %q is %q, %v; want wal", name, mode, err)
+			}
+		}
+	})
+}
+
+// TestFullDiskIsAnErrorAndHeals lets the database grow no further.
+func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		s.db.SetMaxOpenConns(1)
+		b := s.backendOn(t, s.db)
+		first := hold(t, b, claim("first"))
+		w := wait(t, b, claim("first"))
+		ask[int](t, s, fmt.Sprintf("PRAGMA max_page_count = %d", ask[int](t, s, "PRAGMA page_count")))
+		var full error
+		for i := 0; full == nil && i < 10_000; i++ {
+			c := claim(fmt.Sprint("filler", i))
+			c.Note = strings.Repeat("x", driver.MaxNote)
+			_, full = b.Enter(soon(t), c)
+		}
+		unsure(t, "Enter on a full disk", full)
+		if full != nil && !strings.Contains(full.Error(), "room") {
+			t.Errorf("Enter on a full disk answered %v; want an error that says so", full)
+		}
+		// What needs no more room goes on.
+		renewed(t, b, first)
+		leave(t, b, first)
+		leave(t, b, granted(t, b, w))
+		ask[int](t, s, "PRAGMA max_page_count = 1000000")
+		use(t, b, "later")
+		s.sane(t)
+		leaveAll(t, b)
+	})
+}

@@ -1,0 +1,135 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// This is what no lock on an asynchronous replication can keep, and what is kept all the
+// same: a standby is promoted that has not heard of a grant, since its link was cut. A
+// second holder is let in beside the first, with a larger token, so a resource that compares
+// tokens refuses the first; and the first is told by its next renewal. What the standby had
+// heard of goes on.
+func TestStaleStandbyLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
+	t.Parallel()
+	t.Run("Postgres", staleStandby)
+}
+
+func staleStandby(t *testing.T) {
+	primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+	s := &store{kind: postgres, on: primary}
+	standby, link := standbyOf(t, primary)
+	hosts, err := url.Parse(primary.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts.Host += "," + standby.Addr()
+	q := hosts.Query()
+	q.Set("target_session_attrs", "read-write")
+	hosts.RawQuery = q.Encode()
+	const ttl = 9 * time.Second
+	client := func() *fencelock.Client {
+		b := s.backendOn(t, s.openDSN(t, hosts.String()))
+		c := fencelock.New(b, &fencelock.Options{TTL: ttl})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	a, b := client(), client()
+	ctx := soon(t)
+	known, err := a.Lock(ctx, "known")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The standby has it when it has a later write.
+	run(t, s.openDSN(t, primary.URL()), "CREATE TABLE seen ()")
+	read := s.openDSN(t, standby.URL())
+	until(t, "the standby follows", func() bool {
+		var there bool
+		err := read.QueryRow("SELECT to_regclass('seen') IS NOT NULL").Scan(&there)
+		return err == nil && there
+	})
+	link.Close()
+	first, err := a.Lock(ctx, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := time.Now()
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	run(t, read, "SELECT pg_promote()")
+	second, err := b.Lock(ctx, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Err(); err != nil {
+		t.Fatalf("the first holder was told before there was a second: %v; this test shows nothing", err)
+	}
+	if second.Token() <= first.Token() {
+		t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), first.Token())
+	}
+	var resource fence.Gate
+	write := func() error { return nil }
+	if err := resource.Do(ctx, second.Token(), write); err != nil {
+		t.Errorf("the resource refused the second holder: %v", err)
+	}
+	if err := resource.Do(ctx, first.Token(), write); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("the resource let the first holder in: %v", err)
+	}
+	<-first.Context().Done()
+	if d := time.Since(granted); d > ttl {
+		t.Errorf("the first holder was told %v after its grant; its lease is %v", d, ttl)
+	}
+	if err := first.Err(); !errors.Is(err, fencelock.ErrLost) {
+		t.Errorf("the first holder was told %v", err)
+	}
+	if err := first.Release(ctx); !errors.Is(err, fencelock.ErrLost) {
+		t.Errorf("Release of the lost lock answered %v", err)
+	}
+	for name, lease := range map[string]*fencelock.Lease{"the second holder": second, "who held what the standby knew of": known} {
+		if err := lease.Renew(ctx); err != nil {
+			t.Errorf("%s cannot renew: %v", name, err)
+		}
+		if err := lease.Release(ctx); err != nil {
+			t.Errorf("Release by %s: %v", name, err)
+		}
+	}
+}
+
+// standbyOf starts a server that follows another one through a proxy.
+func standbyOf(t *testing.T, primary *testserver.Server) (*testserver.Server, *faultproxy.Proxy) {
+	t.Helper()
+	dir := t.TempDir()
+	host, port, _ := net.SplitHostPort(primary.Addr())
+	programs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pg_basebackup")
+	program := "pg_basebackup"
+	if _, err := exec.LookPath(program); err != nil && len(programs) > 0 {
+		program = programs[len(programs)-1]
+	}
+	copied := exec.Command(program, "-h", host, "-p", port, "-U", "postgres", "-D", filepath.Join(dir, "data"),
+		"--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
+	if out, err := copied.CombinedOutput(); err != nil {
+		t.Fatalf("copying the primary: %v\n%s", err, out)
+	}
+	link := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})
+	host, port, _ = net.SplitHostPort(link.Addr())
+	s, err := testserver.StartPostgres(context.Background(), dir, testserver.Config(
+		"wal_level = replica", "max_wal_senders = 4", "hot_standby = on",
+		"primary_conninfo = 'host="+host+" port="+port+" user=postgres'"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop() })
+	return s, link
+}

@@ -1,0 +1,222 @@
+package sql_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// claim is an exclusive claim with a long lease.
+func claim(key string) driver.Claim {
+	return driver.Claim{
+		Key: key, ID: rand.Text(), Owner: "test", Note: "a note",
+		Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
+	}
+}
+
+func reader(key string) driver.Claim {
+	c := claim(key)
+	c.Weight = 1
+	return c
+}
+
+func ttl(c driver.Claim, d time.Duration) driver.Claim {
+	c.TTL = d
+	return c
+}
+
+func noWait(c driver.Claim) driver.Claim {
+	c.NoWait = true
+	return c
+}
+
+// soon ends with the test, or after 20 seconds.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// enter must succeed.
+func enter(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket, err := b.Enter(soon(t), c)
+	if err != nil {
+		t.Fatalf("Enter on %q: %v", c.Key, err)
+	}
+	return ticket
+}
+
+// hold must be granted at once.
+func hold(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket := enter(t, b, c)
+	if !ticket.Granted {
+		t.Fatalf("Enter on %q was not granted; want a grant", c.Key)
+	}
+	return ticket
+}
+
+// wait must stand in line.
+func wait(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	ticket := enter(t, b, c)
+	if ticket.Granted {
+		t.Fatalf("Enter on %q was granted; want it to wait", c.Key)
+	}
+	return ticket
+}
+
+// busy must be refused. Whoever tries a lock moves the claim that is alone on it from the row
+// of its line to its own.
+func busy(t testing.TB, b driver.Backend, key string) {
+	t.Helper()
+	if _, err := b.Enter(soon(t), noWait(claim(key))); !errors.As(err, new(*driver.BusyError)) {
+		t.Fatalf("a try on %q answered %v; want that it is held", key, err)
+	}
+}
+
+func renew(b driver.Backend, ctx context.Context, ticket driver.Ticket) error {
+	return b.Renew(ctx, []driver.Ticket{ticket})[0]
+}
+
+// renewed must still be held.
+func renewed(t testing.TB, b driver.Backend, ts ...driver.Ticket) {
+	t.Helper()
+	for i, err := range b.Renew(soon(t), ts) {
+		if err != nil {
+			t.Fatalf("Renew of %q: %v", ts[i].Key, err)
+		}
+	}
+}
+
+func leave(t testing.TB, b driver.Backend, ts ...driver.Ticket) {
+	t.Helper()
+	for _, ticket := range ts {
+		if err := b.Leave(soon(t), ticket, driver.Exit{}); err != nil {
+			t.Fatalf("Leave on %q: %v", ticket.Key, err)
+		}
+	}
+}
+
+// use takes a free lock and gives it back.
+func use(t testing.TB, b driver.Backend, key string) {
+	t.Helper()
+	leave(t, b, hold(t, b, claim(key)))
+}
+
+// granted waits until ticket is granted.
+func granted(t testing.TB, b driver.Backend, ticket driver.Ticket) driver.Ticket {
+	t.Helper()
+	ctx := soon(t)
+	for !ticket.Granted {
+		var err error
+		if ticket, err = b.Await(ctx, ticket); err != nil {
+			t.Fatalf("Await on %q: %v", ticket.Key, err)
+		}
+	}
+	return ticket
+}
+
+// empty must find no live claim.
+func empty(t testing.TB, b *sqllock.Backend) {
+	t.Helper()
+	for l, err := range b.Lines(soon(t), "") {
+		if err != nil {
+			t.Fatalf("Lines: %v", err)
+		}
+		t.Errorf("the line of %q still has %d claims, the first is %+v; want none", l.Key, len(l.Claims), l.Claims[0])
+	}
+}
+
+// leaveAll breaks whatever is in line, and must find nothing then.
+func leaveAll(t testing.TB, b *sqllock.Backend) {
+	t.Helper()
+	for l, err := range b.Lines(soon(t), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range l.Claims {
+			// A call that was cut short may have gone on behind, and left.
+			if err := b.Break(soon(t), l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	empty(t, b)
+}
+
+// unsure must be an error that leaves open whether a step was done.
+func unsure(t testing.TB, what string, err error) {
+	t.Helper()
+	if err == nil || permanent(err) || driver.Gone(err) || errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrKind) {
+		t.Errorf("%s answered %v; want an error that leaves it open", what, err)
+	}
+}
+
+func permanent(err error) bool { return errors.As(err, new(*driver.PermanentError)) }
+
+// gone must be ErrGone.
+func gone(t testing.TB, what string, err error) {
+	t.Helper()
+	if !driver.Gone(err) {
+		t.Errorf("%s answered %v; want ErrGone", what, err)
+	}
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	end := time.Now().Add(15 * time.Second)
+	for !cond() {
+		if time.Now().After(end) {
+			t.Fatalf("it did not happen: %s", what)
+		}
+		<-tick.C
+	}
+}
+
+func pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+}
+
+// behind runs a call on a goroutine, and returns where its answer comes.
+func behind[T any](call func() T) <-chan T {
+	answer := make(chan T, 1)
+	go func() { answer <- call() }()
+	return answer
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// verbs are a call of each method on a claim, for tests that want the same of all of them.
+func verbs(b *sqllock.Backend, ticket driver.Ticket) map[string]func(ctx context.Context) error {
+	return map[string]func(ctx context.Context) error{
+		"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, claim(ticket.Key))) },
+		"Await": func(ctx context.Context) error { return second(b.Await(ctx, ticket)) },
+		"Renew": func(ctx context.Context) error { return renew(b, ctx, ticket) },
+		"Leave": func(ctx context.Context) error { return b.Leave(ctx, ticket, driver.Exit{}) },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, ticket.Key, ticket.Token, "") },
+		"Line":  func(ctx context.Context) error { return second(b.Line(ctx, ticket.Key)) },
+		"Lines": func(ctx context.Context) error {
+			for _, err := range b.Lines(ctx, "") {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// claimTicket is a ticket of nobody.
+func claimTicket(key string) driver.Ticket { return driver.Ticket{Claim: claim(key), Token: 1} }

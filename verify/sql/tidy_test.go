@@ -1,0 +1,115 @@
+package sql_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		enough := map[sqllock.Dialect]int{sqllock.SQLite: 1200, sqllock.Postgres: 600, sqllock.MySQL: 400}[s.dialect] // Enters to sweep all
+		b := s.polling(t)
+		for i := range 200 {
+			use(t, b, fmt.Sprint("idle", i))
+		}
+		if err := b.Leave(soon(t), hold(t, b, claim("marked")), driver.Exit{Mark: "done"}); err != nil {
+			t.Fatal(err)
+		}
+		inUse := hold(t, b, claim("in use"))
+		hold(t, b, claim("dead"))
+		hold(t, b, claim("dead too"))
+		busy(t, b, "dead too")
+		s.do(t, "UPDATE fencelock_line SET last = last - 90000000000 WHERE {name} <> 'idle7'")
+		s.do(t, "UPDATE fencelock_claim SET expires = 1 WHERE {name} LIKE 'dead%'")
+		if s.on != nil {
+			s.do(t, "UPDATE fencelock_line SET {ends} = 1 WHERE {name} LIKE 'dead%'")
+		}
+		for range enough {
+			use(t, b, "busy")
+		}
+		left := column[string](t, s.db, s.sql("SELECT {name} FROM fencelock_line"))
+		slices.Sort(left)
+		// idle7 was in use less than a day ago.
+		if want := []string{"busy", "idle7", "in use", "marked"}; !slices.Equal(left, want) {
+			t.Errorf("the lines %q are left; want %q", left, want)
+		}
+		n := ask[int](t, s, "SELECT count(*) FROM fencelock_claim")
+		if s.on != nil {
+			n += ask[int](t, s, "SELECT count(*) FROM fencelock_line WHERE {alone}")
+		}
+		if n != 1 {
+			t.Errorf("%d claims are left; want that of the one lock in use: the other processes are dead", n)
+		}
+		if l, err := b.Line(soon(t), "marked"); err != nil || l.Mark != "done" {
+			t.Errorf("the mark is %q, %v; want it kept", l.Mark, err)
+		}
+		leave(t, b, inUse)
+		empty(t, b)
+	})
+}
+
+func TestTombstonesAreForgotten(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		for i := range 50 {
+			b.Leave(soon(t), driver.Ticket{Claim: ttl(claim(fmt.Sprint("k", i%2)), 100*time.Millisecond)}, driver.Exit{})
+		}
+		until(t, "no tombstone is left", func() bool {
+			for i := range 64 {
+				use(t, b, fmt.Sprint("k", i%2))
+			}
+			return ask[int](t, s, "SELECT count(*) FROM {tombstones}") == 0
+		})
+	})
+}
+
+// TestCloseLeavesNothingBehind closes a Backend in the middle of everything, and then its
+// pool: no goroutine, connection or prepared statement stays.
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	for _, k := range all {
+		t.Run(k.name, func(t *testing.T) { // alone: it counts goroutines
+			s := k.store(t)
+			use(t, s.polling(t), "k")
+			ask[int](t, s, "SELECT 1")
+			before := goleak.IgnoreCurrent()
+			db := s.open(t)
+			b := sqllock.New(db, s.dialect, options(s.dialect, s.pooled, s.dsn))
+			holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
+			stop := b.Alarm(func(string, driver.ErrGone) {})
+			done := behind(func() error { return second(b.Await(context.Background(), w)) })
+			until(t, "the watch runs", func() bool {
+				return goleak.Find(before, goleak.IgnoreTopFunction("database/sql.(*DB).connectionOpener")) != nil
+			})
+			pause(100 * time.Millisecond) // and asks, where it does
+			b.Close()
+			if err := <-done; err != driver.ErrClosed {
+				t.Errorf("Await during Close answered %v; want ErrClosed", err)
+			}
+			stop()
+			if err := db.Ping(); err != nil {
+				t.Errorf("the program's database is not open any more: %v", err)
+			}
+			if s.dialect == sqllock.MySQL {
+				var name string
+				var n int
+				if err := s.db.QueryRow("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").Scan(&name, &n); err != nil || n != 0 {
+					t.Errorf("%d statements are prepared, %v; want none", n, err)
+				}
+			}
+			db.Close()
+			goleak.VerifyNone(t, before)
+			again := s.backend(t)
+			leave(t, again, holder)
+			leave(t, again, granted(t, again, w))
+			empty(t, again)
+		})
+	}
+}

@@ -1,0 +1,310 @@
+package sql_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// through puts a proxy between programs and the database. Other stores that are made of s go
+// another way.
+func (s *store) through(t testing.TB) *faultproxy.Proxy {
+	t.Helper()
+	if s.dialect == sqllock.MySQL {
+		p := faultproxy.Start(t, s.on.Addr(), faultproxy.MySQL)
+		s.dsn = mariaDSN(p.Addr(), s.name, s.params...)
+		return p
+	}
+	u, err := url.Parse(s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := faultproxy.Start(t, u.Host, faultproxy.Postgres)
+	u.Host = p.Addr()
+	s.dsn = u.String()
+	return p
+}
+
+// trips counts the round trips since it was last called: on SQLite, where nothing goes over a
+// wire, the transactions.
+func (s *store) trips(t testing.TB) func() int {
+	t.Helper()
+	if s.dialect == sqllock.SQLite {
+		log := &wal{path: s.name + "-wal"}
+		return func() int { return log.commits(t) }
+	}
+	p := s.through(t)
+	return func() (n int) {
+		for _, r := range p.Requests() {
+			if s.dialect == sqllock.MySQL {
+				// One Enter in 64 looks for idle lines besides.
+				if command, ok := r.Command(); ok && !strings.Contains(command, "v1_sweep(") {
+					n++
+				}
+			} else if !r.First && r.Asks && !bytes.Contains(r.Data, []byte("-- ping")) { // pgx asks every second who is alive
+				n++
+			}
+		}
+		p.Forget()
+		return n
+	}
+}
+
+// wal reads along in a database's write-ahead log.
+type wal struct {
+	path string
+	at   int64 // how far it was read
+}
+
+// commits counts the transactions since the last call.
+func (w *wal) commits(t testing.TB) (n int) {
+	t.Helper()
+	f, err := os.Open(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	head := make([]byte, 32)
+	if _, err := f.ReadAt(head, 0); err != nil {
+		t.Fatal(err)
+	}
+	page := int64(binary.BigEndian.Uint32(head[8:]))
+	frame := make([]byte, 24)
+	for w.at = max(w.at, int64(len(head))); ; w.at += int64(len(frame)) + page {
+		if _, err := f.ReadAt(frame, w.at); err != nil || string(frame[8:16]) != string(head[16:24]) {
+			return n // the end, or what is left of an older log
+		}
+		if binary.BigEndian.Uint32(frame[4:]) != 0 { // the size of the database after a commit
+			n++
+		}
+	}
+}
+
+// TestRoundTrips counts what each step costs, under DSNs that make drivers speak in different
+// ways.
+func TestRoundTrips(t *testing.T) {
+	each(t, []kind{
+		sqlite.with("Log", "file:%s?_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)"),
+		postgres.with("cache_statement", "default_query_exec_mode=cache_statement"),
+		postgres.with("exec", "default_query_exec_mode=exec"),
+		postgres.with("simple_protocol", "default_query_exec_mode=simple_protocol"),
+		pgBouncer, mariaDB,
+		mariaDB.with("InterpolateParams", "interpolateParams=true", "parseTime=true"),
+		mariaDB.with("ClientFoundRows", "clientFoundRows=true"),
+		mariaDB.with("NoAutocommit", "autocommit=0"),
+	}, func(t *testing.T, s *store) {
+		trips := s.trips(t)
+		b := s.backendOn(t, s.one(t))
+		// The first time a statement may have to be prepared. One Enter in 256 sweeps idle
+		// lines besides; after the one that does, no other will for long.
+		b.Renew(soon(t), []driver.Ticket{{Claim: claim("warm")}})
+		use(t, b, "warm")
+		trips()
+		for n := 2; n == 2 && s.dialect != sqllock.MySQL; n = trips() {
+			use(t, b, "warm")
+		}
+		want := func(what string, n int) {
+			t.Helper()
+			if got := trips(); got != n {
+				t.Errorf("%s took %d round trips; want %d", what, got, n)
+			}
+		}
+		trips()
+		holder := hold(t, b, claim("k"))
+		want("Enter of a free lock", 1)
+		w := wait(t, b, claim("k"))
+		want("Enter of a held lock", 1)
+		busy(t, b, "k")
+		if s.dialect == sqllock.SQLite {
+			want("Enter that does not wait", 0) // it writes nothing
+		} else {
+			want("Enter that does not wait", 1)
+		}
+		renewed(t, b, holder)
+		want("Renew", 1)
+		leave(t, b, w)
+		want("Leave of a waiter", 1)
+		leave(t, b, holder)
+		want("Leave of a holder", 1)
+		var many []driver.Ticket
+		for i := range 150 {
+			many = append(many, hold(t, b, claim(fmt.Sprint("key", i))))
+		}
+		want("Enter of 150 new keys", 150)
+		renewed(t, b, many...)
+		if s.dialect == sqllock.MySQL {
+			want("Renew of 150", 2)
+		} else {
+			want("Renew of 150", 1)
+		}
+		leave(t, b, many...)
+		want("Leave of 150", 150)
+		empty(t, b)
+	})
+}
+
+// TestAnswerLost cuts the connection of each step before it was applied, and after. The
+// answer is an error that says neither yes nor no, and the step can be sent again.
+func TestAnswerLost(t *testing.T) {
+	// Without prepared statements each step is one request, whatever connection it is on.
+	each(t, []kind{postgres.with("exec", "default_query_exec_mode=exec"), pgBouncer, mariaDB}, func(t *testing.T, s *store) {
+		p := s.through(t)
+		b := s.backendOn(t, s.one(t))
+		ctx := soon(t)
+		for name, action := range map[string]faultproxy.Action{
+			"BeforeItWasApplied": faultproxy.DropRequest, "AfterItWasApplied": faultproxy.DropAnswer,
+		} {
+			t.Run(name, func(t *testing.T) {
+				// cut breaks the connection at the next step of that name.
+				cut := func(step string) {
+					done := false
+					p.Handle(func(r *faultproxy.Request) faultproxy.Action {
+						if done || !bytes.Contains(r.Data, []byte("_"+step+"(")) {
+							return faultproxy.Pass
+						}
+						done = true
+						return action
+					})
+				}
+				use(t, b, "k") // a connection is there, and all is prepared
+				c := claim("k")
+				cut("enter")
+				unsure(t, "Enter", second(b.Enter(ctx, c)))
+				one := hold(t, b, c)
+				if again := hold(t, b, c); one.Token != again.Token {
+					t.Errorf("a repeated Enter got token %d after %d", again.Token, one.Token)
+				}
+				if l, err := b.Line(ctx, "k"); err != nil || len(l.Claims) != 1 {
+					t.Errorf("%d claims are in line, %v; want one", len(l.Claims), err)
+				}
+
+				cut("renew")
+				unsure(t, "Renew", renew(b, ctx, one))
+				renewed(t, b, one)
+
+				w := wait(t, b, claim("k"))
+				cut("leave")
+				unsure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}))
+				if err := b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}); err != nil {
+					t.Errorf("a repeated Leave with a mark: %v; want nil, for it wrote the mark", err)
+				}
+				if w = granted(t, b, w); w.Mark != driver.Mark(name) {
+					t.Errorf("the mark is %q; want %q", w.Mark, name)
+				}
+
+				cut("break")
+				unsure(t, "Break", b.Break(ctx, "k", w.Token, "why"))
+				if err := b.Break(ctx, "k", w.Token, "why"); err != nil && !driver.Gone(err) {
+					t.Errorf("a repeated Break: %v", err)
+				}
+				var broken driver.ErrGone
+				if err := renew(b, ctx, w); !errors.As(err, &broken) || broken.Reason != "why" {
+					t.Errorf("Renew of a broken claim answered %v; want the reason", err)
+				}
+
+				// An Enter that is given up. A Leave of which nothing is known keeps out an Enter
+				// that comes later.
+				for _, step := range []string{"enter", "leave"} {
+					late := claim("k")
+					cut(step)
+					if step == "enter" {
+						unsure(t, "Enter", second(b.Enter(ctx, late)))
+					} else {
+						unsure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{}))
+					}
+					b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{})
+					gone(t, "an Enter after its Leave", second(b.Enter(ctx, late)))
+				}
+				empty(t, b)
+			})
+		}
+	})
+}
+
+// TestWhoWaitsAsksUntilListenIsInEffect counts what a process that waits asks the server,
+// beside another one that has no Listen. A server that is busy takes long to make a
+// connection, and that is when many wait.
+func TestWhoWaitsAsksUntilListenIsInEffect(t *testing.T) {
+	only(t, postgres.with("exec", "default_query_exec_mode=exec"), func(t *testing.T, s *store) {
+		plain := *s
+		ofTold, ofOther := s.trips(t), plain.trips(t)
+		connected := make(chan struct{})
+		told := s.new(t, s.open(t), &sqllock.Options{CreateTables: true, Listen: listenAfter(connected)})
+		other := plain.polling(t)
+		holder, w, v := hold(t, told, claim("k")), wait(t, told, claim("k")), wait(t, other, claim("k"))
+		asked := func() (byTold, byOther int) {
+			ofTold()
+			ofOther()
+			var both sync.WaitGroup
+			both.Go(func() { awaitBriefly(t, told, w) })
+			both.Go(func() { awaitBriefly(t, other, v) })
+			both.Wait()
+			return ofTold(), ofOther()
+		}
+		if n, m := asked(); n < m/2 {
+			t.Errorf("who waits asked %d times in 400 ms before LISTEN was in effect, and %d times without Listen; want as often", n, m)
+		}
+		close(connected)
+		if n, m := asked(); n > 6 {
+			t.Errorf("who waits asked %d times in 400 ms with LISTEN in effect, and %d times without Listen; want to be told", n, m)
+		}
+		leave(t, told, holder)
+		leave(t, told, granted(t, told, w))
+		leave(t, other, granted(t, other, v))
+		empty(t, told)
+	})
+}
+
+// TestLongWaitsAskSeldom counts what twenty waiters of one process, who wait for long,
+// ask of the server.
+func TestLongWaitsAskSeldom(t *testing.T) {
+	only(t, mariaDB, func(t *testing.T, s *store) {
+		other := s.polling(t)
+		holder := hold(t, other, claim("k"))
+		p := s.through(t)
+		b := s.polling(t)
+		const waiters = 20
+		var wg sync.WaitGroup
+		for range waiters {
+			w := wait(t, b, reader("k"))
+			wg.Go(func() { leave(t, b, granted(t, b, w)) })
+		}
+		pause(3 * time.Second)
+		p.Forget()
+		const long = 3
+		pause(long * time.Second)
+		asked := map[string]int{}
+		for _, r := range p.Requests() {
+			command, _ := r.Command()
+			_, step, _ := strings.Cut(command, "_v1_")
+			step, _, _ = strings.Cut(step, "(")
+			asked[step]++
+		}
+		t.Logf("%d waiters asked %v within %d s", waiters, asked, long)
+		news, looks := asked["news"], asked["look"]
+		delete(asked, "news")
+		delete(asked, "look")
+		if news > 10*long || looks > 10*long || len(asked) > 0 {
+			t.Errorf("%d waiters asked %d times for news, read the line %d times and sent %v within %d s; want one poll for all, some times a second",
+				waiters, news, looks, asked, long)
+		}
+		began := time.Now()
+		leave(t, other, holder)
+		wg.Wait()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%d readers got the lock after %v", waiters, took)
+		}
+		empty(t, other)
+	})
+}

@@ -23,12 +23,11 @@ import (
 
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/internal/worker"
 )
 
 func TestMain(m *testing.M) {
-	if worker() {
-		return
-	}
+	worker.Main(writeLate)
 	code := m.Run()
 	stopServers()
 	os.Exit(code)

@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -142,79 +141,19 @@ func TestEtcdFenceNeverGoesBackUnderConcurrency(t *testing.T) {
 	t.Fatalf("the history of %d writes ended after %d", r.Kvs[0].Version, n)
 }
 
-// The condition is true for as long as the claim is in the store, and never again.
 func TestEtcdHoldingIsTrueForTheHolderOnly(t *testing.T) {
 	t.Parallel()
 	etcd := newEtcd(t)
-	b := etcdlock.New(etcd, &etcdlock.Options{Prefix: "holding/"})
-	defer b.Close()
-	client := fencelock.New(b, nil)
-	defer client.Close()
-	holds := func(c clientv3.Cmp) bool {
-		t.Helper()
-		r, err := etcd.Txn(t.Context()).If(c).Commit()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Succeeded
-	}
-	for _, end := range []string{"released", "broken"} {
-		key := "a/" + end
-		first, err := client.Lock(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := b.Holding(t.Context(), key, first.Token())
-		if err != nil || !holds(c) {
-			t.Fatalf("%s: the holder does not hold: %v", key, err)
-		}
-		// Those who wait change nothing.
-		waiter := fencelock.New(etcdlock.New(etcd, &etcdlock.Options{Prefix: "holding/"}), nil)
-		defer waiter.Close()
-		next := make(chan *fencelock.Lease, 1)
-		go func() {
-			l, err := waiter.Lock(context.Background(), key)
-			if err != nil {
-				t.Error(err)
-			}
-			next <- l
-		}()
-		for {
-			l, err := client.Line(t.Context(), key)
+	o := &etcdlock.Options{Prefix: "holding/"}
+	b := etcdlock.New(etcd, o)
+	trueForTheHolderOnly(t, b, etcdlock.New(etcd, o), func(key string, tok fence.Token) (func() bool, error) {
+		c, err := b.Holding(t.Context(), key, tok)
+		return func() bool {
+			r, err := etcd.Txn(t.Context()).If(c).Commit()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(l.Claims) == 2 {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		if !holds(c) {
-			t.Errorf("%s: the holder does not hold while another waits", key)
-		}
-		if end == "released" {
-			err = first.Release(t.Context())
-		} else {
-			err = client.Break(t.Context(), key, first.Token(), "it hangs")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if holds(c) {
-			t.Errorf("%s: it still holds", key)
-		}
-		if _, err := b.Holding(t.Context(), key, first.Token()); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("%s: %v", key, err)
-		}
-		second := <-next
-		if c2, err := b.Holding(t.Context(), key, second.Token()); err != nil || !holds(c2) || holds(c) {
-			t.Errorf("%s: the second holder: %v", key, err)
-		}
-		if err := second.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := b.Holding(t.Context(), "a", 0); !errors.Is(err, fence.ErrNoToken) {
-		t.Error(err)
-	}
+			return r.Succeeded
+		}, err
+	})
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/zklock"
@@ -241,82 +240,20 @@ func TestZooKeeperFenceNeverGoesBackUnderConcurrency(t *testing.T) {
 	}
 }
 
-// The condition is true for as long as the claim is in the store, and never again.
 func TestZooKeeperHoldingIsTrueForTheHolderOnly(t *testing.T) {
 	t.Parallel()
 	conn, addr := newZooKeeper(t)
 	createNode(t, conn, "/holding")
 	o := &zklock.Options{Prefix: "/holdinglocks"}
 	b := zklock.New([]string{addr}, o)
-	defer b.Close()
-	client, waiter := fencelock.New(b, nil), fencelock.New(zklock.New([]string{addr}, o), nil)
-	defer client.Close()
-	defer waiter.Close()
-	holds := func(c *zk.CheckVersionRequest) bool {
-		t.Helper()
-		_, err := conn.Multi(c, setNode("/holding", "x"))
-		if err != nil && !errors.Is(err, zk.ErrNoNode) {
-			t.Fatal(err)
-		}
-		return err == nil
-	}
-	for _, end := range []string{"released", "broken"} {
-		key := "a/" + end
-		first, err := client.Lock(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := b.Holding(t.Context(), key, first.Token())
-		if err != nil || !holds(c) {
-			t.Fatalf("%s: the holder does not hold: %v", key, err)
-		}
-		next := make(chan *fencelock.Lease, 1)
-		go func() {
-			l, err := waiter.Lock(context.Background(), key)
-			if err != nil {
-				t.Error(err)
-			}
-			next <- l
-		}()
-		for {
-			l, err := client.Line(t.Context(), key)
-			if err != nil {
+	trueForTheHolderOnly(t, b, zklock.New([]string{addr}, o), func(key string, tok fence.Token) (func() bool, error) {
+		c, err := b.Holding(t.Context(), key, tok)
+		return func() bool {
+			_, err := conn.Multi(c, setNode("/holding", "x"))
+			if err != nil && !errors.Is(err, zk.ErrNoNode) {
 				t.Fatal(err)
 			}
-			if len(l.Claims) == 2 {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		if !holds(c) {
-			t.Errorf("%s: the holder does not hold while another waits", key)
-		}
-		if end == "released" {
-			err = first.Release(t.Context())
-		} else {
-			err = client.Break(t.Context(), key, first.Token(), "it hangs")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if holds(c) {
-			t.Errorf("%s: it still holds", key)
-		}
-		if _, err := b.Holding(t.Context(), key, first.Token()); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("%s: %v", key, err)
-		}
-		second := <-next
-		if c2, err := b.Holding(t.Context(), key, second.Token()); err != nil || !holds(c2) || holds(c) {
-			t.Errorf("%s: the second holder: %v", key, err)
-		}
-		if err := second.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := b.Holding(t.Context(), "nobody", 7); !errors.Is(err, fence.ErrStale) {
-		t.Error(err)
-	}
-	if _, err := b.Holding(t.Context(), "a", 0); !errors.Is(err, fence.ErrNoToken) {
-		t.Error(err)
-	}
+			return err == nil
+		}, err
+	})
 }

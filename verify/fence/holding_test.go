@@ -1,0 +1,79 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// trueForTheHolderOnly wants the condition that holding returns to be true for as long as the
+// claim is in the store, and never again. Both backends are on the same store.
+func trueForTheHolderOnly(t *testing.T, b, other driver.Backend, holding func(key string, tok fence.Token) (holds func() bool, err error)) {
+	t.Helper()
+	client, waiter := fencelock.New(b, nil), fencelock.New(other, nil)
+	defer client.Close()
+	defer waiter.Close()
+	for _, end := range []string{"released", "broken"} {
+		key := "a/" + end
+		first, err := client.Lock(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds, err := holding(key, first.Token())
+		if err != nil || !holds() {
+			t.Fatalf("%s: the holder does not hold: %v", key, err)
+		}
+		next := make(chan *fencelock.Lease, 1)
+		go func() {
+			l, err := waiter.Lock(context.Background(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			next <- l
+		}()
+		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+			l, err := client.Line(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(l.Claims) == 2 {
+				break
+			}
+		}
+		if !holds() {
+			t.Errorf("%s: the holder does not hold while another waits", key)
+		}
+		if end == "released" {
+			err = first.Release(t.Context())
+		} else {
+			err = client.Break(t.Context(), key, first.Token(), "it hangs")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds() {
+			t.Errorf("%s: it still holds", key)
+		}
+		if _, err := holding(key, first.Token()); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("%s: %v", key, err)
+		}
+		second := <-next
+		if too, err := holding(key, second.Token()); err != nil || !too() || holds() {
+			t.Errorf("%s: the second holder: %v", key, err)
+		}
+		if err := second.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := holding("nobody", 7); !errors.Is(err, fence.ErrStale) {
+		t.Error(err)
+	}
+	if _, err := holding("a", 0); !errors.Is(err, fence.ErrNoToken) {
+		t.Error(err)
+	}
+}

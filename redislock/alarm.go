@@ -112,7 +112,7 @@ func (a *alarms) readUnseen(ctx context.Context, unseen map[string]string) {
 		a.reading = nil
 	}()
 	for id, key := range unseen {
-		got := a.b.transport.Do(ctx, a.b.command(lookScript, key, prefixed(id)))
+		got := a.b.transport.Do(ctx, a.b.command(awaitScript, key, prefixed(id)))
 		if got.Err != nil {
 			return
 		}

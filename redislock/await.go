@@ -43,9 +43,9 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return pushed(t, w), nil
 		case w.granted:
 			// That was before this call: much may have happened since.
-			return b.look(ctx, t)
+			return b.read(ctx, t)
 		case w.stale || epoch != 0 && w.epoch != epoch:
-			return b.look(ctx, t)
+			return b.read(ctx, t)
 		}
 		// A claim far behind need not know at once that a lease has ended. A claim in front
 		// reads the line then, and that wakes everybody it concerns.
@@ -61,7 +61,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		case <-w.changed:
 		case <-changed:
 		case <-timer.C:
-			return b.look(ctx, t)
+			return b.read(ctx, t)
 		case <-ctx.Done():
 			return driver.Ticket{}, ctx.Err()
 		case <-b.subscriber.done:
@@ -78,11 +78,11 @@ func pushed(t driver.Ticket, w waiter) driver.Ticket {
 	return t
 }
 
-// look reads where the claim of t is in its line.
-func (b *Backend) look(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+// read reads where the claim of t is in its line.
+func (b *Backend) read(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
-	got := b.transport.Do(ctx, b.command(lookScript, t.Key, prefixed(t.ID)))
+	got := b.transport.Do(ctx, b.command(awaitScript, t.Key, prefixed(t.ID)))
 	if got.Err != nil {
 		return driver.Ticket{}, failed(ctx, awaiting, t.Key, got.Err)
 	}

@@ -87,7 +87,7 @@ func TestPushesCrossTheCluster(t *testing.T) {
 		held := hold(t, holder, mutex(key))
 		k := wait_(t, waiter, mutex(key))
 		subscribed(t, waiter)
-		if _, err := waiter.look(t.Context(), k); err != nil {
+		if _, err := waiter.read(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 		leave(t, holder, held)

@@ -73,7 +73,7 @@ func BenchmarkHandOver(b *testing.B) {
 func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
-	for _, sc := range []*transport.Script{enterScript, leaveScript, renewScript, lookScript} {
+	for _, sc := range []*transport.Script{enterScript, leaveScript, renewScript, awaitScript} {
 		rdb.ScriptLoad(t.Context(), sc.Source())
 	}
 	for name, claim := range map[string]func(key string) driver.Claim{
@@ -99,7 +99,7 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 		}
 		leave(t, b, k)
 		waiters = append(waiters, enter(t, b, claim(key)))
-		if _, err := b.look(t.Context(), waiters[n/2]); err != nil {
+		if _, err := b.read(t.Context(), waiters[n/2]); err != nil {
 			t.Fatal(err)
 		}
 		if err := renewOne(b, waiters[n/2]); err != nil {
@@ -122,9 +122,9 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 	}
 }
 
-// TestCrowdedLine has what the short way of crowded lines must leave to the long one, or
+// TestContendedLine has what the short way of crowded lines must leave to the long one, or
 // must not forget.
-func TestCrowdedLine(t *testing.T) {
+func TestContendedLine(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
@@ -139,7 +139,7 @@ func TestCrowdedLine(t *testing.T) {
 		k := crowd(t, slots(key, 1, 2), slots(key, 2, 2), slots(key, 1, 2), slots(key, 1, 2))
 		leave(t, b, k[0])
 		leave(t, b, k[3])
-		if now, err := b.look(t.Context(), k[2]); err != nil || now.Granted {
+		if now, err := b.read(t.Context(), k[2]); err != nil || now.Granted {
 			t.Errorf("beside a holder of both slots one is granted %v, %v", now.Granted, err)
 		}
 		leave(t, b, k[1])
@@ -149,7 +149,7 @@ func TestCrowdedLine(t *testing.T) {
 		key := t.Name()
 		k := crowd(t, slots(key, 1, 2), slots(key, 1, 2), slots(key, 2, 2))
 		leave(t, b, k[0])
-		if now, err := b.look(t.Context(), k[2]); err != nil || now.Granted {
+		if now, err := b.read(t.Context(), k[2]); err != nil || now.Granted {
 			t.Errorf("a claim on two slots of two is granted %v, %v, beside a holder of one", now.Granted, err)
 		}
 		leave(t, b, k[1])
@@ -159,7 +159,7 @@ func TestCrowdedLine(t *testing.T) {
 		key := t.Name()
 		k := crowd(t, mutex(key), mutex(key), mutex(key))
 		leave(t, b, k[2])
-		if now, err := b.look(t.Context(), k[1]); err != nil || now.Granted {
+		if now, err := b.read(t.Context(), k[1]); err != nil || now.Granted {
 			t.Errorf("when a waiter behind it had left, one that waits is granted %v, %v", now.Granted, err)
 		}
 		leave(t, b, k[0])
@@ -183,7 +183,7 @@ func TestCrowdedLine(t *testing.T) {
 		<-time.After(short.TTL + 10*time.Millisecond)
 		leave(t, b, k[0])
 		leave(t, b, k[1])
-		if now, err := b.look(t.Context(), k[3]); err != nil || !now.Granted {
+		if now, err := b.read(t.Context(), k[3]); err != nil || !now.Granted {
 			t.Errorf("behind a waiter whose lease has ended one is granted %v, %v", now.Granted, err)
 		}
 		leave(t, b, k[3])
@@ -292,7 +292,7 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 					if len(want) > 0 && r.IntN(2) == 0 {
 						// Any step notices: here a look by one of those that are left.
 						m := want[r.IntN(len(want))]
-						if _, err := b.look(ctx, m.Ticket); err != nil && !m.lingers {
+						if _, err := b.read(ctx, m.Ticket); err != nil && !m.lingers {
 							t.Errorf("look: %v", err)
 						}
 					}
@@ -341,7 +341,7 @@ func compare(t *testing.T, b *Backend, key string, want []member, step int) {
 		if m.lingers {
 			continue
 		}
-		now, err := b.look(context.Background(), m.Ticket)
+		now, err := b.read(context.Background(), m.Ticket)
 		if err != nil {
 			t.Errorf("step %d: look at claim %d: %v", step, i, err)
 			continue
@@ -361,8 +361,8 @@ func expire(t *testing.T, b *Backend, rdb *redis.Client, key string, ks []driver
 	if len(ks) == 0 || rec == "" {
 		return
 	}
-	if rec[1] == 'C' {
-		rec = "1C" + fmt.Sprintf("%016d", time.Now().Add(-maxTTL).UnixMicro()) + rec[18:]
+	if strings.HasPrefix(rec, "1 held") || strings.HasPrefix(rec, "1 gone") {
+		rec = rec[:86] + fmt.Sprintf("%016d", time.Now().Add(-maxTTL).UnixMicro()) + rec[102:] // the start of its lease
 		rdb.Set(ctx, name, rec, 0)
 		return
 	}
@@ -372,7 +372,7 @@ func expire(t *testing.T, b *Backend, rdb *redis.Client, key string, ks []driver
 		}
 	}
 	f := strings.Split(rec, " ")
-	f[6] = fmt.Sprintf("%016d", 1) // soonest
+	f[14] = fmt.Sprintf("%016d", 1) // soonest
 	rdb.Set(ctx, name, strings.Join(f, " "), 0)
 }
 

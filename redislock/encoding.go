@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -9,47 +8,34 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// details are what a claim tells of itself once and for all, as script/record.lua
-// describes it.
-type details struct {
-	capacity, weight, span int64
-	channel, owner, note   string
-}
-
-var errDetails = errors.New("the details of a claim is damaged")
-
-// encodeClaim writes what a record of form C has of a claim, from its lease on.
+// encodeClaim writes what the record of a held lock has of a claim, from its span on, as
+// script/record.lua says.
 func encodeClaim(c *driver.Claim, channel string) string {
 	var room [256]byte // on the stack; most claims fit
-	return string(appendSpan(appendLease(room[:0], c.TTL), c, channel))
-}
-
-// encodeSpan writes the span, id and details of a claim.
-func encodeSpan(c *driver.Claim, channel string) string {
-	var room [256]byte
-	return string(appendSpan(room[:0], c, channel))
-}
-
-func appendSpan(b []byte, c *driver.Claim, channel string) []byte {
-	b = appendPadded(b, c.Span-1, 5)
-	b = append(b, ';')
+	b := appendPadded(room[:0], c.Span-1, 5)
+	b = append(b, ' ')
+	b = appendLease(b, c.TTL)
+	b = append(b, ' ')
 	b = strconv.AppendInt(b, int64(len(c.ID)), 10)
 	b = append(b, ':')
 	b = append(b, c.ID...)
-	for _, n := range [...]int64{c.Capacity, c.Weight, c.Span, int64(len(channel)), int64(len(c.Owner))} {
-		b = strconv.AppendInt(b, n, 10)
+	for _, n := range [...]int64{c.Capacity, c.Weight, int64(len(channel)), int64(len(c.Owner))} {
 		b = append(b, ' ')
+		b = strconv.AppendInt(b, n, 10)
 	}
-	b = append(b, channel...)
-	b = append(b, c.Owner...)
-	return append(b, c.Note...)
+	for _, text := range [...]string{channel, c.Owner, c.Note} {
+		b = append(b, ' ')
+		b = append(b, text...)
+	}
+	return string(b)
 }
 
+// encodeLease writes a lease as seconds(8) '.' µs(6).
 func encodeLease(d time.Duration) string { return string(appendLease(nil, d)) }
 
-// appendLease writes a lease: 8 digits of seconds, 6 of µs.
 func appendLease(b []byte, d time.Duration) []byte {
 	b = appendPadded(b, int64(d/time.Second), 8)
+	b = append(b, '.')
 	return appendPadded(b, (d % time.Second).Microseconds(), 6)
 }
 
@@ -66,59 +52,78 @@ func appendPadded(b []byte, n int64, width int) []byte {
 	return b
 }
 
-func parseDetails(s string) (c details, err error) {
-	var lengths [2]int64
-	for _, n := range [...]*int64{&c.capacity, &c.weight, &c.span, &lengths[0], &lengths[1]} {
-		head, rest, ok := strings.Cut(s, " ")
-		if !ok {
-			return c, errDetails
-		}
-		if *n, err = strconv.ParseInt(head, 10, 64); err != nil || *n < 0 {
-			return c, errDetails
-		}
-		s = rest
-	}
-	if lengths[0] > int64(len(s)) || lengths[1] > int64(len(s))-lengths[0] {
-		return c, errDetails
-	}
-	c.channel, s = s[:lengths[0]], s[lengths[0]:]
-	c.owner, c.note = s[:lengths[1]], s[lengths[1]:]
-	return c, nil
+// claimText is a claim as the hash of a line keeps it.
+type claimText struct {
+	token                  int64
+	since                  time.Time
+	granted                bool
+	span, capacity, weight int64
+	owner, note            string
 }
 
-// entry is a claim as the hash of a long line holds it.
-type entry struct {
-	token   int64
-	since   time.Time
-	granted bool
-	details details
+// parseClaim reads what the script writes as claim_text. It reports whether s is that.
+func parseClaim(s string) (c claimText, ok bool) {
+	f := fields{rest: s}
+	c.token, c.since = f.number(), time.UnixMicro(f.number())
+	c.granted = f.word() == "granted"
+	f.number() // its arrival
+	c.span = f.number() + 1
+	f.take(f.number()) // the mark at the grant
+	c.capacity, c.weight = f.number(), f.number()
+	channel, owner := f.number(), f.number()
+	f.take(channel + 1) // and a space
+	c.owner = f.take(owner)
+	f.take(1)
+	c.note = f.rest
+	return c, !f.bad
 }
 
-func parseEntry(s string) (e entry, err error) {
-	if len(s) < 55 {
-		return e, errDetails
-	}
-	if e.token, err = strconv.ParseInt(s[:19], 10, 64); err != nil {
-		return e, errDetails
-	}
-	if e.since, err = parseMicros(s[19:35]); err != nil {
-		return e, err
-	}
-	e.granted = s[35] == 'g'
-	mark, err := strconv.Atoi(s[52:55])
-	if err != nil || mark < 0 || 55+mark > len(s) {
-		return e, errDetails
-	}
-	e.details, err = parseDetails(s[55+mark:])
-	return e, err
+// fields reads a text part by part. After a part that is not what was expected, bad is set.
+type fields struct {
+	rest string
+	bad  bool
 }
 
-func parseMicros(s string) (time.Time, error) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return time.Time{}, errDetails
+// word reads up to the next space.
+func (f *fields) word() string {
+	word, rest, ok := strings.Cut(f.rest, " ")
+	f.rest, f.bad = rest, f.bad || !ok
+	return word
+}
+
+// number reads a word that is a number, and not negative.
+func (f *fields) number() int64 {
+	n, err := strconv.ParseInt(f.word(), 10, 64)
+	if err != nil || n < 0 {
+		f.bad = true
+		return 0
 	}
-	return time.UnixMicro(n), nil
+	return n
+}
+
+// take reads so many bytes.
+func (f *fields) take(n int64) string {
+	if n < 0 || n > int64(len(f.rest)) {
+		f.bad = true
+		return ""
+	}
+	text := f.rest[:n]
+	f.rest = f.rest[n:]
+	return text
+}
+
+// prefixed writes an ID with its length in front, so that no ID is the beginning of
+// another.
+func prefixed(id string) string { return strconv.Itoa(len(id)) + ":" + id }
+
+// cutPrefixed reads a text with its length in front.
+func cutPrefixed(s string) (text, rest string, ok bool) {
+	length, rest, ok := strings.Cut(s, ":")
+	n, err := strconv.Atoi(length)
+	if !ok || err != nil || n < 0 || n > len(rest) {
+		return "", "", false
+	}
+	return rest[:n], rest[n:], true
 }
 
 func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL) }

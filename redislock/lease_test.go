@@ -67,12 +67,12 @@ func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 	if err := b.Leave(t.Context(), writer, driver.Exit{Linger: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := b.look(t.Context(), behind); err != nil || now.Granted {
+	if now, err := b.read(t.Context(), behind); err != nil || now.Granted {
 		t.Errorf("a reader behind it: granted %v, %v", now.Granted, err)
 	}
 }
 
-func TestRenewalInACrowdNeverShortens(t *testing.T) {
+func TestRenewalInALongLineNeverShortens(t *testing.T) {
 	s := newServer(t)
 	b := connect(t, s, nil)
 	k := hold(t, b, mutex("key"))
@@ -94,7 +94,7 @@ func TestRenewalInACrowdNeverShortens(t *testing.T) {
 
 // Nobody has looked at the line since the holder's lease ended, so it is still in it. Its
 // renewal, which comes late, must not bring it back before the one who waits.
-func TestRenewalInACrowdBringsNothingBack(t *testing.T) {
+func TestRenewalInALongLineBringsNothingBack(t *testing.T) {
 	s := newServer(t)
 	b := connect(t, s, nil)
 	c := mutex("key")
@@ -141,7 +141,7 @@ func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
 			wait_(t, holder, slots(key, 5, 5))
 		}
 		subscribed(t, waiter)
-		if _, err := waiter.look(t.Context(), k); err != nil {
+		if _, err := waiter.read(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 		p.rule(nil)
@@ -184,7 +184,7 @@ func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
 	hold(t, b, mutex("key"))
 	k := wait_(t, b, mutex("key"))
 	subscribed(t, b)
-	if _, err := b.look(t.Context(), k); err != nil {
+	if _, err := b.read(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	b.subscriber.handle("g0:" + prefixed(k.ID)) // late, from a line that was flushed since

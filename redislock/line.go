@@ -4,7 +4,9 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
@@ -18,15 +20,61 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Line{}, err
 	}
-	return b.lineOf(ctx, key, b.transport.Do(ctx, b.command(readScript, key)))
+	return b.lineOf(ctx, key, b.transport.Do(ctx, b.command(linesScript, key)))
 }
 
-// lineOf reads the result of the script read.
+// lineOf reads the result of the script lines.
 func (b *Backend) lineOf(ctx context.Context, key string, got transport.Result) (driver.Line, error) {
 	if got.Err != nil {
 		return driver.Line{}, failed(ctx, reading, key, got.Err)
 	}
-	return parseLine(key, got.Answer)
+	line, ok := parseLine(key, got.Answer)
+	if !ok {
+		return driver.Line{Key: key}, badAnswer(reading, key, got.Answer)
+	}
+	return line, nil
+}
+
+// parseLine reads what the script lines answered. It reports whether that made sense.
+func parseLine(key string, answer any) (line driver.Line, ok bool) {
+	line.Key = key
+	parts, _ := answer.([]any)
+	r := reply{parts: parts}
+	now := time.UnixMicro(r.number())
+	line.Last, line.Mark = r.number(), driver.Mark(r.text())
+	var before int64
+	for len(r.parts) > 0 && !r.bad {
+		id, lingers := strings.CutPrefix(r.text(), "~")
+		left := time.UnixMicro(r.number()).Sub(now)
+		c, readable := parseClaim(r.text())
+		id, _, isID := cutPrefixed(id)
+		if !readable || !isID {
+			return line, false
+		}
+		if left <= 0 {
+			continue
+		}
+		s := driver.Standing{
+			ID:        driver.ShortID(id),
+			Owner:     c.owner,
+			Note:      c.note,
+			Capacity:  c.capacity,
+			Weight:    c.weight,
+			Token:     c.token,
+			Span:      c.span,
+			Granted:   c.weight+before <= c.capacity,
+			Lingering: lingers,
+			Since:     c.since,
+			Left:      left,
+		}
+		if s.Granted && !c.granted {
+			// It became so when a lease before it ended, and no script has run since.
+			s.Since = now
+		}
+		before += c.weight
+		line.Claims = append(line.Claims, s)
+	}
+	return line, !r.bad
 }
 
 // scanCount is how many names the server goes through in one request of Lines.
@@ -133,7 +181,7 @@ func (b *Backend) readAll(ctx context.Context, records []string, seen map[string
 	for some := range slices.Chunk(keys, 100) {
 		cmds := make([]*transport.Command, len(some))
 		for i, key := range some {
-			cmds[i] = b.command(readScript, key)
+			cmds[i] = b.command(linesScript, key)
 			b.transport.Start(ctx, cmds[i])
 		}
 		for i, key := range some {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,27 +42,17 @@ var errNoMember = &driver.PermanentError{Err: errors.New("redis: no ballots are 
 
 // ballotCommand is Enter of a claim with a ballot, or its Reenter.
 func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Command {
-	argv := []any{encodeClaim(c, b.channel), recordTTL(c.TTL), encodeBallot(c), b.member.terms}
+	ballot := string(appendPadded(nil, c.Ballot, 19))
+	argv := []any{encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait), ballot, b.member.terms}
 	if reenter {
 		argv = append(argv, "1")
 	}
 	return transport.NewCommand(ballotScript, append(slices.Clone(b.keys(c.Key)), b.member.key), argv...)
 }
 
-// encodeBallot writes the first and the last token of c, and whether it waits.
-func encodeBallot(c *driver.Claim) string {
-	var room [39]byte
-	b := appendPadded(room[:0], c.Ballot, 19)
-	// The script itself refuses a span that goes beyond the last token of all.
-	b = appendPadded(b, c.Ballot+min(c.Span-1, math.MaxInt64-c.Ballot), 19)
-	return string(append(b, digit(c.NoWait)...))
-}
-
 // encodeTerms writes what the members of a quorum have agreed on.
 func encodeTerms(m *driver.Membership) string {
-	b := appendPadded(nil, m.Skew.Microseconds(), 16)
-	b = appendPadded(b, m.MaxTTL.Microseconds(), 16)
-	return string(b) + digit(m.Durable) + " " + m.String()
+	return fmt.Sprintf("%016d %016d %s %s", m.Skew.Microseconds(), m.MaxTTL.Microseconds(), digit(m.Durable), m)
 }
 
 func digit(yes bool) string {

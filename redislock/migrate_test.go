@@ -275,8 +275,8 @@ func TestRecordAloneServesALineOfOne(t *testing.T) {
 	for _, st := range []*transport.Command{
 		b.command(enterScript, key, encodeClaim(&c, ""), int64(90_000_000), "0"),
 		b.command(renewScript, key, prefixed(held.ID), lease),
-		b.command(lookScript, key, prefixed(held.ID)),
-		b.command(readScript, key),
+		b.command(awaitScript, key, prefixed(held.ID)),
+		b.command(linesScript, key),
 		b.command(leaveScript, key, prefixed(held.ID), b.callName()),
 		b.command(leaveScript, key, prefixed(held.ID), b.callName(), "m", "0", "1000000"),
 		b.command(breakScript, key, fmt.Sprintf("%019d", held.Token), "", b.callName()),

@@ -192,7 +192,7 @@ func TestShortLingerIsNoticed(t *testing.T) {
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
 	subscribed(t, waiter)
-	if _, err := waiter.look(t.Context(), k); err != nil {
+	if _, err := waiter.read(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan time.Duration)
@@ -253,7 +253,7 @@ func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
 	subscribed(t, waiter)
-	if _, err := waiter.look(t.Context(), k); err != nil {
+	if _, err := waiter.read(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error)
@@ -282,7 +282,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	first, second := hold(t, holder, mutex("first")), hold(t, holder, mutex("second"))
 	other := wait_(t, waiter, mutex("second"))
 	subscribed(t, waiter)
-	if _, err := waiter.look(t.Context(), other); err != nil {
+	if _, err := waiter.read(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
 	p.rule(func(name string, args []string) fate {
@@ -319,7 +319,7 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 	hold(t, b, mutex("key"))
 	k := wait_(t, b, mutex("key"))
 	subscribed(t, b)
-	if _, err := b.look(t.Context(), k); err != nil {
+	if _, err := b.read(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

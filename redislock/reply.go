@@ -48,23 +48,16 @@ func (r *reply) duration() time.Duration {
 
 // busy reads the first claim of a line and how long it lasts.
 func (r *reply) busy(ahead int) *driver.BusyError {
-	e, err := parseEntry(r.text())
+	c, ok := parseClaim(r.text())
 	left := r.duration()
-	if err != nil {
+	if !ok {
 		// Gone by now, or damaged: it is for people only.
 		return &driver.BusyError{Ahead: ahead}
 	}
-	return &driver.BusyError{
-		Owner: e.details.owner,
-		Note:  e.details.note,
-		Token: e.token,
-		Since: e.since,
-		Left:  left,
-		Ahead: ahead,
-	}
+	return &driver.BusyError{Owner: c.owner, Note: c.note, Token: c.token, Since: c.since, Left: left, Ahead: ahead}
 }
 
-// parseTicket reads an answer that begins with 'g' or 'w', from enter or look, to
+// parseTicket reads an answer that begins with 'g' or 'w', from enter or await, to
 // claim c. soonest is when something in line may end, counted from the answer.
 func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration, ok bool) {
 	t = driver.Ticket{Claim: c, Left: c.TTL}

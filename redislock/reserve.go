@@ -8,8 +8,7 @@ import (
 
 const reserving = "reserving tokens for a claim on"
 
-// Reserve lengthens the span of t, in one request, for a lock that nobody else wants and
-// that was not renewed. Where replicas confirm grants it does nothing: they would have
+// Reserve lengthens the span of t, in one request, for a lock that nobody else wants. Where replicas confirm grants it does nothing: they would have
 // to know of the tokens before one of them is given.
 func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	if err := b.ready(ctx); err != nil {
@@ -23,7 +22,7 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 	if c.Ballot != 0 || b.transport.WaitsForReplicas() {
 		return false, nil
 	}
-	cmd := b.command(reserveScript, c.Key, prefixed(c.ID), encodeSpan(&c, b.channel), recordTTL(c.TTL))
+	cmd := b.command(reserveScript, c.Key, prefixed(c.ID), string(appendPadded(nil, span-1, 5)), recordTTL(c.TTL))
 	got := b.transport.Do(ctx, cmd)
 	if got.Err != nil {
 		return false, failed(ctx, reserving, c.Key, got.Err)

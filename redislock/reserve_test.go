@@ -106,12 +106,15 @@ func TestReserveKeepsTheLeaseAndItsRecord(t *testing.T) {
 	if done, err := b.Reserve(t.Context(), k, driver.MaxSpan+1); done || !permanent(err) {
 		t.Errorf("Reserve of more than MaxSpan answered %v, %v", done, err)
 	}
-	// A claim that was renewed is lengthened no more.
+	// A claim that was renewed is lengthened too.
 	if err := renewOne(b, k); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := b.Reserve(t.Context(), k, driver.MaxSpan); done || err != nil {
+	if done, err := b.Reserve(t.Context(), k, driver.MaxSpan); !done || err != nil {
 		t.Errorf("Reserve after a renewal answered %v, %v", done, err)
+	}
+	if l := line(t, b, "key"); l.Claims[0].Span != driver.MaxSpan || l.Last != k.Token+driver.MaxSpan-1 {
+		t.Errorf("after a renewal and a Reserve the line is %+v", l)
 	}
 	leave(t, b, k)
 }

@@ -266,7 +266,7 @@ func TestFirstFreeClaimAfterAContentionIsShortAgain(t *testing.T) {
 	leave(t, b, k)
 	leave(t, b, w)
 	k = hold(t, b, mutex("key"))
-	if rec := rdb.Get(t.Context(), b.recordName("key")).Val(); len(rec) < 51 || rec[1] != 'C' || rec[50] != '.' {
+	if rec := rdb.Get(t.Context(), b.recordName("key")).Val(); !strings.HasPrefix(rec, "1 held ") {
 		t.Errorf("the record of a single holder is %q", rec)
 	}
 	leave(t, b, k)
@@ -275,7 +275,7 @@ func TestFirstFreeClaimAfterAContentionIsShortAgain(t *testing.T) {
 func TestRecordOfAnotherVersionIsRefused(t *testing.T) {
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
-	for _, rec := range []string{"2 anything", "9", "v2"} {
+	for _, rec := range []string{"2 anything", "9", "v2", "10 held"} {
 		rdb.Set(t.Context(), b.recordName("key"), rec, 0)
 		everyCall(t, b, "key", func(name string, err error) {
 			if !permanent(err) || !strings.Contains(err.Error(), "another version") {
@@ -298,9 +298,9 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	make_ := map[string]func(key string){
-		"C":  func(key string) { hold(t, b, mutex(key)) },
-		"C+": func(key string) { renewOne(b, hold(t, b, mutex(key))) },
-		"L":  func(key string) { hold(t, b, mutex(key)); wait_(t, b, mutex(key)) },
+		"held":    func(key string) { hold(t, b, mutex(key)) },
+		"renewed": func(key string) { renewOne(b, hold(t, b, mutex(key))) },
+		"line":    func(key string) { hold(t, b, mutex(key)); wait_(t, b, mutex(key)) },
 	}
 	for name, make1 := range make_ {
 		make1(name)
@@ -316,7 +316,7 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 			rdb.Set(ctx, b.recordName(name), bad, time.Hour)
 			k, err := b.Enter(ctx, mutex(name))
 			if err == nil && k.Granted {
-				t.Errorf("form %s: with the record %q, of %q, a second claim was granted", name, bad, rec)
+				t.Errorf("%s: with the record %q, of %q, a second claim was granted", name, bad, rec)
 			}
 			if err == nil {
 				b.Leave(ctx, k, driver.Exit{})
@@ -324,7 +324,7 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 		}
 		rdb.Del(ctx, b.recordName(name))
 	}
-	for _, bad := range []string{"1", "1F", "1X", "1C", "1L", "1F" + strings.Repeat("0", 54)} {
+	for _, bad := range []string{"1 ", "1 idle", "1 none", "1 held", "1 line", "1 idle" + strings.Repeat("0", 103)} {
 		rdb.Set(ctx, b.recordName("key"), bad, 0)
 		everyCall(t, b, "key", func(name string, err error) {
 			if err == nil || driver.Gone(err) {
@@ -359,7 +359,7 @@ func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
 		// the keys would be kept alive, and the loss with them.
 		rec := rdb.Get(ctx, b.recordName(key)).Val()
 		f := strings.Split(rec, " ")
-		f[6] = "0000000000000001"
+		f[14] = "0000000000000001"
 		eventually(t, "the leases are over", func() bool {
 			for _, x := range rdb.ZRangeWithScores(ctx, b.recordName(key)+"z", 0, -1).Val() {
 				if x.Score > float64(time.Now().UnixMicro()) {
@@ -373,7 +373,7 @@ func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
 			t.Errorf("without %s Enter answered %+v, %v", part, k, err)
 		}
 		// Then C and Z end.
-		f[7] = "0000000000000001"
+		f[15] = "0000000000000001"
 		rdb.Set(ctx, b.recordName(key), strings.Join(f, " "), time.Hour)
 		k := hold(t, b, next)
 		wait_(t, b, mutex(key))

@@ -2,8 +2,6 @@ package redislock
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -241,18 +239,4 @@ func (s *subscriber) handle(message string) {
 			s.b.waiters.notify(id, func(w *waiter) { w.stale = true })
 		}
 	}
-}
-
-// prefixed writes a text with its length in front, so that no ID is the beginning of
-// another.
-func prefixed(text string) string { return strconv.Itoa(len(text)) + ":" + text }
-
-// cutPrefixed reads a text with its length in front.
-func cutPrefixed(s string) (text, rest string, ok bool) {
-	length, rest, ok := strings.Cut(s, ":")
-	n, err := strconv.Atoi(length)
-	if !ok || err != nil || n < 0 || n > len(rest) {
-		return "", "", false
-	}
-	return rest[:n], rest[n:], true
 }

@@ -14,8 +14,8 @@ import (
 // seedToken makes the line of key remember a token.
 func seedToken(t *testing.T, b *Backend, rdb *redis.Client, key string, last int64) {
 	t.Helper()
-	rec := "1F" + fmt.Sprintf("%016d", time.Now().UnixMicro()) + strings.Repeat("-", 32) + "+00000" +
-		fmt.Sprintf("%019d", last) + "0000000"
+	now := time.Now().UnixMicro()
+	rec := fmt.Sprintf("1 idle %s 000 0000 %019d %016d %016d 00000 ", strings.Repeat("-", 32), last, now, now)
 	if err := rdb.Set(t.Context(), b.recordName(key), rec, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}

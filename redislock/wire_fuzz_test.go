@@ -67,54 +67,45 @@ func FuzzClaim(f *testing.F) {
 			return
 		}
 		const start = 1_800_000_000_000_000
-		record := fmt.Sprintf("1C%016d%32s.%s", start, "", encodeClaim(&c, channel))
-		line, err := parseLine("k", []any{strconv.Itoa(start), record, []any{}, []any{}})
-		if err != nil || len(line.Claims) != 1 {
-			t.Fatalf("%q is read as %+v, %v", record, line, err)
+		text := encodeClaim(&c, channel)
+		more, lease, ends := text[:5], text[6:21], start+c.TTL.Microseconds()
+		if seconds, err := strconv.ParseFloat(lease, 64); err != nil || seconds != c.TTL.Truncate(time.Microsecond).Seconds() {
+			t.Errorf("a lease of %v is written as %q", c.TTL, lease)
+		}
+		stored := prefixed(id)
+		kept := fmt.Sprintf("%019d %016d granted %016d %s 004 mark%s", start, start, 1, more, text[22+len(stored)+1:])
+		line, ok := parseLine("k", []any{strconv.Itoa(start), strconv.Itoa(start), "", stored, strconv.FormatInt(ends, 10), kept})
+		if !ok || len(line.Claims) != 1 {
+			t.Fatalf("%q is read as %+v, %v", kept, line, ok)
 		}
 		want := driver.Standing{
 			ID: driver.ShortID(id), Owner: owner, Note: note, Capacity: capacity, Weight: weight, Token: start, Span: span,
 			Granted: true, Since: time.UnixMicro(start), Left: c.TTL.Truncate(time.Microsecond),
 		}
 		if got := line.Claims[0]; got != want {
-			t.Errorf("%q is read as %+v; want %+v", record, got, want)
+			t.Errorf("%q is read as %+v; want %+v", kept, got, want)
 		}
 	})
 }
 
-// records are what a server keeps of a lock, in each of its forms.
-func records() []string {
-	c := driver.Claim{ID: "ABC", Owner: "o", Note: "n", Capacity: driver.RW, Weight: driver.RW, Span: 64, TTL: 30 * time.Second}
-	const start = "1800000000000000"
-	ring, last := strings.Repeat("r", 32), "0001800000000000063"
-	claim := encodeClaim(&c, "chan")
-	return []string{
-		"", "1", "2C", "1X" + start + ring + ".00063",
-		"1F" + start + ring + ".00063",
-		"1F" + start + ring + "+00063" + last + "0040003" + "markABC",
-		"1C" + start + ring + "." + claim,
-		"1C" + start + ring + "+" + claim + "markABC" + last + last + start + "1" + "0040003",
-		"1L" + last + "0040003 2 2097152 1048576 1 2 " + start + " " + start + " 0 1048576:2 32;" + ring + "markABC",
-	}
-}
+// keptClaim is a claim as the hash of a line keeps it.
+const keptClaim = "0001800000000000000 1800000000000000 granted 0000000000000001 00063 004 mark1048576 1048576 4 1 chan o n"
 
-// FuzzRecord: what a server, or whoever writes into it, makes of a record is an error
-// or a line, never a panic.
+// FuzzRecord: what a server, or whoever writes into it, makes of a line is an error or a
+// line, never a panic.
 func FuzzRecord(f *testing.F) {
-	entry := "0001800000000000000" + "1800000000000000" + "g" + "0000000000000001" + "004mark" + "1048576 1048576 64 4 1 chanon"
-	for _, r := range records() {
-		f.Add("1800000000000001", r, "o3:ABC", "-9007199254740991", "e3:ABC", "1800000030000000", entry)
-	}
-	f.Add("", records()[8], "o", "x", "e", "NaN", entry[:60])
-	f.Add("1", records()[8], "o~3:ABC", "1", "e~3:ABC", "1e300", entry)
-	f.Fuzz(func(t *testing.T, now, record, o, arrival, e, ends, entry string) {
-		id := strings.TrimPrefix(e, "e")
-		line, err := parseLine("k", []any{now, record, []any{o, arrival, e, ends}, []any{"e" + id, entry}})
-		if err == nil && now != "" {
+	const now, last = "1800000000000001", "0001800000000000063"
+	f.Add(now, last, "3:ABC", "1800000030000000", keptClaim)
+	f.Add(now, last, "~3:ABC", "1800000030000000", keptClaim)
+	f.Add("", last, "3:ABC", "NaN", keptClaim[:60])
+	f.Add("1", "-1", "~4:ABC", "1e300", keptClaim)
+	f.Add(now, last, "3:ABC", "1800000030000000", strings.Replace(keptClaim, "4 1 chan", "9223372036854775807 1 chan", 1))
+	f.Fuzz(func(t *testing.T, now, last, id, ends, claim string) {
+		if line, ok := parseLine("k", []any{now, last, "mark", id, ends, claim}); ok {
 			plausible(t, line)
 		}
-		if _, err := parseLine("k", []any{now, record, nil, []any{id}}); err == nil && now == "" {
-			t.Error("a reply without a time is read")
+		if _, ok := parseLine("k", []any{now, last, "mark", id, ends}); ok {
+			t.Error("half a claim is read")
 		}
 	})
 }
@@ -164,11 +155,10 @@ func answer(form byte, text string) any {
 
 // FuzzReply: whatever a server answers to a step is an error or makes sense.
 func FuzzReply(f *testing.F) {
-	entry := "0001800000000000000" + "1800000000000000" + "g" + "0000000000000001" + "000" + "1048576 1048576 64 4 1 chanon"
 	for _, s := range []string{
 		"g0001800000000000000mark", "g-000000000000000001", "g", "k", "xl", "xbbecause", "x", "b5", "q5000000", "mskew 1m", "+", "+-x|xl", "",
-		"g|1800000000000000|30000000|64|0|mark", "w|1800000000000000|30000000|64|1|1|5000000|" + entry + "|5000000",
-		"w|-1|-30000000|-64|1|-1|9223372036854775807|" + entry + "|9223372036854775807", "n|1|" + entry + "|5000000", "n|1", "w", "g",
+		"g|1800000000000000|30000000|64|0|mark", "w|1800000000000000|30000000|64|1|1|5000000|" + keptClaim + "|5000000",
+		"w|-1|-30000000|-64|1|-1|9223372036854775807|" + keptClaim + "|9223372036854775807", "n|1|" + keptClaim + "|5000000", "n|1", "w", "g",
 	} {
 		for form := range byte(6) {
 			f.Add(form, s)

@@ -1,5 +1,5 @@
--- break ends the claim whose span holds a token, and lays its id to rest until
--- its lease would have ended.
+-- break ends the claim whose span holds a token, and keeps its ID out until its lease
+-- would have ended.
 --
 -- KEYS  record, claims, order, or the record alone: see record.lua
 -- ARGV  1 token(19)    2 reason    3 eight characters that name this call
@@ -15,24 +15,15 @@ local rec = call('GET', R)
 
 --include line.lua
 
-local l = load()
-if Z then call('ZREM', Z, '') end
-purge(l)
-
 -- within reports whether the span of a claim holds the token.
-local function within(from, card)
-  local _, _, span = sizes(card)
-  return from <= token and token <= plus(from, span - 1)
+local function within(from, more)
+  return from <= token and token <= plus(from, more)
 end
 
-local one, id, ends, card = l.one, nil, nil, nil
-if one and within(one.token, one.card) then
-  id, ends, card = one.id, one.expires, one.card
-  l.one = nil
-  lengthen(l)
-elseif l.long then
-  -- Tokens rise along the line: halve it until the last that is not above.
-  local low, high, claim = 0, l.n - 1, nil
+-- find_token returns the id and the text of the claim of a line whose span holds the token.
+-- Tokens rise along the line: halve it until the last that is not above.
+local function find_token(l)
+  local low, high, id, claim = 0, l.n - 1, nil, nil
   while low <= high do
     local middle = math.floor((low + high) / 2)
     local member = call('ZRANGE', Z, middle, middle)[1]
@@ -43,22 +34,36 @@ elseif l.long then
       high = middle - 1
     end
   end
-  card = claim and sub(claim, card_at(claim))
-  if claim and within(sub(claim, 1, 19), card) then
-    ends = tonumber(call('ZSCORE', Z, 'e' .. id) or damaged())
+  if claim and within(sub(claim, 1, 19), more_of(claim)) then return id, claim end
+end
+
+local l = load()
+if Z then call('ZREM', Z, '') end
+purge(l)
+
+local one, id, ends, details = l.one, nil, nil, nil
+if one and within(one.token, one.more) then
+  id, ends, details = one.id, one.expires, one.details
+  l.one = nil
+  lengthen(l)
+elseif l.long then
+  local claim
+  id, claim = find_token(l)
+  if id then
+    ends, details = tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), details_of(claim)
     remove(l, id, claim)
     if sub(id, 1, 1) == '~' then id = sub(id, 2) end
   end
 end
 if not ends then
-  flush(l)
+  commit_purge(l)
   return remembers(l, ARGV[3]) and '+' or 'x'
 end
 
-lay(l, id, ends, 'b' .. ARGV[2])
+add_tombstone(l, id, ends, 'b' .. ARGV[2])
 remember(l, ARGV[3])
 advance(l)
 commit(l)
-local _, _, _, chan = sizes(card)
-shout(chan, 'b' .. id .. ARGV[2])
+local _, _, channel = parse_details(details)
+publish(channel, 'b' .. id .. ARGV[2])
 return '+'

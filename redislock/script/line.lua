@@ -1,14 +1,14 @@
--- line.lua is the long way: what the scripts share once a lock is not simply free.
--- It is put where they say --include.
+-- line.lua is what the scripts share once a lock is not simply free. It is put where
+-- they say --include.
 --
--- Every step takes out what has expired, then grants what now fits, and tells
+-- Every script takes out what has expired, then grants what now fits, and notifies
 -- the processes of those who were granted. If all capacities are equal nobody
--- behind the first waiting claim is granted, so a step looks at the claims that
+-- behind the first waiting claim is granted, so a script looks at the claims that
 -- it grants and at one more.
 --include record.lua
 
--- add notes a write of C (value nil: none) and of Z for commit.
-local function add(l, value, member, score)
+-- write notes a field of C (value nil: none) and a score of Z for commit.
+local function write(l, value, member, score)
   if value then
     l.hset[#l.hset + 1] = member
     l.hset[#l.hset + 1] = value
@@ -19,20 +19,20 @@ local function add(l, value, member, score)
   end
 end
 
--- cover makes sure that C and Z outlive a claim or a rest that ends at the given
--- time. They get a minute more than asked, so that a renewal seldom has to.
-local function cover(l, ends)
+-- outlast makes sure that C and Z outlive a claim or a tombstone that ends at the given
+-- time. They get a minute more than asked, so that few renewals have to.
+local function outlast(l, ends)
   l.soonest = math.min(l.soonest, ends)
-  if ends > l.keep then
-    l.keep = ends + math.max(60000000, ends - now)
-    l.keys = true
+  if ends > l.expires then
+    l.expires = ends + math.max(60000000, ends - now)
+    l.extended = true
   end
 end
 
--- shout sends a message to a process. It is a hint: that it may not be sent must
--- not undo half of a step.
-local function shout(chan, text)
-  if chan ~= '' then redis.pcall('PUBLISH', chan, text) end
+-- publish sends a message to a process. It is a hint: that it may not be sent must
+-- not undo half of a script.
+local function publish(channel, text)
+  if channel ~= '' then redis.pcall('PUBLISH', channel, text) end
 end
 
 -- largest returns the largest capacity in use, and whether there are others.
@@ -54,7 +54,7 @@ end
 local function commit(l)
   save(l)
   if l.fresh then
-    -- Left from before the record was lost, or from a step that was cut short.
+    -- Left from before the record was lost, or from a script that was cut short.
     call('DEL', C, Z)
     l.fresh = false
   end
@@ -64,38 +64,38 @@ local function commit(l)
   for i = 1, #l.zadd, 1000 do
     call('ZADD', Z, unpack(l.zadd, i, math.min(i + 999, #l.zadd)))
   end
-  if l.keys and l.long then
-    local at = fmt('%.0f', math.ceil(l.keep / 1000))
+  if l.extended and l.long then
+    local at = fmt('%.0f', math.ceil(l.expires / 1000))
     call('PEXPIREAT', C, at)
     call('PEXPIREAT', Z, at)
   end
-  l.hset, l.zadd, l.keys = {}, {}, false
-  for _, chan in ipairs(l.chans) do
-    shout(chan, (mixed(l) == 1 and 'm' or 'g') .. #l.mark .. ':' .. l.mark .. table.concat(l.push[chan]))
+  l.hset, l.zadd, l.extended = {}, {}, false
+  for _, channel in ipairs(l.channels) do
+    publish(channel, (mixed(l) == 1 and 'm' or 'g') .. #l.mark .. ':' .. l.mark .. table.concat(l.push[channel]))
   end
-  l.push, l.chans = {}, {}
+  l.push, l.channels = {}, {}
 end
 
--- flush writes what a purge has changed, for a step that changes nothing itself.
-local function flush(l)
+-- commit_purge writes what purge has changed, for a script that changes nothing itself.
+local function commit_purge(l)
   if l.changed then commit(l) end
 end
 
--- tell notes that the claim's process is to hear of its grant.
-local function tell(l, id, chan)
+-- notify notes that the claim's process is to hear of its grant.
+local function notify(l, id, channel)
   if sub(id, 1, 1) == '~' then return end
-  local ids = l.push[chan]
+  local ids = l.push[channel]
   if not ids then
     ids = {}
-    l.push[chan] = ids
-    l.chans[#l.chans + 1] = chan
+    l.push[channel] = ids
+    l.channels[#l.channels + 1] = channel
   end
   ids[#ids + 1] = id
 end
 
 -- discount takes a claim out of the sums.
 local function discount(l, claim)
-  local capacity, weight = sizes(sub(claim, card_at(claim)))
+  local capacity, weight = parse_details(details_of(claim))
   l.n, l.total = l.n - 1, l.total - weight
   if arrival_of(claim) <= l.upto then
     l.held = l.held - weight
@@ -105,7 +105,7 @@ local function discount(l, claim)
   l.changed = true
 end
 
--- remove takes a claim out of a long line. Then comes advance.
+-- remove takes a claim out of C and Z. Then comes advance.
 local function remove(l, id, claim)
   discount(l, claim)
   call('ZREM', Z, 'o' .. id, 'e' .. id)
@@ -117,33 +117,33 @@ end
 -- capacity that is at the first that does not.
 local function admit(l, granted)
   local top = largest(l)
-  local sum, from, row, step = l.held, l.upto, true, 1
+  local sum, from, unbroken, limit = l.held, l.upto, true, 1
   while sum < top do
-    local fields = call('ZRANGEBYSCORE', Z, fmt('(%.0f', from - FAR), '(0', 'LIMIT', 0, step)
+    local fields = call('ZRANGEBYSCORE', Z, fmt('(%.0f', from - FAR), '(0', 'LIMIT', 0, limit)
     if #fields == 0 then return end
     for i, member in ipairs(fields) do fields[i] = 'e' .. sub(member, 2) end
     for i, claim in ipairs(call('HMGET', C, unpack(fields))) do
       -- A claim whose text is lost may hold the lock, so nobody behind it may.
       if not claim then return end
-      local card = sub(claim, card_at(claim))
-      local capacity, weight, _, chan = sizes(card)
+      local details = details_of(claim)
+      local capacity, weight, channel = parse_details(details)
       from = arrival_of(claim)
       if weight + sum <= capacity then
         if not is_granted(claim) then
           granted[#granted + 1] = fields[i]
-          granted[#granted + 1] = claim_text(sub(claim, 1, 19), now, 'g', from, l.mark, card)
-          tell(l, sub(fields[i], 2), chan)
+          granted[#granted + 1] = claim_text(sub(claim, 1, 19), now, 'granted', from, more_of(claim), l.mark, details)
+          notify(l, sub(fields[i], 2), channel)
         end
-        if row then
+        if unbroken then
           l.upto, l.held = from, sum + weight
         end
       else
-        row = false
+        unbroken = false
       end
       sum = sum + weight
       if sum >= top then return end
     end
-    step = math.min(step * 4, 100)
+    limit = math.min(limit * 4, 100)
   end
 end
 
@@ -158,22 +158,8 @@ local function advance(l)
   l.changed = true
 end
 
--- purge takes out what has expired, and grants what that lets in. It looks only
--- when something can have expired, and takes out each claim once in its life.
-local function purge(l)
-  local one = l.one
-  if one and one.expires <= now then
-    l.one, l.form, l.n, l.total, l.sizes = nil, 'F', 0, 0, {}
-    return
-  end
-  if not l.long then return end
-  if now >= l.keep then
-    -- C and Z have expired, and with them everything that was in line.
-    shorten(l)
-    l.n, l.total, l.held, l.upto, l.arrivals, l.soonest, l.sizes = 0, 0, 0, 0, 0, FAR, {}
-    return
-  end
-  if now < l.soonest then return end
+-- remove_expired takes the claims and tombstones whose time is over out of C and Z.
+local function remove_expired(l)
   repeat
     local due = call('ZRANGEBYSCORE', Z, 0, fmt('%.0f', now), 'LIMIT', 0, 200)
     if #due == 0 then break end
@@ -194,20 +180,30 @@ local function purge(l)
   local next = call('ZRANGEBYSCORE', Z, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   l.soonest = tonumber(next[2] or FAR)
   l.changed = true
-  if l.n == 0 and l.rest <= now then
+end
+
+-- purge takes out what has expired, and grants what that lets in. It looks only
+-- when something can have expired, and takes out each claim once in its life.
+local function purge(l)
+  if l.one and l.one.expires <= now then
+    l.one, l.n, l.total, l.sizes = nil, 0, 0, {}
+    return
+  end
+  if not l.long then return end
+  if now >= l.expires then
+    -- C and Z have expired, and with them everything that was in line.
+    shorten(l)
+    l.n, l.total, l.held, l.upto, l.arrivals, l.soonest, l.sizes = 0, 0, 0, 0, 0, FAR, {}
+    return
+  end
+  if now < l.soonest then return end
+  remove_expired(l)
+  if l.n == 0 and l.tombs <= now then
     shorten(l)
     l.held, l.upto, l.arrivals = 0, 0, 0
     return
   end
   advance(l)
-end
-
--- plus adds k < 10^9 to a token of 19 digits. A Lua number would lose the last
--- digits above 2^53.
-local function plus(token, k)
-  local low = tonumber(sub(token, 11, 19)) + k
-  local high = tonumber(sub(token, 1, 10)) + math.floor(low / 1000000000)
-  return fmt('%010.0f%09.0f', high, low % 1000000000)
 end
 
 -- draw draws a token and reserves its span.
@@ -223,75 +219,73 @@ local function draw(l, more)
   return token
 end
 
--- join puts a claim behind all others of a long line.
-local function join(l, id, token, expires, card, capacity, weight)
+-- join puts a claim, as held records have it, behind all others of a line.
+local function join(l, one, id)
+  local capacity, weight = parse_details(one.details)
   local granted = weight + l.total <= capacity
   l.arrivals, l.n, l.total = l.arrivals + 1, l.n + 1, l.total + weight
   l.sizes[capacity] = (l.sizes[capacity] or 0) + 1
   if granted and l.held == l.total - weight then
     l.upto, l.held = l.arrivals, l.total
   end
-  add(l, claim_text(token, now, granted and 'g' or 'w', l.arrivals, granted and l.mark or '', card), 'e' .. id, expires)
-  add(l, nil, 'o' .. id, l.arrivals - FAR)
-  cover(l, expires)
-  return granted
+  local state, mark = granted and 'granted' or 'waiting', granted and l.mark or ''
+  write(l, claim_text(one.token, one.since, state, l.arrivals, one.more, mark, one.details), 'e' .. id, one.expires)
+  write(l, nil, 'o' .. id, l.arrivals - FAR)
+  outlast(l, one.expires)
 end
 
--- lay lays an id to rest. An earlier rest is only ever prolonged, and what an
--- operator wrote stays the reason.
-local function lay(l, id, ends, why)
+-- add_tombstone keeps a claim ID out. An earlier tombstone is only ever prolonged, and
+-- what an operator wrote stays the reason.
+local function add_tombstone(l, id, ends, why)
   local member = 't' .. id
   local old = not l.fresh and call('HGET', C, member)
   if old then
     ends = math.max(ends, tonumber(call('ZSCORE', Z, member) or 0))
     if sub(old, 1, 1) == 'b' and why == 'l' then why = old end
   end
-  add(l, why, member, ends)
-  cover(l, ends)
-  l.rest = math.max(l.rest, ends)
+  write(l, why, member, ends)
+  outlast(l, ends)
+  l.tombs = math.max(l.tombs, ends)
   -- If the last claim has just been taken out, C and Z begin anew, and would stay.
-  l.keys = true
+  l.extended = true
 end
 
--- resting returns 'x' and why an id was laid to rest, or nil.
-local function resting(l, id)
-  if not l.long or l.rest <= now then return nil end
+-- tombstone returns 'x' and why a claim ID may not enter, or nil.
+local function tombstone(l, id)
+  if not l.long or l.tombs <= now then return nil end
   local ends = call('ZSCORE', Z, 't' .. id)
   if not ends or tonumber(ends) <= now then return nil end
   return 'x' .. (call('HGET', C, 't' .. id) or '')
 end
 
--- haunt lets a claim of a long line linger: it keeps its place, and nobody finds
--- it. It is written at once: what comes next looks at the line.
-local function haunt(l, id, claim, ends)
+-- let_linger makes a claim of a line linger: it stays in line, and nobody finds it. It is
+-- written at once, for what comes next looks at the line.
+local function let_linger(l, id, claim, ends)
   call('ZREM', Z, 'o' .. id, 'e' .. id)
   call('HDEL', C, 'e' .. id)
   call('HSET', C, 'e~' .. id, claim)
   call('ZADD', Z, fmt('%.0f', arrival_of(claim) - FAR), 'o~' .. id, fmt('%.0f', ends), 'e~' .. id)
-  cover(l, ends)
-  lay(l, id, ends, 'l')
+  outlast(l, ends)
+  add_tombstone(l, id, ends, 'l')
 end
 
--- lengthen makes a short line long.
+-- lengthen makes the record a line.
 local function lengthen(l)
   if l.long then return end
   if not C then moving() end
   local one = l.one
-  l.long, l.form, l.fresh, l.one = true, 'L', true, nil
-  l.n, l.total, l.held, l.upto, l.arrivals, l.left, l.soonest, l.keep, l.rest, l.sizes = 0, 0, 0, 0, 0, 0, FAR, 0, 0, {}
+  l.long, l.fresh, l.one = true, true, nil
+  l.n, l.total, l.held, l.upto, l.arrivals, l.left, l.soonest, l.expires, l.tombs, l.sizes = 0, 0, 0, 0, 0, 0, FAR, 0, 0, {}
   if not one then return end
-  local capacity, weight = sizes(one.card)
-  local id = one.lingers and '~' .. one.id or one.id
-  join(l, id, one.token, one.expires, one.card, capacity, weight)
-  l.hset[2] = claim_text(one.token, one.since, 'g', 1, l.mark, one.card)
-  if one.lingers then lay(l, one.id, one.expires, 'l') end
+  join(l, one, one.lingers and '~' .. one.id or one.id)
+  if one.lingers then add_tombstone(l, one.id, one.expires, 'l') end
 end
 
 -- first returns the first claim of the line and how long it lasts.
 local function first(l)
   local one = l.one
   if one then
-    return claim_text(one.token, one.since, 'g', 1, '', one.card), fmt('%.0f', one.expires - now)
+    return claim_text(one.token, one.since, 'granted', 1, one.more, '', one.details), fmt('%.0f', one.expires - now)
   end
   local member = call('ZRANGE', Z, 0, 0)[1]
   if not member then return '', '0' end
@@ -299,20 +293,70 @@ local function first(l)
   return call('HGET', C, member) or '', fmt('%.0f', (call('ZSCORE', Z, member) or now) - now)
 end
 
--- standing answers where a claim that is in line stands, as enter.lua says.
-local function standing(l, id, claim)
+-- find_claim returns the claim with an id, if it is in line and has not left: its text,
+-- or true for the one of the record.
+local function find_claim(l, id)
+  local one = l.one
+  if one then return one.id == id and not one.lingers end
+  return l.long and call('HGET', C, 'e' .. id)
+end
+
+-- standing answers, as enter.lua says, for a claim that find_claim has found or that
+-- has just joined.
+local function standing(l, id)
   local one = l.one
   if one then
-    local _, _, span = sizes(one.card)
-    return {'g', one.token, fmt('%.0f', one.expires - now), span, 0, l.mark}
+    return {'g', one.token, fmt('%.0f', one.expires - now), one.more + 1, 0, l.mark}
   end
-  claim = claim or call('HGET', C, 'e' .. id)
+  local claim = call('HGET', C, 'e' .. id)
   local left = fmt('%.0f', (call('ZSCORE', Z, 'e' .. id) or damaged()) - now)
-  local _, _, span = sizes(sub(claim, card_at(claim)))
+  local token, span = sub(claim, 1, 19), more_of(claim) + 1
   if is_granted(claim) then
-    return {'g', sub(claim, 1, 19), left, span, mixed(l), mark_of(claim)}
+    return {'g', token, left, span, mixed(l), mark_of(claim)}
   end
-  return {'w', sub(claim, 1, 19), left, span, mixed(l), call('ZRANK', Z, 'o' .. id), fmt('%.0f', l.soonest - now), first(l)}
+  return {'w', token, left, span, mixed(l), call('ZRANK', Z, 'o' .. id), fmt('%.0f', l.soonest - now), first(l)}
+end
+
+-- renew_found starts the lease of a claim again that find_claim has found, and answers
+-- where it stands. It shortens no lease.
+local function renew_found(l, id, ends)
+  local one = l.one
+  if one then
+    one.expires = math.max(one.expires, ends)
+    save(l)
+    return standing(l, id)
+  end
+  ends = math.max(tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), ends)
+  write(l, nil, 'e' .. id, ends)
+  outlast(l, ends)
+  commit(l)
+  return standing(l, id)
+end
+
+-- refusal returns why a new claim may not join, or nil.
+local function refusal(l, id, details, no_wait)
+  if l.one and l.one.id == id then return 'xl' end -- it lingers
+  local why = tombstone(l, id)
+  if why or l.n == 0 then return why end
+  local capacity, weight = parse_details(details)
+  if (largest(l) == RW) ~= (capacity == RW) then return 'k' end
+  if no_wait and weight + l.total > capacity then
+    local head, left = first(l)
+    return {'n', l.n, head, left}
+  end
+end
+
+-- add_claim puts a new claim into the line, and answers where it stands.
+local function add_claim(l, one)
+  if l.n == 0 and not l.long then
+    l.one = one
+    save(l)
+    return 'g' .. one.token .. l.mark
+  end
+  lengthen(l)
+  join(l, one, one.id)
+  commit(l)
+  return standing(l, one.id)
 end
 
 -- remember keeps the name of a call that takes a claim out.
@@ -320,13 +364,13 @@ local function remember(l, name)
   if l.long then
     l.name = name -- for save
   else
-    l.ring = sub(l.ring .. name, -32)
+    l.calls = sub(l.calls .. name, -32)
   end
 end
 
 local function remembers(l, name)
-  for i = 1, #l.ring, 8 do
-    if sub(l.ring, i, i + 7) == name then return true end
+  for i = 1, #l.calls, 8 do
+    if sub(l.calls, i, i + 7) == name then return true end
   end
   for i = 1, l.long and math.min(l.left, 64) or 0 do
     if call('HGET', C, 'r' .. (l.left - i) % 64) == name then return true end

@@ -1,6 +1,10 @@
 -- member.lua keeps what a server remembers of being a member. It is put where other
 -- scripts say --include, which have set M, find, fmt, now and call.
 --
+-- The key M is '1 ' born(16) ' ' history(40) ' ' run(40) ' ' text: since when this server
+-- knows that it is a member, the ids of its replication and its run when it noticed that,
+-- and what the members have agreed on. It does not expire.
+--
 -- A server may have lost what it had acknowledged last if it was started again, and if
 -- it was a replica meanwhile. Each start has a run id of its own. A replication id
 -- stands for more, and costs less to ask for: no two starts of a master have the same,
@@ -15,7 +19,7 @@
 local function read_member()
   local text = call('GET', M)
   if not text then return end
-  local born, history, run, agreed = string.match(text, '^2 (%d+) (%x*) (%x*) (.*)$')
+  local born, history, run, agreed = string.match(text, '^1 (%d+) (%x*) (%x*) (.*)$')
   if not born then error('FENCELOCK DAMAGED ' .. M, 0) end
   return tonumber(born), history, run, agreed
 end
@@ -29,7 +33,7 @@ local function this_run()
 end
 
 local function write_member(born, history, run, agreed)
-  call('SET', M, '2 ' .. fmt('%016.0f', born) .. ' ' .. history .. ' ' .. run .. ' ' .. agreed)
+  call('SET', M, '1 ' .. fmt('%016.0f', born) .. ' ' .. history .. ' ' .. run .. ' ' .. agreed)
 end
 
 -- membership returns nil if ballots are granted, or what to answer.

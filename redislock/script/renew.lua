@@ -3,7 +3,7 @@
 --
 -- KEYS  record, claims, order of each claim in turn, or the record of one claim
 --       alone: see record.lua
--- ARGV  id, lease(14) of each claim in turn
+-- ARGV  id, lease(15) of each claim in turn
 -- It answers {flags, text, …}: flags has one letter for each claim, '+' alive,
 -- 'x' gone, 'e' failed, and for each that is not alive there is a text, as
 -- leave.lua answers or the error's.
@@ -18,29 +18,24 @@ local now = clock[1] * 1000000 + clock[2]
 
 local stamp = fmt('%016.0f', now)
 
+-- renew_held renews a claim that is alone in a line without a mark: the usual case. It
+-- reports whether it did.
+local function renew_held(id, lease, ends)
+  if sub(rec, 126, 125 + #id) ~= id or sub(rec, 1, 6) ~= '1 held' or sub(rec, 41, 48) ~= '000 0000' then return false end
+  local old, last = sub(rec, 87, 102) + sub(rec, 110, 117) * 1000000 + sub(rec, 119, 124), sub(rec, 50, 68) + sub(rec, 104, 108)
+  if old <= now then return false end
+  if old < ends then
+    local px = 86400000 + math.ceil(((last > ends and last or ends) - now) / 1000)
+    call('SET', R, sub(rec, 1, 86) .. stamp .. sub(rec, 103, 109) .. lease .. sub(rec, 125), 'PX', fmt('%.0f', px))
+  end
+  return true
+end
+
 -- renew answers nil if the claim is alive, and otherwise why not.
 local function renew(id, lease)
   rec = call('GET', R)
-  local ttl = sub(lease, 1, 8) * 1000000 + sub(lease, 9, 14)
-  local ends = now + ttl
-  if rec and sub(rec, 72, 71 + #id) == id and sub(rec, 1, 2) == '1C' then
-    -- The usual case: alone in the line, and no mark.
-    local start, flag = sub(rec, 3, 18), sub(rec, 51, 51)
-    local old, last = start + sub(rec, 52, 59) * 1000000 + sub(rec, 60, 65), nil
-    if flag == '.' then
-      last = start + sub(rec, 66, 70)
-      rec = rec .. fmt('%019.0f', last) .. '000' .. start .. start .. '00000000'
-    elseif flag == '+' and sub(rec, -8) == '00000000' then
-      last = tonumber(sub(rec, -62, -44))
-    end
-    if last and old > now then
-      if old < ends then
-        local px = 86400000 + math.ceil(((last > ends and last or ends) - now) / 1000)
-        call('SET', R, '1C' .. stamp .. sub(rec, 19, 50) .. '+' .. lease .. sub(rec, 66), 'PX', fmt('%.0f', px))
-      end
-      return nil
-    end
-  end
+  local ends = now + sub(lease, 1, 8) * 1000000 + sub(lease, 10, 15)
+  if rec and renew_held(id, lease, ends) then return nil end
   local l = load()
   local one = l.one
   if one then
@@ -49,13 +44,13 @@ local function renew(id, lease)
     save(l)
     return nil
   end
-  if not l.long or l.keep <= now then return 'x' end
+  if not l.long or l.expires <= now then return 'x' end
   local old = call('ZSCORE', Z, 'e' .. id)
-  if not old or tonumber(old) <= now then return resting(l, id) or 'x' end
+  if not old or tonumber(old) <= now then return tombstone(l, id) or 'x' end
   if tonumber(old) >= ends then return nil end
-  if ends > l.keep then
-    cover(l, ends)
-    add(l, nil, 'e' .. id, ends)
+  if ends > l.expires then
+    outlast(l, ends)
+    write(l, nil, 'e' .. id, ends)
     commit(l)
   else
     call('ZADD', Z, fmt('%.0f', ends), 'e' .. id)

@@ -2,20 +2,20 @@
 --
 -- KEYS  record, claims, order, or the record alone: see record.lua
 -- ARGV  1 id
---       2 span-1 (5) ';' id card of the claim with its new span, as in a record of form C
+--       2 more(5) of the new span
 --       3 ms that the record lasts: the lease and a day
 -- It answers 1, or 0 if nothing was done.
 local call, sub = redis.call, string.sub
 local rec = call('GET', KEYS[1])
 
--- As enter writes it for a lock that nobody else wants, and nobody has drawn a token since.
--- A call that arrives late shortens nothing.
-if rec and sub(rec, 1, 2) == '1C' and sub(rec, 51, 51) == '.' and sub(rec, 72, 71 + #ARGV[1]) == ARGV[1]
-  and sub(rec, 66, 70) <= sub(ARGV[2], 1, 5) then
-  local secs = call('TIME')[1]
-  local age = secs - sub(rec, 3, 12)
-  if age >= 0 and age < sub(rec, 52, 59) + 0 then
-    call('SET', KEYS[1], sub(rec, 1, 65) .. ARGV[2], 'PX', ARGV[3])
+-- There is no mark, nobody has drawn a token since, and a call that arrives late shortens
+-- nothing.
+if rec and sub(rec, 1, 6) == '1 held' and sub(rec, 41, 48) == '000 0000' and sub(rec, 126, 125 + #ARGV[1]) == ARGV[1]
+  and sub(rec, 104, 108) <= ARGV[2] then
+  local clock = call('TIME')
+  local age = clock[1] - sub(rec, 87, 96)
+  if age >= 0 and age < sub(rec, 110, 117) + 0 and sub(rec, 50, 62) - clock[1] < 1 then
+    call('SET', KEYS[1], sub(rec, 1, 103) .. ARGV[2] .. sub(rec, 109), 'PX', ARGV[3])
     return 1
   end
 end

@@ -91,7 +91,7 @@ func holds(t *testing.T, s *testserver.Server, key string) bool {
 	t.Helper()
 	text, err := s.Ask("GET", "fencelock:{"+key+"}")
 	check(t, err)
-	return strings.HasPrefix(text, "1C") || strings.HasPrefix(text, "1L")
+	return strings.HasPrefix(text, "1 held") || strings.HasPrefix(text, "1 line")
 }
 
 // With three of five gone nobody is granted anything, and who holds is told in time.

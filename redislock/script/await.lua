@@ -1,4 +1,4 @@
--- look says where a claim stands, and takes out of its line what has expired.
+-- await says where a claim stands, and takes out of its line what has expired.
 --
 -- KEYS  record, claims, order, or the record alone: see record.lua
 -- ARGV  1 id
@@ -8,7 +8,6 @@
 -- the lock may be old.
 local call, sub, find, fmt = redis.call, string.sub, string.find, string.format
 local R, C, Z = KEYS[1], KEYS[2], KEYS[3]
-local id = ARGV[1]
 if Z then call('ZREM', Z, '') end
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -18,12 +17,6 @@ local rec = call('GET', R)
 
 local l = load()
 purge(l)
-flush(l)
-local one, claim = l.one, nil
-if one then
-  if one.id == id and not one.lingers then return standing(l, id) end
-elseif l.long then
-  claim = call('HGET', C, 'e' .. id)
-  if claim then return standing(l, id, claim) end
-end
-return resting(l, id) or 'x'
+commit_purge(l)
+if find_claim(l, ARGV[1]) then return standing(l, ARGV[1]) end
+return tombstone(l, ARGV[1]) or 'x'

@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -18,19 +17,15 @@ const (
 )
 
 // alarms tells those who called Alarm of claims that are broken. A claim that was
-// granted while there was no subscription may be broken unseen: it is read once the
-// subscription is there. Its message may come too, in either order. Each break is told
-// once.
+// granted while there was no subscription may be broken unseen, so it is read once the
+// subscription is there. If it is broken just then it may be told twice.
 type alarms struct {
 	b     *Backend
 	funcs driver.Alarms
 
-	mu      sync.Mutex
-	closed  bool
-	timer   *time.Timer       // runs out when a subscription may be worth it
-	unseen  map[string]string // ID → key of claims that may have been broken unseen
-	reading map[string]string // those of them that are being read
-	told    map[string]bool   // IDs that were told from a reading; their message may follow
+	mu     sync.Mutex
+	timer  *time.Timer       // runs out when a subscription may be worth it
+	unseen map[string]string // ID → key of claims that may have been broken unseen
 }
 
 // Alarm calls f, on the goroutine of the subscription, for each claim of this
@@ -45,7 +40,7 @@ func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.funcs.Len() == 0 {
-			a.unseen, a.told = nil, nil
+			a.unseen = nil
 		}
 	}
 }
@@ -54,7 +49,7 @@ func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
 func (a *alarms) granted(id, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed || len(a.unseen) >= maxUnseen {
+	if len(a.unseen) >= maxUnseen {
 		return
 	}
 	if a.timer == nil {
@@ -94,11 +89,9 @@ func (a *alarms) left(id string) {
 func (a *alarms) takeUnseen() map[string]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.unseen) == 0 || len(a.reading) > 0 {
-		return nil
-	}
-	a.reading, a.unseen = a.unseen, nil
-	return maps.Clone(a.reading)
+	unseen := a.unseen
+	a.unseen = nil
+	return unseen
 }
 
 // readUnseen reads the claims that may have been broken before there was a
@@ -106,55 +99,20 @@ func (a *alarms) takeUnseen() map[string]string {
 func (a *alarms) readUnseen(ctx context.Context, unseen map[string]string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	defer func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.reading = nil
-	}()
 	for id, key := range unseen {
 		got := a.b.transport.Do(ctx, a.b.command(awaitScript, key, prefixed(id)))
 		if got.Err != nil {
 			return
 		}
 		if s, ok := got.Answer.(string); ok && len(s) > 1 && s[:2] == "xb" {
-			a.broken(id, parseGone(s), true)
+			a.broken(id, parseGone(s))
 		}
 	}
 }
 
-// broken tells whoever waits for the claim, and all alarms. read says that it was read,
-// not heard.
-func (a *alarms) broken(id string, gone driver.ErrGone, read bool) {
+// broken tells whoever waits for the claim, and all alarms.
+func (a *alarms) broken(id string, gone driver.ErrGone) {
 	a.b.waiters.notify(id, func(w *waiter) { w.gone = &gone })
-	if a.isFirst(id, read) {
-		a.funcs.Notify(id, gone)
-	}
-}
-
-// isFirst reports whether a break was not told yet.
-func (a *alarms) isFirst(id string, read bool) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, awaited := a.reading[id]
-	told := read && !awaited || a.told[id]
-	delete(a.unseen, id)
-	delete(a.reading, id)
-	delete(a.told, id)
-	if read && !told {
-		if a.told == nil || len(a.told) >= maxUnseen {
-			a.told = make(map[string]bool)
-		}
-		a.told[id] = true
-	}
-	return !told
-}
-
-// close ends the timer.
-func (a *alarms) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.closed = true
-	if a.timer != nil {
-		a.timer.Stop()
-	}
+	a.left(id)
+	a.funcs.Notify(id, gone)
 }

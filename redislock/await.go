@@ -64,7 +64,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return b.read(ctx, t)
 		case <-ctx.Done():
 			return driver.Ticket{}, ctx.Err()
-		case <-b.subscriber.done:
+		case <-b.subscriber.ctx.Done():
 			return driver.Ticket{}, driver.ErrClosed
 		}
 	}

@@ -3,10 +3,12 @@ package redislock
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	mathrand "math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -80,10 +82,6 @@ type Backend struct {
 	calls      atomic.Uint64
 	closed     atomic.Bool
 
-	// oneSlotPerScript says that rdb is a client for one server of a Cluster: a script
-	// must not have keys of two hash slots.
-	oneSlotPerScript atomic.Bool
-
 	keyCache   keyCache
 	transport  *transport.Transport
 	retried    retriedIDs
@@ -128,7 +126,7 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 		b.join(o)
 	}
 	b.keyCache.seed = maphash.MakeSeed()
-	b.calls.Store(randomStart())
+	b.calls.Store(mathrand.Uint64())
 	b.transport = transport.New(rdb, transport.Options{
 		NoPipeline: o.NoPipeline, Replicas: o.Replicas, ReplicaWait: o.ReplicaWait})
 	b.subscriber.init(b)
@@ -202,19 +200,6 @@ func (b *Backend) ready(ctx context.Context) error {
 // callName returns eight characters that name one call. A script knows by them the call
 // that go-redis sends a second time because its answer was lost.
 func (b *Backend) callName() string {
-	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
-	n := b.calls.Add(1)
-	var name [8]byte
-	for i := range name {
-		name[i] = letters[n&63]
-		n >>= 6
-	}
-	return string(name[:])
-}
-
-// randomStart is where a Backend begins to count its calls.
-func randomStart() uint64 {
-	var r [8]byte
-	_, _ = rand.Read(r[:]) // it never fails
-	return binary.NativeEndian.Uint64(r[:])
+	n := binary.BigEndian.AppendUint64(nil, b.calls.Add(1))
+	return base64.RawURLEncoding.EncodeToString(n[2:])
 }

@@ -59,11 +59,11 @@ func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
 	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
 		t.Fatalf("Await: %+v, %v", now, err)
 	}
-	waiter.subscriber.interrupted()
+	waiter.subscriber.setEpoch(0)
 	got := make(chan time.Duration)
 	go func() { got <- granted(t, waiter, k) }()
 	leave(t, holder, held)
-	waiter.subscriber.confirmed(t.Context())
+	waiter.subscriber.confirmed()
 	if d := <-got; d > fallback/2 {
 		t.Errorf("the grant was seen after %v, when the fallback looked", d)
 	}
@@ -206,7 +206,7 @@ func TestShortLingerIsNoticed(t *testing.T) {
 	leave(t, waiter, k)
 }
 
-func TestAlarmRingsForClaimsOfThisBackend(t *testing.T) {
+func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	s := newServer(t)
 	b, operator := connect(t, s, nil), connect(t, s, nil)
 	type ring struct {

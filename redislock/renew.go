@@ -50,31 +50,24 @@ func (r *renewal) run(ctx context.Context, groups [][]int) {
 		cmds[i] = r.command(group)
 		r.b.transport.Start(ctx, cmds[i])
 	}
-	var crossSlot, moving []int
+	var split []int
 	for i, group := range groups {
 		got := r.b.transport.Wait(ctx, cmds[i])
-		switch {
-		case len(group) > 1 && transport.IsSlotMoving(got.Err):
-			moving = append(moving, group...)
-		case isCrossSlot(got.Err) && !r.b.oneSlotPerScript.Load():
-			// A Cluster behind a client for one server. Nothing was applied.
-			crossSlot = append(crossSlot, group...)
-		default:
+		if len(group) > 1 && isSplit(got.Err) {
+			split = append(split, group...)
+		} else {
 			r.note(ctx, group, got)
 		}
 	}
-	if len(crossSlot) > 0 {
-		r.b.oneSlotPerScript.Store(true)
-		r.run(ctx, r.groups(crossSlot))
-	}
-	if len(moving) > 0 {
-		// Each lock may be on another node.
-		r.run(ctx, slices.Collect(slices.Chunk(moving, 1)))
+	if len(split) > 0 {
+		r.run(ctx, slices.Collect(slices.Chunk(split, 1)))
 	}
 }
 
-func isCrossSlot(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT")
+// isSplit reports whether nothing was applied since not all locks of a group are on one
+// node: their hash slot is moving, or the client is for one server of a Cluster.
+func isSplit(err error) bool {
+	return transport.IsSlotMoving(err) || err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT")
 }
 
 func (r *renewal) command(group []int) *transport.Command {
@@ -118,13 +111,12 @@ func (r *renewal) note(ctx context.Context, group []int, got transport.Result) {
 	}
 }
 
-// groups says which tickets one script may renew: those of one server, as far as that
-// is known to be allowed.
+// groups says which tickets one script may renew: those of one server or hash slot.
 func (r *renewal) groups(which []int) (groups [][]int) {
 	if r.b.noPipeline {
 		return slices.Collect(slices.Chunk(which, 1))
 	}
-	if _, one := r.b.rdb.(*redis.Client); one && !r.b.oneSlotPerScript.Load() {
+	if _, one := r.b.rdb.(*redis.Client); one {
 		return slices.Collect(slices.Chunk(which, maxRenewals))
 	}
 	bySlot := make(map[uint16][]int)

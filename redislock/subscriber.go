@@ -44,20 +44,19 @@ type subscriber struct {
 	// was read from the server under the present one has missed no message.
 	epoch  atomic.Uint64
 	opened atomic.Bool
-	done   chan struct{} // closed by close
+	ctx    context.Context // ended by close
+	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	closed  bool
-	count   uint64        // of epochs
+	count   uint64        // of epochs; only keep touches it
 	changed chan struct{} // closed when epoch changes
-	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
 func (s *subscriber) init(b *Backend) {
 	s.b, s.channel, s.silence = b, b.channel, silence
 	s.alarms.b = b
-	s.done = make(chan struct{})
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.changed = make(chan struct{})
 }
 
@@ -79,22 +78,19 @@ func (s *subscriber) open() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.opened.Load() {
+	if s.ctx.Err() != nil || s.opened.Load() {
 		return
 	}
 	s.opened.Store(true)
-	var ctx context.Context
-	ctx, s.cancel = context.WithCancel(context.Background())
-	s.running.Go(func() { s.keep(ctx) })
+	s.running.Go(s.keep)
 }
 
 // close ends the subscription and waits for its goroutines, but not for a network
 // that hangs.
 func (s *subscriber) close() {
-	if !s.stop() {
-		return
-	}
-	s.alarms.close()
+	s.mu.Lock() // after this open begins nothing
+	s.cancel()
+	s.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
 		s.running.Wait()
@@ -108,21 +104,6 @@ func (s *subscriber) close() {
 	}
 }
 
-// stop reports whether it is the first.
-func (s *subscriber) stop() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.closed = true
-	close(s.done)
-	if s.cancel != nil {
-		s.cancel()
-	}
-	return true
-}
-
 // state returns the epoch, and what is closed when it changes.
 func (s *subscriber) state() (epoch uint64, changed <-chan struct{}) {
 	s.mu.Lock()
@@ -130,19 +111,17 @@ func (s *subscriber) state() (epoch uint64, changed <-chan struct{}) {
 	return s.epoch.Load(), s.changed
 }
 
-// keep subscribes again and again until ctx ends.
-func (s *subscriber) keep(ctx context.Context) {
+// keep subscribes again and again until close.
+func (s *subscriber) keep() {
 	pause := resubscribe
-	for ctx.Err() == nil {
-		if s.receive(ctx) {
+	for s.ctx.Err() == nil {
+		if s.receive(s.ctx) {
 			pause = resubscribe
 		}
-		s.interrupted()
-		timer := time.NewTimer(pause)
+		s.setEpoch(0)
 		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		case <-time.After(pause):
+		case <-s.ctx.Done():
 		}
 		pause = min(2*pause, resubscribeMax)
 	}
@@ -175,7 +154,7 @@ func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
 		case *redis.Subscription:
 			if m.Kind == "subscribe" {
 				confirmed = true
-				s.confirmed(ctx)
+				s.confirmed()
 			}
 		case *redis.Message:
 			s.handle(m.Payload)
@@ -184,24 +163,18 @@ func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
 }
 
 // confirmed begins an epoch: whoever waits reads its line once.
-func (s *subscriber) confirmed(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *subscriber) confirmed() {
 	s.count++
 	s.setEpoch(s.count)
-	if unseen := s.alarms.takeUnseen(); unseen != nil {
-		s.running.Go(func() { s.alarms.readUnseen(ctx, unseen) })
+	if unseen := s.alarms.takeUnseen(); len(unseen) > 0 {
+		s.running.Go(func() { s.alarms.readUnseen(s.ctx, unseen) })
 	}
 }
 
-func (s *subscriber) interrupted() {
+// setEpoch wakes everybody who waits.
+func (s *subscriber) setEpoch(epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setEpoch(0)
-}
-
-// setEpoch wakes everybody who waits. mu is held.
-func (s *subscriber) setEpoch(epoch uint64) {
 	if s.epoch.Swap(epoch) == epoch {
 		return
 	}
@@ -232,7 +205,7 @@ func (s *subscriber) handle(message string) {
 		}
 	case 'b':
 		if id, reason, ok := cutPrefixed(rest); ok {
-			s.alarms.broken(id, driver.ErrGone{Reason: reason, Broken: true}, false)
+			s.alarms.broken(id, driver.ErrGone{Reason: reason, Broken: true})
 		}
 	case 'l':
 		if id, _, ok := cutPrefixed(rest); ok {

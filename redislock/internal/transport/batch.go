@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,10 +40,9 @@ func (t *Transport) send(commands []*Command) {
 	ctx, cancel := lastDeadline(commands)
 	defer cancel()
 	b := &batch{t: t, attempts: make([]*attempt, len(commands))}
-	attempts := make([]attempt, len(commands))
 	for i, c := range commands {
-		attempts[i] = attempt{Command: c, cmd: c.bySHA(ctx)}
-		b.attempts[i] = &attempts[i]
+		c.first = attempt{Command: c, cmd: c.bySHA(ctx)}
+		b.attempts[i] = &c.first
 	}
 	var err error
 	if b.node, err = t.node(ctx, commands[0].route); err != nil {
@@ -94,25 +94,16 @@ func (t *Transport) exec(ctx context.Context, node redis.UniversalClient, asking
 // waitFor returns the WAIT that follows attempts; nil if replicas need not confirm any.
 func (t *Transport) waitFor(ctx context.Context, node redis.UniversalClient, as []*attempt) *redis.Cmd {
 	one, ok := node.(*redis.Client)
-	if !ok {
+	if !ok || !slices.ContainsFunc(as, func(a *attempt) bool { return t.mustConfirm(a.Command) }) {
 		return nil
 	}
-	for _, a := range as {
-		if t.mustConfirm(a.Command) {
-			return t.replicas.wait(ctx, one)
-		}
-	}
-	return nil
+	return t.replicas.wait(ctx, one)
 }
 
 // unanswered returns the attempts that a failover has got no answer for. mu is held.
-func (b *batch) unanswered() (open []*attempt) {
-	for _, a := range b.attempts {
-		if !a.answered {
-			open = append(open, a)
-		}
-	}
-	return open
+func (b *batch) unanswered() []*attempt {
+	b.attempts = slices.DeleteFunc(b.attempts, func(a *attempt) bool { return a.answered })
+	return b.attempts
 }
 
 // fail gives each command the same error.
@@ -133,13 +124,7 @@ func (t *Transport) finish(a *attempt, retried bool) {
 
 // awaited leaves out the commands whose callers have gone.
 func awaited(commands []*Command) []*Command {
-	kept := commands[:0]
-	for _, c := range commands {
-		if !c.abandoned.Load() {
-			kept = append(kept, c)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(commands, func(c *Command) bool { return c.abandoned.Load() })
 }
 
 // lastDeadline returns the context of a batch. It ends with the latest deadline of the

@@ -42,6 +42,7 @@ type Command struct {
 	args      []any // of EVALSHA
 	argsSpace [11]any
 	cmd       redis.Cmd // as it is sent first
+	first     attempt   // with it
 
 	ctx       context.Context // the caller's
 	abandoned atomic.Bool     // the caller has gone: not to be sent if it has not been

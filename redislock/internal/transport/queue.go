@@ -25,13 +25,8 @@ type queue struct {
 
 	mu      sync.Mutex
 	pending []*Command
-	under   []*request // under way
-	waking  bool       // a timer will look at what is pending
-}
-
-// request is one that is under way.
-type request struct {
-	began time.Time
+	began   []time.Time // of the requests under way
+	waking  bool        // a timer will look at what is pending: it runs while anything is
 }
 
 func newQueue(send func([]*Command)) *queue { return &queue{send: send} }
@@ -41,7 +36,9 @@ func (q *queue) enqueue(c *Command) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pending = append(q.pending, c)
-	q.flush()
+	if len(q.pending) == 1 {
+		q.flush()
+	}
 }
 
 // drain takes out the commands that have not been sent.
@@ -53,41 +50,43 @@ func (q *queue) drain() []*Command {
 	return pending
 }
 
-// tryBegin makes room for a request of the caller, who calls end; nil if there is none.
-func (q *queue) tryBegin() *request {
+// tryBegin makes room for a request of the caller, who calls end with what it returns. It
+// reports whether there is room.
+func (q *queue) tryBegin() (began time.Time, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.begin()
 }
 
 // end is called when a request has come back.
-func (q *queue) end(r *request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.remove(r)
-	q.flush()
+func (q *queue) end(began time.Time) {
+	if began, batch := q.next(began); batch != nil {
+		go q.run(began, batch)
+	}
 }
 
 // run sends a batch, and then what is pending, until there is nothing.
-func (q *queue) run(r *request, batch []*Command) {
+func (q *queue) run(began time.Time, batch []*Command) {
 	for batch != nil {
 		q.send(batch)
-		r, batch = q.next(r)
+		began, batch = q.next(began)
 	}
 }
 
 // next ends a request and begins another for what is pending.
-func (q *queue) next(r *request) (*request, []*Command) {
+func (q *queue) next(ended time.Time) (began time.Time, batch []*Command) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.remove(r)
+	i := slices.Index(q.began, ended)
+	q.began = slices.Delete(q.began, i, i+1)
 	if len(q.pending) == 0 {
-		return nil, nil
+		return began, nil
 	}
-	if r = q.begin(); r == nil {
-		return nil, nil
+	began, ok := q.begin()
+	if !ok {
+		return began, nil
 	}
-	return r, q.take()
+	return began, q.take()
 }
 
 // The methods below are called with mu held.
@@ -96,34 +95,29 @@ func (q *queue) next(r *request) (*request, []*Command) {
 // a timer looks again: the requests may be stuck on connections that are dead.
 func (q *queue) flush() {
 	for len(q.pending) > 0 {
-		r := q.begin()
-		if r == nil {
+		began, ok := q.begin()
+		if !ok {
 			q.wakeLater()
 			return
 		}
-		go q.run(r, q.take())
+		go q.run(began, q.take())
 	}
 }
 
-// begin adds a request; nil if there is no room.
-func (q *queue) begin() *request {
-	now := time.Now()
+// begin adds a request. It reports whether there is room.
+func (q *queue) begin() (now time.Time, ok bool) {
+	now = time.Now()
 	active := 0
-	for _, r := range q.under {
-		if now.Sub(r.began) < overdue {
+	for _, began := range q.began {
+		if now.Sub(began) < overdue {
 			active++
 		}
 	}
-	if active >= maxActive || len(q.under) >= maxRequests {
-		return nil
+	if active >= maxActive || len(q.began) >= maxRequests {
+		return now, false
 	}
-	r := &request{now}
-	q.under = append(q.under, r)
-	return r
-}
-
-func (q *queue) remove(r *request) {
-	q.under = slices.DeleteFunc(q.under, func(o *request) bool { return o == r })
+	q.began = append(q.began, now)
+	return now, true
 }
 
 // take takes out as much of what is pending as one request carries.

@@ -36,8 +36,8 @@ func idle(t *testing.T, q *queue) {
 	t.Helper()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.under) > 0 || q.pending != nil {
-		t.Errorf("at the end %d requests are under way and %d commands pending", len(q.under), len(q.pending))
+	if len(q.began) > 0 || q.pending != nil {
+		t.Errorf("at the end %d requests are under way and %d commands pending", len(q.began), len(q.pending))
 	}
 }
 
@@ -107,8 +107,9 @@ func TestAbandonedCommandIsNotSent(t *testing.T) {
 		tr := &Transport{}
 		var sent []*Command
 		tr.queue = newQueue(func(batch []*Command) { sent = append(sent, awaited(batch)...) })
-		first, second := tr.queue.tryBegin(), tr.queue.tryBegin()
-		if first == nil || second == nil || tr.queue.tryBegin() != nil {
+		first, ok1 := tr.queue.tryBegin()
+		second, ok2 := tr.queue.tryBegin()
+		if _, ok3 := tr.queue.tryBegin(); !ok1 || !ok2 || ok3 {
 			t.Fatalf("want room for %d requests, and no third", maxActive)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

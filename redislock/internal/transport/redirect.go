@@ -36,10 +36,11 @@ func (t *Transport) resend(ctx context.Context, as []*attempt, again func(error)
 // redirect sends once more, one by one, what a node of a Cluster says is elsewhere. A
 // command that is alone also goes to another node if its own cannot take it.
 //
-// go-redis does this too, when commands go through the ClusterClient. That one sends a
-// command several times by itself, perhaps long after a failover has got an answer. It
-// sends a whole pipeline again if its first command is to be tried again, and what was
-// redirected twice at once: two goroutines then write one answer (go-redis 9.23.0).
+// The ClusterClient does this too, for a node that it does not know yet. But it sends a
+// command several times by itself, perhaps long after a failover has got an answer, and
+// there and back again, with pauses, while a hash slot is moving: a lease of seconds may end
+// before that. It also sends what was redirected twice at once: two goroutines then write
+// one answer (go-redis 9.23.0).
 func (t *Transport) redirect(ctx context.Context, as []*attempt) {
 	if t.cluster == nil {
 		return
@@ -48,36 +49,17 @@ func (t *Transport) redirect(ctx context.Context, as []*attempt) {
 		err := a.cmd.Err()
 		asking, addr := redirection(err)
 		refused := len(as) == 1 && isNodeGone(err) && !isSilence(err)
-		switch {
-		case addr == "" && !refused, a.abandoned.Load():
-		case t.mustConfirm(a.Command):
-			// WAIT counts what one connection has written: it needs the client of the node.
-			if addr != "" {
-				t.cluster.client.ReloadState(ctx)
-				t.execAt(ctx, addr, asking, a)
-			}
-		case asking && t.execAt(ctx, addr, true, a):
-		default:
+		if addr == "" && !refused || a.abandoned.Load() {
+			continue
+		}
+		if node := t.cluster.nodeAt(ctx, addr); node != nil {
+			t.exec(ctx, node, asking, []*attempt{a})
+		} else if !t.mustConfirm(a.Command) { // WAIT needs the client of one node
 			again := redis.NewCmd(ctx, a.cmd.Args()...)
 			_ = t.cluster.client.Process(ctx, again)
 			a.cmd = again
 		}
 	}
-}
-
-// execAt sends an attempt to the master at an address. It reports false if the client
-// does not know that one.
-//
-// Where a hash slot is moving, the ClusterClient would send a command there and back
-// again, with pauses, when some of its keys are elsewhere. A lease of seconds may end
-// before that on a busy machine.
-func (t *Transport) execAt(ctx context.Context, addr string, asking bool, a *attempt) bool {
-	node := t.cluster.nodeAt(ctx, addr)
-	if node == nil {
-		return false
-	}
-	t.exec(ctx, node, asking, []*attempt{a})
-	return true
 }
 
 // redirection reads MOVED and ASK. Without one the address is empty.
@@ -92,7 +74,7 @@ func redirection(err error) (asking bool, addr string) {
 	return f[0] == "ASK", f[2]
 }
 
-// nodeAt returns the client of the master at an address, or nil.
+// nodeAt returns the client of the master at an address, or nil if it is not known.
 func (c *cluster) nodeAt(ctx context.Context, addr string) (node *redis.Client) {
 	var mu sync.Mutex
 	_ = c.client.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {

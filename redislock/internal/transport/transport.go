@@ -48,43 +48,26 @@ type Transport struct {
 // New returns a Transport that sends through rdb. It sends nothing yet.
 func New(rdb redis.UniversalClient, o Options) *Transport {
 	t := &Transport{
-		rdb:         rdb,
-		noPipeline:  o.NoPipeline,
-		readTimeout: readTimeout(rdb),
-		replicas:    replicas{count: o.Replicas, patience: cmp.Or(o.ReplicaWait, time.Second)},
+		rdb:        rdb,
+		noPipeline: o.NoPipeline,
+		replicas:   replicas{count: o.Replicas, patience: cmp.Or(o.ReplicaWait, time.Second)},
 	}
 	switch c := rdb.(type) {
 	case *redis.Client:
-		if o.NoPipeline || c == nil {
-			break
+		t.readTimeout = max(c.Options().ReadTimeout, 0)
+		if !o.NoPipeline {
+			t.queue = newQueue(t.send)
+			t.direct = newDirect(c, t.readTimeout)
 		}
-		t.queue = newQueue(t.send)
-		t.direct = newDirect(c, t.readTimeout)
 	case *redis.ClusterClient:
+		t.readTimeout = max(c.Options().ReadTimeout, 0)
 		t.cluster = newCluster(c, t)
-	}
-	// A Ring has several servers behind one client and does not say which: one that is down
-	// would hold up the pipelines of all. Its commands go alone.
-	return t
-}
-
-// readTimeout is how long rdb waits for an answer; 0: for ever, or unknown.
-func readTimeout(rdb redis.UniversalClient) (d time.Duration) {
-	switch c := rdb.(type) {
-	case *redis.Client:
-		if c != nil {
-			d = c.Options().ReadTimeout
-		}
-	case *redis.ClusterClient:
-		if c != nil {
-			d = c.Options().ReadTimeout
-		}
 	case *redis.Ring:
-		if c != nil {
-			d = c.Options().ReadTimeout
-		}
+		// It has several servers behind one client and does not say which: one that is down
+		// would hold up the pipelines of all. Its commands go alone.
+		t.readTimeout = max(c.Options().ReadTimeout, 0)
 	}
-	return max(d, 0)
+	return t
 }
 
 // Do sends c and waits for the result, or until ctx ends. Then nobody knows whether c

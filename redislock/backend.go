@@ -103,7 +103,7 @@ var (
 // The user of rdb needs these rights, and no more:
 //
 //	ACL SETUSER locks on >password resetkeys ~fencelock:* resetchannels &fencelock:*
-//	    +eval +evalsha +time +get +set +del +hget +hmget +hset +hdel +hgetall
+//	    +eval +evalsha +time +get +set +del +hget +hmget +hset +hdel
 //	    +zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat
 //	    +publish +subscribe +unsubscribe +ping +scan
 //

@@ -18,11 +18,9 @@ func TestStoppedHolderOfGroupsLearnsThatItIsGone(t *testing.T) {
 			g := start(t)
 			const ttl = time.Second
 			c := client(t, g, ttl, nil)
-			holder := g.spawn("key", ttl)
-			first := holder.hears("held")
-			if err := holder.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			holder := g.start("key", ttl)
+			first, _ := holder.Until("held")
+			holder.Signal(syscall.SIGSTOP)
 			stopped := time.Now()
 			lease, err := c.Lock(t.Context(), "key")
 			if err != nil {
@@ -34,18 +32,16 @@ func TestStoppedHolderOfGroupsLearnsThatItIsGone(t *testing.T) {
 			if second := lease.Token().String(); len(second) < len(first) || len(second) == len(first) && second <= first {
 				t.Errorf("token %s follows %s", second, first)
 			}
-			holder.says("look")
-			if err := holder.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-			if got := holder.hears("lost"); got != "true" {
+			holder.Tell("look")
+			holder.Signal(syscall.SIGCONT)
+			if got, _ := holder.Until("lost"); got != "true" {
 				t.Errorf("the holder went on for longer than its lease and says that it is lost: %s", got)
 			}
 			if err := lease.Err(); err != nil {
 				t.Errorf("the next holder lost the lock too: %v", err)
 			}
-			holder.says("leave")
-			holder.hears("left")
+			holder.Tell("leave")
+			holder.Until("left")
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("Release: %v", err)
 			}

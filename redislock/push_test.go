@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
 // Pushes may be lost: what stands behind them is a reading about every second.
@@ -76,13 +78,13 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 	waiter, holder := closing(t, New(p.client(), nil)), connect(t, s, nil)
 	waiter.subscriber.silence = 20 * time.Millisecond
 	pings := 0
-	p.rule(func(name string, args []string) fate {
-		if name == "ping" {
+	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
+		if strings.EqualFold(r.Args()[0], "ping") {
 			if pings++; pings == 10 {
-				return swallowAll
+				return faultproxy.DiscardAnswer
 			}
 		}
-		return pass
+		return faultproxy.Pass
 	})
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
@@ -92,11 +94,10 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 		e := waiter.subscriber.epoch.Load()
 		return e != 0 && e != first
 	})
-	p.mu.Lock()
+	p.Handle(nil)
 	if pings < 10 {
 		t.Errorf("the subscription was replaced after %d questions, all of which but the tenth were answered", pings)
 	}
-	p.mu.Unlock()
 	leave(t, holder, held)
 	granted(t, waiter, k)
 	leave(t, waiter, k)
@@ -285,12 +286,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	if _, err := waiter.read(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	p.rule(func(name string, args []string) fate {
-		if isScript(enterScript, args) {
-			return holdReply
-		}
-		return pass
-	})
+	p.onScript(enterScript, func(int) faultproxy.Action { return faultproxy.HoldAnswer })
 	c := mutex("first")
 	got := make(chan driver.Ticket)
 	go func() {
@@ -304,7 +300,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	leave(t, holder, first)
 	leave(t, holder, second)
 	granted(t, waiter, other) // and so the message before this one has come too
-	p.letGo()
+	p.Resume()
 	k := <-got
 	if d := granted(t, waiter, k); d > fallback/2 {
 		t.Errorf("the grant was seen after %v, when the fallback looked", d)

@@ -3,6 +3,7 @@ package redislock
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,21 +244,21 @@ func TestConfirmationCostsNoRequestOfItsOwn(t *testing.T) {
 		k, err := b.Enter(t.Context(), mutex("key"))
 		return err == nil && renewOne(b, k) == nil && b.Leave(t.Context(), k, driver.Exit{}) == nil
 	})
-	p.rule(nil)
+	p.Forget()
 	k := hold(t, b, mutex("key"))
-	if _, all := p.scripts(); len(all) != 2 || all[0] != "evalsha" || all[1] != "wait" || p.most() != 2 {
-		t.Errorf("Enter sent %v, %d in one piece", all, p.most())
+	if all, burst := p.names(); !slices.Equal(all, []string{"evalsha", "wait"}) || burst != 2 {
+		t.Errorf("Enter sent %v, %d in one piece", all, burst)
 	}
-	p.rule(nil)
+	p.Forget()
 	if err := renewOne(b, k); err != nil {
 		t.Error(err)
 	}
-	if _, all := p.scripts(); len(all) != 2 || all[1] != "wait" || p.most() != 2 {
-		t.Errorf("Renew sent %v, %d in one piece", all, p.most())
+	if all, burst := p.names(); !slices.Equal(all, []string{"evalsha", "wait"}) || burst != 2 {
+		t.Errorf("Renew sent %v, %d in one piece", all, burst)
 	}
-	p.rule(nil)
+	p.Forget()
 	leave(t, b, k)
-	if _, all := p.scripts(); len(all) != 1 {
+	if all, _ := p.names(); len(all) != 1 {
 		t.Errorf("Leave sent %v", all)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
@@ -19,12 +20,12 @@ func TestFreeLockAndReleaseAreTwoRequests(t *testing.T) {
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(), nil))
 	leave(t, b, hold(t, b, mutex("warm up"))) // the connection, the scripts
-	p.rule(nil)
+	p.Forget()
 	const pairs = 20
 	for i := range pairs {
 		leave(t, b, hold(t, b, mutex(fmt.Sprintf("key %d", i%2))))
 	}
-	if _, all := p.scripts(); len(all) != 2*pairs {
+	if all, _ := p.names(); len(all) != 2*pairs {
 		t.Errorf("%d locks and releases took %d requests, want 2 each: %q", pairs, len(all), all)
 	}
 }
@@ -41,7 +42,7 @@ func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 	leave(t, waiter, k)
 
 	held := hold(t, holder, mutex("key"))
-	p.rule(nil)
+	p.Forget()
 	k = wait_(t, waiter, mutex("key"))
 	got := make(chan time.Duration)
 	go func() { got <- granted(t, waiter, k) }()
@@ -50,7 +51,7 @@ func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 	if d := <-got; d > fallback/2 {
 		t.Errorf("the grant came after %v, not by push", d)
 	}
-	if _, all := p.scripts(); len(all) != 1 {
+	if all, _ := p.names(); len(all) != 1 {
 		t.Errorf("the waiter sent %q, want its Enter alone", all)
 	}
 }
@@ -67,7 +68,7 @@ func TestConcurrentCallsGoTogether(t *testing.T) {
 		calls.Go(func() { tickets[i] = hold(t, b, mutex(fmt.Sprintf("key %d", i))) })
 	}
 	calls.Wait()
-	if n := p.most(); n < 10 {
+	if _, n := p.names(); n < 10 {
 		t.Errorf("at most %d requests came together, want 10", n)
 	}
 	for _, k := range tickets {
@@ -83,16 +84,16 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 	leave(t, b, hold(t, b, mutex("warm up")))
 	var mu sync.Mutex
 	swallowed := map[string]bool{}
-	p.rule(func(name string, args []string) fate {
+	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		for _, key := range []string{"{stuck%200}", "{stuck%201}"} {
-			if strings.Contains(strings.Join(args, " "), key) {
+			if strings.Contains(string(r.Data), key) {
 				mu.Lock()
 				defer mu.Unlock()
 				swallowed[key] = true
-				return swallowAll
+				return faultproxy.DiscardAnswer
 			}
 		}
-		return pass
+		return faultproxy.Pass
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
@@ -212,9 +213,6 @@ func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 	}
 }
 
-// go-redis sends a command again when its connection breaks, so each step may be
-// applied twice. Whatever is lost on the way, and wherever: the caller must learn
-// what became of its own step, and nobody else's lock may suffer.
 // A line remembers its last calls. A Leave whose answer is late is sent again, and on a
 // hot key the line may have forgotten it by then: it was done all the same.
 func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
@@ -227,14 +225,11 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	leave(t, b, k) // the server is near
 	k = enter(t, b, mutex("key"))
 	sent := 0
-	p.rule(func(_ string, args []string) fate {
-		if !isScript(leaveScript, args) {
-			return pass
+	p.onScript(leaveScript, func(nth int) faultproxy.Action {
+		if sent = nth; sent > 1 {
+			return faultproxy.Pass
 		}
-		if sent++; sent > 1 {
-			return pass
-		}
-		return holdReply
+		return faultproxy.HoldAnswer
 	})
 	left := make(chan error, 1)
 	go func() { left <- b.Leave(context.Background(), k, driver.Exit{}) }()
@@ -249,8 +244,8 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	if err := <-left; err != nil {
 		t.Errorf("Leave: %v", err)
 	}
-	p.rule(nil)
-	p.letGo()
+	p.Handle(nil)
+	p.Resume()
 	if sent != 2 {
 		t.Errorf("it was sent %d times: the schedule of this test no longer holds", sent)
 	}
@@ -290,14 +285,11 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 				c.NoWait = true
 			}
 			sent := 0
-			p.rule(func(_ string, args []string) fate {
-				if !isScript(enterScript, args) {
-					return pass
+			p.onScript(enterScript, func(nth int) faultproxy.Action {
+				if sent = nth; sent > 1 {
+					return faultproxy.Pass
 				}
-				if sent++; sent > 1 {
-					return pass
-				}
-				return holdIt
+				return faultproxy.HoldRequest
 			})
 			k, err := b.Enter(t.Context(), c)
 			if busy := (*driver.BusyError)(nil); errors.As(err, &busy) != tt.refused || err == nil == tt.refused {
@@ -308,11 +300,12 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 			} else {
 				leave(t, b, k)
 			}
+			p.Handle(nil)
 			if sent != 2 {
 				t.Errorf("Enter was sent %d times: the schedule of this test no longer holds", sent)
 			}
 			before := scriptStat(t, rdb, "calls")
-			p.letGo()
+			p.Resume()
 			eventually(t, "what was late arrives", func() bool { return scriptStat(t, rdb, "calls") > before })
 			if l := line(t, other, "key"); len(l.Claims) != 0 {
 				t.Errorf("nobody wants the lock any more, and the line is %+v", l.Claims)
@@ -348,18 +341,13 @@ func TestReserveThatIsSentAgainLate(t *testing.T) {
 		k = enter(t, b, mutex(name))
 		sent, ready := make(chan struct{}, 10), make(chan struct{})
 		want := int64(7)
-		first := true
-		p.rule(func(_ string, args []string) fate {
-			if !isScript(reserveScript, args) {
-				return pass
-			}
+		p.onScript(reserveScript, func(nth int) faultproxy.Action {
 			sent <- struct{}{}
-			if first {
-				first = false
-				return holdReply
+			if nth == 1 {
+				return faultproxy.HoldAnswer
 			}
 			<-ready
-			return pass
+			return faultproxy.Pass
 		})
 		go func() {
 			defer close(ready)
@@ -372,8 +360,8 @@ func TestReserveThatIsSentAgainLate(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: Reserve answered %v", name, err)
 		}
-		p.rule(nil)
-		p.letGo()
+		p.Handle(nil)
+		p.Resume()
 		if len(sent) != 1 {
 			t.Errorf("%s: it was sent %d times: the schedule of this test no longer holds", name, len(sent)+1)
 		}
@@ -384,6 +372,9 @@ func TestReserveThatIsSentAgainLate(t *testing.T) {
 	}
 }
 
+// go-redis sends a command again when its connection breaks, so each command may be
+// applied twice. Whatever is lost on the way, and wherever: the caller must learn
+// what became of its own command, and nobody else's lock may suffer.
 func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -391,7 +382,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	other := connect(t, s, nil)
 	ctx := context.Background()
 	for _, crowd := range []string{"alone", "with a waiter", "behind a holder"} {
-		for _, f := range []fate{dropIt, loseReply} {
+		for _, f := range []faultproxy.Action{faultproxy.DropRequest, faultproxy.DropAnswer} {
 			for nth := 1; nth <= 2; nth++ {
 				for _, alone := range []bool{false, true} {
 					name := fmt.Sprintf("%s/fate %d/request %d/alone %v", crowd, f, nth, alone)
@@ -399,13 +390,9 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						b := closing(t, New(p.client(), &Options{NoPipeline: alone}))
 						// cut arms the proxy for the n-th request of a script.
 						cut := func(sc *transport.Script) {
-							n := 0
-							p.rule(func(name string, args []string) fate {
-								if !isScript(sc, args) {
-									return pass
-								}
-								if n++; n > nth {
-									return pass
+							p.onScript(sc, func(n int) faultproxy.Action {
+								if n > nth {
+									return faultproxy.Pass
 								}
 								return f
 							})
@@ -436,7 +423,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						if err := b.Leave(ctx, k, driver.Exit{}); err != nil {
 							t.Errorf("Leave: %v", err)
 						}
-						p.rule(nil)
+						p.Handle(nil)
 						// The same Leave by a new call is another matter.
 						if err := b.Leave(ctx, k, driver.Exit{}); !driver.Gone(err) {
 							t.Errorf("a second Leave answered %v, want that the claim is gone", err)
@@ -450,7 +437,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						if err := b.Break(ctx, key, k.Token, "why not"); err != nil {
 							t.Errorf("Break: %v", err)
 						}
-						p.rule(nil)
+						p.Handle(nil)
 						if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "why not") {
 							t.Errorf("Renew of a broken claim answered %v", err)
 						}
@@ -464,7 +451,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 							if done, err := b.Reserve(ctx, k, 7); err != nil || !done {
 								t.Fatalf("Reserve answered %v, %v", done, err)
 							}
-							p.rule(nil)
+							p.Handle(nil)
 							if l := line(t, other, key); len(l.Claims) != 1 || l.Claims[0].Token != k.Token || l.Claims[0].Span != 7 {
 								t.Errorf("after Reserve the line is %+v, want the claim with seven tokens from %d", l, k.Token)
 							}
@@ -486,14 +473,14 @@ func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	p := newProxy(t, s)
 	b := closing(t, New(p.client(func(o *redis.Options) { o.MaxRetries = 8 }), nil))
 	n := 0
-	p.rule(func(name string, args []string) fate {
-		if !strings.HasPrefix(name, "eval") {
-			return pass
+	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
+		if !strings.HasPrefix(strings.ToLower(r.Args()[0]), "eval") {
+			return faultproxy.Pass
 		}
 		if n++; n%37 == 0 {
-			return loseReply
+			return faultproxy.DropAnswer
 		}
-		return pass
+		return faultproxy.Pass
 	})
 	var group sync.WaitGroup
 	for g := range 16 {
@@ -508,7 +495,7 @@ func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	p.rule(nil)
+	p.Handle(nil)
 	for l, err := range b.Lines(context.Background(), "") {
 		t.Errorf("left behind: %+v %v", l, err)
 	}
@@ -553,7 +540,7 @@ func TestManyRenewalsGoInFewRequests(t *testing.T) {
 			}
 		}
 		b.Renew(t.Context(), tickets[:1]) // the script
-		p.rule(nil)
+		p.Forget()
 		for i, err := range b.Renew(t.Context(), tickets) {
 			if i%7 == 0 && !driver.Gone(err) || i%7 != 0 && err != nil {
 				t.Errorf("Renew of claim %d answered %v", i, err)
@@ -563,7 +550,7 @@ func TestManyRenewalsGoInFewRequests(t *testing.T) {
 		if alone {
 			want = n
 		}
-		if scripts, _ := p.scripts(); len(scripts) != want {
+		if scripts, _ := p.names(); len(scripts) != want {
 			t.Errorf("alone %v: %d renewals took %d scripts, want %d", alone, n, len(scripts), want)
 		}
 		for i := range tickets {

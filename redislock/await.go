@@ -29,8 +29,6 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	}
 	// Waiters that came together do not read together.
 	limit := time.Now().Add(fallback - fallback/8 + rand.N(fallback/4))
-	timer := time.NewTimer(fallback)
-	defer timer.Stop()
 	for first := true; ; first = false {
 		epoch, changed := b.subscriber.state()
 		w := b.waiters.get(t.ID)
@@ -47,16 +45,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		case w.stale || epoch != 0 && w.epoch != epoch:
 			return b.read(ctx, t)
 		}
-		// A claim far behind need not know at once that a lease has ended. A claim in front
-		// reads the line then, and that wakes everybody it concerns.
-		due := w.due.Add(margin)
-		if soon := time.Now().Add(w.notBefore); due.Before(soon) {
-			due = soon
-		}
-		if due.After(limit) {
-			due = limit
-		}
-		timer.Reset(time.Until(due))
+		timer := time.NewTimer(time.Until(w.readAt(limit)))
 		select {
 		case <-w.changed:
 		case <-changed:
@@ -68,6 +57,20 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return driver.Ticket{}, driver.ErrClosed
 		}
 	}
+}
+
+// readAt is when the line is read if there is no message. A claim far behind need not know
+// at once that a lease has ended. A claim in front reads the line then, and that wakes
+// everybody it concerns.
+func (w *waiter) readAt(limit time.Time) time.Time {
+	due := w.due.Add(margin)
+	if soon := time.Now().Add(w.notBefore); due.Before(soon) {
+		due = soon
+	}
+	if due.After(limit) {
+		due = limit
+	}
+	return due
 }
 
 // pushed is the ticket of a claim that a message granted.

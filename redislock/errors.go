@@ -10,8 +10,19 @@ import (
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
+const (
+	adviceRights  = "the user may not do this: the comment of redislock.New lists the rights it needs"
+	adviceCommand = "the server does not know a command that is needed: use Redis 5.0 or newer, with scripts enabled"
+	adviceVersion = "the lock is kept in a format of another version of fencelock: " +
+		"use one version for all programs that share it"
+	adviceDamaged = "what the server keeps of the lock is damaged, as by eviction or a deleted key: " +
+		"it heals a minute after all its leases are over, or one lease if that is longer; set maxmemory-policy noeviction"
+	adviceExhausted = "the lock has no tokens left: delete its record when nobody holds it, " +
+		"and reset what compares its tokens"
+)
+
 // refusals are answers that asking again will not change, by what they begin
-// with, and what to do about them. All others say nothing about the step: the
+// with, and what to do about them. All others say nothing about the command: the
 // server is loading or cannot write just now, the hash slot moves, the connection broke.
 var refusals = []struct{ begins, advice string }{
 	{"NOAUTH", "the server wants a password: give the client one"},
@@ -19,18 +30,17 @@ var refusals = []struct{ begins, advice string }{
 	{"ERR invalid password", "the server refuses the password"},
 	{"ERR AUTH", "the server refuses how the client logs in"},
 	{"ERR Client sent AUTH", "the server has no password: give the client none"},
-	{"NOPERM", "the user may not do this: the comment of redislock.New lists the rights it needs"},
-	{"The user executing the script can't", "the user may not do this: the comment of redislock.New lists the rights it needs"},
-	{"ERR unknown command", "the server does not know a command that is needed: use Redis 5.0 or newer, with scripts enabled"},
-	{"ERR Unknown Redis command", "the server does not know a command that is needed: use Redis 5.0 or newer"},
+	{"NOPERM", adviceRights},
+	{"The user executing the script can't", adviceRights},
+	{"ERR unknown command", adviceCommand},
+	{"ERR Unknown Redis command", adviceCommand},
 	{"ERR Write commands not allowed after non deterministic", "the server is too old: use Redis 5.0 or newer"},
 	{"WRONGTYPE", "a key of the lock holds something else: give the locks another Prefix"},
 	{"CROSSSLOT", "the keys of one lock are in different hash slots: the Prefix must not break their hash tag"},
 	{"ERR DB index is out of range", "the server has no such database"},
-	{"FENCELOCK VERSION", "the lock is kept in a format of another version of fencelock: use one version for all programs that share it"},
-	{"FENCELOCK DAMAGED", "what the server keeps of the lock is damaged, as eviction or a deleted key would: " +
-		"it heals a minute after all its leases are over, or one lease if that is longer; set maxmemory-policy noeviction"},
-	{"FENCELOCK EXHAUSTED", "the lock has no tokens left: delete its record when nobody holds it, and reset what compares its tokens"},
+	{"FENCELOCK VERSION", adviceVersion},
+	{"FENCELOCK DAMAGED", adviceDamaged},
+	{"FENCELOCK EXHAUSTED", adviceExhausted},
 }
 
 // failed explains an error of one request. Passwords are in none: neither the
@@ -44,12 +54,13 @@ func failed(ctx context.Context, doing, key string, err error) error {
 	text := transport.ServerText(err)
 	for _, r := range refusals {
 		// A script's own errors may stand behind a code and the script's name.
-		if strings.HasPrefix(text, r.begins) || strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins) {
+		ours := strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins)
+		if ours || strings.HasPrefix(text, r.begins) {
 			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
 		}
 	}
 	if transport.IsSlotMoving(err) || strings.Contains(text, "FENCELOCK MOVING") {
-		return fmt.Errorf("%s: the lock is on its way to another node, and this goes on when it has arrived (%w)", what, err)
+		return fmt.Errorf("%s: the lock is moving to another node: try again when it has arrived (%w)", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -70,5 +81,6 @@ func parseGone(answer string) driver.ErrGone {
 
 // badAnswer is for an answer that no script of this version gives.
 func badAnswer(doing, key string, answer any) error {
-	return fmt.Errorf("redis: %s %q: the server gave an answer that makes no sense: %.100q", doing, key, fmt.Sprint(answer))
+	return fmt.Errorf("redis: %s %q: the server gave an answer that makes no sense: %.100q",
+		doing, key, fmt.Sprint(answer))
 }

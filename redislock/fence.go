@@ -64,7 +64,8 @@ func NewFence(rdb redis.UniversalClient, o *FenceOptions) *Fence {
 	case rdb == nil:
 		f.invalid = errors.New("redis: there is no client")
 	case strings.ContainsAny(f.prefix, "{}"):
-		f.invalid = fmt.Errorf("redis: the prefix %q of marks holds a brace: marks have the hash tag of their key", f.prefix)
+		f.invalid = fmt.Errorf("redis: the prefix %q of marks holds a brace: marks have the hash tag of their key",
+			f.prefix)
 	case o.Keep < 0:
 		f.invalid = fmt.Errorf("redis: marks cannot be kept for %v: want a positive time, or zero for ever", o.Keep)
 	}
@@ -158,7 +159,8 @@ func (s *FencedScript) Run(ctx context.Context, token fence.Token, keys []string
 	case len(keys) == 0 || keys[0] == "":
 		return fail(errors.New("redis: a fenced script has no key: the first one names what is guarded"))
 	case token <= 0:
-		return fail(fmt.Errorf("redis: write %q: %w: pass the token of the lease under which this is written", keys[0], fence.ErrNoToken))
+		return fail(fmt.Errorf("redis: write %q: %w: pass the token of the lease under which this is written",
+			keys[0], fence.ErrNoToken))
 	}
 	withMark := append(append(make([]string, 0, len(keys)+1), keys...), f.Mark(keys[0]))
 	withToken := append(append(make([]any, 0, len(args)+2), args...), token.String(), f.keep)
@@ -178,8 +180,8 @@ func fenceFailed(key string, token fence.Token, err error) error {
 		return &fence.StaleError{Resource: key, Token: token, Seen: seen}
 	}
 	if strings.Contains(text, "FENCELOCK DAMAGED ") {
-		return fmt.Errorf("redis: write %q: its mark holds something that is no token: give marks another Prefix, or delete it "+
-			"when no former holder can be left (%w)", key, err)
+		return fmt.Errorf("redis: write %q: its mark holds something that is no token: give marks another Prefix, "+
+			"or delete it when no former holder can be left (%w)", key, err)
 	}
 	return fmt.Errorf("redis: write %q: %w", key, err)
 }

@@ -59,8 +59,8 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		return err
 	}
 	if token < 0 || len(reason) > driver.MaxNote {
-		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a token is not negative, and a reason has at most %d bytes",
-			breaking, key, driver.MaxNote)}
+		return &driver.PermanentError{Err: fmt.Errorf(
+			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote)}
 	}
 	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName())
 	got := b.transport.Do(ctx, cmd)

@@ -38,7 +38,8 @@ func (b *Backend) join(o *Options) {
 	}
 }
 
-var errNoMember = &driver.PermanentError{Err: errors.New("redis: no ballots are taken: open the backend with Options.Member")}
+var errNoMember = &driver.PermanentError{
+	Err: errors.New("redis: no ballots are taken: open the backend with Options.Member")}
 
 // ballotCommand is Enter of a claim with a ballot, or its Reenter.
 func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Command {
@@ -105,7 +106,7 @@ func ballotRefusal(doing, key, s string) error {
 			return &driver.QuarantineError{Left: time.Duration(n) * time.Microsecond}
 		case strings.HasPrefix(s, "mskew "):
 			return &driver.PermanentError{Err: fmt.Errorf(
-				"redis: this server is a member of a quorum with %s: open it with the same driver.Membership everywhere", s[1:])}
+				"redis: this server is a member of a quorum with %s: use the same driver.Membership everywhere", s[1:])}
 		}
 	}
 	return badAnswer(doing, key, s)

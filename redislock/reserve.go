@@ -8,8 +8,9 @@ import (
 
 const reserving = "reserving tokens for a claim on"
 
-// Reserve lengthens the span of t, in one request, for a lock that nobody else wants. Where replicas confirm grants it does nothing: they would have
-// to know of the tokens before one of them is given.
+// Reserve lengthens the span of t, in one request, for a lock that nobody else wants.
+// Where replicas confirm grants it does nothing: they would have to know of the tokens
+// before one of them is given.
 func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	if err := b.ready(ctx); err != nil {
 		return false, err

@@ -40,7 +40,8 @@ if floor then
       and find(state, 'role:master\r', 1, true)
       and find(state, 'master_replid:' .. sub(member, 20, 59) .. '\r', 1, true) then
       local stamp = clock[1] .. sub('00000' .. clock[2], -6)
-      call('SET', R, '1 held ' .. calls .. ' 000 0000 ' .. ballot .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. ARGV[1], 'PX', ARGV[2])
+      call('SET', R, '1 held ' .. calls .. ' 000 0000 ' .. ballot .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. ARGV[1],
+        'PX', ARGV[2])
       return 'g' .. ballot
     end
   end

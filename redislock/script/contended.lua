@@ -19,7 +19,7 @@ end
 -- the tenth of a second added.
 local function save_contended(last, joined)
   local n = fmt('%d', n + joined)
-  call('SET', R, sub(rec, 1, 49) .. last .. sub(rec, 69, 109) .. n .. ' ' .. fmt('%d', total) .. ' ' .. held .. ' ' .. upto
-    .. ' ' .. arrivals .. ' ' .. soonest .. ' ' .. expires .. ' 0000000000000000 ' .. capacity .. ':' .. n .. ' ' .. left .. ' ',
-    'PX', fmt('%d', 86400100 + (expires - now) / 1000))
+  call('SET', R, sub(rec, 1, 49) .. last .. sub(rec, 69, 109) .. n .. ' ' .. fmt('%d', total) .. ' ' .. held
+    .. ' ' .. upto .. ' ' .. arrivals .. ' ' .. soonest .. ' ' .. expires .. ' 0000000000000000 '
+    .. capacity .. ':' .. n .. ' ' .. left .. ' ', 'PX', fmt('%d', 86400100 + (expires - now) / 1000))
 end

@@ -29,8 +29,9 @@ if rec then
   local state = sub(rec, 1, 6)
   calls, last = sub(rec, 8, 39), nil
   if sub(rec, 41, 48) ~= '000 0000' then
-    calls = nil
-  elseif state == '1 idle' and #rec == 109 or state == '1 held' and sub(rec, 118, 118) == '.' and sub(rec, 125, 125) == ' '
+    last = nil
+  elseif state == '1 idle' and #rec == 109
+    or state == '1 held' and sub(rec, 118, 118) == '.' and sub(rec, 125, 125) == ' '
     and sub(rec, 87, 102) + sub(rec, 110, 117) * 1000000 + sub(rec, 119, 124) <= now then
     last = sub(rec, 50, 68) + sub(rec, 104, 108)
   end
@@ -42,7 +43,8 @@ if last and #seconds == 10 and last < now + 59000000 then
     -- Who had the lock last left it before the clock had overtaken the tokens of its span.
     token, px = fmt('%019d', last + 1), fmt('%d', ARGV[2] + 60000)
   end
-  call('SET', R, '1 held ' .. calls .. ' 000 0000 ' .. token .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. ARGV[1], 'PX', px)
+  call('SET', R, '1 held ' .. calls .. ' 000 0000 ' .. token .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. ARGV[1],
+    'PX', px)
   return 'g' .. token
 end
 

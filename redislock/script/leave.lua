@@ -18,7 +18,8 @@ local rec = call('GET', R)
 -- The claim is alone in the line, there is no mark, and it has more than the started second
 -- of its lease left. The record stays for a day, and a minute for tokens of its span that
 -- the clock has not overtaken.
-if not ARGV[3] and rec and sub(rec, 126, 125 + #id) == id and sub(rec, 1, 6) == '1 held' and sub(rec, 41, 48) == '000 0000' then
+if not ARGV[3] and rec and sub(rec, 126, 125 + #id) == id and sub(rec, 1, 6) == '1 held'
+  and sub(rec, 41, 48) == '000 0000' then
   local age = clock[1] - sub(rec, 87, 96)
   if age >= 0 and age < sub(rec, 110, 117) + 0 and sub(rec, 50, 62) - clock[1] < 59 then
     if Z then call('ZREM', Z, '') end
@@ -41,7 +42,8 @@ if n and not ARGV[3] and held == capacity then
     if weight == capacity and own == capacity then
       call('ZREM', Z, 'o' .. id, 'e' .. id)
       call('HDEL', C, 'e' .. id)
-      call('HSET', C, next, sub(claim, 1, 20) .. fmt('%016d', now) .. ' granted' .. sub(claim, 45), 'r' .. left % 64, ARGV[2])
+      claim = sub(claim, 1, 20) .. fmt('%016d', now) .. ' granted' .. sub(claim, 45)
+      call('HSET', C, next, claim, 'r' .. left % 64, ARGV[2])
       total, upto, left = total - capacity, arrival, left + 1
       save_contended(sub(rec, 50, 68), -1)
       local channel = sub(claim, at, at + length - 1)

@@ -275,7 +275,8 @@ local function lengthen(l)
   if not C then moving() end
   local one = l.one
   l.long, l.fresh, l.one = true, true, nil
-  l.n, l.total, l.held, l.upto, l.arrivals, l.left, l.soonest, l.expires, l.tombs, l.sizes = 0, 0, 0, 0, 0, 0, FAR, 0, 0, {}
+  l.n, l.total, l.held, l.upto, l.arrivals, l.left = 0, 0, 0, 0, 0, 0
+  l.soonest, l.expires, l.tombs, l.sizes = FAR, 0, 0, {}
   if not one then return end
   join(l, one, one.lingers and '~' .. one.id or one.id)
   if one.lingers then add_tombstone(l, one.id, one.expires, 'l') end

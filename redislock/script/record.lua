@@ -121,7 +121,8 @@ local function load_line(l, body)
   local n, total, held, upto, arrivals, soonest, expires, tombs, sizes, left = string.match(body,
     '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d:,]*) (%d+) $')
   if not n or #soonest + #expires + #tombs ~= 48 then damaged() end
-  l.n, l.total, l.held, l.upto, l.arrivals = tonumber(n), tonumber(total), tonumber(held), tonumber(upto), tonumber(arrivals)
+  l.n, l.total, l.held = tonumber(n), tonumber(total), tonumber(held)
+  l.upto, l.arrivals = tonumber(upto), tonumber(arrivals)
   l.soonest, l.expires, l.tombs, l.left = tonumber(soonest), tonumber(expires), tonumber(tombs), tonumber(left)
   for capacity, count in string.gmatch(sizes, '(%d+):(%d+)') do
     l.sizes[tonumber(capacity)] = tonumber(count)

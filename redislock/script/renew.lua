@@ -21,8 +21,11 @@ local stamp = fmt('%016.0f', now)
 -- renew_held renews a claim that is alone in a line without a mark: the usual case. It
 -- reports whether it did.
 local function renew_held(id, lease, ends)
-  if sub(rec, 126, 125 + #id) ~= id or sub(rec, 1, 6) ~= '1 held' or sub(rec, 41, 48) ~= '000 0000' then return false end
-  local old, last = sub(rec, 87, 102) + sub(rec, 110, 117) * 1000000 + sub(rec, 119, 124), sub(rec, 50, 68) + sub(rec, 104, 108)
+  if sub(rec, 126, 125 + #id) ~= id or sub(rec, 1, 6) ~= '1 held' or sub(rec, 41, 48) ~= '000 0000' then
+    return false
+  end
+  local old = sub(rec, 87, 102) + sub(rec, 110, 117) * 1000000 + sub(rec, 119, 124)
+  local last = sub(rec, 50, 68) + sub(rec, 104, 108)
   if old <= now then return false end
   if old < ends then
     local px = 86400000 + math.ceil(((last > ends and last or ends) - now) / 1000)

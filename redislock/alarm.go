@@ -47,6 +47,9 @@ func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
 
 // granted is told of each claim that is granted without a subscription.
 func (a *alarms) granted(id, key string) {
+	if a.funcs.Len() == 0 {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.unseen) >= maxUnseen {

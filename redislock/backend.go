@@ -126,6 +126,7 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 		b.join(o)
 	}
 	b.keyCache.seed = maphash.MakeSeed()
+	b.waiters.byID = make(map[string]*waiter)
 	b.calls.Store(mathrand.Uint64())
 	b.transport = transport.New(rdb, transport.Options{
 		NoPipeline: o.NoPipeline, Replicas: o.Replicas, ReplicaWait: o.ReplicaWait})

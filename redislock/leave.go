@@ -25,7 +25,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	}
 	// A message for the claim is of no use to anybody from here on.
 	b.waiters.forget(t.ID)
-	b.subscriber.left(t.ID)
+	b.subscriber.alarms.left(t.ID)
 	argv := []any{prefixed(t.ID), b.callName()}
 	// An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
 	unknown := t.Token == 0 || b.retried.has(t.ID)

@@ -60,17 +60,6 @@ func (s *subscriber) init(b *Backend) {
 	s.changed = make(chan struct{})
 }
 
-// grantedAtOnce is told of each claim that Enter finds granted. epoch is that from
-// before the request was sent.
-func (s *subscriber) grantedAtOnce(id, key string, epoch uint64) {
-	if s.alarms.funcs.Len() > 0 && (epoch == 0 || epoch != s.epoch.Load()) {
-		s.alarms.granted(id, key)
-	}
-}
-
-// left is told of each claim that leaves.
-func (s *subscriber) left(id string) { s.alarms.left(id) }
-
 // open subscribes, unless that was done before.
 func (s *subscriber) open() {
 	if s.opened.Load() {

@@ -12,7 +12,7 @@ import (
 // claims are dropped.
 type waiterRegistry struct {
 	mu   sync.Mutex
-	byID map[string]*waiter
+	byID map[string]*waiter // nil: nothing is known but that its Enter is about to be sent
 }
 
 // waiter is what is known of one such claim.
@@ -35,7 +35,7 @@ type waiter struct {
 func (r *waiterRegistry) expect(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.add(id, &waiter{})
+	r.byID[id] = nil
 }
 
 // forget takes out a claim that waits no more.
@@ -50,7 +50,7 @@ func (r *waiterRegistry) forget(id string) {
 func (r *waiterRegistry) setStanding(id string, epoch uint64, t *driver.Ticket, sent, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.find(id)
+	w := r.findLocked(id)
 	w.epoch, w.stale = epoch, false
 	w.ends, w.due = sent.Add(t.Left), due
 	w.notBefore = time.Duration(t.Ahead) * time.Millisecond
@@ -60,7 +60,7 @@ func (r *waiterRegistry) setStanding(id string, epoch uint64, t *driver.Ticket, 
 func (r *waiterRegistry) get(id string) waiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.find(id)
+	w := r.findLocked(id)
 	if w.changed == nil {
 		w.changed = make(chan struct{}, 1)
 	}
@@ -71,34 +71,23 @@ func (r *waiterRegistry) get(id string) waiter {
 func (r *waiterRegistry) notify(id string, change func(*waiter)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.byID[id]
-	if w == nil {
+	if _, waits := r.byID[id]; !waits {
 		return
 	}
+	w := r.findLocked(id)
 	change(w)
-	if w.changed == nil {
-		return
-	}
 	select {
 	case w.changed <- struct{}{}:
-	default:
+	default: // it has something in it, or nobody waits
 	}
 }
 
-// find returns a claim, and adds it if it is unknown: then its standing has to be read.
-// mu is held.
-func (r *waiterRegistry) find(id string) *waiter {
-	w := r.byID[id]
+// findLocked returns a claim. One that is unknown is added: its standing has to be read.
+func (r *waiterRegistry) findLocked(id string) *waiter {
+	w, waits := r.byID[id]
 	if w == nil {
-		w = &waiter{stale: true}
-		r.add(id, w)
+		w = &waiter{stale: !waits}
+		r.byID[id] = w
 	}
 	return w
-}
-
-func (r *waiterRegistry) add(id string, w *waiter) {
-	if r.byID == nil {
-		r.byID = make(map[string]*waiter)
-	}
-	r.byID[id] = w
 }

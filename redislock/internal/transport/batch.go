@@ -101,9 +101,13 @@ func (t *Transport) waitFor(ctx context.Context, node redis.UniversalClient, as 
 }
 
 // unanswered returns the attempts that a failover has got no answer for. mu is held.
-func (b *batch) unanswered() []*attempt {
-	b.attempts = slices.DeleteFunc(b.attempts, func(a *attempt) bool { return a.answered })
-	return b.attempts
+func (b *batch) unanswered() (open []*attempt) {
+	for _, a := range b.attempts {
+		if !a.answered {
+			open = append(open, a)
+		}
+	}
+	return open
 }
 
 // fail gives each command the same error.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,65 +68,4 @@ func BenchmarkFreePair(b *testing.B) {
 	b.ReportMetric(p50(raw), "raw-p50-µs")
 	b.ReportMetric(p50(own), "own-p50-µs")
 	b.ReportMetric(p50(own)/p50(raw), "own/raw")
-}
-
-// BenchmarkManyKeys has 64 goroutines on a key each.
-func BenchmarkManyKeys(b *testing.B) {
-	s := testserver.Redis(b)
-	rdb := dial(b, s)
-	run := func(b *testing.B, pair func(i int) error) {
-		var left atomic.Int64
-		left.Store(int64(b.N))
-		var group sync.WaitGroup
-		for i := range 64 {
-			group.Go(func() {
-				for left.Add(-1) >= 0 {
-					if err := pair(i); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		group.Wait()
-		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-	}
-	claims := make([]driver.Claim, 64)
-	for i := range claims {
-		claims[i] = mutex(fmt.Sprintf("bench-%d", i))
-	}
-	for range 3 {
-		b.Run("raw", func(b *testing.B) {
-			run(b, func(i int) error { return rawPair(rdb, claims[i].Key) })
-		})
-		b.Run("own", func(b *testing.B) {
-			locks := connect(b, s, nil)
-			run(b, func(i int) error { return lockPair(locks, claims[i]) })
-		})
-		b.Run("own alone", func(b *testing.B) {
-			locks := connect(b, s, &Options{NoPipeline: true})
-			run(b, func(i int) error { return lockPair(locks, claims[i]) })
-		})
-	}
-}
-
-// BenchmarkServerTime reports how long the server works on each script.
-func BenchmarkServerTime(b *testing.B) {
-	s := testserver.Redis(b)
-	rdb := dial(b, s)
-	locks := connect(b, s, nil)
-	c := mutex("bench")
-	for range b.N {
-		if err := lockPair(locks, c); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.Log(rdb.Info(context.Background(), "commandstats").Val())
-	rdb.ConfigResetStat(context.Background())
-	for range b.N {
-		if err := rawPair(rdb, "raw"); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.Log(rdb.Info(context.Background(), "commandstats").Val())
 }

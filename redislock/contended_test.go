@@ -122,13 +122,12 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 	}
 }
 
-// TestContendedLine has what the short way of crowded lines must leave to the long one, or
-// must not forget.
+// TestContendedLine has what contended.lua must leave to line.lua, or must not forget.
 func TestContendedLine(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
-	crowd := func(t *testing.T, claims ...driver.Claim) (line []driver.Ticket) {
+	contended := func(t *testing.T, claims ...driver.Claim) (line []driver.Ticket) {
 		for _, c := range claims {
 			line = append(line, enter(t, b, c))
 		}
@@ -136,7 +135,7 @@ func TestContendedLine(t *testing.T) {
 	}
 	t.Run("who leaves had only a part", func(t *testing.T) {
 		key := t.Name()
-		k := crowd(t, slots(key, 1, 2), slots(key, 2, 2), slots(key, 1, 2), slots(key, 1, 2))
+		k := contended(t, slots(key, 1, 2), slots(key, 2, 2), slots(key, 1, 2), slots(key, 1, 2))
 		leave(t, b, k[0])
 		leave(t, b, k[3])
 		if now, err := b.read(t.Context(), k[2]); err != nil || now.Granted {
@@ -147,7 +146,7 @@ func TestContendedLine(t *testing.T) {
 	})
 	t.Run("who leaves was not the only holder", func(t *testing.T) {
 		key := t.Name()
-		k := crowd(t, slots(key, 1, 2), slots(key, 1, 2), slots(key, 2, 2))
+		k := contended(t, slots(key, 1, 2), slots(key, 1, 2), slots(key, 2, 2))
 		leave(t, b, k[0])
 		if now, err := b.read(t.Context(), k[2]); err != nil || now.Granted {
 			t.Errorf("a claim on two slots of two is granted %v, %v, beside a holder of one", now.Granted, err)
@@ -157,7 +156,7 @@ func TestContendedLine(t *testing.T) {
 	})
 	t.Run("who leaves was not the first", func(t *testing.T) {
 		key := t.Name()
-		k := crowd(t, mutex(key), mutex(key), mutex(key))
+		k := contended(t, mutex(key), mutex(key), mutex(key))
 		leave(t, b, k[2])
 		if now, err := b.read(t.Context(), k[1]); err != nil || now.Granted {
 			t.Errorf("when a waiter behind it had left, one that waits is granted %v, %v", now.Granted, err)
@@ -167,7 +166,7 @@ func TestContendedLine(t *testing.T) {
 	})
 	t.Run("who leaves has expired", func(t *testing.T) {
 		key := t.Name()
-		k := crowd(t, mutex(key), mutex(key), mutex(key))
+		k := contended(t, mutex(key), mutex(key), mutex(key))
 		expire(t, b, rdb, key, k[:1])
 		if err := b.Leave(t.Context(), k[0], driver.Exit{}); !driver.Gone(err) {
 			t.Errorf("Leave of a claim that had expired answered %v", err)
@@ -179,7 +178,7 @@ func TestContendedLine(t *testing.T) {
 		key := t.Name()
 		short := mutex(key)
 		short.TTL = 100 * time.Millisecond
-		k := crowd(t, mutex(key), mutex(key), short, mutex(key))
+		k := contended(t, mutex(key), mutex(key), short, mutex(key))
 		<-time.After(short.TTL + 10*time.Millisecond)
 		leave(t, b, k[0])
 		leave(t, b, k[1])
@@ -192,7 +191,7 @@ func TestContendedLine(t *testing.T) {
 		key := t.Name()
 		long := mutex(key)
 		long.TTL = time.Hour
-		k := crowd(t, mutex(key), mutex(key), long)
+		k := contended(t, mutex(key), mutex(key), long)
 		for _, name := range []string{b.recordName(key) + "c", b.recordName(key) + "z"} {
 			if left := rdb.PTTL(t.Context(), name).Val(); left < long.TTL-time.Minute {
 				t.Errorf("%q ends in %v, with a claim in it that lasts for %v", name, left, long.TTL)
@@ -204,7 +203,7 @@ func TestContendedLine(t *testing.T) {
 	})
 	t.Run("the next is told", func(t *testing.T) {
 		key := t.Name()
-		k := crowd(t, mutex(key), mutex(key), mutex(key))
+		k := contended(t, mutex(key), mutex(key), mutex(key))
 		subscribed(t, b)
 		took := make(chan time.Duration)
 		go func() { took <- granted(t, b, k[1]) }()
@@ -224,7 +223,7 @@ type member struct {
 	lingers bool
 }
 
-// TestGrantsFollowTheOneRule plays random steps on one line, with claims that
+// TestGrantsFollowTheOneRule plays random calls on one line, with claims that
 // expire at any moment, and compares with the rule that decides everything:
 // granted(c) ⇔ weight(c) + Σ weight(b) for every live b before c ≤ capacity(c).
 func TestGrantsFollowTheOneRule(t *testing.T) {
@@ -252,7 +251,7 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 				return slots(key, 1+r.Int64N(size), size)
 			}
 			var log []string
-			for step := range 150 {
+			for call := range 150 {
 				var did string
 				switch n := r.IntN(10); {
 				case n < 4 || len(want) == 0:
@@ -276,7 +275,7 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 					}
 					want = slices.Delete(want, i, i+1)
 				case n < 9:
-					// Some leases end. Nothing notices before the next step.
+					// Some leases end. Nothing notices before the next call.
 					var ids []driver.Ticket
 					kept := want[:0:0]
 					for _, m := range want {
@@ -290,10 +289,10 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 					expire(t, b, rdb, key, ids)
 					want = kept
 					if len(want) > 0 && r.IntN(2) == 0 {
-						// Any step notices: here a look by one of those that are left.
+						// Any call notices: here a read by one of those that are left.
 						m := want[r.IntN(len(want))]
 						if _, err := b.read(ctx, m.Ticket); err != nil && !m.lingers {
-							t.Errorf("look: %v", err)
+							t.Errorf("read: %v", err)
 						}
 					}
 				default:
@@ -308,7 +307,7 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 					want[i].lingers = true
 				}
 				log = append(log, did)
-				compare(t, b, key, want, step)
+				compare(t, b, key, want, call)
 				if t.Failed() {
 					t.Fatalf("%s, round %d: %s", kind, round, strings.Join(log, "; "))
 				}
@@ -323,11 +322,11 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 }
 
 // compare holds the line, and what its claims are told, to the rule.
-func compare(t *testing.T, b *Backend, key string, want []member, step int) {
+func compare(t *testing.T, b *Backend, key string, want []member, call int) {
 	t.Helper()
 	l := line(t, b, key)
 	if len(l.Claims) != len(want) {
-		t.Errorf("step %d: %d claims are in line, want %d", step, len(l.Claims), len(want))
+		t.Errorf("call %d: %d claims are in line, want %d", call, len(l.Claims), len(want))
 		return
 	}
 	var before int64
@@ -336,18 +335,18 @@ func compare(t *testing.T, b *Backend, key string, want []member, step int) {
 		before += m.Weight
 		got := l.Claims[i]
 		if got.Token != m.Token || got.Granted != should || got.Lingering != m.lingers {
-			t.Errorf("step %d: claim %d is %+v, want token %d, granted %v, lingering %v", step, i, got, m.Token, should, m.lingers)
+			t.Errorf("call %d: claim %d is %+v, want token %d, granted %v, lingering %v", call, i, got, m.Token, should, m.lingers)
 		}
 		if m.lingers {
 			continue
 		}
 		now, err := b.read(context.Background(), m.Ticket)
 		if err != nil {
-			t.Errorf("step %d: look at claim %d: %v", step, i, err)
+			t.Errorf("call %d: read of claim %d: %v", call, i, err)
 			continue
 		}
 		if now.Granted != should || !should && now.Ahead != i {
-			t.Errorf("step %d: claim %d is told granted %v, %d ahead; want %v, %d", step, i, now.Granted, now.Ahead, should, i)
+			t.Errorf("call %d: claim %d is told granted %v, %d ahead; want %v, %d", call, i, now.Granted, now.Ahead, should, i)
 		}
 	}
 }
@@ -440,7 +439,7 @@ func ours() (n int) {
 }
 
 // TestLineRemembersItsLastCalls: a call whose answer was lost is sent again, and learns
-// that it is done: in a crowd after 63 others, and after three when all have left.
+// that it is done: in a long line after 63 others, and after three when all have left.
 func TestLineRemembersItsLastCalls(t *testing.T) {
 	s := newServer(t)
 	b := connect(t, s, nil)
@@ -486,7 +485,7 @@ func TestLineRemembersItsLastCalls(t *testing.T) {
 		upTo(70)
 		known(70 - 64)
 		upTo(many)
-		if broken { // they rest: the line stays long
+		if broken { // the tombstones stay, and the record a line
 			known(many - 64)
 			continue
 		}

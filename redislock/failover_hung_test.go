@@ -109,7 +109,7 @@ var confirmations = []struct {
 	{"with replicas that confirm", &Options{Replicas: 1}},
 }
 
-// brief is mutex with a shorter lease: what was sent a way round rests for as long.
+// brief is mutex with a shorter lease: a tombstone of what was sent twice lasts as long.
 func brief(key string) driver.Claim {
 	c := mutex(key)
 	c.TTL = 20 * time.Second

@@ -17,11 +17,11 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 	s := newServer(t)
 	b := connect(t, s, nil)
 	ctx := t.Context()
-	for _, crowded := range []bool{false, true} {
-		key := map[bool]string{false: "alone", true: "crowd"}[crowded]
+	for _, contended := range []bool{false, true} {
+		key := map[bool]string{false: "alone", true: "contended"}[contended]
 		c := mutex(key)
 		k := hold(t, b, c)
-		if crowded {
+		if contended {
 			wait_(t, b, mutex(key))
 		}
 		if err := b.Leave(ctx, k, driver.Exit{Linger: time.Minute}); err != nil {
@@ -52,7 +52,7 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 	}
 }
 
-// A waiting claim that leaves with a linger keeps its place, and so keeps out
+// A waiting claim that leaves with a linger stays in line, and so keeps out
 // those behind it.
 func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 	s := newServer(t)
@@ -71,26 +71,6 @@ func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 	if now, err := b.read(t.Context(), behind); err != nil || now.Granted {
 		t.Errorf("a reader behind it: granted %v, %v", now.Granted, err)
 	}
-}
-
-func TestRenewalInALongLineNeverShortens(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
-	k := hold(t, b, mutex("key"))
-	w := wait_(t, b, mutex("key"))
-	for _, c := range []driver.Ticket{k, w} {
-		c.TTL = time.Second
-		if err := renewOne(b, c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, c := range line(t, b, "key").Claims {
-		if c.Left < 50*time.Second {
-			t.Errorf("a lease of a minute has %v left after a renewal with a second", c.Left)
-		}
-	}
-	leave(t, b, k)
-	leave(t, b, w)
 }
 
 // Nobody has looked at the line since the holder's lease ended, so it is still in it. Its
@@ -194,22 +174,7 @@ func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestKindIsJudgedWithoutClaimsThatHaveExpired(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
-	for n := range 3 {
-		key := string(rune('a' + n))
-		for range n + 1 {
-			c := slots(key, 1, 5)
-			c.TTL = minTTL
-			hold(t, b, c)
-		}
-		eventually(t, "all leases have ended", func() bool { return len(line(t, b, key).Claims) == 0 })
-		leave(t, b, hold(t, b, noWait(mutex(key))))
-	}
-}
-
-func TestRestIsOnlyEverProlonged(t *testing.T) {
+func TestTombstoneIsOnlyEverProlonged(t *testing.T) {
 	s := newServer(t)
 	b := connect(t, s, nil)
 	c := mutex("key")
@@ -223,8 +188,8 @@ func TestRestIsOnlyEverProlonged(t *testing.T) {
 	marker := mutex("other")
 	marker.TTL = minTTL
 	hold(t, b, marker)
-	eventually(t, "the shorter rest is over", func() bool { return len(line(t, b, "other").Claims) == 0 })
+	eventually(t, "the shorter tombstone is over", func() bool { return len(line(t, b, "other").Claims) == 0 })
 	if _, err := b.Enter(t.Context(), c); !driver.Gone(err) {
-		t.Errorf("Enter of an id that was laid to rest for a minute answered %v", err)
+		t.Errorf("Enter of an ID with a tombstone of a minute answered %v", err)
 	}
 }

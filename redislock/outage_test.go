@@ -19,8 +19,8 @@ func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
 	s := newServer(t)
 	b, rdb := connect(t, s, nil), dial(t, s)
 	alone := hold(t, b, mutex("alone"))
-	held := hold(t, b, mutex("crowd"))
-	waits := wait_(t, b, mutex("crowd"))
+	held := hold(t, b, mutex("contended"))
+	waits := wait_(t, b, mutex("contended"))
 	if _, err := s.Ask("FLUSHALL"); err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,13 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 			if err := s.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			if err := renewOne(a, held); err == nil || driver.Gone(err) || permanent(err) {
-				t.Errorf("Renew without a server answered %v", err)
+			_, err := b.Enter(t.Context(), mutex("new"))
+			for name, err := range map[string]error{
+				"Enter": err, "Renew": renewOne(a, held), "Leave": b.Leave(t.Context(), waiter, driver.Exit{}),
+			} {
+				if err == nil || driver.Gone(err) || permanent(err) {
+					t.Errorf("%s without a server answered %v, want an error that says nothing of the claim", name, err)
+				}
 			}
 			if err := s.Restart(); err != nil {
 				t.Fatal(err)
@@ -137,25 +142,25 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 		c.TTL = 2 * time.Second
 		return c
 	}
-	// Every way to leave, alone and in a crowd.
+	// Every way to leave, alone and in a line.
 	exits := []driver.Exit{{}, {Mark: "m"}, {Linger: time.Second}, {Mark: "m", Linger: time.Second}}
 	var waiters []driver.Ticket
 	for i, e := range exits {
 		for _, token0 := range []bool{false, true} {
 			k := hold(t, b, short(fmt.Sprint("alone ", i, token0)))
-			crowd := hold(t, b, short(fmt.Sprint("crowd ", i, token0)))
-			w := wait_(t, b, short(crowd.Key))
+			line := hold(t, b, short(fmt.Sprint("line ", i, token0)))
+			w := wait_(t, b, short(line.Key))
 			if e.Linger == 0 {
 				waiters = append(waiters, w)
 			}
 			if token0 {
-				k.Token, crowd.Token = 0, 0
+				k.Token, line.Token = 0, 0
 			}
-			leavers = append(leavers, held{k, e}, held{crowd, e})
+			leavers = append(leavers, held{k, e}, held{line, e})
 		}
 	}
-	broken, brokenCrowd := hold(t, b, mutex("broken")), hold(t, b, mutex("broken crowd"))
-	wait_(t, b, mutex("broken crowd"))
+	broken, brokenLine := hold(t, b, mutex("broken")), hold(t, b, mutex("broken line"))
+	wait_(t, b, mutex("broken line"))
 	expiring := mutex("expiring")
 	expiring.TTL = minTTL
 	hold(t, b, expiring)
@@ -194,7 +199,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 		granted(t, b, w)
 		leave(t, b, w)
 	}
-	for _, k := range []driver.Ticket{broken, brokenCrowd} {
+	for _, k := range []driver.Ticket{broken, brokenLine} {
 		if err := b.Break(ctx, k.Key, k.Token, "reason"); err != nil {
 			t.Errorf("Break on %q: %v", k.Key, err)
 		}
@@ -238,36 +243,6 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 	if err := renewOne(b, k); err != nil {
 		t.Errorf("Renew afterwards: %v", err)
 	}
-	leave(t, b, k)
-	granted(t, b, w)
-	leave(t, b, w)
-}
-
-func TestServerThatIsAwayIsUnknownAndNotPermanent(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, testserver.Persist(true))
-	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
-	defer rdb.Close()
-	b := closing(t, New(rdb, nil))
-	k := hold(t, b, mutex("key"))
-	w := wait_(t, b, mutex("key"))
-	subscribed(t, b)
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	everyCall2 := func(name string, err error) {
-		if err == nil || permanent(err) || driver.Gone(err) {
-			t.Errorf("%s answered %v, want an error that says nothing of the claim", name, err)
-		}
-	}
-	_, err := b.Enter(t.Context(), mutex("new"))
-	everyCall2("Enter", err)
-	everyCall2("Renew", renewOne(b, k))
-	everyCall2("Leave", b.Leave(t.Context(), k, driver.Exit{}))
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the client has noticed", func() bool { return renewOne(b, k) == nil })
 	leave(t, b, k)
 	granted(t, b, w)
 	leave(t, b, w)
@@ -386,7 +361,7 @@ func everyCommand(rdb *redis.Client) error {
 			return err
 		}
 	}
-	// A claim that expires in a crowd.
+	// A claim that expires in a line.
 	short := mutex("short")
 	short.TTL = minTTL
 	if _, err := b.Enter(ctx, short); err != nil {
@@ -418,7 +393,7 @@ func everyCommand(rdb *redis.Client) error {
 	return nil
 }
 
-// Answers that say nothing of the step are carried until the deadline; those that
+// Answers that say nothing of the command are carried until the deadline; those that
 // will not change are not.
 func TestErrorsAreToldApart(t *testing.T) {
 	for text, want := range map[string]bool{

@@ -230,7 +230,7 @@ func TestConfirmedGrantOutlivesItsMaster(t *testing.T) {
 	}
 }
 
-// WAIT goes with the step that it confirms: a free lock costs one request still.
+// WAIT goes with the command that it confirms: a free lock costs one request still.
 func TestConfirmationCostsNoRequestOfItsOwn(t *testing.T) {
 	t.Parallel()
 	master, replica := newServer(t, testserver.Config("repl-diskless-sync no")), newServer(t)

@@ -36,8 +36,8 @@ func TestTokensAreExactBeyond2To53(t *testing.T) {
 		now + 1_000_000, now + 40_000_000, now + 58_900_000, now + 70_000_000, now + 150_000_000,
 	} {
 		for _, span := range []int64{1, 2, 65535} {
-			for _, crowded := range []bool{false, true} {
-				key := fmt.Sprintf("%d/%d/%v", last, span, crowded)
+			for _, contended := range []bool{false, true} {
+				key := fmt.Sprintf("%d/%d/%v", last, span, contended)
 				seedToken(t, b, rdb, key, last)
 				before := last
 				var held driver.Ticket
@@ -61,7 +61,7 @@ func TestTokensAreExactBeyond2To53(t *testing.T) {
 					if err := renewOne(b, k); err != nil {
 						t.Errorf("%s: Renew: %v", key, err)
 					}
-					if i == 0 && crowded {
+					if i == 0 && contended {
 						held = k
 						continue
 					}
@@ -77,7 +77,7 @@ func TestTokensAreExactBeyond2To53(t *testing.T) {
 					}
 					leave(t, b, k)
 				}
-				if crowded {
+				if contended {
 					leave(t, b, held)
 				}
 				if l := line(t, b, key); len(l.Claims) != 0 || l.Last != before {
@@ -159,7 +159,7 @@ func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
 			stays("renewed")
 		}
 		second, third := wait_(t, b, short()), wait_(t, b, short())
-		stays("crowded")
+		stays("contended")
 		leave(t, b, k)
 		stays("handed over")
 		third = enter(t, b, third.Claim)

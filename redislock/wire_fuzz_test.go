@@ -153,7 +153,7 @@ func answer(form byte, text string) any {
 	return nil
 }
 
-// FuzzReply: whatever a server answers to a step is an error or makes sense.
+// FuzzReply: whatever a server answers to a command is an error or makes sense.
 func FuzzReply(f *testing.F) {
 	for _, s := range []string{
 		"g0001800000000000000mark", "g-000000000000000001", "g", "k", "xl", "xbbecause", "x", "b5", "q5000000", "mskew 1m", "+", "+-x|xl", "",
@@ -215,17 +215,17 @@ func FuzzError(f *testing.F) {
 // FuzzMessage: whatever is published to the channel of a process does no harm: a
 // message is a hint, and one that makes no sense is dropped.
 func FuzzMessage(f *testing.F) {
-	for _, s := range []string{"", "g", "g4:mark3:ABC", "m0:3:ABC3:ABC", "b3:ABCreason", "l3:ABC", "g99:x", "g-1:", "b", "x3:ABC", "g0:3:AB"} {
+	for _, s := range []string{"", "g", "g4:mark3:ABC", "m0:3:ABC3:ABC", "b3:ABCreason", "l3:ABC", "g99:x", "g-1:", "b", "x3:ABC", "g0:3:AB", "g:", "g5:abc", "g0:9:abc", "b4:a", "l:", "z1:a", "g1e1:", "\x00"} {
 		f.Add(s)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
 	f.Cleanup(func() { rdb.Close() })
 	b := New(rdb, nil)
 	f.Cleanup(func() { b.Close() })
-	var rung []string
-	b.Alarm(func(id string, _ driver.ErrGone) { rung = append(rung, id) })
+	var told []string
+	b.Alarm(func(id string, _ driver.ErrGone) { told = append(told, id) })
 	f.Fuzz(func(t *testing.T, message string) {
-		rung = nil
+		told = nil
 		b.waiters.expect("ABC")
 		b.subscriber.handle(message)
 		w := b.waiters.get("ABC")
@@ -233,8 +233,8 @@ func FuzzMessage(f *testing.F) {
 		if about := strings.Contains(message, "3:ABC"); !about && (w.granted || w.stale || w.gone != nil) {
 			t.Errorf("%q is not about the claim, and changed it: %+v", message, w)
 		}
-		if len(rung) > 0 && message[0] != 'b' {
-			t.Errorf("%q rang the alarm for %q", message, rung)
+		if len(told) > 0 && message[0] != 'b' {
+			t.Errorf("%q told the alarm of %q", message, told)
 		}
 	})
 }

@@ -381,11 +381,11 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	p := newProxy(t, s)
 	other := connect(t, s, nil)
 	ctx := context.Background()
-	for _, crowd := range []string{"alone", "with a waiter", "behind a holder"} {
+	for _, others := range []string{"alone", "with a waiter", "behind a holder"} {
 		for _, f := range []faultproxy.Action{faultproxy.DropRequest, faultproxy.DropAnswer} {
 			for nth := 1; nth <= 2; nth++ {
 				for _, alone := range []bool{false, true} {
-					name := fmt.Sprintf("%s/fate %d/request %d/alone %v", crowd, f, nth, alone)
+					name := fmt.Sprintf("%s/fate %d/request %d/alone %v", others, f, nth, alone)
 					t.Run(name, func(t *testing.T) {
 						b := closing(t, New(p.client(), &Options{NoPipeline: alone}))
 						// cut arms the proxy for the n-th request of a script.
@@ -399,17 +399,17 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						}
 						key := name
 						var before driver.Ticket
-						if crowd == "behind a holder" {
+						if others == "behind a holder" {
 							before = hold(t, other, mutex(key))
 						}
 						cut(enterScript)
 						k := enter(t, b, mutex(key))
 						var behind driver.Ticket
-						if crowd == "with a waiter" {
+						if others == "with a waiter" {
 							behind = wait_(t, other, mutex(key))
 						}
 						want := 1
-						if crowd != "alone" {
+						if others != "alone" {
 							want = 2
 						}
 						if l := line(t, other, key); len(l.Claims) != want {
@@ -428,7 +428,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						if err := b.Leave(ctx, k, driver.Exit{}); !driver.Gone(err) {
 							t.Errorf("a second Leave answered %v, want that the claim is gone", err)
 						}
-						if crowd == "with a waiter" {
+						if others == "with a waiter" {
 							granted(t, other, behind)
 							leave(t, other, behind)
 						}
@@ -441,10 +441,10 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "why not") {
 							t.Errorf("Renew of a broken claim answered %v", err)
 						}
-						if crowd == "behind a holder" {
+						if others == "behind a holder" {
 							leave(t, other, before)
 						}
-						if crowd == "alone" {
+						if others == "alone" {
 							key := key + ", longer"
 							k := enter(t, b, mutex(key))
 							cut(reserveScript)

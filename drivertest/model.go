@@ -17,7 +17,8 @@ const SeedVariable = "FENCELOCK_SEED"
 
 // Model plays random sequences of operations and compares each answer with a
 // model of the laws. No lease ends meanwhile, so it runs against any store. All
-// backends that pass answer alike, for the model is one and the same.
+// backends that pass answer alike, for the model is one and the same. A backend that goes
+// on in the background has a method Settle(context.Context) error, which waits for that.
 //
 // Without seeds it draws three. A failure prints its seed and what led to it.
 func Model(t *testing.T, open Opener, seeds ...uint64) {

@@ -56,6 +56,7 @@ func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 	defer w.clean()
 	for range modelSteps {
 		p.step()
+		p.settle()
 		if t.Failed() {
 			return
 		}
@@ -87,6 +88,16 @@ func (p *modelRun) step() {
 		p.compareLines()
 	default:
 		p.pass(p.span())
+	}
+}
+
+// settle waits until a backend that goes on in the background has come to rest, if it can
+// say so: the model knows of nodes that lag nothing.
+func (p *modelRun) settle() {
+	for _, v := range p.views() {
+		if b, ok := v.Backend.(interface{ Settle(context.Context) error }); ok {
+			p.must("Settle", b.Settle(p.ctx))
+		}
 	}
 }
 

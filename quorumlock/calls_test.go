@@ -19,12 +19,8 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 		nodes[2].before = 50 * time.Millisecond
 		start := time.Now()
 		k, err := b.Enter(t.Context(), exclusive("ours"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, b.Leave(t.Context(), k, driver.Exit{}))
 		if took := time.Since(start); took != 0 {
 			t.Errorf("a majority that answers at once took %v to grant and to let go", took)
 		}
@@ -39,15 +35,11 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.Settle(t.Context()))
 		if n := nodes[2].count(t); n != 1 {
 			t.Errorf("%d claims stand on the third node after Enter, Leave and Enter; want 1", n)
 		}
-		if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.Leave(t.Context(), k, driver.Exit{}))
 		noneStays(t, b, "after the last Leave", nodes[2])
 	})
 }
@@ -64,9 +56,7 @@ func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", c.ID, err)
 			}
-			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
-				t.Fatal(err)
-			}
+			check(t, b.Leave(t.Context(), k, driver.Exit{}))
 			pause(time.Duration(6*i+1) * time.Millisecond)
 		}
 	})
@@ -79,9 +69,8 @@ func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 		for _, n := range nodes[:2] {
 			c := exclusive("another")
 			c.Ballot = time.Now().UnixMicro()
-			if _, err := n.Store.Enter(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			_, err := n.Store.Enter(t.Context(), c)
+			check(t, err)
 		}
 		for range 20 {
 			if _, err := b.Enter(t.Context(), exclusive("ours")); !errors.As(err, new(*driver.BusyError)) {
@@ -95,9 +84,7 @@ func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 				t.Fatalf("Enter of what is free, on nodes that take 100 ms, answered %v", err)
 			}
 			slowly(t, b, nodes, 0)
-			if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
-				t.Fatal(err)
-			}
+			check(t, b.Leave(t.Context(), k, driver.Exit{}))
 		}
 	})
 }
@@ -106,13 +93,7 @@ func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 // a refusal, and whoever asked need not wait for what the third might say of it.
 func TestRefusalDoesNotWaitForANodeThatHangs(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
-		for i, n := range nodes[:2] {
-			c := exclusive(fmt.Sprint("another ", i))
-			c.Ballot = time.Now().UnixMicro() + int64(i)
-			if _, err := n.Store.Enter(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
-		}
+		taken(t, nodes[:2]...)
 		nodes[2].before = time.Hour
 		start := time.Now()
 		if _, err := b.Enter(t.Context(), exclusive("ours")); !errors.As(err, new(*driver.BusyError)) {
@@ -127,9 +108,7 @@ func TestRefusalDoesNotWaitForANodeThatHangs(t *testing.T) {
 // slowly has an Enter take so long from now on to reach the nodes.
 func slowly(t *testing.T, b *quorumlock.Backend, nodes []*node, d time.Duration) {
 	t.Helper()
-	if err := b.Settle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, b.Settle(t.Context()))
 	for _, n := range nodes {
 		n.before = d
 	}
@@ -145,12 +124,8 @@ func TestAnswersBehindAMajorityAreNotCounted(t *testing.T) {
 		for range 3 {
 			pause(time.Millisecond)
 			k, err := b.Enter(ctx, exclusive("ours"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := b.Leave(ctx, k, driver.Exit{}); err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
+			check(t, b.Leave(ctx, k, driver.Exit{}))
 		}
 		noneStays(t, b, "in the end", nodes...)
 	})

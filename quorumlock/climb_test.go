@@ -33,9 +33,7 @@ func TestClientsCannotClimbOnOneAnothersBallots(t *testing.T) {
 					if err != nil {
 						t.Fatalf("a client whose clock is %v ahead: %v", ahead, err)
 					}
-					if err := b.Leave(context.Background(), k, driver.Exit{}); err != nil {
-						t.Fatal(err)
-					}
+					check(t, b.Leave(context.Background(), k, driver.Exit{}))
 					b.Settle(context.Background())
 					return k.Token
 				}

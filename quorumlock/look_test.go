@@ -69,17 +69,12 @@ func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quoruml
 			members = append(members, &lister{nodes[i], each[i], errRefuses})
 		}
 		b := quorumlock.New(members, nil)
-		defer func() {
-			if err := b.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		}()
+		defer func() { check(t, b.Close()) }()
 		for i := range 10 {
 			c := exclusive(fmt.Sprint("claim ", i))
 			c.Key, c.TTL = fmt.Sprint("key ", i), time.Minute
-			if _, err := b.Enter(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.Enter(t.Context(), c)
+			check(t, err)
 		}
 		synctest.Wait() // a majority was enough for that, and the last node may be told later
 		f(t, b, nodes)
@@ -129,9 +124,8 @@ func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
 
 		c := exclusive("half")
 		c.Ballot = time.Now().UnixMicro()
-		if _, err := nodes[0].Store.Enter(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		_, err = nodes[0].Store.Enter(t.Context(), c)
+		check(t, err)
 		start = time.Now()
 		lines, granted, err = listed(t, t.Context(), b)
 		if took := time.Since(start); lines != 11 || granted != 10 || err != nil || took > 15*time.Second {
@@ -184,9 +178,8 @@ func TestLineThatANodeShowsTwiceHasItsVoteOnce(t *testing.T) {
 			if i == 0 {
 				c := exclusive("half")
 				c.Ballot = time.Now().UnixMicro()
-				if _, err := s.Enter(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
+				_, err := s.Enter(t.Context(), c)
+				check(t, err)
 			}
 			members = append(members, stutter{&node{Store: s}})
 		}

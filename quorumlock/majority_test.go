@@ -3,6 +3,7 @@ package quorumlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -54,18 +55,14 @@ func (n *node) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, erro
 func (n *node) count(t *testing.T) int {
 	t.Helper()
 	l, err := n.Line(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return len(l.Claims)
 }
 
 // noneStays waits until nothing is under way, and then holds nodes to having no claim.
 func noneStays(t *testing.T, b *quorumlock.Backend, when string, nodes ...*node) {
 	t.Helper()
-	if err := b.Settle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, b.Settle(t.Context()))
 	for i, n := range nodes {
 		if n := n.count(t); n != 0 {
 			t.Errorf("%d claims stand on node %d of the %d looked at, %s; want none", n, i, len(nodes), when)
@@ -83,11 +80,7 @@ func three(t *testing.T, f func(t *testing.T, nodes []*node, b *quorumlock.Backe
 			members = append(members, nodes[len(nodes)-1])
 		}
 		b := quorumlock.New(members, nil)
-		defer func() {
-			if err := b.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		}()
+		defer func() { check(t, b.Close()) }()
 		f(t, nodes, b)
 	})
 }
@@ -101,13 +94,7 @@ func exclusive(id string) driver.Claim {
 // node from the others for a whole lease, and nobody would hold the lock.
 func TestAttemptThatFailedLeavesEveryNode(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
-		for _, n := range nodes[:2] {
-			c := exclusive("another")
-			c.Ballot = time.Now().UnixMicro()
-			if _, err := n.Store.Enter(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
-		}
+		taken(t, nodes[:2]...)
 		_, err := b.Enter(t.Context(), exclusive("ours"))
 		if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
 			t.Errorf("Enter where two of three are taken answered %v; want a *BusyError", err)
@@ -138,17 +125,11 @@ func TestMajorityThatComesTooLateIsNone(t *testing.T) {
 func TestMinorityKeepsNoClaimAlive(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		k, err := b.Enter(t.Context(), exclusive("ours"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, b.Settle(t.Context()))
 		for _, n := range nodes[:2] {
 			n.Flush()
-			if err := n.Initialise(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, n.Initialise(t.Context()))
 		}
 		nodes[2].slow, nodes[1].slow = 10*time.Millisecond, 20*time.Millisecond
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; !driver.Gone(err) {
@@ -168,23 +149,33 @@ func TestMinorityKeepsNoClaimAlive(t *testing.T) {
 func TestBrokenClaimIsNotSentBack(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		k, err := b.Enter(t.Context(), exclusive("ours"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, b.Settle(t.Context()))
+		check(t, nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance"))
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; err != nil {
 			t.Errorf("Renew of a claim that two of three have kept: %v", err)
 		}
-		if err := b.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.Settle(t.Context()))
 		if n := nodes[0].reentered.Load(); n != 0 {
 			t.Errorf("it was sent back to the node where an operator broke it, %d times", n)
 		}
 	})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// taken has others hold the lock on these nodes, each with a ballot of its own.
+func taken(t *testing.T, nodes ...*node) {
+	t.Helper()
+	for i, n := range nodes {
+		c := exclusive(fmt.Sprint("another ", i))
+		c.Ballot = time.Now().UnixMicro() + int64(i)
+		_, err := n.Store.Enter(t.Context(), c)
+		check(t, err)
+	}
 }

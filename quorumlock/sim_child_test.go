@@ -51,9 +51,7 @@ func TestMain(m *testing.M) {
 func play(t *testing.T, name, seeds string) string {
 	t.Helper()
 	path, err := child()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.count=1", "-test.run=^"+name+"$")
 	cmd.Env = append(os.Environ(), childVariable+"="+seeds,
 		"GOMAXPROCS=1", "GOGC=400", "GODEBUG=adaptivestackstart=1") // goroutines by the million, with deep stacks

@@ -163,9 +163,7 @@ func believed(d time.Duration) time.Duration { return d - d/100 - 2*time.Millise
 func seeds(t *testing.T, from, to int) []uint64 {
 	if text := os.Getenv(drivertest.SeedVariable); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return []uint64{seed}
 	}
 	all := []uint64{rand.Uint64()}
@@ -179,9 +177,8 @@ func TestSimulatedQuorumBreaksNoRule(t *testing.T) {
 	t.Parallel()
 	from, to := 0, simRuns
 	if text := os.Getenv(childVariable); text != "" {
-		if _, err := fmt.Sscanf(text, "%d-%d", &from, &to); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscanf(text, "%d-%d", &from, &to)
+		check(t, err)
 	}
 	total := result{}
 	all := seeds(t, from, to)

@@ -48,9 +48,7 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 			}
 			for i := range 5 {
 				after := free(t, other, "free", 10*time.Second)
-				if after.Token() <= before.Token() {
-					t.Errorf("token %v after %v", after.Token(), before.Token())
-				}
+				rises(t, before.Token(), after.Token())
 				before = after
 				free(t, other, fmt.Sprint("new ", i), 10*time.Second)
 				// Later, a try may come to a node whose quarantine is over before the lock
@@ -79,9 +77,7 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 			}
 			check(t, held.Err())
 			check(t, held.Release(t.Context()))
-			if next := free(t, other, "held", 5*time.Second); next.Token() <= held.Token() {
-				t.Errorf("token %v after %v", next.Token(), held.Token())
-			}
+			rises(t, held.Token(), free(t, other, "held", 5*time.Second).Token())
 		})
 	}
 }
@@ -121,9 +117,7 @@ func TestThreeOfFiveKilled(t *testing.T) {
 		t.Errorf("a try during the quarantine answered %v; want ErrUnavailable with a *QuarantineError", err)
 	}
 	next := free(t, other, "held", membership.MaxTTL+5*time.Second)
-	if next.Token() <= held.Token() {
-		t.Errorf("token %v after %v", next.Token(), held.Token())
-	}
+	rises(t, held.Token(), next.Token())
 }
 
 // All five lose their data while a lock is held: its holder loses it, and for the
@@ -147,9 +141,7 @@ func TestAllFiveWiped(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if next.Token() <= held.Token() {
-			t.Errorf("token %v after %v", next.Token(), held.Token())
-		}
+		rises(t, held.Token(), next.Token())
 		next.Release(t.Context())
 	}()
 	told := lost(t, held, 2*lease)
@@ -275,4 +267,37 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "same store") {
 		t.Errorf("a quorum with one server twice answered %v; want an error that says so", err)
 	}
+}
+
+// The servers answer so late that an Enter is sent to them twice, and is refused. The
+// second copy may still be under way, so each keeps the ID of the claim out: the same
+// claim cannot come again when the lock is free. A Client comes with another ID.
+func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
+	t.Parallel()
+	all := ready(t, 3)
+	b := open(t, all)
+	c, other := fencelock.New(b, &fencelock.Options{TTL: lease}), client(t, all, lease)
+	until(t, "the ID of a refused claim is kept out", func() error {
+		free(t, c, "near", 5*time.Second) // from a server that has just answered soon, the next answer is late soon
+		held, err := other.Lock(t.Context(), "k")
+		check(t, err)
+		again := ballotOn("k")
+		again.Ballot, again.TTL = 0, lease
+		for _, s := range all {
+			check(t, s.Pause())
+			time.AfterFunc(300*time.Millisecond, func() { s.Continue() })
+		}
+		if _, err := b.Enter(t.Context(), again); !errors.As(err, new(*driver.BusyError)) {
+			t.Errorf("Enter of a lock that is held answered %v; want a *BusyError", err)
+		}
+		check(t, held.Release(t.Context()))
+		k, err := b.Enter(t.Context(), again)
+		if driver.Gone(err) {
+			return nil
+		}
+		check(t, err)
+		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+		return errors.New("it was sent once")
+	})
+	free(t, c, "k", 5*time.Second)
 }

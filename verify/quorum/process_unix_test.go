@@ -3,29 +3,39 @@
 package quorum_test
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/internal/worker"
 )
+
+// holder starts a worker that holds a lock on the servers.
+func holder(t *testing.T, all []*testserver.Server) (p *worker.Process, token fence.Token) {
+	t.Helper()
+	p = worker.Start(t, addrs(all))
+	_, err := fmt.Sscan(p.Hears("held"), &token)
+	check(t, err)
+	return p, token
+}
 
 // A holder that is killed is gone after its lease.
 func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
-	p := start(t, order{addrs(all), "k", lease})
-	token := p.hears("held")
+	p, token := holder(t, all)
 	c := client(t, all, lease)
-	check(t, p.cmd.Process.Kill())
+	p.Kill()
 	killed := time.Now()
 	next := free(t, c, "k", 20*time.Second)
 	if d := time.Since(killed); d > lease+2*time.Second {
 		t.Errorf("the lock of a killed process was free after %v; its lease is %v", d, lease)
 	}
-	if int64(next.Token()) <= token {
-		t.Errorf("token %v after %d", next.Token(), token)
-	}
+	rises(t, token, next.Token())
 }
 
 // A holder that is stopped past its lease learns at its first look that it has lost
@@ -33,23 +43,23 @@ func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 func TestStoppedHolderNeverOverlaps(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
-	p := start(t, order{addrs(all), "k", lease})
-	token := p.hears("held")
-	p.hears("believes")
+	p, token := holder(t, all)
+	p.Hears("believes")
 	c := client(t, all, lease)
 	check(t, all[0].Pause())
 	check(t, all[1].Kill())
-	check(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	p.Signal(syscall.SIGSTOP)
 	next, err := c.Lock(t.Context(), "k", fencelock.Wait(20*time.Second))
 	check(t, err)
 	got := time.Now().UnixNano()
-	if int64(next.Token()) <= token {
-		t.Errorf("token %v after %d", next.Token(), token)
-	}
-	check(t, p.cmd.Process.Signal(syscall.SIGCONT))
-	p.hears("lost")
-	if p.believed >= got {
-		t.Errorf("the stopped process believed %v after the next one was granted", time.Duration(p.believed-got))
+	rises(t, token, next.Token())
+	p.Signal(syscall.SIGCONT)
+	_, said := p.Until("lost")
+	for _, line := range said {
+		var believed int64
+		if _, err := fmt.Sscanf(line, "believes %d", &believed); err != nil || believed >= got {
+			t.Fatalf("the stopped process said %q, %v; the next one was granted at %d", line, err, got)
+		}
 	}
 	check(t, next.Err())
 	check(t, next.Release(t.Context()))

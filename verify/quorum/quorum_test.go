@@ -15,21 +15,41 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
 )
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(noLog{})
-	if worker() {
-		return
-	}
+	worker.Main(hold)
 	// Most of the time tests wait for leases and quarantines to end.
 	flag.Set("test.parallel", "6")
 	code := m.Run()
 	stopPostgres()
 	os.Exit(code)
+}
+
+// hold is what a worker does with a quorum of the servers at these addresses.
+func hold(addrs []string) error {
+	b, end := quorumOf(addrs, membership)
+	defer end()
+	c := fencelock.New(b, &fencelock.Options{TTL: lease})
+	defer c.Close()
+	l, err := c.Lock(context.Background(), "k")
+	if err != nil {
+		return err
+	}
+	worker.Say("held", l.Token())
+	// It says each moment that it still believes, and when it no longer does.
+	for l.Err() == nil {
+		worker.Say("believes", time.Now().UnixNano())
+		<-time.After(2 * time.Millisecond)
+	}
+	worker.Say("lost")
+	return nil
 }
 
 // noLog keeps the client library from filling the output with every refused connection.
@@ -223,5 +243,13 @@ func lost(t *testing.T, l *fencelock.Lease, within time.Duration) time.Time {
 	case <-time.After(within):
 		t.Fatalf("the lease is not lost after %v", within)
 		return time.Time{}
+	}
+}
+
+// rises holds the tokens of two grants to their order.
+func rises(t *testing.T, before, after fence.Token) {
+	t.Helper()
+	if after <= before {
+		t.Errorf("token %v after %v", after, before)
 	}
 }

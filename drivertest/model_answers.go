@@ -104,7 +104,8 @@ func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
 		c := want.claims[i]
 		shown := driver.Standing{
 			ID: driver.ShortID(c.ID), Owner: c.Owner, Note: s.Note, Capacity: c.Capacity, Weight: c.Weight,
-			Token: c.token, Span: c.Span, Granted: want.granted(i), Lingering: c.lingering, Since: s.Since, Left: s.Left,
+			Token: c.token, Span: c.Span, Granted: want.granted(i), Lingering: c.lingering,
+			Since: s.Since, Left: s.Left,
 		}
 		if s != shown {
 			p.wrong("place %d of line %s is %+v; want %+v", i, name, s, shown)

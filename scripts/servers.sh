@@ -7,7 +7,7 @@
 set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
-# With ip, tests cut networks of their own on Linux.
+# With ip, tests cut networks of their own on Linux. python3 and nodejs run clients.
 there() {
 	case $1 in
 	redis-server) command -v redis-server ;;
@@ -16,10 +16,12 @@ there() {
 	mariadb-server) command -v mariadbd || [ -x /usr/sbin/mariadbd ] ;;
 	zookeeper) [ -e /usr/share/java/zookeeper.jar ] ;;
 	default-jre-headless) command -v java ;;
+	python3) command -v python3 ;;
+	nodejs) command -v node ;;
 	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }
-servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2)
+servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs)
 
 missing=()
 for server in "${servers[@]}"; do

@@ -1,9 +1,6 @@
 package sqllock
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // instant is one reading of the clocks that a step is judged by.
 type instant struct {
@@ -23,6 +20,9 @@ func readClock() instant {
 	return instant{at: wall, wall: wall}
 }
 
+// serverTime is a reading of a server's clock.
+func serverTime(us int64) instant { return instant{at: us, wall: us} }
+
 // lease is how long something lasts, on the clock of whoever wrote it and on the
 // wall clock.
 type lease struct {
@@ -36,21 +36,14 @@ func (i instant) lasting(d time.Duration) lease {
 }
 
 // left returns how long l still lasts: on its own clock if that is ours, else by
-// the wall clock and never more than a whole lease.
+// the wall clock and never more than a whole lease. What is beyond all numbers, in a row that
+// was written by hand, is so on its own side.
 func (l lease) left(now instant) time.Duration {
-	us := l.expires - now.at
-	if l.clock != now.clock {
-		us = min(l.ttl, l.until-now.wall)
+	if l.clock == now.clock {
+		return between(now.at, l.expires)
 	}
-	// A row that was written by hand may say anything. What is beyond all numbers is so
-	// on its own side.
-	const most = int64(math.MaxInt64 / time.Microsecond)
-	switch {
-	case l.clock != now.clock:
-	case l.expires > now.at && us < 0:
-		us = most
-	case l.expires < now.at && us > 0:
-		us = -most
-	}
-	return time.Duration(min(max(us, -most), most)) * time.Microsecond
+	return min(between(0, l.ttl), between(now.wall, l.until))
 }
+
+// between is the time from one µs to another.
+func between(from, to int64) time.Duration { return time.UnixMicro(to).Sub(time.UnixMicro(from)) }

@@ -1,11 +1,8 @@
 package sqllock
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"hash/fnv"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -36,15 +33,11 @@ var bootID = sync.OnceValue(func() int64 {
 	if err != nil {
 		return 0
 	}
-	id, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(text)), "-", ""))
-	if err != nil || len(id) < 8 {
-		return 0
-	}
 	h := fnv.New64a()
-	h.Write(id)
+	h.Write(text)
 	// Kernels before 5.6 have no such link, and no time namespaces.
 	if ns, err := os.Readlink("/proc/self/ns/time"); err == nil && ns != hostTime {
 		h.Write([]byte(ns))
 	}
-	return max(1, int64(binary.LittleEndian.Uint64(h.Sum(nil))>>1))
+	return max(1, int64(h.Sum64()>>1))
 })

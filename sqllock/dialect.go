@@ -27,50 +27,83 @@ const (
 // String returns the name of the dialect in lower case, as in a URL.
 func (d Dialect) String() string {
 	if k, ok := dialects[d]; ok {
-		return k.info.Name
+		return k.name
 	}
 	return "no dialect"
 }
 
-// dialect is everything that differs between databases: how a store is opened,
-// what it promises, and the tables it needs.
+// dialect is what differs between databases.
 type dialect struct {
-	info   driver.Info
+	name   string
 	schema string
 	open   func(config) store
-	// ask says how long to wait before news is asked for again where there is no notifier:
-	// quiet is how long ago somebody joined a line or was granted, waiting whether
-	// anybody waits (else only an Alarm is set), and dice is at random, 0.5 to 1.5, for
-	// those dialects whose processes should not ask in step.
-	ask     func(quiet time.Duration, waiting bool, dice float64) time.Duration
-	listens bool // Options.Listen is of use
-	// keep says that the notifier also runs while nobody waits but an Alarm is set.
-	keep bool
+	push   bool // waiters are woken without Options.Listen
+	listen bool // Options.Listen is of use
+	member bool // it can be a member of a quorum
+	// News are polled where no notifier is active: often while a hand-over is likely, which is
+	// soon after the last one, and ever less so. A wait is prolonged by an eighth of itself,
+	// within these bounds.
+	minPoll, maxPoll time.Duration
 }
 
-// config is what a dialect gets to open a store. Opening asks nobody.
-type config struct {
-	db     *sql.DB
-	names  names
-	create bool   // create the tables if they are missing
-	node   int64  // names this Backend in claims
-	listen listen // Options.Listen, or nil
-	member bool   // ballots are to be taken
+// Leases below minTTL would end while their holder waits for a server on the network, for
+// another process to release the write lock, or for a disk that syncs.
+const minTTL, maxTTL = 100 * time.Millisecond, 366 * 24 * time.Hour
+
+func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL) }
+
+func (k *dialect) info() driver.Info {
+	return driver.Info{
+		Name:      k.name,
+		Fair:      true,
+		Fencing:   true,
+		Linger:    true,
+		Mark:      true,
+		Semaphore: true,
+		Push:      k.push,
+		Lease:     driver.PerClaim,
+		MinTTL:    minTTL,
+		MaxTTL:    maxTTL,
+	}
 }
 
 var dialects = map[Dialect]dialect{
-	SQLite:   {info: sqliteInfo, schema: sqliteSchema, open: openSQLite, ask: askFile},
-	Postgres: {info: postgresInfo, schema: postgresSchema, open: openPostgres, ask: askServer, listens: true, keep: true},
-	MySQL:    {info: mysqlInfo, schema: mysqlSchema, open: openMySQL, ask: askServer},
+	SQLite: {
+		name: "sqlite", schema: sqliteSchema, open: openSQLite, push: true, member: true,
+		minPoll: time.Millisecond, maxPoll: 10 * time.Millisecond,
+	},
+	Postgres: {
+		name: "postgres", schema: postgresSchema, open: openPostgres, listen: true, member: true,
+		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
+	},
+	MySQL: {
+		name: "mysql", schema: mysqlSchema, open: openMySQL,
+		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
+	},
 }
 
-//go:embed schema/sqlite.sql
-var sqliteSchema string
+var (
+	//go:embed schema/sqlite.sql
+	sqliteSchema string
+	//go:embed schema/postgres.sql
+	postgresSchema string
+	//go:embed schema/mysql.sql
+	mysqlSchema string
+)
 
-// store makes the steps of a Backend on one kind of database. Each step is
-// atomic, and is repeated only when it is known not to have been applied. The
-// dialect owns its statements, its clock, how a transaction begins and is tried
-// again, and how other processes are woken; everything else is shared.
+// config is what a dialect gets to open a store. Opening asks nobody.
+type config struct {
+	name   string // of the dialect
+	db     *sql.DB
+	names  names
+	create bool               // create the tables if they are missing
+	node   int64              // names this Backend in claims
+	listen listen             // Options.Listen, or nil
+	member *driver.Membership // nil if no ballots are taken
+}
+
+// store makes the steps of a Backend on one kind of database. Each step is atomic, and is
+// repeated only when it is known not to have been applied.
 //
 // A step that took effect returns what happened besides its answer, also when the
 // answer is an error such as driver.ErrGone.
@@ -81,44 +114,35 @@ type store interface {
 	// ignoresContext reports that a statement may go on for long after its context ended.
 	ignoresContext() bool
 
-	enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error)
+	// enter answers a claim; reenter says that a member of a quorum has lost it.
+	enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error)
 	renew(ctx context.Context, ts []driver.Ticket) ([]error, effects)
 	leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error)
 	end(ctx context.Context, key string, token int64, reason string) (effects, error)
 	// purge removes what has expired from a line, and grants what fits.
 	purge(ctx context.Context, key string) (effects, error)
+	// sweep forgets some idle lines.
+	sweep(ctx context.Context) (effects, error)
+	// initialise ends the quarantine of a member.
+	initialise(ctx context.Context) error
 
-	// queue reads a line for those who wait in it.
-	queue(ctx context.Context, key string) (queue, error)
-	// grantOf describes the grant of a claim; ok is false if it is not granted.
-	grantOf(ctx context.Context, key, id string) (g grant, ok bool, err error)
-	// why says why a claim is not in line.
-	why(ctx context.Context, key, id string) (driver.ErrGone, error)
-	// line reads all of one line; more is false if nobody is in it.
-	line(ctx context.Context, key string) (l driver.Line, more bool, err error)
-	// next reads the first line with claims, dead or alive, whose key is at least
-	// from and less than to; more is false if there is none.
-	next(ctx context.Context, from, to []byte) (l driver.Line, more bool, err error)
-
-	// notifier starts a notifier; nil if the database can only be polled.
-	notifier() notifier
+	// line reads one line.
+	line(ctx context.Context, key string) (snapshot, error)
+	// next reads the first line with claims, dead or alive, whose key is at least from and
+	// less than to. Without such a line the key of its answer is empty.
+	next(ctx context.Context, from, to []byte) (snapshot, error)
+	// standing describes the grant of a claim, or says why there is none.
+	standing(ctx context.Context, key, id string) (g *grant, gone driver.ErrGone, err error)
 	// news returns what other processes did to claims of this node: grants, as long
 	// as they were not renewed since, and claims that were broken.
 	news(ctx context.Context) (effects, error)
+
+	// notifier starts a notifier; nil if the database can only be polled.
+	notifier() notifier
 	// notify tells other processes that they have news.
 	notify()
 
 	close() error
-}
-
-// notifier tells this process that others have news for it. It may tell too often, and
-// rarely not at all.
-type notifier interface {
-	notified() <-chan struct{} // closed when the notifier is broken
-	// active reports whether it would tell. While it would not, the database is polled. A
-	// change of active is notified, too.
-	active() bool
-	close()
 }
 
 // effects is what a step did to others.
@@ -131,16 +155,16 @@ type effects struct {
 
 // grant is a waiting claim that a step granted.
 type grant struct {
-	key, id string
-	mark    driver.Mark
-	left    time.Duration
-	mixed   bool
+	driver.ClaimRef
+	mark  driver.Mark
+	left  time.Duration
+	mixed bool
 }
 
 // broken is a claim that an operator ended.
 type broken struct {
-	key, id string
-	gone    driver.ErrGone
+	driver.ClaimRef
+	gone driver.ErrGone
 }
 
 // and adds what another step did.
@@ -151,4 +175,14 @@ func (e effects) and(f effects) effects {
 		touched:   append(e.touched, f.touched...),
 		strangers: e.strangers || f.strangers,
 	}
+}
+
+// notifier tells this process that others have news for it. It may tell too often, and
+// rarely not at all.
+type notifier interface {
+	notified() <-chan struct{} // closed when the notifier is broken
+	// active reports whether it would tell. While it would not, the database is polled. A
+	// change of active is notified, too.
+	active() bool
+	close()
 }

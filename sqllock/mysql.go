@@ -2,137 +2,121 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
-	sqldriver "database/sql/driver"
-	_ "embed"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-//go:embed schema/mysql.sql
-var mysqlSchema string
+// mysql is the engine for MariaDB and MySQL.
+type mysql struct{ config }
 
-// mysqlInfo: leases below 100 ms would end on the way to a server and back.
-var mysqlInfo = driver.Info{
-	Name:      "mysql",
-	Fair:      true,
-	Fencing:   true,
-	Linger:    true,
-	Mark:      true,
-	Semaphore: true,
-	Lease:     driver.PerClaim,
-	MinTTL:    100 * time.Millisecond,
-	MaxTTL:    366 * 24 * time.Hour,
+func openMySQL(c config) store {
+	return &server{config: c, engine: &mysql{c}, errors: &mysqlErrors}
 }
 
-const mysqlFormat = "1"
+// notifier: there is none, so others have to poll.
+func (m *mysql) notifier() notifier { return nil }
 
-// askServer is often while a hand-over is likely, which is soon after the last one, and
-// ever less so: a wait is prolonged by an eighth of itself, or by a quarter of a second.
-func askServer(quiet time.Duration, waiting bool, dice float64) time.Duration {
-	if !waiting {
-		return time.Duration(dice * float64(time.Second))
-	}
-	return time.Duration(dice * float64(min(max(quiet/8, 2*time.Millisecond), 250*time.Millisecond)))
-}
-
-// mysql is the store on MariaDB and MySQL. All of its steps are procedures of the
-// schema: one round trip each, and no transaction stays open when a process stops in
-// the middle. It sends text without placeholders, so that neither prepared statements
-// nor more than one statement in a query are needed, whatever the DSN says.
-type mysql struct {
-	config
-	enters atomic.Uint32 // paces the sweep
-	slow   atomic.Bool   // the driver takes no question without preparing it first
-}
-
-func openMySQL(c config) store { return &mysql{config: c} }
-
-func (s *mysql) ignoresContext() bool { return false }
-
-func (s *mysql) close() error { return nil }
-
-// There is no notifier: others have to ask.
-func (s *mysql) notifier() notifier { return nil }
-func (s *mysql) notify()            {}
-
-// ready looks whether the procedures are there, and of which format the tables are.
-func (s *mysql) ready(ctx context.Context) error {
-	err := s.inspect(ctx)
-	if s.create && missingInMySQL(err) {
-		if err := s.createTables(ctx); err != nil {
-			return s.fail("create the tables", err)
+// statement calls a procedure of the schema. It is text without placeholders, so that
+// neither prepared statements nor more than one statement in a query are needed, whatever
+// the DSN says. Bytes are hexadecimal and numbers decimal, so there is nothing in it that a
+// character set, an SQL mode or a key could turn into something else.
+func (m *mysql) statement(step string, args []any) (text string, params []any) {
+	literals := make([]string, len(args))
+	for i, arg := range args {
+		switch a := arg.(type) {
+		case []byte:
+			literals[i] = "X'" + hex.EncodeToString(a) + "'"
+		case int64:
+			literals[i] = strconv.FormatInt(a, 10)
+		case bool:
+			literals[i] = map[bool]string{true: "1", false: "0"}[a]
+		default:
+			panic(fmt.Sprintf("sqllock: no literal for %T", arg))
 		}
-		err = s.inspect(ctx)
 	}
-	return err
-}
-
-func (s *mysql) inspect(ctx context.Context) error {
-	var format, version string
-	err := s.call(ctx, "open the tables", "", func(r *cells) error {
-		return r.scan(&format, &version)
-	}, "format")
-	switch {
-	case err != nil:
-		return err
-	case format == "":
-		return permanent(fmt.Errorf("mysql: the table %smeta does not say which format the tables have: run the DDL of this version again", s.names.prefix))
-	case format != mysqlFormat:
-		return permanent(fmt.Errorf("mysql: the tables %s* have format %q, and this program knows format %s: use the fencelock that made them, or another Prefix", s.names.prefix, format, mysqlFormat))
-	}
-	return nil
+	return "CALL " + m.names.prefix + "v1_" + step + "(" + strings.Join(literals, ", ") + ")", nil
 }
 
 // createTables runs the schema, on a connection that is not used again: its SQL mode was
 // changed. What others create at the same time is there, and what they lock is free soon.
-func (s *mysql) createTables(ctx context.Context) error {
-	return retryMySQL(ctx, func() error {
-		conn, err := s.db.Conn(ctx)
-		if err != nil {
+func (m *mysql) createTables(ctx context.Context) error {
+	conn, err := m.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	for _, text := range m.names.script(mysqlSchema) {
+		_, err := conn.ExecContext(ctx, text)
+		if code := mysqlCode(err); err != nil && code != "1050" && code != "1304" { // it exists
 			return err
 		}
-		defer conn.Close()
-		defer discard(conn)
-		for _, text := range s.names.script(mysqlSchema) {
-			if _, err := conn.ExecContext(ctx, text); err != nil && !existsInMySQL(err) {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
-// discard keeps a connection out of the pool.
-func discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
-}
-
-// script splits SQL that is meant for the client of the database into statements, minding
-// DELIMITER.
+// script splits SQL that is meant for the client of the database into statements, which end
+// with $$.
 func (n names) script(text string) (statements []string) {
-	delimiter := ";"
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\r\n")
-		if d, ok := strings.CutPrefix(line, "DELIMITER "); ok {
-			delimiter = d
-			continue
-		}
-		if b.Len() == 0 && (line == "" || strings.HasPrefix(line, "--")) {
-			continue
-		}
-		end, ok := strings.CutSuffix(line, delimiter)
-		b.WriteString(end)
-		b.WriteByte('\n')
-		if ok {
-			statements = append(statements, n.sql(b.String()))
-			b.Reset()
+	for part := range strings.SplitSeq(text, "$$\n") {
+		if s := n.statement(part); s != "" {
+			statements = append(statements, s)
 		}
 	}
 	return statements
+}
+
+// Steps on lines whose leases are renewed wait meanwhile, for some tens of microseconds each.
+func (m *mysql) renewAtOnce() int { return 100 }
+
+// leases writes a list that fencelock_v1_renew reads.
+func (m *mysql) leases(ts []driver.Ticket) []any {
+	var list []byte
+	for i := range ts {
+		t := &ts[i]
+		list = fmt.Appendf(list, "%016x%04d%04d", clampTTL(t.TTL).Microseconds(), len(t.Key), len(t.ID))
+		list = append(append(list, t.Key...), t.ID...)
+	}
+	return []any{list}
+}
+
+// mysqlCode returns the number of a server's error, or "". No driver is imported for it:
+// the usual ones begin the text of such an error with "Error 1213 (40001): ", or with
+// the same without the state.
+func mysqlCode(err error) string {
+	for ; err != nil; err = errors.Unwrap(err) {
+		rest, ok := strings.CutPrefix(err.Error(), "Error ")
+		if end := strings.IndexAny(rest, ": "); ok && end > 0 {
+			return rest[:end]
+		}
+	}
+	return ""
+}
+
+var mysqlErrors = serverErrors{
+	code:    mysqlCode,
+	open:    true,
+	missing: []string{"1146", "1305"}, // no such table, no such procedure
+	// A lock wait timeout, a deadlock, a row that has changed since the snapshot, a table that
+	// was altered meanwhile, too many transactions. Of a time-out the server undoes only the
+	// statement; the rest is rolled back by the procedure it was in.
+	undone: []string{"1205", "1213", "1020", "1412", "1637"},
+	advice: []advice{
+		{"1146 1305", "a table or a procedure of fencelock is missing: set Options.CreateTables, or run what " +
+			"fencelock schema mysql prints"},
+		{"1046", "no database is chosen: name one in the DSN"},
+		{"1049", "there is no such database: create it, or name another in the DSN"},
+		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB.
+		{"1045 1130 1251 1698 2054 2059 1820 1862 3118 4151",
+			"the server refuses the user or the password: check both"},
+		{"1044 1142 1143 1227 1370 1419", "a right is missing: the user needs SELECT, INSERT, UPDATE, DELETE and " +
+			"EXECUTE in the database, and CREATE and CREATE ROUTINE to create the tables"},
+		{"1665", "the server's binary log cannot take it: set binlog_format to MIXED or ROW"},
+		{"1264 1690 3819 4025", "rows in the tables are damaged: delete the rows of this lock from all tables, " +
+			"then try again"},
+	},
 }

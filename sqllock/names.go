@@ -21,7 +21,8 @@ func newNames(prefix string) (names, error) {
 	case prefix == "":
 		return names{defaultPrefix}, nil
 	case !identifier.MatchString(prefix):
-		return names{}, fmt.Errorf("the table prefix %.40q is not a name: want 1 to 32 letters, digits and underscores, no digit first", prefix)
+		return names{}, fmt.Errorf("the table prefix %.40q is not a name: want 1 to 32 letters, digits and "+
+			"underscores, no digit first", prefix)
 	case strings.HasPrefix(strings.ToLower(prefix), "sqlite_"):
 		return names{}, fmt.Errorf("the table prefix %q is reserved by SQLite: choose another", prefix)
 	}
@@ -36,16 +37,16 @@ func (n names) sql(text string) string {
 	return strings.ReplaceAll(text, defaultPrefix, n.prefix)
 }
 
-// statement is sql for a file with one statement: without comments and the final
-// semicolon, because some drivers prepare again at each call what has a tail.
+// statement is sql for one statement: without comments, what is meant for a client, and the
+// final semicolon, because some drivers prepare again at each call what has a tail.
 func (n names) statement(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "--") {
+		if !strings.HasPrefix(line, "--") && !strings.HasPrefix(line, "DELIMITER") {
 			b.WriteString(line)
 		}
 	}
-	return n.sql(strings.TrimRight(b.String(), "; \n"))
+	return n.sql(strings.Trim(b.String(), "; \n"))
 }
 
 // Schema returns the DDL of the tables, as CreateTables runs it. It may be run
@@ -67,4 +68,20 @@ func Schema(d Dialect, o *Options) (string, error) {
 
 func errDialect(d Dialect) error {
 	return fmt.Errorf("sqllock has no dialect %d: pass sqllock.SQLite, sqllock.Postgres or sqllock.MySQL", int(d))
+}
+
+// tableFormat is the format of the tables that this version keeps.
+const tableFormat = "1"
+
+// checkFormat refuses tables of another format.
+func (c *config) checkFormat(format string) error {
+	switch format {
+	case tableFormat:
+		return nil
+	case "":
+		return permanent(fmt.Errorf("%s: the table %smeta does not say which format the tables have: run the DDL of "+
+			"this version again", c.name, c.names.prefix))
+	}
+	return permanent(fmt.Errorf("%s: the tables %s* have format %s, and this program knows format %s: use the "+
+		"fencelock that made them, or another Prefix", c.name, c.names.prefix, format, tableFormat))
 }

@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"encoding/binary"
 	"os"
 	"syscall"
 )
@@ -11,6 +10,8 @@ import (
 // SQLite's own writes are not reported. The file is never opened: closing a second
 // descriptor of a database file drops SQLite's locks on it.
 type fileNotifier struct {
+	path    string
+	file    os.FileInfo
 	inotify *os.File
 	events  chan struct{}
 	done    chan struct{}
@@ -18,8 +19,9 @@ type fileNotifier struct {
 
 // watchFile returns a notifier for the file at path, or nil if there can be none.
 func watchFile(path string) notifier {
-	if path == "" {
-		return nil
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil // there is no file, or no more
 	}
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
 	if err != nil {
@@ -31,6 +33,8 @@ func watchFile(path string) notifier {
 		return nil
 	}
 	n := &fileNotifier{
+		path:    path,
+		file:    file,
 		inotify: os.NewFile(uintptr(fd), "inotify"),
 		events:  make(chan struct{}, 1),
 		done:    make(chan struct{}),
@@ -45,8 +49,10 @@ func (n *fileNotifier) run() {
 	defer close(n.events)
 	var buf [4096]byte
 	for {
-		size, err := n.inotify.Read(buf[:])
-		if err != nil || fileGone(buf[:size]) {
+		if _, err := n.inotify.Read(buf[:]); err != nil {
+			return
+		}
+		if now, err := os.Stat(n.path); err != nil || !os.SameFile(now, n.file) {
 			return
 		}
 		select {
@@ -54,19 +60,6 @@ func (n *fileNotifier) run() {
 		default: // an event is pending
 		}
 	}
-}
-
-// fileGone reports whether one of the events says that the file was deleted or renamed.
-func fileGone(events []byte) bool {
-	for len(events) >= syscall.SizeofInotifyEvent {
-		mask := binary.NativeEndian.Uint32(events[4:])
-		if mask&(syscall.IN_DELETE_SELF|syscall.IN_MOVE_SELF|syscall.IN_IGNORED) != 0 {
-			return true
-		}
-		size := syscall.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
-		events = events[min(size, len(events)):]
-	}
-	return false
 }
 
 func (n *fileNotifier) notified() <-chan struct{} { return n.events }

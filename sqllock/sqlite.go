@@ -2,56 +2,24 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
-	"embed"
-	"errors"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/fencelock/fencelock/driver"
 )
-
-// sqliteInfo: leases below 100 ms would end while their holder waits for another
-// process to release the write lock, or for a disk that syncs.
-var sqliteInfo = driver.Info{
-	Name:      "sqlite",
-	Fair:      true,
-	Fencing:   true,
-	Linger:    true,
-	Mark:      true,
-	Semaphore: true,
-	Push:      true,
-	Lease:     driver.PerClaim,
-	MinTTL:    100 * time.Millisecond,
-	MaxTTL:    366 * 24 * time.Hour,
-}
-
-// askFile is every millisecond soon after something happened, every ten later on, and
-// every second while nobody waits but an Alarm is set.
-func askFile(quiet time.Duration, waiting bool, _ float64) time.Duration {
-	switch {
-	case !waiting:
-		return time.Second
-	case quiet < 100*time.Millisecond:
-		return time.Millisecond
-	}
-	return 10 * time.Millisecond
-}
-
-//go:embed query/sqlite/*.sql
-var sqliteQueries embed.FS
 
 // sqlite is the store on SQLite.
 type sqlite struct {
 	config
 	turn    chan struct{} // held by the transaction that writes: SQLite has one writer
 	opening chan struct{} // held by the call that opens the file
-	enters  atomic.Uint32 // paces the sweep
 
 	mu     sync.Mutex
-	opened *database // nil until the file is open
-	before *database // the opening that has ended, if opened is nil
+	opened *database // the last opening; nil until the file is open
+}
+
+func openSQLite(c config) store {
+	return &sqlite{config: c, turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
 }
 
 // ready opens the file.
@@ -62,63 +30,62 @@ func (s *sqlite) ready(ctx context.Context) error {
 
 // ignoresContext: opening the file, and a busy timeout, may take long.
 func (s *sqlite) ignoresContext() bool {
-	d, _ := s.current()
-	return d == nil || d.timeout > 0
-}
-
-// statements are prepared once, and by database/sql again for each connection.
-type statements struct {
-	enterFree, leaveFree, begin, summary, adopt, purge, scan, grant, claim, first, claimByToken,
-	join, reenter, renew, remove, linger, mark, tombstoneWrite, tombstoneRead, queue, grantOf, line, next, news,
-	sweepRange, sweepDead, sweepIdle, sweepRead, sweepWrite, memberRead, memberWrite *sql.Stmt
-}
-
-// files names the file of each statement.
-func (s *statements) files() map[string]**sql.Stmt {
-	return map[string]**sql.Stmt{
-		"enter_free": &s.enterFree, "leave_free": &s.leaveFree, "begin": &s.begin,
-		"summary": &s.summary, "adopt": &s.adopt, "purge": &s.purge, "scan": &s.scan,
-		"grant": &s.grant, "claim": &s.claim, "first": &s.first, "claim_by_token": &s.claimByToken,
-		"join": &s.join, "reenter": &s.reenter, "renew": &s.renew, "remove": &s.remove,
-		"linger": &s.linger, "mark": &s.mark, "tombstone_write": &s.tombstoneWrite, "tombstone_read": &s.tombstoneRead,
-		"queue": &s.queue, "grant_of": &s.grantOf, "line": &s.line, "next": &s.next,
-		"news": &s.news, "sweep_range": &s.sweepRange, "sweep_dead": &s.sweepDead, "sweep_idle": &s.sweepIdle,
-		"sweep_read": &s.sweepRead, "sweep_write": &s.sweepWrite,
-		"member_read": &s.memberRead, "member_write": &s.memberWrite,
-	}
-}
-
-func (s *statements) close() error {
-	var errs []error
-	for _, p := range s.files() {
-		if *p != nil {
-			errs = append(errs, (*p).Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func openSQLite(c config) store {
-	return &sqlite{config: c, turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	d, ok := s.current()
+	return !ok || d.timeout > 0
 }
 
 func (s *sqlite) close() error {
-	d, _ := s.current()
-	if d == nil {
-		return nil
+	if d, ok := s.current(); ok {
+		return d.close()
 	}
-	return d.statements.close()
-}
-
-// query returns the text of an embedded statement.
-func (s *sqlite) query(name string) string {
-	text, err := sqliteQueries.ReadFile("query/sqlite/" + name + ".sql")
-	if err != nil {
-		panic("sqllock: no statement " + name) // an embedded file is missing
-	}
-	return s.names.statement(string(text))
+	return nil
 }
 
 func (s *sqlite) notifier() notifier { return watchFile(s.path()) }
 
 func (s *sqlite) notify() { notifyFile(s.path()) }
+
+// says reports that err has one of SQLite's own texts. No driver is imported for their codes:
+// all drivers pass the texts on.
+func says(err error, texts ...string) bool {
+	return err != nil && !isAnswer(err) &&
+		slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
+}
+
+// busy reports that a transaction was not applied because somebody else was at it.
+func busy(err error) bool {
+	return says(err, "database is locked", "table is locked", "locking protocol")
+}
+
+func noTable(err error) bool { return says(err, "no such table") }
+
+func cannotOpen(err error) bool { return says(err, "unable to open database file") }
+
+// retryBusy calls f until the database is not busy, or ctx ends. A transaction takes some
+// tens of µs, so does the first wait; transactions of others may take longer.
+func retryBusy(ctx context.Context, f func() error) error {
+	return retry(ctx, busy, 100*time.Microsecond, 4*time.Millisecond, f)
+}
+
+// fail says what went wrong, and whether asking again is of use.
+func (s *sqlite) fail(what string, err error) error { return failure(s.name, what, err, sqliteAdvice) }
+
+func sqliteAdvice(err error) (advice string, lasting bool) {
+	switch {
+	case noTable(err):
+		return "a table of fencelock is missing: set Options.CreateTables, or run what fencelock schema sqlite " +
+			"prints", true
+	case says(err, "readonly database", "access permission denied", "authorization denied"):
+		return "the database may not be written to", true
+	case says(err, "disk image is malformed", "file is not a database"):
+		return "the database file is damaged: restore it, or start with a new one", true
+	case cannotOpen(err):
+		return "the database file cannot be opened: see that its folder is there and may be written to", false
+	case says(err, "disk I/O error"):
+		return "the database file or its -wal could not be read or written: check the disk; if -wal or -shm was " +
+			"deleted while processes used the database, end them, then try again", false
+	case says(err, "database or disk is full"):
+		return "there is no room: make some on the disk", false
+	}
+	return "", false
+}

@@ -12,9 +12,6 @@ import (
 // errMoved says that the path leads to another file than the one that is open.
 var errMoved = errors.New("the database file was deleted or replaced")
 
-// errOtherWAL says that the -wal file beside the database is another one than before.
-var errOtherWAL = errors.New("the -wal file was deleted or replaced")
-
 // maxSeenConns bounds how many connections are remembered with their -wal file.
 const maxSeenConns = 64
 
@@ -50,23 +47,15 @@ func newSQLiteFile(path string) (*sqliteFile, error) {
 	return f, nil
 }
 
-// check reports errMoved if the path leads to another file, and errOtherWAL if only the
-// -wal file is another one. The latter may be right: SQLite deletes the -wal file with the
-// last connection of all processes.
-func (f *sqliteFile) check() error {
-	wal, err := f.stat()
-	if err != nil {
-		return err
-	}
+// hasWAL reports that wal is the -wal file that was seen last.
+func (f *sqliteFile) hasWAL(wal os.FileInfo) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !sameFile(wal, f.wal) {
-		return errOtherWAL
-	}
-	return nil
+	return sameFile(wal, f.wal)
 }
 
-// checkConn is check for a driver connection that is in use. A connection keeps its -wal
+// checkConn returns errMoved if a driver connection that is in use leads to another file. A
+// connection keeps its -wal
 // file open, so one that has been seen with another -wal file writes into a deleted one.
 func (f *sqliteFile) checkConn(conn any) error {
 	wal, err := f.stat()
@@ -116,13 +105,11 @@ func (f *sqliteFile) leftBehind() error {
 	if err != nil || wal == nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !sameFile(wal, f.wal) {
+	if !f.hasWAL(wal) {
 		return nil
 	}
-	return permanent(fmt.Errorf("sqlite: %s was replaced, but its old -wal file is still there: end all processes that "+
-		"use it, delete %s-wal and %s-shm, then start again",
+	return permanent(fmt.Errorf("sqlite: %s was replaced, but its old -wal file is still there: end all processes "+
+		"that use it, delete %s-wal and %s-shm, then start again",
 		f.path, f.path, f.path))
 }
 

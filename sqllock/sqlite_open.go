@@ -3,37 +3,44 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
+	"embed"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
 
-const (
-	sqliteFormat = 1
-	sqliteOldest = 3*1000 + 37 // STRICT tables; RETURNING came in 3.35
-	// closeWithin is how long the program has to give back connections to a file that was
-	// replaced.
-	closeWithin = time.Second
-)
+// closeWithin is how long the program has to give back connections to a file that was
+// replaced.
+const closeWithin = time.Second
 
 // database is one opening of the database file. It ends when the path leads to another
 // file.
 type database struct {
-	*statements
-	file *sqliteFile
+	stmts map[string]*sql.Stmt // by the names of their files
+	file  *sqliteFile
 	// timeout is the DSN's busy timeout, in ms. SQLite sleeps that long inside a
 	// statement, and no interrupt wakes it.
 	timeout int
 	node    int64 // names this opening in claims
-	again   bool  // an earlier opening has ended
+	ended   bool  // guarded by the store
+}
+
+//go:embed query/sqlite/*.sql
+var sqliteQueries embed.FS
+
+// close closes the statements.
+func (d *database) close() error {
+	var errs []error
+	for _, stmt := range d.stmts {
+		errs = append(errs, stmt.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // database returns the current opening; it opens the file if there is none.
 func (s *sqlite) database(ctx context.Context) (*database, error) {
-	if d, _ := s.current(); d != nil {
+	if d, ok := s.current(); ok {
 		return d, nil
 	}
 	select {
@@ -42,40 +49,43 @@ func (s *sqlite) database(ctx context.Context) (*database, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-s.opening }()
-	d, before := s.current()
-	if d != nil {
-		return d, nil
+	before, ok := s.current()
+	if ok {
+		return before, nil
 	}
 	d, err := s.open(ctx, before)
+	if cannotOpen(err) {
+		return nil, permanent(s.fail("open the file", err))
+	}
 	if err != nil {
-		return nil, s.openError(err)
+		return nil, s.fail("open the tables", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.opened, s.before = d, nil
+	s.opened = d
 	return d, nil
 }
 
-// current returns the current opening, or the one that has ended.
-func (s *sqlite) current() (d, before *database) {
+// current returns the last opening, or nil, and whether that goes on.
+func (s *sqlite) current() (d *database, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.opened, s.before
+	return s.opened, s.opened != nil && !s.opened.ended
 }
 
 // retire ends an opening. Later calls open the file anew.
 func (s *sqlite) retire(d *database) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.opened == d {
-		s.opened, s.before = nil, d
-		d.statements.close()
+	if !d.ended {
+		d.ended = true
+		d.close()
 	}
 }
 
 // path is where the database file is; empty if it is in memory or not open.
 func (s *sqlite) path() string {
-	if d, _ := s.current(); d != nil {
+	if d, ok := s.current(); ok {
 		return d.file.path
 	}
 	return ""
@@ -97,7 +107,7 @@ func (s *sqlite) open(ctx context.Context, before *database) (*database, error) 
 		d, err := s.openOnce(ctx)
 		if !errors.Is(err, errMoved) {
 			if d != nil && before != nil {
-				d.node, d.again = newNode(), true
+				d.node = newNode()
 			}
 			return d, err
 		}
@@ -110,7 +120,7 @@ func (s *sqlite) open(ctx context.Context, before *database) (*database, error) 
 // openOnce returns errMoved if the file was replaced meanwhile.
 func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 	var path string
-	err := retry(ctx, func() error {
+	err := retryBusy(ctx, func() error {
 		return s.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
 	})
 	if err != nil {
@@ -137,36 +147,84 @@ func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 		}
 	}
 	d := &database{file: f, node: s.node}
-	if err := s.prepare(ctx, d); err != nil {
-		if f.check() == errMoved {
-			err = errMoved
-		}
-		return nil, err
+	if err = s.prepare(ctx, d); err == nil {
+		err = s.check(ctx, d)
+	} else if _, moved := f.stat(); moved == errMoved {
+		err = errMoved
 	}
-	if err := s.check(ctx, d); err != nil {
-		d.statements.close()
+	if err != nil {
+		d.close()
 		return nil, err
 	}
 	return d, nil
 }
 
-// prepare prepares the statements of d, and creates the tables if that was asked for.
+// prepare looks at the tables, creates them if that was asked for, and prepares the
+// statements of d. database/sql prepares them again for each connection.
 func (s *sqlite) prepare(ctx context.Context, d *database) error {
-	err := retry(ctx, func() error { return s.inspect(ctx, d) })
-	if !missing(err) || !s.create {
+	inspect := func() error { return s.inspect(ctx, d) }
+	err := retryBusy(ctx, inspect)
+	if noTable(err) && s.create {
+		if err := retryBusy(ctx, func() error { return s.createTables(ctx) }); err != nil {
+			return s.fail("create the tables", err)
+		}
+		err = retryBusy(ctx, inspect)
+	}
+	if err != nil {
 		return err
 	}
-	if err := retry(ctx, func() error { return s.createTables(ctx) }); err != nil {
-		return s.fail("create the tables", err)
+	files, err := sqliteQueries.ReadDir("query/sqlite")
+	if err != nil {
+		return err
 	}
-	return retry(ctx, func() error { return s.inspect(ctx, d) })
+	d.stmts = make(map[string]*sql.Stmt)
+	for _, f := range files {
+		text, err := sqliteQueries.ReadFile("query/sqlite/" + f.Name())
+		if err != nil {
+			return err
+		}
+		var stmt *sql.Stmt
+		err = retryBusy(ctx, func() (err error) {
+			stmt, err = s.db.PrepareContext(ctx, s.names.statement(string(text)))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		d.stmts[strings.TrimSuffix(f.Name(), ".sql")] = stmt
+	}
+	return nil
 }
 
-// check is sqliteFile.check. If the -wal file is another one, it asks a connection whether
-// that is right.
+// inspect checks the version of SQLite and the format of the tables.
+func (s *sqlite) inspect(ctx context.Context, d *database) error {
+	var version string
+	if err := s.db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
+		return err
+	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 || major < 3 || major == 3 && minor < 37 {
+		// STRICT tables came in 3.37, RETURNING in 3.35.
+		return permanent(fmt.Errorf("sqlite: this is SQLite %s: 3.37 or later is needed", version))
+	}
+	var format string
+	query := s.names.sql("SELECT value FROM fencelock_meta WHERE name = 'format'")
+	err := s.db.QueryRowContext(ctx, query).Scan(&format)
+	if err == nil || errors.Is(err, sql.ErrNoRows) {
+		err = s.checkFormat(format)
+	}
+	if err != nil {
+		return err
+	}
+	return s.db.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&d.timeout)
+}
+
+// check returns errMoved if the path leads to another file. If only the -wal file is another
+// one, it asks a connection whether that is right: SQLite deletes the -wal file with the last
+// connection of all processes.
 func (s *sqlite) check(ctx context.Context, d *database) error {
-	err := d.file.check()
-	if err != errOtherWAL {
+	wal, err := d.file.stat()
+	if err != nil || d.file.hasWAL(wal) {
 		return err
 	}
 	conn, err := s.db.Conn(ctx)
@@ -223,60 +281,6 @@ func (s *sqlite) closeIdle(ctx context.Context) error {
 	return nil
 }
 
-// closeConn closes a connection instead of giving it back to the pool.
-func closeConn(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
-	conn.Close()
-}
-
-// openError says why the file could not be opened, and what to do.
-func (s *sqlite) openError(err error) error {
-	if cannotOpen(err) {
-		return permanent(fmt.Errorf("sqlite: the database file cannot be opened: see that its folder is there and may be "+
-			"written to: %w",
-			err))
-	}
-	return s.fail("open the tables", err)
-}
-
-// inspect checks the version of SQLite and the format of the tables, and prepares
-// the statements.
-func (s *sqlite) inspect(ctx context.Context, d *database) error {
-	var version string
-	if err := s.db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
-		return err
-	}
-	if n := versionNumber(version); n < sqliteOldest {
-		return permanent(fmt.Errorf("sqlite: this is SQLite %s: 3.37 or later is needed", version))
-	}
-	var format any
-	err := s.db.QueryRowContext(ctx, s.query("format")).Scan(&format)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return permanent(fmt.Errorf("sqlite: the table %smeta does not say which format the tables have: run the DDL of "+
-			"this version again",
-			s.names.prefix))
-	case err != nil:
-		return err
-	case format != int64(sqliteFormat):
-		return permanent(fmt.Errorf("sqlite: the tables %s* have format %v, and this program knows format %d: use the "+
-			"fencelock that made them, or another Prefix",
-			s.names.prefix, format, sqliteFormat))
-	}
-	if err := s.db.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&d.timeout); err != nil {
-		return err
-	}
-	prepared := &statements{}
-	for name, p := range prepared.files() {
-		if *p, err = s.db.PrepareContext(ctx, s.query(name)); err != nil {
-			prepared.close()
-			return err
-		}
-	}
-	d.statements = prepared
-	return nil
-}
-
 // createTables runs the schema. A database without any table is put into
 // write-ahead logging first; the mode of one that is in use already is its owner's.
 func (s *sqlite) createTables(ctx context.Context) error {
@@ -299,13 +303,4 @@ func (s *sqlite) createTables(ctx context.Context) error {
 		return err
 	}
 	return tx.Commit()
-}
-
-// versionNumber makes 3037 of "3.37.2".
-func versionNumber(v string) int {
-	major, rest, _ := strings.Cut(v, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	a, _ := strconv.Atoi(major)
-	b, _ := strconv.Atoi(minor)
-	return a*1000 + b
 }

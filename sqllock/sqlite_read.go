@@ -2,169 +2,74 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
-	"fmt"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// query asks a statement of d.
-type query func(ctx context.Context, d *database) (*sql.Rows, error)
-
 // read runs a statement that only reads.
-func (s *sqlite) read(ctx context.Context, what, key string, begin func(), scan func(*sql.Rows) error,
-	ask query,
+func (s *sqlite) read(ctx context.Context, what, key string, begin func(), take func(r *row) error, name string,
+	args func(d *database) []any,
 ) error {
-	err := s.on(ctx, func(d *database) error {
-		err := retry(ctx, func() error {
+	err := s.on(ctx, false, func(d *database) error {
+		err := retryBusy(ctx, func() error {
 			begin() // anew, if it was cut short
-			rows, err := ask(s.statementContext(ctx), d)
+			rows, err := d.stmts[name].QueryContext(s.statementContext(ctx), args(d)...)
 			if err != nil {
 				return err
 			}
-			return each(rows, scan)
+			return eachRow(rows, key, take)
 		})
 		if err != nil {
 			return err
 		}
 		return s.check(ctx, d)
 	})
-	if err != nil && key != "" {
-		what = fmt.Sprintf("%s %q", what, key)
-	}
-	return s.fail(what, err)
+	return s.fail(named(what, key), err)
 }
 
-// queue reads a line for those who wait in it.
-func (s *sqlite) queue(ctx context.Context, key string) (q queue, err error) {
-	var low, high, before int64
-	err = s.read(ctx, "read the line of", key, func() {
+func (s *sqlite) snapshot(ctx context.Context, what, key, name string, args ...any) (snapshot, error) {
+	var l snapshot
+	err := s.read(ctx, what, key, func() {
 		// Before the statement: a claim that ends while it runs is seen next time.
-		q, low, high, before = queue{now: readClock()}, driver.RW, 1, 0
-	}, func(r *sql.Rows) error {
-		var c claim
-		var owner, note sql.NullString
-		var since sql.NullInt64
-		if err := r.Scan(&c.token, &c.id, &c.capacity, &c.weight, &c.granted, &c.lingering,
-			&c.clock, &c.expires, &c.until, &c.ttl, &since, &owner, &note); err != nil {
-			return scanned(key, err)
-		}
-		left := c.left(q.now)
-		before += c.weight
-		if left <= 0 || c.clock != q.now.clock || c.granted == 0 && before <= c.capacity {
-			q.stale = true
-		}
-		if owner.Valid && left > 0 {
-			q.first = &driver.BusyError{
-				Owner: owner.String, Note: note.String, Token: c.token, Since: time.UnixMicro(since.Int64), Left: left,
-			}
-		}
-		low, high = min(low, c.capacity), max(high, c.capacity)
-		q.rows = append(q.rows, queued{c.id, c.granted > 0, c.lingering, left})
-		return nil
-	}, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.queue.QueryContext(ctx, []byte(key))
-	})
-	q.mixed = len(q.rows) > 1 && low != high
-	return q, err
+		l = snapshot{key: key, now: readClock()}
+	}, func(r *row) error { return l.add(r) }, name, func(*database) []any { return args })
+	return l, err
 }
 
-// grantOf describes the grant of a claim.
-func (s *sqlite) grantOf(ctx context.Context, key, id string) (g grant, ok bool, err error) {
-	e, err := s.readNews(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.grantOf.QueryContext(ctx, []byte(key), id)
-	})
-	if err != nil || len(e.granted) == 0 {
-		return grant{}, false, err
-	}
-	return e.granted[0], true, nil
+// line reads one line.
+func (s *sqlite) line(ctx context.Context, key string) (snapshot, error) {
+	return s.snapshot(ctx, "read the line of", key, "line", []byte(key))
+}
+
+// next reads the next line with claims.
+func (s *sqlite) next(ctx context.Context, from, to []byte) (snapshot, error) {
+	return s.snapshot(ctx, "list the lines", "", "next", from, to)
+}
+
+// standing describes the grant of a claim, or says why there is none.
+func (s *sqlite) standing(ctx context.Context, key, id string) (g *grant, gone driver.ErrGone, err error) {
+	now := readClock()
+	err = s.read(ctx, "read the line of", key, func() { g, gone = nil, driver.ErrGone{} }, func(r *row) error {
+		if r.what == "grant" {
+			granted := r.grant(key, now)
+			g = &granted
+		} else {
+			gone = r.gone()
+		}
+		return nil
+	}, "standing", func(*database) []any { return []any{[]byte(key), id, now.clock, now.at, now.wall} })
+	return g, gone, err
 }
 
 // news reads what other processes have done to claims of this node.
-func (s *sqlite) news(ctx context.Context) (effects, error) {
-	return s.readNews(ctx, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.news.QueryContext(ctx, d.node)
-	})
-}
-
-func (s *sqlite) readNews(ctx context.Context, ask query) (e effects, err error) {
-	err = s.read(ctx, "read the news", "", func() { e = effects{} }, func(r *sql.Rows) error {
-		var kind int
-		var id string
-		var key, text []byte
-		var l lease
-		var mixed bool
-		if err := r.Scan(&kind, &key, &id, &text, &l.clock, &l.expires, &l.until, &l.ttl, &mixed); err != nil {
-			return scanned(string(key), err)
-		}
-		if kind == 0 {
-			e.granted = append(e.granted, grant{
-				key: string(key), id: id, mark: driver.Mark(text), left: l.left(readClock()), mixed: mixed,
-			})
+func (s *sqlite) news(ctx context.Context) (e effects, err error) {
+	err = s.read(ctx, "read the news", "", func() { e = effects{} }, func(r *row) error {
+		if r.what == "grant" {
+			e.granted = append(e.granted, r.grant(r.key, readClock()))
 		} else {
-			e.broken = append(e.broken, broken{string(key), id, driver.ErrGone{Broken: true, Reason: string(text)}})
+			e.broken = append(e.broken, broken{driver.ClaimRef{Key: r.key, ID: r.id}, r.gone()})
 		}
 		return nil
-	}, ask)
+	}, "news", func(d *database) []any { return []any{d.node} })
 	return e, err
-}
-
-// why says why a claim is not in line.
-func (s *sqlite) why(ctx context.Context, key, id string) (gone driver.ErrGone, err error) {
-	now := readClock()
-	err = s.read(ctx, "read the line of", key, func() { gone = driver.ErrGone{} }, func(r *sql.Rows) error {
-		return scanned(key, r.Scan(&gone.Broken, &gone.Reason))
-	}, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.tombstoneRead.QueryContext(ctx, []byte(key), id, now.clock, now.at, now.wall)
-	})
-	return gone, err
-}
-
-// line reads all of one line.
-func (s *sqlite) line(ctx context.Context, key string) (driver.Line, bool, error) {
-	return s.whole(ctx, "read the line of", key, func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.line.QueryContext(ctx, []byte(key))
-	})
-}
-
-// next reads all of the next line.
-func (s *sqlite) next(ctx context.Context, from, to []byte) (driver.Line, bool, error) {
-	return s.whole(ctx, "list the lines", "", func(ctx context.Context, d *database) (*sql.Rows, error) {
-		return d.next.QueryContext(ctx, from, to)
-	})
-}
-
-func (s *sqlite) whole(ctx context.Context, what, key string, ask query) (l driver.Line, more bool, err error) {
-	var rows []claim
-	var now instant
-	err = s.read(ctx, what, key, func() {
-		l, rows, more, now = driver.Line{Key: key}, nil, false, readClock()
-	}, func(r *sql.Rows) error {
-		var c claim
-		var k, mark []byte
-		var last, token sql.NullInt64
-		var id, owner, note sql.NullString
-		var n [10]sql.NullInt64
-		if err := r.Scan(&k, &last, &mark, &token, &n[0], &id, &n[1], &n[2], &n[3], &n[4],
-			&n[5], &n[6], &n[7], &n[8], &n[9], &owner, &note); err != nil {
-			return scanned(key, err)
-		}
-		l.Key, l.Last, l.Mark = string(k), max(l.Last, last.Int64), driver.Mark(mark)
-		if !token.Valid {
-			return nil
-		}
-		more = true
-		c = claim{
-			token: token.Int64, span: n[0].Int64, id: id.String, capacity: n[1].Int64, weight: n[2].Int64,
-			granted: n[3].Int64, lingering: n[4].Int64 != 0, since: n[9].Int64, owner: owner.String, note: note.String,
-			lease: lease{clock: n[5].Int64, expires: n[6].Int64, until: n[7].Int64, ttl: n[8].Int64},
-		}
-		rows = append(rows, c)
-		return nil
-	}, ask)
-	if err != nil {
-		return driver.Line{}, false, err
-	}
-	return l, more, show(&l, rows, now)
 }

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 	"testing"
@@ -51,32 +52,31 @@ func FuzzAfter(f *testing.F) {
 
 // FuzzRows: whatever the rows of a line hold is an error, or a line that makes sense.
 func FuzzRows(f *testing.F) {
-	f.Add(int64(1_800_000_000_000_000), int64(64), int64(driver.RW), int64(1), int64(1), int64(1_800_000_030_000_000), "ABC", true)
-	f.Add(int64(-1), int64(0), int64(0), int64(-5), int64(7), int64(0), "", false)
-	f.Add(int64(1<<63-1), int64(1<<62), int64(1<<62), int64(1<<62), int64(2), int64(1<<63-1), "x", false)
-	f.Add(int64(1<<63-1), int64(1), int64(1), int64(1), int64(0), int64(-1<<63), "x", false)
-	f.Fuzz(func(t *testing.T, token, span, capacity, weight, granted, expires int64, id string, lingering bool) {
-		c := claim{token: token, span: span, capacity: capacity, weight: weight, granted: granted, id: id, lingering: lingering}
-		c.expires = expires
-		rows := []claim{c, c}
-		l := driver.Line{Key: "k"}
-		if show(&l, rows, serverTime(1_800_000_000_000_000)) != nil {
+	f.Add(int64(1_800_000_000_000_000), int64(64), int64(driver.RW), int64(1), true, int64(1_800_000_030_000_000), "ABC", true)
+	f.Add(int64(-1), int64(0), int64(0), int64(-5), true, int64(0), "", false)
+	f.Add(int64(1<<63-1), int64(1<<62), int64(1<<62), int64(1<<62), true, int64(1<<63-1), "x", false)
+	f.Add(int64(1<<63-1), int64(1), int64(1), int64(1), false, int64(-1<<63), "x", false)
+	f.Fuzz(func(t *testing.T, token, span, capacity, weight int64, granted bool, expires int64, id string, lingering bool) {
+		r := row{token: token, span: span, capacity: capacity, weight: weight, granted: granted, id: id, lingering: lingering}
+		r.expires, r.key = expires, "k"
+		s := snapshot{now: serverTime(1_800_000_000_000_000)}
+		if err := cmp.Or(s.add(&r), s.add(&r)); err != nil {
 			return
 		}
-		if l.Last < token || l.Last < 1 {
+		l := s.line()
+		if l.Last < token || token != 0 && l.Last < 1 {
 			t.Errorf("the last token is %d, and a claim has %d", l.Last, token)
 		}
-		for _, s := range l.Claims {
-			if s.Left <= 0 || s.Weight < 1 || s.Weight > s.Capacity || s.Capacity > driver.RW {
-				t.Errorf("a claim makes no sense: %+v", s)
+		for _, c := range l.Claims {
+			if c.Left <= 0 || c.Weight < 1 || c.Weight > c.Capacity || c.Capacity > driver.RW {
+				t.Errorf("a claim makes no sense: %+v", c)
 			}
 		}
-		a := admission{mixed: lingering}
-		for i := range rows {
-			a.add(&rows[i])
-		}
-		if len(a.fit) > 2 || a.before > 2*driver.RW {
-			t.Errorf("%d claims fit, with a weight of %d", len(a.fit), a.before)
+		registry := waiterRegistry{}
+		w := &waiter{t: driver.Ticket{Claim: driver.Claim{Key: "k", ID: id}}, result: make(chan result, 1)}
+		decided := registry.update(&s, []*waiter{w})
+		if waits := len(s.claims) > 0 && !lingering && !granted; waits == (len(decided) > 0) {
+			t.Errorf("%d waiters are told of a grant or a loss, in the line %+v", len(decided), s.claims)
 		}
 	})
 }
@@ -108,7 +108,7 @@ func FuzzLeft(f *testing.F) {
 	f.Add(int64(1<<63-1), int64(-1<<63))
 	f.Add(int64(-1<<63), int64(1<<63-1))
 	f.Fuzz(func(t *testing.T, expires, now int64) {
-		c := claim{}
+		c := row{}
 		c.expires = expires
 		left := c.left(serverTime(now))
 		if expires <= now && left > 0 || expires > now && left <= 0 {

@@ -10,14 +10,16 @@
 -- Times are in microseconds since 1970 by the clock of this server, in no time zone. All
 -- text is binary: other collations take 'a', 'A', 'a ' and 'á' for one key.
 
+DELIMITER $$
+
 -- Procedures keep the mode in which they were made.
-SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
-SET SESSION TRANSACTION READ WRITE;
+SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'$$
+SET SESSION TRANSACTION READ WRITE$$
 
 CREATE TABLE IF NOT EXISTS fencelock_meta (
     name  VARBINARY(32)   NOT NULL PRIMARY KEY,
     value VARBINARY(1024)
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
 
 -- One row per key that is in use, was in use within about a day, or has a mark. Whoever
 -- changes who is in line locks this row first.
@@ -30,9 +32,9 @@ CREATE TABLE IF NOT EXISTS fencelock_line (
     last     BIGINT          NOT NULL,   -- the largest token drawn
     front    BIGINT          NOT NULL,   -- no row of a claim in line has a lower token
     mark     VARBINARY(512),             -- what the last finished holder left, or null
-    mark_id  VARBINARY(64),              -- the claim that wrote it
-    rests    TINYINT         NOT NULL DEFAULT 1,    -- 0: no id is at rest here
-    id       VARBINARY(64),             -- of the claim that is kept here, or null
+    mark_id  VARBINARY(256),              -- the claim that wrote it
+    tombstones TINYINT       NOT NULL DEFAULT 1,    -- 0: there is no tombstone here
+    id       VARBINARY(256),             -- of the claim that is kept here, or null
     span     BIGINT          NOT NULL DEFAULT 1,    -- these are the claim's, as below, or what is left of them
     capacity BIGINT          NOT NULL DEFAULT 1,
     weight   BIGINT          NOT NULL DEFAULT 1,
@@ -43,7 +45,7 @@ CREATE TABLE IF NOT EXISTS fencelock_line (
     note     VARBINARY(1024) NOT NULL DEFAULT '',
     CHECK (last BETWEEN 0 AND 9223372036854710272),
     CHECK (id IS NULL OR front > last AND last >= span AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576)
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
 
 -- One row per claim that is not kept in its line's. The order of tokens is the order of arrival. Whoever reads a line
 -- begins at its front: what was deleted before that is still there for the server to step
@@ -53,7 +55,7 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     lock_key  VARBINARY(1024) NOT NULL,
     token     BIGINT          NOT NULL,
     span      BIGINT          NOT NULL,
-    id        VARBINARY(64)   NOT NULL,
+    id        VARBINARY(256)   NOT NULL,
     capacity  BIGINT          NOT NULL,
     weight    BIGINT          NOT NULL,
     granted   TINYINT         NOT NULL,   -- 0 waits; 1 granted
@@ -69,22 +71,22 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     CHECK (token BETWEEN 1 AND 9223372036854710272 AND span BETWEEN 1 AND 65535 AND weight BETWEEN 1 AND capacity AND capacity <= 1048576),
     KEY fencelock_claim_id (id),
     KEY fencelock_claim_news (news)
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
 
--- Claims laid to rest: they must not enter before that is over.
-CREATE TABLE IF NOT EXISTS fencelock_rest (
+-- Tombstones: claim IDs that may not enter before expires.
+CREATE TABLE IF NOT EXISTS fencelock_tombstone (
     lock_key VARBINARY(1024) NOT NULL,
-    id       VARBINARY(64)   NOT NULL,
+    id       VARBINARY(256)   NOT NULL,
     expires  BIGINT          NOT NULL,
     broken   TINYINT         NOT NULL,   -- 1: an operator ended it
     reason   VARBINARY(1024) NOT NULL,
     node     BIGINT          NOT NULL,   -- the backend value that held it
     PRIMARY KEY (lock_key, id),
-    KEY fencelock_rest_end (expires),
-    KEY fencelock_rest_news (node, broken)
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+    KEY fencelock_tombstone_end (expires),
+    KEY fencelock_tombstone_news (node, broken)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
 
-INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1');
+INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1')$$
 
 -- A server that ends a statement of a procedure (KILL QUERY, max_statement_time) does not
 -- always raise an error. A subquery is then NULL or false (MariaDB 10.11, MySQL 9.7), or a
@@ -95,10 +97,26 @@ INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1');
 --   3. A line is taken for empty only if two statements find nobody in it.
 --   4. The clock is checked for NULL.
 
+-- The rows of an answer say in their column "what" which of their columns count:
+--
+--   ticket   the claim itself: token, span, capacity, weight, granted, remains, ahead, mixed, mark, owner, note;
+--            without a span the claim is granted as it was asked for, with this token and mark
+--   head     the first claim of a line in which it is not granted: token, remains, since, owner, note
+--   busy     it was refused: ahead
+--   kind     the line is of the other kind
+--   gone     it is not in line: granted if it was broken, note is the reason
+--   left     it has left
+--   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
+--   touched  claims were removed whose owners may be waiting
+--   broken   a claim of the node that asked was broken: key, id, note
+--   lost     a lease of a renewal is gone: token is its place in the list, granted and note as of gone
+--   renewed  all leases of a renewal were gone through
+--
+-- They count only if the call succeeds. A key that is left out is the one that was asked for.
+
 -- A step is one call of one procedure, so that it is one round trip, and so that nobody
 -- keeps a line locked by stopping in the middle: the server alone is in the middle.
 
-DELIMITER $$
 
 -- Raises the error that the server did not: 1317, a statement was ended. The step is rolled
 -- back then.
@@ -148,11 +166,11 @@ END$$
 -- would share a lock on it, and all of them want it alone next, which is a deadlock.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_open(
     IN p_key VARBINARY(1024), IN p_make TINYINT,
-    OUT p_now BIGINT, OUT p_last BIGINT, OUT p_front BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(64))
+    OUT p_now BIGINT, OUT p_last BIGINT, OUT p_front BIGINT, OUT p_mark VARBINARY(512), OUT p_mark_id VARBINARY(256))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_again TINYINT DEFAULT 1;
-    DECLARE v_id VARBINARY(64);
+    DECLARE v_id VARBINARY(256);
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
     WHILE v_again DO
@@ -181,7 +199,7 @@ BEGIN
 END$$
 
 -- Finds the new front of a line that is locked, and from which somebody was removed, and
--- grants what fits. Those of p_node are told by a row each, of id, mark, time left and whether sizes are mixed.
+-- grants what fits. The answer has a row for each of p_node.
 --
 -- It goes through those who wait in order of arrival. The first that does not fit ends
 -- that if all have one capacity. With two sizes of one semaphore in line a later claim
@@ -191,7 +209,7 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_settle(
 SQL SECURITY INVOKER
 settle: BEGIN
     DECLARE v_first, v_token, v_weight, v_capacity, v_granted, v_node, v_expires, v_before BIGINT;
-    DECLARE v_id VARBINARY(64);
+    DECLARE v_id VARBINARY(256);
     DECLARE v_mixed TINYINT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SELECT token INTO v_first FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front ORDER BY token LIMIT 1;
@@ -229,7 +247,7 @@ settle: BEGIN
                 SET granted = 1, since = p_now, mark = p_mark, news = NULLIF(v_node, p_node)
                 WHERE lock_key = p_key AND token = v_token;
             IF v_node = p_node THEN
-                SELECT v_id AS granted_id, p_mark, v_expires - p_now, v_mixed;
+                SELECT 'grant' AS what, v_id AS id, p_mark AS mark, v_expires - p_now AS remains, v_mixed AS mixed;
             END IF;
         ELSEIF v_granted = 0 AND v_mixed = 0 THEN
             LEAVE walk;
@@ -258,43 +276,38 @@ BEGIN
     END IF;
 END$$
 
--- Lays an id to rest, in a line that is locked. An earlier rest of it is only prolonged,
--- and what an operator wrote stays the reason. The line says that somebody rests, for a
--- free lock is entered without a look at them.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_lay(
-    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_now BIGINT, IN p_expires BIGINT,
+-- Writes a tombstone, in a line that is locked. An earlier one is only prolonged, and what an
+-- operator wrote stays the reason. The line says that there is one, for a free lock is
+-- entered without a look at them.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_entomb(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(256), IN p_now BIGINT, IN p_expires BIGINT,
     IN p_broken TINYINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DELETE FROM fencelock_rest WHERE lock_key = p_key AND expires <= p_now;
-    INSERT INTO fencelock_rest (lock_key, id, expires, broken, reason, node)
+    DELETE FROM fencelock_tombstone WHERE lock_key = p_key AND expires <= p_now;
+    INSERT INTO fencelock_tombstone (lock_key, id, expires, broken, reason, node)
         VALUES (p_key, p_id, p_expires, p_broken, p_reason, p_node)
         ON DUPLICATE KEY UPDATE
             expires = GREATEST(expires, p_expires),
             reason = IF(broken > p_broken, reason, p_reason),
             broken = GREATEST(broken, p_broken);
-    UPDATE fencelock_line SET rests = 1 WHERE lock_key = p_key;
+    UPDATE fencelock_line SET tombstones = 1 WHERE lock_key = p_key;
 END$$
 
--- Enter. Its answer is a row of
---   answer: 0 a ticket, 1 busy, 2 another kind, 3 gone
---   gone:   broken, reason
---   ticket: token, span, capacity, weight, owner, note, granted, left, mark, mixed
---   busy, or a ticket that waits: ahead, and of the first in line owner, note, token, since, left
--- and whether anybody was removed.
+-- Enter of a line in which somebody is, or may be.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter_any(
-    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
-    IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(256), IN p_capacity BIGINT, IN p_weight BIGINT,
+    IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_span BIGINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
 SQL SECURITY INVOKER
 enter: BEGIN
     DECLARE v_now, v_last, v_front, v_token, v_drawn, v_capacity, v_weight, v_span, v_ends, v_expires,
         v_low, v_high, v_sum, v_ahead, v_head_token, v_head_since, v_head_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
-    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_mark_id VARBINARY(256);
     DECLARE v_owner, v_head_owner VARBINARY(256);
     DECLARE v_note, v_head_note, v_reason VARBINARY(1024);
-    DECLARE v_rests INT;
+    DECLARE v_tombstones INT;
     DECLARE v_answer, v_touched, v_granted, v_lingering, v_mixed, v_broken, v_crowd, v_waits TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
@@ -322,7 +335,7 @@ enter: BEGIN
             WHERE lock_key = p_key AND token = v_token;
     ELSE
         SELECT broken, reason, 3 INTO v_broken, v_reason, v_answer
-            FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+            FROM fencelock_tombstone WHERE lock_key = p_key AND id = p_id AND expires > v_now;
         IF v_answer = 0 AND v_token IS NOT NULL THEN
             -- It lingers: a late repeat of its Enter must not bring it back, nor stand
             -- in line a second time.
@@ -343,7 +356,7 @@ enter: BEGIN
             END IF;
             IF v_low IS NULL THEN
                 CALL fencelock_v1_empty(p_key);
-                SELECT COUNT(*) > 0 INTO v_rests FROM fencelock_rest WHERE lock_key = p_key AND expires > v_now;
+                SELECT COUNT(*) > 0 INTO v_tombstones FROM fencelock_tombstone WHERE lock_key = p_key AND expires > v_now;
             ELSEIF v_sum IS NULL THEN
                 CALL fencelock_v1_ended();
             END IF;
@@ -366,7 +379,7 @@ enter: BEGIN
                     UPDATE fencelock_line SET last = v_token + p_span - 1, front = v_token + p_span, id = p_id, span = p_span,
                             capacity = p_capacity, weight = p_weight, expires = v_expires, since = v_now, node = p_node,
                             owner = p_owner, note = p_note,
-                            rests = v_rests
+                            tombstones = v_tombstones
                         WHERE lock_key = p_key;
                 ELSE
                     INSERT INTO fencelock_claim
@@ -386,19 +399,32 @@ enter: BEGIN
             WHERE lock_key = p_key AND token >= v_front AND (v_answer = 1 OR token < v_token) LIMIT 1024) before_it;
     END IF;
     COMMIT;
-    SELECT v_answer, v_broken, v_reason, v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted,
-        v_expires - v_now, v_mark, v_mixed, v_ahead, v_head_owner, v_head_note, v_head_token, v_head_since,
-        v_head_expires - v_now, v_touched;
+    IF v_touched THEN
+        SELECT 'touched' AS what;
+    END IF;
+    IF v_head_token IS NOT NULL THEN
+        SELECT 'head' AS what, v_head_token AS token, v_head_expires - v_now AS remains, v_head_since AS since,
+            v_head_owner AS owner, v_head_note AS note;
+    END IF;
+    IF v_answer = 3 THEN
+        SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
+    ELSEIF v_answer = 2 THEN
+        SELECT 'kind' AS what;
+    ELSEIF v_answer = 1 THEN
+        SELECT 'busy' AS what, v_ahead AS ahead;
+    ELSE
+        SELECT 'ticket' AS what, v_token AS token, v_span AS span, v_capacity AS capacity, v_weight AS weight,
+            v_granted AS granted, v_expires - v_now AS remains, v_ahead AS ahead, v_mixed AS mixed, v_mark AS mark,
+            v_owner AS owner, v_note AS note;
+    END IF;
 END$$
 
--- Enter. Its answer is the same, or the token and the mark of a claim that is granted as it
--- was asked for: each column costs the server and the client. A line that nobody is in, and
--- where no id rests, takes one change of its row. What is asked of that row is asked when it
+-- Enter. A line that nobody is in, and that has no tombstone, takes one change of its row. What is asked of that row is asked when it
 -- is locked, as its clock is read then. The procedure has no variables: the server makes all
 -- of them anew for each call. Any other line is opened.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter(
-    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_span BIGINT, IN p_capacity BIGINT,
-    IN p_weight BIGINT, IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_node BIGINT,
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(256), IN p_capacity BIGINT, IN p_weight BIGINT,
+    IN p_ttl BIGINT, IN p_nowait TINYINT, IN p_span BIGINT, IN p_node BIGINT,
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
@@ -416,31 +442,30 @@ BEGIN
             front = last + 1,
             mark = (@fencelock_mark := mark),
             id = p_id, span = p_span, capacity = p_capacity, weight = p_weight, node = p_node, owner = p_owner, note = p_note
-        WHERE lock_key = p_key AND id IS NULL AND front > last AND rests = 0;
+        WHERE lock_key = p_key AND id IS NULL AND front > last AND tombstones = 0;
     IF ROW_COUNT() = 1 THEN
         COMMIT;
-        SELECT LAST_INSERT_ID(), @fencelock_mark;
+        SELECT 'ticket' AS what, LAST_INSERT_ID() AS token, @fencelock_mark AS mark;
     ELSE
-        CALL fencelock_v1_enter_any(p_key, p_id, p_span, p_capacity, p_weight, p_ttl, p_nowait, p_node, p_owner, p_note);
+        CALL fencelock_v1_enter_any(p_key, p_id, p_capacity, p_weight, p_ttl, p_nowait, p_span, p_node, p_owner, p_note);
     END IF;
 END$$
 
--- Leave. Its answer is a row of whether the claim is gone, broken, reason, and whether
--- somebody was removed who may be waiting.
+-- Leave of a line in which others may be, or that keeps something.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave_any(
-    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
-    IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(256), IN p_mark VARBINARY(512), IN p_linger BIGINT,
+    IN p_tombstone BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_front, v_token BIGINT;
     DECLARE v_mark VARBINARY(512);
-    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_mark_id VARBINARY(256);
     DECLARE v_reason VARBINARY(1024);
     DECLARE v_gone, v_broken, v_touched, v_granted, v_lingering TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
-    CALL fencelock_v1_open(p_key, p_token = 0, v_now, v_last, v_front, v_mark, v_mark_id);
+    CALL fencelock_v1_open(p_key, p_tombstone > 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
         CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
     END IF;
@@ -452,10 +477,10 @@ BEGIN
     IF v_token IS NULL AND COALESCE(v_mark_id, '') <> p_id THEN
         SET v_gone = 1;
         SELECT broken, reason INTO v_broken, v_reason
-            FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+            FROM fencelock_tombstone WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     END IF;
-    IF p_token = 0 THEN
-        CALL fencelock_v1_lay(p_key, p_id, v_now, v_now + p_ttl, 0, 'it has left', p_node);
+    IF p_tombstone > 0 THEN
+        CALL fencelock_v1_entomb(p_key, p_id, v_now, v_now + p_tombstone, 0, 'it has left', p_node);
     END IF;
     IF v_token IS NOT NULL THEN
         IF LENGTH(p_mark) > 0 AND v_granted THEN
@@ -475,15 +500,21 @@ BEGIN
         END IF;
     END IF;
     COMMIT;
-    SELECT v_gone, v_broken, v_reason, v_touched;
+    IF v_touched THEN
+        SELECT 'touched' AS what;
+    END IF;
+    IF v_gone THEN
+        SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
+    ELSE
+        SELECT 'left' AS what;
+    END IF;
 END$$
 
--- Leave, of which the answer is the same, or a single column if the claim was alone in line
--- and is gone. If its line keeps it, that takes one change of the row. Any other line is
--- opened, and so is one where an id is to rest or a place to linger.
+-- Leave. If the line keeps the claim, that takes one change of the row. Any other line is
+-- opened, and so is one that gets a tombstone or where the place is to linger.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave(
-    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_token BIGINT, IN p_ttl BIGINT,
-    IN p_mark VARBINARY(512), IN p_linger BIGINT, IN p_node BIGINT)
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(256), IN p_mark VARBINARY(512), IN p_linger BIGINT,
+    IN p_tombstone BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
@@ -491,27 +522,26 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
     UPDATE fencelock_line SET mark = IF(LENGTH(p_mark) > 0, p_mark, mark), mark_id = IF(LENGTH(p_mark) > 0, id, mark_id), id = NULL
-        WHERE lock_key = p_key AND id = p_id AND p_token <> 0 AND p_linger = 0
+        WHERE lock_key = p_key AND id = p_id AND p_tombstone = 0 AND p_linger = 0
             AND expires > IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
                 TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),
                 CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
     IF ROW_COUNT() = 1 THEN
         COMMIT;
-        SELECT 1;
+        SELECT 'left' AS what;
     ELSE
-        CALL fencelock_v1_leave_any(p_key, p_id, p_token, p_ttl, p_mark, p_linger, p_node);
+        CALL fencelock_v1_leave_any(p_key, p_id, p_mark, p_linger, p_tombstone, p_node);
     END IF;
 END$$
 
--- Break. Its answer is a row of the id that was broken, or null; whose it was; and
--- whether somebody was removed who may be waiting.
+-- Break. It leaves a tombstone until the lease would have ended.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_front, v_token, v_span, v_node, v_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
-    DECLARE v_mark_id, v_id VARBINARY(64);
+    DECLARE v_mark_id, v_id VARBINARY(256);
     DECLARE v_touched, v_granted TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
@@ -525,7 +555,7 @@ BEGIN
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
         ELSE
-            CALL fencelock_v1_lay(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
+            CALL fencelock_v1_entomb(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;
             IF ROW_COUNT() <> 1 THEN
                 CALL fencelock_v1_ended();
@@ -535,7 +565,17 @@ BEGIN
         END IF;
     END IF;
     COMMIT;
-    SELECT v_id, v_node, v_touched;
+    IF v_touched THEN
+        SELECT 'touched' AS what;
+    END IF;
+    IF v_id IS NULL THEN
+        SELECT 'gone' AS what;
+    ELSE
+        SELECT 'left' AS what;
+        IF v_node = p_node THEN
+            SELECT 'broken' AS what, v_id AS id, p_reason AS note;
+        END IF;
+    END IF;
 END$$
 
 -- Removes what has expired from a line, and grants what fits: also where rows were
@@ -545,35 +585,37 @@ SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_front BIGINT;
     DECLARE v_mark VARBINARY(512);
-    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_mark_id VARBINARY(256);
     DECLARE v_touched TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     CALL fencelock_v1_open(p_key, 1, v_now, v_last, v_front, v_mark, v_mark_id);
     CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
     CALL fencelock_v1_settle(p_key, v_front, v_now, v_mark, p_node);
     COMMIT;
-    SELECT v_touched;
+    IF v_touched THEN
+        SELECT 'touched' AS what;
+    END IF;
 END$$
 
--- Renew, of many claims. Each begins with 32 hexadecimal digits: its token and its lease;
--- then the bytes in its key and in its id, four decimal digits each; then these two. They
--- are sorted by key and token, so that two who renew the same do not wait for each other.
--- The answer is a row of one text with a digit for each: 1 alive, 0 not found alive under
--- that token.
+-- Renew, of many claims. Each begins with its lease in 16 hexadecimal digits; then the bytes
+-- in its key and in its id, four decimal digits each; then these two. They are sorted by key
+-- and token, so that two who renew the same do not wait for each other.
 --
 -- A claim is renewed only if it lives by a clock that is read when the row that keeps it is
 -- locked; who removes it has to have that lock too, and looks at it again. The line is asked
 -- first: a claim goes from there to its own row and never back, so it is not missed on the
--- way. No line is locked that does not keep the claim.
+-- way. No line is locked that does not keep the claim. The token of a claim in a row of its
+-- own is read before that row is locked: rows are locked by their primary key only.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew(IN p_list LONGBLOB)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_at, v_end INT DEFAULT 1;
+    DECLARE v_place INT DEFAULT 0;
     DECLARE v_now, v_token, v_ttl, v_key_bytes, v_id_bytes, v_expires BIGINT;
     DECLARE v_key VARBINARY(1024);
-    DECLARE v_id VARBINARY(64);
-    DECLARE v_alive LONGBLOB DEFAULT '';
-    DECLARE v_kept TINYINT;
+    DECLARE v_id VARBINARY(256);
+    DECLARE v_reason VARBINARY(1024);
+    DECLARE v_kept, v_broken TINYINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SET v_end = LENGTH(p_list);
@@ -581,21 +623,21 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
     WHILE v_at < v_end DO
-        SET v_token = CAST(CONV(SUBSTRING(p_list, v_at, 16), 16, 10) AS SIGNED),
-            v_ttl = CAST(CONV(SUBSTRING(p_list, v_at + 16, 16), 16, 10) AS SIGNED),
-            v_key_bytes = CAST(SUBSTRING(p_list, v_at + 32, 4) AS SIGNED),
-            v_id_bytes = CAST(SUBSTRING(p_list, v_at + 36, 4) AS SIGNED);
-        SET v_key = SUBSTRING(p_list, v_at + 40, v_key_bytes),
-            v_id = SUBSTRING(p_list, v_at + 40 + v_key_bytes, v_id_bytes),
-            v_at = v_at + 40 + v_key_bytes + v_id_bytes,
-            v_kept = 0, v_expires = NULL;
+        SET v_ttl = CAST(CONV(SUBSTRING(p_list, v_at, 16), 16, 10) AS SIGNED),
+            v_key_bytes = CAST(SUBSTRING(p_list, v_at + 16, 4) AS SIGNED),
+            v_id_bytes = CAST(SUBSTRING(p_list, v_at + 20, 4) AS SIGNED);
+        SET v_key = SUBSTRING(p_list, v_at + 24, v_key_bytes),
+            v_id = SUBSTRING(p_list, v_at + 24 + v_key_bytes, v_id_bytes),
+            v_at = v_at + 24 + v_key_bytes + v_id_bytes,
+            v_place = v_place + 1,
+            v_kept = 0, v_token = NULL, v_expires = NULL;
         SELECT 1 INTO v_kept FROM fencelock_line WHERE lock_key = v_key AND id = v_id;
         IF v_kept THEN
-            SELECT expires INTO v_expires FROM fencelock_line
-                WHERE lock_key = v_key AND id = v_id AND last - span + 1 = v_token FOR UPDATE;
+            SELECT expires INTO v_expires FROM fencelock_line WHERE lock_key = v_key AND id = v_id FOR UPDATE;
             SET v_kept = v_expires IS NOT NULL;
         END IF;
         IF NOT v_kept THEN
+            SELECT token INTO v_token FROM fencelock_claim WHERE id = v_id AND lock_key = v_key;
             SELECT expires INTO v_expires FROM fencelock_claim
                 WHERE lock_key = v_key AND token = v_token AND id = v_id AND lingering = 0 FOR UPDATE;
         END IF;
@@ -611,80 +653,19 @@ BEGIN
                 UPDATE fencelock_claim SET expires = GREATEST(v_expires, v_now + v_ttl), news = NULL
                     WHERE lock_key = v_key AND token = v_token;
             END IF;
-            SET v_alive = CONCAT(v_alive, '1');
         ELSE
-            SET v_alive = CONCAT(v_alive, '0');
+            SET v_broken = 0, v_reason = NULL;
+            SELECT broken, reason INTO v_broken, v_reason
+                FROM fencelock_tombstone WHERE lock_key = v_key AND id = v_id AND expires > v_now;
+            SELECT 'lost' AS what, v_place AS token, v_broken AS granted, v_reason AS note;
         END IF;
     END WHILE;
     COMMIT;
-    SELECT v_alive;
+    SELECT 'renewed' AS what;
 END$$
 
--- Renew, of one claim that was not found alive under its token: it may have entered anew
--- under the same id. The answer is a row of whether it lives, and else why not.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_renew_one(
-    IN p_key VARBINARY(1024), IN p_id VARBINARY(64), IN p_ttl BIGINT, IN p_node BIGINT)
-SQL SECURITY INVOKER
-BEGIN
-    DECLARE v_now, v_last, v_front, v_token BIGINT;
-    DECLARE v_mark VARBINARY(512);
-    DECLARE v_mark_id VARBINARY(64);
-    DECLARE v_reason VARBINARY(1024);
-    DECLARE v_touched, v_broken TINYINT DEFAULT 0;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
-    IF v_last IS NOT NULL THEN
-        CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
-        SELECT token INTO v_token FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
-    END IF;
-    IF v_token IS NULL THEN
-        SELECT broken, reason INTO v_broken, v_reason
-            FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
-    ELSE
-        UPDATE fencelock_claim SET expires = GREATEST(expires, v_now + p_ttl), news = NULL
-            WHERE lock_key = p_key AND token = v_token;
-    END IF;
-    COMMIT;
-    SELECT v_token IS NOT NULL, v_broken, v_reason, v_touched;
-END$$
-
--- Reads a line for those who wait in it: a row of the clock and of the first claim's
--- token, since, owner and note; then a row per claim, in order of arrival. The clock is
--- read before the snapshot, so that a renewal is not missed by a clock that has gone on.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_look(IN p_key VARBINARY(1024))
-SQL SECURITY INVOKER
-BEGIN
-    DECLARE v_now, v_token, v_since BIGINT;
-    DECLARE v_front BIGINT DEFAULT 0;
-    DECLARE v_owner VARBINARY(256);
-    DECLARE v_note VARBINARY(1024);
-    DECLARE v_kept TINYINT DEFAULT 0;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
-    COMMIT;
-    CALL fencelock_v1_clock(v_now);
-    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-    START TRANSACTION WITH CONSISTENT SNAPSHOT;
-    SELECT front, id IS NOT NULL INTO v_front, v_kept FROM fencelock_line WHERE lock_key = p_key;
-    IF v_kept THEN
-        SELECT last - span + 1, since, owner, note INTO v_token, v_since, v_owner, v_note
-            FROM fencelock_line WHERE lock_key = p_key AND expires > v_now;
-        SELECT v_now, v_token, v_since, v_owner, v_note;
-        SELECT last - span + 1, id, capacity, weight, 1, 0, expires FROM fencelock_line WHERE lock_key = p_key;
-    ELSE
-        SELECT token, since, owner, note INTO v_token, v_since, v_owner, v_note
-            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front AND expires > v_now ORDER BY token LIMIT 1;
-        SELECT v_now, v_token, v_since, v_owner, v_note;
-        SELECT token, id, capacity, weight, granted, lingering, expires
-            FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token;
-    END IF;
-    COMMIT;
-END$$
-
--- Says how a claim stands: a row of whether it is granted, its mark, the time left, and
--- whether sizes are mixed; and if it is not in line, whether it was broken, and why it rests.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(64))
+-- Describes the grant of a claim, or its tombstone.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(256))
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_expires, v_capacity BIGINT;
@@ -704,21 +685,23 @@ BEGIN
     END IF;
     SELECT 1, mark, expires INTO v_granted, v_mark, v_expires FROM fencelock_line WHERE lock_key = p_key AND id = p_id;
     SELECT broken, reason INTO v_broken, v_reason
-        FROM fencelock_rest WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+        FROM fencelock_tombstone WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     COMMIT;
-    SELECT v_granted, v_mark, v_expires - v_now, v_mixed, v_broken, v_reason;
+    IF v_granted THEN
+        SELECT 'grant' AS what, p_id AS id, v_mark AS mark, v_expires - v_now AS remains, v_mixed AS mixed;
+    ELSE
+        SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
+    END IF;
 END$$
 
--- Reads all of a line: a row of the clock, the key, the counter and the mark; then a row
--- per claim, in order of arrival. With p_to it is the first line with claims from p_key
--- up to, and not including, p_to; the key is null if there is none.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_whole(IN p_key VARBINARY(1100), IN p_to VARBINARY(1100))
+-- Reads all of a line: a row per claim in order of arrival, or one without a token if nobody
+-- is in line. The clock is read before the snapshot, so that a renewal is not missed by a
+-- clock that has gone on.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_line(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last BIGINT;
+    DECLARE v_now BIGINT;
     DECLARE v_front BIGINT DEFAULT 0;
-    DECLARE v_key VARBINARY(1024);
-    DECLARE v_mark VARBINARY(512);
     DECLARE v_kept TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
@@ -726,29 +709,44 @@ BEGIN
     CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
-    IF p_to IS NULL THEN
-        SET v_key = p_key;
-    ELSE
-        SELECT lock_key INTO v_key FROM fencelock_claim
-            WHERE lock_key >= p_key AND lock_key < p_to ORDER BY lock_key LIMIT 1;
-        SELECT lock_key INTO v_key FROM fencelock_line
-            WHERE lock_key >= p_key AND lock_key < COALESCE(v_key, p_to) AND id IS NOT NULL ORDER BY lock_key LIMIT 1;
-    END IF;
-    SELECT last, front, mark, id IS NOT NULL INTO v_last, v_front, v_mark, v_kept FROM fencelock_line WHERE lock_key = v_key;
-    SELECT v_now, v_key, v_last, v_mark;
+    SELECT front, id IS NOT NULL INTO v_front, v_kept FROM fencelock_line WHERE lock_key = p_key;
     IF v_kept THEN
-        SELECT last - span + 1, span, id, capacity, weight, 1, 0, expires, since, owner, note
-            FROM fencelock_line WHERE lock_key = v_key;
+        SELECT v_now AS now, lock_key, last, mark, last - span + 1 AS token, span, id, capacity, weight, 1 AS granted,
+                0 AS lingering, expires, since, owner, note
+            FROM fencelock_line WHERE lock_key = p_key;
     ELSE
-        SELECT token, span, id, capacity, weight, granted, lingering, expires, since, owner, note
-            FROM fencelock_claim WHERE lock_key = v_key AND token >= v_front ORDER BY token;
+        SELECT v_now AS now, p_key AS lock_key, line.last, line.mark, c.token, c.span, c.id, c.capacity, c.weight,
+                c.granted, c.lingering, c.expires, c.since, c.owner, c.note
+            FROM (SELECT 1) one
+            LEFT JOIN fencelock_line line ON line.lock_key = p_key
+            LEFT JOIN fencelock_claim c ON c.lock_key = p_key AND c.token >= v_front
+            ORDER BY c.token;
     END IF;
     COMMIT;
 END$$
 
+-- Reads the first line with claims from p_from up to, and not including, p_to, if there is one.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_next(IN p_from VARBINARY(1100), IN p_to VARBINARY(1100))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_key VARBINARY(1024);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    COMMIT;
+    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    START TRANSACTION WITH CONSISTENT SNAPSHOT;
+    SELECT lock_key INTO v_key FROM fencelock_claim
+        WHERE lock_key >= p_from AND lock_key < p_to ORDER BY lock_key LIMIT 1;
+    SELECT lock_key INTO v_key FROM fencelock_line
+        WHERE lock_key >= p_from AND lock_key < COALESCE(v_key, p_to) AND id IS NOT NULL ORDER BY lock_key LIMIT 1;
+    COMMIT;
+    IF v_key IS NOT NULL THEN
+        CALL fencelock_v1_line(v_key);
+    END IF;
+END$$
+
 -- Finds what others did to the claims of one backend value: which they have granted, as
--- long as those have not been renewed since, and which were broken by operators. A row
--- each of whether it is broken, key, id, mark or reason, and time left.
+-- long as those have not been renewed since, and which were broken by operators.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_news(IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -758,35 +756,36 @@ BEGIN
     CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
-    SELECT 0, c.lock_key, c.id, c.mark, c.expires - v_now, COUNT(other.token) > 0
+    SELECT 'grant' AS what, c.lock_key, c.id, c.mark, c.expires - v_now AS remains, COUNT(other.token) > 0 AS mixed, '' AS note
         FROM fencelock_claim c LEFT JOIN fencelock_claim other
             ON c.capacity < 1048576 AND other.lock_key = c.lock_key AND other.capacity <> c.capacity
         WHERE c.news = p_node
         GROUP BY c.lock_key, c.token
     UNION ALL
-    SELECT 1, lock_key, id, reason, 0, 0 FROM fencelock_rest WHERE node = p_node AND broken = 1 AND expires > v_now;
+    SELECT 'broken', lock_key, id, NULL, 0, 0, reason FROM fencelock_tombstone WHERE node = p_node AND broken = 1 AND expires > v_now;
     COMMIT;
 END$$
 
 -- Goes through the next lines, from where the last sweep of anybody has ended, and
 -- forgets those that are idle: empty, without a mark, and with a counter that the clock
--- has overtaken by p_memory. Claims whose programs have died are removed on the way.
-CREATE PROCEDURE IF NOT EXISTS fencelock_v1_sweep(IN p_lines INT, IN p_memory BIGINT, IN p_node BIGINT)
+-- has overtaken a day ago. Claims whose programs have died are removed on the way.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_sweep(IN p_lines INT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_front BIGINT;
+    DECLARE v_now, v_day_ago, v_last, v_front BIGINT;
     DECLARE v_after, v_end, v_key VARBINARY(1024);
     DECLARE v_mark VARBINARY(512);
-    DECLARE v_mark_id VARBINARY(64);
+    DECLARE v_mark_id VARBINARY(256);
     DECLARE v_lines, v_claims INT;
     DECLARE v_more, v_touched TINYINT DEFAULT 1;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
     CALL fencelock_v1_clock(v_now);
+    SET v_day_ago = v_now - 86400000000;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
-    DELETE FROM fencelock_rest WHERE expires <= v_now LIMIT 1000;
+    DELETE FROM fencelock_tombstone WHERE expires <= v_now LIMIT 1000;
     SELECT value INTO v_after FROM fencelock_meta WHERE name = 'swept';
     SELECT MAX(lock_key), COUNT(*) INTO v_end, v_lines FROM (SELECT lock_key FROM fencelock_line
         WHERE lock_key > COALESCE(v_after, '') ORDER BY lock_key LIMIT p_lines) upcoming;
@@ -806,7 +805,7 @@ BEGIN
             WHERE line.lock_key > v_after AND line.lock_key <= v_end
                 AND (line.id IS NOT NULL AND line.expires <= v_now
                     OR c.expires <= v_now
-                    OR c.token IS NULL AND line.last < v_now - p_memory AND line.mark IS NULL AND line.id IS NULL)
+                    OR c.token IS NULL AND line.last < v_day_ago AND line.mark IS NULL AND line.id IS NULL)
             ORDER BY line.lock_key LIMIT 1;
         SET v_more = v_key IS NOT NULL;
         IF v_more THEN
@@ -816,19 +815,18 @@ BEGIN
             SET v_claims = NULL;
             SELECT COUNT(*) INTO v_claims FROM fencelock_claim WHERE lock_key = v_key;
             IF v_claims = 0 THEN
-                DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_now - p_memory AND mark IS NULL;
+                DELETE FROM fencelock_line WHERE lock_key = v_key AND last < v_day_ago AND mark IS NULL;
             END IF;
             COMMIT;
         END IF;
     END WHILE;
-    SELECT 1;
 END$$
 
 -- Says which format the tables have. It is made last: where it is, all the others are.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_format()
 SQL SECURITY INVOKER
 BEGIN
-    SELECT value, VERSION() FROM fencelock_meta WHERE name = 'format';
+    SELECT value AS note FROM fencelock_meta WHERE name = 'format';
 END$$
 
 DELIMITER ;

@@ -4,13 +4,19 @@
 --
 -- Who runs this owns the tables. Another role that shall use the locks needs
 --   GRANT SELECT, INSERT, UPDATE, DELETE
---      ON fencelock_meta, fencelock_line, fencelock_claim, fencelock_rest TO role;
+--      ON fencelock_meta, fencelock_line, fencelock_claim, fencelock_tombstone TO role;
 -- and if this database is a member of a quorum, the same ON fencelock_run.
 --
 -- Times are in microseconds since 1970, by the clock of this server: read them with
 -- to_timestamp(expires / 1e6). Keys, ids and texts are bytes, so that no encoding and
 -- no collation touches them: read texts with convert_from(owner, 'UTF8').
 BEGIN;
+
+DO $$ BEGIN
+    IF current_setting('server_version_num')::integer < 120000 THEN
+        RAISE EXCEPTION 'this is PostgreSQL %', current_setting('server_version') USING ERRCODE = '0A000';
+    END IF;
+END $$;
 
 -- CREATE … IF NOT EXISTS and CREATE OR REPLACE fail when two do it at once.
 SELECT pg_advisory_xact_lock(7305808869229519730);
@@ -21,7 +27,7 @@ CREATE TABLE IF NOT EXISTS fencelock_meta (
 );
 
 -- One row per key that is in use, was in use within about a day, or has a mark. The
--- lock on it is what makes a step atomic. A step that changes claims or rests of a key,
+-- lock on it is what makes a step atomic. A step that changes claims or tombstones of a key,
 -- other than by renewing, also writes this row: under REPEATABLE READ and SERIALIZABLE a
 -- step that has waited for it still sees the claims as they were before it waited. It
 -- must fail then, and be repeated.
@@ -36,7 +42,7 @@ CREATE TABLE IF NOT EXISTS fencelock_line (
     soonest  bigint NOT NULL,              -- no claim in line ends before; 9223372036854775807 only if there is none
     mark     bytea  NOT NULL DEFAULT '',   -- what the last finished holder left
     mark_id  bytea  NOT NULL DEFAULT '',   -- the claim that wrote it
-    rests    bigint NOT NULL DEFAULT 0,    -- no id of this key rests after
+    tombstones bigint NOT NULL DEFAULT 0,  -- no tombstone of this key ends after
     since    bigint NOT NULL DEFAULT 0,
     id       bytea  NOT NULL DEFAULT '',   -- '' if there is no such claim
     span     bigint NOT NULL DEFAULT 0,
@@ -72,8 +78,8 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
 -- What is asked about those who wait. A lock that is granted at once is not in it.
 CREATE INDEX IF NOT EXISTS fencelock_claim_news ON fencelock_claim (node) WHERE granted = 2;
 
--- Claims laid to rest: they must not enter before that is over.
-CREATE TABLE IF NOT EXISTS fencelock_rest (
+-- Tombstones: claim IDs that may not enter before expires.
+CREATE TABLE IF NOT EXISTS fencelock_tombstone (
     key     bytea   NOT NULL,
     id      bytea   NOT NULL,
     expires bigint  NOT NULL,
@@ -83,8 +89,8 @@ CREATE TABLE IF NOT EXISTS fencelock_rest (
     PRIMARY KEY (key, id)
 );
 
-CREATE INDEX IF NOT EXISTS fencelock_rest_end ON fencelock_rest (expires);
-CREATE INDEX IF NOT EXISTS fencelock_rest_news ON fencelock_rest (node) WHERE broken;
+CREATE INDEX IF NOT EXISTS fencelock_tombstone_end ON fencelock_tombstone (expires);
+CREATE INDEX IF NOT EXISTS fencelock_tombstone_news ON fencelock_tombstone (node) WHERE broken;
 
 -- Of use for a member of a quorum only: which run of the server has judged ballots last.
 -- What is in this table says nothing; that it is there says that the server has lost
@@ -99,7 +105,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS fencelock_run (
 -- What the steps answer: rows of this kind. It is for its type only; "what" says which
 -- columns count:
 --
---   ticket   the claim itself: token to capacity, granted, remains, ahead, mixed, mark, owner, note
+--   ticket   the claim itself: token to capacity, granted, remains, ahead, mixed, mark, owner, note; without a span
+--            the claim is granted as it was asked for, with this token and mark
 --   head     the first claim of a line in which it is not granted: token, remains, since, owner, note
 --   busy     it was refused: ahead
 --   kind     the line is of the other kind
@@ -113,6 +120,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS fencelock_run (
 --   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
 --   touched  claims were removed whose owners may be waiting: key
 --   broken   a claim of the node that asked was broken: key, id, note
+--   lost     a lease of a renewal is gone: token is its place in the list, granted and note as of gone
+--   renewed  all leases of a renewal were gone through
 CREATE OR REPLACE VIEW fencelock_answer AS
     SELECT NULL::text AS what, NULL::bytea AS key, NULL::bytea AS id, NULL::bigint AS token, NULL::bigint AS span,
         NULL::bigint AS weight, NULL::bigint AS capacity, NULL::boolean AS granted, NULL::bigint AS remains,
@@ -145,9 +154,9 @@ BEGIN
     LOOP
         SELECT * INTO v_line FROM fencelock_line WHERE key = a_key FOR UPDATE;
         EXIT WHEN FOUND;
-        INSERT INTO fencelock_line (key, last, soonest, rests)
+        INSERT INTO fencelock_line (key, last, soonest, tombstones)
             SELECT a_key, coalesce(max(token + span - 1), 0), 0,
-                    coalesce((SELECT max(expires) FROM fencelock_rest WHERE key = a_key), 0)
+                    coalesce((SELECT max(expires) FROM fencelock_tombstone WHERE key = a_key), 0)
                 FROM fencelock_claim WHERE key = a_key
             ON CONFLICT (key) DO NOTHING RETURNING * INTO v_line;
         EXIT WHEN FOUND;
@@ -163,8 +172,8 @@ BEGIN
     RETURN v_line;
 END $$;
 
--- fencelock_standing reads the claims in a line, also the one in its row.
-CREATE OR REPLACE FUNCTION fencelock_standing(a_key bytea) RETURNS SETOF fencelock_claim LANGUAGE sql STABLE AS $$
+-- fencelock_claims reads the claims in a line, also the one in its row.
+CREATE OR REPLACE FUNCTION fencelock_claims(a_key bytea) RETURNS SETOF fencelock_claim LANGUAGE sql STABLE AS $$
     SELECT * FROM fencelock_claim WHERE key = a_key
     UNION ALL
     SELECT key, last - span + 1, span, id, capacity, weight, 1, false, soonest, since, node, mark, owner, note
@@ -214,11 +223,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- fencelock_purge removes what has expired from a line that is locked, and grants who
+-- fencelock_expire removes what has expired from a line that is locked, and grants who
 -- fits then. Only a step that removes a claim grants its place to others: a renewal that
 -- was in time may commit later, and keeps its row from being removed here. Rows are
 -- locked in the order in which fencelock_renew locks them.
-CREATE OR REPLACE FUNCTION fencelock_purge(a_key bytea, a_mark bytea, a_now bigint, a_node bigint)
+CREATE OR REPLACE FUNCTION fencelock_expire(a_key bytea, a_mark bytea, a_now bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
     v_answer fencelock_answer;
@@ -236,17 +245,17 @@ BEGIN
     RETURN QUERY SELECT * FROM fencelock_settle(a_key, a_mark, a_now, a_node);
 END $$;
 
--- fencelock_lay lays an id to rest, of a line that is locked. An earlier rest of it is only
+-- fencelock_entomb writes a tombstone in a line that is locked. An earlier one is only
 -- prolonged, and what an operator wrote stays the reason.
-CREATE OR REPLACE FUNCTION fencelock_lay(a_key bytea, a_id bytea, a_expires bigint, a_broken boolean, a_reason bytea, a_node bigint)
+CREATE OR REPLACE FUNCTION fencelock_entomb(a_key bytea, a_id bytea, a_expires bigint, a_broken boolean, a_reason bytea, a_node bigint)
 RETURNS void LANGUAGE sql VOLATILE AS $$
-    INSERT INTO fencelock_rest AS old (key, id, expires, broken, reason, node)
+    INSERT INTO fencelock_tombstone AS old (key, id, expires, broken, reason, node)
         VALUES (a_key, a_id, a_expires, a_broken, a_reason, a_node)
         ON CONFLICT (key, id) DO UPDATE SET
             expires = greatest(old.expires, excluded.expires),
             reason = CASE WHEN old.broken AND NOT excluded.broken THEN old.reason ELSE excluded.reason END,
             broken = old.broken OR excluded.broken;
-    UPDATE fencelock_line SET rests = greatest(rests, a_expires) WHERE key = a_key
+    UPDATE fencelock_line SET tombstones = greatest(tombstones, a_expires) WHERE key = a_key
 $$;
 
 -- fencelock_member says whether this database takes ballots: nothing if so, or what to
@@ -352,7 +361,7 @@ DECLARE
     v_answer  fencelock_answer;
     v_head    fencelock_claim;
     v_mine    fencelock_claim;
-    v_rest    fencelock_rest;
+    v_tombstone    fencelock_tombstone;
     v_refusal fencelock_answer;
     v_purged  boolean := false;
     v_lazy    text;
@@ -367,7 +376,7 @@ BEGIN
     SELECT * INTO v_head FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
     IF FOUND AND v_line.soonest <= v_now THEN
         v_purged := true;
-        RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, v_now, a_node);
+        RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, v_now, a_node);
         SELECT * INTO v_line FROM fencelock_line WHERE key = a_key;
         SELECT * INTO v_head FROM fencelock_claim WHERE key = a_key ORDER BY token LIMIT 1;
     END IF;
@@ -411,11 +420,11 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    SELECT * INTO v_rest FROM fencelock_rest WHERE key = a_key AND id = a_id AND expires > v_now;
+    SELECT * INTO v_tombstone FROM fencelock_tombstone WHERE key = a_key AND id = a_id AND expires > v_now;
     IF FOUND OR v_mine.lingering THEN
         v_answer.what := 'gone';
-        v_answer.granted := coalesce(v_rest.broken, false);
-        v_answer.note := coalesce(v_rest.reason, 'it has left');
+        v_answer.granted := coalesce(v_tombstone.broken, false);
+        v_answer.note := coalesce(v_tombstone.reason, 'it has left');
         RETURN NEXT v_answer;
         RETURN;
     END IF;
@@ -515,16 +524,16 @@ CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity b
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
-    -- A line that nobody is in, and of which no id rests, is changed by one statement. If that
+    -- A line that nobody is in, and that has no tombstone, is changed by one statement. If that
     -- has to wait for the row, it goes by the row and the clock as they are then.
     IF a_ballot = 0 THEN
         RETURN QUERY UPDATE fencelock_line
             SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl, since = fencelock_now(),
                 id = a_id, span = a_span, capacity = a_capacity, weight = a_weight, node = a_node, owner = a_owner, note = a_note
-            WHERE key = a_key AND soonest = 9223372036854775807 AND rests <= fencelock_now()
+            WHERE key = a_key AND soonest = 9223372036854775807 AND tombstones <= fencelock_now()
                 AND last <= 9223372036854775807 - 2 * 65535
-            RETURNING 'ticket', NULL::bytea, NULL::bytea, last - a_span + 1, span, weight, capacity, true, a_ttl,
-                0::bigint, NULL::bigint, false, mark, owner, note;
+            RETURNING 'ticket', NULL::bytea, NULL::bytea, last - a_span + 1, NULL::bigint, NULL::bigint, NULL::bigint, true,
+                a_ttl, 0::bigint, NULL::bigint, false, mark, NULL::bytea, NULL::bytea;
         IF FOUND THEN
             RETURN;
         END IF;
@@ -536,14 +545,14 @@ END $$;
 
 -- fencelock_leave_long is fencelock_leave for everybody else than the claim in the row of the
 -- line that leaves nothing behind.
-CREATE OR REPLACE FUNCTION fencelock_leave_long(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
+CREATE OR REPLACE FUNCTION fencelock_leave_long(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_tombstone bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
     v_line   fencelock_line;
     v_now    bigint;
     v_answer fencelock_answer;
     v_mine   fencelock_claim;
-    v_rest   fencelock_rest;
+    v_tombstone   fencelock_tombstone;
     v_in     boolean;
     v_others boolean := false;
     v_lazy   text;
@@ -551,7 +560,7 @@ BEGIN
     v_line := fencelock_open(a_key);
     v_now := fencelock_now();
     IF v_line.soonest <= v_now THEN
-        RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, v_now, a_node);
+        RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, v_now, a_node);
         SELECT * INTO v_line FROM fencelock_line WHERE key = a_key;
     END IF;
     IF a_linger > 0 THEN
@@ -564,16 +573,16 @@ BEGIN
     END IF;
     v_in := FOUND;
     IF NOT v_in THEN
-        SELECT * INTO v_rest FROM fencelock_rest WHERE key = a_key AND id = a_id AND expires > v_now;
+        SELECT * INTO v_tombstone FROM fencelock_tombstone WHERE key = a_key AND id = a_id AND expires > v_now;
     END IF;
     v_answer.what := CASE WHEN v_in OR v_line.mark_id = a_id THEN 'left' ELSE 'gone' END;
-    v_answer.granted := coalesce(v_rest.broken, false);
-    v_answer.note := v_rest.reason;
+    v_answer.granted := coalesce(v_tombstone.broken, false);
+    v_answer.note := v_tombstone.reason;
     RETURN NEXT v_answer;
-    IF a_rest > 0 THEN
-        PERFORM fencelock_lay(a_key, a_id, v_now + a_rest, false, 'it has left', a_node);
+    IF a_tombstone > 0 THEN
+        PERFORM fencelock_entomb(a_key, a_id, v_now + a_tombstone, false, 'it has left', a_node);
     END IF;
-    IF NOT v_in AND a_rest = 0 THEN
+    IF NOT v_in AND a_tombstone = 0 THEN
         RETURN;
     END IF;
 
@@ -598,20 +607,20 @@ BEGIN
         WHERE key = a_key;
     IF v_others THEN
         RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
-    ELSIF a_mark = '' AND a_linger = 0 AND a_rest = 0 THEN
+    ELSIF a_mark = '' AND a_linger = 0 AND a_tombstone = 0 THEN
         v_lazy := fencelock_lazily(); -- nobody waits: nobody was granted anything
     END IF;
 END $$;
 
--- fencelock_leave takes a claim out of its line. If a_rest > 0, its id is laid to rest for
+-- fencelock_leave takes a claim out of its line. If a_tombstone > 0, it leaves a tombstone for
 -- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
-CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_rest bigint, a_node bigint)
+CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_tombstone bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
     -- Whoever is in the row of the line is alone: nobody waits and is granted anything. The
     -- disk is not waited for only where a row has been changed, not where one was looked for.
-    IF a_linger = 0 AND a_rest = 0 AND a_mark = '' THEN
+    IF a_linger = 0 AND a_tombstone = 0 AND a_mark = '' THEN
         RETURN QUERY UPDATE fencelock_line
             SET soonest = 9223372036854775807, id = ''
             WHERE key = a_key AND id = a_id AND soonest > fencelock_now()
@@ -623,11 +632,11 @@ BEGIN
         END IF;
     END IF;
 
-    RETURN QUERY SELECT * FROM fencelock_leave_long(a_key, a_id, a_mark, a_linger, a_rest, a_node);
+    RETURN QUERY SELECT * FROM fencelock_leave_long(a_key, a_id, a_mark, a_linger, a_tombstone, a_node);
 END $$;
 
--- fencelock_break takes the claim whose span holds a_token out of its line, and lays its
--- id to rest until its lease would have ended.
+-- fencelock_break takes the claim whose span holds a_token out of its line, and leaves a
+-- tombstone until its lease would have ended.
 CREATE OR REPLACE FUNCTION fencelock_break(a_key bytea, a_token bigint, a_reason bytea, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
@@ -638,7 +647,7 @@ DECLARE
     v_it     fencelock_claim;
 BEGIN
     IF v_line.soonest <= v_now THEN
-        RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, v_now, a_node);
+        RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, v_now, a_node);
     END IF;
     SELECT * INTO v_it FROM fencelock_claim WHERE key = a_key AND token <= a_token ORDER BY token DESC LIMIT 1;
     IF NOT FOUND OR a_token - v_it.token >= v_it.span THEN
@@ -649,7 +658,7 @@ BEGIN
     END IF;
     DELETE FROM fencelock_claim WHERE key = a_key AND token = v_it.token
         RETURNING * INTO v_it; -- it may have been renewed since
-    PERFORM fencelock_lay(a_key, v_it.id, v_it.expires, true, a_reason, v_it.node);
+    PERFORM fencelock_entomb(a_key, v_it.id, v_it.expires, true, a_reason, v_it.node);
     v_answer.what := 'left';
     RETURN NEXT v_answer;
     IF v_it.node = a_node THEN
@@ -664,32 +673,31 @@ BEGIN
     RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
 END $$;
 
--- fencelock_tidy is fencelock_purge as a step of its own.
-CREATE OR REPLACE FUNCTION fencelock_tidy(a_key bytea, a_node bigint)
+-- fencelock_purge is fencelock_expire as a step of its own.
+CREATE OR REPLACE FUNCTION fencelock_purge(a_key bytea, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_line fencelock_line := fencelock_open(a_key);
 BEGIN
-    RETURN QUERY SELECT * FROM fencelock_purge(a_key, v_line.mark, fencelock_now(), a_node);
+    RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, fencelock_now(), a_node);
 END $$;
 
 -- fencelock_renew starts leases again. Its arguments are arrays as text, with keys and ids
 -- in hexadecimal and leases in microseconds, so that every driver can send them. It answers
--- a row per lease, numbered from 1.
+-- a row for each lease that is gone, by its place from 1, and one at the end.
 --
 -- It locks no lines but those that the claims are in themselves, and the other claims, always
 -- in the order of keys and tokens. Whoever moves a claim out of the row of its line meanwhile
 -- takes it to where it is looked for next. The clock is read when a row is looked at, and
 -- again if that had to wait for another step.
 CREATE OR REPLACE FUNCTION fencelock_renew(a_keys text, a_tokens text, a_ids text, a_ttls text)
-RETURNS TABLE (place bigint, alive boolean, broken boolean, reason bytea)
-LANGUAGE plpgsql
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
-#variable_conflict use_column
 DECLARE
-    v_one  record;
-    v_rest fencelock_rest;
+    v_one       record;
+    v_answer    fencelock_answer;
+    v_tombstone fencelock_tombstone;
 BEGIN
     FOR v_one IN
         SELECT place, decode(k, 'hex') AS key, decode(i, 'hex') AS id, ttl
@@ -705,13 +713,18 @@ BEGIN
                 SET expires = greatest(expires, fencelock_now() + v_one.ttl), granted = least(granted, 1)
                 WHERE key = v_one.key AND id = v_one.id AND NOT lingering AND expires > fencelock_now();
         END IF;
-        IF FOUND THEN
-            RETURN QUERY SELECT v_one.place, true, false, ''::bytea;
-        ELSE
-            SELECT * INTO v_rest FROM fencelock_rest WHERE key = v_one.key AND id = v_one.id AND expires > fencelock_now();
-            RETURN QUERY SELECT v_one.place, false, coalesce(v_rest.broken, false), coalesce(v_rest.reason, '');
+        IF NOT FOUND THEN
+            SELECT * INTO v_tombstone FROM fencelock_tombstone
+                WHERE key = v_one.key AND id = v_one.id AND expires > fencelock_now();
+            v_answer.what := 'lost';
+            v_answer.token := v_one.place;
+            v_answer.granted := coalesce(v_tombstone.broken, false);
+            v_answer.note := v_tombstone.reason;
+            RETURN NEXT v_answer;
         END IF;
     END LOOP;
+    v_answer.what := 'renewed';
+    RETURN NEXT v_answer;
 END $$;
 
 -- fencelock_sweep goes through the next a_many lines, from where the last sweep of any
@@ -719,14 +732,14 @@ END $$;
 -- asked for since, forgets lines that are idle: empty, without a mark, and with a counter
 -- that the clock has overtaken a day ago, and ends what has rested long enough. It waits
 -- for no step but those that renew what has expired.
-CREATE OR REPLACE FUNCTION fencelock_sweep(a_many integer, a_node bigint)
+CREATE OR REPLACE FUNCTION fencelock_sweep(a_many bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_now   bigint := fencelock_now();
     v_day   bigint := v_now - 86400000000;
     v_after text;
-    v_n     integer := 0;
+    v_n     bigint := 0;
     v_line  fencelock_line;
 BEGIN
     SELECT value INTO v_after FROM fencelock_meta WHERE name = 'swept' FOR UPDATE SKIP LOCKED;
@@ -741,7 +754,7 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         v_line := fencelock_open(v_line.key);
         IF v_line.soonest <= v_now THEN
-            RETURN QUERY SELECT * FROM fencelock_purge(v_line.key, v_line.mark, v_now, a_node);
+            RETURN QUERY SELECT * FROM fencelock_expire(v_line.key, v_line.mark, v_now, a_node);
         END IF;
         IF v_line.last < v_day AND v_line.mark = '' THEN
             DELETE FROM fencelock_line
@@ -749,9 +762,14 @@ BEGIN
         END IF;
     END LOOP;
     UPDATE fencelock_meta SET value = CASE WHEN v_n < a_many THEN '' ELSE v_after END WHERE name = 'swept';
-    DELETE FROM fencelock_rest WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM fencelock_rest WHERE expires <= v_now LIMIT a_many FOR UPDATE SKIP LOCKED));
+    DELETE FROM fencelock_tombstone WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM fencelock_tombstone WHERE expires <= v_now LIMIT a_many FOR UPDATE SKIP LOCKED));
 END $$;
+
+-- fencelock_format says which format the tables have. It is made last: where it is, all the
+-- others are.
+CREATE OR REPLACE FUNCTION fencelock_format() RETURNS TABLE (note text) LANGUAGE sql STABLE AS
+$$ SELECT value FROM fencelock_meta WHERE name = 'format' $$;
 
 INSERT INTO fencelock_meta (name, value) VALUES ('format', '1'), ('swept', '') ON CONFLICT (name) DO NOTHING;
 

@@ -41,11 +41,6 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     PRIMARY KEY (key, token)
 ) STRICT, WITHOUT ROWID;
 
--- What is asked about those who wait, so that a long line costs no more than a short
--- one. A lock that is granted at once is in none of these indexes.
-CREATE INDEX IF NOT EXISTS fencelock_claim_waits ON fencelock_claim (key, id) WHERE granted = 0;
-CREATE INDEX IF NOT EXISTS fencelock_claim_ends ON fencelock_claim (key, clock, expires) WHERE granted = 0;
-
 -- What a process that waits has to be told.
 CREATE INDEX IF NOT EXISTS fencelock_claim_news ON fencelock_claim (node) WHERE granted = 2;
 

@@ -250,7 +250,7 @@ func TestPostgresThatCannotBeAMemberSaysSo(t *testing.T) {
 	if _, err := postgresMember(t, url, durable).Line(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	const tables = "fencelock_meta, fencelock_line, fencelock_claim, fencelock_rest"
+	const tables = "fencelock_meta, fencelock_line, fencelock_claim, fencelock_tombstone"
 	do(t, url, "CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON "+tables+" TO plain")
 	c, err := pgx.ParseConfig(url)
 	check(t, err)

@@ -49,10 +49,23 @@ func hourTwice(t *testing.T) {
 				if since != at.UnixMicro() {
 					t.Errorf("at %v a claim enters the %s way at %v", at, id, time.UnixMicro(since).UTC())
 				}
-				token := ask[int64](t, s, "SELECT last FROM fencelock_line WHERE lock_key = ?", key)
-				// A single column: by its clock the claim had not expired.
-				ask[string](t, s, fmt.Sprintf("CALL fencelock_v1_leave('%s', '%s', %d, 1000000, '', 0, 1)", key, id, token))
+				// By its clock the claim had not expired: else it gets a row of its own, which is deleted.
+				before := deletedRows(t, s)
+				left := ask[string](t, s, fmt.Sprintf("CALL fencelock_v1_leave('%s', '%s', '', 0, 0, 1)", key, id))
+				if after := deletedRows(t, s); left != "left" || after != before {
+					t.Errorf("at %v a claim does not leave the quick way: %q, %d rows are deleted", at, left, after-before)
+				}
 			}
 		}
 	}
+}
+
+// deletedRows counts what the session has deleted.
+func deletedRows(t *testing.T, s *store) (n int) {
+	t.Helper()
+	var name string
+	if err := s.db.QueryRowContext(soon(t), "SHOW SESSION STATUS LIKE 'Handler_delete'").Scan(&name, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -34,7 +34,7 @@ var postgres = kind{
 	name: "Postgres", dialect: sqllock.Postgres, driver: "pgx", server: sharedPostgres, make: newPostgres,
 	words: map[string]string{
 		"{key}": "key", "{name}": "convert_from(key, 'UTF8')", "{now}": "(extract(epoch FROM clock_timestamp()) * 1000000)",
-		"{tombstones}": "fencelock_rest", "{alone}": "id <> ''", "{ends}": "soonest",
+		"{tombstones}": "fencelock_tombstone", "{alone}": "id <> ''", "{ends}": "soonest",
 		"{connections}": "SELECT count(*) FROM pg_stat_activity WHERE application_name <> 'pooler' AND datname =",
 		"{tables}": `SELECT relname FROM pg_class
 			WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'S', 'm', 'p')`,
@@ -52,7 +52,7 @@ var mariaDB = kind{
 	name: "MariaDB", dialect: sqllock.MySQL, driver: "mysql", server: sharedMariaDB, make: newMariaDB,
 	words: map[string]string{
 		"{key}": "lock_key", "{name}": "CAST(lock_key AS CHAR)", "{now}": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-		"{tombstones}": "fencelock_rest", "{alone}": "id IS NOT NULL", "{ends}": "expires",
+		"{tombstones}": "fencelock_tombstone", "{alone}": "id IS NOT NULL", "{ends}": "expires",
 		"{connections}": "SELECT COUNT(*) FROM information_schema.processlist WHERE db =",
 		"{tables}":      "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
 		"{liveclaim}":   "expires > {now}", "{liveline}": "id IS NOT NULL AND expires > {now}", "{sum}": "SUM",

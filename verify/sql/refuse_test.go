@@ -81,7 +81,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 			t.Run("FunctionsDropped", func(t *testing.T) {
 				s := s.kind.store(t)
 				use(t, s.polling(t), "k")
-				s.do(t, "DROP FUNCTION fencelock_sweep")
+				s.do(t, "DROP FUNCTION fencelock_format")
 				refusal(t, s.new(t, s.open(t), nil), missing...)
 				use(t, s.polling(t), "k")
 			})

@@ -31,11 +31,11 @@ func (s *store) sane(t testing.TB) {
 		wrong["a lease that ends too soon"] = claims + "c.expires < l.soonest"
 		wrong["a claim in its line's row without an end"] = lines + "{alone} AND soonest = 9223372036854775807"
 		wrong["a claim in its line's row that cannot be"] = lines + "{alone} AND (span NOT BETWEEN 1 AND last OR weight NOT BETWEEN 1 AND capacity)"
-		wrong["an id that rests longer than its line knows"] = "FROM {tombstones} r JOIN fencelock_line l USING ({key}) WHERE r.expires > l.rests"
+		wrong["an id that rests longer than its line knows"] = "FROM {tombstones} r JOIN fencelock_line l USING ({key}) WHERE r.expires > l.tombstones"
 		wrong["a mark without its writer"] = lines + "(mark = '') <> (mark_id = '')"
 	case sqllock.MySQL:
 		wrong["a claim below the front of its line"] = claims + "c.token < l.front"
-		wrong["an id at rest of which the line knows nothing"] = "FROM {tombstones} r JOIN fencelock_line l USING ({key}) WHERE l.rests = 0 AND r.expires > {now}"
+		wrong["an id at rest of which the line knows nothing"] = "FROM {tombstones} r JOIN fencelock_line l USING ({key}) WHERE l.tombstones = 0 AND r.expires > {now}"
 		wrong["a mark without its writer"] = lines + "(mark IS NULL) <> (mark_id IS NULL)"
 	default:
 		wrong["a mark without its writer"] = lines + "(mark IS NULL) <> (mark_id IS NULL)"

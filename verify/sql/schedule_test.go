@@ -91,9 +91,6 @@ func TestStepsBesideOneThatMovesTheirClaim(t *testing.T) {
 		b := s.polling(t)
 		for name, step := range map[string]func(holder driver.Ticket) error{
 			"Renew": func(holder driver.Ticket) error {
-				if s.dialect == sqllock.MySQL {
-					return s.renewOnce(t, holder)
-				}
 				return renew(b, soon(t), holder)
 			},
 			"Leave": func(holder driver.Ticket) error { return b.Leave(soon(t), holder, driver.Exit{}) },
@@ -127,16 +124,6 @@ func TestStepsBesideOneThatMovesTheirClaim(t *testing.T) {
 	})
 }
 
-// renewOnce is a renewal by the procedure of MariaDB alone: Backend.Renew would ask again in
-// another way for what it does not find.
-func (s *store) renewOnce(t testing.TB, holder driver.Ticket) error {
-	list := fmt.Sprintf("%016x%016x%04d%04d%s%s", holder.Token, 120_000_000, len(holder.Key), len(holder.ID), holder.Key, holder.ID)
-	if alive := ask[string](t, s, fmt.Sprintf("CALL fencelock_v1_renew(X'%x')", list)); alive != "1" {
-		return fmt.Errorf("it is not found: %q", alive)
-	}
-	return nil
-}
-
 // TestTombstoneKeepsOutAnEnterThatWaited has a Leave write a tombstone, and commit late, while
 // the Enter of that ID waits for it: the claim would be a ghost that nobody leaves.
 func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
@@ -146,7 +133,7 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 		late := claim("k")
 		var x *session
 		if s.dialect == sqllock.MySQL {
-			x = s.begin(t, s.moveSQL(), fmt.Sprintf("CALL fencelock_v1_lay('k', '%s', @now, @now + 60000000, 0, 'it has left', 1)", late.ID))
+			x = s.begin(t, s.moveSQL(), fmt.Sprintf("CALL fencelock_v1_entomb('k', '%s', @now, @now + 60000000, 0, 'it has left', 1)", late.ID))
 		} else {
 			x = s.begin(t, s.leaveSQL("k", late.ID, 60_000_000))
 		}
@@ -165,7 +152,7 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 			// When the tombstone is over, the lock is as free as before.
 			s.do(t, "UPDATE {tombstones} SET expires = 1")
 			use(t, b, "k")
-			if ask[bool](t, s, "SELECT rests FROM fencelock_line WHERE lock_key = 'k'") {
+			if ask[bool](t, s, "SELECT tombstones FROM fencelock_line WHERE lock_key = 'k'") {
 				t.Error("the line says that there are tombstones")
 			}
 			use(t, b, "k")

@@ -88,7 +88,7 @@ const (
 // enterSQL is an Enter as another process sends it.
 func (s *store) enterSQL(key, id string) string {
 	if s.dialect == sqllock.MySQL {
-		return fmt.Sprintf("CALL fencelock_v1_enter('%s', '%s', 1, 1048576, 1048576, 60000000, 0, 1, '', '')", key, id)
+		return fmt.Sprintf("CALL fencelock_v1_enter('%s', '%s', 1048576, 1048576, 60000000, 0, 1, 1, '', '')", key, id)
 	}
 	return fmt.Sprintf("SELECT * FROM fencelock_enter('%s', '%s', 1048576, 1048576, 60000000, false, 1, 7, '', '')", key, id)
 }

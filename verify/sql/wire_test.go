@@ -48,7 +48,7 @@ func (s *store) trips(t testing.TB) func() int {
 	return func() (n int) {
 		for _, r := range p.Requests() {
 			if s.dialect == sqllock.MySQL {
-				// One Enter in 64 looks for idle lines besides.
+				// One Enter in 256 looks for idle lines besides.
 				if command, ok := r.Command(); ok && !strings.Contains(command, "v1_sweep(") {
 					n++
 				}
@@ -292,9 +292,9 @@ func TestLongWaitsAskSeldom(t *testing.T) {
 			asked[step]++
 		}
 		t.Logf("%d waiters asked %v within %d s", waiters, asked, long)
-		news, looks := asked["news"], asked["look"]
+		news, looks := asked["news"], asked["line"]
 		delete(asked, "news")
-		delete(asked, "look")
+		delete(asked, "line")
 		if news > 10*long || looks > 10*long || len(asked) > 0 {
 			t.Errorf("%d waiters asked %d times for news, read the line %d times and sent %v within %d s; want one poll for all, some times a second",
 				waiters, news, looks, asked, long)

@@ -3,7 +3,7 @@
 --
 -- ?1 key
 SELECT k.key, l.last, l.mark,
-       c.token, c.span, c.id, c.capacity, c.weight, c.granted, c.lingering,
+       c.token, c.span, c.id, c.capacity, c.weight, c.granted > 0 AS granted, c.lingering,
        c.clock, c.expires, c.until, c.ttl, c.since, c.owner, c.note
 FROM (SELECT ?1 AS key) k
 LEFT JOIN fencelock_line l ON l.key = k.key

@@ -1,2 +1,2 @@
 -- Reads what the file remembers of being a member of a quorum. No arguments.
-SELECT value FROM fencelock_meta WHERE name = 'member';
+SELECT value AS note FROM fencelock_meta WHERE name = 'member';

@@ -1,0 +1,88 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	sqldriver "database/sql/driver"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// isAnswer reports whether err is an answer of the store, not a failure to get one.
+func isAnswer(err error) bool {
+	var gone driver.ErrGone
+	var busy *driver.BusyError
+	var permanent *driver.PermanentError
+	return errors.As(err, &gone) || errors.As(err, &busy) || errors.As(err, &permanent) ||
+		errors.Is(err, driver.ErrKind) || errors.As(err, new(driver.ErrBallot)) ||
+		errors.As(err, new(*driver.QuarantineError))
+}
+
+// failure says what went wrong in the database of that name. advise says what to do about
+// it, if that is known, and whether asking again without that is useless. Errors of drivers
+// name the host and the user, but no password.
+func failure(name, what string, err error, advise func(error) (advice string, lasting bool)) error {
+	if err == nil || isAnswer(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if strings.Contains(err.Error(), "sql: database is closed") {
+		return permanent(fmt.Errorf("%s: cannot %s, the program has closed the database", name, what))
+	}
+	advice, lasting := advise(err)
+	if advice != "" {
+		what += ", " + advice
+	}
+	err = fmt.Errorf("%s: cannot %s: %w", name, what, err)
+	if lasting {
+		return permanent(err)
+	}
+	return err
+}
+
+func otherMember(name, agreed string) error {
+	return permanent(fmt.Errorf("%s: this database is a member of a quorum with %s: open it with the same "+
+		"driver.Membership everywhere", name, agreed))
+}
+
+func damagedMember(name, table string) error {
+	return permanent(fmt.Errorf("%s: what the table %s says of the member is damaged: delete its row 'member'",
+		name, table))
+}
+
+// named says what was done to which key.
+func named(what, key string) string {
+	if key == "" {
+		return what
+	}
+	return fmt.Sprintf("%s %q", what, key)
+}
+
+// retry calls f until it returns another error than those that again accepts, or ctx ends.
+func retry(ctx context.Context, again func(error) bool, first, longest time.Duration, f func() error) error {
+	for wait := first; ; wait = min(wait*3/2, longest) {
+		err := f()
+		if err == nil || !again(err) {
+			return err
+		}
+		// Half of it at random, or two processes that collide would do so again.
+		timer := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// closeConn closes a connection instead of giving it back to the pool.
+func closeConn(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	conn.Close()
+}

@@ -1,0 +1,69 @@
+package sqllock
+
+import (
+	"context"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// Options change what New does by default. The zero value and nil are ready.
+type Options struct {
+	// Prefix begins the names of the tables, so that several sets of locks may be
+	// kept in one database: 1 to 32 letters, digits and underscores. The default
+	// is "fencelock_".
+	Prefix string
+	// CreateTables creates the tables at the first call if they are missing, also when
+	// several processes do so at once. Without it the first call fails, and says so,
+	// until the DDL that Schema returns has been run.
+	CreateTables bool
+	// Listen is for PostgreSQL: it lets waiters be woken by NOTIFY, which database/sql
+	// cannot hear. It runs LISTEN on a connection of its own, calls heard once LISTEN
+	// is in effect and again for each notification, and returns when ctx ends or the
+	// connection is lost; it is called again then. It is called by one goroutine at a
+	// time, while somebody waits or Alarm is in use, and a second longer. channel is a
+	// name that needs no quotes. With github.com/jackc/pgx/v5:
+	//
+	//	func(ctx context.Context, channel string, heard func()) error {
+	//		conn, err := pgx.Connect(ctx, url)
+	//		if err != nil {
+	//			return err
+	//		}
+	//		defer conn.Close(context.WithoutCancel(ctx))
+	//		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	//			return err
+	//		}
+	//		for {
+	//			heard()
+	//			if _, err := conn.WaitForNotification(ctx); err != nil {
+	//				return err
+	//			}
+	//		}
+	//	}
+	//
+	// With github.com/lib/pq it is a pq.Listener that is closed when ctx ends or its callback
+	// hears of ListenerEventDisconnected; verify/sql/listen_test.go has all of it.
+	//
+	// The connection must be one to PostgreSQL itself: through a pooler in transaction
+	// mode a LISTEN is lost. Without Listen the database is asked again and again; other
+	// dialects refuse it.
+	Listen func(ctx context.Context, channel string, heard func()) error
+
+	// Member opens the database as a node of a quorum (package quorumlock), which takes
+	// ballots; &driver.Membership{} will do. It is for SQLite and PostgreSQL. A database
+	// that may have lost what it had acknowledged grants nothing for Membership.MaxTTL:
+	//
+	//   - SQLite after its host was started again, unless Durable says that the file loses
+	//     nothing then (PRAGMA synchronous = FULL). A file that is put back from a copy has
+	//     forgotten grants, and cannot know: delete its row 'member' in the table meta.
+	//   - PostgreSQL after the server was started again or has recovered from a crash, also
+	//     of one of its processes, unless Durable says that it loses nothing then: fsync and
+	//     synchronous_commit are on, or every ballot is refused. Whatever Durable says, after
+	//     a failover to a standby, and after a dump or a backup was put back, as far as that
+	//     can be seen: a backup of the disks under a running server cannot, so delete its
+	//     row 'member' in the table meta. A member is one server by itself: if two servers
+	//     could both take themselves for the primary, one member would have two votes.
+	Member *driver.Membership
+}
+
+// listen is the type of Options.Listen.
+type listen = func(ctx context.Context, channel string, heard func()) error

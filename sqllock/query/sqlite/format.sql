@@ -1,2 +1,0 @@
--- Reads the format of the tables. No arguments.
-SELECT value FROM fencelock_meta WHERE name = 'format';

@@ -1,2 +1,0 @@
--- Reads how far the last sweep came. No arguments.
-SELECT value FROM fencelock_meta WHERE name = 'swept';

@@ -1,0 +1,134 @@
+package sqllock
+
+import (
+	"cmp"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// row is one row of what a database answers: about a claim, its line, or what a step has done.
+// Its columns are found by their names, and null is zero.
+type row struct {
+	what                          string // the kind of the row; see the schema
+	key, id                       string
+	token, span, capacity, weight int64
+	granted, lingering, mixed     bool
+	lease
+	since, node    int64
+	mark           driver.Mark
+	owner, note    string
+	now, last      int64
+	ahead, remains int64
+}
+
+// columns says where the columns of an answer belong.
+var columns = map[string]func(r *row) sql.Scanner{
+	"what":      func(r *row) sql.Scanner { return orZero[string]{&r.what} },
+	"key":       func(r *row) sql.Scanner { return orZero[string]{&r.key} },
+	"lock_key":  func(r *row) sql.Scanner { return orZero[string]{&r.key} }, // KEY is a word of MySQL's
+	"id":        func(r *row) sql.Scanner { return orZero[string]{&r.id} },
+	"token":     func(r *row) sql.Scanner { return orZero[int64]{&r.token} },
+	"span":      func(r *row) sql.Scanner { return orZero[int64]{&r.span} },
+	"capacity":  func(r *row) sql.Scanner { return orZero[int64]{&r.capacity} },
+	"weight":    func(r *row) sql.Scanner { return orZero[int64]{&r.weight} },
+	"granted":   func(r *row) sql.Scanner { return orZero[bool]{&r.granted} },
+	"lingering": func(r *row) sql.Scanner { return orZero[bool]{&r.lingering} },
+	"mixed":     func(r *row) sql.Scanner { return orZero[bool]{&r.mixed} },
+	"clock":     func(r *row) sql.Scanner { return orZero[int64]{&r.clock} },
+	"expires":   func(r *row) sql.Scanner { return orZero[int64]{&r.expires} },
+	"until":     func(r *row) sql.Scanner { return orZero[int64]{&r.until} },
+	"ttl":       func(r *row) sql.Scanner { return orZero[int64]{&r.ttl} },
+	"since":     func(r *row) sql.Scanner { return orZero[int64]{&r.since} },
+	"node":      func(r *row) sql.Scanner { return orZero[int64]{&r.node} },
+	"mark":      func(r *row) sql.Scanner { return orZero[driver.Mark]{&r.mark} },
+	"owner":     func(r *row) sql.Scanner { return orZero[string]{&r.owner} },
+	"note":      func(r *row) sql.Scanner { return orZero[string]{&r.note} },
+	"now":       func(r *row) sql.Scanner { return orZero[int64]{&r.now} },
+	"last":      func(r *row) sql.Scanner { return orZero[int64]{&r.last} },
+	"ahead":     func(r *row) sql.Scanner { return orZero[int64]{&r.ahead} },
+	"remains":   func(r *row) sql.Scanner { return orZero[int64]{&r.remains} },
+}
+
+// orZero scans null as zero.
+type orZero[T any] struct{ to *T }
+
+func (z orZero[T]) Scan(v any) error {
+	var n sql.Null[T]
+	err := n.Scan(v)
+	*z.to = n.V
+	return err
+}
+
+// eachRow gives take each row of each result, and closes rows. take keeps nothing of a row
+// but its values. key is the lock of which the rows are, for errors.
+func eachRow(rows *sql.Rows, key string, take func(r *row) error) error {
+	defer rows.Close()
+	for {
+		names, err := rows.Columns()
+		if err != nil {
+			return err
+		}
+		var r row
+		to := make([]any, len(names))
+		for i, name := range names {
+			place, ok := columns[name]
+			if !ok {
+				return unknownColumns(names)
+			}
+			to[i] = place(&r)
+		}
+		for rows.Next() {
+			if err := rows.Scan(to...); err != nil {
+				return scanned(key, err)
+			}
+			if err := take(&r); err != nil {
+				return err
+			}
+		}
+		if !rows.NextResultSet() {
+			return cmp.Or(rows.Err(), rows.Close())
+		}
+	}
+}
+
+func unknownColumns(names []string) error {
+	return permanent(fmt.Errorf("the database answers columns %.200q, which this program does not know: run the DDL "+
+		"of this version", names))
+}
+
+// scanned says that a row could not be read because no step has written it.
+func scanned(key string, err error) error {
+	if err != nil && strings.HasPrefix(err.Error(), "sql: Scan error") {
+		return damaged(key, err)
+	}
+	return err
+}
+
+// micros is a time in µs, as databases keep it.
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// gone says why a claim is not in line: its tombstone, in the columns granted (whether it
+// was broken) and note (the reason).
+func (r *row) gone() driver.ErrGone {
+	return driver.ErrGone{Broken: r.granted, Reason: r.note}
+}
+
+// grant is the grant that r describes, in the line of key.
+func (r *row) grant(key string, now instant) grant {
+	return grant{driver.ClaimRef{Key: key, ID: r.id}, r.mark, r.left(now), r.mixed}
+}
+
+// ticket is the ticket of the claim that r describes. What is in line decides; how it was
+// asked for is the caller's.
+func (r *row) ticket(c *driver.Claim, left time.Duration, mixed bool) driver.Ticket {
+	t := driver.Ticket{Claim: *c, Token: r.token, Granted: r.granted, Left: left, Mixed: mixed}
+	t.Owner, t.Note, t.Span, t.Capacity, t.Weight = r.owner, r.note, r.span, r.capacity, r.weight
+	if t.Granted {
+		t.Mark = r.mark
+	}
+	return t
+}

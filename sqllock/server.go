@@ -1,0 +1,167 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// server is the store on PostgreSQL, MariaDB and MySQL. Each step is one call of a function
+// or procedure of the schema: one statement, one transaction, one round trip. A connection
+// of the pool is used for no longer than that, and no transaction stays open when a process
+// stops in the middle of a step.
+type server struct {
+	config
+	engine engine
+	errors *serverErrors
+}
+
+// engine is what differs between servers.
+type engine interface {
+	// statement writes a call of a step. Its arguments are []byte, string, int64, bool or
+	// nil.
+	statement(step string, args []any) (text string, params []any)
+	// createTables runs the schema.
+	createTables(ctx context.Context) error
+	// leases writes the arguments of a renewal, of at most renewAtOnce leases.
+	leases(ts []driver.Ticket) []any
+	renewAtOnce() int
+
+	notifier() notifier
+}
+
+// serverErrors says what the errors of an engine mean.
+type serverErrors struct {
+	code    func(error) string
+	missing []string // a table or a step is not there
+	undone  []string // the server has rolled back a step because of what others did at the same time
+	advice  []advice
+	// open says that a step which fails may leave a transaction open, which would keep a line
+	// locked for as long as the pool keeps the connection. The connection is closed then.
+	open bool
+}
+
+// advice is what to do about errors that would come again.
+type advice struct{ codes, text string }
+
+// ignoresContext: drivers of servers give up a statement when its context ends.
+func (s *server) ignoresContext() bool { return false }
+
+func (s *server) close() error { return nil }
+
+func (s *server) notifier() notifier { return s.engine.notifier() }
+
+// notify does nothing: a step notifies others itself if the server can.
+func (s *server) notify() {}
+
+// ready looks whether the steps are there, and of which format the tables are.
+func (s *server) ready(ctx context.Context) error {
+	err := s.inspect(ctx)
+	if s.create && slices.Contains(s.errors.missing, s.errors.code(err)) {
+		if err := s.retry(ctx, func() error { return s.engine.createTables(ctx) }); err != nil {
+			return s.fail("create the tables", err)
+		}
+		err = s.inspect(ctx)
+	}
+	return s.fail("open the tables", err)
+}
+
+func (s *server) inspect(ctx context.Context) error {
+	var format string
+	text, _ := s.engine.statement("format", nil)
+	err := s.retry(ctx, func() error {
+		format = ""
+		return s.send(ctx, "", text, nil, func(r *row) error {
+			format = r.note
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return s.checkFormat(format)
+}
+
+// call makes a step, again if the server has undone it, and gives take each row of its
+// answer. begin is called before each attempt; what take has seen counts only if call returns
+// nil.
+func (s *server) call(ctx context.Context, what, key string, begin func(), take func(r *row) error, step string,
+	args ...any,
+) error {
+	text, params := s.engine.statement(step, args)
+	err := s.retry(ctx, func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		begin()
+		return s.send(ctx, key, text, params, take)
+	})
+	return s.fail(named(what, key), err)
+}
+
+// send sends one statement.
+func (s *server) send(ctx context.Context, key, text string, params []any, take func(r *row) error) (err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer func() {
+		if err != nil && s.errors.open && !s.undone(err) {
+			closeConn(conn)
+		}
+	}()
+	rows, err := conn.QueryContext(ctx, text, params...)
+	if err != nil {
+		return err
+	}
+	err = s.known(rows)
+	if err == nil {
+		err = eachRow(rows, key, take)
+	}
+	if errors.Is(err, sqldriver.ErrBadConn) {
+		// It was sent, so it must not be taken for undone.
+		err = fmt.Errorf("the connection broke before the answer was there: %v", err)
+	}
+	return err
+}
+
+// known refuses an answer that does not begin as those of the schema do.
+func (s *server) known(rows *sql.Rows) error {
+	names, err := rows.Columns()
+	if err != nil || len(names) == 0 || slices.Contains([]string{"what", "now", "note"}, names[0]) {
+		return err
+	}
+	rows.Close()
+	return unknownColumns(names)
+}
+
+// undone reports that a step did not happen and may be sent again at once. ErrBadConn says
+// that nothing was sent.
+func (s *server) undone(err error) bool {
+	return errors.Is(err, sqldriver.ErrBadConn) || slices.Contains(s.errors.undone, s.errors.code(err))
+}
+
+func (s *server) retry(ctx context.Context, f func() error) error {
+	// Whoever was in the way is most likely done within the first wait.
+	return retry(ctx, s.undone, 500*time.Microsecond, 50*time.Millisecond, f)
+}
+
+func (s *server) fail(what string, err error) error {
+	return failure(s.name, what, err, func(err error) (string, bool) {
+		code := s.errors.code(err)
+		for _, a := range s.errors.advice {
+			if slices.Contains(strings.Fields(a.codes), code) {
+				return s.names.sql(a.text), true
+			}
+		}
+		return "", false
+	})
+}

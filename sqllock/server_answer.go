@@ -1,0 +1,119 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// answer is what the rows say that a step answers.
+type answer struct {
+	effects
+	store  string          // its name, for errors
+	ref    driver.ClaimRef // that was asked for
+	done   bool            // the claim has left, or the leases were gone through
+	ticket *row
+	head   *driver.BusyError // the first of a line in which the claim waits
+	refuse error             // why there is no ticket, or no such claim
+	lost   map[int64]error   // why leases are gone, by their place in the list, from 1
+}
+
+// errShort says that a step gave no answer, which it always does.
+var errShort = errors.New("the step gave no answer: run the DDL of this version again")
+
+// add takes one row; the schemas say what they mean.
+func (a *answer) add(r *row) error {
+	ref := driver.ClaimRef{Key: r.key, ID: r.id}
+	if ref.Key == "" {
+		ref.Key = a.ref.Key
+	}
+	switch r.what {
+	case "left", "renewed":
+		a.done = true
+	case "ticket":
+		ticket := *r
+		a.ticket = &ticket
+	case "head":
+		a.head = &driver.BusyError{
+			Owner: r.owner, Note: r.note, Token: r.token, Since: time.UnixMicro(r.since), Left: micros(r.remains),
+		}
+	case "lost":
+		if a.lost == nil {
+			a.lost = map[int64]error{}
+		}
+		a.lost[r.token] = r.gone()
+	case "grant":
+		a.granted = append(a.granted, grant{ref, r.mark, micros(r.remains), r.mixed})
+	case "broken":
+		a.broken = append(a.broken, broken{ref, driver.ErrGone{Broken: true, Reason: r.note}})
+	case "touched":
+		a.touched = append(a.touched, ref.Key)
+	default:
+		a.refuse = a.refusal(r)
+	}
+	return nil
+}
+
+// refusal is the error that a row stands for.
+func (a *answer) refusal(r *row) error {
+	switch r.what {
+	case "gone":
+		return r.gone()
+	case "kind":
+		return driver.ErrKind
+	case "busy":
+		if a.head == nil {
+			return errShort
+		}
+		a.head.Ahead = int(r.ahead)
+		return a.head
+	case "ballot":
+		return driver.ErrBallot{Last: r.token}
+	case "wait":
+		return &driver.QuarantineError{Left: micros(r.remains)}
+	case "other":
+		return otherMember(a.store, r.note)
+	case "careless":
+		return permanent(fmt.Errorf("%s: the member is said to be Durable, but with %s = off the server loses what it "+
+			"has acknowledged when it crashes: set it to on, or leave Durable out", a.store, r.note))
+	case "damaged":
+		return damagedMember(a.store, r.note)
+	}
+	return permanent(fmt.Errorf("%s: the database answers %.40q, which this program does not know: run the DDL of "+
+		"this version again", a.store, r.what))
+}
+
+// outcome is what became of a step on a claim.
+func (a *answer) outcome() error {
+	if a.refuse == nil && !a.done {
+		return errShort
+	}
+	return a.refuse
+}
+
+// entered is the answer to an Enter of c.
+func (a *answer) entered(c *driver.Claim) (driver.Ticket, error) {
+	r := a.ticket
+	switch {
+	case a.refuse != nil:
+		return driver.Ticket{}, a.refuse
+	case r == nil || r.token < 1:
+		return driver.Ticket{}, errShort
+	case r.span == 0:
+		// It found the lock free: all else is as it was asked for.
+		return driver.Ticket{
+			Claim: *c, Token: r.token, Granted: true, Left: c.TTL.Truncate(time.Microsecond), Mark: r.mark,
+		}, nil
+	}
+	t := r.ticket(c, micros(r.remains), r.mixed)
+	if t.Granted {
+		return t, nil
+	}
+	t.Ahead, t.Head = int(r.ahead), a.head
+	if t.Head != nil {
+		t.Head.Ahead = t.Ahead
+	}
+	return t, nil
+}

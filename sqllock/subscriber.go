@@ -1,0 +1,75 @@
+package sqllock
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// subscriber is the notifier on PostgreSQL. It runs Options.Listen again and again, and
+// passes its notifications on. While it has no connection, its process polls.
+type subscriber struct {
+	events chan struct{}
+	turn   atomic.Int64 // of Listen, from 1
+	heard  atomic.Int64 // the turn that was last heard of: LISTEN is in effect if it is not over
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// notifier starts a subscriber for this node, or returns nil.
+func (p *postgres) notifier() notifier {
+	if p.listen == nil {
+		return nil
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &subscriber{events: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	s.turn.Store(1)
+	go s.run(ctx, strings.ToLower(p.names.prefix)+strconv.FormatInt(p.node, 10), p.listen)
+	return s
+}
+
+func (s *subscriber) notified() <-chan struct{} { return s.events }
+func (s *subscriber) active() bool              { return s.heard.Load() == s.turn.Load() }
+
+// close waits until Options.Listen has returned.
+func (s *subscriber) close() {
+	s.stop()
+	<-s.done
+}
+
+func (s *subscriber) publish() {
+	select {
+	case s.events <- struct{}{}:
+	default: // an event is pending
+	}
+}
+
+// run listens until ctx ends.
+func (s *subscriber) run(ctx context.Context, channel string, listen listen) {
+	defer close(s.done)
+	const shortest, longest = 50 * time.Millisecond, 5 * time.Second
+	wait := shortest
+	for ctx.Err() == nil {
+		began, turn := time.Now(), s.turn.Load()
+		// The error is of no use: the server is polled meanwhile, and the next turn is near.
+		_ = listen(ctx, channel, func() {
+			s.heard.Store(turn)
+			s.publish()
+		})
+		s.turn.Add(1)
+		s.publish()
+		if time.Since(began) > 10*time.Second {
+			wait = shortest
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		wait = min(2*wait, longest)
+	}
+}

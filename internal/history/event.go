@@ -29,7 +29,8 @@ const (
 )
 
 var opNames = [...]string{
-	"none", "enter", "grant", "believe", "refused", "release", "left", "loss", "crash", "pause", "resume", "write", "denied", "look", "doubt",
+	"none", "enter", "grant", "believe", "refused", "release", "left", "loss",
+	"crash", "pause", "resume", "write", "denied", "look", "doubt",
 }
 
 func (o Op) String() string {

@@ -112,54 +112,74 @@ func (s *sweep) judgeWeight(c *claim) {
 	}
 }
 
+// gap is a time in which somebody waits and nobody holds.
+type gap struct {
+	rule       Rule
+	first      Event // what the waiter has waited for since
+	limit, due time.Duration
+}
+
 // judgeGap: nobody holds k, somebody waits, and it takes too long. It is called
 // before what may end the gap.
 func (s *sweep) judgeGap(k *key, at time.Duration) {
-	if k.told {
-		return
-	}
-	for c := range k.live {
-		if !c.process.paused {
-			return
-		}
-	}
 	waiter := k.first()
-	if waiter == nil || waiter.granted {
+	if k.told || waiter == nil || waiter.granted || k.held() {
 		return
 	}
-	rule, first, limit := WakeUp, waiter.Event, s.o.Wake
-	due := waiter.since + s.o.Wake
-	if k.left.At+s.o.Wake > due {
-		first, due = k.left, k.left.At+s.o.Wake
-	}
-	for _, g := range k.gone {
-		if s.o.Stuck == 0 || g.At+s.o.Stuck >= due {
-			rule, first, limit, due = Stuck, g, s.o.Stuck, g.At+s.o.Stuck
-		}
-	}
-	if rule == Stuck && s.o.Wake == 0 {
-		// Nothing is promised after a release: what a claim that vanished long ago may have
-		// delayed is judged from the last release, and from when the waiter came.
-		due = max(due, waiter.since+s.o.Stuck, k.left.At+s.o.Stuck)
-	}
-	since := due - limit
-	for _, out := range s.outages {
-		if out.Key != "" && out.Key != k.name {
-			continue
-		}
-		if out.From <= due && out.To >= since && out.To+s.o.Stuck > due {
-			rule, limit, due = Stuck, s.o.Stuck, out.To+s.o.Stuck
-		}
-	}
-	if limit == 0 || at <= due {
+	g := s.excuse(k, s.gapBefore(k, waiter))
+	if g.limit == 0 || at <= g.due {
 		return
 	}
 	k.told = true
 	text := "the key was released, and a waiter was not told"
-	if rule == Stuck {
+	if g.rule == Stuck {
 		text = "its holder is gone, and a waiter does not get the key"
 	}
-	s.report(rule, k, due, first, Event{At: at, Op: Look, Process: waiter.Process, Key: k.name, Claim: waiter.Claim}, text)
+	second := Event{At: at, Op: Look, Process: waiter.Process, Key: k.name, Claim: waiter.Claim}
+	s.report(g.rule, k, g.due, g.first, second, text)
+}
+
+// held reports whether a process that runs believes to hold k.
+func (k *key) held() bool {
+	for c := range k.live {
+		if !c.process.paused {
+			return true
+		}
+	}
+	return false
+}
+
+// gapBefore is the gap that a grant to waiter would end now.
+func (s *sweep) gapBefore(k *key, waiter *claim) gap {
+	g := gap{WakeUp, waiter.Event, s.o.Wake, waiter.since + s.o.Wake}
+	if k.left.At+s.o.Wake > g.due {
+		g.first, g.due = k.left, k.left.At+s.o.Wake
+	}
+	for _, e := range k.gone {
+		if s.o.Stuck == 0 || e.At+s.o.Stuck >= g.due {
+			g = gap{Stuck, e, s.o.Stuck, e.At + s.o.Stuck}
+		}
+	}
+	if g.rule == Stuck && s.o.Wake == 0 {
+		// Nothing is promised after a release: what a claim that vanished long ago may have
+		// delayed is judged from the last release, and from when the waiter came.
+		g.due = max(g.due, waiter.since+s.o.Stuck, k.left.At+s.o.Stuck)
+	}
+	return g
+}
+
+// excuse lets a gap that touches an outage last for Stuck after its end.
+func (s *sweep) excuse(k *key, g gap) gap {
+	since := g.due - g.limit
+	for _, out := range s.outages {
+		if out.Key != "" && out.Key != k.name {
+			continue
+		}
+		if out.From <= g.due && out.To >= since && out.To+s.o.Stuck > g.due {
+			g.rule, g.limit, g.due = Stuck, s.o.Stuck, out.To+s.o.Stuck
+		}
+	}
+	return g
 }
 
 // first is who has waited longest, of those that can take what they are given; or

@@ -134,6 +134,11 @@ func (s *sweep) apply(e Event) error {
 	if c == nil || c.Key != e.Key {
 		return errNoClaim
 	}
+	return s.applyTo(c, e)
+}
+
+// applyTo lets an event happen to a claim that has entered.
+func (s *sweep) applyTo(c *claim, e Event) error {
 	switch e.Op {
 	case Grant:
 		s.grant(c, e)

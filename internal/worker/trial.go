@@ -38,7 +38,8 @@ func (x Trial[Store]) NeverOverlap(t *testing.T, workers, holds int) {
 	}
 	var ps []*Process
 	for range workers {
-		ps = append(ps, Start(t, Order[Store]{Do: Count, Store: x.Store, Key: "k", TTL: time.Minute, N: holds, File: file}))
+		o := Order[Store]{Do: Count, Store: x.Store, Key: "k", TTL: time.Minute, N: holds, File: file}
+		ps = append(ps, Start(t, o))
 	}
 	began := time.Now()
 	for _, p := range ps {

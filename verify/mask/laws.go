@@ -14,101 +14,124 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Run holds a dialect of sqllock to what it owes to any driver, of which d is one. dsn names
+// dialect is a dialect of sqllock, on a driver of database/sql.
+type dialect struct {
+	driver sqldriver.DriverContext
+	about  string
+	dsn    func(testing.TB) string
+	open   func(testing.TB, *sql.DB) driver.Backend
+}
+
+// Run holds a dialect of sqllock to what it owes to any driver, of which below is one. dsn names
 // a new database each time, open makes a backend on it that ends with the test, and about is
 // what the statement of an Enter contains and no other.
-func Run(t *testing.T, about string, d sqldriver.DriverContext, dsn func(testing.TB) string, open func(testing.TB, *sql.DB) driver.Backend) {
-	masked := func(t *testing.T) *Driver {
-		c, err := d.OpenConnector(dsn(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &Driver{Connector: c, About: about}
-	}
-	backend := func(t *testing.T, c sqldriver.Connector) driver.Backend {
-		db := sql.OpenDB(c)
-		t.Cleanup(func() { db.Close() })
-		b := open(t, db)
-		leave(t, b, hold(t, b, claim("the first step makes the tables")))
-		return b
-	}
-
-	// Drivers whose connections database/sql has to prepare each question on.
-	preparing := func(t *testing.T, d *Driver, want int32) {
-		b := backend(t, d)
-		first := hold(t, b, claim("k"))
-		second := enter(t, b, claim("k"))
-		if second.Granted {
-			t.Fatal("two have the lock")
-		}
-		leave(t, b, first)
-		for !second.Granted {
-			var err error
-			if second, err = b.Await(soon(t), second); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if second.Token <= first.Token || second.Owner != "test" || second.Note != "a note" {
-			t.Errorf("the second ticket is %+v, after one with token %d", second, first.Token)
-		}
-		leave(t, b, second)
-		if n := d.Asked.Load(); n != want {
-			t.Errorf("it was asked %d times for 3 claims; want %d", n, want)
-		}
-	}
+func Run(
+	t *testing.T, about string, below sqldriver.DriverContext,
+	dsn func(testing.TB) string, open func(testing.TB, *sql.DB) driver.Backend,
+) {
+	d := dialect{below, about, dsn, open}
 	t.Run("it only prepares", func(t *testing.T) {
-		d := masked(t)
-		d.Prepares = true
-		preparing(t, d, 0)
+		m := d.masked(t)
+		m.Prepares = true
+		d.takesTurns(t, m, 0)
 	})
 	t.Run("it answers ErrSkip", func(t *testing.T) {
-		d := masked(t)
-		d.Skips = true
+		m := d.masked(t)
+		m.Skips = true
 		// database/sql asks it before it prepares.
-		preparing(t, d, 3)
+		d.takesTurns(t, m, 3)
 	})
-
-	// A driver that answers ErrBadConn says that nothing has happened, and the question goes
-	// to another connection.
 	for broken := range int32(5) {
-		t.Run(fmt.Sprintf("%d connections of the pool are broken", broken), func(t *testing.T) {
-			d := masked(t)
-			b := backend(t, d)
-			d.Sent.Store(0)
-			d.Broken.Store(broken)
-			leave(t, b, hold(t, b, claim("k")))
-			if n := d.Sent.Load(); n != 1 {
-				t.Errorf("Enter was sent %d times; want once", n)
-			}
-		})
+		name := fmt.Sprintf("%d connections of the pool are broken", broken)
+		t.Run(name, func(t *testing.T) { d.brokenPool(t, broken) })
 	}
+	t.Run("a connection breaks before the answer", d.breaksBeforeTheAnswer)
+	t.Run("an answer has other columns", d.otherColumns)
+}
 
-	// One that says so when the answer is read has sent it, and that is not done twice.
-	t.Run("a connection breaks before the answer", func(t *testing.T) {
-		d := masked(t)
-		b := backend(t, d)
-		d.Sent.Store(0)
-		d.Breaks.Store(1)
-		c := claim("k")
-		var p *driver.PermanentError
-		if _, err := b.Enter(soon(t), c); err == nil || errors.As(err, &p) || driver.Gone(err) || d.Sent.Load() != 1 {
-			t.Errorf("Enter answered %v, and was sent %d times; want an error that leaves it open, once", err, d.Sent.Load())
-		}
-		leave(t, b, hold(t, b, c))
-	})
+func (d dialect) masked(t *testing.T) *Driver {
+	c, err := d.driver.OpenConnector(d.dsn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Driver{Connector: c, About: d.about}
+}
 
-	// That must be an error, not a panic, and nothing that is believed.
-	t.Run("an answer has other columns", func(t *testing.T) {
-		d := masked(t)
-		b := backend(t, d)
-		d.Narrow = true
-		c := claim("k")
-		if _, err := b.Enter(soon(t), c); err == nil || !strings.Contains(err.Error(), "columns") {
-			t.Errorf("Enter answered %v; want an error about its columns", err)
+func (d dialect) backend(t *testing.T, c sqldriver.Connector) driver.Backend {
+	db := sql.OpenDB(c)
+	t.Cleanup(func() { db.Close() })
+	b := d.open(t, db)
+	leave(t, b, hold(t, b, claim("the first call makes the tables")))
+	return b
+}
+
+// takesTurns has two claims hold one lock, on a driver whose connections database/sql has to
+// prepare each question on.
+func (d dialect) takesTurns(t *testing.T, m *Driver, asked int32) {
+	b := d.backend(t, m)
+	first := hold(t, b, claim("k"))
+	second := enter(t, b, claim("k"))
+	if second.Granted {
+		t.Fatal("two have the lock")
+	}
+	leave(t, b, first)
+	for !second.Granted {
+		var err error
+		if second, err = b.Await(soon(t), second); err != nil {
+			t.Fatal(err)
 		}
-		d.Narrow = false
-		leave(t, b, hold(t, b, c))
-	})
+	}
+	if second.Token <= first.Token || second.Owner != "test" || second.Note != "a note" {
+		t.Errorf("the second ticket is %+v, after one with token %d", second, first.Token)
+	}
+	leave(t, b, second)
+	if n := m.Asked.Load(); n != asked {
+		t.Errorf("it was asked %d times for 3 claims; want %d", n, asked)
+	}
+}
+
+// A driver that answers ErrBadConn says that nothing has happened, and the question goes
+// to another connection.
+func (d dialect) brokenPool(t *testing.T, broken int32) {
+	m := d.masked(t)
+	b := d.backend(t, m)
+	m.Sent.Store(0)
+	m.Broken.Store(broken)
+	leave(t, b, hold(t, b, claim("k")))
+	if n := m.Sent.Load(); n != 1 {
+		t.Errorf("Enter was sent %d times; want once", n)
+	}
+}
+
+// One that says so when the answer is read has sent it, and that is not done twice.
+func (d dialect) breaksBeforeTheAnswer(t *testing.T) {
+	m := d.masked(t)
+	b := d.backend(t, m)
+	m.Sent.Store(0)
+	m.Breaks.Store(1)
+	c := claim("k")
+	_, err := b.Enter(soon(t), c)
+	var p *driver.PermanentError
+	if err == nil || errors.As(err, &p) || driver.Gone(err) {
+		t.Errorf("Enter answered %v; want an error that leaves its outcome open", err)
+	}
+	if n := m.Sent.Load(); n != 1 {
+		t.Errorf("Enter was sent %d times; want once", n)
+	}
+	leave(t, b, hold(t, b, c))
+}
+
+// That must be an error, not a panic, and nothing that is believed.
+func (d dialect) otherColumns(t *testing.T) {
+	m := d.masked(t)
+	b := d.backend(t, m)
+	m.Narrow = true
+	c := claim("k")
+	if _, err := b.Enter(soon(t), c); err == nil || !strings.Contains(err.Error(), "columns") {
+		t.Errorf("Enter answered %v; want an error about its columns", err)
+	}
+	m.Narrow = false
+	leave(t, b, hold(t, b, c))
 }
 
 func claim(key string) driver.Claim {

@@ -113,7 +113,8 @@ func Try(ctx context.Context, root, scratch string, m Mutant, limit time.Duratio
 	if err := os.WriteFile(file, broken, 0o600); err != nil {
 		return v, err
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, filepath.FromSlash(m.File)): file}})
+	replaced := filepath.Join(root, filepath.FromSlash(m.File))
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{replaced: file}})
 	if err != nil {
 		return v, err
 	}
@@ -149,7 +150,8 @@ var ci = []string{
 // run runs t and returns what it prints. The overlay is handed to the go commands that
 // the tests call, too.
 func (t Test) run(ctx context.Context, root, overlay string, limit time.Duration) (string, error) {
-	args := slices.Concat(ci, []string{"-count=1", "-failfast", "-timeout", limit.String(), "-run", t.Run, "."}, t.args())
+	own := []string{"-count=1", "-failfast", "-timeout", limit.String(), "-run", t.Run, "."}
+	args := slices.Concat(ci, own, t.args())
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(root, filepath.FromSlash(t.Dir))
 	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))

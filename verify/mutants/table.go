@@ -25,7 +25,8 @@ func Table(lines map[string]string) string {
 	var b strings.Builder
 	b.WriteString(head)
 	for _, s := range Sections() {
-		fmt.Fprintf(&b, "\n## Rules of %s\n\n| broken | where | noticed by | after |\n| --- | --- | --- | --: |\n", s.Name)
+		fmt.Fprintf(&b, "\n## Rules of %s\n\n", s.Name)
+		b.WriteString("| broken | where | noticed by | after |\n| --- | --- | --- | --: |\n")
 		for _, m := range s.Mutants {
 			if l := lines[m.Name]; l != "" {
 				b.WriteString(l + "\n")
@@ -69,7 +70,8 @@ func Lines(table string) map[string]string {
 // Summary says how many mutants there are, and how long it took to notice them.
 func Summary(lines map[string]string) string {
 	var b strings.Builder
-	b.WriteString("| rules of | mutants | noticed | after, in the middle | at the latest |\n| --- | --: | --: | --: | --: |\n")
+	b.WriteString("| rules of | mutants | noticed | after, in the middle | at the latest |\n")
+	b.WriteString("| --- | --: | --: | --: | --: |\n")
 	var all []time.Duration
 	total := 0
 	row := func(name string, n int, took []time.Duration) {

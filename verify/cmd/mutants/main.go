@@ -56,7 +56,8 @@ type options struct {
 
 func run(ctx context.Context, o options) error {
 	begun := time.Now()
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fencelock/fencelock").Output()
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fencelock/fencelock")
+	out, err := list.Output()
 	if err != nil {
 		return err
 	}

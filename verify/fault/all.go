@@ -9,39 +9,61 @@ import (
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
+// need is what a world must have for a fault.
+type need struct {
+	text string // for people
+	met  func(*World) bool
+}
+
+var (
+	workers = need{"workers", func(*World) bool { return true }}
+	network = need{"servers that are reached over a network", func(w *World) bool {
+		return len(w.Workers) > 0 && len(w.Workers[0].Proxies()) > 0
+	}}
+	servers = need{"servers of the torture's own", func(w *World) bool { return len(w.Servers) > 0 }}
+	redis   = need{"a single Redis of the torture's own", func(w *World) bool { return w.Redis && len(w.Servers) == 1 }}
+	group   = need{"a group of the torture's own, of which another server can take over", func(w *World) bool {
+		return w.Failover != nil
+	}}
+	clocks = need{"Redis, SQLite, PostgreSQL or MariaDB of the torture's own", func(w *World) bool {
+		return w.Clock != nil
+	}}
+	statements = need{"PostgreSQL or MariaDB of the torture's own", func(w *World) bool {
+		return w.EndStatements != nil
+	}}
+	cluster = need{"a Redis Cluster of the torture's own", func(w *World) bool { return w.Slot != nil }}
+)
+
+func never(*World) bool    { return false }
+func outage(*World) bool   { return true }
+func shared(w *World) bool { return w.Shared }
+
 // All returns every fault.
 func All() []Fault {
 	return []Fault{
-		{Name: "kill", What: "kill -9 of a worker, and another in its place", Wants: always, Needs: "workers", Outage: never, Do: kill},
-		{Name: "pause", What: "SIGSTOP of a worker for longer than a lease", Wants: always, Needs: "workers", Outage: shared, Do: stop(12, 25)},
-		{Name: "blink", What: "SIGSTOP of a worker for less than a lease", Wants: always, Needs: "workers", Outage: shared, Do: stop(2, 9)},
-		{Name: "cut", What: "all connections of a worker reset, several times", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: cut},
-		{Name: "silence", What: "nothing passes one way between a worker and the servers, or both ways", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: silence},
-		{Name: "latency", What: "up to 0.8 leases between a worker's request and its answer", Wants: proxied, Needs: "servers that are reached over a network", Outage: outage, Do: latency},
-		{Name: "server-pause", What: "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that are alive, and holders are exempt from I1 until they learn it", Wants: served, Needs: "servers of the torture's own", Outage: outage, Do: serverPause},
-		{Name: "server-restart", What: "kill -9 of a server, which starts again with what it had acknowledged", Wants: durable, Needs: "servers of the torture's own, which keep what they have acknowledged", Outage: outage, Do: serverRestart},
-		{Name: "script-flush", What: "Redis forgets its scripts", Wants: redis, Needs: "a single Redis of the torture's own", Outage: never, Do: ask("SCRIPT", "FLUSH")},
-		{Name: "client-kill", What: "Redis ends all connections, or those that listen", Wants: redis, Needs: "a single Redis of the torture's own", Outage: outage, Do: clientKill},
-		{Name: "failover", What: "another server of the group takes over; where it may forget what was acknowledged, holders are exempt from I1 until they learn it", Wants: grouped, Needs: "a group of the torture's own, of which another server can take over", Outage: outage, Do: failover},
-		{Name: "clock", What: "the clock of the store steps forward by up to two leases, and leases end early: holders are exempt from I1 until they learn it, their tokens are not", Wants: clocked, Needs: "Redis, SQLite, PostgreSQL or MariaDB of the torture's own", Outage: never, Do: clock},
-		{Name: "statements", What: "the server ends statements of the workers at random moments, as KILL QUERY and pg_cancel_backend do", Wants: stated, Needs: "PostgreSQL or MariaDB of the torture's own", Outage: outage, Do: endStatements},
-		{Name: "slots", What: "the slot of a key in use moves to another server, and others ask meanwhile", Wants: slotted, Needs: "a Redis Cluster of the torture's own", Outage: outage, Do: slots},
-		{Name: "flushall", What: "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does", Wants: redis, Needs: "a single Redis of the torture's own", Outage: outage, Do: flushAll},
+		{"kill", "kill -9 of a worker, and another in its place", workers, never, kill},
+		{"pause", "SIGSTOP of a worker for longer than a lease", workers, shared, stop(12, 25)},
+		{"blink", "SIGSTOP of a worker for less than a lease", workers, shared, stop(2, 9)},
+		{"cut", "all connections of a worker reset, several times", network, outage, cut},
+		{"silence", "nothing passes one way between a worker and the servers, or both ways", network, outage, silence},
+		{"latency", "up to 0.8 leases between a worker's request and its answer", network, outage, latency},
+		{"server-pause", "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that are alive, " +
+			"and holders are exempt from I1 until they learn it", servers, outage, serverPause},
+		{"server-restart", "kill -9 of a server, which starts again with what it had acknowledged",
+			servers, outage, serverRestart},
+		{"script-flush", "Redis forgets its scripts", redis, never, ask("SCRIPT", "FLUSH")},
+		{"client-kill", "Redis ends all connections, or those that listen", redis, outage, clientKill},
+		{"failover", "another server of the group takes over; where it may forget what was acknowledged, " +
+			"holders are exempt from I1 until they learn it", group, outage, failover},
+		{"clock", "the clock of the store steps forward by up to two leases, and leases end early: " +
+			"holders are exempt from I1 until they learn it, their tokens are not", clocks, never, clock},
+		{"statements", "the server ends statements of the workers at random moments, as KILL QUERY and " +
+			"pg_cancel_backend do", statements, outage, endStatements},
+		{"slots", "the hash slot of a key in use moves to another server, and others ask meanwhile", cluster, outage, slots},
+		{"flushall", "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does",
+			redis, outage, flushAll},
 	}
 }
-
-func always(*World) bool    { return true }
-func never(*World) bool     { return false }
-func outage(*World) bool    { return true }
-func shared(w *World) bool  { return w.Shared }
-func served(w *World) bool  { return len(w.Servers) > 0 }
-func durable(w *World) bool { return len(w.Servers) > 0 && !w.Volatile }
-func redis(w *World) bool   { return w.Redis && len(w.Servers) == 1 }
-func grouped(w *World) bool { return w.Failover != nil }
-func clocked(w *World) bool { return w.Clock != nil }
-func stated(w *World) bool  { return w.EndStatements != nil }
-func slotted(w *World) bool { return w.Slot != nil }
-func proxied(w *World) bool { return len(w.Workers) > 0 && len(w.Workers[0].Proxies()) > 0 }
 
 func (w *World) worker(rng *rand.Rand) Worker { return w.Workers[rng.IntN(len(w.Workers))] }
 func (w *World) server(rng *rand.Rand) Server { return w.Servers[rng.IntN(len(w.Servers))] }

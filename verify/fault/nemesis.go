@@ -37,9 +37,8 @@ type Server interface {
 type World struct {
 	Workers []Worker
 	Servers []Server // nil where the store is a file, or memory
-	// Redis says that the servers understand its commands, Volatile that they know nothing
-	// after a restart.
-	Redis, Volatile bool
+	// Redis says that the servers understand its commands.
+	Redis bool
 	// Failover makes another server of a group the one that grants; nil where there is no
 	// such thing. Lossy says that what was acknowledged may be forgotten then.
 	Failover func(*rand.Rand) error
@@ -51,8 +50,8 @@ type World struct {
 	// EndStatements has the server end the statements of all clients for a while, one after
 	// another with a gap; nil where there are none.
 	EndStatements func(ctx context.Context, d, gap time.Duration) error
-	// Slot begins to move the slot of a key that is in use to another server, and returns
-	// what finishes that; nil where there are no slots.
+	// Slot begins to move the hash slot of a key that is in use to another server, and
+	// returns what finishes that; nil where there are none.
 	Slot func(*rand.Rand) (finish func() error, err error)
 	// Shared says that a worker which is stopped may stop all others, as with a file
 	// that it has locked.
@@ -65,14 +64,12 @@ type World struct {
 type Fault struct {
 	Name string
 	What string // for people
-	// Wants says what the world must have for it, and Needs says so for people.
-	Wants func(*World) bool
-	Needs string
-	// Outage says that nobody need make progress while it lasts.
-	Outage func(*World) bool
-	// Do breaks it, waits, and heals it. It returns early when ctx ends, healed all the
+	need need
+	// outage says that nobody need make progress while it lasts.
+	outage func(*World) bool
+	// do breaks it, waits, and heals it. It returns early when ctx ends, healed all the
 	// same.
-	Do func(ctx context.Context, w *World, rng *rand.Rand) error
+	do func(ctx context.Context, w *World, rng *rand.Rand) error
 }
 
 // Find returns the faults of a list of names by commas: those that this world has
@@ -82,25 +79,19 @@ func Find(names string, w *World) (found []Fault, refused []string, err error) {
 	if names == "" || names == "none" {
 		return nil, nil, nil
 	}
-	var wanted []string
-	for _, n := range strings.Split(names, ",") {
+	for n := range strings.SplitSeq(names, ",") {
 		if n == "all" {
-			for _, f := range All() {
-				if f.Wants(w) && f.Name != "flushall" {
-					wanted = append(wanted, f.Name)
-				}
-			}
+			found = append(found, slices.DeleteFunc(All(), func(f Fault) bool {
+				return f.Name == "flushall" || !f.need.met(w)
+			})...)
 			continue
 		}
-		wanted = append(wanted, n)
-	}
-	for _, n := range wanted {
 		i := slices.IndexFunc(All(), func(f Fault) bool { return f.Name == n })
 		switch {
 		case i < 0:
 			return nil, nil, fmt.Errorf("no fault is called %q; there are %s, and all", n, strings.Join(Names(), ", "))
-		case !All()[i].Wants(w):
-			refused = append(refused, n+" needs "+All()[i].Needs)
+		case !All()[i].need.met(w):
+			refused = append(refused, n+" needs "+All()[i].need.text)
 		default:
 			found = append(found, All()[i])
 		}
@@ -143,9 +134,9 @@ func Nemesis(ctx context.Context, w *World, faults []Fault, seed uint64) error {
 		if !pause(ctx, quiet) {
 			return nil
 		}
-		w.Rec.Write(traffic.Line{Op: traffic.Begin, Text: f.Name, Outage: f.Outage(w)})
-		err := f.Do(ctx, w, own)
-		w.Rec.Write(traffic.Line{Op: traffic.End, Text: f.Name, Outage: f.Outage(w)})
+		w.Rec.Write(traffic.Line{Op: traffic.Begin, Text: f.Name, Outage: f.outage(w)})
+		err := f.do(ctx, w, own)
+		w.Rec.Write(traffic.Line{Op: traffic.End, Text: f.Name, Outage: f.outage(w)})
 		if err != nil {
 			return fmt.Errorf("the fault %s: %w", f.Name, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // ending is a way in which a server ends statements at random moments.
@@ -206,44 +207,6 @@ func TestStatementsAreEndedUnderLoad(t *testing.T) {
 	})
 }
 
-// interrupted ends the context of each call at a random moment, while a statement runs or
-// between two of them. The driver of SQLite answers the end of a context with sqlite3_interrupt.
-type interrupted struct {
-	driver.Backend
-	n *atomic.Int64 // calls that were ended
-}
-
-func (b interrupted) soon(ctx context.Context) (context.Context, context.CancelFunc) {
-	if rand.N(4) == 0 {
-		return context.WithCancel(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, rand.N(600*time.Microsecond))
-	return ctx, func() {
-		if ctx.Err() != nil {
-			b.n.Add(1)
-		}
-		cancel()
-	}
-}
-
-func (b interrupted) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	ctx, cancel := b.soon(ctx)
-	defer cancel()
-	return b.Backend.Enter(ctx, c)
-}
-
-func (b interrupted) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	ctx, cancel := b.soon(ctx)
-	defer cancel()
-	return b.Backend.Renew(ctx, ts)
-}
-
-func (b interrupted) Leave(ctx context.Context, t driver.Ticket, x driver.Exit) error {
-	ctx, cancel := b.soon(ctx)
-	defer cancel()
-	return b.Backend.Leave(ctx, t, x)
-}
-
 // TestStatementsInterruptedAtAnyMoment has clients take locks while their statements are
 // interrupted. A pool with a limit and a busy timeout are the two ways in which a statement
 // hears its context.
@@ -257,7 +220,7 @@ func TestStatementsInterruptedAtAnyMoment(t *testing.T) {
 		contend(ctx, t, &wg, 5*time.Second, func() driver.Backend {
 			db := s.open(t)
 			db.SetMaxOpenConns(2)
-			return interrupted{s.backendOn(t, db), &ended}
+			return traffic.Interrupt(s.backendOn(t, db), 4./3, 600*time.Microsecond, &ended)
 		}, func() { held.Add(1) })
 		wg.Wait()
 		t.Logf("%d holds, %d calls ended", held.Load(), ended.Load())

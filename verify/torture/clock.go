@@ -27,7 +27,9 @@ func stepClock(u *storeurl.URL) func(context.Context, time.Duration) error {
 			}
 			defer rdb.Close()
 			if c, ok := rdb.(*redis.ClusterClient); ok {
-				return c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return stepRedis(ctx, one, d) })
+				return c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error {
+					return stepRedis(ctx, one, d)
+				})
 			}
 			return stepRedis(ctx, rdb, d)
 		}
@@ -53,16 +55,15 @@ func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
 	}
 	defer db.Close()
 	us := fmt.Sprint(d.Microseconds())
-	statements := []string{"UPDATE fencelock_claim SET expires = expires - " + us}
+	claims := "UPDATE fencelock_claim SET expires = expires - " + us
+	lines := "" // come first, as in the procedures
 	switch u.Scheme {
 	case "sqlite":
-		statements[0] += ", until = until - " + us
+		claims += ", until = until - " + us
 	case "mysql":
-		// In the order of the steps: the line first, then its claims.
-		statements = append([]string{"UPDATE fencelock_line SET expires = expires - " + us + " WHERE id IS NOT NULL"}, statements...)
+		lines = "UPDATE fencelock_line SET expires = expires - " + us + " WHERE id IS NOT NULL"
 	case "postgres":
-		// In the order of the steps: the line first, then its claims.
-		statements = append([]string{"UPDATE fencelock_line SET soonest = soonest - " + us + " WHERE soonest < 9223372036854775807"}, statements...)
+		lines = "UPDATE fencelock_line SET soonest = soonest - " + us + " WHERE soonest < 9223372036854775807"
 	}
 	for try := 0; ; try++ {
 		err := func() error {
@@ -71,7 +72,10 @@ func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
 				return err
 			}
 			defer tx.Rollback()
-			for _, s := range statements {
+			for _, s := range []string{lines, claims} {
+				if s == "" {
+					continue
+				}
 				if _, err := tx.ExecContext(ctx, s); err != nil {
 					return err
 				}

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/fault"
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -21,20 +18,14 @@ import (
 
 // store is what a run tortures.
 type store struct {
-	service  string // in the table
-	url      string
-	servers  []fault.Server
-	redis    bool
-	volatile bool
-	shared   bool // a stopped worker may stop the others
-	alone    bool // one process sees it only
-	proxies  bool // workers are sent through proxies
-	ours     bool // nobody else uses it
-	slot     func(*rand.Rand, string) (func() error, error)
-	failover func(*rand.Rand) error
-	lossy    bool // and then it may forget what it acknowledged
-	usurped  bool // a server that was stopped and goes on may end leases that are alive
-	stop     func()
+	service string // in the table
+	url     string
+	alone   bool        // one process sees it only
+	proxies bool        // workers are sent through proxies
+	ours    bool        // nobody else uses it
+	world   fault.World // what the store has that can be broken
+	slot    func(rng *rand.Rand, key string) (finish func() error, err error)
+	stop    func()
 }
 
 // Stores are what Run starts by itself.
@@ -46,87 +37,87 @@ func Stores() []string {
 }
 
 // begin starts a store of its own in dir.
-func begin(ctx context.Context, name, dir string) (*store, error) {
+func begin(ctx context.Context, name, dir string) (s *store, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	one := func(s *testserver.Server, err error) (*store, error) {
-		if err != nil {
-			return nil, err
+	h := &host{dir: dir}
+	defer func() {
+		if r := recover(); r != nil {
+			failed, ours := r.(failure)
+			if !ours {
+				panic(r)
+			}
+			h.stop()
+			s, err = nil, failed.error
 		}
-		return &store{
-			service: name, url: s.URL(), servers: []fault.Server{server{s}}, proxies: true,
-			stop: func() { _ = s.Stop() },
-		}, nil
-	}
+	}()
+	s = &store{ours: true, stop: h.stop}
 	keep := testserver.Persist(true)
 	switch name {
 	case "memory":
-		return &store{service: name, url: "memory:", alone: true, stop: func() {}}, nil
+		s.service, s.url, s.alone = name, "memory:", true
 	case "sqlite":
-		return &store{service: name, url: "sqlite://" + filepath.Join(dir, "locks.db"), shared: true, stop: func() {}}, nil
+		s.service, s.url, s.world.Shared = name, "sqlite://"+filepath.Join(dir, "locks.db"), true
 	case "redis":
-		s, err := one(testserver.StartRedis(ctx, dir, keep))
-		if err == nil {
-			s.redis = true
-		}
-		return s, err
+		s.single(name, testserver.Redis(h, keep))
+		s.world.Redis = true
 	case "postgres":
-		return one(testserver.StartPostgres(ctx, dir))
+		s.single(name, testserver.Postgres(h))
 	case "mariadb":
-		s, err := one(testserver.StartMariaDB(ctx, dir))
-		if err == nil {
-			s.service = "mysql"
-		}
-		return s, err
+		s.single("mysql", testserver.MariaDB(h))
 	case "etcd":
-		return one(testserver.StartEtcd(ctx, dir, keep))
+		s.single(name, testserver.Etcd(h, keep))
 	case "zookeeper":
-		s, err := one(testserver.StartZooKeeper(ctx, dir, keep))
-		if err == nil {
-			s.service = "zk"
-		}
-		return s, err
+		s.single("zk", testserver.ZooKeeper(h, keep))
 	case "redlock":
-		return beginQuorum(ctx, dir)
-	case "sentinel", "cluster", "etcd3", "zookeeper3":
-		return beginGroup(name, dir)
+		return s, s.beginQuorum(ctx, h)
+	case "sentinel":
+		s.beginSentinel(h)
+	case "cluster":
+		s.beginCluster(h)
+	case "etcd3":
+		s.several("etcd", "etcd://", testserver.EtcdCluster(h, 3))
+		s.world.Usurped = true // see TestThreeMembers/TheLeaderComesBack
+	case "zookeeper3":
+		s.several("zk", "zk://", testserver.ZooKeeperEnsemble(h, 3))
+	default:
+		return nil, fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
 	}
-	return nil, fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
+	return s, nil
+}
+
+// single has s be one server.
+func (s *store) single(service string, one *testserver.Server) {
+	s.several(service, "", []*testserver.Server{one})
+	s.url = one.URL()
+}
+
+// several has s be some servers.
+func (s *store) several(service, scheme string, all []*testserver.Server) {
+	var addrs []string
+	for _, one := range all {
+		addrs = append(addrs, one.Addr())
+		s.world.Servers = append(s.world.Servers, server{one})
+	}
+	s.service, s.url, s.proxies = service, scheme+strings.Join(addrs, ","), true
 }
 
 // beginQuorum starts five Redis servers that write down what they acknowledge. Of others
 // each that is restarted grants nothing for five minutes, and three would be in that state
 // soon: the quorum then rightly grants nothing at all.
-func beginQuorum(ctx context.Context, dir string) (*store, error) {
-	s := &store{service: "redlock+durable", redis: true, proxies: true}
-	var stops []func()
-	s.stop = func() {
-		for _, stop := range stops {
-			stop()
-		}
+func (s *store) beginQuorum(ctx context.Context, h *host) error {
+	var all []*testserver.Server
+	for range 5 {
+		all = append(all, testserver.Redis(h, testserver.Persist(true)))
 	}
-	var hosts []string
-	for i := range 5 {
-		own := filepath.Join(dir, strconv.Itoa(i))
-		if err := os.Mkdir(own, 0o755); err != nil {
-			return nil, err
-		}
-		r, err := testserver.StartRedis(ctx, own, testserver.Persist(true))
-		if err != nil {
-			s.stop()
-			return nil, err
-		}
-		stops = append(stops, func() { _ = r.Stop() })
-		s.servers = append(s.servers, server{r})
-		hosts = append(hosts, r.Addr())
+	s.several("redlock+durable", "redlock://", all)
+	s.world.Redis = true
+	err := initialise(ctx, s.url, driver.Membership{Durable: true})
+	if err != nil {
+		h.stop()
 	}
-	s.url = "redlock://" + strings.Join(hosts, ",")
-	if err := initialise(ctx, s.url, driver.Membership{Durable: true}); err != nil {
-		s.stop()
-		return nil, err
-	}
-	return s, nil
+	return err
 }
 
 // initialise says of a quorum that it is new.
@@ -143,6 +134,61 @@ func initialise(ctx context.Context, raw string, as driver.Membership) error {
 	return errors.Join(q.Initialise(ctx), q.Close())
 }
 
+func (s *store) beginSentinel(h *host) {
+	g := testserver.RedisSentinel(h)
+	s.service, s.url, s.proxies = "redis+sentinel", "redis+sentinel://"+strings.Join(g.Addrs(), ",")+"/"+g.Name, true
+	s.world.Failover, s.world.Lossy = func(*rand.Rand) error { return g.Failover() }, true
+}
+
+func (s *store) beginCluster(h *host) {
+	g := testserver.RedisCluster(h)
+	s.service, s.url, s.proxies = "redis+cluster", "redis+cluster://"+strings.Join(g.Addrs(), ","), true
+	s.slot = func(rng *rand.Rand, key string) (func() error, error) { return moveSlot(g, rng, key) }
+	// The master hands over: nothing that it has acknowledged is lost.
+	s.world.Failover = func(rng *rand.Rand) error {
+		master := g.Master(rng.IntN(testserver.ClusterSlots))
+		if master == nil {
+			return fmt.Errorf("a hash slot has no master")
+		}
+		_, err := g.Failover(master)
+		return err
+	}
+}
+
+// moveSlot begins to move the hash slot of a lock to another master, and returns what moves
+// its keys and ends that.
+func moveSlot(g *testserver.ClusterGroup, rng *rand.Rand, key string) (finish func() error, err error) {
+	slot := g.Slot(key)
+	from := g.Master(slot)
+	others := slices.DeleteFunc(masters(g), func(s *testserver.Server) bool { return s == from })
+	if from == nil || len(others) == 0 {
+		return nil, fmt.Errorf("hash slot %d has no master, or there is no other one", slot)
+	}
+	m, err := g.BeginMove(slot, others[rng.IntN(len(others))])
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		for more := true; more; {
+			if more, err = m.Key(); err != nil {
+				return err
+			}
+		}
+		return m.End()
+	}, nil
+}
+
+// masters are the servers that have one of a few hash slots, which are spread over all.
+func masters(g *testserver.ClusterGroup) []*testserver.Server {
+	var all []*testserver.Server
+	for i := range 12 {
+		if m := g.Master(i * testserver.ClusterSlots / 12); m != nil && !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 // reach is a store that somebody else runs.
 func reach(raw string) (*store, error) {
 	u, err := traffic.ParseURL(raw)
@@ -154,72 +200,9 @@ func reach(raw string) (*store, error) {
 	case "memory":
 		s.alone = true
 	case "sqlite", "local":
-		s.shared = true
+		s.world.Shared = true
 	default:
 		s.proxies = true
 	}
 	return s, nil
-}
-
-// through returns the proxies that a worker goes through to what is at a URL: the URL
-// that it is given, and the address of the proxy that asks where to, or nothing.
-//
-// Where servers tell clients of others, and where their names are in certificates, one
-// proxy stands for all of them. Elsewhere each server has one of its own.
-func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error) {
-	u, err := traffic.ParseURL(raw)
-	if err != nil {
-		return "", "", nil, err
-	}
-	switch u.Scheme {
-	case "rediss", "redis+sentinel", "redis+cluster", "redlock", "etcds":
-		p, err := faultproxy.Listen("", faultproxy.Framer{})
-		if err != nil {
-			return "", "", nil, err
-		}
-		return raw, p.Addr(), []*faultproxy.Proxy{p}, nil
-	}
-	var hosts []string
-	for _, h := range strings.Split(u.Host, ",") {
-		p, err := faultproxy.Listen(h, faultproxy.Framer{})
-		if err != nil {
-			for _, p := range proxies {
-				p.Close()
-			}
-			return "", "", nil, err
-		}
-		proxies, hosts = append(proxies, p), append(hosts, p.Addr())
-	}
-	there, err := url.Parse(raw)
-	if err != nil {
-		return "", "", nil, err
-	}
-	there.Host = strings.Join(hosts, ",")
-	return there.String(), "", proxies, nil
-}
-
-// server is one of ours. Pause reaches the processes that it has started, too:
-// PostgreSQL has one for each connection.
-type server struct{ *testserver.Server }
-
-func (s server) Restart() error { return s.Server.Restart() }
-
-func (s server) Pause() error {
-	if err := s.Server.Pause(); err != nil {
-		return err
-	}
-	return signalAll(testserver.Children(s.Pid()), true)
-}
-
-func (s server) Continue() error {
-	err := signalAll(testserver.Children(s.Pid()), false)
-	return firstOf(err, s.Server.Continue())
-}
-
-func firstOf(errs ...error) error {
-	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-	if i < 0 {
-		return nil
-	}
-	return errs[i]
 }

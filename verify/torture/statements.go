@@ -12,7 +12,7 @@ import (
 
 // statementEnder returns what ends the statements of everybody else in the database at u,
 // again and again for a duration, with a gap between two; nil where there are no statements
-// that a server could end. On SQLite the workers interrupt their own: see traffic.interrupt.
+// that a server could end. On SQLite the workers interrupt their own: see traffic.Interrupt.
 func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Duration) error {
 	switch u.Scheme {
 	case "postgres", "mysql":
@@ -42,7 +42,8 @@ func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Durat
 
 // endStatements ends one statement of each connection but its own.
 func endStatements(ctx context.Context, scheme string, db *sql.DB, gap time.Duration) error {
-	list, end := "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()", "KILL QUERY %d"
+	list := "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+	end := "KILL QUERY %d"
 	if scheme == "postgres" {
 		list = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 		end = "SELECT pg_cancel_backend(%d)"
@@ -53,22 +54,22 @@ func endStatements(ctx context.Context, scheme string, db *sql.DB, gap time.Dura
 	}
 	for _, id := range ids {
 		_, _ = db.ExecContext(ctx, fmt.Sprintf(end, id)) // the connection may have ended
-		timer := time.NewTimer(gap)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		pause(ctx, gap)
 	}
 	if len(ids) == 0 {
-		timer := time.NewTimer(10 * time.Millisecond)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+		pause(ctx, 10*time.Millisecond)
 	}
 	return nil
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // numbers reads a column of numbers.

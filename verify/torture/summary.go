@@ -1,57 +1,127 @@
 package torture
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 )
 
+// progress says every few seconds how far the run is.
+func (x *run) progress(ctx context.Context) {
+	begun := time.Now()
+	t := time.NewTicker(5 * time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		files, _ := filepath.Glob(filepath.Join(x.history, "*.jsonl"))
+		size := int64(0)
+		for _, f := range files {
+			if info, err := os.Stat(f); err == nil {
+				size += info.Size()
+			}
+		}
+		fmt.Fprintf(x.Out, "%s: %v of %v, %.1f MB of history\n",
+			x.service.Name, time.Since(begun).Round(time.Second), x.For, float64(size)/1e6)
+	}
+}
+
+// Summary is what to print: the numbers, and each breach.
+func (r *Result) Summary(w io.Writer) {
+	n := r.Numbers
+	fmt.Fprintf(w, "%s: %.0f s, TTL %v, %d keys, %d calls: %d held (%.0f/s), %d refused, %d given up; "+
+		"%d lost, %d taken again, %d broken\n",
+		r.Name, n.Seconds, r.TTL, n.Keys, n.Calls, n.Held, float64(n.Held)/max(n.Seconds, 1), n.Refused, n.GaveUp,
+		n.Lost, n.Again, n.Breaks)
+	var faults []string
+	for _, f := range slices.Sorted(maps.Keys(n.Faults)) {
+		faults = append(faults, fmt.Sprintf("%s %d", f, n.Faults[f]))
+	}
+	fmt.Fprintf(w, "  faults: %s; ε %s; longest gap behind a vanished holder %s, after an outage %s; "+
+		"told late by %s at most\n",
+		strings.Join(faults, ", "), ms(n.Epsilon), ms(n.LongestGap), ms(n.AfterFault), ms(n.ToldLate))
+	fmt.Fprintf(w, "  %d operations, of %d of which nobody knows what came; %d breaches, %d locks stuck\n",
+		n.Asked, n.Ambiguous, len(r.Violations), n.Stuck)
+	fmt.Fprintf(w, "  sets: %d updates lost without the guard, %d late ones refused by it; "+
+		"%d operations put in order by the model\n", n.LostUpdates, n.Denied, n.Operations)
+	for i, v := range r.Violations {
+		if i == 10 {
+			fmt.Fprintf(w, "  and %d more\n", len(r.Violations)-i)
+			break
+		}
+		fmt.Fprintf(w, "  VIOLATION %v\n", v)
+	}
+	fmt.Fprintf(w, "  history and report: %s\n", r.Dir)
+}
+
+func ms(d time.Duration) string { return d.Round(time.Millisecond).String() }
+
+// columns are what the table of runs says of each.
+var columns = []struct {
+	head string
+	cell func(*Result) any
+}{
+	{"store", func(r *Result) any { return r.Name }},
+	{"seed", func(r *Result) any { return r.Seed }},
+	{"time of faults", func(r *Result) any { return r.For.Round(time.Second) }},
+	{"lease", func(r *Result) any { return r.TTL }},
+	{"operations", func(r *Result) any { return r.Numbers.Asked }},
+	{"grants", func(r *Result) any { return r.Numbers.Held }},
+	{"faults", func(r *Result) any { return r.faults() }},
+	{"ambiguous outcomes", func(r *Result) any { return r.Numbers.Ambiguous }},
+	{"violations", func(r *Result) any { return len(r.Violations) }},
+	{"stuck locks", func(r *Result) any { return r.Numbers.Stuck }},
+	{"ε", func(r *Result) any { return ms(r.Numbers.Epsilon) }},
+	{"longest gap behind a vanished holder", func(r *Result) any { return ms(r.Numbers.LongestGap) }},
+	{"after an outage", func(r *Result) any { return ms(r.Numbers.AfterFault) }},
+	{"put in order by the model", func(r *Result) any { return r.Numbers.Operations }},
+	{"sweep and model agree", func(r *Result) any {
+		if n := r.Numbers.Disagreed; n > 0 {
+			return fmt.Sprintf("**no**, on %d keys", n)
+		}
+		return "yes"
+	}},
+	{"model timed out", func(r *Result) any { return r.Numbers.TimedOut }},
+}
+
+// faults is how many there were of all kinds.
+func (r *Result) faults() (n int) {
+	for _, times := range r.Numbers.Faults {
+		n += times
+	}
+	return n
+}
+
 // Markdown writes what came of several runs as tables: a row for each store, and the
 // faults by kind.
 func Markdown(w io.Writer, rs []*Result) error {
-	var b strings.Builder
-	table := func(head []string, rows [][]string) {
-		line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
-		line(head)
-		rule := slices.Repeat([]string{"--:"}, len(head))
-		rule[0] = "---"
-		line(rule)
-		for _, r := range rows {
-			line(r)
-		}
+	runs := [][]string{nil}
+	for _, c := range columns {
+		runs[0] = append(runs[0], c.head)
 	}
-	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
-	var rows [][]string
 	kinds := map[string]bool{}
-	names := []string{"fault"}
+	faults := [][]string{{"fault"}}
 	for _, r := range rs {
-		n := r.Numbers
-		faults := 0
-		for kind, times := range n.Faults {
+		var row []string
+		for _, c := range columns {
+			row = append(row, fmt.Sprint(c.cell(r)))
+		}
+		runs = append(runs, row)
+		faults[0] = append(faults[0], r.Name)
+		for kind := range r.Numbers.Faults {
 			kinds[kind] = true
-			faults += times
 		}
-		names = append(names, r.Name)
-		agree := "yes"
-		if n.Disagreed > 0 {
-			agree = fmt.Sprintf("**no**, on %d keys", n.Disagreed)
-		}
-		rows = append(rows, []string{
-			r.Name, fmt.Sprint(r.Seed), r.For.Round(time.Second).String(), r.TTL.String(),
-			fmt.Sprint(n.Asked), fmt.Sprint(n.Held), fmt.Sprint(faults), fmt.Sprint(n.Ambiguous),
-			fmt.Sprint(len(r.Violations)), fmt.Sprint(n.Stuck), ms(n.Epsilon), ms(n.LongestGap), ms(n.AfterFault),
-			fmt.Sprint(n.Operations), agree, fmt.Sprint(n.TimedOut),
-		})
 	}
-	table([]string{
-		"store", "seed", "time of faults", "lease", "operations", "grants", "faults", "ambiguous outcomes", "violations", "stuck locks",
-		"ε", "longest gap behind a vanished holder", "after an outage", "put in order by the model", "sweep and model agree", "model timed out",
-	}, rows)
-	b.WriteString("\n")
-	rows = nil
-	for _, kind := range sorted(kinds) {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		row := []string{"`" + kind + "`"}
 		for _, r := range rs {
 			times := "–"
@@ -60,18 +130,19 @@ func Markdown(w io.Writer, rs []*Result) error {
 			}
 			row = append(row, times)
 		}
-		rows = append(rows, row)
+		faults = append(faults, row)
 	}
-	table(names, rows)
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, table(runs)+"\n"+table(faults))
 	return err
 }
 
-func sorted(set map[string]bool) []string {
-	var all []string
-	for s := range set {
-		all = append(all, s)
+// table is a table of Markdown whose first row is its head.
+func table(rows [][]string) string {
+	rule := slices.Repeat([]string{"--:"}, len(rows[0]))
+	rule[0] = "---"
+	var b strings.Builder
+	for _, row := range slices.Insert(rows, 1, rule) {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
-	slices.Sort(all)
-	return all
+	return b.String()
 }

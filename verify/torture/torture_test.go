@@ -18,11 +18,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	traffic.Worker(table())
+	traffic.Worker(allServices())
 	os.Exit(m.Run())
 }
 
-func table() traffic.Table {
+func allServices() traffic.Table {
 	t := traffic.Schemes()
 	maps.Copy(t, broken())
 	return t
@@ -67,7 +67,7 @@ func TestStoresStandATorture(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := Run(context.Background(), Options{
-				Start: name, Table: table(), For: 10 * time.Second, Seed: seed(t), Faults: "all", TTL: 700 * time.Millisecond,
+				Start: name, Table: allServices(), For: 10 * time.Second, Seed: seed(t), Faults: "all", TTL: 700 * time.Millisecond,
 				Dir: folder(t), Workers: 3, Clients: 2, Users: 2, Again: "go test -run TestStoresStandATorture/" + name,
 			})
 			if err != nil {
@@ -122,7 +122,7 @@ func TestTheTortureCatchesBrokenLocks(t *testing.T) {
 					t.Fatal(err)
 				}
 				r, err := Run(context.Background(), Options{
-					Start: c.start, Service: c.service, Table: table(), For: 4 * time.Second, Seed: first + uint64(attempt), Faults: c.faults,
+					Start: c.start, Service: c.service, Table: allServices(), For: 4 * time.Second, Seed: first + uint64(attempt), Faults: c.faults,
 					TTL: 400 * time.Millisecond, Dir: own, Workers: 2, Clients: 2, Users: 2, Keys: 2, Epoch: 4 * time.Second,
 					Ways: ways(c.service),
 				})
@@ -164,7 +164,7 @@ func ways(service string) []string {
 func TestTheSoundTwinPasses(t *testing.T) {
 	t.Parallel()
 	r, err := Run(context.Background(), Options{
-		Start: "redis", Service: "owner", Table: table(), For: 4 * time.Second, Seed: seed(t), Faults: "pause",
+		Start: "redis", Service: "owner", Table: allServices(), For: 4 * time.Second, Seed: seed(t), Faults: "pause",
 		TTL: 400 * time.Millisecond, Dir: folder(t), Workers: 2, Clients: 2, Users: 2, Keys: 2, Epoch: 4 * time.Second,
 		Ways: []string{"mutex"},
 	})

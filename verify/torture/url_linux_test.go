@@ -65,7 +65,7 @@ func TestURLsAreTortured(t *testing.T) {
 func tortureURL(t *testing.T, url string) {
 	t.Helper()
 	r, err := Run(context.Background(), Options{
-		URL: url, Table: table(), For: 5 * time.Second, Seed: seed(t), Faults: "kill,pause,cut,silence,latency", TTL: 700 * time.Millisecond,
+		URL: url, Table: allServices(), For: 5 * time.Second, Seed: seed(t), Faults: "kill,pause,cut,silence,latency", TTL: 700 * time.Millisecond,
 		Dir: folder(t), Workers: 2, Clients: 1, Users: 2,
 	})
 	if err != nil {
@@ -209,7 +209,7 @@ func TestEveryURLHasAPlan(t *testing.T) {
 // that others use.
 func TestFaultsThatAURLHasNothingFor(t *testing.T) {
 	s := testserver.Redis(t)
-	o := Options{URL: s.URL(), Table: table(), For: time.Second, Seed: 1, Dir: folder(t), Faults: "kill,server-restart,clock"}
+	o := Options{URL: s.URL(), Table: allServices(), For: time.Second, Seed: 1, Dir: folder(t), Faults: "kill,server-restart,clock"}
 	if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "server-restart needs servers of the torture's own") || !strings.Contains(err.Error(), "clock needs") {
 		t.Errorf("%v; want that it needs servers of its own", err)
 	}

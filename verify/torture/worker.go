@@ -117,7 +117,7 @@ func (w *worker) expect() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !p.expected {
-			w.rec.Write(traffic.Line{Op: traffic.Odd, Proc: p.name, Text: fmt.Sprintf("worker: %s ended by itself: %v; it said:\n%s", p.name, p.err, w.said())})
+			w.odd("worker: %s ended by itself: %v; it said:\n%s", p.name, p.err, w.said())
 		}
 		p.expected = true
 	default:
@@ -125,6 +125,10 @@ func (w *worker) expect() {
 		p.expected = true
 		p.mu.Unlock()
 	}
+}
+
+func (w *worker) odd(format string, args ...any) {
+	w.rec.Write(traffic.Line{Op: traffic.Odd, Proc: w.now.name, Text: fmt.Sprintf(format, args...)})
 }
 
 func (w *worker) said() string {
@@ -156,6 +160,18 @@ func gone(err error) error {
 	return err
 }
 
+// discard ends the process without a word.
+func (w *worker) discard() {
+	if w.now == nil {
+		return
+	}
+	w.now.mu.Lock()
+	w.now.expected = true
+	w.now.mu.Unlock()
+	_ = w.now.cmd.Process.Kill()
+	<-w.now.done
+}
+
 // Proxies are those of this place.
 func (w *worker) Proxies() []*faultproxy.Proxy { return w.proxies }
 
@@ -171,13 +187,12 @@ func (w *worker) finish(patience time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-w.now.done:
-		p := w.now
-		if p.err != nil {
-			w.rec.Write(traffic.Line{Op: traffic.Odd, Proc: p.name, Text: fmt.Sprintf("worker: %s failed: %v; it said:\n%s", p.name, p.err, w.said())})
+		if p := w.now; p.err != nil {
+			w.odd("worker: %s failed: %v; it said:\n%s", p.name, p.err, w.said())
 		}
 		return nil
 	case <-t.C:
-		w.rec.Write(traffic.Line{Op: traffic.Odd, Proc: w.now.name, Text: fmt.Sprintf("hang: %s has not ended %v after it was asked to", w.now.name, patience)})
+		w.odd("hang: %s has not ended %v after it was asked to", w.now.name, patience)
 		return w.end()
 	}
 }

@@ -11,20 +11,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Locks of others, used as their READMEs show: lock, work, unlock. Both are leases on one
-// Redis without a fencing token and without a signal to a holder whose lease has ended,
-// and their documentation says so. A holder believes in its lock until it gives it back.
-
 // ghost is what a caller may leave behind that gave up while its request was on its way: a
 // lock that nobody holds, for a lease; and somebody may do so again.
 const ghost = 2 * time.Second
 
-// pollEvery is how often they ask for a lock that is taken.
+// pollEvery is how often the libraries of others ask for a lock that is taken.
 const pollEvery = 20 * time.Millisecond
 
-func redsyncService() Service {
+// foreign is a lock of another library, used as its README shows: lock, work, unlock. It is
+// a lease on one Redis without a fencing token and without a signal to a holder whose lease
+// has ended, and its documentation says so. A holder believes in its lock until it gives it
+// back.
+type foreign struct {
+	rdb  redis.UniversalClient
+	take obtain
+}
+
+// obtain takes a lock. refused says that somebody else has it.
+type obtain func(ctx context.Context, key string, try bool) (l release, refused bool, err error)
+
+// release gives a lock back.
+type release func(context.Context) (lost bool, err error)
+
+// foreignService makes a Service of a library.
+func foreignService(name string, library func(rdb redis.UniversalClient, ttl time.Duration) obtain) Service {
 	return Service{
-		Traits: Traits{Name: "redsync", Lag: ghost, MinTTL: 100 * time.Millisecond},
+		Traits: Traits{Name: name, Lag: ghost, MinTTL: 100 * time.Millisecond},
 		Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
 			u, err := ParseURL(raw)
 			if err != nil {
@@ -34,109 +46,72 @@ func redsyncService() Service {
 			if err != nil {
 				return nil, err
 			}
-			return &redsyncLocks{rdb, redsync.New(goredis.NewPool(rdb)), ttl}, nil
+			return foreign{rdb, library(rdb, ttl)}, nil
 		},
 	}
 }
 
-type redsyncLocks struct {
-	rdb  redis.UniversalClient
-	sync *redsync.Redsync
-	ttl  time.Duration
-}
+func (l foreign) Close() error { return l.rdb.Close() }
 
-func (l *redsyncLocks) Close() error { return l.rdb.Close() }
-
-func (l *redsyncLocks) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
-	tries := 1
-	if !w.Try {
-		tries = 1 << 30
-	}
+func (l foreign) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 	if w.Wait > 0 {
 		var cancel func()
 		ctx, cancel = context.WithTimeout(ctx, w.Wait)
 		defer cancel()
 	}
-	m := l.sync.NewMutex(w.Key, redsync.WithExpiry(l.ttl), redsync.WithTries(tries), redsync.WithRetryDelay(pollEvery))
-	err := m.LockContext(ctx)
-	var taken *redsync.ErrTaken
+	unlock, refused, err := l.take(ctx, w.Key, w.Try)
 	switch {
 	case err == nil:
-		return &plainLease{ctx: context.Background(), release: func(ctx context.Context) (bool, error) {
+		return &plainLease{unlock}, Got, nil
+	case refused && w.Try && ctx.Err() == nil:
+		return nil, NotNow, err
+	}
+	return nil, Unknown, err
+}
+
+func redsyncLibrary(rdb redis.UniversalClient, ttl time.Duration) obtain {
+	library := redsync.New(goredis.NewPool(rdb))
+	return func(ctx context.Context, key string, try bool) (release, bool, error) {
+		tries := 1
+		if !try {
+			tries = 1 << 30
+		}
+		m := library.NewMutex(key, redsync.WithExpiry(ttl), redsync.WithTries(tries), redsync.WithRetryDelay(pollEvery))
+		err := m.LockContext(ctx)
+		unlock := func(ctx context.Context) (bool, error) {
 			ok, err := m.UnlockContext(ctx)
 			return !ok && (err == nil || errors.Is(err, redsync.ErrLockAlreadyExpired)), err
-		}}, Got, nil
-	case ctx.Err() == nil && (errors.As(err, &taken) || errors.Is(err, redsync.ErrFailed)) && w.Try:
-		return nil, NotNow, err
-	}
-	return nil, Unknown, err
-}
-
-func redislockService() Service {
-	return Service{
-		Traits: Traits{Name: "bsm/redislock", Lag: ghost, MinTTL: 100 * time.Millisecond},
-		Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
-			u, err := ParseURL(raw)
-			if err != nil {
-				return nil, err
-			}
-			rdb, err := OpenRedis(ctx, u)
-			if err != nil {
-				return nil, err
-			}
-			return &bsmLocks{rdb, bsm.New(rdb), ttl}, nil
-		},
+		}
+		var taken *redsync.ErrTaken
+		return unlock, errors.As(err, &taken) || errors.Is(err, redsync.ErrFailed), err
 	}
 }
 
-type bsmLocks struct {
-	rdb    redis.UniversalClient
-	client *bsm.Client
-	ttl    time.Duration
-}
-
-func (l *bsmLocks) Close() error { return l.rdb.Close() }
-
-func (l *bsmLocks) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
-	var o *bsm.Options
-	if !w.Try {
-		o = &bsm.Options{RetryStrategy: bsm.LinearBackoff(pollEvery)}
-	}
-	if w.Wait > 0 {
-		var cancel func()
-		ctx, cancel = context.WithTimeout(ctx, w.Wait)
-		defer cancel()
-	}
-	lock, err := l.client.Obtain(ctx, w.Key, l.ttl, o)
-	switch {
-	case err == nil:
-		return &plainLease{ctx: context.Background(), release: func(ctx context.Context) (bool, error) {
+func bsmLibrary(rdb redis.UniversalClient, ttl time.Duration) obtain {
+	library := bsm.New(rdb)
+	return func(ctx context.Context, key string, try bool) (release, bool, error) {
+		var o *bsm.Options
+		if !try {
+			o = &bsm.Options{RetryStrategy: bsm.LinearBackoff(pollEvery)}
+		}
+		lock, err := library.Obtain(ctx, key, ttl, o)
+		unlock := func(ctx context.Context) (bool, error) {
 			err := lock.Release(ctx)
 			return errors.Is(err, bsm.ErrLockNotHeld), err
-		}}, Got, nil
-	case errors.Is(err, bsm.ErrNotObtained) && w.Try:
-		return nil, NotNow, err
+		}
+		return unlock, errors.Is(err, bsm.ErrNotObtained), err
 	}
-	return nil, Unknown, err
 }
 
 // plainLease is a lease that tells nothing.
 type plainLease struct {
-	ctx     context.Context
-	token   int64
-	release func(context.Context) (lost bool, err error)
+	unlock release
 }
 
-func (l *plainLease) Token() int64             { return l.token }
-func (l *plainLease) Context() context.Context { return l.ctx }
+func (l *plainLease) Token() int64             { return 0 }
+func (l *plainLease) Context() context.Context { return context.Background() }
 func (l *plainLease) Err() error               { return nil }
 func (l *plainLease) Deadline() time.Time      { return time.Time{} }
 func (l *plainLease) Release(ctx context.Context) (bool, error) {
-	return l.release(context.WithoutCancel(ctx))
-}
-
-// PlainLease is a lease of a library that tells a holder nothing: it believes in the lock
-// until it gives it back.
-func PlainLease(token int64, release func(context.Context) (lost bool, err error)) Lease {
-	return &plainLease{ctx: context.Background(), token: token, release: release}
+	return l.unlock(context.WithoutCancel(ctx))
 }

@@ -1,14 +1,13 @@
 package traffic
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -154,30 +153,20 @@ func ReadAll(dir string) ([]Line, error) {
 		if err != nil {
 			return nil, err
 		}
-		whole := bytes.LastIndexByte(text, '\n') + 1
-		lines := bufio.NewScanner(bytes.NewReader(text[:whole]))
-		lines.Buffer(nil, 1<<20)
-		for n := 1; lines.Scan(); n++ {
+		n := 0
+		for line := range bytes.Lines(text) {
+			if n++; !bytes.HasSuffix(line, []byte("\n")) {
+				break
+			}
 			var l Line
-			d := json.NewDecoder(strings.NewReader(lines.Text()))
+			d := json.NewDecoder(bytes.NewReader(line))
 			d.DisallowUnknownFields()
 			if err := d.Decode(&l); err != nil {
 				return nil, fmt.Errorf("%s line %d: %w", name, n, err)
 			}
 			all = append(all, l)
 		}
-		if err := lines.Err(); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
 	}
-	slices.SortStableFunc(all, func(a, b Line) int {
-		switch {
-		case a.At < b.At:
-			return -1
-		case a.At > b.At:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
 	return all, nil
 }

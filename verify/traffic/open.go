@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,14 +53,16 @@ func service(info driver.Info, lag time.Duration, as driver.Membership) Service 
 			return nil, err
 		}
 		if info.Name == "sqlite" {
-			b = interrupt(b)
+			b = Interrupt(b, 8, time.Millisecond, new(atomic.Int64))
 		}
 		// HandOff is small so that claims end while others wait here.
 		return OnBackend(b, &fencelock.Options{TTL: ttl, HandOff: 2}, done), nil
 	}}
 }
 
-func open(ctx context.Context, u *storeurl.URL, ttl time.Duration, as driver.Membership) (driver.Backend, func(), error) {
+func open(
+	ctx context.Context, u *storeurl.URL, ttl time.Duration, as driver.Membership,
+) (b driver.Backend, close func(), err error) {
 	if u.Private() {
 		return keepOpen{memory()}, func() {}, nil
 	}
@@ -105,8 +108,8 @@ func Schemes() Table {
 		// A crashed process keeps its locks for its whole session, and ZooKeeper ends those
 		// at a multiple of its tick.
 		"zk":              service(named("zookeeper", time.Second), time.Second, driver.Membership{}),
-		"redis+redsync":   redsyncService(),
-		"redis+redislock": redislockService(),
+		"redis+redsync":   foreignService("redsync", redsyncLibrary),
+		"redis+redislock": foreignService("bsm/redislock", bsmLibrary),
 	}
 	t["postgresql"], t["mariadb"], t["etcds"], t["local"] = t["postgres"], t["mysql"], t["etcd"], t["sqlite"]
 	tls := t["redis"]

@@ -1,10 +1,12 @@
 package traffic
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,13 +15,13 @@ import (
 // whole. A set whose caller sends tokens takes nothing from a caller with a token below
 // the largest that it has seen, not even a read.
 type Resource struct {
-	l   net.Listener
-	rec *Recorder
-	all sync.WaitGroup
+	addr   string
+	server http.Server
+	done   sync.WaitGroup
+	rec    *Recorder
 
-	mu    sync.Mutex
-	sets  map[string]*set
-	conns map[net.Conn]bool
+	mu   sync.Mutex
+	sets map[string]*set
 }
 
 type set struct {
@@ -28,7 +30,7 @@ type set struct {
 	members []string
 }
 
-// request is a line to the resource.
+// request is what a user sends to the resource.
 type request struct {
 	Key, Claim string
 	Proc       string
@@ -51,34 +53,19 @@ func NewResource(rec *Recorder) (*Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Resource{l: l, rec: rec, sets: map[string]*set{}, conns: map[net.Conn]bool{}}
-	r.all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			r.mu.Lock()
-			r.conns[c] = true
-			r.mu.Unlock()
-			r.all.Go(func() { r.serve(c) })
-		}
-	})
+	r := &Resource{addr: l.Addr().String(), rec: rec, sets: map[string]*set{}}
+	r.server.Handler = r
+	r.done.Go(func() { _ = r.server.Serve(l) })
 	return r, nil
 }
 
 // Addr is where it listens.
-func (r *Resource) Addr() string { return r.l.Addr().String() }
+func (r *Resource) Addr() string { return r.addr }
 
 // Close ends it.
 func (r *Resource) Close() {
-	r.l.Close()
-	r.mu.Lock()
-	for c := range r.conns {
-		c.Close()
-	}
-	r.mu.Unlock()
-	r.all.Wait()
+	r.server.Close()
+	r.done.Wait()
 }
 
 // Sets returns the members of each set.
@@ -87,24 +74,23 @@ func (r *Resource) Sets() map[string][]string {
 	defer r.mu.Unlock()
 	all := map[string][]string{}
 	for key, s := range r.sets {
-		all[key] = append([]string(nil), s.members...)
+		all[key] = slices.Clone(s.members)
 	}
 	return all
 }
 
-func (r *Resource) serve(c net.Conn) {
-	defer c.Close()
-	in, out := json.NewDecoder(bufio.NewReader(c)), json.NewEncoder(c)
-	for {
-		var q request
-		if in.Decode(&q) != nil || out.Encode(r.answer(q)) != nil {
-			return
-		}
+// ServeHTTP answers one request.
+func (r *Resource) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	var in request
+	if err := json.NewDecoder(q.Body).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
+	_ = json.NewEncoder(w).Encode(r.answer(in)) // a user that is gone asks no more
 }
 
-// answer is one atomic step. Its line is written inside of it, so that the lines stand
-// in the order of the steps.
+// answer is atomic. It writes its line before it lets the next one in, so that the lines
+// stand in the order of the answers.
 func (r *Resource) answer(q request) reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,41 +119,31 @@ func (r *Resource) answer(q request) reply {
 	return a
 }
 
-// visitor is a user's connection to the resource.
+// visitor asks the resource at addr.
 type visitor struct {
 	addr string
-	c    net.Conn
-	in   *json.Decoder
-	out  *json.Encoder
+	http http.Client
+}
+
+func newVisitor(addr string) *visitor {
+	return &visitor{addr, http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}}
 }
 
 // ask sends one request. An error says that nobody knows what became of it.
-func (v *visitor) ask(q request) (reply, error) {
-	var a reply
-	if v.c == nil {
-		c, err := net.DialTimeout("tcp", v.addr, quick)
-		if err != nil {
-			return a, err
-		}
-		v.c, v.in, v.out = c, json.NewDecoder(c), json.NewEncoder(c)
-	}
-	err := v.c.SetDeadline(time.Now().Add(10 * time.Second))
-	if err == nil {
-		err = v.out.Encode(q)
-	}
-	if err == nil {
-		err = v.in.Decode(&a)
-	}
+func (v *visitor) ask(q request) (a reply, err error) {
+	body, err := json.Marshal(q)
 	if err != nil {
-		v.close()
+		return a, err
+	}
+	resp, err := v.http.Post("http://"+v.addr, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return a, fmt.Errorf("the resource: %w", err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return a, fmt.Errorf("the resource: %w", err)
 	}
 	return a, nil
 }
 
-func (v *visitor) close() {
-	if v.c != nil {
-		v.c.Close()
-		v.c = nil
-	}
-}
+func (v *visitor) close() { v.http.CloseIdleConnections() }

@@ -47,88 +47,74 @@ func main() {
 	}
 }
 
-func run() error {
+// options are those of the command line.
+type options struct {
+	torture.Options
+	start, dir, judge string
+}
+
+func parse() options {
 	var faults []string
 	for _, f := range fault.All() {
 		faults = append(faults, fmt.Sprintf("  %-15s %s", f.Name, f.What))
 	}
-	o := torture.Options{Out: os.Stdout}
-	start := flag.String("start", "", "start these `stores`, by commas, and torture one after the other: "+strings.Join(torture.Stores(), ", ")+", or all")
-	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it; nobody else may use it meanwhile. A password is better put into "+traffic.PasswordVariable)
-	flag.StringVar(&o.Service, "service", "", "lock with the `library` of that name: redis+redsync, redis+redislock; by default ours")
+	o := options{Options: torture.Options{Out: os.Stdout}}
+	flag.StringVar(&o.start, "start", "", "start these `stores`, by commas, and torture one after the other: "+
+		strings.Join(torture.Stores(), ", ")+", or all")
+	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it; "+
+		"nobody else may use it meanwhile. A password is better put into "+traffic.PasswordVariable)
+	flag.StringVar(&o.Service, "service", "",
+		"lock with the `library` of that name: redis+redsync, redis+redislock; by default ours")
 	flag.DurationVar(&o.For, "for", time.Minute, "for how `long` faults are brought, over all stores")
-	flag.Uint64Var(&o.Seed, "seed", 0, "what decides who does what, and which faults come when; by default a `number` that nobody knows")
-	flag.StringVar(&o.Faults, "faults", "all", "these `faults`, by commas; all for all that there is something for but flushall, or none:\n"+strings.Join(faults, "\n"))
+	flag.Uint64Var(&o.Seed, "seed", 0,
+		"what decides who does what, and which faults come when; by default a random `number`")
+	flag.StringVar(&o.Faults, "faults", "all", "these `faults`, by commas; all for all that there is something for "+
+		"but flushall, or none:\n"+strings.Join(faults, "\n"))
 	flag.DurationVar(&o.TTL, "ttl", time.Second, "the `lease`")
 	flag.IntVar(&o.Workers, "workers", 4, "how many `processes`")
 	flag.IntVar(&o.Clients, "clients", 2, "how many `clients` in each")
 	flag.IntVar(&o.Users, "users", 2, "how many `users` of each client")
 	flag.IntVar(&o.Keys, "keys", 2, "how many `keys` at once, for each way of use")
-	dir := flag.String("dir", "", "the `folder` for histories and reports; by default a new one where temporary files are")
-	judge := flag.String("judge", "", "judge the history in this `folder` once more, as of the library that -service names")
+	flag.StringVar(&o.dir, "dir", "", "the `folder` for histories and reports; by default a new temporary one")
+	flag.StringVar(&o.judge, "judge", "",
+		"judge the history in this `folder` once more, as of the library that -service names")
 	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("there are no arguments: see -help")
-	}
-	if *judge != "" {
-		return again(*judge, o)
-	}
-	if (*start == "") == (o.URL == "") {
-		return fmt.Errorf("say either what to -start or which -url to torture: see -help")
-	}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64N(1 << 40)
 	}
-	if *dir == "" {
-		var err error
-		if *dir, err = os.MkdirTemp("", "torture-"); err != nil {
-			return err
-		}
+	return o
+}
+
+func run() error {
+	o := parse()
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("there are no arguments: see -help")
+	case o.judge != "":
+		return again(o.judge, o.Options)
+	case (o.start == "") == (o.URL == ""):
+		return fmt.Errorf("say either what to -start or which -url to torture: see -help")
 	}
-	if err := os.MkdirAll(*dir, 0o755); err != nil {
-		return err
-	}
-	if err := os.Chmod(*dir, 0o755); err != nil { // servers that run as another user pass through
-		return err
-	}
-	root, err := filepath.Abs(*dir)
+	root, err := folder(o.dir)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	stores := strings.Split(*start, ",")
-	if *start == "all" {
+	stores := strings.Split(o.start, ",")
+	if o.start == "all" {
 		stores = torture.Stores()
 	}
-	if o.URL != "" {
-		stores = []string{""}
-	}
-	share := o.For / time.Duration(len(stores))
-	breached, failed := false, []error(nil)
+	o.For /= time.Duration(len(stores))
+	breached, failed := false, 0
 	var results []*torture.Result
-	summary := filepath.Join(root, "summary.md")
-	for _, s := range stores {
-		one := o
-		one.Start, one.For = s, share
-		name := s
-		where := "-start " + s
-		if s == "" {
-			name, where = "url", "-url …"
-		}
-		if o.Service != "" {
-			where += " -service " + o.Service
-		}
-		one.Again = fmt.Sprintf("go run ./cmd/torture %s -for %v -seed %d -faults %s -ttl %v", where, share, o.Seed, o.Faults, o.TTL)
-		one.Dir = filepath.Join(root, name)
-		if err := os.MkdirAll(one.Dir, 0o755); err != nil {
-			return err
-		}
+	for _, store := range stores {
+		one := o.of(store, root)
 		r, err := torture.Run(ctx, one)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", name, err)
-			failed = append(failed, err)
+			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", filepath.Base(one.Dir), err)
+			failed++
 			if ctx.Err() != nil {
 				break
 			}
@@ -136,7 +122,7 @@ func run() error {
 		}
 		r.Summary(os.Stdout)
 		results = append(results, r)
-		if err := write(summary, results); err != nil {
+		if err := write(filepath.Join(root, "summary.md"), results); err != nil {
 			return err
 		}
 		if len(r.Violations) > 0 {
@@ -148,10 +134,43 @@ func run() error {
 	switch {
 	case breached:
 		return errBreach
-	case len(failed) > 0:
-		return fmt.Errorf("%d of %d runs failed", len(failed), len(stores))
+	case failed > 0:
+		return fmt.Errorf("%d of %d runs failed", failed, len(stores))
 	}
 	return nil
+}
+
+// folder makes the folder for everything, and returns its path.
+func folder(dir string) (root string, err error) {
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "torture-"); err != nil {
+			return "", err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // servers that run as another user pass through
+		return "", err
+	}
+	return filepath.Abs(dir)
+}
+
+// of are the options for one store, or for that of the URL if it is "".
+func (o options) of(store, root string) torture.Options {
+	one := o.Options
+	one.Start = store
+	name, where := store, "-start "+store
+	if store == "" {
+		name, where = "url", "-url …"
+	}
+	if o.Service != "" {
+		where += " -service " + o.Service
+	}
+	one.Again = fmt.Sprintf("go run ./cmd/torture %s -for %v -seed %d -faults %s -ttl %v",
+		where, o.For, o.Seed, o.Faults, o.TTL)
+	one.Dir = filepath.Join(root, name)
+	return one
 }
 
 // write writes the tables of all runs so far.
@@ -165,12 +184,13 @@ func write(path string, rs []*torture.Result) error {
 
 // again judges a history that was kept.
 func again(dir string, o torture.Options) error {
-	if d := filepath.Join(dir, "history"); exists(d) {
+	if d := filepath.Join(dir, "history"); isFolder(d) {
 		dir = d
 	}
 	service, ok := traffic.Schemes()[o.Service]
 	if !ok {
-		return fmt.Errorf("say with -service whose history it is: %s", strings.Join(slices.Sorted(maps.Keys(traffic.Schemes())), ", "))
+		names := slices.Sorted(maps.Keys(traffic.Schemes()))
+		return fmt.Errorf("say with -service whose history it is: %s", strings.Join(names, ", "))
 	}
 	lines, err := traffic.ReadAll(dir)
 	if err != nil {
@@ -189,7 +209,7 @@ func again(dir string, o torture.Options) error {
 	return nil
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }

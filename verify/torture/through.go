@@ -1,0 +1,51 @@
+package torture
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// through returns the proxies that a worker goes through to what is at a URL: the URL
+// that it is given, and the address of the proxy that asks where to, or nothing.
+//
+// Where servers tell clients of others, and where their names are in certificates, one
+// proxy stands for all of them. Elsewhere each server has one of its own.
+func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error) {
+	u, err := traffic.ParseURL(raw)
+	if err != nil {
+		return "", "", nil, err
+	}
+	targets := strings.Split(u.Host, ",")
+	switch u.Scheme {
+	case "rediss", "redis+sentinel", "redis+cluster", "redlock", "etcds":
+		targets = []string{""}
+	}
+	var addrs []string
+	for _, target := range targets {
+		p, err := faultproxy.Listen(target, faultproxy.Framer{})
+		if err != nil {
+			closeAll(proxies)
+			return "", "", nil, err
+		}
+		proxies, addrs = append(proxies, p), append(addrs, p.Addr())
+	}
+	if targets[0] == "" {
+		return raw, addrs[0], proxies, nil
+	}
+	there, err := url.Parse(raw)
+	if err != nil {
+		closeAll(proxies)
+		return "", "", nil, err
+	}
+	there.Host = strings.Join(addrs, ",")
+	return there.String(), "", proxies, nil
+}
+
+func closeAll(proxies []*faultproxy.Proxy) {
+	for _, p := range proxies {
+		p.Close()
+	}
+}

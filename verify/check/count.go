@@ -10,26 +10,25 @@ import (
 
 // Numbers are what a run came to.
 type Numbers struct {
-	Seconds                                        float64
-	Keys, Calls, Held, Refused, GaveUp, Lost       int
-	Again, Released, Unconfirmed, Breaks, Renewals int
-	Crashes, Stops                                 int
-	Asked                                          int // operations that users began
-	Ambiguous                                      int // and of which nobody was told what came of them
-	Stuck                                          int // keys that somebody waited for in vain, or claims that stayed
-	TimedOut                                       int // keys whose operations the model could not order in time
-	Disagreed                                      int // keys that the sweep and the model do not agree on
-	Faults                                         map[string]int
-	ByWay                                          map[string]int
-	Epsilon                                        time.Duration
-	Wait50, Wait99, WaitMax                        time.Duration
-	LongestGap                                     time.Duration // with a waiter, after a holder has vanished
-	AfterFault                                     time.Duration // longest from the end of an outage to the next grant
-	ToldLate                                       time.Duration // longest from a deadline to the end of the context
-	LostUpdates                                    int           // of the sets without a guard
-	Denied                                         int           // by the guard
-	Operations                                     int           // that the model has ordered
-	Emptied                                        time.Duration // from the end of the traffic to an empty store
+	Seconds                                  float64
+	Keys, Calls, Held, Refused, GaveUp, Lost int
+	Again, Unconfirmed, Breaks               int
+	Crashes, Stops                           int
+	Asked                                    int // operations that users began
+	Ambiguous                                int // and of which nobody was told what came of them
+	Stuck                                    int // keys that somebody waited for in vain, or claims that stayed
+	TimedOut                                 int // keys whose operations the model could not order in time
+	Disagreed                                int // keys that the sweep and the model do not agree on
+	Faults                                   map[string]int
+	ByWay                                    map[string]int
+	Epsilon                                  time.Duration
+	Wait50, Wait99, WaitMax                  time.Duration
+	LongestGap                               time.Duration // with a waiter, after a holder has vanished
+	AfterFault                               time.Duration // longest from the end of an outage to the next grant
+	ToldLate                                 time.Duration // longest from a deadline to the end of the context
+	LostUpdates                              int           // of the sets without a guard
+	Denied                                   int           // by the guard
+	Operations                               int           // that the model has ordered
 }
 
 // count sums up a run.
@@ -49,7 +48,7 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 	n.countGrants(all, v.Outages)
 	n.LongestGap = longestGap(all)
 	for _, d := range []*time.Duration{
-		&n.Epsilon, &n.Wait50, &n.Wait99, &n.WaitMax, &n.LongestGap, &n.AfterFault, &n.ToldLate, &n.Emptied,
+		&n.Epsilon, &n.Wait50, &n.Wait99, &n.WaitMax, &n.LongestGap, &n.AfterFault, &n.ToldLate,
 	} {
 		*d = d.Round(10 * time.Microsecond)
 	}
@@ -94,9 +93,6 @@ func (n *Numbers) countHeld(c *claim) {
 	n.Held++
 	n.ByWay[way(c.key)]++
 	n.Again += len(c.handles) - 1
-	if c.clean() {
-		n.Released++
-	}
 	if c.lost != 0 {
 		n.Lost++
 	}
@@ -118,14 +114,11 @@ func (n *Numbers) countLines(lines []traffic.Line) {
 			n.Breaks++
 			n.Asked++
 		case traffic.Renewed:
-			n.Renewals++
 			n.Asked++
 		case traffic.Broke:
 			if l.Text != "unknown" {
 				broke++
 			}
-		case traffic.Emptied:
-			n.Emptied = time.Duration(l.Ns)
 		}
 	}
 	n.Ambiguous += n.Breaks - broke

@@ -47,8 +47,8 @@ func All() []Fault {
 		{"cut", "all connections of a worker reset, several times", network, outage, cut},
 		{"silence", "nothing passes one way between a worker and the servers, or both ways", network, outage, silence},
 		{"latency", "up to 0.8 leases between a worker's request and its answer", network, outage, latency},
-		{"server-pause", "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that are alive, " +
-			"and holders are exempt from I1 until they learn it", servers, outage, serverPause},
+		{"server-pause", "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that " +
+			"are alive, and holders are exempt from I1 until they learn it", servers, outage, serverPause},
 		{"server-restart", "kill -9 of a server, which starts again with what it had acknowledged",
 			servers, outage, serverRestart},
 		{"script-flush", "Redis forgets its scripts", redis, never, ask("SCRIPT", "FLUSH")},
@@ -59,9 +59,10 @@ func All() []Fault {
 			"holders are exempt from I1 until they learn it, their tokens are not", clocks, never, clock},
 		{"statements", "the server ends statements of the workers at random moments, as KILL QUERY and " +
 			"pg_cancel_backend do", statements, outage, endStatements},
-		{"slots", "the hash slot of a key in use moves to another server, and others ask meanwhile", cluster, outage, slots},
-		{"flushall", "Redis forgets everything: who holds a lock then learns it late, and is exempt from I1 until it does",
-			redis, outage, flushAll},
+		{"slots", "the hash slot of a key in use moves to another server, and others ask meanwhile",
+			cluster, outage, slots},
+		{"flushall", "Redis forgets everything: who holds a lock then learns it late, " +
+			"and is exempt from I1 until it does", redis, outage, flushAll},
 	}
 }
 

@@ -53,12 +53,16 @@ func begin(ctx context.Context, name, dir string) (s *store, err error) {
 		}
 	}()
 	s = &store{ours: true, stop: h.stop}
+	return s, s.begin(ctx, name, h)
+}
+
+func (s *store) begin(ctx context.Context, name string, h *host) error {
 	keep := testserver.Persist(true)
 	switch name {
 	case "memory":
 		s.service, s.url, s.alone = name, "memory:", true
 	case "sqlite":
-		s.service, s.url, s.world.Shared = name, "sqlite://"+filepath.Join(dir, "locks.db"), true
+		s.service, s.url, s.world.Shared = name, "sqlite://"+filepath.Join(h.dir, "locks.db"), true
 	case "redis":
 		s.single(name, testserver.Redis(h, keep))
 		s.world.Redis = true
@@ -71,7 +75,7 @@ func begin(ctx context.Context, name, dir string) (s *store, err error) {
 	case "zookeeper":
 		s.single("zk", testserver.ZooKeeper(h, keep))
 	case "redlock":
-		return s, s.beginQuorum(ctx, h)
+		return s.beginQuorum(ctx, h)
 	case "sentinel":
 		s.beginSentinel(h)
 	case "cluster":
@@ -82,9 +86,9 @@ func begin(ctx context.Context, name, dir string) (s *store, err error) {
 	case "zookeeper3":
 		s.several("zk", "zk://", testserver.ZooKeeperEnsemble(h, 3))
 	default:
-		return nil, fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
+		return fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
 	}
-	return s, nil
+	return nil
 }
 
 // single has s be one server.

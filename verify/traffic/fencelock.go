@@ -51,19 +51,25 @@ func (o *ours) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 	default:
 		l, err = o.c.Semaphore(w.Key, w.Size).Acquire(ctx, w.Weight, opts...)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return lease{l, o.c}, Got, nil
-	case ctx.Err() != nil || errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrClosed):
-		return nil, Unknown, err
-	case errors.Is(err, fencelock.ErrBroken):
-		return nil, Unknown, err // a user broke it while it was on its way
-	case errors.Is(err, fencelock.ErrNotAcquired) && w.Try:
-		return nil, NotNow, err
-	case errors.Is(err, fencelock.ErrNotAcquired):
-		return nil, Unknown, err // it stood in line, and its leaving may still be on its way
 	}
-	return nil, Strange, err
+	return nil, outcomeOf(ctx, err, w.Try), err
+}
+
+// outcomeOf is what an error says of the claim.
+func outcomeOf(ctx context.Context, err error, try bool) Outcome {
+	switch {
+	case ctx.Err() != nil || errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrClosed):
+		return Unknown
+	case errors.Is(err, fencelock.ErrBroken):
+		return Unknown // a user broke it while it was on its way
+	case errors.Is(err, fencelock.ErrNotAcquired) && try:
+		return NotNow
+	case errors.Is(err, fencelock.ErrNotAcquired):
+		return Unknown // it was in line, and its Leave may still be on its way
+	}
+	return Strange
 }
 
 func (o *ours) Lines(ctx context.Context) ([]string, error) {

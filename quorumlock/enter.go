@@ -127,6 +127,9 @@ func (b *Backend) enterNode(cl *claim, i int, v *vote) answer {
 		a.err = errWaits
 	}
 	cl.entered(i, a.err)
+	if a.err == nil {
+		return a
+	}
 	var busy *driver.BusyError
 	if errors.As(a.err, &busy) && busy.Token == c.Ballot && b.isOwnClaim(i, cl, c.Ballot) {
 		b.refuse("%s of the quorum is the same store as another member: %w", b.nodes[i].name, errTwins)
@@ -168,7 +171,7 @@ func (b *Backend) retreat(ctx context.Context, cl *claim, v *vote) {
 		if came && p == present {
 			waitFor++
 		}
-		t := driver.Ticket{Claim: v.claim, Token: cmp.Or(v.granted[i].Token, v.claim.Ballot)}
+		t := driver.Ticket{Claim: v.claim, Token: cmp.Or(v.granted[i].token, v.claim.Ballot)}
 		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, acks) })
 	}
 	add := func(a ack) {

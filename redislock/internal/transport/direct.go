@@ -19,8 +19,8 @@ const (
 // direct sends a command from its caller's goroutine, while the server is near.
 //
 // go-redis does not return from a connection that hangs when the caller's context ends,
-// and the caller must. So a batch has a goroutine of its own, at the cost of two switches: a
-// free lock takes 80 µs through the queue and 71 µs directly. The direct way has a short
+// and the caller must. So a batch has a goroutine of its own. A free lock and its release
+// take 76 µs that way and 52 µs directly (BenchmarkFreePair). The direct way has a short
 // timeout instead; when it passes, the command goes through the queue.
 type direct struct {
 	client  *redis.Client // the user's, with a short timeout

@@ -121,12 +121,12 @@ func (v *Verdict) add(rule, key string, at int64, format string, args ...any) {
 func (v *Verdict) order(ops map[string][]model.Op, swept map[string]bool) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	slots := make(chan bool, runtime.GOMAXPROCS(0))
+	atOnce := make(chan bool, runtime.GOMAXPROCS(0))
 	for key, list := range ops {
 		v.Numbers.Operations += len(list)
-		slots <- true
+		atOnce <- true
 		all.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-atOnce }()
 			verdict := model.Check(list, bounded)
 			mu.Lock()
 			defer mu.Unlock()

@@ -31,7 +31,7 @@ var (
 	statements = need{"PostgreSQL or MariaDB of the torture's own", func(w *World) bool {
 		return w.EndStatements != nil
 	}}
-	cluster = need{"a Redis Cluster of the torture's own", func(w *World) bool { return w.Slot != nil }}
+	cluster = need{"a Redis Cluster of the torture's own", func(w *World) bool { return w.HashSlot != nil }}
 )
 
 func never(*World) bool    { return false }
@@ -192,9 +192,9 @@ func clock(ctx context.Context, w *World, rng *rand.Rand) error {
 	return w.Clock(context.WithoutCancel(ctx), between(rng, w.TTL/4, 2*w.TTL))
 }
 
-// slots leaves a slot between two servers for a while, before its keys have moved.
+// slots leaves a hash slot between two servers for a while, before its keys have moved.
 func slots(ctx context.Context, w *World, rng *rand.Rand) error {
-	finish, err := w.Slot(rng)
+	finish, err := w.HashSlot(rng)
 	if err != nil {
 		return err
 	}

@@ -50,9 +50,9 @@ type World struct {
 	// EndStatements has the server end the statements of all clients for a while, one after
 	// another with a gap; nil where there are none.
 	EndStatements func(ctx context.Context, d, gap time.Duration) error
-	// Slot begins to move the hash slot of a key that is in use to another server, and
+	// HashSlot begins to move the hash slot of a key that is in use to another server, and
 	// returns what finishes that; nil where there are none.
-	Slot func(*rand.Rand) (finish func() error, err error)
+	HashSlot func(*rand.Rand) (finish func() error, err error)
 	// Shared says that a worker which is stopped may stop all others, as with a file
 	// that it has locked.
 	Shared bool

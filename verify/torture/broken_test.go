@@ -39,7 +39,7 @@ func broken() traffic.Table {
 		"owner":             setnx("SET NX, DEL of one's own", true),
 		"short-lease":       mutant("short-lease", func(b driver.Backend) driver.Backend { return shortLease{b} }),
 		"same-token":        mutant("same-token", func(b driver.Backend) driver.Backend { return sameToken{b} }),
-		"deaf":              mutant("deaf", func(b driver.Backend) driver.Backend { return deaf{b} }),
+		"unwoken":           mutant("unwoken", func(b driver.Backend) driver.Backend { return unwoken{b} }),
 		"two-readers-write": mutant("two-readers-write", func(b driver.Backend) driver.Backend { return lightWriter{b} }),
 	}
 }
@@ -163,10 +163,10 @@ func (s sameToken) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, e
 	return t, err
 }
 
-// deaf never hears that it was granted.
-type deaf struct{ driver.Backend }
+// unwoken never hears that it was granted.
+type unwoken struct{ driver.Backend }
 
-func (d deaf) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+func (d unwoken) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	wait := time.NewTimer(500 * time.Millisecond)
 	defer wait.Stop()
 	select {

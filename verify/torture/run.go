@@ -223,16 +223,16 @@ func (x *run) makeWorld() error {
 		}
 		w.Clock, w.EndStatements = stepClock(u), statementEnder(u)
 	}
-	if x.store.slot != nil {
-		w.Slot = func(rng *rand.Rand) (func() error, error) {
+	if x.store.hashSlot != nil {
+		w.HashSlot = func(rng *rand.Rand) (func() error, error) {
 			// A key of the present epoch, see traffic.
 			way := traffic.Ways()[rng.IntN(len(traffic.Ways()))]
 			key := fmt.Sprintf("%s/%d/%d", way, (traffic.Now()-x.begun)/int64(x.Epoch), rng.IntN(x.Keys))
-			return x.store.slot(rng, "fencelock:{"+key+"}")
+			return x.store.hashSlot(rng, "fencelock:{"+key+"}")
 		}
 	}
-	for slot := range x.Workers {
-		one := &worker{slot: slot + 1, command: x.Command, rec: x.rec, order: traffic.Order{
+	for i := range x.Workers {
+		one := &worker{number: i + 1, command: x.Command, rec: x.rec, order: traffic.Order{
 			Service: x.store.service, URL: x.store.url, TTL: x.TTL, Seed: x.Seed, Begun: x.begun, Dir: x.history,
 			Resource: x.resource.Addr(), Clients: x.Clients, Users: x.Users, Keys: x.Keys, Epoch: x.Epoch, Ways: x.Ways,
 		}}
@@ -269,7 +269,7 @@ func (x *run) finish(ctx context.Context) error {
 	x.rec.Write(traffic.Line{Op: traffic.Note, Text: "healed"})
 	pause(ctx, x.TTL+x.service.Lag+time.Second)
 	for _, w := range x.workers {
-		w.tell()
+		w.askToEnd()
 	}
 	for _, w := range x.workers {
 		if err := w.finish(30 * time.Second); err != nil {

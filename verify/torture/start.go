@@ -18,14 +18,14 @@ import (
 
 // store is what a run tortures.
 type store struct {
-	service string // in the table
-	url     string
-	alone   bool        // one process sees it only
-	proxies bool        // workers are sent through proxies
-	ours    bool        // nobody else uses it
-	world   fault.World // what the store has that can be broken
-	slot    func(rng *rand.Rand, key string) (finish func() error, err error)
-	stop    func()
+	service  string // in the table
+	url      string
+	alone    bool        // one process sees it only
+	proxies  bool        // workers are sent through proxies
+	ours     bool        // nobody else uses it
+	world    fault.World // what the store has that can be broken
+	hashSlot func(rng *rand.Rand, key string) (finish func() error, err error)
+	stop     func()
 }
 
 // Stores are what Run starts by itself.
@@ -147,7 +147,7 @@ func (s *store) beginSentinel(h *host) {
 func (s *store) beginCluster(h *host) {
 	g := testserver.RedisCluster(h)
 	s.service, s.url, s.proxies = "redis+cluster", "redis+cluster://"+strings.Join(g.Addrs(), ","), true
-	s.slot = func(rng *rand.Rand, key string) (func() error, error) { return moveSlot(g, rng, key) }
+	s.hashSlot = func(rng *rand.Rand, key string) (func() error, error) { return moveSlot(g, rng, key) }
 	// The master hands over: nothing that it has acknowledged is lost.
 	s.world.Failover = func(rng *rand.Rand) error {
 		master := g.Master(rng.IntN(testserver.ClusterSlots))

@@ -108,7 +108,7 @@ func TestTheTortureCatchesBrokenLocks(t *testing.T) {
 		{"no-owner", "redis", "pause", []string{"I1"}, "SET NX with a time to live, and a plain DEL: who comes back late deletes the lock of the next one"},
 		{"short-lease", "sqlite", "blink", []string{"I1", "model"}, "the store counts a third of the lease that the holder counts"},
 		{"same-token", "sqlite", "none", []string{"I2", "I2b"}, "every grant carries the same token"},
-		{"deaf", "sqlite", "none", []string{"I5", "I6"}, "a waiter is not told of its grant, and does not ask again"},
+		{"unwoken", "sqlite", "none", []string{"I5", "I6"}, "a waiter is not told of its grant, and does not ask again"},
 		{"two-readers-write", "sqlite", "none", []string{"I10", "model"}, "a writer weighs as much as a reader"},
 		{"redis+redislock", "redis", "pause", []string{"I1"}, "a lease without a word to its holder, as its documentation says"},
 	} {

@@ -20,7 +20,7 @@ import (
 // worker is one place for worker processes, which has one after the other. Its methods
 // are called by one goroutine.
 type worker struct {
-	slot    int
+	number  int
 	life    int
 	order   traffic.Order
 	command []string
@@ -46,8 +46,8 @@ type process struct {
 func (w *worker) start() error {
 	w.life++
 	o := w.order
-	o.Proc = fmt.Sprintf("w%d.%d", w.slot, w.life)
-	o.Seed += uint64(w.slot)<<32 + uint64(w.life)
+	o.Proc = fmt.Sprintf("w%d.%d", w.number, w.life)
+	o.Seed += uint64(w.number)<<32 + uint64(w.life)
 	text, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -175,8 +175,8 @@ func (w *worker) discard() {
 // Proxies are those of this place.
 func (w *worker) Proxies() []*faultproxy.Proxy { return w.proxies }
 
-// tell tells the process to give back what it holds, and to end.
-func (w *worker) tell() {
+// askToEnd tells the process to give back what it holds, and to end.
+func (w *worker) askToEnd() {
 	w.expect()
 	w.now.in.Close()
 }

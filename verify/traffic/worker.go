@@ -16,7 +16,7 @@ import (
 
 // Order is what a worker is to do. It comes as JSON in its environment.
 type Order struct {
-	Proc     string // its name: slot.life
+	Proc     string // its name: number.life
 	Service  string // in the table
 	URL      string
 	Via      string // the address of a proxy that all connections are to go through, see Via; or nothing

@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,24 +33,22 @@ type acquisition struct {
 	c   *Client
 	ctx context.Context
 
-	enterTTL  time.Duration // lease of the claim when it enters
-	fixedTTL  time.Duration // lease from the grant on, for a FixedLease that may wait; else 0
-	patience  time.Duration // of a try, and three times that of one Enter
-	start     int64
-	until     int64 // when waiting ends
-	clockRead int64 // the clock as the call began; 0 if that was not a moment ago
+	enterTTL time.Duration // lease of the claim when it enters
+	fixedTTL time.Duration // lease that a granted FixedLease still has to get; else 0
+	patience time.Duration // of a try, and three times that of one Enter
+	start    int64
+	until    int64 // when waiting ends
 
 	claim *claim
 	queue *localQueue // nil if the call does not queue in this process
+	turn  chan turn   // wakes the call in its queue; holds one
 
-	answered    bool // the store has answered an Enter
-	waitsInLine bool // a FixedLease that found the line taken and now waits in it
+	answered    bool // the store has answered an Enter; guarded by the queue while the call waits there
 	waitingSent bool // to Hooks.Waiting
 	attempt     int
 	lastErr     error             // of the last request, nil after an answer
 	blocker     *driver.BusyError // who held the key in the last answer
 	ahead       int
-	waiter      waiter // its place in the local queue
 }
 
 // acquire is every method that returns a lease.
@@ -71,19 +70,16 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
 	a, _ := c.acquisitions.Get().(*acquisition)
 	if a == nil {
-		a = &acquisition{waiter: waiter{ready: make(chan struct{}, 1)}}
+		a = &acquisition{turn: make(chan turn, 1)}
 	}
 	a.request, a.c, a.ctx = r, c, ctx
 	a.start = c.clock.now()
-	a.clockRead = a.start
 	return a
 }
 
 // freeAcquisition keeps a for another call. No other goroutine knows a any more.
 func (c *Client) freeAcquisition(a *acquisition) {
-	ready := a.waiter.ready
-	*a = acquisition{}
-	a.waiter.ready = ready
+	*a = acquisition{turn: a.turn}
 	c.acquisitions.Put(a)
 }
 
@@ -158,22 +154,22 @@ func (a *acquisition) checkKind() error {
 // fitTimes brings the times of the call into what the backend can do, or refuses them.
 func (a *acquisition) fitTimes() error {
 	c, info := a.c, &a.c.info
-	d := a.ttl
-	if d == 0 {
-		d = c.options.TTL
-	}
+	d := cmp.Or(a.fixed, a.ttl, c.options.TTL)
 	a.enterTTL = c.clampTTL(d)
-	a.patience = min(a.enterTTL, c.clampTTL(c.options.TTL)) // a FixedLease of hours is not tried for hours
+	longest := c.clampTTL(c.options.TTL)
+	a.patience = min(a.enterTTL, longest) // a FixedLease of hours is not tried for hours
 	switch {
-	case a.fixed && a.enterTTL != d:
+	case a.fixed > 0 && a.enterTTL != d:
 		return invalid("FixedLease is %v; the %s backend can do %v to %v", d, info.Name, c.minTTL(), info.MaxTTL)
 	case a.minHold > 0 && !info.Linger:
 		return invalid("the %s backend cannot keep a key taken after its release; leave out MinHold", info.Name)
 	case info.MaxTTL > 0 && a.minHold > info.MaxTTL:
 		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, info.MaxTTL)
 	}
-	if a.fixed && !a.try {
-		a.fixedTTL = a.enterTTL
+	if a.fixed > 0 && !a.try {
+		// A waiter that dies keeps its place until its lease ends, so it has a short one.
+		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, longest)
+		return nil
 	}
 	if a.enterTTL != d {
 		c.hooks.warnOnce(a.key, fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
@@ -203,7 +199,7 @@ func (c *Client) clampTTL(d time.Duration) time.Duration {
 // to another.
 func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
-		!a.fixed && a.minHold == 0 && a.maxHold == 0 && a.note == "" && a.op != opOnce &&
+		a.fixed == 0 && a.minHold == 0 && a.maxHold == 0 && a.note == "" && a.op != opOnce &&
 		a.enterTTL == a.c.clampTTL(a.c.options.TTL)
 }
 
@@ -211,8 +207,8 @@ func (a *acquisition) queuesLocally() bool {
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
 		c: a.c, queue: a.queue, key: a.key, id: a.c.ids.next(),
-		capacity: int32(a.capacity), weight: int32(a.weight), fixed: a.fixed,
-		ttl: a.enterTTL, span: 1, index: -1, next: never, endAt: never,
+		capacity: int32(a.capacity), weight: int32(a.weight), fixed: a.fixed > 0,
+		ttl: a.enterTTL, span: 1, index: -1, next: never,
 	}
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)

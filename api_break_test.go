@@ -15,33 +15,29 @@ import (
 // another one too if the backend pushes.
 func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 	for _, how := range []string{"own client", "own client without push", "other client"} {
-		t.Run(how, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				holder, other := w.client(nil), w.client(nil)
-				if how == "own client without push" {
-					holder = fencelock.New(notReader{w.store}, nil)
-					defer holder.Close()
+		runInWorld(t, how, func(t *testing.T, w *world) {
+			holder, other := w.client(nil), w.client(nil)
+			if how == "own client without push" {
+				holder = fencelock.New(notReader{w.store}, nil)
+				defer holder.Close()
+			}
+			l := w.lock(holder, "k")
+			by := holder
+			if how == "other client" {
+				by = other
+			}
+			must(t, by.Break(bg, "k", l.Token(), "deploy of v2"))
+			if l.Context().Err() == nil {
+				t.Error("the context goes on after Break has returned")
+			}
+			for _, err := range []error{l.Err(), context.Cause(l.Context()), l.Release(bg)} {
+				w.is(err, fencelock.ErrBroken, fencelock.ErrLost)
+				if err != nil && !strings.Contains(err.Error(), "deploy of v2") {
+					t.Errorf("without the reason: %v", err)
 				}
-				l := w.lock(holder, "k")
-				by := holder
-				if how == "other client" {
-					by = other
-				}
-				if err := by.Break(bg, "k", l.Token(), "deploy of v2"); err != nil {
-					t.Fatal(err)
-				}
-				if l.Context().Err() == nil {
-					t.Error("the context goes on after Break has returned")
-				}
-				for _, err := range []error{l.Err(), context.Cause(l.Context()), l.Release(bg)} {
-					w.is(err, fencelock.ErrBroken, fencelock.ErrLost)
-					if err != nil && !strings.Contains(err.Error(), "deploy of v2") {
-						t.Errorf("without the reason: %v", err)
-					}
-				}
-				w.free("k")
-				w.steps("enter", "break")
-			})
+			}
+			w.free("k")
+			w.steps("enter", "break")
 		})
 	}
 }
@@ -50,9 +46,7 @@ func TestBreakWithoutAReason(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
-		if err := c.Break(bg, "k", l.Token(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "k", l.Token(), ""))
 		if text := l.Err().Error(); !strings.Contains(text, "operator") {
 			t.Errorf("text: %s", text)
 		}
@@ -65,14 +59,10 @@ func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
 		deaf := fencelock.New(notReader{w.store}, &fencelock.Options{TTL: 9 * time.Second})
 		defer deaf.Close()
 		l := w.lock(deaf, "k")
-		if err := w.client(nil).Break(bg, "k", l.Token(), "deploy"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.client(nil).Break(bg, "k", l.Token(), "deploy"))
 		start := time.Now()
 		<-l.Context().Done()
-		if d := time.Since(start); d > 3*time.Second {
-			t.Errorf("the holder learned of it after %v", d)
-		}
+		tookAtMost(t, start, 3*time.Second)
 		w.is(l.Err(), fencelock.ErrBroken)
 		if !strings.Contains(l.Err().Error(), "deploy") {
 			t.Error(l.Err())
@@ -95,9 +85,7 @@ func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 			if l2.Token() != l1.Token()+1 {
 				t.Fatalf("not handed on: %v, %v", l1, l2)
 			}
-			if err := c.Break(bg, "k", l1.Token()+fence.Token(add), "deploy"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Break(bg, "k", l1.Token()+fence.Token(add), "deploy"))
 			w.is(l2.Err(), fencelock.ErrBroken)
 			w.is(l1.Err(), fencelock.ErrReleased)
 			w.free("k")
@@ -124,46 +112,40 @@ func TestBreakWithAnotherTokenChangesNothing(t *testing.T) {
 		if err := b.Break(bg, "unused", l.Token(), ""); err == nil {
 			t.Error("another key")
 		}
-		if l.Err() != nil {
-			t.Error(l.Err())
-		}
+		ok(t, l.Err())
 		w.release(l)
 	})
 }
 
 func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
 	for _, how := range []string{"own client", "other client"} {
-		t.Run(how, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				a, b := w.client(nil), w.client(nil)
-				first := w.lock(a, "k")
-				front := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-				behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-				line, err := a.Line(bg, "k")
-				if err != nil || len(line.Claims) != 2 {
-					t.Fatalf("%+v, %v", line, err)
-				}
-				by := b
-				if how == "other client" {
-					by = a
-				}
-				if err := by.Break(bg, "k", tokenOf(line.Claims[1]), "not you"); err != nil {
-					t.Fatal(err)
-				}
-				if !front.over() || behind.over() {
-					t.Error("the front should hear it, the one behind should join the line")
-				}
-				_, err = front.wait()
-				w.is(err, fencelock.ErrBroken)
-				if !strings.Contains(err.Error(), "not you") {
-					t.Error(err)
-				}
-				if first.Err() != nil {
-					t.Errorf("the holder lost it: %v", first.Err())
-				}
-				w.release(first)
-				w.release(w.got(behind.wait()))
-			})
+		runInWorld(t, how, func(t *testing.T, w *world) {
+			a, b := w.client(nil), w.client(nil)
+			first := w.lock(a, "k")
+			front := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+			behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+			line, err := a.Line(bg, "k")
+			if err != nil || len(line.Claims) != 2 {
+				t.Fatalf("%+v, %v", line, err)
+			}
+			by := b
+			if how == "other client" {
+				by = a
+			}
+			must(t, by.Break(bg, "k", tokenOf(line.Claims[1]), "not you"))
+			if !front.over() || behind.over() {
+				t.Error("the front should hear it, the one behind should join the line")
+			}
+			_, err = front.wait()
+			w.is(err, fencelock.ErrBroken)
+			if !strings.Contains(err.Error(), "not you") {
+				t.Error(err)
+			}
+			if first.Err() != nil {
+				t.Errorf("the holder lost it: %v", first.Err())
+			}
+			w.release(first)
+			w.release(w.got(behind.wait()))
 		})
 	}
 }
@@ -175,16 +157,12 @@ func TestBreakLetsTheNextOneIn(t *testing.T) {
 		local := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
 		remote := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		start := time.Now()
-		if err := a.Break(bg, "k", l.Token(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Break(bg, "k", l.Token(), ""))
 		r := w.got(remote.wait())
 		w.release(r)
 		n := w.got(local.wait())
 		w.release(n)
-		if d := time.Since(start); d != 0 {
-			t.Errorf("they waited %v", d)
-		}
+		took(t, start, 0)
 		if r.Token() <= l.Token() || n.Token() <= r.Token() {
 			t.Errorf("tokens %v, %v, %v", l.Token(), r.Token(), n.Token())
 		}
@@ -195,9 +173,7 @@ func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		r1, r2 := w.got(c.RLock(bg, "r")), w.got(c.RLock(bg, "r"))
-		if err := c.Break(bg, "r", r2.Token(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "r", r2.Token(), ""))
 		w.is(r2.Err(), fencelock.ErrBroken)
 		if r1.Err() != nil {
 			t.Error("the wrong reader")
@@ -205,18 +181,14 @@ func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
 		w.release(r1)
 
 		p := w.got(c.Semaphore("s", 3).Acquire(bg, 2))
-		if err := c.Break(bg, "s", p.Token(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "s", p.Token(), ""))
 		w.is(p.Err(), fencelock.ErrBroken)
 
 		// What MinHold keeps taken after its holder has gone can be broken, too.
 		m := w.lock(c, "m", fencelock.MinHold(time.Hour))
 		w.release(m)
 		w.taken("m")
-		if err := c.Break(bg, "m", m.Token(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "m", m.Token(), ""))
 		w.free("m")
 	})
 }

@@ -18,18 +18,14 @@ func TestEveryCallOnAClosedClientIsErrClosed(t *testing.T) {
 		"Close":    (*fencelock.Client).Close,
 		"Shutdown": func(c *fencelock.Client) error { return c.Shutdown(bg) },
 	} {
-		t.Run(how, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				c := w.client(nil)
-				w.release(w.lock(c, "k"))
-				w.store.taken()
-				for range 2 {
-					if err := end(c); err != nil {
-						t.Error(err)
-					}
-				}
-				everyCallIs(w, c, fencelock.ErrClosed)
-			})
+		runInWorld(t, how, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			w.release(w.lock(c, "k"))
+			w.store.taken()
+			for range 2 {
+				ok(t, end(c))
+			}
+			everyCallIs(w, c, fencelock.ErrClosed)
 		})
 	}
 }
@@ -48,12 +44,8 @@ func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
 		}
 		w.store.taken()
 		start := time.Now()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		if d := time.Since(start); d != 0 {
-			t.Errorf("Close took %v", d)
-		}
+		ok(t, c.Close())
+		took(t, start, 0)
 		for _, l := range leases {
 			w.is(l.Err(), fencelock.ErrClosed, fencelock.ErrLost)
 			w.is(context.Cause(l.Context()), fencelock.ErrClosed)
@@ -94,47 +86,45 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 			return c.Shutdown(ctx)
 		},
 	} {
-		t.Run(how, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				other, c := w.client(nil), w.client(nil)
-				theirs, own := w.lock(other, "theirs"), w.lock(c, "own")
-				var calls []*call
-				for _, f := range []func() (*fencelock.Lease, error){
-					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // in the store
-					func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // behind that one
-					func() (*fencelock.Lease, error) { return c.Lock(bg, "own") },                            // behind a holder here
-					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // beside the local queue
-					func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }, // a reader
-					func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.FixedLease(time.Hour)) },
-					func() (*fencelock.Lease, error) {
-						_, err := c.LockAll(bg, []string{"a", "own"})
-						return nil, err
-					},
-				} {
-					calls = append(calls, w.begin(f))
+		runInWorld(t, how, func(t *testing.T, w *world) {
+			other, c := w.client(nil), w.client(nil)
+			theirs, own := w.lock(other, "theirs"), w.lock(c, "own")
+			var calls []*call
+			for _, f := range []func() (*fencelock.Lease, error){
+				func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // in the store
+				func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // behind that one
+				func() (*fencelock.Lease, error) { return c.Lock(bg, "own") },                            // behind a holder here
+				func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // beside the local queue
+				func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }, // a reader
+				func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.FixedLease(time.Hour)) },
+				func() (*fencelock.Lease, error) {
+					_, err := c.LockAll(bg, []string{"a", "own"})
+					return nil, err
+				},
+			} {
+				calls = append(calls, w.begin(f))
+			}
+			start := time.Now()
+			end(c)
+			for i, k := range calls {
+				if !k.over() {
+					t.Errorf("call %d goes on", i)
+					continue
 				}
-				start := time.Now()
-				end(c)
-				for i, k := range calls {
-					if !k.over() {
-						t.Errorf("call %d goes on", i)
-						continue
-					}
-					w.is(k.err, fencelock.ErrClosed)
-					w.not(k.err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
-					if k.took > time.Since(start) && how == "Close" {
-						t.Errorf("call %d took %v", i, k.took)
-					}
+				w.is(k.err, fencelock.ErrClosed)
+				w.not(k.err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
+				if k.took > time.Since(start) && how == "Close" {
+					t.Errorf("call %d took %v", i, k.took)
 				}
-				w.is(own.Err(), fencelock.ErrClosed)
-				if theirs.Err() != nil {
-					t.Error("another Client's lease ended")
-				}
-				w.release(theirs)
-				w.free("theirs")
-				w.free("own")
-				w.free("a")
-			})
+			}
+			w.is(own.Err(), fencelock.ErrClosed)
+			if theirs.Err() != nil {
+				t.Error("another Client's lease ended")
+			}
+			w.release(theirs)
+			w.free("theirs")
+			w.free("own")
+			w.free("a")
 		})
 	}
 }
@@ -143,26 +133,19 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 func TestCloseCutsShortWhatTheStoreDoesNotAnswer(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, c *fencelock.Client) error{
 		"Break": func(ctx context.Context, c *fencelock.Client) error { return c.Break(ctx, "k", 1, "") },
-		"Line": func(ctx context.Context, c *fencelock.Client) error {
-			_, err := c.Line(ctx, "k")
-			return err
-		},
+		"Line":  func(ctx context.Context, c *fencelock.Client) error { return errOf(c.Line(ctx, "k")) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				c := w.client(nil)
-				w.store.meddle(silent, nil)
-				k := w.begin(func() (*fencelock.Lease, error) { return nil, f(bg, c) })
-				w.store.meddle(nil, nil)
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
-				if !k.over() {
-					t.Fatal("it goes on")
-				}
-				w.is(k.err, fencelock.ErrClosed)
-				w.not(k.err, fencelock.ErrUnavailable)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			w.store.meddle(silent, nil)
+			k := w.begin(func() (*fencelock.Lease, error) { return nil, f(bg, c) })
+			w.store.meddle(nil, nil)
+			ok(t, c.Close())
+			if !k.over() {
+				t.Fatal("it goes on")
+			}
+			w.is(k.err, fencelock.ErrClosed)
+			w.not(k.err, fencelock.ErrUnavailable)
 		})
 	}
 }
@@ -190,12 +173,8 @@ func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 				go leases[0].Release(bg)
 				synctest.Wait()
 				start := time.Now()
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
-				if d := time.Since(start); d > 2*time.Second {
-					t.Errorf("Close took %v", d)
-				}
+				ok(t, c.Close())
+				tookAtMost(t, start, 2*time.Second)
 				synctest.Wait()
 				wantNoMoreGoroutines(t, before)
 				for _, l := range leases[1:] {
@@ -289,9 +268,7 @@ func TestReleasesDuringClose(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, l := range leases[:2] {
 			wg.Go(func() {
-				if err := l.Release(bg); err != nil {
-					t.Error(err)
-				}
+				ok(t, l.Release(bg))
 			})
 		}
 		synctest.Wait()
@@ -302,9 +279,7 @@ func TestReleasesDuringClose(t *testing.T) {
 		}
 		start := time.Now()
 		wg.Wait()
-		if d := time.Since(start); d > time.Second {
-			t.Errorf("it took %v", d)
-		}
+		tookAtMost(t, start, time.Second)
 		for _, k := range []string{"a", "b", "c", "d"} {
 			w.free(k)
 		}

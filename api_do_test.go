@@ -78,21 +78,17 @@ func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 
 func TestDoJoinsTheLoss(t *testing.T) {
 	for name, ferr := range map[string]error{"f succeeds": nil, "f fails": errWork} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				c := w.client(nil)
-				err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
-					if err := c.Break(bg, "k", l.Token(), "deploy"); err != nil {
-						t.Error(err)
-					}
-					<-ctx.Done()
-					return ferr
-				})
-				w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
-				if ferr != nil {
-					w.is(err, ferr)
-				}
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
+				ok(t, c.Break(bg, "k", l.Token(), "deploy"))
+				<-ctx.Done()
+				return ferr
 			})
+			w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
+			if ferr != nil {
+				w.is(err, ferr)
+			}
 		})
 	}
 }
@@ -100,22 +96,20 @@ func TestDoJoinsTheLoss(t *testing.T) {
 // A caller that repeats on error must not run the work again because a reply got lost.
 func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				var heard listener
-				c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Released: heard.hooks().Released}})
-				err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error {
-					w.store.meddle(only(fault, "leave"), nil)
-					return nil
-				})
-				if err != nil {
-					t.Errorf("got %v", err)
-				}
-				w.store.heal()
-				time.Sleep(10 * time.Second)
-				w.is(w.wantEvents(&heard, "released")[0].Err, fencelock.ErrUnavailable)
-				w.free("k")
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var heard listener
+			c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Released: heard.hooks().Released}})
+			err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error {
+				w.store.meddle(only(fault, "leave"), nil)
+				return nil
 			})
+			if err != nil {
+				t.Errorf("got %v", err)
+			}
+			w.store.heal()
+			time.Sleep(10 * time.Second)
+			w.is(w.wantEvents(&heard, "released")[0].Err, fencelock.ErrUnavailable)
+			w.free("k")
 		})
 	}
 }
@@ -124,9 +118,7 @@ func TestDoWithAReleaseInside(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		err := c.Do(bg, "k", func(_ context.Context, l *fencelock.Lease) error { return l.Release(bg) })
-		if err != nil {
-			t.Error(err)
-		}
+		ok(t, err)
 		w.free("k")
 	})
 }
@@ -138,9 +130,7 @@ func TestDoUnderAContextThatEnds(t *testing.T) {
 		defer cancel()
 		err := c.Do(ctx, "k", func(ctx context.Context, l *fencelock.Lease) error {
 			<-ctx.Done()
-			if l.Err() != nil {
-				t.Error(l.Err())
-			}
+			ok(t, l.Err())
 			return ctx.Err()
 		})
 		w.is(err, context.DeadlineExceeded)
@@ -182,9 +172,7 @@ func TestLeaseDoEndsItsContextWithBoth(t *testing.T) {
 			w.is(context.Cause(ctx), cause)
 			return l.Err()
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		ok(t, err)
 
 		l = w.lock(c, "k")
 		err = l.Do(bg, func(ctx context.Context, l *fencelock.Lease) error {
@@ -206,9 +194,7 @@ func TestLeaseDoEndsItsContextWithBoth(t *testing.T) {
 			w.is(context.Cause(ctx), cause)
 			return m.Err()
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		ok(t, err)
 	})
 }
 
@@ -223,9 +209,7 @@ func TestLeaseDoAfterTheEndDoesNotRun(t *testing.T) {
 		w.is(l.Do(bg, f), fencelock.ErrReleased)
 
 		l = w.lock(c, "k")
-		if err := c.Break(bg, "k", l.Token(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "k", l.Token(), ""))
 		w.is(l.Do(bg, f), fencelock.ErrLost, fencelock.ErrBroken)
 
 		m, err := c.LockAll(bg, []string{"a", "b"})
@@ -249,9 +233,7 @@ func TestContextsThatCannotBeComparedAreFine(t *testing.T) {
 		c := w.client(nil)
 		ctx := valued{Context: bg}
 		l := w.got(c.Lock(ctx, "k"))
-		if err := l.Do(ctx, func(context.Context, *fencelock.Lease) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		ok(t, l.Do(ctx, func(context.Context, *fencelock.Lease) error { return nil }))
 	})
 }
 
@@ -266,15 +248,11 @@ func TestLeaseDoCarriesWhatItsContextHolds(t *testing.T) {
 			if fencelock.Held(ctx, "a") != a || fencelock.Held(ctx, "b") != b {
 				t.Error("the context does not carry both")
 			}
-			_, err := c.Lock(ctx, "a", fencelock.Wait(time.Second))
-			w.is(err, fencelock.ErrDeadlock)
-			_, err = c.Lock(ctx, "b", fencelock.Wait(time.Second))
-			w.is(err, fencelock.ErrDeadlock)
+			w.is(errOf(c.Lock(ctx, "a", fencelock.Wait(time.Second))), fencelock.ErrDeadlock)
+			w.is(errOf(c.Lock(ctx, "b", fencelock.Wait(time.Second))), fencelock.ErrDeadlock)
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		ok(t, err)
 		w.release(a)
 	})
 }

@@ -66,9 +66,7 @@ func TestLossText(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
-		if err := c.Break(bg, "k", l.Token(), "why"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "k", l.Token(), "why"))
 		<-l.Context().Done()
 		want := "release: k (token " + l.Token().String() + ") was lost: the store ended the claim: why"
 		if err := l.Release(bg); err == nil || err.Error() != want {
@@ -109,9 +107,7 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 		_, err := w.client(nil).TryLock(bg, evil)
 		w.held(err)
 		safe(err.Error())
-		if err := a.Break(bg, evil, l.Token(), text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Break(bg, evil, l.Token(), text))
 		safe(l.Err().Error())
 		safe(l.Release(bg).Error())
 		safe(context.Cause(l.Context()).Error())
@@ -123,14 +119,8 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 	cause := errors.New("the user went away")
 	for name, try := range map[string]func(own, other *fencelock.Client) error{
-		"TryLock, other process": func(_, other *fencelock.Client) error {
-			_, err := other.TryLock(bg, "k")
-			return err
-		},
-		"TryLock, this process": func(own, _ *fencelock.Client) error {
-			_, err := own.TryLock(bg, "k")
-			return err
-		},
+		"TryLock, other process": func(_, other *fencelock.Client) error { return errOf(other.TryLock(bg, "k")) },
+		"TryLock, this process":  func(own, _ *fencelock.Client) error { return errOf(own.TryLock(bg, "k")) },
 		"TryLock with Wait(0)": func(own, _ *fencelock.Client) error {
 			_, err := own.TryLock(bg, "k", fencelock.Wait(0))
 			return err
@@ -159,10 +149,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 			_, err := other.TryLock(bg, "k", fencelock.FixedLease(time.Hour))
 			return err
 		},
-		"TryRLock": func(own, _ *fencelock.Client) error {
-			_, err := own.TryRLock(bg, "k")
-			return err
-		},
+		"TryRLock": func(own, _ *fencelock.Client) error { return errOf(own.TryRLock(bg, "k")) },
 		"RLock": func(_, other *fencelock.Client) error {
 			_, err := other.RLock(bg, "k", fencelock.Wait(time.Second))
 			return err
@@ -220,23 +207,21 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				own := w.client(&fencelock.Options{Owner: "holder"})
-				other := w.client(&fencelock.Options{Owner: "other"})
-				l := w.lock(own, "k")
-				err := try(own, other)
-				h := w.held(err)
-				if h.Key != "k" || h.Owner != "holder" || h.Token != l.Token() || h.Ahead < 1 {
-					t.Errorf("got %+v", h)
-				}
-				if !strings.Contains(err.Error(), "k is held by holder") {
-					t.Errorf("text: %v", err)
-				}
-				w.release(l)
-				time.Sleep(3 * time.Second) // what is cleaned up behind
-				w.free("k")
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			own := w.client(&fencelock.Options{Owner: "holder"})
+			other := w.client(&fencelock.Options{Owner: "other"})
+			l := w.lock(own, "k")
+			err := try(own, other)
+			h := w.held(err)
+			if h.Key != "k" || h.Owner != "holder" || h.Token != l.Token() || h.Ahead < 1 {
+				t.Errorf("got %+v", h)
+			}
+			if !strings.Contains(err.Error(), "k is held by holder") {
+				t.Errorf("text: %v", err)
+			}
+			w.release(l)
+			time.Sleep(3 * time.Second) // what is cleaned up behind
+			w.free("k")
 		})
 	}
 }

@@ -41,9 +41,7 @@ func TestHooksMayCallTheClient(t *testing.T) {
 				}
 				for range c.Lines(bg, "") {
 				}
-				if err := l.Release(bg); err != nil {
-					t.Error(err)
-				}
+				ok(t, l.Release(bg))
 				if lease != nil && name == "lost" {
 					lease.Release(bg)
 				}
@@ -79,38 +77,33 @@ func TestHooksMayCallTheClient(t *testing.T) {
 
 func TestHookMayCloseTheClient(t *testing.T) {
 	for _, how := range []string{"Close", "Shutdown"} {
-		t.Run(how, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				var c *fencelock.Client
-				done := false
-				c = w.client(&fencelock.Options{Hooks: fencelock.Hooks{Lost: func(fencelock.Event) {
-					if done {
-						return
-					}
-					if how == "Close" {
-						c.Close()
-					} else {
-						c.Shutdown(bg)
-					}
-					done = true
-				}}})
-				l := w.lock(c, "k")
-				other := w.lock(c, "other")
-				if how == "Shutdown" {
-					w.release(other)
+		runInWorld(t, how, func(t *testing.T, w *world) {
+			var c *fencelock.Client
+			done := false
+			c = w.client(&fencelock.Options{Hooks: fencelock.Hooks{Lost: func(fencelock.Event) {
+				if done {
+					return
 				}
-				if err := c.Break(bg, "k", l.Token(), ""); err != nil {
-					t.Fatal(err)
+				if how == "Close" {
+					c.Close()
+				} else {
+					c.Shutdown(bg)
 				}
-				time.Sleep(5 * time.Second)
-				synctest.Wait()
-				if !done {
-					t.Error("it hangs")
-				}
-				_, err := c.Lock(bg, "k")
-				w.is(err, fencelock.ErrClosed)
-				w.free("other")
-			})
+				done = true
+			}}})
+			l := w.lock(c, "k")
+			other := w.lock(c, "other")
+			if how == "Shutdown" {
+				w.release(other)
+			}
+			must(t, c.Break(bg, "k", l.Token(), ""))
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if !done {
+				t.Error("it hangs")
+			}
+			w.is(errOf(c.Lock(bg, "k")), fencelock.ErrClosed)
+			w.free("other")
 		})
 	}
 }
@@ -142,9 +135,7 @@ func TestSlowHookDelaysNobodyAndDropsAreCounted(t *testing.T) {
 		for range n {
 			w.release(w.lock(c, "k"))
 		}
-		if d := time.Since(start); d != 0 {
-			t.Errorf("locking took %v", d)
-		}
+		took(t, start, 0)
 		time.Sleep(time.Minute)
 		if held.Err() != nil {
 			t.Errorf("renewal waited for a hook: %v", held.Err())
@@ -179,8 +170,7 @@ func TestLogHooks(t *testing.T) {
 		other := w.client(&fencelock.Options{Owner: "other"})
 		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, Hooks: fencelock.LogHooks(logger)})
 		first := w.lock(other, "k", fencelock.Note("evil\nnote"))
-		_, err := c.TryLock(bg, "k")
-		w.held(err)
+		w.held(errOf(c.TryLock(bg, "k")))
 		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
 		w.release(first)
 		l := w.got(k.wait())

@@ -88,9 +88,7 @@ func TestHooksReportTheLifeOfALease(t *testing.T) {
 		if e.Waited != 5*time.Second {
 			t.Errorf("acquired: %+v", e)
 		}
-		if err := c.Break(bg, "k", l.Token(), "deploy"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "k", l.Token(), "deploy"))
 		e = w.wantEvents(&heard, "lost")[0]
 		w.is(e.Err, fencelock.ErrBroken)
 		if e.Token != l.Token() || e.Key != "k" {
@@ -100,15 +98,13 @@ func TestHooksReportTheLifeOfALease(t *testing.T) {
 		w.wantEvents(&heard)
 
 		first = w.lock(other, "k")
-		_, err := c.Lock(bg, "k", fencelock.Wait(3*time.Second))
-		w.held(err)
+		w.held(errOf(c.Lock(bg, "k", fencelock.Wait(3*time.Second))))
 		ev := w.wantEvents(&heard, "waiting", "refused")
 		w.is(ev[1].Err, fencelock.ErrNotAcquired)
 		if ev[1].Waited != 3*time.Second || ev[1].HeldBy == nil || ev[1].HeldBy.Owner != "other" {
 			t.Errorf("refused: %+v", ev[1])
 		}
-		_, err = c.TryLock(bg, "k")
-		w.held(err)
+		w.held(errOf(c.TryLock(bg, "k")))
 		w.wantEvents(&heard, "refused")
 		w.release(first)
 	})

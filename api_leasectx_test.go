@@ -28,46 +28,44 @@ func TestContextBuiltLateKnowsTheFirstEnd(t *testing.T) {
 		"value, released, caller":  {[]string{"value", "release", "caller"}, fencelock.ErrReleased},
 		"caller, looked, released": {[]string{"caller", "look", "release"}, enough},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				client := w.client(nil)
-				ctx, cancel := context.WithCancelCause(bg)
-				defer cancel(nil)
-				l := w.got(client.Lock(ctx, "k"))
-				x := l.Context()
-				if x.Err() != nil {
-					t.Fatalf("ended at once: %v", x.Err())
-				}
-				released := false
-				for _, end := range c.ends {
-					switch end {
-					case "release":
-						w.release(l)
-						released = true
-					case "caller":
-						cancel(enough)
-					case "ask":
-						x.Done()
-					case "value":
-						x.Value("anything")
-					case "look":
-						w.is(x.Err(), context.Canceled)
-					}
-				}
-				w.is(x.Err(), context.Canceled)
-				select {
-				case <-x.Done():
-				default:
-					t.Error("Err is not nil, but Done is not closed")
-				}
-				w.is(context.Cause(x), c.cause)
-				child, end := context.WithCancel(x)
-				defer end()
-				w.is(context.Cause(child), c.cause)
-				if !released {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			client := w.client(nil)
+			ctx, cancel := context.WithCancelCause(bg)
+			defer cancel(nil)
+			l := w.got(client.Lock(ctx, "k"))
+			x := l.Context()
+			if x.Err() != nil {
+				t.Fatalf("ended at once: %v", x.Err())
+			}
+			released := false
+			for _, end := range c.ends {
+				switch end {
+				case "release":
 					w.release(l)
+					released = true
+				case "caller":
+					cancel(enough)
+				case "ask":
+					x.Done()
+				case "value":
+					x.Value("anything")
+				case "look":
+					w.is(x.Err(), context.Canceled)
 				}
-			})
+			}
+			w.is(x.Err(), context.Canceled)
+			select {
+			case <-x.Done():
+			default:
+				t.Error("Err is not nil, but Done is not closed")
+			}
+			w.is(context.Cause(x), c.cause)
+			child, end := context.WithCancel(x)
+			defer end()
+			w.is(context.Cause(child), c.cause)
+			if !released {
+				w.release(l)
+			}
 		})
 	}
 }
@@ -103,9 +101,7 @@ func TestContextIsOneForAllWhoAsk(t *testing.T) {
 			})
 		}
 		wg.Go(func() { cancel(errors.New("enough")) })
-		if err := l.Release(bg); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Release(bg))
 		wg.Wait()
 		for _, cause := range causes {
 			if cause == nil || cause != causes[0] {
@@ -167,9 +163,7 @@ func TestFreeLockAllocatesLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Release(bg); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Release(bg))
 	})
 	if allocs > 6 {
 		t.Errorf("a lock and its release make %v allocations", allocs)

@@ -23,9 +23,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 			t.Error("granted twice")
 		}
 		w.steps() // this Client holds it, and knows
-		if err := l.Renew(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, l.Renew(bg))
 		w.steps("renew")
 		w.release(l)
 		w.steps("leave")
@@ -40,14 +38,10 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		w.steps("enter", "leave")
 
 		ran, err := c.Once(bg, "once", time.Time{}, func(context.Context, *fencelock.Lease) error { return nil })
-		if !ran || err != nil {
-			t.Error(ran, err)
-		}
+		ranIs(t, true, ran, err)
 		w.steps("enter", "leave")
 		ran, err = c.Once(bg, "once", time.Time{}, nil)
-		if ran || err != nil {
-			t.Error(ran, err)
-		}
+		ranIs(t, false, ran, err)
 		w.steps("enter", "leave")
 
 		all, err := c.LockAll(bg, []string{"b", "a", "b"})
@@ -55,9 +49,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.steps("enter", "enter")
-		if err := all.Release(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, all.Release(bg))
 		w.steps("leave", "leave")
 
 		if _, err := c.Line(bg, "k"); err != nil {
@@ -65,9 +57,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		}
 		w.steps("line")
 		l = w.lock(c, "k", fencelock.MinHold(time.Second))
-		if err := c.Break(bg, "k", l.Token(), ""); err != nil {
-			t.Error(err)
-		}
+		ok(t, c.Break(bg, "k", l.Token(), ""))
 		w.steps("enter", "break")
 		l.Release(bg)
 		w.steps() // lost: there is nothing to give back
@@ -82,16 +72,13 @@ func TestWaitBoundsTheWaitingAndNotTheHolding(t *testing.T) {
 			k := w.begin(func() (*fencelock.Lease, error) {
 				return c.Lock(bg, "k", fencelock.Wait(1500*time.Millisecond))
 			})
-			_, err := k.wait()
-			w.held(err)
+			w.held(errOf(k.wait()))
 			if k.took != 1500*time.Millisecond {
 				t.Errorf("%s: waited %v", name, k.took)
 			}
 		}
 		time.Sleep(time.Hour)
-		if err := l.Err(); err != nil {
-			t.Errorf("Wait ended the holding: %v", err)
-		}
+		ok(t, l.Err())
 		w.release(l)
 	})
 }
@@ -110,9 +97,7 @@ func TestWaitZeroIsATry(t *testing.T) {
 		} {
 			w.held(f())
 		}
-		if d := time.Since(start); d != 0 {
-			t.Errorf("a try waited %v", d)
-		}
+		took(t, start, 0)
 		w.release(l)
 		w.free("j")
 	})
@@ -163,9 +148,7 @@ func TestTokensRiseStrictly(t *testing.T) {
 						tokens = append(tokens, l.Token())
 						mu.Unlock()
 						time.Sleep(time.Millisecond)
-						if err := l.Release(bg); err != nil {
-							t.Error(err)
-						}
+						ok(t, l.Release(bg))
 					}
 				})
 			}
@@ -185,9 +168,7 @@ func TestTokensRiseStrictly(t *testing.T) {
 		if last <= tokens[len(tokens)-1] {
 			t.Errorf("%v after %v", last, tokens[len(tokens)-1])
 		}
-		if err := c.Break(bg, "k", last, ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Break(bg, "k", last, ""))
 		l = w.lock(c, "k")
 		if l.Token() <= last {
 			t.Errorf("after a loss: %v after %v", l.Token(), last)
@@ -202,9 +183,7 @@ func TestRenewByHand(t *testing.T) {
 		l := w.lock(c, "k")
 		before := l.Deadline()
 		time.Sleep(5 * time.Second)
-		if err := l.Renew(bg); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Renew(bg))
 		if moved := l.Deadline().Sub(before); moved != 5*time.Second {
 			t.Errorf("the deadline moved by %v", moved)
 		}
@@ -249,9 +228,7 @@ func TestRenewOfAFixedLeaseIsInvalid(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.lock(w.client(nil), "k", fencelock.FixedLease(time.Minute))
 		w.is(l.Renew(bg), fencelock.ErrInvalid)
-		if l.Err() != nil {
-			t.Error(l.Err())
-		}
+		ok(t, l.Err())
 		w.release(l)
 	})
 }
@@ -291,9 +268,7 @@ func TestLinesYieldsWhatHasThePrefix(t *testing.T) {
 		}
 		look := func(prefix string) (keys []string) {
 			for l, err := range c.Lines(bg, prefix) {
-				if err != nil {
-					t.Error(err)
-				}
+				ok(t, err)
 				keys = append(keys, l.Key)
 			}
 			slices.Sort(keys)
@@ -357,9 +332,7 @@ func TestManyGoroutinesMayUseOneClientAndOneLease(t *testing.T) {
 				l.Deadline()
 				l.Context().Err()
 				_ = l.String()
-				if err := l.Renew(bg); err != nil {
-					t.Error(err)
-				}
+				ok(t, l.Renew(bg))
 				other, err := c.Lock(bg, fmt.Sprint("k", i%4))
 				if err != nil {
 					t.Error(err)

@@ -46,16 +46,10 @@ func TestLockAllTakesKeysInTheOrderOfTheirBytesAndMergesDoubles(t *testing.T) {
 		if given[0] != "b" || m.Lease("c") != nil {
 			t.Error("the caller's slice was changed, or a lease invented")
 		}
-		if err := m.Err(); err != nil {
-			t.Error(err)
-		}
-		if err := m.Release(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, m.Err())
+		ok(t, m.Release(bg))
 		w.is(m.Err(), fencelock.ErrReleased)
-		if err := m.Release(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, m.Release(bg))
 	})
 }
 
@@ -97,9 +91,7 @@ func TestLockAllNeverDeadlocks(t *testing.T) {
 							busy[k] = false
 						}
 						mu.Unlock()
-						if err := m.Release(bg); err != nil {
-							t.Error(err)
-						}
+						ok(t, m.Release(bg))
 					}
 				})
 			}
@@ -117,84 +109,65 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 		"Wait":    {[]fencelock.Option{fencelock.Wait(time.Second)}, []error{fencelock.ErrNotAcquired}},
 		"invalid": {[]fencelock.Option{fencelock.TTL(-1)}, []error{fencelock.ErrInvalid}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				a, b := w.client(nil), w.client(nil)
-				l := w.lock(a, "b")
-				_, err := b.LockAll(bg, []string{"a", "b", "c"}, c.opts...)
-				w.is(err, c.is...)
-				w.free("a")
-				w.free("c")
-				w.release(l)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a, b := w.client(nil), w.client(nil)
+			l := w.lock(a, "b")
+			w.is(errOf(b.LockAll(bg, []string{"a", "b", "c"}, c.opts...)), c.is...)
+			w.free("a")
+			w.free("c")
+			w.release(l)
 		})
 	}
-	t.Run("ctx ends in the middle", func(t *testing.T) {
-		inWorld(t, func(w *world) {
-			a, b := w.client(nil), w.client(nil)
-			l := w.lock(a, "b")
-			w.store.meddle(only(func(context.Context, string) error {
-				after(100 * time.Millisecond)
-				return nil
-			}, "leave"), nil)
-			ctx, cancel := context.WithTimeout(bg, time.Second)
-			defer cancel()
-			start := time.Now()
-			_, err := b.LockAll(ctx, []string{"a", "b", "c"})
-			w.is(err, context.DeadlineExceeded, fencelock.ErrNotAcquired)
-			if d := time.Since(start); d != time.Second {
-				t.Errorf("returned after %v: it waited for what it gave back", d)
-			}
+	runInWorld(t, "ctx ends in the middle", func(t *testing.T, w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "b")
+		w.store.meddle(only(func(context.Context, string) error {
 			after(100 * time.Millisecond)
-			w.free("a")
-			w.release(l)
-		})
+			return nil
+		}, "leave"), nil)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		start := time.Now()
+		w.is(errOf(b.LockAll(ctx, []string{"a", "b", "c"})), context.DeadlineExceeded, fencelock.ErrNotAcquired)
+		took(t, start, time.Second)
+		after(100 * time.Millisecond)
+		w.free("a")
+		w.release(l)
 	})
-	t.Run("another kind in the middle", func(t *testing.T) {
-		inWorld(t, func(w *world) {
-			c := w.client(nil)
-			p := w.got(c.Semaphore("b", 2).Acquire(bg, 1))
-			_, err := c.LockAll(bg, []string{"a", "b", "c"})
-			w.is(err, fencelock.ErrKind)
-			w.free("a")
-			w.release(p)
-		})
+	runInWorld(t, "another kind in the middle", func(t *testing.T, w *world) {
+		c := w.client(nil)
+		p := w.got(c.Semaphore("b", 2).Acquire(bg, 1))
+		w.is(errOf(c.LockAll(bg, []string{"a", "b", "c"})), fencelock.ErrKind)
+		w.free("a")
+		w.release(p)
 	})
-	t.Run("the store goes down in the middle", func(t *testing.T) {
-		inWorld(t, func(w *world) {
-			c := w.client(nil)
-			n := 0
-			w.store.meddle(only(func(context.Context, string) error {
-				if n++; n > 1 {
-					return errDown
-				}
-				return nil
-			}, "enter"), nil)
-			_, err := c.LockAll(bg, []string{"a", "b", "c"}, fencelock.Wait(time.Second))
-			w.is(err, fencelock.ErrUnavailable)
-			w.not(err, fencelock.ErrNotAcquired)
-			w.free("a")
-		})
-	})
-	t.Run("an earlier one is lost while a later one is waited for", func(t *testing.T) {
-		inWorld(t, func(w *world) {
-			a, b := w.client(nil), w.client(nil)
-			l := w.lock(a, "b")
-			time.AfterFunc(time.Second, func() {
-				line, _ := a.Line(bg, "a")
-				if err := fencelock.New(w.store.Store, nil).Break(bg, "a", tokenOf(line.Claims[0]), "deploy"); err != nil {
-					t.Error(err)
-				}
-			})
-			start := time.Now()
-			_, err := b.LockAll(bg, []string{"a", "b", "c"})
-			w.is(err, fencelock.ErrLost, fencelock.ErrBroken, fencelock.ErrNotAcquired)
-			if d := time.Since(start); d != time.Second {
-				t.Errorf("waited %v", d)
+	runInWorld(t, "the store goes down in the middle", func(t *testing.T, w *world) {
+		c := w.client(nil)
+		n := 0
+		w.store.meddle(only(func(context.Context, string) error {
+			if n++; n > 1 {
+				return errDown
 			}
-			w.release(l)
-			w.free("b")
+			return nil
+		}, "enter"), nil)
+		_, err := c.LockAll(bg, []string{"a", "b", "c"}, fencelock.Wait(time.Second))
+		w.is(err, fencelock.ErrUnavailable)
+		w.not(err, fencelock.ErrNotAcquired)
+		w.free("a")
+	})
+	runInWorld(t, "an earlier one is lost while a later one is waited for", func(t *testing.T, w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "b")
+		time.AfterFunc(time.Second, func() {
+			line, _ := a.Line(bg, "a")
+			ok(t, fencelock.New(w.store.Store, nil).Break(bg, "a", tokenOf(line.Claims[0]), "deploy"))
 		})
+		start := time.Now()
+		_, err := b.LockAll(bg, []string{"a", "b", "c"})
+		w.is(err, fencelock.ErrLost, fencelock.ErrBroken, fencelock.ErrNotAcquired)
+		took(t, start, time.Second)
+		w.release(l)
+		w.free("b")
 	})
 }
 
@@ -210,18 +183,12 @@ func TestWaitBoundsTheWholeOfLockAll(t *testing.T) {
 		if h := w.held(err); h.Key != "c" {
 			t.Errorf("%+v", h)
 		}
-		if d := time.Since(start); d != 5*time.Second {
-			t.Errorf("waited %v", d)
-		}
+		took(t, start, 5*time.Second)
 		time.Sleep(2 * time.Second)
 		m := w.lockAll(b, bg, []string{"a", "b", "c"}, fencelock.Wait(5*time.Second))
 		time.Sleep(time.Minute)
-		if m.Err() != nil {
-			t.Error(m.Err())
-		}
-		if err := m.Release(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, m.Err())
+		ok(t, m.Release(bg))
 	})
 }
 
@@ -245,15 +212,11 @@ func TestNestedLockAllMustGoUp(t *testing.T) {
 		// Other Clients are other stores: their keys have an order of their own.
 		elsewhere := w.lockAll(other, up.Context(), []string{"a"})
 		for _, x := range []*fencelock.MultiLease{elsewhere, up, m} {
-			if err := x.Release(bg); err != nil {
-				t.Error(err)
-			}
+			ok(t, x.Release(bg))
 		}
 		// What was released binds nobody.
 		again := w.lockAll(c, context.WithoutCancel(up.Context()), []string{"a"})
-		if err := again.Release(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, again.Release(bg))
 	})
 }
 
@@ -271,46 +234,38 @@ func TestNestedLockAllSharesWithReentrant(t *testing.T) {
 		if _, err := c.LockAll(m.Context(), []string{"0", "a"}, fencelock.Reentrant()); !errors.Is(err, fencelock.ErrDeadlock) {
 			t.Errorf("a further key that sorts before: %v", err)
 		}
-		if err := m.Release(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, m.Release(bg))
 		w.taken("a")
-		if err := in.Release(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, in.Release(bg))
 		w.free("a")
 	})
 }
 
 func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
 	for i, key := range []string{"a", "b", "c"} {
-		t.Run(key, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				c := w.client(nil)
-				m := w.lockAll(c, bg, []string{"a", "b", "c"})
-				if m.Context().Err() != nil {
-					t.Error("already over")
+		runInWorld(t, key, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			m := w.lockAll(c, bg, []string{"a", "b", "c"})
+			if m.Context().Err() != nil {
+				t.Error("already over")
+			}
+			l := m.Leases()[i]
+			must(t, c.Break(bg, key, l.Token(), "deploy"))
+			<-m.Context().Done()
+			w.is(context.Cause(m.Context()), fencelock.ErrBroken)
+			if got, want := context.Cause(m.Context()).Error(), l.Err().Error(); got != want {
+				t.Errorf("the cause is %q, want %q", got, want)
+			}
+			w.is(m.Err(), fencelock.ErrBroken)
+			for j, other := range m.Leases() {
+				if j != i && other.Err() != nil {
+					t.Errorf("%v ended as well", other)
 				}
-				l := m.Leases()[i]
-				if err := c.Break(bg, key, l.Token(), "deploy"); err != nil {
-					t.Fatal(err)
-				}
-				<-m.Context().Done()
-				w.is(context.Cause(m.Context()), fencelock.ErrBroken)
-				if got, want := context.Cause(m.Context()).Error(), l.Err().Error(); got != want {
-					t.Errorf("the cause is %q, want %q", got, want)
-				}
-				w.is(m.Err(), fencelock.ErrBroken)
-				for j, other := range m.Leases() {
-					if j != i && other.Err() != nil {
-						t.Errorf("%v ended as well", other)
-					}
-				}
-				w.is(m.Release(bg), fencelock.ErrLost)
-				for _, k := range []string{"a", "b", "c"} {
-					w.free(k)
-				}
-			})
+			}
+			w.is(m.Release(bg), fencelock.ErrLost)
+			for _, k := range []string{"a", "b", "c"} {
+				w.free(k)
+			}
 		})
 	}
 }

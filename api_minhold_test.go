@@ -17,9 +17,7 @@ func TestMinHoldKeepsTheKeyTakenExactlyThatLong(t *testing.T) {
 		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
 		time.Sleep(3 * time.Second)
 		w.release(l)
-		if d := time.Since(start); d != 3*time.Second {
-			t.Errorf("Release took %v", d-3*time.Second)
-		}
+		took(t, start, 3*time.Second)
 		w.is(l.Err(), fencelock.ErrReleased)
 		line, _ := c.Line(bg, "k")
 		if len(line.Claims) != 1 || !line.Claims[0].Lingering || line.Claims[0].Left != 7*time.Second {
@@ -61,8 +59,7 @@ func TestMinHoldHoldsForTheOwnProcessToo(t *testing.T) {
 		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
 		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
 		w.release(l)
-		_, err := c.TryLock(bg, "k")
-		w.held(err)
+		w.held(errOf(c.TryLock(bg, "k")))
 		next := w.got(k.wait())
 		if d := time.Since(start); d < 10*time.Second || d > 11*time.Second {
 			t.Errorf("granted after %v", d)
@@ -110,9 +107,7 @@ func TestMinHoldSurvivesDoAndClose(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error { return nil }, fencelock.MinHold(time.Minute))
-		if err != nil {
-			t.Error(err)
-		}
+		ok(t, err)
 		l := w.lock(c, "j", fencelock.MinHold(time.Minute))
 		c.Close()
 		w.is(l.Err(), fencelock.ErrClosed)
@@ -144,8 +139,7 @@ func TestMinHoldNeedsABackendThatKeepsIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.Linger = false
 		c := w.client(nil)
-		_, err := c.Lock(bg, "k", fencelock.MinHold(time.Second))
-		w.is(err, fencelock.ErrInvalid)
+		w.is(errOf(c.Lock(bg, "k", fencelock.MinHold(time.Second))), fencelock.ErrInvalid)
 		w.steps()
 		w.release(w.lock(c, "k", fencelock.MinHold(0)))
 	})

@@ -145,9 +145,7 @@ func TestEveryCallTogether(t *testing.T) {
 	}
 	wg.Wait()
 	for _, c := range clients {
-		if err := c.Shutdown(bg); err != nil {
-			t.Error(err)
-		}
+		ok(t, c.Shutdown(bg))
 	}
 	for l, err := range store.Lines(bg, "") {
 		t.Errorf("seed %d: left: %+v, %v", seed, l, err)

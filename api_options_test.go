@@ -72,17 +72,11 @@ func TestBadOptionsMakeEveryCallInvalid(t *testing.T) {
 			inWorld(t, func(w *world) { everyCallIs(w, w.client(o), fencelock.ErrInvalid) })
 		})
 	}
-	t.Run("no backend", func(t *testing.T) {
-		inWorld(t, func(w *world) {
-			c := fencelock.New(nil, nil)
-			everyCallIs(w, c, fencelock.ErrInvalid)
-			if err := c.Shutdown(bg); err != nil {
-				t.Error(err)
-			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+	runInWorld(t, "no backend", func(t *testing.T, w *world) {
+		c := fencelock.New(nil, nil)
+		everyCallIs(w, c, fencelock.ErrInvalid)
+		ok(t, c.Shutdown(bg))
+		ok(t, c.Close())
 	})
 }
 
@@ -124,32 +118,28 @@ func TestSpecialCallsHaveAClaimOfTheirOwn(t *testing.T) {
 		"MinHold": fencelock.MinHold(time.Millisecond), "FixedLease": fencelock.FixedLease(time.Hour), "Once": {},
 		"the Client's own TTL": fencelock.TTL(30 * time.Second), "the empty note": fencelock.Note(""),
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				c := w.client(nil)
-				first := w.lock(c, "k")
-				k := w.begin(func() (*fencelock.Lease, error) {
-					if name == "Once" {
-						_, err := c.Once(bg, "k", time.Time{}, func(context.Context, *fencelock.Lease) error { return nil })
-						return nil, err
-					}
-					return c.Lock(bg, "k", opt)
-				})
-				own := len(w.store.entered()) > 1
-				if want := name != "the Client's own TTL" && name != "the empty note"; own != want {
-					t.Errorf("a claim of its own: %v", own)
-				} else if span := w.store.entered()[len(w.store.entered())-1].Span; own && span != 1 {
-					t.Errorf("it reserves %d tokens", span)
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			first := w.lock(c, "k")
+			k := w.begin(func() (*fencelock.Lease, error) {
+				if name == "Once" {
+					_, err := c.Once(bg, "k", time.Time{}, func(context.Context, *fencelock.Lease) error { return nil })
+					return nil, err
 				}
-				w.release(first)
-				l, err := k.wait()
-				if err != nil {
-					t.Error(err)
-				}
-				if l != nil {
-					w.release(l)
-				}
+				return c.Lock(bg, "k", opt)
 			})
+			own := len(w.store.entered()) > 1
+			if want := name != "the Client's own TTL" && name != "the empty note"; own != want {
+				t.Errorf("a claim of its own: %v", own)
+			} else if span := w.store.entered()[len(w.store.entered())-1].Span; own && span != 1 {
+				t.Errorf("it reserves %d tokens", span)
+			}
+			w.release(first)
+			l, err := k.wait()
+			ok(t, err)
+			if l != nil {
+				w.release(l)
+			}
 		})
 	}
 }
@@ -216,33 +206,28 @@ func (e *endless) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 // A Backoff of zero must not become a busy loop: in virtual time that would be a hang.
 func TestBackoffIsUsedAndBounded(t *testing.T) {
 	for name, b := range map[string]time.Duration{"zero": 0, "negative": -time.Hour, "endless": 1<<63 - 1} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				var tries atomic.Int64
-				c := w.client(&fencelock.Options{TTL: 10 * time.Second, Backoff: func(attempt int) time.Duration {
-					if attempt < 1 {
-						t.Errorf("attempt %d", attempt)
-					}
-					tries.Add(1)
-					return b
-				}})
-				held := w.lock(c, "held")
-				w.store.meddle(down, nil)
-				start := time.Now()
-				_, err := c.Lock(bg, "k", fencelock.Wait(2*time.Second))
-				w.is(err, fencelock.ErrUnavailable)
-				if d := time.Since(start); d != 2*time.Second {
-					t.Errorf("waited %v", d)
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var tries atomic.Int64
+			c := w.client(&fencelock.Options{TTL: 10 * time.Second, Backoff: func(attempt int) time.Duration {
+				if attempt < 1 {
+					t.Errorf("attempt %d", attempt)
 				}
-				<-held.Context().Done()
-				if n := len(w.store.taken()); n > 20000 {
-					t.Errorf("%d tries", n)
-				}
-				if tries.Load() == 0 {
-					t.Error("not asked")
-				}
-				time.Sleep(time.Minute)
-			})
+				tries.Add(1)
+				return b
+			}})
+			held := w.lock(c, "held")
+			w.store.meddle(down, nil)
+			start := time.Now()
+			w.is(errOf(c.Lock(bg, "k", fencelock.Wait(2*time.Second))), fencelock.ErrUnavailable)
+			took(t, start, 2*time.Second)
+			<-held.Context().Done()
+			if n := len(w.store.taken()); n > 20000 {
+				t.Errorf("%d tries", n)
+			}
+			if tries.Load() == 0 {
+				t.Error("not asked")
+			}
+			time.Sleep(time.Minute)
 		})
 	}
 	inWorld(t, func(w *world) {

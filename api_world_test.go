@@ -206,6 +206,13 @@ func inWorld(t *testing.T, f func(w *world)) {
 	})
 }
 
+// runInWorld runs f as a subtest in a bubble.
+func runInWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) {
+		inWorld(t, func(w *world) { f(w.T, w) })
+	})
+}
+
 // client makes another Client on the store, as another process would.
 func (w *world) client(o *fencelock.Options) *fencelock.Client {
 	c := fencelock.New(w.store, o)

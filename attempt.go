@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,9 +43,9 @@ func (a *acquisition) obtain() (*Lease, error) {
 		}
 		a.attempt++
 		if a.queue != nil {
-			a.queue.requestFailed(a.lastErr)
+			a.claim.requestFailed(a.lastErr)
 		}
-		if a.try && !errors.As(err, new(*driver.BusyError)) && a.c.clock.now() >= a.start+int64(a.patience) {
+		if a.try && a.c.clock.now() >= a.start+int64(a.patience) {
 			return nil, unavailable(a.ctx, err)
 		}
 		a.pause(a.c.options.Backoff(a.attempt))
@@ -56,7 +57,7 @@ func (a *acquisition) obtain() (*Lease, error) {
 func (a *acquisition) step() (*Lease, error) {
 	switch a.claim.currentState() {
 	case stateNew:
-		return nil, a.enter()
+		return a.enter()
 	case stateWaiting:
 		return nil, a.await()
 	case stateHeld:
@@ -120,37 +121,27 @@ func (a *acquisition) call(now int64, d time.Duration) *callCtx {
 }
 
 // enter sends one Enter. An Enter that is repeated finds the claim of the first one.
-func (a *acquisition) enter() error {
+func (a *acquisition) enter() (*Lease, error) {
 	d := a.claim.requestLocked() // only this goroutine changes a new claim
-	d.NoWait = a.try || !a.c.info.Fair || (a.fixedTTL > 0 && !a.waitsInLine)
-	if a.fixedTTL > 0 && a.waitsInLine {
-		// A waiter that dies keeps its place until its lease ends, so it has a short one.
-		d.TTL = min(a.enterTTL, a.c.clampTTL(a.c.options.TTL))
-	}
-	// The lease counts from before the sending. An earlier reading of the clock makes the
-	// deadline earlier, which is safe.
-	sent := a.clockRead
-	if sent == 0 {
-		sent = a.c.clock.now()
-	}
-	a.clockRead = 0
+	d.NoWait = a.try || !a.c.info.Fair
+	sent := a.c.clock.now()
 	call := a.call(sent, min(d.TTL, a.patience)/3)
 	defer call.end()
 	t, err := a.c.backend.Enter(call, d)
 	if err != nil {
-		return a.enterFailed(err)
+		return nil, a.enterFailed(err)
 	}
 	return a.entered(&d, &t, sent)
 }
 
 // entered notes t, the store's answer to d: the claim is in line.
-func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) error {
+func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*Lease, error) {
 	cl, now := a.claim, a.c.clock.now()
 	cl.mu.Lock()
 	if !cl.confirmLeaseLocked(sent, now, t.Left) {
 		cl.uncertain = true
 		cl.mu.Unlock()
-		return errLate
+		return nil, errLate
 	}
 	cl.joinLocked(d, t, now)
 	cl.mu.Unlock()
@@ -160,7 +151,10 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) err
 			printable(a.key), d.Capacity))
 	}
 	if t.Granted {
-		return nil
+		if cl.ttl >= a.fixedTTL {
+			a.fixedTTL = 0
+		}
+		return a.takeGrant()
 	}
 	a.blocker, a.ahead = t.Head, t.Ahead
 	if a.queue != nil {
@@ -168,13 +162,10 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) err
 	}
 	if a.try {
 		// The answer to the first Enter was lost, and the repeated one finds the claim waiting.
-		return finalError{a.heldBy(t.Head)}
-	}
-	if a.queue != nil {
-		a.queue.refuseTries(a.ahead)
+		return nil, finalError{a.heldBy(t.Head)}
 	}
 	a.sendWaiting()
-	return nil
+	return nil, nil
 }
 
 // enterFailed notes err, the answer to an Enter.
@@ -209,16 +200,12 @@ func (a *acquisition) refusedBusy(busy *driver.BusyError) error {
 		cl := a.claim
 		cl.mu.Lock()
 		rare := cl.writeRare()
-		rare.blocker, rare.ahead = busy, busy.Ahead
+		rare.blocker, rare.ahead, rare.lastErr = busy, busy.Ahead, nil
 		cl.mu.Unlock()
 		a.queue.storeAnswered(false)
 	}
-	switch {
-	case a.try:
+	if a.try {
 		return finalError{busy}
-	case a.fixedTTL > 0 && !a.waitsInLine && a.c.info.Fair:
-		a.waitsInLine = true
-		return nil
 	}
 	a.sendWaiting()
 	return busy // a backend without a line is asked again after a pause
@@ -236,12 +223,10 @@ func (a *acquisition) await() error {
 	// A driver returns after about a second. The limit ends an Await that hangs.
 	call := a.call(c.clock.now(), 2*time.Second+t.TTL/3)
 	defer call.end()
-	woken, interrupt := context.WithCancel(call)
-	defer interrupt()
-	cl.writeRare().interrupt = interrupt
+	cl.writeRare().interrupt = call.end
 	cl.mu.Unlock()
 
-	got, err := c.backend.Await(woken, t)
+	got, err := c.backend.Await(call, t)
 
 	cl.mu.Lock()
 	defer cl.unlock()
@@ -260,7 +245,7 @@ func (a *acquisition) await() error {
 		reason, operator := goneDetail(err)
 		cl.goneLocked(reason, operator)
 		return nil
-	case woken.Err() != nil:
+	case call.Err() != nil:
 		return nil // cut short; mayWait says why
 	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
 		return finalError{unavailable(context.Background(), err)}
@@ -271,7 +256,7 @@ func (a *acquisition) await() error {
 // awaitedLocked notes the answer to an Await. The mutex of the claim is held.
 func (a *acquisition) awaitedLocked(got *driver.Ticket, now int64) {
 	cl := a.claim
-	a.lastErr, a.attempt = nil, 0
+	a.lastErr, a.attempt, cl.rare.lastErr = nil, 0, nil
 	if got.Granted {
 		cl.granted, cl.rare.mark, cl.rare.ahead = true, got.Mark, 0
 		cl.state, cl.atRisk = stateHeld, false
@@ -284,24 +269,14 @@ func (a *acquisition) awaitedLocked(got *driver.Ticket, now int64) {
 	}
 }
 
-// needsLengthening reports whether the claim still has the lease of a waiter instead of the
-// FixedLease that the call wants.
-func (a *acquisition) needsLengthening() bool {
-	return a.fixedTTL > 0 && a.waitsInLine && !a.claim.fullLength
-}
-
 // renewGrant renews the lease of the granted claim, before the caller gets it.
 func (a *acquisition) renewGrant() error {
 	cl, c := a.claim, a.c
 	cl.mu.Lock()
 	t := cl.ticketLocked()
-	lengthen := a.needsLengthening()
 	cl.mu.Unlock()
 	timeout := t.TTL / 3
-	if lengthen {
-		timeout = min(t.TTL, a.fixedTTL) / 3
-		t.TTL = a.fixedTTL
-	}
+	t.TTL = cmp.Or(a.fixedTTL, t.TTL)
 	sent := c.clock.now()
 	call := a.call(sent, timeout)
 	defer call.end()
@@ -310,8 +285,8 @@ func (a *acquisition) renewGrant() error {
 
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.state == stateHeld && err == nil && lengthen {
-		cl.ttl, cl.fullLength = t.TTL, true
+	if cl.state == stateHeld && err == nil {
+		cl.ttl, a.fixedTTL = t.TTL, 0
 	}
 	cl.renewedLocked(t.TTL, sent, now, err)
 	if cl.state != stateHeld {

@@ -15,7 +15,7 @@ import (
 // that is its own.
 func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		first := true
 		b.await = func(ctx context.Context, _ driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			if first {
@@ -25,8 +25,7 @@ func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		other := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		other := plain(t, s)
 		held := mustLock(t, other, "k")
 		got := make(chan *fencelock.Lease, 1)
 		go func() {
@@ -48,7 +47,5 @@ func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 		if l != nil {
 			mustRelease(t, l)
 		}
-		c.Close()
-		other.Close()
 	})
 }

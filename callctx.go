@@ -2,153 +2,95 @@ package fencelock
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 )
 
+// lifetime is a context that ends with one part of the Client's life.
+type lifetime struct {
+	context.Context
+	end   context.CancelFunc
+	clock *clock
+}
+
+func newLifetime(clock *clock) lifetime {
+	ctx, end := context.WithCancel(context.Background())
+	return lifetime{ctx, end, clock}
+}
+
+// call returns the context of a driver call that begins now and may take d.
+func (l *lifetime) call(ctx context.Context, now int64, d time.Duration) *callCtx {
+	return &callCtx{caller: ctx, life: l, until: now + int64(d)}
+}
+
+// detachedCall is call for a request that the end of ctx must not stop.
+func (l *lifetime) detachedCall(ctx context.Context, now int64, d time.Duration) *callCtx {
+	return &callCtx{caller: ctx, detached: true, life: l, until: now + int64(d)}
+}
+
 // callCtx is the context of one driver call. It ends with its caller's context, at its own
-// time limit, and with the part of the Client's life that it belongs to. A detached call
-// takes only values from its caller's context.
+// time limit, and with the part of the Client's life that it belongs to.
 //
-// The Done channel is made when a driver asks for it, and the time limits of all calls
-// share one timer. So a call that is answered at once costs neither.
+// The context that can be waited for is built when a driver asks for it. Stores that answer
+// at once do not ask, so BenchmarkFreeLock saves its timer and its allocations.
 type callCtx struct {
-	parent   context.Context
+	caller   context.Context
+	detached bool // only the values of caller count
 	life     *lifetime
 	until    int64 // by the clock of life
-	detached bool  // the end of parent does not end the call
 
 	mu     sync.Mutex
-	wall   time.Time     // until as wall-clock time; zero before the first Deadline
-	done   chan struct{} // nil before the first Done
-	err    error         // set when done is closed, and when the call has ended
-	unhook func() bool   // from parent
-	after  []*afterCall
-
-	prev, next *callCtx // in life; guarded by its mutex
+	built  context.Context // nil before the first Done, Deadline or Value
+	cancel func()          // of built
+	ended  bool
 }
 
-type afterCall struct{ f func() }
-
-func (c *callCtx) Deadline() (time.Time, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.wall.IsZero() {
-		c.wall = c.life.clock.wall(c.until)
-	}
-	if !c.detached {
-		if d, ok := c.parent.Deadline(); ok && d.Before(c.wall) {
-			return d, true
-		}
-	}
-	return c.wall, true
-}
-
-func (c *callCtx) Done() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done != nil {
-		return c.done
-	}
-	c.done = make(chan struct{})
-	if c.err == nil {
-		c.err = c.reason()
-	}
-	if c.err == nil && !c.life.add(c) {
-		c.err = context.Canceled
-	}
-	if c.err != nil {
-		close(c.done)
-		return c.done
-	}
-	if !c.detached && c.parent.Done() != nil {
-		c.unhook = context.AfterFunc(c.parent, func() { c.cancel(c.parent.Err()) })
-	}
-	return c.done
-}
-
-// reason is why the call ends now, or nil. c.mu is held.
-func (c *callCtx) reason() error {
-	if !c.detached {
-		if err := c.parent.Err(); err != nil {
-			return err
-		}
-	}
-	if err := c.life.Err(); err != nil {
-		return err
-	}
-	if c.life.clock.now() >= c.until {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
+func (c *callCtx) Deadline() (time.Time, bool) { return c.build().Deadline() }
+func (c *callCtx) Done() <-chan struct{}       { return c.build().Done() }
+func (c *callCtx) Value(key any) any           { return c.build().Value(key) }
 
 func (c *callCtx) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil || c.done != nil {
-		return c.err
+	over := c.ended || c.life.Err() != nil || !c.detached && c.caller.Err() != nil || c.life.clock.now() >= c.until
+	if c.built == nil && !over {
+		return nil
 	}
-	return c.reason()
-}
-
-// Value returns the values of the caller's context. Package context does not take a child
-// of this context for a child of the caller's, because the Done channels differ.
-func (c *callCtx) Value(key any) any {
-	if c.detached {
-		return context.WithoutCancel(c.parent).Value(key)
-	}
-	return c.parent.Value(key)
-}
-
-// AfterFunc calls f on a goroutine of its own when the call has ended, unless stop is
-// called before. Package context uses it for children of this context, so they need no
-// goroutine that watches it.
-func (c *callCtx) AfterFunc(f func()) (stop func() bool) {
-	c.Done() // makes the call end by its timer and its parent
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		go f()
-		return func() bool { return false }
-	}
-	a := &afterCall{f}
-	c.after = append(c.after, a)
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		i := slices.Index(c.after, a)
-		if i >= 0 {
-			c.after = slices.Delete(c.after, i, i+1)
-		}
-		return i >= 0
-	}
+	return c.buildLocked().Err()
 }
 
 // end frees the call's resources. Its context is cancelled.
-func (c *callCtx) end() { c.cancel(context.Canceled) }
-
-func (c *callCtx) cancel(err error) {
+func (c *callCtx) end() {
 	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
-		return
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.built != nil {
+		c.cancel()
 	}
-	c.err = err
-	after := c.after
-	c.after = nil
-	if c.done == nil {
-		c.mu.Unlock()
-		return
+}
+
+func (c *callCtx) build() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buildLocked()
+}
+
+func (c *callCtx) buildLocked() context.Context {
+	if c.built != nil {
+		return c.built
 	}
-	close(c.done)
-	if c.unhook != nil {
-		c.unhook()
+	parent := c.caller
+	if c.detached {
+		parent = context.WithoutCancel(parent)
 	}
-	c.mu.Unlock()
-	c.life.remove(c)
-	for _, a := range after {
-		go a.f()
+	built, cancel := context.WithDeadline(parent, c.life.clock.wall(c.until))
+	if c.ended || c.life.Err() != nil {
+		cancel()
 	}
+	stop := context.AfterFunc(c.life, cancel)
+	c.built, c.cancel = built, func() {
+		stop()
+		cancel()
+	}
+	return built
 }

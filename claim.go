@@ -51,24 +51,23 @@ type claim struct {
 	ttl      time.Duration // as the store grants it
 	sent     int64         // when the last answered Enter or Renew was sent
 	leaseEnd int64         // when the lease has certainly ended in the store
-	endAt    int64         // MaxHold
 	retryAt  int64         // next renewal, or next background Leave
 	failures int32         // failed renewals or Leaves in a row
 	rare     *rareFields
 
 	// A claim serves goroutines of this process one after another until its turn is over.
 	// Each of them gets the next token of the span.
-	span            int32
-	used            int32 // tokens given
-	usedAtTurnStart int32
-	turnStart       int64 // the first grant, or when the store last said that nobody else is in line
+	span      int32
+	used      int32 // tokens given
+	usedSoon  int32 // tokens that are used while the store answers two Reserves
+	turnStart int64 // the first grant, or when the store last said that nobody else is in line
 
 	granted      bool // by the store
 	noWait       bool // it was sent with NoWait
 	behindOthers bool // other claims were in line before it
 	contended    bool // other claims are in line behind it, or the store did not say
 	uncertain    bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
-	fullLength   bool // a FixedLease that waited has been renewed to its full length
+	reserving    bool // a Reserve is under way
 	atRisk       bool // reported to Hooks.AtRisk
 	renewing     bool // a renewal is under way
 	leaveRunning bool // a background Leave is under way
@@ -82,6 +81,7 @@ type rareFields struct {
 	mark        driver.Mark       // what the last holder left on the line
 	blocker     *driver.BusyError // first claim of the line in the last answer
 	ahead       int
+	lastErr     error         // of the last request before the grant; nil after an answer
 	lost        error         // why the claim ended
 	interrupt   func()        // ends the Await under way
 	renewalDone chan struct{} // closed when the renewal under way is answered
@@ -145,25 +145,42 @@ func (cl *claim) currentState() claimState {
 	return cl.state
 }
 
-// taken reports whether somebody here holds the claim, or waits in the store's line with it.
-func (cl *claim) taken() bool {
+// standing reports whether the store has the claim in line, as far as this process knows, and
+// whether the key is taken by it: held here, or waited for in the store's line.
+func (cl *claim) standing() (inLine, taken bool) {
+	if cl == nil {
+		return false, false
+	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.grant != nil || cl.state == stateWaiting
+	waits := cl.state == stateWaiting
+	return waits || cl.state == stateHeld, waits || cl.grant != nil
 }
 
-// alive reports whether the claim may still be brought to a grant.
-func (cl *claim) alive() bool {
+// lastAnswer is who was first in line in the last answer, or nil, and the error of the last
+// request since then.
+func (cl *claim) lastAnswer() (blocker *driver.BusyError, err error) {
+	if cl == nil {
+		return nil, nil
+	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.state != stateEnded && !cl.broken
+	return cl.readRare().blocker, cl.readRare().lastErr
 }
 
-// lastBlocker is who was first in line in the last answer, or nil.
-func (cl *claim) lastBlocker() *driver.BusyError {
+// requestFailed notes the error of a request before the grant, for those who wait with it.
+func (cl *claim) requestFailed(err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.readRare().blocker
+	cl.writeRare().lastErr = err
+}
+
+// endAtLocked is when MaxHold ends the grant.
+func (cl *claim) endAtLocked() int64 {
+	if cl.grant == nil {
+		return never
+	}
+	return cl.grant.endAt
 }
 
 // hasToken reports whether token is in the span of the claim.
@@ -210,7 +227,7 @@ func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
 	if cl.rare != nil || t.Mark != "" || t.Head != nil || t.Ahead != 0 {
 		rare := cl.writeRare()
-		rare.mark, rare.blocker, rare.ahead = t.Mark, t.Head, t.Ahead
+		rare.mark, rare.blocker, rare.ahead, rare.lastErr = t.Mark, t.Head, t.Ahead, nil
 	}
 	cl.state = stateWaiting
 	if t.Granted {
@@ -226,7 +243,7 @@ func (cl *claim) planLocked(now int64) {
 	s := &cl.c.schedule
 	switch cl.state {
 	case stateWaiting, stateHeld:
-		at, slack := min(cl.deadline.Load(), cl.endAt), int64(0)
+		at, slack := min(cl.deadline.Load(), cl.endAtLocked()), int64(0)
 		if !cl.atRisk {
 			at = min(at, cl.riskAtLocked())
 		}

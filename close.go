@@ -37,9 +37,7 @@ type lifecycle struct {
 }
 
 func (l *lifecycle) start(clock *clock) {
-	l.acquiring.start(clock)
-	l.renewing.start(clock)
-	l.leaving.start(clock)
+	l.acquiring, l.renewing, l.leaving = newLifetime(clock), newLifetime(clock), newLifetime(clock)
 	l.changed, l.closed = make(chan struct{}), make(chan struct{})
 }
 

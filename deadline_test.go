@@ -19,26 +19,22 @@ func TestDeadlineCountsFromSending(t *testing.T) {
 	// The answer to Enter takes 3 s. The store's lease began when it got the call, so
 	// a deadline counted from the answer would lie 3 s after the store's.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			k, err := do()
 			after(3 * time.Second)
 			return k, err
 		}
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, errCut) }
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		start := time.Now()
 		l := mustLock(t, c, "k")
 		<-l.Context().Done()
-		if got := time.Since(start); got > ttl-ttl/100 {
-			t.Errorf("the context ended %v after the lease was asked for; the store's lease ends after %v", got, ttl)
-		}
+		tookAtMost(t, start, ttl-ttl/100)
 		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrExpired) || !errors.Is(err, fencelock.ErrLost) {
 			t.Errorf("the cause is %v", err)
 		}
 		b.set(func() { b.renew = nil })
 		after(ttl)
-		c.Close()
 	})
 }
 
@@ -46,7 +42,7 @@ func TestLateAnswerMovesNoDeadlineBack(t *testing.T) {
 	// The automatic renewal is answered 3 s late. One by hand, sent after it, was answered
 	// at once and has put the deadline further than the late answer knows of.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
 			late := b.renewals() == 1
 			errs := do()
@@ -55,26 +51,22 @@ func TestLateAnswerMovesNoDeadlineBack(t *testing.T) {
 			}
 			return errs
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		l := mustLock(t, c, "k")
 		after(ttl/3 + time.Second)
-		if err := l.Renew(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Renew(context.Background()))
 		before := l.Deadline()
 		after(2100 * time.Millisecond) // the late answer has come, the next renewal has not been sent
 		if got := l.Deadline(); got.Before(before) {
 			t.Errorf("a late answer moved the deadline back by %v", before.Sub(got))
 		}
 		mustRelease(t, l)
-		c.Close()
 	})
 }
 
 func TestRenewalCountsFromSending(t *testing.T) {
 	// Each renewal is answered 3 s late, then none any more.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		var last time.Time
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
 			if b.renewals() > 3 {
@@ -85,14 +77,12 @@ func TestRenewalCountsFromSending(t *testing.T) {
 			after(3 * time.Second)
 			return errs
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		l := mustLock(t, c, "k")
 		<-l.Context().Done()
 		if got := time.Since(last); got > ttl-ttl/100 || got < ttl-ttl/50 {
 			t.Errorf("the context ended %v after the last answered renewal was sent; want just below %v", got, ttl)
 		}
 		after(ttl)
-		c.Close()
 	})
 }
 
@@ -100,7 +90,7 @@ func TestAnswerAfterItsOwnDeadlineIsNoGrant(t *testing.T) {
 	// A driver that ignores its time limit answers "granted" 11 s after it was asked
 	// for a lease of 10 s. The store has given the key to somebody else by then.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			k, err := do()
 			if len(b.entered()) == 1 {
@@ -108,10 +98,8 @@ func TestAnswerAfterItsOwnDeadlineIsNoGrant(t *testing.T) {
 			}
 			return k, err
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		other := client(t, newTap(s), &fencelock.Options{TTL: ttl})
-		got := make(chan *fencelock.Lease)
-		go func() { got <- mustLock(t, c, "k") }()
+		other := plain(t, s)
+		got := lockLater(t, c)
 		after(10500 * time.Millisecond)
 		l2 := mustLock(t, other, "k")
 		after(5 * time.Second)
@@ -126,8 +114,6 @@ func TestAnswerAfterItsOwnDeadlineIsNoGrant(t *testing.T) {
 			t.Errorf("token %v after %v", l1.Token(), l2.Token())
 		}
 		mustRelease(t, l1)
-		c.Close()
-		other.Close()
 	})
 }
 
@@ -135,9 +121,9 @@ func TestLatePushDoesNotReviveWaiter(t *testing.T) {
 	// A waiter's renewals fail, so its claim ends in the store while it waits. Then a
 	// push that was held up says "granted". Its claim is gone: another one holds the key.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		holder := plain(t, s)
 		l := mustLock(t, holder, "k")
-		b := newTap(s)
+		b, c := tapped(t, s)
 		lie := true
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, errCut) }
 		b.await = func(ctx context.Context, k driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error) {
@@ -149,9 +135,7 @@ func TestLatePushDoesNotReviveWaiter(t *testing.T) {
 			k.Granted = true
 			return k, nil
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		got := make(chan *fencelock.Lease, 1)
-		go func() { got <- mustLock(t, c, "k") }()
+		got := lockLater(t, c)
 		after(ttl + 2*time.Second)
 		select {
 		case <-got:
@@ -164,8 +148,6 @@ func TestLatePushDoesNotReviveWaiter(t *testing.T) {
 		b.set(func() { b.renew = nil })
 		mustRelease(t, l)
 		mustRelease(t, <-got)
-		c.Close()
-		holder.Close()
 	})
 }
 
@@ -173,7 +155,7 @@ func TestOldGrantIsRenewedBeforeLockReturns(t *testing.T) {
 	// The push arrives when half of the waiter's lease has passed since its last
 	// renewal. Handing it out like that would leave its holder half a lease.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		holder := plain(t, s)
 		l := mustLock(t, holder, "k")
 		b := newTap(s)
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
@@ -184,8 +166,7 @@ func TestOldGrantIsRenewedBeforeLockReturns(t *testing.T) {
 		}
 		c := client(t, b, &fencelock.Options{TTL: ttl, Backoff: func(int) time.Duration { return time.Hour }})
 		begin := time.Now()
-		got := make(chan *fencelock.Lease, 1)
-		go func() { got <- mustLock(t, c, "k") }()
+		got := lockLater(t, c)
 		after(4900 * time.Millisecond)
 		mustRelease(t, l)
 		l2 := <-got
@@ -193,8 +174,6 @@ func TestOldGrantIsRenewedBeforeLockReturns(t *testing.T) {
 			t.Errorf("Lock returned after %v with %v left of a lease of %v", time.Since(begin), left, ttl)
 		}
 		mustRelease(t, l2)
-		c.Close()
-		holder.Close()
 	})
 }
 

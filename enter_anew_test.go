@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -17,12 +16,10 @@ import (
 // everybody's way for ever.
 func TestClaimThatExpiredInLineIsTakenOut(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		holder := plain(t, s)
 		l := mustLock(t, holder, "k")
-		b := newTap(s)
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		granted := make(chan *fencelock.Lease, 1)
-		go func() { granted <- mustLock(t, c, "k") }()
+		b, c := tapped(t, s)
+		granted := lockLater(t, c)
 		synctest.Wait()
 		b.set(func() {
 			b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
@@ -41,7 +38,5 @@ func TestClaimThatExpiredInLineIsTakenOut(t *testing.T) {
 		}
 		mustRelease(t, l)
 		mustRelease(t, <-granted)
-		c.Close()
-		holder.Close()
 	})
 }

@@ -61,7 +61,7 @@ func (cl *claim) grantTo(a *acquisition) (*Lease, error) {
 		return nil, finalError{ErrClosed}
 	case cl.state != stateHeld:
 		return nil, nil
-	case cl.deadline.Load()-now < 2*believed(cl.ttl)/3 || a.needsLengthening():
+	case cl.deadline.Load()-now < 2*believed(cl.ttl)/3 || a.fixedTTL > 0:
 		return nil, errOldLease
 	}
 	return cl.grantLocked(a, now, false), nil
@@ -85,9 +85,8 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	if a.minHold > 0 {
 		cl.writeRare().minHold = a.minHold
 	}
-	if a.maxHold > 0 && !a.fixed && int64(a.maxHold) < never-now {
+	if a.maxHold > 0 && int64(a.maxHold) < never-now {
 		g.endAt = now + int64(a.maxHold)
-		cl.endAt = g.endAt
 		cl.planLocked(now)
 	}
 	hooks := &cl.c.hooks
@@ -115,14 +114,8 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 	g.leases = nil
 	hooks := &cl.c.hooks
 	hooks.send(hooks.Lost, Event{Key: cl.key, Token: g.token, Err: cause, Held: time.Duration(cl.c.clock.now() - g.at)})
-	cl.detachGrantLocked(g)
+	g.over, cl.grant = true, nil
 	cl.c.life.endGrant()
-}
-
-// detachGrantLocked marks g as over. The claim has no holder then.
-func (cl *claim) detachGrantLocked(g *grant) {
-	g.over = true
-	cl.grant, cl.endAt = nil, never
 }
 
 // sendReleased reports the release of g at time now to the hooks.

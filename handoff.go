@@ -39,11 +39,13 @@ func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if q.keepLocked(l.grant, now) {
+	if q.keepsLocked(cl, now) {
+		l.grant.sendReleased(now, nil)
+		q.passLocked(cl, now)
 		_ = l.settleLocked(nil)
 		return handedOff
 	}
-	q.removeClaimLocked()
+	q.claim = nil
 	if cl.behindOthers {
 		// Others are in line. Their grant comes sooner if the store gets the Leave before the
 		// Enter of our next goroutine.
@@ -61,28 +63,25 @@ func (q *localQueue) wakeAfterLeave() {
 	q.wakeNextLocked()
 }
 
-// keepLocked gives the claim of g, which has ended, to the next goroutine, at once or when
-// the store has answered a Reserve. It reports false if the claim is to leave.
-func (q *localQueue) keepLocked(g *grant, now int64) bool {
-	cl := g.claim
-	if q.first == nil || !cl.healthyLocked(now) {
-		return false
-	}
+// keepsLocked reports whether the claim, which has no holder, stays for the next goroutine. If
+// its turn is over, it stays only if the store is asked for another.
+func (q *localQueue) keepsLocked(cl *claim, now int64) bool {
+	return len(q.waiting) > 0 && cl.healthyLocked(now) &&
+		(!cl.turnOverLocked(now) || cl.reserving || q.reserveLocked(cl, now))
+}
+
+// passLocked gives the claim to the next goroutine, at once or when the store has answered a
+// Reserve. It asks for more tokens if they will be needed soon.
+func (q *localQueue) passLocked(cl *claim, now int64) {
 	if cl.turnOverLocked(now) {
-		if q.reserving != cl && !q.reserveLocked(cl, now) {
-			return false
-		}
-		g.sendReleased(now, nil)
 		q.hasFront, q.parked = true, true
-		return true
+		return
 	}
 	next := q.popLocked()
-	if next == nil {
-		return false
+	next.turn <- turn{lease: cl.grantLocked(next, now, true)}
+	if cl.span-cl.used <= cl.usedSoon || now-cl.turnStart > int64(cl.ttl)/2 {
+		q.reserveLocked(cl, now)
 	}
-	g.sendReleased(now, nil)
-	q.passLocked(cl, next, now)
-	return true
 }
 
 // healthyLocked reports whether the claim may get another holder: it is granted, its
@@ -97,49 +96,18 @@ func (cl *claim) turnOverLocked(now int64) bool {
 	return cl.used >= cl.span || now-cl.turnStart >= int64(cl.ttl)
 }
 
-// passLocked gives the claim to next, and asks for more tokens if they will be needed soon.
-func (q *localQueue) passLocked(cl *claim, next *acquisition, now int64) {
-	next.waiter.lease = cl.grantLocked(next, now, true)
-	next.wake()
-	if q.reserving != cl && (cl.span-cl.used <= q.usedSoonLocked(cl, now) || now-cl.turnStart > int64(cl.ttl)/2) {
-		q.reserveLocked(cl, now)
-	}
-}
-
-// popLocked removes and returns the first whose context has not ended. It refuses the
-// others. The result is nil if nobody waits.
-func (q *localQueue) popLocked() *acquisition {
-	for a := q.first; a != nil; a = q.first {
-		q.removeLocked(a)
-		if a.ctx.Err() == nil {
-			return a
-		}
-		a.waiter.err = &endedError{errContext(a.ctx), a.heldBy(nil)}
-		a.wake()
-	}
-	return nil
-}
-
-// usedSoonLocked is how many tokens the claim uses, at its pace so far, while the store
-// answers twice.
-func (q *localQueue) usedSoonLocked(cl *claim, now int64) int32 {
-	used, elapsed := int64(cl.used-cl.usedAtTurnStart), max(now-cl.turnStart, 1)
-	return int32(min(2*q.reserveTook*used/elapsed, driver.MaxSpan))
-}
-
 // reserveLocked asks the store for more tokens: HandOff, or as many as will be used soon. It
 // does not if other processes are in line, or may be.
 func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 	c := cl.c
-	handOff := int32(c.options.HandOff)
-	more := min(max(q.usedSoonLocked(cl, now), handOff), maxReserve*handOff)
+	more := max(cl.usedSoon, int32(c.options.HandOff))
 	switch {
-	case c.reserver == nil, cl.behindOthers, cl.contended, cl.uncertain, cl.fixed:
+	case c.reserver == nil, cl.reserving, cl.behindOthers, cl.contended, cl.uncertain, cl.fixed:
 		return false
 	case cl.span-cl.used > more, cl.span+more > driver.MaxSpan:
 		return false
 	}
-	q.reserving = cl
+	cl.reserving = true
 	c.life.beginWork()
 	go q.reserve(cl, cl.ticketLocked(), cl.span+more, cl.used, now)
 	return true
@@ -157,47 +125,41 @@ func (q *localQueue) reserve(cl *claim, t driver.Ticket, span, used int32, sent 
 
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	if q.reserving != cl {
-		return // the queue has another claim by now
-	}
-	q.reserving = nil
 	cl.mu.Lock()
+	cl.reserving = false
 	if err == nil && done {
-		cl.span, cl.turnStart, cl.usedAtTurnStart = span, sent, used
-		q.reserveTook = now - sent
+		cl.span, cl.turnStart = span, sent
+		most := maxReserve * int32(c.options.HandOff)
+		cl.usedSoon = min(2*(cl.used-used), most)
+		if q.parked { // the tokens ran out, so the pace is not known
+			cl.usedSoon = most
+		}
 	} else {
 		cl.contended = true
 	}
 	cl.mu.Unlock()
-	if q.parked {
-		q.unparkLocked(cl, now)
+	if q.claim == cl && q.parked {
+		q.unparkLocked(now)
 	}
 }
 
 // unparkLocked gives the claim, which waited for a Reserve, to the next goroutine, or takes
 // it out of the line.
-func (q *localQueue) unparkLocked(cl *claim, now int64) {
+func (q *localQueue) unparkLocked(now int64) {
+	cl := q.claim
 	q.hasFront, q.parked = false, false
-	if ahead, passed := q.passParkedLocked(cl, now); passed {
-		q.refuseTriesLocked(ahead)
-		return
-	}
-	q.removeClaimLocked()
-	q.wakeNextLocked()
-}
-
-// passParkedLocked passes the claim to the next goroutine, and reports the place in the queue
-// that this one had. If it cannot, it takes the claim out of the line.
-func (q *localQueue) passParkedLocked(cl *claim, now int64) (ahead int, passed bool) {
 	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.healthyLocked(now) && !cl.turnOverLocked(now) {
-		if next := q.popLocked(); next != nil {
-			ahead = next.ahead // next is not ours any more once it is woken
-			q.passLocked(cl, next, now)
-			return ahead, true
-		}
+	keeps := q.keepsLocked(cl, now)
+	if keeps {
+		q.passLocked(cl, now)
+	} else {
+		cl.leaveInBackgroundLocked(driver.Exit{})
 	}
-	cl.leaveInBackgroundLocked(driver.Exit{})
-	return 0, false
+	cl.mu.Unlock()
+	if keeps {
+		q.refuseTriesLocked()
+	} else {
+		q.claim = nil
+		q.wakeNextLocked()
+	}
 }

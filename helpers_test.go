@@ -120,8 +120,8 @@ func all(ts []driver.Ticket, err error) []error {
 	return errs
 }
 
-// bubble runs f in virtual time on an empty store, and checks at the end that the
-// store holds no claim any more. f closes the Clients it makes.
+// bubble runs f in virtual time on an empty store, closes the Clients that f made with client,
+// and checks that the store holds no claim any more.
 func bubble(t *testing.T, f func(t *testing.T, s *memlock.Store)) {
 	t.Helper()
 	bubbleFor(t, soon, f)
@@ -133,10 +133,17 @@ func bubbleFor(t *testing.T, limit time.Duration, f func(t *testing.T, s *memloc
 	watch(t, limit)
 	synctest.Test(t, func(t *testing.T) {
 		s := memlock.New()
+		t.Cleanup(func() {
+			synctest.Wait()
+			wantEmpty(t, s)
+		})
 		f(t, s)
-		synctest.Wait()
-		wantEmpty(t, s)
 	})
+}
+
+// runInBubble runs f as a subtest in a bubble.
+func runInBubble(t *testing.T, name string, f func(t *testing.T, s *memlock.Store)) {
+	t.Run(name, func(t *testing.T) { bubble(t, f) })
 }
 
 // soon is ten times what a test in virtual time takes on a busy machine.
@@ -167,6 +174,60 @@ func client(t *testing.T, b driver.Backend, o *fencelock.Options) *fencelock.Cli
 	c := fencelock.New(b, o)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// ok reports err unless it is nil.
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// must is ok, and ends the test.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf is the error of a call whose other result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
+// tapped is a Client behind a tap, with leases of ttl.
+func tapped(t *testing.T, s *memlock.Store) (*tap, *fencelock.Client) {
+	b := newTap(s)
+	return b, client(t, b, &fencelock.Options{TTL: ttl})
+}
+
+// plain is a Client with leases of ttl.
+func plain(t *testing.T, s *memlock.Store) *fencelock.Client {
+	_, c := tapped(t, s)
+	return c
+}
+
+// lockLater locks "k" on another goroutine.
+func lockLater(t *testing.T, c *fencelock.Client) <-chan *fencelock.Lease {
+	got := make(chan *fencelock.Lease, 1)
+	go func() { got <- mustLock(t, c, "k") }()
+	return got
+}
+
+// took checks how long ago start was.
+func took(t *testing.T, start time.Time, want time.Duration) {
+	t.Helper()
+	if d := time.Since(start); d != want {
+		t.Errorf("it took %v; want %v", d, want)
+	}
+}
+
+// tookAtMost checks that start was no longer ago.
+func tookAtMost(t *testing.T, start time.Time, most time.Duration) {
+	t.Helper()
+	if d := time.Since(start); d > most {
+		t.Errorf("it took %v; want at most %v", d, most)
+	}
 }
 
 func mustLock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {

@@ -48,33 +48,24 @@ func LogHooks(l *slog.Logger) Hooks {
 			if !l.Enabled(context.Background(), level) {
 				return
 			}
-			attrs := make([]slog.Attr, 0, 10)
-			attrs = append(attrs, slog.String("key", e.Key))
-			if e.Token != 0 {
-				attrs = append(attrs, slog.String("token", e.Token.String()))
-			}
-			for _, d := range []struct {
-				name string
-				d    time.Duration
-			}{{"waited", e.Waited}, {"held", e.Held}, {"left", e.Left}} {
-				if d.d != 0 {
-					attrs = append(attrs, slog.Duration(d.name, d.d))
+			attrs := []slog.Attr{slog.String("key", e.Key)}
+			add := func(given bool, a slog.Attr) {
+				if given {
+					attrs = append(attrs, a)
 				}
 			}
-			if e.Ahead != 0 {
-				attrs = append(attrs, slog.Int("ahead", e.Ahead))
-			}
-			if e.Handoff {
-				attrs = append(attrs, slog.Bool("handoff", true))
-			}
+			add(e.Token != 0, slog.String("token", e.Token.String()))
+			add(e.Waited != 0, slog.Duration("waited", e.Waited))
+			add(e.Held != 0, slog.Duration("held", e.Held))
+			add(e.Left != 0, slog.Duration("left", e.Left))
+			add(e.Ahead != 0, slog.Int("ahead", e.Ahead))
+			add(e.Handoff, slog.Bool("handoff", true))
+			add(e.Dropped != 0, slog.Uint64("dropped", e.Dropped))
 			if e.HeldBy != nil {
 				attrs = append(attrs, slog.String("held_by", e.HeldBy.Error()))
 			}
 			if e.Err != nil {
 				attrs = append(attrs, slog.String("error", e.Err.Error()))
-			}
-			if e.Dropped != 0 {
-				attrs = append(attrs, slog.Uint64("dropped", e.Dropped))
 			}
 			l.LogAttrs(context.Background(), level, msg, attrs...)
 		}
@@ -104,8 +95,7 @@ type dispatcher struct {
 	mu      sync.Mutex
 	queue   []pendingEvent
 	dropped uint64
-	running bool
-	idle    chan struct{} // closed when the goroutine ends; nil if nobody waits for that
+	running chan struct{} // closed when the goroutine ends; nil while none runs
 }
 
 type pendingEvent struct {
@@ -128,8 +118,8 @@ func (d *dispatcher) send(hook func(Event), e Event) {
 	e.Time = time.Now()
 	e.Dropped, d.dropped = d.dropped, 0
 	d.queue = append(d.queue, pendingEvent{hook, e})
-	if !d.running {
-		d.running = true
+	if d.running == nil {
+		d.running = make(chan struct{})
 		go d.run()
 	}
 }
@@ -138,12 +128,8 @@ func (d *dispatcher) run() {
 	for {
 		d.mu.Lock()
 		if len(d.queue) == 0 {
-			d.running = false
-			d.queue = nil
-			if d.idle != nil {
-				close(d.idle)
-				d.idle = nil
-			}
+			close(d.running)
+			d.queue, d.running = nil, nil
 			d.mu.Unlock()
 			return
 		}
@@ -169,19 +155,15 @@ func (d *dispatcher) warnOnce(key string, err error) {
 // and then Close waits for that hook.
 func (d *dispatcher) drain(limit time.Duration) {
 	d.mu.Lock()
-	if !d.running {
-		d.mu.Unlock()
+	running := d.running
+	d.mu.Unlock()
+	if running == nil {
 		return
 	}
-	if d.idle == nil {
-		d.idle = make(chan struct{})
-	}
-	idle := d.idle
-	d.mu.Unlock()
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
-	case <-idle:
+	case <-running:
 	case <-t.C:
 	}
 }

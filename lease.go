@@ -46,9 +46,7 @@ func (l *Lease) Key() string { return l.grant.claim.key }
 // and two milliseconds.
 func (l *Lease) Deadline() time.Time {
 	cl := l.grant.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.c.clock.wall(min(cl.deadline.Load(), cl.endAt))
+	return cl.c.clock.wall(min(cl.deadline.Load(), l.grant.endAt))
 }
 
 // Err returns nil while the lease is held, and the cause of its end afterwards. It

@@ -101,7 +101,7 @@ func (cl *claim) leaveLaterLocked(at int64, e driver.Exit) {
 		rare := cl.writeRare()
 		rare.exit, rare.exitAt = e, now
 	}
-	cl.retryAt, cl.leaveRunning, cl.endAt = at, false, never
+	cl.retryAt, cl.leaveRunning = at, false
 	cl.planLocked(now)
 }
 
@@ -133,7 +133,7 @@ func (cl *claim) tryLeave() {
 	e := rare.exit
 	e.Linger = c.lingerLeft(e.Linger, rare.exitAt)
 	cl.mu.Unlock()
-	call := c.life.leaving.detachedCall(context.Background(), c.clock.now(), leaveTimeout(t.TTL))
+	call := c.life.leaving.call(context.Background(), c.clock.now(), leaveTimeout(t.TTL))
 	err := c.backend.Leave(call, t, e)
 	call.end()
 

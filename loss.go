@@ -52,11 +52,11 @@ func (cl *claim) loss(kind error, token fence.Token, detail string) error {
 // lapseLocked ends the claim if its deadline or its MaxHold has passed, and reports whether
 // it has.
 func (cl *claim) lapseLocked(now int64) bool {
-	deadline := cl.deadline.Load()
+	deadline, endAt := cl.deadline.Load(), cl.endAtLocked()
 	switch {
-	case now < min(deadline, cl.endAt):
+	case now < min(deadline, endAt):
 		return false
-	case cl.endAt <= deadline:
+	case endAt <= deadline:
 		cl.loseLocked(ErrMaxHold, "")
 	default:
 		cl.loseLocked(ErrExpired, "")

@@ -84,10 +84,9 @@ func (c *Client) canOnce(key string, slot time.Time, opts []Option) error {
 	if c.unusable == nil && !c.info.Mark {
 		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", c.info.Name))
 	}
-	for _, o := range opts {
-		if o.set == setReentrant {
-			return wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
-		}
+	var o callOptions
+	if _ = o.readOptions(false, opts); o.reentrant {
+		return wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
 	}
 	if y := slot.UTC().Year(); y < 0 || y > 9999 {
 		return wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))

@@ -128,121 +128,115 @@ func defaultBackoff(attempt int) time.Duration {
 }
 
 // Option changes one call.
-type Option struct {
-	set  setting
-	d    time.Duration
-	text string
-}
-
-type setting uint8
-
-const (
-	setWait setting = iota + 1
-	setTTL
-	setFixed
-	setMaxHold
-	setMinHold
-	setReentrant
-	setNote
-)
+type Option struct{ set func(*callOptions) error }
 
 // Wait bounds how long a call may wait in line; the holding is not bounded by it.
 // 0 makes the call a try. Without Wait, only ctx bounds the waiting.
-func Wait(d time.Duration) Option { return Option{set: setWait, d: d} }
+func Wait(d time.Duration) Option {
+	return Option{func(o *callOptions) error {
+		o.wait = d
+		return checkNotNegative("Wait", d)
+	}}
+}
 
 // TTL gives this claim another lease than Options.TTL. Outside what the backend
 // can do it is raised or cut, and Hooks.Warn reports that.
-func TTL(d time.Duration) Option { return Option{set: setTTL, d: d} }
+func TTL(d time.Duration) Option {
+	return Option{func(o *callOptions) error {
+		o.ttl = d
+		return checkTTL("TTL", d)
+	}}
+}
 
 // FixedLease takes the lock for d and does not renew it: after d it is lost. It
 // is TTL(d) with MaxHold(d) and no watchdog, and excludes both. A d that the
-// backend cannot do is ErrInvalid.
-func FixedLease(d time.Duration) Option { return Option{set: setFixed, d: d} }
+// backend cannot do is ErrInvalid. It costs one more round trip if d is longer than
+// Options.TTL and the call may wait: a waiter that dies must not keep its place for d.
+func FixedLease(d time.Duration) Option {
+	return Option{func(o *callOptions) error {
+		o.fixed = d
+		return checkTTL("FixedLease", d)
+	}}
+}
 
 // MaxHold ends the lease with ErrMaxHold after d, counted from the grant, however
 // alive its holder is. Until then it is renewed.
-func MaxHold(d time.Duration) Option { return Option{set: setMaxHold, d: d} }
+func MaxHold(d time.Duration) Option {
+	return Option{func(o *callOptions) error {
+		o.maxHold = d
+		return checkTTL("MaxHold", d)
+	}}
+}
 
 // MinHold keeps the key taken until d has passed since the grant, even if it is
 // released sooner: the store counts the rest, and Release returns at once. A rest
 // below the backend's shortest lease lasts as long as that. It keeps a job that is
 // shorter than the clocks' skew from running twice.
-func MinHold(d time.Duration) Option { return Option{set: setMinHold, d: d} }
+func MinHold(d time.Duration) Option {
+	return Option{func(o *callOptions) error {
+		o.minHold = d
+		return checkNotNegative("MinHold", d)
+	}}
+}
 
 // Reentrant shares the lease that ctx already carries for the key, if any: the
 // call returns a new handle on the same grant, with the same token. Each handle
 // is released on its own; the lock is free when the last one is. It does not
 // exclude goroutines that share a ctx from one another. Without it, such a call
 // is ErrDeadlock.
-func Reentrant() Option { return Option{set: setReentrant} }
-
-// Note is free text that others see beside the owner; at most 1024 bytes.
-func Note(s string) Option { return Option{set: setNote, text: s} }
-
-// callOptions are the options of one call.
-type callOptions struct {
-	wait      time.Duration // 0 for a try; negative: without bound
-	ttl       time.Duration // 0: the Client's
-	maxHold   time.Duration // 0: without bound
-	minHold   time.Duration
-	note      string
-	fixed     bool
-	reentrant bool
-	given     uint16 // bit per setting
+func Reentrant() Option {
+	return Option{func(o *callOptions) error {
+		o.reentrant = true
+		return nil
+	}}
 }
 
-func (c *callOptions) has(s setting) bool { return c.given&(1<<s) != 0 }
+// Note is free text that others see beside the owner; at most 1024 bytes.
+func Note(s string) Option {
+	return Option{func(o *callOptions) error {
+		o.note = s
+		switch {
+		case !isText(s):
+			return invalid("Note is not text: it must be UTF-8 without zero bytes")
+		case len(s) > driver.MaxNote:
+			return invalid("Note has %d bytes; at most %d", len(s), driver.MaxNote)
+		}
+		return nil
+	}}
+}
 
-// hasTimes reports options that a shared lease cannot honour.
-func (c *callOptions) hasTimes() bool {
-	return c.has(setTTL) || c.has(setFixed) || c.has(setMaxHold) || c.has(setMinHold)
+// callOptions are the options of one call. A time that is zero was not given.
+type callOptions struct {
+	wait      time.Duration // 0 for a try; negative: without bound
+	ttl       time.Duration
+	fixed     time.Duration // FixedLease
+	maxHold   time.Duration
+	minHold   time.Duration
+	note      string
+	reentrant bool
 }
 
 // readOptions reads opts and refuses contradictions.
-func (c *callOptions) readOptions(try bool, opts []Option) error {
-	if !try {
-		c.wait = -1
-	}
-	for _, o := range opts {
-		if err := c.read(try, o); err != nil {
+func (o *callOptions) readOptions(try bool, opts []Option) error {
+	o.wait = -1
+	for _, opt := range opts {
+		if opt.set == nil {
+			continue
+		}
+		if err := opt.set(o); err != nil {
 			return err
 		}
 	}
 	switch {
-	case c.fixed && (c.has(setTTL) || c.has(setMaxHold)):
+	case try && o.wait > 0:
+		return invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.wait)
+	case o.fixed > 0 && (o.ttl > 0 || o.maxHold > 0):
 		return invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
-	case c.maxHold > 0 && c.minHold > c.maxHold:
-		return invalid("MinHold %v is longer than MaxHold %v", c.minHold, c.maxHold)
+	case o.minHold > o.maxHold && o.maxHold > 0, o.minHold > o.fixed && o.fixed > 0:
+		return invalid("MinHold %v is longer than the holding may last", o.minHold)
 	}
-	return nil
-}
-
-func (c *callOptions) read(try bool, o Option) (err error) {
-	c.given |= 1 << o.set
-	switch o.set {
-	case setWait:
-		c.wait = o.d
-		if try && o.d > 0 {
-			return invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.d)
-		}
-		return checkNotNegative("Wait", o.d)
-	case setTTL:
-		c.ttl = o.d
-		return checkTTL("TTL", o.d)
-	case setFixed:
-		c.fixed, c.ttl, c.maxHold = true, o.d, o.d
-		return checkTTL("FixedLease", o.d)
-	case setMaxHold:
-		c.maxHold = o.d
-		return checkTTL("MaxHold", o.d)
-	case setMinHold:
-		c.minHold = o.d
-		return checkNotNegative("MinHold", o.d)
-	case setReentrant:
-		c.reentrant = true
-	case setNote:
-		c.note = o.text
-		return checkNote(o.text)
+	if try {
+		o.wait = 0
 	}
 	return nil
 }
@@ -250,16 +244,6 @@ func (c *callOptions) read(try bool, o Option) (err error) {
 func checkNotNegative(what string, d time.Duration) error {
 	if d < 0 {
 		return invalid("%s is %v; it must not be negative", what, d)
-	}
-	return nil
-}
-
-func checkNote(s string) error {
-	switch {
-	case !isText(s):
-		return invalid("Note is not text: it must be UTF-8 without zero bytes")
-	case len(s) > driver.MaxNote:
-		return invalid("Note has %d bytes; at most %d", len(s), driver.MaxNote)
 	}
 	return nil
 }

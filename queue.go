@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ type localQueues struct {
 	c     *Client
 	mu    sync.Mutex
 	byKey map[string]*localQueue
-	spare []*localQueue
+	spare *localQueue // for the next key: a free lock needs a queue for a moment only
 }
 
 // localQueue is where the goroutines of this process that want one key wait. All of them
@@ -22,34 +23,18 @@ type localQueues struct {
 // place of the line. A holder that releases hands the claim to the next goroutine without
 // asking the store (handoff.go).
 type localQueue struct {
-	queues *localQueues
-	key    string
-
-	claim       *claim       // in the store's line; nil if there is none
-	inLine      bool         // the store has answered that the claim waits or is granted
-	hasFront    bool         // a goroutine brings the claim to a grant, or a Leave or Reserve is under way
-	first, last *acquisition // a list of those who wait
-	length      int32
-
-	answers int32 // Enters that the store has answered
-	lastErr error // of the front's last request; nil after an answer
-
-	parked      bool   // the claim has no holder until the store answers a Reserve
-	reserving   *claim // the claim for which a Reserve is under way
-	reserveTook int64  // duration of the last Reserve that succeeded
+	queues   *localQueues
+	key      string
+	claim    *claim // in the store's line; nil if there is none
+	hasFront bool   // a goroutine brings the claim to a grant, or a Leave or Reserve is under way
+	parked   bool   // the claim has no holder until the store answers a Reserve
+	waiting  []*acquisition
 }
 
-// waiter is the place of an acquisition in a local queue. The queue's mutex guards it until
-// the acquisition is woken. One of isFront, lease and err is set before that.
-type waiter struct {
-	prev, next *acquisition
-	queued     bool
-	sawInLine  bool          // the queue's inLine on arrival
-	sawAnswers int32         // the queue's answers on arrival
-	ready      chan struct{} // receives one value when the acquisition is woken
-	isFront    bool
-	lease      *Lease
-	err        error
+// turn is what a waiting call is woken with. Without lease and error, the call is the front.
+type turn struct {
+	lease *Lease
+	err   error
 }
 
 // lockInQueue gets the lock by way of the local queue.
@@ -59,24 +44,21 @@ func (a *acquisition) lockInQueue() (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !front {
-			if err := a.awaitTurn(); err != nil {
-				return nil, err
-			}
-		}
-		if front || a.waiter.isFront {
+		if front {
 			return a.lockAsFront()
 		}
-		l := a.waiter.lease
-		// A lease that is handed over as ctx ends is released in the background.
-		if a.ctx.Err() != nil {
-			go l.Release(a.ctx)
+		t := a.awaitTurn()
+		switch {
+		case t.err != nil:
+			return nil, t.err
+		case t.lease == nil:
+			return a.lockAsFront()
+		case a.ctx.Err() != nil: // a lease that is handed over as ctx ends is released in the background
+			go t.lease.Release(a.ctx)
 			return nil, &endedError{errContext(a.ctx), a.heldBy(nil)}
+		case !t.lease.over.Load(): // else the claim was lost since it was handed over
+			return t.lease, nil
 		}
-		if l.Err() == nil {
-			return l, nil
-		}
-		// The claim was lost since it was handed over.
 	}
 }
 
@@ -104,77 +86,31 @@ func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 	}
 	q := qs.byKey[a.key]
 	if q == nil {
-		q = qs.addLocked(a.key)
+		if q = qs.spare; q == nil {
+			q = &localQueue{queues: qs}
+		}
+		q.key, qs.byKey[a.key], qs.spare = a.key, q, nil
 	}
 	a.queue = q
 	if !q.hasFront && q.claim == nil {
 		q.becomeFrontLocked(a)
 		return true, nil
 	}
-	if a.try && q.claim != nil && q.claim.taken() {
-		return false, q.heldByLocked(a.ahead)
+	inLine, taken := q.claim.standing()
+	if a.try && taken {
+		return false, q.heldByLocked(0)
 	}
-	a.clockRead = 0
-	w := &a.waiter
-	w.sawInLine, w.sawAnswers, w.lease = q.inLine, q.answers, nil
-	q.pushLocked(a)
-	a.ahead = int(q.length)
+	a.answered = inLine
+	q.waiting = append(q.waiting, a)
+	a.ahead = len(q.waiting)
 	if !a.try {
 		a.sendWaiting()
 	}
 	return false, nil
 }
 
-// maxSpareQueues bounds the queues that are kept for other keys.
-const maxSpareQueues = 64
-
-// addLocked makes the queue of key. It uses a spare queue if there is one, because a free
-// lock otherwise allocates and drops one queue.
-func (qs *localQueues) addLocked(key string) *localQueue {
-	var q *localQueue
-	if n := len(qs.spare); n > 0 {
-		q, qs.spare = qs.spare[n-1], qs.spare[:n-1]
-	} else {
-		q = &localQueue{queues: qs} // which a call that was woken may still read
-	}
-	q.key, q.inLine, q.answers, q.lastErr, q.reserving, q.reserveTook = key, false, 0, nil, nil, 0
-	qs.byKey[key] = q
-	return q
-}
-
-// removeLocked removes a queue without claim, front and waiting calls. A claim that has left
-// the queue may still refer to it: claimLost and reserve ignore a claim that is not the
-// queue's present one.
-func (qs *localQueues) removeLocked(q *localQueue) {
-	if qs.byKey[q.key] != q {
-		return
-	}
-	delete(qs.byKey, q.key)
-	if len(qs.spare) < maxSpareQueues {
-		qs.spare = append(qs.spare, q)
-	}
-}
-
-// awaitTurn waits until the call is woken, and fails if it was refused or may not wait any
-// longer.
-func (a *acquisition) awaitTurn() error {
-	ended := a.awaitWake()
-	if ended == nil {
-		return a.waiter.err
-	}
-	refused, left := a.queue.leave(a)
-	switch {
-	case !left: // woken at the same time
-		<-a.waiter.ready
-		return a.waiter.err
-	case ended == errWaitOver:
-		return refused
-	}
-	return &endedError{errContext(a.ctx), refused}
-}
-
-// awaitWake waits until the call is woken, or says why it waits no longer.
-func (a *acquisition) awaitWake() error {
+// awaitTurn waits until the call is woken or may not wait any longer.
+func (a *acquisition) awaitTurn() turn {
 	until := a.until
 	if a.try {
 		until = a.start + int64(a.patience) // the front may wait for an answer for ever
@@ -185,37 +121,41 @@ func (a *acquisition) awaitWake() error {
 		defer t.Stop()
 		over = t.C
 	}
-	done := a.ctx.Done()
-	if over == nil && done == nil {
-		<-a.waiter.ready
-		return nil
+	ended := a.ctx.Done()
+	if ended == nil && over == nil {
+		return <-a.turn // a select makes a hand-off slower by a tenth
 	}
 	select {
-	case <-a.waiter.ready:
-		return nil
-	case <-done:
-		return a.ctx.Err()
+	case t := <-a.turn:
+		return t
+	case <-ended:
 	case <-over:
-		return errWaitOver
 	}
+	refused := a.queue.leave(a)
+	switch {
+	case refused == nil: // woken at the same time
+		return <-a.turn
+	case a.ctx.Err() != nil:
+		return turn{err: &endedError{errContext(a.ctx), refused}}
+	}
+	return turn{err: refused}
 }
 
-// leave takes a waiting call out of the queue. It reports false if the call was woken
-// already. The error says who was in the way.
-func (q *localQueue) leave(a *acquisition) (refused error, left bool) {
+// leave takes a waiting call out of the queue. The error says who was in the way. It is nil
+// if the call was woken already.
+func (q *localQueue) leave(a *acquisition) (refused error) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	if !a.waiter.queued {
-		return nil, false
+	i := slices.Index(q.waiting, a)
+	if i < 0 {
+		return nil
 	}
-	q.removeLocked(a)
-	switch {
-	case a.waiter.sawInLine || q.answers > a.waiter.sawAnswers:
-		return q.heldByLocked(a.ahead), true
-	case q.lastErr != nil:
-		return unavailable(a.ctx, q.lastErr), true
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	if a.answered {
+		return q.heldByLocked(a.ahead)
 	}
-	return unavailable(a.ctx, errNoAnswer), true
+	_, a.lastErr = q.claim.lastAnswer()
+	return a.lastHeard()
 }
 
 // becomeFrontLocked makes a the front. lockAsFront ends the work that begins here.
@@ -228,9 +168,6 @@ func (q *localQueue) becomeFrontLocked(a *acquisition) {
 	q.queues.c.life.beginWork()
 }
 
-// removeClaimLocked detaches the claim from the queue.
-func (q *localQueue) removeClaimLocked() { q.claim, q.inLine = nil, false }
-
 // grantFront makes the front the holder of the claim, as claim.grantTo does. claimLost takes
 // the same mutex, so it sees the loss of this grant.
 func (q *localQueue) grantFront(a *acquisition) (*Lease, error) {
@@ -239,8 +176,7 @@ func (q *localQueue) grantFront(a *acquisition) (*Lease, error) {
 	l, err := a.claim.grantTo(a)
 	if l != nil {
 		q.hasFront = false
-		q.storeAnsweredLocked(true)
-		q.refuseTriesLocked(a.ahead)
+		q.refuseTriesLocked()
 	}
 	return l, err
 }
@@ -250,33 +186,29 @@ func (q *localQueue) grantFront(a *acquisition) (*Lease, error) {
 func (q *localQueue) frontGaveUp(a *acquisition, err error) (kept bool) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	kept = q.first != nil && !isFinal(err) && a.c.life.open() && a.claim.alive()
+	kept = len(q.waiting) > 0 && !isFinal(err) && a.c.life.open() && a.claim.currentState() != stateEnded
 	if !kept {
-		q.removeClaimLocked()
+		q.claim = nil
 	}
 	q.wakeNextLocked()
 	return kept
 }
 
-// wakeNextLocked makes the first who waits the front, or removes the queue.
+// wakeNextLocked makes the first who waits the front. A queue without claim, front and waiting
+// calls is removed. A claim that has left may still refer to it: claimLost and reserve ignore
+// a claim that is not the queue's present one.
 func (q *localQueue) wakeNextLocked() {
 	q.hasFront = false
-	a := q.first
-	if a == nil {
-		if q.claim == nil {
-			q.queues.removeLocked(q)
-		}
-		return
+	switch {
+	case len(q.waiting) > 0:
+		a := q.popLocked()
+		a.blocker, a.lastErr = q.claim.lastAnswer()
+		q.becomeFrontLocked(a)
+		a.turn <- turn{}
+	case q.claim == nil:
+		delete(q.queues.byKey, q.key)
+		q.queues.spare = q
 	}
-	q.removeLocked(a)
-	if q.claim != nil {
-		a.blocker = q.claim.lastBlocker()
-	}
-	a.answered = a.waiter.sawInLine || q.answers > a.waiter.sawAnswers
-	a.lastErr = q.lastErr
-	q.becomeFrontLocked(a)
-	a.waiter.isFront = true
-	a.wake()
 }
 
 // claimLost lets the next goroutine join the line after the holder's claim was lost.
@@ -286,7 +218,7 @@ func (q *localQueue) claimLost(cl *claim) {
 	if q.claim != cl || q.hasFront {
 		return // a front sees the loss itself
 	}
-	q.removeClaimLocked()
+	q.claim = nil
 	q.wakeNextLocked()
 }
 
@@ -295,49 +227,35 @@ func (q *localQueue) claimLost(cl *claim) {
 func (q *localQueue) replaceClaim(cl *claim) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	q.claim, q.inLine = cl, false
-	for a := q.first; a != nil; a = a.waiter.next {
-		a.waiter.sawInLine, a.waiter.sawAnswers = false, q.answers
+	q.claim = cl
+	for _, a := range q.waiting {
+		a.answered = false
 	}
 }
 
-// storeAnswered notes that an Enter of the front was answered, and whether its claim is in
-// line now.
+// storeAnswered notes that an Enter of the front was answered without a grant. A claim in
+// line refuses the tries that wait for that answer.
 func (q *localQueue) storeAnswered(inLine bool) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	q.storeAnsweredLocked(inLine)
-}
-
-func (q *localQueue) storeAnsweredLocked(inLine bool) {
-	q.answers++
-	q.lastErr, q.inLine = nil, inLine
-}
-
-// requestFailed notes the error of a request of the front.
-func (q *localQueue) requestFailed(err error) {
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	q.lastErr = err
-}
-
-// refuseTries answers the tries that waited for the first answer to the front.
-func (q *localQueue) refuseTries(ahead int) {
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	q.refuseTriesLocked(ahead)
-}
-
-func (q *localQueue) refuseTriesLocked(ahead int) {
-	for a := q.first; a != nil; {
-		next := a.waiter.next
-		if a.try {
-			q.removeLocked(a)
-			a.waiter.err = q.heldByLocked(ahead)
-			a.wake()
-		}
-		a = next
+	for _, a := range q.waiting {
+		a.answered = true
 	}
+	if inLine {
+		q.refuseTriesLocked()
+	}
+}
+
+// refuseTriesLocked wakes the tries that waited for the front, because the key is taken.
+func (q *localQueue) refuseTriesLocked() {
+	q.waiting = slices.DeleteFunc(q.waiting, func(a *acquisition) bool {
+		a.answered = true
+		if !a.try {
+			return false
+		}
+		a.turn <- turn{err: q.heldByLocked(0)}
+		return true
+	})
 }
 
 // dismissAll refuses everybody who waits, because the Client closes.
@@ -345,10 +263,8 @@ func (qs *localQueues) dismissAll() {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for _, q := range qs.byKey {
-		for a := q.first; a != nil; a = q.first {
-			q.removeLocked(a)
-			a.waiter.err = ErrClosed
-			a.wake()
+		for len(q.waiting) > 0 {
+			q.popLocked().turn <- turn{err: ErrClosed}
 		}
 	}
 }
@@ -374,33 +290,9 @@ func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	return h
 }
 
-// wake lets a call go that was taken out of the queue.
-func (a *acquisition) wake() { a.waiter.ready <- struct{}{} }
-
-func (q *localQueue) pushLocked(a *acquisition) {
-	w := &a.waiter
-	w.queued, w.prev = true, q.last
-	if q.last != nil {
-		q.last.waiter.next = a
-	} else {
-		q.first = a
-	}
-	q.last = a
-	q.length++
-}
-
-func (q *localQueue) removeLocked(a *acquisition) {
-	w := &a.waiter
-	if w.prev != nil {
-		w.prev.waiter.next = w.next
-	} else {
-		q.first = w.next
-	}
-	if w.next != nil {
-		w.next.waiter.prev = w.prev
-	} else {
-		q.last = w.prev
-	}
-	w.prev, w.next, w.queued = nil, nil, false
-	q.length--
+// popLocked takes out the first who waits.
+func (q *localQueue) popLocked() *acquisition {
+	a := q.waiting[0]
+	q.waiting = slices.Delete(q.waiting, 0, 1)
+	return a
 }

@@ -10,79 +10,43 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/memlock"
 )
-
-func TestHandOffCostsNoRoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 16})
-		first := mustLock(t, c, "k")
-		var wg sync.WaitGroup
-		var last fence.Token
-		for range 15 {
-			wg.Go(func() {
-				l := mustLock(t, c, "k")
-				if l.Token() <= last {
-					t.Errorf("token %v after %v", l.Token(), last)
-				}
-				last = l.Token()
-				mustRelease(t, l)
-			})
-			synctest.Wait()
-		}
-		last = first.Token()
-		mustRelease(t, first)
-		wg.Wait()
-		if n := len(b.entered()); n != 1 {
-			t.Errorf("%d Enters for 16 grants; want 1", n)
-		}
-		if n := len(b.left()); n != 1 {
-			t.Errorf("%d Leaves for 16 grants; want 1", n)
-		}
-		c.Close()
-	})
-}
 
 // TestEnterThatFollowsALeave: whoever is next in line hears of the Leave sooner if the
 // store has no Enter of ours to do before it. Where nobody else is in line, both go out
 // at once: that is what a hot key of one process is quick by.
 func TestEnterThatFollowsALeave(t *testing.T) {
 	for name, contended := range map[string]bool{"others are in line": true, "nobody else is": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *memlock.Store) {
-				b := newTap(s)
-				here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), client(t, newTap(s), &fencelock.Options{TTL: ttl})
-				during := -1
-				b.set(func() {
-					b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
-						if during < 0 {
-							before := len(b.entered())
-							synctest.Wait() // the store takes its time
-							during = len(b.entered()) - before
-						}
-						return do()
+		runInBubble(t, name, func(t *testing.T, s *memlock.Store) {
+			b := newTap(s)
+			here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), plain(t, s)
+			during := -1
+			b.set(func() {
+				b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
+					if during < 0 {
+						before := len(b.entered())
+						synctest.Wait() // the store takes its time
+						during = len(b.entered()) - before
 					}
-				})
-				holder, want := here, 1
-				if contended {
-					holder, want = there, 0
+					return do()
 				}
-				first := mustLock(t, holder, "k")
-				var group sync.WaitGroup
-				for range 3 { // the last has to ask the store again
-					group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
-					synctest.Wait()
-				}
-				mustRelease(t, first)
-				group.Wait()
-				if during != want {
-					t.Errorf("%d Enters were sent while the Leave was on its way; want %d", during, want)
-				}
-				here.Close()
-				there.Close()
 			})
+			holder, want := here, 1
+			if contended {
+				holder, want = there, 0
+			}
+			first := mustLock(t, holder, "k")
+			var group sync.WaitGroup
+			for range 3 { // the last has to ask the store again
+				group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
+				synctest.Wait()
+			}
+			mustRelease(t, first)
+			group.Wait()
+			if during != want {
+				t.Errorf("%d Enters were sent while the Leave was on its way; want %d", during, want)
+			}
 		})
 	}
 }
@@ -92,7 +56,7 @@ func TestEnterThatFollowsALeave(t *testing.T) {
 func TestHangingLeaveDelaysTheNextGoroutineBriefly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b := newTap(s)
-		here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), plain(t, s)
 		hung := false
 		b.set(func() {
 			b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
@@ -110,9 +74,7 @@ func TestHangingLeaveDelaysTheNextGoroutineBriefly(t *testing.T) {
 		for range 3 {
 			group.Go(func() {
 				l := mustLock(t, here, "k")
-				if took := time.Since(began); took > ttl {
-					t.Errorf("granted after %v, a lease is %v", took, ttl)
-				}
+				tookAtMost(t, began, ttl)
 				_ = l.Release(context.Background()) // the one that hangs is done behind
 			})
 			synctest.Wait()
@@ -122,8 +84,6 @@ func TestHangingLeaveDelaysTheNextGoroutineBriefly(t *testing.T) {
 		if !hung {
 			t.Error("no Leave hung; this test shows nothing")
 		}
-		here.Close()
-		there.Close()
 	})
 }
 
@@ -132,7 +92,7 @@ func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
 	// waits for at most HandOff grants.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		here := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 4})
-		there := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		there := plain(t, s)
 		first := mustLock(t, here, "k")
 		var mu sync.Mutex
 		var order []string
@@ -161,8 +121,6 @@ func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
 				t.Errorf("the other process was served after %d grants here; HandOff is 4", i+1)
 			}
 		}
-		here.Close()
-		there.Close()
 	})
 }
 
@@ -170,8 +128,8 @@ func TestHandOffEndsWithTheAgeOfOneLease(t *testing.T) {
 	// Each goroutine holds for 4 s, which is less than half of a lease, so the claim
 	// stays healthy: only its age ends the chain.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		here := client(t, newTap(s), &fencelock.Options{TTL: ttl})
-		there := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		here := plain(t, s)
+		there := plain(t, s)
 		begin := time.Now()
 		var wg sync.WaitGroup
 		for range 10 {
@@ -183,13 +141,9 @@ func TestHandOffEndsWithTheAgeOfOneLease(t *testing.T) {
 			synctest.Wait()
 		}
 		l := mustLock(t, there, "k")
-		if got := time.Since(begin); got > ttl+4*time.Second {
-			t.Errorf("the other process waited %v", got)
-		}
+		tookAtMost(t, begin, ttl+4*time.Second)
 		mustRelease(t, l)
 		wg.Wait()
-		here.Close()
-		there.Close()
 	})
 }
 
@@ -197,12 +151,10 @@ func TestUnhealthyLeaseIsNotHandedOn(t *testing.T) {
 	// Renewals fail, and more than half of the lease has passed: a goroutine that got
 	// this claim would begin with a lease that is about to end.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, errCut) }
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		l := mustLock(t, c, "k")
-		got := make(chan *fencelock.Lease, 1)
-		go func() { got <- mustLock(t, c, "k") }()
+		got := lockLater(t, c)
 		after(6 * time.Second)
 		mustRelease(t, l)
 		l2 := <-got
@@ -213,7 +165,6 @@ func TestUnhealthyLeaseIsNotHandedOn(t *testing.T) {
 			t.Errorf("%d Enters; want a new one", n)
 		}
 		mustRelease(t, l2)
-		c.Close()
 	})
 }
 
@@ -221,20 +172,17 @@ func TestFrontThatGivesUpKeepsTheClaimInLine(t *testing.T) {
 	// The front of our queue gives up. The place in the store's line belongs to the
 	// process: the next goroutine here is served before the process that came later.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		holder := plain(t, s)
 		l := mustLock(t, holder, "k")
-		b := newTap(s)
-		here := client(t, b, &fencelock.Options{TTL: ttl})
-		there := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		b, here := tapped(t, s)
+		there := plain(t, s)
 		ctx, cancel := context.WithCancel(context.Background())
 		gaveUp := make(chan error, 1)
 		go func() { _, err := here.Lock(ctx, "k"); gaveUp <- err }()
 		synctest.Wait()
-		a := make(chan *fencelock.Lease, 1)
-		go func() { a <- mustLock(t, here, "k") }()
+		a := lockLater(t, here)
 		synctest.Wait()
-		z := make(chan *fencelock.Lease, 1)
-		go func() { z <- mustLock(t, there, "k") }()
+		z := lockLater(t, there)
 		synctest.Wait()
 		cancel()
 		if err := <-gaveUp; !errors.Is(err, fencelock.ErrNotAcquired) || !errors.Is(err, context.Canceled) {
@@ -253,17 +201,14 @@ func TestFrontThatGivesUpKeepsTheClaimInLine(t *testing.T) {
 		}
 		mustRelease(t, la)
 		mustRelease(t, <-z)
-		here.Close()
-		there.Close()
-		holder.Close()
 	})
 }
 
 func TestLastWaiterThatGivesUpLeavesTheLine(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		holder := plain(t, s)
 		l := mustLock(t, holder, "k")
-		here := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+		here := plain(t, s)
 		var wg sync.WaitGroup
 		for i := range 10 {
 			wg.Go(func() {
@@ -280,8 +225,6 @@ func TestLastWaiterThatGivesUpLeavesTheLine(t *testing.T) {
 			t.Errorf("a ghost is in line: %+v", line.Claims)
 		}
 		mustRelease(t, l)
-		here.Close()
-		holder.Close()
 	})
 }
 
@@ -289,14 +232,13 @@ func TestLossWakesTheLocalQueue(t *testing.T) {
 	// The holder never comes back to release. Its lease ends, and the next goroutine of
 	// the same process gets the key.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
 			if len(b.entered()) == 1 {
 				return all(ts, errCut)
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		l := mustLock(t, c, "k")
 		begin := time.Now()
 		l2 := mustLock(t, c, "k")
@@ -308,6 +250,5 @@ func TestLossWakesTheLocalQueue(t *testing.T) {
 		}
 		mustRelease(t, l2)
 		after(ttl)
-		c.Close()
 	})
 }

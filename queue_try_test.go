@@ -18,7 +18,7 @@ func TestTryWaitsForTheFrontsFirstAnswer(t *testing.T) {
 	// A try meets a call whose Enter has no answer yet. If that call fails, nobody has
 	// the lock: a refusal would have been a lie.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			if len(b.entered()) == 1 {
 				<-ctx.Done()
@@ -26,16 +26,13 @@ func TestTryWaitsForTheFrontsFirstAnswer(t *testing.T) {
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		ctx, cancel := context.WithCancel(context.Background())
 		go c.Lock(ctx, "k")
 		synctest.Wait()
 		got := make(chan *fencelock.Lease, 1)
 		go func() {
 			l, err := c.TryLock(context.Background(), "k")
-			if err != nil {
-				t.Error(err)
-			}
+			ok(t, err)
 			got <- l
 		}()
 		synctest.Wait()
@@ -43,25 +40,6 @@ func TestTryWaitsForTheFrontsFirstAnswer(t *testing.T) {
 		if l := <-got; l != nil {
 			mustRelease(t, l)
 		}
-		c.Close()
-	})
-}
-
-func TestTryIsRefusedByALocalHolderWithoutARoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		c := client(t, b, &fencelock.Options{TTL: ttl, Owner: "me"})
-		l := mustLock(t, c, "k")
-		_, err := c.TryLock(context.Background(), "k")
-		var h *fencelock.HeldError
-		if !errors.As(err, &h) || h.Owner != "me" || h.Token != l.Token() {
-			t.Errorf("%v: %+v", err, h)
-		}
-		if len(b.entered()) != 1 {
-			t.Error("it asked the store")
-		}
-		mustRelease(t, l)
-		c.Close()
 	})
 }
 
@@ -94,15 +72,12 @@ func TestStrictOrderWithoutHandOff(t *testing.T) {
 				t.Fatalf("served in the order %v", order)
 			}
 		}
-		a.Close()
-		b.Close()
 	})
 }
 
 func TestTenThousandWaitersCancelled(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		c := client(t, b, &fencelock.Options{TTL: ttl})
+		b, c := tapped(t, s)
 		l := mustLock(t, c, "k")
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
@@ -120,7 +95,6 @@ func TestTenThousandWaitersCancelled(t *testing.T) {
 		if n := len(b.entered()); n != 1 {
 			t.Errorf("%d Enters", n)
 		}
-		c.Close()
 	})
 }
 

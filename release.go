@@ -94,7 +94,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (releaseStep, driver.E
 	}
 	exit := cl.exitLocked(g, now)
 	exit.Mark = cl.readRare().leaveMark
-	cl.detachGrantLocked(g)
+	g.over, cl.grant = true, nil
 	return releaseLast, exit, nil
 }
 

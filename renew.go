@@ -3,7 +3,6 @@ package fencelock
 import (
 	"context"
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -11,9 +10,8 @@ import (
 )
 
 const (
-	renewalBatch    = 512 // claims in one call of Backend.Renew
-	renewalsAtOnce  = 64  // such calls under way
-	maxBatchTimeout = time.Duration(1<<62 - 1)
+	renewalBatch   = 512 // claims in one call of Backend.Renew
+	renewalsAtOnce = 64  // such calls under way
 )
 
 // limiter bounds how many goroutines of one sort run at once.
@@ -34,7 +32,7 @@ func (l *limiter) tryStart() bool {
 
 func (l *limiter) done() { l.running.Add(-1) }
 
-// renewal is the claims that one call of Backend.Renew renews.
+// renewal is the claims that one call of Backend.Renew renews. Their leases have one length.
 type renewal struct {
 	claims  []*claim
 	tickets []driver.Ticket
@@ -44,12 +42,13 @@ type renewal struct {
 // schedule's timer calls it, so the Client needs no goroutine of its own.
 func (c *Client) processDue() {
 	now := c.clock.now()
-	var due map[int]*renewal // by the length of the lease, in powers of two
+	due := map[time.Duration]*renewal{} // by the length of the lease
+	renews := false
 	for {
 		// Claims that are due soon join a renewal that is sent anyway. Leases that were taken
 		// at different times come to be renewed together. When no further call may start,
 		// claims that are not due stay as they are, or the loop would not end.
-		cl, slack := c.schedule.earliest(now, due != nil && !c.renewals.full())
+		cl, slack := c.schedule.earliest(now, renews && !c.renewals.full())
 		if cl == nil {
 			break
 		}
@@ -57,25 +56,20 @@ func (c *Client) processDue() {
 		if !renew {
 			continue
 		}
-		if due == nil {
-			due = map[int]*renewal{}
-		}
-		class := bits.Len64(uint64(ticket.TTL))
-		r := due[class]
+		renews = true
+		r := due[ticket.TTL]
 		if r == nil {
 			r = &renewal{}
-			due[class] = r
+			due[ticket.TTL] = r
 		}
 		r.claims, r.tickets = append(r.claims, cl), append(r.tickets, ticket)
 		if len(r.claims) == renewalBatch {
 			c.sendRenewal(r)
-			due[class] = &renewal{}
+			delete(due, ticket.TTL)
 		}
 	}
 	for _, r := range due {
-		if len(r.claims) > 0 {
-			c.sendRenewal(r)
-		}
+		c.sendRenewal(r)
 	}
 }
 
@@ -114,12 +108,8 @@ func (c *Client) sendRenewal(r *renewal) {
 	go func() {
 		defer c.life.endWork()
 		defer c.renewals.done()
-		limit := maxBatchTimeout
-		for i := range r.tickets {
-			limit = min(limit, r.tickets[i].TTL/3)
-		}
 		sent := c.clock.now()
-		call := c.life.renewing.call(context.Background(), sent, limit)
+		call := c.life.renewing.call(context.Background(), sent, r.tickets[0].TTL/3)
 		errs := c.backend.Renew(call, r.tickets)
 		call.end()
 		now := c.clock.now()

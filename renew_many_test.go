@@ -16,12 +16,11 @@ func TestMoreLeasesThanGoOutAtOnceAreRenewed(t *testing.T) {
 	// tick that takes up again what it has just put off never ends, and nothing else
 	// of the Client goes on.
 	bubbleFor(t, 2*time.Minute, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
 			after(50 * time.Millisecond)
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		var leases []*fencelock.Lease
 		for i := range 40000 {
 			leases = append(leases, mustLock(t, c, fmt.Sprint(i)))
@@ -32,6 +31,5 @@ func TestMoreLeasesThanGoOutAtOnceAreRenewed(t *testing.T) {
 				t.Fatalf("%s: %v", l.Key(), err)
 			}
 		}
-		c.Close()
 	})
 }

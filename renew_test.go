@@ -17,7 +17,7 @@ import (
 func TestSlowRenewalDoesNotHoldUpOthers(t *testing.T) {
 	// Renewals of one length of lease hang; those of another go on.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
 			if ts[0].Key == "slow" {
 				<-ctx.Done()
@@ -25,26 +25,22 @@ func TestSlowRenewalDoesNotHoldUpOthers(t *testing.T) {
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		slow := mustLock(t, c, "slow", fencelock.TTL(30*time.Second))
 		fine := mustLock(t, c, "fine")
 		after(time.Minute)
 		if slow.Err() == nil {
 			t.Error("the lease that was never renewed is believed after two of its lengths")
 		}
-		if err := fine.Err(); err != nil {
-			t.Errorf("the other one: %v", err)
-		}
+		ok(t, fine.Err())
 		mustRelease(t, fine)
 		after(time.Minute)
-		c.Close()
 	})
 }
 
 func TestManyLeasesAreRenewedInFewCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		const n = 3000
-		b := newTap(s)
+		b, c := tapped(t, s)
 		inFlight := map[string]bool{}
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
 			b.mu.Lock()
@@ -63,7 +59,6 @@ func TestManyLeasesAreRenewedInFewCalls(t *testing.T) {
 			b.mu.Unlock()
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		leases := make([]*fencelock.Lease, n)
 		for i := range leases {
 			leases[i] = mustLock(t, c, fmt.Sprint("k", i))
@@ -79,12 +74,9 @@ func TestManyLeasesAreRenewedInFewCalls(t *testing.T) {
 			t.Errorf("%d calls for about %d renewals; want at most one in a hundred", calls, renewed)
 		}
 		for _, l := range leases {
-			if err := l.Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Err())
 			mustRelease(t, l)
 		}
-		c.Close()
 	})
 }
 
@@ -92,7 +84,7 @@ func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
 	// The release comes while a renewal is on its way. It lets the next one in at once,
 	// but it returns when the renewal has come back.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		var sending atomic.Bool
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
 			sending.Store(true)
@@ -100,7 +92,6 @@ func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
 			sending.Store(false)
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		l := mustLock(t, c, "k")
 		after(ttl/3 + 100*time.Millisecond)
 		if !sending.Load() {
@@ -115,7 +106,6 @@ func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
 		if b.renewals() != n {
 			t.Error("a released lease is renewed")
 		}
-		c.Close()
 	})
 }
 
@@ -151,30 +141,6 @@ func TestRenewalRacesRelease(t *testing.T) {
 	wantEmpty(t, s)
 }
 
-func TestLeaseContextEndsWhenTheMachineIsBusy(t *testing.T) {
-	// One lease among others in virtual time, with goroutines that never yield: the
-	// deadline is judged by Err, whatever the scheduler does.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, errCut) }
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		l := mustLock(t, c, "k")
-		deadline := l.Deadline()
-		for time.Now().Before(deadline) {
-			if err := l.Err(); err != nil {
-				t.Fatalf("lost %v before its deadline: %v", time.Until(deadline), err)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if l.Err() == nil {
-			t.Error("still believed after its deadline")
-		}
-		synctest.Wait()
-		after(ttl)
-		c.Close()
-	})
-}
-
 func TestReleaseOfALostLeaseLetsTheNextInAtOnce(t *testing.T) {
 	// The holding was ended by MaxHold long before the store's lease. The key stays taken
 	// until its holder has surely looked; its Release says that it has.
@@ -186,8 +152,7 @@ func TestReleaseOfALostLeaseLetsTheNextInAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make(chan *fencelock.Lease, 1)
-		go func() { got <- mustLock(t, other, "k") }()
+		got := lockLater(t, other)
 		<-l.Context().Done()
 		l.Release(context.Background())
 		after(time.Second)
@@ -205,14 +170,12 @@ func TestReleaseOfALostLeaseLetsTheNextInAtOnce(t *testing.T) {
 			t.Errorf("the next one waited %v after the last release", waited)
 		}
 		mustRelease(t, next)
-		c.Close()
-		other.Close()
 	})
 }
 
 func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		var now, most atomic.Int32
 		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
 			if n := now.Add(1); n > most.Load() {
@@ -222,7 +185,6 @@ func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
 			after(time.Millisecond)
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		for i := range 300 {
 			mustLock(t, c, fmt.Sprint("k", i))
 		}
@@ -265,6 +227,5 @@ func TestRenewThatRunsOutOfTimeSaysNothingOfTheStore(t *testing.T) {
 			t.Errorf("a Renew that ran out of its own time said %d times that the lease is at risk", risks)
 		}
 		mustRelease(t, l)
-		c.Close()
 	})
 }

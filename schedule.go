@@ -1,6 +1,8 @@
 package fencelock
 
 import (
+	"container/heap"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,7 +22,7 @@ type schedule struct {
 	fire  func() // called by the timer; calls earliest until it returns nil, then done
 
 	mu      sync.Mutex
-	claims  []*claim
+	claims  claimHeap
 	timer   *time.Timer
 	firesAt int64 // when the timer fires; 0 while fire runs
 	stopped bool
@@ -36,12 +38,9 @@ func (s *schedule) put(cl *claim, at, slack, now int64) {
 	}
 	cl.next, cl.slack = at, slack
 	if cl.index < 0 {
-		cl.index = int32(len(s.claims))
-		s.claims = append(s.claims, cl)
-		s.up(int(cl.index))
+		heap.Push(&s.claims, cl)
 	} else {
-		s.up(int(cl.index))
-		s.down(int(cl.index))
+		heap.Fix(&s.claims, int(cl.index))
 	}
 	s.setTimerLocked(now)
 }
@@ -50,20 +49,8 @@ func (s *schedule) put(cl *claim, at, slack, now int64) {
 func (s *schedule) drop(cl *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := int(cl.index)
-	if i < 0 {
-		return
-	}
-	last := len(s.claims) - 1
-	if i != last {
-		s.swap(i, last)
-	}
-	s.claims[last] = nil
-	s.claims = s.claims[:last]
-	cl.index = -1
-	if i != last {
-		s.up(i)
-		s.down(i)
+	if cl.index >= 0 {
+		heap.Remove(&s.claims, int(cl.index))
 	}
 }
 
@@ -89,7 +76,7 @@ func (s *schedule) earliest(now int64, early bool) (cl *claim, slack int64) {
 func (s *schedule) all() []*claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]*claim(nil), s.claims...)
+	return slices.Clone(s.claims)
 }
 
 // find returns the scheduled claims that match. match reads only what never changes.
@@ -150,37 +137,28 @@ func (s *schedule) run() {
 	s.setTimerLocked(s.clock.now())
 }
 
-func (s *schedule) less(i, j int) bool { return s.claims[i].next < s.claims[j].next }
+// claimHeap is the heap of a schedule, for package container/heap.
+type claimHeap []*claim
 
-func (s *schedule) swap(i, j int) {
-	s.claims[i], s.claims[j] = s.claims[j], s.claims[i]
-	s.claims[i].index, s.claims[j].index = int32(i), int32(j)
+func (h claimHeap) Len() int           { return len(h) }
+func (h claimHeap) Less(i, j int) bool { return h[i].next < h[j].next }
+
+func (h claimHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = int32(i), int32(j)
 }
 
-func (s *schedule) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !s.less(i, parent) {
-			return
-		}
-		s.swap(i, parent)
-		i = parent
-	}
+func (h *claimHeap) Push(x any) {
+	cl := x.(*claim)
+	cl.index = int32(len(*h))
+	*h = append(*h, cl)
 }
 
-func (s *schedule) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(s.claims) {
-			return
-		}
-		if child+1 < len(s.claims) && s.less(child+1, child) {
-			child++
-		}
-		if !s.less(child, i) {
-			return
-		}
-		s.swap(i, child)
-		i = child
-	}
+func (h *claimHeap) Pop() any {
+	last := len(*h) - 1
+	cl := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	cl.index = -1
+	return cl
 }

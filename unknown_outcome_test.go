@@ -3,7 +3,6 @@ package fencelock_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +16,7 @@ func TestLostReplyToEnterMakesOneClaim(t *testing.T) {
 	// The Enter is applied and its reply is lost. Asked again with the same ID, the
 	// store finds the claim; with a new one it would queue behind itself.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			k, err := do()
 			if len(b.entered()) == 1 {
@@ -25,12 +24,9 @@ func TestLostReplyToEnterMakesOneClaim(t *testing.T) {
 			}
 			return k, err
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		begin := time.Now()
 		l := mustLock(t, c, "k")
-		if got := time.Since(begin); got > ttl/3 {
-			t.Errorf("it took %v", got)
-		}
+		tookAtMost(t, begin, ttl/3)
 		if e := b.entered(); len(e) != 2 || e[0].ID != e[1].ID {
 			t.Errorf("Enters: %+v", e)
 		}
@@ -38,7 +34,6 @@ func TestLostReplyToEnterMakesOneClaim(t *testing.T) {
 		if k := b.left()[0].ticket; k.Token != 0 {
 			t.Error("the release after a repeated Enter leaves no tombstone: a delayed copy of the first Enter would be a ghost")
 		}
-		c.Close()
 	})
 }
 
@@ -46,7 +41,7 @@ func TestDelayedEnterAfterReleaseIsNoGhost(t *testing.T) {
 	// The first Enter hangs in the network. The second one is granted, and released.
 	// Then the first one arrives.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		arrived := make(chan struct{})
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			if len(b.entered()) == 1 {
@@ -61,11 +56,9 @@ func TestDelayedEnterAfterReleaseIsNoGhost(t *testing.T) {
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		mustRelease(t, mustLock(t, c, "k"))
 		<-arrived
 		wantEmpty(t, s)
-		c.Close()
 	})
 }
 
@@ -74,7 +67,7 @@ func TestCancelledLockLeavesNothing(t *testing.T) {
 	// a while: before Enter is applied, after, in line, at the grant.
 	for step := range 100 {
 		bubble(t, func(t *testing.T, s *memlock.Store) {
-			holder := client(t, newTap(s), &fencelock.Options{TTL: ttl})
+			holder := plain(t, s)
 			l := mustLock(t, holder, "k")
 			b := newTap(s)
 			b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
@@ -124,7 +117,6 @@ func TestCancelledLockLeavesNothing(t *testing.T) {
 				c.Close()
 			}
 			l.Release(context.Background())
-			holder.Close()
 		})
 	}
 }
@@ -135,10 +127,8 @@ func TestWaiterThatExpiredEntersAgainAtTheTail(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 1})
 		l := mustLock(t, holder, "k")
-		b := newTap(s)
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		first := make(chan *fencelock.Lease, 1)
-		go func() { first <- mustLock(t, c, "k") }()
+		b, c := tapped(t, s)
+		first := lockLater(t, c)
 		synctest.Wait()
 		cut := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		b.set(func() {
@@ -151,8 +141,7 @@ func TestWaiterThatExpiredEntersAgainAtTheTail(t *testing.T) {
 			}
 		})
 		after(ttl + 5*time.Second)
-		second := make(chan *fencelock.Lease, 1)
-		go func() { second <- mustLock(t, holder, "k") }()
+		second := lockLater(t, holder)
 		synctest.Wait()
 		b.set(func() { b.renew, b.await, b.enter = nil, nil, nil })
 		after(10 * time.Second)
@@ -170,42 +159,12 @@ func TestWaiterThatExpiredEntersAgainAtTheTail(t *testing.T) {
 		}
 		mustRelease(t, l1)
 		after(time.Second)
-		c.Close()
-		holder.Close()
-	})
-}
-
-func TestTryLockOnSilentStoreEndsAfterOneLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-			<-ctx.Done()
-			return driver.Ticket{}, ctx.Err()
-		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		begin := time.Now()
-		_, err := c.TryLock(context.Background(), "k")
-		if !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrNotAcquired) {
-			t.Errorf("%v", err)
-		}
-		if got := time.Since(begin); got > ttl+time.Second || got < ttl/2 {
-			t.Errorf("it took %v; want about one lease of %v", got, ttl)
-		}
-		begin = time.Now()
-		_, err = c.Lock(context.Background(), "k", fencelock.Wait(2*time.Second))
-		if !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrNotAcquired) {
-			t.Errorf("%v", err)
-		}
-		if got := time.Since(begin); got > 2*time.Second+time.Millisecond {
-			t.Errorf("Wait(2s) took %v", got)
-		}
-		c.Close()
 	})
 }
 
 func TestLockRidesOutAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		end := time.Now().Add(5 * time.Minute)
 		var pauses []time.Time
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
@@ -215,24 +174,21 @@ func TestLockRidesOutAnOutage(t *testing.T) {
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		l := mustLock(t, c, "k")
 		if len(pauses) > 700 {
 			t.Errorf("%d tries in five minutes: that is no back-off", len(pauses))
 		}
 		mustRelease(t, l)
-		c.Close()
 	})
 }
 
 func TestPermanentErrorEndsTheCall(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		wrong := &driver.PermanentError{Err: errors.New("wrong password")}
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			return driver.Ticket{}, wrong
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		begin := time.Now()
 		_, err := c.Lock(context.Background(), "k")
 		if !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, wrong.Err) {
@@ -241,39 +197,6 @@ func TestPermanentErrorEndsTheCall(t *testing.T) {
 		if time.Since(begin) != 0 || len(b.entered()) != 1 {
 			t.Errorf("asked %d times", len(b.entered()))
 		}
-		c.Close()
-	})
-}
-
-func TestUnconfirmedReleaseGoesOnInTheBackground(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		var down atomic.Bool
-		down.Store(true)
-		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
-			if down.Load() {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return do()
-		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
-		l := mustLock(t, c, "k")
-		begin := time.Now()
-		err := l.Release(context.Background())
-		if !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrLost) {
-			t.Errorf("%v", err)
-		}
-		if got := time.Since(begin); got > 2*time.Second {
-			t.Errorf("Release took %v", got)
-		}
-		if again := l.Release(context.Background()); again != err {
-			t.Errorf("the second call answers %v", again)
-		}
-		down.Store(false)
-		after(3 * time.Second)
-		wantEmpty(t, s)
-		c.Close()
 	})
 }
 
@@ -281,7 +204,7 @@ func TestReleaseWhoseReplyWasLostIsARelease(t *testing.T) {
 	// The Leave was applied, its reply lost; the second one finds nothing. That is no
 	// loss: nobody but this call can have removed the claim before its lease was over.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
+		b, c := tapped(t, s)
 		n := 0
 		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
 			err := do()
@@ -290,81 +213,6 @@ func TestReleaseWhoseReplyWasLostIsARelease(t *testing.T) {
 			}
 			return err
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl})
 		mustRelease(t, mustLock(t, c, "k"))
-		c.Close()
-	})
-}
-
-func TestReleaseIgnoresTheEndOfItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		c := client(t, newTap(s), &fencelock.Options{TTL: ttl})
-		ctx, cancel := context.WithCancel(context.Background())
-		l, err := c.Lock(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		if err := l.Err(); err != nil {
-			t.Errorf("the lease ended with its caller's ctx: %v", err)
-		}
-		if l.Context().Err() == nil {
-			t.Error("the lease's Context outlives its caller's")
-		}
-		after(3 * ttl)
-		if err := l.Err(); err != nil {
-			t.Errorf("it is no longer renewed: %v", err)
-		}
-		if err := l.Release(ctx); err != nil {
-			t.Error(err)
-		}
-		wantEmpty(t, s)
-		c.Close()
-	})
-}
-
-func TestBackendThatCannotQueueIsTriedWithBackoff(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		b.info.Fair = false
-		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 1})
-		l := mustLock(t, c, "k")
-		got := make(chan *fencelock.Lease, 1)
-		go func() { got <- mustLock(t, c, "k") }()
-		after(10 * time.Second)
-		for _, e := range b.entered() {
-			if !e.NoWait {
-				t.Fatal("an Enter without NoWait was sent to a backend that cannot queue")
-			}
-		}
-		if n := len(b.entered()); n > 40 {
-			t.Errorf("%d tries in 10 s", n)
-		}
-		mustRelease(t, l)
-		mustRelease(t, <-got)
-		c.Close()
-	})
-}
-
-func TestCloseGivesBackWithinItsBudget(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		c := fencelock.New(b, &fencelock.Options{TTL: ttl})
-		l := mustLock(t, c, "k")
-		b.set(func() {
-			b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-		})
-		begin := time.Now()
-		c.Close()
-		if got := time.Since(begin); got > 2*time.Second+time.Millisecond {
-			t.Errorf("Close took %v", got)
-		}
-		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrClosed) {
-			t.Errorf("%v", err)
-		}
-		after(ttl) // the rest runs out in the store
 	})
 }

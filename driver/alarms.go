@@ -3,7 +3,6 @@ package driver
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // Alarm is optional: a backend that hears at once of claims that were broken.
@@ -17,43 +16,38 @@ type Alarm interface {
 // may be called from many goroutines at once.
 type Alarms struct {
 	mu   sync.Mutex
-	subs []*alarmFunc // replaced as a whole, so that Notify can read it without mu
-	n    atomic.Int64
-}
-
-type alarmFunc struct {
-	f func(id string, gone ErrGone)
+	subs []*func(id string, gone ErrGone) // replaced as a whole, so that Notify can read it without mu
 }
 
 // Subscribe adds f. After stop has returned, no later Notify calls f; one that is
 // under way may still call f once.
 func (a *Alarms) Subscribe(f func(id string, gone ErrGone)) (stop func()) {
-	s := &alarmFunc{f}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.set(append(slices.Clip(a.subs), s))
+	a.subs = append(slices.Clip(a.subs), &f)
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.set(slices.DeleteFunc(slices.Clone(a.subs), func(b *alarmFunc) bool { return b == s }))
+		i := slices.Index(a.subs, &f)
+		if i >= 0 {
+			a.subs = slices.Concat(a.subs[:i], a.subs[i+1:])
+		}
 	}
 }
 
-func (a *Alarms) set(subs []*alarmFunc) {
-	a.subs = subs
-	a.n.Store(int64(len(subs)))
+func (a *Alarms) list() []*func(id string, gone ErrGone) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.subs
 }
 
-// Len returns how many have subscribed. It takes no lock.
-func (a *Alarms) Len() int { return int(a.n.Load()) }
+// Len returns how many have subscribed.
+func (a *Alarms) Len() int { return len(a.list()) }
 
 // Notify calls every subscriber with a claim that was broken, in the order in which
 // they subscribed, on the caller's goroutine and with no lock held.
 func (a *Alarms) Notify(id string, gone ErrGone) {
-	a.mu.Lock()
-	subs := a.subs
-	a.mu.Unlock()
-	for _, s := range subs {
-		s.f(id, gone)
+	for _, f := range a.list() {
+		(*f)(id, gone)
 	}
 }

@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -61,51 +63,41 @@ func (c *Claim) Ref() ClaimRef { return ClaimRef{c.Key, c.ID} }
 // the key. MinTTL and MaxTTL of zero are no limit.
 func (c *Claim) Validate(info Info) error {
 	if err := c.invalid(&info); err != nil {
-		return &PermanentError{Err: fmt.Errorf("%s: %w", info.Name, err)}
+		return &PermanentError{Err: fmt.Errorf("%s: the claim on %.80q %w", info.Name, c.Key, err)}
 	}
 	return nil
 }
 
 func (c *Claim) invalid(info *Info) error {
+	err := cmp.Or(
+		within("bytes of key", int64(len(c.Key)), 1, MaxKey),
+		within("bytes of ID", int64(len(c.ID)), 1, MaxID),
+		within("bytes of owner", int64(len(c.Owner)), 0, MaxOwner),
+		within("bytes of note", int64(len(c.Note)), 0, MaxNote),
+		within("tokens", c.Span, 1, MaxSpan),
+		within("of capacity", c.Capacity, 1, RW),
+		within("of weight", c.Weight, 1, c.Capacity),
+	)
 	switch {
-	case c.Key == "" || len(c.Key) > MaxKey:
-		return fmt.Errorf("a key has 1 to %d bytes, not %d", MaxKey, len(c.Key))
-	case c.ID == "" || len(c.ID) > MaxID:
-		return fmt.Errorf("the claim on %q needs an ID of 1 to %d bytes, not %d", c.Key, MaxID, len(c.ID))
-	case len(c.Owner) > MaxOwner || len(c.Note) > MaxNote:
-		return fmt.Errorf("the claim on %q has an owner of %d bytes and a note of %d; at most %d and %d",
-			c.Key, len(c.Owner), len(c.Note), MaxOwner, MaxNote)
-	}
-	if err := c.invalidNumbers(info); err != nil {
+	case err != nil:
 		return err
-	}
-	return c.invalidWeight(info)
-}
-
-func (c *Claim) invalidNumbers(info *Info) error {
-	switch {
-	case c.Span < 1 || c.Span > MaxSpan:
-		return fmt.Errorf("the claim on %q reserves 1 to %d tokens, not %d", c.Key, MaxSpan, c.Span)
-	case c.TTL <= 0 || c.TTL < info.MinTTL:
-		return fmt.Errorf("the lease on %q lasts %v; want at least %v", c.Key, c.TTL, info.MinTTL)
-	case info.MaxTTL > 0 && c.TTL > info.MaxTTL:
-		return fmt.Errorf("the lease on %q lasts %v; want at most %v", c.Key, c.TTL, info.MaxTTL)
+	case c.TTL <= 0 || c.TTL < info.MinTTL || info.MaxTTL > 0 && c.TTL > info.MaxTTL:
+		return fmt.Errorf("has a lease of %v; want %v to %v", c.TTL, info.MinTTL, info.MaxTTL)
 	case c.Ballot != 0 && !info.Ballot:
-		return fmt.Errorf("the claim on %q has a ballot, and this backend is no member of a quorum", c.Key)
+		return errors.New("has a ballot, and this backend is no member of a quorum")
 	case c.Ballot < 0 || c.Ballot > math.MaxInt64-c.Span:
-		return fmt.Errorf("the ballot %d on %q is no token", c.Ballot, c.Key)
+		return fmt.Errorf("has the ballot %d, which is no token", c.Ballot)
+	case c.Capacity == RW && c.Weight != 1 && c.Weight != RW:
+		return fmt.Errorf("has %d of weight; on a read-write lock want 1 or %d", c.Weight, RW)
+	case c.Capacity < RW && !info.Semaphore:
+		return errors.New("is one on a semaphore, which this backend cannot keep; use one store for it")
 	}
 	return nil
 }
 
-func (c *Claim) invalidWeight(info *Info) error {
-	switch {
-	case c.Capacity < 1 || c.Capacity > RW || c.Weight < 1 || c.Weight > c.Capacity:
-		return fmt.Errorf("a claim on %q cannot have weight %d of %d", c.Key, c.Weight, c.Capacity)
-	case c.Capacity == RW && c.Weight != 1 && c.Weight != RW:
-		return fmt.Errorf("a claim on the read-write lock %q weighs 1 or %d, not %d", c.Key, RW, c.Weight)
-	case c.Capacity < RW && !info.Semaphore:
-		return fmt.Errorf("%q cannot be a semaphore on this backend; use one store for it", c.Key)
+func within(what string, n, low, high int64) error {
+	if n < low || n > high {
+		return fmt.Errorf("has %d %s; want %d to %d", n, what, low, high)
 	}
 	return nil
 }

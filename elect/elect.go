@@ -56,7 +56,9 @@ func New(locks *fencelock.Client, key string, o *Options) *Election {
 // no waiting mends (ErrInvalid, ErrKind, ErrClosed, ErrDeadlock of package
 // fencelock) are returned as well. opts are those of Lock; with Wait the campaign is
 // given up after that time, with ErrNotAcquired.
-func (e *Election) Run(ctx context.Context, f func(ctx context.Context, l *fencelock.Lease) error, opts ...fencelock.Option) error {
+func (e *Election) Run(
+	ctx context.Context, f func(ctx context.Context, l *fencelock.Lease) error, opts ...fencelock.Option,
+) error {
 	if e.o.Note != "" {
 		opts = append([]fencelock.Option{fencelock.Note(e.o.Note)}, opts...)
 	}
@@ -73,7 +75,7 @@ func (e *Election) Run(ctx context.Context, f func(ctx context.Context, l *fence
 			e.o.TermEnded(l.Token(), lost, err)
 		}
 		switch {
-		case ctx.Err() != nil && (err == nil || lost != nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+		case ctx.Err() != nil && (err == nil || lost != nil || isEnd(ctx, err)):
 			return context.Cause(ctx)
 		case lost == nil:
 			return err
@@ -81,8 +83,15 @@ func (e *Election) Run(ctx context.Context, f func(ctx context.Context, l *fence
 	}
 }
 
+// isEnd reports whether err says that ctx has ended.
+func isEnd(ctx context.Context, err error) bool {
+	return errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
+}
+
 // lead is one term.
-func (e *Election) lead(ctx context.Context, l *fencelock.Lease, f func(context.Context, *fencelock.Lease) error) (lost, err error) {
+func (e *Election) lead(
+	ctx context.Context, l *fencelock.Lease, f func(context.Context, *fencelock.Lease) error,
+) (lost, err error) {
 	defer l.Release(ctx) // also if f panics; below it has been done
 	e.term.Store(l)
 	err = f(l.Context(), l)

@@ -10,27 +10,24 @@ import (
 )
 
 // Line describes the line of key, also when nobody is in it.
-func (s *Store) Line(ctx context.Context, key string) (driver.Line, error) {
-	if err := ctx.Err(); err != nil {
-		return driver.Line{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.describe(key), nil
+func (s *Store) Line(ctx context.Context, key string) (l driver.Line, err error) {
+	err = s.step(ctx, key, func(q *queue, now instant) error {
+		l = q.describe(key, now)
+		return nil
+	})
+	return l, err
 }
 
 // Lines yields the lines with at least one claim whose keys begin with prefix,
-// sorted by key. It locks the Store for one line at a time.
+// sorted by key.
 func (s *Store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		for _, key := range s.keys(prefix) {
-			if err := ctx.Err(); err != nil {
+			l, err := s.Line(ctx, key)
+			if err != nil {
 				yield(driver.Line{}, err)
 				return
 			}
-			s.mu.Lock()
-			l := s.describe(key)
-			s.mu.Unlock()
 			if len(l.Claims) > 0 && !yield(l, nil) {
 				return
 			}
@@ -42,13 +39,13 @@ func (s *Store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line,
 	}
 }
 
-// keys lists the keys in use that begin with prefix.
+// keys lists the keys that begin with prefix.
 func (s *Store) keys(prefix string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
-	for key, q := range s.lines {
-		if len(q.claims) > 0 && strings.HasPrefix(key, prefix) {
+	for key := range s.lines {
+		if strings.HasPrefix(key, prefix) {
 			keys = append(keys, key)
 		}
 	}
@@ -56,10 +53,8 @@ func (s *Store) keys(prefix string) []string {
 	return keys
 }
 
-// describe shows one line. The caller holds mu.
-func (s *Store) describe(key string) driver.Line {
-	now := s.now()
-	q := s.line(key, now)
+// describe shows the line.
+func (q *queue) describe(key string, now instant) driver.Line {
 	d := driver.Line{Key: key, Last: q.lastToken, Mark: q.mark}
 	for _, c := range q.claims {
 		d.Claims = append(d.Claims, driver.Standing{

@@ -36,7 +36,8 @@ func NewMember(m *driver.Membership) *Store {
 // Reenter puts back a claim that the Store has lost, as driver.Member says.
 func (s *Store) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if c.Ballot == 0 {
-		return driver.Ticket{}, &driver.PermanentError{Err: errors.New("memory: a claim re-enters with the ballot that it has")}
+		err := errors.New("memory: a claim re-enters with the ballot that it has")
+		return driver.Ticket{}, &driver.PermanentError{Err: err}
 	}
 	return s.enter(ctx, c, true)
 }

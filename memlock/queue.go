@@ -203,7 +203,8 @@ func (q *queue) findLive(id string) *claim {
 
 // ahead counts the claims before c.
 func (q *queue) ahead(c *claim) int {
-	i, _ := slices.BinarySearchFunc(q.claims, c.token, func(b *claim, token int64) int { return cmp.Compare(b.token, token) })
+	byToken := func(b *claim, token int64) int { return cmp.Compare(b.token, token) }
+	i, _ := slices.BinarySearchFunc(q.claims, c.token, byToken)
 	return i
 }
 

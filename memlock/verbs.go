@@ -3,6 +3,7 @@ package memlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -11,32 +12,42 @@ import (
 // errLeft is the answer to a claim that has left.
 var errLeft = driver.ErrGone{Reason: "it has left"}
 
+// step runs f on the line of key as one atomic step, unless ctx has ended.
+func (s *Store) step(ctx context.Context, key string, f func(q *queue, now instant) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	return f(s.line(key, now), now)
+}
+
 // Enter joins the line of c.Key. If the claim with c.ID is in line already, Enter
 // starts its lease again.
 func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	return s.enter(ctx, c, false)
 }
 
-func (s *Store) enter(ctx context.Context, c driver.Claim, reenter bool) (driver.Ticket, error) {
-	if err := ctx.Err(); err != nil {
-		return driver.Ticket{}, err
-	}
+func (s *Store) enter(ctx context.Context, c driver.Claim, reenter bool) (t driver.Ticket, err error) {
 	if err := c.Validate(s.Info()); err != nil {
-		return driver.Ticket{}, err
+		return t, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	q := s.line(c.Key, now)
-	if own := q.findLive(c.ID); own != nil {
-		q.renew(own, c.TTL, now)
-		return q.ticket(own, now), nil
-	}
-	if err := s.refusal(q, &c, reenter, now); err != nil {
-		return driver.Ticket{}, err
-	}
-	s.keep(c.Key, q, now)
-	return q.ticket(q.join(c, now), now), nil
+	err = s.step(ctx, c.Key, func(q *queue, now instant) error {
+		own := q.findLive(c.ID)
+		if own != nil {
+			q.renew(own, c.TTL, now)
+		} else {
+			if err := s.refusal(q, &c, reenter, now); err != nil {
+				return err
+			}
+			s.keep(c.Key, q, now)
+			own = q.join(c, now)
+		}
+		t = q.ticket(own, now)
+		return nil
+	})
+	return t, err
 }
 
 // refusal says why c may not join q, or returns nil.
@@ -77,7 +88,6 @@ func (s *Store) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, erro
 	case <-wake:
 	case <-timer.C:
 	case <-ctx.Done():
-		return driver.Ticket{}, ctx.Err()
 	}
 	now, _, _, err = s.position(ctx, t)
 	return now, err
@@ -86,50 +96,39 @@ func (s *Store) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, erro
 // position looks where the claim of t stands. While the claim waits, wake is
 // closed once it is granted or gone, and within d somebody in line may expire.
 func (s *Store) position(ctx context.Context, t driver.Ticket) (
-	_ driver.Ticket, wake <-chan struct{}, d time.Duration, _ error,
+	got driver.Ticket, wake <-chan struct{}, d time.Duration, err error,
 ) {
-	if err := ctx.Err(); err != nil {
-		return driver.Ticket{}, nil, 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	q := s.line(t.Key, now)
-	c := q.findLive(t.ID)
-	if c == nil {
-		return driver.Ticket{}, nil, 0, s.gone(t.Ref(), now)
-	}
-	t = q.ticket(c, now)
-	if c.granted {
-		return t, nil, 0, nil
-	}
-	if c.wake == nil {
-		c.wake = make(chan struct{})
-	}
-	return t, c.wake, min(maxAwait, q.nextExpiry-now.mono), nil
-}
-
-// Renew starts the leases of ts again, in one step for all of them.
-func (s *Store) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	errs := make([]error, len(ts))
-	if err := ctx.Err(); err != nil {
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	for i := range ts {
-		t := &ts[i]
-		q := s.line(t.Key, now)
+	err = s.step(ctx, t.Key, func(q *queue, now instant) error {
 		c := q.findLive(t.ID)
 		if c == nil {
-			errs[i] = s.gone(t.Ref(), now)
-			continue
+			return s.gone(t.Ref(), now)
 		}
-		q.renew(c, t.TTL, now)
+		got = q.ticket(c, now)
+		if c.granted {
+			return nil
+		}
+		if c.wake == nil {
+			c.wake = make(chan struct{})
+		}
+		wake, d = c.wake, min(maxAwait, q.nextExpiry-now.mono)
+		return nil
+	})
+	return got, wake, d, err
+}
+
+// Renew starts the leases of ts again.
+func (s *Store) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	errs := make([]error, len(ts))
+	for i := range ts {
+		t := &ts[i]
+		errs[i] = s.step(ctx, t.Key, func(q *queue, now instant) error {
+			c := q.findLive(t.ID)
+			if c == nil {
+				return s.gone(t.Ref(), now)
+			}
+			q.renew(c, t.TTL, now)
+			return nil
+		})
 	}
 	return errs
 }
@@ -137,89 +136,72 @@ func (s *Store) Renew(ctx context.Context, ts []driver.Ticket) []error {
 // Leave takes the claim of t out of its line and wakes everyone that this makes
 // granted.
 func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	q := s.line(t.Key, now)
-	c := q.findLive(t.ID)
-	var err error
-	if c == nil && q.markedBy != t.ID {
-		err = s.gone(t.Ref(), now)
-	}
-	if t.Token == 0 {
-		s.tombstones.put(t.Ref(), now.mono+clampTTL(t.TTL), errLeft, now)
-	}
-	if c == nil {
-		return err
-	}
-	if e.Mark != "" && c.granted {
-		q.mark, q.markedBy = e.Mark, c.ID
-	}
-	if e.Linger > 0 {
-		q.linger(c, now.mono+clampTTL(e.Linger))
+	return s.step(ctx, t.Key, func(q *queue, now instant) error {
+		c := q.findLive(t.ID)
+		var err error
+		if c == nil && q.markedBy != t.ID {
+			err = s.gone(t.Ref(), now)
+		}
+		if t.Token == 0 {
+			s.tombstones.put(t.Ref(), now.mono+clampTTL(t.TTL), errLeft, now)
+		}
+		if c == nil {
+			return err
+		}
+		if e.Mark != "" && c.granted {
+			q.mark, q.markedBy = e.Mark, c.ID
+		}
+		if e.Linger > 0 {
+			q.linger(c, now.mono+clampTTL(e.Linger))
+			return nil
+		}
+		q.remove(c)
+		q.grant(now)
 		return nil
-	}
-	q.remove(c)
-	q.grant(now)
-	return nil
+	})
 }
 
 // Reserve lengthens the span of t if that claim is alone in line and nobody has
 // drawn a token since.
-func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
+func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done bool, err error) {
 	if span < 1 || span > driver.MaxSpan {
 		return false, &driver.PermanentError{Err: fmt.Errorf(
 			"memory: a claim on %q reserves 1 to %d tokens, not %d", t.Key, driver.MaxSpan, span)}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.line(t.Key, s.now())
-	c := q.findLive(t.ID)
-	if c == nil || len(q.claims) > 1 || q.lastToken != c.token+c.Span-1 || c.Ballot != 0 {
-		return false, nil
-	}
-	c.Span = max(c.Span, span)
-	q.lastToken = c.token + c.Span - 1
-	return true, nil
+	err = s.step(ctx, t.Key, func(q *queue, _ instant) error {
+		c := q.findLive(t.ID)
+		if c == nil || len(q.claims) > 1 || q.lastToken != c.token+c.Span-1 || c.Ballot != 0 {
+			return nil
+		}
+		c.Span = max(c.Span, span)
+		q.lastToken = c.token + c.Span - 1
+		done = true
+		return nil
+	})
+	return done, err
 }
 
 // Break ends the claim of key whose span holds token and wakes everyone that this
 // makes granted. It notifies the alarms.
 func (s *Store) Break(ctx context.Context, key string, token int64, reason string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	gone := driver.ErrGone{Reason: reason, Broken: true}
-	id, ok := s.evict(key, token, gone)
-	if !ok {
-		return driver.ErrGone{}
-	}
-	s.alarms.Notify(id, gone) // without mu: a listener may call the Store
-	return nil
-}
-
-// evict takes the claim of key whose span holds token out of its line.
-func (s *Store) evict(key string, token int64, gone driver.ErrGone) (id string, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	q := s.line(key, now)
-	for _, c := range q.claims {
-		if token < c.token || token-c.token >= c.Span {
-			continue
+	var id string
+	err := s.step(ctx, key, func(q *queue, now instant) error {
+		i := slices.IndexFunc(q.claims, func(c *claim) bool { return token >= c.token && token-c.token < c.Span })
+		if i < 0 {
+			return driver.ErrGone{}
 		}
+		c := q.claims[i]
+		id = c.ID
 		s.tombstones.put(c.Ref(), c.expires, gone, now)
 		q.remove(c)
 		q.grant(now)
-		return c.ID, true
+		return nil
+	})
+	if err == nil {
+		s.alarms.Notify(id, gone) // without mu: a listener may call the Store
 	}
-	return "", false
+	return err
 }
 
 // gone says why a claim is not in line, if the Store knows.

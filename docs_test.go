@@ -17,8 +17,12 @@ func TestGuaranteesNameTestsThatExist(t *testing.T) {
 	known := map[string]bool{ // names of the API and of the servers' settings
 		"Err": true, "Once": true, "HandOff": true,
 	}
-	files := repository(t)
-	for _, f := range files {
+	note := func(e ast.Expr) {
+		if text, ok := e.(*ast.BasicLit); ok {
+			known[strings.Trim(text.Value, `"`)] = true
+		}
+	}
+	for _, f := range repository(t) {
 		if !f.test && !within(f.dir, "drivertest") {
 			continue
 		}
@@ -32,11 +36,13 @@ func TestGuaranteesNameTestsThatExist(t *testing.T) {
 				if f.test && strings.HasPrefix(n.Name.Name, "Test") {
 					known[n.Name.Name] = true
 				}
-			case *ast.KeyValueExpr: // name: "WakeAll", of a law
-				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "name" && f.dir == "drivertest" && !f.test {
-					if value, ok := n.Value.(*ast.BasicLit); ok {
-						known[strings.Trim(value.Value, `"`)] = true
-					}
+			case *ast.CompositeLit: // {"WakeAll", fair, …}, a law
+				if len(n.Elts) > 0 && f.dir == "drivertest" && !f.test {
+					note(n.Elts[0])
+				}
+			case *ast.KeyValueExpr: // name: "SQLite", of a table of stores
+				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "name" && f.dir == "verify/sql" {
+					note(n.Value)
 				}
 			}
 			return true

@@ -1,7 +1,6 @@
 package fence_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -402,21 +401,4 @@ func TestCheckResponseLeavesOtherAnswersAlone(t *testing.T) {
 			t.Errorf("%+v: the body was changed to %.100s", c, got)
 		}
 	}
-}
-
-func FuzzHeader(f *testing.F) {
-	for _, s := range []string{"7", "07", "", " 7", "9223372036854775808", "7,7", "\"7\""} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		r := httptest.NewRequest("PUT", "/a", bytes.NewReader(nil))
-		r.Header[fence.Header] = []string{s}
-		w := httptest.NewRecorder()
-		seen := fence.Token(-1)
-		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = fence.TokenFrom(r.Context()) })
-		fence.Handler(next, &fence.Gates{}, path, nil).ServeHTTP(w, r)
-		if let := w.Code == 200; let != (seen > 0) || let && seen.String() != s {
-			t.Errorf("%q: %d, next saw %v", s, w.Code, seen)
-		}
-	})
 }

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,20 +82,14 @@ func New(servers []string, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{prefix: o.Prefix, digest: o.Digest, acl: o.ACL}
-	if b.prefix == "" {
-		b.prefix = DefaultPrefix
-	}
-	timeout := o.SessionTimeout
-	if timeout == 0 {
-		timeout = DefaultSessionTimeout
-	}
-	if b.acl == nil {
+	b := &Backend{prefix: cmp.Or(o.Prefix, DefaultPrefix), digest: o.Digest, acl: o.ACL}
+	switch {
+	case b.acl == nil && b.digest != "":
+		b.acl = zk.AuthACL(zk.PermAll)
+	case b.acl == nil:
 		b.acl = zk.WorldACL(zk.PermAll)
-		if b.digest != "" {
-			b.acl = zk.AuthACL(zk.PermAll)
-		}
 	}
+	timeout := cmp.Or(o.SessionTimeout, DefaultSessionTimeout)
 	const shortest, longest = minTTL * 3 / 2, 24 * time.Hour
 	switch {
 	case len(servers) == 0:
@@ -111,10 +106,9 @@ func New(servers []string, o *Options) *Backend {
 	return b
 }
 
-// Info says what the backend promises: everything but ballots, and Linger. To count
-// on after its holder's process has ended, a claim would need a node that the
-// server deletes by its own clock; ZooKeeper has them (TTL nodes), but only where
-// the administrator has enabled extended types, and to the minute.
+// Info says what the backend promises: everything but ballots, and Linger. A claim that
+// lingers would need a node that the server deletes by its own clock. ZooKeeper has such
+// TTL nodes only where the administrator has enabled extended types, and to the minute.
 func (b *Backend) Info() driver.Info {
 	return driver.Info{
 		Name:      "zookeeper",
@@ -129,8 +123,8 @@ func (b *Backend) Info() driver.Info {
 	}
 }
 
-// Connect connects and begins the session, as the first call does otherwise. It is for
-// programs that want to know early whether the servers answer and the rights suffice.
+// Connect begins the session, as the first call does otherwise. It is for programs that
+// want to know early whether the servers answer and the rights suffice.
 func (b *Backend) Connect(ctx context.Context) error {
 	_, err := do(ctx, b, "preparing the prefix", b.prefix, func(context.Context, *session) (any, error) {
 		return nil, nil
@@ -158,7 +152,7 @@ func (b *Backend) run(f func(ctx context.Context)) {
 	}
 }
 
-// deleteLater deletes a node in the background, if that can be done at once.
+// deleteLater tries once, in the background, to delete a node.
 func (b *Backend) deleteLater(s *session, node string) {
 	b.run(func(context.Context) { _, _ = s.multi(&zk.DeleteRequest{Path: node, Version: -1}) })
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // Break ends the claim of key whose span holds token, and writes down why, in one
-// step. It costs a read of each claim in line, and that step. The claim's Backend
+// step. It costs a read of each claim in line up to that one, and that step. The claim's Backend
 // hears of it with its next Renew, Await, Leave or Enter, and clears the record
-// away. Where that Backend is gone, another one does when the record is old.
+// away. Where that Backend is gone, a later Break does when the record is a day old.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
 	_, err := do(ctx, b, "breaking into the line of", key, func(_ context.Context, s *session) (any, error) {
 		err := b.breakToken(s, key, token, reason)
@@ -38,11 +38,14 @@ func (b *Backend) breakToken(s *session, key string, token int64, reason string)
 		return zk.ErrNoNode
 	}
 	why := brokenRecord{Format: format, Reason: reason}
-	_, err = s.multi(
+	rs, err := s.multi(
 		&zk.DeleteRequest{Path: f.path, Version: -1},
 		&zk.CreateRequest{Path: b.recordOf(f.stat.Czxid), Data: write(why), Acl: b.acl},
 		&zk.SetDataRequest{Path: path.Dir(f.path), Version: -1},
 	)
+	if err == nil {
+		b.run(func(context.Context) { b.sweepBroken(s, rs[2].Stat.Mtime) })
+	}
 	return err
 }
 
@@ -52,13 +55,10 @@ func (b *Backend) findToken(s *session, key string, token int64) (*found, error)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := b.openAll(s, key, l.members)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range nodes {
-		if f.stat.Czxid == token>>spanBits {
-			return f, nil
+	for _, m := range l.members {
+		f, err := b.open(s, key, m)
+		if err == nil && f.stat.Czxid == token>>spanBits || err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return f, err
 		}
 	}
 	return nil, zk.ErrNoNode
@@ -67,14 +67,10 @@ func (b *Backend) findToken(s *session, key string, token int64) (*found, error)
 // brokenAge is for how long a record is kept: far longer than a lease.
 const brokenAge = 24 * time.Hour
 
-// sweepBroken clears away records that nobody can ask for any more. There are as many
-// as operators have broken locks of programs that had crashed. What time it is the server
-// says: now is of a node that has just been made.
+// sweepBroken clears away records that nobody can ask for any more: of locks of programs
+// that had crashed. now is the time in ms by the server's clock.
 func (b *Backend) sweepBroken(s *session, now int64) {
-	records, err := s.children(b.prefix + brokenDir)
-	if err != nil {
-		return
-	}
+	records, _ := s.children(b.prefix + brokenDir)
 	for _, name := range records.children {
 		record := b.prefix + brokenDir + "/" + name
 		if stat, err := s.exists(record); err == nil && stat.Ctime < now-brokenAge.Milliseconds() {

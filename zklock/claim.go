@@ -8,8 +8,8 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// claims are the claims that a Backend has entered, or tries to, and those of which it
-// remembers why they are not in line, or that they may not enter any more.
+// claims are those that a Backend has entered, or tries to, and those of which it remembers
+// why they are not in line, or that they may not enter any more.
 type claims struct {
 	lapsed func(key string, p position) // called when a lease ended with its claim in line
 
@@ -266,7 +266,7 @@ func (c *claim) bar(gone driver.ErrGone, d time.Duration) {
 		if c.at.node != "" {
 			return
 		}
-		if c.gone == nil || !c.gone.Broken {
+		if c.gone == nil || gone.Broken {
 			c.gone = &gone
 		}
 		c.endAfter(d)

@@ -68,11 +68,8 @@ func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 	p := newProxy(t, s)
 	b := quiet(t, p)
 	ks := make([]driver.Ticket, 300)
-	if err := each(len(ks), func(i int) (err error) {
-		ks[i], err = b.Enter(t.Context(), exclusive(fmt.Sprint("k", i)))
-		return err
-	}); err != nil {
-		t.Fatal(err)
+	for i := range ks {
+		ks[i] = hold(t, b, exclusive(fmt.Sprint("k", i)))
 	}
 	p.Forget()
 	for i, err := range b.Renew(t.Context(), ks) {
@@ -81,8 +78,8 @@ func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 		}
 	}
 	sent(t, p, "Renew of 300 locks", opMulti)
-	if err := each(len(ks), func(i int) error { return b.Leave(t.Context(), ks[i], driver.Exit{}) }); err != nil {
-		t.Fatal(err)
+	for _, k := range ks {
+		leave(t, b, k)
 	}
 	empty(t, s)
 }

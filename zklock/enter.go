@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -116,12 +117,12 @@ func (b *Backend) settle(s *session, c *claim) (position, error) {
 		return position{}, err
 	}
 	f, err := b.seek(s, c.ClaimRef)
-	if err != nil {
-		return position{}, err
-	}
-	if f == nil || f.stat.EphemeralOwner != s.id {
+	switch {
+	case errors.Is(err, zk.ErrNoNode), err == nil && f.stat.EphemeralOwner != s.id:
 		c.left()
 		return position{}, nil
+	case err != nil:
+		return position{}, err
 	}
 	p := position{s, f.path, f.stat.Czxid}
 	c.entered(p, f.record, s.lease(f.left()))
@@ -169,7 +170,7 @@ func (e *entry) admit() (version int32, err error) {
 		return 0, driver.ErrKind
 	}
 	own := member{capacity: e.c.Capacity, weight: e.c.Weight}
-	if stand(append(l.members, own), len(l.members)).granted {
+	if fits(append(l.members, own), len(l.members)) {
 		return l.stat.Version, nil
 	}
 	head, err := e.b.describeHead(e.s, e.c.Key, l.members)
@@ -198,7 +199,9 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 	}
 	if before.NumChildren == 0 {
 		e.own.isGranted()
-		return st.ticket(e.c, standing{granted: true}), nil
+		t := st.ticket(e.c)
+		t.Granted = true
+		return t, nil
 	}
 	t, err := e.b.look(e.s, e.own, e.c)
 	if err == nil && e.c.NoWait && !t.Granted {
@@ -302,8 +305,11 @@ func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, 
 	case !sameKind(l.members[:at], &of):
 		return t, driver.ErrKind
 	}
-	t = st.ticket(of, stand(l.members, at))
+	t = st.ticket(of)
+	t.Granted = fits(l.members, at)
+	t.Mixed = slices.ContainsFunc(l.members, func(m member) bool { return m.capacity != of.Capacity })
 	if !t.Granted {
+		t.Ahead = at
 		c.isBlocked(blocker(l.members, at), l.stat.Pzxid)
 		t.Head, err = b.describeHead(s, of.Key, l.members[:at])
 		return t, err
@@ -336,10 +342,8 @@ func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.
 }
 
 // ticket is the answer for a claim in line.
-func (st *claimState) ticket(of driver.Claim, at standing) driver.Ticket {
+func (st *claimState) ticket(of driver.Claim) driver.Ticket {
 	of.TTL = st.ttl
 	token, _ := tokenOf(st.at.czxid)
-	return driver.Ticket{
-		Claim: of, Token: token, Granted: at.granted, Ahead: at.ahead, Mixed: at.mixed, Left: st.ttl,
-	}
+	return driver.Ticket{Claim: of, Token: token, Left: st.ttl}
 }

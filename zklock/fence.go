@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,10 +58,7 @@ func NewFence(conn Conn, o *FenceOptions) *Fence {
 	if o == nil {
 		o = &FenceOptions{}
 	}
-	f := &Fence{conn: conn, prefix: o.Prefix, acl: o.ACL}
-	if f.prefix == "" {
-		f.prefix = DefaultFencePrefix
-	}
+	f := &Fence{conn: conn, prefix: cmp.Or(o.Prefix, DefaultFencePrefix), acl: o.ACL}
 	if f.acl == nil {
 		f.acl = zk.WorldACL(zk.PermAll)
 	}
@@ -78,11 +76,10 @@ const maxFenceTries = 100
 // for resource, and answers an ErrStale that says which one if it was; then nothing
 // is done. There is a response for each of ops, in their order.
 //
-// It costs two round trips: one reads the mark, the other writes it together with
-// ops if it is still as it was read; and two more each time another writer of the
-// same resource came in between. It returns when ctx ends; a request that is under
-// way goes on by itself. After an error that is no answer of the server the
-// transaction may have been done or not, and may be sent again with the same token.
+// It costs two round trips, and two more each time another writer of the same resource
+// came in between. A request that is under way when ctx ends goes on by itself. After an
+// error that is no answer of the server the transaction may have been done or not, and
+// may be sent again with the same token.
 //
 // The Prefix and all nodes below it belong to marks. An operation that would create,
 // change or delete one of them is refused before anything is sent: it could undo the

@@ -59,8 +59,8 @@ func FuzzMember(f *testing.F) {
 			t.Errorf("%q is taken for a claim: %+v", name, m)
 		}
 		line := []member{{weight: 1, capacity: driver.RW}, m}
-		if s := stand(line, 1); s.granted != (m.weight+1 <= m.capacity) {
-			t.Errorf("%q stands behind a reader: %+v", name, s)
+		if g := fits(line, 1); g != (m.weight+1 <= m.capacity) {
+			t.Errorf("%q behind a reader is granted: %v", name, g)
 		}
 		if got := blocker(line, 1); got != "" && got != line[0].name {
 			t.Errorf("%q watches %q", name, got)

@@ -32,7 +32,6 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
 	c := b.claims.acquire(t.Ref())
 	defer c.release()
-	before := c.state().gone
 	if t.Token == 0 {
 		c.bar(goneLeft, t.TTL)
 	}
@@ -40,14 +39,14 @@ func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
 	if err != nil {
 		return err
 	}
-	node, granted := p.node, c.state().granted
-	if node == "" || mark != "" && !granted {
-		if node, granted, err = b.findNode(s, c.ClaimRef); err != nil {
+	node, holds := p.node, c.state().granted
+	if node == "" || mark != "" && !holds {
+		if node, holds, err = b.findNode(s, c.ClaimRef); err != nil {
 			return err
 		}
 	}
 	var text []byte
-	if mark != "" && granted {
+	if mark != "" && holds {
 		text = write(markRecord{Format: format, ID: c.ID, Mark: []byte(mark)})
 	}
 	gone := node == ""
@@ -56,7 +55,7 @@ func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
 	}
 	switch {
 	case gone:
-		return b.leaveGone(s, c, p, before)
+		return b.leaveGone(s, c, p)
 	case err == nil:
 		c.left()
 	case p.node != "" && text == nil && !isAnswer(err):
@@ -70,7 +69,7 @@ func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
 
 // leaveGone is Leave for a claim that is not in line any more. It is nil if that claim has
 // written the mark: the answer of an earlier Leave was lost.
-func (b *Backend) leaveGone(s *session, c *claim, p position, before *driver.ErrGone) error {
+func (b *Backend) leaveGone(s *session, c *claim, p position) error {
 	m, err := b.readMark(s, c.Key)
 	switch {
 	case err != nil:
@@ -81,12 +80,12 @@ func (b *Backend) leaveGone(s *session, c *claim, p position, before *driver.Err
 	case p.node != "":
 		return b.nodeGone(s, c, p.node)
 	}
-	return *cmp.Or(before, &driver.ErrGone{})
+	return *cmp.Or(c.state().gone, &driver.ErrGone{})
 }
 
 // findNode returns the node of a claim that this Backend has not in line, or that may have
 // been granted since it was last looked at. Another Backend may have entered it.
-func (b *Backend) findNode(s *session, ref driver.ClaimRef) (node string, granted bool, err error) {
+func (b *Backend) findNode(s *session, ref driver.ClaimRef) (node string, holds bool, err error) {
 	if err := s.sync(b.prefix + linesDir); err != nil {
 		return "", false, err
 	}
@@ -98,7 +97,7 @@ func (b *Backend) findNode(s *session, ref driver.ClaimRef) (node string, grante
 	case err != nil || i < 0:
 		return "", false, err
 	}
-	return b.lineOf(ref.Key) + "/" + l.members[i].name, stand(l.members, i).granted, nil
+	return b.lineOf(ref.Key) + "/" + l.members[i].name, fits(l.members, i), nil
 }
 
 // remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. The

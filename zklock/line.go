@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -73,25 +72,6 @@ func (l *line) find(id string) int {
 	return -1
 }
 
-// maxParallel is how many requests are sent at once where there are many.
-const maxParallel = 32
-
-// each calls f for 0 to n-1, several at once, and returns the first error.
-func each(n int, f func(i int) error) error {
-	var group sync.WaitGroup
-	errs := make([]error, n)
-	room := make(chan struct{}, maxParallel)
-	for i := range n {
-		room <- struct{}{}
-		group.Go(func() {
-			errs[i] = f(i)
-			<-room
-		})
-	}
-	group.Wait()
-	return cmp.Or(errs...)
-}
-
 // found is a claim's node as it was read.
 type found struct {
 	member
@@ -117,31 +97,28 @@ func (b *Backend) open(s *session, key string, m member) (*found, error) {
 }
 
 // openAll reads the nodes of claims. Those that are gone are left out.
-func (b *Backend) openAll(s *session, key string, ms []member) ([]*found, error) {
-	nodes := make([]*found, len(ms))
-	err := each(len(ms), func(i int) (err error) {
-		nodes[i], err = b.open(s, key, ms[i])
-		if errors.Is(err, zk.ErrNoNode) {
-			return nil
+func (b *Backend) openAll(s *session, key string, ms []member) (all []*found, err error) {
+	for _, m := range ms {
+		f, err := b.open(s, key, m)
+		if err == nil {
+			all = append(all, f)
+		} else if !errors.Is(err, zk.ErrNoNode) {
+			return all, err
 		}
-		return err
-	})
-	return slices.DeleteFunc(nodes, func(f *found) bool { return f == nil }), err
+	}
+	return all, nil
 }
 
-// seek looks for the node of a claim. It returns nil if it is not in line.
+// seek reads the node of a claim, or answers zk.ErrNoNode.
 func (b *Backend) seek(s *session, ref driver.ClaimRef) (*found, error) {
 	l, err := b.readLine(s, ref.Key)
-	if i := l.find(ref.ID); i >= 0 && err == nil {
-		var f *found
-		if f, err = b.open(s, ref.Key, l.members[i]); err == nil {
-			return f, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
+	if i := l.find(ref.ID); i >= 0 {
+		return b.open(s, ref.Key, l.members[i])
 	}
-	return nil, err
+	return nil, zk.ErrNoNode
 }
 
 // left is how much may be left of the claim's lease. What is left only its holder knows.

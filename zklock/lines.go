@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
 )
-
-// linesAtOnce is how many lines are read side by side.
-const linesAtOnce = 64
 
 // Lines yields the lines whose keys begin with prefix. It reads the names of all
 // lines, and then each of those and each claim in them.
@@ -23,26 +19,20 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 		keys, err := do(ctx, b, doing, prefix, func(_ context.Context, s *session) ([]string, error) {
 			return b.keys(s, prefix)
 		})
-		for some := range slices.Chunk(keys, linesAtOnce) {
-			var lines []driver.Line
-			lines, err = do(ctx, b, doing, prefix, func(_ context.Context, s *session) ([]driver.Line, error) {
-				lines := make([]driver.Line, len(some))
-				return lines, each(len(some), func(i int) (err error) {
-					lines[i], err = b.describeLine(s, some[i])
-					return err
-				})
-			})
-			if err != nil {
-				break
-			}
-			for _, l := range lines {
-				if len(l.Claims) > 0 && !yield(l, nil) {
-					return
-				}
-			}
-		}
 		if err != nil {
 			yield(driver.Line{}, err)
+		}
+		for _, key := range keys {
+			l, err := do(ctx, b, doing, key, func(_ context.Context, s *session) (driver.Line, error) {
+				return b.describeLine(s, key)
+			})
+			if err != nil {
+				yield(l, err)
+				return
+			}
+			if len(l.Claims) > 0 && !yield(l, nil) {
+				return
+			}
 		}
 	}
 }

@@ -33,8 +33,7 @@ func (b *Backend) recordOf(czxid int64) string {
 }
 
 // segment writes a key or an ID as one segment of a path: letters, digits, - and _ as they
-// are, all other bytes as =XX. (Dots would do but for the names . and .., and because they
-// separate the parts of a claim's name.)
+// are, all other bytes as =XX.
 var segment = escape.NewTable('=', func(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 })
@@ -84,13 +83,12 @@ const (
 	lastEpoch = 1<<15 - 1
 )
 
-var errEpoch = errors.New("the ensemble is past leader epoch 32767, so that tokens of 63 bits run out: " +
-	"move the locks to a new ensemble, and reset what compares their tokens")
-
 // tokenOf is the first token of the claim that transaction czxid made.
 func tokenOf(czxid int64) (int64, error) {
 	if czxid <= 0 || czxid>>32 > lastEpoch {
-		return 0, &driver.PermanentError{Err: fmt.Errorf("zookeeper: %w (transaction %#x)", errEpoch, czxid)}
+		return 0, &driver.PermanentError{Err: fmt.Errorf("zookeeper: the ensemble is past leader epoch %d, "+
+			"so that tokens of 63 bits run out (transaction %#x): move the locks to a new ensemble, "+
+			"and reset what compares their tokens", lastEpoch, czxid)}
 	}
 	return czxid << spanBits, nil
 }

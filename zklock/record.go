@@ -56,15 +56,14 @@ func read[T claimRecord | markRecord | brokenRecord](path string, data []byte) (
 	if json.Unmarshal(data, &v) != nil || v.Format != format || json.Unmarshal(data, &r) != nil {
 		return r, otherVersion(path)
 	}
-	if c, ok := any(r).(claimRecord); ok && !c.valid() {
+	if c, ok := any(r).(claimRecord); ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > maxTTL) {
 		return r, otherVersion(path)
 	}
 	return r, nil
 }
 
-func (r *claimRecord) valid() bool {
-	return r.Span >= 1 && r.Span <= driver.MaxSpan && r.TTL >= 0 && r.TTL <= int64(math.MaxInt64/time.Millisecond)
-}
+// maxTTL is the longest lease that can be told, in ms.
+const maxTTL = int64(math.MaxInt64 / time.Millisecond)
 
 func otherVersion(path string) error {
 	return &driver.PermanentError{Err: fmt.Errorf("zookeeper: the node %q is of another version of fencelock, "+

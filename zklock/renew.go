@@ -79,10 +79,9 @@ func (b *Backend) renewalOf(s *session, t *driver.Ticket) renewal {
 func (b *Backend) renewBatch(s *session, batch []renewal) {
 	err := b.checkNodes(s, batch)
 	for errors.Is(err, zk.ErrNoNode) {
-		_ = each(len(batch), func(i int) error {
+		for i := range batch {
 			b.findGone(s, &batch[i])
-			return nil
-		})
+		}
 		err = b.checkNodes(s, batch)
 	}
 	for i := range batch {

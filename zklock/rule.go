@@ -22,29 +22,14 @@ func sortMembers(ms []member) bool {
 	return ms[len(ms)-1].seq-ms[0].seq <= maxSpread
 }
 
-// standing is where a claim stands in its line.
-type standing struct {
-	granted bool
-	ahead   int
-	mixed   bool
-}
-
-// stand applies the rule of the line to the claim at index i: it is granted when its
+// fits applies the rule of the line to the claim at index i: it is granted when its
 // weight and the weights of all before it fit its capacity.
-func stand(ms []member, i int) standing {
-	var s standing
-	sum := ms[i].weight
-	for j := range ms {
-		s.mixed = s.mixed || ms[j].capacity != ms[i].capacity
-		if j < i {
-			sum += ms[j].weight
-		}
+func fits(ms []member, i int) bool {
+	sum := int64(0)
+	for _, m := range ms[:i+1] {
+		sum += m.weight
 	}
-	s.granted = sum <= ms[i].capacity
-	if !s.granted {
-		s.ahead = i
-	}
-	return s
+	return sum <= ms[i].capacity
 }
 
 // blocker is the claim whose leaving may let in the claim at index i, by itself or after

@@ -24,15 +24,13 @@ type sessions struct {
 	current *session // nil before the first call
 }
 
-// session is one ZooKeeper session. It has a zk.Conn of its own, which connects again and
-// again, and which is closed with it: a zk.Conn would begin the next session without a
-// word, and send there what was queued in this one.
+// session is one ZooKeeper session. Its zk.Conn is closed with it: a zk.Conn would begin
+// the next session without a word, and send there what was queued in this one.
 //
 // A session that has heard nothing for as long as a lease is given up and left to run out.
-// All its claims are lost by then. Each further attempt to connect could only hold up the
-// next holder: the server starts the session's time again with the request to connect, also
-// when the client never gets the answer. And a server that was restored from an old backup
-// refuses a client that has seen a later state.
+// All its claims are lost by then. Each further attempt to connect would start the session's
+// time again on the server, and hold up the next holder. And a server that was restored from
+// an old backup refuses a client that has seen a later state.
 type session struct {
 	of   *sessions
 	zk   *zk.Conn
@@ -213,15 +211,7 @@ func (b *Backend) prepare(s *session) error {
 			return err
 		}
 	}
-	if err := b.makeBarrier(s); err != nil {
-		return err
-	}
-	b.run(func(context.Context) {
-		if stat, err := s.exists(s.check().Path); err == nil {
-			b.sweepBroken(s, stat.Ctime)
-		}
-	})
-	return nil
+	return b.makeBarrier(s)
 }
 
 // dial opens a transport for zk.Conn.
@@ -240,18 +230,12 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	return newTransport(tcp, s), nil
 }
 
-// hears notes a packet of the server.
-func (s *session) hears() {
+// hears notes a packet of the server. The handshake says of which session, which is 0 if
+// the session has expired.
+func (s *session) hears(id int64, timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = time.Now()
-}
-
-// shakes notes what the server says of the session when a connection begins. The id is 0
-// if the session has expired.
-func (s *session) shakes(id int64, timeout time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if id != 0 {
 		s.id, s.timeout = id, timeout
 	}

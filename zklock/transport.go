@@ -10,8 +10,7 @@ import (
 )
 
 // transport is the TCP connection below zk.Conn. It refuses packets on which zk.Conn would
-// panic, and it stands between zk.Conn and the server where they agree on a session timeout:
-// zk.Conn does not say what was granted, and takes it for a haste-th of that.
+// panic, reads which session timeout was granted, and shows zk.Conn a haste-th of it.
 type transport struct {
 	net.Conn
 	session *session
@@ -24,11 +23,10 @@ type transport struct {
 	granted time.Duration // the session timeout; 0 before the handshake
 }
 
-// haste divides the session timeout as zk.Conn sees it. zk.Conn pings three times in what
-// it takes for the timeout. A lease, two thirds of the timeout, needs twelve pings in it:
-// the leader counts a session's time from when its follower last passed on that it had heard
-// of it, at each half tick. With a gap of a third between pings, and a follower that is cut
-// off right after it answered, the session would end before the lease.
+// haste makes zk.Conn ping twelve times in a session timeout, and not three times. The leader
+// counts a session's time from when its follower last passed on that it had heard of it, at
+// each half tick. With a gap of a third between pings, and a follower that is cut off right
+// after it answered, the session would end before a lease of two thirds.
 const haste = 4
 
 const (
@@ -82,16 +80,17 @@ func (t *transport) beginPacket() error {
 	if size < shortestPacket || size > longestPacket {
 		return errProtocol
 	}
-	t.session.hears()
+	id := int64(0)
 	if t.granted == 0 {
 		if head, err = t.in.Peek(handshakeSize); err != nil {
 			return err
 		}
 		timeout := max(int32(binary.BigEndian.Uint32(head[8:])), 1)
 		t.granted = time.Duration(timeout) * time.Millisecond
-		t.session.shakes(int64(binary.BigEndian.Uint64(head[12:])), t.granted)
+		id = int64(binary.BigEndian.Uint64(head[12:]))
 		binary.BigEndian.PutUint32(head[8:], uint32(timeout/haste))
 	}
+	t.session.hears(id, t.granted)
 	t.rest = 4 + size
 	return nil
 }

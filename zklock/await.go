@@ -91,7 +91,7 @@ func (b *Backend) watch(s *session, c *claim) (w watches, err error) {
 		_, _, w.own, err = s.zk.GetW(line + "/" + path.Base(st.at.node))
 	}
 	if err != nil {
-		return w, toRead(line).explain(err)
+		return w, explainRead(err, line)
 	}
 	c.update(func() {
 		if c.read.Equal(st.read) {

@@ -50,21 +50,23 @@ const minTTL = 100 * time.Millisecond
 // It has one connection and one session, which begin with the first call and end
 // with Close. All its claims live and die with the session.
 type Backend struct {
+	servers []string
 	prefix  string
 	digest  string
 	acl     []zk.ACL
+	timeout time.Duration // the session timeout to ask for
 	maxTTL  time.Duration
 	invalid error // what is wrong with the Options
 
-	sessions   sessions
 	claims     claims
 	containers containers
 
-	// Close ends ctx and waits for tasks. No task begins after that; mu sees to it.
-	mu     sync.Mutex
+	// Close ends ctx and waits for tasks. No task and no session begins after that.
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+	mu     sync.Mutex
+	newest *session // nil before the first call
 }
 
 var (
@@ -82,27 +84,29 @@ func New(servers []string, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{prefix: cmp.Or(o.Prefix, DefaultPrefix), digest: o.Digest, acl: o.ACL}
+	b := &Backend{
+		servers: servers, prefix: cmp.Or(o.Prefix, DefaultPrefix), digest: o.Digest, acl: o.ACL,
+		timeout: cmp.Or(o.SessionTimeout, DefaultSessionTimeout),
+	}
 	switch {
 	case b.acl == nil && b.digest != "":
 		b.acl = zk.AuthACL(zk.PermAll)
 	case b.acl == nil:
 		b.acl = zk.WorldACL(zk.PermAll)
 	}
-	timeout := cmp.Or(o.SessionTimeout, DefaultSessionTimeout)
 	const shortest, longest = minTTL * 3 / 2, 24 * time.Hour
 	switch {
 	case len(servers) == 0:
 		b.invalid = errors.New("zookeeper: there are no servers: name at least one, as host:port")
-	case timeout < shortest || timeout > longest:
-		b.invalid = fmt.Errorf("zookeeper: a session timeout of %v is not possible: use %v to %v", timeout, shortest, longest)
+	case b.timeout < shortest || b.timeout > longest:
+		b.invalid = fmt.Errorf("zookeeper: a session timeout of %v is not possible: use %v to %v",
+			b.timeout, shortest, longest)
 	default:
 		b.invalid = checkPrefix(b.prefix)
 	}
-	b.maxTTL = max(minTTL, timeout*2/3)
+	b.maxTTL = max(minTTL, b.timeout*2/3)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.claims = claims{lapsed: b.finishLeave, byRef: make(map[driver.ClaimRef]*claim)}
-	b.sessions = sessions{servers: servers, timeout: timeout, claims: &b.claims}
 	return b
 }
 
@@ -137,8 +141,14 @@ func (b *Backend) Connect(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.cancel()
+	s := b.newest
 	b.mu.Unlock()
-	b.sessions.close(b.claims.anyInLine())
+	if s != nil {
+		if !b.claims.anyInLine() {
+			s.zk.Close()
+		}
+		s.end()
+	}
 	b.tasks.Wait()
 	return nil
 }

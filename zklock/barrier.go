@@ -43,7 +43,7 @@ func (s *session) raiseBarrier() error {
 		return nil
 	}
 	if err != nil {
-		return toWrite(node).explain(err)
+		return explain(err, &zk.SetDataRequest{Path: node})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -70,8 +70,8 @@ const brokenAge = 24 * time.Hour
 // sweepBroken clears away records that nobody can ask for any more: of locks of programs
 // that had crashed. now is the time in ms by the server's clock.
 func (b *Backend) sweepBroken(s *session, now int64) {
-	records, _ := s.children(b.prefix + brokenDir)
-	for _, name := range records.children {
+	records, _, _ := s.children(b.prefix + brokenDir)
+	for _, name := range records {
 		record := b.prefix + brokenDir + "/" + name
 		if stat, err := s.exists(record); err == nil && stat.Ctime < now-brokenAge.Milliseconds() {
 			b.deleteLater(s, record)

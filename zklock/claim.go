@@ -134,7 +134,8 @@ func (c *claim) entered(p position, record claimRecord, ttl time.Duration) {
 		c.at, c.record, c.granted = p, record, false
 		c.ends, c.unrecorded = time.Time{}, time.Time{}
 		c.readAgain()
-		c.extend(ttl)
+		c.ttl = ttl
+		c.endAfter(ttl)
 	})
 }
 
@@ -175,15 +176,10 @@ func (c *claim) renewed(node string, ttl time.Duration) (err error) {
 			err = c.whyNotIn(nil)
 			return
 		}
-		c.extend(ttl)
+		c.ttl = ttl
+		c.endAfter(ttl)
 	})
 	return err
-}
-
-// extend starts the lease of c again. claims.mu is held.
-func (c *claim) extend(ttl time.Duration) {
-	c.ttl = ttl
-	c.endAfter(ttl)
 }
 
 // endAfter has lapse called when d has passed, unless that is called later anyhow.

@@ -4,12 +4,13 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
 
 const (
-	// maxContainers bounds how many containers are remembered, and with that how many
-	// empty ones this Backend leaves to the server each minute, which clears away ten
-	// thousand by default.
+	// maxContainers bounds how many empty ones this Backend leaves to the server each
+	// minute, which clears away ten thousand by default.
 	maxContainers = 1024
 	// containerAge is how often the server looks for empty containers by default.
 	containerAge = time.Minute
@@ -43,8 +44,13 @@ func (cs *containers) enter(key string) (version int32, known bool) {
 	return c.version, true
 }
 
-// seen notes that the line of key has a container, if there is room for another one.
-func (cs *containers) seen(key string, version int32) {
+// seen notes that the line of key has a container, if there is room for another one. It is
+// remembered how our last claim left it.
+func (cs *containers) seen(key string, left *zk.Stat) {
+	version := int32(anyVersion)
+	if left != nil && left.NumChildren == 0 {
+		version = left.Version
+	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if _, known := cs.byKey[key]; !known && len(cs.byKey) >= maxContainers {

@@ -20,16 +20,16 @@ import (
 //     container was empty, the claim is granted.
 //  2. Otherwise Enter reads the line (line.go), and the rule (rule.go) says whether the
 //     claim is granted.
-//  3. Await (await.go) watches the nodes that block the claim (watch.go).
-//  4. When one of them is deleted, Await reads the line again: the claim's own node is
-//     still there, and the rule grants it.
+//  3. Await (await.go) watches the node that blocks the claim.
+//  4. When it is deleted, Await reads the line again: the claim's own node is still there,
+//     and the rule grants it.
 //  5. Renew (renew.go) checks in one transaction that the claims' nodes are there.
 //  6. Leave (leave.go) deletes the node.
 
-// Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
-// that is there already. A free lock costs one request, and one before it that makes the
-// line's container if this Backend has not used the line for a minute. A claim that is not
-// granted costs two more: of the line, and of the first claim in it.
+// Enter joins the line of c.Key, or starts again the lease of the claim with c.ID that is
+// there already. A free lock costs one request, and one before it if this Backend has not
+// used the line for a minute. A claim that is not granted costs two more: of the line, and
+// of the first claim in it.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	info := b.Info()
 	info.MaxTTL = 0 // the session bounds the lease; the ticket says so
@@ -51,7 +51,7 @@ func (b *Backend) enter(ctx context.Context, s *session, c driver.Claim) (t driv
 		if gone := own.tombstone(); gone != nil {
 			return t, *gone
 		}
-		t, err = (&entry{b, s, own, c}).try(ctx)
+		t, err = (&entry{b, s, own, c}).try()
 		if !errors.Is(err, errRetry) {
 			return t, err
 		}
@@ -70,7 +70,7 @@ type entry struct {
 	c   driver.Claim
 }
 
-func (e *entry) try(ctx context.Context) (driver.Ticket, error) {
+func (e *entry) try() (driver.Ticket, error) {
 	p, err := e.b.settle(e.s, e.own)
 	if err != nil {
 		return driver.Ticket{}, err
@@ -79,13 +79,10 @@ func (e *entry) try(ctx context.Context) (driver.Ticket, error) {
 		return e.repeat(p)
 	}
 	version, made, err := e.openLine()
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	if err != nil {
+		return driver.Ticket{}, err
 	}
-	var t driver.Ticket
-	if err == nil {
-		t, err = e.join(version)
-	}
+	t, err := e.join(version)
 	if errors.Is(err, driver.ErrKind) {
 		err = e.withdraw(err)
 	}
@@ -116,9 +113,13 @@ func (b *Backend) settle(s *session, c *claim) (position, error) {
 	if err := s.raiseBarrier(); err != nil {
 		return position{}, err
 	}
-	f, err := b.seek(s, c.ClaimRef)
+	var f *found
+	m, _, err := b.find(s, c.ClaimRef)
+	if err == nil && m.name != "" {
+		f, err = b.open(s, c.Key, m)
+	}
 	switch {
-	case errors.Is(err, zk.ErrNoNode), err == nil && f.stat.EphemeralOwner != s.id:
+	case errors.Is(err, zk.ErrNoNode), err == nil && (f == nil || f.stat.EphemeralOwner != s.id):
 		c.left()
 		return position{}, nil
 	case err != nil:
@@ -189,7 +190,7 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	e.b.containers.seen(e.c.Key, anyVersion)
+	e.b.containers.seen(e.c.Key, nil)
 	st := e.own.state()
 	if st.whyNotIn(e.s) != nil {
 		return driver.Ticket{}, errNoSession

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
@@ -65,9 +66,7 @@ var (
 	goneSession = driver.ErrGone{Reason: "the ZooKeeper session expired"}
 	goneLease   = driver.ErrGone{Reason: "its lease ended"}
 	goneDeleted = driver.ErrGone{Reason: "its node was deleted"}
-)
 
-var (
 	// errNoSession says that a session ended in the middle of a step.
 	errNoSession = errors.New("the session ended meanwhile")
 	// errUnresolved says that it is not known yet whether a claim is in line.
@@ -78,4 +77,30 @@ var (
 func isContract(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
 		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(*driver.PermanentError))
+}
+
+// explain says which right a request lacks, one that ZooKeeper has answered with zk.ErrNoAuth:
+// the answer names neither the permission nor the node.
+func explain(err error, request any) error {
+	var verb, permission, node string
+	switch r := request.(type) {
+	case *zk.CreateRequest:
+		verb, permission, node = "create nodes in", "c", path.Dir(r.Path)
+	case *zk.DeleteRequest:
+		verb, permission, node = "delete nodes in", "d", path.Dir(r.Path)
+	case *zk.SetDataRequest:
+		verb, permission, node = "write to", "w", r.Path
+	case *zk.CheckVersionRequest:
+		verb, permission, node = "read", "r", r.Path
+	}
+	if node == "" || !errors.Is(err, zk.ErrNoAuth) {
+		return err
+	}
+	return fmt.Errorf("this client may not %s %q: give it the Digest of a user who may, "+
+		"or grant the permission %s in the ACL of %[2]q (%[4]w)", verb, node, permission, err)
+}
+
+// explainRead is explain for a request that reads.
+func explainRead(err error, path string) error {
+	return explain(err, &zk.CheckVersionRequest{Path: path})
 }

@@ -539,6 +539,9 @@ func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b, other := connect(t, long, s), connect(t, long, s)
+	if err := other.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	stays := hold(t, b, exclusive("stays"))
 	begun := time.Now()
 	after := map[string]time.Duration{"second": time.Second, "first": 500 * time.Millisecond, "third": 1500 * time.Millisecond}
@@ -904,7 +907,7 @@ func TestBadPacketsEndTheConnection(t *testing.T) {
 	} {
 		near, far := net.Pipe()
 		defer far.Close()
-		s := &session{of: &sessions{timeout: time.Second}}
+		s := &session{b: &Backend{timeout: time.Second}}
 		c := newTransport(near, s)
 		good := make([]byte, 40)
 		good[3], good[19] = byte(len(good)-4), 7

@@ -17,15 +17,13 @@ import (
 //	…
 //	_, err = conn.Multi(still, &zk.SetDataRequest{Path: "/config", Data: text, Version: -1})
 //
-// A Multi that fails with zk.ErrNoNode in its first response was refused. It needs
-// no marks, and refuses a holder whose session has ended even if nobody has come
-// after it. In exchange the lock and the data must be in the same ensemble, and it
-// tells claims apart, not tokens: goroutines of one Client that hand a claim on to
-// each other share it. Set HandOff to 1 in the Client's Options, or use a [Fence],
-// where that matters.
+// A Multi that fails with zk.ErrNoNode in its first response was refused. The condition
+// needs no marks, and refuses a holder whose session has ended even if nobody has come after
+// it. The lock and the data must be in the same ensemble. Goroutines of one Client that hand
+// a claim on to each other share it: set HandOff to 1 in the Client's Options, or use a
+// [Fence], where that matters.
 //
-// If the grant is over already the error matches [fence.ErrStale]. It costs two
-// round trips; the condition can be used as often as you like.
+// If the grant is over already the error matches [fence.ErrStale]. It costs two round trips.
 func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (*zk.CheckVersionRequest, error) {
 	if token <= 0 {
 		return nil, fmt.Errorf("zookeeper: the holder of %q: %w: pass the token of its lease", key, fence.ErrNoToken)

@@ -41,8 +41,13 @@ func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
 	}
 	node, holds := p.node, c.state().granted
 	if node == "" || mark != "" && !holds {
-		if node, holds, err = b.findNode(s, c.ClaimRef); err != nil {
+		// Another Backend may have entered it, or it may have been granted by now.
+		var m member
+		if m, holds, err = b.find(s, c.ClaimRef); err != nil {
 			return err
+		}
+		if node = ""; m.name != "" {
+			node = b.lineOf(c.Key) + "/" + m.name
 		}
 	}
 	var text []byte
@@ -83,27 +88,26 @@ func (b *Backend) leaveGone(s *session, c *claim, p position) error {
 	return *cmp.Or(c.state().gone, &driver.ErrGone{})
 }
 
-// findNode returns the node of a claim that this Backend has not in line, or that may have
-// been granted since it was last looked at. Another Backend may have entered it.
-func (b *Backend) findNode(s *session, ref driver.ClaimRef) (node string, holds bool, err error) {
+// find looks for a claim in its line, and says whether it is granted. The name is empty if
+// the claim is not in line.
+func (b *Backend) find(s *session, ref driver.ClaimRef) (m member, holds bool, err error) {
 	if err := s.sync(b.prefix + linesDir); err != nil {
-		return "", false, err
+		return m, false, err
 	}
 	l, err := b.readLine(s, ref.Key)
 	i := l.find(ref.ID)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return "", false, nil
+		return m, false, nil
 	case err != nil || i < 0:
-		return "", false, err
+		return m, false, err
 	}
-	return b.lineOf(ref.Key) + "/" + l.members[i].name, fits(l.members, i), nil
+	return l.members[i], fits(l.members, i), nil
 }
 
-// remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. The
-// container of the last one stays for whoever comes back within a minute, and then the server
-// clears it away; where too many lines are in use for that, it is deleted with the node.
-// remove reports whether the node was not there. It does not repeat what may have been applied.
+// remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. It
+// reports whether the node was not there. The container of the last one stays for whoever comes
+// back within a minute; where too many lines are in use for that, it is deleted with the node.
 func (b *Backend) remove(s *session, key, node string, mark []byte) (gone bool, err error) {
 	dir := path.Dir(node)
 	// The write to the container tells those who look at the line since when the next
@@ -123,13 +127,8 @@ func (b *Backend) remove(s *session, key, node string, mark []byte) (gone bool, 
 		rs, err := s.multi(tries[try%len(tries)]...)
 		switch {
 		case err == nil:
-			line := rs[len(rs)-1].Stat
-			switch {
-			case line == nil: // it was deleted, too
-			case line.NumChildren == 0:
-				b.containers.seen(key, line.Version)
-			default:
-				b.containers.seen(key, anyVersion)
+			if line := rs[len(rs)-1].Stat; line != nil { // else it was deleted, too
+				b.containers.seen(key, line)
 			}
 			return false, nil
 		case errors.Is(err, zk.ErrNoNode) && firstFailed(rs) == 0:
@@ -145,8 +144,8 @@ func (b *Backend) remove(s *session, key, node string, mark []byte) (gone bool, 
 // retryEvery is how long a task in the background pauses after it was not answered.
 const retryEvery = 100 * time.Millisecond
 
-// finishLeave deletes a claim's node for good, in the background: it asks until it is
-// answered, or the session is over and the node with it.
+// finishLeave deletes a claim's node in the background: it asks until it is answered, or
+// the session is over and the node with it.
 func (b *Backend) finishLeave(key string, p position) {
 	b.run(func(ctx context.Context) {
 		for p.session.await(ctx) == nil {

@@ -26,13 +26,9 @@ func (l *line) index(name string) int {
 // no container.
 func (b *Backend) readLine(s *session, key string) (*line, error) {
 	dir := b.lineOf(key)
-	l := &line{}
-	container, err := s.children(dir)
-	if err != nil {
-		return l, err
-	}
-	l.stat = container.stat
-	for _, name := range container.children {
+	names, stat, err := s.children(dir)
+	l := &line{stat: stat}
+	for _, name := range names {
 		if name == markName {
 			l.marked = true
 			continue
@@ -43,8 +39,8 @@ func (b *Backend) readLine(s *session, key string) (*line, error) {
 		}
 		l.members = append(l.members, m)
 	}
-	if sortMembers(l.members) {
-		return l, nil
+	if err != nil || sortMembers(l.members) {
+		return l, err
 	}
 	// The server's count has run over. The transactions that made the nodes know the
 	// order; their numbers are longer.
@@ -84,16 +80,16 @@ type found struct {
 // open reads a claim's node.
 func (b *Backend) open(s *session, key string, m member) (*found, error) {
 	path := b.lineOf(key) + "/" + m.name
-	n, err := s.get(path)
+	data, stat, err := s.get(path)
 	if err != nil {
 		return nil, err
 	}
-	r, err := read[claimRecord](path, n.data)
+	r, err := read[claimRecord](path, data)
 	if err != nil {
 		return nil, err
 	}
-	token, err := tokenOf(n.stat.Czxid)
-	return &found{m, r, token, path, n.stat}, err
+	token, err := tokenOf(stat.Czxid)
+	return &found{m, r, token, path, stat}, err
 }
 
 // openAll reads the nodes of claims. Those that are gone are left out.
@@ -107,18 +103,6 @@ func (b *Backend) openAll(s *session, key string, ms []member) (all []*found, er
 		}
 	}
 	return all, nil
-}
-
-// seek reads the node of a claim, or answers zk.ErrNoNode.
-func (b *Backend) seek(s *session, ref driver.ClaimRef) (*found, error) {
-	l, err := b.readLine(s, ref.Key)
-	if err != nil {
-		return nil, err
-	}
-	if i := l.find(ref.ID); i >= 0 {
-		return b.open(s, ref.Key, l.members[i])
-	}
-	return nil, zk.ErrNoNode
 }
 
 // left is how much may be left of the claim's lease. What is left only its holder knows.
@@ -141,14 +125,14 @@ func (f *found) since(changed time.Time) time.Time {
 // readMark reads what the last finished holder left; nothing if there is none.
 func (b *Backend) readMark(s *session, key string) (markRecord, error) {
 	path := b.lineOf(key) + "/" + markName
-	n, err := s.get(path)
+	data, _, err := s.get(path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return markRecord{}, nil
 	}
 	if err != nil {
 		return markRecord{}, err
 	}
-	return read[markRecord](path, n.data)
+	return read[markRecord](path, data)
 }
 
 // nodeGone notes that the node of c, which was there, is not any more, and finds out
@@ -156,7 +140,7 @@ func (b *Backend) readMark(s *session, key string) (markRecord, error) {
 func (b *Backend) nodeGone(s *session, c *claim, node string) error {
 	st := c.state()
 	record := b.recordOf(st.at.czxid)
-	n, err := s.get(record)
+	data, _, err := s.get(record)
 	if errors.Is(err, zk.ErrNoNode) {
 		c.end(node, goneDeleted)
 		st = c.state()
@@ -165,7 +149,7 @@ func (b *Backend) nodeGone(s *session, c *claim, node string) error {
 	if err != nil {
 		return err
 	}
-	r, err := read[brokenRecord](record, n.data)
+	r, err := read[brokenRecord](record, data)
 	if err != nil {
 		return err
 	}

@@ -43,8 +43,8 @@ func (b *Backend) keys(s *session, prefix string) (keys []string, err error) {
 	if err := s.sync(dir); err != nil {
 		return nil, err
 	}
-	l, err := s.children(dir)
-	for _, name := range l.children {
+	names, _, err := s.children(dir)
+	for _, name := range names {
 		if key, ok := segment.Unescape(name); ok && strings.HasPrefix(key, prefix) {
 			keys = append(keys, key)
 		}
@@ -80,7 +80,15 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 	sum := int64(0)
 	for _, f := range nodes {
 		sum += f.weight
-		line.Claims = append(line.Claims, f.standing(sum <= f.capacity, time.UnixMilli(l.stat.Mtime)))
+		c := driver.Standing{
+			ID: driver.ShortID(f.id), Owner: f.record.Owner, Note: f.record.Note,
+			Capacity: f.capacity, Weight: f.weight, Token: f.token, Span: f.record.Span,
+			Granted: sum <= f.capacity, Since: time.UnixMilli(f.stat.Ctime), Left: f.left(),
+		}
+		if c.Granted {
+			c.Since = f.since(time.UnixMilli(l.stat.Mtime))
+		}
+		line.Claims = append(line.Claims, c)
 	}
 	if l.marked {
 		var r markRecord
@@ -88,17 +96,4 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 		line.Mark = driver.Mark(r.Mark)
 	}
 	return line, err
-}
-
-// standing describes the claim to people; changed is when its line last did.
-func (f *found) standing(granted bool, changed time.Time) driver.Standing {
-	since := time.UnixMilli(f.stat.Ctime)
-	if granted {
-		since = f.since(changed)
-	}
-	return driver.Standing{
-		ID: driver.ShortID(f.id), Owner: f.record.Owner, Note: f.record.Note,
-		Capacity: f.capacity, Weight: f.weight, Token: f.token, Span: f.record.Span,
-		Granted: granted, Since: since, Left: f.left(),
-	}
 }

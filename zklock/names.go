@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/escape"
@@ -100,10 +101,7 @@ func checkPrefix(p string) error {
 	}
 	reserved := p == "/zookeeper" || strings.HasPrefix(p, "/zookeeper/")
 	for _, part := range strings.Split(p[1:], "/") {
-		bad := strings.ContainsFunc(part, func(r rune) bool {
-			return r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff
-		})
-		if part == "" || part == "." || part == ".." || bad || reserved {
+		if part == "" || part == "." || part == ".." || strings.ContainsFunc(part, unicode.IsControl) || reserved {
 			return fmt.Errorf("zookeeper: the prefix %q is no path that ZooKeeper takes: leave out the part %q", p, part)
 		}
 	}

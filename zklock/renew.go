@@ -28,11 +28,8 @@ type renewal struct {
 
 // Renew starts the leases of ts again. It is one transaction for all of them, which checks
 // that each claim's node is there. The leader orders it like a write, and refuses it if the
-// session has ended, so its answer proves both. A node that somebody deleted costs a read
-// each of the others, and the transaction again.
-//
-// A ticket with a TTL longer than the session allows is not renewed: what Enter
-// answered is the longest.
+// session has ended, so its answer proves both. A node that somebody deleted costs a read of
+// each node, and the transaction again. A TTL longer than the session allows is refused.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs, err := do(ctx, b, "renewing", ts[0].Key, func(ctx context.Context, s *session) ([]error, error) {
 		return b.renew(ctx, s, ts), nil
@@ -80,7 +77,13 @@ func (b *Backend) renewBatch(s *session, batch []renewal) {
 	err := b.checkNodes(s, batch)
 	for errors.Is(err, zk.ErrNoNode) {
 		for i := range batch {
-			b.findGone(s, &batch[i])
+			r := &batch[i]
+			if r.err != nil {
+				continue
+			}
+			if _, r.err = s.exists(r.node); errors.Is(r.err, zk.ErrNoNode) {
+				r.err = b.nodeGone(s, r.claim, r.node)
+			}
 		}
 		err = b.checkNodes(s, batch)
 	}
@@ -114,19 +117,8 @@ func (b *Backend) checkNodes(s *session, batch []renewal) error {
 	return err
 }
 
-// findGone asks for the node of a claim that has no error yet.
-func (b *Backend) findGone(s *session, r *renewal) {
-	if r.err != nil {
-		return
-	}
-	if _, r.err = s.exists(r.node); errors.Is(r.err, zk.ErrNoNode) {
-		r.err = b.nodeGone(s, r.claim, r.node)
-	}
-}
-
-// recordGrant writes into the node of c since when it holds, for people: claims that
-// waited know it, and nobody else does. Locks that are held for a moment are never
-// renewed and do not pay for it.
+// recordGrant writes into the node of c since when it holds, for people, if it has waited.
+// Locks that are held for a moment are never renewed and do not pay for it.
 func (b *Backend) recordGrant(s *session, c *claim) {
 	st := c.state()
 	if st.at.node == "" || st.unrecorded.IsZero() {

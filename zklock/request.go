@@ -38,39 +38,29 @@ func do[T any](
 // nothing is connected, requests wait in a queue. Where ctx ends first, f goes on by itself,
 // and its outcome is unknown.
 func detached[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		t   T
-		err error
-	}
-	results := make(chan result, 1)
+	var t, none T
+	var err error
+	done := make(chan struct{})
 	go func() {
-		t, err := f()
-		results <- result{t, err}
+		defer close(done)
+		t, err = f()
 	}()
 	select {
-	case r := <-results:
-		return r.t, r.err
+	case <-done:
+		return t, err
 	case <-ctx.Done():
-		var none T
 		return none, context.Cause(ctx)
 	}
 }
 
-// node is what a read answers.
-type node struct {
-	data     []byte
-	children []string
-	stat     *zk.Stat
-}
-
-func (s *session) children(path string) (node, error) {
+func (s *session) children(path string) ([]string, *zk.Stat, error) {
 	names, stat, err := s.zk.Children(path)
-	return node{children: names, stat: stat}, toRead(path).explain(err)
+	return names, stat, explainRead(err, path)
 }
 
-func (s *session) get(path string) (node, error) {
+func (s *session) get(path string) ([]byte, *zk.Stat, error) {
 	data, stat, err := s.zk.Get(path)
-	return node{data: data, stat: stat}, toRead(path).explain(err)
+	return data, stat, explainRead(err, path)
 }
 
 // exists returns zk.ErrNoNode if there is no such node.
@@ -94,14 +84,14 @@ func (s *session) create(path string, flags int32, acl []zk.ACL) error {
 		create = s.zk.CreateContainer
 	}
 	_, err := create(path, formatData, flags, acl)
-	return toCreate(path).explain(err)
+	return explain(err, &zk.CreateRequest{Path: path})
 }
 
 // multi does ops in one transaction.
 func (s *session) multi(ops ...any) ([]zk.MultiResponse, error) {
 	rs, err := s.send(ops...)
 	if at := firstFailed(rs); at < len(rs) && at < len(ops) {
-		err = neededBy(ops[at]).explain(err)
+		err = explain(err, ops[at])
 	}
 	return rs, err
 }

@@ -13,17 +13,6 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// sessions begins the sessions of a Backend, one after the other.
-type sessions struct {
-	servers []string
-	timeout time.Duration // the session timeout to ask for
-	claims  *claims
-
-	mu      sync.Mutex
-	closed  bool
-	current *session // nil before the first call
-}
-
 // session is one ZooKeeper session. Its zk.Conn is closed with it: a zk.Conn would begin
 // the next session without a word, and send there what was queued in this one.
 //
@@ -32,7 +21,7 @@ type sessions struct {
 // time again on the server, and hold up the next holder. And a server that was restored from
 // an old backup refuses a client that has seen a later state.
 type session struct {
-	of   *sessions
+	b    *Backend
 	zk   *zk.Conn
 	send func(ops ...any) ([]zk.MultiResponse, error) // zk.Multi
 	over chan struct{}                                // closed when the session has ended or was given up
@@ -49,44 +38,29 @@ type session struct {
 	barrier zk.CheckVersionRequest
 }
 
-// open returns the newest session. It begins one if the last one is over.
-func (ss *sessions) open() (*session, error) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.closed {
+// openSession returns the newest session. It begins one if the last one is over.
+func (b *Backend) openSession() (*session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() != nil {
 		return nil, driver.ErrClosed
 	}
-	if ss.current != nil && !ss.current.isOver() {
-		return ss.current, nil
+	if b.newest != nil && !b.newest.isOver() {
+		return b.newest, nil
 	}
-	s := &session{of: ss, over: make(chan struct{}), up: make(chan struct{})}
+	s := &session{b: b, over: make(chan struct{}), up: make(chan struct{})}
 	s.mu.Lock() // events wait until zk is set
 	defer s.mu.Unlock()
-	conn, _, err := zk.Connect(ss.servers, ss.timeout/haste,
+	conn, _, err := zk.Connect(b.servers, b.timeout/haste,
 		zk.WithDialer(s.dial),
 		zk.WithHostProvider(&serverList{}),
 		zk.WithLogger(noLog{}),
 		zk.WithEventCallback(s.event),
 	)
 	if err == nil {
-		s.zk, s.send, ss.current = conn, conn.Multi, s
+		s.zk, s.send, b.newest = conn, conn.Multi, s
 	}
 	return s, err
-}
-
-// close ends the session: at once, or leaving it to run out on the server.
-func (ss *sessions) close(leave bool) {
-	ss.mu.Lock()
-	ss.closed = true
-	s := ss.current
-	ss.mu.Unlock()
-	if s == nil {
-		return
-	}
-	if !leave {
-		s.zk.Close()
-	}
-	s.end()
 }
 
 // event follows the session. zk.Conn calls it from its own goroutine.
@@ -121,7 +95,7 @@ func (s *session) disconnects() {
 		s.giveUp = time.AfterFunc(time.Until(s.heard.Add(s.maxLease())), s.end)
 	}
 	s.mu.Unlock()
-	s.of.claims.disconnected(s)
+	s.b.claims.disconnected(s)
 }
 
 // end notes that the session is over, and keeps its zk.Conn from connecting again. The
@@ -141,7 +115,7 @@ func (s *session) end() {
 	s.mu.Unlock()
 	if first {
 		go s.zk.Close() // waits for a second where nothing is connected
-		s.of.claims.disconnected(s)
+		s.b.claims.disconnected(s)
 	}
 }
 
@@ -166,7 +140,7 @@ func (s *session) await(ctx context.Context) error {
 	case <-s.over:
 	case <-ctx.Done():
 		return fmt.Errorf("%w: there is no connection to any of %s",
-			context.Cause(ctx), strings.Join(s.of.servers, ", "))
+			context.Cause(ctx), strings.Join(s.b.servers, ", "))
 	}
 	if s.isOver() {
 		return errNoSession
@@ -185,7 +159,7 @@ func (s *session) lease(ttl time.Duration) time.Duration { return min(ttl, s.max
 // session returns the current session, connected and with its barrier made.
 func (b *Backend) session(ctx context.Context) (*session, error) {
 	for {
-		s, err := b.sessions.open()
+		s, err := b.openSession()
 		if err != nil {
 			return nil, err
 		}

@@ -54,7 +54,7 @@ func (t *transport) Write(b []byte) (int, error) {
 	if !t.asked && len(b) >= askedTimeout+4 {
 		t.asked = true
 		b = bytes.Clone(b)
-		binary.BigEndian.PutUint32(b[askedTimeout:], uint32(t.session.of.timeout.Milliseconds()))
+		binary.BigEndian.PutUint32(b[askedTimeout:], uint32(t.session.b.timeout.Milliseconds()))
 	}
 	return t.Conn.Write(b)
 }
@@ -101,7 +101,7 @@ func (t *transport) SetReadDeadline(at time.Time) error {
 	switch {
 	case at.IsZero():
 	case t.granted == 0:
-		at = time.Now().Add(min(max(t.session.of.timeout/4, time.Second), maxPatience))
+		at = time.Now().Add(min(max(t.session.b.timeout/4, time.Second), maxPatience))
 	default:
 		at = time.Now().Add(t.granted / 4)
 	}

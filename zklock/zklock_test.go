@@ -23,9 +23,9 @@ var laws = []drivertest.Option{
 
 // crash ends b as kill -9 would: the server does not hear of it.
 func (b *Backend) crash() {
-	b.sessions.mu.Lock()
-	s := b.sessions.current
-	b.sessions.mu.Unlock()
+	b.mu.Lock()
+	s := b.newest
+	b.mu.Unlock()
 	if s != nil {
 		s.end()
 	}
@@ -50,7 +50,7 @@ func opener(servers ...*testserver.Server) drivertest.Opener {
 		mu.Lock()
 		defer mu.Unlock()
 		if opened[t]++; opened[t] > 2 {
-			b.sessions.timeout = lawSession
+			b.timeout = lawSession
 		}
 		return b
 	}

@@ -56,7 +56,7 @@ func (b *Backend) findToken(s *session, key string, token int64) (*found, error)
 		return nil, err
 	}
 	for _, m := range l.members {
-		f, err := b.open(s, key, m)
+		f, err := s.open(b.lineOf(key) + "/" + m.name)
 		if err == nil && f.stat.Czxid == token>>spanBits || err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return f, err
 		}

@@ -114,9 +114,9 @@ func (b *Backend) settle(s *session, c *claim) (position, error) {
 		return position{}, err
 	}
 	var f *found
-	m, _, err := b.find(s, c.ClaimRef)
-	if err == nil && m.name != "" {
-		f, err = b.open(s, c.Key, m)
+	node, _, err := b.find(s, c.ClaimRef)
+	if err == nil && node != "" {
+		f, err = s.open(node)
 	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode), err == nil && (f == nil || f.stat.EphemeralOwner != s.id):
@@ -329,7 +329,7 @@ func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, 
 
 // describeHead describes the first claim in line; nil if it has gone.
 func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.BusyError, error) {
-	f, err := b.open(s, key, ahead[0])
+	f, err := s.open(b.lineOf(key) + "/" + ahead[0].name)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}

@@ -42,12 +42,8 @@ func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
 	node, holds := p.node, c.state().granted
 	if node == "" || mark != "" && !holds {
 		// Another Backend may have entered it, or it may have been granted by now.
-		var m member
-		if m, holds, err = b.find(s, c.ClaimRef); err != nil {
+		if node, holds, err = b.find(s, c.ClaimRef); err != nil {
 			return err
-		}
-		if node = ""; m.name != "" {
-			node = b.lineOf(c.Key) + "/" + m.name
 		}
 	}
 	var text []byte
@@ -88,21 +84,21 @@ func (b *Backend) leaveGone(s *session, c *claim, p position) error {
 	return *cmp.Or(c.state().gone, &driver.ErrGone{})
 }
 
-// find looks for a claim in its line, and says whether it is granted. The name is empty if
-// the claim is not in line.
-func (b *Backend) find(s *session, ref driver.ClaimRef) (m member, holds bool, err error) {
+// find looks for the node of a claim, and says whether the claim is granted. The node is
+// empty if the claim is not in line.
+func (b *Backend) find(s *session, ref driver.ClaimRef) (node string, holds bool, err error) {
 	if err := s.sync(b.prefix + linesDir); err != nil {
-		return m, false, err
+		return "", false, err
 	}
 	l, err := b.readLine(s, ref.Key)
 	i := l.find(ref.ID)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return m, false, nil
+		return "", false, nil
 	case err != nil || i < 0:
-		return m, false, err
+		return "", false, err
 	}
-	return l.members[i], fits(l.members, i), nil
+	return b.lineOf(ref.Key) + "/" + l.members[i].name, fits(l.members, i), nil
 }
 
 // remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. It
@@ -152,13 +148,10 @@ func (b *Backend) finishLeave(key string, p position) {
 			if _, err := b.remove(p.session, key, p.node, nil); err == nil || isAnswer(err) {
 				return
 			}
-			timer := time.NewTimer(retryEvery)
 			select {
-			case <-timer.C:
+			case <-time.NewTimer(retryEvery).C:
 			case <-ctx.Done():
-			case <-p.session.over:
 			}
-			timer.Stop()
 		}
 	})
 }

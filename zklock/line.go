@@ -3,6 +3,7 @@ package zklock
 import (
 	"cmp"
 	"errors"
+	"path"
 	"slices"
 	"time"
 
@@ -78,24 +79,24 @@ type found struct {
 }
 
 // open reads a claim's node.
-func (b *Backend) open(s *session, key string, m member) (*found, error) {
-	path := b.lineOf(key) + "/" + m.name
-	data, stat, err := s.get(path)
+func (s *session) open(node string) (*found, error) {
+	data, stat, err := s.get(node)
 	if err != nil {
 		return nil, err
 	}
-	r, err := read[claimRecord](path, data)
+	r, err := read[claimRecord](node, data)
 	if err != nil {
 		return nil, err
 	}
 	token, err := tokenOf(stat.Czxid)
-	return &found{m, r, token, path, stat}, err
+	m, _ := parseMember(path.Base(node))
+	return &found{m, r, token, node, stat}, err
 }
 
 // openAll reads the nodes of claims. Those that are gone are left out.
 func (b *Backend) openAll(s *session, key string, ms []member) (all []*found, err error) {
 	for _, m := range ms {
-		f, err := b.open(s, key, m)
+		f, err := s.open(b.lineOf(key) + "/" + m.name)
 		if err == nil {
 			all = append(all, f)
 		} else if !errors.Is(err, zk.ErrNoNode) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -56,14 +55,11 @@ func read[T claimRecord | markRecord | brokenRecord](path string, data []byte) (
 	if json.Unmarshal(data, &v) != nil || v.Format != format || json.Unmarshal(data, &r) != nil {
 		return r, otherVersion(path)
 	}
-	if c, ok := any(r).(claimRecord); ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > maxTTL) {
+	if c, ok := any(r).(claimRecord); ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > math.MaxInt64/1_000_000) {
 		return r, otherVersion(path)
 	}
 	return r, nil
 }
-
-// maxTTL is the longest lease that can be told, in ms.
-const maxTTL = int64(math.MaxInt64 / time.Millisecond)
 
 func otherVersion(path string) error {
 	return &driver.PermanentError{Err: fmt.Errorf("zookeeper: the node %q is of another version of fencelock, "+

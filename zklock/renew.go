@@ -11,12 +11,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// maxChecked bounds how many nodes one transaction looks after, and maxBytes the
-// length of their names: servers refuse requests of a megabyte.
-const (
-	maxChecked = 1024
-	maxBytes   = 512 << 10
-)
+// maxBytes bounds the names in one transaction: servers refuse requests of a megabyte.
+const maxBytes = 512 << 10
 
 // renewal is one claim to be renewed, and what came of it.
 type renewal struct {
@@ -48,7 +44,7 @@ func (b *Backend) renew(ctx context.Context, s *session, ts []driver.Ticket) []e
 	errs := make([]error, 0, len(ts))
 	for rest := all; len(rest) > 0; {
 		n, bytes := 0, 0
-		for n < len(rest) && n < maxChecked && bytes < maxBytes {
+		for n < len(rest) && bytes < maxBytes {
 			bytes += len(rest[n].node) + 32
 			n++
 		}

@@ -34,7 +34,6 @@ type session struct {
 	tcp     net.Conn
 	heard   time.Time     // when the last packet came
 	up      chan struct{} // closed while connected
-	giveUp  *time.Timer   // runs while a session that has begun is not connected
 	barrier zk.CheckVersionRequest
 }
 
@@ -79,10 +78,6 @@ func (s *session) event(e zk.Event) {
 func (s *session) connects() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.giveUp != nil {
-		s.giveUp.Stop()
-		s.giveUp = nil
-	}
 	close(s.up)
 }
 
@@ -91,11 +86,21 @@ func (s *session) disconnects() {
 	if isClosed(s.up) {
 		s.up = make(chan struct{})
 	}
-	if s.id != 0 && s.giveUp == nil && !s.isOver() {
-		s.giveUp = time.AfterFunc(time.Until(s.heard.Add(s.maxLease())), s.end)
+	if s.id != 0 && !s.isOver() {
+		time.AfterFunc(time.Until(s.heard.Add(s.maxLease())), s.giveUp)
 	}
 	s.mu.Unlock()
 	s.b.claims.disconnected(s)
+}
+
+// giveUp ends the session unless something was heard for as long as a lease.
+func (s *session) giveUp() {
+	s.mu.Lock()
+	silent := time.Since(s.heard) >= s.maxLease()
+	s.mu.Unlock()
+	if silent {
+		s.end()
+	}
 }
 
 // end notes that the session is over, and keeps its zk.Conn from connecting again. The
@@ -105,9 +110,6 @@ func (s *session) end() {
 	first := !s.isOver()
 	if first {
 		close(s.over)
-	}
-	if s.giveUp != nil {
-		s.giveUp.Stop()
 	}
 	if s.tcp != nil {
 		s.tcp.Close()

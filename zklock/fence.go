@@ -96,8 +96,9 @@ func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops 
 	}
 	for i, op := range ops {
 		if node := changes(op); f.keeps(node) {
-			return nil, fmt.Errorf("zookeeper: write %q: operation %d changes %q, but %q and all nodes below it "+
-				"belong to the fence: keep the data elsewhere, or give the fence another Prefix", resource, i+1, node, f.prefix)
+			return nil, fmt.Errorf("zookeeper: write %q: operation %d changes %q, but %q and all nodes below "+
+				"belong to the fence: keep the data elsewhere, or give the fence another Prefix",
+				resource, i+1, node, f.prefix)
 		}
 	}
 	rs, err := detached(ctx, func() ([]zk.MultiResponse, error) { return f.do(ctx, resource, token, ops) })

@@ -101,8 +101,10 @@ func checkPrefix(p string) error {
 	}
 	reserved := p == "/zookeeper" || strings.HasPrefix(p, "/zookeeper/")
 	for _, part := range strings.Split(p[1:], "/") {
-		if part == "" || part == "." || part == ".." || strings.ContainsFunc(part, unicode.IsControl) || reserved {
-			return fmt.Errorf("zookeeper: the prefix %q is no path that ZooKeeper takes: leave out the part %q", p, part)
+		dots := part == "" || part == "." || part == ".."
+		if dots || strings.ContainsFunc(part, unicode.IsControl) || reserved {
+			return fmt.Errorf("zookeeper: the prefix %q is no path that ZooKeeper takes: "+
+				"leave out the part %q", p, part)
 		}
 	}
 	return nil

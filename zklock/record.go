@@ -55,13 +55,14 @@ func read[T claimRecord | markRecord | brokenRecord](path string, data []byte) (
 	if json.Unmarshal(data, &v) != nil || v.Format != format || json.Unmarshal(data, &r) != nil {
 		return r, otherVersion(path)
 	}
-	if c, ok := any(r).(claimRecord); ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > math.MaxInt64/1_000_000) {
+	c, ok := any(r).(claimRecord)
+	if ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > math.MaxInt64/1_000_000) {
 		return r, otherVersion(path)
 	}
 	return r, nil
 }
 
 func otherVersion(path string) error {
-	return &driver.PermanentError{Err: fmt.Errorf("zookeeper: the node %q is of another version of fencelock, "+
-		"or of another program: use one version for all programs that share the prefix, and nothing else below it", path)}
+	return &driver.PermanentError{Err: fmt.Errorf("zookeeper: the node %q is of another version of fencelock, or of "+
+		"another program: use one version for all programs that share the prefix, and nothing else below it", path)}
 }

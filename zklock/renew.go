@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,10 +86,7 @@ func (b *Backend) renewBatch(s *session, batch []renewal) {
 	}
 	for i := range batch {
 		r := &batch[i]
-		if r.err == nil {
-			r.err = err
-		}
-		if r.err == nil {
+		if r.err = cmp.Or(r.err, err); r.err == nil {
 			r.err = r.claim.renewed(r.node, r.ttl)
 		}
 		if r.err == nil {

@@ -11,13 +11,12 @@ import (
 func do[T any](
 	ctx context.Context, b *Backend, doing, key string, f func(ctx context.Context, s *session) (T, error),
 ) (t T, err error) {
-	if b.ctx.Err() != nil {
+	switch ended := driver.Ended(ctx); {
+	case b.ctx.Err() != nil:
 		return t, driver.ErrClosed
-	}
-	if err := driver.Ended(ctx); err != nil {
-		return t, err
-	}
-	if b.invalid != nil {
+	case ended != nil:
+		return t, ended
+	case b.invalid != nil:
 		return t, &driver.PermanentError{Err: b.invalid}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

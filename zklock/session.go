@@ -67,18 +67,14 @@ func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type != zk.EventSession:
 	case e.State == zk.StateHasSession:
-		s.connects()
+		s.mu.Lock()
+		close(s.up)
+		s.mu.Unlock()
 	case e.State == zk.StateExpired:
 		s.end()
 	case e.State == zk.StateDisconnected, e.State == zk.StateAuthFailed:
 		s.disconnects()
 	}
-}
-
-func (s *session) connects() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.up)
 }
 
 func (s *session) disconnects() {

@@ -3,6 +3,7 @@ package zklock
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -95,15 +96,16 @@ func (t *transport) beginPacket() error {
 	return nil
 }
 
-// SetReadDeadline leaves a server that is silent for a quarter of the timeout: another one
-// must be found while leases last.
+// SetReadDeadline leaves a server that is silent for a quarter of the timeout, or for a second
+// if that is less than a third: another one must be found while leases last.
 func (t *transport) SetReadDeadline(at time.Time) error {
-	switch {
-	case at.IsZero():
-	case t.granted == 0:
-		at = time.Now().Add(min(max(t.session.b.timeout/4, time.Second), maxPatience))
-	default:
-		at = time.Now().Add(t.granted / 4)
+	timeout := cmp.Or(t.granted, t.session.b.timeout)
+	patience := max(timeout/4, min(timeout/3, time.Second))
+	if t.granted == 0 {
+		patience = min(max(patience, time.Second), maxPatience)
+	}
+	if !at.IsZero() {
+		at = time.Now().Add(patience)
 	}
 	return t.Conn.SetReadDeadline(at)
 }

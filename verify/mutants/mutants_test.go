@@ -88,18 +88,6 @@ func declared(t *testing.T, folder, name string) bool {
 	})
 }
 
-// TestReadmeCountsTheMutants: verify/README.md says what the table says.
-func TestReadmeCountsTheMutants(t *testing.T) {
-	readme := read(t, "verify", "README.md")
-	want, err := Into(readme, Summary(Lines(read(t, "verify", "mutants", "mutants.md"))))
-	switch {
-	case err != nil:
-		t.Error(err)
-	case want != readme:
-		t.Error("verify/README.md and mutants.md do not agree: run go run ./cmd/mutants")
-	}
-}
-
 // TestMutantsAreTriedAsCITests: what notices a mutant here notices it there.
 func TestMutantsAreTriedAsCITests(t *testing.T) {
 	script := read(t, "scripts", "test.sh")

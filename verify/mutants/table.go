@@ -1,7 +1,6 @@
 package mutants
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,7 +22,7 @@ func (v Verdict) Line() string {
 // none were not run.
 func Table(lines map[string]string) string {
 	var b strings.Builder
-	b.WriteString(head)
+	b.WriteString(head + "\n" + summary(lines))
 	for _, s := range Sections() {
 		fmt.Fprintf(&b, "\n## Rules of %s\n\n", s.Name)
 		b.WriteString("| broken | where | noticed by | after |\n| --- | --- | --- | --: |\n")
@@ -67,8 +66,8 @@ func Lines(table string) map[string]string {
 	return lines
 }
 
-// Summary says how many mutants there are, and how long it took to notice them.
-func Summary(lines map[string]string) string {
+// summary says how many mutants there are, and how long it took to notice them.
+func summary(lines map[string]string) string {
 	var b strings.Builder
 	b.WriteString("| rules of | mutants | noticed | after, in the middle | at the latest |\n")
 	b.WriteString("| --- | --: | --: | --: | --: |\n")
@@ -95,20 +94,4 @@ func Summary(lines map[string]string) string {
 	}
 	row("all", total, all)
 	return b.String()
-}
-
-// What is between these is written by the command.
-const (
-	begin = "<!-- written by go run ./cmd/mutants -->\n"
-	end   = "<!-- until here -->\n"
-)
-
-// Into puts a summary where readme has its place for one.
-func Into(readme, summary string) (string, error) {
-	before, rest, ok := strings.Cut(readme, begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		return "", errors.New("verify/README.md has no place for the mutants")
-	}
-	return before + begin + summary + end + after, nil
 }

@@ -13,7 +13,8 @@ import (
 
 // trueForTheHolderOnly wants the condition that holding returns to be true for as long as the
 // claim is in the store, and never again. Both backends are on the same store.
-func trueForTheHolderOnly(t *testing.T, b, other driver.Backend, holding func(key string, tok fence.Token) (holds func() bool, err error)) {
+func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
+	holding func(key string, tok fence.Token) (holds func() bool, err error)) {
 	t.Helper()
 	client, waiter := fencelock.New(b, nil), fencelock.New(other, nil)
 	defer client.Close()

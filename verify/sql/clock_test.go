@@ -53,7 +53,8 @@ func hourTwice(t *testing.T) {
 				before := deletedRows(t, s)
 				left := ask[string](t, s, fmt.Sprintf("CALL fencelock_v1_leave('%s', '%s', '', 0, 0, 1)", key, id))
 				if after := deletedRows(t, s); left != "left" || after != before {
-					t.Errorf("at %v a claim does not leave the quick way: %q, %d rows are deleted", at, left, after-before)
+					t.Errorf("at %v a claim does not leave the quick way: %q, %d rows are deleted", at, left,
+						after-before)
 				}
 			}
 		}

@@ -28,7 +28,8 @@ func TestRowsDeletedByHandWakeTheNext(t *testing.T) {
 			s.do(t, "DELETE FROM fencelock_line")
 			next := wait(t, b, claim("k"))
 			if next.Token <= w.Token {
-				t.Errorf("token %d after %d: the claims in line were forgotten with the line's row", next.Token, w.Token)
+				t.Errorf("token %d after %d: the claims in line were forgotten with the line's row", next.Token,
+					w.Token)
 			}
 			leave(t, b, w)
 			w = granted(t, b, next)
@@ -50,10 +51,12 @@ var unchecked = map[sqllock.Dialect]string{
 // TestDamagedRowsAreAnErrorNotAPanic puts rows into the tables that no step writes.
 func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 	damages := map[sqllock.Dialect][]string{
-		sqllock.SQLite: {"claim SET weight = -5", "claim SET weight = 0", "claim SET weight = 1 << 40", "claim SET capacity = 0",
+		sqllock.SQLite: {"claim SET weight = -5", "claim SET weight = 0", "claim SET weight = 1 << 40",
+			"claim SET capacity = 0",
 			"claim SET capacity = 1 << 62", "claim SET token = -1"},
 		sqllock.Postgres: {"claim SET weight = 1::bigint << 62", "claim SET capacity = 1::bigint << 62",
-			"line SET weight = 1::bigint << 62", "line SET capacity = 1::bigint << 62", "line SET span = 1::bigint << 62",
+			"line SET weight = 1::bigint << 62", "line SET capacity = 1::bigint << 62",
+			"line SET span = 1::bigint << 62",
 			"line SET span = -9223372036854775807"},
 	}
 	each(t, []kind{sqlite, postgres}, func(t *testing.T, s *store) {
@@ -62,7 +65,8 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 		use(t, b, "k")
 		s.do(t, unchecked[s.dialect])
 		for _, damage := range append(damages[s.dialect], "claim SET token = 9223372036854775807",
-			"claim SET span = 9223372036854775807", "line SET last = 9223372036854775807", "line SET last = 9223372036854775000") {
+			"claim SET span = 9223372036854775807", "line SET last = 9223372036854775807",
+			"line SET last = 9223372036854775000") {
 			holder := hold(t, b, claim("k"))
 			if strings.HasPrefix(damage, "claim") {
 				busy(t, b, "k")
@@ -102,9 +106,11 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 		b := s.polling(t)
 		holder := hold(t, b, claim("k"))
 		damages := []string{
-			"line SET weight = -5", "line SET weight = 0", "line SET weight = 1 << 40", "line SET capacity = 1 << 40, weight = 1 << 40",
+			"line SET weight = -5", "line SET weight = 0", "line SET weight = 1 << 40",
+			"line SET capacity = 1 << 40, weight = 1 << 40",
 			"line SET span = 0", "line SET span = last + 1", "line SET front = last", "",
-			"claim SET weight = -5", "claim SET weight = 0", "claim SET weight = 1 << 40", "claim SET capacity = 1 << 40, weight = 1 << 40",
+			"claim SET weight = -5", "claim SET weight = 0", "claim SET weight = 1 << 40",
+			"claim SET capacity = 1 << 40, weight = 1 << 40",
 			"claim SET token = -1", "claim SET token = 9223372036854775807", "claim SET span = 0",
 			"line SET last = 9223372036854775807", "line SET last = -1",
 		}
@@ -114,7 +120,8 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 				continue
 			}
 			var e *mysql.MySQLError // as MariaDB and MySQL number it
-			if _, err := s.db.Exec("UPDATE fencelock_" + damage); !errors.As(err, &e) || e.Number != 4025 && e.Number != 3819 {
+			_, err := s.db.Exec("UPDATE fencelock_" + damage)
+			if !errors.As(err, &e) || e.Number != 4025 && e.Number != 3819 {
 				t.Errorf("%s: %v; want the database to refuse it", damage, err)
 			}
 		}

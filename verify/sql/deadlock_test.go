@@ -19,9 +19,11 @@ func (s *store) deadlocks(t testing.TB) int {
 	case s.dialect == sqllock.Postgres:
 		return ask[int](t, s, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 	case onMySQL(t, s):
-		return ask[int](t, s, "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks' AND status = 'enabled'")
+		return ask[int](t, s, `SELECT count FROM information_schema.innodb_metrics
+			WHERE name = 'lock_deadlocks' AND status = 'enabled'`)
 	}
-	return ask[int](t, s, "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_DEADLOCKS'")
+	return ask[int](t, s, `SELECT variable_value FROM information_schema.global_status
+		WHERE variable_name = 'INNODB_DEADLOCKS'`)
 }
 
 // TestDeadlockIsTriedAgain crosses a step with a transaction that locks rows the other way
@@ -65,7 +67,8 @@ func leaveIsTheVictim(t *testing.T, s *store) {
 	w := wait(t, b, claim("k"))
 	s.do(t, "CREATE TABLE app_heavy (a INT) ENGINE = InnoDB")
 	x := s.begin(t,
-		"INSERT INTO app_heavy WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 71) SELECT a.i FROM n a, n b",
+		`INSERT INTO app_heavy WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 71)
+			SELECT a.i FROM n a, n b`,
 		"SELECT * FROM fencelock_claim WHERE lock_key = 'k' FOR UPDATE")
 	left := behind(func() error { return b.Leave(soon(t), holder, driver.Exit{Mark: "left once"}) })
 	s.blocked(t)

@@ -61,7 +61,8 @@ func TestPoolerThatMixesUpStatements(t *testing.T) {
 				t.Errorf("behind a pooler that keeps prepared statements: %v", err)
 			}
 		}
-		if err := through(mixing...); !permanent(err) || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+		err := through(mixing...)
+		if !permanent(err) || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
 			t.Errorf("prepared statements behind a pooler answered %v; want an error that says what to do", err)
 		}
 		leaveAll(t, s.backendOn(t, s.db))
@@ -84,7 +85,8 @@ func TestBinaryLogNeedsNoMoreRights(t *testing.T) {
 		s.do(t, "SET GLOBAL binlog_format = 'STATEMENT'")
 		_, err := s.polling(t).Enter(soon(t), claim("k"))
 		if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "binlog_format") {
-			t.Errorf("Enter that the binary log cannot take answered %v; want a PermanentError that says what to do", err)
+			t.Errorf("Enter that the binary log cannot take answered %v; want a PermanentError that says what to do",
+				err)
 		}
 	})
 }

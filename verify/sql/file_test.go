@@ -260,7 +260,8 @@ func TestProgramKeepsAConnectionToTheOldFile(t *testing.T) {
 		}
 		run(t, conn, "SELECT count(*) FROM fencelock_claim")
 		s.remove(t)
-		if _, err := b.Enter(soon(t), claim("k")); err == nil || !strings.Contains(err.Error(), "connections to the old one") {
+		if _, err := b.Enter(soon(t), claim("k")); err == nil ||
+			!strings.Contains(err.Error(), "connections to the old one") {
 			t.Errorf("Enter answered %v; want an error that names the program's connections", err)
 		}
 		conn.Close()

@@ -24,16 +24,18 @@ import (
 var sqlite = kind{
 	name: "SQLite", dialect: sqllock.SQLite, driver: "sqlite", make: newFile,
 	words: map[string]string{
-		"{key}": "key", "{name}": "CAST(key AS TEXT)", "{now}": "(unixepoch('subsec') * 1000000)", "{tombstones}": "fencelock_tombstone",
-		"{tables}":    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
-		"{liveclaim}": "until > {now}", "{sum}": "total",
+		"{key}": "key", "{name}": "CAST(key AS TEXT)", "{now}": "(unixepoch('subsec') * 1000000)",
+		"{tombstones}": "fencelock_tombstone",
+		"{tables}":     "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+		"{liveclaim}":  "until > {now}", "{sum}": "total",
 	},
 }
 
 var postgres = kind{
 	name: "Postgres", dialect: sqllock.Postgres, driver: "pgx", server: sharedPostgres, make: newPostgres,
 	words: map[string]string{
-		"{key}": "key", "{name}": "convert_from(key, 'UTF8')", "{now}": "(extract(epoch FROM clock_timestamp()) * 1000000)",
+		"{key}": "key", "{name}": "convert_from(key, 'UTF8')",
+		"{now}":        "(extract(epoch FROM clock_timestamp()) * 1000000)",
 		"{tombstones}": "fencelock_tombstone", "{alone}": "id <> ''", "{ends}": "soonest",
 		"{connections}": "SELECT count(*) FROM pg_stat_activity WHERE application_name <> 'pooler' AND datname =",
 		"{tables}": `SELECT relname FROM pg_class
@@ -51,7 +53,8 @@ var pgBouncer = func() kind {
 var mariaDB = kind{
 	name: "MariaDB", dialect: sqllock.MySQL, driver: "mysql", server: sharedMariaDB, make: newMariaDB,
 	words: map[string]string{
-		"{key}": "lock_key", "{name}": "CAST(lock_key AS CHAR)", "{now}": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
+		"{key}": "lock_key", "{name}": "CAST(lock_key AS CHAR)",
+		"{now}":        "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 		"{tombstones}": "fencelock_tombstone", "{alone}": "id IS NOT NULL", "{ends}": "expires",
 		"{connections}": "SELECT COUNT(*) FROM information_schema.processlist WHERE db =",
 		"{tables}":      "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",

@@ -43,7 +43,8 @@ func TestListenerKilledByAnAdmin(t *testing.T) {
 	only(t, postgres, func(t *testing.T, s *store) {
 		a, b := s.backend(t), s.backend(t)
 		handOvers(t, a, b)
-		s.do(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'")
+		s.do(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
 		handOvers(t, a, b)
 	})
 }
@@ -73,12 +74,13 @@ func TestListenThatFails(t *testing.T) {
 func TestNotifiesOnlyWhenSomebodyWaits(t *testing.T) {
 	only(t, postgres, func(t *testing.T, s *store) {
 		told := make(chan struct{}, 1000)
-		a := s.new(t, s.open(t), &sqllock.Options{CreateTables: true, Listen: func(ctx context.Context, channel string, heard func()) error {
-			return listenOn(s.dsn)(ctx, channel, func() {
-				told <- struct{}{} // the first is that it listens
-				heard()
-			})
-		}})
+		a := s.new(t, s.open(t), &sqllock.Options{CreateTables: true,
+			Listen: func(ctx context.Context, channel string, heard func()) error {
+				return listenOn(s.dsn)(ctx, channel, func() {
+					told <- struct{}{} // the first is that it listens
+					heard()
+				})
+			}})
 		defer a.Alarm(func(string, driver.ErrGone) {})()
 		b := s.polling(t)
 		use(t, a, "k")

@@ -91,7 +91,8 @@ func crowd(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (held *ato
 				held.Add(1)
 				inside.Add(-1)
 				// Leave that was applied before the crash answers ErrGone when repeated.
-				if err := untilSure(ctx, func() error { return b.Leave(ctx, w, driver.Exit{}) }); err != nil && !driver.Gone(err) {
+				if err := untilSure(ctx, func() error { return b.Leave(ctx, w, driver.Exit{}) }); err != nil &&
+					!driver.Gone(err) {
 					t.Errorf("Leave: %v", err)
 				}
 			}

@@ -13,10 +13,13 @@ func (s *store) sane(t testing.TB) {
 		claims = "FROM fencelock_claim c JOIN fencelock_line l USING ({key}) WHERE "
 		lines  = "FROM fencelock_line l WHERE "
 		pairs  = "FROM fencelock_claim a JOIN fencelock_claim b USING ({key}) WHERE a.token < b.token AND "
-		fits   = "c.weight + (SELECT coalesce({sum}(b.weight), 0) FROM fencelock_claim b WHERE b.{key} = c.{key} AND b.token < c.token) <= c.capacity"
+		before = "FROM fencelock_claim b WHERE b.{key} = c.{key} AND b.token < c.token"
+		fits   = "c.weight + (SELECT coalesce({sum}(b.weight), 0) " + before + ") <= c.capacity"
+		dead   = "FROM {tombstones} r JOIN fencelock_line l USING ({key}) WHERE "
 	)
 	wrong := map[string]string{
-		"a claim without a line":            "FROM fencelock_claim c WHERE NOT EXISTS (SELECT 1 " + lines + "l.{key} = c.{key})",
+		"a claim without a line": "FROM fencelock_claim c WHERE NOT EXISTS (SELECT 1 " + lines +
+			"l.{key} = c.{key})",
 		"a token above the line's counter":  claims + "c.token + c.span - 1 > l.last",
 		"spans that overlap":                pairs + "a.token + a.span > b.token",
 		"one id twice in a line":            pairs + "a.id = b.id",
@@ -30,12 +33,13 @@ func (s *store) sane(t testing.TB) {
 	case sqllock.Postgres:
 		wrong["a lease that ends too soon"] = claims + "c.expires < l.soonest"
 		wrong["a claim in its line's row without an end"] = lines + "{alone} AND soonest = 9223372036854775807"
-		wrong["a claim in its line's row that cannot be"] = lines + "{alone} AND (span NOT BETWEEN 1 AND last OR weight NOT BETWEEN 1 AND capacity)"
-		wrong["an id that rests longer than its line knows"] = "FROM {tombstones} r JOIN fencelock_line l USING ({key}) WHERE r.expires > l.tombstones"
+		wrong["a claim in its line's row that cannot be"] = lines +
+			"{alone} AND (span NOT BETWEEN 1 AND last OR weight NOT BETWEEN 1 AND capacity)"
+		wrong["a tombstone that ends later than its line knows"] = dead + "r.expires > l.tombstones"
 		wrong["a mark without its writer"] = lines + "(mark = '') <> (mark_id = '')"
 	case sqllock.MySQL:
 		wrong["a claim below the front of its line"] = claims + "c.token < l.front"
-		wrong["an id at rest of which the line knows nothing"] = "FROM {tombstones} r JOIN fencelock_line l USING ({key}) WHERE l.tombstones = 0 AND r.expires > {now}"
+		wrong["a tombstone of which the line knows nothing"] = dead + "l.tombstones = 0 AND r.expires > {now}"
 		wrong["a mark without its writer"] = lines + "(mark IS NULL) <> (mark_id IS NULL)"
 	default:
 		wrong["a mark without its writer"] = lines + "(mark IS NULL) <> (mark_id IS NULL)"

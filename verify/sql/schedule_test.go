@@ -20,7 +20,8 @@ var anyOrder = append([]kind{mariaDB}, isolations...)
 
 // placed runs f twice on each: with a claim in the row of its line, and with one that was
 // moved to its own. table is where the claim is.
-func placed(t *testing.T, f func(t *testing.T, s *store, b *sqllock.Backend, holder driver.Ticket, table, ends string)) {
+func placed(t *testing.T,
+	f func(t *testing.T, s *store, b *sqllock.Backend, holder driver.Ticket, table, ends string)) {
 	t.Helper()
 	each(t, anyOrder, func(t *testing.T, s *store) {
 		b := s.polling(t)
@@ -115,7 +116,8 @@ func TestStepsBesideOneThatMovesTheirClaim(t *testing.T) {
 				t.Errorf("%s beside a step that moves its claim answered %v", name, err)
 			}
 			s.sane(t)
-			if err := b.Leave(soon(t), holder, driver.Exit{}); driver.Gone(err) != (name == "Leave" || name == "Break") {
+			err := b.Leave(soon(t), holder, driver.Exit{})
+			if driver.Gone(err) != (name == "Leave" || name == "Break") {
 				t.Errorf("Leave after %s answered %v", name, err)
 			}
 			empty(t, b)
@@ -234,7 +236,8 @@ func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 		now := ask[float64](t, s, "SELECT {now}")
 		x.end()
 		first := <-entered
-		if since := ask[int64](t, s, "SELECT since FROM fencelock_line"); float64(since) < now || float64(first.Token) < now {
+		if since := ask[int64](t, s, "SELECT since FROM fencelock_line"); float64(since) < now ||
+			float64(first.Token) < now {
 			t.Errorf("a claim that entered after %f is held since %d, with token %d", now, since, first.Token)
 		}
 		x = s.begin(t, lockLine)
@@ -270,7 +273,8 @@ func TestTokensRiseWhenTheClockIsSetBack(t *testing.T) {
 			s.do(t, fmt.Sprintf("UPDATE fencelock_line SET last = last + %d%s", hour, set))
 			later := hold(t, b, claim("k"))
 			if later.Token != last.Token+hour+1 {
-				t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d", later.Token, last.Token+hour)
+				t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d",
+					later.Token, last.Token+hour)
 			}
 			leave(t, b, later)
 			last = later
@@ -330,7 +334,7 @@ func TestAwaitAnswersOnlyWhatWasRead(t *testing.T) {
 // up. All of the step is undone, and it is tried again.
 func TestLockTimeoutIsTriedAgain(t *testing.T) {
 	each(t, []kind{
-		postgres.with("lock_timeout", "lock_timeout=10ms"), mariaDB.with("innodb_lock_wait_timeout", "innodb_lock_wait_timeout=1"),
+		postgres.with("Impatient", "lock_timeout=10ms"), mariaDB.with("Impatient", "innodb_lock_wait_timeout=1"),
 	}, func(t *testing.T, s *store) {
 		b := s.polling(t)
 		holder := hold(t, b, claim("k"))
@@ -368,9 +372,11 @@ func TestLockTimeoutIsTriedAgain(t *testing.T) {
 // settled waits until so many statements of programs are at work in the database.
 func (s *store) settled(t testing.TB, many int) {
 	t.Helper()
-	query := "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
+	query := `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()`
 	if s.dialect == sqllock.MySQL {
-		query = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()"
+		query = `SELECT COUNT(*) FROM information_schema.processlist
+			WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()`
 	}
 	until(t, fmt.Sprint(many, " statements are at work"), func() bool { return ask[int](t, s, query) == many })
 }

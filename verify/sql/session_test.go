@@ -55,7 +55,8 @@ func (x *session) undo() {
 // work.
 func (s *store) blocked(t testing.TB) (id int64) {
 	t.Helper()
-	query, often := `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`, 0
+	query, often := `SELECT pid FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`, 0
 	if s.dialect == sqllock.MySQL {
 		query, often = `SELECT id FROM information_schema.processlist
 			WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()`, 20
@@ -90,7 +91,8 @@ func (s *store) enterSQL(key, id string) string {
 	if s.dialect == sqllock.MySQL {
 		return fmt.Sprintf("CALL fencelock_v1_enter('%s', '%s', 1048576, 1048576, 60000000, 0, 1, 1, '', '')", key, id)
 	}
-	return fmt.Sprintf("SELECT * FROM fencelock_enter('%s', '%s', 1048576, 1048576, 60000000, false, 1, 7, '', '')", key, id)
+	return fmt.Sprintf("SELECT * FROM fencelock_enter('%s', '%s', 1048576, 1048576, 60000000, false, 1, 7, '', '')",
+		key, id)
 }
 
 // leaveSQL is a Leave as another process sends it.

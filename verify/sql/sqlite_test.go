@@ -18,7 +18,8 @@ import (
 func (s *store) reboot(t *testing.T, ago time.Duration) {
 	t.Helper()
 	for _, table := range []string{"fencelock_claim", "{tombstones}"} {
-		s.do(t, "UPDATE "+table+" SET clock = 4711, expires = expires + 1000000000000, until = until - ?", ago.Microseconds())
+		s.do(t, "UPDATE "+table+" SET clock = 4711, expires = expires + 1000000000000, until = until - ?",
+			ago.Microseconds())
 	}
 }
 
@@ -84,7 +85,8 @@ func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
 			t.Errorf("a lease of %v from before the restart lasted %v more", lease, took)
 		}
 		if w.Token <= old.Token+day {
-			t.Errorf("the token is %d; want one above the counter, %d, though the clock is behind it", w.Token, old.Token+day)
+			t.Errorf("the token is %d; want one above the counter, %d, though the clock is behind it", w.Token,
+				old.Token+day)
 		}
 		leave(t, b, w)
 		empty(t, b)

@@ -97,7 +97,8 @@ func staleStandby(t *testing.T) {
 	if err := first.Release(ctx); !errors.Is(err, fencelock.ErrLost) {
 		t.Errorf("Release of the lost lock answered %v", err)
 	}
-	for name, lease := range map[string]*fencelock.Lease{"the second holder": second, "who held what the standby knew of": known} {
+	for name, lease := range map[string]*fencelock.Lease{"the second holder": second,
+		"who held what the standby knew of": known} {
 		if err := lease.Renew(ctx); err != nil {
 			t.Errorf("%s cannot renew: %v", name, err)
 		}

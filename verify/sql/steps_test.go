@@ -155,7 +155,8 @@ func leaveAll(t testing.TB, b *sqllock.Backend) {
 // unsure must be an error that leaves open whether a step was done.
 func unsure(t testing.TB, what string, err error) {
 	t.Helper()
-	if err == nil || permanent(err) || driver.Gone(err) || errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrKind) {
+	if err == nil || permanent(err) || driver.Gone(err) || errors.As(err, new(*driver.BusyError)) ||
+		errors.Is(err, driver.ErrKind) {
 		t.Errorf("%s answered %v; want an error that leaves it open", what, err)
 	}
 }

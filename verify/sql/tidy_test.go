@@ -15,7 +15,8 @@ import (
 
 func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 	each(t, all, func(t *testing.T, s *store) {
-		enough := map[sqllock.Dialect]int{sqllock.SQLite: 1200, sqllock.Postgres: 600, sqllock.MySQL: 400}[s.dialect] // Enters to sweep all
+		// So many Enters sweep all lines.
+		enough := map[sqllock.Dialect]int{sqllock.SQLite: 1200, sqllock.Postgres: 600, sqllock.MySQL: 400}[s.dialect]
 		b := s.polling(t)
 		for i := range 200 {
 			use(t, b, fmt.Sprint("idle", i))
@@ -23,7 +24,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		if err := b.Leave(soon(t), hold(t, b, claim("marked")), driver.Exit{Mark: "done"}); err != nil {
 			t.Fatal(err)
 		}
-		inUse := hold(t, b, claim("in use"))
+		inUse := hold(t, b, ttl(claim("in use"), time.Hour))
 		hold(t, b, claim("dead"))
 		hold(t, b, claim("dead too"))
 		busy(t, b, "dead too")
@@ -60,7 +61,8 @@ func TestTombstonesAreForgotten(t *testing.T) {
 	each(t, all, func(t *testing.T, s *store) {
 		b := s.polling(t)
 		for i := range 50 {
-			b.Leave(soon(t), driver.Ticket{Claim: ttl(claim(fmt.Sprint("k", i%2)), 100*time.Millisecond)}, driver.Exit{})
+			b.Leave(soon(t), driver.Ticket{Claim: ttl(claim(fmt.Sprint("k", i%2)), 100*time.Millisecond)},
+				driver.Exit{})
 		}
 		until(t, "no tombstone is left", func() bool {
 			for i := range 64 {
@@ -100,7 +102,8 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			if s.dialect == sqllock.MySQL {
 				var name string
 				var n int
-				if err := s.db.QueryRow("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").Scan(&name, &n); err != nil || n != 0 {
+				err := s.db.QueryRow("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").Scan(&name, &n)
+				if err != nil || n != 0 {
 					t.Errorf("%d statements are prepared, %v; want none", n, err)
 				}
 			}

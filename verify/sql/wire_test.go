@@ -52,7 +52,8 @@ func (s *store) trips(t testing.TB) func() int {
 				if command, ok := r.Command(); ok && !strings.Contains(command, "v1_sweep(") {
 					n++
 				}
-			} else if !r.First && r.Asks && !bytes.Contains(r.Data, []byte("-- ping")) { // pgx asks every second who is alive
+			} else if !r.First && r.Asks && !bytes.Contains(r.Data,
+				[]byte("-- ping")) { // pgx asks every second who is alive
 				n++
 			}
 		}
@@ -139,7 +140,7 @@ func TestRoundTrips(t *testing.T) {
 		want("Leave of a holder", 1)
 		var many []driver.Ticket
 		for i := range 150 {
-			many = append(many, hold(t, b, claim(fmt.Sprint("key", i))))
+			many = append(many, hold(t, b, ttl(claim(fmt.Sprint("key", i)), time.Hour)))
 		}
 		want("Enter of 150 new keys", 150)
 		renewed(t, b, many...)
@@ -158,78 +159,79 @@ func TestRoundTrips(t *testing.T) {
 // answer is an error that says neither yes nor no, and the step can be sent again.
 func TestAnswerLost(t *testing.T) {
 	// Without prepared statements each step is one request, whatever connection it is on.
-	each(t, []kind{postgres.with("exec", "default_query_exec_mode=exec"), pgBouncer, mariaDB}, func(t *testing.T, s *store) {
-		p := s.through(t)
-		b := s.backendOn(t, s.one(t))
-		ctx := soon(t)
-		for name, action := range map[string]faultproxy.Action{
-			"BeforeItWasApplied": faultproxy.DropRequest, "AfterItWasApplied": faultproxy.DropAnswer,
-		} {
-			t.Run(name, func(t *testing.T) {
-				// cut breaks the connection at the next step of that name.
-				cut := func(step string) {
-					done := false
-					p.Handle(func(r *faultproxy.Request) faultproxy.Action {
-						if done || !bytes.Contains(r.Data, []byte("_"+step+"(")) {
-							return faultproxy.Pass
-						}
-						done = true
-						return action
-					})
-				}
-				use(t, b, "k") // a connection is there, and all is prepared
-				c := claim("k")
-				cut("enter")
-				unsure(t, "Enter", second(b.Enter(ctx, c)))
-				one := hold(t, b, c)
-				if again := hold(t, b, c); one.Token != again.Token {
-					t.Errorf("a repeated Enter got token %d after %d", again.Token, one.Token)
-				}
-				if l, err := b.Line(ctx, "k"); err != nil || len(l.Claims) != 1 {
-					t.Errorf("%d claims are in line, %v; want one", len(l.Claims), err)
-				}
-
-				cut("renew")
-				unsure(t, "Renew", renew(b, ctx, one))
-				renewed(t, b, one)
-
-				w := wait(t, b, claim("k"))
-				cut("leave")
-				unsure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}))
-				if err := b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}); err != nil {
-					t.Errorf("a repeated Leave with a mark: %v; want nil, for it wrote the mark", err)
-				}
-				if w = granted(t, b, w); w.Mark != driver.Mark(name) {
-					t.Errorf("the mark is %q; want %q", w.Mark, name)
-				}
-
-				cut("break")
-				unsure(t, "Break", b.Break(ctx, "k", w.Token, "why"))
-				if err := b.Break(ctx, "k", w.Token, "why"); err != nil && !driver.Gone(err) {
-					t.Errorf("a repeated Break: %v", err)
-				}
-				var broken driver.ErrGone
-				if err := renew(b, ctx, w); !errors.As(err, &broken) || broken.Reason != "why" {
-					t.Errorf("Renew of a broken claim answered %v; want the reason", err)
-				}
-
-				// An Enter that is given up. A Leave of which nothing is known keeps out an Enter
-				// that comes later.
-				for _, step := range []string{"enter", "leave"} {
-					late := claim("k")
-					cut(step)
-					if step == "enter" {
-						unsure(t, "Enter", second(b.Enter(ctx, late)))
-					} else {
-						unsure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{}))
+	each(t, []kind{postgres.with("exec", "default_query_exec_mode=exec"), pgBouncer, mariaDB},
+		func(t *testing.T, s *store) {
+			p := s.through(t)
+			b := s.backendOn(t, s.one(t))
+			ctx := soon(t)
+			for name, action := range map[string]faultproxy.Action{
+				"BeforeItWasApplied": faultproxy.DropRequest, "AfterItWasApplied": faultproxy.DropAnswer,
+			} {
+				t.Run(name, func(t *testing.T) {
+					// cut breaks the connection at the next step of that name.
+					cut := func(step string) {
+						done := false
+						p.Handle(func(r *faultproxy.Request) faultproxy.Action {
+							if done || !bytes.Contains(r.Data, []byte("_"+step+"(")) {
+								return faultproxy.Pass
+							}
+							done = true
+							return action
+						})
 					}
-					b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{})
-					gone(t, "an Enter after its Leave", second(b.Enter(ctx, late)))
-				}
-				empty(t, b)
-			})
-		}
-	})
+					use(t, b, "k") // a connection is there, and all is prepared
+					c := claim("k")
+					cut("enter")
+					unsure(t, "Enter", second(b.Enter(ctx, c)))
+					one := hold(t, b, c)
+					if again := hold(t, b, c); one.Token != again.Token {
+						t.Errorf("a repeated Enter got token %d after %d", again.Token, one.Token)
+					}
+					if l, err := b.Line(ctx, "k"); err != nil || len(l.Claims) != 1 {
+						t.Errorf("%d claims are in line, %v; want one", len(l.Claims), err)
+					}
+
+					cut("renew")
+					unsure(t, "Renew", renew(b, ctx, one))
+					renewed(t, b, one)
+
+					w := wait(t, b, claim("k"))
+					cut("leave")
+					unsure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}))
+					if err := b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}); err != nil {
+						t.Errorf("a repeated Leave with a mark: %v; want nil, for it wrote the mark", err)
+					}
+					if w = granted(t, b, w); w.Mark != driver.Mark(name) {
+						t.Errorf("the mark is %q; want %q", w.Mark, name)
+					}
+
+					cut("break")
+					unsure(t, "Break", b.Break(ctx, "k", w.Token, "why"))
+					if err := b.Break(ctx, "k", w.Token, "why"); err != nil && !driver.Gone(err) {
+						t.Errorf("a repeated Break: %v", err)
+					}
+					var broken driver.ErrGone
+					if err := renew(b, ctx, w); !errors.As(err, &broken) || broken.Reason != "why" {
+						t.Errorf("Renew of a broken claim answered %v; want the reason", err)
+					}
+
+					// An Enter that is given up. A Leave of which nothing is known keeps out an Enter
+					// that comes later.
+					for _, step := range []string{"enter", "leave"} {
+						late := claim("k")
+						cut(step)
+						if step == "enter" {
+							unsure(t, "Enter", second(b.Enter(ctx, late)))
+						} else {
+							unsure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{}))
+						}
+						b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{})
+						gone(t, "an Enter after its Leave", second(b.Enter(ctx, late)))
+					}
+					empty(t, b)
+				})
+			}
+		})
 }
 
 // TestWhoWaitsAsksUntilListenIsInEffect counts what a process that waits asks the server,
@@ -253,11 +255,11 @@ func TestWhoWaitsAsksUntilListenIsInEffect(t *testing.T) {
 			return ofTold(), ofOther()
 		}
 		if n, m := asked(); n < m/2 {
-			t.Errorf("who waits asked %d times in 400 ms before LISTEN was in effect, and %d times without Listen; want as often", n, m)
+			t.Errorf("who waits asked %d times in 400 ms before LISTEN was in effect, and %d times without; want as often", n, m)
 		}
 		close(connected)
 		if n, m := asked(); n > 6 {
-			t.Errorf("who waits asked %d times in 400 ms with LISTEN in effect, and %d times without Listen; want to be told", n, m)
+			t.Errorf("who waits asked %d times in 400 ms with LISTEN in effect, and %d times without; want to be told", n, m)
 		}
 		leave(t, told, holder)
 		leave(t, told, granted(t, told, w))
@@ -296,8 +298,8 @@ func TestLongWaitsAskSeldom(t *testing.T) {
 		delete(asked, "news")
 		delete(asked, "line")
 		if news > 10*long || looks > 10*long || len(asked) > 0 {
-			t.Errorf("%d waiters asked %d times for news, read the line %d times and sent %v within %d s; want one poll for all, some times a second",
-				waiters, news, looks, asked, long)
+			t.Errorf("%d waiters asked %d times for news, read the line %d times and sent %v within %d s; "+
+				"want one poll for all, some times a second", waiters, news, looks, asked, long)
 		}
 		began := time.Now()
 		leave(t, other, holder)

@@ -2,11 +2,10 @@ package sqllock
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -74,7 +73,7 @@ func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
 	}
 	b.dialect, b.info = k, k.info()
 	b.info.Push = k.push || o.Listen != nil
-	c := config{name: k.name, db: db, create: o.CreateTables, node: newNode(), listen: o.Listen}
+	c := config{name: k.name, db: db, create: o.CreateTables, node: rand.Int64(), listen: o.Listen}
 	if o.Member != nil {
 		m, err := o.Member.Settled()
 		c.member = &m
@@ -99,13 +98,6 @@ func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
 	b.store = k.open(c)
 	b.enters.Store(uint32(c.node))
 	return nil
-}
-
-// newNode draws the number that tells this Backend's claims from others'.
-func newNode() int64 {
-	var b [8]byte
-	rand.Read(b[:])
-	return int64(binary.LittleEndian.Uint64(b[:]) >> 1)
 }
 
 // Info says what the dialect promises.

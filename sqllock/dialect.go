@@ -126,11 +126,11 @@ type store interface {
 	// initialise ends the quarantine of a member.
 	initialise(ctx context.Context) error
 
-	// line reads one line.
-	line(ctx context.Context, key string) (snapshot, error)
+	// line reads one line. Readings have no effects.
+	line(ctx context.Context, key string) (snapshot, effects, error)
 	// next reads the first line with claims, dead or alive, whose key is at least from and
 	// less than to. Without such a line the key of its answer is empty.
-	next(ctx context.Context, from, to []byte) (snapshot, error)
+	next(ctx context.Context, from, to []byte) (snapshot, effects, error)
 	// standing describes the grant of a claim, or says why there is none.
 	standing(ctx context.Context, key, id string) (g *grant, gone driver.ErrGone, err error)
 	// news returns what other processes did to claims of this node: grants, as long

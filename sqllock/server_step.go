@@ -117,17 +117,17 @@ func (s *server) news(ctx context.Context) (effects, error) {
 }
 
 // line reads one line.
-func (s *server) line(ctx context.Context, key string) (snapshot, error) {
+func (s *server) line(ctx context.Context, key string) (snapshot, effects, error) {
 	return s.read(ctx, "read the line of", key, "line", []byte(key))
 }
 
 // next reads the next line with claims. The bounds are longer than keys may be: a key that
 // long is above every other one that begins with the same bytes.
-func (s *server) next(ctx context.Context, from, to []byte) (snapshot, error) {
+func (s *server) next(ctx context.Context, from, to []byte) (snapshot, effects, error) {
 	return s.read(ctx, "list the lines", "", "next", from, to)
 }
 
-func (s *server) read(ctx context.Context, what, key, step string, args ...any) (snapshot, error) {
+func (s *server) read(ctx context.Context, what, key, step string, args ...any) (snapshot, effects, error) {
 	var l snapshot
 	err := s.call(ctx, what, key, func() { l = snapshot{key: key} }, func(r *row) error {
 		if r.now == 0 {
@@ -135,7 +135,7 @@ func (s *server) read(ctx context.Context, what, key, step string, args ...any) 
 		}
 		return l.add(r)
 	}, step, args...)
-	return l, err
+	return l, effects{}, err
 }
 
 // sweep forgets some idle lines.

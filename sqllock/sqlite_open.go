@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 )
@@ -103,19 +104,15 @@ func (s *sqlite) open(ctx context.Context, before *database) (*database, error) 
 			return nil, err
 		}
 	}
-	for {
-		d, err := s.openOnce(ctx)
-		if !errors.Is(err, errMoved) {
-			if d != nil && before != nil {
-				d.node = newNode()
-			}
-			return d, err
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-	}
+	var d *database
+	err := retry(ctx, movedAway, time.Millisecond, time.Millisecond, func() (err error) {
+		d, err = s.openOnce(ctx)
+		return err
+	})
+	return d, err
 }
+
+func movedAway(err error) bool { return errors.Is(err, errMoved) }
 
 // openOnce returns errMoved if the file was replaced meanwhile.
 func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
@@ -146,7 +143,7 @@ func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 			return nil, err
 		}
 	}
-	d := &database{file: f, node: s.node}
+	d := &database{file: f, node: rand.Int64()}
 	if err = s.prepare(ctx, d); err == nil {
 		err = s.check(ctx, d)
 	} else if _, moved := f.stat(); moved == errMoved {
@@ -246,27 +243,22 @@ func checkConn(d *database, conn *sql.Conn) error {
 
 // closeAll closes all connections of the pool, and waits for those that are in use.
 func (s *sqlite) closeAll(ctx context.Context) error {
-	deadline := time.Now().Add(closeWithin)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		if err := s.closeIdle(ctx); err != nil {
-			return err
-		}
-		n := s.db.Stats().OpenConnections
-		if n == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("sqlite: %w, and the program still has %d connections to the old one: close them",
+	soon, cancel := context.WithTimeout(ctx, closeWithin)
+	defer cancel()
+	var used error
+	err := retry(soon, movedAway, time.Millisecond, time.Millisecond, func() error {
+		err := s.closeIdle(soon)
+		if n := s.db.Stats().OpenConnections; err == nil && n > 0 {
+			used = fmt.Errorf("sqlite: %w, and the program still has %d connections to the old one: close them",
 				errMoved, n)
+			return used
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil && used != nil {
+		return used
 	}
+	return err
 }
 
 // closeIdle closes those connections of the pool that nobody uses.
@@ -289,8 +281,7 @@ func (s *sqlite) createTables(ctx context.Context) error {
 		return err
 	}
 	if tables == 0 {
-		var mode string
-		if err := s.db.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
+		if _, err := s.db.ExecContext(ctx, "PRAGMA journal_mode = WAL"); err != nil {
 			return err
 		}
 	}

@@ -27,22 +27,22 @@ func (s *sqlite) read(ctx context.Context, what, key string, begin func(), take 
 	return s.fail(named(what, key), err)
 }
 
-func (s *sqlite) snapshot(ctx context.Context, what, key, name string, args ...any) (snapshot, error) {
+func (s *sqlite) snapshot(ctx context.Context, what, key, name string, args ...any) (snapshot, effects, error) {
 	var l snapshot
 	err := s.read(ctx, what, key, func() {
 		// Before the statement: a claim that ends while it runs is seen next time.
 		l = snapshot{key: key, now: readClock()}
 	}, func(r *row) error { return l.add(r) }, name, func(*database) []any { return args })
-	return l, err
+	return l, effects{}, err
 }
 
 // line reads one line.
-func (s *sqlite) line(ctx context.Context, key string) (snapshot, error) {
+func (s *sqlite) line(ctx context.Context, key string) (snapshot, effects, error) {
 	return s.snapshot(ctx, "read the line of", key, "line", []byte(key))
 }
 
 // next reads the next line with claims.
-func (s *sqlite) next(ctx context.Context, from, to []byte) (snapshot, error) {
+func (s *sqlite) next(ctx context.Context, from, to []byte) (snapshot, effects, error) {
 	return s.snapshot(ctx, "list the lines", "", "next", from, to)
 }
 

@@ -34,7 +34,7 @@ func (s *sqlite) on(ctx context.Context, sameFile bool, f func(d *database) erro
 		if err != nil {
 			return err
 		}
-		if err = s.once(d, f); sameFile || !errors.Is(err, errMoved) {
+		if err = s.once(d, f); sameFile || !movedAway(err) {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func (s *sqlite) once(d *database, f func(d *database) error) error {
 	if _, moved := d.file.stat(); now != d || !ok || moved == errMoved {
 		err = errMoved
 	}
-	if errors.Is(err, errMoved) {
+	if movedAway(err) {
 		s.retire(d)
 	}
 	return err

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,47 +82,5 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 		t.Errorf("Release: %v", err)
 	}
 	cutOff.Close()
-	empty(t, s)
-}
-
-// Goroutines of two processes' worth of Clients count under one lock.
-func TestClientsExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	const clients, each, turns = 3, 2, 8
-	var n, last atomic.Int64 // read and written in two steps: only the lock keeps them right
-	done := make(chan error, clients*each)
-	for range clients {
-		c := fencelock.New(connect(t, long, s), nil)
-		t.Cleanup(func() { c.Close() })
-		for range each {
-			go func() {
-				for range turns {
-					err := c.Do(t.Context(), "k", func(_ context.Context, l *fencelock.Lease) error {
-						n.Store(n.Load() + 1)
-						if token, before := int64(l.Token()), last.Load(); token <= before {
-							t.Errorf("token %d was granted after %d", token, before)
-						} else {
-							last.Store(token)
-						}
-						return nil
-					})
-					if err != nil {
-						done <- err
-						return
-					}
-				}
-				done <- nil
-			}()
-		}
-	}
-	for range clients * each {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
-	if n := n.Load(); n != clients*each*turns {
-		t.Errorf("counted to %d; want %d", n, clients*each*turns)
-	}
 	empty(t, s)
 }

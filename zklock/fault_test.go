@@ -84,50 +84,38 @@ func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 	leave(t, b, granted(t, b, k))
 }
 
-// An Enter is on its way, its connection breaks, its caller gives up, and only then
-// does the ensemble apply it: a follower had passed it on and was slow. Without the
-// fence it would make a claim that nobody knows of, and that the session keeps alive.
+// An Enter is on its way, its connection breaks, its caller gives up or repeats it, and only
+// then does the ensemble apply it: a follower had passed it on and was slow. Without the
+// barrier it would make a claim that nobody knows of, and that the session keeps alive.
 func TestDelayedEnterIsKeptOut(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	b := connect(t, long, s)
-	c := exclusive("k")
-	deliver := loseNextJoin(t, b)
-	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
-		t.Fatal("an Enter that is still under way was answered")
+	a := admin(t, s)
+	for _, repeated := range []bool{false, true} {
+		b := connect(t, long, s)
+		c := exclusive("k")
+		deliver := loseNextJoin(t, b)
+		if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
+			t.Fatal("an Enter that is still under way was answered")
+		}
+		k := driver.Ticket{Claim: c}
+		if repeated {
+			k = hold(t, b, c)
+		} else if err := b.Leave(within(t, 10*time.Second), k, driver.Exit{}); err != nil && !driver.Gone(err) {
+			t.Fatalf("Leave: %v", err)
+		}
+		if err := deliver(); err == nil {
+			t.Errorf("an Enter that nobody waits for was applied; repeated: %v", repeated)
+		}
+		if n := nodes(t, a, "k"); len(n) != 0 && !repeated || len(n) != 1 && repeated {
+			t.Errorf("the line is %v; want the one claim if it was repeated: %v", n, repeated)
+		}
+		if !repeated {
+			k = hold(t, b, noWait(exclusive("k")))
+		}
+		leave(t, b, k)
+		empty(t, s)
 	}
-	if err := b.Leave(within(t, 10*time.Second), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
-		t.Fatalf("Leave: %v", err)
-	}
-	if err := deliver(); err == nil {
-		t.Error("an Enter that nobody waits for was applied")
-	}
-	if n := nodes(t, admin(t, s), "k"); len(n) != 0 {
-		t.Errorf("the line is %v; want it empty", n)
-	}
-	leave(t, b, hold(t, b, noWait(exclusive("k"))))
-	empty(t, s)
-}
-
-// The same, and its caller repeats it instead.
-func TestDelayedEnterMakesNoSecondClaim(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	b := connect(t, long, s)
-	c := exclusive("k")
-	deliver := loseNextJoin(t, b)
-	if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
-		t.Fatal("an Enter that is still under way was answered")
-	}
-	k := hold(t, b, c)
-	if err := deliver(); err == nil {
-		t.Error("the delayed Enter was applied beside its repeat")
-	}
-	if n := nodes(t, admin(t, s), "k"); len(n) != 1 {
-		t.Errorf("the line is %v; want the one claim", n)
-	}
-	leave(t, b, k)
-	empty(t, s)
 }
 
 // Somebody enters between the look of a claim that does not wait and its joining: it

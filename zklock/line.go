@@ -3,6 +3,7 @@ package zklock
 import (
 	"cmp"
 	"errors"
+	"math"
 	"path"
 	"slices"
 	"time"
@@ -23,6 +24,11 @@ func (l *line) index(name string) int {
 	return slices.IndexFunc(l.members, func(m member) bool { return m.name == name })
 }
 
+// maxSpread is how far the numbers of one line may be apart to be believed. The server
+// counts in 32 bits and goes from 2147483647 to -2147483648: a line that is never empty
+// while two thousand million claims come and go.
+const maxSpread = math.MaxInt32 / 2
+
 // readLine asks who is in line. It answers zk.ErrNoNode, with an empty line, if the line has
 // no container.
 func (b *Backend) readLine(s *session, key string) (*line, error) {
@@ -40,7 +46,8 @@ func (b *Backend) readLine(s *session, key string) (*line, error) {
 		}
 		l.members = append(l.members, m)
 	}
-	if err != nil || sortMembers(l.members) {
+	slices.SortFunc(l.members, func(x, y member) int { return cmp.Compare(x.seq, y.seq) })
+	if n := len(l.members); err != nil || n == 0 || l.members[n-1].seq-l.members[0].seq <= maxSpread {
 		return l, err
 	}
 	// The server's count has run over. The transactions that made the nodes know the

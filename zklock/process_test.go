@@ -31,6 +31,13 @@ func start(t *testing.T, s *testserver.Server, do worker.Job) *worker.Process {
 	return worker.Start(t, worker.Order[store]{Do: do, Store: store{s.Addr(), prefix(t)}, Key: "k"})
 }
 
+func TestProcessesNeverOverlap(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	trial(t, s).NeverOverlap(t, 4, 15)
+	empty(t, s)
+}
+
 func TestKilledHolderIsGoneWithItsSession(t *testing.T) {
 	t.Parallel()
 	s := server(t)

@@ -1,26 +1,10 @@
 package zklock
 
 import (
-	"cmp"
-	"math"
 	"slices"
 
 	"github.com/fencelock/fencelock/driver"
 )
-
-// maxSpread is how far the numbers of one line may be apart to be believed. The server
-// counts in 32 bits and goes from 2147483647 to -2147483648: a line that is never empty
-// while two thousand million claims come and go.
-const maxSpread = math.MaxInt32 / 2
-
-// sortMembers sorts a line by arrival. It reports false if the numbers cannot tell.
-func sortMembers(ms []member) bool {
-	if len(ms) == 0 {
-		return true
-	}
-	slices.SortFunc(ms, func(x, y member) int { return cmp.Compare(x.seq, y.seq) })
-	return ms[len(ms)-1].seq-ms[0].seq <= maxSpread
-}
 
 // fits applies the rule of the line to the claim at index i: it is granted when its
 // weight and the weights of all before it fit its capacity.

@@ -9,8 +9,9 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Interrupted ends the context of one in so many calls of a backend at a random moment. A driver of SQLite answers that with sqlite3_interrupt, which ends the statement
-// that runs. It is for SQLite what the fault "statements" is for servers.
+// Interrupted ends the context of one in so many calls of a backend at a random moment. A
+// driver of SQLite answers that with sqlite3_interrupt, which ends the statement that runs. It
+// is for SQLite what the fault "statements" is for servers.
 type Interrupted struct {
 	driver.Backend
 	driver.LineReader

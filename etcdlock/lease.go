@@ -47,6 +47,9 @@ func age(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
+// grace is how long after its end a lease may still be on the server.
+const grace = 10 * time.Second
+
 // leaseSet has the leases that claims share: one for each length in whole seconds. The
 // zero value is ready.
 type leaseSet struct {
@@ -87,7 +90,8 @@ func (s *leaseSet) get(seconds int64, fetch func(old *lease) (*lease, error)) (*
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.fetches, seconds)
-		maps.DeleteFunc(s.byLength, func(_ int64, l *lease) bool { return l.left(time.Now()) <= 0 })
+		// The server may end a lease late. Until then await has to know that it is over.
+		maps.DeleteFunc(s.byLength, func(_ int64, l *lease) bool { return l.left(time.Now()) < -grace })
 		if f.err == nil {
 			s.byLength[seconds] = f.lease
 		}

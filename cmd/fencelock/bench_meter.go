@@ -98,11 +98,8 @@ func (m *meter) ttl(b driver.Backend) time.Duration {
 	return ttl
 }
 
-// close leaves the store. What it does not manage in time is not worth waiting for.
 func (m *meter) close() {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
+	closeSoon(func() {
 		for _, c := range append(slices.Clone(m.pool), m.a, m.b) {
 			if c != nil {
 				_ = c.Close()
@@ -111,11 +108,7 @@ func (m *meter) close() {
 		for _, open := range m.stores {
 			open.Close()
 		}
-	}()
-	select {
-	case <-closed:
-	case <-time.After(firstContact):
-	}
+	})
 }
 
 // run measures one thing after the other, each for a part of length.

@@ -31,9 +31,7 @@ func TestBenchMeasuresAndLeavesNothingBehind(t *testing.T) {
 		p := s.start("fencelock", "bench", "--for", "60")
 		eventually(t, "bench holds something", func() bool { return strings.Contains(s.must("ls"), "bench-") })
 		p.signal("TERM")
-		if code := p.wait(); code != exitNotAcquired {
-			t.Errorf("interrupted, bench exits %d", code)
-		}
+		p.wantExit(exitNotAcquired)
 		p.wantLine("interrupted")
 		if left := s.must("ls", "bench-"); left != "" {
 			t.Errorf("after an interrupted bench this is left:\n%s", left)
@@ -45,24 +43,15 @@ func TestBenchIsBounded(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
 	s := newStage(t, server.URL())
-	code, p := s.run("fencelock", "bench", "--for", "0.1")
-	if code != exitUsage {
-		t.Errorf("a tenth of a second: exit %d", code)
-	}
+	p := s.wants(exitUsage, "bench", "--for", "0.1")
 	p.wantLine("--for")
 	p = s.start("fencelock", "bench", "--for", "0.5")
 	eventually(t, "bench is at work", func() bool { return strings.Contains(s.must("ls"), "bench-") })
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	begun := time.Now()
-	if code := p.wait(); code != exitUnavailable {
-		t.Errorf("a server that hangs: exit %d", code)
-	}
+	p.wantExit(exitUnavailable)
 	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("a server that hangs held bench for %v", took)
 	}
-	if err := server.Continue(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Continue())
 }

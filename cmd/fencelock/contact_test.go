@@ -13,14 +13,17 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-func TestUnreachableServerIsToldSoon(t *testing.T) {
-	// A server that takes connections and says nothing: one that is stopped.
+// silentServer takes connections and says nothing: it is stopped.
+func silentServer(t *testing.T) (*testserver.Server, *stage) {
+	t.Helper()
 	server := testserver.Redis(t)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	t.Cleanup(func() { _ = server.Continue() })
-	s := newStage(t, server.URL())
+	return server, newStage(t, server.URL())
+}
+
+func TestUnreachableServerIsToldSoon(t *testing.T) {
+	server, s := silentServer(t)
 	begun := time.Now()
 	code, p := s.run("fencelock", "run", "n", "--", "touch", "ran")
 	if code != exitUnavailable || time.Since(begun) > 2*firstContact {
@@ -33,12 +36,7 @@ func TestUnreachableServerIsToldSoon(t *testing.T) {
 }
 
 func TestSignalEndsTheFirstContact(t *testing.T) {
-	server := testserver.Redis(t)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Continue() })
-	s := newStage(t, server.URL())
+	server, s := silentServer(t)
 	p := s.start("fencelock", "run", "n", "--", "true")
 	// It listens for signals before it connects.
 	eventually(t, "it is connected", func() bool { return connected(server.Addr()) })
@@ -49,6 +47,7 @@ func TestSignalEndsTheFirstContact(t *testing.T) {
 	}
 }
 
+// connected reports whether anybody has a connection to addr.
 func connected(addr string) bool {
 	_, port, _ := strings.Cut(addr, ":")
 	n, _ := strconv.Atoi(port)
@@ -56,28 +55,19 @@ func connected(addr string) bool {
 	return strings.Contains(string(table), fmt.Sprintf(" 0100007F:%04X 01 ", n))
 }
 
+// A server that accepts and says nothing takes no more of one's time than -w allows.
 func TestWaitCoversTheFirstContact(t *testing.T) {
-	server := testserver.Redis(t)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	s := newStage(t, server.URL())
+	_, s := silentServer(t)
 	for _, args := range [][]string{
 		{"run", "-w", "1", "n", "--", "true"},
 		{"once", "-w", "0.1", "n", "--slot", "hour", "--", "true"},
 		{"wait", "-w", "1", "n"},
 	} {
 		began := time.Now()
-		code, p := s.run("fencelock", args...)
-		if code != exitUnavailable {
-			t.Errorf("%v: exit %d, want %d", args, code, exitUnavailable)
-		}
+		p := s.wants(exitUnavailable, args...)
 		p.wantLine("does not answer")
 		if took := time.Since(began); took >= firstContact {
 			t.Errorf("%v took %v", args, took)
 		}
-	}
-	if err := server.Continue(); err != nil {
-		t.Fatal(err)
 	}
 }

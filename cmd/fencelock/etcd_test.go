@@ -28,9 +28,7 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
 		func() error { _, err := root.AuthEnable(ctx); return err },
 	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, step())
 	}
 	for _, c := range []struct {
 		url, password string
@@ -63,10 +61,7 @@ func TestKilledHolderOnEtcd(t *testing.T) {
 	s.pid("held")
 	p.signal("KILL")
 	killed := time.Now()
-	code, q := s.run("fencelock", "run", "-w", "30", "n", "--", "true")
-	if code != 0 {
-		t.Fatalf("exit %d: %s", code, q.err.String())
-	}
+	s.wants(0, "run", "-w", "30", "n", "--", "true")
 	if took := time.Since(killed); took > 8*time.Second {
 		t.Errorf("a lease of 2s was over after %v", took)
 	}

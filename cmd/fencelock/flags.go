@@ -160,8 +160,7 @@ func (f *holdFlags) checkTimes(func(string) bool) error {
 		return usage("--min-hold %v is longer than --max-hold %v", f.minHold.d, f.maxHold.d)
 	case f.grace.set && f.grace.d > f.ttl.d/2:
 		return usage("--grace %v is more than half of --ttl %v, so TERM could come between two renewals that are in "+
-			"time; "+
-			"use --ttl %v or more", f.grace.d, f.ttl.d, 2*f.grace.d)
+			"time; use --ttl %v or more", f.grace.d, f.ttl.d, 2*f.grace.d)
 	case f.grace.set && f.maxHold.set && f.grace.d >= f.maxHold.d:
 		return usage("--grace %v leaves nothing of --max-hold %v", f.grace.d, f.maxHold.d)
 	}
@@ -205,6 +204,14 @@ func (f *holdFlags) margin() time.Duration {
 	return m
 }
 
+// notice is how long before the end of the lease the command must be told.
+func (f *holdFlags) notice() time.Duration {
+	if f.loss == lossKill {
+		return f.margin()
+	}
+	return max(f.grace.d, f.margin())
+}
+
 // options are those of the call for the lock. The waiting counts from began, but the call
 // keeps time to be answered in.
 func (f *holdFlags) options(began time.Time) []fencelock.Option {
@@ -225,6 +232,19 @@ func (f *holdFlags) options(began time.Time) []fencelock.Option {
 		o = append(o, fencelock.Note(f.note))
 	}
 	return o
+}
+
+// parse reads the command line of run and once, and finds out whether the report can be
+// written.
+func (f *holdFlags) parse(cmd *cobra.Command, args []string) (*report, error) {
+	if err := f.split(cmd, args); err != nil {
+		return nil, err
+	}
+	if err := f.check(cmd); err != nil {
+		return nil, err
+	}
+	r := newReport(f)
+	return r, r.check()
 }
 
 // split takes the command line apart: one name, then -- and a command.

@@ -182,7 +182,7 @@ func (h *holding) keepOpen(l *fencelock.Lease, a *agent.Agent) error {
 		select {
 		case <-a.Closed():
 			if err := h.release(l); err != nil && !told {
-				return fail(exitLost, "%s (token %s) was lost before file descriptor was closed: %s",
+				return fail(exitLost, "%s (token %s) was lost before its file descriptor was closed: %s",
 					quote(f.name), l.Token(), lossText(err))
 			}
 			return nil
@@ -204,20 +204,13 @@ func (h *holding) keepOpen(l *fencelock.Lease, a *agent.Agent) error {
 		if l.Err() != nil {
 			continue
 		}
-		left := time.Until(l.Deadline()) - h.notice()
+		left := time.Until(l.Deadline()) - f.notice()
 		if left <= 0 && !told && f.loss != lossIgnore {
 			told = true
 			h.tellShell(l, a, errors.New("it could not be renewed in time"))
 		}
 		timer.Reset(max(left, 10*time.Millisecond))
 	}
-}
-
-func (h *holding) notice() time.Duration {
-	if h.f.loss == lossKill {
-		return h.f.margin()
-	}
-	return max(h.f.grace.d, h.f.margin())
 }
 
 // tellShell says that the lock is lost, and sends the shell the signal that

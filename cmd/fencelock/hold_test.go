@@ -31,20 +31,16 @@ func TestShellIsToldThatItsLockIsLost(t *testing.T) {
 				trap "exit 5" TERM
 				echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 6`)
 			s.pid("pid")
-			if err := server.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.Kill())
 			end := time.Now().Add(ttl)
 			eventually(t, "the loss is told", func() bool { return strings.Contains(shell.err.String(), c.line) })
 			if late := time.Since(end); late > 0 {
 				t.Errorf("the loss was told %v after the lease", late)
 			}
 			if c.code == 6 {
-				_ = os.WriteFile(s.path("enough"), nil, 0o600)
+				s.touch("enough")
 			}
-			if code := shell.wait(); code != c.code {
-				t.Errorf("exit %d, want %d", code, c.code)
-			}
+			shell.wantExit(c.code)
 			if !strings.Contains(shell.err.String(), `"n" (token `) || !strings.Contains(shell.err.String(), "was lost: ") {
 				t.Errorf("it said %q", shell.err.String())
 			}
@@ -60,17 +56,14 @@ func TestBrokenHoldIsToldWithTheReason(t *testing.T) {
 		echo $$ >pid; while :; do sleep 0.02; done`)
 	s.pid("pid")
 	s.must("break", "n", "--yes", "--reason", "deploy", "--token", strings.TrimSpace(s.read("token")))
-	if code := shell.wait(); code != 5 {
-		t.Errorf("exit %d, want 5: %s", code, shell.err.String())
-	}
+	shell.wantExit(5)
 	shell.wantLine("was lost", "deploy", "was sent TERM")
 }
 
 // waitingHold starts a hold that waits behind somebody.
 func waitingHold(t *testing.T, s *stage) *proc {
 	t.Helper()
-	s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
-	s.pid("pid")
+	s.holds(longRun)
 	file, err := os.Create(s.path("lock"))
 	if err != nil {
 		t.Fatal(err)
@@ -78,18 +71,8 @@ func waitingHold(t *testing.T, s *stage) *proc {
 	defer file.Close()
 	p := s.command("fencelock", "hold", "n", "--fd", "3")
 	p.cmd.ExtraFiles = []*os.File{file}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		p.signal("KILL")
-		<-p.done
-		eventually(t, "the agent has ended", func() bool { return s.agents() == 0 })
-	})
+	t.Cleanup(func() { eventually(t, "the agent has ended", func() bool { return s.agents() == 0 }) })
+	p.begin()
 	eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
 	return p
 }
@@ -111,9 +94,7 @@ func TestInterruptedHoldLeavesTheLine(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		p := waitingHold(t, s)
 		p.signal("INT")
-		if code := p.wait(); code != 130 {
-			t.Errorf("exit %d, want 130: %s", code, p.err.String())
-		}
+		p.wantExit(130)
 		p.wantLine("SIGINT while waiting; left the line")
 		if out := s.must("ls"); strings.Contains(out, "waits") {
 			t.Errorf("it is still in line:\n%s", out)

@@ -14,9 +14,7 @@ import (
 func fakeLab(t *testing.T, dir, says string) {
 	t.Helper()
 	script := "#!/bin/sh\necho " + says + " \"$@\"\nexit 7\n"
-	if err := os.WriteFile(filepath.Join(dir, labProgram), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, labProgram), []byte(script), 0o755))
 }
 
 func TestLabIsPlayedByItsOwnProgram(t *testing.T) {
@@ -40,9 +38,7 @@ func TestLabIsPlayedByItsOwnProgram(t *testing.T) {
 	// The one beside the program goes before the one in PATH.
 	beside := t.TempDir()
 	fakeLab(t, beside, "beside")
-	if err := os.Link(binary, filepath.Join(beside, "fencelock")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Link(binary, filepath.Join(beside, "fencelock")))
 	if code, p := lab(filepath.Join(beside, "fencelock"), inPath); code != 7 || p.out.String() != "beside 4 --lang zh\n" {
 		t.Errorf("exit %d, %q, %s", code, p.out.String(), p.err.String())
 	}

@@ -30,18 +30,14 @@ func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
 			args := append([]string{"run", "--ttl", ttl.String(), "--report", "report", "n"}, c.flags...)
 			holder := s.start("fencelock", append(args, "--", "sh", "-c", c.command)...)
 			pid := s.pid("pid")
-			if err := server.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.Kill())
 			// Whatever was renewed last was renewed before now.
 			end := time.Now().Add(ttl)
 			eventually(t, "the command is dead", func() bool { return !alive(pid) })
 			if late := time.Since(end); late > 0 {
 				t.Errorf("the command died %v after its lease", late)
 			}
-			if code := holder.wait(); code != exitLost {
-				t.Errorf("exit %d, want %d", code, exitLost)
-			}
+			holder.wantExit(exitLost)
 			if !strings.Contains(holder.err.String(), c.line) || !strings.Contains(holder.err.String(), "could not be renewed in time") {
 				t.Errorf("it said %q", holder.err.String())
 			}
@@ -59,43 +55,31 @@ func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
 func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
 	server := testserver.Redis(t)
 	s := newStage(t, server.URL())
-	holder := s.start("fencelock", "run", "-v", "--ttl", "1s", "--on-loss", "ignore", "n", "--", "sh", "-c",
-		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 0`)
+	holder := s.holds(untilTold+`; exit 0`, "-v", "--ttl", "1s", "--on-loss", "ignore")
 	pid := s.pid("pid")
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Kill())
 	eventually(t, "the loss is told", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })
 	if !alive(pid) {
 		t.Error("the command was ended although --on-loss is ignore")
 	}
 	s.touch("enough")
-	if code := holder.wait(); code != exitLost {
-		t.Errorf("exit %d, want %d", code, exitLost)
-	}
+	holder.wantExit(exitLost)
 }
 
 func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
 	server := testserver.Redis(t, testserver.Persist(true))
 	s := newStage(t, server.URL())
-	holder := s.start("fencelock", "run", "-v", "--ttl", "9s", "n", "--", "sh", "-c",
-		`echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 6`)
-	s.pid("pid")
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	holder := s.holds(untilTold+`; exit 6`, "-v", "--ttl", "9s")
+	must(t, server.Kill())
 	eventually(t, "a renewal fails", func() bool { return strings.Contains(holder.err.String(), "at risk") })
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Restart())
 	before := left(t, s)
 	eventually(t, "it is renewed", func() bool { return left(t, s) > before })
 	s.touch("enough")
-	if code := holder.wait(); code != 6 {
-		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
-	}
+	holder.wantExit(6)
 }
 
+// left is how many milliseconds the lease of n lasts.
 func left(t *testing.T, s *stage) int64 {
 	var v lineView
 	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
@@ -110,13 +94,9 @@ func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
 			`trap "echo asked >asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
 		s.pid("pid")
 		var v lineView
-		if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v))
 		s.must("break", "n", "--yes", "--reason", "deploy of web-3", "--token", v.Holders[0].Token.String())
-		if code := holder.wait(); code != exitLost {
-			t.Errorf("exit %d, want %d", code, exitLost)
-		}
+		holder.wantExit(exitLost)
 		holder.wantLine("was lost while the command ran", "deploy of web-3", "exit code 0")
 		if s.read("asked") == "" {
 			t.Error("the command was not asked to end")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,13 @@ func testMain(m *testing.M) int {
 	os.Setenv("HOME", dir)
 	heedSignals()
 	return m.Run()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // patience is how long a test waits for what must happen. It is no measurement: a
@@ -142,13 +150,13 @@ func onEach(t *testing.T, f func(t *testing.T, s *stage)) {
 
 func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
 
-// touch makes an empty file.
-func (s *stage) touch(name string) {
+// write makes a file.
+func (s *stage) write(name, text string) {
 	s.t.Helper()
-	if err := os.WriteFile(s.path(name), nil, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, os.WriteFile(s.path(name), []byte(text), 0o600))
 }
+
+func (s *stage) touch(name string) { s.write(name, "") }
 
 // read returns the contents of a file of the stage, or "".
 func (s *stage) read(name string) string {
@@ -201,6 +209,29 @@ func (s *stage) run(name string, args ...string) (code int, p *proc) {
 	return p.wait(), p
 }
 
+// wants runs fencelock and wants that exit code.
+func (s *stage) wants(code int, args ...string) *proc {
+	s.t.Helper()
+	p := s.start("fencelock", args...)
+	p.wantExit(code)
+	return p
+}
+
+// What a holder may run.
+const (
+	longRun   = "exec sleep 100"
+	untilTold = "until [ -e enough ]; do sleep 0.02; done"
+)
+
+// holds starts a run with these flags that holds n while a shell runs script. It waits
+// until the shell has written its process id to the file pid.
+func (s *stage) holds(script string, flags ...string) *proc {
+	s.t.Helper()
+	p := s.start("fencelock", slices.Concat([]string{"run"}, flags, []string{"n", "--", "sh", "-c", "echo $$ >pid; " + script})...)
+	s.pid("pid")
+	return p
+}
+
 // must runs fencelock and wants it to succeed.
 func (s *stage) must(args ...string) string {
 	s.t.Helper()
@@ -222,6 +253,14 @@ func (p *proc) wait() int {
 		p.t.Fatalf("%v does not end\nstdout: %s\nstderr: %s", p.cmd.Args, p.out.String(), p.err.String())
 	}
 	return exitCode(p.cmd.ProcessState)
+}
+
+// wantExit wants it to end with that code.
+func (p *proc) wantExit(code int) {
+	p.t.Helper()
+	if got := p.wait(); got != code {
+		p.t.Errorf("%v: exit %d, want %d: %s", p.cmd.Args[1:], got, code, p.err.String())
+	}
 }
 
 func (p *proc) ended() bool {
@@ -255,6 +294,8 @@ func (p *proc) wantLine(parts ...string) {
 
 // TestScripts runs the scripts in testdata, each in a folder of its own.
 func TestScripts(t *testing.T) {
+	cmds := maps.Clone(serverCmds)
+	cmds["postgres"], cmds["sql"], cmds["exits"], cmds["until"] = startPostgres, runSQL, exits, until
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -265,16 +306,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv(envURL, "sqlite://"+filepath.Join(e.WorkDir, "locks.db"))
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":     exits,
-			"redis":     startRedis,
-			"postgres":  startPostgres,
-			"mariadb":   startMariaDB,
-			"etcd":      startEtcd,
-			"zookeeper": startZooKeeper,
-			"until":     until,
-			"sql":       runSQL,
-		},
+		Cmds:          cmds,
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 	})
 }
@@ -298,47 +330,45 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// redis NAME [PASSWORD] starts a server and puts host:port into the variable NAME.
-func startRedis(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 1 {
-		ts.Fatalf("usage: redis NAME [PASSWORD]")
+// serverCmd makes the command NAME [ARG...] of scripts, which starts a server and puts
+// host:port into the variable NAME. form is how it is called.
+func serverCmd(form string, start func(ctx context.Context, dir string, args []string) (*testserver.Server, error),
+) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		least := strings.Count(form, " ") - strings.Count(form, "[")
+		if neg || len(args) < least || len(args) > strings.Count(form, " ") {
+			ts.Fatalf("usage: %s", form)
+		}
+		dir, err := os.MkdirTemp(ts.Getenv("WORK"), "server-*")
+		ts.Check(err)
+		server, err := start(context.Background(), dir, args[1:])
+		ts.Check(err)
+		ts.Defer(func() { _ = server.Stop() })
+		ts.Setenv(args[0], server.Addr())
 	}
-	var opts []testserver.Option
-	if len(args) > 1 {
-		opts = append(opts, testserver.Password(args[1]))
-	}
-	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "redis-*")
-	ts.Check(err)
-	server, err := testserver.StartRedis(context.Background(), dir, opts...)
-	ts.Check(err)
-	ts.Defer(func() { _ = server.Stop() })
-	ts.Setenv(args[0], server.Addr())
 }
 
-// etcd NAME starts a server and puts host:port into the variable NAME.
-func startEtcd(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: etcd NAME")
-	}
-	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "etcd-*")
-	ts.Check(err)
-	server, err := testserver.StartEtcd(context.Background(), dir)
-	ts.Check(err)
-	ts.Defer(func() { _ = server.Stop() })
-	ts.Setenv(args[0], server.Addr())
+// serverCmds are those of the stores that the scripts use.
+var serverCmds = map[string]func(*testscript.TestScript, bool, []string){
+	"redis": serverCmd("redis NAME [PASSWORD]", func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
+		return testserver.StartRedis(ctx, dir, passwords(args)...)
+	}),
+	"mariadb": serverCmd("mariadb NAME PASSWORD", func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
+		return testserver.StartMariaDB(ctx, dir, passwords(args)...)
+	}),
+	"etcd": serverCmd("etcd NAME", func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
+		return testserver.StartEtcd(ctx, dir)
+	}),
+	"zookeeper": serverCmd("zookeeper NAME", func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
+		return testserver.StartZooKeeper(ctx, dir)
+	}),
 }
 
-// zookeeper NAME starts a server and puts host:port into the variable NAME.
-func startZooKeeper(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: zookeeper NAME")
+func passwords(args []string) (opts []testserver.Option) {
+	for _, password := range args {
+		opts = append(opts, testserver.Password(password))
 	}
-	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "zookeeper-*")
-	ts.Check(err)
-	server, err := testserver.StartZooKeeper(context.Background(), dir)
-	ts.Check(err)
-	ts.Defer(func() { _ = server.Stop() })
-	ts.Setenv(args[0], server.Addr())
+	return opts
 }
 
 // postgres NAME POOLER PASSWORD starts a server and a PgBouncer in front of it, and puts
@@ -347,18 +377,14 @@ func startPostgres(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: postgres NAME POOLER PASSWORD")
 	}
-	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "postgres-*")
-	ts.Check(err)
-	server, err := testserver.StartPostgres(context.Background(), dir, testserver.Password(args[2]))
-	ts.Check(err)
-	ts.Defer(func() { _ = server.Stop() })
-	dir, err = os.MkdirTemp(ts.Getenv("WORK"), "pgbouncer-*")
-	ts.Check(err)
-	pooler, err := testserver.StartPgBouncer(context.Background(), dir, server)
-	ts.Check(err)
-	ts.Defer(func() { _ = pooler.Stop() })
-	ts.Setenv(args[0], server.Addr())
-	ts.Setenv(args[1], pooler.Addr())
+	var server *testserver.Server
+	serverCmd("postgres NAME", func(ctx context.Context, dir string, _ []string) (_ *testserver.Server, err error) {
+		server, err = testserver.StartPostgres(ctx, dir, testserver.Password(args[2]))
+		return server, err
+	})(ts, false, args[:1])
+	serverCmd("pooler NAME", func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
+		return testserver.StartPgBouncer(ctx, dir, server)
+	})(ts, false, args[1:2])
 }
 
 // sql URL STATEMENT... changes a PostgreSQL database.
@@ -374,19 +400,6 @@ func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 		_, err := conn.Exec(ctx, statement)
 		ts.Check(err)
 	}
-}
-
-// mariadb NAME PASSWORD starts a server and puts host:port into the variable NAME.
-func startMariaDB(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: mariadb NAME PASSWORD")
-	}
-	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "mariadb-*")
-	ts.Check(err)
-	server, err := testserver.StartMariaDB(context.Background(), dir, testserver.Password(args[1]))
-	ts.Check(err)
-	ts.Defer(func() { _ = server.Stop() })
-	ts.Setenv(args[0], server.Addr())
 }
 
 // until PROGRAM [ARG...] runs a program again and again until it succeeds.

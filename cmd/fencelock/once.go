@@ -32,18 +32,12 @@ func newOnce(c *cli) *cobra.Command {
 		Long:  onceHelp,
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.split(cmd, args); err != nil {
-				return err
-			}
-			if err := f.check(cmd); err != nil {
+			r, err := f.parse(cmd, args)
+			if err != nil {
 				return err
 			}
 			at, err := parseSlot(slot, zone, time.Now())
 			if err != nil {
-				return err
-			}
-			r := newReport(f)
-			if err := r.check(); err != nil {
 				return err
 			}
 			return r.write(c.once(f, at, r))

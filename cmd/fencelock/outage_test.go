@@ -25,17 +25,11 @@ func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
 	}
 
 	ask("REPLICAOF", "127.0.0.1", "1")
-	code, p := s.run("fencelock", "run", "-w", "3", "n", "--", "true")
-	if code != exitUnavailable {
-		t.Errorf("exit %d, want %d", code, exitUnavailable)
-	}
+	p := s.wants(exitUnavailable, "run", "-w", "3", "n", "--", "true")
 	p.wantLine(" refuses for now: ")
 	// -n does not wait, whatever the lease is.
 	for _, verb := range []string{"run -n n", "once -n n --slot hour"} {
-		code, p := s.run("fencelock", append(strings.Fields(verb), "--ttl", "24h", "--", "true")...)
-		if code != exitUnavailable {
-			t.Errorf("%s: exit %d, want %d", verb, code, exitUnavailable)
-		}
+		p := s.wants(exitUnavailable, append(strings.Fields(verb), "--ttl", "24h", "--", "true")...)
 		p.wantLine(" refuses for now: ")
 	}
 	p = s.start("fencelock", "run", "n", "--", "true")
@@ -43,29 +37,20 @@ func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
 	says(p, " refuses for now: ")
 	says(p, "READONLY")
 	ask("REPLICAOF", "NO", "ONE")
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit %d: %s", code, p.err.String())
-	}
+	p.wantExit(0)
 	if text := p.err.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, " answers again\n") {
 		t.Errorf("want one line that it refuses, and one that it answers again:\n%s", text)
 	}
 
 	// It falls silent while somebody waits, and the signal that ends the waiting says so.
-	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
-	s.pid("pid")
+	holder := s.holds(longRun)
 	p = s.start("fencelock", "run", "-v", "n", "--", "true")
 	says(p, `waiting for "n"`)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	says(p, " gives no answer")
 	p.signal("TERM")
-	if code := p.wait(); code != 128+15 {
-		t.Errorf("exit %d: %s", code, p.err.String())
-	}
+	p.wantExit(128 + 15)
 	says(p, "left the line; redis 127.0.0.1:")
-	if err := server.Continue(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Continue())
 	holder.signal("KILL")
 }

@@ -41,8 +41,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	silent := []string{"break", "free", "hold", "init", "lab", "once", "run", "wait"}
 
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
-	s.pid("pid")
+	holder := s.holds(longRun)
 	lines := []string{"", "--help"}
 	for _, verb := range newRoot(terminal.Stdout()).Commands() {
 		name := verb.Name()
@@ -54,9 +53,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	}
 	for _, line := range lines {
 		p := s.startFull(strings.Fields(line)...)
-		if code := p.wait(); code != exitOutput {
-			t.Errorf("fencelock %s: exit %d, want %d", line, code, exitOutput)
-		}
+		p.wantExit(exitOutput)
 		if text := p.err.String(); !strings.HasSuffix(text, "fencelock: the output could not be written: no space left on device\n") {
 			t.Errorf("fencelock %s: it says %q", line, text)
 		}
@@ -80,23 +77,16 @@ func TestHoldWithoutItsTokenHoldsNothing(t *testing.T) {
 // report does not replace them.
 func TestLostReportIsToldAndKeepsTheExitCode(t *testing.T) {
 	s := sqliteStage(t)
-	if err := os.Symlink("/dev/full", s.path("full")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("/dev/full", s.path("full")))
 	for _, verb := range []string{"run n", "once n --slot hour"} {
-		code, p := s.run("fencelock", append(strings.Fields(verb), "--report", "full", "--", "sh", "-c", "exit 3")...)
-		if code != 3 {
-			t.Errorf("%s: exit %d, want the 3 of the command", verb, code)
-		}
+		p := s.wants(3, append(strings.Fields(verb), "--report", "full", "--", "sh", "-c", "exit 3")...)
 		p.wantLine(`"n": the report could not be written: no space left on device`)
 	}
 	if target, err := os.Readlink(s.path("full")); target != "/dev/full" {
 		t.Errorf("the link was replaced: %q, %v", target, err)
 	}
 
-	if err := os.Symlink("real", s.path("link")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("real", s.path("link")))
 	s.touch("real")
 	s.must("run", "n", "--report", "link", "--", "true")
 	if text := s.read("real"); !json.Valid([]byte(text)) {
@@ -161,20 +151,12 @@ func TestHiddenCharactersAreEscaped(t *testing.T) {
 func TestUnusableURLInTheEnvironmentIsConfiguration(t *testing.T) {
 	for _, url := range []string{"foo://bar", "127.0.0.1:6379", "redis://h?x=1", "redis://h:70000", "postgres://h", "sqlite:own.db", "redlock:redis://a,redis://b", "local:x"} {
 		s := newStage(t, url)
-		if code, p := s.run("fencelock", "ls"); code != exitConfig {
-			t.Errorf("FENCELOCK_URL=%s: exit %d, want %d: %s", url, code, exitConfig, p.err.String())
-		}
-		if code, p := s.run("fencelock", "--url", url, "ls"); code != exitUsage {
-			t.Errorf("--url %s: exit %d, want %d: %s", url, code, exitUsage, p.err.String())
-		}
+		s.wants(exitConfig, "ls")
+		s.wants(exitUsage, "--url", url, "ls")
 	}
 	s := newStage(t, "memory:")
 	for _, line := range []string{"run n -- true", "free n", "wait n", "once n --slot hour -- true"} {
-		if code, p := s.run("fencelock", strings.Fields(line)...); code != exitConfig {
-			t.Errorf("FENCELOCK_URL=memory: fencelock %s: exit %d, want %d: %s", line, code, exitConfig, p.err.String())
-		}
-		if code, p := s.run("fencelock", append([]string{"--url", "memory:"}, strings.Fields(line)...)...); code != exitUsage {
-			t.Errorf("--url memory: %s: exit %d, want %d: %s", line, code, exitUsage, p.err.String())
-		}
+		s.wants(exitConfig, strings.Fields(line)...)
+		s.wants(exitUsage, append([]string{"--url", "memory:"}, strings.Fields(line)...)...)
 	}
 }

@@ -56,9 +56,7 @@ func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
 			sleep 0.02
 		done
 		exit 7`)
-	if code := p.wait(); code != 7 {
-		t.Errorf("exit %d, want 7 (9: zombies were left): %s", code, p.err.String())
-	}
+	p.wantExit(7)
 }
 
 func TestFirstProcessOfAContainerHandsSignalsOn(t *testing.T) {
@@ -68,18 +66,10 @@ func TestFirstProcessOfAContainerHandsSignalsOn(t *testing.T) {
 	first := childOf(t, p.cmd.Process.Pid)
 	waiter := s.asFirst("run", "n", "--", "true")
 	eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
-	if err := unix.Kill(childOf(t, waiter.cmd.Process.Pid), unix.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := waiter.wait(); code != 143 {
-		t.Errorf("exit %d while waiting, want 143: %s", code, waiter.err.String())
-	}
-	if err := unix.Kill(first, unix.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := p.wait(); code != 5 {
-		t.Errorf("exit %d, want the command's 5: %s", code, p.err.String())
-	}
+	must(t, unix.Kill(childOf(t, waiter.cmd.Process.Pid), unix.SIGTERM))
+	waiter.wantExit(143)
+	must(t, unix.Kill(first, unix.SIGTERM))
+	p.wantExit(5)
 	if out := s.must("ls"); out != "" {
 		t.Errorf("something is left in the store:\n%s", out)
 	}

@@ -58,10 +58,7 @@ func TestRedisGroups(t *testing.T) {
 			eventually(t, "the lock is held", func() bool {
 				return strings.Contains(s.must("ls"), "nightly")
 			})
-			code, p := s.run("fencelock", "run", "-n", "nightly", "--", "touch", "ran")
-			if code != exitNotAcquired {
-				t.Errorf("a try on a held lock exits %d: %s", code, p.err.String())
-			}
+			p := s.wants(exitNotAcquired, "run", "-n", "nightly", "--", "touch", "ran")
 			p.wantLine(`"nightly" was not acquired`)
 			holder.signal("TERM")
 			holder.wait()
@@ -76,10 +73,7 @@ func TestRedisGroups(t *testing.T) {
 			for _, w := range wrongs {
 				s := newStage(t, w.url)
 				t.Setenv(envPassword, w.password)
-				code, p := s.run("fencelock", "run", "n", "--", "true")
-				if code != w.code {
-					t.Errorf("%s exits %d, want %d", w.url, code, w.code)
-				}
+				p := s.wants(w.code, "run", "n", "--", "true")
 				p.wantLine(w.line)
 				for _, secret := range []string{"s3cr3t", "wr0ng"} {
 					if strings.Contains(p.err.String(), secret) {

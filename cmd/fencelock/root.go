@@ -118,17 +118,23 @@ func newSession(s *store, open *storeurl.Store, o fencelock.Options) *session {
 	return &session{fencelock.New(open.Backend, &o), s, open.Backend.Info(), open}
 }
 
-// close leaves the store. What it does not manage in time is not worth waiting for: the
-// end of this process closes all that is open.
 func (s *session) close() {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
+	closeSoon(func() {
 		_ = s.Client.Close()
 		s.open.Close()
+	})
+}
+
+// closeSoon leaves a store. What leave does not manage in time is not worth waiting for:
+// the end of this process closes all that is open.
+func closeSoon(leave func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		leave()
 	}()
 	select {
-	case <-closed:
+	case <-done:
 	case <-time.After(firstContact):
 	}
 }
@@ -181,7 +187,7 @@ func checkName(name string) error {
 // oneName is what verbs on one lock take.
 func oneName(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usage("want one argument, the name of the lock, and not %d", len(args))
+		return usage("give the name of the lock, and nothing else; there are %d arguments", len(args))
 	}
 	return checkName(args[0])
 }

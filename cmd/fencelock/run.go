@@ -54,14 +54,8 @@ func newRun(c *cli) *cobra.Command {
 		Long:  runHelp,
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.split(cmd, args); err != nil {
-				return err
-			}
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			r := newReport(f)
-			if err := r.check(); err != nil {
+			r, err := f.parse(cmd, args)
+			if err != nil {
 				return err
 			}
 			return r.write(c.run(f, r))

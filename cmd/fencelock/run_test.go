@@ -15,27 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stubborn is a command that ends for KILL only. It says its process id, and that it
-
-// lives, forty times a second.
-
-// deathOf is a command that notes what became of the process whose id is in pid, as
-
-// the first thing that it does.
-
-const deathOf = `read p <pid; cat /proc/$p/stat >seen 2>/dev/null || echo gone >seen`
-
-// wantDead checks what deathOf saw.
-
 func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		const processes, holds = 4, 200
 		// A counter that is lost when two write it at once, and a file that tells when two
 		// are inside.
 		const inside = `[ -e inside ] && echo overlap >>wrong; : >inside; read n <count; echo $((n+1)) >count; rm inside`
-		if err := os.WriteFile(s.path("count"), []byte("0\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.write("count", "0\n")
 		loop := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do fencelock run n -- sh -c '%s; echo $FENCELOCK_TOKEN >>tokens' || exit 1; i=$((i+1)); done`, holds, inside)
 		var all []*proc
 		for range processes {
@@ -47,9 +33,7 @@ func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 			case <-time.After(20 * time.Minute): // against a hang: a loaded machine was seen to take a second a run
 				t.Fatal("800 short holds take more than five minutes")
 			}
-			if code := p.wait(); code != 0 {
-				t.Fatalf("exit %d: %s", code, p.err.String())
-			}
+			p.wantExit(0)
 		}
 		if got := strings.TrimSpace(s.read("count")); got != strconv.Itoa(processes*holds) {
 			t.Errorf("the counter is %s, want %d", got, processes*holds)
@@ -74,8 +58,7 @@ func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		const ttl = 2 * time.Second
-		holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")
-		s.pid("pid")
+		holder := s.holds(untilTold)
 		dead := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "true")
 		eventually(t, "the first waits", func() bool { return strings.Contains(s.must("ls"), "waits #1") })
 		next := s.start("fencelock", "run", "--report", "report", "n", "--", "true")
@@ -84,9 +67,7 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 		dead.wait()
 		free := time.Now()
 		s.touch("enough")
-		if code := next.wait(); code != 0 {
-			t.Fatalf("exit %d: %s", code, next.err.String())
-		}
+		next.wantExit(0)
 		if took := s.acquired("report").Sub(free); took > ttl+time.Second {
 			t.Errorf("the next one waited %v, want at most %v", took, ttl+time.Second)
 		}
@@ -95,7 +76,6 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 }
 
 // acquired is when a fencelock that wrote a report had its lock.
-
 func (s *stage) acquired(file string) time.Time {
 	s.t.Helper()
 	var r report
@@ -113,9 +93,7 @@ func TestSignalsReachEveryProcessOfTheGroup(t *testing.T) {
 	s.pid("pid-child")
 	holder.signal("USR1")
 	// The shell around them dies of it.
-	if code := holder.wait(); code != 128+int(unix.SIGUSR1) {
-		t.Errorf("exit %d: %s", code, holder.err.String())
-	}
+	holder.wantExit(128 + int(unix.SIGUSR1))
 	got := s.read("got")
 	for _, who := range []string{"parent", "child"} {
 		if !strings.Contains(got, who) {
@@ -129,16 +107,13 @@ func TestSignalsReachEveryProcessOfTheGroup(t *testing.T) {
 
 func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
-		s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
-		s.pid("pid")
+		s.holds(longRun)
 		for name, code := range map[string]int{"INT": 130, "TERM": 143, "HUP": 129, "USR2": 140} {
 			waiter := s.start("fencelock", "run", "n", "--", "touch", "ran")
 			eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
 			waiter.signal("WINCH")
 			waiter.signal(name)
-			if got := waiter.wait(); got != code {
-				t.Errorf("exit %d after SIG%s, want %d", got, name, code)
-			}
+			waiter.wantExit(code)
 			waiter.wantLine("SIG"+name+" while waiting", "left the line")
 			if strings.Contains(s.must("ls"), "waits") {
 				t.Errorf("a waiter that got SIG%s is still in line", name)
@@ -150,39 +125,22 @@ func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
 	})
 }
 
-// left is how many milliseconds the lease of n lasts.
-
-// watchdogs returns the watchdogs of a fencelock.
-
 // The hooks of the library are called one after another, and one that cannot say what
-
 // it has to say holds up all others. The watchdog must hear of renewals all the same.
-
 func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 	s := sqliteStage(t)
 	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	for err := error(nil); err == nil; {
 		_, err = unix.Write(pipe[1], make([]byte, 1024))
 	}
-	if err := unix.SetNonblock(pipe[1], false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetNonblock(pipe[1], false))
 	stderr := os.NewFile(uintptr(pipe[1]), "stderr")
 	p := s.command("fencelock", "run", "-v", "--ttl", "500ms", "n", "--", "sh", "-c",
 		"echo $$ >pid; i=0; while [ $i -lt 80 ]; do sleep 0.02; i=$((i+1)); done; exit 6")
 	p.cmd.Stderr = stderr
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p.begin()
 	stderr.Close()
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() { p.signal("KILL"); <-p.done })
 	pid := s.pid("pid")
 	eventually(t, "the command has ended", func() bool { return !alive(pid) })
 	eventually(t, "fencelock has ended", func() bool {
@@ -190,15 +148,12 @@ func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 		return p.ended()
 	})
 	unix.Close(pipe[0])
-	if code := p.wait(); code != 6 {
-		t.Errorf("exit %d, want the command's 6", code)
-	}
+	p.wantExit(6)
 }
 
 func TestNothingIsLeftOfARunThatEnded(t *testing.T) {
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")
-	s.pid("pid")
+	holder := s.holds(untilTold)
 	all := watchdogs(t, holder.cmd.Process.Pid)
 	if len(all) != 1 {
 		t.Fatalf("there are %d watchdogs, want 1", len(all))
@@ -214,25 +169,19 @@ func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
 	s := sqliteStage(t)
 	holder := s.start("fencelock", "run", "n", "--", "sh", "-c",
 		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' >/dev/null 2>&1 & exit 3`)
-	pid := s.pid("pid")
+	s.pid("pid")
 	eventually(t, "it says what it waits for", func() bool {
 		return strings.Contains(holder.err.String(), "other processes of its group run on")
 	})
-	if code, _ := s.run("fencelock", "free", "n"); code != exitNotAcquired {
-		t.Errorf("the name is free while process %d of the group runs", pid)
-	}
+	s.wants(exitNotAcquired, "free", "n")
 	s.touch("enough")
-	if code := holder.wait(); code != 3 {
-		t.Errorf("exit %d, want the command's", code)
-	}
+	holder.wantExit(3)
 }
 
 func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		s.must("run", "--min-hold", "3", "n", "--", "true")
-		if code, p := s.run("fencelock", "run", "-n", "n", "--", "true"); code != exitNotAcquired {
-			t.Errorf("exit %d, want %d: %s", code, exitNotAcquired, p.err.String())
-		}
+		s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
 		if out := s.must("ls"); !strings.Contains(out, "lingers") {
 			t.Errorf("ls says %q", out)
 		}
@@ -241,11 +190,7 @@ func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
 }
 
 // The command must find the world as it would without fencelock: the same signals
-
-// ignored and blocked, the same limits, the same open files, the same group of
-
-// terminals.
-
+// ignored and blocked, the same limits, the same open files, the same group of terminals.
 func TestCommandInheritsWhatItWouldWithoutUs(t *testing.T) {
 	s := sqliteStage(t)
 	const look = `grep -E "^Sig(Blk|Ign)|^Seccomp:|^NoNewPrivs" /proc/self/status; ulimit -n; ulimit -Hn; umask; pwd; ls -l /proc/self/fd | awk "{print \$9,\$10,\$11}" | grep -v -E "pipe|/proc/|^3 |^ *$"; echo "$1|$2"`
@@ -307,7 +252,3 @@ func TestReportSaysWhoExitedAndWhy(t *testing.T) {
 	holder.signal("TERM")
 	holder.wait()
 }
-
-// connected reports whether anybody has a connection to addr.
-
-// A server that accepts and says nothing takes no more of one's time than -w allows.

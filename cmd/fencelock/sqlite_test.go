@@ -17,13 +17,9 @@ func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
 		return err == nil
 	})
 	for _, name := range []string{"locks.db", "locks.db-wal", "locks.db-shm"} {
-		if err := os.Remove(s.path(name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(s.path(name)))
 	}
-	if code := holder.wait(); code != exitLost {
-		t.Errorf("exit %d, want %d: %s", code, exitLost, holder.err.String())
-	}
+	holder.wantExit(exitLost)
 	holder.wantLine("was lost while the command ran", "deleted or replaced")
 	s.must("run", "-n", "n", "--", "true")
 }
@@ -32,13 +28,8 @@ func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
 // the command, wherever whoever made the link wants it.
 func TestSymlinkToNoFileIsRefused(t *testing.T) {
 	s := sqliteStage(t)
-	if err := os.Symlink(s.path("target"), s.path("locks.db")); err != nil {
-		t.Fatal(err)
-	}
-	code, p := s.run("fencelock", "run", "n", "--", "true")
-	if code != exitConfig {
-		t.Errorf("exit %d, want %d: %s", code, exitConfig, p.err.String())
-	}
+	must(t, os.Symlink(s.path("target"), s.path("locks.db")))
+	p := s.wants(exitConfig, "run", "n", "--", "true")
 	p.wantLine("symlink", "does not exist")
 	if _, err := os.Lstat(s.path("target")); err == nil {
 		t.Error("the target was created")

@@ -169,7 +169,7 @@ func (s *store) silent(name string, err error) error {
 		}
 	}
 	if storeurl.FromServer(err) {
-		what, next = "refuses for now", "see to that there, then try again"
+		what, next = "refuses for now", "solve that on the server, then try again"
 	}
 	return fail(exitUnavailable, "%s%s %s: %s; %s", about(name), s, what, cause(err), next)
 }

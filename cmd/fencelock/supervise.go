@@ -110,7 +110,7 @@ func (j *job) step() time.Duration {
 	next := time.Hour
 	switch j.phase {
 	case running:
-		next = min(j.leaseLeft()-j.notice(), j.maxLeft()-j.f.grace.d)
+		next = min(j.leaseLeft()-j.f.notice(), j.maxLeft()-j.f.grace.d)
 	case ending:
 		next = time.Until(j.killAt)
 	}
@@ -145,7 +145,7 @@ func (j *job) checkLease() {
 		j.watchdogEnd = end
 		j.c.Extend()
 	}
-	if left := time.Until(end); left <= j.notice() {
+	if left := time.Until(end); left <= j.f.notice() {
 		j.why = lockLost
 		if !j.maxEnd.IsZero() && j.maxLeft()-left < j.f.margin() {
 			// What ends here is the longest holding time, not a lease that could not be
@@ -188,14 +188,6 @@ func (j *job) end(d time.Duration) {
 	}
 	j.killAt = time.Now().Add(d)
 	j.c.Extend()
-}
-
-// notice is how long before the end of the lease the command must be told.
-func (j *job) notice() time.Duration {
-	if j.f.loss == lossKill {
-		return j.f.margin()
-	}
-	return max(j.f.grace.d, j.f.margin())
 }
 
 const forever = time.Duration(math.MaxInt64)
@@ -339,7 +331,7 @@ func statusText(s child.Status) string {
 // lossText is why a lock was lost, without the name, which is said already.
 func lossText(err error) string {
 	if err == nil {
-		return "nobody knows why"
+		return "the reason is unknown"
 	}
 	text := err.Error()
 	if _, why, ok := strings.Cut(text, " was lost: "); ok {

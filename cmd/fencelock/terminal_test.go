@@ -90,11 +90,31 @@ func (b *shell) types(text string) {
 	}
 }
 
+// answers types a line, and waits until the terminal shows text.
+func (b *shell) answers(line, text string) {
+	b.t.Helper()
+	b.types(line + "\n")
+	b.shows(text)
+}
+
+// stops types Ctrl-Z, and wants the job to stop.
+func (b *shell) stops() {
+	b.t.Helper()
+	b.types(ctrlZ)
+	b.shows("Stopped")
+}
+
+// interrupts types Ctrl-C, and wants what runs to end by it.
+func (b *shell) interrupts() {
+	b.t.Helper()
+	b.types(ctrlC)
+	b.answers("echo rc=$?.", "rc=130.")
+}
+
 // goesOn wants the shell to have the terminal.
 func (b *shell) goesOn() {
 	b.t.Helper()
-	b.types("echo $((6*7))\n")
-	b.shows("42")
+	b.answers("echo $((6*7))", "42")
 }
 
 // shows waits until the terminal shows text. What is typed is shown too, so text is
@@ -109,21 +129,16 @@ func (b *shell) shows(text string) {
 func TestCommandReadsFromTheTerminal(t *testing.T) {
 	b := newTerminal(t, sqliteStage(t))
 	b.types("fencelock run n -- sh -c 'read line; echo \"<$line>\"'\n")
-	b.types("hello\n")
-	b.shows("<hello>")
+	b.answers("hello", "<hello>")
 	// The shell has its terminal back.
 	b.goesOn()
 }
 
 func TestInterruptFromTheTerminalEndsTheCommandOnly(t *testing.T) {
 	b := newTerminal(t, sqliteStage(t))
-	b.types("fencelock run n -- sh -c 'echo be''gun; exec sleep 100'\n")
-	b.shows("begun")
-	b.types(ctrlC)
-	b.types("echo rc=$?.\n")
-	b.shows("rc=130.")
-	b.types("fencelock run n -- sh -c 'trap \"echo trap''ped; exit 5\" INT; echo be''gun2; while :; do sleep 0.02; done'; echo rc=$?.\n")
-	b.shows("begun2")
+	b.answers("fencelock run n -- sh -c 'echo be''gun; exec sleep 100'", "begun")
+	b.interrupts()
+	b.answers("fencelock run n -- sh -c 'trap \"echo trap''ped; exit 5\" INT; echo be''gun2; while :; do sleep 0.02; done'; echo rc=$?.", "begun2")
 	b.types(ctrlC)
 	b.shows("rc=5.")
 	b.shows("trapped")
@@ -131,16 +146,11 @@ func TestInterruptFromTheTerminalEndsTheCommandOnly(t *testing.T) {
 
 func TestInterruptFromTheTerminalEndsTheScriptAround(t *testing.T) {
 	s := sqliteStage(t)
-	if err := os.WriteFile(s.path("script"), []byte("for i in 1 2 3; do fencelock run n -- sh -c 'echo begun $0; exec sleep 100' $i; done; echo script-went-on\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.write("script", "for i in 1 2 3; do fencelock run n -- sh -c 'echo begun $0; exec sleep 100' $i; done; echo script-went-on\n")
 	for _, shell := range []string{"bash", "sh"} {
 		b := newTerminal(t, s)
-		b.types(shell + " script\n")
-		b.shows("begun 1")
-		b.types(ctrlC)
-		b.types("echo rc=$?.\n")
-		b.shows("rc=130.")
+		b.answers(shell+" script", "begun 1")
+		b.interrupts()
 		if out := b.out.String(); strings.Contains(out, "begun 2") || strings.Contains(out, "went-on\r") {
 			t.Errorf("%s: the script went on:\n%s", shell, out)
 		}
@@ -149,27 +159,20 @@ func TestInterruptFromTheTerminalEndsTheScriptAround(t *testing.T) {
 
 func TestStoppedJobContinues(t *testing.T) {
 	b := newTerminal(t, sqliteStage(t))
-	b.types("fencelock run n -- sh -c 'echo be''gun; read line; echo \"<$line>\"'; echo rc=$?.\n")
-	b.shows("begun")
-	b.types(ctrlZ)
-	b.shows("Stopped")
-	b.types("jobs; echo $((6*7))\n")
-	b.shows("42")
+	b.answers("fencelock run n -- sh -c 'echo be''gun; read line; echo \"<$line>\"'; echo rc=$?.", "begun")
+	b.stops()
+	b.answers("jobs; echo $((6*7))", "42")
 	b.types("fg\n")
-	b.types("hello\n")
-	b.shows("<hello>")
+	b.answers("hello", "<hello>")
 	// In the background it may not read, and stops again.
-	b.types("fencelock run m -- sh -c 'echo be''gun2; read line; echo \"<$line>\"' &\n")
-	b.shows("begun2")
+	b.answers("fencelock run m -- sh -c 'echo be''gun2; read line; echo \"<$line>\"' &", "begun2")
 	eventually(t, "it is stopped for want of the terminal", func() bool {
 		b.types("jobs -l\n")
 		return strings.Contains(b.out.String(), "Stopped (tty input)") || strings.Count(b.out.String(), "Stopped ") > 2
 	})
 	b.types("fg\n")
-	b.types("again\n")
-	b.shows("<again>")
-	b.types("echo $((6*9))\n")
-	b.shows("54")
+	b.answers("again", "<again>")
+	b.answers("echo $((6*9))", "54")
 }
 
 func TestJobStoppedBeyondItsLeaseIsOver(t *testing.T) {
@@ -177,14 +180,10 @@ func TestJobStoppedBeyondItsLeaseIsOver(t *testing.T) {
 	// It starts no program after it has begun: dash does that by vfork, and on Linux
 	// who is stopped within keeps its parent from being stopped, so that no shell ever
 	// hears of it, with fencelock or without.
-	b.types("fencelock run --ttl 3 n -- sh -c 'trap \"\" TERM; echo be''gun; exec sleep 100'\n")
-	b.shows("begun")
-	b.types(ctrlZ)
-	b.shows("Stopped")
-	b.types("fencelock run n -- echo other''wise\n")
-	b.shows("otherwise")
-	b.types("fg; echo rc=$?.\n")
-	b.shows("rc=79.")
+	b.answers("fencelock run --ttl 3 n -- sh -c 'trap \"\" TERM; echo be''gun; exec sleep 100'", "begun")
+	b.stops()
+	b.answers("fencelock run n -- echo other''wise", "otherwise")
+	b.answers("fg; echo rc=$?.", "rc=79.")
 	b.shows("was lost while the command ran")
 	b.goesOn()
 }
@@ -193,29 +192,20 @@ func TestJobStoppedBeyondItsLeaseIsOver(t *testing.T) {
 // asks.
 func TestPipelineSharesTheTerminal(t *testing.T) {
 	b := newTerminal(t, sqliteStage(t))
-	b.types("fencelock run n -- sh -c 'echo be''gun; stty -echo; read line; stty echo; echo \"$line\"' | sed 's/.*/<&>/'\n")
-	b.shows("<begun>")
-	b.types("hello\n")
-	b.shows("<hello>")
+	b.answers("fencelock run n -- sh -c 'echo be''gun; stty -echo; read line; stty echo; echo \"$line\"' | sed 's/.*/<&>/'", "<begun>")
+	b.answers("hello", "<hello>")
 	// Here it is the other one that reads.
 	b.types("fencelock run n -- sh -c 'echo data; sleep 0.2' | sh -c 'read data; read line </dev/tty; echo \"<$data $line>\"'\n")
-	b.types("again\n")
-	b.shows("<data again>")
+	b.answers("again", "<data again>")
 	b.types("echo stdin | fencelock run n -- sh -c 'read first; read line </dev/tty; echo \"<$first $line>\"'\n")
-	b.types("third\n")
-	b.shows("<stdin third>")
-	b.types("fencelock run n -- sh -c 'echo be''gun2; read line; echo \"<$line>\"' | cat\n")
-	b.shows("begun2")
-	b.types(ctrlZ)
-	b.shows("Stopped")
+	b.answers("third", "<stdin third>")
+	b.answers("fencelock run n -- sh -c 'echo be''gun2; read line; echo \"<$line>\"' | cat", "begun2")
+	b.stops()
 	b.types("fg\n")
-	b.types("fourth\n")
-	b.shows("<fourth>")
-	b.types("fencelock run n -- sh -c 'echo be''gun3; exec sleep 100' | cat\n")
-	b.shows("begun3")
+	b.answers("fourth", "<fourth>")
+	b.answers("fencelock run n -- sh -c 'echo be''gun3; exec sleep 100' | cat", "begun3")
 	b.types(ctrlC)
-	b.types("echo rc=${PIPESTATUS[0]}.\n")
-	b.shows("rc=130.")
+	b.answers("echo rc=${PIPESTATUS[0]}.", "rc=130.")
 }
 
 // Ctrl-Z and the wish for the terminal may come in one moment: then who gets the
@@ -223,15 +213,13 @@ func TestPipelineSharesTheTerminal(t *testing.T) {
 func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
 	s := sqliteStage(t)
 	b := newTerminal(t, s)
-	b.types("fencelock run n -- sh -c 'trap \"echo \\$\\$ >asked\" TSTP; echo be''gun; until [ -e stop ]; do :; done; read line; echo \"<$line>\"' | cat\n")
-	b.shows("begun")
+	b.answers("fencelock run n -- sh -c 'trap \"echo \\$\\$ >asked\" TSTP; echo be''gun; until [ -e stop ]; do :; done; read line; echo \"<$line>\"' | cat", "begun")
 	b.types(ctrlZ)
 	s.pid("asked") // the command has heard of it
 	s.touch("stop")
 	b.shows("Stopped")
 	b.types("fg\n")
-	b.types("hello\n")
-	b.shows("<hello>")
+	b.answers("hello", "<hello>")
 	b.goesOn()
 }
 
@@ -239,25 +227,20 @@ func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
 func TestJobStopsWithACommandThatStopsItself(t *testing.T) {
 	s := sqliteStage(t)
 	b := newTerminal(t, s)
-	b.types("fencelock run n -- sh -c 'trap \"kill -STOP \\$\\$\" TSTP; echo be''gun; until [ -e enough ]; do :; done; echo \"<done>\"' | cat\n")
-	b.shows("begun")
-	b.types(ctrlZ)
-	b.shows("Stopped")
+	b.answers("fencelock run n -- sh -c 'trap \"kill -STOP \\$\\$\" TSTP; echo be''gun; until [ -e enough ]; do :; done; echo \"<done>\"' | cat", "begun")
+	b.stops()
 	s.touch("enough")
-	b.types("fg\n")
-	b.shows("<done>\r")
+	b.answers("fg", "<done>\r")
 	b.goesOn()
 }
 
 func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "n", "--note", "the report", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")
-	s.pid("pid")
+	holder := s.holds(untilTold, "--note", "the report")
 	silent := s.start("fencelock", "run", "n", "--", "true")
 	verbose := s.start("fencelock", "run", "-v", "n", "--", "true")
 	b := newTerminal(t, s)
-	b.types("fencelock run n -- echo my''turn\n")
-	b.shows(`fencelock: waiting for "n", held by `)
+	b.answers("fencelock run n -- echo my''turn", `fencelock: waiting for "n", held by `)
 	b.shows(" (the report) since ")
 	eventually(t, "-v tells it too", func() bool { return strings.Contains(verbose.err.String(), `waiting for "n", held by `) })
 	s.touch("enough")
@@ -270,31 +253,22 @@ func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
 	// Ctrl-C leaves the line.
 	s.start("fencelock", "run", "m", "--", "sh", "-c", "echo $$ >pid2; exec sleep 100")
 	s.pid("pid2")
-	b.types("fencelock run m -- true\n")
-	b.shows(`waiting for "m"`)
-	b.types(ctrlC)
-	b.types("echo rc=$?.\n")
-	b.shows("rc=130.")
+	b.answers("fencelock run m -- true", `waiting for "m"`)
+	b.interrupts()
 	b.shows("SIGINT while waiting; left the line")
 }
 
 func TestBreakAsksOnATerminal(t *testing.T) {
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "echo $$ >pid; echo $FENCELOCK_TOKEN >token; exec sleep 100")
-	s.pid("pid")
+	holder := s.holds("echo $FENCELOCK_TOKEN >token; exec sleep 100")
 	b := newTerminal(t, s)
-	b.types("fencelock break n --token $(cat token); echo rc=$?.\n")
-	b.shows(`It may go on working after this. Break it? [y/N] `)
-	b.types("n\n")
-	b.shows("rc=75.")
+	b.answers("fencelock break n --token $(cat token); echo rc=$?.", `It may go on working after this. Break it? [y/N] `)
+	b.answers("n", "rc=75.")
 	if holder.ended() {
 		t.Fatal("it was broken although the answer was no")
 	}
 	b.types("fencelock break n --token $(cat token); echo rc=$?.\n")
 	eventually(t, "it asks again", func() bool { return strings.Count(b.out.String(), "[y/N]") == 2 })
-	b.types("y\n")
-	b.shows("rc=0.")
-	if code := holder.wait(); code != exitLost {
-		t.Errorf("exit %d, want %d", code, exitLost)
-	}
+	b.answers("y", "rc=0.")
+	holder.wantExit(exitLost)
 }

@@ -22,10 +22,7 @@ func TestCertificateOfTheServerIsVerified(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			got := listenTLS(t, authority.TLS.Certificates[0])
 			s := newStage(t, scheme+"://user:s3cr3t@"+got.addr)
-			code, p := s.run("fencelock", "run", "--wait", "3", "n", "--", "touch", "ran")
-			if code != exitUnavailable {
-				t.Errorf("exit %d, want %d", code, exitUnavailable)
-			}
+			p := s.wants(exitUnavailable, "run", "--wait", "3", "n", "--", "touch", "ran")
 			if text := p.out.String() + p.err.String(); strings.Contains(text, "s3cr3t") {
 				t.Errorf("the password is shown: %s", text)
 			}

@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 )
@@ -61,15 +60,14 @@ func TestWatchShowsWhoComesAndGoes(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		text := s.start("fencelock", "watch", "n")
 		lines := s.start("fencelock", "watch", "-o", "json")
-		holder := s.start("fencelock", "run", "n", "--note", "first", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done")
-		s.pid("pid")
+		holder := s.holds(untilTold, "--note", "first")
 		eventually(t, "the holder is shown", func() bool { return strings.Contains(text.out.String(), " holds (first), token ") })
 		waiter := s.start("fencelock", "run", "n", "--", "sh", "-c", "until [ -e really ]; do sleep 0.02; done")
 		eventually(t, "the waiter is shown", func() bool { return strings.Contains(text.out.String(), " waits, token ") })
-		_ = os.WriteFile(s.path("enough"), nil, 0o600)
+		s.touch("enough")
 		holder.wait()
 		eventually(t, "the next holder is shown", func() bool { return strings.Contains(text.out.String(), " holds, token ") })
-		_ = os.WriteFile(s.path("really"), nil, 0o600)
+		s.touch("really")
 		waiter.wait()
 		eventually(t, "the end is shown", func() bool { return strings.Contains(text.out.String(), " left, token ") })
 		eventually(t, "the end is shown as JSON", func() bool {

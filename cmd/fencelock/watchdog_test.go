@@ -13,8 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// stubborn is a command that ends for KILL only. It says its process id, and that it
+// lives, forty times a second.
 const stubborn = `trap "" TERM INT HUP QUIT; echo $$ >pid; while :; do echo beat >>beats; sleep 0.025; done`
 
+// deathOf is a command that notes what became of the process whose id is in pid, as
+// the first thing that it does.
+const deathOf = `read p <pid; cat /proc/$p/stat >seen 2>/dev/null || echo gone >seen`
+
+// wantDead checks what deathOf saw.
 func (s *stage) wantDead() {
 	s.t.Helper()
 	seen := s.read("seen")
@@ -29,14 +36,10 @@ func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
 		holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
 		s.pid("pid")
 		holder.signal("STOP")
-		if code, p := s.run("fencelock", "run", "-w", "30", "n", "--", "sh", "-c", deathOf); code != 0 {
-			t.Fatalf("exit %d: %s", code, p.err.String())
-		}
+		s.wants(0, "run", "-w", "30", "n", "--", "sh", "-c", deathOf)
 		s.wantDead()
 		holder.signal("CONT")
-		if code := holder.wait(); code != exitLost {
-			t.Errorf("exit %d after the stop, want %d", code, exitLost)
-		}
+		holder.wantExit(exitLost)
 		holder.wantLine("was lost while the command ran", "SIGKILL")
 	})
 }
@@ -46,17 +49,13 @@ func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
 	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", stubborn)
 	pid := s.pid("pid")
 	// As Ctrl-Z does: the command first, then whoever waits for it.
-	if err := unix.Kill(-pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(-pid, unix.SIGSTOP))
 	holder.signal("STOP")
 	eventually(t, "the stopped command is dead", func() bool { return !alive(pid) })
 	beats := s.read("beats")
 	_ = unix.Kill(-pid, unix.SIGCONT)
 	holder.signal("CONT")
-	if code := holder.wait(); code != exitLost {
-		t.Errorf("exit %d, want %d", code, exitLost)
-	}
+	holder.wantExit(exitLost)
 	if s.read("beats") != beats {
 		t.Error("the command ran on after its lock had ended")
 	}
@@ -64,14 +63,11 @@ func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
 
 func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "20s", "n", "--", "sh", "-c", "echo $$ >pid; until [ -e enough ]; do sleep 0.02; done; exit 4")
-	s.pid("pid")
+	holder := s.holds(untilTold+"; exit 4", "--ttl", "20s")
 	holder.signal("STOP")
 	holder.signal("CONT")
 	s.touch("enough")
-	if code := holder.wait(); code != 4 {
-		t.Errorf("exit %d, want the command's: %s", code, holder.err.String())
-	}
+	holder.wantExit(4)
 }
 
 func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
@@ -85,9 +81,7 @@ func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
 		holder.wait()
 		eventually(t, "the command is dead", func() bool { return !alive(child) })
 		eventually(t, "its child is dead", func() bool { return !alive(grandchild) })
-		if code, p := s.run("fencelock", "run", "-w", "30", "--report", "report", "n", "--", "sh", "-c", deathOf); code != 0 {
-			t.Fatalf("exit %d: %s", code, p.err.String())
-		}
+		s.wants(0, "run", "-w", "30", "--report", "report", "n", "--", "sh", "-c", deathOf)
 		s.wantDead()
 		if took := s.acquired("report").Sub(killed); took > ttl+time.Second {
 			t.Errorf("the name was free %v after its holder was killed, want at most %v", took, ttl+time.Second)
@@ -95,6 +89,7 @@ func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
 	})
 }
 
+// watchdogs returns the watchdogs of a fencelock.
 func watchdogs(t *testing.T, of int) []int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -125,9 +120,7 @@ func TestWatchdogIsReplaced(t *testing.T) {
 			if len(old) != 1 {
 				t.Fatalf("there are %d watchdogs, want 1", len(old))
 			}
-			if err := unix.Kill(old[0], unix.SignalNum("SIG"+name)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.Kill(old[0], unix.SignalNum("SIG"+name)))
 			eventually(t, "there is another watchdog", func() bool {
 				now := watchdogs(t, holder.cmd.Process.Pid)
 				return len(now) == 1 && now[0] != old[0]
@@ -136,9 +129,7 @@ func TestWatchdogIsReplaced(t *testing.T) {
 			holder.signal("STOP")
 			eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
 			holder.signal("CONT")
-			if code := holder.wait(); code != exitLost {
-				t.Errorf("exit %d, want %d", code, exitLost)
-			}
+			holder.wantExit(exitLost)
 		})
 	}
 }
@@ -152,12 +143,8 @@ func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
 				flags = append(flags, "--max-hold", "1s")
 			}
 			// What the inner one runs is not in the group of the outer one.
-			if err := os.WriteFile(s.path("both"), []byte(`sh grandchild.sh & echo $$ >pid; trap "" TERM; wait; wait`), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(s.path("grandchild.sh"), []byte(`trap "" TERM; echo $$ >grandchild; while :; do sleep 0.02; done`), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			s.write("both", `sh grandchild.sh & echo $$ >pid; trap "" TERM; wait; wait`)
+			s.write("grandchild.sh", `trap "" TERM; echo $$ >grandchild; while :; do sleep 0.02; done`)
 			holder := s.start("fencelock", append(flags, "--", "fencelock", "run", "--ttl", "20s", "inner", "--", "sh", "both")...)
 			child, grandchild := s.pid("pid"), s.pid("grandchild")
 			next := s.start("fencelock", "run", "-w", "30", "outer", "--", "sh", "-c", deathOf)
@@ -167,9 +154,7 @@ func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
 			case "stopped":
 				holder.signal("STOP")
 			}
-			if code := next.wait(); code != 0 {
-				t.Fatalf("exit %d: %s", code, next.err.String())
-			}
+			next.wantExit(0)
 			s.wantDead()
 			if alive(child) || alive(grandchild) {
 				t.Errorf("the inner command lives: %v, its child: %v", alive(child), alive(grandchild))

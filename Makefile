@@ -4,9 +4,9 @@
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-build: ## build the command and its lab into bin/
-	cd cmd/fencelock && go build -o ../../bin/ .
-	cd lab && go build -o ../bin/ ./cmd/fencelock-lab
+build: ## build the command and its lab into bin/, as static binaries
+	cd cmd/fencelock && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../bin/ .
+	cd lab && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/fencelock-lab
 
 quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect, locker
 	go test -race -gcflags=modernc.org/...=-race=false . ./driver/... ./memlock/... ./sqllock/... ./fence/... ./elect/... \

@@ -208,7 +208,7 @@ func (s *session) hears(id int64, timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = time.Now()
-	if id != 0 {
-		s.id, s.timeout = id, timeout
+	if s.id == 0 {
+		s.id, s.timeout = id, timeout // once, and before anybody uses s
 	}
 }

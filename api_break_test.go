@@ -56,9 +56,9 @@ func TestBreakWithoutAReason(t *testing.T) {
 // The hint is lost: the holder hears it with its next renewal.
 func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
 	inWorld(t, func(w *world) {
-		deaf := fencelock.New(notReader{w.store}, &fencelock.Options{TTL: 9 * time.Second})
-		defer deaf.Close()
-		l := w.lock(deaf, "k")
+		noReader := fencelock.New(notReader{w.store}, &fencelock.Options{TTL: 9 * time.Second})
+		defer noReader.Close()
+		l := w.lock(noReader, "k")
 		must(t, w.client(nil).Break(bg, "k", l.Token(), "deploy"))
 		start := time.Now()
 		<-l.Context().Done()

@@ -190,9 +190,9 @@ func randomUse(t *testing.T, b *belief, c *fencelock.Client, rng *rand.Rand, lea
 		opts = append(opts, fencelock.Note("odd"))
 	}
 	key, weight, capacity := fmt.Sprint("k", rng.IntN(2)), int64(driver.RW), int64(driver.RW)
-	patient := opts // for methods that wait
+	waiting := opts // for methods that wait
 	if wait >= 0 {
-		patient = append(patient, fencelock.Wait(wait))
+		waiting = append(waiting, fencelock.Wait(wait))
 	}
 	var l *fencelock.Lease
 	var err error
@@ -201,15 +201,15 @@ func randomUse(t *testing.T, b *belief, c *fencelock.Client, rng *rand.Rand, lea
 		l, err = c.TryLock(ctx, key, opts...)
 	case 1, 2:
 		weight = 1
-		l, err = c.RLock(ctx, key, patient...)
+		l, err = c.RLock(ctx, key, waiting...)
 	case 3:
 		key, capacity, weight = "s", 3, 1+rng.Int64N(3)
-		l, err = c.Semaphore(key, 3).Acquire(ctx, weight, patient...)
+		l, err = c.Semaphore(key, 3).Acquire(ctx, weight, waiting...)
 	case 4:
 		weight = 1
 		l, err = c.TryRLock(ctx, key, opts...)
 	default:
-		l, err = c.Lock(ctx, key, patient...)
+		l, err = c.Lock(ctx, key, waiting...)
 	}
 	if err != nil {
 		if !errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) && ctx.Err() == nil {

@@ -116,7 +116,7 @@ var brokenBreaks = []mutant{
 				}, reason))
 			}
 		}},
-	{"the alarm never rings", "AlarmTellsTheHolder",
+	{"the alarm is never raised", "AlarmTellsTheHolder",
 		func(b *broken) {
 			b.alarm = func(func(string, driver.ErrGone)) func() { return func() {} }
 		}},

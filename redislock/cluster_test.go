@@ -56,9 +56,9 @@ func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
 func carries(t *testing.T, nodes []*testserver.Server) {
 	t.Helper()
 	for _, at := range nodes {
-		ear := dial(t, at).Subscribe(t.Context(), "probe")
-		defer ear.Close()
-		if _, err := ear.Receive(t.Context()); err != nil {
+		probe := dial(t, at).Subscribe(t.Context(), "probe")
+		defer probe.Close()
+		if _, err := probe.Receive(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, from := range nodes {
@@ -67,7 +67,7 @@ func carries(t *testing.T, nodes []*testserver.Server) {
 					t.Fatal(err)
 				}
 				select {
-				case m := <-ear.Channel():
+				case m := <-probe.Channel():
 					return m.Payload == from.Addr()
 				case <-time.After(50 * time.Millisecond):
 					return false

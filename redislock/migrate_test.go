@@ -80,15 +80,15 @@ func locksOfASlotThatMoves(t *testing.T, g *group, o *Options) {
 	if err := b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}); err != nil {
 		t.Fatal(err)
 	}
-	crowd := hold(t, b, mutex("crowd"))
-	waiter := wait_(t, b, mutex("crowd"))
+	contended := hold(t, b, mutex("contended"))
+	waiter := wait_(t, b, mutex("contended"))
 	stages := 0
 	move(t, g, slot, func(stage string) {
 		stages++
 		for i := range 3 {
 			key := fmt.Sprintf("free %d %d", stages, i)
 			k := hold(t, b, mutex(key))
-			for j, err := range b.Renew(t.Context(), []driver.Ticket{k, alone, crowd, waiter}) {
+			for j, err := range b.Renew(t.Context(), []driver.Ticket{k, alone, contended, waiter}) {
 				if err != nil {
 					t.Errorf("%s: Renew of claim %d: %v", stage, j, err)
 				}
@@ -115,7 +115,7 @@ func locksOfASlotThatMoves(t *testing.T, g *group, o *Options) {
 			t.Errorf("%s: what was refused left %+v", stage, l)
 		}
 		// A line of several is all there, on either side.
-		third := wait_(t, b, mutex("crowd"))
+		third := wait_(t, b, mutex("contended"))
 		if err := renewOne(b, third); err != nil {
 			t.Errorf("%s: Renew of one who joined: %v", stage, err)
 		}
@@ -128,7 +128,7 @@ func locksOfASlotThatMoves(t *testing.T, g *group, o *Options) {
 	leave(t, b, alone)
 	granted(t, b, late)
 	leave(t, b, late)
-	leave(t, b, crowd)
+	leave(t, b, contended)
 	granted(t, b, waiter)
 	leave(t, b, waiter)
 }
@@ -167,10 +167,10 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 	})
 	t.Cleanup(func() { rdb.Close() })
 	b := closing(t, New(rdb, inOneSlot))
-	alone, crowd := hold(t, b, mutex("alone")), hold(t, b, mutex("crowd"))
-	waiter := wait_(t, b, mutex("crowd"))
+	alone, contended := hold(t, b, mutex("alone")), hold(t, b, mutex("contended"))
+	waiter := wait_(t, b, mutex("contended"))
 	move(t, g, int(hashSlot(inOneSlot.Prefix)), func(stage string) {
-		for name, k := range map[string]driver.Ticket{"alone": alone, "crowd": crowd} {
+		for name, k := range map[string]driver.Ticket{"alone": alone, "contended": contended} {
 			// The first time the node is told the script.
 			for _, most := range []int64{8, 4} {
 				before := sent.n.Load()
@@ -184,7 +184,7 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 		}
 	})
 	leave(t, b, alone)
-	leave(t, b, crowd)
+	leave(t, b, contended)
 	granted(t, b, waiter)
 	leave(t, b, waiter)
 }

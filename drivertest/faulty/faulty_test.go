@@ -166,11 +166,11 @@ func TestPauseStopsEverythingUntilResume(t *testing.T) {
 		enter(t, b, timeout(t, time.Second), claim("late", 2), context.DeadlineExceeded)
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.Enter(t.Context(), claim("patient", 3))
+			_, err := b.Enter(t.Context(), claim("waits", 3))
 			done <- err
 		}()
 		<-time.After(time.Hour)
-		for _, key := range []string{"k", "late", "patient"} {
+		for _, key := range []string{"k", "late", "waits"} {
 			inLine(t, store, key, 0)
 		}
 		b.Resume()

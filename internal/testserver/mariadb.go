@@ -54,7 +54,7 @@ func MariaDB(tb TB, opts ...Option) *Server {
 // an earlier one. Where there is MySQL instead, it starts that. The caller stops it.
 func StartMariaDB(ctx context.Context, dir string, opts ...Option) (*Server, error) {
 	k := mariadb
-	// They are seldom in the PATH of those who are not root.
+	// They are rarely in the PATH of those who are not root.
 	folders := []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/opt/homebrew/bin"}
 	for _, name := range []string{"mysqld", "mariadbd"} {
 		p := program(name, folders...)

@@ -39,7 +39,7 @@ func drawProc(t *rapid.T, calm bool) proc {
 		Lease:   pick(t, "lease", time.Second, 5*time.Second),
 		HandOff: pick(t, "handoff", 64, 1, 2, 5),
 	}
-	p.Net.DropPushes = one(t, "deaf", 3)
+	p.Net.DropPushes = one(t, "muted", 3)
 	if calm {
 		p.Net.Delay = ms(t, "delay", 0, 20*time.Millisecond)
 	} else {

@@ -121,9 +121,9 @@ const limit = 5 * time.Second
 // is armed, it is done, and what it says of itself is checked by others.
 type scene struct {
 	name string
-	// patient says that it is worth while to let the caller's context end at the cut: the
+	// interruptible says that it is worth while to let the caller's context end at the cut: the
 	// call waits for something, and does not go on behind by itself.
-	patient bool
+	interruptible bool
 	// do works with cl, whose connection is cut, and other, whose is not. armed is called
 	// when the counting may begin. ctx may end at the cut.
 	do func(r *round)
@@ -162,7 +162,7 @@ func everyCut(t *testing.T, p store) {
 				continue
 			}
 			for _, interrupts := range []bool{false, true} {
-				if interrupts && !s.patient {
+				if interrupts && !s.interruptible {
 					continue
 				}
 				name := fmt.Sprintf("%s/%s", s.name, w)

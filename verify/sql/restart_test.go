@@ -62,8 +62,8 @@ func awaitThrough(ctx context.Context, b driver.Backend, w driver.Ticket) (drive
 	return w, nil
 }
 
-// crowd has four workers take a lock from each other, through outages, until stop is called.
-func crowd(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (held *atomic.Int64, stop func()) {
+// fourWorkers has four workers take a lock from each other, through outages, until stop is called.
+func fourWorkers(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (held *atomic.Int64, stop func()) {
 	held = new(atomic.Int64)
 	var inside atomic.Int64
 	var ended atomic.Bool
@@ -133,7 +133,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	})
 	held, stop := new(atomic.Int64), func() {}
 	if crowded {
-		held, stop = crowd(ctx, t, a, b)
+		held, stop = fourWorkers(ctx, t, a, b)
 		until(t, "others come and go", func() bool { return held.Load() > 20 })
 	}
 	if err := what.Kill(); err != nil {

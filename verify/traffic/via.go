@@ -6,9 +6,9 @@ import (
 	"net"
 )
 
-// detour is in the context of an Open whose connections go through a proxy: the address
-// of one that asks where to.
-type detour struct{}
+// via is the key of a context whose connections go through a proxy. Its value is the
+// proxy's address.
+type via struct{}
 
 // Via makes every connection of what is opened with the context go through the proxy at
 // addr, which is told the address that was meant. It is for stores whose servers tell
@@ -17,18 +17,18 @@ func Via(ctx context.Context, addr string) context.Context {
 	if addr == "" {
 		return ctx
 	}
-	return context.WithValue(ctx, detour{}, addr)
+	return context.WithValue(ctx, via{}, addr)
 }
 
 // dialer connects as ctx says; nil if that is nothing special.
 func dialer(ctx context.Context) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	via, _ := ctx.Value(detour{}).(string)
-	if via == "" {
+	proxy, _ := ctx.Value(via{}).(string)
+	if proxy == "" {
 		return nil
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		d := net.Dialer{Timeout: quick}
-		c, err := d.DialContext(ctx, network, via)
+		c, err := d.DialContext(ctx, network, proxy)
 		if err != nil {
 			return nil, err
 		}

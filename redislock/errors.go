@@ -16,7 +16,8 @@ const (
 	adviceVersion = "the lock is kept in a format of another version of fencelock: " +
 		"use one version for all programs that share it"
 	adviceDamaged = "what the server keeps of the lock is damaged, as by eviction or a deleted key: " +
-		"it heals a minute after all its leases are over, or one lease if that is longer; set maxmemory-policy noeviction"
+		"it heals a minute after all its leases are over, or one lease if that is longer; " +
+		"set maxmemory-policy noeviction"
 	adviceExhausted = "the lock has no tokens left: delete its record when nobody holds it, " +
 		"and reset what compares its tokens"
 )

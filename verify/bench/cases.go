@@ -45,7 +45,7 @@ type load struct {
 
 // run gives each library its turns with a load.
 func (b *Bench) run(ctx context.Context, l load) error {
-	return b.rounds(ctx, l.part, l.goroutines, l.rounds, func(ctx context.Context, p Peer, locker Locker) (Values, error) {
+	turn := func(ctx context.Context, p Peer, locker Locker) (Values, error) {
 		shared, key := new(guard), b.key()
 		ws := newWorkers(locker, l.goroutines, func(int) (string, *guard) {
 			if l.shared {
@@ -59,7 +59,8 @@ func (b *Bench) run(ctx context.Context, l load) error {
 			settle = l.length / 2 // until all of them wait
 		}
 		return b.turn(ctx, p, ws, settle, l.length)
-	})
+	}
+	return b.rounds(ctx, l.part, l.goroutines, l.rounds, turn)
 }
 
 // turn lets workers run. What they do before settle has passed does not count.

@@ -42,14 +42,14 @@ func targets() []target {
 		{"4 processes × 8: hand-overs/s", "processes", 0, ours, "handovers_per_s", fairPeer, atLeast, 3},
 		{"4 processes × 8: Jain", "processes", 0, ours, "jain", "", atLeast, 0.95},
 		{"4 processes × 8, HandOff 1: hand-overs/s", "processes", 0, strict, "handovers_per_s", fairPeer, atLeast, 1},
-		{"4 processes × 8: hand-over between processes, p50", "processes", 0, ours, "crossing_p50_us", bestPeer, atMost, 1},
+		{"4 processes × 8: p50 of hand-overs between them", "processes", 0, ours, "crossing_p50_us", bestPeer, atMost, 1},
 		{"4 processes × 8, HandOff 1: the same", "processes", 0, strict, "crossing_p50_us", bestPeer, atMost, 1},
 		{"10 000 leases: client CPU", "held", 10000, ours, "cpu_percent", readme, atMost, 1.0 / 3},
 		{"100 000 leases: client CPU", "held", 100000, ours, "cpu_percent", readme, atMost, 1.0 / 3},
 		{"100 000 leases: requests/s, % of the leases", "held", 100000, ours, "requests_share", "", atMost, 1},
 		{"100 000 leases: bytes each", "held", 100000, ours, "bytes", "", atMost, 600},
 		{"100 000 leases: goroutines each", "held", 100000, ours, "goroutines", "", atMost, 0.001},
-		{"Redlock over five servers: p50", "redlock free", 0, "fencelock on a quorum", "p50_us", quorumFloor, atMost, 1.3},
+		{"Redlock, five servers: p50", "redlock free", 0, "fencelock on a quorum", "p50_us", quorumFloor, atMost, 1.3},
 	}
 	for _, size := range []int{8, 64, 512} {
 		hot := fmt.Sprintf("hot key, %d goroutines: ", size)
@@ -65,11 +65,12 @@ func targets() []target {
 		if store == onZooKeeper {
 			floorRatio = 1.25 // its client encodes by reflection and has no contexts
 		}
-		hot, processes := storePart(store, "hot"), storePart(store, "processes")
+		free, hot, processes := storePart(store, "free"), storePart(store, "hot"), storePart(store, "processes")
 		all = append(all,
-			target{store + ": free lock, p50", storePart(store, "free"), 1, s.ours, "p50_us", s.floor, atMost, floorRatio},
-			target{store + ": 64 goroutines on one key, hand-overs/s", hot, 64, s.ours, "handovers_per_s", s.peer, atLeast, 1},
-			target{store + ": 4 processes × 8, hand-overs/s", processes, 0, s.ours, "handovers_per_s", s.peer, atLeast, 1})
+			target{store + ": free lock, p50", free, 1, s.ours, "p50_us", s.floor, atMost, floorRatio},
+			target{store + ": hot key, hand-overs/s", hot, 64, s.ours, "handovers_per_s", s.peer, atLeast, 1},
+			target{store + ": 4 processes × 8, hand-overs/s", processes, 0, s.ours, "handovers_per_s", s.peer,
+				atLeast, 1})
 	}
 	return all
 }
@@ -106,6 +107,7 @@ func printTargets(w io.Writer, rs results) {
 		if base != "" {
 			what, unit = what+", × "+base, " ×"
 		}
-		fmt.Fprintf(w, "| %s | %s %s%s | %s%s | %s |\n", what, t.bound, short(t.wanted), unit, short(value), unit, reached)
+		fmt.Fprintf(w, "| %s | %s %s%s | %s%s | %s |\n",
+			what, t.bound, short(t.wanted), unit, short(value), unit, reached)
 	}
 }

@@ -42,7 +42,7 @@ func targets() []target {
 		{"4 processes × 8: hand-overs/s", "processes", 0, ours, "handovers_per_s", fairPeer, atLeast, 3},
 		{"4 processes × 8: Jain", "processes", 0, ours, "jain", "", atLeast, 0.95},
 		{"4 processes × 8, HandOff 1: hand-overs/s", "processes", 0, strict, "handovers_per_s", fairPeer, atLeast, 1},
-		{"4 processes × 8: p50 of hand-overs between them", "processes", 0, ours, "crossing_p50_us", bestPeer, atMost, 1},
+		{"4 processes × 8: p50 between processes", "processes", 0, ours, "crossing_p50_us", bestPeer, atMost, 1},
 		{"4 processes × 8, HandOff 1: the same", "processes", 0, strict, "crossing_p50_us", bestPeer, atMost, 1},
 		{"10 000 leases: client CPU", "held", 10000, ours, "cpu_percent", readme, atMost, 1.0 / 3},
 		{"100 000 leases: client CPU", "held", 100000, ours, "cpu_percent", readme, atMost, 1.0 / 3},

@@ -60,7 +60,11 @@ func say(format string, args ...any) {
 // execute runs the command line and returns the exit code.
 func execute() int {
 	out := terminal.Stdout()
-	err := newRoot(out).Execute()
+	c := &cli{out: out}
+	err := newRoot(c).Execute()
+	if err == nil {
+		err = c.refused
+	}
 	if lost := out.Close(); lost != nil && (err == nil || errors.Is(err, lost)) {
 		err = fail(exitOutput, "the output could not be written: %v", terminal.Pathless(lost))
 	}

@@ -58,6 +58,7 @@ type holdFlags struct {
 	loss      onLoss
 	report    string
 	verbose   bool
+	quiet     bool
 }
 
 // flagError says what is wrong on the command line of cmd, without the words of the parser
@@ -95,6 +96,7 @@ func (f *holdFlags) add(cmd *cobra.Command) {
 		"a quarter")
 	p.Var(&f.loss, "on-loss", "when the lock is lost: TERM then KILL, KILL at once, or run on")
 	p.BoolVarP(&f.verbose, "verbose", "v", false, "tell what happens on stderr")
+	p.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if the lock is not acquired; the exit code says it")
 }
 
 // addKinds declares the flags that say how a name is held.
@@ -171,6 +173,8 @@ func (f *holdFlags) checkRest(func(string) bool) error {
 	switch {
 	case f.nowait && f.wait.set && f.wait.d > 0:
 		return usage("-n does not wait and -w does; leave one out")
+	case f.quiet && f.verbose:
+		return usage("-q says less and -v says more; leave one out")
 	case f.code < 0 || f.code > 255:
 		return usage("-E %d: an exit code is 0 to 255", f.code)
 	case len(f.note) > driver.MaxNote:

@@ -14,10 +14,33 @@ func newHelp() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			verb, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usage("there is no verb %s; see fencelock help", quote(strings.Join(args, " ")))
+				return unknownVerb(cmd.Root(), strings.Join(args, " "))
 			}
 			verb.InitDefaultHelpFlag() // or the help would not list --help
 			return verb.Help()
 		},
 	}
+}
+
+// refuseHelp makes "fencelock rnu --help" an error. Cobra would show the help of root.
+func (c *cli) refuseHelp(root *cobra.Command) {
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, a := range args {
+			if cmd == root && !strings.HasPrefix(a, "-") {
+				c.refused = unknownVerb(root, a)
+				return
+			}
+		}
+		show(cmd, args)
+	})
+}
+
+// unknownVerb says which verb was meant, if one is close.
+func unknownVerb(root *cobra.Command, name string) error {
+	root.SuggestionsMinimumDistance = 2
+	if near := root.SuggestionsFor(name); len(near) > 0 {
+		return usage("there is no verb %s; did you mean %s?", quote(name), strings.Join(near, ", or "))
+	}
+	return usage("there is no verb %s; see fencelock help", quote(name))
 }

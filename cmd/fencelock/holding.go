@@ -176,9 +176,11 @@ func (h *holding) explain(err error) error {
 	var own *failure
 	if errors.As(err, &own) && own.code == exitNotAcquired {
 		own.code = h.f.code
-		if h.f.code == 0 {
+		if own.code == 0 && !h.f.quiet {
 			say("%s", own.text)
-			return silently(0)
+		}
+		if own.code == 0 || h.f.quiet {
+			return silently(own.code)
 		}
 	}
 	return err
@@ -210,7 +212,7 @@ func (h *holding) hooks(s *store) fencelock.Hooks {
 		},
 		Warn: func(e fencelock.Event) { say("%s on %s: %v", name, s, e.Err) },
 	}
-	if h.f.verbose || isTerminal(os.Stderr) {
+	if h.f.verbose || isTerminal(os.Stderr) && !h.f.quiet {
 		k.Waiting = func(e fencelock.Event) { say("waiting for %s, %s", name, inTheWay(e)) }
 	}
 	if h.f.verbose {

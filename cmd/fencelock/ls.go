@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,9 @@ waiter, in the order of the line. -o json prints one array.`,
 					views = append(views, viewOf(l))
 				}
 				return writeJSON(c.out, views, true)
+			}
+			if len(lines) == 0 && isTerminal(os.Stdout) {
+				say("nobody holds or waits for a lock on %s", s.store)
 			}
 			return showTable(c.out, lines)
 		},

@@ -80,8 +80,9 @@ func deadlock(name string) error {
 }
 
 // childEnv is the environment of a command that runs while name is held: without
-// passwords, and with what tells it of the lock.
-func childEnv(name, token, owner string) ([]string, error) {
+// passwords, with what tells it of the lock, and with the store of the lock as
+// FENCELOCK_URL, if --url named it.
+func childEnv(name, token, owner, byFlag string) ([]string, error) {
 	names, err := outerNames()
 	if err != nil {
 		return nil, err
@@ -91,6 +92,9 @@ func childEnv(name, token, owner string) ([]string, error) {
 		return nil, err
 	}
 	whole := os.Getenv(envURL)
+	if byFlag != "" { // which has no password
+		whole = byFlag
+	}
 	left := storeurl.WithoutPasswords(whole)
 	var env []string
 	for _, kv := range os.Environ() {
@@ -98,12 +102,19 @@ func childEnv(name, token, owner string) ([]string, error) {
 		switch key {
 		case envName, envToken, envOwner, envHeld, envPassword:
 			continue
-		case envURL, envWithheld:
+		case envURL:
+			if left != whole || byFlag != "" {
+				continue
+			}
+		case envWithheld:
 			if left != whole {
 				continue
 			}
 		}
 		env = append(env, kv)
+	}
+	if byFlag != "" {
+		env = append(env, envURL+"="+byFlag)
 	}
 	if left != whole {
 		mark := allWithheld

@@ -37,7 +37,7 @@ func TestPasswordsAloneAreCutOutOfTheURL(t *testing.T) {
 		}
 		t.Setenv(envURL, c.whole)
 		t.Setenv(envWithheld, "")
-		env, err := childEnv("n", "1", "me")
+		env, err := childEnv("n", "1", "me", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,14 +11,16 @@ import (
 )
 
 const onceHelp = `once runs COMMAND at most once successfully per slot, over all machines that use the
-same store. A slot is an hour, a day, or a time that you name:
+same store. A slot is an hour, a day, a part of a day such as 5m, or a time that you name:
 
   fencelock once report --slot hour -- ./report.sh           # in every machine's crontab
+  fencelock once sync --slot 5m -q -n -- ./sync.sh           # and nothing in the mail
   fencelock once report --slot 2026-11-20T20:00Z -- ./report.sh
 
 The slots of a name are ordered. A slot is done when it, or a later slot, ended with
 exit code 0. Then once exits 0 and says when and by whom. A command that fails leaves
-the slot open. Hours and days are those of UTC, or of --tz.
+the slot open. Hours and days are those of UTC, or of --tz. Parts of a day are counted
+from midnight there, and must divide a day: 5m, 6h, not 7h.
 
 If another machine is running the slot, once waits for it; with -n it exits 0 at once.
 Flags, exit codes and guarantees are otherwise those of run.`
@@ -27,7 +29,7 @@ func newOnce(c *cli) *cobra.Command {
 	f := &holdFlags{}
 	var slot, zone string
 	cmd := &cobra.Command{
-		Use:   "once NAME --slot hour|day|TIME [flags] -- COMMAND [ARG...]",
+		Use:   "once NAME --slot hour|day|5m|TIME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command at most once successfully per slot",
 		Long:  onceHelp,
 		Args:  cobra.ArbitraryArgs,
@@ -45,7 +47,8 @@ func newOnce(c *cli) *cobra.Command {
 	}
 	f.add(cmd)
 	f.addReport(cmd)
-	cmd.Flags().StringVar(&slot, "slot", "", "hour, day, or a time such as 2026-11-20T20:00Z")
+	cmd.Flags().StringVar(&slot, "slot", "",
+		"hour, day, a part of a day such as 5m, or a time such as 2026-11-20T20:00Z")
 	cmd.Flags().StringVar(&zone, "tz", "UTC", "time zone of --slot, such as Asia/Shanghai")
 	return cmd
 }
@@ -60,7 +63,7 @@ func parseSlot(text, zone string, now time.Time) (time.Time, error) {
 	now = now.In(tz)
 	switch text {
 	case "":
-		return time.Time{}, usage("--slot is missing; want hour, day, or a time such as 2026-11-20T20:00Z")
+		return time.Time{}, usage("--slot is missing; want hour, day, 5m, or a time such as 2026-11-20T20:00Z")
 	case "hour":
 		// Not by its number: when clocks go back, two hours have the same.
 		into := time.Duration(now.Minute())*time.Minute + time.Duration(now.Second())*time.Second +
@@ -69,6 +72,9 @@ func parseSlot(text, zone string, now time.Time) (time.Time, error) {
 	case "day":
 		y, m, d := now.Date()
 		return time.Date(y, m, d, 0, 0, 0, 0, tz), nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return slotOfDay(now, d)
 	}
 	for _, form := range []string{
 		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
@@ -80,8 +86,18 @@ func parseSlot(text, zone string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usage("--slot %s cannot be read; want hour, day, or a time such as 2026-11-20T20:00Z",
+	return time.Time{}, usage("--slot %s cannot be read; want hour, day, 5m, or a time such as 2026-11-20T20:00Z",
 		quote(text))
+}
+
+// slotOfDay finds the slot of length d that now is in, counted from midnight.
+func slotOfDay(now time.Time, d time.Duration) (time.Time, error) {
+	const day = 24 * time.Hour
+	if d < time.Second || day%d != 0 {
+		return time.Time{}, usage("--slot %v does not divide a day; want for example 5m, 15m, 1h or 6h", d)
+	}
+	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
+	return midnight.Add(now.Sub(midnight).Truncate(d)), nil
 }
 
 func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
@@ -113,7 +129,9 @@ func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
 		return stopped
 	case err == nil && !ran:
 		r.Why = doneAlready
-		h.sayDone(slot)
+		if !f.quiet {
+			h.sayDone(slot)
+		}
 		return nil
 	}
 	return h.slotRefused(err)
@@ -150,7 +168,9 @@ func (h *holding) slotRefused(err error) error {
 	if h.f.nowait && errors.Is(err, fencelock.ErrNotAcquired) {
 		var held *fencelock.HeldError
 		errors.As(err, &held)
-		say("%s is running elsewhere: %s; nothing was done", quote(h.f.name), heldBy(held))
+		if !h.f.quiet {
+			say("%s is running elsewhere: %s; nothing was done", quote(h.f.name), heldBy(held))
+		}
 		return nil
 	}
 	return h.explain(err)

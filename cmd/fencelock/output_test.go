@@ -43,7 +43,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	s := sqliteStage(t)
 	holder := s.holds(longRun)
 	lines := []string{"", "--help"}
-	for _, verb := range newRoot(terminal.Stdout()).Commands() {
+	for _, verb := range newRoot(&cli{out: terminal.Stdout()}).Commands() {
 		name := verb.Name()
 		if _, ok := prints[name]; ok == slices.Contains(silent, name) {
 			t.Errorf("verb %s is in none of the lists of this test, or in both", name)

@@ -21,6 +21,7 @@ type cli struct {
 	url          string
 	passwordFile string
 	output       string
+	refused      error // why no help was shown
 }
 
 const rootHelp = `fencelock holds a distributed lock while a command runs. The lock excludes other
@@ -61,27 +62,32 @@ Data goes to stdout, messages to stderr. Exit codes: 64 usage, 69 the store does
 answer or refuses for now, 74 the output could not be written, 75 not acquired, not
 free, or refused, 78 configuration (FENCELOCK_URL included); run adds its own.`
 
-func newRoot(out *terminal.Output) *cobra.Command {
-	c := &cli{out: out}
+func newRoot(c *cli) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "fencelock",
 		Short:         "Distributed locks for the shell",
 		Long:          rootHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Version:       buildVersion().String(),
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(cmd, args[0])
+			}
 			return cmd.Help()
 		},
 	}
-	root.SetOut(out)
+	root.SetVersionTemplate("{{.Version}}\n")
+	c.refuseHelp(root)
+	root.SetOut(c.out)
 	root.SetFlagErrorFunc(flagError)
 	p := root.PersistentFlags()
 	p.StringVar(&c.url, "url", "", "the store of the locks (default $FENCELOCK_URL)")
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
-		newBreak(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
+		newBreak(c), newPing(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(append(verbs, systemVerbs(c)...)...)
 	root.SetHelpCommand(newHelp())

@@ -104,7 +104,7 @@ func (f *holdFlags) prepare() (path string, err error) {
 // says that it was not started.
 func (h *holding) runUnder(l *fencelock.Lease, path string) (*job, error) {
 	f := h.f
-	env, err := childEnv(f.name, l.Token().String(), owner())
+	env, err := childEnv(f.name, l.Token().String(), owner(), h.store.byFlag)
 	if err != nil {
 		return nil, err
 	}

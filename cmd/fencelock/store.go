@@ -31,6 +31,7 @@ const nowaitContact = 3 * time.Second
 type store struct {
 	*storeurl.URL
 	source string // the flag or the variable that named it
+	byFlag string // the URL of --url, or ""
 	notice string // what the embedded default excludes, or ""
 }
 
@@ -60,7 +61,7 @@ func (c *cli) findStore() (*store, error) {
 	case err != nil:
 		return nil, unusable(usage("%s", err), from.Name)
 	}
-	s := &store{URL: u, source: from.Name}
+	s := &store{URL: u, source: from.Name, byFlag: c.url}
 	if !chosen {
 		s.notice = defaultNotice(u)
 	}

@@ -22,7 +22,7 @@ func newVersion(c *cli) *cobra.Command {
 			if asJSON {
 				return writeJSON(c.out, v, true)
 			}
-			_, err = fmt.Fprintf(c.out, "fencelock %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			_, err = fmt.Fprintln(c.out, v)
 			return err
 		},
 	}
@@ -34,6 +34,10 @@ type versionView struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+}
+
+func (v versionView) String() string {
+	return fmt.Sprintf("fencelock %s (%s, %s)", v.Version, v.Go, v.Platform)
 }
 
 func buildVersion() versionView {

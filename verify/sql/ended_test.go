@@ -148,8 +148,9 @@ func (k *believed) give(l *fencelock.Lease) {
 
 // contend has six clients take three locks from each other for six seconds, and until enough
 // says that there was progress: a busy machine may need longer. No two clients hold a lock, and
-// tokens rise. begin starts what goes on meanwhile, and ends with its context.
-func contend(t *testing.T, lease time.Duration, backend func() driver.Backend,
+// tokens rise. begin starts what goes on meanwhile, and ends with its context, which that of
+// backend is too.
+func contend(t *testing.T, lease time.Duration, backend func(context.Context) driver.Backend,
 	begin func(context.Context, *sync.WaitGroup), enough func(held int64) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -159,7 +160,7 @@ func contend(t *testing.T, lease time.Duration, backend func() driver.Backend,
 	var wg sync.WaitGroup
 	keys := make([]believed, 3)
 	for range 6 {
-		c := fencelock.New(backend(), &fencelock.Options{TTL: lease, HandOff: 4})
+		c := fencelock.New(backend(ctx), &fencelock.Options{TTL: lease, HandOff: 4})
 		t.Cleanup(func() { c.Close() })
 		for range 2 {
 			wg.Go(func() {
@@ -203,23 +204,24 @@ func TestStatementsAreEndedUnderLoad(t *testing.T) {
 				return live("claim") == 0 && live("line") == 0
 			})
 		})
-		contend(t, 3*time.Second, func() driver.Backend { return s.polling(t) }, begin,
+		contend(t, 3*time.Second, func(context.Context) driver.Backend { return s.polling(t) }, begin,
 			func(held int64) bool { return held >= 20 })
 	})
 }
 
 // TestStatementsInterruptedAtAnyMoment has clients take locks while their statements are
 // interrupted. A pool with a limit and a busy timeout are the two ways in which a statement
-// hears its context.
+// hears its context. Nothing is interrupted when the clients close, so they give back all that
+// any call has left behind.
 func TestStatementsInterruptedAtAnyMoment(t *testing.T) {
 	busyTimeout := sqlite.with("BusyTimeout", "file:%s?_pragma=busy_timeout(2)")
 	each(t, []kind{sqlite, barePath, busyTimeout}, func(t *testing.T, s *store) {
 		empty(t, s.polling(t))
 		var ended atomic.Int64
-		contend(t, 5*time.Second, func() driver.Backend {
+		contend(t, 5*time.Second, func(ctx context.Context) driver.Backend {
 			db := s.open(t)
 			db.SetMaxOpenConns(2)
-			return traffic.Interrupt(s.backendOn(t, db), 4./3, 600*time.Microsecond, &ended)
+			return traffic.Interrupt(ctx, s.backendOn(t, db), 4./3, 600*time.Microsecond, &ended)
 		}, func(context.Context, *sync.WaitGroup) {},
 			func(held int64) bool { return held >= 10 && ended.Load() >= 100 })
 	})

@@ -15,18 +15,22 @@ import (
 type Interrupted struct {
 	driver.Backend
 	driver.LineReader
+	until  context.Context
 	every  float64
 	within time.Duration
 	ended  *atomic.Int64
 }
 
-// Interrupt makes calls of b end early, and counts those that had not ended before.
-func Interrupt(b driver.Backend, every float64, within time.Duration, ended *atomic.Int64) Interrupted {
-	return Interrupted{b, b.(driver.LineReader), every, within, ended}
+// Interrupt makes calls of b end early, until ctx ends, and counts those that had not ended
+// before.
+func Interrupt(
+	ctx context.Context, b driver.Backend, every float64, within time.Duration, ended *atomic.Int64,
+) Interrupted {
+	return Interrupted{b, b.(driver.LineReader), ctx, every, within, ended}
 }
 
 func (b Interrupted) context(ctx context.Context) (context.Context, func()) {
-	if rand.Float64()*b.every > 1 {
+	if b.until.Err() != nil || rand.Float64()*b.every > 1 {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithTimeout(ctx, rand.N(b.within))

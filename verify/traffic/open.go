@@ -53,7 +53,7 @@ func service(info driver.Info, lag time.Duration, as driver.Membership) Service 
 			return nil, err
 		}
 		if info.Name == "sqlite" {
-			b = Interrupt(b, 8, time.Millisecond, new(atomic.Int64))
+			b = Interrupt(context.Background(), b, 8, time.Millisecond, new(atomic.Int64))
 		}
 		// HandOff is small so that claims end while others wait here.
 		return OnBackend(b, &fencelock.Options{TTL: ttl, HandOff: 2}, done), nil

@@ -190,6 +190,31 @@ func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
+// A Leave has failed so often that it is repeated every few seconds. The one that is under way
+// as Close begins fails too, and Close has no such time.
+func TestCloseRepeatsALeaveSoon(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 10 * time.Minute})
+		l := w.lock(c, "k")
+		w.store.meddle(only(down, "leave"), nil)
+		w.is(l.Release(bg), errDown)
+		time.Sleep(time.Minute)
+		begun := make(chan struct{})
+		var once sync.Once
+		w.store.meddle(only(func(context.Context, string) (err error) {
+			once.Do(func() {
+				close(begun)
+				time.Sleep(300 * time.Millisecond)
+				err = errDown
+			})
+			return err
+		}, "leave"), nil)
+		<-begun
+		ok(t, c.Close())
+		w.free("k")
+	})
+}
+
 func TestCloseClosesItsBackend(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := &closing{probe: w.store}

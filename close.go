@@ -172,5 +172,6 @@ func (cl *claim) close() {
 		cl.leaveInBackgroundLocked(exit)
 		return
 	}
+	cl.failures = 0 // Close has two seconds: a Leave is repeated as soon as after the first failure
 	cl.leaveNowLocked(now)
 }

@@ -355,3 +355,10 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 		return err
 	}
 }
+
+// serverAdds is how long a session may be overdue: the server looks at each tick, and
+// sessions end at whole ticks.
+const serverAdds = time.Second
+
+// store is where a worker takes its locks.
+type store struct{ Server, Prefix string }

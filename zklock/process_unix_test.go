@@ -1,3 +1,5 @@
+//go:build unix
+
 package zklock
 
 import (
@@ -10,15 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/worker"
 )
 
-// workerSession is the session of workers that are to be killed; with what the
-// server adds: it looks at each tick, and sessions end at whole ticks.
-const (
-	workerSession = 2 * time.Second
-	serverAdds    = time.Second
-)
-
-// store is where a worker takes its locks.
-type store struct{ Server, Prefix string }
+// workerSession is the session of workers that are to be killed.
+const workerSession = 2 * time.Second
 
 func trial(t *testing.T, s *testserver.Server) worker.Trial[store] {
 	return worker.Trial[store]{

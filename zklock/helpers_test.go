@@ -362,3 +362,6 @@ const serverAdds = time.Second
 
 // store is where a worker takes its locks.
 type store struct{ Server, Prefix string }
+
+// workerSession is the session of workers that are to be killed.
+const workerSession = 2 * time.Second

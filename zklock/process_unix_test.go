@@ -6,14 +6,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 )
-
-// workerSession is the session of workers that are to be killed.
-const workerSession = 2 * time.Second
 
 func trial(t *testing.T, s *testserver.Server) worker.Trial[store] {
 	return worker.Trial[store]{

@@ -1,7 +1,8 @@
-// Package elect chooses one leader among the processes that campaign for a key: the
-// one that holds its lock. The others stand in line and take over in order of
-// arrival, within milliseconds when the leader steps down, and within the lease
-// (Options.TTL of the Client) when it crashes or is cut off.
+// Package elect chooses one leader among the processes that campaign for a key. The
+// holder of the key's lock leads. The other processes stand in line and take over in
+// order of arrival. When the leader steps down, the next one leads within
+// milliseconds. When the leader crashes or is cut off, the next one leads within the
+// lease (Options.TTL of the Client).
 //
 //	e := elect.New(locks, "reports", nil)
 //	err := e.Run(ctx, func(ctx context.Context, l *fencelock.Lease) error {
@@ -10,7 +11,7 @@
 //
 // # Caveats
 //
-// Leadership is a lease, and no lease can stop a process that is paused: for a
-// moment two may believe that they lead. So let what the leader writes be guarded
-// with its token; see package fence.
+// Leadership is a lease, and no lease can stop a paused process. For a moment two
+// processes may both believe that they lead. Guard the leader's writes with its
+// token; see package fence.
 package elect

@@ -1,41 +1,40 @@
-// Package fence is the last door: it lets a resource refuse a writer whose lock
-// has passed to somebody else.
+// Package fence lets a resource refuse a writer whose lock has passed to another
+// holder.
 //
-// No lock can stop a holder that is paused. Its process may be stopped, or its
-// machine suspended, between the moment it looked at its lease and the moment its
-// write arrives; by then the lease is over, the lock has a new holder, and two
-// write. So every exclusive grant carries a [Token], larger than those of all
-// grants of that key before it, and the resource remembers the largest token it
-// has seen. A write with a smaller one is refused with [ErrStale].
+// No lock can stop a paused holder. Its process may be stopped, or its machine
+// suspended, between its last look at the lease and the arrival of its write. By then
+// the lease is over, the lock has a new holder, and both write. So every exclusive
+// grant carries a [Token], larger than the tokens of all earlier grants of that key.
+// The resource remembers the largest token it has seen, and refuses a write with a
+// smaller token. The error is [ErrStale].
 //
-// The comparison must be one atomic step with the write. That is what the guards
-// of this package are for:
+// The comparison and the write must be one atomic step. The guards of this package
+// do that:
 //
-//   - [Rows] for a SQL table that can have a column for the token: the comparison
+//   - [Rows] guards a SQL table that can have a column for the token. The comparison
 //     is part of the UPDATE.
-//   - [Table] for SQL writes to tables that cannot: a row of its own, advanced in
-//     the transaction that writes.
-//   - [Handler] and [Transport] for an HTTP service and its callers.
-//   - [Gate] and [Gates] for what lives in one process, or is reached through one.
+//   - [Table] guards SQL tables that cannot have such a column. It keeps the token in a
+//     row of its own, and advances that row in the transaction that writes.
+//   - [Handler] and [Transport] guard an HTTP service, for the service and its callers.
+//   - [Gate] and [Gates] guard a resource of one process, or one behind one process.
 //
 // Guards for data in Redis, etcd and ZooKeeper are in packages redislock, etcdlock and
 // zklock.
 //
 // # Rules that hold for every guard
 //
-// A token that was seen before is let in again: a holder writes many times. Only
-// a smaller one is stale. Among the writes of one token no guard knows an order;
-// that is up to their holder.
+// A guard accepts the largest token again, because a holder writes many times. Only a
+// smaller token is stale. No guard orders the writes of one token; their holder does.
 //
-// A resource is guarded by the lock of one key, and every write to it must go
-// through the guard. Tokens of two keys have nothing to do with each other.
+// The lock of one key guards a resource, and every write to the resource must go
+// through the guard. Tokens of different keys are unrelated.
 //
-// A token is worth something only if the grant was exclusive. Readers, and
-// holders of a semaphore, share the line; their tokens order nothing.
+// A token orders writes only if its grant was exclusive. Readers and semaphore holders
+// share the line, so their tokens order nothing.
 //
-// Zero is no token. A guard that is given zero or less answers [ErrNoToken] and
-// lets nothing in.
+// Zero is no token. For a token of zero or less a guard returns [ErrNoToken] and
+// writes nothing.
 //
-// Guards do not make a failed write whole: what a holder wrote before it lost the
-// lock stays written. Let a piece of work be one write, or one transaction.
+// Guards do not make a failed operation whole. What a holder wrote before it lost the
+// lock stays written. Make each operation one write, or one transaction.
 package fence

@@ -14,13 +14,14 @@
 //
 // # The token
 //
-// The client proposes one number to all nodes, its ballot: the largest of its own
-// clock and of what it has heard. A node grants the lock if the lock is free there and
-// the ballot is above all that the node has granted for the key. A claim that a majority
-// grants in time holds the lock, and the ballot is its token. Two majorities share a
-// node, and there the later grant had the larger ballot. So tokens are unique and rise
-// from holder to holder, whatever the clients' clocks say. driver.Member describes the
-// node's half. A node that has lost its memory stays out for as long as that matters.
+// The client proposes one number to all nodes, its ballot. The ballot is the larger of
+// the client's clock and the largest number that it has seen. A node grants the lock if
+// the lock is free there and the ballot exceeds all ballots that the node has granted
+// for the key. A claim that a majority grants in time holds the lock, and the ballot is
+// its token. Two majorities share a node, and on that node the later grant had the larger
+// ballot. So tokens are unique and rise from holder to holder, whatever the clients'
+// clocks say. driver.Member describes the node's half. A node that has lost its memory
+// grants nothing for as long as that matters.
 //
 // # One grant, file by file
 //
@@ -31,22 +32,22 @@
 //
 // # New nodes
 //
-// A new node looks like one that has lost its data. So a new quorum grants nothing for
-// the MaxTTL of its members, five minutes by default. Initialise ends that wait, once,
-// if nothing can be left from before:
+// A new node looks like a node that has lost its data. So a new quorum grants nothing for
+// the MaxTTL of its members, five minutes by default. Initialise ends that wait, once. Call
+// it only if no earlier lock can be left:
 //
 //	err := quorum.Initialise(ctx) // or: fencelock init
 //
 // # What it does not do
 //
-//   - It keeps no line: lines on different nodes could disagree. A claim that is
-//     refused asks again after a pause that is drawn at random, so nobody is served in
-//     order, and steady readers can starve a writer.
-//   - It keeps no semaphores: of three nodes with a semaphore of two each, three
-//     claims can have two nodes each. All three would be inside.
-//   - It keeps no marks, so there is no Once: two majorities may have different marks,
-//     and no rule says which one is right.
-//   - Exclusion of holders depends on clocks that run at about the same rate, as with
-//     every lease. The order of tokens depends on the nodes' clocks as far as Skew says,
-//     and only once a node has lost its memory.
+//   - It keeps no line, because lines on different nodes could disagree. A refused claim
+//     tries again after a random pause. So grants follow no order, and a steady flow of
+//     readers can starve a writer.
+//   - It keeps no semaphores. On three nodes with a semaphore of two each, three claims can
+//     have two nodes each. All three would then hold a permit.
+//   - It keeps no marks, so there is no Once. Two majorities may have different marks, and
+//     no rule says which mark is right.
+//   - Exclusion needs clocks that run at about the same rate, as with every lease. The
+//     order of tokens needs the nodes' clocks only after a node has lost its memory, and
+//     only within Skew.
 package quorumlock

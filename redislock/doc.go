@@ -1,5 +1,5 @@
 // Package redislock keeps fencelock's lines of claims in Redis: one server,
-// Sentinel or Cluster, through the go-redis client that the program already has.
+// Sentinel or Cluster. It uses the go-redis client that the program already has.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 //	locks := fencelock.New(redislock.New(rdb, nil), nil)
@@ -14,41 +14,40 @@
 //
 // # Server
 //
-// Redis 5.0 or newer, or Valkey, with scripts and PUBLISH. This package is tested
-// with Redis 7.0 and 8.0, with 6.0 except for Sentinel, and with Valkey 9.1. All
-// keys of a lock are in one hash slot of a Cluster. Only the server's clock is read.
-// The comment of [New] lists the rights that the user needs.
+// The server must be Redis 5.0 or newer, or Valkey, with scripts and PUBLISH. This
+// package is tested with Redis 7.0 and 8.0, with 6.0 except for Sentinel, and with
+// Valkey 9.1. All keys of a lock are in one hash slot of a Cluster. Scripts read only
+// the server's clock. The comment of [New] lists the rights that the user needs.
 //
 // # Sentinel and Cluster
 //
-// A call is tried again until a lease has run out while a failover goes on, a hash
-// slot moves, or a node loads or cannot be reached. A lock that is held is renewed at
-// the new master, and a waiter keeps its position there. What the old master had not
-// replicated is lost, and the next renewal tells the holder so.
+// A call is retried for up to one lease while a failover runs, a hash slot moves, a node
+// loads its data, or a node cannot be reached. A held lock is renewed at the new master,
+// and a waiter keeps its position there. Data that the old master had not replicated is
+// lost, and the next renewal tells the holder.
 //
-// Leases should be longer than a failover takes. Behind Sentinel they should also be
-// several times the client's ReadTimeout, which the client waits for when a master
-// hangs. A master of a Cluster that hangs costs half a second more than one that dies:
-// its commands are then tried at its replica. Lock state is never read from a replica.
+// Leases should be longer than a failover. Behind Sentinel they should also be several
+// times the client's ReadTimeout, because the client waits that long when a master hangs.
+// A Cluster master that hangs costs half a second more than one that dies: after that
+// time its commands are tried at its replica. Lock state is never read from a replica.
 //
 // A manual failover (CLUSTER FAILOVER) that fails keeps a master from taking writes
-// for five seconds: leases should be longer. On Redis 7.0, two failovers within four
+// for five seconds, so leases should be longer. On Redis 7.0, two failovers within four
 // times cluster-node-timeout (a minute by default) succeed, and a third may fail.
 //
 // While a hash slot moves, a free lock in it can be taken, renewed and released, and a
-// line of several claims goes on. The first waiter behind a single holder can join when
-// the slot has arrived.
+// line of several claims continues. The first waiter behind a single holder can join
+// when the slot has arrived.
 //
-// Grants are told by PUBLISH, which a Cluster passes on to all of its nodes: one
-// subscription per process serves all slots, and a lock without waiters costs no
-// message.
+// PUBLISH announces grants, and a Cluster passes each message on to all of its nodes. So
+// one subscription per process serves all slots. A lock without waiters costs no message.
 //
 // # Caveats
 //
-// A replica that is promoted may not know of the last grants, and a server without
-// persistence forgets all of them when it restarts. Two holders may then meet. Their
-// tokens rise even so, as far as the clocks of the servers agree. So a resource that
-// checks tokens is safe, and the next renewal tells the first holder.
-// Options.Replicas makes this less likely, and does not exclude it. A server that
-// evicts keys (any maxmemory-policy but noeviction) may forget any lock.
+// A promoted replica may not have the last grants. A server without persistence loses
+// all grants when it restarts. Two holders may then exist at once. Their tokens still
+// rise, as far as the clocks of the servers agree. So a resource that checks tokens is
+// safe, and the next renewal tells the first holder. Options.Replicas makes this less
+// likely, but does not exclude it. A server that evicts keys (any maxmemory-policy but
+// noeviction) may lose any lock.
 package redislock

@@ -6,51 +6,59 @@
 //
 // # Cost
 //
-// A free lock costs one request, a write, and so does its release. There is one more, a
-// write before it, if this Backend has not used the lock for a minute: it makes the
-// container of its claims. A claim that waits costs five reads more: of the line and its
-// first claim as it joins, two with a watch, and of the line when it is woken. It costs
-// nothing while nothing changes, but two reads every ten seconds. A renewal is one
-// transaction for all claims of the Backend, a thousand at a time, and proves that the
-// session lives and that each claim's node is there.
+// A free lock costs one write, and its release another. If this Backend has not used
+// the lock for a minute, one more write comes first: it makes the container of the
+// lock's claims. A claim that waits costs five more reads. As it joins, it reads the
+// line and the line's first claim. Two more reads set a watch each. When the claim is
+// woken, it reads the line again. While nothing changes, a waiter costs two reads every
+// ten seconds.
+//
+// A renewal is one transaction for up to a thousand claims of the Backend. It proves
+// that the session lives and that each claim's node exists.
 //
 // The client of github.com/go-zookeeper/zk connects, keeps the session, and pings.
+// Each session has one *zk.Conn.
 //
 // # Leases
 //
-// All claims of a Backend live in its one session. A lease lasts two thirds of the
-// session timeout that the server has granted, at most: a ticket says how long. A
-// shorter lease is kept by the client, which deletes the node when it is over. So a
-// process that crashes, or is cut off, keeps its locks for as long as the session,
-// whatever their TTL; see Options.SessionTimeout. Where its requests still arrive and the
-// server's answers are lost, the session ends up to one lease later. After an election the
-// ensemble counts all sessions anew: a crashed holder's lock may be taken for one session
-// timeout, the election, and another session timeout.
+// All claims of a Backend live in its one session. A lease lasts at most two thirds of
+// the session timeout that the server granted, and the ticket says how long. For a
+// shorter lease the client deletes the node when the lease is over. So a process that
+// crashes, or is cut off, keeps its locks until its session ends, whatever their TTL;
+// see Options.SessionTimeout. If its requests arrive and the server's answers are
+// lost, the session ends up to one lease later. After an election the ensemble restarts
+// all sessions. A crashed holder's lock may then stay taken for one session timeout,
+// the election, and another session timeout.
 //
-// A broken connection is no loss. The holder is at risk, and lost at its own
-// deadline, whatever the server says later. When the session has expired, all claims
-// are gone, and the next call begins another session.
+// A broken connection is not a loss. The holder is at risk, and is lost at its own
+// deadline, whatever the server says later. When the session expires, all claims are
+// lost, and the next call begins another session.
 //
 // # Tokens
 //
-// A token is the czxid of the claim's node, the transaction that made it, times 65536. So
-// tokens rise for as long as the ensemble keeps its data; an ensemble that is set up
-// anew, or restored from a backup, begins below. They pass 2^53: compare them as
-// 64-bit integers. Past leader epoch 32767 they run out, which is an error.
+// A token is the czxid of the claim's node times 65536. The czxid is the transaction
+// that made the node. So tokens rise as long as the ensemble keeps its data. An
+// ensemble that is newly created, or restored from a backup, begins with smaller tokens.
+// Tokens exceed 2^53: compare them as 64-bit integers. They run out past leader epoch
+// 32767, and a call then returns an error.
 //
 // # Server
 //
-// ZooKeeper 3.5.3 or newer, for container nodes. What is left behind is the Prefix
-// with three nodes, and the marks of Once, one node with its container each. The server
-// clears away the container of a claim that has left, or crashed, within a minute or so
-// (znode.container.checkIntervalMs). A Backend leaves at most 1024 of them; beyond that they
-// go with their last claims. What another version wrote is refused.
+// The server must be ZooKeeper 3.5.3 or newer, which has container nodes. The Prefix
+// with three nodes stays in the store, and so do the marks of Once, each a node in a
+// container. When a claim leaves or crashes, the server deletes its container within
+// about a minute (znode.container.checkIntervalMs). A Backend leaves at most 1024 such
+// containers; it deletes further ones with their last claims. Data of another version of
+// this package is refused.
 //
 // # Caveats
 //
-// MinHold is refused: a claim cannot count on after its process has ended (see
-// [Backend.Info]). A claim that finds, as it joins, that claims of the other kind have
-// joined before it at the same moment, takes its node out again: for that moment others
-// may see it. Whoever lists a line sees the longest that leases may last, for only the
-// holder knows what is left of them.
+// MinHold is refused, because a claim cannot outlive its process (see [Backend.Info]).
+//
+// A claim may find, as it joins, that claims of the other kind joined before it at the
+// same moment. It then removes its node again, and others may see the node for that
+// moment.
+//
+// A listing of a line shows the longest time that its leases may last, because only the
+// holder knows what is left.
 package zklock

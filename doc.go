@@ -1,7 +1,12 @@
 // Package fencelock gives a program a lock that holds across machines. The lock lives
-// in a store that the program already has: Redis (redislock), PostgreSQL, MySQL,
-// MariaDB or a SQLite file on one host (sqllock), etcd (etcdlock), ZooKeeper (zklock),
-// a majority of several stores (quorumlock), or memory in one process (memlock).
+// in a store that the program already has. Each kind of store has a package:
+//
+//   - redislock: Redis
+//   - sqllock: PostgreSQL, MySQL and MariaDB, or a SQLite file on one host
+//   - etcdlock: etcd
+//   - zklock: ZooKeeper
+//   - quorumlock: a majority of several stores
+//   - memlock: memory in one process
 //
 // Every backend keeps three promises:
 //

@@ -21,10 +21,10 @@
 //
 // # Sentinel and Cluster
 //
-// A call is retried for up to one lease while a failover runs, a hash slot moves, a node
-// loads its data, or a node cannot be reached. A held lock is renewed at the new master,
-// and a waiter keeps its position there. Data that the old master had not replicated is
-// lost, and the next renewal tells the holder.
+// A call is retried for up to one lease during a failover or a move of a hash slot, and
+// while a node loads its data or cannot be reached. A held lock is renewed at the new
+// master, and a waiter keeps its position there. Data that the old master had not
+// replicated is lost, and the next renewal tells the holder.
 //
 // Leases should be longer than a failover. Behind Sentinel they should also be several
 // times the client's ReadTimeout, because the client waits that long when a master hangs.

@@ -63,9 +63,8 @@
 //
 // Each step calls a function that comes with the tables: one statement, one transaction,
 // one round trip. A Renew of many leases is one call, too. A client that stops in the middle
-// of a step keeps no line locked. A lock that only one claim wants is one row. The first
-// claim that wants the lock too moves the holder's claim to a row of its own, so a try that
-// is refused may write.
+// of a step keeps no line locked. A lock that only one claim wants is one row. A second
+// claim moves the first one to a row of its own, so a try that is refused may write.
 //
 // github.com/lib/pq is tested, too. With it a statement takes two round trips, unless the
 // DSN says binary_parameters=yes. Other drivers will do if their errors have a method

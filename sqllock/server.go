@@ -90,20 +90,22 @@ func (s *server) inspect(ctx context.Context) error {
 }
 
 // call makes a step, again if the server has undone it, and gives take each row of its
-// answer. begin is called before each attempt; what take has seen counts only if call returns
-// nil.
+// answer. begin is called before each attempt; what take has seen counts only if the error is
+// nil. It reports whether a connection broke before, which may have been after the step.
 func (s *server) call(ctx context.Context, what, key string, begin func(), take func(r *row) error, step string,
 	args ...any,
-) error {
+) (broke bool, err error) {
 	text, params := s.engine.statement(step, args)
-	err := s.retry(ctx, func() error {
+	err = s.retry(ctx, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		begin()
-		return s.send(ctx, key, text, params, take)
+		err := s.send(ctx, key, text, params, take)
+		broke = broke || errors.Is(err, sqldriver.ErrBadConn)
+		return err
 	})
-	return s.fail(named(what, key), err)
+	return broke, s.fail(named(what, key), err)
 }
 
 // send sends one statement.
@@ -144,7 +146,7 @@ func (s *server) known(rows *sql.Rows) error {
 }
 
 // undone reports that a step did not happen and may be sent again at once. ErrBadConn says
-// that nothing was sent.
+// that nothing was sent; of lib/pq, which says it also when an answer is lost, see outcome.
 func (s *server) undone(err error) bool {
 	return errors.Is(err, sqldriver.ErrBadConn) || slices.Contains(s.errors.undone, s.errors.code(err))
 }

@@ -18,6 +18,7 @@ type answer struct {
 	head   *driver.BusyError // the first of a line in which the claim waits
 	refuse error             // why there is no ticket, or no such claim
 	lost   map[int64]error   // why leases are gone, by their place in the list, from 1
+	broke  bool              // the step was sent again, and may have happened the first time
 }
 
 // errShort says that a step gave no answer, which it always does.
@@ -89,6 +90,10 @@ func (a *answer) refusal(r *row) error {
 func (a *answer) outcome() error {
 	if a.refuse == nil && !a.done {
 		return errShort
+	}
+	if gone, ok := a.refuse.(driver.ErrGone); ok && !gone.Broken && a.broke {
+		return fmt.Errorf("%s: the connection broke, and it is not known when the claim on %q left: try again",
+			a.store, a.ref.Key)
 	}
 	return a.refuse
 }

@@ -13,9 +13,11 @@ import (
 func (s *server) step(ctx context.Context, what, key, step string, args ...any) (answer, error) {
 	var a answer
 	begin := func() { a = answer{store: s.name, ref: driver.ClaimRef{Key: key}} }
-	if err := s.call(ctx, what, key, begin, a.add, step, args...); err != nil {
+	broke, err := s.call(ctx, what, key, begin, a.add, step, args...)
+	if err != nil {
 		return answer{effects: effects{touched: []string{key}}}, err
 	}
+	a.broke = broke
 	return a, nil
 }
 
@@ -129,7 +131,7 @@ func (s *server) next(ctx context.Context, from, to []byte) (snapshot, effects, 
 
 func (s *server) read(ctx context.Context, what, key, step string, args ...any) (snapshot, effects, error) {
 	var l snapshot
-	err := s.call(ctx, what, key, func() { l = snapshot{key: key} }, func(r *row) error {
+	_, err := s.call(ctx, what, key, func() { l = snapshot{key: key} }, func(r *row) error {
 		if r.now == 0 {
 			return errShort
 		}

@@ -234,6 +234,32 @@ func TestAnswerLost(t *testing.T) {
 		})
 }
 
+// TestAnswerLostWithLibPQ has a driver that says driver.ErrBadConn also of what it has sent. A
+// Leave or Break that is sent again finds nobody then, which does not mean that the claim was
+// lost before.
+func TestAnswerLostWithLibPQ(t *testing.T) {
+	only(t, postgres.with("BinaryParameters", "binary_parameters=yes"), func(t *testing.T, s *store) {
+		s.driver = "postgres"
+		p := s.through(t)
+		b := s.backendOn(t, s.one(t))
+		for _, step := range []string{"Leave", "Break"} {
+			use(t, b, "k") // a connection is there
+			holder := hold(t, b, claim("k"))
+			done := false
+			p.Handle(func(r *faultproxy.Request) faultproxy.Action {
+				if done || !bytes.Contains(r.Data, []byte("_"+strings.ToLower(step)+"(")) {
+					return faultproxy.Pass
+				}
+				done = true
+				return faultproxy.DropAnswer
+			})
+			unsure(t, step+" whose answer was lost", verbs(b, holder)[step](soon(t)))
+			gone(t, step+" again", verbs(b, holder)[step](soon(t)))
+			empty(t, b)
+		}
+	})
+}
+
 // TestWhoWaitsAsksUntilListenIsInEffect counts what a process that waits asks the server,
 // beside another one that has no Listen. A server that is busy takes long to make a
 // connection, and that is when many wait.

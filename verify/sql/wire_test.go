@@ -294,9 +294,9 @@ func TestWhoWaitsAsksUntilListenIsInEffect(t *testing.T) {
 	})
 }
 
-// TestLongWaitsAskSeldom counts what twenty waiters of one process, who wait for long,
+// TestLongWaitsAskRarely counts what twenty waiters of one process, who wait for long,
 // ask of the server.
-func TestLongWaitsAskSeldom(t *testing.T) {
+func TestLongWaitsAskRarely(t *testing.T) {
 	only(t, mariaDB, func(t *testing.T, s *store) {
 		other := s.polling(t)
 		holder := hold(t, other, claim("k"))

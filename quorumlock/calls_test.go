@@ -44,6 +44,33 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 	})
 }
 
+// TestCloseGivesUpOnASlowNode: the third node applies an Enter and answers late, so the
+// Leave behind it waits. Close cuts both off, and the node keeps the claim until its lease
+// ends. Settle waits for both.
+func TestCloseGivesUpOnASlowNode(t *testing.T) {
+	for settles, want := range map[bool]int{false: 1, true: 0} {
+		three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+			nodes[2].after = 2 * time.Second
+			k, err := b.Enter(t.Context(), exclusive("ours"))
+			check(t, err)
+			check(t, b.Leave(t.Context(), k, driver.Exit{}))
+			if settles {
+				check(t, b.Settle(t.Context()))
+			}
+			start := time.Now()
+			check(t, b.Close())
+			if took := time.Since(start); took > 500*time.Millisecond {
+				t.Errorf("Close took %v", took)
+			}
+			if n := nodes[2].count(t); n != want {
+				t.Errorf("settled %v: %d claims stand on the slow node after Close; want %d", settles, n, want)
+			}
+			pause(k.TTL)
+			noneStays(t, b, "after a lease", nodes...)
+		})
+	}
+}
+
 // TestCallsThatShareAContextHaveAllTheirTime: a call that begins later than others has as
 // long as the first one, or slow nodes would look dead to it.
 func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {

@@ -42,8 +42,12 @@ func (n *node) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error)
 	if n.short > 0 {
 		t.TTL, t.Left = min(t.TTL, n.short), min(t.Left, n.short)
 	}
-	pause(n.after)
-	return t, err
+	select {
+	case <-time.After(n.after):
+		return t, err
+	case <-ctx.Done():
+		return driver.Ticket{}, ctx.Err()
+	}
 }
 
 func (n *node) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {

@@ -188,7 +188,8 @@ func (b *Backend) begin(ctx context.Context) error {
 const closeGrace = 500 * time.Millisecond
 
 // Close ends the background work, after half a second at most, and closes the members.
-// It leaves claims alone.
+// It leaves claims alone. A node that has not confirmed a Leave by then may keep that
+// claim until its lease ends. Settle before Close waits longer.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	again := b.closed

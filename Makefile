@@ -10,7 +10,7 @@ build: ## build the command and its lab into bin/, as static binaries
 
 quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect, locker
 	go test -race -gcflags=modernc.org/...=-race=false . ./driver/... ./memlock/... ./sqllock/... ./fence/... ./elect/... \
-		./locker/...
+		./locker/... ./drivertest/...
 	cd verify && go test -race -gcflags=modernc.org/...=-race=false -run "/^SQLite$$" ./sql
 
 test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere

@@ -39,9 +39,9 @@ type acquisition struct {
 	start    int64
 	until    int64 // when waiting ends
 
-	claim *claim
-	queue *localQueue // nil if the call does not queue in this process
-	turn  chan turn   // wakes the call in its queue; holds one
+	claim  *claim
+	queue  *localQueue // nil if the call does not queue in this process
+	wakeup chan wakeup // wakes the call in its queue; holds one
 
 	answered    bool // the store has answered an Enter; guarded by the queue while the call waits there
 	waitingSent bool // to Hooks.Waiting
@@ -70,7 +70,7 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
 	a, _ := c.acquisitions.Get().(*acquisition)
 	if a == nil {
-		a = &acquisition{turn: make(chan turn, 1)}
+		a = &acquisition{wakeup: make(chan wakeup, 1)}
 	}
 	a.request, a.c, a.ctx = r, c, ctx
 	a.start = c.clock.now()
@@ -79,7 +79,7 @@ func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
 
 // freeAcquisition keeps a for another call. No other goroutine knows a any more.
 func (c *Client) freeAcquisition(a *acquisition) {
-	*a = acquisition{turn: a.turn}
+	*a = acquisition{wakeup: a.wakeup}
 	c.acquisitions.Put(a)
 }
 

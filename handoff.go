@@ -78,7 +78,7 @@ func (q *localQueue) passLocked(cl *claim, now int64) {
 		return
 	}
 	next := q.popLocked()
-	next.turn <- turn{lease: cl.grantLocked(next, now, true)}
+	next.wakeup <- wakeup{lease: cl.grantLocked(next, now, true)}
 	if cl.span-cl.used <= cl.usedSoon || now-cl.turnStart > int64(cl.ttl)/2 {
 		q.reserveLocked(cl, now)
 	}

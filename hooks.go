@@ -18,7 +18,7 @@ type Event struct {
 	Waited  time.Duration // Acquired, Refused: from the call to the answer
 	Held    time.Duration // Lost, Released: from the grant to the end
 	Left    time.Duration // Renewed, AtRisk: of the lease, by this process's clock
-	Ahead   int           // Waiting: claims before this one, in the store and in this process
+	Ahead   int           // Waiting: claims before this one in the store, or calls before it in this process
 	Handoff bool          // Acquired: passed on inside this process, without the store
 	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warn: why
@@ -30,7 +30,7 @@ type Event struct {
 // only the next hooks. At most 4096 events wait. Further events are dropped and counted
 // in Event.Dropped. Hooks must not panic. A nil hook costs nothing.
 type Hooks struct {
-	Waiting  func(Event) // a call waits in line
+	Waiting  func(Event) // a call waits, in line or behind another call of this process
 	Acquired func(Event) // a lease was granted
 	Refused  func(Event) // a call ended without a lease
 	Renewed  func(Event) // a lease was renewed

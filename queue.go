@@ -31,8 +31,8 @@ type localQueue struct {
 	waiting  []*acquisition
 }
 
-// turn is what a waiting call is woken with. Without lease and error, the call is the front.
-type turn struct {
+// wakeup is what a waiting call is woken with. Without lease and error, the call is the front.
+type wakeup struct {
 	lease *Lease
 	err   error
 }
@@ -47,7 +47,7 @@ func (a *acquisition) lockInQueue() (*Lease, error) {
 		if front {
 			return a.lockAsFront()
 		}
-		t := a.awaitTurn()
+		t := a.awaitWakeup()
 		switch {
 		case t.err != nil:
 			return nil, t.err
@@ -109,8 +109,8 @@ func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 	return false, nil
 }
 
-// awaitTurn waits until the call is woken or may not wait any longer.
-func (a *acquisition) awaitTurn() turn {
+// awaitWakeup waits until the call is woken or may not wait any longer.
+func (a *acquisition) awaitWakeup() wakeup {
 	until := a.until
 	if a.try {
 		until = a.start + int64(a.patience) // the front may wait for an answer for ever
@@ -123,10 +123,10 @@ func (a *acquisition) awaitTurn() turn {
 	}
 	ended := a.ctx.Done()
 	if ended == nil && over == nil {
-		return <-a.turn // a select makes a hand-off slower by a tenth
+		return <-a.wakeup // a select makes a hand-off slower by a tenth
 	}
 	select {
-	case t := <-a.turn:
+	case t := <-a.wakeup:
 		return t
 	case <-ended:
 	case <-over:
@@ -134,11 +134,11 @@ func (a *acquisition) awaitTurn() turn {
 	refused := a.queue.leave(a)
 	switch {
 	case refused == nil: // woken at the same time
-		return <-a.turn
+		return <-a.wakeup
 	case a.ctx.Err() != nil:
-		return turn{err: &endedError{errContext(a.ctx), refused}}
+		return wakeup{err: &endedError{errContext(a.ctx), refused}}
 	}
-	return turn{err: refused}
+	return wakeup{err: refused}
 }
 
 // leave takes a waiting call out of the queue. The error says who was in the way. It is nil
@@ -204,7 +204,7 @@ func (q *localQueue) wakeNextLocked() {
 		a := q.popLocked()
 		a.blocker, a.lastErr = q.claim.lastAnswer()
 		q.becomeFrontLocked(a)
-		a.turn <- turn{}
+		a.wakeup <- wakeup{}
 	case q.claim == nil:
 		delete(q.queues.byKey, q.key)
 		q.queues.spare = q
@@ -253,7 +253,7 @@ func (q *localQueue) refuseTriesLocked() {
 		if !a.try {
 			return false
 		}
-		a.turn <- turn{err: q.heldByLocked(0)}
+		a.wakeup <- wakeup{err: q.heldByLocked(0)}
 		return true
 	})
 }
@@ -264,7 +264,7 @@ func (qs *localQueues) dismissAll() {
 	defer qs.mu.Unlock()
 	for _, q := range qs.byKey {
 		for len(q.waiting) > 0 {
-			q.popLocked().turn <- turn{err: ErrClosed}
+			q.popLocked().wakeup <- wakeup{err: ErrClosed}
 		}
 	}
 }

@@ -17,7 +17,8 @@
 //
 // # The laws
 //
-// Every law is a test in package drivertest, under the name given here.
+// Package drivertest tests them, most under the name given here, larger ones as a topic
+// of several tests. Atomic and ServerClock are conditions that several tests need.
 //
 //   - Atomic: each method is one atomic step on the server. Backends do not retry;
 //     the core does. A backend may repeat a step only if it knows that the server

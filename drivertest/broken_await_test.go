@@ -20,7 +20,7 @@ func (b *broken) byTimer(ctx context.Context, t driver.Ticket) (driver.Ticket, e
 	return b.look(t)
 }
 
-var brokenAwaits = []mutant{
+var brokenAwaits = []breaker{
 	{"only the first is woken",
 		"WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllAfterAWaitersExpiry " +
 			"WakeAllWhoFit",

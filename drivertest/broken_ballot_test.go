@@ -61,7 +61,7 @@ func (b *broken) reenters(f func(err error) bool) {
 	}
 }
 
-var brokenBallots = []mutant{
+var brokenBallots = []breaker{
 	{"the ballot is not the token", "BallotIsTheToken LostClaimReenters",
 		func(b *broken) {
 			plain := func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-var brokenBreaks = []mutant{
+var brokenBreaks = []breaker{
 	{"Break does nothing",
 		"BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan " +
 			"LingeringClaimCanBeBroken " + modelTest,

@@ -33,7 +33,7 @@ func (b *broken) sends(f func(c *driver.Claim)) {
 // claimGranted makes a ticket say that it is granted.
 func claimGranted(t *driver.Ticket) { t.Granted, t.Ahead, t.Head = true, 0, nil }
 
-var brokenEnters = []mutant{
+var brokenEnters = []breaker{
 	{"free lock is not granted", "FreeLockIsGrantedAtOnce NoWaitIsGrantedWhenItFits " + modelTest,
 		func(b *broken) {
 			b.changed(func(c driver.Claim, t *driver.Ticket) { t.Granted, t.Ahead = false, 1 })

@@ -33,7 +33,7 @@ func (b *broken) leaveFor(t driver.Ticket, e driver.Exit) {
 	}
 }
 
-var brokenLeaves = []mutant{
+var brokenLeaves = []breaker{
 	{"Leave does nothing",
 		"FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind " +
 			"LongestLeaseLasts LinesMayBeLeftEarly " + modelTest,

@@ -21,7 +21,7 @@ func (b *broken) shows(f func(s *driver.Standing)) {
 	})
 }
 
-var brokenLooks = []mutant{
+var brokenLooks = []breaker{
 	{"owners are not shown", "LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder " + modelTest,
 		func(b *broken) { b.shows(func(s *driver.Standing) { s.Owner, s.Note = "", "" }) }},
 	{"ids are shown in full", "IdsAreCut",
@@ -141,7 +141,7 @@ var brokenLooks = []mutant{
 		}},
 }
 
-var brokenCloses = []mutant{
+var brokenCloses = []breaker{
 	{"Close does nothing", "ClosedBackendSaysSo CloseEndsAwait",
 		func(b *broken) {}},
 	{"Close ends claims", "CloseLeavesClaimsAlone CloseThatDoesNothingDoesNothing",

@@ -21,7 +21,7 @@ func (b *broken) renews(f func(t driver.Ticket, err error) error) {
 	}
 }
 
-var brokenRenewals = []mutant{
+var brokenRenewals = []breaker{
 	{"Renew brings claims back",
 		"NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone " +
 			"BreakFindsOneOfMany " + modelTest,

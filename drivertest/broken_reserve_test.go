@@ -6,7 +6,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-var brokenReserves = []mutant{
+var brokenReserves = []breaker{
 	{"a Reserve says that it is done and does nothing",
 		"ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone " +
 			"ReserveTakesNoTokenThatWasDrawn ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,

@@ -38,7 +38,7 @@ type broken struct {
 
 	mu   sync.Mutex
 	seen []driver.Ticket // of every Enter that succeeded
-	n    map[string]int  // for whatever a mutant counts
+	n    map[string]int  // for whatever a breaker counts
 }
 
 // newBroken returns a Store that is still whole.
@@ -204,14 +204,14 @@ func (b *broken) rename(f func(key string) string) {
 	}
 }
 
-// mutant is one way to break a Store, and the laws that must notice.
-type mutant struct {
+// breaker is one way to break a Store, and the laws that must notice.
+type breaker struct {
 	name  string
 	laws  string // names, with spaces between
 	wreck func(b *broken)
 }
 
-// modelTest is the name under which mutants list the model test.
+// modelTest is the name under which breakers list the model test.
 const modelTest = "Model"
 
 // recorder is a tester whose failures are seen by another test.

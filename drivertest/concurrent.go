@@ -228,11 +228,9 @@ func (v *view) under(c driver.Claim, f func(t driver.Ticket) error) error {
 			return fmt.Errorf("await: %w", err)
 		}
 	}
-	if err := f(x.Ticket); err != nil {
-		return err
+	err = f(x.Ticket)
+	if left := x.leave(); left != nil && err == nil { // also after a failure, or others wait for minutes
+		err = fmt.Errorf("leave: %w", left)
 	}
-	if err := x.leave(); err != nil {
-		return fmt.Errorf("leave: %w", err)
-	}
-	return nil
+	return err
 }

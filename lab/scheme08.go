@@ -183,7 +183,7 @@ func (s *stage) nodeHolds(name string, b driver.LineReader) []Text {
 // lasts, and there is no PEXPIRE for it.
 func (s *stage) endsEarly(n *node) {
 	record := "fencelock:{" + s.key + "}"
-	const microsecond = "00000000000001" // in the place of the length of the lease
-	s.check(n.rdb.SetRange(s.ctx, record, 51, microsecond).Err())
+	const microsecond = "00000000.000001" // in the place of the length of the lease
+	s.check(n.rdb.SetRange(s.ctx, record, 109, microsecond).Err())
 	s.until("the lease has ended on the node", func() bool { return len(s.lines(redislock.New(n.rdb, nil))) == 0 })
 }

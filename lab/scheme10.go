@@ -65,7 +65,7 @@ var tokenAsLuaNumber = Experiment{
 // remember makes the line remember a token, as if it had drawn that many: the clock
 // will take two hundred years to get there.
 func (s *stage) remember(n *node, last int64) {
-	record := "1F" + fmt.Sprintf("%016d", time.Now().UnixMicro()) + strings.Repeat("-", 32) +
-		"+00000" + fmt.Sprintf("%019d", last) + "0000000"
+	now := time.Now().UnixMicro()
+	record := fmt.Sprintf("1 idle %s 000 0000 %019d %016d %016d 00000 ", strings.Repeat("-", 32), last, now, now)
 	s.check(n.rdb.Set(s.ctx, "fencelock:{lock}", record, time.Hour).Err())
 }

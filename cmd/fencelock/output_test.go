@@ -33,9 +33,10 @@ func TestLostOutputIsAFailure(t *testing.T) {
 		"completion": {"completion bash", "completion zsh", "completion fish", "completion powershell"},
 		"help":       {"help", "help run"},
 		"ls":         {"ls", "ls -o json"},
+		"ping":       {"ping"},
 		"schema":     {"schema sqlite", "schema postgres", "schema mysql"},
 		"show":       {"show n", "show n -o json", "show nobody"},
-		"version":    {"version", "version -o json"},
+		"version":    {"version", "version -o json", "--version"},
 		"watch":      {"watch", "watch -o json"},
 	}
 	silent := []string{"break", "free", "hold", "init", "lab", "once", "run", "wait"}

@@ -15,7 +15,7 @@ import (
 // and which of their benchmarks.
 var compared = []struct{ module, packages, benchmarks string }{
 	{".", ". ./memlock", "FreeLock"},
-	{"redislock", ".", "FreePair|ManyKeys|HandOver/1000?$"},
+	{"redislock", ".", "FreePair|HandOver/1000?$"},
 }
 
 // comparison is two trees whose Go benchmarks are run by turns.

@@ -96,10 +96,14 @@ func (c *Claim) invalid(info *Info) error {
 }
 
 func within(what string, n, low, high int64) error {
-	if n < low || n > high {
-		return fmt.Errorf("has %d %s; want %d to %d", n, what, low, high)
+	if n >= low && n <= high {
+		return nil
 	}
-	return nil
+	return outside(what, n, low, high) // apart, so that within is inlined
+}
+
+func outside(what string, n, low, high int64) error {
+	return fmt.Errorf("has %d %s; want %d to %d", n, what, low, high)
 }
 
 // ShortID cuts a claim's ID to what may be shown.

@@ -118,9 +118,9 @@ func (s *Store) line(key string, now instant) *queue {
 // clock that is set back by less cannot make a new line draw an older token.
 const idleFor = 24 * time.Hour
 
-// keep stores the line of key.
+// keep stores the line of key, unless it is there: then a token was drawn from it.
 func (s *Store) keep(key string, q *queue, now instant) {
-	if s.lines[key] == q {
+	if q.lastToken != 0 {
 		return
 	}
 	if len(s.lines) >= s.sweepAt {

@@ -110,7 +110,7 @@ func (b *Backend) onNode(cl *claim, i int, request func()) {
 	before := cl.nodes[i].last
 	cl.nodes[i].last = done
 	cl.mu.Unlock()
-	b.work.run(func() {
+	b.run(func() {
 		defer b.claims.release(cl)
 		defer close(done)
 		if before != nil {

@@ -45,7 +45,7 @@ type ack struct {
 func (b *Backend) ask(request func(i int, n *node) error) <-chan ack {
 	acks := make(chan ack, len(b.nodes))
 	for i, n := range b.nodes {
-		b.work.run(func() { acks <- ack{i, request(i, n)} })
+		b.run(func() { acks <- ack{i, request(i, n)} })
 	}
 	return acks
 }

@@ -27,8 +27,8 @@
 //
 // Enter (enter.go) sends the ballot to all nodes, counts the answers (vote.go), and
 // returns at the majority. Requests for one claim reach a node in order (claim.go), on
-// goroutines that outlive the call (workers.go). A failed vote leaves every node again
-// (leave.go). Renew (renew.go) puts a live claim back on nodes that have lost it.
+// goroutines that outlive the call. A failed vote leaves every node again (leave.go).
+// Renew (renew.go) puts a live claim back on nodes that have lost it.
 //
 // # New nodes
 //

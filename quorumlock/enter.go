@@ -23,7 +23,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := b.begin(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
-	defer b.work.done()
+	defer b.done()
 	if err := c.Validate(b.info); err != nil {
 		return driver.Ticket{}, err
 	}

@@ -18,7 +18,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer b.work.done()
+	defer b.done()
 	if e != (driver.Exit{}) {
 		if _, err := b.Await(ctx, t); err != nil {
 			return err
@@ -87,7 +87,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer b.work.done()
+	defer b.done()
 	return b.waitForAcks(ctx, key, b.ask(func(_ int, n *node) error {
 		return n.Break(b.callContext(), key, token, reason)
 	}))
@@ -99,7 +99,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	if err := b.begin(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
-	defer b.work.done()
+	defer b.done()
 	acks := b.ask(func(i int, n *node) error {
 		now, err := n.Await(b.callContext(), onMember(t, i))
 		if err == nil && !now.Granted {

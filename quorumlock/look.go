@@ -91,10 +91,10 @@ func (b *Backend) look(
 	if err := b.begin(ctx); err != nil {
 		return nil, err
 	}
-	defer b.work.done()
+	defer b.done()
 	answers := make(chan shown, len(b.nodes))
 	for i, n := range b.nodes {
-		b.work.run(func() {
+		b.run(func() {
 			lines, err := read(n)
 			answers <- shown{i, lines, err}
 		})

@@ -36,11 +36,10 @@ type Backend struct {
 	ctx          context.Context // the parent of every call to a member
 	cancelCalls  context.CancelFunc
 	shared       atomic.Pointer[sharedContext]
-	work         *workers
+	running      atomic.Int64 // calls and requests under way
 	claims       claimTable
 
-	mu     sync.Mutex
-	closed bool
+	membersClosed sync.Once
 }
 
 var (
@@ -72,7 +71,7 @@ func New(members []driver.Backend, o *Options) *Backend {
 		o = &Options{}
 	}
 	n := len(members)
-	b := &Backend{majority: len(members)/2 + 1, now: time.Now, work: newWorkers()}
+	b := &Backend{majority: len(members)/2 + 1, now: time.Now}
 	b.spare = n - b.majority
 	b.closing, b.beginClosing = context.WithCancel(context.Background())
 	b.ctx, b.cancelCalls = context.WithCancel(context.Background())
@@ -144,7 +143,7 @@ func (b *Backend) Initialise(ctx context.Context) error {
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer b.work.done()
+	defer b.done()
 	acks := b.ask(func(_ int, n *node) error { return n.Initialise(ctx) })
 	errs := make([]error, len(b.nodes))
 	for range b.nodes {
@@ -159,15 +158,19 @@ func (b *Backend) Initialise(ctx context.Context) error {
 // looks at the members themselves, such as a test: a call returns at the majority, and
 // the last member may not have seen it yet.
 func (b *Backend) Settle(ctx context.Context) error {
-	select {
-	case <-b.work.finished():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for b.running.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return nil
 }
 
-// begin starts a public call. Unless it fails, b.work.done ends the call.
+// begin starts a public call. Unless it fails, done ends the call.
 func (b *Backend) begin(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -175,45 +178,47 @@ func (b *Backend) begin(ctx context.Context) error {
 	if invalid := b.invalid.Load(); invalid != nil {
 		return invalid
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+	b.running.Add(1) // before the look at closing: Close begins that first, and then waits
+	if b.closing.Err() != nil {
+		b.done()
 		return driver.ErrClosed
 	}
-	b.work.add()
 	return nil
 }
 
-// closeGrace is how long Close waits for background work before it cancels the rest.
-const closeGrace = 500 * time.Millisecond
+func (b *Backend) done() { b.running.Add(-1) }
+
+// run calls f on a goroutine. The caller is a public call, or was run itself.
+func (b *Backend) run(f func()) {
+	b.running.Add(1)
+	go func() {
+		defer b.done()
+		f()
+	}()
+}
+
+// closeGrace is how long Close waits for background work before it cancels the rest. What
+// is canceled has the rest of half a second to end.
+const closeGrace = 490 * time.Millisecond
 
 // Close ends the background work, after half a second at most, and closes the members.
 // It leaves claims alone. A node that has not confirmed a Leave by then may keep that
 // claim until its lease ends. Settle before Close waits longer.
 func (b *Backend) Close() error {
-	b.mu.Lock()
-	again := b.closed
-	b.closed = true
-	b.mu.Unlock()
 	b.beginClosing()
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-b.work.finished():
-	case <-grace.C:
-	}
+	grace, cancel := context.WithTimeout(b.ctx, closeGrace)
+	defer cancel()
+	_ = b.Settle(grace)
 	b.cancelCalls()
-	<-b.work.finished()
-	if again {
-		return nil
-	}
-	b.work.end()
+	_ = b.Settle(context.Background())
 	var errs []error
-	for _, n := range b.nodes {
-		if n.Member != nil {
-			errs = append(errs, n.Close())
+	b.membersClosed.Do(func() {
+		for _, n := range b.nodes {
+			if n.Member != nil {
+				errs = append(errs, n.Close())
+			}
 		}
-	}
+	})
 	return errors.Join(errs...)
 }
 

@@ -17,16 +17,16 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	if err := b.begin(ctx); err != nil {
 		return slices.Repeat([]error{err}, len(ts))
 	}
-	defer b.work.done()
+	defer b.done()
 	r := newRenewal(b, ts)
 	answers := make(chan renewed, len(b.nodes))
 	for i := range b.nodes {
-		b.work.run(func() { answers <- r.renewNode(i) })
+		b.run(func() { answers <- r.renewNode(i) })
 	}
 	cut := collect(ctx, b, answers, r.add, r.decided, never)
 	errs := r.results(cut)
 	if r.answered < len(b.nodes) {
-		b.work.run(func() {
+		b.run(func() {
 			for r.answered < len(b.nodes) {
 				r.add(<-answers)
 			}

@@ -56,9 +56,7 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 		t.Fatalf("lost beside a busy loop: %v", l.Err())
 	case <-time.After(2 * ttl):
 	}
-	if err := l.Err(); err != nil {
-		t.Errorf("lost beside a busy loop: %v", err)
-	}
+	ok(t, l.Err())
 	b.cut.Store(true)
 	<-b.refused // one that was on its way has come back
 	deadline := l.Deadline()

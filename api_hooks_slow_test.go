@@ -36,9 +36,7 @@ func TestHooksMayCallTheClient(t *testing.T) {
 				}
 				l.Deadline()
 				l.Err()
-				if _, err := c.Line(bg, "k"); err != nil {
-					t.Error(err)
-				}
+				ok(t, errOf(c.Line(bg, "k")))
 				for range c.Lines(bg, "") {
 				}
 				ok(t, l.Release(bg))

@@ -52,9 +52,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		ok(t, all.Release(bg))
 		w.steps("leave", "leave")
 
-		if _, err := c.Line(bg, "k"); err != nil {
-			t.Error(err)
-		}
+		ok(t, errOf(c.Line(bg, "k")))
 		w.steps("line")
 		l = w.lock(c, "k", fencelock.MinHold(time.Second))
 		ok(t, c.Break(bg, "k", l.Token(), ""))

@@ -101,9 +101,7 @@ func TestZeroSlotIsOnceForEver(t *testing.T) {
 		time.Sleep(90 * time.Hour) // marks do not expire
 		w.once(b, time.Time{}, &j, false)
 		// A key that has slots has been run, too.
-		if _, err := b.Once(bg, "slots", noon, j.run); err != nil {
-			t.Error(err)
-		}
+		ok(t, errOf(b.Once(bg, "slots", noon, j.run)))
 		ran, err := b.Once(bg, "slots", time.Time{}, j.run)
 		ranIs(t, false, ran, err)
 	})
@@ -160,9 +158,7 @@ func TestOnceWaitsWhileAnotherRuns(t *testing.T) {
 		start := time.Now()
 		w.once(b, noon, &j, false)
 		took(t, start, time.Hour)
-		if _, err := running.wait(); err != nil {
-			t.Error(err)
-		}
+		ok(t, errOf(running.wait()))
 	})
 }
 
@@ -345,13 +341,11 @@ func TestMarkHoldsSlotTimeAndOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run, ok := fencelock.ReadMark(line.Mark)
-		if !ok || !run.Slot.Equal(noon) || !run.Done.Equal(time.Now()) || run.Owner != owner {
-			t.Errorf("%+v, %v from %q", run, ok, line.Mark)
+		run, read := fencelock.ReadMark(line.Mark)
+		if !read || !run.Slot.Equal(noon) || !run.Done.Equal(time.Now()) || run.Owner != owner {
+			t.Errorf("%+v, %v from %q", run, read, line.Mark)
 		}
-		if _, err := c.Once(bg, "ever", time.Time{}, j.run); err != nil {
-			t.Error(err)
-		}
+		ok(t, errOf(c.Once(bg, "ever", time.Time{}, j.run)))
 		line, _ = c.Line(bg, "ever")
 		if run, ok := fencelock.ReadMark(line.Mark); !ok || !run.Slot.IsZero() {
 			t.Errorf("%+v, %v from %q", run, ok, line.Mark)

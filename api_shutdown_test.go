@@ -42,9 +42,7 @@ func TestShutdownWaitsForReleases(t *testing.T) {
 			t.Error("Shutdown did not wait for the second")
 		}
 		w.release(l2)
-		if _, err := down.wait(); err != nil {
-			t.Error(err)
-		}
+		ok(t, errOf(down.wait()))
 	})
 }
 

@@ -189,9 +189,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 		defer func() {
 			w.store.heal()
 			for _, c := range w.clients {
-				if err := c.Close(); err != nil {
-					t.Errorf("close: %v", err)
-				}
+				ok(t, c.Close())
 			}
 			synctest.Wait()
 			for l, err := range s.Lines(context.Background(), "") {

@@ -275,7 +275,5 @@ func modFile(t *testing.T, name string, into any) {
 	if err != nil {
 		t.Fatalf("go mod edit -json %s: %v\n%s", name, err, stderr.String())
 	}
-	if err := json.Unmarshal(out, into); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(out, into))
 }

@@ -241,9 +241,7 @@ func mustLock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.O
 
 func mustRelease(t *testing.T, l *fencelock.Lease) {
 	t.Helper()
-	if err := l.Release(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Release(context.Background()))
 }
 
 // after sleeps in virtual time. A channel of a timer that is due as it is made may end the race

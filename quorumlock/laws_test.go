@@ -29,11 +29,7 @@ func quorum(t testing.TB, all []*memlock.Store) *quorumlock.Backend {
 		members[i] = s
 	}
 	b := quorumlock.New(members, nil)
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	t.Cleanup(func() { check(t, b.Close()) })
 	return b
 }
 

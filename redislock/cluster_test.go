@@ -21,9 +21,7 @@ func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
 	for i := range 60 {
 		tickets = append(tickets, hold(t, b, mutex(fmt.Sprintf("held %d", i))))
 	}
-	if err := nodes[2].Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, nodes[2].Pause())
 	defer nodes[2].Continue()
 
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -58,14 +56,10 @@ func carries(t *testing.T, nodes []*testserver.Server) {
 	for _, at := range nodes {
 		probe := dial(t, at).Subscribe(t.Context(), "probe")
 		defer probe.Close()
-		if _, err := probe.Receive(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(probe.Receive(t.Context())))
 		for _, from := range nodes {
 			eventually(t, "a message goes from "+from.Addr()+" to "+at.Addr(), func() bool {
-				if _, err := from.Ask("PUBLISH", "probe", from.Addr()); err != nil {
-					t.Fatal(err)
-				}
+				ask(t, from, "PUBLISH", "probe", from.Addr())
 				select {
 				case m := <-probe.Channel():
 					return m.Payload == from.Addr()
@@ -87,9 +81,7 @@ func TestPushesCrossTheCluster(t *testing.T) {
 		held := hold(t, holder, mutex(key))
 		k := wait_(t, waiter, mutex(key))
 		subscribed(t, waiter)
-		if _, err := waiter.read(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(waiter.read(t.Context(), k)))
 		leave(t, holder, held)
 		if d := granted(t, waiter, k); d > fallback/2 {
 			t.Errorf("%q: the grant came after %v, not by push", key, d)

@@ -94,17 +94,11 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 			waiters = append(waiters, wait_(t, b, claim(key)))
 		}
 		eventually(t, "the subscription is there", func() bool { return b.subscriber.epoch.Load() != 0 }) // it is a command, too
-		if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rdb.ConfigResetStat(t.Context()).Err())
 		leave(t, b, k)
 		waiters = append(waiters, enter(t, b, claim(key)))
-		if _, err := b.read(t.Context(), waiters[n/2]); err != nil {
-			t.Fatal(err)
-		}
-		if err := renewOne(b, waiters[n/2]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(b.read(t.Context(), waiters[n/2])))
+		must(t, renewOne(b, waiters[n/2]))
 		var calls []string
 		for _, m := range regexp.MustCompile(`cmdstat_(\S+?):calls=(\d+)`).FindAllStringSubmatch(rdb.Info(t.Context(), "commandstats").Val(), -1) {
 			if !strings.HasPrefix(m[1], "config") {
@@ -270,9 +264,7 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 				case n < 8:
 					i := r.IntN(len(want))
 					did = fmt.Sprintf("break %d", i)
-					if err := b.Break(ctx, key, want[i].Token, "r"); err != nil {
-						t.Errorf("Break: %v", err)
-					}
+					ok(t, b.Break(ctx, key, want[i].Token, "r"))
 					want = slices.Delete(want, i, i+1)
 				case n < 9:
 					// Some leases end. Nothing notices before the next call.
@@ -301,9 +293,7 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 						continue
 					}
 					did = fmt.Sprintf("linger %d", i)
-					if err := b.Leave(ctx, want[i].Ticket, driver.Exit{Linger: time.Minute}); err != nil {
-						t.Errorf("Leave: %v", err)
-					}
+					ok(t, b.Leave(ctx, want[i].Ticket, driver.Exit{Linger: time.Minute}))
 					want[i].lingers = true
 				}
 				log = append(log, did)
@@ -401,9 +391,7 @@ func TestGoroutinesEnd(t *testing.T) {
 		}
 	}()
 	for range 2 {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+		ok(t, b.Close())
 	}
 	if err := <-got; err != driver.ErrClosed {
 		t.Errorf("Await of a closed Backend answered %v", err)
@@ -414,13 +402,9 @@ func TestGoroutinesEnd(t *testing.T) {
 		}
 	})
 	leave(t, holder, held)
-	if err := holder.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, holder.Close())
 	eventually(t, "all goroutines have ended", func() bool { return ours() == 0 })
-	if err := rdb.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("the user's client was closed: %v", err)
-	}
+	ok(t, rdb.Ping(t.Context()).Err())
 	eventually(t, "no subscription is left", func() bool {
 		n, err := s.Ask("PUBSUB", "CHANNELS")
 		return err == nil && n == ""

@@ -196,9 +196,7 @@ func standInIsKept(t *testing.T, g *group, m *testserver.Server, o *Options) {
 	defer f.wake("-ERR the test is over\r\n")
 	ask := g.dial().(*redis.ClusterClient)
 	now := redis.NewClusterSlotsCmd(t.Context(), "cluster", "slots") // in the shape of the option below
-	if err := ask.Process(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ask.Process(t.Context(), now))
 	slots := now.Val()
 	b := closing(t, New(clusterThrough(t, g, f, func(o *redis.ClusterOptions) {
 		o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) { return slots, nil } // for ever

@@ -72,6 +72,13 @@ func client(t *testing.T, g *group, ttl time.Duration, o *Options) *fencelock.Cl
 	return c
 }
 
+func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
+	t.Helper()
+	l, err := c.Lock(t.Context(), key, opts...)
+	must(t, err)
+	return l
+}
+
 func (l *traffic) work(c *fencelock.Client, key string) {
 	for {
 		select {
@@ -221,10 +228,7 @@ func TestHandOverUnderLoad(t *testing.T) {
 			keeper := client(t, g, ttl, nil)
 			var kept []*fencelock.Lease
 			for i := range 6 {
-				lease, err := keeper.Lock(t.Context(), fmt.Sprint("kept ", i))
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := lock(t, keeper, fmt.Sprint("kept ", i))
 				kept = append(kept, lease)
 			}
 			rounds := 2
@@ -250,15 +254,9 @@ func TestHandOverUnderLoad(t *testing.T) {
 				l.goesOn("the hand-over")
 			}
 			for _, lease := range kept {
-				if err := lease.Err(); err != nil {
-					t.Errorf("a lock held for the whole time was lost: %v", err)
-				}
-				if err := lease.Renew(t.Context()); err != nil {
-					t.Errorf("a lock held for the whole time cannot be renewed: %v", err)
-				}
-				if err := lease.Release(t.Context()); err != nil {
-					t.Errorf("Release: %v", err)
-				}
+				ok(t, lease.Err())
+				ok(t, lease.Renew(t.Context()))
+				ok(t, lease.Release(t.Context()))
 			}
 			l.report(ttl + 4*time.Second)
 		})
@@ -292,16 +290,11 @@ func TestLostMasterUnderLoad(t *testing.T) {
 				// is the master no more.
 				l.twoMasters = how == "hung"
 				keeper := client(t, g, ttl, nil)
-				kept, err := keeper.Lock(t.Context(), keys[0]+" kept")
-				if err != nil {
-					t.Fatal(err)
-				}
+				kept := lock(t, keeper, keys[0]+" kept")
 				l.goesOn("the start")
 				m := g.master(kept.Key())
 				began := time.Now()
-				if err := way.end(m); err != nil {
-					t.Fatal(err)
-				}
+				must(t, way.end(m))
 				l.goesOn("the loss of a master")
 				t.Logf("every key was granted again %v after the master was %s", time.Since(began), how)
 				eventually(t, "another master has the lock", func() bool {
@@ -316,9 +309,7 @@ func TestLostMasterUnderLoad(t *testing.T) {
 					return !errors.Is(renewed, fencelock.ErrUnavailable)
 				})
 				t.Logf("the lock that the replica knew of was renewed %v after the master was %s", time.Since(began), how)
-				if err := way.back(m); err != nil {
-					t.Fatal(err)
-				}
+				must(t, way.back(m))
 				eventually(t, "the lost master is back as a replica", g.settled)
 				l.goesOn("the return of the lost master")
 				released := kept.Release(t.Context())

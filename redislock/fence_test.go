@@ -50,9 +50,7 @@ func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
 			if got := rdb.Get(t.Context(), f.Mark(key)).Val(); got != new.String() {
 				t.Errorf("%s: the mark is %s, want %v", key, got, new)
 			}
-			if err := rdb.Set(t.Context(), key, "as it was", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, rdb.Set(t.Context(), key, "as it was", 0).Err())
 			var stale *fence.StaleError
 			if err := write(f, key, old); !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) ||
 				*stale != (fence.StaleError{Resource: key, Token: old, Seen: new}) {
@@ -85,12 +83,8 @@ func TestDeletedKeyStaysGuarded(t *testing.T) {
 	s := newServer(t)
 	rdb := dial(t, s)
 	f := NewFence(rdb, nil)
-	if err := f.Set(t.Context(), "a", 1, 0, 7); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Del(t.Context(), "a", 9); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Set(t.Context(), "a", 1, 0, 7))
+	must(t, f.Del(t.Context(), "a", 9))
 	if err := f.Set(t.Context(), "a", 1, 0, 7); !errors.Is(err, fence.ErrStale) {
 		t.Error(err)
 	}
@@ -113,9 +107,7 @@ func TestFencedSetKnowsExpirations(t *testing.T) {
 		{0, -1, -1},
 		{2 * time.Hour, 110 * time.Minute, 2 * time.Hour},
 	} {
-		if err := f.Set(t.Context(), "a", []byte("\x00\xff"), c.expiration, 7); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Set(t.Context(), "a", []byte("\x00\xff"), c.expiration, 7))
 		if left := rdb.PTTL(t.Context(), "a").Val(); left < c.least || left > c.most {
 			t.Errorf("%v: %v left", c.expiration, left)
 		}
@@ -143,16 +135,12 @@ func TestMarksStayAsLongAsTheyAreToldTo(t *testing.T) {
 	for keep, most := range map[time.Duration]time.Duration{0: -1, time.Hour: time.Hour} {
 		f := NewFence(rdb, &FenceOptions{Prefix: fmt.Sprint("keep", keep, ":"), Keep: keep})
 		for range 2 { // the second time the mark is there and the same
-			if err := f.Set(t.Context(), "a", 1, 0, 7); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Set(t.Context(), "a", 1, 0, 7))
 			if left := rdb.PTTL(t.Context(), f.Mark("a")).Val(); left > most || most > 0 && left < most/2 {
 				t.Errorf("Keep %v: %v left", keep, left)
 			}
 			if most > 0 { // the write that follows begins it again
-				if err := rdb.PExpire(t.Context(), f.Mark("a"), time.Minute).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, rdb.PExpire(t.Context(), f.Mark("a"), time.Minute).Err())
 			}
 		}
 	}
@@ -264,9 +252,7 @@ func cluster1(t *testing.T) *redis.ClusterClient { return dialCluster(t, cluster
 func TestFenceNeedsFewRights(t *testing.T) {
 	s := newServer(t)
 	line := "ACL SETUSER writer on >secret resetkeys ~stock:* ~fence:* resetchannels -@all +eval +evalsha +get +set +del"
-	if _, err := s.Ask(aclLine(t, s, line)...); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, aclLine(t, s, line)...)
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "writer", Password: "secret"})
 	t.Cleanup(func() { rdb.Close() })
 	f := NewFence(rdb, nil)
@@ -287,9 +273,7 @@ func TestServerThatForgotItsScriptsLearnsThemAgain(t *testing.T) {
 	s := newServer(t)
 	f := NewFence(dial(t, s), nil)
 	for _, tok := range []fence.Token{7, 8, 9} {
-		if _, err := s.Ask("SCRIPT", "FLUSH"); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, s, "SCRIPT", "FLUSH")
 		for name, write := range writes {
 			if err := write(f, "a", tok); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -303,19 +287,13 @@ func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
 	rdb := dial(t, s)
 	f := NewFence(rdb, nil)
 	for _, mark := range []string{"", "x", "-1", "0", "07", "7.0", "7 ", "nil"} {
-		if err := rdb.Set(t.Context(), f.Mark("a"), mark, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rdb.Set(t.Context(), f.Mark("a"), mark, 0).Err())
 		if err := f.Set(t.Context(), "a", 1, 0, 9); err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error(), "no token") {
 			t.Errorf("%q: %v", mark, err)
 		}
 	}
-	if err := rdb.Del(t.Context(), f.Mark("a")).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.LPush(t.Context(), f.Mark("a"), 1).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Del(t.Context(), f.Mark("a")).Err())
+	must(t, rdb.LPush(t.Context(), f.Mark("a"), 1).Err())
 	if err := f.Set(t.Context(), "a", 1, 0, 9); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is a list: %v", err)
 	}

@@ -161,9 +161,7 @@ func (g *group) failovers() int {
 		g.t.Fatalf("%v does not say how many failovers there were: %v, %q", question, err, answer)
 	}
 	var n int
-	if _, err := fmt.Sscan(rest, &n); err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, errOf(fmt.Sscan(rest, &n)))
 	return n
 }
 
@@ -214,9 +212,7 @@ func (g *group) freeze() {
 		return
 	}
 	for _, s := range g.sentinel.Sentinels {
-		if _, err := s.Ask("SENTINEL", "SET", g.sentinel.Name, "down-after-milliseconds", "60000"); err != nil {
-			g.t.Fatal(err)
-		}
+		ask(g.t, s, "SENTINEL", "SET", g.sentinel.Name, "down-after-milliseconds", "60000")
 	}
 	eventually(g.t, "no sentinel takes the master for dead", func() bool {
 		for _, s := range g.sentinel.Sentinels {
@@ -330,9 +326,7 @@ func TestFreeLockOfStoresIsTwoRequests(t *testing.T) {
 			}
 			locks() // the connections, the scripts
 			for _, s := range g.servers() {
-				if _, err := s.Ask("CONFIG", "RESETSTAT"); err != nil {
-					t.Fatal(err)
-				}
+				ask(t, s, "CONFIG", "RESETSTAT")
 			}
 			locks()
 			requests := 0
@@ -385,9 +379,7 @@ func TestClientThatReadsFromReplicasAsksMasters(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint(name, i)
 			held, waiter := hold(t, b, mutex(key)), wait_(t, b, mutex(key))
-			if err := renewOne(b, held); err != nil {
-				t.Fatal(err)
-			}
+			must(t, renewOne(b, held))
 			if l := line(t, b, key); len(l.Claims) != 2 {
 				t.Errorf("%s: the line of %q is %+v", name, key, l)
 			}

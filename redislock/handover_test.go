@@ -25,14 +25,8 @@ func TestHandOverThatFailsCostsOnlyShortLeases(t *testing.T) {
 	const short, long, pause = 3 * time.Second, 15 * time.Second, 5 * time.Second
 	m := g.cluster.Master(int(hashSlot(inOneSlot.Prefix)))
 	keeper := client(t, g, long, inOneSlot)
-	kept, err := keeper.Lock(t.Context(), "kept")
-	if err != nil {
-		t.Fatal(err)
-	}
-	brief, err := keeper.Lock(t.Context(), "brief", fencelock.TTL(short))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := lock(t, keeper, "kept")
+	brief := lock(t, keeper, "brief", fencelock.TTL(short))
 	type result struct {
 		lease *fencelock.Lease
 		err   error
@@ -55,9 +49,7 @@ func TestHandOverThatFailsCostsOnlyShortLeases(t *testing.T) {
 	eventually(t, "the group agrees", g.settled)
 	bold, careful := only(t, r.Addr(), inOneSlot), only(t, r.Addr(), &Options{Prefix: inOneSlot.Prefix, Replicas: 1})
 	began := time.Now()
-	if _, err := r.Ask("CLUSTER", "FAILOVER"); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, r, "CLUSTER", "FAILOVER")
 	// Its own time as a master is some milliseconds.
 	granted := map[string][]driver.Ticket{}
 	var unsure []driver.Claim
@@ -101,9 +93,7 @@ func TestHandOverThatFailsCostsOnlyShortLeases(t *testing.T) {
 	if err := kept.Renew(t.Context()); err != nil {
 		t.Errorf("a lease of %v cannot be renewed after %v without writes: %v", long, waited, err)
 	}
-	if err := kept.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	ok(t, kept.Release(t.Context()))
 	w := <-waiter
 	if w.err != nil {
 		t.Fatalf("the waiter: %v", w.err)

@@ -65,9 +65,7 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 	})
 
 	for _, set := range []string{"CONFIG SET maxmemory-policy allkeys-random", "CONFIG SET maxmemory 3mb"} {
-		if _, err := s.Ask(strings.Fields(set)...); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, s, strings.Fields(set)...)
 	}
 	big := strings.Repeat("x", 1000)
 	gone := func() (n int) {
@@ -93,9 +91,7 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 		return gone() >= locks/4
 	})
 	evicted := time.Now()
-	if _, err := s.Ask("CONFIG", "SET", "maxmemory", "0"); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, "CONFIG", "SET", "maxmemory", "0")
 	missing := make(map[int]bool)
 	for i := range leases {
 		if rdb.Exists(t.Context(), recordOf(fmt.Sprint("key ", i))).Val() == 0 {
@@ -225,13 +221,9 @@ func TestFlushAllInALoopUnderLoad(t *testing.T) {
 	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); flushes++ {
-		if _, err := s.Ask("FLUSHALL"); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, s, "FLUSHALL")
 		if flushes%5 == 0 {
-			if _, err := s.Ask("SCRIPT", "FLUSH"); err != nil {
-				t.Fatal(err)
-			}
+			ask(t, s, "SCRIPT", "FLUSH")
 		}
 		<-tick.C
 	}
@@ -241,13 +233,9 @@ func TestFlushAllInALoopUnderLoad(t *testing.T) {
 	if lost == 0 || grants < 50 {
 		t.Errorf("%d grants and %d losses; this test shows nothing", grants, lost)
 	}
-	if _, err := s.Ask("FLUSHALL"); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, "FLUSHALL")
 	for _, c := range clients { // nothing comes after that
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		ok(t, c.Close())
 	}
 	if names, err := s.Ask("KEYS", "*"); err != nil || names != "" {
 		t.Errorf("%q came back after the last FLUSHALL, %v", names, err)
@@ -269,10 +257,7 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	})
 	t.Cleanup(func() { a.Close() })
 	b := client(t, g, ttl, nil)
-	lease, err := a.Lock(t.Context(), "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := lock(t, a, "key")
 	ticket := hold(t, raw, mutex("other"))
 	script := make(chan error, 1)
 	go func() {
@@ -301,13 +286,9 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 		next <- lease
 	}()
 	<-failed // a renewal
-	if err := lease.Err(); err != nil {
-		t.Errorf("the holder was told %v while the server was busy, with time of its lease left", err)
-	}
+	ok(t, lease.Err())
 	before := lease.Deadline()
-	if _, err := s.Ask("SCRIPT", "KILL"); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, "SCRIPT", "KILL")
 	if err := <-script; err == nil {
 		t.Error("the script ended by itself; this test shows nothing")
 	}
@@ -315,19 +296,13 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	case <-lease.Context().Done(): // Renew says why
 	case <-time.After(time.Until(before)): // past the lease that it had before
 	}
-	if err := lease.Renew(t.Context()); err != nil {
-		t.Errorf("the holder cannot renew when the server is back: %v", err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	ok(t, lease.Renew(t.Context()))
+	ok(t, lease.Release(t.Context()))
 	if l := <-next; l != nil {
 		if l.Token() <= lease.Token() {
 			t.Errorf("token %d was granted after %d", l.Token(), lease.Token())
 		}
-		if err := l.Release(t.Context()); err != nil {
-			t.Errorf("Release by the next: %v", err)
-		}
+		ok(t, l.Release(t.Context()))
 	}
 	leave(t, raw, ticket)
 }
@@ -372,15 +347,9 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 			// The step that is lost: a third claim of one line, which writes three keys.
 			second := wait_(t, b, mutex("key"))
 			after := size()
-			if err := s.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Truncate(file, after-part(after-before)); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Kill())
+			must(t, os.Truncate(file, after-part(after-before)))
+			must(t, s.Restart())
 			eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
 			if l := line(t, b, "key"); len(l.Claims) != 2 || !l.Claims[0].Granted || l.Claims[1].Granted {
 				t.Errorf("the line is %+v; want who held and who waited first", l)
@@ -414,19 +383,13 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		hold(t, b, mutex("other"))
 		lost := hold(t, b, mutex("key"))
 		file := appendOnlyFile(t, s)
-		if err := s.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Kill())
 		info, err := os.Stat(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(file, info.Size()-1); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Truncate(file, info.Size()-1))
+		must(t, s.Restart())
 		eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
 		if err := renewOne(b, lost); !driver.Gone(err) {
 			t.Errorf("a grant that the server has forgotten was renewed with the answer %v", err)
@@ -438,9 +401,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		if err := b.Leave(t.Context(), lost, driver.Exit{}); !driver.Gone(err) {
 			t.Errorf("Leave of the lost grant answered %v", err)
 		}
-		if err := renewOne(b, next); err != nil {
-			t.Errorf("who holds it now was told %v", err)
-		}
+		ok(t, renewOne(b, next))
 	})
 }
 
@@ -453,15 +414,11 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	held, waits := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
 	// A folder in the place of the file: it cannot be replaced, as on a full disk it
 	// cannot be written.
-	if err := os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700))
 	if _, err := s.Ask("CONFIG", "SET", "save", "3600 1000000"); err != nil { // refuses to write without saving only
 		t.Fatal(err)
 	}
-	if _, err := s.Ask("BGSAVE"); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, "BGSAVE")
 	refused := func(err error) bool { return err != nil && strings.Contains(err.Error(), "MISCONF") }
 	eventually(t, "the server refuses to write", func() bool {
 		err := renewOne(b, held)
@@ -479,18 +436,12 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 			t.Errorf("%s answered %v; want that the server cannot write", name, err)
 		}
 	}
-	if err := os.Remove(filepath.Join(s.Dir(), "dump.rdb")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Ask("SAVE"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(s.Dir(), "dump.rdb")))
+	ask(t, s, "SAVE")
 	if l := line(t, b, "key"); len(l.Claims) != 2 {
 		t.Errorf("the line is %+v; want what it was before", l)
 	}
-	if err := renewOne(b, held); err != nil {
-		t.Errorf("Renew when there is room again: %v", err)
-	}
+	ok(t, renewOne(b, held))
 	leave(t, b, held)
 	granted(t, b, waits)
 	leave(t, b, waits)

@@ -24,9 +24,7 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 		if contended {
 			wait_(t, b, mutex(key))
 		}
-		if err := b.Leave(ctx, k, driver.Exit{Linger: time.Minute}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Leave(ctx, k, driver.Exit{Linger: time.Minute}))
 		if err := b.Leave(ctx, k, driver.Exit{}); !driver.Gone(err) {
 			t.Errorf("%s: a second Leave answered %v", key, err)
 		}
@@ -65,9 +63,7 @@ func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 	hold(t, b, reader())
 	writer := wait_(t, b, mutex("key"))
 	behind := wait_(t, b, reader())
-	if err := b.Leave(t.Context(), writer, driver.Exit{Linger: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Leave(t.Context(), writer, driver.Exit{Linger: time.Minute}))
 	if now, err := b.read(t.Context(), behind); err != nil || now.Granted {
 		t.Errorf("a reader behind it: granted %v, %v", now.Granted, err)
 	}
@@ -99,9 +95,7 @@ func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
 	k := hold(t, b, mutex("key"))
 	wait_(t, b, mutex("key"))
 	k.TTL = 10 * 24 * time.Hour
-	if err := renewOne(b, k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, renewOne(b, k))
 	for _, suffix := range []string{"", "c", "z"} {
 		if left := rdb.PTTL(t.Context(), b.recordName("key")+suffix).Val(); left < k.TTL {
 			t.Errorf("a key of the line expires in %v, its lease lasts %v", left, k.TTL)
@@ -122,9 +116,7 @@ func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
 			wait_(t, holder, slots(key, 5, 5))
 		}
 		subscribed(t, waiter)
-		if _, err := waiter.read(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(waiter.read(t.Context(), k)))
 		p.Forget()
 		got := make(chan driver.Ticket)
 		go func() {
@@ -135,18 +127,14 @@ func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
 			got <- now
 		}()
 		parked(t, waiter, k)
-		if err := holder.Leave(t.Context(), held, driver.Exit{Mark: mark}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, holder.Leave(t.Context(), held, driver.Exit{Mark: mark}))
 		if now := <-got; !now.Granted || now.Mark != mark || now.Mixed != mixed {
 			t.Errorf("%s: Await answered %+v; want the mark %q and mixed %v", key, now, mark, mixed)
 		}
 		if all, _ := p.names(); slices.Contains(all, "evalsha") {
 			t.Errorf("%s: the grant came by a request, not by push", key)
 		}
-		if err := waiter.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, waiter.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}))
 		if k = enter(t, holder, slots("other "+key, 1, 1)); k.Mark != "" {
 			t.Errorf("the mark of %q reached another key: %q", key, k.Mark)
 		}
@@ -165,9 +153,7 @@ func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
 	hold(t, b, mutex("key"))
 	k := wait_(t, b, mutex("key"))
 	subscribed(t, b)
-	if _, err := b.read(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.read(t.Context(), k)))
 	b.subscriber.handle("g0:" + prefixed(k.ID)) // late, from a line that was flushed since
 	if now, err := b.Await(t.Context(), k); err != nil || now.Granted {
 		t.Errorf("Await answered granted %v, %v", now.Granted, err)

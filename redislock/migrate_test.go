@@ -49,9 +49,7 @@ func move(t *testing.T, g *group, slot int, limbo func(stage string)) {
 	limbo("all keys have moved")
 	// New ones may have come to the old place: locks that had gone there first.
 	drain(t, m)
-	if err := m.End(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.End())
 }
 
 func drain(t *testing.T, m *testserver.Move) {
@@ -77,9 +75,7 @@ func locksOfASlotThatMoves(t *testing.T, g *group, o *Options) {
 	b := g.connect(o)
 	slot := int(hashSlot(b.recordName("any")))
 	alone, marked := hold(t, b, mutex("alone")), hold(t, b, mutex("marked"))
-	if err := b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}))
 	contended := hold(t, b, mutex("contended"))
 	waiter := wait_(t, b, mutex("contended"))
 	stages := 0
@@ -202,14 +198,8 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 	l := startTrafficWith(t, g, ttl, keys, 4, inOneSlot)
 	l.strict = true
 	keeper := client(t, g, ttl, inOneSlot)
-	kept, err := keeper.Lock(t.Context(), "kept")
-	if err != nil {
-		t.Fatal(err)
-	}
-	contended, err := keeper.Lock(t.Context(), "contended")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := lock(t, keeper, "kept")
+	contended := lock(t, keeper, "contended")
 	got := make(chan error, 1)
 	next := client(t, g, ttl, inOneSlot)
 	go func() {

@@ -21,9 +21,7 @@ func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
 	alone := hold(t, b, mutex("alone"))
 	held := hold(t, b, mutex("contended"))
 	waits := wait_(t, b, mutex("contended"))
-	if _, err := s.Ask("FLUSHALL"); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, "FLUSHALL")
 	for i, err := range b.Renew(t.Context(), []driver.Ticket{alone, held, waits}) {
 		if !driver.Gone(err) {
 			t.Errorf("Renew of claim %d answered %v", i, err)
@@ -61,9 +59,7 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 			s := newServer(t, testserver.Persist(keeps))
 			a, b := connect(t, s, nil), connect(t, s, nil)
 			held, waiter := hold(t, a, mutex("key")), wait_(t, b, mutex("key"))
-			if err := s.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Kill())
 			_, err := b.Enter(t.Context(), mutex("new"))
 			for name, err := range map[string]error{
 				"Enter": err, "Renew": renewOne(a, held), "Leave": b.Leave(t.Context(), waiter, driver.Exit{}),
@@ -72,9 +68,7 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 					t.Errorf("%s without a server answered %v, want an error that says nothing of the claim", name, err)
 				}
 			}
-			if err := s.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Restart())
 			for _, b := range []*Backend{a, b} {
 				eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
 			}
@@ -94,9 +88,7 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 				leave(t, b, next)
 				return
 			}
-			if err := renewOne(a, held); err != nil {
-				t.Errorf("Renew after the restart: %v", err)
-			}
+			ok(t, renewOne(a, held))
 			if _, err := b.Enter(t.Context(), noWait(mutex("key"))); !errors.As(err, new(*driver.BusyError)) {
 				t.Errorf("a try after the restart answered %v", err)
 			}
@@ -220,13 +212,9 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 	w := wait_(t, b, mutex("key"))
 	host, port, _ := net.SplitHostPort(master.Addr())
 	// Its data is kept only as long as it has not heard from its master.
-	if err := master.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, master.Pause())
 	defer master.Continue()
-	if _, err := s.Ask("REPLICAOF", host, port); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, "REPLICAOF", host, port)
 	unknown := func(name string, err error) {
 		if err == nil || permanent(err) || driver.Gone(err) || !strings.Contains(err.Error(), "READONLY") {
 			t.Errorf("%s answered %v, want that the server is read-only just now", name, err)
@@ -237,12 +225,8 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 	unknown("Renew", renewOne(b, k))
 	unknown("Leave", b.Leave(t.Context(), k, driver.Exit{}))
 	unknown("Break", b.Break(t.Context(), "key", k.Token, ""))
-	if _, err := s.Ask("REPLICAOF", "NO", "ONE"); err != nil {
-		t.Fatal(err)
-	}
-	if err := renewOne(b, k); err != nil {
-		t.Errorf("Renew afterwards: %v", err)
-	}
+	ask(t, s, "REPLICAOF", "NO", "ONE")
+	ok(t, renewOne(b, k))
 	leave(t, b, k)
 	granted(t, b, w)
 	leave(t, b, w)
@@ -274,9 +258,7 @@ func TestWrongPasswordIsPermanentAndNotPrinted(t *testing.T) {
 
 func TestMissingRightIsPermanent(t *testing.T) {
 	s := newServer(t)
-	if _, err := s.Ask(aclLine(t, s, "ACL SETUSER locks on >secret ~elsewhere:* &* +@all")...); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, aclLine(t, s, "ACL SETUSER locks on >secret ~elsewhere:* &* +@all")...)
 	b := closing(t, New(dialLocks(t, s), nil))
 	everyCall(t, b, "key", func(name string, err error) {
 		if name == "Lines" {
@@ -294,20 +276,14 @@ func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 	s := newServer(t)
 	for _, right := range strings.Fields(rights) {
 		restrict(t, s)
-		if _, err := s.Ask("ACL", "SETUSER", "locks", "-"+right[1:]); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, s, "ACL", "SETUSER", "locks", "-"+right[1:])
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "locks", Password: "secret", MaxRetries: -1})
 		if err := everyCommand(rdb); err == nil {
 			t.Errorf("nothing failed without %s", right)
 		}
 		rdb.Close()
-		if _, err := s.Ask("FLUSHALL"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Ask("ACL", "DELUSER", "locks"); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, s, "FLUSHALL")
+		ask(t, s, "ACL", "DELUSER", "locks")
 	}
 }
 
@@ -443,9 +419,7 @@ func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
 			t.Cleanup(func() { rdb.Close() })
 			b := closing(t, New(rdb, nil))
 			held := hold(t, b, mutex(name))
-			if err := s.Pause(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Pause())
 			calls := map[string]func(context.Context) error{
 				"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, mutex("other")); return err },
 				"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{held})[0] },
@@ -464,9 +438,7 @@ func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
 					cancel()
 				}
 			}
-			if err := s.Continue(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Continue())
 		})
 	}
 }

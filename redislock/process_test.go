@@ -89,19 +89,14 @@ func TestKilledProcessesOfGroups(t *testing.T) {
 			head.Tell("leave")
 			head.Until("left ok")
 
-			lease, err := c.Lock(t.Context(), "waiter")
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := lock(t, c, "waiter")
 			head = g.start("waiter", ttl)
 			head.Until("waits")
 			behind := g.start("waiter", ttl)
 			behind.Until("waits")
 			head.Kill()
 			killed = time.Now()
-			if err := lease.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, lease.Release(t.Context()))
 			behind.Until("held")
 			if d := time.Since(killed); d > ttl+time.Second {
 				t.Errorf("a killed waiter held up the line for %v; want at most %v", d, ttl+time.Second)

@@ -22,10 +22,7 @@ func TestStoppedHolderOfGroupsLearnsThatItIsGone(t *testing.T) {
 			first, _ := holder.Until("held")
 			holder.Signal(syscall.SIGSTOP)
 			stopped := time.Now()
-			lease, err := c.Lock(t.Context(), "key")
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := lock(t, c, "key")
 			if d := time.Since(stopped); d > ttl+time.Second {
 				t.Errorf("the next in line got the lock %v after its holder was stopped; want at most %v", d, ttl+time.Second)
 			}
@@ -37,14 +34,10 @@ func TestStoppedHolderOfGroupsLearnsThatItIsGone(t *testing.T) {
 			if got, _ := holder.Until("lost"); got != "true" {
 				t.Errorf("the holder went on for longer than its lease and says that it is lost: %s", got)
 			}
-			if err := lease.Err(); err != nil {
-				t.Errorf("the next holder lost the lock too: %v", err)
-			}
+			ok(t, lease.Err())
 			holder.Tell("leave")
 			holder.Until("left")
-			if err := lease.Release(t.Context()); err != nil {
-				t.Errorf("Release: %v", err)
-			}
+			ok(t, lease.Release(t.Context()))
 		})
 	}
 }

@@ -37,9 +37,7 @@ func TestBrokenSubscriptionIsMadeAgainAndTheLineReadAgain(t *testing.T) {
 		held := hold(t, holder, mutex("key"))
 		k := wait_(t, waiter, mutex("key"))
 		subscribed(t, waiter)
-		if _, err := s.Ask("CLIENT", "KILL", "TYPE", "pubsub"); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, s, "CLIENT", "KILL", "TYPE", "pubsub")
 		leave(t, holder, held)
 		if d := granted(t, waiter, k); d > 2*fallback {
 			t.Errorf("round %d: the waiter learned of its grant after %v", round, d)
@@ -166,14 +164,10 @@ func TestShortLingerIsNoticed(t *testing.T) {
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
 	subscribed(t, waiter)
-	if _, err := waiter.read(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(waiter.read(t.Context(), k)))
 	got := make(chan time.Duration)
 	go func() { got <- granted(t, waiter, k) }()
-	if err := holder.Leave(t.Context(), held, driver.Exit{Linger: 150 * time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Leave(t.Context(), held, driver.Exit{Linger: 150 * time.Millisecond}))
 	if d := <-got; d > 700*time.Millisecond {
 		t.Errorf("the waiter was granted after %v, the holder lingered for 150ms", d)
 	}
@@ -193,9 +187,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	for i := range 3 {
 		k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
 		reason := fmt.Sprintf("reason:%d\x00", i)
-		if err := operator.Break(t.Context(), k.Key, k.Token, reason); err != nil {
-			t.Fatal(err)
-		}
+		must(t, operator.Break(t.Context(), k.Key, k.Token, reason))
 		select {
 		case r := <-alarms:
 			if r.id != k.ID || r.gone != (driver.ErrGone{Reason: reason, Broken: true}) {
@@ -207,9 +199,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	}
 	stop()
 	k := hold(t, b, mutex("key"))
-	if err := operator.Break(t.Context(), k.Key, k.Token, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operator.Break(t.Context(), k.Key, k.Token, ""))
 	// A message after the broken claim's: what comes first would have been told.
 	w := hold(t, operator, mutex("other"))
 	x := wait_(t, b, mutex("other"))
@@ -227,18 +217,14 @@ func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 	held := hold(t, holder, mutex("key"))
 	k := wait_(t, waiter, mutex("key"))
 	subscribed(t, waiter)
-	if _, err := waiter.read(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(waiter.read(t.Context(), k)))
 	got := make(chan error)
 	start := time.Now()
 	go func() {
 		_, err := waiter.Await(t.Context(), k)
 		got <- err
 	}()
-	if err := holder.Break(t.Context(), "key", k.Token, "enough"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Break(t.Context(), "key", k.Token, "enough"))
 	if err := <-got; err == nil || err.Error() != "the claim was broken: enough" {
 		t.Errorf("Await answered %v", err)
 	}
@@ -256,9 +242,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	first, second := hold(t, holder, mutex("first")), hold(t, holder, mutex("second"))
 	other := wait_(t, waiter, mutex("second"))
 	subscribed(t, waiter)
-	if _, err := waiter.read(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(waiter.read(t.Context(), other)))
 	p.onScript(enterScript, func(int) faultproxy.Action { return faultproxy.HoldAnswer })
 	c := mutex("first")
 	got := make(chan driver.Ticket)

@@ -111,9 +111,7 @@ const rights = "+eval +evalsha +time +get +set +del +hget +hmget +hset +hdel " +
 func restrict(t testing.TB, s *testserver.Server, more ...string) {
 	t.Helper()
 	line := "ACL SETUSER locks on >secret resetkeys ~fencelock:* resetchannels &fencelock:* -@all " + rights
-	if _, err := s.Ask(append(aclLine(t, s, line), more...)...); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, s, append(aclLine(t, s, line), more...)...)
 }
 
 // aclLine returns the words of a command that makes a user. Redis before 6.2 has no rights
@@ -164,14 +162,10 @@ func clusterOf(t testing.TB, n int) []*testserver.Server {
 	for i := range n {
 		s := newServer(t, testserver.Config("cluster-enabled yes", "cluster-config-file nodes.conf",
 			"cluster-node-timeout 60000", "cluster-require-full-coverage no"))
-		if _, err := s.Ask(testserver.AddSlots(firstSlot(i, n), firstSlot(i+1, n))...); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, s, testserver.AddSlots(firstSlot(i, n), firstSlot(i+1, n))...)
 		if i > 0 {
 			host, port, _ := net.SplitHostPort(nodes[0].Addr())
-			if _, err := s.Ask("CLUSTER", "MEET", host, port); err != nil {
-				t.Fatal(err)
-			}
+			ask(t, s, "CLUSTER", "MEET", host, port)
 		}
 		nodes = append(nodes, s)
 	}
@@ -196,6 +190,33 @@ func dialCluster(t testing.TB, s *testserver.Server) *redis.ClusterClient {
 	c := redis.NewClusterClient(o)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ok reports err unless it is nil.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// errOf is the error of a call whose other result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
+// ask sends one command to a server.
+func ask(t testing.TB, s *testserver.Server, words ...string) string {
+	t.Helper()
+	answer, err := s.Ask(words...)
+	must(t, err)
+	return answer
 }
 
 // eventually waits until what is said holds.

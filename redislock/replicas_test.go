@@ -20,9 +20,7 @@ import (
 func cut(t testing.TB, replica *testserver.Server) {
 	t.Helper()
 	for _, words := range []string{"CONFIG SET masterauth wrong", "CLIENT KILL TYPE master"} {
-		if _, err := replica.Ask(strings.Fields(words)...); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, replica, strings.Fields(words)...)
 	}
 	eventually(t, "the replica has lost its master", func() bool {
 		info, err := replica.Ask("INFO", "replication")
@@ -32,9 +30,7 @@ func cut(t testing.TB, replica *testserver.Server) {
 
 func mend(t testing.TB, replica *testserver.Server) {
 	t.Helper()
-	if _, err := replica.Ask("CONFIG", "SET", "masterauth", ""); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, replica, "CONFIG", "SET", "masterauth", "")
 	eventually(t, "the replica follows its master", func() bool {
 		info, err := replica.Ask("INFO", "replication")
 		return err == nil && strings.Contains(info, "master_link_status:up")
@@ -57,34 +53,22 @@ func TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
 			for _, r := range g.replicas(m) {
 				cut(t, r)
 			}
-			first, err := a.Lock(t.Context(), "key")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			first := lock(t, a, "key")
+			must(t, m.Kill())
 			eventually(t, "a stale replica is promoted", func() bool {
 				now := g.master("key")
 				return now != nil && now != m
 			})
 			g.freeze()
-			second, err := b.Lock(t.Context(), "key")
-			if err != nil {
-				t.Fatal(err)
-			}
+			second := lock(t, b, "key")
 			began := time.Now()
-			if err := first.Err(); err != nil {
-				t.Fatalf("the first holder was told before there was a second: %v; this test shows nothing", err)
-			}
+			must(t, first.Err())
 			if second.Token() <= first.Token() {
 				t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), first.Token())
 			}
 			var resource fence.Gate
 			write := func() error { return nil }
-			if err := resource.Do(t.Context(), second.Token(), write); err != nil {
-				t.Errorf("the resource refused the second holder: %v", err)
-			}
+			ok(t, resource.Do(t.Context(), second.Token(), write))
 			if err := resource.Do(t.Context(), first.Token(), write); !errors.Is(err, fence.ErrStale) {
 				t.Errorf("the resource let the first holder in: %v", err)
 			}
@@ -100,12 +84,8 @@ func TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
 			if err := first.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
 				t.Errorf("Release of the lost lock answered %v", err)
 			}
-			if err := second.Err(); err != nil {
-				t.Errorf("the second holder lost the lock too: %v", err)
-			}
-			if err := second.Release(t.Context()); err != nil {
-				t.Errorf("Release: %v", err)
-			}
+			ok(t, second.Err())
+			ok(t, second.Release(t.Context()))
 			if l, err := b.Line(t.Context(), "key"); err != nil || len(l.Claims) > 0 {
 				t.Errorf("the line is %+v, %v", l, err)
 			}
@@ -132,9 +112,7 @@ func TestGrantThatReplicasDoNotConfirmIsTakenBack(t *testing.T) {
 			b := g.connect(confirmed(g))
 			held, marked := hold(t, b, mutex("key")), hold(t, b, mutex("key marked"))
 			waiter := wait_(t, b, mutex("key"))
-			if err := renewOne(b, held); err != nil {
-				t.Fatal(err)
-			}
+			must(t, renewOne(b, held))
 			leave(t, b, held)
 			granted(t, b, waiter)
 
@@ -181,12 +159,8 @@ func TestGrantThatReplicasDoNotConfirmIsTakenBack(t *testing.T) {
 				mend(t, r)
 			}
 			// It was left the first time, and its mark is confirmed now.
-			if err := b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}); err != nil {
-				t.Errorf("Leave with a mark, repeated: %v", err)
-			}
-			if err := renewOne(b, waiter); err != nil {
-				t.Errorf("Renew afterwards: %v", err)
-			}
+			ok(t, b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}))
+			ok(t, renewOne(b, waiter))
 			leave(t, b, waiter)
 			leave(t, b, hold(t, b, mutex("new")))
 		})
@@ -207,9 +181,7 @@ func TestConfirmedGrantOutlivesItsMaster(t *testing.T) {
 				// As many as can be, right before the master dies: the last is on its way.
 				held = append(held, enter(t, b, mutex("key")))
 			}
-			if err := m.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Kill())
 			eventually(t, "a replica takes over", func() bool {
 				now := g.master("key")
 				return now != nil && now != m
@@ -235,9 +207,7 @@ func TestConfirmationCostsNoRequestOfItsOwn(t *testing.T) {
 	t.Parallel()
 	master, replica := newServer(t, testserver.Config("repl-diskless-sync no")), newServer(t)
 	host, port, _ := net.SplitHostPort(master.Addr())
-	if _, err := replica.Ask("REPLICAOF", host, port); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, replica, "REPLICAOF", host, port)
 	p := newProxy(t, master)
 	b := closing(t, New(p.client(), &Options{Replicas: 1}))
 	eventually(t, "the replica confirms", func() bool {
@@ -250,9 +220,7 @@ func TestConfirmationCostsNoRequestOfItsOwn(t *testing.T) {
 		t.Errorf("Enter sent %v, %d in one piece", all, burst)
 	}
 	p.Forget()
-	if err := renewOne(b, k); err != nil {
-		t.Error(err)
-	}
+	ok(t, renewOne(b, k))
 	if all, burst := p.names(); !slices.Equal(all, []string{"evalsha", "wait"}) || burst != 2 {
 		t.Errorf("Renew sent %v, %d in one piece", all, burst)
 	}

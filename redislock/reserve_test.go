@@ -35,10 +35,7 @@ func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 		Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) { waiting.Add(1) }},
 	})
 	defer c.Close()
-	first, err := c.Lock(t.Context(), "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := lock(t, c, "key")
 	done := make(chan error)
 	const n = 400
 	for range n {
@@ -60,13 +57,9 @@ func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 		return n
 	}
 	before := ran()
-	if err := first.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Release(t.Context()))
 	for range n {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-done)
 	}
 	// One for each four to sixteen grants, one of them for tokens that nobody needs, and the
 	// Leave. The first time the server does not know the script.
@@ -107,9 +100,7 @@ func TestReserveKeepsTheLeaseAndItsRecord(t *testing.T) {
 		t.Errorf("Reserve of more than MaxSpan answered %v, %v", done, err)
 	}
 	// A claim that was renewed is lengthened too.
-	if err := renewOne(b, k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, renewOne(b, k))
 	if done, err := b.Reserve(t.Context(), k, driver.MaxSpan); !done || err != nil {
 		t.Errorf("Reserve after a renewal answered %v, %v", done, err)
 	}

@@ -159,9 +159,7 @@ func TestNothingStaysButTheCounter(t *testing.T) {
 	}
 
 	k = hold(t, b, mutex("marked"))
-	if err := b.Leave(ctx, k, driver.Exit{Mark: "m"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Leave(ctx, k, driver.Exit{Mark: "m"}))
 	leave(t, b, hold(t, b, mutex("marked")))
 
 	names := rdb.Keys(ctx, "*").Val()
@@ -195,9 +193,7 @@ func TestEverythingExpiresByItself(t *testing.T) {
 				hold(t, b, c)
 			case 1:
 				k := driver.Ticket{Claim: c, Token: 1}
-				if err := renewOne(b, k); err != nil {
-					t.Fatal(err)
-				}
+				must(t, renewOne(b, k))
 			case 2:
 				w := c
 				w.ID = "waiter"

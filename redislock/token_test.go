@@ -16,9 +16,7 @@ func seedToken(t *testing.T, b *Backend, rdb *redis.Client, key string, last int
 	t.Helper()
 	now := time.Now().UnixMicro()
 	rec := fmt.Sprintf("1 idle %s 000 0000 %019d %016d %016d 00000 ", strings.Repeat("-", 32), last, now, now)
-	if err := rdb.Set(t.Context(), b.recordName(key), rec, time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Set(t.Context(), b.recordName(key), rec, time.Hour).Err())
 	if l := line(t, b, key); l.Last != last {
 		t.Fatalf("seeded %d, the line says %d", last, l.Last)
 	}
@@ -119,9 +117,7 @@ func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
 			last = k.Token + k.Span - 1
 			leave(t, b, k)
 		}
-		if err := s.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Restart())
 		eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
 	}
 }
@@ -153,9 +149,7 @@ func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
 		stays("left")
 		k = hold(t, b, short())
 		for range 2 {
-			if err := renewOne(b, k); err != nil {
-				t.Fatal(err)
-			}
+			must(t, renewOne(b, k))
 			stays("renewed")
 		}
 		second, third := wait_(t, b, short()), wait_(t, b, short())

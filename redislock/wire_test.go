@@ -145,9 +145,7 @@ func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
 				backends[name] = b
 			}
 			k := hold(t, connect(t, s, nil), mutex("key"))
-			if err := s.Pause(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Pause())
 			defer s.Continue()
 			for name, call := range calls {
 				// The second time the server is not near any more: the call goes through the queue.
@@ -196,9 +194,7 @@ func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 					for i := range 40 {
 						key := fmt.Sprintf("key %v %d", alone, g)
 						k := hold(t, b, mutex(key))
-						if err := renewOne(b, k); err != nil {
-							t.Errorf("Renew: %v", err)
-						}
+						ok(t, renewOne(b, k))
 						leave(t, b, k)
 						if l := line(t, b, key); len(l.Claims) != 0 || l.Last < k.Token {
 							t.Errorf("round %d left %+v", i, l)
@@ -241,9 +237,7 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 		}
 		leave(t, other, w)
 	}
-	if err := <-left; err != nil {
-		t.Errorf("Leave: %v", err)
-	}
+	ok(t, <-left)
 	p.Handle(nil)
 	p.Resume()
 	if sent != 2 {
@@ -321,9 +315,7 @@ func TestReserveThatIsSentAgainLate(t *testing.T) {
 	s := newServer(t)
 	other := connect(t, s, nil)
 	warm := enter(t, other, mutex("the server knows the script"))
-	if _, err := other.Reserve(t.Context(), warm, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(other.Reserve(t.Context(), warm, 2)))
 	for name, meanwhile := range map[string]func(k driver.Ticket) (span int64){
 		"nothing happens": func(driver.Ticket) int64 { return 7 },
 		"it is longer": func(k driver.Ticket) int64 {
@@ -416,13 +408,9 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 							t.Errorf("after Enter the line is %+v, want %d claims", l, want)
 						}
 						cut(renewScript)
-						if err := renewOne(b, k); err != nil {
-							t.Errorf("Renew: %v", err)
-						}
+						ok(t, renewOne(b, k))
 						cut(leaveScript)
-						if err := b.Leave(ctx, k, driver.Exit{}); err != nil {
-							t.Errorf("Leave: %v", err)
-						}
+						ok(t, b.Leave(ctx, k, driver.Exit{}))
 						p.Handle(nil)
 						// The same Leave by a new call is another matter.
 						if err := b.Leave(ctx, k, driver.Exit{}); !driver.Gone(err) {
@@ -434,9 +422,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						}
 						k = enter(t, b, mutex(key))
 						cut(breakScript)
-						if err := b.Break(ctx, key, k.Token, "why not"); err != nil {
-							t.Errorf("Break: %v", err)
-						}
+						ok(t, b.Break(ctx, key, k.Token, "why not"))
 						p.Handle(nil)
 						if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "why not") {
 							t.Errorf("Renew of a broken claim answered %v", err)
@@ -488,9 +474,7 @@ func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
 			for range 25 {
 				c := mutex(fmt.Sprintf("key %d", g))
 				k := hold(t, b, c)
-				if err := b.Leave(context.Background(), k, driver.Exit{}); err != nil {
-					t.Errorf("Leave: %v", err)
-				}
+				ok(t, b.Leave(context.Background(), k, driver.Exit{}))
 			}
 		})
 	}

@@ -9,6 +9,13 @@ import (
 	"github.com/fencelock/fencelock"
 )
 
+func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
+	t.Helper()
+	l, err := c.Lock(t.Context(), key, opts...)
+	must(t, err)
+	return l
+}
+
 // A holder that is cut off is told by its context before the next one is granted, and
 // its token is the smaller one.
 func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
@@ -19,19 +26,14 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 	cutOff := fencelock.New(through(t, p, &Options{SessionTimeout: 3 * time.Second}), &fencelock.Options{TTL: ttl})
 	other := fencelock.New(connect(t, long, s), nil)
 	defer other.Close()
-	lease, err := cutOff.Lock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := lock(t, cutOff, "k")
 	// It holds for longer than its session would last without renewals. Another session
 	// says how long the server takes for an answer meanwhile: a lease ends if that is longer.
 	for {
 		slowest := time.Duration(0)
 		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); <-after(20 * time.Millisecond) {
 			began := time.Now()
-			if err := other.Do(t.Context(), "probe", func(context.Context, *fencelock.Lease) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, other.Do(t.Context(), "probe", func(context.Context, *fencelock.Lease) error { return nil }))
 			slowest = max(slowest, time.Since(began))
 		}
 		err := lease.Err()
@@ -58,9 +60,7 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 		if l.Token() <= lease.Token() {
 			t.Errorf("token %d was granted after %d", l.Token(), lease.Token())
 		}
-		if err := l.Release(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("Release: %v", err)
-		}
+		ok(t, l.Release(context.WithoutCancel(t.Context())))
 	}()
 	<-lease.Context().Done()
 	told := time.Now()
@@ -74,13 +74,8 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 	if err := lease.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
 		t.Errorf("Release after the loss: %v; want ErrLost", err)
 	}
-	leaseAgain, err := cutOff.Lock(t.Context(), "k")
-	if err != nil {
-		t.Fatalf("Lock with a new session: %v", err)
-	}
-	if err := leaseAgain.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	leaseAgain := lock(t, cutOff, "k")
+	ok(t, leaseAgain.Release(t.Context()))
 	cutOff.Close()
 	empty(t, s)
 }

@@ -28,18 +28,14 @@ func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 			}
 		}
 	}()
-	if err := renew(b, k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, renew(b, k))
 	leave(t, b, w)
 	if err := <-ended; !driver.Gone(err) {
 		t.Errorf("Await of a claim that left: %v", err)
 	}
 	leave(t, b, k)
 	begun := time.Now()
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Close())
 	if took := time.Since(begun); took > 3*time.Second {
 		t.Errorf("Close took %v", took)
 	}

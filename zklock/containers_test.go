@@ -18,9 +18,7 @@ func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string)
 		t.Fatal(err)
 	}
 	line = b.lineOf(key)
-	if _, err := c.Create(line, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(c.Create(line, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))))
 	t.Cleanup(func() { _ = c.Delete(line, -1) })
 	return line
 }

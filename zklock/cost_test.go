@@ -49,9 +49,7 @@ func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
 	for _, c := range []driver.Claim{exclusive("orders/42"), noWait(exclusive("orders/43")), reader("orders/44")} {
 		k := hold(t, b, c)
 		sent(t, p, "Enter of a free lock", opCreateContainer, opMulti)
-		if err := renew(b, k); err != nil {
-			t.Fatal(err)
-		}
+		must(t, renew(b, k))
 		sent(t, p, "Renew", opMulti)
 		if c.Weight == 1 && k.Mark != "" {
 			t.Error("there is no mark")
@@ -120,13 +118,9 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	if k.Head == nil || k.Head.Token != h.Token {
 		t.Errorf("the holder is shown as %+v; want token %d", k.Head, h.Token)
 	}
-	if _, err := b.Await(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.Await(t.Context(), k)))
 	sent(t, p, "the first Await", opGetData, opGetData) // watches on the one before it, and on itself
-	if _, err := b.Await(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.Await(t.Context(), k)))
 	sent(t, p, "a second of Await")
 	leave(t, holder, h)
 	granted(t, b, k)
@@ -153,9 +147,7 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 	if k.Head == nil || k.Head.Token != ahead[0].Token || k.Head.Ahead != len(ahead) {
 		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, ahead[0].Token, len(ahead))
 	}
-	if _, err := b.Await(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.Await(t.Context(), k)))
 	sent(t, p, "the first Await", opGetData, opGetData)
 	next := make(chan driver.Ticket, 1)
 	go func() {
@@ -181,9 +173,7 @@ func TestBrokenWaiterIsNotGranted(t *testing.T) {
 	b, other := connect(t, long, s), connect(t, long, s)
 	first := hold(t, other, exclusive("k"))
 	second, third := wait(t, b, exclusive("k")), wait(t, other, exclusive("k"))
-	if err := other.Break(t.Context(), "k", second.Token, "go home"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Break(t.Context(), "k", second.Token, "go home"))
 	leave(t, other, first)
 	_, err := b.Await(t.Context(), second)
 	var g driver.ErrGone

@@ -72,13 +72,9 @@ func TestEnsemble(t *testing.T) {
 				}
 				return false
 			})
-			if err := victim.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, victim.Kill())
 			eventually(t, "locks are granted by the two that are left, after "+what+" died", func() bool { return grants.Load() > before+3 })
-			if err := victim.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, victim.Restart())
 		}
 		close(stop)
 		group.Wait()
@@ -91,13 +87,9 @@ func TestEnsemble(t *testing.T) {
 		k, w := hold(t, b, exclusive("stays")), wait(t, other, exclusive("stays"))
 		for _, s := range servers {
 			if s.Leads() {
-				if err := s.Kill(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Kill())
 				defer func() {
-					if err := s.Restart(); err != nil {
-						t.Error(err)
-					}
+					ok(t, s.Restart())
 				}()
 			}
 		}

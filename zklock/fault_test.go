@@ -42,9 +42,7 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 				if n := nodes(t, a, key); len(n) != 1 {
 					t.Errorf("the line is %v; want the one claim", n)
 				}
-				if err := renew(b, k); err != nil {
-					t.Errorf("Renew: %v", err)
-				}
+				ok(t, renew(b, k))
 				leave(t, b, k)
 				if n := nodes(t, a, key); len(n) != 0 {
 					t.Errorf("the line is %v; want it empty", n)
@@ -78,9 +76,7 @@ func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 	if k.Granted {
 		t.Errorf("the node %s of another session was taken for a grant", node)
 	}
-	if err := a.Delete(node, -1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Delete(node, -1))
 	leave(t, b, granted(t, b, k))
 }
 
@@ -227,9 +223,7 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 			if err := b.Leave(within(t, 10*time.Second), k, e); err == nil {
 				t.Fatal("a Leave that was not answered answered nil")
 			}
-			if err := b.Leave(t.Context(), k, e); err != nil {
-				t.Fatalf("the repeated Leave: %v", err)
-			}
+			must(t, b.Leave(t.Context(), k, e))
 			next := hold(t, b, exclusive(name))
 			if next.Mark != "done" {
 				t.Errorf("the next holder finds the mark %q", next.Mark)
@@ -277,9 +271,7 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 	if q.Open() > 0 {
 		p, q = q, p
 	}
-	if err := renew(b, k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, renew(b, k))
 	sent := time.Now()
 	p.Discard(faultproxy.ToServer, faultproxy.ToClient)
 	eventually(t, "the claim is renewed", func() bool {
@@ -377,9 +369,7 @@ func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T)
 	other := connect(t, long, s)
 	k := hold(t, b, exclusive("k"))
 	w := wait(t, other, exclusive("k"))
-	if err := renew(b, k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, renew(b, k))
 	p.Discard(faultproxy.ToClient)
 	muted := time.Now()
 	w = granted(t, other, w)
@@ -401,9 +391,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	}
 	a := admin(t, s)
 	dir := b.lineOf("k")
-	if _, err := a.Create(dir, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(a.Create(dir, nil, 0, zk.WorldACL(zk.PermAll))))
 	p.Refuse()
 	eventually(t, "the server has ended the session", func() bool {
 		return len(tree(t, a, prefix(t)+sessionsDir)) == 0
@@ -431,9 +419,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	if n := nodes(t, a, "k"); len(n) != 0 {
 		t.Errorf("they made %v", n)
 	}
-	if err := a.Delete(dir, -1); err != nil {
-		t.Error(err)
-	}
+	ok(t, a.Delete(dir, -1))
 }
 
 // An Enter that made the line's container and did not get into it leaves none: the server
@@ -464,9 +450,7 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 	}
 	a := admin(t, s)
 	for _, key := range []string{"a", "c"} {
-		if err := a.Delete(b.lineOf(key)+"/"+nodes(t, a, key)[0], -1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Delete(b.lineOf(key)+"/"+nodes(t, a, key)[0], -1))
 	}
 	for i, err := range b.Renew(t.Context(), ks) {
 		if deleted := i%2 == 0; driver.Gone(err) != deleted || !deleted && err != nil {
@@ -475,17 +459,11 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 	}
 	// The barrier is a node too.
 	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
-		if err := a.Delete(n, -1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Delete(n, -1))
 	}
-	if err := renew(b, ks[1]); err != nil {
-		t.Errorf("Renew after the barrier was deleted: %v", err)
-	}
+	ok(t, renew(b, ks[1]))
 	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
-		if err := a.Delete(n, -1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Delete(n, -1))
 	}
 	leave(t, b, hold(t, b, exclusive("e")))
 	leave(t, b, ks[1])
@@ -499,9 +477,7 @@ func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b, other := connect(t, long, s), connect(t, long, s)
-	if err := other.Connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Connect(t.Context()))
 	stays := hold(t, b, exclusive("stays"))
 	const lease = 500 * time.Millisecond
 	begun := time.Now()
@@ -516,9 +492,7 @@ func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
 	if err := renew(b, k); !driver.Gone(err) {
 		t.Errorf("Renew after its lease: %v; want ErrGone", err)
 	}
-	if err := renew(b, stays); err != nil {
-		t.Errorf("Renew of the other claim: %v", err)
-	}
+	ok(t, renew(b, stays))
 	leave(t, other, next)
 	leave(t, b, stays)
 	empty(t, s)
@@ -529,9 +503,7 @@ func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b, other := connect(t, long, s), connect(t, long, s)
-	if err := other.Connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Connect(t.Context()))
 	stays := hold(t, b, exclusive("stays"))
 	begun := time.Now()
 	after := map[string]time.Duration{"second": time.Second, "first": 500 * time.Millisecond, "third": 1500 * time.Millisecond}
@@ -548,14 +520,10 @@ func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
 		leave(t, other, next)
 		if key == "first" {
 			since["third"] = time.Now()
-			if err := renew(b, held["third"]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, renew(b, held["third"]))
 		}
 	}
-	if err := renew(b, stays); err != nil {
-		t.Errorf("Renew of the one that stays: %v", err)
-	}
+	ok(t, renew(b, stays))
 	leave(t, b, stays)
 	empty(t, s)
 }
@@ -581,12 +549,8 @@ func TestRestartOfTheServerKeepsClaims(t *testing.T) {
 	other := connect(t, long, s)
 	k := hold(t, b, exclusive("k"))
 	w := wait(t, other, exclusive("k"))
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	if err := renew(b, k); err != nil {
-		t.Errorf("Renew after a restart: %v", err)
-	}
+	must(t, s.Restart())
+	ok(t, renew(b, k))
 	if again := hold(t, b, k.Claim); again.Token != k.Token {
 		t.Errorf("the claim has token %d after a restart, had %d", again.Token, k.Token)
 	}
@@ -608,9 +572,7 @@ func TestDataLossEndsAllClaims(t *testing.T) {
 		leave(t, b, hold(t, b, exclusive(fmt.Sprint(i))))
 	}
 	k := hold(t, b, exclusive("k"))
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Restart())
 	eventually(t, "the claim is gone", func() bool { return driver.Gone(renew(b, k)) })
 	leave(t, b, hold(t, b, exclusive("k")))
 	empty(t, s)
@@ -622,9 +584,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	crashed := connect(t, &Options{SessionTimeout: time.Second}, s)
 	k := hold(t, crashed, exclusive("k"))
 	b := connect(t, long, s)
-	if err := b.Break(t.Context(), "k", k.Token, "it hangs"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Break(t.Context(), "k", k.Token, "it hangs"))
 	crashed.crash()
 	a := admin(t, s)
 	records := tree(t, a, prefix(t)+brokenDir)
@@ -649,16 +609,10 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	a := admin(t, s)
-	if _, err := a.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.Create("/foreign", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(a.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret"))))
+	must(t, errOf(a.Create("/foreign", nil, 0, zk.WorldACL(zk.PermAll))))
 	for _, p := range []string{"/foreign/lines", "/foreign/lines/k", "/foreign/lines/k/stranger"} {
-		if _, err := a.Create(p, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.Create(p, nil, 0, zk.WorldACL(zk.PermAll))))
 	}
 	for _, c := range []struct {
 		name    string
@@ -710,9 +664,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 		return b
 	}
 	restrict := func(node string, perms int32) {
-		if _, err := a.SetACL(node, world(perms), -1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.SetACL(node, world(perms), -1)))
 	}
 	noCreate := prepared("/create")
 	restrict(noCreate.prefix+linesDir, zk.PermAll&^zk.PermCreate)
@@ -728,9 +680,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 
 	// These lines are no containers: the server would remove them, with their rights.
 	line := func(b *Backend, key string, perms int32) {
-		if _, err := a.Create(b.lineOf(key), nil, 0, world(perms)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.Create(b.lineOf(key), nil, 0, world(perms))))
 	}
 	noRead := prepared("/read")
 	line(noRead, "r", zk.PermAll&^zk.PermRead)
@@ -742,9 +692,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	_, err = noWrite.Enter(t.Context(), ttl(exclusive("w"), time.Second))
 	denied(t, err, `"w"`, `write to "`+noWrite.lineOf("w")+`"`, "permission w")
 
-	if _, err := a.Create("/shut", nil, 0, world(zk.PermRead)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(a.Create("/shut", nil, 0, world(zk.PermRead))))
 	err = connect(t, &Options{Prefix: "/shut/locks"}, s).Connect(t.Context())
 	denied(t, err, `"/shut/locks"`, `create nodes in "/shut"`, "permission c")
 }
@@ -768,9 +716,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	s := testserver.ZooKeeper(t)
 	paused := connect(t, long, s)
 	k := hold(t, paused, exclusive("k"))
-	if err := s.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Pause())
 	fresh := connect(t, long, s)
 	refused := New([]string{"127.0.0.1:1"}, long)
 	t.Cleanup(func() { refused.Close() })
@@ -788,9 +734,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 			t.Errorf("%s: calls took %v with a context of 200ms", name, took)
 		}
 	}
-	if err := s.Continue(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Continue())
 	// What Enter and Leave had sent is settled when the server goes on.
 	if err := paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{}); !driver.Gone(err) {
 		t.Errorf("Leave: %v", err)
@@ -876,16 +820,12 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 		}
 		expired := make([]byte, 40)
 		expired[3] = byte(len(expired) - 4)
-		if _, err := far.Write(expired); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(far.Write(expired)))
 		if b, _, err := faultproxy.ZooKeeper.Request(in, false); err == nil {
 			t.Errorf("the request %v was sent without a session", b)
 		}
 	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, b.Close())
 	if err := <-entered; !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Enter without a session: %v", err)
 	}
@@ -940,9 +880,7 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 		return faultproxy.Pass
 	})
 	began := time.Now()
-	if err := b.Renew(within(t, 60*time.Second), []driver.Ticket{k})[0]; err != nil {
-		t.Errorf("Renew: %v", err)
-	}
+	ok(t, b.Renew(within(t, 60*time.Second), []driver.Ticket{k})[0])
 	// It rests for a second then, for there is no other server.
 	if took := time.Since(began); took > maxPatience+6*time.Second {
 		t.Errorf("a server that is silent was waited for for %v; want %v and a moment", took, maxPatience)
@@ -959,9 +897,7 @@ func TestWatchEndsWithItsConnection(t *testing.T) {
 	b, other := quiet(t, p), connect(t, long, s)
 	h := hold(t, other, exclusive("k"))
 	w := wait(t, b, exclusive("k"))
-	if _, err := b.Await(t.Context(), w); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.Await(t.Context(), w)))
 	p.Forget()
 	p.Cut()
 	eventually(t, "the line is read and watched again", func() bool {

@@ -102,6 +102,25 @@ func renew(b *Backend, k driver.Ticket) error {
 	return b.Renew(ctx, []driver.Ticket{k})[0]
 }
 
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ok reports err unless it is nil.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// errOf is the error of a call whose other result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
 // within is a context for one call that may not be answered.
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -296,9 +315,7 @@ func through(t testing.TB, p *faultproxy.Proxy, o *Options) *Backend {
 	t.Helper()
 	b := New([]string{p.Addr()}, below(t, o))
 	t.Cleanup(func() { b.Close() })
-	if _, err := b.Line(t.Context(), "warm up"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.Line(t.Context(), "warm up")))
 	eventually(t, "the session is swept for", func() bool { return len(requests(p)) > 0 })
 	return b
 }

@@ -69,9 +69,7 @@ func TestLineKeepsItsOrderWhenTheCountRunsOver(t *testing.T) {
 		c := exclusive("k")
 		c.ID = fmt.Sprint("other", i)
 		data := write(claimRecord{Format: format, Owner: c.ID, Span: 1, TTL: 60000})
-		if _, err := a.Create(dir+"/"+nameOf(&c)+seq, data, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(a.Create(dir+"/"+nameOf(&c)+seq, data, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))))
 	}
 	last := wait(t, other, exclusive("k"))
 	if last.Ahead != 4 {

@@ -88,9 +88,7 @@ func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	for !strings.HasPrefix(p.Hears("left"), "gone") {
 	}
 	p.Succeeds()
-	if err := renew(b, w); err != nil {
-		t.Errorf("Renew of the next holder: %v", err)
-	}
+	ok(t, renew(b, w))
 	leave(t, b, w)
 	empty(t, s)
 }

@@ -174,9 +174,7 @@ func (s *stage) start(name string, args ...string) *proc {
 // begin starts the program of command. It ends with the test.
 func (p *proc) begin() *proc {
 	p.t.Helper()
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.done)

@@ -19,9 +19,8 @@ func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
 	}
 	ask := func(args ...string) {
 		t.Helper()
-		if _, err := server.Ask(args...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := server.Ask(args...)
+		must(t, err)
 	}
 
 	ask("REPLICAOF", "127.0.0.1", "1")

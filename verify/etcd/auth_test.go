@@ -222,10 +222,6 @@ func outlivesRestart(t *testing.T, s *testserver.Server, dial ...grpc.DialOption
 func restartWithoutTokens(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	root := login(t, s, "root", rootPassword)
-	if _, err := root.Defragment(soon(t), s.Addr()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(root.Defragment(soon(t), s.Addr())))
+	must(t, s.Restart())
 }

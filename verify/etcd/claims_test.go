@@ -73,6 +73,25 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ok reports err unless it is nil.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// errOf is the error of a call whose other result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
 // enter must succeed.
 func enter(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
 	t.Helper()

@@ -75,9 +75,7 @@ func TestThreeMembers(t *testing.T) {
 		prefix := newPrefix()
 		a, b := c.backend(prefix), c.backend(prefix)
 		holder := hold(t, a, claim("k"))
-		if err := a.Leave(soon(t), holder, driver.Exit{Mark: "before"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Leave(soon(t), holder, driver.Exit{Mark: "before"}))
 		holder = hold(t, a, claim("k"))
 		next, last := wait(t, b, claim("k")), wait(t, a, claim("k"))
 		awaited := await(t, b, next) // a watch is open all the while

@@ -262,9 +262,7 @@ func (x *scene) leases() (ids []clientv3.LeaseID) {
 func (x *scene) revoke(ids ...clientv3.LeaseID) {
 	x.t.Helper()
 	for _, id := range ids {
-		if _, err := x.etcd.Revoke(soon(x.t), id); err != nil {
-			x.t.Fatal(err)
-		}
+		must(x.t, errOf(x.etcd.Revoke(soon(x.t), id)))
 	}
 }
 

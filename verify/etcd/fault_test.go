@@ -28,14 +28,10 @@ func TestRestartKeepsClaims(t *testing.T) {
 	leave(t, a, holder)
 	holder = granted(t, b, next)
 	next = wait(t, a, claim("k"))
-	if err := x.server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.server.Restart())
 	persistRenew(t, b, holder)
 	persistRenew(t, a, next)
-	if err := b.Leave(soon(t), holder, driver.Exit{Mark: "m"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Leave(soon(t), holder, driver.Exit{Mark: "m"}))
 	next = granted(t, a, next)
 	if next.Token <= holder.Token || next.Mark != "m" {
 		t.Errorf("after a restart the next has token %d and mark %q; want one above %d, and the mark", next.Token, next.Mark, holder.Token)
@@ -63,9 +59,7 @@ func TestRevokedLeaseIsALoss(t *testing.T) {
 			t.Errorf("Renew after the lease was revoked answered %v; want ErrGone", err)
 		}
 	}
-	if err := renew(t, b, other); err != nil {
-		t.Errorf("Renew on another lease: %v", err)
-	}
+	ok(t, renew(t, b, other))
 	if err := a.Leave(soon(t), one, driver.Exit{Mark: "late"}); !driver.Gone(err) {
 		t.Errorf("Leave after the lease was revoked answered %v; want ErrGone", err)
 	}
@@ -196,16 +190,12 @@ func TestHungMemberDoesNotStopRenewals(t *testing.T) {
 	b := backend(t, dial(t, clientv3.Config{}, p.Addr(), x.server.Addr()), x.prefix)
 	held := hold(t, b, claim("k"))
 	for range 4 { // both members are connected
-		if err := renew(t, b, held); err != nil {
-			t.Fatal(err)
-		}
+		must(t, renew(t, b, held))
 	}
 	p.Hold(faultproxy.ToServer, faultproxy.ToClient)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		if err := b.Renew(ctx, []driver.Ticket{held})[0]; err != nil {
-			t.Errorf("Renew while one of two members hangs: %v", err)
-		}
+		ok(t, b.Renew(ctx, []driver.Ticket{held})[0])
 		cancel()
 	}
 	p.Cut()
@@ -225,9 +215,7 @@ func TestCompactionWhileWaiting(t *testing.T) {
 		for range 10 {
 			x.put("elsewhere", "x")
 		}
-		if _, err := x.etcd.Compact(soon(t), x.remove("elsewhere"), clientv3.WithCompactPhysical()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(x.etcd.Compact(soon(t), x.remove("elsewhere"), clientv3.WithCompactPhysical())))
 	}
 	first := hold(t, near, claim("k"))
 	w := wait(t, far, claim("k"))

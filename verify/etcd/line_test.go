@@ -16,9 +16,7 @@ func TestRenewMovesToALongerLease(t *testing.T) {
 	renewed, entered := hold(t, b, ttl(claim("renewed"), lease)), hold(t, b, ttl(claim("entered"), lease))
 	first := claims(t, near, "renewed")[0]
 	renewed.TTL, entered.TTL = time.Minute, time.Minute
-	if err := renew(t, b, renewed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, renew(t, b, renewed))
 	if again := hold(t, b, entered.Claim); again.TTL != time.Minute || again.Left != time.Minute || again.Token != entered.Token {
 		t.Errorf("a repeated Enter with a longer lease answered %+v", again)
 	}
@@ -91,27 +89,17 @@ func TestTicketOfAnotherBackendIsRenewed(t *testing.T) {
 	k := hold(t, a, ttl(claim("k"), lease))
 	for range 3 {
 		sleep(lease * 6 / 10)
-		if err := renew(t, b, k); err != nil {
-			t.Fatalf("Renew through another Backend: %v", err)
-		}
+		must(t, renew(t, b, k))
 	}
 	k.TTL = time.Minute
-	if err := renew(t, b, k); err != nil {
-		t.Fatal(err)
-	}
+	must(t, renew(t, b, k))
 	sleep(lease + lag)
-	if err := renew(t, a, k); err != nil {
-		t.Errorf("a claim that another Backend gave a longer lease: %v", err)
-	}
-	if err := a.Leave(soon(t), k, driver.Exit{Linger: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, renew(t, a, k))
+	must(t, a.Leave(soon(t), k, driver.Exit{Linger: time.Minute}))
 	for _, view := range []driver.Backend{a, b} {
 		if err := renew(t, view, k); !driver.Gone(err) {
 			t.Errorf("Renew of a claim that lingers answered %v; want ErrGone", err)
 		}
 	}
-	if err := b.Break(soon(t), "k", k.Token, "end"); err != nil {
-		t.Error(err)
-	}
+	ok(t, b.Break(soon(t), "k", k.Token, "end"))
 }

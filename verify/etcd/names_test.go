@@ -39,9 +39,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 		leave(t, a, granted(t, a, third))
 		leave(t, b, hold(t, b, permits("s", 1, 2)))
 		broken := hold(t, a, claim("k"))
-		if err := b.Break(soon(t), "k", broken.Token, "it hangs"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Break(soon(t), "k", broken.Token, "it hangs"))
 		if err := renew(t, a, broken); !driver.Gone(err) {
 			t.Fatalf("Renew of a broken claim: %v", err)
 		}
@@ -104,9 +102,7 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 	each(t, kinds(), func(t *testing.T, x *scene, c driver.Claim) {
 		a, b := x.backend(), x.backend()
 		first := hold(t, a, c)
-		if err := renew(t, b, first); err != nil {
-			t.Errorf("Renew: %v", err)
-		}
+		ok(t, renew(t, b, first))
 		first.Token = 0
 		leave(t, b, first)
 		if err := renew(t, a, first); !driver.Gone(err) {
@@ -168,9 +164,7 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 			t.Errorf("an Enter that finds its name taken: %v; want ErrGone", err)
 		}
 		x.remove(stray)
-		if _, err := late(); err != nil {
-			t.Error(err)
-		}
+		ok(t, errOf(late()))
 		leave(t, b, holder)
 		leave(t, a, driver.Ticket{Claim: c})
 		if l := claims(t, b, "k"); len(l) != 0 {
@@ -223,9 +217,7 @@ func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 			a, b := x.backend(), x.backend()
 			first := hold(t, a, claim("k"))
 			name := x.keys("k/")[0]
-			if err := b.Break(soon(t), "k", first.Token, "it hangs"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Break(soon(t), "k", first.Token, "it hangs"))
 			// An Enter that was given up long ago.
 			put := x.put(name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
 			if err := a.Leave(soon(t), first, e); !driver.Gone(err) {
@@ -269,9 +261,7 @@ func TestLeaveArrivesLate(t *testing.T) {
 			if answer, err := late(); err != nil || answer.Succeeded {
 				t.Errorf("the late Leave: %+v, %v", answer, err)
 			}
-			if err := renew(t, b, second); err != nil {
-				t.Errorf("the claim after it: %v", err)
-			}
+			ok(t, renew(t, b, second))
 			leave(t, b, second)
 		})
 	}
@@ -294,9 +284,7 @@ func TestEnterAfterALeaveWithoutAnAnswer(t *testing.T) {
 	if answer, err := late(); err != nil || answer.Succeeded {
 		t.Errorf("the late Leave: %+v, %v", answer, err)
 	}
-	if err := renew(t, b, again); err != nil {
-		t.Errorf("the claim that entered again: %v", err)
-	}
+	ok(t, renew(t, b, again))
 	leave(t, b, again)
 }
 
@@ -306,9 +294,7 @@ func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 	x := newScene(t)
 	b := x.backend()
 	first := hold(t, b, claim("k"))
-	if err := b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}))
 	if err := b.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
 		t.Errorf("a second Leave: %v; want ErrGone", err)
 	}
@@ -323,9 +309,7 @@ func TestLingeringClaimKeepsItsName(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b := x.backend()
-	if err := b.Leave(soon(t), hold(t, b, ttl(claim("k"), lease)), driver.Exit{Linger: lease}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Leave(soon(t), hold(t, b, ttl(claim("k"), lease)), driver.Exit{Linger: lease}))
 	began := time.Now()
 	next := granted(t, b, wait(t, b, ttl(claim("k"), 20*time.Second)))
 	if time.Since(began) < lease/2 {

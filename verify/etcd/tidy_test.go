@@ -92,9 +92,7 @@ func TestTombstonesExpire(t *testing.T) {
 		}
 	}
 	broken := hold(t, b, ttl(claim("k"), lease))
-	if err := b.Break(soon(t), "k", broken.Token, "x"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Break(soon(t), "k", broken.Token, "x"))
 	b.Close()
 	for end := time.Now().Add(2*lease + 2*lag); len(x.keys(""))+len(x.leases()) > 0; sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -138,9 +136,7 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Break(soon(t), l.Key, l.Claims[0].Token, "end"); err != nil {
-			t.Error(err)
-		}
+		ok(t, b.Break(soon(t), l.Key, l.Claims[0].Token, "end"))
 	}
 }
 
@@ -262,20 +258,22 @@ func TestKeysOfOneLineAreNotAnothers(t *testing.T) {
 	}
 }
 
+func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
+	t.Helper()
+	l, err := c.Lock(t.Context(), key, opts...)
+	must(t, err)
+	return l
+}
+
 // TestHolderIsToldOfARevokedLease goes through the whole library.
 func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
 	c := fencelock.New(x.backend(), &fencelock.Options{TTL: 3 * time.Second})
 	defer c.Close()
-	l, err := c.Lock(soon(t), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := lock(t, c, "k")
 	sleep(3500 * time.Millisecond) // renewed more than once
-	if err := l.Err(); err != nil {
-		t.Fatalf("a renewed lease is lost: %v", err)
-	}
+	must(t, l.Err())
 	x.revoke(x.leases()...)
 	select {
 	case <-l.Context().Done():
@@ -292,9 +290,7 @@ func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	if again.Token() <= l.Token() {
 		t.Errorf("token %d after %d", again.Token(), l.Token())
 	}
-	if err := again.Release(soon(t)); err != nil {
-		t.Error(err)
-	}
+	ok(t, again.Release(soon(t)))
 }
 
 // TestClaimPastMaxHoldLeavesTheLine: other claims keep the shared lease alive, so the
@@ -304,24 +300,15 @@ func TestClaimPastMaxHoldLeavesTheLine(t *testing.T) {
 	x := newScene(t)
 	c := fencelock.New(x.backend(), &fencelock.Options{TTL: lease})
 	defer c.Close()
-	stays, err := c.Lock(soon(t), "stays")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Lock(soon(t), "ends", fencelock.MaxHold(time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	stays := lock(t, c, "stays")
+	must(t, errOf(c.Lock(soon(t), "ends", fencelock.MaxHold(time.Second))))
 	began := time.Now()
 	b := x.backend()
 	next := granted(t, b, enter(t, b, claim("ends")))
 	if took := time.Since(began); took > time.Second+lease+lag {
 		t.Errorf("a claim that ended after a second stood in line for %v", took)
 	}
-	if err := stays.Err(); err != nil {
-		t.Error(err)
-	}
+	ok(t, stays.Err())
 	leave(t, b, next)
-	if err := stays.Release(soon(t)); err != nil {
-		t.Error(err)
-	}
+	ok(t, stays.Release(soon(t)))
 }

@@ -50,9 +50,7 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 	}
 	asked("a mark", map[string]int{"Txn": 2 * n}, func() {
 		for range n {
-			if err := a.Leave(ctx, hold(t, a, claim("k")), driver.Exit{Mark: "m"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Leave(ctx, hold(t, a, claim("k")), driver.Exit{Mark: "m"}))
 		}
 	})
 
@@ -167,9 +165,7 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	b := x.backend()
 	held := hold(t, b, claim("k"))
 	w := wait(t, b, claim("k"))
-	if err := x.server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.server.Pause())
 	for what, call := range map[string]func(ctx context.Context) error{
 		"Enter":                  func(ctx context.Context) error { _, err := b.Enter(ctx, claim("other")); return err },
 		"Enter with a new lease": func(ctx context.Context) error { _, err := b.Enter(ctx, ttl(claim("other"), time.Hour)); return err },
@@ -199,18 +195,14 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("Close on a server that hangs took %v; want about a second", took)
 	}
-	if err := x.server.Continue(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.server.Continue())
 	near := x.backend()
 	for l, err := range near.Lines(soon(t), "") {
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range l.Claims { // also what was sent while it hung
-			if err := near.Break(soon(t), l.Key, s.Token, "end of test"); err != nil {
-				t.Error(err)
-			}
+			ok(t, near.Break(soon(t), l.Key, s.Token, "end of test"))
 		}
 	}
 }

@@ -163,9 +163,7 @@ func (s *store) clocks(t testing.TB) []wall {
 		if len(all) == 2 {
 			break
 		}
-		if err := one.Pause(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, one.Pause())
 		w, err := takeClock(one.Pid())
 		for _, pid := range testserver.Children(one.Pid()) {
 			// Those that run already have a copy of their own.
@@ -176,9 +174,7 @@ func (s *store) clocks(t testing.TB) []wall {
 				_ = syscall.Kill(pid, syscall.SIGCONT)
 			}
 		}
-		if err := errors.Join(err, one.Continue()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, one.Continue()))
 		all = append(all, w)
 	}
 	return all
@@ -187,9 +183,7 @@ func (s *store) clocks(t testing.TB) []wall {
 func step(t testing.TB, all []wall, d time.Duration) {
 	t.Helper()
 	for _, w := range all {
-		if err := w.step(d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.step(d))
 	}
 }
 
@@ -202,9 +196,7 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := w.step(0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.step(0))
 	}()
 	right := time.Now().Unix()
 	t.Run("each", func(t *testing.T) {
@@ -216,9 +208,7 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 				for range stores {
 					<-arrived
 				}
-				if err := w.step(d); err != nil {
-					t.Error(err)
-				}
+				ok(t, w.step(d))
 				close(steps[i])
 			}
 		}()
@@ -235,10 +225,7 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 				<-steps[len(steps)-1-left]
 			}
 			a, b := s.near(t), s.near(t)
-			held, err := a.Lock(t.Context(), newKey(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := lock(t, a, newKey(t))
 			last := held.Token()
 			for _, d := range []time.Duration{time.Hour, -time.Hour} {
 				next()
@@ -254,20 +241,14 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 				if took := time.Since(began); took < ttl/4 || took > ttl {
 					t.Errorf("with the clock off by %v a wait of %v took %v", d, ttl/4, took)
 				}
-				again, err := b.Lock(t.Context(), newKey(t))
-				if err != nil {
-					t.Fatal(err)
-				}
+				again := lock(t, b, newKey(t))
 				holds(t, fmt.Sprintf("a lock from when the clock was off by %v", d), again, ttl)
 				holds(t, "the lock from before", held, 0)
 				release(t, "the second", again)
 			}
 			key := held.Key()
 			release(t, "the first", held)
-			after, err := b.Lock(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			after := lock(t, b, key)
 			if after.Token() <= last {
 				t.Errorf("token %d was granted after %d", after.Token(), last)
 			}
@@ -289,10 +270,7 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			ends := s.wall && s.servers == 1
 			a, b := s.near(t), s.near(t)
 			key := newKey(t)
-			held, err := a.Lock(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := lock(t, a, key)
 			if s.servers > 1 {
 				// A majority has granted it. The others do within a renewal, if nobody else asks
 				// them first: with a bare majority two clocks that are wrong are too many.
@@ -347,10 +325,7 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			holds(t, "the lock of the last", last, 0)
 			release(t, "the last", last)
 			// Nobody has been in line since before the step.
-			fresh, err := b.Lock(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fresh := lock(t, b, key)
 			if fresh.Token() <= last.Token() {
 				t.Errorf("token %d was drawn after %d, when the clock had been set back", fresh.Token(), last.Token())
 			}

@@ -52,10 +52,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 		each(t, func(t *testing.T, s *store) {
 			a, b := s.near(t), s.near(t)
 			key := newKey(t)
-			held, err := a.Lock(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := lock(t, a, key)
 			var frees []func()
 			for _, dir := range s.disks {
 				frees = append(frees, fill(t, dir))
@@ -104,9 +101,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 			for _, one := range s.running {
 				if !alive(one.Pid()) {
 					t.Logf("the server has ended, and is started again; %v", last(one.Log()))
-					if err := one.Restart(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, one.Restart())
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -145,14 +145,10 @@ func (s *store) cut(t testing.TB, addr string, d direction) (mend func()) {
 	if rules.number++; rules.number == 99 {
 		rules.number = 10
 	}
-	if err := ip(append([]string{"rule", "add"}, rule...)...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ip(append([]string{"rule", "add"}, rule...)...))
 	return func() {
 		rules.Lock()
 		defer rules.Unlock()
-		if err := ip(append([]string{"rule", "del"}, rule...)...); err != nil {
-			t.Error(err)
-		}
+		ok(t, ip(append([]string{"rule", "del"}, rule...)...))
 	}
 }

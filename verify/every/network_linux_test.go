@@ -28,15 +28,9 @@ func TestOneWayIsCut(t *testing.T) {
 				key, other := newKey(t), newKey(t)
 				a, addr := s.far(t)
 				b := s.near(t)
-				lease, err := a.Lock(t.Context(), key)
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := lock(t, a, key)
 				// Several connections of the client are in use.
-				aside, err := a.Lock(t.Context(), other)
-				if err != nil {
-					t.Fatal(err)
-				}
+				aside := lock(t, a, other)
 				next := lockBehind(t, b, key)
 				if s.servers == 1 { // a quorum has no line
 					next.inLine(t, b)
@@ -319,10 +313,7 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 			proxies, addrs = append(proxies, p), append(addrs, p.Addr())
 		}
 		a, b := s.client(t, addrs), s.near(t)
-		first, err := a.Lock(t.Context(), newKey(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := lock(t, a, newKey(t))
 		_ = first.Release(t.Context())
 		slow := func(d time.Duration) {
 			for _, p := range proxies {

@@ -304,6 +304,29 @@ func openZooKeeper(_ testing.TB, addrs []string) driver.Backend {
 	return zklock.New(addrs, &zklock.Options{SessionTimeout: ttl * 3 / 2})
 }
 
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ok reports err unless it is nil.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
+	t.Helper()
+	l, err := c.Lock(t.Context(), key, opts...)
+	must(t, err)
+	return l
+}
+
 // holds checks that a lease is held for a time, and can be renewed.
 func holds(t testing.TB, what string, lease *fencelock.Lease, d time.Duration) {
 	t.Helper()

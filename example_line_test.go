@@ -2,7 +2,9 @@ package fencelock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/memlock"
@@ -32,4 +34,44 @@ func ExampleClient_Lines() {
 	// Output:
 	// config/prices web-3 granted: true
 	// config/prices web-4 granted: true
+}
+
+// A cron job that starts on every replica runs on one of them, and once. If it
+// fails, the slot stays open for the next try.
+func ExampleClient_Once() {
+	store := memlock.New()
+	ctx := context.Background()
+	slot := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC) // time.Now().UTC().Truncate(time.Hour)
+
+	for i, outcome := range []error{errors.New("disk full"), nil, nil} {
+		replica := fencelock.New(store, nil)
+		ran, err := replica.Once(ctx, "hourly-report", slot, func(context.Context, *fencelock.Lease) error {
+			return outcome
+		})
+		fmt.Printf("replica %d: ran %v, %v\n", i, ran, err)
+		replica.Close()
+	}
+	// Output:
+	// replica 0: ran true, disk full
+	// replica 1: ran true, <nil>
+	// replica 2: ran false, <nil>
+}
+
+// What a slot left behind can be read from the line of its key.
+func ExampleReadMark() {
+	client := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
+	defer client.Close()
+	ctx := context.Background()
+	slot := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC)
+
+	client.Once(ctx, "hourly-report", slot, func(context.Context, *fencelock.Lease) error { return nil })
+	line, err := client.Line(ctx, "hourly-report")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if run, ok := fencelock.ReadMark(line.Mark); ok {
+		fmt.Println(run.Slot.Format(time.DateTime), "was done by", run.Owner)
+	}
+	// Output: 2026-11-20 20:00:00 was done by web-3
 }

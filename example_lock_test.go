@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/memlock"
@@ -46,5 +47,96 @@ func ExampleLease_Token() {
 	second.Release(ctx)
 
 	fmt.Println(second.Token() > first.Token())
+	// Output: true
+}
+
+// A try takes the lock now or not at all. The refusal says who has it.
+func ExampleClient_TryLock() {
+	store := memlock.New() // shared, as a server would be
+	web3 := fencelock.New(store, &fencelock.Options{Owner: "web-3"})
+	web4 := fencelock.New(store, &fencelock.Options{Owner: "web-4"})
+	defer web3.Close()
+	defer web4.Close()
+	ctx := context.Background()
+
+	lease, err := web3.TryLock(ctx, "reindex", fencelock.Note("nightly"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+
+	_, err = web4.TryLock(ctx, "reindex")
+	var held *fencelock.HeldError
+	switch {
+	case errors.As(err, &held):
+		fmt.Println(held.Key, "is held by", held.Owner, "for", held.Note)
+	case errors.Is(err, fencelock.ErrUnavailable):
+		fmt.Println("nobody knows:", err)
+	}
+	// Output: reindex is held by web-3 for nightly
+}
+
+// Wait bounds the waiting, and only that: what has been granted is held until it is
+// released. A ctx with a deadline would bound both.
+func ExampleWait() {
+	client := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
+	defer client.Close()
+	ctx := context.Background()
+
+	lease, err := client.Lock(ctx, "orders/42", fencelock.Wait(5*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+
+	_, err = client.Lock(ctx, "orders/42", fencelock.Wait(10*time.Millisecond))
+	fmt.Println(errors.Is(err, fencelock.ErrNotAcquired))
+	// Output: true
+}
+
+// MaxHold ends even a lively holder: its context ends, and says so.
+func ExampleMaxHold() {
+	client := fencelock.New(memlock.New(), nil)
+	defer client.Close()
+
+	err := client.Do(context.Background(), "k", func(ctx context.Context, _ *fencelock.Lease) error {
+		<-ctx.Done() // work that would never end
+		return nil
+	}, fencelock.MaxHold(20*time.Millisecond))
+	fmt.Println(errors.Is(err, fencelock.ErrMaxHold), errors.Is(err, fencelock.ErrLost))
+	// Output: true true
+}
+
+// FixedLease is for those who cannot be renewed: a lock for an hour, no watchdog.
+func ExampleFixedLease() {
+	client := fencelock.New(memlock.New(), nil)
+	defer client.Close()
+	ctx := context.Background()
+
+	lease, err := client.Lock(ctx, "maintenance", fencelock.FixedLease(time.Hour))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(time.Until(lease.Deadline()).Round(time.Minute) <= time.Hour)
+	fmt.Println(errors.Is(lease.Renew(ctx), fencelock.ErrInvalid))
+	lease.Release(ctx)
+	// Output:
+	// true
+	// true
+}
+
+// MinHold keeps the key taken though the work was quick, so that a machine whose
+// clock is a little slow finds the job taken and not free again.
+func ExampleMinHold() {
+	client := fencelock.New(memlock.New(), nil)
+	defer client.Close()
+	ctx := context.Background()
+
+	client.Do(ctx, "job", func(context.Context, *fencelock.Lease) error { return nil }, fencelock.MinHold(time.Minute))
+	_, err := client.TryLock(ctx, "job")
+	fmt.Println(errors.Is(err, fencelock.ErrNotAcquired))
 	// Output: true
 }

@@ -1,6 +1,9 @@
 package zklock
 
 import (
+	"flag"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -8,7 +11,24 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/internal/worker"
 )
+
+func TestMain(m *testing.M) {
+	worker.Main(worker.On(func(s store) (driver.Backend, func(), error) {
+		return New([]string{s.Server}, &Options{Prefix: s.Prefix, SessionTimeout: workerSession}), func() {}, nil
+	}))
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		// Most tests wait for sessions to expire, and need no processor for that.
+		if err := flag.Set("test.parallel", "16"); err != nil {
+			panic(err)
+		}
+	}
+	code := m.Run()
+	stopServer()
+	os.Exit(code)
+}
 
 // lawSession is the session timeout where laws are played: long enough for a busy
 // machine, short enough to be waited for.
@@ -65,4 +85,26 @@ func connect(t testing.TB, o *Options, servers ...*testserver.Server) *Backend {
 	b := New(addrs, below(t, o))
 	t.Cleanup(func() { b.Close() })
 	return b
+}
+
+// Whoever uses the ZooKeeper backend never meets the other stores' clients in go.sum.
+func TestModuleCarriesNoOtherStoresClient(t *testing.T) {
+	for _, name := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(text) == 0 {
+			t.Errorf("%s is empty: nothing was looked at", name)
+		}
+		for line := range strings.Lines(strings.ToLower(string(text))) {
+			for _, word := range []string{
+				"etcd", "grpc", "redis", "pgx", "lib/pq", "mysql", "mariadb", "sqlite", "cobra", "sqllock",
+			} {
+				if strings.Contains(line, word) {
+					t.Errorf("%s names %s: %s", name, word, strings.TrimSpace(line))
+				}
+			}
+		}
+	}
 }

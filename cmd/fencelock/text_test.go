@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,102 @@ func TestHelpNamesEveryScheme(t *testing.T) {
 	for _, name := range storeurl.Schemes() {
 		if !strings.Contains(rootHelp, name+":") {
 			t.Errorf("the help text does not name %s:", name)
+		}
+	}
+}
+
+func TestSlotOfADayIsCountedFromMidnight(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(zone *time.Location, h, m, s int) time.Time { return time.Date(2026, 11, 24, h, m, s, 7, zone) }
+	for _, tt := range []struct {
+		now   time.Time
+		slot  string
+		begin string // in the zone of now
+	}{
+		{at(time.UTC, 23, 59, 59), "5m", "2026-11-24T23:55:00Z"},
+		{at(time.UTC, 0, 0, 0), "5m", "2026-11-24T00:00:00Z"},
+		{at(time.UTC, 13, 0, 1), "6h", "2026-11-24T12:00:00Z"},
+		{at(berlin, 0, 59, 0), "1h", "2026-11-24T00:00:00+01:00"},
+		{at(berlin, 13, 1, 0), "24h", "2026-11-24T00:00:00+01:00"},
+		// The clocks went back at three: that hour is there twice, and each has its slots.
+		{time.Date(2026, 10, 25, 0, 10, 0, 0, time.UTC).In(berlin), "15m", "2026-10-25T02:00:00+02:00"},
+		{time.Date(2026, 10, 25, 1, 10, 0, 0, time.UTC).In(berlin), "15m", "2026-10-25T02:00:00+01:00"},
+	} {
+		got, err := parseSlot(tt.slot, tt.now.Location().String(), tt.now)
+		if err != nil || got.Format(time.RFC3339) != tt.begin {
+			t.Errorf("%v, --slot %s: %v, %v; want %s", tt.now, tt.slot, got, err, tt.begin)
+		}
+	}
+	for _, bad := range []string{"7m", "48h", "0s", "-5m", "500ms"} {
+		if got, err := parseSlot(bad, "UTC", at(time.UTC, 1, 2, 3)); err == nil {
+			t.Errorf("--slot %s is %v; want an error", bad, got)
+		}
+	}
+}
+
+// FuzzSeconds: a time on the command line is never negative, and no overflow.
+func FuzzSeconds(f *testing.F) {
+	for _, s := range []string{"0", "1.5", "1m30s", "-1", "NaN", "Inf", "1e18", "9223372036", "9223372037", "0x10", "1_0", "", "1h1", "-0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := parseSeconds(s)
+		if err == nil && d < 0 {
+			t.Errorf("%q is %v", s, d)
+		}
+		if err == nil && span(d) == "" {
+			t.Errorf("%v is shown as nothing", d)
+		}
+		if whole, err := parseSeconds(d.String()); err != nil || whole != d {
+			t.Errorf("%q is %v, which is read as %v, %v", s, d, whole, err)
+		}
+	})
+}
+
+// What the command is told of a URL names the same store, and has no password.
+func TestPasswordsAloneAreCutOutOfTheURL(t *testing.T) {
+	for _, c := range []struct{ whole, left string }{
+		{"", ""},
+		{"redis://h:1/2", "redis://h:1/2"},
+		{"redis://app@h:1/2", "redis://app@h:1/2"},
+		{"postgres://app@h/db", "postgres://app@h/db"},
+		{"sqlite:///srv/a@b.db", "sqlite:///srv/a@b.db"},
+		{"redis://:s3cr3t@h:1/2", "redis://h:1/2"},
+		{"redis://app:s3cr3t@h:1/2", "redis://app@h:1/2"},
+		{"redis://app:s3@cr:3t@h", "redis://app@h"},
+		{"redis://a%2Fb:s3cr3t@h", "redis://a%2Fb@h"},
+		{"etcd://app:s3cr3t@h1:1,h2:2/a%40b", "etcd://app@h1:1,h2:2/a%40b"},
+		{"redis://app:s3cr3t@[::1]:6379/0", "redis://app@[::1]:6379/0"},
+		{"redlock://app:s3cr3t@a,b,c/1", "redlock://app@a,b,c/1"},
+		{"redlock:redis://:s3cr3t@a,redis://b,postgres://app:s3cr3t@c/db", "redlock:redis://a,redis://b,postgres://app@c/db"},
+		// Nobody can tell where the password is in these.
+		{"redlock:redis://:s3,cr3t@a,redis://b", ""},
+		{"redlock:redis:s3cr3t@a,redis://b", ""},
+		{"redis://:s3#cr3t@h", ""},
+		{"redis://:12/s3cr3t@h", ""},
+		{"redis:s3cr3t@h", ""},
+		{"s3cr3t@h", ""},
+	} {
+		if left := storeurl.WithoutPasswords(c.whole); left != c.left {
+			t.Errorf("of %q is left %q, want %q", c.whole, left, c.left)
+		}
+		t.Setenv(envURL, c.whole)
+		t.Setenv(envWithheld, "")
+		env, err := childEnv("n", "1", "me", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(strings.Join(env, "\n"), "s3") {
+			t.Errorf("of %q the command sees a part of the password", c.whole)
+		}
+		marked := slices.ContainsFunc(env, func(kv string) bool {
+			return strings.HasPrefix(kv, envWithheld+"=") && kv != envWithheld+"="
+		})
+		if marked != (c.left != c.whole) {
+			t.Errorf("of %q is left %q, and that something is missing is told: %t", c.whole, c.left, marked)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/worker"
 )
 
 // open gives each view a client of its own, as two processes have.
@@ -23,3 +24,14 @@ func TestAnswersAsTheModelSays(t *testing.T) {
 	t.Parallel()
 	drivertest.Model(t, open(newPrefix(), server(t).Addr()))
 }
+
+func trial(t *testing.T) worker.Trial[store] {
+	t.Parallel()
+	x := newScene(t)
+	return worker.Trial[store]{Store: store{x.server.Addr(), x.prefix}, Backend: x.backend(), Lease: lease, Late: lag}
+}
+
+func TestProcessesNeverOverlap(t *testing.T)                  { trial(t).NeverOverlap(t, 4, 50) }
+func TestKilledHolderIsGoneAfterItsLease(t *testing.T)        { trial(t).KilledHolder(t) }
+func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) { trial(t).KilledWaiter(t) }
+func TestKilledAtAnyMomentNothingStays(t *testing.T)          { trial(t).KilledAtAnyMoment(t, 8, nil) }

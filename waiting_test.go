@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,76 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/memlock"
 )
+
+// TestAwaitThatHangsIsAskedAgain: a push that got lost, in a driver that waits for it and
+// for nothing else. The claim is renewed meanwhile, so it would wait for ever beside a lock
+// that is its own.
+func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		b, c := tapped(t, s)
+		first := true
+		b.await = func(ctx context.Context, _ driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			if first {
+				first = false
+				<-ctx.Done()
+				return driver.Ticket{}, ctx.Err()
+			}
+			return do()
+		}
+		other := plain(t, s)
+		held := mustLock(t, other, "k")
+		got := make(chan *fencelock.Lease, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			l, err := c.Lock(ctx, "k")
+			if err != nil {
+				t.Errorf("Lock: %v", err)
+			}
+			got <- l
+		}()
+		after(time.Second)
+		mustRelease(t, held)
+		begin := time.Now()
+		l := <-got
+		if waited := time.Since(begin); waited > 2*time.Second+ttl/3 {
+			t.Errorf("granted %v after the lock was free; want it within two seconds and a third of a lease", waited)
+		}
+		if l != nil {
+			mustRelease(t, l)
+		}
+	})
+}
+
+// TestClaimThatExpiredInLineIsTakenOut: on a store where the claims of a process share a
+// lease, the one that its caller has given up is kept alive by the others, and stands in
+// everybody's way for ever.
+func TestClaimThatExpiredInLineIsTakenOut(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		holder := plain(t, s)
+		l := mustLock(t, holder, "k")
+		b, c := tapped(t, s)
+		granted := lockLater(t, c)
+		synctest.Wait()
+		b.set(func() {
+			b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
+				<-ctx.Done()
+				return all(ts, ctx.Err())
+			}
+		})
+		after(ttl + 5*time.Second)
+		b.set(func() { b.renew = nil })
+		entered := b.entered()
+		if len(entered) < 2 || entered[0].ID == entered[1].ID {
+			t.Fatalf("it has entered as %+v; want a second time, with another ID", entered)
+		}
+		if !slices.ContainsFunc(b.left(), func(x leaving) bool { return x.ticket.ID == entered[0].ID }) {
+			t.Errorf("no Leave was sent for the first claim; the Leaves are %+v", b.left())
+		}
+		mustRelease(t, l)
+		mustRelease(t, <-granted)
+	})
+}
 
 // TestHandOffThatCrossesACancellationIsGivenBack: the lock is handed to a call whose
 // context ends before the call returns. The caller gets an error, so what

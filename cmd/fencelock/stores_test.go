@@ -1,0 +1,256 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// What a user does first, on Redis with replicas: run, look, try, once; and what is
+// wrong with a URL or a password is said in one line without it.
+func TestRedisGroups(t *testing.T) {
+	type wrong struct {
+		url, password string
+		code          int
+		line          string
+	}
+	for name, start := range map[string]func(t *testing.T) (url string, wrongs []wrong){
+		"sentinel": func(t *testing.T) (string, []wrong) {
+			g := testserver.RedisSentinel(t, testserver.Password("s3cr3t/#"))
+			hosts := "127.0.0.1:1," + strings.Join(g.Addrs(), ",")
+			return "redis+sentinel://" + hosts + "/" + g.Name, []wrong{
+				{"redis+sentinel://" + hosts + "/other", "s3cr3t/#", exitConfig, "know no master of that name"},
+				{"redis+sentinel://" + hosts + "/" + g.Name, "wr0ng", exitConfig, "refuses the user or the password"},
+				{"redis+sentinel://" + hosts + "/" + g.Name, "", exitConfig, "wants a password"},
+				{"redis+sentinel://" + hosts, "s3cr3t/#", exitConfig, "what the sentinels call the master"},
+				{"redis+sentinel://" + hosts + "/" + g.Name + "/s3cr3t", "", exitConfig, "number of a database"},
+				{"redis+sentinel://a,,b/m", "", exitConfig, "a comma too many"},
+				{"redis+sentinel://127.0.0.1:1/m", "s3cr3t/#", exitUnavailable, "redis+sentinel 127.0.0.1:1/m does not answer"},
+			}
+		},
+		"cluster": func(t *testing.T) (string, []wrong) {
+			g := testserver.RedisCluster(t, testserver.Password("s3cr3t/#"))
+			hosts := "127.0.0.1:1," + strings.Join(g.Addrs()[:2], ",")
+			single := testserver.Redis(t)
+			return "redis+cluster://" + hosts, []wrong{
+				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "wr0ng", exitConfig, "refuses the user or the password"},
+				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "", exitConfig, "wants a password"},
+				{"redis+cluster://" + single.Addr(), "", exitConfig, "is no Cluster"},
+				{"redis+cluster://" + hosts + "/1", "s3cr3t/#", exitConfig, "has no databases"},
+				{"redis+cluster://,", "", exitConfig, "no host"},
+				{"redis+cluster://127.0.0.1:1", "s3cr3t/#", exitUnavailable, "redis+cluster 127.0.0.1:1 does not answer"},
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, wrongs := start(t)
+			t.Setenv(envPassword, "s3cr3t/#")
+			s := newStage(t, url)
+			if out := s.must("run", "a name", "--", "env"); !strings.Contains(out, "FENCELOCK_TOKEN=") {
+				t.Errorf("the command has no token:\n%s", out)
+			} else if strings.Contains(out, "s3cr3t") {
+				t.Errorf("the command is told the password:\n%s", out)
+			}
+			holder := s.start("fencelock", "run", "--ttl", "3", "nightly", "--", "sleep", "60")
+			eventually(t, "the lock is held", func() bool {
+				return strings.Contains(s.must("ls"), "nightly")
+			})
+			p := s.wants(exitNotAcquired, "run", "-n", "nightly", "--", "touch", "ran")
+			p.wantLine(`"nightly" was not acquired`)
+			holder.signal("TERM")
+			holder.wait()
+			s.must("once", "daily", "--slot", "day", "--", "true")
+			s.must("once", "daily", "--slot", "day", "--", "touch", "ran")
+			if s.must("ls") != "" {
+				t.Errorf("locks are left:\n%s", s.must("ls"))
+			}
+			if code, _ := s.run("ls", "ran"); code == 0 {
+				t.Error("a command ran that should not have")
+			}
+			for _, w := range wrongs {
+				s := newStage(t, w.url)
+				t.Setenv(envPassword, w.password)
+				p := s.wants(w.code, "run", "n", "--", "true")
+				p.wantLine(w.line)
+				for _, secret := range []string{"s3cr3t", "wr0ng"} {
+					if strings.Contains(p.err.String(), secret) {
+						t.Errorf("the password is told: %s", p.err.String())
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestPasswordOfEtcdIsAskedAndNotTold uses an etcd with authentication.
+func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
+	server := testserver.Etcd(t)
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, step := range []func() error{
+		func() error { _, err := root.UserAdd(ctx, "root", "s3cr3t/#"); return err },
+		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := root.AuthEnable(ctx); return err },
+	} {
+		must(t, step())
+	}
+	for _, c := range []struct {
+		url, password string
+		code          int
+		line          string
+	}{
+		{"etcd://root:s3cr3t%2F%23@" + server.Addr() + "/p", "", 0, ""},
+		{"etcd://root@" + server.Addr() + "/p", "s3cr3t/#", 0, ""},
+		{"etcd://root@" + server.Addr() + "/p", "wr0ng", exitConfig, "refuses the user or the password"},
+		{"etcd://" + server.Addr() + "/p", "", exitConfig, "wants a password"},
+	} {
+		s := newStage(t, c.url)
+		t.Setenv(envPassword, c.password)
+		code, p := s.run("fencelock", "run", "-v", "n", "--", "env")
+		if code != c.code || !strings.Contains(p.err.String(), c.line) {
+			t.Errorf("exit %d, want %d and %q: %s", code, c.code, c.line, p.err.String())
+		}
+		for _, secret := range []string{"s3cr3t", "wr0ng"} {
+			if said := p.err.String() + p.out.String(); strings.Contains(said, secret) {
+				t.Errorf("the password is told: %s", said)
+			}
+		}
+	}
+}
+
+// TestKilledHolderOnEtcd: what it held is free when its lease has ended.
+func TestKilledHolderOnEtcd(t *testing.T) {
+	s := newStage(t, testserver.Etcd(t).URL())
+	p := s.start("fencelock", "run", "--ttl", "2", "n", "--", "sh", "-c", "echo $$ >held; exec sleep 60")
+	s.pid("held")
+	p.signal("KILL")
+	killed := time.Now()
+	s.wants(0, "run", "-w", "30", "n", "--", "true")
+	if took := time.Since(killed); took > 8*time.Second {
+		t.Errorf("a lease of 2s was over after %v", took)
+	}
+}
+
+// TestDeletedDatabaseEndsTheCommand deletes the file of locks under a holder, as a cleaner of
+// temporary files does. The lock is lost then: the next process uses another file.
+func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", "touch began; sleep 600")
+	eventually(t, "the command runs", func() bool {
+		_, err := os.Stat(s.path("began"))
+		return err == nil
+	})
+	for _, name := range []string{"locks.db", "locks.db-wal", "locks.db-shm"} {
+		must(t, os.Remove(s.path(name)))
+	}
+	holder.wantExit(exitLost)
+	holder.wantLine("was lost while the command ran", "deleted or replaced")
+	s.must("run", "-n", "n", "--", "true")
+}
+
+// TestSymlinkToNoFileIsRefused: SQLite would create the target with the rights of whoever runs
+// the command, wherever whoever made the link wants it.
+func TestSymlinkToNoFileIsRefused(t *testing.T) {
+	s := sqliteStage(t)
+	must(t, os.Symlink(s.path("target"), s.path("locks.db")))
+	p := s.wants(exitConfig, "run", "n", "--", "true")
+	p.wantLine("symlink", "does not exist")
+	if _, err := os.Lstat(s.path("target")); err == nil {
+		t.Error("the target was created")
+	}
+}
+
+// A server whose certificate nobody vouches for is not talked to: the command ends before
+// it has sent anything, the password least of all.
+func TestCertificateOfTheServerIsVerified(t *testing.T) {
+	// Only its certificate is used, which is its own authority's.
+	authority := httptest.NewTLSServer(nil)
+	defer authority.Close()
+	for _, scheme := range []string{"rediss", "etcds"} {
+		t.Run(scheme, func(t *testing.T) {
+			got := listenTLS(t, authority.TLS.Certificates[0])
+			s := newStage(t, scheme+"://user:s3cr3t@"+got.addr)
+			p := s.wants(exitUnavailable, "run", "--wait", "3", "n", "--", "touch", "ran")
+			if text := p.out.String() + p.err.String(); strings.Contains(text, "s3cr3t") {
+				t.Errorf("the password is shown: %s", text)
+			}
+			if p.wantLine(); strings.TrimSpace(s.read("ran")) != "" {
+				t.Error("the command ran")
+			}
+			hands, said := got.heard()
+			if hands == 0 {
+				t.Error("nobody connected; this test shows nothing")
+			}
+			if said != "" {
+				t.Errorf("a server that cannot prove who it is was told %q", said)
+			}
+		})
+	}
+}
+
+// listener speaks TLS, and keeps what it is told.
+type listener struct {
+	addr string
+
+	mu    sync.Mutex
+	hands int // clients that connected
+	said  strings.Builder
+}
+
+func (l *listener) heard() (hands int, said string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hands, l.said.String()
+}
+
+func listenTLS(t *testing.T, c tls.Certificate) *listener {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{addr: socket.Addr().String()}
+	var group sync.WaitGroup
+	t.Cleanup(group.Wait)
+	t.Cleanup(func() { socket.Close() })
+	group.Go(func() {
+		for {
+			raw, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			l.mu.Lock()
+			l.hands++
+			l.mu.Unlock()
+			group.Go(func() {
+				defer raw.Close()
+				_ = raw.SetDeadline(time.Now().Add(5 * time.Second))
+				// In this version the handshake is over only when the client has agreed.
+				conn := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{c}, NextProtos: []string{"h2"}, MaxVersion: tls.VersionTLS12})
+				b := make([]byte, 1000)
+				n, _ := conn.Read(b)
+				l.mu.Lock()
+				l.said.Write(b[:n])
+				l.mu.Unlock()
+			})
+		}
+	})
+	return l
+}

@@ -1,0 +1,80 @@
+package fencelock_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// Readers share a key; a writer, which is simply Lock, has it alone. All are served
+// in order of arrival.
+func ExampleClient_RLock() {
+	client := fencelock.New(memlock.New(), nil)
+	defer client.Close()
+	ctx := context.Background()
+
+	reader1, _ := client.RLock(ctx, "config")
+	reader2, _ := client.RLock(ctx, "config")
+	_, err := client.TryLock(ctx, "config")
+	fmt.Println("a writer beside readers:", err == nil)
+
+	reader1.Release(ctx)
+	reader2.Release(ctx)
+	writer, err := client.TryLock(ctx, "config")
+	fmt.Println("a writer afterwards:", err == nil)
+	writer.Release(ctx)
+	// Output:
+	// a writer beside readers: false
+	// a writer afterwards: true
+}
+
+// At most five connections to a partner, over all machines.
+func ExampleClient_Semaphore() {
+	client := fencelock.New(memlock.New(), nil)
+	defer client.Close()
+	ctx := context.Background()
+	partner := client.Semaphore("partner-api", 5)
+
+	bulk, err := partner.Acquire(ctx, 4)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	single, err := partner.TryAcquire(ctx, 1)
+	fmt.Println("the fifth:", err == nil)
+	_, err = partner.TryAcquire(ctx, 1)
+	fmt.Println("the sixth:", err == nil)
+
+	bulk.Release(ctx)
+	single.Release(ctx)
+	// Output:
+	// the fifth: true
+	// the sixth: false
+}
+
+// Two accounts at once. However the keys are given, all callers take them in the
+// same order, so no two can wait for each other.
+func ExampleClient_LockAll() {
+	client := fencelock.New(memlock.New(), nil)
+	defer client.Close()
+	ctx := context.Background()
+
+	both, err := client.LockAll(ctx, []string{"account/9", "account/7"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = both.Do(ctx, func(ctx context.Context, both *fencelock.MultiLease) error {
+		for _, lease := range both.Leases() {
+			fmt.Println(lease.Key(), lease.Err())
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// account/7 <nil>
+	// account/9 <nil>
+	// <nil>
+}

@@ -12,6 +12,7 @@ quick: ## tests that need no server, in about a minute: core, driver, memory, SQ
 	go test -race -gcflags=modernc.org/...=-race=false . ./driver/... ./memlock/... ./sqllock/... ./fence/... ./elect/... \
 		./locker/... ./drivertest/...
 	cd verify && go test -race -gcflags=modernc.org/...=-race=false -run "/^SQLite$$" ./sql
+	cd verify && go test -race -run RandomPrograms ./bubble -rapid.checks=200
 
 test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere
 	@scripts/test.sh

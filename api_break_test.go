@@ -14,7 +14,7 @@ import (
 // Through the Client that holds, Break has taken effect when it returns; through
 // another one too if the backend pushes.
 func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
-	for _, how := range []string{"own client", "own client without push", "other client"} {
+	for _, how := range []string{"own client", "own client without push", "other client", "without a reason"} {
 		runInWorld(t, how, func(t *testing.T, w *world) {
 			holder, other := w.client(nil), w.client(nil)
 			if how == "own client without push" {
@@ -22,35 +22,27 @@ func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 				defer holder.Close()
 			}
 			l := w.lock(holder, "k")
-			by := holder
-			if how == "other client" {
+			by, reason, says := holder, "deploy of v2", "deploy of v2"
+			switch how {
+			case "other client":
 				by = other
+			case "without a reason":
+				reason, says = "", "operator"
 			}
-			must(t, by.Break(bg, "k", l.Token(), "deploy of v2"))
+			must(t, by.Break(bg, "k", l.Token(), reason))
 			if l.Context().Err() == nil {
 				t.Error("the context goes on after Break has returned")
 			}
 			for _, err := range []error{l.Err(), context.Cause(l.Context()), l.Release(bg)} {
 				w.is(err, fencelock.ErrBroken, fencelock.ErrLost)
-				if err != nil && !strings.Contains(err.Error(), "deploy of v2") {
-					t.Errorf("without the reason: %v", err)
+				if err != nil && !strings.Contains(err.Error(), says) {
+					t.Errorf("it does not say %q: %v", says, err)
 				}
 			}
 			w.free("k")
 			w.steps("enter", "break")
 		})
 	}
-}
-
-func TestBreakWithoutAReason(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), ""))
-		if text := l.Err().Error(); !strings.Contains(text, "operator") {
-			t.Errorf("text: %s", text)
-		}
-	})
 }
 
 // The hint is lost: the holder hears it with its next renewal.

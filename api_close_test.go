@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,11 +14,14 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
+// endings are the two ways to end a Client.
+var endings = map[string]func(c *fencelock.Client) error{
+	"Close":    (*fencelock.Client).Close,
+	"Shutdown": func(c *fencelock.Client) error { return c.Shutdown(bg) },
+}
+
 func TestEveryCallOnAClosedClientIsErrClosed(t *testing.T) {
-	for how, end := range map[string]func(c *fencelock.Client) error{
-		"Close":    (*fencelock.Client).Close,
-		"Shutdown": func(c *fencelock.Client) error { return c.Shutdown(bg) },
-	} {
+	for how, end := range endings {
 		runInWorld(t, how, func(t *testing.T, w *world) {
 			c := w.client(nil)
 			w.release(w.lock(c, "k"))
@@ -63,18 +67,24 @@ func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
 }
 
 // The context of a holder ends before its key can be somebody else's.
-func TestCloseEndsLeasesBeforeItAsksTheStore(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		w.store.meddle(only(func(context.Context, string) error {
-			if l.Context().Err() == nil || l.Err() == nil {
-				t.Error("the key is given back under a holder that does not know")
-			}
-			return nil
-		}, "leave"), nil)
-		c.Close()
-	})
+func TestLeaseEndsBeforeTheStoreIsAsked(t *testing.T) {
+	for how, end := range map[string]func(c *fencelock.Client, l *fencelock.Lease) error{
+		"Close":   func(c *fencelock.Client, _ *fencelock.Lease) error { return c.Close() },
+		"Release": func(_ *fencelock.Client, l *fencelock.Lease) error { return l.Release(bg) },
+	} {
+		runInWorld(t, how, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			l := w.lock(c, "k")
+			w.store.meddle(only(func(context.Context, string) error {
+				if l.Context().Err() == nil || l.Err() == nil {
+					t.Error("the key is given back under a holder that does not know")
+				}
+				return nil
+			}, "leave"), nil)
+			ok(t, end(c, l))
+			w.steps("enter", "leave")
+		})
+	}
 }
 
 func TestCloseEndsAllWaiting(t *testing.T) {
@@ -152,7 +162,7 @@ func TestCloseCutsShortWhatTheStoreDoesNotAnswer(t *testing.T) {
 
 // The store hangs: Close returns after two seconds, and what it started ends.
 func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
-	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memlock.New()
@@ -216,38 +226,34 @@ func TestCloseRepeatsALeaveSoon(t *testing.T) {
 }
 
 func TestCloseClosesItsBackend(t *testing.T) {
-	inWorld(t, func(w *world) {
-		p := &closing{probe: w.store}
-		c := fencelock.New(p, nil)
-		l := w.lock(c, "k")
-		c.Close()
-		c.Close()
-		if p.closed != 1 {
-			t.Errorf("closed %d times", p.closed)
+	for _, failure := range []error{nil, errDown} {
+		for how, end := range endings {
+			runInWorld(t, fmt.Sprint(how, " ", failure), func(t *testing.T, w *world) {
+				p := &closing{probe: w.store, err: failure}
+				c := fencelock.New(p, nil)
+				l := w.lock(c, "k")
+				if how == "Shutdown" {
+					w.release(l)
+				}
+				if err := end(c); err != failure {
+					t.Errorf("%s answered %v; want %v", how, err, failure)
+				}
+				c.Close()
+				if p.closed != 1 {
+					t.Errorf("closed %d times", p.closed)
+				}
+			})
 		}
-		w.is(l.Err(), fencelock.ErrClosed)
-	})
+	}
 }
 
 type closing struct {
 	*probe
 	closed int
+	err    error
 }
 
-func (p *closing) Close() error { p.closed++; return nil }
-
-func TestErrorOfTheBackendsCloseIsReturned(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := fencelock.New(&failing{w.store}, nil)
-		w.is(c.Close(), errDown)
-		c = fencelock.New(&failing{w.store}, nil)
-		w.is(c.Shutdown(bg), errDown)
-	})
-}
-
-type failing struct{ *probe }
-
-func (failing) Close() error { return errDown }
+func (p *closing) Close() error { p.closed++; return p.err }
 
 // A logger that is slow still hears of everything.
 func TestCloseWaitsForTheHooks(t *testing.T) {

@@ -32,22 +32,6 @@ func TestLeaseOutlivesItsCallersContext(t *testing.T) {
 	})
 }
 
-// What helpers do: lock under a ctx of their own, and cancel it on return.
-func TestHelperThatCancelsHandsOutALeaseWithADeadContext(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		helper := func() (*fencelock.Lease, error) {
-			ctx, cancel := context.WithTimeout(bg, 5*time.Second)
-			defer cancel()
-			return c.Lock(ctx, "k")
-		}
-		l := w.got(helper())
-		w.is(l.Context().Err(), context.Canceled)
-		ok(t, l.Err())
-		w.release(l)
-	})
-}
-
 func TestLeaseContextDescendsFromTheCallers(t *testing.T) {
 	type tag struct{}
 	inWorld(t, func(w *world) {
@@ -135,7 +119,7 @@ func TestCauseOfTheContextSaysWhyTheLeaseEnded(t *testing.T) {
 // Nobody answers any more: the context ends by this process's clock alone, at the
 // deadline, which is a hundredth and 2 ms before the store's own end.
 func TestContextEndsAtTheDeadlineWithADeadNetwork(t *testing.T) {
-	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+	for name, fault := range faults {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			start := time.Now()
 			l := w.lock(w.client(&fencelock.Options{TTL: 10 * time.Second}), "k")
@@ -168,17 +152,6 @@ func TestDeadlineMovesWithEachRenewal(t *testing.T) {
 				t.Errorf("left %v", left)
 			}
 			last = d
-		}
-		w.release(l)
-	})
-}
-
-func TestDeadlineKnowsMaxHold(t *testing.T) {
-	inWorld(t, func(w *world) {
-		start := time.Now()
-		l := w.lock(w.client(nil), "k", fencelock.MaxHold(5*time.Second))
-		if d := l.Deadline().Sub(start); d != 5*time.Second {
-			t.Errorf("deadline after %v", d)
 		}
 		w.release(l)
 	})

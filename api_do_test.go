@@ -33,23 +33,19 @@ func TestDoHoldsTheKeyWhileItsFunctionRuns(t *testing.T) {
 }
 
 func TestDoReturnsTheErrorOfItsFunctionAsItIs(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		if err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error { return errWork }); err != errWork {
-			t.Errorf("got %v", err)
-		}
-		w.free("k")
-	})
-}
-
-func TestDoThatDidNotGetTheLockDoesNotRun(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		l := w.lock(a, "k")
-		err := b.Do(bg, "k", func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }, fencelock.Wait(time.Second))
-		w.held(err)
-		w.release(l)
-	})
+	for name, f := range map[string]func(l *fencelock.Lease) error{
+		"it fails":    func(*fencelock.Lease) error { return errWork },
+		"it releases": func(l *fencelock.Lease) error { return l.Release(bg) },
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var want error
+			err := w.client(nil).Do(bg, "k", func(_ context.Context, l *fencelock.Lease) error { want = f(l); return want })
+			if err != want {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			w.free("k")
+		})
+	}
 }
 
 func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
@@ -95,7 +91,7 @@ func TestDoJoinsTheLoss(t *testing.T) {
 
 // A caller that repeats on error must not run the work again because a reply got lost.
 func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
-	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+	for name, fault := range faults {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			var heard listener
 			c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Released: heard.hooks().Released}})
@@ -112,15 +108,6 @@ func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
 			w.free("k")
 		})
 	}
-}
-
-func TestDoWithAReleaseInside(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		err := c.Do(bg, "k", func(_ context.Context, l *fencelock.Lease) error { return l.Release(bg) })
-		ok(t, err)
-		w.free("k")
-	})
 }
 
 func TestDoUnderAContextThatEnds(t *testing.T) {

@@ -117,101 +117,71 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 
 // Whatever way a call fails because the lock is taken, it says so in the same way.
 func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
+	type call = func(ctx context.Context, c *fencelock.Client) error
+	lock := func(opts ...fencelock.Option) call {
+		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.Lock(ctx, "k", opts...)) }
+	}
+	tryLock := func(opts ...fencelock.Option) call {
+		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.TryLock(ctx, "k", opts...)) }
+	}
+	rlock := func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k")) }
 	cause := errors.New("the user went away")
-	for name, try := range map[string]func(own, other *fencelock.Client) error{
-		"TryLock, other process": func(_, other *fencelock.Client) error { return errOf(other.TryLock(bg, "k")) },
-		"TryLock, this process":  func(own, _ *fencelock.Client) error { return errOf(own.TryLock(bg, "k")) },
-		"TryLock with Wait(0)": func(own, _ *fencelock.Client) error {
-			_, err := own.TryLock(bg, "k", fencelock.Wait(0))
-			return err
-		},
-		"Lock with Wait(0)": func(_, other *fencelock.Client) error {
-			_, err := other.Lock(bg, "k", fencelock.Wait(0))
-			return err
-		},
-		"Wait in the store's line": func(_, other *fencelock.Client) error {
-			_, err := other.Lock(bg, "k", fencelock.Wait(time.Second))
-			return err
-		},
-		"Wait in this process": func(own, _ *fencelock.Client) error {
-			_, err := own.Lock(bg, "k", fencelock.Wait(time.Second))
-			return err
-		},
-		"Wait beside the local queue": func(own, _ *fencelock.Client) error {
-			_, err := own.Lock(bg, "k", fencelock.Wait(time.Second), fencelock.Note("n"))
-			return err
-		},
-		"FixedLease": func(_, other *fencelock.Client) error {
-			_, err := other.Lock(bg, "k", fencelock.Wait(time.Second), fencelock.FixedLease(time.Hour))
-			return err
-		},
-		"FixedLease, try": func(_, other *fencelock.Client) error {
-			_, err := other.TryLock(bg, "k", fencelock.FixedLease(time.Hour))
-			return err
-		},
-		"TryRLock": func(own, _ *fencelock.Client) error { return errOf(own.TryRLock(bg, "k")) },
-		"RLock": func(_, other *fencelock.Client) error {
-			_, err := other.RLock(bg, "k", fencelock.Wait(time.Second))
-			return err
-		},
-		"Do": func(_, other *fencelock.Client) error {
-			return other.Do(bg, "k", func(context.Context, *fencelock.Lease) error {
-				t.Error("f ran")
-				return nil
-			}, fencelock.Wait(time.Second))
-		},
-		"Once": func(_, other *fencelock.Client) error {
-			ran, err := other.Once(bg, "k", time.Time{}, func(context.Context, *fencelock.Lease) error { return nil }, fencelock.Wait(0))
-			if ran {
-				t.Error("ran")
-			}
-			return err
-		},
-		"LockAll": func(_, other *fencelock.Client) error {
-			_, err := other.LockAll(bg, []string{"a", "k", "z"}, fencelock.Wait(time.Second))
-			return err
-		},
-		"ctx cancelled in the store's line": func(_, other *fencelock.Client) error {
-			ctx, cancel := context.WithCancelCause(bg)
+	cancelled := func(f call) call {
+		return func(ctx context.Context, c *fencelock.Client) error {
+			ctx, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Second, func() { cancel(cause) })
-			_, err := other.Lock(ctx, "k")
+			err := f(ctx, c)
 			is(t, err, context.Canceled, cause)
 			return err
-		},
-		"ctx cancelled in this process": func(own, _ *fencelock.Client) error {
-			ctx, cancel := context.WithCancelCause(bg)
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			_, err := own.Lock(ctx, "k")
-			is(t, err, context.Canceled, cause)
-			return err
-		},
-		"deadline of ctx in the store's line": func(_, other *fencelock.Client) error {
-			ctx, cancel := context.WithTimeoutCause(bg, time.Second, cause)
+		}
+	}
+	late := func(f call) call {
+		return func(ctx context.Context, c *fencelock.Client) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, time.Second, cause)
 			defer cancel()
-			_, err := other.Lock(ctx, "k")
+			err := f(ctx, c)
 			is(t, err, context.DeadlineExceeded, cause)
 			return err
-		},
-		"deadline of ctx in this process": func(own, _ *fencelock.Client) error {
-			ctx, cancel := context.WithTimeoutCause(bg, time.Second, cause)
-			defer cancel()
-			_, err := own.Lock(ctx, "k")
-			is(t, err, context.DeadlineExceeded, cause)
-			return err
-		},
-		"ctx cancelled while a reader waits": func(own, _ *fencelock.Client) error {
-			ctx, cancel := context.WithCancelCause(bg)
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			_, err := own.RLock(ctx, "k")
-			is(t, err, context.Canceled, cause)
-			return err
-		},
+		}
+	}
+	wait := fencelock.Wait(time.Second)
+	idle := func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
+	for name, try := range map[string]struct {
+		own bool // in the process that holds the lock
+		call
+	}{
+		"TryLock, other process":              {false, tryLock()},
+		"TryLock, this process":               {true, tryLock()},
+		"TryLock with Wait(0)":                {true, tryLock(fencelock.Wait(0))},
+		"Lock with Wait(0)":                   {false, lock(fencelock.Wait(0))},
+		"Wait in the store's line":            {false, lock(wait)},
+		"Wait in this process":                {true, lock(wait)},
+		"Wait beside the local queue":         {true, lock(wait, fencelock.Note("n"))},
+		"FixedLease":                          {false, lock(wait, fencelock.FixedLease(time.Hour))},
+		"FixedLease, try":                     {false, tryLock(fencelock.FixedLease(time.Hour))},
+		"ctx cancelled in the store's line":   {false, cancelled(lock())},
+		"ctx cancelled in this process":       {true, cancelled(lock())},
+		"ctx cancelled while a reader waits":  {true, cancelled(rlock)},
+		"deadline of ctx in the store's line": {false, late(lock())},
+		"deadline of ctx in this process":     {true, late(lock())},
+		"TryRLock":                            {true, func(ctx context.Context, c *fencelock.Client) error { return errOf(c.TryRLock(ctx, "k")) }},
+		"RLock":                               {false, func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k", wait)) }},
+		"Do":                                  {false, func(ctx context.Context, c *fencelock.Client) error { return c.Do(ctx, "k", idle, wait) }},
+		"Once": {false, func(ctx context.Context, c *fencelock.Client) error {
+			return errOf(c.Once(ctx, "k", time.Time{}, idle, fencelock.Wait(0)))
+		}},
+		"LockAll": {false, func(ctx context.Context, c *fencelock.Client) error {
+			return errOf(c.LockAll(ctx, []string{"a", "k", "z"}, wait))
+		}},
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			own := w.client(&fencelock.Options{Owner: "holder"})
-			other := w.client(&fencelock.Options{Owner: "other"})
 			l := w.lock(own, "k")
-			err := try(own, other)
+			c := own
+			if !try.own {
+				c = w.client(&fencelock.Options{Owner: "other"})
+			}
+			err := try.call(bg, c)
 			h := w.held(err)
 			if h.Key != "k" || h.Owner != "holder" || h.Token != l.Token() || h.Ahead < 1 {
 				t.Errorf("got %+v", h)
@@ -220,7 +190,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 				t.Errorf("text: %v", err)
 			}
 			w.release(l)
-			time.Sleep(3 * time.Second) // what is cleaned up behind
+			time.Sleep(3 * time.Second) // what is cleaned up in the background
 			w.free("k")
 		})
 	}

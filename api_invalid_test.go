@@ -124,8 +124,7 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 			return c.Break(bg, "k", 1, strings.Repeat("r", driver.MaxNote+1))
 		},
 		"Once with Reentrant": func(c *fencelock.Client) error {
-			_, err := c.Once(bg, "k", time.Time{}, nop, fencelock.Reentrant(), try)
-			return err
+			return errOf(c.Once(bg, "k", time.Time{}, nop, fencelock.Reentrant(), try))
 		},
 		"a slot that cannot be written": func(c *fencelock.Client) error {
 			_, err := c.Once(bg, "k", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), nop)

@@ -311,8 +311,6 @@ func TestLineWithoutALineReader(t *testing.T) {
 		if line, err := c.Line(bg, "k"); err != nil || line.Key != "k" || len(line.Claims) != 1 {
 			t.Errorf("%+v, %v", line, err)
 		}
-		w.store.meddle(down, nil)
-		w.store.heal()
 		w.release(l)
 		w.release(other)
 	})

@@ -33,27 +33,20 @@ func TestMaxHoldRenewsUntilItEndsTheLease(t *testing.T) {
 	})
 }
 
-// The first Err after the end reports it, whether or not a timer has fired yet.
-func TestErrKnowsMaxHoldByTheClock(t *testing.T) {
+// The first look after the end reports it, whether or not a timer has fired yet.
+func TestErrAndReleaseKnowMaxHoldByTheClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
-		for range 200 {
+		for i := range 400 {
 			l := w.lock(c, "k", fencelock.MaxHold(5*time.Second))
+			if left := time.Until(l.Deadline()); left != 5*time.Second {
+				t.Errorf("the deadline is in %v", left)
+			}
 			time.Sleep(5 * time.Second)
-			w.is(l.Err(), fencelock.ErrMaxHold)
-			w.not(l.Err(), fencelock.ErrExpired)
-			w.is(l.Release(bg), fencelock.ErrMaxHold)
-			time.Sleep(time.Minute)
-		}
-	})
-}
-
-func TestReleaseAfterMaxHoldIsALossThoughNoTimerFired(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		for range 200 {
-			l := w.lock(c, "k", fencelock.MaxHold(5*time.Second))
-			time.Sleep(5 * time.Second)
+			if i%2 == 0 {
+				w.is(l.Err(), fencelock.ErrMaxHold)
+				w.not(l.Err(), fencelock.ErrExpired)
+			}
 			w.is(l.Release(bg), fencelock.ErrMaxHold)
 			time.Sleep(time.Minute)
 		}

@@ -8,6 +8,15 @@ import (
 	"github.com/fencelock/fencelock"
 )
 
+// freeIn checks that a key is taken until d has passed, and free then.
+func (w *world) freeIn(d time.Duration, key string) {
+	w.Helper()
+	time.Sleep(d - 1)
+	w.taken(key)
+	time.Sleep(time.Nanosecond)
+	w.free(key)
+}
+
 // The key stays taken until MinHold has passed since the grant, to the instant,
 // though Release returned at once.
 func TestMinHoldKeepsTheKeyTakenExactlyThatLong(t *testing.T) {
@@ -23,10 +32,7 @@ func TestMinHoldKeepsTheKeyTakenExactlyThatLong(t *testing.T) {
 		if len(line.Claims) != 1 || !line.Claims[0].Lingering || line.Claims[0].Left != 7*time.Second {
 			t.Errorf("%+v", line.Claims)
 		}
-		time.Sleep(7*time.Second - 1)
-		w.taken("k")
-		time.Sleep(time.Nanosecond)
-		w.free("k")
+		w.freeIn(7*time.Second, "k")
 		w.store.taken()
 		w.release(l)
 		w.steps()
@@ -80,10 +86,7 @@ func TestMinHoldCountsFromTheGrant(t *testing.T) {
 		w.release(first)
 		l := w.got(k.wait())
 		w.release(l)
-		time.Sleep(10*time.Second - 1)
-		w.taken("k")
-		time.Sleep(time.Nanosecond)
-		w.free("k")
+		w.freeIn(10*time.Second, "k")
 	})
 }
 
@@ -96,10 +99,7 @@ func TestMinHoldUnderReentrancyCountsFromTheOuterGrant(t *testing.T) {
 		w.release(l)
 		time.Sleep(time.Second)
 		w.release(in)
-		time.Sleep(5*time.Second - 1)
-		w.taken("k")
-		time.Sleep(time.Nanosecond)
-		w.free("k")
+		w.freeIn(5*time.Second, "k")
 	})
 }
 
@@ -169,10 +169,7 @@ func TestMinHoldWithALostReply(t *testing.T) {
 		w.store.meddle(nil, only(down, "leave"))
 		l.Release(bg)
 		w.store.heal()
-		time.Sleep(time.Until(start.Add(10*time.Second - 1)))
-		w.taken("k")
-		time.Sleep(time.Nanosecond)
-		w.free("k")
+		w.freeIn(time.Until(start.Add(10*time.Second)), "k")
 	})
 }
 
@@ -186,10 +183,7 @@ func TestLateReleaseDoesNotProlongMinHold(t *testing.T) {
 		w.is(l.Release(bg), fencelock.ErrUnavailable)
 		time.Sleep(time.Until(start.Add(5 * time.Second)))
 		w.store.heal()
-		time.Sleep(time.Until(start.Add(10*time.Second - 1)))
-		w.taken("k")
-		time.Sleep(time.Nanosecond)
-		w.free("k")
+		w.freeIn(time.Until(start.Add(10*time.Second)), "k")
 
 		// It got through when nothing was left to wait for.
 		start = time.Now()

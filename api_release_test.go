@@ -2,10 +2,8 @@ package fencelock_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
@@ -98,22 +96,6 @@ func TestConcurrentReleasesAreOne(t *testing.T) {
 	})
 }
 
-func TestReleaseEndsTheContextAtOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := w.lock(w.client(nil), "k")
-		w.store.meddle(only(func(context.Context, string) error {
-			// On the way to the store: whoever looks at the context stops now.
-			if l.Context().Err() == nil || !errors.Is(l.Err(), fencelock.ErrReleased) {
-				t.Error("still held while it is given back")
-			}
-			return nil
-		}, "leave"), nil)
-		w.release(l)
-		w.is(context.Cause(l.Context()), fencelock.ErrReleased)
-		w.not(context.Cause(l.Context()), fencelock.ErrLost)
-	})
-}
-
 // The classic: A's lease runs out, B gets the lock, A releases. B must not notice.
 func TestReleaseAfterExpiryLeavesTheSuccessorAlone(t *testing.T) {
 	for _, store := range []string{"renewals fail", "the clock passed it unseen"} {
@@ -169,7 +151,7 @@ func TestReleaseOfAnotherGrantOfTheSameProcessHarmsNobody(t *testing.T) {
 // Release returns after at least one attempt, and after 2 s or the time left of
 // the lease at most; what is missing is done behind.
 func TestReleaseIsBoundedAndGoesOnInTheBackground(t *testing.T) {
-	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+	for name, fault := range faults {
 		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
 			runInWorld(t, name+"/"+ttl.String(), func(t *testing.T, w *world) {
 				l := w.lock(w.client(&fencelock.Options{TTL: ttl}), "k")
@@ -215,35 +197,6 @@ func TestReleaseIsBoundedAlsoWhileARenewalHangs(t *testing.T) {
 		start := time.Now()
 		w.is(l.Release(bg), fencelock.ErrUnavailable)
 		tookAtMost(t, start, 2*time.Second+time.Millisecond)
-	})
-}
-
-func TestNoRenewalIsSentAfterRelease(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
-		other := w.lock(c, "other") // keeps the renewals going
-		l := w.lock(c, "k")
-		time.Sleep(10 * time.Second)
-		w.release(l)
-		w.store.taken()
-		var mu sync.Mutex
-		n := 0
-		w.store.meddle(only(func(context.Context, string) error {
-			mu.Lock()
-			n++
-			mu.Unlock()
-			return nil
-		}, "renew"), nil)
-		time.Sleep(10 * time.Second)
-		w.release(other)
-		mu.Lock()
-		after := n
-		mu.Unlock()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n != after {
-			t.Errorf("%d renewals were sent though nothing was held", n-after)
-		}
 	})
 }
 

@@ -65,39 +65,6 @@ func TestReadersAndWritersAreServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-func TestWriterThatGivesUpFreesTheReadersBehindIt(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		r1 := w.got(a.RLock(bg, "k"))
-		ctx, cancel := context.WithCancel(bg)
-		wr := w.begin(func() (*fencelock.Lease, error) { return b.Lock(ctx, "k") })
-		r2 := w.begin(func() (*fencelock.Lease, error) { return a.RLock(bg, "k") })
-		r3 := w.begin(func() (*fencelock.Lease, error) { return b.RLock(bg, "k") })
-		cancel()
-		w.is(errOf(wr.wait()), context.Canceled, fencelock.ErrNotAcquired)
-		start := time.Now()
-		w.release(w.got(r2.wait()))
-		w.release(w.got(r3.wait()))
-		took(t, start, 0)
-		w.release(r1)
-	})
-}
-
-func TestReaderThatDiesLetsTheWriterIn(t *testing.T) {
-	inWorld(t, func(w *world) {
-		dead := fencelock.New(&probe{Store: w.store.Store, info: w.store.info, before: only(down, "renew", "leave")},
-			&fencelock.Options{TTL: 10 * time.Second})
-		r := w.got(dead.RLock(bg, "k"))
-		c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-		start := time.Now()
-		l := w.got(c.Lock(bg, "k"))
-		tookAtMost(t, start, 11*time.Second)
-		w.is(r.Err(), fencelock.ErrExpired) // before the writer came
-		w.release(l)
-		dead.Close()
-	})
-}
-
 func TestReaderLeaseKeepsAllPromisesOfALease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
@@ -193,37 +160,58 @@ func TestTryAcquire(t *testing.T) {
 	})
 }
 
-// A claim that gives up frees those behind it.
-func TestLargeClaimThatGivesUpFreesTheSmallOnes(t *testing.T) {
-	inWorld(t, func(w *world) {
-		sem := w.client(nil).Semaphore("s", 4)
-		first := w.got(sem.Acquire(bg, 2))
-		ctx, cancel := context.WithCancel(bg)
-		large := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(ctx, 4) })
-		s1 := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 1) })
-		s2 := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 1) })
-		cancel()
-		w.is(errOf(large.wait()), context.Canceled, fencelock.ErrNotAcquired)
-		start := time.Now()
-		w.release(w.got(s1.wait()))
-		w.release(w.got(s2.wait()))
-		took(t, start, 0)
-		w.release(first)
-	})
+// sharers are two kinds of lock: a claim that has it alone, and one that shares it.
+var sharers = map[string]struct {
+	alone, shared func(c *fencelock.Client, ctx context.Context) (*fencelock.Lease, error)
+}{
+	"readers": {
+		func(c *fencelock.Client, ctx context.Context) (*fencelock.Lease, error) { return c.Lock(ctx, "k") },
+		func(c *fencelock.Client, ctx context.Context) (*fencelock.Lease, error) { return c.RLock(ctx, "k") },
+	},
+	"permits": {
+		func(c *fencelock.Client, ctx context.Context) (*fencelock.Lease, error) {
+			return c.Semaphore("k", 4).Acquire(ctx, 4)
+		},
+		func(c *fencelock.Client, ctx context.Context) (*fencelock.Lease, error) {
+			return c.Semaphore("k", 4).Acquire(ctx, 1)
+		},
+	},
 }
 
-func TestDeadHolderGivesItsPermitsBack(t *testing.T) {
-	inWorld(t, func(w *world) {
-		dead := fencelock.New(&probe{Store: w.store.Store, info: w.store.info, before: only(down, "renew", "leave")},
-			&fencelock.Options{TTL: 10 * time.Second})
-		w.got(dead.Semaphore("s", 3).Acquire(bg, 3))
-		c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-		start := time.Now()
-		l := w.got(c.Semaphore("s", 3).Acquire(bg, 3))
-		tookAtMost(t, start, 11*time.Second)
-		w.release(l)
-		dead.Close()
-	})
+func TestClaimThatGivesUpFreesThoseBehindIt(t *testing.T) {
+	for name, kind := range sharers {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a, b := w.client(nil), w.client(nil)
+			first := w.got(kind.shared(a, bg))
+			ctx, cancel := context.WithCancel(bg)
+			large := w.begin(func() (*fencelock.Lease, error) { return kind.alone(b, ctx) })
+			s1 := w.begin(func() (*fencelock.Lease, error) { return kind.shared(a, bg) })
+			s2 := w.begin(func() (*fencelock.Lease, error) { return kind.shared(b, bg) })
+			cancel()
+			w.is(errOf(large.wait()), context.Canceled, fencelock.ErrNotAcquired)
+			start := time.Now()
+			w.release(w.got(s1.wait()))
+			w.release(w.got(s2.wait()))
+			took(t, start, 0)
+			w.release(first)
+		})
+	}
+}
+
+func TestHolderThatDiesLetsTheNextIn(t *testing.T) {
+	for name, kind := range sharers {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			dead := fencelock.New(&probe{Store: w.store.Store, info: w.store.info, before: only(down, "renew", "leave")},
+				&fencelock.Options{TTL: 10 * time.Second})
+			held := w.got(kind.shared(dead, bg))
+			start := time.Now()
+			l := w.got(kind.alone(w.client(&fencelock.Options{TTL: 10 * time.Second}), bg))
+			tookAtMost(t, start, 11*time.Second)
+			w.is(held.Err(), fencelock.ErrExpired) // before the next came
+			w.release(l)
+			dead.Close()
+		})
+	}
 }
 
 // During a change of size each claim is judged by its own, and an operator hears of

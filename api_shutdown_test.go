@@ -112,12 +112,7 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {
 	for _, how := range []string{"Enter", "the renewal before the grant"} {
 		for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("beside the local queue")}} {
-			for name, end := range map[string]func(c *fencelock.Client) error{
-				"Close": (*fencelock.Client).Close,
-				"Shutdown": func(c *fencelock.Client) error {
-					return c.Shutdown(bg)
-				},
-			} {
+			for name, end := range endings {
 				runInWorld(t, how+"/"+name, func(t *testing.T, w *world) {
 					c := w.client(&fencelock.Options{TTL: 10 * time.Second})
 					other := w.client(nil)

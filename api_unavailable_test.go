@@ -46,7 +46,7 @@ func lockWithDeadline(t *testing.T, c *fencelock.Client) error {
 // "Nobody answered" and "somebody else has it" are two different things: only the
 // second says anything about the lock.
 func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
-	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+	for name, fault := range faults {
 		for how, try := range map[string]func(c *fencelock.Client) error{
 			"Wait": lockWithWait,
 			"ctx":  func(c *fencelock.Client) error { return lockWithDeadline(t, c) },
@@ -59,8 +59,7 @@ func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 				return err
 			},
 			"try of a FixedLease of hours": func(c *fencelock.Client) error {
-				_, err := c.TryLock(bg, "k", fencelock.FixedLease(6*time.Hour))
-				return err
+				return errOf(c.TryLock(bg, "k", fencelock.FixedLease(6*time.Hour)))
 			},
 			"RLock": func(c *fencelock.Client) error { return errOf(c.RLock(bg, "k", fencelock.Wait(3*time.Second))) },
 			"Line":  func(c *fencelock.Client) error { return errOf(c.Line(bg, "k")) },
@@ -106,7 +105,7 @@ func TestWhatTheStoreSaidOutlivesTheLastCall(t *testing.T) {
 // The second goroutine of a process has not asked the store itself. It gets the
 // same as the first.
 func TestNoAnswerIsUnavailableAlsoBehindTheFront(t *testing.T) {
-	for name, fault := range map[string]func(context.Context, string) error{"down": down, "silent": silent} {
+	for name, fault := range faults {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			w.store.meddle(fault, nil)
 			c := w.client(&fencelock.Options{TTL: 10 * time.Second})

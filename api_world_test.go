@@ -157,6 +157,9 @@ func silent(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
+// faults are stores that refuse, and that never answer.
+var faults = map[string]func(context.Context, string) error{"down": down, "silent": silent}
+
 // only limits f to some steps.
 func only(f func(ctx context.Context, step string) error, steps ...string) func(ctx context.Context, step string) error {
 	return func(ctx context.Context, step string) error {

@@ -18,18 +18,27 @@ func sleepFor(c *Client, d time.Duration) {
 	c.clock.sampled.Store(-int64(time.Hour))
 }
 
-func TestClockGoesOnWhileTheMachineSleeps(t *testing.T) {
+// slept runs f in a bubble with a lock that is held, where the platform says how long the
+// machine slept. Elsewhere nothing is promised.
+func slept(t *testing.T, ttl time.Duration, f func(t *testing.T, b *stub, c *Client, l *Lease)) {
 	if _, ok := asleep(); !ok {
 		t.Log("this platform does not say how long it slept; nothing is promised here")
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := New(memlock.New(), &Options{TTL: 10 * time.Second})
+		b := &stub{Backend: memlock.New()}
+		c := New(b, &Options{TTL: ttl})
 		defer c.Close()
 		l, err := c.Lock(context.Background(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
+		f(t, b, c, l)
+	})
+}
+
+func TestClockGoesOnWhileTheMachineSleeps(t *testing.T) {
+	slept(t, 10*time.Second, func(t *testing.T, _ *stub, c *Client, l *Lease) {
 		sleepFor(c, time.Hour)
 		if err := l.Err(); !errors.Is(err, ErrExpired) {
 			t.Errorf("after an hour of sleep Err is %v", err)
@@ -41,16 +50,7 @@ func TestClockGoesOnWhileTheMachineSleeps(t *testing.T) {
 }
 
 func TestContextEndsSoonAfterTheMachineWokeUp(t *testing.T) {
-	if _, ok := asleep(); !ok {
-		return
-	}
-	synctest.Test(t, func(t *testing.T) {
-		c := New(memlock.New(), &Options{TTL: time.Hour})
-		defer c.Close()
-		l, err := c.Lock(context.Background(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+	slept(t, time.Hour, func(t *testing.T, _ *stub, c *Client, l *Lease) {
 		sleepFor(c, 2*time.Hour)
 		woke := time.Now()
 		<-l.Context().Done()
@@ -81,23 +81,13 @@ func (s *stub) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error
 	return s.Backend.Await(ctx, t)
 }
 
+// The machine falls asleep while a renewal is on its way, and wakes up after the lease.
+// No timer has fired when the answer, which is good, is read.
 func TestRenewalAnsweredAfterASleepIsTooLate(t *testing.T) {
-	// The machine falls asleep while a renewal is on its way, and wakes up after the
-	// lease. No timer has fired when the answer, which is good, is read.
-	if _, ok := asleep(); !ok {
-		return
-	}
-	synctest.Test(t, func(t *testing.T) {
-		b := &stub{Backend: memlock.New()}
-		c := New(b, &Options{TTL: 10 * time.Second})
-		defer c.Close()
+	slept(t, 10*time.Second, func(t *testing.T, b *stub, c *Client, l *Lease) {
 		b.renew = func(ts []driver.Ticket) []error {
 			sleepFor(c, time.Minute)
 			return make([]error, len(ts))
-		}
-		l, err := c.Lock(context.Background(), "k")
-		if err != nil {
-			t.Fatal(err)
 		}
 		if err := l.Renew(context.Background()); !errors.Is(err, ErrLost) {
 			t.Errorf("Renew: %v", err)
@@ -108,21 +98,11 @@ func TestRenewalAnsweredAfterASleepIsTooLate(t *testing.T) {
 	})
 }
 
+// The machine falls asleep while it waits in line, and the first thing it reads when it
+// wakes up is a push: granted. Its claim has long left the line.
 func TestPushAfterASleepIsTooLate(t *testing.T) {
-	// The machine falls asleep while it waits in line, and the first thing it reads
-	// when it wakes up is a push: granted. Its claim has long left the line.
-	if _, ok := asleep(); !ok {
-		return
-	}
-	synctest.Test(t, func(t *testing.T) {
-		s := memlock.New()
-		holder := New(s, &Options{TTL: time.Hour})
-		defer holder.Close()
-		first, err := holder.Lock(context.Background(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := &stub{Backend: s}
+	slept(t, time.Hour, func(t *testing.T, holder *stub, _ *Client, first *Lease) {
+		b := &stub{Backend: holder.Backend}
 		c := New(b, &Options{TTL: 10 * time.Second})
 		defer c.Close()
 		b.await = func(ctx context.Context, k driver.Ticket) (driver.Ticket, error) {
@@ -131,7 +111,7 @@ func TestPushAfterASleepIsTooLate(t *testing.T) {
 			k.Granted = true
 			return k, nil
 		}
-		_, err = c.Lock(context.Background(), "k", Wait(time.Minute+5*time.Second))
+		_, err := c.Lock(context.Background(), "k", Wait(time.Minute+5*time.Second))
 		if !errors.Is(err, ErrNotAcquired) {
 			t.Errorf("Lock: %v", err)
 		}

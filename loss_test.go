@@ -143,30 +143,3 @@ func TestExpiredLeaseIsLeftToRunOutAndThenLeft(t *testing.T) {
 		}
 	})
 }
-
-func TestMaxHoldIsLeftAfterTheServersLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		begin := time.Now()
-		l := mustLock(t, c, "k", fencelock.MaxHold(25*time.Second))
-		<-l.Context().Done()
-		took(t, begin, 25*time.Second)
-		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrMaxHold) {
-			t.Errorf("cause %v", err)
-		}
-		n := b.renewals()
-		after(3 * ttl)
-		if b.renewals() != n {
-			t.Error("renewed after MaxHold")
-		}
-		left := b.left()
-		if len(left) != 1 {
-			t.Fatalf("%d Leaves; want 1", len(left))
-		}
-		// The last renewal before 25 s was answered at some time r; the server's lease
-		// ends at r+ttl, which is after the end of the holding.
-		if at := left[0].at.Sub(begin); at <= 25*time.Second {
-			t.Errorf("left after %v, while its holder might still act", at)
-		}
-	})
-}

@@ -82,40 +82,6 @@ func TestClaimThatExpiredInLineIsTakenOut(t *testing.T) {
 	})
 }
 
-// TestHandOffThatCrossesACancellationIsGivenBack: the lock is handed to a call whose
-// context ends before the call returns. The caller gets an error, so what
-// it was handed goes on to the next.
-func TestHandOffThatCrossesACancellationIsGivenBack(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		c := plain(t, s)
-		crossed := 0
-		for range 300 {
-			l, err := c.TryLock(context.Background(), "k")
-			if err != nil {
-				t.Fatalf("nobody holds it, and it is not free: %v", err)
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			got := make(chan *fencelock.Lease)
-			go func() {
-				l, _ := c.Lock(ctx, "k")
-				got <- l
-			}()
-			synctest.Wait()
-			mustRelease(t, l)
-			cancel()
-			if l := <-got; l != nil {
-				mustRelease(t, l)
-			} else {
-				crossed++
-				synctest.Wait() // it is given back behind
-			}
-		}
-		if crossed == 0 {
-			t.Error("no hand-off crossed a cancellation: this tests nothing")
-		}
-	})
-}
-
 // TestHandOffThatCrossesACancellationIsReleasedInTheBackground: giving it back is not the caller's
 // business, who has ended the call, and the store may take its time.
 func TestHandOffThatCrossesACancellationIsReleasedInTheBackground(t *testing.T) {

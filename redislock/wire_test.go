@@ -119,8 +119,7 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
 	calls := map[string]func(ctx context.Context, b *Backend, k driver.Ticket) error{
 		"Enter": func(ctx context.Context, b *Backend, _ driver.Ticket) error {
-			_, err := b.Enter(ctx, mutex("key"))
-			return err
+			return errOf(b.Enter(ctx, mutex("key")))
 		},
 		"Await": func(ctx context.Context, b *Backend, k driver.Ticket) error { _, err := b.Await(ctx, k); return err },
 		"Renew": func(ctx context.Context, b *Backend, k driver.Ticket) error {

@@ -162,9 +162,7 @@ func TestContendedLine(t *testing.T) {
 		key := t.Name()
 		k := contended(t, mutex(key), mutex(key), mutex(key))
 		expire(t, b, rdb, key, k[:1])
-		if err := b.Leave(t.Context(), k[0], driver.Exit{}); !driver.Gone(err) {
-			t.Errorf("Leave of a claim that had expired answered %v", err)
-		}
+		wantGone(t, "Leave of a claim that had expired", b.Leave(t.Context(), k[0], driver.Exit{}))
 		leave(t, b, k[1])
 		leave(t, b, k[2])
 	})

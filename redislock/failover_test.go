@@ -44,11 +44,8 @@ type watched struct {
 }
 
 // startTraffic starts workers for each key, spread over two clients.
-func startTraffic(t *testing.T, g *group, ttl time.Duration, keys []string, workers int) *traffic {
-	return startTrafficWith(t, g, ttl, keys, workers, nil)
-}
-
-func startTrafficWith(t *testing.T, g *group, ttl time.Duration, keys []string, workers int, o *Options) *traffic {
+func startTraffic(t *testing.T, g *group, ttl time.Duration, keys []string, o *Options) *traffic {
+	const workers = 4
 	l := &traffic{t: t, stop: make(chan struct{}), ttl: ttl, keys: make(map[string]*watched)}
 	var clients []*fencelock.Client
 	for range 2 {
@@ -216,51 +213,46 @@ func keysFor() []string {
 // while the old master still answers, and what that one grants meanwhile is lost. Its
 // holders are told.
 func TestHandOverUnderLoad(t *testing.T) {
-	t.Parallel()
-	for name, start := range groups {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := start(t)
-			const ttl = 3 * time.Second
-			keys := keysFor()
-			l := startTraffic(t, g, ttl, keys, 4)
-			l.strict, l.twoMasters = g.cluster != nil, g.sentinel != nil
-			keeper := client(t, g, ttl, nil)
-			var kept []*fencelock.Lease
-			for i := range 6 {
-				lease := lock(t, keeper, fmt.Sprint("kept ", i))
-				kept = append(kept, lease)
-			}
-			rounds := 2
-			if g.sentinel != nil {
-				rounds = 1 // each takes as long as sentinels take to agree
-			}
-			for round := range rounds {
-				l.goesOn("the start")
-				// Each master of a Cluster that has keys of ours.
-				done := make(map[*testserver.Server]bool)
-				for _, key := range keys {
-					m := g.master(key)
-					if m != nil && !done[m] {
-						// The other masters vote, and have to know of the vote before.
-						eventually(t, "the group agrees", g.settled)
-						began := time.Now()
-						now := g.handOver(m)
-						done[m], done[now] = true, true
-						t.Logf("round %d: a hand-over of the master of %q took %v", round, key, time.Since(began))
-					}
+	onEach(t, groups, func(t *testing.T, g *group) {
+		const ttl = 3 * time.Second
+		keys := keysFor()
+		l := startTraffic(t, g, ttl, keys, nil)
+		l.strict, l.twoMasters = g.cluster != nil, g.sentinel != nil
+		keeper := client(t, g, ttl, nil)
+		var kept []*fencelock.Lease
+		for i := range 6 {
+			lease := lock(t, keeper, fmt.Sprint("kept ", i))
+			kept = append(kept, lease)
+		}
+		rounds := 2
+		if g.sentinel != nil {
+			rounds = 1 // each takes as long as sentinels take to agree
+		}
+		for round := range rounds {
+			l.goesOn("the start")
+			// Each master of a Cluster that has keys of ours.
+			done := make(map[*testserver.Server]bool)
+			for _, key := range keys {
+				m := g.master(key)
+				if m != nil && !done[m] {
+					// The other masters vote, and have to know of the vote before.
+					eventually(t, "the group agrees", g.settled)
+					began := time.Now()
+					now := g.handOver(m)
+					done[m], done[now] = true, true
+					t.Logf("round %d: a hand-over of the master of %q took %v", round, key, time.Since(began))
 				}
-				eventually(t, "the group has settled", g.settled)
-				l.goesOn("the hand-over")
 			}
-			for _, lease := range kept {
-				ok(t, lease.Err())
-				ok(t, lease.Renew(t.Context()))
-				ok(t, lease.Release(t.Context()))
-			}
-			l.report(ttl + 4*time.Second)
-		})
-	}
+			eventually(t, "the group has settled", g.settled)
+			l.goesOn("the hand-over")
+		}
+		for _, lease := range kept {
+			ok(t, lease.Err())
+			ok(t, lease.Renew(t.Context()))
+			ok(t, lease.Release(t.Context()))
+		}
+		l.report(ttl + 4*time.Second)
+	})
 }
 
 // A master that dies, or hangs and comes back, costs at most what it had not passed on:
@@ -285,7 +277,7 @@ func TestLostMasterUnderLoad(t *testing.T) {
 					ttl = 10 * time.Second // a client waits three for an answer, before it asks elsewhere
 				}
 				keys := keysFor()
-				l := startTraffic(t, g, ttl, keys, 4)
+				l := startTraffic(t, g, ttl, keys, nil)
 				// One that wakes up serves what has come meanwhile before it hears that it
 				// is the master no more.
 				l.twoMasters = how == "hung"
@@ -297,10 +289,7 @@ func TestLostMasterUnderLoad(t *testing.T) {
 				must(t, way.end(m))
 				l.goesOn("the loss of a master")
 				t.Logf("every key was granted again %v after the master was %s", time.Since(began), how)
-				eventually(t, "another master has the lock", func() bool {
-					now := g.master(kept.Key())
-					return now != nil && now != m
-				})
+				g.promoted(kept.Key(), m)
 				// Its Client learns of that one a moment after the servers do, and has no answer
 				// until then: go-redis asks some node, which may not have heard either.
 				var renewed error

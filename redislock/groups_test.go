@@ -36,6 +36,17 @@ var stores = map[string]func(t testing.TB) *group{
 	"cluster":  clusterGroup,
 }
 
+// onEach runs f on each of them, side by side.
+func onEach(t *testing.T, of map[string]func(t testing.TB) *group, f func(t *testing.T, g *group)) {
+	t.Parallel()
+	for name, start := range of {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, start(t))
+		})
+	}
+}
+
 // singleServer starts one server.
 func singleServer(t testing.TB) *group {
 	g := &group{t: t, single: testserver.Redis(t)}
@@ -146,6 +157,15 @@ func (g *group) handOver(master *testserver.Server) *testserver.Server {
 		g.t.Fatal(err)
 	}
 	return now
+}
+
+// promoted waits until a replica has the place of a master of key.
+func (g *group) promoted(key string, master *testserver.Server) {
+	g.t.Helper()
+	eventually(g.t, "another master has "+key, func() bool {
+		now := g.master(key)
+		return now != nil && now != master
+	})
 }
 
 // failovers counts the promotions of replicas that this group has agreed on so far.
@@ -290,17 +310,12 @@ func (g *group) tidy() {
 // TestLawsOfGroups holds the backend to the laws through Sentinel and on a Cluster of
 // three masters and three replicas.
 func TestLawsOfGroups(t *testing.T) {
-	t.Parallel()
-	for name, start := range groups {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := start(t)
-			g.claims = true // with leases of a minute
-			open := func(t *testing.T) driver.Backend { return closing(t, New(dialFor(t, g), nil)) }
-			drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
-			drivertest.Model(t, open)
-		})
-	}
+	onEach(t, groups, func(t *testing.T, g *group) {
+		g.claims = true // with leases of a minute
+		open := func(t *testing.T) driver.Backend { return closing(t, New(dialFor(t, g), nil)) }
+		drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
+		drivertest.Model(t, open)
+	})
 }
 
 func dialFor(t testing.TB, g *group) redis.UniversalClient {
@@ -312,32 +327,27 @@ func dialFor(t testing.TB, g *group) redis.UniversalClient {
 // A free lock costs one script and its release another, wherever its master is: counted by
 // the servers.
 func TestFreeLockOfStoresIsTwoRequests(t *testing.T) {
-	t.Parallel()
-	for name, start := range stores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := start(t)
-			b := g.connect(nil)
-			const pairs = 20
-			locks := func() {
-				for i := range pairs {
-					leave(t, b, hold(t, b, mutex(fmt.Sprint("key ", i))))
-				}
+	onEach(t, stores, func(t *testing.T, g *group) {
+		b := g.connect(nil)
+		const pairs = 20
+		locks := func() {
+			for i := range pairs {
+				leave(t, b, hold(t, b, mutex(fmt.Sprint("key ", i))))
 			}
-			locks() // the connections, the scripts
-			for _, s := range g.servers() {
-				ask(t, s, "CONFIG", "RESETSTAT")
-			}
-			locks()
-			requests := 0
-			for _, s := range g.servers() {
-				requests += calls(t, s, "evalsha", "eval", "wait")
-			}
-			if requests != 2*pairs {
-				t.Errorf("%d locks and releases took %d requests, want 2 each", pairs, requests)
-			}
-		})
-	}
+		}
+		locks() // the connections, the scripts
+		for _, s := range g.servers() {
+			ask(t, s, "CONFIG", "RESETSTAT")
+		}
+		locks()
+		requests := 0
+		for _, s := range g.servers() {
+			requests += calls(t, s, "evalsha", "eval", "wait")
+		}
+		if requests != 2*pairs {
+			t.Errorf("%d locks and releases took %d requests, want 2 each", pairs, requests)
+		}
+	})
 }
 
 // calls returns how often a server was given any of these commands.

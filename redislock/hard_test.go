@@ -308,12 +308,30 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 }
 
 // appendOnlyFile is where a server writes what is done.
-func appendOnlyFile(t *testing.T, s *testserver.Server) string {
+type appendOnlyFile string
+
+func appendOnlyFileOf(t *testing.T, s *testserver.Server) appendOnlyFile {
 	t.Helper()
 	if isSince(t, s, 7, 0) {
-		return filepath.Join(s.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+		return appendOnlyFile(filepath.Join(s.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof"))
 	}
-	return filepath.Join(s.Dir(), "appendonly.aof")
+	return appendOnlyFile(filepath.Join(s.Dir(), "appendonly.aof"))
+}
+
+func (f appendOnlyFile) size(t *testing.T) int64 {
+	t.Helper()
+	info, err := os.Stat(string(f))
+	must(t, err)
+	return info.Size()
+}
+
+// cut kills the server, takes so many bytes off the end of its file, and starts it again.
+func (f appendOnlyFile) cut(t *testing.T, s *testserver.Server, b *Backend, tail int64) {
+	t.Helper()
+	must(t, s.Kill())
+	must(t, os.Truncate(string(f), f.size(t)-tail))
+	must(t, s.Restart())
+	noticed(t, b)
 }
 
 // A power cut takes the tail of the append-only file, wherever it cuts: the server comes
@@ -332,25 +350,14 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, testserver.Persist(true))
 			b := connect(t, s, nil)
-			file := appendOnlyFile(t, s)
-			size := func() int64 {
-				info, err := os.Stat(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return info.Size()
-			}
+			file := appendOnlyFileOf(t, s)
 			held := hold(t, b, mutex("key"))
 			first := wait_(t, b, mutex("key"))
 			other := hold(t, b, mutex("other"))
-			before := size()
+			before := file.size(t)
 			// The step that is lost: a third claim of one line, which writes three keys.
 			second := wait_(t, b, mutex("key"))
-			after := size()
-			must(t, s.Kill())
-			must(t, os.Truncate(file, after-part(after-before)))
-			must(t, s.Restart())
-			eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
+			file.cut(t, s, b, part(file.size(t)-before))
 			if l := line(t, b, "key"); len(l.Claims) != 2 || !l.Claims[0].Granted || l.Claims[1].Granted {
 				t.Errorf("the line is %+v; want who held and who waited first", l)
 			}
@@ -359,9 +366,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 					t.Errorf("claim %d, which was saved, answered %v", i, err)
 				}
 			}
-			if err := renewOne(b, second); !driver.Gone(err) {
-				t.Errorf("the claim that was lost answered %v", err)
-			}
+			wantGone(t, "the claim that was lost", renewOne(b, second))
 			again := wait_(t, b, mutex("key"))
 			leave(t, b, held)
 			granted(t, b, first)
@@ -382,15 +387,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		b := connect(t, s, nil)
 		hold(t, b, mutex("other"))
 		lost := hold(t, b, mutex("key"))
-		file := appendOnlyFile(t, s)
-		must(t, s.Kill())
-		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		must(t, os.Truncate(file, info.Size()-1))
-		must(t, s.Restart())
-		eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
+		appendOnlyFileOf(t, s).cut(t, s, b, 1)
 		if err := renewOne(b, lost); !driver.Gone(err) {
 			t.Errorf("a grant that the server has forgotten was renewed with the answer %v", err)
 		}
@@ -398,9 +395,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		if next.Token <= lost.Token {
 			t.Errorf("token %d was granted after %d", next.Token, lost.Token)
 		}
-		if err := b.Leave(t.Context(), lost, driver.Exit{}); !driver.Gone(err) {
-			t.Errorf("Leave of the lost grant answered %v", err)
-		}
+		wantGone(t, "Leave of the lost grant", b.Leave(t.Context(), lost, driver.Exit{}))
 		ok(t, renewOne(b, next))
 	})
 }
@@ -415,9 +410,7 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	// A folder in the place of the file: it cannot be replaced, as on a full disk it
 	// cannot be written.
 	must(t, os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700))
-	if _, err := s.Ask("CONFIG", "SET", "save", "3600 1000000"); err != nil { // refuses to write without saving only
-		t.Fatal(err)
-	}
+	ask(t, s, "CONFIG", "SET", "save", "3600 1000000") // refuses to write without saving only
 	ask(t, s, "BGSAVE")
 	refused := func(err error) bool { return err != nil && strings.Contains(err.Error(), "MISCONF") }
 	eventually(t, "the server refuses to write", func() bool {

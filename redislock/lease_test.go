@@ -25,18 +25,10 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 			wait_(t, b, mutex(key))
 		}
 		must(t, b.Leave(ctx, k, driver.Exit{Linger: time.Minute}))
-		if err := b.Leave(ctx, k, driver.Exit{}); !driver.Gone(err) {
-			t.Errorf("%s: a second Leave answered %v", key, err)
-		}
-		if err := renewOne(b, k); !driver.Gone(err) {
-			t.Errorf("%s: Renew answered %v", key, err)
-		}
-		if _, err := b.Await(ctx, k); !driver.Gone(err) {
-			t.Errorf("%s: Await answered %v", key, err)
-		}
-		if _, err := b.Enter(ctx, c); !driver.Gone(err) {
-			t.Errorf("%s: a repeated Enter answered %v", key, err)
-		}
+		wantGone(t, key+": a second Leave", b.Leave(ctx, k, driver.Exit{}))
+		wantGone(t, key+": Renew", renewOne(b, k))
+		wantGone(t, key+": Await", errOf(b.Await(ctx, k)))
+		wantGone(t, key+": a repeated Enter", errOf(b.Enter(ctx, c)))
 		if _, err := b.Enter(ctx, noWait(mutex(key))); err == nil || driver.Gone(err) {
 			t.Errorf("%s: another claim's Enter answered %v", key, err)
 		}
@@ -81,9 +73,7 @@ func TestRenewalInALongLineBringsNothingBack(t *testing.T) {
 	w := wait_(t, b, mutex("key"))
 	<-end
 	k.TTL = time.Minute
-	if err := renewOne(b, k); !driver.Gone(err) {
-		t.Errorf("the renewal of a claim whose lease had ended answered %v; want an ErrGone", err)
-	}
+	wantGone(t, "the renewal of a claim whose lease had ended", renewOne(b, k))
 	granted(t, b, w)
 	leave(t, b, w)
 }
@@ -167,15 +157,11 @@ func TestTombstoneIsOnlyEverProlonged(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Minute, minTTL} {
 		k := driver.Ticket{Claim: c}
 		k.TTL = ttl
-		if err := b.Leave(t.Context(), k, driver.Exit{}); !driver.Gone(err) {
-			t.Errorf("Leave of a claim that never came answered %v", err)
-		}
+		wantGone(t, "Leave of a claim that never came", b.Leave(t.Context(), k, driver.Exit{}))
 	}
 	marker := mutex("other")
 	marker.TTL = minTTL
 	hold(t, b, marker)
 	eventually(t, "the shorter tombstone is over", func() bool { return len(line(t, b, "other").Claims) == 0 })
-	if _, err := b.Enter(t.Context(), c); !driver.Gone(err) {
-		t.Errorf("Enter of an ID with a tombstone of a minute answered %v", err)
-	}
+	wantGone(t, "Enter of an ID with a tombstone of a minute", errOf(b.Enter(t.Context(), c)))
 }

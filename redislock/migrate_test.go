@@ -195,7 +195,7 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 	for i := range 3 {
 		keys = append(keys, fmt.Sprint("key ", i))
 	}
-	l := startTrafficWith(t, g, ttl, keys, 4, inOneSlot)
+	l := startTraffic(t, g, ttl, keys, inOneSlot)
 	l.strict = true
 	keeper := client(t, g, ttl, inOneSlot)
 	kept := lock(t, keeper, "kept")

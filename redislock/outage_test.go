@@ -40,9 +40,7 @@ func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
 			t.Fatalf("after %v the waiter has heard %v", time.Since(start), err)
 		}
 	}
-	if err := b.Leave(t.Context(), alone, driver.Exit{Mark: "m"}); !driver.Gone(err) {
-		t.Errorf("Leave answered %v", err)
-	}
+	wantGone(t, "Leave", b.Leave(t.Context(), alone, driver.Exit{Mark: "m"}))
 	if k := hold(t, b, mutex("alone")); k.Token <= alone.Token {
 		t.Errorf("token %d follows %d", k.Token, alone.Token)
 	}
@@ -70,7 +68,7 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 			}
 			must(t, s.Restart())
 			for _, b := range []*Backend{a, b} {
-				eventually(t, "the client has noticed", func() bool { _, err := b.Line(t.Context(), "key"); return err == nil })
+				noticed(t, b)
 			}
 			if !keeps {
 				for _, err := range []error{renewOne(a, held), renewOne(b, waiter)} {
@@ -82,9 +80,7 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 				if next.Token <= held.Token {
 					t.Errorf("token %d follows %d", next.Token, held.Token)
 				}
-				if err := a.Leave(t.Context(), held, driver.Exit{}); !driver.Gone(err) {
-					t.Errorf("Leave of the one before answered %v", err)
-				}
+				wantGone(t, "Leave of the one before", a.Leave(t.Context(), held, driver.Exit{}))
 				leave(t, b, next)
 				return
 			}

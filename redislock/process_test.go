@@ -68,41 +68,36 @@ func (g *group) start(key string, ttl time.Duration) *worker.Process {
 // A killed holder's lock is free when its lease is over, and a killed waiter delays
 // nobody for longer than its own.
 func TestKilledProcessesOfGroups(t *testing.T) {
-	t.Parallel()
-	for name, start := range stores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := start(t)
-			const ttl = 1500 * time.Millisecond
-			c := client(t, g, ttl, nil)
+	onEach(t, stores, func(t *testing.T, g *group) {
+		const ttl = 1500 * time.Millisecond
+		c := client(t, g, ttl, nil)
 
-			holder := g.start("holder", ttl)
-			holder.Until("held")
-			head := g.start("holder", ttl)
-			head.Until("waits")
-			holder.Kill()
-			killed := time.Now()
-			head.Until("held")
-			if d := time.Since(killed); d > ttl+time.Second {
-				t.Errorf("the next in line got the lock %v after its holder was killed; want at most %v", d, ttl+time.Second)
-			}
-			head.Tell("leave")
-			head.Until("left ok")
+		holder := g.start("holder", ttl)
+		holder.Until("held")
+		head := g.start("holder", ttl)
+		head.Until("waits")
+		holder.Kill()
+		killed := time.Now()
+		head.Until("held")
+		if d := time.Since(killed); d > ttl+time.Second {
+			t.Errorf("the next in line got the lock %v after its holder was killed; want at most %v", d, ttl+time.Second)
+		}
+		head.Tell("leave")
+		head.Until("left ok")
 
-			lease := lock(t, c, "waiter")
-			head = g.start("waiter", ttl)
-			head.Until("waits")
-			behind := g.start("waiter", ttl)
-			behind.Until("waits")
-			head.Kill()
-			killed = time.Now()
-			must(t, lease.Release(t.Context()))
-			behind.Until("held")
-			if d := time.Since(killed); d > ttl+time.Second {
-				t.Errorf("a killed waiter held up the line for %v; want at most %v", d, ttl+time.Second)
-			}
-			behind.Tell("leave")
-			behind.Until("left ok")
-		})
-	}
+		lease := lock(t, c, "waiter")
+		head = g.start("waiter", ttl)
+		head.Until("waits")
+		behind := g.start("waiter", ttl)
+		behind.Until("waits")
+		head.Kill()
+		killed = time.Now()
+		must(t, lease.Release(t.Context()))
+		behind.Until("held")
+		if d := time.Since(killed); d > ttl+time.Second {
+			t.Errorf("a killed waiter held up the line for %v; want at most %v", d, ttl+time.Second)
+		}
+		behind.Tell("leave")
+		behind.Until("left ok")
+	})
 }

@@ -32,6 +32,13 @@ func (p proxied) client(change ...func(*redis.Options)) *redis.Client {
 	return c
 }
 
+// through opens a Backend that goes through a proxy of its own.
+func through(t testing.TB, s *testserver.Server, change ...func(*redis.Options)) (proxied, *Backend) {
+	t.Helper()
+	p := newProxy(t, s)
+	return p, closing(t, New(p.client(change...), nil))
+}
+
 // onScript judges each call of a script, with how many there have been.
 func (p proxied) onScript(s *transport.Script, judge func(nth int) faultproxy.Action) {
 	n := 0

@@ -12,14 +12,24 @@ import (
 	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
+// queued returns a holder of a lock, and a process that waits for it and is subscribed, to
+// its own channel or to another.
+func queued(t *testing.T, channel ...string) (holder, waiter *Backend, held, k driver.Ticket) {
+	t.Helper()
+	s := newServer(t)
+	holder, waiter = connect(t, s, nil), connect(t, s, nil)
+	for _, c := range channel {
+		waiter.channel = c
+	}
+	held = hold(t, holder, mutex("key"))
+	k = wait_(t, waiter, mutex("key"))
+	subscribed(t, waiter)
+	return holder, waiter, held, k
+}
+
 // Pushes may be lost: what stands behind them is a reading about every second.
 func TestLostPushIsMadeUpForByTheFallback(t *testing.T) {
-	s := newServer(t)
-	holder, waiter := connect(t, s, nil), connect(t, s, nil)
-	waiter.channel = "fencelock:@nobody listens here"
-	held := hold(t, holder, mutex("key"))
-	k := wait_(t, waiter, mutex("key"))
-	subscribed(t, waiter)
+	holder, waiter, held, k := queued(t, "fencelock:@nobody listens here")
 	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
 		t.Fatalf("Await: %+v, %v", now, err)
 	}
@@ -49,12 +59,7 @@ func TestBrokenSubscriptionIsMadeAgainAndTheLineReadAgain(t *testing.T) {
 // A message that was sent while the subscription was down is not waited for: the
 // standing is read as soon as it is up again.
 func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
-	s := newServer(t)
-	holder, waiter := connect(t, s, nil), connect(t, s, nil)
-	waiter.channel = "fencelock:@nobody listens here"
-	held := hold(t, holder, mutex("key"))
-	k := wait_(t, waiter, mutex("key"))
-	subscribed(t, waiter)
+	holder, waiter, held, k := queued(t, "fencelock:@nobody listens here")
 	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
 		t.Fatalf("Await: %+v, %v", now, err)
 	}
@@ -141,11 +146,7 @@ func TestOneReleaseWakesEveryReaderOfEveryProcess(t *testing.T) {
 }
 
 func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {
-	s := newServer(t)
-	holder, waiter := connect(t, s, nil), connect(t, s, nil)
-	held := hold(t, holder, mutex("key"))
-	k := wait_(t, waiter, mutex("key"))
-	subscribed(t, waiter)
+	holder, waiter, held, k := queued(t)
 	leave(t, waiter, k)
 	waiter.subscriber.handle("g0:" + prefixed(k.ID))
 	if now, err := waiter.Await(t.Context(), k); !driver.Gone(err) {
@@ -159,11 +160,7 @@ func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {
 
 // A linger that is shorter than the lease moves the end: the first waiter is told.
 func TestShortLingerIsNoticed(t *testing.T) {
-	s := newServer(t)
-	holder, waiter := connect(t, s, nil), connect(t, s, nil)
-	held := hold(t, holder, mutex("key"))
-	k := wait_(t, waiter, mutex("key"))
-	subscribed(t, waiter)
+	holder, waiter, held, k := queued(t)
 	must(t, errOf(waiter.read(t.Context(), k)))
 	got := make(chan time.Duration)
 	go func() { got <- granted(t, waiter, k) }()
@@ -212,11 +209,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 }
 
 func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
-	s := newServer(t)
-	holder, waiter := connect(t, s, nil), connect(t, s, nil)
-	held := hold(t, holder, mutex("key"))
-	k := wait_(t, waiter, mutex("key"))
-	subscribed(t, waiter)
+	holder, waiter, held, k := queued(t)
 	must(t, errOf(waiter.read(t.Context(), k)))
 	got := make(chan error)
 	start := time.Now()

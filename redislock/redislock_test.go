@@ -328,8 +328,22 @@ func line(t testing.TB, b *Backend, key string) driver.Line {
 	return l
 }
 
+// noticed waits until the client of b reaches the server again.
+func noticed(t testing.TB, b *Backend) {
+	t.Helper()
+	eventually(t, "the client has noticed", func() bool { return errOf(b.Line(t.Context(), "key")) == nil })
+}
+
 func renewOne(b *Backend, k driver.Ticket) error {
 	return b.Renew(context.Background(), []driver.Ticket{k})[0]
+}
+
+// wantGone holds err to saying that the claim is gone.
+func wantGone(t testing.TB, what string, err error) {
+	t.Helper()
+	if !driver.Gone(err) {
+		t.Errorf("%s: %v; want ErrGone", what, err)
+	}
 }
 
 // permanent reports whether err says that asking again is useless.

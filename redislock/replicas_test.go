@@ -42,55 +42,47 @@ func mend(t testing.TB, replica *testserver.Server) {
 // holder is let in beside the first. The second one's token is larger, so a resource
 // that compares tokens refuses the first; and the first is told by its next renewal.
 func TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
-	t.Parallel()
-	for name, start := range groups {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := start(t)
-			const ttl = time.Minute // it is renewed by itself when all else is done
-			a, b := client(t, g, ttl, nil), client(t, g, ttl, nil)
-			m := g.master("key")
-			for _, r := range g.replicas(m) {
-				cut(t, r)
-			}
-			first := lock(t, a, "key")
-			must(t, m.Kill())
-			eventually(t, "a stale replica is promoted", func() bool {
-				now := g.master("key")
-				return now != nil && now != m
-			})
-			g.freeze()
-			second := lock(t, b, "key")
-			began := time.Now()
-			must(t, first.Err())
-			if second.Token() <= first.Token() {
-				t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), first.Token())
-			}
-			var resource fence.Gate
-			write := func() error { return nil }
-			ok(t, resource.Do(t.Context(), second.Token(), write))
-			if err := resource.Do(t.Context(), first.Token(), write); !errors.Is(err, fence.ErrStale) {
-				t.Errorf("the resource let the first holder in: %v", err)
-			}
-			// A client that has slept through the failover first tries the dead master.
-			eventually(t, "the first holder is told by a renewal", func() bool {
-				return errors.Is(first.Renew(t.Context()), fencelock.ErrLost)
-			})
-			<-first.Context().Done()
-			t.Logf("two held the lock for %v, with tokens %d and %d", time.Since(began), first.Token(), second.Token())
-			if err := first.Err(); !errors.Is(err, fencelock.ErrLost) {
-				t.Errorf("the first holder was told %v", err)
-			}
-			if err := first.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
-				t.Errorf("Release of the lost lock answered %v", err)
-			}
-			ok(t, second.Err())
-			ok(t, second.Release(t.Context()))
-			if l, err := b.Line(t.Context(), "key"); err != nil || len(l.Claims) > 0 {
-				t.Errorf("the line is %+v, %v", l, err)
-			}
+	onEach(t, groups, func(t *testing.T, g *group) {
+		const ttl = time.Minute // it is renewed by itself when all else is done
+		a, b := client(t, g, ttl, nil), client(t, g, ttl, nil)
+		m := g.master("key")
+		for _, r := range g.replicas(m) {
+			cut(t, r)
+		}
+		first := lock(t, a, "key")
+		must(t, m.Kill())
+		g.promoted("key", m)
+		g.freeze()
+		second := lock(t, b, "key")
+		began := time.Now()
+		must(t, first.Err())
+		if second.Token() <= first.Token() {
+			t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), first.Token())
+		}
+		var resource fence.Gate
+		write := func() error { return nil }
+		ok(t, resource.Do(t.Context(), second.Token(), write))
+		if err := resource.Do(t.Context(), first.Token(), write); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("the resource let the first holder in: %v", err)
+		}
+		// A client that has slept through the failover first tries the dead master.
+		eventually(t, "the first holder is told by a renewal", func() bool {
+			return errors.Is(first.Renew(t.Context()), fencelock.ErrLost)
 		})
-	}
+		<-first.Context().Done()
+		t.Logf("two held the lock for %v, with tokens %d and %d", time.Since(began), first.Token(), second.Token())
+		if err := first.Err(); !errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("the first holder was told %v", err)
+		}
+		if err := first.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("Release of the lost lock answered %v", err)
+		}
+		ok(t, second.Err())
+		ok(t, second.Release(t.Context()))
+		if l, err := b.Line(t.Context(), "key"); err != nil || len(l.Claims) > 0 {
+			t.Errorf("the line is %+v, %v", l, err)
+		}
+	})
 }
 
 // confirmed are options that ask for the replicas of a group.
@@ -104,102 +96,89 @@ func confirmed(g *group) *Options {
 
 // With Replicas the schedule above does not get as far as a first holder.
 func TestGrantThatReplicasDoNotConfirmIsTakenBack(t *testing.T) {
-	t.Parallel()
-	for name, start := range groups {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := start(t)
-			b := g.connect(confirmed(g))
-			held, marked := hold(t, b, mutex("key")), hold(t, b, mutex("key marked"))
-			waiter := wait_(t, b, mutex("key"))
-			must(t, renewOne(b, held))
-			leave(t, b, held)
-			granted(t, b, waiter)
+	onEach(t, groups, func(t *testing.T, g *group) {
+		b := g.connect(confirmed(g))
+		held, marked := hold(t, b, mutex("key")), hold(t, b, mutex("key marked"))
+		waiter := wait_(t, b, mutex("key"))
+		must(t, renewOne(b, held))
+		leave(t, b, held)
+		granted(t, b, waiter)
 
-			var links []*testserver.Server
-			for _, key := range []string{"key", "key marked", "new", "core"} {
-				links = append(links, g.replicas(g.master(key))[0])
+		var links []*testserver.Server
+		for _, key := range []string{"key", "key marked", "new", "core"} {
+			links = append(links, g.replicas(g.master(key))[0])
+		}
+		for _, r := range links {
+			cut(t, r)
+		}
+		unknown := func(call string, err error) {
+			if err == nil || permanent(err) || driver.Gone(err) || !strings.Contains(err.Error(), "replicas confirmed") {
+				t.Errorf("%s answered %v, want that too few replicas confirmed it", call, err)
 			}
-			for _, r := range links {
-				cut(t, r)
-			}
-			unknown := func(call string, err error) {
-				if err == nil || permanent(err) || driver.Gone(err) || !strings.Contains(err.Error(), "replicas confirmed") {
-					t.Errorf("%s answered %v, want that too few replicas confirmed it", call, err)
-				}
-			}
-			_, err := b.Enter(t.Context(), mutex("new"))
-			unknown("Enter of a free lock", err)
-			_, err = b.Enter(t.Context(), mutex("key"))
-			unknown("Enter behind a holder", err)
-			if l := line(t, b, "new"); len(l.Claims) != 0 {
-				t.Errorf("a grant that was refused left %+v", l)
-			}
-			if l := line(t, b, "key"); len(l.Claims) != 1 {
-				t.Errorf("a claim that was refused left %+v", l)
-			}
-			_, err = b.Enter(t.Context(), noWait(mutex("key")))
-			if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
-				t.Errorf("a try on a held lock answered %v; it has nothing to confirm", err)
-			}
-			unknown("Renew", renewOne(b, waiter))
-			unknown("Leave with a mark", b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}))
+		}
+		_, err := b.Enter(t.Context(), mutex("new"))
+		unknown("Enter of a free lock", err)
+		_, err = b.Enter(t.Context(), mutex("key"))
+		unknown("Enter behind a holder", err)
+		if l := line(t, b, "new"); len(l.Claims) != 0 {
+			t.Errorf("a grant that was refused left %+v", l)
+		}
+		if l := line(t, b, "key"); len(l.Claims) != 1 {
+			t.Errorf("a claim that was refused left %+v", l)
+		}
+		_, err = b.Enter(t.Context(), noWait(mutex("key")))
+		if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
+			t.Errorf("a try on a held lock answered %v; it has nothing to confirm", err)
+		}
+		unknown("Renew", renewOne(b, waiter))
+		unknown("Leave with a mark", b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}))
 
-			c := client(t, g, 2*time.Second, confirmed(g))
-			start := time.Now()
-			_, err = c.Lock(t.Context(), "core", fencelock.Wait(time.Second))
-			if !errors.Is(err, fencelock.ErrUnavailable) {
-				t.Errorf("Lock answered %v", err)
-			}
-			if d := time.Since(start); d > 2*time.Second {
-				t.Errorf("Lock took %v, with a Wait of 1s", d)
-			}
+		c := client(t, g, 2*time.Second, confirmed(g))
+		start := time.Now()
+		_, err = c.Lock(t.Context(), "core", fencelock.Wait(time.Second))
+		if !errors.Is(err, fencelock.ErrUnavailable) {
+			t.Errorf("Lock answered %v", err)
+		}
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("Lock took %v, with a Wait of 1s", d)
+		}
 
-			for _, r := range links {
-				mend(t, r)
-			}
-			// It was left the first time, and its mark is confirmed now.
-			ok(t, b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}))
-			ok(t, renewOne(b, waiter))
-			leave(t, b, waiter)
-			leave(t, b, hold(t, b, mutex("new")))
-		})
-	}
+		for _, r := range links {
+			mend(t, r)
+		}
+		// It was left the first time, and its mark is confirmed now.
+		ok(t, b.Leave(t.Context(), marked, driver.Exit{Mark: "m"}))
+		ok(t, renewOne(b, waiter))
+		leave(t, b, waiter)
+		leave(t, b, hold(t, b, mutex("new")))
+	})
 }
 
 // What replicas have confirmed is there when one of them takes over, also a renewal.
 func TestConfirmedGrantOutlivesItsMaster(t *testing.T) {
-	t.Parallel()
-	for name, start := range groups {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := start(t)
-			b := g.connect(confirmed(g))
-			m := g.master("key")
-			var held []driver.Ticket
-			for range 20 {
-				// As many as can be, right before the master dies: the last is on its way.
-				held = append(held, enter(t, b, mutex("key")))
-			}
-			must(t, m.Kill())
-			eventually(t, "a replica takes over", func() bool {
-				now := g.master("key")
-				return now != nil && now != m
-			})
-			// The dead one is not there to confirm.
-			r := g.connect(nil)
-			eventually(t, "the new master answers", func() bool {
-				_, err := r.Line(t.Context(), "key")
-				return err == nil
-			})
-			if l := line(t, r, "key"); len(l.Claims) != len(held) {
-				t.Errorf("of %d confirmed claims %d are left", len(held), len(l.Claims))
-			}
-			for _, k := range held {
-				leave(t, r, k)
-			}
+	onEach(t, groups, func(t *testing.T, g *group) {
+		b := g.connect(confirmed(g))
+		m := g.master("key")
+		var held []driver.Ticket
+		for range 20 {
+			// As many as can be, right before the master dies: the last is on its way.
+			held = append(held, enter(t, b, mutex("key")))
+		}
+		must(t, m.Kill())
+		g.promoted("key", m)
+		// The dead one is not there to confirm.
+		r := g.connect(nil)
+		eventually(t, "the new master answers", func() bool {
+			_, err := r.Line(t.Context(), "key")
+			return err == nil
 		})
-	}
+		if l := line(t, r, "key"); len(l.Claims) != len(held) {
+			t.Errorf("of %d confirmed claims %d are left", len(held), len(l.Claims))
+		}
+		for _, k := range held {
+			leave(t, r, k)
+		}
+	})
 }
 
 // WAIT goes with the command that it confirms: a free lock costs one request still.

@@ -17,8 +17,7 @@ import (
 
 func TestFreeLockAndReleaseAreTwoRequests(t *testing.T) {
 	s := newServer(t)
-	p := newProxy(t, s)
-	b := closing(t, New(p.client(), nil))
+	p, b := through(t, s)
 	leave(t, b, hold(t, b, mutex("warm up"))) // the connection, the scripts
 	p.Forget()
 	const pairs = 20
@@ -59,8 +58,7 @@ func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 // Calls that come while requests are under way go out together.
 func TestConcurrentCallsGoTogether(t *testing.T) {
 	s := newServer(t)
-	p := newProxy(t, s)
-	b := closing(t, New(p.client(), nil))
+	p, b := through(t, s)
 	leave(t, b, hold(t, b, mutex("warm up")))
 	tickets := make([]driver.Ticket, 200)
 	var calls sync.WaitGroup
@@ -79,8 +77,7 @@ func TestConcurrentCallsGoTogether(t *testing.T) {
 // Requests on connections that are dead hold up nobody else.
 func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 	s := newServer(t)
-	p := newProxy(t, s)
-	b := closing(t, New(p.client(), nil))
+	p, b := through(t, s)
 	leave(t, b, hold(t, b, mutex("warm up")))
 	var mu sync.Mutex
 	swallowed := map[string]bool{}
@@ -265,8 +262,7 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			rdb, other := dial(t, s), connect(t, s, nil)
-			p := newProxy(t, s)
-			b := closing(t, New(p.client(far), nil))
+			p, b := through(t, s, far)
 			leave(t, other, enter(t, other, mutex("key"))) // the server knows the scripts
 			if !tt.far {
 				leave(t, b, enter(t, b, mutex("key"))) // and is near
@@ -325,8 +321,7 @@ func TestReserveThatIsSentAgainLate(t *testing.T) {
 		},
 		"another waits": func(k driver.Ticket) int64 { wait_(t, other, mutex(k.Key)); return 7 },
 	} {
-		p := newProxy(t, s)
-		b := closing(t, New(p.client(), nil))
+		p, b := through(t, s)
 		k := enter(t, b, mutex(name))
 		leave(t, b, k) // the server is near
 		k = enter(t, b, mutex(name))
@@ -455,8 +450,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 // A whole pipeline is sent again when its connection breaks.
 func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	s := newServer(t)
-	p := newProxy(t, s)
-	b := closing(t, New(p.client(func(o *redis.Options) { o.MaxRetries = 8 }), nil))
+	p, b := through(t, s, func(o *redis.Options) { o.MaxRetries = 8 })
 	n := 0
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		if !strings.HasPrefix(strings.ToLower(r.Args()[0]), "eval") {
@@ -489,8 +483,7 @@ func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
 func TestRenewalsAreSplitWhereSlotsMustNotMix(t *testing.T) {
 	t.Parallel()
 	s := cluster(t)
-	p := newProxy(t, s)
-	b := closing(t, New(p.client(), nil))
+	_, b := through(t, s)
 	var tickets []driver.Ticket
 	for i := range 20 {
 		tickets = append(tickets, hold(t, b, mutex(fmt.Sprintf("key %d", i))))

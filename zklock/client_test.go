@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 )
 
 func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
@@ -104,9 +103,7 @@ func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 	}()
 	must(t, renew(b, k))
 	leave(t, b, w)
-	if err := <-ended; !driver.Gone(err) {
-		t.Errorf("Await of a claim that left: %v", err)
-	}
+	wantGone(t, "Await of a claim that left", <-ended)
 	leave(t, b, k)
 	begun := time.Now()
 	must(t, b.Close())

@@ -162,9 +162,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 			}
 			a := admin(t, s)
 			eventually(t, "the node is gone", func() bool { return len(nodes(t, a, name)) == 0 })
-			if err := renew(b, k); !driver.Gone(err) {
-				t.Errorf("Renew after Leave: %v; want ErrGone", err)
-			}
+			wantGone(t, "Renew after Leave", renew(b, k))
 		})
 	}
 }
@@ -338,12 +336,8 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 			t.Errorf("Renew of claim %d after the session expired: %v; want ErrGone", i, err)
 		}
 	}
-	if _, err := b.Await(t.Context(), w); !driver.Gone(err) {
-		t.Errorf("Await after the session expired: %v; want ErrGone", err)
-	}
-	if err := b.Leave(t.Context(), k, driver.Exit{Mark: "late"}); !driver.Gone(err) {
-		t.Errorf("Leave after the session expired: %v; want ErrGone", err)
-	}
+	wantGone(t, "Await after the session expired", errOf(b.Await(t.Context(), w)))
+	wantGone(t, "Leave after the session expired", b.Leave(t.Context(), k, driver.Exit{Mark: "late"}))
 	// The same ID may come again, behind the others.
 	again := wait(t, b, c)
 	if again.Token <= next.Token {
@@ -489,9 +483,7 @@ func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
 	if took := time.Since(begun); took < lease || took > lease+5*time.Second {
 		t.Errorf("a claim with a lease of %v was in line for %v", lease, took)
 	}
-	if err := renew(b, k); !driver.Gone(err) {
-		t.Errorf("Renew after its lease: %v; want ErrGone", err)
-	}
+	wantGone(t, "Renew after its lease", renew(b, k))
 	ok(t, renew(b, stays))
 	leave(t, other, next)
 	leave(t, b, stays)
@@ -736,9 +728,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	}
 	must(t, s.Continue())
 	// What Enter and Leave had sent is settled when the server goes on.
-	if err := paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{}); !driver.Gone(err) {
-		t.Errorf("Leave: %v", err)
-	}
+	wantGone(t, "Leave", paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{}))
 }
 
 // A connection breaks, and the client goes on with a server that has not heard of the last

@@ -121,6 +121,14 @@ func ok(t testing.TB, err error) {
 // errOf is the error of a call whose other result does not matter.
 func errOf[T any](_ T, err error) error { return err }
 
+// wantGone holds err to saying that the claim is gone.
+func wantGone(t testing.TB, what string, err error) {
+	t.Helper()
+	if !driver.Gone(err) {
+		t.Errorf("%s: %v; want ErrGone", what, err)
+	}
+}
+
 // within is a context for one call that may not be answered.
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -247,6 +247,14 @@ func unknown(t testing.TB, what string, err error) {
 	}
 }
 
+// wantGone holds err to saying that the claim is gone.
+func wantGone(t testing.TB, what string, err error) {
+	t.Helper()
+	if !driver.Gone(err) {
+		t.Errorf("%s: %v; want ErrGone", what, err)
+	}
+}
+
 // permanent must be an error that will come again.
 func permanent(t testing.TB, what string, err error) {
 	t.Helper()

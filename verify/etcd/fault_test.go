@@ -60,9 +60,7 @@ func TestRevokedLeaseIsALoss(t *testing.T) {
 		}
 	}
 	ok(t, renew(t, b, other))
-	if err := a.Leave(soon(t), one, driver.Exit{Mark: "late"}); !driver.Gone(err) {
-		t.Errorf("Leave after the lease was revoked answered %v; want ErrGone", err)
-	}
+	wantGone(t, "Leave after the lease was revoked", a.Leave(soon(t), one, driver.Exit{Mark: "late"}))
 	// The lease is not used again, and no claim is put on it.
 	leave(t, a, hold(t, a, claim("two")))
 	leave(t, b, next)
@@ -145,9 +143,7 @@ func TestLostAnswers(t *testing.T) {
 	persist(t, "Leave without a token", func(ctx context.Context) error {
 		return far.Leave(ctx, driver.Ticket{Claim: waits}, driver.Exit{})
 	})
-	if _, err := far.Enter(soon(t), waits); !driver.Gone(err) {
-		t.Errorf("an Enter delayed beyond its Leave answered %v; want ErrGone", err)
-	}
+	wantGone(t, "an Enter delayed beyond its Leave", errOf(far.Enter(soon(t), waits)))
 
 	done := func(ctx context.Context) error { return far.Leave(ctx, held, driver.Exit{Mark: "done"}) }
 	lost("Leave", 0, inLine(0), done)

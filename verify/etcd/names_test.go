@@ -40,9 +40,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 		leave(t, b, hold(t, b, permits("s", 1, 2)))
 		broken := hold(t, a, claim("k"))
 		must(t, b.Break(soon(t), "k", broken.Token, "it hangs"))
-		if err := renew(t, a, broken); !driver.Gone(err) {
-			t.Fatalf("Renew of a broken claim: %v", err)
-		}
+		wantGone(t, "Renew of a broken claim", renew(t, a, broken))
 	}
 	end := x.put(x.prefix+"m", "the end")
 	names, puts := map[string]bool{}, 0
@@ -105,9 +103,7 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 		ok(t, renew(t, b, first))
 		first.Token = 0
 		leave(t, b, first)
-		if err := renew(t, a, first); !driver.Gone(err) {
-			t.Errorf("Renew of what another Backend has taken out of the line: %v", err)
-		}
+		wantGone(t, "Renew of what another Backend has taken out of the line", renew(t, a, first))
 	})
 }
 
@@ -160,9 +156,7 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 		kv.skip = 1 // the line is not empty: the second transaction puts the claim
 		late := kv.hold(t, func() error { _, err := a.Enter(soon(t), c); return err })
 		x.put(stray, was)
-		if _, err := a.Enter(soon(t), c); !driver.Gone(err) {
-			t.Errorf("an Enter that finds its name taken: %v; want ErrGone", err)
-		}
+		wantGone(t, "an Enter that finds its name taken", errOf(a.Enter(soon(t), c)))
 		x.remove(stray)
 		ok(t, errOf(late()))
 		leave(t, b, holder)
@@ -220,9 +214,7 @@ func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 			must(t, b.Break(soon(t), "k", first.Token, "it hangs"))
 			// An Enter that was given up long ago.
 			put := x.put(name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
-			if err := a.Leave(soon(t), first, e); !driver.Gone(err) {
-				t.Errorf("Leave of a claim that was broken: %v; want ErrGone", err)
-			}
+			wantGone(t, "Leave of a claim that was broken", a.Leave(soon(t), first, e))
 			now, err := x.etcd.Get(soon(t), name)
 			if err != nil || len(now.Kvs) != 1 || now.Kvs[0].ModRevision != put {
 				t.Errorf("what has the name of a claim that was broken is %v, %v after its Leave", now, err)
@@ -295,9 +287,7 @@ func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 	b := x.backend()
 	first := hold(t, b, claim("k"))
 	must(t, b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}))
-	if err := b.Leave(soon(t), first, driver.Exit{}); !driver.Gone(err) {
-		t.Errorf("a second Leave: %v; want ErrGone", err)
-	}
+	wantGone(t, "a second Leave", b.Leave(soon(t), first, driver.Exit{}))
 	if l := claims(t, b, "k"); len(l) != 1 {
 		t.Errorf("after it the line is %+v; want what lingers", l)
 	}

@@ -64,10 +64,11 @@ func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 // Nobody has looked at the line since the holder's lease ended, so it is still in it. Its
 // renewal, which comes late, must not bring it back before the one who waits.
 func TestRenewalInALongLineBringsNothingBack(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	b := connect(t, s, nil)
 	c := mutex("key")
-	c.TTL = 500 * time.Millisecond
+	c.TTL = time.Second
 	k := hold(t, b, c)
 	end := time.After(c.TTL + 20*time.Millisecond)
 	w := wait_(t, b, mutex("key"))

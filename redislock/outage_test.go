@@ -127,7 +127,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	var leavers []held
 	short := func(key string) driver.Claim {
 		c := mutex(key)
-		c.TTL = 2 * time.Second
+		c.TTL = 10 * time.Second
 		return c
 	}
 	// Every way to leave, alone and in a line.
@@ -150,7 +150,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	broken, brokenLine := hold(t, b, mutex("broken")), hold(t, b, mutex("broken line"))
 	wait_(t, b, mutex("broken line"))
 	expiring := mutex("expiring")
-	expiring.TTL = minTTL
+	expiring.TTL = 2 * time.Second
 	hold(t, b, expiring)
 	behind := wait_(t, b, mutex("expiring"))
 

@@ -20,9 +20,7 @@ func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Optio
 // A holder that is cut off is told by its context before the next one is granted, and
 // its token is the smaller one.
 func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
+	s, p := proxied(t)
 	const ttl = 2 * time.Second
 	cutOff := fencelock.New(through(t, p, &Options{SessionTimeout: 3 * time.Second}), &fencelock.Options{TTL: ttl})
 	other := fencelock.New(connect(t, long, s), nil)

@@ -26,10 +26,7 @@ func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string)
 // Whoever comes back to a line that it has left empty joins it at once, and who does not
 // wait can tell that nobody was there since.
 func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	a := admin(t, s)
 	for i, c := range []driver.Claim{exclusive("a"), noWait(exclusive("b")), reader("c")} {
 		stayingLine(t, b, a, c.Key)
@@ -54,9 +51,7 @@ func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 // What another process did to a line since it was left is seen, and a claim that does not
 // wait is refused without a trace.
 func TestLineThatWasLeftMayBeTaken(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	b, other := connect(t, long, s), connect(t, long, s)
+	s, b, other := twoSessions(t)
 	a := admin(t, s)
 	line := stayingLine(t, b, a, "k")
 	visit := func(b *Backend, id string) driver.Ticket {

@@ -43,10 +43,7 @@ func sent(t *testing.T, p *faultproxy.Proxy, what string, want ...int32) {
 }
 
 func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	for _, c := range []driver.Claim{exclusive("orders/42"), noWait(exclusive("orders/43")), reader("orders/44")} {
 		k := hold(t, b, c)
 		sent(t, p, "Enter of a free lock", opCreateContainer, opMulti)
@@ -62,10 +59,7 @@ func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
 }
 
 func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	ks := make([]driver.Ticket, 300)
 	for i := range ks {
 		ks[i] = hold(t, b, exclusive(fmt.Sprint("k", i)))
@@ -84,10 +78,7 @@ func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 }
 
 func TestRefusedClaimWritesNothing(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	holder := connect(t, long, s)
 	hold(t, holder, exclusive("k"))
 	c := admin(t, s)
@@ -108,10 +99,7 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 
 // Waiting costs no requests while nothing changes, and a grant one.
 func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	holder := connect(t, long, s)
 	h := hold(t, holder, exclusive("k"))
 	k := wait(t, b, exclusive("k"))
@@ -133,10 +121,8 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 // A claim in a long line costs seven requests: to join, to read who is ahead and who is first,
 // to watch the next of them and itself, to read the line when that has left, and to leave.
 func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b, other := quiet(t, p), connect(t, long, s)
+	s, p, b := quietly(t)
+	other := connect(t, long, s)
 	var ahead []driver.Ticket
 	for range 5 {
 		ahead = append(ahead, enter(t, other, exclusive("k")))
@@ -169,9 +155,7 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 // An operator ends a claim that waits, and then the one before it leaves: that is no grant.
 // The one behind has the lock by then.
 func TestBrokenWaiterIsNotGranted(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	b, other := connect(t, long, s), connect(t, long, s)
+	s, b, other := twoSessions(t)
 	first := hold(t, other, exclusive("k"))
 	second, third := wait(t, b, exclusive("k")), wait(t, other, exclusive("k"))
 	must(t, other.Break(t.Context(), "k", second.Token, "go home"))

@@ -24,7 +24,7 @@ import (
 func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for name, f := range map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest} {
+	for name, f := range lost {
 		for _, op := range []int32{opCreateContainer, opMulti} {
 			t.Run(fmt.Sprint(name, " ", op), func(t *testing.T) {
 				t.Parallel()
@@ -56,10 +56,8 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 // the same, of a session that the ensemble has not ended yet: nobody renews that one, so
 // whoever took it for its own would hold a lock that ends under its hands.
 func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b, a := quiet(t, p), admin(t, s)
+	s, p, b := quietly(t)
+	a := admin(t, s)
 	c := exclusive("k")
 	first := hold(t, b, exclusive(c.Key))
 	of := claimRecord{Format: format, Owner: c.Owner, Span: c.Span, TTL: c.TTL.Milliseconds()}
@@ -117,9 +115,7 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 // Somebody enters between the look of a claim that does not wait and its joining: it
 // is refused without ever having been in line.
 func TestRefusalAfterARaceWritesNothing(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	b, other := connect(t, long, s), connect(t, long, s)
+	s, b, other := twoSessions(t)
 	first := hold(t, other, reader("k"))
 	var writer driver.Ticket
 	raced := false
@@ -149,7 +145,7 @@ func TestRefusalAfterARaceWritesNothing(t *testing.T) {
 func TestLeaveIsFinishedBehind(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for name, f := range map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest} {
+	for name, f := range lost {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
@@ -169,10 +165,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 
 // No server answers for longer than the caller waits.
 func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	k := hold(t, b, exclusive("k"))
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		if op(r) == opMulti {
@@ -201,7 +194,7 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for name, f := range map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest} {
+	for name, f := range lost {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
@@ -233,10 +226,7 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 
 // A connection that breaks is no loss: the claim is there, and is renewed again.
 func TestDisconnectedIsNotGone(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	k := hold(t, b, exclusive("k"))
 	w := wait(t, b, exclusive("k"))
 	p.Refuse()
@@ -288,10 +278,7 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 
 // A node that vanishes while its watcher is cut off is noticed.
 func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	s, p, b := quietly(t)
 	holder := connect(t, long, s)
 	h := hold(t, holder, exclusive("k"))
 	w := wait(t, b, exclusive("k"))
@@ -310,9 +297,7 @@ func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 // The session expires while the process runs, and the client begins another one
 // without a word.
 func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
+	s, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: 2 * time.Second})
 	other := connect(t, long, s)
 	c := exclusive("k")
@@ -355,9 +340,7 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 // starts the session's time again on the server, so the client must stop when the lease
 // is over: the next holder waits for two thirds of the session and one session.
 func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
+	s, p := proxied(t)
 	const session = 4500 * time.Millisecond
 	b := through(t, p, &Options{SessionTimeout: session})
 	other := connect(t, long, s)
@@ -375,9 +358,7 @@ func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T)
 
 // What zk.Conn has queued when a session ends is not sent in the next session.
 func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
+	s, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: time.Second})
 	old, err := b.session(t.Context())
 	if err != nil {
@@ -451,50 +432,24 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 			t.Errorf("Renew on %q: %v; deleted: %v", keys[i], err, deleted)
 		}
 	}
-	// The barrier is a node too.
-	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
-		must(t, a.Delete(n, -1))
+	for _, call := range []func(){
+		func() { ok(t, renew(b, ks[1])) },
+		func() { leave(t, b, hold(t, b, exclusive("e"))) },
+	} {
+		for _, n := range tree(t, a, prefix(t)+sessionsDir) { // the barrier is a node too
+			must(t, a.Delete(n, -1))
+		}
+		call()
 	}
-	ok(t, renew(b, ks[1]))
-	for _, n := range tree(t, a, prefix(t)+sessionsDir) {
-		must(t, a.Delete(n, -1))
-	}
-	leave(t, b, hold(t, b, exclusive("e")))
 	leave(t, b, ks[1])
 	leave(t, b, ks[3])
 	empty(t, s)
 }
 
-// The session lives, because another claim is renewed; a claim whose own lease ended
-// may not live on with it.
-func TestShortLeaseEndsThoughTheSessionLives(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	b, other := connect(t, long, s), connect(t, long, s)
-	must(t, other.Connect(t.Context()))
-	stays := hold(t, b, exclusive("stays"))
-	const lease = 500 * time.Millisecond
-	begun := time.Now()
-	k := hold(t, b, ttl(exclusive("k"), lease))
-	if k.TTL != lease || k.Left > lease {
-		t.Errorf("asked for %v, got %v with %v left", lease, k.TTL, k.Left)
-	}
-	next := granted(t, other, wait(t, other, exclusive("k")))
-	if took := time.Since(begun); took < lease || took > lease+5*time.Second {
-		t.Errorf("a claim with a lease of %v was in line for %v", lease, took)
-	}
-	wantGone(t, "Renew after its lease", renew(b, k))
-	ok(t, renew(b, stays))
-	leave(t, other, next)
-	leave(t, b, stays)
-	empty(t, s)
-}
-
-// TestShortLeasesEndOneAfterTheOther: whichever was entered or renewed first.
-func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	b, other := connect(t, long, s), connect(t, long, s)
+// The session lives, because another claim is renewed. Claims whose own leases end may not
+// live on with it, whichever was entered or renewed first.
+func TestShortLeasesEndThoughTheSessionLives(t *testing.T) {
+	s, b, other := twoSessions(t)
 	must(t, other.Connect(t.Context()))
 	stays := hold(t, b, exclusive("stays"))
 	begun := time.Now()
@@ -502,6 +457,9 @@ func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
 	held := map[string]driver.Ticket{}
 	for _, key := range []string{"second", "first", "third"} {
 		held[key] = hold(t, b, ttl(exclusive(key), after[key]))
+		if k := held[key]; k.TTL != after[key] || k.Left > k.TTL {
+			t.Errorf("asked for %v, got %v with %v left", after[key], k.TTL, k.Left)
+		}
 	}
 	since := map[string]time.Time{"first": begun, "second": begun}
 	for _, key := range []string{"first", "second", "third"} {
@@ -509,6 +467,7 @@ func TestShortLeasesEndOneAfterTheOther(t *testing.T) {
 		if took := time.Since(since[key]); took < after[key] || took > after[key]+5*time.Second {
 			t.Errorf("the %s claim, with a lease of %v, was in line for %v", key, after[key], took)
 		}
+		wantGone(t, "Renew after its lease", renew(b, held[key]))
 		leave(t, other, next)
 		if key == "first" {
 			since["third"] = time.Now()
@@ -602,8 +561,7 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 	s := server(t)
 	a := admin(t, s)
 	must(t, errOf(a.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret"))))
-	must(t, errOf(a.Create("/foreign", nil, 0, zk.WorldACL(zk.PermAll))))
-	for _, p := range []string{"/foreign/lines", "/foreign/lines/k", "/foreign/lines/k/stranger"} {
+	for _, p := range []string{"/foreign", "/foreign/lines", "/foreign/lines/k", "/foreign/lines/k/stranger"} {
 		must(t, errOf(a.Create(p, nil, 0, zk.WorldACL(zk.PermAll))))
 	}
 	for _, c := range []struct {
@@ -735,10 +693,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 // write: such a one would say that the claim is not there. The client says what it has seen,
 // ours too, and a server that has not may not answer.
 func TestClientSaysWhatItHasSeen(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b := quiet(t, p)
+	_, p, b := quietly(t)
 	k := hold(t, b, exclusive("k"))
 	p.Forget()
 	p.Cut()
@@ -759,9 +714,7 @@ func TestClientSaysWhatItHasSeen(t *testing.T) {
 
 // Nothing is asked on a new connection before it has been said who asks.
 func TestNothingIsAskedByNobody(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
+	_, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: 9 * time.Minute, Digest: "clerk:hush"})
 	k := hold(t, b, exclusive("k"))
 	for range 20 {
@@ -852,9 +805,7 @@ func TestBadPacketsEndTheConnection(t *testing.T) {
 
 // A server that accepts and then says nothing is hung up on, whatever the session.
 func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
+	s, p := proxied(t)
 	b := through(t, p, long)
 	k := hold(t, b, exclusive("k"))
 	p.Discard(faultproxy.ToServer, faultproxy.ToClient)
@@ -881,10 +832,8 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 
 // The server forgets its watches with the connection, so the line is read again, and watched.
 func TestWatchEndsWithItsConnection(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := newProxy(t, s)
-	b, other := quiet(t, p), connect(t, long, s)
+	s, p, b := quietly(t)
+	other := connect(t, long, s)
 	h := hold(t, other, exclusive("k"))
 	w := wait(t, b, exclusive("k"))
 	must(t, errOf(b.Await(t.Context(), w)))

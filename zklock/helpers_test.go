@@ -288,6 +288,32 @@ func newProxy(t testing.TB, s *testserver.Server) *faultproxy.Proxy {
 	return faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
 }
 
+// lost are the two ways to lose a request with its connection.
+var lost = map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest}
+
+// proxied has a test run beside others, on the common server and on a proxy before it.
+func proxied(t *testing.T) (*testserver.Server, *faultproxy.Proxy) {
+	t.Helper()
+	t.Parallel()
+	s := server(t)
+	return s, newProxy(t, s)
+}
+
+// quietly is proxied with a Backend that is quiet.
+func quietly(t *testing.T) (*testserver.Server, *faultproxy.Proxy, *Backend) {
+	t.Helper()
+	s, p := proxied(t)
+	return s, p, quiet(t, p)
+}
+
+// twoSessions has a test run beside others, with two Backends on the common server.
+func twoSessions(t *testing.T) (s *testserver.Server, b, other *Backend) {
+	t.Helper()
+	t.Parallel()
+	s = server(t)
+	return s, connect(t, long, s), connect(t, long, s)
+}
+
 // op is the number of a request; 0 of that for a session.
 func op(r *faultproxy.Request) int32 {
 	if r.First {

@@ -32,14 +32,8 @@ func secured(t *testing.T, flags ...string) *testserver.Server {
 	t.Helper()
 	s := testserver.Etcd(t, testserver.Persist(true), testserver.Config(append(flags, "--bcrypt-cost=4")...))
 	root, ctx := client(t, s), soon(t)
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(root.UserAdd(ctx, "root", rootPassword))
-	must(root.UserGrantRole(ctx, "root", "root"))
+	must(t, errOf(root.UserAdd(ctx, "root", rootPassword)))
+	must(t, errOf(root.UserGrantRole(ctx, "root", "root")))
 	end := clientv3.GetPrefixRangeEnd("fencelock/")
 	for _, user := range []struct {
 		name, password string
@@ -48,12 +42,12 @@ func secured(t *testing.T, flags ...string) *testserver.Server {
 		{"app", appPassword, clientv3.PermissionType(clientv3.PermReadWrite)},
 		{"viewer", viewerPassword, clientv3.PermissionType(clientv3.PermRead)},
 	} {
-		must(root.RoleAdd(ctx, user.name))
-		must(root.RoleGrantPermission(ctx, user.name, "fencelock/", end, user.right))
-		must(root.UserAdd(ctx, user.name, user.password))
-		must(root.UserGrantRole(ctx, user.name, user.name))
+		must(t, errOf(root.RoleAdd(ctx, user.name)))
+		must(t, errOf(root.RoleGrantPermission(ctx, user.name, "fencelock/", end, user.right)))
+		must(t, errOf(root.UserAdd(ctx, user.name, user.password)))
+		must(t, errOf(root.UserGrantRole(ctx, user.name, user.name)))
 	}
-	must(root.AuthEnable(ctx))
+	must(t, errOf(root.AuthEnable(ctx)))
 	return s
 }
 

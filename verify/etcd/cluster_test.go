@@ -99,12 +99,6 @@ func TestThreeMembers(t *testing.T) {
 		persistLeave(t, a, within(t, 20*time.Second, await(t, a, last)))
 	}
 
-	must := func(t *testing.T, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	t.Run("OneIsDown", func(t *testing.T) {
 		_, follower := c.leader()
 		handed(t, func() { must(t, follower.Kill()) })

@@ -198,6 +198,21 @@ func sceneOn(t testing.TB, s *testserver.Server) *scene {
 	return x
 }
 
+// sceneOfOne is a scene for a test that runs beside others, with one Backend.
+func sceneOfOne(t *testing.T) (*scene, *etcdlock.Backend) {
+	t.Helper()
+	t.Parallel()
+	x := newScene(t)
+	return x, x.backend()
+}
+
+// sceneOfTwo is sceneOfOne with two of them.
+func sceneOfTwo(t *testing.T) (x *scene, a, b *etcdlock.Backend) {
+	t.Helper()
+	x, a = sceneOfOne(t)
+	return x, a, x.backend()
+}
+
 // backend is a view of the scene with a client of its own, as another process has it.
 func (x *scene) backend() *etcdlock.Backend {
 	x.t.Helper()

@@ -81,9 +81,7 @@ func TestRevokedLeaseIsReplacedByEnter(t *testing.T) {
 }
 
 func TestDeletedKeyIsALossOfThatClaimAlone(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	a, b := x.backend(), x.backend()
+	x, a, b := sceneOfTwo(t)
 	one, two := hold(t, a, claim("one")), hold(t, a, claim("two"))
 	x.remove(x.prefix+"one/", clientv3.WithPrefix())
 	errs := a.Renew(soon(t), []driver.Ticket{one, two})

@@ -35,9 +35,7 @@ func TestRenewMovesToALongerLease(t *testing.T) {
 // TestWaiterThatGivesUpGrantsNobody: the claim before a waiter is a waiter too. When it
 // leaves, the holder is still there.
 func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	a, b := x.backend(), x.backend()
+	_, a, b := sceneOfTwo(t)
 	holder, quits, last := hold(t, a, claim("k")), wait(t, a, claim("k")), wait(t, b, claim("k"))
 	answer := make(chan driver.Ticket, 1)
 	go func() {
@@ -65,9 +63,7 @@ func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
 
 // TestRepeatedEnterRenewsTheLease: the caller counts from its repeat.
 func TestRepeatedEnterRenewsTheLease(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	b := x.backend()
+	x, b := sceneOfOne(t)
 	const long = 8 * time.Second
 	c := ttl(claim("k"), long)
 	hold(t, b, c)
@@ -75,7 +71,7 @@ func TestRepeatedEnterRenewsTheLease(t *testing.T) {
 	sent := time.Now()
 	k := hold(t, b, c)
 	sleep(time.Until(sent.Add(k.Left - 200*time.Millisecond)))
-	if len(claims(t, x.backend(), "k")) != 1 {
+	if n := len(claims(t, x.backend(), "k")); n != 1 && time.Since(sent) < k.Left {
 		t.Errorf("the claim is gone %v after a repeat that promised %v", time.Since(sent), k.Left)
 	}
 	leave(t, b, k)
@@ -83,17 +79,16 @@ func TestRepeatedEnterRenewsTheLease(t *testing.T) {
 
 // TestTicketOfAnotherBackendIsRenewed hangs on a lease that this one does not know.
 func TestTicketOfAnotherBackendIsRenewed(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	a, b := x.backend(), x.backend()
-	k := hold(t, a, ttl(claim("k"), lease))
-	for range 3 {
-		sleep(lease * 6 / 10)
+	_, a, b := sceneOfTwo(t)
+	const long = 3 * lease
+	k := hold(t, a, ttl(claim("k"), long))
+	for range 2 {
+		sleep(long * 6 / 10)
 		must(t, renew(t, b, k))
 	}
 	k.TTL = time.Minute
 	must(t, renew(t, b, k))
-	sleep(lease + lag)
+	sleep(long + lag)
 	ok(t, renew(t, a, k))
 	must(t, a.Leave(soon(t), k, driver.Exit{Linger: time.Minute}))
 	for _, view := range []driver.Backend{a, b} {

@@ -22,9 +22,7 @@ func each(t *testing.T, claims map[string]driver.Claim, play func(t *testing.T, 
 // TestNamesAreUsedAgain: a server goes over all names in a range that there ever were since
 // it was compacted. A lock that is taken a hundred thousand times may not leave as many.
 func TestNamesAreUsedAgain(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	a, b := x.backend(), x.backend()
+	x, a, b := sceneOfTwo(t)
 	begin, err := x.etcd.Get(soon(t), x.prefix)
 	if err != nil {
 		t.Fatal(err)
@@ -282,9 +280,7 @@ func TestEnterAfterALeaveWithoutAnAnswer(t *testing.T) {
 
 // TestSecondLeaveKeepsALingeringClaim: whoever leaves once more does not end it.
 func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	b := x.backend()
+	x, b := sceneOfOne(t)
 	first := hold(t, b, claim("k"))
 	must(t, b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}))
 	wantGone(t, "a second Leave", b.Leave(soon(t), first, driver.Exit{}))
@@ -296,9 +292,7 @@ func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 
 // TestLingeringClaimKeepsItsName: the next claim does not take the name of what stays.
 func TestLingeringClaimKeepsItsName(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	b := x.backend()
+	_, b := sceneOfOne(t)
 	must(t, b.Leave(soon(t), hold(t, b, ttl(claim("k"), lease)), driver.Exit{Linger: lease}))
 	began := time.Now()
 	next := granted(t, b, wait(t, b, ttl(claim("k"), 20*time.Second)))

@@ -41,39 +41,29 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 	const s, day = time.Second, 24 * time.Hour
 	try := fencelock.Wait(0)
 	nop := func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
+	each := func(errs ...error) error {
+		for _, err := range errs {
+			is(t, err, fencelock.ErrInvalid)
+		}
+		return errs[0]
+	}
 	opt := func(opts ...fencelock.Option) func(c *fencelock.Client) error {
 		return func(c *fencelock.Client) error {
-			_, err := c.Lock(bg, "k", opts...)
-			_, err2 := c.Semaphore("k", 3).Acquire(bg, 1, opts...)
-			err3 := c.Do(bg, "k", nop, opts...)
-			_, err4 := c.LockAll(bg, []string{"k"}, opts...)
-			for _, e := range []error{err2, err3, err4} {
-				is(t, e, fencelock.ErrInvalid)
-			}
-			return err
+			return each(errOf(c.Lock(bg, "k", opts...)), errOf(c.Semaphore("k", 3).Acquire(bg, 1, opts...)),
+				c.Do(bg, "k", nop, opts...), errOf(c.LockAll(bg, []string{"k"}, opts...)))
 		}
 	}
 	acquire := func(size, n int64) func(c *fencelock.Client) error {
 		return func(c *fencelock.Client) error {
-			_, err := c.Semaphore("k", size).Acquire(bg, n)
-			_, err2 := c.Semaphore("k", size).TryAcquire(bg, n)
-			is(t, err2, fencelock.ErrInvalid)
-			return err
+			s := c.Semaphore("k", size)
+			return each(errOf(s.Acquire(bg, n)), errOf(s.TryAcquire(bg, n)))
 		}
 	}
 	key := func(key string) func(c *fencelock.Client) error {
 		return func(c *fencelock.Client) error {
-			_, err := c.Lock(bg, key)
-			_, err1 := c.TryRLock(bg, key)
-			_, err2 := c.Semaphore(key, 3).Acquire(bg, 1)
-			_, err3 := c.LockAll(bg, []string{"a", key})
-			_, err4 := c.Line(bg, key)
-			err5 := c.Break(bg, key, 7, "")
-			_, err6 := c.Once(bg, key, time.Time{}, nop)
-			for _, e := range []error{err1, err2, err3, err4, err5, err6} {
-				is(t, e, fencelock.ErrInvalid)
-			}
-			return err
+			return each(errOf(c.Lock(bg, key)), errOf(c.TryRLock(bg, key)), errOf(c.Semaphore(key, 3).Acquire(bg, 1)),
+				errOf(c.LockAll(bg, []string{"a", key})), errOf(c.Line(bg, key)), c.Break(bg, key, 7, ""),
+				errOf(c.Once(bg, key, time.Time{}, nop)))
 		}
 	}
 	for name, f := range map[string]func(c *fencelock.Client) error{
@@ -102,12 +92,8 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 		"MinHold over MaxHold":    opt(fencelock.MinHold(2*s), fencelock.MaxHold(s)),
 		"MinHold over FixedLease": opt(fencelock.MinHold(2*s), fencelock.FixedLease(s)),
 		"a try that waits": func(c *fencelock.Client) error {
-			_, err := c.TryLock(bg, "k", fencelock.Wait(1))
-			_, err1 := c.TryRLock(bg, "k", fencelock.Wait(s))
-			_, err2 := c.Semaphore("k", 1).TryAcquire(bg, 1, fencelock.Wait(s))
-			is(t, err1, fencelock.ErrInvalid)
-			is(t, err2, fencelock.ErrInvalid)
-			return err
+			return each(errOf(c.TryLock(bg, "k", fencelock.Wait(1))), errOf(c.TryRLock(bg, "k", fencelock.Wait(s))),
+				errOf(c.Semaphore("k", 1).TryAcquire(bg, 1, fencelock.Wait(s))))
 		},
 		"size zero":          acquire(0, 1),
 		"size negative":      acquire(-1, 1),
@@ -127,10 +113,8 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 			return errOf(c.Once(bg, "k", time.Time{}, nop, fencelock.Reentrant(), try))
 		},
 		"a slot that cannot be written": func(c *fencelock.Client) error {
-			_, err := c.Once(bg, "k", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), nop)
-			_, err2 := c.Once(bg, "k", time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), nop)
-			is(t, err2, fencelock.ErrInvalid)
-			return err
+			return each(errOf(c.Once(bg, "k", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), nop)),
+				errOf(c.Once(bg, "k", time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), nop)))
 		},
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {

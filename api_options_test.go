@@ -68,9 +68,7 @@ func TestBadOptionsMakeEveryCallInvalid(t *testing.T) {
 		"HandOff negative":   {HandOff: -1},
 		"HandOff too large":  {HandOff: driver.MaxSpan + 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) { everyCallIs(w, w.client(o), fencelock.ErrInvalid) })
-		})
+		runInWorld(t, name, func(t *testing.T, w *world) { everyCallIs(w, w.client(o), fencelock.ErrInvalid) })
 	}
 	runInWorld(t, "no backend", func(t *testing.T, w *world) {
 		c := fencelock.New(nil, nil)
@@ -84,16 +82,12 @@ func TestBadOptionsMakeEveryCallInvalid(t *testing.T) {
 func everyCallIs(w *world, c *fencelock.Client, want error) {
 	w.Helper()
 	f := func(context.Context, *fencelock.Lease) error { w.Error("f ran"); return nil }
-	_, err1 := c.Lock(bg, "k")
-	_, err2 := c.TryLock(bg, "k")
-	_, err3 := c.RLock(bg, "k")
-	_, err4 := c.TryRLock(bg, "k")
-	_, err5 := c.Semaphore("k", 2).Acquire(bg, 1)
-	_, err6 := c.Semaphore("k", 2).TryAcquire(bg, 1)
-	_, err7 := c.LockAll(bg, []string{"b", "a"})
-	_, err8 := c.Once(bg, "k", time.Now(), f)
-	_, err9 := c.Line(bg, "k")
-	errs := []error{err1, err2, err3, err4, err5, err6, err7, err8, err9, c.Do(bg, "k", f), c.Break(bg, "k", 1, "")}
+	errs := []error{
+		errOf(c.Lock(bg, "k")), errOf(c.TryLock(bg, "k")), errOf(c.RLock(bg, "k")), errOf(c.TryRLock(bg, "k")),
+		errOf(c.Semaphore("k", 2).Acquire(bg, 1)), errOf(c.Semaphore("k", 2).TryAcquire(bg, 1)),
+		errOf(c.LockAll(bg, []string{"b", "a"})), errOf(c.Once(bg, "k", time.Now(), f)), errOf(c.Line(bg, "k")),
+		c.Do(bg, "k", f), c.Break(bg, "k", 1, ""),
+	}
 	for _, err := range c.Lines(bg, "") {
 		errs = append(errs, err)
 	}

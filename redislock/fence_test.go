@@ -34,10 +34,16 @@ var writes = map[string]func(f *Fence, key string, t fence.Token) error{
 	},
 }
 
-func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
+// newFence is a Fence on a server of its own.
+func newFence(t *testing.T) (*testserver.Server, *redis.Client, *Fence) {
+	t.Helper()
 	s := newServer(t)
 	rdb := dial(t, s)
-	f := NewFence(rdb, nil)
+	return s, rdb, NewFence(rdb, nil)
+}
+
+func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
+	_, rdb, f := newFence(t)
 	for name, write := range writes {
 		for _, pair := range neighbours {
 			old, new := pair[0], pair[1]
@@ -64,8 +70,7 @@ func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
 }
 
 func TestFenceLetsNobodyInWithoutAToken(t *testing.T) {
-	s := newServer(t)
-	f := NewFence(dial(t, s), nil)
+	s, _, f := newFence(t)
 	for name, write := range writes {
 		for _, tok := range []fence.Token{0, -1, math.MinInt64} {
 			if err := write(f, "a", tok); !errors.Is(err, fence.ErrNoToken) || errors.Is(err, fence.ErrStale) {
@@ -80,9 +85,7 @@ func TestFenceLetsNobodyInWithoutAToken(t *testing.T) {
 
 // A stale holder must not bring back what its successor deleted.
 func TestDeletedKeyStaysGuarded(t *testing.T) {
-	s := newServer(t)
-	rdb := dial(t, s)
-	f := NewFence(rdb, nil)
+	_, rdb, f := newFence(t)
 	must(t, f.Set(t.Context(), "a", 1, 0, 7))
 	must(t, f.Del(t.Context(), "a", 9))
 	if err := f.Set(t.Context(), "a", 1, 0, 7); !errors.Is(err, fence.ErrStale) {
@@ -94,9 +97,7 @@ func TestDeletedKeyStaysGuarded(t *testing.T) {
 }
 
 func TestFencedSetKnowsExpirations(t *testing.T) {
-	s := newServer(t)
-	rdb := dial(t, s)
-	f := NewFence(rdb, nil)
+	_, rdb, f := newFence(t)
 	for _, c := range []struct {
 		expiration time.Duration
 		least      time.Duration
@@ -147,8 +148,7 @@ func TestMarksStayAsLongAsTheyAreToldTo(t *testing.T) {
 }
 
 func TestUsersScriptSeesItsOwnKeysAndArguments(t *testing.T) {
-	s := newServer(t)
-	f := NewFence(dial(t, s), nil)
+	s, _, f := newFence(t)
 	for _, keys := range []int{1, 2, 5} {
 		for _, args := range []int{0, 1, 5} {
 			var ks []string
@@ -202,8 +202,7 @@ func flags(t *testing.T, s *testserver.Server) string {
 
 // A mistake in a script is told with the line where it is.
 func TestErrorsOfUsersScriptsNameTheirOwnLines(t *testing.T) {
-	s := newServer(t)
-	f := NewFence(dial(t, s), nil)
+	s, _, f := newFence(t)
 	for src, line := range map[string]string{
 		"\n\nreturn redis.call('NO', 'SUCH')":          "user_script:3",
 		"return nothing()":                             "user_script:1",
@@ -270,8 +269,7 @@ func TestFenceNeedsFewRights(t *testing.T) {
 }
 
 func TestServerThatForgotItsScriptsLearnsThemAgain(t *testing.T) {
-	s := newServer(t)
-	f := NewFence(dial(t, s), nil)
+	s, _, f := newFence(t)
 	for _, tok := range []fence.Token{7, 8, 9} {
 		ask(t, s, "SCRIPT", "FLUSH")
 		for name, write := range writes {
@@ -283,9 +281,7 @@ func TestServerThatForgotItsScriptsLearnsThemAgain(t *testing.T) {
 }
 
 func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
-	s := newServer(t)
-	rdb := dial(t, s)
-	f := NewFence(rdb, nil)
+	_, rdb, f := newFence(t)
 	for _, mark := range []string{"", "x", "-1", "0", "07", "7.0", "7 ", "nil"} {
 		must(t, rdb.Set(t.Context(), f.Mark("a"), mark, 0).Err())
 		if err := f.Set(t.Context(), "a", 1, 0, 9); err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error(), "no token") {
@@ -317,8 +313,7 @@ func TestBadFenceOptionsAreTheFirstAnswer(t *testing.T) {
 
 // What is accepted never goes back, whoever comes when.
 func TestFencedWritesNeverGoBackUnderConcurrency(t *testing.T) {
-	s := newServer(t)
-	f := NewFence(dial(t, s), nil)
+	s, _, f := newFence(t)
 	push := f.Script("return redis.call('RPUSH', KEYS[1], ARGV[1])")
 	const writers, each = 8, 100
 	var wg sync.WaitGroup

@@ -416,15 +416,8 @@ func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
 			b := closing(t, New(rdb, nil))
 			held := hold(t, b, mutex(name))
 			must(t, s.Pause())
-			calls := map[string]func(context.Context) error{
-				"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, mutex("other")); return err },
-				"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{held})[0] },
-				"Break": func(ctx context.Context) error { return b.Break(ctx, name, held.Token+1, "") },
-				"Leave": func(ctx context.Context) error {
-					return b.Leave(ctx, driver.Ticket{Claim: mutex("other")}, driver.Exit{})
-				},
-				"Line": func(ctx context.Context) error { _, err := b.Line(ctx, name); return err },
-			}
+			calls := callsOf(b, held)
+			delete(calls, "Await") // it waits until its context ends
 			for range 100 {
 				for call, f := range calls {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

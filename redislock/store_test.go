@@ -407,27 +407,35 @@ func TestKeyOfAnotherTypeIsToldPlainly(t *testing.T) {
 	})
 }
 
-// everyCall makes each call on key once.
+// callsOf are the calls of b on the claim of k.
+func callsOf(b *Backend, k driver.Ticket) map[string]func(ctx context.Context) error {
+	return map[string]func(ctx context.Context) error{
+		"Enter": func(ctx context.Context) error { return errOf(b.Enter(ctx, mutex(k.Key))) },
+		"Await": func(ctx context.Context) error { return errOf(b.Await(ctx, k)) },
+		"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{k})[0] },
+		"Leave": func(ctx context.Context) error { return b.Leave(ctx, k, driver.Exit{}) },
+		"Leave with a mark": func(ctx context.Context) error {
+			return b.Leave(ctx, k, driver.Exit{Mark: "m"})
+		},
+		"Break": func(ctx context.Context) error { return b.Break(ctx, k.Key, k.Token, "reason") },
+		"Line":  func(ctx context.Context) error { return errOf(b.Line(ctx, k.Key)) },
+		"Lines": func(ctx context.Context) (err error) {
+			for _, err = range b.Lines(ctx, k.Key) {
+			}
+			return err
+		},
+	}
+}
+
+// everyCall makes each call on key once. Lines shows nothing of a key that is no record.
 func everyCall(t *testing.T, b *Backend, key string, check func(name string, err error)) {
 	t.Helper()
 	ctx := context.Background()
-	k := driver.Ticket{Claim: mutex(key), Token: 7}
-	_, err := b.Enter(ctx, mutex(key))
-	check("Enter", err)
-	check("Renew", b.Renew(ctx, []driver.Ticket{k})[0])
-	check("Leave", b.Leave(ctx, k, driver.Exit{}))
-	check("Leave with a mark", b.Leave(ctx, k, driver.Exit{Mark: "m"}))
-	check("Break", b.Break(ctx, key, 7, "reason"))
-	_, err = b.Await(ctx, k)
-	check("Await", err)
-	_, err = b.Line(ctx, key)
-	check("Line", err)
-	err = nil
-	for _, e := range b.Lines(ctx, key) {
-		err = e
-	}
-	if name := b.recordName(key); b.rdb.Type(ctx, name).Val() == "string" || err != nil {
-		check("Lines", err)
+	for name, call := range callsOf(b, driver.Ticket{Claim: mutex(key), Token: 7}) {
+		err := call(ctx)
+		if name != "Lines" || err != nil || b.rdb.Type(ctx, b.recordName(key)).Val() == "string" {
+			check(name, err)
+		}
 	}
 }
 

@@ -114,33 +114,16 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 // A connection that hangs must not keep a caller whose context has ended,
 // whichever way the request goes.
 func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
-	calls := map[string]func(ctx context.Context, b *Backend, k driver.Ticket) error{
-		"Enter": func(ctx context.Context, b *Backend, _ driver.Ticket) error {
-			return errOf(b.Enter(ctx, mutex("key")))
-		},
-		"Await": func(ctx context.Context, b *Backend, k driver.Ticket) error { _, err := b.Await(ctx, k); return err },
-		"Renew": func(ctx context.Context, b *Backend, k driver.Ticket) error {
-			return b.Renew(ctx, []driver.Ticket{k})[0]
-		},
-		"Leave": func(ctx context.Context, b *Backend, k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{}) },
-		"Break": func(ctx context.Context, b *Backend, _ driver.Ticket) error { return b.Break(ctx, "key", 1, "") },
-		"Line":  func(ctx context.Context, b *Backend, _ driver.Ticket) error { _, err := b.Line(ctx, "key"); return err },
-		"Lines": func(ctx context.Context, b *Backend, _ driver.Ticket) (err error) {
-			for _, err = range b.Lines(ctx, "") {
-			}
-			return err
-		},
-	}
 	for way, o := range map[string]*Options{"near": nil, "alone": {NoPipeline: true}} {
 		t.Run(way, func(t *testing.T) {
 			s := newServer(t)
-			backends := map[string]*Backend{}
-			for name := range calls {
+			k := hold(t, connect(t, s, nil), mutex("key"))
+			calls := map[string]func(context.Context) error{}
+			for name := range callsOf(nil, k) {
 				b := connect(t, s, o)
 				leave(t, b, hold(t, b, mutex("warm up"))) // the server is near
-				backends[name] = b
+				calls[name] = callsOf(b, k)[name]
 			}
-			k := hold(t, connect(t, s, nil), mutex("key"))
 			must(t, s.Pause())
 			defer s.Continue()
 			for name, call := range calls {
@@ -148,7 +131,7 @@ func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
 				for range 2 {
 					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 					start := time.Now()
-					err := call(ctx, backends[name], k)
+					err := call(ctx)
 					d := time.Since(start)
 					if err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), ctx.Err().Error()) {
 						t.Errorf("%s answered %v, want the end of its context", name, err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/faultproxy"
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // long is a session that does not end during a test.
@@ -167,19 +166,4 @@ func TestBrokenWaiterIsNotGranted(t *testing.T) {
 	}
 	leave(t, other, granted(t, other, third))
 	empty(t, s)
-}
-
-// BenchmarkFreeLock takes and releases a lock that nobody else wants.
-func BenchmarkFreeLock(b *testing.B) {
-	s := testserver.ZooKeeper(b)
-	x := connect(b, long, s)
-	for b.Loop() {
-		k, err := x.Enter(context.Background(), noWait(exclusive("k")))
-		if err != nil || !k.Granted {
-			b.Fatalf("%+v %v", k, err)
-		}
-		if err := x.Leave(context.Background(), k, driver.Exit{}); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -1,8 +1,6 @@
 package etcd_test
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -21,36 +19,4 @@ func BenchmarkFreeLock(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkHandOver passes a lock between two clients.
-func BenchmarkHandOver(b *testing.B) {
-	s := testserver.Etcd(b)
-	one, other := backend(b, client(b, s), ""), backend(b, client(b, s), "")
-	holder := hold(b, one, claim("k"))
-	for b.Loop() {
-		next := wait(b, other, claim("k"))
-		done := await(b, other, next)
-		leave(b, one, holder)
-		holder, one, other = <-done, other, one
-	}
-	leave(b, one, holder)
-}
-
-// BenchmarkContended passes a lock around between four processes' clients.
-func BenchmarkContended(b *testing.B) {
-	s := testserver.Etcd(b)
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	var group sync.WaitGroup
-	b.ResetTimer()
-	for range 4 {
-		locks := backend(b, client(b, s), "")
-		group.Go(func() {
-			for left.Add(-1) >= 0 {
-				leave(b, locks, granted(b, locks, enter(b, locks, claim("k"))))
-			}
-		})
-	}
-	group.Wait()
 }

@@ -39,8 +39,7 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 			t.Parallel()
 			all := ready(t, 5)
 			c, other := client(t, all, lease), client(t, all, lease)
-			held, err := c.Lock(t.Context(), "held")
-			check(t, err)
+			held := lock(t, c, "held")
 			before := free(t, other, "free", 5*time.Second)
 			troubled := time.Now()
 			for _, s := range all[:2] {
@@ -95,8 +94,7 @@ func TestThreeOfFiveKilled(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
 	c, other := client(t, all, lease), client(t, all, lease)
-	held, err := c.Lock(t.Context(), "held")
-	check(t, err)
+	held := lock(t, c, "held")
 	for _, s := range all[:3] {
 		check(t, s.Kill())
 	}
@@ -126,11 +124,9 @@ func TestAllFiveWiped(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
 	c, other := client(t, all, lease), client(t, all, lease)
-	held, err := c.Lock(t.Context(), "k")
-	check(t, err)
+	held := lock(t, c, "k")
 	for _, s := range all {
-		_, err := s.Ask("FLUSHALL")
-		check(t, err)
+		ask(t, s, "FLUSHALL")
 	}
 	wiped := time.Now()
 	got := make(chan time.Time, 1)
@@ -176,8 +172,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	// this test do, would subscribe to it, once.
 	quiet := struct{ driver.Backend }{b}
 	c := fencelock.New(quiet, nil)
-	warm, err := c.Lock(t.Context(), "warm") // connections, and the scripts
-	check(t, err)
+	warm := lock(t, c, "warm") // connections, and the scripts
 	check(t, warm.Renew(t.Context()))
 	check(t, warm.Release(t.Context()))
 	settle := func() { check(t, b.Settle(t.Context())) }
@@ -191,8 +186,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 		// And the holder's own two. A node whose turn has not come when a majority has
 		// refused need not be asked.
 		"a refusal": {1 + 2, 2, func() {
-			l, err := c.Lock(t.Context(), "taken")
-			check(t, err)
+			l := lock(t, c, "taken")
 			settle()
 			if _, err := client2(t, quiet).TryLock(t.Context(), "taken"); !errors.Is(err, fencelock.ErrNotAcquired) {
 				t.Error(err)
@@ -201,8 +195,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 			check(t, l.Release(t.Context()))
 		}},
 		"lock, renew and release": {3, 0, func() {
-			l, err := c.Lock(t.Context(), "k")
-			check(t, err)
+			l := lock(t, c, "k")
 			settle()
 			check(t, l.Renew(t.Context()))
 			settle()
@@ -210,8 +203,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 		}},
 	} {
 		for _, s := range all {
-			_, err := s.Ask("CONFIG", "RESETSTAT")
-			check(t, err)
+			ask(t, s, "CONFIG", "RESETSTAT")
 		}
 		f.do()
 		settle()
@@ -279,8 +271,7 @@ func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 	c, other := fencelock.New(b, &fencelock.Options{TTL: lease}), client(t, all, lease)
 	until(t, "the ID of a refused claim is kept out", func() error {
 		free(t, c, "near", 5*time.Second) // from a server that has just answered soon, the next answer is late soon
-		held, err := other.Lock(t.Context(), "k")
-		check(t, err)
+		held := lock(t, other, "k")
 		again := ballotOn("k")
 		again.Ballot, again.TTL = 0, lease
 		for _, s := range all {

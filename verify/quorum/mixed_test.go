@@ -116,8 +116,7 @@ func TestMixedQuorum(t *testing.T) {
 			m := mix(t, redis, postgres)
 			c := fencelock.New(m.open(t), &fencelock.Options{TTL: lease})
 			defer c.Close()
-			l, err := c.Lock(t.Context(), "k")
-			check(t, err)
+			l := lock(t, c, "k")
 			switch name {
 			case "WithoutRedis":
 				check(t, redis.Kill())

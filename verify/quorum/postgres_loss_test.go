@@ -321,9 +321,7 @@ func TestPostgresQuarantineBesideInitialise(t *testing.T) {
 				}()
 				blocked(t, url)
 				check(t, tx.Commit(t.Context()))
-				if err := <-second; err != nil {
-					t.Errorf("the second answered %v", err)
-				}
+				check(t, <-second)
 				vote(t, b, ballotOn("other"))
 			})
 		}

@@ -132,9 +132,7 @@ func readyAs(t *testing.T, all []*testserver.Server, of driver.Membership) []*te
 	b, end := quorumOf(addrs(all), of)
 	err := b.Initialise(t.Context())
 	end()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { tidy(t, all) })
 	return all
 }
@@ -218,9 +216,14 @@ func free(t *testing.T, c *fencelock.Client, key string, within time.Duration) *
 		t.Fatalf("locking %q within %v: %v", key, within, err)
 	}
 	t.Logf("locked %q after %v", key, time.Since(start).Round(time.Millisecond))
-	if err := l.Release(t.Context()); err != nil {
-		t.Errorf("release: %v", err)
-	}
+	check(t, l.Release(t.Context()))
+	return l
+}
+
+func lock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
+	t.Helper()
+	l, err := c.Lock(t.Context(), key, opts...)
+	check(t, err)
 	return l
 }
 

@@ -23,9 +23,9 @@ const (
 
 // lifecycle is what Shutdown and Close end and wait for.
 type lifecycle struct {
-	acquiring lifetime // ends when no call may wait any longer
-	renewing  lifetime // ends when nothing is renewed any longer
-	leaving   lifetime // ends when Close no longer waits for the store
+	acquiring *lifetime // ends when no call may wait any longer
+	renewing  *lifetime // ends when nothing is renewed any longer
+	leaving   *lifetime // ends when Close no longer waits for the store
 
 	grants atomic.Int64 // grants that have not ended, or whose claim is about to be given back
 	work   atomic.Int64 // acquisitions, renewals and Leaves that are under way or due

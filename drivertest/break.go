@@ -9,117 +9,96 @@ import (
 )
 
 var breakLaws = []law{
-	{"BreakEndsTheHolder", nil,
-		"an operator frees a lock whose holder hangs: the lock passes on, and the holder learns why whatever it asks",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			t.learns(w.b, "it hangs: ask 'ops' \"now\"")
-			w.b.holds(w.claim(key))
-		}},
-	{"BreakLetsTheNextIn", fair,
-		"the next in line is granted by the break itself",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			next := w.b.waits(w.claim(key))
-			t.learns(w.b, "enough")
-			next.granted()
-		}},
-	{"BreakOfAWaiter", fair,
-		"a waiting writer can be ended too, and the readers behind it go on",
-		func(w *world, key string) {
-			w.a.holds(w.reader(key))
-			writer := w.a.waits(w.claim(key))
-			behind := w.b.waits(w.reader(key))
-			writer.learns(w.a, "no writing today")
-			behind.granted()
-		}},
-	{"BreakMatchesTheWholeSpan", nil,
-		"people see the token of the goroutine that holds now, anywhere in the span; a token outside belongs to " +
-			"nobody",
-		func(w *world, _ string) {
-			for _, at := range []int64{0, 1, 500, 999} {
-				c := w.spanning(w.key(), 1000)
-				t := w.a.holds(c)
-				for _, miss := range []int64{t.Token - 1, t.Token + 1000, 1} {
-					w.gone("Break of a token that nobody has", w.b.Break(w.ctx, c.Key, miss, "wrong"))
-				}
-				t.stillHolds()
-				t.renews()
-				w.b.breaks(c.Key, t.Token+at, "right")
-				w.b.empty(c.Key)
+	{"BreakEndsTheHolder", nil, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		t.learns(w.b, "it hangs: ask 'ops' \"now\"")
+		w.b.holds(w.claim(key))
+	}, "an operator frees a lock whose holder hangs: the lock passes on, and every answer tells the holder why"},
+	{"BreakLetsTheNextIn", fair, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		next := w.b.waits(w.claim(key))
+		t.learns(w.b, "enough")
+		next.granted()
+	}, "the next in line is granted by the break itself"},
+	{"BreakOfAWaiter", fair, func(w *world, key string) {
+		w.a.holds(w.reader(key))
+		writer := w.a.waits(w.claim(key))
+		behind := w.b.waits(w.reader(key))
+		writer.learns(w.a, "no writing today")
+		behind.granted()
+	}, "a waiting writer can be ended too, and the readers behind it go on"},
+	{"BreakMatchesTheWholeSpan", nil, func(w *world, _ string) {
+		for _, at := range []int64{0, 1, 500, 999} {
+			c := w.spanning(w.key(), 1000)
+			t := w.a.holds(c)
+			for _, miss := range []int64{t.Token - 1, t.Token + 1000, 1} {
+				w.gone("Break of a token that nobody has", w.b.Break(w.ctx, c.Key, miss, "wrong"))
 			}
-		}},
-	{"BreakFindsOneOfMany", fair,
-		"only the claim with that token ends: the others keep what they have",
-		func(w *world, key string) {
-			r1, r2, r3 := w.a.holds(w.reader(key)), w.a.holds(w.reader(key)), w.b.holds(w.reader(key))
-			r2.brokenBy(w.b, "the middle one")
-			r1.stillHolds()
-			r3.stillHolds()
-			w.gone("Renew of the broken claim", r2.renew())
-		}},
-	{"BreakOfNobody", nil,
-		"a break that comes too late, or for the wrong key, says so and changes nothing",
-		func(w *world, _ string) {
-			w.gone("Break on a key that was never used", w.a.Break(w.ctx, w.key(), 1, "nobody"))
-			t := w.a.holds(w.claim(w.key()))
-			w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key"))
 			t.stillHolds()
-			t.leaves()
-			err := w.a.Break(w.ctx, t.Key, t.Token, "late")
-			var gone driver.ErrGone
-			w.wrongIf(!errors.As(err, &gone) || gone.Broken, "Break of a claim that left answered %+v", err)
-			w.a.enter(w.claim(t.Key))
-		}},
-	{"BreakOfAnExpiredClaimFindsNobody", perClaim,
-		"an expired claim is not in line, though its row may still be there",
-		timed(func(r *round, key string) {
-			t := r.a.holds(r.short(key))
-			t.expires()
-			r.gone("Break of an expired claim", r.b.Break(r.ctx, t.Key, t.Token, "late"))
-		})},
-	{"BreakKeepsTheIdOut", nil,
-		"a client that was ended and repeats its Enter must not come back as if nothing had been said",
-		timed(func(r *round, key string) {
-			c := r.short(key)
-			t := r.a.holds(c)
-			if err := r.b.Break(r.ctx, c.Key, t.Token, "out"); err != nil {
-				panic(void{"Break: " + err.Error()})
-			}
-			r.until(t.sent.Add(t.Left * 8 / 10))
-			late, err := r.a.try(c)
-			r.inTime("the repeated Enter", late.answered, t.ends())
-			r.broken("Enter of a broken claim", "out", err)
-		})},
-	{"BreakReasonIsText", nil,
-		"the reason is written by a person, in any language, and is read by another",
-		func(w *world, _ string) {
-			odd := "維護中 ☂ — l'arrêt\n\t\"quoted\" {braces} %s 100% $1"
-			for _, reason := range []string{"", odd, fill("é", driver.MaxNote)} {
-				w.a.holds(w.claim(w.key())).learns(w.b, reason)
-			}
-		}},
-	{"AlarmTellsTheHolder", hasAlarm,
-		"a holder that hears of a break at once stops at once, not at its next renewal",
-		func(w *world, _ string) {
-			alarm := w.a.Backend.(driver.Alarm)
-			var heard sync.Map // by ID
-			defer alarm.Alarm(func(id string, gone driver.ErrGone) { heard.Store(id, gone) })()
-			// One message may be lost, but not one after the other.
-			for range maxRounds {
-				t := w.a.holds(w.claim(w.key()))
-				t.brokenBy(w.b, "listen")
-				end := time.Now().Add(prompt)
-				for time.Now().Before(end) {
-					if gone, ok := heard.Load(t.ID); ok {
-						w.broken("the alarm", "listen", gone.(driver.ErrGone))
-						return
-					}
-					w.until(time.Now().Add(pollEvery))
+			t.renews()
+			w.b.breaks(c.Key, t.Token+at, "right")
+			w.b.empty(c.Key)
+		}
+	}, "people see the token of the goroutine that holds now, anywhere in the span; no other token is the claim's"},
+	{"BreakFindsOneOfMany", fair, func(w *world, key string) {
+		r1, r2, r3 := w.a.holds(w.reader(key)), w.a.holds(w.reader(key)), w.b.holds(w.reader(key))
+		r2.brokenBy(w.b, "the middle one")
+		r1.stillHolds()
+		r3.stillHolds()
+		w.gone("Renew of the broken claim", r2.renew())
+	}, "only the claim with that token ends: the others keep what they have"},
+	{"BreakOfNobody", nil, func(w *world, _ string) {
+		w.gone("Break on a key that was never used", w.a.Break(w.ctx, w.key(), 1, "nobody"))
+		t := w.a.holds(w.claim(w.key()))
+		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key"))
+		t.stillHolds()
+		t.leaves()
+		err := w.a.Break(w.ctx, t.Key, t.Token, "late")
+		var gone driver.ErrGone
+		w.wrongIf(!errors.As(err, &gone) || gone.Broken, "Break of a claim that left answered %+v", err)
+		w.a.enter(w.claim(t.Key))
+	}, "a break that comes too late, or for the wrong key, says so and changes nothing"},
+	{"BreakOfAnExpiredClaimFindsNobody", perClaim, timed(func(r *round, key string) {
+		t := r.a.holds(r.short(key))
+		t.expires()
+		r.gone("Break of an expired claim", r.b.Break(r.ctx, t.Key, t.Token, "late"))
+	}), "an expired claim is not in line, though its row may still be there"},
+	{"BreakKeepsTheIdOut", nil, timed(func(r *round, key string) {
+		c := r.short(key)
+		t := r.a.holds(c)
+		if err := r.b.Break(r.ctx, c.Key, t.Token, "out"); err != nil {
+			panic(void{"Break: " + err.Error()})
+		}
+		r.until(t.sent.Add(t.Left * 8 / 10))
+		late, err := r.a.try(c)
+		r.inTime("the repeated Enter", late.answered, t.ends())
+		r.broken("Enter of a broken claim", "out", err)
+	}), "a client that was ended and repeats its Enter must not come back as if nothing had been said"},
+	{"BreakReasonIsText", nil, func(w *world, _ string) {
+		odd := "維護中 ☂ — l'arrêt\n\t\"quoted\" {braces} %s 100% $1"
+		for _, reason := range []string{"", odd, fill("é", driver.MaxNote)} {
+			w.a.holds(w.claim(w.key())).learns(w.b, reason)
+		}
+	}, "the reason is written by a person, in any language, and is read by another"},
+	{"AlarmTellsTheHolder", hasAlarm, func(w *world, _ string) {
+		alarm := w.a.Backend.(driver.Alarm)
+		var heard sync.Map // by ID
+		defer alarm.Alarm(func(id string, gone driver.ErrGone) { heard.Store(id, gone) })()
+		// One message may be lost, but not one after the other.
+		for range maxRounds {
+			t := w.a.holds(w.claim(w.key()))
+			t.brokenBy(w.b, "listen")
+			end := time.Now().Add(prompt)
+			for time.Now().Before(end) {
+				if gone, ok := heard.Load(t.ID); ok {
+					w.broken("the alarm", "listen", gone.(driver.ErrGone))
+					return
 				}
+				w.until(time.Now().Add(pollEvery))
 			}
-			w.t.Errorf("%d claims were broken and no alarm came", maxRounds)
-		}},
+		}
+		w.t.Errorf("%d claims were broken and no alarm came", maxRounds)
+	}, "a holder that hears of a break at once stops at once, not at its next renewal"},
 }
 
 // learns is ended by an operator, and learns the reason whatever it asks.

@@ -9,62 +9,55 @@ import (
 )
 
 var contextLaws = []law{
-	{"EndedContextEndsCalls", nil,
-		"a caller that has given up must get its goroutine back, and recognise its own context in the error",
-		func(w *world, _ string) {
-			cancelled, cancel := context.WithCancelCause(w.ctx)
-			cancel(errors.New("the caller has its reasons"))
-			late, stop := context.WithDeadline(w.ctx, time.Now().Add(-time.Second))
-			defer stop()
-			for _, ctx := range []context.Context{cancelled, late} {
-				t := w.a.holds(w.claim(w.key()))
-				w.a.allAnswer(ctx, ctx.Err(), t, w.a.with(driver.Ticket{Claim: w.claim(w.key()), Token: 1}))
-				t.stillThere()
-			}
-		}},
-	{"AwaitEndsWithItsContext", fair,
-		"a cancelled Lock returns at once, not after the next look at the line; the claim stays in line until it " +
-			"leaves",
-		func(w *world, key string) {
-			w.a.holds(w.claim(key))
-			t := w.b.waits(w.claim(key))
-			for _, end := range []func() (context.Context, context.CancelFunc){
-				func() (context.Context, context.CancelFunc) { return context.WithTimeout(w.ctx, settle) },
-				func() (context.Context, context.CancelFunc) {
-					ctx, cancel := context.WithCancel(w.ctx)
-					stop := time.AfterFunc(settle, cancel)
-					return ctx, func() { stop.Stop(); cancel() }
-				},
-			} {
-				ctx, cancel := end()
-				var err error
-				w.soon("Await with a context that ended", func() { _, err = t.awaitGrant(ctx) })
-				cancel()
-				w.wrongIf(ctx.Err() == nil || !errors.Is(err, ctx.Err()),
-					"Await answered %v when its context ended with %v", err, ctx.Err())
-				t.stillWaits()
-			}
-			t.renews()
-		}},
-	{"OneContextEndsOneCall", nil,
-		"calls are sent together: one caller that gives up must not take others with it",
-		func(w *world, _ string) {
-			const n = 40
-			errs := make([]error, n)
-			w.each(n, func(i int) {
+	{"EndedContextEndsCalls", nil, func(w *world, _ string) {
+		cancelled, cancel := context.WithCancelCause(w.ctx)
+		cancel(errors.New("the caller has its reasons"))
+		late, stop := context.WithDeadline(w.ctx, time.Now().Add(-time.Second))
+		defer stop()
+		for _, ctx := range []context.Context{cancelled, late} {
+			t := w.a.holds(w.claim(w.key()))
+			w.a.allAnswer(ctx, ctx.Err(), t, w.a.with(driver.Ticket{Claim: w.claim(w.key()), Token: 1}))
+			t.stillThere()
+		}
+	}, "a caller that has given up must get its goroutine back, and recognise its own context in the error"},
+	{"AwaitEndsWithItsContext", fair, func(w *world, key string) {
+		w.a.holds(w.claim(key))
+		t := w.b.waits(w.claim(key))
+		for _, end := range []func() (context.Context, context.CancelFunc){
+			func() (context.Context, context.CancelFunc) { return context.WithTimeout(w.ctx, settle) },
+			func() (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(w.ctx)
-				defer cancel()
-				switch i % 4 {
-				case 0: // cancelled before the call
-					cancel()
-				case 2: // at any moment of it
-					go cancel()
-				}
-				_, errs[i] = w.a.tryIn(ctx, w.claim(w.key()))
-			})
-			for i, err := range errs {
-				w.wrongIf(err != nil && (i%2 != 0 || !errors.Is(err, context.Canceled)),
-					"Enter %d, cancelled %v, answered %v", i, i%2 == 0, err)
+				stop := time.AfterFunc(settle, cancel)
+				return ctx, func() { stop.Stop(); cancel() }
+			},
+		} {
+			ctx, cancel := end()
+			var err error
+			w.soon("Await with a context that ended", func() { _, err = t.awaitGrant(ctx) })
+			cancel()
+			w.wrongIf(ctx.Err() == nil || !errors.Is(err, ctx.Err()),
+				"Await answered %v when its context ended with %v", err, ctx.Err())
+			t.stillWaits()
+		}
+		t.renews()
+	}, "a cancelled Lock returns at once, not after the next look; its claim stays in line until it leaves"},
+	{"OneContextEndsOneCall", nil, func(w *world, _ string) {
+		const n = 40
+		errs := make([]error, n)
+		w.each(n, func(i int) {
+			ctx, cancel := context.WithCancel(w.ctx)
+			defer cancel()
+			switch i % 4 {
+			case 0: // cancelled before the call
+				cancel()
+			case 2: // at any moment of it
+				go cancel()
 			}
-		}},
+			_, errs[i] = w.a.tryIn(ctx, w.claim(w.key()))
+		})
+		for i, err := range errs {
+			w.wrongIf(err != nil && (i%2 != 0 || !errors.Is(err, context.Canceled)),
+				"Enter %d, cancelled %v, answered %v", i, i%2 == 0, err)
+		}
+	}, "calls are sent together: one caller that gives up must not take others with it"},
 }

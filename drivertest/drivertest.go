@@ -171,8 +171,8 @@ var topics = []topic{
 type law struct {
 	name  string
 	when  condition                  // nil: every backend keeps it
-	why   string                     // printed when it fails
 	check func(w *world, key string) // key is the law's own
+	why   string                     // printed when it fails
 }
 
 // condition says whether a backend, tested as c says, has to keep a law.

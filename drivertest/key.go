@@ -21,85 +21,74 @@ var alike = []string{
 }
 
 var keyLaws = []law{
-	{"KeysAreBytes", nil,
-		"keys that a store folds, trims, normalises or cuts apart become one lock: two strangers would wait for " +
-			"each other, or a reader of one be refused by another",
-		func(w *world, _ string) {
-			var held []*inLine
-			for _, end := range alike {
-				t, err := w.a.try(noWait(w.claim(w.prefix + end)))
-				w.must("Enter while keys that look alike are held", err)
-				held = append(held, t)
-			}
-			for _, t := range held {
-				w.b.refused(w.claim(t.Key))
-				t.stillThere()
-			}
-			for i, err := range w.a.renew(held...) {
-				w.wrongIf(err != nil, "Renew on key ending %q: %v", alike[i], err)
-			}
-			for _, t := range held {
-				t.leaves()
-				w.b.empty(t.Key)
-			}
-		}},
-	{"EveryByteMayOccur", nil,
-		"a key may be a hash or a struct: no byte of it is special",
-		func(w *world, _ string) {
-			var ts []*inLine
-			for b := range 256 {
-				ts = append(ts, w.a.holds(noWait(w.claim(w.prefix+string([]byte{byte(b)})))))
-			}
-			seen := w.b.listed(w.prefix)
-			for b, t := range ts {
-				w.wrongIf(seen[t.Key] != 1, "Lines yields the key with byte %#x %d times; want once", b, seen[t.Key])
-				t.leaves()
-			}
-		}},
-	{"LongestKey", nil,
-		"a store that cuts long keys makes one lock of two, and one that encodes them may find them too long",
-		func(w *world, _ string) {
-			for _, fill := range []string{"x", "\xff", "\x00", "%", "☂"} {
-				long := w.prefix + strings.Repeat(fill, driver.MaxKey)
-				one := long[:driver.MaxKey-1] + "1"
-				two := long[:driver.MaxKey-1] + "2"
-				t := w.a.holds(noWait(w.claim(one)))
-				w.b.holds(noWait(w.claim(two)))
-				w.b.holds(noWait(w.claim(one[:driver.MaxKey-1])))
-				w.b.refused(w.claim(one))
-				t.renews()
-				t.leaves(driver.Exit{Mark: mark(w, "m")})
-				w.b.holds(noWait(w.claim(one)))
-			}
-		}},
-	{"WaitersWakeOnAnyKey", fair,
-		"a push names a key or a process by text: what is special in that text must not lose the message",
-		prompted(func(w *world, _ string) (late string) {
-			for _, end := range []string{"a{b}", "}{", "\x00", "\xff\xfe", "a\nb", "' OR 1=1 --", "☂"} {
-				key := w.key() + end
-				holder := w.a.holds(w.claim(key))
-				next := w.b.waits(w.claim(key))
-				late = max(late, w.grants(func() { holder.leaves() }, next))
-			}
-			return late
-		})},
-	{"LinesTakesPrefixesAsBytes", nil,
-		"a prefix is bytes, not a pattern and not text: people list one tenant's locks and must not see another's",
-		func(w *world, _ string) {
-			for _, end := range alike {
-				w.a.holds(noWait(w.claim(w.prefix + end)))
-			}
-			for _, end := range alike {
-				want := map[string]int{}
-				for _, e := range alike {
-					if strings.HasPrefix(e, end) {
-						want[w.prefix+e] = 1
-					}
+	{"KeysAreBytes", nil, func(w *world, _ string) {
+		var held []*inLine
+		for _, end := range alike {
+			t, err := w.a.try(noWait(w.claim(w.prefix + end)))
+			w.must("Enter while keys that look alike are held", err)
+			held = append(held, t)
+		}
+		for _, t := range held {
+			w.b.refused(w.claim(t.Key))
+			t.stillThere()
+		}
+		for i, err := range w.a.renew(held...) {
+			w.wrongIf(err != nil, "Renew on key ending %q: %v", alike[i], err)
+		}
+		for _, t := range held {
+			t.leaves()
+			w.b.empty(t.Key)
+		}
+	}, "keys that a store folds, trims, normalises or cuts apart share one lock between strangers"},
+	{"EveryByteMayOccur", nil, func(w *world, _ string) {
+		var ts []*inLine
+		for b := range 256 {
+			ts = append(ts, w.a.holds(noWait(w.claim(w.prefix+string([]byte{byte(b)})))))
+		}
+		seen := w.b.listed(w.prefix)
+		for b, t := range ts {
+			w.wrongIf(seen[t.Key] != 1, "Lines yields the key with byte %#x %d times; want once", b, seen[t.Key])
+			t.leaves()
+		}
+	}, "a key may be a hash or a struct: no byte of it is special"},
+	{"LongestKey", nil, func(w *world, _ string) {
+		for _, fill := range []string{"x", "\xff", "\x00", "%", "☂"} {
+			long := w.prefix + strings.Repeat(fill, driver.MaxKey)
+			one := long[:driver.MaxKey-1] + "1"
+			two := long[:driver.MaxKey-1] + "2"
+			t := w.a.holds(noWait(w.claim(one)))
+			w.b.holds(noWait(w.claim(two)))
+			w.b.holds(noWait(w.claim(one[:driver.MaxKey-1])))
+			w.b.refused(w.claim(one))
+			t.renews()
+			t.leaves(driver.Exit{Mark: mark(w, "m")})
+			w.b.holds(noWait(w.claim(one)))
+		}
+	}, "a store that cuts long keys makes one lock of two, and one that encodes them may find them too long"},
+	{"WaitersWakeOnAnyKey", fair, prompted(func(w *world, _ string) (late string) {
+		for _, end := range []string{"a{b}", "}{", "\x00", "\xff\xfe", "a\nb", "' OR 1=1 --", "☂"} {
+			key := w.key() + end
+			holder := w.a.holds(w.claim(key))
+			next := w.b.waits(w.claim(key))
+			late = max(late, w.grants(func() { holder.leaves() }, next))
+		}
+		return late
+	}), "a push names a key or a process by text: what is special in that text must not lose the message"},
+	{"LinesTakesPrefixesAsBytes", nil, func(w *world, _ string) {
+		for _, end := range alike {
+			w.a.holds(noWait(w.claim(w.prefix + end)))
+		}
+		for _, end := range alike {
+			want := map[string]int{}
+			for _, e := range alike {
+				if strings.HasPrefix(e, end) {
+					want[w.prefix+e] = 1
 				}
-				got := w.b.listed(w.prefix + end)
-				w.wrongIf(!maps.Equal(got, want), "Lines with prefix ending %q yields %q; want %q", end, got, want)
 			}
-		}},
+			got := w.b.listed(w.prefix + end)
+			w.wrongIf(!maps.Equal(got, want), "Lines with prefix ending %q yields %q; want %q", end, got, want)
+		}
+	}, "a prefix is bytes, not a pattern and not text: people list one tenant's locks and must not see another's"},
 }
 
 // mark is m where marks are kept.

@@ -12,118 +12,106 @@ import (
 const manyWaiters = 2048 + 52
 
 var limitLaws = []law{
-	{"ShortestAndLongestLease", nil,
-		"the core sends nothing outside of MinTTL and MaxTTL, and everything inside",
-		func(w *world, _ string) {
-			for _, ttl := range []time.Duration{w.info.MinTTL, w.info.MaxTTL} {
-				var t *inLine
-				var err error
-				for range 4 {
-					c := w.claim(w.key())
-					c.TTL = ttl
-					if t, err = w.a.try(c); err == nil || t.answered.Sub(t.sent) < ttl*9/10 {
-						break
-					}
-					// The machine was busy for as long as the lease would have lasted.
-				}
-				if err != nil || !t.Granted {
-					w.t.Errorf("Enter with a lease of %v: granted %v, error %v", ttl, t.Granted, err)
-					continue
-				}
-				err = t.renew()
-				w.wrongIf(err != nil && !(driver.Gone(err) && ttl == w.info.MinTTL),
-					"Renew with a lease of %v: %v", ttl, err)
-			}
-		}},
-	{"LongestLeaseLasts", nil,
-		"a duration that overflows in the store ends at once, or never",
-		func(w *world, key string) {
-			c := w.claim(key)
-			c.TTL = w.info.MaxTTL
-			t := w.a.holds(c)
-			w.wrongIf(w.info.Lease == driver.PerClaim && (t.Left < c.TTL*9/10 || t.Left > c.TTL),
-				"a lease of %v has %v left", c.TTL, t.Left)
-			w.b.refused(w.claim(c.Key))
-			s, _ := t.standing()
-			w.wrongIf(s.Left <= 0, "a lease of %v is shown with %v left", c.TTL, s.Left)
-			t.leaves()
-			w.b.empty(c.Key)
-		}},
-	{"LongestTombstone", nil,
-		"the same for the tombstone of a claim with the longest lease",
-		func(w *world, key string) {
-			c := w.claim(key)
-			c.TTL = w.info.MaxTTL
-			w.a.entomb(c)
-			w.a.keptOut("the delayed Enter", c)
-		}},
-	{"OwnerAndNoteAreKept", nil,
-		"they are written by one person for another: cut, folded or mangled they mislead",
-		func(w *world, _ string) {
-			for _, text := range []struct{ owner, note string }{
-				{"", ""},
-				{fill("o", driver.MaxOwner), fill("n", driver.MaxNote)},
-				{fill("☂", driver.MaxOwner), fill("é", driver.MaxNote)},
-				{" spaces ", "tab\tnewline\nreturn\resc\x1b[31m"},
-				{`'"` + "`" + `\;--%_{}[]$1?:`, `{"json": [1, "two"]}`},
-				{"1e3", "007"},
-			} {
+	{"ShortestAndLongestLease", nil, func(w *world, _ string) {
+		for _, ttl := range []time.Duration{w.info.MinTTL, w.info.MaxTTL} {
+			var t *inLine
+			var err error
+			for range 4 {
 				c := w.claim(w.key())
-				c.Owner, c.Note = text.owner, text.note
-				t := w.a.holds(c)
-				s, ok := t.standing()
-				w.wrongIf(!ok || s.Owner != c.Owner || s.Note != c.Note,
-					"owner %q and note %q are shown as %q and %q", c.Owner, c.Note, s.Owner, s.Note)
-				busy := w.b.refused(w.claim(c.Key))
-				w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note,
-					"owner %q and note %q are told to others as %q and %q", c.Owner, c.Note, busy.Owner, busy.Note)
+				c.TTL = ttl
+				if t, err = w.a.try(c); err == nil || t.answered.Sub(t.sent) < ttl*9/10 {
+					break
+				}
+				// The machine was busy for as long as the lease would have lasted.
 			}
-		}},
-	{"LargestSemaphore", semaphore,
-		"sizes go up to one below RW, and weights up to the size",
-		func(w *world, key string) {
-			const size = driver.RW - 1
-			w.a.holds(w.slots(key, size-1, size))
-			w.b.refused(w.slots(key, 2, size))
-			w.b.holds(w.slots(key, 1, size))
-			w.a.refused(w.slots(key, 1, size))
-			w.a.refused(w.slots(key, size, size))
+			if err != nil || !t.Granted {
+				w.t.Errorf("Enter with a lease of %v: granted %v, error %v", ttl, t.Granted, err)
+				continue
+			}
+			err = t.renew()
+			w.wrongIf(err != nil && !(driver.Gone(err) && ttl == w.info.MinTTL),
+				"Renew with a lease of %v: %v", ttl, err)
+		}
+	}, "the core sends nothing outside of MinTTL and MaxTTL, and everything inside"},
+	{"LongestLeaseLasts", nil, func(w *world, key string) {
+		c := w.claim(key)
+		c.TTL = w.info.MaxTTL
+		t := w.a.holds(c)
+		w.wrongIf(w.info.Lease == driver.PerClaim && (t.Left < c.TTL*9/10 || t.Left > c.TTL),
+			"a lease of %v has %v left", c.TTL, t.Left)
+		w.b.refused(w.claim(c.Key))
+		s, _ := t.standing()
+		w.wrongIf(s.Left <= 0, "a lease of %v is shown with %v left", c.TTL, s.Left)
+		t.leaves()
+		w.b.empty(c.Key)
+	}, "a duration that overflows in the store ends at once, or never"},
+	{"LongestTombstone", nil, func(w *world, key string) {
+		c := w.claim(key)
+		c.TTL = w.info.MaxTTL
+		w.a.entomb(c)
+		w.a.keptOut("the delayed Enter", c)
+	}, "the same for the tombstone of a claim with the longest lease"},
+	{"OwnerAndNoteAreKept", nil, func(w *world, _ string) {
+		for _, text := range []struct{ owner, note string }{
+			{"", ""},
+			{fill("o", driver.MaxOwner), fill("n", driver.MaxNote)},
+			{fill("☂", driver.MaxOwner), fill("é", driver.MaxNote)},
+			{" spaces ", "tab\tnewline\nreturn\resc\x1b[31m"},
+			{`'"` + "`" + `\;--%_{}[]$1?:`, `{"json": [1, "two"]}`},
+			{"1e3", "007"},
+		} {
+			c := w.claim(w.key())
+			c.Owner, c.Note = text.owner, text.note
+			t := w.a.holds(c)
+			s, ok := t.standing()
+			w.wrongIf(!ok || s.Owner != c.Owner || s.Note != c.Note,
+				"owner %q and note %q are shown as %q and %q", c.Owner, c.Note, s.Owner, s.Note)
+			busy := w.b.refused(w.claim(c.Key))
+			w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note,
+				"owner %q and note %q are told to others as %q and %q", c.Owner, c.Note, busy.Owner, busy.Note)
+		}
+	}, "they are written by one person for another: cut, folded or mangled they mislead"},
+	{"LargestSemaphore", semaphore, func(w *world, key string) {
+		const size = driver.RW - 1
+		w.a.holds(w.slots(key, size-1, size))
+		w.b.refused(w.slots(key, 2, size))
+		w.b.holds(w.slots(key, 1, size))
+		w.a.refused(w.slots(key, 1, size))
+		w.a.refused(w.slots(key, size, size))
 
-			one := w.key()
-			t := w.a.holds(w.slots(one, 1, 1))
-			w.b.refused(w.slots(one, 1, 1))
-			t.leaves()
-			w.b.holds(w.slots(one, 1, 1))
-		}},
-	{"HugeSums", fair,
-		"two thousand writers in line weigh more than 2^31: a sum that wraps around lets everybody in",
-		func(w *world, key string) {
-			holder := w.a.holds(w.claim(key))
-			ts := w.enterMany(manyWaiters, func(int) driver.Claim { return w.claim(key) })
-			for _, t := range ts {
-				if t.Granted {
-					w.t.Fatalf("a claim was granted behind the holder, with %d in line", len(ts))
-				}
+		one := w.key()
+		t := w.a.holds(w.slots(one, 1, 1))
+		w.b.refused(w.slots(one, 1, 1))
+		t.leaves()
+		w.b.holds(w.slots(one, 1, 1))
+	}, "sizes go up to one below RW, and weights up to the size"},
+	{"HugeSums", fair, func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		ts := w.enterMany(manyWaiters, func(int) driver.Claim { return w.claim(key) })
+		for _, t := range ts {
+			if t.Granted {
+				w.t.Fatalf("a claim was granted behind the holder, with %d in line", len(ts))
 			}
-			w.b.refused(w.reader(key))
-			last := w.b.waits(w.reader(key))
-			w.wrongIf(last.Ahead < 1, "the last in a line of %d has %d ahead", len(ts)+2, last.Ahead)
-			granted := 0
-			for _, s := range w.b.line(key).Claims {
-				if s.Granted {
-					granted++
-				}
+		}
+		w.b.refused(w.reader(key))
+		last := w.b.waits(w.reader(key))
+		w.wrongIf(last.Ahead < 1, "the last in a line of %d has %d ahead", len(ts)+2, last.Ahead)
+		granted := 0
+		for _, s := range w.b.line(key).Claims {
+			if s.Granted {
+				granted++
 			}
-			w.wrongIf(granted != 1, "%d claims of a line of writers are granted; want 1", granted)
-			w.each(len(ts), func(i int) {
-				err := ts[i].leave()
-				w.wrongIf(err != nil, "Leave of a waiter: %v", err)
-			})
-			holder.stillHolds()
-			last.stillWaits()
-			holder.leaves()
-			last.granted()
-		}},
+		}
+		w.wrongIf(granted != 1, "%d claims of a line of writers are granted; want 1", granted)
+		w.each(len(ts), func(i int) {
+			err := ts[i].leave()
+			w.wrongIf(err != nil, "Leave of a waiter: %v", err)
+		})
+		holder.stillHolds()
+		last.stillWaits()
+		holder.leaves()
+		last.granted()
+	}, "two thousand writers in line weigh more than 2^31: a sum that wraps around lets everybody in"},
 }
 
 // fill repeats s as often as fits n bytes.

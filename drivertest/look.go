@@ -9,134 +9,115 @@ import (
 )
 
 var lookLaws = []law{
-	{"LinesShowTheHolder", nil,
-		"people look up who holds a lock, since when, and for how long",
-		func(w *world, key string) {
-			c := w.claim(key)
-			c.Owner, c.Note, c.Span = "web-3/812", "report for 2030", 7
-			t := w.a.holds(c)
-			l := w.b.line(c.Key)
-			if len(l.Claims) != 1 {
-				w.t.Fatalf("the line shows %d claims; want the holder: %+v", len(l.Claims), l)
+	{"LinesShowTheHolder", nil, func(w *world, key string) {
+		c := w.claim(key)
+		c.Owner, c.Note, c.Span = "web-3/812", "report for 2030", 7
+		t := w.a.holds(c)
+		l := w.b.line(c.Key)
+		if len(l.Claims) != 1 {
+			w.t.Fatalf("the line shows %d claims; want the holder: %+v", len(l.Claims), l)
+		}
+		s := l.Claims[0]
+		want := driver.Standing{
+			ID: driver.ShortID(t.ID), Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight,
+			Token: t.Token, Span: c.Span, Granted: true, Since: s.Since, Left: s.Left,
+		}
+		w.wrongIf(s != want, "the holder is shown as %+v; want %+v", s, want)
+		w.wrongIf(s.Left <= 0 || s.Left > t.TTL+time.Minute, "the holder is shown with %v left of %v", s.Left, t.TTL)
+		age := time.Since(s.Since)
+		w.wrongIf(age > time.Hour || age < -time.Hour, "a holder of a moment ago is shown as granted at %v", s.Since)
+		w.wrongIf(l.Last != 0 && l.Last < t.Token+c.Span-1,
+			"the largest token is shown as %d; want at least %d", l.Last, t.Token+c.Span-1)
+	}, "people look up who holds a lock, since when, and for how long"},
+	{"IdsAreCut", nil, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		l := w.b.line(t.Key)
+		w.wrongIf(len(l.Claims) != 1 || l.Claims[0].ID != driver.ShortID(t.ID),
+			"the line shows %+v; want the id %q", l.Claims, driver.ShortID(t.ID))
+	}, "the id is the right to leave: shown in full, whoever may look could end a lock in another's name"},
+	{"LinesShowClaimsInOrder", fair, func(w *world, key string) {
+		var want []*inLine
+		for i := range 6 {
+			c := w.reader(key)
+			if i == 2 || i == 4 {
+				c = w.claim(key)
 			}
-			s := l.Claims[0]
-			want := driver.Standing{
-				ID: driver.ShortID(t.ID), Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight,
-				Token: t.Token, Span: c.Span, Granted: true, Since: s.Since, Left: s.Left,
-			}
-			w.wrongIf(s != want, "the holder is shown as %+v; want %+v", s, want)
-			w.wrongIf(s.Left <= 0 || s.Left > t.TTL+time.Minute,
-				"the holder is shown with %v left of %v", s.Left, t.TTL)
-			age := time.Since(s.Since)
-			w.wrongIf(age > time.Hour || age < -time.Hour,
-				"a holder of a moment ago is shown as granted at %v", s.Since)
-			w.wrongIf(l.Last != 0 && l.Last < t.Token+c.Span-1,
-				"the largest token is shown as %d; want at least %d", l.Last, t.Token+c.Span-1)
-		}},
-	{"IdsAreCut", nil,
-		"the id is the right to leave: shown in full, whoever may look could end a lock in another's name",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			l := w.b.line(t.Key)
-			w.wrongIf(len(l.Claims) != 1 || l.Claims[0].ID != driver.ShortID(t.ID),
-				"the line shows %+v; want the id %q", l.Claims, driver.ShortID(t.ID))
-		}},
-	{"LinesShowClaimsInOrder", fair,
-		"the line is shown as it is: who is next comes first",
-		func(w *world, key string) {
-			var want []*inLine
-			for i := range 6 {
-				c := w.reader(key)
-				if i == 2 || i == 4 {
-					c = w.claim(key)
-				}
-				c.Owner = fmt.Sprintf("owner %d", i)
-				want = append(want, w.views()[i%2].enter(c))
-			}
-			l := w.a.line(key)
-			if len(l.Claims) != len(want) {
-				w.t.Fatalf("the line shows %d claims; want %d", len(l.Claims), len(want))
-			}
-			for i, s := range l.Claims {
-				x := want[i]
-				w.wrongIf(s.Owner != x.Owner || s.Token != x.Token || s.Weight != x.Weight || s.Granted != (i < 2),
-					"place %d shows %+v; want %+v, granted %v", i, s, x.Ticket, i < 2)
-			}
-		}},
-	{"SinceIsTheGrant", fair,
-		"held since noon and waiting since noon are different things to whoever decides to break a lock",
-		func(w *world, key string) {
-			first := w.a.holds(w.claim(key))
-			second := w.b.waits(w.claim(key))
-			w.until(time.Now().Add(settle))
-			// A grant on another key says what the store's own clock shows now.
-			between := w.a.holds(w.claim(w.key()))
-			first.leaves()
-			second.granted()
-			mid, _ := between.standing()
-			s, _ := second.standing()
-			w.wrongIf(s.Since.Before(mid.Since),
-				"a claim that was granted after %v is shown as held since %v", mid.Since, s.Since)
-		}},
-	{"LinesYieldEachLineOnce", nil,
-		"a store with many lines is read page by page: a line that falls between two pages is a lock that nobody " +
-			"finds",
-		func(w *world, _ string) {
-			const n = 300
-			ts := w.enterMany(n, func(int) driver.Claim { return w.claim(w.key()) })
-			seen := w.b.listed(w.prefix)
-			for _, t := range ts {
-				w.wrongIf(seen[t.Key] != 1, "Lines yields %q %d times; want once", t.Key, seen[t.Key])
-			}
-			w.wrongIf(len(seen) != n, "Lines yields %d lines; want %d", len(seen), n)
-		}},
-	{"LinesMayBeLeftEarly", nil,
-		"whoever has seen enough stops: that must neither fail nor leave a cursor or a connection behind",
-		func(w *world, _ string) {
-			for range 10 {
-				w.a.holds(w.claim(w.key()))
-			}
-			for range 50 {
-				for _, err := range w.b.Lines(w.ctx, w.prefix) {
-					w.must("Lines", err)
-					break
-				}
-			}
-			// The view still works, and may be used while Lines runs.
-			for l, err := range w.b.Lines(w.ctx, w.prefix) {
+			c.Owner = fmt.Sprintf("owner %d", i)
+			want = append(want, w.views()[i%2].enter(c))
+		}
+		l := w.a.line(key)
+		if len(l.Claims) != len(want) {
+			w.t.Fatalf("the line shows %d claims; want %d", len(l.Claims), len(want))
+		}
+		for i, s := range l.Claims {
+			x := want[i]
+			w.wrongIf(s.Owner != x.Owner || s.Token != x.Token || s.Weight != x.Weight || s.Granted != (i < 2),
+				"place %d shows %+v; want %+v, granted %v", i, s, x.Ticket, i < 2)
+		}
+	}, "the line is shown as it is: who is next comes first"},
+	{"SinceIsTheGrant", fair, func(w *world, key string) {
+		first := w.a.holds(w.claim(key))
+		second := w.b.waits(w.claim(key))
+		w.until(time.Now().Add(settle))
+		// A grant on another key says what the store's own clock shows now.
+		between := w.a.holds(w.claim(w.key()))
+		first.leaves()
+		second.granted()
+		mid, _ := between.standing()
+		s, _ := second.standing()
+		w.wrongIf(s.Since.Before(mid.Since),
+			"a claim that was granted after %v is shown as held since %v", mid.Since, s.Since)
+	}, "held since noon and waiting since noon are different things to whoever decides to break a lock"},
+	{"LinesYieldEachLineOnce", nil, func(w *world, _ string) {
+		const n = 300
+		ts := w.enterMany(n, func(int) driver.Claim { return w.claim(w.key()) })
+		seen := w.b.listed(w.prefix)
+		for _, t := range ts {
+			w.wrongIf(seen[t.Key] != 1, "Lines yields %q %d times; want once", t.Key, seen[t.Key])
+		}
+		w.wrongIf(len(seen) != n, "Lines yields %d lines; want %d", len(seen), n)
+	}, "a store with many lines is read page by page: nobody finds a lock that falls between two pages"},
+	{"LinesMayBeLeftEarly", nil, func(w *world, _ string) {
+		for range 10 {
+			w.a.holds(w.claim(w.key()))
+		}
+		for range 50 {
+			for _, err := range w.b.Lines(w.ctx, w.prefix) {
 				w.must("Lines", err)
-				w.b.refused(w.claim(l.Key))
+				break
 			}
-		}},
-	{"OneLineIsTheSameAsInLines", readsOneLine,
-		"two ways to look at a line must not show two lines",
-		func(w *world, key string) {
-			reader := w.a.Backend.(driver.LineReader)
-			l, err := reader.Line(w.ctx, key)
-			w.wrongIf(err != nil || l.Key != key || l.Last != 0 || l.Mark != "" || len(l.Claims) != 0,
-				"a line that was never used is %+v, error %v; want an empty one", l, err)
-			t := w.a.holds(w.claim(key))
-			if w.info.Fair {
-				w.b.waits(w.claim(key))
-			}
-			l, err = reader.Line(w.ctx, key)
-			w.must("Line", err)
-			other := w.a.line(key)
-			still(l.Claims)
-			still(other.Claims)
-			w.wrongIf(!reflect.DeepEqual(l, other), "Line shows %+v; Lines shows %+v", l, other)
-			t.leaves(driver.Exit{Mark: mark(w, "kept")})
-		}},
-	{"EmptyLineRemembersItsMark", all(marks, readsOneLine),
-		"the last finished slot is looked up when nobody is in line",
-		func(w *world, key string) {
-			reader := w.a.Backend.(driver.LineReader)
-			t := w.a.holds(w.claim(key))
-			t.leaves(driver.Exit{Mark: "done"})
-			l, err := reader.Line(w.ctx, t.Key)
-			w.wrongIf(err != nil || l.Mark != "done" || len(l.Claims) != 0 || l.Last != 0 && l.Last < t.Token,
-				"the empty line is %+v, error %v; want the mark, and a last token of at least %d", l, err, t.Token)
-		}},
+		}
+		// The view still works, and may be used while Lines runs.
+		for l, err := range w.b.Lines(w.ctx, w.prefix) {
+			w.must("Lines", err)
+			w.b.refused(w.claim(l.Key))
+		}
+	}, "whoever has seen enough stops: that must neither fail nor leave a cursor or a connection behind"},
+	{"OneLineIsTheSameAsInLines", readsOneLine, func(w *world, key string) {
+		reader := w.a.Backend.(driver.LineReader)
+		l, err := reader.Line(w.ctx, key)
+		w.wrongIf(err != nil || l.Key != key || l.Last != 0 || l.Mark != "" || len(l.Claims) != 0,
+			"a line that was never used is %+v, error %v; want an empty one", l, err)
+		t := w.a.holds(w.claim(key))
+		if w.info.Fair {
+			w.b.waits(w.claim(key))
+		}
+		l, err = reader.Line(w.ctx, key)
+		w.must("Line", err)
+		other := w.a.line(key)
+		still(l.Claims)
+		still(other.Claims)
+		w.wrongIf(!reflect.DeepEqual(l, other), "Line shows %+v; Lines shows %+v", l, other)
+		t.leaves(driver.Exit{Mark: mark(w, "kept")})
+	}, "two ways to look at a line must not show two lines"},
+	{"EmptyLineRemembersItsMark", all(marks, readsOneLine), func(w *world, key string) {
+		reader := w.a.Backend.(driver.LineReader)
+		t := w.a.holds(w.claim(key))
+		t.leaves(driver.Exit{Mark: "done"})
+		l, err := reader.Line(w.ctx, t.Key)
+		w.wrongIf(err != nil || l.Mark != "done" || len(l.Claims) != 0 || l.Last != 0 && l.Last < t.Token,
+			"the empty line is %+v, error %v; want the mark, and a last token of at least %d", l, err, t.Token)
+	}, "the last finished slot is looked up when nobody is in line"},
 }
 
 // still takes from cs what may differ from one look to the next.

@@ -7,128 +7,100 @@ import (
 )
 
 var markLaws = []law{
-	{"MarkIsHandedOn", marks,
-		"Once keeps there which slot is finished: the next holder must read it with its grant",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			w.wrongIf(t.Mark != "", "a new line has the mark %q", t.Mark)
-			t.leaves(driver.Exit{Mark: "slot 1"})
-			w.next(key, "slot 1")
-			w.next(key, "slot 1") // until somebody writes another
-		}},
-	{"MarkReachesTheWaiter", all(marks, fair),
-		"the mark is as of the grant, not of the arrival: who waited must see what the holder before it finished, " +
-			"or it does the work again",
-		func(w *world, key string) {
-			first := w.a.holds(w.claim(key))
-			c := w.claim(key)
-			second := w.b.waits(c)
-			first.leaves(driver.Exit{Mark: "done"})
-			t := second.granted()
-			w.wrongIf(t.Mark != "done", "Await of the granted claim has the mark %q; want %q", t.Mark, "done")
-			t = w.b.holds(c)
-			w.wrongIf(t.Mark != "done",
-				"a repeated Enter of the granted claim has the mark %q; want %q", t.Mark, "done")
-		}},
-	{"LaterMarkReplaces", marks,
-		"the mark is what the last finished holder left, and an empty one is no mark at all",
-		func(w *world, key string) {
-			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "one"})
-			w.b.holds(w.claim(key)).leaves(driver.Exit{Mark: "two"})
-			w.next(key, "two")
-			w.b.holds(w.claim(key)).leaves()
-			w.next(key, "two")
-		}},
-	{"RepeatedLeaveOfTheMarksWriterIsNil", marks,
-		"the answer to Leave may be lost: the repeat must say that the mark is written, or finished work is " +
-			"reported as lost and done again",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			t.leaves(driver.Exit{Mark: "done"})
-			t.leaves(driver.Exit{Mark: "done"})
-			t.leaves()
-			w.b.holds(w.claim(key)).leaves() // leaves no mark
-			t.leaves(driver.Exit{Mark: "done"})
-			w.b.holds(w.claim(key)).leaves(driver.Exit{Mark: "next"})
-			w.gone("a Leave repeated after another's mark", t.leave(driver.Exit{Mark: "done"}))
-			w.next(key, "next")
-		}},
-	{"DeadClaimWritesNoMark", all(marks, perClaim),
-		"a holder that slept through its lease may not say that the slot is finished: its successor is doing the work",
-		timed(func(r *round, key string) {
-			r.a.holds(r.claim(key)).leaves(driver.Exit{Mark: "before"})
-			t := r.a.holds(r.short(key))
-			t.expires()
-			r.gone("Leave of an expired claim", t.leave(driver.Exit{Mark: "late"}))
-			r.next(key, "before")
-			r.gone("its repeat", t.leave(driver.Exit{Mark: "late"}))
-			r.next(key, "before")
-		})},
-	{"BrokenClaimWritesNoMark", marks,
-		"a holder that an operator ended may not say that the slot is finished",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			t.brokenBy(w.b, "stop")
-			w.gone("Leave of a broken claim", t.leave(driver.Exit{Mark: "late"}))
-			w.next(key, "")
-		}},
-	{"ClaimThatLeftWritesNoMark", marks,
-		"a second Leave must not write what the first did not",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			t.leaves()
-			w.gone("the second Leave", t.leave(driver.Exit{Mark: "late"}))
-			w.next(key, "")
-		}},
-	{"WaiterWritesNoMark", all(marks, fair),
-		"only work done under the lock counts as done",
-		func(w *world, key string) {
-			holder := w.a.holds(w.claim(key))
-			waits := w.b.waits(w.claim(key))
-			waits.leaves(driver.Exit{Mark: "not mine to say"})
-			w.gone("its repeat", waits.leave(driver.Exit{Mark: "not mine to say"}))
-			holder.leaves()
-			w.next(key, "")
-		}},
-	{"StrangerWritesNoMark", marks,
-		"an id that was never in line has nothing to say",
-		func(w *world, key string) {
-			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "right"})
-			for _, token := range []int64{0, 1} {
-				stranger := w.a.with(driver.Ticket{Claim: w.claim(key), Token: token, Granted: true})
-				w.gone("Leave of a stranger", stranger.leave(driver.Exit{Mark: "wrong"}))
-			}
-			w.next(key, "right")
-		}},
-	{"MarkIsKeptAsItIs", marks,
-		"a mark is written by one version of a program and read by another: a store that trims, folds or " +
-			"re-encodes it makes them disagree",
-		func(w *world, _ string) {
-			for _, m := range []driver.Mark{
-				" spaces ", "Case", "case", "2030-01-02T03:04:05.000000006Z", "ünïcödé 標記", `'"\%_{}`,
-				driver.Mark(strings.Repeat("m", driver.MaxMark)),
-			} {
-				key := w.key()
-				w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: m})
-				w.next(key, m)
-			}
-		}},
-	{"MarkOfOneKeyIsNotAnothers", marks,
-		"each line has its own",
-		func(w *world, key string) {
-			one, two := key, w.key()
-			w.a.holds(w.claim(one)).leaves(driver.Exit{Mark: "one"})
-			w.next(two, "")
-			w.next(one, "one")
-		}},
-	{"LineShowsTheMark", marks,
-		"people look up which slot was the last to finish",
-		func(w *world, key string) {
-			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "seen"})
-			w.a.holds(w.claim(key))
-			l := w.b.line(key)
-			w.wrongIf(l.Mark != "seen", "the line shows the mark %q; want %q", l.Mark, "seen")
-		}},
+	{"MarkIsHandedOn", marks, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		w.wrongIf(t.Mark != "", "a new line has the mark %q", t.Mark)
+		t.leaves(driver.Exit{Mark: "slot 1"})
+		w.next(key, "slot 1")
+		w.next(key, "slot 1") // until somebody writes another
+	}, "Once keeps there which slot is finished: the next holder must read it with its grant"},
+	{"MarkReachesTheWaiter", all(marks, fair), func(w *world, key string) {
+		first := w.a.holds(w.claim(key))
+		c := w.claim(key)
+		second := w.b.waits(c)
+		first.leaves(driver.Exit{Mark: "done"})
+		t := second.granted()
+		w.wrongIf(t.Mark != "done", "Await of the granted claim has the mark %q; want %q", t.Mark, "done")
+		t = w.b.holds(c)
+		w.wrongIf(t.Mark != "done", "a repeated Enter of the granted claim has the mark %q; want %q", t.Mark, "done")
+	}, "a mark is as of the grant: a waiter must see what the holder before it finished, or does it again"},
+	{"LaterMarkReplaces", marks, func(w *world, key string) {
+		w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "one"})
+		w.b.holds(w.claim(key)).leaves(driver.Exit{Mark: "two"})
+		w.next(key, "two")
+		w.b.holds(w.claim(key)).leaves()
+		w.next(key, "two")
+	}, "the mark is what the last finished holder left, and an empty one is no mark at all"},
+	{"RepeatedLeaveOfTheMarksWriterIsNil", marks, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		t.leaves(driver.Exit{Mark: "done"})
+		t.leaves(driver.Exit{Mark: "done"})
+		t.leaves()
+		w.b.holds(w.claim(key)).leaves() // leaves no mark
+		t.leaves(driver.Exit{Mark: "done"})
+		w.b.holds(w.claim(key)).leaves(driver.Exit{Mark: "next"})
+		w.gone("a Leave repeated after another's mark", t.leave(driver.Exit{Mark: "done"}))
+		w.next(key, "next")
+	}, "a repeated Leave must say that the mark is written, or finished work is done again"},
+	{"DeadClaimWritesNoMark", all(marks, perClaim), timed(func(r *round, key string) {
+		r.a.holds(r.claim(key)).leaves(driver.Exit{Mark: "before"})
+		t := r.a.holds(r.short(key))
+		t.expires()
+		r.gone("Leave of an expired claim", t.leave(driver.Exit{Mark: "late"}))
+		r.next(key, "before")
+		r.gone("its repeat", t.leave(driver.Exit{Mark: "late"}))
+		r.next(key, "before")
+	}), "a holder that slept through its lease may not finish the slot: its successor is doing the work"},
+	{"BrokenClaimWritesNoMark", marks, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		t.brokenBy(w.b, "stop")
+		w.gone("Leave of a broken claim", t.leave(driver.Exit{Mark: "late"}))
+		w.next(key, "")
+	}, "a holder that an operator ended may not say that the slot is finished"},
+	{"ClaimThatLeftWritesNoMark", marks, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		t.leaves()
+		w.gone("the second Leave", t.leave(driver.Exit{Mark: "late"}))
+		w.next(key, "")
+	}, "a second Leave must not write what the first did not"},
+	{"WaiterWritesNoMark", all(marks, fair), func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		waits := w.b.waits(w.claim(key))
+		waits.leaves(driver.Exit{Mark: "not mine to say"})
+		w.gone("its repeat", waits.leave(driver.Exit{Mark: "not mine to say"}))
+		holder.leaves()
+		w.next(key, "")
+	}, "only work done under the lock counts as done"},
+	{"StrangerWritesNoMark", marks, func(w *world, key string) {
+		w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "right"})
+		for _, token := range []int64{0, 1} {
+			stranger := w.a.with(driver.Ticket{Claim: w.claim(key), Token: token, Granted: true})
+			w.gone("Leave of a stranger", stranger.leave(driver.Exit{Mark: "wrong"}))
+		}
+		w.next(key, "right")
+	}, "an id that was never in line has nothing to say"},
+	{"MarkIsKeptAsItIs", marks, func(w *world, _ string) {
+		for _, m := range []driver.Mark{
+			" spaces ", "Case", "case", "2030-01-02T03:04:05.000000006Z", "ünïcödé 標記", `'"\%_{}`,
+			driver.Mark(strings.Repeat("m", driver.MaxMark)),
+		} {
+			key := w.key()
+			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: m})
+			w.next(key, m)
+		}
+	}, "two versions of a program read one mark: a store that trims, folds or re-encodes it divides them"},
+	{"MarkOfOneKeyIsNotAnothers", marks, func(w *world, key string) {
+		one, two := key, w.key()
+		w.a.holds(w.claim(one)).leaves(driver.Exit{Mark: "one"})
+		w.next(two, "")
+		w.next(one, "one")
+	}, "each line has its own"},
+	{"LineShowsTheMark", marks, func(w *world, key string) {
+		w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "seen"})
+		w.a.holds(w.claim(key))
+		l := w.b.line(key)
+		w.wrongIf(l.Mark != "seen", "the line shows the mark %q; want %q", l.Mark, "seen")
+	}, "people look up which slot was the last to finish"},
 }
 
 // next holds key for a moment and must find the mark.

@@ -10,116 +10,90 @@ import (
 )
 
 var wakeLaws = []law{
-	{"WakeAll", fair,
-		"a writer leaves and two readers are granted: if only the first is told, the second sleeps beside a lock " +
-			"that is its own",
-		prompted(func(w *world, key string) string {
-			writer := w.a.holds(w.claim(key))
-			r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-			r3, r4 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-			return w.grants(func() { writer.leaves() }, r1, r2, r3, r4)
-		})},
-	{"WakeAllWhenAWaiterGivesUp", fair,
-		"a writer that waits and gives up frees the readers behind it, though no holder has left",
-		prompted(func(w *world, key string) string {
-			w.a.holds(w.reader(key))
-			writer := w.b.waits(w.claim(key))
-			r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-			return w.grants(func() { writer.leaves() }, r1, r2)
-		})},
-	{"WakeAllAfterBreak", fair,
-		"a break removes a claim like a Leave, and wakes like one",
-		prompted(func(w *world, key string) string {
-			writer := w.a.holds(w.claim(key))
-			r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-			return w.grants(func() { writer.brokenBy(w.b, "move on") }, r1, r2)
-		})},
-	{"WakeAllAfterExpiry", fair,
-		"nobody calls when a holder has crashed: those in line must look when its lease can have ended, and " +
-			"whoever purges it wakes the others",
-		promptedInTime(func(r *round, key string) string {
-			writer := r.view().holds(r.short(key))
-			writer.crashes()
-			r1 := r.a.waitsBefore(writer.ends(), r.reader(key))
-			r2 := r.b.waitsBefore(writer.ends(), r.reader(key))
-			return r.grantsAfter(writer, r1, r2)
-		})},
-	{"WakeAllAfterAWaitersExpiry", fair,
-		"a writer that crashed in line stands between readers that hold and readers that could",
-		promptedInTime(func(r *round, key string) string {
-			r.a.holds(r.reader(key))
-			writer := r.view().waits(r.short(key))
-			writer.crashes()
-			r1 := r.a.waitsBefore(writer.ends(), r.reader(key))
-			r2 := r.b.waitsBefore(writer.ends(), r.reader(key))
-			return r.grantsAfter(writer, r1, r2)
-		})},
-	{"WakeAllWhoFit", all(fair, semaphore),
-		"one that leaves three slots lets in three that want one each, and not a fourth",
-		prompted(func(w *world, key string) string {
-			three := w.a.holds(w.slots(key, 3, 3))
-			var ws []*inLine
-			for i := range 3 {
-				ws = append(ws, w.views()[i%2].waits(w.slots(key, 1, 3)))
-			}
-			fourth := w.a.waits(w.slots(key, 1, 3))
-			late := w.grants(func() { three.leaves() }, ws...)
-			fourth.stillWaits()
-			return late
-		})},
-	{"GrantBeforeAwaitIsNotLost", fair,
-		"the holder may leave between a waiter's Enter and its Await: the push came when nobody listened, so " +
-			"Await must look",
-		prompted(func(w *world, key string) string {
-			holder := w.a.holds(w.claim(key))
-			next := w.b.waits(w.claim(key))
-			holder.leaves()
-			start := time.Now()
-			next.granted()
-			if took := time.Since(start); took > prompt {
-				return fmt.Sprintf("Await of a claim that was granted before took %v", took)
-			}
-			return ""
-		})},
-	{"AwaitOfAHolderReturns", nil,
-		"who asks about a claim that is granted already is told so",
-		func(w *world, key string) {
-			t := w.a.holds(w.claim(key))
-			w.soon("Await of a granted claim", func() { t.granted() })
-		}},
-	{"AwaitReturnsAfterAboutASecond", fair,
-		"the core looks at its own clock between two calls of Await: one that does not return hides a lost lease, " +
-			"and one that returns at once is a busy loop",
-		func(w *world, key string) {
-			w.a.holds(w.claim(key))
-			t := w.b.waits(w.claim(key))
-			start, calls := time.Now(), 0
-			for ; time.Since(start) < time.Second && calls <= callsASecond; calls++ {
-				w.soon("Await while nothing changed", func() {
-					now, err := w.b.Await(w.ctx, t.Ticket)
-					w.must("Await", err)
-					w.sound(t.Claim, now)
-					w.wrongIf(now.Granted, "Await granted a claim while its holder is in line")
-				})
-			}
-			w.wrongIf(calls > callsASecond,
-				"Await returned %d times in %v while nothing changed", calls, time.Since(start))
-		}},
-	{"AwaitLearnsOfABreak", fair,
-		"a waiter that an operator ended must not wait on",
-		func(w *world, key string) {
-			w.a.holds(w.claim(key))
-			t := w.b.waits(w.claim(key))
-			err := t.awaits(func() { t.brokenBy(w.a, "go home") })
-			w.broken("Await of a broken claim", "go home", err)
-		}},
-	{"AwaitLearnsOfALeave", fair,
-		"a waiter is cancelled from another goroutine: its Await has to end",
-		func(w *world, key string) {
-			w.a.holds(w.claim(key))
-			t := w.b.waits(w.claim(key))
-			w.gone("Await of a claim that left", t.awaits(func() { t.leaves() }))
-		}},
+	{"WakeAll", fair, prompted(func(w *world, key string) string {
+		writer := w.a.holds(w.claim(key))
+		r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
+		r3, r4 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
+		return w.grants(func() { writer.leaves() }, r1, r2, r3, r4)
+	}), "a writer leaves and lets in all readers: a reader that is not woken sleeps beside a lock of its own"},
+	{"WakeAllWhenAWaiterGivesUp", fair, prompted(func(w *world, key string) string {
+		w.a.holds(w.reader(key))
+		writer := w.b.waits(w.claim(key))
+		r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
+		return w.grants(func() { writer.leaves() }, r1, r2)
+	}), "a writer that waits and gives up frees the readers behind it, though no holder has left"},
+	{"WakeAllAfterBreak", fair, prompted(func(w *world, key string) string {
+		writer := w.a.holds(w.claim(key))
+		r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
+		return w.grants(func() { writer.brokenBy(w.b, "move on") }, r1, r2)
+	}), "a break removes a claim like a Leave, and wakes like one"},
+	{"WakeAllAfterExpiry", fair, promptedInTime(func(r *round, key string) string {
+		writer := r.view().holds(r.short(key))
+		writer.crashes()
+		r1 := r.a.waitsBefore(writer.ends(), r.reader(key))
+		r2 := r.b.waitsBefore(writer.ends(), r.reader(key))
+		return r.grantsAfter(writer, r1, r2)
+	}), "nobody announces a crash: those in line must look when the lease can have ended, and wake each other"},
+	{"WakeAllAfterAWaitersExpiry", fair, promptedInTime(func(r *round, key string) string {
+		r.a.holds(r.reader(key))
+		writer := r.view().waits(r.short(key))
+		writer.crashes()
+		r1 := r.a.waitsBefore(writer.ends(), r.reader(key))
+		r2 := r.b.waitsBefore(writer.ends(), r.reader(key))
+		return r.grantsAfter(writer, r1, r2)
+	}), "a writer that crashed in line stands between readers that hold and readers that could"},
+	{"WakeAllWhoFit", all(fair, semaphore), prompted(func(w *world, key string) string {
+		three := w.a.holds(w.slots(key, 3, 3))
+		var ws []*inLine
+		for i := range 3 {
+			ws = append(ws, w.views()[i%2].waits(w.slots(key, 1, 3)))
+		}
+		fourth := w.a.waits(w.slots(key, 1, 3))
+		late := w.grants(func() { three.leaves() }, ws...)
+		fourth.stillWaits()
+		return late
+	}), "one that leaves three slots lets in three that want one each, and not a fourth"},
+	{"GrantBeforeAwaitIsNotLost", fair, prompted(func(w *world, key string) string {
+		holder := w.a.holds(w.claim(key))
+		next := w.b.waits(w.claim(key))
+		holder.leaves()
+		start := time.Now()
+		next.granted()
+		if took := time.Since(start); took > prompt {
+			return fmt.Sprintf("Await of a claim that was granted before took %v", took)
+		}
+		return ""
+	}), "the holder may leave between a waiter's Enter and its Await: nobody heard the push, so Await must look"},
+	{"AwaitOfAHolderReturns", nil, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		w.soon("Await of a granted claim", func() { t.granted() })
+	}, "who asks about a claim that is granted already is told so"},
+	{"AwaitReturnsAfterAboutASecond", fair, func(w *world, key string) {
+		w.a.holds(w.claim(key))
+		t := w.b.waits(w.claim(key))
+		start, calls := time.Now(), 0
+		for ; time.Since(start) < time.Second && calls <= callsASecond; calls++ {
+			w.soon("Await while nothing changed", func() {
+				now, err := w.b.Await(w.ctx, t.Ticket)
+				w.must("Await", err)
+				w.sound(t.Claim, now)
+				w.wrongIf(now.Granted, "Await granted a claim while its holder is in line")
+			})
+		}
+		w.wrongIf(calls > callsASecond,
+			"Await returned %d times in %v while nothing changed", calls, time.Since(start))
+	}, "the core checks its clock between Awaits: an endless one hides a lost lease, an instant one is a busy loop"},
+	{"AwaitLearnsOfABreak", fair, func(w *world, key string) {
+		w.a.holds(w.claim(key))
+		t := w.b.waits(w.claim(key))
+		err := t.awaits(func() { t.brokenBy(w.a, "go home") })
+		w.broken("Await of a broken claim", "go home", err)
+	}, "a waiter that an operator ended must not wait on"},
+	{"AwaitLearnsOfALeave", fair, func(w *world, key string) {
+		w.a.holds(w.claim(key))
+		t := w.b.waits(w.claim(key))
+		w.gone("Await of a claim that left", t.awaits(func() { t.leaves() }))
+	}, "a waiter is cancelled from another goroutine: its Await has to end"},
 }
 
 // errSpin says that Await does not wait. Without a limit on calls a bubble would

@@ -1,7 +1,6 @@
 package drivertest
 
 import (
-	"errors"
 	"sync"
 	"time"
 
@@ -10,8 +9,7 @@ import (
 
 var breakLaws = []law{
 	{"BreakEndsTheHolder", nil, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.learns(w.b, "it hangs: ask 'ops' \"now\"")
+		w.a.holds(w.claim(key)).learns(w.b, "it hangs: ask 'ops' \"now\"")
 		w.b.holds(w.claim(key))
 	}, "an operator frees a lock whose holder hangs: the lock passes on, and every answer tells the holder why"},
 	{"BreakLetsTheNextIn", fair, func(w *world, key string) {
@@ -29,15 +27,14 @@ var breakLaws = []law{
 	}, "a waiting writer can be ended too, and the readers behind it go on"},
 	{"BreakMatchesTheWholeSpan", nil, func(w *world, _ string) {
 		for _, at := range []int64{0, 1, 500, 999} {
-			c := w.spanning(w.key(), 1000)
-			t := w.a.holds(c)
+			t := w.a.holds(spanning(w.claim(w.key()), 1000))
 			for _, miss := range []int64{t.Token - 1, t.Token + 1000, 1} {
-				w.gone("Break of a token that nobody has", w.b.Break(w.ctx, c.Key, miss, "wrong"))
+				w.gone("Break of a token that nobody has", w.b.Break(w.ctx, t.Key, miss, "wrong"))
 			}
 			t.stillHolds()
 			t.renews()
-			w.b.breaks(c.Key, t.Token+at, "right")
-			w.b.empty(c.Key)
+			w.must("Break", w.b.Break(w.ctx, t.Key, t.Token+at, "right"))
+			w.b.empty(t.Key)
 		}
 	}, "people see the token of the goroutine that holds now, anywhere in the span; no other token is the claim's"},
 	{"BreakFindsOneOfMany", fair, func(w *world, key string) {
@@ -53,22 +50,18 @@ var breakLaws = []law{
 		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key"))
 		t.stillHolds()
 		t.leaves()
-		err := w.a.Break(w.ctx, t.Key, t.Token, "late")
-		var gone driver.ErrGone
-		w.wrongIf(!errors.As(err, &gone) || gone.Broken, "Break of a claim that left answered %+v", err)
+		gone := isA[driver.ErrGone](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late"))
+		w.wrongIf(gone.Broken, "Break of a claim that left answered %+v", gone)
 		w.a.enter(w.claim(t.Key))
 	}, "a break that comes too late, or for the wrong key, says so and changes nothing"},
 	{"BreakOfAnExpiredClaimFindsNobody", perClaim, timed(func(r *round, key string) {
-		t := r.a.holds(r.short(key))
-		t.expires()
+		t := r.a.holds(r.short(key)).expires()
 		r.gone("Break of an expired claim", r.b.Break(r.ctx, t.Key, t.Token, "late"))
 	}), "an expired claim is not in line, though its row may still be there"},
 	{"BreakKeepsTheIdOut", nil, timed(func(r *round, key string) {
 		c := r.short(key)
 		t := r.a.holds(c)
-		if err := r.b.Break(r.ctx, c.Key, t.Token, "out"); err != nil {
-			panic(void{"Break: " + err.Error()})
-		}
+		r.voidIf("Break", r.b.Break(r.ctx, c.Key, t.Token, "out"))
 		r.until(t.sent.Add(t.Left * 8 / 10))
 		late, err := r.a.try(c)
 		r.inTime("the repeated Enter", late.answered, t.ends())
@@ -88,13 +81,11 @@ var breakLaws = []law{
 		for range maxRounds {
 			t := w.a.holds(w.claim(w.key()))
 			t.brokenBy(w.b, "listen")
-			end := time.Now().Add(prompt)
-			for time.Now().Before(end) {
+			for end := time.Now().Add(prompt); time.Now().Before(end); w.until(time.Now().Add(pollEvery)) {
 				if gone, ok := heard.Load(t.ID); ok {
 					w.broken("the alarm", "listen", gone.(driver.ErrGone))
 					return
 				}
-				w.until(time.Now().Add(pollEvery))
 			}
 		}
 		w.t.Errorf("%d claims were broken and no alarm came", maxRounds)
@@ -104,7 +95,6 @@ var breakLaws = []law{
 // learns is ended by an operator, and learns the reason whatever it asks.
 func (x *inLine) learns(by *view, reason string) {
 	w := x.at.w
-	w.t.Helper()
 	x.brokenBy(by, reason)
 	w.broken("Renew of a broken claim", reason, x.renew())
 	w.broken("Await of a broken claim", reason, x.await())

@@ -221,8 +221,6 @@ type recorder struct {
 	messages []string
 }
 
-func (r *recorder) Helper() {}
-
 func (r *recorder) Logf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 // clean leaves with every claim and must find nothing left, but for those that
 // linger, which it breaks.
 func (w *world) clean() {
-	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), lawLimit)
 	defer cancel()
 	last := w.view()
@@ -21,40 +20,30 @@ func (w *world) clean() {
 		if errors.Is(err, driver.ErrClosed) || w.conf.crash != nil && err != nil {
 			err = last.Leave(ctx, x.Ticket, driver.Exit{})
 		}
-		w.wrongIf(err != nil && !driver.Gone(err), "clean up: Leave on %q: %v", x.Key, err)
+		w.nilOrGone("clean up: Leave", err)
 	}
 	end := time.Now().Add(patience)
-	for pause := pollEvery; ; pause *= 2 {
-		left, err := last.leftovers(ctx)
-		switch {
-		case err != nil:
-			w.t.Errorf("clean up: %v", err)
-			return
-		case left == "":
-			return
-		case time.Now().After(end):
-			w.t.Errorf("everybody has left, and yet %s", left)
-			return
-		}
+	left := last.leftover(ctx)
+	for pause := pollEvery; left != "" && time.Now().Before(end); pause *= 2 {
 		<-time.After(pause)
+		left = last.leftover(ctx)
 	}
+	w.wrongIf(left != "", "everybody has left, and yet %s", left)
 }
 
-// leftovers breaks what lingers, and describes one claim that should not be there.
-func (v *view) leftovers(ctx context.Context) (left string, err error) {
+// leftover breaks what lingers, and describes one claim that should not be there.
+func (v *view) leftover(ctx context.Context) (left string) {
 	for l, err := range v.Lines(ctx, v.w.prefix) {
 		if err != nil {
-			return "", err
+			v.w.t.Errorf("clean up: Lines: %v", err)
+			return ""
 		}
 		for _, s := range l.Claims {
 			left = fmt.Sprintf("the line of %q has the claim %+v", l.Key, s)
-			if !s.Lingering {
-				continue
-			}
-			if err := v.Break(ctx, l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {
-				return "", err
+			if s.Lingering {
+				v.w.nilOrGone("clean up: Break", v.Break(ctx, l.Key, s.Token, "end of test"))
 			}
 		}
 	}
-	return left, nil
+	return left
 }

@@ -19,7 +19,7 @@ var closeLaws = []law{
 		t := view.holds(w.claim(key))
 		w.must("Close", view.Close())
 		view.allAnswer(w.ctx, driver.ErrClosed, t, t)
-		w.wrongIf(view.Info() != w.info, "Info changed with Close: %+v, before %+v", view.Info(), w.info)
+		same(w, "Info after Close", view.Info(), w.info)
 	}, "a call after Close is a mistake in the program: it must hear so, not wait for a goroutine that has ended"},
 	{"CloseLeavesClaimsAlone", nil, func(w *world, key string) {
 		view := w.view()
@@ -38,9 +38,9 @@ var closeLaws = []law{
 		w.a.holds(w.claim(key))
 		view := w.view()
 		t := view.waits(w.claim(key))
-		err := t.awaits(func() {
+		err := w.awaiting(func() {
 			w.soon("Close while somebody waited", func() { w.must("Close", view.Close()) })
-		})
+		}, t)
 		w.wrongIf(!errors.Is(err, driver.ErrClosed),
 			"Await answered %v when its backend was closed; want ErrClosed, at the latest from the next call", err)
 	}, "a goroutine that waits in line when the program closes must be able to end"},

@@ -23,15 +23,12 @@ var contextLaws = []law{
 	{"AwaitEndsWithItsContext", fair, func(w *world, key string) {
 		w.a.holds(w.claim(key))
 		t := w.b.waits(w.claim(key))
-		for _, end := range []func() (context.Context, context.CancelFunc){
-			func() (context.Context, context.CancelFunc) { return context.WithTimeout(w.ctx, settle) },
-			func() (context.Context, context.CancelFunc) {
-				ctx, cancel := context.WithCancel(w.ctx)
-				stop := time.AfterFunc(settle, cancel)
-				return ctx, func() { stop.Stop(); cancel() }
-			},
-		} {
-			ctx, cancel := end()
+		for _, cancelled := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(w.ctx, settle)
+			if cancelled {
+				ctx, cancel = context.WithCancel(w.ctx)
+				time.AfterFunc(settle, cancel)
+			}
 			var err error
 			w.soon("Await with a context that ended", func() { _, err = t.awaitGrant(ctx) })
 			cancel()
@@ -53,7 +50,7 @@ var contextLaws = []law{
 			case 2: // at any moment of it
 				go cancel()
 			}
-			_, errs[i] = w.a.tryIn(ctx, w.claim(w.key()))
+			_, errs[i] = w.a.send(ctx, w.claim(w.key()), w.a.Enter)
 		})
 		for i, err := range errs {
 			w.wrongIf(err != nil && (i%2 != 0 || !errors.Is(err, context.Canceled)),

@@ -24,7 +24,11 @@ package drivertest
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,7 +137,6 @@ func configure(opts []Option) config {
 // tester is what a law needs of a *testing.T. It is an interface so that this
 // package's own test can see laws fail.
 type tester interface {
-	Helper()
 	Logf(format string, args ...any)
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
@@ -190,11 +193,36 @@ func (l law) test(t tester, open func() driver.Backend, conf config) {
 			t.Logf("why %s matters: %s", l.name, l.why)
 		}
 	}()
-	w := newWorld(ctx, t, open, conf)
+	w := newWorld(ctx, located{t}, open, conf)
 	defer w.clean()
 	l.check(w, w.key())
 }
 
+// located names the line of the law in each failure, so that no helper needs t.Helper.
+type located struct{ tester }
+
+func (l located) Errorf(format string, args ...any) {
+	l.tester.Errorf("%s%s", lawLine(), fmt.Sprintf(format, args...))
+}
+
+func (l located) Fatalf(format string, args ...any) {
+	l.tester.Fatalf("%s%s", lawLine(), fmt.Sprintf(format, args...))
+}
+
+// lawLine is the line that runs in the law. Laws are literals of package variables, so they
+// are functions of init. A goroutine that a helper has started is in no law.
+func lawLine() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for frame, more := frames.Next(); more; frame, more = frames.Next() {
+		if strings.Contains(frame.Function, "drivertest.init.") {
+			return fmt.Sprintf("%s:%d: ", filepath.Base(frame.File), frame.Line)
+		}
+	}
+	return ""
+}
+
+// all is the condition that all of conditions hold.
 func all(conditions ...condition) condition {
 	return func(b driver.Backend, c config) bool {
 		return !slices.ContainsFunc(conditions, func(f condition) bool { return !f(b, c) })

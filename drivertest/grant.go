@@ -24,12 +24,11 @@ var grantLaws = []law{
 	{"SecondWaitsBehindFirst", fair, func(w *world, key string) {
 		first := w.a.holds(w.claim(key))
 		second := w.b.waits(w.claim(key))
-		w.wrongIf(second.Ahead != 1, "the second in line has %d ahead; want 1", second.Ahead)
+		same(w, "how many are ahead of the second", second.Ahead, 1)
 		h := second.Head
 		w.wrongIf(h != nil && (h.Token != first.Token || h.Owner != first.Owner || h.Note != first.Note),
 			"the head is %+v; want the holder %+v", h, first)
-		third := w.a.waits(w.claim(key))
-		w.wrongIf(third.Ahead != 2, "the third in line has %d ahead; want 2", third.Ahead)
+		same(w, "how many are ahead of the third", w.a.waits(w.claim(key)).Ahead, 2)
 		first.stillHolds()
 	}, "a claim that is not granted stands in line, knows how many are ahead, and takes nothing from the holder"},
 	{"GrantsComeInOrderOfArrival", fair, func(w *world, key string) {
@@ -94,7 +93,7 @@ var grantLaws = []law{
 		busy := w.b.refused(w.claim(key))
 		w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note || busy.Token != first.Token,
 			"refused with %+v; want owner %q, note %q, token %d", busy, c.Owner, c.Note, first.Token)
-		w.wrongIf(busy.Ahead != 1, "refused with %d ahead; want 1", busy.Ahead)
+		same(w, "how many are ahead", busy.Ahead, 1)
 		w.wrongIf(busy.Left <= 0 || w.info.Lease == driver.PerClaim && busy.Left > first.TTL,
 			"refused with %v left of a lease of %v", busy.Left, first.TTL)
 	}, "who is refused is told who holds the lock, and for how long: it is what a person reads"},
@@ -134,9 +133,7 @@ var grantLaws = []law{
 		c := w.claim(key)
 		first := w.a.holds(c)
 		for _, again := range []driver.Claim{c, noWait(c)} {
-			t := w.a.holds(again)
-			w.wrongIf(t.Token != first.Token,
-				"the repeated Enter drew token %d; want its own, %d", t.Token, first.Token)
+			same(w, "the token of the repeated Enter", w.a.holds(again).Token, first.Token)
 		}
 		w.b.counts(key, 1)
 		first.leaves()
@@ -155,9 +152,7 @@ var grantLaws = []law{
 		holder.leaves()
 		first.granted()
 		behind.stillWaits()
-		t := w.b.holds(c)
-		w.wrongIf(t.Token != first.Token,
-			"the repeated Enter of the granted claim has token %d; want %d", t.Token, first.Token)
+		same(w, "the token of the repeated Enter, once granted", w.b.holds(c).Token, first.Token)
 	}, "a repeated Enter keeps the claim's place, also with NoWait: a claim in line is not refused"},
 	{"SameIdOnAnotherKeyIsAnotherClaim", nil, func(w *world, key string) {
 		one, two := w.claim(key), w.claim(w.key())

@@ -20,30 +20,20 @@ func (x *inLine) leave(e ...driver.Exit) error {
 }
 
 // leaves must succeed.
-func (x *inLine) leaves(e ...driver.Exit) {
-	x.at.w.t.Helper()
-	x.at.w.must("Leave", x.leave(e...))
-}
+func (x *inLine) leaves(e ...driver.Exit) { x.at.w.must("Leave", x.leave(e...)) }
 
 // lingers leaves, and keeps the place taken for d. The claim's times are those of
 // lingering from here on.
 func (x *inLine) lingers(d time.Duration) {
-	x.at.w.t.Helper()
 	x.interval = clock(func() { x.leaves(driver.Exit{Linger: d}) })
 	x.TTL, x.Left = d, d
 }
 
 // renew starts the lease again.
-func (x *inLine) renew() error {
-	x.at.w.t.Helper()
-	return x.at.renew(x)[0]
-}
+func (x *inLine) renew() error { return x.at.renew(x)[0] }
 
 // renews must succeed.
-func (x *inLine) renews() {
-	x.at.w.t.Helper()
-	x.at.w.must("Renew", x.renew())
-}
+func (x *inLine) renews() { x.at.w.must("Renew", x.renew()) }
 
 // await calls Await once.
 func (x *inLine) await() error {
@@ -61,7 +51,7 @@ func (x *inLine) awaitGrant(ctx context.Context) (driver.Ticket, error) {
 			return t, err
 		}
 		w.sound(t.Claim, now)
-		w.wrongIf(now.Token != t.Token, "Await changed the token from %d to %d", t.Token, now.Token)
+		same(w, "the token after Await", now.Token, t.Token)
 		if now.Granted {
 			return now, nil
 		}
@@ -73,7 +63,6 @@ func (x *inLine) awaitGrant(ctx context.Context) (driver.Ticket, error) {
 // granted waits until the claim is granted.
 func (x *inLine) granted() *inLine {
 	w := x.at.w
-	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
 	now, err := x.awaitGrant(ctx)
@@ -86,7 +75,6 @@ func (x *inLine) granted() *inLine {
 
 // standing looks for the claim through another view.
 func (x *inLine) standing() (s driver.Standing, ok bool) {
-	x.at.w.t.Helper()
 	for _, s := range x.at.other().line(x.Key).Claims {
 		if s.ID == driver.ShortID(x.ID) {
 			return s, true
@@ -97,7 +85,6 @@ func (x *inLine) standing() (s driver.Standing, ok bool) {
 
 // stillThere must find the claim in line.
 func (x *inLine) stillThere() driver.Standing {
-	x.at.w.t.Helper()
 	s, ok := x.standing()
 	x.at.w.wrongIf(!ok, "a claim on %q is not in line any more", x.Key)
 	return s
@@ -105,19 +92,16 @@ func (x *inLine) stillThere() driver.Standing {
 
 // stillWaits must find the claim in line and not granted.
 func (x *inLine) stillWaits() {
-	x.at.w.t.Helper()
 	x.at.w.wrongIf(x.stillThere().Granted, "a claim on %q is granted while others before it stand in its way", x.Key)
 }
 
 // stillHolds must find the claim in line and granted.
 func (x *inLine) stillHolds() {
-	x.at.w.t.Helper()
 	x.at.w.wrongIf(!x.stillThere().Granted, "a claim on %q is not granted any more", x.Key)
 }
 
 // stillLives must find the claim in line, as long as its times prove that it has to be.
 func (x *inLine) stillLives() {
-	x.at.w.t.Helper()
 	_, ok := x.standing()
 	now := time.Now()
 	x.at.w.inTime("the look", now, x.ends())
@@ -126,13 +110,11 @@ func (x *inLine) stillLives() {
 
 // brokenBy is ended by an operator.
 func (x *inLine) brokenBy(v *view, reason string) {
-	x.at.w.t.Helper()
-	v.breaks(x.Key, x.Token, reason)
+	x.at.w.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason))
 }
 
 // follows must have a token above all of another claim's.
 func (x *inLine) follows(before *inLine) {
-	x.at.w.t.Helper()
 	x.at.w.wrongIf(x.Token < before.Token+before.Span,
 		"token %d was drawn within or before the span of %d tokens from %d", x.Token, before.Span, before.Token)
 }
@@ -144,10 +126,16 @@ func (x *inLine) ends() time.Time { return x.sent.Add(x.Left) }
 func (x *inLine) over() time.Time { return x.at.w.over(x.interval, x.TTL) }
 
 // expires waits until the lease has ended.
-func (x *inLine) expires() {
-	x.at.w.t.Helper()
+func (x *inLine) expires() *inLine {
 	x.at.w.until(x.over())
+	return x
 }
 
-// crashes ends the view that holds the claim.
-func (x *inLine) crashes() { x.at.crashes() }
+// crashes ends the view of the claim as kill -9 would, if the backend has told how.
+// Otherwise it is enough that nobody renews.
+func (x *inLine) crashes() *inLine {
+	if crash := x.at.w.conf.crash; crash != nil {
+		crash(x.at.Backend)
+	}
+	return x
+}

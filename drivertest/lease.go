@@ -14,7 +14,7 @@ var leaseLaws = []law{
 		r.until(first.sent.Add(first.TTL * 8 / 10))
 		second := r.a.holds(c)
 		r.inTime("the repeat", second.answered, first.ends())
-		r.wrongIf(second.Token != first.Token, "the repeated Enter has token %d; want %d", second.Token, first.Token)
+		same(r.world, "the token of the repeated Enter", second.Token, first.Token)
 		r.until(first.answered.Add(first.TTL * 3 / 2))
 		second.stillLives()
 	}), "the holder counts from its repeated Enter: a store that does not ends the lease under the holder"},
@@ -70,8 +70,7 @@ var leaseLaws = []law{
 		}
 		seen := r.b.line(key).Claims
 		r.inTime("the look", time.Now(), held.ends())
-		r.wrongIf(len(seen) != len(line),
-			"%d claims are in line; want %d: all were renewed in time", len(seen), len(line))
+		same(r.world, "the claims in line, all renewed in time", len(seen), len(line))
 	}), "renewal is for work that takes longer than the lease, and a waiter may wait longer than its lease too"},
 	{"RenewNeverShortens", nil, timed(func(r *round, key string) {
 		t := r.a.holds(r.claim(key)) // a long lease
@@ -79,20 +78,16 @@ var leaseLaws = []law{
 		short.TTL = r.lease
 		short.renews()
 		short.expires()
-		_, ok := t.standing()
-		r.wrongIf(!ok, "a claim with a lease of %v is gone after a renewal with %v", t.TTL, r.lease)
+		t.stillThere()
 	}), "a renewal that was sent early and arrives late must not cut what a later one has promised"},
 	{"RenewTakesTheTicketsTTL", perClaim, timed(func(r *round, key string) {
 		t := r.a.holds(r.short(key))
 		long := *t
 		long.TTL = r.longest()
-		if err := long.renew(); err != nil {
-			panic(void{"the renewal came too late: " + err.Error()})
-		}
+		r.voidIf("Renew", long.renew())
 		r.inTime("the renewal", long.answered, t.ends())
 		r.until(r.over(long.interval, t.TTL))
-		_, ok := t.standing()
-		r.wrongIf(!ok, "a claim that was renewed for %v is gone after %v", long.TTL, t.TTL)
+		t.stillThere()
 	}), "a fixed lease waits in line with a short lease and takes its full length on the grant, by a renewal"},
 	{"RenewAnswersForEachTicket", nil, func(w *world, _ string) {
 		var ts []*inLine
@@ -107,7 +102,7 @@ var leaseLaws = []law{
 	}, "one call renews many leases: an answer for the wrong ticket ends a good lease and keeps a lost one"},
 	{"RenewTakesAThousandTickets", nil, func(w *world, _ string) {
 		const n = 1000
-		ts := w.enterMany(n, func(int) driver.Claim { return w.claim(w.key()) })
+		ts := w.enterMany(n, func() driver.Claim { return w.claim(w.key()) })
 		ts[n/2].leaves()
 		w.renewedBut(ts, func(i int) bool { return i == n/2 })
 	}, "a process may hold very many locks, and they are renewed by the thousand"},
@@ -115,7 +110,6 @@ var leaseLaws = []law{
 
 // renewedBut renews all claims in one call. Those that left must be gone.
 func (w *world) renewedBut(xs []*inLine, left func(i int) bool) {
-	w.t.Helper()
 	for i, err := range w.a.renew(xs...) {
 		if left(i) {
 			w.gone("Renew of a claim that left", err)

@@ -99,7 +99,7 @@ var leaveLaws = []law{
 		c := w.claim(key)
 		w.a.entomb(c)
 		for _, late := range []driver.Claim{c, noWait(c)} {
-			w.a.keptOut("the delayed Enter", late)
+			w.a.keptOut(late)
 		}
 		w.b.empty(key)
 		w.b.holds(w.claim(key)) // others are not kept out
@@ -109,7 +109,7 @@ var leaveLaws = []law{
 		t := w.a.holds(c)
 		t.Token = 0
 		t.leaves()
-		w.a.keptOut("the delayed repeat", c)
+		w.a.keptOut(c)
 		w.b.empty(key)
 	}, "a repeated Enter may be under way when the claim leaves: it must not make the claim again"},
 	{"TombstoneOfAWaiter", fair, func(w *world, key string) {
@@ -118,7 +118,7 @@ var leaveLaws = []law{
 		t := w.b.waits(c)
 		t.Token = 0
 		t.leaves()
-		w.b.keptOut("the delayed Enter", c)
+		w.b.keptOut(c)
 		w.a.counts(key, 1)
 		holder.leaves()
 		w.a.empty(key)
@@ -138,7 +138,7 @@ var leaveLaws = []law{
 		for range 3 {
 			w.b.holds(w.claim(key)).leaves()
 		}
-		w.a.keptOut("the delayed Enter", c)
+		w.a.keptOut(c)
 	}, "the line may empty and fill meanwhile: what keeps one id out must not go with the others"},
 	{"Hygiene", nil, func(w *world, _ string) {
 		for range 20 {
@@ -149,11 +149,9 @@ var leaveLaws = []law{
 		}
 	}, "a program may lock a million keys a day: a line that nobody is in must not be listed, nor hold anybody up"},
 	{"HygieneAfterExpiry", nil, timed(func(r *round, key string) {
-		t := r.view().holds(r.short(key))
-		t.crashes()
-		t.expires()
-		r.b.empty(t.Key)
+		r.view().holds(r.short(key)).crashes().expires()
+		r.b.empty(key)
 		r.until(time.Now().Add(r.lease))
-		r.b.empty(t.Key)
+		r.b.empty(key)
 	}), "a crash leaves nothing behind either, once the lease has passed"},
 }

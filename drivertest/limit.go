@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -40,8 +41,8 @@ var limitLaws = []law{
 		w.wrongIf(w.info.Lease == driver.PerClaim && (t.Left < c.TTL*9/10 || t.Left > c.TTL),
 			"a lease of %v has %v left", c.TTL, t.Left)
 		w.b.refused(w.claim(c.Key))
-		s, _ := t.standing()
-		w.wrongIf(s.Left <= 0, "a lease of %v is shown with %v left", c.TTL, s.Left)
+		left := t.stillThere().Left
+		w.wrongIf(left <= 0, "a lease of %v is shown with %v left", c.TTL, left)
 		t.leaves()
 		w.b.empty(c.Key)
 	}, "a duration that overflows in the store ends at once, or never"},
@@ -49,7 +50,7 @@ var limitLaws = []law{
 		c := w.claim(key)
 		c.TTL = w.info.MaxTTL
 		w.a.entomb(c)
-		w.a.keptOut("the delayed Enter", c)
+		w.a.keptOut(c)
 	}, "the same for the tombstone of a claim with the longest lease"},
 	{"OwnerAndNoteAreKept", nil, func(w *world, _ string) {
 		for _, text := range []struct{ owner, note string }{
@@ -63,8 +64,8 @@ var limitLaws = []law{
 			c := w.claim(w.key())
 			c.Owner, c.Note = text.owner, text.note
 			t := w.a.holds(c)
-			s, ok := t.standing()
-			w.wrongIf(!ok || s.Owner != c.Owner || s.Note != c.Note,
+			s := t.stillThere()
+			w.wrongIf(s.Owner != c.Owner || s.Note != c.Note,
 				"owner %q and note %q are shown as %q and %q", c.Owner, c.Note, s.Owner, s.Note)
 			busy := w.b.refused(w.claim(c.Key))
 			w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note,
@@ -87,11 +88,9 @@ var limitLaws = []law{
 	}, "sizes go up to one below RW, and weights up to the size"},
 	{"HugeSums", fair, func(w *world, key string) {
 		holder := w.a.holds(w.claim(key))
-		ts := w.enterMany(manyWaiters, func(int) driver.Claim { return w.claim(key) })
-		for _, t := range ts {
-			if t.Granted {
-				w.t.Fatalf("a claim was granted behind the holder, with %d in line", len(ts))
-			}
+		ts := w.enterMany(manyWaiters, func() driver.Claim { return w.claim(key) })
+		if slices.ContainsFunc(ts, func(t *inLine) bool { return t.Granted }) {
+			w.t.Fatalf("a claim was granted behind the holder, with %d in line", len(ts))
 		}
 		w.b.refused(w.reader(key))
 		last := w.b.waits(w.reader(key))
@@ -102,7 +101,7 @@ var limitLaws = []law{
 				granted++
 			}
 		}
-		w.wrongIf(granted != 1, "%d claims of a line of writers are granted; want 1", granted)
+		same(w, "the claims granted in a line of writers", granted, 1)
 		w.each(len(ts), func(i int) {
 			err := ts[i].leave()
 			w.wrongIf(err != nil, "Leave of a waiter: %v", err)

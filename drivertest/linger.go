@@ -27,9 +27,7 @@ var lingerLaws = []law{
 	}), "lingering counts from Leave: a long lease must not keep the key taken for longer"},
 	{"LingerOutlastsTheLease", lingers, timed(func(r *round, key string) {
 		t := r.a.holds(r.short(key))
-		if err := t.leave(driver.Exit{Linger: r.longest()}); err != nil {
-			panic(void{"Leave: " + err.Error()})
-		}
+		r.voidIf("Leave", t.leave(driver.Exit{Linger: r.longest()}))
 		left := time.Now()
 		r.inTime("Leave", left, t.ends())
 		r.until(left.Add(t.TTL + r.conf.lag))
@@ -53,18 +51,16 @@ var lingerLaws = []law{
 		next := r.b.waits(r.claim(key))
 		t.lingers(r.lease)
 		next.granted()
-		early := time.Until(t.ends())
-		r.wrongIf(early > 0, "the next in line was granted %v before the lingering was over", early)
+		r.notBefore(t.ends())
 	}), "those in line behind a claim that lingers are granted when it is over, though nobody calls"},
 	{"LingerIsSeen", lingers, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		s, _ := t.standing()
-		w.wrongIf(s.Lingering, "a claim that is held is shown as lingering")
+		w.wrongIf(t.stillThere().Lingering, "a claim that is held is shown as lingering")
 		linger := w.longest()
 		t.leaves(driver.Exit{Linger: linger})
-		s, ok := t.standing()
-		w.wrongIf(!ok || !s.Lingering || !s.Granted,
-			"a claim that lingers is shown as %+v, found %v; want granted and lingering", s, ok)
+		s := t.stillThere()
+		w.wrongIf(!s.Lingering || !s.Granted,
+			"a claim that lingers is shown as %+v; want granted and lingering", s)
 		w.wrongIf(s.Left <= 0 || s.Left > linger+time.Second,
 			"a claim that lingers for %v is shown with %v left", linger, s.Left)
 	}, "people must see that nobody works under a lock that is taken, and until when"},

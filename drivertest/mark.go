@@ -9,7 +9,7 @@ import (
 var markLaws = []law{
 	{"MarkIsHandedOn", marks, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		w.wrongIf(t.Mark != "", "a new line has the mark %q", t.Mark)
+		same(w, "the mark of a new line", t.Mark, "")
 		t.leaves(driver.Exit{Mark: "slot 1"})
 		w.next(key, "slot 1")
 		w.next(key, "slot 1") // until somebody writes another
@@ -19,10 +19,8 @@ var markLaws = []law{
 		c := w.claim(key)
 		second := w.b.waits(c)
 		first.leaves(driver.Exit{Mark: "done"})
-		t := second.granted()
-		w.wrongIf(t.Mark != "done", "Await of the granted claim has the mark %q; want %q", t.Mark, "done")
-		t = w.b.holds(c)
-		w.wrongIf(t.Mark != "done", "a repeated Enter of the granted claim has the mark %q; want %q", t.Mark, "done")
+		same(w, "the mark after Await", second.granted().Mark, "done")
+		same(w, "the mark after a repeated Enter", w.b.holds(c).Mark, "done")
 	}, "a mark is as of the grant: a waiter must see what the holder before it finished, or does it again"},
 	{"LaterMarkReplaces", marks, func(w *world, key string) {
 		w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "one"})
@@ -44,8 +42,7 @@ var markLaws = []law{
 	}, "a repeated Leave must say that the mark is written, or finished work is done again"},
 	{"DeadClaimWritesNoMark", all(marks, perClaim), timed(func(r *round, key string) {
 		r.a.holds(r.claim(key)).leaves(driver.Exit{Mark: "before"})
-		t := r.a.holds(r.short(key))
-		t.expires()
+		t := r.a.holds(r.short(key)).expires()
 		r.gone("Leave of an expired claim", t.leave(driver.Exit{Mark: "late"}))
 		r.next(key, "before")
 		r.gone("its repeat", t.leave(driver.Exit{Mark: "late"}))
@@ -90,23 +87,20 @@ var markLaws = []law{
 		}
 	}, "two versions of a program read one mark: a store that trims, folds or re-encodes it divides them"},
 	{"MarkOfOneKeyIsNotAnothers", marks, func(w *world, key string) {
-		one, two := key, w.key()
-		w.a.holds(w.claim(one)).leaves(driver.Exit{Mark: "one"})
-		w.next(two, "")
-		w.next(one, "one")
+		w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "one"})
+		w.next(w.key(), "")
+		w.next(key, "one")
 	}, "each line has its own"},
 	{"LineShowsTheMark", marks, func(w *world, key string) {
 		w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "seen"})
 		w.a.holds(w.claim(key))
-		l := w.b.line(key)
-		w.wrongIf(l.Mark != "seen", "the line shows the mark %q; want %q", l.Mark, "seen")
+		same(w, "the mark that the line shows", w.b.line(key).Mark, "seen")
 	}, "people look up which slot was the last to finish"},
 }
 
 // next holds key for a moment and must find the mark.
 func (w *world) next(key string, want driver.Mark) {
-	w.t.Helper()
 	t := w.b.holds(w.claim(key))
-	w.wrongIf(t.Mark != want, "the next holder finds the mark %q; want %q", t.Mark, want)
+	same(w, "the mark that the next holder finds", t.Mark, want)
 	t.leaves()
 }

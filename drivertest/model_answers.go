@@ -9,7 +9,6 @@ import (
 
 // wantTicket judges the ticket of the claim at place i.
 func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, i int) {
-	p.t.Helper()
 	if err != nil {
 		p.wrong("got %v; want a ticket", err)
 	}
@@ -41,7 +40,6 @@ func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, i int) {
 
 // wantBusy judges a refusal.
 func (p *modelRun) wantBusy(err error, l *modelLine) {
-	p.t.Helper()
 	var busy *driver.BusyError
 	if !errors.As(err, &busy) {
 		p.wrong("got %v; want a *BusyError", err)
@@ -54,7 +52,6 @@ func (p *modelRun) wantBusy(err error, l *modelLine) {
 
 // wantGone judges an ErrGone, and its reason while that has to be known.
 func (p *modelRun) wantGone(err error, tombstone *modelTombstone, now time.Time) {
-	p.t.Helper()
 	var gone driver.ErrGone
 	if !errors.As(err, &gone) {
 		p.wrong("got %v; want ErrGone", err)
@@ -73,7 +70,6 @@ func (p *modelRun) wantGone(err error, tombstone *modelTombstone, now time.Time)
 
 // compareLines looks at everything there is.
 func (p *modelRun) compareLines() {
-	p.t.Helper()
 	seen := map[string]driver.Line{}
 	for l, err := range p.b.Lines(p.ctx, p.prefix) {
 		if err != nil {
@@ -89,7 +85,6 @@ func (p *modelRun) compareLines() {
 }
 
 func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
-	p.t.Helper()
 	if len(got.Claims) != len(want.claims) {
 		p.wrong("line %s has %d claims; want %d: %+v", name, len(got.Claims), len(want.claims), got.Claims)
 	}

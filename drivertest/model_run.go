@@ -39,7 +39,6 @@ type sentClaim struct {
 
 // runModel plays one sequence.
 func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 	defer cancel()
 	w := newWorld(ctx, t, open, config{})
@@ -66,7 +65,6 @@ func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 
 // step plays one operation.
 func (p *modelRun) step() {
-	p.t.Helper()
 	switch n := p.rng.IntN(100); {
 	case n < 34 || len(p.known) == 0:
 		p.enterNew()
@@ -108,7 +106,6 @@ func (p *modelRun) record(format string, args ...any) {
 
 // wrong says that the answer to the last operation breaks a law.
 func (p *modelRun) wrong(format string, args ...any) {
-	p.t.Helper()
 	for _, s := range p.steps[max(0, len(p.steps)-stepsShown):] {
 		p.t.Logf("%s", s)
 	}
@@ -168,14 +165,12 @@ func (p *modelRun) draw() driver.Claim {
 }
 
 func (p *modelRun) enterNew() {
-	p.t.Helper()
 	x := &sentClaim{Claim: p.draw(), view: p.views()[1-p.rng.IntN(2)]}
 	p.known = append(p.known, x)
 	p.enter(x)
 }
 
 func (p *modelRun) enterAgain() {
-	p.t.Helper()
 	x := p.pick()
 	l := p.model.line(x.Key, time.Now())
 	_, in := l.find(x.ID)
@@ -190,7 +185,6 @@ func (p *modelRun) enterAgain() {
 
 // enter sends the Enter of x and judges the answer.
 func (p *modelRun) enter(x *sentClaim) {
-	p.t.Helper()
 	entered, err := x.view.try(x.Claim)
 	t, now := entered.Ticket, time.Now()
 	p.record("Enter %s noWait %v span %d ttl %v: %s", name(x.Claim), x.NoWait, x.Span, x.TTL, outcome(t, err))

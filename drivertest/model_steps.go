@@ -9,7 +9,6 @@ import (
 )
 
 func (p *modelRun) renewSome() {
-	p.t.Helper()
 	var xs []*sentClaim
 	var ts []driver.Ticket
 	view := p.a
@@ -50,7 +49,6 @@ func (p *modelRun) renewSome() {
 // reserveOne asks for more tokens, or for fewer as one who comes late. A backend may always
 // do nothing.
 func (p *modelRun) reserveOne() {
-	p.t.Helper()
 	x := p.pick()
 	r, ok := x.view.Backend.(driver.Reserver)
 	if !ok {
@@ -77,7 +75,6 @@ func (p *modelRun) reserveOne() {
 }
 
 func (p *modelRun) leaveOne() {
-	p.t.Helper()
 	x := p.pick()
 	t := driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)}
 	var e driver.Exit
@@ -100,14 +97,12 @@ func (p *modelRun) leaveOne() {
 
 // leaveUnknown leaves a tombstone for an id that has not arrived.
 func (p *modelRun) leaveUnknown() {
-	p.t.Helper()
 	x := &sentClaim{Claim: p.draw(), view: p.a}
 	p.known = append(p.known, x)
 	p.leave(x, driver.Ticket{Claim: x.Claim}, driver.Exit{})
 }
 
 func (p *modelRun) leave(x *sentClaim, t driver.Ticket, e driver.Exit) {
-	p.t.Helper()
 	err := x.view.Leave(p.ctx, t, e)
 	now := time.Now()
 	p.record("Leave %s token %d exit %+v: %v", name(x.Claim), t.Token, e, err)
@@ -139,7 +134,6 @@ func (p *modelRun) leave(x *sentClaim, t driver.Ticket, e driver.Exit) {
 }
 
 func (p *modelRun) breakOne() {
-	p.t.Helper()
 	x := p.pick()
 	token := x.token + p.rng.Int64N(x.Span)
 	if p.rng.IntN(4) == 0 {
@@ -168,7 +162,6 @@ func (p *modelRun) breakOne() {
 }
 
 func (p *modelRun) awaitOne() {
-	p.t.Helper()
 	x := p.pick()
 	before := p.model.line(x.Key, time.Now())
 	i, c := before.find(x.ID)

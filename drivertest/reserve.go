@@ -79,7 +79,6 @@ var reserveLaws = []law{
 // reserves asks for span tokens. If the answer is no, nothing must have changed.
 func (x *inLine) reserves(span int64) bool {
 	w := x.at.w
-	w.t.Helper()
 	before, held := x.standing()
 	done, err := x.at.Backend.(driver.Reserver).Reserve(w.ctx, x.Ticket, span)
 	w.must("Reserve", err)

@@ -42,7 +42,6 @@ func clock(f func()) interval {
 
 // until waits for an instant.
 func (w *world) until(at time.Time) {
-	w.t.Helper()
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	select {
@@ -66,7 +65,6 @@ type void struct{ why string }
 // the machine was too slow for it. Each round has a key of its own.
 func timed(schedule func(r *round, key string)) func(w *world, _ string) {
 	return func(w *world, _ string) {
-		w.t.Helper()
 		lease := w.conf.lease
 		if lease == 0 {
 			lease = firstLease
@@ -105,6 +103,19 @@ func (w *world) inTime(what string, at, limit time.Time) {
 	}
 }
 
+// voidIf makes the round void if a call came too late.
+func (w *world) voidIf(what string, err error) {
+	if err != nil {
+		panic(void{what + ": " + err.Error()})
+	}
+}
+
+// notBefore holds a grant that has just been made to the end of a lease before it.
+func (w *world) notBefore(end time.Time) {
+	early := time.Until(end)
+	w.wrongIf(early > 0, "the next in line was granted %v before its time", early)
+}
+
 // short is an exclusive claim on key with the round's lease.
 func (r *round) short(key string) driver.Claim {
 	c := r.claim(key)
@@ -122,7 +133,6 @@ func (w *world) over(i interval, ttl time.Duration) time.Time {
 
 // soon does f, which must not take longer than aboutASecond.
 func (w *world) soon(what string, f func()) {
-	w.t.Helper()
 	start := time.Now()
 	f()
 	took := time.Since(start)

@@ -27,7 +27,7 @@ var tokenLaws = []law{
 	}, "the step that orders the line draws the token: two steps could order two claims the other way round"},
 	{"SpanIsReserved", fencing, func(w *world, _ string) {
 		for _, span := range []int64{1, 2, 1000, driver.MaxSpan} {
-			first := w.a.holds(w.spanning(w.key(), span))
+			first := w.a.holds(spanning(w.claim(w.key()), span))
 			first.leaves()
 			w.b.holds(w.claim(first.Key)).follows(first)
 		}
@@ -35,30 +35,23 @@ var tokenLaws = []law{
 	{"SpanIsReservedForWaiters", all(fencing, fair), func(w *world, key string) {
 		last := &inLine{}
 		for range 4 {
-			t := w.a.enter(w.spanning(key, 500))
+			t := w.a.enter(spanning(w.claim(key), 500))
 			t.follows(last)
 			last = t
 		}
 	}, "a waiting claim has its whole span too: it will hand it on once it is granted"},
 	{"TokenStaysTheSame", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		again := w.a.holds(t.Claim)
-		w.wrongIf(again.Token != t.Token, "the repeated Enter has token %d; want %d", again.Token, t.Token)
-		t.granted()
-		s, _ := t.standing()
-		w.wrongIf(s.Token != t.Token, "Lines has token %d; want %d", s.Token, t.Token)
+		same(w, "the token of the repeated Enter", w.a.holds(t.Claim).Token, t.Token)
+		same(w, "the token in Lines", t.granted().stillThere().Token, t.Token)
 	}, "a grant has one token for life: another one would make the holder's own writes look stale"},
 	{"TokensRiseAfterABrokenClaim", fencing, func(w *world, key string) {
-		first := w.a.holds(w.spanning(key, 300))
+		first := w.a.holds(spanning(w.claim(key), 300))
 		first.brokenBy(w.b, "broken")
 		w.b.holds(w.claim(first.Key)).follows(first)
 	}, "the holder that an operator ended may still write: its successor's token must be above it"},
 	{"TokensRiseAfterAnExpiredClaim", fencing, timed(func(r *round, key string) {
-		c := r.short(key)
-		c.Span = driver.MaxSpan
-		first := r.view().holds(c)
-		first.crashes()
-		first.expires()
-		r.b.holds(r.claim(c.Key)).follows(first)
+		first := r.view().holds(spanning(r.short(key), driver.MaxSpan)).crashes().expires()
+		r.b.holds(r.claim(key)).follows(first)
 	}), "a paused holder may write after its lease has ended: then the token alone protects the resource"},
 }

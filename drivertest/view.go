@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -22,23 +23,22 @@ func (v *view) other() *view {
 	return v.w.b
 }
 
-// try sends Enter. The claim is cleaned up whatever the answer is.
-func (v *view) try(c driver.Claim) (*inLine, error) { return v.tryIn(v.w.ctx, c) }
-
-func (v *view) tryIn(ctx context.Context, c driver.Claim) (*inLine, error) {
-	return v.place(c, func() (driver.Ticket, error) { return v.Enter(ctx, c) })
-}
+// try sends Enter.
+func (v *view) try(c driver.Claim) (*inLine, error) { return v.send(v.w.ctx, c, v.Enter) }
 
 // reenter sends Reenter.
 func (v *view) reenter(c driver.Claim) (*inLine, error) {
-	return v.place(c, func() (driver.Ticket, error) { return v.Backend.(driver.Member).Reenter(v.w.ctx, c) })
+	return v.send(v.w.ctx, c, v.Backend.(driver.Member).Reenter)
 }
 
-func (v *view) place(c driver.Claim, enter func() (driver.Ticket, error)) (*inLine, error) {
+// send sends c by a method of the backend. The claim is cleaned up whatever the answer is.
+func (v *view) send(
+	ctx context.Context, c driver.Claim, method func(context.Context, driver.Claim) (driver.Ticket, error),
+) (*inLine, error) {
 	x := v.with(driver.Ticket{Claim: c})
 	var t driver.Ticket
 	var err error
-	x.interval = clock(func() { t, err = enter() })
+	x.interval = clock(func() { t, err = method(ctx, c) })
 	if err == nil {
 		x.Ticket = t
 	}
@@ -53,11 +53,8 @@ func (v *view) with(t driver.Ticket) *inLine { return &inLine{Ticket: t, at: v} 
 
 // enter joins the line, and holds the ticket to what every ticket must say.
 func (v *view) enter(c driver.Claim) *inLine {
-	v.w.t.Helper()
 	x, err := v.try(c)
-	if err != nil {
-		v.w.t.Fatalf("Enter on %q: %v", c.Key, err)
-	}
+	v.w.must("Enter", err)
 	v.w.sound(c, x.Ticket)
 	v.w.wrongIf(x.Left <= 0, "a lease of %v has %v left", x.TTL, x.Left)
 	return x
@@ -65,7 +62,6 @@ func (v *view) enter(c driver.Claim) *inLine {
 
 // holds joins the line and must be granted at once.
 func (v *view) holds(c driver.Claim) *inLine {
-	v.w.t.Helper()
 	x := v.enter(c)
 	if !x.Granted {
 		v.w.t.Fatalf("Enter on %q was not granted, %d ahead, head %v; want a grant: nothing stands in its way",
@@ -76,7 +72,6 @@ func (v *view) holds(c driver.Claim) *inLine {
 
 // waits joins the line and must not be granted.
 func (v *view) waits(c driver.Claim) *inLine {
-	v.w.t.Helper()
 	x := v.enter(c)
 	if x.Granted {
 		v.w.t.Fatalf("Enter on %q with weight %d of %d was granted; want it to wait for those before it",
@@ -88,7 +83,6 @@ func (v *view) waits(c driver.Claim) *inLine {
 // waitsBefore joins a line in which a lease ends at the given time, and must not be
 // granted before.
 func (v *view) waitsBefore(end time.Time, c driver.Claim) *inLine {
-	v.w.t.Helper()
 	x := v.enter(c)
 	if x.Granted {
 		v.w.inTime("an Enter", x.answered, end)
@@ -99,7 +93,6 @@ func (v *view) waitsBefore(end time.Time, c driver.Claim) *inLine {
 
 // refused sends an Enter that does not wait, and must be refused.
 func (v *view) refused(c driver.Claim) *driver.BusyError {
-	v.w.t.Helper()
 	x, err := v.try(noWait(c))
 	var busy *driver.BusyError
 	if !errors.As(err, &busy) {
@@ -108,22 +101,19 @@ func (v *view) refused(c driver.Claim) *driver.BusyError {
 	return busy
 }
 
-// keptOut sends an Enter that must find a tombstone.
-func (v *view) keptOut(what string, c driver.Claim) {
-	v.w.t.Helper()
+// keptOut sends a delayed Enter, which must find a tombstone.
+func (v *view) keptOut(c driver.Claim) {
 	_, err := v.try(c)
-	v.w.gone(what, err)
+	v.w.gone("the delayed Enter", err)
 }
 
 // entomb leaves a tombstone for a claim that has not arrived.
 func (v *view) entomb(c driver.Claim) {
-	v.w.t.Helper()
 	v.w.gone("Leave of a claim that has not arrived", v.with(driver.Ticket{Claim: c}).leave())
 }
 
 // renew renews claims in one call.
 func (v *view) renew(xs ...*inLine) []error {
-	v.w.t.Helper()
 	ts := make([]driver.Ticket, len(xs))
 	for i, x := range xs {
 		ts[i] = x.Ticket
@@ -141,38 +131,18 @@ func (v *view) renew(xs ...*inLine) []error {
 	return errs
 }
 
-// breaks ends the claim of key whose span holds token.
-func (v *view) breaks(key string, token int64, reason string) {
-	v.w.t.Helper()
-	v.w.must("Break", v.Break(v.w.ctx, key, token, reason))
-}
-
-// lines lists what begins with prefix.
-func (v *view) lines(prefix string) (ls []driver.Line) {
-	v.w.t.Helper()
-	for l, err := range v.Lines(v.w.ctx, prefix) {
-		if err != nil {
-			v.w.t.Errorf("Lines with prefix %q: %v", prefix, err)
-			break
-		}
-		ls = append(ls, l)
+// lists must have Lines yield each wanted key that begins with prefix, as often as want says.
+func (w *world) lists(prefix string, want map[string]int) {
+	got := map[string]int{}
+	for l, err := range w.b.Lines(w.ctx, prefix) {
+		w.must("Lines", err)
+		got[l.Key]++
 	}
-	return ls
-}
-
-// listed is how often Lines yields each key.
-func (v *view) listed(prefix string) map[string]int {
-	v.w.t.Helper()
-	n := map[string]int{}
-	for _, l := range v.lines(prefix) {
-		n[l.Key]++
-	}
-	return n
+	w.wrongIf(!maps.Equal(got, want), "Lines with prefix %q yields %v; want %v", prefix, got, want)
 }
 
 // line looks at one line. A line that Lines does not yield is empty of claims.
 func (v *view) line(key string) driver.Line {
-	v.w.t.Helper()
 	for l, err := range v.Lines(v.w.ctx, key) {
 		if err != nil || l.Key == key {
 			v.w.wrongIf(err != nil, "Lines with prefix %q: %v", key, err)
@@ -184,56 +154,40 @@ func (v *view) line(key string) driver.Line {
 
 // counts must find n claims in the line of key.
 func (v *view) counts(key string, n int) {
-	v.w.t.Helper()
-	if cs := v.line(key).Claims; len(cs) != n {
-		v.w.t.Errorf("%d claims are in the line of %q; want %d: %+v", len(cs), key, n, cs)
-	}
+	cs := v.line(key).Claims
+	v.w.wrongIf(len(cs) != n, "%d claims are in the line of %q; want %d: %+v", len(cs), key, n, cs)
 }
 
 // empty must find nobody in the line of key.
-func (v *view) empty(key string) {
-	v.w.t.Helper()
-	v.counts(key, 0)
-}
-
-// crashes ends v as kill -9 would, if the backend has told how. Otherwise it is
-// enough that nobody renews.
-func (v *view) crashes() {
-	if v.w.conf.crash != nil {
-		v.w.conf.crash(v.Backend)
-	}
-}
+func (v *view) empty(key string) { v.counts(key, 0) }
 
 // allAnswer sends every call: each must answer want, and soon. What it asks of spare
 // may end that claim.
 func (v *view) allAnswer(ctx context.Context, want error, held, spare *inLine) {
 	w := v.w
-	w.t.Helper()
-	answer := func(what string, err error) {
-		w.t.Helper()
+	answers := func(what string, err error) {
 		w.wrongIf(!errors.Is(err, want), "%s answered %v; want %v", what, err, want)
 	}
 	w.soon("all calls", func() {
-		_, err := v.tryIn(ctx, w.claim(w.key()))
-		answer("Enter", err)
+		_, err := v.send(ctx, w.claim(w.key()), v.Enter)
+		answers("Enter", err)
 		_, err = v.Await(ctx, held.Ticket)
-		answer("Await", err)
+		answers("Await", err)
 		errs := v.Renew(ctx, []driver.Ticket{held.Ticket, held.Ticket})
-		if len(errs) != 2 {
-			w.t.Fatalf("Renew of 2 tickets answered %d errors", len(errs))
+		same(w, "the errors of a Renew of 2 tickets", len(errs), 2)
+		for _, err := range errs {
+			answers("Renew", err)
 		}
-		answer("Renew", errs[0])
-		answer("Renew", errs[1])
-		answer("Break", v.Break(ctx, spare.Key, spare.Token, "late"))
-		answer("Leave", v.Leave(ctx, spare.Ticket, driver.Exit{}))
+		answers("Break", v.Break(ctx, spare.Key, spare.Token, "late"))
+		answers("Leave", v.Leave(ctx, spare.Ticket, driver.Exit{}))
 		var lines error
 		for _, err := range v.Lines(ctx, w.prefix) {
 			lines = errors.Join(lines, err)
 		}
-		answer("Lines", lines)
+		answers("Lines", lines)
 		if r, ok := v.Backend.(driver.LineReader); ok {
 			_, err := r.Line(ctx, held.Key)
-			answer("Line", err)
+			answers("Line", err)
 		}
 	})
 }

@@ -12,35 +12,23 @@ import (
 var wakeLaws = []law{
 	{"WakeAll", fair, prompted(func(w *world, key string) string {
 		writer := w.a.holds(w.claim(key))
-		r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-		r3, r4 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-		return w.grants(func() { writer.leaves() }, r1, r2, r3, r4)
+		return w.grants(func() { writer.leaves() }, w.readersWait(key)...)
 	}), "a writer leaves and lets in all readers: a reader that is not woken sleeps beside a lock of its own"},
 	{"WakeAllWhenAWaiterGivesUp", fair, prompted(func(w *world, key string) string {
 		w.a.holds(w.reader(key))
 		writer := w.b.waits(w.claim(key))
-		r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-		return w.grants(func() { writer.leaves() }, r1, r2)
+		return w.grants(func() { writer.leaves() }, w.readersWait(key)...)
 	}), "a writer that waits and gives up frees the readers behind it, though no holder has left"},
 	{"WakeAllAfterBreak", fair, prompted(func(w *world, key string) string {
 		writer := w.a.holds(w.claim(key))
-		r1, r2 := w.a.waits(w.reader(key)), w.b.waits(w.reader(key))
-		return w.grants(func() { writer.brokenBy(w.b, "move on") }, r1, r2)
+		return w.grants(func() { writer.brokenBy(w.b, "move on") }, w.readersWait(key)...)
 	}), "a break removes a claim like a Leave, and wakes like one"},
 	{"WakeAllAfterExpiry", fair, promptedInTime(func(r *round, key string) string {
-		writer := r.view().holds(r.short(key))
-		writer.crashes()
-		r1 := r.a.waitsBefore(writer.ends(), r.reader(key))
-		r2 := r.b.waitsBefore(writer.ends(), r.reader(key))
-		return r.grantsAfter(writer, r1, r2)
+		return r.grantsAfter(r.view().holds(r.short(key)))
 	}), "nobody announces a crash: those in line must look when the lease can have ended, and wake each other"},
 	{"WakeAllAfterAWaitersExpiry", fair, promptedInTime(func(r *round, key string) string {
 		r.a.holds(r.reader(key))
-		writer := r.view().waits(r.short(key))
-		writer.crashes()
-		r1 := r.a.waitsBefore(writer.ends(), r.reader(key))
-		r2 := r.b.waitsBefore(writer.ends(), r.reader(key))
-		return r.grantsAfter(writer, r1, r2)
+		return r.grantsAfter(r.view().waits(r.short(key)))
 	}), "a writer that crashed in line stands between readers that hold and readers that could"},
 	{"WakeAllWhoFit", all(fair, semaphore), prompted(func(w *world, key string) string {
 		three := w.a.holds(w.slots(key, 3, 3))
@@ -59,10 +47,7 @@ var wakeLaws = []law{
 		holder.leaves()
 		start := time.Now()
 		next.granted()
-		if took := time.Since(start); took > prompt {
-			return fmt.Sprintf("Await of a claim that was granted before took %v", took)
-		}
-		return ""
+		return late(time.Since(start))
 	}), "the holder may leave between a waiter's Enter and its Await: nobody heard the push, so Await must look"},
 	{"AwaitOfAHolderReturns", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
@@ -80,19 +65,17 @@ var wakeLaws = []law{
 				w.wrongIf(now.Granted, "Await granted a claim while its holder is in line")
 			})
 		}
-		w.wrongIf(calls > callsASecond,
-			"Await returned %d times in %v while nothing changed", calls, time.Since(start))
+		w.wrongIf(calls > callsASecond, "Await returned %d times in %v while nothing changed", calls, time.Since(start))
 	}, "the core checks its clock between Awaits: an endless one hides a lost lease, an instant one is a busy loop"},
 	{"AwaitLearnsOfABreak", fair, func(w *world, key string) {
 		w.a.holds(w.claim(key))
 		t := w.b.waits(w.claim(key))
-		err := t.awaits(func() { t.brokenBy(w.a, "go home") })
-		w.broken("Await of a broken claim", "go home", err)
+		w.broken("Await of a broken claim", "go home", w.awaiting(func() { t.brokenBy(w.a, "go home") }, t))
 	}, "a waiter that an operator ended must not wait on"},
 	{"AwaitLearnsOfALeave", fair, func(w *world, key string) {
 		w.a.holds(w.claim(key))
 		t := w.b.waits(w.claim(key))
-		w.gone("Await of a claim that left", t.awaits(func() { t.leaves() }))
+		w.gone("Await of a claim that left", w.awaiting(func() { t.leaves() }, t))
 	}, "a waiter is cancelled from another goroutine: its Await has to end"},
 }
 
@@ -103,34 +86,48 @@ var errSpin = errors.New("it returned again and again while nothing had changed"
 // settle is what Awaits are given to be under way before something happens.
 const settle = 20 * time.Millisecond
 
+// readersWait joins four readers to a line in which they must wait.
+func (w *world) readersWait(key string) (xs []*inLine) {
+	for i := range 4 {
+		xs = append(xs, w.views()[i%2].waits(w.reader(key)))
+	}
+	return xs
+}
+
 // grants has everybody wait at once, does what lets them in, and says who was
 // late where grants are pushed.
-func (w *world) grants(trigger func(), xs ...*inLine) (late string) {
-	w.t.Helper()
+func (w *world) grants(trigger func(), xs ...*inLine) string {
 	var did time.Time
-	w.allGranted(func() { trigger(); did = time.Now() }, xs)
-	if took := time.Since(did); w.info.Push && took > prompt {
-		return fmt.Sprintf("the last of %d waiters learned of its grant after %v", len(xs), took)
+	w.must("Await of a claim that should be granted", w.awaiting(func() { trigger(); did = time.Now() }, xs...))
+	if !w.info.Push {
+		return ""
 	}
-	return ""
+	return late(time.Since(did))
 }
 
-// grantsAfter is grants for the end of a lease.
-func (w *world) grantsAfter(ended *inLine, xs ...*inLine) (late string) {
-	w.t.Helper()
-	w.allGranted(func() {}, xs)
-	took := time.Since(ended.answered.Add(ended.TTL))
-	if w.info.Lease == driver.PerClaim && took > prompt {
-		return fmt.Sprintf("the last of %d waiters learned of its grant %v after the lease before it had ended",
-			len(xs), took)
+// grantsAfter crashes a writer, and has readers on both views wait for the end of its lease.
+func (r *round) grantsAfter(writer *inLine) string {
+	writer.crashes()
+	r1 := r.a.waitsBefore(writer.ends(), r.reader(writer.Key))
+	r2 := r.b.waitsBefore(writer.ends(), r.reader(writer.Key))
+	r.must("Await of a claim that should be granted", r.awaiting(func() {}, r1, r2))
+	if r.info.Lease != driver.PerClaim {
+		return ""
 	}
-	return ""
+	return late(time.Since(writer.answered.Add(writer.TTL)))
 }
 
-// allGranted awaits every claim in a goroutine of its own, and returns when the
-// last of them has been granted.
-func (w *world) allGranted(trigger func(), xs []*inLine) {
-	w.t.Helper()
+// late describes a grant that somebody learned of too late.
+func late(took time.Duration) string {
+	if took <= prompt {
+		return ""
+	}
+	return fmt.Sprintf("the last waiter learned of its grant after %v", took)
+}
+
+// awaiting awaits every claim in a goroutine of its own until it is granted, does f meanwhile,
+// and returns when the last of them has an answer.
+func (w *world) awaiting(f func(), xs ...*inLine) error {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
 	answers := make(chan error, len(xs))
@@ -141,33 +138,18 @@ func (w *world) allGranted(trigger func(), xs []*inLine) {
 		}()
 	}
 	w.until(time.Now().Add(settle))
-	trigger()
+	f()
+	var err error
 	for range xs {
-		w.must("Await of a claim that should be granted", <-answers)
+		err = errors.Join(err, <-answers)
 	}
-}
-
-// awaits awaits the claim while something ends it, and returns the error.
-func (x *inLine) awaits(trigger func()) error {
-	w := x.at.w
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, patience)
-	defer cancel()
-	answer := make(chan error, 1)
-	go func() {
-		_, err := x.awaitGrant(ctx)
-		answer <- err
-	}()
-	w.until(time.Now().Add(settle))
-	trigger()
-	return <-answer
+	return err
 }
 
 // prompted plays a schedule until it is prompt once. A message may be lost, and a
 // machine may be slow, but neither happens every time.
 func prompted(schedule func(w *world, key string) (late string)) func(w *world, _ string) {
 	return func(w *world, _ string) {
-		w.t.Helper()
 		var late string
 		for range maxRounds {
 			if late = schedule(w, w.key()); late == "" {

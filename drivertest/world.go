@@ -28,7 +28,6 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, t tester, open func() driver.Backend, conf config) *world {
-	t.Helper()
 	w := &world{t: t, ctx: ctx, open: open, conf: conf, prefix: "drivertest/" + newID()[:12] + "/"}
 	w.a, w.b = w.view(), w.view()
 	w.info = w.a.Info()
@@ -73,24 +72,25 @@ func (w *world) claim(key string) driver.Claim {
 	}
 }
 
-// spanning is an exclusive claim that reserves span tokens.
-func (w *world) spanning(key string, span int64) driver.Claim {
-	c := w.claim(key)
-	c.Span = span
-	return c
-}
-
 // reader is a claim to read.
-func (w *world) reader(key string) driver.Claim {
-	c := w.claim(key)
-	c.Weight = 1
-	return c
-}
+func (w *world) reader(key string) driver.Claim { return reads(w.claim(key)) }
 
 // slots is a claim to n slots of a semaphore of size.
 func (w *world) slots(key string, n, size int64) driver.Claim {
 	c := w.claim(key)
 	c.Weight, c.Capacity = n, size
+	return c
+}
+
+// reads turns an exclusive claim into one to read.
+func reads(c driver.Claim) driver.Claim {
+	c.Weight = 1
+	return c
+}
+
+// spanning turns c into a claim that reserves span tokens.
+func spanning(c driver.Claim, span int64) driver.Claim {
+	c.Span = span
 	return c
 }
 
@@ -102,58 +102,45 @@ func noWait(c driver.Claim) driver.Claim {
 
 // wrongIf fails the law if it is wrong. It may be called from any goroutine.
 func (w *world) wrongIf(wrong bool, format string, args ...any) {
-	w.t.Helper()
 	if wrong {
 		w.t.Errorf(format, args...)
 	}
 }
 
+// same fails the law unless got is want.
+func same[T comparable](w *world, what string, got, want T) {
+	w.wrongIf(got != want, "%s: got %+v; want %+v", what, got, want)
+}
+
 // must ends the law unless err is nil.
 func (w *world) must(what string, err error) {
-	w.t.Helper()
 	if err != nil {
 		w.t.Fatalf("%s: %v", what, err)
 	}
 }
 
-// isA holds err to an error of type E.
-func isA[E error](w *world, what string, err error) {
-	w.t.Helper()
-	var e E
-	w.wrongIf(!errors.As(err, &e), "%s answered %v; want a %T", what, err, e)
+// isA holds err to an error of type E, and returns it.
+func isA[E error](w *world, what string, err error) (e E) {
+	if !errors.As(err, &e) {
+		w.t.Errorf("%s answered %v; want a %T", what, err, e)
+	}
+	return e
 }
 
 // gone holds err to ErrGone.
-func (w *world) gone(what string, err error) {
-	w.t.Helper()
-	isA[driver.ErrGone](w, what, err)
-}
+func (w *world) gone(what string, err error) { isA[driver.ErrGone](w, what, err) }
 
 // broken holds err to ErrGone with an operator's reason.
 func (w *world) broken(what, reason string, err error) {
-	w.t.Helper()
-	want := driver.ErrGone{Broken: true, Reason: reason}
-	var g driver.ErrGone
-	w.wrongIf(!errors.As(err, &g) || g != want, "%s answered %+v; want %+v", what, err, want)
+	same(w, what, isA[driver.ErrGone](w, what, err), driver.ErrGone{Broken: true, Reason: reason})
 }
 
 // sound checks what holds for every ticket of c.
 func (w *world) sound(c driver.Claim, t driver.Ticket) {
-	w.t.Helper()
 	got := t.Claim
 	got.TTL, got.NoWait, got.Ballot = c.TTL, c.NoWait, c.Ballot // these may differ
-	switch {
-	case got != c:
-		w.t.Errorf("the ticket changed the claim: sent %+v, got %+v", c, t.Claim)
-	case t.Token <= 0:
-		w.t.Errorf("the token is %d, want one above 0", t.Token)
-	case t.TTL <= 0:
-		w.t.Errorf("the lease is %v; want one above 0", t.TTL)
-	case t.Granted && t.Ahead != 0:
-		w.t.Errorf("a granted ticket says that %d are ahead", t.Ahead)
-	case !t.Granted && t.Ahead < 1:
-		w.t.Errorf("a waiting ticket says that %d are ahead", t.Ahead)
-	case !t.Granted && t.Mark != "":
-		w.t.Errorf("a waiting ticket has the mark %q", t.Mark)
-	}
+	same(w, "the claim of a ticket", got, c)
+	w.wrongIf(t.Token <= 0 || t.TTL <= 0, "the token is %d and the lease %v; want both above 0", t.Token, t.TTL)
+	w.wrongIf(t.Granted != (t.Ahead == 0) || t.Ahead < 0, "a ticket with granted %v has %d ahead", t.Granted, t.Ahead)
+	w.wrongIf(!t.Granted && t.Mark != "", "a waiting ticket has the mark %q", t.Mark)
 }

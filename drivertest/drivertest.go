@@ -30,7 +30,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -112,14 +111,12 @@ func Run(t *testing.T, open Opener, opts ...Option) {
 					continue
 				}
 				t.Run(l.name, func(t *testing.T) {
-					if conf.bubbles {
-						synctest.Test(t, func(t *testing.T) {
-							l.test(t, func() driver.Backend { return open(t) }, conf)
-						})
-						return
+					if !conf.bubbles {
+						t.Parallel()
 					}
-					t.Parallel()
-					l.test(t, func() driver.Backend { return open(t) }, conf)
+					play(t, conf.bubbles, func(t *testing.T) {
+						l.test(t, func() driver.Backend { return open(t) }, conf)
+					})
 				})
 			}
 		})

@@ -23,9 +23,7 @@ const SeedVariable = "FENCELOCK_SEED"
 // Without seeds it draws three. A failure prints its seed and what led to it.
 func Model(t *testing.T, open Opener, seeds ...uint64) {
 	t.Helper()
-	playSeeds(t, seeds, func(t *testing.T, seed uint64) {
-		runModel(t, func() driver.Backend { return open(t) }, seed, false)
-	})
+	playSeeds(t, open, false, seeds)
 }
 
 // ModelInBubbles is Model with leases that end: each sequence runs in a
@@ -33,15 +31,11 @@ func Model(t *testing.T, open Opener, seeds ...uint64) {
 // the memory of the test.
 func ModelInBubbles(t *testing.T, open Opener, seeds ...uint64) {
 	t.Helper()
-	playSeeds(t, seeds, func(t *testing.T, seed uint64) {
-		synctest.Test(t, func(t *testing.T) {
-			runModel(t, func() driver.Backend { return open(t) }, seed, true)
-		})
-	})
+	playSeeds(t, open, true, seeds)
 }
 
 // playSeeds plays the seeds that are asked for, or three.
-func playSeeds(t *testing.T, seeds []uint64, play func(t *testing.T, seed uint64)) {
+func playSeeds(t *testing.T, open Opener, bubbles bool, seeds []uint64) {
 	t.Helper()
 	if s := os.Getenv(SeedVariable); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -54,6 +48,19 @@ func playSeeds(t *testing.T, seeds []uint64, play func(t *testing.T, seed uint64
 		seeds = []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}
 	}
 	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { play(t, seed) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			play(t, bubbles, func(t *testing.T) {
+				runModel(t, func() driver.Backend { return open(t) }, seed, bubbles)
+			})
+		})
+	}
+}
+
+// play runs f, in a bubble or not.
+func play(t *testing.T, bubbles bool, f func(t *testing.T)) {
+	if bubbles {
+		synctest.Test(t, f)
+	} else {
+		f(t)
 	}
 }

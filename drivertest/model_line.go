@@ -7,18 +7,15 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// model is the laws of package driver in the fewest words: a slice per line, and
-// sums made anew for every question. It knows nothing of how a backend works.
-type model struct {
-	lines map[string]*modelLine
-}
-
+// modelLine is the laws of package driver in the fewest words: a slice, and sums made
+// anew for every question. It knows nothing of how a backend works.
 type modelLine struct {
+	now        time.Time
 	claims     []*modelClaim // in order of arrival
 	last       int64
 	mark       driver.Mark
 	writer     string // the id that wrote mark
-	tombstones map[string]*modelTombstone
+	tombstones map[string]modelTombstone
 }
 
 type modelClaim struct {
@@ -37,37 +34,32 @@ type modelTombstone struct {
 	reason string
 }
 
-func newModel() *model { return &model{lines: map[string]*modelLine{}} }
-
-// line is the line of key without those whose lease has ended.
-func (m *model) line(key string, now time.Time) *modelLine {
-	l := m.lines[key]
-	if l == nil {
-		l = &modelLine{tombstones: map[string]*modelTombstone{}}
-		m.lines[key] = l
-	}
+// advance lets time go by, and takes out those whose lease has ended.
+func (l *modelLine) advance(now time.Time) {
+	l.now = now
 	l.claims = slices.DeleteFunc(l.claims, func(c *modelClaim) bool { return !c.expires.After(now) })
 	l.settle()
-	return l
 }
 
 // settle notes who has become granted, with the mark of that moment.
 func (l *modelLine) settle() {
 	for i, c := range l.claims {
 		if !c.admitted && l.granted(i) {
-			c.admitted = true
-			c.mark = l.mark
+			c.admitted, c.mark = true, l.mark
 		}
 	}
 }
 
 // granted is the rule of the line.
-func (l *modelLine) granted(i int) bool {
-	sum := l.claims[i].Weight
-	for _, before := range l.claims[:i] {
-		sum += before.Weight
+func (l *modelLine) granted(i int) bool { return l.fits(l.claims[i].Claim, l.claims[:i]) }
+
+// fits reports whether c would be granted behind the claims before it.
+func (l *modelLine) fits(c driver.Claim, before []*modelClaim) bool {
+	sum := c.Weight
+	for _, b := range before {
+		sum += b.Weight
 	}
-	return sum <= l.claims[i].Capacity
+	return sum <= c.Capacity
 }
 
 // find returns the place and the claim of id, or -1 and nil.
@@ -84,26 +76,23 @@ func (l *modelLine) mixed(c *modelClaim) bool {
 	return slices.ContainsFunc(l.claims, func(d *modelClaim) bool { return d.Capacity != c.Capacity })
 }
 
-// tombstone returns the tombstone of an id that is still kept out.
-func (l *modelLine) tombstone(id string, now time.Time) *modelTombstone {
-	r := l.tombstones[id]
-	if r == nil || !r.until.After(now) {
-		return nil
-	}
-	return r
+// otherKind reports whether somebody in line is of another kind than c.
+func (l *modelLine) otherKind(c driver.Claim) bool {
+	return slices.ContainsFunc(l.claims, func(d *modelClaim) bool {
+		return (d.Capacity == driver.RW) != (c.Capacity == driver.RW)
+	})
 }
 
-// putTombstone keeps id out.
-func (l *modelLine) putTombstone(id string, until time.Time) *modelTombstone {
-	r := l.tombstones[id]
-	if r == nil {
-		r = &modelTombstone{}
-		l.tombstones[id] = r
+// keptOut reports whether id has a tombstone.
+func (l *modelLine) keptOut(id string) bool { return l.tombstones[id].until.After(l.now) }
+
+// entomb keeps id out.
+func (l *modelLine) entomb(id string, until time.Time) {
+	t := l.tombstones[id]
+	if until.After(t.until) {
+		t.until = until
 	}
-	if until.After(r.until) {
-		r.until = until
-	}
-	return r
+	l.tombstones[id] = t
 }
 
 // remove takes the claim at i out.
@@ -117,20 +106,4 @@ func (c *modelClaim) renew(ttl time.Duration, now time.Time) {
 	if end := now.Add(ttl); end.After(c.expires) {
 		c.expires = end
 	}
-}
-
-// fits reports whether a new claim would be granted at once.
-func (l *modelLine) fits(c driver.Claim) bool {
-	sum := c.Weight
-	for _, before := range l.claims {
-		sum += before.Weight
-	}
-	return sum <= c.Capacity
-}
-
-// otherKind reports whether somebody in line is of another kind than c.
-func (l *modelLine) otherKind(c driver.Claim) bool {
-	return slices.ContainsFunc(l.claims, func(d *modelClaim) bool {
-		return (d.Capacity == driver.RW) != (c.Capacity == driver.RW)
-	})
 }

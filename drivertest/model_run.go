@@ -2,7 +2,6 @@ package drivertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -22,9 +21,9 @@ type modelRun struct {
 	*world
 	rng    *rand.Rand
 	seed   uint64
-	expiry bool // leases may end
-	model  *model
-	lines  []string     // keys
+	expiry bool     // leases may end
+	lines  []string // keys
+	model  map[string]*modelLine
 	known  []*sentClaim // in order of birth
 	steps  []string
 }
@@ -37,22 +36,28 @@ type sentClaim struct {
 	left  bool // has left, so that another Enter of it is not part of the laws
 }
 
+// ticket is what the claim's holder would show. A claim that was refused has made up its token.
+func (x *sentClaim) ticket() driver.Ticket {
+	return driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)}
+}
+
 // runModel plays one sequence.
 func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 	defer cancel()
-	w := newWorld(ctx, t, open, config{})
 	p := &modelRun{
-		world:  w,
+		world:  newWorld(ctx, t, open, config{}),
 		rng:    rand.New(rand.NewPCG(seed, seed)),
 		seed:   seed,
 		expiry: expiry,
-		model:  newModel(),
+		model:  map[string]*modelLine{},
 	}
 	for range modelKeys {
-		p.lines = append(p.lines, w.key())
+		key := p.key()
+		p.lines = append(p.lines, key)
+		p.model[key] = &modelLine{tombstones: map[string]modelTombstone{}}
 	}
-	defer w.clean()
+	defer p.clean()
 	for range modelSteps {
 		p.step()
 		p.settle()
@@ -61,6 +66,13 @@ func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 		}
 	}
 	p.compareLines()
+}
+
+// line is the model of the line of key, as of now.
+func (p *modelRun) line(key string) *modelLine {
+	l := p.model[key]
+	l.advance(time.Now())
+	return l
 }
 
 // step plays one operation.
@@ -85,7 +97,9 @@ func (p *modelRun) step() {
 	case n < 96 || !p.expiry:
 		p.compareLines()
 	default:
-		p.pass(p.span())
+		d := p.span()
+		p.record("%v go by", d)
+		p.until(time.Now().Add(d))
 	}
 }
 
@@ -104,8 +118,11 @@ func (p *modelRun) record(format string, args ...any) {
 	p.steps = append(p.steps, fmt.Sprintf(format, args...))
 }
 
-// wrong says that the answer to the last operation breaks a law.
-func (p *modelRun) wrong(format string, args ...any) {
+// wrongIf ends the sequence if the answer to the last operation breaks a law.
+func (p *modelRun) wrongIf(wrong bool, format string, args ...any) {
+	if !wrong {
+		return
+	}
 	for _, s := range p.steps[max(0, len(p.steps)-stepsShown):] {
 		p.t.Logf("%s", s)
 	}
@@ -119,7 +136,7 @@ func (p *modelRun) pick() *sentClaim {
 
 // name tells claims apart in the log.
 func name(c driver.Claim) string {
-	return fmt.Sprintf("%s %d/%d %s", driver.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-1:])
+	return fmt.Sprintf("%s %d/%d %s", driver.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-2:])
 }
 
 // span is a length of time about that of a lease.
@@ -127,16 +144,10 @@ func (p *modelRun) span() time.Duration {
 	return time.Duration(1+p.rng.Int64N(int64(8*time.Second))) + p.info.MinTTL
 }
 
-// pass lets time go by.
-func (p *modelRun) pass(d time.Duration) {
-	p.record("%v go by", d)
-	p.until(time.Now().Add(d))
-}
-
 // draw makes up a claim, mostly of the kind that the line is of.
 func (p *modelRun) draw() driver.Claim {
 	c := p.claim(p.lines[p.rng.IntN(len(p.lines))])
-	l := p.model.line(c.Key, time.Now())
+	l := p.line(c.Key)
 	sem := p.rng.IntN(2) == 0
 	if len(l.claims) > 0 && p.rng.IntN(8) > 0 {
 		sem = l.claims[0].Capacity != driver.RW
@@ -154,9 +165,7 @@ func (p *modelRun) draw() driver.Claim {
 	if p.expiry {
 		c.TTL = p.span()
 	}
-	if p.rng.IntN(3) == 0 {
-		c.NoWait = true
-	}
+	c.NoWait = p.rng.IntN(3) == 0 || c.NoWait
 	if p.rng.IntN(3) == 0 {
 		c.Span = 1 + p.rng.Int64N(1000)
 	}
@@ -164,67 +173,11 @@ func (p *modelRun) draw() driver.Claim {
 	return c
 }
 
-func (p *modelRun) enterNew() {
-	x := &sentClaim{Claim: p.draw(), view: p.views()[1-p.rng.IntN(2)]}
+// add makes c known.
+func (p *modelRun) add(c driver.Claim, v *view) *sentClaim {
+	x := &sentClaim{Claim: c, view: v}
 	p.known = append(p.known, x)
-	p.enter(x)
-}
-
-func (p *modelRun) enterAgain() {
-	x := p.pick()
-	l := p.model.line(x.Key, time.Now())
-	_, in := l.find(x.ID)
-	if in == nil && x.left && l.tombstone(x.ID, time.Now()) == nil {
-		return
-	}
-	if p.info.Fair {
-		x.NoWait = p.rng.IntN(2) == 0
-	}
-	p.enter(x)
-}
-
-// enter sends the Enter of x and judges the answer.
-func (p *modelRun) enter(x *sentClaim) {
-	entered, err := x.view.try(x.Claim)
-	t, now := entered.Ticket, time.Now()
-	p.record("Enter %s noWait %v span %d ttl %v: %s", name(x.Claim), x.NoWait, x.Span, x.TTL, outcome(t, err))
-	l := p.model.line(x.Key, now)
-	i, c := l.find(x.ID)
-	tombstone := l.tombstone(x.ID, now)
-	switch {
-	case c != nil && c.lingering:
-		p.wantGone(err, tombstone, now)
-		return
-	case c != nil:
-		c.renew(x.TTL, now)
-		p.wantTicket(t, err, l, i)
-		return
-	case tombstone != nil:
-		if l.otherKind(x.Claim) && errors.Is(err, driver.ErrKind) {
-			return
-		}
-		p.wantGone(err, tombstone, now)
-		return
-	case l.otherKind(x.Claim):
-		if !errors.Is(err, driver.ErrKind) {
-			p.wrong("got %v; want ErrKind", err)
-		}
-		return
-	case x.NoWait && !l.fits(x.Claim):
-		p.wantBusy(err, l)
-		return
-	}
-	if err != nil {
-		p.wrong("got %v; want a ticket", err)
-	}
-	if p.info.Fencing && t.Token <= l.last {
-		p.wrong("token %d is not above %d", t.Token, l.last)
-	}
-	x.token, x.left = t.Token, false
-	l.last = max(l.last, t.Token+x.Span-1)
-	l.claims = append(l.claims, &modelClaim{Claim: x.Claim, token: t.Token, expires: now.Add(x.TTL)})
-	l.settle()
-	p.wantTicket(t, err, l, len(l.claims)-1)
+	return x
 }
 
 // outcome is an answer in few words.

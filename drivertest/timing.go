@@ -71,7 +71,7 @@ func timed(schedule func(r *round, key string)) func(w *world, _ string) {
 		}
 		lease = max(w.info.MinTTL, lease)
 		for range maxRounds {
-			why := play(&round{w, min(lease, w.info.MaxTTL)}, schedule)
+			why := attempt(func() { schedule(&round{w, min(lease, w.info.MaxTTL)}, w.key()) })
 			if why == "" {
 				return
 			}
@@ -82,7 +82,8 @@ func timed(schedule func(r *round, key string)) func(w *world, _ string) {
 	}
 }
 
-func play(r *round, schedule func(r *round, key string)) (why string) {
+// attempt plays a round, and says why it was void.
+func attempt(play func()) (why string) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -92,7 +93,7 @@ func play(r *round, schedule func(r *round, key string)) (why string) {
 			panic(v)
 		}
 	}()
-	schedule(r, r.key())
+	play()
 	return ""
 }
 

@@ -12,11 +12,8 @@ const beyond = 16 * time.Minute
 
 var ballotLaws = []law{
 	{"BallotIsTheToken", ballots, func(w *world, key string) {
-		c := spanning(w.vote(key, fromNow(5*time.Microsecond)), 100)
-		t := w.a.voted(c)
-		s, _ := t.standing()
-		w.wrongIf(s.Token != c.Ballot || s.Span != c.Span,
-			"the ballot %d with span %d is shown as %+v", c.Ballot, c.Span, s)
+		t := w.a.voted(spanning(w.vote(key, fromNow(5*time.Microsecond)), 100))
+		t.stillSpans()
 		t.leaves()
 		w.b.holds(w.claim(key)).follows(t) // though it has no ballot
 	}, "a quorum proposes one token to all of its nodes: a node that grants another one leaves it without any"},
@@ -92,11 +89,10 @@ var ballotLaws = []law{
 		c := spanning(w.voter(key), 100)
 		w.a.holds(c).brokenBy(w.b, "over")
 		w.b.outvoted(w.vote(key, c.Ballot+99))
-		timed(func(r *round, key string) {
-			c := spanning(r.voter(key), driver.MaxSpan)
-			c.TTL = r.lease
-			r.view().holds(c).crashes().expires()
-			r.b.outvoted(r.vote(key, c.Ballot))
+		timed(func(w *world, key string) {
+			c := lasting(spanning(w.voter(key), driver.MaxSpan), w.lease)
+			w.view().holds(c).crashes().expires()
+			w.b.outvoted(w.vote(key, c.Ballot))
 		})(w, "")
 	}, "a claim that was broken, or has expired, may still be writing with its token"},
 	{"OneOfEqualBallotsWins", ballots, func(w *world, _ string) {
@@ -104,14 +100,11 @@ var ballotLaws = []law{
 		oneWins[driver.ErrBallot](w, func() driver.Claim { return reads(w.voter(w.key())) })
 	}, "two clients may propose the same ballot in the same microsecond: the node is what tells them apart"},
 	{"LostClaimReenters", ballots, func(w *world, _ string) {
-		timed(func(r *round, key string) {
-			c := r.voter(key)
-			long := c.TTL
-			c.TTL = r.lease
-			r.a.holds(c).expires()
-			c.TTL = long
-			r.a.back(c)
-			r.b.refused(r.voter(key))
+		timed(func(w *world, key string) {
+			c := w.voter(key)
+			w.a.holds(lasting(c, w.lease)).expires()
+			w.a.back(c)
+			w.b.refused(w.voter(key))
 		})(w, "")
 		// Nothing is known of this key, and the claim is older than any ballot may be.
 		old := w.vote(w.key(), fromNow(-2*beyond))

@@ -54,18 +54,18 @@ var breakLaws = []law{
 		w.wrongIf(gone.Broken, "Break of a claim that left answered %+v", gone)
 		w.a.enter(w.claim(t.Key))
 	}, "a break that comes too late, or for the wrong key, says so and changes nothing"},
-	{"BreakOfAnExpiredClaimFindsNobody", perClaim, timed(func(r *round, key string) {
-		t := r.a.holds(r.short(key)).expires()
-		r.gone("Break of an expired claim", r.b.Break(r.ctx, t.Key, t.Token, "late"))
+	{"BreakOfAnExpiredClaimFindsNobody", perClaim, timed(func(w *world, key string) {
+		t := w.a.holds(w.short(key)).expires()
+		w.gone("Break of an expired claim", w.b.Break(w.ctx, t.Key, t.Token, "late"))
 	}), "an expired claim is not in line, though its row may still be there"},
-	{"BreakKeepsTheIdOut", nil, timed(func(r *round, key string) {
-		c := r.short(key)
-		t := r.a.holds(c)
-		r.voidIf("Break", r.b.Break(r.ctx, c.Key, t.Token, "out"))
-		r.until(t.sent.Add(t.Left * 8 / 10))
-		late, err := r.a.try(c)
-		r.inTime("the repeated Enter", late.answered, t.ends())
-		r.broken("Enter of a broken claim", "out", err)
+	{"BreakKeepsTheIdOut", nil, timed(func(w *world, key string) {
+		c := w.short(key)
+		t := w.a.holds(c)
+		w.voidIf("Break", w.b.Break(w.ctx, c.Key, t.Token, "out"))
+		w.until(t.sent.Add(t.Left * 8 / 10))
+		late, err := w.a.try(c)
+		w.inTime("the repeated Enter", late.answered, t.ends())
+		w.broken("Enter of a broken claim", "out", err)
 	}), "a client that was ended and repeats its Enter must not come back as if nothing had been said"},
 	{"BreakReasonIsText", nil, func(w *world, _ string) {
 		odd := "維護中 ☂ — l'arrêt\n\t\"quoted\" {braces} %s 100% $1"

@@ -9,60 +9,60 @@ import (
 )
 
 var expiryLaws = []law{
-	{"ExpiredClaimIsGone", nil, timed(func(r *round, _ string) {
+	{"ExpiredClaimIsGone", nil, timed(func(w *world, _ string) {
 		// Each question has a key of its own: the answer to one may purge.
-		view := r.view()
+		view := w.view()
 		var ts [4]*inLine
 		for n := range ts {
-			ts[n] = view.holds(r.short(r.key()))
+			ts[n] = view.holds(w.short(w.key()))
 		}
 		ts[3].crashes().expires()
-		if r.conf.crash == nil {
-			r.gone("Renew of an expired claim", ts[0].renew())
-			r.gone("Await of an expired claim", ts[1].await())
-			r.gone("Leave of an expired claim", ts[2].leave())
+		if w.conf.crash == nil {
+			w.gone("Renew of an expired claim", ts[0].renew())
+			w.gone("Await of an expired claim", ts[1].await())
+			w.gone("Leave of an expired claim", ts[2].leave())
 		}
-		r.b.empty(ts[3].Key)
+		w.b.empty(ts[3].Key)
 		for _, t := range ts {
-			r.b.holds(noWait(r.claim(t.Key)))
+			w.b.holds(noWait(w.claim(t.Key)))
 		}
 	}), "a crashed holder must not keep its lock: its place is free when its lease has passed, by itself"},
-	{"ExpiredIsPurgedByEnter", nil, timed(func(r *round, key string) {
-		r.view().holds(r.short(key)).crashes().expires()
-		next := r.b.holds(noWait(r.claim(key)))
-		r.b.counts(key, 1)
+	{"ExpiredIsPurgedByEnter", nil, timed(func(w *world, key string) {
+		w.view().holds(w.short(key)).crashes().expires()
+		next := w.b.holds(noWait(w.claim(key)))
+		w.b.counts(key, 1)
 		next.leaves()
 	}), "whoever comes first after a crash must not be refused by a claim that has expired"},
-	{"ExpiredHolderLetsWaiterIn", fair, timed(func(r *round, key string) {
-		t := r.view().holds(r.short(key)).crashes()
-		r.b.waitsBefore(t.ends(), r.claim(key)).granted()
-		r.notBefore(t.ends())
+	{"ExpiredHolderLetsWaiterIn", fair, timed(func(w *world, key string) {
+		t := w.view().holds(w.short(key)).crashes()
+		w.b.waitsBefore(t.ends(), w.claim(key)).granted()
+		w.notBefore(t.ends())
 	}), "a crashed holder delays those behind it by its lease and no more, though nobody calls Leave"},
-	{"ExpiredWaiterLetsOthersIn", fair, timed(func(r *round, key string) {
-		r.a.holds(r.reader(key))
-		writer := r.view().waits(r.short(key)).crashes()
-		r.b.waitsBefore(writer.ends(), r.reader(key)).granted()
+	{"ExpiredWaiterLetsOthersIn", fair, timed(func(w *world, key string) {
+		w.a.holds(w.reader(key))
+		writer := w.view().waits(w.short(key)).crashes()
+		w.b.waitsBefore(writer.ends(), w.reader(key)).granted()
 	}), "a crashed waiter must not block the line: a reader behind a dead writer joins the readers before it"},
-	{"AwaitDoesNotRenew", all(fair, perClaim), timed(func(r *round, key string) {
-		r.b.holds(r.claim(key))
-		t := r.a.waits(r.short(key))
+	{"AwaitDoesNotRenew", all(fair, perClaim), timed(func(w *world, key string) {
+		w.b.holds(w.claim(key))
+		t := w.a.waits(w.short(key))
 		limit := t.over().Add(t.TTL)
 		for range mostCalls {
-			ctx, cancel := context.WithTimeout(r.ctx, t.TTL/4)
+			ctx, cancel := context.WithTimeout(w.ctx, t.TTL/4)
 			sent := time.Now()
-			_, err := r.a.Await(ctx, t.Ticket)
+			_, err := w.a.Await(ctx, t.Ticket)
 			cancel()
 			if driver.Gone(err) {
 				return
 			}
 			if !errors.Is(err, context.DeadlineExceeded) {
-				r.must("Await", err)
+				w.must("Await", err)
 			}
 			if sent.After(limit) {
-				r.t.Fatalf("a lease of %v is alive after %v of Await and no renewal", t.TTL, sent.Sub(t.sent))
+				w.t.Fatalf("a lease of %v is alive after %v of Await and no renewal", t.TTL, sent.Sub(t.sent))
 			}
 		}
-		r.t.Fatalf("Await: %v", errSpin)
+		w.t.Fatalf("Await: %v", errSpin)
 	}), "the core counts the lease: an Await that renews keeps a claim in line that its client believes dead"},
 	{"NoResurrection", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
@@ -76,8 +76,8 @@ var expiryLaws = []law{
 		never := driver.Ticket{Claim: w.claim(key), Token: t.Token + 1, Granted: true}
 		w.resurrect(w.a.with(never), "a claim that never entered")
 	}, "gone stays gone: a Renew that brings a claim back makes two holders, one of whom was told of the loss"},
-	{"NoResurrectionAfterExpiry", perClaim, timed(func(r *round, key string) {
-		r.resurrect(r.a.holds(r.short(key)).expires(), "an expired claim")
+	{"NoResurrectionAfterExpiry", perClaim, timed(func(w *world, key string) {
+		w.resurrect(w.a.holds(w.short(key)).expires(), "an expired claim")
 	}), "a holder may renew late, after a pause: brought back, it would hold beside its successor"},
 	{"NoResurrectionBesideASuccessor", nil, func(w *world, key string) {
 		old := w.a.holds(w.claim(key))

@@ -97,7 +97,7 @@ var grantLaws = []law{
 		w.wrongIf(busy.Left <= 0 || w.info.Lease == driver.PerClaim && busy.Left > first.TTL,
 			"refused with %v left of a lease of %v", busy.Left, first.TTL)
 	}, "who is refused is told who holds the lock, and for how long: it is what a person reads"},
-	{"NoTrace", nil, prompted(func(w *world, key string) string {
+	{"NoTrace", nil, timed(func(w *world, key string) {
 		first := w.a.holds(w.claim(key))
 		refused := w.claim(key)
 		for range 3 {
@@ -111,10 +111,9 @@ var grantLaws = []law{
 		// twice: see under.
 		again, err := w.b.try(noWait(refused))
 		if driver.Gone(err) {
-			return "the ID of a refused claim is kept out"
+			panic(void{why: "the ID of a refused claim is kept out"})
 		}
 		w.wrongIf(!again.Granted, "the claim that was refused is not granted: %v", err)
-		return ""
 	}), "a refused claim that stayed in line would be granted later, to nobody"},
 	{"NoWaitDoesNotOvertakeWaiters", fair, func(w *world, key string) {
 		w.a.holds(w.reader(key))

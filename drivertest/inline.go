@@ -100,6 +100,12 @@ func (x *inLine) stillHolds() {
 	x.at.w.wrongIf(!x.stillThere().Granted, "a claim on %q is not granted any more", x.Key)
 }
 
+// stillSpans must find the claim in line with its tokens.
+func (x *inLine) stillSpans() {
+	s := x.stillThere()
+	same(x.at.w, "token and span as shown", [2]int64{s.Token, s.Span}, [2]int64{x.Token, x.Span})
+}
+
 // stillLives must find the claim in line, as long as its times prove that it has to be.
 func (x *inLine) stillLives() {
 	_, ok := x.standing()

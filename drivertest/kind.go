@@ -37,9 +37,9 @@ var kindLaws = []law{
 		w.b.holds(w.slots(key, 2, 7)).leaves()
 		w.a.holds(w.reader(key))
 	}, "the kind belongs to the claims in line, not to the key: once they have left, it may be used anew"},
-	{"ExpiredClaimsKindIsForgotten", semaphore, timed(func(r *round, key string) {
-		r.view().holds(r.short(key)).crashes().expires()
-		r.b.holds(noWait(r.slots(key, 1, 3))).leaves()
+	{"ExpiredClaimsKindIsForgotten", semaphore, timed(func(w *world, key string) {
+		w.view().holds(w.short(key)).crashes().expires()
+		w.b.holds(noWait(w.slots(key, 1, 3))).leaves()
 	}), "a crashed program must not pin a key to its kind: Enter purges before it judges"},
 	{"TwoSizesAreJudgedEachByItsOwn", semaphore, func(w *world, key string) {
 		three := w.a.holds(w.slots(key, 1, 3))
@@ -68,14 +68,13 @@ var kindLaws = []law{
 		large.stillHolds()
 		last.granted()
 	}, "each claim is judged by its own size against all before it: nothing else decides"},
-	{"LargerSizeIsGrantedPastAWaiter", all(semaphore, fair), prompted(func(w *world, key string) string {
+	{"LargerSizeIsGrantedPastAWaiter", all(semaphore, fair), timed(func(w *world, key string) {
 		w.a.holds(w.slots(key, 1, 5))
 		leaves := w.a.holds(w.slots(key, 1, 5))
 		small := w.a.waits(w.slots(key, 2, 2))
 		large := w.b.waits(w.slots(key, 2, 5))
-		late := w.grants(func() { leaves.leaves() }, large)
+		w.grants(func() { leaves.leaves() }, large)
 		small.stillWaits()
-		return late
 	}), "of two sizes in one line the larger may fit behind the smaller one, and nobody else will wake it"},
 }
 

@@ -2,119 +2,115 @@ package drivertest
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
 var leaseLaws = []law{
-	{"EnterRenews", nil, timed(func(r *round, key string) {
-		c := r.short(key)
-		first := r.a.holds(c)
-		r.until(first.sent.Add(first.TTL * 8 / 10))
-		second := r.a.holds(c)
-		r.inTime("the repeat", second.answered, first.ends())
-		same(r.world, "the token of the repeated Enter", second.Token, first.Token)
-		r.until(first.answered.Add(first.TTL * 3 / 2))
-		second.stillLives()
+	{"EnterRenews", nil, timed(func(w *world, key string) {
+		c := w.short(key)
+		w.enterRenews(w.a.holds(c), c)
 	}), "the holder counts from its repeated Enter: a store that does not ends the lease under the holder"},
-	{"EnterRenewsWaiters", fair, timed(func(r *round, key string) {
-		r.b.holds(r.claim(key))
-		c := r.short(key)
-		first := r.a.waits(c)
-		r.until(first.sent.Add(first.TTL * 8 / 10))
-		second, err := r.a.try(noWait(c))
-		r.inTime("the repeat", second.answered, first.ends())
-		if err != nil || second.Granted || second.Token != first.Token {
-			r.t.Fatalf("the repeated Enter answered %+v and error %v; want the waiting claim with token %d",
-				second.Ticket, err, first.Token)
-		}
-		r.until(first.answered.Add(first.TTL * 3 / 2))
-		second.stillLives()
+	{"EnterRenewsWaiters", fair, timed(func(w *world, key string) {
+		w.b.holds(w.claim(key))
+		c := w.short(key)
+		w.enterRenews(w.a.waits(c), noWait(c))
 	}), "a waiter whose repeated Enter does not renew it loses its place while it believes to be in line"},
-	{"LeftFromSending", nil, timed(func(r *round, key string) {
-		t := r.a.holds(r.short(key))
-		r.wrongIf(t.Left > t.TTL, "a fresh lease of %v has %v left", t.TTL, t.Left)
+	{"LeftFromSending", nil, timed(func(w *world, key string) {
+		t := w.a.holds(w.short(key))
+		w.wrongIf(t.Left > t.TTL, "a fresh lease of %v has %v left", t.TTL, t.Left)
 		took := t.answered.Sub(t.sent)
 		shortest := t.TTL - took - t.TTL/10
-		r.wrongIf(r.info.Lease == driver.PerClaim && t.Left < shortest,
+		w.wrongIf(w.info.Lease == driver.PerClaim && t.Left < shortest,
 			"a fresh lease of %v has only %v left after %v", t.TTL, t.Left, took)
-		r.until(t.sent.Add(t.Left * 9 / 10))
+		w.until(t.sent.Add(t.Left * 9 / 10))
 		t.stillLives()
 	}), "the holder counts Left from the sending: a store that keeps less ends the lease under the holder"},
-	{"GrantedTTLIsKept", nil, timed(func(r *round, key string) {
-		c := r.short(key)
-		t := r.a.holds(c)
-		r.wrongIf(t.TTL < r.info.MinTTL || r.info.Lease == driver.PerClaim && t.TTL > c.TTL+time.Second,
+	{"GrantedTTLIsKept", nil, timed(func(w *world, key string) {
+		c := w.short(key)
+		t := w.a.holds(c)
+		w.wrongIf(t.TTL < w.info.MinTTL || w.info.Lease == driver.PerClaim && t.TTL > c.TTL+time.Second,
 			"asked for a lease of %v, got %v", c.TTL, t.TTL)
-		r.until(t.sent.Add(t.TTL / 2))
+		w.until(t.sent.Add(t.TTL / 2))
 		end := t.ends()
 		err := t.renew()
-		r.inTime("the renewal", time.Now(), end)
-		r.must("Renew", err)
-		r.until(t.sent.Add(t.TTL * 9 / 10))
+		w.inTime("the renewal", time.Now(), end)
+		w.must("Renew", err)
+		w.until(t.sent.Add(t.TTL * 9 / 10))
 		t.stillLives()
 	}), "a store may grant another lease if it says so: clients renew and give up by what the ticket says"},
-	{"RenewKeepsClaimsAlive", nil, timed(func(r *round, key string) {
-		held := r.a.holds(r.short(key))
+	{"RenewKeepsClaimsAlive", nil, timed(func(w *world, key string) {
+		held := w.a.holds(w.short(key))
 		line := []*inLine{held}
-		if r.info.Fair {
-			line = append(line, r.a.waitsBefore(held.ends(), r.short(key)))
+		if w.info.Fair {
+			line = append(line, w.a.waitsBefore(held.ends(), w.short(key)))
 		}
 		for range 5 {
-			r.until(held.sent.Add(held.TTL * 6 / 10))
+			w.until(held.sent.Add(held.TTL * 6 / 10))
 			end := held.ends()
-			errs := r.a.renew(line...)
-			r.inTime("a renewal", time.Now(), end)
-			r.must("Renew", errors.Join(errs...))
+			errs := w.a.renew(line...)
+			w.inTime("a renewal", time.Now(), end)
+			w.must("Renew", errors.Join(errs...))
 		}
-		seen := r.b.line(key).Claims
-		r.inTime("the look", time.Now(), held.ends())
-		same(r.world, "the claims in line, all renewed in time", len(seen), len(line))
+		seen := w.b.line(key).Claims
+		w.inTime("the look", time.Now(), held.ends())
+		same(w, "the claims in line, all renewed in time", len(seen), len(line))
 	}), "renewal is for work that takes longer than the lease, and a waiter may wait longer than its lease too"},
-	{"RenewNeverShortens", nil, timed(func(r *round, key string) {
-		t := r.a.holds(r.claim(key)) // a long lease
+	{"RenewNeverShortens", nil, timed(func(w *world, key string) {
+		t := w.a.holds(w.claim(key)) // a long lease
 		short := *t
-		short.TTL = r.lease
+		short.TTL = w.lease
 		short.renews()
 		short.expires()
 		t.stillThere()
 	}), "a renewal that was sent early and arrives late must not cut what a later one has promised"},
-	{"RenewTakesTheTicketsTTL", perClaim, timed(func(r *round, key string) {
-		t := r.a.holds(r.short(key))
+	{"RenewTakesTheTicketsTTL", perClaim, timed(func(w *world, key string) {
+		t := w.a.holds(w.short(key))
 		long := *t
-		long.TTL = r.longest()
-		r.voidIf("Renew", long.renew())
-		r.inTime("the renewal", long.answered, t.ends())
-		r.until(r.over(long.interval, t.TTL))
+		long.TTL = w.longest()
+		w.voidIf("Renew", long.renew())
+		w.inTime("the renewal", long.answered, t.ends())
+		w.until(w.over(long.interval, t.TTL))
 		t.stillThere()
 	}), "a fixed lease waits in line with a short lease and takes its full length on the grant, by a renewal"},
-	{"RenewAnswersForEachTicket", nil, func(w *world, _ string) {
-		var ts []*inLine
-		lost := map[int]bool{0: true, 3: true, 4: true, 9: true}
-		for i := range 10 {
-			ts = append(ts, w.a.holds(w.claim(w.key())))
-			if lost[i] {
-				ts[i].leaves()
-			}
-		}
-		w.renewedBut(ts, func(i int) bool { return lost[i] })
-	}, "one call renews many leases: an answer for the wrong ticket ends a good lease and keeps a lost one"},
-	{"RenewTakesAThousandTickets", nil, func(w *world, _ string) {
-		const n = 1000
-		ts := w.enterMany(n, func() driver.Claim { return w.claim(w.key()) })
-		ts[n/2].leaves()
-		w.renewedBut(ts, func(i int) bool { return i == n/2 })
-	}, "a process may hold very many locks, and they are renewed by the thousand"},
+	{"RenewAnswersForEachTicket", nil, renewsAllBut(10, 0, 3, 4, 9),
+		"one call renews many leases: an answer for the wrong ticket ends a good lease and keeps a lost one"},
+	{"RenewTakesAThousandTickets", nil, renewsAllBut(1000, 500),
+		"a process may hold very many locks, and they are renewed by the thousand"},
 }
 
-// renewedBut renews all claims in one call. Those that left must be gone.
-func (w *world) renewedBut(xs []*inLine, left func(i int) bool) {
-	for i, err := range w.a.renew(xs...) {
-		if left(i) {
-			w.gone("Renew of a claim that left", err)
-		} else {
-			w.must("Renew of one of many", err)
+// renewsAllBut renews n claims in one call. Those that left must be gone.
+func renewsAllBut(n int, left ...int) func(w *world, _ string) {
+	return func(w *world, _ string) {
+		ts := w.enterMany(n, func() driver.Claim { return w.claim(w.key()) })
+		for _, t := range ts {
+			w.wrongIf(!t.Granted, "a claim alone in line is not granted")
+		}
+		for _, i := range left {
+			ts[i].leaves()
+		}
+		for i, err := range w.a.renew(ts...) {
+			if slices.Contains(left, i) {
+				w.gone("Renew of a claim that left", err)
+			} else {
+				w.must("Renew of one of many", err)
+			}
 		}
 	}
+}
+
+// enterRenews repeats the Enter of a claim late in its lease. The claim must then live for a whole
+// lease more.
+func (w *world) enterRenews(first *inLine, again driver.Claim) {
+	w.until(first.sent.Add(first.TTL * 8 / 10))
+	second, err := w.a.try(again)
+	w.inTime("the repeat", second.answered, first.ends())
+	w.must("the repeated Enter", err)
+	w.sound(again, second.Ticket)
+	w.wrongIf(second.Granted != first.Granted || second.Token != first.Token,
+		"the repeated Enter answered %+v; want the claim as before, %+v", second.Ticket, first.Ticket)
+	w.until(first.answered.Add(first.TTL * 3 / 2))
+	second.stillLives()
 }

@@ -29,17 +29,17 @@ var leaveLaws = []law{
 		w.gone("Renew after Leave", t.renew())
 		w.gone("Await after Leave", t.await())
 	}, "a claim that is not in line cannot leave, and its client should know"},
-	{"LeaveDoesNotEndTheSuccessor", nil, timed(func(r *round, key string) {
-		old := r.a.holds(r.short(key))
-		if r.info.Lease == driver.PerClient {
+	{"LeaveDoesNotEndTheSuccessor", nil, timed(func(w *world, key string) {
+		old := w.a.holds(w.short(key))
+		if w.info.Lease == driver.PerClient {
 			old.leaves()
 		} else {
 			old.expires()
 		}
-		next := r.b.holds(r.claim(key))
-		r.gone("Leave after the lease", old.leave())
+		next := w.b.holds(w.claim(key))
+		w.gone("Leave after the lease", old.leave())
 		next.stillHolds()
-		r.a.refused(r.claim(key))
+		w.a.refused(w.claim(key))
 	}), "A's lease ends, B acquires, A releases: if that freed B's lock, C would hold beside B"},
 	{"WaiterLeaves", fair, func(w *world, key string) {
 		holder := w.a.holds(w.claim(key))
@@ -123,14 +123,14 @@ var leaveLaws = []law{
 		holder.leaves()
 		w.a.empty(key)
 	}, "the delayed Enter of a waiter that gave up would wait, and hold, for nobody"},
-	{"TombstoneLastsOneTTL", nil, timed(func(r *round, key string) {
-		c := r.short(key)
+	{"TombstoneLastsOneTTL", nil, timed(func(w *world, key string) {
+		c := w.short(key)
 		sent := time.Now()
-		r.a.entomb(c)
-		r.until(sent.Add(c.TTL * 8 / 10))
-		late, err := r.a.try(c)
-		r.inTime("the delayed Enter", late.answered, sent.Add(c.TTL))
-		r.gone("the delayed Enter", err)
+		w.a.entomb(c)
+		w.until(sent.Add(c.TTL * 8 / 10))
+		late, err := w.a.try(c)
+		w.inTime("the delayed Enter", late.answered, sent.Add(c.TTL))
+		w.gone("the delayed Enter", err)
 	}), "an Enter may be under way for nearly a lease: the tombstone has to outlast it"},
 	{"TombstoneOutlivesTraffic", nil, func(w *world, key string) {
 		c := w.claim(key)
@@ -148,10 +148,10 @@ var leaveLaws = []law{
 			w.t.Errorf("Lines yields %+v, error %v; want nothing after everybody has left", l, err)
 		}
 	}, "a program may lock a million keys a day: a line that nobody is in must not be listed, nor hold anybody up"},
-	{"HygieneAfterExpiry", nil, timed(func(r *round, key string) {
-		r.view().holds(r.short(key)).crashes().expires()
-		r.b.empty(key)
-		r.until(time.Now().Add(r.lease))
-		r.b.empty(key)
+	{"HygieneAfterExpiry", nil, timed(func(w *world, key string) {
+		w.view().holds(w.short(key)).crashes().expires()
+		w.b.empty(key)
+		w.until(time.Now().Add(w.lease))
+		w.b.empty(key)
 	}), "a crash leaves nothing behind either, once the lease has passed"},
 }

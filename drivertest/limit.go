@@ -18,9 +18,7 @@ var limitLaws = []law{
 			var t *inLine
 			var err error
 			for range 4 {
-				c := w.claim(w.key())
-				c.TTL = ttl
-				if t, err = w.a.try(c); err == nil || t.answered.Sub(t.sent) < ttl*9/10 {
+				if t, err = w.a.try(lasting(w.claim(w.key()), ttl)); err == nil || t.answered.Sub(t.sent) < ttl*9/10 {
 					break
 				}
 				// The machine was busy for as long as the lease would have lasted.
@@ -35,8 +33,7 @@ var limitLaws = []law{
 		}
 	}, "the core sends nothing outside of MinTTL and MaxTTL, and everything inside"},
 	{"LongestLeaseLasts", nil, func(w *world, key string) {
-		c := w.claim(key)
-		c.TTL = w.info.MaxTTL
+		c := lasting(w.claim(key), w.info.MaxTTL)
 		t := w.a.holds(c)
 		w.wrongIf(w.info.Lease == driver.PerClaim && (t.Left < c.TTL*9/10 || t.Left > c.TTL),
 			"a lease of %v has %v left", c.TTL, t.Left)
@@ -47,13 +44,12 @@ var limitLaws = []law{
 		w.b.empty(c.Key)
 	}, "a duration that overflows in the store ends at once, or never"},
 	{"LongestTombstone", nil, func(w *world, key string) {
-		c := w.claim(key)
-		c.TTL = w.info.MaxTTL
+		c := lasting(w.claim(key), w.info.MaxTTL)
 		w.a.entomb(c)
 		w.a.keptOut(c)
 	}, "the same for the tombstone of a claim with the longest lease"},
 	{"OwnerAndNoteAreKept", nil, func(w *world, _ string) {
-		for _, text := range []struct{ owner, note string }{
+		for _, text := range [][2]string{ // owner and note
 			{"", ""},
 			{fill("o", driver.MaxOwner), fill("n", driver.MaxNote)},
 			{fill("☂", driver.MaxOwner), fill("é", driver.MaxNote)},
@@ -62,14 +58,11 @@ var limitLaws = []law{
 			{"1e3", "007"},
 		} {
 			c := w.claim(w.key())
-			c.Owner, c.Note = text.owner, text.note
-			t := w.a.holds(c)
-			s := t.stillThere()
-			w.wrongIf(s.Owner != c.Owner || s.Note != c.Note,
-				"owner %q and note %q are shown as %q and %q", c.Owner, c.Note, s.Owner, s.Note)
+			c.Owner, c.Note = text[0], text[1]
+			s := w.a.holds(c).stillThere()
+			same(w, "owner and note as shown", [2]string{s.Owner, s.Note}, text)
 			busy := w.b.refused(w.claim(c.Key))
-			w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note,
-				"owner %q and note %q are told to others as %q and %q", c.Owner, c.Note, busy.Owner, busy.Note)
+			same(w, "owner and note as a refusal has them", [2]string{busy.Owner, busy.Note}, text)
 		}
 	}, "they are written by one person for another: cut, folded or mangled they mislead"},
 	{"LargestSemaphore", semaphore, func(w *world, key string) {
@@ -95,13 +88,9 @@ var limitLaws = []law{
 		w.b.refused(w.reader(key))
 		last := w.b.waits(w.reader(key))
 		w.wrongIf(last.Ahead < 1, "the last in a line of %d has %d ahead", len(ts)+2, last.Ahead)
-		granted := 0
-		for _, s := range w.b.line(key).Claims {
-			if s.Granted {
-				granted++
-			}
+		for i, s := range w.b.line(key).Claims {
+			w.wrongIf(s.Granted != (i == 0), "place %d of a line of writers is shown with granted %v", i, s.Granted)
 		}
-		same(w, "the claims granted in a line of writers", granted, 1)
 		w.each(len(ts), func(i int) {
 			err := ts[i].leave()
 			w.wrongIf(err != nil, "Leave of a waiter: %v", err)

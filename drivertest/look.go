@@ -93,7 +93,7 @@ var lookLaws = []law{
 		l, err := reader.Line(w.ctx, key)
 		w.wrongIf(err != nil || l.Key != key || l.Last != 0 || l.Mark != "" || len(l.Claims) != 0,
 			"a line that was never used is %+v, error %v; want an empty one", l, err)
-		t := w.a.holds(w.claim(key))
+		w.a.holds(w.claim(key))
 		if w.info.Fair {
 			w.b.waits(w.claim(key))
 		}
@@ -103,7 +103,6 @@ var lookLaws = []law{
 		still(l.Claims)
 		still(other.Claims)
 		w.wrongIf(!reflect.DeepEqual(l, other), "Line shows %+v; Lines shows %+v", l, other)
-		t.leaves(driver.Exit{Mark: mark(w, "kept")})
 	}, "two ways to look at a line must not show two lines"},
 	{"EmptyLineRemembersItsMark", all(marks, readsOneLine), func(w *world, key string) {
 		reader := w.a.Backend.(driver.LineReader)

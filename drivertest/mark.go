@@ -40,13 +40,13 @@ var markLaws = []law{
 		w.gone("a Leave repeated after another's mark", t.leave(driver.Exit{Mark: "done"}))
 		w.next(key, "next")
 	}, "a repeated Leave must say that the mark is written, or finished work is done again"},
-	{"DeadClaimWritesNoMark", all(marks, perClaim), timed(func(r *round, key string) {
-		r.a.holds(r.claim(key)).leaves(driver.Exit{Mark: "before"})
-		t := r.a.holds(r.short(key)).expires()
-		r.gone("Leave of an expired claim", t.leave(driver.Exit{Mark: "late"}))
-		r.next(key, "before")
-		r.gone("its repeat", t.leave(driver.Exit{Mark: "late"}))
-		r.next(key, "before")
+	{"DeadClaimWritesNoMark", all(marks, perClaim), timed(func(w *world, key string) {
+		w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "before"})
+		t := w.a.holds(w.short(key)).expires()
+		w.gone("Leave of an expired claim", t.leave(driver.Exit{Mark: "late"}))
+		w.next(key, "before")
+		w.gone("its repeat", t.leave(driver.Exit{Mark: "late"}))
+		w.next(key, "before")
 	}), "a holder that slept through its lease may not finish the slot: its successor is doing the work"},
 	{"BrokenClaimWritesNoMark", marks, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))

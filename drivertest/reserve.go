@@ -8,38 +8,33 @@ import (
 var reserveLaws = []law{
 	{"ReservedTokensAreTheClaims", reserves, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		if !t.reserves(t.Span + 5) {
+		if !t.reserves(6) {
 			return
 		}
-		s, _ := t.standing()
-		w.wrongIf(s.Token != t.Token || s.Span != t.Span+5,
-			"after Reserve the line says token %d, %d of them; want %d, %d", s.Token, s.Span, t.Token, t.Span+5)
-		w.b.refused(w.claim(t.Key))
+		t.stillSpans()
+		w.b.refused(w.claim(key))
 		t.leaves()
-		next := w.b.holds(w.claim(t.Key))
-		w.wrongIf(next.Token < t.Token+t.Span+5,
-			"token %d was granted after %d of them from %d", next.Token, t.Span+5, t.Token)
-		if next.reserves(next.Span + 5) {
-			err := w.a.Break(w.ctx, t.Key, next.Token+next.Span+4, "enough")
+		next := w.b.holds(w.claim(key))
+		next.follows(t)
+		if next.reserves(6) {
+			err := w.a.Break(w.ctx, key, next.Token+5, "enough")
 			w.wrongIf(err != nil, "Break by the last token that was reserved: %v", err)
 			w.gone("Renew of the claim that was broken", next.renew())
 		}
 	}, "reserved tokens go to goroutines of the holder: nobody else may have one, and each finds the claim"},
 	{"ReserveShortensNothing", reserves, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		if !t.reserves(t.Span + 9) {
+		if !t.reserves(10) {
 			return
 		}
-		t.reserves(t.Span + 3)
+		t.reserves(4)
 		t.leaves()
-		next := w.b.holds(w.claim(t.Key))
-		w.wrongIf(next.Token < t.Token+t.Span+9,
-			"token %d was granted after %d of them from %d", next.Token, t.Span+9, t.Token)
+		w.b.holds(w.claim(key)).follows(t)
 	}, "a call that arrives after a later one would have tokens granted again that were given already"},
 	{"ReserveIsForWhoIsAlone", all(fair, reserves), func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		waiter := w.b.waits(w.claim(t.Key))
-		w.wrongIf(t.reserves(t.Span+5),
+		waiter := w.b.waits(w.claim(key))
+		w.wrongIf(t.reserves(6),
 			"Reserve with another claim in line was done; want it refused, so that the other has its turn")
 		waiter.stillWaits()
 		t.leaves()
@@ -47,7 +42,7 @@ var reserveLaws = []law{
 	}, "a process that goes on for ever with one claim lets nobody in"},
 	{"ReserveTakesNoTokenThatWasDrawn", all(fair, reserves), func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		waiter := w.b.waits(w.claim(t.Key))
+		waiter := w.b.waits(w.claim(key))
 		waiter.leaves()
 		w.wrongIf(t.reserves(waiter.Token-t.Token+1),
 			"Reserve was done as far as token %d, which another claim has drawn", waiter.Token)
@@ -55,24 +50,22 @@ var reserveLaws = []law{
 	{"ReserveForAClaimThatIsGone", reserves, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		t.leaves()
-		w.wrongIf(t.reserves(t.Span+5), "Reserve for a claim that has left was done")
-		w.b.empty(t.Key)
-		next := w.b.holds(w.claim(t.Key))
-		w.wrongIf(t.reserves(t.Span+5), "Reserve for a claim that has left was done, in another's")
-		s, _ := next.standing()
-		w.wrongIf(s.Token != next.Token || s.Span != next.Span,
-			"the line says token %d, %d of them; want %d, %d, as before", s.Token, s.Span, next.Token, next.Span)
+		w.wrongIf(t.reserves(6), "Reserve for a claim that has left was done")
+		w.b.empty(key)
+		next := w.b.holds(w.claim(key))
+		w.wrongIf(t.reserves(6), "Reserve for a claim that has left was done, in another's")
+		next.stillSpans()
 	}, "a call that arrives late must not bring in a claim that nobody holds any more, nor change another's"},
-	{"ReserveStartsNoLease", reserves, timed(func(r *round, key string) {
-		t := r.a.holds(r.short(key))
-		if r.info.Lease == driver.PerClient {
+	{"ReserveStartsNoLease", reserves, timed(func(w *world, key string) {
+		t := w.a.holds(w.short(key))
+		if w.info.Lease == driver.PerClient {
 			return
 		}
-		r.until(t.sent.Add(t.TTL / 2))
-		t.reserves(t.Span + 5)
+		w.until(t.sent.Add(t.TTL / 2))
+		t.reserves(6)
 		t.expires()
-		r.wrongIf(t.reserves(t.Span+9), "Reserve for a claim whose lease was over was done")
-		r.b.empty(t.Key)
+		w.wrongIf(t.reserves(10), "Reserve for a claim whose lease was over was done")
+		w.b.empty(key)
 	}), "the core renews and counts the lease: a claim must end when its client believes it has"},
 }
 
@@ -91,6 +84,9 @@ func (x *inLine) reserves(span int64) bool {
 		w.t.Errorf("after Reserve of %d tokens the claim has %d; it had %d", span, after.Span, before.Span)
 	case holds && after.Token != before.Token:
 		w.t.Errorf("Reserve changed the token from %d to %d", before.Token, after.Token)
+	}
+	if done {
+		x.Span = max(x.Span, span)
 	}
 	return done
 }

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -51,63 +52,62 @@ func (w *world) until(at time.Time) {
 	}
 }
 
-// round is one attempt at a schedule that depends on time.
-type round struct {
-	*world
-	lease time.Duration
+// void is what a round panics with when it proves nothing: the machine was too slow for the
+// lease, or else a message was late or lost.
+type void struct {
+	why  string
+	slow bool
 }
 
-// void is what a round panics with when the machine was too slow to prove
-// anything by it.
-type void struct{ why string }
-
-// timed plays a schedule with a short lease, and again with twice the lease if
-// the machine was too slow for it. Each round has a key of its own.
-func timed(schedule func(r *round, key string)) func(w *world, _ string) {
+// timed plays a schedule with a short lease, and plays void rounds again, with twice the lease
+// if the machine was too slow for it. Each round has a key of its own.
+func timed(schedule func(w *world, key string)) func(w *world, _ string) {
 	return func(w *world, _ string) {
-		lease := w.conf.lease
-		if lease == 0 {
-			lease = firstLease
-		}
-		lease = max(w.info.MinTTL, lease)
+		lease := max(w.info.MinTTL, cmp.Or(w.conf.lease, firstLease))
 		for range maxRounds {
-			why := attempt(func() { schedule(&round{w, min(lease, w.info.MaxTTL)}, w.key()) })
-			if why == "" {
+			w.lease = min(lease, w.info.MaxTTL)
+			v := attempt(func() { schedule(w, w.key()) })
+			if v == (void{}) {
 				return
 			}
-			w.t.Logf("a round with a lease of %v proved nothing: %s", lease, why)
-			lease *= 2
+			w.t.Logf("a round with a lease of %v proved nothing: %s", w.lease, v.why)
+			if v.slow {
+				lease *= 2
+			}
 		}
-		w.t.Fatalf("the machine is too slow to judge this law, see above")
+		w.t.Fatalf("in each of %d rounds something came too late, see above", maxRounds)
 	}
 }
 
-// attempt plays a round, and says why it was void.
-func attempt(play func()) (why string) {
+// attempt plays a round, and says whether it was void.
+func attempt(play func()) (v void) {
 	defer func() {
-		switch v := recover().(type) {
-		case nil:
-		case void:
-			why = v.why
-		default:
-			panic(v)
+		if r := recover(); r != nil {
+			v = r.(void)
 		}
 	}()
 	play()
-	return ""
+	return void{}
 }
 
 // inTime makes the round void unless at is before the limit.
 func (w *world) inTime(what string, at, limit time.Time) {
 	if !at.Before(limit) {
-		panic(void{what + " came " + at.Sub(limit).String() + " too late"})
+		panic(void{what + " came " + at.Sub(limit).String() + " too late", true})
 	}
 }
 
-// voidIf makes the round void if a call came too late.
+// voidIf makes the round void if a call failed, as it does when it comes too late.
 func (w *world) voidIf(what string, err error) {
 	if err != nil {
-		panic(void{what + ": " + err.Error()})
+		panic(void{what + ": " + err.Error(), true})
+	}
+}
+
+// promptly makes the round void if what has happened now took too long.
+func (w *world) promptly(what string, since time.Time) {
+	if took := time.Since(since); took > prompt {
+		panic(void{what + " came after " + took.String(), false})
 	}
 }
 
@@ -118,11 +118,7 @@ func (w *world) notBefore(end time.Time) {
 }
 
 // short is an exclusive claim on key with the round's lease.
-func (r *round) short(key string) driver.Claim {
-	c := r.claim(key)
-	c.TTL = r.lease
-	return c
-}
+func (w *world) short(key string) driver.Claim { return lasting(w.claim(key), w.lease) }
 
 // longest is a time to linger, or to hold, that does not end during a test.
 func (w *world) longest() time.Duration { return min(longLease, w.info.MaxTTL) }

@@ -4,22 +4,15 @@ import "github.com/fencelock/fencelock/driver"
 
 var tokenLaws = []law{
 	{"TokensRiseFromGrantToGrant", fencing, func(w *world, key string) {
-		last := &inLine{}
-		for i := range 20 {
-			t := w.views()[i%2].holds(w.claim(key))
-			t.follows(last)
+		w.rise(20, func(v *view) *inLine {
+			t := v.holds(w.claim(key))
 			t.leaves()
-			last = t
-		}
+			return t
+		})
 	}, "the resource refuses a token below the largest it has seen: one that does not rise refuses the wrong writer"},
 	{"TokensRiseAlongTheLine", all(fencing, fair), func(w *world, key string) {
+		w.rise(8, func(v *view) *inLine { return v.enter(w.claim(key)) })
 		var last int64
-		for i := range 8 {
-			t := w.views()[i%2].enter(w.claim(key))
-			w.wrongIf(t.Token <= last, "claim %d in line has token %d, the one before it %d", i, t.Token, last)
-			last = t.Token
-		}
-		last = 0
 		for _, s := range w.a.line(key).Claims {
 			w.wrongIf(s.Token <= last, "the line is not in order of tokens: %d follows %d", s.Token, last)
 			last = s.Token
@@ -33,12 +26,7 @@ var tokenLaws = []law{
 		}
 	}, "goroutines of one process share a claim, each with its own token of the span: nobody else may get one"},
 	{"SpanIsReservedForWaiters", all(fencing, fair), func(w *world, key string) {
-		last := &inLine{}
-		for range 4 {
-			t := w.a.enter(spanning(w.claim(key), 500))
-			t.follows(last)
-			last = t
-		}
+		w.rise(4, func(v *view) *inLine { return v.enter(spanning(w.claim(key), 500)) })
 	}, "a waiting claim has its whole span too: it will hand it on once it is granted"},
 	{"TokenStaysTheSame", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
@@ -50,8 +38,18 @@ var tokenLaws = []law{
 		first.brokenBy(w.b, "broken")
 		w.b.holds(w.claim(first.Key)).follows(first)
 	}, "the holder that an operator ended may still write: its successor's token must be above it"},
-	{"TokensRiseAfterAnExpiredClaim", fencing, timed(func(r *round, key string) {
-		first := r.view().holds(spanning(r.short(key), driver.MaxSpan)).crashes().expires()
-		r.b.holds(r.claim(key)).follows(first)
+	{"TokensRiseAfterAnExpiredClaim", fencing, timed(func(w *world, key string) {
+		first := w.view().holds(spanning(w.short(key), driver.MaxSpan)).crashes().expires()
+		w.b.holds(w.claim(key)).follows(first)
 	}), "a paused holder may write after its lease has ended: then the token alone protects the resource"},
+}
+
+// rise has views enter in turn: each token must be above those of the claim before.
+func (w *world) rise(n int, enter func(v *view) *inLine) {
+	last := &inLine{}
+	for i := range n {
+		t := enter(w.views()[i%2])
+		t.follows(last)
+		last = t
+	}
 }

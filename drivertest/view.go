@@ -61,21 +61,16 @@ func (v *view) enter(c driver.Claim) *inLine {
 }
 
 // holds joins the line and must be granted at once.
-func (v *view) holds(c driver.Claim) *inLine {
-	x := v.enter(c)
-	if !x.Granted {
-		v.w.t.Fatalf("Enter on %q was not granted, %d ahead, head %v; want a grant: nothing stands in its way",
-			c.Key, x.Ahead, x.Head)
-	}
-	return x
-}
+func (v *view) holds(c driver.Claim) *inLine { return v.joins(c, true) }
 
 // waits joins the line and must not be granted.
-func (v *view) waits(c driver.Claim) *inLine {
+func (v *view) waits(c driver.Claim) *inLine { return v.joins(c, false) }
+
+func (v *view) joins(c driver.Claim, granted bool) *inLine {
 	x := v.enter(c)
-	if x.Granted {
-		v.w.t.Fatalf("Enter on %q with weight %d of %d was granted; want it to wait for those before it",
-			c.Key, c.Weight, c.Capacity)
+	if x.Granted != granted {
+		v.w.t.Fatalf("Enter on %q with weight %d of %d answered granted %v, %d ahead, head %v; want granted %v",
+			c.Key, c.Weight, c.Capacity, x.Granted, x.Ahead, x.Head, granted)
 	}
 	return x
 }

@@ -3,51 +3,49 @@ package drivertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
 var wakeLaws = []law{
-	{"WakeAll", fair, prompted(func(w *world, key string) string {
+	{"WakeAll", fair, timed(func(w *world, key string) {
 		writer := w.a.holds(w.claim(key))
-		return w.grants(func() { writer.leaves() }, w.readersWait(key)...)
+		w.grants(func() { writer.leaves() }, w.readersWait(key)...)
 	}), "a writer leaves and lets in all readers: a reader that is not woken sleeps beside a lock of its own"},
-	{"WakeAllWhenAWaiterGivesUp", fair, prompted(func(w *world, key string) string {
+	{"WakeAllWhenAWaiterGivesUp", fair, timed(func(w *world, key string) {
 		w.a.holds(w.reader(key))
 		writer := w.b.waits(w.claim(key))
-		return w.grants(func() { writer.leaves() }, w.readersWait(key)...)
+		w.grants(func() { writer.leaves() }, w.readersWait(key)...)
 	}), "a writer that waits and gives up frees the readers behind it, though no holder has left"},
-	{"WakeAllAfterBreak", fair, prompted(func(w *world, key string) string {
+	{"WakeAllAfterBreak", fair, timed(func(w *world, key string) {
 		writer := w.a.holds(w.claim(key))
-		return w.grants(func() { writer.brokenBy(w.b, "move on") }, w.readersWait(key)...)
+		w.grants(func() { writer.brokenBy(w.b, "move on") }, w.readersWait(key)...)
 	}), "a break removes a claim like a Leave, and wakes like one"},
-	{"WakeAllAfterExpiry", fair, promptedInTime(func(r *round, key string) string {
-		return r.grantsAfter(r.view().holds(r.short(key)))
+	{"WakeAllAfterExpiry", fair, timed(func(w *world, key string) {
+		w.grantsAfter(w.view().holds(w.short(key)))
 	}), "nobody announces a crash: those in line must look when the lease can have ended, and wake each other"},
-	{"WakeAllAfterAWaitersExpiry", fair, promptedInTime(func(r *round, key string) string {
-		r.a.holds(r.reader(key))
-		return r.grantsAfter(r.view().waits(r.short(key)))
+	{"WakeAllAfterAWaitersExpiry", fair, timed(func(w *world, key string) {
+		w.a.holds(w.reader(key))
+		w.grantsAfter(w.view().waits(w.short(key)))
 	}), "a writer that crashed in line stands between readers that hold and readers that could"},
-	{"WakeAllWhoFit", all(fair, semaphore), prompted(func(w *world, key string) string {
+	{"WakeAllWhoFit", all(fair, semaphore), timed(func(w *world, key string) {
 		three := w.a.holds(w.slots(key, 3, 3))
 		var ws []*inLine
 		for i := range 3 {
 			ws = append(ws, w.views()[i%2].waits(w.slots(key, 1, 3)))
 		}
 		fourth := w.a.waits(w.slots(key, 1, 3))
-		late := w.grants(func() { three.leaves() }, ws...)
+		w.grants(func() { three.leaves() }, ws...)
 		fourth.stillWaits()
-		return late
 	}), "one that leaves three slots lets in three that want one each, and not a fourth"},
-	{"GrantBeforeAwaitIsNotLost", fair, prompted(func(w *world, key string) string {
+	{"GrantBeforeAwaitIsNotLost", fair, timed(func(w *world, key string) {
 		holder := w.a.holds(w.claim(key))
 		next := w.b.waits(w.claim(key))
 		holder.leaves()
 		start := time.Now()
 		next.granted()
-		return late(time.Since(start))
+		w.promptly("the grant", start)
 	}), "the holder may leave between a waiter's Enter and its Await: nobody heard the push, so Await must look"},
 	{"AwaitOfAHolderReturns", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
@@ -94,35 +92,25 @@ func (w *world) readersWait(key string) (xs []*inLine) {
 	return xs
 }
 
-// grants has everybody wait at once, does what lets them in, and says who was
-// late where grants are pushed.
-func (w *world) grants(trigger func(), xs ...*inLine) string {
+// grants has everybody wait at once, and does what lets them in. Where grants are pushed, the
+// round is void if somebody learned of the grant too late.
+func (w *world) grants(trigger func(), xs ...*inLine) {
 	var did time.Time
 	w.must("Await of a claim that should be granted", w.awaiting(func() { trigger(); did = time.Now() }, xs...))
-	if !w.info.Push {
-		return ""
+	if w.info.Push {
+		w.promptly("the last grant", did)
 	}
-	return late(time.Since(did))
 }
 
 // grantsAfter crashes a writer, and has readers on both views wait for the end of its lease.
-func (r *round) grantsAfter(writer *inLine) string {
+func (w *world) grantsAfter(writer *inLine) {
 	writer.crashes()
-	r1 := r.a.waitsBefore(writer.ends(), r.reader(writer.Key))
-	r2 := r.b.waitsBefore(writer.ends(), r.reader(writer.Key))
-	r.must("Await of a claim that should be granted", r.awaiting(func() {}, r1, r2))
-	if r.info.Lease != driver.PerClaim {
-		return ""
+	r1 := w.a.waitsBefore(writer.ends(), w.reader(writer.Key))
+	r2 := w.b.waitsBefore(writer.ends(), w.reader(writer.Key))
+	w.must("Await of a claim that should be granted", w.awaiting(func() {}, r1, r2))
+	if w.info.Lease == driver.PerClaim {
+		w.promptly("the last grant", writer.answered.Add(writer.TTL))
 	}
-	return late(time.Since(writer.answered.Add(writer.TTL)))
-}
-
-// late describes a grant that somebody learned of too late.
-func late(took time.Duration) string {
-	if took <= prompt {
-		return ""
-	}
-	return fmt.Sprintf("the last waiter learned of its grant after %v", took)
 }
 
 // awaiting awaits every claim in a goroutine of its own until it is granted, does f meanwhile,
@@ -144,26 +132,4 @@ func (w *world) awaiting(f func(), xs ...*inLine) error {
 		err = errors.Join(err, <-answers)
 	}
 	return err
-}
-
-// prompted plays a schedule until it is prompt once. A message may be lost, and a
-// machine may be slow, but neither happens every time.
-func prompted(schedule func(w *world, key string) (late string)) func(w *world, _ string) {
-	return func(w *world, _ string) {
-		var late string
-		for range maxRounds {
-			if late = schedule(w, w.key()); late == "" {
-				return
-			}
-		}
-		w.t.Errorf("in each of %d rounds: %s", maxRounds, late)
-	}
-}
-
-// promptedInTime is prompted for a schedule that depends on time.
-func promptedInTime(schedule func(r *round, key string) (late string)) func(w *world, _ string) {
-	return prompted(func(w *world, _ string) (late string) {
-		timed(func(r *round, key string) { late = schedule(r, key) })(w, "")
-		return late
-	})
 }

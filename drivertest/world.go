@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -19,8 +20,9 @@ type world struct {
 	open   func() driver.Backend
 	conf   config
 	info   driver.Info
-	a, b   *view  // as two processes have them
-	prefix string // of every key of this world
+	a, b   *view         // as two processes have them
+	prefix string        // of every key of this world
+	lease  time.Duration // of short claims, in this round of a timed law
 
 	mu     sync.Mutex
 	keys   int
@@ -91,6 +93,12 @@ func reads(c driver.Claim) driver.Claim {
 // spanning turns c into a claim that reserves span tokens.
 func spanning(c driver.Claim, span int64) driver.Claim {
 	c.Span = span
+	return c
+}
+
+// lasting turns c into a claim with a lease of ttl.
+func lasting(c driver.Claim, ttl time.Duration) driver.Claim {
+	c.TTL = ttl
 	return c
 }
 

@@ -6,10 +6,10 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// wantTicket judges the ticket of the claim at place i.
-func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, i int) {
+// wantTicket judges the ticket of a claim in line.
+func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, c *modelClaim) {
 	p.wrongIf(err != nil, "got %v; want a ticket", err)
-	c := l.claims[i]
+	i := l.place(c)
 	p.sound(c.Claim, t)
 	p.wrongIf(t.Token != c.token, "got token %d; want its own, %d", t.Token, c.token)
 	p.wrongIf(t.Granted != l.granted(i), "granted %v; want %v", t.Granted, l.granted(i))
@@ -34,13 +34,13 @@ func (p *modelRun) wantBusy(err error, l *modelLine) {
 		"refused with %+v; want %q, token %d, %d ahead", busy, head.Owner, head.token, len(l.claims))
 }
 
-// wantGone judges an ErrGone, and its reason while that has to be known.
-func (p *modelRun) wantGone(err error, l *modelLine, tombstone modelTombstone) {
+// wantGone judges an ErrGone for c, and its reason while that has to be known.
+func (p *modelRun) wantGone(err error, l *modelLine, c *modelClaim) {
 	var gone driver.ErrGone
 	p.wrongIf(!errors.As(err, &gone), "got %v; want ErrGone", err)
-	p.wrongIf(gone.Broken && tombstone.broken.IsZero(), "got %+v; nobody broke it", gone)
-	p.wrongIf(tombstone.broken.After(l.now) && (!gone.Broken || gone.Reason != tombstone.reason),
-		"got %+v; want the reason %q", gone, tombstone.reason)
+	p.wrongIf(gone.Broken && c.broken.IsZero(), "got %+v; nobody broke it", gone)
+	p.wrongIf(c.broken.After(l.now) && (!gone.Broken || gone.Reason != c.reason),
+		"got %+v; want the reason %q", gone, c.reason)
 }
 
 // compareLines looks at everything there is.

@@ -10,28 +10,28 @@ import (
 // modelLine is the laws of package driver in the fewest words: a slice, and sums made
 // anew for every question. It knows nothing of how a backend works.
 type modelLine struct {
-	now        time.Time
-	claims     []*modelClaim // in order of arrival
-	last       int64
-	mark       driver.Mark
-	writer     string // the id that wrote mark
-	tombstones map[string]modelTombstone
+	now    time.Time
+	claims []*modelClaim // in order of arrival
+	last   int64
+	mark   driver.Mark
+	writer *modelClaim // of mark
 }
 
+// modelClaim is a claim that was sent at some time, whatever became of it.
 type modelClaim struct {
 	driver.Claim
-	token     int64
+	view  *view
+	token int64
+	left  bool // has left, so that another Enter of it is not part of the laws
+
 	expires   time.Time
 	admitted  bool // has been granted
 	mark      driver.Mark
 	lingering bool
-}
 
-// modelTombstone keeps an id out.
-type modelTombstone struct {
-	until  time.Time
-	broken time.Time // Break keeps it out until then, zero if it does not
-	reason string
+	keptOut time.Time // a tombstone lasts until then
+	broken  time.Time // and tells the reason until then, zero if it does not
+	reason  string
 }
 
 // advance lets time go by, and takes out those whose lease has ended.
@@ -51,10 +51,10 @@ func (l *modelLine) settle() {
 }
 
 // granted is the rule of the line.
-func (l *modelLine) granted(i int) bool { return l.fits(l.claims[i].Claim, l.claims[:i]) }
+func (l *modelLine) granted(i int) bool { return l.claims[i].fits(l.claims[:i]) }
 
-// fits reports whether c would be granted behind the claims before it.
-func (l *modelLine) fits(c driver.Claim, before []*modelClaim) bool {
+// fits reports whether c is granted behind the claims before it.
+func (c *modelClaim) fits(before []*modelClaim) bool {
 	sum := c.Weight
 	for _, b := range before {
 		sum += b.Weight
@@ -62,13 +62,12 @@ func (l *modelLine) fits(c driver.Claim, before []*modelClaim) bool {
 	return sum <= c.Capacity
 }
 
-// find returns the place and the claim of id, or -1 and nil.
-func (l *modelLine) find(id string) (int, *modelClaim) {
-	i := slices.IndexFunc(l.claims, func(c *modelClaim) bool { return c.ID == id })
-	if i < 0 {
-		return i, nil
+// place is where c is in line, and may do what a claim in line may. It is -1 if c lingers.
+func (l *modelLine) place(c *modelClaim) int {
+	if c.lingering {
+		return -1
 	}
-	return i, l.claims[i]
+	return slices.Index(l.claims, c)
 }
 
 // mixed reports whether somebody in line has another capacity than c.
@@ -77,22 +76,10 @@ func (l *modelLine) mixed(c *modelClaim) bool {
 }
 
 // otherKind reports whether somebody in line is of another kind than c.
-func (l *modelLine) otherKind(c driver.Claim) bool {
+func (l *modelLine) otherKind(c *modelClaim) bool {
 	return slices.ContainsFunc(l.claims, func(d *modelClaim) bool {
 		return (d.Capacity == driver.RW) != (c.Capacity == driver.RW)
 	})
-}
-
-// keptOut reports whether id has a tombstone.
-func (l *modelLine) keptOut(id string) bool { return l.tombstones[id].until.After(l.now) }
-
-// entomb keeps id out.
-func (l *modelLine) entomb(id string, until time.Time) {
-	t := l.tombstones[id]
-	if until.After(t.until) {
-		t.until = until
-	}
-	l.tombstones[id] = t
 }
 
 // remove takes the claim at i out.
@@ -101,9 +88,10 @@ func (l *modelLine) remove(i int) {
 	l.settle()
 }
 
-// renew starts a lease again.
-func (c *modelClaim) renew(ttl time.Duration, now time.Time) {
-	if end := now.Add(ttl); end.After(c.expires) {
-		c.expires = end
+// later is the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
+	return b
 }

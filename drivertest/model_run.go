@@ -24,21 +24,8 @@ type modelRun struct {
 	expiry bool     // leases may end
 	lines  []string // keys
 	model  map[string]*modelLine
-	known  []*sentClaim // in order of birth
+	known  []*modelClaim // in order of birth
 	steps  []string
-}
-
-// sentClaim is a claim that was sent at some time, whatever became of it.
-type sentClaim struct {
-	driver.Claim
-	token int64
-	view  *view
-	left  bool // has left, so that another Enter of it is not part of the laws
-}
-
-// ticket is what the claim's holder would show. A claim that was refused has made up its token.
-func (x *sentClaim) ticket() driver.Ticket {
-	return driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)}
 }
 
 // runModel plays one sequence.
@@ -55,7 +42,7 @@ func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 	for range modelKeys {
 		key := p.key()
 		p.lines = append(p.lines, key)
-		p.model[key] = &modelLine{tombstones: map[string]modelTombstone{}}
+		p.model[key] = &modelLine{}
 	}
 	defer p.clean()
 	for range modelSteps {
@@ -130,12 +117,12 @@ func (p *modelRun) wrongIf(wrong bool, format string, args ...any) {
 }
 
 // pick returns one that is known, mostly a late one.
-func (p *modelRun) pick() *sentClaim {
+func (p *modelRun) pick() *modelClaim {
 	return p.known[max(0, len(p.known)-1-int(p.rng.ExpFloat64()*8))]
 }
 
 // name tells claims apart in the log.
-func name(c driver.Claim) string {
+func name(c *modelClaim) string {
 	return fmt.Sprintf("%s %d/%d %s", driver.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-2:])
 }
 
@@ -173,9 +160,14 @@ func (p *modelRun) draw() driver.Claim {
 	return c
 }
 
+// ticket is what the claim's holder would show. A claim that was refused has made up its token.
+func (x *modelClaim) ticket() driver.Ticket {
+	return driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)}
+}
+
 // add makes c known.
-func (p *modelRun) add(c driver.Claim, v *view) *sentClaim {
-	x := &sentClaim{Claim: c, view: v}
+func (p *modelRun) add(c driver.Claim, v *view) *modelClaim {
+	x := &modelClaim{Claim: c, view: v}
 	p.known = append(p.known, x)
 	return x
 }

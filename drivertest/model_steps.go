@@ -16,8 +16,7 @@ func (p *modelRun) enterNew() {
 func (p *modelRun) enterAgain() {
 	x := p.pick()
 	l := p.line(x.Key)
-	_, c := l.find(x.ID)
-	if c == nil && x.left && !l.keptOut(x.ID) {
+	if !slices.Contains(l.claims, x) && x.left && !x.keptOut.After(l.now) {
 		return
 	}
 	if p.info.Fair {
@@ -27,38 +26,39 @@ func (p *modelRun) enterAgain() {
 }
 
 // enter sends the Enter of x and judges the answer.
-func (p *modelRun) enter(x *sentClaim) {
+func (p *modelRun) enter(x *modelClaim) {
 	entered, err := x.view.try(x.Claim)
 	t := entered.Ticket
-	p.record("Enter %s noWait %v span %d ttl %v: %s", name(x.Claim), x.NoWait, x.Span, x.TTL, outcome(t, err))
+	p.record("Enter %s noWait %v span %d ttl %v: %s", name(x), x.NoWait, x.Span, x.TTL, outcome(t, err))
 	l := p.line(x.Key)
-	i, c := l.find(x.ID)
+	inLine, keptOut := slices.Contains(l.claims, x), x.keptOut.After(l.now)
 	switch {
-	case c != nil && !c.lingering:
-		c.renew(x.TTL, l.now)
-		p.wantTicket(t, err, l, i)
+	case inLine && !x.lingering:
+		x.expires = later(x.expires, l.now.Add(x.TTL))
+		p.wantTicket(t, err, l, x)
 		return
-	case c == nil && l.otherKind(x.Claim) && (errors.Is(err, driver.ErrKind) || !l.keptOut(x.ID)):
+	case !inLine && l.otherKind(x) && (errors.Is(err, driver.ErrKind) || !keptOut):
 		p.wrongIf(!errors.Is(err, driver.ErrKind), "got %v; want ErrKind", err)
 		return
-	case c != nil || l.keptOut(x.ID):
-		p.wantGone(err, l, l.tombstones[x.ID])
+	case inLine || keptOut:
+		p.wantGone(err, l, x)
 		return
-	case x.NoWait && !l.fits(x.Claim, l.claims):
+	case x.NoWait && !x.fits(l.claims):
 		p.wantBusy(err, l)
 		return
 	}
 	p.wrongIf(err != nil, "got %v; want a ticket", err)
 	p.wrongIf(p.info.Fencing && t.Token <= l.last, "token %d is not above %d", t.Token, l.last)
-	x.token, x.left = t.Token, false
+	x.token, x.expires = t.Token, l.now.Add(x.TTL)
+	x.left, x.admitted, x.lingering = false, false, false
 	l.last = max(l.last, t.Token+x.Span-1)
-	l.claims = append(l.claims, &modelClaim{Claim: x.Claim, token: t.Token, expires: l.now.Add(x.TTL)})
+	l.claims = append(l.claims, x)
 	l.settle()
-	p.wantTicket(t, err, l, len(l.claims)-1)
+	p.wantTicket(t, err, l, x)
 }
 
 func (p *modelRun) renewSome() {
-	var xs []*sentClaim
+	var xs []*modelClaim
 	var ts []driver.Ticket
 	for range 1 + p.rng.IntN(5) {
 		x := p.pick()
@@ -74,15 +74,14 @@ func (p *modelRun) renewSome() {
 	errs := xs[0].view.Renew(p.ctx, ts)
 	p.wrongIf(len(errs) != len(ts), "Renew of %d tickets answered %d errors", len(ts), len(errs))
 	for n, x := range xs {
-		p.record("Renew %s ttl %v: %v", name(x.Claim), ts[n].TTL, errs[n])
+		p.record("Renew %s ttl %v: %v", name(x), ts[n].TTL, errs[n])
 		l := p.line(x.Key)
-		_, c := l.find(x.ID)
-		if c == nil || c.lingering {
-			p.wantGone(errs[n], l, l.tombstones[x.ID])
+		if l.place(x) < 0 {
+			p.wantGone(errs[n], l, x)
 			continue
 		}
 		p.wrongIf(errs[n] != nil, "got %v; want nil", errs[n])
-		c.renew(ts[n].TTL, l.now)
+		x.expires = later(x.expires, l.now.Add(ts[n].TTL))
 	}
 }
 
@@ -98,18 +97,16 @@ func (p *modelRun) reserveOne() {
 	t := x.ticket()
 	t.Granted = true
 	done, err := r.Reserve(p.ctx, t, span)
-	p.record("Reserve %s span %d: %v %v", name(x.Claim), span, done, err)
+	p.record("Reserve %s span %d: %v %v", name(x), span, done, err)
 	p.wrongIf(err != nil, "got %v; want nil", err)
 	if !done {
 		return
 	}
 	l := p.line(x.Key)
-	_, c := l.find(x.ID)
-	p.wrongIf(c == nil || c.lingering || len(l.claims) > 1, "it was done, and the claim is not alone in line")
-	p.wrongIf(l.last != c.token+c.Span-1, "it was done, and token %d was drawn", l.last)
-	c.Span = max(c.Span, span)
-	x.Span = c.Span
-	l.last = c.token + c.Span - 1
+	p.wrongIf(l.place(x) != 0 || len(l.claims) > 1, "it was done, and the claim is not alone in line")
+	p.wrongIf(l.last != x.token+x.Span-1, "it was done, and token %d was drawn", l.last)
+	x.Span = max(x.Span, span)
+	l.last = x.token + x.Span - 1
 }
 
 func (p *modelRun) leaveOne() {
@@ -117,12 +114,12 @@ func (p *modelRun) leaveOne() {
 	t := x.ticket()
 	var e driver.Exit
 	l := p.line(x.Key)
-	i, c := l.find(x.ID)
+	i := slices.Index(l.claims, x)
 	if p.info.Mark && p.rng.IntN(3) == 0 {
 		e.Mark = driver.Mark(fmt.Sprintf("mark %d", len(p.steps)))
 	}
 	// What a waiter that lingers would be is not part of the laws.
-	if p.info.Linger && p.rng.IntN(4) == 0 && c != nil && l.granted(i) {
+	if p.info.Linger && p.rng.IntN(4) == 0 && i >= 0 && l.granted(i) {
 		e.Linger = p.longest()
 		if p.expiry {
 			e.Linger = p.span()
@@ -140,28 +137,27 @@ func (p *modelRun) leaveUnknown() {
 	p.leave(x, driver.Ticket{Claim: x.Claim}, driver.Exit{})
 }
 
-func (p *modelRun) leave(x *sentClaim, t driver.Ticket, e driver.Exit) {
+func (p *modelRun) leave(x *modelClaim, t driver.Ticket, e driver.Exit) {
 	err := x.view.Leave(p.ctx, t, e)
-	p.record("Leave %s token %d exit %+v: %v", name(x.Claim), t.Token, e, err)
+	p.record("Leave %s token %d exit %+v: %v", name(x), t.Token, e, err)
 	l := p.line(x.Key)
-	i, c := l.find(x.ID)
-	tombstone := l.tombstones[x.ID]
+	i := l.place(x)
 	if t.Token == 0 {
-		l.entomb(x.ID, l.now.Add(t.TTL))
+		x.keptOut = later(x.keptOut, l.now.Add(t.TTL))
 	}
 	x.left = true
-	if c == nil || c.lingering {
-		if l.writer != x.ID || err != nil && tombstone.broken.IsZero() {
-			p.wantGone(err, l, tombstone)
+	if i < 0 {
+		if l.writer != x || err != nil && x.broken.IsZero() {
+			p.wantGone(err, l, x)
 		}
 		return
 	}
 	p.wrongIf(err != nil, "got %v; want nil", err)
-	if e.Mark != "" && c.admitted {
-		l.mark, l.writer = e.Mark, x.ID
+	if e.Mark != "" && x.admitted {
+		l.mark, l.writer = e.Mark, x
 	}
 	if e.Linger > 0 {
-		c.lingering, c.expires = true, l.now.Add(e.Linger)
+		x.lingering, x.expires = true, l.now.Add(e.Linger)
 		return
 	}
 	l.remove(i)
@@ -175,37 +171,32 @@ func (p *modelRun) breakOne() {
 	}
 	reason := fmt.Sprintf("reason %d", len(p.steps))
 	err := p.b.Break(p.ctx, x.Key, token, reason)
-	p.record("Break %s token %d: %v", name(x.Claim), token, err)
+	p.record("Break %s token %d: %v", name(x), token, err)
 	l := p.line(x.Key)
 	i := slices.IndexFunc(l.claims, func(c *modelClaim) bool { return token >= c.token && token < c.token+c.Span })
 	if i < 0 {
-		p.wantGone(err, l, modelTombstone{})
+		p.wantGone(err, l, &modelClaim{})
 		return
 	}
 	p.wrongIf(err != nil, "got %v; want nil", err)
 	c := l.claims[i]
-	l.entomb(c.ID, c.expires)
-	l.tombstones[c.ID] = modelTombstone{l.tombstones[c.ID].until, c.expires, reason}
+	c.keptOut = later(c.keptOut, c.expires)
+	c.left, c.broken, c.reason = true, c.expires, reason
 	l.remove(i)
-	for _, y := range p.known {
-		y.left = y.left || y.ID == c.ID
-	}
 }
 
 func (p *modelRun) awaitOne() {
 	x := p.pick()
 	before := p.line(x.Key)
-	i, c := before.find(x.ID)
-	if waits := c != nil && !before.granted(i); waits && !p.expiry {
+	if i := slices.Index(before.claims, x); i >= 0 && !before.granted(i) && !p.expiry {
 		return // it would take a second
 	}
 	t, err := x.view.Await(p.ctx, x.ticket())
-	p.record("Await %s: %s", name(x.Claim), outcome(t, err))
+	p.record("Await %s: %s", name(x), outcome(t, err))
 	l := p.line(x.Key)
-	i, c = l.find(x.ID)
-	if c == nil || c.lingering {
-		p.wantGone(err, l, l.tombstones[x.ID])
+	if l.place(x) < 0 {
+		p.wantGone(err, l, x)
 		return
 	}
-	p.wantTicket(t, err, l, i)
+	p.wantTicket(t, err, l, x)
 }

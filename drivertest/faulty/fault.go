@@ -17,25 +17,15 @@ type Fault struct {
 	Before, After time.Duration
 	// Gate holds the request back until it is closed, after Before.
 	Gate <-chan struct{}
-	// Fail answers an error instead of taking effect.
-	Fail bool
-	// Lose takes effect and answers an error.
-	Lose bool
+	// Fail answers an error instead of taking effect, and Lose answers one after it. With a
+	// long After nothing is answered until the caller's context ends.
+	Fail, Lose bool
 	// Late lets a request that is still under way when the caller's context ends
 	// take effect later, with nobody to hear the answer. Without it such a request
 	// is recalled.
 	Late bool
-	// Silent makes Fail and Lose answer nothing at all, until the caller's context
-	// ends.
-	Silent bool
 	// Err is the error to answer; ErrInjected if nil.
 	Err error
-}
-
-// draw names what a fault is drawn for, but for how often it was before.
-type draw struct {
-	method Method
-	key    string
 }
 
 // fault is what the next call of m on key meets.
@@ -46,11 +36,10 @@ func (b *Backend) fault(m Method, key string) Fault {
 		b.ordered[m] = q[1:]
 		return q[0]
 	}
-	d := draw{m, key}
-	n := b.draws[d]
-	b.draws[d]++
+	call := string(m) + "\x00" + key
 	h := fnv.New64a() // the same in every run
-	fmt.Fprintf(h, "%s\x00%s\x00%d", m, key, n)
+	fmt.Fprintf(h, "%s\x00%d", call, b.calls[call])
+	b.calls[call]++
 	rng := rand.New(rand.NewPCG(b.seed, h.Sum64()))
 	var f Fault
 	if b.o.Delay > 0 {
@@ -133,12 +122,8 @@ func (b *Backend) leaveBehind(f Fault, d time.Duration, call func(context.Contex
 	})
 }
 
-// fail answers the error of a fault, or nothing until ctx ends.
+// fail answers the error of a fault.
 func (b *Backend) fail(ctx context.Context, m Method, f Fault) error {
-	if f.Silent {
-		<-ctx.Done()
-		return ctx.Err()
-	}
 	if err := sleep(ctx, f.After); err != nil {
 		return err
 	}

@@ -66,8 +66,8 @@ type Backend struct {
 	group sync.WaitGroup
 
 	mu      sync.Mutex
-	resumed chan struct{} // nil unless paused; closed by Resume
-	draws   map[draw]uint64
+	resumed chan struct{}  // nil unless paused; closed by Resume
+	calls   map[string]int // of each method and key
 	ordered map[Method][]Fault
 }
 
@@ -80,7 +80,7 @@ var (
 
 // New wraps b.
 func New(b driver.Backend, seed uint64, o Options) *Backend {
-	f := &Backend{inner: b, seed: seed, o: o, draws: map[draw]uint64{}, ordered: map[Method][]Fault{}}
+	f := &Backend{inner: b, seed: seed, o: o, calls: map[string]int{}, ordered: map[Method][]Fault{}}
 	f.late, f.end = context.WithCancel(context.Background())
 	return f
 }

@@ -97,9 +97,9 @@ func TestLoseAnswersAnErrorAfterTheEffect(t *testing.T) {
 	})
 }
 
-func TestSilentFaultAnswersNothingUntilTheContextEnds(t *testing.T) {
+func TestLostAnswerAfterALongTimeIsNoneUntilTheContextEnds(t *testing.T) {
 	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		b.Next(faulty.Enter, faulty.Fault{Lose: true, Silent: true})
+		b.Next(faulty.Enter, faulty.Fault{Lose: true, After: time.Hour})
 		start := time.Now()
 		_, err := b.Enter(timeout(t, 3*time.Second), claim("k", 1))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 3*time.Second {

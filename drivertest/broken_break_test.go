@@ -8,116 +8,101 @@ import (
 )
 
 var brokenBreaks = []breaker{
-	{"Break does nothing",
-		"BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan " +
-			"LingeringClaimCanBeBroken " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error { return ctx.Err() }
-		}},
-	{"Break finds only the first token of a span", "BreakMatchesTheWholeSpan " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				for _, s := range b.standings(key) {
-					if s.Token == token {
-						return b.Store.Break(ctx, key, token, reason)
-					}
+	{"Break does nothing", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error { return ctx.Err() }
+	}, "BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan LingeringClaimCanBeBroken " +
+		"Model"},
+	{"Break finds only the first token of a span", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			for _, s := range b.standings(key) {
+				if s.Token == token {
+					return b.Store.Break(ctx, key, token, reason)
 				}
-				return driver.ErrGone{}
 			}
-		}},
-	{"Break ends whoever holds", "BreakMatchesTheWholeSpan BreakOfAWaiter " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				if s := b.standings(key); len(s) > 0 {
-					token = s[0].Token
+			return driver.ErrGone{}
+		}
+	}, "BreakMatchesTheWholeSpan Model"},
+	{"Break ends whoever holds", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			if s := b.standings(key); len(s) > 0 {
+				token = s[0].Token
+			}
+			return b.Store.Break(ctx, key, token, reason)
+		}
+	}, "BreakMatchesTheWholeSpan BreakOfAWaiter Model"},
+	{"Break ends everybody", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			err := b.Store.Break(ctx, key, token, reason)
+			for _, s := range b.standings(key) {
+				if err == nil {
+					b.Store.Break(ctx, key, s.Token, reason)
 				}
-				return b.Store.Break(ctx, key, token, reason)
 			}
-		}},
-	{"Break ends everybody", "BreakFindsOneOfMany BreakLetsTheNextIn " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				err := b.Store.Break(ctx, key, token, reason)
-				for _, s := range b.standings(key) {
-					if err == nil {
-						b.Store.Break(ctx, key, s.Token, reason)
-					}
-				}
-				return err
-			}
-		}},
-	{"Break does not see waiters", "BreakOfAWaiter AwaitLearnsOfABreak " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				for _, s := range b.standings(key) {
-					if s.Token <= token && token < s.Token+s.Span && !s.Granted {
-						return driver.ErrGone{}
-					}
-				}
-				return b.Store.Break(ctx, key, token, reason)
-			}
-		}},
-	{"Break does not see who lingers", "LingeringClaimCanBeBroken " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				for _, s := range b.standings(key) {
-					if s.Token <= token && token < s.Token+s.Span && s.Lingering && reason != "end of test" {
-						return driver.ErrGone{}
-					}
-				}
-				return b.Store.Break(ctx, key, token, reason)
-			}
-		}},
-	{"Break of nobody is well",
-		"BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				b.Store.Break(ctx, key, token, reason)
-				return ctx.Err()
-			}
-		}},
-	{"Break does not keep the id out", "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				t, ok := b.find(func(t driver.Ticket) bool {
-					return t.Key == key && t.Token <= token && token < t.Token+t.Span
-				})
-				if !ok {
+			return err
+		}
+	}, "BreakFindsOneOfMany BreakLetsTheNextIn Model"},
+	{"Break does not see waiters", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			for _, s := range b.standings(key) {
+				if s.Token <= token && token < s.Token+s.Span && !s.Granted {
 					return driver.ErrGone{}
 				}
-				return b.Store.Leave(ctx, t, driver.Exit{})
 			}
-		}},
-	{"Break keeps the id out for a moment", "BreakKeepsTheIdOut",
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
-				if g, ok := err.(driver.ErrGone); ok && g.Broken && b.count(c.ID, 1) > 0 {
-					return driver.Ticket{}, driver.ErrGone{}
+			return b.Store.Break(ctx, key, token, reason)
+		}
+	}, "BreakOfAWaiter AwaitLearnsOfABreak Model"},
+	{"Break does not see who lingers", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			for _, s := range b.standings(key) {
+				if s.Token <= token && token < s.Token+s.Span && s.Lingering && reason != "end of test" {
+					return driver.ErrGone{}
 				}
-				return t, err
 			}
-		}},
-	{"Break forgets the reason",
-		"BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder " + modelTest,
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				return b.Store.Break(ctx, key, token, "")
+			return b.Store.Break(ctx, key, token, reason)
+		}
+	}, "LingeringClaimCanBeBroken Model"},
+	{"Break of nobody is well", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			b.Store.Break(ctx, key, token, reason)
+			return ctx.Err()
+		}
+	}, "BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth Model"},
+	{"Break does not keep the id out", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			t, ok := b.find(func(t driver.Ticket) bool {
+				return t.Key == key && t.Token <= token && token < t.Token+t.Span
+			})
+			if !ok {
+				return driver.ErrGone{}
 			}
-		}},
-	{"Break cuts the reason", "BreakReasonIsText",
-		func(b *broken) {
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				return b.Store.Break(ctx, key, token, strings.Map(func(r rune) rune {
-					if r > 127 {
-						return '?'
-					}
-					return r
-				}, reason))
+			return b.Store.Leave(ctx, t, driver.Exit{})
+		}
+	}, "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText Model"},
+	{"Break keeps the id out for a moment", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			if g, ok := err.(driver.ErrGone); ok && g.Broken && b.count(c.ID, 1) > 0 {
+				return driver.Ticket{}, driver.ErrGone{}
 			}
-		}},
-	{"the alarm is never raised", "AlarmTellsTheHolder",
-		func(b *broken) {
-			b.alarm = func(func(string, driver.ErrGone)) func() { return func() {} }
-		}},
+			return t, err
+		}
+	}, "BreakKeepsTheIdOut"},
+	{"Break forgets the reason", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			return b.Store.Break(ctx, key, token, "")
+		}
+	}, "BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder Model"},
+	{"Break cuts the reason", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			return b.Store.Break(ctx, key, token, strings.Map(func(r rune) rune {
+				if r > 127 {
+					return '?'
+				}
+				return r
+			}, reason))
+		}
+	}, "BreakReasonIsText"},
+	{"the alarm is never raised", func(b *broken) {
+		b.alarm = func(func(string, driver.ErrGone)) func() { return func() {} }
+	}, "AlarmTellsTheHolder"},
 }

@@ -34,337 +34,297 @@ func (b *broken) sends(f func(c *driver.Claim)) {
 func claimGranted(t *driver.Ticket) { t.Granted, t.Ahead, t.Head = true, 0, nil }
 
 var brokenEnters = []breaker{
-	{"free lock is not granted", "FreeLockIsGrantedAtOnce NoWaitIsGrantedWhenItFits " + modelTest,
-		func(b *broken) {
-			b.changed(func(c driver.Claim, t *driver.Ticket) { t.Granted, t.Ahead = false, 1 })
-		}},
-	{"everybody is granted",
-		"HolderExcludesOthers SecondWaitsBehindFirst GrantsComeInOrderOfArrival OneInsideAtATime " +
-			"WritersAreAlone SemaphoreNeverOverflows OneWinsARace NoTrace LargestSemaphore " + modelTest,
-		func(b *broken) {
-			b.sends(func(c *driver.Claim) { c.NoWait = false })
-			enter := b.enter
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := enter(ctx, c)
-				if err == nil {
-					claimGranted(&t)
-				}
-				return t, err
+	{"free lock is not granted", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Granted, t.Ahead = false, 1 })
+	}, "FreeLockIsGrantedAtOnce NoWaitIsGrantedWhenItFits Model"},
+	{"everybody is granted", func(b *broken) {
+		b.sends(func(c *driver.Claim) { c.NoWait = false })
+		enter := b.enter
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := enter(ctx, c)
+			if err == nil {
+				claimGranted(&t)
 			}
-		}},
-	{"readers ignore writers",
-		"ReadersShareAndWritersExclude WritersAreAlone WaitersKindCountsToo ReadersAndWritersAreOneKind " + modelTest,
-		func(b *broken) {
-			b.sends(func(c *driver.Claim) {
-				if c.Weight == 1 {
-					c.Capacity = driver.RW - 1
-					c.Key += "readers"
-				}
-			})
-		}},
-	{"small claims overtake", "SmallClaimDoesNotOvertakeLargeOne " + modelTest,
-		func(b *broken) {
-			b.changed(func(c driver.Claim, t *driver.Ticket) {
-				if b.holdersLeaveRoom(c) {
-					claimGranted(t)
-				}
-			})
-		}},
-	{"claims that do not wait overtake", "NoWaitDoesNotOvertakeWaiters " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
-				var busy *driver.BusyError
-				if errors.As(err, &busy) && b.holdersLeaveRoom(c) {
-					c.NoWait = false
-					t, err = b.Store.Enter(ctx, c)
-					claimGranted(&t)
-				}
-				return t, err
+			return t, err
+		}
+	}, "HolderExcludesOthers SecondWaitsBehindFirst GrantsComeInOrderOfArrival OneInsideAtATime WritersAreAlone " +
+		"SemaphoreNeverOverflows OneWinsARace NoTrace LargestSemaphore Model"},
+	{"readers ignore writers", func(b *broken) {
+		b.sends(func(c *driver.Claim) {
+			if c.Weight == 1 {
+				c.Capacity = driver.RW - 1
+				c.Key += "readers"
 			}
-		}},
-	{"the last waiter comes first", "GrantsComeInOrderOfArrival LinesShowClaimsInOrder " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				last, ok := b.find(func(t driver.Ticket) bool { return t.Key == c.Key })
-				if !ok || last.Granted || last.ID == c.ID || b.Store.Leave(ctx, last, driver.Exit{}) != nil {
-					return b.Store.Enter(ctx, c)
-				}
-				t, err := b.Store.Enter(ctx, c)
-				b.Store.Enter(ctx, last.Claim)
-				return t, err
+		})
+	}, "ReadersShareAndWritersExclude WritersAreAlone WaitersKindCountsToo ReadersAndWritersAreOneKind Model"},
+	{"small claims overtake", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) {
+			if b.holdersLeaveRoom(c) {
+				claimGranted(t)
 			}
-		}},
-	{"one slot too many",
-		"SemaphoreIsFullAtItsSize SemaphoreNeverOverflows WakeAllWhoFit HoldersLeaveInAnyOrder " + modelTest,
-		func(b *broken) {
-			b.sends(func(c *driver.Claim) {
-				if c.Capacity < driver.RW-1 {
-					c.Capacity++
-				}
-			})
-		}},
-	{"one line for all keys", "OtherKeysAreFree KeysAreBytes MarkOfOneKeyIsNotAnothers EveryByteMayOccur",
-		func(b *broken) { b.rename(func(string) string { return "the only one" }) }},
-	{"keys fold case", "KeysAreBytes LinesTakesPrefixesAsBytes EveryByteMayOccur",
-		func(b *broken) { b.rename(strings.ToLower) }},
-	{"keys are trimmed", "KeysAreBytes LinesTakesPrefixesAsBytes",
-		func(b *broken) { b.rename(strings.TrimSpace) }},
-	{"keys are text", "KeysAreBytes EveryByteMayOccur",
-		func(b *broken) { b.rename(func(key string) string { return strings.ToValidUTF8(key, "?") }) }},
-	{"keys end at NUL", "KeysAreBytes",
-		func(b *broken) { b.rename(func(key string) string { k, _, _ := strings.Cut(key, "\x00"); return k }) }},
-	{"long keys are cut", "LongestKey",
-		func(b *broken) { b.rename(func(key string) string { return key[:min(len(key), 255)] }) }},
-	{"refusal leaves a trace", "NoTrace NoWaitDoesNotOvertakeWaiters " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
-				var busy *driver.BusyError
-				if errors.As(err, &busy) {
-					c.NoWait = false
-					b.Store.Enter(ctx, c)
-				}
-				return t, err
+		})
+	}, "SmallClaimDoesNotOvertakeLargeOne Model"},
+	{"claims that do not wait overtake", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			var busy *driver.BusyError
+			if errors.As(err, &busy) && b.holdersLeaveRoom(c) {
+				c.NoWait = false
+				t, err = b.Store.Enter(ctx, c)
+				claimGranted(&t)
 			}
-		}},
-	{"refusal does not say by whom", "NoWaitIsRefusedWithTheHead OwnerAndNoteAreKept " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
-				var busy *driver.BusyError
-				if errors.As(err, &busy) {
-					err = &driver.BusyError{Ahead: busy.Ahead, Left: busy.Left}
-				}
-				return t, err
-			}
-		}},
-	{"the head is somebody else", "SecondWaitsBehindFirst " + modelTest,
-		func(b *broken) {
-			b.changed(func(c driver.Claim, t *driver.Ticket) {
-				if t.Head != nil {
-					t.Head.Owner, t.Head.Token = c.Owner+"?", t.Token
-				}
-			})
-		}},
-	{"grant without waiting is not kept", "NoWaitIsGrantedWhenItFits HolderExcludesOthers OneWinsARace KeysAreBytes",
-		func(b *broken) {
-			b.sends(func(c *driver.Claim) { c.NoWait = true })
-			enter := b.enter
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := enter(ctx, c)
-				if err == nil {
-					b.Store.Leave(ctx, t, driver.Exit{})
-				}
-				return t, err
-			}
-		}},
-	{"repeated Enter makes another claim",
-		"RepeatedEnterFindsItsClaim TokenStaysTheSame OneClaimOfManyRepeats " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				id := c.ID
-				if _, ok := b.known(c.Key, c.ID); ok {
-					c.ID = newID()
-				}
-				t, err := b.Store.Enter(ctx, c)
-				t.ID = id
-				return t, err
-			}
-		}},
-	{"repeated Enter goes to the end of the line",
-		"RepeatedEnterOfWaiterAnswersItsTicket TokenStaysTheSame " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if t, ok := b.known(c.Key, c.ID); ok {
-					b.Store.Leave(ctx, t, driver.Exit{})
-				}
+			return t, err
+		}
+	}, "NoWaitDoesNotOvertakeWaiters Model"},
+	{"the last waiter comes first", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			last, ok := b.find(func(t driver.Ticket) bool { return t.Key == c.Key })
+			if !ok || last.Granted || last.ID == c.ID || b.Store.Leave(ctx, last, driver.Exit{}) != nil {
 				return b.Store.Enter(ctx, c)
 			}
-		}},
-	{"repeated Enter is refused when it does not wait",
-		"RepeatedEnterOfWaiterAnswersItsTicket EnterRenewsWaiters " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
-				if err == nil && !t.Granted && c.NoWait {
-					return t, t.Head
+			t, err := b.Store.Enter(ctx, c)
+			b.Store.Enter(ctx, last.Claim)
+			return t, err
+		}
+	}, "GrantsComeInOrderOfArrival LinesShowClaimsInOrder Model"},
+	{"one slot too many", func(b *broken) {
+		b.sends(func(c *driver.Claim) {
+			if c.Capacity < driver.RW-1 {
+				c.Capacity++
+			}
+		})
+	}, "SemaphoreIsFullAtItsSize SemaphoreNeverOverflows WakeAllWhoFit HoldersLeaveInAnyOrder Model"},
+	{"one line for all keys", func(b *broken) { b.rename(func(string) string { return "the only one" }) },
+		"OtherKeysAreFree KeysAreBytes MarkOfOneKeyIsNotAnothers EveryByteMayOccur"},
+	{"keys fold case", func(b *broken) { b.rename(strings.ToLower) },
+		"KeysAreBytes LinesTakesPrefixesAsBytes EveryByteMayOccur"},
+	{"keys are trimmed", func(b *broken) { b.rename(strings.TrimSpace) }, "KeysAreBytes LinesTakesPrefixesAsBytes"},
+	{"keys are text", func(b *broken) { b.rename(func(key string) string { return strings.ToValidUTF8(key, "?") }) },
+		"KeysAreBytes EveryByteMayOccur"},
+	{"keys end at NUL", func(b *broken) { b.rename(func(key string) string { k, _, _ := strings.Cut(key, "\x00"); return k }) },
+		"KeysAreBytes"},
+	{"long keys are cut", func(b *broken) { b.rename(func(key string) string { return key[:min(len(key), 255)] }) },
+		"LongestKey"},
+	{"refusal leaves a trace", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			var busy *driver.BusyError
+			if errors.As(err, &busy) {
+				c.NoWait = false
+				b.Store.Enter(ctx, c)
+			}
+			return t, err
+		}
+	}, "NoTrace NoWaitDoesNotOvertakeWaiters Model"},
+	{"refusal does not say by whom", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			var busy *driver.BusyError
+			if errors.As(err, &busy) {
+				err = &driver.BusyError{Ahead: busy.Ahead, Left: busy.Left}
+			}
+			return t, err
+		}
+	}, "NoWaitIsRefusedWithTheHead OwnerAndNoteAreKept Model"},
+	{"the head is somebody else", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) {
+			if t.Head != nil {
+				t.Head.Owner, t.Head.Token = c.Owner+"?", t.Token
+			}
+		})
+	}, "SecondWaitsBehindFirst Model"},
+	{"grant without waiting is not kept", func(b *broken) {
+		b.sends(func(c *driver.Claim) { c.NoWait = true })
+		enter := b.enter
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := enter(ctx, c)
+			if err == nil {
+				b.Store.Leave(ctx, t, driver.Exit{})
+			}
+			return t, err
+		}
+	}, "NoWaitIsGrantedWhenItFits HolderExcludesOthers OneWinsARace KeysAreBytes"},
+	{"repeated Enter makes another claim", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			id := c.ID
+			if _, ok := b.known(c.Key, c.ID); ok {
+				c.ID = newID()
+			}
+			t, err := b.Store.Enter(ctx, c)
+			t.ID = id
+			return t, err
+		}
+	}, "RepeatedEnterFindsItsClaim TokenStaysTheSame OneClaimOfManyRepeats Model"},
+	{"repeated Enter goes to the end of the line", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if t, ok := b.known(c.Key, c.ID); ok {
+				b.Store.Leave(ctx, t, driver.Exit{})
+			}
+			return b.Store.Enter(ctx, c)
+		}
+	}, "RepeatedEnterOfWaiterAnswersItsTicket TokenStaysTheSame Model"},
+	{"repeated Enter is refused when it does not wait", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			if err == nil && !t.Granted && c.NoWait {
+				return t, t.Head
+			}
+			return t, err
+		}
+	}, "RepeatedEnterOfWaiterAnswersItsTicket EnterRenewsWaiters Model"},
+	{"repeated Enter does not renew", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if t, ok := b.known(c.Key, c.ID); ok {
+				if t, err := b.look(t); err == nil {
+					t.Left = t.TTL
+					return t, nil
 				}
-				return t, err
 			}
-		}},
-	{"repeated Enter does not renew", "EnterRenews EnterRenewsWaiters " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if t, ok := b.known(c.Key, c.ID); ok {
-					if t, err := b.look(t); err == nil {
-						t.Left = t.TTL
-						return t, nil
-					}
+			return b.Store.Enter(ctx, c)
+		}
+	}, "EnterRenews EnterRenewsWaiters Model"},
+	{"one id is one claim on all keys", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			for {
+				other, ok := b.find(func(o driver.Ticket) bool { return o.ID == t.ID && o.Key != t.Key })
+				if !ok || b.Store.Leave(ctx, other, e) != nil {
+					break
 				}
-				return b.Store.Enter(ctx, c)
 			}
-		}},
-	{"one id is one claim on all keys", "SameIdOnAnotherKeyIsAnotherClaim",
-		func(b *broken) {
-			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-				for {
-					other, ok := b.find(func(o driver.Ticket) bool { return o.ID == t.ID && o.Key != t.Key })
-					if !ok || b.Store.Leave(ctx, other, e) != nil {
-						break
-					}
+			return b.Store.Leave(ctx, t, e)
+		}
+	}, "SameIdOnAnotherKeyIsAnotherClaim"},
+	{"all tokens are the same", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Token = 1 })
+		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+			if t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key }); ok {
+				s := b.standings(key)
+				if len(s) > 0 && s[0].ID == driver.ShortID(t.ID) {
+					token = s[0].Token
 				}
-				return b.Store.Leave(ctx, t, e)
 			}
-		}},
-	{"all tokens are the same",
-		"TokensRiseFromGrantToGrant TokensRiseAlongTheLine SpanIsReserved TokensRiseAfterABrokenClaim " +
-			"TokensRiseAfterAnExpiredClaim SpanIsReservedForWaiters " + modelTest,
-		func(b *broken) {
-			b.changed(func(c driver.Claim, t *driver.Ticket) { t.Token = 1 })
-			b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-				if t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key }); ok {
-					s := b.standings(key)
-					if len(s) > 0 && s[0].ID == driver.ShortID(t.ID) {
-						token = s[0].Token
-					}
-				}
-				return b.Store.Break(ctx, key, token, reason)
+			return b.Store.Break(ctx, key, token, reason)
+		}
+	}, "TokensRiseFromGrantToGrant TokensRiseAlongTheLine SpanIsReserved TokensRiseAfterABrokenClaim " +
+		"TokensRiseAfterAnExpiredClaim SpanIsReservedForWaiters Model"},
+	{"tokens fall", func(b *broken) {
+		fall := func(t *driver.Ticket) { t.Token = 1<<62 - t.Token }
+		b.changed(func(c driver.Claim, t *driver.Ticket) { fall(t) })
+		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+			t, err := b.Store.Await(ctx, t)
+			fall(&t)
+			return t, err
+		}
+	}, "TokensRiseFromGrantToGrant TokensRiseAlongTheLine OneInsideAtATime Model"},
+	{"spans are not reserved", func(b *broken) { b.sends(func(c *driver.Claim) { c.Span = 1 }) },
+		"SpanIsReserved SpanIsReservedForWaiters TokensRiseAfterABrokenClaim BreakMatchesTheWholeSpan Model"},
+	{"the lease is half of what is said", func(b *broken) {
+		b.sends(func(c *driver.Claim) { c.TTL = max(c.TTL/2, 1e6) })
+		enter := b.enter
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := enter(ctx, c)
+			t.Left = c.TTL
+			return t, err
+		}
+	}, "EnterRenews LeftFromSending GrantedTTLIsKept Model"},
+	{"more is left than the lease", func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL + t.TTL/2 }) },
+		"LeftFromSending"},
+	{"less is left than the lease", func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL / 2 }) },
+		"LeftFromSending LongestLeaseLasts"},
+	{"another lease is granted than is kept", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.TTL *= 3 })
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			shorter := append([]driver.Ticket(nil), ts...)
+			for i := range shorter {
+				shorter[i].TTL /= 3
 			}
-		}},
-	{"tokens fall", "TokensRiseFromGrantToGrant TokensRiseAlongTheLine OneInsideAtATime " + modelTest,
-		func(b *broken) {
-			fall := func(t *driver.Ticket) { t.Token = 1<<62 - t.Token }
-			b.changed(func(c driver.Claim, t *driver.Ticket) { fall(t) })
-			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-				t, err := b.Store.Await(ctx, t)
-				fall(&t)
-				return t, err
-			}
-		}},
-	{"spans are not reserved",
-		"SpanIsReserved SpanIsReservedForWaiters TokensRiseAfterABrokenClaim BreakMatchesTheWholeSpan " + modelTest,
-		func(b *broken) { b.sends(func(c *driver.Claim) { c.Span = 1 }) }},
-	{"the lease is half of what is said", "EnterRenews LeftFromSending GrantedTTLIsKept " + modelTest,
-		func(b *broken) {
-			b.sends(func(c *driver.Claim) { c.TTL = max(c.TTL/2, 1e6) })
-			enter := b.enter
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := enter(ctx, c)
-				t.Left = c.TTL
-				return t, err
-			}
-		}},
-	{"more is left than the lease", "LeftFromSending",
-		func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL + t.TTL/2 }) }},
-	{"less is left than the lease", "LeftFromSending LongestLeaseLasts",
-		func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL / 2 }) }},
-	{"another lease is granted than is kept", "GrantedTTLIsKept",
-		func(b *broken) {
-			b.changed(func(c driver.Claim, t *driver.Ticket) { t.TTL *= 3 })
-			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-				shorter := append([]driver.Ticket(nil), ts...)
-				for i := range shorter {
-					shorter[i].TTL /= 3
-				}
-				return b.Store.Renew(ctx, shorter)
-			}
-		}},
-	{"leases never end",
+			return b.Store.Renew(ctx, shorter)
+		}
+	}, "GrantedTTLIsKept"},
+	{"leases never end", func(b *broken) { b.sends(func(c *driver.Claim) { c.TTL = b.Info().MaxTTL }) },
 		"ExpiredClaimIsGone ExpiredIsPurgedByEnter ExpiredHolderLetsWaiterIn ExpiredWaiterLetsOthersIn " +
 			"AwaitDoesNotRenew NoResurrectionAfterExpiry HygieneAfterExpiry BreakOfAnExpiredClaimFindsNobody " +
 			"DeadClaimWritesNoMark ExpiredClaimsKindIsForgotten WakeAllAfterExpiry WakeAllAfterAWaitersExpiry " +
-			"LeaveDoesNotEndTheSuccessor TokensRiseAfterAnExpiredClaim " + modelTest,
-		func(b *broken) { b.sends(func(c *driver.Claim) { c.TTL = b.Info().MaxTTL }) }},
-	{"long leases overflow", "LongestLeaseLasts ShortestAndLongestLease",
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if c.TTL > b.Info().MaxTTL-1 {
-					return driver.Ticket{}, errors.New("out of range")
-				}
-				return b.Store.Enter(ctx, c)
+			"LeaveDoesNotEndTheSuccessor TokensRiseAfterAnExpiredClaim Model"},
+	{"long leases overflow", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if c.TTL > b.Info().MaxTTL-1 {
+				return driver.Ticket{}, errors.New("out of range")
 			}
-		}},
-	{"kinds do not matter", "OtherKindIsRefused WaitersKindCountsToo " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
-				if errors.Is(err, driver.ErrKind) {
-					return driver.Ticket{Claim: c, Token: 1, Granted: true, Left: c.TTL}, nil
-				}
-				return t, err
+			return b.Store.Enter(ctx, c)
+		}
+	}, "LongestLeaseLasts ShortestAndLongestLease"},
+	{"kinds do not matter", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			if errors.Is(err, driver.ErrKind) {
+				return driver.Ticket{Claim: c, Token: 1, Granted: true, Left: c.TTL}, nil
 			}
-		}},
-	{"readers are a kind of their own", "ReadersAndWritersAreOneKind HolderExcludesOthers " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				for _, s := range b.standings(c.Key) {
-					if s.Capacity == driver.RW && (s.Weight == driver.RW) != c.Exclusive() {
-						return driver.Ticket{}, driver.ErrKind
-					}
-				}
-				return b.Store.Enter(ctx, c)
-			}
-		}},
-	{"a key keeps its first kind", "EmptyLineTakesAnyKind ExpiredClaimsKindIsForgotten " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if _, other := b.find(func(t driver.Ticket) bool {
-					return t.Key == c.Key && (t.Capacity == driver.RW) != (c.Capacity == driver.RW)
-				}); other {
+			return t, err
+		}
+	}, "OtherKindIsRefused WaitersKindCountsToo Model"},
+	{"readers are a kind of their own", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			for _, s := range b.standings(c.Key) {
+				if s.Capacity == driver.RW && (s.Weight == driver.RW) != c.Exclusive() {
 					return driver.Ticket{}, driver.ErrKind
 				}
-				return b.Store.Enter(ctx, c)
 			}
-		}},
-	{"the first one's size counts for all",
-		"TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter LargerSizeIsGrantedPastAWaiter " + modelTest,
-		func(b *broken) {
-			b.sends(func(c *driver.Claim) {
-				if s := b.standings(c.Key); len(s) > 0 && c.Capacity != driver.RW && s[0].Capacity != driver.RW {
-					c.Capacity = max(c.Weight, s[0].Capacity)
-				}
-			})
-		}},
-	{"two sizes are not told", "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter " + modelTest,
-		func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Mixed = false }) }},
-	{"sums have 32 bits", "HugeSums",
-		func(b *broken) {
-			b.changed(func(c driver.Claim, t *driver.Ticket) {
-				if b.count(c.Key, int(c.Weight)) >= 1<<31 {
-					claimGranted(t)
-				}
-			})
-		}},
-	{"long text is cut", "OwnerAndNoteAreKept",
-		func(b *broken) {
-			b.sends(func(c *driver.Claim) { c.Note = c.Note[:min(len(c.Note), 255)] })
-		}},
-	{"context is not heeded", "EndedContextEndsCalls AwaitEndsWithItsContext",
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				return b.Store.Enter(context.WithoutCancel(ctx), c)
+			return b.Store.Enter(ctx, c)
+		}
+	}, "ReadersAndWritersAreOneKind HolderExcludesOthers Model"},
+	{"a key keeps its first kind", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if _, other := b.find(func(t driver.Ticket) bool {
+				return t.Key == c.Key && (t.Capacity == driver.RW) != (c.Capacity == driver.RW)
+			}); other {
+				return driver.Ticket{}, driver.ErrKind
 			}
-			b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-				for {
-					now, err := b.Store.Await(context.WithoutCancel(ctx), t)
-					if err != nil || now.Granted || ctx.Err() != nil && b.count("awaits", 1) > 20 {
-						return now, err
-					}
+			return b.Store.Enter(ctx, c)
+		}
+	}, "EmptyLineTakesAnyKind ExpiredClaimsKindIsForgotten Model"},
+	{"the first one's size counts for all", func(b *broken) {
+		b.sends(func(c *driver.Claim) {
+			if s := b.standings(c.Key); len(s) > 0 && c.Capacity != driver.RW && s[0].Capacity != driver.RW {
+				c.Capacity = max(c.Weight, s[0].Capacity)
+			}
+		})
+	}, "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter LargerSizeIsGrantedPastAWaiter Model"},
+	{"two sizes are not told", func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Mixed = false }) },
+		"TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter Model"},
+	{"sums have 32 bits", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) {
+			if b.count(c.Key, int(c.Weight)) >= 1<<31 {
+				claimGranted(t)
+			}
+		})
+	}, "HugeSums"},
+	{"long text is cut", func(b *broken) {
+		b.sends(func(c *driver.Claim) { c.Note = c.Note[:min(len(c.Note), 255)] })
+	}, "OwnerAndNoteAreKept"},
+	{"context is not heeded", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			return b.Store.Enter(context.WithoutCancel(ctx), c)
+		}
+		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+			for {
+				now, err := b.Store.Await(context.WithoutCancel(ctx), t)
+				if err != nil || now.Granted || ctx.Err() != nil && b.count("awaits", 1) > 20 {
+					return now, err
 				}
 			}
-		}},
-	{"one context ends another's call", "OneContextEndsOneCall",
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if ctx.Err() != nil {
-					b.count("cancelled", 1)
-				} else if b.count("cancelled", 0) > 0 {
-					return driver.Ticket{}, context.Canceled
-				}
-				return b.Store.Enter(ctx, c)
+		}
+	}, "EndedContextEndsCalls AwaitEndsWithItsContext"},
+	{"one context ends another's call", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if ctx.Err() != nil {
+				b.count("cancelled", 1)
+			} else if b.count("cancelled", 0) > 0 {
+				return driver.Ticket{}, context.Canceled
 			}
-		}},
+			return b.Store.Enter(ctx, c)
+		}
+	}, "OneContextEndsOneCall"},
 }
 
 // holdersLeaveRoom reports whether c would fit beside those that hold.

@@ -34,272 +34,238 @@ func (b *broken) leaveFor(t driver.Ticket, e driver.Exit) {
 }
 
 var brokenLeaves = []breaker{
-	{"Leave does nothing",
-		"FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind " +
-			"LongestLeaseLasts LinesMayBeLeftEarly " + modelTest,
-		func(b *broken) {
-			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error { return ctx.Err() }
-		}},
-	{"whoever comes right after a Leave is let in", "NobodyOvertakesWhoWaits",
-		func(b *broken) {
-			left := ""
-			b.leaves(nil, func(t driver.Ticket, _ driver.Exit, err error) error {
-				if err == nil {
-					left = t.Key
-				}
-				return err
-			})
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if left == c.Key && c.NoWait {
-					left = ""
-					return driver.Ticket{Claim: c, Token: 1 << 40, Granted: true, Left: c.TTL}, nil
-				}
-				return b.Store.Enter(ctx, c)
+	{"Leave does nothing", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error { return ctx.Err() }
+	}, "FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind LongestLeaseLasts " +
+		"LinesMayBeLeftEarly Model"},
+	{"whoever comes right after a Leave is let in", func(b *broken) {
+		left := ""
+		b.leaves(nil, func(t driver.Ticket, _ driver.Exit, err error) error {
+			if err == nil {
+				left = t.Key
 			}
-		}},
-	{"Leave is for the key, not for the claim",
-		"LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone " + modelTest,
-		func(b *broken) {
-			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
-				if driver.Gone(err) {
-					if s := b.standings(t.Key); len(s) > 0 {
-						b.Store.Break(context.Background(), t.Key, s[0].Token, "")
-					}
-					return nil
-				}
-				return err
-			})
-		}},
-	{"the short id is enough to leave", "LeaveNeedsTheId",
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if full, ok := b.find(func(o driver.Ticket) bool { return o.Key == t.Key && strings.HasPrefix(o.ID, t.ID) }); ok {
-					t.ID = full.ID
-				}
-			}, nil)
-		}},
-	{"only the first in line can leave",
-		"HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp " + modelTest,
-		func(b *broken) {
-			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-				for i, s := range b.standings(t.Key) {
-					if i > 0 && s.ID == driver.ShortID(t.ID) {
-						return ctx.Err()
-					}
-				}
-				return b.Store.Leave(ctx, t, e)
+			return err
+		})
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if left == c.Key && c.NoWait {
+				left = ""
+				return driver.Ticket{Claim: c, Token: 1 << 40, Granted: true, Left: c.TTL}, nil
 			}
-		}},
-	{"whoever came last takes along who came before", "LeaveOfTheLastComerLeavesTheOthers " + modelTest,
-		func(b *broken) {
-			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-				all := b.standings(t.Key)
-				if n := len(all); n > 0 && all[n-1].ID == driver.ShortID(t.ID) {
-					b.mu.Lock()
-					defer b.mu.Unlock()
-					for _, s := range b.seen {
-						if s.Key == t.Key && s.ID != t.ID {
-							b.Store.Leave(ctx, s, driver.Exit{})
-						}
+			return b.Store.Enter(ctx, c)
+		}
+	}, "NobodyOvertakesWhoWaits"},
+	{"Leave is for the key, not for the claim", func(b *broken) {
+		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
+			if driver.Gone(err) {
+				if s := b.standings(t.Key); len(s) > 0 {
+					b.Store.Break(context.Background(), t.Key, s[0].Token, "")
+				}
+				return nil
+			}
+			return err
+		})
+	}, "LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone Model"},
+	{"the short id is enough to leave", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if full, ok := b.find(func(o driver.Ticket) bool { return o.Key == t.Key && strings.HasPrefix(o.ID, t.ID) }); ok {
+				t.ID = full.ID
+			}
+		}, nil)
+	}, "LeaveNeedsTheId"},
+	{"only the first in line can leave", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			for i, s := range b.standings(t.Key) {
+				if i > 0 && s.ID == driver.ShortID(t.ID) {
+					return ctx.Err()
+				}
+			}
+			return b.Store.Leave(ctx, t, e)
+		}
+	}, "HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp Model"},
+	{"whoever came last takes along who came before", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			all := b.standings(t.Key)
+			if n := len(all); n > 0 && all[n-1].ID == driver.ShortID(t.ID) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				for _, s := range b.seen {
+					if s.Key == t.Key && s.ID != t.ID {
+						b.Store.Leave(ctx, s, driver.Exit{})
 					}
 				}
-				return b.Store.Leave(ctx, t, e)
 			}
-		}},
-	{"who has left may leave again",
-		"SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth " +
-			"StrangerWritesNoMark BrokenClaimWritesNoMark " + modelTest,
-		func(b *broken) {
-			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
-				if driver.Gone(err) {
-					return nil
-				}
-				return err
-			})
-		}},
-	{"no tombstones",
-		"Tombstone TombstoneOfAClaimInLine TombstoneOfAWaiter TombstoneLastsOneTTL TombstoneOutlivesTraffic " +
-			"LongestTombstone LeaveWithoutTokenEndsEnter " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.Token = 1 }, nil)
-		}},
-	{"a tombstone keeps everybody out", "Tombstone TombstoneOutlivesTraffic " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if t.Token == 0 {
-					b.count(t.Key, 1)
-				}
-			}, nil)
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if b.count(c.Key, 0) > 0 {
-					return driver.Ticket{}, driver.ErrGone{}
-				}
-				return b.Store.Enter(ctx, c)
+			return b.Store.Leave(ctx, t, e)
+		}
+	}, "LeaveOfTheLastComerLeavesTheOthers Model"},
+	{"who has left may leave again", func(b *broken) {
+		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
+			if driver.Gone(err) {
+				return nil
 			}
-		}},
-	{"tombstones last half a TTL", "TombstoneLastsOneTTL " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 }, nil)
-		}},
-	{"long tombstones overflow", "LongestTombstone",
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if t.TTL == b.Info().MaxTTL {
-					t.Token = 1
-				}
-			}, nil)
-		}},
-	{"tombstones go with the line", "TombstoneOutlivesTraffic",
-		func(b *broken) {
-			resting := map[string]string{}
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if t.Token == 0 {
-					resting[t.Key] = t.ID
-				} else {
-					delete(resting, t.Key)
-				}
+			return err
+		})
+	}, "SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth StrangerWritesNoMark " +
+		"BrokenClaimWritesNoMark Model"},
+	{"no tombstones", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.Token = 1 }, nil)
+	}, "Tombstone TombstoneOfAClaimInLine TombstoneOfAWaiter TombstoneLastsOneTTL TombstoneOutlivesTraffic " +
+		"LongestTombstone LeaveWithoutTokenEndsEnter Model"},
+	{"a tombstone keeps everybody out", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if t.Token == 0 {
+				b.count(t.Key, 1)
+			}
+		}, nil)
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if b.count(c.Key, 0) > 0 {
+				return driver.Ticket{}, driver.ErrGone{}
+			}
+			return b.Store.Enter(ctx, c)
+		}
+	}, "Tombstone TombstoneOutlivesTraffic Model"},
+	{"tombstones last half a TTL", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 }, nil)
+	}, "TombstoneLastsOneTTL Model"},
+	{"long tombstones overflow", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if t.TTL == b.Info().MaxTTL {
 				t.Token = 1
-			}, nil)
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				if resting[c.Key] == c.ID {
-					return driver.Ticket{}, driver.ErrGone{}
-				}
-				return b.Store.Enter(ctx, c)
 			}
-		}},
-	{"the dead write marks",
-		"DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark " + modelTest,
-		func(b *broken) {
-			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
-				if driver.Gone(err) && e.Mark != "" {
-					b.leaveFor(t, driver.Exit{Mark: e.Mark})
-				}
-				return err
-			})
-		}},
-	{"waiters write marks", "WaiterWritesNoMark " + modelTest,
-		func(b *broken) {
-			marks := map[string]driver.Mark{}
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if now, err := b.look(*t); err == nil && e.Mark != "" && !now.Granted {
-					marks[t.Key] = e.Mark
-				}
-			}, nil)
-			b.changed(func(c driver.Claim, t *driver.Ticket) {
-				if m := marks[c.Key]; m != "" && t.Granted {
-					t.Mark = m
-				}
-			})
-		}},
-	{"marks are not handed on",
-		"MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark " +
-			"LingerWithMark " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Mark = "" }, nil)
-		}},
-	{"the first mark stays", "LaterMarkReplaces RepeatedLeaveOfTheMarksWriterIsNil " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if e.Mark != "" && b.count(t.Key, 1) > 1 {
-					e.Mark = ""
-				}
-			}, nil)
-		}},
-	{"no mark clears the mark", "LaterMarkReplaces MarkIsHandedOn " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if e.Mark == "" {
-					e.Mark = "\x00none"
-				}
-			}, nil)
-			b.changed(func(c driver.Claim, t *driver.Ticket) {
-				if t.Mark == "\x00none" {
-					t.Mark = ""
-				}
-			})
-		}},
-	{"who wrote the mark is not remembered", "RepeatedLeaveOfTheMarksWriterIsNil LingerWithMark",
-		func(b *broken) {
-			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-				if e.Mark != "" && b.count(t.ID, 1) > 1 {
-					return driver.ErrGone{}
-				}
-				return b.Store.Leave(ctx, t, e)
+		}, nil)
+	}, "LongestTombstone"},
+	{"tombstones go with the line", func(b *broken) {
+		resting := map[string]string{}
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if t.Token == 0 {
+				resting[t.Key] = t.ID
+			} else {
+				delete(resting, t.Key)
 			}
-		}},
-	{"marks are trimmed", "MarkIsKeptAsItIs",
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				e.Mark = driver.Mark(strings.TrimSpace(string(e.Mark)))
-			}, nil)
-		}},
-	{"lingering is ignored",
-		"LingerKeepsThePlaceTaken LingerOutlastsTheLease LingerEndsByItself LingerIsSeen " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = 0 }, nil)
-		}},
-	{"who lingers can be renewed", "LingeringClaimHasLeft LingerIsSeen " + modelTest,
-		func(b *broken) {
-			b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-				if e.Linger > 0 {
-					t.TTL = e.Linger
-					return b.Store.Renew(ctx, []driver.Ticket{t})[0]
-				}
-				return b.Store.Leave(ctx, t, e)
+			t.Token = 1
+		}, nil)
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if resting[c.Key] == c.ID {
+				return driver.Ticket{}, driver.ErrGone{}
 			}
-		}},
-	{"lingering is added to the lease", "LingerReplacesTheLease LingerKeepsThePlaceTaken " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) {
-				if e.Linger > 0 {
-					e.Linger += t.TTL
-				}
-			}, nil)
-		}},
-	{"lingering ends with the lease", "LingerOutlastsTheLease " + modelTest,
-		func(b *broken) {
-			b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = min(e.Linger, t.TTL) }, nil)
-		}},
-	{"a repeated Leave lingers anew", "LingerWithMark",
-		func(b *broken) {
-			b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
-				if e.Linger > 0 && b.count(t.ID, 1) > 1 {
-					if s := b.standings(t.Key); len(s) > 0 {
-						b.Store.Break(context.Background(), t.Key, s[0].Token, "")
-						b.leaveFor(t, e)
-					}
-				}
-				return err
-			})
-		}},
-	{"who lingers may enter again", "LingeringClaimHasLeft " + modelTest,
-		func(b *broken) {
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
-				for _, s := range b.standings(c.Key) {
-					if driver.Gone(err) && s.Lingering && s.ID == driver.ShortID(c.ID) {
-						b.Store.Break(ctx, c.Key, s.Token, "")
-						c.ID += "again"
-						return b.Store.Enter(ctx, c)
-					}
-				}
-				return t, err
+			return b.Store.Enter(ctx, c)
+		}
+	}, "TombstoneOutlivesTraffic"},
+	{"the dead write marks", func(b *broken) {
+		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
+			if driver.Gone(err) && e.Mark != "" {
+				b.leaveFor(t, driver.Exit{Mark: e.Mark})
 			}
-		}},
-	{"claims come back a moment later", "HygieneAfterExpiry",
-		func(b *broken) {
-			b.edit(func(l driver.Line) driver.Line { return l })
-			lines := b.lines
-			empty := map[string]time.Time{}
-			b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-				if since, ok := empty[prefix]; ok && time.Since(since) > 100*time.Millisecond {
-					b.leaveFor(driver.Ticket{Claim: driver.Claim{
-						Key: prefix, Capacity: 1, Weight: 1, TTL: time.Second, Span: 1,
-					}}, driver.Exit{Linger: time.Second})
-				} else if !ok && len(b.standings(prefix)) == 0 {
-					empty[prefix] = time.Now()
-				}
-				return lines(ctx, prefix)
+			return err
+		})
+	}, "DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark Model"},
+	{"waiters write marks", func(b *broken) {
+		marks := map[string]driver.Mark{}
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if now, err := b.look(*t); err == nil && e.Mark != "" && !now.Granted {
+				marks[t.Key] = e.Mark
 			}
-		}},
+		}, nil)
+		b.changed(func(c driver.Claim, t *driver.Ticket) {
+			if m := marks[c.Key]; m != "" && t.Granted {
+				t.Mark = m
+			}
+		})
+	}, "WaiterWritesNoMark Model"},
+	{"marks are not handed on", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Mark = "" }, nil)
+	}, "MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark " +
+		"LingerWithMark Model"},
+	{"the first mark stays", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if e.Mark != "" && b.count(t.Key, 1) > 1 {
+				e.Mark = ""
+			}
+		}, nil)
+	}, "LaterMarkReplaces RepeatedLeaveOfTheMarksWriterIsNil Model"},
+	{"no mark clears the mark", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if e.Mark == "" {
+				e.Mark = "\x00none"
+			}
+		}, nil)
+		b.changed(func(c driver.Claim, t *driver.Ticket) {
+			if t.Mark == "\x00none" {
+				t.Mark = ""
+			}
+		})
+	}, "LaterMarkReplaces MarkIsHandedOn Model"},
+	{"who wrote the mark is not remembered", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			if e.Mark != "" && b.count(t.ID, 1) > 1 {
+				return driver.ErrGone{}
+			}
+			return b.Store.Leave(ctx, t, e)
+		}
+	}, "RepeatedLeaveOfTheMarksWriterIsNil LingerWithMark"},
+	{"marks are trimmed", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			e.Mark = driver.Mark(strings.TrimSpace(string(e.Mark)))
+		}, nil)
+	}, "MarkIsKeptAsItIs"},
+	{"lingering is ignored", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = 0 }, nil)
+	}, "LingerKeepsThePlaceTaken LingerOutlastsTheLease LingerEndsByItself LingerIsSeen Model"},
+	{"who lingers can be renewed", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			if e.Linger > 0 {
+				t.TTL = e.Linger
+				return b.Store.Renew(ctx, []driver.Ticket{t})[0]
+			}
+			return b.Store.Leave(ctx, t, e)
+		}
+	}, "LingeringClaimHasLeft LingerIsSeen Model"},
+	{"lingering is added to the lease", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+			if e.Linger > 0 {
+				e.Linger += t.TTL
+			}
+		}, nil)
+	}, "LingerReplacesTheLease LingerKeepsThePlaceTaken Model"},
+	{"lingering ends with the lease", func(b *broken) {
+		b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = min(e.Linger, t.TTL) }, nil)
+	}, "LingerOutlastsTheLease Model"},
+	{"a repeated Leave lingers anew", func(b *broken) {
+		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
+			if e.Linger > 0 && b.count(t.ID, 1) > 1 {
+				if s := b.standings(t.Key); len(s) > 0 {
+					b.Store.Break(context.Background(), t.Key, s[0].Token, "")
+					b.leaveFor(t, e)
+				}
+			}
+			return err
+		})
+	}, "LingerWithMark"},
+	{"who lingers may enter again", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			for _, s := range b.standings(c.Key) {
+				if driver.Gone(err) && s.Lingering && s.ID == driver.ShortID(c.ID) {
+					b.Store.Break(ctx, c.Key, s.Token, "")
+					c.ID += "again"
+					return b.Store.Enter(ctx, c)
+				}
+			}
+			return t, err
+		}
+	}, "LingeringClaimHasLeft Model"},
+	{"claims come back a moment later", func(b *broken) {
+		b.edit(func(l driver.Line) driver.Line { return l })
+		lines := b.lines
+		empty := map[string]time.Time{}
+		b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+			if since, ok := empty[prefix]; ok && time.Since(since) > 100*time.Millisecond {
+				b.leaveFor(driver.Ticket{Claim: driver.Claim{
+					Key: prefix, Capacity: 1, Weight: 1, TTL: time.Second, Span: 1,
+				}}, driver.Exit{Linger: time.Second})
+			} else if !ok && len(b.standings(prefix)) == 0 {
+				empty[prefix] = time.Now()
+			}
+			return lines(ctx, prefix)
+		}
+	}, "HygieneAfterExpiry"},
 }

@@ -22,102 +22,91 @@ func (b *broken) renews(f func(t driver.Ticket, err error) error) {
 }
 
 var brokenRenewals = []breaker{
-	{"Renew brings claims back",
-		"NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone " +
-			"BreakFindsOneOfMany " + modelTest,
-		func(b *broken) {
-			b.renews(func(t driver.Ticket, err error) error {
-				if driver.Gone(err) {
-					t.ID = newID() // past any tombstone
-					_, err = b.Store.Enter(context.Background(), t.Claim)
-				}
-				return err
-			})
-		}},
-	{"Renew is for the key, not for the claim",
-		"NoResurrectionBesideASuccessor BreakFindsOneOfMany WaiterLeaves " + modelTest,
-		func(b *broken) {
-			b.renews(func(t driver.Ticket, err error) error {
-				if len(b.standings(t.Key)) > 0 {
-					return nil
-				}
-				return err
-			})
-		}},
-	{"Renew does nothing", "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL " + modelTest,
-		func(b *broken) {
-			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-				errs := make([]error, len(ts))
-				for i := range ts {
-					_, errs[i] = b.look(ts[i])
-				}
-				return errs
+	{"Renew brings claims back", func(b *broken) {
+		b.renews(func(t driver.Ticket, err error) error {
+			if driver.Gone(err) {
+				t.ID = newID() // past any tombstone
+				_, err = b.Store.Enter(context.Background(), t.Claim)
 			}
-		}},
-	{"Renew serves holders only", "RenewKeepsClaimsAlive AwaitEndsWithItsContext " + modelTest,
-		func(b *broken) {
-			b.renews(func(t driver.Ticket, err error) error {
-				if err == nil {
-					if now, _ := b.look(t); !now.Granted {
-						b.Store.Leave(context.Background(), t, driver.Exit{})
-						return driver.ErrGone{}
-					}
-				}
-				return err
-			})
-		}},
-	{"Renew shortens", "RenewNeverShortens",
-		func(b *broken) {
-			ends := map[string]time.Time{}
-			b.renews(func(t driver.Ticket, err error) error {
-				ends[driver.ShortID(t.ID)] = time.Now().Add(t.TTL)
-				return err
-			})
-			b.edit(func(l driver.Line) driver.Line {
-				l.Claims = slices.DeleteFunc(l.Claims, func(s driver.Standing) bool {
-					end, ok := ends[s.ID]
-					return ok && !end.After(time.Now())
-				})
-				return l
-			})
-		}},
-	{"Renew keeps to the first TTL", "RenewTakesTheTicketsTTL " + modelTest,
-		func(b *broken) {
-			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-				ts = slices.Clone(ts)
-				for i, t := range ts {
-					if first, ok := b.known(t.Key, t.ID); ok {
-						ts[i].TTL = first.TTL
-					}
-				}
-				return b.Store.Renew(ctx, ts)
+			return err
+		})
+	}, "NoResurrection NoResurrectionAfterExpiry LeaveEndsRenewals SecondLeaveIsGone ExpiredClaimIsGone " +
+		"BreakFindsOneOfMany Model"},
+	{"Renew is for the key, not for the claim", func(b *broken) {
+		b.renews(func(t driver.Ticket, err error) error {
+			if len(b.standings(t.Key)) > 0 {
+				return nil
 			}
-		}},
-	{"Renew answers backwards", "RenewAnswersForEachTicket RenewTakesAThousandTickets " + modelTest,
-		func(b *broken) {
-			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-				errs := b.Store.Renew(ctx, ts)
-				slices.Reverse(errs)
-				if len(errs)%2 == 0 {
-					errs[0], errs[1] = errs[1], errs[0]
-				}
-				return errs
+			return err
+		})
+	}, "NoResurrectionBesideASuccessor BreakFindsOneOfMany WaiterLeaves Model"},
+	{"Renew does nothing", func(b *broken) {
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			errs := make([]error, len(ts))
+			for i := range ts {
+				_, errs[i] = b.look(ts[i])
 			}
-		}},
-	{"Renew looks at the first hundred", "RenewTakesAThousandTickets",
-		func(b *broken) {
-			b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-				errs := b.Store.Renew(ctx, ts[:min(len(ts), 100)])
-				return append(errs, make([]error, len(ts)-len(errs))...)
-			}
-		}},
-	{"Renew of an expired claim is well", "ExpiredClaimIsGone NoResurrectionAfterExpiry " + modelTest,
-		func(b *broken) {
-			b.renews(func(t driver.Ticket, err error) error {
-				if g, ok := err.(driver.ErrGone); ok && g == (driver.ErrGone{}) {
-					return nil
+			return errs
+		}
+	}, "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL Model"},
+	{"Renew serves holders only", func(b *broken) {
+		b.renews(func(t driver.Ticket, err error) error {
+			if err == nil {
+				if now, _ := b.look(t); !now.Granted {
+					b.Store.Leave(context.Background(), t, driver.Exit{})
+					return driver.ErrGone{}
 				}
-				return err
+			}
+			return err
+		})
+	}, "RenewKeepsClaimsAlive AwaitEndsWithItsContext Model"},
+	{"Renew shortens", func(b *broken) {
+		ends := map[string]time.Time{}
+		b.renews(func(t driver.Ticket, err error) error {
+			ends[driver.ShortID(t.ID)] = time.Now().Add(t.TTL)
+			return err
+		})
+		b.edit(func(l driver.Line) driver.Line {
+			l.Claims = slices.DeleteFunc(l.Claims, func(s driver.Standing) bool {
+				end, ok := ends[s.ID]
+				return ok && !end.After(time.Now())
 			})
-		}},
+			return l
+		})
+	}, "RenewNeverShortens"},
+	{"Renew keeps to the first TTL", func(b *broken) {
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			ts = slices.Clone(ts)
+			for i, t := range ts {
+				if first, ok := b.known(t.Key, t.ID); ok {
+					ts[i].TTL = first.TTL
+				}
+			}
+			return b.Store.Renew(ctx, ts)
+		}
+	}, "RenewTakesTheTicketsTTL Model"},
+	{"Renew answers backwards", func(b *broken) {
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			errs := b.Store.Renew(ctx, ts)
+			slices.Reverse(errs)
+			if len(errs)%2 == 0 {
+				errs[0], errs[1] = errs[1], errs[0]
+			}
+			return errs
+		}
+	}, "RenewAnswersForEachTicket RenewTakesAThousandTickets Model"},
+	{"Renew looks at the first hundred", func(b *broken) {
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			errs := b.Store.Renew(ctx, ts[:min(len(ts), 100)])
+			return append(errs, make([]error, len(ts)-len(errs))...)
+		}
+	}, "RenewTakesAThousandTickets"},
+	{"Renew of an expired claim is well", func(b *broken) {
+		b.renews(func(t driver.Ticket, err error) error {
+			if g, ok := err.(driver.ErrGone); ok && g == (driver.ErrGone{}) {
+				return nil
+			}
+			return err
+		})
+	}, "ExpiredClaimIsGone NoResurrectionAfterExpiry Model"},
 }

@@ -7,77 +7,68 @@ import (
 )
 
 var brokenReserves = []breaker{
-	{"a Reserve says that it is done and does nothing",
-		"ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone " +
-			"ReserveTakesNoTokenThatWasDrawn ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
-		func(b *broken) {
-			b.reserve = func(context.Context, driver.Ticket, int64) (bool, error) { return true, nil }
-		}},
-	{"a Reserve does nothing, as it may, and the claim has left",
-		"ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone " +
-			"ReserveTakesNoTokenThatWasDrawn ReserveStartsNoLease " + modelTest,
-		func(b *broken) {
-			b.reserve = func(ctx context.Context, t driver.Ticket, _ int64) (bool, error) {
-				_ = b.Store.Leave(ctx, t, driver.Exit{})
-				return false, nil
-			}
-		}},
-	{"a Reserve that comes late shortens the span", "ReserveShortensNothing " + modelTest,
-		func(b *broken) {
-			next := map[string]int64{}
-			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-				done, err := b.Store.Reserve(ctx, t, span)
-				if done {
-					b.mu.Lock()
-					defer b.mu.Unlock()
-					next[t.Key] = t.Token + span
-				}
-				return done, err
-			}
-			b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-				t, err := b.Store.Enter(ctx, c)
+	{"a Reserve says that it is done and does nothing", func(b *broken) {
+		b.reserve = func(context.Context, driver.Ticket, int64) (bool, error) { return true, nil }
+	}, "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn " +
+		"ReserveForAClaimThatIsGone ReserveStartsNoLease Model"},
+	{"a Reserve does nothing, as it may, and the claim has left", func(b *broken) {
+		b.reserve = func(ctx context.Context, t driver.Ticket, _ int64) (bool, error) {
+			_ = b.Store.Leave(ctx, t, driver.Exit{})
+			return false, nil
+		}
+	}, "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn " +
+		"ReserveStartsNoLease Model"},
+	{"a Reserve that comes late shortens the span", func(b *broken) {
+		next := map[string]int64{}
+		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+			done, err := b.Store.Reserve(ctx, t, span)
+			if done {
 				b.mu.Lock()
 				defer b.mu.Unlock()
-				if token := next[c.Key]; token != 0 && err == nil {
-					t.Token = token
-				}
-				return t, err
+				next[t.Key] = t.Token + span
 			}
-		}},
-	{"a Reserve lets nobody else in", "ReserveIsForWhoIsAlone " + modelTest,
-		func(b *broken) {
-			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-				if len(b.standings(t.Key)) > 1 {
-					return true, nil
-				}
-				return b.Store.Reserve(ctx, t, span)
+			return done, err
+		}
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if token := next[c.Key]; token != 0 && err == nil {
+				t.Token = token
 			}
-		}},
-	{"a Reserve takes tokens that were drawn", "ReserveTakesNoTokenThatWasDrawn " + modelTest,
-		func(b *broken) {
-			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-				done, err := b.Store.Reserve(ctx, t, span)
-				alone := len(b.standings(t.Key)) == 1 && b.standings(t.Key)[0].ID == driver.ShortID(t.ID)
-				return done || alone, err
+			return t, err
+		}
+	}, "ReserveShortensNothing Model"},
+	{"a Reserve lets nobody else in", func(b *broken) {
+		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+			if len(b.standings(t.Key)) > 1 {
+				return true, nil
 			}
-		}},
-	{"a Reserve starts the lease again", "ReserveStartsNoLease " + modelTest,
-		func(b *broken) {
-			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-				done, err := b.Store.Reserve(ctx, t, span)
-				b.Store.Renew(ctx, []driver.Ticket{t})
-				return done, err
+			return b.Store.Reserve(ctx, t, span)
+		}
+	}, "ReserveIsForWhoIsAlone Model"},
+	{"a Reserve takes tokens that were drawn", func(b *broken) {
+		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+			done, err := b.Store.Reserve(ctx, t, span)
+			alone := len(b.standings(t.Key)) == 1 && b.standings(t.Key)[0].ID == driver.ShortID(t.ID)
+			return done || alone, err
+		}
+	}, "ReserveTakesNoTokenThatWasDrawn Model"},
+	{"a Reserve starts the lease again", func(b *broken) {
+		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+			done, err := b.Store.Reserve(ctx, t, span)
+			b.Store.Renew(ctx, []driver.Ticket{t})
+			return done, err
+		}
+	}, "ReserveStartsNoLease Model"},
+	{"a Reserve brings in again what is gone", func(b *broken) {
+		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+			done, err := b.Store.Reserve(ctx, t, span)
+			if !done && err == nil && len(b.standings(t.Key)) == 0 {
+				_, err := b.Store.Enter(ctx, t.Claim)
+				return err == nil, nil
 			}
-		}},
-	{"a Reserve brings in again what is gone", "ReserveForAClaimThatIsGone ReserveStartsNoLease " + modelTest,
-		func(b *broken) {
-			b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-				done, err := b.Store.Reserve(ctx, t, span)
-				if !done && err == nil && len(b.standings(t.Key)) == 0 {
-					_, err := b.Store.Enter(ctx, t.Claim)
-					return err == nil, nil
-				}
-				return done, err
-			}
-		}},
+			return done, err
+		}
+	}, "ReserveForAClaimThatIsGone ReserveStartsNoLease Model"},
 }

@@ -207,8 +207,8 @@ func (b *broken) rename(f func(key string) string) {
 // breaker is one way to break a Store, and the laws that must notice.
 type breaker struct {
 	name  string
-	laws  string // names, with spaces between
 	wreck func(b *broken)
+	laws  string // names, with spaces between
 }
 
 // modelTest is the name under which breakers list the model test.

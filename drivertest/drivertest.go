@@ -94,7 +94,10 @@ func Fresh(t *testing.T, f Opener) Option {
 // Run tests every law that the backend promises to keep.
 func Run(t *testing.T, open Opener, opts ...Option) {
 	t.Helper()
-	conf := configure(opts)
+	conf := config{lag: time.Second}
+	for _, o := range opts {
+		o(&conf)
+	}
 	sample := open(t)
 	for _, name := range conf.topics {
 		if !slices.ContainsFunc(topics, func(p topic) bool { return p.name == name }) {
@@ -121,14 +124,6 @@ func Run(t *testing.T, open Opener, opts ...Option) {
 			}
 		})
 	}
-}
-
-func configure(opts []Option) config {
-	c := config{lag: time.Second}
-	for _, o := range opts {
-		o(&c)
-	}
-	return c
 }
 
 // tester is what a law needs of a *testing.T. It is an interface so that this

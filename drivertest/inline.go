@@ -91,14 +91,10 @@ func (x *inLine) stillThere() driver.Standing {
 }
 
 // stillWaits must find the claim in line and not granted.
-func (x *inLine) stillWaits() {
-	x.at.w.wrongIf(x.stillThere().Granted, "a claim on %q is granted while others before it stand in its way", x.Key)
-}
+func (x *inLine) stillWaits() { same(x.at.w, "granted, as shown", x.stillThere().Granted, false) }
 
 // stillHolds must find the claim in line and granted.
-func (x *inLine) stillHolds() {
-	x.at.w.wrongIf(!x.stillThere().Granted, "a claim on %q is not granted any more", x.Key)
-}
+func (x *inLine) stillHolds() { same(x.at.w, "granted, as shown", x.stillThere().Granted, true) }
 
 // stillSpans must find the claim in line with its tokens.
 func (x *inLine) stillSpans() {

@@ -64,30 +64,41 @@ func (p *modelRun) line(key string) *modelLine {
 
 // step plays one operation.
 func (p *modelRun) step() {
-	switch n := p.rng.IntN(100); {
-	case n < 34 || len(p.known) == 0:
-		p.enterNew()
-	case n < 46:
-		p.enterAgain()
-	case n < 57:
-		p.renewSome()
-	case n < 76:
-		p.leaveOne()
-	case n < 79:
-		p.leaveUnknown()
-	case n < 83:
-		p.breakOne()
-	case n < 88:
-		p.awaitOne()
-	case n < 91:
-		p.reserveOne()
-	case n < 96 || !p.expiry:
-		p.compareLines()
-	default:
-		d := p.span()
-		p.record("%v go by", d)
-		p.until(time.Now().Add(d))
+	n := p.rng.IntN(100)
+	if len(p.known) == 0 {
+		n = 0
 	}
+	for _, s := range []struct {
+		below int // of n
+		play  func()
+	}{
+		{34, p.enterNew},
+		{46, p.enterAgain},
+		{57, p.renewSome},
+		{76, p.leaveOne},
+		{79, p.leaveUnknown},
+		{83, p.breakOne},
+		{88, p.awaitOne},
+		{91, p.reserveOne},
+		{96, p.compareLines},
+		{100, p.pass},
+	} {
+		if n < s.below {
+			s.play()
+			return
+		}
+	}
+}
+
+// pass lets time go by, or where no lease may end looks at the lines.
+func (p *modelRun) pass() {
+	if !p.expiry {
+		p.compareLines()
+		return
+	}
+	d := p.span()
+	p.record("%v go by", d)
+	p.until(time.Now().Add(d))
 }
 
 // settle waits until a backend that goes on in the background has come to rest, if it can

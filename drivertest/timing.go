@@ -15,7 +15,7 @@ const (
 	patience   = 30 * time.Second       // for what must happen
 	longLease  = 10 * time.Minute       // for claims that must not expire meanwhile
 	firstLease = 300 * time.Millisecond // where a law is about time; see Lease
-	maxRounds  = 6                      // each with twice the lease of the one before
+	maxRounds  = 6                      // of a timed law
 	pollEvery  = 5 * time.Millisecond
 
 	// aboutASecond is the longest that Await may take when nothing changes.
@@ -43,10 +43,8 @@ func clock(f func()) interval {
 
 // until waits for an instant.
 func (w *world) until(at time.Time) {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(time.Until(at)):
 	case <-w.ctx.Done():
 		w.t.Fatalf("the law took longer than %v", lawLimit)
 	}

@@ -3,24 +3,21 @@ package drivertest
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// forced lets f, which gets a claim that was refused for its ballot and the floor,
-// choose another ballot for it, and shows the claim with the one it asked for.
-func (b *broken) forced(f func(c driver.Claim, floor int64) int64) {
+// forced grants a claim that was refused for its ballot, if f says so, with a ballot above the
+// floor, and shows it with the one it asked for.
+func (b *broken) forced(f func(c driver.Claim, floor int64) bool) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 		t, err := b.Store.Enter(ctx, c)
 		var floor driver.ErrBallot
-		if !errors.As(err, &floor) {
+		if !errors.As(err, &floor) || !f(c, floor.Last) {
 			return t, err
 		}
 		forced := c
-		if forced.Ballot = f(c, floor.Last); forced.Ballot == 0 {
-			return t, err
-		}
+		forced.Ballot = floor.Last + 1
 		t, err = b.Store.Enter(ctx, forced)
 		t.Claim = c
 		if err == nil {
@@ -30,16 +27,10 @@ func (b *broken) forced(f func(c driver.Claim, floor int64) int64) {
 	}
 }
 
-// first answers before the Store has looked at anything.
-func (b *broken) first(f func(c driver.Claim) error) {
-	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-		if c.Ballot != 0 {
-			if err := f(c); err != nil {
-				return driver.Ticket{}, err
-			}
-		}
-		return b.Store.Enter(ctx, c)
-	}
+// last is the largest token of key.
+func (b *broken) last(key string) int64 {
+	l, _ := b.Store.Line(context.Background(), key)
+	return l.Last
 }
 
 // reenters lets a claim that cannot re-enter enter anew, if f says so.
@@ -49,8 +40,7 @@ func (b *broken) reenters(f func(err error) bool) {
 		if err == nil || !f(err) {
 			return t, err
 		}
-		l, _ := b.Store.Line(ctx, c.Key)
-		for _, s := range l.Claims {
+		for _, s := range b.standings(c.Key) {
 			b.Store.Break(ctx, c.Key, s.Token, "")
 		}
 		sent := c
@@ -72,16 +62,11 @@ var brokenBallots = []breaker{
 		}
 		b.enter, b.again = plain, plain
 	}, "BallotIsTheToken LostClaimReenters"},
-	{"any ballot is granted", func(b *broken) { b.forced(func(c driver.Claim, floor int64) int64 { return floor + 1 }) },
+	{"any ballot is granted", func(b *broken) { b.forced(func(driver.Claim, int64) bool { return true }) },
 		"BallotMustBeAboveTheFloor BallotMustNotBeFarBelowTheClock BallotMustNotBeFarAhead BallotsOfReadersRise " +
 			"FloorOutlivesClaims OneOfEqualBallotsWins"},
 	{"the floor itself is granted", func(b *broken) {
-		b.forced(func(c driver.Claim, floor int64) int64 {
-			if l, _ := b.Store.Line(context.Background(), c.Key); c.Ballot == l.Last {
-				return floor + 1
-			}
-			return 0
-		})
+		b.forced(func(c driver.Claim, _ int64) bool { return c.Ballot == b.last(c.Key) })
 	}, "BallotMustBeAboveTheFloor BallotsOfReadersRise OneOfEqualBallotsWins"},
 	{"the span is not reserved", func(b *broken) {
 		b.sends(func(c *driver.Claim) {
@@ -91,75 +76,50 @@ var brokenBallots = []breaker{
 			}
 		})
 		// A claim without a ballot would draw from the clock, which has moved on.
-		sent := b.enter
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := sent(ctx, c)
-			if err == nil && c.Ballot == 0 {
-				if first, ok := b.find(func(t driver.Ticket) bool { return t.Key == c.Key && t.Ballot != 0 }); ok {
-					t.Token = first.Token + 1
-				}
+		b.changed(func(c driver.Claim, t *driver.Ticket) {
+			first, ok := b.find(func(t driver.Ticket) bool { return t.Key == c.Key && t.Ballot != 0 })
+			if ok && c.Ballot == 0 {
+				t.Token = first.Token + 1
 			}
-			return t, err
-		}
+		})
 	}, "BallotIsTheToken BallotMustBeAboveTheFloor FloorOutlivesClaims"},
 	{"a ballot far ahead is granted", func(b *broken) {
-		b.forced(func(c driver.Claim, floor int64) int64 {
-			if c.Ballot > floor {
-				return floor + 1
-			}
-			return 0
-		})
+		b.forced(func(c driver.Claim, floor int64) bool { return c.Ballot > floor })
 	}, "BallotMustNotBeFarAhead"},
 	{"ballots climb", func(b *broken) {
 		top := map[string]int64{}
-		b.forced(func(c driver.Claim, floor int64) int64 {
+		b.forced(func(c driver.Claim, floor int64) bool {
 			if last := max(top[c.Key], floor); c.Ballot <= last || c.Ballot > last+driver.DefaultSkew.Microseconds() {
-				return 0
+				return false
 			}
 			top[c.Key] = c.Ballot
-			return floor + 1
+			return true
 		})
 	}, "BallotsDoNotClimb"},
 	{"the answer says the floor", func(b *broken) {
-		enter := b.Store.Enter
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := enter(ctx, c)
-			if errors.As(err, new(driver.ErrBallot)) {
-				l, _ := b.Store.Line(ctx, c.Key)
-				err = driver.ErrBallot{Last: max(l.Last, time.Now().Add(-driver.DefaultSkew).UnixMicro()-1)}
-			}
-			return t, err
-		}
+		refusals(b, func(c driver.Claim, _ driver.ErrBallot) error {
+			return driver.ErrBallot{Last: max(b.last(c.Key), fromNow(-driver.DefaultSkew)-1)}
+		})
 	}, "RefusedBallotLeavesNothing"},
 	{"a refused ballot raises the floor", func(b *broken) {
-		b.first(func(c driver.Claim) error {
+		b.refuses(driver.ErrBallot{Last: 1 << 62}, func(c driver.Claim) bool {
 			n := b.count(c.Key, 0)
 			if c.Ballot == 1<<62 {
 				b.count(c.Key, 1)
 			}
-			if n > 0 {
-				return driver.ErrBallot{Last: 1 << 62}
-			}
-			return nil
+			return c.Ballot != 0 && n > 0
 		})
 	}, "BallotMustNotBeFarAhead"},
 	{"a refused ballot stays in line", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
-			if errors.As(err, new(driver.ErrBallot)) {
-				c.Ballot = 0
-				b.Store.Enter(ctx, c)
-			}
-			return t, err
-		}
+		refusals(b, func(c driver.Claim, floor driver.ErrBallot) error {
+			c.Ballot = 0
+			b.Store.Enter(context.Background(), c)
+			return floor
+		})
 	}, "RefusedBallotLeavesNothing"},
 	{"the ballot is judged before the id and the line", func(b *broken) {
-		b.first(func(c driver.Claim) error {
-			l, _ := b.Store.Line(context.Background(), c.Key)
-			if c.Ballot <= l.Last || c.Ballot == 1 {
-				return driver.ErrBallot{Last: l.Last}
-			}
-			return nil
+		b.refuses(driver.ErrBallot{}, func(c driver.Claim) bool {
+			return c.Ballot != 0 && c.Ballot <= b.last(c.Key) || c.Ballot == 1
 		})
 	}, "IdComesBeforeBallot OthersComeBeforeBallot"},
 	{"nobody re-enters", func(b *broken) { b.again = b.Store.Enter }, "LostClaimReenters"},
@@ -167,26 +127,22 @@ var brokenBallots = []breaker{
 		b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			t, err := b.Store.Enter(ctx, c)
 			var floor driver.ErrBallot
-			if l, _ := b.Store.Line(ctx, c.Key); errors.As(err, &floor) && l.Last == c.Ballot+c.Span-1 {
+			if errors.As(err, &floor) && b.last(c.Key) == c.Ballot+c.Span-1 {
 				return b.Store.Reenter(ctx, c)
 			}
 			return t, err
 		}
 	}, "LostClaimReenters"},
 	{"re-entry lowers the floor", func(b *broken) {
-		b.forced(func(c driver.Claim, floor int64) int64 {
-			if b.count(c.Key, 0) > 1 {
-				return floor + 1
-			}
-			return 0
-		})
+		b.forced(func(c driver.Claim, _ int64) bool { return b.count(c.Key, 0) > 1 })
 		b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			b.count(c.Key, 1)
 			return b.Store.Reenter(ctx, c)
 		}
 	}, "LostClaimReenters"},
-	{"re-entry ends whoever holds", func(b *broken) { b.reenters(func(err error) bool { return errors.As(err, new(*driver.BusyError)) }) },
-		"ReentryDisturbsNobody"},
+	{"re-entry ends whoever holds", func(b *broken) {
+		b.reenters(func(err error) bool { return errors.As(err, new(*driver.BusyError)) })
+	}, "ReentryDisturbsNobody"},
 	{"re-entry ignores later tokens", func(b *broken) {
 		b.reenters(func(err error) bool { return errors.As(err, new(driver.ErrBallot)) })
 	}, "ReentryDisturbsNobody EqualBallotReentersAlone"},

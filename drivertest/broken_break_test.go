@@ -7,20 +7,25 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+// overlooks has Break not find a claim that has the token, if f says so.
+func (b *broken) overlooks(f func(s driver.Standing, token int64, reason string) bool) {
+	b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+		for _, s := range b.standings(key) {
+			if s.Token <= token && token < s.Token+s.Span && f(s, token, reason) {
+				return driver.ErrGone{}
+			}
+		}
+		return b.Store.Break(ctx, key, token, reason)
+	}
+}
+
 var brokenBreaks = []breaker{
 	{"Break does nothing", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string) error { return ctx.Err() }
 	}, "BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan LingeringClaimCanBeBroken " +
 		"Model"},
 	{"Break finds only the first token of a span", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-			for _, s := range b.standings(key) {
-				if s.Token == token {
-					return b.Store.Break(ctx, key, token, reason)
-				}
-			}
-			return driver.ErrGone{}
-		}
+		b.overlooks(func(s driver.Standing, token int64, _ string) bool { return s.Token != token })
 	}, "BreakMatchesTheWholeSpan Model"},
 	{"Break ends whoever holds", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
@@ -42,24 +47,12 @@ var brokenBreaks = []breaker{
 		}
 	}, "BreakFindsOneOfMany BreakLetsTheNextIn Model"},
 	{"Break does not see waiters", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-			for _, s := range b.standings(key) {
-				if s.Token <= token && token < s.Token+s.Span && !s.Granted {
-					return driver.ErrGone{}
-				}
-			}
-			return b.Store.Break(ctx, key, token, reason)
-		}
+		b.overlooks(func(s driver.Standing, _ int64, _ string) bool { return !s.Granted })
 	}, "BreakOfAWaiter AwaitLearnsOfABreak Model"},
 	{"Break does not see who lingers", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-			for _, s := range b.standings(key) {
-				if s.Token <= token && token < s.Token+s.Span && s.Lingering && reason != "end of test" {
-					return driver.ErrGone{}
-				}
-			}
-			return b.Store.Break(ctx, key, token, reason)
-		}
+		b.overlooks(func(s driver.Standing, _ int64, reason string) bool {
+			return s.Lingering && reason != "end of test"
+		})
 	}, "LingeringClaimCanBeBroken Model"},
 	{"Break of nobody is well", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
@@ -79,13 +72,7 @@ var brokenBreaks = []breaker{
 		}
 	}, "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText Model"},
 	{"Break keeps the id out for a moment", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
-			if g, ok := err.(driver.ErrGone); ok && g.Broken && b.count(c.ID, 1) > 0 {
-				return driver.Ticket{}, driver.ErrGone{}
-			}
-			return t, err
-		}
+		refusals(b, func(driver.Claim, driver.ErrGone) error { return driver.ErrGone{} })
 	}, "BreakKeepsTheIdOut"},
 	{"Break forgets the reason", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string) error {

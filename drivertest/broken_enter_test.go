@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
@@ -10,8 +11,9 @@ import (
 
 // changed lets f change the ticket of each Enter that succeeds.
 func (b *broken) changed(f func(c driver.Claim, t *driver.Ticket)) {
+	enter := b.enter
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-		t, err := b.Store.Enter(ctx, c)
+		t, err := enter(ctx, c)
 		if err == nil {
 			f(c, &t)
 		}
@@ -30,6 +32,28 @@ func (b *broken) sends(f func(c *driver.Claim)) {
 	}
 }
 
+// refuses answers err before the Store has looked at anything, if f says so.
+func (b *broken) refuses(err error, f func(c driver.Claim) bool) {
+	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+		if f(c) {
+			return driver.Ticket{}, err
+		}
+		return b.Store.Enter(ctx, c)
+	}
+}
+
+// refusals lets f change each refusal of type E.
+func refusals[E error](b *broken, f func(c driver.Claim, refusal E) error) {
+	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+		t, err := b.Store.Enter(ctx, c)
+		var refusal E
+		if errors.As(err, &refusal) {
+			err = f(c, refusal)
+		}
+		return t, err
+	}
+}
+
 // claimGranted makes a ticket say that it is granted.
 func claimGranted(t *driver.Ticket) { t.Granted, t.Ahead, t.Head = true, 0, nil }
 
@@ -39,14 +63,7 @@ var brokenEnters = []breaker{
 	}, "FreeLockIsGrantedAtOnce NoWaitIsGrantedWhenItFits Model"},
 	{"everybody is granted", func(b *broken) {
 		b.sends(func(c *driver.Claim) { c.NoWait = false })
-		enter := b.enter
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := enter(ctx, c)
-			if err == nil {
-				claimGranted(&t)
-			}
-			return t, err
-		}
+		b.changed(func(c driver.Claim, t *driver.Ticket) { claimGranted(t) })
 	}, "HolderExcludesOthers SecondWaitsBehindFirst GrantsComeInOrderOfArrival OneInsideAtATime WritersAreAlone " +
 		"SemaphoreNeverOverflows OneWinsARace NoTrace LargestSemaphore Model"},
 	{"readers ignore writers", func(b *broken) {
@@ -106,25 +123,16 @@ var brokenEnters = []breaker{
 	{"long keys are cut", func(b *broken) { b.rename(func(key string) string { return key[:min(len(key), 255)] }) },
 		"LongestKey"},
 	{"refusal leaves a trace", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
-			var busy *driver.BusyError
-			if errors.As(err, &busy) {
-				c.NoWait = false
-				b.Store.Enter(ctx, c)
-			}
-			return t, err
-		}
+		refusals(b, func(c driver.Claim, busy *driver.BusyError) error {
+			c.NoWait = false
+			b.Store.Enter(context.Background(), c)
+			return busy
+		})
 	}, "NoTrace NoWaitDoesNotOvertakeWaiters Model"},
 	{"refusal does not say by whom", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
-			var busy *driver.BusyError
-			if errors.As(err, &busy) {
-				err = &driver.BusyError{Ahead: busy.Ahead, Left: busy.Left}
-			}
-			return t, err
-		}
+		refusals(b, func(_ driver.Claim, busy *driver.BusyError) error {
+			return &driver.BusyError{Ahead: busy.Ahead, Left: busy.Left}
+		})
 	}, "NoWaitIsRefusedWithTheHead OwnerAndNoteAreKept Model"},
 	{"the head is somebody else", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) {
@@ -135,14 +143,7 @@ var brokenEnters = []breaker{
 	}, "SecondWaitsBehindFirst Model"},
 	{"grant without waiting is not kept", func(b *broken) {
 		b.sends(func(c *driver.Claim) { c.NoWait = true })
-		enter := b.enter
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := enter(ctx, c)
-			if err == nil {
-				b.Store.Leave(ctx, t, driver.Exit{})
-			}
-			return t, err
-		}
+		b.changed(func(c driver.Claim, t *driver.Ticket) { b.Store.Leave(context.Background(), *t, driver.Exit{}) })
 	}, "NoWaitIsGrantedWhenItFits HolderExcludesOthers OneWinsARace KeysAreBytes"},
 	{"repeated Enter makes another claim", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
@@ -220,12 +221,7 @@ var brokenEnters = []breaker{
 		"SpanIsReserved SpanIsReservedForWaiters TokensRiseAfterABrokenClaim BreakMatchesTheWholeSpan Model"},
 	{"the lease is half of what is said", func(b *broken) {
 		b.sends(func(c *driver.Claim) { c.TTL = max(c.TTL/2, 1e6) })
-		enter := b.enter
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := enter(ctx, c)
-			t.Left = c.TTL
-			return t, err
-		}
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = c.TTL })
 	}, "EnterRenews LeftFromSending GrantedTTLIsKept Model"},
 	{"more is left than the lease", func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL + t.TTL/2 }) },
 		"LeftFromSending"},
@@ -247,12 +243,7 @@ var brokenEnters = []breaker{
 			"DeadClaimWritesNoMark ExpiredClaimsKindIsForgotten WakeAllAfterExpiry WakeAllAfterAWaitersExpiry " +
 			"LeaveDoesNotEndTheSuccessor TokensRiseAfterAnExpiredClaim Model"},
 	{"long leases overflow", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			if c.TTL > b.Info().MaxTTL-1 {
-				return driver.Ticket{}, errors.New("out of range")
-			}
-			return b.Store.Enter(ctx, c)
-		}
+		b.refuses(errors.New("out of range"), func(c driver.Claim) bool { return c.TTL > b.Info().MaxTTL-1 })
 	}, "LongestLeaseLasts ShortestAndLongestLease"},
 	{"kinds do not matter", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
@@ -264,24 +255,19 @@ var brokenEnters = []breaker{
 		}
 	}, "OtherKindIsRefused WaitersKindCountsToo Model"},
 	{"readers are a kind of their own", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			for _, s := range b.standings(c.Key) {
-				if s.Capacity == driver.RW && (s.Weight == driver.RW) != c.Exclusive() {
-					return driver.Ticket{}, driver.ErrKind
-				}
-			}
-			return b.Store.Enter(ctx, c)
-		}
+		b.refuses(driver.ErrKind, func(c driver.Claim) bool {
+			return slices.ContainsFunc(b.standings(c.Key), func(s driver.Standing) bool {
+				return s.Capacity == driver.RW && (s.Weight == driver.RW) != c.Exclusive()
+			})
+		})
 	}, "ReadersAndWritersAreOneKind HolderExcludesOthers Model"},
 	{"a key keeps its first kind", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			if _, other := b.find(func(t driver.Ticket) bool {
+		b.refuses(driver.ErrKind, func(c driver.Claim) bool {
+			_, other := b.find(func(t driver.Ticket) bool {
 				return t.Key == c.Key && (t.Capacity == driver.RW) != (c.Capacity == driver.RW)
-			}); other {
-				return driver.Ticket{}, driver.ErrKind
-			}
-			return b.Store.Enter(ctx, c)
-		}
+			})
+			return other
+		})
 	}, "EmptyLineTakesAnyKind ExpiredClaimsKindIsForgotten Model"},
 	{"the first one's size counts for all", func(b *broken) {
 		b.sends(func(c *driver.Claim) {

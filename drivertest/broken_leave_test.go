@@ -9,16 +9,20 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// leaves lets f change what is left with, and the answer.
-func (b *broken) leaves(before func(t *driver.Ticket, e *driver.Exit), after func(t driver.Ticket, e driver.Exit, err error) error) {
+// leavesWith lets f change what is left with.
+func (b *broken) leavesWith(f func(t *driver.Ticket, e *driver.Exit)) {
 	b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-		sent, exit := t, e
-		if before != nil {
-			before(&sent, &exit)
-		}
-		err := b.Store.Leave(ctx, sent, exit)
-		if after != nil && ctx.Err() == nil {
-			err = after(t, e, err)
+		f(&t, &e)
+		return b.Store.Leave(ctx, t, e)
+	}
+}
+
+// left lets f change the answer.
+func (b *broken) left(f func(t driver.Ticket, e driver.Exit, err error) error) {
+	b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+		err := b.Store.Leave(ctx, t, e)
+		if ctx.Err() == nil {
+			err = f(t, e, err)
 		}
 		return err
 	}
@@ -40,7 +44,7 @@ var brokenLeaves = []breaker{
 		"LinesMayBeLeftEarly Model"},
 	{"whoever comes right after a Leave is let in", func(b *broken) {
 		left := ""
-		b.leaves(nil, func(t driver.Ticket, _ driver.Exit, err error) error {
+		b.left(func(t driver.Ticket, _ driver.Exit, err error) error {
 			if err == nil {
 				left = t.Key
 			}
@@ -55,22 +59,22 @@ var brokenLeaves = []breaker{
 		}
 	}, "NobodyOvertakesWhoWaits"},
 	{"Leave is for the key, not for the claim", func(b *broken) {
-		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
-			if driver.Gone(err) {
-				if s := b.standings(t.Key); len(s) > 0 {
-					b.Store.Break(context.Background(), t.Key, s[0].Token, "")
-				}
-				return nil
+		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
+			if !driver.Gone(err) {
+				return err
 			}
-			return err
+			for _, s := range b.standings(t.Key) {
+				return b.Store.Break(context.Background(), t.Key, s.Token, "")
+			}
+			return nil
 		})
 	}, "LeaveNeedsTheId LeaveDoesNotEndTheSuccessor NoResurrectionBesideASuccessor SecondLeaveIsGone Model"},
 	{"the short id is enough to leave", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if full, ok := b.find(func(o driver.Ticket) bool { return o.Key == t.Key && strings.HasPrefix(o.ID, t.ID) }); ok {
 				t.ID = full.ID
 			}
-		}, nil)
+		})
 	}, "LeaveNeedsTheId"},
 	{"only the first in line can leave", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
@@ -98,7 +102,7 @@ var brokenLeaves = []breaker{
 		}
 	}, "LeaveOfTheLastComerLeavesTheOthers Model"},
 	{"who has left may leave again", func(b *broken) {
-		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
+		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
 			if driver.Gone(err) {
 				return nil
 			}
@@ -107,51 +111,41 @@ var brokenLeaves = []breaker{
 	}, "SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth StrangerWritesNoMark " +
 		"BrokenClaimWritesNoMark Model"},
 	{"no tombstones", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.Token = 1 }, nil)
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { t.Token = 1 })
 	}, "Tombstone TombstoneOfAClaimInLine TombstoneOfAWaiter TombstoneLastsOneTTL TombstoneOutlivesTraffic " +
 		"LongestTombstone LeaveWithoutTokenEndsEnter Model"},
 	{"a tombstone keeps everybody out", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if t.Token == 0 {
 				b.count(t.Key, 1)
 			}
-		}, nil)
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			if b.count(c.Key, 0) > 0 {
-				return driver.Ticket{}, driver.ErrGone{}
-			}
-			return b.Store.Enter(ctx, c)
-		}
+		})
+		b.refuses(driver.ErrGone{}, func(c driver.Claim) bool { return b.count(c.Key, 0) > 0 })
 	}, "Tombstone TombstoneOutlivesTraffic Model"},
 	{"tombstones last half a TTL", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 }, nil)
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 })
 	}, "TombstoneLastsOneTTL Model"},
 	{"long tombstones overflow", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if t.TTL == b.Info().MaxTTL {
 				t.Token = 1
 			}
-		}, nil)
+		})
 	}, "LongestTombstone"},
 	{"tombstones go with the line", func(b *broken) {
-		resting := map[string]string{}
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		tombstones := map[string]string{}
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if t.Token == 0 {
-				resting[t.Key] = t.ID
+				tombstones[t.Key] = t.ID
 			} else {
-				delete(resting, t.Key)
+				delete(tombstones, t.Key)
 			}
 			t.Token = 1
-		}, nil)
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			if resting[c.Key] == c.ID {
-				return driver.Ticket{}, driver.ErrGone{}
-			}
-			return b.Store.Enter(ctx, c)
-		}
+		})
+		b.refuses(driver.ErrGone{}, func(c driver.Claim) bool { return tombstones[c.Key] == c.ID })
 	}, "TombstoneOutlivesTraffic"},
 	{"the dead write marks", func(b *broken) {
-		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
+		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
 			if driver.Gone(err) && e.Mark != "" {
 				b.leaveFor(t, driver.Exit{Mark: e.Mark})
 			}
@@ -160,11 +154,11 @@ var brokenLeaves = []breaker{
 	}, "DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark Model"},
 	{"waiters write marks", func(b *broken) {
 		marks := map[string]driver.Mark{}
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if now, err := b.look(*t); err == nil && e.Mark != "" && !now.Granted {
 				marks[t.Key] = e.Mark
 			}
-		}, nil)
+		})
 		b.changed(func(c driver.Claim, t *driver.Ticket) {
 			if m := marks[c.Key]; m != "" && t.Granted {
 				t.Mark = m
@@ -172,22 +166,22 @@ var brokenLeaves = []breaker{
 		})
 	}, "WaiterWritesNoMark Model"},
 	{"marks are not handed on", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Mark = "" }, nil)
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { e.Mark = "" })
 	}, "MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark " +
 		"LingerWithMark Model"},
 	{"the first mark stays", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if e.Mark != "" && b.count(t.Key, 1) > 1 {
 				e.Mark = ""
 			}
-		}, nil)
+		})
 	}, "LaterMarkReplaces RepeatedLeaveOfTheMarksWriterIsNil Model"},
 	{"no mark clears the mark", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if e.Mark == "" {
 				e.Mark = "\x00none"
 			}
-		}, nil)
+		})
 		b.changed(func(c driver.Claim, t *driver.Ticket) {
 			if t.Mark == "\x00none" {
 				t.Mark = ""
@@ -203,12 +197,12 @@ var brokenLeaves = []breaker{
 		}
 	}, "RepeatedLeaveOfTheMarksWriterIsNil LingerWithMark"},
 	{"marks are trimmed", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			e.Mark = driver.Mark(strings.TrimSpace(string(e.Mark)))
-		}, nil)
+		})
 	}, "MarkIsKeptAsItIs"},
 	{"lingering is ignored", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = 0 }, nil)
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { e.Linger = 0 })
 	}, "LingerKeepsThePlaceTaken LingerOutlastsTheLease LingerEndsByItself LingerIsSeen Model"},
 	{"who lingers can be renewed", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
@@ -220,17 +214,17 @@ var brokenLeaves = []breaker{
 		}
 	}, "LingeringClaimHasLeft LingerIsSeen Model"},
 	{"lingering is added to the lease", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if e.Linger > 0 {
 				e.Linger += t.TTL
 			}
-		}, nil)
+		})
 	}, "LingerReplacesTheLease LingerKeepsThePlaceTaken Model"},
 	{"lingering ends with the lease", func(b *broken) {
-		b.leaves(func(t *driver.Ticket, e *driver.Exit) { e.Linger = min(e.Linger, t.TTL) }, nil)
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { e.Linger = min(e.Linger, t.TTL) })
 	}, "LingerOutlastsTheLease Model"},
 	{"a repeated Leave lingers anew", func(b *broken) {
-		b.leaves(nil, func(t driver.Ticket, e driver.Exit, err error) error {
+		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
 			if e.Linger > 0 && b.count(t.ID, 1) > 1 {
 				if s := b.standings(t.Key); len(s) > 0 {
 					b.Store.Break(context.Background(), t.Key, s[0].Token, "")

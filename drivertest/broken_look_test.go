@@ -3,7 +3,6 @@ package drivertest
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -45,66 +44,49 @@ var brokenLooks = []breaker{
 	{"lingering is not shown", func(b *broken) { b.shows(func(s *driver.Standing) { s.Lingering = false }) },
 		"LingerIsSeen Model"},
 	{"a page of lines is lost", func(b *broken) {
-		b.edit(func(l driver.Line) driver.Line { return l })
-		lines := b.lines
-		b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-			return func(yield func(driver.Line, error) bool) {
-				n := 0
-				for l, err := range lines(ctx, prefix) {
-					if n++; n != 100 && !yield(l, err) {
-						return
-					}
-				}
-			}
-		}
+		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
+			n := 0
+			b.Store.Lines(ctx, prefix)(func(l driver.Line, err error) bool {
+				n++
+				return n == 100 || yield(l, err)
+			})
+		})
 	}, "LinesYieldEachLineOnce EveryByteMayOccur"},
 	{"lines are yielded twice", func(b *broken) {
-		b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-			return func(yield func(driver.Line, error) bool) {
-				for l, err := range b.Store.Lines(ctx, prefix) {
-					for range 2 {
-						if !yield(l, err) {
-							return
-						}
-					}
-				}
-			}
-		}
+		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
+			b.Store.Lines(ctx, prefix)(func(l driver.Line, err error) bool { return yield(l, err) && yield(l, err) })
+		})
 	}, "LinesYieldEachLineOnce EveryByteMayOccur LinesTakesPrefixesAsBytes"},
 	{"prefixes are patterns", func(b *broken) {
-		b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
 			before, _, _ := strings.Cut(prefix, "%")
-			return b.Store.Lines(ctx, before)
-		}
+			b.Store.Lines(ctx, before)(yield)
+		})
 	}, "LinesTakesPrefixesAsBytes"},
 	{"empty lines are listed", func(b *broken) {
-		b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-			return func(yield func(driver.Line, error) bool) {
-				if t, ok := b.find(func(t driver.Ticket) bool { return strings.HasPrefix(t.Key, prefix) }); ok {
-					l, err := b.Store.Line(ctx, t.Key)
-					if len(l.Claims) == 0 && !yield(l, err) {
-						return
-					}
-				}
-				b.Store.Lines(ctx, prefix)(yield)
-			}
-		}
-	}, "Hygiene"},
-	{"a look that is left early jams", func(b *broken) {
-		b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-			return func(yield func(driver.Line, error) bool) {
-				if b.count("cursors", 0) > 10 {
-					yield(driver.Line{}, errors.New("too many cursors"))
+		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
+			if t, ok := b.find(func(t driver.Ticket) bool { return strings.HasPrefix(t.Key, prefix) }); ok {
+				l, err := b.Store.Line(ctx, t.Key)
+				if len(l.Claims) == 0 && !yield(l, err) {
 					return
 				}
-				for l, err := range b.Store.Lines(ctx, prefix) {
-					if !yield(l, err) {
-						b.count("cursors", 1)
-						return
-					}
+			}
+			b.Store.Lines(ctx, prefix)(yield)
+		})
+	}, "Hygiene"},
+	{"a look that is left early jams", func(b *broken) {
+		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
+			if b.count("cursors", 0) > 10 {
+				yield(driver.Line{}, errors.New("too many cursors"))
+				return
+			}
+			for l, err := range b.Store.Lines(ctx, prefix) {
+				if !yield(l, err) {
+					b.count("cursors", 1)
+					return
 				}
 			}
-		}
+		})
 	}, "LinesMayBeLeftEarly"},
 	{"a line alone shows no claims", func(b *broken) {
 		b.line = func(ctx context.Context, key string) (driver.Line, error) {
@@ -144,11 +126,6 @@ var brokenCloses = []breaker{
 	}, "CloseMayBeCalledTwice"},
 	{"Close closes the other views", func(b *broken) {
 		b.close = func() error { b.count("close", 1); return nil }
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			if b.count("close", 0) > 0 {
-				return driver.Ticket{}, driver.ErrClosed
-			}
-			return b.Store.Enter(ctx, c)
-		}
+		b.refuses(driver.ErrClosed, func(driver.Claim) bool { return b.count("close", 0) > 0 })
 	}, "CloseOfOneViewIsNotClosingOthers CloseThatDoesNothingDoesNothing"},
 }

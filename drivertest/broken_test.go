@@ -137,20 +137,18 @@ func (b *broken) standings(key string) []driver.Standing {
 	return l.Claims
 }
 
+// lists has f yield lines.
+func (b *broken) lists(f func(ctx context.Context, prefix string, yield func(driver.Line, error) bool)) {
+	b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+		return func(yield func(driver.Line, error) bool) { f(ctx, prefix, yield) }
+	}
+}
+
 // edit lets f change what Lines shows.
 func (b *broken) edit(f func(l driver.Line) driver.Line) {
-	b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-		return func(yield func(driver.Line, error) bool) {
-			for l, err := range b.Store.Lines(ctx, prefix) {
-				if err == nil {
-					l = f(l)
-				}
-				if !yield(l, err) {
-					return
-				}
-			}
-		}
-	}
+	b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
+		b.Store.Lines(ctx, prefix)(func(l driver.Line, err error) bool { return yield(f(l), err) })
+	})
 }
 
 // rename lets the store see other keys than its callers do.
@@ -190,18 +188,16 @@ func (b *broken) rename(f func(key string) string) {
 	b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 		return b.Store.Break(ctx, under(key), token, reason)
 	}
-	b.lines = func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-		return func(yield func(driver.Line, error) bool) {
-			for l, err := range b.Store.Lines(ctx, "") {
-				b.mu.Lock()
-				l.Key = names[l.Key]
-				b.mu.Unlock()
-				if (err != nil || strings.HasPrefix(l.Key, prefix)) && !yield(l, err) {
-					return
-				}
+	b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
+		for l, err := range b.Store.Lines(ctx, "") {
+			b.mu.Lock()
+			l.Key = names[l.Key]
+			b.mu.Unlock()
+			if (err != nil || strings.HasPrefix(l.Key, prefix)) && !yield(l, err) {
+				return
 			}
 		}
-	}
+	})
 }
 
 // breaker is one way to break a Store, and the laws that must notice.

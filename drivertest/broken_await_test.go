@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,48 +11,53 @@ import (
 
 // byTimer waits for a second, and then looks.
 func (b *broken) byTimer(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	timer := time.NewTimer(time.Second)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(time.Second):
 	case <-ctx.Done():
 		return driver.Ticket{}, ctx.Err()
 	}
 	return b.look(t)
 }
 
-var brokenAwaits = []breaker{
-	{"only the first is woken", func(b *broken) {
-		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			for i, s := range b.standings(t.Key) {
-				first := i > 0 && s.ID == driver.ShortID(t.ID) && b.standings(t.Key)[i-1].Weight != s.Weight
-				if first {
-					return b.Store.Await(ctx, t)
-				}
-			}
+// slowIf has Await wait by a timer, if f says so.
+func (b *broken) slowIf(f func(t driver.Ticket) bool) {
+	b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+		if f(t) {
 			return b.byTimer(ctx, t)
 		}
+		return b.Store.Await(ctx, t)
+	}
+}
+
+// awaited lets f change the ticket that Await answers.
+func (b *broken) awaited(f func(t *driver.Ticket)) {
+	b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+		t, err := b.Store.Await(ctx, t)
+		f(&t)
+		return t, err
+	}
+}
+
+var brokenAwaits = []breaker{
+	{"only the first is woken", func(b *broken) {
+		b.slowIf(func(t driver.Ticket) bool {
+			line := b.standings(t.Key)
+			i := slices.IndexFunc(line, func(s driver.Standing) bool { return s.ID == driver.ShortID(t.ID) })
+			return i < 1 || line[i-1].Weight == line[i].Weight
+		})
 	}, "WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllAfterAWaitersExpiry " +
 		"WakeAllWhoFit"},
-	{"nobody is woken", func(b *broken) {
-		b.await = b.byTimer
-	}, "WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllWhoFit WaitersWakeOnAnyKey " +
-		"GrantBeforeAwaitIsNotLost"},
+	{"nobody is woken", func(b *broken) { b.await = b.byTimer },
+		"WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllWhoFit WaitersWakeOnAnyKey " +
+			"GrantBeforeAwaitIsNotLost"},
 	{"Await does not look first", func(b *broken) {
-		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			if now, err := b.look(t); err == nil && now.Granted {
-				return b.byTimer(ctx, t)
-			}
-			return b.Store.Await(ctx, t)
-		}
+		b.slowIf(func(t driver.Ticket) bool {
+			now, err := b.look(t)
+			return err == nil && now.Granted
+		})
 	}, "GrantBeforeAwaitIsNotLost"},
 	{"odd keys are not woken", func(b *broken) {
-		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			if strings.ContainsAny(t.Key, "{}\x00\n'☂") {
-				return b.byTimer(ctx, t)
-			}
-			return b.Store.Await(ctx, t)
-		}
+		b.slowIf(func(t driver.Ticket) bool { return strings.ContainsAny(t.Key, "{}\x00\n'☂") })
 	}, "WaitersWakeOnAnyKey"},
 	{"Await of a holder takes its time", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
@@ -108,18 +114,10 @@ var brokenAwaits = []breaker{
 		}
 	}, "NoResurrection Model"},
 	{"Await draws a token", func(b *broken) {
-		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			t, err := b.Store.Await(ctx, t)
-			t.Token++
-			return t, err
-		}
+		b.awaited(func(t *driver.Ticket) { t.Token++ })
 	}, "TokenStaysTheSame Model"},
 	{"Await loses the mark", func(b *broken) {
-		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			t, err := b.Store.Await(ctx, t)
-			t.Mark = ""
-			return t, err
-		}
+		b.awaited(func(t *driver.Ticket) { t.Mark = "" })
 	}, "MarkReachesTheWaiter Model"},
 	{"Await ends slowly", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {

@@ -211,11 +211,7 @@ var brokenEnters = []breaker{
 	{"tokens fall", func(b *broken) {
 		fall := func(t *driver.Ticket) { t.Token = 1<<62 - t.Token }
 		b.changed(func(c driver.Claim, t *driver.Ticket) { fall(t) })
-		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			t, err := b.Store.Await(ctx, t)
-			fall(&t)
-			return t, err
-		}
+		b.awaited(fall)
 	}, "TokensRiseFromGrantToGrant TokensRiseAlongTheLine OneInsideAtATime Model"},
 	{"spans are not reserved", func(b *broken) { b.sends(func(c *driver.Claim) { c.Span = 1 }) },
 		"SpanIsReserved SpanIsReservedForWaiters TokensRiseAfterABrokenClaim BreakMatchesTheWholeSpan Model"},

@@ -79,62 +79,37 @@ func TestWithDelaysItAnswersAsTheModelSays(t *testing.T) {
 	}, 1)
 }
 
-func TestFailAnswersAnErrorBeforeTheEffect(t *testing.T) {
-	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		b.Next(faulty.Enter, faulty.Fault{Fail: true})
-		enter(t, b, t.Context(), claim("k", 1), faulty.ErrInjected)
-		inLine(t, store, "k", 0)
-		enter(t, b, t.Context(), claim("k", 1), nil)
-	})
-}
-
-func TestLoseAnswersAnErrorAfterTheEffect(t *testing.T) {
-	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		own := errors.New("connection reset")
-		b.Next(faulty.Enter, faulty.Fault{Lose: true, Err: own})
-		enter(t, b, t.Context(), claim("k", 1), own)
-		inLine(t, store, "k", 1)
-	})
-}
-
-func TestLostAnswerAfterALongTimeIsNoneUntilTheContextEnds(t *testing.T) {
-	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		b.Next(faulty.Enter, faulty.Fault{Lose: true, After: time.Hour})
-		start := time.Now()
-		_, err := b.Enter(timeout(t, 3*time.Second), claim("k", 1))
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 3*time.Second {
-			t.Errorf("got %v after %v; want the context's error after 3s", err, time.Since(start))
-		}
-		inLine(t, store, "k", 1)
-	})
-}
-
-func TestLateRequestTakesEffectAfterItsCallerHasGivenUp(t *testing.T) {
-	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		b.Next(faulty.Enter, faulty.Fault{Before: 5 * time.Second, Late: true})
-		enter(t, b, timeout(t, 2*time.Second), claim("k", 1), context.DeadlineExceeded)
-		inLine(t, store, "k", 0)
-		<-time.After(3 * time.Second)
-		synctest.Wait()
-		inLine(t, store, "k", 1)
-	})
-}
-
-func TestRequestUnderWayIsRecalledUnlessLate(t *testing.T) {
-	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		b.Next(faulty.Enter, faulty.Fault{Before: 5 * time.Second})
-		enter(t, b, timeout(t, 2*time.Second), claim("k", 1), context.DeadlineExceeded)
-		<-time.After(10 * time.Second)
-		inLine(t, store, "k", 0)
-	})
-}
-
-func TestSlowAnswerComesTooLateButTheEffectStays(t *testing.T) {
-	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		b.Next(faulty.Enter, faulty.Fault{Before: time.Second, After: 4 * time.Second})
-		enter(t, b, timeout(t, 2*time.Second), claim("k", 1), context.DeadlineExceeded)
-		inLine(t, store, "k", 1)
-	})
+func TestRequestMeetsItsFault(t *testing.T) {
+	own := errors.New("connection reset")
+	for name, c := range map[string]struct {
+		fault        faulty.Fault
+		want         error
+		took         time.Duration
+		atOnce, late int // claims in line when the answer comes, and long after
+	}{
+		"without":                    {faulty.Fault{}, nil, 0, 1, 1},
+		"fails before the effect":    {faulty.Fault{Fail: true}, faulty.ErrInjected, 0, 0, 0},
+		"loses the answer":           {faulty.Fault{Lose: true, Err: own}, own, 0, 1, 1},
+		"answers nothing":            {faulty.Fault{Lose: true, After: time.Hour}, context.DeadlineExceeded, 2 * time.Second, 1, 1},
+		"comes late":                 {faulty.Fault{Before: 5 * time.Second, Late: true}, context.DeadlineExceeded, 2 * time.Second, 0, 1},
+		"is recalled":                {faulty.Fault{Before: 5 * time.Second}, context.DeadlineExceeded, 2 * time.Second, 0, 0},
+		"is answered late":           {faulty.Fault{Before: time.Second, After: 4 * time.Second}, context.DeadlineExceeded, 2 * time.Second, 1, 1},
+		"is answered after a second": {faulty.Fault{After: time.Second}, nil, time.Second, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
+				b.Next(faulty.Enter, c.fault)
+				start := time.Now()
+				enter(t, b, timeout(t, 2*time.Second), claim("k", 1), c.want)
+				if took := time.Since(start); took != c.took {
+					t.Errorf("the answer came after %v; want %v", took, c.took)
+				}
+				inLine(t, store, "k", c.atOnce)
+				<-time.After(10 * time.Second)
+				inLine(t, store, "k", c.late)
+			})
+		})
+	}
 }
 
 func TestGateHoldsARequestBack(t *testing.T) {

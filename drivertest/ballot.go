@@ -49,7 +49,7 @@ var ballotLaws = []law{
 				isA[driver.ErrBallot](w, "a ballot ahead of the clock", err)
 				continue
 			}
-			w.wrongIf(ahead > beyond, "a ballot %v ahead of the clock was granted, with the help of those before it", ahead)
+			w.wrongIf(ahead > beyond, "a ballot %v ahead was granted, with the help of those before it", ahead)
 			t.leaves()
 		}
 	}, "clients with fast clocks would climb on one another's ballots, beyond the clock of a wiped node"},
@@ -85,27 +85,25 @@ var ballotLaws = []law{
 		second.Ballot = w.b.outvoted(second) + 1
 		w.b.voted(second)
 	}, "readers and writers have one floor: a reader that left it alone would let a writer have an old token"},
-	{"FloorOutlivesClaims", ballots, func(w *world, key string) {
-		c := spanning(w.voter(key), 100)
-		w.a.holds(c).brokenBy(w.b, "over")
-		w.b.outvoted(w.vote(key, c.Ballot+99))
-		timed(func(w *world, key string) {
-			c := lasting(spanning(w.voter(key), driver.MaxSpan), w.lease)
-			w.view().holds(c).crashes().expires()
-			w.b.outvoted(w.vote(key, c.Ballot))
-		})(w, "")
-	}, "a claim that was broken, or has expired, may still be writing with its token"},
+	{"FloorOutlivesClaims", ballots, timed(func(w *world, key string) {
+		broken := spanning(w.voter(key), 100)
+		w.a.holds(broken).brokenBy(w.b, "over")
+		w.b.outvoted(w.vote(key, broken.Ballot+99))
+
+		expired := lasting(spanning(w.voter(w.key()), driver.MaxSpan), w.lease)
+		w.view().holds(expired).crashes().expires()
+		w.b.outvoted(w.vote(expired.Key, expired.Ballot))
+	}), "a claim that was broken, or has expired, may still be writing with its token"},
 	{"OneOfEqualBallotsWins", ballots, func(w *world, _ string) {
 		// Readers would share, were it not for the ballot.
 		oneWins[driver.ErrBallot](w, func() driver.Claim { return reads(w.voter(w.key())) })
 	}, "two clients may propose the same ballot in the same microsecond: the node is what tells them apart"},
-	{"LostClaimReenters", ballots, func(w *world, _ string) {
-		timed(func(w *world, key string) {
-			c := w.voter(key)
-			w.a.holds(lasting(c, w.lease)).expires()
-			w.a.back(c)
-			w.b.refused(w.voter(key))
-		})(w, "")
+	{"LostClaimReenters", ballots, timed(func(w *world, key string) {
+		c := w.voter(key)
+		w.a.holds(lasting(c, w.lease)).expires()
+		w.a.back(c)
+		w.b.refused(w.voter(key))
+
 		// Nothing is known of this key, and the claim is older than any ballot may be.
 		old := w.vote(w.key(), fromNow(-2*beyond))
 		w.a.outvoted(old)
@@ -113,7 +111,7 @@ var ballotLaws = []law{
 		w.a.back(old)
 		t.leaves()
 		w.b.outvoted(w.vote(old.Key, fromNow(-beyond))) // the floor was not lowered
-	}, "nodes restart one by one: a claim that does not come back to each is lost though no majority ever was"},
+	}), "nodes restart one by one: a claim that does not come back to each is lost though no majority ever was"},
 	{"ReentryDisturbsNobody", ballots, func(w *world, key string) {
 		old := w.voter(key)
 		w.a.holds(old).leaves()

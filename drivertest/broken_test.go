@@ -311,7 +311,8 @@ func confOf(law string) config {
 	return strict
 }
 
-var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves, brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
+var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves,
+	brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()

@@ -134,7 +134,8 @@ func oneWins[E error](w *world, claim func() driver.Claim) {
 				return
 			}
 			won.Add(1)
-			w.wrongIf(!t.Granted || c.Ballot != 0 && t.Token != c.Ballot, "a try with ballot %d answered %+v", c.Ballot, t)
+			w.wrongIf(!t.Granted || c.Ballot != 0 && t.Token != c.Ballot,
+				"a try with ballot %d answered %+v; want a grant with that token", c.Ballot, t.Ticket)
 		})
 		same(w, "tries at once that were granted", won.Load(), int32(1))
 	}

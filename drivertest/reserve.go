@@ -76,15 +76,12 @@ func (x *inLine) reserves(span int64) bool {
 	done, err := x.at.Backend.(driver.Reserver).Reserve(w.ctx, x.Ticket, span)
 	w.must("Reserve", err)
 	after, holds := x.standing()
-	switch {
-	case !done && (holds != held || after.Span != before.Span):
-		w.t.Errorf("Reserve says that it has done nothing, and the claim had %d tokens before and has %d: %+v",
-			before.Span, after.Span, after)
-	case after.Span < before.Span && held && holds, done && holds && after.Span < span:
-		w.t.Errorf("after Reserve of %d tokens the claim has %d; it had %d", span, after.Span, before.Span)
-	case holds && after.Token != before.Token:
-		w.t.Errorf("Reserve changed the token from %d to %d", before.Token, after.Token)
-	}
+	w.wrongIf(!done && (holds != held || after.Span != before.Span),
+		"Reserve says that it has done nothing, and the claim had %d tokens before: %+v", before.Span, after)
+	w.wrongIf(after.Span < before.Span && held && holds || done && holds && after.Span < span,
+		"after Reserve of %d tokens the claim has %d; it had %d", span, after.Span, before.Span)
+	w.wrongIf(holds && after.Token != before.Token,
+		"Reserve changed the token from %d to %d", before.Token, after.Token)
 	if done {
 		x.Span = max(x.Span, span)
 	}

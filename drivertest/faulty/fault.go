@@ -15,8 +15,6 @@ import (
 type Fault struct {
 	// Before and After are how long the request and its answer travel.
 	Before, After time.Duration
-	// Gate holds the request back until it is closed, after Before.
-	Gate <-chan struct{}
 	// Fail answers an error instead of taking effect, and Lose answers one after it. With a
 	// long After nothing is answered until the caller's context ends.
 	Fail, Lose bool
@@ -70,9 +68,9 @@ func through[A any](
 	}
 	f := b.fault(m, key)
 	sent := time.Now()
-	if err := b.arrive(ctx, f, f.Before); err != nil {
+	if err := b.arrive(ctx, f.Before); err != nil {
 		if f.Late {
-			b.leaveBehind(f, f.Before-time.Since(sent), func(ctx context.Context) { _, _ = call(ctx) })
+			b.leaveBehind(f.Before-time.Since(sent), func(ctx context.Context) { _, _ = call(ctx) })
 		}
 		return none, err
 	}
@@ -89,18 +87,14 @@ func through[A any](
 	return a, err
 }
 
-// arrive lets a request travel, through its gate and past a Pause.
-func (b *Backend) arrive(ctx context.Context, f Fault, d time.Duration) error {
+// arrive lets a request travel for d, and past a Pause.
+func (b *Backend) arrive(ctx context.Context, d time.Duration) error {
 	if err := sleep(ctx, d); err != nil {
 		return err
 	}
-	gate := f.Gate
-	if gate == nil {
-		gate = b.paused()
-	}
-	for ; gate != nil; gate = b.paused() {
+	for resumed := b.paused(); resumed != nil; resumed = b.paused() {
 		select {
-		case <-gate:
+		case <-resumed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -109,14 +103,14 @@ func (b *Backend) arrive(ctx context.Context, f Fault, d time.Duration) error {
 }
 
 // leaveBehind lets a request take effect later, with nobody waiting for it.
-func (b *Backend) leaveBehind(f Fault, d time.Duration, call func(context.Context)) {
+func (b *Backend) leaveBehind(d time.Duration, call func(context.Context)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.late.Err() != nil {
 		return // Close may be waiting for the group
 	}
 	b.group.Go(func() {
-		if b.arrive(b.late, f, d) == nil {
+		if b.arrive(b.late, d) == nil {
 			call(b.late)
 		}
 	})

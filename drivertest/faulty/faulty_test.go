@@ -112,10 +112,9 @@ func TestRequestMeetsItsFault(t *testing.T) {
 	}
 }
 
-func TestGateHoldsARequestBack(t *testing.T) {
+func TestRequestMayBeOvertaken(t *testing.T) {
 	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		gate := make(chan struct{})
-		b.Next(faulty.Enter, faulty.Fault{Gate: gate})
+		b.Next(faulty.Enter, faulty.Fault{Before: time.Second})
 		done := make(chan error, 1)
 		go func() {
 			_, err := b.Enter(t.Context(), claim("k", 1))
@@ -126,7 +125,6 @@ func TestGateHoldsARequestBack(t *testing.T) {
 		if err := b.Leave(t.Context(), driver.Ticket{Claim: claim("k", 1)}, driver.Exit{}); !driver.Gone(err) {
 			t.Errorf("Leave: %v", err)
 		}
-		close(gate)
 		if err := <-done; !driver.Gone(err) {
 			t.Errorf("the delayed Enter answered %v; want ErrGone", err)
 		}

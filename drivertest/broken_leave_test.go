@@ -63,8 +63,8 @@ var brokenLeaves = []breaker{
 			if !driver.Gone(err) {
 				return err
 			}
-			for _, s := range b.standings(t.Key) {
-				return b.Store.Break(context.Background(), t.Key, s.Token, "")
+			if s := b.standings(t.Key); len(s) > 0 {
+				b.Store.Break(context.Background(), t.Key, s[0].Token, "")
 			}
 			return nil
 		})

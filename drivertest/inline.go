@@ -7,7 +7,8 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// inLine is a claim that a view has sent: its ticket, and when its lease was started.
+// inLine is a claim that a view has sent: its ticket, and when its lease was started. What is named
+// in the third person must succeed.
 type inLine struct {
 	driver.Ticket
 	at *view
@@ -19,8 +20,9 @@ func (x *inLine) leave(e ...driver.Exit) error {
 	return x.at.Leave(x.at.w.ctx, x.Ticket, append(e, driver.Exit{})[0])
 }
 
-// leaves must succeed.
 func (x *inLine) leaves(e ...driver.Exit) { x.at.w.must("Leave", x.leave(e...)) }
+func (x *inLine) renew() error            { return x.at.renew(x)[0] }
+func (x *inLine) renews()                 { x.at.w.must("Renew", x.renew()) }
 
 // lingers leaves, and keeps the place taken for d. The claim's times are those of
 // lingering from here on.
@@ -28,12 +30,6 @@ func (x *inLine) lingers(d time.Duration) {
 	x.interval = clock(func() { x.leaves(driver.Exit{Linger: d}) })
 	x.TTL, x.Left = d, d
 }
-
-// renew starts the lease again.
-func (x *inLine) renew() error { return x.at.renew(x)[0] }
-
-// renews must succeed.
-func (x *inLine) renews() { x.at.w.must("Renew", x.renew()) }
 
 // await calls Await once.
 func (x *inLine) await() error {
@@ -90,10 +86,7 @@ func (x *inLine) stillThere() driver.Standing {
 	return s
 }
 
-// stillWaits must find the claim in line and not granted.
 func (x *inLine) stillWaits() { same(x.at.w, "granted, as shown", x.stillThere().Granted, false) }
-
-// stillHolds must find the claim in line and granted.
 func (x *inLine) stillHolds() { same(x.at.w, "granted, as shown", x.stillThere().Granted, true) }
 
 // stillSpans must find the claim in line with its tokens.

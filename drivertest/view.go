@@ -23,10 +23,7 @@ func (v *view) other() *view {
 	return v.w.b
 }
 
-// try sends Enter.
 func (v *view) try(c driver.Claim) (*inLine, error) { return v.send(v.w.ctx, c, v.Enter) }
-
-// reenter sends Reenter.
 func (v *view) reenter(c driver.Claim) (*inLine, error) {
 	return v.send(v.w.ctx, c, v.Backend.(driver.Member).Reenter)
 }
@@ -60,12 +57,10 @@ func (v *view) enter(c driver.Claim) *inLine {
 	return x
 }
 
-// holds joins the line and must be granted at once.
 func (v *view) holds(c driver.Claim) *inLine { return v.joins(c, true) }
-
-// waits joins the line and must not be granted.
 func (v *view) waits(c driver.Claim) *inLine { return v.joins(c, false) }
 
+// joins joins the line and must be granted at once, or must not.
 func (v *view) joins(c driver.Claim, granted bool) *inLine {
 	x := v.enter(c)
 	if x.Granted != granted {
@@ -147,14 +142,13 @@ func (v *view) line(key string) driver.Line {
 	return driver.Line{Key: key}
 }
 
+func (v *view) empty(key string) { v.counts(key, 0) }
+
 // counts must find n claims in the line of key.
 func (v *view) counts(key string, n int) {
 	cs := v.line(key).Claims
 	v.w.wrongIf(len(cs) != n, "%d claims are in the line of %q; want %d: %+v", len(cs), key, n, cs)
 }
-
-// empty must find nobody in the line of key.
-func (v *view) empty(key string) { v.counts(key, 0) }
 
 // allAnswer sends every call: each must answer want, and soon. What it asks of spare
 // may end that claim.

@@ -65,12 +65,10 @@ var expiryLaws = []law{
 		w.t.Fatalf("Await: %v", errSpin)
 	}), "the core counts the lease: an Await that renews keeps a claim in line that its client believes dead"},
 	{"NoResurrection", nil, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.leaves()
+		t := w.a.holds(w.claim(key)).leaves()
 		w.resurrect(t, "a claim that left")
 
-		t = w.a.holds(w.claim(key))
-		t.brokenBy(w.b, "enough")
+		t = w.a.holds(w.claim(key)).brokenBy(w.b, "enough")
 		w.resurrect(t, "a broken claim")
 
 		never := driver.Ticket{Claim: w.claim(key), Token: t.Token + 1, Granted: true}
@@ -80,8 +78,7 @@ var expiryLaws = []law{
 		w.resurrect(w.a.holds(w.short(key)).expires(), "an expired claim")
 	}), "a holder may renew late, after a pause: brought back, it would hold beside its successor"},
 	{"NoResurrectionBesideASuccessor", nil, func(w *world, key string) {
-		old := w.a.holds(w.claim(key))
-		old.leaves()
+		old := w.a.holds(w.claim(key)).leaves()
 		next := w.b.holds(w.claim(key))
 		w.gone("Renew of the claim before", old.renew())
 		w.gone("Leave of the claim before", old.leave())

@@ -20,15 +20,22 @@ func (x *inLine) leave(e ...driver.Exit) error {
 	return x.at.Leave(x.at.w.ctx, x.Ticket, append(e, driver.Exit{})[0])
 }
 
-func (x *inLine) leaves(e ...driver.Exit) { x.at.w.must("Leave", x.leave(e...)) }
-func (x *inLine) renew() error            { return x.at.renew(x)[0] }
-func (x *inLine) renews()                 { x.at.w.must("Renew", x.renew()) }
+func (x *inLine) leaves(e ...driver.Exit) *inLine { return x.must("Leave", x.leave(e...)) }
+func (x *inLine) renew() error                    { return x.at.renew(x)[0] }
+func (x *inLine) renews()                         { x.must("Renew", x.renew()) }
+
+// must ends the law unless err is nil.
+func (x *inLine) must(what string, err error) *inLine {
+	x.at.w.must(what, err)
+	return x
+}
 
 // lingers leaves, and keeps the place taken for d. The claim's times are those of
 // lingering from here on.
-func (x *inLine) lingers(d time.Duration) {
+func (x *inLine) lingers(d time.Duration) *inLine {
 	x.interval = clock(func() { x.leaves(driver.Exit{Linger: d}) })
 	x.TTL, x.Left = d, d
+	return x
 }
 
 // await calls Await once.
@@ -104,8 +111,8 @@ func (x *inLine) stillLives() {
 }
 
 // brokenBy is ended by an operator.
-func (x *inLine) brokenBy(v *view, reason string) {
-	x.at.w.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason))
+func (x *inLine) brokenBy(v *view, reason string) *inLine {
+	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason))
 }
 
 // follows must have a token above all of another claim's.

@@ -23,8 +23,7 @@ var leaveLaws = []law{
 		w.b.refused(w.claim(t.Key))
 	}, "only the id is the right to leave: by key or by token, one holder could end another's lock"},
 	{"SecondLeaveIsGone", nil, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.leaves()
+		t := w.a.holds(w.claim(key)).leaves()
 		w.gone("the second Leave", t.leave())
 		w.gone("Renew after Leave", t.renew())
 		w.gone("Await after Leave", t.await())
@@ -88,8 +87,7 @@ var leaveLaws = []law{
 	}, "the sum of weights is counted, not remembered: it must be right whoever leaves first"},
 	{"LeaveOfTheLastComerLeavesTheOthers", nil, func(w *world, key string) {
 		first := w.a.holds(w.reader(key))
-		last := w.b.holds(w.reader(key))
-		last.leaves()
+		w.b.holds(w.reader(key)).leaves()
 		w.b.refused(w.claim(key))
 		first.stillHolds()
 		first.leaves()

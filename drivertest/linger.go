@@ -8,8 +8,7 @@ import (
 
 var lingerLaws = []law{
 	{"LingerKeepsThePlaceTaken", lingers, timed(func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.lingers(w.lease)
+		t := w.a.holds(w.claim(key)).lingers(w.lease)
 		w.until(t.sent.Add(w.lease * 8 / 10))
 		early, err := w.b.try(noWait(w.claim(key)))
 		w.inTime("the early try", early.answered, t.ends())
@@ -34,8 +33,7 @@ var lingerLaws = []law{
 		w.b.refused(w.claim(t.Key))
 	}), "the key stays taken for as long as was asked for, though the lease would have ended before"},
 	{"LingeringClaimHasLeft", lingers, timed(func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.lingers(w.lease)
+		t := w.a.holds(w.claim(key)).lingers(w.lease)
 		w.gone("Renew of a claim that lingers", t.renew())
 		w.gone("Await of a claim that lingers", t.await())
 		w.gone("Leave of a claim that lingers", t.leave())
@@ -59,14 +57,12 @@ var lingerLaws = []law{
 		linger := w.longest()
 		t.leaves(driver.Exit{Linger: linger})
 		s := t.stillThere()
-		w.wrongIf(!s.Lingering || !s.Granted,
-			"a claim that lingers is shown as %+v; want granted and lingering", s)
+		w.wrongIf(!s.Lingering || !s.Granted, "a claim that lingers is shown as %+v; want granted and lingering", s)
 		w.wrongIf(s.Left <= 0 || s.Left > linger+time.Second,
 			"a claim that lingers for %v is shown with %v left", linger, s.Left)
 	}, "people must see that nobody works under a lock that is taken, and until when"},
 	{"LingeringClaimCanBeBroken", lingers, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.leaves(driver.Exit{Linger: w.longest()})
+		t := w.a.holds(w.claim(key)).leaves(driver.Exit{Linger: w.longest()})
 		t.brokenBy(w.b, "now")
 		w.b.holds(noWait(w.claim(t.Key)))
 	}, "an operator must be able to free a key before its time"},

@@ -106,8 +106,7 @@ var lookLaws = []law{
 	}, "two ways to look at a line must not show two lines"},
 	{"EmptyLineRemembersItsMark", all(marks, readsOneLine), func(w *world, key string) {
 		reader := w.a.Backend.(driver.LineReader)
-		t := w.a.holds(w.claim(key))
-		t.leaves(driver.Exit{Mark: "done"})
+		t := w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "done"})
 		l, err := reader.Line(w.ctx, t.Key)
 		w.wrongIf(err != nil || l.Mark != "done" || len(l.Claims) != 0 || l.Last != 0 && l.Last < t.Token,
 			"the empty line is %+v, error %v; want the mark, and a last token of at least %d", l, err, t.Token)

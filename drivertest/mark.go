@@ -30,8 +30,7 @@ var markLaws = []law{
 		w.next(key, "two")
 	}, "the mark is what the last finished holder left, and an empty one is no mark at all"},
 	{"RepeatedLeaveOfTheMarksWriterIsNil", marks, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.leaves(driver.Exit{Mark: "done"})
+		t := w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "done"})
 		t.leaves(driver.Exit{Mark: "done"})
 		t.leaves()
 		w.b.holds(w.claim(key)).leaves() // leaves no mark
@@ -49,21 +48,18 @@ var markLaws = []law{
 		w.next(key, "before")
 	}), "a holder that slept through its lease may not finish the slot: its successor is doing the work"},
 	{"BrokenClaimWritesNoMark", marks, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.brokenBy(w.b, "stop")
+		t := w.a.holds(w.claim(key)).brokenBy(w.b, "stop")
 		w.gone("Leave of a broken claim", t.leave(driver.Exit{Mark: "late"}))
 		w.next(key, "")
 	}, "a holder that an operator ended may not say that the slot is finished"},
 	{"ClaimThatLeftWritesNoMark", marks, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.leaves()
+		t := w.a.holds(w.claim(key)).leaves()
 		w.gone("the second Leave", t.leave(driver.Exit{Mark: "late"}))
 		w.next(key, "")
 	}, "a second Leave must not write what the first did not"},
 	{"WaiterWritesNoMark", all(marks, fair), func(w *world, key string) {
 		holder := w.a.holds(w.claim(key))
-		waits := w.b.waits(w.claim(key))
-		waits.leaves(driver.Exit{Mark: "not mine to say"})
+		waits := w.b.waits(w.claim(key)).leaves(driver.Exit{Mark: "not mine to say"})
 		w.gone("its repeat", waits.leave(driver.Exit{Mark: "not mine to say"}))
 		holder.leaves()
 		w.next(key, "")

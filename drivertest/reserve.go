@@ -42,14 +42,12 @@ var reserveLaws = []law{
 	}, "a process that goes on for ever with one claim lets nobody in"},
 	{"ReserveTakesNoTokenThatWasDrawn", all(fair, reserves), func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		waiter := w.b.waits(w.claim(key))
-		waiter.leaves()
+		waiter := w.b.waits(w.claim(key)).leaves()
 		w.wrongIf(t.reserves(waiter.Token-t.Token+1),
 			"Reserve was done as far as token %d, which another claim has drawn", waiter.Token)
 	}, "two claims must not have one token, though one of them has left: an operator would break the other"},
 	{"ReserveForAClaimThatIsGone", reserves, func(w *world, key string) {
-		t := w.a.holds(w.claim(key))
-		t.leaves()
+		t := w.a.holds(w.claim(key)).leaves()
 		w.wrongIf(t.reserves(6), "Reserve for a claim that has left was done")
 		w.b.empty(key)
 		next := w.b.holds(w.claim(key))

@@ -5,8 +5,7 @@ import "github.com/fencelock/fencelock/driver"
 var tokenLaws = []law{
 	{"TokensRiseFromGrantToGrant", fencing, func(w *world, key string) {
 		w.rise(20, func(v *view) *inLine {
-			t := v.holds(w.claim(key))
-			t.leaves()
+			t := v.holds(w.claim(key)).leaves()
 			return t
 		})
 	}, "the resource refuses a token below the largest it has seen: one that does not rise refuses the wrong writer"},
@@ -20,8 +19,7 @@ var tokenLaws = []law{
 	}, "the step that orders the line draws the token: two steps could order two claims the other way round"},
 	{"SpanIsReserved", fencing, func(w *world, _ string) {
 		for _, span := range []int64{1, 2, 1000, driver.MaxSpan} {
-			first := w.a.holds(spanning(w.claim(w.key()), span))
-			first.leaves()
+			first := w.a.holds(spanning(w.claim(w.key()), span)).leaves()
 			w.b.holds(w.claim(first.Key)).follows(first)
 		}
 	}, "goroutines of one process share a claim, each with its own token of the span: nobody else may get one"},
@@ -34,8 +32,7 @@ var tokenLaws = []law{
 		same(w, "the token in Lines", t.granted().stillThere().Token, t.Token)
 	}, "a grant has one token for life: another one would make the holder's own writes look stale"},
 	{"TokensRiseAfterABrokenClaim", fencing, func(w *world, key string) {
-		first := w.a.holds(spanning(w.claim(key), 300))
-		first.brokenBy(w.b, "broken")
+		first := w.a.holds(spanning(w.claim(key), 300)).brokenBy(w.b, "broken")
 		w.b.holds(w.claim(first.Key)).follows(first)
 	}, "the holder that an operator ended may still write: its successor's token must be above it"},
 	{"TokensRiseAfterAnExpiredClaim", fencing, timed(func(w *world, key string) {

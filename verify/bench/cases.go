@@ -2,241 +2,218 @@ package bench
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// Case is one question, asked of all libraries on a server of its own.
+// Case is one question, asked of all libraries on servers of its own.
 type Case struct {
 	Name    string
 	What    string // for people
 	Store   string
-	servers int // of a quorum
-	run     func(*Bench, context.Context) error
+	servers int // more than one are a quorum
+	parts   []part
+}
+
+// part is one part of a case with one size, and its table.
+type part struct {
+	name    string // the first word is the section of the page
+	size    int
+	title   string // of the table
+	columns []column
+
+	rounds  float64 // for each round of the run
+	length  time.Duration
+	settle  time.Duration // what a turn does before that does not count
+	clients int           // how many times each library is opened for it
+	warm    bool          // each library has one turn more, before all others, that does not count
+	awake   bool          // no processor sleeps meanwhile
+	// turn is one turn of one library.
+	turn func(*Bench, context.Context, part, Peer, []Locker) (Values, error)
 }
 
 // Cases returns all cases in the order in which they run.
 func Cases() []Case {
+	free := own("free", "Free lock: one goroutine, one key, processors kept awake", 1, 100, freeColumns(floor, floor))
+	free.awake = true
+	keys, hot := []part{}, []part{}
+	for _, size := range []int{8, 64, 512} {
+		one := own("keys", fmt.Sprintf("%[1]d goroutines, %[1]d keys", size), size, 120, keysColumns(floor, floor))
+		one.rounds = 1.5
+		keys = append(keys, one)
+		hot = append(hot, shared("hot", fmt.Sprintf("Hot key: %d goroutines of one process", size), size,
+			map[int]int{8: 300, 64: 400, 512: 800}[size], fairPeer))
+	}
+	strange := shared("stranger", "Hot key: 64 goroutines of one process, and one of another every 2 ms", 64, 500, "")
+	strange.columns, strange.settle, strange.clients, strange.turn = strangerColumns, 0, 2, (*Bench).stranger
+	majority := []part{
+		own("redlock free", "Free lock on a majority of five servers, processors kept awake", 1, 100,
+			freeColumns("PINGs", quorumFloor)),
+		own("redlock keys", "64 goroutines, as many keys, on a majority of five servers", 64, 300,
+			slices.Delete(keysColumns("", ""), 1, 2)), // there is no floor to compare with
+		shared("redlock hot", "Hot key on a majority of five servers: 64 goroutines of one process", 64, 400,
+			"redsync on a quorum"),
+	}
+	majority[0].awake = true
 	all := []Case{
-		{"free", "one goroutine, one key that nobody else wants", onRedis, 1, (*Bench).free},
-		{"keys", "many goroutines, a key for each", onRedis, 1, (*Bench).ownKeys},
-		{"hot", "many goroutines of one process on one key", onRedis, 1, (*Bench).hot},
-		{"stranger", "another process beside 64 goroutines on one key", onRedis, 1, (*Bench).stranger},
-		{"processes", "four processes with eight goroutines each on one key", onRedis, 1, (*Bench).processes},
-		{"line", "a long line of waiters, each a process of its own to the server", onRedis, 1, (*Bench).line},
-		{"held", "many leases that are held and renewed", onRedis, 1, (*Bench).held},
-		{"redlock", "a majority of five independent Redis servers", onRedis, 5, (*Bench).redlock},
+		{"free", "one goroutine, one key that nobody else wants", onRedis, 1, []part{free}},
+		{"keys", "many goroutines, a key for each", onRedis, 1, keys},
+		{"hot", "many goroutines of one process on one key", onRedis, 1, hot},
+		{"stranger", "another process beside 64 goroutines on one key", onRedis, 1, []part{strange}},
+		{"processes", "four processes with eight goroutines each on one key", onRedis, 1,
+			[]part{contested("processes", "Hot key: 4 processes × 8 goroutines", 500, fairPeer)}},
+		{"line", "a long line of waiters, each a process of its own to the server", onRedis, 1,
+			[]part{line(10), line(100), line(1000)}},
+		{"held", "many leases that are held and renewed", onRedis, 1,
+			// Each round of the last one takes a whole lease.
+			[]part{held(1000, 1500, 1), held(10_000, 3000, 1), held(100_000, 9000, 0.6)}},
+		{"redlock", "a majority of five independent Redis servers", onRedis, 5, warmed(majority)},
 	}
 	for _, store := range storeOrder {
-		all = append(all, Case{store, "a free lock, many keys, one key, four processes", store, 1, storeCase(store)})
+		all = append(all, Case{store, "a free lock, many keys, one key, four processes", store, 1, onStore(store)})
 	}
 	return all
 }
 
-// load is goroutines of this process that lock and unlock.
-type load struct {
-	part       string
-	goroutines int
-	shared     bool // all want one key; otherwise each has its own
-	rounds     int
-	length     time.Duration // of a turn
+// onStore are the parts of a store other than Redis. A free lock is measured when the server
+// is warm: one in Java is slow until its code is compiled.
+func onStore(store string) []part {
+	s := stores[store]
+	free := slices.DeleteFunc(freeColumns("floor", s.floor), func(c column) bool { return c.name == "bytes" })
+	return warmed([]part{
+		own(store+" keys", store+": 32 goroutines, 32 keys", 32, 300, keysColumns("floor", s.floor)),
+		own(store+" free", store+": free lock", 1, 100, free),
+		shared(store+" hot", store+": hot key, 64 goroutines of one process", 64, 400, s.peer),
+		contested(store+" processes", store+": hot key, 4 processes × 8 goroutines", 400, s.peer),
+	})
 }
 
-// run gives each library its turns with a load.
-func (b *Bench) run(ctx context.Context, l load) error {
-	turn := func(ctx context.Context, p Peer, locker Locker) (Values, error) {
-		shared, key := new(guard), b.key()
-		ws := newWorkers(locker, l.goroutines, func(int) (string, *guard) {
-			if l.shared {
-				return key, shared
-			}
-			return b.key(), new(guard)
-		})
-		ws.shared = l.shared
-		settle := 5 * time.Millisecond // the first pairs open connections
-		if l.shared && b.warm {
-			settle = l.length / 2 // until all of them wait
+// own is a part whose goroutines have a key each. A turn lasts ms.
+func own(name, title string, size, ms int, columns []column) part {
+	p := shared(name, title, size, ms, "")
+	p.columns, p.turn = columns, (*Bench).ownKeys
+	if size == 1 {
+		p.rounds = 3
+	}
+	return p
+}
+
+// shared is a part whose goroutines, all of one process, want one key.
+func shared(name, title string, size, ms int, base string) part {
+	const settle = 5 * time.Millisecond // the first pairs open connections
+	return part{name: name, title: title, size: size, columns: contended(base), rounds: 1, length: milliseconds(ms),
+		settle: settle, clients: 1, turn: (*Bench).oneKey}
+}
+
+// contested is a part with several processes that want one key.
+func contested(name, title string, ms int, base string) part {
+	return part{name: name, title: title, size: processes * goroutines, columns: between(base), rounds: 1,
+		length: milliseconds(ms), turn: (*Bench).contest}
+}
+
+// line is a long line. Each waiter is a Client with connections of its own. Whoever gets
+// the lock leaves at once and joins again behind the others.
+func line(size int) part {
+	p := shared("line", fmt.Sprintf("Line of %d waiters, each a Client of its own", size), size, 500, "")
+	p.columns, p.clients, p.turn = lineColumns, size, (*Bench).lineUp
+	p.settle = milliseconds(200 + size*6/5) // all are in line by then
+	return p
+}
+
+// held is a process that holds many leases of a length.
+func held(size, ms int, rounds float64) part {
+	return part{name: "held", title: fmt.Sprintf("%d leases held, each renewed every third of it", size), size: size,
+		columns: heldColumns, rounds: rounds, length: milliseconds(ms), turn: (*Bench).holdTurn}
+}
+
+// warmed makes parts warm, but for those whose processes are new each time.
+func warmed(parts []part) []part {
+	for i := range parts {
+		p := &parts[i]
+		p.warm = p.clients > 0
+		if strings.HasSuffix(p.name, " hot") {
+			p.settle = p.length / 2 // until all of them wait
 		}
-		return b.turn(ctx, p, ws, settle, l.length)
 	}
-	return b.rounds(ctx, l.part, l.goroutines, l.rounds, turn)
+	return parts
 }
 
-// turn lets workers run. What they do before settle has passed does not count.
-func (b *Bench) turn(ctx context.Context, p Peer, ws *workers, settle, length time.Duration) (Values, error) {
-	if b.Short {
-		length /= 3
+func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// ownKeys is goroutines that have a key each.
+func (b *Bench) ownKeys(ctx context.Context, p part, peer Peer, l []Locker) (Values, error) {
+	return b.load(ctx, p, peer, newWorkers(l[0], p.size, false, func() (string, *guard) { return b.key(), new(guard) }))
+}
+
+// oneKey is goroutines of one process that all want one key.
+func (b *Bench) oneKey(ctx context.Context, p part, peer Peer, l []Locker) (Values, error) {
+	return b.load(ctx, p, peer, onOneKey(l[0], p.size, b.key(), new(guard)))
+}
+
+// stranger is a process that wants a key now and then, beside goroutines of another one
+// that want it all the time. To the server, two clients are two processes.
+func (b *Bench) stranger(ctx context.Context, p part, peer Peer, l []Locker) (Values, error) {
+	ws := onOneKey(l[0], p.size+1, b.key(), new(guard))
+	alone := ws.all[p.size]
+	alone.locker, alone.process, alone.pause = l[1], 1, 2*time.Millisecond
+	v, err := b.load(ctx, p, peer, ws)
+	if err != nil {
+		return nil, err
 	}
+	waits := slices.Sorted(slices.Values(alone.samples))
+	v["stranger_p50_us"], v["stranger_p99_us"] = percentile(waits, 50)/1e3, percentile(waits, 99)/1e3
+	v["stranger_grants"] = float64(alone.n)
+	return v, nil
+}
+
+// lineUp is goroutines that all want one key, each with a client of its own.
+func (b *Bench) lineUp(ctx context.Context, p part, peer Peer, l []Locker) (Values, error) {
+	ws := onOneKey(nil, p.size, b.key(), new(guard))
+	for i, w := range ws.all {
+		w.locker, w.process = l[i], int64(i)
+	}
+	return b.load(ctx, p, peer, ws)
+}
+
+// load lets workers run for a turn.
+func (b *Bench) load(ctx context.Context, p part, peer Peer, ws *workers) (Values, error) {
 	ws.start()
-	if err := pause(ctx, settle); err != nil {
+	if err := pause(ctx, p.settle); err != nil {
 		return nil, err
 	}
 	var elapsed time.Duration
-	var all int64
-	var hung int
-	cost, err := b.measure(p, func() (err error) {
-		begun, before := time.Now(), ws.total.Load()
+	var all, handovers int64
+	cost, err := b.measure(peer, func() (err error) {
+		g := ws.all[0].guard
+		begun, before, handed := time.Now(), ws.total.Load(), g.handovers.Load()
 		ws.recording.Store(true)
-		err = pause(ctx, length)
+		err = pause(ctx, b.length(p))
 		ws.recording.Store(false)
-		elapsed = time.Since(begun)
+		elapsed, handovers = time.Since(begun), g.handovers.Load()-handed
 		if !ws.shared && err == nil { // what was begun is paid for, so it is finished first
-			hung, err = ws.stop()
+			err = ws.stop()
 		}
 		all = ws.total.Load() - before
 		return err
 	})
 	if err == nil && ws.shared {
-		_, err = ws.stop()
+		err = ws.stop()
 	}
 	if err != nil {
 		return nil, err
 	}
-	samples := ws.sorted()
-	v := Values{
-		"pairs_per_s":     float64(ws.grants()) / elapsed.Seconds(),
-		"handovers_per_s": float64(ws.handovers()) / elapsed.Seconds(),
-		"jain":            jain(ws.each()),
-		"p50_us":          percentile(samples, 50) / 1e3, "p99_us": percentile(samples, 99) / 1e3,
-		"allocs": cost.mallocs / float64(all), "bytes": cost.bytes / float64(all),
-		"violations": ws.violations(), "hung": float64(hung),
+	saw := ws.saw()
+	var grants int64
+	for _, n := range saw.Grants {
+		grants += n
 	}
-	cost.per(float64(all), p, v)
+	v := saw.values()
+	v["pairs_per_s"] = float64(grants) / elapsed.Seconds()
+	v["handovers_per_s"] = float64(handovers) / elapsed.Seconds()
+	v["allocs"], v["bytes"] = cost.mallocs/float64(all), cost.bytes/float64(all)
+	v["violations"] = ws.violations()
+	cost.per(float64(all), peer, v)
 	return v, nil
-}
-
-func (b *Bench) free(ctx context.Context) error {
-	return b.awake(ctx, func() error {
-		return b.run(ctx, load{"free", 1, false, 3 * b.Rounds, 100 * time.Millisecond})
-	})
-}
-
-func (b *Bench) ownKeys(ctx context.Context) error {
-	for _, size := range []int{8, 64, 512} {
-		if err := b.run(ctx, load{"keys", size, false, (3*b.Rounds + 1) / 2, 120 * time.Millisecond}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *Bench) hot(ctx context.Context) error {
-	for _, l := range []load{
-		{"hot", 8, true, b.Rounds, 300 * time.Millisecond},
-		{"hot", 64, true, b.Rounds, 400 * time.Millisecond},
-		{"hot", 512, true, b.Rounds, 800 * time.Millisecond},
-	} {
-		if err := b.run(ctx, l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stranger is a process that wants a key now and then, beside 64 goroutines of another
-// one that want it all the time. To the server, two clients are two processes.
-func (b *Bench) stranger(ctx context.Context) error {
-	const size = 64
-	return b.rounds(ctx, "stranger", size, b.Rounds, func(ctx context.Context, p Peer, l Locker) (_ Values, err error) {
-		other, err := p.Open(b.env())
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, other.Close()) }()
-		g, key := new(guard), b.key()
-		ws := newWorkers(l, size+1, func(int) (string, *guard) { return key, g })
-		ws.shared = true
-		alone := ws.all[size]
-		alone.locker, alone.process, alone.pause = other, 1, 2*time.Millisecond
-		v, err := b.turn(ctx, p, ws, 0, 500*time.Millisecond)
-		if err != nil {
-			return nil, err
-		}
-		waits := slices.Sorted(slices.Values(alone.samples))
-		v["stranger_p50_us"], v["stranger_p99_us"] = percentile(waits, 50)/1e3, percentile(waits, 99)/1e3
-		v["stranger_grants"] = float64(alone.n)
-		return v, nil
-	})
-}
-
-// line is a long line. Each waiter is a Client with connections of its own. Whoever gets
-// the lock leaves at once and joins again behind the others.
-func (b *Bench) line(ctx context.Context) error {
-	for _, size := range []int{10, 100, 1000} {
-		if b.Short && size == 1000 {
-			size = 500
-		}
-		if err := b.lineOf(ctx, size); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *Bench) lineOf(ctx context.Context, size int) (err error) {
-	peers := participants("line", size, b.Peers)
-	lockers := make([][]Locker, len(peers))
-	defer func() {
-		for _, l := range slices.Concat(lockers...) {
-			err = errors.Join(err, l.Close())
-		}
-	}()
-	for i, p := range peers {
-		for range size {
-			l, err := p.Open(b.env())
-			if err != nil {
-				return err
-			}
-			lockers[i] = append(lockers[i], l)
-		}
-	}
-	return b.each(ctx, "line", size, b.Rounds, peers, func(ctx context.Context, i int) (Values, error) {
-		g, key := new(guard), b.key()
-		ws := newWorkers(nil, size, func(int) (string, *guard) { return key, g })
-		ws.shared = true
-		for n, w := range ws.all {
-			w.locker, w.process = lockers[i][n], int64(n)
-		}
-		// All are in line by then.
-		settle := 200*time.Millisecond + time.Duration(size)*1200*time.Microsecond
-		return b.turn(ctx, peers[i], ws, settle, 500*time.Millisecond)
-	})
-}
-
-// storeCase is a free lock, many keys at once and one key that all want, on a store
-// other than Redis.
-func storeCase(store string) func(*Bench, context.Context) error {
-	return func(b *Bench, ctx context.Context) error {
-		b.warm = true // a server in Java is slow until its code is compiled
-		defer func() { b.warm = false }()
-		for _, l := range []load{
-			{storePart(store, "keys"), 32, false, b.Rounds, 300 * time.Millisecond},
-			{storePart(store, "free"), 1, false, 3 * b.Rounds, 100 * time.Millisecond},
-			{storePart(store, "hot"), 64, true, b.Rounds, 400 * time.Millisecond},
-		} {
-			if err := b.run(ctx, l); err != nil {
-				return err
-			}
-		}
-		return b.processesPart(ctx, storePart(store, "processes"), 400*time.Millisecond)
-	}
-}
-
-// redlock is a majority of independent servers.
-func (b *Bench) redlock(ctx context.Context) error {
-	if err := initialiseQuorum(ctx, b.env()); err != nil {
-		return err
-	}
-	b.warm = true
-	defer func() { b.warm = false }()
-	if err := b.awake(ctx, func() error {
-		return b.run(ctx, load{"redlock free", 1, false, 3 * b.Rounds, 100 * time.Millisecond})
-	}); err != nil {
-		return err
-	}
-	if err := b.run(ctx, load{"redlock keys", 64, false, b.Rounds, 300 * time.Millisecond}); err != nil {
-		return err
-	}
-	return b.run(ctx, load{"redlock hot", 64, true, b.Rounds, 400 * time.Millisecond})
 }

@@ -10,7 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -57,47 +57,46 @@ func Child(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	switch j.Do {
-	case "contend":
-		return contend(j, peer, p)
-	case "hold":
-		return hold(j, peer, p)
-	}
-	return fmt.Errorf("a child has no job %q", j.Do)
-}
-
-// spin uses up one processor, when nobody else wants it, until it may proceed.
-func spin(p *parent) error {
-	runtime.LockOSThread()
-	if err := yieldAlways(); err != nil {
+	l, err := peer.Open(j.Env)
+	if err != nil {
 		return err
 	}
-	var end atomic.Bool
-	var err error
-	go func() {
-		err = p.wait()
-		end.Store(true)
-	}()
-	for !end.Load() {
+	if j.Do == "hold" {
+		err = hold(j, l, p)
+	} else {
+		err = contend(j, l, p)
 	}
-	return err
+	return errors.Join(err, l.Close())
 }
 
-// awake runs f while a child spins on each processor. On an idle virtual machine a thread
-// that is woken waits for its processor to wake up too, longer than a server on the
+// spin uses up one processor, when nobody else wants it, until its parent is gone.
+func spin(p *parent) error {
+	runtime.LockOSThread()
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil { // of this thread
+		return err
+	}
+	go func() {
+		_ = p.wait()
+		os.Exit(0)
+	}()
+	for {
+	}
+}
+
+// keepAwake has a child spin on each processor until stop. On an idle virtual machine a
+// thread that is woken waits for its processor to wake up too, longer than a server on the
 // loopback device needs for its answer.
-func (b *Bench) awake(ctx context.Context, f func() error) (err error) {
+func (b *Bench) keepAwake(ctx context.Context) (stop func(), err error) {
+	ctx, stop = context.WithCancel(ctx)
 	for range runtime.NumCPU() {
-		if !canYield {
-			break
-		}
 		c, err := b.startChild(ctx, job{Do: "spin"})
 		if err != nil {
-			return err
+			stop()
+			return nil, err
 		}
-		defer c.kill()
+		go func() { _ = c.cmd.Wait() }()
 	}
-	return f()
+	return stop, nil
 }
 
 // child is another run of this program.
@@ -127,22 +126,10 @@ func (b *Bench) startChild(ctx context.Context, j job) (*child, error) {
 	return c, json.NewEncoder(c.in).Encode(j)
 }
 
-// errHung says that a child was killed because it reported nothing in time.
-var errHung = errors.New("a child process hung")
-
-// receive waits for the child's next report, for d at most.
-func (c *child) receive(v any, d time.Duration) error {
-	var late atomic.Bool
-	timer := time.AfterFunc(d, func() {
-		late.Store(true)
-		_ = c.cmd.Process.Kill()
-	})
-	defer timer.Stop()
+// receive waits for the child's next report.
+func (c *child) receive(v any) error {
 	if err := c.out.Decode(v); err != nil {
-		if late.Load() {
-			return errHung
-		}
-		return fmt.Errorf("a child process ended too early: %w", err)
+		return fmt.Errorf("a child process ended too early, or was killed because it hung: %w", err)
 	}
 	return nil
 }
@@ -158,8 +145,5 @@ func (c *child) end() error {
 	return errors.Join(c.in.Close(), c.cmd.Wait())
 }
 
-// kill ends a child.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	_ = c.end()
-}
+// turnTimeout is how long a turn of child processes may take.
+const turnTimeout = time.Minute

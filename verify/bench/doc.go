@@ -19,6 +19,6 @@
 //
 // # Adding a library
 //
-// Write a function that opens a Locker, and add a line to the list in peer.go. Cases are
+// Write a function that opens a Locker, and add a line to the list in peers.go. Cases are
 // in cases.go, columns in tables.go, targets in targets.go.
 package bench

@@ -1,8 +1,12 @@
 package bench
 
 import (
+	"fmt"
+	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
+	"unsafe"
 )
 
 // guard is visited under the lock and checks exclusion and tokens. It is made of atomic
@@ -28,10 +32,10 @@ type visitor struct {
 
 func (v visitor) id() int64 { return v.process<<32 | v.goroutine }
 
-// enter is called under the lock by a visitor that has waited since then. It reports
-// whether the lock came from another visitor and, for a visitor with a clock that was
-// already waiting, how long the lock took to come from another process.
-func (g *guard) enter(v visitor, token int64, since time.Time) (handover bool, crossing time.Duration) {
+// enter is called under the lock by a visitor that has waited since then. For a visitor with
+// a clock that was already waiting, it returns how long the lock took to come from another
+// process.
+func (g *guard) enter(v visitor, token int64, since time.Time) (crossing time.Duration) {
 	if g.inside.Add(1) != 1 && !g.over.Load() {
 		g.violating.Add(1)
 	}
@@ -41,7 +45,7 @@ func (g *guard) enter(v visitor, token int64, since time.Time) (handover bool, c
 	before := g.last.Swap(v.id())
 	g.grants.Add(1)
 	if before == 0 || before == v.id() {
-		return false, 0
+		return 0
 	}
 	g.handovers.Add(1)
 	if before>>32 != v.process {
@@ -50,7 +54,7 @@ func (g *guard) enter(v visitor, token int64, since time.Time) (handover bool, c
 			crossing = time.Duration(time.Now().UnixNano() - g.leftAt.Load())
 		}
 	}
-	return true, crossing
+	return crossing
 }
 
 // leave is called under the lock, as the last thing.
@@ -64,4 +68,23 @@ func (g *guard) leave(v visitor) {
 // violations must be 0.
 func (g *guard) violations() float64 {
 	return float64(g.violating.Load() + g.unordered.Load())
+}
+
+// sharedGuard maps the file at path, which it makes if need be, and returns the guard that
+// lies in it. All processes that do so share it. The mapping ends with the process.
+func sharedGuard(path string) (*guard, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size := int(unsafe.Sizeof(guard{}))
+	if err := f.Truncate(int64(size)); err != nil {
+		return nil, err
+	}
+	mem, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping %s: %w", path, err)
+	}
+	return (*guard)(unsafe.Pointer(&mem[0])), nil
 }

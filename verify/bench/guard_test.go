@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -33,37 +34,56 @@ func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	g.enter(here, 1, before)
 	g.leave(here)
-	if _, d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
+	if d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
 		t.Errorf("to one who waited: %v", d)
 	}
 	g.leave(there)
-	if _, d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
+	if d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
 		t.Errorf("to one who came later: %v", d)
 	}
 }
 
-// open is a lock that keeps nobody out.
-type open struct{}
-
-func (open) Do(_ context.Context, _ string, inside func(int64)) error {
-	inside(1)
-	return nil
-}
-func (open) Hold(context.Context, string) (Held, error) { return nil, errNever }
-func (open) Close() error                               { return nil }
-
 func TestWorkersSeeALockThatExcludesNobody(t *testing.T) {
+	open := &library[struct{}]{
+		lock:   func(context.Context, string) (none struct{}, err error) { return none, nil },
+		unlock: func(context.Context, string, struct{}) error { return nil },
+		token:  func(struct{}) int64 { return 1 },
+	}
 	g := new(guard)
-	ws := newWorkers(open{}, 8, func(int) (string, *guard) { return "k", g })
-	ws.shared = true
+	ws := onOneKey(open, 8, "k", g)
 	ws.start()
 	for begun := time.Now(); g.violations() == 0 && time.Since(begun) < time.Minute; {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := ws.stop(); err != nil {
+	if err := ws.stop(); err != nil {
 		t.Fatal(err)
 	}
 	if ws.violations() == 0 {
 		t.Error("eight goroutines with one token and no lock broke nothing")
+	}
+}
+
+func TestReleaseSaysWhetherTheLockWasLost(t *testing.T) {
+	for _, lost := range []error{nil, errors.New("lost")} {
+		renewed := make(chan bool, 1)
+		l := &library[int]{
+			lock:   func(context.Context, string) (int, error) { return 7, nil },
+			unlock: func(context.Context, string, int) error { return nil },
+			ttl:    3 * time.Millisecond,
+			extend: func(_ context.Context, held int) error {
+				select {
+				case renewed <- held == 7:
+				default:
+				}
+				return lost
+			},
+		}
+		held, err := l.Hold(t.Context(), "k")
+		if err != nil || !<-renewed {
+			t.Fatalf("it renews another lock: %v", err)
+		}
+		if err := l.Release(t.Context(), held); !errors.Is(err, lost) {
+			t.Errorf("released with %v, want %v", err, lost)
+		}
 	}
 }

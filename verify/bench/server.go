@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -31,38 +31,43 @@ type server struct {
 	nodes   []string // of a quorum
 	version string   // of Redis
 	all     []*testserver.Server
-	counts  bool // its counters are read
+	redis   []*redis.Client // whose counters are read
 }
 
-// startServer starts n servers of a store.
-func startServer(ctx context.Context, store string, n int, dir string) (_ *server, err error) {
-	sv := &server{counts: store == onRedis}
+// startServer starts the servers of a case, in folders below dir.
+func startServer(ctx context.Context, c Case, dir string) (_ *server, err error) {
+	sv := &server{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("starting %s: %w", store, err), sv.stop())
+			err = errors.Join(fmt.Errorf("starting %s: %w", c.Store, err), sv.stop())
 		}
 	}()
-	for i := range n {
-		own := filepath.Join(dir, fmt.Sprint("node", i))
-		if err := os.Mkdir(own, 0o755); err != nil {
+	for range c.servers {
+		own, err := os.MkdirTemp(dir, "server-")
+		if err != nil {
 			return nil, err
 		}
-		one, err := startOne(ctx, store, own)
+		if err := os.Chmod(own, 0o755); err != nil {
+			return nil, err
+		}
+		one, err := startOne(ctx, c.Store, own)
 		if err != nil {
 			return nil, err
 		}
 		sv.all = append(sv.all, one)
 		sv.nodes = append(sv.nodes, one.Addr())
+		sv.addr = sv.nodes[0]
+		if c.Store == onRedis {
+			sv.redis = append(sv.redis, redis.NewClient(&redis.Options{Addr: one.Addr()}))
+		}
 	}
-	first := sv.all[0]
-	sv.addr = first.Addr()
-	switch store {
+	switch c.Store {
 	case onPostgres:
-		sv.addr = first.URL()
+		sv.addr = sv.all[0].URL()
 	case onMariaDB:
-		sv.addr = "root@tcp(" + first.Addr() + ")/locks"
+		sv.addr = "root@tcp(" + sv.addr + ")/locks"
 	case onRedis:
-		sv.version = redisVersion(first)
+		sv.version = sv.redis[0].InfoMap(ctx, "server").Item("Server", "redis_version")
 	}
 	return sv, nil
 }
@@ -85,85 +90,47 @@ func startOne(ctx context.Context, store, dir string) (*testserver.Server, error
 	return nil, errors.New("no such store")
 }
 
-func (sv *server) stop() error {
-	var errs []error
-	for _, s := range sv.all {
-		errs = append(errs, s.Stop())
+func (sv *server) stop() (err error) {
+	for _, rdb := range sv.redis {
+		err = errors.Join(err, rdb.Close())
 	}
-	return errors.Join(errs...)
+	for _, s := range sv.all {
+		err = errors.Join(err, s.Stop())
+	}
+	return err
 }
 
 // counters are those of Redis at one moment, added up over the servers of a quorum.
 type counters struct {
-	calls map[string]float64 // of each command, be it from a client or from a script
-	cpu   float64            // seconds that the main threads have used, also for the network
+	requests float64 // scripts and direct commands: what only scripts call is none
+	cpu      float64 // seconds that the main threads have used, also for the network
 }
 
-// scripts are the commands that run scripts. No script calls them.
-var scripts = []string{"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"}
-
-// requests counts what clients have asked for: scripts, and the commands in direct.
-// Commands that only scripts call are not requests.
-func (c counters) requests(direct []string) (n float64) {
-	for _, name := range scripts {
-		n += c.calls[name]
-	}
-	for _, name := range direct {
-		n += c.calls[name]
-	}
-	return n
-}
-
-// counters asks the servers. The question itself is none of the commands counted.
-func (sv *server) counters() (counters, error) {
-	now := counters{calls: map[string]float64{}}
-	if !sv.counts {
-		return now, nil
-	}
-	for _, s := range sv.all {
-		for _, section := range []string{"commandstats", "cpu"} {
-			text, err := s.Ask("INFO", section)
-			if err != nil {
-				return now, fmt.Errorf("asking the server for its counters: %w", err)
-			}
-			if err := now.add(text); err != nil {
-				return now, err
-			}
+// counters asks the servers. direct are the commands, beside scripts, that are requests.
+func (sv *server) counters(direct []string) (now counters, err error) {
+	for _, rdb := range sv.redis {
+		info, err := rdb.InfoMap(context.Background(), "commandstats", "cpu").Result()
+		if err != nil {
+			return now, fmt.Errorf("asking the server for its counters: %w", err)
 		}
+		now.add(info, direct)
 	}
 	return now, nil
 }
 
-// add adds the counters of a section of INFO.
-func (c *counters) add(text string) error {
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		command, known := strings.CutPrefix(name, "cmdstat_")
-		switch {
-		case known:
-			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
-		case !strings.HasPrefix(name, "used_cpu_") || !strings.HasSuffix(name, "_main_thread"):
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return fmt.Errorf("the server said %q: %w", strings.TrimSpace(line), err)
-		}
-		if known {
-			c.calls[command] += n
-		} else {
-			c.cpu += n
+func (c *counters) add(info map[string]map[string]string, direct []string) {
+	for _, command := range append([]string{"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"}, direct...) {
+		c.requests += number(info["Commandstats"]["cmdstat_"+command], "calls=%g")
+	}
+	for name, seconds := range info["CPU"] {
+		if strings.HasSuffix(name, "_main_thread") {
+			c.cpu += number(seconds, "%g")
 		}
 	}
-	return nil
 }
 
-func redisVersion(s *testserver.Server) string {
-	text, err := s.Ask("INFO", "server")
-	if err != nil {
-		return "unknown"
-	}
-	_, version, _ := strings.Cut(text, "redis_version:")
-	version, _, _ = strings.Cut(version, "\r")
-	return version
+// number is the first number of what the server says, or 0.
+func number(text, format string) (x float64) {
+	_, _ = fmt.Sscanf(text, format, &x)
+	return x
 }

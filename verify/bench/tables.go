@@ -3,17 +3,12 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
-
-// table is one part of a case with one size.
-type table struct {
-	part    string
-	size    int
-	title   string
-	columns []column
-}
 
 // column is one number of a table: the median over the rounds, or their sum. With a base
 // it is the ratio to that library.
@@ -26,15 +21,12 @@ type column struct {
 
 // Columns that several tables have.
 var (
-	hung       = column{name: "hung", head: "hung", sum: true}
 	violations = column{name: "violations", head: "violations", sum: true}
 	requests   = column{name: "requests", head: "requests/pair"}
 	serverCPU  = column{name: "server_us", head: "server CPU µs/pair"}
 	clientCPU  = column{name: "client_us", head: "client CPU µs/pair"}
 	p50        = column{name: "p50_us", head: "p50 µs"}
 	p99        = column{name: "p99_us", head: "p99 µs"}
-	pairs      = column{name: "pairs_per_s", head: "pairs/s"}
-	allocs     = column{name: "allocs", head: "allocs/pair"}
 	handovers  = column{name: "handovers_per_s", head: "hand-overs/s"}
 	fairness   = column{name: "jain", head: "Jain"}
 )
@@ -46,6 +38,18 @@ func over(name, head, base string) column {
 
 // inMs is a column whose values are µs, printed as ms.
 func inMs(name, head string) column { return column{name: name, head: head, scale: 1e-3} }
+
+// freeColumns are those of a free lock.
+func freeColumns(head, base string) []column {
+	return []column{p50, over("p50_us", head, base), p99, requests, serverCPU, clientCPU,
+		{name: "allocs", head: "allocs/pair"}, {name: "bytes", head: "bytes/pair"}, violations}
+}
+
+// keysColumns are those of many keys.
+func keysColumns(head, base string) []column {
+	return []column{{name: "pairs_per_s", head: "pairs/s"}, over("pairs_per_s", head, base), p50, p99,
+		requests, serverCPU, clientCPU, violations}
+}
 
 // contended are the columns of a hot key.
 func contended(base string) []column {
@@ -62,75 +66,34 @@ func contended(base string) []column {
 func between(base string) []column {
 	return slices.Insert(contended(base), 2,
 		column{name: "crossings_per_s", head: "of these between processes"},
-		column{name: "crossing_p50_us", head: "their p50 µs"},
-		column{name: "hung", head: "rounds not begun in 15 s", sum: true})
+		column{name: "crossing_p50_us", head: "their p50 µs"})
 }
 
-// sized makes a table of each size that was measured.
-func (rs results) sized(part, title string, columns []column) (all []table) {
-	for _, size := range rs.part(part, 0).sizes() {
-		t := table{part, size, title, columns}
-		if strings.Contains(title, "%") {
-			t.title = fmt.Sprintf(title, size)
-		}
-		all = append(all, t)
+var (
+	strangerColumns = []column{
+		inMs("stranger_p50_us", "the other's p50 wait ms"), inMs("stranger_p99_us", "p99"),
+		{name: "stranger_grants", head: "its grants"}, handovers, violations,
 	}
-	return all
-}
-
-// tables are all there are, in order. What was not measured has no rows.
-func tables(rs results) []table {
-	free := []column{p50, over("p50_us", floor, floor), p99, requests, serverCPU, clientCPU, allocs,
-		{name: "bytes", head: "bytes/pair"}, hung, violations}
-	keys := []column{pairs, over("pairs_per_s", floor, floor), p50, p99, requests, serverCPU, clientCPU,
-		hung, violations}
-	onQuorum := func(columns []column) []column {
-		return slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.base != "" })
+	lineColumns = []column{
+		{name: "server_us", head: "server CPU µs/hand-over"}, {name: "requests", head: "requests/hand-over"},
+		handovers, fairness, {name: "client_us", head: "client CPU µs/hand-over"}, violations,
 	}
-	all := slices.Concat(
-		rs.sized("free", "Free lock: one goroutine, one key, processors kept awake", free),
-		rs.sized("keys", "%[1]d goroutines, %[1]d keys", keys),
-		rs.sized("hot", "Hot key: %d goroutines of one process", contended(fairPeer)),
-		rs.sized("stranger", "Hot key: %d goroutines of one process, and one of another every 2 ms", []column{
-			inMs("stranger_p50_us", "the other's p50 wait ms"), inMs("stranger_p99_us", "p99"),
-			{name: "stranger_grants", head: "its grants"}, handovers, violations,
-		}),
-		rs.sized("processes", "Hot key: 4 processes × 8 goroutines", between(fairPeer)),
-		rs.sized("line", "Line of %d waiters, each a Client of its own", []column{
-			{name: "server_us", head: "server CPU µs/hand-over"}, {name: "requests", head: "requests/hand-over"},
-			handovers, fairness, {name: "client_us", head: "client CPU µs/hand-over"}, violations,
-		}),
-		rs.sized("held", "%d leases held, each renewed every third of it", []column{
-			{name: "requests_per_s", head: "requests/s"},
-			{name: "requests_share", head: "% of the leases renewed/s"},
-			{name: "cpu_percent", head: "client CPU %"}, {name: "server_percent", head: "server CPU %"},
-			{name: "bytes", head: "bytes/lease"}, {name: "goroutines", head: "goroutines/lease"},
-			{name: "acquired_per_s", head: "acquired/s"}, {name: "lost", head: "lost", sum: true},
-			{name: "hung", head: "rounds that hung", sum: true},
-		}),
-		rs.sized("redlock free", "Free lock on a majority of five servers, processors kept awake",
-			slices.Insert(onQuorum(free), 1, over("p50_us", "PINGs", quorumFloor))),
-		rs.sized("redlock keys", "%d goroutines, as many keys, on a majority of five servers", onQuorum(keys)),
-		rs.sized("redlock hot", "Hot key on a majority of five servers: %d goroutines of one process",
-			contended("redsync on a quorum")))
-	for _, store := range storeOrder {
-		s := stores[store]
-		all = slices.Concat(all,
-			rs.sized(storePart(store, "free"), store+": free lock",
-				[]column{p50, over("p50_us", "floor", s.floor), p99, clientCPU, allocs, hung, violations}),
-			rs.sized(storePart(store, "keys"), store+": %[1]d goroutines, %[1]d keys",
-				[]column{pairs, over("pairs_per_s", "floor", s.floor), p50, p99, clientCPU, hung, violations}),
-			rs.sized(storePart(store, "hot"), store+": hot key, %d goroutines of one process", contended(s.peer)),
-			rs.sized(storePart(store, "processes"), store+": hot key, 4 processes × 8 goroutines", between(s.peer)))
+	heldColumns = []column{
+		{name: "requests_per_s", head: "requests/s"},
+		{name: "requests_share", head: "% of the leases renewed/s"},
+		{name: "cpu_percent", head: "client CPU %"}, {name: "server_percent", head: "server CPU %"},
+		{name: "bytes", head: "bytes/lease"}, {name: "goroutines", head: "goroutines/lease"},
+		{name: "acquired_per_s", head: "acquired/s"}, {name: "lost", head: "lost", sum: true},
 	}
-	return all
-}
+)
 
 // of is one number of a table.
 func (rs results) of(peer string, c column) (x float64) {
 	switch {
 	case c.sum:
-		x = rs.sum(peer, c.name)
+		for _, one := range rs.values(peer, c.name) {
+			x += one
+		}
 	case c.base != "":
 		x = rs.ratio(peer, c.base, c.name)
 	default:
@@ -142,22 +105,19 @@ func (rs results) of(peer string, c column) (x float64) {
 	return x
 }
 
-// write prints a table as Markdown, with its title in bold.
-func (t table) write(w io.Writer, rs results) {
-	rs = rs.part(t.part, t.size)
-	fmt.Fprintf(w, "**%s**\n\n| |", t.title)
-	// A column without a value, or a sum that is 0, is left out.
-	shown := slices.DeleteFunc(slices.Clone(t.columns), func(c column) bool {
-		return !slices.ContainsFunc(rs.peers(), func(peer string) bool {
-			x := rs.of(peer, c)
-			return x == x && (!c.sum || x != 0 || c.name == "lost" || c.name == "violations")
-		})
+// write prints the table of a part as Markdown, with its title in bold. rs are its results.
+// A column without a value is left out.
+func (p part) write(w io.Writer, rs results) {
+	fmt.Fprintf(w, "**%s**\n\n| |", p.title)
+	peers := rs.peers()
+	shown := slices.DeleteFunc(slices.Clone(p.columns), func(c column) bool {
+		return !slices.ContainsFunc(peers, func(peer string) bool { return !math.IsNaN(rs.of(peer, c)) })
 	})
 	for _, c := range shown {
 		fmt.Fprintf(w, " %s |", c.head)
 	}
 	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" --: |", len(shown)))
-	for _, peer := range rs.peers() {
+	for _, peer := range peers {
 		fmt.Fprintf(w, "| %s |", peer)
 		for _, c := range shown {
 			fmt.Fprintf(w, " %s |", short(rs.of(peer, c)))
@@ -167,8 +127,104 @@ func (t table) write(w io.Writer, rs results) {
 	fmt.Fprintln(w)
 }
 
-func printTables(w io.Writer, rs results) {
-	for _, t := range tables(rs) {
-		t.write(w, rs)
+// tables returns the tables of what was measured, by the section of the page. A free lock
+// comes first in its section.
+func (rs results) tables() (names []string, sections map[string]string) {
+	sections = map[string]string{}
+	for _, c := range Cases() {
+		free := slices.DeleteFunc(slices.Clone(c.parts), func(p part) bool { return p.size != 1 })
+		rest := slices.DeleteFunc(slices.Clone(c.parts), func(p part) bool { return p.size == 1 })
+		for _, p := range append(free, rest...) {
+			some := rs.part(p.name, p.size)
+			if len(some) == 0 {
+				continue
+			}
+			name, _, _ := strings.Cut(p.name, " ")
+			if sections[name] == "" {
+				names = append(names, name)
+			}
+			var text strings.Builder
+			p.write(&text, some)
+			sections[name] += text.String()
+		}
 	}
+	return names, sections
+}
+
+// print prints all tables.
+func (rs results) print(w io.Writer) {
+	names, sections := rs.tables()
+	for _, name := range names {
+		fmt.Fprint(w, sections[name])
+	}
+}
+
+// Write puts the report into a Markdown page, between its markers. A part that this run
+// has not measured stays as it is.
+func (r *Report) Write(page string) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	filled, err := fill(string(text), r.sections())
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	return os.WriteFile(page, []byte(filled), 0o644)
+}
+
+// sections are the texts between the markers, by their names.
+func (r *Report) sections() map[string]string {
+	_, sections := results(r.Results).tables()
+	var targets strings.Builder
+	r.PrintTargets(&targets)
+	sections["run"], sections["targets"] = r.describe(), targets.String()
+	return sections
+}
+
+var marked = regexp.MustCompile(`(?s)<!-- bench (\w+) -->\n(.*?)<!-- end -->`)
+
+// fill replaces the text between each <!-- bench NAME --> and <!-- end -->.
+func fill(page string, sections map[string]string) (string, error) {
+	if n := len(marked.FindAllString(page, -1)); n != strings.Count(page, "<!-- bench ") {
+		return "", fmt.Errorf("a marker has no <!-- end -->")
+	}
+	return marked.ReplaceAllStringFunc(page, func(old string) string {
+		name := marked.FindStringSubmatch(old)[1]
+		text, ok := sections[name]
+		if !ok {
+			return old
+		}
+		// Without blank lines it is no Markdown.
+		return fmt.Sprintf("<!-- bench %s -->\n\n%s\n\n<!-- end -->", name, strings.TrimRight(text, "\n"))
+	}), nil
+}
+
+// short writes a number with three significant digits.
+func short(x float64) string {
+	switch {
+	case math.IsNaN(x):
+		return "–"
+	case math.Abs(x) < 0.0005:
+		return "0"
+	case x == math.Trunc(x), math.Abs(x) >= 100:
+		return thousands(x)
+	case math.Abs(x) >= 10:
+		return fmt.Sprintf("%.1f", x)
+	case math.Abs(x) >= 1:
+		return fmt.Sprintf("%.2f", x)
+	}
+	return fmt.Sprintf("%.3f", x)
+}
+
+// thousands writes a whole number with spaces between thousands, from ten thousand on.
+func thousands(x float64) string {
+	s := fmt.Sprintf("%.0f", x)
+	if len(strings.TrimPrefix(s, "-")) < 5 {
+		return s
+	}
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return s
 }

@@ -65,7 +65,7 @@ func targets() []target {
 		if store == onZooKeeper {
 			floorRatio = 1.25 // its client encodes by reflection and has no contexts
 		}
-		free, hot, processes := storePart(store, "free"), storePart(store, "hot"), storePart(store, "processes")
+		free, hot, processes := store+" free", store+" hot", store+" processes"
 		all = append(all,
 			target{store + ": free lock, p50", free, 1, s.ours, "p50_us", s.floor, atMost, floorRatio},
 			target{store + ": hot key, hand-overs/s", hot, 64, s.ours, "handovers_per_s", s.peer, atLeast, 1},
@@ -90,12 +90,10 @@ func (t target) measured(rs results) (value float64, base string) {
 }
 
 // PrintTargets prints which targets the run has reached.
-func (r *Report) PrintTargets(w io.Writer) { printTargets(w, r.Results) }
-
-func printTargets(w io.Writer, rs results) {
+func (r *Report) PrintTargets(w io.Writer) {
 	fmt.Fprint(w, "| what | wanted | measured | reached |\n| --- | --: | --: | --- |\n")
 	for _, t := range targets() {
-		value, base := t.measured(rs)
+		value, base := t.measured(r.Results)
 		if math.IsNaN(value) {
 			continue
 		}

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// patience is how long goroutines may take to end a turn. Those that take longer are
-// cancelled and counted as hung.
-const patience = 2 * time.Second
+// patience is how long goroutines and processes may take to end a turn.
+const patience = 10 * time.Second
 
 // worker is one goroutine that locks and unlocks its key again and again. A sample is how
 // long it waited for a shared key, or how long it took to lock and unlock its own.
@@ -19,12 +18,11 @@ type worker struct {
 	visitor
 	key    string
 	guard  *guard
-	locker Locker        // if it is not that of the others
+	locker Locker
 	pause  time.Duration // after each unlock
 
 	waiting   atomic.Int64 // since when, as time since the start; -1 if it does not wait
 	n         int64        // grants
-	handovers int64        // grants whose holder before was another worker
 	samples   []time.Duration
 	crossings []time.Duration // how long a hand-over from another process took
 	err       error
@@ -33,7 +31,6 @@ type worker struct {
 // workers are the goroutines of one turn in one process.
 type workers struct {
 	all       []*worker
-	locker    Locker
 	shared    bool         // all want one key
 	total     atomic.Int64 // grants, recorded or not
 	recording atomic.Bool
@@ -44,15 +41,22 @@ type workers struct {
 }
 
 // newWorkers makes n workers. keys gives each its key, and the guard of that key.
-func newWorkers(l Locker, n int, keys func(i int) (string, *guard)) *workers {
-	ws := &workers{locker: l}
+func newWorkers(l Locker, n int, shared bool, keys func() (string, *guard)) *workers {
+	ws := &workers{shared: shared}
 	for i := range n {
 		// Room for samples is made beforehand, so that allocations are the library's own.
-		w := &worker{visitor: visitor{goroutine: int64(i) + 1}, samples: make([]time.Duration, 0, 1<<16/n)}
-		w.key, w.guard = keys(i)
+		w := &worker{
+			visitor: visitor{goroutine: int64(i) + 1}, locker: l, samples: make([]time.Duration, 0, 1<<16/n),
+		}
+		w.key, w.guard = keys()
 		ws.all = append(ws.all, w)
 	}
 	return ws
+}
+
+// onOneKey makes n workers that want one key.
+func onOneKey(l Locker, n int, key string, g *guard) *workers {
+	return newWorkers(l, n, true, func() (string, *guard) { return key, g })
 }
 
 // start lets all workers run until stop.
@@ -61,9 +65,6 @@ func (ws *workers) start() {
 	ctx, ws.cancel = context.WithCancel(context.Background())
 	ws.started = time.Now()
 	for _, w := range ws.all {
-		if w.locker == nil {
-			w.locker = ws.locker
-		}
 		w.waiting.Store(-1)
 		ws.done.Go(func() { ws.work(ctx, w) })
 	}
@@ -88,19 +89,15 @@ func (ws *workers) work(ctx context.Context, w *worker) {
 			_ = pause(ctx, w.pause)
 		}
 	}
-	w.waiting.Store(-1)
 }
 
 // inside is what happens under the lock.
 func (ws *workers) inside(w *worker, token int64) {
 	since := time.Duration(w.waiting.Swap(-1))
-	handover, crossing := w.guard.enter(w.visitor, token, ws.started.Add(since))
+	crossing := w.guard.enter(w.visitor, token, ws.started.Add(since))
 	ws.total.Add(1)
 	if ws.recording.Load() {
 		w.n++
-		if handover {
-			w.handovers++
-		}
 		if crossing > 0 {
 			w.crossings = append(w.crossings, crossing)
 		}
@@ -113,13 +110,9 @@ func (ws *workers) inside(w *worker, token int64) {
 
 // stop ends a turn. Workers with keys of their own finish the pair that they are at; those
 // that wait for a shared key are cancelled, and their waits so far are samples too.
-func (ws *workers) stop() (hung int, err error) {
+func (ws *workers) stop() error {
 	ws.stopping.Store(true)
-	ended := make(chan struct{})
-	go func() {
-		ws.done.Wait()
-		close(ended)
-	}()
+	defer ws.cancel()
 	var unmet []time.Duration
 	if ws.shared {
 		now := time.Since(ws.started)
@@ -129,55 +122,25 @@ func (ws *workers) stop() (hung int, err error) {
 				unmet = append(unmet, now-time.Duration(since))
 			}
 		}
-	} else {
-		late := time.NewTimer(patience)
-		defer late.Stop()
-		select {
-		case <-ended:
-		case <-late.C:
-			for _, w := range ws.all {
-				if w.waiting.Load() >= 0 {
-					hung++
-				}
-			}
-		}
+		ws.cancel()
 	}
-	ws.cancel()
+	ended := make(chan struct{})
+	go func() {
+		ws.done.Wait()
+		close(ended)
+	}()
 	select {
 	case <-ended:
-	case <-time.After(5 * patience):
-		return hung, fmt.Errorf("goroutines still hang %v after their context has ended", 5*patience)
+	case <-time.After(patience):
+		return fmt.Errorf("goroutines still hang %v after the end of their turn", patience)
 	}
 	ws.all[0].samples = append(ws.all[0].samples, unmet...)
 	for _, w := range ws.all {
 		if w.err != nil {
-			return hung, w.err
+			return w.err
 		}
 	}
-	return hung, nil
-}
-
-// each is how many grants each worker got.
-func (ws *workers) each() []int64 {
-	got := make([]int64, len(ws.all))
-	for i, w := range ws.all {
-		got[i] = w.n
-	}
-	return got
-}
-
-func (ws *workers) grants() (n int64) {
-	for _, w := range ws.all {
-		n += w.n
-	}
-	return n
-}
-
-func (ws *workers) handovers() (n int64) {
-	for _, w := range ws.all {
-		n += w.handovers
-	}
-	return n
+	return nil
 }
 
 // violations are those that the guards saw.
@@ -192,12 +155,30 @@ func (ws *workers) violations() (n float64) {
 	return n
 }
 
-// sorted returns the samples of all workers.
-func (ws *workers) sorted() []time.Duration {
-	var all []time.Duration
+// sight is what workers have seen: of one process, or of several.
+type sight struct {
+	Grants    []int64 // of each goroutine
+	Samples   []time.Duration
+	Crossings []time.Duration
+	CPU       time.Duration
+}
+
+func (ws *workers) saw() (s sight) {
 	for _, w := range ws.all {
-		all = append(all, w.samples...)
+		s.Grants = append(s.Grants, w.n)
+		s.Samples = append(s.Samples, w.samples...)
+		s.Crossings = append(s.Crossings, w.crossings...)
 	}
-	slices.Sort(all)
-	return all
+	return s
+}
+
+// values are what one can say of it.
+func (s sight) values() Values {
+	slices.Sort(s.Samples)
+	slices.Sort(s.Crossings)
+	return Values{
+		"jain":   jain(s.Grants),
+		"p50_us": percentile(s.Samples, 50) / 1e3, "p99_us": percentile(s.Samples, 99) / 1e3,
+		"crossing_p50_us": percentile(s.Crossings, 50) / 1e3,
+	}
 }

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/pprof"
 	"strings"
 	"syscall"
 
@@ -35,8 +34,8 @@ func main() {
 // flags are what the command line asks for.
 type flags struct {
 	bench.Options
-	child, json                         bool
-	lines, from, docs, compare, profile string
+	child, json                bool
+	lines, from, docs, compare string
 }
 
 func parse() (*flags, error) {
@@ -59,14 +58,13 @@ func parse() (*flags, error) {
 		return nil
 	})
 	flag.IntVar(&f.Rounds, "rounds", 5, "how many `rounds` to take the median of")
-	flag.BoolVar(&f.Short, "short", false, "shorter turns and fewer sizes")
+	flag.BoolVar(&f.Short, "short", false, "shorter turns")
 	flag.BoolVar(&f.json, "json", false, "print a line of JSON for each library, round and case, instead of tables")
 	flag.StringVar(&f.lines, "o", "", "write these lines to a `file` as well")
 	flag.StringVar(&f.from, "from", "", "measure nothing: take the lines of an earlier run from this `file`")
 	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md in this `folder`")
 	flag.StringVar(&f.compare, "compare", "", "compare the Go benchmarks with those of this `commit` or tag; "+
 		"\"last\" is the last tag, or the first commit")
-	flag.StringVar(&f.profile, "cpuprofile", "", "write a profile to this `file`, its samples labelled by case and peer")
 	flag.BoolVar(&f.child, "child", false, "what a run starts more processes with")
 	flag.Parse()
 	if flag.NArg() > 0 || f.Rounds < 1 {
@@ -102,18 +100,14 @@ func run() error {
 }
 
 // measure runs the cases, or reads an earlier run.
-func (f *flags) measure(ctx context.Context) (_ *bench.Report, err error) {
+func (f *flags) measure(ctx context.Context) (*bench.Report, error) {
 	if f.from != "" {
 		file, err := os.Open(f.from)
 		if err != nil {
 			return nil, err
 		}
 		defer file.Close()
-		measured, err := bench.Read(file)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.from, err)
-		}
-		return measured, nil
+		return bench.Read(file)
 	}
 	if f.json {
 		f.Out, f.Lines = nil, os.Stdout
@@ -123,7 +117,7 @@ func (f *flags) measure(ctx context.Context) (_ *bench.Report, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, file.Close()) }()
+		defer file.Close()
 		f.Lines = file
 	}
 	self, err := os.Executable()
@@ -131,16 +125,5 @@ func (f *flags) measure(ctx context.Context) (_ *bench.Report, err error) {
 		return nil, err
 	}
 	f.Command = []string{self, "-child"}
-	if f.profile != "" {
-		file, err := os.Create(f.profile)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		if err := pprof.StartCPUProfile(file); err != nil {
-			return nil, err
-		}
-		defer pprof.StopCPUProfile()
-	}
 	return bench.Run(ctx, f.Options)
 }

@@ -61,14 +61,13 @@ func TestMedianIsTheMiddle(t *testing.T) {
 	}{
 		{[]float64{5, 1, 3}, 3},
 		{[]float64{4, 1, 3, 2}, 2.5},
-		{[]float64{math.NaN(), 2, math.NaN()}, 2},
 		{[]float64{9}, 9},
 	} {
 		before := append([]float64(nil), tt.xs...)
 		if got := median(tt.xs); got != tt.want {
 			t.Errorf("median(%v) = %v, want %v", tt.xs, got, tt.want)
 		}
-		if tt.xs[0] != before[0] && !math.IsNaN(before[0]) {
+		if tt.xs[0] != before[0] {
 			t.Errorf("median changed its argument to %v", tt.xs)
 		}
 	}

@@ -24,13 +24,24 @@ func TestPageHasAPlaceForEverythingThatIsMeasured(t *testing.T) {
 	if n := strings.Count(string(text), "<!-- end -->"); n != len(places) {
 		t.Errorf("the page has %d markers and %d ends", len(places), n)
 	}
+	sizes := map[string]int{}
+	for _, c := range Cases() {
+		for _, p := range c.parts {
+			sizes[p.name] = p.size
+		}
+	}
 	var all Report
 	for _, p := range Peers() { // one result of everything there is
 		for _, part := range p.Parts {
-			all.Results = append(all.Results, Result{part, 1, p.Name, 0, Values{"p50_us": 1, "server_us": 1, "client_us": 1}})
+			part, _, _ = strings.Cut(part, "/")
+			all.Results = append(all.Results, Result{part, sizes[part], p.Name, 0, Values{"p50_us": 1, "server_us": 1, "client_us": 1}})
 		}
 	}
-	for name := range all.sections() {
+	sections := all.sections()
+	if len(sections) != len(places) {
+		t.Errorf("the page has places for %d sections, and there are %d", len(places), len(sections))
+	}
+	for name := range sections {
 		if !slices.Contains(places, name) {
 			t.Errorf("the page has no place for %q", name)
 		}
@@ -39,19 +50,19 @@ func TestPageHasAPlaceForEverythingThatIsMeasured(t *testing.T) {
 
 func TestFillKeepsWhatWasNotMeasured(t *testing.T) {
 	page := "a\n<!-- bench one -->\nold\n<!-- end -->\nb\n<!-- bench two -->\nkept\n<!-- end -->\nc\n"
-	got, err := fill([]byte(page), map[string]string{"one": "new\n"})
+	got, err := fill(page, map[string]string{"one": "new\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "a\n<!-- bench one -->\n\nnew\n\n<!-- end -->\nb\n<!-- bench two -->\nkept\n<!-- end -->\nc\n"
-	if string(got) != want {
+	if got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 	again, err := fill(got, map[string]string{"one": "new\n"})
-	if err != nil || !bytes.Equal(again, got) {
+	if err != nil || again != got {
 		t.Errorf("filled twice: %q, %v", again, err)
 	}
-	if _, err := fill([]byte("<!-- bench one -->\nnever ends"), nil); err == nil {
+	if _, err := fill("<!-- bench one -->\nnever ends", nil); err == nil {
 		t.Error("a part without an end is no error")
 	}
 }
@@ -94,7 +105,7 @@ func TestTargetsAreJudgedFromWhatWasMeasured(t *testing.T) {
 	} {
 		rs := results{free(floor, 0, 20, 2), free(ours, 0, tt.p50, tt.requests), free(bsm, 0, 30, 2)}
 		var out bytes.Buffer
-		printTargets(&out, rs)
+		(&Report{Results: rs}).PrintTargets(&out)
 		for what, holds := range map[string]bool{"Redis: p50, × raw": tt.quick, "Redis: requests": tt.twoOnly} {
 			verdict := "| yes |"
 			if !holds {
@@ -117,11 +128,15 @@ func TestTargetsAreJudgedFromWhatWasMeasured(t *testing.T) {
 }
 
 func TestCountersOfRedisAreAdded(t *testing.T) {
-	c := counters{calls: map[string]float64{"set": 1}}
-	err := c.add("# Commandstats\r\ncmdstat_set:calls=7,usec=9\r\ncmdstat_evalsha:calls=3,usec=1\r\n" +
-		"used_cpu_sys_main_thread:0.5\r\nused_cpu_user_main_thread:1.25\r\nused_cpu_sys:9\r\n")
-	if err != nil || c.requests([]string{"set"}) != 11 || c.cpu != 1.75 {
-		t.Errorf("counted %v requests and %v s, %v; want 11 and 1.75", c.requests([]string{"set"}), c.cpu, err)
+	var c counters
+	for range 2 { // servers
+		c.add(map[string]map[string]string{
+			"Commandstats": {"cmdstat_set": "calls=7,usec=9", "cmdstat_evalsha": "calls=3,usec=1", "cmdstat_get": "calls=5,usec=1"},
+			"CPU":          {"used_cpu_sys_main_thread": "0.5", "used_cpu_user_main_thread": "1.25", "used_cpu_sys": "9"},
+		}, []string{"set"})
+	}
+	if c.requests != 20 || c.cpu != 3.5 {
+		t.Errorf("counted %v requests and %v s; want 20 and 3.5", c.requests, c.cpu)
 	}
 }
 

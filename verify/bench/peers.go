@@ -1,0 +1,147 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Peer is one library in one setting.
+type Peer struct {
+	Name string
+	// Parts are the parts of cases in which it takes part, with all their sizes; or only
+	// with the size behind a slash, where more of them tell nothing.
+	Parts []string
+	// Direct are the Redis commands that it sends outside of scripts. None of them
+	// is called by its scripts too.
+	Direct []string
+	// Local is true for a library that asks no server.
+	Local bool
+	Open  func(Env) (Locker, error)
+}
+
+// Names that ratios are made with.
+const (
+	floor        = "raw go-redis" // the least that a lock on Redis costs through the client that most use
+	floorAuto    = "raw go-redis, autopipelined"
+	floorRueidis = "raw rueidis"
+	fairPeer     = "rueidislock, 1 key"  // the quickest of the libraries that are nearly fair
+	readme       = "rueidislock, README" // the setting that its README recommends
+	ours         = "fencelock"
+	strict       = "fencelock, HandOff 1"
+	oursMemory   = "fencelock, memory"
+	bsm          = "bsm/redislock"
+	redsyncName  = "redsync"
+	quorumFloor  = "two PINGs of a majority"
+)
+
+// sides are who takes part on a store that is no Redis: the floor, the library that
+// people use there, and ours.
+type sides struct {
+	floor, peer, ours   string
+	openFloor, openPeer func(Env) (Locker, error)
+	backend             dialer // of ours
+}
+
+// stores are the other ones.
+var stores = map[string]sides{
+	onEtcd: {"put and delete", "etcd/concurrency", "fencelock on etcd",
+		openEtcdFloor, openEtcdConcurrency, onEtcdServer},
+	onZooKeeper: {"create and delete", "zk.Lock", "fencelock on ZooKeeper",
+		openZooKeeperFloor, openZooKeeperLock, onZooKeeperServer},
+	onPostgres: {"two updates (PostgreSQL)", "pg_advisory_lock", "fencelock on PostgreSQL",
+		openSQLFloor("pgx"), openPostgresAdvisory, onPostgresServer},
+	onMariaDB: {"two updates (MariaDB)", "GET_LOCK", "fencelock on MariaDB",
+		openSQLFloor("mysql"), openMariaDBGetLock, onMariaDBServer},
+}
+
+// Peers returns all libraries, the floors first.
+func Peers() []Peer {
+	var (
+		floors = []string{"free", "keys"} // they do not wait
+		every  = []string{"free", "keys", "hot", "stranger", "processes", "held"}
+		polls  = []string{"hot", "processes", "stranger"}
+		calm   = []string{"free", "keys", "held/10000"}
+		slow   = []string{"hot/64", "processes"}
+
+		set        = []string{"set"}
+		subscribes = []string{"subscribe"}
+		redlock    = []string{"redlock free", "redlock keys", "redlock hot"}
+	)
+	const often = 5 * time.Millisecond
+	all := []Peer{
+		{Name: floor, Parts: floors, Direct: set, Open: openGoRedis(false)},
+		{Name: floorAuto, Parts: []string{"keys"}, Direct: set, Open: openGoRedis(true)},
+		{Name: floorRueidis, Parts: floors, Direct: set, Open: openRueidis},
+
+		{Name: ours, Parts: append(every, "line"), Direct: subscribes, Open: openOurs(onRedisServer, 0)},
+		{Name: strict, Parts: polls, Direct: subscribes, Open: openOurs(onRedisServer, 1)},
+		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openOurs(inMemory, 0)},
+		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
+			Open: openOurs(onSQLite, 0)},
+
+		{Name: bsm, Parts: calm, Open: openBsm(0, false)},
+		{Name: bsm + ", every 5 ms", Parts: polls, Open: openBsm(often, false)},
+		{Name: bsm + ", every 100 ms", Parts: slow, Open: openBsm(100*time.Millisecond, false)},
+		{Name: bsm + ", autopipelined", Parts: []string{"keys"}, Open: openBsm(0, true)},
+		{Name: redsyncName, Parts: append(calm, slow...), Direct: set, Open: openRedsync(0, false)},
+		{Name: redsyncName + ", every 5 ms", Parts: polls, Direct: set, Open: openRedsync(often, false)},
+		{Name: redsyncName + ", autopipelined", Parts: []string{"keys"}, Direct: set, Open: openRedsync(0, true)},
+		{Name: fairPeer, Open: openRueidislock(false), Parts: []string{"free", "keys", "hot", "stranger", "processes",
+			"line/10", "line/100", "held/1000", "held/10000"}},
+		{Name: readme, Parts: every, Open: openRueidislock(true)},
+
+		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
+		{Name: "fencelock on a quorum", Parts: redlock, Direct: subscribes, Open: openOurs(onQuorum, 0)},
+		{Name: "redsync on a quorum", Parts: redlock, Direct: set, Open: openRedsyncQuorum},
+	}
+	for _, store := range storeOrder {
+		s := stores[store]
+		free, keys, hot, processes := store+" free", store+" keys", store+" hot", store+" processes"
+		all = append(all,
+			Peer{Name: s.floor, Parts: []string{free, keys}, Open: s.openFloor},
+			Peer{Name: s.ours, Parts: []string{free, keys, hot, processes}, Open: openOurs(s.backend, 0)},
+			Peer{Name: s.ours + ", HandOff 1", Parts: []string{processes}, Open: openOurs(s.backend, 1)},
+			Peer{Name: s.peer, Parts: []string{free, keys, hot, processes}, Open: s.openPeer})
+	}
+	return all
+}
+
+func findPeer(name string) (Peer, error) {
+	for _, p := range Peers() {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return Peer{}, fmt.Errorf("no library is called %q", name)
+}
+
+// participants returns those who take part in a part of a case, and whose names are wanted.
+func participants(part string, size int, wanted []string) []Peer {
+	var chosen []Peer
+	for _, p := range Peers() {
+		asked := len(wanted) == 0 || slices.ContainsFunc(wanted, func(w string) bool {
+			prefix, star := strings.CutSuffix(w, "*")
+			return p.Name == w || star && strings.HasPrefix(p.Name, prefix)
+		})
+		sized := fmt.Sprintf("%s/%d", part, size)
+		if asked && (slices.Contains(p.Parts, part) || slices.Contains(p.Parts, sized)) {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen
+}
+
+// isOurs reports whether the library is fencelock, on any store.
+func isOurs(peer string) bool { return strings.HasPrefix(peer, ours) }
+
+// isFloor reports whether peer is no lock that one could use.
+func isFloor(peer string) bool {
+	for _, s := range stores {
+		if peer == s.floor {
+			return true
+		}
+	}
+	return slices.Contains([]string{floor, floorAuto, floorRueidis, quorumFloor}, peer)
+}

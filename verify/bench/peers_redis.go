@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	bsmredislock "github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+const (
+	compareAndDelete = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
+	rawValue         = "0123456789abcdef0123456789abcdef"
+)
+
+var errTaken = errors.New("a key that nobody else wants was taken")
+
+// dialGoRedis returns the client that each library on go-redis gets: one of its own, with
+// the default settings. A pipelined one sends together what many goroutines send at a time.
+func dialGoRedis(e Env, pipelined bool) (redis.UniversalClient, func() error, error) {
+	rdb := redis.NewClient(&redis.Options{Addr: e.Store})
+	if !pipelined {
+		return rdb, rdb.Close, nil
+	}
+	pipes, err := rdb.AutoPipeline()
+	if err != nil {
+		return nil, nil, errors.Join(err, rdb.Close())
+	}
+	return pipes, func() error { return errors.Join(pipes.Close(), rdb.Close()) }, nil
+}
+
+// openGoRedis opens the floor: SET NX PX, and compare and delete. It does not wait, renews
+// nothing and has one value for all its locks: it is no lock that one should use.
+func openGoRedis(pipelined bool) func(Env) (Locker, error) {
+	return func(e Env) (Locker, error) {
+		rdb, done, err := dialGoRedis(e, pipelined)
+		if err != nil {
+			return nil, err
+		}
+		compare := redis.NewScript(compareAndDelete)
+		return &library[struct{}]{
+			lock: func(ctx context.Context, key string) (none struct{}, err error) {
+				ok, err := rdb.SetNX(ctx, key, rawValue, e.TTL).Result()
+				if err == nil && !ok {
+					err = errTaken
+				}
+				return none, err
+			},
+			unlock: func(_ context.Context, key string, _ struct{}) error {
+				return compare.Run(context.Background(), rdb, []string{key}, rawValue).Err()
+			},
+			close: done,
+		}, nil
+	}
+}
+
+// openRueidis opens the floor through rueidis, which sends what many goroutines want over a
+// few connections without waiting for the answers.
+func openRueidis(e Env) (Locker, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Store}})
+	if err != nil {
+		return nil, err
+	}
+	compare := rueidis.NewLuaScript(compareAndDelete)
+	return &library[struct{}]{
+		lock: func(ctx context.Context, key string) (none struct{}, err error) {
+			set := client.B().Set().Key(key).Value(rawValue).Nx().PxMilliseconds(e.TTL.Milliseconds()).Build()
+			err = client.Do(ctx, set).Error()
+			if rueidis.IsRedisNil(err) {
+				err = errTaken
+			}
+			return none, err
+		},
+		unlock: func(_ context.Context, key string, _ struct{}) error {
+			return compare.Exec(context.Background(), client, []string{key}, []string{rawValue}).Error()
+		},
+		close: func() error { client.Close(); return nil },
+	}, nil
+}
+
+// openBsm opens github.com/bsm/redislock. It polls as often as it is told to, and gives up
+// after one lease if ctx has no end: none of our cases lasts that long.
+func openBsm(every time.Duration, pipelined bool) func(Env) (Locker, error) {
+	return func(e Env) (Locker, error) {
+		rdb, done, err := dialGoRedis(e, pipelined)
+		if err != nil {
+			return nil, err
+		}
+		client := bsmredislock.New(rdb)
+		var o *bsmredislock.Options
+		if every > 0 {
+			o = &bsmredislock.Options{RetryStrategy: bsmredislock.LinearBackoff(every)}
+		}
+		return &library[*bsmredislock.Lock]{
+			lock: func(ctx context.Context, key string) (*bsmredislock.Lock, error) {
+				return client.Obtain(ctx, key, e.TTL, o)
+			},
+			unlock: func(_ context.Context, _ string, l *bsmredislock.Lock) error {
+				return l.Release(context.Background())
+			},
+			extend: func(ctx context.Context, l *bsmredislock.Lock) error { return l.Refresh(ctx, e.TTL, nil) },
+			ttl:    e.TTL,
+			close:  done,
+		}, nil
+	}
+}
+
+// openRedsync opens github.com/go-redsync/redsync with one server.
+func openRedsync(every time.Duration, pipelined bool) func(Env) (Locker, error) {
+	return func(e Env) (Locker, error) {
+		rdb, done, err := dialGoRedis(e, pipelined)
+		if err != nil {
+			return nil, err
+		}
+		return newRedsync(e, every, done, goredis.NewPool(rdb)), nil
+	}
+}
+
+// openRedsyncQuorum opens redsync with all nodes, as its README does.
+func openRedsyncQuorum(e Env) (Locker, error) {
+	nodes, done := dialNodes(e)
+	var pools []redsyncredis.Pool
+	for _, rdb := range nodes {
+		pools = append(pools, goredis.NewPool(rdb))
+	}
+	return newRedsync(e, 0, done, pools...), nil
+}
+
+// newRedsync polls every 50 to 250 ms unless it is told otherwise. By default redsync gives
+// up after 32 tries; here it never does.
+func newRedsync(e Env, every time.Duration, done func() error, pools ...redsyncredis.Pool) Locker {
+	sync := redsync.New(pools...)
+	o := []redsync.Option{redsync.WithExpiry(e.TTL), redsync.WithTries(math.MaxInt)}
+	if every > 0 {
+		o = append(o, redsync.WithRetryDelay(every))
+	}
+	held := func(ok bool, err error) error {
+		if err == nil && !ok {
+			err = errors.New("redsync does not hold the lock")
+		}
+		return err
+	}
+	return &library[*redsync.Mutex]{
+		lock: func(ctx context.Context, key string) (*redsync.Mutex, error) {
+			m := sync.NewMutex(key, o...)
+			return m, m.LockContext(ctx)
+		},
+		unlock: func(_ context.Context, _ string, m *redsync.Mutex) error {
+			return held(m.UnlockContext(context.Background()))
+		},
+		extend: func(ctx context.Context, m *redsync.Mutex) error { return held(m.ExtendContext(ctx)) },
+		ttl:    e.TTL,
+		close:  done,
+	}
+}
+
+// rueidisHeld is a lock of rueidislock: ctx ends when it is lost.
+type rueidisHeld struct {
+	ctx    context.Context
+	unlock context.CancelFunc
+}
+
+// openRueidislock opens github.com/redis/rueidis/rueidislock with one key for each lock: more
+// of them cost more, and make nothing safer on one server. noLoop is the setting that its
+// README recommends; without it, it is nearly fair, and hands over much more often.
+func openRueidislock(noLoop bool) func(Env) (Locker, error) {
+	return func(e Env) (Locker, error) {
+		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption:   rueidis.ClientOption{InitAddress: []string{e.Store}},
+			KeyMajority:    1,
+			NoLoopTracking: noLoop,
+			KeyValidity:    e.TTL,
+			ExtendInterval: e.TTL / 3,
+			// The default is 20 ms: on a busy machine a request for a free lock takes longer
+			// now and then, is given up for the next key, of which there is none, and waits
+			// for ever.
+			TryNextAfter: e.TTL,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &library[rueidisHeld]{
+			lock: func(ctx context.Context, key string) (h rueidisHeld, err error) {
+				h.ctx, h.unlock, err = locker.WithContext(ctx, key)
+				return h, err
+			},
+			unlock: func(_ context.Context, _ string, h rueidisHeld) error {
+				defer h.unlock()
+				return h.ctx.Err()
+			},
+			close: func() error { locker.Close(); return nil },
+		}, nil
+	}
+}
+
+// dialNodes returns a client for each server of a quorum.
+func dialNodes(e Env) (all []*redis.Client, done func() error) {
+	for _, addr := range e.Nodes {
+		all = append(all, redis.NewClient(&redis.Options{Addr: addr}))
+	}
+	return all, func() (err error) {
+		for _, rdb := range all {
+			err = errors.Join(err, rdb.Close())
+		}
+		return err
+	}
+}
+
+// openPings opens the floor of a quorum: all nodes are asked at once for nothing, and the
+// answers of a majority are waited for, twice.
+func openPings(e Env) (Locker, error) {
+	nodes, done := dialNodes(e)
+	ask := func(ctx context.Context) error {
+		answers := make(chan error, len(nodes))
+		for _, rdb := range nodes {
+			go func() { answers <- rdb.Ping(ctx).Err() }()
+		}
+		for range len(nodes)/2 + 1 {
+			if err := <-answers; err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return &library[struct{}]{
+		lock: func(ctx context.Context, _ string) (none struct{}, err error) { return none, ask(ctx) },
+		unlock: func(context.Context, string, struct{}) error {
+			return ask(context.Background())
+		},
+		close: done,
+	}, nil
+}

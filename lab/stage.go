@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/redis/go-redis/v9"
 )
 
 // stage is where a schedule is played. One goroutine drives it. An error that the
@@ -26,32 +28,19 @@ type stage struct {
 	mu     sync.Mutex // guards calls: a client of the library sends when it likes
 	calls  []string
 	steps  []Step
-	starts []time.Duration // of the steps
-	open   bool
-
 	events []history.Event
 	claims map[string]string // the present claim of each actor
 	wishes int
-	key    string // that the actors want
-	keys   []string
+	keys   []string   // the actors want the last one
+	gate   fence.Gate // before the resource: it refuses a token below the largest it has seen
 
 	nodes   []*node
-	holds   func() []Text // what else there is to see in the store
+	holds   func() []Text // what there is to see in the store; nil for all keys of all nodes
 	closers []func() error
 }
 
-// node is a Redis server, and a client of it that nobody hears.
-type node struct {
-	name   string // before what it holds, if there are several
-	server *testserver.Server
-	rdb    *redis.Client
-}
-
-func newStage(ctx context.Context, dir string) *stage {
-	return &stage{
-		ctx: ctx, dir: dir, start: time.Now(), claims: map[string]string{}, key: "lock", keys: []string{"lock"},
-	}
-}
+// firstKey is the key that the actors want first.
+const firstKey = "lock"
 
 // failure is what check panics with.
 type failure struct{ error }
@@ -88,72 +77,48 @@ func (s *stage) want(ok bool, format string, args ...any) {
 	}
 }
 
-// redis starts a server. What it holds is shown under name, which may be empty.
-func (s *stage) redis(name string, config ...string) *node {
-	dir, err := os.MkdirTemp(s.dir, "redis-*")
-	s.check(err)
-	server, err := testserver.StartRedis(s.ctx, dir, testserver.Config(config...))
-	s.check(err)
-	n := &node{name, server, dial(server.Addr())}
-	s.nodes = append(s.nodes, n)
-	s.closers = append(s.closers, n.server.Stop, n.rdb.Close)
-	return n
-}
-
-// dial returns a client that never sends a request twice: what is played must be what
-// is shown.
-func dial(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true,
-	})
-}
-
-// now is the clock of the history.
-func (s *stage) now() time.Duration { return time.Since(s.start) + s.skipped }
-
-// pass lets time go by on stage, without waiting: every key of every server is that
-// much nearer to its end.
-func (s *stage) pass(d time.Duration) {
-	s.skipped += d
-	for _, n := range s.nodes {
-		n.pass(s, d)
-	}
-	s.event(history.Look, "")
-}
-
-// pass moves the time of one server.
-func (n *node) pass(s *stage, d time.Duration) {
-	keys, err := n.rdb.Keys(s.ctx, "*").Result()
-	s.check(err)
-	for _, key := range keys {
-		left, err := n.rdb.PTTL(s.ctx, key).Result()
-		s.check(err)
-		if left < 0 { // it has no end
-			continue
+// until waits for what happens by itself.
+func (s *stage) until(what string, ok func() bool) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-s.ctx.Done():
+			s.want(false, "waited in vain until %s: %v", what, s.ctx.Err())
 		}
-		s.check(n.rdb.PExpire(s.ctx, key, max(left-d, 0)).Err())
 	}
 }
 
-// at begins a step. What is sent until the next one belongs to it.
-func (s *stage) at(actor string, en, zh string) {
+// actor is who acts on stage.
+type actor struct {
+	*stage
+	name string
+}
+
+// step is a step of one actor.
+func (a actor) step(en, zh string, do ...func()) { a.perform(a.name, Text{en, zh}, do) }
+
+// step is a step that happens to everybody.
+func (s *stage) step(en, zh string, do ...func()) { s.perform("", Text{en, zh}, do) }
+
+// perform plays a step. What is sent until the next one belongs to it.
+func (s *stage) perform(name string, text Text, do []func()) {
 	s.endStep()
-	s.steps = append(s.steps, Step{Actor: actor, Text: Text{en, zh}})
-	s.starts = append(s.starts, s.now())
-	s.open = true
+	s.steps = append(s.steps, Step{Actor: name, Text: text, begun: s.now()})
+	for _, f := range do {
+		f()
+	}
 }
 
 func (s *stage) endStep() {
-	s.mu.Lock()
-	calls := s.calls
-	s.calls = nil
-	s.mu.Unlock()
-	if !s.open {
+	if len(s.steps) == 0 {
 		return
 	}
-	s.open = false
 	step := &s.steps[len(s.steps)-1]
-	step.Calls = calls
+	s.mu.Lock()
+	step.Calls, s.calls = append(step.Calls, s.calls...), nil
+	s.mu.Unlock()
 	step.Holds = s.look()
 }
 
@@ -164,85 +129,92 @@ func (s *stage) record(line string) {
 	s.calls = append(s.calls, line)
 }
 
-// mark puts each breach beside the step in which it happened.
-func (s *stage) mark(found []history.Violation) {
-	for _, v := range found {
-		for i := len(s.steps) - 1; i >= 0; i-- {
-			if s.starts[i] <= v.At {
-				s.steps[i].Broke = append(s.steps[i].Broke, v.Rule)
-				break
-			}
+// key is what the actors want.
+func (s *stage) key() string { return s.keys[len(s.keys)-1] }
+
+// turnTo makes another key the one that the actors want.
+func (s *stage) turnTo(key string) { s.keys = append(s.keys, key) }
+
+// now is the clock of the history.
+func (s *stage) now() time.Duration { return time.Since(s.start) + s.skipped }
+
+// passes lets time go by on stage, without waiting: every key of every server is that
+// much nearer to its end.
+func (s *stage) passes(d time.Duration, en, zh string) {
+	s.step(en, zh, func() {
+		s.skipped += d
+		for _, n := range s.nodes {
+			n.pass(s, d)
 		}
-	}
+		actor{s, ""}.event(history.Look)
+	})
 }
 
-// event adds to the history what one actor sees of its present claim.
-func (s *stage) event(op history.Op, actor string, more ...func(*history.Event)) {
-	e := history.Event{At: s.now(), Op: op, Process: actor}
+// event adds to the history what an actor sees of its present claim.
+func (a actor) event(op history.Op, more ...func(*history.Event)) {
+	e := history.Event{At: a.now(), Op: op, Process: a.name}
 	switch op {
 	case history.Look, history.Crash, history.Pause, history.Resume:
 	case history.Enter:
-		s.wishes++
-		s.claims[actor] = fmt.Sprintf("%s/%d", actor, s.wishes)
+		a.wishes++
+		a.claims[a.name] = fmt.Sprintf("%s/%d", a.name, a.wishes)
 		fallthrough
 	default:
-		e.Key, e.Claim = s.key, s.claims[actor]
+		e.Key, e.Claim = a.key(), a.claims[a.name]
 	}
 	for _, f := range more {
 		f(&e)
 	}
-	s.events = append(s.events, e)
+	a.events = append(a.events, e)
 }
 
 func token(t int64) func(*history.Event)   { return func(e *history.Event) { e.Token = t } }
 func handle(h string) func(*history.Event) { return func(e *history.Event) { e.Handle = h } }
 func reading(e *history.Event)             { e.Kind = history.Shared }
 
-// errKilled is how a scheme ends that is killed between two of its steps.
-var errKilled = errors.New("killed")
+func (a actor) dies()   { a.event(history.Crash) }
+func (a actor) stops()  { a.event(history.Pause) }
+func (a actor) goesOn() { a.event(history.Resume) }
 
-// locks lets an actor lock, and wants it to succeed.
-func (s *stage) locks(actor string, lock func() (bool, error), more ...func(*history.Event)) {
-	s.event(history.Enter, actor, more...)
-	s.again(actor, lock, more...)
+// node is a Redis server, and a client of it that nobody hears.
+type node struct {
+	name   string // before what it holds, if there are several
+	server *testserver.Server
+	rdb    *redis.Client
 }
 
-// again is locks for one who has waited.
-func (s *stage) again(actor string, lock func() (bool, error), more ...func(*history.Event)) {
-	s.answers(actor, lock, true)
-	s.event(history.Believe, actor, more...)
-}
-
-// waits lets an actor try in vain, and go on waiting.
-func (s *stage) waits(actor string, lock func() (bool, error)) {
-	s.event(history.Enter, actor)
-	s.answers(actor, lock, false)
-}
-
-// refused lets an actor try in vain, and give up.
-func (s *stage) refused(actor string, lock func() (bool, error)) {
-	s.waits(actor, lock)
-	s.event(history.Refused, actor)
-}
-
-func (s *stage) answers(actor string, lock func() (bool, error), want bool) {
-	got, err := lock()
+// redis starts a server. What it holds is shown under name, which may be empty.
+func (s *stage) redis(name string, config ...string) *node {
+	dir, err := os.MkdirTemp(s.dir, "redis-*")
 	s.check(err)
-	s.want(got == want, "%s got the lock: %v", actor, got)
+	server, err := testserver.StartRedis(s.ctx, dir, testserver.Config(config...))
+	s.check(err)
+	n := &node{name, server, redis.NewClient(&redis.Options{
+		// A request is never sent twice: what is played must be what is shown.
+		Addr: server.Addr(), MaxRetries: -1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true,
+	})}
+	s.nodes = append(s.nodes, n)
+	s.closers = append(s.closers, server.Stop, n.rdb.Close)
+	return n
 }
 
-// unlocks lets an actor give the lock back.
-func (s *stage) unlocks(actor string, unlock func() error, more ...func(*history.Event)) {
-	s.event(history.Release, actor, more...)
-	s.check(unlock())
-	s.event(history.Left, actor)
+// pass moves the time of one server.
+func (n *node) pass(s *stage, d time.Duration) {
+	keys, err := n.rdb.Keys(s.ctx, "*").Result()
+	s.check(err)
+	for _, key := range keys {
+		left, err := n.rdb.PTTL(s.ctx, key).Result()
+		s.check(err)
+		if left >= 0 { // it has an end
+			s.check(n.rdb.PExpire(s.ctx, key, max(left-d, 0)).Err())
+		}
+	}
 }
 
-// writes lets the resource accept a write: it knows no tokens.
-func (s *stage) writes(actor string) {
-	s.event(history.Write, actor)
-	s.record("write(" + actor + ") → ok")
+// restart empties the memory of a server.
+func (n *node) restart(s *stage) func() {
+	return func() {
+		s.check(n.server.Restart())
+		s.check(n.rdb.Ping(s.ctx).Err())
+	}
 }
-
-// kills ends an actor.
-func (s *stage) kills(actor string) { s.event(history.Crash, actor) }

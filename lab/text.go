@@ -1,8 +1,7 @@
 package lab
 
 import (
-	"embed"
-	"strconv"
+	_ "embed"
 	"strings"
 	"sync"
 )
@@ -42,38 +41,35 @@ func (t Text) In(l Lang) string {
 // same is text that needs no translation: a command and its reply.
 func same(s string) Text { return Text{s, s} }
 
-//go:embed text/en.txt text/zh.txt
-var textFiles embed.FS
+// Story is what an experiment says of itself.
+type Story struct {
+	Title  Text // names the scheme
+	Taught Text // where
+	Flaw   Text // what goes wrong
+	Cure   Text // what fencelock does instead
+	Note   Text // what the comparison does not show, or nothing
+}
 
-// story is what an experiment says of itself.
-type story struct{ title, taught, flaw, cure, note Text }
+//go:embed text/en.txt
+var english string
 
-// stories are those of all experiments, by number.
-var stories = sync.OnceValue(func() map[int]story {
-	all := map[int]story{}
-	english, chinese := readStories("text/en.txt"), readStories("text/zh.txt")
-	for n, en := range english {
-		of := func(field string) Text { return Text{en[field], chinese[n][field]} }
-		all[n] = story{of("title"), of("taught"), of("flaw"), of("cure"), of("note")}
+//go:embed text/zh.txt
+var chinese string
+
+// stories are those of all experiments. A file has a paragraph for each, behind one that
+// says so: its number, and "field: text" lines.
+var stories = sync.OnceValue(func() (all []Story) {
+	zh := strings.Split(chinese, "\n\n")
+	for i, en := range strings.Split(english, "\n\n")[1:] {
+		of := func(field string) Text { return Text{line(en, field), line(zh[i+1], field)} }
+		all = append(all, Story{of("title"), of("taught"), of("flaw"), of("cure"), of("note")})
 	}
 	return all
 })
 
-// readStories returns the fields of each experiment in a file, by number.
-func readStories(name string) map[int]map[string]string {
-	text, err := textFiles.ReadFile(name)
-	if err != nil {
-		panic(err) // the file is embedded
-	}
-	all := map[int]map[string]string{}
-	number := 0
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if n, err := strconv.Atoi(line); err == nil {
-			number, all[n] = n, map[string]string{}
-		} else if field, value, ok := strings.Cut(line, ": "); ok && number > 0 {
-			all[number][field] = value
-		}
-	}
-	return all
+// line is what a paragraph has for a field.
+func line(paragraph, field string) string {
+	_, rest, _ := strings.Cut(paragraph, "\n"+field+": ")
+	text, _, _ := strings.Cut(rest, "\n")
+	return text
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-const (
+var (
 	compareAndDelete = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
-	rawValue         = "0123456789abcdef0123456789abcdef"
-)
+	rawValue         = "0123456789abcdef0123456789abcdef" // a variable: random in real life, so it costs an allocation
 
-var errTaken = errors.New("a key that nobody else wants was taken")
+	errTaken = errors.New("a key that nobody else wants was taken")
+)
 
 // dialGoRedis returns the client that each library on go-redis gets: one of its own, with
 // the default settings. A pipelined one sends together what many goroutines send at a time.

@@ -33,7 +33,7 @@ func ruleNames(rules []history.Rule, l lab.Lang) string {
 func list(w io.Writer, l lab.Lang) error {
 	rows := [][]string{{"#", text("scheme", l), text("verdict", l), text("taughtAt", l)}}
 	for _, e := range lab.All() {
-		rows = append(rows, []string{strconv.Itoa(e.Number), e.Title().In(l), verdict(e.Breaks, l), e.Taught().In(l)})
+		rows = append(rows, []string{strconv.Itoa(e.Number), e.Title.In(l), verdict(e.Breaks, l), e.Taught.In(l)})
 	}
 	if err := terminal.Table(w, rows); err != nil {
 		return err
@@ -52,18 +52,18 @@ const (
 // showPlay shows how an experiment went.
 func showPlay(w io.Writer, e lab.Experiment, r lab.Result, l lab.Lang) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d  %s\n", e.Number, e.Title().In(l))
-	paragraph(&b, text("taught", l)+e.Taught().In(l))
+	fmt.Fprintf(&b, "%d  %s\n", e.Number, e.Title.In(l))
+	paragraph(&b, text("taught", l)+e.Taught.In(l))
 	paragraph(&b, text("clock", l))
 	b.WriteString("\n" + text("theirs", l) + "\n\n")
 	showRun(&b, r.Scheme, l)
 	b.WriteString("\n")
-	paragraph(&b, text("why", l)+e.Flaw().In(l))
+	paragraph(&b, text("why", l)+e.Flaw.In(l))
 	b.WriteString("\n" + text("ours", l) + "\n\n")
 	showRun(&b, r.Ours, l)
 	b.WriteString("\n")
-	paragraph(&b, text("cure", l)+e.Cure().In(l))
-	if note := e.Note().In(l); note != "" {
+	paragraph(&b, text("cure", l)+e.Cure.In(l))
+	if note := e.Note.In(l); note != "" {
 		paragraph(&b, text("note", l)+note)
 	}
 	b.WriteString("\n")

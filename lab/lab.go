@@ -1,3 +1,14 @@
+// Package lab shows why the locks of well-known tutorials fail.
+//
+// Each [Experiment] has a scheme as it is taught, written out as small Go functions that
+// run on a real Redis, and the schedule of events that breaks it. One goroutine
+// drives the schedule, so that it plays the same way each time; the time that must
+// pass is moved by PEXPIRE instead of waiting. What the clients believed is recorded
+// as a history and judged by package history, which also judges the tests of the
+// library itself. Then the same schedule is played against fencelock and judged by
+// the same rules.
+//
+// The locks here are for looking at, not for use.
 package lab
 
 import (
@@ -10,37 +21,27 @@ import (
 )
 
 // Experiment is one scheme, the schedule that breaks it, and the same schedule against
-// this library. Its texts are in text/.
+// this library.
 type Experiment struct {
 	Number int
-	Breaks []history.Rule               // exactly these, in the order of history.All
-	excuse func(history.Violation) bool // what Note says fencelock does not promise; nil for nothing
-	scheme func(s *stage)               // the schedule against the scheme
-	ours   func(s *stage)               // the same schedule against fencelock
+	Story
+	Breaks   []history.Rule // exactly these, in the order of history.All
+	overlaps bool           // as Note says, fencelock does not promise that one alone holds the first key
+	scheme   func(s *stage) // the schedule against the scheme
+	ours     func(s *stage) // the same schedule against fencelock
 }
-
-// Title names the scheme.
-func (e Experiment) Title() Text { return stories()[e.Number].title }
-
-// Taught says where the scheme is taught.
-func (e Experiment) Taught() Text { return stories()[e.Number].taught }
-
-// Flaw says what goes wrong.
-func (e Experiment) Flaw() Text { return stories()[e.Number].flaw }
-
-// Cure says what fencelock does instead.
-func (e Experiment) Cure() Text { return stories()[e.Number].cure }
-
-// Note says what the comparison does not show, or is empty.
-func (e Experiment) Note() Text { return stories()[e.Number].note }
 
 // All returns the experiments by number.
 func All() []Experiment {
-	return []Experiment{
+	all := []Experiment{
 		setnxThenExpire, getSetWithClientTime, luaWithoutOwner, plainDelete, getThenDelete, noWatchdog,
 		oneMaster, redlockWithoutToken, pausedHolder, tokenAsLuaNumber, goroutineID, countInTwoSteps,
 		pubSubOnly, headOfTheQueue,
 	}
+	for i := range all {
+		all[i].Number, all[i].Story = i+1, stories()[i]
+	}
+	return all
 }
 
 // Step is one moment of a run.
@@ -50,6 +51,7 @@ type Step struct {
 	Calls []string // what was sent, and answered
 	Holds []Text   // what the store holds after it
 	Broke []history.Rule
+	begun time.Duration
 }
 
 // Run is a schedule as it was played.
@@ -80,17 +82,17 @@ func (r Result) AsTold(e Experiment) bool {
 func (e Experiment) Play(ctx context.Context, dir string) (Result, error) {
 	var r Result
 	var err error
-	if r.Scheme, err = play(ctx, dir, e.scheme, nil); err != nil {
+	if r.Scheme, err = play(ctx, dir, e.scheme, false); err != nil {
 		return r, fmt.Errorf("scheme %d: %w", e.Number, err)
 	}
-	if r.Ours, err = play(ctx, dir, e.ours, e.excuse); err != nil {
+	if r.Ours, err = play(ctx, dir, e.ours, e.overlaps); err != nil {
 		return r, fmt.Errorf("scheme %d against fencelock: %w", e.Number, err)
 	}
 	return r, nil
 }
 
-func play(ctx context.Context, dir string, schedule func(*stage), excuse func(history.Violation) bool) (Run, error) {
-	s := newStage(ctx, dir)
+func play(ctx context.Context, dir string, schedule func(*stage), overlaps bool) (Run, error) {
+	s := &stage{ctx: ctx, dir: dir, start: time.Now(), claims: map[string]string{}, keys: []string{firstKey}}
 	if err := s.play(schedule); err != nil {
 		return Run{}, fmt.Errorf("step %d: %w", len(s.steps), err)
 	}
@@ -100,13 +102,18 @@ func play(ctx context.Context, dir string, schedule func(*stage), excuse func(hi
 	}
 	r := Run{Steps: s.steps, Events: s.events}
 	for _, v := range found {
-		if excuse != nil && excuse(v) {
+		if overlaps && v.Rule == history.Exclusion && v.Key == firstKey {
 			r.Excused = append(r.Excused, v)
-		} else {
-			r.Violations = append(r.Violations, v)
+			continue
+		}
+		r.Violations = append(r.Violations, v)
+		for i, step := range slices.Backward(s.steps) {
+			if step.begun <= v.At {
+				s.steps[i].Broke = append(step.Broke, v.Rule)
+				break
+			}
 		}
 	}
-	s.mark(r.Violations)
 	return r, nil
 }
 

@@ -51,7 +51,8 @@ func (s *stage) content(n *node) (all []Text) {
 		case "list":
 			value = fmt.Sprint(n.rdb.LRange(s.ctx, key, 0, -1).Val())
 		case "hash":
-			value = "{" + strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(n.rdb.HGetAll(s.ctx, key).Val()), "map["), "]") + "}"
+			fields := fmt.Sprint(n.rdb.HGetAll(s.ctx, key).Val())
+			value = "{" + strings.TrimSuffix(strings.TrimPrefix(fields, "map["), "]") + "}"
 		default:
 			value = kind
 		}

@@ -68,7 +68,7 @@ func Cases() []Case {
 			[]part{line(10), line(100), line(1000)}},
 		{"held", "many leases that are held and renewed", onRedis, 1,
 			// Each round of the last one takes a whole lease.
-			[]part{held(1000, 1500, 1), held(10_000, 3000, 1), held(100_000, 9000, 0.6)}},
+			[]part{leases(1000, 1500, 1), leases(10_000, 3000, 1), leases(100_000, 9000, 0.6)}},
 		{"redlock", "a majority of five independent Redis servers", onRedis, 5, warmed(majority)},
 	}
 	for _, store := range storeOrder {
@@ -122,10 +122,10 @@ func line(size int) part {
 	return p
 }
 
-// held is a process that holds many leases of a length.
-func held(size, ms int, rounds float64) part {
+// leases is a process that holds many leases of a length.
+func leases(size, ms int, rounds float64) part {
 	return part{name: "held", title: fmt.Sprintf("%d leases held, each renewed every third of it", size), size: size,
-		columns: heldColumns, rounds: rounds, length: milliseconds(ms), turn: (*Bench).holdTurn}
+		columns: heldColumns, rounds: rounds, length: milliseconds(ms), turn: (*Bench).held}
 }
 
 // warmed makes parts warm, but for those whose processes are new each time.

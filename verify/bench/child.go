@@ -10,19 +10,18 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // job is what a child process is to do. It is the first line of its standard input. The
 // child waits at fixed points until its parent sends another line.
 type job struct {
-	Do     string // "contend", "hold" or "spin"
-	Peer   string
+	Peer   string // empty: keep a processor awake
 	Env    Env
 	Key    string
+	Leases int    // to hold; 0: contend for the key
 	Guard  string // file, of those that contend
-	Leases int    // to be held
 }
 
 // parent is what a child knows of the process that started it.
@@ -37,8 +36,6 @@ func (p *parent) wait() error {
 	return err
 }
 
-func (p *parent) send(v any) error { return p.out.Encode(v) }
-
 // Child does the job that its first line of input describes, and reports to out.
 func Child(in io.Reader, out io.Writer) error {
 	p := &parent{bufio.NewReader(in), json.NewEncoder(out)}
@@ -50,23 +47,18 @@ func Child(in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return err
 	}
-	if j.Do == "spin" {
+	if j.Peer == "" {
 		return spin(p)
 	}
 	peer, err := findPeer(j.Peer)
 	if err != nil {
 		return err
 	}
-	l, err := peer.Open(j.Env)
-	if err != nil {
-		return err
+	if j.Leases == 0 {
+		return contend(j, peer, p)
 	}
-	if j.Do == "hold" {
-		err = hold(j, l, p)
-	} else {
-		err = contend(j, l, p)
-	}
-	return errors.Join(err, l.Close())
+	v, err := hold(j, peer)
+	return errors.Join(err, p.out.Encode(v))
 }
 
 // spin uses up one processor, when nobody else wants it, until its parent is gone.
@@ -75,12 +67,14 @@ func spin(p *parent) error {
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil { // of this thread
 		return err
 	}
+	var ended atomic.Bool
 	go func() {
 		_ = p.wait()
-		os.Exit(0)
+		ended.Store(true)
 	}()
-	for {
+	for !ended.Load() {
 	}
+	return nil
 }
 
 // keepAwake has a child spin on each processor until stop. On an idle virtual machine a
@@ -89,7 +83,7 @@ func spin(p *parent) error {
 func (b *Bench) keepAwake(ctx context.Context) (stop func(), err error) {
 	ctx, stop = context.WithCancel(ctx)
 	for range runtime.NumCPU() {
-		c, err := b.startChild(ctx, job{Do: "spin"})
+		c, err := b.startChild(ctx, job{})
 		if err != nil {
 			stop()
 			return nil, err
@@ -108,22 +102,20 @@ type child struct {
 
 // startChild starts a child on its job. It is killed when ctx ends.
 func (b *Bench) startChild(ctx context.Context, j job) (*child, error) {
-	c := &child{cmd: exec.CommandContext(ctx, b.Command[0], b.Command[1:]...)}
-	c.cmd.Stderr = os.Stderr
-	c.cmd.WaitDelay = patience
-	var err error
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := c.cmd.StdoutPipe()
+	cmd := exec.CommandContext(ctx, b.Command[0], b.Command[1:]...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	c.out = json.NewDecoder(out)
-	if err := c.cmd.Start(); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting a child process: %w", err)
 	}
-	return c, json.NewEncoder(c.in).Encode(j)
+	return &child{cmd, in, json.NewDecoder(out)}, json.NewEncoder(in).Encode(j)
 }
 
 // receive waits for the child's next report.
@@ -144,6 +136,3 @@ func (c *child) proceed() error {
 func (c *child) end() error {
 	return errors.Join(c.in.Close(), c.cmd.Wait())
 }
-
-// turnTimeout is how long a turn of child processes may take.
-const turnTimeout = time.Minute

@@ -8,96 +8,72 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// acquired and kept are what a child that holds leases reports.
-type acquired struct {
-	PerSecond  float64 // leases acquired
-	Bytes      float64 // of heap and stacks, for each
-	Goroutines float64 // for each
-}
-
-type kept struct {
-	CPU  time.Duration // that the child used while it only held
-	Lost int64         // leases that were no longer held when they were released
-}
-
-// holdTurn has a fresh process hold many leases, and measures it while each is renewed once,
-// a third of its TTL.
-func (b *Bench) holdTurn(ctx context.Context, p part, peer Peer, _ []Locker) (Values, error) {
-	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
-	defer cancel()
-	env := b.env()
-	env.TTL = p.length
-	c, err := b.startChild(ctx, job{Do: "hold", Peer: peer.Name, Env: env, Leases: p.size, Key: b.key()})
+// held is a turn of a fresh process that holds many leases. It measures itself: what a
+// process had in memory before would make leases cheaper.
+func (b *Bench) held(ctx context.Context, p part, peer Peer, _ []Locker) (v Values, err error) {
+	j := job{Peer: peer.Name, Env: b.env(), Key: b.key(), Leases: p.size}
+	j.Env.TTL = p.length
+	c, err := b.startChild(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	var has acquired
-	if err := c.receive(&has); err != nil {
-		return nil, err
-	}
-	if err := pause(ctx, env.TTL/9); err != nil { // the costs of the beginning are over
-		return nil, err
-	}
-	window := env.TTL / 3
-	cost, err := b.measure(peer, func() error {
-		return errors.Join(c.proceed(), pause(ctx, window))
-	})
+	return v, errors.Join(c.receive(&v), c.end())
+}
+
+// hold is what the child does. It acquires the leases, and measures while each is renewed
+// once, a third of its TTL. Then it releases them.
+func hold(j job, peer Peer) (_ Values, err error) {
+	ctx, n := context.Background(), float64(j.Leases)
+	b := &Bench{server: &server{redis: []*redis.Client{redis.NewClient(&redis.Options{Addr: j.Env.Store})}}}
+	defer func() { err = errors.Join(err, b.server.stop()) }()
+	l, err := peer.Open(j.Env)
 	if err != nil {
 		return nil, err
 	}
-	var end kept
-	if err := errors.Join(c.proceed(), c.receive(&end)); err != nil {
-		return nil, err
-	}
-	return Values{
-		"requests_per_s": cost.requests / window.Seconds(),
-		"requests_share": 100 * cost.requests / float64(p.size),
-		"server_percent": 100 * cost.server / window.Seconds(),
-		"cpu_percent":    100 * end.CPU.Seconds() / window.Seconds(),
-		"bytes":          has.Bytes, "goroutines": has.Goroutines, "acquired_per_s": has.PerSecond,
-		"lost": float64(end.Lost),
-	}, c.end()
-}
-
-// hold is what the child does: it acquires the leases, reports their weight, holds them
-// until it may proceed and releases them.
-func hold(j job, l Locker, parent *parent) error {
-	ctx := context.Background()
+	defer func() { err = errors.Join(err, l.Close()) }()
 	if err := l.Do(ctx, j.Key, func(int64) {}); err != nil {
-		return err
+		return nil, err
 	}
 	held := make([]any, j.Leases)
 	bytes, goroutines := memory()
-	start := time.Now()
-	if err := inParallel(len(held), func(i int) (err error) {
+	begun := time.Now()
+	if err := inParallel(j.Leases, func(i int) (err error) {
 		held[i], err = l.Hold(ctx, fmt.Sprintf("%s-%d", j.Key, i))
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	n := float64(len(held))
-	has := acquired{PerSecond: n / time.Since(start).Seconds()}
+	took := time.Since(begun)
 	moreBytes, moreGoroutines := memory()
-	has.Bytes, has.Goroutines = (moreBytes-bytes)/n, (moreGoroutines-goroutines)/n
-	if err := errors.Join(parent.send(has), parent.wait()); err != nil {
-		return err
+	if err := pause(ctx, j.Env.TTL/9); err != nil { // the costs of the beginning are over
+		return nil, err
 	}
-	before := cpuTime()
-	if err := parent.wait(); err != nil {
-		return err
+	window := j.Env.TTL / 3
+	cost, err := b.measure(peer, func() error { return pause(ctx, window) })
+	if err != nil {
+		return nil, err
 	}
-	end := kept{CPU: cpuTime() - before}
 	var lost atomic.Int64
-	_ = inParallel(len(held), func(i int) error {
+	_ = inParallel(j.Leases, func(i int) error {
 		if l.Release(ctx, held[i]) != nil {
 			lost.Add(1)
 		}
 		return nil
 	})
-	end.Lost = lost.Load()
-	return parent.send(end)
+	return Values{
+		"requests_per_s": cost.requests / window.Seconds(),
+		"requests_share": 100 * cost.requests / n,
+		"server_percent": 100 * cost.server / window.Seconds(),
+		"cpu_percent":    100 * cost.client / window.Seconds(),
+		"bytes":          (moreBytes - bytes) / n,
+		"goroutines":     (moreGoroutines - goroutines) / n,
+		"acquired_per_s": n / took.Seconds(),
+		"lost":           float64(lost.Load()),
+	}, nil
 }
 
 // memory is the heap and the stacks of this process in bytes, and its goroutines.

@@ -229,5 +229,6 @@ func openPostgresAdvisory(e Env) (Locker, error) {
 }
 
 func openMariaDBGetLock(e Env) (Locker, error) {
-	return openAdvisory("mysql", e, "SELECT GET_LOCK(?, 1000)", "SELECT RELEASE_LOCK(?)", func(key string) any { return key })
+	own := func(key string) any { return key }
+	return openAdvisory("mysql", e, "SELECT GET_LOCK(?, 1000)", "SELECT RELEASE_LOCK(?)", own)
 }

@@ -119,7 +119,8 @@ func (sv *server) counters(direct []string) (now counters, err error) {
 }
 
 func (c *counters) add(info map[string]map[string]string, direct []string) {
-	for _, command := range append([]string{"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"}, direct...) {
+	scripts := []string{"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"}
+	for _, command := range append(scripts, direct...) {
 		c.requests += number(info["Commandstats"]["cmdstat_"+command], "calls=%g")
 	}
 	for name, seconds := range info["CPU"] {

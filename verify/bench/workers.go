@@ -157,17 +157,21 @@ func (ws *workers) violations() (n float64) {
 
 // sight is what workers have seen: of one process, or of several.
 type sight struct {
-	Grants    []int64 // of each goroutine
-	Samples   []time.Duration
-	Crossings []time.Duration
-	CPU       time.Duration
+	Grants             []int64 // of each goroutine
+	Samples, Crossings []time.Duration
+	CPU                time.Duration
+}
+
+func (s *sight) add(o sight) {
+	s.Grants = append(s.Grants, o.Grants...)
+	s.Samples = append(s.Samples, o.Samples...)
+	s.Crossings = append(s.Crossings, o.Crossings...)
+	s.CPU += o.CPU
 }
 
 func (ws *workers) saw() (s sight) {
 	for _, w := range ws.all {
-		s.Grants = append(s.Grants, w.n)
-		s.Samples = append(s.Samples, w.samples...)
-		s.Crossings = append(s.Crossings, w.crossings...)
+		s.add(sight{[]int64{w.n}, w.samples, w.crossings, 0})
 	}
 	return s
 }

@@ -1,8 +1,14 @@
 package testserver
 
-import "syscall"
+import (
+	"os/exec"
+	"syscall"
+)
 
 // dieWithParent makes the kernel kill the child when its parent is gone.
-func dieWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+func dieWithParent(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }

@@ -2,8 +2,7 @@
 
 package testserver
 
-import "syscall"
+import "os/exec"
 
-// dieWithParent has no equal here: a test that is killed leaves its servers
-// running.
-func dieWithParent() *syscall.SysProcAttr { return nil }
+// dieWithParent has no equal here: a test that is killed leaves its servers running.
+func dieWithParent(*exec.Cmd) {}

@@ -49,7 +49,6 @@ func RedisCluster(tb TB, opts ...Option) *ClusterGroup {
 		"cluster-migration-barrier 99", "cluster-require-full-coverage no") // a master keeps its replica
 	for i := range 2 * masters {
 		s := Redis(tb, append(append(replication(), config), opts...)...)
-		giveMasterAuth(tb, s)
 		// Nodes that all began with the same epoch would first have to sort that out.
 		mustAsk(tb, s, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {
@@ -81,13 +80,7 @@ func RedisCluster(tb TB, opts ...Option) *ClusterGroup {
 func (g *ClusterGroup) ID(s *Server) string { return answer(s, "CLUSTER", "MYID") }
 
 // Addrs returns the addresses of all nodes.
-func (g *ClusterGroup) Addrs() []string {
-	var addrs []string
-	for _, s := range g.Servers {
-		addrs = append(addrs, s.Addr())
-	}
-	return addrs
-}
+func (g *ClusterGroup) Addrs() []string { return addrs(g.Servers) }
 
 // Slot returns the slot of a key.
 func (g *ClusterGroup) Slot(key string) int {
@@ -161,8 +154,7 @@ func (g *ClusterGroup) Settled() bool {
 			!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r\n", len(g.Servers))) {
 			return false
 		}
-		repl := answer(s, "INFO", "replication")
-		if strings.Contains(repl, "role:slave") && !strings.Contains(repl, "master_link_status:up") {
+		if strings.HasPrefix(answer(s, "ROLE"), "slave") && !linked(s) {
 			return false
 		}
 		// Clients are told of replicas here, once they are known to have data.

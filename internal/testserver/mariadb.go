@@ -1,18 +1,14 @@
 package testserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // mariadbDatabase is made at each start, and is what URL names.
@@ -27,13 +23,7 @@ var mariadb = kind{
 		return []string{"--defaults-file=" + filepath.Join(s.dir, "my.cnf")}
 	},
 	ready: mariadbGreets,
-	url: func(s *Server) string {
-		u := url.URL{Scheme: "mysql", Host: s.Addr(), User: url.User("root"), Path: "/" + mariadbDatabase}
-		if s.opts.password != "" {
-			u.User = url.UserPassword("root", s.opts.password)
-		}
-		return u.String()
-	},
+	url:   func(s *Server) string { return s.address("mysql", "root", "/"+mariadbDatabase).String() },
 	users: []string{"mysql", "nobody"},
 }
 
@@ -43,23 +33,16 @@ var mariadb = kind{
 // as long as the machine itself runs on.
 func MariaDB(tb TB, opts ...Option) *Server {
 	tb.Helper()
-	s, err := StartMariaDB(context.Background(), tb.TempDir(), opts...)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
-	return attach(tb, s)
+	return forTest(tb, StartMariaDB, opts)
 }
 
 // StartMariaDB starts a MariaDB server in dir, which must exist and be empty or left by
 // an earlier one. Where there is MySQL instead, it starts that. The caller stops it.
 func StartMariaDB(ctx context.Context, dir string, opts ...Option) (*Server, error) {
 	k := mariadb
-	// They are rarely in the PATH of those who are not root.
-	folders := []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/opt/homebrew/bin"}
-	for _, name := range []string{"mysqld", "mariadbd"} {
-		p := program(name, folders...)
-		if _, err := exec.LookPath(p); err == nil {
-			k.program = p // the last that is there
+	if _, err := exec.LookPath(program(k.program)); err != nil {
+		if _, err := exec.LookPath(program("mysqld")); err == nil {
+			k.program = "mysqld"
 		}
 	}
 	return start(ctx, k, dir, opts)
@@ -68,19 +51,6 @@ func StartMariaDB(ctx context.Context, dir string, opts ...Option) (*Server, err
 // isMySQL reports whether s is of MySQL. MariaDB has a program of the same name, too, which
 // is taken only where there is no mariadbd.
 func (s *Server) isMySQL() bool { return filepath.Base(s.kind.program) == "mysqld" }
-
-// program looks a program up in PATH and then in folders.
-func program(name string, folders ...string) string {
-	if _, err := exec.LookPath(name); err == nil {
-		return name
-	}
-	for _, f := range folders {
-		if path, err := exec.LookPath(filepath.Join(f, name)); err == nil {
-			return path
-		}
-	}
-	return name
-}
 
 // prepareMariaDB writes the configuration, and makes the system tables the first time.
 // Relative paths are relative to the data: a socket's path may have 107 bytes at most.
@@ -112,8 +82,7 @@ func prepareMariaDB(s *Server) error {
 	} else {
 		lines = append(lines, "innodb_log_file_size=8M")
 	}
-	lines = append(lines, s.opts.config...)
-	if err := os.WriteFile(filepath.Join(s.dir, "my.cnf"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+	if err := s.writeConfig("my.cnf", lines...); err != nil {
 		return err
 	}
 	var init strings.Builder
@@ -132,41 +101,27 @@ func prepareMariaDB(s *Server) error {
 		return nil
 	}
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + tmp, "--skip-log-bin"}
-	installer := program("mariadb-install-db", filepath.Dir(s.kind.program))
+	installer := program("mariadb-install-db")
 	if s.isMySQL() {
 		installer = s.kind.program
 		args = append(args, "--initialize-insecure", "--mysqlx=OFF", "--secure-file-priv=NULL")
 	} else {
 		args = append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M")
 	}
-	cmd := exec.Command(installer, args...)
-	cmd.Dir = s.dir
-	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
-		return err
-	}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
+	if err := s.install(installer, args...); err != nil {
 		_ = os.RemoveAll(data) // half of them would be taken for all
-		return fmt.Errorf("%s: %w; it says:\n%s", filepath.Base(installer), err, bytes.TrimSpace(out))
+		return err
 	}
 	return nil
 }
 
 // mariadbGreets waits for the packet with which the server begins.
 func mariadbGreets(ctx context.Context, s *Server) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", s.Addr())
+	c, err := s.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if end, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(end); err != nil {
-			return err
-		}
-	}
 	// Three bytes of length, the number of the packet, and the protocol's version.
 	var head [5]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {

@@ -3,7 +3,6 @@ package testserver
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,36 +13,30 @@ import (
 // in; Config adds lines to its section [pgbouncer].
 func PgBouncer(tb TB, behind *Server, opts ...Option) *Server {
 	tb.Helper()
-	s, err := StartPgBouncer(context.Background(), tb.TempDir(), behind, opts...)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
-	return attach(tb, s)
+	return forTest(tb, func(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+		return StartPgBouncer(ctx, dir, behind, opts...)
+	}, opts)
 }
 
 // StartPgBouncer is PgBouncer for commands: dir must exist, and the caller stops it.
 func StartPgBouncer(ctx context.Context, dir string, behind *Server, opts ...Option) (*Server, error) {
 	return start(ctx, kind{
 		name:    "pgbouncer",
-		program: pgBouncerProgram(),
+		program: "pgbouncer",
 		install: "on Debian run: apt-get install pgbouncer; elsewhere see https://www.pgbouncer.org/install.html",
 		prepare: func(s *Server) error { return writePgBouncerConfig(s, behind) },
 		args:    func(s *Server) []string { return []string{filepath.Join(s.dir, "pgbouncer.ini")} },
 		ready:   postgresAnswers,
-		url:     func(s *Server) string { return postgresURL(s.Addr(), "") },
+		url:     func(s *Server) string { return postgresURL(s) },
 		users:   []string{"postgres", "nobody"},
 	}, dir, opts)
-}
-
-func pgBouncerProgram() string {
-	return program("pgbouncer", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
 }
 
 // PgBouncerKeepsStatements reports whether the PgBouncer of this machine can tell the prepared
 // statements of its clients apart: 1.21 is the first that does, if max_prepared_statements says so.
 func PgBouncerKeepsStatements(tb TB) bool {
 	tb.Helper()
-	out, err := exec.Command(pgBouncerProgram(), "--version").Output()
+	out, err := exec.Command(program("pgbouncer"), "--version").Output()
 	var major, minor int
 	if err == nil {
 		_, err = fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor)
@@ -59,7 +52,7 @@ func writePgBouncerConfig(s, behind *Server) error {
 	if behind.opts.password != "" {
 		target += " password='" + strings.ReplaceAll(behind.opts.password, "'", "''") + "'"
 	}
-	lines := []string{
+	return s.writeConfig("pgbouncer.ini",
 		"[databases]",
 		target,
 		"[pgbouncer]",
@@ -70,7 +63,5 @@ func writePgBouncerConfig(s, behind *Server) error {
 		"pool_mode = transaction",
 		"max_client_conn = 500",
 		"default_pool_size = 20",
-	}
-	lines = append(lines, s.opts.config...)
-	return os.WriteFile(filepath.Join(s.dir, "pgbouncer.ini"), []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+	)
 }

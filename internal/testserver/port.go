@@ -47,7 +47,7 @@ func takePort() (*port, error) {
 
 // takePorts takes n ports.
 func takePorts(n int) ([]*port, error) {
-	ports := make([]*port, 0, n)
+	var ports []*port
 	for range n {
 		p, err := takePort()
 		if err != nil {

@@ -1,16 +1,12 @@
 package testserver
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,7 +24,7 @@ var postgres = kind{
 	prepare: preparePostgres,
 	args:    func(s *Server) []string { return []string{"-D", postgresData(s)} },
 	ready:   postgresAnswers,
-	url:     func(s *Server) string { return postgresURL(s.Addr(), s.opts.password) },
+	url:     postgresURL,
 	// A kill would leave its shared memory to the system.
 	quit:  syscall.SIGQUIT,
 	users: []string{"postgres", "nobody"},
@@ -39,41 +35,20 @@ var postgres = kind{
 // after Kill and Restart, as long as the machine itself runs on.
 func Postgres(tb TB, opts ...Option) *Server {
 	tb.Helper()
-	s, err := StartPostgres(context.Background(), tb.TempDir(), opts...)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
-	return attach(tb, s)
+	return forTest(tb, StartPostgres, opts)
 }
 
 // StartPostgres starts a PostgreSQL server in dir, which must exist and be empty or left
 // by an earlier one. The caller stops it.
 func StartPostgres(ctx context.Context, dir string, opts ...Option) (*Server, error) {
-	k := postgres
-	k.program = postgresProgram(k.program)
-	return start(ctx, k, dir, opts)
-}
-
-// postgresProgram looks a program up where packages put it, too: Debian keeps several
-// versions side by side, and none in PATH. The newest is taken.
-func postgresProgram(name string) string {
-	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	newest, best := "", -1
-	for _, f := range folders {
-		if v, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && v > best {
-			newest, best = f, v
-		}
-	}
-	return program(name, newest, "/usr/pgsql/bin", "/usr/local/bin", "/opt/homebrew/bin")
+	return start(ctx, postgres, dir, opts)
 }
 
 func postgresData(s *Server) string { return filepath.Join(s.dir, "data") }
 
-func postgresURL(addr, password string) string {
-	u := url.URL{Scheme: "postgres", Host: addr, User: url.User(postgresUser), Path: "/" + postgresUser, RawQuery: "sslmode=disable"}
-	if password != "" {
-		u.User = url.UserPassword(postgresUser, password)
-	}
+func postgresURL(s *Server) string {
+	u := s.address("postgres", postgresUser, "/"+postgresUser)
+	u.RawQuery = "sslmode=disable"
 	return u.String()
 }
 
@@ -88,7 +63,7 @@ func preparePostgres(s *Server) error {
 	} else if err := initPostgres(s, data); err != nil {
 		return err
 	}
-	lines := []string{
+	return s.writeConfig(filepath.Join("data", "postgresql.auto.conf"),
 		"listen_addresses = '127.0.0.1'",
 		fmt.Sprintf("port = %d", s.port),
 		"unix_socket_directories = ''",
@@ -97,9 +72,7 @@ func preparePostgres(s *Server) error {
 		"max_connections = 300",
 		"max_wal_senders = 0",
 		"wal_level = minimal",
-	}
-	lines = append(lines, s.opts.config...)
-	return os.WriteFile(filepath.Join(data, "postgresql.auto.conf"), []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+	)
 }
 
 func initPostgres(s *Server, data string) error {
@@ -113,15 +86,7 @@ func initPostgres(s *Server, data string) error {
 		}
 		args = append(args, "--auth=scram-sha-256", "--pwfile="+file)
 	}
-	cmd := exec.Command(postgresProgram("initdb"), args...)
-	cmd.Dir = s.dir
-	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
-		return err
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w; it says:\n%s", err, bytes.TrimSpace(out))
-	}
-	return nil
+	return s.install(program("initdb"), args...)
 }
 
 // postgresGone waits until the processes have ended that served data. When the first of
@@ -132,20 +97,20 @@ func postgresGone(data string) error {
 		data = real
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		left := 0
+		gone := true
 		links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 		for _, l := range links {
 			if cwd, err := os.Readlink(l); err != nil || cwd != data {
 				continue
 			}
-			left++
+			gone = false
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(l))); err == nil {
 				if p, err := os.FindProcess(pid); err == nil {
 					_ = p.Kill() // it may just have ended
 				}
 			}
 		}
-		if left == 0 {
+		if gone {
 			return nil
 		}
 	}
@@ -155,19 +120,11 @@ func postgresGone(data string) error {
 // postgresAnswers begins a session, as far as the server's answer: it asks for a password,
 // or lets us in, or says why it does not yet.
 func postgresAnswers(ctx context.Context, s *Server) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", s.Addr())
+	c, err := s.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if end, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(end); err != nil {
-			return err
-		}
-	}
 	const version = 3 << 16
 	body := "user\x00" + postgresUser + "\x00database\x00" + postgresUser + "\x00\x00"
 	hello := binary.BigEndian.AppendUint32(nil, uint32(8+len(body)))

@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 var redis = kind{
@@ -22,24 +19,14 @@ var redis = kind{
 	prepare: writeRedisConfig,
 	args:    func(s *Server) []string { return []string{filepath.Join(s.dir, "redis.conf")} },
 	ready:   redisAnswers,
-	url: func(s *Server) string {
-		u := url.URL{Scheme: "redis", Host: s.Addr()}
-		if s.opts.password != "" {
-			u.User = url.UserPassword("", s.opts.password)
-		}
-		return u.String()
-	},
+	url:     func(s *Server) string { return s.address("redis", "", "").String() },
 }
 
 // Redis starts a redis-server for a test and stops it when the test ends. A
 // missing redis-server fails the test.
 func Redis(tb TB, opts ...Option) *Server {
 	tb.Helper()
-	s, err := StartRedis(context.Background(), tb.TempDir(), opts...)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
-	return attach(tb, s)
+	return forTest(tb, StartRedis, opts)
 }
 
 // StartRedis starts a redis-server in dir, which must exist and be empty or left
@@ -61,26 +48,17 @@ func writeRedisConfig(s *Server) error {
 		lines = append(lines, "appendonly yes", "appendfsync always")
 	}
 	if s.opts.password != "" {
-		lines = append(lines, "requirepass "+strconv.Quote(s.opts.password))
+		// Any of a group may be a replica one day, and needs the password then.
+		lines = append(lines, "requirepass "+strconv.Quote(s.opts.password), "masterauth "+strconv.Quote(s.opts.password))
 	}
-	lines = append(lines, s.opts.config...)
-	text := strings.Join(lines, "\n") + "\n"
-	return os.WriteFile(filepath.Join(s.dir, "redis.conf"), []byte(text), 0o600)
+	return s.writeConfig("redis.conf", lines...)
 }
 
-// redisAnswers asks PING. A server that wants a password or is still loading
-// says so: only the latter is not ready.
+// redisAnswers asks PING. A server that is still loading says so, and is not ready. One that
+// knows other users only is.
 func redisAnswers(ctx context.Context, s *Server) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	c, err := dialRedis(ctx, s.Addr())
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = c.ask("PING")
-	var refused redisError
-	if errors.As(err, &refused) && strings.HasPrefix(string(refused), "NOAUTH") {
+	_, err := s.ask(ctx, "PING")
+	if err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 		return nil
 	}
 	return err
@@ -92,43 +70,28 @@ func redisAnswers(ctx context.Context, s *Server) error {
 func (s *Server) Ask(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := dialRedis(ctx, s.Addr())
+	return s.ask(ctx, args...)
+}
+
+func (s *Server) ask(ctx context.Context, args ...string) (string, error) {
+	c, err := s.dial(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+	r := &redisConn{c, bufio.NewReader(c)}
 	if s.opts.password != "" {
-		if _, err := c.ask("AUTH", s.opts.password); err != nil {
+		if _, err := r.ask("AUTH", s.opts.password); err != nil {
 			return "", err
 		}
 	}
-	return c.ask(args...)
+	return r.ask(args...)
 }
-
-// redisError is an error reply.
-type redisError string
-
-func (e redisError) Error() string { return string(e) }
 
 // redisConn speaks RESP2.
 type redisConn struct {
 	net.Conn
 	r *bufio.Reader
-}
-
-func dialRedis(ctx context.Context, addr string) (*redisConn, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	if end, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(end); err != nil {
-			c.Close()
-			return nil, err
-		}
-	}
-	return &redisConn{c, bufio.NewReader(c)}, nil
 }
 
 func (c *redisConn) ask(args ...string) (string, error) {
@@ -157,7 +120,7 @@ func (c *redisConn) reply() (string, error) {
 	case '+', ':':
 		return rest, nil
 	case '-':
-		return "", redisError(rest)
+		return "", errors.New(rest)
 	}
 	n, err := strconv.Atoi(rest)
 	if err != nil {

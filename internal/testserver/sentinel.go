@@ -42,17 +42,9 @@ func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
 	}
 	master := g.Servers[0]
 	host, port, _ := net.SplitHostPort(master.Addr())
-	for _, s := range g.Servers {
-		// Any of them may be a replica one day, and needs the password then.
-		giveMasterAuth(tb, s)
-		if s != master {
-			mustAsk(tb, s, "REPLICAOF", host, port)
-		}
-	}
 	for _, s := range g.Servers[1:] {
-		mustCome(tb, "the replica on "+s.Addr()+" follows its master", func() bool {
-			return strings.Contains(answer(s, "INFO", "replication"), "master_link_status:up")
-		})
+		mustAsk(tb, s, "REPLICAOF", host, port)
+		mustCome(tb, "the replica on "+s.Addr()+" follows its master", func() bool { return linked(s) })
 	}
 	for range 3 {
 		s, err := start(context.Background(), sentinel, tb.TempDir(), []Option{Config(g.watch(master)...)})
@@ -86,14 +78,9 @@ func replication() []Option {
 	return []Option{Config("repl-diskless-sync no", "repl-ping-replica-period 1")}
 }
 
-// giveMasterAuth makes a server use its own password for its master, now and when it
-// is started again.
-func giveMasterAuth(tb TB, s *Server) {
-	tb.Helper()
-	if p := s.opts.password; p != "" {
-		mustAsk(tb, s, "CONFIG", "SET", "masterauth", p)
-		s.opts.config = append(s.opts.config, "masterauth "+strconv.Quote(p))
-	}
+// linked reports whether a server is a replica that hears from its master.
+func linked(s *Server) bool {
+	return strings.Contains(answer(s, "INFO", "replication"), "master_link_status:up")
 }
 
 func (g *SentinelGroup) watch(master *Server) []string {
@@ -110,9 +97,11 @@ func (g *SentinelGroup) watch(master *Server) []string {
 }
 
 // Addrs returns the addresses of the sentinels, as a failover client wants them.
-func (g *SentinelGroup) Addrs() []string {
+func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
+
+func addrs(all []*Server) []string {
 	var addrs []string
-	for _, s := range g.Sentinels {
+	for _, s := range all {
 		addrs = append(addrs, s.Addr())
 	}
 	return addrs
@@ -148,14 +137,12 @@ func (g *SentinelGroup) Settled() bool {
 		return false
 	}
 	replicas := 0
-	_, port, _ := net.SplitHostPort(master.Addr())
 	for _, s := range g.Servers {
 		if s == master || s.Pid() == 0 {
 			continue
 		}
 		replicas++
-		role := strings.Split(answer(s, "ROLE"), "\n")
-		if len(role) < 4 || role[0] != "slave" || role[2] != port || role[3] != "connected" {
+		if !follows(s, master) || !linked(s) {
 			return false
 		}
 	}
@@ -163,9 +150,9 @@ func (g *SentinelGroup) Settled() bool {
 		if s.Pid() == 0 {
 			continue
 		}
-		seen := pairs(answer(s, "SENTINEL", "MASTER", g.Name))
-		known, _ := strconv.Atoi(seen["num-slaves"])
-		if seen["flags"] != "master" || known < replicas || seen["num-other-sentinels"] != strconv.Itoa(len(g.Sentinels)-1) {
+		seen := answer(s, "SENTINEL", "MASTER", g.Name)
+		others := fmt.Sprintf("\nnum-other-sentinels\n%d\n", len(g.Sentinels)-1)
+		if !strings.Contains(seen, "\nflags\nmaster\n") || !strings.Contains(seen, others) {
 			return false
 		}
 		// A replica that was not asked yet cannot be promoted.
@@ -194,28 +181,11 @@ func (g *SentinelGroup) Failover() error {
 
 // writeSentinelConfig writes the file once: a sentinel keeps there what it learns.
 func writeSentinelConfig(s *Server) error {
-	name := filepath.Join(s.dir, "sentinel.conf")
 	port := fmt.Sprintf("port %d", s.port)
-	if old, err := os.ReadFile(name); err == nil && strings.Contains(string(old), port+"\n") {
+	if old, err := os.ReadFile(filepath.Join(s.dir, "sentinel.conf")); err == nil && strings.Contains(string(old), port+"\n") {
 		return nil
 	}
-	lines := append([]string{
-		"bind 127.0.0.1",
-		port,
-		"daemonize no",
-		"dir " + strconv.Quote(s.dir),
-	}, s.opts.config...)
-	return os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
-}
-
-// pairs reads a reply of names and values.
-func pairs(reply string) map[string]string {
-	m := make(map[string]string)
-	lines := strings.Split(reply, "\n")
-	for i := 0; i+1 < len(lines); i += 2 {
-		m[lines[i]] = lines[i+1]
-	}
-	return m
+	return s.writeConfig("sentinel.conf", "bind 127.0.0.1", port, "daemonize no", "dir "+strconv.Quote(s.dir))
 }
 
 // answer is what a server says, or nothing if it does not answer soon: it may be
@@ -226,30 +196,18 @@ func answer(s *Server, args ...string) string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	c, err := dialRedis(ctx, s.Addr())
-	if err != nil {
-		return ""
-	}
-	defer c.Close()
-	if s.opts.password != "" {
-		if _, err := c.ask("AUTH", s.opts.password); err != nil {
-			return ""
-		}
-	}
-	text, err := c.ask(args...)
+	text, err := s.ask(ctx, args...)
 	if err != nil {
 		return ""
 	}
 	return text
 }
 
-func mustAsk(tb TB, s *Server, args ...string) string {
+func mustAsk(tb TB, s *Server, args ...string) {
 	tb.Helper()
-	text, err := s.Ask(args...)
-	if err != nil {
+	if _, err := s.Ask(args...); err != nil {
 		tb.Fatalf("%s on %s: %v", args[0], s.Addr(), err)
 	}
-	return text
 }
 
 // comesToPass waits until what is said holds.

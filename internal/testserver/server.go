@@ -7,14 +7,13 @@
 package testserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"sync"
 	"time"
 )
@@ -34,8 +33,7 @@ type TB interface {
 // after it was asked to. Loading a large file on a busy machine takes seconds.
 const patience = 30 * time.Second
 
-// kind says how one kind of server is run. Adding MariaDB or etcd means adding
-// one of these and a function beside Redis.
+// kind says how one kind of server is run.
 type kind struct {
 	name    string                                     // as shown in messages
 	program string                                     // looked up in PATH
@@ -46,17 +44,16 @@ type kind struct {
 	url     func(s *Server) string
 	quit    os.Signal // ends it at once, where a kill would leave something behind
 	users   []string  // whom root runs it as: the first that there is; empty means root
-	ports   []*port   // what it takes besides its address; freed with the server
+	ports   []*port   // the first is for clients; nil for one that is taken at the start
 }
 
 // Server is a server that runs as a child of this process. Its methods may be
 // called from any goroutine, but not at the same time as Restart or Stop.
 type Server struct {
-	kind  kind
-	dir   string
-	port  int
-	ports []*port // its own, until it is stopped for good
-	opts  options
+	kind kind
+	dir  string
+	port int
+	opts options
 
 	mu    sync.Mutex
 	child *child // nil when it does not run
@@ -65,7 +62,7 @@ type Server struct {
 // child is one run of the program.
 type child struct {
 	process *os.Process
-	done    chan struct{} // closed when the process has ended and was waited for
+	done    <-chan struct{} // closed when the process has ended and was waited for
 }
 
 // options are what an Option sets. Kinds ignore what they do not know.
@@ -93,31 +90,62 @@ func Persist(yes bool) Option { return func(o *options) { o.persist = yes } }
 // start runs a server of this kind in dir, which must exist and belong to it
 // alone, and returns when it answers.
 func start(ctx context.Context, k kind, dir string, opts []Option) (*Server, error) {
-	s := &Server{kind: k, dir: dir, ports: k.ports}
-	err := s.begin(ctx, opts)
-	if err != nil {
-		freePorts(s.ports)
+	if k.ports == nil {
+		var err error
+		if k.ports, err = takePorts(1); err != nil {
+			return nil, err
+		}
+	}
+	k.program = program(k.program)
+	s := &Server{kind: k, dir: dir, port: k.ports[0].number}
+	for _, o := range opts {
+		o(&s.opts)
+	}
+	if err := s.run(ctx); err != nil {
+		freePorts(k.ports)
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) begin(ctx context.Context, opts []Option) error {
-	for _, o := range opts {
-		o(&s.opts)
-	}
-	if _, err := exec.LookPath(s.kind.program); err != nil {
-		return fmt.Errorf("%s is not installed: %s", s.kind.program, s.kind.install)
-	}
-	p, err := takePort()
+// forTest calls a Start function for a test. The server ends with it, and its log is shown
+// if the test failed.
+func forTest(
+	tb TB, start func(ctx context.Context, dir string, opts ...Option) (*Server, error), opts []Option,
+) *Server {
+	tb.Helper()
+	s, err := start(context.Background(), tb.TempDir(), opts...)
 	if err != nil {
-		return err
+		tb.Fatalf("%v", err)
 	}
-	s.port, s.ports = p.number, append(s.ports, p)
-	return s.run(ctx)
+	return attach(tb, s)
 }
 
-// attach ties s to a test: it ends with it, and shows its log if the test failed.
+// startTogether starts servers of which none answers before most of them run. What they
+// have acknowledged is there again after Kill and Restart.
+func startTogether(tb TB, kinds []kind, opts []Option) []*Server {
+	tb.Helper()
+	all, errs := make([]*Server, len(kinds)), make([]error, len(kinds))
+	var group sync.WaitGroup
+	for i, k := range kinds {
+		dir := tb.TempDir()
+		group.Go(func() {
+			all[i], errs[i] = start(context.Background(), k, dir, append([]Option{Persist(true)}, opts...))
+		})
+	}
+	group.Wait()
+	for _, s := range all {
+		if s != nil {
+			attach(tb, s)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return all
+}
+
+// attach ties s to a test.
 func attach(tb TB, s *Server) *Server {
 	tb.Helper()
 	tb.Cleanup(func() {
@@ -186,7 +214,7 @@ func (s *Server) Kill() error {
 // it would leave something to the system then. Its port is free for others afterwards.
 // Stopping twice is fine.
 func (s *Server) Stop() error {
-	defer freePorts(s.ports)
+	defer freePorts(s.kind.ports)
 	s.mu.Lock()
 	c := s.child
 	s.mu.Unlock()
@@ -243,6 +271,9 @@ func (s *Server) signal(doing string, send func(*os.Process) error) error {
 
 // run starts the program once and waits until it answers.
 func (s *Server) run(ctx context.Context) error {
+	if _, err := exec.LookPath(s.kind.program); err != nil {
+		return fmt.Errorf("%s is not installed: %s", s.kind.program, s.kind.install)
+	}
 	if s.kind.prepare != nil {
 		if err := s.kind.prepare(s); err != nil {
 			return err
@@ -261,7 +292,7 @@ func (s *Server) run(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		asked := s.kind.ready(ctx, s)
+		asked := s.asks(ctx)
 		if asked == nil {
 			return nil
 		}
@@ -279,48 +310,14 @@ func (s *Server) run(ctx context.Context) error {
 	}
 }
 
-// spawn starts the process. On Linux the kernel kills it when the thread that
-// started it ends, so the goroutine that does so keeps its thread until the
-// process is gone: a killed test leaves no server behind, and a thread that the
-// Go runtime retires early kills none.
-func (s *Server) spawn() (*child, error) {
-	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(s.kind.program, s.kind.args(s)...)
-	cmd.Dir = s.dir
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = dieWithParent()
-	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
-		log.Close()
-		return nil, err
-	}
-
-	c := &child{done: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(c.done)
-		defer log.Close()
-		err := cmd.Start()
-		c.process = cmd.Process
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // killed is how it ends; its log says the rest
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return c, nil
+// asks asks the server once whether it is ready.
+func (s *Server) asks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return s.kind.ready(ctx, s)
 }
 
 func (s *Server) tail() string {
-	b := []byte(s.Log())
-	if len(b) > 4096 {
-		b = b[len(b)-4096:]
-	}
-	return string(bytes.TrimSpace(b))
+	text := s.Log()
+	return strings.TrimSpace(text[max(0, len(text)-4096):])
 }

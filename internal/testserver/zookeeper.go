@@ -2,14 +2,11 @@ package testserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -38,11 +35,7 @@ func zookeeperOf(id int, members []string) kind {
 // Its ticks are short, so sessions may be as short as 400 ms.
 func ZooKeeper(tb TB, opts ...Option) *Server {
 	tb.Helper()
-	s, err := StartZooKeeper(context.Background(), tb.TempDir(), opts...)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
-	return attach(tb, s)
+	return forTest(tb, StartZooKeeper, opts)
 }
 
 // StartZooKeeper starts one ZooKeeper server in dir, which must exist and be empty
@@ -60,26 +53,17 @@ func ZooKeeperEnsemble(tb TB, n int, opts ...Option) []*Server {
 		tb.Fatalf("%v", err)
 	}
 	var members []string
+	for i, p := range ports[:n] {
+		members = append(members, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;127.0.0.1:%d",
+			i+1, ports[n+i].number, ports[2*n+i].number, p.number))
+	}
+	var kinds []kind
 	for i := range n {
-		members = append(members, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;127.0.0.1:%d", i+1, ports[3*i].number, ports[3*i+1].number, ports[3*i+2].number))
+		k := zookeeperOf(i+1, members)
+		k.ports = []*port{ports[i], ports[n+i], ports[2*n+i]}
+		kinds = append(kinds, k)
 	}
-	servers := make([]*Server, n)
-	errs := make([]error, n)
-	var group sync.WaitGroup
-	for i := range n {
-		s := &Server{kind: zookeeperOf(i+1, members), dir: tb.TempDir(), port: ports[3*i+2].number, ports: ports[3*i : 3*i+3]}
-		for _, o := range append([]Option{Persist(true)}, opts...) {
-			o(&s.opts)
-		}
-		servers[i] = attach(tb, s)
-		// None of them serves before most of them run.
-		group.Go(func() { errs[i] = s.run(context.Background()) })
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		tb.Fatalf("%v", err)
-	}
-	return servers
+	return startTogether(tb, kinds, opts)
 }
 
 func writeZooKeeperConfig(s *Server, id int, members []string) error {
@@ -114,8 +98,7 @@ func writeZooKeeperConfig(s *Server, id int, members []string) error {
 			return err
 		}
 	}
-	lines = append(lines, s.opts.config...)
-	return os.WriteFile(filepath.Join(s.dir, "zoo.cfg"), []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+	return s.writeConfig("zoo.cfg", lines...)
 }
 
 func zookeeperArgs(s *Server) []string {
@@ -147,16 +130,11 @@ func zookeeperServes(ctx context.Context, s *Server) error {
 func (s *Server) FourLetters(ctx context.Context, word string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", s.Addr())
+	c, err := s.dial(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	end, _ := ctx.Deadline()
-	if err := c.SetDeadline(end); err != nil {
-		return "", err
-	}
 	if _, err := io.WriteString(c, word); err != nil {
 		return "", err
 	}

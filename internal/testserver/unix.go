@@ -12,6 +12,9 @@ import (
 	"syscall"
 )
 
+func pause(p *os.Process) error  { return p.Signal(syscall.SIGSTOP) }
+func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+
 // runAs makes cmd run as the first of the users that this system has, and gives it dir
 // with all that is in it. Some servers refuse to run as root. Who is not root runs them
 // as himself.
@@ -32,10 +35,7 @@ func runAs(cmd *exec.Cmd, users []string, dir string) error {
 		if err != nil {
 			return err
 		}
-		if cmd.SysProcAttr == nil {
-			cmd.SysProcAttr = &syscall.SysProcAttr{}
-		}
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 		if err := passable(filepath.Dir(dir)); err != nil {
 			return err
 		}

@@ -1,0 +1,114 @@
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// program looks a program up in PATH, and where packages put it: servers are rarely in the
+// PATH of those who are not root, and Debian keeps several versions of PostgreSQL side by
+// side, of which the newest is taken.
+func program(name string) string {
+	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	version := func(folder string) int {
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(folder)))
+		return n
+	}
+	slices.SortFunc(folders, func(a, b string) int { return version(b) - version(a) })
+	folders = append(folders,
+		"/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/usr/pgsql/bin", "/usr/local/bin", "/opt/homebrew/bin")
+	for _, f := range slices.Insert(folders, 0, "") {
+		if path, err := exec.LookPath(filepath.Join(f, name)); err == nil {
+			return path
+		}
+	}
+	return name
+}
+
+// install runs a program that makes what a server needs before its first start.
+func (s *Server) install(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = s.dir
+	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
+		return err
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w; it says:\n%s", filepath.Base(name), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// address is the URL of the server, with the password if there is one.
+func (s *Server) address(scheme, user, path string) *url.URL {
+	u := &url.URL{Scheme: scheme, Host: s.Addr(), Path: path}
+	switch {
+	case s.opts.password != "":
+		u.User = url.UserPassword(user, s.opts.password)
+	case user != "":
+		u.User = url.User(user)
+	}
+	return u
+}
+
+// dial connects to the server. The connection ends with ctx, if that has a deadline.
+func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return nil, err
+	}
+	end, _ := ctx.Deadline()
+	return c, c.SetDeadline(end)
+}
+
+// writeConfig writes lines, and then those of Config, into a file of the server's folder.
+func (s *Server) writeConfig(name string, lines ...string) error {
+	text := strings.Join(append(lines, s.opts.config...), "\n") + "\n"
+	return os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600)
+}
+
+// spawn starts the process.
+func (s *Server) spawn() (*child, error) {
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(s.kind.program, s.kind.args(s)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
+		return nil, err
+	}
+	done, err := Spawn(cmd)
+	return &child{cmd.Process, done}, err
+}
+
+// Spawn starts a process, and waits for it: done is closed when it has ended. On Linux the
+// kernel kills the process when the thread that started it ends. So the goroutine that does
+// so keeps its thread until the process is gone: a killed test leaves no server behind, and
+// a thread that the Go runtime retires early kills none.
+func Spawn(cmd *exec.Cmd) (done <-chan struct{}, err error) {
+	dieWithParent(cmd)
+	ended, started := make(chan struct{}), make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // cmd.ProcessState says how it ended
+		}
+	}()
+	return ended, <-started
+}

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,6 +43,19 @@ func Stands(pid int) bool {
 		}
 	}
 	return true
+}
+
+// Pause stops a process with SIGSTOP, and Resume lets it go on. One that has ended is fine.
+func Pause(p *os.Process) error { return unlessDone(pause(p)) }
+
+// Resume lets a process go on.
+func Resume(p *os.Process) error { return unlessDone(resume(p)) }
+
+func unlessDone(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
 }
 
 // AwaitStop waits until a process that was sent SIGSTOP stands: each of its threads stops

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/storeurl"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -21,16 +22,16 @@ func broken() traffic.Table {
 	mutant := func(name string, change func(driver.Backend) driver.Backend) traffic.Service {
 		s := sqlite
 		s.Name = name
-		s.Open = func(_ context.Context, raw string, ttl time.Duration) (traffic.Locks, error) {
-			u, err := url.Parse(raw)
+		s.Open = func(ctx context.Context, raw string, ttl time.Duration) (traffic.Locks, error) {
+			u, err := traffic.ParseURL(raw)
 			if err != nil {
 				return nil, err
 			}
-			b, done, err := traffic.OpenSQLite(u.Path)
+			opened, err := u.Open(ctx, storeurl.Config{})
 			if err != nil {
 				return nil, err
 			}
-			return traffic.OnBackend(change(b), &fencelock.Options{TTL: ttl}, done), nil
+			return traffic.OnBackend(change(opened.Backend), &fencelock.Options{TTL: ttl}, opened.Close), nil
 		}
 		return s
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/storeurl"
-	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // stepClock returns what makes the clock of the store at u step forward as its claims see
@@ -21,7 +20,7 @@ func stepClock(u *storeurl.URL) func(context.Context, time.Duration) error {
 		return func(ctx context.Context, d time.Duration) error { return stepSQL(ctx, u, d) }
 	case "redis", "redis+sentinel", "redis+cluster":
 		return func(ctx context.Context, d time.Duration) error {
-			rdb, err := traffic.OpenRedis(ctx, u)
+			rdb, err := u.Redis(ctx, storeurl.Config{})
 			if err != nil {
 				return err
 			}
@@ -49,7 +48,7 @@ func stepClock(u *storeurl.URL) func(context.Context, time.Duration) error {
 // stepSQL moves rows. It may be the victim of a deadlock, and tries again then: what it
 // had changed is undone.
 func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
-	db, err := traffic.OpenSQL(u)
+	db, err := u.SQL()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -46,19 +47,24 @@ func (h *host) stop() {
 // PostgreSQL has one for each connection.
 type server struct{ *testserver.Server }
 
-func (s server) Restart() error { return s.Server.Restart() }
-
-func (s server) Pause() error {
-	if err := s.Server.Pause(); err != nil {
+func (s server) pause() error {
+	if err := s.Pause(); err != nil {
 		return err
 	}
-	return signalAll(testserver.Children(s.Pid()), true)
+	return s.eachChild(testserver.Pause)
 }
 
-func (s server) Continue() error {
-	err := signalAll(testserver.Children(s.Pid()), false)
-	if own := s.Server.Continue(); err == nil {
-		err = own
+func (s server) resume() error { return errors.Join(s.eachChild(testserver.Resume), s.Continue()) }
+
+func (s server) eachChild(do func(*os.Process) error) error {
+	for _, pid := range testserver.Children(s.Pid()) {
+		p, err := os.FindProcess(pid)
+		if err == nil {
+			err = do(p)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }

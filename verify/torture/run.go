@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/verify/check"
-	"github.com/fencelock/fencelock/verify/fault"
 	"github.com/fencelock/fencelock/verify/report"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -30,9 +30,8 @@ type Options struct {
 	Faults string // names by commas, "all", or "none"
 	TTL    time.Duration
 
-	Dir     string   // where the history goes; must exist
-	Command []string // a program that becomes a worker; this very one if empty
-	Out     io.Writer
+	Dir string    // where the history goes; must exist
+	Out io.Writer // nil for nowhere
 
 	Workers, Clients, Users, Keys int           // 0 for 4, 2, 2, 2
 	Epoch                         time.Duration // after which other keys are used; 0 for 2 s
@@ -40,36 +39,14 @@ type Options struct {
 	Again                         string        // the command that runs it again, for the report
 }
 
-func (o Options) settled() (Options, error) {
-	set := func(n *int, to int) {
-		if *n == 0 {
-			*n = to
-		}
-	}
-	set(&o.Workers, 4)
-	set(&o.Clients, 2)
-	set(&o.Users, 2)
-	set(&o.Keys, 2)
-	if o.Epoch == 0 {
-		o.Epoch = 2 * time.Second
-	}
-	if o.TTL == 0 {
-		o.TTL = time.Second
-	}
-	if o.Table == nil {
-		o.Table = traffic.Schemes()
-	}
+func (o Options) settled() Options {
+	o.Workers, o.Clients = cmp.Or(o.Workers, 4), cmp.Or(o.Clients, 2)
+	o.Users, o.Keys = cmp.Or(o.Users, 2), cmp.Or(o.Keys, 2)
+	o.Epoch, o.TTL = cmp.Or(o.Epoch, 2*time.Second), cmp.Or(o.TTL, time.Second)
 	if o.Out == nil {
 		o.Out = io.Discard
 	}
-	if len(o.Command) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return o, err
-		}
-		o.Command = []string{self}
-	}
-	return o, nil
+	return o
 }
 
 // Result is what came of a run.
@@ -90,7 +67,6 @@ type run struct {
 
 	begun    int64 // by traffic.Now
 	rec      *traffic.Recorder
-	world    *fault.World
 	workers  []*worker
 	resource *traffic.Resource
 }
@@ -98,11 +74,9 @@ type run struct {
 // Run tortures one store, and judges. Violations are in the result; an error says that the
 // run itself failed.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	o, err := o.settled()
-	if err != nil {
-		return nil, err
-	}
+	o = o.settled()
 	var s *store
+	var err error
 	if o.Start != "" {
 		s, err = begin(ctx, o.Start, filepath.Join(o.Dir, "store"))
 	} else {
@@ -173,11 +147,19 @@ func (x *run) drive(ctx context.Context) (err error) {
 	}
 	defer x.resource.Close()
 	x.begun = traffic.Now()
-	defer x.endWorkers()
-	if err := x.makeWorld(); err != nil {
+	defer func() {
+		for _, one := range x.workers {
+			one.discard()
+		}
+	}()
+	if err := x.makeWorkers(); err != nil {
 		return err
 	}
-	faults, err := x.faults()
+	w, err := x.world()
+	if err != nil {
+		return err
+	}
+	faults, err := x.faults(w)
 	if err != nil {
 		return err
 	}
@@ -193,7 +175,7 @@ func (x *run) drive(ctx context.Context) (err error) {
 	going, end := context.WithTimeout(ctx, x.For)
 	var side sync.WaitGroup
 	side.Go(func() { x.progress(going) })
-	err = fault.Nemesis(going, x.world, faults, x.Seed)
+	err = w.nemesis(going, faults, x.Seed)
 	end()
 	side.Wait()
 	if err != nil {
@@ -211,46 +193,51 @@ func (x *run) drive(ctx context.Context) (err error) {
 	return x.inspect(ctx)
 }
 
-// makeWorld makes workers, which do not run yet, and says what can be broken.
-func (x *run) makeWorld() error {
-	w := x.store.world
-	w.TTL, w.Rec = x.TTL, x.rec
-	x.world = &w
-	if x.store.ours {
-		u, err := traffic.ParseURL(x.store.url)
-		if err != nil {
-			return err
-		}
-		w.Clock, w.EndStatements = stepClock(u), statementEnder(u)
-	}
-	if x.store.hashSlot != nil {
-		w.HashSlot = func(rng *rand.Rand) (func() error, error) {
-			// A key of the present epoch, see traffic.
-			way := traffic.Ways()[rng.IntN(len(traffic.Ways()))]
-			key := fmt.Sprintf("%s/%d/%d", way, (traffic.Now()-x.begun)/int64(x.Epoch), rng.IntN(x.Keys))
-			return x.store.hashSlot(rng, "fencelock:{"+key+"}")
-		}
-	}
+// makeWorkers makes workers, which do not run yet.
+func (x *run) makeWorkers() (err error) {
 	for i := range x.Workers {
-		one := &worker{number: i + 1, command: x.Command, rec: x.rec, order: traffic.Order{
+		one := &worker{number: i + 1, rec: x.rec, order: traffic.Order{
 			Service: x.store.service, URL: x.store.url, TTL: x.TTL, Seed: x.Seed, Begun: x.begun, Dir: x.history,
 			Resource: x.resource.Addr(), Clients: x.Clients, Users: x.Users, Keys: x.Keys, Epoch: x.Epoch, Ways: x.Ways,
 		}}
-		if x.store.proxies {
-			var err error
-			if one.order.URL, one.order.Via, one.proxies, err = through(x.store.url); err != nil {
-				return err
-			}
-		}
 		x.workers = append(x.workers, one)
-		w.Workers = append(w.Workers, one)
+		if !x.store.proxies {
+			continue
+		}
+		if one.order.URL, one.order.Via, one.proxies, err = through(x.store.url); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// faults are those that were asked for and that this world has something for.
-func (x *run) faults() ([]fault.Fault, error) {
-	faults, refused, err := fault.Find(x.Faults, x.world)
+// world is what can be broken.
+func (x *run) world() (*world, error) {
+	w := x.store.world
+	w.ttl, w.rec = x.TTL, x.rec
+	for _, one := range x.workers {
+		w.victims = append(w.victims, one)
+	}
+	if x.store.ours {
+		u, err := traffic.ParseURL(x.store.url)
+		if err != nil {
+			return nil, err
+		}
+		w.clock, w.endStatements = stepClock(u), statementEnder(u)
+	}
+	if g := x.store.cluster; g != nil {
+		w.hashSlot = func(rng *rand.Rand) (func() error, error) {
+			way := traffic.Ways()[rng.IntN(len(traffic.Ways()))]
+			key := x.workers[0].order.Key(way, rng.IntN(x.Keys))
+			return moveSlot(g, rng, "fencelock:{"+key+"}")
+		}
+	}
+	return &w, nil
+}
+
+// faults are those that were asked for and that w has something for.
+func (x *run) faults(w *world) ([]fault, error) {
+	faults, refused, err := w.find(x.Faults)
 	if err != nil {
 		return nil, err
 	}
@@ -277,12 +264,4 @@ func (x *run) finish(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// endWorkers ends what is left of the workers, and their proxies.
-func (x *run) endWorkers() {
-	for _, w := range x.workers {
-		w.discard()
-		closeAll(w.proxies)
-	}
 }

@@ -12,20 +12,21 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/verify/fault"
+	"github.com/fencelock/fencelock/quorumlock"
+	"github.com/fencelock/fencelock/storeurl"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // store is what a run tortures.
 type store struct {
-	service  string // in the table
-	url      string
-	alone    bool        // one process sees it only
-	proxies  bool        // workers are sent through proxies
-	ours     bool        // nobody else uses it
-	world    fault.World // what the store has that can be broken
-	hashSlot func(rng *rand.Rand, key string) (finish func() error, err error)
-	stop     func()
+	service string // in the table
+	url     string
+	alone   bool                     // one process sees it only
+	proxies bool                     // workers are sent through proxies
+	ours    bool                     // nobody else uses it
+	world   world                    // what the store has that can be broken
+	cluster *testserver.ClusterGroup // nil if it is none
+	stop    func()
 }
 
 // Stores are what Run starts by itself.
@@ -62,10 +63,10 @@ func (s *store) begin(ctx context.Context, name string, h *host) error {
 	case "memory":
 		s.service, s.url, s.alone = name, "memory:", true
 	case "sqlite":
-		s.service, s.url, s.world.Shared = name, "sqlite://"+filepath.Join(h.dir, "locks.db"), true
+		s.service, s.url, s.world.shared = name, "sqlite://"+filepath.Join(h.dir, "locks.db"), true
 	case "redis":
 		s.single(name, testserver.Redis(h, keep))
-		s.world.Redis = true
+		s.world.redis = true
 	case "postgres":
 		s.single(name, testserver.Postgres(h))
 	case "mariadb":
@@ -82,7 +83,7 @@ func (s *store) begin(ctx context.Context, name string, h *host) error {
 		s.beginCluster(h)
 	case "etcd3":
 		s.several("etcd", "etcd://", testserver.EtcdCluster(h, 3))
-		s.world.Usurped = true // see TestThreeMembers/TheLeaderComesBack
+		s.world.usurped = true // see TestThreeMembers/TheLeaderComesBack
 	case "zookeeper3":
 		s.several("zk", "zk://", testserver.ZooKeeperEnsemble(h, 3))
 	default:
@@ -102,7 +103,7 @@ func (s *store) several(service, scheme string, all []*testserver.Server) {
 	var addrs []string
 	for _, one := range all {
 		addrs = append(addrs, one.Addr())
-		s.world.Servers = append(s.world.Servers, server{one})
+		s.world.servers = append(s.world.servers, server{one})
 	}
 	s.service, s.url, s.proxies = service, scheme+strings.Join(addrs, ","), true
 }
@@ -116,7 +117,7 @@ func (s *store) beginQuorum(ctx context.Context, h *host) error {
 		all = append(all, testserver.Redis(h, testserver.Persist(true)))
 	}
 	s.several("redlock+durable", "redlock://", all)
-	s.world.Redis = true
+	s.world.redis = true
 	err := initialise(ctx, s.url, driver.Membership{Durable: true})
 	if err != nil {
 		h.stop()
@@ -130,26 +131,27 @@ func initialise(ctx context.Context, raw string, as driver.Membership) error {
 	if err != nil {
 		return err
 	}
-	q, end, err := traffic.OpenQuorum(ctx, u, as)
+	opened, err := u.Open(ctx, storeurl.Config{Membership: as})
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer opened.Close()
+	q := opened.Backend.(*quorumlock.Backend)
 	return errors.Join(q.Initialise(ctx), q.Close())
 }
 
 func (s *store) beginSentinel(h *host) {
 	g := testserver.RedisSentinel(h)
 	s.service, s.url, s.proxies = "redis+sentinel", "redis+sentinel://"+strings.Join(g.Addrs(), ",")+"/"+g.Name, true
-	s.world.Failover, s.world.Lossy = func(*rand.Rand) error { return g.Failover() }, true
+	s.world.failover, s.world.lossy = func(*rand.Rand) error { return g.Failover() }, true
 }
 
 func (s *store) beginCluster(h *host) {
 	g := testserver.RedisCluster(h)
 	s.service, s.url, s.proxies = "redis+cluster", "redis+cluster://"+strings.Join(g.Addrs(), ","), true
-	s.hashSlot = func(rng *rand.Rand, key string) (func() error, error) { return moveSlot(g, rng, key) }
+	s.cluster = g
 	// The master hands over: nothing that it has acknowledged is lost.
-	s.world.Failover = func(rng *rand.Rand) error {
+	s.world.failover = func(rng *rand.Rand) error {
 		master := g.Master(rng.IntN(testserver.ClusterSlots))
 		if master == nil {
 			return fmt.Errorf("a hash slot has no master")
@@ -204,7 +206,7 @@ func reach(raw string) (*store, error) {
 	case "memory":
 		s.alone = true
 	case "sqlite", "local":
-		s.world.Shared = true
+		s.world.shared = true
 	default:
 		s.proxies = true
 	}

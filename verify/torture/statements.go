@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/storeurl"
-	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // statementEnder returns what ends the statements of everybody else in the database at u,
@@ -20,7 +19,7 @@ func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Durat
 		return nil
 	}
 	return func(ctx context.Context, d, gap time.Duration) error {
-		db, err := traffic.OpenSQL(u)
+		db, err := u.SQL()
 		if err != nil {
 			return err
 		}
@@ -29,7 +28,7 @@ func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Durat
 		defer cancel()
 		ended := false
 		for ctx.Err() == nil {
-			switch err := endStatements(ctx, u.Scheme, db, gap); {
+			switch err := endEach(ctx, u.Scheme, db, gap); {
 			case err == nil:
 				ended = true
 			case !ended && ctx.Err() == nil:
@@ -40,8 +39,8 @@ func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Durat
 	}
 }
 
-// endStatements ends one statement of each connection but its own.
-func endStatements(ctx context.Context, scheme string, db *sql.DB, gap time.Duration) error {
+// endEach ends one statement of each connection but its own.
+func endEach(ctx context.Context, scheme string, db *sql.DB, gap time.Duration) error {
 	list := "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
 	end := "KILL QUERY %d"
 	if scheme == "postgres" {
@@ -60,16 +59,6 @@ func endStatements(ctx context.Context, scheme string, db *sql.DB, gap time.Dura
 		pause(ctx, 10*time.Millisecond)
 	}
 	return nil
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // numbers reads a column of numbers.

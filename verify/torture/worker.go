@@ -8,12 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -23,26 +22,18 @@ type worker struct {
 	number  int
 	life    int
 	order   traffic.Order
-	command []string
 	rec     *traffic.Recorder
 	proxies []*faultproxy.Proxy
 
-	now *process
-}
-
-// process is one worker process.
-type process struct {
-	name string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	done chan struct{}
-
-	mu       sync.Mutex
+	// The present process:
+	name     string
+	cmd      *exec.Cmd
+	in       io.Closer
+	done     <-chan struct{}
 	expected bool // its end is our doing
-	err      error
 }
 
-// start starts the next process of this place.
+// start starts the next process of this place: this program, with an order.
 func (w *worker) start() error {
 	w.life++
 	o := w.order
@@ -52,46 +43,39 @@ func (w *worker) start() error {
 	if err != nil {
 		return err
 	}
-	p := &process{name: o.Proc, cmd: exec.Command(w.command[0], w.command[1:]...), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), traffic.Variable+"="+string(text))
-	p.cmd.SysProcAttr = dieWithParent()
-	log := filepath.Join(o.Dir, o.Proc+".log")
-	out, err := os.Create(log)
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		out.Close()
+	log, err := os.Create(filepath.Join(o.Dir, o.Proc+".log"))
+	if err != nil {
 		return err
 	}
-	started := make(chan error)
-	go func() {
-		// The kernel ends the process with the thread that has started it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.done)
-		defer out.Close()
-		err := p.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		err = p.cmd.Wait()
-		p.mu.Lock()
-		p.err = err
-		p.mu.Unlock()
-	}()
-	if err := <-started; err != nil {
+	defer log.Close()
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), traffic.Variable+"="+string(text))
+	cmd.Stdout, cmd.Stderr = log, log
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	done, err := testserver.Spawn(cmd)
+	if err != nil {
 		return fmt.Errorf("starting a worker: %w", err)
 	}
-	w.now = p
-	w.rec.Write(traffic.Line{Op: traffic.Started, Proc: p.name})
+	w.name, w.cmd, w.in, w.done, w.expected = o.Proc, cmd, in, done, false
+	w.write(traffic.Line{Op: traffic.Started})
 	return nil
 }
 
-// Kill ends the process as kill -9 does, and starts another.
-func (w *worker) Kill() error {
+// write writes a line about the present process.
+func (w *worker) write(l traffic.Line) {
+	l.Proc = w.name
+	w.rec.Write(l)
+}
+
+// kill ends the process as kill -9 does, and starts another.
+func (w *worker) kill() error {
 	if err := w.end(); err != nil {
 		return err
 	}
@@ -101,84 +85,54 @@ func (w *worker) Kill() error {
 // end kills the process, and returns when it is gone.
 func (w *worker) end() error {
 	w.expect()
-	if err := w.now.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := w.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	<-w.now.done
-	w.rec.Write(traffic.Line{Op: traffic.Crash, Proc: w.now.name})
+	<-w.done
+	w.write(traffic.Line{Op: traffic.Crash})
 	return nil
 }
 
 // expect notes that the process is about to end. If it has ended before, that is odd.
 func (w *worker) expect() {
-	p := w.now
 	select {
-	case <-p.done:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.expected {
-			w.odd("worker: %s ended by itself: %v; it said:\n%s", p.name, p.err, w.said())
+	case <-w.done:
+		if !w.expected {
+			w.odd("worker: %s ended by itself: %v; it said:\n%s", w.name, w.cmd.ProcessState, w.said())
 		}
-		p.expected = true
 	default:
-		p.mu.Lock()
-		p.expected = true
-		p.mu.Unlock()
 	}
+	w.expected = true
 }
 
 func (w *worker) odd(format string, args ...any) {
-	w.rec.Write(traffic.Line{Op: traffic.Odd, Proc: w.now.name, Text: fmt.Sprintf(format, args...)})
+	w.write(traffic.Line{Op: traffic.Odd, Text: fmt.Sprintf(format, args...)})
 }
 
 func (w *worker) said() string {
-	text, _ := os.ReadFile(filepath.Join(w.order.Dir, w.now.name+".log"))
-	if len(text) > 2000 {
-		text = text[len(text)-2000:]
-	}
-	return strings.TrimSpace(string(text))
+	text, _ := os.ReadFile(filepath.Join(w.order.Dir, w.name+".log"))
+	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 }
 
-// Stop stops the process in its tracks.
-func (w *worker) Stop() error {
-	w.rec.Write(traffic.Line{Op: traffic.Stop, Proc: w.now.name})
-	return gone(stopProcess(w.now.cmd.Process))
+// stop stops the process in its tracks.
+func (w *worker) stop() error {
+	w.write(traffic.Line{Op: traffic.Stop})
+	return testserver.Pause(w.cmd.Process)
 }
 
-// Resume lets it go on.
-func (w *worker) Resume() error {
-	err := gone(resumeProcess(w.now.cmd.Process))
-	w.rec.Write(traffic.Line{Op: traffic.Resume, Proc: w.now.name})
+// resume lets it go on.
+func (w *worker) resume() error {
+	err := testserver.Resume(w.cmd.Process)
+	w.write(traffic.Line{Op: traffic.Resume})
 	return err
 }
 
-// gone is nil for a process that has ended: expect says so.
-func gone(err error) error {
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	return err
-}
-
-// discard ends the process without a word.
-func (w *worker) discard() {
-	if w.now == nil {
-		return
-	}
-	w.now.mu.Lock()
-	w.now.expected = true
-	w.now.mu.Unlock()
-	_ = w.now.cmd.Process.Kill()
-	<-w.now.done
-}
-
-// Proxies are those of this place.
-func (w *worker) Proxies() []*faultproxy.Proxy { return w.proxies }
+func (w *worker) between() []*faultproxy.Proxy { return w.proxies }
 
 // askToEnd tells the process to give back what it holds, and to end.
 func (w *worker) askToEnd() {
 	w.expect()
-	w.now.in.Close()
+	w.in.Close()
 }
 
 // finish waits until a process that was told to has ended.
@@ -186,13 +140,22 @@ func (w *worker) finish(patience time.Duration) error {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
-	case <-w.now.done:
-		if p := w.now; p.err != nil {
-			w.odd("worker: %s failed: %v; it said:\n%s", p.name, p.err, w.said())
+	case <-w.done:
+		if how := w.cmd.ProcessState; !how.Success() {
+			w.odd("worker: %s failed: %v; it said:\n%s", w.name, how, w.said())
 		}
 		return nil
 	case <-t.C:
-		w.odd("hang: %s has not ended %v after it was asked to", w.now.name, patience)
+		w.odd("hang: %s has not ended %v after it was asked to", w.name, patience)
 		return w.end()
 	}
+}
+
+// discard ends the process, if there is one, and the proxies.
+func (w *worker) discard() {
+	if w.cmd != nil {
+		_ = w.cmd.Process.Kill()
+		<-w.done
+	}
+	closeAll(w.proxies)
 }

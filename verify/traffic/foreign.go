@@ -9,6 +9,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // ghost is what a caller may leave behind that gave up while its request was on its way: a
@@ -42,7 +44,7 @@ func foreignService(name string, library func(rdb redis.UniversalClient, ttl tim
 			if err != nil {
 				return nil, err
 			}
-			rdb, err := OpenRedis(ctx, u)
+			rdb, err := u.Redis(ctx, config(ctx, ttl, driver.Membership{}))
 			if err != nil {
 				return nil, err
 			}

@@ -9,27 +9,28 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Interrupted ends the context of one in so many calls of a backend at a random moment. A
-// driver of SQLite answers that with sqlite3_interrupt, which ends the statement that runs. It
-// is for SQLite what the fault "statements" is for servers.
-type Interrupted struct {
+// interrupted ends the context of some calls of a backend early.
+type interrupted struct {
 	driver.Backend
 	driver.LineReader
+	driver.Alarm
 	until  context.Context
 	every  float64
 	within time.Duration
 	ended  *atomic.Int64
 }
 
-// Interrupt makes calls of b end early, until ctx ends, and counts those that had not ended
-// before.
+// Interrupt ends the context of one in so many calls of b at a random moment, until ctx ends,
+// and counts those that had not ended before. A driver of SQLite answers that with
+// sqlite3_interrupt, which ends the statement that runs. It is for SQLite what the fault
+// "statements" is for servers.
 func Interrupt(
 	ctx context.Context, b driver.Backend, every float64, within time.Duration, ended *atomic.Int64,
-) Interrupted {
-	return Interrupted{b, b.(driver.LineReader), ctx, every, within, ended}
+) driver.Backend {
+	return interrupted{b, b.(driver.LineReader), b.(driver.Alarm), ctx, every, within, ended}
 }
 
-func (b Interrupted) context(ctx context.Context) (context.Context, func()) {
+func (b interrupted) context(ctx context.Context) (context.Context, func()) {
 	if b.until.Err() != nil || rand.Float64()*b.every > 1 {
 		return ctx, func() {}
 	}
@@ -42,33 +43,20 @@ func (b Interrupted) context(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// Enter is that of the backend below, and may be interrupted.
-func (b Interrupted) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+func (b interrupted) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	ctx, done := b.context(ctx)
 	defer done()
 	return b.Backend.Enter(ctx, c)
 }
 
-// Renew is that of the backend below, and may be interrupted.
-func (b Interrupted) Renew(ctx context.Context, ts []driver.Ticket) []error {
+func (b interrupted) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	ctx, done := b.context(ctx)
 	defer done()
 	return b.Backend.Renew(ctx, ts)
 }
 
-// Leave is that of the backend below, and may be interrupted.
-func (b Interrupted) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+func (b interrupted) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	ctx, done := b.context(ctx)
 	defer done()
 	return b.Backend.Leave(ctx, t, e)
 }
-
-// Alarm is that of the backend below.
-func (b Interrupted) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
-	return b.Backend.(driver.Alarm).Alarm(f)
-}
-
-var _ interface {
-	driver.LineReader
-	driver.Alarm
-} = Interrupted{}

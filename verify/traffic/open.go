@@ -2,20 +2,24 @@ package traffic
 
 import (
 	"context"
-	"database/sql"
+	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/memlock"
-	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/storeurl"
 )
+
+// ParseURL reads a URL as the command fencelock does, with the password of the environment.
+func ParseURL(raw string) (*storeurl.URL, error) {
+	return storeurl.Parse(raw, storeurl.Environment("-url"))
+}
 
 // quick makes a client notice soon that nobody answers.
 const quick = 2 * time.Second
@@ -29,48 +33,60 @@ func config(ctx context.Context, ttl time.Duration, as driver.Membership) storeu
 	}
 }
 
-// fallback is how soon a waiter of ours asks again where a message was lost: a second,
-// and a quarter of it by which askers are spread.
-const fallback = 1250 * time.Millisecond
+// via is the key of a context whose connections go through a proxy. Its value is the
+// proxy's address.
+type via struct{}
 
-// service makes a Service of the backends of this project. info is what such a backend
-// promises, lag what it adds to a lease, as what the members of a quorum promise.
-func service(info driver.Info, lag time.Duration, as driver.Membership) Service {
-	t := Traits{
-		Name: info.Name, Tokens: info.Fencing, Told: true, Kinds: true, Permits: info.Semaphore, Reentrant: true,
-		Fair: info.Fair, Lag: lag, MinTTL: info.MinTTL,
+// Via makes every connection of what is opened with the context go through the proxy at
+// addr, which is told the address that was meant. It is for stores whose servers tell
+// clients where others are, and for those whose name is in a certificate.
+func Via(ctx context.Context, addr string) context.Context {
+	return context.WithValue(ctx, via{}, addr)
+}
+
+// dialer connects as ctx says; nil if that is nothing special.
+func dialer(ctx context.Context) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	proxy, _ := ctx.Value(via{}).(string)
+	if proxy == "" {
+		return nil
 	}
-	if info.Fair {
-		t.Wake = fallback
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d := net.Dialer{Timeout: quick}
+		c, err := d.DialContext(ctx, network, proxy)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := fmt.Fprintln(c, addr); err != nil {
+			c.Close()
+			return nil, err
+		}
+		return c, nil
 	}
+}
+
+// service makes a Service of the backends of this project. as is what the members of a
+// quorum promise.
+func service(t Traits, as driver.Membership) Service {
 	return Service{Traits: t, Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
 		u, err := ParseURL(raw)
 		if err != nil {
 			return nil, err
 		}
-		b, done, err := open(ctx, u, ttl, as)
+		// HandOff is small so that claims end while others wait here.
+		o := &fencelock.Options{TTL: ttl, HandOff: 2}
+		if u.Private() {
+			return OnBackend(keepOpen{memory()}, o, func() {}), nil
+		}
+		s, err := u.Open(ctx, config(ctx, ttl, as))
 		if err != nil {
 			return nil, err
 		}
-		if info.Name == "sqlite" {
+		b := s.Backend
+		if t.Name == "sqlite" {
 			b = Interrupt(context.Background(), b, 8, time.Millisecond, new(atomic.Int64))
 		}
-		// HandOff is small so that claims end while others wait here.
-		return OnBackend(b, &fencelock.Options{TTL: ttl, HandOff: 2}, done), nil
+		return OnBackend(b, o, s.Close), nil
 	}}
-}
-
-func open(
-	ctx context.Context, u *storeurl.URL, ttl time.Duration, as driver.Membership,
-) (b driver.Backend, close func(), err error) {
-	if u.Private() {
-		return keepOpen{memory()}, func() {}, nil
-	}
-	s, err := u.Open(ctx, config(ctx, ttl, as))
-	if err != nil {
-		return nil, nil, err
-	}
-	return s.Backend, s.Close, nil
 }
 
 // memory is the one store of this process.
@@ -84,67 +100,41 @@ func (keepOpen) Close() error { return nil }
 // Schemes are our own backends by the scheme of their URLs, and the locks of others
 // that we know, by scheme+name.
 func Schemes() Table {
-	all := driver.Info{Fair: true, Fencing: true, Semaphore: true, MinTTL: 100 * time.Millisecond}
-	named := func(name string, min time.Duration) driver.Info {
-		info := all
-		info.Name = name
-		info.MinTTL = max(min, info.MinTTL)
-		return info
+	// A waiter asks again after a second, and a quarter of it by which askers are spread.
+	const fallback = 1250 * time.Millisecond
+	ours := func(name string, minTTL, lag time.Duration) Service {
+		return service(Traits{
+			Name: name, Tokens: true, Told: true, Kinds: true, Permits: true, Reentrant: true,
+			Fair: true, Wake: fallback, Lag: lag, MinTTL: minTTL,
+		}, driver.Membership{})
 	}
-	quorum := driver.Info{Name: "quorum", Fencing: true, MinTTL: 100 * time.Millisecond}
+	const short = 100 * time.Millisecond
+	quorum := Traits{
+		Name: "quorum", Tokens: true, Told: true, Kinds: true, Reentrant: true, Lag: 2 * time.Second, MinTTL: short,
+	}
 	t := Table{
-		"memory":         service(named("memory", 0), 0, driver.Membership{}),
-		"sqlite":         service(named("sqlite", 0), 0, driver.Membership{}),
-		"redis":          service(named("redis", 0), 0, driver.Membership{}),
-		"redis+sentinel": service(named("redis, Sentinel", 0), 0, driver.Membership{}),
-		"redis+cluster":  service(named("redis, Cluster", 0), 0, driver.Membership{}),
-		"redlock":        service(quorum, 2*time.Second, driver.Membership{}),
+		"memory":         ours("memory", short, 0),
+		"sqlite":         ours("sqlite", short, 0),
+		"redis":          ours("redis", short, 0),
+		"rediss":         ours("redis, TLS", short, 0),
+		"redis+sentinel": ours("redis, Sentinel", short, 0),
+		"redis+cluster":  ours("redis, Cluster", short, 0),
+		"redlock":        service(quorum, driver.Membership{}),
 		// Of members that lose nothing of what they have acknowledged when they are killed.
-		"redlock+durable": service(quorum, 2*time.Second, driver.Membership{Durable: true}),
-		"postgres":        service(named("postgres", 0), 0, driver.Membership{}),
-		"mysql":           service(named("mysql", 0), 0, driver.Membership{}),
+		"redlock+durable": service(quorum, driver.Membership{Durable: true}),
+		"postgres":        ours("postgres", short, 0),
+		"mysql":           ours("mysql", short, 0),
 		// etcd counts leases in whole seconds and revokes them in batches.
-		"etcd": service(named("etcd", 2*time.Second), 2*time.Second, driver.Membership{}),
+		"etcd": ours("etcd", 2*time.Second, 2*time.Second),
 		// A crashed process keeps its locks for its whole session, and ZooKeeper ends those
 		// at a multiple of its tick.
-		"zk":              service(named("zookeeper", time.Second), time.Second, driver.Membership{}),
+		"zk":              ours("zookeeper", time.Second, time.Second),
 		"redis+redsync":   foreignService("redsync", redsyncLibrary),
 		"redis+redislock": foreignService("bsm/redislock", bsmLibrary),
 	}
 	t["postgresql"], t["mariadb"], t["etcds"], t["local"] = t["postgres"], t["mysql"], t["etcd"], t["sqlite"]
-	tls := t["redis"]
-	tls.Name = "redis, TLS"
-	t["rediss"] = tls
 	return t
 }
-
-// OpenSQLite opens a backend on a file, and says how to close what is below it.
-func OpenSQLite(path string) (driver.Backend, func(), error) {
-	u, err := ParseURL("sqlite://" + path)
-	if err != nil {
-		return nil, nil, err
-	}
-	return open(context.Background(), u, 0, driver.Membership{})
-}
-
-// OpenRedis returns a client for what redis:, rediss:, redis+sentinel: and redis+cluster:
-// URLs name. It asks nobody yet.
-func OpenRedis(ctx context.Context, u *storeurl.URL) (redis.UniversalClient, error) {
-	return u.Redis(ctx, config(ctx, 0, driver.Membership{}))
-}
-
-// OpenQuorum opens the members of a redlock: URL, and says how to close them.
-func OpenQuorum(ctx context.Context, u *storeurl.URL, as driver.Membership) (*quorumlock.Backend, func(), error) {
-	s, err := u.Open(ctx, config(ctx, 0, as))
-	if err != nil {
-		return nil, nil, err
-	}
-	return s.Backend.(*quorumlock.Backend), s.Close, nil
-}
-
-// OpenSQL opens the database below a sqlite:, local:, postgres: or mysql: URL, for those
-// who change what is in it.
-func OpenSQL(u *storeurl.URL) (*sql.DB, error) { return u.SQL() }
 
 // Listen is an Options.Listen of package sqllock, on a connection of its own.
 func Listen(config *pgx.ConnConfig) func(context.Context, string, func()) error {

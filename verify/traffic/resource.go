@@ -1,24 +1,19 @@
 package traffic
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"net"
-	"net/http"
+	"net/rpc"
 	"slices"
 	"sync"
-	"time"
 )
 
 // Resource is what the locks guard: named sets, in a process of its own, read and written
 // whole. A set whose caller sends tokens takes nothing from a caller with a token below
 // the largest that it has seen, not even a read.
 type Resource struct {
-	addr   string
-	server http.Server
-	done   sync.WaitGroup
-	rec    *Recorder
+	listener net.Listener
+	done     sync.WaitGroup
+	rec      *Recorder
 
 	mu   sync.Mutex
 	sets map[string]*set
@@ -30,8 +25,8 @@ type set struct {
 	members []string
 }
 
-// request is what a user sends to the resource.
-type request struct {
+// Request is what a user sends to the resource.
+type Request struct {
 	Key, Claim string
 	Proc       string
 	Token      int64 // 0: unguarded
@@ -40,8 +35,8 @@ type request struct {
 	Base       int64
 }
 
-// reply is its answer.
-type reply struct {
+// Reply is its answer.
+type Reply struct {
 	Denied  bool
 	Version int64
 	Members []string
@@ -53,18 +48,29 @@ func NewResource(rec *Recorder) (*Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Resource{addr: l.Addr().String(), rec: rec, sets: map[string]*set{}}
-	r.server.Handler = r
-	r.done.Go(func() { _ = r.server.Serve(l) })
+	r := &Resource{listener: l, rec: rec, sets: map[string]*set{}}
+	server := rpc.NewServer()
+	if err := server.Register(r); err != nil {
+		return nil, err
+	}
+	r.done.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go server.ServeConn(c) // until the user hangs up
+		}
+	})
 	return r, nil
 }
 
 // Addr is where it listens.
-func (r *Resource) Addr() string { return r.addr }
+func (r *Resource) Addr() string { return r.listener.Addr().String() }
 
 // Close ends it.
 func (r *Resource) Close() {
-	r.server.Close()
+	r.listener.Close()
 	r.done.Wait()
 }
 
@@ -79,19 +85,9 @@ func (r *Resource) Sets() map[string][]string {
 	return all
 }
 
-// ServeHTTP answers one request.
-func (r *Resource) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	var in request
-	if err := json.NewDecoder(q.Body).Decode(&in); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(r.answer(in)) // a user that is gone asks no more
-}
-
-// answer is atomic. It writes its line before it lets the next one in, so that the lines
+// Answer is atomic. It writes its line before it lets the next one in, so that the lines
 // stand in the order of the answers.
-func (r *Resource) answer(q request) reply {
+func (r *Resource) Answer(q Request, a *Reply) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sets[q.Key]
@@ -100,7 +96,6 @@ func (r *Resource) answer(q request) reply {
 		r.sets[q.Key] = s
 	}
 	line := Line{Proc: q.Proc, Key: q.Key, Claim: q.Claim, Token: q.Token, Base: q.Base}
-	var a reply
 	switch {
 	case q.Token != 0 && q.Token < s.token:
 		line.Op, a.Denied = Denied, true
@@ -116,34 +111,5 @@ func (r *Resource) answer(q request) reply {
 	}
 	a.Version = s.version
 	r.rec.Write(line)
-	return a
+	return nil
 }
-
-// visitor asks the resource at addr.
-type visitor struct {
-	addr string
-	http http.Client
-}
-
-func newVisitor(addr string) *visitor {
-	return &visitor{addr, http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}}
-}
-
-// ask sends one request. An error says that nobody knows what became of it.
-func (v *visitor) ask(q request) (a reply, err error) {
-	body, err := json.Marshal(q)
-	if err != nil {
-		return a, err
-	}
-	resp, err := v.http.Post("http://"+v.addr, "application/json", bytes.NewReader(body))
-	if err != nil {
-		return a, fmt.Errorf("the resource: %w", err)
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-		return a, fmt.Errorf("the resource: %w", err)
-	}
-	return a, nil
-}
-
-func (v *visitor) close() { v.http.CloseIdleConnections() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/rpc"
 	"slices"
 	"time"
 )
@@ -16,19 +17,16 @@ type user struct {
 	rec     *Recorder
 	id      int
 	rng     *rand.Rand
-	ways    []string
-	visitor *visitor
-	n       int // claims
+	guarded *rpc.Client // the resource
+	n       int         // claims
 }
 
 func (u *user) run(ctx context.Context) {
-	defer u.visitor.close()
 	for ctx.Err() == nil {
 		// Every user draws the same numbers for the same round, whatever came of it.
-		way := u.ways[u.rng.IntN(len(u.ways))]
-		key := u.rng.IntN(u.o.Keys)
-		epoch := (Now() - u.o.Begun) / int64(u.o.Epoch)
-		u.once(ctx, way, fmt.Sprintf("%s/%d/%d", way, epoch, key), rand.New(rand.NewPCG(u.rng.Uint64(), 0)))
+		way := u.o.Ways[u.rng.IntN(len(u.o.Ways))]
+		key := u.o.Key(way, u.rng.IntN(u.o.Keys))
+		u.once(ctx, way, key, rand.New(rand.NewPCG(u.rng.Uint64(), 0)))
 	}
 }
 
@@ -95,14 +93,7 @@ func (c *claim) take(stop context.Context) Lease {
 	// of its end.
 	c.ctx, c.cancel = context.WithCancel(stop)
 	timer := time.AfterFunc(limit, c.cancel)
-	how := "lock"
-	switch {
-	case c.want.Try:
-		how = "try"
-	case c.want.Wait > 0:
-		how = "wait"
-	}
-	c.write(Line{Op: Call, By: Now() + int64(limit), Text: how})
+	c.write(Line{Op: Call, By: Now() + int64(limit)})
 	l, outcome, err := c.locks.Take(c.ctx, c.want)
 	at := Now()
 	timer.Stop()
@@ -144,18 +135,19 @@ func until(l Lease) int64 {
 	return 0
 }
 
-// sure looks whether l is held. If not, it says so and gives it back for good order.
-func (c *claim) sure(l Lease, handle string, write bool) bool {
+// sure writes down whether l is held.
+func (c *claim) sure(l Lease) bool {
 	at := Now()
-	err := l.Err()
-	if err == nil {
-		if write {
-			c.write(Line{At: at, Op: Look, Handle: handle, Token: l.Token(), Until: until(l)})
-		}
-		return true
+	if err := l.Err(); err != nil {
+		c.writeLost(l, "", err)
+		return false
 	}
+	c.write(Line{At: at, Op: Look, Token: l.Token(), Until: until(l)})
+	return true
+}
+
+func (c *claim) writeLost(l Lease, handle string, err error) {
 	c.write(Line{Op: Lost, Handle: handle, Token: l.Token(), Until: until(l), Text: err.Error()})
-	return false
 }
 
 // hold keeps l for a while, looks at it now and then, and gives it back.
@@ -172,7 +164,7 @@ func (c *claim) hold(ctx context.Context, l Lease) {
 				c.write(Line{Op: Renewed, Token: l.Token()})
 			}
 		}
-		if !c.sure(l, "", true) {
+		if !c.sure(l) {
 			break
 		}
 	}
@@ -222,7 +214,7 @@ func (c *claim) rest(ctx context.Context, l Lease, d time.Duration) bool {
 func (c *claim) give(l Lease, handle string) {
 	at := Now()
 	if err := l.Err(); err != nil {
-		c.write(Line{Op: Lost, Handle: handle, Token: l.Token(), Until: until(l), Text: err.Error()})
+		c.writeLost(l, handle, err)
 		if lost, err := l.Release(context.Background()); !lost {
 			text := fmt.Sprintf("the release of a lost lock says %v", err)
 			c.write(Line{Op: Odd, Handle: handle, Token: l.Token(), Text: text})
@@ -284,12 +276,12 @@ func (c *claim) reenter(ctx context.Context, l Lease) {
 // do not look before they write, as programs do that trust their lock.
 func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 	defer c.give(l, "")
-	q := request{Key: c.want.Key, Claim: c.name, Proc: c.o.Proc}
+	q := Request{Key: c.want.Key, Claim: c.name, Proc: c.o.Proc}
 	if guarded {
 		q.Token = l.Token()
 	}
-	read, err := c.visitor.ask(q)
-	if err != nil || read.Denied {
+	var read Reply
+	if err := c.guarded.Call("Resource.Answer", q, &read); err != nil || read.Denied {
 		return
 	}
 	think := time.Duration(c.rng.Int64N(int64(8 * time.Millisecond)))
@@ -298,17 +290,17 @@ func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 	}
 	if c.rng.IntN(2) == 0 {
 		sleep(ctx, think)
-	} else if c.rest(ctx, l, think); !c.sure(l, "", true) {
+	} else if c.rest(ctx, l, think); !c.sure(l) {
 		return
 	}
 	q.Write, q.Base, q.Members = true, read.Version, append(read.Members, c.name)
-	wrote, err := c.visitor.ask(q)
-	if err != nil || wrote.Denied {
+	var wrote Reply
+	if err := c.guarded.Call("Resource.Answer", q, &wrote); err != nil || wrote.Denied {
 		c.write(Line{Op: NotAdded, Token: q.Token})
 		return
 	}
 	c.write(Line{Op: Added, Token: q.Token, Base: q.Base, Version: wrote.Version})
-	c.sure(l, "", true)
+	c.sure(l)
 }
 
 // breakHead ends the claim that holds key.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/rpc"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,12 @@ type Order struct {
 	Keys     int // in use at once, for each way of use
 	Epoch    time.Duration
 	Ways     []string // nil for all that the service is able to do
+}
+
+// Key is the n-th of the keys that are in use now in one way.
+func (o Order) Key(way string, n int) string {
+	epoch := (Now() - o.Begun) / int64(o.Epoch)
+	return fmt.Sprintf("%s/%d/%d", way, epoch, n)
 }
 
 // Variable is the environment variable that makes a program a worker.
@@ -84,10 +91,14 @@ func work(table Table, o Order) error {
 	}()
 	var all sync.WaitGroup
 	all.Go(func() { tick(ctx, rec) })
-	ways := o.Ways
-	if ways == nil {
-		ways = service.Able()
+	if o.Ways == nil {
+		o.Ways = service.Able()
 	}
+	guarded, err := rpc.Dial("tcp", o.Resource)
+	if err != nil {
+		return err
+	}
+	defer guarded.Close()
 	errs := make([]error, o.Clients)
 	for c := range o.Clients {
 		all.Go(func() {
@@ -100,9 +111,8 @@ func work(table Table, o Order) error {
 			for n := range o.Users {
 				id := c*o.Users + n
 				u := &user{
-					o: o, service: service, locks: locks, rec: rec, id: id, ways: ways,
-					rng:     rand.New(rand.NewPCG(o.Seed, uint64(id))),
-					visitor: newVisitor(o.Resource),
+					o: o, service: service, locks: locks, rec: rec, id: id, guarded: guarded,
+					rng: rand.New(rand.NewPCG(o.Seed, uint64(id))),
 				}
 				users.Go(func() { u.run(ctx) })
 			}

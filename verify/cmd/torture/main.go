@@ -26,8 +26,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fencelock/fencelock/storeurl"
 	"github.com/fencelock/fencelock/verify/check"
-	"github.com/fencelock/fencelock/verify/fault"
 	"github.com/fencelock/fencelock/verify/torture"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -54,22 +54,18 @@ type options struct {
 }
 
 func parse() options {
-	var faults []string
-	for _, f := range fault.All() {
-		faults = append(faults, fmt.Sprintf("  %-15s %s", f.Name, f.What))
-	}
-	o := options{Options: torture.Options{Out: os.Stdout}}
+	o := options{Options: torture.Options{Out: os.Stdout, Table: traffic.Schemes()}}
 	flag.StringVar(&o.start, "start", "", "start these `stores`, by commas, and torture one after the other: "+
 		strings.Join(torture.Stores(), ", ")+", or all")
 	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it; "+
-		"nobody else may use it meanwhile. A password is better put into "+traffic.PasswordVariable)
+		"nobody else may use it meanwhile. A password is better put into "+storeurl.EnvPassword)
 	flag.StringVar(&o.Service, "service", "",
 		"lock with the `library` of that name: redis+redsync, redis+redislock; by default ours")
 	flag.DurationVar(&o.For, "for", time.Minute, "for how `long` faults are brought, over all stores")
 	flag.Uint64Var(&o.Seed, "seed", 0,
 		"what decides who does what, and which faults come when; by default a random `number`")
 	flag.StringVar(&o.Faults, "faults", "all", "these `faults`, by commas; all for all that there is something for "+
-		"but flushall, or none:\n"+strings.Join(faults, "\n"))
+		"but flushall, or none:\n"+torture.Faults())
 	flag.DurationVar(&o.TTL, "ttl", time.Second, "the `lease`")
 	flag.IntVar(&o.Workers, "workers", 4, "how many `processes`")
 	flag.IntVar(&o.Clients, "clients", 2, "how many `clients` in each")

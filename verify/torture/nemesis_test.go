@@ -1,4 +1,4 @@
-package fault
+package torture
 
 import (
 	"context"
@@ -25,10 +25,10 @@ func (p *puppet) note(what string) error {
 	*p.did = append(*p.did, fmt.Sprint(time.Since(p.from), " ", p.name, " ", what))
 	return nil
 }
-func (p *puppet) Kill() error                  { return p.note("kill") }
-func (p *puppet) Stop() error                  { return p.note("stop") }
-func (p *puppet) Resume() error                { return p.note("resume") }
-func (p *puppet) Proxies() []*faultproxy.Proxy { return nil }
+func (p *puppet) kill() error                  { return p.note("kill") }
+func (p *puppet) stop() error                  { return p.note("stop") }
+func (p *puppet) resume() error                { return p.note("resume") }
+func (p *puppet) between() []*faultproxy.Proxy { return nil }
 
 // perform runs a nemesis for a minute of virtual time.
 func perform(t *testing.T, seed uint64, names string) (did []string) {
@@ -38,17 +38,17 @@ func perform(t *testing.T, seed uint64, names string) (did []string) {
 	}
 	defer rec.Close()
 	synctest.Test(t, func(t *testing.T) {
-		w := &World{TTL: time.Second, Rec: rec}
+		w := &world{ttl: time.Second, rec: rec}
 		for i := range 3 {
-			w.Workers = append(w.Workers, &puppet{fmt.Sprint("w", i), &did, time.Now()})
+			w.victims = append(w.victims, &puppet{fmt.Sprint("w", i), &did, time.Now()})
 		}
-		faults, _, err := Find(names, w)
+		faults, _, err := w.find(names)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := Nemesis(ctx, w, faults, seed); err != nil {
+		if err := w.nemesis(ctx, faults, seed); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -69,17 +69,17 @@ func TestASeedIsASchedule(t *testing.T) {
 }
 
 func TestFaultsAreFoundByName(t *testing.T) {
-	w := &World{Workers: []Worker{&puppet{}}}
-	found, refused, err := Find("kill,server-pause", w)
+	w := &world{victims: []victim{&puppet{}}}
+	found, refused, err := w.find("kill,server-pause")
 	if err != nil || len(found) != 1 || len(refused) != 1 || !strings.HasPrefix(refused[0], "server-pause needs servers") {
 		t.Errorf("found %d, refused %v, %v; want kill, and that there is no server to pause", len(found), refused, err)
 	}
-	if _, _, err := Find("earthquake", w); err == nil {
+	if _, _, err := w.find("earthquake"); err == nil {
 		t.Errorf("an unknown fault is no error")
 	}
-	w.Redis, w.Servers = true, make([]Server, 1)
-	found, _, err = Find("all", w)
-	if err != nil || slices.ContainsFunc(found, func(f Fault) bool { return f.Name == "flushall" }) || len(found) < 6 {
+	w.redis, w.servers = true, make([]server, 1)
+	found, _, err = w.find("all")
+	if err != nil || slices.ContainsFunc(found, func(f fault) bool { return f.name == "flushall" }) || len(found) < 6 {
 		t.Errorf("all are %d faults, %v; want the others, without flushall", len(found), err)
 	}
 }

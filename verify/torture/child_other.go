@@ -1,7 +1,0 @@
-//go:build !linux
-
-package torture
-
-import "syscall"
-
-func dieWithParent() *syscall.SysProcAttr { return nil }

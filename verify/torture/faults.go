@@ -1,0 +1,207 @@
+package torture
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// need is what a world must have for a fault.
+type need struct {
+	text string // for people
+	met  func(*world) bool
+}
+
+var (
+	workers = need{"workers", func(*world) bool { return true }}
+	network = need{"servers that are reached over a network", func(w *world) bool {
+		return len(w.victims) > 0 && len(w.victims[0].between()) > 0
+	}}
+	ownServers = need{"servers of the torture's own", func(w *world) bool { return len(w.servers) > 0 }}
+	oneRedis   = need{"a single Redis of the torture's own", func(w *world) bool { return w.redis && len(w.servers) == 1 }}
+	group      = need{"a group of the torture's own, of which another server can take over", func(w *world) bool {
+		return w.failover != nil
+	}}
+	clocks = need{"Redis, SQLite, PostgreSQL or MariaDB of the torture's own", func(w *world) bool {
+		return w.clock != nil
+	}}
+	statements = need{"PostgreSQL or MariaDB of the torture's own", func(w *world) bool {
+		return w.endStatements != nil
+	}}
+	cluster = need{"a Redis Cluster of the torture's own", func(w *world) bool { return w.hashSlot != nil }}
+)
+
+func never(*world) bool    { return false }
+func outage(*world) bool   { return true }
+func shared(w *world) bool { return w.shared }
+
+// faults are all of them.
+var faults = []fault{
+	{"kill", "kill -9 of a worker, and another in its place", workers, never, kill},
+	{"pause", "SIGSTOP of a worker for longer than a lease", workers, shared, stop(12, 25)},
+	{"blink", "SIGSTOP of a worker for less than a lease", workers, shared, stop(2, 9)},
+	{"cut", "all connections of a worker reset, several times", network, outage, cut},
+	{"silence", "nothing passes one way between a worker and the servers, or both ways", network, outage, silence},
+	{"latency", "up to 0.8 leases between a worker's request and its answer", network, outage, latency},
+	{"server-pause", "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that " +
+		"are alive, and holders are exempt from I1 until they learn it", ownServers, outage, serverPause},
+	{"server-restart", "kill -9 of a server, which starts again with what it had acknowledged",
+		ownServers, outage, serverRestart},
+	{"script-flush", "Redis forgets its scripts", oneRedis, never, ask("SCRIPT", "FLUSH")},
+	{"client-kill", "Redis ends all connections, or those that listen", oneRedis, outage, clientKill},
+	{"failover", "another server of the group takes over; where it may forget what was acknowledged, " +
+		"holders are exempt from I1 until they learn it", group, outage, failover},
+	{"clock", "the clock of the store steps forward by up to two leases, and leases end early: " +
+		"holders are exempt from I1 until they learn it, their tokens are not", clocks, never, clock},
+	{"statements", "the server ends statements of the workers at random moments, as KILL QUERY and " +
+		"pg_cancel_backend do", statements, outage, endStatements},
+	{"slots", "the hash slot of a key in use moves to another server, and others ask meanwhile",
+		cluster, outage, slots},
+	{"flushall", "Redis forgets everything: who holds a lock then learns it late, " +
+		"and is exempt from I1 until it does", oneRedis, outage, flushAll},
+}
+
+func (w *world) victim(rng *rand.Rand) victim { return w.victims[rng.IntN(len(w.victims))] }
+func (w *world) server(rng *rand.Rand) server { return w.servers[rng.IntN(len(w.servers))] }
+
+func kill(_ context.Context, w *world, rng *rand.Rand) error { return w.victim(rng).kill() }
+
+// stop stops a worker for low to high tenths of a lease; now and then it is killed then.
+func stop(low, high time.Duration) func(context.Context, *world, *rand.Rand) error {
+	return func(ctx context.Context, w *world, rng *rand.Rand) error {
+		one := w.victim(rng)
+		if err := one.stop(); err != nil {
+			return err
+		}
+		pause(ctx, between(rng, low*w.ttl/10, high*w.ttl/10))
+		if rng.IntN(8) == 0 {
+			return one.kill()
+		}
+		return one.resume()
+	}
+}
+
+func cut(ctx context.Context, w *world, rng *rand.Rand) error {
+	one := w.victim(rng)
+	for range 1 + rng.IntN(6) {
+		for _, p := range one.between() {
+			p.Cut()
+		}
+		if !pause(ctx, between(rng, 0, w.ttl/2)) {
+			break
+		}
+	}
+	return nil
+}
+
+// silence is a partition of one worker: one way, or both. In the end connections are cut, or
+// what was held back arrives.
+func silence(ctx context.Context, w *world, rng *rand.Rand) error {
+	one := w.victim(rng)
+	which := rng.IntN(3)
+	for _, p := range one.between() {
+		if which != 0 {
+			p.Hold(faultproxy.ToClient)
+		}
+		if which != 1 {
+			p.Hold(faultproxy.ToServer)
+		}
+	}
+	pause(ctx, between(rng, w.ttl/5, 2*w.ttl))
+	end := rng.IntN(2) == 0
+	for _, p := range one.between() {
+		if end {
+			p.Cut()
+		}
+		p.Resume()
+	}
+	return nil
+}
+
+func latency(ctx context.Context, w *world, rng *rand.Rand) error {
+	one := w.victim(rng)
+	d := between(rng, w.ttl/50, w.ttl*8/10)
+	for _, p := range one.between() {
+		p.Delay(d)
+	}
+	pause(ctx, between(rng, w.ttl, 2*w.ttl))
+	for _, p := range one.between() {
+		p.Resume()
+	}
+	return nil
+}
+
+func serverPause(ctx context.Context, w *world, rng *rand.Rand) error {
+	one := w.server(rng)
+	if err := one.pause(); err != nil {
+		return err
+	}
+	pause(ctx, between(rng, w.ttl/10, 2*w.ttl))
+	if w.usurped {
+		w.rec.Write(traffic.Line{Op: traffic.Forgot})
+	}
+	return one.resume()
+}
+
+func serverRestart(ctx context.Context, w *world, rng *rand.Rand) error {
+	one := w.server(rng)
+	if err := one.Kill(); err != nil {
+		return err
+	}
+	pause(ctx, between(rng, 0, w.ttl))
+	return one.Restart()
+}
+
+func ask(words ...string) func(context.Context, *world, *rand.Rand) error {
+	return func(_ context.Context, w *world, rng *rand.Rand) error {
+		_, err := w.server(rng).Ask(words...)
+		return err
+	}
+}
+
+func clientKill(_ context.Context, w *world, rng *rand.Rand) error {
+	what := []string{"normal", "pubsub"}[rng.IntN(2)]
+	_, err := w.server(rng).Ask("CLIENT", "KILL", "TYPE", what)
+	return err
+}
+
+func failover(ctx context.Context, w *world, rng *rand.Rand) error {
+	if w.lossy {
+		w.rec.Write(traffic.Line{Op: traffic.Forgot})
+	}
+	err := w.failover(rng)
+	pause(ctx, 2*w.ttl) // clients find the new one
+	return err
+}
+
+func flushAll(_ context.Context, w *world, rng *rand.Rand) error {
+	// Nobody knows what was held between these two lines.
+	w.rec.Write(traffic.Line{Op: traffic.Forgot})
+	_, err := w.server(rng).Ask("FLUSHALL")
+	return err
+}
+
+// clock lets time pass for the store alone. Nobody knows which leases it has ended.
+func clock(ctx context.Context, w *world, rng *rand.Rand) error {
+	w.rec.Write(traffic.Line{Op: traffic.Forgot})
+	return w.clock(context.WithoutCancel(ctx), between(rng, w.ttl/4, 2*w.ttl))
+}
+
+// slots leaves a hash slot between two servers for a while, before its keys have moved.
+func slots(ctx context.Context, w *world, rng *rand.Rand) error {
+	finish, err := w.hashSlot(rng)
+	if err != nil {
+		return err
+	}
+	pause(ctx, between(rng, w.ttl/20, w.ttl))
+	return finish()
+}
+
+// endStatements goes on for up to two leases, with a gap between none and ten milliseconds.
+func endStatements(ctx context.Context, w *world, rng *rand.Rand) error {
+	gap := []time.Duration{0, time.Millisecond, 10 * time.Millisecond}[rng.IntN(3)]
+	return w.endStatements(ctx, between(rng, w.ttl/4, 2*w.ttl), gap)
+}

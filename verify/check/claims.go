@@ -2,6 +2,7 @@ package check
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ type claim struct {
 	lost int64 // when it learnt that it is lost; 0 if it did not
 	over int64 // when it was over for its user, who may have been killed; or never
 
-	looks   []traffic.Line
+	looks   []traffic.Line // in which its lease said that it is held
+	asked   int64          // when it was last asked for again
 	handles []handle
 	broken  int64 // from when on an operator, or a store that forgot, may have ended it; 0 for never
 	voided  bool  // that was before it was held: nothing is known of it
@@ -37,6 +39,15 @@ type handle struct {
 	released traffic.Line // Released, Unconfirmed or Lost
 }
 
+// byKey sorts claims by their keys.
+func byKey(all []*claim) map[string][]*claim {
+	keys := map[string][]*claim{}
+	for _, c := range all {
+		keys[c.key] = append(keys[c.key], c)
+	}
+	return keys
+}
+
 // way is how the lock of a key is used.
 func way(key string) string {
 	w, _, _ := strings.Cut(key, "/")
@@ -47,29 +58,21 @@ func way(key string) string {
 func claims(lines []traffic.Line) []*claim {
 	var all []*claim
 	byName := map[string]*claim{}
+	crashed := map[string]int64{}
 	for _, l := range lines {
-		if l.Claim == "" {
-			continue
-		}
 		c := byName[l.Claim]
-		if c == nil {
-			if l.Op != traffic.Call {
-				continue // the resource, or the rest of a history that was cut
-			}
+		switch {
+		case l.Op == traffic.Crash:
+			crashed[l.Proc] = l.At
+		case l.Op == traffic.Call && c == nil:
 			c = &claim{
 				name: l.Claim, proc: l.Proc, key: l.Key, kind: l.Kind, weight: l.Weight, size: l.Size,
 				number: len(all), call: l, over: math.MaxInt64,
 			}
 			byName[l.Claim] = c
 			all = append(all, c)
-			continue
-		}
-		c.add(l)
-	}
-	crashed := map[string]int64{}
-	for _, l := range lines {
-		if l.Op == traffic.Crash {
-			crashed[l.Proc] = l.At
+		case c != nil: // or it is of nobody, or of a history that was cut
+			c.add(l)
 		}
 	}
 	for _, c := range all {
@@ -81,60 +84,41 @@ func claims(lines []traffic.Line) []*claim {
 }
 
 func (c *claim) add(l traffic.Line) {
+	h := c.handle(l.Handle)
 	switch l.Op {
 	case traffic.Refused, traffic.GaveUp, traffic.Late:
-		c.done = l
-		c.over = l.At
-	case traffic.Held:
-		c.addHandle(l)
+		c.done, c.over = l, l.At
 	case traffic.Again:
-		c.looks = append(c.looks, l)
+		c.asked = l.At
+	case traffic.Held:
+		asked := c.asked // a user does one thing after another
+		if !c.held {
+			c.held, c.done, asked = true, l, c.call.At
+		}
+		c.sure = l.At
+		c.handles = append(c.handles, handle{name: l.Handle, asked: asked, held: l})
 	case traffic.Look:
 		c.looks = append(c.looks, l)
 		c.sure = l.At
-	case traffic.Release, traffic.Released, traffic.Unconfirmed:
-		c.addRelease(l)
-	case traffic.Told, traffic.Lost:
-		if c.lost == 0 {
-			c.lost = l.At
-		}
-		if h := c.handle(l.Handle); h != nil && l.Op == traffic.Lost {
-			h.released = l
-		}
-		c.over = min(c.over, l.At)
-	}
-}
-
-// addHandle takes in the grant, or a re-entry.
-func (c *claim) addHandle(l traffic.Line) {
-	asked := c.call.At
-	if !c.held {
-		c.held, c.done = true, l
-	} else {
-		for _, look := range c.looks {
-			if look.Op == traffic.Again && look.Handle == l.Handle {
-				asked = look.At
-			}
-		}
-	}
-	c.sure = l.At
-	c.handles = append(c.handles, handle{name: l.Handle, asked: asked, held: l})
-}
-
-// addRelease takes in the call of a release, or its answer.
-func (c *claim) addRelease(l traffic.Line) {
-	h := c.handle(l.Handle)
-	if l.Op == traffic.Release {
+	case traffic.Release:
 		c.sure = l.At
 		if h != nil {
 			h.release = l
 		}
-		return
-	}
-	if h != nil {
-		h.released = l
-	}
-	if c.open() == 0 {
+	case traffic.Released, traffic.Unconfirmed:
+		if h != nil {
+			h.released = l
+		}
+		if !slices.ContainsFunc(c.handles, func(h handle) bool { return h.released.Op == "" }) {
+			c.over = min(c.over, l.At)
+		}
+	case traffic.Told, traffic.Lost:
+		if c.lost == 0 {
+			c.lost = l.At
+		}
+		if h != nil && l.Op == traffic.Lost {
+			h.released = l
+		}
 		c.over = min(c.over, l.At)
 	}
 }
@@ -146,16 +130,6 @@ func (c *claim) handle(name string) *handle {
 		}
 	}
 	return nil
-}
-
-// open counts the handles that no release has been answered for.
-func (c *claim) open() (n int) {
-	for _, h := range c.handles {
-		if h.released.Op == "" {
-			n++
-		}
-	}
-	return n
 }
 
 // clean reports whether all handles were given back and the store, or the gate, has
@@ -171,14 +145,11 @@ func (c *claim) clean() bool {
 
 // hit marks the claims that somebody broke, or that a store forgot.
 func hit(all []*claim, lines []traffic.Line, ttl time.Duration) {
-	byKey := map[string][]*claim{}
-	for _, c := range all {
-		byKey[c.key] = append(byKey[c.key], c)
-	}
+	keys := byKey(all)
 	for i, l := range lines {
 		switch l.Op {
 		case traffic.Break:
-			markBroken(byKey[l.Key], l, lines[i+1:])
+			markBroken(keys[l.Key], l, lines[i+1:])
 		case traffic.Forgot:
 			markForgotten(all, l, lines[i+1:], ttl)
 		}

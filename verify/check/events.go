@@ -103,7 +103,7 @@ func (c *claim) beliefs() (es []history.Event) {
 		es = append(es, e)
 	}
 	for _, l := range c.looks {
-		if l.Op == traffic.Look && l.At <= c.sure {
+		if l.At <= c.sure {
 			es = append(es, c.handleEvent(history.Believe, l.At, l.Handle))
 		}
 	}

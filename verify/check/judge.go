@@ -106,7 +106,7 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 	v.order(operations(all, o, healed), swept)
 	v.losses(lines, stops, o)
 	v.hangs(all, stops, o)
-	v.sets(lines, all)
+	v.sets(lines)
 	v.said(lines)
 	v.count(lines, all, o)
 	slices.SortStableFunc(v.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
@@ -237,26 +237,19 @@ func (v *Verdict) hangs(all []*claim, stops map[string][]span, o Options) {
 // sets judges what became of the sets. What the guarded ones acknowledged is there in the
 // end. The others lose updates of holders that write late, as all locks do: those are
 // counted.
-func (v *Verdict) sets(lines []traffic.Line, all []*claim) {
-	final := map[string]map[string]bool{}
+func (v *Verdict) sets(lines []traffic.Line) {
+	final := map[string][]string{}
 	for _, l := range lines {
 		if l.Op == traffic.Final {
-			members := map[string]bool{}
-			for _, m := range l.Members {
-				members[m] = true
-			}
-			final[l.Key] = members
+			final[l.Key] = l.Members
 		}
 	}
 	for _, l := range lines {
 		switch {
-		case l.Op == traffic.Denied:
-			v.Numbers.Denied++
-		case l.Op == traffic.Added && final[l.Key] != nil && !final[l.Key][l.Claim]:
-			if way(l.Key) != "guard" {
-				v.Numbers.LostUpdates++
-				continue
-			}
+		case l.Op != traffic.Added || final[l.Key] == nil || slices.Contains(final[l.Key], l.Claim):
+		case way(l.Key) != "guard":
+			v.Numbers.LostUpdates++
+		default:
 			v.add("set", l.Key, l.At, "%s with token %d added itself to version %d of the guarded set; "+
 				"that was acknowledged, and it is not there in the end", l.Claim, l.Token, l.Base)
 		}

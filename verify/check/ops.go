@@ -18,10 +18,6 @@ type presence struct {
 
 // operations makes of each key a history for the model.
 func operations(all []*claim, o Options, spans []history.Span) map[string][]model.Op {
-	byKey := map[string][]*claim{}
-	for _, c := range all {
-		byKey[c.key] = append(byKey[c.key], c)
-	}
 	// From when on a claim that nobody has given back is no longer in the store.
 	gone := func(at int64) int64 {
 		limit := at + int64(o.stuck())
@@ -33,7 +29,7 @@ func operations(all []*claim, o Options, spans []history.Span) map[string][]mode
 		return limit
 	}
 	ops := map[string][]model.Op{}
-	for key, cs := range byKey {
+	for key, cs := range byKey(all) {
 		var present []presence
 		for _, c := range cs {
 			present = append(present, c.presence(gone))

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,27 +109,54 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := x.drive(ctx); err != nil {
 		return nil, err
 	}
-	return x.judge()
-}
-
-// judge judges the history, and writes the report.
-func (x *run) judge() (*Result, error) {
-	lines, err := traffic.ReadAll(x.history)
+	r, lines, err := x.judge()
 	if err != nil {
 		return nil, err
 	}
+	if o.Start != "" && o.Service == "" {
+		r.Name = o.Start
+	}
+	r.Report, err = report.Write(o.Dir, report.Run{
+		Name: service.Name, Seed: o.Seed, TTL: o.TTL, Faults: o.Faults, Again: o.Again, Told: service.Told,
+	}, lines, r.Verdict)
+	return r, err
+}
+
+// Judge judges the history of Options.Dir, as of Options.Service.
+func Judge(o Options) (*Result, error) {
+	o = o.settled()
+	service, ok := o.Table[o.Service]
+	if !ok {
+		names := slices.Sorted(maps.Keys(o.Table))
+		return nil, fmt.Errorf("say with -service whose history it is: %s", strings.Join(names, ", "))
+	}
+	o.TTL = max(o.TTL, service.MinTTL)
+	x := &run{Options: o, service: service, history: o.Dir}
+	if below := filepath.Join(o.Dir, "history"); exists(below) {
+		x.history = below
+	}
+	r, _, err := x.judge()
+	return r, err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// judge judges the history.
+func (x *run) judge() (*Result, []traffic.Line, error) {
+	lines, err := traffic.ReadAll(x.history)
+	if err != nil {
+		return nil, nil, err
+	}
 	verdict, err := check.Judge(lines, check.Options{Traits: x.service.Traits, TTL: x.TTL})
 	if err != nil {
-		return nil, fmt.Errorf("the history in %s makes no sense: %w", x.history, err)
+		return nil, nil, fmt.Errorf("the history in %s makes no sense: %w", x.history, err)
 	}
-	r := &Result{Verdict: verdict, Dir: x.Dir, Name: x.service.Name, Seed: x.Seed, For: x.For, TTL: x.TTL}
-	if x.Start != "" && x.Service == "" {
-		r.Name = x.Start
-	}
-	r.Report, err = report.Write(x.Dir, report.Run{
-		Name: x.service.Name, Seed: x.Seed, TTL: x.TTL, Faults: x.Faults, Again: x.Again, Told: x.service.Told,
-	}, lines, verdict)
-	return r, err
+	return &Result{
+		Verdict: verdict, Dir: x.Dir, Name: x.service.Name, Seed: x.Seed, For: x.For, TTL: x.TTL,
+	}, lines, nil
 }
 
 // drive runs the traffic and the faults, and looks at the store in the end.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,15 +21,7 @@ func (x *run) progress(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		files, _ := filepath.Glob(filepath.Join(x.history, "*.jsonl"))
-		size := int64(0)
-		for _, f := range files {
-			if info, err := os.Stat(f); err == nil {
-				size += info.Size()
-			}
-		}
-		fmt.Fprintf(x.Out, "%s: %v of %v, %.1f MB of history\n",
-			x.service.Name, time.Since(begun).Round(time.Second), x.For, float64(size)/1e6)
+		fmt.Fprintf(x.Out, "%s: %v of %v\n", x.service.Name, time.Since(begun).Round(time.Second), x.For)
 	}
 }
 
@@ -40,19 +30,15 @@ func (r *Result) Summary(w io.Writer) {
 	n := r.Numbers
 	fmt.Fprintf(w, "%s: %.0f s, TTL %v, %d keys, %d calls: %d held (%.0f/s), %d refused, %d given up; "+
 		"%d lost, %d taken again, %d broken\n",
-		r.Name, n.Seconds, r.TTL, n.Keys, n.Calls, n.Held, float64(n.Held)/max(n.Seconds, 1), n.Refused, n.GaveUp,
-		n.Lost, n.Again, n.Breaks)
-	var faults []string
-	for _, f := range slices.Sorted(maps.Keys(n.Faults)) {
-		faults = append(faults, fmt.Sprintf("%s %d", f, n.Faults[f]))
-	}
-	fmt.Fprintf(w, "  faults: %s; ε %s; longest gap behind a vanished holder %s, after an outage %s; "+
+		r.Name, n.Seconds, r.TTL, n.Keys, n.Lines["call"], n.Held, float64(n.Held)/max(n.Seconds, 1),
+		n.Lines["refused"], n.Lines["gaveup"], n.Lines["lost"], n.Lines["again"], n.Lines["break"])
+	fmt.Fprintf(w, "  faults: %v; ε %s; longest gap behind a vanished holder %s, after an outage %s; "+
 		"told late by %s at most\n",
-		strings.Join(faults, ", "), ms(n.Epsilon), ms(n.LongestGap), ms(n.AfterFault), ms(n.ToldLate))
+		n.Faults, ms(n.Epsilon), ms(n.LongestGap), ms(n.AfterFault), ms(n.ToldLate))
 	fmt.Fprintf(w, "  %d operations, of %d of which nobody knows what came; %d breaches, %d locks stuck\n",
 		n.Asked, n.Ambiguous, len(r.Violations), n.Stuck)
 	fmt.Fprintf(w, "  sets: %d updates lost without the guard, %d late ones refused by it; "+
-		"%d operations put in order by the model\n", n.LostUpdates, n.Denied, n.Operations)
+		"%d operations put in order by the model\n", n.LostUpdates, n.Lines["denied"], n.Operations)
 	for i, v := range r.Violations {
 		if i == 10 {
 			fmt.Fprintf(w, "  and %d more\n", len(r.Violations)-i)
@@ -101,9 +87,9 @@ func (r *Result) faults() (n int) {
 	return n
 }
 
-// Markdown writes what came of several runs as tables: a row for each store, and the
+// Markdown is what came of several runs as tables: a row for each store, and the
 // faults by kind.
-func Markdown(w io.Writer, rs []*Result) error {
+func Markdown(rs []*Result) string {
 	runs := [][]string{nil}
 	for _, c := range columns {
 		runs[0] = append(runs[0], c.head)
@@ -132,8 +118,7 @@ func Markdown(w io.Writer, rs []*Result) error {
 		}
 		faults = append(faults, row)
 	}
-	_, err := io.WriteString(w, table(runs)+"\n"+table(faults))
-	return err
+	return table(runs) + "\n" + table(faults)
 }
 
 // table is a table of Markdown whose first row is its head.

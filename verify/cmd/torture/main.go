@@ -12,22 +12,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/fencelock/fencelock/storeurl"
-	"github.com/fencelock/fencelock/verify/check"
 	"github.com/fencelock/fencelock/verify/torture"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -50,11 +48,11 @@ func main() {
 // options are those of the command line.
 type options struct {
 	torture.Options
-	start, dir, judge string
+	start, judge string
 }
 
-func parse() options {
-	o := options{Options: torture.Options{Out: os.Stdout, Table: traffic.Schemes()}}
+func parse() (o options) {
+	o.Out, o.Table = os.Stdout, traffic.Schemes()
 	flag.StringVar(&o.start, "start", "", "start these `stores`, by commas, and torture one after the other: "+
 		strings.Join(torture.Stores(), ", ")+", or all")
 	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it; "+
@@ -71,7 +69,7 @@ func parse() options {
 	flag.IntVar(&o.Clients, "clients", 2, "how many `clients` in each")
 	flag.IntVar(&o.Users, "users", 2, "how many `users` of each client")
 	flag.IntVar(&o.Keys, "keys", 2, "how many `keys` at once, for each way of use")
-	flag.StringVar(&o.dir, "dir", "", "the `folder` for histories and reports; by default a new temporary one")
+	flag.StringVar(&o.Dir, "dir", "", "the `folder` for histories and reports; by default a new temporary one")
 	flag.StringVar(&o.judge, "judge", "",
 		"judge the history in this `folder` once more, as of the library that -service names")
 	flag.Parse()
@@ -87,11 +85,16 @@ func run() error {
 	case flag.NArg() > 0:
 		return fmt.Errorf("there are no arguments: see -help")
 	case o.judge != "":
-		return again(o.judge, o.Options)
+		o.Dir = o.judge
+		r, err := torture.Judge(o.Options)
+		if err != nil {
+			return err
+		}
+		return summed(r)
 	case (o.start == "") == (o.URL == ""):
 		return fmt.Errorf("say either what to -start or which -url to torture: see -help")
 	}
-	root, err := folder(o.dir)
+	root, err := folder(o.Dir)
 	if err != nil {
 		return err
 	}
@@ -103,35 +106,38 @@ func run() error {
 		stores = torture.Stores()
 	}
 	o.For /= time.Duration(len(stores))
-	breached, failed := false, 0
 	var results []*torture.Result
+	var worst error
 	for _, store := range stores {
 		one := o.of(store, root)
 		r, err := torture.Run(ctx, one)
 		if err != nil {
+			worst = cmp.Or(worst, errors.New("not every run could be made"))
 			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", filepath.Base(one.Dir), err)
-			failed++
 			if ctx.Err() != nil {
 				break
 			}
 			continue
 		}
-		r.Summary(os.Stdout)
 		results = append(results, r)
-		if err := write(filepath.Join(root, "summary.md"), results); err != nil {
+		table := torture.Markdown(results)
+		if err := os.WriteFile(filepath.Join(root, "summary.md"), []byte(table), 0o644); err != nil {
 			return err
 		}
-		if len(r.Violations) > 0 {
-			breached = true
+		if err := summed(r); err != nil {
+			worst = err
 			fmt.Printf("  to run it again: %s\n", one.Again)
 		}
 	}
 	fmt.Printf("seed %d; everything is in %s, the numbers in summary.md\n", o.Seed, root)
-	switch {
-	case breached:
+	return worst
+}
+
+// summed prints what came of a run. A breach is an error.
+func summed(r *torture.Result) error {
+	r.Summary(os.Stdout)
+	if len(r.Violations) > 0 {
 		return errBreach
-	case failed > 0:
-		return fmt.Errorf("%d of %d runs failed", failed, len(stores))
 	}
 	return nil
 }
@@ -167,45 +173,4 @@ func (o options) of(store, root string) torture.Options {
 		where, o.For, o.Seed, o.Faults, o.TTL)
 	one.Dir = filepath.Join(root, name)
 	return one
-}
-
-// write writes the tables of all runs so far.
-func write(path string, rs []*torture.Result) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(torture.Markdown(f, rs), f.Close())
-}
-
-// again judges a history that was kept.
-func again(dir string, o torture.Options) error {
-	if d := filepath.Join(dir, "history"); isFolder(d) {
-		dir = d
-	}
-	service, ok := traffic.Schemes()[o.Service]
-	if !ok {
-		names := slices.Sorted(maps.Keys(traffic.Schemes()))
-		return fmt.Errorf("say with -service whose history it is: %s", strings.Join(names, ", "))
-	}
-	lines, err := traffic.ReadAll(dir)
-	if err != nil {
-		return err
-	}
-	o.TTL = max(o.TTL, service.MinTTL)
-	v, err := check.Judge(lines, check.Options{Traits: service.Traits, TTL: o.TTL})
-	if err != nil {
-		return err
-	}
-	r := &torture.Result{Verdict: v, Name: service.Name, Dir: dir, TTL: o.TTL}
-	r.Summary(os.Stdout)
-	if len(v.Violations) > 0 {
-		return errBreach
-	}
-	return nil
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

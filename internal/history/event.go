@@ -13,7 +13,6 @@ type Op uint8
 const (
 	_       Op = iota
 	Enter      // a process asks for the lock and waits from now on; stamped before the call
-	Grant      // the store granted the claim; only where somebody sees it before the process does
 	Believe    // the call returned with the lock; again with a known handle: the process looked, and holds it still
 	Refused    // the call returned without it: the process waits no longer
 	Release    // the process calls Release of one handle; stamped before the call
@@ -29,7 +28,7 @@ const (
 )
 
 var opNames = [...]string{
-	"none", "enter", "grant", "believe", "refused", "release", "left", "loss",
+	"none", "enter", "believe", "refused", "release", "left", "loss",
 	"crash", "pause", "resume", "write", "denied", "look", "doubt",
 }
 
@@ -49,18 +48,6 @@ const (
 	Shared                // with other readers
 	Permit                // Weight of Size permits of a semaphore
 )
-
-func (k Kind) String() string {
-	switch k {
-	case Exclusive:
-		return "exclusive"
-	case Shared:
-		return "shared"
-	case Permit:
-		return "permit"
-	}
-	return fmt.Sprintf("kind %d", uint8(k))
-}
 
 // Event is one line of a history. At and Op are always set. All but Crash, Pause,
 // Resume and Look name a Key and a Claim; these four name a Process, or nobody.

@@ -68,12 +68,8 @@ func (s *sweep) settle() {
 // judgeOverlap compares c with what is believed beside it, but for those that are
 // judged later.
 func (s *sweep) judgeOverlap(c *claim, later map[*claim]bool) {
-	beside := c.key.writers
-	if c.Kind == Exclusive {
-		beside = c.key.live
-	}
-	for _, d := range inOrder(beside) {
-		if d == c || d.exempt || later[d] {
+	for _, d := range inOrder(c.key.live) {
+		if d == c || d.exempt || later[d] || c.Kind != Exclusive && d.Kind != Exclusive {
 			continue
 		}
 		rule, text := Exclusion, "two hold what only one can hold"
@@ -94,8 +90,10 @@ func (s *sweep) judgeWeight(c *claim) {
 		return
 	}
 	k, size := c.key, c.Size
-	for n := range k.sizes {
-		size = max(size, n)
+	for _, claims := range []map[*claim]bool{k.live, k.waiting} {
+		for d := range claims {
+			size = max(size, d.Size)
+		}
 	}
 	weight, first := int64(0), Event{}
 	for _, d := range inOrder(k.live) {
@@ -123,7 +121,7 @@ type gap struct {
 // before what may end the gap.
 func (s *sweep) judgeGap(k *key, at time.Duration) {
 	waiter := k.first()
-	if k.told || waiter == nil || waiter.granted || k.held() {
+	if k.told || waiter == nil || k.held() {
 		return
 	}
 	g := s.excuse(k, s.gapBefore(k, waiter))
@@ -182,16 +180,12 @@ func (s *sweep) excuse(k *key, g gap) gap {
 	return g
 }
 
-// first is who has waited longest, of those that can take what they are given; or
-// one that was given it, and does not know yet.
+// first is who has waited longest, of those that can take what they are given.
 func (k *key) first() *claim {
 	var first *claim
 	for c := range k.waiting {
 		if c.process.paused {
 			continue
-		}
-		if c.granted {
-			return c
 		}
 		if first == nil || c.since < first.since || c.since == first.since && c.Claim < first.Claim {
 			first = c

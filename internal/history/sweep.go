@@ -36,7 +36,6 @@ type claim struct {
 	believed Event // when it began; nothing if it never did
 	looked   Event // when it last said so
 	exempt   bool  // its process was stopped and has not looked since
-	granted  bool
 	over     bool
 	since    time.Duration // waiting since, or since its process went on
 	order    int           // of its grant among the exclusive grants of the key
@@ -48,9 +47,7 @@ func (c *claim) live() bool { return len(c.handles) > 0 }
 type key struct {
 	name    string
 	live    map[*claim]bool // believed
-	writers map[*claim]bool // those of live that are exclusive
 	waiting map[*claim]bool
-	sizes   map[int64]int // sizes of claims that wait or are believed, and how many
 
 	granted Event  // the largest token granted
 	ended   Event  // the largest token whose belief has ended
@@ -98,55 +95,40 @@ func (s *sweep) process(name string) *process {
 func (s *sweep) key(name string) *key {
 	k := s.keys[name]
 	if k == nil {
-		k = &key{
-			name: name, live: map[*claim]bool{}, writers: map[*claim]bool{}, waiting: map[*claim]bool{},
-			sizes: map[int64]int{},
-		}
+		k = &key{name: name, live: map[*claim]bool{}, waiting: map[*claim]bool{}}
 		s.keys[name] = k
 	}
 	return k
 }
 
-var (
-	errNoClaim    = errors.New("no such claim: Enter comes first")
-	errTwice      = errors.New("this claim has entered before")
-	errNotHeld    = errors.New("the claim was never held")
-	errNotWaiting = errors.New("the claim does not wait")
-	errOver       = errors.New("the claim has ended before")
-	errDead       = errors.New("its process was killed before")
-)
-
 // apply lets one event happen.
 func (s *sweep) apply(e Event) error {
 	switch e.Op {
-	case Look:
-		return nil
 	case Crash:
 		s.crash(e)
-		return nil
 	case Pause, Resume:
 		s.pause(e)
-		return nil
 	case Enter:
 		return s.enter(e)
+	case Look:
+	default:
+		c := s.claims[e.Claim]
+		if c == nil || c.Key != e.Key {
+			return errors.New("no such claim: Enter comes first")
+		}
+		return s.applyTo(c, e)
 	}
-	c := s.claims[e.Claim]
-	if c == nil || c.Key != e.Key {
-		return errNoClaim
-	}
-	return s.applyTo(c, e)
+	return nil
 }
 
 // applyTo lets an event happen to a claim that has entered.
 func (s *sweep) applyTo(c *claim, e Event) error {
 	switch e.Op {
-	case Grant:
-		s.grant(c, e)
 	case Believe:
 		return s.believe(c, e)
 	case Refused:
 		if !c.waiting {
-			return errNotWaiting
+			return errors.New("the claim does not wait")
 		}
 		s.leaveLine(c, e)
 	case Release:
@@ -166,27 +148,41 @@ func (s *sweep) applyTo(c *claim, e Event) error {
 
 func (s *sweep) enter(e Event) error {
 	if s.claims[e.Claim] != nil {
-		return errTwice
+		return errors.New("this claim has entered before")
 	}
 	p, k := s.process(e.Process), s.key(e.Key)
 	if p.crashed {
-		return errDead
+		return errors.New("its process was killed before")
 	}
 	c := &claim{Event: e, key: k, process: p, waiting: true, handles: map[string]bool{}, since: e.At, floor: k.granted}
 	s.claims[e.Claim] = c
 	p.claims[c], k.waiting[c] = true, true
-	k.sizes[c.Size]++
+	return nil
+}
+
+func (s *sweep) believe(c *claim, e Event) error {
+	if c.over {
+		return errors.New("the claim has ended before")
+	}
+	if c.believed.Op == 0 {
+		s.grant(c, e)
+	} else {
+		s.judgeReentry(c, e)
+	}
+	c.looked = e
+	c.exempt = c.process.paused && !s.o.Exact
+	c.handles[e.Handle] = true // if it was there, it looked, and holds it still
+	s.fresh = append(s.fresh, c)
 	return nil
 }
 
 // grant is the moment at which c is first known to be granted.
 func (s *sweep) grant(c *claim, e Event) {
-	if c.granted {
-		return
-	}
 	k := c.key
 	s.judgeGap(k, e.At)
-	c.granted = true
+	c.believed, c.waiting = e, false
+	delete(k.waiting, c)
+	k.live[c] = true
 	k.gone = slices.DeleteFunc(k.gone, func(g Event) bool { return g.At+s.o.Stuck < e.At })
 	if c.Kind != Exclusive {
 		return
@@ -199,42 +195,18 @@ func (s *sweep) grant(c *claim, e Event) {
 	}
 }
 
-func (s *sweep) believe(c *claim, e Event) error {
-	if c.over {
-		return errOver
-	}
-	s.grant(c, e)
-	c.looked = e
-	c.exempt = c.process.paused && !s.o.Exact
-	s.fresh = append(s.fresh, c)
-	again := c.live()
-	c.handles[e.Handle] = true // if it was there, it looked, and holds it still
-	if again {
-		s.judgeReentry(c, e)
-		return nil
-	}
-	c.believed = e
-	c.waiting = false
-	delete(c.key.waiting, c)
-	c.key.live[c] = true
-	if c.Kind == Exclusive {
-		c.key.writers[c] = true
-	}
-	return nil
-}
-
 // leaveLine ends the waiting of c.
 func (s *sweep) leaveLine(c *claim, e Event) {
 	s.judgeGap(c.key, e.At)
 	c.waiting = false
 	delete(c.key.waiting, c)
-	s.forget(c)
+	c.end()
 }
 
 func (s *sweep) release(c *claim, e Event) error {
 	if !c.handles[e.Handle] {
 		if c.believed.Op == 0 {
-			return errNotHeld
+			return errors.New("the claim was never held")
 		}
 		return nil // released or lost before: it may be called again
 	}
@@ -266,20 +238,16 @@ func (s *sweep) stop(c *claim) {
 	k := c.key
 	clear(c.handles)
 	delete(k.live, c)
-	delete(k.writers, c)
 	if c.Kind == Exclusive && c.believed.Token > k.ended.Token {
 		k.ended = c.believed
 	}
 	k.told = false
-	s.forget(c)
+	c.end()
 }
 
-func (s *sweep) forget(c *claim) {
+func (c *claim) end() {
 	c.over = true
 	delete(c.process.claims, c)
-	if c.key.sizes[c.Size]--; c.key.sizes[c.Size] == 0 {
-		delete(c.key.sizes, c.Size)
-	}
 }
 
 func (s *sweep) crash(e Event) {

@@ -12,7 +12,8 @@
 // may happen at any time after the last moment at which the holder is known to have held
 // it, and until its lease must have run out: a refusal after that is a stuck lock. An
 // operation whose outcome nobody knows returns at infinity. A wish whose outcome is not
-// known may be granted at any time after its call, or never; see [Maybe].
+// known is left out, for it may never have been granted: what it may have been in the way of
+// is covered, see [Op].
 package model
 
 import (
@@ -41,12 +42,10 @@ const (
 	Reenter           // a claim that is granted gets one handle more
 	Release           // one handle is given back
 	End               // the grant ends, with all its handles
-	Maybe             // the claim is granted if it fits, or is not; nobody knows
-	Gone              // what Maybe granted ends, if it was granted
 )
 
 func (d Do) String() string {
-	return [...]string{"acquire", "refuse", "reenter", "release", "end", "maybe", "gone"}[d]
+	return [...]string{"acquire", "refuse", "reenter", "release", "end"}[d]
 }
 
 // Op is one operation on one key.
@@ -117,14 +116,9 @@ func step(s state, o Op) (bool, state) {
 	case Release:
 		return s.addHandles(i, o, -1)
 	case End:
-		return i >= 0, s.end(i)
-	case Gone:
-		return true, s.end(i)
-	case Maybe:
-		if i < 0 && s.fits(o) {
-			return true, s.with(hold{o.Claim, o.Weight, 0, 1})
+		if i >= 0 {
+			return true, s.without(i)
 		}
-		return true, s // not now: at infinity, this is "never"
 	}
 	return false, s
 }
@@ -140,14 +134,6 @@ func (s state) addHandles(i int, o Op, n int) (bool, state) {
 		s = s.with(h)
 	}
 	return true, s
-}
-
-// end takes hold i out, if there is one.
-func (s state) end(i int) state {
-	if i < 0 {
-		return s
-	}
-	return s.without(i)
 }
 
 var spec = porcupine.Model{
@@ -196,9 +182,9 @@ const (
 func (v Verdict) String() string { return [...]string{"legal", "illegal", "timed out"}[v] }
 
 func operations(ops []Op) []porcupine.Operation {
-	var all []porcupine.Operation
-	for _, o := range ops {
-		all = append(all, porcupine.Operation{ClientId: o.Claim, Input: o, Call: o.Call, Return: o.Return})
+	all := make([]porcupine.Operation, len(ops))
+	for i, o := range ops {
+		all[i] = porcupine.Operation{ClientId: o.Claim, Input: o, Call: o.Call, Return: o.Return}
 	}
 	return all
 }

@@ -49,24 +49,17 @@ func parseMutant(lines []string) (m Mutant, err error) {
 		return m, fmt.Errorf("no name, file, text and test")
 	}
 	m.Name, m.File = name, lines[1]
-	var before, after []string
+	parts := map[byte][]string{}
 	for _, line := range lines[2:] {
-		rest := ""
-		if len(line) > 2 {
-			rest = line[2:]
-		}
-		switch line[0] {
-		case '-':
-			before = append(before, rest)
-		case '+':
-			after = append(after, rest)
-		case '>':
-			dir, run, _ := strings.Cut(rest, " ")
-			m.By = append(m.By, Test{dir, run})
-		default:
-			return m, fmt.Errorf("a line begins with %q", line[0])
-		}
+		parts[line[0]] = append(parts[line[0]], line[min(2, len(line)):])
 	}
-	m.Old, m.New = strings.Join(before, "\n"), strings.Join(after, "\n")
+	for _, by := range parts['>'] {
+		dir, run, _ := strings.Cut(by, " ")
+		m.By = append(m.By, Test{dir, run})
+	}
+	m.Old, m.New = strings.Join(parts['-'], "\n"), strings.Join(parts['+'], "\n")
+	if n := len(parts['-']) + len(parts['+']) + len(parts['>']); n != len(lines)-2 {
+		return m, fmt.Errorf("a line begins with none of - + >")
+	}
 	return m, nil
 }

@@ -40,7 +40,7 @@ func main() {
 	defer stop()
 	var err error
 	if o.only, err = regexp.Compile("(?i)" + *only); err == nil {
-		err = run(ctx, o)
+		err = o.run(ctx)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -52,55 +52,44 @@ type options struct {
 	only             *regexp.Regexp
 	missing, verbose bool
 	limit, within    time.Duration
+
+	root, scratch string
 }
 
-func run(ctx context.Context, o options) error {
+func (o options) run(ctx context.Context) error {
 	begun := time.Now()
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fencelock/fencelock")
 	out, err := list.Output()
 	if err != nil {
 		return err
 	}
-	root := strings.TrimSpace(string(out))
-	scratch, err := os.MkdirTemp("", "mutants")
-	if err != nil {
+	o.root = strings.TrimSpace(string(out))
+	if o.scratch, err = os.MkdirTemp("", "mutants"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch)
-	var told map[string]string
+	defer os.RemoveAll(o.scratch)
 	n := 0
 	var wrong []string
 	for _, m := range mutants.All() {
-		if told, err = lines(root); err != nil { // anew: another of these may be at work
-			return err
-		}
+		told, err := o.lines()
 		switch {
+		case err != nil:
+			return err
 		case !o.only.MatchString(m.Name) && !o.only.MatchString(m.File), o.missing && told[m.Name] != "":
 			continue
 		case time.Since(begun) > o.within:
 			return errors.New("there was no time for the rest")
 		}
 		n++
-		v, err := mutants.Try(ctx, root, scratch, m, o.limit)
+		line, err := o.try(ctx, m)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if o.verbose {
-			fmt.Println(v.Output)
-		}
-		line := ""
-		switch {
-		case err != nil:
+		if err != nil {
 			wrong = append(wrong, err.Error())
-			fmt.Printf("WRONG     %s: %v\n", m.Name, err)
-		case !v.Caught:
-			wrong = append(wrong, m.Name+": nobody noticed")
-			fmt.Printf("SURVIVES  %s (%s)\n", m.Name, m.File)
-		default:
-			fmt.Printf("%6.1f s  %s: %s in %s\n", v.Took.Seconds(), m.Name, v.Failed, v.Test)
-			line = v.Line()
+			fmt.Println("WRONG    ", err)
 		}
-		if err := write(root, m.Name, line); err != nil {
+		if err := o.write(m.Name, line); err != nil {
 			return err
 		}
 	}
@@ -111,11 +100,27 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-func table(root string) string { return filepath.Join(root, "verify", "mutants", "mutants.md") }
+// try returns the line of a mutant. That nothing notices it is an error.
+func (o options) try(ctx context.Context, m mutants.Mutant) (line string, err error) {
+	v, err := mutants.Try(ctx, o.root, o.scratch, m, o.limit)
+	if o.verbose {
+		fmt.Println(v.Output)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case !v.Caught:
+		return "", fmt.Errorf("%s (%s) survives: nobody noticed", m.Name, m.File)
+	}
+	fmt.Printf("%6.1f s  %s: %s in %s\n", v.Took.Seconds(), m.Name, v.Failed, v.Test)
+	return v.Line(), nil
+}
 
-// lines reads the table.
-func lines(root string) (map[string]string, error) {
-	old, err := os.ReadFile(table(root))
+func (o options) table() string { return filepath.Join(o.root, "verify", "mutants", "mutants.md") }
+
+// lines reads the table. Another of these commands may have changed it.
+func (o options) lines() (map[string]string, error) {
+	old, err := os.ReadFile(o.table())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -123,11 +128,11 @@ func lines(root string) (map[string]string, error) {
 }
 
 // write puts the line of one mutant into the table, or takes it out if it is "".
-func write(root, name, line string) error {
-	all, err := lines(root) // anew: another of these may be at work
+func (o options) write(name, line string) error {
+	all, err := o.lines()
 	if err != nil {
 		return err
 	}
 	all[name] = line
-	return os.WriteFile(table(root), []byte(mutants.Table(all)), 0o644)
+	return os.WriteFile(o.table(), []byte(mutants.Table(all)), 0o644)
 }

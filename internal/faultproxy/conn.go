@@ -63,7 +63,7 @@ func (c *conn) passRequests() {
 		burst++
 		q := Request{Conn: c.number, First: first, Burst: burst}
 		var err error
-		if q.Data, q.Asks, err = c.proxy.framer.request(r, first); err != nil {
+		if q.Data, q.Asks, err = c.proxy.framer.Request(r, first); err != nil {
 			return
 		}
 		action := c.proxy.judge(&q)
@@ -75,7 +75,7 @@ func (c *conn) passRequests() {
 			return
 		}
 		if action == HoldRequest {
-			c.proxy.hold(c.proxy.nextResume())
+			wait(c.proxy, c.proxy.nextResume())
 		}
 		if !c.proxy.await(ToServer) {
 			continue
@@ -84,7 +84,11 @@ func (c *conn) passRequests() {
 			return
 		}
 		if action == DropAnswer {
-			c.awaitEnd()
+			select {
+			case <-c.ended:
+			case <-time.After(answerTimeout):
+			case <-c.proxy.ctx.Done():
+			}
 			c.breakOff(q.AfterCut)
 			return
 		}
@@ -113,17 +117,6 @@ func (c *conn) prepare(a Action, asks bool) bool {
 	return true
 }
 
-// awaitEnd waits until passAnswers has lost the answer.
-func (c *conn) awaitEnd() {
-	t := time.NewTimer(answerTimeout)
-	defer t.Stop()
-	select {
-	case <-c.ended:
-	case <-t.C:
-	case <-c.proxy.ctx.Done():
-	}
-}
-
 func (c *conn) breakOff(then func()) {
 	c.proxy.drop(c.client)
 	c.proxy.drop(c.server)
@@ -139,13 +132,13 @@ func (c *conn) passAnswers() {
 	defer close(c.ended)
 	r := bufio.NewReaderSize(c.server, 64<<10)
 	for {
-		m, last, err := c.proxy.framer.answer(r)
+		m, last, err := c.proxy.framer.Answer(r)
 		if err != nil {
 			return
 		}
 		lost, discard, held := c.count(last)
 		if held != nil {
-			c.proxy.hold(held)
+			wait(c.proxy, held)
 		}
 		switch {
 		case lost && last:

@@ -20,28 +20,24 @@ type Framer struct {
 	Answer func(r *bufio.Reader) (message []byte, last bool, err error)
 }
 
-func (f Framer) request(r *bufio.Reader, first bool) ([]byte, bool, error) {
+// orPieces is f with what it lacks: what is read at once is a message.
+func (f Framer) orPieces() Framer {
 	if f.Request == nil {
-		m, err := piece(r)
-		return m, true, err
+		f.Request = func(r *bufio.Reader, _ bool) ([]byte, bool, error) { return piece(r) }
 	}
-	return f.Request(r, first)
-}
-
-func (f Framer) answer(r *bufio.Reader) ([]byte, bool, error) {
 	if f.Answer == nil {
-		m, err := piece(r)
-		return m, true, err
+		f.Answer = piece
 	}
-	return f.Answer(r)
+	return f
 }
 
 // piece reads what is there, one byte at least.
-func piece(r *bufio.Reader) ([]byte, error) {
+func piece(r *bufio.Reader) (m []byte, whole bool, err error) {
 	if _, err := r.Peek(1); err != nil {
-		return nil, err
+		return nil, true, err
 	}
-	return more(r, nil, r.Buffered())
+	m, err = more(r, nil, r.Buffered())
+	return m, true, err
 }
 
 // longest is how long a message may be. A longer one is of another protocol.
@@ -193,16 +189,8 @@ func (r Request) Command() (text string, ok bool) {
 	return string(r.Data[4:]), true
 }
 
-// Commands of MySQL that the server does not answer.
-const (
-	comQuit             = 0x01
-	comStmtSendLongData = 0x18
-	comStmtClose        = 0x19
-)
-
+// asksMySQL reports whether the server answers a message: not one that continues a command,
+// and none of COM_QUIT, COM_STMT_SEND_LONG_DATA and COM_STMT_CLOSE.
 func asksMySQL(m []byte) bool {
-	if len(m) <= 4 || m[3] != 0 {
-		return false
-	}
-	return m[4] != comQuit && m[4] != comStmtSendLongData && m[4] != comStmtClose
+	return len(m) > 4 && m[3] == 0 && m[4] != 0x01 && m[4] != 0x18 && m[4] != 0x19
 }

@@ -65,14 +65,14 @@ func TestFramersFindTheMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := bufio.NewReader(strings.NewReader(join(test.request)))
 			for i, want := range test.request {
-				m, asks, err := test.framer.request(r, i == 0)
+				m, asks, err := test.framer.orPieces().Request(r, i == 0)
 				if got := (message{string(m), asks}); got != want || err != nil {
 					t.Errorf("request %d is %v, %v; want %v", i, got, err, want)
 				}
 			}
 			r = bufio.NewReader(strings.NewReader(join(test.answer)))
 			for i, want := range test.answer {
-				m, last, err := test.framer.answer(r)
+				m, last, err := test.framer.orPieces().Answer(r)
 				if got := (message{string(m), last}); got != want || err != nil {
 					t.Errorf("answer %d is %v, %v; want %v", i, got, err, want)
 				}

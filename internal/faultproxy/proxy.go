@@ -16,6 +16,7 @@ import (
 type Proxy struct {
 	target   string // empty if the first line of each connection names it
 	framer   Framer
+	notes    bool // requests are kept
 	listener net.Listener
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
@@ -55,7 +56,10 @@ func Listen(target string, f Framer) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, framer: f, listener: l, conns: map[net.Conn]bool{}, resumed: make(chan struct{})}
+	p := &Proxy{
+		target: target, framer: f.orPieces(), notes: f.Request != nil, listener: l,
+		conns: map[net.Conn]bool{}, resumed: make(chan struct{}),
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.all.Go(p.accept)
 	return p, nil
@@ -233,26 +237,18 @@ func (p *Proxy) await(d Direction) bool {
 	w, resumed := p.ways[d], p.resumed
 	p.mu.Unlock()
 	if w.delay > 0 {
-		p.sleep(w.delay)
+		wait(p, time.After(w.delay))
 	}
 	if w.hold {
-		p.hold(resumed)
+		wait(p, resumed)
 	}
 	return !w.discard
 }
 
-func (p *Proxy) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// wait waits for c, or for the end of p.
+func wait[T any](p *Proxy, c <-chan T) {
 	select {
-	case <-t.C:
-	case <-p.ctx.Done():
-	}
-}
-
-func (p *Proxy) hold(resumed <-chan struct{}) {
-	select {
-	case <-resumed:
+	case <-c:
 	case <-p.ctx.Done():
 	}
 }
@@ -268,7 +264,7 @@ func (p *Proxy) nextResume() <-chan struct{} {
 func (p *Proxy) judge(r *Request) Action {
 	p.hook.Lock()
 	defer p.hook.Unlock()
-	if p.framer.Request != nil {
+	if p.notes {
 		p.mu.Lock()
 		p.requests = append(p.requests, *r)
 		p.mu.Unlock()
@@ -281,15 +277,14 @@ func (p *Proxy) judge(r *Request) Action {
 
 // firstLine reads a line, and nothing of what follows it.
 func firstLine(c net.Conn) (string, error) {
-	var line []byte
-	for one := make([]byte, 1); len(line) < 300; {
+	var line string
+	for one := make([]byte, 1); len(line) < 300; line += string(one) {
 		if _, err := c.Read(one); err != nil {
 			return "", err
 		}
 		if one[0] == '\n' {
-			return string(line), nil
+			return line, nil
 		}
-		line = append(line, one[0])
 	}
 	return "", errors.New("the first line has no end")
 }

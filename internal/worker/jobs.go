@@ -108,7 +108,7 @@ func (w *worker) leave(t driver.Ticket) {
 		if err == nil || driver.Gone(err) {
 			return
 		}
-		<-time.NewTimer(20 * time.Millisecond).C
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

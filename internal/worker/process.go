@@ -64,39 +64,30 @@ func Start(t testing.TB, order any) *Process {
 // Hears waits for the next line, which begins with word, and returns the rest of it.
 func (p *Process) Hears(word string) string {
 	p.t.Helper()
-	line, ok := p.next(time.Now().Add(patience))
-	rest, is := strings.CutPrefix(line, word)
-	if !ok || !is {
-		p.t.Fatalf("the worker said %q (and lives: %v); want %q", line, ok, word)
+	rest, before := p.Until(word)
+	if len(before) > 0 {
+		p.t.Fatalf("the worker said %q before %q", before, word)
 	}
-	return strings.TrimSpace(rest)
+	return rest
 }
 
 // Until waits for a line that begins with word. It returns the rest of that line and the
 // lines before.
 func (p *Process) Until(word string) (rest string, before []string) {
 	p.t.Helper()
-	for limit := time.Now().Add(patience); ; {
-		line, ok := p.next(limit)
-		if rest, is := strings.CutPrefix(line, word); ok && is {
+	for limit := time.After(patience); ; {
+		line := "nothing more in time"
+		select {
+		case line = <-p.out: // "" when the worker has ended
+		case <-limit:
+		}
+		if rest, is := strings.CutPrefix(line, word); is {
 			return strings.TrimSpace(rest), before
 		}
-		if !ok || strings.HasPrefix(line, "error") {
+		if line == "" || strings.HasPrefix(line, "error") || strings.HasPrefix(line, "nothing more") {
 			p.t.Fatalf("the worker did not say %q; it said %q, and then %q", word, before, line)
 		}
 		before = append(before, line)
-	}
-}
-
-// next waits for a line. It returns false when the worker has ended, or is late.
-func (p *Process) next(limit time.Time) (string, bool) {
-	t := time.NewTimer(time.Until(limit))
-	defer t.Stop()
-	select {
-	case line, ok := <-p.out:
-		return line, ok
-	case <-t.C:
-		return "", false
 	}
 }
 

@@ -1,41 +1,14 @@
 package sql_test
 
 import (
-	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/sqllock"
-	"github.com/fencelock/fencelock/verify/mask"
 )
-
-// TestOtherDrivers has the drivers of servers look like others that there are.
-func TestOtherDrivers(t *testing.T) {
-	for about, k := range map[string]kind{"fencelock_enter": postgres, "v1_enter(": mariaDB} {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
-			d := stdlib.GetDefaultDriver().(sqldriver.DriverContext)
-			if k.dialect == sqllock.MySQL {
-				d = mysql.MySQLDriver{}
-			}
-			mask.Run(t, about, d,
-				func(t testing.TB) string { return k.store(t).dsn },
-				func(t testing.TB, db *sql.DB) driver.Backend {
-					b := sqllock.New(db, k.dialect, &sqllock.Options{CreateTables: true})
-					t.Cleanup(func() { b.Close() })
-					return b
-				})
-		})
-	}
-}
 
 // TestPoolerThatMixesUpStatements has pgx prepare statements, as it does by default, behind
 // a pooler that hands one connection of the server to several clients. Newer ones tell their

@@ -1,0 +1,209 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// TestOtherDrivers has the drivers of servers look like others that there are, and holds
+// each dialect to what it owes to any driver.
+func TestOtherDrivers(t *testing.T) {
+	for about, k := range map[string]kind{"fencelock_enter": postgres, "v1_enter(": mariaDB} {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			on := func(set func(*mask), f func(t *testing.T, b driver.Backend, m *mask)) func(t *testing.T) {
+				return func(t *testing.T) {
+					m := newMask(t, k, about)
+					set(m)
+					db := sql.OpenDB(m)
+					t.Cleanup(func() { db.Close() })
+					b := sqllock.New(db, k.dialect, &sqllock.Options{CreateTables: true})
+					t.Cleanup(func() { b.Close() })
+					use(t, b, "the first call makes the tables")
+					m.asked.Store(0)
+					m.sent.Store(0)
+					f(t, b, m)
+				}
+			}
+			prepares, skips, asIs := func(m *mask) { m.prepares = true }, func(m *mask) { m.skips = true }, func(*mask) {}
+			// database/sql asks the second before it prepares.
+			t.Run("it only prepares", on(prepares, func(t *testing.T, b driver.Backend, m *mask) { m.takeTurns(t, b, 0) }))
+			t.Run("it answers ErrSkip", on(skips, func(t *testing.T, b driver.Backend, m *mask) { m.takeTurns(t, b, 2) }))
+			for broken := range int32(5) {
+				name := fmt.Sprintf("%d connections of the pool are broken", broken)
+				t.Run(name, on(asIs, func(t *testing.T, b driver.Backend, m *mask) { m.brokenPool(t, b, broken) }))
+			}
+			t.Run("a connection breaks before the answer", on(asIs, breaksBeforeTheAnswer))
+			t.Run("an answer has other columns", on(asIs, otherColumns))
+		})
+	}
+}
+
+// takeTurns has two claims hold one lock, on a driver whose connections database/sql has to
+// prepare each question on.
+func (m *mask) takeTurns(t *testing.T, b driver.Backend, asked int32) {
+	first := hold(t, b, claim("k"))
+	second := wait(t, b, claim("k"))
+	leave(t, b, first)
+	second = granted(t, b, second)
+	if second.Token <= first.Token || second.Owner != "test" || second.Note != "a note" {
+		t.Errorf("the second ticket is %+v, after one with token %d", second, first.Token)
+	}
+	leave(t, b, second)
+	if n := m.asked.Load(); n != asked {
+		t.Errorf("it was asked %d times for 2 claims; want %d", n, asked)
+	}
+}
+
+// A driver that answers ErrBadConn says that nothing has happened, and the question goes
+// to another connection.
+func (m *mask) brokenPool(t *testing.T, b driver.Backend, broken int32) {
+	m.broken.Store(broken)
+	use(t, b, "k")
+	if n := m.sent.Load(); n != 1 {
+		t.Errorf("Enter was sent %d times; want once", n)
+	}
+}
+
+// One that says so when the answer is read has sent it, and that is not done twice.
+func breaksBeforeTheAnswer(t *testing.T, b driver.Backend, m *mask) {
+	m.breaks.Store(1)
+	c := claim("k")
+	_, err := b.Enter(soon(t), c)
+	if err == nil || permanent(err) || driver.Gone(err) {
+		t.Errorf("Enter answered %v; want an error that leaves its outcome open", err)
+	}
+	if n := m.sent.Load(); n != 1 {
+		t.Errorf("Enter was sent %d times; want once", n)
+	}
+	leave(t, b, hold(t, b, c))
+}
+
+// That must be an error, not a panic, and nothing that is believed.
+func otherColumns(t *testing.T, b driver.Backend, m *mask) {
+	m.narrow = true
+	c := claim("k")
+	if _, err := b.Enter(soon(t), c); err == nil || !strings.Contains(err.Error(), "columns") {
+		t.Errorf("Enter answered %v; want an error about its columns", err)
+	}
+	m.narrow = false
+	leave(t, b, hold(t, b, c))
+}
+
+// mask makes a driver look like another one for the questions that contain about. The
+// others are passed on.
+type mask struct {
+	sqldriver.Connector // the driver behind it
+	about               string
+
+	prepares bool         // its connections cannot take a question without preparing it
+	skips    bool         // they can, and answer that they do not
+	narrow   bool         // rows have a column less
+	broken   atomic.Int32 // so many connections turn out to be broken when they are asked
+	breaks   atomic.Int32 // so many break after the question was sent
+
+	asked atomic.Int32 // questions, without those that are prepared first
+	sent  atomic.Int32 // those of them that reached the server
+}
+
+func newMask(t *testing.T, k kind, about string) *mask {
+	t.Helper()
+	d := stdlib.GetDefaultDriver().(sqldriver.DriverContext)
+	if k.dialect == sqllock.MySQL {
+		d = mysql.MySQLDriver{}
+	}
+	c, err := d.OpenConnector(k.store(t).dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &mask{Connector: c, about: about}
+}
+
+// Connect makes a connection.
+func (d *mask) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	inner, err := d.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := maskedConn{inner, d}
+	if d.prepares {
+		return struct {
+			sqldriver.Conn
+			sqldriver.ExecerContext
+		}{inner, c}, nil
+	}
+	return c, nil
+}
+
+type maskedConn struct {
+	sqldriver.Conn
+	d *mask
+}
+
+func (c maskedConn) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c maskedConn) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	q := c.Conn.(sqldriver.QueryerContext)
+	if !strings.Contains(query, c.d.about) {
+		return q.QueryContext(ctx, query, args)
+	}
+	c.d.asked.Add(1)
+	if c.d.skips {
+		return nil, sqldriver.ErrSkip
+	}
+	if c.d.broken.Add(-1) >= 0 {
+		return nil, sqldriver.ErrBadConn
+	}
+	c.d.sent.Add(1)
+	inner, err := q.QueryContext(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	r := maskedRows{inner, c.d}
+	if more, ok := inner.(sqldriver.RowsNextResultSet); ok {
+		return struct {
+			maskedRows
+			results
+		}{r, more}, nil
+	}
+	return r, nil
+}
+
+type maskedRows struct {
+	sqldriver.Rows
+	d *mask
+}
+
+// results are the methods that RowsNextResultSet has besides those of Rows.
+type results interface {
+	HasNextResultSet() bool
+	NextResultSet() error
+}
+
+func (r maskedRows) Columns() []string {
+	all := r.Rows.Columns()
+	if r.d.narrow {
+		return all[1:]
+	}
+	return all
+}
+
+func (r maskedRows) Next(dest []sqldriver.Value) error {
+	if r.d.breaks.Add(-1) >= 0 {
+		return sqldriver.ErrBadConn
+	}
+	return r.Rows.Next(dest)
+}

@@ -63,12 +63,6 @@ func etcdKinds(n int) ([]kind, error) {
 		kinds = append(kinds, kind{
 			name:    "etcd",
 			program: program,
-			prepare: func(s *Server) error {
-				if s.opts.persist {
-					return nil
-				}
-				return os.RemoveAll(filepath.Join(s.dir, "data"))
-			},
 			args: func(s *Server) []string {
 				client := "http://" + s.Addr()
 				return append([]string{

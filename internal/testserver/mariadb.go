@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,7 @@ var mariadb = kind{
 	},
 	ready: mariadbGreets,
 	url:   func(s *Server) string { return s.address("mysql", "root", "/"+mariadbDatabase).String() },
+	keeps: true,
 	users: []string{"mysql", "nobody"},
 }
 
@@ -85,16 +85,15 @@ func prepareMariaDB(s *Server) error {
 	if err := s.writeConfig("my.cnf", lines...); err != nil {
 		return err
 	}
-	var init strings.Builder
-	fmt.Fprintf(&init, "CREATE DATABASE IF NOT EXISTS %s;\n", mariadbDatabase)
+	init := "CREATE DATABASE IF NOT EXISTS " + mariadbDatabase + ";\n"
 	if s.isMySQL() { // it has made root@localhost, who cannot be told from others without names
-		init.WriteString("CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\nGRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n")
+		init += "CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\nGRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n"
 	}
 	if s.opts.password != "" {
-		fmt.Fprintf(&init, "ALTER USER 'root'@'127.0.0.1' IDENTIFIED BY '%s';\n",
-			strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s.opts.password))
+		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s.opts.password)
+		init += "ALTER USER 'root'@'127.0.0.1' IDENTIFIED BY '" + quoted + "';\n"
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "init.sql"), []byte(init.String()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, "init.sql"), []byte(init), 0o600); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(data, "mysql")); err == nil {
@@ -115,20 +114,12 @@ func prepareMariaDB(s *Server) error {
 	return nil
 }
 
-// mariadbGreets waits for the packet with which the server begins.
+// mariadbGreets waits for the packet with which the server begins: three bytes of length,
+// the number of the packet, and the protocol's version.
 func mariadbGreets(ctx context.Context, s *Server) error {
-	c, err := s.dial(ctx)
-	if err != nil {
-		return err
+	greeting, err := s.exchange(ctx, "")
+	if err == nil && greeting[4] != 10 {
+		err = errors.New("its greeting is not that of a MySQL server")
 	}
-	defer c.Close()
-	// Three bytes of length, the number of the packet, and the protocol's version.
-	var head [5]byte
-	if _, err := io.ReadFull(c, head[:]); err != nil {
-		return err
-	}
-	if head[4] != 10 {
-		return errors.New("its greeting is not that of a MySQL server")
-	}
-	return nil
+	return err
 }

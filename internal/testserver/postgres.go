@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,6 +26,7 @@ var postgres = kind{
 	url:     postgresURL,
 	// A kill would leave its shared memory to the system.
 	quit:  syscall.SIGQUIT,
+	keeps: true,
 	users: []string{"postgres", "nobody"},
 }
 
@@ -120,31 +120,18 @@ func postgresGone(data string) error {
 // postgresAnswers begins a session, as far as the server's answer: it asks for a password,
 // or lets us in, or says why it does not yet.
 func postgresAnswers(ctx context.Context, s *Server) error {
-	c, err := s.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	const version = 3 << 16
 	body := "user\x00" + postgresUser + "\x00database\x00" + postgresUser + "\x00\x00"
-	hello := binary.BigEndian.AppendUint32(nil, uint32(8+len(body)))
-	hello = binary.BigEndian.AppendUint32(hello, version)
-	if _, err := c.Write(append(hello, body...)); err != nil {
+	head := binary.BigEndian.AppendUint32(nil, uint32(8+len(body)))
+	head = binary.BigEndian.AppendUint32(head, version)
+	answer, err := s.exchange(ctx, string(head)+body)
+	switch {
+	case err != nil:
 		return err
-	}
-	var head [5]byte
-	if _, err := io.ReadFull(c, head[:]); err != nil {
-		return err
-	}
-	switch head[0] {
-	case 'R':
+	case answer[0] == 'R':
 		return nil
-	case 'E':
-		text := make([]byte, min(binary.BigEndian.Uint32(head[1:]), 4096)-4)
-		if _, err := io.ReadFull(c, text); err != nil {
-			return err
-		}
-		return errors.New(strings.Join(strings.Split(strings.Trim(string(text), "\x00"), "\x00"), ", "))
+	case answer[0] == 'E':
+		return errors.New(strings.ReplaceAll(strings.Trim(answer[5:], "\x00"), "\x00", ", "))
 	}
-	return fmt.Errorf("an unknown answer %q", head[0])
+	return fmt.Errorf("an unknown answer %q", answer)
 }

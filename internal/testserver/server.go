@@ -43,6 +43,7 @@ type kind struct {
 	ready   func(ctx context.Context, s *Server) error // nil once the server answers questions
 	url     func(s *Server) string
 	quit    os.Signal // ends it at once, where a kill would leave something behind
+	keeps   bool      // its data stays without Persist, too
 	users   []string  // whom root runs it as: the first that there is; empty means root
 	ports   []*port   // the first is for clients; nil for one that is taken at the start
 }
@@ -274,6 +275,11 @@ func (s *Server) run(ctx context.Context) error {
 	if _, err := exec.LookPath(s.kind.program); err != nil {
 		return fmt.Errorf("%s is not installed: %s", s.kind.program, s.kind.install)
 	}
+	if !s.kind.keeps && !s.opts.persist {
+		if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
+			return err
+		}
+	}
 	if s.kind.prepare != nil {
 		if err := s.kind.prepare(s); err != nil {
 			return err
@@ -298,10 +304,7 @@ func (s *Server) run(ctx context.Context) error {
 		}
 		select {
 		case <-c.done:
-			s.mu.Lock()
-			s.child = nil
-			s.mu.Unlock()
-			return fmt.Errorf("%s ended at once; its log:\n%s", s.kind.name, s.tail())
+			return errors.Join(fmt.Errorf("%s ended at once; its log:\n%s", s.kind.name, s.tail()), s.Kill())
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("%s does not answer on %s: %w; its log:\n%s",
 				s.kind.name, s.Addr(), asked, s.tail()), s.Kill())

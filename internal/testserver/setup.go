@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -69,6 +70,21 @@ func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 	}
 	end, _ := ctx.Deadline()
 	return c, c.SetDeadline(end)
+}
+
+// exchange sends a request, and returns what comes first: 5 bytes at least.
+func (s *Server) exchange(ctx context.Context, request string) (string, error) {
+	c, err := s.dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, request); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 4096)
+	n, err := io.ReadAtLeast(c, answer, 5)
+	return string(answer[:n]), err
 }
 
 // writeConfig writes lines, and then those of Config, into a file of the server's folder.

@@ -71,11 +71,6 @@ func writeZooKeeperConfig(s *Server, id int, members []string) error {
 		return fmt.Errorf("ZooKeeper is not installed: %s (%w)", s.kind.install, err)
 	}
 	data := filepath.Join(s.dir, "data")
-	if !s.opts.persist {
-		if err := os.RemoveAll(data); err != nil {
-			return err
-		}
-	}
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}

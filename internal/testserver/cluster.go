@@ -102,6 +102,13 @@ func (g *ClusterGroup) Master(slot int) *Server {
 	return nil
 }
 
+// Masters returns the servers that are masters by their own account.
+func (g *ClusterGroup) Masters() []*Server {
+	return slices.DeleteFunc(slices.Clone(g.Servers), func(s *Server) bool {
+		return !strings.HasPrefix(answer(s, "ROLE"), "master")
+	})
+}
+
 // Replica returns a server that follows the master, or nil.
 func (g *ClusterGroup) Replica(master *Server) *Server {
 	for _, s := range g.Servers {

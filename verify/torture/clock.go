@@ -55,37 +55,37 @@ func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
 	defer db.Close()
 	us := fmt.Sprint(d.Microseconds())
 	claims := "UPDATE fencelock_claim SET expires = expires - " + us
-	lines := "" // come first, as in the procedures
+	var steps []string // lines come first, as in the procedures
 	switch u.Scheme {
 	case "sqlite":
-		claims += ", until = until - " + us
+		steps = []string{claims + ", until = until - " + us}
 	case "mysql":
-		lines = "UPDATE fencelock_line SET expires = expires - " + us + " WHERE id IS NOT NULL"
+		steps = []string{"UPDATE fencelock_line SET expires = expires - " + us + " WHERE id IS NOT NULL", claims}
 	case "postgres":
-		lines = "UPDATE fencelock_line SET soonest = soonest - " + us + " WHERE soonest < 9223372036854775807"
+		lines := "UPDATE fencelock_line SET soonest = soonest - " + us + " WHERE soonest < 9223372036854775807"
+		steps = []string{lines, claims}
 	}
 	for try := 0; ; try++ {
-		err := func() error {
-			tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelDefault})
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback()
-			for _, s := range []string{lines, claims} {
-				if s == "" {
-					continue
-				}
-				if _, err := tx.ExecContext(ctx, s); err != nil {
-					return err
-				}
-			}
-			return tx.Commit()
-		}()
-		if err == nil || try == 20 {
+		if err = together(ctx, db, steps); err == nil || try == 20 {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
+		pause(ctx, 20*time.Millisecond)
 	}
+}
+
+// together executes statements in one transaction.
+func together(ctx context.Context, db *sql.DB, statements []string) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	for _, s := range statements {
+		if _, err := tx.ExecContext(ctx, s); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
 }
 
 // stepped takes ARGV[1] µs off the leases of one lock. script/record.lua in redislock says

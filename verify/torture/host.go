@@ -36,6 +36,20 @@ func (h *host) TempDir() string {
 	return dir
 }
 
+// try does something with h, and returns what was fatal for it.
+func (h *host) try(do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			failed, ours := r.(failure)
+			if !ours {
+				panic(r)
+			}
+			err = failed.error
+		}
+	}()
+	return do()
+}
+
 func (h *host) stop() {
 	for _, end := range slices.Backward(h.ends) {
 		end()

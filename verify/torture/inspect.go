@@ -22,13 +22,12 @@ func (x *run) firstUse(ctx context.Context) (err error) {
 		return nil
 	}
 	if looker, ok := locks.(traffic.Looker); ok && !x.store.ours {
-		left, err := looker.Lines(ctx)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("it is in use: %d locks are held or waited for there; "+
-				"torture a store that nobody else uses", len(left))
-		}
-		if err != nil {
+		switch left, err := looker.Lines(ctx); {
+		case err != nil:
 			return err
+		case len(left) > 0:
+			return fmt.Errorf("it is in use: %d locks are held or waited for there; "+
+				"torture a store that nobody else uses", len(left))
 		}
 	}
 	if err := takeOnce(ctx, locks, traffic.Want{Key: "first", Kind: traffic.Exclusive}, 20*time.Second); err != nil {

@@ -134,10 +134,8 @@ func (w *world) nemesis(ctx context.Context, faults []fault, seed uint64) error 
 
 // pause waits. It returns false when ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -184,10 +184,7 @@ func (x *run) drive(ctx context.Context) (err error) {
 	if err := x.makeWorkers(); err != nil {
 		return err
 	}
-	w, err := x.world()
-	if err != nil {
-		return err
-	}
+	w := x.world()
 	faults, err := x.faults(w)
 	if err != nil {
 		return err
@@ -241,27 +238,20 @@ func (x *run) makeWorkers() (err error) {
 }
 
 // world is what can be broken.
-func (x *run) world() (*world, error) {
+func (x *run) world() *world {
 	w := x.store.world
 	w.ttl, w.rec = x.TTL, x.rec
 	for _, one := range x.workers {
 		w.victims = append(w.victims, one)
 	}
-	if x.store.ours {
-		u, err := traffic.ParseURL(x.store.url)
-		if err != nil {
-			return nil, err
-		}
-		w.clock, w.endStatements = stepClock(u), statementEnder(u)
-	}
-	if g := x.store.cluster; g != nil {
+	if x.store.cluster != nil {
 		w.hashSlot = func(rng *rand.Rand) (func() error, error) {
 			way := traffic.Ways()[rng.IntN(len(traffic.Ways()))]
 			key := x.workers[0].order.Key(way, rng.IntN(x.Keys))
-			return moveSlot(g, rng, "fencelock:{"+key+"}")
+			return x.store.moveSlot(rng, "fencelock:{"+key+"}")
 		}
 	}
-	return &w, nil
+	return &w
 }
 
 // faults are those that were asked for and that w has something for.

@@ -1,8 +1,8 @@
 package torture
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -43,86 +43,107 @@ func begin(ctx context.Context, name, dir string) (s *store, err error) {
 		return nil, err
 	}
 	h := &host{dir: dir}
-	defer func() {
-		if r := recover(); r != nil {
-			failed, ours := r.(failure)
-			if !ours {
-				panic(r)
-			}
-			h.stop()
-			s, err = nil, failed.error
-		}
-	}()
 	s = &store{ours: true, stop: h.stop}
-	return s, s.begin(ctx, name, h)
+	err = h.try(func() error {
+		if s.url, err = s.start(name, h); err != nil {
+			return err
+		}
+		if name == "redlock" {
+			s.service = "redlock+durable"
+			return initialise(ctx, s.url, driver.Membership{Durable: true})
+		}
+		return nil
+	})
+	if err != nil {
+		h.stop()
+		return nil, err
+	}
+	return s, s.plan()
 }
 
-func (s *store) begin(ctx context.Context, name string, h *host) error {
-	keep := testserver.Persist(true)
-	switch name {
+// reach is a store that somebody else runs.
+func reach(raw string) (*store, error) {
+	s := &store{url: raw, stop: func() {}}
+	return s, s.plan()
+}
+
+// plan says how workers come to what is at the URL, and what it has that can be broken.
+func (s *store) plan() error {
+	u, err := traffic.ParseURL(s.url)
+	if err != nil {
+		return err
+	}
+	if s.ours {
+		s.world.clock, s.world.endStatements = stepClock(u), statementEnder(u)
+	}
+	s.service = cmp.Or(s.service, u.Scheme)
+	switch u.Scheme {
 	case "memory":
-		s.service, s.url, s.alone = name, "memory:", true
-	case "sqlite":
-		s.service, s.url, s.world.shared = name, "sqlite://"+filepath.Join(h.dir, "locks.db"), true
-	case "redis":
-		s.single(name, testserver.Redis(h, keep))
-		s.world.redis = true
-	case "postgres":
-		s.single(name, testserver.Postgres(h))
-	case "mariadb":
-		s.single("mysql", testserver.MariaDB(h))
-	case "etcd":
-		s.single(name, testserver.Etcd(h, keep))
-	case "zookeeper":
-		s.single("zk", testserver.ZooKeeper(h, keep))
-	case "redlock":
-		return s.beginQuorum(ctx, h)
-	case "sentinel":
-		s.beginSentinel(h)
-	case "cluster":
-		s.beginCluster(h)
-	case "etcd3":
-		s.several("etcd", "etcd://", testserver.EtcdCluster(h, 3))
-		s.world.usurped = true // see TestThreeMembers/TheLeaderComesBack
-	case "zookeeper3":
-		s.several("zk", "zk://", testserver.ZooKeeperEnsemble(h, 3))
+		s.alone = true
+	case "sqlite", "local":
+		s.world.shared = true
 	default:
-		return fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
+		s.proxies = true
 	}
 	return nil
 }
 
-// single has s be one server.
-func (s *store) single(service string, one *testserver.Server) {
-	s.several(service, "", []*testserver.Server{one})
-	s.url = one.URL()
+// start starts what a store consists of, and returns its URL.
+func (s *store) start(name string, h *host) (url string, err error) {
+	keep := testserver.Persist(true)
+	switch name {
+	case "memory":
+		return "memory:", nil
+	case "sqlite":
+		return "sqlite://" + filepath.Join(h.dir, "locks.db"), nil
+	case "redis":
+		s.world.redis = true
+		return s.own(testserver.Redis(h, keep)), nil
+	case "postgres":
+		return s.own(testserver.Postgres(h)), nil
+	case "mariadb":
+		return s.own(testserver.MariaDB(h)), nil
+	case "etcd":
+		return s.own(testserver.Etcd(h, keep)), nil
+	case "zookeeper":
+		return s.own(testserver.ZooKeeper(h, keep)), nil
+	case "redlock":
+		// Of servers that do not write down what they acknowledge, each that is restarted grants
+		// nothing for five minutes. Three would be in that state soon, and the quorum then
+		// rightly grants nothing at all.
+		var all []*testserver.Server
+		for range 5 {
+			all = append(all, testserver.Redis(h, keep))
+		}
+		s.world.redis = true
+		return strings.Replace(s.own(all...), "redis:", "redlock:", 1), nil
+	case "sentinel":
+		g := testserver.RedisSentinel(h)
+		s.world.failover, s.world.lossy = func(*rand.Rand) error { return g.Failover() }, true
+		return "redis+sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name, nil
+	case "cluster":
+		s.cluster = testserver.RedisCluster(h)
+		s.world.failover = s.failover
+		return "redis+cluster://" + strings.Join(s.cluster.Addrs(), ","), nil
+	case "etcd3":
+		s.world.usurped = true // see TestThreeMembers/TheLeaderComesBack
+		return s.own(testserver.EtcdCluster(h, 3)...), nil
+	case "zookeeper3":
+		return s.own(testserver.ZooKeeperEnsemble(h, 3)...), nil
+	}
+	return "", fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
 }
 
-// several has s be some servers.
-func (s *store) several(service, scheme string, all []*testserver.Server) {
-	var addrs []string
-	for _, one := range all {
-		addrs = append(addrs, one.Addr())
+// own has s be some servers, and returns the URL of all.
+func (s *store) own(all ...*testserver.Server) (url string) {
+	url = all[0].URL()
+	for i, one := range all {
 		s.world.servers = append(s.world.servers, server{one})
+		if i > 0 {
+			url += "," + one.Addr()
+		}
 	}
-	s.service, s.url, s.proxies = service, scheme+strings.Join(addrs, ","), true
-}
-
-// beginQuorum starts five Redis servers that write down what they acknowledge. Of others
-// each that is restarted grants nothing for five minutes, and three would be in that state
-// soon: the quorum then rightly grants nothing at all.
-func (s *store) beginQuorum(ctx context.Context, h *host) error {
-	var all []*testserver.Server
-	for range 5 {
-		all = append(all, testserver.Redis(h, testserver.Persist(true)))
-	}
-	s.several("redlock+durable", "redlock://", all)
-	s.world.redis = true
-	err := initialise(ctx, s.url, driver.Membership{Durable: true})
-	if err != nil {
-		h.stop()
-	}
-	return err
+	return url
 }
 
 // initialise says of a quorum that it is new.
@@ -136,41 +157,29 @@ func initialise(ctx context.Context, raw string, as driver.Membership) error {
 		return err
 	}
 	defer opened.Close()
-	q := opened.Backend.(*quorumlock.Backend)
-	return errors.Join(q.Initialise(ctx), q.Close())
+	return opened.Backend.(*quorumlock.Backend).Initialise(ctx)
 }
 
-func (s *store) beginSentinel(h *host) {
-	g := testserver.RedisSentinel(h)
-	s.service, s.url, s.proxies = "redis+sentinel", "redis+sentinel://"+strings.Join(g.Addrs(), ",")+"/"+g.Name, true
-	s.world.failover, s.world.lossy = func(*rand.Rand) error { return g.Failover() }, true
-}
-
-func (s *store) beginCluster(h *host) {
-	g := testserver.RedisCluster(h)
-	s.service, s.url, s.proxies = "redis+cluster", "redis+cluster://"+strings.Join(g.Addrs(), ","), true
-	s.cluster = g
-	// The master hands over: nothing that it has acknowledged is lost.
-	s.world.failover = func(rng *rand.Rand) error {
-		master := g.Master(rng.IntN(testserver.ClusterSlots))
-		if master == nil {
-			return fmt.Errorf("a hash slot has no master")
-		}
-		_, err := g.Failover(master)
-		return err
+// failover has a master of the cluster hand over: nothing that it has acknowledged is lost.
+func (s *store) failover(rng *rand.Rand) error {
+	masters := s.cluster.Masters()
+	if len(masters) == 0 {
+		return fmt.Errorf("the cluster has no master")
 	}
+	_, err := s.cluster.Failover(masters[rng.IntN(len(masters))])
+	return err
 }
 
 // moveSlot begins to move the hash slot of a lock to another master, and returns what moves
 // its keys and ends that.
-func moveSlot(g *testserver.ClusterGroup, rng *rand.Rand, key string) (finish func() error, err error) {
-	slot := g.Slot(key)
-	from := g.Master(slot)
-	others := slices.DeleteFunc(masters(g), func(s *testserver.Server) bool { return s == from })
+func (s *store) moveSlot(rng *rand.Rand, key string) (finish func() error, err error) {
+	slot := s.cluster.Slot(key)
+	from := s.cluster.Master(slot)
+	others := slices.DeleteFunc(s.cluster.Masters(), func(one *testserver.Server) bool { return one == from })
 	if from == nil || len(others) == 0 {
 		return nil, fmt.Errorf("hash slot %d has no master, or there is no other one", slot)
 	}
-	m, err := g.BeginMove(slot, others[rng.IntN(len(others))])
+	m, err := s.cluster.BeginMove(slot, others[rng.IntN(len(others))])
 	if err != nil {
 		return nil, err
 	}
@@ -182,33 +191,4 @@ func moveSlot(g *testserver.ClusterGroup, rng *rand.Rand, key string) (finish fu
 		}
 		return m.End()
 	}, nil
-}
-
-// masters are the servers that have one of a few hash slots, which are spread over all.
-func masters(g *testserver.ClusterGroup) []*testserver.Server {
-	var all []*testserver.Server
-	for i := range 12 {
-		if m := g.Master(i * testserver.ClusterSlots / 12); m != nil && !slices.Contains(all, m) {
-			all = append(all, m)
-		}
-	}
-	return all
-}
-
-// reach is a store that somebody else runs.
-func reach(raw string) (*store, error) {
-	u, err := traffic.ParseURL(raw)
-	if err != nil {
-		return nil, err
-	}
-	s := &store{service: u.Scheme, url: raw, stop: func() {}}
-	switch u.Scheme {
-	case "memory":
-		s.alone = true
-	case "sqlite", "local":
-		s.world.shared = true
-	default:
-		s.proxies = true
-	}
-	return s, nil
 }

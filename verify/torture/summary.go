@@ -12,15 +12,7 @@ import (
 
 // progress says every few seconds how far the run is.
 func (x *run) progress(ctx context.Context) {
-	begun := time.Now()
-	t := time.NewTicker(5 * time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for begun := time.Now(); pause(ctx, 5*time.Second); {
 		fmt.Fprintf(x.Out, "%s: %v of %v\n", x.service.Name, time.Since(begun).Round(time.Second), x.For)
 	}
 }

@@ -137,15 +137,13 @@ func (w *worker) askToEnd() {
 
 // finish waits until a process that was told to has ended.
 func (w *worker) finish(patience time.Duration) error {
-	t := time.NewTimer(patience)
-	defer t.Stop()
 	select {
 	case <-w.done:
 		if how := w.cmd.ProcessState; !how.Success() {
 			w.odd("worker: %s failed: %v; it said:\n%s", w.name, how, w.said())
 		}
 		return nil
-	case <-t.C:
+	case <-time.After(patience):
 		w.odd("hang: %s has not ended %v after it was asked to", w.name, patience)
 		return w.end()
 	}

@@ -78,10 +78,10 @@ func (r Result) AsTold(e Experiment) bool {
 
 // Play plays an experiment in dir, an empty folder in which it starts the Redis
 // servers it needs, each on a free loopback port; they have ended when it returns. It
-// takes a second or two.
-func (e Experiment) Play(ctx context.Context, dir string) (Result, error) {
-	var r Result
-	var err error
+// takes a second or two, and a minute at most.
+func (e Experiment) Play(ctx context.Context, dir string) (r Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	if r.Scheme, err = play(ctx, dir, e.scheme, false); err != nil {
 		return r, fmt.Errorf("scheme %d: %w", e.Number, err)
 	}

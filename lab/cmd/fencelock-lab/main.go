@@ -14,9 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fencelock/fencelock/internal/terminal"
 	"github.com/fencelock/fencelock/lab"
@@ -45,9 +44,6 @@ const (
 	exitOutput    = 74
 	exitConfig    = 78
 )
-
-// playTimeout is how long one scheme may take: it needs a second or two.
-const playTimeout = time.Minute
 
 // failure ends the program with a line and an exit code.
 type failure struct {
@@ -82,64 +78,45 @@ func main() {
 	}
 }
 
-// request is what the command line asks for.
-type request struct {
-	lang lab.Lang
-	help bool
-	play []lab.Experiment // empty: list them all
-}
-
 func run(args []string, w io.Writer) error {
-	r, err := parse(args)
-	switch {
-	case err != nil:
-		return err
-	case r.help:
-		_, err := io.WriteString(w, help)
-		return err
-	case len(r.play) > 0:
-		return play(w, r.play, r.lang)
-	}
-	return list(w, r.lang)
-}
-
-// parse reads the command line. Flags may follow the number of a scheme.
-func parse(args []string) (request, error) {
-	var r request
-	var all bool
-	var lang string
 	flags := flag.NewFlagSet("fencelock lab", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.BoolVar(&all, "all", false, "")
-	flags.StringVar(&lang, "lang", "", "")
+	all := flags.Bool("all", false, "")
+	asked := flags.String("lang", "", "")
 	var numbers []string
-	for rest := args; ; {
+	for rest := args; ; { // flags may follow the number of a scheme
 		if err := flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
-			r.help = true
-			return r, nil
+			_, err := io.WriteString(w, help)
+			return err
 		} else if err != nil {
-			return r, fail(exitUsage, "%v; see fencelock lab --help", err)
+			return fail(exitUsage, "%v; see fencelock lab --help", err)
 		}
 		if flags.NArg() == 0 {
 			break
 		}
 		numbers, rest = append(numbers, flags.Arg(0)), flags.Args()[1:]
 	}
-	var err error
-	if r.lang, err = language(lang); err != nil {
-		return r, err
+	l, err := language(*asked)
+	if err != nil {
+		return err
 	}
 	switch {
-	case all && len(numbers) > 0:
-		return r, fail(exitUsage, "--all plays every scheme; leave out %s", terminal.Quote(numbers[0]))
+	case *all && len(numbers) > 0:
+		return fail(exitUsage, "--all plays every scheme; leave out %s", terminal.Quote(numbers[0]))
 	case len(numbers) > 1:
-		return r, fail(exitUsage, "want at most one argument, the number of a scheme, and not %d", len(numbers))
-	case all:
-		r.play = lab.All()
-	case len(numbers) == 1:
-		r.play, err = scheme(numbers[0])
+		return fail(exitUsage, "want at most one argument, the number of a scheme, and not %d", len(numbers))
+	case *all:
+		return play(w, lab.All(), l)
+	case len(numbers) == 0:
+		return list(w, l)
 	}
-	return r, err
+	schemes := lab.All()
+	n, err := strconv.Atoi(numbers[0])
+	if err != nil || n < 1 || n > len(schemes) {
+		return fail(exitUsage, "there is no scheme %s; there are 1 to %d: see fencelock lab",
+			terminal.Quote(numbers[0]), len(schemes))
+	}
+	return play(w, schemes[n-1:n], l)
 }
 
 // language is the one that is asked for, or that of the locale if the lab speaks it, or
@@ -161,37 +138,33 @@ func language(asked string) (lab.Lang, error) {
 	return lab.English, nil
 }
 
-func scheme(number string) ([]lab.Experiment, error) {
-	all := lab.All()
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 1 || n > len(all) {
-		return nil, fail(exitUsage, "there is no scheme %s; there are 1 to %d: see fencelock lab",
-			terminal.Quote(number), len(all))
-	}
-	return all[n-1 : n], nil
-}
-
 // play plays schemes and shows each as it ends.
 func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return fail(exitConfig, "%s", text("noRedis", l))
 	}
-	ctx, stop := untilSignal()
-	defer stop(nil)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := (<-signals).(syscall.Signal)
+		cancel(fail(128+int(s), "%v: the lab is over", s))
+	}()
 	dir, err := os.MkdirTemp("", "fencelock-lab-*")
 	if err != nil {
 		return fail(exitConfig, "cannot make a temporary folder: %v", err)
 	}
 	defer os.RemoveAll(dir)
 	say(text("starting", l), dir)
-	redis.SetLogger(noLog{}) // nodes that cannot be reached are part of the play
+	logging.Disable() // nodes that cannot be reached are part of the play
 
 	var wrong []string
 	for i, e := range all {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		r, err := playOne(ctx, e, dir)
+		r, err := e.Play(ctx, dir)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -211,31 +184,3 @@ func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 	}
 	return nil
 }
-
-func playOne(ctx context.Context, e lab.Experiment, dir string) (lab.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, playTimeout)
-	defer cancel()
-	return e.Play(ctx, dir)
-}
-
-// untilSignal is a context that ends when somebody asks this process to; its cause
-// says how to exit.
-func untilSignal() (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		s := <-signals
-		code := 128 + 2
-		if s == syscall.SIGTERM {
-			code = 128 + 15
-		}
-		cancel(fail(code, "%v: the lab is over", s))
-	}()
-	return ctx, cancel
-}
-
-// noLog keeps the client library's own messages off the terminal.
-type noLog struct{}
-
-func (noLog) Printf(context.Context, string, ...any) {}

@@ -11,14 +11,6 @@ import (
 	"github.com/fencelock/fencelock/lab"
 )
 
-func verdict(rules []history.Rule, l lab.Lang) string {
-	var all []string
-	for _, r := range rules {
-		all = append(all, string(r)+" "+ruleTexts[r].In(l))
-	}
-	return strings.Join(all, "; ")
-}
-
 func ruleNames(rules []history.Rule, l lab.Lang) string {
 	if len(rules) == 0 {
 		return text("nothing", l)
@@ -33,7 +25,11 @@ func ruleNames(rules []history.Rule, l lab.Lang) string {
 func list(w io.Writer, l lab.Lang) error {
 	rows := [][]string{{"#", text("scheme", l), text("verdict", l), text("taughtAt", l)}}
 	for _, e := range lab.All() {
-		rows = append(rows, []string{strconv.Itoa(e.Number), e.Title.In(l), verdict(e.Breaks, l), e.Taught.In(l)})
+		var verdict []string
+		for _, r := range e.Breaks {
+			verdict = append(verdict, string(r)+" "+ruleTexts[r].In(l))
+		}
+		rows = append(rows, []string{strconv.Itoa(e.Number), e.Title.In(l), strings.Join(verdict, "; "), e.Taught.In(l)})
 	}
 	if err := terminal.Table(w, rows); err != nil {
 		return err
@@ -89,33 +85,30 @@ func paragraph(b *strings.Builder, text string) {
 func showRun(b *strings.Builder, r lab.Run, l lab.Lang) {
 	row(b, "", []string{text("a", l)}, []string{text("b", l)}, []string{text("holds", l)})
 	for i, s := range r.Steps {
-		what := s.Text.In(l)
-		var one, two, store []string
+		what, column := s.Text.In(l), 1
 		switch s.Actor {
 		case "":
-			one = wrap("~ "+what, actorWidth)
+			what, column = "~ "+what, 0
 		case "A":
-			one = wrap(what, actorWidth)
+			column = 0
 		case "B":
-			two = wrap(what, actorWidth)
 		default:
-			two = wrap(s.Actor+": "+what, actorWidth)
+			what = s.Actor + ": " + what
 		}
+		var cells [3][]string
+		cells[column] = wrap(what, actorWidth)
 		for _, call := range s.Calls {
-			lines := indent(wrap(call, actorWidth-2))
-			if s.Actor == "A" {
-				one = append(one, lines...)
-			} else {
-				two = append(two, lines...)
+			for _, line := range wrap(call, actorWidth-2) {
+				cells[column] = append(cells[column], "  "+line)
 			}
 		}
 		for _, h := range s.Holds {
-			store = append(store, wrap(h.In(l), storeWidth)...)
+			cells[2] = append(cells[2], wrap(h.In(l), storeWidth)...)
 		}
-		if len(store) == 0 {
-			store = []string{text("empty", l)}
+		if len(s.Holds) == 0 {
+			cells[2] = []string{text("empty", l)}
 		}
-		row(b, strconv.Itoa(i+1), one, two, store)
+		row(b, strconv.Itoa(i+1), cells[:]...)
 		for _, rule := range s.Broke {
 			fmt.Fprintf(b, "   ^^^ %s%s: %s\n", text("broke", l), rule, ruleTexts[rule].In(l))
 		}
@@ -124,30 +117,16 @@ func showRun(b *strings.Builder, r lab.Run, l lab.Lang) {
 
 // row writes cells side by side.
 func row(b *strings.Builder, number string, cells ...[]string) {
-	most := 1
-	for _, c := range cells {
-		most = max(most, len(c))
-	}
-	for i := range most {
+	for i := range max(len(cells[0]), len(cells[1]), len(cells[2])) {
 		line := fmt.Sprintf("%-3s", number)
 		number = ""
-		for n, c := range cells {
+		for _, c := range cells {
 			text := ""
 			if i < len(c) {
 				text = c[i]
 			}
-			if n > 0 {
-				line += "  "
-			}
-			line += text + strings.Repeat(" ", max(actorWidth-terminal.Columns(text), 0))
+			line += text + strings.Repeat(" ", max(actorWidth-terminal.Columns(text), 0)+2)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
-}
-
-func indent(lines []string) []string {
-	for i := range lines {
-		lines[i] = "  " + lines[i]
-	}
-	return lines
 }

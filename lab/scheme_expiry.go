@@ -26,7 +26,7 @@ var setnxThenExpire = Experiment{
 	ours: func(s *stage) {
 		a, b, _ := s.users()
 		a.ttl = shortLease
-		a.step("takes the lock, and is killed at once", "拿到锁，立刻被杀死", a.locks, a.wire.sever, a.dies)
+		a.step("takes the lock, and is killed at once", "拿到锁，立刻被杀死", a.locks, a.isCutOff, a.dies)
 		b.step("waits until the lease of A has ended, no longer", "只等到 A 的租约结束", b.locks)
 	},
 }

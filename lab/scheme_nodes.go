@@ -5,7 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
@@ -78,12 +81,12 @@ type redlock struct {
 	nodes []*client // it, at each node
 }
 
-// redlock is a client of all nodes. It cannot reach the one of that index.
-func (s *stage) redlock(name string, unreachable int) redlock {
+// redlock is a client of all nodes. It may not reach the last one.
+func (s *stage) redlock(name string, reachesAll bool) redlock {
 	l := redlock{client: s.client(s.nodes[0], name)}
 	for i, n := range s.nodes {
 		c := s.client(n, name)
-		c.cutOff = i == unreachable
+		c.cutOff = !reachesAll && i == len(s.nodes)-1
 		l.nodes = append(l.nodes, c)
 	}
 	return l
@@ -114,7 +117,7 @@ var redlockWithoutToken = Experiment{
 	overlaps: true,
 	scheme: func(s *stage) {
 		second := s.threeNodes()
-		a, b := s.redlock("A", 2), s.redlock("B", -1)
+		a, b := s.redlock("A", false), s.redlock("B", true)
 		a.step("takes the lock on 1 and 2, a majority", "在 1、2 上拿到锁，多数派", a.locks(a.lock))
 		s.step("the clock of 2 jumps 30s forward", "2 的时钟往前跳了 30 秒", func() { second.pass(s, lease) })
 		b.step("takes the lock on 2 and 3: another majority", "在 2、3 上拿到锁：另一个多数派", b.locks(b.lock))
@@ -129,7 +132,7 @@ var redlockWithoutToken = Experiment{
 		for _, n := range s.nodes { // they are new, and have forgotten nothing
 			s.check(redislock.New(n.rdb, &redislock.Options{Member: &driver.Membership{}}).Initialise(s.ctx))
 		}
-		a, b := s.member("A", 2), s.member("B", -1)
+		a, b := s.member("A", false), s.member("B", true)
 		a.step("takes the lock on 1 and 2, a majority, and writes", "在 1、2 上拿到锁，多数派，写入", a.tries, a.writes)
 		s.step("the clock of 2 jumps 30s forward", "2 的时钟往前跳了 30 秒", func() { s.endEarly(second) })
 		b.step("takes the lock on 2 and 3, with a larger token, and writes", "在 2、3 上拿到锁，token 更大，写入",
@@ -158,18 +161,19 @@ func (s *stage) threeNodes() (second *node) {
 	return second
 }
 
-// member connects a process to a quorum of all nodes. It cannot reach the one of that index.
-func (s *stage) member(name string, unreachable int) *user {
-	far := &wire{down: true}
+// member connects a process to a quorum of all nodes. It may not reach the last one.
+func (s *stage) member(name string, reachesAll bool) *user {
 	var members []driver.Backend
-	for i, n := range s.nodes {
-		w := &wire{}
-		if i == unreachable {
-			w = far
-		}
-		members = append(members, redislock.New(s.dial(n, w), &redislock.Options{Member: &driver.Membership{}}))
+	var rdb *redis.Client
+	var wire *faultproxy.Proxy
+	for _, n := range s.nodes {
+		rdb, wire = s.dial(n)
+		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
 	}
-	u := s.userOn(quorumlock.New(members, &quorumlock.Options{Names: []string{"1", "2", "3"}}), far, name, name)
+	if !reachesAll {
+		wire.Refuse()
+	}
+	u := s.userOn(quorumlock.New(members, &quorumlock.Options{Names: []string{"1", "2", "3"}}), wire, name, name)
 	s.holds = func() []Text { return s.each(s.lines) }
 	return u
 }

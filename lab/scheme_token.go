@@ -40,9 +40,9 @@ var pausedHolder = Experiment{
 		a, b, _ := s.users()
 		a.ttl = shortLease
 		a.step("takes the lock", "拿到锁", a.locks)
-		a.step("is about to write, and is stopped", "正要写入，进程停住了", a.wire.sever, a.stops)
+		a.step("is about to write, and is stopped", "正要写入，进程停住了", a.isCutOff, a.stops)
 		b.step("takes the lock when the lease has ended, and writes", "租约到期后拿到锁，写入", b.locks, b.writes)
-		a.step("goes on where it was: its write is refused", "醒来接着干：写入被拒绝", a.goesOn, a.wire.mend, a.writesLate)
+		a.step("goes on where it was: its write is refused", "醒来接着干：写入被拒绝", a.goesOn, a.wire.Resume, a.writesLate)
 		a.step("looks, and knows that the lock is lost", "一看，就知道锁丢了", a.looks)
 	},
 }

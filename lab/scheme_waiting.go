@@ -54,8 +54,9 @@ var pubSubOnly = Experiment{
 	ours: func(s *stage) {
 		a, b, _ := s.users()
 		a.step("takes the lock", "拿到锁", a.locks)
+		b.missesMessages()
 		b.step("waits in line", "排队等待", b.waits)
-		a.step("gives it back, and the message to B is lost", "释放，发给 B 的消息丢了", b.wire.mute, a.releases)
+		a.step("gives it back, and the message to B is lost", "释放，发给 B 的消息丢了", a.releases)
 		b.step("reads the line by itself: the lock is its own", "自己重读队列：轮到它了", b.gets)
 	},
 }
@@ -94,7 +95,7 @@ var headOfTheQueue = Experiment{
 		a.step("takes the lock", "拿到锁", a.locks)
 		b.step("waits in line", "排队等待", b.waits)
 		c.step("waits behind B", "排在 B 后面", c.waits)
-		b.step("is killed while it waits", "等待时被杀死", b.wire.sever, func() { b.giveUp() }, b.dies)
+		b.step("is killed while it waits", "等待时被杀死", b.isCutOff, func() { b.giveUp() }, b.dies)
 		a.step("gives it back", "释放", a.releases)
 		c.step("gets it when the lease of B has ended", "B 的租约一结束就拿到", c.gets)
 	},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/redislock"
 )
@@ -27,8 +29,8 @@ const (
 type user struct {
 	actor
 	locker *fencelock.Client
-	wire   *wire
-	left   chan error // what its requests to leave were answered
+	wire   *faultproxy.Proxy // between the process and its store
+	left   chan error        // what its requests to leave were answered
 	ttl    time.Duration
 	lease  *fencelock.Lease
 
@@ -54,32 +56,67 @@ func (s *stage) user(n *node, name string) *user { return s.userAs(n, name, name
 // userAs connects a process to Redis, with a client, a connection and a backend of its own.
 // It is shown to others as owner.
 func (s *stage) userAs(n *node, name, owner string) *user {
-	w := &wire{}
-	u := s.userOn(redislock.New(s.dial(n, w), nil), w, name, owner)
+	rdb, wire := s.dial(n)
+	u := s.userOn(redislock.New(rdb, nil), wire, name, owner)
 	s.holds = func() []Text { return s.lines(n) }
 	return u
 }
 
 // dial returns a client that reaches a server through a wire.
-func (s *stage) dial(n *node, w *wire) *redis.Client {
+func (s *stage) dial(n *node) (*redis.Client, *faultproxy.Proxy) {
+	wire, err := faultproxy.Listen(n.server.Addr(), faultproxy.Redis)
+	s.check(err)
 	o := *n.rdb.Options()
-	o.Dialer, o.DialerRetries = w.dial, 1
+	o.Addr, o.Dialer, o.DialerRetries = wire.Addr(), nil, 1
 	rdb := redis.NewClient(&o)
-	s.closers = append(s.closers, rdb.Close)
-	return rdb
+	s.closers = append(s.closers, func() error {
+		wire.Close()
+		return rdb.Close()
+	})
+	return rdb, wire
 }
 
 // userOn connects a process to any store.
-func (s *stage) userOn(b driver.Backend, w *wire, name, owner string) *user {
-	u := &user{actor: actor{s, name}, wire: w, left: make(chan error, 64), ttl: lease}
+func (s *stage) userOn(b driver.Backend, wire *faultproxy.Proxy, name, owner string) *user {
+	u := &user{actor: actor{s, name}, wire: wire, left: make(chan error, 64), ttl: lease}
 	// One goroutine each: nobody to hand on to.
 	u.locker = fencelock.New(leaves{b, u.left}, &fencelock.Options{Owner: owner, TTL: lease, HandOff: 1})
 	s.closers = append(s.closers, func() error {
-		w.mend()
+		wire.Resume()
 		_ = u.locker.Close() // a lease that is lost may be reported again
 		return nil
 	})
 	return u
+}
+
+// leaves notes what the store answers to each Leave.
+type leaves struct {
+	driver.Backend
+	answers chan error
+}
+
+func (l leaves) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	err := l.Backend.Leave(ctx, t, e)
+	if err == nil || driver.Gone(err) {
+		select {
+		case l.answers <- err:
+		default:
+		}
+	}
+	return err
+}
+
+// isCutOff holds back what the process sends until its network is back.
+func (u *user) isCutOff() { u.wire.Hold(faultproxy.ToServer) }
+
+// missesMessages loses what the store publishes to the process.
+func (u *user) missesMessages() {
+	u.wire.Handle(func(r *faultproxy.Request) faultproxy.Action {
+		if strings.EqualFold(r.Args()[0], "subscribe") {
+			return faultproxy.DiscardAnswer
+		}
+		return faultproxy.Pass
+	})
 }
 
 // locks waits for the lock.

@@ -11,34 +11,25 @@ import (
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
-// drawing is the picture of a run. Times are pixels.
+// drawing is the picture of a run: grants in slices of its time, then a row for each fault
+// and each worker that was stopped or killed, and the breaches. Lengths are pixels.
 type drawing struct {
-	Begun  int64
-	Width  int
-	Height int
-	Bars   []bar  // grants
-	Rows   []row  // faults, workers
-	Marks  []mark // breaches
-	Most   int
-	Ticks  []mark
+	Width, Height int
+	Most          int // grants of a slice
+	Bars          []bar
+	Labels        []label
 
-	end   int64
+	begun int64
 	scale float64 // pixels per ns
 }
 
 type bar struct {
-	X, Y, W, H float64
-	Text       string
+	X, Y, W, H  float64
+	Color, Text string
 }
 
-type row struct {
-	Name string
-	Y    int
-	Bars []bar
-}
-
-type mark struct {
-	X    float64
+type label struct {
+	X, Y float64
 	Text string
 }
 
@@ -54,23 +45,24 @@ func picture(lines []traffic.Line, v *check.Verdict) drawing {
 	if len(lines) == 0 {
 		return d
 	}
-	d.Begun, d.end = lines[0].At, lines[len(lines)-1].At
-	d.scale = width / float64(max(d.end-d.Begun, 1))
+	d.begun = lines[0].At
+	took := max(time.Duration(lines[len(lines)-1].At-d.begun), 1)
+	d.scale = width / float64(took)
 	d.drawGrants(lines)
 	d.drawFaults(lines)
 	for _, one := range v.Violations {
 		if one.At != 0 {
-			d.Marks = append(d.Marks, mark{d.x(one.At), one.String()})
+			d.Bars = append(d.Bars, bar{d.x(one.At), 0, 1, float64(d.Height), "#b00020", one.String()})
 		}
 	}
-	step := max(time.Duration(d.end-d.Begun)/10, 1).Round(time.Second)
-	for t := time.Duration(0); step > 0 && t <= time.Duration(d.end-d.Begun); t += step {
-		d.Ticks = append(d.Ticks, mark{d.x(d.Begun + int64(t)), t.String()})
+	step := max(took/10, 1).Round(time.Second)
+	for t := time.Duration(0); step > 0 && t <= took; t += step {
+		d.Labels = append(d.Labels, label{d.x(d.begun + int64(t)), grants + 20, t.String()})
 	}
 	return d
 }
 
-func (d *drawing) x(at int64) float64 { return margin + float64(at-d.Begun)*d.scale }
+func (d *drawing) x(at int64) float64 { return margin + float64(at-d.begun)*d.scale }
 
 // drawGrants draws the grants in as many slices as there is room for.
 func (d *drawing) drawGrants(lines []traffic.Line) {
@@ -78,27 +70,23 @@ func (d *drawing) drawGrants(lines []traffic.Line) {
 	counts := make([]int, columns+1)
 	for _, l := range lines {
 		if l.Op == traffic.Held && l.Handle == "" {
-			counts[int(float64(l.At-d.Begun)*d.scale/width*columns)]++
+			counts[int(float64(l.At-d.begun)*d.scale/width*columns)]++
 		}
 	}
 	d.Most = slices.Max(counts)
 	for i, n := range counts {
-		if n == 0 {
-			continue
-		}
-		h := float64(n) / float64(d.Most) * grants
-		d.Bars = append(d.Bars, bar{
-			X: margin + float64(i)*width/columns, Y: grants - h, W: width/columns - 0.5, H: h,
-			Text: fmt.Sprint(n, " grants"),
-		})
+		h := float64(n) / float64(max(d.Most, 1)) * grants
+		x := margin + float64(i)*width/columns
+		d.Bars = append(d.Bars, bar{x, grants - h, width/columns - 0.5, h, "#5b8db8", fmt.Sprint(n, " grants")})
 	}
 }
 
-// drawFaults draws a row for each fault, and for each worker that was stopped or killed.
+// drawFaults draws the faults, and the workers that were stopped or killed.
 func (d *drawing) drawFaults(lines []traffic.Line) {
 	rows := map[string][]bar{}
 	add := func(name string, from, to int64, text string) {
-		rows[name] = append(rows[name], bar{X: d.x(from), W: max(d.x(to)-d.x(from), 2), Text: text})
+		w := max(d.x(to)-d.x(from), 2)
+		rows[name] = append(rows[name], bar{X: d.x(from), W: w, H: rowHeight - 4, Color: "#d98c3f", Text: text})
 	}
 	begun := map[string]int64{}
 	for _, l := range lines {
@@ -117,13 +105,14 @@ func (d *drawing) drawFaults(lines []traffic.Line) {
 			add(worker+" killed", l.At, l.At, l.Proc+" killed")
 		}
 	}
-	y := grants + 30
+	y := float64(grants + 30)
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		for i := range rows[name] {
-			rows[name][i].Y, rows[name][i].H = float64(y), rowHeight-4
+		d.Labels = append(d.Labels, label{4, y + 11, name})
+		for _, b := range rows[name] {
+			b.Y = y
+			d.Bars = append(d.Bars, b)
 		}
-		d.Rows = append(d.Rows, row{name, y, rows[name]})
 		y += rowHeight
 	}
-	d.Height = y + 20
+	d.Height = int(y) + 20
 }

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,22 +36,19 @@ var tmpl = template.Must(template.New("report").Parse(page))
 // Write writes report.html into dir, and a page of the model's for the first keys that it
 // refuses. It returns the path of the report.
 func Write(dir string, r Run, lines []traffic.Line, v *check.Verdict) (string, error) {
-	p := picture(lines, v)
 	var drawn []string
-	keys := make([]string, 0, len(v.Illegal))
-	for key := range v.Illegal {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for i, key := range keys {
-		if i == 3 {
-			break
-		}
+	keys := slices.Sorted(maps.Keys(v.Illegal))
+	for _, key := range keys[:min(len(keys), 3)] {
 		name := "model-" + strings.ReplaceAll(key, "/", "-") + ".html"
 		if err := model.Draw(v.Illegal[key], 5*time.Second, filepath.Join(dir, name)); err != nil {
 			return "", err
 		}
 		drawn = append(drawn, name)
+	}
+	p := picture(lines, v)
+	var clashes []clash
+	for _, one := range v.Violations[:min(len(v.Violations), 20)] {
+		clashes = append(clashes, clash{one, time.Duration(one.At - p.begun), near(lines, one)})
 	}
 	path := filepath.Join(dir, "report.html")
 	f, err := os.Create(path)
@@ -58,13 +56,6 @@ func Write(dir string, r Run, lines []traffic.Line, v *check.Verdict) (string, e
 		return "", err
 	}
 	defer f.Close()
-	var clashes []clash
-	for i, one := range v.Violations {
-		if i == 20 {
-			break
-		}
-		clashes = append(clashes, clash{one, time.Duration(one.At - p.Begun), near(lines, one)})
-	}
 	err = tmpl.Execute(f, map[string]any{
 		"Run": r, "N": v.Numbers, "Picture": p, "Clashes": clashes, "Drawn": drawn, "All": len(v.Violations),
 	})

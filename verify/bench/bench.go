@@ -2,10 +2,10 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -20,8 +20,6 @@ type Options struct {
 	Short  bool      // turns of a third of their length
 	Cases  []string  // names; all if empty
 	Peers  []string  // names, or prefixes that end with a star; all if empty
-	Out    io.Writer // tables, one case after the other; nil for none
-	Lines  io.Writer // a line of JSON for each library, round and case; nil for none
 	Log    io.Writer // progress
 	// Command starts this program again as a child, which calls Child.
 	Command []string
@@ -52,7 +50,8 @@ type Bench struct {
 // lease is the TTL of all leases but those of the case held.
 const lease = 30 * time.Second
 
-// Run measures what o asks for. It starts the servers for that, and stops them.
+// Run measures what o asks for. It starts the servers for that, and stops them. Beside an
+// error it returns what it has measured.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Cases {
 		if !slices.ContainsFunc(Cases(), func(c Case) bool { return c.Name == name }) {
@@ -73,15 +72,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			continue
 		}
 		if err := b.runCase(ctx, c); err != nil {
-			return nil, fmt.Errorf("case %s: %w", c.Name, err)
+			return &b.report, fmt.Errorf("case %s: %w", c.Name, err)
 		}
 	}
 	b.report.About["load average at the end"] = load1()
-	if err := b.encode(b.report.About); err != nil {
-		return nil, err
-	}
 	if b.violations > 0 {
-		return nil, fmt.Errorf("fencelock: %d grants broke mutual exclusion or the order of tokens", b.violations)
+		return &b.report, fmt.Errorf("fencelock: %d grants broke mutual exclusion or the order of tokens", b.violations)
 	}
 	return &b.report, nil
 }
@@ -100,16 +96,13 @@ func (b *Bench) runCase(ctx context.Context, c Case) (err error) {
 			return err
 		}
 	}
-	before, begun := len(b.report.Results), time.Now()
+	begun := time.Now()
 	for _, p := range c.parts {
 		if err := b.runPart(ctx, p); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	fmt.Fprintf(b.Log, "case %s took %.1f s\n", c.Name, time.Since(begun).Seconds())
-	if b.Out != nil {
-		results(b.report.Results[before:]).print(b.Out)
-	}
 	return nil
 }
 
@@ -158,33 +151,21 @@ func (b *Bench) runPart(ctx context.Context, p part) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s: %w", peers[i].Name, err)
 			}
-			if err := b.record(Result{p.name, p.size, peers[i].Name, round, v}); err != nil {
-				return err
-			}
+			b.record(Result{p.name, p.size, peers[i].Name, round, v})
 		}
 	}
 	return nil
 }
 
-// record keeps a result, and writes it as a line of JSON.
-func (b *Bench) record(r Result) error {
+// record keeps a result.
+func (b *Bench) record(r Result) {
 	if isOurs(r.Peer) {
 		b.violations += int(r.Values["violations"])
 	}
-	for name, x := range r.Values {
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			delete(r.Values, name) // JSON has no such numbers
-		}
-	}
+	maps.DeleteFunc(r.Values, func(_ string, x float64) bool {
+		return math.IsNaN(x) || math.IsInf(x, 0) // JSON has no such numbers
+	})
 	b.report.Results = append(b.report.Results, r)
-	return b.encode(r)
-}
-
-func (b *Bench) encode(v any) error {
-	if b.Lines == nil {
-		return nil
-	}
-	return json.NewEncoder(b.Lines).Encode(v)
 }
 
 func (b *Bench) env() Env {

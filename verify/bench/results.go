@@ -1,10 +1,7 @@
 package bench
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
@@ -17,31 +14,8 @@ import (
 
 // Report is what a run has measured.
 type Report struct {
-	About   map[string]string
-	Results []Result
-}
-
-// Read returns the report of a run that was written as lines of JSON.
-func Read(r io.Reader) (*Report, error) {
-	var report Report
-	for d := json.NewDecoder(r); ; {
-		var line json.RawMessage
-		if err := d.Decode(&line); err == io.EOF {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		var one Result
-		if json.Unmarshal(line, &one) == nil && one.Part != "" {
-			report.Results = append(report.Results, one)
-		} else if err := json.Unmarshal(line, &report.About); err != nil {
-			return nil, err
-		}
-	}
-	if report.About == nil {
-		return nil, errors.New("the run of these lines has not ended")
-	}
-	return &report, nil
+	About   map[string]string `json:"about"`
+	Results []Result          `json:"results"`
 }
 
 // libraries are those whose versions are reported.

@@ -151,12 +151,13 @@ func (rs results) tables() (names []string, sections map[string]string) {
 	return names, sections
 }
 
-// print prints all tables.
-func (rs results) print(w io.Writer) {
-	names, sections := rs.tables()
+// Print prints all tables, and which targets the run has reached.
+func (r *Report) Print(w io.Writer) {
+	names, sections := results(r.Results).tables()
 	for _, name := range names {
 		fmt.Fprint(w, sections[name])
 	}
+	r.printTargets(w)
 }
 
 // Write puts the report into a Markdown page, between its markers. A part that this run
@@ -177,7 +178,7 @@ func (r *Report) Write(page string) error {
 func (r *Report) sections() map[string]string {
 	_, sections := results(r.Results).tables()
 	var targets strings.Builder
-	r.PrintTargets(&targets)
+	r.printTargets(&targets)
 	sections["run"], sections["targets"] = r.describe(), targets.String()
 	return sections
 }

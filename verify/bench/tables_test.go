@@ -67,26 +67,16 @@ func TestFillKeepsWhatWasNotMeasured(t *testing.T) {
 	}
 }
 
-func TestWhatWasWrittenCanBeRead(t *testing.T) {
-	var lines bytes.Buffer
-	b := &Bench{Options: Options{Lines: &lines}}
-	one := Result{"free", 1, ours, 3, Values{"p50_us": 2}}
-	if err := b.record(one); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Read(bytes.NewReader(lines.Bytes())); err == nil {
-		t.Error("a run that has not ended is read as one that has")
-	}
-	if err := b.encode(map[string]string{"date": "today"}); err != nil {
-		t.Fatal(err)
-	}
-	m, err := Read(&lines)
+func TestWhatJSONHasNoWordForIsLeftOut(t *testing.T) {
+	b := &Bench{}
+	b.record(Result{"free", 1, ours, 3, Values{"p50_us": 2, "p99_us": math.NaN(), "allocs": math.Inf(1), "violations": 1}})
+	text, err := json.Marshal(b.report)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Results) != 1 || m.Results[0].Round != 3 || m.Results[0].Values["p50_us"] != 2 || m.About["date"] != "today" {
-		got, _ := json.Marshal(m)
-		t.Errorf("read %s", got)
+	want := `{"about":null,"results":[{"part":"free","size":1,"peer":"fencelock","round":3,"values":{"p50_us":2,"violations":1}}]}`
+	if string(text) != want || b.violations != 1 {
+		t.Errorf("written as %s, with %d violations", text, b.violations)
 	}
 }
 
@@ -105,7 +95,7 @@ func TestTargetsAreJudgedFromWhatWasMeasured(t *testing.T) {
 	} {
 		rs := results{free(floor, 0, 20, 2), free(ours, 0, tt.p50, tt.requests), free(bsm, 0, 30, 2)}
 		var out bytes.Buffer
-		(&Report{Results: rs}).PrintTargets(&out)
+		(&Report{Results: rs}).printTargets(&out)
 		for what, holds := range map[string]bool{"Redis: p50, × raw": tt.quick, "Redis: requests": tt.twoOnly} {
 			verdict := "| yes |"
 			if !holds {

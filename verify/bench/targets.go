@@ -89,8 +89,8 @@ func (t target) measured(rs results) (value float64, base string) {
 	return rs.ratio(t.peer, t.base, t.name), t.base
 }
 
-// PrintTargets prints which targets the run has reached.
-func (r *Report) PrintTargets(w io.Writer) {
+// printTargets prints which targets the run has reached.
+func (r *Report) printTargets(w io.Writer) {
 	fmt.Fprint(w, "| what | wanted | measured | reached |\n| --- | --: | --: | --- |\n")
 	for _, t := range targets() {
 		value, base := t.measured(r.Results)

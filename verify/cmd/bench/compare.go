@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,13 +13,6 @@ import (
 // compared are the packages whose Go benchmarks are run, and which of them.
 var compared = []struct{ folder, benchmarks string }{
 	{".", "FreeLock"}, {"memlock", "FreeLock"}, {"redislock", "FreePair|HandOver/1000?$"},
-}
-
-// tree is one version of the sources.
-type tree struct {
-	name, root string
-	programs   []string // test binaries, as compared; "" if a package does not compile there
-	out        *os.File // what its benchmarks print
 }
 
 // compareWith runs the Go benchmarks of this tree and of an earlier one by turns, and has
@@ -44,27 +36,40 @@ func compareWith(ctx context.Context, ref string, rounds int) error {
 	if err := export(ctx, root, ref, old); err != nil {
 		return err
 	}
-	trees := []*tree{{name: ref, root: old}, {name: "now", root: root}}
-	for _, t := range trees {
-		if err := t.build(ctx, dir); err != nil {
-			return err
-		}
-		defer t.out.Close()
+	trees := []struct{ name, root, out string }{
+		{ref, old, filepath.Join(dir, "before.txt")}, {"now", root, filepath.Join(dir, "now.txt")},
 	}
 	for round := range rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
 		for _, t := range trees {
-			if err := t.run(ctx); err != nil {
+			if err := runBenchmarks(ctx, t.root, t.out); err != nil {
 				return err
 			}
 		}
 	}
-	cmd := in(ctx, filepath.Join(root, "verify"), "go", "tool", "benchstat")
-	for _, t := range trees {
-		cmd.Args = append(cmd.Args, t.name+"="+t.out.Name())
-	}
+	cmd := in(ctx, filepath.Join(root, "verify"), "go", "tool", "benchstat",
+		trees[0].name+"="+trees[0].out, trees[1].name+"="+trees[1].out)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
+}
+
+// runBenchmarks runs the benchmarks of a tree once, and adds what they print to a file. A
+// package that does not compile there is left out.
+func runBenchmarks(ctx context.Context, root, file string) error {
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for _, c := range compared {
+		cmd := in(ctx, filepath.Join(root, c.folder), "go", "test", "-run", "^$",
+			"-bench", c.benchmarks, "-benchmem", "-benchtime", "0.5s")
+		cmd.Stdout, cmd.Stderr = out, os.Stderr
+		if err := cmd.Run(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s is left out: %v\n", cmd.Dir, err)
+		}
+	}
+	return ctx.Err()
 }
 
 // lastTag is the last tag, or the first commit where there is none.
@@ -89,36 +94,6 @@ func export(ctx context.Context, root, ref, dir string) error {
 	return err
 }
 
-// build compiles the benchmarks. A package that does not compile is left out.
-func (t *tree) build(ctx context.Context, dir string) (err error) {
-	for i, c := range compared {
-		program := filepath.Join(dir, fmt.Sprintf("%s-%d", filepath.Base(t.root), i))
-		if _, err := output(ctx, filepath.Join(t.root, c.folder), "go", "test", "-c", "-o", program); err != nil {
-			fmt.Fprintf(os.Stderr, "%s of %s is not compared: %v\n", c.folder, t.name, err)
-			program = ""
-		}
-		t.programs = append(t.programs, program)
-	}
-	t.out, err = os.CreateTemp(dir, "*.txt")
-	return err
-}
-
-// run runs the benchmarks once.
-func (t *tree) run(ctx context.Context) error {
-	for i, c := range compared {
-		if t.programs[i] == "" {
-			continue
-		}
-		cmd := in(ctx, filepath.Join(t.root, c.folder), t.programs[i], "-test.run", "^$",
-			"-test.bench", c.benchmarks, "-test.benchmem", "-test.benchtime", "0.5s")
-		cmd.Stdout, cmd.Stderr = t.out, os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("the benchmarks of %s of %s: %w", c.folder, t.name, err)
-		}
-	}
-	return nil
-}
-
 func in(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -126,13 +101,12 @@ func in(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 }
 
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
-	out, err := in(ctx, dir, name, args...).Output()
+	cmd := in(ctx, dir, name, args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
 	if err != nil {
-		var failed *exec.ExitError
-		if errors.As(err, &failed) {
-			out = failed.Stderr
-		}
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(said.Bytes()))
 	}
 	return strings.TrimSpace(string(out)), nil
 }

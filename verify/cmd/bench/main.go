@@ -6,12 +6,13 @@
 //	go run ./cmd/bench -short -rounds 1    a look, in two minutes
 //	go run ./cmd/bench -case hot,keys -peer 'fencelock*' -peer 'raw*'
 //	go run ./cmd/bench -docs ../docs       and rewrites docs/performance.md
-//	go run ./cmd/bench -from run.jsonl -docs ../docs   the same, from an earlier run
+//	go run ./cmd/bench -from run.json -docs ../docs   the same, from an earlier run
 //	go run ./cmd/bench -compare v0.1.0     Go benchmarks of this tree against that one
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,13 +35,13 @@ func main() {
 // flags are what the command line asks for.
 type flags struct {
 	bench.Options
-	child, json                bool
-	lines, from, docs, compare string
+	child, json               bool
+	save, from, docs, compare string
 }
 
 func parse() (*flags, error) {
 	var f flags
-	f.Out, f.Log = os.Stdout, os.Stderr
+	f.Log = os.Stderr
 	var cases, peers []string
 	for _, c := range bench.Cases() {
 		cases = append(cases, fmt.Sprintf("  %-10s %s", c.Name, c.What))
@@ -59,9 +60,9 @@ func parse() (*flags, error) {
 	})
 	flag.IntVar(&f.Rounds, "rounds", 5, "how many `rounds` to take the median of")
 	flag.BoolVar(&f.Short, "short", false, "shorter turns")
-	flag.BoolVar(&f.json, "json", false, "print a line of JSON for each library, round and case, instead of tables")
-	flag.StringVar(&f.lines, "o", "", "write these lines to a `file` as well")
-	flag.StringVar(&f.from, "from", "", "measure nothing: take the lines of an earlier run from this `file`")
+	flag.BoolVar(&f.json, "json", false, "print what each library did in each round as JSON, instead of tables")
+	flag.StringVar(&f.save, "o", "", "write this JSON to a `file` as well")
+	flag.StringVar(&f.from, "from", "", "measure nothing: take the JSON of an earlier run from this `file`")
 	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md in this `folder`")
 	flag.StringVar(&f.compare, "compare", "", "compare the Go benchmarks with those of this `commit` or tag; "+
 		"\"last\" is the last tag, or the first commit")
@@ -87,38 +88,34 @@ func run() error {
 		return compareWith(ctx, f.compare, max(f.Rounds, 6)) // benchstat wants as many
 	}
 	measured, err := f.measure(ctx)
-	if err != nil {
+	if measured == nil {
 		return err
 	}
-	if !f.json {
-		measured.PrintTargets(os.Stdout)
+	text, failed := json.Marshal(measured)
+	err = errors.Join(err, failed)
+	if f.save != "" {
+		err = errors.Join(err, os.WriteFile(f.save, text, 0o644))
 	}
-	if f.docs != "" {
-		return measured.Write(filepath.Join(f.docs, "performance.md"))
+	if f.json {
+		fmt.Println(string(text))
+	} else {
+		measured.Print(os.Stdout)
 	}
-	return nil
+	if f.docs != "" && err == nil {
+		err = measured.Write(filepath.Join(f.docs, "performance.md"))
+	}
+	return err
 }
 
 // measure runs the cases, or reads an earlier run.
 func (f *flags) measure(ctx context.Context) (*bench.Report, error) {
 	if f.from != "" {
-		file, err := os.Open(f.from)
+		text, err := os.ReadFile(f.from)
 		if err != nil {
 			return nil, err
 		}
-		defer file.Close()
-		return bench.Read(file)
-	}
-	if f.json {
-		f.Out, f.Lines = nil, os.Stdout
-	}
-	if f.lines != "" {
-		file, err := os.Create(f.lines)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		f.Lines = file
+		var measured bench.Report
+		return &measured, json.Unmarshal(text, &measured)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -1,7 +1,9 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -52,4 +54,52 @@ var closeLaws = []law{
 		t.leaves()
 		w.a.holds(w.claim(t.Key))
 	}, "other Clients may be using the same value: it is the store itself"},
+}
+
+var contextLaws = []law{
+	{"EndedContextEndsCalls", nil, func(w *world, _ string) {
+		cancelled, cancel := context.WithCancelCause(w.ctx)
+		cancel(errors.New("the caller has its reasons"))
+		late, stop := context.WithDeadline(w.ctx, time.Now().Add(-time.Second))
+		defer stop()
+		for _, ctx := range []context.Context{cancelled, late} {
+			t := w.a.holds(w.claim(w.key()))
+			w.a.allAnswer(ctx, ctx.Err(), t, w.a.with(driver.Ticket{Claim: w.claim(w.key()), Token: 1}))
+			t.stillThere()
+		}
+	}, "a caller that has given up must get its goroutine back, and recognise its own context in the error"},
+	{"AwaitEndsWithItsContext", fair, func(w *world, key string) {
+		w.a.holds(w.claim(key))
+		t := w.b.waits(w.claim(key))
+		for _, cancelled := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(w.ctx, settle)
+			if cancelled {
+				ctx, cancel = context.WithCancel(w.ctx)
+				time.AfterFunc(settle, cancel)
+			}
+			var err error
+			w.soon("Await with a context that ended", func() { _, err = t.awaitGrant(ctx) })
+			cancel()
+			w.wrongIf(ctx.Err() == nil || !errors.Is(err, ctx.Err()),
+				"Await answered %v when its context ended with %v", err, ctx.Err())
+			t.stillWaits()
+		}
+		t.renews()
+	}, "a cancelled Lock returns at once, not after the next look; its claim stays in line until it leaves"},
+	{"OneContextEndsOneCall", nil, func(w *world, _ string) {
+		const n = 40
+		w.each(n, func(i int) {
+			ctx, cancel := context.WithCancel(w.ctx)
+			defer cancel()
+			switch i % 4 {
+			case 0: // cancelled before the call
+				cancel()
+			case 2: // at any moment of it
+				go cancel()
+			}
+			_, err := w.a.send(ctx, w.claim(w.key()), w.a.Enter)
+			w.wrongIf(err != nil && (i%2 != 0 || !errors.Is(err, context.Canceled)),
+				"Enter %d, cancelled %v, answered %v", i, i%2 == 0, err)
+		})
+	}, "calls are sent together: one caller that gives up must not take others with it"},
 }

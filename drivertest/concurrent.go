@@ -1,6 +1,22 @@
 package drivertest
 
-import "github.com/fencelock/fencelock/driver"
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// How much the laws about concurrency do.
+const (
+	senders = 16 // goroutines that send what a law needs many of
+	workers = 8  // goroutines that hold locks
+	turns   = 96 // of all workers together
+	races   = 40
+)
 
 var concurrentLaws = []law{
 	{"OneInsideAtATime", nil, func(w *world, key string) {
@@ -77,4 +93,132 @@ var concurrentLaws = []law{
 			w.b.empty(t.Key)
 		})
 	}, "a claim ends once: its holder released it, or an operator ended it, and both know which"},
+}
+
+// enterMany enters n claims, several at a time.
+func (w *world) enterMany(n int, claim func() driver.Claim) []*inLine {
+	ts := make([]*inLine, n)
+	w.each(n, func(i int) {
+		t, err := w.a.try(claim())
+		w.wrongIf(err != nil, "Enter %d of %d: %v", i, n, err)
+		ts[i] = t
+	})
+	if w.t.Failed() {
+		w.t.Fatalf("not everybody could enter")
+	}
+	return ts
+}
+
+// each calls f for 0 to n-1, several at a time.
+func (w *world) each(n int, f func(i int)) { pool(senders, n, f) }
+
+// pool calls f for 0 to n-1 on some goroutines.
+func pool(goroutines, n int, f func(i int)) {
+	next := make(chan int)
+	var group sync.WaitGroup
+	for range min(n, goroutines) {
+		group.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+}
+
+// together calls all of fs at once.
+func together(fs ...func()) {
+	var group sync.WaitGroup
+	for _, f := range fs {
+		group.Go(f)
+	}
+	group.Wait()
+}
+
+// crowd has workers on both views hold the claims of key for a moment each. The weights
+// inside must not exceed a holder's capacity, nor tokens of writers fall.
+func (w *world) crowd(key string, claim func(i int) driver.Claim) {
+	var inside, last atomic.Int64
+	pool(workers, turns, func(i int) {
+		if w.t.Failed() {
+			return
+		}
+		c := claim(i)
+		err := w.views()[i%2].under(c, func(t driver.Ticket) {
+			n := inside.Add(c.Weight)
+			w.wrongIf(n > c.Capacity, "a weight of %d is inside; want %d at most", n, c.Capacity)
+			if w.info.Fencing && c.Exclusive() {
+				before := last.Swap(t.Token)
+				w.wrongIf(before >= t.Token, "token %d after token %d", t.Token, before)
+			}
+			<-time.After(time.Millisecond) // long enough for another holder to be seen
+			inside.Add(-c.Weight)
+		})
+		w.wrongIf(err != nil, "turn %d: %v", i, err)
+	})
+	w.a.empty(key)
+}
+
+// under waits for c, runs f, and leaves.
+//
+// A refused claim comes again with another ID if the store answers ErrGone. A backend
+// whose request was sent twice cannot know whether the second copy is still under way,
+// so it keeps the ID out. The core does the same.
+func (v *view) under(c driver.Claim, f func(t driver.Ticket)) error {
+	x, err := v.try(c)
+	for ids := 1; err != nil; x, err = v.try(c) {
+		switch {
+		case driver.Gone(err) && c.NoWait && ids < maxRounds:
+			c.ID = newID()
+			ids++
+		case !errors.As(err, new(*driver.BusyError)):
+			return fmt.Errorf("enter: %w", err)
+		}
+		select {
+		case <-time.After(pollEvery):
+		case <-v.w.ctx.Done():
+			return v.w.ctx.Err()
+		}
+	}
+	if !x.Granted {
+		if x.Ticket, err = x.awaitGrant(v.w.ctx); err != nil {
+			return fmt.Errorf("await: %w", err)
+		}
+	}
+	f(x.Ticket)
+	if err := x.leave(); err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
+}
+
+// oneWins sends a claim many times at once, each with an ID of its own. One must be
+// granted, and the others refused with an error of type E.
+func oneWins[E error](w *world, claim func() driver.Claim) {
+	for range races / 4 {
+		first := claim()
+		var won atomic.Int32
+		w.each(senders, func(i int) {
+			c := first
+			c.ID = newID()
+			t, err := w.views()[i%2].try(c)
+			if err != nil {
+				isA[E](w, "a try that lost", err)
+				return
+			}
+			won.Add(1)
+			w.wrongIf(!t.Granted || c.Ballot != 0 && t.Token != c.Ballot,
+				"a try with ballot %d answered %+v; want a grant with that token", c.Ballot, t.Ticket)
+		})
+		same(w, "tries at once that were granted", won.Load(), int32(1))
+	}
+}
+
+// nilOrGone holds err to what a call may answer beside one that ends its claim.
+func (w *world) nilOrGone(what string, err error) {
+	w.wrongIf(err != nil && !driver.Gone(err), "%s: %v", what, err)
 }

@@ -33,9 +33,7 @@ var grantLaws = []law{
 	}, "a claim that is not granted stands in line, knows how many are ahead, and takes nothing from the holder"},
 	{"GrantsComeInOrderOfArrival", fair, func(w *world, key string) {
 		line := []*inLine{w.a.holds(w.claim(key))}
-		for i := range 5 {
-			line = append(line, w.views()[1-i%2].waits(w.claim(key)))
-		}
+		line = append(line, w.line(5, func(v *view) *inLine { return v.waits(w.claim(key)) })...)
 		for i, t := range line {
 			t.granted()
 			for _, later := range line[i+1:] {

@@ -7,12 +7,12 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// inLine is a claim that a view has sent: its ticket, and when its lease was started. What is named
-// in the third person must succeed.
+// inLine is a claim that a view has sent: its ticket, and when the call was sent that started its
+// lease, and answered. What is named in the third person must succeed.
 type inLine struct {
 	driver.Ticket
-	at *view
-	interval
+	at             *view
+	sent, answered time.Time
 }
 
 // leave leaves the line, as e says.
@@ -33,8 +33,9 @@ func (x *inLine) must(what string, err error) *inLine {
 // lingers leaves, and keeps the place taken for d. The claim's times are those of
 // lingering from here on.
 func (x *inLine) lingers(d time.Duration) *inLine {
-	x.interval = clock(func() { x.leaves(driver.Exit{Linger: d}) })
-	x.TTL, x.Left = d, d
+	x.sent = time.Now()
+	x.leaves(driver.Exit{Linger: d})
+	x.answered, x.TTL, x.Left = time.Now(), d, d
 	return x
 }
 
@@ -125,7 +126,7 @@ func (x *inLine) follows(before *inLine) {
 func (x *inLine) ends() time.Time { return x.sent.Add(x.Left) }
 
 // over is when the lease has ended for certain.
-func (x *inLine) over() time.Time { return x.at.w.over(x.interval, x.TTL) }
+func (x *inLine) over() time.Time { return x.answered.Add(x.TTL + x.at.w.conf.lag) }
 
 // expires waits until the lease has ended.
 func (x *inLine) expires() *inLine {

@@ -72,7 +72,7 @@ var leaseLaws = []law{
 		long.TTL = w.longest()
 		w.voidIf("Renew", long.renew())
 		w.inTime("the renewal", long.answered, t.ends())
-		w.until(w.over(long.interval, t.TTL))
+		w.until(long.answered.Add(t.TTL + w.conf.lag))
 		t.stillThere()
 	}), "a fixed lease waits in line with a short lease and takes its full length on the grant, by a renewal"},
 	{"RenewAnswersForEachTicket", nil, renewsAllBut(10, 0, 3, 4, 9),

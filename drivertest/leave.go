@@ -55,10 +55,7 @@ var leaveLaws = []law{
 		for waiters := 1; waiters <= 2; waiters++ {
 			key := w.key()
 			holder := w.a.holds(w.claim(key))
-			var line []*inLine
-			for range waiters {
-				line = append(line, w.b.waits(w.claim(key)))
-			}
+			line := w.line(waiters, func(*view) *inLine { return w.b.waits(w.claim(key)) })
 			holder.leaves()
 			for _, next := range line {
 				w.a.refused(w.claim(key))
@@ -70,10 +67,7 @@ var leaveLaws = []law{
 		}
 	}, "the holder leaves and the first waiter has not looked yet: a lock that seems free then is granted twice"},
 	{"HoldersLeaveInAnyOrder", semaphore, func(w *world, key string) {
-		var ts []*inLine
-		for range 5 {
-			ts = append(ts, w.a.holds(w.slots(key, 1, 5)))
-		}
+		ts := w.line(5, func(*view) *inLine { return w.a.holds(w.slots(key, 1, 5)) })
 		for _, i := range []int{2, 0, 4, 1, 3} {
 			w.b.refused(w.slots(key, 1, 5))
 			ts[i].leaves()

@@ -1,12 +1,14 @@
 package drivertest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -63,4 +65,186 @@ func play(t *testing.T, bubbles bool, f func(t *testing.T)) {
 	} else {
 		f(t)
 	}
+}
+
+// How long a sequence is, and on how many keys.
+const (
+	modelSteps = 300
+	modelKeys  = 3
+	stepsShown = 25 // operations shown when an answer is wrong
+)
+
+// modelRun sends random operations to a backend and to the model.
+type modelRun struct {
+	*world
+	rng    *rand.Rand
+	seed   uint64
+	expiry bool     // leases may end
+	lines  []string // keys
+	model  map[string]*modelLine
+	known  []*modelClaim // in order of birth
+	steps  []string
+}
+
+// runModel plays one sequence.
+func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+	defer cancel()
+	p := &modelRun{
+		world:  newWorld(ctx, t, open, config{}),
+		rng:    rand.New(rand.NewPCG(seed, seed)),
+		seed:   seed,
+		expiry: expiry,
+		model:  map[string]*modelLine{},
+	}
+	for range modelKeys {
+		key := p.key()
+		p.lines = append(p.lines, key)
+		p.model[key] = &modelLine{}
+	}
+	defer p.clean()
+	for range modelSteps {
+		p.step()
+		p.settle()
+		if t.Failed() {
+			return
+		}
+	}
+	p.compareLines()
+}
+
+// line is the model of the line of key, as of now.
+func (p *modelRun) line(key string) *modelLine {
+	l := p.model[key]
+	l.advance(time.Now())
+	return l
+}
+
+// step plays one operation.
+func (p *modelRun) step() {
+	n := p.rng.IntN(100)
+	if len(p.known) == 0 {
+		n = 0
+	}
+	for _, s := range []struct {
+		below int // of n
+		play  func()
+	}{
+		{34, p.enterNew},
+		{46, p.enterAgain},
+		{57, p.renewSome},
+		{76, p.leaveOne},
+		{79, p.leaveUnknown},
+		{83, p.breakOne},
+		{88, p.awaitOne},
+		{91, p.reserveOne},
+		{96, p.compareLines},
+		{100, p.pass},
+	} {
+		if n < s.below {
+			s.play()
+			return
+		}
+	}
+}
+
+// pass lets time go by, or where no lease may end looks at the lines.
+func (p *modelRun) pass() {
+	if !p.expiry {
+		p.compareLines()
+		return
+	}
+	d := p.span()
+	p.record("%v go by", d)
+	p.until(time.Now().Add(d))
+}
+
+// settle waits until a backend that goes on in the background has come to rest, if it can
+// say so: the model knows of nodes that lag nothing.
+func (p *modelRun) settle() {
+	for _, v := range p.views() {
+		if b, ok := v.Backend.(interface{ Settle(context.Context) error }); ok {
+			p.must("Settle", b.Settle(p.ctx))
+		}
+	}
+}
+
+// record notes an operation for the case that its answer is wrong.
+func (p *modelRun) record(format string, args ...any) {
+	p.steps = append(p.steps, fmt.Sprintf(format, args...))
+}
+
+// wrongIf ends the sequence if the answer to the last operation breaks a law.
+func (p *modelRun) wrongIf(wrong bool, format string, args ...any) {
+	if !wrong {
+		return
+	}
+	for _, s := range p.steps[max(0, len(p.steps)-stepsShown):] {
+		p.t.Logf("%s", s)
+	}
+	p.t.Fatalf("step %d: %s (replay with %s=%d)", len(p.steps), fmt.Sprintf(format, args...), SeedVariable, p.seed)
+}
+
+// pick returns one that is known, mostly a late one.
+func (p *modelRun) pick() *modelClaim {
+	return p.known[max(0, len(p.known)-1-int(p.rng.ExpFloat64()*8))]
+}
+
+// name tells claims apart in the log.
+func name(c *modelClaim) string {
+	return fmt.Sprintf("%s %d/%d %s", driver.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-2:])
+}
+
+// span is a length of time about that of a lease.
+func (p *modelRun) span() time.Duration {
+	return time.Duration(1+p.rng.Int64N(int64(8*time.Second))) + p.info.MinTTL
+}
+
+// draw makes up a claim, mostly of the kind that the line is of.
+func (p *modelRun) draw() driver.Claim {
+	c := p.claim(p.lines[p.rng.IntN(len(p.lines))])
+	l := p.line(c.Key)
+	sem := p.rng.IntN(2) == 0
+	if len(l.claims) > 0 && p.rng.IntN(8) > 0 {
+		sem = l.claims[0].Capacity != driver.RW
+	}
+	switch {
+	case sem && p.info.Semaphore:
+		c.Capacity = 4
+		if p.rng.IntN(3) == 0 {
+			c.Capacity = int64(2 + p.rng.IntN(5))
+		}
+		c.Weight = 1 + p.rng.Int64N(min(c.Capacity, 3))
+	case p.rng.IntN(2) == 0:
+		c.Weight = 1
+	}
+	if p.expiry {
+		c.TTL = p.span()
+	}
+	c.NoWait = p.rng.IntN(3) == 0 || c.NoWait
+	if p.rng.IntN(3) == 0 {
+		c.Span = 1 + p.rng.Int64N(1000)
+	}
+	c.Owner = fmt.Sprintf("owner %d", len(p.known))
+	return c
+}
+
+// ticket is what the claim's holder would show. A claim that was refused has made up its token.
+func (x *modelClaim) ticket() driver.Ticket {
+	return driver.Ticket{Claim: x.Claim, Token: max(x.token, 1)}
+}
+
+// add makes c known.
+func (p *modelRun) add(c driver.Claim, v *view) *modelClaim {
+	x := &modelClaim{Claim: c, view: v}
+	p.known = append(p.known, x)
+	return x
+}
+
+// outcome is an answer in few words.
+func outcome(t driver.Ticket, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("token %d granted %v ahead %d mark %q mixed %v", t.Token, t.Granted, t.Ahead, t.Mark, t.Mixed)
 }

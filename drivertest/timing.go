@@ -28,19 +28,6 @@ const (
 	prompt = 500 * time.Millisecond
 )
 
-// interval is when a call was sent and when its answer had come. What the server
-// did, it did in between.
-type interval struct{ sent, answered time.Time }
-
-// clock measures f.
-func clock(f func()) interval {
-	var i interval
-	i.sent = time.Now()
-	f()
-	i.answered = time.Now()
-	return i
-}
-
 // until waits for an instant.
 func (w *world) until(at time.Time) {
 	select {
@@ -120,11 +107,6 @@ func (w *world) short(key string) driver.Claim { return lasting(w.claim(key), w.
 
 // longest is a time to linger, or to hold, that does not end during a test.
 func (w *world) longest() time.Duration { return min(longLease, w.info.MaxTTL) }
-
-// over is when a lease of ttl that was started by i has ended for certain.
-func (w *world) over(i interval, ttl time.Duration) time.Time {
-	return i.answered.Add(ttl + w.conf.lag)
-}
 
 // soon does f, which must not take longer than aboutASecond.
 func (w *world) soon(what string, f func()) {

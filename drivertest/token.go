@@ -43,10 +43,8 @@ var tokenLaws = []law{
 
 // rise has views enter in turn: each token must be above those of the claim before.
 func (w *world) rise(n int, enter func(v *view) *inLine) {
-	last := &inLine{}
-	for i := range n {
-		t := enter(w.views()[i%2])
-		t.follows(last)
-		last = t
+	ts := w.line(n, enter)
+	for i := range ts[1:] {
+		ts[i+1].follows(ts[i])
 	}
 }

@@ -33,9 +33,9 @@ func (v *view) send(
 	ctx context.Context, c driver.Claim, method func(context.Context, driver.Claim) (driver.Ticket, error),
 ) (*inLine, error) {
 	x := v.with(driver.Ticket{Claim: c})
-	var t driver.Ticket
-	var err error
-	x.interval = clock(func() { t, err = method(ctx, c) })
+	x.sent = time.Now()
+	t, err := method(ctx, c)
+	x.answered = time.Now()
 	if err == nil {
 		x.Ticket = t
 	}
@@ -68,6 +68,15 @@ func (v *view) joins(c driver.Claim, granted bool) *inLine {
 			c.Key, c.Weight, c.Capacity, x.Granted, x.Ahead, x.Head, granted)
 	}
 	return x
+}
+
+// line has views join a line in turn.
+func (w *world) line(n int, join func(v *view) *inLine) []*inLine {
+	xs := make([]*inLine, n)
+	for i := range xs {
+		xs[i] = join(w.views()[i%2])
+	}
+	return xs
 }
 
 // waitsBefore joins a line in which a lease ends at the given time, and must not be
@@ -108,14 +117,15 @@ func (v *view) renew(xs ...*inLine) []error {
 	for i, x := range xs {
 		ts[i] = x.Ticket
 	}
-	var errs []error
-	now := clock(func() { errs = v.Renew(v.w.ctx, ts) })
+	sent := time.Now()
+	errs := v.Renew(v.w.ctx, ts)
+	answered := time.Now()
 	if len(errs) != len(ts) {
 		v.w.t.Fatalf("Renew of %d tickets answered %d errors", len(ts), len(errs))
 	}
 	for i, x := range xs {
 		if errs[i] == nil {
-			x.interval, x.Left = now, x.TTL
+			x.sent, x.answered, x.Left = sent, answered, x.TTL
 		}
 	}
 	return errs

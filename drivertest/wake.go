@@ -31,10 +31,7 @@ var wakeLaws = []law{
 	}), "a writer that crashed in line stands between readers that hold and readers that could"},
 	{"WakeAllWhoFit", all(fair, semaphore), timed(func(w *world, key string) {
 		three := w.a.holds(w.slots(key, 3, 3))
-		var ws []*inLine
-		for i := range 3 {
-			ws = append(ws, w.views()[i%2].waits(w.slots(key, 1, 3)))
-		}
+		ws := w.line(3, func(v *view) *inLine { return v.waits(w.slots(key, 1, 3)) })
 		fourth := w.a.waits(w.slots(key, 1, 3))
 		w.grants(func() { three.leaves() }, ws...)
 		fourth.stillWaits()
@@ -85,11 +82,8 @@ var errSpin = errors.New("it returned again and again while nothing had changed"
 const settle = 20 * time.Millisecond
 
 // readersWait joins four readers to a line in which they must wait.
-func (w *world) readersWait(key string) (xs []*inLine) {
-	for i := range 4 {
-		xs = append(xs, w.views()[i%2].waits(w.reader(key)))
-	}
-	return xs
+func (w *world) readersWait(key string) []*inLine {
+	return w.line(4, func(v *view) *inLine { return v.waits(w.reader(key)) })
 }
 
 // grants has everybody wait at once, and does what lets them in. Where grants are pushed, the

@@ -3,7 +3,6 @@ package drivertest
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -42,12 +41,8 @@ func (w *world) view() *view { return &view{w.open(), w} }
 // views are the two views that every world has.
 func (w *world) views() []*view { return []*view{w.a, w.b} }
 
-// newID draws 128 random bits, as the core does.
-func newID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
-}
+// newID draws 130 random bits, as the core does.
+func newID() string { return rand.Text() }
 
 // key names a lock that nobody else uses. No name begins as another does: whoever lists by
 // a key reads one line.
@@ -151,4 +146,43 @@ func (w *world) sound(c driver.Claim, t driver.Ticket) {
 	w.wrongIf(t.Token <= 0 || t.TTL <= 0, "the token is %d and the lease %v; want both above 0", t.Token, t.TTL)
 	w.wrongIf(t.Granted != (t.Ahead == 0) || t.Ahead < 0, "a ticket with granted %v has %d ahead", t.Granted, t.Ahead)
 	w.wrongIf(!t.Granted && t.Mark != "", "a waiting ticket has the mark %q", t.Mark)
+}
+
+// clean leaves with every claim and must find nothing left, but for those that
+// linger, which it breaks.
+func (w *world) clean() {
+	ctx, cancel := context.WithTimeout(context.Background(), lawLimit)
+	defer cancel()
+	last := w.view()
+	for _, x := range w.placed {
+		err := x.at.Leave(ctx, x.Ticket, driver.Exit{})
+		if errors.Is(err, driver.ErrClosed) || w.conf.crash != nil && err != nil {
+			err = last.Leave(ctx, x.Ticket, driver.Exit{})
+		}
+		w.nilOrGone("clean up: Leave", err)
+	}
+	end := time.Now().Add(patience)
+	left := last.leftover(ctx)
+	for pause := pollEvery; left != "" && time.Now().Before(end); pause *= 2 {
+		<-time.After(pause)
+		left = last.leftover(ctx)
+	}
+	w.wrongIf(left != "", "everybody has left, and yet %s", left)
+}
+
+// leftover breaks what lingers, and describes one claim that should not be there.
+func (v *view) leftover(ctx context.Context) (left string) {
+	for l, err := range v.Lines(ctx, v.w.prefix) {
+		if err != nil {
+			v.w.t.Errorf("clean up: Lines: %v", err)
+			return ""
+		}
+		for _, s := range l.Claims {
+			left = fmt.Sprintf("the line of %q has the claim %+v", l.Key, s)
+			if s.Lingering {
+				v.w.nilOrGone("clean up: Break", v.Break(ctx, l.Key, s.Token, "end of test"))
+			}
+		}
+	}
+	return left
 }

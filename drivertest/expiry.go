@@ -11,11 +11,8 @@ import (
 var expiryLaws = []law{
 	{"ExpiredClaimIsGone", nil, timed(func(w *world, _ string) {
 		// Each question has a key of its own: the answer to one may purge.
-		view := w.view()
-		var ts [4]*inLine
-		for n := range ts {
-			ts[n] = view.holds(w.short(w.key()))
-		}
+		dies := w.view()
+		ts := w.line(4, func(*view) *inLine { return dies.holds(w.short(w.key())) })
 		ts[3].crashes().expires()
 		if w.conf.crash == nil {
 			w.gone("Renew of an expired claim", ts[0].renew())

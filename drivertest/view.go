@@ -164,29 +164,26 @@ func (v *view) counts(key string, n int) {
 // may end that claim.
 func (v *view) allAnswer(ctx context.Context, want error, held, spare *inLine) {
 	w := v.w
-	answers := func(what string, err error) {
-		w.wrongIf(!errors.Is(err, want), "%s answered %v; want %v", what, err, want)
-	}
 	w.soon("all calls", func() {
 		_, err := v.send(ctx, w.claim(w.key()), v.Enter)
-		answers("Enter", err)
+		w.answered("Enter", err, want)
 		_, err = v.Await(ctx, held.Ticket)
-		answers("Await", err)
+		w.answered("Await", err, want)
 		errs := v.Renew(ctx, []driver.Ticket{held.Ticket, held.Ticket})
 		same(w, "the errors of a Renew of 2 tickets", len(errs), 2)
 		for _, err := range errs {
-			answers("Renew", err)
+			w.answered("Renew", err, want)
 		}
-		answers("Break", v.Break(ctx, spare.Key, spare.Token, "late"))
-		answers("Leave", v.Leave(ctx, spare.Ticket, driver.Exit{}))
+		w.answered("Break", v.Break(ctx, spare.Key, spare.Token, "late"), want)
+		w.answered("Leave", v.Leave(ctx, spare.Ticket, driver.Exit{}), want)
 		var lines error
 		for _, err := range v.Lines(ctx, w.prefix) {
 			lines = errors.Join(lines, err)
 		}
-		answers("Lines", lines)
+		w.answered("Lines", lines, want)
 		if r, ok := v.Backend.(driver.LineReader); ok {
 			_, err := r.Line(ctx, held.Key)
-			answers("Line", err)
+			w.answered("Line", err, want)
 		}
 	})
 }

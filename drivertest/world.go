@@ -122,6 +122,11 @@ func (w *world) must(what string, err error) {
 	}
 }
 
+// answered holds err to a value.
+func (w *world) answered(what string, err, want error) {
+	w.wrongIf(!errors.Is(err, want), "%s answered %v; want %v", what, err, want)
+}
+
 // isA holds err to an error of type E, and returns it.
 func isA[E error](w *world, what string, err error) (e E) {
 	if !errors.As(err, &e) {

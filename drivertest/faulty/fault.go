@@ -74,15 +74,15 @@ func through[A any](
 		}
 		return none, err
 	}
-	if f.Fail {
-		return none, b.fail(ctx, m, f)
+	a, err := none, cmp.Or(f.Err, fmt.Errorf("%s: %w", m, ErrInjected))
+	if !f.Fail {
+		answer, answered := call(ctx)
+		if !f.Lose {
+			a, err = answer, answered
+		}
 	}
-	a, err := call(ctx)
-	if f.Lose {
-		return none, b.fail(ctx, m, f)
-	}
-	if err := sleep(ctx, f.After); err != nil {
-		return none, err
+	if late := sleep(ctx, f.After); late != nil {
+		return none, late
 	}
 	return a, err
 }
@@ -116,14 +116,6 @@ func (b *Backend) leaveBehind(d time.Duration, call func(context.Context)) {
 	})
 }
 
-// fail answers the error of a fault.
-func (b *Backend) fail(ctx context.Context, m Method, f Fault) error {
-	if err := sleep(ctx, f.After); err != nil {
-		return err
-	}
-	return cmp.Or(f.Err, fmt.Errorf("%s: %w", m, ErrInjected))
-}
-
 // sleep waits for d. Whether it ends in time is decided by the deadline of ctx
 // where there is one, not by which of two timers fires first.
 func sleep(ctx context.Context, d time.Duration) error {
@@ -134,10 +126,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 	return ctx.Err()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, t tester, open func() driver.Backend, conf config) *world {
-	w := &world{t: t, ctx: ctx, open: open, conf: conf, prefix: "drivertest/" + newID()[:12] + "/"}
+	w := &world{t: t, ctx: ctx, open: open, conf: conf, prefix: "drivertest/" + strings.ToLower(newID()) + "/"}
 	w.a, w.b = w.view(), w.view()
 	w.info = w.a.Info()
 	return w

@@ -61,14 +61,20 @@ func (b *broken) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, erro
 	return t, err
 }
 
-func (b *broken) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) { return b.again(ctx, c) }
-func (b *broken) Initialise(ctx context.Context) error                               { return b.init(ctx) }
-func (b *broken) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error)  { return b.await(ctx, t) }
-func (b *broken) Renew(ctx context.Context, ts []driver.Ticket) []error              { return b.renew(ctx, ts) }
-func (b *broken) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error    { return b.leave(ctx, t, e) }
-func (b *broken) Line(ctx context.Context, key string) (driver.Line, error)          { return b.line(ctx, key) }
-func (b *broken) Alarm(f func(id string, gone driver.ErrGone)) func()                { return b.alarm(f) }
-func (b *broken) Close() error                                                       { return b.close() }
+func (b *broken) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	return b.again(ctx, c)
+}
+func (b *broken) Initialise(ctx context.Context) error { return b.init(ctx) }
+func (b *broken) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	return b.await(ctx, t)
+}
+func (b *broken) Renew(ctx context.Context, ts []driver.Ticket) []error { return b.renew(ctx, ts) }
+func (b *broken) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	return b.leave(ctx, t, e)
+}
+func (b *broken) Line(ctx context.Context, key string) (driver.Line, error) { return b.line(ctx, key) }
+func (b *broken) Alarm(f func(id string, gone driver.ErrGone)) func()       { return b.alarm(f) }
+func (b *broken) Close() error                                              { return b.close() }
 
 func (b *broken) Break(ctx context.Context, key string, token int64, reason string) error {
 	return b.brk(ctx, key, token, reason)

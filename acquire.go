@@ -35,7 +35,7 @@ type acquisition struct {
 
 	enterTTL time.Duration // lease of the claim when it enters
 	fixedTTL time.Duration // lease that a granted FixedLease still has to get; else 0
-	patience time.Duration // of a try, and three times that of one Enter
+	patience time.Duration // of a try
 	start    int64
 	until    int64 // when waiting ends
 
@@ -157,7 +157,7 @@ func (a *acquisition) fitTimes() error {
 	d := cmp.Or(a.fixed, a.ttl, c.options.TTL)
 	a.enterTTL = c.clampTTL(d)
 	longest := c.clampTTL(c.options.TTL)
-	a.patience = min(a.enterTTL, longest) // a FixedLease of hours is not tried for hours
+	a.patience = min(a.enterTTL, longest, tryPatience)
 	switch {
 	case a.fixed > 0 && a.enterTTL != d:
 		return invalid("FixedLease is %v; the %s backend can do %v to %v", d, info.Name, c.minTTL(), info.MaxTTL)
@@ -176,6 +176,17 @@ func (a *acquisition) fitTimes() error {
 			d, info.Name, a.enterTTL))
 	}
 	return nil
+}
+
+// tryPatience is how long a try asks a store that does not answer, at the most.
+const tryPatience = 2 * time.Second
+
+// enterTimeout bounds one Enter of a claim with this TTL.
+func (a *acquisition) enterTimeout(ttl time.Duration) time.Duration {
+	if a.try {
+		return min(ttl/3, a.patience)
+	}
+	return min(ttl, a.c.clampTTL(a.c.options.TTL)) / 3 // a FixedLease of hours is not tried for hours
 }
 
 // longestTTL keeps sums of times from overflowing where a backend has no limit.

@@ -44,10 +44,10 @@ func TestHeldErrorText(t *testing.T) {
 		}{
 			{fencelock.HeldError{Key: "k"}, "k is held by somebody else"},
 			{fencelock.HeldError{Key: "k", Owner: "o"}, "k is held by o"},
-			{fencelock.HeldError{Key: "k", Owner: "o", Ahead: 1}, "k is held by o, 1 ahead"},
+			{fencelock.HeldError{Key: "k", Owner: "o", Ahead: 1}, "k is held by o, 1 ahead, the holder"},
 			{
 				fencelock.HeldError{Key: "orders/42", Owner: "web-3/812", Note: "note", Since: today, Ahead: 2},
-				"orders/42 is held by web-3/812 (note) since " + today.Format("15:04:05") + ", 2 ahead",
+				"orders/42 is held by web-3/812 (note) since " + today.Format("15:04:05") + ", 2 ahead with the holder",
 			},
 			{
 				fencelock.HeldError{Key: "k", Owner: "o", Since: time.Date(1999, 3, 4, 5, 6, 7, 0, time.Local)},

@@ -125,7 +125,7 @@ func (a *acquisition) enter() (*Lease, error) {
 	d := a.claim.requestLocked() // only this goroutine changes a new claim
 	d.NoWait = a.try || !a.c.info.Fair
 	sent := a.c.clock.now()
-	call := a.call(sent, min(d.TTL, a.patience)/3)
+	call := a.call(sent, a.enterTimeout(d.TTL))
 	defer call.end()
 	t, err := a.c.backend.Enter(call, d)
 	if err != nil {

@@ -86,8 +86,8 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (*Lease, 
 
 // TryLock takes key alone if that is possible now. If it is taken, the error is
 // ErrNotAcquired with a *HeldError. It costs one round trip, or none if this
-// Client holds the key itself. With the store down it answers ErrUnavailable when
-// ctx ends, after one TTL at the latest.
+// Client holds the key itself. If the store does not answer within two seconds, or within
+// one TTL if that is shorter, the error is ErrUnavailable.
 func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, "try lock", key, driver.RW, true, opts)
 }

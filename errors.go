@@ -68,11 +68,12 @@ type HeldError struct {
 	Token            fence.Token
 	Since            time.Time     // by the store's clock
 	Left             time.Duration // of the holder's lease, when it was looked at
-	Ahead            int           // claims before this one
+	Ahead            int           // claims before this one, the holder's included
 }
 
 // Error returns one line for people, with control characters of owner and note
-// escaped: "orders/42 is held by web-3/812 (note) since 14:02:11, 2 ahead".
+// escaped: "orders/42 is held by web-3/812 (note) since 14:02:11, 2 ahead with the
+// holder".
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	b.WriteString(printable(e.Key))
@@ -88,8 +89,11 @@ func (e *HeldError) Error() string {
 	if !e.Since.IsZero() {
 		b.WriteString(" since " + clockTime(e.Since))
 	}
-	if e.Ahead > 0 {
-		fmt.Fprintf(&b, ", %d ahead", e.Ahead)
+	switch {
+	case e.Ahead == 1:
+		b.WriteString(", 1 ahead, the holder")
+	case e.Ahead > 1:
+		fmt.Fprintf(&b, ", %d ahead with the holder", e.Ahead)
 	}
 	return b.String()
 }

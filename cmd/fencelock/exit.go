@@ -29,8 +29,9 @@ const (
 
 // failure ends the program with a line and a code that are its own.
 type failure struct {
-	code int
-	text string
+	code  int
+	text  string
+	after string // a second line, of less weight; or ""
 }
 
 func (f *failure) Error() string { return f.text }
@@ -47,7 +48,7 @@ func (i interrupted) Unwrap() error { return i.error }
 func (s silently) Error() string { return fmt.Sprintf("exit %d", int(s)) }
 
 func fail(code int, format string, args ...any) error {
-	return &failure{code, fmt.Sprintf(format, args...)}
+	return &failure{code: code, text: fmt.Sprintf(format, args...)}
 }
 
 func usage(format string, args ...any) error { return fail(exitUsage, format, args...) }
@@ -86,6 +87,9 @@ func exitOf(err error) int {
 		return int(quiet)
 	case errors.As(err, &own):
 		say("%s", own.text)
+		if own.after != "" {
+			say("%s", own.after)
+		}
 		return own.code
 	}
 	// What is left comes from the parsing of verbs.

@@ -85,7 +85,7 @@ func flagError(cmd *cobra.Command, err error) error {
 func (f *holdFlags) add(cmd *cobra.Command) {
 	f.ttl.d, f.grace.d, f.loss = fencelock.DefaultTTL, 5*time.Second, lossTerm
 	p := cmd.Flags()
-	p.BoolVarP(&f.nowait, "nonblock", "n", false, "do not wait; ask a store that gives no answer for 3s at most")
+	p.BoolVarP(&f.nowait, "nonblock", "n", false, "do not wait; ask a store that gives no answer for 2s at most")
 	p.VarP(&f.wait, "wait", "w", "wait at most this long (default: for ever)")
 	p.IntVarP(&f.code, "conflict-exit-code", "E", exitNotAcquired, "exit code when not acquired")
 	p.Var(&f.ttl, "ttl", "lease of the lock: how long a crashed holder blocks others; renewed while the command runs")

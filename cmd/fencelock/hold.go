@@ -166,8 +166,8 @@ func (c *cli) holdUntilClosed(f *holdFlags, a *agent.Agent) error {
 		return err
 	}
 	if !stop() || !a.Hand(agent.Answer{Held: true, Token: l.Token().String()}) {
-		_ = h.release(l)
-		return silently(0)
+		_, unconfirmed := h.release(l)
+		return withSecondLine(silently(0), unconfirmed)
 	}
 	return h.keepOpen(l, a)
 }
@@ -181,17 +181,19 @@ func (h *holding) keepOpen(l *fencelock.Lease, a *agent.Agent) error {
 	for {
 		select {
 		case <-a.Closed():
-			if err := h.release(l); err != nil && !told {
+			lost, unconfirmed := h.release(l)
+			if lost != nil && !told {
 				return fail(exitLost, "%s (token %s) was lost before its file descriptor was closed: %s",
-					quote(f.name), l.Token(), lossText(err))
+					quote(f.name), l.Token(), lossText(lost))
 			}
-			return nil
+			return withSecondLine(nil, unconfirmed)
 		case s := <-h.signals:
 			if child.Ends(s) {
-				_ = h.release(l)
+				_, unconfirmed := h.release(l)
 				_, name := child.SignalNumber(s)
-				return fail(exitLost, "%s (token %s): the process in the background got %s and released the lock",
+				err := fail(exitLost, "%s (token %s): the process in the background got %s and released the lock",
 					quote(f.name), l.Token(), name)
+				return withSecondLine(err, unconfirmed)
 			}
 		case <-h.renewed:
 		case <-l.Context().Done():

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -64,7 +65,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	signal.Notify(h.signals, child.Forwarded()...)
 	go h.awaitSignal()
 
-	open, err := where.connect(h.ctx, f.name, contactWithin(f.wait))
+	open, err := where.connectWithin(h.ctx, f.name, f.wait)
 	if err != nil {
 		if stopped := h.settle(); stopped != nil {
 			return nil, stopped
@@ -238,13 +239,25 @@ func inTheWay(e fencelock.Event) string {
 }
 
 // release gives the lease back and returns the loss, if it was lost. That nobody
-// confirmed it is told, but is no error: the command ran under its lock.
-func (h *holding) release(l *fencelock.Lease) error {
+// confirmed it is no error: the command ran under its lock. unconfirmed says so to people.
+func (h *holding) release(l *fencelock.Lease) (lost error, unconfirmed string) {
 	err := l.Release(context.Background())
 	if err == nil || errors.Is(err, fencelock.ErrLost) {
-		return err
+		return err, ""
 	}
-	say("%s: the release could not be confirmed: %s; the name is free %s from now at the latest",
+	return nil, fmt.Sprintf("%s: the release could not be confirmed: %s; the name is free %s from now at the latest",
 		quote(h.f.name), cause(err), span(time.Until(l.Deadline())+time.Second))
-	return nil
+}
+
+// withSecondLine adds text to what is said at the end with err: a loss comes first.
+func withSecondLine(err error, text string) error {
+	var own *failure
+	switch {
+	case text == "":
+	case errors.As(err, &own):
+		own.after = text
+	default:
+		say("%s", text)
+	}
+	return err
 }

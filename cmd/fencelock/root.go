@@ -147,11 +147,11 @@ func closeSoon(leave func()) {
 
 // look opens the store for a verb that only looks, or breaks.
 func (c *cli) look(ctx context.Context, name string) (*session, error) {
-	return c.lookWithin(ctx, name, firstContact)
+	return c.lookWithin(ctx, name, seconds{})
 }
 
-// lookWithin is look where the first contact may take that long.
-func (c *cli) lookWithin(ctx context.Context, name string, most time.Duration) (*session, error) {
+// lookWithin is look for one who waits for at most w.
+func (c *cli) lookWithin(ctx context.Context, name string, w seconds) (*session, error) {
 	s, err := c.findStore()
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (c *cli) lookWithin(ctx context.Context, name string, most time.Duration) (
 	if s.notice != "" {
 		say("these are the locks %s", s.notice)
 	}
-	open, err := s.connect(ctx, name, most)
+	open, err := s.connectWithin(ctx, name, w)
 	if err != nil {
 		return nil, err
 	}

@@ -83,13 +83,13 @@ func (c *cli) run(f *holdFlags, r *report) error {
 	}
 	r.acquired(l)
 	j, err := h.runUnder(l, path)
-	lost := h.release(l)
+	lost, unconfirmed := h.release(l)
 	if err != nil {
 		return err
 	}
 	o := j.outcome(lost)
 	r.ended(o)
-	return o.exit(f, r.Token)
+	return withSecondLine(o.exit(f, r.Token), unconfirmed)
 }
 
 // prepare refuses what cannot work, before anything is waited for.

@@ -44,6 +44,21 @@ func newShow(c *cli) *cobra.Command {
 	return cmd
 }
 
+// lastTokenOf says whose the last token of a line is. It need not be the holder's: each
+// claim draws one as it joins.
+func lastTokenOf(l driver.Line) string {
+	for _, c := range l.Claims {
+		switch {
+		case l.Last < c.Token || l.Last >= c.Token+max(c.Span, 1):
+		case c.Granted:
+			return "of the holder " + plain(c.Owner)
+		default:
+			return "of the waiter " + plain(c.Owner)
+		}
+	}
+	return "of a claim that has left"
+}
+
 func showLine(w io.Writer, l driver.Line) error {
 	if len(l.Claims) == 0 {
 		fmt.Fprintf(w, "%s is free\n", quote(l.Key))
@@ -51,7 +66,7 @@ func showLine(w io.Writer, l driver.Line) error {
 		return err
 	}
 	if l.Last > 0 {
-		fmt.Fprintf(w, "last token: %d\n", l.Last)
+		fmt.Fprintf(w, "last token: %d, %s\n", l.Last, lastTokenOf(l))
 	}
 	if run, ok := fencelock.ReadMark(l.Mark); ok {
 		slot := "once for ever"

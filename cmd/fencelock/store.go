@@ -23,9 +23,12 @@ const (
 // After that the library carries outages.
 const firstContact = 5 * time.Second
 
+// contactPause is the pause between two tries of a first contact.
+const contactPause = 250 * time.Millisecond
+
 // nowaitContact bounds how long -n asks for the lock at a store that gives no answer, or
 // refuses every call.
-const nowaitContact = 3 * time.Second
+const nowaitContact = 2 * time.Second
 
 // store is where the locks are kept.
 type store struct {
@@ -73,7 +76,7 @@ func (c *cli) findStore() (*store, error) {
 func unusable(err error, source string) error {
 	var own *failure
 	if source == envURL && errors.As(err, &own) && own.code == exitUsage {
-		return &failure{exitConfig, own.text}
+		return &failure{code: exitConfig, text: own.text}
 	}
 	return err
 }
@@ -121,13 +124,37 @@ func inContainer() bool {
 	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 }
 
-// contactWithin bounds the first contact of one who waits for at most w. A wait that is
-// shorter than a connection takes is no reason not to make one.
-func contactWithin(w seconds) time.Duration {
+// connectWithin is connect for one who waits for at most w: until then it tries again. A
+// wait that is shorter than a connection takes is no reason not to make one. Without w
+// there is one try: a store that was never there is more likely a wrong URL than an outage.
+func (s *store) connectWithin(ctx context.Context, name string, w seconds) (*storeurl.Store, error) {
 	if !w.set || w.d == 0 {
-		return firstContact
+		return s.connect(ctx, name, firstContact)
 	}
-	return min(max(w.d, time.Second), firstContact)
+	end := time.Now().Add(max(w.d, time.Second))
+	var last *failure
+	for {
+		open, err := s.connect(ctx, name, min(time.Until(end), firstContact))
+		var own *failure
+		if err == nil || ctx.Err() != nil || !errors.As(err, &own) || own.code != exitUnavailable {
+			return open, err
+		}
+		left := time.Until(end)
+		switch {
+		case left <= 0 && last != nil: // this try was cut short, and says less
+			return nil, last
+		case left <= contactPause:
+			return nil, own
+		case last == nil && left > time.Second:
+			say("%s; asking again for %s", own.text, span(left))
+		}
+		last = own
+		select {
+		case <-time.After(contactPause):
+		case <-ctx.Done():
+			return nil, own
+		}
+	}
 }
 
 // connect opens s and asks it once, for at most that long. It returns when ctx ends, even

@@ -15,8 +15,8 @@ func quote(s string) string { return terminal.Quote(s) }
 // plain is quote without the quotes, for tables.
 func plain(s string) string { return terminal.Plain(s) }
 
-// heldBy says who is in the way: "held by app@web-3/812 (deploy) since 14:02:11, 2
-// ahead".
+// heldBy says who is in the way: "held by app@web-3/812 (deploy) since 14:02:11, 2 ahead
+// with the holder".
 func heldBy(h *fencelock.HeldError) string {
 	if h == nil {
 		return "held by somebody else"
@@ -34,8 +34,11 @@ func heldBy(h *fencelock.HeldError) string {
 	if !h.Since.IsZero() {
 		b.WriteString(" since " + clockTime(h.Since))
 	}
-	if h.Ahead > 0 {
-		fmt.Fprintf(&b, ", %d ahead", h.Ahead)
+	switch {
+	case h.Ahead == 1:
+		b.WriteString(", 1 ahead, the holder")
+	case h.Ahead > 1:
+		fmt.Fprintf(&b, ", %d ahead with the holder", h.Ahead)
 	}
 	return b.String()
 }

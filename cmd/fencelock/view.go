@@ -22,7 +22,7 @@ type lineView struct {
 	Name    string      `json:"name"`
 	NameB64 string      `json:"name_b64,omitempty"` // if the name is not UTF-8
 	Kind    string      `json:"kind"`               // "lock", "semaphore"; "" if nobody uses it
-	Size    int64       `json:"size"`               // of a lock 1048576: alone weighs all of it, shared weighs 1
+	Size    int64       `json:"size,omitempty"`     // of a semaphore
 	Holders []claimView `json:"holders"`
 	Waiters []claimView `json:"waiters"`
 
@@ -35,9 +35,10 @@ type claimView struct {
 	Token     fence.Token `json:"token"`
 	Owner     string      `json:"owner"`
 	Note      string      `json:"note"`
-	Weight    int64       `json:"weight"`
 	Since     time.Time   `json:"since"`
 	LeftMS    int64       `json:"left_ms"`
+	Shared    bool        `json:"shared,omitempty"`    // of a lock: others may share it, too
+	Permits   int64       `json:"permits,omitempty"`   // of a semaphore
 	Lingering bool        `json:"lingering,omitempty"` // its holder left; --min-hold keeps the name taken
 }
 
@@ -55,14 +56,16 @@ func viewOf(l driver.Line) lineView {
 	}
 	for _, c := range l.Claims {
 		view := claimView{
-			Token: fence.Token(c.Token), Owner: c.Owner, Note: c.Note, Weight: c.Weight,
+			Token: fence.Token(c.Token), Owner: c.Owner, Note: c.Note,
 			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
 		}
-		if v.Kind == "" {
-			v.Kind, v.Size = "semaphore", c.Capacity
-			if c.Capacity == driver.RW {
-				v.Kind = "lock"
-			}
+		if c.Capacity == driver.RW {
+			v.Kind = cmp.Or(v.Kind, "lock")
+			view.Shared = c.Weight < driver.RW
+		} else {
+			v.Kind = cmp.Or(v.Kind, "semaphore")
+			v.Size = max(v.Size, c.Capacity)
+			view.Permits = c.Weight
 		}
 		if c.Granted {
 			v.Holders = append(v.Holders, view)

@@ -39,7 +39,7 @@ that time and exits 75. It reads the store four times a second.`,
 func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 	ctx := context.Background()
 	end := time.Now().Add(limit.d) // the first contact is part of the waiting
-	s, err := c.lookWithin(ctx, name, contactWithin(limit))
+	s, err := c.lookWithin(ctx, name, limit)
 	if err != nil {
 		return err
 	}

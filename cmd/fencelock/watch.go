@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -18,7 +19,8 @@ func newWatch(c *cli) *cobra.Command {
 		Short: "Show who takes, waits for and leaves names, live",
 		Long: `watch shows all holders and waiters, and then every change, until it is interrupted.
 -o json prints one object per line: the present state of a name that changed. watch
-reads the store four times a second and misses what comes and goes in between.`,
+reads the store four times a second and misses what comes and goes in between. It
+rides out an outage of the store, and says so on stderr.`,
 		Args: onePrefix,
 		RunE: func(_ *cobra.Command, args []string) error {
 			asJSON, err := c.json()
@@ -41,7 +43,7 @@ reads the store four times a second and misses what comes and goes in between.`,
 func (s *session) watch(ctx context.Context, w io.Writer, prefix string, asJSON bool) error {
 	known := map[string]driver.Line{}
 	for {
-		lines, err := s.lines(ctx, prefix)
+		lines, err := s.linesAfterOutage(ctx, prefix)
 		if err != nil {
 			return err
 		}
@@ -64,7 +66,27 @@ func (s *session) watch(ctx context.Context, w io.Writer, prefix string, asJSON 
 	}
 }
 
-// printChanges prints what changed between two looks at a line.
+// linesAfterOutage is lines, again and again while the store does not answer.
+func (s *session) linesAfterOutage(ctx context.Context, prefix string) ([]driver.Line, error) {
+	for told := false; ; {
+		lines, err := s.lines(ctx, prefix)
+		var own *failure
+		if !errors.As(err, &own) || own.code != exitUnavailable {
+			if told && err == nil {
+				say("%s answers again; what happened meanwhile is shown as one change", s.store)
+			}
+			return lines, err
+		}
+		if !told {
+			told = true
+			say("%s; watching goes on when it answers", own.text)
+		}
+		time.Sleep(4 * lookEvery)
+	}
+}
+
+// printChanges prints what changed between two looks at a line: who left, then who holds
+// and who waits, in the order of the line.
 func printChanges(w io.Writer, before, now driver.Line, asJSON bool) error {
 	if asJSON {
 		was, is := viewOf(before), viewOf(now)
@@ -76,13 +98,16 @@ func printChanges(w io.Writer, before, now driver.Line, asJSON bool) error {
 		}
 		return writeJSON(w, is, false)
 	}
-	stood := map[int64]driver.Standing{}
+	stands, stood := byToken(now), byToken(before)
 	for _, c := range before.Claims {
-		stood[c.Token] = c
+		if _, stays := stands[c.Token]; !stays {
+			if err := event(w, now.Key, "left", c); err != nil {
+				return err
+			}
+		}
 	}
 	for _, c := range now.Claims {
 		was, known := stood[c.Token]
-		delete(stood, c.Token)
 		if known && was.Granted == c.Granted && was.Lingering == c.Lingering {
 			continue
 		}
@@ -97,14 +122,15 @@ func printChanges(w io.Writer, before, now driver.Line, asJSON bool) error {
 			return err
 		}
 	}
-	for _, c := range before.Claims {
-		if _, gone := stood[c.Token]; gone {
-			if err := event(w, now.Key, "left", c); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
+}
+
+func byToken(l driver.Line) map[int64]driver.Standing {
+	claims := map[int64]driver.Standing{}
+	for _, c := range l.Claims {
+		claims[c.Token] = c
+	}
+	return claims
 }
 
 func event(w io.Writer, key, what string, c driver.Standing) error {

@@ -1,0 +1,74 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// At a hand-over the first holder leaves before the next one holds, as in the line.
+func TestWatchTellsOfLeavingFirst(t *testing.T) {
+	claim := func(owner string, token int64, granted bool) driver.Standing {
+		return driver.Standing{Owner: owner, Token: token, Granted: granted, Capacity: driver.RW, Weight: driver.RW}
+	}
+	before := driver.Line{Key: "n", Claims: []driver.Standing{claim("a", 1, true), claim("b", 2, false), claim("c", 3, false)}}
+	now := driver.Line{Key: "n", Claims: []driver.Standing{claim("b", 2, true), claim("c", 3, false), claim("d", 4, false)}}
+	var b strings.Builder
+	must(t, printChanges(&b, before, now, false))
+	var told []string
+	for line := range strings.Lines(b.String()) {
+		told = append(told, strings.TrimSpace(strings.SplitN(line, "  ", 3)[2]))
+	}
+	want := "a left, token 1; b holds, token 2; d waits, token 4"
+	if got := strings.Join(told, "; "); got != want {
+		t.Errorf("it told %q, want %q", got, want)
+	}
+}
+
+func TestWatchRidesOutAnOutage(t *testing.T) {
+	server := testserver.Redis(t)
+	s := newStage(t, server.URL())
+	p := s.start("fencelock", "watch")
+	holder := s.holds(longRun)
+	eventually(t, "it shows the holder", func() bool { return strings.Contains(p.out.String(), " holds, token ") })
+	must(t, server.Kill())
+	eventually(t, "it tells of the outage", func() bool { return strings.Contains(p.err.String(), "; watching goes on when it answers\n") })
+	must(t, server.Restart())
+	eventually(t, "it goes on", func() bool { return strings.Contains(p.err.String(), " answers again; ") })
+	holder.signal("KILL")
+	p.signal("INT")
+	p.wait()
+}
+
+// A store that is down as the waiting begins is asked again, within -w.
+func TestWaitRidesOutAnOutageAtItsBeginning(t *testing.T) {
+	server := testserver.Redis(t)
+	s := newStage(t, server.URL())
+	must(t, server.Kill())
+	waiters := []*proc{
+		s.start("fencelock", "run", "-w", "60", "n", "--", "true"),
+		s.start("fencelock", "wait", "-w", "60", "n"),
+	}
+	for _, p := range waiters {
+		eventually(t, "it tells of the outage", func() bool { return strings.Contains(p.err.String(), "; asking again for ") })
+	}
+	must(t, server.Restart())
+	for _, p := range waiters {
+		p.wantExit(0)
+	}
+	must(t, server.Kill())
+	began := time.Now()
+	p := s.start("fencelock", "run", "-w", "3", "n", "--", "true")
+	p.wantExit(exitUnavailable)
+	if took := time.Since(began); took < 2*time.Second || took > 6*time.Second {
+		t.Errorf("it gave up after %v, want 3 s", took)
+	}
+	if text := p.err.String(); strings.Count(text, "connection refused") != 2 {
+		t.Errorf("want one line that asks again, and the last line, both with the cause:\n%s", text)
+	}
+}

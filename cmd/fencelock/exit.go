@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -114,6 +115,9 @@ func explain(s *store, name string, err error) error {
 		return fail(exitConfig, "%s%s %s", about(name), s, denied)
 	case errors.As(err, &config):
 		return fail(exitConfig, "%s", config)
+	case untrusted(err):
+		return fail(exitConfig, "%s%s has a certificate that is not trusted: %s; name its authority by ?ca=FILE "+
+			"in the URL or by FENCELOCK_CA", about(name), s, cause(err))
 	case errors.As(err, &held):
 		return fail(exitNotAcquired, "%s was not acquired: %s, on %s; wait longer with -w, or see fencelock show",
 			quote(name), heldBy(held), s)
@@ -132,6 +136,12 @@ func explain(s *store, name string, err error) error {
 			quote(name), s)
 	}
 	return s.silent(name, err)
+}
+
+// untrusted reports whether the certificate of the server was refused. Some clients give the
+// text of the error alone.
+func untrusted(err error) bool {
+	return strings.Contains(err.Error(), (&tls.CertificateVerificationError{Err: errors.New("")}).Error())
 }
 
 // cause finds what the store or the network said, without what is around it.

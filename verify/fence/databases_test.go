@@ -33,6 +33,40 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// well must be nil.
+func well(t testing.TB, what any, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%v: %v", what, err)
+	}
+}
+
+// stale must be ErrStale.
+func stale(t testing.TB, what any, err error) {
+	t.Helper()
+	if !errors.Is(err, fence.ErrStale) {
+		t.Errorf("%v: %v; want ErrStale", what, err)
+	}
+}
+
+// staleError must be want, which says what the resource had seen.
+func staleError(t testing.TB, err error, want fence.StaleError) {
+	t.Helper()
+	var got *fence.StaleError
+	if !errors.Is(err, fence.ErrStale) || !errors.As(err, &got) || *got != want {
+		t.Errorf("the answer is %v; want %v", err, &want)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
 // database is one kind of database.
 type database struct {
 	name    string
@@ -66,24 +100,21 @@ func each(t *testing.T, f func(t *testing.T, d database, level sql.IsolationLeve
 // open returns a pool on a new database.
 func (d database) open(t testing.TB, statements ...string) *sql.DB {
 	t.Helper()
-	db := d.openDSN(t, d.dsn(t))
+	return d.openDSN(t, d.dsn(t), statements...)
+}
+
+func (d database) openDSN(t testing.TB, dsn string, statements ...string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(d.driver, dsn)
+	must(t, err)
+	db.SetMaxOpenConns(20)
+	db.SetMaxIdleConns(20)
+	t.Cleanup(func() { db.Close() })
 	for _, s := range statements {
 		if _, err := db.ExecContext(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}
 	}
-	return db
-}
-
-func (d database) openDSN(t testing.TB, dsn string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open(d.driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db.SetMaxOpenConns(20)
-	db.SetMaxIdleConns(20)
-	t.Cleanup(func() { db.Close() })
 	return db
 }
 
@@ -103,6 +134,19 @@ func (d database) sql(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// fourWriters has four writers try with tokens that are not in order.
+func fourWriters(tries int, write func(writer int, token fence.Token)) {
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range tries {
+				write(w, fence.Token(1<<53+i*4+(w*3)%4))
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // again reports whether err is how a database says that two transactions could not
@@ -153,14 +197,10 @@ func server(t testing.TB, kind string, start func(context.Context, string, ...te
 		return s, servers.n
 	}
 	dir, err := os.MkdirTemp("", "fencelock-"+kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	servers.stop = append(servers.stop, func() { os.RemoveAll(dir) })
 	s, err := start(context.Background(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	servers.stop = append([]func(){func() { s.Stop() }}, servers.stop...)
 	if servers.running == nil {
 		servers.running = map[string]*testserver.Server{}
@@ -185,9 +225,7 @@ func newMariaDB(t testing.TB) string {
 		return c.FormatDSN()
 	}
 	u, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newDatabase(t, "mysql", dsn(u), s.URL(), n, dsn)
 }
 
@@ -195,18 +233,12 @@ func newMariaDB(t testing.TB) string {
 func newDatabase(t testing.TB, driver, admin, address string, n int, dsn func(*url.URL) string) string {
 	t.Helper()
 	db, err := sql.Open(driver, admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	name := fmt.Sprint("test", n)
-	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(db.ExecContext(t.Context(), "CREATE DATABASE "+name)))
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.Path = "/" + name
 	return dsn(u)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,9 +24,7 @@ func newEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	s, _ := server(t, "etcd", testserver.StartEtcd)
 	c, err := dialEtcd(s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -35,9 +32,7 @@ func newEtcd(t testing.TB) *clientv3.Client {
 func value(t *testing.T, etcd *clientv3.Client, key string) string {
 	t.Helper()
 	r, err := etcd.Get(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(r.Kvs) == 0 {
 		return ""
 	}
@@ -57,11 +52,7 @@ func TestEtcdFenceRefusesSmallerTokensOnly(t *testing.T) {
 				t.Errorf("%v: %v, %v", tok, r, err)
 			}
 		}
-		var stale *fence.StaleError
-		_, err := f.Do(t.Context(), key, old, clientv3.OpPut(key, "late"))
-		if !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) || *stale != (fence.StaleError{Resource: key, Token: old, Seen: new}) {
-			t.Errorf("%v after %v: %v", old, new, err)
-		}
+		staleError(t, second(f.Do(t.Context(), key, old, clientv3.OpPut(key, "late"))), fence.StaleError{Resource: key, Token: old, Seen: new})
 		if got := value(t, etcd, key); got != new.String() {
 			t.Errorf("refused, and yet the key became %s", got)
 		}
@@ -87,9 +78,7 @@ func TestEtcdFenceChecksWhatItIsGiven(t *testing.T) {
 	if _, err := f.Do(t.Context(), "", 7); err == nil {
 		t.Error("a resource without a name was taken")
 	}
-	if _, err := etcd.Put(t.Context(), f.Mark("a"), "something else"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(etcd.Put(t.Context(), f.Mark("a"), "something else")))
 	if _, err := f.Do(t.Context(), "a", 7); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)
 	}
@@ -99,20 +88,12 @@ func TestEtcdFenceNeverGoesBackUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	etcd := newEtcd(t)
 	f := etcdlock.NewFence(etcd, nil)
-	var wg sync.WaitGroup
-	first := int64(0)
-	for w := range 4 {
-		wg.Go(func() {
-			for i := range 25 {
-				tok := fence.Token(1<<53 + i*4 + (w*3)%4)
-				_, err := f.Do(context.Background(), "busy", tok, clientv3.OpPut("busy", tok.String()))
-				if err != nil && !errors.Is(err, fence.ErrStale) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	fourWriters(25, func(_ int, tok fence.Token) {
+		_, err := f.Do(context.Background(), "busy", tok, clientv3.OpPut("busy", tok.String()))
+		if err != nil && !errors.Is(err, fence.ErrStale) {
+			t.Error(err)
+		}
+	})
 	// The store's history has every write.
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -120,7 +101,7 @@ func TestEtcdFenceNeverGoesBackUnderConcurrency(t *testing.T) {
 	if err != nil || len(r.Kvs) != 1 {
 		t.Fatal(r, err)
 	}
-	first = r.Kvs[0].CreateRevision
+	first := r.Kvs[0].CreateRevision
 	last, n := fence.Token(0), int64(0)
 	for answer := range etcd.Watch(ctx, "busy", clientv3.WithRev(first)) {
 		if answer.Err() != nil {
@@ -150,9 +131,7 @@ func TestEtcdHoldingIsTrueForTheHolderOnly(t *testing.T) {
 		c, err := b.Holding(t.Context(), key, tok)
 		return func() bool {
 			r, err := etcd.Txn(t.Context()).If(c).Commit()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return r.Succeeded
 		}, err
 	})

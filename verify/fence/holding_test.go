@@ -22,9 +22,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 	for _, end := range []string{"released", "broken"} {
 		key := "a/" + end
 		first, err := client.Lock(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		holds, err := holding(key, first.Token())
 		if err != nil || !holds() {
 			t.Fatalf("%s: the holder does not hold: %v", key, err)
@@ -39,9 +37,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		}()
 		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
 			l, err := client.Line(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(l.Claims) == 2 {
 				break
 			}
@@ -54,9 +50,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		} else {
 			err = client.Break(t.Context(), key, first.Token(), "it hangs")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if holds() {
 			t.Errorf("%s: it still holds", key)
 		}

@@ -51,9 +51,7 @@ func TestHandlersWriteStandsTogetherWithItsMark(t *testing.T) {
 		h := newService(t, d, level, db, table)
 		doc := func() (n int) {
 			t.Helper()
-			if err := db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
 			return n
 		}
 		for i, c := range []struct {
@@ -89,11 +87,11 @@ func TestServicesOverOneDatabaseNeverGoBack(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
 		table, db := newTable(t, d)
-		var wg sync.WaitGroup
 		var mu sync.Mutex
 		counts := map[int]int{}
-		for w := range 4 {
-			h := fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var services [4]http.Handler
+		for w := range services {
+			services[w] = fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				tx, token := fence.TxFrom(r.Context()), fence.TokenFrom(r.Context())
 				var before fence.Token
 				if err := tx.QueryRow(`SELECT token FROM doc WHERE id = 1`).Scan(&before); err != nil || before > token {
@@ -108,20 +106,15 @@ func TestServicesOverOneDatabaseNeverGoBack(t *testing.T) {
 						t.Error(err)
 					}
 				}})
-			wg.Go(func() {
-				for i := range 20 {
-					r, _ := put(h, "", fence.Token(1+i*4+(w*3)%4))
-					mu.Lock()
-					counts[r.StatusCode]++
-					mu.Unlock()
-				}
-			})
 		}
-		wg.Wait()
+		fourWriters(20, func(w int, token fence.Token) {
+			r, _ := put(services[w], "", token)
+			mu.Lock()
+			defer mu.Unlock()
+			counts[r.StatusCode]++
+		})
 		var n int
-		if err := db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
 		if n != counts[200] || counts[200]+counts[412]+counts[503] != 80 {
 			t.Errorf("the row counts %d; the answers were %v", n, counts)
 		}

@@ -209,39 +209,28 @@ func (p plan) doors(h holds) (map[string]door, error) {
 	client := &http.Client{Transport: &fence.Transport{}}
 	for _, name := range []string{"Gates", "Table", "Gate"} {
 		address := p.HTTP + "/" + name
-		doors["http "+name] = door{
-			func(ctx context.Context, t fence.Token, s string) error {
-				r, err := http.NewRequestWithContext(fence.WithToken(ctx, t), "PUT", address, strings.NewReader(s))
-				if err != nil {
-					return err
-				}
-				resp, err := client.Do(r)
-				if err != nil {
-					return err
-				}
-				defer resp.Body.Close()
-				if err := fence.CheckResponse(resp); err != nil {
-					return err
-				}
-				if resp.StatusCode != 200 {
-					return errors.New(resp.Status)
-				}
-				return nil
-			},
-			func(ctx context.Context) (string, error) {
-				r, err := http.NewRequestWithContext(ctx, "GET", address, nil)
-				if err != nil {
-					return "", err
-				}
-				resp, err := client.Do(r)
-				if err != nil {
-					return "", err
-				}
-				defer resp.Body.Close()
-				b, err := io.ReadAll(resp.Body)
-				return string(b), err
-			},
+		send := func(ctx context.Context, method, body string) (string, error) {
+			r, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
+			if err != nil {
+				return "", err
+			}
+			resp, err := client.Do(r)
+			if err != nil {
+				return "", err
+			}
+			defer resp.Body.Close()
+			if err := fence.CheckResponse(resp); err != nil {
+				return "", err
+			}
+			if resp.StatusCode != 200 {
+				return "", errors.New(resp.Status)
+			}
+			b, err := io.ReadAll(resp.Body)
+			return string(b), err
 		}
+		doors["http "+name] = door{func(ctx context.Context, t fence.Token, s string) error {
+			return second(send(fence.WithToken(ctx, t), "PUT", s))
+		}, func(ctx context.Context) (string, error) { return send(ctx, "GET", "") }}
 	}
 	return doors, nil
 }

@@ -37,18 +37,10 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 	}
 	for _, d := range databases {
 		p.DSN[d.name] = d.dsn(t)
-		db := d.openDSN(t, p.DSN[d.name])
-		for _, s := range []string{
+		db := d.openDSN(t, p.DSN[d.name],
 			`CREATE TABLE doc (id INT PRIMARY KEY, body VARCHAR(100) NOT NULL, fence BIGINT NOT NULL DEFAULT 0, writes BIGINT NOT NULL DEFAULT 0)`,
-			`INSERT INTO doc (id, body) VALUES (1, ''), (2, ''), (3, ''), (4, '')`,
-		} {
-			if _, err := db.ExecContext(ctx, s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := fence.NewTable(d.dialect, "").Create(ctx, db); err != nil {
-			t.Fatal(err)
-		}
+			`INSERT INTO doc (id, body) VALUES (1, ''), (2, ''), (3, ''), (4, '')`)
+		must(t, fence.NewTable(d.dialect, "").Create(ctx, db))
 		if d.name == "sqlite" {
 			s := httptest.NewServer(service(db))
 			defer s.Close()
@@ -64,17 +56,13 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 
 	// The second waits until the first one's lease has ended, and writes.
 	l, err := p.lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.close()
 	if old, err := fence.Parse(first); err != nil || l.Token() <= old {
 		t.Fatalf("the second holder's token is %v, the first one's %s, %v", l.Token(), first, err)
 	}
 	doors, err := p.doors(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, d := range doors {
 		if s, err := d.read(ctx); err != nil || s != "first" {
 			t.Errorf("%s: holds %q, %v, before the second has written", name, s, err)

@@ -28,9 +28,7 @@ func TestRowsRefusesSmallerTokensOnly(t *testing.T) {
 		db := newStock(t, d)
 		for _, pair := range neighbours {
 			old, new := pair[0], pair[1]
-			if _, err := db.ExecContext(t.Context(), `UPDATE stock SET fence = 0`); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(db.ExecContext(t.Context(), `UPDATE stock SET fence = 0`)))
 			write := func(tok fence.Token) error {
 				tx := begin(t, db, level)
 				defer tx.Rollback()
@@ -40,9 +38,7 @@ func TestRowsRefusesSmallerTokensOnly(t *testing.T) {
 				return tx.Commit()
 			}
 			for _, tok := range []fence.Token{old, old, new, new} { // the same values twice, too
-				if err := write(tok); err != nil {
-					t.Errorf("%v: %v", tok, err)
-				}
+				well(t, tok, write(tok))
 			}
 			if err := write(old); !errors.Is(err, fence.ErrStale) {
 				t.Errorf("%v after %v: %v", old, new, err)
@@ -52,9 +48,7 @@ func TestRowsRefusesSmallerTokensOnly(t *testing.T) {
 				t.Errorf("the column holds %v, %v; want %v", seen, err, new)
 			}
 		}
-		if err := fence.Rows(db.ExecContext(t.Context(), `UPDATE stock SET n = 1 WHERE sku = 2`)); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("a row that is not there: %v", err)
-		}
+		stale(t, "a row that is not there", fence.Rows(db.ExecContext(t.Context(), `UPDATE stock SET n = 1 WHERE sku = 2`)))
 		if err := fence.Rows(db.ExecContext(t.Context(), `UPDATE nothing SET n = 1`)); err == nil || errors.Is(err, fence.ErrStale) {
 			t.Errorf("a statement that fails: %v", err)
 		}
@@ -69,9 +63,7 @@ func TestRowsJudgesByWhatTheOtherCommits(t *testing.T) {
 		db := newStock(t, d)
 		for _, commits := range []bool{false, true} {
 			new, old := begin(t, db, level), begin(t, db, level)
-			if err := fence.Rows(new.ExecContext(t.Context(), d.sql(guarded), 90, 9, 9)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, fence.Rows(new.ExecContext(t.Context(), d.sql(guarded), 90, 9, 9)))
 			result := make(chan error, 1)
 			go func() { result <- fence.Rows(old.ExecContext(context.Background(), d.sql(guarded), 70, 7, 7)) }()
 			select {
@@ -83,9 +75,7 @@ func TestRowsJudgesByWhatTheOtherCommits(t *testing.T) {
 			if commits {
 				end = new.Commit
 			}
-			if err := end(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, end())
 			switch err := <-result; {
 			case commits && err == nil:
 				t.Error("the old holder was let in after the new one")
@@ -107,15 +97,9 @@ func TestMySQLDoesNotCountWhatStaysAsItWas(t *testing.T) {
 	for _, d := range databases {
 		const plain = `UPDATE stock SET n = ?, fence = ? WHERE sku = 1 AND fence <= ?`
 		dsn := d.dsn(t)
-		db := d.openDSN(t, dsn)
-		for _, s := range []string{
+		db := d.openDSN(t, dsn,
 			`CREATE TABLE stock (sku INT PRIMARY KEY, n BIGINT NOT NULL, fence BIGINT NOT NULL, writes BIGINT NOT NULL)`,
-			`INSERT INTO stock VALUES (1, 100, 0, 0)`,
-		} {
-			if _, err := db.ExecContext(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
-		}
+			`INSERT INTO stock VALUES (1, 100, 0, 0)`)
 		twice := func(db *sql.DB, statement string, tok fence.Token) error {
 			t.Helper()
 			if err := fence.Rows(db.ExecContext(t.Context(), d.sql(statement), 90, tok, tok)); err != nil {
@@ -164,9 +148,7 @@ func TestVersionNumberLosesNothing(t *testing.T) {
 		for range writers {
 			wg.Go(func() {
 				for range each {
-					if err := add(); err != nil {
-						t.Errorf("%s: %v", d.name, err)
-					}
+					well(t, d.name, add())
 				}
 			})
 		}

@@ -30,9 +30,7 @@ func newTable(t *testing.T, d database) (*fence.Table, *sql.DB) {
 		`INSERT INTO doc VALUES (1, 0, 0)`)
 	table := fence.NewTable(d.dialect, "")
 	for range 2 {
-		if err := table.Create(t.Context(), db); err != nil {
-			t.Fatal(err)
-		}
+		must(t, table.Create(t.Context(), db))
 	}
 	return table, db
 }
@@ -40,9 +38,7 @@ func newTable(t *testing.T, d database) (*fence.Table, *sql.DB) {
 func begin(t *testing.T, db *sql.DB, level sql.IsolationLevel) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { tx.Rollback() })
 	return tx
 }
@@ -69,18 +65,10 @@ func TestTableRefusesSmallerTokensOnly(t *testing.T) {
 			old, new := pair[0], pair[1]
 			resource := fmt.Sprint("orders/", old)
 			for _, tok := range []fence.Token{old, old, new, new} {
-				if err := advance(t, table, db, level, resource, tok); err != nil {
-					t.Errorf("%v: %v", tok, err)
-				}
+				well(t, tok, advance(t, table, db, level, resource, tok))
 			}
-			var stale *fence.StaleError
-			err := advance(t, table, db, level, resource, old)
-			if !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) || *stale != (fence.StaleError{Resource: resource, Token: old, Seen: new}) {
-				t.Errorf("%v after %v: %v", old, new, err)
-			}
-			if err := advance(t, table, db, level, resource, new); err != nil {
-				t.Errorf("a refusal changed the mark: %v", err)
-			}
+			staleError(t, advance(t, table, db, level, resource, old), fence.StaleError{Resource: resource, Token: old, Seen: new})
+			well(t, "a refusal changed the mark", advance(t, table, db, level, resource, new))
 		}
 	})
 }
@@ -113,9 +101,7 @@ func TestTableMayHaveAnotherName(t *testing.T) {
 		db := d.open(t)
 		for _, name := range []string{"Marks_2", map[string]string{"sqlite": "main.m", "postgres": "public.m", "mariadb": ""}[d.name]} {
 			table := fence.NewTable(d.dialect, name)
-			if err := table.Create(t.Context(), db); err != nil {
-				t.Fatal(err)
-			}
+			must(t, table.Create(t.Context(), db))
 			if err := advance(t, table, db, sql.LevelDefault, "a", 9); err != nil {
 				t.Errorf("%s: %q: %v", d.name, name, err)
 			}
@@ -134,9 +120,7 @@ func TestTableIsCreatedByManyAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if err := table.Create(context.Background(), db); err != nil {
-					t.Errorf("%s: %v", d.name, err)
-				}
+				well(t, d.name, table.Create(context.Background(), db))
 			})
 		}
 		wg.Wait()
@@ -147,20 +131,12 @@ func TestRolledBackWriteWasNotSeen(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
 		table, db := newTable(t, d)
-		if err := advance(t, table, db, level, "a", 5); err != nil {
-			t.Fatal(err)
-		}
+		must(t, advance(t, table, db, level, "a", 5))
 		for _, resource := range []string{"a", "new"} {
 			tx := begin(t, db, level)
-			if err := table.Advance(t.Context(), tx, resource, 9); err != nil {
-				t.Fatal(err)
-			}
-			if err := tx.Rollback(); err != nil {
-				t.Fatal(err)
-			}
-			if err := advance(t, table, db, level, resource, 7); err != nil {
-				t.Errorf("%s: %v", resource, err)
-			}
+			must(t, table.Advance(t.Context(), tx, resource, 9))
+			must(t, tx.Rollback())
+			well(t, resource, advance(t, table, db, level, resource, 7))
 		}
 	})
 }
@@ -191,19 +167,13 @@ func TestNewHolderWaitsForTheOldOnesTransaction(t *testing.T) {
 				base = 20
 			}
 			old, new := begin(t, db, level), begin(t, db, level)
-			if err := table.Advance(t.Context(), old, "a", base+7); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := old.ExecContext(t.Context(), d.sql(`UPDATE doc SET token = ? WHERE id = 1`), base+7); err != nil {
-				t.Fatal(err)
-			}
+			must(t, table.Advance(t.Context(), old, "a", base+7))
+			must(t, second(old.ExecContext(t.Context(), d.sql(`UPDATE doc SET token = ? WHERE id = 1`), base+7)))
 			result, waits := start(t, table, new, base+9)
 			if !waits {
 				t.Fatalf("the new holder was let in beside the old one: %v", <-result)
 			}
-			if err := old.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, old.Commit())
 			err := <-result
 			if err == nil {
 				var seen fence.Token
@@ -220,12 +190,8 @@ func TestNewHolderWaitsForTheOldOnesTransaction(t *testing.T) {
 			if again(err) {
 				err = advance(t, table, db, level, "a", base+9)
 			}
-			if err != nil {
-				t.Errorf("the new holder, again: %v", err)
-			}
-			if err := advance(t, table, db, level, "a", base+7); !errors.Is(err, fence.ErrStale) {
-				t.Errorf("the old holder, again: %v", err)
-			}
+			well(t, "the new holder, again", err)
+			stale(t, "the old holder, again", advance(t, table, db, level, "a", base+7))
 		}
 	})
 }
@@ -238,9 +204,7 @@ func TestOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
 		table, db := newTable(t, d)
 		for _, commits := range []bool{false, true, true} { // the mark is not there at first
 			new, old := begin(t, db, level), begin(t, db, level)
-			if err := table.Advance(t.Context(), new, "a", 9); err != nil {
-				t.Fatal(err)
-			}
+			must(t, table.Advance(t.Context(), new, "a", 9))
 			result, waits := start(t, table, old, 7)
 			if !waits {
 				t.Fatalf("the old holder did not wait: %v", <-result)
@@ -249,9 +213,7 @@ func TestOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
 			if commits {
 				end = new.Commit
 			}
-			if err := end(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, end())
 			switch err := <-result; {
 			case commits && err == nil:
 				t.Error("the old holder was let in after the new one")
@@ -277,22 +239,16 @@ func TestOldSnapshotDoesNotFoolTheGuard(t *testing.T) {
 		table, db := newTable(t, d)
 		for _, resource := range []string{"known", "new"} {
 			if resource == "known" {
-				if err := advance(t, table, db, level, resource, 5); err != nil {
-					t.Fatal(err)
-				}
+				must(t, advance(t, table, db, level, resource, 5))
 			}
 			old := begin(t, db, level)
 			var n int
-			if err := old.QueryRowContext(t.Context(), `SELECT count(*) FROM fencelock_marks`).Scan(&n); err != nil {
-				t.Fatal(err)
-			}
+			must(t, old.QueryRowContext(t.Context(), `SELECT count(*) FROM fencelock_marks`).Scan(&n))
 			done, waits := make(chan error, 1), false
 			go func() { done <- advance(t, table, db, level, resource, 9) }()
 			select {
 			case err := <-done:
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				done <- nil
 			case <-time.After(500 * time.Millisecond):
 				// MariaDB's serializable reads lock: then the new holder waits, and the
@@ -325,7 +281,7 @@ func TestGuardedTransactionsNeverGoBackUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
 		table, db := newTable(t, d)
-		const writers, tries = 4, 25
+		const tries = 25
 		var mu sync.Mutex
 		kept, refused, repeated := 0, 0, 0
 		write := func(token fence.Token) error {
@@ -350,39 +306,28 @@ func TestGuardedTransactionsNeverGoBackUnderConcurrency(t *testing.T) {
 			}
 			return tx.Commit()
 		}
-		var wg sync.WaitGroup
-		for w := range writers {
-			wg.Go(func() {
-				for i := range tries {
-					token := fence.Token(1<<53 + i*writers + (w*3)%writers)
-					for {
-						err := write(token)
-						mu.Lock()
-						switch {
-						case err == nil:
-							kept++
-						case errors.Is(err, fence.ErrStale):
-							refused++
-						case again(err):
-							repeated++
-						default:
-							t.Error(err)
-						}
-						mu.Unlock()
-						if !again(err) {
-							break
-						}
-					}
-				}
-			})
-		}
-		wg.Wait()
+		fourWriters(tries, func(_ int, token fence.Token) {
+			err := write(token)
+			for ; again(err); err = write(token) {
+				mu.Lock()
+				repeated++
+				mu.Unlock()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				kept++
+			case errors.Is(err, fence.ErrStale):
+				refused++
+			default:
+				t.Error(err)
+			}
+		})
 		var n int
-		if err := db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
 		t.Logf("%d writes kept, %d refused, %d run again", kept, refused, repeated)
-		if n != kept || kept+refused != writers*tries {
+		if n != kept || kept+refused != 4*tries {
 			t.Errorf("%d writes were kept, and the row counts %d: one was lost", kept, n)
 		}
 	})

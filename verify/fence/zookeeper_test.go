@@ -30,9 +30,7 @@ func newZooKeeper(t testing.TB) (conn *zk.Conn, addr string) {
 	t.Helper()
 	s, _ := server(t, "zookeeper", testserver.StartZooKeeper)
 	c, err := dialZooKeeper(s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	return c, s.Addr()
 }
@@ -43,9 +41,7 @@ func setNode(path, text string) *zk.SetDataRequest {
 
 func createNode(t testing.TB, conn *zk.Conn, path string) {
 	t.Helper()
-	if _, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))))
 }
 
 func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
@@ -62,11 +58,7 @@ func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
 				t.Errorf("%v: %v, %v", tok, rs, err)
 			}
 		}
-		var stale *fence.StaleError
-		_, err := f.Do(t.Context(), resource, old, setNode(path, "late"))
-		if !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) || *stale != (fence.StaleError{Resource: resource, Token: old, Seen: new}) {
-			t.Errorf("%v after %v: %v", old, new, err)
-		}
+		staleError(t, second(f.Do(t.Context(), resource, old, setNode(path, "late"))), fence.StaleError{Resource: resource, Token: old, Seen: new})
 		if data, _, err := conn.Get(path); err != nil || string(data) != new.String() {
 			t.Errorf("refused, and yet the node became %s, %v", data, err)
 		}
@@ -74,9 +66,7 @@ func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
 			t.Error(err)
 		}
 		late := &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)}
-		if _, err := f.Do(t.Context(), resource, old, late); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("what was deleted came back: %v", err)
-		}
+		stale(t, "what was deleted came back", second(f.Do(t.Context(), resource, old, late)))
 	}
 }
 
@@ -105,9 +95,7 @@ func TestZooKeeperFenceChecksWhatItIsGiven(t *testing.T) {
 	if _, err := f.Do(t.Context(), "a", 7); err != nil {
 		t.Errorf("a write that failed counted as seen: %v", err)
 	}
-	if _, err := conn.Set(f.Mark("a"), []byte("something else"), -1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(conn.Set(f.Mark("a"), []byte("something else"), -1)))
 	if _, err := f.Do(t.Context(), "a", 9); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)
 	}
@@ -121,9 +109,7 @@ func TestZooKeeperFenceKeepsItsMarksToItself(t *testing.T) {
 	f := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/own/marks"})
 	createNode(t, conn, "/own-data")
 	for _, resource := range []string{"a", "b"} {
-		if _, err := f.Do(t.Context(), resource, 9); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(f.Do(t.Context(), resource, 9)))
 	}
 	create := func(path string) any { return &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)} }
 	remove := func(path string) any { return &zk.DeleteRequest{Path: path, Version: -1} }
@@ -180,9 +166,7 @@ func TestZooKeeperFenceIsNotFooledBetweenReadAndWrite(t *testing.T) {
 	for _, known := range []bool{false, true} { // at first the mark is not there
 		resource := fmt.Sprint("a", known)
 		if known {
-			if _, err := other.Do(t.Context(), resource, 5); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(other.Do(t.Context(), resource, 5)))
 		}
 		m := &meets{Conn: conn, then: func() {
 			if _, err := other.Do(context.Background(), resource, 9, setNode("/between", "new")); err != nil {
@@ -204,20 +188,13 @@ func TestZooKeeperFenceNeverGoesBackUnderConcurrency(t *testing.T) {
 	conn, _ := newZooKeeper(t)
 	createNode(t, conn, "/busy")
 	f := zklock.NewFence(conn, nil)
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := range 15 {
-				tok := fence.Token(1<<53 + i*4 + (w*3)%4)
-				_, err := f.Do(context.Background(), "busy", tok,
-					&zk.CreateRequest{Path: "/busy/" + tok.String() + "-", Flags: zk.FlagSequence, Acl: zk.WorldACL(zk.PermAll)})
-				if err != nil && !errors.Is(err, fence.ErrStale) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	fourWriters(15, func(_ int, tok fence.Token) {
+		_, err := f.Do(context.Background(), "busy", tok,
+			&zk.CreateRequest{Path: "/busy/" + tok.String() + "-", Flags: zk.FlagSequence, Acl: zk.WorldACL(zk.PermAll)})
+		if err != nil && !errors.Is(err, fence.ErrStale) {
+			t.Error(err)
+		}
+	})
 	names, _, err := conn.Children("/busy")
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)

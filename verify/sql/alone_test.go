@@ -27,9 +27,7 @@ func (s *store) keeps(t testing.TB, key string) bool {
 func seen(t testing.TB, b *sqllock.Backend, key string) driver.Line {
 	t.Helper()
 	l, err := b.Line(soon(t), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range l.Claims {
 		if left := l.Claims[i].Left; left < 40*time.Second || left > time.Minute {
 			t.Errorf("%v are left of a lease of a minute", left)
@@ -47,9 +45,7 @@ func TestALoneClaimIsTheSameInBothPlaces(t *testing.T) {
 		b, other := s.polling(t), s.polling(t)
 		for _, mark := range []driver.Mark{"", "done"} {
 			first := hold(t, b, claim("k"))
-			if err := b.Leave(soon(t), first, driver.Exit{Mark: mark}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Leave(soon(t), first, driver.Exit{Mark: mark}))
 			// Whose mark it is knows that its Leave was done.
 			if err := b.Leave(soon(t), first, driver.Exit{Mark: mark}); driver.Gone(err) != (mark == "") {
 				t.Errorf("Leave with the mark %q was answered %v when it was repeated", mark, err)
@@ -88,9 +84,7 @@ func TestALoneClaimIsTheSameInBothPlaces(t *testing.T) {
 		}
 		// A place that lingers is one of a claim with a row.
 		lingering := hold(t, b, claim("k"))
-		if err := b.Leave(soon(t), lingering, driver.Exit{Mark: "ran", Linger: 100 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Leave(soon(t), lingering, driver.Exit{Mark: "ran", Linger: 100 * time.Millisecond}))
 		next := granted(t, other, enter(t, other, claim("k")))
 		if next.Mark != "ran" {
 			t.Errorf("the mark is %q; want ran", next.Mark)
@@ -104,8 +98,7 @@ func TestALoneClaimIsTheSameInBothPlaces(t *testing.T) {
 // TestLinesAreListedInWhicheverPlaceTheirClaimsAre lists lines with claims in both places,
 // among lines that are free.
 func TestLinesAreListedInWhicheverPlaceTheirClaimsAre(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
 		var want []string
 		for i := range 12 {
 			key := fmt.Sprintf("k%02d", i)
@@ -122,9 +115,7 @@ func TestLinesAreListedInWhicheverPlaceTheirClaimsAre(t *testing.T) {
 		for _, prefix := range []string{"", "k", "k0", "k1", "k05", "k06", "l"} {
 			var got []string
 			for l, err := range b.Lines(soon(t), prefix) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				got = append(got, l.Key)
 			}
 			those := slices.DeleteFunc(slices.Clone(want), func(key string) bool {
@@ -140,8 +131,7 @@ func TestLinesAreListedInWhicheverPlaceTheirClaimsAre(t *testing.T) {
 
 // TestAKeptClaimEndsWithItsLease lets a lease end while the line keeps the claim.
 func TestAKeptClaimEndsWithItsLease(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
 		for _, name := range []string{"Renew", "Leave", "Break", "Enter"} {
 			dead := hold(t, b, claim("k"))
 			if !s.keeps(t, "k") {
@@ -161,14 +151,12 @@ func TestAKeptClaimEndsWithItsLease(t *testing.T) {
 			leave(t, b, next)
 			s.sane(t)
 		}
-		empty(t, b)
 	})
 }
 
 // TestBreakOfAKeptClaim breaks by a token in the middle of what the claim has reserved.
 func TestBreakOfAKeptClaim(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
 		c := claim("k")
 		c.Span = 64
 		ticket := hold(t, b, c)
@@ -177,9 +165,7 @@ func TestBreakOfAKeptClaim(t *testing.T) {
 		}
 		leave(t, b, ticket)
 		ticket = hold(t, b, c)
-		if err := b.Break(soon(t), "k", ticket.Token+63, "enough"); err != nil {
-			t.Errorf("Break: %v", err)
-		}
+		well(t, "Break", b.Break(soon(t), "k", ticket.Token+63, "enough"))
 		for name, err := range map[string]error{
 			"Enter": second(b.Enter(soon(t), c)), "Renew": renew(b, soon(t), ticket),
 		} {
@@ -190,28 +176,23 @@ func TestBreakOfAKeptClaim(t *testing.T) {
 		}
 		gone(t, "Leave of a broken claim", b.Leave(soon(t), ticket, driver.Exit{}))
 		use(t, b, "k")
-		empty(t, b)
-		s.sane(t)
 	})
 }
 
 // TestAnIdOfNoBytesIsNobodys: a line that keeps no claim has no ID, which is not an empty one.
 func TestAnIdOfNoBytesIsNobodys(t *testing.T) {
-	each(t, []kind{mariaDB, mariaDB.with("ClientFoundRows", "clientFoundRows=true")}, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{mariaDB, mariaDB.with("ClientFoundRows", "clientFoundRows=true")}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		ticket := hold(t, b, claim("k"))
 		leave(t, b, ticket)
 		ticket.ID = ""
 		gone(t, "Renew without an ID", renew(b, soon(t), ticket))
-		empty(t, b)
 	})
 }
 
 // TestSpansDoNotOverlap draws tokens in each of the ways that there are. The counter of the line
 // is behind each span at once: a busy machine may be so slow that the clock is, too.
 func TestSpansDoNotOverlap(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		var last int64
 		next := func(what string, ticket driver.Ticket) driver.Ticket {
 			t.Helper()
@@ -240,14 +221,12 @@ func TestSpansDoNotOverlap(t *testing.T) {
 		for range 3 {
 			leave(t, b, next("who finds nobody", hold(t, b, another())))
 		}
-		empty(t, b)
 	})
 }
 
 // TestTombstoneOutlivesItsLine has a tombstone last longer than an idle line is remembered.
 func TestTombstoneOutlivesItsLine(t *testing.T) {
-	only(t, postgres, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{postgres}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		c := ttl(claim("k"), 100*time.Hour)
 		gone(t, "Leave of nobody", b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{}))
 		for _, how := range []string{"UPDATE fencelock_line SET last = 1",
@@ -258,16 +237,13 @@ func TestTombstoneOutlivesItsLine(t *testing.T) {
 			use(t, b, "k") // the row of the line is there, if it was not
 			gone(t, "an Enter after its Leave and "+how, second(b.Enter(soon(t), c)))
 		}
-		empty(t, b)
-		s.sane(t)
 	})
 }
 
 // TestWhatWaitsForTheDisk asks which steps let their transaction commit without waiting for
 // the disk: those that grant nobody anything and promise nothing.
 func TestWhatWaitsForTheDisk(t *testing.T) {
-	only(t, postgres, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{postgres}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		use(t, b, "k")
 		const (
 			enters = "fencelock_enter('k', ?::bytea || 'x', 1048576, 1048576, 60000000, %v, 1, 7, '', '')"

@@ -65,8 +65,6 @@ func hourTwice(t *testing.T) {
 func deletedRows(t *testing.T, s *store) (n int) {
 	t.Helper()
 	var name string
-	if err := s.db.QueryRowContext(soon(t), "SHOW SESSION STATUS LIKE 'Handler_delete'").Scan(&name, &n); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.db.QueryRowContext(soon(t), "SHOW SESSION STATUS LIKE 'Handler_delete'").Scan(&name, &n))
 	return n
 }

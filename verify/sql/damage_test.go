@@ -15,8 +15,7 @@ import (
 
 // TestRowsDeletedByHandWakeTheNext is what an operator with an SQL shell does.
 func TestRowsDeletedByHandWakeTheNext(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
 		w := wait(t, b, claim("k"))
 		s.do(t, "DELETE FROM fencelock_claim WHERE token = ?", holder.Token)
@@ -35,7 +34,6 @@ func TestRowsDeletedByHandWakeTheNext(t *testing.T) {
 			w = granted(t, b, next)
 		}
 		leave(t, b, w)
-		empty(t, b)
 	})
 }
 
@@ -102,8 +100,7 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 
 // TestDamageIsRefusedByTheDatabase puts rows into the tables that no step writes.
 func TestDamageIsRefusedByTheDatabase(t *testing.T) {
-	only(t, mariaDB, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{mariaDB}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
 		damages := []string{
 			"line SET weight = -5", "line SET weight = 0", "line SET weight = 1 << 40",
@@ -135,6 +132,5 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 				leave(t, b, holder)
 			}
 		}
-		empty(t, b)
 	})
 }

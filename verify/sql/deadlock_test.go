@@ -113,9 +113,7 @@ func TestRenewalsNeverDeadlock(t *testing.T) {
 			wg.Go(func() {
 				for ctx.Err() == nil && !t.Failed() {
 					for _, err := range bs[i].Renew(soon(t), ts) {
-						if err != nil {
-							t.Errorf("Renew: %v", err)
-						}
+						well(t, "Renew", err)
 					}
 				}
 			})

@@ -30,9 +30,7 @@ func TestPoolerThatMixesUpStatements(t *testing.T) {
 		var mixing []string
 		if testserver.PgBouncerKeepsStatements(t) {
 			mixing = append(mixing, "max_prepared_statements = 0")
-			if err := through("max_prepared_statements = 100"); err != nil {
-				t.Errorf("behind a pooler that keeps prepared statements: %v", err)
-			}
+			well(t, "behind a pooler that keeps prepared statements", through("max_prepared_statements = 100"))
 		}
 		err := through(mixing...)
 		if !permanent(err) || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {

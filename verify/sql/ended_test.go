@@ -231,9 +231,7 @@ func TestStatementsInterruptedAtAnyMoment(t *testing.T) {
 // ended, a subquery is false or NULL, and the procedure commits.
 func TestProceduresHaveNoSubquery(t *testing.T) {
 	text, err := sqllock.Schema(sqllock.MySQL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for n, line := range strings.Split(text, "\n") {
 		code, _, _ := strings.Cut(line, "--")
 		code = strings.ReplaceAll(code, "FROM (SELECT", "")

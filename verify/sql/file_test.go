@@ -37,9 +37,7 @@ var replacements = []struct {
 	}},
 	{"ReplacedByAnother", func(t *testing.T, path string) {
 		db, err := sql.Open("sqlite", sqllock.SQLiteDSN(path+".new"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b := sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true})
 		leave(t, b, hold(t, b, claim("z")))
 		b.Close()
@@ -52,9 +50,7 @@ var replacements = []struct {
 func remove(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 	}
 }
 
@@ -66,9 +62,7 @@ func (s *store) remove(t testing.TB) {
 
 func rename(t testing.TB, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(from, to))
 }
 
 // copyFile copies in another process: to close a second descriptor of a database file drops
@@ -140,9 +134,7 @@ func TestHolderAndWaiterOfAReplacedFile(t *testing.T) {
 		a, b := client(), client()
 		ctx := soon(t)
 		held, err := a.Lock(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		type result struct {
 			lease *fencelock.Lease
 			err   error
@@ -178,8 +170,7 @@ func TestHolderAndWaiterOfAReplacedFile(t *testing.T) {
 // TestLogThatStayedBehindIsRefused replaces only the database file. SQLite would apply the
 // commits in the old -wal file to the new database.
 func TestLogThatStayedBehindIsRefused(t *testing.T) {
-	only(t, sqlite, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		first := hold(t, b, claim("k"))
 		renewed(t, b, first)
 		fresh := filepath.Join(t.TempDir(), "fresh.db")
@@ -255,9 +246,7 @@ func TestProgramKeepsAConnectionToTheOldFile(t *testing.T) {
 		b := s.backendOn(t, db)
 		use(t, b, "k")
 		conn, err := db.Conn(soon(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run(t, conn, "SELECT count(*) FROM fencelock_claim")
 		s.remove(t)
 		if _, err := b.Enter(soon(t), claim("k")); err == nil ||
@@ -275,9 +264,7 @@ func TestHardLinksAreRefused(t *testing.T) {
 		p := s.start(t, worker.Hold, time.Minute, 1)
 		p.Held()
 		link := filepath.Join(t.TempDir(), "link.db")
-		if err := os.Link(s.name, link); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Link(s.name, link))
 		refusal(t, s.backendOn(t, s.openDSN(t, sqllock.SQLiteDSN(link))), "2 hard links", "delete the other names")
 		p.Tell()
 		p.Succeeds()
@@ -290,17 +277,12 @@ func TestHardLinksAreRefused(t *testing.T) {
 
 // TestSymlinkLeadsToTheSameLocks: two paths to one file are one set of locks.
 func TestSymlinkLeadsToTheSameLocks(t *testing.T) {
-	only(t, sqlite, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		held := hold(t, b, claim("k"))
 		link := filepath.Join(t.TempDir(), "link.db")
 		folder := filepath.Join(t.TempDir(), "folder")
-		if err := os.Symlink(s.name, link); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(filepath.Dir(s.name), folder); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(s.name, link))
+		must(t, os.Symlink(filepath.Dir(s.name), folder))
 		for _, way := range []string{link, filepath.Join(folder, filepath.Base(s.name))} {
 			db := s.openDSN(t, sqllock.SQLiteDSN(way))
 			db.SetMaxIdleConns(-1)
@@ -308,9 +290,7 @@ func TestSymlinkLeadsToTheSameLocks(t *testing.T) {
 			busy(t, other, "k")
 			// A link that leads elsewhere later does not take a process along.
 			if err := os.Remove(link); err == nil {
-				if err := os.Symlink(filepath.Join(t.TempDir(), "elsewhere.db"), link); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Symlink(filepath.Join(t.TempDir(), "elsewhere.db"), link))
 			}
 			busy(t, other, "k")
 		}

@@ -114,9 +114,7 @@ func (s *store) behind(t testing.TB, front *testserver.Server) {
 func pgURL(t testing.TB, raw, database string, params ...string) string {
 	t.Helper()
 	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if database != "" {
 		u.Path = "/" + database
 	}

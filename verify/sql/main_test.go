@@ -78,9 +78,7 @@ func shared(start func(dir string) (*testserver.Server, error)) func(t testing.T
 	return func(t testing.TB) *testserver.Server {
 		t.Helper()
 		s, err := once()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s
 	}
 }

@@ -49,12 +49,8 @@ func TestLinesHoldsNoConnection(t *testing.T) {
 		}
 		n := 0
 		for l, err := range b.Lines(soon(t), "k") {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := b.Break(soon(t), l.Key, l.Claims[0].Token, ""); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, b.Break(soon(t), l.Key, l.Claims[0].Token, ""))
 			n++
 		}
 		if n != 10 {
@@ -72,9 +68,7 @@ func TestWaiterWithoutConnectionKeepsToItsContext(t *testing.T) {
 		holder := hold(t, b, claim("k"))
 		w := wait(t, b, claim("k"))
 		conn, err := db.Conn(soon(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cutShort(t, verbs(b, w))
 		conn.Close()
 		leave(t, b, holder)
@@ -125,9 +119,7 @@ func TestLongTransactionOfTheProgramIsWaitedFor(t *testing.T) {
 		cutShort(t, calls)
 		entered := behind(func() error { return second(b.Enter(soon(t), claim("later"))) })
 		run(t, x, "ROLLBACK")
-		if err := <-entered; err != nil {
-			t.Errorf("Enter after the program's transaction: %v", err)
-		}
+		well(t, "Enter after the program's transaction", <-entered)
 		leaveAll(t, b)
 	})
 }
@@ -145,9 +137,7 @@ func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 			delete(calls, name)
 		}
 		cutShort(t, calls)
-		if err := renew(b, soon(t), holder); err != nil {
-			t.Errorf("Renew beside steps that were given up: %v", err)
-		}
+		well(t, "Renew beside steps that were given up", renew(b, soon(t), holder))
 		x.end()
 		leaveAll(t, b)
 	})

@@ -108,9 +108,7 @@ func TestMissingTablesAreNotRemembered(t *testing.T) {
 		refusal(t, b, "missing")
 		if !o.CreateTables {
 			ddl, err := sqllock.Schema(s.dialect, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s.do(t, ddl)
 			s.do(t, ddl)
 		}
@@ -141,9 +139,7 @@ func TestFilesThatCannotWork(t *testing.T) {
 			return s.backendOn(t, s.openDSN(t, "file:"+path+tail))
 		}
 		letter := filepath.Join(t.TempDir(), "letter")
-		if err := os.WriteFile(letter, []byte(strings.Repeat("this is a letter to my mother\n", 100)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(letter, []byte(strings.Repeat("this is a letter to my mother\n", 100)), 0o600))
 		refusal(t, at(letter, ""), "not a database")
 		refusal(t, at(filepath.Join(t.TempDir(), "no", "locks.db"), ""), "cannot be opened", "folder")
 		use(t, s.polling(t), "k")
@@ -161,9 +157,7 @@ func (s *store) as(t testing.TB, user, password string) string {
 		return fmt.Sprintf("%s:%s@tcp(%s)/%s", user, password, s.on.Addr(), s.name)
 	}
 	u, err := url.Parse(s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.User = url.UserPassword(user, password)
 	return u.String()
 }

@@ -126,9 +126,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	defer cancel()
 	waits := behind(func() driver.Ticket {
 		got, err := awaitThrough(ctx, b, w)
-		if err != nil {
-			t.Errorf("Await through a restart: %v", err)
-		}
+		well(t, "Await through a restart", err)
 		return got
 	})
 	held, stop := new(atomic.Int64), func() {}
@@ -136,9 +134,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 		held, stop = fourWorkers(ctx, t, a, b)
 		until(t, "others come and go", func() bool { return held.Load() > 20 })
 	}
-	if err := what.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, what.Kill())
 	// A pooler has those wait who are connected to it, for two minutes.
 	brief := func() context.Context {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -156,9 +152,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	} {
 		unsure(t, name+" without a server", err)
 	}
-	if err := what.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, what.Restart())
 	// As the core does: a pooler refuses for a moment more.
 	if err := untilSure(ctx, func() error { return renew(a, ctx, holder) }); err != nil {
 		t.Fatalf("Renew after the restart: %v", err)
@@ -199,12 +193,8 @@ func TestServerIsKilledAfterAGrant(t *testing.T) {
 		b := s.polling(t)
 		crash := func() {
 			t.Helper()
-			if err := s.on.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.on.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.on.Kill())
+			must(t, s.on.Restart())
 			until(t, "the server answers", func() bool { return second(b.Line(soon(t), "k")) == nil })
 		}
 		for range 3 {
@@ -216,9 +206,7 @@ func TestServerIsKilledAfterAGrant(t *testing.T) {
 			leave(t, b, granted(t, b, next))
 			held := hold(t, b, claim("k"))
 			crash()
-			if err := renew(b, soon(t), held); err != nil {
-				t.Errorf("Renew of a lock that was granted before the crash: %v", err)
-			}
+			well(t, "Renew of a lock that was granted before the crash", renew(b, soon(t), held))
 			leave(t, b, held)
 		}
 		leave(t, b, hold(t, b, ttl(claim("k"), 500*time.Millisecond)))

@@ -23,8 +23,7 @@ var anyOrder = append([]kind{mariaDB}, isolations...)
 func placed(t *testing.T,
 	f func(t *testing.T, s *store, b *sqllock.Backend, holder driver.Ticket, table, ends string)) {
 	t.Helper()
-	each(t, anyOrder, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
 		for _, at := range []struct{ place, table, ends string }{
 			{"Alone", "fencelock_line", s.words["{ends}"]}, {"Moved", "fencelock_claim", "expires"},
 		} {
@@ -44,8 +43,7 @@ func placed(t *testing.T,
 // TestStepSeesWhatItWaitedFor has an Enter wait for another that commits late: with a
 // snapshot from before, it would not see the other's claim, and there were two holders.
 func TestStepSeesWhatItWaitedFor(t *testing.T) {
-	each(t, isolations, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, isolations, func(t *testing.T, s *store, b *sqllock.Backend) {
 		use(t, b, "other")
 		for _, line := range []string{"new", "old"} {
 			x := s.begin(t, s.enterSQL("k", "x"))
@@ -88,8 +86,7 @@ func (s *store) moveSQL() string {
 // TestStepsBesideOneThatMovesTheirClaim has a try move a claim out of the row of its line and
 // commit late. The holder's own steps wait for that, and find the claim where it is then.
 func TestStepsBesideOneThatMovesTheirClaim(t *testing.T) {
-	each(t, anyOrder, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
 		for name, step := range map[string]func(holder driver.Ticket) error{
 			"Renew": func(holder driver.Ticket) error {
 				return renew(b, soon(t), holder)
@@ -129,8 +126,7 @@ func TestStepsBesideOneThatMovesTheirClaim(t *testing.T) {
 // TestTombstoneKeepsOutAnEnterThatWaited has a Leave write a tombstone, and commit late, while
 // the Enter of that ID waits for it: the claim would be a ghost that nobody leaves.
 func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
-	each(t, anyOrder, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
 		use(t, b, "k")
 		late := claim("k")
 		var x *session
@@ -160,7 +156,6 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 			use(t, b, "k")
 			leave(t, b, hold(t, b, late))
 		}
-		empty(t, b)
 	})
 }
 
@@ -181,9 +176,7 @@ func TestRenewalInTimeThatCommitsLateCounts(t *testing.T) {
 		if next.Granted {
 			t.Error("Enter beside a renewal that commits late was granted the lock; want it to wait")
 		}
-		if err := renew(b, soon(t), holder); err != nil {
-			t.Errorf("Renew: %v", err)
-		}
+		well(t, "Renew", renew(b, soon(t), holder))
 		leave(t, b, holder)
 		leave(t, b, granted(t, b, next))
 	})
@@ -227,8 +220,7 @@ func TestStepThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 // when it has it, not when it was sent, so the order of tokens is that of their clocks. And a
 // lease that ended meanwhile has ended.
 func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
-	each(t, anyOrder, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
 		use(t, b, "k")
 		x := s.begin(t, "UPDATE fencelock_line SET mark = mark")
 		entered := behind(func() driver.Ticket { return enter(t, b, claim("k")) })
@@ -245,9 +237,7 @@ func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 		s.blocked(t)
 		x.do("UPDATE fencelock_line SET {ends} = {now}")
 		x.end()
-		if err := <-tried; err != nil {
-			t.Errorf("Enter that waited until the lease ahead had ended: %v", err)
-		}
+		well(t, "Enter that waited until the lease ahead had ended", <-tried)
 		leaveAll(t, b)
 	})
 }
@@ -255,8 +245,7 @@ func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 // TestTokensRiseWhenTheClockIsSetBack moves rows in time, which to everybody is as if the
 // server's clock were stepped.
 func TestTokensRiseWhenTheClockIsSetBack(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
 		s.do(t, "UPDATE fencelock_line SET {ends} = {ends} - 61 * 1000000")
 		gone(t, "Renew of what has ended by the server's clock", renew(b, soon(t), holder))
@@ -288,15 +277,13 @@ func TestTokensRiseWhenTheClockIsSetBack(t *testing.T) {
 		}
 		leave(t, b, holder)
 		leave(t, b, granted(t, b, w))
-		empty(t, b)
 	})
 }
 
 // TestAwaitAnswersOnlyWhatWasRead holds up the database for longer than Await waits. What it
 // answers then is not what its caller knew before.
 func TestAwaitAnswersOnlyWhatWasRead(t *testing.T) {
-	only(t, postgres, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{postgres}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
 		left, waits := enter(t, b, claim("k")), enter(t, b, claim("k"))
 		leave(t, b, left)

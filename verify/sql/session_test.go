@@ -20,9 +20,7 @@ type session struct {
 func (s *store) begin(t testing.TB, statements ...string) *session {
 	t.Helper()
 	conn, err := s.db.Conn(soon(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	x := &session{t, s, conn}
 	t.Cleanup(func() { conn.Close() })
 	for _, text := range append([]string{"BEGIN"}, statements...) {

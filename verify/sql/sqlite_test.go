@@ -24,8 +24,7 @@ func (s *store) reboot(t *testing.T, ago time.Duration) {
 }
 
 func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
-	only(t, sqlite, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		old := hold(t, b, claim("k"))
 		waited := wait(t, b, claim("k"))
 		s.reboot(t, 2*time.Minute)
@@ -37,7 +36,6 @@ func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
 		}
 		gone(t, "Leave of a claim from before the restart", b.Leave(soon(t), old, driver.Exit{}))
 		leave(t, b, now)
-		empty(t, b)
 	})
 }
 
@@ -45,12 +43,9 @@ func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
 // finished holder keeps for an hour stays taken, and a process on another clock of
 // this host, as in a container with a time namespace, keeps its lock.
 func TestRestartKeepsWhatIsNotOver(t *testing.T) {
-	only(t, sqlite, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		first := hold(t, b, claim("held"))
-		if err := b.Leave(soon(t), hold(t, b, claim("lingers")), driver.Exit{Linger: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Leave(soon(t), hold(t, b, claim("lingers")), driver.Exit{Linger: time.Hour}))
 		s.reboot(t, 20*time.Second)
 		for _, key := range []string{"held", "lingers"} {
 			busy(t, b, key)
@@ -72,8 +67,7 @@ func TestRestartKeepsWhatIsNotOver(t *testing.T) {
 // TestClockOfTheHostSetBackHoldsNobodyForLong is a host that starts with its clock
 // in the past: what is left of a lease is never more than the whole of it.
 func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
-	only(t, sqlite, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		const lease = 500 * time.Millisecond
 		const day = 86400 * 1_000_000
 		old := hold(t, b, ttl(claim("k"), lease))
@@ -89,21 +83,18 @@ func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
 				old.Token+day)
 		}
 		leave(t, b, w)
-		empty(t, b)
 	})
 }
 
 // TestWaiterOutlivesTheClockItEnteredOn is a line in which everybody is on another
 // clock: they are all carried over, in their order.
 func TestWaiterOutlivesTheClockItEnteredOn(t *testing.T) {
-	only(t, sqlite, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		first, second, third := hold(t, b, claim("k")), wait(t, b, claim("k")), wait(t, b, claim("k"))
 		s.reboot(t, time.Second)
 		leave(t, b, first)
 		leave(t, b, granted(t, b, second))
 		leave(t, b, granted(t, b, third))
-		empty(t, b)
 	})
 }
 

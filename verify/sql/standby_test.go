@@ -31,9 +31,7 @@ func staleStandby(t *testing.T) {
 	s := &store{kind: postgres, on: primary}
 	standby, link := standbyOf(t, primary)
 	hosts, err := url.Parse(primary.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hosts.Host += "," + standby.Addr()
 	q := hosts.Query()
 	q.Set("target_session_attrs", "read-write")
@@ -48,9 +46,7 @@ func staleStandby(t *testing.T) {
 	a, b := client(), client()
 	ctx := soon(t)
 	known, err := a.Lock(ctx, "known")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The standby has it when it has a later write.
 	run(t, s.openDSN(t, primary.URL()), "CREATE TABLE seen ()")
 	read := s.openDSN(t, standby.URL())
@@ -61,18 +57,12 @@ func staleStandby(t *testing.T) {
 	})
 	link.Close()
 	first, err := a.Lock(ctx, "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	granted := time.Now()
-	if err := primary.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, primary.Kill())
 	run(t, read, "SELECT pg_promote()")
 	second, err := b.Lock(ctx, "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := first.Err(); err != nil {
 		t.Fatalf("the first holder was told before there was a second: %v; this test shows nothing", err)
 	}
@@ -81,9 +71,7 @@ func staleStandby(t *testing.T) {
 	}
 	var resource fence.Gate
 	write := func() error { return nil }
-	if err := resource.Do(ctx, second.Token(), write); err != nil {
-		t.Errorf("the resource refused the second holder: %v", err)
-	}
+	well(t, "the resource refused the second holder", resource.Do(ctx, second.Token(), write))
 	if err := resource.Do(ctx, first.Token(), write); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("the resource let the first holder in: %v", err)
 	}
@@ -128,9 +116,7 @@ func standbyOf(t *testing.T, primary *testserver.Server) (*testserver.Server, *f
 	s, err := testserver.StartPostgres(context.Background(), dir, testserver.Config(
 		"wal_level = replica", "max_wal_senders = 4", "hot_standby = on",
 		"primary_conninfo = 'host="+host+" port="+port+" user=postgres'"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = s.Stop() })
 	return s, link
 }

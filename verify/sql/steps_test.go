@@ -43,6 +43,21 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// well must be nil.
+func well(t testing.TB, what any, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%v: %v", what, err)
+	}
+}
+
 // enter must succeed.
 func enter(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
 	t.Helper()
@@ -139,9 +154,7 @@ func empty(t testing.TB, b *sqllock.Backend) {
 func leaveAll(t testing.TB, b *sqllock.Backend) {
 	t.Helper()
 	for l, err := range b.Lines(soon(t), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range l.Claims {
 			// A call that was cut short may have gone on behind, and left.
 			if err := b.Break(soon(t), l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {

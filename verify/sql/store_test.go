@@ -67,6 +67,18 @@ func only(t *testing.T, k kind, f func(t *testing.T, s *store)) {
 	each(t, []kind{k}, f)
 }
 
+// polled runs a test with a Backend that nobody tells anything. At the end nobody may be in line,
+// and the tables must be sane.
+func polled(t *testing.T, kinds []kind, f func(t *testing.T, s *store, b *sqllock.Backend)) {
+	t.Helper()
+	each(t, kinds, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		f(t, s, b)
+		empty(t, b)
+		s.sane(t)
+	})
+}
+
 // store makes a database. At the end of the test nobody may be connected to it, and no
 // claim live in it.
 func (k kind) store(t testing.TB) *store {
@@ -94,12 +106,8 @@ func (s *store) create(t testing.TB, admin string, drop string) {
 	t.Helper()
 	s.name = fmt.Sprintf("test%d", databases.Add(1))
 	server, err := sql.Open(s.driver, admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.ExecContext(soon(t), "CREATE DATABASE "+s.name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, second(server.ExecContext(soon(t), "CREATE DATABASE "+s.name)))
 	t.Cleanup(func() {
 		defer server.Close()
 		if s.on.Pid() == 0 {
@@ -126,9 +134,7 @@ func (s *store) tidy(t testing.TB) {
 		return
 	}
 	db, err := sql.Open(s.driver, s.direct)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	for _, table := range column[string](t, db, s.sql("{tables}")) {
 		if !ours.MatchString(table) {
@@ -167,9 +173,7 @@ func (s *store) sql(text string) string {
 func (s *store) openDSN(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(s.driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.on != nil {
 		db.SetMaxOpenConns(8)
 		db.SetMaxIdleConns(8)
@@ -262,13 +266,9 @@ func column[T any](t testing.TB, db *sql.DB, query string) (all []T) {
 	defer rows.Close()
 	for rows.Next() {
 		var v T
-		if err := rows.Scan(&v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Scan(&v))
 		all = append(all, v)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rows.Err())
 	return all
 }

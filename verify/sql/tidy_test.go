@@ -21,9 +21,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		for i := range 200 {
 			use(t, b, fmt.Sprint("idle", i))
 		}
-		if err := b.Leave(soon(t), hold(t, b, claim("marked")), driver.Exit{Mark: "done"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Leave(soon(t), hold(t, b, claim("marked")), driver.Exit{Mark: "done"}))
 		inUse := hold(t, b, ttl(claim("in use"), time.Hour))
 		hold(t, b, claim("dead"))
 		hold(t, b, claim("dead too"))
@@ -58,8 +56,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 }
 
 func TestTombstonesAreForgotten(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		for i := range 50 {
 			b.Leave(soon(t), driver.Ticket{Claim: ttl(claim(fmt.Sprint("k", i%2)), 100*time.Millisecond)},
 				driver.Exit{})
@@ -96,9 +93,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 				t.Errorf("Await during Close answered %v; want ErrClosed", err)
 			}
 			stop()
-			if err := db.Ping(); err != nil {
-				t.Errorf("the program's database is not open any more: %v", err)
-			}
+			well(t, "the program's database is not open any more", db.Ping())
 			if s.dialect == sqllock.MySQL {
 				var name string
 				var n int

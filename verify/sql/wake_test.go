@@ -45,8 +45,7 @@ func handOvers(t *testing.T, a, b *sqllock.Backend) {
 }
 
 func TestWaiterIsWokenInItsOwnProcess(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		handOvers(t, b, b)
 	})
 }
@@ -116,8 +115,7 @@ func TestOneReleaseWakesEveryReader(t *testing.T) {
 // TestDeadWaiterIsPurgedByATry has a waiter with a short lease die behind a holder with a
 // long one, and in front of nobody who would look.
 func TestDeadWaiterIsPurgedByATry(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
 		wait(t, b, ttl(claim("k"), 200*time.Millisecond))
 		pause(300 * time.Millisecond)
@@ -126,12 +124,9 @@ func TestDeadWaiterIsPurgedByATry(t *testing.T) {
 
 		// The same with one that lingers for less than its lease.
 		holder = hold(t, b, claim("k"))
-		if err := b.Leave(soon(t), holder, driver.Exit{Linger: 200 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Leave(soon(t), holder, driver.Exit{Linger: 200 * time.Millisecond}))
 		pause(300 * time.Millisecond)
 		leave(t, b, hold(t, b, noWait(claim("k"))))
-		empty(t, b)
 	})
 }
 
@@ -139,13 +134,11 @@ func TestDeadWaiterIsPurgedByATry(t *testing.T) {
 // asks about none of them. Were one of them left waiting, a fourth would be refused, though
 // nobody but readers is in line.
 func TestLeaveGrantsAllWhoNobodyAwaits(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		writer := hold(t, b, claim("k"))
 		readers := []driver.Ticket{wait(t, b, reader("k")), wait(t, b, reader("k")), wait(t, b, reader("k"))}
 		leave(t, b, writer)
 		leave(t, b, append(readers, hold(t, b, noWait(reader("k"))))...)
-		empty(t, b)
 	})
 }
 
@@ -153,8 +146,7 @@ func TestLeaveGrantsAllWhoNobodyAwaits(t *testing.T) {
 // about it for no longer. A second reader purges the writer, and both hold the lock:
 // were the first left waiting, the second would have to wait behind it.
 func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		writer := hold(t, b, claim("k"))
 		first := wait(t, b, reader("k"))
 		s.do(t, "UPDATE fencelock_claim SET expires = 1 WHERE token = ?", writer.Token)
@@ -163,13 +155,10 @@ func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
 		}
 		until(t, "the writer's lease ends", func() bool {
 			l, err := b.Line(soon(t), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return len(l.Claims) == 1
 		})
 		leave(t, b, hold(t, b, noWait(reader("k"))), hold(t, b, first.Claim))
-		empty(t, b)
 	})
 }
 
@@ -180,9 +169,7 @@ func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
 		defer mine.Alarm(func(_ string, gone driver.ErrGone) { heard <- gone })()
 		for _, by := range []*sqllock.Backend{other, mine} {
 			holder := hold(t, mine, claim("k"))
-			if err := by.Break(soon(t), "k", holder.Token, "out of order"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, by.Break(soon(t), "k", holder.Token, "out of order"))
 			select {
 			case gone := <-heard:
 				if !gone.Broken || gone.Reason != "out of order" {
@@ -201,15 +188,11 @@ func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
 }
 
 func TestStoppedAlarmHearsNothing(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.polling(t)
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		stop := b.Alarm(func(string, driver.ErrGone) { t.Error("a stopped alarm was called") })
 		stop()
 		stop()
 		holder := hold(t, b, claim("k"))
-		if err := b.Break(soon(t), "k", holder.Token, ""); err != nil {
-			t.Fatal(err)
-		}
-		empty(t, b)
+		must(t, b.Break(soon(t), "k", holder.Token, ""))
 	})
 }

@@ -27,9 +27,7 @@ func (s *store) through(t testing.TB) *faultproxy.Proxy {
 		return p
 	}
 	u, err := url.Parse(s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := faultproxy.Start(t, u.Host, faultproxy.Postgres)
 	u.Host = p.Addr()
 	s.dsn = u.String()
@@ -72,14 +70,10 @@ type wal struct {
 func (w *wal) commits(t testing.TB) (n int) {
 	t.Helper()
 	f, err := os.Open(w.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	head := make([]byte, 32)
-	if _, err := f.ReadAt(head, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(f.ReadAt(head, 0)))
 	page := int64(binary.BigEndian.Uint32(head[8:]))
 	frame := make([]byte, 24)
 	for w.at = max(w.at, int64(len(head))); ; w.at += int64(len(frame)) + page {

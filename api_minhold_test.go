@@ -70,9 +70,7 @@ func TestMinHoldHoldsForTheOwnProcessToo(t *testing.T) {
 		if d := time.Since(start); d < 10*time.Second || d > 11*time.Second {
 			t.Errorf("granted after %v", d)
 		}
-		if next.Token() <= l.Token() {
-			t.Errorf("token %v after %v", next.Token(), l.Token())
-		}
+		rises(t, l.Token(), next.Token())
 		w.release(next)
 	})
 }

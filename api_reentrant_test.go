@@ -184,9 +184,7 @@ func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
 		}
 		w.release(l2)
 		l3 := w.got(c.Lock(old, "k", fencelock.Reentrant()))
-		if l3.Token() <= l2.Token() {
-			t.Errorf("token %v after %v", l3.Token(), l2.Token())
-		}
+		rises(t, l2.Token(), l3.Token())
 		w.release(l3)
 	})
 }
@@ -201,9 +199,7 @@ func TestContextOfALostGrantSharesNothing(t *testing.T) {
 			t.Error("a lost lease is still returned, so that its Err can be asked")
 		}
 		next := w.got(c.Lock(old, "k", fencelock.Reentrant()))
-		if next.Token() <= l.Token() {
-			t.Errorf("token %v after %v", next.Token(), l.Token())
-		}
+		rises(t, l.Token(), next.Token())
 		w.release(next)
 	})
 }

@@ -117,9 +117,7 @@ func TestReleaseAfterExpiryLeavesTheSuccessorAlone(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			w.store.heal()
 			next := w.got(k.wait())
-			if next.Token() <= l.Token() {
-				t.Errorf("token %v after %v", next.Token(), l.Token())
-			}
+			rises(t, l.Token(), next.Token())
 			w.is(l.Err(), fencelock.ErrExpired, fencelock.ErrLost)
 			w.is(l.Release(bg), fencelock.ErrExpired, fencelock.ErrLost)
 			time.Sleep(time.Minute)

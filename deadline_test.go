@@ -110,9 +110,7 @@ func TestAnswerAfterItsOwnDeadlineIsNoGrant(t *testing.T) {
 		}
 		mustRelease(t, l2)
 		l1 := <-got
-		if l1.Token() <= l2.Token() {
-			t.Errorf("token %v after %v", l1.Token(), l2.Token())
-		}
+		rises(t, l2.Token(), l1.Token())
 		mustRelease(t, l1)
 	})
 }

@@ -222,6 +222,14 @@ func took(t *testing.T, start time.Time, want time.Duration) {
 	}
 }
 
+// rises holds the tokens of two grants to their order.
+func rises[T ~int64](t testing.TB, before, after T) {
+	t.Helper()
+	if after <= before {
+		t.Errorf("token %v was granted after %v", after, before)
+	}
+}
+
 // tookAtMost checks that start was no longer ago.
 func tookAtMost(t *testing.T, start time.Time, most time.Duration) {
 	t.Helper()

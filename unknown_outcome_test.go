@@ -154,9 +154,7 @@ func TestWaiterThatExpiredEntersAgainAtTheTail(t *testing.T) {
 		}
 		mustRelease(t, l2)
 		l1 := <-first
-		if l1.Token() <= l2.Token() {
-			t.Errorf("tokens %v, then %v", l2.Token(), l1.Token())
-		}
+		rises(t, l2.Token(), l1.Token())
 		mustRelease(t, l1)
 		after(time.Second)
 	})

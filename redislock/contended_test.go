@@ -71,8 +71,7 @@ func BenchmarkHandOver(b *testing.B) {
 
 // The number of commands that a hand-over runs does not depend on how many wait.
 func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	for _, sc := range []*transport.Script{enterScript, leaveScript, renewScript, awaitScript} {
 		rdb.ScriptLoad(t.Context(), sc.Source())
 	}
@@ -119,8 +118,7 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 // TestContendedLine has what contended.lua must leave to line.lua, or must not forget.
 func TestContendedLine(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	contended := func(t *testing.T, claims ...driver.Claim) (line []driver.Ticket) {
 		for _, c := range claims {
 			line = append(line, enter(t, b, c))
@@ -220,8 +218,7 @@ type member struct {
 // granted(c) ⇔ weight(c) + Σ weight(b) for every live b before c ≤ capacity(c).
 func TestGrantsFollowTheOneRule(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	ctx := t.Context()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -423,8 +420,7 @@ func ours() (n int) {
 // TestLineRemembersItsLastCalls: a call whose answer was lost is sent again, and learns
 // that it is done: in a long line after 63 others, and after three when all have left.
 func TestLineRemembersItsLastCalls(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	const many = 80
 	for key, broken := range map[string]bool{"all leave": false, "some are broken": true} {
 		line := []driver.Ticket{hold(t, b, mutex(key))}

@@ -167,9 +167,7 @@ func lateAnswerIsNotFollowed(t *testing.T, g *group, m *testserver.Server, o *Op
 	if a.err != nil || !a.k.Granted {
 		t.Fatalf("Enter answered %+v, %v", a.k, a.err)
 	}
-	if took := time.Since(begun); took > max(handed, lateAfter)+2*time.Second {
-		t.Errorf("Enter took %v, and the replica had the place after %v", took, handed)
-	}
+	tookAtMost(t, begun, max(handed, lateAfter)+2*time.Second)
 	leave(t, b, a.k)
 	f.wake(fmt.Sprintf("-MOVED %d %s\r\n", g.cluster.Slot(b.recordName(key)), r.Addr()))
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
@@ -207,16 +205,12 @@ func standInIsKept(t *testing.T, g *group, m *testserver.Server, o *Options) {
 	eventually(t, "the group agrees", g.settled) // the old master confirms, as a replica
 	began := time.Now()
 	leave(t, b, hold(t, b, brief(key)))
-	if took := time.Since(began); took > 2*lateAfter+time.Second {
-		t.Errorf("the first lock took %v; the way is looked for after %v", took, lateAfter)
-	}
+	tookAtMost(t, began, 2*lateAfter+time.Second)
 	began = time.Now()
 	for range 5 {
 		leave(t, b, hold(t, b, brief(key)))
 	}
-	if took := time.Since(began); took > 4*lateAfter {
-		t.Errorf("five locks took %v after the first one had found the way; each that has to find it takes %v", took, 2*lateAfter)
-	}
+	tookAtMost(t, began, 4*lateAfter)
 	f.heal()
 	g.handOver(r) // back
 	eventually(t, "the group agrees", g.settled)

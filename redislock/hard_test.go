@@ -51,9 +51,7 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 				}
 				return
 			}
-			if next.Token() <= leases[i].Token() {
-				t.Errorf("%q: token %d was granted after %d", key, next.Token(), leases[i].Token())
-			}
+			rises(t, leases[i].Token(), next.Token())
 			if err := next.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !strings.Contains(err.Error(), "noeviction") {
 				t.Errorf("Release by who waited for %q: %v", key, err)
 			}
@@ -139,9 +137,7 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 			}
 			continue
 		}
-		if again.Token() <= lease.Token() {
-			t.Errorf("key %d: token %d was granted after %d", i, again.Token(), lease.Token())
-		}
+		rises(t, lease.Token(), again.Token())
 		if err := again.Release(t.Context()); err != nil {
 			t.Errorf("Release of key %d: %v", i, err)
 		}
@@ -299,9 +295,7 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	ok(t, lease.Renew(t.Context()))
 	ok(t, lease.Release(t.Context()))
 	if l := <-next; l != nil {
-		if l.Token() <= lease.Token() {
-			t.Errorf("token %d was granted after %d", l.Token(), lease.Token())
-		}
+		rises(t, lease.Token(), l.Token())
 		ok(t, l.Release(t.Context()))
 	}
 	leave(t, raw, ticket)
@@ -392,9 +386,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 			t.Errorf("a grant that the server has forgotten was renewed with the answer %v", err)
 		}
 		next := hold(t, b, mutex("key"))
-		if next.Token <= lost.Token {
-			t.Errorf("token %d was granted after %d", next.Token, lost.Token)
-		}
+		rises(t, lost.Token, next.Token)
 		wantGone(t, "Leave of the lost grant", b.Leave(t.Context(), lost, driver.Exit{}))
 		ok(t, renewOne(b, next))
 	})
@@ -404,8 +396,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 // nothing against asking again: what is held goes on until it is over.
 func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	b := connect(t, s, nil)
+	s, b, _ := served(t)
 	held, waits := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
 	// A folder in the place of the file: it cannot be replaced, as on a full disk it
 	// cannot be written.

@@ -14,8 +14,7 @@ import (
 // laws' own tests pass by: with leases of a minute, and in both forms of a line.
 
 func TestClaimThatLingersHasLeft(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	ctx := t.Context()
 	for _, contended := range []bool{false, true} {
 		key := map[bool]string{false: "alone", true: "contended"}[contended]
@@ -45,8 +44,7 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 // A waiting claim that leaves with a linger stays in line, and so keeps out
 // those behind it.
 func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	reader := func() driver.Claim {
 		c := mutex("key")
 		c.Weight = 1
@@ -65,8 +63,7 @@ func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 // renewal, which comes late, must not bring it back before the one who waits.
 func TestRenewalInALongLineBringsNothingBack(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	c := mutex("key")
 	c.TTL = time.Second
 	k := hold(t, b, c)
@@ -81,8 +78,7 @@ func TestRenewalInALongLineBringsNothingBack(t *testing.T) {
 
 // The keys of a line live as long as its longest lease.
 func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	k := hold(t, b, mutex("key"))
 	wait_(t, b, mutex("key"))
 	k.TTL = 10 * 24 * time.Hour
@@ -139,8 +135,7 @@ func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
 // A grant that was pushed before anybody waited for it is not news: the claim may
 // have been broken since.
 func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	hold(t, b, mutex("key"))
 	k := wait_(t, b, mutex("key"))
 	subscribed(t, b)
@@ -152,8 +147,7 @@ func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
 }
 
 func TestTombstoneIsOnlyEverProlonged(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	c := mutex("key")
 	for _, ttl := range []time.Duration{time.Minute, minTTL} {
 		k := driver.Ticket{Claim: c}

@@ -254,8 +254,7 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 // of several, wherever their other keys are.
 func TestRecordAloneServesALineOfOne(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	held := hold(t, b, mutex("key"))
 	wait_(t, b, mutex("key"))
 	before := line(t, b, "key")

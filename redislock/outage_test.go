@@ -16,8 +16,7 @@ import (
 
 // A FLUSHALL is a loss, not an invitation.
 func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	s, b, rdb := served(t)
 	alone := hold(t, b, mutex("alone"))
 	held := hold(t, b, mutex("contended"))
 	waits := wait_(t, b, mutex("contended"))
@@ -77,9 +76,7 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 					}
 				}
 				next := hold(t, b, mutex("key"))
-				if next.Token <= held.Token {
-					t.Errorf("token %d follows %d", next.Token, held.Token)
-				}
+				rises(t, held.Token, next.Token)
 				wantGone(t, "Leave of the one before", a.Leave(t.Context(), held, driver.Exit{}))
 				leave(t, b, next)
 				return

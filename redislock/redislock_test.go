@@ -87,6 +87,13 @@ func connect(t testing.TB, s *testserver.Server, o *Options) *Backend {
 	return closing(t, New(dial(t, s), o))
 }
 
+// served starts a server, and opens a Backend and a client of the server itself.
+func served(t testing.TB) (*testserver.Server, *Backend, *redis.Client) {
+	t.Helper()
+	s := newServer(t)
+	return s, connect(t, s, nil), dial(t, s)
+}
+
 func closing(t testing.TB, b *Backend) *Backend {
 	t.Cleanup(func() { b.Close() })
 	return b
@@ -336,6 +343,22 @@ func noticed(t testing.TB, b *Backend) {
 
 func renewOne(b *Backend, k driver.Ticket) error {
 	return b.Renew(context.Background(), []driver.Ticket{k})[0]
+}
+
+// rises holds the tokens of two grants to their order.
+func rises[T ~int64](t testing.TB, before, after T) {
+	t.Helper()
+	if after <= before {
+		t.Errorf("token %v was granted after %v", after, before)
+	}
+}
+
+// tookAtMost checks that start was no longer ago.
+func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
+	t.Helper()
+	if d := time.Since(start); d > most {
+		t.Errorf("it took %v; want at most %v", d, most)
+	}
 }
 
 // wantGone holds err to saying that the claim is gone.

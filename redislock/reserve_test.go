@@ -72,8 +72,7 @@ func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 // when it is lengthened again, and the record is there for as long as an Enter keeps it.
 func TestReserveKeepsTheLeaseAndItsRecord(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	k := hold(t, b, mutex("key"))
 	before := line(t, b, "key").Claims[0]
 	for span := int64(2); span <= driver.MaxSpan; span = span*8 - 1 {

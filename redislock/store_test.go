@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -82,32 +81,6 @@ func TestSlotsAreThoseOfTheServer(t *testing.T) {
 	}
 }
 
-func TestLinesListsOddKeysByPrefix(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
-	keys := []string{"a*b", "aXb", "a?b", "a[1]", "a1", "a\\", "a{x}", "a{x}y", "a%7B", "a\x00b", "锁1", "锁2"}
-	for _, key := range keys {
-		hold(t, b, mutex(key))
-	}
-	for _, prefix := range append([]string{"", "a", "a{", "锁", "none"}, keys...) {
-		want, got := map[string]bool{}, map[string]bool{}
-		for _, key := range keys {
-			if strings.HasPrefix(key, prefix) {
-				want[key] = true
-			}
-		}
-		for l, err := range b.Lines(t.Context(), prefix) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got[l.Key] = true
-		}
-		if !maps.Equal(want, got) {
-			t.Errorf("with prefix %q: %v, want %v", prefix, got, want)
-		}
-	}
-}
-
 func TestPrefixesDoNotMix(t *testing.T) {
 	s := newServer(t)
 	prefixes := []string{"", "a:", "a:b:", "app:{one}:", "x*", "x"}
@@ -143,8 +116,7 @@ func TestBadOptionsAreTheAnswerToTheFirstCall(t *testing.T) {
 // Whatever happens to a lock, what is left of it is one record that ends in about
 // a day; with a mark, it stays.
 func TestNothingStaysButTheCounter(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	ctx := t.Context()
 	leave(t, b, hold(t, b, mutex("free")))
 
@@ -179,8 +151,7 @@ func TestNothingStaysButTheCounter(t *testing.T) {
 
 // A lock whose processes have all died vanishes, claims first.
 func TestEverythingExpiresByItself(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	ctx := t.Context()
 	for _, ttl := range []time.Duration{20 * minTTL, time.Minute, 48 * time.Hour, maxTTL} {
 		key := ttl.String()
@@ -227,8 +198,7 @@ func TestEverythingExpiresByItself(t *testing.T) {
 
 // The last claim of a line leaves something behind: what is made for that expires too.
 func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	ctx := t.Context()
 	unknown := func(k driver.Ticket) driver.Ticket { k.Token = 0; return k }
 	ways := map[string]func(k driver.Ticket) error{
@@ -258,8 +228,7 @@ func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
 }
 
 func TestRecordOfAnotherVersionIsRefused(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	for _, rec := range []string{"2 anything", "9", "v2", "10 held"} {
 		rdb.Set(t.Context(), b.recordName("key"), rec, 0)
 		everyCall(t, b, "key", func(name string, err error) {
@@ -276,8 +245,7 @@ func TestRecordOfAnotherVersionIsRefused(t *testing.T) {
 // A record that is damaged may be anybody's lock: the answer is an error, never a
 // grant.
 func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	ctx := t.Context()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -323,8 +291,7 @@ func TestDamagedRecordIsAnErrorAndNoGrant(t *testing.T) {
 // and once all leases are over the lock works again.
 func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	ctx := t.Context()
 	for _, part := range []string{"c", "z"} {
 		key := "key " + part
@@ -369,8 +336,7 @@ func TestLineThatLostAPartHealsWhenItsLeasesAreOver(t *testing.T) {
 
 // What is left of a line whose record was evicted must not count in the next one.
 func TestLineWhoseRecordWasLostBeginsAnew(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	old := []driver.Ticket{hold(t, b, slots("key", 1, 2)), hold(t, b, slots("key", 1, 2)), wait_(t, b, slots("key", 2, 2))}
 	rdb.Del(t.Context(), b.recordName("key"))
 	for i, err := range b.Renew(t.Context(), old) {
@@ -397,8 +363,7 @@ func TestLineWhoseRecordWasLostBeginsAnew(t *testing.T) {
 }
 
 func TestKeyOfAnotherTypeIsToldPlainly(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	rdb.RPush(t.Context(), b.recordName("key"), "x")
 	everyCall(t, b, "key", func(name string, err error) {
 		if !permanent(err) || !strings.Contains(err.Error(), "holds something else") {
@@ -445,8 +410,7 @@ func noWait(c driver.Claim) driver.Claim {
 }
 
 func TestDurationsThatTheCoreNeverSendsDoNoHarm(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
+	_, b, _ := served(t)
 	k := hold(t, b, mutex("key"))
 	for _, d := range []time.Duration{-1, 0, 1, maxTTL * 2, -1 << 62, 1<<63 - 1} {
 		r := k

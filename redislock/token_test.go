@@ -24,8 +24,7 @@ func seedToken(t *testing.T, b *Backend, rdb *redis.Client, key string, last int
 
 // A token that passed through a Lua number would lose its last digits above 2^53.
 func TestTokensAreExactBeyond2To53(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	now := time.Now().UnixMicro()
 	for _, last := range []int64{
 		1<<53 - 70000, 1<<53 - 2, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2,
@@ -85,8 +84,7 @@ func TestTokensAreExactBeyond2To53(t *testing.T) {
 }
 
 func TestExhaustedCounterIsAnError(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	for _, last := range []int64{math.MaxInt64, math.MaxInt64 - 1} {
 		seedToken(t, b, rdb, "key", last)
 		c := mutex("key")
@@ -101,8 +99,7 @@ func TestExhaustedCounterIsAnError(t *testing.T) {
 }
 
 func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
-	s := newServer(t)
-	b := connect(t, s, nil)
+	s, b, _ := served(t)
 	var last int64
 	for range 3 {
 		for range 3 {
@@ -124,8 +121,7 @@ func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
 // caught up by a day, after each step: a server whose clock was set back must not draw old
 // tokens, nor one whose last client has crashed.
 func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
-	s := newServer(t)
-	b, rdb := connect(t, s, nil), dial(t, s)
+	_, b, rdb := served(t)
 	for _, ahead := range []time.Duration{50 * time.Second, 10 * 24 * time.Hour} {
 		key := ahead.String()
 		end := time.Now().Add(ahead)

@@ -56,9 +56,7 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 			t.Errorf("the next Lock: %v", err)
 			return
 		}
-		if l.Token() <= lease.Token() {
-			t.Errorf("token %d was granted after %d", l.Token(), lease.Token())
-		}
+		rises(t, lease.Token(), l.Token())
 		ok(t, l.Release(context.WithoutCancel(t.Context())))
 	}()
 	<-lease.Context().Done()
@@ -105,9 +103,7 @@ func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 	leave(t, b, k)
 	begun := time.Now()
 	must(t, b.Close())
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("Close took %v", took)
-	}
+	tookAtMost(t, begun, 3*time.Second)
 	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 	// The session was ended, not left to run out for nine minutes.
 	if left := tree(t, a, prefix(t)+sessionsDir); len(left) > 0 {

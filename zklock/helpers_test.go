@@ -121,6 +121,22 @@ func ok(t testing.TB, err error) {
 // errOf is the error of a call whose other result does not matter.
 func errOf[T any](_ T, err error) error { return err }
 
+// rises holds the tokens of two grants to their order.
+func rises[T ~int64](t testing.TB, before, after T) {
+	t.Helper()
+	if after <= before {
+		t.Errorf("token %v was granted after %v", after, before)
+	}
+}
+
+// tookAtMost checks that start was no longer ago.
+func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
+	t.Helper()
+	if d := time.Since(start); d > most {
+		t.Errorf("it took %v; want at most %v", d, most)
+	}
+}
+
 // wantGone holds err to saying that the claim is gone.
 func wantGone(t testing.TB, what string, err error) {
 	t.Helper()

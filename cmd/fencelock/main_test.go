@@ -99,6 +99,14 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// tookAtMost checks that start was no longer ago.
+func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
+	t.Helper()
+	if d := time.Since(start); d > most {
+		t.Errorf("it took %v; want at most %v", d, most)
+	}
+}
+
 // buffer is a bytes.Buffer for several goroutines.
 type buffer struct {
 	mu sync.Mutex

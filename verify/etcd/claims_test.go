@@ -247,6 +247,22 @@ func unknown(t testing.TB, what string, err error) {
 	}
 }
 
+// rises holds the tokens of two grants to their order.
+func rises[T ~int64](t testing.TB, before, after T) {
+	t.Helper()
+	if after <= before {
+		t.Errorf("token %v was granted after %v", after, before)
+	}
+}
+
+// tookAtMost checks that start was no longer ago.
+func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
+	t.Helper()
+	if d := time.Since(start); d > most {
+		t.Errorf("it took %v; want at most %v", d, most)
+	}
+}
+
 // wantGone holds err to saying that the claim is gone.
 func wantGone(t testing.TB, what string, err error) {
 	t.Helper()

@@ -84,9 +84,7 @@ func TestClaimDeletedByHandEntersAgain(t *testing.T) {
 		x.remove(x.keys("k/")[0])
 		behind := hold(t, b, another(c)) // so that the line is not empty
 		again := wait(t, a, c)
-		if again.Token <= first.Token {
-			t.Errorf("it has token %d; want one above %d", again.Token, first.Token)
-		}
+		rises(t, first.Token, again.Token)
 		leave(t, b, behind)
 		leave(t, a, granted(t, a, again))
 	})

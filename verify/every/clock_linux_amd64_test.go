@@ -302,9 +302,7 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 				release(t, "the first", held)
 			}
 			next := second.granted(t, "the next", 2*ttl+s.lag)
-			if next.Token() <= held.Token() {
-				t.Errorf("token %d was granted after %d", next.Token(), held.Token())
-			}
+			rises(t, held.Token(), next.Token())
 			holds(t, "the lock of the next", next, ttl*5/4)
 			third := lockBehind(t, a, key)
 			if s.servers == 1 {
@@ -319,16 +317,12 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			}
 			release(t, "the next", next)
 			last := third.granted(t, "the last", ttl+s.lag)
-			if last.Token() <= next.Token() {
-				t.Errorf("token %d was granted after %d, when the clock had been set back", last.Token(), next.Token())
-			}
+			rises(t, next.Token(), last.Token())
 			holds(t, "the lock of the last", last, 0)
 			release(t, "the last", last)
 			// Nobody has been in line since before the step.
 			fresh := lock(t, b, key)
-			if fresh.Token() <= last.Token() {
-				t.Errorf("token %d was drawn after %d, when the clock had been set back", fresh.Token(), last.Token())
-			}
+			rises(t, last.Token(), fresh.Token())
 			release(t, "the one after the last", fresh)
 		})
 	})

@@ -113,9 +113,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 			if err != nil {
 				t.Fatalf("when there was room again Lock was told %v", err)
 			}
-			if next.Token() <= held.Token() {
-				t.Errorf("token %d was granted after %d", next.Token(), held.Token())
-			}
+			rises(t, held.Token(), next.Token())
 			holds(t, "the lock", next, 0)
 			release(t, "the next", next)
 		})

@@ -327,6 +327,14 @@ func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Optio
 	return l
 }
 
+// rises holds the tokens of two grants to their order.
+func rises[T ~int64](t testing.TB, before, after T) {
+	t.Helper()
+	if after <= before {
+		t.Errorf("token %v was granted after %v", after, before)
+	}
+}
+
 // holds checks that a lease is held for a time, and can be renewed.
 func holds(t testing.TB, what string, lease *fencelock.Lease, d time.Duration) {
 	t.Helper()

@@ -222,6 +222,16 @@ func took(t *testing.T, start time.Time, want time.Duration) {
 	}
 }
 
+// nothing checks that no lease has been granted yet.
+func nothing(t *testing.T, granted <-chan *fencelock.Lease, otherwise string) {
+	t.Helper()
+	select {
+	case <-granted:
+		t.Fatal(otherwise)
+	default:
+	}
+}
+
 // rises holds the tokens of two grants to their order.
 func rises[T ~int64](t testing.TB, before, after T) {
 	t.Helper()

@@ -191,11 +191,7 @@ func TestFrontThatGivesUpKeepsTheClaimInLine(t *testing.T) {
 		mustRelease(t, l)
 		la := <-a
 		synctest.Wait()
-		select {
-		case <-z:
-			t.Fatal("two holders")
-		default:
-		}
+		nothing(t, z, "two holders")
 		if n := len(b.entered()); n != 1 {
 			t.Errorf("%d Enters; the place was given up", n)
 		}

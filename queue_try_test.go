@@ -99,10 +99,8 @@ func TestTenThousandWaitersCancelled(t *testing.T) {
 }
 
 func TestHotKeyServesEverybodyAlike(t *testing.T) {
-	// Real time: 64 goroutines on one key, each back in the queue at once. Jain's index
-	// of their shares is 1 if all are equal, 1/64 if one has everything.
-	// Nobody is served before everybody is in the queue: who would start alone would
-	// rightly have it all until the next one comes.
+	// Real time. Jain's index is 1 if all shares are equal, and 1/64 if one goroutine has all.
+	// Nobody is served before all are in the queue: a goroutine alone would rightly have all.
 	const n, total = 64, 64 * 200
 	var queued atomic.Int32
 	everybody := make(chan struct{})

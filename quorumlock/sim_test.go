@@ -242,10 +242,9 @@ func manyRuns() int {
 	return 2000
 }
 
-// Clients whose clocks are each a little further ahead than the one before take the
-// lock in turn. Then two of three nodes are wiped and wait out their quarantine. The
-// tokens that they have forgotten must be below what they grant now. A limit of last +
-// skew, in place of now + skew, does not keep that: so it must be seen to fail.
+// Each client's clock is further ahead than the one before, and two of three nodes are wiped.
+// What they grant after their quarantine must be above the tokens that they have forgotten. A
+// limit of last + skew, in place of now + skew, must be seen to fail.
 func TestClientsCannotClimbOnOneAnothersBallots(t *testing.T) {
 	for r, falls := range map[rule]bool{whole: false, climbing: true} {
 		t.Run(fmt.Sprintf("Broken=%v", falls), func(t *testing.T) {

@@ -80,16 +80,28 @@ func (c *hungConn) Read(b []byte) (int, error) {
 // clusterThrough opens a client that reaches one node through a front.
 func clusterThrough(t *testing.T, g *group, f *front, change ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	t.Helper()
+	return clusterOver(t, g, func(c net.Conn, addr string) net.Conn {
+		// A map that nobody has asked for names loopback addresses without the host.
+		if strings.HasSuffix(f.addr, addr[strings.LastIndexByte(addr, ':'):]) {
+			return &hungConn{Conn: c, front: f}
+		}
+		return c
+	}, change...)
+}
+
+// clusterOver opens a client that has its connections wrapped.
+func clusterOver(
+	t *testing.T, g *group, wrap func(c net.Conn, addr string) net.Conn, change ...func(*redis.ClusterOptions),
+) *redis.ClusterClient {
+	t.Helper()
 	o := &redis.ClusterOptions{
 		Addrs: g.cluster.Addrs(),
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			var d net.Dialer
-			c, err := d.DialContext(ctx, network, addr)
-			// A map that nobody has asked for names loopback addresses without the host.
-			if err == nil && strings.HasSuffix(f.addr, addr[strings.LastIndexByte(addr, ':'):]) {
-				return &hungConn{Conn: c, front: f}, nil
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
 			}
-			return c, err
+			return wrap(c, addr), nil
 		},
 	}
 	for _, f := range change {

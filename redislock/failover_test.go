@@ -208,10 +208,8 @@ func keysFor() []string {
 	return keys
 }
 
-// A master that hands over while it is well costs nobody a lock: who holds one goes
-// on, who waits is served. In a Cluster nothing is lost; a sentinel promotes a replica
-// while the old master still answers, and what that one grants meanwhile is lost. Its
-// holders are told.
+// A hand-over of a healthy master costs nobody a lock. In a Cluster nothing is lost. A sentinel
+// promotes a replica while the old master still grants: those holders are told of the loss.
 func TestHandOverUnderLoad(t *testing.T) {
 	onEach(t, groups, func(t *testing.T, g *group) {
 		const ttl = 3 * time.Second

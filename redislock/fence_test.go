@@ -218,7 +218,7 @@ func TestErrorsOfUsersScriptsNameTheirOwnLines(t *testing.T) {
 // In a Cluster the mark must be in the slot of its key, and no two keys share one.
 func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
 	t.Parallel()
-	f := NewFence(cluster1(t), nil)
+	f := NewFence(dialCluster(t, cluster(t)), nil)
 	owner := map[string]string{}
 	for _, key := range []string{
 		"a", "orders/42", "stock:{sku1}", "{sku1}", "{sku1}:a", "a{sku1}b{sku2}", "{", "}", "{}", "a{}b", "{}{a}", "a}b", "a}{b", "{a", "a{b", "{{a}}", "{a}}",
@@ -245,8 +245,6 @@ func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
 		}
 	}
 }
-
-func cluster1(t *testing.T) *redis.ClusterClient { return dialCluster(t, cluster(t)) }
 
 func TestFenceNeedsFewRights(t *testing.T) {
 	s := newServer(t)

@@ -69,11 +69,7 @@ func clusterGroup(t testing.TB) *group {
 }
 
 // dial opens a client as a program would, with what it is made for.
-func (g *group) dial() redis.UniversalClient {
-	c := g.address().dial()
-	g.t.Cleanup(func() { c.Close() })
-	return c
-}
+func (g *group) dial() redis.UniversalClient { return dialFor(g.t, g) }
 
 func (g *group) address() address {
 	if g.single != nil {

@@ -12,13 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A master takes no writes from the moment that its replica asks for its place, for five
-// seconds if nothing comes of that. Redis 7.0 makes sure of it: a replica that won an
-// election less than four of the nodes' time-outs ago counts the votes of that one. It is
-// a master for a moment; the others know of a newer one and make it a replica again, which
-// forgets what it granted.
-//
-// Leases that are longer go on, and who waits is served; who has a shorter one is told.
+// A master takes no writes for five seconds after its replica asks for its place. Redis 7.0
+// undoes a hand-over that follows another one too soon, and forgets what the replica granted.
+// Longer leases go on, waiters are served, and holders of shorter leases are told.
 func TestHandOverThatFailsCostsOnlyShortLeases(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)

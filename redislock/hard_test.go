@@ -17,10 +17,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// A server that evicts keys takes locks away, in pieces: who held one is told by its
-// deadline, who waits is not kept waiting, nobody is granted a token that was granted
-// before, and what is gone as a whole can be had again. No answer is anything but a grant,
-// a loss, or an error that names the cause.
+// Eviction takes locks away in pieces. Holders are told by their deadline, no token comes
+// twice, a lock that is gone as a whole can be had again, and errors name the cause.
 func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -66,15 +64,16 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 		ask(t, s, strings.Fields(set)...)
 	}
 	big := strings.Repeat("x", 1000)
-	gone := func() (n int) {
+	gone := func() map[int]bool {
+		missing := make(map[int]bool)
 		for i := range leases {
 			exists, err := rdb.Exists(t.Context(), recordOf(fmt.Sprint("key ", i))).Result()
-			if err != nil {
-				t.Fatal(err)
+			must(t, err)
+			if exists == 0 {
+				missing[i] = true
 			}
-			n += 1 - int(exists)
 		}
-		return n
+		return missing
 	}
 	filler := 0
 	eventually(t, "some locks are evicted", func() bool {
@@ -86,16 +85,11 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatalf("filling up: %v", err)
 		}
-		return gone() >= locks/4
+		return len(gone()) >= locks/4
 	})
 	evicted := time.Now()
 	ask(t, s, "CONFIG", "SET", "maxmemory", "0")
-	missing := make(map[int]bool)
-	for i := range leases {
-		if rdb.Exists(t.Context(), recordOf(fmt.Sprint("key ", i))).Val() == 0 {
-			missing[i] = true
-		}
-	}
+	missing := gone()
 	// A lock whose record is gone, and that nobody has taken since, is a loss by the next
 	// renewal: a renewal never makes it anew.
 	for i := range missing {

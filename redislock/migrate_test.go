@@ -16,7 +16,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
-	"github.com/redis/go-redis/v9"
 )
 
 // All locks in one slot.
@@ -150,18 +149,7 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)
 	var sent scripts
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: g.cluster.Addrs(),
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			var d net.Dialer
-			c, err := d.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return scriptsConn{c, &sent}, nil
-		},
-	})
-	t.Cleanup(func() { rdb.Close() })
+	rdb := clusterOver(t, g, func(c net.Conn, _ string) net.Conn { return scriptsConn{c, &sent} })
 	b := closing(t, New(rdb, inOneSlot))
 	alone, contended := hold(t, b, mutex("alone")), hold(t, b, mutex("contended"))
 	waiter := wait_(t, b, mutex("contended"))

@@ -68,9 +68,7 @@ func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
 	go func() { got <- granted(t, waiter, k) }()
 	leave(t, holder, held)
 	waiter.subscriber.confirmed()
-	if d := <-got; d > fallback/2 {
-		t.Errorf("the grant was seen after %v, when the fallback looked", d)
-	}
+	wantPush(t, <-got)
 	leave(t, waiter, k)
 }
 
@@ -250,9 +248,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	granted(t, waiter, other) // and so the message before this one has come too
 	p.Resume()
 	k := <-got
-	if d := granted(t, waiter, k); d > fallback/2 {
-		t.Errorf("the grant was seen after %v, when the fallback looked", d)
-	}
+	wantPush(t, granted(t, waiter, k))
 	leave(t, waiter, k)
 	leave(t, waiter, other)
 }

@@ -309,6 +309,14 @@ func granted(t testing.TB, b *Backend, k driver.Ticket) time.Duration {
 	}
 }
 
+// wantPush checks that a grant came by push, within d, and not by the waiter's own reading.
+func wantPush(t testing.TB, d time.Duration) {
+	t.Helper()
+	if d > fallback/2 {
+		t.Errorf("the grant came after %v, not by push", d)
+	}
+}
+
 // subscribed waits until the Backend's subscription is confirmed.
 func subscribed(t testing.TB, b *Backend) {
 	t.Helper()

@@ -37,10 +37,9 @@ func mend(t testing.TB, replica *testserver.Server) {
 	})
 }
 
-// This is what no lock on a store with asynchronous replicas can keep, and what is
-// kept all the same. A replica is promoted that has not heard of a grant: a second
-// holder is let in beside the first. The second one's token is larger, so a resource
-// that compares tokens refuses the first; and the first is told by its next renewal.
+// A replica is promoted that has not heard of a grant, so a second holder comes beside the
+// first. Its token is larger, so a resource that compares tokens refuses the first holder,
+// whose next renewal reports the loss.
 func TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
 	onEach(t, groups, func(t *testing.T, g *group) {
 		const ttl = time.Minute // it is renewed by itself when all else is done

@@ -12,10 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asFirst runs fencelock as process 1 of a namespace, as a container does. The file
-// of the locks is the same as outside. Where namespaces are not permitted, it is an
-// ordinary process below a shell that reaps nothing: all but its number is the same,
-// for fencelock adopts the orphans of its command everywhere.
+// asFirst runs fencelock as process 1 of a namespace, as a container does. Where namespaces are
+// not permitted, it runs below a shell that reaps nothing: fencelock adopts orphans everywhere.
 func (s *stage) asFirst(args ...string) *proc {
 	s.t.Helper()
 	unshare := []string{"--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"}

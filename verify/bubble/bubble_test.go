@@ -1,16 +1,11 @@
 //go:build !wasip1
 
-// Package bubble_test runs random programs on the core, in virtual time, on networks
-// that fail, and judges their histories.
+// Package bubble_test runs random programs on the core, in virtual time, on networks that
+// fail, and judges their histories.
 //
-// A program is drawn first, as data, and then run, so that one that fails is made
-// smaller before it is shown, together with its history. What fails is repeated with
-// -rapid.seed, or with the file that is named beside it.
-//
-// Programs are run twice over. On all processors and with the race detector, the machine
-// decides what comes first in one instant, and a few programs have more than one history.
-// In the sandbox that follows from the program as well: there a seed gives the same
-// histories each time, to the last event.
+// A program is drawn as data and then run, so that rapid can make a failing one smaller.
+// -rapid.seed repeats it. On all processors the machine orders the events of one instant. In
+// the sandbox the program orders them, so a seed gives the same histories each time.
 package bubble_test
 
 import (

@@ -22,11 +22,9 @@ import (
 // take turns; a program needs some hundreds of them.
 const mostReadings = 1_000_000
 
-// sandbox runs programs so that each has one history. The tests are built for WebAssembly,
-// where goroutines take turns on one thread and none is interrupted, and each program is
-// run by a machine of its own. All that the machine hears of the world is made up here:
-// the clock moves by its readings, and chance, from which Go takes which of several timers
-// or cases comes first, follows from the program.
+// sandbox runs programs so that each has one history. It runs the tests as WebAssembly, where
+// goroutines take turns on one thread. The clock moves by its readings, and the random numbers
+// follow from the program.
 type sandbox struct {
 	runtime wazero.Runtime
 	guest   wazero.CompiledModule

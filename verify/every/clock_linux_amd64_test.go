@@ -18,10 +18,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// wall is the wall clock of one process, and of those that it starts later: it can be
-// stepped, and nobody else's goes with it. Programs read the time by code that the kernel
-// maps into each process, its vDSO. Here that code is replaced by one that asks the kernel
-// and adds a number to what it says.
+// wall is the wall clock of one process and of those that it starts later. Programs read the
+// time by code of the kernel's vDSO, which is replaced by code that adds a number.
 type wall struct {
 	pid int
 	at  int64 // where the number is
@@ -257,11 +255,9 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 	})
 }
 
-// The wall clock of a server is stepped forward by an hour, and back. Where leases end by
-// it they are over at once: the holder is told within its lease, the next is granted the
-// lock with a larger token, and holds it in the new time. The step back takes nothing from
-// anybody, and tokens go on rising. Where they end by another clock, or where most of the
-// servers have the right time, nothing happens at all.
+// The wall clock of a server is stepped forward by an hour, and back. Leases that end by it
+// are over at once, and the holder is told within its lease. The step back takes nothing from
+// anybody. Tokens always rise. Other leases, and a majority with the right time, go on.
 func TestWallClockOfTheServerIsStepped(t *testing.T) {
 	t.Run("each", func(t *testing.T) {
 		each(t, func(t *testing.T, s *store) {

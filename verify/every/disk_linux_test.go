@@ -42,11 +42,8 @@ func fill(t testing.TB, dir string) (free func()) {
 	}
 }
 
-// The disk of a server is full. Whatever the server does then, refuse, hang or end: calls
-// end with their contexts, a failure is neither permanent nor a refusal, a lock that is
-// held goes on or is lost by its deadline, and nobody holds it beside another. When there
-// is room again, and a server that has ended was started again, everything works, and
-// tokens go on rising.
+// The disk of a server is full. Calls end with their contexts, failures are not permanent, and
+// no two hold the lock. When there is room again everything works, and tokens rise.
 func TestDiskOfTheServerIsFull(t *testing.T) {
 	t.Run("each", func(t *testing.T) {
 		each(t, func(t *testing.T, s *store) {

@@ -17,10 +17,8 @@ import (
 // inside says that this process is in namespaces of its own.
 const inside = "FENCELOCK_TEST_NAMESPACE"
 
-// TestMain runs the tests in namespaces of their own: the network has nothing but a
-// loopback interface, so that what they do to it is done to nobody else, and the disks that
-// they fill are seen by nobody else. Root makes them; anybody else makes a user namespace
-// for it.
+// TestMain runs the tests in namespaces of their own, with a loopback interface and disks that
+// nobody else sees. Root makes them directly; other users make a user namespace first.
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) == "" {
 		os.Exit(enter())

@@ -15,10 +15,8 @@ import (
 	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
-// One way of a connection is dead, and neither side sees an end of it: what is half
-// open stays so. A holder whose answers, or whose requests, do not arrive is told
-// by its deadline; the next is granted the lock, not before that, and with a larger
-// token; and when the way is mended, the client works again.
+// One way of a connection is dead, and neither side sees its end. The holder is told by its
+// deadline, the next is granted the lock after that, and the client works again when it heals.
 func TestOneWayIsCut(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {
@@ -108,10 +106,8 @@ func TestOneWayIsCut(t *testing.T) {
 	})
 }
 
-// A call to a store that does not answer ends with its context and says so, though the
-// connection below has the same deadline and may be the first to see it. The next calls find
-// connections that the ones before have left. A connection that ends meanwhile, because of
-// its own silence, is another matter.
+// A call that gets no answer ends with its context and says so, though its connection has the
+// same deadline. A connection that ends because of its own silence is another matter.
 func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {
@@ -298,10 +294,8 @@ func TestLinkThatFlaps(t *testing.T) {
 	})
 }
 
-// Answers take a twentieth of a lease, and locks are had, held and renewed in spite of it;
-// then they take four fifths. A call is given a third, with all of its requests and those
-// that connect, so who is so slow gets none. No two hold a lock at any time, and who is
-// quick is served; with the delay gone all is well.
+// Answers take a twentieth of a lease, and locks work. Then they take four fifths, more than the
+// third that a call has: no slow client gets a lock, and quick ones are served.
 func TestAnswersTakeMostOfALease(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {

@@ -11,12 +11,9 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// A Redis that has its data again after a restart may still have lost what it
-// acknowledged last. It notices that it was restarted, and takes no locks for a
-// quarantine, unless Durable says that it loses nothing. Each lock is asked for twice: the
-// first ballot notices, the second finds what the first has written. The one lock has a
-// record, the other has none. A server that is stopped with a dump finds the name of its
-// old replication history in it when it starts, if it had a replica.
+// A restarted Redis may have lost what it acknowledged last, so it takes no locks for a
+// quarantine, unless it is Durable. Each lock is asked for twice: the first ballot notices, and
+// the second finds its note. A dump names the old replication history if there was a replica.
 func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 	t.Parallel()
 	for _, m := range []driver.Membership{lasting, durable} {

@@ -207,21 +207,6 @@ func TestRenewByHand(t *testing.T) {
 	})
 }
 
-func TestRenewOfWhatTheStoreLostIsALoss(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		w.store.Flush()
-		err := l.Renew(bg)
-		w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
-		w.is(l.Err(), fencelock.ErrLost)
-		if l.Context().Err() == nil {
-			t.Error("the context goes on")
-		}
-		w.free("k")
-	})
-}
-
 func TestRenewOfAFixedLeaseIsInvalid(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.lock(w.client(nil), "k", fencelock.FixedLease(time.Minute))

@@ -158,39 +158,33 @@ func TestRestOfMinHoldIsNotBelowTheBackendsShortestLease(t *testing.T) {
 	})
 }
 
-// A repeated release must not prolong what is left.
-func TestMinHoldWithALostReply(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		start := time.Now()
-		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
-		w.store.meddle(nil, only(down, "leave"))
-		l.Release(bg)
-		w.store.heal()
-		w.freeIn(time.Until(start.Add(10*time.Second)), "k")
-	})
-}
-
-// The release got through late: what is left is counted from the grant all the same.
-func TestLateReleaseDoesNotProlongMinHold(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		start := time.Now()
-		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
-		w.store.meddle(only(down, "leave"), nil)
-		w.is(l.Release(bg), fencelock.ErrUnavailable)
-		time.Sleep(time.Until(start.Add(5 * time.Second)))
-		w.store.heal()
-		w.freeIn(time.Until(start.Add(10*time.Second)), "k")
-
-		// It got through when nothing was left to wait for.
-		start = time.Now()
-		l = w.lock(c, "k", fencelock.MinHold(10*time.Second))
-		w.store.meddle(only(down, "leave"), nil)
-		w.is(l.Release(bg), fencelock.ErrUnavailable)
-		time.Sleep(time.Until(start.Add(15 * time.Second)))
-		w.store.heal()
-		time.Sleep(5 * time.Second) // until the next try
-		w.free("k")
-	})
+// A release that is repeated, or gets through late, does not prolong what is left: it counts
+// from the grant.
+func TestRepeatedReleaseDoesNotProlongMinHold(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after func(context.Context, string) error
+		heals         time.Duration // since the grant
+		free          time.Duration
+	}{
+		"the reply is lost":                   {nil, only(down, "leave"), 0, 10 * time.Second},
+		"it comes late":                       {only(down, "leave"), nil, 5 * time.Second, 10 * time.Second},
+		"it comes when nothing is left of it": {only(down, "leave"), nil, 15 * time.Second, 20 * time.Second},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			start := time.Now()
+			l := w.lock(w.client(nil), "k", fencelock.MinHold(10*time.Second))
+			w.store.meddle(c.before, c.after)
+			if err := l.Release(bg); c.after == nil {
+				w.is(err, fencelock.ErrUnavailable)
+			}
+			time.Sleep(time.Until(start.Add(c.heals)))
+			w.store.heal()
+			if c.heals < 10*time.Second {
+				w.freeIn(time.Until(start.Add(c.free)), "k")
+				return
+			}
+			time.Sleep(time.Until(start.Add(c.free))) // until the next try
+			w.free("k")
+		})
+	}
 }

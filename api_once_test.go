@@ -108,33 +108,27 @@ func TestZeroSlotIsOnceForEver(t *testing.T) {
 }
 
 func TestFailedRunLeavesTheSlotOpen(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		ran, err := a.Once(bg, "k", noon, (&job{err: errWork}).run)
-		if !ran || err != errWork {
-			t.Errorf("%v, %v", ran, err)
-		}
-		w.free("k")
-		var j job
-		w.once(b, noon, &j, true)
-	})
-}
-
-func TestPanicInARunLeavesTheSlotOpen(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		func() {
-			defer func() {
-				if recover() != "boom" {
-					t.Error("the panic did not go on")
+	for name, f := range map[string]func(context.Context, *fencelock.Lease) error{
+		"it fails":  (&job{err: errWork}).run,
+		"it panics": func(context.Context, *fencelock.Lease) error { panic(errWork) },
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a, b := w.client(nil), w.client(nil)
+			func() {
+				defer func() {
+					if p := recover(); (p == errWork) != (name == "it panics") {
+						t.Errorf("recovered %v", p)
+					}
+				}()
+				if ran, err := a.Once(bg, "k", noon, f); !ran || err != errWork {
+					t.Errorf("%v, %v", ran, err)
 				}
 			}()
-			a.Once(bg, "k", noon, func(context.Context, *fencelock.Lease) error { panic("boom") })
-		}()
-		w.free("k")
-		var j job
-		w.once(b, noon, &j, true)
-	})
+			w.free("k")
+			var j job
+			w.once(b, noon, &j, true)
+		})
+	}
 }
 
 func TestOnceWaitsWhileAnotherRuns(t *testing.T) {

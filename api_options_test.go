@@ -14,28 +14,19 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+// The default owner names the program, the host and the process.
 func TestNilAndZeroOptionsAreReady(t *testing.T) {
 	inWorld(t, func(w *world) {
+		host, _ := os.Hostname()
+		owner := fmt.Sprintf("%s@%s/%d", filepath.Base(os.Args[0]), host, os.Getpid())
 		for i, o := range []*fencelock.Options{nil, {}} {
 			l := w.lock(w.client(o), fmt.Sprint(i))
 			got := w.store.entered()[i]
-			if got.TTL != 30*time.Second || got.Span != 64 || got.Note != "" {
-				t.Errorf("entered with %+v", got)
+			if got.TTL != 30*time.Second || got.Span != 64 || got.Note != "" || got.Owner != owner {
+				t.Errorf("entered with %+v; want owner %q", got, owner)
 			}
 			w.release(l)
 		}
-	})
-}
-
-func TestDefaultOwnerNamesProgramHostAndProcess(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := w.lock(w.client(nil), "k")
-		host, _ := os.Hostname()
-		want := fmt.Sprintf("%s@%s/%d", filepath.Base(os.Args[0]), host, os.Getpid())
-		if got := w.store.entered()[0].Owner; got != want {
-			t.Errorf("owner %q, want %q", got, want)
-		}
-		w.release(l)
 	})
 }
 

@@ -198,19 +198,26 @@ func TestReleaseIsBoundedAlsoWhileARenewalHangs(t *testing.T) {
 	})
 }
 
-// Release finds that the store has lost the claim while everybody believed in it:
-// whoever worked under it must hear that.
-func TestReleaseOfAClaimThatIsGoneIsALoss(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		w.store.Flush()
-		err := l.Release(bg)
-		w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
-		w.not(err, fencelock.ErrUnavailable)
-
-		l = w.lock(c, "k")
-		err = l.Do(bg, func(context.Context, *fencelock.Lease) error { w.store.Flush(); return nil })
-		w.is(err, fencelock.ErrLost)
-	})
+// A call finds that the store has lost the claim while everybody believed in it: whoever
+// worked under it must hear that.
+func TestClaimThatIsGoneIsALoss(t *testing.T) {
+	nop := func(context.Context, *fencelock.Lease) error { return nil }
+	for name, call := range map[string]func(l *fencelock.Lease) error{
+		"Release": func(l *fencelock.Lease) error { return l.Release(bg) },
+		"Renew":   func(l *fencelock.Lease) error { return l.Renew(bg) },
+		"Do":      func(l *fencelock.Lease) error { return l.Do(bg, nop) },
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			l := w.lock(w.client(nil), "k")
+			w.store.Flush()
+			err := call(l)
+			w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
+			w.not(err, fencelock.ErrUnavailable)
+			w.is(l.Context().Err(), context.Canceled)
+			if name == "Renew" {
+				w.is(l.Err(), fencelock.ErrLost)
+			}
+			w.free("k")
+		})
+	}
 }

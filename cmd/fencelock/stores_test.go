@@ -135,17 +135,6 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 	}
 }
 
-// TestKilledHolderOnEtcd: what it held is free when its lease has ended.
-func TestKilledHolderOnEtcd(t *testing.T) {
-	s := newStage(t, testserver.Etcd(t).URL())
-	p := s.start("fencelock", "run", "--ttl", "2", "n", "--", "sh", "-c", "echo $$ >held; exec sleep 60")
-	s.pid("held")
-	p.signal("KILL")
-	killed := time.Now()
-	s.wants(0, "run", "-w", "30", "n", "--", "true")
-	tookAtMost(t, killed, 8*time.Second)
-}
-
 // TestDeletedDatabaseEndsTheCommand deletes the file of locks under a holder, as a cleaner of
 // temporary files does. The lock is lost then: the next process uses another file.
 func TestDeletedDatabaseEndsTheCommand(t *testing.T) {

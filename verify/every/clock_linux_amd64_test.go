@@ -193,65 +193,61 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		must(t, w.step(0))
-	}()
+	defer func() { must(t, w.step(0)) }()
 	right := time.Now().Unix()
-	t.Run("each", func(t *testing.T) {
-		// All stores see one clock: they go from one step to the next together.
-		var arrived = make(chan string, len(stores))
-		steps := []chan struct{}{make(chan struct{}), make(chan struct{})}
-		go func() {
-			for i, d := range []time.Duration{time.Hour, -time.Hour} {
-				for range stores {
-					<-arrived
-				}
-				ok(t, w.step(d))
-				close(steps[i])
+	// All stores see one clock: they go from one step to the next together.
+	arrived := make(chan string, len(stores))
+	steps := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	go func() {
+		for i, d := range []time.Duration{time.Hour, -time.Hour} {
+			for range stores {
+				<-arrived
+			}
+			ok(t, w.step(d))
+			close(steps[i])
+		}
+	}()
+	each(t, func(t *testing.T, s *store) {
+		left := len(steps)
+		defer func() { // a test that fails holds up nobody
+			for range left {
+				arrived <- t.Name()
 			}
 		}()
-		each(t, func(t *testing.T, s *store) {
-			left := len(steps)
-			defer func() { // a test that fails holds up nobody
-				for range left {
-					arrived <- t.Name()
-				}
-			}()
-			next := func() {
-				left--
-				arrived <- t.Name()
-				<-steps[len(steps)-1-left]
+		next := func() {
+			left--
+			arrived <- t.Name()
+			<-steps[len(steps)-1-left]
+		}
+		a, b := s.near(t), s.near(t)
+		held := lock(t, a, newKey(t))
+		last := held.Token()
+		for _, d := range []time.Duration{time.Hour, -time.Hour} {
+			next()
+			if off := time.Now().Unix() - right - int64(d/time.Second); off < -2 || off > 300 {
+				t.Fatalf("the clock is %d s from where it should be; this test shows nothing", off)
 			}
-			a, b := s.near(t), s.near(t)
-			held := lock(t, a, newKey(t))
-			last := held.Token()
-			for _, d := range []time.Duration{time.Hour, -time.Hour} {
-				next()
-				if off := time.Now().Unix() - right - int64(d/time.Second); off < -2 || off > 300 {
-					t.Fatalf("the clock is %d s from where it should be; this test shows nothing", off)
-				}
-				began := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), 2*ttl)
-				if _, err := b.Lock(ctx, held.Key(), fencelock.Wait(ttl/4)); !errors.Is(err, fencelock.ErrNotAcquired) {
-					t.Errorf("with the clock off by %v a lock that is held was answered with %v", d, err)
-				}
-				cancel()
-				if took := time.Since(began); took < ttl/4 || took > ttl {
-					t.Errorf("with the clock off by %v a wait of %v took %v", d, ttl/4, took)
-				}
-				again := lock(t, b, newKey(t))
-				holds(t, fmt.Sprintf("a lock from when the clock was off by %v", d), again, ttl)
-				holds(t, "the lock from before", held, 0)
-				release(t, "the second", again)
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*ttl)
+			if _, err := b.Lock(ctx, held.Key(), fencelock.Wait(ttl/4)); !errors.Is(err, fencelock.ErrNotAcquired) {
+				t.Errorf("with the clock off by %v a lock that is held was answered with %v", d, err)
 			}
-			key := held.Key()
-			release(t, "the first", held)
-			after := lock(t, b, key)
-			if after.Token() <= last {
-				t.Errorf("token %d was granted after %d", after.Token(), last)
+			cancel()
+			if took := time.Since(began); took < ttl/4 || took > ttl {
+				t.Errorf("with the clock off by %v a wait of %v took %v", d, ttl/4, took)
 			}
-			release(t, "the last", after)
-		})
+			again := lock(t, b, newKey(t))
+			holds(t, fmt.Sprintf("a lock from when the clock was off by %v", d), again, ttl)
+			holds(t, "the lock from before", held, 0)
+			release(t, "the second", again)
+		}
+		key := held.Key()
+		release(t, "the first", held)
+		after := lock(t, b, key)
+		if after.Token() <= last {
+			t.Errorf("token %d was granted after %d", after.Token(), last)
+		}
+		release(t, "the last", after)
 	})
 }
 
@@ -259,67 +255,65 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 // are over at once, and the holder is told within its lease. The step back takes nothing from
 // anybody. Tokens always rise. Other leases, and a majority with the right time, go on.
 func TestWallClockOfTheServerIsStepped(t *testing.T) {
-	t.Run("each", func(t *testing.T) {
-		each(t, func(t *testing.T, s *store) {
-			clocks := s.clocks(t)
-			defer step(t, clocks, 0)
-			ends := s.wall && s.servers == 1
-			a, b := s.near(t), s.near(t)
-			key := newKey(t)
-			held := lock(t, a, key)
-			if s.servers > 1 {
-				// A majority has granted it. The others do within a renewal, if nobody else asks
-				// them first: with a bare majority two clocks that are wrong are too many.
-				holds(t, "the lock of a majority", held, ttl/2)
-			}
-			second := lockBehind(t, b, key)
-			if s.servers == 1 {
-				second.inLine(t, b)
-			}
-			step(t, clocks, time.Hour)
-			began := time.Now()
-			if ends {
-				select {
-				case <-held.Context().Done():
-				case <-time.After(ttl):
-					t.Errorf("the holder was not told within its lease")
-				}
-				if err := held.Err(); !errors.Is(err, fencelock.ErrLost) {
-					t.Errorf("the holder was told %v", err)
-				}
-				t.Logf("the holder was told after %v", time.Since(began))
-			} else {
-				holds(t, "the lock", held, ttl*5/4)
-				select {
-				case <-second.done:
-					t.Fatal("another was granted it meanwhile")
-				default:
-				}
-				release(t, "the first", held)
-			}
-			next := second.granted(t, "the next", 2*ttl+s.lag)
-			rises(t, held.Token(), next.Token())
-			holds(t, "the lock of the next", next, ttl*5/4)
-			third := lockBehind(t, a, key)
-			if s.servers == 1 {
-				third.inLine(t, b)
-			}
-			step(t, clocks, 0)
-			holds(t, "the lock, when the clock was set back,", next, ttl*5/4)
+	each(t, func(t *testing.T, s *store) {
+		clocks := s.clocks(t)
+		defer step(t, clocks, 0)
+		ends := s.wall && s.servers == 1
+		a, b := s.near(t), s.near(t)
+		key := newKey(t)
+		held := lock(t, a, key)
+		if s.servers > 1 {
+			// A majority has granted it. The others do within a renewal, if nobody else asks
+			// them first: with a bare majority two clocks that are wrong are too many.
+			holds(t, "the lock of a majority", held, ttl/2)
+		}
+		second := lockBehind(t, b, key)
+		if s.servers == 1 {
+			second.inLine(t, b)
+		}
+		step(t, clocks, time.Hour)
+		began := time.Now()
+		if ends {
 			select {
-			case <-third.done:
-				t.Fatalf("another was granted the lock when the clock was set back: %v", third.err)
+			case <-held.Context().Done():
+			case <-time.After(ttl):
+				t.Errorf("the holder was not told within its lease")
+			}
+			if err := held.Err(); !errors.Is(err, fencelock.ErrLost) {
+				t.Errorf("the holder was told %v", err)
+			}
+			t.Logf("the holder was told after %v", time.Since(began))
+		} else {
+			holds(t, "the lock", held, ttl*5/4)
+			select {
+			case <-second.done:
+				t.Fatal("another was granted it meanwhile")
 			default:
 			}
-			release(t, "the next", next)
-			last := third.granted(t, "the last", ttl+s.lag)
-			rises(t, next.Token(), last.Token())
-			holds(t, "the lock of the last", last, 0)
-			release(t, "the last", last)
-			// Nobody has been in line since before the step.
-			fresh := lock(t, b, key)
-			rises(t, last.Token(), fresh.Token())
-			release(t, "the one after the last", fresh)
-		})
+			release(t, "the first", held)
+		}
+		next := second.granted(t, "the next", 2*ttl+s.lag)
+		rises(t, held.Token(), next.Token())
+		holds(t, "the lock of the next", next, ttl*5/4)
+		third := lockBehind(t, a, key)
+		if s.servers == 1 {
+			third.inLine(t, b)
+		}
+		step(t, clocks, 0)
+		holds(t, "the lock, when the clock was set back,", next, ttl*5/4)
+		select {
+		case <-third.done:
+			t.Fatalf("another was granted the lock when the clock was set back: %v", third.err)
+		default:
+		}
+		release(t, "the next", next)
+		last := third.granted(t, "the last", ttl+s.lag)
+		rises(t, next.Token(), last.Token())
+		holds(t, "the lock of the last", last, 0)
+		release(t, "the last", last)
+		// Nobody has been in line since before the step.
+		fresh := lock(t, b, key)
+		rises(t, last.Token(), fresh.Token())
+		release(t, "the one after the last", fresh)
 	})
 }

@@ -45,75 +45,73 @@ func fill(t testing.TB, dir string) (free func()) {
 // The disk of a server is full. Calls end with their contexts, failures are not permanent, and
 // no two hold the lock. When there is room again everything works, and tokens rise.
 func TestDiskOfTheServerIsFull(t *testing.T) {
-	t.Run("each", func(t *testing.T) {
-		each(t, func(t *testing.T, s *store) {
-			a, b := s.near(t), s.near(t)
-			key := newKey(t)
-			held := lock(t, a, key)
-			var frees []func()
-			for _, dir := range s.disks {
-				frees = append(frees, fill(t, dir))
+	each(t, func(t *testing.T, s *store) {
+		a, b := s.near(t), s.near(t)
+		key := newKey(t)
+		held := lock(t, a, key)
+		var frees []func()
+		for _, dir := range s.disks {
+			frees = append(frees, fill(t, dir))
+		}
+		room := func() {
+			for _, free := range frees {
+				free()
 			}
-			room := func() {
-				for _, free := range frees {
-					free()
+		}
+		defer room()
+		done, failed := 0, 0
+		var first error
+		for end := time.Now().Add(ttl * 3 / 4); time.Now().Before(end); {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
+			lease, err := b.Lock(ctx, newKey(t), fencelock.Note(strings.Repeat("x", driver.MaxNote)))
+			if took := time.Since(began); took > ttl {
+				t.Errorf("a Lock ended %v after its context", took-ttl/4)
+			}
+			if err == nil {
+				done++
+				go func() { _ = lease.Release(context.Background()) }()
+			} else {
+				failed++
+				if first == nil {
+					first = err
+				}
+				if errors.As(err, new(*driver.PermanentError)) || errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) {
+					t.Fatalf("Lock on a full disk was told %v", err)
 				}
 			}
-			defer room()
-			done, failed := 0, 0
-			var first error
-			for end := time.Now().Add(ttl * 3 / 4); time.Now().Before(end); {
-				began := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
-				lease, err := b.Lock(ctx, newKey(t), fencelock.Note(strings.Repeat("x", driver.MaxNote)))
-				if took := time.Since(began); took > ttl {
-					t.Errorf("a Lock ended %v after its context", took-ttl/4)
+			cancel()
+			if other, err := b.TryLock(t.Context(), key); err == nil {
+				if held.Err() == nil {
+					t.Error("a lock that is held was granted to another")
 				}
-				if err == nil {
-					done++
-					go func() { _ = lease.Release(context.Background()) }()
-				} else {
-					failed++
-					if first == nil {
-						first = err
-					}
-					if errors.As(err, new(*driver.PermanentError)) || errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) {
-						t.Fatalf("Lock on a full disk was told %v", err)
-					}
-				}
-				cancel()
-				if other, err := b.TryLock(t.Context(), key); err == nil {
-					if held.Err() == nil {
-						t.Error("a lock that is held was granted to another")
-					}
-					release(t, "the other", other)
-					break
-				}
+				release(t, "the other", other)
+				break
 			}
-			t.Logf("%d locks of other keys, and %d failures: %v", done, failed, first)
-			if s.name == "Redis" && failed == 0 {
-				t.Error("nothing failed; this test shows nothing")
+		}
+		t.Logf("%d locks of other keys, and %d failures: %v", done, failed, first)
+		if s.name == "Redis" && failed == 0 {
+			t.Error("nothing failed; this test shows nothing")
+		}
+		room()
+		for _, one := range s.running {
+			if !alive(one.Pid()) {
+				t.Logf("the server has ended, and is started again; %v", last(one.Log()))
+				must(t, one.Restart())
 			}
-			room()
-			for _, one := range s.running {
-				if !alive(one.Pid()) {
-					t.Logf("the server has ended, and is started again; %v", last(one.Log()))
-					must(t, one.Restart())
-				}
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			if err := held.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !errors.Is(err, fencelock.ErrUnavailable) {
-				t.Errorf("Release: %v", err)
-			}
-			next, err := b.Lock(ctx, key)
-			if err != nil {
-				t.Fatalf("when there was room again Lock was told %v", err)
-			}
-			rises(t, held.Token(), next.Token())
-			holds(t, "the lock", next, 0)
-			release(t, "the next", next)
-		})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := held.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !errors.Is(err, fencelock.ErrUnavailable) {
+			t.Errorf("Release: %v", err)
+		}
+		next, err := b.Lock(ctx, key)
+		if err != nil {
+			t.Fatalf("when there was room again Lock was told %v", err)
+		}
+		rises(t, held.Token(), next.Token())
+		holds(t, "the lock", next, 0)
+		release(t, "the next", next)
 	})
 }
 

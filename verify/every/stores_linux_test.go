@@ -174,15 +174,17 @@ func (s *store) addrs(ip string) []string {
 	return addrs
 }
 
-// each runs f on each store, at the same time.
+// each runs f on each store, at the same time, and returns when all have ended.
 func each(t *testing.T, f func(t *testing.T, s *store)) {
-	for _, s := range stores {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			s.serve(t)
-			f(t, s)
-		})
-	}
+	t.Run("each", func(t *testing.T) {
+		for _, s := range stores {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				s.serve(t)
+				f(t, s)
+			})
+		}
+	})
 }
 
 // client opens a Client at these addresses, with connections of its own.

@@ -16,9 +16,8 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// One processor, and goroutines on it that never wait and call nothing: leases are renewed
-// beside them, and when they cannot be renewed the holder learns of it, by a lease's Err at its
-// deadline and by its context soon after. It runs in a process of its own.
+// On one processor beside busy loops, leases are renewed. When they cannot be renewed, Err
+// reports it at the deadline, and the context ends soon after. It runs in its own process.
 func TestHolderBesideABusyLoop(t *testing.T) {
 	const variable = "FENCELOCK_TEST_BUSY"
 	if os.Getenv(variable) == "" {

@@ -118,9 +118,8 @@ func TestWaitBeyondAllTimesIsNoBound(t *testing.T) {
 	})
 }
 
-// Tokens rise from grant to grant of one key: through the store, from one
-// goroutine to the next inside a process, from process to process, after a claim
-// that never was granted, and after a loss.
+// Tokens rise through the store, from goroutine to goroutine, from process to process, after a
+// claim that was never granted, and after a loss.
 func TestTokensRiseStrictly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var mu sync.Mutex

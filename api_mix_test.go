@@ -21,9 +21,8 @@ type resource struct {
 	last                      atomic.Int64 // token of the last writer
 }
 
-// TestEveryCallTogether runs all calls at once in real time, for the race detector:
-// tries, cancelled calls, shared handles, breaks, releases from two goroutines. A
-// broken holder may act after its grant, so breaks have a key of their own.
+// TestEveryCallTogether runs all calls at once in real time, for the race detector. A broken
+// holder may act after its grant, so breaks have a key of their own.
 func TestEveryCallTogether(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

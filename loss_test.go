@@ -113,9 +113,8 @@ func TestErrReadsTheClockBeforeAnyTimer(t *testing.T) {
 }
 
 func TestExpiredLeaseIsLeftToRunOutAndThenLeft(t *testing.T) {
-	// On stores where claims share a lease, the other claims of the process keep a lost
-	// one in line for ever unless a Leave is sent. But not before its own time:
-	// its holder may not have looked yet.
+	// Where claims share a lease, the others keep a lost one in line until a Leave is sent. It is not
+	// sent before the lease is over, for the holder may not have looked yet.
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b, c := tapped(t, s)
 		refused := 0

@@ -13,9 +13,8 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// TestEnterThatFollowsALeave: whoever is next in line hears of the Leave sooner if the
-// store has no Enter of ours to do before it. Where nobody else is in line, both go out
-// at once: that is what a hot key of one process is quick by.
+// TestEnterThatFollowsALeave: others in line hear of a Leave sooner if no Enter of ours is before
+// it. Where nobody else is in line, both go out at once, which makes a hot key quick.
 func TestEnterThatFollowsALeave(t *testing.T) {
 	for name, contended := range map[string]bool{"others are in line": true, "nobody else is": false} {
 		runInBubble(t, name, func(t *testing.T, s *memlock.Store) {

@@ -225,9 +225,8 @@ func TestRenewThatRunsOutOfTimeSaysNothingOfTheStore(t *testing.T) {
 }
 
 func TestMoreLeasesThanGoOutAtOnceAreRenewed(t *testing.T) {
-	// All are due in the same moment, and more than may be on their way together. A
-	// tick that takes up again what it has just put off never ends, and nothing else
-	// of the Client goes on.
+	// All are due in the same moment, and more than may be on their way together. A tick that takes
+	// up again what it has just put off would never end.
 	bubbleFor(t, 2*time.Minute, func(t *testing.T, s *memlock.Store) {
 		b, c := tapped(t, s)
 		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {

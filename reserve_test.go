@@ -306,9 +306,8 @@ func TestReserveThatTheStoreRefuses(t *testing.T) {
 		}
 		mustRelease(t, first)
 		group.Wait()
-		// The first claim here serves three, and then it is the other process's turn. After
-		// the claim that had to wait others are most likely in line again: to ask for more
-		// tokens would be a request for nothing.
+		// The first claim here serves three, then the other process has its turn. After a claim that had
+		// to wait, others are most likely in line again: asking for more tokens would be for nothing.
 		if got := fmt.Sprint(order); got != "[0 2 1 3 4 5 6]" {
 			t.Errorf("they had the lock in the order %s; want [0 2 1 3 4 5 6]", got)
 		}

@@ -15,9 +15,8 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// TestOthersWaitNoLongerForAClaimThatIsLengthened: whoever comes right after a Reserve waits
-// for two times HandOff grants, or for what is granted while the store answers four times,
-// which is eight times HandOff at most; and for one lease at most.
+// TestOthersWaitNoLongerForAClaimThatIsLengthened: another process waits for 2×HandOff grants, or
+// those of four answers of the store, at most 8×HandOff, and for one lease at most.
 func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 	const handOff = 16
 	for name, o := range map[string]struct {

@@ -12,9 +12,8 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// TestAwaitThatHangsIsAskedAgain: a push that got lost, in a driver that waits for it and
-// for nothing else. The claim is renewed meanwhile, so it would wait for ever beside a lock
-// that is its own.
+// TestAwaitThatHangsIsAskedAgain: a push is lost in a driver that waits for nothing else. The
+// claim is renewed meanwhile, so it would wait for ever for a lock that is its own.
 func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b, c := tapped(t, s)
@@ -50,9 +49,8 @@ func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 	})
 }
 
-// TestClaimThatExpiredInLineIsTakenOut: on a store where the claims of a process share a
-// lease, the one that its caller has given up is kept alive by the others, and stands in
-// everybody's way for ever.
+// TestClaimThatExpiredInLineIsTakenOut: where the claims of a process share a lease, the others
+// would keep an abandoned claim in line for ever.
 func TestClaimThatExpiredInLineIsTakenOut(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		holder := plain(t, s)

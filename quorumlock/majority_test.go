@@ -93,9 +93,8 @@ func exclusive(id string) driver.Claim {
 	return driver.Claim{Key: "k", ID: id, Capacity: driver.RW, Weight: driver.RW, TTL: 10 * time.Second, NoWait: true, Span: 1}
 }
 
-// TestAttemptThatFailedLeavesEveryNode: two of three are taken. If the third kept the
-// claim that was refused, then of three clients that come at once each could keep one
-// node from the others for a whole lease, and nobody would hold the lock.
+// TestAttemptThatFailedLeavesEveryNode: if a node kept a refused claim, three clients that come at
+// once could keep one node each from the others, and nobody would hold the lock.
 func TestAttemptThatFailedLeavesEveryNode(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		taken(t, nodes[:2]...)
@@ -107,9 +106,8 @@ func TestAttemptThatFailedLeavesEveryNode(t *testing.T) {
 	})
 }
 
-// TestMajorityThatComesTooLateIsNone: a node may grant less than it was asked for. When
-// the last of a majority answers, the lease that it tells of may be over; a caller that
-// got it would believe in it, and somebody else has it already.
+// TestMajorityThatComesTooLateIsNone: nodes may grant less than they were asked for. When the last
+// of a majority answers, the lease may be over.
 func TestMajorityThatComesTooLateIsNone(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		for _, n := range nodes {
@@ -123,9 +121,8 @@ func TestMajorityThatComesTooLateIsNone(t *testing.T) {
 	})
 }
 
-// TestMinorityKeepsNoClaimAlive: two of three have lost a claim. Others can have the lock
-// from now on, so its holder is told at once that it is gone, not that nobody knows. The
-// one that has it must not bring it back to another, while the third has not answered yet.
+// TestMinorityKeepsNoClaimAlive: two of three have lost a claim, so its holder is told that it is
+// gone. The third must not bring it back to another, whatever is still unanswered.
 func TestMinorityKeepsNoClaimAlive(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		k, err := b.Enter(t.Context(), exclusive("ours"))
@@ -184,9 +181,8 @@ func taken(t *testing.T, nodes ...*node) {
 	}
 }
 
-// TestLeaveComesBehindTheEnterUnderWay: the third node gets the Enter late, when the lock
-// was granted and given back. A Leave that overtook it there would find nothing, and what
-// enters then would keep others out for a whole lease.
+// TestLeaveComesBehindTheEnterUnderWay: a Leave that overtook its Enter on a slow node would find
+// nothing, and the claim would keep others out for a whole lease.
 func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		nodes[2].before = 50 * time.Millisecond
@@ -217,9 +213,8 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 	})
 }
 
-// TestCloseGivesUpOnASlowNode: the third node applies an Enter and answers late, so the
-// Leave behind it waits. Close cuts both off, and the node keeps the claim until its lease
-// ends. Settle waits for both.
+// TestCloseGivesUpOnASlowNode: Close cuts off an Enter that a node answers late and the Leave
+// behind it, so the node keeps the claim for its lease. Settle waits for both.
 func TestCloseGivesUpOnASlowNode(t *testing.T) {
 	for settles, want := range map[bool]int{false: 1, true: 0} {
 		three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {

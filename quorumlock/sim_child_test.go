@@ -12,9 +12,8 @@ import (
 	"testing"
 )
 
-// Thousands of runs are played by processes of their own. A run takes seven times as long
-// with the race detector, and half as long again where the goroutines of one run are spread
-// over several processors.
+// Thousands of runs are played by processes of their own, without the race detector and on one
+// processor each: a run takes a tenth of the time there.
 
 // childVariable says to a process that it is one of those, and which seeds it plays: those
 // from the first number up to the second.

@@ -13,9 +13,8 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// The nodes of the simulation are memlock members behind links that lose and delay,
-// with clocks of their own. Rules can be broken on purpose: a simulation that then
-// finds nothing would find nothing at all.
+// The nodes are memlock members with clocks of their own, behind links that lose and delay. Rules
+// can be broken on purpose: a simulation that finds nothing then proves nothing.
 
 // rule is which rule of ballots a node breaks.
 type rule string

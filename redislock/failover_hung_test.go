@@ -143,9 +143,8 @@ func keyAt(t *testing.T, g *group, m *testserver.Server) string {
 	return ""
 }
 
-// What was tried elsewhere while its master hung is not sent again when that one wakes up
-// and says where the lock is now: its holder may have left meanwhile, and a claim would
-// stand in line that nobody knows of.
+// A request that was tried elsewhere while its master hung is not sent again when that master
+// wakes up and redirects it: it would make a claim that nobody knows of.
 func TestLateAnswerOfAHangingMasterIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)
@@ -189,9 +188,8 @@ func lateAnswerIsNotFollowed(t *testing.T, g *group, m *testserver.Server, o *Op
 	}
 }
 
-// While the client's map names a master that hangs, since nobody tells it otherwise, only
-// the first request waits: those that follow go to the replica that took its place, and
-// back when that one says so.
+// While the client's map names a master that hangs, only the first request waits. The next ones go
+// to the replica that took its place, and back when the replica says so.
 func TestStandInIsKeptUntilItIsNoMaster(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)

@@ -253,9 +253,8 @@ func TestHandOverUnderLoad(t *testing.T) {
 	})
 }
 
-// A master that dies, or hangs and comes back, costs at most what it had not passed on:
-// whoever held that is told, its lock goes to the next with a larger token, and
-// everybody else goes on.
+// A lost master costs at most what it had not passed on: those holders are told, their locks go on
+// with larger tokens, and everybody else goes on.
 func TestLostMasterUnderLoad(t *testing.T) {
 	t.Parallel()
 	ways := map[string]struct {

@@ -219,9 +219,8 @@ func (g *group) slowest() func() time.Duration {
 	}
 }
 
-// freeze has sentinels leave the master that they have agreed on alone, for a minute: on a
-// busy machine it may be silent for as long as counts as dead, and another one that knows
-// less would take its place.
+// freeze keeps sentinels from replacing their master for a minute: on a busy machine it may be
+// silent for as long as counts as dead.
 func (g *group) freeze() {
 	g.t.Helper()
 	if g.sentinel == nil {
@@ -404,9 +403,8 @@ func TestClientThatReadsFromReplicasAsksMasters(t *testing.T) {
 	}
 }
 
-// A client whose map is old may take a replica for a master, and one for replicas alone
-// asks nothing else. An answer from there would be a grant that is over, or a wait that
-// is over.
+// A client whose map is old, or that reads from replicas, may ask a replica. Its answer would be a
+// grant, or a wait, that is over.
 func TestReplicaIsNeverAskedForTheState(t *testing.T) {
 	t.Parallel()
 	g := sentinelGroup(t)

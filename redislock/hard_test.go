@@ -145,9 +145,8 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 // recordOf is the name of a lock's record under the default prefix.
 func recordOf(key string) string { return New(nil, nil).recordName(key) }
 
-// FLUSHALL in a loop, beside holders and waiters: tokens of grants that follow one
-// another rise, no call fails or hangs, whoever lost a lock is told, and nothing that was
-// flushed comes back.
+// FLUSHALL in a loop beside holders and waiters: tokens rise, no call fails or hangs, losers are
+// told, and nothing that was flushed comes back.
 func TestFlushAllInALoopUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -322,9 +321,8 @@ func (f appendOnlyFile) cut(t *testing.T, s *testserver.Server, b *Backend, tail
 	noticed(t, b)
 }
 
-// A power cut takes the tail of the append-only file, wherever it cuts: the server comes
-// back with whole steps. What it has forgotten is a loss, told by the next renewal; what
-// it remembers goes on; the next token is larger than any that was given out.
+// A power cut takes the tail of the append-only file. The server comes back with whole steps. What
+// it has forgotten is a loss at the next renewal, the rest goes on, and tokens rise.
 func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 	t.Parallel()
 	// What a step writes is in the file as a transaction of several commands. It is cut

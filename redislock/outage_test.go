@@ -45,9 +45,8 @@ func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
 	}
 }
 
-// A server that syncs each write and is killed knows every claim when it is back: who
-// holds goes on, who waits has its place. One that keeps nothing has forgotten them: the
-// holder is told by its next renewal, and never enters again by it.
+// A server that syncs each write knows every claim after a kill. One that keeps nothing has
+// forgotten them: the holder is told by its next renewal, and does not enter again by it.
 func TestServerIsKilledAndComesBack(t *testing.T) {
 	t.Parallel()
 	for name, keeps := range map[string]bool{"keeps": true, "forgets": false} {

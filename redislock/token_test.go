@@ -117,9 +117,8 @@ func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
 	}
 }
 
-// A counter that is ahead of the clock must outlive the time until the clock has
-// caught up by a day, after each step: a server whose clock was set back must not draw old
-// tokens, nor one whose last client has crashed.
+// A counter ahead of the clock outlives, by a day, the time until the clock has caught up, after
+// each step: neither a clock set back nor a crashed client may bring old tokens back.
 func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
 	_, b, rdb := served(t)
 	for _, ahead := range []time.Duration{50 * time.Second, 10 * 24 * time.Hour} {

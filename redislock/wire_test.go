@@ -337,9 +337,8 @@ func TestReserveThatIsSentAgainLate(t *testing.T) {
 	}
 }
 
-// go-redis sends a command again when its connection breaks, so each command may be
-// applied twice. Whatever is lost on the way, and wherever: the caller must learn
-// what became of its own command, and nobody else's lock may suffer.
+// go-redis repeats a command when its connection breaks, so it may be applied twice. The caller
+// must learn what became of its own command, and nobody else's lock may suffer.
 func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -52,9 +52,8 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 	}
 }
 
-// The answer to an Enter is lost, and it was not applied. A node with its ID is there all
-// the same, of a session that the ensemble has not ended yet: nobody renews that one, so
-// whoever took it for its own would hold a lock that ends under its hands.
+// An Enter was not applied, and its answer is lost. A node with its ID is there, of another
+// session, which nobody renews: to adopt it would be to hold a lock that is about to end.
 func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 	s, p, b := quietly(t)
 	a := admin(t, s)
@@ -78,9 +77,8 @@ func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 	leave(t, b, granted(t, b, k))
 }
 
-// An Enter is on its way, its connection breaks, its caller gives up or repeats it, and only
-// then does the ensemble apply it: a follower had passed it on and was slow. Without the
-// barrier it would make a claim that nobody knows of, and that the session keeps alive.
+// The ensemble applies an Enter late, when its caller has given up or repeated it. Without the
+// barrier it would make a claim that nobody knows of and that the session keeps alive.
 func TestDelayedEnterIsKeptOut(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -139,9 +137,8 @@ func TestRefusalAfterARaceWritesNothing(t *testing.T) {
 	empty(t, s)
 }
 
-// The connection breaks while a claim leaves, before or after the server did it. The
-// caller's Leave is repeated by the core; here nobody repeats it, and the node must
-// go all the same.
+// The connection breaks while a claim leaves. The core would repeat the Leave; here nobody does,
+// and the node must go all the same.
 func TestLeaveIsFinishedBehind(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -328,9 +325,8 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	empty(t, s)
 }
 
-// The holder's requests arrive and the server's answers do not. Each attempt to connect
-// starts the session's time again on the server, so the client must stop when the lease
-// is over: the next holder waits for two thirds of the session and one session.
+// Requests arrive and answers do not. Each attempt to connect starts the session's time again on
+// the server, so the client must stop when the lease is over.
 func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T) {
 	s, p := proxied(t)
 	const session = 4500 * time.Millisecond
@@ -677,9 +673,8 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	wantGone(t, "Leave", paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{}))
 }
 
-// A connection breaks, and the client goes on with a server that has not heard of the last
-// write: such a one would say that the claim is not there. The client says what it has seen,
-// ours too, and a server that has not may not answer.
+// After a broken connection the client says what it has seen, so a server that has not heard of
+// the last write may not answer that the claim is not there.
 func TestClientSaysWhatItHasSeen(t *testing.T) {
 	_, p, b := quietly(t)
 	k := hold(t, b, exclusive("k"))

@@ -206,9 +206,8 @@ func outlivesRestart(t *testing.T, s *testserver.Server, dial ...grpc.DialOption
 	leave(t, b, next)
 }
 
-// restartWithoutTokens kills the server, and starts it again. A server that restarts reads
-// its log again from where its database ends, and with it the logins. So the database is
-// written first.
+// restartWithoutTokens kills the server and starts it again. It writes the database first, because
+// a server reads its log again from there, and with it the logins.
 func restartWithoutTokens(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	root := login(t, s, "root", rootPassword)

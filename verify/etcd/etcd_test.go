@@ -84,9 +84,8 @@ func server(t testing.TB) *testserver.Server {
 	return shared.one
 }
 
-// nothingLeft holds the shared server to having no key of ours but marks and tombstones,
-// and no watch, when the leases of killed processes have ended. Leases cannot be told
-// apart: one of a Backend that was closed while it held a claim runs out by itself.
+// nothingLeft holds the shared server to having no claim and no watch, when the leases of killed
+// processes have ended. A lease of a Backend that was closed as a holder runs out by itself.
 func (s *sharedServer) nothingLeft() error {
 	if s.one == nil {
 		return nil

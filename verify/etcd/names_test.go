@@ -103,9 +103,8 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 	})
 }
 
-// TestEnterArrivesAfterARefusal is what a FixedLease does: Enter with NoWait, again when no
-// answer came, and without NoWait once it was refused. Others of the process come and go
-// meanwhile. The first Enter arrives before the last: they are one claim all the same.
+// TestEnterArrivesAfterARefusal does as a FixedLease does: Enter with NoWait, again when no answer
+// came, and without NoWait once refused. The first arrives last: they are one claim.
 func TestEnterArrivesAfterARefusal(t *testing.T) {
 	each(t, kinds(), func(t *testing.T, x *scene, c driver.Claim) {
 		a, kv := x.delayed()
@@ -220,9 +219,8 @@ func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 	}
 }
 
-// TestLeaveArrivesLate: the delete of a Leave is under way when another Leave of the claim
-// is answered, or has failed before. The next claim of the process is in line when it
-// arrives, under the same name.
+// TestLeaveArrivesLate: the delete of a Leave arrives when the claim has left already, and the next
+// claim of the process is in line under the same name.
 func TestLeaveArrivesLate(t *testing.T) {
 	t.Parallel()
 	for _, failed := range []bool{false, true} {

@@ -128,9 +128,8 @@ var rules = struct {
 	number int
 }{number: 10}
 
-// cut drops what goes one way between a client and its server at an address: no end of
-// any connection is seen, and the kernels repeat what they have sent. The other way is
-// open. It returns what mends it.
+// cut drops what goes one way between a client and its server at an address. No side sees the end
+// of a connection, and the other way is open. It returns what mends it.
 func (s *store) cut(t testing.TB, addr string, d direction) (mend func()) {
 	t.Helper()
 	if s.from {

@@ -252,9 +252,8 @@ func (w *watch) compete(t testing.TB, who string, c *fencelock.Client, key strin
 	}
 }
 
-// A link goes down and comes up again each half of a lease. Whoever is behind it may lose
-// locks; nobody ever holds one beside another, who has a good link is served all the
-// time, and so is everybody when it stays up.
+// A link goes down and up each half of a lease. Clients behind it may lose locks. No two hold one,
+// and clients with a good link are served all the time.
 func TestLinkThatFlaps(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {

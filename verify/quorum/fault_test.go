@@ -29,9 +29,8 @@ var troubles = []struct {
 	{"Slowed", func(s *testserver.Server) error { _, err := s.Ask("CLIENT", "PAUSE", "700", "ALL"); return err }, nil, false},
 }
 
-// A lock that is held goes on, and others are taken and released, while two of five
-// are in trouble. When that is over, and with it the quarantine of those who lost
-// their data, the lock that is held stands on all five again.
+// While two of five are in trouble a held lock goes on, and others are taken and released. After
+// the trouble and its quarantines the held lock stands on all five again.
 func TestTwoOfFiveInTrouble(t *testing.T) {
 	t.Parallel()
 	for _, tr := range troubles {
@@ -261,9 +260,8 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 	}
 }
 
-// The servers answer so late that an Enter is sent to them twice, and is refused. The
-// second copy may still be under way, so each keeps the ID of the claim out: the same
-// claim cannot come again when the lock is free. A Client comes with another ID.
+// The servers answer so late that an Enter is sent twice, and is refused. The second copy may still
+// arrive, so they keep the ID out. A Client comes with another ID.
 func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 3)

@@ -40,9 +40,8 @@ func TestQuorumOfFiveAnswersAsTheModelSays(t *testing.T) {
 	drivertest.Model(t, func(t *testing.T) driver.Backend { return openSettling(t, all) })
 }
 
-// openSettling opens a quorum that settles before it closes. Close cuts off a Leave that a
-// slow node has not answered in half a second. That claim stays on the node for its lease,
-// of minutes, and the servers are to be empty when the laws end.
+// openSettling opens a quorum that settles before it closes: Close cuts off a Leave after half a
+// second, and its claim would stay on a slow node for minutes.
 func openSettling(t *testing.T, all []*testserver.Server) driver.Backend {
 	t.Helper()
 	b := openAs(t, all, lasting)

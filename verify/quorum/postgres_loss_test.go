@@ -39,9 +39,8 @@ func quarantined(t *testing.T, b *sqllock.Backend, key string) time.Duration {
 	return q.Left
 }
 
-// What happens to a server that holds locks for members. Those that are told Durable go on
-// where nothing is lost by a server that was set up so; the others wait, for they cannot
-// know, and so does everybody whose data is not what was there before.
+// Members that are Durable go on where a server set up so loses nothing. All others wait, for they
+// cannot know, as does everybody whose data is not what was there before.
 func TestPostgresMemberAfterALoss(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t, carefully)
@@ -199,9 +198,8 @@ func promoteACopy(t *testing.T, s *testserver.Server, urls []string) []string {
 	return urls
 }
 
-// With synchronous_commit = off a server that recovers has lost what it had acknowledged
-// last, though it was never started again. A member that did not notice would grant the
-// lock a second time.
+// With synchronous_commit = off a recovering server has lost its last commits, though it was never
+// started again. A member that did not notice would grant the lock twice.
 func TestPostgresMemberNoticesLostCommits(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t, testserver.Config("synchronous_commit = off", "wal_writer_delay = 10s", "autovacuum = off"))

@@ -47,9 +47,8 @@ func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 	}
 }
 
-// A member that was a replica for a while has the data of another server, which may not
-// have heard of what this one had granted last. It is the same run of the server, and a
-// disk that loses nothing does not help.
+// A member that was a replica has the data of another server, which may lack its last grants. It is
+// the same run of the server, and a durable disk does not help.
 func TestRedisMemberThatWasAReplicaWaitsOutAQuarantine(t *testing.T) {
 	t.Parallel()
 	for _, m := range []driver.Membership{lasting, durable} {
@@ -72,9 +71,8 @@ func TestRedisMemberThatWasAReplicaWaitsOutAQuarantine(t *testing.T) {
 	}
 }
 
-// A replica that takes writes loses them when it is synchronised the next time. That it
-// has its master's name of the history, and what its master knows of being a member, does
-// not make a member of it.
+// A replica that takes writes loses them when it is synchronised. Its master's history and
+// membership do not make a member of it.
 func TestRedisReplicaThatTakesWritesIsNoMember(t *testing.T) {
 	t.Parallel()
 	s, copied := testserver.Redis(t, soonInSync), testserver.Redis(t, testserver.Config("replica-read-only no"))

@@ -117,41 +117,48 @@ func (v *Verdict) add(rule, key string, at int64, format string, args ...any) {
 	v.Violations = append(v.Violations, Violation{Rule: rule, Key: key, At: at, Text: fmt.Sprintf(format, args...)})
 }
 
+// bounded is how long the search through one key may take.
+const bounded = 20 * time.Second
+
 // order asks the model about each key, and whether it and the sweep agree.
 func (v *Verdict) order(ops map[string][]model.Op, swept map[string]bool) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	atOnce := make(chan bool, runtime.GOMAXPROCS(0))
 	for key, list := range ops {
-		v.Numbers.Operations += len(list)
 		atOnce <- true
 		all.Go(func() {
-			defer func() { <-atOnce }()
 			verdict := model.Check(list, bounded)
+			<-atOnce
 			mu.Lock()
 			defer mu.Unlock()
-			at := int64(0)
-			if len(list) > 0 {
-				at = list[0].Call
-			}
-			switch {
-			case verdict == model.TimedOut:
-				v.Illegal[key] = list
-				v.Numbers.TimedOut++
-				v.add("model", key, at, "no order of %d operations was found within %v", len(list), bounded)
-			case verdict == model.Illegal:
-				v.Illegal[key] = list
-				if !swept[key] {
-					v.Numbers.Disagreed++
-					v.add("model", key, at, "%d operations have no legal order; the sweep found nothing", len(list))
-				}
-			case swept[key]:
-				v.Numbers.Disagreed++
-				v.add("disagree", key, at, "the sweep found a breach, and the model an order without one")
-			}
+			v.ordered(key, list, verdict, swept[key])
 		})
 	}
 	all.Wait()
+}
+
+// ordered takes in what the model says of one key.
+func (v *Verdict) ordered(key string, list []model.Op, verdict model.Verdict, swept bool) {
+	v.Numbers.Operations += len(list)
+	if verdict != model.Legal {
+		v.Illegal[key] = list
+	}
+	at := int64(0)
+	if len(list) > 0 {
+		at = list[0].Call
+	}
+	switch {
+	case verdict == model.TimedOut:
+		v.Numbers.TimedOut++
+		v.add("model", key, at, "no order of %d operations was found within %v", len(list), bounded)
+	case verdict == model.Illegal && !swept:
+		v.Numbers.Disagreed++
+		v.add("model", key, at, "%d operations have no legal order; the sweep found nothing", len(list))
+	case verdict == model.Legal && swept:
+		v.Numbers.Disagreed++
+		v.add("disagree", key, at, "the sweep found a breach, and the model an order without one")
+	}
 }
 
 // span is a time in ns.
@@ -218,17 +225,15 @@ func (v *Verdict) hangs(all []*claim, stops map[string][]span, o Options) {
 	const budget = 2 * time.Second // of a release
 	allowed := int64(3*o.Epsilon + slack + 500*time.Millisecond)
 	for _, c := range all {
-		if c.done.Op != "" && c.call.By != 0 && c.done.At > c.call.By+allowed &&
-			!touches(stops[c.proc], c.call.At, c.done.At) {
+		late := func(from, to, limit int64) bool { return to > limit+allowed && !touches(stops[c.proc], from, to) }
+		if c.call.By != 0 && late(c.call.At, c.done.At, c.call.By) {
 			v.add("hang", c.key, c.call.By, "the call for %s returned %v after its context had ended",
 				c.name, time.Duration(c.done.At-c.call.By))
 		}
 		for _, h := range c.handles {
-			took := h.released.At - h.release.At
-			if h.release.Op != "" && h.released.Op != "" && took > int64(budget)+allowed &&
-				!touches(stops[c.proc], h.release.At, h.released.At) {
+			if h.release.Op != "" && late(h.release.At, h.released.At, h.release.At+int64(budget)) {
 				v.add("hang", c.key, h.release.At, "the release of %s took %v; at most two seconds are promised",
-					c.name, time.Duration(took))
+					c.name, time.Duration(h.released.At-h.release.At))
 			}
 		}
 	}
@@ -262,13 +267,12 @@ func (v *Verdict) said(lines []traffic.Line) {
 		if l.Op != traffic.Odd {
 			continue
 		}
-		rule := "I7"
-		word, _, ok := strings.Cut(l.Text, ": ")
-		if ok && slices.Contains([]string{"I8", "I5", "worker", "hang"}, word) {
-			rule = word
+		rule, text, ok := strings.Cut(l.Text, ": ")
+		if !ok || !slices.Contains([]string{"I8", "I5", "worker", "hang"}, rule) {
+			rule, text = "I7", l.Text
 		}
 		v.Violations = append(v.Violations, Violation{
-			Rule: rule, Key: l.Key, At: l.At, Text: strings.TrimPrefix(l.Text, rule+": "), Claims: []string{l.Claim},
+			Rule: rule, Key: l.Key, At: l.At, Text: text, Claims: []string{l.Claim},
 		})
 	}
 }

@@ -2,7 +2,6 @@ package check
 
 import (
 	"math"
-	"time"
 
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/model"
@@ -128,6 +127,3 @@ func (c *claim) ends(gone func(int64) int64) (ops []model.Op) {
 	}
 	return append(ops, c.op(model.End, ended, last))
 }
-
-// bounded is how long the search through one key may take.
-const bounded = 20 * time.Second

@@ -1,12 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -50,21 +51,20 @@ func On[Store any](open func(Store) (b driver.Backend, done func(), err error)) 
 		}
 		defer done()
 		defer b.Close()
-		w := &worker{Backend: b, key: o.Key, ttl: o.TTL}
-		if w.ttl == 0 {
-			w.ttl = b.Info().MaxTTL
-		}
+		w := &worker{Backend: b, key: o.Key, ttl: cmp.Or(o.TTL, b.Info().MaxTTL)}
 		switch o.Do {
 		case Count:
 			return w.count(o.N, o.File)
 		case Hold:
-			return w.hold(max(o.N, 1))
+			return w.hold(max(o.N, 1), Told)
 		case Storm:
 			return w.storm()
 		case Renew:
 			return w.renew()
 		case Ready:
-			return w.ready()
+			Say("ready")
+			Told()
+			return w.hold(1, func() string { return "" })
 		}
 		return fmt.Errorf("no job is called %q", o.Do)
 	}
@@ -145,7 +145,7 @@ func increment(file string, token int64) error {
 	if err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	n, err := strconv.Atoi(string(text))
 	if err != nil {
 		return err
 	}
@@ -154,17 +154,17 @@ func increment(file string, token int64) error {
 		return err
 	}
 	fmt.Fprintln(log, token)
-	log.Close()
-	return os.WriteFile(file, []byte(strconv.Itoa(n+1)), 0o600)
+	return errors.Join(log.Close(), os.WriteFile(file, []byte(strconv.Itoa(n+1)), 0o600))
 }
 
-func (w *worker) hold(n int) error {
+// hold takes the lock and leaves after until has returned, n times.
+func (w *worker) hold(n int, until func() string) error {
 	for range n {
 		t, err := w.take(w.claim(w.key), true)
 		if err != nil {
 			return err
 		}
-		Told()
+		until()
 		w.leave(t)
 	}
 	return nil
@@ -209,17 +209,6 @@ func (w *worker) renew() error {
 		if err = w.Renew(context.Background(), []driver.Ticket{t})[0]; err != nil {
 			Say("renew", word(err))
 		}
-	}
-	w.leave(t)
-	return nil
-}
-
-func (w *worker) ready() error {
-	Say("ready")
-	Told()
-	t, err := w.take(w.claim(w.key), true)
-	if err != nil {
-		return err
 	}
 	w.leave(t)
 	return nil

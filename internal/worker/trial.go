@@ -46,28 +46,26 @@ func (x Trial[Store]) NeverOverlap(t *testing.T, workers, holds int) {
 		p.Succeeds()
 	}
 	t.Logf("%d holds by %d processes in %v", workers*holds, workers, time.Since(began))
+	if text := read(t, file); text != fmt.Sprint(workers*holds) {
+		t.Errorf("the guarded counter is at %s; want %d: two processes held the lock at once", text, workers*holds)
+	}
+	last := int64(0)
+	for line := range strings.FieldsSeq(read(t, file+".log")) {
+		token, err := strconv.ParseInt(line, 10, 64)
+		if err != nil || token <= last {
+			t.Fatalf("token %s was granted after %d", line, last)
+		}
+		last = token
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(text) != fmt.Sprint(workers*holds) {
-		t.Errorf("the guarded counter is at %s; want %d: two processes held the lock at once", text, workers*holds)
-	}
-	log, err := os.ReadFile(file + ".log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := int64(0)
-	for line := range strings.FieldsSeq(string(log)) {
-		token, err := strconv.ParseInt(line, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if token <= last {
-			t.Fatalf("token %d was granted after %d", token, last)
-		}
-		last = token
-	}
+	return string(text)
 }
 
 // KilledHolder sees that the lock of a killed process is free once its lease is over.
@@ -110,7 +108,7 @@ func (x Trial[Store]) KilledAtAnyMoment(t *testing.T, kills int, intact func()) 
 		p.Hears("works")
 	}
 	for range kills {
-		<-time.NewTimer(time.Duration(rng.IntN(60_000)) * time.Microsecond).C
+		time.Sleep(time.Duration(rng.IntN(60_000)) * time.Microsecond)
 		i := rng.IntN(len(ps))
 		ps[i].Kill()
 		ps[i] = x.start(t, Storm)
@@ -128,7 +126,7 @@ func (x Trial[Store]) KilledAtAnyMoment(t *testing.T, kills int, intact func()) 
 	}
 	// A server may get to the last request of a dead process only now: its claim has a lease too.
 	for x.anybody(t) && time.Since(killed) <= x.Lease+x.Late {
-		<-time.NewTimer(10 * time.Millisecond).C
+		time.Sleep(10 * time.Millisecond)
 	}
 	x.inTime(t, killed, "dead processes held their locks for")
 }

@@ -22,6 +22,7 @@ type claim struct {
 	sure int64 // when it was last known to be held
 	lost int64 // when it learnt that it is lost; 0 if it did not
 	over int64 // when it was over for its user, who may have been killed; or never
+	gone int64 // from when on it is no longer in the store, though nobody has given it back; or never
 
 	looks   []traffic.Line // in which its lease said that it is held
 	asked   int64          // when it was last asked for again

@@ -2,65 +2,50 @@ package check
 
 import (
 	"math"
+	"slices"
 
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/model"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
-// presence is a time in which a claim may have been in somebody's way without holding
-// for certain.
-type presence struct {
-	claim    *claim
-	from, to int64
-}
-
 // operations makes of each key a history for the model.
 func operations(all []*claim, o Options, spans []history.Span) map[string][]model.Op {
-	// From when on a claim that nobody has given back is no longer in the store.
-	gone := func(at int64) int64 {
-		limit := at + int64(o.stuck())
-		for _, s := range spans {
-			if int64(s.From) <= limit && int64(s.To) >= at {
-				limit = max(limit, int64(s.To)+int64(o.stuck()))
-			}
-		}
-		return limit
-	}
 	ops := map[string][]model.Op{}
-	for key, cs := range byKey(all) {
-		var present []presence
-		for _, c := range cs {
-			present = append(present, c.presence(gone))
+	for _, c := range all {
+		c.gone = c.over
+		if c.over == math.MaxInt64 {
+			continue
 		}
-		for _, c := range cs {
-			covered := func() bool {
-				for _, p := range present {
-					if p.claim != c && p.from <= c.done.At && p.to >= c.call.At {
-						return true
-					}
-				}
-				return !o.Fair
+		c.gone += int64(o.stuck())
+		for _, s := range spans {
+			if int64(s.From) <= c.gone && int64(s.To) >= c.over {
+				c.gone = max(c.gone, int64(s.To)+int64(o.stuck()))
 			}
-			ops[key] = append(ops[key], c.operations(covered, gone)...)
+		}
+	}
+	for key, cs := range byKey(all) {
+		for _, c := range cs {
+			covered := func() bool { return !o.Fair || slices.ContainsFunc(cs, c.mayBeRefusedFor) }
+			ops[key] = append(ops[key], c.operations(covered)...)
 		}
 	}
 	return ops
 }
 
-// presence is from the call to its answer, and goes on for who gave up: nobody knows when
-// the store heard of it. While it holds, and until its lease has run out, the model knows
-// that it is in the way.
-func (c *claim) presence(gone func(int64) int64) presence {
-	p := presence{c, c.call.At, c.done.At}
+// mayBeRefusedFor reports whether d may have been in the way of c without holding for
+// certain: from its call to its answer, and longer if it gave up, for nobody knows when the
+// store heard of that. While d holds, and until its lease has run out, the model knows that
+// it is in the way.
+func (c *claim) mayBeRefusedFor(d *claim) bool {
+	until := d.done.At
 	switch {
-	case c.over == math.MaxInt64 || c.broken != 0:
-		p.to = math.MaxInt64
-	case c.done.Op == traffic.Refused:
-	case !c.held:
-		p.to = gone(c.over)
+	case d.over == math.MaxInt64 || d.broken != 0:
+		until = math.MaxInt64
+	case !d.held && d.done.Op != traffic.Refused:
+		until = d.gone
 	}
-	return p
+	return d != c && d.call.At <= c.done.At && until >= c.call.At
 }
 
 // op is one operation on c.
@@ -80,16 +65,14 @@ func (c *claim) op(do model.Do, call, ret int64) model.Op {
 	return o
 }
 
-func (c *claim) operations(covered func() bool, gone func(int64) int64) []model.Op {
+func (c *claim) operations(covered func() bool) []model.Op {
 	switch {
 	case c.done.Op == traffic.Refused:
 		o := c.op(model.Refuse, c.call.At, c.done.At)
 		o.Covered = covered()
 		return []model.Op{o}
 	case c.done.Op == traffic.Late && c.broken == 0:
-		return []model.Op{
-			c.op(model.Acquire, c.call.At, c.done.At), c.op(model.End, c.call.At, gone(c.over)),
-		}
+		return []model.Op{c.op(model.Acquire, c.call.At, c.done.At), c.op(model.End, c.call.At, c.gone)}
 	case !c.held || c.voided:
 		return nil // a wish of unknown outcome may be left out
 	}
@@ -104,11 +87,11 @@ func (c *claim) operations(covered func() bool, gone func(int64) int64) []model.
 		}
 		ops = append(ops, o)
 	}
-	return append(ops, c.ends(gone)...)
+	return append(ops, c.ends()...)
 }
 
 // ends are the releases of c, and the end of what was not released.
-func (c *claim) ends(gone func(int64) int64) (ops []model.Op) {
+func (c *claim) ends() (ops []model.Op) {
 	ended := int64(0) // from when on the rest of it may have ended
 	for _, h := range c.handles {
 		if h.released.Op == traffic.Released && (c.broken == 0 || h.released.At < c.broken) {
@@ -121,9 +104,9 @@ func (c *claim) ends(gone func(int64) int64) (ops []model.Op) {
 		return ops
 	}
 	// The store ends it when its lease has run out, if not before.
-	last := int64(model.Never)
-	if c.over != math.MaxInt64 && c.broken == 0 {
-		last = gone(c.over)
+	gone := c.gone
+	if c.broken != 0 {
+		gone = model.Never
 	}
-	return append(ops, c.op(model.End, ended, last))
+	return append(ops, c.op(model.End, ended, gone))
 }

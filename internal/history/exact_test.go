@@ -8,96 +8,10 @@ import (
 
 // Each case differs by one thing from its counterpart: what the option or the event is
 // for. If it is not honoured, one of the two fails.
-func TestDoubtEndsWhatIsHeldAgainstAClaim(t *testing.T) {
+func TestExactHistories(t *testing.T) {
 	exact := limits
 	exact.Exact = true
-	const doubted = `
-		0s enter a
-		1s believe a
-		2s doubt a
-		3s enter b
-		4s believe b
-		5s release b
-		5s left b
-		6s loss a`
-	const known = `
-		0s enter a
-		1s believe a
-		3s enter b
-		4s believe b
-		5s release b
-		5s left b
-		6s loss a`
-	const again = `
-		0s enter a
-		1s believe a
-		2s doubt a
-		3s enter b
-		4s believe b
-		4500ms believe a
-		5s release b
-		5s left b
-		6s loss a`
-	for _, c := range []struct {
-		name, text string
-		want       int
-	}{{"doubted", doubted, 0}, {"known", known, 1}, {"doubted, and then it looked", again, 1}} {
-		if vs := check(t, c.text, exact); len(vs) != c.want {
-			t.Errorf("%s: %d breaches; want %d: %v", c.name, len(vs), c.want, vs)
-		}
-	}
-}
-
-// A stop takes nothing back: what was not known before it is not known after it.
-func TestAStopLeavesADoubt(t *testing.T) {
-	exact := limits
-	exact.Exact = true
-	for text, want := range map[string]int{`
-		0s enter a
-		1s believe a
-		2s doubt a
-		3s pause a
-		4s enter b
-		5s believe b`: 0, `
-		0s enter a
-		1s believe a
-		3s pause a
-		4s enter b
-		5s believe b`: 1} {
-		if vs := check(t, text, exact); len(vs) != want {
-			t.Errorf("want %d breaches: %v", want, vs)
-		}
-	}
-}
-
-func TestDoubtFreesReadersAndPermits(t *testing.T) {
-	exact := limits
-	exact.Exact = true
-	for _, text := range []string{`
-		0s enter a r
-		1s believe a r
-		2s doubt a
-		3s enter b
-		4s believe b
-		5s release b
-		6s loss a`, `
-		0s enter a w2/3
-		1s believe a w2/3
-		2s doubt a
-		3s enter b w2/3
-		4s believe b w2/3
-		5s release b
-		6s loss a`} {
-		if vs := check(t, text, exact); len(vs) != 0 {
-			t.Errorf("a claim in doubt is held against another: %v", vs)
-		}
-	}
-}
-
-// A process is stopped, another is granted and has released by the time that the first
-// one goes on, looks, and says that it holds the lock: it held it all along.
-func TestExactHistoriesExemptNobodyForAStop(t *testing.T) {
-	const text = `
+	const stopped = `
 		0s enter a
 		1s believe a
 		2s pause a
@@ -109,13 +23,88 @@ func TestExactHistoriesExemptNobodyForAStop(t *testing.T) {
 		7s believe a
 		8s release a
 		8s left a`
-	exact := limits
-	exact.Exact = true
-	if vs := check(t, text, exact); len(vs) != 1 || vs[0].Rule != Exclusion {
-		t.Errorf("want one breach of %s: %v", Exclusion, vs)
-	}
-	if vs := check(t, text, limits); len(vs) != 0 {
-		t.Errorf("without Exact a stop exempts: %v", vs)
+	for _, c := range []struct {
+		name  string
+		o     Options
+		want  int
+		story string
+	}{
+		{"doubted", exact, 0, `
+			0s enter a
+			1s believe a
+			2s doubt a
+			3s enter b
+			4s believe b
+			5s release b
+			5s left b
+			6s loss a`},
+		{"known", exact, 1, `
+			0s enter a
+			1s believe a
+			3s enter b
+			4s believe b
+			5s release b
+			5s left b
+			6s loss a`},
+		{"doubted, and then it looked", exact, 1, `
+			0s enter a
+			1s believe a
+			2s doubt a
+			3s enter b
+			4s believe b
+			4500ms believe a
+			5s release b
+			5s left b
+			6s loss a`},
+		{"doubted, and then stopped: a stop takes nothing back", exact, 0, `
+			0s enter a
+			1s believe a
+			2s doubt a
+			3s pause a
+			4s enter b
+			5s believe b`},
+		{"known, and then stopped", exact, 1, `
+			0s enter a
+			1s believe a
+			3s pause a
+			4s enter b
+			5s believe b`},
+		{"a doubted reader", exact, 0, `
+			0s enter a r
+			1s believe a r
+			2s doubt a
+			3s enter b
+			4s believe b
+			5s release b
+			6s loss a`},
+		{"doubted permits", exact, 0, `
+			0s enter a w2/3
+			1s believe a w2/3
+			2s doubt a
+			3s enter b w2/3
+			4s believe b w2/3
+			5s release b
+			6s loss a`},
+		// Another is granted and has released by the time that a stopped one goes on, looks, and
+		// says that it holds the lock: it held it all along.
+		{"stopped, and then it looked", exact, 1, stopped},
+		{"without Exact a stop exempts", limits, 0, stopped},
+		// Between the note that a process is stopped and its stop it may still be granted, and look.
+		{"granted while it is being stopped", exact, 1, `
+			0s enter a
+			1s believe a
+			2s enter b
+			3s pause b
+			4s believe b
+			5s release a
+			5s left a
+			6s resume b
+			7s loss b`},
+	} {
+		vs := check(t, c.story, c.o)
+		if len(vs) != c.want || c.want == 1 && vs[0].Rule != Exclusion {
+			t.Errorf("%s: want %d breaches of %s: %v", c.name, c.want, Exclusion, vs)
+		}
 	}
 }
 
@@ -291,24 +280,5 @@ func TestAnOldLossIsNoReasonForANewGap(t *testing.T) {
 	}
 	if vs := check(t, stuck, asked); len(vs) != 1 || vs[0].Rule != Stuck {
 		t.Errorf("want one breach of %s: %v", Stuck, vs)
-	}
-}
-
-// Between the note that a process is stopped and its stop it may still be granted, and look.
-func TestWhatIsKnownOfAStoppedProcessCounts(t *testing.T) {
-	const text = `
-		0s enter a
-		1s believe a
-		2s enter b
-		3s pause b
-		4s believe b
-		5s release a
-		5s left a
-		6s resume b
-		7s loss b`
-	exact := limits
-	exact.Exact = true
-	if vs := check(t, text, exact); len(vs) != 1 || vs[0].Rule != Exclusion {
-		t.Errorf("want one breach of %s: %v", Exclusion, vs)
 	}
 }

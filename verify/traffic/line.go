@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,12 +109,7 @@ func NewRecorder(path, proc string) (*Recorder, error) {
 
 // Write writes l with one write(2). Without a stamp it gets the present.
 func (r *Recorder) Write(l Line) {
-	if l.At == 0 {
-		l.At = Now()
-	}
-	if l.Proc == "" {
-		l.Proc = r.proc
-	}
+	l.At, l.Proc = cmp.Or(l.At, Now()), cmp.Or(l.Proc, r.proc)
 	b, err := json.Marshal(l)
 	if err == nil {
 		_, err = r.f.Write(append(b, '\n'))
@@ -129,10 +125,7 @@ func (r *Recorder) Write(l Line) {
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.f.Close(); r.err == nil {
-		r.err = err
-	}
-	return r.err
+	return errors.Join(r.err, r.f.Close())
 }
 
 // ReadAll reads all files of a history that lie in dir, and returns their lines in the order
@@ -146,23 +139,18 @@ func ReadAll(dir string) ([]Line, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("there is no history in %s", dir)
 	}
-	slices.Sort(names)
 	var all []Line
-	for _, name := range names {
+	for _, name := range names { // in order, see Glob
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		n := 0
-		for line := range bytes.Lines(text) {
-			if n++; !bytes.HasSuffix(line, []byte("\n")) {
-				break
-			}
+		whole := text[:bytes.LastIndexByte(text, '\n')+1]
+		for d := json.NewDecoder(bytes.NewReader(whole)); d.More(); {
 			var l Line
-			d := json.NewDecoder(bytes.NewReader(line))
 			d.DisallowUnknownFields()
 			if err := d.Decode(&l); err != nil {
-				return nil, fmt.Errorf("%s line %d: %w", name, n, err)
+				return nil, fmt.Errorf("%s at byte %d: %w", name, d.InputOffset(), err)
 			}
 			all = append(all, l)
 		}

@@ -65,7 +65,7 @@ func (u *user) once(ctx context.Context, way, key string, rng *rand.Rand) {
 	l := c.take(ctx)
 	defer c.cancel()
 	if l == nil {
-		sleep(ctx, time.Duration(rng.Int64N(int64(20*time.Millisecond))))
+		sleep(ctx, below(rng, 20*time.Millisecond))
 		return
 	}
 	switch way {
@@ -85,9 +85,9 @@ func (c *claim) take(stop context.Context) Lease {
 	case 0:
 		c.want.Try = true
 	case 1:
-		c.want.Wait = time.Duration(1 + c.rng.Int64N(int64(c.o.TTL)))
+		c.want.Wait = 1 + below(c.rng, c.o.TTL)
 	case 2:
-		limit = time.Duration(1 + c.rng.Int64N(int64(c.o.TTL)/2))
+		limit = 1 + below(c.rng, c.o.TTL/2)
 	}
 	// The context lives on when the lock was got, so that the lease's own context tells
 	// of its end.
@@ -102,12 +102,11 @@ func (c *claim) take(stop context.Context) Lease {
 	case NotNow:
 		c.write(Line{At: at, Op: Refused})
 		return nil
-	case Unknown:
-		c.write(Line{At: at, Op: GaveUp, Text: err.Error()})
-		return nil
-	default:
+	case Strange:
 		c.write(Line{At: at, Op: Odd, Text: "taking it: " + err.Error()})
-		c.write(Line{At: at, Op: GaveUp})
+		fallthrough
+	default:
+		c.write(Line{At: at, Op: GaveUp, Text: err.Error()})
 		return nil
 	}
 	if lost := l.Err(); lost != nil {
@@ -175,9 +174,9 @@ func (c *claim) hold(ctx context.Context, l Lease) {
 // lease. Where a holder is not told of its end, its work ends within half a lease, as such
 // libraries ask for.
 func (c *claim) looks() []time.Duration {
-	total := time.Duration(c.rng.Int64N(int64(15 * time.Millisecond)))
+	total := below(c.rng, 15*time.Millisecond)
 	if c.rng.IntN(12) == 0 {
-		total = time.Duration(c.rng.Int64N(int64(c.o.TTL) * 3 / 2))
+		total = below(c.rng, c.o.TTL*3/2)
 		if !c.service.Told {
 			total /= 3
 		}
@@ -191,10 +190,8 @@ func (c *claim) looks() []time.Duration {
 
 // rest waits for d. It returns false when the run or the lease is over.
 func (c *claim) rest(ctx context.Context, l Lease, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -227,11 +224,11 @@ func (c *claim) give(l Lease, handle string) {
 	switch {
 	case lost:
 		done.Op = Lost
-		if err != nil {
-			done.Text = err.Error()
-		}
 	case err != nil:
-		done.Op, done.Text = Unconfirmed, err.Error()
+		done.Op = Unconfirmed
+	}
+	if err != nil {
+		done.Text = err.Error()
 	}
 	c.write(done)
 }
@@ -243,7 +240,7 @@ func (c *claim) reenter(ctx context.Context, l Lease) {
 	names := []string{""}
 	for i := range 1 + c.rng.IntN(3) {
 		r, ok := handles[c.rng.IntN(len(handles))].(Reenterer)
-		if !ok || !c.rest(ctx, l, time.Duration(c.rng.Int64N(int64(5*time.Millisecond)))) {
+		if !ok || !c.rest(ctx, l, below(c.rng, 5*time.Millisecond)) {
 			break
 		}
 		name := fmt.Sprint("h", i+1)
@@ -266,7 +263,7 @@ func (c *claim) reenter(ctx context.Context, l Lease) {
 	for len(handles) > 0 {
 		i := c.rng.IntN(len(handles))
 		// The context of a handle descends from that of the handle it was taken under.
-		sleep(ctx, time.Duration(c.rng.Int64N(int64(5*time.Millisecond))))
+		sleep(ctx, below(c.rng, 5*time.Millisecond))
 		c.give(handles[i], names[i])
 		handles, names = slices.Delete(handles, i, i+1), slices.Delete(names, i, i+1)
 	}
@@ -284,9 +281,9 @@ func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 	if err := c.guarded.Call("Resource.Answer", q, &read); err != nil || read.Denied {
 		return
 	}
-	think := time.Duration(c.rng.Int64N(int64(8 * time.Millisecond)))
+	think := below(c.rng, 8*time.Millisecond)
 	if c.rng.IntN(4) == 0 {
-		think = time.Duration(c.rng.Int64N(int64(c.o.TTL) / 2))
+		think = below(c.rng, c.o.TTL/2)
 	}
 	if c.rng.IntN(2) == 0 {
 		sleep(ctx, think)
@@ -324,10 +321,13 @@ func (u *user) breakHead(ctx context.Context, b Breaker, key string) {
 }
 
 func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
+}
+
+// below is a random duration.
+func below(rng *rand.Rand, limit time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(limit)))
 }

@@ -130,16 +130,9 @@ const lateness = 10 * time.Millisecond
 // tick measures how late the machine runs what is due.
 func tick(ctx context.Context, rec *Recorder) {
 	const every = 5 * time.Millisecond
-	t := time.NewTimer(every)
-	defer t.Stop()
-	for {
+	for ctx.Err() == nil {
 		due := Now() + int64(every)
-		t.Reset(every)
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+		sleep(ctx, every)
 		if now := Now(); now-due > int64(lateness) {
 			rec.Write(Line{At: now, Op: Tick, Ns: now - due})
 		}

@@ -117,7 +117,7 @@ func prepareMariaDB(s *Server) error {
 // mariadbGreets waits for the packet with which the server begins: three bytes of length,
 // the number of the packet, and the protocol's version.
 func mariadbGreets(ctx context.Context, s *Server) error {
-	greeting, err := s.exchange(ctx, "")
+	greeting, err := s.exchange(ctx, "", beginning)
 	if err == nil && greeting[4] != 10 {
 		err = errors.New("its greeting is not that of a MySQL server")
 	}

@@ -124,7 +124,7 @@ func postgresAnswers(ctx context.Context, s *Server) error {
 	body := "user\x00" + postgresUser + "\x00database\x00" + postgresUser + "\x00\x00"
 	head := binary.BigEndian.AppendUint32(nil, uint32(8+len(body)))
 	head = binary.BigEndian.AppendUint32(head, version)
-	answer, err := s.exchange(ctx, string(head)+body)
+	answer, err := s.exchange(ctx, string(head)+body, beginning)
 	switch {
 	case err != nil:
 		return err

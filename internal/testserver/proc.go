@@ -24,6 +24,15 @@ func Children(pid int) []int {
 	return all
 }
 
+func eachChild(pid int, do func(*os.Process) error) (err error) {
+	for _, child := range Children(pid) {
+		if p, gone := os.FindProcess(child); gone == nil {
+			err = errors.Join(err, do(p))
+		}
+	}
+	return err
+}
+
 // stat reads what stands behind the name of the program, which may hold anything: the
 // state, the parent and more. A process that has ended has nothing.
 func stat(name string) []string {

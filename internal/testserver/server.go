@@ -244,19 +244,24 @@ func (s *Server) Restart(opts ...Option) error {
 	return s.run(ctx)
 }
 
-// Pause stops the server in its tracks with SIGSTOP: its connections stay open
-// and nothing answers. It stands when Pause returns.
+// Pause stops the server in its tracks with SIGSTOP, and the processes that it has started:
+// PostgreSQL has one for each connection. Connections stay open and nothing answers. The
+// server stands when Pause returns.
 func (s *Server) Pause() error {
 	return s.signal("pausing", func(p *os.Process) error {
 		if err := pause(p); err != nil {
 			return err
 		}
-		return AwaitStop(p.Pid)
+		return errors.Join(AwaitStop(p.Pid), eachChild(p.Pid, Pause))
 	})
 }
 
 // Continue lets a paused server go on.
-func (s *Server) Continue() error { return s.signal("continuing", resume) }
+func (s *Server) Continue() error {
+	return s.signal("continuing", func(p *os.Process) error {
+		return errors.Join(eachChild(p.Pid, Resume), resume(p))
+	})
+}
 
 func (s *Server) signal(doing string, send func(*os.Process) error) error {
 	s.mu.Lock()

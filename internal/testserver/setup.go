@@ -72,8 +72,10 @@ func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 	return c, c.SetDeadline(end)
 }
 
-// exchange sends a request, and returns what comes first: 5 bytes at least.
-func (s *Server) exchange(ctx context.Context, request string) (string, error) {
+// exchange sends a request, and reads the answer.
+func (s *Server) exchange(
+	ctx context.Context, request string, read func(io.Reader) ([]byte, error),
+) (answer string, err error) {
 	c, err := s.dial(ctx)
 	if err != nil {
 		return "", err
@@ -82,9 +84,15 @@ func (s *Server) exchange(ctx context.Context, request string) (string, error) {
 	if _, err := io.WriteString(c, request); err != nil {
 		return "", err
 	}
-	answer := make([]byte, 4096)
-	n, err := io.ReadAtLeast(c, answer, 5)
-	return string(answer[:n]), err
+	b, err := read(c)
+	return string(b), err
+}
+
+// beginning reads what comes first: 5 bytes at least.
+func beginning(r io.Reader) ([]byte, error) {
+	b := make([]byte, 4096)
+	n, err := io.ReadAtLeast(r, b, 5)
+	return b[:n], err
 }
 
 // writeConfig writes lines, and then those of Config, into a file of the server's folder.

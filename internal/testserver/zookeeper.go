@@ -125,16 +125,7 @@ func zookeeperServes(ctx context.Context, s *Server) error {
 func (s *Server) FourLetters(ctx context.Context, word string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	c, err := s.dial(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if _, err := io.WriteString(c, word); err != nil {
-		return "", err
-	}
-	b, err := io.ReadAll(c)
-	return string(b), err
+	return s.exchange(ctx, word, io.ReadAll)
 }
 
 // Leads reports whether this ZooKeeper server leads its ensemble just now.

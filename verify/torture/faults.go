@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -64,8 +65,8 @@ var faults = []fault{
 		"and is exempt from I1 until it does", oneRedis, outage, flushAll},
 }
 
-func (w *world) victim(rng *rand.Rand) victim { return w.victims[rng.IntN(len(w.victims))] }
-func (w *world) server(rng *rand.Rand) server { return w.servers[rng.IntN(len(w.servers))] }
+func (w *world) victim(rng *rand.Rand) victim             { return w.victims[rng.IntN(len(w.victims))] }
+func (w *world) server(rng *rand.Rand) *testserver.Server { return w.servers[rng.IntN(len(w.servers))] }
 
 func kill(_ context.Context, w *world, rng *rand.Rand) error { return w.victim(rng).kill() }
 
@@ -136,14 +137,14 @@ func latency(ctx context.Context, w *world, rng *rand.Rand) error {
 
 func serverPause(ctx context.Context, w *world, rng *rand.Rand) error {
 	one := w.server(rng)
-	if err := one.pause(); err != nil {
+	if err := one.Pause(); err != nil {
 		return err
 	}
 	pause(ctx, between(rng, w.ttl/10, 2*w.ttl))
 	if w.usurped {
 		w.rec.Write(traffic.Line{Op: traffic.Forgot})
 	}
-	return one.resume()
+	return one.Continue()
 }
 
 func serverRestart(ctx context.Context, w *world, rng *rand.Rand) error {

@@ -1,12 +1,9 @@
 package torture
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
-
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // host is what testserver needs of a test, where there is none.
@@ -55,30 +52,4 @@ func (h *host) stop() {
 		end()
 	}
 	h.ends = nil
-}
-
-// server is one of ours. Pause reaches the processes that it has started, too:
-// PostgreSQL has one for each connection.
-type server struct{ *testserver.Server }
-
-func (s server) pause() error {
-	if err := s.Pause(); err != nil {
-		return err
-	}
-	return s.eachChild(testserver.Pause)
-}
-
-func (s server) resume() error { return errors.Join(s.eachChild(testserver.Resume), s.Continue()) }
-
-func (s server) eachChild(do func(*os.Process) error) error {
-	for _, pid := range testserver.Children(s.Pid()) {
-		p, err := os.FindProcess(pid)
-		if err == nil {
-			err = do(p)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -26,7 +27,7 @@ type victim interface {
 // world is what can be broken.
 type world struct {
 	victims []victim
-	servers []server // nil where the store is a file, or memory
+	servers []*testserver.Server // nil where the store is a file, or memory
 	// redis says that the servers understand its commands.
 	redis bool
 	// failover makes another server of a group the one that grants; nil where there is no

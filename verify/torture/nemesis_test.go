@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -77,7 +78,7 @@ func TestFaultsAreFoundByName(t *testing.T) {
 	if _, _, err := w.find("earthquake"); err == nil {
 		t.Errorf("an unknown fault is no error")
 	}
-	w.redis, w.servers = true, make([]server, 1)
+	w.redis, w.servers = true, make([]*testserver.Server, 1)
 	found, _, err = w.find("all")
 	if err != nil || slices.ContainsFunc(found, func(f fault) bool { return f.name == "flushall" }) || len(found) < 6 {
 		t.Errorf("all are %d faults, %v; want the others, without flushall", len(found), err)

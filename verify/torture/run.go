@@ -161,17 +161,12 @@ func (x *run) judge() (*Result, []traffic.Line, error) {
 
 // drive runs the traffic and the faults, and looks at the store in the end.
 func (x *run) drive(ctx context.Context) (err error) {
-	x.rec, err = traffic.NewRecorder(filepath.Join(x.history, "nemesis.jsonl"), "")
+	x.rec, err = traffic.NewRecorder(filepath.Join(x.history, "run.jsonl"), "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, x.rec.Close()) }()
-	guarded, err := traffic.NewRecorder(filepath.Join(x.history, "resource.jsonl"), "")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, guarded.Close()) }()
-	if x.resource, err = traffic.NewResource(guarded); err != nil {
+	if x.resource, err = traffic.NewResource(x.rec); err != nil {
 		return err
 	}
 	defer x.resource.Close()
@@ -210,9 +205,7 @@ func (x *run) drive(ctx context.Context) (err error) {
 	if err := x.finish(ctx); err != nil {
 		return err
 	}
-	for key, members := range x.resource.Sets() {
-		guarded.Write(traffic.Line{Op: traffic.Final, Key: key, Members: members})
-	}
+	x.resource.Final()
 	if x.store.alone || ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -137,12 +137,10 @@ func (s *store) start(name string, h *host) (url string, err error) {
 // own has s be some servers, and returns the URL of all.
 func (s *store) own(all ...*testserver.Server) (url string) {
 	url = all[0].URL()
-	for i, one := range all {
-		s.world.servers = append(s.world.servers, server{one})
-		if i > 0 {
-			url += "," + one.Addr()
-		}
+	for _, one := range all[1:] {
+		url += "," + one.Addr()
 	}
+	s.world.servers = all
 	return url
 }
 

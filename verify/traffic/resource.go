@@ -3,7 +3,6 @@ package traffic
 import (
 	"net"
 	"net/rpc"
-	"slices"
 	"sync"
 )
 
@@ -74,15 +73,13 @@ func (r *Resource) Close() {
 	r.done.Wait()
 }
 
-// Sets returns the members of each set.
-func (r *Resource) Sets() map[string][]string {
+// Final records what the sets hold.
+func (r *Resource) Final() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := map[string][]string{}
 	for key, s := range r.sets {
-		all[key] = slices.Clone(s.members)
+		r.rec.Write(Line{Op: Final, Key: key, Members: s.members})
 	}
-	return all
 }
 
 // Answer is atomic. It writes its line before it lets the next one in, so that the lines

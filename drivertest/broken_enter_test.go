@@ -118,8 +118,9 @@ var brokenEnters = []breaker{
 	{"keys are trimmed", func(b *broken) { b.rename(strings.TrimSpace) }, "KeysAreBytes LinesTakesPrefixesAsBytes"},
 	{"keys are text", func(b *broken) { b.rename(func(key string) string { return strings.ToValidUTF8(key, "?") }) },
 		"KeysAreBytes EveryByteMayOccur"},
-	{"keys end at NUL", func(b *broken) { b.rename(func(key string) string { k, _, _ := strings.Cut(key, "\x00"); return k }) },
-		"KeysAreBytes"},
+	{"keys end at NUL", func(b *broken) {
+		b.rename(func(key string) string { k, _, _ := strings.Cut(key, "\x00"); return k })
+	}, "KeysAreBytes"},
 	{"long keys are cut", func(b *broken) { b.rename(func(key string) string { return key[:min(len(key), 255)] }) },
 		"LongestKey"},
 	{"refusal leaves a trace", func(b *broken) {
@@ -219,19 +220,15 @@ var brokenEnters = []breaker{
 		b.sends(func(c *driver.Claim) { c.TTL = max(c.TTL/2, 1e6) })
 		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = c.TTL })
 	}, "EnterRenews LeftFromSending GrantedTTLIsKept Model"},
-	{"more is left than the lease", func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL + t.TTL/2 }) },
-		"LeftFromSending"},
-	{"less is left than the lease", func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL / 2 }) },
-		"LeftFromSending LongestLeaseLasts"},
+	{"more is left than the lease", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL + t.TTL/2 })
+	}, "LeftFromSending"},
+	{"less is left than the lease", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Left = t.TTL / 2 })
+	}, "LeftFromSending LongestLeaseLasts"},
 	{"another lease is granted than is kept", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) { t.TTL *= 3 })
-		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-			shorter := append([]driver.Ticket(nil), ts...)
-			for i := range shorter {
-				shorter[i].TTL /= 3
-			}
-			return b.Store.Renew(ctx, shorter)
-		}
+		b.renewsWith(func(t *driver.Ticket) { t.TTL /= 3 })
 	}, "GrantedTTLIsKept"},
 	{"leases never end", func(b *broken) { b.sends(func(c *driver.Claim) { c.TTL = b.Info().MaxTTL }) },
 		"ExpiredClaimIsGone ExpiredIsPurgedByEnter ExpiredHolderLetsWaiterIn ExpiredWaiterLetsOthersIn " +
@@ -272,8 +269,9 @@ var brokenEnters = []breaker{
 			}
 		})
 	}, "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter LargerSizeIsGrantedPastAWaiter Model"},
-	{"two sizes are not told", func(b *broken) { b.changed(func(c driver.Claim, t *driver.Ticket) { t.Mixed = false }) },
-		"TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter Model"},
+	{"two sizes are not told", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Mixed = false })
+	}, "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter Model"},
 	{"sums have 32 bits", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) {
 			if b.count(c.Key, int(c.Weight)) >= 1<<31 {

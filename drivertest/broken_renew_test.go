@@ -21,6 +21,17 @@ func (b *broken) renews(f func(t driver.Ticket, err error) error) {
 	}
 }
 
+// renewsWith lets f change each ticket on its way in.
+func (b *broken) renewsWith(f func(t *driver.Ticket)) {
+	b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+		ts = slices.Clone(ts)
+		for i := range ts {
+			f(&ts[i])
+		}
+		return b.Store.Renew(ctx, ts)
+	}
+}
+
 var brokenRenewals = []breaker{
 	{"Renew brings claims back", func(b *broken) {
 		b.renews(func(t driver.Ticket, err error) error {
@@ -75,15 +86,11 @@ var brokenRenewals = []breaker{
 		})
 	}, "RenewNeverShortens"},
 	{"Renew keeps to the first TTL", func(b *broken) {
-		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-			ts = slices.Clone(ts)
-			for i, t := range ts {
-				if first, ok := b.known(t.Key, t.ID); ok {
-					ts[i].TTL = first.TTL
-				}
+		b.renewsWith(func(t *driver.Ticket) {
+			if first, ok := b.known(t.Key, t.ID); ok {
+				t.TTL = first.TTL
 			}
-			return b.Store.Renew(ctx, ts)
-		}
+		})
 	}, "RenewTakesTheTicketsTTL Model"},
 	{"Renew answers backwards", func(b *broken) {
 		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {

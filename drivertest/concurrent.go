@@ -20,10 +20,10 @@ const (
 
 var concurrentLaws = []law{
 	{"OneInsideAtATime", nil, func(w *world, key string) {
-		w.crowd(key, func(int) driver.Claim { return w.claim(key) })
+		w.manyHold(key, func(int) driver.Claim { return w.claim(key) })
 	}, "whatever runs at once, one holds, and each with a larger token than the one before"},
 	{"WritersAreAlone", nil, func(w *world, key string) {
-		w.crowd(key, func(i int) driver.Claim {
+		w.manyHold(key, func(i int) driver.Claim {
 			if i%3 == 0 {
 				return w.claim(key)
 			}
@@ -31,7 +31,7 @@ var concurrentLaws = []law{
 		})
 	}, "readers overlap, a writer is alone"},
 	{"SemaphoreNeverOverflows", semaphore, func(w *world, key string) {
-		w.crowd(key, func(i int) driver.Claim { return w.slots(key, int64(1+i%5), 5) })
+		w.manyHold(key, func(i int) driver.Claim { return w.slots(key, int64(1+i%5), 5) })
 	}, "the weights inside never exceed the size, however many come and go"},
 	{"OneWinsARace", nil, func(w *world, _ string) {
 		oneWins[*driver.BusyError](w, func() driver.Claim { return noWait(w.claim(w.key())) })
@@ -139,9 +139,9 @@ func together(fs ...func()) {
 	group.Wait()
 }
 
-// crowd has workers on both views hold the claims of key for a moment each. The weights
+// manyHold has workers on both views hold the claims of key for a moment each. The weights
 // inside must not exceed a holder's capacity, nor tokens of writers fall.
-func (w *world) crowd(key string, claim func(i int) driver.Claim) {
+func (w *world) manyHold(key string, claim func(i int) driver.Claim) {
 	var inside, last atomic.Int64
 	pool(workers, turns, func(i int) {
 		if w.t.Failed() {

@@ -80,21 +80,22 @@ func TestWithDelaysItAnswersAsTheModelSays(t *testing.T) {
 }
 
 func TestRequestMeetsItsFault(t *testing.T) {
-	own := errors.New("connection reset")
+	own, late := errors.New("connection reset"), context.DeadlineExceeded
+	const second = time.Second
 	for name, c := range map[string]struct {
-		fault        faulty.Fault
-		want         error
-		took         time.Duration
-		atOnce, late int // claims in line when the answer comes, and long after
+		fault         faulty.Fault
+		want          error
+		took          time.Duration
+		atOnce, after int // claims in line when the answer comes, and long after
 	}{
 		"without":                    {faulty.Fault{}, nil, 0, 1, 1},
 		"fails before the effect":    {faulty.Fault{Fail: true}, faulty.ErrInjected, 0, 0, 0},
 		"loses the answer":           {faulty.Fault{Lose: true, Err: own}, own, 0, 1, 1},
-		"answers nothing":            {faulty.Fault{Lose: true, After: time.Hour}, context.DeadlineExceeded, 2 * time.Second, 1, 1},
-		"comes late":                 {faulty.Fault{Before: 5 * time.Second, Late: true}, context.DeadlineExceeded, 2 * time.Second, 0, 1},
-		"is recalled":                {faulty.Fault{Before: 5 * time.Second}, context.DeadlineExceeded, 2 * time.Second, 0, 0},
-		"is answered late":           {faulty.Fault{Before: time.Second, After: 4 * time.Second}, context.DeadlineExceeded, 2 * time.Second, 1, 1},
-		"is answered after a second": {faulty.Fault{After: time.Second}, nil, time.Second, 1, 1},
+		"answers nothing":            {faulty.Fault{Lose: true, After: time.Hour}, late, 2 * second, 1, 1},
+		"comes late":                 {faulty.Fault{Before: 5 * second, Late: true}, late, 2 * second, 0, 1},
+		"is recalled":                {faulty.Fault{Before: 5 * second}, late, 2 * second, 0, 0},
+		"is answered late":           {faulty.Fault{Before: second, After: 4 * second}, late, 2 * second, 1, 1},
+		"is answered after a second": {faulty.Fault{After: second}, nil, second, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
@@ -106,7 +107,7 @@ func TestRequestMeetsItsFault(t *testing.T) {
 				}
 				inLine(t, store, "k", c.atOnce)
 				<-time.After(10 * time.Second)
-				inLine(t, store, "k", c.late)
+				inLine(t, store, "k", c.after)
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 // onSQL makes a Store of a database, which it closes with the Store.
 func onSQL(db *sql.DB, d sqllock.Dialect, o *sqllock.Options, c *Config) *Store {
 	db.SetMaxOpenConns(c.maxConns())
+	db.SetMaxIdleConns(c.maxConns()) // to open a connection costs more than to lock
 	b := sqllock.New(db, d, o)
 	return &Store{Backend: b, ping: readLine(b), close: func() { _ = db.Close() }}
 }

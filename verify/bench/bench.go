@@ -169,7 +169,8 @@ func (b *Bench) record(r Result) {
 }
 
 func (b *Bench) env() Env {
-	return Env{Store: b.server.addr, Nodes: b.server.nodes, Dir: b.dir, TTL: lease}
+	sv := b.server
+	return Env{URL: sv.all[0].URL(), Addr: sv.nodes[0], Nodes: sv.nodes, Dir: b.dir, TTL: lease}
 }
 
 // key returns a key that was not used before.

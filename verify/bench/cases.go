@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -19,10 +18,11 @@ type Case struct {
 
 // part is one part of a case with one size, and its table.
 type part struct {
-	name    string // the first word is the section of the page
-	size    int
-	title   string // of the table
-	columns []column
+	name           string // the first word is the section of the page
+	title          string // of the table
+	size           int
+	columns, op    string
+	base, baseHead string // of the ratio in the table
 
 	rounds  float64 // for each round of the run
 	length  time.Duration
@@ -36,27 +36,19 @@ type part struct {
 
 // Cases returns all cases in the order in which they run.
 func Cases() []Case {
-	free := own("free", "Free lock: one goroutine, one key, processors kept awake", 1, 100, freeColumns(floor, floor))
+	free := own("free", "Free lock: one goroutine, one key, processors kept awake", 1, 100, freeColumns).over(floor, floor)
 	free.awake = true
 	keys, hot := []part{}, []part{}
 	for _, size := range []int{8, 64, 512} {
-		one := own("keys", fmt.Sprintf("%[1]d goroutines, %[1]d keys", size), size, 120, keysColumns(floor, floor))
+		title := fmt.Sprintf("%[1]d goroutines, %[1]d keys", size)
+		one := own("keys", title, size, 120, keysColumns).over(floor, floor)
 		one.rounds = 1.5
 		keys = append(keys, one)
-		hot = append(hot, shared("hot", fmt.Sprintf("Hot key: %d goroutines of one process", size), size,
-			map[int]int{8: 300, 64: 400, 512: 800}[size], fairPeer))
+		length := map[int]int{8: 300, 64: 400, 512: 800}[size]
+		hot = append(hot, shared("hot", fmt.Sprintf("Hot key: %d goroutines of one process", size), size, length, fairPeer))
 	}
 	strange := shared("stranger", "Hot key: 64 goroutines of one process, and one of another every 2 ms", 64, 500, "")
 	strange.columns, strange.settle, strange.clients, strange.turn = strangerColumns, 0, 2, (*Bench).stranger
-	majority := []part{
-		own("redlock free", "Free lock on a majority of five servers, processors kept awake", 1, 100,
-			freeColumns("PINGs", quorumFloor)),
-		own("redlock keys", "64 goroutines, as many keys, on a majority of five servers", 64, 300,
-			slices.Delete(keysColumns("", ""), 1, 2)), // there is no floor to compare with
-		shared("redlock hot", "Hot key on a majority of five servers: 64 goroutines of one process", 64, 400,
-			"redsync on a quorum"),
-	}
-	majority[0].awake = true
 	all := []Case{
 		{"free", "one goroutine, one key that nobody else wants", onRedis, 1, []part{free}},
 		{"keys", "many goroutines, a key for each", onRedis, 1, keys},
@@ -69,7 +61,7 @@ func Cases() []Case {
 		{"held", "many leases that are held and renewed", onRedis, 1,
 			// Each round of the last one takes a whole lease.
 			[]part{leases(1000, 1500, 1), leases(10_000, 3000, 1), leases(100_000, 9000, 0.6)}},
-		{"redlock", "a majority of five independent Redis servers", onRedis, 5, warmed(majority)},
+		{"redlock", "a majority of five independent Redis servers", onRedis, 5, onMajority()},
 	}
 	for _, store := range storeOrder {
 		all = append(all, Case{store, "a free lock, many keys, one key, four processes", store, 1, onStore(store)})
@@ -77,23 +69,31 @@ func Cases() []Case {
 	return all
 }
 
+// onMajority are the parts of a quorum.
+func onMajority() []part {
+	free := own("redlock free", "Free lock on a majority of five servers, processors kept awake", 1, 100, freeColumns)
+	free.awake = true
+	keys := own("redlock keys", "64 goroutines, as many keys, on a majority of five servers", 64, 300, keysColumns)
+	hot := shared("redlock hot", "Hot key on a majority of five servers: 64 goroutines of one process", 64, 400,
+		"redsync on a quorum")
+	return warmed(free.over(quorumFloor, "PINGs"), keys, hot)
+}
+
 // onStore are the parts of a store other than Redis. A free lock is measured when the server
 // is warm: one in Java is slow until its code is compiled.
 func onStore(store string) []part {
 	s := stores[store]
-	free := slices.DeleteFunc(freeColumns("floor", s.floor), func(c column) bool { return c.name == "bytes" })
-	return warmed([]part{
-		own(store+" keys", store+": 32 goroutines, 32 keys", 32, 300, keysColumns("floor", s.floor)),
-		own(store+" free", store+": free lock", 1, 100, free),
+	return warmed(
+		own(store+" keys", store+": 32 goroutines, 32 keys", 32, 300, keysColumns).over(s.floor, "floor"),
+		own(store+" free", store+": free lock", 1, 100, storeFreeColumns).over(s.floor, "floor"),
 		shared(store+" hot", store+": hot key, 64 goroutines of one process", 64, 400, s.peer),
-		contested(store+" processes", store+": hot key, 4 processes × 8 goroutines", 400, s.peer),
-	})
+		contested(store+" processes", store+": hot key, 4 processes × 8 goroutines", 400, s.peer))
 }
 
 // own is a part whose goroutines have a key each. A turn lasts ms.
-func own(name, title string, size, ms int, columns []column) part {
+func own(name, title string, size, ms int, columns string) part {
 	p := shared(name, title, size, ms, "")
-	p.columns, p.turn = columns, (*Bench).ownKeys
+	p.columns, p.op, p.turn = columns, "pair", (*Bench).ownKeys
 	if size == 1 {
 		p.rounds = 3
 	}
@@ -103,21 +103,21 @@ func own(name, title string, size, ms int, columns []column) part {
 // shared is a part whose goroutines, all of one process, want one key.
 func shared(name, title string, size, ms int, base string) part {
 	const settle = 5 * time.Millisecond // the first pairs open connections
-	return part{name: name, title: title, size: size, columns: contended(base), rounds: 1, length: milliseconds(ms),
-		settle: settle, clients: 1, turn: (*Bench).oneKey}
+	return part{name: name, title: title, size: size, columns: hotColumns, op: "grant", rounds: 1,
+		length: milliseconds(ms), settle: settle, clients: 1, turn: (*Bench).oneKey}.over(base, base)
 }
 
 // contested is a part with several processes that want one key.
 func contested(name, title string, ms int, base string) part {
-	return part{name: name, title: title, size: processes * goroutines, columns: between(base), rounds: 1,
-		length: milliseconds(ms), turn: (*Bench).contest}
+	return part{name: name, title: title, size: processes * goroutines, columns: betweenColumns, op: "grant", rounds: 1,
+		length: milliseconds(ms), turn: (*Bench).contest}.over(base, base)
 }
 
 // line is a long line. Each waiter is a Client with connections of its own. Whoever gets
 // the lock leaves at once and joins again behind the others.
 func line(size int) part {
 	p := shared("line", fmt.Sprintf("Line of %d waiters, each a Client of its own", size), size, 500, "")
-	p.columns, p.clients, p.turn = lineColumns, size, (*Bench).lineUp
+	p.columns, p.op, p.clients, p.turn = lineColumns, "hand-over", size, (*Bench).lineUp
 	p.settle = milliseconds(200 + size*6/5) // all are in line by then
 	return p
 }
@@ -128,12 +128,18 @@ func leases(size, ms int, rounds float64) part {
 		columns: heldColumns, rounds: rounds, length: milliseconds(ms), turn: (*Bench).held}
 }
 
+// over has the table show ratios to a library.
+func (p part) over(base, head string) part {
+	p.base, p.baseHead = base, head
+	return p
+}
+
 // warmed makes parts warm, but for those whose processes are new each time.
-func warmed(parts []part) []part {
+func warmed(parts ...part) []part {
 	for i := range parts {
 		p := &parts[i]
 		p.warm = p.clients > 0
-		if strings.HasSuffix(p.name, " hot") {
+		if p.columns == hotColumns {
 			p.settle = p.length / 2 // until all of them wait
 		}
 	}
@@ -163,7 +169,7 @@ func (b *Bench) stranger(ctx context.Context, p part, peer Peer, l []Locker) (Va
 		return nil, err
 	}
 	waits := slices.Sorted(slices.Values(alone.samples))
-	v["stranger_p50_us"], v["stranger_p99_us"] = percentile(waits, 50)/1e3, percentile(waits, 99)/1e3
+	v["stranger_p50_ms"], v["stranger_p99_ms"] = percentile(waits, 50)/1e6, percentile(waits, 99)/1e6
 	v["stranger_grants"] = float64(alone.n)
 	return v, nil
 }

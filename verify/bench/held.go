@@ -28,7 +28,7 @@ func (b *Bench) held(ctx context.Context, p part, peer Peer, _ []Locker) (v Valu
 // once, a third of its TTL. Then it releases them.
 func hold(j job, peer Peer) (_ Values, err error) {
 	ctx, n := context.Background(), float64(j.Leases)
-	b := &Bench{server: &server{redis: []*redis.Client{redis.NewClient(&redis.Options{Addr: j.Env.Store})}}}
+	b := &Bench{server: &server{redis: []*redis.Client{redis.NewClient(&redis.Options{Addr: j.Env.Addr})}}}
 	defer func() { err = errors.Join(err, b.server.stop()) }()
 	l, err := peer.Open(j.Env)
 	if err != nil {
@@ -65,14 +65,14 @@ func hold(j job, peer Peer) (_ Values, err error) {
 		return nil
 	})
 	return Values{
-		"requests_per_s": cost.requests / window.Seconds(),
-		"requests_share": 100 * cost.requests / n,
-		"server_percent": 100 * cost.server / window.Seconds(),
-		"cpu_percent":    100 * cost.client / window.Seconds(),
-		"bytes":          (moreBytes - bytes) / n,
-		"goroutines":     (moreGoroutines - goroutines) / n,
-		"acquired_per_s": n / took.Seconds(),
-		"lost":           float64(lost.Load()),
+		"requests_per_s":   cost.requests / window.Seconds(),
+		"requests_share":   100 * cost.requests / n,
+		"server_percent":   100 * cost.server / window.Seconds(),
+		"cpu_percent":      100 * cost.client / window.Seconds(),
+		"lease_bytes":      (moreBytes - bytes) / n,
+		"lease_goroutines": (moreGoroutines - goroutines) / n,
+		"acquired_per_s":   n / took.Seconds(),
+		"lost":             float64(lost.Load()),
 	}, nil
 }
 

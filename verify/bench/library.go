@@ -8,7 +8,8 @@ import (
 
 // Env is where the libraries keep their locks.
 type Env struct {
-	Store string        // of the case: host:port, or what database/sql takes
+	URL   string        // of the server
+	Addr  string        // of the server: host:port
 	Nodes []string      // of a quorum: host:port
 	Dir   string        // for files; the same for all processes of a run
 	TTL   time.Duration // of every lease

@@ -41,19 +41,18 @@ const (
 type sides struct {
 	floor, peer, ours   string
 	openFloor, openPeer func(Env) (Locker, error)
-	backend             dialer // of ours
 }
 
 // stores are the other ones.
 var stores = map[string]sides{
 	onEtcd: {"put and delete", "etcd/concurrency", "fencelock on etcd",
-		openEtcdFloor, openEtcdConcurrency, onEtcdServer},
+		openEtcdFloor, openEtcdConcurrency},
 	onZooKeeper: {"create and delete", "zk.Lock", "fencelock on ZooKeeper",
-		openZooKeeperFloor, openZooKeeperLock, onZooKeeperServer},
+		openZooKeeperFloor, openZooKeeperLock},
 	onPostgres: {"two updates (PostgreSQL)", "pg_advisory_lock", "fencelock on PostgreSQL",
-		openSQLFloor("pgx"), openPostgresAdvisory, onPostgresServer},
+		openSQLFloor("pgx"), openPostgresAdvisory},
 	onMariaDB: {"two updates (MariaDB)", "GET_LOCK", "fencelock on MariaDB",
-		openSQLFloor("mysql"), openMariaDBGetLock, onMariaDBServer},
+		openSQLFloor("mysql"), openMariaDBGetLock},
 }
 
 // Peers returns all libraries, the floors first.
@@ -77,9 +76,9 @@ func Peers() []Peer {
 
 		{Name: ours, Parts: append(every, "line"), Direct: subscribes, Open: openOurs(onRedisServer, 0)},
 		{Name: strict, Parts: polls, Direct: subscribes, Open: openOurs(onRedisServer, 1)},
-		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openOurs(inMemory, 0)},
+		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openOurs(at(inMemory), 0)},
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
-			Open: openOurs(onSQLite, 0)},
+			Open: openOurs(at(onSQLite), 0)},
 
 		{Name: bsm, Parts: calm, Open: openBsm(0, false)},
 		{Name: bsm + ", every 5 ms", Parts: polls, Open: openBsm(often, false)},
@@ -101,8 +100,8 @@ func Peers() []Peer {
 		free, keys, hot, processes := store+" free", store+" keys", store+" hot", store+" processes"
 		all = append(all,
 			Peer{Name: s.floor, Parts: []string{free, keys}, Open: s.openFloor},
-			Peer{Name: s.ours, Parts: []string{free, keys, hot, processes}, Open: openOurs(s.backend, 0)},
-			Peer{Name: s.ours + ", HandOff 1", Parts: []string{processes}, Open: openOurs(s.backend, 1)},
+			Peer{Name: s.ours, Parts: []string{free, keys, hot, processes}, Open: openOurs(at(onItsURL), 0)},
+			Peer{Name: s.ours + ", HandOff 1", Parts: []string{processes}, Open: openOurs(at(onItsURL), 1)},
 			Peer{Name: s.peer, Parts: []string{free, keys, hot, processes}, Open: s.openPeer})
 	}
 	return all

@@ -2,22 +2,14 @@ package bench
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"path/filepath"
 
-	"github.com/jackc/pgx/v5"
-	_ "modernc.org/sqlite" // the driver named "sqlite"
-
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/etcdlock"
-	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
-	"github.com/fencelock/fencelock/sqllock"
-	"github.com/fencelock/fencelock/verify/traffic"
-	"github.com/fencelock/fencelock/zklock"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 // A dialer returns a backend of ours, and closes what is below it.
@@ -42,57 +34,32 @@ func openOurs(dial dialer, handOff int) func(Env) (Locker, error) {
 	}
 }
 
-func nothing() error { return nil }
-
-func inMemory(Env) (driver.Backend, func() error, error) { return memlock.New(), nothing, nil }
-
-func onSQLite(e Env) (driver.Backend, func() error, error) {
-	db, err := sql.Open("sqlite", sqllock.SQLiteDSN(filepath.Join(e.Dir, "locks.db")))
-	if err != nil {
-		return nil, nil, err
+// at is a backend on the store that a URL names.
+func at(url func(Env) string) dialer {
+	return func(e Env) (driver.Backend, func() error, error) {
+		u, err := storeurl.Parse(url(e), storeurl.Source{Name: "the benchmark"})
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := u.Open(context.Background(), storeurl.Config{MaxConns: poolSize, Prepare: true})
+		if err != nil {
+			return nil, nil, err
+		}
+		return store.Backend, func() error { store.Close(); return nil }, nil
 	}
-	return sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), db.Close, nil
 }
 
+func inMemory(Env) string   { return "memory:" }
+func onSQLite(e Env) string { return "sqlite://" + filepath.Join(e.Dir, "locks.db") }
+func onItsURL(e Env) string { return e.URL }
+
+// onRedisServer uses go-redis with the settings that all other libraries on it have.
 func onRedisServer(e Env) (driver.Backend, func() error, error) {
 	rdb, done, err := dialGoRedis(e, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	return redislock.New(rdb, nil), done, nil
-}
-
-func onEtcdServer(e Env) (driver.Backend, func() error, error) {
-	etcd, err := dialEtcd(e)
-	if err != nil {
-		return nil, nil, err
-	}
-	return etcdlock.New(etcd, nil), etcd.Close, nil
-}
-
-func onZooKeeperServer(e Env) (driver.Backend, func() error, error) {
-	return zklock.New([]string{e.Store}, nil), nothing, nil
-}
-
-func onPostgresServer(e Env) (driver.Backend, func() error, error) {
-	db, err := dialSQL("pgx", e)
-	if err != nil {
-		return nil, nil, err
-	}
-	config, err := pgx.ParseConfig(e.Store)
-	if err != nil {
-		return nil, nil, err
-	}
-	o := &sqllock.Options{CreateTables: true, Listen: traffic.Listen(config)}
-	return sqllock.New(db, sqllock.Postgres, o), db.Close, nil
-}
-
-func onMariaDBServer(e Env) (driver.Backend, func() error, error) {
-	db, err := dialSQL("mysql", e)
-	if err != nil {
-		return nil, nil, err
-	}
-	return sqllock.New(db, sqllock.MySQL, &sqllock.Options{CreateTables: true}), db.Close, nil
 }
 
 func onQuorum(e Env) (driver.Backend, func() error, error) {

@@ -25,7 +25,7 @@ var (
 // dialGoRedis returns the client that each library on go-redis gets: one of its own, with
 // the default settings. A pipelined one sends together what many goroutines send at a time.
 func dialGoRedis(e Env, pipelined bool) (redis.UniversalClient, func() error, error) {
-	rdb := redis.NewClient(&redis.Options{Addr: e.Store})
+	rdb := redis.NewClient(&redis.Options{Addr: e.Addr})
 	if !pipelined {
 		return rdb, rdb.Close, nil
 	}
@@ -64,7 +64,7 @@ func openGoRedis(pipelined bool) func(Env) (Locker, error) {
 // openRueidis opens the floor through rueidis, which sends what many goroutines want over a
 // few connections without waiting for the answers.
 func openRueidis(e Env) (Locker, error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Store}})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Addr}})
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ type rueidisHeld struct {
 func openRueidislock(noLoop bool) func(Env) (Locker, error) {
 	return func(e Env) (Locker, error) {
 		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption:   rueidis.ClientOption{InitAddress: []string{e.Store}},
+			ClientOption:   rueidis.ClientOption{InitAddress: []string{e.Addr}},
 			KeyMajority:    1,
 			NoLoopTracking: noLoop,
 			KeyValidity:    e.TTL,

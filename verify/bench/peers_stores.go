@@ -24,7 +24,7 @@ func init() {
 }
 
 func dialEtcd(e Env) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{e.Store}, Logger: zap.NewNop()})
+	return clientv3.New(clientv3.Config{Endpoints: []string{e.Addr}, Logger: zap.NewNop()})
 }
 
 // openEtcdFloor opens a floor that puts a key that is not there, and deletes it.
@@ -95,7 +95,7 @@ func openEtcdConcurrency(e Env) (Locker, error) {
 
 func dialZooKeeper(e Env) (*zk.Conn, error) {
 	quiet := zk.WithLogger(log.New(io.Discard, "", 0))
-	conn, _, err := zk.Connect([]string{e.Store}, 10*time.Second, zk.WithLogInfo(false), quiet)
+	conn, _, err := zk.Connect([]string{e.Addr}, 10*time.Second, zk.WithLogInfo(false), quiet)
 	return conn, err
 }
 
@@ -133,14 +133,20 @@ func openZooKeeperLock(e Env) (Locker, error) {
 	}, nil
 }
 
-// dialSQL returns the pool that each of these gets. Its connections stay open.
+// poolSize is how many connections to a database each library may have. They stay open.
+const poolSize = 64
+
 func dialSQL(driver string, e Env) (*sql.DB, error) {
-	db, err := sql.Open(driver, e.Store)
+	source := e.URL
+	if driver == "mysql" {
+		source = "root@tcp(" + e.Addr + ")/locks"
+	}
+	db, err := sql.Open(driver, source)
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(64)
-	db.SetMaxIdleConns(64)
+	db.SetMaxOpenConns(poolSize)
+	db.SetMaxIdleConns(poolSize)
 	return db, nil
 }
 

@@ -27,8 +27,7 @@ var storeOrder = []string{onEtcd, onZooKeeper, onPostgres, onMariaDB}
 // server is the server of one case, or the servers of a quorum. Each is as durable as it
 // is by default: Redis answers from its memory, the others write to the disk before.
 type server struct {
-	addr    string   // what Env.Store is to be
-	nodes   []string // of a quorum
+	nodes   []string // host:port
 	version string   // of Redis
 	all     []*testserver.Server
 	redis   []*redis.Client // whose counters are read
@@ -56,17 +55,11 @@ func startServer(ctx context.Context, c Case, dir string) (_ *server, err error)
 		}
 		sv.all = append(sv.all, one)
 		sv.nodes = append(sv.nodes, one.Addr())
-		sv.addr = sv.nodes[0]
 		if c.Store == onRedis {
 			sv.redis = append(sv.redis, redis.NewClient(&redis.Options{Addr: one.Addr()}))
 		}
 	}
-	switch c.Store {
-	case onPostgres:
-		sv.addr = sv.all[0].URL()
-	case onMariaDB:
-		sv.addr = "root@tcp(" + sv.addr + ")/locks"
-	case onRedis:
+	if c.Store == onRedis {
 		sv.version = sv.redis[0].InfoMap(ctx, "server").Item("Server", "redis_version")
 	}
 	return sv, nil

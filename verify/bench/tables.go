@@ -10,97 +10,44 @@ import (
 	"strings"
 )
 
-// column is one number of a table: the median over the rounds, or their sum. With a base
-// it is the ratio to that library.
-type column struct {
-	name, head string
-	base       string
-	scale      float64 // of what is printed; 0 is 1
-	sum        bool
+// heads are the columns that tables may have, by the names of their values. OP is what a
+// part counts: pairs of lock and unlock, grants, hand-overs.
+var heads = map[string]string{
+	"pairs_per_s": "pairs/s", "p50_us": "p50 µs", "p99_us": "p99 µs", "p50_ms": "p50 wait ms", "p99_ms": "p99 wait ms",
+	"requests": "requests/OP", "server_us": "server CPU µs/OP", "client_us": "client CPU µs/OP",
+	"allocs": "allocs/OP", "bytes": "bytes/OP", "violations": "violations",
+	"handovers_per_s": "hand-overs/s", "jain": "Jain",
+	"crossings_per_s": "of these between processes", "crossing_p50_us": "their p50 µs",
+	"stranger_p50_ms": "the other's p50 wait ms", "stranger_p99_ms": "p99", "stranger_grants": "its grants",
+	"requests_per_s": "requests/s", "requests_share": "% of the leases renewed/s",
+	"cpu_percent": "client CPU %", "server_percent": "server CPU %", "lease_bytes": "bytes/lease",
+	"lease_goroutines": "goroutines/lease", "acquired_per_s": "acquired/s", "lost": "lost",
 }
 
-// Columns that several tables have.
-var (
-	violations = column{name: "violations", head: "violations", sum: true}
-	requests   = column{name: "requests", head: "requests/pair"}
-	serverCPU  = column{name: "server_us", head: "server CPU µs/pair"}
-	clientCPU  = column{name: "client_us", head: "client CPU µs/pair"}
-	p50        = column{name: "p50_us", head: "p50 µs"}
-	p99        = column{name: "p99_us", head: "p99 µs"}
-	handovers  = column{name: "handovers_per_s", head: "hand-overs/s"}
-	fairness   = column{name: "jain", head: "Jain"}
+// What the tables show, in order. With × it is the ratio to the base of the part.
+const (
+	freeColumns      = "p50_us ×p50_us p99_us requests server_us client_us allocs bytes violations"
+	storeFreeColumns = "p50_us ×p50_us p99_us client_us allocs violations"
+	keysColumns      = "pairs_per_s ×pairs_per_s p50_us p99_us requests server_us client_us violations"
+	hotColumns       = "handovers_per_s ×handovers_per_s jain p50_ms p99_ms requests server_us client_us violations"
+	betweenColumns   = "handovers_per_s ×handovers_per_s crossings_per_s crossing_p50_us jain p50_ms p99_ms " +
+		"requests server_us client_us violations"
+	strangerColumns = "stranger_p50_ms stranger_p99_ms stranger_grants handovers_per_s violations"
+	lineColumns     = "server_us requests handovers_per_s jain client_us violations"
+	heldColumns     = "requests_per_s requests_share cpu_percent server_percent lease_bytes lease_goroutines " +
+		"acquired_per_s lost"
 )
 
-// over is the ratio of a column to that of base.
-func over(name, head, base string) column {
-	return column{name: name, head: "× " + head, base: base}
-}
-
-// inMs is a column whose values are µs, printed as ms.
-func inMs(name, head string) column { return column{name: name, head: head, scale: 1e-3} }
-
-// freeColumns are those of a free lock.
-func freeColumns(head, base string) []column {
-	return []column{p50, over("p50_us", head, base), p99, requests, serverCPU, clientCPU,
-		{name: "allocs", head: "allocs/pair"}, {name: "bytes", head: "bytes/pair"}, violations}
-}
-
-// keysColumns are those of many keys.
-func keysColumns(head, base string) []column {
-	return []column{{name: "pairs_per_s", head: "pairs/s"}, over("pairs_per_s", head, base), p50, p99,
-		requests, serverCPU, clientCPU, violations}
-}
-
-// contended are the columns of a hot key.
-func contended(base string) []column {
-	return []column{
-		handovers, over("handovers_per_s", base, base), fairness,
-		inMs("p50_us", "p50 wait ms"), inMs("p99_us", "p99 wait ms"),
-		{name: "requests", head: "requests/grant"},
-		{name: "server_us", head: "server CPU µs/grant"},
-		{name: "client_us", head: "client CPU µs/grant"}, violations,
+// of is one number of a table: the median over the rounds, a ratio, or a sum.
+func (p part) of(rs results, peer, column string) (x float64) {
+	if name, ok := strings.CutPrefix(column, "×"); ok {
+		return rs.ratio(peer, p.base, name)
 	}
-}
-
-// between are the columns of a key that several processes want.
-func between(base string) []column {
-	return slices.Insert(contended(base), 2,
-		column{name: "crossings_per_s", head: "of these between processes"},
-		column{name: "crossing_p50_us", head: "their p50 µs"})
-}
-
-var (
-	strangerColumns = []column{
-		inMs("stranger_p50_us", "the other's p50 wait ms"), inMs("stranger_p99_us", "p99"),
-		{name: "stranger_grants", head: "its grants"}, handovers, violations,
+	if column != "violations" && column != "lost" {
+		return rs.value(peer, column)
 	}
-	lineColumns = []column{
-		{name: "server_us", head: "server CPU µs/hand-over"}, {name: "requests", head: "requests/hand-over"},
-		handovers, fairness, {name: "client_us", head: "client CPU µs/hand-over"}, violations,
-	}
-	heldColumns = []column{
-		{name: "requests_per_s", head: "requests/s"},
-		{name: "requests_share", head: "% of the leases renewed/s"},
-		{name: "cpu_percent", head: "client CPU %"}, {name: "server_percent", head: "server CPU %"},
-		{name: "bytes", head: "bytes/lease"}, {name: "goroutines", head: "goroutines/lease"},
-		{name: "acquired_per_s", head: "acquired/s"}, {name: "lost", head: "lost", sum: true},
-	}
-)
-
-// of is one number of a table.
-func (rs results) of(peer string, c column) (x float64) {
-	switch {
-	case c.sum:
-		for _, one := range rs.values(peer, c.name) {
-			x += one
-		}
-	case c.base != "":
-		x = rs.ratio(peer, c.base, c.name)
-	default:
-		x = rs.value(peer, c.name)
-	}
-	if c.scale != 0 {
-		x *= c.scale
+	for _, one := range rs.values(peer, column) {
+		x += one
 	}
 	return x
 }
@@ -108,19 +55,23 @@ func (rs results) of(peer string, c column) (x float64) {
 // write prints the table of a part as Markdown, with its title in bold. rs are its results.
 // A column without a value is left out.
 func (p part) write(w io.Writer, rs results) {
-	fmt.Fprintf(w, "**%s**\n\n| |", p.title)
 	peers := rs.peers()
-	shown := slices.DeleteFunc(slices.Clone(p.columns), func(c column) bool {
-		return !slices.ContainsFunc(peers, func(peer string) bool { return !math.IsNaN(rs.of(peer, c)) })
+	columns := slices.DeleteFunc(strings.Fields(p.columns), func(c string) bool {
+		return !slices.ContainsFunc(peers, func(peer string) bool { return !math.IsNaN(p.of(rs, peer, c)) })
 	})
-	for _, c := range shown {
-		fmt.Fprintf(w, " %s |", c.head)
+	fmt.Fprintf(w, "**%s**\n\n| |", p.title)
+	for _, c := range columns {
+		head := strings.ReplaceAll(heads[c], "OP", p.op)
+		if strings.HasPrefix(c, "×") {
+			head = "× " + p.baseHead
+		}
+		fmt.Fprintf(w, " %s |", head)
 	}
-	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" --: |", len(shown)))
+	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" --: |", len(columns)))
 	for _, peer := range peers {
 		fmt.Fprintf(w, "| %s |", peer)
-		for _, c := range shown {
-			fmt.Fprintf(w, " %s |", short(rs.of(peer, c)))
+		for _, c := range columns {
+			fmt.Fprintf(w, " %s |", short(p.of(rs, peer, c)))
 		}
 		fmt.Fprintln(w)
 	}

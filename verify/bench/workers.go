@@ -183,6 +183,7 @@ func (s sight) values() Values {
 	return Values{
 		"jain":   jain(s.Grants),
 		"p50_us": percentile(s.Samples, 50) / 1e3, "p99_us": percentile(s.Samples, 99) / 1e3,
+		"p50_ms": percentile(s.Samples, 50) / 1e6, "p99_ms": percentile(s.Samples, 99) / 1e6,
 		"crossing_p50_us": percentile(s.Crossings, 50) / 1e3,
 	}
 }

@@ -3,6 +3,7 @@ package fencelock
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -217,7 +218,7 @@ func (a *acquisition) queuesLocally() bool {
 // newClaim makes a claim for the call.
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
-		c: a.c, queue: a.queue, key: a.key, id: a.c.ids.next(),
+		c: a.c, queue: a.queue, key: a.key, id: rand.Text(),
 		capacity: int32(a.capacity), weight: int32(a.weight), fixed: a.fixed > 0,
 		ttl: a.enterTTL, span: 1, index: -1, next: never,
 	}

@@ -87,7 +87,7 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 	}
 	h := &fencelock.HeldError{Key: evil, Owner: evil, Note: evil}
 	safe(h.Error())
-	if want := `\x1b[31mx\x0d\x0ay\x00\u202e\u2028\xff`; !strings.Contains(h.Error(), "held by "+want+" ("+want+")") {
+	if want := `\x1b[31mx\r\ny\x00\u202e\u2028\xff`; !strings.Contains(h.Error(), "held by "+want+" ("+want+")") {
 		t.Errorf("got %s", h.Error())
 	}
 	long := &fencelock.HeldError{Key: strings.Repeat("k", 1000), Owner: strings.Repeat("o", 1<<20)}

@@ -184,7 +184,7 @@ func TestLogHooks(t *testing.T) {
 			`level=DEBUG msg="lock acquired" key=k token=` + l.Token().String(),
 			`level=DEBUG msg="lock renewed" key=k`, `level=WARN msg="lock at risk" key=k`,
 			`level=ERROR msg="lock lost" key=k`, `level=DEBUG msg="lock released" key=j`,
-			`held_by="k is held by other (evil\\x0anote)`,
+			`held_by="k is held by other (evil\\nnote)`,
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s is not in the log:\n%s", want, text)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -277,26 +276,6 @@ func TestLinesYieldsWhatHasThePrefix(t *testing.T) {
 		for _, l := range leases {
 			w.release(l)
 		}
-	})
-}
-
-// notReader is a backend that cannot look at one line alone.
-type notReader struct{ driver.Backend }
-
-func TestLineWithoutALineReader(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := fencelock.New(notReader{w.store}, nil)
-		defer c.Close()
-		other := w.lock(c, "ka") // found by the prefix, but another key
-		if line, err := c.Line(bg, "k"); err != nil || line.Key != "k" || len(line.Claims) != 0 {
-			t.Errorf("%+v, %v", line, err)
-		}
-		l := w.lock(c, "k")
-		if line, err := c.Line(bg, "k"); err != nil || line.Key != "k" || len(line.Claims) != 1 {
-			t.Errorf("%+v, %v", line, err)
-		}
-		w.release(l)
-		w.release(other)
 	})
 }
 

@@ -22,7 +22,6 @@ type Client struct {
 
 	clock    clock
 	hooks    dispatcher
-	ids      claimIDs
 	queues   localQueues // goroutines that wait for a key
 	schedule schedule    // claims that are renewed, or that have a Leave due
 	life     lifecycle   // what Shutdown and Close wait for

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
@@ -114,28 +113,12 @@ func clockTime(t time.Time) string {
 // broken UTF-8 and direction marks, and cuts the text to a length that fits a line.
 func printable(s string) string {
 	const most = 200
-	var b strings.Builder
-	for i, r := range s {
-		if b.Len() > most {
-			b.WriteString("…")
-			break
-		}
-		switch {
-		case r == utf8.RuneError:
-			if _, n := utf8.DecodeRuneInString(s[i:]); n == 1 {
-				fmt.Fprintf(&b, `\x%02x`, s[i])
-				continue
-			}
-			b.WriteRune(r)
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		case r < 0x80:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
+	quoted := strconv.Quote(s)
+	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	if len(shown) <= most {
+		return shown
 	}
-	return b.String()
+	return strings.ToValidUTF8(shown[:most], "") + "…"
 }
 
 // opError puts the operation and the key around an error.

@@ -58,7 +58,7 @@ func (cl *claim) breakToken(token fence.Token, reason string) {
 
 // Line looks at the line of key: who holds it, who waits. It is a look, not a
 // step: it may be old when it arrives. An unused key has no claims. It
-// costs one round trip where the backend can look at one key.
+// costs one round trip.
 func (c *Client) Line(ctx context.Context, key string) (driver.Line, error) {
 	const op = "line"
 	if err := c.ready(key); err != nil {
@@ -66,22 +66,11 @@ func (c *Client) Line(ctx context.Context, key string) (driver.Line, error) {
 	}
 	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
 	defer call.end()
-	if lr, ok := c.backend.(driver.LineReader); ok {
-		l, err := lr.Line(call, key)
-		if err != nil {
-			return driver.Line{}, wrap(op, key, c.storeError(ctx, err))
-		}
-		return l, nil
+	l, err := c.backend.Line(call, key)
+	if err != nil {
+		return driver.Line{}, wrap(op, key, c.storeError(ctx, err))
 	}
-	for l, err := range c.backend.Lines(call, key) {
-		if err != nil {
-			return driver.Line{}, wrap(op, key, c.storeError(ctx, err))
-		}
-		if l.Key == key {
-			return l, nil
-		}
-	}
-	return driver.Line{Key: key}, nil
+	return l, nil
 }
 
 // Lines looks at all lines with at least one claim whose keys begin with prefix, in no

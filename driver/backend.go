@@ -57,6 +57,10 @@ type Backend interface {
 	// Break answers ErrGone and changes nothing.
 	Break(ctx context.Context, key string, token int64, reason string) error
 
+	// Line describes the line of key. A line without claims still has its Last and its
+	// Mark.
+	Line(ctx context.Context, key string) (Line, error)
+
 	// Lines yields, in no promised order, the lines with at least one live claim
 	// whose keys begin with prefix. Lines may change while it runs. It stops after
 	// the first error that it yields.
@@ -70,12 +74,6 @@ type Backend interface {
 	// after Close answers ErrClosed; a backend that has started nothing may go on
 	// serving. Close may be called twice.
 	Close() error
-}
-
-// LineReader is optional: a backend that can read one line without listing all. A
-// line without claims still has its Last and its Mark.
-type LineReader interface {
-	Line(ctx context.Context, key string) (Line, error)
 }
 
 // Reserver is optional: a backend that can lengthen the span of a granted claim that

@@ -88,26 +88,24 @@ var lookLaws = []law{
 			w.b.refused(w.claim(l.Key))
 		}
 	}, "whoever has seen enough stops: that must neither fail nor leave a cursor or a connection behind"},
-	{"OneLineIsTheSameAsInLines", readsOneLine, func(w *world, key string) {
-		reader := w.a.Backend.(driver.LineReader)
-		l, err := reader.Line(w.ctx, key)
+	{"OneLineIsTheSameAsInLines", nil, func(w *world, key string) {
+		l, err := w.a.Line(w.ctx, key)
 		w.wrongIf(err != nil || l.Key != key || l.Last != 0 || l.Mark != "" || len(l.Claims) != 0,
 			"a line that was never used is %+v, error %v; want an empty one", l, err)
 		w.a.holds(w.claim(key))
 		if w.info.Fair {
 			w.b.waits(w.claim(key))
 		}
-		l, err = reader.Line(w.ctx, key)
+		l, err = w.a.Line(w.ctx, key)
 		w.must("Line", err)
 		other := w.a.line(key)
 		still(l.Claims)
 		still(other.Claims)
 		w.wrongIf(!reflect.DeepEqual(l, other), "Line shows %+v; Lines shows %+v", l, other)
 	}, "two ways to look at a line must not show two lines"},
-	{"EmptyLineRemembersItsMark", all(marks, readsOneLine), func(w *world, key string) {
-		reader := w.a.Backend.(driver.LineReader)
+	{"EmptyLineRemembersItsMark", marks, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "done"})
-		l, err := reader.Line(w.ctx, t.Key)
+		l, err := w.a.Line(w.ctx, t.Key)
 		w.wrongIf(err != nil || l.Mark != "done" || len(l.Claims) != 0 || l.Last != 0 && l.Last < t.Token,
 			"the empty line is %+v, error %v; want the mark, and a last token of at least %d", l, err, t.Token)
 	}, "the last finished slot is looked up when nobody is in line"},

@@ -181,9 +181,7 @@ func (v *view) allAnswer(ctx context.Context, want error, held, spare *inLine) {
 			lines = errors.Join(lines, err)
 		}
 		w.answered("Lines", lines, want)
-		if r, ok := v.Backend.(driver.LineReader); ok {
-			_, err := r.Line(ctx, held.Key)
-			w.answered("Line", err, want)
-		}
+		_, err = v.Line(ctx, held.Key)
+		w.answered("Line", err, want)
 	})
 }

@@ -47,8 +47,7 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend    = (*Backend)(nil)
-	_ driver.LineReader = (*Backend)(nil)
+	_ driver.Backend = (*Backend)(nil)
 )
 
 // New returns a backend that keeps its locks in etcd, a client that stays the

@@ -27,10 +27,9 @@ type Store struct {
 }
 
 var (
-	_ driver.Backend    = (*Store)(nil)
-	_ driver.LineReader = (*Store)(nil)
-	_ driver.Reserver   = (*Store)(nil)
-	_ driver.Alarm      = (*Store)(nil)
+	_ driver.Backend  = (*Store)(nil)
+	_ driver.Reserver = (*Store)(nil)
+	_ driver.Alarm    = (*Store)(nil)
 )
 
 // New returns an empty Store, ready for use.

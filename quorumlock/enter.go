@@ -142,11 +142,7 @@ func (b *Backend) enterNode(cl *claim, i int, v *vote) answer {
 // another node: then two members are one store. Another client may have proposed the
 // same ballot, so the token alone does not say so.
 func (b *Backend) isOwnClaim(i int, cl *claim, ballot int64) bool {
-	reader, ok := b.nodes[i].Member.(driver.LineReader)
-	if !ok {
-		return false
-	}
-	l, err := reader.Line(b.callContext(), cl.ref.Key)
+	l, err := b.nodes[i].Line(b.callContext(), cl.ref.Key)
 	if err != nil {
 		return false
 	}

@@ -21,12 +21,8 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	lines, err := b.look(ctx, key, func(n *node) ([]driver.Line, error) {
 		call, cancel := context.WithTimeout(b.ctx, lookFor)
 		defer cancel()
-		if r, ok := n.Member.(driver.LineReader); ok {
-			l, err := r.Line(call, key)
-			return []driver.Line{l}, err
-		}
-		lines, err := readAll(n.Lines(call, key))
-		return slices.DeleteFunc(lines, func(l driver.Line) bool { return l.Key != key }), err
+		l, err := n.Line(call, key)
+		return []driver.Line{l}, err
 	})
 	if err != nil {
 		return driver.Line{}, err

@@ -43,9 +43,8 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend    = (*Backend)(nil)
-	_ driver.LineReader = (*Backend)(nil)
-	_ driver.Alarm      = (*Backend)(nil)
+	_ driver.Backend = (*Backend)(nil)
+	_ driver.Alarm   = (*Backend)(nil)
 )
 
 // node is one member.

@@ -90,10 +90,9 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend    = (*Backend)(nil)
-	_ driver.LineReader = (*Backend)(nil)
-	_ driver.Reserver   = (*Backend)(nil)
-	_ driver.Alarm      = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Reserver = (*Backend)(nil)
+	_ driver.Alarm    = (*Backend)(nil)
 )
 
 // New returns a backend that keeps its locks in rdb, which stays the caller's to

@@ -38,10 +38,9 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend    = (*Backend)(nil)
-	_ driver.LineReader = (*Backend)(nil)
-	_ driver.Alarm      = (*Backend)(nil)
-	_ driver.Member     = (*Backend)(nil)
+	_ driver.Backend = (*Backend)(nil)
+	_ driver.Alarm   = (*Backend)(nil)
+	_ driver.Member  = (*Backend)(nil)
 )
 
 // New returns a Backend that keeps locks in db. It asks nobody and cannot fail: bad

@@ -78,7 +78,7 @@ func (s *Store) Close() {
 const pingKey = "fencelock/ping"
 
 // readLine is a Ping: it reads the line of one key.
-func readLine(b driver.LineReader) func(context.Context) error {
+func readLine(b driver.Backend) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := b.Line(ctx, pingKey)
 		return err

@@ -70,8 +70,7 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend    = (*Backend)(nil)
-	_ driver.LineReader = (*Backend)(nil)
+	_ driver.Backend = (*Backend)(nil)
 )
 
 // New returns a backend that keeps its locks in the ensemble of servers, each

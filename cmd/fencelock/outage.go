@@ -112,7 +112,6 @@ func isAnswer(err error) bool {
 // has those that a process with one claim uses.
 type observed struct {
 	driver.Backend
-	driver.LineReader
 	monitor *outageMonitor
 }
 
@@ -126,11 +125,7 @@ type alarm interface{ driver.Alarm }
 
 // observe shows m what b answers.
 func observe(b driver.Backend, m *outageMonitor) driver.Backend {
-	lines, ok := b.(driver.LineReader)
-	if !ok {
-		return b
-	}
-	o := observed{b, lines, m}
+	o := observed{b, m}
 	if a, ok := b.(driver.Alarm); ok {
 		return observedAlarm{o, a}
 	}

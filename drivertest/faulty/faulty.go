@@ -41,7 +41,7 @@ const (
 	Leave   Method = "Leave"
 	Reserve Method = "Reserve"
 	Break   Method = "Break"
-	Lines   Method = "Lines" // LineReader's Line too
+	Lines   Method = "Lines" // Line too
 )
 
 // Options says which faults are drawn. The zero value draws none.
@@ -72,10 +72,9 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend    = (*Backend)(nil)
-	_ driver.LineReader = (*Backend)(nil)
-	_ driver.Reserver   = (*Backend)(nil)
-	_ driver.Alarm      = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Reserver = (*Backend)(nil)
+	_ driver.Alarm    = (*Backend)(nil)
 )
 
 // New wraps b.
@@ -200,19 +199,10 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 	}
 }
 
-// Line meets the faults of Lines. If the backend cannot look at one line alone, it
-// looks for it in Lines.
+// Line meets the faults of Lines.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	return through(b, ctx, Lines, key, func(ctx context.Context) (driver.Line, error) {
-		if r, ok := b.inner.(driver.LineReader); ok {
-			return r.Line(ctx, key)
-		}
-		for l, err := range b.inner.Lines(ctx, key) {
-			if err != nil || l.Key == key {
-				return l, err
-			}
-		}
-		return driver.Line{Key: key}, nil
+		return b.inner.Line(ctx, key)
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 // interrupted ends the context of some calls of a backend early.
 type interrupted struct {
 	driver.Backend
-	driver.LineReader
 	driver.Alarm
 	until  context.Context
 	every  float64
@@ -27,7 +26,7 @@ type interrupted struct {
 func Interrupt(
 	ctx context.Context, b driver.Backend, every float64, within time.Duration, ended *atomic.Int64,
 ) driver.Backend {
-	return interrupted{b, b.(driver.LineReader), b.(driver.Alarm), ctx, every, within, ended}
+	return interrupted{b, b.(driver.Alarm), ctx, every, within, ended}
 }
 
 func (b interrupted) context(ctx context.Context) (context.Context, func()) {

@@ -101,6 +101,7 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 // addLeaseLocked makes l a lease on the grant, for a caller under ctx.
 func (g *grant) addLeaseLocked(ctx context.Context, l *Lease) *Lease {
 	l.grant = g
+	l.releasing.Add(1)
 	l.ctx.lease, l.ctx.outer, l.ctx.parent = l, innermostHold(ctx), ctx
 	g.add(l)
 	return l

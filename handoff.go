@@ -27,9 +27,9 @@ const (
 // maxReserve is how many times HandOff one Reserve asks for at most.
 const maxReserve = 4
 
-// handOff gives the claim of l, whose grant has just ended, to the next goroutine here, and
-// then l is settled. It does not if other processes have waited for a whole turn, or if
-// little of the lease is left. The hooks get released before the next grant.
+// handOff gives the claim of l, whose grant has just ended, to the next goroutine here. It
+// does not if other processes have waited for a whole turn, or if little of the lease is
+// left. The hooks get released before the next grant.
 func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	cl := l.grant.claim
 	q.queues.mu.Lock()
@@ -42,7 +42,6 @@ func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	if q.keepsLocked(cl, now) {
 		l.grant.sendReleased(now, nil)
 		q.passLocked(cl, now)
-		_ = l.settleLocked(nil)
 		return handedOff
 	}
 	q.claim = nil

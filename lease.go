@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +22,11 @@ type Lease struct {
 	over     atomic.Bool
 	orphaned bool // the caller's context had ended before the lease; guarded by ctx.mu
 
-	// The mutex of the claim guards the rest.
-	next    *Lease // in the list of the grant
-	release releaseState
+	next *Lease // in the list of the grant; guarded by the mutex of the claim
+
+	released   atomic.Bool    // Release was called
+	releasing  sync.WaitGroup // until the first Release returns, which sets releaseErr
+	releaseErr error
 }
 
 // Context descends from the ctx of the call that took the lease, and ends with the

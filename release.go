@@ -9,18 +9,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// releaseState is how far the Release of a lease has come.
-type releaseState struct {
-	called bool
-	done   bool
-	result *releaseResult // nil if the result is nil and no second call waited for it
-}
-
-type releaseResult struct {
-	ready chan struct{} // closed when err is set; nil if err was set at once
-	err   error
-}
-
 // Release ends the lease and lets the next one in. Its Context ends at once.
 //
 // The end of ctx does not stop it, because a lock must be given back also by a call that
@@ -33,42 +21,37 @@ type releaseResult struct {
 // round trip, or none if the lock passes to a goroutine of this Client.
 func (l *Lease) Release(ctx context.Context) error { return l.releaseWith(ctx, "") }
 
-// releaseWith releases the lease and leaves mark on the line.
+// releaseWith releases the lease and leaves mark on the line. The first call does it, and
+// later calls wait for its result.
 func (l *Lease) releaseWith(ctx context.Context, mark driver.Mark) error {
-	cl := l.grant.claim
-	now := cl.c.clock.now()
-	switch step, exit, err := l.beginRelease(now, mark); step {
-	case releasedBefore:
-		return l.awaitResult(mark)
-	case releaseSettled:
-		return err
-	default:
-		return l.giveBack(ctx, now, exit)
+	if l.released.CompareAndSwap(false, true) {
+		defer l.releasing.Done()
+		l.releaseErr = l.releaseOnce(ctx, mark)
+		return l.releaseErr
 	}
+	l.releasing.Wait()
+	if mark != "" && l.releaseErr == nil {
+		return wrap(opOnce, l.Key(), fmt.Errorf("%w by f, before the slot could be noted", ErrReleased))
+	}
+	return l.releaseErr
 }
 
-// releaseStep is what a call of Release has to do.
-type releaseStep int
+// releaseOnce is the first call of Release.
+func (l *Lease) releaseOnce(ctx context.Context, mark driver.Mark) error {
+	now := l.grant.claim.c.clock.now()
+	exit, last, err := l.beginRelease(now, mark)
+	if !last {
+		return err
+	}
+	return l.giveBack(ctx, now, exit)
+}
 
-const (
-	releasedBefore releaseStep = iota // wait for the result of the first call
-	releaseSettled                    // nothing: the lease was over, or others share its grant
-	releaseLast                       // give the claim back
-)
-
-// beginRelease ends the lease here. If its grant ends with it, the claim stays held and has
-// no holder until giveBack.
-func (l *Lease) beginRelease(now int64, mark driver.Mark) (releaseStep, driver.Exit, error) {
+// beginRelease ends the lease here. If its grant ends with it, last is true, and the claim
+// stays held and has no holder until giveBack. Otherwise err is the result of Release.
+func (l *Lease) beginRelease(now int64, mark driver.Mark) (exit driver.Exit, last bool, err error) {
 	g, cl := l.grant, l.grant.claim
 	cl.mu.Lock()
 	defer cl.unlock()
-	if l.release.called {
-		if l.release.result == nil && !l.release.done {
-			l.release.result = &releaseResult{ready: make(chan struct{})}
-		}
-		return releasedBefore, driver.Exit{}, nil
-	}
-	l.release.called = true
 	g.open--
 	if !l.over.Load() {
 		cl.lapseLocked(now)
@@ -77,7 +60,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (releaseStep, driver.E
 		if g.open == 0 {
 			cl.leaveNowLocked(now) // every holder has seen the loss, so the rest of the lease serves no purpose
 		}
-		return releaseSettled, driver.Exit{}, l.settleLocked(wrap("release", cl.key, l.cause))
+		return exit, false, wrap("release", cl.key, l.cause)
 	}
 	l.endLocked(releasedError{l})
 	g.remove(l)
@@ -85,51 +68,16 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (releaseStep, driver.E
 		cl.writeRare().leaveMark = mark
 	}
 	if g.leases != nil { // others still share the grant
-		var err error
 		if mark != "" {
 			err = wrap(opOnce, cl.key,
 				invalid("f shared the lease and has not released it; the slot is noted when it does"))
 		}
-		return releaseSettled, driver.Exit{}, l.settleLocked(err)
+		return exit, false, err
 	}
-	exit := cl.exitLocked(g, now)
+	exit = cl.exitLocked(g, now)
 	exit.Mark = cl.readRare().leaveMark
 	g.over, cl.grant = true, nil
-	return releaseLast, exit, nil
-}
-
-// awaitResult returns the result of the first Release.
-func (l *Lease) awaitResult(mark driver.Mark) error {
-	cl := l.grant.claim
-	cl.mu.Lock()
-	result := l.release.result
-	cl.mu.Unlock()
-	var err error
-	if result != nil {
-		if result.ready != nil {
-			<-result.ready
-		}
-		err = result.err
-	}
-	if mark != "" && err == nil {
-		return wrap(opOnce, cl.key, fmt.Errorf("%w by f, before the slot could be noted", ErrReleased))
-	}
-	return err
-}
-
-// settleLocked sets the result that every call of Release returns.
-func (l *Lease) settleLocked(err error) error {
-	l.release.done = true
-	if l.release.result == nil && err != nil {
-		l.release.result = &releaseResult{}
-	}
-	if r := l.release.result; r != nil {
-		r.err = err
-		if r.ready != nil {
-			close(r.ready)
-		}
-	}
-	return err
+	return exit, true, nil
 }
 
 // giveBack hands the claim of the lease, whose grant ended at time now, to the next goroutine
@@ -164,9 +112,7 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 	} else {
 		g.sendReleased(now, err)
 	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return l.settleLocked(wrap("release", cl.key, err))
+	return wrap("release", cl.key, err)
 }
 
 // releaseError says what err, the answer to the Leave of a Release, means to the holder of g.

@@ -152,7 +152,7 @@ var ballotLaws = []law{
 	{"NewStoreIsInQuarantine", all(ballots, opensNew), func(w *world, key string) {
 		b := &view{w.conf.fresh(), w}
 		quarantined := func(_ *inLine, err error) {
-			q := isA[*driver.QuarantineError](w, "a new store", err)
+			q := asA[*driver.QuarantineError](w, "a new store", err)
 			w.wrongIf(q != nil && (q.Left <= 0 || q.Left > b.Info().MaxTTL),
 				"the quarantine is %+v; want it to last no longer than %v", q, b.Info().MaxTTL)
 		}

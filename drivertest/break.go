@@ -50,7 +50,7 @@ var breakLaws = []law{
 		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key"))
 		t.stillHolds()
 		t.leaves()
-		gone := isA[driver.ErrGone](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late"))
+		gone := asA[driver.ErrGone](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late"))
 		w.wrongIf(gone.Broken, "Break of a claim that left answered %+v", gone)
 		w.a.enter(w.claim(t.Key))
 	}, "a break that comes too late, or for the wrong key, says so and changes nothing"},

@@ -128,8 +128,11 @@ func (w *world) answered(what string, err, want error) {
 	w.wrongIf(!errors.Is(err, want), "%s answered %v; want %v", what, err, want)
 }
 
-// isA holds err to an error of type E, and returns it.
-func isA[E error](w *world, what string, err error) (e E) {
+// isA holds err to an error of type E.
+func isA[E error](w *world, what string, err error) { _ = asA[E](w, what, err) }
+
+// asA is isA, and returns the error.
+func asA[E error](w *world, what string, err error) (e E) {
 	if !errors.As(err, &e) {
 		w.t.Errorf("%s answered %v; want a %T", what, err, e)
 	}
@@ -141,7 +144,7 @@ func (w *world) gone(what string, err error) { isA[driver.ErrGone](w, what, err)
 
 // broken holds err to ErrGone with an operator's reason.
 func (w *world) broken(what, reason string, err error) {
-	same(w, what, isA[driver.ErrGone](w, what, err), driver.ErrGone{Broken: true, Reason: reason})
+	same(w, what, asA[driver.ErrGone](w, what, err), driver.ErrGone{Broken: true, Reason: reason})
 }
 
 // sound checks what holds for every ticket of c.

@@ -157,7 +157,8 @@ func (g *ClusterGroup) Settled() bool {
 			continue
 		}
 		info := answer(s, "CLUSTER", "INFO")
-		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(ClusterSlots)) ||
+		if !strings.Contains(info, "cluster_state:ok") ||
+			!strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(ClusterSlots)) ||
 			!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r\n", len(g.Servers))) {
 			return false
 		}

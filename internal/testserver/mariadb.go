@@ -87,7 +87,8 @@ func prepareMariaDB(s *Server) error {
 	}
 	init := "CREATE DATABASE IF NOT EXISTS " + mariadbDatabase + ";\n"
 	if s.isMySQL() { // it has made root@localhost, who cannot be told from others without names
-		init += "CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\nGRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n"
+		init += "CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\n" +
+			"GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n"
 	}
 	if s.opts.password != "" {
 		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s.opts.password)

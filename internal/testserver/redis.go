@@ -15,7 +15,7 @@ import (
 var redis = kind{
 	name:    "redis-server",
 	program: "redis-server",
-	install: "on Debian run: apt-get install redis-server; elsewhere see https://redis.io/docs/latest/operate/oss_and_stack/install/",
+	install: "on Debian run: apt-get install redis-server; elsewhere see https://redis.io/docs/latest/",
 	prepare: writeRedisConfig,
 	args:    func(s *Server) []string { return []string{filepath.Join(s.dir, "redis.conf")} },
 	ready:   redisAnswers,
@@ -49,7 +49,8 @@ func writeRedisConfig(s *Server) error {
 	}
 	if s.opts.password != "" {
 		// Any of a group may be a replica one day, and needs the password then.
-		lines = append(lines, "requirepass "+strconv.Quote(s.opts.password), "masterauth "+strconv.Quote(s.opts.password))
+		p := strconv.Quote(s.opts.password)
+		lines = append(lines, "requirepass "+p, "masterauth "+p)
 	}
 	return s.writeConfig("redis.conf", lines...)
 }

@@ -66,7 +66,8 @@ func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
 // pace sets how often a sentinel does something. Those before 7.0 cannot be told.
 func pace(tb TB, s *Server, periods ...string) {
 	tb.Helper()
-	if _, err := s.Ask(append([]string{"SENTINEL", "DEBUG"}, periods...)...); err != nil && !strings.Contains(err.Error(), "Unknown sentinel subcommand") {
+	_, err := s.Ask(append([]string{"SENTINEL", "DEBUG"}, periods...)...)
+	if err != nil && !strings.Contains(err.Error(), "Unknown sentinel subcommand") {
 		tb.Fatalf("%v", err)
 	}
 }
@@ -182,7 +183,8 @@ func (g *SentinelGroup) Failover() error {
 // writeSentinelConfig writes the file once: a sentinel keeps there what it learns.
 func writeSentinelConfig(s *Server) error {
 	port := fmt.Sprintf("port %d", s.port)
-	if old, err := os.ReadFile(filepath.Join(s.dir, "sentinel.conf")); err == nil && strings.Contains(string(old), port+"\n") {
+	old, err := os.ReadFile(filepath.Join(s.dir, "sentinel.conf"))
+	if err == nil && strings.Contains(string(old), port+"\n") {
 		return nil
 	}
 	return s.writeConfig("sentinel.conf", "bind 127.0.0.1", port, "daemonize no", "dir "+strconv.Quote(s.dir))

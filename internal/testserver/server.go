@@ -38,7 +38,7 @@ type kind struct {
 	name    string                                     // as shown in messages
 	program string                                     // looked up in PATH
 	install string                                     // what to do when it is not there
-	prepare func(s *Server) error                      // writes what the program needs, each time before it starts; may be nil
+	prepare func(s *Server) error                      // writes what it needs before each start; may be nil
 	args    func(s *Server) []string                   // its command line
 	ready   func(ctx context.Context, s *Server) error // nil once the server answers questions
 	url     func(s *Server) string

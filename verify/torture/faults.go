@@ -22,8 +22,10 @@ var (
 		return len(w.victims) > 0 && len(w.victims[0].between()) > 0
 	}}
 	ownServers = need{"servers of the torture's own", func(w *world) bool { return len(w.servers) > 0 }}
-	oneRedis   = need{"a single Redis of the torture's own", func(w *world) bool { return w.redis && len(w.servers) == 1 }}
-	group      = need{"a group of the torture's own, of which another server can take over", func(w *world) bool {
+	oneRedis   = need{"a single Redis of the torture's own", func(w *world) bool {
+		return w.redis && len(w.servers) == 1
+	}}
+	group = need{"a group of the torture's own, of which another server can take over", func(w *world) bool {
 		return w.failover != nil
 	}}
 	clocks = need{"Redis, SQLite, PostgreSQL or MariaDB of the torture's own", func(w *world) bool {

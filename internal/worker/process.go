@@ -30,24 +30,16 @@ const patience = 30 * time.Second
 func Start(t testing.TB, order any) *Process {
 	t.Helper()
 	text, err := json.Marshal(order)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
+	self, err2 := os.Executable()
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
 	p := &Process{t: t, cmd: exec.Command(self), out: make(chan string, 10_000), done: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), variable+"="+string(text))
 	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
+	p.in, err = p.cmd.StdinPipe()
+	out, err2 := p.cmd.StdoutPipe()
+	if err := errors.Join(err, err2, p.cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

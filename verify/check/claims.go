@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -179,7 +180,7 @@ func markBroken(all []*claim, l traffic.Line, later []traffic.Line) {
 	}
 	for _, c := range all {
 		if t := c.done.Token; t >= l.Token && t < l.Token+l.Span {
-			c.markBroken(l.At)
+			c.broken = cmp.Or(c.broken, l.At) // the first counts
 		}
 	}
 }
@@ -196,13 +197,7 @@ func markForgotten(all []*claim, l traffic.Line, later []traffic.Line, ttl time.
 	}
 	for _, c := range all {
 		if c.call.At <= end && c.over >= l.At {
-			c.markBroken(l.At)
+			c.broken = cmp.Or(c.broken, l.At) // the first counts
 		}
-	}
-}
-
-func (c *claim) markBroken(at int64) {
-	if c.broken == 0 || at < c.broken {
-		c.broken = at
 	}
 }

@@ -38,33 +38,34 @@ var (
 )
 
 func never(*world) bool    { return false }
-func outage(*world) bool   { return true }
+func always(*world) bool   { return true }
 func shared(w *world) bool { return w.shared }
+func lossy(w *world) bool  { return w.lossy }
 
 // faults are all of them.
 var faults = []fault{
-	{"kill", "kill -9 of a worker, and another in its place", workers, never, kill},
-	{"pause", "SIGSTOP of a worker for longer than a lease", workers, shared, stop(12, 25)},
-	{"blink", "SIGSTOP of a worker for less than a lease", workers, shared, stop(2, 9)},
-	{"cut", "all connections of a worker reset, several times", network, outage, cut},
-	{"silence", "nothing passes one way between a worker and the servers, or both ways", network, outage, silence},
-	{"latency", "up to 0.8 leases between a worker's request and its answer", network, outage, latency},
+	{"kill", "kill -9 of a worker, and another in its place", workers, never, never, kill},
+	{"pause", "SIGSTOP of a worker for longer than a lease", workers, shared, never, stop(12, 25)},
+	{"blink", "SIGSTOP of a worker for less than a lease", workers, shared, never, stop(2, 9)},
+	{"cut", "all connections of a worker reset, several times", network, always, never, cut},
+	{"silence", "nothing passes one way between a worker and the servers, or both ways", network, always, never, silence},
+	{"latency", "up to 0.8 leases between a worker's request and its answer", network, always, never, latency},
 	{"server-pause", "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that " +
-		"are alive, and holders are exempt from I1 until they learn it", ownServers, outage, serverPause},
+		"are alive, and holders are exempt from I1 until they learn it", ownServers, always, never, serverPause},
 	{"server-restart", "kill -9 of a server, which starts again with what it had acknowledged",
-		ownServers, outage, serverRestart},
-	{"script-flush", "Redis forgets its scripts", oneRedis, never, ask("SCRIPT", "FLUSH")},
-	{"client-kill", "Redis ends all connections, or those that listen", oneRedis, outage, clientKill},
+		ownServers, always, never, serverRestart},
+	{"script-flush", "Redis forgets its scripts", oneRedis, never, never, ask("SCRIPT", "FLUSH")},
+	{"client-kill", "Redis ends all connections, or those that listen", oneRedis, always, never, clientKill},
 	{"failover", "another server of the group takes over; where it may forget what was acknowledged, " +
-		"holders are exempt from I1 until they learn it", group, outage, failover},
+		"holders are exempt from I1 until they learn it", group, always, lossy, failover},
 	{"clock", "the clock of the store steps forward by up to two leases, and leases end early: " +
-		"holders are exempt from I1 until they learn it, their tokens are not", clocks, never, clock},
+		"holders are exempt from I1 until they learn it, their tokens are not", clocks, never, always, clock},
 	{"statements", "the server ends statements of the workers at random moments, as KILL QUERY and " +
-		"pg_cancel_backend do", statements, outage, endStatements},
+		"pg_cancel_backend do", statements, always, never, endStatements},
 	{"slots", "the hash slot of a key in use moves to another server, and others ask meanwhile",
-		cluster, outage, slots},
+		cluster, always, never, slots},
 	{"flushall", "Redis forgets everything: who holds a lock then learns it late, " +
-		"and is exempt from I1 until it does", oneRedis, outage, flushAll},
+		"and is exempt from I1 until it does", oneRedis, always, always, ask("FLUSHALL")},
 }
 
 func (w *world) victim(rng *rand.Rand) victim             { return w.victims[rng.IntN(len(w.victims))] }
@@ -172,24 +173,13 @@ func clientKill(_ context.Context, w *world, rng *rand.Rand) error {
 }
 
 func failover(ctx context.Context, w *world, rng *rand.Rand) error {
-	if w.lossy {
-		w.rec.Write(traffic.Line{Op: traffic.Forgot})
-	}
 	err := w.failover(rng)
 	pause(ctx, 2*w.ttl) // clients find the new one
 	return err
 }
 
-func flushAll(_ context.Context, w *world, rng *rand.Rand) error {
-	// Nobody knows what was held between these two lines.
-	w.rec.Write(traffic.Line{Op: traffic.Forgot})
-	_, err := w.server(rng).Ask("FLUSHALL")
-	return err
-}
-
-// clock lets time pass for the store alone. Nobody knows which leases it has ended.
+// clock lets time pass for the store alone.
 func clock(ctx context.Context, w *world, rng *rand.Rand) error {
-	w.rec.Write(traffic.Line{Op: traffic.Forgot})
 	return w.clock(context.WithoutCancel(ctx), between(rng, w.ttl/4, 2*w.ttl))
 }
 

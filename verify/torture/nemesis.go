@@ -56,8 +56,9 @@ type fault struct {
 	name string
 	what string // for people
 	need need
-	// outage says that nobody need make progress while it lasts.
-	outage func(*world) bool
+	// outage says that nobody need make progress while it lasts; forgets, that the store may
+	// lose claims from its beginning on.
+	outage, forgets func(*world) bool
 	// do breaks it, waits, and heals it. It returns early when ctx ends, healed all the
 	// same.
 	do func(ctx context.Context, w *world, rng *rand.Rand) error
@@ -125,6 +126,9 @@ func (w *world) nemesis(ctx context.Context, faults []fault, seed uint64) error 
 			return nil
 		}
 		w.rec.Write(traffic.Line{Op: traffic.Begin, Text: f.name, Outage: f.outage(w)})
+		if f.forgets(w) {
+			w.rec.Write(traffic.Line{Op: traffic.Forgot})
+		}
 		err := f.do(ctx, w, own)
 		w.rec.Write(traffic.Line{Op: traffic.End, Text: f.name, Outage: f.outage(w)})
 		if err != nil {

@@ -18,6 +18,10 @@ func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error
 	if err != nil {
 		return "", "", nil, err
 	}
+	there, err := url.Parse(raw)
+	if err != nil {
+		return "", "", nil, err
+	}
 	targets := strings.Split(u.Host, ",")
 	switch u.Scheme {
 	case "rediss", "redis+sentinel", "redis+cluster", "redlock", "etcds":
@@ -34,11 +38,6 @@ func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error
 	}
 	if targets[0] == "" {
 		return raw, addrs[0], proxies, nil
-	}
-	there, err := url.Parse(raw)
-	if err != nil {
-		closeAll(proxies)
-		return "", "", nil, err
 	}
 	there.Host = strings.Join(addrs, ",")
 	return there.String(), "", proxies, nil

@@ -45,11 +45,10 @@ type conn struct {
 	client, server net.Conn
 	ended          chan struct{} // closed when no more answers pass
 
-	mu         sync.Mutex
-	unanswered int
-	lose       int // the answers before the one that is lost; -1: none is
-	discard    bool
-	held       <-chan struct{} // nil: answers are not held back
+	mu      sync.Mutex
+	pending []Action // of the requests without an answer, in their order
+	discard bool
+	held    <-chan struct{} // nil: answers are not held back
 }
 
 // passRequests passes on what the client says until one side ends the connection.
@@ -104,15 +103,13 @@ func (c *conn) prepare(a Action, asks bool) bool {
 	switch a {
 	case DropRequest, HalveRequest:
 		return false
-	case DropAnswer:
-		c.lose = c.unanswered
 	case DiscardAnswer:
 		c.discard = true
 	case HoldAnswer:
 		c.held = resume
 	}
-	if asks {
-		c.unanswered++
+	if asks || a == DropAnswer {
+		c.pending = append(c.pending, a)
 	}
 	return true
 }
@@ -156,12 +153,10 @@ func (c *conn) passAnswers() {
 func (c *conn) count(last bool) (lost, discard bool, held <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lost = c.lose == 0
-	if last && !lost {
-		c.unanswered = max(c.unanswered-1, 0) // a greeting answers no request
-		if c.lose > 0 {
-			c.lose--
-		}
+	answers := len(c.pending) > 0 // a greeting answers no request
+	lost = answers && c.pending[0] == DropAnswer
+	if answers && last && !lost {
+		c.pending = c.pending[1:]
 	}
 	return lost, c.discard, c.held
 }

@@ -207,7 +207,7 @@ func (p *Proxy) serve(client net.Conn, number int) {
 		return
 	}
 	defer p.drop(server)
-	c := &conn{proxy: p, number: number, client: client, server: server, lose: -1, ended: make(chan struct{})}
+	c := &conn{proxy: p, number: number, client: client, server: server, ended: make(chan struct{})}
 	p.all.Go(c.passAnswers)
 	c.passRequests()
 }

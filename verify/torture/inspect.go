@@ -50,7 +50,6 @@ func takeOnce(ctx context.Context, locks traffic.Locks, w traffic.Want, within t
 
 // inspect looks for what is left, and takes every key once.
 func (x *run) inspect(ctx context.Context) (err error) {
-	ended := time.Now()
 	locks, err := x.service.Open(ctx, x.store.url, x.TTL)
 	if err != nil {
 		return err
@@ -62,7 +61,7 @@ func (x *run) inspect(ctx context.Context) (err error) {
 	}
 	// The last worker may have been killed shortly before its end: its leases run out.
 	limit := x.TTL + x.TTL/100 + x.service.Lag + 2*time.Second
-	if err := x.awaitEmpty(ctx, locks, ended, limit); err != nil {
+	if err := x.awaitEmpty(ctx, locks, limit); err != nil {
 		return err
 	}
 	var all sync.WaitGroup
@@ -77,7 +76,7 @@ func (x *run) inspect(ctx context.Context) (err error) {
 		})
 	}
 	all.Wait()
-	return x.awaitEmpty(ctx, locks, ended, limit)
+	return x.awaitEmpty(ctx, locks, limit)
 }
 
 // wants are the keys that were used, each with all of its capacity.
@@ -98,7 +97,7 @@ func (x *run) wants() (map[string]traffic.Want, error) {
 }
 
 // awaitEmpty waits until the store holds no claim, if it can be asked.
-func (x *run) awaitEmpty(ctx context.Context, locks traffic.Locks, ended time.Time, within time.Duration) error {
+func (x *run) awaitEmpty(ctx context.Context, locks traffic.Locks, within time.Duration) error {
 	looker, ok := locks.(traffic.Looker)
 	if !ok {
 		return nil
@@ -109,7 +108,6 @@ func (x *run) awaitEmpty(ctx context.Context, locks traffic.Locks, ended time.Ti
 		case err != nil:
 			return fmt.Errorf("looking for what is left: %w", err)
 		case len(left) == 0:
-			x.rec.Write(traffic.Line{Op: traffic.Emptied, Ns: int64(time.Since(ended))})
 			return nil
 		case time.Since(begun) > within:
 			x.odd(left[0], "I8: after %v the store still holds %d claims, as of %s", within, len(left), left[0])

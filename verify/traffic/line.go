@@ -50,10 +50,7 @@ const (
 	Started Op = "started" // a worker was started
 	Wrote   Op = "wrote"   // the resource accepted a write
 	Denied  Op = "denied"  // the resource refused a read or a write
-	Read    Op = "read"    // the resource answered a read
 	Final   Op = "final"   // Members are what a set holds in the end
-	Emptied Op = "emptied" // the store holds no claim, Ns after the last worker ended
-	Note    Op = "note"    // for people
 )
 
 // Line is one line of a history. At and Op are always set.

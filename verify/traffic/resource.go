@@ -96,17 +96,16 @@ func (r *Resource) Answer(q Request, a *Reply) error {
 	switch {
 	case q.Token != 0 && q.Token < s.token:
 		line.Op, a.Denied = Denied, true
+		r.rec.Write(line)
 	case q.Write:
-		s.token = max(s.token, q.Token)
 		s.version++
 		s.members = q.Members
 		line.Op, line.Version = Wrote, s.version
+		r.rec.Write(line)
 	default:
-		s.token = max(s.token, q.Token)
 		a.Members = s.members
-		line.Op = Read
 	}
+	s.token = max(s.token, q.Token)
 	a.Version = s.version
-	r.rec.Write(line)
 	return nil
 }

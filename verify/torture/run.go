@@ -131,6 +131,7 @@ func Judge(o Options) (*Result, error) {
 		return nil, fmt.Errorf("say with -service whose history it is: %s", strings.Join(names, ", "))
 	}
 	o.TTL = max(o.TTL, service.MinTTL)
+	o.Seed, o.For = 0, 0 // the history does not say
 	x := &run{Options: o, service: service, history: o.Dir}
 	if below := filepath.Join(o.Dir, "history"); exists(below) {
 		x.history = below

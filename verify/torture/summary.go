@@ -19,18 +19,13 @@ func (x *run) progress(ctx context.Context) {
 
 // Summary is what to print: the numbers, and each breach.
 func (r *Result) Summary(w io.Writer) {
+	for _, c := range columns {
+		fmt.Fprintf(w, "  %-37s %v\n", c.head, c.cell(r))
+	}
 	n := r.Numbers
-	fmt.Fprintf(w, "%s: %.0f s, TTL %v, %d keys, %d calls: %d held (%.0f/s), %d refused, %d given up; "+
-		"%d lost, %d taken again, %d broken\n",
-		r.Name, n.Seconds, r.TTL, n.Keys, n.Lines["call"], n.Held, float64(n.Held)/max(n.Seconds, 1),
-		n.Lines["refused"], n.Lines["gaveup"], n.Lines["lost"], n.Lines["again"], n.Lines["break"])
-	fmt.Fprintf(w, "  faults: %v; ε %s; longest gap behind a vanished holder %s, after an outage %s; "+
-		"told late by %s at most\n",
-		n.Faults, ms(n.Epsilon), ms(n.LongestGap), ms(n.AfterFault), ms(n.ToldLate))
-	fmt.Fprintf(w, "  %d operations, of %d of which nobody knows what came; %d breaches, %d locks stuck\n",
-		n.Asked, n.Ambiguous, len(r.Violations), n.Stuck)
-	fmt.Fprintf(w, "  sets: %d updates lost without the guard, %d late ones refused by it; "+
-		"%d operations put in order by the model\n", n.LostUpdates, n.Lines["denied"], n.Operations)
+	fmt.Fprintf(w, "  faults by kind: %v; a holder was told late by %s at most\n", n.Faults, ms(n.ToldLate))
+	fmt.Fprintf(w, "  sets: %d updates lost without the guard, %d late ones refused by it\n",
+		n.LostUpdates, n.Lines["denied"])
 	for i, v := range r.Violations {
 		if i == 10 {
 			fmt.Fprintf(w, "  and %d more\n", len(r.Violations)-i)

@@ -80,12 +80,8 @@ func TestStoresStandATorture(t *testing.T) {
 				t.Errorf("%d breaches; the first: %v", len(r.Violations), r.Violations[0])
 			}
 			// A run in which nothing happened shows nothing.
-			faults := 0
-			for _, times := range r.Numbers.Faults {
-				faults += times
-			}
-			if r.Numbers.Held < 100 || faults < 2 {
-				t.Errorf("%d grants and %d faults are too few to say anything", r.Numbers.Held, faults)
+			if r.Numbers.Held < 100 || r.faults() < 2 {
+				t.Errorf("%d grants and %d faults are too few to say anything", r.Numbers.Held, r.faults())
 			}
 			for _, way := range traffic.Ways() {
 				if r.Numbers.ByWay[way] == 0 {

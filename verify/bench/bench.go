@@ -21,8 +21,6 @@ type Options struct {
 	Cases  []string  // names; all if empty
 	Peers  []string  // names, or prefixes that end with a star; all if empty
 	Log    io.Writer // progress
-	// Command starts this program again as a child, which calls Child.
-	Command []string
 }
 
 // Values is what one library did in one round, by the names of the columns.

@@ -36,16 +36,16 @@ type part struct {
 
 // Cases returns all cases in the order in which they run.
 func Cases() []Case {
-	free := own("free", "Free lock: one goroutine, one key, processors kept awake", 1, 100, freeColumns).over(floor, floor)
-	free.awake = true
+	free := own("free", "Free lock: one goroutine, one key, processors kept awake", 1, 100, freeColumns)
+	free.base, free.baseHead, free.awake = floor, floor, true
 	keys, hot := []part{}, []part{}
 	for _, size := range []int{8, 64, 512} {
 		title := fmt.Sprintf("%[1]d goroutines, %[1]d keys", size)
 		one := own("keys", title, size, 120, keysColumns).over(floor, floor)
 		one.rounds = 1.5
 		keys = append(keys, one)
-		length := map[int]int{8: 300, 64: 400, 512: 800}[size]
-		hot = append(hot, shared("hot", fmt.Sprintf("Hot key: %d goroutines of one process", size), size, length, fairPeer))
+		title = fmt.Sprintf("Hot key: %d goroutines of one process", size)
+		hot = append(hot, shared("hot", title, size, map[int]int{8: 300, 64: 400, 512: 800}[size], fairPeer))
 	}
 	strange := shared("stranger", "Hot key: 64 goroutines of one process, and one of another every 2 ms", 64, 500, "")
 	strange.columns, strange.settle, strange.clients, strange.turn = strangerColumns, 0, 2, (*Bench).stranger

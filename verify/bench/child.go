@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +13,7 @@ import (
 	"syscall"
 )
 
-// job is what a child process is to do. It is the first line of its standard input. The
-// child waits at fixed points until its parent sends another line.
+// job is what a child process is to do.
 type job struct {
 	Peer   string // empty: keep a processor awake
 	Env    Env
@@ -24,52 +22,38 @@ type job struct {
 	Guard  string // file, of those that contend
 }
 
-// parent is what a child knows of the process that started it.
-type parent struct {
-	lines *bufio.Reader
-	out   *json.Encoder
-}
-
-// wait waits until the parent lets the child proceed.
-func (p *parent) wait() error {
-	_, err := p.lines.ReadString('\n')
-	return err
-}
-
-// Child does the job that its first line of input describes, and reports to out.
+// Child does the job that it reads first, and reports to out. A value in between lets it
+// proceed.
 func Child(in io.Reader, out io.Writer) error {
-	p := &parent{bufio.NewReader(in), json.NewEncoder(out)}
-	text, err := p.lines.ReadBytes('\n')
-	if err != nil {
-		return err
-	}
+	parent, report := json.NewDecoder(in), json.NewEncoder(out)
 	var j job
-	if err := json.Unmarshal(text, &j); err != nil {
+	if err := parent.Decode(&j); err != nil {
 		return err
 	}
+	wait := func() error { return parent.Decode(new(bool)) }
 	if j.Peer == "" {
-		return spin(p)
+		return spin(wait)
 	}
 	peer, err := findPeer(j.Peer)
 	if err != nil {
 		return err
 	}
 	if j.Leases == 0 {
-		return contend(j, peer, p)
+		return contend(j, peer, wait, report.Encode)
 	}
 	v, err := hold(j, peer)
-	return errors.Join(err, p.out.Encode(v))
+	return errors.Join(err, report.Encode(v))
 }
 
 // spin uses up one processor, when nobody else wants it, until its parent is gone.
-func spin(p *parent) error {
+func spin(wait func() error) error {
 	runtime.LockOSThread()
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil { // of this thread
 		return err
 	}
 	var ended atomic.Bool
 	go func() {
-		_ = p.wait()
+		_ = wait()
 		ended.Store(true)
 	}()
 	for !ended.Load() {
@@ -102,7 +86,11 @@ type child struct {
 
 // startChild starts a child on its job. It is killed when ctx ends.
 func (b *Bench) startChild(ctx context.Context, j job) (*child, error) {
-	cmd := exec.CommandContext(ctx, b.Command[0], b.Command[1:]...)
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "-child") // which calls Child
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -128,8 +116,7 @@ func (c *child) receive(v any) error {
 
 // proceed lets the child go on from where it waits.
 func (c *child) proceed() error {
-	_, err := io.WriteString(c.in, "proceed\n")
-	return err
+	return json.NewEncoder(c.in).Encode(true)
 }
 
 // end waits for the child to end by itself.

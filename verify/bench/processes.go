@@ -79,7 +79,7 @@ func (b *Bench) contest(ctx context.Context, p part, peer Peer, _ []Locker) (Val
 }
 
 // contend is what each child does.
-func contend(j job, peer Peer, p *parent) error {
+func contend(j job, peer Peer, wait func() error, report func(any) error) error {
 	g, err := sharedGuard(j.Guard)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func contend(j job, peer Peer, p *parent) error {
 	}); err != nil {
 		return err
 	}
-	if err := errors.Join(p.out.Encode("ready"), p.wait()); err != nil {
+	if err := errors.Join(report("ready"), wait()); err != nil {
 		return err
 	}
 	ws := onOneKey(l, goroutines, j.Key, g)
@@ -104,7 +104,7 @@ func contend(j job, peer Peer, p *parent) error {
 	}
 	before := cpuTime()
 	ws.start()
-	if err := p.wait(); err != nil {
+	if err := wait(); err != nil {
 		return err
 	}
 	used := cpuTime() - before
@@ -113,5 +113,5 @@ func contend(j job, peer Peer, p *parent) error {
 	}
 	saw := ws.saw()
 	saw.CPU = used
-	return errors.Join(p.out.Encode(saw), l.Close())
+	return errors.Join(report(saw), l.Close())
 }

@@ -29,7 +29,8 @@ func list(w io.Writer, l lab.Lang) error {
 		for _, r := range e.Breaks {
 			verdict = append(verdict, string(r)+" "+ruleTexts[r].In(l))
 		}
-		rows = append(rows, []string{strconv.Itoa(e.Number), e.Title.In(l), strings.Join(verdict, "; "), e.Taught.In(l)})
+		number := strconv.Itoa(e.Number)
+		rows = append(rows, []string{number, e.Title.In(l), strings.Join(verdict, "; "), e.Taught.In(l)})
 	}
 	if err := terminal.Table(w, rows); err != nil {
 		return err

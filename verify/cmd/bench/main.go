@@ -117,10 +117,5 @@ func (f *flags) measure(ctx context.Context) (*bench.Report, error) {
 		var measured bench.Report
 		return &measured, json.Unmarshal(text, &measured)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	f.Command = []string{self, "-child"}
 	return bench.Run(ctx, f.Options)
 }

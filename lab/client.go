@@ -54,20 +54,14 @@ func (c *client) send(shown string, args []any) any {
 	if !errors.Is(err, redis.Nil) {
 		c.check(err)
 	}
-	c.record(shown + " → " + shownReply(reply))
-	return reply
-}
-
-func shownReply(reply any) string {
-	switch r := reply.(type) {
-	case nil:
-		return "nil"
-	case string:
-		if r != "OK" {
-			return strconv.Quote(r)
-		}
+	answer := fmt.Sprint(reply)
+	if text, ok := reply.(string); ok && text != "OK" {
+		answer = strconv.Quote(text)
+	} else if reply == nil {
+		answer = "nil"
 	}
-	return fmt.Sprint(reply)
+	c.record(shown + " → " + answer)
+	return reply
 }
 
 // ok reports whether the reply says that something was done.
@@ -88,17 +82,6 @@ const seconds = int(lease / 1e9)
 // setNX is the command that most schemes begin with.
 func (c *client) setNX(value string) bool {
 	return c.ok("SET", "lock", value, "EX", seconds, "NX")
-}
-
-// compareAndDelete is the release that most schemes end with.
-const compareAndDelete = `
-if redis.call('get', KEYS[1]) == ARGV[1] then
-  return redis.call('del', KEYS[1])
-end
-return 0`
-
-func (c *client) compareAndDelete(value string) {
-	c.eval(compareAndDelete, []any{"lock"}, value)
 }
 
 // locks lets an actor lock, and wants it to succeed.

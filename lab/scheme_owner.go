@@ -36,8 +36,14 @@ func unlockAfterLook(c *client) {
 	}
 }
 
+const compareAndDelete = `
+if redis.call('get', KEYS[1]) == ARGV[1] then
+  return redis.call('del', KEYS[1])
+end
+return 0`
+
 // unlockOwn compares and deletes in one script.
-func unlockOwn(c *client) { c.compareAndDelete(c.name) }
+func unlockOwn(c *client) { c.eval(compareAndDelete, []any{"lock"}, c.name) }
 
 var luaWithoutOwner = Experiment{
 	Breaks: []history.Rule{history.Exclusion}, scheme: lateUnlock(lockWithoutOwner), ours: lateRelease,

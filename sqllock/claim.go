@@ -31,13 +31,13 @@ func damaged(key string, err error) error {
 func permanent(err error) error { return &driver.PermanentError{Err: err} }
 
 // busy describes c, the first of its line, to a claim with that many ahead.
-func (c *row) busy(ahead int, now instant) *driver.BusyError {
+func (c *row) busy(left time.Duration, ahead int) *driver.BusyError {
 	return &driver.BusyError{
 		Owner: c.owner,
 		Note:  c.note,
 		Token: c.token,
 		Since: time.UnixMicro(c.since),
-		Left:  c.left(now),
+		Left:  left,
 		Ahead: ahead,
 	}
 }
@@ -45,18 +45,20 @@ func (c *row) busy(ahead int, now instant) *driver.BusyError {
 // snapshot is a line at one moment: also one that nobody is in.
 type snapshot struct {
 	key    string
-	now    instant
+	now    int64 // µs since 1970, on the clock that leases count on
 	last   int64 // the largest token drawn
 	mark   driver.Mark
 	claims []row // in order of arrival, also those that have expired
 }
 
+func (s *snapshot) begin() { *s = snapshot{key: s.key} }
+
 // add takes the next row: of the line, and of a claim if anybody is in it.
 func (s *snapshot) add(r *row) error {
-	if r.now != 0 {
-		s.now = serverTime(r.now)
+	if r.now == 0 {
+		return errShort
 	}
-	s.key, s.last, s.mark = r.key, max(s.last, r.last), r.mark
+	s.now, s.key, s.last, s.mark = r.now, r.key, max(s.last, r.last), r.mark
 	if r.token == 0 && r.id == "" {
 		return nil
 	}
@@ -94,13 +96,12 @@ func (s *snapshot) line() driver.Line {
 }
 
 // stale reports that only a purge can tell who is granted: a claim has expired and is not
-// removed yet, or is on a clock that is not ours, or a claim fits and is not granted, because
-// rows were deleted by hand.
+// removed yet, or a claim fits and is not granted, because rows were deleted by hand.
 func (s *snapshot) stale() bool {
 	before := int64(0)
 	return slices.ContainsFunc(s.claims, func(c row) bool {
 		before += c.weight
-		return c.left(s.now) <= 0 || c.clock != s.now.clock || !c.granted && before <= c.capacity
+		return c.left(s.now) <= 0 || !c.granted && before <= c.capacity
 	})
 }
 
@@ -115,5 +116,5 @@ func (s *snapshot) quiet() time.Duration {
 	for i := range s.claims {
 		last = max(last, s.claims[i].since)
 	}
-	return micros(max(s.now.wall-last, 0))
+	return micros(max(s.now-last, 0))
 }

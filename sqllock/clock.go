@@ -19,31 +19,3 @@ func readClock() instant {
 	}
 	return instant{at: wall, wall: wall}
 }
-
-// serverTime is a reading of a server's clock.
-func serverTime(us int64) instant { return instant{at: us, wall: us} }
-
-// lease is how long something lasts, on the clock of whoever wrote it and on the
-// wall clock.
-type lease struct {
-	clock, expires, until, ttl int64
-}
-
-// lasting returns a lease that begins now.
-func (i instant) lasting(d time.Duration) lease {
-	us := d.Microseconds()
-	return lease{clock: i.clock, expires: i.at + us, until: i.wall + us, ttl: us}
-}
-
-// left returns how long l still lasts: on its own clock if that is ours, else by
-// the wall clock and never more than a whole lease. What is beyond all numbers, in a row that
-// was written by hand, is so on its own side.
-func (l lease) left(now instant) time.Duration {
-	if l.clock == now.clock {
-		return between(now.at, l.expires)
-	}
-	return min(between(0, l.ttl), between(now.wall, l.until))
-}
-
-// between is the time from one µs to another.
-func between(from, to int64) time.Duration { return time.UnixMicro(to).Sub(time.UnixMicro(from)) }

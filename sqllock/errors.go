@@ -27,9 +27,12 @@ func isAnswer(err error) bool {
 // failure says what went wrong in the database of that name. advise says what to do about
 // it, if that is known, and whether asking again without that is useless. Errors of drivers
 // name the host and the user, but no password.
-func failure(name, what string, err error, advise func(error) (advice string, lasting bool)) error {
+func failure(name, what, key string, err error, advise func(error) (advice string, lasting bool)) error {
 	if err == nil || isAnswer(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
+	}
+	if key != "" {
+		what = fmt.Sprintf("%s %q", what, key)
 	}
 	if strings.Contains(err.Error(), "sql: database is closed") {
 		return permanent(fmt.Errorf("%s: cannot %s, the program has closed the database", name, what))
@@ -43,24 +46,6 @@ func failure(name, what string, err error, advise func(error) (advice string, la
 		return permanent(err)
 	}
 	return err
-}
-
-func otherMember(name, agreed string) error {
-	return permanent(fmt.Errorf("%s: this database is a member of a quorum with %s: open it with the same "+
-		"driver.Membership everywhere", name, agreed))
-}
-
-func damagedMember(name, table string) error {
-	return permanent(fmt.Errorf("%s: what the table %s says of the member is damaged: delete its row 'member'",
-		name, table))
-}
-
-// named says what was done to which key.
-func named(what, key string) string {
-	if key == "" {
-		return what
-	}
-	return fmt.Sprintf("%s %q", what, key)
 }
 
 // retry calls f until it returns another error than those that again accepts, or ctx ends.

@@ -15,7 +15,7 @@ import (
 type mysql struct{ config }
 
 func openMySQL(c config) store {
-	return &server{config: c, engine: &mysql{c}, errors: &mysqlErrors}
+	return newServer(c, &mysql{c}, &mysqlErrors)
 }
 
 // notifier: there is none, so others have to poll.

@@ -19,7 +19,7 @@ var postgresQueries embed.FS
 type postgres struct{ config }
 
 func openPostgres(c config) store {
-	return &server{config: c, engine: &postgres{c}, errors: &postgresErrors}
+	return newServer(c, &postgres{c}, &postgresErrors)
 }
 
 // statement calls a function of the schema, or is a statement of query/postgres.

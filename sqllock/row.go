@@ -17,12 +17,11 @@ type row struct {
 	key, id                       string
 	token, span, capacity, weight int64
 	granted, lingering, mixed     bool
-	lease
-	since, node    int64
-	mark           driver.Mark
-	owner, note    string
-	now, last      int64
-	ahead, remains int64
+	expires, since                int64
+	mark                          driver.Mark
+	owner, note                   string
+	now, last                     int64
+	ahead, remains                int64
 }
 
 // columns says where the columns of an answer belong.
@@ -38,12 +37,8 @@ var columns = map[string]func(r *row) sql.Scanner{
 	"granted":   func(r *row) sql.Scanner { return orZero[bool]{&r.granted} },
 	"lingering": func(r *row) sql.Scanner { return orZero[bool]{&r.lingering} },
 	"mixed":     func(r *row) sql.Scanner { return orZero[bool]{&r.mixed} },
-	"clock":     func(r *row) sql.Scanner { return orZero[int64]{&r.clock} },
 	"expires":   func(r *row) sql.Scanner { return orZero[int64]{&r.expires} },
-	"until":     func(r *row) sql.Scanner { return orZero[int64]{&r.until} },
-	"ttl":       func(r *row) sql.Scanner { return orZero[int64]{&r.ttl} },
 	"since":     func(r *row) sql.Scanner { return orZero[int64]{&r.since} },
-	"node":      func(r *row) sql.Scanner { return orZero[int64]{&r.node} },
 	"mark":      func(r *row) sql.Scanner { return orZero[driver.Mark]{&r.mark} },
 	"owner":     func(r *row) sql.Scanner { return orZero[string]{&r.owner} },
 	"note":      func(r *row) sql.Scanner { return orZero[string]{&r.note} },
@@ -117,18 +112,19 @@ func (r *row) gone() driver.ErrGone {
 	return driver.ErrGone{Broken: r.granted, Reason: r.note}
 }
 
-// grant is the grant that r describes, in the line of key.
-func (r *row) grant(key string, now instant) grant {
-	return grant{driver.ClaimRef{Key: key, ID: r.id}, r.mark, r.left(now), r.mixed}
-}
-
 // ticket is the ticket of the claim that r describes. What is in line decides; how it was
 // asked for is the caller's.
-func (r *row) ticket(c *driver.Claim, left time.Duration, mixed bool) driver.Ticket {
-	t := driver.Ticket{Claim: *c, Token: r.token, Granted: r.granted, Left: left, Mixed: mixed}
+func (r *row) ticket(c *driver.Claim) driver.Ticket {
+	t := driver.Ticket{Claim: *c, Token: r.token, Granted: r.granted, Left: micros(r.remains), Mixed: r.mixed}
 	t.Owner, t.Note, t.Span, t.Capacity, t.Weight = r.owner, r.note, r.span, r.capacity, r.weight
 	if t.Granted {
 		t.Mark = r.mark
 	}
 	return t
+}
+
+// left returns how long the lease of a claim still lasts. What is beyond all numbers, in a row
+// that was written by hand, is so on its own side.
+func (r *row) left(now int64) time.Duration {
+	return time.UnixMicro(r.expires).Sub(time.UnixMicro(now))
 }

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -18,9 +19,15 @@ import (
 // of the pool is used for no longer than that, and no transaction stays open when a process
 // stops in the middle of a step.
 type server struct {
-	config
+	*steps
 	engine engine
 	errors *serverErrors
+}
+
+func newServer(c config, e engine, errs *serverErrors) store {
+	s := &server{engine: e, errors: errs}
+	s.steps = &steps{c, s, func(text string) any { return []byte(text) }}
+	return s
 }
 
 // engine is what differs between servers.
@@ -66,11 +73,11 @@ func (s *server) ready(ctx context.Context) error {
 	err := s.inspect(ctx)
 	if s.create && slices.Contains(s.errors.missing, s.errors.code(err)) {
 		if err := s.retry(ctx, func() error { return s.engine.createTables(ctx) }); err != nil {
-			return s.fail("create the tables", err)
+			return s.fail("create the tables", "", err)
 		}
 		err = s.inspect(ctx)
 	}
-	return s.fail("open the tables", err)
+	return s.fail("open the tables", "", err)
 }
 
 func (s *server) inspect(ctx context.Context) error {
@@ -89,23 +96,20 @@ func (s *server) inspect(ctx context.Context) error {
 	return s.checkFormat(format)
 }
 
-// call makes a step, again if the server has undone it, and gives take each row of its
-// answer. begin is called before each attempt; what take has seen counts only if the error is
-// nil. It reports whether a connection broke before, which may have been after the step.
-func (s *server) call(ctx context.Context, what, key string, begin func(), take func(r *row) error, step string,
-	args ...any,
+// call makes a step by one statement.
+func (s *server) call(ctx context.Context, what, key string, into sink, step string, args ...any,
 ) (broke bool, err error) {
 	text, params := s.engine.statement(step, args)
 	err = s.retry(ctx, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		begin()
-		err := s.send(ctx, key, text, params, take)
+		into.begin()
+		err := s.send(ctx, key, text, params, into.add)
 		broke = broke || errors.Is(err, sqldriver.ErrBadConn)
 		return err
 	})
-	return broke, s.fail(named(what, key), err)
+	return broke, s.fail(what, key, err)
 }
 
 // send sends one statement.
@@ -156,8 +160,8 @@ func (s *server) retry(ctx context.Context, f func() error) error {
 	return retry(ctx, s.undone, 500*time.Microsecond, 50*time.Millisecond, f)
 }
 
-func (s *server) fail(what string, err error) error {
-	return failure(s.name, what, err, func(err error) (string, bool) {
+func (s *server) fail(what, key string, err error) error {
+	return failure(s.name, what, key, err, func(err error) (string, bool) {
 		code := s.errors.code(err)
 		for _, a := range s.errors.advice {
 			if slices.Contains(strings.Fields(a.codes), code) {
@@ -166,4 +170,31 @@ func (s *server) fail(what string, err error) error {
 		}
 		return "", false
 	})
+}
+
+// renew starts the leases of ts again, so many in each round trip as the engine says.
+func (s *server) renew(ctx context.Context, ts []driver.Ticket) ([]error, effects) {
+	// Two programs that renew the same claims lock them in one order.
+	order := make([]int, len(ts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		return cmp.Or(cmp.Compare(ts[i].Key, ts[j].Key), cmp.Compare(ts[i].Token, ts[j].Token))
+	})
+	errs := make([]error, len(ts))
+	for some := range slices.Chunk(order, s.engine.renewAtOnce()) {
+		list := make([]driver.Ticket, len(some))
+		for i, n := range some {
+			list[i] = ts[n]
+		}
+		a, err := s.step(ctx, "renew leases", "", "renew", s.engine.leases(list)...)
+		if err == nil {
+			err = a.outcome()
+		}
+		for i, n := range some {
+			errs[n] = cmp.Or(err, a.lost[int64(i+1)])
+		}
+	}
+	return errs, effects{}
 }

@@ -10,7 +10,7 @@ import (
 
 // sqlite is the store on SQLite.
 type sqlite struct {
-	config
+	*steps
 	turn    chan struct{} // held by the transaction that writes: SQLite has one writer
 	opening chan struct{} // held by the call that opens the file
 
@@ -19,7 +19,9 @@ type sqlite struct {
 }
 
 func openSQLite(c config) store {
-	return &sqlite{config: c, turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	s := &sqlite{turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	s.steps = &steps{c, s, func(text string) any { return text }}
+	return s
 }
 
 // ready opens the file.
@@ -68,7 +70,9 @@ func retryBusy(ctx context.Context, f func() error) error {
 }
 
 // fail says what went wrong, and whether asking again is of use.
-func (s *sqlite) fail(what string, err error) error { return failure(s.name, what, err, sqliteAdvice) }
+func (s *sqlite) fail(what, key string, err error) error {
+	return failure(s.name, what, key, err, sqliteAdvice)
+}
 
 func sqliteAdvice(err error) (advice string, lasting bool) {
 	switch {

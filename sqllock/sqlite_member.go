@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -10,78 +9,88 @@ import (
 
 // membership is what the file remembers of being a member of a quorum.
 type membership struct {
-	ready  lease  // no ballot is taken before it ends
-	agreed string // what the members have agreed on; empty if the file is new
+	clock, expires, until int64  // no ballot is taken before that, on this clock and on the wall clock
+	agreed                string // what the members have agreed on; empty if the file is new
 }
 
 // initialise ends the quarantine of a member.
-func (s *sqlite) initialise(ctx context.Context) error {
-	_, err := s.transact(ctx, false, "initialise", "", func(t *txn) error {
-		if _, err := t.readMember(); err != nil {
-			return err
-		}
-		return t.writeMember(lease{})
-	})
-	return err
+func (t *txn) initialise(take func(r *row) error) error {
+	_, refused, err := t.readMember()
+	switch {
+	case err != nil:
+		return err
+	case refused != nil:
+		return take(refused)
+	}
+	return t.writeMember(membership{})
 }
 
-// judge answers why the ballot of c is not granted on a line; nil if it is.
-func (t *txn) judge(c *driver.Claim, v *summary, reenter bool) error {
-	m, err := t.readMember()
-	if err != nil {
-		return err
+// judge says why the ballot of an Enter with these arguments is not granted, or returns nil.
+func (t *txn) judge(args []any) (refused *row, err error) {
+	if len(args) <= withoutBallot {
+		return nil, nil
 	}
-	if m.agreed == "" || m.ready.clock != t.now.clock {
+	m, refused, err := t.readMember()
+	if err != nil || refused != nil {
+		return refused, err
+	}
+	now, longest := t.now, t.member.MaxTTL.Microseconds()
+	if m.agreed == "" || m.clock != now.clock {
 		// It is new, or its host was started again and may have lost what it had
 		// acknowledged last.
-		left := m.ready.left(t.now)
-		if m.agreed == "" || !t.member.Durable {
-			left = t.member.MaxTTL
+		left := longest
+		if m.agreed != "" && t.member.Durable {
+			left = max(0, min(longest, m.until-now.wall))
 		}
-		m.ready = t.now.lasting(max(left, 0))
-		if err := t.writeMember(m.ready); err != nil {
-			return err
+		m.expires = now.at + left
+		if err := t.writeMember(membership{expires: m.expires, until: now.wall + left}); err != nil {
+			return nil, err
 		}
 	}
-	if left := m.ready.left(t.now); left > 0 {
-		return &driver.QuarantineError{Left: left}
+	if left := m.expires - now.at; left > 0 {
+		return &row{what: "wait", remains: left}, nil
 	}
-	wall, skew := t.now.wall, t.member.Skew.Microseconds()
-	switch {
-	case reenter && (c.Ballot > v.last || c.Ballot+c.Span-1 == v.last && v.n == 0):
+	var last, inLine int64
+	_, err = t.run("floor", args, func(r *row) error {
+		last, inLine = r.last, r.ahead
 		return nil
-	case reenter, c.Ballot <= max(v.last, wall-skew), c.Ballot > max(v.last+driver.MaxSpan, wall+skew):
-		return driver.ErrBallot{Last: max(v.last, wall)}
+	})
+	span, ballot, reenter, skew := args[6].(int64), args[10].(int64), args[11].(bool), t.member.Skew.Microseconds()
+	switch {
+	case err != nil, reenter && (ballot > last || ballot+span-1 == last && inLine == 0):
+		return nil, err
+	case reenter, ballot <= max(last, now.wall-skew), ballot > max(last+driver.MaxSpan, now.wall+skew):
+		return &row{what: "ballot", token: max(last, now.wall)}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // readMember reads what the file remembers. It refuses a Membership other than that.
-func (t *txn) readMember() (m membership, err error) {
+func (t *txn) readMember() (m membership, refused *row, err error) {
 	var text string
-	err = t.query("", func(r *row) error {
+	_, err = t.run("member_read", nil, func(r *row) error {
 		text = r.note
 		return nil
-	}, "member_read")
+	})
 	if err != nil || text == "" {
-		return m, err
+		return m, nil, err
 	}
 	fields := strings.SplitN(text, " ", 5)
 	if len(fields) == 5 {
-		_, err = fmt.Sscan(strings.Join(fields[1:4], " "), &m.ready.clock, &m.ready.expires, &m.ready.until)
+		_, err = fmt.Sscan(strings.Join(fields[1:4], " "), &m.clock, &m.expires, &m.until)
 	}
 	if len(fields) != 5 || fields[0] != "1" || err != nil {
-		return m, damagedMember(t.name, t.names.prefix+"meta")
+		return m, &row{what: "damaged", note: t.names.prefix + "meta"}, nil
 	}
-	m.ready.ttl, m.agreed = t.member.MaxTTL.Microseconds(), fields[4]
-	if m.agreed != t.member.String() {
-		return m, otherMember(t.name, m.agreed)
+	if m.agreed = fields[4]; m.agreed != t.member.String() {
+		return m, &row{what: "other", note: m.agreed}, nil
 	}
-	return m, nil
+	return m, nil, nil
 }
 
-// writeMember remembers that ballots are taken when ready has ended.
-func (t *txn) writeMember(ready lease) error {
-	_, err := t.exec("member_write", fmt.Sprintf("1 %d %d %d %s", t.now.clock, ready.expires, ready.until, t.member))
+// writeMember remembers that ballots are taken when m ends.
+func (t *txn) writeMember(m membership) error {
+	text := fmt.Sprintf("1 %d %d %d %s", t.now.clock, m.expires, m.until, t.member)
+	_, err := t.run("member_write", []any{text}, func(*row) error { return nil })
 	return err
 }

@@ -18,8 +18,8 @@ const closeWithin = time.Second
 // database is one opening of the database file. It ends when the path leads to another
 // file.
 type database struct {
-	stmts map[string]*sql.Stmt // by the names of their files
-	file  *sqliteFile
+	statements map[string][]statement // by the names of their files
+	file       *sqliteFile
 	// timeout is the DSN's busy timeout, in ms. SQLite sleeps that long inside a
 	// statement, and no interrupt wakes it.
 	timeout int
@@ -33,8 +33,10 @@ var sqliteQueries embed.FS
 // close closes the statements.
 func (d *database) close() error {
 	var errs []error
-	for _, stmt := range d.stmts {
-		errs = append(errs, stmt.Close())
+	for _, stmts := range d.statements {
+		for _, stmt := range stmts {
+			errs = append(errs, stmt.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -56,10 +58,10 @@ func (s *sqlite) database(ctx context.Context) (*database, error) {
 	}
 	d, err := s.open(ctx, before)
 	if cannotOpen(err) {
-		return nil, permanent(s.fail("open the file", err))
+		return nil, permanent(s.fail("open the file", "", err))
 	}
 	if err != nil {
-		return nil, s.fail("open the tables", err)
+		return nil, s.fail("open the tables", "", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +165,7 @@ func (s *sqlite) prepare(ctx context.Context, d *database) error {
 	err := retryBusy(ctx, inspect)
 	if noTable(err) && s.create {
 		if err := retryBusy(ctx, func() error { return s.createTables(ctx) }); err != nil {
-			return s.fail("create the tables", err)
+			return s.fail("create the tables", "", err)
 		}
 		err = retryBusy(ctx, inspect)
 	}
@@ -174,21 +176,27 @@ func (s *sqlite) prepare(ctx context.Context, d *database) error {
 	if err != nil {
 		return err
 	}
-	d.stmts = make(map[string]*sql.Stmt)
+	d.statements = make(map[string][]statement)
 	for _, f := range files {
-		text, err := sqliteQueries.ReadFile("query/sqlite/" + f.Name())
+		file, err := sqliteQueries.ReadFile("query/sqlite/" + f.Name())
 		if err != nil {
 			return err
 		}
-		var stmt *sql.Stmt
-		err = retryBusy(ctx, func() (err error) {
-			stmt, err = s.db.PrepareContext(ctx, s.names.statement(string(text)))
-			return err
-		})
-		if err != nil {
-			return err
+		name := strings.TrimSuffix(f.Name(), ".sql")
+		for part := range strings.SplitSeq(string(file), ";\n") {
+			stmt, text := newStatement(s.names, part)
+			if text == "" {
+				continue
+			}
+			err := retryBusy(ctx, func() (err error) {
+				stmt.Stmt, err = s.db.PrepareContext(ctx, text)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			d.statements[name] = append(d.statements[name], stmt)
 		}
-		d.stmts[strings.TrimSuffix(f.Name(), ".sql")] = stmt
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-
-	"github.com/fencelock/fencelock/driver"
 )
 
 // write waits for this process's turn to write, and runs f on the database file. Without turns
@@ -56,22 +54,6 @@ func (s *sqlite) once(d *database, f func(d *database) error) error {
 	return err
 }
 
-// autocommit runs one statement as a transaction of its own, again if the database was busy.
-// It reports whether the statement changed a row.
-func (s *sqlite) autocommit(ctx context.Context, d *database, name string, args func() []any,
-) (changed bool, err error) {
-	err = retryBusy(ctx, func() error {
-		r, err := d.stmts[name].ExecContext(s.statementContext(ctx), args()...)
-		if err != nil {
-			return err
-		}
-		n, err := r.RowsAffected()
-		changed = n > 0
-		return err
-	})
-	return changed, err
-}
-
 // statementContext returns the context for statements, which take some microseconds. They
 // need no interrupt where they wait neither for a connection nor inside SQLite. A context
 // that cannot end saves a goroutine per statement: a third of a free lock's cost.
@@ -89,82 +71,66 @@ type txn struct {
 	ctx context.Context
 	tx  *sql.Tx
 	now instant
-	effects
+	key string // for errors
 }
 
-// transact runs f in a transaction, and commits it also if f returns an answer such as
-// driver.ErrGone. Any other error undoes the transaction. f may run again if the database was
-// busy, so it begins anew each time. sameFile is as of on.
-func (s *sqlite) transact(ctx context.Context, sameFile bool, what, key string, f func(t *txn) error) (effects, error) {
-	var e effects
-	err := s.write(ctx, sameFile, func(d *database) error {
-		return retryBusy(ctx, func() (err error) {
-			e, err = s.attempt(ctx, d, key, f)
-			return err
-		})
+// transact runs f in a transaction, and undoes the transaction if f returns an error. f may
+// run again if the database was busy, so it begins anew each time. sameFile is as of on.
+func (s *sqlite) transact(ctx context.Context, sameFile bool, key string, f func(t *txn) error) error {
+	return s.write(ctx, sameFile, func(d *database) error {
+		return retryBusy(ctx, func() error { return s.attempt(ctx, d, key, f) })
 	})
-	return e, s.fail(named(what, key), err)
 }
 
-// attempt runs f once. If the commit fails and may have happened, all waiters of the key
-// read its line again.
-func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t *txn) error) (_ effects, err error) {
+// attempt runs f once.
+func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t *txn) error) error {
 	if err := ctx.Err(); err != nil {
-		return effects{}, err
+		return err
 	}
 	ctx = s.statementContext(ctx)
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return effects{}, err
+		return err
 	}
 	defer conn.Close()
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
-		return effects{}, err
+		return err
 	}
-	t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx, now: readClock()}
-	if _, err = t.exec("begin", t.now.clock, t.now.at, t.now.wall); err == nil {
+	t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx, now: readClock(), key: key}
+	if _, err = t.run("begin", nil, func(*row) error { return nil }); err == nil {
 		// Waiting for the lock took time. From here on nobody else writes.
 		t.now = readClock()
 		err = f(t)
 	}
-	if err != nil && !commits(err) {
-		undo := tx.Rollback()
-		if undo != nil && !errors.Is(undo, sql.ErrTxDone) && !says(undo, "no transaction is active") {
-			// The connection may still be in the transaction, and hold the write
-			// lock of all processes: it must not go back into the pool.
-			closeConn(conn)
+	if err == nil {
+		return cmp.Or(tx.Commit(), checkConn(d, conn))
+	}
+	undo := tx.Rollback()
+	if undo != nil && !errors.Is(undo, sql.ErrTxDone) && !says(undo, "no transaction is active") {
+		// The connection may still be in the transaction, and hold the write
+		// lock of all processes: it must not go back into the pool.
+		closeConn(conn)
+	}
+	return err
+}
+
+// run runs the statements of a file, and gives take each row. It stops behind a statement
+// that decides what the step answers.
+func (t *txn) run(name string, args []any, take func(r *row) error) (decided bool, err error) {
+	for i := range t.statements[name] {
+		s := &t.statements[name][i]
+		if s.only > 0 && isEmpty(args[s.only-own-1]) {
+			continue
 		}
-		return effects{}, err
+		if s.silent {
+			_, err = s.exec(t.ctx, t.tx, t.now, t.node, args)
+		} else {
+			decided, err = s.query(t.ctx, t.tx, t.now, t.node, args, t.key, take)
+		}
+		if err != nil || decided {
+			return decided, err
+		}
 	}
-	switch failed := tx.Commit(); {
-	case busy(failed):
-		return effects{}, failed
-	case failed != nil:
-		return effects{touched: []string{key}, strangers: true}, failed
-	}
-	return t.effects, cmp.Or(checkConn(d, conn), err)
-}
-
-// commits reports that an answer is known, and is true only if the transaction commits.
-func commits(answer error) bool {
-	return isAnswer(answer) && !errors.As(answer, new(*driver.PermanentError))
-}
-
-// exec runs the statement of that name, and returns how many rows it changed.
-func (t *txn) exec(name string, args ...any) (changed int64, err error) {
-	r, err := t.tx.StmtContext(t.ctx, t.stmts[name]).ExecContext(t.ctx, args...)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
-}
-
-// query gives take each row of the statement of that name. key is for errors.
-func (t *txn) query(key string, take func(r *row) error, name string, args ...any) error {
-	rows, err := t.tx.StmtContext(t.ctx, t.stmts[name]).QueryContext(t.ctx, args...)
-	if err != nil {
-		return err
-	}
-	return eachRow(rows, key, take)
+	return false, nil
 }

@@ -282,7 +282,7 @@ func (r *waiterRegistry) update(s *snapshot, ws []*waiter) (decided []*waiter) {
 		left := s.claims[ahead].left(s.now)
 		w.t.Granted, w.t.Ahead, w.t.Left, w.t.Mixed, w.t.Head = false, ahead, left, mixed, nil
 		if head != nil {
-			w.t.Head = head.busy(ahead, s.now)
+			w.t.Head = head.busy(head.left(s.now), ahead)
 		}
 		if w.read = true; w.late {
 			w.tell(result{t: w.t})

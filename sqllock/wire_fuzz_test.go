@@ -58,8 +58,8 @@ func FuzzRows(f *testing.F) {
 	f.Add(int64(1<<63-1), int64(1), int64(1), int64(1), false, int64(-1<<63), "x", false)
 	f.Fuzz(func(t *testing.T, token, span, capacity, weight int64, granted bool, expires int64, id string, lingering bool) {
 		r := row{token: token, span: span, capacity: capacity, weight: weight, granted: granted, id: id, lingering: lingering}
-		r.expires, r.key = expires, "k"
-		s := snapshot{now: serverTime(1_800_000_000_000_000)}
+		r.expires, r.key, r.now = expires, "k", 1_800_000_000_000_000
+		s := snapshot{}
 		if err := cmp.Or(s.add(&r), s.add(&r)); err != nil {
 			return
 		}
@@ -110,7 +110,7 @@ func FuzzLeft(f *testing.F) {
 	f.Fuzz(func(t *testing.T, expires, now int64) {
 		c := row{}
 		c.expires = expires
-		left := c.left(serverTime(now))
+		left := c.left(now)
 		if expires <= now && left > 0 || expires > now && left <= 0 {
 			t.Errorf("of a lease until %d %v is left at %d", expires, left, now)
 		}

@@ -1,8 +1,12 @@
 -- Puts a claim behind all others. A trigger raises the line's counter.
 --
--- ?1 key  ?2 token  ?3 id  ?4 span  ?5 capacity  ?6 weight  ?7 clock  ?8 expires
--- ?9 until  ?10 ttl  ?11 node  ?12 owner  ?13 note  ?14 granted  ?15 since  ?16 mark
+-- ?5 key  ?6 id  ?7 capacity  ?8 weight  ?9 ttl  ?11 span  ?13 owner  ?14 note  ?15 ballot
 INSERT INTO fencelock_claim
     (key, token, span, id, capacity, weight, granted, lingering,
      clock, expires, until, ttl, since, node, mark, owner, note)
-VALUES (?1, ?2, ?4, ?3, ?5, ?6, ?14, 0, ?7, ?8, ?9, ?10, ?15, ?11, ?16, ?12, ?13);
+SELECT ?5, coalesce(?15, max(coalesce(last, 0) + 1, drawn + 1, ?3, 1)), ?11, ?6, ?7, ?8,
+       before + ?8 <= ?7, 0, ?1, ?2 + ?9, ?3 + ?9, ?9, ?3, ?4, CASE WHEN before + ?8 <= ?7 THEN mark END,
+       ?13, ?14
+FROM (SELECT coalesce(sum(weight), 0) AS before, coalesce(max(token + span - 1), 0) AS drawn
+      FROM fencelock_claim WHERE key = ?5)
+LEFT JOIN fencelock_line ON key = ?5;

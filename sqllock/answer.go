@@ -14,7 +14,7 @@ type answer struct {
 	store  string          // its name, for errors
 	ref    driver.ClaimRef // that was asked for
 	done   bool            // the claim has left, or the leases were gone through
-	ticket *row
+	ticket row
 	head   *driver.BusyError // the first of a line in which the claim waits
 	refuse error             // why there is no ticket, or no such claim
 	lost   map[int64]error   // why leases are gone, by their place in the list, from 1
@@ -23,6 +23,8 @@ type answer struct {
 
 // errShort says that a step gave no answer, which it always does.
 var errShort = errors.New("the step gave no answer: run the DDL of this version again")
+
+func (a *answer) begin() { *a = answer{store: a.store, ref: a.ref} }
 
 // add takes one row; the schemas say what they mean.
 func (a *answer) add(r *row) error {
@@ -34,12 +36,9 @@ func (a *answer) add(r *row) error {
 	case "left", "renewed":
 		a.done = true
 	case "ticket":
-		ticket := *r
-		a.ticket = &ticket
+		a.ticket = *r
 	case "head":
-		a.head = &driver.BusyError{
-			Owner: r.owner, Note: r.note, Token: r.token, Since: time.UnixMicro(r.since), Left: micros(r.remains),
-		}
+		a.head = r.busy(micros(r.remains), 0)
 	case "lost":
 		if a.lost == nil {
 			a.lost = map[int64]error{}
@@ -51,6 +50,9 @@ func (a *answer) add(r *row) error {
 		a.broken = append(a.broken, broken{ref, driver.ErrGone{Broken: true, Reason: r.note}})
 	case "touched":
 		a.touched = append(a.touched, ref.Key)
+	case "stranger":
+		a.strangers = true
+	case "again", "removed": // a step on SQLite goes on
 	default:
 		a.refuse = a.refusal(r)
 	}
@@ -66,6 +68,9 @@ func (a *answer) refusal(r *row) error {
 		return driver.ErrKind
 	case "busy":
 		if a.head == nil {
+			a.head = r.busy(micros(r.remains), 0)
+		}
+		if a.head.Token == 0 {
 			return errShort
 		}
 		a.head.Ahead = int(r.ahead)
@@ -75,12 +80,16 @@ func (a *answer) refusal(r *row) error {
 	case "wait":
 		return &driver.QuarantineError{Left: micros(r.remains)}
 	case "other":
-		return otherMember(a.store, r.note)
+		return permanent(fmt.Errorf("%s: this database is a member of a quorum with %s: open it with the same "+
+			"driver.Membership everywhere", a.store, r.note))
 	case "careless":
 		return permanent(fmt.Errorf("%s: the member is said to be Durable, but with %s = off the server loses what it "+
 			"has acknowledged when it crashes: set it to on, or leave Durable out", a.store, r.note))
 	case "damaged":
-		return damagedMember(a.store, r.note)
+		return permanent(fmt.Errorf("%s: what the table %s says of the member is damaged: delete its row 'member'",
+			a.store, r.note))
+	case "torn":
+		return damaged(a.ref.Key, errors.New("a claim has numbers that no step writes"))
 	}
 	return permanent(fmt.Errorf("%s: the database answers %.40q, which this program does not know: run the DDL of "+
 		"this version again", a.store, r.what))
@@ -100,11 +109,11 @@ func (a *answer) outcome() error {
 
 // entered is the answer to an Enter of c.
 func (a *answer) entered(c *driver.Claim) (driver.Ticket, error) {
-	r := a.ticket
+	r := &a.ticket
 	switch {
 	case a.refuse != nil:
 		return driver.Ticket{}, a.refuse
-	case r == nil || r.token < 1:
+	case r.token < 1:
 		return driver.Ticket{}, errShort
 	case r.span == 0:
 		// It found the lock free: all else is as it was asked for.
@@ -112,7 +121,7 @@ func (a *answer) entered(c *driver.Claim) (driver.Ticket, error) {
 			Claim: *c, Token: r.token, Granted: true, Left: c.TTL.Truncate(time.Microsecond), Mark: r.mark,
 		}, nil
 	}
-	t := r.ticket(c, micros(r.remains), r.mixed)
+	t := r.ticket(c)
 	if t.Granted {
 		return t, nil
 	}

@@ -1,0 +1,23 @@
+-- Takes the claim whose span holds a token out of its line, and leaves a tombstone until its
+-- lease would have ended.
+--
+-- ?5 key  ?6 token  ?7 reason
+
+SELECT 'gone' AS what
+WHERE NOT EXISTS (
+    SELECT 1 FROM fencelock_claim
+    WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?5 AND token <= ?6)
+      AND ?6 - token < span);
+
+INSERT INTO fencelock_tombstone (key, id, clock, expires, until, broken, reason, node)
+    SELECT key, id, clock, expires, until, 1, ?7, node FROM fencelock_claim
+    WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?5 AND token <= ?6)
+    ON CONFLICT (key, id) DO UPDATE SET
+        expires = CASE WHEN clock = excluded.clock THEN max(expires, excluded.expires) ELSE excluded.expires END,
+        until = max(until, excluded.until), clock = excluded.clock,
+        reason = excluded.reason, broken = 1, node = excluded.node
+    RETURNING CASE WHEN node = ?4 THEN 'broken' ELSE 'stranger' END AS what, id, reason AS note;
+
+DELETE FROM fencelock_claim
+WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?5 AND token <= ?6)
+RETURNING CASE WHEN granted > 0 THEN 'removed' ELSE 'touched' END AS what;

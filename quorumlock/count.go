@@ -65,21 +65,14 @@ type count struct {
 	b         *Backend
 	key       string
 	errs      []error // by node
-	array     [maxNodes]error
 	answered  int
 	acked     int
 	gone      int
 	permanent int
 }
 
-func (b *Backend) newCount(key string) *count { return new(count).begin(b, key) }
-
-func (c *count) begin(b *Backend, key string) *count {
-	c.b, c.key, c.errs = b, key, c.array[:len(b.nodes)]
-	for i := range c.errs {
-		c.errs[i] = errNoAnswer
-	}
-	return c
+func (b *Backend) newCount(key string) *count {
+	return &count{b: b, key: key, errs: slices.Repeat([]error{errNoAnswer}, len(b.nodes))}
 }
 
 func (c *count) add(node int, err error) {

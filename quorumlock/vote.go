@@ -11,7 +11,7 @@ import (
 // vote is one ballot and what the nodes answered to it. The Enter that proposed the
 // ballot counts the answers. Other goroutines use only claim, sent and failed.
 type vote struct {
-	count
+	*count
 	claim  driver.Claim // as proposed
 	sent   time.Time
 	failed atomic.Bool // a node that was not asked yet need not be
@@ -43,8 +43,7 @@ type answer struct {
 
 // newVote proposes c. It knows what an earlier vote of the same Enter has found out.
 func (b *Backend) newVote(c driver.Claim, earlier *vote) *vote {
-	v := &vote{claim: c, sent: time.Now()}
-	v.begin(b, c.Key)
+	v := &vote{count: b.newCount(c.Key), claim: c, sent: time.Now()}
 	if earlier != nil {
 		v.floor, v.refused = earlier.floor, earlier.refused
 	}

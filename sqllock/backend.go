@@ -31,7 +31,7 @@ type Backend struct {
 	ended bool
 	calls sync.WaitGroup // calls under way, and the watch
 	open  atomic.Bool    // the store is ready
-	first chan struct{}  // held by the call that makes it ready
+	first sync.Mutex     // held by the call that makes it ready
 
 	enters  atomic.Uint32 // paces the sweep
 	waiters waiterRegistry
@@ -53,7 +53,7 @@ func New(db *sql.DB, d Dialect, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{first: make(chan struct{}, 1)}
+	b := &Backend{}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.waiters.wake = make(chan struct{}, 1)
 	b.waiters.lines = make(map[string]*waitedLine)
@@ -186,17 +186,14 @@ func (b *Backend) begin() bool {
 	return true
 }
 
-// ready makes the store ready before the first step.
+// ready makes the store ready before the first step. Until then calls are on goroutines of
+// their own, so nobody waits for first beyond the end of a context.
 func (b *Backend) ready(ctx context.Context) error {
 	if b.open.Load() {
 		return nil
 	}
-	select {
-	case b.first <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-b.first }()
+	b.first.Lock()
+	defer b.first.Unlock()
 	if b.open.Load() {
 		return nil
 	}

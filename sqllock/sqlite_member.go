@@ -34,35 +34,38 @@ func (t *txn) judge(args []any) (refused *row, err error) {
 	if err != nil || refused != nil {
 		return refused, err
 	}
-	now, longest := t.now, t.member.MaxTTL.Microseconds()
-	if m.agreed == "" || m.clock != now.clock {
-		// It is new, or its host was started again and may have lost what it had
-		// acknowledged last.
-		left := longest
-		if m.agreed != "" && t.member.Durable {
-			left = max(0, min(longest, m.until-now.wall))
-		}
-		m.expires = now.at + left
-		if err := t.writeMember(membership{expires: m.expires, until: now.wall + left}); err != nil {
-			return nil, err
-		}
-	}
-	if left := m.expires - now.at; left > 0 {
-		return &row{what: "wait", remains: left}, nil
+	left, err := t.quarantine(m)
+	if err != nil || left > 0 {
+		return &row{what: "wait", remains: left}, err
 	}
 	var last, inLine int64
 	_, err = t.run("floor", args, func(r *row) error {
 		last, inLine = r.last, r.ahead
 		return nil
 	})
-	span, ballot, reenter, skew := args[6].(int64), args[10].(int64), args[11].(bool), t.member.Skew.Microseconds()
+	span, ballot, reenter := args[6].(int64), args[10].(int64), args[11].(bool)
+	now, skew := t.now.wall, t.member.Skew.Microseconds()
 	switch {
 	case err != nil, reenter && (ballot > last || ballot+span-1 == last && inLine == 0):
 		return nil, err
-	case reenter, ballot <= max(last, now.wall-skew), ballot > max(last+driver.MaxSpan, now.wall+skew):
-		return &row{what: "ballot", token: max(last, now.wall)}, nil
+	case reenter, ballot <= max(last, now-skew), ballot > max(last+driver.MaxSpan, now+skew):
+		return &row{what: "ballot", token: max(last, now)}, nil
 	}
 	return nil, nil
+}
+
+// quarantine returns how long no ballot is taken. It begins for a file that is new, or whose
+// host was started again and may have lost what it had acknowledged last.
+func (t *txn) quarantine(m membership) (left int64, err error) {
+	if m.agreed != "" && m.clock == t.now.clock {
+		return m.expires - t.now.at, nil
+	}
+	longest := t.member.MaxTTL.Microseconds()
+	left = longest
+	if m.agreed != "" && t.member.Durable {
+		left = max(0, min(longest, m.until-t.now.wall))
+	}
+	return left, t.writeMember(membership{expires: t.now.at + left, until: t.now.wall + left})
 }
 
 // readMember reads what the file remembers. It refuses a Membership other than that.

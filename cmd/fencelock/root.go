@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,22 +65,27 @@ answer or refuses for now, 74 the output could not be written, 75 not acquired, 
 free, or refused, 78 configuration (FENCELOCK_URL included); run adds its own.`
 
 func newRoot(c *cli) *cobra.Command {
+	var showVersion bool
 	root := &cobra.Command{
 		Use:           "fencelock",
 		Short:         "Distributed locks for the shell",
 		Long:          rootHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       buildVersion().String(),
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if showVersion {
+				_, err := fmt.Fprintln(c.out, buildVersion())
+				return err
+			}
 			if len(args) > 0 {
 				return unknownVerb(cmd, args[0])
 			}
 			return cmd.Help()
 		},
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
+	// Not cobra's own: a template of ours makes the linker keep every method of every type, 10 MB.
+	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	c.refuseHelp(root)
 	root.SetOut(c.out)
 	root.SetFlagErrorFunc(flagError)
@@ -89,7 +96,7 @@ func newRoot(c *cli) *cobra.Command {
 		newRun(c), newOnce(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
 		newBreak(c), newPing(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
 	}
-	root.AddCommand(append(verbs, systemVerbs(c)...)...)
+	root.AddCommand(slices.Concat(verbs, systemVerbs(c), makerVerbs(c))...)
 	root.SetHelpCommand(newHelp())
 	return root
 }

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"cmp"
+	"compress/gzip"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// entry is one file of an archive.
+type entry struct {
+	name string // slash-separated
+	from string // the file with its content
+	mode os.FileMode
+}
+
+// base is the name of all files for one platform, without an ending.
+func (r *release) base(t platform) string {
+	return "fencelock-" + r.version + "-" + t.os + "-" + t.arch
+}
+
+// makeArchive packs the command with its texts: zip for Windows, else tar.gz.
+func (r *release) makeArchive(t platform, binary string) error {
+	entries := []entry{{t.exe("fencelock"), binary, 0o755}}
+	for _, name := range []string{"LICENSE", "README.md", "README.zh-CN.md"} {
+		entries = append(entries, entry{name, filepath.Join(r.clone(), name), 0o644})
+	}
+	for dir, from := range map[string]string{"man/man1": r.man(), "completions": r.completions()} {
+		files, err := os.ReadDir(from)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			entries = append(entries, entry{path.Join(dir, f.Name()), filepath.Join(from, f.Name()), 0o644})
+		}
+	}
+	base := r.base(t)
+	for i := range entries {
+		entries[i].name = path.Join(base, entries[i].name)
+	}
+	write, ending := writeTarGz, ".tar.gz"
+	if t.os == "windows" {
+		write, ending = writeZip, ".zip"
+	}
+	f, err := os.Create(filepath.Join(r.files(), base+ending))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := write(f, entries, r.time); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func byName(a, b entry) int { return cmp.Compare(a.name, b.name) }
+
+// writeTarGz writes entries in the order of their names. Nothing else, such as who
+// owns a file, is in the archive.
+func writeTarGz(w io.Writer, entries []entry, modified time.Time) error {
+	zw, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	tw := tar.NewWriter(zw)
+	for _, e := range slices.SortedFunc(slices.Values(entries), byName) {
+		content, err := os.ReadFile(e.from)
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Name: e.name, Mode: int64(e.mode), Size: int64(len(content)), ModTime: modified}
+		if err := tw.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := tw.Write(content); err != nil {
+			return err
+		}
+	}
+	if err := tw.Close(); err != nil {
+		return err
+	}
+	return zw.Close()
+}
+
+// writeZip is writeTarGz for a zip archive.
+func writeZip(w io.Writer, entries []entry, modified time.Time) error {
+	zw := zip.NewWriter(w)
+	for _, e := range slices.SortedFunc(slices.Values(entries), byName) {
+		content, err := os.ReadFile(e.from)
+		if err != nil {
+			return err
+		}
+		header := &zip.FileHeader{Name: e.name, Method: zip.Deflate, Modified: modified}
+		header.SetMode(e.mode)
+		file, err := zw.CreateHeader(header)
+		if err != nil {
+			return err
+		}
+		if _, err := file.Write(content); err != nil {
+			return err
+		}
+	}
+	return zw.Close()
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"testing"
+)
+
+// Whoever changes the README's code learns here that the rehearsal has to follow.
+func TestProgramOfTheREADMEParses(t *testing.T) {
+	for _, name := range []string{"../../README.md", "../../README.zh-CN.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := readmeProgram(string(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), "main.go", program, parser.AllErrors); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, program)
+		}
+	}
+}
+
+func TestREADMEWithOtherBlocksIsRefused(t *testing.T) {
+	if program, err := readmeProgram("```go\nimport (\n```\n"); err == nil {
+		t.Errorf("made %s", program)
+	}
+}

@@ -18,6 +18,16 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, command{dir: r.clone(), env: env, name: "git", args: args})
 }
 
+// commitTime returns when the commit was made that is checked out in a repository.
+func commitTime(ctx context.Context, repository string) (time.Time, error) {
+	seconds, err := output(ctx, command{dir: repository, name: "git", args: []string{"log", "-1", "--format=%ct"}})
+	if err != nil {
+		return time.Time{}, err
+	}
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	return time.Unix(unix, 0).UTC(), err
+}
+
 // makeClone clones the commit that is checked out in the source.
 func (r *release) makeClone(ctx context.Context) error {
 	head, err := output(ctx, command{dir: r.source, name: "git", args: []string{"rev-parse", "HEAD"}})
@@ -28,15 +38,7 @@ func (r *release) makeClone(ctx context.Context) error {
 	if _, err := output(ctx, command{name: "git", args: clone}); err != nil {
 		return err
 	}
-	if _, err := r.git(ctx, "checkout", "--quiet", "--detach", head); err != nil {
-		return err
-	}
-	seconds, err := r.git(ctx, "log", "-1", "--format=%ct")
-	if err != nil {
-		return err
-	}
-	unix, err := strconv.ParseInt(seconds, 10, 64)
-	r.time = time.Unix(unix, 0).UTC()
+	_, err = r.git(ctx, "checkout", "--quiet", "--detach", head)
 	return err
 }
 

@@ -42,7 +42,8 @@ func newRelease(ctx context.Context, source, out, version string) (*release, err
 	if _, err := os.Lstat(out); err == nil {
 		return nil, fmt.Errorf("%s exists already; remove it first", out)
 	}
-	return &release{version: version, source: source, out: out}, nil
+	when, err := commitTime(ctx, source)
+	return &release{version: version, source: source, out: out, time: when}, err
 }
 
 // make does all of it, in an order in which each step needs only those before it.

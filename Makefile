@@ -1,11 +1,11 @@
 .DEFAULT_GOAL := help
-.PHONY: help build quick test versions lint cross bench bench-compare torture mutants vuln clean
+.PHONY: help build quick test versions lint cross bench bench-compare torture mutants vuln release release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 build: ## build the command and its lab into bin/, as static binaries
-	cd cmd/fencelock && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../bin/ .
+	cd cmd/fencelock && CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o ../../bin/ .
 	cd lab && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/fencelock-lab
 
 quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect, locker
@@ -51,5 +51,11 @@ vuln: ## look for known vulnerabilities (asks the Go vulnerability database)
 	@cd tools && GOWORK=off go build -o ../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	@for m in . redislock cmd/fencelock; do (cd $$m && $(CURDIR)/bin/govulncheck ./...) || exit 1; done
 
+release: ## make a release into dist/, as VERSION=v0.9.0; pushes nothing
+	@cd tools/release && GOWORK=off go run . "$(VERSION)"
+
+release-check: ## make a release for this platform and try it out as a user; installs its deb for that, as root
+	@cd tools/release && GOWORK=off go run . -rehearse $(or $(VERSION),v0.9.0)
+
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

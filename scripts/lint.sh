@@ -16,10 +16,10 @@ if git grep -nwiE "$retired" -- '*.go' '*.lua' '*.sql' '*.md' ':!scripts/lint.sh
 fi
 
 linter=$(GOWORK=off go -C tools tool -n golangci-lint) # builds it, once
-for module in "${modules[@]}" integrations/*/ examples/migration; do
+for module in "${modules[@]}" integrations/*/ examples/migration tools/release; do
 	(
 		cd "$module"
-		case $module in integrations/* | examples/migration) export GOWORK=off ;; esac
+		case $module in integrations/* | examples/migration | tools/release) export GOWORK=off ;; esac
 		packages=$(go list ./... 2>/dev/null)
 		[ -n "$packages" ] || exit 0
 		echo "lint $module"
@@ -28,6 +28,8 @@ for module in "${modules[@]}" integrations/*/ examples/migration; do
 	# A module must be complete without the workspace: users have none.
 	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build -o /dev/null ./...)
 done
+
+GOWORK=off go -C tools/actionlint tool actionlint -shellcheck= -pyflakes= "$PWD"/.github/workflows/*.yml
 
 for twin in $(git ls-files '*.zh-CN.md'); do
 	original=${twin%.zh-CN.md}.md

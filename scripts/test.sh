@@ -37,7 +37,7 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 flags=("$@")
 run workspace '' . "${packages[@]}"
 [ -n "$missing" ] && run SQLite '' . -run '/^SQLite$' ./verify/sql
-for module in integrations/*/ examples/migration/; do # not in the workspace
+for module in integrations/*/ examples/migration/ tools/release/; do # not in the workspace
 	[ -n "$missing" ] && [ "$module" = examples/migration/ ] && continue
 	run "${module%/}" off "$module" ./...
 done

@@ -38,7 +38,7 @@ func (t platform) exe(name string) string {
 // outside is the environment of a user who has no clone. Modules of ours come from the
 // proxy of the release, the others from this machine's module cache or from its proxy.
 // The module cache is one of the release: the machine's must not keep what was never
-// published.
+// published. With -trimpath what is compiled is the same in every folder, so it is cached.
 func (r *release) outside(ctx context.Context) ([]string, error) {
 	vars, err := output(ctx, command{name: "go", args: []string{"env", "GOMODCACHE", "GOPROXY", "GOCACHE"}})
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *release) outside(ctx context.Context) ([]string, error) {
 		"GOPROXY=" + strings.Join(proxies, ","),
 		"GOPATH=" + gopath, "GOMODCACHE=" + filepath.Join(gopath, "pkg", "mod"), "GOCACHE=" + v[2], "GOBIN=",
 		"GONOSUMDB=" + rootPath + "," + rootPath + "/*", // the checksum database learns of a release from its first users
-		"GOFLAGS=-modcacherw", "GOWORK=off", "GOPRIVATE=", "GONOPROXY=",
+		"GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "GOPRIVATE=", "GONOPROXY=",
 		"CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GODEBUG=",
 	}, nil
 }
@@ -76,7 +76,7 @@ func (r *release) build(ctx context.Context, t platform) (string, error) {
 		return "", err
 	}
 	args := []string{
-		"install", "-trimpath", "-ldflags=-s -w", "-tags=grpcnotrace", commandPath + "@" + r.version,
+		"install", "-ldflags=-s -w", "-tags=grpcnotrace", commandPath + "@" + r.version,
 	}
 	env = append(env, "GOOS="+t.os, "GOARCH="+t.arch)
 	if _, err := output(ctx, command{dir: r.work(), env: env, name: "go", args: args}); err != nil {

@@ -53,7 +53,8 @@ func (r *release) outside(ctx context.Context) ([]string, error) {
 	return []string{
 		"GOPROXY=" + strings.Join(proxies, ","),
 		"GOPATH=" + gopath, "GOMODCACHE=" + filepath.Join(gopath, "pkg", "mod"), "GOCACHE=" + v[2], "GOBIN=",
-		"GONOSUMDB=" + rootPath + "," + rootPath + "/*", // the checksum database learns of a release from its first users
+		// The checksum database learns of a release from its first users.
+		"GONOSUMDB=" + rootPath + "," + rootPath + "/*",
 		"GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "GOPRIVATE=", "GONOPROXY=",
 		"CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GODEBUG=",
 	}, nil

@@ -18,7 +18,7 @@ import (
 
 func main() {
 	rehearse := flag.Bool("rehearse", false, "build for this platform only, and try out what was built")
-	out := flag.String("out", "", "the folder to write to, which must not exist (default dist/VERSION of the repository)")
+	out := flag.String("out", "", "write to this folder, which must not exist (default dist/VERSION of the repository)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -86,8 +86,8 @@ func dependenciesFirst(modules []goModule) ([]goModule, error) {
 			}
 		}
 		if len(sorted) == before {
-			return nil, fmt.Errorf("modules need each other in a circle, or need one that is not released; ready are %d of %d",
-				len(sorted), len(modules))
+			return nil, fmt.Errorf("%d of %d modules need each other in a circle, or one that is not released",
+				len(modules)-len(sorted), len(modules))
 		}
 	}
 	return sorted, nil

@@ -122,7 +122,8 @@ func (r *release) zip(name string, m goModule, tree string) error {
 		return err
 	}
 	defer f.Close()
-	if err := zip.CreateFromVCS(f, module.Version{Path: m.path, Version: r.version}, r.clone(), tree, m.dir); err != nil {
+	version := module.Version{Path: m.path, Version: r.version}
+	if err := zip.CreateFromVCS(f, version, r.clone(), tree, m.dir); err != nil {
 		return err
 	}
 	return f.Close()

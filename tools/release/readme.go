@@ -15,7 +15,7 @@ func readmeProgram(readme string) (string, error) {
 		pieces = append(pieces, block[1])
 	}
 	if len(pieces) != 3 || !strings.HasPrefix(pieces[0], "import (") || !strings.Contains(pieces[2], "func ship(") {
-		return "", fmt.Errorf("README.md has %d blocks of Go; the rehearsal expects imports, Do and ship: see readme.go",
+		return "", fmt.Errorf("README.md has %d blocks of Go; expected are imports, Do and ship: see readme.go",
 			len(pieces))
 	}
 	return strings.Join([]string{

@@ -418,24 +418,3 @@ func check(t *testing.T, text string, o Options) []Violation {
 }
 
 func begins(e Event, want string) bool { return strings.HasPrefix(e.String(), want) }
-
-func BenchmarkCheck(b *testing.B) {
-	var all []Event
-	for i := range 3000 {
-		at := time.Duration(i) * time.Minute
-		for _, e := range simulate(rand.New(rand.NewPCG(uint64(i), 0)), 0) {
-			e.At += at
-			e.Token += int64(i) * 100
-			e.Claim, e.Process = fmt.Sprint(e.Claim, " ", i), fmt.Sprint(e.Process, " ", i)
-			e.Key = fmt.Sprint(i % 10)
-			all = append(all, e)
-		}
-	}
-	b.ResetTimer()
-	for range b.N {
-		if vs, err := Check(all, limits); err != nil || len(vs) > 0 {
-			b.Fatal(vs, err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/event")
-}

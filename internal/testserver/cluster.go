@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ClusterSlots is how many slots a Redis Cluster has.
-const ClusterSlots = 16384
+// clusterSlots is how many slots a Redis Cluster has.
+const clusterSlots = 16384
 
 // ClusterGroup is a Redis Cluster of three masters with a replica each.
 type ClusterGroup struct {
@@ -52,7 +52,7 @@ func RedisCluster(tb TB, opts ...Option) *ClusterGroup {
 		// Nodes that all began with the same epoch would first have to sort that out.
 		mustAsk(tb, s, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {
-			mustAsk(tb, s, AddSlots(ClusterSlots*i/masters, ClusterSlots*(i+1)/masters)...)
+			mustAsk(tb, s, AddSlots(clusterSlots*i/masters, clusterSlots*(i+1)/masters)...)
 		}
 		g.Servers = append(g.Servers, s)
 	}
@@ -158,7 +158,7 @@ func (g *ClusterGroup) Settled() bool {
 		}
 		info := answer(s, "CLUSTER", "INFO")
 		if !strings.Contains(info, "cluster_state:ok") ||
-			!strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(ClusterSlots)) ||
+			!strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(clusterSlots)) ||
 			!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r\n", len(g.Servers))) {
 			return false
 		}

@@ -36,40 +36,60 @@ func compareWith(ctx context.Context, ref string, rounds int) error {
 	if err := export(ctx, root, ref, old); err != nil {
 		return err
 	}
-	trees := []struct{ name, root, out string }{
-		{ref, old, filepath.Join(dir, "before.txt")}, {"now", root, filepath.Join(dir, "now.txt")},
+	trees := []tree{{ref, old, filepath.Join(dir, "before")}, {"now", root, filepath.Join(dir, "now")}}
+	for _, t := range trees {
+		t.build(ctx)
 	}
 	for round := range rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
 		for _, t := range trees {
-			if err := runBenchmarks(ctx, t.root, t.out); err != nil {
+			if err := t.run(ctx); err != nil {
 				return err
 			}
 		}
 	}
 	cmd := in(ctx, filepath.Join(root, "verify"), "go", "tool", "benchstat",
-		trees[0].name+"="+trees[0].out, trees[1].name+"="+trees[1].out)
+		trees[0].name+"="+trees[0].files+".txt", trees[1].name+"="+trees[1].files+".txt")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
 }
 
-// runBenchmarks runs the benchmarks of a tree once, and adds what they print to a file. A
-// package that does not compile there is left out.
-func runBenchmarks(ctx context.Context, root, file string) error {
-	out, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// tree is one version of the sources.
+type tree struct {
+	name, root string
+	files      string // what the names of its test binaries and of its output begin with
+}
+
+func (t tree) program(i int) string { return fmt.Sprint(t.files, "-", i) }
+
+// build compiles the benchmarks. A package that does not compile is left out.
+func (t tree) build(ctx context.Context) {
+	for i, c := range compared {
+		if _, err := output(ctx, filepath.Join(t.root, c.folder), "go", "test", "-c", "-o", t.program(i)); err != nil {
+			fmt.Fprintf(os.Stderr, "%s of %s is left out: %v\n", c.folder, t.name, err)
+		}
+	}
+}
+
+// run runs the benchmarks once.
+func (t tree) run(ctx context.Context) error {
+	out, err := os.OpenFile(t.files+".txt", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	for _, c := range compared {
-		cmd := in(ctx, filepath.Join(root, c.folder), "go", "test", "-run", "^$",
-			"-bench", c.benchmarks, "-benchmem", "-benchtime", "0.5s")
+	for i, c := range compared {
+		if _, err := os.Stat(t.program(i)); err != nil {
+			continue
+		}
+		cmd := in(ctx, filepath.Join(t.root, c.folder), t.program(i), "-test.run", "^$",
+			"-test.bench", c.benchmarks, "-test.benchmem", "-test.benchtime", "0.5s")
 		cmd.Stdout, cmd.Stderr = out, os.Stderr
 		if err := cmd.Run(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s is left out: %v\n", cmd.Dir, err)
+			return fmt.Errorf("the benchmarks of %s of %s: %w", c.folder, t.name, err)
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 // lastTag is the last tag, or the first commit where there is none.

@@ -1,6 +1,7 @@
 package memlock
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -131,12 +132,10 @@ func (s *Store) keep(key string, q *queue, now instant) {
 // sweep forgets the idle lines. It runs each time that the number of lines has
 // doubled, so it costs a constant time for each new line, and no goroutine.
 func (s *Store) sweep(now instant) {
-	for key, q := range s.lines {
+	maps.DeleteFunc(s.lines, func(_ string, q *queue) bool {
 		q.purge(now)
-		if len(q.claims) == 0 && q.mark == "" && now.wall.UnixMicro()-q.lastToken > idleFor.Microseconds() {
-			delete(s.lines, key)
-		}
-	}
+		return len(q.claims) == 0 && q.mark == "" && now.wall.UnixMicro()-q.lastToken > idleFor.Microseconds()
+	})
 	s.sweepAt = max(1024, 2*len(s.lines))
 }
 

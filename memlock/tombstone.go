@@ -1,6 +1,7 @@
 package memlock
 
 import (
+	"maps"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -20,13 +21,15 @@ type tombstone struct {
 }
 
 // put keeps ref out. It never shortens an earlier tombstone, and the reason that
-// an operator gave stays.
+// an operator gave stays. Each time that the number of tombstones has doubled, it forgets
+// those that are over.
 func (s *tombstones) put(ref driver.ClaimRef, until time.Duration, gone driver.ErrGone, now instant) {
 	if s.byRef == nil {
 		s.byRef = make(map[driver.ClaimRef]tombstone)
 	}
 	if len(s.byRef) >= s.sweepAt {
-		s.sweep(now)
+		maps.DeleteFunc(s.byRef, func(_ driver.ClaimRef, t tombstone) bool { return t.until <= now.mono })
+		s.sweepAt = max(64, 2*len(s.byRef))
 	}
 	if old, ok := s.byRef[ref]; ok {
 		until = max(until, old.until)
@@ -44,15 +47,4 @@ func (s *tombstones) find(ref driver.ClaimRef, now instant) (gone driver.ErrGone
 		return driver.ErrGone{}, false
 	}
 	return t.gone, true
-}
-
-// sweep forgets the tombstones that are over. It runs each time that their number
-// has doubled.
-func (s *tombstones) sweep(now instant) {
-	for ref, t := range s.byRef {
-		if t.until <= now.mono {
-			delete(s.byRef, ref)
-		}
-	}
-	s.sweepAt = max(64, 2*len(s.byRef))
 }

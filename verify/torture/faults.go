@@ -48,7 +48,8 @@ var faults = []fault{
 	{"pause", "SIGSTOP of a worker for longer than a lease", workers, shared, never, stop(12, 25)},
 	{"blink", "SIGSTOP of a worker for less than a lease", workers, shared, never, stop(2, 9)},
 	{"cut", "all connections of a worker reset, several times", network, always, never, cut},
-	{"silence", "nothing passes one way between a worker and the servers, or both ways", network, always, never, silence},
+	{"silence", "nothing passes one way between a worker and the servers, or both ways",
+		network, always, never, silence},
 	{"latency", "up to 0.8 leases between a worker's request and its answer", network, always, never, latency},
 	{"server-pause", "SIGSTOP of a server; of several of etcd, the one that goes on may end leases that " +
 		"are alive, and holders are exempt from I1 until they learn it", ownServers, always, never, serverPause},

@@ -11,8 +11,11 @@ import (
 // reads are the steps that read by one statement and need no transaction.
 var reads = []string{"line", "next", "standing", "news"}
 
-// freeAnswers are the steps that one statement does if the lock is free, and its answer then.
-var freeAnswers = map[string]string{"enter": "ticket", "leave": "left"}
+// freeSteps are the steps that one statement does if the lock is free, and its answer then.
+var freeSteps = map[string]struct{ file, answer string }{
+	"enter": {"enter_free", "ticket"},
+	"leave": {"leave_free", "left"},
+}
 
 // withoutBallot is how many arguments an Enter without a ballot has.
 const withoutBallot = 10
@@ -20,8 +23,8 @@ const withoutBallot = 10
 // call makes a step on SQLite.
 func (s *sqlite) call(ctx context.Context, what, key string, into sink, step string, args ...any) (bool, error) {
 	done, err := false, error(nil)
-	if answer := freeAnswers[step]; answer != "" && len(args) <= withoutBallot {
-		done, err = s.free(ctx, step, answer, into, args)
+	if free, ok := freeSteps[step]; ok && len(args) <= withoutBallot {
+		done, err = s.free(ctx, free.file, free.answer, into, args)
 	}
 	switch {
 	case done || err != nil:
@@ -52,18 +55,18 @@ func (s *sqlite) read(ctx context.Context, key, step string, into sink, args []a
 }
 
 // free makes a step by one statement, if the lock is free.
-func (s *sqlite) free(ctx context.Context, step, answer string, into sink, args []any) (done bool, err error) {
+func (s *sqlite) free(ctx context.Context, file, answer string, into sink, args []any) (done bool, err error) {
 	err = s.write(ctx, false, func(d *database) error {
 		var now instant
 		err := retryBusy(ctx, func() (err error) {
 			now = readClock()
-			done, err = d.statements[step+"_free"][0].exec(s.statementContext(ctx), nil, now, d.node, args)
+			done, err = d.statements[file][0].exec(s.statementContext(ctx), nil, now, d.node, args)
 			return err
 		})
 		if err != nil || !done {
 			return err
 		}
-		if step == "enter" { // a claim that leaves a deleted file harms nobody
+		if answer == "ticket" { // a claim that leaves a deleted file harms nobody
 			err = s.check(ctx, d)
 		}
 		into.begin()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,7 +85,7 @@ func (t tree) run(ctx context.Context) error {
 		}
 		cmd := in(ctx, filepath.Join(t.root, c.folder), t.program(i), "-test.run", "^$",
 			"-test.bench", c.benchmarks, "-test.benchmem", "-test.benchtime", "0.5s")
-		cmd.Stdout, cmd.Stderr = out, os.Stderr
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, os.Stderr), os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("the benchmarks of %s of %s: %w", c.folder, t.name, err)
 		}

@@ -72,12 +72,15 @@ func (t *trial) deb(ctx context.Context) (err error) {
 		return nil
 	}
 	const binary = "/usr/bin/fencelock"
-	if _, err := os.Lstat(binary); err == nil {
-		return fmt.Errorf("%s is there already; the rehearsal leaves it alone, so remove it first", binary)
-	}
 	dpkg := func(args ...string) error {
 		_, err := output(context.WithoutCancel(ctx), command{dir: t.dir, name: "dpkg", args: args})
 		return err
+	}
+	if os.Getenv("CI") != "" { // a rehearsal that was killed left it
+		_ = dpkg("--purge", "fencelock")
+	}
+	if _, err := os.Lstat(binary); err == nil {
+		return fmt.Errorf("%s is there already; the rehearsal leaves it alone, so remove it first", binary)
 	}
 	defer func() {
 		err = errors.Join(err, dpkg("--purge", "fencelock"))

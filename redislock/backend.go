@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	mathrand "math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -84,7 +85,7 @@ type Backend struct {
 
 	keyCache   keyCache
 	transport  *transport.Transport
-	retried    retriedIDs
+	retried    sync.Map // IDs of claims whose Enter was sent twice
 	waiters    waiterRegistry
 	subscriber subscriber
 }

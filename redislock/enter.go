@@ -11,6 +11,11 @@ import (
 
 const entering = "entering the line of"
 
+// lateDelivery is how long a network may deliver the first copy of an Enter that was sent
+// again: Linux sends what a closed connection has not delivered for a quarter of an hour.
+// Until then the Leave of the claim writes a tombstone.
+const lateDelivery = 20 * time.Minute
+
 // Enter joins the line of c.Key, in one request.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if err := b.ready(ctx); err != nil {
@@ -37,7 +42,8 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 		return driver.Ticket{}, failed(ctx, entering, c.Key, got.Err)
 	}
 	if got.Retried {
-		b.retried.add(c.ID)
+		b.retried.Store(c.ID, true)
+		time.AfterFunc(lateDelivery, func() { b.retried.Delete(c.ID) })
 	}
 	t, soonest, ok := parseTicket(c, got.Answer)
 	if !ok {

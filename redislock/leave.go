@@ -28,7 +28,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	b.subscriber.alarms.left(t.ID)
 	argv := []any{prefixed(t.ID), b.callName()}
 	// An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
-	unknown := t.Token == 0 || b.retried.has(t.ID)
+	_, retried := b.retried.Load(t.ID)
+	unknown := t.Token == 0 || retried
 	if e != (driver.Exit{}) || unknown {
 		linger, tombstone := "0", "0"
 		if e.Linger > 0 {

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -77,10 +78,15 @@ func parseLine(key string, answer any) (line driver.Line, ok bool) {
 	return line, !r.bad
 }
 
-// scanCount is how many names the server goes through in one request of Lines.
-const scanCount = 1000
+const (
+	listing = "listing locks that begin with"
+	// scanCount is how many names the server goes through in one request of Lines.
+	scanCount = 1000
+	// maxReads is how many lines are read together.
+	maxReads = 100
+)
 
-// Lines goes through all names of the server, or of every master of a Cluster, and
+// Lines goes through all names of the server, or of every master of a Cluster, and then
 // reads the lines whose keys begin with prefix. It costs one request for each
 // thousand names, and one for each line.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
@@ -89,110 +95,84 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			yield(driver.Line{}, err)
 			return
 		}
-		nodes, err := b.nodes(ctx)
+		keys, err := b.scan(ctx, prefix)
 		if err != nil {
-			yield(driver.Line{}, failed(ctx, "listing locks that begin with", prefix, err))
+			yield(driver.Line{}, failed(ctx, listing, prefix, err))
 			return
 		}
-		seen := make(map[string]bool)
-		for _, n := range nodes {
-			if !b.scan(ctx, n, prefix, seen, yield) {
+		for some := range slices.Chunk(keys, maxReads) {
+			if !b.readLines(ctx, some, yield) {
 				return
 			}
 		}
 	}
 }
 
-// nodes returns what SCAN has to be sent to.
-func (b *Backend) nodes(ctx context.Context) ([]redis.Cmdable, error) {
+// scan returns the keys that begin with prefix, of all servers.
+func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 	var mu sync.Mutex
-	var nodes []redis.Cmdable
-	each := func(_ context.Context, c *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, c)
-		return nil
+	keys := make(map[string]bool) // SCAN may return a name twice
+	each := func(ctx context.Context, node *redis.Client) error {
+		return b.scanNode(ctx, node, prefix, func(key string) {
+			mu.Lock()
+			defer mu.Unlock()
+			keys[key] = true
+		})
 	}
-	switch c := b.rdb.(type) {
-	case *redis.ClusterClient:
-		err := promptly(ctx, func() error { return c.ForEachMaster(ctx, each) })
-		return nodes, err
-	case *redis.Ring:
-		err := promptly(ctx, func() error { return c.ForEachShard(ctx, each) })
-		return nodes, err
-	}
-	return []redis.Cmdable{b.rdb}, nil
-}
-
-// promptly returns when f does or ctx ends: go-redis may wait longer for a
-// connection that hangs. If it returns ctx's error, f may still be running.
-func promptly(ctx context.Context, f func() error) error {
+	// go-redis may wait longer than ctx for a connection that hangs.
 	ended := make(chan error, 1)
-	go func() { ended <- f() }()
+	go func() {
+		switch c := b.rdb.(type) {
+		case *redis.ClusterClient:
+			ended <- c.ForEachMaster(ctx, each)
+		case *redis.Ring:
+			ended <- c.ForEachShard(ctx, each)
+		default:
+			ended <- b.scanNode(ctx, b.rdb, prefix, func(key string) { keys[key] = true })
+		}
+	}()
 	select {
 	case err := <-ended:
-		return err
+		return slices.Collect(maps.Keys(keys)), err
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
-// scan yields the lines of one server. It reports whether to go on.
-func (b *Backend) scan(ctx context.Context, node redis.Cmdable, prefix string, seen map[string]bool,
-	yield func(driver.Line, error) bool) bool {
-	var cursor uint64
-	for {
-		var page *redis.ScanCmd
-		from := cursor
-		err := promptly(ctx, func() error {
-			c := node.Scan(ctx, from, b.glob(prefix), scanCount)
-			page = c
-			return c.Err()
-		})
-		if err == nil && b.closed.Load() {
-			err = driver.ErrClosed
+// scanNode calls found with the keys of one server that begin with prefix.
+func (b *Backend) scanNode(ctx context.Context, node redis.Cmdable, prefix string, found func(key string)) error {
+	names := node.Scan(ctx, 0, b.glob(prefix), scanCount).Iterator()
+	for names.Next(ctx) {
+		if b.closed.Load() {
+			return driver.ErrClosed
 		}
+		if key, ok := b.keyOf(names.Val()); ok {
+			found(key)
+		}
+	}
+	return names.Err()
+}
+
+// readLines yields the lines of some keys, which are read together. It reports whether to
+// go on.
+func (b *Backend) readLines(ctx context.Context, keys []string, yield func(driver.Line, error) bool) bool {
+	if err := b.ready(ctx); err != nil {
+		yield(driver.Line{}, err)
+		return false
+	}
+	cmds := make([]*transport.Command, len(keys))
+	for i, key := range keys {
+		cmds[i] = b.command(linesScript, key)
+		b.transport.Start(ctx, cmds[i])
+	}
+	for i, key := range keys {
+		line, err := b.lineOf(ctx, key, b.transport.Wait(ctx, cmds[i]))
 		if err != nil {
-			yield(driver.Line{}, failed(ctx, "listing locks that begin with", prefix, err))
+			yield(driver.Line{}, err)
 			return false
 		}
-		var names []string
-		names, cursor = page.Val()
-		if !b.readAll(ctx, names, seen, yield) {
+		if len(line.Claims) > 0 && !yield(line, nil) {
 			return false
-		}
-		if cursor == 0 {
-			return true
-		}
-	}
-}
-
-// readAll yields the lines of some records, which are read together.
-func (b *Backend) readAll(ctx context.Context, records []string, seen map[string]bool,
-	yield func(driver.Line, error) bool) bool {
-	var keys []string
-	for _, r := range records {
-		// SCAN may say a name twice.
-		if key, ok := b.keyOf(r); ok && !seen[key] {
-			seen[key] = true
-			keys = append(keys, key)
-		}
-	}
-	for some := range slices.Chunk(keys, 100) {
-		cmds := make([]*transport.Command, len(some))
-		for i, key := range some {
-			cmds[i] = b.command(linesScript, key)
-			b.transport.Start(ctx, cmds[i])
-		}
-		for i, key := range some {
-			line, err := b.lineOf(ctx, key, b.transport.Wait(ctx, cmds[i]))
-			if err != nil {
-				yield(driver.Line{}, err)
-				return false
-			}
-			if len(line.Claims) > 0 && !yield(line, nil) {
-				return false
-			}
 		}
 	}
 	return true

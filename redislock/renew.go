@@ -111,21 +111,14 @@ func (r *renewal) note(ctx context.Context, group []int, got transport.Result) {
 	}
 }
 
-// groups says which tickets one script may renew: those of one server or hash slot.
-func (r *renewal) groups(which []int) (groups [][]int) {
-	if r.b.noPipeline {
-		return slices.Collect(slices.Chunk(which, 1))
+// groups says which tickets one script may renew: those of one server or hash slot. In a
+// Cluster two locks hardly ever share a hash slot, unless the Prefix has a hash tag.
+func (r *renewal) groups(which []int) [][]int {
+	size := maxRenewals
+	_, one := r.b.rdb.(*redis.Client)
+	_, tag, _ := strings.Cut(r.b.prefix, "{")
+	if r.b.noPipeline || !one && !strings.Contains(tag, "}") {
+		size = 1
 	}
-	if _, one := r.b.rdb.(*redis.Client); one {
-		return slices.Collect(slices.Chunk(which, maxRenewals))
-	}
-	bySlot := make(map[uint16][]int)
-	for _, n := range which {
-		slot := hashSlot(r.b.recordName(r.tickets[n].Key))
-		bySlot[slot] = append(bySlot[slot], n)
-	}
-	for _, group := range bySlot {
-		groups = slices.AppendSeq(groups, slices.Chunk(group, maxRenewals))
-	}
-	return groups
+	return slices.Collect(slices.Chunk(which, size))
 }

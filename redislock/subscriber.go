@@ -155,9 +155,7 @@ func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
 func (s *subscriber) confirmed() {
 	s.count++
 	s.setEpoch(s.count)
-	if unseen := s.alarms.takeUnseen(); len(unseen) > 0 {
-		s.running.Go(func() { s.alarms.readUnseen(s.ctx, unseen) })
-	}
+	s.running.Go(func() { s.alarms.readUnseen(s.ctx) })
 }
 
 // setEpoch wakes everybody who waits.

@@ -61,8 +61,8 @@ func (t *Transport) send(commands []*Command) {
 	defer b.mu.Unlock()
 	open := b.unanswered()
 	t.redirect(ctx, open)
-	t.resend(ctx, open, unknownScript, (*Command).inFull)
-	t.resend(ctx, open, IsSlotMoving, (*Command).WithFirstKey)
+	t.resend(ctx, open) // a node that did not know a script
+	t.resend(ctx, open) // may not have all of its keys
 	t.cluster.heed(ctx, b.node, open)
 	late := t.readTimeout > 0 && time.Since(began) >= t.readTimeout // go-redis has repeated it
 	for _, a := range open {
@@ -89,15 +89,6 @@ func (t *Transport) exec(ctx context.Context, node redis.UniversalClient, asking
 		_ = pipe.Process(ctx, wait)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-}
-
-// waitFor returns the WAIT that follows attempts; nil if replicas need not confirm any.
-func (t *Transport) waitFor(ctx context.Context, node redis.UniversalClient, as []*attempt) *redis.Cmd {
-	one, ok := node.(*redis.Client)
-	if !ok || !slices.ContainsFunc(as, func(a *attempt) bool { return t.mustConfirm(a.Command) }) {
-		return nil
-	}
-	return t.replicas.wait(ctx, one)
 }
 
 // unanswered returns the attempts that a failover has got no answer for. mu is held.

@@ -92,21 +92,16 @@ func (c *cluster) watch(b *batch) (stop func()) {
 		return func() {}
 	}
 	stopped := make(chan struct{})
-	late := time.AfterFunc(lateAfter, func() {
+	go func() {
 		for {
-			c.client.ReloadState(context.Background())
-			c.failOver(b)
-			timer := time.NewTimer(lateAfter)
 			select {
-			case <-timer.C:
+			case <-time.After(lateAfter):
+				c.client.ReloadState(context.Background())
+				c.failOver(b)
 			case <-stopped:
-				timer.Stop()
 				return
 			}
 		}
-	})
-	return func() {
-		late.Stop()
-		close(stopped)
-	}
+	}()
+	return func() { close(stopped) }
 }

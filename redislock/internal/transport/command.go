@@ -54,7 +54,7 @@ type Command struct {
 // Result is what came of a command.
 type Result struct {
 	Answer any
-	// Err may be an UnconfirmedError beside an answer.
+	// Err beside an Answer says that too few replicas are known to have what was applied.
 	Err error
 	// Retried says that the command may have been sent more than once.
 	Retried bool

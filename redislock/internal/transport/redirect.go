@@ -8,16 +8,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// resend sends once more, in one request, the attempts with an error that again knows,
-// in another form. A command with such an error was not applied.
-func (t *Transport) resend(ctx context.Context, as []*attempt, again func(error) bool,
-	form func(*Command, context.Context) *redis.Cmd) {
+// resend sends once more, in one request and in another form, the attempts that were not
+// applied because a node did not know their script, or did not have all of their keys.
+func (t *Transport) resend(ctx context.Context, as []*attempt) {
 	var more []*attempt
 	for _, a := range as {
-		if err := a.cmd.Err(); again(err) && (!IsSlotMoving(err) || a.FirstKeyAlone) {
-			a.cmd = form(a.Command, ctx)
-			more = append(more, a)
+		switch err := a.cmd.Err(); {
+		case unknownScript(err):
+			a.cmd = a.inFull(ctx)
+		case IsSlotMoving(err) && a.FirstKeyAlone:
+			a.cmd = a.WithFirstKey(ctx)
+		default:
+			continue
 		}
+		more = append(more, a)
 	}
 	if len(more) == 0 {
 		return

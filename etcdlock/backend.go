@@ -98,6 +98,12 @@ func (b *Backend) Close() error {
 	return nil
 }
 
+// untimed is a context that ends with the one in it, and does not say when. The client
+// sends a deadline with each request, and the member would set a timer for it.
+type untimed struct{ context.Context }
+
+func (untimed) Deadline() (end time.Time, ok bool) { return time.Time{}, false }
+
 // begin starts a call. Its context ends with ctx and with Close, and asks for a member
 // that knows a leader: another one would keep the request. The caller calls end when
 // the call is over.

@@ -9,7 +9,7 @@ import (
 )
 
 // Break ends the claim of key whose span holds token, and keeps its ID out for one
-// lease. It costs four requests.
+// lease. It costs three requests.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
 	ctx, end, err := b.begin(ctx)
 	if err != nil {
@@ -46,11 +46,7 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	if token-tokenOf(rev) >= r.Span {
 		return true, driver.ErrGone{}
 	}
-	left, err := b.etcd.TimeToLive(ctx, clientv3.LeaseID(own.Lease))
-	if err != nil {
-		return true, err
-	}
-	l, err := b.grant(ctx, max(r.TTL, left.GrantedTTL))
+	l, err := b.grant(ctx, wholeSeconds(r.ttl()))
 	if err != nil {
 		return true, err
 	}

@@ -93,7 +93,7 @@ func (b *Backend) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, er
 // because the answer to the Enter before may have been lost, and the caller counts from
 // this one.
 func (b *Backend) enterAgain(ctx context.Context, c *driver.Claim, p *position) (driver.Ticket, error) {
-	ttl, err := b.prolong(ctx, p.line, c, p.own)
+	ttl, err := b.renewAlone(ctx, c, p.own.CreateRevision)
 	if err != nil {
 		return driver.Ticket{}, err
 	}
@@ -140,7 +140,7 @@ func (b *Backend) join(ctx context.Context, c *driver.Claim, l *lease) (*positio
 // putFree puts a claim into a line without any key, where one comparison stands for all
 // that join needs. BenchmarkFreeLock takes a quarter longer without it.
 func (b *Backend) putFree(ctx context.Context, p *position, put clientv3.Op) (free bool, err error) {
-	answer, err := b.etcd.Txn(ctx).If(p.line.unmarked().empty()).Then(clientv3.OpGet(p.line.mark()), put).Commit()
+	answer, err := b.etcd.Txn(untimed{ctx}).If(p.line.unmarked().empty()).Then(clientv3.OpGet(p.line.mark()), put).Commit()
 	if err != nil || !answer.Succeeded {
 		return false, err
 	}

@@ -56,7 +56,7 @@ func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket, e driver.Exit
 		then = append(then, clientv3.OpPut(p.line.mark(), encode(newMark(t, e))))
 	}
 	// The reads that follow a refusal would go through the log with each Leave.
-	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(then...).Commit()
+	answer, err := b.etcd.Txn(untimed{ctx}).If(ifs...).Then(then...).Commit()
 	return err == nil && answer.Succeeded, err
 }
 

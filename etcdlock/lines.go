@@ -46,14 +46,13 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 }
 
 // Lines yields the lines with at least one claim whose keys begin with prefix. It
-// costs one read for every 500 claims, and one request for each lease.
+// costs two reads for every 500 claims, and one request for each lease.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
-		p := pages{lineReader: newLineReader(b), from: b.prefix + plain.Escape(prefix), more: true}
-		p.end = clientv3.GetPrefixRangeEnd(p.from)
-		for p.more {
+		r, from := newLineReader(b), b.prefix+plain.Escape(prefix)
+		for end := clientv3.GetPrefixRangeEnd(from); from != ""; {
 			// No call is under way while the caller has a line: it may even call Close.
-			lines, err := p.next(ctx)
+			lines, next, err := r.page(ctx, from, end)
 			if err == nil {
 				err = ctx.Err()
 			}
@@ -66,58 +65,9 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 					return
 				}
 			}
+			from = next
 		}
 	}
-}
-
-// pages reads lines page by page.
-type pages struct {
-	*lineReader
-	from, end string
-	more      bool
-
-	key  string // the line that the last page ended in
-	keys []*keyValue
-}
-
-// next reads a page. It returns the lines that are complete.
-func (p *pages) next(ctx context.Context) (lines []driver.Line, err error) {
-	ctx, end, err := p.b.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	answer, err := p.b.etcd.Get(ctx, p.from, clientv3.WithRange(p.end), clientv3.WithLimit(keysPerPage))
-	if err != nil {
-		return nil, err
-	}
-	for _, kv := range answer.Kvs {
-		p.from = string(kv.Key) + "\x00"
-		key, ok := p.b.parseKey(string(kv.Key))
-		if !ok {
-			continue // not ours
-		}
-		if key != p.key {
-			if lines, err = p.finish(ctx, lines); err != nil {
-				return nil, err
-			}
-			p.key, p.keys = key, nil
-		}
-		p.keys = append(p.keys, kv)
-	}
-	if p.more = answer.More; p.more {
-		return lines, nil
-	}
-	return p.finish(ctx, lines)
-}
-
-// finish adds the line whose keys have all been read, if it has a claim.
-func (p *pages) finish(ctx context.Context, lines []driver.Line) ([]driver.Line, error) {
-	l, err := p.describe(ctx, p.key, p.keys)
-	if err != nil || len(l.Claims) == 0 {
-		return lines, err
-	}
-	return append(lines, l), nil
 }
 
 // lineReader describes lines. It remembers how long each lease lasts.
@@ -129,6 +79,47 @@ type lineReader struct {
 
 func newLineReader(b *Backend) *lineReader {
 	return &lineReader{b: b, left: make(map[int64]time.Duration)}
+}
+
+// page reads up to keysPerPage keys, and all keys of the line that the page ends in. It
+// returns the lines with claims, and where the next page begins: "" after the last page.
+func (r *lineReader) page(ctx context.Context, from, end string) (lines []driver.Line, next string, err error) {
+	ctx, done, err := r.b.begin(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	defer done()
+	page, err := r.b.etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(keysPerPage))
+	if err != nil {
+		return nil, "", err
+	}
+	byLine, last := make(map[string][]*keyValue), ""
+	for _, kv := range page.Kvs {
+		if key, ours := r.b.parseKey(string(kv.Key)); ours {
+			byLine[key], last = append(byLine[key], kv), key
+		}
+		next = string(kv.Key) + "\x00"
+	}
+	if !page.More {
+		next = ""
+	} else if last != "" {
+		all := r.b.line(last).all()
+		whole, err := r.b.etcd.Get(ctx, all.from, clientv3.WithRange(all.end))
+		if err != nil {
+			return nil, "", err
+		}
+		byLine[last], next = whole.Kvs, max(next, all.end)
+	}
+	for key, keys := range byLine {
+		l, err := r.describe(ctx, key, keys)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(l.Claims) > 0 {
+			lines = append(lines, l)
+		}
+	}
+	return lines, next, nil
 }
 
 // describe describes the line that has these keys.

@@ -46,7 +46,11 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 			alone = append(alone, i)
 		}
 	}
-	parallel(len(alone), func(n int) { errs[alone[n]] = b.renewAlone(ctx, &ts[alone[n]]) })
+	// The claim is not in line, or lingers, or its lease is too short or another Backend's.
+	parallel(len(alone), func(n int) {
+		t := &ts[alone[n]]
+		_, errs[alone[n]] = b.renewAlone(ctx, &t.Claim, revisionOf(t.Token))
+	})
 	for i, err := range errs {
 		if leaseEnded(err) {
 			err = errEnded
@@ -107,26 +111,28 @@ func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[client
 	return alive
 }
 
-// renewAlone renews a claim that is not in line, or lingers, or whose lease is too short
-// or another Backend's.
-func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) error {
-	p := b.positionOf(&t.Claim, revisionOf(t.Token))
-	answer, err := b.etcd.Txn(ctx).Then(p.ownKey(), clientv3.OpGet(p.line.tombstone(t.ID))).Commit()
+// readOwn reads the key of c, which the transaction rev created, or says why c is not in line.
+func (b *Backend) readOwn(ctx context.Context, c *driver.Claim, rev int64) (*keyValue, error) {
+	p := b.positionOf(c, rev)
+	answer, err := b.etcd.Txn(ctx).Then(p.ownKey(), clientv3.OpGet(p.line.tombstone(c.ID))).Commit()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	own, tombstone := withID(found(answer, 0), t.ID), first(found(answer, 1))
+	own, tombstone := withID(found(answer, 0), c.ID), first(found(answer, 1))
 	if own == nil || tombstone != nil {
-		return goneFor(tombstone)
+		return nil, goneFor(tombstone)
 	}
-	_, err = b.prolong(ctx, p.line, &t.Claim, own)
-	return err
+	return own, nil
 }
 
-// prolong starts the lease of the claim own again, and moves the claim to a longer lease
-// if c wants one. It never shortens. It returns the lease that the claim has from now on.
-func (b *Backend) prolong(ctx context.Context, line line, c *driver.Claim, own *keyValue) (time.Duration, error) {
+// renewAlone starts the lease of c again, and moves c to a longer lease if c wants one. It
+// never shortens. It returns the lease that c has from now on.
+func (b *Backend) renewAlone(ctx context.Context, c *driver.Claim, rev int64) (time.Duration, error) {
 	for range maxAttempts {
+		own, err := b.readOwn(ctx, c, rev)
+		if err != nil {
+			return 0, err
+		}
 		id := clientv3.LeaseID(own.Lease)
 		if l := b.leases.find(id); l == nil || l.ttl >= c.TTL {
 			ttl, err := b.keepAlive(ctx, id)
@@ -139,43 +145,32 @@ func (b *Backend) prolong(ctx context.Context, line line, c *driver.Claim, own *
 			return 0, err
 		}
 		ttl, err := b.keepAlive(ctx, longer.id)
-		var changed *keyValue
+		moved := false
 		if err == nil {
-			changed, err = b.moveToLease(ctx, line, c, own, longer)
+			moved, err = b.moveToLease(ctx, c, own, longer)
 		}
 		switch {
 		case leaseEnded(err):
 			b.leases.forget(longer.id)
-		case err != nil || changed == nil:
+		case err != nil || moved:
 			return ttl, err
-		default:
-			own = changed
 		}
 	}
 	return 0, errRaced
 }
 
-// moveToLease puts the claim own on the lease l. If the claim has changed meanwhile, it
-// returns what it is now.
-func (b *Backend) moveToLease(ctx context.Context, line line, c *driver.Claim, own *keyValue, l *lease,
-) (changed *keyValue, err error) {
+// moveToLease puts the claim own on the lease l. It reports false if the claim has changed
+// meanwhile.
+func (b *Backend) moveToLease(ctx context.Context, c *driver.Claim, own *keyValue, l *lease) (moved bool, err error) {
 	var r record
 	if err := decode(own, &r); err != nil {
-		return nil, err
+		return false, err
 	}
 	r.TTL = int64(l.ttl / time.Second)
 	name := string(own.Key)
 	answer, err := b.etcd.Txn(ctx).
-		If(unchanged(name, own), absent(line.tombstone(c.ID))).
+		If(unchanged(name, own), absent(b.line(c.Key).tombstone(c.ID))).
 		Then(clientv3.OpPut(name, encode(r), clientv3.WithLease(l.id))).
-		Else(clientv3.OpGet(name), clientv3.OpGet(line.tombstone(c.ID))).
 		Commit()
-	if err != nil || answer.Succeeded {
-		return nil, err
-	}
-	own, tombstone := withID(found(answer, 0), c.ID), first(found(answer, 1))
-	if own == nil || tombstone != nil {
-		return nil, goneFor(tombstone)
-	}
-	return own, nil
+	return err == nil && answer.Succeeded, err
 }

@@ -30,8 +30,8 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	// Waiters that came together do not read together.
 	limit := time.Now().Add(fallback - fallback/8 + rand.N(fallback/4))
 	for first := true; ; first = false {
-		epoch, changed := b.subscriber.state()
 		w := b.waiters.get(t.ID)
+		epoch := b.subscriber.epoch.Load() // a later change wakes w
 		switch {
 		case w.gone != nil:
 			b.waiters.forget(t.ID)
@@ -45,10 +45,13 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		case w.stale || epoch != 0 && w.epoch != epoch:
 			return b.read(ctx, t)
 		}
-		timer := time.NewTimer(time.Until(w.readAt(limit)))
+		readAt := w.due.Add(margin)
+		if readAt.After(limit) {
+			readAt = limit
+		}
+		timer := time.NewTimer(time.Until(readAt))
 		select {
 		case <-w.changed:
-		case <-changed:
 		case <-timer.C:
 			return b.read(ctx, t)
 		case <-ctx.Done():
@@ -57,20 +60,6 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return driver.Ticket{}, driver.ErrClosed
 		}
 	}
-}
-
-// readAt is when the line is read if there is no message. A claim far behind need not know
-// at once that a lease has ended. A claim in front reads the line then, and that wakes
-// everybody it concerns.
-func (w *waiter) readAt(limit time.Time) time.Time {
-	due := w.due.Add(margin)
-	if soon := time.Now().Add(w.notBefore); due.Before(soon) {
-		due = soon
-	}
-	if due.After(limit) {
-		due = limit
-	}
-	return due
 }
 
 // pushed is the ticket of a claim that a message granted.

@@ -64,13 +64,13 @@ type claimText struct {
 // parseClaim reads what the script writes as claim_text. It reports whether s is that.
 func parseClaim(s string) (c claimText, ok bool) {
 	f := fields{rest: s}
-	c.token, c.since = f.number(), time.UnixMicro(f.number())
-	c.granted = f.word() == "granted"
-	f.number() // its arrival
-	c.span = f.number() + 1
-	f.take(f.number()) // the mark at the grant
-	c.capacity, c.weight = f.number(), f.number()
-	channel, owner := f.number(), f.number()
+	c.token, c.since = f.number(" "), time.UnixMicro(f.number(" "))
+	c.granted = f.until(" ") == "granted"
+	f.number(" ") // its arrival
+	c.span = f.number(" ") + 1
+	f.take(f.number(" ")) // the mark at the grant
+	c.capacity, c.weight = f.number(" "), f.number(" ")
+	channel, owner := f.number(" "), f.number(" ")
 	f.take(channel + 1) // and a space
 	c.owner = f.take(owner)
 	f.take(1)
@@ -84,22 +84,25 @@ type fields struct {
 	bad  bool
 }
 
-// word reads up to the next space.
-func (f *fields) word() string {
-	word, rest, ok := strings.Cut(f.rest, " ")
+// until reads up to the next end.
+func (f *fields) until(end string) string {
+	text, rest, ok := strings.Cut(f.rest, end)
 	f.rest, f.bad = rest, f.bad || !ok
-	return word
+	return text
 }
 
-// number reads a word that is a number, and not negative.
-func (f *fields) number() int64 {
-	n, err := strconv.ParseInt(f.word(), 10, 64)
+// number reads a number that is not negative, and the end behind it.
+func (f *fields) number(end string) int64 {
+	n, err := strconv.ParseInt(f.until(end), 10, 64)
 	if err != nil || n < 0 {
 		f.bad = true
 		return 0
 	}
 	return n
 }
+
+// prefixed reads a text with its length in front; "" if bad.
+func (f *fields) prefixed() string { return f.take(f.number(":")) }
 
 // take reads so many bytes.
 func (f *fields) take(n int64) string {
@@ -115,16 +118,6 @@ func (f *fields) take(n int64) string {
 // prefixed writes an ID with its length in front, so that no ID is the beginning of
 // another.
 func prefixed(id string) string { return strconv.Itoa(len(id)) + ":" + id }
-
-// cutPrefixed reads a text with its length in front.
-func cutPrefixed(s string) (text, rest string, ok bool) {
-	length, rest, ok := strings.Cut(s, ":")
-	n, err := strconv.Atoi(length)
-	if !ok || err != nil || n < 0 || n > len(rest) {
-		return "", "", false
-	}
-	return rest[:n], rest[n:], true
-}
 
 func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL) }
 

@@ -45,11 +45,12 @@ func parseLine(key string, answer any) (line driver.Line, ok bool) {
 	line.Last, line.Mark = r.number(), driver.Mark(r.text())
 	var before int64
 	for len(r.parts) > 0 && !r.bad {
-		id, lingers := strings.CutPrefix(r.text(), "~")
+		text, lingers := strings.CutPrefix(r.text(), "~")
 		left := time.UnixMicro(r.number()).Sub(now)
 		c, readable := parseClaim(r.text())
-		id, _, isID := cutPrefixed(id)
-		if !readable || !isID {
+		f := fields{rest: text}
+		id := f.prefixed()
+		if !readable || f.bad {
 			return line, false
 		}
 		if left <= 0 {

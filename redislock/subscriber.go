@@ -47,9 +47,8 @@ type subscriber struct {
 	ctx    context.Context // ended by close
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	count   uint64        // of epochs; only keep touches it
-	changed chan struct{} // closed when epoch changes
+	mu      sync.Mutex // held while open or close decides
+	count   uint64     // of epochs; only keep touches it
 	running sync.WaitGroup
 }
 
@@ -57,7 +56,6 @@ func (s *subscriber) init(b *Backend) {
 	s.b, s.channel, s.silence = b, b.channel, silence
 	s.alarms.b = b
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.changed = make(chan struct{})
 }
 
 // open subscribes, unless that was done before.
@@ -91,13 +89,6 @@ func (s *subscriber) close() {
 	case <-ended:
 	case <-limit.C:
 	}
-}
-
-// state returns the epoch, and what is closed when it changes.
-func (s *subscriber) state() (epoch uint64, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.epoch.Load(), s.changed
 }
 
 // keep subscribes again and again until close.
@@ -158,15 +149,11 @@ func (s *subscriber) confirmed() {
 	s.running.Go(func() { s.alarms.readUnseen(s.ctx) })
 }
 
-// setEpoch wakes everybody who waits.
+// setEpoch wakes each Await.
 func (s *subscriber) setEpoch(epoch uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.epoch.Swap(epoch) == epoch {
-		return
+	if s.epoch.Swap(epoch) != epoch {
+		s.b.waiters.wakeAll()
 	}
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 // handle acts on one message. One that makes no sense is dropped, as if it were lost.
@@ -174,29 +161,21 @@ func (s *subscriber) handle(message string) {
 	if message == "" {
 		return
 	}
-	kind, rest := message[0], message[1:]
+	kind, f := message[0], fields{rest: message[1:]}
 	switch kind {
 	case 'g', 'm':
-		mark, rest, ok := cutPrefixed(rest)
-		if !ok {
-			return
-		}
-		for rest != "" {
-			var id string
-			if id, rest, ok = cutPrefixed(rest); !ok {
-				return
-			}
+		mark := f.prefixed()
+		for f.rest != "" && !f.bad {
+			id := f.prefixed()
 			s.b.waiters.notify(id, func(w *waiter) {
 				w.granted, w.mark, w.mixed = true, driver.Mark(mark), kind == 'm'
 			})
 		}
 	case 'b':
-		if id, reason, ok := cutPrefixed(rest); ok {
-			s.alarms.broken(id, driver.ErrGone{Reason: reason, Broken: true})
+		if id := f.prefixed(); !f.bad {
+			s.alarms.broken(id, driver.ErrGone{Reason: f.rest, Broken: true})
 		}
 	case 'l':
-		if id, _, ok := cutPrefixed(rest); ok {
-			s.b.waiters.notify(id, func(w *waiter) { w.stale = true })
-		}
+		s.b.waiters.notify(f.prefixed(), func(w *waiter) { w.stale = true })
 	}
 }

@@ -23,10 +23,9 @@ type waiter struct {
 	gone    *driver.ErrGone
 	stale   bool // its standing has to be read before anything else
 
-	epoch     uint64        // of the subscription, when its standing was last asked for
-	ends      time.Time     // its lease, as far as is known here
-	due       time.Time     // something in line may end then
-	notBefore time.Duration // a reading of the line waits for so long at least
+	epoch uint64    // of the subscription, when its standing was last asked for
+	ends  time.Time // its lease, as far as is known here
+	due   time.Time // something in line may end then
 
 	changed chan struct{} // has something in it when a message has changed the above
 }
@@ -53,7 +52,6 @@ func (r *waiterRegistry) setStanding(id string, epoch uint64, t *driver.Ticket, 
 	w := r.findLocked(id)
 	w.epoch, w.stale = epoch, false
 	w.ends, w.due = sent.Add(t.Left), due
-	w.notBefore = time.Duration(t.Ahead) * time.Millisecond
 }
 
 // get returns a copy of what is known of a claim, with a channel for changes.
@@ -76,6 +74,22 @@ func (r *waiterRegistry) notify(id string, change func(*waiter)) {
 	}
 	w := r.findLocked(id)
 	change(w)
+	w.wake()
+}
+
+// wakeAll wakes each Await.
+func (r *waiterRegistry) wakeAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.byID {
+		if w != nil {
+			w.wake()
+		}
+	}
+}
+
+// wake wakes the Await of a claim, if there is one.
+func (w *waiter) wake() {
 	select {
 	case w.changed <- struct{}{}:
 	default: // it has something in it, or nobody waits

@@ -113,3 +113,58 @@ func ShortID(id string) string {
 	}
 	return id
 }
+
+// Ticket is what a backend returns for a claim. It is not changed once it has
+// been returned; each call answers with a new one.
+type Ticket struct {
+	Claim // TTL is the lease as the backend grants it from now on: etcd rounds up, ZooKeeper clamps
+
+	// Token is the first of Span tokens.
+	Token int64
+	// Granted says whether the claim holds the lock.
+	Granted bool
+	// Left is how long the lease lasts, counted from the sending of the call
+	// that returned this ticket. The core reads Left after Enter only. The tickets
+	// that the core passes to other calls have neither Left nor Mixed.
+	Left time.Duration
+	// Ahead counts the live claims before this one; 0 when granted. People read
+	// it: a backend may estimate it for a long line.
+	Ahead int
+	// Mark is the mark of the line when this claim was granted. It is set on
+	// granted tickets only.
+	Mark Mark
+	// Head describes the first claim of the line when this one is not granted;
+	// nil where the backend has not looked.
+	Head *BusyError
+	// Mixed says that a live claim of this line has another Capacity: two sizes
+	// of one semaphore are in use.
+	Mixed bool
+}
+
+// Exit says how a claim leaves.
+type Exit struct {
+	// Mark replaces the line's mark, unless empty.
+	Mark Mark
+	// Linger keeps the place taken for that much longer.
+	Linger time.Duration
+}
+
+// Line is one line, as seen by people and by tests.
+type Line struct {
+	Key    string
+	Last   int64 // the largest token drawn so far, 0 if none is remembered
+	Mark   Mark
+	Claims []Standing // live claims in order of arrival
+}
+
+// Standing is one claim as seen from outside.
+type Standing struct {
+	ID               string // cut to 8 characters: enough to tell claims apart, too little to leave with
+	Owner, Note      string
+	Capacity, Weight int64
+	Token, Span      int64
+	Granted          bool
+	Lingering        bool      // its holder left, the place stays taken for Left
+	Since            time.Time // granted since, or waiting since
+	Left             time.Duration
+}

@@ -1,10 +1,10 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -73,7 +73,6 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 // lineReader describes lines. It remembers how long each lease lasts.
 type lineReader struct {
 	b    *Backend
-	mu   sync.Mutex
 	left map[int64]time.Duration // by lease ID; 0 if the lease has ended
 }
 
@@ -174,19 +173,17 @@ func (r *lineReader) readLeases(ctx context.Context, claims []*keyValue) error {
 			unknown = append(unknown, kv.Lease)
 		}
 	}
-	var failed error
+	left, errs := make([]time.Duration, len(unknown)), make([]error, len(unknown))
 	parallel(len(unknown), func(i int) {
 		answer, err := r.b.etcd.TimeToLive(ctx, clientv3.LeaseID(unknown[i]))
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		switch {
-		case err != nil:
-			failed = err
-		case answer.GrantedTTL > 0:
+		if errs[i] = err; err == nil && answer.GrantedTTL > 0 {
 			// The server tells whole seconds, rounded down. Until it has ended a lease,
 			// the claims on it are in line.
-			r.left[unknown[i]] = time.Duration(max(answer.TTL, 0))*time.Second + time.Second/2
+			left[i] = time.Duration(max(answer.TTL, 0))*time.Second + time.Second/2
 		}
 	})
-	return failed
+	for i, id := range unknown {
+		r.left[id] = left[i]
+	}
+	return cmp.Or(errs...)
 }

@@ -144,11 +144,6 @@ func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*posi
 	return nil, errRaced
 }
 
-// foreign reports whether the line is of another kind than c.
-func (p *position) foreign(c *driver.Claim) bool {
-	return p.head != nil && (p.line.class(p.head) == classPermit) != (c.Capacity < driver.RW)
-}
-
 // refusal says why c was not put. It is nil if c is in line already.
 func (p *position) refusal(c *driver.Claim) error {
 	switch {
@@ -158,7 +153,7 @@ func (p *position) refusal(c *driver.Claim) error {
 		return nil
 	case p.under != nil:
 		return errNameTaken
-	case p.foreign(c):
+	case p.head != nil && (p.line.class(p.head) == classPermit) != (classOf(c) == classPermit):
 		return driver.ErrKind
 	case !c.NoWait || p.head == nil:
 		return errors.New("the server refused the claim for no reason")
@@ -185,20 +180,17 @@ func (p *position) busy(ahead int) (*driver.BusyError, error) {
 // ticket describes the position. TTL and Left are the caller's to set.
 func (p *position) ticket(c *driver.Claim) (driver.Ticket, error) {
 	t := driver.Ticket{Claim: *c, Token: tokenOf(p.rev), Granted: p.granted, Mixed: p.mixed}
+	var err error
 	switch {
-	case !p.granted && p.head != nil:
-		var err error
-		t.Ahead = p.ahead
-		t.Head, err = p.busy(p.ahead)
-		return t, err
 	case !p.granted:
 		t.Ahead = p.ahead
+		if p.head != nil {
+			t.Head, err = p.busy(p.ahead)
+		}
 	case p.mark != nil:
 		var m markRecord
-		if err := decode(p.mark, &m); err != nil {
-			return t, err
-		}
+		err = decode(p.mark, &m)
 		t.Mark = driver.Mark(m.Mark)
 	}
-	return t, nil
+	return t, err
 }

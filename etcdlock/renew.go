@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -37,13 +36,14 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		if errs[i] != nil {
 			continue
 		}
-		var kept keptAlive
-		ours := false
+		var kept *keptAlive
 		if keys[i] != nil {
-			kept, ours = alive[clientv3.LeaseID(keys[i].Lease)]
+			kept = alive[clientv3.LeaseID(keys[i].Lease)]
 		}
-		if errs[i] = kept.err; !ours || kept.err == nil && kept.ttl < ts[i].TTL {
+		if ours := kept != nil; !ours || kept.err == nil && kept.ttl < ts[i].TTL {
 			alone = append(alone, i)
+		} else {
+			errs[i] = kept.err
 		}
 	}
 	// The claim is not in line, or lingers, or its lease is too short or another Backend's.
@@ -93,20 +93,17 @@ type keptAlive struct {
 }
 
 // keepAliveAll keeps those leases of keys alive that are ours.
-func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[clientv3.LeaseID]keptAlive {
-	alive := make(map[clientv3.LeaseID]keptAlive)
+func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[clientv3.LeaseID]*keptAlive {
+	alive := make(map[clientv3.LeaseID]*keptAlive)
 	for _, kv := range keys {
 		if kv != nil && b.leases.find(clientv3.LeaseID(kv.Lease)) != nil {
-			alive[clientv3.LeaseID(kv.Lease)] = keptAlive{}
+			alive[clientv3.LeaseID(kv.Lease)] = &keptAlive{}
 		}
 	}
 	ids := slices.Collect(maps.Keys(alive))
-	var mu sync.Mutex
 	parallel(len(ids), func(i int) {
-		ttl, err := hedged(ctx, func(ctx context.Context) (time.Duration, error) { return b.keepAlive(ctx, ids[i]) })
-		mu.Lock()
-		defer mu.Unlock()
-		alive[ids[i]] = keptAlive{ttl, err}
+		k := alive[ids[i]]
+		k.ttl, k.err = hedged(ctx, func(ctx context.Context) (time.Duration, error) { return b.keepAlive(ctx, ids[i]) })
 	})
 	return alive
 }

@@ -60,11 +60,33 @@ func (q *queue) tryBegin() (began time.Time, ok bool) {
 
 // end is called when a request has come back.
 func (q *queue) end(began time.Time) {
+	if began, batch := q.next(began); batch != nil {
+		go q.run(began, batch)
+	}
+}
+
+// run sends a batch, and then what is pending, until there is nothing.
+func (q *queue) run(began time.Time, batch []*Command) {
+	for batch != nil {
+		q.send(batch)
+		began, batch = q.next(began)
+	}
+}
+
+// next ends a request and begins another for what is pending.
+func (q *queue) next(ended time.Time) (began time.Time, batch []*Command) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.Index(q.began, began)
+	i := slices.Index(q.began, ended)
 	q.began = slices.Delete(q.began, i, i+1)
-	q.flush()
+	if len(q.pending) == 0 {
+		return began, nil
+	}
+	began, ok := q.begin()
+	if !ok {
+		return began, nil
+	}
+	return began, q.take()
 }
 
 // The methods below are called with mu held.
@@ -78,11 +100,7 @@ func (q *queue) flush() {
 			q.wakeLater()
 			return
 		}
-		batch := q.take()
-		go func() {
-			q.send(batch)
-			q.end(began)
-		}()
+		go q.run(began, q.take())
 	}
 }
 

@@ -13,9 +13,8 @@ import (
 // compaction: with a new name for each claim, BenchmarkFreeLock grows from 0.8 ms to 8 ms
 // within 20,000 claims. The zero value is ready.
 //
-// The pool saves time and nothing depends on it: a transaction that puts a claim compares
-// that its name is free. One rule is for safety. While an Enter of a claim may still
-// arrive, the claim keeps its name, so that its retries cannot make a second claim.
+// A transaction that puts a claim compares that its name is free. While an Enter of a claim may
+// still arrive, the claim keeps its name, so that its retries cannot make a second claim.
 type keyPool struct {
 	mu      sync.Mutex
 	tag     string // random, so that the names of different Backends differ

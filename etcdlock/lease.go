@@ -195,13 +195,7 @@ func (b *Backend) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)
 	}
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-		// Send says EOF where Recv says why.
-		if _, why := stream.Recv(); why != nil {
-			err = why
-		}
-		return 0, clientv3.ContextError(ctx, err)
-	}
+	_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}) // if this fails, Recv says why
 	answer, err := stream.Recv()
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)

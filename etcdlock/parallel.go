@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// A client sends its requests to its members in turn, and a member that hangs keeps a
-// request until its context ends. A renewal of two requests could meet that member
-// every time. So a renewal sends each request again, to another member.
+// A client sends its requests to its members in turn, and a member that hangs keeps a request
+// until its context ends. So a renewal sends each request again, to another member.
 const (
 	maxHedges  = 3
 	hedgeAfter = time.Second // or a quarter of the time that is left

@@ -7,9 +7,8 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// waiterRegistry holds the claims of this Backend that wait, or may be about to: from
-// before an Enter is sent until its claim is granted, gone or left. Messages for other
-// claims are dropped.
+// waiterRegistry holds claims from before an Enter is sent until the claim is granted, gone or
+// left. Messages for other claims are dropped.
 type waiterRegistry struct {
 	mu   sync.Mutex
 	byID map[string]*waiter // nil: nothing is known but that its Enter is about to be sent

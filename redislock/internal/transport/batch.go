@@ -14,8 +14,7 @@ import (
 // While the request is late, a failover may send its commands to another node. Once
 // either has the answer to a command, the other does not send that command again: a
 // Leave may have followed, and an Enter would bring back a claim that nobody knows.
-// Each holds mu while it sends anything but the first request. That first copy is with
-// a master that hangs, or is none any more, and ends there.
+// Each holds mu while it sends anything but the first request.
 type batch struct {
 	t        *Transport
 	node     redis.UniversalClient

@@ -85,8 +85,7 @@ func (c *cluster) heed(ctx context.Context, node redis.UniversalClient, as []*at
 const lateAfter = 500 * time.Millisecond
 
 // watch looks for another master while a batch is late, again and again until stop is
-// called. go-redis asks for a new map when a node says MOVED. A node that is dead says
-// nothing, and its locks would wait until the map is old, for ten seconds and more.
+// called. go-redis asks for a new map when a node says MOVED, and a node that is dead does not.
 func (c *cluster) watch(b *batch) (stop func()) {
 	if c == nil {
 		return func() {}

@@ -7,13 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A master of a Cluster that dies refuses connections, and its locks are asked for
-// elsewhere as soon as a replica has taken its place. A master that hangs says nothing.
-// The client waits for its ReadTimeout, three seconds by default, at each request, and
-// may wait as long again because it asks that very node for the map of hash slots.
-//
-// So while a batch is late, its commands are tried at the node that may have become
-// master. A replica that has not answers MOVED, and nothing has happened.
+// A master of a Cluster that hangs costs each request the client's ReadTimeout, three seconds
+// by default, or twice that. So while a batch is late, its commands are tried at the node that
+// may have become master. A replica that has not answers MOVED, and nothing has happened.
 
 // failover says which node stands in for a master that hangs.
 type failover struct {

@@ -40,11 +40,8 @@ func (t *Transport) resend(ctx context.Context, as []*attempt) {
 // redirect sends once more, one by one, what a node of a Cluster says is elsewhere. A
 // command that is alone also goes to another node if its own cannot take it.
 //
-// The ClusterClient does this too, for a node that it does not know yet. But it sends a
-// command several times by itself, perhaps long after a failover has got an answer, and
-// there and back again, with pauses, while a hash slot is moving: a lease of seconds may end
-// before that. It also sends what was redirected twice at once: two goroutines then write
-// one answer (go-redis 9.23.0).
+// The ClusterClient does this only for a node that is not known: it repeats a command long
+// after a failover has got an answer, and pauses while a hash slot is moving.
 func (t *Transport) redirect(ctx context.Context, as []*attempt) {
 	if t.cluster == nil {
 		return

@@ -23,14 +23,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Options change how commands are sent.
+// Options are those of package redislock.
 type Options struct {
-	// NoPipeline sends every command alone.
-	NoPipeline bool
-	// Replicas is how many replicas a master has. A majority of them must confirm each
-	// Durable command; none must if it is zero.
-	Replicas int
-	// ReplicaWait is how long replicas may take to confirm; one second if zero.
+	NoPipeline  bool
+	Replicas    int
 	ReplicaWait time.Duration
 }
 

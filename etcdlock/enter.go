@@ -140,7 +140,10 @@ func (b *Backend) join(ctx context.Context, c *driver.Claim, l *lease) (*positio
 // putFree puts a claim into a line without any key, where one comparison stands for all
 // that join needs. BenchmarkFreeLock takes a quarter longer without it.
 func (b *Backend) putFree(ctx context.Context, p *position, put clientv3.Op) (free bool, err error) {
-	answer, err := b.etcd.Txn(untimed{ctx}).If(p.line.unmarked().empty()).Then(clientv3.OpGet(p.line.mark()), put).Commit()
+	answer, err := b.etcd.Txn(untimed{ctx}).
+		If(p.line.unmarked().empty()).
+		Then(clientv3.OpGet(p.line.mark()), put).
+		Commit()
 	if err != nil || !answer.Succeeded {
 		return false, err
 	}

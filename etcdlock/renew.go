@@ -108,29 +108,15 @@ func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[client
 	return alive
 }
 
-// readOwn reads the key of c, which the transaction rev created, or says why c is not in line.
-func (b *Backend) readOwn(ctx context.Context, c *driver.Claim, rev int64) (*keyValue, error) {
-	p := b.positionOf(c, rev)
-	answer, err := b.etcd.Txn(ctx).Then(p.ownKey(), clientv3.OpGet(p.line.tombstone(c.ID))).Commit()
-	if err != nil {
-		return nil, err
-	}
-	own, tombstone := withID(found(answer, 0), c.ID), first(found(answer, 1))
-	if own == nil || tombstone != nil {
-		return nil, goneFor(tombstone)
-	}
-	return own, nil
-}
-
 // renewAlone starts the lease of c again, and moves c to a longer lease if c wants one. It
 // never shortens. It returns the lease that c has from now on.
 func (b *Backend) renewAlone(ctx context.Context, c *driver.Claim, rev int64) (time.Duration, error) {
 	for range maxAttempts {
-		own, err := b.readOwn(ctx, c, rev)
+		p, err := b.locate(ctx, c, rev)
 		if err != nil {
 			return 0, err
 		}
-		id := clientv3.LeaseID(own.Lease)
+		id := clientv3.LeaseID(p.own.Lease)
 		if l := b.leases.find(id); l == nil || l.ttl >= c.TTL {
 			ttl, err := b.keepAlive(ctx, id)
 			if err != nil || ttl >= c.TTL {
@@ -144,7 +130,7 @@ func (b *Backend) renewAlone(ctx context.Context, c *driver.Claim, rev int64) (t
 		ttl, err := b.keepAlive(ctx, longer.id)
 		moved := false
 		if err == nil {
-			moved, err = b.moveToLease(ctx, c, own, longer)
+			moved, err = b.moveToLease(ctx, c, p, longer)
 		}
 		switch {
 		case leaseEnded(err):
@@ -156,18 +142,17 @@ func (b *Backend) renewAlone(ctx context.Context, c *driver.Claim, rev int64) (t
 	return 0, errRaced
 }
 
-// moveToLease puts the claim own on the lease l. It reports false if the claim has changed
-// meanwhile.
-func (b *Backend) moveToLease(ctx context.Context, c *driver.Claim, own *keyValue, l *lease) (moved bool, err error) {
+// moveToLease puts the claim of p on the lease l. It reports false if the claim has changed
+// since p was read.
+func (b *Backend) moveToLease(ctx context.Context, c *driver.Claim, p *position, l *lease) (moved bool, err error) {
 	var r record
-	if err := decode(own, &r); err != nil {
+	if err := decode(p.own, &r); err != nil {
 		return false, err
 	}
 	r.TTL = int64(l.ttl / time.Second)
-	name := string(own.Key)
 	answer, err := b.etcd.Txn(ctx).
-		If(unchanged(name, own), absent(b.line(c.Key).tombstone(c.ID))).
-		Then(clientv3.OpPut(name, encode(r), clientv3.WithLease(l.id))).
+		If(unchanged(p.name, p.own), absent(p.line.tombstone(c.ID))).
+		Then(clientv3.OpPut(p.name, encode(r), clientv3.WithLease(l.id))).
 		Commit()
 	return err == nil && answer.Succeeded, err
 }

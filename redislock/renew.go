@@ -17,8 +17,9 @@ const maxRenewals = 200
 
 const renewing = "renewing the claim on"
 
-// Renew starts the leases of ts again, in one request for each 200 of them, or in
-// a Cluster for each hash slot. It works when the server is out of memory.
+// Renew starts the leases of ts again, in one request for each 200 of them. In a Cluster
+// each has a request of its own, unless the Prefix has a hash tag. Renew works when the
+// server is out of memory.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	r := renewal{b, ts, make([]error, len(ts))}
 	if err := b.ready(ctx); err != nil {
@@ -31,7 +32,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	for i := range all {
 		all[i] = i
 	}
-	r.run(ctx, r.groups(all))
+	r.run(ctx, all, r.groupSize())
 	return r.errs
 }
 
@@ -43,8 +44,9 @@ type renewal struct {
 	errs    []error
 }
 
-// run sends a script for each group, and waits for all of them.
-func (r *renewal) run(ctx context.Context, groups [][]int) {
+// run sends a script for each group of tickets, and waits for all of them.
+func (r *renewal) run(ctx context.Context, which []int, size int) {
+	groups := slices.Collect(slices.Chunk(which, size))
 	cmds := make([]*transport.Command, len(groups))
 	for i, group := range groups {
 		cmds[i] = r.command(group)
@@ -60,7 +62,7 @@ func (r *renewal) run(ctx context.Context, groups [][]int) {
 		}
 	}
 	if len(split) > 0 {
-		r.run(ctx, slices.Collect(slices.Chunk(split, 1)))
+		r.run(ctx, split, 1)
 	}
 }
 
@@ -111,14 +113,13 @@ func (r *renewal) note(ctx context.Context, group []int, got transport.Result) {
 	}
 }
 
-// groups says which tickets one script may renew: those of one server or hash slot. In a
-// Cluster two locks hardly ever share a hash slot, unless the Prefix has a hash tag.
-func (r *renewal) groups(which []int) [][]int {
-	size := maxRenewals
+// groupSize is how many tickets one script may renew. In a Cluster two locks hardly ever
+// share a hash slot, unless the Prefix has a hash tag.
+func (r *renewal) groupSize() int {
 	_, one := r.b.rdb.(*redis.Client)
 	_, tag, _ := strings.Cut(r.b.prefix, "{")
 	if r.b.noPipeline || !one && !strings.Contains(tag, "}") {
-		size = 1
+		return 1
 	}
-	return slices.Collect(slices.Chunk(which, size))
+	return maxRenewals
 }

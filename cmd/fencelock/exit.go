@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/fencelock/fencelock"
@@ -53,11 +52,6 @@ func fail(code int, format string, args ...any) error {
 }
 
 func usage(format string, args ...any) error { return fail(exitUsage, format, args...) }
-
-// say prints one line to people.
-func say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "fencelock: %s\n", terminal.OneLine(fmt.Sprintf(format, args...)))
-}
 
 // execute runs the command line and returns the exit code.
 func execute() int {

@@ -13,10 +13,12 @@ replace github.com/fencelock/fencelock => ../..
 replace github.com/fencelock/fencelock/redislock => ../../redislock
 
 require (
+	github.com/BurntSushi/toml v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	go.etcd.io/etcd/client/v3 v3.7.3
+	golang.org/x/term v0.47.0
 )
 
 require (

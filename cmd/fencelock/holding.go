@@ -21,6 +21,7 @@ type holding struct {
 	signals chan os.Signal
 	renewed chan struct{} // the lease was
 	outage  *outageMonitor
+	waiting *waitingLine // on a terminal
 
 	ctx    context.Context // ends when a signal asks this process to end
 	cancel context.CancelFunc
@@ -72,7 +73,10 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		}
 		return nil, err
 	}
-	open.Backend = observe(open.Backend, h.outage)
+	if isTerminal(os.Stderr) && !f.quiet && os.Getenv("TERM") != "dumb" {
+		h.waiting = newWaitingLine(f.name)
+	}
+	open.Backend = observe(open.Backend, h.outage, h.waiting)
 	h.session = newSession(where, open, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(where)})
 	r.Owner = owner()
 	if err := f.checkStore(h.session); err != nil {
@@ -116,6 +120,7 @@ func (h *holding) settle() error {
 		close(h.quit)
 	}
 	<-h.done
+	h.waiting.end()
 	if h.nowait != nil {
 		h.nowait.Stop()
 	}
@@ -213,7 +218,7 @@ func (h *holding) hooks(s *store) fencelock.Hooks {
 		},
 		Warn: func(e fencelock.Event) { say("%s on %s: %v", name, s, e.Err) },
 	}
-	if h.f.verbose || isTerminal(os.Stderr) && !h.f.quiet {
+	if h.f.verbose || isTerminal(os.Stderr) && !h.f.quiet && h.waiting == nil {
 		k.Waiting = func(e fencelock.Event) { say("waiting for %s, %s", name, inTheWay(e)) }
 	}
 	if h.f.verbose {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,5 +87,40 @@ func showTable(w io.Writer, lines []driver.Line) error {
 	for _, l := range lines {
 		all = append(all, rows(l, now)...)
 	}
-	return terminal.Table(w, all)
+	return layout().Table(w, all)
+}
+
+// layout is that of a table of claims: on a terminal it fits the width, and has colours
+// unless NO_COLOR is set.
+func layout() terminal.Layout {
+	l := terminal.Layout{Width: terminalWidth(os.Stdout), Cut: []int{0, 2, 7}} // name, owner, note
+	if colours(os.Stdout) {
+		l.Paint = func(column int, cell string) string {
+			if column != 1 { // the state
+				return cell
+			}
+			verb, _, _ := strings.Cut(cell, " ")
+			return paint(verb, cell)
+		}
+	}
+	return l
+}
+
+// colours reports whether what is written to f may have colours.
+func colours(f *os.File) bool {
+	return isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// stateColours are the colours of what a claim does, in the first word that says so.
+var stateColours = map[string]string{
+	"held": "32", "holds": "32", "waits": "33", "lingers": "35", "left": "2",
+}
+
+// paint gives text the colour of a state.
+func paint(state, text string) string {
+	colour := stateColours[state]
+	if colour == "" {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }

@@ -113,6 +113,7 @@ func isAnswer(err error) bool {
 type observed struct {
 	driver.Backend
 	monitor *outageMonitor
+	waiting *waitingLine // nil if there is none
 }
 
 // observedAlarm is an observed backend with a driver.Alarm.
@@ -123,9 +124,9 @@ type observedAlarm struct {
 
 type alarm interface{ driver.Alarm }
 
-// observe shows m what b answers.
-func observe(b driver.Backend, m *outageMonitor) driver.Backend {
-	o := observed{b, m}
+// observe shows m and w what b answers.
+func observe(b driver.Backend, m *outageMonitor, w *waitingLine) driver.Backend {
+	o := observed{b, m, w}
 	if a, ok := b.(driver.Alarm); ok {
 		return observedAlarm{o, a}
 	}
@@ -135,12 +136,14 @@ func observe(b driver.Backend, m *outageMonitor) driver.Backend {
 func (o observed) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	t, err := o.Backend.Enter(ctx, c)
 	o.monitor.observe(err, false)
+	o.waiting.observe(t, err)
 	return t, err
 }
 
 func (o observed) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	t, err := o.Backend.Await(ctx, t)
 	o.monitor.observe(err, true)
+	o.waiting.observe(t, err)
 	return t, err
 }
 

@@ -30,6 +30,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	// their help.
 	prints := map[string][]string{
 		"bench":      {"bench --for 0.2", "bench --for 0.2 -o json"},
+		"config":     {"config", "config -o json"},
 		"completion": {"completion bash", "completion zsh", "completion fish", "completion powershell"},
 		"help":       {"help", "help run"},
 		"ls":         {"ls", "ls -o json"},

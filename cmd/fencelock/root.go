@@ -31,8 +31,9 @@ processes and machines. It is kept on a store that you already run:
 
   fencelock run nightly -- ./report.sh
 
-The store is named by --url, else by FENCELOCK_URL. The default is a file in your state
-directory, which excludes only your own processes on this host. URLs:
+The store is named by --url, else by FENCELOCK_URL, else by a fencelock.toml (see fencelock
+config --help). The default is a file in your state directory, which excludes only your own
+processes on this host. URLs:
 
   local:                        the default file, without a notice about it
   sqlite:///path                a file: excludes all users of this host who can write it
@@ -94,7 +95,7 @@ func newRoot(c *cli) *cobra.Command {
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
-		newBreak(c), newPing(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
+		newBreak(c), newPing(c), newConfig(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(slices.Concat(verbs, systemVerbs(c), makerVerbs(c))...)
 	root.SetHelpCommand(newHelp())

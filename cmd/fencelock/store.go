@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,14 +34,16 @@ const nowaitContact = 2 * time.Second
 // store is where the locks are kept.
 type store struct {
 	*storeurl.URL
-	source string // the flag or the variable that named it
+	source string // the flag, the variable or the file that named it
+	file   configFile
 	byFlag string // the URL of --url, or ""
 	notice string // what the embedded default excludes, or ""
 }
 
-// findStore settles where the locks are: --url, then FENCELOCK_URL, then the embedded
-// default, unless a fencelock around this one kept the URL back.
+// findStore settles where the locks are: --url, then FENCELOCK_URL, then a config file, then
+// the embedded default, unless a fencelock around this one kept the URL back.
 func (c *cli) findStore() (*store, error) {
+	var file configFile
 	raw, from := c.url, storeurl.Source{Name: "--url", Visible: true}
 	if raw == "" {
 		raw, from = os.Getenv(envURL), storeurl.Source{Name: envURL}
@@ -48,13 +51,23 @@ func (c *cli) findStore() (*store, error) {
 			return nil, err
 		}
 	}
-	from.TLS = storeurl.Environment("").TLS
+	if raw == "" {
+		var err error
+		if file, err = findConfig(); err != nil {
+			return nil, err
+		}
+		raw, from.Name = file.URL, file.path
+	}
+	tls := storeurl.Environment("").TLS
+	from.TLS = storeurl.TLSFiles{
+		CA: cmp.Or(tls.CA, file.CA), Cert: cmp.Or(tls.Cert, file.Cert), Key: cmp.Or(tls.Key, file.Key),
+	}
 	chosen := raw != ""
 	if !chosen {
 		raw, from.Name = "local:", "the default"
 	}
 	var err error
-	if from.Password, err = c.password(); err != nil {
+	if from.Password, err = c.password(file); err != nil {
 		return nil, err
 	}
 	u, err := storeurl.Parse(raw, from)
@@ -64,7 +77,7 @@ func (c *cli) findStore() (*store, error) {
 	case err != nil:
 		return nil, unusable(usage("%s", err), from.Name)
 	}
-	s := &store{URL: u, source: from.Name, byFlag: c.url}
+	s := &store{URL: u, source: from.Name, byFlag: c.url, file: file}
 	if !chosen {
 		s.notice = defaultNotice(u)
 	}
@@ -72,29 +85,33 @@ func (c *cli) findStore() (*store, error) {
 }
 
 // unusable is the end of a verb that cannot use the URL in source: a URL on the command
-// line is its user's mistake, and one in the environment a bad configuration.
+// line is its user's mistake, and one in the environment or a file a bad configuration.
 func unusable(err error, source string) error {
 	var own *failure
-	if source == envURL && errors.As(err, &own) && own.code == exitUsage {
+	if source != "--url" && errors.As(err, &own) && own.code == exitUsage {
 		return &failure{code: exitConfig, text: own.text}
 	}
 	return err
 }
 
-// password is what --password-file or FENCELOCK_PASSWORD says, where a password is seen
-// least. It replaces one in the URL.
-func (c *cli) password() (string, error) {
-	if c.passwordFile == "" {
-		return os.Getenv(envPassword), nil
+// password is what --password-file, FENCELOCK_PASSWORD or the password_file of a config
+// file says, where a password is seen least. It replaces one in the URL.
+func (c *cli) password(f configFile) (string, error) {
+	path, named := c.passwordFile, "--password-file"
+	if path == "" {
+		if password := os.Getenv(envPassword); password != "" || f.PasswordFile == "" {
+			return password, nil
+		}
+		path, named = f.PasswordFile, "password_file in "+f.path
 	}
-	b, err := os.ReadFile(c.passwordFile)
+	b, err := os.ReadFile(path)
 	if err != nil {
-		return "", fail(exitConfig, "cannot read --password-file: %v", err)
+		return "", fail(exitConfig, "cannot read %s: %v", named, err)
 	}
 	// Editors end a file with a line feed that is no part of the password.
 	password := strings.TrimRight(string(b), "\r\n")
 	if password == "" {
-		return "", fail(exitConfig, "--password-file %s is empty", quote(c.passwordFile))
+		return "", fail(exitConfig, "%s: %s is empty", named, quote(path))
 	}
 	return password, nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -15,9 +16,10 @@ import (
 // becomeAgent makes this process the agent that hold started, if it is one.
 func becomeAgent() { agentSelf = agent.Main() }
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	return err == nil
+// onlyOwn reports whether nobody but this user and root can have written a file.
+func onlyOwn(info os.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (int(s.Uid) == os.Getuid() || s.Uid == 0) && info.Mode().Perm()&0o022 == 0
 }
 
 // outlivePipes makes a write to a pipe that nobody reads an error instead of the

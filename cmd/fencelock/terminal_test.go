@@ -12,6 +12,8 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/internal/terminal"
 )
 
 // shell is an interactive bash on a terminal of its own.
@@ -256,6 +258,41 @@ func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
 	b.answers("fencelock run m -- true", `waiting for "m"`)
 	b.interrupts()
 	b.shows("SIGINT while waiting; left the line")
+}
+
+// On a terminal that can do it, the line of one who waits is written anew, and goes away.
+func TestWaitingLineIsLive(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.holds(untilTold)
+	second := s.start("fencelock", "run", "n", "--", "sh", "-c", "until [ -e over ]; do sleep 0.02; done")
+	eventually(t, "the second one waits", func() bool { return strings.Contains(s.must("show", "n"), "waits #1") })
+	b := newTerminal(t, s)
+	b.answers("stty cols 150; TERM=xterm fencelock run n -- echo my''turn", "\r\x1b[Kfencelock: waiting for \"n\" for 2s, held by ")
+	b.shows(", 2 ahead with the holder")
+	s.touch("enough")
+	b.shows(", 1 ahead, the holder")
+	s.touch("over")
+	b.shows("\r\x1b[Kmyturn")
+	holder.wait()
+	second.wait()
+}
+
+func TestTablesFitTheTerminal(t *testing.T) {
+	s := sqliteStage(t)
+	holder := s.holds(longRun, "--note", strings.Repeat("a long note ", 10))
+	b := newTerminal(t, s)
+	b.types("stty cols 90; TERM=xterm fencelock ls; NO_COLOR=1 TERM=xterm fencelock ls\n")
+	b.shows("\x1b[32mheld\x1b[0m")
+	eventually(t, "both tables are shown", func() bool { return strings.Count(b.out.String(), "a long") >= 2 })
+	for _, line := range strings.Split(strings.ReplaceAll(b.out.String(), "\x1b[32mheld\x1b[0m", "held"), "\r\n") {
+		if strings.Contains(line, "a long") && (terminal.Columns(line) > 90 || !strings.HasSuffix(line, "…") || strings.Contains(line, "\x1b[3")) {
+			t.Errorf("the row has %d columns: %q", terminal.Columns(line), line)
+		}
+	}
+	if text := s.must("ls"); !strings.Contains(text, strings.Repeat("a long note ", 9)) || strings.Contains(text, "\x1b") {
+		t.Errorf("what is no terminal gets\n%s", text)
+	}
+	holder.signal("KILL")
 }
 
 func TestBreakAsksOnATerminal(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"time"
 
@@ -138,8 +139,12 @@ func event(w io.Writer, key, what string, c driver.Standing) error {
 	if c.Note != "" {
 		note = " (" + plain(c.Note) + ")"
 	}
+	shown := what
+	if colours(os.Stdout) {
+		shown = paint(what, what)
+	}
 	_, err := fmt.Fprintf(w, "%s  %s  %s %s%s, token %d\n",
-		time.Now().Format("15:04:05"), plain(key), plain(c.Owner), what, note, c.Token)
+		time.Now().Format("15:04:05"), plain(key), plain(c.Owner), shown, note, c.Token)
 	return err
 }
 

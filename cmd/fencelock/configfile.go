@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/BurntSushi/toml"
+)
+
+// configName is the name of a config file in a working directory and its parents.
+const configName = "fencelock.toml"
+
+// configFile names a store for all who work below its folder. What stands beside url belongs
+// to that URL: none of it is used for a URL from elsewhere.
+type configFile struct {
+	URL          string `toml:"url"`
+	PasswordFile string `toml:"password_file"`
+	CA           string `toml:"ca"`
+	Cert         string `toml:"cert"`
+	Key          string `toml:"key"`
+
+	path string // "" if there is no such file
+}
+
+// configPaths are where a config file is looked for: the working directory, its parents from
+// the nearest on, and the user's folder for settings.
+func configPaths() []string {
+	var paths []string
+	if dir, err := os.Getwd(); err == nil {
+		for {
+			paths = append(paths, filepath.Join(dir, configName))
+			parent := filepath.Dir(dir)
+			if parent == dir {
+				break
+			}
+			dir = parent
+		}
+	}
+	if dir, err := os.UserConfigDir(); err == nil {
+		paths = append(paths, filepath.Join(dir, "fencelock", configName))
+	}
+	return paths
+}
+
+// findConfig reads the first config file that there is. A file that others may write is not
+// used: it could send the user's locks, and a password, to a store of theirs.
+func findConfig() (configFile, error) {
+	for _, path := range configPaths() {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err == nil && !onlyOwn(info):
+			say("%s is not used: somebody else owns it or may write it", quote(path))
+			continue
+		}
+		return readConfig(path)
+	}
+	return configFile{}, nil
+}
+
+func readConfig(path string) (configFile, error) {
+	f := configFile{path: path}
+	seen, err := toml.DecodeFile(path, &f)
+	if err != nil {
+		return f, fail(exitConfig, "%s cannot be read: %v", quote(path), err)
+	}
+	if unknown := seen.Undecoded(); len(unknown) > 0 {
+		return f, fail(exitConfig, "%s has the unknown setting %s; known are url, password_file, ca, cert and key",
+			quote(path), unknown[0])
+	}
+	if f.URL == "" {
+		return f, fail(exitConfig, "%s names no store; add url = \"…\"", quote(path))
+	}
+	for _, file := range []*string{&f.PasswordFile, &f.CA, &f.Cert, &f.Key} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(filepath.Dir(path), *file)
+		}
+	}
+	return f, nil
+}

@@ -99,6 +99,7 @@ func newRoot(c *cli) *cobra.Command {
 	}
 	root.AddCommand(slices.Concat(verbs, systemVerbs(c), makerVerbs(c))...)
 	root.SetHelpCommand(newHelp())
+	c.completions(root)
 	return root
 }
 

@@ -23,7 +23,7 @@ func (r *release) makePages(ctx context.Context) error {
 		}
 	}
 	// The workspace's go.sum has what only this build needs.
-	env := []string{"GOFLAGS=", "SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
+	env := []string{"GOWORK=", "GOFLAGS=", "SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
 	program := filepath.Join(r.work(), "pages")
 	build := []string{"build", "-trimpath", "-tags=man,grpcnotrace", "-o", program, "./cmd/fencelock"}
 	if _, err := output(ctx, command{dir: r.clone(), env: env, name: "go", args: build}); err != nil {

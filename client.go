@@ -3,6 +3,7 @@ package fencelock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -22,11 +23,11 @@ type Client struct {
 
 	clock    clock
 	hooks    dispatcher
-	queues   localQueues // goroutines that wait for a key
-	schedule schedule    // claims that are renewed, or that have a Leave due
-	life     lifecycle   // what Shutdown and Close wait for
-	renewals limiter
-	leaves   limiter
+	queues   localQueues  // goroutines that wait for a key
+	schedule schedule     // claims that are renewed, or that have a Leave due
+	life     lifecycle    // what Shutdown and Close wait for
+	renewals atomic.Int32 // calls of Backend.Renew under way
+	leaves   atomic.Int32 // background Leaves under way
 
 	acquisitions sync.Pool // of *acquisition
 	stopAlarms   func()
@@ -38,7 +39,7 @@ type Client struct {
 // The Client takes over b: Close closes it. Close never closes the store's client
 // that the backend was made from, which stays the user's own.
 func New(b driver.Backend, o *Options) *Client {
-	c := &Client{backend: b, renewals: limiter{limit: renewalsAtOnce}, leaves: limiter{limit: leavesAtOnce}}
+	c := &Client{backend: b}
 	c.clock.start()
 	c.life.start(&c.clock)
 	c.queues.c, c.queues.byKey = c, map[string]*localQueue{}

@@ -30,19 +30,7 @@
 //		return report(ctx, l.Token())
 //	})
 //
-// Or hold the lock over several calls:
-//
-//	func ship(ctx context.Context, client *fencelock.Client) (err error) {
-//		lease, err := client.Lock(ctx, "orders/42")
-//		if err != nil {
-//			return err
-//		}
-//		defer func() { err = errors.Join(err, lease.Release(ctx)) }()
-//		ctx = lease.Context()
-//		return pack(ctx, lease.Token())
-//	}
-//
-// The result err is named, so the deferred Release can report that the lock was lost.
+// Client.Lock holds a lock over several calls, until Lease.Release.
 //
 // The Client renews the lease in the background until its release.
 //

@@ -8,8 +8,8 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// leavesAtOnce bounds the background Leaves under way, so that a Client that closes with a
-// hundred thousand leases does not start as many goroutines.
+// leavesAtOnce is about how many background Leaves are under way at most. A Client that
+// closes with a hundred thousand leases does not start as many goroutines.
 const leavesAtOnce = 256
 
 // leaveTimeout bounds one Leave. It may be longer than a third of a short lease, because a
@@ -115,7 +115,8 @@ func (cl *claim) leaveNowLocked(now int64) {
 
 // sendLeaveLocked begins one try of a scheduled Leave, or puts it off while too many run.
 func (cl *claim) sendLeaveLocked(now int64) {
-	if cl.c.leaves.tryStart() {
+	if cl.c.leaves.Load() < leavesAtOnce {
+		cl.c.leaves.Add(1)
 		cl.leaveRunning = true
 		go cl.tryLeave()
 	} else {
@@ -127,7 +128,7 @@ func (cl *claim) sendLeaveLocked(now int64) {
 // tryLeave is one try of a scheduled Leave.
 func (cl *claim) tryLeave() {
 	c := cl.c
-	defer c.leaves.done()
+	defer c.leaves.Add(-1)
 	cl.mu.Lock()
 	t, rare := cl.leaveTicketLocked(), cl.readRare()
 	e := rare.exit

@@ -3,7 +3,6 @@ package fencelock
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -13,24 +12,6 @@ const (
 	renewalBatch   = 512 // claims in one call of Backend.Renew
 	renewalsAtOnce = 64  // such calls under way
 )
-
-// limiter bounds how many goroutines of one sort run at once.
-type limiter struct {
-	running atomic.Int32
-	limit   int32
-}
-
-func (l *limiter) full() bool { return l.running.Load() >= l.limit }
-
-func (l *limiter) tryStart() bool {
-	if l.running.Add(1) > l.limit {
-		l.running.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (l *limiter) done() { l.running.Add(-1) }
 
 // renewal is the claims that one call of Backend.Renew renews. Their leases have one length.
 type renewal struct {
@@ -48,11 +29,11 @@ func (c *Client) processDue() {
 		// Claims that are due soon join a renewal that is sent anyway. Leases that were taken
 		// at different times come to be renewed together. When no further call may start,
 		// claims that are not due stay as they are, or the loop would not end.
-		cl, slack := c.schedule.earliest(now, renews && !c.renewals.full())
+		cl, slack := c.schedule.earliest(now, renews && c.renewals.Load() < renewalsAtOnce)
 		if cl == nil {
 			break
 		}
-		ticket, renew := cl.process(now, slack, c.renewals.full())
+		ticket, renew := cl.process(now, slack, c.renewals.Load() >= renewalsAtOnce)
 		if !renew {
 			continue
 		}
@@ -103,11 +84,11 @@ func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, renew bo
 
 // sendRenewal renews the claims of r on a goroutine of its own.
 func (c *Client) sendRenewal(r *renewal) {
-	c.renewals.running.Add(1)
+	c.renewals.Add(1)
 	c.life.beginWork()
 	go func() {
 		defer c.life.endWork()
-		defer c.renewals.done()
+		defer c.renewals.Add(-1)
 		sent := c.clock.now()
 		call := c.life.renewing.call(context.Background(), sent, r.tickets[0].TTL/3)
 		errs := c.backend.Renew(call, r.tickets)

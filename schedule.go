@@ -2,7 +2,6 @@ package fencelock
 
 import (
 	"container/heap"
-	"slices"
 	"sync"
 	"time"
 )
@@ -72,14 +71,8 @@ func (s *schedule) earliest(now int64, early bool) (cl *claim, slack int64) {
 	return cl, slack
 }
 
-// all returns the scheduled claims, in no order.
-func (s *schedule) all() []*claim {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.claims)
-}
-
-// find returns the scheduled claims that match. match reads only what never changes.
+// find returns the scheduled claims that match, in no order. match reads only what never
+// changes.
 func (s *schedule) find(match func(*claim) bool) []*claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()

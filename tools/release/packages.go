@@ -29,9 +29,10 @@ func (r *release) makePackages(ctx context.Context, t platform, binary string) e
 	return nil
 }
 
-// tool builds a tool that go.mod of this program names, once, and returns where it is.
+// tool builds a tool that go.mod of this program names, once, and returns where it is. The
+// SBOM has the sum of the tool that wrote it, so -trimpath: it is the same in every folder.
 func (r *release) tool(ctx context.Context, name string) (string, error) {
 	dir := filepath.Join(r.source, "tools", "release")
-	env := []string{"GOWORK=off"}
+	env := []string{"GOWORK=off", "GOFLAGS=-trimpath", "CGO_ENABLED=0"}
 	return output(ctx, command{dir: dir, env: env, name: "go", args: []string{"tool", "-n", name}})
 }

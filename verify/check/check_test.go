@@ -77,7 +77,7 @@ func read(t *testing.T, text string) []traffic.Line {
 }
 
 var promised = Options{
-	Traits: traffic.Traits{Tokens: true, Told: true, Fair: true, Wake: time.Second},
+	Traits: traffic.Traits{Told: true, Fair: true, Wake: time.Second},
 	TTL:    time.Second,
 }
 

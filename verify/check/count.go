@@ -10,11 +10,10 @@ import (
 
 // Numbers are what a run came to.
 type Numbers struct {
-	Seconds     float64
 	Lines       map[string]int // of each traffic.Op
 	Faults      map[string]int
 	ByWay       map[string]int // grants
-	Keys, Held  int
+	Held        int
 	Asked       int // operations that users began
 	Ambiguous   int // and of which nobody was told what came of them
 	Stuck       int // keys that somebody waited for in vain, or claims that stayed
@@ -32,9 +31,6 @@ type Numbers struct {
 func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 	n := &v.Numbers
 	n.Lines, n.Faults, n.ByWay, n.Epsilon = map[string]int{}, map[string]int{}, map[string]int{}, o.Epsilon
-	if len(lines) > 0 {
-		n.Seconds = time.Duration(lines[len(lines)-1].At - lines[0].At).Seconds()
-	}
 	for _, l := range lines {
 		n.Lines[string(l.Op)]++
 		switch l.Op {
@@ -59,7 +55,6 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 }
 
 func (n *Numbers) countClaims(all []*claim) {
-	n.Keys = len(byKey(all))
 	for _, c := range all {
 		if c.held {
 			n.Held++

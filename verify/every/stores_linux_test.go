@@ -31,7 +31,7 @@ import (
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
-	"github.com/fencelock/fencelock/verify/traffic"
+	"github.com/fencelock/fencelock/storeurl"
 	"github.com/fencelock/fencelock/zklock"
 )
 
@@ -263,7 +263,7 @@ func openPostgres(t testing.TB, addrs []string) driver.Backend {
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(4)
 	t.Cleanup(func() { db.Close() })
-	return sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: traffic.Listen(config)})
+	return sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: storeurl.Listen(config, nil)})
 }
 
 func openMariaDB(t testing.TB, addrs []string) driver.Backend {

@@ -49,7 +49,7 @@ func broken() traffic.Table {
 // lock that is released deletes the key: always, or if it is its own.
 func setnx(name string, owner bool) traffic.Service {
 	return traffic.Service{
-		Traits: traffic.Traits{Name: name, Told: true, MinTTL: 100 * time.Millisecond},
+		Traits: traffic.Traits{Name: name, Ways: []string{"mutex", "set"}, Told: true, MinTTL: 100 * time.Millisecond},
 		Open: func(_ context.Context, raw string, ttl time.Duration) (traffic.Locks, error) {
 			u, err := url.Parse(raw)
 			if err != nil {

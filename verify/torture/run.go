@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/verify/check"
-	"github.com/fencelock/fencelock/verify/report"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -35,15 +34,14 @@ type Options struct {
 	Dir string    // where the history goes; must exist
 	Out io.Writer // nil for nowhere
 
-	Workers, Clients, Users, Keys int           // 0 for 4, 2, 2, 2
-	Epoch                         time.Duration // after which other keys are used; 0 for 2 s
-	Ways                          []string      // nil for all
-	Again                         string        // the command that runs it again, for the report
+	Workers int           // 0 for 4
+	Epoch   time.Duration // after which other keys are used; 0 for 2 s
+	Ways    []string      // nil for all
+	Again   string        // the command that runs it again, for the report
 }
 
 func (o Options) settled() Options {
-	o.Workers, o.Clients = cmp.Or(o.Workers, 4), cmp.Or(o.Clients, 2)
-	o.Users, o.Keys = cmp.Or(o.Users, 2), cmp.Or(o.Keys, 2)
+	o.Workers = cmp.Or(o.Workers, 4)
 	o.Epoch, o.TTL = cmp.Or(o.Epoch, 2*time.Second), cmp.Or(o.TTL, time.Second)
 	if o.Out == nil {
 		o.Out = io.Discard
@@ -54,10 +52,9 @@ func (o Options) settled() Options {
 // Result is what came of a run.
 type Result struct {
 	*check.Verdict
-	Dir, Report string
-	Name        string
-	Seed        uint64
-	For, TTL    time.Duration
+	Dir, Name string
+	Seed      uint64
+	For, TTL  time.Duration
 }
 
 // run is one run under way.
@@ -116,10 +113,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Start != "" && o.Service == "" {
 		r.Name = o.Start
 	}
-	r.Report, err = report.Write(o.Dir, report.Run{
-		Name: service.Name, Seed: o.Seed, TTL: o.TTL, Faults: o.Faults, Again: o.Again, Told: service.Told,
-	}, lines, r.Verdict)
-	return r, err
+	return r, r.writeReport(o.Again, lines)
 }
 
 // Judge judges the history of Options.Dir, as of Options.Service.
@@ -218,7 +212,7 @@ func (x *run) makeWorkers() (err error) {
 	for i := range x.Workers {
 		one := &worker{number: i + 1, rec: x.rec, order: traffic.Order{
 			Service: x.store.service, URL: x.store.url, TTL: x.TTL, Seed: x.Seed, Begun: x.begun, Dir: x.history,
-			Resource: x.resource.Addr(), Clients: x.Clients, Users: x.Users, Keys: x.Keys, Epoch: x.Epoch, Ways: x.Ways,
+			Resource: x.resource.Addr(), Epoch: x.Epoch, Ways: x.Ways,
 		}}
 		x.workers = append(x.workers, one)
 		if !x.store.proxies {
@@ -241,7 +235,7 @@ func (x *run) world() *world {
 	if x.store.cluster != nil {
 		w.hashSlot = func(rng *rand.Rand) (func() error, error) {
 			way := traffic.Ways()[rng.IntN(len(traffic.Ways()))]
-			key := x.workers[0].order.Key(way, rng.IntN(x.Keys))
+			key := x.workers[0].order.Key(way, rng.IntN(traffic.Keys))
 			return x.store.moveSlot(rng, "fencelock:{"+key+"}")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/storeurl"
@@ -13,9 +14,7 @@ import (
 // again and again for a duration, with a gap between two; nil where there are no statements
 // that a server could end. On SQLite the workers interrupt their own: see traffic.Interrupt.
 func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Duration) error {
-	switch u.Scheme {
-	case "postgres", "mysql":
-	default:
+	if u.Scheme != "postgres" && u.Scheme != "mysql" {
 		return nil
 	}
 	return func(ctx context.Context, d, gap time.Duration) error {
@@ -41,39 +40,23 @@ func statementEnder(u *storeurl.URL) func(ctx context.Context, d, gap time.Durat
 
 // endEach ends one statement of each connection but its own.
 func endEach(ctx context.Context, scheme string, db *sql.DB, gap time.Duration) error {
-	list := "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-	end := "KILL QUERY %d"
+	list, end := "SELECT GROUP_CONCAT(id) FROM information_schema.processlist "+
+		"WHERE db = DATABASE() AND id <> CONNECTION_ID()", "KILL QUERY %s"
 	if scheme == "postgres" {
-		list = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-		end = "SELECT pg_cancel_backend(%d)"
+		list, end = "SELECT string_agg(pid::text, ',') FROM pg_stat_activity "+
+			"WHERE datname = current_database() AND pid <> pg_backend_pid()", "SELECT pg_cancel_backend(%s)"
 	}
-	ids, err := numbers(ctx, db, list)
-	if err != nil {
+	var ids sql.NullString // by commas, NULL if there are none
+	if err := db.QueryRowContext(ctx, list).Scan(&ids); err != nil {
 		return err
 	}
-	for _, id := range ids {
+	if !ids.Valid {
+		pause(ctx, 10*time.Millisecond)
+		return nil
+	}
+	for id := range strings.SplitSeq(ids.String, ",") {
 		_, _ = db.ExecContext(ctx, fmt.Sprintf(end, id)) // the connection may have ended
 		pause(ctx, gap)
 	}
-	if len(ids) == 0 {
-		pause(ctx, 10*time.Millisecond)
-	}
 	return nil
-}
-
-// numbers reads a column of numbers.
-func numbers(ctx context.Context, db *sql.DB, query string) (ns []int64, err error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var n int64
-		if err := rows.Scan(&n); err != nil {
-			return nil, err
-		}
-		ns = append(ns, n)
-	}
-	return ns, rows.Err()
 }

@@ -41,7 +41,7 @@ func TestMarkdownIsTheNumbers(t *testing.T) {
 
 // A folder holds one history: two in one would be judged as if they were one.
 func TestHistoriesAreNotMixed(t *testing.T) {
-	o := Options{Start: "memory", Table: allServices(), For: 300 * time.Millisecond, Seed: 1, Faults: "none", TTL: 200 * time.Millisecond, Dir: t.TempDir(), Users: 1}
+	o := Options{Start: "memory", Table: allServices(), For: 300 * time.Millisecond, Seed: 1, Faults: "none", TTL: 200 * time.Millisecond, Dir: t.TempDir()}
 	if _, err := Run(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ type release func(context.Context) (lost bool, err error)
 // foreignService makes a Service of a library.
 func foreignService(name string, library func(rdb redis.UniversalClient, ttl time.Duration) obtain) Service {
 	return Service{
-		Traits: Traits{Name: name, Lag: ghost, MinTTL: 100 * time.Millisecond},
+		Traits: Traits{Name: name, Ways: []string{"mutex", "set"}, Lag: ghost, MinTTL: 100 * time.Millisecond},
 		Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
 			u, err := ParseURL(raw)
 			if err != nil {

@@ -78,13 +78,10 @@ type Looker interface {
 
 // Traits say what a lock service is able to do and promises.
 type Traits struct {
-	Name      string
-	Tokens    bool // grants carry fencing tokens
-	Told      bool // a holder is told, or can see by itself, when its lease has ended
-	Kinds     bool // readers and writers
-	Permits   bool // semaphores
-	Reentrant bool
-	Fair      bool // waiters stand in a line, and are granted without asking again
+	Name string
+	Ways []string // in which it can be used, of those that Ways returns
+	Told bool     // a holder is told, or can see by itself, when its lease has ended
+	Fair bool     // waiters stand in a line, and are granted without asking again
 	// Wake is how soon a waiter asks again where a message was lost; 0 for no promise.
 	Wake time.Duration
 	// Lag is what the service adds to a lease before it lets the next one in, when a holder

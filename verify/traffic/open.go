@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/memlock"
@@ -104,14 +102,12 @@ func Schemes() Table {
 	const fallback = 1250 * time.Millisecond
 	ours := func(name string, minTTL, lag time.Duration) Service {
 		return service(Traits{
-			Name: name, Tokens: true, Told: true, Kinds: true, Permits: true, Reentrant: true,
-			Fair: true, Wake: fallback, Lag: lag, MinTTL: minTTL,
+			Name: name, Ways: Ways(), Told: true, Fair: true, Wake: fallback, Lag: lag, MinTTL: minTTL,
 		}, driver.Membership{})
 	}
 	const short = 100 * time.Millisecond
-	quorum := Traits{
-		Name: "quorum", Tokens: true, Told: true, Kinds: true, Reentrant: true, Lag: 2 * time.Second, MinTTL: short,
-	}
+	ways := []string{"mutex", "rw", "reentrant", "set", "guard"}
+	quorum := Traits{Name: "quorum", Ways: ways, Told: true, Lag: 2 * time.Second, MinTTL: short}
 	t := Table{
 		"memory":         ours("memory", short, 0),
 		"sqlite":         ours("sqlite", short, 0),
@@ -134,9 +130,4 @@ func Schemes() Table {
 	}
 	t["postgresql"], t["mariadb"], t["etcds"], t["local"] = t["postgres"], t["mysql"], t["etcd"], t["sqlite"]
 	return t
-}
-
-// Listen is an Options.Listen of package sqllock, on a connection of its own.
-func Listen(config *pgx.ConnConfig) func(context.Context, string, func()) error {
-	return storeurl.Listen(config, nil)
 }

@@ -25,7 +25,7 @@ func (u *user) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		// Every user draws the same numbers for the same round, whatever came of it.
 		way := u.o.Ways[u.rng.IntN(len(u.o.Ways))]
-		key := u.o.Key(way, u.rng.IntN(u.o.Keys))
+		key := u.o.Key(way, u.rng.IntN(Keys))
 		u.once(ctx, way, key, rand.New(rand.NewPCG(u.rng.Uint64(), 0)))
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"net/rpc"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 )
@@ -26,12 +25,16 @@ type Order struct {
 	Begun    int64 // of the whole run, by Now
 	Dir      string
 	Resource string
-	Clients  int
-	Users    int // of each client
-	Keys     int // in use at once, for each way of use
-	Epoch    time.Duration
-	Ways     []string // nil for all that the service is able to do
+	Epoch    time.Duration // after which other keys are used
+	Ways     []string      // nil for all that the service is able to do
 }
+
+// What a worker process consists of.
+const (
+	clients = 2
+	users   = 2 // of each client
+	Keys    = 2 // in use at once, for each way of use
+)
 
 // Key is the n-th of the keys that are in use now in one way.
 func (o Order) Key(way string, n int) string {
@@ -44,15 +47,6 @@ const Variable = "FENCELOCK_TORTURE_ORDER"
 
 // Ways are the ways to use locks.
 func Ways() []string { return []string{"mutex", "rw", "sem", "reentrant", "set", "guard"} }
-
-// Able are the ways in which a service can be used.
-func (t Traits) Able() []string {
-	needs := map[string]bool{"rw": t.Kinds, "sem": t.Permits, "reentrant": t.Reentrant, "guard": t.Tokens}
-	return slices.DeleteFunc(Ways(), func(way string) bool {
-		able, needed := needs[way]
-		return needed && !able
-	})
-}
 
 // Worker does what the environment orders, and ends the program; it returns at once if
 // there is no order. It works until its standard input ends, and then gives back what
@@ -92,31 +86,31 @@ func work(table Table, o Order) error {
 	var all sync.WaitGroup
 	all.Go(func() { tick(ctx, rec) })
 	if o.Ways == nil {
-		o.Ways = service.Able()
+		o.Ways = service.Ways
 	}
 	guarded, err := rpc.Dial("tcp", o.Resource)
 	if err != nil {
 		return err
 	}
 	defer guarded.Close()
-	errs := make([]error, o.Clients)
-	for c := range o.Clients {
+	errs := make([]error, clients)
+	for c := range clients {
 		all.Go(func() {
 			locks, err := service.Open(Via(ctx, o.Via), o.URL, o.TTL)
 			if err != nil {
 				errs[c] = err
 				return
 			}
-			var users sync.WaitGroup
-			for n := range o.Users {
-				id := c*o.Users + n
+			var own sync.WaitGroup
+			for n := range users {
+				id := c*users + n
 				u := &user{
 					o: o, service: service, locks: locks, rec: rec, id: id, guarded: guarded,
 					rng: rand.New(rand.NewPCG(o.Seed, uint64(id))),
 				}
-				users.Go(func() { u.run(ctx) })
+				own.Go(func() { u.run(ctx) })
 			}
-			users.Wait()
+			own.Wait()
 			errs[c] = locks.Close()
 		})
 	}

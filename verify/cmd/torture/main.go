@@ -66,9 +66,6 @@ func parse() (o options) {
 		"but flushall, or none:\n"+torture.Faults())
 	flag.DurationVar(&o.TTL, "ttl", time.Second, "the `lease`")
 	flag.IntVar(&o.Workers, "workers", 4, "how many `processes`")
-	flag.IntVar(&o.Clients, "clients", 2, "how many `clients` in each")
-	flag.IntVar(&o.Users, "users", 2, "how many `users` of each client")
-	flag.IntVar(&o.Keys, "keys", 2, "how many `keys` at once, for each way of use")
 	flag.StringVar(&o.Dir, "dir", "", "the `folder` for histories and reports; by default a new temporary one")
 	flag.StringVar(&o.judge, "judge", "",
 		"judge the history in this `folder` once more, as of the library that -service names")

@@ -1,0 +1,65 @@
+package torture
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/verify/check"
+	"github.com/fencelock/fencelock/verify/model"
+	"github.com/fencelock/fencelock/verify/traffic"
+)
+
+// writeReport writes report.txt into the folder of the run: the summary, and the history lines
+// of the first breaches. It draws a page of the model's for the first keys that it refuses.
+func (r *Result) writeReport(again string, lines []traffic.Line) error {
+	keys := slices.Sorted(maps.Keys(r.Illegal))
+	for _, key := range keys[:min(len(keys), 3)] {
+		name := "model-" + strings.ReplaceAll(key, "/", "-") + ".html"
+		if err := model.Draw(r.Illegal[key], 5*time.Second, filepath.Join(r.Dir, name)); err != nil {
+			return err
+		}
+	}
+	f, err := os.Create(filepath.Join(r.Dir, "report.txt"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fmt.Fprintf(f, "%d breaches\nto run it again: %s\n", len(r.Violations), again)
+	r.Summary(f)
+	fmt.Fprintf(f, "  grants by use: %v\n  history lines by kind: %v\n", r.Numbers.ByWay, r.Numbers.Lines)
+	for _, v := range r.Violations[:min(len(r.Violations), 20)] {
+		fmt.Fprintf(f, "\n%v, after %v\n", v, time.Duration(v.At-lines[0].At))
+		writeNear(f, lines, v)
+	}
+	return f.Close()
+}
+
+// writeNear writes the lines of the claims that clash, and those within a second that are
+// about the key or a fault.
+func writeNear(w io.Writer, lines []traffic.Line, v check.Violation) {
+	written := 0
+	for _, l := range lines {
+		mine := l.Claim != "" && slices.Contains(v.Claims, l.Claim)
+		related := l.Key == v.Key || l.Key == "" && l.Op != traffic.Tick
+		near := related && (time.Duration(l.At-v.At)).Abs() < time.Second
+		if !mine && !near || l.Op == traffic.Final {
+			continue
+		}
+		if written++; written > 60 {
+			fmt.Fprintln(w, "  …")
+			return
+		}
+		mark := " "
+		if mine {
+			mark = "▶"
+		}
+		fmt.Fprintf(w, "%s %+10.3f ms  %-11s %-14s token %d %s\n",
+			mark, float64(l.At-v.At)/1e6, l.Op, l.Claim, l.Token, l.Text)
+	}
+}

@@ -1,26 +1,20 @@
 // Package model says what one key of a lock may do, as a sequential specification for
 // the linearizability checker porcupine.
 //
-// All kinds of locks are one model, as they are one line in the store: a grant is legal
-// when its weight and the weights of those who hold fit its capacity. A mutex and a
-// writer weigh as much as there is, a reader weighs one. Exclusive grants carry tokens
-// that rise. A grant may be shared by re-entry, and is over with its last handle.
+// A grant is legal if its weight and the weights of the holders fit its capacity. A mutex and
+// a writer weigh the whole capacity, a reader weighs one. The tokens of exclusive grants rise.
+// Re-entry shares a grant, which ends with its last handle.
 //
-// # What is not known
-//
-// The end of a grant whose holder was killed, or lost it, or heard nothing of its release,
-// may happen at any time after the last moment at which the holder is known to have held
-// it, and until its lease must have run out: a refusal after that is a stuck lock. An
-// operation whose outcome nobody knows returns at infinity. A wish whose outcome is not
-// known is left out, for it may never have been granted: what it may have been in the way of
-// is covered, see [Op].
+// A holder may be killed, lose its grant, or hear nothing of its release. The grant then ends
+// at any time between the last moment at which it was known to be held and the moment at
+// which its lease must have run out. A call of unknown outcome is left out, and covers the
+// refusals that it may have caused: see [Op].
 package model
 
 import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -151,22 +145,9 @@ var spec = porcupine.Model{
 	},
 	DescribeOperation: func(in, _ any) string {
 		o := in.(Op)
-		text := fmt.Sprint(o.Do, " ", o.Name)
-		if o.Token != 0 {
-			text += fmt.Sprint(" token ", o.Token)
-		}
-		if o.Weight != RW {
-			text += fmt.Sprintf(" %d/%d", o.Weight, o.Capacity)
-		}
-		return text
+		return fmt.Sprintf("%v %s, token %d, weight %d of %d", o.Do, o.Name, o.Token, o.Weight, o.Capacity)
 	},
-	DescribeState: func(s any) string {
-		var all []string
-		for _, h := range s.(state).holds {
-			all = append(all, fmt.Sprintf("#%d×%d", h.claim, h.handles))
-		}
-		return fmt.Sprintf("[%s] last %d", strings.Join(all, " "), s.(state).last)
-	},
+	DescribeState: func(s any) string { return fmt.Sprintf("%+v", s) },
 }
 
 // Verdict is what came of a check.

@@ -1,7 +1,5 @@
-// Package mutants breaks this library on purpose, one line at a time, and sees which
-// test notices: a rule that can be taken out without a test failing is held by none.
-//
-// The mutants are entries of text files, one for each part of the library:
+// Package mutants breaks one line of this library at a time, and runs the tests that should
+// notice. The mutants are entries of text files, one for each part of the library:
 //
 //	## what is wrong, in a few words
 //	the file, from the root of the repository
@@ -9,16 +7,9 @@
 //	+ what is put in its place, or nothing
 //	> the folder of a test, and a pattern for names of tests, the cheapest first
 //
-// The tree is not touched. The go command is told by -overlay to read the broken file in
-// place of the sound one, also by tests that build something.
-//
-// Each mutant names tests that should notice it. They are tests that CI runs, called as
-// CI calls them, so what notices a mutant here notices it there. A test that does not end
-// notices nothing: CI would wait for it until its own limit.
-//
-//	cd verify && go run ./cmd/mutants
-//
-// runs all of them and writes mutants.md.
+// The tree stays as it is: -overlay makes the go command read the broken file instead, also in
+// tests that build something. The tests are called as CI calls them. A test that does not
+// end notices nothing: CI would wait for it until its own limit.
 package mutants
 
 import (
@@ -70,9 +61,8 @@ func All() []Mutant {
 // Verdict is what became of a mutant.
 type Verdict struct {
 	Mutant
-	Caught bool
 	Test   Test          // who noticed
-	Failed string        // the first test that failed in it
+	Failed string        // the first test that failed in it; "" if nobody noticed
 	Took   time.Duration // with building what it needs
 	Output string        // of the last go test
 }
@@ -119,15 +109,14 @@ func Try(ctx context.Context, root, scratch string, m Mutant, limit time.Duratio
 			return v, fmt.Errorf("%q: %s: %w", m.Name, t, err)
 		}
 		if v.Failed != "" {
-			v.Caught, v.Test = true, t
-			return v, nil
+			v.Test = t
+			break
 		}
 	}
 	return v, nil
 }
 
-// ci is how scripts/test.sh calls go test. A test of the library tells when it does no
-// longer.
+// ci is how scripts/test.sh calls go test: see TestMutantsAreTriedAsCITests.
 var ci = []string{
 	"test", "-race",
 	"-gcflags=modernc.org/...=-race=false", "-gcflags=github.com/go-zookeeper/...=-race=false",

@@ -164,7 +164,7 @@ func TestAMutantIsNoticed(t *testing.T) {
 			switch {
 			case err != nil:
 				t.Error(err)
-			case !v.Caught:
+			case v.Failed == "":
 				t.Errorf("nobody noticed it, in %s", m.File)
 			default:
 				t.Logf("%s in %s, after %v", v.Failed, v.Test, v.Took)

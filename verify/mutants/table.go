@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -37,15 +38,15 @@ type Told struct {
 	Name, File, Failed, Package string
 }
 
+var row = regexp.MustCompile("^\\| (.+) \\| `(.+)` \\| `(.+)` in `(.+)` \\| \\d+ s \\|")
+
 // Read reads a line of the table.
 func Read(line string) (t Told, ok bool) {
-	cells := strings.Split(strings.TrimSpace(line), " | ")
-	if len(cells) != 4 || !strings.HasPrefix(cells[1], "`") {
+	m := row.FindStringSubmatch(line)
+	if m == nil {
 		return t, false
 	}
-	t.Name, t.File = strings.TrimPrefix(cells[0], "| "), strings.Trim(cells[1], "`")
-	t.Failed, t.Package, ok = strings.Cut(strings.Trim(cells[2], "`"), "` in `")
-	return t, ok
+	return Told{m[1], m[2], m[3], m[4]}, true
 }
 
 // Lines reads a table: its lines by the names of the mutants.

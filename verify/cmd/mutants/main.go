@@ -4,10 +4,9 @@
 //	go run ./cmd/mutants               all
 //	go run ./cmd/mutants -only redis   those of which name or file match; the other lines stay
 //	go run ./cmd/mutants -missing      those that have no line yet
-//	go run ./cmd/mutants -v -only …    and shows what the tests printed
 //
-// Two may run at once, on different mutants. It ends with 1 if one was noticed by nobody,
-// or its text is not in its file any longer.
+// Two may run at once, on different mutants. The exit code is 1 if no test notices a mutant,
+// or its text is no longer in its file.
 package main
 
 import (
@@ -28,19 +27,18 @@ import (
 	"github.com/fencelock/fencelock/verify/mutants"
 )
 
+// limit is how long one call of go test may run.
+const limit = 2 * time.Minute
+
 func main() {
-	var o options
 	only := flag.String("only", "", "run those of which the name or the file matches this pattern, whatever the case")
-	flag.BoolVar(&o.missing, "missing", false, "run those that have no line in the table")
-	flag.BoolVar(&o.verbose, "v", false, "show what the tests print")
-	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "how long one call of go test may run")
-	flag.DurationVar(&o.within, "within", 24*time.Hour, "begin none after this time")
+	missing := flag.Bool("missing", false, "run those that have no line in the table")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var err error
-	if o.only, err = regexp.Compile("(?i)" + *only); err == nil {
-		err = o.run(ctx)
+	pattern, err := regexp.Compile("(?i)" + *only)
+	if err == nil {
+		err = run(ctx, pattern, *missing)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -48,91 +46,70 @@ func main() {
 	}
 }
 
-type options struct {
-	only             *regexp.Regexp
-	missing, verbose bool
-	limit, within    time.Duration
-
-	root, scratch string
-}
-
-func (o options) run(ctx context.Context) error {
-	begun := time.Now()
+func run(ctx context.Context, only *regexp.Regexp, missing bool) error {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fencelock/fencelock")
 	out, err := list.Output()
 	if err != nil {
 		return err
 	}
-	o.root = strings.TrimSpace(string(out))
-	if o.scratch, err = os.MkdirTemp("", "mutants"); err != nil {
+	root := strings.TrimSpace(string(out))
+	scratch, err := os.MkdirTemp("", "mutants")
+	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(o.scratch)
-	n := 0
-	var wrong []string
+	defer os.RemoveAll(scratch)
+	table := filepath.Join(root, "verify", "mutants", "mutants.md")
+	n, wrong := 0, 0
 	for _, m := range mutants.All() {
-		told, err := o.lines()
+		lines, err := read(table)
 		switch {
 		case err != nil:
 			return err
-		case !o.only.MatchString(m.Name) && !o.only.MatchString(m.File), o.missing && told[m.Name] != "":
+		case !only.MatchString(m.Name) && !only.MatchString(m.File), missing && lines[m.Name] != "":
 			continue
-		case time.Since(begun) > o.within:
-			return errors.New("there was no time for the rest")
 		}
 		n++
-		line, err := o.try(ctx, m)
+		line, err := try(ctx, root, scratch, m)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			wrong = append(wrong, err.Error())
+			wrong++
 			fmt.Println("WRONG    ", err)
 		}
-		if err := o.write(m.Name, line); err != nil {
+		if lines, err = read(table); err != nil { // another of these commands may have written it
+			return err
+		}
+		lines[m.Name] = line
+		if err := os.WriteFile(table, []byte(mutants.Table(lines)), 0o644); err != nil {
 			return err
 		}
 	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("%d of %d mutants:\n%s", len(wrong), n, strings.Join(wrong, "\n"))
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d mutants are wrong", wrong, n)
 	}
 	fmt.Printf("all %d mutants were noticed\n", n)
 	return nil
 }
 
-// try returns the line of a mutant. That nothing notices it is an error.
-func (o options) try(ctx context.Context, m mutants.Mutant) (line string, err error) {
-	v, err := mutants.Try(ctx, o.root, o.scratch, m, o.limit)
-	if o.verbose {
-		fmt.Println(v.Output)
-	}
+// try returns the line of a mutant. A mutant that no test notices is an error.
+func try(ctx context.Context, root, scratch string, m mutants.Mutant) (line string, err error) {
+	v, err := mutants.Try(ctx, root, scratch, m, limit)
 	switch {
 	case err != nil:
 		return "", err
-	case !v.Caught:
-		return "", fmt.Errorf("%s (%s) survives: nobody noticed", m.Name, m.File)
+	case v.Failed == "":
+		return "", fmt.Errorf("%s (%s) survives: no test noticed; the last one printed\n%s", m.Name, m.File, v.Output)
 	}
 	fmt.Printf("%6.1f s  %s: %s in %s\n", v.Took.Seconds(), m.Name, v.Failed, v.Test)
 	return v.Line(), nil
 }
 
-func (o options) table() string { return filepath.Join(o.root, "verify", "mutants", "mutants.md") }
-
-// lines reads the table. Another of these commands may have changed it.
-func (o options) lines() (map[string]string, error) {
-	old, err := os.ReadFile(o.table())
+// read reads the table: the lines by the names of the mutants.
+func read(table string) (map[string]string, error) {
+	text, err := os.ReadFile(table)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return mutants.Lines(string(old)), nil
-}
-
-// write puts the line of one mutant into the table, or takes it out if it is "".
-func (o options) write(name, line string) error {
-	all, err := o.lines()
-	if err != nil {
-		return err
-	}
-	all[name] = line
-	return os.WriteFile(o.table(), []byte(mutants.Table(all)), 0o644)
+	return mutants.Lines(string(text)), nil
 }

@@ -12,7 +12,6 @@ import (
 type sweep struct {
 	o         Options
 	outages   []Span // in order
-	rules     map[Rule]bool
 	claims    map[string]*claim
 	processes map[string]*process
 	keys      map[string]*key
@@ -63,22 +62,14 @@ type key struct {
 
 func newSweep(o Options) *sweep {
 	s := &sweep{
-		o: o, rules: map[Rule]bool{}, claims: map[string]*claim{},
-		processes: map[string]*process{}, keys: map[string]*key{},
+		o: o, claims: map[string]*claim{}, processes: map[string]*process{}, keys: map[string]*key{},
 	}
 	s.outages = slices.SortedFunc(slices.Values(o.Outages), func(a, b Span) int { return cmp.Compare(a.From, b.From) })
-	rules := o.Rules
-	if rules == nil {
-		rules = All()
-	}
-	for _, r := range rules {
-		s.rules[r] = true
-	}
 	return s
 }
 
 func (s *sweep) report(r Rule, k *key, at time.Duration, first, second Event, text string) {
-	if s.rules[r] {
+	if s.o.Rules == nil || slices.Contains(s.o.Rules, r) {
 		s.found = append(s.found, Violation{r, k.name, at, first, second, text})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/storeurl"
+	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // stepClock returns what makes the clock of the store at u step forward as its claims see
@@ -69,7 +70,7 @@ func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
 		if err = together(ctx, db, steps); err == nil || try == 20 {
 			return err
 		}
-		pause(ctx, 20*time.Millisecond)
+		traffic.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

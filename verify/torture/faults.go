@@ -81,7 +81,7 @@ func stop(low, high time.Duration) func(context.Context, *world, *rand.Rand) err
 		if err := one.stop(); err != nil {
 			return err
 		}
-		pause(ctx, between(rng, low*w.ttl/10, high*w.ttl/10))
+		traffic.Sleep(ctx, between(rng, low*w.ttl/10, high*w.ttl/10))
 		if rng.IntN(8) == 0 {
 			return one.kill()
 		}
@@ -95,7 +95,7 @@ func cut(ctx context.Context, w *world, rng *rand.Rand) error {
 		for _, p := range one.between() {
 			p.Cut()
 		}
-		if !pause(ctx, between(rng, 0, w.ttl/2)) {
+		if !traffic.Sleep(ctx, between(rng, 0, w.ttl/2)) {
 			break
 		}
 	}
@@ -115,7 +115,7 @@ func silence(ctx context.Context, w *world, rng *rand.Rand) error {
 			p.Hold(faultproxy.ToServer)
 		}
 	}
-	pause(ctx, between(rng, w.ttl/5, 2*w.ttl))
+	traffic.Sleep(ctx, between(rng, w.ttl/5, 2*w.ttl))
 	end := rng.IntN(2) == 0
 	for _, p := range one.between() {
 		if end {
@@ -132,7 +132,7 @@ func latency(ctx context.Context, w *world, rng *rand.Rand) error {
 	for _, p := range one.between() {
 		p.Delay(d)
 	}
-	pause(ctx, between(rng, w.ttl, 2*w.ttl))
+	traffic.Sleep(ctx, between(rng, w.ttl, 2*w.ttl))
 	for _, p := range one.between() {
 		p.Resume()
 	}
@@ -144,7 +144,7 @@ func serverPause(ctx context.Context, w *world, rng *rand.Rand) error {
 	if err := one.Pause(); err != nil {
 		return err
 	}
-	pause(ctx, between(rng, w.ttl/10, 2*w.ttl))
+	traffic.Sleep(ctx, between(rng, w.ttl/10, 2*w.ttl))
 	if w.usurped {
 		w.rec.Write(traffic.Line{Op: traffic.Forgot})
 	}
@@ -156,7 +156,7 @@ func serverRestart(ctx context.Context, w *world, rng *rand.Rand) error {
 	if err := one.Kill(); err != nil {
 		return err
 	}
-	pause(ctx, between(rng, 0, w.ttl))
+	traffic.Sleep(ctx, between(rng, 0, w.ttl))
 	return one.Restart()
 }
 
@@ -175,7 +175,7 @@ func clientKill(_ context.Context, w *world, rng *rand.Rand) error {
 
 func failover(ctx context.Context, w *world, rng *rand.Rand) error {
 	err := w.failover(rng)
-	pause(ctx, 2*w.ttl) // clients find the new one
+	traffic.Sleep(ctx, 2*w.ttl) // clients find the new one
 	return err
 }
 
@@ -190,7 +190,7 @@ func slots(ctx context.Context, w *world, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	pause(ctx, between(rng, w.ttl/20, w.ttl))
+	traffic.Sleep(ctx, between(rng, w.ttl/20, w.ttl))
 	return finish()
 }
 

@@ -122,7 +122,7 @@ func (w *world) nemesis(ctx context.Context, faults []fault, seed uint64) error 
 		if n%4 == 3 {
 			quiet = 4 * w.ttl
 		}
-		if !pause(ctx, quiet) {
+		if !traffic.Sleep(ctx, quiet) {
 			return nil
 		}
 		w.rec.Write(traffic.Line{Op: traffic.Begin, Text: f.name, Outage: f.outage(w)})
@@ -134,16 +134,6 @@ func (w *world) nemesis(ctx context.Context, faults []fault, seed uint64) error 
 		if err != nil {
 			return fmt.Errorf("the fault %s: %w", f.name, err)
 		}
-	}
-}
-
-// pause waits. It returns false when ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -260,7 +260,7 @@ func (x *run) faults(w *world) ([]fault, error) {
 // finish lets whoever waits behind somebody that is gone get the lock, now that all is
 // healed, and ends the workers.
 func (x *run) finish(ctx context.Context) error {
-	pause(ctx, x.TTL+x.service.Lag+time.Second)
+	traffic.Sleep(ctx, x.TTL+x.service.Lag+time.Second)
 	for _, w := range x.workers {
 		w.askToEnd()
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/storeurl"
+	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // statementEnder returns what ends the statements of everybody else in the database at u,
@@ -51,12 +52,12 @@ func endEach(ctx context.Context, scheme string, db *sql.DB, gap time.Duration) 
 		return err
 	}
 	if !ids.Valid {
-		pause(ctx, 10*time.Millisecond)
+		traffic.Sleep(ctx, 10*time.Millisecond)
 		return nil
 	}
 	for id := range strings.SplitSeq(ids.String, ",") {
 		_, _ = db.ExecContext(ctx, fmt.Sprintf(end, id)) // the connection may have ended
-		pause(ctx, gap)
+		traffic.Sleep(ctx, gap)
 	}
 	return nil
 }

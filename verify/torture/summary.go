@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // progress says every few seconds how far the run is.
 func (x *run) progress(ctx context.Context) {
-	for begun := time.Now(); pause(ctx, 5*time.Second); {
+	for begun := time.Now(); traffic.Sleep(ctx, 5*time.Second); {
 		fmt.Fprintf(x.Out, "%s: %v of %v\n", x.service.Name, time.Since(begun).Round(time.Second), x.For)
 	}
 }

@@ -20,20 +20,15 @@ const ghost = 2 * time.Second
 // pollEvery is how often the libraries of others ask for a lock that is taken.
 const pollEvery = 20 * time.Millisecond
 
-// foreign is a lock of another library, used as its README shows: lock, work, unlock. It is
-// a lease on one Redis without a fencing token and without a signal to a holder whose lease
-// has ended, and its documentation says so. A holder believes in its lock until it gives it
-// back.
+// foreign is a lock of another library, used as its README shows: lock, work, unlock. It is a
+// lease on one Redis without a fencing token, and a holder is not told when it ends.
 type foreign struct {
 	rdb  redis.UniversalClient
 	take obtain
 }
 
 // obtain takes a lock. refused says that somebody else has it.
-type obtain func(ctx context.Context, key string, try bool) (l release, refused bool, err error)
-
-// release gives a lock back.
-type release func(context.Context) (lost bool, err error)
+type obtain func(ctx context.Context, key string, try bool) (unlock plainLease, refused bool, err error)
 
 // foreignService makes a Service of a library.
 func foreignService(name string, library func(rdb redis.UniversalClient, ttl time.Duration) obtain) Service {
@@ -64,7 +59,7 @@ func (l foreign) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 	unlock, refused, err := l.take(ctx, w.Key, w.Try)
 	switch {
 	case err == nil:
-		return &plainLease{unlock}, Got, nil
+		return unlock, Got, nil
 	case refused && w.Try && ctx.Err() == nil:
 		return nil, NotNow, err
 	}
@@ -73,7 +68,7 @@ func (l foreign) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 
 func redsyncLibrary(rdb redis.UniversalClient, ttl time.Duration) obtain {
 	library := redsync.New(goredis.NewPool(rdb))
-	return func(ctx context.Context, key string, try bool) (release, bool, error) {
+	return func(ctx context.Context, key string, try bool) (plainLease, bool, error) {
 		tries := 1
 		if !try {
 			tries = 1 << 30
@@ -91,7 +86,7 @@ func redsyncLibrary(rdb redis.UniversalClient, ttl time.Duration) obtain {
 
 func bsmLibrary(rdb redis.UniversalClient, ttl time.Duration) obtain {
 	library := bsm.New(rdb)
-	return func(ctx context.Context, key string, try bool) (release, bool, error) {
+	return func(ctx context.Context, key string, try bool) (plainLease, bool, error) {
 		var o *bsm.Options
 		if !try {
 			o = &bsm.Options{RetryStrategy: bsm.LinearBackoff(pollEvery)}
@@ -105,15 +100,11 @@ func bsmLibrary(rdb redis.UniversalClient, ttl time.Duration) obtain {
 	}
 }
 
-// plainLease is a lease that tells nothing.
-type plainLease struct {
-	unlock release
-}
+// plainLease is a lease that tells nothing: what gives it back.
+type plainLease func(context.Context) (lost bool, err error)
 
-func (l *plainLease) Token() int64             { return 0 }
-func (l *plainLease) Context() context.Context { return context.Background() }
-func (l *plainLease) Err() error               { return nil }
-func (l *plainLease) Deadline() time.Time      { return time.Time{} }
-func (l *plainLease) Release(ctx context.Context) (bool, error) {
-	return l.unlock(context.WithoutCancel(ctx))
-}
+func (plainLease) Token() int64                                { return 0 }
+func (plainLease) Context() context.Context                    { return context.Background() }
+func (plainLease) Err() error                                  { return nil }
+func (plainLease) Deadline() time.Time                         { return time.Time{} }
+func (l plainLease) Release(ctx context.Context) (bool, error) { return l(context.WithoutCancel(ctx)) }

@@ -65,7 +65,7 @@ func (u *user) once(ctx context.Context, way, key string, rng *rand.Rand) {
 	l := c.take(ctx)
 	defer c.cancel()
 	if l == nil {
-		sleep(ctx, below(rng, 20*time.Millisecond))
+		Sleep(ctx, below(rng, 20*time.Millisecond))
 		return
 	}
 	switch way {
@@ -263,7 +263,7 @@ func (c *claim) reenter(ctx context.Context, l Lease) {
 	for len(handles) > 0 {
 		i := c.rng.IntN(len(handles))
 		// The context of a handle descends from that of the handle it was taken under.
-		sleep(ctx, below(c.rng, 5*time.Millisecond))
+		Sleep(ctx, below(c.rng, 5*time.Millisecond))
 		c.give(handles[i], names[i])
 		handles, names = slices.Delete(handles, i, i+1), slices.Delete(names, i, i+1)
 	}
@@ -286,7 +286,7 @@ func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 		think = below(c.rng, c.o.TTL/2)
 	}
 	if c.rng.IntN(2) == 0 {
-		sleep(ctx, think)
+		Sleep(ctx, think)
 	} else if c.rest(ctx, l, think); !c.sure(l) {
 		return
 	}
@@ -320,10 +320,13 @@ func (u *user) breakHead(ctx context.Context, b Breaker, key string) {
 	u.rec.Write(done)
 }
 
-func sleep(ctx context.Context, d time.Duration) {
+// Sleep waits. It returns false if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -126,7 +126,7 @@ func tick(ctx context.Context, rec *Recorder) {
 	const every = 5 * time.Millisecond
 	for ctx.Err() == nil {
 		due := Now() + int64(every)
-		sleep(ctx, every)
+		Sleep(ctx, every)
 		if now := Now(); now-due > int64(lateness) {
 			rec.Write(Line{At: now, Op: Tick, Ns: now - due})
 		}

@@ -40,20 +40,16 @@ func (r *Result) writeReport(again string, lines []traffic.Line) error {
 	return f.Close()
 }
 
-// writeNear writes the lines of the claims that clash, and those within a second that are
-// about the key or a fault.
+// writeNear writes the lines of the claims that clash, those of the same key within 100 ms, and
+// the faults within two seconds.
 func writeNear(w io.Writer, lines []traffic.Line, v check.Violation) {
-	written := 0
 	for _, l := range lines {
 		mine := l.Claim != "" && slices.Contains(v.Claims, l.Claim)
-		related := l.Key == v.Key || l.Key == "" && l.Op != traffic.Tick
-		near := related && (time.Duration(l.At-v.At)).Abs() < time.Second
-		if !mine && !near || l.Op == traffic.Final {
+		away := time.Duration(l.At - v.At).Abs()
+		beside := l.Key == v.Key && away < 100*time.Millisecond
+		fault := l.Key == "" && l.Op != traffic.Tick && away < 2*time.Second
+		if !mine && !beside && !fault || l.Op == traffic.Final {
 			continue
-		}
-		if written++; written > 60 {
-			fmt.Fprintln(w, "  …")
-			return
 		}
 		mark := " "
 		if mine {

@@ -45,22 +45,18 @@ func (v Violation) String() string {
 type Options struct {
 	// Rules are those that are checked; nil for all.
 	Rules []Rule
-	// Stuck is how long after a holder or waiter vanished without a confirmed
-	// release a live waiter may go without a grant: the lease, and what clocks and
-	// scheduling add. 0 for not judged, and then Wake is not judged there either.
+	// Stuck is how long a live waiter may go without a grant after a holder or waiter vanished
+	// without a confirmed release: the lease, and what clocks and scheduling add. 0 turns this
+	// off, and Wake in such gaps.
 	Stuck time.Duration
-	// Wake is the same after a confirmed release, or after the waiter came if
-	// nobody held the key: the fallback of a lost wake-up, far below a lease. 0 for not
-	// judged.
+	// Wake is the same after a confirmed release, or after the waiter came to a free key: the
+	// fallback of a lost wake-up, far below a lease. 0 turns this off.
 	Wake time.Duration
-	// Exact says that the history tells with Doubt from when on a belief is not known:
-	// after the last moment at which its process is known to have looked. A stop alone
-	// then exempts nobody: who looks afterwards, and still holds the lock, held it all
-	// along. Without Exact, what happened while a process was stopped is not held
-	// against it.
+	// Exact says that a Doubt follows the last moment at which a belief is known. A stop alone
+	// then exempts no process: one that looks later and still holds the lock held it all along.
 	Exact bool
-	// Outages are times in which no progress is asked for: a store that does not
-	// answer grants nothing. A gap that touches one may last for Stuck after its end.
+	// Outages are times without progress: a store that does not answer grants nothing. A gap
+	// that touches one may last for Stuck after its end.
 	Outages []Span
 }
 
@@ -70,13 +66,9 @@ type Span struct {
 	Key      string // empty for all
 }
 
-// Check judges a history. Its events may be in any order; those of one instant
-// count in the order in which they are given, and beliefs that merely touch do not
-// overlap. It returns the breaches in the order of time, and an error if the history
-// makes no sense: a belief that nobody asked for, or a release of what is not held.
-//
-// After sorting it looks at each event once, and with each grant of a key at those who wait
-// for it, and at those who hold it beside. It keeps all claims in memory.
+// Check judges a history. Events of one instant count in the order given, and beliefs that
+// merely touch do not overlap. Check returns the breaches in the order of time. A history that
+// makes no sense is an error: a belief without an Enter, or a release of what was not held.
 func Check(events []Event, o Options) ([]Violation, error) {
 	sorted := slices.Clone(events)
 	slices.SortStableFunc(sorted, func(a, b Event) int { return cmp.Compare(a.At, b.At) })

@@ -15,7 +15,7 @@ func events(b []byte) []Event {
 	for len(b) >= 4 {
 		at += time.Duration(b[0]>>4) * 100 * time.Millisecond
 		e := Event{
-			At: at, Op: Op(b[0] & 15), Process: fmt.Sprint("p", b[1]&1), Key: fmt.Sprint("k", b[1]>>1&1), Claim: fmt.Sprint("c", b[1]>>2&15),
+			At: at, Op: ops[min(int(b[0]&15), len(ops)-1)], Process: fmt.Sprint("p", b[1]&1), Key: fmt.Sprint("k", b[1]>>1&1), Claim: fmt.Sprint("c", b[1]>>2&15),
 			Handle: fmt.Sprint(b[1] >> 6), Kind: Kind(b[2] & 3), Weight: int64(int8(b[2]) >> 2), Size: int64(b[3] & 7), Token: int64(b[3] >> 3),
 		}
 		es = append(es, e)

@@ -12,6 +12,8 @@ import (
 	"time"
 )
 
+var ops = []Op{"", Enter, Believe, Refused, Release, Left, Loss, Crash, Pause, Resume, Write, Denied, Look, Doubt, "odd"}
+
 // read makes a history of lines such as
 //
 //	1s believe a/2 r t7 h1
@@ -27,11 +29,10 @@ func read(t *testing.T, text string) []Event {
 			continue
 		}
 		at, err := time.ParseDuration(f[0])
-		op := slices.Index(opNames[:], f[1])
-		if err != nil || op < 0 {
+		if err != nil || !slices.Contains(ops, Op(f[1])) {
 			t.Fatalf("cannot read %q", line)
 		}
-		e := Event{At: at, Op: Op(op)}
+		e := Event{At: at, Op: Op(f[1])}
 		if len(f) > 2 {
 			process, n, _ := strings.Cut(f[2], "/")
 			e.Process = process
@@ -351,7 +352,6 @@ func TestEventsAreTold(t *testing.T) {
 	}{
 		{Event{At: time.Second, Op: Believe, Process: "a", Key: "k", Token: 7}, `1s believe by a of "k" token 7`},
 		{Event{At: time.Second, Op: Look}, `1s look`},
-		{Event{Op: Doubt + 1}, `0s op 14`},
 	} {
 		if got := c.e.String(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

@@ -7,37 +7,24 @@ import (
 )
 
 // Op is what happened.
-type Op uint8
+type Op string
 
 // The operations.
 const (
-	_       Op = iota
-	Enter      // a process asks for the lock and waits from now on; stamped before the call
-	Believe    // the call returned with the lock; again with a known handle: the process looked, and holds it still
-	Refused    // the call returned without it: the process waits no longer
-	Release    // the process calls Release of one handle; stamped before the call
-	Left       // the store confirmed that the claim is gone; stamped after the call
-	Loss       // the process saw that the lock is lost, or gave up waiting without the store's word
-	Crash      // the process was killed: it believes nothing and waits for nothing
-	Pause      // the process was stopped
-	Resume     // the process goes on
-	Write      // the resource accepted a write under the lock; stamped by the resource
-	Denied     // the resource refused a write
-	Look       // nothing happened, and the observer still looks
-	Doubt      // from here on nobody knows whether the claim is believed; until a Believe of it says so again
+	Enter   Op = "enter"   // a process asks for the lock and waits from now on; stamped before the call
+	Believe Op = "believe" // the call returned with the lock; again for a known handle: the process looked, and holds it
+	Refused Op = "refused" // the call returned without it: the process waits no longer
+	Release Op = "release" // the process calls Release of one handle; stamped before the call
+	Left    Op = "left"    // the store confirmed that the claim is gone; stamped after the call
+	Loss    Op = "loss"    // the process saw that the lock is lost, or gave up waiting without the store's word
+	Crash   Op = "crash"   // the process was killed: it believes nothing and waits for nothing
+	Pause   Op = "pause"   // the process was stopped
+	Resume  Op = "resume"  // the process goes on
+	Write   Op = "write"   // the resource accepted a write under the lock; stamped by the resource
+	Denied  Op = "denied"  // the resource refused a write
+	Look    Op = "look"    // nothing happened, and the observer still looks
+	Doubt   Op = "doubt"   // nobody knows whether the claim is believed, until its next Believe
 )
-
-var opNames = [...]string{
-	"none", "enter", "believe", "refused", "release", "left", "loss",
-	"crash", "pause", "resume", "write", "denied", "look", "doubt",
-}
-
-func (o Op) String() string {
-	if int(o) < len(opNames) {
-		return opNames[o]
-	}
-	return fmt.Sprintf("op %d", uint8(o))
-}
 
 // Kind is how a lock is held.
 type Kind uint8

@@ -101,7 +101,7 @@ func (s *sweep) judgeWeight(c *claim) {
 			continue
 		}
 		weight += d.weight()
-		if d != c && first.Op == 0 {
+		if d != c && first.Op == "" {
 			first = d.believed
 		}
 	}

@@ -155,7 +155,7 @@ func (s *sweep) believe(c *claim, e Event) error {
 	if c.over {
 		return errors.New("the claim has ended before")
 	}
-	if c.believed.Op == 0 {
+	if c.believed.Op == "" {
 		s.grant(c, e)
 	} else {
 		s.judgeReentry(c, e)
@@ -196,7 +196,7 @@ func (s *sweep) leaveLine(c *claim, e Event) {
 
 func (s *sweep) release(c *claim, e Event) error {
 	if !c.handles[e.Handle] {
-		if c.believed.Op == 0 {
+		if c.believed.Op == "" {
 			return errors.New("the claim was never held")
 		}
 		return nil // released or lost before: it may be called again

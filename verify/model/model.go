@@ -27,20 +27,16 @@ const RW = 1 << 20
 const Never = math.MaxInt64
 
 // Do is what an operation does.
-type Do uint8
+type Do string
 
 // The operations.
 const (
-	Acquire Do = iota // the claim is granted
-	Refuse            // the claim is not granted, because it would not fit
-	Reenter           // a claim that is granted gets one handle more
-	Release           // one handle is given back
-	End               // the grant ends, with all its handles
+	Acquire Do = "acquire" // the claim is granted
+	Refuse  Do = "refuse"  // the claim is not granted, because it would not fit
+	Reenter Do = "reenter" // a claim that is granted gets one handle more
+	Release Do = "release" // one handle is given back
+	End     Do = "end"     // the grant ends, with all its handles
 )
-
-func (d Do) String() string {
-	return [...]string{"acquire", "refuse", "reenter", "release", "end"}[d]
-}
 
 // Op is one operation on one key.
 type Op struct {
@@ -151,16 +147,14 @@ var spec = porcupine.Model{
 }
 
 // Verdict is what came of a check.
-type Verdict int
+type Verdict string
 
 // The verdicts. TimedOut is a failure like Illegal: nobody knows whether it is one.
 const (
-	Legal Verdict = iota
-	Illegal
-	TimedOut
+	Legal    Verdict = "legal"
+	Illegal  Verdict = "illegal"
+	TimedOut Verdict = "timed out"
 )
-
-func (v Verdict) String() string { return [...]string{"legal", "illegal", "timed out"}[v] }
 
 func operations(ops []Op) []porcupine.Operation {
 	all := make([]porcupine.Operation, len(ops))

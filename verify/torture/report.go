@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -56,6 +57,6 @@ func writeNear(w io.Writer, lines []traffic.Line, v check.Violation) {
 			mark = "▶"
 		}
 		fmt.Fprintf(w, "%s %+10.3f ms  %-11s %-14s token %d %s\n",
-			mark, float64(l.At-v.At)/1e6, l.Op, l.Claim, l.Token, l.Text)
+			mark, float64(l.At-v.At)/1e6, l.Op, cmp.Or(l.Claim, l.Proc), l.Token, l.Text)
 	}
 }

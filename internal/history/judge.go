@@ -1,6 +1,9 @@
 package history
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // judgeToken: tokens of exclusive grants rise. Two grants are compared only if their
 // order is beyond doubt: the first was known before the second entered, or its belief
@@ -48,17 +51,9 @@ func (s *sweep) write(c *claim, e Event) {
 
 // settle judges the beliefs that began in this instant and have not ended in it.
 func (s *sweep) settle() {
-	later := map[*claim]bool{}
-	for _, c := range s.fresh {
-		later[c] = true
-	}
-	for _, c := range s.fresh {
-		if !later[c] {
-			continue // it is there twice
-		}
-		delete(later, c)
+	for i, c := range s.fresh {
 		if c.live() && !c.exempt {
-			s.judgeOverlap(c, later)
+			s.judgeOverlap(c, s.fresh[i+1:])
 			s.judgeWeight(c)
 		}
 	}
@@ -67,9 +62,9 @@ func (s *sweep) settle() {
 
 // judgeOverlap compares c with what is believed beside it, but for those that are
 // judged later.
-func (s *sweep) judgeOverlap(c *claim, later map[*claim]bool) {
+func (s *sweep) judgeOverlap(c *claim, later []*claim) {
 	for _, d := range inOrder(c.key.live) {
-		if d == c || d.exempt || later[d] || c.Kind != Exclusive && d.Kind != Exclusive {
+		if d == c || d.exempt || slices.Contains(later, d) || c.Kind != Exclusive && d.Kind != Exclusive {
 			continue
 		}
 		rule, text := Exclusion, "two hold what only one can hold"

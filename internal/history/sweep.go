@@ -163,7 +163,9 @@ func (s *sweep) believe(c *claim, e Event) error {
 	c.looked = e
 	c.exempt = c.process.paused && !s.o.Exact
 	c.handles[e.Handle] = true // if it was there, it looked, and holds it still
-	s.fresh = append(s.fresh, c)
+	if !slices.Contains(s.fresh, c) {
+		s.fresh = append(s.fresh, c)
+	}
 	return nil
 }
 

@@ -45,23 +45,17 @@ func (o Options) wake() time.Duration {
 
 // Violation is one breach.
 type Violation struct {
-	Rule, Key     string
-	At            int64
-	Text          string
-	First, Second string // what clashes
-	Claims        []string
+	Rule, Key string
+	At        int64
+	Text      string
+	Claims    []string // that clash
 }
 
 func (v Violation) String() string {
-	text := v.Rule
-	if v.Key != "" {
-		text += " of " + v.Key
+	if v.Key == "" {
+		return v.Rule + ": " + v.Text
 	}
-	text += ": " + v.Text
-	if v.First != "" {
-		text += " (" + v.First + "; " + v.Second + ")"
-	}
-	return text
+	return v.Rule + " of " + v.Key + ": " + v.Text
 }
 
 // Verdict is what came of a check.
@@ -99,8 +93,8 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 			swept[f.Key] = true
 		}
 		v.Violations = append(v.Violations, Violation{
-			Rule: string(f.Rule), Key: f.Key, At: int64(f.At), Text: f.Text,
-			First: f.First.String(), Second: f.Second.String(), Claims: []string{f.First.Claim, f.Second.Claim},
+			Rule: string(f.Rule), Key: f.Key, At: int64(f.At), Text: fmt.Sprintf("%s (%v; %v)", f.Text, f.First, f.Second),
+			Claims: []string{f.First.Claim, f.Second.Claim},
 		})
 	}
 	v.order(operations(all, o, healed), swept)

@@ -12,7 +12,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -30,18 +29,15 @@ import (
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
-var errBreach = errors.New("something was breached")
-
 func main() {
 	traffic.Worker(traffic.Schemes())
-	err := run()
+	breached, err := run()
 	switch {
-	case err == nil:
-	case errors.Is(err, errBreach):
-		os.Exit(1)
-	default:
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "torture:", err)
 		os.Exit(2)
+	case breached:
+		os.Exit(1)
 	}
 }
 
@@ -76,24 +72,26 @@ func parse() (o options) {
 	return o
 }
 
-func run() error {
+// run reports whether a rule was breached.
+func run() (breached bool, err error) {
 	o := parse()
 	switch {
 	case flag.NArg() > 0:
-		return fmt.Errorf("there are no arguments: see -help")
+		return false, fmt.Errorf("there are no arguments: see -help")
 	case o.judge != "":
 		o.Dir = o.judge
 		r, err := torture.Judge(o.Options)
 		if err != nil {
-			return err
+			return false, err
 		}
-		return summed(r)
+		r.Summary(os.Stdout)
+		return len(r.Violations) > 0, nil
 	case (o.start == "") == (o.URL == ""):
-		return fmt.Errorf("say either what to -start or which -url to torture: see -help")
+		return false, fmt.Errorf("say either what to -start or which -url to torture: see -help")
 	}
 	root, err := folder(o.Dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -104,12 +102,12 @@ func run() error {
 	}
 	o.For /= time.Duration(len(stores))
 	var results []*torture.Result
-	var worst error
+	failed := false
 	for _, store := range stores {
 		one := o.of(store, root)
 		r, err := torture.Run(ctx, one)
 		if err != nil {
-			worst = cmp.Or(worst, errors.New("not every run could be made"))
+			failed = true
 			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", filepath.Base(one.Dir), err)
 			if ctx.Err() != nil {
 				break
@@ -119,37 +117,32 @@ func run() error {
 		results = append(results, r)
 		table := torture.Markdown(results)
 		if err := os.WriteFile(filepath.Join(root, "summary.md"), []byte(table), 0o644); err != nil {
-			return err
+			return false, err
 		}
-		if err := summed(r); err != nil {
-			worst = err
+		r.Summary(os.Stdout)
+		if len(r.Violations) > 0 {
+			breached = true
 			fmt.Printf("  to run it again: %s\n", one.Again)
 		}
 	}
 	fmt.Printf("seed %d; everything is in %s, the numbers in summary.md\n", o.Seed, root)
-	return worst
-}
-
-// summed prints what came of a run. A breach is an error.
-func summed(r *torture.Result) error {
-	r.Summary(os.Stdout)
-	if len(r.Violations) > 0 {
-		return errBreach
+	if failed && !breached {
+		return false, errors.New("not every run could be made")
 	}
-	return nil
+	return breached, nil
 }
 
 // folder makes the folder for everything, and returns its path.
 func folder(dir string) (root string, err error) {
 	if dir == "" {
-		if dir, err = os.MkdirTemp("", "torture-"); err != nil {
-			return "", err
-		}
+		dir, err = os.MkdirTemp("", "torture-")
+	} else {
+		err = os.MkdirAll(dir, 0o755)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // servers that run as another user pass through
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // servers that run as another user pass through
+	if err != nil {
 		return "", err
 	}
 	return filepath.Abs(dir)

@@ -36,8 +36,15 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 		switch l.Op {
 		case traffic.Begin:
 			n.Faults[l.Text]++
-		case traffic.Call, traffic.Again, traffic.Renewed, traffic.Release, traffic.Break:
+		case traffic.Call, traffic.Again, traffic.Renewed, traffic.Release:
 			n.Asked++
+		case traffic.Break:
+			n.Asked++
+			n.Ambiguous++
+		case traffic.Broke:
+			if l.Text != "unknown" {
+				n.Ambiguous--
+			}
 		}
 	}
 	for _, one := range v.Violations {
@@ -46,12 +53,8 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 		}
 	}
 	n.countClaims(all)
-	n.countBreaks(lines)
 	n.AfterFault = afterFault(all, v.Outages)
 	n.LongestGap = longestGap(all)
-	for _, d := range []*time.Duration{&n.Epsilon, &n.LongestGap, &n.AfterFault, &n.ToldLate} {
-		*d = d.Round(10 * time.Microsecond)
-	}
 }
 
 func (n *Numbers) countClaims(all []*claim) {
@@ -67,18 +70,6 @@ func (n *Numbers) countClaims(all []*claim) {
 			if h.release.Op != "" && (h.released.Op == "" || h.released.Op == traffic.Unconfirmed) {
 				n.Ambiguous++
 			}
-		}
-	}
-}
-
-// countBreaks counts the breaks of which nobody was told what came of them.
-func (n *Numbers) countBreaks(lines []traffic.Line) {
-	for _, l := range lines {
-		switch {
-		case l.Op == traffic.Break:
-			n.Ambiguous++
-		case l.Op == traffic.Broke && l.Text != "unknown":
-			n.Ambiguous--
 		}
 	}
 }

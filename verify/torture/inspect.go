@@ -21,7 +21,7 @@ func (x *run) firstUse(ctx context.Context) (err error) {
 	if x.store.alone {
 		return nil
 	}
-	if looker, ok := locks.(traffic.Looker); ok && !x.store.ours {
+	if looker, ok := locks.(traffic.Admin); ok && !x.store.ours {
 		switch left, err := looker.Lines(ctx); {
 		case err != nil:
 			return err
@@ -98,7 +98,7 @@ func (x *run) wants() (map[string]traffic.Want, error) {
 
 // awaitEmpty waits until the store holds no claim, if it can be asked.
 func (x *run) awaitEmpty(ctx context.Context, locks traffic.Locks, within time.Duration) error {
-	looker, ok := locks.(traffic.Looker)
+	looker, ok := locks.(traffic.Admin)
 	if !ok {
 		return nil
 	}

@@ -127,16 +127,12 @@ func Judge(o Options) (*Result, error) {
 	o.TTL = max(o.TTL, service.MinTTL)
 	o.Seed, o.For = 0, 0 // the history does not say
 	x := &run{Options: o, service: service, history: o.Dir}
-	if below := filepath.Join(o.Dir, "history"); exists(below) {
+	below := filepath.Join(o.Dir, "history")
+	if _, err := os.Stat(below); err == nil {
 		x.history = below
 	}
 	r, _, err := x.judge()
 	return r, err
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // judge judges the history.

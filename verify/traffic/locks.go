@@ -51,29 +51,22 @@ type Lease interface {
 	Release(ctx context.Context) (lost bool, err error)
 }
 
-// Renewer is a lease that can be renewed by hand.
-type Renewer interface {
+// Extender is a lease that its holder can prolong.
+type Extender interface {
+	// Renew renews the lease by hand.
 	Renew(ctx context.Context) error
-}
-
-// Reenterer is a lease that can be taken once more, as another handle of the same
-// grant.
-type Reenterer interface {
+	// Again takes another handle of the same grant.
 	Again(ctx context.Context) (Lease, error)
 }
 
-// Breaker ends the claims of others.
-type Breaker interface {
-	// Head returns the span of tokens of who holds key; 0 for nobody.
+// Admin sees and ends the claims of others.
+type Admin interface {
+	// Lines returns the keys that somebody holds or waits for.
+	Lines(ctx context.Context) ([]string, error)
+	// Head returns the span of tokens of the holder of key; 0 if there is none.
 	Head(ctx context.Context, key string) (token, span int64, err error)
 	// Break ends that claim. It reports whether there was none, so that nothing has changed.
 	Break(ctx context.Context, key string, token int64) (none bool, err error)
-}
-
-// Looker sees what is left in the store.
-type Looker interface {
-	// Lines returns the keys that somebody holds or waits for.
-	Lines(ctx context.Context) ([]string, error)
 }
 
 // Traits say what a lock service is able to do and promises.

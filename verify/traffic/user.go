@@ -58,7 +58,7 @@ func (u *user) once(ctx context.Context, way, key string, rng *rand.Rand) {
 	case way == "sem":
 		c.want.Kind, c.want.Weight, c.want.Size = Permit, 1+rng.Int64N(2), 3
 	}
-	if b, ok := u.locks.(Breaker); ok && way == "mutex" && rng.IntN(60) == 0 {
+	if b, ok := u.locks.(Admin); ok && way == "mutex" && rng.IntN(60) == 0 {
 		u.breakHead(ctx, b, key)
 		return
 	}
@@ -155,7 +155,7 @@ func (c *claim) hold(ctx context.Context, l Lease) {
 		if !c.rest(ctx, l, d) {
 			break
 		}
-		if r, ok := l.(Renewer); ok && c.rng.IntN(8) == 0 {
+		if r, ok := l.(Extender); ok && c.rng.IntN(8) == 0 {
 			call, cancel := context.WithTimeout(ctx, c.o.TTL)
 			err := r.Renew(call)
 			cancel()
@@ -239,7 +239,7 @@ func (c *claim) reenter(ctx context.Context, l Lease) {
 	handles := []Lease{l}
 	names := []string{""}
 	for i := range 1 + c.rng.IntN(3) {
-		r, ok := handles[c.rng.IntN(len(handles))].(Reenterer)
+		r, ok := handles[c.rng.IntN(len(handles))].(Extender)
 		if !ok || !c.rest(ctx, l, below(c.rng, 5*time.Millisecond)) {
 			break
 		}
@@ -301,7 +301,7 @@ func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 }
 
 // breakHead ends the claim that holds key.
-func (u *user) breakHead(ctx context.Context, b Breaker, key string) {
+func (u *user) breakHead(ctx context.Context, b Admin, key string) {
 	call, cancel := context.WithTimeout(ctx, u.o.TTL)
 	defer cancel()
 	token, span, err := b.Head(call, key)

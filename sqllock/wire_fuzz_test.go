@@ -101,7 +101,7 @@ func FuzzSQLiteDSN(f *testing.F) {
 	})
 }
 
-// FuzzMicros: what is left of a lease, whatever a server says, is a time and not an
+// FuzzLeft: what is left of a lease, whatever a server says, is a time and not an
 // overflow.
 func FuzzLeft(f *testing.F) {
 	f.Add(int64(0), int64(0))

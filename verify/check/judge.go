@@ -93,8 +93,8 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 			swept[f.Key] = true
 		}
 		v.Violations = append(v.Violations, Violation{
-			Rule: string(f.Rule), Key: f.Key, At: int64(f.At), Text: fmt.Sprintf("%s (%v; %v)", f.Text, f.First, f.Second),
-			Claims: []string{f.First.Claim, f.Second.Claim},
+			Rule: string(f.Rule), Key: f.Key, At: int64(f.At),
+			Text: fmt.Sprintf("%s (%v; %v)", f.Text, f.First, f.Second), Claims: []string{f.First.Claim, f.Second.Claim},
 		})
 	}
 	v.order(operations(all, o, healed), swept)

@@ -18,7 +18,7 @@ import (
 
 // writeReport writes report.txt into the folder of the run: the summary, and the history lines
 // of the first breaches. It draws a page of the model's for the first keys that it refuses.
-func (r *Result) writeReport(again string, lines []traffic.Line) error {
+func (r *Result) writeReport(lines []traffic.Line) error {
 	keys := slices.Sorted(maps.Keys(r.Illegal))
 	for _, key := range keys[:min(len(keys), 3)] {
 		name := "model-" + strings.ReplaceAll(key, "/", "-") + ".html"
@@ -31,7 +31,7 @@ func (r *Result) writeReport(again string, lines []traffic.Line) error {
 		return err
 	}
 	defer f.Close()
-	fmt.Fprintf(f, "%d breaches\nto run it again: %s\n", len(r.Violations), again)
+	fmt.Fprintf(f, "%d breaches\n", len(r.Violations))
 	r.Summary(f)
 	fmt.Fprintf(f, "  grants by use: %v\n  history lines by kind: %v\n", r.Numbers.ByWay, r.Numbers.Lines)
 	for _, v := range r.Violations[:min(len(r.Violations), 20)] {

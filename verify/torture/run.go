@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/verify/check"
@@ -37,7 +36,6 @@ type Options struct {
 	Workers int           // 0 for 4
 	Epoch   time.Duration // after which other keys are used; 0 for 2 s
 	Ways    []string      // nil for all
-	Again   string        // the command that runs it again, for the report
 }
 
 func (o Options) settled() Options {
@@ -55,6 +53,7 @@ type Result struct {
 	Dir, Name string
 	Seed      uint64
 	For, TTL  time.Duration
+	Again     string // the command that runs it again, if it can be run
 }
 
 // run is one run under way.
@@ -113,7 +112,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Start != "" && o.Service == "" {
 		r.Name = o.Start
 	}
-	return r, r.writeReport(o.Again, lines)
+	r.Again = o.again()
+	return r, r.writeReport(lines)
 }
 
 // Judge judges the history of Options.Dir, as of Options.Service.
@@ -184,13 +184,10 @@ func (x *run) drive(ctx context.Context) (err error) {
 		}
 	}
 
+	fmt.Fprintf(x.Out, "%s: faults for %v\n", x.service.Name, x.For)
 	going, end := context.WithTimeout(ctx, x.For)
-	var side sync.WaitGroup
-	side.Go(func() { x.progress(going) })
-	err = w.nemesis(going, faults, x.Seed)
-	end()
-	side.Wait()
-	if err != nil {
+	defer end()
+	if err := w.nemesis(going, faults, x.Seed); err != nil {
 		return err
 	}
 	if err := x.finish(ctx); err != nil {

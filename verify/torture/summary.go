@@ -1,22 +1,25 @@
 package torture
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/fencelock/fencelock/verify/traffic"
 )
 
-// progress says every few seconds how far the run is.
-func (x *run) progress(ctx context.Context) {
-	for begun := time.Now(); traffic.Sleep(ctx, 5*time.Second); {
-		fmt.Fprintf(x.Out, "%s: %v of %v\n", x.service.Name, time.Since(begun).Round(time.Second), x.For)
+// again is the command that runs it again.
+func (o Options) again() string {
+	where := "-start " + o.Start
+	if o.Start == "" {
+		where = "-url …"
 	}
+	if o.Service != "" {
+		where += " -service " + o.Service
+	}
+	return fmt.Sprintf("go run ./cmd/torture %s -for %v -seed %d -faults %s -ttl %v",
+		where, o.For, o.Seed, o.Faults, o.TTL)
 }
 
 // Summary is what to print: the numbers, and each breach.
@@ -34,6 +37,9 @@ func (r *Result) Summary(w io.Writer) {
 			break
 		}
 		fmt.Fprintf(w, "  VIOLATION %v\n", v)
+	}
+	if len(r.Violations) > 0 && r.Again != "" {
+		fmt.Fprintf(w, "  to run it again: %s\n", r.Again)
 	}
 	fmt.Fprintf(w, "  history and report: %s\n", r.Dir)
 }

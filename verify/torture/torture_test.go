@@ -69,7 +69,7 @@ func TestStoresStandATorture(t *testing.T) {
 			t.Parallel()
 			r, err := Run(context.Background(), Options{
 				Start: name, Table: allServices(), For: 10 * time.Second, Seed: seed(t), Faults: "all", TTL: 700 * time.Millisecond,
-				Dir: folder(t), Workers: 3, Again: "go test -run TestStoresStandATorture/" + name,
+				Dir: folder(t), Workers: 3,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -41,15 +42,10 @@ func main() {
 	}
 }
 
-// options are those of the command line.
-type options struct {
-	torture.Options
-	start, judge string
-}
-
-func parse() (o options) {
+// parse reads the command line. judge is the folder of a history that is only to be judged.
+func parse() (o torture.Options, judge string) {
 	o.Out, o.Table = os.Stdout, traffic.Schemes()
-	flag.StringVar(&o.start, "start", "", "start these `stores`, by commas, and torture one after the other: "+
+	flag.StringVar(&o.Start, "start", "", "start these `stores`, by commas, and torture one after the other: "+
 		strings.Join(torture.Stores(), ", ")+", or all")
 	flag.StringVar(&o.URL, "url", "", "torture the store at this `URL`, as the command fencelock writes it; "+
 		"nobody else may use it meanwhile. A password is better put into "+storeurl.EnvPassword)
@@ -61,32 +57,31 @@ func parse() (o options) {
 	flag.StringVar(&o.Faults, "faults", "all", "these `faults`, by commas; all for all that there is something for "+
 		"but flushall, or none:\n"+torture.Faults())
 	flag.DurationVar(&o.TTL, "ttl", time.Second, "the `lease`")
-	flag.IntVar(&o.Workers, "workers", 4, "how many `processes`")
 	flag.StringVar(&o.Dir, "dir", "", "the `folder` for histories and reports; by default a new temporary one")
-	flag.StringVar(&o.judge, "judge", "",
+	flag.StringVar(&judge, "judge", "",
 		"judge the history in this `folder` once more, as of the library that -service names")
 	flag.Parse()
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64N(1 << 40)
 	}
-	return o
+	return o, judge
 }
 
 // run reports whether a rule was breached.
 func run() (breached bool, err error) {
-	o := parse()
+	o, judge := parse()
 	switch {
 	case flag.NArg() > 0:
 		return false, fmt.Errorf("there are no arguments: see -help")
-	case o.judge != "":
-		o.Dir = o.judge
-		r, err := torture.Judge(o.Options)
+	case judge != "":
+		o.Dir = judge
+		r, err := torture.Judge(o)
 		if err != nil {
 			return false, err
 		}
 		r.Summary(os.Stdout)
 		return len(r.Violations) > 0, nil
-	case (o.start == "") == (o.URL == ""):
+	case (o.Start == "") == (o.URL == ""):
 		return false, fmt.Errorf("say either what to -start or which -url to torture: see -help")
 	}
 	root, err := folder(o.Dir)
@@ -96,19 +91,19 @@ func run() (breached bool, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	stores := strings.Split(o.start, ",")
-	if o.start == "all" {
+	stores := strings.Split(o.Start, ",")
+	if o.Start == "all" {
 		stores = torture.Stores()
 	}
 	o.For /= time.Duration(len(stores))
 	var results []*torture.Result
 	failed := false
 	for _, store := range stores {
-		one := o.of(store, root)
-		r, err := torture.Run(ctx, one)
+		o.Start, o.Dir = store, filepath.Join(root, cmp.Or(store, "url"))
+		r, err := torture.Run(ctx, o)
 		if err != nil {
 			failed = true
-			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", filepath.Base(one.Dir), err)
+			fmt.Fprintf(os.Stderr, "torture: %s: %v\n", filepath.Base(o.Dir), err)
 			if ctx.Err() != nil {
 				break
 			}
@@ -120,10 +115,7 @@ func run() (breached bool, err error) {
 			return false, err
 		}
 		r.Summary(os.Stdout)
-		if len(r.Violations) > 0 {
-			breached = true
-			fmt.Printf("  to run it again: %s\n", one.Again)
-		}
+		breached = breached || len(r.Violations) > 0
 	}
 	fmt.Printf("seed %d; everything is in %s, the numbers in summary.md\n", o.Seed, root)
 	if failed && !breached {
@@ -146,21 +138,4 @@ func folder(dir string) (root string, err error) {
 		return "", err
 	}
 	return filepath.Abs(dir)
-}
-
-// of are the options for one store, or for that of the URL if it is "".
-func (o options) of(store, root string) torture.Options {
-	one := o.Options
-	one.Start = store
-	name, where := store, "-start "+store
-	if store == "" {
-		name, where = "url", "-url …"
-	}
-	if o.Service != "" {
-		where += " -service " + o.Service
-	}
-	one.Again = fmt.Sprintf("go run ./cmd/torture %s -for %v -seed %d -faults %s -ttl %v",
-		where, o.For, o.Seed, o.Faults, o.TTL)
-	one.Dir = filepath.Join(root, name)
-	return one
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/go-zookeeper/zk"
 )
 
 // claims are those that a Backend has entered, or tries to, and those of which it remembers
@@ -28,23 +29,24 @@ type claim struct {
 
 // claimState is what is known of a claim. It is guarded by claims.mu.
 type claimState struct {
-	users  int             // calls that have the turn or wait for it
-	unsure *session        // a join in this session was not answered, or not yet
-	at     position        // in line, as far as is known
-	gone   *driver.ErrGone // why it is not in line
-	barred time.Time       // the tombstone: it may not enter before that
+	users   int             // calls that have the turn or wait for it
+	unsure  *session        // a join in this session was not answered, or not yet
+	barrier string          // that this join carries
+	at      position        // in line, as far as is known
+	gone    *driver.ErrGone // why it is not in line
+	barred  time.Time       // the tombstone: it may not enter before that
 
 	ttl   time.Duration
 	ends  time.Time // of the lease and, out of line, of what is remembered
 	timer *time.Timer
 
 	record     claimRecord
-	granted    bool      // seen granted; it stays so for as long as it is in line
-	unrecorded time.Time // seen granted then, and its node does not say so; zero if it does
-	read       time.Time // when the line was read; zero if it must be read again
-	pzxid      int64     // the transaction that last changed the line then
-	blocker    string    // the node that it waited for then; "" if any of them may let it in
-	watches    watches   // set since then
+	granted    bool            // seen granted; it stays so for as long as it is in line
+	unrecorded time.Time       // seen granted then, and its node does not say so; zero if it does
+	read       time.Time       // when the line was read; zero if it must be read again
+	pzxid      int64           // the transaction that last changed the line then
+	blocker    string          // the node that it waited for then; "" if any of them may let it in
+	watch      <-chan zk.Event // on that, if it was set since then
 }
 
 // position is where a claim is in line: its node, in a session.
@@ -153,14 +155,14 @@ func (c *claim) isGranted() {
 func (c *claim) isBlocked(blocker string, pzxid int64) {
 	c.update(func() {
 		if c.blocker != blocker || blocker == "" && c.pzxid != pzxid {
-			c.watches = watches{}
+			c.watch = nil
 		}
 		c.read, c.blocker, c.pzxid = time.Now(), blocker, pzxid
 	})
 }
 
 // readAgain has the line read again before anything is waited for. claims.mu is held.
-func (st *claimState) readAgain() { st.read, st.watches = time.Time{}, watches{} }
+func (st *claimState) readAgain() { st.read, st.watch = time.Time{}, nil }
 
 func (c *claim) wakeUp() {
 	select {

@@ -13,18 +13,10 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// The recipe, in the order in which a claim goes through it:
-//
-//  1. Enter makes the claim's node, ephemeral and sequential, in the container of its line.
-//     The czxid of the node, the transaction that made it, is the claim's token. If the
-//     container was empty, the claim is granted.
-//  2. Otherwise Enter reads the line (line.go), and the rule (rule.go) says whether the
-//     claim is granted.
-//  3. Await (await.go) watches the node that blocks the claim.
-//  4. When it is deleted, Await reads the line again: the claim's own node is still there,
-//     and the rule grants it.
-//  5. Renew (renew.go) checks in one transaction that the claims' nodes are there.
-//  6. Leave (leave.go) deletes the node.
+// A claim is an ephemeral, sequential node in the container of its line. The transaction that
+// made the node is the claim's token. A claim that joins an empty line is granted. Otherwise it
+// reads the line (line.go), and the rule (rule.go) says whether it is granted, or which node
+// Await watches (await.go).
 
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID that is
 // there already. A free lock costs one request, and one before it if this Backend has not
@@ -110,7 +102,7 @@ func (b *Backend) settle(s *session, c *claim) (position, error) {
 		c.left()
 		return position{}, nil
 	}
-	if err := s.raiseBarrier(); err != nil {
+	if err := s.dropBarrier(st.barrier); err != nil {
 		return position{}, err
 	}
 	var f *found
@@ -145,8 +137,7 @@ func (e *entry) openLine() (version int32, made bool, err error) {
 	case err == nil:
 		return 0, true, nil // nobody has entered before us, or the join fails
 	case errors.Is(err, zk.ErrNoNode): // somebody deleted the Prefix
-		e.s.forgetBarrier(e.s.check().Path)
-		return 0, false, errRetry
+		return 0, false, cmp.Or(e.s.dropBarrier(e.s.currentBarrier()), errRetry)
 	case !errors.Is(err, zk.ErrNodeExists):
 		return 0, false, err
 	case !e.c.NoWait:
@@ -215,8 +206,8 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 // makeNode makes the claim's node in one transaction, and returns the Stat of the container
 // right before.
 func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
-	barrier := e.s.check()
-	if barrier.Path == "" {
+	barrier := e.s.currentBarrier()
+	if barrier == "" {
 		return nil, errRetry // somebody deleted it
 	}
 	dir, ttl := e.b.lineOf(e.c.Key), e.s.lease(e.c.TTL)
@@ -224,9 +215,9 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 		Format: format, Owner: e.c.Owner, Note: e.c.Note, Span: e.c.Span,
 		TTL: ttl.Milliseconds(), AtOnce: version != anyVersion,
 	}
-	e.own.update(func() { e.own.unsure = e.s })
+	e.own.update(func() { e.own.unsure, e.own.barrier = e.s, barrier })
 	rs, err := e.s.multi(
-		&barrier,
+		&zk.CheckVersionRequest{Path: barrier, Version: -1},
 		&zk.SetDataRequest{Path: dir, Version: version},
 		&zk.CreateRequest{
 			Path: dir + "/" + nameOf(&e.c), Data: write(record), Acl: e.b.acl, Flags: zk.FlagEphemeralSequential,
@@ -245,34 +236,28 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 }
 
 // explain says what a refused join means.
-func (e *entry) explain(barrier zk.CheckVersionRequest, rs []zk.MultiResponse, err error) error {
-	badVersion, noNode := errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode)
-	switch byBarrier := firstFailed(rs) == 0; {
-	case !badVersion && !noNode:
-		return err
-	case byBarrier && noNode:
-		e.s.forgetBarrier(barrier.Path) // somebody deleted it
-	case byBarrier && e.s.check() == barrier:
-		// A write to the barrier was applied whose answer was lost.
-		if err := e.s.raiseBarrier(); err != nil {
-			return err
-		}
+func (e *entry) explain(barrier string, rs []zk.MultiResponse, err error) error {
+	switch noNode := errors.Is(err, zk.ErrNoNode); {
+	case noNode && firstFailed(rs) == 0:
+		return cmp.Or(e.s.dropBarrier(barrier), errRetry)
 	case noNode:
 		e.b.containers.gone(e.c.Key)
+		return errRetry
+	case errors.Is(err, zk.ErrBadVersion): // somebody has entered
+		return errRetry
 	}
-	return errRetry // otherwise, somebody has entered, or raised the barrier
+	return err
 }
 
 // repeat renews a claim that is in line and answers its ticket.
 func (e *entry) repeat(p position) (driver.Ticket, error) {
-	batch := []renewal{{claim: e.own, node: p.node, ttl: e.s.lease(e.c.TTL)}}
-	e.b.renewBatch(e.s, batch)
-	err := batch[0].err
-	if driver.Gone(err) && e.own.tombstone() == nil {
+	r := &renewal{claim: e.own, node: p.node, ttl: e.s.lease(e.c.TTL)}
+	e.b.renewBatch(e.s, []*renewal{r})
+	if driver.Gone(r.err) && e.own.tombstone() == nil {
 		return driver.Ticket{}, errRetry // it is not in line any more
 	}
-	if err != nil {
-		return driver.Ticket{}, err
+	if r.err != nil {
+		return driver.Ticket{}, r.err
 	}
 	return e.b.look(e.s, e.own, e.c)
 }

@@ -769,7 +769,7 @@ func TestBadPacketsEndTheConnection(t *testing.T) {
 	} {
 		near, far := net.Pipe()
 		defer far.Close()
-		s := &session{b: &Backend{timeout: time.Second}}
+		s := &session{b: &Backend{timeout: time.Second}, end: func() {}}
 		c := newTransport(near, s)
 		good := make([]byte, 40)
 		good[3], good[19] = byte(len(good)-4), 7

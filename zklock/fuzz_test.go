@@ -79,7 +79,7 @@ func FuzzClaimName(f *testing.F) {
 		}
 		name := fmt.Sprintf("%s%010d", nameOf(&c), seq)
 		m, ok := parseMember(name)
-		if want := (member{name: name, id: id, capacity: capacity, weight: weight, seq: int64(seq)}); !ok || m != want {
+		if want := (member{name: name, id: id, capacity: capacity, weight: weight, seq: seq}); !ok || m != want {
 			t.Errorf("%q is read as %+v, %v; want %+v", name, m, ok, want)
 		}
 	})

@@ -3,7 +3,6 @@ package zklock
 import (
 	"cmp"
 	"errors"
-	"math"
 	"path"
 	"slices"
 	"time"
@@ -24,11 +23,6 @@ func (l *line) index(name string) int {
 	return slices.IndexFunc(l.members, func(m member) bool { return m.name == name })
 }
 
-// maxSpread is how far the numbers of one line may be apart to be believed. The server
-// counts in 32 bits and goes from 2147483647 to -2147483648: a line that is never empty
-// while two thousand million claims come and go.
-const maxSpread = math.MaxInt32 / 2
-
 // readLine asks who is in line. It answers zk.ErrNoNode, with an empty line, if the line has
 // no container.
 func (b *Backend) readLine(s *session, key string) (*line, error) {
@@ -46,23 +40,10 @@ func (b *Backend) readLine(s *session, key string) (*line, error) {
 		}
 		l.members = append(l.members, m)
 	}
-	slices.SortFunc(l.members, func(x, y member) int { return cmp.Compare(x.seq, y.seq) })
-	if n := len(l.members); err != nil || n == 0 || l.members[n-1].seq-l.members[0].seq <= maxSpread {
-		return l, err
-	}
-	// The server's count has run over. The transactions that made the nodes know the
-	// order; their numbers are longer.
-	return l, b.sortByTransaction(s, key, l)
-}
-
-func (b *Backend) sortByTransaction(s *session, key string, l *line) error {
-	nodes, err := b.openAll(s, key, l.members)
-	slices.SortFunc(nodes, func(x, y *found) int { return cmp.Compare(x.stat.Czxid, y.stat.Czxid) })
-	l.members = l.members[:0]
-	for _, f := range nodes {
-		l.members = append(l.members, f.member)
-	}
-	return err
+	// The server counts in 32 bits and goes from 2147483647 to -2147483648. The difference
+	// of two numbers runs over likewise.
+	slices.SortFunc(l.members, func(x, y member) int { return int(x.seq - y.seq) })
+	return l, err
 }
 
 // find returns the index of the claim with that ID, or -1. There may be two: one of a session
@@ -98,19 +79,6 @@ func (s *session) open(node string) (*found, error) {
 	token, err := tokenOf(stat.Czxid)
 	m, _ := parseMember(path.Base(node))
 	return &found{m, r, token, node, stat}, err
-}
-
-// openAll reads the nodes of claims. Those that are gone are left out.
-func (b *Backend) openAll(s *session, key string, ms []member) (all []*found, err error) {
-	for _, m := range ms {
-		f, err := s.open(b.lineOf(key) + "/" + m.name)
-		if err == nil {
-			all = append(all, f)
-		} else if !errors.Is(err, zk.ErrNoNode) {
-			return all, err
-		}
-	}
-	return all, nil
 }
 
 // left is how much may be left of the claim's lease. What is left only its holder knows.
@@ -152,7 +120,7 @@ func (b *Backend) nodeGone(s *session, c *claim, node string) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		c.end(node, goneDeleted)
 		st = c.state()
-		return st.whyNotIn(s)
+		return cmp.Or(st.whyNotIn(s), errRetry)
 	}
 	if err != nil {
 		return err

@@ -73,12 +73,15 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 	if err != nil {
 		return line, err
 	}
-	nodes, err := b.openAll(s, key, l.members)
-	if err != nil {
-		return line, err
-	}
 	sum := int64(0)
-	for _, f := range nodes {
+	for _, m := range l.members {
+		f, err := s.open(b.lineOf(key) + "/" + m.name)
+		if errors.Is(err, zk.ErrNoNode) {
+			continue // it has left meanwhile
+		}
+		if err != nil {
+			return line, err
+		}
 		sum += f.weight
 		c := driver.Standing{
 			ID: driver.ShortID(f.id), Owner: f.record.Owner, Note: f.record.Note,

@@ -49,7 +49,7 @@ type member struct {
 	name             string
 	id               string
 	capacity, weight int64
-	seq              int64
+	seq              int32
 }
 
 // parseMember reads the name of a claim's node.
@@ -63,13 +63,14 @@ func parseMember(name string) (member, bool) {
 	if m.id, ok = segment.Unescape(parts[0]); !ok {
 		return member{}, false
 	}
-	var err1, err2, err3 error
+	var err1, err2 error
 	m.capacity, err1 = strconv.ParseInt(parts[1], 10, 64)
 	m.weight, err2 = strconv.ParseInt(parts[2], 10, 64)
-	m.seq, err3 = strconv.ParseInt(parts[3], 10, 32)
+	seq, err3 := strconv.ParseInt(parts[3], 10, 32)
 	if errors.Join(err1, err2, err3) != nil {
 		return member{}, false
 	}
+	m.seq = int32(seq)
 	return m, m.weight >= 1 && m.weight <= m.capacity && m.capacity <= driver.RW
 }
 

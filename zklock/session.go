@@ -24,17 +24,20 @@ type session struct {
 	b    *Backend
 	zk   *zk.Conn
 	send func(ops ...any) ([]zk.MultiResponse, error) // zk.Multi
-	over chan struct{}                                // closed when the session has ended or was given up
+	ctx  context.Context                              // ends with the session, or when it is given up
+	end  context.CancelFunc
 
-	setup sync.Mutex // held while the barrier is made
+	setup      sync.Mutex // held while the barrier is made
+	introduced bool       // zk.Conn knows the Digest
 
-	mu      sync.Mutex
-	id      int64         // 0 before the first handshake
-	timeout time.Duration // as the server granted it
-	tcp     net.Conn
-	heard   time.Time     // when the last packet came
-	up      chan struct{} // closed while connected
-	barrier zk.CheckVersionRequest
+	mu        sync.Mutex
+	id        int64         // 0 before the first handshake
+	timeout   time.Duration // as the server granted it
+	silence   *time.Timer   // ends the session
+	tcp       net.Conn
+	connected bool
+	up        chan struct{} // closed while connected
+	barrier   string        // a node; empty if it must be made
 }
 
 // openSession returns the newest session. It begins one if the last one is over.
@@ -47,7 +50,8 @@ func (b *Backend) openSession() (*session, error) {
 	if b.newest != nil && !b.newest.isOver() {
 		return b.newest, nil
 	}
-	s := &session{b: b, over: make(chan struct{}), up: make(chan struct{})}
+	s := &session{b: b, up: make(chan struct{})}
+	s.ctx, s.end = context.WithCancel(context.Background())
 	s.mu.Lock() // events wait until zk is set
 	defer s.mu.Unlock()
 	conn, _, err := zk.Connect(b.servers, b.timeout/haste,
@@ -58,75 +62,43 @@ func (b *Backend) openSession() (*session, error) {
 	)
 	if err == nil {
 		s.zk, s.send, b.newest = conn, conn.Multi, s
+		context.AfterFunc(s.ctx, s.abandon)
 	}
 	return s, err
 }
 
 // event follows the session. zk.Conn calls it from its own goroutine.
 func (s *session) event(e zk.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case e.Type != zk.EventSession:
 	case e.State == zk.StateHasSession:
-		s.mu.Lock()
+		s.connected = true
 		close(s.up)
-		s.mu.Unlock()
 	case e.State == zk.StateExpired:
 		s.end()
 	case e.State == zk.StateDisconnected, e.State == zk.StateAuthFailed:
-		s.disconnects()
-	}
-}
-
-func (s *session) disconnects() {
-	s.mu.Lock()
-	if isClosed(s.up) {
-		s.up = make(chan struct{})
-	}
-	if s.id != 0 && !s.isOver() {
-		time.AfterFunc(time.Until(s.heard.Add(s.maxLease())), s.giveUp)
-	}
-	s.mu.Unlock()
-	s.b.claims.disconnected(s)
-}
-
-// giveUp ends the session unless something was heard for as long as a lease.
-func (s *session) giveUp() {
-	s.mu.Lock()
-	silent := time.Since(s.heard) >= s.maxLease()
-	s.mu.Unlock()
-	if silent {
-		s.end()
-	}
-}
-
-// end notes that the session is over, and keeps its zk.Conn from connecting again. The
-// server does not hear of it: if the session lives, it runs out.
-func (s *session) end() {
-	s.mu.Lock()
-	first := !s.isOver()
-	if first {
-		close(s.over)
-	}
-	if s.tcp != nil {
-		s.tcp.Close()
-	}
-	s.mu.Unlock()
-	if first {
-		go s.zk.Close() // waits for a second where nothing is connected
+		if s.connected {
+			s.connected, s.up = false, make(chan struct{})
+		}
 		s.b.claims.disconnected(s)
 	}
 }
 
-func (s *session) isOver() bool { return isClosed(s.over) }
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+// abandon ends the claims of a session that is over, and keeps its zk.Conn from connecting
+// again. The server does not hear of it: if the session lives, it runs out.
+func (s *session) abandon() {
+	s.mu.Lock()
+	if s.tcp != nil {
+		s.tcp.Close()
 	}
+	s.mu.Unlock()
+	s.b.claims.disconnected(s)
+	s.zk.Close() // waits for a second where nothing is connected
 }
+
+func (s *session) isOver() bool { return s.ctx.Err() != nil }
 
 // await waits until s is connected.
 func (s *session) await(ctx context.Context) error {
@@ -135,7 +107,7 @@ func (s *session) await(ctx context.Context) error {
 	s.mu.Unlock()
 	select {
 	case <-up:
-	case <-s.over:
+	case <-s.ctx.Done():
 	case <-ctx.Done():
 		return fmt.Errorf("%w: there is no connection to any of %s",
 			context.Cause(ctx), strings.Join(s.b.servers, ", "))
@@ -174,14 +146,15 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 func (b *Backend) prepare(s *session) error {
 	s.setup.Lock()
 	defer s.setup.Unlock()
-	if s.check().Path != "" {
+	if s.currentBarrier() != "" {
 		return nil
 	}
-	if b.digest != "" {
-		// zk.Conn says so by itself with each later connection. Once more does no harm.
+	if b.digest != "" && !s.introduced {
+		// zk.Conn says so by itself with each later connection.
 		if err := s.zk.AddAuth("digest", []byte(b.digest)); err != nil {
 			return err
 		}
+		s.introduced = true
 	}
 	return b.makeBarrier(s)
 }
@@ -202,13 +175,15 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	return newTransport(tcp, s), nil
 }
 
-// hears notes a packet of the server. The handshake says of which session, which is 0 if
+// hears notes a packet of the server, and ends the session when none has followed for as
+// long as a lease. The handshake says of which session, which is 0 if
 // the session has expired.
 func (s *session) hears(id int64, timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = time.Now()
 	if s.id == 0 {
 		s.id, s.timeout = id, timeout // once, and before anybody uses s
+		s.silence = time.AfterFunc(s.maxLease(), s.end)
 	}
+	s.silence.Reset(s.maxLease())
 }

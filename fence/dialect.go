@@ -3,7 +3,6 @@ package fence
 import (
 	"context"
 	"embed"
-	"fmt"
 	"regexp"
 	"strings"
 )
@@ -83,11 +82,3 @@ func (t *Table) sql(text string) string { return strings.ReplaceAll(text, defaul
 // tableName is what every one of the databases takes for a name without quotes,
 // with the name of a schema before it or not. It goes into the text of statements.
 var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
-
-func checkTable(name string) error {
-	if tableName.MatchString(name) {
-		return nil
-	}
-	return fmt.Errorf("fence: %.80q is no name for a table: want up to 63 letters, digits and underscores, "+
-		"no digit first, and perhaps the name of a schema and a point before", name)
-}

@@ -76,8 +76,7 @@ func (g *Gate) leave() { <-g.turn }
 // lives. It is a [Marks] for a service that runs as a single process and whose
 // resources end with that process.
 type Gates struct {
-	mu    sync.Mutex
-	gates map[string]*Gate
+	gates sync.Map // *Gate by resource
 }
 
 var _ Marks = (*Gates)(nil)
@@ -88,15 +87,9 @@ func (g *Gates) Do(ctx context.Context, resource string, t Token, f func(ctx con
 	if err := need(resource, t); err != nil { // else anybody could fill the map
 		return err
 	}
-	g.mu.Lock()
-	gate, ok := g.gates[resource]
+	gate, ok := g.gates.Load(resource)
 	if !ok {
-		if g.gates == nil {
-			g.gates = make(map[string]*Gate)
-		}
-		gate = &Gate{Resource: resource}
-		g.gates[resource] = gate
+		gate, _ = g.gates.LoadOrStore(resource, &Gate{Resource: resource})
 	}
-	g.mu.Unlock()
-	return gate.Do(ctx, t, func() error { return f(ctx) })
+	return gate.(*Gate).Do(ctx, t, func() error { return f(ctx) })
 }

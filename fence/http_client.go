@@ -2,6 +2,7 @@ package fence
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,11 +42,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if token > 0 {
 		r2.Header.Set(Header, token.String())
 	}
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
-	return base.RoundTrip(r2)
+	return cmp.Or(t.Base, http.DefaultTransport).RoundTrip(r2)
 }
 
 // harmless reports whether a method is safe as HTTP defines it.

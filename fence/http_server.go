@@ -21,8 +21,6 @@ type HandlerOptions struct {
 	Failed func(r *http.Request, err error)
 }
 
-const defaultMaxBody = 1 << 20
-
 // Handler lets requests through to next only if their token, in the header
 // Fencing-Token, is not smaller than one that marks has let in before for the same
 // resource. While next serves a request, no other request for that resource is
@@ -56,10 +54,13 @@ func Handler(next http.Handler, marks Marks, resource func(*http.Request) string
 		h.HandlerOptions = *o
 	}
 	if h.MaxBody <= 0 {
-		h.MaxBody = defaultMaxBody
+		h.MaxBody = 1 << 20
 	}
 	if h.Failed == nil {
-		h.Failed = logFailed
+		h.Failed = func(r *http.Request, err error) {
+			const message = "a guarded request failed"
+			slog.ErrorContext(r.Context(), message, "method", r.Method, "path", r.URL.Path, "error", err)
+		}
 	}
 	return h
 }
@@ -144,9 +145,6 @@ func tokenOf(r *http.Request) (Token, *problem) {
 
 // read takes in the whole body, so that nobody is let in who has not yet said all.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
-	if r.Body == nil {
-		return nil, nil
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.MaxBody))
 	var long *http.MaxBytesError
 	switch {
@@ -160,19 +158,13 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 }
 
 func stale(resource string, token Token, err error) problem {
-	e := &StaleError{Resource: resource, Token: token}
-	if known := (*StaleError)(nil); errors.As(err, &known) {
-		e.Seen = known.Seen
-	}
+	known := &StaleError{}
+	errors.As(err, &known) // marks of others may not know what they have seen
 	return problem{
 		Type: problemStale, Title: "the fencing token is stale", Status: http.StatusPreconditionFailed,
 		Detail:   "The lock has passed to somebody else, whose token was seen since. Take it again before writing.",
-		Resource: resource, Token: token, Seen: e.Seen,
+		Resource: resource, Token: token, Seen: known.Seen,
 	}
-}
-
-func logFailed(r *http.Request, err error) {
-	slog.ErrorContext(r.Context(), "a guarded request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 }
 
 // answer holds back what next writes.

@@ -26,10 +26,8 @@ import (
 // A statement over several rows is refused only if all of them are: use one
 // statement for each row, or a [Table] in the same transaction.
 //
-// The same serves the version number of optimistic locking, with
-// "version = version + 1 … WHERE id = ? AND version = ?". That is the relative of
-// the fencing token for a writer that has read the row and needs no lock; it
-// refuses whoever was overtaken, where a token refuses whoever lost the lock.
+// Rows serves optimistic locking, too: "version = version + 1 … WHERE id = ? AND
+// version = ?" refuses a writer without a lock that was overtaken.
 func Rows(r sql.Result, err error) error {
 	if err != nil {
 		return err

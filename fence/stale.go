@@ -29,10 +29,7 @@ type StaleError struct {
 //
 //	fence: orders/42: token 7 is stale, 9 was seen: the lock has passed on; take it again before writing
 func (e *StaleError) Error() string {
-	where, what, seen := "", "the token", ""
-	if e.Resource != "" {
-		where = printable(e.Resource) + ": "
-	}
+	what, seen := "the token", ""
 	if e.Token != 0 {
 		what = "token " + e.Token.String()
 	}
@@ -40,7 +37,7 @@ func (e *StaleError) Error() string {
 		seen = fmt.Sprintf(", %v was seen", e.Seen)
 	}
 	return fmt.Sprintf("fence: %s%s is stale%s: the lock has passed on; take it again before writing",
-		where, what, seen)
+		about(e.Resource), what, seen)
 }
 
 // Is makes a StaleError match ErrStale.
@@ -60,11 +57,16 @@ func need(resource string, t Token) error {
 	if t > 0 {
 		return nil
 	}
-	if resource != "" {
-		resource = printable(resource) + ": "
-	}
 	return fmt.Errorf("fence: %s%w: %d is none; pass the token of the lease under which this is written",
-		resource, ErrNoToken, int64(t))
+		about(resource), ErrNoToken, int64(t))
+}
+
+// about begins what an error says of a resource, if it has a name.
+func about(resource string) string {
+	if resource == "" {
+		return ""
+	}
+	return printable(resource) + ": "
 }
 
 // printable shows a name that somebody else chose on one line.

@@ -31,8 +31,11 @@ type Table struct {
 // answer to the first call.
 func NewTable(d Dialect, name string) *Table {
 	t := &Table{d: dialects[d], name: cmp.Or(name, defaultTable)}
-	t.invalid = checkTable(t.name)
-	if t.d.name == "" {
+	switch {
+	case !tableName.MatchString(t.name):
+		t.invalid = fmt.Errorf("fence: %.80q is no name for a table: want up to 63 letters, digits and underscores, "+
+			"no digit first, and perhaps the name of a schema and a point before", t.name)
+	case t.d.name == "":
 		t.invalid = fmt.Errorf("fence: there is no dialect %d: pass fence.SQLite, fence.Postgres or fence.MySQL",
 			int(d))
 	}

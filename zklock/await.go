@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"path"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -17,9 +18,9 @@ const (
 	maxUnread = 10 * time.Second
 )
 
-// Await returns when the claim of t is granted or gone, or after a second. It costs a watch
-// on what blocks the claim, and a read of the line and of its first claim when that has
-// changed, after a broken connection, and now and then.
+// Await returns when the claim of t is granted or gone, or after a second. It costs
+// a watch on the claim's node and on what blocks it, and a read of the line and of its
+// first claim when one of the two has changed, after a broken connection, and now and then.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	return do(ctx, b, "waiting in the line of", t.Key, func(ctx context.Context, s *session) (driver.Ticket, error) {
 		return b.await(ctx, s, t)
@@ -44,7 +45,7 @@ func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (drive
 			}
 			t = now
 		}
-		changed, err := b.watch(s, c)
+		w, err := b.watch(s, c)
 		if errors.Is(err, zk.ErrNoNode) {
 			c.update(c.readAgain) // it changed before it could be watched
 			continue
@@ -53,40 +54,48 @@ func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (drive
 			return t, err
 		}
 		select {
-		case <-changed:
-			c.update(c.readAgain)
+		case <-w.blocker:
+		case <-w.own:
 		case <-c.wake:
 		case <-timer.C:
 			return t, nil
 		case <-ctx.Done():
 			return t, context.Cause(ctx)
 		}
+		c.update(c.readAgain)
 	}
 }
 
-// watch returns the watch on what blocks c, and sets it if need be. It answers zk.ErrNoNode
-// if that has changed since the line was read.
-func (b *Backend) watch(s *session, c *claim) (changed <-chan zk.Event, err error) {
+// watches are what a claim that waits has the server tell it: that what blocks it has
+// changed, or its own node, which an operator may delete.
+type watches struct{ blocker, own <-chan zk.Event }
+
+// watch sets the watches of c, unless they are set. It answers zk.ErrNoNode if one of the
+// nodes is gone.
+func (b *Backend) watch(s *session, c *claim) (w watches, err error) {
 	st := c.state()
-	if st.watch != nil {
-		return st.watch, nil
+	if st.watches.own != nil {
+		return st.watches, nil
 	}
 	line := b.lineOf(c.Key)
 	if st.blocker == "" {
 		var stat *zk.Stat
-		if _, stat, changed, err = s.zk.ChildrenW(line); err == nil && stat.Pzxid != st.pzxid {
+		if _, stat, w.blocker, err = s.zk.ChildrenW(line); err == nil && stat.Pzxid != st.pzxid {
 			err = zk.ErrNoNode // somebody has come or gone
 		}
 	} else {
-		_, _, changed, err = s.zk.GetW(line + "/" + st.blocker)
+		_, _, w.blocker, err = s.zk.GetW(line + "/" + st.blocker)
+	}
+	if err == nil {
+		_, _, w.own, err = s.zk.GetW(line + "/" + path.Base(st.at.node))
 	}
 	if err != nil {
-		return nil, explainRead(err, line)
+		return w, explainRead(err, line)
 	}
 	c.update(func() {
 		if c.read.Equal(st.read) {
-			c.watch = changed
+			c.watches = w
 		}
 	})
-	return changed, nil
+	return w, nil
 }

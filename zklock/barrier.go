@@ -46,17 +46,15 @@ func (s *session) dropBarrier(node string) error {
 // makeBarrier makes the barrier of s and, if need be, the nodes above it.
 func (b *Backend) makeBarrier(s *session) error {
 	node := fmt.Sprintf("%s%s/%016x.%s", b.prefix, sessionsDir, uint64(s.id), rand.Text())
-	err := s.create(node, zk.FlagEphemeral, b.acl)
+	err := s.create(node, zk.FlagEphemeral)
 	if errors.Is(err, zk.ErrNoNode) {
 		for _, dir := range []string{linesDir, sessionsDir, brokenDir} {
-			err := makePath(b.prefix+dir, func(node string) error {
-				return s.create(node, zk.FlagPersistent, b.acl)
-			})
-			if err != nil {
+			make := func(node string) error { return s.create(node, zk.FlagPersistent) }
+			if err := makePath(b.prefix+dir, make); err != nil {
 				return err
 			}
 		}
-		err = s.create(node, zk.FlagEphemeral, b.acl)
+		err = s.create(node, zk.FlagEphemeral)
 	}
 	if err != nil {
 		return err

@@ -16,8 +16,23 @@ import (
 // away. Where that Backend is gone, a later Break does when the record is a day old.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
 	_, err := do(ctx, b, "breaking into the line of", key, func(_ context.Context, s *session) (any, error) {
-		err := b.breakToken(s, key, token, reason)
-		if errors.Is(err, zk.ErrNoNode) {
+		err := s.sync()
+		if err != nil {
+			return nil, err
+		}
+		f, err := b.findToken(s, key, token)
+		var rs []zk.MultiResponse
+		if err == nil {
+			rs, err = s.multi(
+				&zk.DeleteRequest{Path: f.path, Version: -1},
+				&zk.CreateRequest{Path: b.recordOf(f.stat.Czxid), Data: write(brokenRecord{format, reason}), Acl: b.acl},
+				&zk.SetDataRequest{Path: path.Dir(f.path), Version: -1},
+			)
+		}
+		switch {
+		case err == nil:
+			b.run(func(context.Context) { b.sweepBroken(s, rs[2].Stat.Mtime) })
+		case errors.Is(err, zk.ErrNoNode):
 			err = driver.ErrGone{}
 		}
 		return nil, err
@@ -25,31 +40,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	return err
 }
 
-// breakToken answers zk.ErrNoNode if there is no such claim.
-func (b *Backend) breakToken(s *session, key string, token int64, reason string) error {
-	if err := s.sync(b.prefix + linesDir); err != nil {
-		return err
-	}
-	f, err := b.findToken(s, key, token)
-	if err != nil {
-		return err
-	}
-	if token&(1<<spanBits-1) >= f.record.Span {
-		return zk.ErrNoNode
-	}
-	why := brokenRecord{Format: format, Reason: reason}
-	rs, err := s.multi(
-		&zk.DeleteRequest{Path: f.path, Version: -1},
-		&zk.CreateRequest{Path: b.recordOf(f.stat.Czxid), Data: write(why), Acl: b.acl},
-		&zk.SetDataRequest{Path: path.Dir(f.path), Version: -1},
-	)
-	if err == nil {
-		b.run(func(context.Context) { b.sweepBroken(s, rs[2].Stat.Mtime) })
-	}
-	return err
-}
-
-// findToken returns the claim that the transaction in token made, or zk.ErrNoNode.
+// findToken returns the claim whose span holds token, or zk.ErrNoNode.
 func (b *Backend) findToken(s *session, key string, token int64) (*found, error) {
 	l, err := b.readLine(s, key)
 	if err != nil {
@@ -57,9 +48,10 @@ func (b *Backend) findToken(s *session, key string, token int64) (*found, error)
 	}
 	for _, m := range l.members {
 		f, err := s.open(b.lineOf(key) + "/" + m.name)
-		if err == nil && f.stat.Czxid == token>>spanBits || err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return f, err
+		if errors.Is(err, zk.ErrNoNode) || err == nil && (token < f.token || token >= f.token+f.record.Span) {
+			continue
 		}
+		return f, err
 	}
 	return nil, zk.ErrNoNode
 }
@@ -73,7 +65,7 @@ func (b *Backend) sweepBroken(s *session, now int64) {
 	records, _, _ := s.children(b.prefix + brokenDir)
 	for _, name := range records {
 		record := b.prefix + brokenDir + "/" + name
-		if stat, err := s.exists(record); err == nil && stat.Ctime < now-brokenAge.Milliseconds() {
+		if _, stat, err := s.get(record); err == nil && stat.Ctime < now-brokenAge.Milliseconds() {
 			b.deleteLater(s, record)
 		}
 	}

@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/go-zookeeper/zk"
 )
 
-// claims are those that a Backend has entered, or tries to, and those of which it remembers
-// why they are not in line, or that they may not enter any more.
+// claims are those that a Backend has entered, or tries to, and those that it remembers.
 type claims struct {
 	lapsed func(key string, p position) // called when a lease ended with its claim in line
 
@@ -41,12 +39,12 @@ type claimState struct {
 	timer *time.Timer
 
 	record     claimRecord
-	granted    bool            // seen granted; it stays so for as long as it is in line
-	unrecorded time.Time       // seen granted then, and its node does not say so; zero if it does
-	read       time.Time       // when the line was read; zero if it must be read again
-	pzxid      int64           // the transaction that last changed the line then
-	blocker    string          // the node that it waited for then; "" if any of them may let it in
-	watch      <-chan zk.Event // on that, if it was set since then
+	granted    bool      // seen granted; it stays so for as long as it is in line
+	unrecorded time.Time // seen granted then, and its node does not say so; zero if it does
+	read       time.Time // when the line was read; zero if it must be read again
+	pzxid      int64     // the transaction that last changed the line then
+	blocker    string    // the node that it waited for then; "" if any of them may let it in
+	watches    watches   // set since then
 }
 
 // position is where a claim is in line: its node, in a session.
@@ -80,13 +78,13 @@ func (c *claim) release() {
 }
 
 // find returns a claim and its state. There is none if nothing is known of it.
-func (cs *claims) find(ref driver.ClaimRef) (*claim, claimState) {
+func (cs *claims) find(ref driver.ClaimRef) (c *claim, st claimState) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c := cs.byRef[ref]; c != nil {
-		return c, c.claimState
+	if c = cs.byRef[ref]; c != nil {
+		st = c.claimState
 	}
-	return nil, claimState{}
+	return c, st
 }
 
 func (c *claim) state() claimState {
@@ -155,14 +153,14 @@ func (c *claim) isGranted() {
 func (c *claim) isBlocked(blocker string, pzxid int64) {
 	c.update(func() {
 		if c.blocker != blocker || blocker == "" && c.pzxid != pzxid {
-			c.watch = nil
+			c.watches = watches{}
 		}
 		c.read, c.blocker, c.pzxid = time.Now(), blocker, pzxid
 	})
 }
 
 // readAgain has the line read again before anything is waited for. claims.mu is held.
-func (st *claimState) readAgain() { st.read, st.watch = time.Time{}, nil }
+func (st *claimState) readAgain() { st.read, st.watches = time.Time{}, watches{} }
 
 func (c *claim) wakeUp() {
 	select {
@@ -190,11 +188,10 @@ func (c *claim) endAfter(d time.Duration) {
 	if end := time.Now().Add(d); end.After(c.ends) {
 		c.ends = end
 	}
-	if c.timer == nil {
-		c.timer = time.AfterFunc(time.Until(c.ends), c.lapse)
-	} else {
-		c.timer.Reset(time.Until(c.ends))
+	if c.timer != nil {
+		c.timer.Stop()
 	}
+	c.timer = time.AfterFunc(time.Until(c.ends), c.lapse)
 }
 
 // lapse takes c out of the line when its lease is over: the session, which other claims
@@ -272,11 +269,12 @@ func (c *claim) bar(gone driver.ErrGone, d time.Duration) {
 }
 
 // tombstone says why c may not enter, or returns nil.
-func (c *claim) tombstone() *driver.ErrGone {
-	if st := c.state(); !st.barred.IsZero() {
-		return cmp.Or(st.gone, &goneLeft)
+func (c *claim) tombstone() error {
+	st := c.state()
+	if st.barred.IsZero() {
+		return nil
 	}
-	return nil
+	return *cmp.Or(st.gone, &goneLeft)
 }
 
 // disconnected has the lines of all claims of s read again, for their watches may be lost.
@@ -291,7 +289,6 @@ func (cs *claims) disconnected(s *session) {
 		if s.isOver() {
 			c.vacate(goneSession)
 		}
-		c.readAgain()
 		c.wakeUp()
 	}
 }

@@ -107,7 +107,7 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 		t.Errorf("the holder is shown as %+v; want token %d", k.Head, h.Token)
 	}
 	must(t, errOf(b.Await(t.Context(), k)))
-	sent(t, p, "the first Await", opGetData) // a watch on the one before it
+	sent(t, p, "the first Await", opGetData, opGetData) // watches on the one before it, and on itself
 	must(t, errOf(b.Await(t.Context(), k)))
 	sent(t, p, "a second of Await")
 	leave(t, holder, h)
@@ -117,9 +117,9 @@ func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	empty(t, s)
 }
 
-// A claim in a long line costs six requests: to join, to read who is ahead and who is first,
-// to watch the next of them, to read the line when that has left, and to leave.
-func TestGrantInALongLineCostsSixRequests(t *testing.T) {
+// A claim in a long line costs seven requests: to join, to read who is ahead and who is first,
+// to watch the next of them and itself, to read the line when that has left, and to leave.
+func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 	s, p, b := quietly(t)
 	other := connect(t, long, s)
 	var ahead []driver.Ticket
@@ -134,7 +134,7 @@ func TestGrantInALongLineCostsSixRequests(t *testing.T) {
 		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, ahead[0].Token, len(ahead))
 	}
 	must(t, errOf(b.Await(t.Context(), k)))
-	sent(t, p, "the first Await", opGetData)
+	sent(t, p, "the first Await", opGetData, opGetData)
 	next := make(chan driver.Ticket, 1)
 	go func() {
 		now, err := k, error(nil)

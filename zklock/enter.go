@@ -41,7 +41,7 @@ func (b *Backend) enter(ctx context.Context, s *session, c driver.Claim) (t driv
 	defer own.release()
 	for ctx.Err() == nil {
 		if gone := own.tombstone(); gone != nil {
-			return t, *gone
+			return t, gone
 		}
 		t, err = (&entry{b, s, own, c}).try()
 		if !errors.Is(err, errRetry) {
@@ -132,7 +132,7 @@ func (e *entry) openLine() (version int32, made bool, err error) {
 	case known && version != anyVersion:
 		return version, false, nil // nobody has entered since we left, or the join fails
 	}
-	err = e.s.create(e.b.lineOf(e.c.Key), zk.FlagContainer, e.b.acl)
+	err = e.s.create(e.b.lineOf(e.c.Key), zk.FlagContainer)
 	switch {
 	case err == nil:
 		return 0, true, nil // nobody has entered before us, or the join fails

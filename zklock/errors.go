@@ -11,7 +11,7 @@ import (
 )
 
 // refusals are answers that asking again will not change, and what to do about
-// them. All others say nothing about the step: the connection broke, the ensemble
+// them. All others say nothing about the command: the connection broke, the ensemble
 // elects a leader, a server restarts.
 var refusals = map[error]string{
 	zk.ErrNoAuth:     "", // the error says which right is missing
@@ -24,8 +24,18 @@ var refusals = map[error]string{
 	zk.ErrBadArguments: "the server refuses the request: the Prefix may be reserved; use another one: ",
 }
 
-// unimplemented is how zk.Conn reports that the server does not know a request.
-const unimplemented = "unknown error: -6"
+// refusal returns the advice on err if it is one of the refusals.
+func refusal(err error) (advice string, ok bool) {
+	if err.Error() == "unknown error: -6" { // so zk.Conn reports a request that the server does not know
+		return "the server does not know container nodes: use ZooKeeper 3.5.3 or newer: ", true
+	}
+	for refusal, advice := range refusals {
+		if errors.Is(err, refusal) {
+			return advice, true
+		}
+	}
+	return "", false
+}
 
 // failed explains an error of one request.
 func failed(ctx context.Context, doing, key string, err error) error {
@@ -36,14 +46,8 @@ func failed(ctx context.Context, doing, key string, err error) error {
 	if ended := context.Cause(ctx); ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%s: %w (%w)", what, ended, err)
 	}
-	for refusal, advice := range refusals {
-		if errors.Is(err, refusal) {
-			return &driver.PermanentError{Err: fmt.Errorf("%s: %s%w", what, advice, err)}
-		}
-	}
-	if err.Error() == unimplemented {
-		return &driver.PermanentError{Err: fmt.Errorf("%s: the server does not know container nodes: "+
-			"use ZooKeeper 3.5.3 or newer (%w)", what, err)}
+	if advice, ok := refusal(err); ok {
+		return &driver.PermanentError{Err: fmt.Errorf("%s: %s%w", what, advice, err)}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -51,13 +55,9 @@ func failed(ctx context.Context, doing, key string, err error) error {
 // isAnswer reports whether err is the server's own word on what was asked. After
 // any other error nobody knows whether the request was applied, or still will be.
 func isAnswer(err error) bool {
-	for refusal := range refusals {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) ||
-		errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || err.Error() == unimplemented
+	_, refused := refusal(err)
+	return refused || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) ||
+		errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty)
 }
 
 // Why a claim ended.

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"slices"
 	"strings"
@@ -172,7 +174,7 @@ func after(d time.Duration) <-chan time.Time { return time.NewTimer(d).C }
 // admin is a client of the server itself, past all that is ours.
 func admin(t testing.TB, s *testserver.Server) *zk.Conn {
 	t.Helper()
-	c, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(noLog{}))
+	c, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +410,7 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 			t.Fatal("there was no join")
 		}
 		// The container must be there, or the join would fail for want of it.
-		err := s.create(b.lineOf("k"), zk.FlagContainer, b.acl)
+		err := s.create(b.lineOf("k"), zk.FlagContainer)
 		if err != nil && err != zk.ErrNodeExists {
 			t.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func (b *Backend) leaveGone(s *session, c *claim, p position) error {
 // find looks for the node of a claim, and says whether the claim is granted. The node is
 // empty if the claim is not in line.
 func (b *Backend) find(s *session, ref driver.ClaimRef) (node string, holds bool, err error) {
-	if err := s.sync(b.prefix + linesDir); err != nil {
+	if err := s.sync(); err != nil {
 		return "", false, err
 	}
 	l, err := b.readLine(s, ref.Key)

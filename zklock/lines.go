@@ -40,7 +40,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 // keys returns the keys that begin with prefix and have a container.
 func (b *Backend) keys(s *session, prefix string) (keys []string, err error) {
 	dir := b.prefix + linesDir
-	if err := s.sync(dir); err != nil {
+	if err := s.sync(); err != nil {
 		return nil, err
 	}
 	names, _, err := s.children(dir)
@@ -55,7 +55,7 @@ func (b *Backend) keys(s *session, prefix string) (keys []string, err error) {
 // Line reads one line.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	return do(ctx, b, "looking at", key, func(_ context.Context, s *session) (driver.Line, error) {
-		if err := s.sync(b.prefix + linesDir); err != nil {
+		if err := s.sync(); err != nil {
 			return driver.Line{}, err
 		}
 		return b.describeLine(s, key)

@@ -62,27 +62,18 @@ func (s *session) get(path string) ([]byte, *zk.Stat, error) {
 	return data, stat, explainRead(err, path)
 }
 
-// exists returns zk.ErrNoNode if there is no such node.
-func (s *session) exists(path string) (*zk.Stat, error) {
-	there, stat, err := s.zk.Exists(path)
-	if err == nil && !there {
-		return nil, zk.ErrNoNode
-	}
-	return stat, err
-}
-
 // sync has the server catch up with the leader before it answers what is asked next.
-func (s *session) sync(path string) error {
-	_, err := s.zk.Sync(path)
+func (s *session) sync() error {
+	_, err := s.zk.Sync(s.b.prefix + linesDir)
 	return err
 }
 
-func (s *session) create(path string, flags int32, acl []zk.ACL) error {
+func (s *session) create(path string, flags int32) error {
 	create := s.zk.Create
 	if flags == zk.FlagContainer {
 		create = s.zk.CreateContainer
 	}
-	_, err := create(path, formatData, flags, acl)
+	_, err := create(path, formatData, flags, s.b.acl)
 	return explain(err, &zk.CreateRequest{Path: path})
 }
 

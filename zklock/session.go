@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"strings"
 	"sync"
@@ -57,7 +59,7 @@ func (b *Backend) openSession() (*session, error) {
 	conn, _, err := zk.Connect(b.servers, b.timeout/haste,
 		zk.WithDialer(s.dial),
 		zk.WithHostProvider(&serverList{}),
-		zk.WithLogger(noLog{}),
+		zk.WithLogger(log.New(io.Discard, "", 0)),
 		zk.WithEventCallback(s.event),
 	)
 	if err == nil {

@@ -135,8 +135,3 @@ func (l *serverList) Next() (server string, pause bool) {
 	l.tried++
 	return server, pause
 }
-
-// noLog drops zk.Conn's messages: what matters comes back as an error.
-type noLog struct{}
-
-func (noLog) Printf(string, ...any) {}

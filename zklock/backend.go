@@ -105,7 +105,7 @@ func New(servers []string, o *Options) *Backend {
 	}
 	b.maxTTL = max(minTTL, b.timeout*2/3)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.claims = claims{lapsed: b.finishLeave, byRef: make(map[driver.ClaimRef]*claim)}
+	b.claims = claims{b: b, byRef: make(map[driver.ClaimRef]*claim)}
 	return b
 }
 

@@ -10,8 +10,7 @@ import (
 
 // claims are those that a Backend has entered, or tries to, and those that it remembers.
 type claims struct {
-	lapsed func(key string, p position) // called when a lease ended with its claim in line
-
+	b     *Backend
 	mu    sync.Mutex
 	byRef map[driver.ClaimRef]*claim
 }
@@ -210,7 +209,7 @@ func (c *claim) lapse() {
 		}
 	})
 	if p.node != "" {
-		c.of.lapsed(c.Key, p)
+		c.of.b.finishLeave(c.Key, p)
 	}
 }
 

@@ -251,13 +251,13 @@ func (e *entry) explain(barrier string, rs []zk.MultiResponse, err error) error 
 
 // repeat renews a claim that is in line and answers its ticket.
 func (e *entry) repeat(p position) (driver.Ticket, error) {
-	r := &renewal{claim: e.own, node: p.node, ttl: e.s.lease(e.c.TTL)}
-	e.b.renewBatch(e.s, []*renewal{r})
-	if driver.Gone(r.err) && e.own.tombstone() == nil {
+	var err error
+	e.b.renewBatch(e.s, []renewal{{e.own, p.node, e.s.lease(e.c.TTL), &err}})
+	if driver.Gone(err) && e.own.tombstone() == nil {
 		return driver.Ticket{}, errRetry // it is not in line any more
 	}
-	if r.err != nil {
-		return driver.Ticket{}, r.err
+	if err != nil {
+		return driver.Ticket{}, err
 	}
 	return e.b.look(e.s, e.own, e.c)
 }
@@ -283,7 +283,7 @@ func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, 
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return t, err
 	}
-	at := l.index(path.Base(st.at.node))
+	at := slices.IndexFunc(l.members, func(m member) bool { return m.name == path.Base(st.at.node) })
 	switch {
 	case at < 0:
 		// Our own node is among what this session has seen: it was deleted.

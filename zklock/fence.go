@@ -125,7 +125,11 @@ func (f *Fence) do(ctx context.Context, resource string, token fence.Token, ops 
 			return nil, err // the mark was as it was read: one of ops failed, or nobody answered
 		case errors.Is(rs[0].Error, zk.ErrNodeExists), errors.Is(rs[0].Error, zk.ErrBadVersion):
 		case errors.Is(rs[0].Error, zk.ErrNoNode):
-			if err := makePath(f.prefix, f.create); err != nil {
+			create := func(node string) error {
+				_, err := f.conn.Create(node, nil, 0, f.acl)
+				return err
+			}
+			if err := makePath(f.prefix, create); err != nil {
 				return nil, err
 			}
 		default:
@@ -155,11 +159,6 @@ func (f *Fence) raise(resource string, token fence.Token) (any, error) {
 		return nil, &fence.StaleError{Resource: resource, Token: token, Seen: seen}
 	}
 	return &zk.SetDataRequest{Path: mark, Data: text, Version: stat.Version}, nil
-}
-
-func (f *Fence) create(node string) error {
-	_, err := f.conn.Create(node, nil, 0, f.acl)
-	return err
 }
 
 // changes returns the node that op creates, writes or deletes; "" if it changes none.

@@ -18,11 +18,6 @@ type line struct {
 	stat    *zk.Stat // of the container
 }
 
-// index returns the index of the node with that name, or -1.
-func (l *line) index(name string) int {
-	return slices.IndexFunc(l.members, func(m member) bool { return m.name == name })
-}
-
 // readLine asks who is in line. It answers zk.ErrNoNode, with an empty line, if the line has
 // no container.
 func (b *Backend) readLine(s *session, key string) (*line, error) {

@@ -14,12 +14,12 @@ import (
 // maxBytes bounds the names in one transaction: servers refuse requests of a megabyte.
 const maxBytes = 512 << 10
 
-// renewal is one claim to be renewed, and what came of it.
+// renewal is one claim to be renewed, and where what came of it goes.
 type renewal struct {
 	claim *claim
 	node  string
 	ttl   time.Duration
-	err   error
+	err   *error
 }
 
 // Renew starts the leases of ts again. It is one transaction for all of them, which checks
@@ -37,41 +37,41 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 func (b *Backend) renew(ctx context.Context, s *session, ts []driver.Ticket) []error {
-	all := make([]*renewal, len(ts))
-	var batch []*renewal
+	errs := make([]error, len(ts))
+	var batch []renewal
 	bytes := 0
-	for i := range ts {
-		r := b.renewalOf(s, &ts[i])
-		if all[i] = r; r.err != nil {
+	for i, t := range ts {
+		c, st := b.claims.find(t.Ref())
+		if errs[i] = renewable(s, &st, t.TTL); errs[i] != nil {
 			continue
 		}
-		batch = append(batch, r)
-		if bytes += len(r.node) + 32; bytes >= maxBytes {
+		batch = append(batch, renewal{c, st.at.node, t.TTL, &errs[i]})
+		if bytes += len(st.at.node) + 32; bytes >= maxBytes {
 			b.renewBatch(s, batch)
 			batch, bytes = nil, 0
 		}
 	}
 	b.renewBatch(s, batch)
-	errs := make([]error, len(ts))
-	for i, r := range all {
-		errs[i] = failed(ctx, "renewing", ts[i].Key, r.err)
+	for i, err := range errs {
+		errs[i] = failed(ctx, "renewing", ts[i].Key, err)
 	}
 	return errs
 }
 
-// renewalOf returns what renewing t takes. It has an error if t cannot be renewed.
-func (b *Backend) renewalOf(s *session, t *driver.Ticket) *renewal {
-	c, st := b.claims.find(t.Ref())
-	r := &renewal{c, st.at.node, t.TTL, st.whyNotIn(s)}
-	if most := s.lease(t.TTL); r.err == nil && most < t.TTL {
-		r.err = fmt.Errorf("%v is too long, for the server's session timeout of %v allows %v: "+
-			"ask it for a longer one (maxSessionTimeout)", t.TTL, s.timeout, most)
+// renewable says why a claim cannot be renewed for ttl in session s, or returns nil.
+func renewable(s *session, st *claimState, ttl time.Duration) error {
+	if err := st.whyNotIn(s); err != nil {
+		return err
 	}
-	return r
+	if most := s.lease(ttl); most < ttl {
+		return fmt.Errorf("%v is too long, for the server's session timeout of %v allows %v: "+
+			"ask it for a longer one (maxSessionTimeout)", ttl, s.timeout, most)
+	}
+	return nil
 }
 
 // renewBatch renews claims of session s in one transaction.
-func (b *Backend) renewBatch(s *session, batch []*renewal) {
+func (b *Backend) renewBatch(s *session, batch []renewal) {
 	var ops []any
 	for _, r := range batch {
 		ops = append(ops, &zk.CheckVersionRequest{Path: r.node, Version: -1})
@@ -80,15 +80,15 @@ func (b *Backend) renewBatch(s *session, batch []*renewal) {
 		rs, err := s.multi(ops...)
 		if at := firstFailed(rs); errors.Is(err, zk.ErrNoNode) && at < len(batch) {
 			r := batch[at]
-			r.err = b.nodeGone(s, r.claim, r.node)
+			*r.err = b.nodeGone(s, r.claim, r.node)
 			batch, ops = slices.Delete(batch, at, at+1), slices.Delete(ops, at, at+1)
 			continue
 		}
 		for _, r := range batch {
-			if r.err = err; err == nil {
-				r.err = r.claim.renewed(r.node, r.ttl)
+			if *r.err = err; err == nil {
+				*r.err = r.claim.renewed(r.node, r.ttl)
 			}
-			if r.err == nil {
+			if *r.err == nil {
 				b.recordGrant(s, r.claim)
 			}
 		}

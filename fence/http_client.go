@@ -70,7 +70,10 @@ func CheckResponse(r *http.Response) error {
 	const most = 64 << 10 // ours are far smaller
 	body := r.Body
 	text, err := io.ReadAll(io.LimitReader(body, most))
-	r.Body = &reread{io.MultiReader(bytes.NewReader(text), body), body}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), body), body}
 	if err != nil {
 		return fmt.Errorf("fence: reading why the server refused the request: %w", err)
 	}
@@ -85,10 +88,4 @@ func CheckResponse(r *http.Response) error {
 		return fmt.Errorf("fence: %w: the server says: %s", ErrNoToken, printable(p.Detail))
 	}
 	return nil
-}
-
-// reread is a body of which a part was read already.
-type reread struct {
-	io.Reader
-	io.Closer
 }

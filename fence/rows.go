@@ -37,11 +37,8 @@ func Rows(r sql.Result, err error) error {
 	case err != nil:
 		return fmt.Errorf("fence: the statement was run, but the driver does not say how many rows it touched: %w", err)
 	case n == 0:
-		return errNoRow
+		return fmt.Errorf("fence: no row was touched: %w, or the row is not there; "+
+			"take the lock again before writing", ErrStale)
 	}
 	return nil
 }
-
-// errNoRow is what Rows can say of a refusal.
-var errNoRow = fmt.Errorf("fence: no row was touched: %w, or the row is not there; "+
-	"take the lock again before writing", ErrStale)

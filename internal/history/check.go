@@ -1,3 +1,14 @@
+// Package history judges what the users of a lock saw.
+//
+// A history is a list of events of any number of processes, stamped with one monotonic clock.
+// [Check] reports every breach of a [Rule]. A process believes that it holds a lock from the
+// return of its call until it calls Release, sees the loss, or crashes.
+//
+// Overlaps of a stopped process are not judged until it looks again, with a Believe of a
+// handle that it has. Its writes are judged by I2b. Options.Exact removes this exemption.
+//
+// I5 and I6 are judged only while nobody holds the key. Starvation of readers or writers is
+// not judged, nor how many permits fit beside the readers of the same key.
 package history
 
 import (
@@ -12,14 +23,14 @@ type Rule string
 
 // The rules, under the names by which they are known.
 const (
-	Exclusion  Rule = "I1"
-	Tokens     Rule = "I2"
-	Fence      Rule = "I2b"
-	Stuck      Rule = "I5"
-	WakeUp     Rule = "I6"
-	Reentrancy Rule = "I9"
-	ReadWrite  Rule = "I10"
-	Semaphore  Rule = "I11"
+	Exclusion  Rule = "I1"  // exclusive beliefs of a key never overlap
+	Tokens     Rule = "I2"  // tokens of exclusive grants rise in the order of the grants
+	Fence      Rule = "I2b" // the resource never accepts a write of an earlier grant after one of a later grant
+	Stuck      Rule = "I5"  // when a holder is gone, a live waiter is granted within its lease and an allowance
+	WakeUp     Rule = "I6"  // when a holder has released, a live waiter is granted soon
+	Reentrancy Rule = "I9"  // a grant with n handles ends with the n-th release, and not before
+	ReadWrite  Rule = "I10" // a writer is alone
+	Semaphore  Rule = "I11" // the weights held never exceed the size
 )
 
 // All returns every rule.

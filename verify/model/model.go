@@ -12,6 +12,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -179,17 +180,11 @@ func Check(ops []Op, limit time.Duration) Verdict {
 // Draw writes a page to path that shows how far the operations of a key can be put in
 // order, and what stands against it.
 func Draw(ops []Op, limit time.Duration, path string) error {
-	// Infinity would leave no room for the rest.
-	end := int64(0)
-	for _, o := range ops {
-		end = max(end, o.Call)
-		if o.Return != Never {
-			end = max(end, o.Return)
-		}
-	}
+	// A return at infinity would leave no room for the rest. After the last call it orders nothing.
+	last := slices.MaxFunc(ops, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) }).Call
 	shown := slices.Clone(ops)
 	for i := range shown {
-		shown[i].Return = min(shown[i].Return, end+1)
+		shown[i].Return = min(shown[i].Return, last+1)
 	}
 	_, info := porcupine.CheckOperationsVerbose(spec, operations(shown), limit)
 	return porcupine.VisualizePath(spec, info, path)

@@ -24,31 +24,25 @@ type victim interface {
 	between() []*faultproxy.Proxy
 }
 
-// world is what can be broken.
+// world is what can be broken. A function is nil where the store has no such fault.
 type world struct {
 	victims []victim
 	servers []*testserver.Server // nil where the store is a file, or memory
-	// redis says that the servers understand its commands.
-	redis bool
-	// failover makes another server of a group the one that grants; nil where there is no
-	// such thing. lossy says that what was acknowledged may be forgotten then.
+	redis   bool                 // the servers understand its commands
+	lossy   bool                 // a failover may forget what was acknowledged
+	usurped bool                 // a server that was stopped and resumes may end live leases
+	shared  bool                 // a stopped worker may stop all others, as with a locked file
+	ttl     time.Duration
+	rec     *traffic.Recorder
+
+	// failover makes another server of a group the one that grants.
 	failover func(*rand.Rand) error
-	lossy    bool
-	// usurped says that a server which was stopped and goes on may end leases that are alive.
-	usurped bool
-	// clock makes the store's clock step forward, as all claims see it; nil where nobody can.
+	// clock makes the store's clock step forward, as all claims see it.
 	clock func(context.Context, time.Duration) error
-	// endStatements has the server end the statements of all clients for a while, one after
-	// another with a gap; nil where there are none.
+	// endStatements ends the statements of all clients for a while, with a gap between two.
 	endStatements func(ctx context.Context, d, gap time.Duration) error
-	// hashSlot begins to move the hash slot of a key that is in use to another server, and
-	// returns what finishes that; nil where there are none.
+	// hashSlot begins to move the hash slot of a key in use to another server.
 	hashSlot func(*rand.Rand) (finish func() error, err error)
-	// shared says that a worker which is stopped may stop all others, as with a file
-	// that it has locked.
-	shared bool
-	ttl    time.Duration
-	rec    *traffic.Recorder
 }
 
 // fault is one way to break something.

@@ -22,7 +22,7 @@ func broken() traffic.Table {
 	mutant := func(name string, change func(driver.Backend) driver.Backend) traffic.Service {
 		s := sqlite
 		s.Name = name
-		s.Open = func(ctx context.Context, raw string, ttl time.Duration) (traffic.Locks, error) {
+		s.Open = func(ctx context.Context, raw, _ string, ttl time.Duration) (traffic.Locks, error) {
 			u, err := traffic.ParseURL(raw)
 			if err != nil {
 				return nil, err
@@ -50,7 +50,7 @@ func broken() traffic.Table {
 func setnx(name string, owner bool) traffic.Service {
 	return traffic.Service{
 		Traits: traffic.Traits{Name: name, Ways: []string{"mutex", "set"}, Told: true, MinTTL: 100 * time.Millisecond},
-		Open: func(_ context.Context, raw string, ttl time.Duration) (traffic.Locks, error) {
+		Open: func(_ context.Context, raw, _ string, ttl time.Duration) (traffic.Locks, error) {
 			u, err := url.Parse(raw)
 			if err != nil {
 				return nil, err

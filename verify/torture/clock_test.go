@@ -31,7 +31,7 @@ func TestTheStoresClockSteps(t *testing.T) {
 			const lease = 60 * time.Second
 			ctx := t.Context()
 			open := func() traffic.Locks {
-				l, err := traffic.Schemes()[u.Scheme].Open(ctx, raw, lease)
+				l, err := traffic.Schemes()[u.Scheme].Open(ctx, raw, "", lease)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,7 +13,7 @@ import (
 // firstUse makes what is made with the first use, such as tables, before the traffic. It
 // refuses a store that others use.
 func (x *run) firstUse(ctx context.Context) (err error) {
-	locks, err := x.service.Open(ctx, x.store.url, x.TTL)
+	locks, err := x.service.Open(ctx, x.store.url, "", x.TTL)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func takeOnce(ctx context.Context, locks traffic.Locks, w traffic.Want, within t
 
 // inspect looks for what is left, and takes every key once.
 func (x *run) inspect(ctx context.Context) (err error) {
-	locks, err := x.service.Open(ctx, x.store.url, x.TTL)
+	locks, err := x.service.Open(ctx, x.store.url, "", x.TTL)
 	if err != nil {
 		return err
 	}

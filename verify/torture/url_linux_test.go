@@ -213,7 +213,7 @@ func TestFaultsThatAURLHasNothingFor(t *testing.T) {
 	if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "server-restart needs servers of the torture's own") || !strings.Contains(err.Error(), "clock needs") {
 		t.Errorf("%v; want that it needs servers of its own", err)
 	}
-	locks, err := traffic.Schemes()["redis"].Open(context.Background(), s.URL(), 20*time.Second)
+	locks, err := traffic.Schemes()["redis"].Open(context.Background(), s.URL(), "", 20*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,12 +34,12 @@ type obtain func(ctx context.Context, key string, try bool) (unlock plainLease, 
 func foreignService(name string, library func(rdb redis.UniversalClient, ttl time.Duration) obtain) Service {
 	return Service{
 		Traits: Traits{Name: name, Ways: []string{"mutex", "set"}, Lag: ghost, MinTTL: 100 * time.Millisecond},
-		Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
+		Open: func(ctx context.Context, raw, via string, ttl time.Duration) (Locks, error) {
 			u, err := ParseURL(raw)
 			if err != nil {
 				return nil, err
 			}
-			rdb, err := u.Redis(ctx, config(ctx, ttl, driver.Membership{}))
+			rdb, err := u.Redis(ctx, config(via, ttl, driver.Membership{}))
 			if err != nil {
 				return nil, err
 			}

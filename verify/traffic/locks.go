@@ -87,8 +87,9 @@ type Traits struct {
 // Service is a kind of lock service.
 type Service struct {
 	Traits
-	// Open opens one view of the service at url, whose leases last ttl.
-	Open func(ctx context.Context, url string, ttl time.Duration) (Locks, error)
+	// Open opens one view of the service at url, whose leases last ttl. Connections go through
+	// the proxy at via, if any, which is told the address that was meant.
+	Open func(ctx context.Context, url, via string, ttl time.Duration) (Locks, error)
 }
 
 // Table names services. A worker finds there what its order names.

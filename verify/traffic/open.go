@@ -22,29 +22,17 @@ func ParseURL(raw string) (*storeurl.URL, error) {
 // quick makes a client notice soon that nobody answers.
 const quick = 2 * time.Second
 
-// config opens a store for leases of ttl, with connections that go where ctx says.
-func config(ctx context.Context, ttl time.Duration, as driver.Membership) storeurl.Config {
+// config opens a store for leases of ttl.
+func config(via string, ttl time.Duration, as driver.Membership) storeurl.Config {
 	return storeurl.Config{
-		Dial: dialer(ctx), DialTimeout: quick, MaxConns: 4, Prepare: true, Membership: as,
+		Dial: dialer(via), DialTimeout: quick, MaxConns: 4, Prepare: true, Membership: as,
 		// As short as the lease allows: a crashed process keeps its locks for all of it.
 		SessionTimeout: ttl * 3 / 2,
 	}
 }
 
-// via is the key of a context whose connections go through a proxy. Its value is the
-// proxy's address.
-type via struct{}
-
-// Via makes every connection of what is opened with the context go through the proxy at
-// addr, which is told the address that was meant. It is for stores whose servers tell
-// clients where others are, and for those whose name is in a certificate.
-func Via(ctx context.Context, addr string) context.Context {
-	return context.WithValue(ctx, via{}, addr)
-}
-
-// dialer connects as ctx says; nil if that is nothing special.
-func dialer(ctx context.Context) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	proxy, _ := ctx.Value(via{}).(string)
+// dialer connects through a proxy; nil if there is none.
+func dialer(proxy string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if proxy == "" {
 		return nil
 	}
@@ -65,7 +53,7 @@ func dialer(ctx context.Context) func(ctx context.Context, network, addr string)
 // service makes a Service of the backends of this project. as is what the members of a
 // quorum promise.
 func service(t Traits, as driver.Membership) Service {
-	return Service{Traits: t, Open: func(ctx context.Context, raw string, ttl time.Duration) (Locks, error) {
+	return Service{Traits: t, Open: func(ctx context.Context, raw, via string, ttl time.Duration) (Locks, error) {
 		u, err := ParseURL(raw)
 		if err != nil {
 			return nil, err
@@ -75,7 +63,7 @@ func service(t Traits, as driver.Membership) Service {
 		if u.Private() {
 			return OnBackend(keepOpen{memory()}, o, func() {}), nil
 		}
-		s, err := u.Open(ctx, config(ctx, ttl, as))
+		s, err := u.Open(ctx, config(via, ttl, as))
 		if err != nil {
 			return nil, err
 		}

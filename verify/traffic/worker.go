@@ -19,7 +19,7 @@ type Order struct {
 	Proc     string // its name: number.life
 	Service  string // in the table
 	URL      string
-	Via      string // the address of a proxy that all connections are to go through, see Via; or nothing
+	Via      string // see Service.Open
 	TTL      time.Duration
 	Seed     uint64
 	Begun    int64 // of the whole run, by Now
@@ -96,7 +96,7 @@ func work(table Table, o Order) error {
 	errs := make([]error, clients)
 	for c := range clients {
 		all.Go(func() {
-			locks, err := service.Open(Via(ctx, o.Via), o.URL, o.TTL)
+			locks, err := service.Open(ctx, o.URL, o.Via, o.TTL)
 			if err != nil {
 				errs[c] = err
 				return

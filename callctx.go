@@ -77,7 +77,7 @@ func (l *lifetime) endOver() {
 	now, next := l.clock.now(), never
 	for c := range l.waited {
 		if now >= c.until || l.Err() != nil {
-			go c.Err() // c.mu comes before l.mu in the lock order
+			go func() { _ = c.Err() }() // c.mu comes before l.mu in the lock order
 		} else {
 			next = min(next, c.until)
 		}

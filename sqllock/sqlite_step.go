@@ -44,7 +44,8 @@ func (s *sqlite) read(ctx context.Context, key, step string, into sink, args []a
 	return s.on(ctx, false, func(d *database) error {
 		err := retryBusy(ctx, func() error {
 			into.begin()
-			_, err := d.statements[step][0].query(s.statementContext(ctx), nil, readClock(), d.node, args, key, into.add)
+			stmt, call := &d.statements[step][0], s.statementContext(ctx)
+			_, err := stmt.query(call, nil, readClock(), d.node, args, key, into.add)
 			return err
 		})
 		if err != nil {

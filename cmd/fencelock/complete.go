@@ -31,7 +31,8 @@ func (c *cli) completions(root *cobra.Command) {
 			"slot":    {"hour", "day", "5m", "15m", "6h"},
 		} {
 			if cmd.Flags().Lookup(flag) != nil {
-				_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+				offer := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+				_ = cmd.RegisterFlagCompletionFunc(flag, offer)
 			}
 		}
 	}

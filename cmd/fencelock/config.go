@@ -63,7 +63,9 @@ func (c *cli) settings(s *store) []setting {
 		all = append(all, setting{"password", "(not shown)", from})
 	}
 	for _, x := range []struct{ name, variable, inFile string }{
-		{"ca", storeurl.EnvCA, s.file.CA}, {"cert", storeurl.EnvCert, s.file.Cert}, {"key", storeurl.EnvKey, s.file.Key},
+		{"ca", storeurl.EnvCA, s.file.CA},
+		{"cert", storeurl.EnvCert, s.file.Cert},
+		{"key", storeurl.EnvKey, s.file.Key},
 	} {
 		value, from := os.Getenv(x.variable), x.variable
 		if value == "" {

@@ -12,7 +12,7 @@ type Op string
 // The operations.
 const (
 	Enter   Op = "enter"   // a process asks for the lock and waits from now on; stamped before the call
-	Believe Op = "believe" // the call returned with the lock; again for a known handle: the process looked, and holds it
+	Believe Op = "believe" // the call returned with the lock; for a known handle: it looked, and holds it
 	Refused Op = "refused" // the call returned without it: the process waits no longer
 	Release Op = "release" // the process calls Release of one handle; stamped before the call
 	Left    Op = "left"    // the store confirmed that the claim is gone; stamped after the call

@@ -23,9 +23,10 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		f, err := b.findToken(s, key, token)
 		var rs []zk.MultiResponse
 		if err == nil {
+			why := brokenRecord{Format: format, Reason: reason}
 			rs, err = s.multi(
 				&zk.DeleteRequest{Path: f.path, Version: -1},
-				&zk.CreateRequest{Path: b.recordOf(f.stat.Czxid), Data: write(brokenRecord{format, reason}), Acl: b.acl},
+				&zk.CreateRequest{Path: b.recordOf(f.stat.Czxid), Data: write(why), Acl: b.acl},
 				&zk.SetDataRequest{Path: path.Dir(f.path), Version: -1},
 			)
 		}

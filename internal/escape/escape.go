@@ -1,7 +1,7 @@
 // Package escape writes keys in the few bytes that a store takes as they are.
 package escape
 
-import "strings"
+import "strconv"
 
 const hexDigits = "0123456789ABCDEF"
 
@@ -46,29 +46,16 @@ func (t *Table) Escape(s string) string {
 // Unescape is the inverse of Escape, and false for what Escape does not write: each text is
 // written in one way.
 func (t *Table) Unescape(s string) (string, bool) {
-	if strings.IndexByte(s, t.mark) < 0 {
-		return s, t.Escape(s) == s
-	}
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c == t.mark {
-			if i+2 >= len(s) {
-				return "", false
-			}
-			high, low := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
-			if high < 0 || low < 0 {
-				return "", false
-			}
-			c = byte(high<<4 | low)
+		if c == t.mark && i+2 < len(s) {
+			code, _ := strconv.ParseUint(s[i+1:i+3], 16, 8)
+			c = byte(code)
 			i += 2
-			if t.plain[c] {
-				return "", false
-			}
-		} else if !t.plain[c] {
-			return "", false
 		}
 		b = append(b, c)
 	}
-	return string(b), true
+	text := string(b)
+	return text, t.Escape(text) == s
 }

@@ -16,21 +16,14 @@ import (
 // etcd is not installed from anywhere: it is a small program of ours on etcd's own
 // server packages, in verify/etcdserver, and is built before it is first used.
 
-// Etcd starts an etcd of one member for a test and stops it when the test ends.
-// Config adds flags to its command line.
-func Etcd(tb TB, opts ...Option) *Server {
-	tb.Helper()
-	return forTest(tb, StartEtcd, opts)
-}
-
-// StartEtcd starts an etcd of one member in dir. The caller stops it.
-func StartEtcd(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+// Etcd and StartEtcd start an etcd of one member. Config adds flags to its command line.
+var Etcd, StartEtcd = starters(func() (kind, error) {
 	kinds, err := etcdKinds(1)
 	if err != nil {
-		return nil, err
+		return kind{}, err
 	}
-	return start(ctx, kinds[0], dir, opts)
-}
+	return kinds[0], nil
+})
 
 // EtcdCluster starts an etcd of n members. Their data outlives Kill and Restart.
 func EtcdCluster(tb TB, n int, opts ...Option) []*Server {

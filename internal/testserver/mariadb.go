@@ -27,26 +27,17 @@ var mariadb = kind{
 	users: []string{"mysql", "nobody"},
 }
 
-// MariaDB starts a MariaDB server for a test and stops it when the test ends. A missing
-// mariadbd fails the test. Its user is root, and it has an empty database, as URL says.
-// Persist is always on: what the server has acknowledged is there after Kill and Restart,
-// as long as the machine itself runs on.
-func MariaDB(tb TB, opts ...Option) *Server {
-	tb.Helper()
-	return forTest(tb, StartMariaDB, opts)
-}
-
-// StartMariaDB starts a MariaDB server in dir, which must exist and be empty or left by
-// an earlier one. Where there is MySQL instead, it starts that. The caller stops it.
-func StartMariaDB(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+// MariaDB and StartMariaDB start a MariaDB server, or MySQL where only that is installed.
+// Its user is root, and it has an empty database, as URL says. Persist is always on.
+var MariaDB, StartMariaDB = starters(func() (kind, error) {
 	k := mariadb
 	if _, err := exec.LookPath(program(k.program)); err != nil {
 		if _, err := exec.LookPath(program("mysqld")); err == nil {
 			k.program = "mysqld"
 		}
 	}
-	return start(ctx, k, dir, opts)
-}
+	return k, nil
+})
 
 // isMySQL reports whether s is of MySQL. MariaDB has a program of the same name, too, which
 // is taken only where there is no mariadbd.

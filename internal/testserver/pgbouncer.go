@@ -9,27 +9,30 @@ import (
 )
 
 // PgBouncer starts a PgBouncer in transaction pooling in front of a PostgreSQL server,
-// and stops it when the test ends. A missing pgbouncer fails the test. It lets everybody
-// in; Config adds lines to its section [pgbouncer].
+// and stops it when the test ends. It lets everybody in; Config adds lines to its
+// section [pgbouncer].
 func PgBouncer(tb TB, behind *Server, opts ...Option) *Server {
 	tb.Helper()
-	return forTest(tb, func(ctx context.Context, dir string, opts ...Option) (*Server, error) {
-		return StartPgBouncer(ctx, dir, behind, opts...)
-	}, opts)
+	forTest, _ := starters(always(pgBouncer(behind)))
+	return forTest(tb, opts...)
 }
 
 // StartPgBouncer is PgBouncer for commands: dir must exist, and the caller stops it.
 func StartPgBouncer(ctx context.Context, dir string, behind *Server, opts ...Option) (*Server, error) {
-	return start(ctx, kind{
+	return start(ctx, pgBouncer(behind), dir, opts)
+}
+
+func pgBouncer(behind *Server) kind {
+	return kind{
 		name:    "pgbouncer",
 		program: "pgbouncer",
 		install: "on Debian run: apt-get install pgbouncer; elsewhere see https://www.pgbouncer.org/install.html",
 		prepare: func(s *Server) error { return writePgBouncerConfig(s, behind) },
 		args:    func(s *Server) []string { return []string{filepath.Join(s.dir, "pgbouncer.ini")} },
 		ready:   postgresAnswers,
-		url:     func(s *Server) string { return postgresURL(s) },
+		url:     postgresURL,
 		users:   []string{"postgres", "nobody"},
-	}, dir, opts)
+	}
 }
 
 // PgBouncerKeepsStatements reports whether the PgBouncer of this machine can tell the prepared

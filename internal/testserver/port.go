@@ -24,10 +24,11 @@ type port struct {
 	claim  net.PacketConn
 }
 
-// takePort takes a port on which nobody listens.
-func takePort() (*port, error) {
+// takePorts takes n ports on which nobody listens.
+func takePorts(n int) ([]*port, error) {
+	var ports []*port
 	begin := rand.IntN(manyPorts)
-	for i := range manyPorts {
+	for i := 0; i < manyPorts && len(ports) < n; i++ {
 		number := firstPort + (begin+i)%manyPorts
 		addr := fmt.Sprintf("127.0.0.1:%d", number)
 		claim, err := net.ListenPacket("udp4", addr)
@@ -40,21 +41,11 @@ func takePort() (*port, error) {
 			continue
 		}
 		l.Close()
-		return &port{number: number, claim: claim}, nil
+		ports = append(ports, &port{number: number, claim: claim})
 	}
-	return nil, fmt.Errorf("no free loopback port from %d to %d", firstPort, firstPort+manyPorts-1)
-}
-
-// takePorts takes n ports.
-func takePorts(n int) ([]*port, error) {
-	var ports []*port
-	for range n {
-		p, err := takePort()
-		if err != nil {
-			freePorts(ports)
-			return nil, err
-		}
-		ports = append(ports, p)
+	if len(ports) < n {
+		freePorts(ports)
+		return nil, fmt.Errorf("no %d free loopback ports from %d to %d", n, firstPort, firstPort+manyPorts-1)
 	}
 	return ports, nil
 }

@@ -30,19 +30,8 @@ var postgres = kind{
 	users: []string{"postgres", "nobody"},
 }
 
-// Postgres starts a PostgreSQL server for a test and stops it when the test ends. A
-// missing PostgreSQL fails the test. What the server has acknowledged is there again
-// after Kill and Restart, as long as the machine itself runs on.
-func Postgres(tb TB, opts ...Option) *Server {
-	tb.Helper()
-	return forTest(tb, StartPostgres, opts)
-}
-
-// StartPostgres starts a PostgreSQL server in dir, which must exist and be empty or left
-// by an earlier one. The caller stops it.
-func StartPostgres(ctx context.Context, dir string, opts ...Option) (*Server, error) {
-	return start(ctx, postgres, dir, opts)
-}
+// Postgres and StartPostgres start a PostgreSQL server. Persist is always on.
+var Postgres, StartPostgres = starters(always(postgres))
 
 func postgresData(s *Server) string { return filepath.Join(s.dir, "data") }
 

@@ -22,18 +22,8 @@ var redis = kind{
 	url:     func(s *Server) string { return s.address("redis", "", "").String() },
 }
 
-// Redis starts a redis-server for a test and stops it when the test ends. A
-// missing redis-server fails the test.
-func Redis(tb TB, opts ...Option) *Server {
-	tb.Helper()
-	return forTest(tb, StartRedis, opts)
-}
-
-// StartRedis starts a redis-server in dir, which must exist and be empty or left
-// by an earlier one. The caller stops it.
-func StartRedis(ctx context.Context, dir string, opts ...Option) (*Server, error) {
-	return start(ctx, redis, dir, opts)
-}
+// Redis and StartRedis start a redis-server.
+var Redis, StartRedis = starters(always(redis))
 
 func writeRedisConfig(s *Server) error {
 	lines := []string{

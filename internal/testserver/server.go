@@ -109,18 +109,32 @@ func start(ctx context.Context, k kind, dir string, opts []Option) (*Server, err
 	return s, nil
 }
 
-// forTest calls a Start function for a test. The server ends with it, and its log is shown
-// if the test failed.
-func forTest(
-	tb TB, start func(ctx context.Context, dir string, opts ...Option) (*Server, error), opts []Option,
-) *Server {
-	tb.Helper()
-	s, err := start(context.Background(), tb.TempDir(), opts...)
-	if err != nil {
-		tb.Fatalf("%v", err)
+// starters returns the two ways to start a server of a kind. The first is for a test, which
+// fails if the program is missing. The second starts a server in dir, which must exist and
+// be empty or left by an earlier server; the caller stops the server.
+func starters(find func() (kind, error)) (
+	forTest func(tb TB, opts ...Option) *Server,
+	inDir func(ctx context.Context, dir string, opts ...Option) (*Server, error),
+) {
+	inDir = func(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+		k, err := find()
+		if err != nil {
+			return nil, err
+		}
+		return start(ctx, k, dir, opts)
 	}
-	return attach(tb, s)
+	forTest = func(tb TB, opts ...Option) *Server {
+		tb.Helper()
+		s, err := inDir(context.Background(), tb.TempDir(), opts...)
+		if err != nil {
+			tb.Fatalf("%v", err)
+		}
+		return attach(tb, s)
+	}
+	return forTest, inDir
 }
+
+func always(k kind) func() (kind, error) { return func() (kind, error) { return k, nil } }
 
 // startTogether starts servers of which none answers before most of them run. What they
 // have acknowledged is there again after Kill and Restart.
@@ -303,7 +317,9 @@ func (s *Server) run(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		asked := s.asks(ctx)
+		once, end := context.WithTimeout(ctx, 2*time.Second)
+		asked := s.kind.ready(once, s)
+		end()
 		if asked == nil {
 			return nil
 		}
@@ -316,13 +332,6 @@ func (s *Server) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// asks asks the server once whether it is ready.
-func (s *Server) asks(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	return s.kind.ready(ctx, s)
 }
 
 func (s *Server) tail() string {

@@ -31,18 +31,9 @@ func zookeeperOf(id int, members []string) kind {
 	}
 }
 
-// ZooKeeper starts one ZooKeeper server for a test and stops it when the test ends.
-// Its ticks are short, so sessions may be as short as 400 ms.
-func ZooKeeper(tb TB, opts ...Option) *Server {
-	tb.Helper()
-	return forTest(tb, StartZooKeeper, opts)
-}
-
-// StartZooKeeper starts one ZooKeeper server in dir, which must exist and be empty
-// or left by an earlier one. The caller stops it.
-func StartZooKeeper(ctx context.Context, dir string, opts ...Option) (*Server, error) {
-	return start(ctx, zookeeperOf(0, nil), dir, opts)
-}
+// ZooKeeper and StartZooKeeper start one ZooKeeper server. Its sessions may be as short
+// as 400 ms.
+var ZooKeeper, StartZooKeeper = starters(always(zookeeperOf(0, nil)))
 
 // ZooKeeperEnsemble starts n servers that keep one store together, and stops them
 // when the test ends. What they acknowledged is there again after a Restart.

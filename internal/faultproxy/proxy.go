@@ -27,7 +27,6 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
-	accepted int
 	requests []Request
 	refuse   bool
 	ways     [2]way
@@ -161,13 +160,6 @@ func (p *Proxy) Forget() {
 	p.requests = nil
 }
 
-// Accepted counts the connections that clients have opened so far, refused ones too.
-func (p *Proxy) Accepted() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.accepted
-}
-
 // Open counts the connections of clients and to servers that are open.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
@@ -176,15 +168,11 @@ func (p *Proxy) Open() int {
 }
 
 func (p *Proxy) accept() {
-	for {
+	for number := 1; ; number++ {
 		c, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		p.mu.Lock()
-		p.accepted++
-		number := p.accepted
-		p.mu.Unlock()
 		p.all.Go(func() { p.serve(c, number) })
 	}
 }

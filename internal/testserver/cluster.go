@@ -22,10 +22,8 @@ type ClusterGroup struct {
 }
 
 // electionsApart is how long a replica that has won an election cannot win another, with
-// the nodes' time-out of a second. Asked before, Redis 7.0 either counts the old votes, and
-// the others make the winner a replica again that forgets what it was told meanwhile, or
-// does nothing; and the master takes no writes for five seconds
-// (https://github.com/redis/redis/pull/8753).
+// the nodes' time-out of a second: asked before, Redis 7.0 counts the old votes, or does
+// nothing (https://github.com/redis/redis/pull/8753).
 const electionsApart = 4 * time.Second
 
 // AddSlots is the command that gives a node the slots from one up to another, in words that
@@ -44,7 +42,7 @@ func AddSlots(from, to int) []string {
 func RedisCluster(tb TB, opts ...Option) *ClusterGroup {
 	tb.Helper()
 	const masters = 3
-	g := &ClusterGroup{}
+	g := &ClusterGroup{elected: map[*Server]time.Time{}}
 	config := Config("cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000",
 		"cluster-migration-barrier 99", "cluster-require-full-coverage no") // a master keeps its replica
 	for i := range 2 * masters {
@@ -177,8 +175,7 @@ func (g *ClusterGroup) Settled() bool {
 }
 
 // Failover makes the replica of a master take its place while it is well, and returns
-// when the old master follows the new one. It waits until Redis can do that, which is
-// at once for a replica that was not promoted within the last four seconds.
+// when the old master follows the new one. It waits for electionsApart if it must.
 func (g *ClusterGroup) Failover(master *Server) (*Server, error) {
 	replica := g.Replica(master)
 	if replica == nil {
@@ -196,9 +193,6 @@ func (g *ClusterGroup) Failover(master *Server) (*Server, error) {
 	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.elected == nil {
-		g.elected = make(map[*Server]time.Time)
-	}
 	g.elected[replica] = time.Now()
 	return replica, err
 }

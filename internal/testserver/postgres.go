@@ -78,9 +78,8 @@ func initPostgres(s *Server, data string) error {
 	return s.install(program("initdb"), args...)
 }
 
-// postgresGone waits until the processes have ended that served data. When the first of
-// them is killed the others end by themselves, but not at once, and no new server starts
-// before. Where the system shows processes, they are killed as well.
+// postgresGone kills the processes that served data, and waits until they have ended: no
+// new server starts before.
 func postgresGone(data string) error {
 	if real, err := filepath.EvalSymlinks(data); err == nil {
 		data = real
@@ -93,10 +92,9 @@ func postgresGone(data string) error {
 				continue
 			}
 			gone = false
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(l))); err == nil {
-				if p, err := os.FindProcess(pid); err == nil {
-					_ = p.Kill() // it may just have ended
-				}
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(l)))
+			if p, gone := os.FindProcess(pid); err == nil && gone == nil {
+				_ = p.Kill() // it may just have ended
 			}
 		}
 		if gone {

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -20,12 +19,8 @@ import (
 // PATH of those who are not root, and Debian keeps several versions of PostgreSQL side by
 // side, of which the newest is taken.
 func program(name string) string {
-	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	version := func(folder string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(folder)))
-		return n
-	}
-	slices.SortFunc(folders, func(a, b string) int { return version(b) - version(a) })
+	folders, _ := filepath.Glob("/usr/lib/postgresql/[1-9][0-9]/bin")
+	slices.Reverse(folders)
 	folders = append(folders,
 		"/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/usr/pgsql/bin", "/usr/local/bin", "/opt/homebrew/bin")
 	for _, f := range slices.Insert(folders, 0, "") {

@@ -3,6 +3,7 @@
 package testserver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,11 +29,8 @@ func runAs(cmd *exec.Cmd, users []string, dir string) error {
 			continue
 		}
 		uid, err := strconv.Atoi(u.Uid)
-		if err != nil {
-			return err
-		}
-		gid, err := strconv.Atoi(u.Gid)
-		if err != nil {
+		gid, err2 := strconv.Atoi(u.Gid)
+		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}

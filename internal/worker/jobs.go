@@ -56,7 +56,7 @@ func On[Store any](open func(Store) (b driver.Backend, done func(), err error)) 
 		case Count:
 			return w.count(o.N, o.File)
 		case Hold:
-			return w.hold(max(o.N, 1), Told)
+			return w.hold(max(o.N, 1), func() { Told() })
 		case Storm:
 			return w.storm()
 		case Renew:
@@ -64,7 +64,7 @@ func On[Store any](open func(Store) (b driver.Backend, done func(), err error)) 
 		case Ready:
 			Say("ready")
 			Told()
-			return w.hold(1, func() string { return "" })
+			return w.hold(1, func() {})
 		}
 		return fmt.Errorf("no job is called %q", o.Do)
 	}
@@ -77,10 +77,11 @@ type worker struct {
 	ttl time.Duration
 }
 
-func (w *worker) claim(key string) driver.Claim {
+// claim is an exclusive claim of this process.
+func claim(key string, ttl time.Duration) driver.Claim {
 	return driver.Claim{
-		Key: key, ID: rand.Text(), Owner: fmt.Sprint("worker ", os.Getpid()),
-		Capacity: driver.RW, Weight: driver.RW, TTL: w.ttl, Span: 1,
+		Key: key, ID: rand.Text(), Owner: fmt.Sprint("process ", os.Getpid()),
+		Capacity: driver.RW, Weight: driver.RW, TTL: ttl, Span: 1,
 	}
 }
 
@@ -125,7 +126,7 @@ func word(err error) string {
 
 func (w *worker) count(n int, file string) error {
 	for range n {
-		t, err := w.take(w.claim(w.key), false)
+		t, err := w.take(claim(w.key, w.ttl), false)
 		if err != nil {
 			return err
 		}
@@ -158,9 +159,9 @@ func increment(file string, token int64) error {
 }
 
 // hold takes the lock and leaves after until has returned, n times.
-func (w *worker) hold(n int, until func() string) error {
+func (w *worker) hold(n int, until func()) error {
 	for range n {
-		t, err := w.take(w.claim(w.key), true)
+		t, err := w.take(claim(w.key, w.ttl), true)
 		if err != nil {
 			return err
 		}
@@ -173,7 +174,7 @@ func (w *worker) hold(n int, until func() string) error {
 func (w *worker) storm() error {
 	ctx := context.Background()
 	for i := 0; ; i++ {
-		c := w.claim(fmt.Sprint(w.key, i%3))
+		c := claim(fmt.Sprint(w.key, i%3), w.ttl)
 		if i%5 == 0 {
 			c.Weight = 1
 		}
@@ -198,7 +199,7 @@ func (w *worker) storm() error {
 }
 
 func (w *worker) renew() error {
-	t, err := w.take(w.claim(w.key), true)
+	t, err := w.take(claim(w.key, w.ttl), true)
 	if err != nil {
 		return err
 	}

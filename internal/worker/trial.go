@@ -2,9 +2,8 @@ package worker
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -100,9 +99,9 @@ func (x Trial[Store]) KilledWaiter(t *testing.T) {
 // is free once a lease is over; intact, unless nil, is called before that.
 func (x Trial[Store]) KilledAtAnyMoment(t *testing.T, kills int, intact func()) {
 	t.Helper()
-	seed := mathrand.Uint64()
+	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	rng := mathrand.New(mathrand.NewPCG(seed, seed))
+	rng := rand.New(rand.NewPCG(seed, seed))
 	ps := []*Process{x.start(t, Storm), x.start(t, Storm), x.start(t, Storm)}
 	for _, p := range ps {
 		p.Hears("works")
@@ -169,9 +168,7 @@ func soon(t testing.TB) context.Context {
 
 func (x Trial[Store]) enter(t testing.TB, key string) driver.Ticket {
 	t.Helper()
-	k, err := x.Backend.Enter(soon(t), driver.Claim{
-		Key: key, ID: rand.Text(), Owner: "the test", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
-	})
+	k, err := x.Backend.Enter(soon(t), claim(key, time.Minute))
 	if err != nil {
 		t.Fatalf("Enter: %v", err)
 	}

@@ -139,8 +139,7 @@ func together(fs ...func()) {
 	group.Wait()
 }
 
-// manyHold has workers on both views hold the claims of key for a moment each. The weights
-// inside must not exceed a holder's capacity, nor tokens of writers fall.
+// manyHold has workers on both views hold the claims of key for a moment each.
 func (w *world) manyHold(key string, claim func(i int) driver.Claim) {
 	var inside, last atomic.Int64
 	pool(workers, turns, func(i int) {
@@ -163,11 +162,8 @@ func (w *world) manyHold(key string, claim func(i int) driver.Claim) {
 	w.a.empty(key)
 }
 
-// under waits for c, runs f, and leaves.
-//
-// A refused claim comes again with another ID if the store answers ErrGone. A backend
-// whose request was sent twice cannot know whether the second copy is still under way,
-// so it keeps the ID out. The core does the same.
+// under waits for c, runs f, and leaves. It draws another ID when a refused one is kept out, as
+// the core does: a backend that sent a request twice cannot know whether it is still under way.
 func (v *view) under(c driver.Claim, f func(t driver.Ticket)) error {
 	x, err := v.try(c)
 	for ids := 1; err != nil; x, err = v.try(c) {
@@ -207,7 +203,7 @@ func oneWins[E error](w *world, claim func() driver.Claim) {
 			c.ID = newID()
 			t, err := w.views()[i%2].try(c)
 			if err != nil {
-				isA[E](w, "a try that lost", err)
+				asA[E](w, "a try that lost", err)
 				return
 			}
 			won.Add(1)

@@ -126,8 +126,7 @@ func Run(t *testing.T, open Opener, opts ...Option) {
 	}
 }
 
-// tester is what a law needs of a *testing.T. It is an interface so that this
-// package's own test can see laws fail.
+// tester is what a law needs of a *testing.T. This package's own test sees laws fail.
 type tester interface {
 	Logf(format string, args ...any)
 	Errorf(format string, args ...any)
@@ -201,8 +200,7 @@ func (l located) Fatalf(format string, args ...any) {
 	l.tester.Fatalf("%s%s", lawLine(), fmt.Sprintf(format, args...))
 }
 
-// lawLine is the line that runs in the law. Laws are literals of package variables, so they
-// are functions of init. A goroutine that a helper has started is in no law.
+// lawLine is the line that runs in the law: laws are literals, so they are functions of init.
 func lawLine() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])

@@ -30,8 +30,7 @@ func (x *inLine) must(what string, err error) *inLine {
 	return x
 }
 
-// lingers leaves, and keeps the place taken for d. The claim's times are those of
-// lingering from here on.
+// lingers leaves, and keeps the place taken for d. The claim's times are those of lingering then.
 func (x *inLine) lingers(d time.Duration) *inLine {
 	x.sent = time.Now()
 	x.leaves(driver.Exit{Linger: d})
@@ -45,8 +44,7 @@ func (x *inLine) await() error {
 	return err
 }
 
-// awaitGrant calls Await until the claim is granted or an error says otherwise. It may
-// run on any goroutine.
+// awaitGrant calls Await until the claim is granted or an error says otherwise.
 func (x *inLine) awaitGrant(ctx context.Context) (driver.Ticket, error) {
 	w, t := x.at.w, x.Ticket
 	for range mostCalls {
@@ -134,8 +132,7 @@ func (x *inLine) expires() *inLine {
 	return x
 }
 
-// crashes ends the view of the claim as kill -9 would, if the backend has told how.
-// Otherwise it is enough that nobody renews.
+// crashes ends the view of the claim as kill -9 would, or else nobody renews.
 func (x *inLine) crashes() *inLine {
 	if crash := x.at.w.conf.crash; crash != nil {
 		crash(x.at.Backend)

@@ -101,8 +101,7 @@ func renewsAllBut(n int, left ...int) func(w *world, _ string) {
 	}
 }
 
-// enterRenews repeats the Enter of a claim late in its lease. The claim must then live for a whole
-// lease more.
+// enterRenews repeats the Enter of a claim late in its lease: it must live for a whole lease more.
 func (w *world) enterRenews(first *inLine, again driver.Claim) {
 	w.until(first.sent.Add(first.TTL * 8 / 10))
 	second, err := w.a.try(again)

@@ -18,27 +18,20 @@ import (
 const SeedVariable = "FENCELOCK_SEED"
 
 // Model plays random sequences of operations and compares each answer with a
-// model of the laws. No lease ends meanwhile, so it runs against any store. All
-// backends that pass answer alike, for the model is one and the same. A backend that goes
-// on in the background has a method Settle(context.Context) error, which waits for that.
+// model of the laws. No lease ends meanwhile, so it runs against any store. A backend
+// that goes on in the background has a method Settle(context.Context) error, which
+// waits for that.
 //
 // Without seeds it draws three. A failure prints its seed and what led to it.
-func Model(t *testing.T, open Opener, seeds ...uint64) {
-	t.Helper()
-	playSeeds(t, open, false, seeds)
-}
+func Model(t *testing.T, open Opener, seeds ...uint64) { playSeeds(t, open, false, seeds) }
 
 // ModelInBubbles is Model with leases that end: each sequence runs in a
 // testing/synctest bubble, where time is virtual. It is for backends that live in
 // the memory of the test.
-func ModelInBubbles(t *testing.T, open Opener, seeds ...uint64) {
-	t.Helper()
-	playSeeds(t, open, true, seeds)
-}
+func ModelInBubbles(t *testing.T, open Opener, seeds ...uint64) { playSeeds(t, open, true, seeds) }
 
 // playSeeds plays the seeds that are asked for, or three.
 func playSeeds(t *testing.T, open Opener, bubbles bool, seeds []uint64) {
-	t.Helper()
 	if s := os.Getenv(SeedVariable); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -67,7 +60,6 @@ func play(t *testing.T, bubbles bool, f func(t *testing.T)) {
 	}
 }
 
-// How long a sequence is, and on how many keys.
 const (
 	modelSteps = 300
 	modelKeys  = 3
@@ -159,8 +151,7 @@ func (p *modelRun) pass() {
 	p.until(time.Now().Add(d))
 }
 
-// settle waits until a backend that goes on in the background has come to rest, if it can
-// say so: the model knows of nodes that lag nothing.
+// settle waits until a backend that goes on in the background has come to rest, if it can say so.
 func (p *modelRun) settle() {
 	for _, v := range p.views() {
 		if b, ok := v.Backend.(interface{ Settle(context.Context) error }); ok {

@@ -85,8 +85,7 @@ func (p *modelRun) renewSome() {
 	}
 }
 
-// reserveOne asks for more tokens, or for fewer as one who comes late. A backend may always
-// do nothing.
+// reserveOne asks for more or fewer tokens. A backend may always do nothing.
 func (p *modelRun) reserveOne() {
 	x := p.pick()
 	r, ok := x.view.Backend.(driver.Reserver)

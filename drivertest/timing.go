@@ -44,8 +44,7 @@ type void struct {
 	slow bool
 }
 
-// timed plays a schedule with a short lease, and plays void rounds again, with twice the lease
-// if the machine was too slow for it. Each round has a key of its own.
+// timed plays a schedule with a short lease, and void rounds again. A slow machine gets twice the lease.
 func timed(schedule func(w *world, key string)) func(w *world, _ string) {
 	return func(w *world, _ string) {
 		lease := max(w.info.MinTTL, cmp.Or(w.conf.lease, firstLease))

@@ -4,10 +4,7 @@ import "github.com/fencelock/fencelock/driver"
 
 var tokenLaws = []law{
 	{"TokensRiseFromGrantToGrant", fencing, func(w *world, key string) {
-		w.rise(20, func(v *view) *inLine {
-			t := v.holds(w.claim(key)).leaves()
-			return t
-		})
+		w.rise(20, func(v *view) *inLine { return v.holds(w.claim(key)).leaves() })
 	}, "the resource refuses a token below the largest it has seen: one that does not rise refuses the wrong writer"},
 	{"TokensRiseAlongTheLine", all(fencing, fair), func(w *world, key string) {
 		w.rise(8, func(v *view) *inLine { return v.enter(w.claim(key)) })

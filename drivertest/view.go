@@ -79,8 +79,7 @@ func (w *world) line(n int, join func(v *view) *inLine) []*inLine {
 	return xs
 }
 
-// waitsBefore joins a line in which a lease ends at the given time, and must not be
-// granted before.
+// waitsBefore joins a line, and must not be granted before a lease in it ends.
 func (v *view) waitsBefore(end time.Time, c driver.Claim) *inLine {
 	x := v.enter(c)
 	if x.Granted {
@@ -131,7 +130,7 @@ func (v *view) renew(xs ...*inLine) []error {
 	return errs
 }
 
-// lists must have Lines yield each wanted key that begins with prefix, as often as want says.
+// lists must have Lines yield each key as often as want says.
 func (w *world) lists(prefix string, want map[string]int) {
 	got := map[string]int{}
 	for l, err := range w.b.Lines(w.ctx, prefix) {
@@ -160,8 +159,7 @@ func (v *view) counts(key string, n int) {
 	v.w.wrongIf(len(cs) != n, "%d claims are in the line of %q; want %d: %+v", len(cs), key, n, cs)
 }
 
-// allAnswer sends every call: each must answer want, and soon. What it asks of spare
-// may end that claim.
+// allAnswer sends every call: each must answer want, and soon.
 func (v *view) allAnswer(ctx context.Context, want error, held, spare *inLine) {
 	w := v.w
 	w.soon("all calls", func() {

@@ -74,8 +74,7 @@ var wakeLaws = []law{
 	}, "a waiter is cancelled from another goroutine: its Await has to end"},
 }
 
-// errSpin says that Await does not wait. Without a limit on calls a bubble would
-// hang on it, for its clock stands still while somebody is busy.
+// errSpin says that Await does not wait. A bubble's clock stands still meanwhile.
 var errSpin = errors.New("it returned again and again while nothing had changed")
 
 // settle is what Awaits are given to be under way before something happens.
@@ -86,8 +85,7 @@ func (w *world) readersWait(key string) []*inLine {
 	return w.line(4, func(v *view) *inLine { return v.waits(w.reader(key)) })
 }
 
-// grants has everybody wait at once, and does what lets them in. Where grants are pushed, the
-// round is void if somebody learned of the grant too late.
+// grants has everybody wait at once, and does what lets them in: at once, where grants are pushed.
 func (w *world) grants(trigger func(), xs ...*inLine) {
 	var did time.Time
 	w.must("Await of a claim that should be granted", w.awaiting(func() { trigger(); did = time.Now() }, xs...))
@@ -107,8 +105,7 @@ func (w *world) grantsAfter(writer *inLine) {
 	}
 }
 
-// awaiting awaits every claim in a goroutine of its own until it is granted, does f meanwhile,
-// and returns when the last of them has an answer.
+// awaiting awaits the grant of every claim, does f meanwhile, and joins the errors.
 func (w *world) awaiting(f func(), xs ...*inLine) error {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()

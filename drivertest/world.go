@@ -12,8 +12,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// world is what a law plays in: two views of one store, keys of its own, and a
-// record of every claim, so that nothing stays behind.
+// world is what a law plays in: two views of one store, and keys of its own.
 type world struct {
 	t      tester
 	ctx    context.Context
@@ -45,8 +44,7 @@ func (w *world) views() []*view { return []*view{w.a, w.b} }
 // newID draws 130 random bits, as the core does.
 func newID() string { return rand.Text() }
 
-// key names a lock that nobody else uses. No name begins as another does: whoever lists by
-// a key reads one line.
+// key names a lock that nobody else uses. No name is a prefix of another.
 func (w *world) key() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,8 +52,7 @@ func (w *world) key() string {
 	return fmt.Sprintf("%s%d.", w.prefix, w.keys)
 }
 
-// claim is an exclusive claim with a lease that does not end during a test. Where
-// nobody can queue it does not wait.
+// claim is an exclusive claim whose lease outlasts the test. It waits if the backend is fair.
 func (w *world) claim(key string) driver.Claim {
 	return driver.Claim{
 		Key:      key,
@@ -128,10 +125,7 @@ func (w *world) answered(what string, err, want error) {
 	w.wrongIf(!errors.Is(err, want), "%s answered %v; want %v", what, err, want)
 }
 
-// isA holds err to an error of type E.
-func isA[E error](w *world, what string, err error) { _ = asA[E](w, what, err) }
-
-// asA is isA, and returns the error.
+// asA holds err to an error of type E, and returns that.
 func asA[E error](w *world, what string, err error) (e E) {
 	if !errors.As(err, &e) {
 		w.t.Errorf("%s answered %v; want a %T", what, err, e)
@@ -140,7 +134,7 @@ func asA[E error](w *world, what string, err error) (e E) {
 }
 
 // gone holds err to ErrGone.
-func (w *world) gone(what string, err error) { isA[driver.ErrGone](w, what, err) }
+func (w *world) gone(what string, err error) { asA[driver.ErrGone](w, what, err) }
 
 // broken holds err to ErrGone with an operator's reason.
 func (w *world) broken(what, reason string, err error) {
@@ -157,8 +151,7 @@ func (w *world) sound(c driver.Claim, t driver.Ticket) {
 	w.wrongIf(!t.Granted && t.Mark != "", "a waiting ticket has the mark %q", t.Mark)
 }
 
-// clean leaves with every claim and must find nothing left, but for those that
-// linger, which it breaks.
+// clean leaves with every claim, breaks those that linger, and must find nothing left.
 func (w *world) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), lawLimit)
 	defer cancel()

@@ -92,29 +92,17 @@ func (g *ClusterGroup) Slot(key string) int {
 
 // Master returns the server that has a slot by its own account, or nil.
 func (g *ClusterGroup) Master(slot int) *Server {
-	for _, s := range g.Servers {
-		if owns(answer(s, "CLUSTER", "NODES"), slot) {
-			return s
-		}
-	}
-	return nil
+	return first(g.Servers, func(s *Server) bool { return owns(answer(s, "CLUSTER", "NODES"), slot) })
 }
 
 // Masters returns the servers that are masters by their own account.
 func (g *ClusterGroup) Masters() []*Server {
-	return slices.DeleteFunc(slices.Clone(g.Servers), func(s *Server) bool {
-		return !strings.HasPrefix(answer(s, "ROLE"), "master")
-	})
+	return slices.DeleteFunc(slices.Clone(g.Servers), func(s *Server) bool { return !isMaster(s) })
 }
 
 // Replica returns a server that follows the master, or nil.
 func (g *ClusterGroup) Replica(master *Server) *Server {
-	for _, s := range g.Servers {
-		if follows(s, master) {
-			return s
-		}
-	}
-	return nil
+	return first(g.Servers, func(s *Server) bool { return follows(s, master) })
 }
 
 // follows reports whether a server says that it is a replica of another.
@@ -132,13 +120,9 @@ func owns(nodes string, slot int) bool {
 			continue
 		}
 		for _, r := range f[8:] {
-			low, high, isRange := strings.Cut(r, "-")
-			if !isRange {
-				high = low
-			}
-			from, err1 := strconv.Atoi(low)
-			to, err2 := strconv.Atoi(high)
-			if err1 == nil && err2 == nil && from <= slot && slot <= to {
+			var from, to int // without the second number, from alone
+			n, _ := fmt.Sscanf(r, "%d-%d", &from, &to)
+			if n > 0 && from <= slot && slot <= max(from, to) {
 				return true
 			}
 		}
@@ -189,7 +173,7 @@ func (g *ClusterGroup) Failover(master *Server) (*Server, error) {
 		return nil, fmt.Errorf("failing over: %w", err)
 	}
 	err := comesToPass("the replica took the place of its master", func() bool {
-		return strings.HasPrefix(answer(replica, "ROLE"), "master") && follows(master, replica)
+		return isMaster(replica) && follows(master, replica)
 	})
 	g.mu.Lock()
 	defer g.mu.Unlock()

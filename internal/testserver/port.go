@@ -7,9 +7,8 @@ import (
 )
 
 // Servers listen on ports from firstPort on, and a node of a Redis Cluster on another one
-// that is manyPorts higher. All of these are below the ports that systems give to
-// connections and to those who listen on port 0, so nobody gets one by chance while its
-// server does not run yet, or does not run just now.
+// that is manyPorts higher. Systems give out higher ones, so nobody gets the port of a
+// server that does not run just now.
 const (
 	firstPort = 10000
 	manyPorts = 10000

@@ -102,11 +102,7 @@ func (c *redisConn) reply() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	line = strings.TrimRight(line, "\r\n")
-	if line == "" {
-		return "", errors.New("an empty line where a reply was due")
-	}
-	rest := line[1:]
+	rest := strings.TrimRight(line[1:], "\r\n")
 	switch line[0] {
 	case '+', ':':
 		return rest, nil

@@ -217,17 +217,11 @@ func (s *Server) Kill() error {
 	if err := c.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing %s: %w", s.kind.name, err)
 	}
-	select {
-	case <-c.done:
-		return nil
-	case <-time.After(patience):
-		return fmt.Errorf("%s (process %d) does not end after kill -9", s.kind.name, c.process.Pid)
-	}
+	<-c.done
+	return nil
 }
 
-// Stop ends the server for good. Nothing of it needs to be kept, so it is killed, unless
-// it would leave something to the system then. Its port is free for others afterwards.
-// Stopping twice is fine.
+// Stop ends the server for good, and frees its port. Stopping twice is fine.
 func (s *Server) Stop() error {
 	defer freePorts(s.kind.ports)
 	s.mu.Lock()
@@ -243,9 +237,8 @@ func (s *Server) Stop() error {
 	return s.Kill()
 }
 
-// Restart kills the server if it runs, and starts it again on the same port and
-// in the same folder. opts are added to those it was started with. It returns
-// when the server answers.
+// Restart kills the server if it runs, and starts it again on the same port and in the
+// same folder, with more options. It returns when the server answers.
 func (s *Server) Restart(opts ...Option) error {
 	for _, o := range opts {
 		o(&s.opts)
@@ -258,9 +251,8 @@ func (s *Server) Restart(opts ...Option) error {
 	return s.run(ctx)
 }
 
-// Pause stops the server in its tracks with SIGSTOP, and the processes that it has started:
-// PostgreSQL has one for each connection. Connections stay open and nothing answers. The
-// server stands when Pause returns.
+// Pause stops the server and the processes that it has started with SIGSTOP, and returns
+// when the server stands. Connections stay open and nothing answers.
 func (s *Server) Pause() error {
 	return s.signal("pausing", func(p *os.Process) error {
 		if err := pause(p); err != nil {

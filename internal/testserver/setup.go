@@ -15,9 +15,8 @@ import (
 	"strings"
 )
 
-// program looks a program up in PATH, and where packages put it: servers are rarely in the
-// PATH of those who are not root, and Debian keeps several versions of PostgreSQL side by
-// side, of which the newest is taken.
+// program looks a program up in PATH, and where packages put it. Of the versions of
+// PostgreSQL that Debian keeps side by side it takes the newest.
 func program(name string) string {
 	folders, _ := filepath.Glob("/usr/lib/postgresql/[1-9][0-9]/bin")
 	slices.Reverse(folders)
@@ -113,9 +112,8 @@ func (s *Server) spawn() (*child, error) {
 }
 
 // Spawn starts a process, and waits for it: done is closed when it has ended. On Linux the
-// kernel kills the process when the thread that started it ends. So the goroutine that does
-// so keeps its thread until the process is gone: a killed test leaves no server behind, and
-// a thread that the Go runtime retires early kills none.
+// kernel kills the process when the thread that started it ends, so the goroutine keeps
+// its thread.
 func Spawn(cmd *exec.Cmd) (done <-chan struct{}, err error) {
 	dieWithParent(cmd)
 	ended, started := make(chan struct{}), make(chan error)

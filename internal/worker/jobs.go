@@ -143,15 +143,9 @@ func (w *worker) count(n int, file string) error {
 // increment reads a number, logs the token, and writes the number plus one.
 func increment(file string, token int64) error {
 	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(string(text))
-	if err != nil {
-		return err
-	}
-	log, err := os.OpenFile(file+".log", os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
+	n, err2 := strconv.Atoi(string(text))
+	log, err3 := os.OpenFile(file+".log", os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
 	fmt.Fprintln(log, token)

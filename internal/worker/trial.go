@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -45,26 +46,22 @@ func (x Trial[Store]) NeverOverlap(t *testing.T, workers, holds int) {
 		p.Succeeds()
 	}
 	t.Logf("%d holds by %d processes in %v", workers*holds, workers, time.Since(began))
-	if text := read(t, file); text != fmt.Sprint(workers*holds) {
+	text, err := os.ReadFile(file)
+	log, err2 := os.ReadFile(file + ".log")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != fmt.Sprint(workers*holds) {
 		t.Errorf("the guarded counter is at %s; want %d: two processes held the lock at once", text, workers*holds)
 	}
 	last := int64(0)
-	for line := range strings.FieldsSeq(read(t, file+".log")) {
+	for line := range strings.FieldsSeq(string(log)) {
 		token, err := strconv.ParseInt(line, 10, 64)
 		if err != nil || token <= last {
 			t.Fatalf("token %s was granted after %d", line, last)
 		}
 		last = token
 	}
-}
-
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // KilledHolder sees that the lock of a killed process is free once its lease is over.

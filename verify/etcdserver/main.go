@@ -1,6 +1,5 @@
 // Command etcdserver is an etcd for tests: one member of a cluster, which may be
-// of one. It runs until it is killed, and keeps its data in one folder. Its flags are
-// those of etcd itself that tests need.
+// of one. It runs until it is killed. Its flags are those of etcd itself.
 package main
 
 import (
@@ -12,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/pkg/v3/flags"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"google.golang.org/grpc"
@@ -25,31 +25,15 @@ func main() {
 
 func run() error {
 	cfg := embed.NewConfig()
-	flag.StringVar(&cfg.Name, "name", "one", "the member's `name`")
-	flag.StringVar(&cfg.Dir, "data-dir", "", "the `folder` of its data")
-	urls := map[string]*[]url.URL{
-		"listen-client-urls": &cfg.ListenClientUrls, "advertise-client-urls": &cfg.AdvertiseClientUrls,
-		"listen-peer-urls": &cfg.ListenPeerUrls, "initial-advertise-peer-urls": &cfg.AdvertisePeerUrls,
-	}
-	for name, to := range urls {
-		flag.Func(name, "where others connect, a `URL`", func(text string) error {
-			u, err := url.Parse(text)
-			if err == nil {
-				*to = []url.URL{*u}
-			}
-			return err
-		})
-	}
-	flag.StringVar(&cfg.InitialCluster, "initial-cluster", "", "all members, as `name=peer,name=peer`")
-	flag.UintVar(&cfg.ElectionMs, "election-timeout", cfg.ElectionMs, "without a heartbeat before an election, in `ms`")
-	flag.Int64Var(&cfg.QuotaBackendBytes, "quota-backend-bytes", 0, "the most `bytes` of data, 0 for the default")
-	flag.UintVar(&cfg.MaxTxnOps, "max-txn-ops", cfg.MaxTxnOps, "the most `operations` in a transaction")
-	flag.BoolVar(&cfg.UnsafeNoFsync, "unsafe-no-fsync", false,
-		"answer before the disk has it; what a process that is killed wrote is kept all the same")
-	flag.UintVar(&cfg.BcryptCost, "bcrypt-cost", cfg.BcryptCost, "how slow a login is, the `cost` of bcrypt")
-	flag.StringVar(&cfg.LogLevel, "log-level", "warn", "the `level` of its log")
+	cfg.AddFlags(flag.CommandLine)
 	oldLogins := flag.Bool("old-logins", false, "refuse a login that carries an unknown token, as etcd before 3.5 does")
 	flag.Parse()
+	for name, to := range map[string]*[]url.URL{
+		"listen-client-urls": &cfg.ListenClientUrls, "advertise-client-urls": &cfg.AdvertiseClientUrls,
+		"listen-peer-urls": &cfg.ListenPeerUrls, "initial-advertise-peer-urls": &cfg.AdvertisePeerUrls,
+	} {
+		*to = flags.UniqueURLsFromFlag(flag.CommandLine, name)
+	}
 	cfg.LogOutputs = []string{"stderr"}
 	var logins tokenCheck
 	if *oldLogins {

@@ -25,6 +25,9 @@ func (t *txn) initialise(take func(r *row) error) error {
 	return t.writeMember(membership{})
 }
 
+// withoutBallot is how many arguments an Enter without a ballot has.
+const withoutBallot = 10
+
 // judge says why the ballot of an Enter with these arguments is not granted, or returns nil.
 func (t *txn) judge(args []any) (refused *row, err error) {
 	if len(args) <= withoutBallot {

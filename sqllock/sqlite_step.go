@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -11,31 +12,15 @@ import (
 // reads are the steps that read by one statement and need no transaction.
 var reads = []string{"line", "next", "standing", "news"}
 
-// freeSteps are the steps that one statement does if the lock is free, and its answer then.
-var freeSteps = map[string]struct{ file, answer string }{
-	"enter": {"enter_free", "ticket"},
-	"leave": {"leave_free", "left"},
-}
-
-// withoutBallot is how many arguments an Enter without a ballot has.
-const withoutBallot = 10
-
 // call makes a step on SQLite.
 func (s *sqlite) call(ctx context.Context, what, key string, into sink, step string, args ...any) (bool, error) {
-	done, err := false, error(nil)
-	if free, ok := freeSteps[step]; ok && len(args) <= withoutBallot {
-		done, err = s.free(ctx, free.file, free.answer, into, args)
+	if slices.Contains(reads, step) {
+		return false, s.fail(what, key, s.read(ctx, key, step, into, args))
 	}
-	switch {
-	case done || err != nil:
-	case slices.Contains(reads, step):
-		err = s.read(ctx, key, step, into, args)
-	default:
-		err = s.transact(ctx, false, key, func(t *txn) error {
-			into.begin()
-			return t.step(step, args, into.add)
-		})
-	}
+	err := s.transact(ctx, false, key, func(t *txn) error {
+		into.begin()
+		return t.step(step, args, into.add)
+	})
 	return false, s.fail(what, key, err)
 }
 
@@ -55,25 +40,48 @@ func (s *sqlite) read(ctx context.Context, key, step string, into sink, args []a
 	})
 }
 
-// free makes a step by one statement, if the lock is free.
-func (s *sqlite) free(ctx context.Context, file, answer string, into sink, args []any) (done bool, err error) {
+// enter takes a free lock by one statement, and any other one by a transaction.
+func (s *sqlite) enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error) {
+	if c.Ballot == 0 {
+		now, done, err := s.free(ctx, "enter_free", func(d *database) error { return s.check(ctx, d) },
+			[]byte(c.Key), c.ID, c.Capacity, c.Weight, c.TTL.Microseconds(), c.Span, c.Owner, c.Note)
+		if done || err != nil {
+			t := driver.Ticket{Claim: *c, Token: max(now.wall, 1), Granted: true, Left: c.TTL.Truncate(time.Microsecond)}
+			return t, effects{}, s.fail("enter the line of", c.Key, err)
+		}
+	}
+	return s.steps.enter(ctx, c, reenter)
+}
+
+// leave gives up a lock that nobody waits for by one statement, and any other one by a
+// transaction. A claim that leaves a deleted file harms nobody, so the file is not checked.
+func (s *sqlite) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error) {
+	if t.Token != 0 && e == (driver.Exit{}) {
+		unchecked := func(*database) error { return nil }
+		_, done, err := s.free(ctx, "leave_free", unchecked, []byte(t.Key), t.ID, t.Token)
+		if done || err != nil {
+			return effects{}, s.fail("leave the line of", t.Key, err)
+		}
+	}
+	return s.steps.leave(ctx, t, e)
+}
+
+// free makes a step by one statement, if nobody else is in line. The clock of the statement
+// was read at now.
+func (s *sqlite) free(ctx context.Context, name string, check func(d *database) error, args ...any,
+) (now instant, done bool, err error) {
 	err = s.write(ctx, false, func(d *database) error {
-		var now instant
 		err := retryBusy(ctx, func() (err error) {
 			now = readClock()
-			done, err = d.statements[file][0].exec(s.statementContext(ctx), nil, now, d.node, args)
+			done, err = d.statements[name][0].exec(s.statementContext(ctx), nil, now, d.node, args)
 			return err
 		})
 		if err != nil || !done {
 			return err
 		}
-		if answer == "ticket" { // a claim that leaves a deleted file harms nobody
-			err = s.check(ctx, d)
-		}
-		into.begin()
-		return errors.Join(err, into.add(&row{what: answer, token: max(now.wall, 1)}))
+		return check(d)
 	})
-	return done, err
+	return now, done, err
 }
 
 // renew starts the leases of ts again in one transaction: all of it, or nothing. A claim

@@ -1,6 +1,6 @@
 -- Enters a line that nobody is in: the whole of an Enter when the lock is free.
 --
--- ?5 key  ?6 id  ?7 capacity  ?8 weight  ?9 ttl  ?11 span  ?13 owner  ?14 note
+-- ?5 key  ?6 id  ?7 capacity  ?8 weight  ?9 ttl  ?10 span  ?11 owner  ?12 note
 --
 -- Changes one row if it did, and a trigger raises the line's counter in the same
 -- transaction. It changes nothing, and a transaction decides, unless the line is
@@ -12,8 +12,7 @@
 INSERT INTO fencelock_claim
     (key, token, span, id, capacity, weight, granted, lingering,
      clock, expires, until, ttl, since, node, mark, owner, note)
-SELECT ?5, max(?3, 1), ?11, ?6, ?7, ?8, 1, 0, ?1, ?2 + ?9, ?3 + ?9, ?9, ?3, ?4, NULL,
-       ?13, ?14
+SELECT ?5, max(?3, 1), ?10, ?6, ?7, ?8, 1, 0, ?1, ?2 + ?9, ?3 + ?9, ?9, ?3, ?4, NULL, ?11, ?12
 WHERE NOT EXISTS (SELECT 1 FROM fencelock_claim WHERE key = ?5)
   AND NOT EXISTS (SELECT 1 FROM fencelock_line WHERE key = ?5 AND (last >= ?3 OR mark IS NOT NULL))
   AND NOT EXISTS (SELECT 1 FROM fencelock_tombstone WHERE key = ?5 AND id = ?6);

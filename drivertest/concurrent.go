@@ -181,9 +181,12 @@ func (v *view) under(c driver.Claim, f func(t driver.Ticket)) error {
 		}
 	}
 	if !x.Granted {
-		if x.Ticket, err = x.awaitGrant(v.w.ctx); err != nil {
+		t, err := x.awaitGrant(v.w.ctx)
+		if err != nil {
+			_ = x.leave() // or the others wait for this claim until the law's time is over
 			return fmt.Errorf("await: %w", err)
 		}
+		x.Ticket = t
 	}
 	f(x.Ticket)
 	if err := x.leave(); err != nil {

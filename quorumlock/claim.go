@@ -45,8 +45,7 @@ type nodeClaim struct {
 // mayBe reports whether the node may have the claim.
 func (n nodeClaim) mayBe() bool { return n.presence == present || n.presence == unknown }
 
-// claimTable holds the claims that a request uses or that a node may have. The zero
-// value is ready.
+// claimTable holds the claims that a request uses or that a node may have.
 type claimTable struct {
 	mu    sync.Mutex
 	byRef map[driver.ClaimRef]*claim
@@ -62,9 +61,6 @@ func (t *claimTable) open(ref driver.ClaimRef, nodes int, p presence) *claim {
 		cl = &claim{ref: ref, turn: make(chan struct{}, 1), nodes: make([]nodeClaim, nodes)}
 		for i := range cl.nodes {
 			cl.nodes[i].presence = p
-		}
-		if t.byRef == nil {
-			t.byRef = make(map[driver.ClaimRef]*claim)
 		}
 		t.byRef[ref] = cl
 	}

@@ -9,16 +9,17 @@ import (
 )
 
 // collect adds answers until decided says that no further one matters. It returns why it
-// gave up before: the error of ctx, driver.ErrClosed, or errTooLate when late is ready.
+// gave up before: the error of ctx, driver.ErrClosed, or errTooLate when late is ready. A
+// nil late is never ready.
 // Answers must have room for every node, so that a late answer blocks nobody.
 func collect[A any](
-	ctx context.Context, b *Backend, answers <-chan A, add func(A), decided func() bool, late func() <-chan time.Time,
+	ctx context.Context, b *Backend, answers <-chan A, add func(A), decided func() bool, late <-chan time.Time,
 ) (err error) {
 	for err == nil && !decided() {
 		select {
 		case a := <-answers:
 			add(a)
-		case <-late():
+		case <-late:
 			err = errTooLate
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -31,9 +32,6 @@ func collect[A any](
 	}
 	return err
 }
-
-// never is for what has no time limit but its context.
-func never() <-chan time.Time { return nil }
 
 // ack is what one node answered to a Leave, a Break or an Await.
 type ack struct {
@@ -53,7 +51,7 @@ func (b *Backend) ask(request func(i int, n *node) error) <-chan ack {
 // waitForAcks returns when a majority has acknowledged, or can no longer.
 func (b *Backend) waitForAcks(ctx context.Context, key string, acks <-chan ack) error {
 	c := b.newCount(key)
-	cut := collect(ctx, b, acks, func(a ack) { c.add(a.node, a.err) }, c.decided, never)
+	cut := collect(ctx, b, acks, func(a ack) { c.add(a.node, a.err) }, c.decided, nil)
 	if cut != nil && !c.decided() {
 		return cut
 	}

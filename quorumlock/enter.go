@@ -90,15 +90,14 @@ func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, earlier *
 	}
 	limit := time.NewTimer(validity(c.TTL))
 	defer limit.Stop()
-	lost := false
-	late := func() <-chan time.Time {
-		if took := time.Since(v.sent); !lost && v.lost() {
-			lost = true // from here on only who holds the lock is of interest
+	add := func(a answer) {
+		was := v.lost()
+		v.add(a)
+		if took := time.Since(v.sent); !was && v.lost() { // from here on only the holder is of interest
 			limit.Reset(min(max(holderGrace, 2*took), max(validity(c.TTL)-took, 1)))
 		}
-		return limit.C
 	}
-	v.cut = collect(ctx, b, answers, v.add, v.decided, late)
+	v.cut = collect(ctx, b, answers, add, v.decided, limit.C)
 	if v.cut == errTooLate {
 		v.cut, v.late = nil, true
 	}
@@ -175,7 +174,7 @@ func (b *Backend) retreat(ctx context.Context, cl *claim, v *vote) {
 			waitFor--
 		}
 	}
-	_ = collect(ctx, b, acks, add, func() bool { return waitFor <= 0 || v.cut != nil }, never)
+	_ = collect(ctx, b, acks, add, func() bool { return waitFor <= 0 || v.cut != nil }, nil)
 }
 
 // pause keeps clients that came at once from coming again at once. It grows with the
@@ -190,10 +189,8 @@ func (b *Backend) pause(ctx context.Context, n int, contended bool, took time.Du
 
 // sleep waits for d, or says why it did not.
 func (b *Backend) sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(max(d, 1)) // a timer of 0 ends the race detector in bubbles (golang/go#78156)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(max(d, 1)): // a timer of 0 ends the race detector in bubbles (golang/go#78156)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -24,14 +24,12 @@ var errLeft = driver.ErrGone{Reason: "it has left"}
 // or none is there.
 func definite(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
-		errors.As(err, new(*driver.BusyError)) || refusedBallot(err) ||
+		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.ErrBallot)) ||
 		errors.As(err, new(*driver.QuarantineError)) || permanent(err)
 }
 
 // permanent reports whether asking again is useless.
 func permanent(err error) bool { return errors.As(err, new(*driver.PermanentError)) }
-
-func refusedBallot(err error) bool { return errors.As(err, new(driver.ErrBallot)) }
 
 // reasonGone returns the best of two reasons for which a claim is gone: an operator's,
 // or else the first that says something.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -96,7 +97,9 @@ func (b *Backend) look(
 		})
 	}
 	m := merger{count: b.newCount(key), last: map[string]int64{}, copies: map[claimOnLine]*copies{}}
-	cut := collect(ctx, b, answers, m.add, m.decided, func() <-chan time.Time { return m.late })
+	m.late = time.NewTimer(math.MaxInt64)
+	defer m.late.Stop()
+	cut := collect(ctx, b, answers, m.add, m.decided, m.late.C)
 	switch {
 	case cut != nil && cut != errTooLate:
 		return nil, fmt.Errorf("%w: %v", cut, m.short())
@@ -111,7 +114,7 @@ type merger struct {
 	*count
 	last   map[string]int64 // by key
 	copies map[claimOnLine]*copies
-	late   <-chan time.Time // when the nodes behind the majority have had their time
+	late   *time.Timer // ends the time of the nodes behind the majority
 }
 
 // claimOnLine names one claim as people see it.
@@ -131,7 +134,7 @@ type copies struct {
 func (m *merger) add(a shown) {
 	m.count.add(a.node, a.err)
 	if a.err == nil && m.acked == m.b.majority {
-		m.late = time.After(lookFor)
+		m.late.Reset(lookFor)
 	}
 	seen := make(map[string]bool, len(a.lines))
 	for _, l := range a.lines {

@@ -71,6 +71,7 @@ func New(members []driver.Backend, o *Options) *Backend {
 	}
 	n := len(members)
 	b := &Backend{majority: len(members)/2 + 1, now: time.Now}
+	b.claims.byRef = map[driver.ClaimRef]*claim{}
 	b.spare = n - b.majority
 	b.closing, b.beginClosing = context.WithCancel(context.Background())
 	b.ctx, b.cancelCalls = context.WithCancel(context.Background())

@@ -23,7 +23,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	for i := range b.nodes {
 		b.run(func() { answers <- r.renewNode(i) })
 	}
-	cut := collect(ctx, b, answers, r.add, r.decided, never)
+	cut := collect(ctx, b, answers, r.add, r.decided, nil)
 	errs := r.results(cut)
 	if r.answered < len(b.nodes) {
 		b.run(func() {

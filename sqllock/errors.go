@@ -16,11 +16,8 @@ import (
 
 // isAnswer reports whether err is an answer of the store, not a failure to get one.
 func isAnswer(err error) bool {
-	var gone driver.ErrGone
-	var busy *driver.BusyError
-	var permanent *driver.PermanentError
-	return errors.As(err, &gone) || errors.As(err, &busy) || errors.As(err, &permanent) ||
-		errors.Is(err, driver.ErrKind) || errors.As(err, new(driver.ErrBallot)) ||
+	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.As(err, new(driver.ErrBallot)) ||
+		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(*driver.PermanentError)) ||
 		errors.As(err, new(*driver.QuarantineError))
 }
 
@@ -56,11 +53,9 @@ func retry(ctx context.Context, again func(error) bool, first, longest time.Dura
 			return err
 		}
 		// Half of it at random, or two processes that collide would do so again.
-		timer := time.NewTimer(wait/2 + rand.N(wait))
 		select {
-		case <-timer.C:
+		case <-time.After(wait/2 + rand.N(wait)):
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// steps are the steps that are alike on all databases.
+// steps are the steps that are alike on all databases. store says what each does.
 type steps struct {
 	config
 	caller
@@ -38,7 +38,6 @@ func (s *steps) step(ctx context.Context, what, key, step string, args ...any) (
 	return a, nil
 }
 
-// enter joins a line, or finds the claim that is there.
 func (s *steps) enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error) {
 	args := []any{
 		[]byte(c.Key), s.text(c.ID), c.Capacity, c.Weight, c.TTL.Microseconds(), c.NoWait, c.Span, s.node,
@@ -56,14 +55,12 @@ func (s *steps) enter(ctx context.Context, c *driver.Claim, reenter bool) (drive
 	return t, a.effects, err
 }
 
-// initialise ends the quarantine of a member.
 func (s *steps) initialise(ctx context.Context) error {
 	m := s.member
 	a, err := s.step(ctx, "initialise", "", "initialise", m.MaxTTL.Microseconds(), m.Durable, m.String())
 	return cmp.Or(err, a.refuse)
 }
 
-// leave takes a claim out of its line.
 func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error) {
 	var linger, tombstone int64
 	if e.Linger > 0 {
@@ -77,19 +74,16 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 	return a.effects, cmp.Or(err, a.outcome())
 }
 
-// end is Break.
 func (s *steps) end(ctx context.Context, key string, token int64, reason string) (effects, error) {
 	a, err := s.step(ctx, "break a claim of", key, "break", []byte(key), token, s.text(reason), s.node)
 	return a.effects, cmp.Or(err, a.outcome())
 }
 
-// purge removes what has expired from a line, and grants what fits.
 func (s *steps) purge(ctx context.Context, key string) (effects, error) {
 	a, err := s.step(ctx, "purge the line of", key, "purge", []byte(key), s.node)
 	return a.effects, err
 }
 
-// standing describes the grant of a claim, or says why there is none.
 func (s *steps) standing(ctx context.Context, key, id string) (*grant, driver.ErrGone, error) {
 	a, err := s.step(ctx, "read the line of", key, "standing", []byte(key), s.text(id))
 	if err != nil {
@@ -102,19 +96,17 @@ func (s *steps) standing(ctx context.Context, key, id string) (*grant, driver.Er
 	return nil, gone, nil
 }
 
-// news reads what others have done to claims of this node.
 func (s *steps) news(ctx context.Context) (effects, error) {
 	a, err := s.step(ctx, "read the news", "", "news", s.node)
 	return a.effects, err
 }
 
-// line reads one line.
 func (s *steps) line(ctx context.Context, key string) (snapshot, effects, error) {
 	return s.read(ctx, "read the line of", key, "line", []byte(key))
 }
 
-// next reads the next line with claims. The bounds are longer than keys may be: a key that
-// long is above every other one that begins with the same bytes.
+// The bounds are longer than keys may be: a key that long is above every other one that
+// begins with the same bytes.
 func (s *steps) next(ctx context.Context, from, to []byte) (snapshot, effects, error) {
 	return s.read(ctx, "list the lines", "", "next", from, to)
 }
@@ -125,7 +117,6 @@ func (s *steps) read(ctx context.Context, what, key, step string, args ...any) (
 	return l, effects{}, err
 }
 
-// sweep forgets some idle lines.
 func (s *steps) sweep(ctx context.Context) (effects, error) {
 	a, err := s.step(ctx, "sweep", "", "sweep", int64(sweepLines), s.node)
 	return a.effects, err

@@ -64,11 +64,9 @@ func (s *subscriber) run(ctx context.Context, channel string, listen listen) {
 		if time.Since(began) > 10*time.Second {
 			wait = shortest
 		}
-		timer := time.NewTimer(wait/2 + rand.N(wait))
 		select {
-		case <-timer.C:
+		case <-time.After(wait/2 + rand.N(wait)):
 		case <-ctx.Done():
-			timer.Stop()
 		}
 		wait = min(2*wait, longest)
 	}

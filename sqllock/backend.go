@@ -250,7 +250,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	return call(ctx, b, func(ctx context.Context) (driver.Ticket, effects, error) {
 		t, e, err := b.store.enter(ctx, &c, reenter)
 		if err == nil {
-			e = e.and(b.sweepSometimes(ctx))
+			b.sweepSometimes(ctx)
 		}
 		return t, e, err
 	})
@@ -261,17 +261,15 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 const sweepEach, sweepLines = 256, 512
 
 // sweepSometimes forgets some idle lines. That it fails is of no matter: the next one does it.
-func (b *Backend) sweepSometimes(ctx context.Context) effects {
+func (b *Backend) sweepSometimes(ctx context.Context) {
 	// The first phase is at random, so that processes that enter once and end, as commands do,
 	// sweep as often as others.
 	if b.enters.Add(1)%sweepEach != 0 {
-		return effects{}
+		return
 	}
-	e, err := b.store.sweep(ctx)
-	if err != nil {
-		return effects{}
+	if e, err := b.store.sweep(ctx); err == nil {
+		b.deliver(e)
 	}
-	return e
 }
 
 // Initialise ends the quarantine of a member.

@@ -167,16 +167,6 @@ type broken struct {
 	gone driver.ErrGone
 }
 
-// and adds what another step did.
-func (e effects) and(f effects) effects {
-	return effects{
-		granted:   append(e.granted, f.granted...),
-		broken:    append(e.broken, f.broken...),
-		touched:   append(e.touched, f.touched...),
-		strangers: e.strangers || f.strangers,
-	}
-}
-
 // notifier tells this process that others have news for it. It may tell too often, and
 // rarely not at all.
 type notifier interface {

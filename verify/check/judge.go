@@ -94,7 +94,7 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 		}
 		v.Violations = append(v.Violations, Violation{
 			Rule: string(f.Rule), Key: f.Key, At: int64(f.At),
-			Text: fmt.Sprintf("%s (%v; %v)", f.Text, f.First, f.Second),
+			Text:   fmt.Sprintf("%s (%v; %v)", f.Text, f.First, f.Second),
 			Claims: []string{f.First.Claim, f.Second.Claim},
 		})
 	}

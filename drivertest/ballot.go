@@ -46,7 +46,7 @@ var ballotLaws = []law{
 		for ahead := time.Duration(0); ahead < beyond+time.Minute; ahead += 30 * time.Second {
 			t, err := w.a.try(w.vote(key, start.Add(ahead).UnixMicro()))
 			if err != nil {
-				asA[driver.ErrBallot](w, "a ballot ahead of the clock", err)
+				_ = asA[driver.ErrBallot](w, "a ballot ahead of the clock", err)
 				continue
 			}
 			w.wrongIf(ahead > beyond, "a ballot %v ahead was granted, with the help of those before it", ahead)
@@ -117,10 +117,10 @@ var ballotLaws = []law{
 		w.a.holds(old).leaves()
 		next := w.b.holds(w.vote(key, old.Ballot+1))
 		_, err := w.a.reenter(old)
-		asA[*driver.BusyError](w, "a re-entry while another holds", err)
+		_ = asA[*driver.BusyError](w, "a re-entry while another holds", err)
 		next.leaves()
 		_, err = w.a.reenter(old)
-		asA[driver.ErrBallot](w, "a re-entry below a later token", err)
+		_ = asA[driver.ErrBallot](w, "a re-entry below a later token", err)
 		w.b.outvoted(w.vote(key, next.Token))
 
 		late := w.voter(w.key())
@@ -137,7 +137,7 @@ var ballotLaws = []law{
 		first := reads(w.voter(key))
 		w.a.holds(first)
 		_, err := w.b.reenter(reads(w.vote(key, first.Ballot)))
-		asA[driver.ErrBallot](w, "a re-entry with the token of a reader in line", err)
+		_ = asA[driver.ErrBallot](w, "a re-entry with the token of a reader in line", err)
 	}, "a reader comes back with the last token drawn: beside another reader that token may be the other's"},
 	{"InitialiseForgetsNothing", ballots, func(w *world, key string) {
 		held := w.a.holds(w.voter(key))

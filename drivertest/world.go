@@ -134,7 +134,7 @@ func asA[E error](w *world, what string, err error) (e E) {
 }
 
 // gone holds err to ErrGone.
-func (w *world) gone(what string, err error) { asA[driver.ErrGone](w, what, err) }
+func (w *world) gone(what string, err error) { _ = asA[driver.ErrGone](w, what, err) }
 
 // broken holds err to ErrGone with an operator's reason.
 func (w *world) broken(what, reason string, err error) {

@@ -46,7 +46,8 @@ func (s *sqlite) enter(ctx context.Context, c *driver.Claim, reenter bool) (driv
 		now, done, err := s.free(ctx, "enter_free", func(d *database) error { return s.check(ctx, d) },
 			[]byte(c.Key), c.ID, c.Capacity, c.Weight, c.TTL.Microseconds(), c.Span, c.Owner, c.Note)
 		if done || err != nil {
-			t := driver.Ticket{Claim: *c, Token: max(now.wall, 1), Granted: true, Left: c.TTL.Truncate(time.Microsecond)}
+			left := c.TTL.Truncate(time.Microsecond)
+			t := driver.Ticket{Claim: *c, Token: max(now.wall, 1), Granted: true, Left: left}
 			return t, effects{}, s.fail("enter the line of", c.Key, err)
 		}
 	}

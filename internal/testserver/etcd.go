@@ -16,14 +16,19 @@ import (
 // etcd is not installed from anywhere: it is a small program of ours on etcd's own
 // server packages, in verify/etcdserver, and is built before it is first used.
 
-// Etcd and StartEtcd start an etcd of one member. Config adds flags to its command line.
-var Etcd, StartEtcd = starters(func() (kind, error) {
+// Etcd starts an etcd of one member for a test. Config adds flags to its command line.
+var Etcd = forTest(findEtcd)
+
+// StartEtcd starts an etcd of one member in a folder.
+var StartEtcd = inFolder(findEtcd)
+
+func findEtcd() (kind, error) {
 	kinds, err := etcdKinds(1)
 	if err != nil {
 		return kind{}, err
 	}
 	return kinds[0], nil
-})
+}
 
 // EtcdCluster starts an etcd of n members. Their data outlives Kill and Restart.
 func EtcdCluster(tb TB, n int, opts ...Option) []*Server {

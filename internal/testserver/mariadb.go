@@ -27,9 +27,14 @@ var mariadb = kind{
 	users: []string{"mysql", "nobody"},
 }
 
-// MariaDB and StartMariaDB start a MariaDB server, or MySQL where only that is installed.
-// Its user is root, and it has an empty database, as URL says. Persist is always on.
-var MariaDB, StartMariaDB = starters(func() (kind, error) {
+// MariaDB starts a MariaDB server for a test, or MySQL where only that is installed. Its
+// user is root, and it has an empty database, as URL says. Persist is always on.
+var MariaDB = forTest(findMariaDB)
+
+// StartMariaDB starts a server like that of MariaDB in a folder.
+var StartMariaDB = inFolder(findMariaDB)
+
+func findMariaDB() (kind, error) {
 	k := mariadb
 	if _, err := exec.LookPath(program(k.program)); err != nil {
 		if _, err := exec.LookPath(program("mysqld")); err == nil {
@@ -37,7 +42,7 @@ var MariaDB, StartMariaDB = starters(func() (kind, error) {
 		}
 	}
 	return k, nil
-})
+}
 
 // isMySQL reports whether s is of MySQL. MariaDB has a program of the same name, too, which
 // is taken only where there is no mariadbd.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,20 +100,22 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 func TestPushIsFasterThanTheFallback(t *testing.T) {
 	_, a, b := sceneOfTwo(t)
 	holder := hold(t, a, claim("k"))
-	const rounds = 30
-	began := time.Now()
-	for range rounds {
+	var took []time.Duration // from the end of a Leave to the next grant
+	for range 31 {
 		next := wait(t, b, claim("k"))
 		done := await(t, b, next)
 		leave(t, a, holder)
+		left := time.Now()
 		holder = within(t, 15*time.Second, done)
+		took = append(took, time.Since(left))
 		a, b = b, a
 	}
 	leave(t, a, holder)
-	if mean := time.Since(began) / rounds; mean > 250*time.Millisecond {
-		t.Errorf("a hand-over takes %v; want far less than the look after a second", mean)
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > 250*time.Millisecond {
+		t.Errorf("a hand-over takes %v; want far less than the look after a second", median)
 	} else {
-		t.Logf("a hand-over takes %v", mean)
+		t.Logf("a hand-over takes %v", median)
 	}
 }
 

@@ -98,6 +98,19 @@ func TestExhaustedCounterIsAnError(t *testing.T) {
 	}
 }
 
+// A line with a mark does not go through the short way of the script enter. Its tokens stay
+// reserved, too.
+func TestTokensOfASpanAreReservedBesideAMark(t *testing.T) {
+	_, b, _ := served(t)
+	c := mutex("marked")
+	c.Span = driver.MaxSpan // more tokens than the clock counts in the meantime
+	first := hold(t, b, c)
+	must(t, b.Leave(t.Context(), first, driver.Exit{Mark: "done"}))
+	if next := hold(t, b, mutex("marked")); next.Token < first.Token+first.Span {
+		t.Errorf("the token is %d; want at least %d", next.Token, first.Token+first.Span)
+	}
+}
+
 func TestTokensRiseAcrossARestartWithoutPersistence(t *testing.T) {
 	s, b, _ := served(t)
 	var last int64

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -32,7 +31,7 @@ func newSchema(c *cli) *cobra.Command {
 		Long: fmt.Sprintf(`schema prints the DDL for a database, for those who create tables by hand. Known are
 %s. The fencelock command creates its tables itself. That of mysql is for MariaDB
 too, and for their own client: mysql locks < schema.sql
-Without DIALECT, --url or FENCELOCK_URL says which database.`, known),
+Without DIALECT, the URL in use says which database (see fencelock config).`, known),
 		ValidArgs: names,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -42,13 +41,13 @@ Without DIALECT, --url or FENCELOCK_URL says which database.`, known),
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			dialect := first(args)
-			if dialect == "" && c.url == "" && os.Getenv(envURL) == "" {
-				return usage("want one argument, the dialect: %s; or a URL in --url or %s", known, envURL)
-			}
 			if dialect == "" {
 				s, err := c.findStore()
 				if err != nil {
 					return err
+				}
+				if s.notice != "" { // nobody has named a store
+					return usage("want one argument, the dialect: %s; or a URL in --url or %s", known, envURL)
 				}
 				if dialect = dialectOf[s.Scheme]; dialect == "" {
 					return usage("%s keeps its locks in no tables; known are %s", s, known)

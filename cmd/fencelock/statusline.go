@@ -67,11 +67,10 @@ func (s *statusLine) set(text string) {
 // many are ahead. The store's answers to a call that waits say so about once a second.
 type waitingLine struct {
 	name  string
-	began time.Time
 	ended chan struct{} // closed by end
 
 	mu     sync.Mutex
-	drawn  bool
+	began  time.Time // zero before the first answer
 	over   bool
 	holder fencelock.HeldError
 }
@@ -90,8 +89,8 @@ func (w *waitingLine) observe(t driver.Ticket, err error) {
 	if w.over {
 		return
 	}
-	if !w.drawn {
-		w.drawn, w.began = true, time.Now()
+	if w.began.IsZero() {
+		w.began = time.Now()
 		go w.keep()
 	}
 	if h := t.Head; h != nil {

@@ -35,7 +35,7 @@ type acquisition struct {
 	ctx context.Context
 
 	enterTTL time.Duration // lease of the claim when it enters
-	fixedTTL time.Duration // lease that a granted FixedLease still has to get; else 0
+	fixedTTL time.Duration // lease that a FixedLease or ManualRenewal still has to get; else 0
 	patience time.Duration // of a try
 	start    int64
 	until    int64 // when waiting ends
@@ -61,11 +61,19 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 		return l, nil
 	}
 	if c.hooks.Refused != nil {
-		e := Event{Key: r.key, Err: err, Waited: time.Duration(c.clock.now() - a.start)}
+		e := a.event()
+		e.Err, e.Waited = err, time.Duration(c.clock.now()-a.start)
 		errors.As(err, &e.HeldBy)
 		c.hooks.send(c.hooks.Refused, e)
 	}
 	return nil, wrap(r.op, r.key, err)
+}
+
+// event is an event of the call, for one of the hooks.
+func (a *acquisition) event() Event {
+	e := Event{Context: a.ctx, Key: a.key}
+	e.Kind, e.Permits = kindOf(a.capacity, a.weight)
+	return e
 }
 
 func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
@@ -110,9 +118,6 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 
 // prepare reads the options and refuses what cannot succeed.
 func (a *acquisition) prepare(opts []Option) error {
-	if a.c.unusable != nil {
-		return a.c.unusable
-	}
 	if err := checkKey(a.key); err != nil {
 		return err
 	}
@@ -120,6 +125,9 @@ func (a *acquisition) prepare(opts []Option) error {
 		return err
 	}
 	a.try = a.wait == 0
+	if a.backoff == nil {
+		a.backoff = a.c.options.Backoff
+	}
 	if err := a.checkKind(); err != nil {
 		return err
 	}
@@ -167,14 +175,18 @@ func (a *acquisition) fitTimes() error {
 	case info.MaxTTL > 0 && a.minHold > info.MaxTTL:
 		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, info.MaxTTL)
 	}
-	if a.fixed > 0 && !a.try {
-		// A waiter that dies keeps its place until its lease ends, so it has a short one.
-		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, longest)
-		return nil
+	if a.fixed == 0 && !a.manual {
+		if err := c.options.checkRenewal(a.enterTTL); err != nil {
+			return err
+		}
 	}
 	if a.enterTTL != d {
-		c.hooks.warnOnce(a.key, fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
+		c.hooks.warnOnce(a.event(), fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
 			d, info.Name, a.enterTTL))
+	}
+	if (a.fixed > 0 || a.manual) && !a.try {
+		// A waiter that dies keeps its place until its lease ends, so it has a short one.
+		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, longest)
 	}
 	return nil
 }
@@ -211,7 +223,7 @@ func (c *Client) clampTTL(d time.Duration) time.Duration {
 // to another.
 func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
-		a.fixed == 0 && a.minHold == 0 && a.maxHold == 0 && a.note == "" && a.op != opOnce &&
+		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.note == "" && a.op != opOnce &&
 		a.enterTTL == a.c.clampTTL(a.c.options.TTL)
 }
 
@@ -219,7 +231,7 @@ func (a *acquisition) queuesLocally() bool {
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
 		c: a.c, queue: a.queue, key: a.key, id: rand.Text(),
-		capacity: int32(a.capacity), weight: int32(a.weight), fixed: a.fixed > 0,
+		capacity: int32(a.capacity), weight: int32(a.weight), manual: a.manual || a.fixed > 0, fixed: a.fixed > 0,
 		ttl: a.enterTTL, span: 1, index: -1, next: never,
 	}
 	if a.queue != nil {
@@ -275,7 +287,8 @@ func (a *acquisition) sendWaiting() {
 		return
 	}
 	a.waitingSent = true
-	e := Event{Key: a.key, Ahead: a.ahead}
+	e := a.event()
+	e.Ahead = a.ahead
 	if a.blocker != nil {
 		e.HeldBy = a.heldBy(a.blocker)
 	}

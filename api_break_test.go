@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 // Through the Client that holds, Break has taken effect when it returns; through
@@ -19,7 +20,7 @@ func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 		runInWorld(t, how, func(t *testing.T, w *world) {
 			holder, other := w.client(nil), w.client(nil)
 			if how == "own client without push" {
-				holder = fencelock.New(struct{ driver.Backend }{w.store}, nil) // no optional interface
+				holder = testclient.New(t, struct{ driver.Backend }{w.store}, nil) // no optional interface
 				defer holder.Close()
 			}
 			l := w.lock(holder, "k")
@@ -49,7 +50,7 @@ func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 // The hint is lost: the holder hears it with its next renewal.
 func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
 	inWorld(t, func(w *world) {
-		noReader := fencelock.New(struct{ driver.Backend }{w.store}, &fencelock.Options{TTL: 9 * time.Second})
+		noReader := testclient.New(t, struct{ driver.Backend }{w.store}, &fencelock.Options{TTL: 9 * time.Second})
 		defer noReader.Close()
 		l := w.lock(noReader, "k")
 		must(t, w.client(nil).Break(bg, "k", l.Token(), "deploy"))
@@ -69,7 +70,7 @@ func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 	for _, add := range []int64{0, 1, 2, 5} {
 		inWorld(t, func(w *world) {
 			// A backend that does not push: what Break ends here, it ends by itself.
-			c := fencelock.New(struct{ driver.Backend }{w.store}, &fencelock.Options{HandOff: 6})
+			c := testclient.New(t, struct{ driver.Backend }{w.store}, &fencelock.Options{HandOff: 6})
 			defer c.Close()
 			l1 := w.lock(c, "k")
 			k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })

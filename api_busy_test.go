@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -45,7 +46,7 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 	}
 	const ttl = 900 * time.Millisecond
 	b := &cutOff{Backend: memlock.New(), refused: make(chan struct{})}
-	c := fencelock.New(b, &fencelock.Options{TTL: ttl})
+	c := testclient.New(t, b, &fencelock.Options{TTL: ttl})
 	l, err := c.Lock(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -168,7 +169,7 @@ func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 				s := memlock.New()
 				p := &probe{Store: s, info: s.Info()}
 				before := runtime.NumGoroutine()
-				c := fencelock.New(p, &fencelock.Options{TTL: 30 * time.Second})
+				c := testclient.New(t, p, &fencelock.Options{TTL: 30 * time.Second})
 				var leases []*fencelock.Lease
 				for _, k := range []string{"a", "b", "c"} {
 					l, err := c.Lock(bg, k)
@@ -230,7 +231,7 @@ func TestCloseClosesItsBackend(t *testing.T) {
 		for how, end := range endings {
 			runInWorld(t, fmt.Sprint(how, " ", failure), func(t *testing.T, w *world) {
 				p := &closing{probe: w.store, err: failure}
-				c := fencelock.New(p, nil)
+				c := testclient.New(t, p, nil)
 				l := w.lock(c, "k")
 				if how == "Shutdown" {
 					w.release(l)
@@ -274,7 +275,7 @@ func TestCloseWaitsForTheHooks(t *testing.T) {
 func TestIdleClientHasNoGoroutine(t *testing.T) {
 	inWorld(t, func(w *world) {
 		before := runtime.NumGoroutine()
-		c := fencelock.New(w.store, nil)
+		c := testclient.New(t, w.store, nil)
 		for range 10 {
 			l := w.lock(c, "k")
 			if n := runtime.NumGoroutine(); n > before {

@@ -241,10 +241,10 @@ func TestTryBesideAWaiterNamesThePresentHolder(t *testing.T) {
 }
 
 func TestSentinelsAreDistinct(t *testing.T) {
-	losses := []error{fencelock.ErrExpired, fencelock.ErrBroken, fencelock.ErrMaxHold, fencelock.ErrClosed}
+	losses := []error{fencelock.ErrExpired, fencelock.ErrBroken, fencelock.ErrMaxHold}
 	all := append([]error{
 		fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrReleased,
-		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid,
+		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid, fencelock.ErrClosed,
 	}, losses...)
 	for i, a := range all {
 		for j, b := range all {
@@ -258,6 +258,7 @@ func TestSentinelsAreDistinct(t *testing.T) {
 		is(t, l, fencelock.ErrLost)
 	}
 	not(t, fencelock.ErrReleased, fencelock.ErrLost)
+	not(t, fencelock.ErrClosed, fencelock.ErrLost)
 	if s := (&fencelock.HeldError{}); !errors.Is(s, fencelock.ErrNotAcquired) || errors.Is(s, fencelock.ErrLost) {
 		t.Error("a HeldError matches ErrNotAcquired, and no more")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -72,7 +73,7 @@ func TestContextBuiltLateKnowsTheFirstEnd(t *testing.T) {
 
 // Everybody who looks agrees, whoever comes first.
 func TestContextIsOneForAllWhoAsk(t *testing.T) {
-	c := fencelock.New(memlock.New(), nil)
+	c := testclient.New(t, memlock.New(), nil)
 	defer c.Close()
 	for range 2000 {
 		ctx, cancel := context.WithCancelCause(bg)
@@ -157,7 +158,7 @@ func (c *counted) AfterFunc(func()) func() bool {
 // Six allocations for a lock and its release, one of them the store's. The race detector
 // keeps crypto/rand.Text from using the stack: one more.
 func TestFreeLockAllocatesLittle(t *testing.T) {
-	c := fencelock.New(memlock.New(), nil)
+	c := testclient.New(t, memlock.New(), nil)
 	defer c.Close()
 	allocs := testing.AllocsPerRun(1000, func() {
 		l, err := c.Lock(bg, "k")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 func (w *world) lockAll(c *fencelock.Client, ctx context.Context, keys []string, opts ...fencelock.Option) *fencelock.MultiLease {
@@ -160,7 +161,7 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 		l := w.lock(a, "b")
 		time.AfterFunc(time.Second, func() {
 			line, _ := a.Line(bg, "a")
-			ok(t, fencelock.New(w.store.Store, nil).Break(bg, "a", tokenOf(line.Claims[0]), "deploy"))
+			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", tokenOf(line.Claims[0]), "deploy"))
 		})
 		start := time.Now()
 		_, err := b.LockAll(bg, []string{"a", "b", "c"})

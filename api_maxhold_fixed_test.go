@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 func TestMaxHoldRenewsUntilItEndsTheLease(t *testing.T) {
@@ -115,7 +116,7 @@ func TestDeadWaiterForAFixedLeaseDoesNotJamTheLine(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, c := w.client(nil), w.client(nil)
 		net := &probe{Store: w.store.Store, info: w.store.info}
-		dead := fencelock.New(net, nil)
+		dead := testclient.New(t, net, nil)
 		first := w.lock(a, "k")
 		dies := w.begin(func() (*fencelock.Lease, error) { return dead.Lock(bg, "k", fencelock.FixedLease(6*time.Hour)) })
 		next := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })

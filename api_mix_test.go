@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -30,7 +31,7 @@ func TestEveryCallTogether(t *testing.T) {
 	var clients []*fencelock.Client
 	for i := range 3 {
 		hooks := fencelock.Hooks{Acquired: func(fencelock.Event) {}, Released: func(fencelock.Event) {}, Lost: func(fencelock.Event) {}}
-		clients = append(clients, fencelock.New(store, &fencelock.Options{
+		clients = append(clients, testclient.New(t, store, &fencelock.Options{
 			Owner: fmt.Sprint("process ", i), HandOff: []int{1, 4, 64}[i], Hooks: hooks,
 		}))
 	}

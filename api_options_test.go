@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/quorumlock"
 )
 
 // The default owner names the program, the host and the process.
@@ -47,27 +51,46 @@ func TestOptionsReachTheStore(t *testing.T) {
 	})
 }
 
-// A bad Options makes every call fail, the first as well as the last, and asks
-// nothing of the store.
-func TestBadOptionsMakeEveryCallInvalid(t *testing.T) {
-	for name, o := range map[string]*fencelock.Options{
-		"owner too long":     {Owner: strings.Repeat("o", driver.MaxOwner+1)},
-		"owner is no text":   {Owner: "a\xff"},
-		"owner with a zero":  {Owner: "a\x00"},
-		"TTL negative":       {TTL: -1},
-		"TTL without a unit": {TTL: 30},
-		"HandOff negative":   {HandOff: -1},
-		"HandOff too large":  {HandOff: driver.MaxSpan + 1},
-	} {
-		runInWorld(t, name, func(t *testing.T, w *world) { everyCallIs(w, w.client(o), fencelock.ErrInvalid) })
-	}
-	runInWorld(t, "no backend", func(t *testing.T, w *world) {
-		c := fencelock.New(nil, nil)
-		everyCallIs(w, c, fencelock.ErrInvalid)
-		ok(t, c.Shutdown(bg))
-		ok(t, c.Close())
+// New refuses a bad Options, no backend, and a backend that is bad or has an owner.
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	inWorld(t, func(w *world) {
+		owned := &once{Store: memlock.New()}
+		testclient.New(w, owned, nil)
+		for name, bad := range map[string]struct {
+			b driver.Backend
+			o fencelock.Options
+		}{
+			"owner too long":         {w.store, fencelock.Options{Owner: strings.Repeat("o", driver.MaxOwner+1)}},
+			"owner is no text":       {w.store, fencelock.Options{Owner: "a\xff"}},
+			"owner with a zero":      {w.store, fencelock.Options{Owner: "a\x00"}},
+			"TTL negative":           {w.store, fencelock.Options{TTL: -1}},
+			"TTL without a unit":     {w.store, fencelock.Options{TTL: 30}},
+			"HandOff negative":       {w.store, fencelock.Options{HandOff: -1}},
+			"HandOff too large":      {w.store, fencelock.Options{HandOff: driver.MaxSpan + 1}},
+			"RenewEvery too long":    {w.store, fencelock.Options{TTL: time.Minute, RenewEvery: 31 * time.Second}},
+			"renewals end too late":  {w.store, fencelock.Options{TTL: time.Minute, RenewTimeout: 40 * time.Second}},
+			"RenewEvery negative":    {w.store, fencelock.Options{RenewEvery: -1}},
+			"RenewTimeout negative":  {w.store, fencelock.Options{RenewTimeout: -1}},
+			"no backend":             {nil, fencelock.Options{}},
+			"the backend is owned":   {owned, fencelock.Options{}},
+			"the backend is invalid": {quorumlock.New(nil, nil), fencelock.Options{}},
+		} {
+			c, err := fencelock.New(bad.b, &bad.o)
+			if w.is(err, fencelock.ErrInvalid); c != nil {
+				w.Errorf("%s: there is a Client", name)
+			}
+		}
+		w.steps()
 	})
 }
+
+// once is a store that one Client may own.
+type once struct {
+	*memlock.Store
+	owner driver.Ownership
+}
+
+func (o *once) Open() error { return o.owner.Take(nil) }
 
 // everyCallIs checks that every method of c that can fail does, with want.
 func everyCallIs(w *world, c *fencelock.Client, want error) {
@@ -165,7 +188,7 @@ func TestLongestLeaseDoesNotOverflow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.MaxTTL = 0
 		net := &endless{w.store}
-		c := fencelock.New(net, &fencelock.Options{TTL: 1<<63 - 1})
+		c := testclient.New(t, net, &fencelock.Options{TTL: 1<<63 - 1})
 		defer c.Close()
 		time.Sleep(time.Hour)
 		l := w.lock(c, "k")
@@ -193,12 +216,12 @@ func TestBackoffIsUsedAndBounded(t *testing.T) {
 	for name, b := range map[string]time.Duration{"zero": 0, "negative": -time.Hour, "endless": 1<<63 - 1} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			var tries atomic.Int64
-			c := w.client(&fencelock.Options{TTL: 10 * time.Second, Backoff: func(attempt int) time.Duration {
-				if attempt < 1 {
-					t.Errorf("attempt %d", attempt)
+			c := w.client(&fencelock.Options{TTL: 10 * time.Second, Backoff: func(attempt int, last error) (time.Duration, bool) {
+				if attempt < 1 || !errors.Is(last, fencelock.ErrUnavailable) {
+					t.Errorf("attempt %d after %v", attempt, last)
 				}
 				tries.Add(1)
-				return b
+				return b, true
 			}})
 			held := w.lock(c, "held")
 			w.store.meddle(down, nil)
@@ -217,9 +240,9 @@ func TestBackoffIsUsedAndBounded(t *testing.T) {
 	}
 	inWorld(t, func(w *world) {
 		var attempts []int
-		c := w.client(&fencelock.Options{Backoff: func(attempt int) time.Duration {
+		c := w.client(&fencelock.Options{Backoff: func(attempt int, _ error) (time.Duration, bool) {
 			attempts = append(attempts, attempt)
-			return time.Second
+			return time.Second, true
 		}})
 		w.store.meddle(down, nil)
 		time.AfterFunc(2500*time.Millisecond, w.store.heal)

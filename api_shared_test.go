@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 func TestReadersShareAndAWriterIsAlone(t *testing.T) {
@@ -201,7 +202,7 @@ func TestClaimThatGivesUpFreesThoseBehindIt(t *testing.T) {
 func TestHolderThatDiesLetsTheNextIn(t *testing.T) {
 	for name, kind := range sharers {
 		runInWorld(t, name, func(t *testing.T, w *world) {
-			dead := fencelock.New(&probe{Store: w.store.Store, info: w.store.info, before: only(down, "renew", "leave")},
+			dead := testclient.New(t, &probe{Store: w.store.Store, info: w.store.info, before: only(down, "renew", "leave")},
 				&fencelock.Options{TTL: 10 * time.Second})
 			held := w.got(kind.shared(dead, bg))
 			start := time.Now()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -216,7 +217,7 @@ func runInWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
 
 // client makes another Client on the store, as another process would.
 func (w *world) client(o *fencelock.Options) *fencelock.Client {
-	c := fencelock.New(w.store, o)
+	c := testclient.New(w, w.store, o)
 	w.clients = append(w.clients, c)
 	return c
 }
@@ -249,7 +250,7 @@ func (w *world) release(l *fencelock.Lease) {
 func (w *world) free(key string) {
 	w.Helper()
 	synctest.Wait() // for what is done behind
-	c := fencelock.New(w.store.Store, &fencelock.Options{Owner: "stranger"})
+	c := testclient.New(w, w.store.Store, &fencelock.Options{Owner: "stranger"})
 	l, err := c.TryLock(context.Background(), key)
 	if err != nil {
 		w.Errorf("%q should be free: %v", key, err)
@@ -262,7 +263,7 @@ func (w *world) free(key string) {
 // taken checks that a stranger cannot take key now.
 func (w *world) taken(key string) {
 	w.Helper()
-	c := fencelock.New(w.store.Store, &fencelock.Options{Owner: "stranger"})
+	c := testclient.New(w, w.store.Store, &fencelock.Options{Owner: "stranger"})
 	l, err := c.TryLock(context.Background(), key)
 	if err == nil {
 		w.Errorf("%q should be taken", key)

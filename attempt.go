@@ -46,10 +46,23 @@ func (a *acquisition) obtain() (*Lease, error) {
 			a.claim.requestFailed(a.lastErr)
 		}
 		if a.try && a.c.clock.now() >= a.start+int64(a.patience) {
-			return nil, unavailable(a.ctx, err)
+			return nil, a.failure(err)
 		}
-		a.pause(a.c.options.Backoff(a.attempt))
+		failure := a.failure(err)
+		pause, again := a.backoff.pauseAfter(a.attempt, failure)
+		if !again {
+			return nil, failure
+		}
+		a.pause(pause)
 	}
+}
+
+// failure is err, the answer to a request, as the caller may get it.
+func (a *acquisition) failure(err error) error {
+	if busy, ok := err.(*driver.BusyError); ok {
+		return a.heldBy(busy)
+	}
+	return unavailable(a.ctx, err)
 }
 
 // step sends the next request that the claim needs, or takes its grant. Without lease and
@@ -147,8 +160,8 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 	cl.mu.Unlock()
 	a.answered, a.lastErr, a.attempt = true, nil, 0
 	if t.Mixed {
-		a.c.hooks.warnOnce(a.key, fmt.Errorf("%s is in use with another size than %d; each claim is judged by its own",
-			printable(a.key), d.Capacity))
+		a.c.hooks.warnOnce(a.event(), fmt.Errorf(
+			"%s is in use with another size than %d; each claim is judged by its own", printable(a.key), d.Capacity))
 	}
 	if t.Granted {
 		if cl.ttl >= a.fixedTTL {
@@ -275,7 +288,7 @@ func (a *acquisition) renewGrant() error {
 	cl.mu.Lock()
 	t := cl.ticketLocked()
 	cl.mu.Unlock()
-	timeout := t.TTL / 3
+	timeout := c.options.renewTimeout(t.TTL)
 	t.TTL = cmp.Or(a.fixedTTL, t.TTL)
 	sent := c.clock.now()
 	call := a.call(sent, timeout)

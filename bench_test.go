@@ -10,12 +10,13 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
 // BenchmarkFreeLock is what the core adds to a store that answers at once.
 func BenchmarkFreeLock(b *testing.B) {
-	c := fencelock.New(memlock.New(), nil)
+	c := testclient.New(b, memlock.New(), nil)
 	defer c.Close()
 	ctx := context.Background()
 	b.ReportAllocs()
@@ -35,7 +36,7 @@ func BenchmarkFreeLock(b *testing.B) {
 func BenchmarkHandOff(b *testing.B) {
 	for _, n := range []int{8, 64, 512} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			c := fencelock.New(memlock.New(), nil)
+			c := testclient.New(b, memlock.New(), nil)
 			defer c.Close()
 			ctx := context.Background()
 			var left atomic.Int64
@@ -65,7 +66,7 @@ func BenchmarkHandOff(b *testing.B) {
 // BenchmarkHeldLease reports what a lease that is held takes of memory in the core and
 // in its key; the store is another process as a rule, and here it is not.
 func BenchmarkHeldLease(b *testing.B) {
-	c := fencelock.New(grantAll{}, nil)
+	c := testclient.New(b, grantAll{}, nil)
 	defer c.Close()
 	ctx := context.Background()
 	leases := make([]*fencelock.Lease, 0, b.N)

@@ -33,7 +33,8 @@ type claim struct {
 	queue            *localQueue // where its goroutines queue; nil if it serves one call only
 	key, id          string
 	capacity, weight int32
-	fixed            bool // a FixedLease: not renewed while it is held
+	manual           bool // not renewed by the schedule while it is held
+	fixed            bool // a FixedLease: manual, and Lease.Renew refuses it
 
 	// deadline is when this process stops believing in the lease. It is written under mu,
 	// never moved back, and read by Lease.Err without a lock.
@@ -211,7 +212,7 @@ func (cl *claim) confirmLeaseLocked(sent, now int64, left time.Duration) bool {
 	if deadline > cl.deadline.Load() {
 		cl.deadline.Store(deadline)
 		cl.sent = sent
-		cl.retryAt = sent + int64(left)/3
+		cl.retryAt = sent + int64(min(cl.c.options.renewEvery(left), left/2))
 	}
 	cl.leaseEnd = max(cl.leaseEnd, now+int64(left))
 	cl.failures = 0
@@ -267,7 +268,7 @@ func (cl *claim) planLocked(now int64) {
 
 // renewsLocked reports whether the schedule is to renew the claim.
 func (cl *claim) renewsLocked() bool {
-	return !cl.renewing && !(cl.fixed && cl.state == stateHeld)
+	return !cl.renewing && !(cl.manual && cl.state == stateHeld)
 }
 
 // riskAtLocked is when two thirds of the lease have passed.

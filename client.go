@@ -2,6 +2,7 @@ package fencelock
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -19,7 +20,6 @@ type Client struct {
 	info     driver.Info
 	reserver driver.Reserver // the backend, or nil
 	options  Options
-	unusable error // why no call can succeed, or nil
 
 	clock    clock
 	hooks    dispatcher
@@ -33,29 +33,45 @@ type Client struct {
 	stopAlarms   func()
 }
 
-// New returns a Client on b. It does no I/O. Options are copied; a bad one makes
-// the first call return ErrInvalid.
+// New returns a Client on b. It does no I/O. Options are copied.
 //
 // The Client takes over b: Close closes it. Close never closes the store's client
-// that the backend was made from, which stays the user's own.
-func New(b driver.Backend, o *Options) *Client {
-	c := &Client{backend: b}
+// that the backend was made from, which stays the user's own. A Client has nothing to
+// close while it holds nothing, so a program that ends may leave it to itself.
+//
+// The error is ErrInvalid with what is wrong: a bad value in o or in the options of the
+// backend, or a backend that another Client owns already. memlock.Store alone may have
+// several Clients.
+func New(b driver.Backend, o *Options) (*Client, error) {
+	if b == nil {
+		return nil, wrap("new", "", invalid("there is no backend"))
+	}
+	options, err := o.withDefaults()
+	if err == nil {
+		err = invalidBackend(b.Open())
+	}
+	if err != nil {
+		return nil, wrap("new", "", err)
+	}
+	c := &Client{backend: b, info: b.Info(), options: options}
 	c.clock.start()
 	c.life.start(&c.clock)
 	c.queues.c, c.queues.byKey = c, map[string]*localQueue{}
 	c.schedule.clock, c.schedule.fire, c.schedule.firesAt = &c.clock, c.processDue, never
-	if b == nil {
-		c.unusable = invalid("New was given no backend")
-		return c
-	}
-	c.info = b.Info()
 	c.reserver, _ = b.(driver.Reserver)
-	c.options, c.unusable = o.withDefaults()
 	c.hooks.Hooks, c.hooks.owner = c.options.Hooks, c.options.Owner
-	if a, ok := b.(driver.Alarm); ok && c.unusable == nil {
+	if a, ok := b.(driver.Alarm); ok {
 		c.stopAlarms = a.Alarm(c.claimBroken)
 	}
-	return c
+	return c, nil
+}
+
+// invalidBackend is err, which Open answered, as New returns it.
+func invalidBackend(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrInvalid, err)
 }
 
 // Lock waits in the line of key and takes it alone. When ctx ends, the Context of
@@ -119,6 +135,17 @@ func (c *Client) Do(
 	ctx context.Context, key string, f func(ctx context.Context, l *Lease) error, opts ...Option,
 ) error {
 	l, err := c.Lock(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	return l.run(ctx, &l.ctx, f)
+}
+
+// RDo shares key with other readers while f runs. Otherwise it is as Do.
+func (c *Client) RDo(
+	ctx context.Context, key string, f func(ctx context.Context, l *Lease) error, opts ...Option,
+) error {
+	l, err := c.RLock(ctx, key, opts...)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func slept(t *testing.T, ttl time.Duration, f func(t *testing.T, b *stub, c *Cli
 	}
 	synctest.Test(t, func(t *testing.T) {
 		b := &stub{Backend: memlock.New()}
-		c := New(b, &Options{TTL: ttl})
+		c, _ := New(b, &Options{TTL: ttl})
 		defer c.Close()
 		l, err := c.Lock(context.Background(), "k")
 		if err != nil {
@@ -103,7 +103,7 @@ func TestRenewalAnsweredAfterASleepIsTooLate(t *testing.T) {
 func TestPushAfterASleepIsTooLate(t *testing.T) {
 	slept(t, time.Hour, func(t *testing.T, holder *stub, _ *Client, first *Lease) {
 		b := &stub{Backend: holder.Backend}
-		c := New(b, &Options{TTL: 10 * time.Second})
+		c, _ := New(b, &Options{TTL: 10 * time.Second})
 		defer c.Close()
 		b.await = func(ctx context.Context, k driver.Ticket) (driver.Ticket, error) {
 			b.await = nil

@@ -152,10 +152,7 @@ func (c *Client) Close() error {
 	if c.stopAlarms != nil {
 		c.stopAlarms()
 	}
-	var err error
-	if c.backend != nil {
-		err = c.backend.Close()
-	}
+	err := c.backend.Close()
 	c.hooks.drain(closeBudget)
 	close(c.life.closed)
 	return err

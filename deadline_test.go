@@ -155,7 +155,7 @@ func TestOldGrantIsRenewedBeforeLockReturns(t *testing.T) {
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl, Backoff: func(int) time.Duration { return time.Hour }})
+		c := client(t, b, &fencelock.Options{TTL: ttl, Backoff: fencelock.ConstantBackoff(time.Hour)})
 		got := lockLater(t, c)
 		after(4900 * time.Millisecond)
 		mustRelease(t, l)

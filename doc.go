@@ -21,12 +21,12 @@
 //
 // Make one Client per store and process:
 //
-//	client := fencelock.New(redislock.New(rdb, nil), nil)
+//	client, err := fencelock.New(redislock.New(rdb, nil), nil)
 //	defer client.Close()
 //
 // Run a function under a lock. The context that the function gets ends with the lease:
 //
-//	err := client.Do(ctx, "nightly", func(ctx context.Context, l *fencelock.Lease) error {
+//	err = client.Do(ctx, "nightly", func(ctx context.Context, l *fencelock.Lease) error {
 //		return report(ctx, l.Token())
 //	})
 //
@@ -38,7 +38,8 @@
 //   - RLock shares a key, and Semaphore counts permits.
 //   - LockAll takes several keys without deadlock.
 //   - Once runs a function once per slot of time.
-//   - FixedLease, MaxHold and MinHold bound how long a lock is held.
+//   - FixedLease, MaxHold and MinHold bound how long a lock is held. With ManualRenewal
+//     only Lease.Renew extends it.
 //   - A call that would wait for itself returns ErrDeadlock. With Reentrant the call
 //     shares the lease that its context already holds.
 //

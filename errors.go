@@ -24,7 +24,7 @@ var (
 	ErrUnavailable = errors.New("the store is unavailable")
 
 	// ErrLost: the lease ended before its holder did. It is the cause of the
-	// lease's context. It matches each of the four losses below as well.
+	// lease's context. Each of the three losses below matches it as well.
 	ErrLost = errors.New("the lock was lost")
 
 	// ErrExpired is a loss: the deadline passed without a renewal.
@@ -36,9 +36,9 @@ var (
 	// ErrMaxHold is a loss: MaxHold was reached.
 	ErrMaxHold error = loss("the longest holding time was reached")
 
-	// ErrClosed is a loss: the Client was closed. A call on a closed Client
-	// answers it too.
-	ErrClosed error = loss("the client is closed")
+	// ErrClosed: the Client was closed. A call on a closed Client answers it, and held
+	// nothing. It is the cause of the leases that Close ended, which match ErrLost as well.
+	ErrClosed = errors.New("the client is closed")
 
 	// ErrReleased: the holder released the lock. It is a cause, not a loss.
 	ErrReleased = errors.New("the lock was released")
@@ -186,6 +186,22 @@ func (e *lossError) Error() string {
 
 func (e *lossError) Is(target error) bool {
 	return target == ErrLost || target == e.kind || (e.also != nil && target == e.also)
+}
+
+// withLoss adds released, the result of a Release, to the error of the work, if it is a loss
+// that the work does not report itself. A release that could not be confirmed is no failure
+// of the work.
+func withLoss(work, released error) error {
+	var loss *lossError
+	switch {
+	case !errors.As(released, &loss):
+		return work
+	case work == nil:
+		return released
+	case errors.Is(work, loss):
+		return work
+	}
+	return fmt.Errorf("%w; %w", work, released)
 }
 
 // releasedError is the cause of a context whose lease was released.

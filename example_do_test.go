@@ -12,7 +12,7 @@ import (
 // Do is Lock, work and Release in one: the error is that of the work, joined with
 // ErrLost if the lock was lost meanwhile.
 func ExampleClient_Do() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 
 	err := client.Do(context.Background(), "report", func(ctx context.Context, lease *fencelock.Lease) error {
@@ -27,7 +27,7 @@ func ExampleClient_Do() {
 
 // Any lease can be worked under in this way, permits of a semaphore for example.
 func ExampleLease_Do() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 
@@ -49,7 +49,7 @@ func ExampleLease_Do() {
 // A function that must run under a lock can insist on it, and find the token for
 // its writes, without a parameter for the lease.
 func ExampleHeld() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 
 	save := func(ctx context.Context) error {
@@ -71,7 +71,7 @@ func ExampleHeld() {
 
 // A goroutine that outlives its caller must queue like a stranger.
 func ExampleWithoutHolds() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 
 	done := make(chan error)
@@ -96,7 +96,7 @@ func ExampleWithoutHolds() {
 // The context of a lease says what it holds. Asking for it again would be to wait
 // for oneself, and is an error, unless the inner caller says that it may share.
 func ExampleReentrant() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 
 	audit := func(ctx context.Context, opts ...fencelock.Option) error {

@@ -21,7 +21,7 @@ func ExampleLogHooks() {
 		return a
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: quiet}))
-	client := fencelock.New(memlock.New(), &fencelock.Options{Hooks: fencelock.LogHooks(logger)})
+	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Hooks: fencelock.LogHooks(logger)})
 
 	client.Do(context.Background(), "report", func(context.Context, *fencelock.Lease) error { return nil })
 	client.Close() // waits for the hooks
@@ -33,10 +33,10 @@ func ExampleLogHooks() {
 // Hooks of one's own: here, who waits for what.
 func ExampleHooks() {
 	store := memlock.New()
-	holder := fencelock.New(store, &fencelock.Options{Owner: "web-3"})
+	holder, _ := fencelock.New(store, &fencelock.Options{Owner: "web-3"})
 	defer holder.Close()
 	waiting := make(chan struct{})
-	client := fencelock.New(store, &fencelock.Options{Hooks: fencelock.Hooks{
+	client, _ := fencelock.New(store, &fencelock.Options{Hooks: fencelock.Hooks{
 		Waiting: func(e fencelock.Event) {
 			fmt.Println("waiting for", e.HeldBy.Owner)
 			close(waiting)

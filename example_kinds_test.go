@@ -11,7 +11,7 @@ import (
 // Readers share a key; a writer, which is simply Lock, has it alone. All are served
 // in order of arrival.
 func ExampleClient_RLock() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 
@@ -32,7 +32,7 @@ func ExampleClient_RLock() {
 
 // At most five connections to a partner, over all machines.
 func ExampleClient_Semaphore() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 	partner := client.Semaphore("partner-api", 5)
@@ -57,7 +57,7 @@ func ExampleClient_Semaphore() {
 // Two accounts at once. However the keys are given, all callers take them in the
 // same order, so no two can wait for each other.
 func ExampleClient_LockAll() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 

@@ -15,12 +15,12 @@ func ExampleClient_Lines() {
 	store := memlock.New()
 	ctx := context.Background()
 	for _, owner := range []string{"web-3", "web-4"} {
-		client := fencelock.New(store, &fencelock.Options{Owner: owner})
+		client, _ := fencelock.New(store, &fencelock.Options{Owner: owner})
 		defer client.Close()
 		client.RLock(ctx, "config/prices")
 	}
 
-	client := fencelock.New(store, nil)
+	client, _ := fencelock.New(store, nil)
 	defer client.Close()
 	for line, err := range client.Lines(ctx, "config/") {
 		if err != nil {
@@ -44,7 +44,7 @@ func ExampleClient_Once() {
 	slot := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC) // time.Now().UTC().Truncate(time.Hour)
 
 	for i, outcome := range []error{errors.New("disk full"), nil, nil} {
-		replica := fencelock.New(store, nil)
+		replica, _ := fencelock.New(store, nil)
 		ran, err := replica.Once(ctx, "hourly-report", slot, func(context.Context, *fencelock.Lease) error {
 			return outcome
 		})
@@ -59,7 +59,7 @@ func ExampleClient_Once() {
 
 // What a slot left behind can be read from the line of its key.
 func ExampleReadMark() {
-	client := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
+	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
 	defer client.Close()
 	ctx := context.Background()
 	slot := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC)

@@ -13,7 +13,7 @@ import (
 // A lock is taken, worked under, and given back. The line after Lock is always the
 // same: go on with the lease's context, which ends when the lock is lost.
 func ExampleClient_Lock() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 
 	ship := func(ctx context.Context, order string) (err error) {
@@ -37,7 +37,7 @@ func ExampleClient_Lock() {
 // Every grant has a larger token than the one before, also when the lock passes
 // from goroutine to goroutine inside one process.
 func ExampleLease_Token() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 
@@ -53,8 +53,8 @@ func ExampleLease_Token() {
 // A try takes the lock now or not at all. The refusal says who has it.
 func ExampleClient_TryLock() {
 	store := memlock.New() // shared, as a server would be
-	web3 := fencelock.New(store, &fencelock.Options{Owner: "web-3"})
-	web4 := fencelock.New(store, &fencelock.Options{Owner: "web-4"})
+	web3, _ := fencelock.New(store, &fencelock.Options{Owner: "web-3"})
+	web4, _ := fencelock.New(store, &fencelock.Options{Owner: "web-4"})
 	defer web3.Close()
 	defer web4.Close()
 	ctx := context.Background()
@@ -80,7 +80,7 @@ func ExampleClient_TryLock() {
 // Wait bounds the waiting, and only that: what has been granted is held until it is
 // released. A ctx with a deadline would bound both.
 func ExampleWait() {
-	client := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
+	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
 	defer client.Close()
 	ctx := context.Background()
 
@@ -98,7 +98,7 @@ func ExampleWait() {
 
 // MaxHold ends even a lively holder: its context ends, and says so.
 func ExampleMaxHold() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 
 	err := client.Do(context.Background(), "k", func(ctx context.Context, _ *fencelock.Lease) error {
@@ -111,7 +111,7 @@ func ExampleMaxHold() {
 
 // FixedLease is for those who cannot be renewed: a lock for an hour, no watchdog.
 func ExampleFixedLease() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 
@@ -131,7 +131,7 @@ func ExampleFixedLease() {
 // MinHold keeps the key taken though the work was quick, so that a machine whose
 // clock is a little slow finds the job taken and not free again.
 func ExampleMinHold() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 

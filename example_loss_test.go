@@ -12,7 +12,7 @@ import (
 // The context of a lost lock ends, and its cause says why. Here
 // an operator ended the grant.
 func ExampleLease_Context() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 
@@ -41,7 +41,7 @@ func ExampleLease_Context() {
 // Between two steps of the work, Err reports at once and without a round trip whether
 // the lock is still held, also after the process was paused.
 func ExampleLease_Err() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 
 	err := client.Do(context.Background(), "import", func(ctx context.Context, lease *fencelock.Lease) error {
@@ -63,7 +63,7 @@ func ExampleLease_Err() {
 
 // A program that ends lets its holders finish, and ends them when time is up.
 func ExampleClient_Shutdown() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	ctx := context.Background()
 	lease, _ := client.Lock(ctx, "job")
 

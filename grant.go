@@ -10,15 +10,24 @@ import (
 
 // grant is the holding of a key, from the moment it is given to the moment it is released
 // or lost. Several leases may share it, by re-entrancy. The mutex of its claim guards it.
-// claim, token, at and endAt never change.
+// claim, first, token, at and endAt never change.
 type grant struct {
 	claim  *claim
+	first  *Lease // of the call that got the grant
 	token  fence.Token
 	at     int64
 	endAt  int64  // MaxHold
 	leases *Lease // a list of those not released
 	open   int32  // leases whose Release was not called
 	over   bool
+}
+
+// event is an event of g, for one of the hooks.
+func (g *grant) event() Event {
+	cl := g.claim
+	e := Event{Context: g.first.ctx.parent, Key: cl.key, Token: g.token}
+	e.Kind, e.Permits = kindOf(int64(cl.capacity), int64(cl.weight))
+	return e
 }
 
 // add appends l to the list.
@@ -78,7 +87,7 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 		lease Lease
 	}{}
 	g := &first.grant
-	*g = grant{claim: cl, token: fence.Token(cl.token + int64(cl.used)), at: now, endAt: never}
+	*g = grant{claim: cl, first: &first.lease, token: fence.Token(cl.token + int64(cl.used)), at: now, endAt: never}
 	cl.used++
 	cl.grant = g
 	cl.c.life.grants.Add(1)
@@ -89,13 +98,13 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 		g.endAt = now + int64(a.maxHold)
 		cl.planLocked(now)
 	}
-	hooks := &cl.c.hooks
-	if hooks.Acquired != nil {
-		hooks.send(hooks.Acquired, Event{
-			Key: cl.key, Token: g.token, Waited: time.Duration(now - a.start), Handoff: handoff,
-		})
+	l := g.addLeaseLocked(a.ctx, &first.lease)
+	if hooks := &cl.c.hooks; hooks.Acquired != nil {
+		e := g.event()
+		e.Waited, e.Handoff = time.Duration(now-a.start), handoff
+		hooks.send(hooks.Acquired, e)
 	}
-	return g.addLeaseLocked(a.ctx, &first.lease)
+	return l
 }
 
 // addLeaseLocked makes l a lease on the grant, for a caller under ctx.
@@ -113,18 +122,30 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 		l.endLocked(cause)
 	}
 	g.leases = nil
-	hooks := &cl.c.hooks
-	hooks.send(hooks.Lost, Event{Key: cl.key, Token: g.token, Err: cause, Held: time.Duration(cl.c.clock.now() - g.at)})
+	g.sendEnd(cl.c.hooks.Lost, cl.c.clock.now(), cause)
 	g.over, cl.grant = true, nil
 	cl.c.life.endGrant()
 }
 
-// sendReleased reports the release of g at time now to the hooks.
-func (g *grant) sendReleased(now int64, err error) {
-	hooks := &g.claim.c.hooks
-	if hooks.Released != nil {
-		hooks.send(hooks.Released, Event{Key: g.claim.key, Token: g.token, Held: time.Duration(now - g.at), Err: err})
+// sendEnd reports to Hooks.Released or Hooks.Lost that g has ended at time now.
+func (g *grant) sendEnd(hook func(Event), now int64, err error) {
+	if hook == nil {
+		return
 	}
+	e := g.event()
+	e.Held, e.Err = time.Duration(now-g.at), err
+	g.claim.c.hooks.send(hook, e)
+}
+
+// sendLeft reports to Hooks.Renewed or Hooks.AtRisk how much of the lease is left. The mutex
+// of the claim is held.
+func (g *grant) sendLeft(hook func(Event), now int64, err error) {
+	if hook == nil {
+		return
+	}
+	e := g.event()
+	e.Left, e.Err = time.Duration(g.claim.deadline.Load()-now), err
+	g.claim.c.hooks.send(hook, e)
 }
 
 // exitLocked is how the claim leaves the line at time now, when g has ended.

@@ -40,7 +40,7 @@ func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if q.keepsLocked(cl, now) {
-		l.grant.sendReleased(now, nil)
+		l.grant.sendEnd(cl.c.hooks.Released, now, nil)
 		q.passLocked(cl, now)
 		return handedOff
 	}
@@ -101,7 +101,7 @@ func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 	c := cl.c
 	more := max(cl.usedSoon, int32(c.options.HandOff))
 	switch {
-	case c.reserver == nil, cl.reserving, cl.behindOthers, cl.contended, cl.uncertain, cl.fixed:
+	case c.reserver == nil, cl.reserving, cl.behindOthers, cl.contended, cl.uncertain, cl.manual:
 		return false
 	case cl.span-cl.used > more, cl.span+more > driver.MaxSpan:
 		return false

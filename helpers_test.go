@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -171,7 +172,7 @@ func wantEmpty(t *testing.T, b driver.Backend) {
 
 func client(t *testing.T, b driver.Backend, o *fencelock.Options) *fencelock.Client {
 	t.Helper()
-	c := fencelock.New(b, o)
+	c := testclient.New(t, b, o)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

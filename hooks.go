@@ -11,8 +11,11 @@ import (
 
 // Event is passed to a hook. Fields that do not apply are zero.
 type Event struct {
+	Context context.Context // of the call that took the lease, or waits for it; nil for a Warn of no call
 	Time    time.Time
 	Key     string
+	Kind    Kind
+	Permits int64  // of a semaphore's claim
 	Owner   string // this Client's
 	Token   fence.Token
 	Waited  time.Duration // Acquired, Refused: from the call to the answer
@@ -48,6 +51,10 @@ func LogHooks(l *slog.Logger) Hooks {
 			if !l.Enabled(context.Background(), level) {
 				return
 			}
+			ctx := e.Context
+			if ctx == nil {
+				ctx = context.Background()
+			}
 			attrs := []slog.Attr{slog.String("key", e.Key)}
 			add := func(given bool, a slog.Attr) {
 				if given {
@@ -67,7 +74,7 @@ func LogHooks(l *slog.Logger) Hooks {
 			if e.Err != nil {
 				attrs = append(attrs, slog.String("error", e.Err.Error()))
 			}
-			l.LogAttrs(context.Background(), level, msg, attrs...)
+			l.LogAttrs(ctx, level, msg, attrs...)
 		}
 	}
 	return Hooks{
@@ -142,12 +149,13 @@ func (d *dispatcher) run() {
 }
 
 // warnOnce sends a warning unless the same text was sent before.
-func (d *dispatcher) warnOnce(key string, err error) {
+func (d *dispatcher) warnOnce(e Event, err error) {
 	if d.Warn == nil {
 		return
 	}
 	if _, sent := d.warned.LoadOrStore(err.Error(), true); !sent {
-		d.send(d.Warn, Event{Key: key, Err: err})
+		e.Err = err
+		d.send(d.Warn, e)
 	}
 }
 

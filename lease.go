@@ -2,7 +2,6 @@ package fencelock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -79,6 +78,30 @@ func (l *Lease) endLocked(cause error) {
 	}
 }
 
+// LeaseState is what a holder can say of its lease.
+type LeaseState int
+
+// The states of a lease.
+const (
+	LeaseHeld   LeaseState = iota
+	LeaseAtRisk            // held; a renewal failed, or two thirds of the lease have passed
+	LeaseEnded             // released or lost: Err says which
+)
+
+// State returns the state of the lease, by the clock. It costs no round trip.
+func (l *Lease) State() LeaseState {
+	if l.Err() != nil {
+		return LeaseEnded
+	}
+	cl := l.grant.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.atRisk || cl.c.clock.now() >= cl.riskAtLocked() {
+		return LeaseAtRisk
+	}
+	return LeaseHeld
+}
+
 // Renew starts the lease again now, beside the automatic renewal. It costs one
 // round trip. After an error other than ErrLost the lease is as it was: the error
 // says only that the store did not answer.
@@ -93,7 +116,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	cl := l.grant.claim
 	c := cl.c
 	if cl.fixed {
-		return invalid("a FixedLease is not renewed; use MaxHold instead")
+		return invalid("a FixedLease is not renewed; use MaxHold or ManualRenewal instead")
 	}
 	cl.mu.Lock()
 	if l.over.Load() {
@@ -105,7 +128,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	cl.mu.Unlock()
 	defer c.life.endWork()
 	sent := c.clock.now()
-	call := c.life.renewing.call(ctx, sent, t.TTL/3)
+	call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(t.TTL))
 	err := renewOne(call, c.backend, t)
 	call.end()
 	now := c.clock.now()
@@ -143,9 +166,7 @@ func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) er
 // run calls f with the context work and then releases the lease.
 func (l *Lease) run(ctx, work context.Context, f func(ctx context.Context, l *Lease) error) (err error) {
 	defer func() {
-		if rerr := l.Release(ctx); errors.Is(rerr, ErrLost) {
-			err = errors.Join(err, rerr)
-		}
+		err = withLoss(err, l.Release(ctx))
 	}()
 	return f(work, l)
 }

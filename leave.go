@@ -62,7 +62,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 		case leaveDecided(err):
 			return renewing, err
 		}
-		pause := c.options.Backoff(attempt)
+		pause, _ := c.options.Backoff.pauseAfter(attempt, unavailable(context.Background(), err))
 		if pause >= time.Duration(until-c.clock.now()) || c.life.leaving.Err() != nil {
 			cl.mu.Lock()
 			defer cl.mu.Unlock()
@@ -149,8 +149,8 @@ func (cl *claim) tryLeave() {
 		// A store that is down is asked less and less often, down to once per lease.
 		cl.failures++
 		longest := max(int64(cl.ttl), int64(time.Second))
-		backoff := int64(c.options.Backoff(int(cl.failures))) << min(cl.failures/8, 6)
-		cl.retryAt = now + min(backoff, longest)
+		pause, _ := c.options.Backoff.pauseAfter(int(cl.failures), unavailable(context.Background(), err))
+		cl.retryAt = now + min(int64(pause)<<min(cl.failures/8, 6), longest)
 	}
 	cl.planLocked(now)
 }

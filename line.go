@@ -104,9 +104,6 @@ func (c *Client) storeError(ctx context.Context, err error) error {
 
 // ready says why every call on key fails, or nil.
 func (c *Client) ready(key string) error {
-	if c.unusable != nil {
-		return c.unusable
-	}
 	if err := checkKey(key); err != nil {
 		return err
 	}

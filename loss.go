@@ -1,8 +1,6 @@
 package fencelock
 
 import (
-	"time"
-
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 )
@@ -86,11 +84,7 @@ func (cl *claim) riskLocked(now int64, err error) {
 	}
 	cl.atRisk = true
 	if cl.grant != nil {
-		hooks := &cl.c.hooks
-		hooks.send(hooks.AtRisk, Event{
-			Key: cl.key, Token: cl.holderTokenLocked(), Err: err,
-			Left: time.Duration(cl.deadline.Load() - now),
-		})
+		cl.grant.sendLeft(cl.c.hooks.AtRisk, now, err)
 	}
 }
 

@@ -27,9 +27,6 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 	if len(keys) == 0 {
 		return nil, wrap(op, "", invalid("there are no keys"))
 	}
-	if c.unusable != nil {
-		return nil, wrap(op, keys[0], c.unusable)
-	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
 	var o callOptions
 	if err := o.readOptions(false, opts); err != nil {
@@ -57,9 +54,9 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 		switch {
 		case err != nil && ctx.Err() != nil:
 			go m.Release(ctx) // the caller does not wait for the store any longer
-			return nil, errors.Join(err, onlyLost(m.Err()))
+			return nil, withLoss(err, m.Err())
 		case err != nil:
-			return nil, errors.Join(err, onlyLost(m.Release(ctx)))
+			return nil, withLoss(err, m.Release(ctx))
 		}
 		m.leases = append(m.leases, l)
 		under = l.Context()
@@ -84,14 +81,6 @@ func (c *Client) inOrder(ctx context.Context, key string, reentrant bool) error 
 		}
 	}
 	return err
-}
-
-// onlyLost drops an error that says only that the store did not answer.
-func onlyLost(err error) error {
-	if errors.Is(err, ErrLost) {
-		return err
-	}
-	return nil
 }
 
 // Context descends from the caller's and ends as soon as one of the leases does;
@@ -135,9 +124,7 @@ func (m *MultiLease) Release(ctx context.Context) error {
 // one of them is over already, f does not run.
 func (m *MultiLease) Do(ctx context.Context, f func(ctx context.Context, m *MultiLease) error) (err error) {
 	defer func() {
-		if lost := onlyLost(m.Release(ctx)); lost != nil {
-			err = errors.Join(err, lost)
-		}
+		err = withLoss(err, m.Release(ctx))
 	}()
 	if err := m.Err(); err != nil {
 		return wrap("do", m.leases[0].Key(), err)

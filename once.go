@@ -71,17 +71,14 @@ func (c *Client) Once(
 	ferr := f(&l.ctx, l)
 	returned = true
 	if ferr != nil {
-		if rerr := l.Release(ctx); errors.Is(rerr, ErrLost) {
-			ferr = errors.Join(ferr, rerr)
-		}
-		return true, ferr
+		return true, withLoss(ferr, l.Release(ctx))
 	}
 	return true, l.releaseWith(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: c.options.Owner}))
 }
 
 // canOnce refuses a call of Once that cannot succeed.
 func (c *Client) canOnce(key string, slot time.Time, opts []Option) error {
-	if c.unusable == nil && !c.info.Mark {
+	if !c.info.Mark {
 		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", c.info.Name))
 	}
 	var o callOptions

@@ -1,8 +1,8 @@
 package fencelock
 
 import (
+	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,17 +22,26 @@ const (
 	DefaultHandOff = 64
 )
 
-// Options configure a Client. Nil and the zero value are ready to use. Bad values
-// make the first call return ErrInvalid.
+// Options configure a Client. Nil and the zero value are ready to use. New refuses bad
+// values with ErrInvalid.
 type Options struct {
 	// Owner is shown to people beside what this Client holds; by default
 	// program@host/pid. At most 256 bytes. It decides nothing.
 	Owner string
 
 	// TTL is the lease of every claim; default 30 s. Make it longer than the
-	// failover of the store. It is renewed every TTL/3 until released, so it says
-	// how long a crashed holder blocks the others, not how long one may hold.
+	// failover of the store. It is renewed until released, so it says how
+	// long a crashed holder blocks the others, not how long one may hold.
 	TTL time.Duration
+
+	// RenewEvery is how long after a renewal the next one is sent; default a third of the
+	// lease. At most half of it, so that a renewal that fails can be repeated: a TTL of a
+	// call that is shorter than twice RenewEvery is ErrInvalid.
+	RenewEvery time.Duration
+
+	// RenewTimeout is how long one renewal may take; default a third of the lease. With
+	// RenewEvery it must be less than the lease.
+	RenewTimeout time.Duration
 
 	// HandOff is how many goroutines of this process may hold a key one after
 	// another on one claim, without asking the store; default 64, at most 65535. Then
@@ -47,11 +56,9 @@ type Options struct {
 	// Hooks are called when something happens.
 	Hooks Hooks
 
-	// Backoff is how long to pause before the next try, after a transient error
-	// or where a backend cannot queue; attempt counts from 1. It is clipped to
-	// what is left of Wait, and at least 1 ms. Many goroutines call it at once, and
-	// it must not call the Client. Default: doubling from 10 ms to 1 s, with jitter.
-	Backoff func(attempt int) time.Duration
+	// Backoff says when a failed request is repeated. Default:
+	// ExponentialBackoff(10*time.Millisecond, time.Second).
+	Backoff Backoff
 }
 
 // withDefaults returns a copy with defaults, or says which value is bad.
@@ -69,12 +76,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if s.HandOff == 0 {
 		s.HandOff = DefaultHandOff
 	}
-	if backoff := s.Backoff; backoff == nil {
-		s.Backoff = defaultBackoff
-	} else {
-		s.Backoff = func(attempt int) time.Duration {
-			return min(max(backoff(attempt), time.Millisecond), 24*time.Hour)
-		}
+	if s.Backoff == nil {
+		s.Backoff = ExponentialBackoff(10*time.Millisecond, time.Second)
 	}
 	switch {
 	case !isText(s.Owner):
@@ -84,8 +87,30 @@ func (o *Options) withDefaults() (Options, error) {
 	case s.HandOff < 1 || s.HandOff > driver.MaxSpan:
 		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, driver.MaxSpan)
 	}
-	return s, checkTTL("Options.TTL", s.TTL)
+	return s, cmp.Or(
+		checkTTL("Options.TTL", s.TTL),
+		checkNotNegative("Options.RenewEvery", s.RenewEvery),
+		checkNotNegative("Options.RenewTimeout", s.RenewTimeout),
+		s.checkRenewal(s.TTL),
+	)
 }
+
+// checkRenewal says whether a lease of length ttl can be renewed in time.
+func (o *Options) checkRenewal(ttl time.Duration) error {
+	every, timeout := o.renewEvery(ttl), o.renewTimeout(ttl)
+	switch {
+	case every > ttl/2:
+		return invalid("Options.RenewEvery is %v; want at most half of the lease of %v", every, ttl)
+	case every+timeout >= ttl:
+		return invalid("a renewal after %v that may take %v ends after the lease of %v; "+
+			"make Options.RenewEvery or RenewTimeout shorter", every, timeout, ttl)
+	}
+	return nil
+}
+
+func (o *Options) renewEvery(ttl time.Duration) time.Duration { return cmp.Or(o.RenewEvery, ttl/3) }
+
+func (o *Options) renewTimeout(ttl time.Duration) time.Duration { return cmp.Or(o.RenewTimeout, ttl/3) }
 
 // minTTL catches TTL(30), which is 30 ns, before it reaches a store.
 const minTTL = time.Millisecond
@@ -114,17 +139,6 @@ func defaultOwner() string {
 		owner = owner[len(owner)-driver.MaxOwner:]
 	}
 	return strings.ToValidUTF8(owner, "")
-}
-
-// defaultBackoff doubles from 10 ms to 1 s and takes a random part of the upper
-// half, so that clients that failed together do not come back together.
-func defaultBackoff(attempt int) time.Duration {
-	d := time.Second
-	if attempt < 8 {
-		d = 10 * time.Millisecond << max(attempt-1, 0)
-	}
-	d = min(d, time.Second)
-	return d/2 + rand.N(d/2+1)
 }
 
 // Option changes one call.
@@ -156,6 +170,17 @@ func FixedLease(d time.Duration) Option {
 	return Option{func(o *callOptions) error {
 		o.fixed = d
 		return checkTTL("FixedLease", d)
+	}}
+}
+
+// ManualRenewal lets Lease.Renew alone extend the lease: it lasts its whole TTL from the
+// grant, and from each Renew. Without one in time it ends with ErrExpired; Hooks.AtRisk
+// warns when two thirds have passed. As with FixedLease, a call that has waited costs one
+// more round trip, and goroutines of one process queue in the store.
+func ManualRenewal() Option {
+	return Option{func(o *callOptions) error {
+		o.manual = true
+		return nil
 	}}
 }
 
@@ -191,6 +216,17 @@ func Reentrant() Option {
 	}}
 }
 
+// Retry is the Backoff of this call, instead of Options.Backoff.
+func Retry(b Backoff) Option {
+	return Option{func(o *callOptions) error {
+		o.backoff = b
+		if b == nil {
+			return invalid("Retry was given no Backoff")
+		}
+		return nil
+	}}
+}
+
 // Note is free text that others see beside the owner; at most 1024 bytes.
 func Note(s string) Option {
 	return Option{func(o *callOptions) error {
@@ -214,6 +250,8 @@ type callOptions struct {
 	minHold   time.Duration
 	note      string
 	reentrant bool
+	manual    bool    // ManualRenewal
+	backoff   Backoff // nil: Options.Backoff
 }
 
 // readOptions reads opts and refuses contradictions.
@@ -230,6 +268,8 @@ func (o *callOptions) readOptions(try bool, opts []Option) error {
 	switch {
 	case try && o.wait > 0:
 		return invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.wait)
+	case o.fixed > 0 && o.manual:
+		return invalid("a FixedLease is never renewed; for ManualRenewal give the lease with TTL(%v)", o.fixed)
 	case o.fixed > 0 && (o.ttl > 0 || o.maxHold > 0):
 		return invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
 	case o.minHold > o.maxHold && o.maxHold > 0, o.minHold > o.fixed && o.fixed > 0:

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -104,7 +105,7 @@ func TestHotKeyServesEverybodyAlike(t *testing.T) {
 	const n, total = 64, 64 * 200
 	var queued atomic.Int32
 	everybody := make(chan struct{})
-	c := fencelock.New(memlock.New(), &fencelock.Options{Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) {
+	c := testclient.New(t, memlock.New(), &fencelock.Options{Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) {
 		if queued.Add(1) == n {
 			close(everybody)
 		}

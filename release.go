@@ -107,10 +107,9 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 	}
 	err = cl.releaseError(g, err)
 	if errors.Is(err, ErrLost) {
-		held := time.Duration(now - g.at)
-		c.hooks.send(c.hooks.Lost, Event{Key: cl.key, Token: g.token, Held: held, Err: err})
+		g.sendEnd(c.hooks.Lost, now, err)
 	} else {
-		g.sendReleased(now, err)
+		g.sendEnd(c.hooks.Released, now, err)
 	}
 	return wrap("release", cl.key, err)
 }

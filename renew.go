@@ -90,7 +90,7 @@ func (c *Client) sendRenewal(r *renewal) {
 		defer c.life.endWork()
 		defer c.renewals.Add(-1)
 		sent := c.clock.now()
-		call := c.life.renewing.call(context.Background(), sent, r.tickets[0].TTL/3)
+		call := c.life.renewing.call(context.Background(), sent, c.options.renewTimeout(r.tickets[0].TTL))
 		errs := c.backend.Renew(call, r.tickets)
 		call.end()
 		now := c.clock.now()
@@ -133,13 +133,10 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 		cl.goneLocked(reason, operator)
 		return
 	}
-	hooks := &cl.c.hooks
 	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
 		cl.atRisk = false
 		if cl.grant != nil {
-			hooks.send(hooks.Renewed, Event{
-				Key: cl.key, Token: cl.holderTokenLocked(), Left: time.Duration(cl.deadline.Load() - now),
-			})
+			cl.grant.sendLeft(cl.c.hooks.Renewed, now, nil)
 		}
 		cl.planLocked(now)
 		return
@@ -148,9 +145,10 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 		err = errLate
 	}
 	cl.failures++
-	backoff := int64(cl.c.options.Backoff(int(cl.failures)))
-	cl.retryAt = now + min(max(backoff, int64(cl.ttl)/1000), int64(cl.ttl)/12)
-	cl.riskLocked(now, unavailable(context.Background(), err))
+	failure := unavailable(context.Background(), err)
+	pause, _ := cl.c.options.Backoff.pauseAfter(int(cl.failures), failure)
+	cl.retryAt = now + min(max(int64(pause), int64(cl.ttl)/1000), int64(cl.ttl)/12)
+	cl.riskLocked(now, failure)
 	cl.planLocked(now)
 }
 

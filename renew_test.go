@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -113,7 +114,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 	// The renewal by hand, the renewal by the clock and the release of one lease, all
 	// at once. Whatever happens, Release succeeds while the lease lasts, and nothing is left.
 	s := memlock.New()
-	c := fencelock.New(s, &fencelock.Options{TTL: 20 * time.Millisecond, HandOff: 1})
+	c := testclient.New(t, s, &fencelock.Options{TTL: 20 * time.Millisecond, HandOff: 1})
 	ctx := context.Background()
 	for range 10000 {
 		l, err := c.Lock(ctx, "k")

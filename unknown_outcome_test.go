@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -86,7 +87,7 @@ func TestCancelledLockLeavesNothing(t *testing.T) {
 				return k, err
 			}
 			for _, handOff := range []int{1, 8} {
-				c := fencelock.New(b, &fencelock.Options{TTL: ttl, HandOff: handOff})
+				c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff})
 				ctx, cancel := context.WithCancelCause(context.Background())
 				why := errors.New("the user went home")
 				time.AfterFunc(time.Duration(step)*5*time.Millisecond+time.Microsecond, func() { cancel(why) })

@@ -66,6 +66,12 @@ type Backend interface {
 	// the first error that it yields.
 	Lines(ctx context.Context, prefix string) iter.Seq2[Line, error]
 
+	// Open takes the backend over for one owner, a Client or a quorum, before anything
+	// but Info is called. It does no I/O. It says which option of the backend is bad, and
+	// answers ErrOwned to the second owner. A program that calls the backend by itself
+	// need not call it.
+	Open() error
+
 	// Info says what this backend promises. It never changes and costs no request.
 	Info() Info
 

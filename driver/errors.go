@@ -4,11 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
 // ErrKind says that the key is in use as another kind of lock.
 var ErrKind = errors.New("the key is in use as another kind of lock")
+
+// ErrOwned says that another Client or quorum has taken the backend over.
+var ErrOwned = errors.New("the backend has an owner already: make a backend for each Client")
+
+// Ownership is what a backend needs for Open. The zero value is ready.
+type Ownership struct{ taken atomic.Bool }
+
+// Take answers bad, what is wrong with the backend's options, or ErrOwned if it has
+// answered nil before.
+func (o *Ownership) Take(bad error) error {
+	switch {
+	case bad != nil:
+		return bad
+	case !o.taken.CompareAndSwap(false, true):
+		return ErrOwned
+	}
+	return nil
+}
 
 // ErrClosed says that the backend was closed.
 var ErrClosed = errors.New("the backend is closed")

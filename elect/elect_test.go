@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/elect"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -44,7 +45,7 @@ func campaign(t *testing.T, b driver.Backend, name string, o *elect.Options) *pr
 
 func campaignWith(t *testing.T, b driver.Backend, name string, o *elect.Options, f func(context.Context, *fencelock.Lease) error) *process {
 	t.Helper()
-	c := fencelock.New(b, &fencelock.Options{Owner: name, TTL: ttl})
+	c := testclient.New(t, b, &fencelock.Options{Owner: name, TTL: ttl})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	p := &process{Election: elect.New(c, "reports", o), name: name, cancel: cancel, end: make(chan error, 1)}
 	go func() { p.end <- p.Run(ctx, f) }()
@@ -139,7 +140,7 @@ func TestLeaderThatIsCutOffIsReplacedWithinItsLease(t *testing.T) {
 func TestBrokenLeaderCampaignsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		a, b := campaign(t, s, "a", nil), campaign(t, s, "b", nil)
-		operator := fencelock.New(s, nil)
+		operator := testclient.New(t, s, nil)
 		defer operator.Close()
 		for _, next := range []*process{b, a, b} {
 			l, err := operator.Line(t.Context(), "reports")
@@ -199,7 +200,7 @@ func TestLeaderLeadsUntilFHasReturned(t *testing.T) {
 
 func TestPanicOfFGoesOnAndStepsDown(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		c := fencelock.New(s, nil)
+		c := testclient.New(t, s, nil)
 		defer c.Close()
 		e := elect.New(c, "reports", nil)
 		func() {
@@ -219,7 +220,7 @@ func TestPanicOfFGoesOnAndStepsDown(t *testing.T) {
 func TestRunReturnsWhatNoWaitingMends(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		campaign(t, s, "a", nil)
-		c := fencelock.New(s, nil)
+		c := testclient.New(t, s, nil)
 		never := func(context.Context, *fencelock.Lease) error { t.Error("it leads"); return nil }
 		if err := elect.New(c, "reports", nil).Run(t.Context(), never, fencelock.Wait(time.Second)); !errors.Is(err, fencelock.ErrNotAcquired) {
 			t.Error(err)
@@ -238,7 +239,7 @@ func TestRunReturnsWhatNoWaitingMends(t *testing.T) {
 // then, neither the one that has gone nor the one that waits.
 func TestNobodyLeadsWhileThePlaceIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
-		c := fencelock.New(s, nil)
+		c := testclient.New(t, s, nil)
 		defer c.Close()
 		stepsDown := func(context.Context, *fencelock.Lease) error { return nil }
 		if err := elect.New(c, "reports", nil).Run(t.Context(), stepsDown, fencelock.MinHold(time.Hour)); err != nil {
@@ -254,7 +255,7 @@ func TestNobodyLeadsWhileThePlaceIsKept(t *testing.T) {
 func TestObserversSeeEachLeader(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		net := faulty.New(s, 1, faulty.Options{})
-		c := fencelock.New(net, nil)
+		c := testclient.New(t, net, nil)
 		defer c.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -11,7 +11,7 @@ import (
 
 // A process leads until it steps down, and whoever asks learns its address.
 func Example() {
-	locks := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-1"})
+	locks, _ := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-1"})
 	defer locks.Close()
 	e := elect.New(locks, "reports", &elect.Options{Note: "10.0.0.1:8080"})
 

@@ -37,6 +37,7 @@ type Backend struct {
 	etcd    *clientv3.Client
 	prefix  string
 	invalid error // what is wrong with the Options
+	owner   driver.Ownership
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -67,6 +68,9 @@ func New(etcd *clientv3.Client, o *Options) *Backend {
 	}
 	return b
 }
+
+// Open takes the backend over for one Client, and says which of the Options is bad.
+func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 
 // Info says what the backend promises: everything but ballots. Claims of one
 // Backend share leases.

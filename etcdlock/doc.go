@@ -3,7 +3,7 @@
 //
 //	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:2379"}})
 //	…
-//	locks := fencelock.New(etcdlock.New(etcd, nil), nil)
+//	locks, err := fencelock.New(etcdlock.New(etcd, nil), nil)
 //
 // # Cost
 //

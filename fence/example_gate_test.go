@@ -13,7 +13,7 @@ import (
 // A file that only this process writes, on behalf of holders of a lock. The first
 // holder loses its lock without noticing, and writes when the second has.
 func ExampleGate() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 

@@ -52,7 +52,7 @@ func ExampleTransport() {
 	service := httptest.NewServer(fence.Handler(next, &fence.Gates{}, resource, nil))
 	defer service.Close()
 
-	locks := fencelock.New(memlock.New(), nil)
+	locks, _ := fencelock.New(memlock.New(), nil)
 	defer locks.Close()
 	client := &http.Client{Transport: &fence.Transport{}}
 	pay := func(lease *fencelock.Lease) error {

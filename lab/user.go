@@ -80,7 +80,11 @@ func (s *stage) dial(n *node) (*redis.Client, *faultproxy.Proxy) {
 func (s *stage) userOn(b driver.Backend, wire *faultproxy.Proxy, name, owner string) *user {
 	u := &user{actor: actor{s, name}, wire: wire, left: make(chan error, 64), ttl: lease}
 	// One goroutine each: nobody to hand on to.
-	u.locker = fencelock.New(leaves{b, u.left}, &fencelock.Options{Owner: owner, TTL: lease, HandOff: 1})
+	locks, err := fencelock.New(leaves{b, u.left}, &fencelock.Options{Owner: owner, TTL: lease, HandOff: 1})
+	if err != nil {
+		panic(err) // a mistake of the lab
+	}
+	u.locker = locks
 	s.closers = append(s.closers, func() error {
 		wire.Resume()
 		_ = u.locker.Close() // a lease that is lost may be reported again

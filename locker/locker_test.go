@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/locker"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -20,7 +21,7 @@ func TestOneHoldsOverClients(t *testing.T) {
 		inside, n := 0, 0
 		var wg sync.WaitGroup
 		for range 3 {
-			c := fencelock.New(s, nil)
+			c := testclient.New(t, s, nil)
 			defer c.Close()
 			var l sync.Locker = locker.New(c, "a")
 			for range 3 {
@@ -49,7 +50,7 @@ func TestOneHoldsOverClients(t *testing.T) {
 // A holder that lost the lock must not unlock the next one's.
 func TestLateUnlockUnlocksNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := fencelock.New(memlock.New(), nil)
+		c := testclient.New(t, memlock.New(), nil)
 		defer c.Close()
 		l := locker.New(c, "a")
 		l.Lock()
@@ -83,7 +84,7 @@ func TestLateUnlockUnlocksNobodyElse(t *testing.T) {
 }
 
 func TestMistakesPanic(t *testing.T) {
-	c := fencelock.New(memlock.New(), nil)
+	c := testclient.New(t, memlock.New(), nil)
 	panics := func(what string, want error, f func()) {
 		t.Helper()
 		defer func() {
@@ -111,7 +112,7 @@ func TestMistakesPanic(t *testing.T) {
 }
 
 func Example() {
-	client := fencelock.New(memlock.New(), nil)
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	l := locker.New(client, "orders/42")
 

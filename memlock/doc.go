@@ -8,8 +8,8 @@
 // different processes:
 //
 //	store := memlock.New()
-//	a := fencelock.New(store, &fencelock.Options{Owner: "a"})
-//	b := fencelock.New(store, &fencelock.Options{Owner: "b"})
+//	a, err := fencelock.New(store, &fencelock.Options{Owner: "a"})
+//	b, err := fencelock.New(store, &fencelock.Options{Owner: "b"})
 //
 // The data lives as long as the Store value. Nothing is written anywhere, and
 // other processes see nothing of it.

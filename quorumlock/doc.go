@@ -7,7 +7,7 @@
 //		redislock.New(rdb2, &redislock.Options{Member: &driver.Membership{}}),
 //		redislock.New(rdb3, &redislock.Options{Member: &driver.Membership{}}),
 //	}, nil)
-//	client := fencelock.New(quorum, nil)
+//	client, err := fencelock.New(quorum, nil)
 //
 // A quorum survives the loss of a minority of its nodes: one of three, two of five. The
 // nodes must be independent: replicas of one another fail together.

@@ -29,7 +29,8 @@ type Backend struct {
 	spare    int // how many nodes a majority can do without
 	info     driver.Info
 	invalid  atomic.Pointer[driver.PermanentError] // why no call can succeed
-	now      func() time.Time                      // the clock that ballots come from
+	owner    driver.Ownership
+	now      func() time.Time // the clock that ballots come from
 
 	closing      context.Context // ends when Close begins; callers stop waiting
 	beginClosing context.CancelFunc
@@ -62,7 +63,7 @@ const minTTL = 100 * time.Millisecond
 // New returns a quorum of members: 3, 5, 7 or 9 independent stores, each opened to
 // take ballots (memlock.NewMember, redislock.Options.Member, sqllock.Options.Member).
 // Three survive the loss of one, five of two. All programs name the same members, in
-// any order. New sends nothing; the first call reports invalid members.
+// any order. New sends nothing; Open reports invalid members.
 //
 // The Backend owns its members: Close closes them.
 func New(members []driver.Backend, o *Options) *Backend {
@@ -130,6 +131,23 @@ func (b *Backend) refuse(format string, args ...any) {
 // same reports whether two members are one value.
 func same(a, b driver.Backend) bool {
 	return a != nil && b != nil && reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// Open takes the quorum and its members over for one Client, and says which member or
+// option is bad.
+func (b *Backend) Open() error {
+	if invalid := b.invalid.Load(); invalid != nil {
+		return invalid
+	}
+	if err := b.owner.Take(nil); err != nil {
+		return err
+	}
+	for _, n := range b.nodes {
+		if err := n.Open(); err != nil {
+			return fmt.Errorf("%s of the quorum: %w", n.name, err)
+		}
+	}
+	return nil
 }
 
 // Info says what a quorum promises: fencing tokens, and neither a line nor

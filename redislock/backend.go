@@ -79,6 +79,7 @@ type Backend struct {
 	channel    string // of this process
 	noPipeline bool
 	invalid    error // what is wrong with the Options
+	owner      driver.Ownership
 	member     *membership
 	calls      atomic.Uint64
 	closed     atomic.Bool
@@ -155,6 +156,9 @@ func invalidOptions(rdb redis.UniversalClient, prefix string, o *Options) error 
 	}
 	return fmt.Errorf("redis: Replicas need a client for one server, Sentinel or Cluster, not %T", rdb)
 }
+
+// Open takes the backend over for one Client, and says which of the Options is bad.
+func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 
 // Info says what the backend promises: everything, and ballots if it is a member.
 func (b *Backend) Info() driver.Info {

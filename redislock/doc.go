@@ -2,7 +2,7 @@
 // Sentinel or Cluster. It uses the go-redis client that the program already has.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-//	locks := fencelock.New(redislock.New(rdb, nil), nil)
+//	locks, err := fencelock.New(redislock.New(rdb, nil), nil)
 //
 // # Cost
 //

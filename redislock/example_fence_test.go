@@ -15,7 +15,7 @@ import (
 // has lost the lock, is refused.
 func ExampleFence() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-	locks := fencelock.New(redislock.New(rdb, nil), nil)
+	locks, _ := fencelock.New(redislock.New(rdb, nil), nil)
 	stock := redislock.NewFence(rdb, nil)
 
 	refill := func(ctx context.Context) (err error) {

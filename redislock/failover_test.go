@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -64,7 +65,7 @@ func startTraffic(t *testing.T, g *group, ttl time.Duration, keys []string, o *O
 // client opens a Client with connections of its own.
 func client(t *testing.T, g *group, ttl time.Duration, o *Options) *fencelock.Client {
 	b := g.connect(o)
-	c := fencelock.New(b, &fencelock.Options{TTL: ttl, HandOff: 1})
+	c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: 1})
 	t.Cleanup(func() { c.Close() })
 	return c
 }

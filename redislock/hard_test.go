@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -241,7 +242,7 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	const ttl = 3 * time.Second
 	failed := make(chan struct{})
 	told := sync.OnceFunc(func() { close(failed) })
-	a := fencelock.New(g.connect(nil), &fencelock.Options{
+	a := testclient.New(t, g.connect(nil), &fencelock.Options{
 		TTL: ttl, HandOff: 1, Hooks: fencelock.Hooks{AtRisk: func(fencelock.Event) { told() }},
 	})
 	t.Cleanup(func() { a.Close() })

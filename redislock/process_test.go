@@ -34,10 +34,13 @@ type order struct {
 func obey(o order) error {
 	rdb := o.Store.dial()
 	defer rdb.Close()
-	c := fencelock.New(New(rdb, nil), &fencelock.Options{
+	c, err := fencelock.New(New(rdb, nil), &fencelock.Options{
 		TTL:   o.TTL,
 		Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) { worker.Say("waits") }},
 	})
+	if err != nil {
+		return err
+	}
 	defer c.Close()
 	lease, err := c.Lock(context.Background(), o.Key)
 	if err != nil {

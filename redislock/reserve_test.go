@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 // TestReserveIsNotForConfirmedGrants: a replica that becomes the master may not know of
@@ -30,7 +31,7 @@ func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 	s := newServer(t)
 	rdb := dial(t, s)
 	var waiting atomic.Int32
-	c := fencelock.New(connect(t, s, nil), &fencelock.Options{
+	c := testclient.New(t, connect(t, s, nil), &fencelock.Options{
 		TTL: time.Minute, HandOff: 4,
 		Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) { waiting.Add(1) }},
 	})

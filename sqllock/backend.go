@@ -24,6 +24,7 @@ type Backend struct {
 	dialect dialect
 	store   store
 	bad     error // why no call can succeed
+	owner   driver.Ownership
 
 	ctx   context.Context // ends at Close
 	stop  context.CancelFunc
@@ -98,6 +99,9 @@ func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
 	b.enters.Store(uint32(c.node))
 	return nil
 }
+
+// Open takes the backend over for one Client, and says which of the Options is bad.
+func (b *Backend) Open() error { return b.owner.Take(b.bad) }
 
 // Info says what the dialect promises.
 func (b *Backend) Info() driver.Info { return b.info }

@@ -5,7 +5,7 @@
 //
 //	db, err := sql.Open("sqlite", sqllock.SQLiteDSN("/var/lib/app/locks.db"))
 //	...
-//	locks := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), nil)
+//	locks, err := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), nil)
 //
 // The *sql.DB stays the caller's, and the Backend never closes it. Its pool may serve
 // the program's own statements too, and may have a single connection. A program that
@@ -56,7 +56,7 @@
 //
 //	db, err := sql.Open("pgx", "postgres://app@db.example/app")
 //	...
-//	locks := fencelock.New(sqllock.New(db, sqllock.Postgres, &sqllock.Options{
+//	locks, err := fencelock.New(sqllock.New(db, sqllock.Postgres, &sqllock.Options{
 //		CreateTables: true,
 //		Listen:       listen, // see Options.Listen
 //	}), nil)

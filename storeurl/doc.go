@@ -5,7 +5,7 @@
 //		return err
 //	}
 //	defer store.Close()
-//	locks := fencelock.New(store.Backend, nil)
+//	locks, err := fencelock.New(store.Backend, nil)
 //
 // It takes the connection strings that other programs have:
 //

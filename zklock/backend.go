@@ -57,6 +57,7 @@ type Backend struct {
 	timeout time.Duration // the session timeout to ask for
 	maxTTL  time.Duration
 	invalid error // what is wrong with the Options
+	owner   driver.Ownership
 
 	claims     claims
 	containers containers
@@ -108,6 +109,9 @@ func New(servers []string, o *Options) *Backend {
 	b.claims = claims{b: b, byRef: make(map[driver.ClaimRef]*claim)}
 	return b
 }
+
+// Open takes the backend over for one Client, and says which of the Options is bad.
+func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 
 // Info says what the backend promises: everything but ballots, and Linger. A claim that
 // lingers would need a node that the server deletes by its own clock. ZooKeeper has such

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
@@ -22,8 +23,8 @@ func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Optio
 func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 	s, p := proxied(t)
 	const ttl = 2 * time.Second
-	cutOff := fencelock.New(through(t, p, &Options{SessionTimeout: 3 * time.Second}), &fencelock.Options{TTL: ttl})
-	other := fencelock.New(connect(t, long, s), nil)
+	cutOff := testclient.New(t, through(t, p, &Options{SessionTimeout: 3 * time.Second}), &fencelock.Options{TTL: ttl})
+	other := testclient.New(t, connect(t, long, s), nil)
 	defer other.Close()
 	lease := lock(t, cutOff, "k")
 	// It holds for longer than its session would last without renewals. Another session

@@ -2,7 +2,7 @@
 //
 //	b := zklock.New([]string{"zk1:2181", "zk2:2181", "zk3:2181"}, nil)
 //	defer b.Close()
-//	locks := fencelock.New(b, nil)
+//	locks, err := fencelock.New(b, nil)
 //
 // # Cost
 //

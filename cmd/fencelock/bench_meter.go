@@ -60,7 +60,8 @@ func newMeter(ctx context.Context, s *store) (_ *meter, err error) {
 			m.stores = append(m.stores, open)
 		}
 		b := open.Backend
-		return fencelock.New(b, &fencelock.Options{TTL: m.ttl(b), HandOff: handOff, Owner: owner()}), b, nil
+		c, err := fencelock.New(b, &fencelock.Options{TTL: m.ttl(b), HandOff: handOff, Owner: owner()})
+		return c, b, err
 	}
 	if m.one, m.backend, err = connect(0); err != nil {
 		return nil, err

@@ -126,11 +126,15 @@ type session struct {
 	open  *storeurl.Store
 }
 
-func newSession(s *store, open *storeurl.Store, o fencelock.Options) *session {
+func newSession(s *store, open *storeurl.Store, o fencelock.Options) (*session, error) {
 	// One claim per process: there is nobody to hand on to.
 	o.HandOff = 1
 	o.Owner = owner()
-	return &session{fencelock.New(open.Backend, &o), s, open.Backend.Info(), open}
+	c, err := fencelock.New(open.Backend, &o)
+	if err != nil {
+		return nil, err
+	}
+	return &session{c, s, open.Backend.Info(), open}, nil
 }
 
 func (s *session) close() {
@@ -172,7 +176,7 @@ func (c *cli) lookWithin(ctx context.Context, name string, w seconds) (*session,
 	if err != nil {
 		return nil, err
 	}
-	return newSession(s, open, fencelock.Options{}), nil
+	return newSession(s, open, fencelock.Options{})
 }
 
 // owner is what others see of this process: user@host/pid.

@@ -2,7 +2,7 @@
 // does when its store is slow, cut off, or answers to nobody.
 //
 //	b := faulty.New(memlock.New(), seed, faulty.Options{Delay: time.Second, Lose: 0.1})
-//	client := fencelock.New(b, nil)
+//	client, err := fencelock.New(b, nil)
 //
 // A call through a Backend is a message: it travels, takes effect, and its answer
 // travels back. Every fault is something that a network or a server does to one
@@ -217,6 +217,9 @@ func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
 
 // Info is that of the backend.
 func (b *Backend) Info() driver.Info { return b.inner.Info() }
+
+// Open takes over the backend behind it.
+func (b *Backend) Open() error { return b.inner.Open() }
 
 // Close recalls the calls that nobody waits for any more, and closes the backend.
 // It does not end a Pause: a call under way waits for Resume or for its context.

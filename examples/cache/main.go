@@ -34,11 +34,14 @@ func play(args []string) error {
 	var asked atomic.Int64
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	c := newCache(rdb, func(ctx context.Context, key string) (string, error) {
+	c, err := newCache(rdb, func(ctx context.Context, key string) (string, error) {
 		asked.Add(1)
 		time.Sleep(200 * time.Millisecond) // a query that the database feels
 		return "42", nil
 	})
+	if err != nil {
+		return err
+	}
 	defer c.locks.Close()
 	var all sync.WaitGroup
 	for range 100 {
@@ -60,8 +63,9 @@ type cache struct {
 	load  func(ctx context.Context, key string) (string, error)
 }
 
-func newCache(rdb *redis.Client, load func(ctx context.Context, key string) (string, error)) *cache {
-	return &cache{rdb, fencelock.New(redislock.New(rdb, nil), nil), load}
+func newCache(rdb *redis.Client, load func(ctx context.Context, key string) (string, error)) (*cache, error) {
+	locks, err := fencelock.New(redislock.New(rdb, nil), nil)
+	return &cache{rdb, locks, load}, err
 }
 
 // get returns an entry, and makes it if it is not there. If the process that makes it

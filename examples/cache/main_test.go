@@ -21,7 +21,10 @@ func machines(t *testing.T, load func(context.Context, string) (string, error), 
 	for range 3 {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		defer rdb.Close()
-		c := newCache(rdb, load)
+		c, err := newCache(rdb, load)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer c.locks.Close()
 		for range 20 {
 			all.Go(func() { f(c) })

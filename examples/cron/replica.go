@@ -28,11 +28,13 @@ func replica(kind, name, addr string) error {
 	defer cancel()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{Owner: name, TTL: lease})
+	locks, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{Owner: name, TTL: lease})
+	if err != nil {
+		return err
+	}
 	defer locks.Close()
 	r := &runner{kind: kind, key: kind + "/report", behind: behind[name], rdb: rdb, locks: locks}
 
-	var err error
 	switch kind {
 	case "lock-alone":
 		err = r.gocron(ctx, r.plain, gocron.WithDistributedLocker(gocronlock.NewLocker(locks, 0)))

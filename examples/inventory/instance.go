@@ -42,7 +42,10 @@ func instance(kind, postgres, addr string) error {
 	case "tutorial":
 		sell = func() error { return tutorial(ctx, rdb, func() error { return sellOne(ctx, db) }) }
 	case "fencelock":
-		client := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{TTL: lease})
+		client, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{TTL: lease})
+		if err != nil {
+			return err
+		}
 		defer client.Close()
 		sell = func() error {
 			return client.Do(ctx, "stock/1", func(_ context.Context, l *fencelock.Lease) error {

@@ -41,7 +41,10 @@ func main() {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: os.Args[1]})
 	defer rdb.Close()
-	locks := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{Owner: os.Args[2], TTL: lease})
+	locks, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{Owner: os.Args[2], TTL: lease})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer locks.Close()
 	if err := replica(ctx, locks); err != nil && !errors.Is(err, context.Canceled) {
 		log.Fatal(err)

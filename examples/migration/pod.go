@@ -42,11 +42,14 @@ func pod(ctx context.Context, tool, url string) error {
 		return err
 	}
 	defer pool.Close()
-	locks := fencelock.New(sqllock.New(pool, sqllock.Postgres, &sqllock.Options{CreateTables: true}),
+	locks, err := fencelock.New(sqllock.New(pool, sqllock.Postgres, &sqllock.Options{CreateTables: true}),
 		&fencelock.Options{TTL: lease, Hooks: fencelock.Hooks{
 			Waiting:  func(fencelock.Event) { fmt.Println("waits") },
 			Acquired: func(e fencelock.Event) { fmt.Println("may migrate, token", e.Token) },
 		}})
+	if err != nil {
+		return err
+	}
 	defer locks.Close()
 
 	var up func(context.Context) (applied int, err error)

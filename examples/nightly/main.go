@@ -62,9 +62,12 @@ func twoMachines(ctx context.Context, out io.Writer) error {
 
 // nightly runs job while it holds the lock, and waits its turn before.
 func nightly(ctx context.Context, rdb redis.UniversalClient, job func(ctx context.Context, l *fencelock.Lease) error) error {
-	client := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{
+	client, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{
 		Hooks: fencelock.LogHooks(slog.Default()), // losses and warnings, and more at debug level
 	})
+	if err != nil {
+		return err
+	}
 	defer client.Close()
 	return client.Do(ctx, "nightly", job)
 }

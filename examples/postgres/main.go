@@ -62,7 +62,10 @@ func program(url string, listens bool) (locks *fencelock.Client, end func(), err
 	if listens {
 		o.Listen = listen(url)
 	}
-	locks = fencelock.New(sqllock.New(db, sqllock.Postgres, o), nil)
+	locks, err = fencelock.New(sqllock.New(db, sqllock.Postgres, o), nil)
+	if err != nil {
+		return nil, nil, err
+	}
 	return locks, func() {
 		locks.Close()
 		db.Close()

@@ -50,7 +50,10 @@ func run(ctx context.Context, addr string, p *partner) error {
 	for range 3 {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
 		defer rdb.Close()
-		client := fencelock.New(redislock.New(rdb, nil), nil)
+		client, err := fencelock.New(redislock.New(rdb, nil), nil)
+		if err != nil {
+			return err
+		}
 		defer client.Close()
 		slots := client.Semaphore("partner", atOnce)
 		for range 20 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/memlock"
@@ -51,7 +52,7 @@ func (s *shelf) Set(_ context.Context, _ string, n int, token fence.Token) error
 func TestTwoProgramsSellEachPieceOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, s := memlock.New(), &shelf{n: 10, slow: time.Second}
-		a, b := fencelock.New(store, nil), fencelock.New(store, nil)
+		a, b := newClient(t, store, nil), newClient(t, store, nil)
 		defer a.Close()
 		defer b.Close()
 		var all sync.WaitGroup
@@ -69,7 +70,7 @@ func TestTwoProgramsSellEachPieceOnce(t *testing.T) {
 func TestStoreThatGoesSilentStopsTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty.New(memlock.New(), 1, faulty.Options{})
-		locks := fencelock.New(store, &fencelock.Options{TTL: 10 * time.Second})
+		locks := newClient(t, store, &fencelock.Options{TTL: 10 * time.Second})
 		defer locks.Close()
 		time.AfterFunc(time.Second, store.Pause) // nothing is answered from then on
 		s := &shelf{n: 10, slow: time.Hour}
@@ -93,7 +94,7 @@ func TestStoreThatGoesSilentStopsTheWork(t *testing.T) {
 func TestBrokenLockStopsTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		locks, operator := fencelock.New(store, nil), fencelock.New(store, nil)
+		locks, operator := newClient(t, store, nil), newClient(t, store, nil)
 		defer locks.Close()
 		defer operator.Close()
 		time.AfterFunc(time.Minute, func() {
@@ -116,14 +117,14 @@ func TestBrokenLockStopsTheWork(t *testing.T) {
 func TestLateWriteIsRefused(t *testing.T) {
 	ctx := t.Context()
 	store, s := memlock.New(), &shelf{n: 10}
-	locks := fencelock.New(store, nil)
+	locks := newClient(t, store, nil)
 	defer locks.Close()
 	paused, err := locks.Lock(ctx, "stock/pen")
 	if err != nil {
 		t.Fatal(err)
 	}
 	store.Flush() // the store forgets it, as when its lease has run out
-	other := fencelock.New(store, nil)
+	other := newClient(t, store, nil)
 	defer other.Close()
 	if err := Take(ctx, other, s, "pen", 1); err != nil {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestLateWriteIsRefused(t *testing.T) {
 func TestForgottenLockStopsTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		locks := fencelock.New(store, nil)
+		locks := newClient(t, store, nil)
 		defer locks.Close()
 		time.AfterFunc(time.Minute, store.Flush)
 		begun := time.Now()
@@ -156,7 +157,7 @@ func TestLostAnswerIsADelay(t *testing.T) {
 	for _, m := range []faulty.Method{faulty.Enter, faulty.Leave} {
 		synctest.Test(t, func(t *testing.T) {
 			store := faulty.New(memlock.New(), 1, faulty.Options{})
-			locks := fencelock.New(store, nil)
+			locks := newClient(t, store, nil)
 			defer locks.Close()
 			store.Next(m, faulty.Fault{Lose: true})
 			s := &shelf{n: 10}
@@ -170,4 +171,13 @@ func TestLostAnswerIsADelay(t *testing.T) {
 			}
 		})
 	}
+}
+
+func newClient(t *testing.T, b driver.Backend, o *fencelock.Options) *fencelock.Client {
+	t.Helper()
+	c, err := fencelock.New(b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

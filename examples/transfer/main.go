@@ -37,7 +37,10 @@ func play(args []string) error {
 }
 
 func run(ctx context.Context, rdb *redis.Client) error {
-	bank := newBank(rdb)
+	bank, err := newBank(rdb)
+	if err != nil {
+		return err
+	}
 	defer bank.locks.Close()
 	if err := bank.open(ctx, "alice", "bob"); err != nil {
 		return err
@@ -66,8 +69,9 @@ type bank struct {
 	locks *fencelock.Client
 }
 
-func newBank(rdb *redis.Client) *bank {
-	return &bank{rdb, fencelock.New(redislock.New(rdb, nil), nil)}
+func newBank(rdb *redis.Client) (*bank, error) {
+	locks, err := fencelock.New(redislock.New(rdb, nil), nil)
+	return &bank{rdb, locks}, err
 }
 
 var errFunds = errors.New("not enough on the account")

@@ -31,7 +31,10 @@ func TestTransfersBothWaysNeitherDeadlockNorLoseMoney(t *testing.T) {
 	for i := range 6 {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		defer rdb.Close()
-		b := newBank(rdb)
+		b, err := newBank(rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer b.locks.Close()
 		if i == 0 {
 			if err := b.open(ctx, names...); err != nil {
@@ -51,7 +54,10 @@ func TestTransfersBothWaysNeitherDeadlockNorLoseMoney(t *testing.T) {
 	all.Wait()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	b := newBank(rdb)
+	b, err := newBank(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer b.locks.Close()
 	if sum, err := b.sum(t.Context(), names...); err != nil || sum != 3000 {
 		t.Errorf("the accounts have %d together, %v; they began with 3000", sum, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/integrations/certlock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -32,7 +33,7 @@ func (s storage) Unlock(ctx context.Context, name string) error { return s.locks
 var _ certmagic.Storage = storage{}
 
 func open(t *testing.T, s *memlock.Store) (*fencelock.Client, *certlock.Locker) {
-	c := fencelock.New(s, &fencelock.Options{TTL: 300 * time.Millisecond})
+	c := testclient.New(t, s, &fencelock.Options{TTL: 300 * time.Millisecond})
 	t.Cleanup(func() { c.Close() })
 	return c, certlock.New(c)
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/integrations/cronlock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
 func open(t *testing.T, s *memlock.Store) *fencelock.Client {
-	c := fencelock.New(s, nil)
+	c := testclient.New(t, s, nil)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

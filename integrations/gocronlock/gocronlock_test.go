@@ -13,11 +13,12 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/integrations/gocronlock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
 func open(t *testing.T, s *memlock.Store) *fencelock.Client {
-	c := fencelock.New(s, &fencelock.Options{TTL: time.Second})
+	c := testclient.New(t, s, &fencelock.Options{TTL: time.Second})
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/integrations/gooselock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -36,7 +37,7 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 // pod is one program: its own database pool and its own client.
 func pod(t *testing.T, dir string) (*sql.DB, *fencelock.Client) {
 	locks := sqllock.New(openDB(t, sqllock.SQLiteDSN(filepath.Join(dir, "locks.db"))), sqllock.SQLite, &sqllock.Options{CreateTables: true})
-	c := fencelock.New(locks, nil)
+	c := testclient.New(t, locks, nil)
 	t.Cleanup(func() { c.Close() })
 	return openDB(t, "file:"+filepath.Join(dir, "shop.db")+"?_pragma=busy_timeout(5000)"), c
 }

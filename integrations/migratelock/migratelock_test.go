@@ -18,6 +18,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/integrations/migratelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -38,7 +39,7 @@ func openDB(t *testing.T, path string) *sql.DB {
 // pod is one program. Its own driver locks nothing that others see.
 func pod(t *testing.T, dir string, opts ...fencelock.Option) (*migratelock.Driver, *fencelock.Client) {
 	locks := sqllock.New(openDB(t, filepath.Join(dir, "locks.db")), sqllock.SQLite, &sqllock.Options{CreateTables: true})
-	c := fencelock.New(locks, nil)
+	c := testclient.New(t, locks, nil)
 	t.Cleanup(func() { c.Close() })
 	d, err := sqlite.WithInstance(openDB(t, filepath.Join(dir, "shop.db")), &sqlite.Config{})
 	if err != nil {

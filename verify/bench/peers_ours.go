@@ -22,7 +22,10 @@ func openOurs(dial dialer, handOff int) func(Env) (Locker, error) {
 		if err != nil {
 			return nil, err
 		}
-		client := fencelock.New(b, &fencelock.Options{TTL: e.TTL, HandOff: handOff})
+		client, err := fencelock.New(b, &fencelock.Options{TTL: e.TTL, HandOff: handOff})
+		if err != nil {
+			return nil, errors.Join(err, done())
+		}
 		return &library[*fencelock.Lease]{
 			lock: func(ctx context.Context, key string) (*fencelock.Lease, error) {
 				return client.Lock(ctx, key)

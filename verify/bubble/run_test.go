@@ -104,12 +104,13 @@ func (r *runner) run() {
 			}
 		}
 		p.net = faulty.New(line, r.p.Faults+uint64(i), q.Net)
-		p.client = fencelock.New(p.net, &fencelock.Options{
+		p.client, _ = fencelock.New(p.net, &fencelock.Options{
 			TTL: q.Lease, HandOff: q.HandOff, Owner: p.name,
 			// Without chance, so that a run can be repeated; and no two processes ask in
 			// the same moment.
-			Backoff: func(n int) time.Duration {
-				return min(10*time.Millisecond<<min(n-1, 7), time.Second) + r.p.apart(time.Duration(17*i+1)*time.Microsecond)
+			Backoff: func(n int, _ error) (time.Duration, bool) {
+				apart := r.p.apart(time.Duration(17*i+1) * time.Microsecond)
+				return min(10*time.Millisecond<<min(n-1, 7), time.Second) + apart, true
 			},
 		})
 		all = append(all, p)

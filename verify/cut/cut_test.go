@@ -22,6 +22,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
@@ -148,7 +149,7 @@ func scenes() []scene {
 
 // everyCut plays each scene with the connection cut at each request of it.
 func everyCut(t *testing.T, p store) {
-	other := fencelock.New(p.open(t, p.addr), nil)
+	other := testclient.New(t, p.open(t, p.addr), nil)
 	t.Cleanup(func() { other.Close() })
 	if _, err := other.Line(t.Context(), "x"); err != nil { // makes the tables
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func play(t *testing.T, p store, other *fencelock.Client, s scene, c cut) bool {
 		t.Fatal(err)
 	}
 	defer proxy.Close()
-	cl := fencelock.New(p.open(t, proxy.Addr()), nil)
+	cl := testclient.New(t, p.open(t, proxy.Addr()), nil)
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

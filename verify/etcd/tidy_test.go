@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -262,7 +263,7 @@ func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Optio
 func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
-	c := fencelock.New(x.backend(), &fencelock.Options{TTL: 3 * time.Second})
+	c := testclient.New(t, x.backend(), &fencelock.Options{TTL: 3 * time.Second})
 	defer c.Close()
 	l := lock(t, c, "k")
 	sleep(3500 * time.Millisecond) // renewed more than once

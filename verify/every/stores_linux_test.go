@@ -27,6 +27,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/etcdlock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
@@ -190,7 +191,7 @@ func each(t *testing.T, f func(t *testing.T, s *store)) {
 // client opens a Client at these addresses, with connections of its own.
 func (s *store) client(t testing.TB, addrs []string) *fencelock.Client {
 	t.Helper()
-	c := fencelock.New(s.open(t, addrs), &fencelock.Options{TTL: ttl, HandOff: 1})
+	c := testclient.New(t, s.open(t, addrs), &fencelock.Options{TTL: ttl, HandOff: 1})
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -66,7 +66,7 @@ func Example() {
 		return tx.Commit()
 	}
 
-	locks := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), nil)
+	locks, _ := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), nil)
 	defer locks.Close()
 	first, err := locks.Lock(ctx, "sku1")
 	if err != nil {

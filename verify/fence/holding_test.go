@@ -9,6 +9,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 // trueForTheHolderOnly wants the condition that holding returns to be true for as long as the
@@ -16,7 +17,7 @@ import (
 func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 	holding func(key string, tok fence.Token) (holds func() bool, err error)) {
 	t.Helper()
-	client, waiter := fencelock.New(b, nil), fencelock.New(other, nil)
+	client, waiter := testclient.New(t, b, nil), testclient.New(t, other, nil)
 	defer client.Close()
 	defer waiter.Close()
 	for _, end := range []string{"released", "broken"} {

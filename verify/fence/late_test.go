@@ -64,7 +64,10 @@ func (p plan) lock(ctx context.Context) (h holds, err error) {
 	if err != nil {
 		return h, err
 	}
-	c := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), &fencelock.Options{TTL: lease})
+	c, err := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), &fencelock.Options{TTL: lease})
+	if err != nil {
+		return h, err
+	}
 	if h.Lease, err = c.Lock(ctx, "doc"); err != nil {
 		return h, err
 	}
@@ -73,7 +76,10 @@ func (p plan) lock(ctx context.Context) (h holds, err error) {
 		return h, err
 	}
 	etcd := etcdlock.New(h.etcd, nil)
-	c1 := fencelock.New(etcd, &fencelock.Options{TTL: lease})
+	c1, err := fencelock.New(etcd, &fencelock.Options{TTL: lease})
+	if err != nil {
+		return h, err
+	}
 	l, err := c1.Lock(ctx, "doc")
 	if err != nil {
 		return h, err
@@ -87,7 +93,10 @@ func (p plan) lock(ctx context.Context) (h holds, err error) {
 		return h, err
 	}
 	zookeeper := zklock.New([]string{p.ZK}, &zklock.Options{SessionTimeout: 2 * lease})
-	c2 := fencelock.New(zookeeper, &fencelock.Options{TTL: lease})
+	c2, err := fencelock.New(zookeeper, &fencelock.Options{TTL: lease})
+	if err != nil {
+		return h, err
+	}
 	if l, err = c2.Lock(ctx, "doc"); err != nil {
 		return h, err
 	}

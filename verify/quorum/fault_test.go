@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -170,7 +171,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	// Without Alarm: whoever holds for a tenth of a second, as a busy machine may make
 	// this test do, would subscribe to it, once.
 	quiet := struct{ driver.Backend }{b}
-	c := fencelock.New(quiet, nil)
+	c := testclient.New(t, quiet, nil)
 	warm := lock(t, c, "warm") // connections, and the scripts
 	check(t, warm.Renew(t.Context()))
 	check(t, warm.Release(t.Context()))
@@ -220,7 +221,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 }
 
 func client2(t *testing.T, b driver.Backend) *fencelock.Client {
-	return fencelock.New(b, &fencelock.Options{Owner: "another"})
+	return testclient.New(t, b, &fencelock.Options{Owner: "another"})
 }
 
 // requests counts the scripts that a server has run.
@@ -249,7 +250,7 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 	all = append(all, all[0])
 	check(t, open(t, all).Initialise(t.Context()))
 	b := open(t, all)
-	c := fencelock.New(b, nil)
+	c := testclient.New(t, b, nil)
 	_, err := c.Lock(t.Context(), "k", fencelock.Wait(5*time.Second))
 	if err == nil { // two others were faster
 		check(t, b.Settle(t.Context()))
@@ -266,7 +267,7 @@ func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 3)
 	b := open(t, all)
-	c, other := fencelock.New(b, &fencelock.Options{TTL: lease}), client(t, all, lease)
+	c, other := testclient.New(t, b, &fencelock.Options{TTL: lease}), client(t, all, lease)
 	until(t, "the ID of a refused claim is kept out", func() error {
 		free(t, c, "near", 5*time.Second) // from a server that has just answered soon, the next answer is late soon
 		held := lock(t, other, "k")

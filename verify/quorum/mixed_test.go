@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/sqllock"
@@ -114,7 +115,7 @@ func TestMixedQuorum(t *testing.T) {
 				postgres = testserver.Postgres(t)
 			}
 			m := mix(t, redis, postgres)
-			c := fencelock.New(m.open(t), &fencelock.Options{TTL: lease})
+			c := testclient.New(t, m.open(t), &fencelock.Options{TTL: lease})
 			defer c.Close()
 			l := lock(t, c, "k")
 			switch name {
@@ -127,7 +128,7 @@ func TestMixedQuorum(t *testing.T) {
 			}
 			pause(2 * lease)
 			check(t, l.Err())
-			next := fencelock.New(m.open(t), &fencelock.Options{TTL: lease})
+			next := testclient.New(t, m.open(t), &fencelock.Options{TTL: lease})
 			defer next.Close()
 			if _, err := next.TryLock(t.Context(), "k"); err == nil {
 				t.Error("a lock that is held was granted again")

@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -36,7 +37,10 @@ func TestMain(m *testing.M) {
 func hold(addrs []string) error {
 	b, end := quorumOf(addrs, membership)
 	defer end()
-	c := fencelock.New(b, &fencelock.Options{TTL: lease})
+	c, err := fencelock.New(b, &fencelock.Options{TTL: lease})
+	if err != nil {
+		return err
+	}
 	defer c.Close()
 	l, err := c.Lock(context.Background(), "k")
 	if err != nil {
@@ -199,7 +203,7 @@ func pause(d time.Duration) { <-time.After(d) }
 func client(t *testing.T, all []*testserver.Server, ttl time.Duration) *fencelock.Client {
 	t.Helper()
 	b, end := quorumOf(addrs(all), membership)
-	c := fencelock.New(b, &fencelock.Options{TTL: ttl, HandOff: 1})
+	c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: 1})
 	t.Cleanup(func() {
 		c.Close()
 		end()

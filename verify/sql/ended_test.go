@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -160,7 +161,7 @@ func contend(t *testing.T, lease time.Duration, backend func(context.Context) dr
 	var wg sync.WaitGroup
 	keys := make([]believed, 3)
 	for range 6 {
-		c := fencelock.New(backend(ctx), &fencelock.Options{TTL: lease, HandOff: 4})
+		c := testclient.New(t, backend(ctx), &fencelock.Options{TTL: lease, HandOff: 4})
 		t.Cleanup(func() { c.Close() })
 		for range 2 {
 			wg.Go(func() {

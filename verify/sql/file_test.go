@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -127,7 +128,7 @@ func TestGrantInAReplacedFileIsNotOne(t *testing.T) {
 func TestHolderAndWaiterOfAReplacedFile(t *testing.T) {
 	only(t, sqlite, func(t *testing.T, s *store) {
 		client := func() *fencelock.Client {
-			c := fencelock.New(s.polling(t), &fencelock.Options{TTL: time.Second})
+			c := testclient.New(t, s.polling(t), &fencelock.Options{TTL: time.Second})
 			t.Cleanup(func() { c.Close() })
 			return c
 		}

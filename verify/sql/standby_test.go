@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -39,7 +40,7 @@ func staleStandby(t *testing.T) {
 	const ttl = 9 * time.Second
 	client := func() *fencelock.Client {
 		b := s.backendOn(t, s.openDSN(t, hosts.String()))
-		c := fencelock.New(b, &fencelock.Options{TTL: ttl})
+		c := testclient.New(t, b, &fencelock.Options{TTL: ttl})
 		t.Cleanup(func() { c.Close() })
 		return c
 	}

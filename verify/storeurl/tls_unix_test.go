@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -182,7 +182,7 @@ func lockOnce(t *testing.T, rawURL string, within time.Duration) error {
 	if err := store.Ping(ctx); err != nil {
 		return err
 	}
-	locks := fencelock.New(store.Backend, nil)
+	locks := testclient.New(t, store.Backend, nil)
 	defer locks.Close()
 	lease, err := locks.Lock(ctx, "job")
 	if err != nil {

@@ -13,7 +13,11 @@ import (
 // OnBackend makes Locks of a backend: what a Client of package fencelock makes of it.
 // close is called after the Client was closed; it may be nil.
 func OnBackend(b driver.Backend, o *fencelock.Options, close func()) Locks {
-	return &ours{c: fencelock.New(b, o), close: close}
+	c, err := fencelock.New(b, o)
+	if err != nil {
+		panic(err) // a mistake of the caller
+	}
+	return &ours{c: c, close: close}
 }
 
 // ours is a Client.

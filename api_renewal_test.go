@@ -1,0 +1,180 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+// A lease that is renewed by hand has its whole TTL from the grant, however long the call
+// waited, and from each Renew.
+func TestManualRenewal(t *testing.T) {
+	for _, waits := range []time.Duration{0, 17 * time.Second} {
+		inWorld(t, func(w *world) {
+			var heard listener
+			other, c := w.client(nil), w.client(&fencelock.Options{Hooks: heard.hooks()})
+			first := w.lock(other, "k")
+			time.AfterFunc(waits, func() { w.release(first) })
+			l := w.got(c.Lock(bg, "k", fencelock.ManualRenewal(), fencelock.TTL(time.Minute)))
+			heard.take()
+			if left := time.Until(l.Deadline()); left < 59*time.Second || left > time.Minute {
+				t.Errorf("after %v in line %v are left", waits, left)
+			}
+			time.Sleep(50 * time.Second)
+			if w.wantEvents(&heard, "at risk"); l.State() != fencelock.LeaseAtRisk {
+				t.Errorf("after 50 s the state is %v", l.State())
+			}
+			ok(t, l.Renew(bg))
+			if l.State() != fencelock.LeaseHeld {
+				t.Errorf("after Renew the state is %v", l.State())
+			}
+			renewed := time.Now()
+			w.store.taken()
+			<-l.Context().Done()
+			if d := time.Since(renewed); d < 59*time.Second || d > time.Minute {
+				t.Errorf("it ended %v after Renew", d)
+			}
+			w.is(context.Cause(l.Context()), fencelock.ErrExpired)
+			w.not(l.Err(), fencelock.ErrMaxHold)
+			if steps := w.store.taken(); slices.Contains(steps, "renew") || l.State() != fencelock.LeaseEnded {
+				t.Errorf("steps %q, state %v", steps, l.State())
+			}
+		})
+	}
+}
+
+func TestManualRenewalRefusesWhatContradicts(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		w.is(errOf(c.Lock(bg, "k", fencelock.ManualRenewal(), fencelock.FixedLease(time.Minute))), fencelock.ErrInvalid)
+		l := w.lock(c, "k")
+		shared := errOf(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.ManualRenewal()))
+		w.is(shared, fencelock.ErrInvalid)
+	})
+}
+
+// RenewEvery and RenewTimeout set when a lease is renewed, and for how long that is tried.
+func TestRenewalIsTimedByTheOptions(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: time.Minute, RenewEvery: 5 * time.Second, RenewTimeout: 2 * time.Second})
+		w.lock(c, "k")
+		w.store.taken()
+		time.Sleep(31 * time.Second)
+		if n := len(w.store.taken()); n != 6 {
+			t.Errorf("%d renewals in 31 s, want 6", n)
+		}
+		var took time.Duration
+		w.store.meddle(func(ctx context.Context, _ string) error {
+			sent := time.Now()
+			<-ctx.Done()
+			took = time.Since(sent)
+			return ctx.Err()
+		}, nil)
+		time.Sleep(10 * time.Second)
+		w.store.heal()
+		if took != 2*time.Second {
+			t.Errorf("a renewal was tried for %v, want 2s", took)
+		}
+		short := fencelock.TTL(9 * time.Second) // not twice RenewEvery
+		w.is(errOf(c.Lock(bg, "short", short)), fencelock.ErrInvalid)
+		w.release(w.lock(c, "short", short, fencelock.ManualRenewal()))
+	})
+}
+
+func TestStateFollowsTheLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second})
+		l := w.lock(c, "k")
+		want := func(state fencelock.LeaseState) {
+			t.Helper()
+			if got := l.State(); got != state {
+				t.Errorf("the state is %v, want %v", got, state)
+			}
+		}
+		want(fencelock.LeaseHeld)
+		w.store.meddle(down, nil)
+		time.Sleep(11 * time.Second)
+		want(fencelock.LeaseAtRisk)
+		w.store.heal()
+		time.Sleep(10 * time.Second)
+		want(fencelock.LeaseHeld)
+		w.release(l)
+		want(fencelock.LeaseEnded)
+	})
+}
+
+type ctxKey struct{}
+
+// Every event says whose call it is about, of which kind, and with how many permits.
+func TestEventsCarryTheCall(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: heard.hooks()})
+		ctx := context.WithValue(bg, ctxKey{}, "mine")
+		calls := map[fencelock.Kind]func() (*fencelock.Lease, error){
+			fencelock.Exclusive: func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") },
+			fencelock.Shared:    func() (*fencelock.Lease, error) { return c.RLock(ctx, "k") },
+			fencelock.Permits:   func() (*fencelock.Lease, error) { return c.Semaphore("k", 5).Acquire(ctx, 3) },
+		}
+		for kind, lock := range calls {
+			l := w.got(lock())
+			time.Sleep(11 * time.Second) // renewed
+			w.is(errOf(c.Semaphore("k", 0).Acquire(ctx, 3)), fencelock.ErrInvalid)
+			w.release(l)
+			for i, e := range w.wantEvents(&heard, "acquired", "renewed", "refused", "released") {
+				if refused := i == 2; e.Context == nil || e.Context.Value(ctxKey{}) != "mine" ||
+					!refused && (e.Kind != kind || (e.Permits == 3) != (kind == fencelock.Permits)) {
+					t.Errorf("%v: event %d is %+v", kind, i, e)
+				}
+			}
+		}
+	})
+}
+
+func TestDoOfReadersAndPermits(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		errWork := errors.New("work")
+		f := func(ctx context.Context, l *fencelock.Lease) error {
+			if fencelock.Held(ctx, "k") != l {
+				t.Error("the context does not carry the lease")
+			}
+			return errWork
+		}
+		w.is(c.RDo(bg, "k", f), errWork)
+		w.free("k")
+		w.is(c.Semaphore("k", 3).Do(bg, 2, f), errWork)
+		w.free("k")
+		l := w.lock(c, "k")
+		w.is(c.RDo(bg, "k", f, fencelock.Wait(time.Second)), fencelock.ErrNotAcquired)
+		w.is(c.Semaphore("k", 3).Do(bg, 2, f), fencelock.ErrKind)
+		w.release(l)
+	})
+}
+
+// A loss is told once, also if f returns it itself.
+func TestLossIsToldOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		for _, f := range []func(ctx context.Context) error{
+			func(ctx context.Context) error { return context.Cause(ctx) },
+			func(ctx context.Context) error { return nil },
+			func(ctx context.Context) error { return errors.New("half done") },
+		} {
+			var cause error
+			err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
+				ok(t, c.Break(bg, "k", l.Token(), "why"))
+				cause = l.Err()
+				return f(ctx)
+			})
+			w.is(err, fencelock.ErrBroken, cause)
+			if text := err.Error(); len(text) > 2*len(cause.Error()) || slices.Contains([]byte(text), '\n') {
+				t.Errorf("the error is %q", text)
+			}
+		}
+	})
+}

@@ -75,12 +75,25 @@ func (b *Backend) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, er
 	if leaseEnded(err) {
 		b.leases.forget(l.id)
 	}
-	if err != nil {
-		return driver.Ticket{}, err
-	}
-	if p.own != nil {
+	if err == nil && p.own != nil {
 		return b.enterAgain(ctx, c, p)
 	}
+	var t driver.Ticket
+	if err == nil {
+		t, err = b.joined(c, p, l, sent)
+	}
+	if err != nil && p.rev > 0 {
+		// A damaged record, for example. The caller will not leave, so the claim leaves here.
+		own := driver.Ticket{Claim: *c, Token: tokenOf(p.rev)}
+		if _, failed := b.deleteOwn(ctx, &own, driver.Exit{}); failed != nil {
+			err = failed
+		}
+	}
+	return t, err
+}
+
+// joined answers an Enter that has put its claim.
+func (b *Backend) joined(c *driver.Claim, p *position, l *lease, sent time.Time) (driver.Ticket, error) {
 	// A put does not start its lease again: the server counts from the last keep-alive.
 	left := l.left(sent)
 	if left <= 0 || b.leases.find(l.id) != l {
@@ -166,9 +179,8 @@ func (b *Backend) putInto(ctx context.Context, c *driver.Claim, p *position, put
 		return false, err
 	}
 	p.at = answer.Header.Revision
-	if err := p.fill(c, answer); err != nil || !answer.Succeeded {
-		return false, err
+	if answer.Succeeded {
+		p.rev = p.at
 	}
-	p.rev = p.at
-	return true, nil
+	return answer.Succeeded, p.fill(c, answer)
 }

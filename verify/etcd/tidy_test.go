@@ -232,6 +232,22 @@ func TestFormatOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// TestUnreadableLineIsNotJoined: a claim may be in line before its Backend finds a record that
+// it cannot read. Its caller is told that it has not joined, so it leaves again.
+func TestUnreadableLineIsNotJoined(t *testing.T) {
+	x, b := sceneOfOne(t)
+	for name, c := range map[string]driver.Claim{
+		"k/w0": claim("k"), "k/w1": reader("k"), "k/p0": permits("k", 1, 2), "k/m": claim("k"),
+	} {
+		x.put(x.prefix+name, `{"v":1,"id":"x","capacity":2,"weight":-1,"mark":5}`)
+		permanent(t, "Enter beside "+name, errOf(b.Enter(soon(t), c)))
+		if names := x.keys("k/"); len(names) != 1 {
+			t.Errorf("after an Enter that was refused for %s the line has %v", name, names)
+		}
+		x.remove(x.prefix+"k/", clientv3.WithPrefix())
+	}
+}
+
 // TestKeysOfOneLineAreNotAnothers lists the names that etcd has.
 func TestKeysOfOneLineAreNotAnothers(t *testing.T) {
 	x, b := sceneOfOne(t)

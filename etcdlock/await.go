@@ -16,24 +16,21 @@ const maxAwait = time.Second
 
 // Await reads the line. If the claim is not granted, it watches what blocks the claim, and
 // reads the line again when enough has left. It returns after a second at the latest.
-func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	ctx, end, err := b.begin(ctx)
-	if err != nil {
-		return driver.Ticket{}, err
-	}
-	defer end()
-	p, err := b.check(ctx, &t, revisionOf(t.Token))
-	if err == nil && !p.granted {
-		p, err = b.watch(ctx, &t, p)
-	}
-	if err != nil {
-		if driver.Gone(err) {
-			b.keys.release(t.Ref())
+func (b *Backend) Await(ctx context.Context, t driver.Ticket) (now driver.Ticket, err error) {
+	err = b.call(ctx, rightToWrite, "waiting in the line of", t.Key, func(ctx context.Context) error {
+		p, err := b.check(ctx, &t, revisionOf(t.Token))
+		if err == nil && !p.granted {
+			p, err = b.watch(ctx, &t, p)
 		}
-		return driver.Ticket{}, b.failed(ctx, "waiting in the line of", t.Key, err)
+		if err == nil {
+			now, err = p.ticket(&t.Claim)
+			now.Left = t.Left
+		}
+		return err
+	})
+	if driver.Gone(err) {
+		b.keys.release(t.Ref())
 	}
-	now, err := p.ticket(&t.Claim)
-	now.Left = t.Left
 	return now, err
 }
 
@@ -87,15 +84,8 @@ func (b *Backend) check(ctx context.Context, t *driver.Ticket, rev int64) (*posi
 			return p, b.checkLease(p)
 		}
 		r.Granted, r.Since = true, time.Now().UnixMilli()
-		answer, err := b.etcd.Txn(ctx).
-			If(unchanged(p.name, p.own), absent(p.line.tombstone(t.ID))).
-			Then(clientv3.OpPut(p.name, encode(r), clientv3.WithIgnoreLease())).
-			Commit()
-		if err != nil {
-			return p, err
-		}
-		if answer.Succeeded {
-			return p, b.checkLease(p)
+		if done, err := b.rewrite(ctx, p, &r, clientv3.WithIgnoreLease()); done || err != nil {
+			return p, cmp.Or(err, b.checkLease(p))
 		}
 		rev = p.rev
 	}

@@ -11,17 +11,14 @@ import (
 // Break ends the claim of key whose span holds token, and keeps its ID out for one
 // lease. It costs three requests.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
-	ctx, end, err := b.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	for range maxAttempts {
-		if done, err := b.breakOne(ctx, key, token, reason); done || err != nil {
-			return b.failed(ctx, "breaking", key, err)
+	return b.call(ctx, rightToWrite, "breaking", key, func(ctx context.Context) error {
+		for range maxAttempts {
+			if done, err := b.breakOne(ctx, key, token, reason); done || err != nil {
+				return err
+			}
 		}
-	}
-	return b.failed(ctx, "breaking", key, errRaced)
+		return errRaced
+	})
 }
 
 // breakOne is one attempt. It returns false if the claim has changed meanwhile.
@@ -33,7 +30,7 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	answer, err := b.etcd.Get(ctx, line.claims().from, clientv3.WithRange(line.claims().end),
 		clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
 	if err != nil {
-		return true, err
+		return false, err
 	}
 	own := first(answer.Kvs)
 	if own == nil {
@@ -41,14 +38,14 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	}
 	var r record
 	if err := decode(own, &r); err != nil {
-		return true, err
+		return false, err
 	}
 	if token-tokenOf(rev) >= r.Span {
 		return true, driver.ErrGone{}
 	}
 	l, err := b.grant(ctx, wholeSeconds(r.ttl()))
 	if err != nil {
-		return true, err
+		return false, err
 	}
 	value := encode(tombstone{Format: format, Broken: true, Reason: reason})
 	broken, err := b.etcd.Txn(ctx).
@@ -58,8 +55,5 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 			clientv3.OpPut(line.tombstone(r.ID), value, clientv3.WithLease(l.id)),
 		).
 		Commit()
-	if err == nil && !broken.Succeeded {
-		b.revoke(l)
-	}
-	return err != nil || broken.Succeeded, err
+	return err == nil && broken.Succeeded, err
 }

@@ -34,38 +34,39 @@ var errRaced = errors.New("too many others are coming and going")
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
 // that is there already. It costs one transaction, and one more request when the lease
 // for this TTL is new or old.
-func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	ctx, end, err := b.begin(ctx)
-	if err != nil {
-		return driver.Ticket{}, err
-	}
-	defer end()
-	if err := c.Validate(b.Info()); err != nil {
-		return driver.Ticket{}, err
-	}
-	for range maxAttempts {
-		t, err := b.enter(ctx, &c)
-		switch {
-		case leaseEnded(err), errors.Is(err, errEnded):
-			continue // the claim is not in line, and joins anew
-		case errors.Is(err, errNameTaken) && b.keys.collided(b.line(c.Key), &c):
-			continue
-		case err == nil:
-			return t, nil
+func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err error) {
+	err = b.call(ctx, rightToWrite, "entering the line of", c.Key, func(ctx context.Context) (err error) {
+		if err = c.Validate(b.Info()); err == nil {
+			t, err = b.enter(ctx, &c)
 		}
-		err = b.failed(ctx, "entering the line of", c.Key, err)
-		if isAnswer(err) {
-			b.keys.refused(c.Ref())
-		} else {
-			b.keys.enterPending(c.Ref())
-		}
-		return t, err
+		return err
+	})
+	switch {
+	case err == nil:
+	case isAnswer(err):
+		b.keys.refused(c.Ref())
+	default:
+		b.keys.enterPending(c.Ref())
 	}
-	return driver.Ticket{}, b.failed(ctx, "entering the line of", c.Key, errRaced)
+	return t, err
 }
 
-// enter is one attempt of Enter.
 func (b *Backend) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, error) {
+	for range maxAttempts {
+		t, err := b.enterOnce(ctx, c)
+		switch {
+		case leaseEnded(err), errors.Is(err, errEnded):
+			// The claim is not in line, and joins anew.
+		case errors.Is(err, errNameTaken) && b.keys.collided(b.line(c.Key), c):
+		default:
+			return t, err
+		}
+	}
+	return driver.Ticket{}, errRaced
+}
+
+// enterOnce is one attempt of Enter.
+func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket, error) {
 	l, err := b.leaseOf(ctx, c.TTL)
 	if err != nil {
 		return driver.Ticket{}, err

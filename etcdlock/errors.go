@@ -58,14 +58,9 @@ func isAnswer(err error) bool {
 	return driver.Gone(err) || isBusy(err) || errors.Is(err, driver.ErrKind) || errors.As(err, &permanent)
 }
 
-// failed explains an error of a call that writes.
-func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
-	return b.explain(ctx, doing, key, rightToWrite, err)
-}
-
 // explain says what a call was doing when err happened, and what helps. The errors of
 // the client have no passwords.
-func (b *Backend) explain(ctx context.Context, doing, key, right string, err error) error {
+func (b *Backend) explain(ctx context.Context, right, doing, key string, err error) error {
 	switch {
 	case err == nil:
 		return nil

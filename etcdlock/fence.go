@@ -112,16 +112,15 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (c
 		return clientv3.Cmp{}, fmt.Errorf("etcd: the holder of %q: %w: pass the token of its lease",
 			key, fence.ErrNoToken)
 	}
-	ctx, end, err := b.begin(ctx)
+	writers, rev := b.line(key).writers(), revisionOf(int64(token))
+	var answer *clientv3.GetResponse
+	err := b.call(ctx, rightToRead, "looking for the holder of", key, func(ctx context.Context) (err error) {
+		answer, err = b.etcd.Get(ctx, writers.from, clientv3.WithRange(writers.end), clientv3.WithKeysOnly(),
+			clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
+		return err
+	})
 	if err != nil {
 		return clientv3.Cmp{}, err
-	}
-	defer end()
-	writers, rev := b.line(key).writers(), revisionOf(int64(token))
-	answer, err := b.etcd.Get(ctx, writers.from, clientv3.WithRange(writers.end), clientv3.WithKeysOnly(),
-		clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
-	if err != nil {
-		return clientv3.Cmp{}, b.explain(ctx, "looking for the holder of", key, rightToRead, err)
 	}
 	if len(answer.Kvs) == 0 {
 		return clientv3.Cmp{}, &fence.StaleError{Resource: key, Token: token}

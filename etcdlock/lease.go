@@ -217,13 +217,13 @@ const closeTimeout = time.Second
 func (b *Backend) revokeIdle(leases []*lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	parallel(len(leases), func(i int) {
+	for _, l := range leases {
 		// TTL is in whole seconds, 0 in the last one.
-		l, err := b.etcd.TimeToLive(ctx, leases[i].id, clientv3.WithAttachedKeys())
-		if err == nil && l.GrantedTTL > 0 && len(l.Keys) == 0 {
-			_, _ = b.etcd.Revoke(ctx, leases[i].id) // or it ends by itself
+		now, err := b.etcd.TimeToLive(ctx, l.id, clientv3.WithAttachedKeys())
+		if err == nil && now.GrantedTTL > 0 && len(now.Keys) == 0 {
+			_, _ = b.etcd.Revoke(ctx, l.id) // or it ends by itself
 		}
-	})
+	}
 }
 
 // leaseEnded reports whether err says that the server does not know the lease. The

@@ -14,12 +14,9 @@ import (
 // its token, unless the claim is to linger. Otherwise it costs two, and a lease for what
 // lingers and one for a tombstone.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	ctx, end, err := b.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	err = b.failed(ctx, "leaving the line of", t.Key, b.leave(ctx, &t, e))
+	err := b.call(ctx, rightToWrite, "leaving the line of", t.Key, func(ctx context.Context) error {
+		return b.leave(ctx, &t, e)
+	})
 	if err == nil || isAnswer(err) {
 		b.keys.release(t.Ref())
 	}
@@ -81,16 +78,10 @@ func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.E
 	}
 	ifs := []clientv3.Cmp{p.unchangedOwn(), unchanged(p.line.tombstone(t.ID), p.tombstone)}
 	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(w.ops...).Commit()
-	if err != nil {
-		return true, err // what was written ends with its lease
+	if err != nil || !answer.Succeeded {
+		return false, err // the leases that were granted for it end by themselves
 	}
-	if answer.Succeeded {
-		return true, result
-	}
-	for _, l := range w.leases {
-		b.revoke(l)
-	}
-	return false, nil
+	return true, result
 }
 
 // absentFor answers a Leave of a claim that is not in line: nil if the claim wrote the
@@ -117,13 +108,12 @@ func (p *position) unchangedOwn() clientv3.Cmp {
 	return unchanged(p.name, p.under)
 }
 
-// exitWrites are the writes of a Leave, and the leases that they need.
+// exitWrites are the writes of a Leave. Their leases are never renewed.
 type exitWrites struct {
-	b      *Backend
-	t      *driver.Ticket
-	p      *position
-	ops    []clientv3.Op
-	leases []*lease // granted for this Leave, and never renewed
+	b   *Backend
+	t   *driver.Ticket
+	p   *position
+	ops []clientv3.Op
 }
 
 // leave deletes the claim, or makes it linger, and writes the mark of a claim that is
@@ -140,7 +130,7 @@ func (w *exitWrites) leave(ctx context.Context, e driver.Exit) error {
 	if err := decode(w.p.own, &r); err != nil {
 		return err
 	}
-	l, err := w.grant(ctx, e.Linger)
+	l, err := w.b.grant(ctx, wholeSeconds(e.Linger))
 	if err != nil {
 		return err
 	}
@@ -161,7 +151,7 @@ func (w *exitWrites) keepOut(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	l, err := w.grant(ctx, ttl)
+	l, err := w.b.grant(ctx, wholeSeconds(ttl))
 	if err == nil {
 		w.putTombstone(l)
 	}
@@ -174,19 +164,4 @@ func (w *exitWrites) putTombstone(l *lease) {
 		value = string(w.p.tombstone.Value) // the reason that an operator wrote stays
 	}
 	w.ops = append(w.ops, clientv3.OpPut(w.p.line.tombstone(w.t.ID), value, clientv3.WithLease(l.id)))
-}
-
-func (w *exitWrites) grant(ctx context.Context, ttl time.Duration) (*lease, error) {
-	l, err := w.b.grant(ctx, wholeSeconds(ttl))
-	if err == nil {
-		w.leases = append(w.leases, l)
-	}
-	return l, err
-}
-
-// revoke ends a lease that was not used after all. If that fails, it ends by itself.
-func (b *Backend) revoke(l *lease) {
-	ctx, cancel := context.WithTimeout(b.ctx, closeTimeout)
-	defer cancel()
-	_, _ = b.etcd.Revoke(ctx, l.id)
 }

@@ -18,31 +18,25 @@ const keysPerPage = 500
 // Ping reads one key below the prefix. It fails if the server cannot be reached, and if
 // the user may not read there. It costs one request.
 func (b *Backend) Ping(ctx context.Context) error {
-	ctx, end, err := b.begin(ctx)
-	if err != nil {
+	return b.call(ctx, rightToRead, "reading keys that begin with", b.prefix, func(ctx context.Context) error {
+		_, err := b.etcd.Get(ctx, b.prefix, clientv3.WithCountOnly())
 		return err
-	}
-	defer end()
-	_, err = b.etcd.Get(ctx, b.prefix, clientv3.WithCountOnly())
-	return b.explain(ctx, "reading keys that begin with", b.prefix, rightToRead, err)
+	})
 }
 
 // Line describes the line of key, also if it is empty. It costs one read, and one
 // request for each lease in it. Last is 0: the store's revision is above all tokens, so
 // no token needs to be remembered.
-func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
-	ctx, end, err := b.begin(ctx)
-	if err != nil {
-		return driver.Line{}, err
-	}
-	defer end()
-	all := b.line(key).all()
-	answer, err := b.etcd.Get(ctx, all.from, clientv3.WithRange(all.end))
-	if err != nil {
-		return driver.Line{}, b.explain(ctx, "reading the line of", key, rightToRead, err)
-	}
-	l, err := newLineReader(b).describe(ctx, key, answer.Kvs)
-	return l, b.explain(ctx, "reading the line of", key, rightToRead, err)
+func (b *Backend) Line(ctx context.Context, key string) (l driver.Line, err error) {
+	err = b.call(ctx, rightToRead, "reading the line of", key, func(ctx context.Context) error {
+		all := b.line(key).all()
+		answer, err := b.etcd.Get(ctx, all.from, clientv3.WithRange(all.end))
+		if err == nil {
+			l, err = newLineReader(b).describe(ctx, key, answer.Kvs)
+		}
+		return err
+	})
+	return l, err
 }
 
 // Lines yields the lines with at least one claim whose keys begin with prefix. It
@@ -51,13 +45,15 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 	return func(yield func(driver.Line, error) bool) {
 		r, from := newLineReader(b), b.prefix+plain.Escape(prefix)
 		for end := clientv3.GetPrefixRangeEnd(from); from != ""; {
+			var lines []driver.Line
 			// No call is under way while the caller has a line: it may even call Close.
-			lines, next, err := r.page(ctx, from, end)
-			if err == nil {
-				err = ctx.Err()
-			}
+			const doing = "listing the locks that begin with"
+			err := b.call(ctx, rightToRead, doing, prefix, func(ctx context.Context) (err error) {
+				lines, from, err = r.page(ctx, from, end)
+				return cmp.Or(err, ctx.Err())
+			})
 			if err != nil {
-				yield(driver.Line{}, b.explain(ctx, "listing the locks that begin with", prefix, rightToRead, err))
+				yield(driver.Line{}, err)
 				return
 			}
 			for _, l := range lines {
@@ -65,7 +61,6 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 					return
 				}
 			}
-			from = next
 		}
 	}
 }
@@ -83,11 +78,6 @@ func newLineReader(b *Backend) *lineReader {
 // page reads up to keysPerPage keys, and all keys of the line that the page ends in. It
 // returns the lines with claims, and where the next page begins: "" after the last page.
 func (r *lineReader) page(ctx context.Context, from, end string) (lines []driver.Line, next string, err error) {
-	ctx, done, err := r.b.begin(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	defer done()
 	page, err := r.b.etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(keysPerPage))
 	if err != nil {
 		return nil, "", err
@@ -137,9 +127,6 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 			claims = append(claims, kv)
 		}
 	}
-	if err := r.readLeases(ctx, claims); err != nil {
-		return d, err
-	}
 	slices.SortFunc(claims, func(a, b *keyValue) int { return int(a.CreateRevision - b.CreateRevision) })
 	sum := int64(0)
 	for _, kv := range claims {
@@ -147,7 +134,10 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 		if err := decode(kv, &c); err != nil {
 			return d, err
 		}
-		left := r.left[kv.Lease]
+		left, err := r.leaseLeft(ctx, kv.Lease)
+		if err != nil {
+			return d, err
+		}
 		if kv.Lease == 0 {
 			left = c.ttl() // put by hand, as a restored copy is: only Break ends it
 		}
@@ -164,26 +154,18 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 	return d, nil
 }
 
-// readLeases asks for the leases of claims that are not known yet.
-func (r *lineReader) readLeases(ctx context.Context, claims []*keyValue) error {
-	var unknown []int64
-	for _, kv := range claims {
-		if _, known := r.left[kv.Lease]; !known && kv.Lease != 0 {
-			r.left[kv.Lease] = 0
-			unknown = append(unknown, kv.Lease)
-		}
+// leaseLeft asks how long a lease lasts, unless that is known. It is 0 if the lease has ended.
+func (r *lineReader) leaseLeft(ctx context.Context, id int64) (time.Duration, error) {
+	left, known := r.left[id]
+	if known || id == 0 {
+		return left, nil
 	}
-	left, errs := make([]time.Duration, len(unknown)), make([]error, len(unknown))
-	parallel(len(unknown), func(i int) {
-		answer, err := r.b.etcd.TimeToLive(ctx, clientv3.LeaseID(unknown[i]))
-		if errs[i] = err; err == nil && answer.GrantedTTL > 0 {
-			// The server tells whole seconds, rounded down. Until it has ended a lease,
-			// the claims on it are in line.
-			left[i] = time.Duration(max(answer.TTL, 0))*time.Second + time.Second/2
-		}
-	})
-	for i, id := range unknown {
-		r.left[id] = left[i]
+	answer, err := r.b.etcd.TimeToLive(ctx, clientv3.LeaseID(id))
+	if err == nil && answer.GrantedTTL > 0 {
+		// The server tells whole seconds, rounded down. Until it has ended a lease, the
+		// claims on it are in line.
+		left = time.Duration(max(answer.TTL, 0))*time.Second + time.Second/2
 	}
-	return cmp.Or(errs...)
+	r.left[id] = left
+	return left, err
 }

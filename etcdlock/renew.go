@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,46 +22,40 @@ const keysPerRead = 100
 // request without an answer is sent again, to another member.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
-	ctx, end, err := b.begin(ctx)
+	err := b.call(ctx, rightToWrite, "renewing", ts[0].Key, func(ctx context.Context) error {
+		b.renew(ctx, ts, errs)
+		return nil
+	})
 	if err != nil {
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
+		errs = slices.Repeat([]error{err}, len(ts))
 	}
-	defer end()
+	return errs
+}
+
+func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error) {
 	keys := b.readOwnKeys(ctx, ts, errs)
 	alive := b.keepAliveAll(ctx, keys)
-	var alone []int
-	for i := range ts {
-		if errs[i] != nil {
-			continue
-		}
+	parallel(len(ts), func(i int) {
 		var kept *keptAlive
 		if keys[i] != nil {
 			kept = alive[clientv3.LeaseID(keys[i].Lease)]
 		}
-		if ours := kept != nil; !ours || kept.err == nil && kept.ttl < ts[i].TTL {
-			alone = append(alone, i)
-		} else {
+		switch ours := kept != nil; {
+		case errs[i] != nil:
+		case !ours || kept.err == nil && kept.ttl < ts[i].TTL:
+			// The claim is not in line, or lingers, or its lease is too short or another Backend's.
+			_, errs[i] = b.renewAlone(ctx, &ts[i].Claim, revisionOf(ts[i].Token))
+		default:
 			errs[i] = kept.err
 		}
-	}
-	// The claim is not in line, or lingers, or its lease is too short or another Backend's.
-	parallel(len(alone), func(n int) {
-		t := &ts[alone[n]]
-		_, errs[alone[n]] = b.renewAlone(ctx, &t.Claim, revisionOf(t.Token))
-	})
-	for i, err := range errs {
-		if leaseEnded(err) {
-			err = errEnded
+		if leaseEnded(errs[i]) {
+			errs[i] = errEnded
 		}
-		if driver.Gone(err) {
+		if driver.Gone(errs[i]) {
 			b.keys.release(ts[i].Ref())
 		}
-		errs[i] = b.failed(ctx, "renewing", ts[i].Key, err)
-	}
-	return errs
+		errs[i] = b.explain(ctx, rightToWrite, "renewing", ts[i].Key, errs[i])
+	})
 }
 
 // readOwnKeys reads the keys of all claims, and sets errs where that fails. (Without the
@@ -74,7 +69,7 @@ func (b *Backend) readOwnKeys(ctx context.Context, ts []driver.Ticket, errs []er
 		for i := from; i < to; i++ {
 			ops = append(ops, b.positionOf(&ts[i].Claim, revisionOf(ts[i].Token)).ownKey())
 		}
-		answer, err := hedged(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		answer, err := repeated(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return b.etcd.Txn(ctx).Then(ops...).Commit()
 		})
 		for i := from; i < to; i++ {
@@ -103,7 +98,9 @@ func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[client
 	ids := slices.Collect(maps.Keys(alive))
 	parallel(len(ids), func(i int) {
 		k := alive[ids[i]]
-		k.ttl, k.err = hedged(ctx, func(ctx context.Context) (time.Duration, error) { return b.keepAlive(ctx, ids[i]) })
+		k.ttl, k.err = repeated(ctx, func(ctx context.Context) (time.Duration, error) {
+			return b.keepAlive(ctx, ids[i])
+		})
 	})
 	return alive
 }
@@ -130,7 +127,7 @@ func (b *Backend) renewAlone(ctx context.Context, c *driver.Claim, rev int64) (t
 		ttl, err := b.keepAlive(ctx, longer.id)
 		moved := false
 		if err == nil {
-			moved, err = b.moveToLease(ctx, c, p, longer)
+			moved, err = b.moveToLease(ctx, p, longer)
 		}
 		switch {
 		case leaseEnded(err):
@@ -144,15 +141,63 @@ func (b *Backend) renewAlone(ctx context.Context, c *driver.Claim, rev int64) (t
 
 // moveToLease puts the claim of p on the lease l. It reports false if the claim has changed
 // since p was read.
-func (b *Backend) moveToLease(ctx context.Context, c *driver.Claim, p *position, l *lease) (moved bool, err error) {
+func (b *Backend) moveToLease(ctx context.Context, p *position, l *lease) (moved bool, err error) {
 	var r record
 	if err := decode(p.own, &r); err != nil {
 		return false, err
 	}
 	r.TTL = int64(l.ttl / time.Second)
+	return b.rewrite(ctx, p, &r, clientv3.WithLease(l.id))
+}
+
+// rewrite replaces the record of p's claim. It reports false if the claim has changed since p
+// was read.
+func (b *Backend) rewrite(ctx context.Context, p *position, r *record, lease clientv3.OpOption) (bool, error) {
 	answer, err := b.etcd.Txn(ctx).
-		If(unchanged(p.name, p.own), absent(p.line.tombstone(c.ID))).
-		Then(clientv3.OpPut(p.name, encode(r), clientv3.WithLease(l.id))).
+		If(unchanged(p.name, p.own), absent(p.line.tombstone(r.ID))).
+		Then(clientv3.OpPut(p.name, encode(r), lease)).
 		Commit()
 	return err == nil && answer.Succeeded, err
+}
+
+const (
+	maxRequests    = 3
+	requestTimeout = time.Second // or a quarter of the time that is left
+)
+
+// repeated sends a request that may be applied twice. A client sends its requests to its members
+// in turn, and a member that hangs keeps a request until its context ends. So a request that is
+// not answered in time is sent again, to another member. The last one has all the time left.
+func repeated[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
+	for range maxRequests - 1 {
+		timeout := requestTimeout
+		if end, ok := ctx.Deadline(); ok {
+			timeout = min(timeout, time.Until(end)/4)
+		}
+		short, cancel := context.WithTimeout(ctx, timeout)
+		answer, err := request(short)
+		late := short.Err() != nil
+		cancel()
+		if err == nil || !late {
+			return answer, err
+		}
+	}
+	return request(ctx)
+}
+
+// maxParallel bounds the requests of one call that are under way at the same time.
+const maxParallel = 16
+
+// parallel calls f with 0 to n-1, on maxParallel goroutines at a time, and waits for all.
+func parallel(n int, f func(i int)) {
+	var group sync.WaitGroup
+	limit := make(chan struct{}, maxParallel)
+	for i := range n {
+		limit <- struct{}{}
+		group.Go(func() {
+			defer func() { <-limit }()
+			f(i)
+		})
+	}
+	group.Wait()
 }

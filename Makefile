@@ -39,7 +39,7 @@ bench: ## compare with raw Redis and with other libraries, in one run
 	cd verify && go run ./cmd/bench
 
 bench-compare: ## compare the Go benchmarks with those of the last release, or of REF=commit
-	cd verify && go run ./cmd/bench -compare $(or $(REF),last)
+	@scripts/bench-compare.sh $(or $(REF),last)
 
 torture: ## an hour of faults on every store; keeps the histories in torture/
 	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture/$$(date -u +%Y-%m-%dT%H%M%SZ)

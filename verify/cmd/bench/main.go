@@ -7,7 +7,6 @@
 //	go run ./cmd/bench -case hot,keys -peer 'fencelock*' -peer 'raw*'
 //	go run ./cmd/bench -docs ../docs       and rewrites docs/performance.md
 //	go run ./cmd/bench -from run.json -docs ../docs   the same, from an earlier run
-//	go run ./cmd/bench -compare v0.1.0     Go benchmarks of this tree against that one
 package main
 
 import (
@@ -35,8 +34,8 @@ func main() {
 // flags are what the command line asks for.
 type flags struct {
 	bench.Options
-	child, json               bool
-	save, from, docs, compare string
+	child, json      bool
+	save, from, docs string
 }
 
 func parse() (*flags, error) {
@@ -64,8 +63,6 @@ func parse() (*flags, error) {
 	flag.StringVar(&f.save, "o", "", "write this JSON to a `file` as well")
 	flag.StringVar(&f.from, "from", "", "measure nothing: take the JSON of an earlier run from this `file`")
 	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md in this `folder`")
-	flag.StringVar(&f.compare, "compare", "", "compare the Go benchmarks with those of this `commit` or tag; "+
-		"\"last\" is the last tag, or the first commit")
 	flag.BoolVar(&f.child, "child", false, "what a run starts more processes with")
 	flag.Parse()
 	if flag.NArg() > 0 || f.Rounds < 1 {
@@ -84,9 +81,6 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if f.compare != "" {
-		return compareWith(ctx, f.compare, max(f.Rounds, 6)) // benchstat wants as many
-	}
 	measured, err := f.measure(ctx)
 	if measured == nil {
 		return err

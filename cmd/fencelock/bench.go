@@ -110,7 +110,7 @@ func (v *benchView) show(w io.Writer) error {
 		{"hand-over to another program", micros(v.Between.P50), micros(v.Between.P99)},
 		{fmt.Sprintf("renewal of %d leases", v.Leases), micros(v.Renewal.P50), micros(v.Renewal.P99)},
 	}
-	if err := terminal.Table(w, rows); err != nil {
+	if err := terminal.Table(w, rows, nil); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -119,7 +119,7 @@ func (v *benchView) show(w io.Writer) error {
 		{fmt.Sprintf("locks, %d names at once", benchNames), rate(v.Many)},
 		{"hand-overs inside one program", rate(v.Inside)},
 	}
-	if err := terminal.Table(w, rows); err != nil {
+	if err := terminal.Table(w, rows, nil); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\nWhat to expect:\n%s", v.advice())

@@ -49,7 +49,7 @@ that URL only. A file that others may write is not used.`,
 			for _, x := range settings {
 				table = append(table, []string{x.Name, plain(x.Value), plain(x.From)})
 			}
-			return terminal.Table(c.out, table)
+			return terminal.Table(c.out, table, nil)
 		},
 	}
 	c.outputFlag(cmd)

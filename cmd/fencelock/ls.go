@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,27 +85,46 @@ func showTable(w io.Writer, lines []driver.Line) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	all, now := [][]string{heading}, time.Now()
+	all, now := [][]string{slices.Clone(heading)}, time.Now()
 	for _, l := range lines {
 		all = append(all, rows(l, now)...)
 	}
-	return layout().Table(w, all)
+	fit(all, terminalWidth(os.Stdout), 0, 2, 7) // name, owner, note
+	if !colours(os.Stdout) {
+		return terminal.Table(w, all, nil)
+	}
+	return terminal.Table(w, all, func(column int, cell string) string {
+		if column != 1 { // the state
+			return cell
+		}
+		verb, _, _ := strings.Cut(cell, " ")
+		return paint(verb, cell)
+	})
 }
 
-// layout is that of a table of claims: on a terminal it fits the width, and has colours
-// unless NO_COLOR is set.
-func layout() terminal.Layout {
-	l := terminal.Layout{Width: terminalWidth(os.Stdout), Cut: []int{0, 2, 7}} // name, owner, note
-	if colours(os.Stdout) {
-		l.Paint = func(column int, cell string) string {
-			if column != 1 { // the state
-				return cell
-			}
-			verb, _, _ := strings.Cut(cell, " ")
-			return paint(verb, cell)
+// shortest is how short a cell may be cut.
+const shortest = 8
+
+// fit cuts cells until a table is no wider than a terminal; 0 stands for any width. The widest
+// of the given columns gives way.
+func fit(rows [][]string, width int, columns ...int) {
+	widths := terminal.Widths(rows)
+	total := 2 * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for ; width > 0 && total > width; total-- {
+		widest := slices.MaxFunc(columns, func(a, b int) int { return cmp.Compare(widths[a], widths[b]) })
+		if widths[widest] <= shortest {
+			break
+		}
+		widths[widest]--
+	}
+	for _, row := range rows {
+		for _, i := range columns {
+			row[i] = cut(row[i], widths[i])
 		}
 	}
-	return l
 }
 
 // colours reports whether what is written to f may have colours.

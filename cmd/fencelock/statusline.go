@@ -126,7 +126,7 @@ func (w *waitingLine) draw() {
 	if width == 0 {
 		width = 80 // a terminal that does not say
 	}
-	status.set(terminal.Cut(text, width-1))
+	status.set(cut(text, width-1))
 }
 
 // end removes the line.

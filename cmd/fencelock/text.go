@@ -15,6 +15,20 @@ func quote(s string) string { return terminal.Quote(s) }
 // plain is quote without the quotes, for tables.
 func plain(s string) string { return terminal.Plain(s) }
 
+// cut returns the beginning of s that fits into so many columns, with … for the rest.
+func cut(s string, columns int) string {
+	if terminal.Columns(s) <= columns {
+		return s
+	}
+	n := 0
+	for i, r := range s {
+		if n += terminal.Columns(string(r)); n >= columns {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
 // heldBy says who is in the way: "held by app@web-3/812 (deploy) since 14:02:11, 2 ahead
 // with the holder".
 func heldBy(h *fencelock.HeldError) string {

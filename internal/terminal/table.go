@@ -47,45 +47,30 @@ var wide = &unicode.RangeTable{
 // Wide reports whether r takes two columns.
 func Wide(r rune) bool { return unicode.Is(wide, r) }
 
-// Cut returns the beginning of s that fits into so many columns, with … for the rest.
-func Cut(s string, columns int) string {
-	if Columns(s) <= columns {
-		return s
-	}
-	n := 0
-	for i, r := range s {
-		if n += Columns(string(r)); n >= columns {
-			return s[:i] + "…"
+// Widths returns how wide the columns of a table are: each as its widest cell.
+func Widths(rows [][]string) (widths []int) {
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], Columns(cell))
 		}
 	}
-	return s
+	return widths
 }
 
-// Layout says how a table is shown.
-type Layout struct {
-	Width int                                  // of the terminal; 0: any
-	Cut   []int                                // columns whose cells may be cut if the table is too wide
-	Paint func(column int, cell string) string // adds colours; nil: none
-}
-
-// shortest is how short a cell may be cut.
-const shortest = 8
-
-// Table prints rows in columns that line up on a terminal, two spaces apart. The
-// first row is the heading.
-func Table(w io.Writer, rows [][]string) error { return Layout{}.Table(w, rows) }
-
-// Table prints rows as the function Table does.
-func (l Layout) Table(w io.Writer, rows [][]string) error {
-	widths := l.widths(rows)
+// Table prints rows in columns that line up on a terminal, two spaces apart. The first row is
+// the heading. paint adds colours to the cells of the others; nil adds none.
+func Table(w io.Writer, rows [][]string, paint func(column int, cell string) string) error {
+	widths := Widths(rows)
 	var all strings.Builder
 	for i, row := range rows {
 		var line strings.Builder
 		for j, cell := range row {
-			cell = Cut(cell, widths[j])
 			gap := strings.Repeat(" ", widths[j]-Columns(cell)+2)
-			if l.Paint != nil && i > 0 {
-				cell = l.Paint(j, cell)
+			if paint != nil && i > 0 {
+				cell = paint(j, cell)
 			}
 			line.WriteString(cell + gap)
 		}
@@ -93,36 +78,4 @@ func (l Layout) Table(w io.Writer, rows [][]string) error {
 	}
 	_, err := io.WriteString(w, all.String())
 	return err
-}
-
-// widths returns the width of each column: that of its widest cell, unless the table is too
-// wide. Then the widest of the columns that may be cut gives way.
-func (l Layout) widths(rows [][]string) []int {
-	var widths []int
-	total := -2
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-				total += 2
-			}
-			wider := max(Columns(cell)-widths[i], 0)
-			widths[i] += wider
-			total += wider
-		}
-	}
-	for l.Width > 0 && total > l.Width {
-		widest := -1
-		for _, i := range l.Cut {
-			if widths[i] > shortest && (widest < 0 || widths[i] > widths[widest]) {
-				widest = i
-			}
-		}
-		if widest < 0 {
-			break
-		}
-		widths[widest]--
-		total--
-	}
-	return widths
 }

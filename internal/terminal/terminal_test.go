@@ -10,7 +10,7 @@ import (
 
 func TestTableLinesUpChineseNames(t *testing.T) {
 	var b bytes.Buffer
-	if err := Table(&b, [][]string{{"NAME", "OWNER", "NOTE"}, {"夜间报表", "甲@web", ""}, {"e\u0301tat", "乙", "ﾃｽﾄ"}, {"nightly-report", "x", "y"}}); err != nil {
+	if err := Table(&b, [][]string{{"NAME", "OWNER", "NOTE"}, {"夜间报表", "甲@web", ""}, {"e\u0301tat", "乙", "ﾃｽﾄ"}, {"nightly-report", "x", "y"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := `
@@ -60,7 +60,7 @@ func FuzzTable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		var w strings.Builder
-		if err := Table(&w, [][]string{{"KEY", "OWNER"}, {Plain(a), Plain(b)}}); err != nil {
+		if err := Table(&w, [][]string{{"KEY", "OWNER"}, {Plain(a), Plain(b)}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(w.String(), "\n"); n != 2 {

@@ -32,7 +32,7 @@ func list(w io.Writer, l lab.Lang) error {
 		number := strconv.Itoa(e.Number)
 		rows = append(rows, []string{number, e.Title.In(l), strings.Join(verdict, "; "), e.Taught.In(l)})
 	}
-	if err := terminal.Table(w, rows); err != nil {
+	if err := terminal.Table(w, rows, nil); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", text("list", l))

@@ -39,7 +39,7 @@ func All() []Experiment {
 		pubSubOnly, headOfTheQueue,
 	}
 	for i := range all {
-		all[i].Number, all[i].Story = i+1, stories()[i]
+		all[i].Number, all[i].Story = i+1, story(i+1)
 	}
 	return all
 }

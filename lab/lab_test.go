@@ -100,6 +100,21 @@ func TestEverythingIsSaidInBothLanguages(t *testing.T) {
 	}
 }
 
+func TestWhatIsSaidBesideExperimentsIsInBothLanguages(t *testing.T) {
+	for text := range strings.SplitSeq(texts[English][0]+"\n"+texts[Chinese][0], "\n") {
+		name, _, ok := strings.Cut(text, ": ")
+		en, zh := line(texts[English][0], name), line(texts[Chinese][0], name)
+		if ok && text[0] != '#' && (en == "" || zh == "" || strings.Count(en, "%s") != strings.Count(zh, "%s")) {
+			t.Errorf("%s: %q and %q", name, en, zh)
+		}
+	}
+	for _, r := range history.All() {
+		if English.Say(string(r)) == "" {
+			t.Errorf("%s is not explained", r)
+		}
+	}
+}
+
 func TestLanguagesAreReadFromLocales(t *testing.T) {
 	for s, want := range map[string]Lang{
 		"en": English, "zh": Chinese, "zh_CN.UTF-8": Chinese, "zh-TW": Chinese, "ZH": Chinese, "en_GB": English, "zh.UTF-8": Chinese,

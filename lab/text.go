@@ -2,8 +2,8 @@ package lab
 
 import (
 	_ "embed"
+	"fmt"
 	"strings"
-	"sync"
 )
 
 // Lang is a language that the lab speaks.
@@ -56,20 +56,27 @@ var english string
 //go:embed text/zh.txt
 var chinese string
 
-// stories are those of all experiments. A file has a paragraph for each, behind one that
-// says so: its number, and "field: text" lines.
-var stories = sync.OnceValue(func() (all []Story) {
-	zh := strings.Split(chinese, "\n\n")
-	for i, en := range strings.Split(english, "\n\n")[1:] {
-		of := func(field string) Text { return Text{line(en, field), line(zh[i+1], field)} }
-		all = append(all, Story{of("title"), of("taught"), of("flaw"), of("cure"), of("note")})
-	}
-	return all
-})
+// texts are the paragraphs of a language. The first goes with every experiment, and each other
+// one is of an experiment. Their lines are "name: text".
+var texts = map[Lang][]string{
+	English: strings.Split(english, "\n\n"),
+	Chinese: strings.Split(chinese, "\n\n"),
+}
 
-// line is what a paragraph has for a field.
-func line(paragraph, field string) string {
-	_, rest, _ := strings.Cut(paragraph, "\n"+field+": ")
+// Say returns a text that goes with every experiment, with args in it.
+func (l Lang) Say(name string, args ...any) string {
+	return fmt.Sprintf(line(texts[l][0], name), args...)
+}
+
+// story is what the n-th experiment says of itself.
+func story(n int) Story {
+	of := func(name string) Text { return Text{line(texts[English][n], name), line(texts[Chinese][n], name)} }
+	return Story{of("title"), of("taught"), of("flaw"), of("cure"), of("note")}
+}
+
+// line is what a paragraph has for a name.
+func line(paragraph, name string) string {
+	_, rest, _ := strings.Cut(paragraph, "\n"+name+": ")
 	text, _, _ := strings.Cut(rest, "\n")
 	return text
 }

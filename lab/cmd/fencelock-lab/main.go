@@ -141,7 +141,7 @@ func language(asked string) (lab.Lang, error) {
 // play plays schemes and shows each as it ends.
 func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return fail(exitConfig, "%s", text("noRedis", l))
+		return fail(exitConfig, "%s", l.Say("noRedis"))
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -156,7 +156,7 @@ func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 		return fail(exitConfig, "cannot make a temporary folder: %v", err)
 	}
 	defer os.RemoveAll(dir)
-	say(text("starting", l), dir)
+	say("%s", l.Say("starting", dir))
 	logging.Disable() // nodes that cannot be reached are part of the play
 
 	var wrong []string
@@ -180,7 +180,7 @@ func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return fail(exitNotAsTold, text("wrong", l), strings.Join(wrong, ", "))
+		return fail(exitNotAsTold, "%s", l.Say("wrong", strings.Join(wrong, ", ")))
 	}
 	return nil
 }

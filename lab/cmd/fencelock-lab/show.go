@@ -13,7 +13,7 @@ import (
 
 func ruleNames(rules []history.Rule, l lab.Lang) string {
 	if len(rules) == 0 {
-		return text("nothing", l)
+		return l.Say("nothing")
 	}
 	var all []string
 	for _, r := range rules {
@@ -23,11 +23,11 @@ func ruleNames(rules []history.Rule, l lab.Lang) string {
 }
 
 func list(w io.Writer, l lab.Lang) error {
-	rows := [][]string{{"#", text("scheme", l), text("verdict", l), text("taughtAt", l)}}
+	rows := [][]string{{"#", l.Say("scheme"), l.Say("verdict"), l.Say("taughtAt")}}
 	for _, e := range lab.All() {
 		var verdict []string
 		for _, r := range e.Breaks {
-			verdict = append(verdict, string(r)+" "+ruleTexts[r].In(l))
+			verdict = append(verdict, string(r)+" "+l.Say(string(r)))
 		}
 		number := strconv.Itoa(e.Number)
 		rows = append(rows, []string{number, e.Title.In(l), strings.Join(verdict, "; "), e.Taught.In(l)})
@@ -35,7 +35,7 @@ func list(w io.Writer, l lab.Lang) error {
 	if err := terminal.Table(w, rows, nil); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", text("list", l))
+	_, err := fmt.Fprintf(w, "\n%s\n", l.Say("list"))
 	return err
 }
 
@@ -50,25 +50,25 @@ const (
 func showPlay(w io.Writer, e lab.Experiment, r lab.Result, l lab.Lang) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d  %s\n", e.Number, e.Title.In(l))
-	paragraph(&b, text("taught", l)+e.Taught.In(l))
-	paragraph(&b, text("clock", l))
-	b.WriteString("\n" + text("theirs", l) + "\n\n")
+	paragraph(&b, l.Say("taught", e.Taught.In(l)))
+	paragraph(&b, l.Say("clock"))
+	b.WriteString("\n" + l.Say("theirs") + "\n\n")
 	showRun(&b, r.Scheme, l)
 	b.WriteString("\n")
-	paragraph(&b, text("why", l)+e.Flaw.In(l))
-	b.WriteString("\n" + text("ours", l) + "\n\n")
+	paragraph(&b, l.Say("why", e.Flaw.In(l)))
+	b.WriteString("\n" + l.Say("ours") + "\n\n")
 	showRun(&b, r.Ours, l)
 	b.WriteString("\n")
-	paragraph(&b, text("cure", l)+e.Cure.In(l))
+	paragraph(&b, l.Say("cure", e.Cure.In(l)))
 	if note := e.Note.In(l); note != "" {
-		paragraph(&b, text("note", l)+note)
+		paragraph(&b, l.Say("note", note))
 	}
 	b.WriteString("\n")
 	broken, ours := ruleNames(r.Scheme.Broken(), l), ruleNames(r.Ours.Broken(), l)
 	if r.AsTold(e) {
-		paragraph(&b, fmt.Sprintf(text("asTold", l), broken))
+		paragraph(&b, l.Say("asTold", broken))
 	} else {
-		paragraph(&b, fmt.Sprintf(text("notTold", l), broken, ruleNames(e.Breaks, l), ours))
+		paragraph(&b, l.Say("notTold", broken, ruleNames(e.Breaks, l), ours))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -84,7 +84,7 @@ func paragraph(b *strings.Builder, text string) {
 // is neither A nor B is named, in the column of B; what happens to everybody begins
 // with A.
 func showRun(b *strings.Builder, r lab.Run, l lab.Lang) {
-	row(b, "", []string{text("a", l)}, []string{text("b", l)}, []string{text("holds", l)})
+	row(b, "", []string{l.Say("a")}, []string{l.Say("b")}, []string{l.Say("holds")})
 	for i, s := range r.Steps {
 		what, column := s.Text.In(l), 1
 		switch s.Actor {
@@ -107,11 +107,11 @@ func showRun(b *strings.Builder, r lab.Run, l lab.Lang) {
 			cells[2] = append(cells[2], wrap(h.In(l), storeWidth)...)
 		}
 		if len(s.Holds) == 0 {
-			cells[2] = []string{text("empty", l)}
+			cells[2] = []string{l.Say("empty")}
 		}
 		row(b, strconv.Itoa(i+1), cells[:]...)
 		for _, rule := range s.Broke {
-			fmt.Fprintf(b, "   ^^^ %s%s: %s\n", text("broke", l), rule, ruleTexts[rule].In(l))
+			fmt.Fprintf(b, "   ^^^ %s\n", l.Say("broke", rule, l.Say(string(rule))))
 		}
 	}
 }

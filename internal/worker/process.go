@@ -2,7 +2,7 @@ package worker
 
 import (
 	"bufio"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,17 +29,12 @@ const patience = 30 * time.Second
 // Start starts a worker for an order. It ends with the test at the latest.
 func Start(t testing.TB, order any) *Process {
 	t.Helper()
-	text, err := json.Marshal(order)
-	self, err2 := os.Executable()
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	p := &Process{t: t, cmd: exec.Command(self), out: make(chan string, 10_000), done: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), variable+"="+string(text))
-	p.cmd.Stderr = os.Stderr
-	p.in, err = p.cmd.StdinPipe()
-	out, err2 := p.cmd.StdoutPipe()
-	if err := errors.Join(err, err2, p.cmd.Start()); err != nil {
+	cmd, err := Command(context.Background(), order)
+	p := &Process{t: t, cmd: cmd, out: make(chan string, 10_000), done: make(chan error, 1)}
+	var err2 error
+	p.in, err2 = cmd.StdinPipe()
+	out, err3 := cmd.StdoutPipe()
+	if err := errors.Join(err, err2, err3, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -1,21 +1,35 @@
-// Package worker lets a test binary start itself again as a process that takes locks: a
-// goroutine cannot be killed or stopped alone.
+// Package worker lets a program start itself again as a process that takes locks: a goroutine
+// cannot be killed or stopped alone.
 //
-// TestMain calls Main first. A test calls Start. Both talk by lines.
+// TestMain calls Main first, and a test calls Start. Both talk by lines. A program that is no
+// test calls Main first in main, and starts a Command by itself.
 package worker
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 )
 
 // variable holds the order of a worker, as JSON.
 const variable = "FENCELOCK_TEST_ORDER"
 
-// Main does what Start ordered, and ends the process. In a process that Start has not started
-// it returns at once. A worker whose parent is gone ends.
+// Command is this program as a worker with an order. It is killed when ctx ends.
+func Command(ctx context.Context, order any) (*exec.Cmd, error) {
+	text, err := json.Marshal(order)
+	self, err2 := os.Executable()
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), variable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	return cmd, errors.Join(err, err2)
+}
+
+// Main does what a Command orders, and ends the process. In a process that is no worker it
+// returns at once. A worker whose parent is gone ends.
 func Main[Order any](do func(Order) error) {
 	text := os.Getenv(variable)
 	if text == "" {

@@ -130,7 +130,7 @@ func (b *Bench) runPart(ctx context.Context, p part) (err error) {
 		}
 	}
 	if p.awake {
-		stop, err := b.keepAwake(ctx)
+		stop, err := keepAwake(ctx)
 		if err != nil {
 			return err
 		}

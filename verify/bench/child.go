@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
+
+	process "github.com/fencelock/fencelock/internal/worker"
 )
 
 // job is what a child process is to do.
@@ -22,41 +24,37 @@ type job struct {
 	Guard  string // file, of those that contend
 }
 
-// Child does the job that it reads first, and reports to out. A value in between lets it
-// proceed.
-func Child(in io.Reader, out io.Writer) error {
-	parent, report := json.NewDecoder(in), json.NewEncoder(out)
-	var j job
-	if err := parent.Decode(&j); err != nil {
-		return err
-	}
-	wait := func() error { return parent.Decode(new(bool)) }
+// Child does a job and ends the program, in a process that a run has started. Elsewhere it
+// returns at once.
+func Child() { process.Main(job.do) }
+
+// do does the job.
+func (j job) do() error {
 	if j.Peer == "" {
-		return spin(wait)
+		return spin()
 	}
 	peer, err := findPeer(j.Peer)
 	if err != nil {
 		return err
 	}
 	if j.Leases == 0 {
-		return contend(j, peer, wait, report.Encode)
+		return contend(j, peer)
 	}
 	v, err := hold(j, peer)
-	return errors.Join(err, report.Encode(v))
+	return errors.Join(err, report(v))
 }
 
+// report tells the parent of this process.
+func report(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
+
 // spin uses up one processor, when nobody else wants it, until its parent is gone.
-func spin(wait func() error) error {
+func spin() error {
 	runtime.LockOSThread()
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil { // of this thread
 		return err
 	}
-	var ended atomic.Bool
-	go func() {
-		_ = wait()
-		ended.Store(true)
-	}()
-	for !ended.Load() {
+	var over atomic.Bool // never: the process ends with its parent
+	for !over.Load() {
 	}
 	return nil
 }
@@ -64,10 +62,10 @@ func spin(wait func() error) error {
 // keepAwake has a child spin on each processor until stop. On an idle virtual machine a
 // thread that is woken waits for its processor to wake up too, longer than a server on the
 // loopback device needs for its answer.
-func (b *Bench) keepAwake(ctx context.Context) (stop func(), err error) {
+func keepAwake(ctx context.Context) (stop func(), err error) {
 	ctx, stop = context.WithCancel(ctx)
 	for range runtime.NumCPU() {
-		c, err := b.startChild(ctx, job{})
+		c, err := startChild(ctx, job{})
 		if err != nil {
 			stop()
 			return nil, err
@@ -85,25 +83,14 @@ type child struct {
 }
 
 // startChild starts a child on its job. It is killed when ctx ends.
-func (b *Bench) startChild(ctx context.Context, j job) (*child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-child") // which calls Child
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
+func startChild(ctx context.Context, j job) (*child, error) {
+	cmd, err := process.Command(ctx, j)
+	in, err2 := cmd.StdinPipe()
+	out, err3 := cmd.StdoutPipe()
+	if err := errors.Join(err, err2, err3, cmd.Start()); err != nil {
 		return nil, fmt.Errorf("starting a child process: %w", err)
 	}
-	return &child{cmd, in, json.NewDecoder(out)}, json.NewEncoder(in).Encode(j)
+	return &child{cmd, in, json.NewDecoder(out)}, nil
 }
 
 // receive waits for the child's next report.
@@ -116,10 +103,6 @@ func (c *child) receive(v any) error {
 
 // proceed lets the child go on from where it waits.
 func (c *child) proceed() error {
-	return json.NewEncoder(c.in).Encode(true)
-}
-
-// end waits for the child to end by itself.
-func (c *child) end() error {
-	return errors.Join(c.in.Close(), c.cmd.Wait())
+	_, err := fmt.Fprintln(c.in)
+	return err
 }

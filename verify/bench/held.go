@@ -17,11 +17,11 @@ import (
 func (b *Bench) held(ctx context.Context, p part, peer Peer, _ []Locker) (v Values, err error) {
 	j := job{Peer: peer.Name, Env: b.env(), Key: b.key(), Leases: p.size}
 	j.Env.TTL = p.length
-	c, err := b.startChild(ctx, j)
+	c, err := startChild(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	return v, errors.Join(c.receive(&v), c.end())
+	return v, errors.Join(c.receive(&v), c.cmd.Wait())
 }
 
 // hold is what the child does. It acquires the leases, and measures while each is renewed

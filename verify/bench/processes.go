@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	process "github.com/fencelock/fencelock/internal/worker"
 )
 
 const (
@@ -31,7 +33,7 @@ func (b *Bench) contest(ctx context.Context, p part, peer Peer, _ []Locker) (Val
 	children := make([]*child, processes)
 	for i := range children {
 		j.Env.Process = int64(i)
-		if children[i], err = b.startChild(ctx, j); err != nil {
+		if children[i], err = startChild(ctx, j); err != nil {
 			return nil, err
 		}
 	}
@@ -69,7 +71,7 @@ func (b *Bench) contest(ctx context.Context, p part, peer Peer, _ []Locker) (Val
 		err := c.receive(&one)
 		saw.add(one)
 		return err
-	}), all((*child).end))
+	}), all(func(c *child) error { return c.cmd.Wait() }))
 	v := saw.values()
 	v["handovers_per_s"], v["crossings_per_s"] = handovers/elapsed.Seconds(), crossings/elapsed.Seconds()
 	v["violations"] = g.violations()
@@ -79,7 +81,7 @@ func (b *Bench) contest(ctx context.Context, p part, peer Peer, _ []Locker) (Val
 }
 
 // contend is what each child does.
-func contend(j job, peer Peer, wait func() error, report func(any) error) error {
+func contend(j job, peer Peer) error {
 	g, err := sharedGuard(j.Guard)
 	if err != nil {
 		return err
@@ -94,9 +96,10 @@ func contend(j job, peer Peer, wait func() error, report func(any) error) error 
 	}); err != nil {
 		return err
 	}
-	if err := errors.Join(report("ready"), wait()); err != nil {
+	if err := report("ready"); err != nil {
 		return err
 	}
+	process.Told()
 	ws := onOneKey(l, goroutines, j.Key, g)
 	ws.recording.Store(true)
 	for _, w := range ws.all {
@@ -104,9 +107,7 @@ func contend(j job, peer Peer, wait func() error, report func(any) error) error 
 	}
 	before := cpuTime()
 	ws.start()
-	if err := wait(); err != nil {
-		return err
-	}
+	process.Told()
 	used := cpuTime() - before
 	if err := ws.stop(); err != nil {
 		return err

@@ -1,7 +1,7 @@
 package torture
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
+	process "github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -28,7 +29,7 @@ type worker struct {
 	// The present process:
 	name     string
 	cmd      *exec.Cmd
-	in       io.Closer
+	in       io.Writer
 	done     <-chan struct{}
 	expected bool // its end is our doing
 }
@@ -39,28 +40,16 @@ func (w *worker) start() error {
 	o := w.order
 	o.Proc = fmt.Sprintf("w%d.%d", w.number, w.life)
 	o.Seed += uint64(w.number)<<32 + uint64(w.life)
-	text, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	log, err := os.Create(filepath.Join(o.Dir, o.Proc+".log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), traffic.Variable+"="+string(text))
+	cmd, err := process.Command(context.Background(), o)
 	cmd.Stdout, cmd.Stderr = log, log
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	done, err := testserver.Spawn(cmd)
-	if err != nil {
+	in, err2 := cmd.StdinPipe()
+	done, err3 := testserver.Spawn(cmd)
+	if err := errors.Join(err, err2, err3); err != nil {
 		return fmt.Errorf("starting a worker: %w", err)
 	}
 	w.name, w.cmd, w.in, w.done, w.expected = o.Proc, cmd, in, done, false
@@ -132,7 +121,7 @@ func (w *worker) between() []*faultproxy.Proxy { return w.proxies }
 // askToEnd tells the process to give back what it holds, and to end.
 func (w *worker) askToEnd() {
 	w.expect()
-	w.in.Close()
+	fmt.Fprintln(w.in)
 }
 
 // finish waits until a process that was told to has ended.

@@ -2,19 +2,18 @@ package traffic
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/rpc"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/worker"
 )
 
-// Order is what a worker is to do. It comes as JSON in its environment.
+// Order is what a worker is to do.
 type Order struct {
 	Proc     string // its name: number.life
 	Service  string // in the table
@@ -42,31 +41,12 @@ func (o Order) Key(way string, n int) string {
 	return fmt.Sprintf("%s/%d/%d", way, epoch, n)
 }
 
-// Variable is the environment variable that makes a program a worker.
-const Variable = "FENCELOCK_TORTURE_ORDER"
-
 // Ways are the ways to use locks.
 func Ways() []string { return []string{"mutex", "rw", "sem", "reentrant", "set", "guard"} }
 
-// Worker does what the environment orders, and ends the program; it returns at once if
-// there is no order. It works until its standard input ends, and then gives back what
-// it holds.
-func Worker(table Table) {
-	text := os.Getenv(Variable)
-	if text == "" {
-		return
-	}
-	var o Order
-	err := json.Unmarshal([]byte(text), &o)
-	if err == nil {
-		err = work(table, o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "torture worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+// Worker does what this process was started for, and ends the program; it returns at once if
+// it is no worker. It works until it is told to end, and then gives back what it holds.
+func Worker(table Table) { worker.Main(func(o Order) error { return work(table, o) }) }
 
 func work(table Table, o Order) error {
 	service, ok := table[o.Service]
@@ -80,7 +60,7 @@ func work(table Table, o Order) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		worker.Told()
 		stop()
 	}()
 	var all sync.WaitGroup

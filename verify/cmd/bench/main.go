@@ -25,6 +25,7 @@ import (
 )
 
 func main() {
+	bench.Child()
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -34,7 +35,7 @@ func main() {
 // flags are what the command line asks for.
 type flags struct {
 	bench.Options
-	child, json      bool
+	json             bool
 	save, from, docs string
 }
 
@@ -63,7 +64,6 @@ func parse() (*flags, error) {
 	flag.StringVar(&f.save, "o", "", "write this JSON to a `file` as well")
 	flag.StringVar(&f.from, "from", "", "measure nothing: take the JSON of an earlier run from this `file`")
 	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md in this `folder`")
-	flag.BoolVar(&f.child, "child", false, "what a run starts more processes with")
 	flag.Parse()
 	if flag.NArg() > 0 || f.Rounds < 1 {
 		return nil, errors.New("there are no arguments, and at least one round; see -help")
@@ -75,9 +75,6 @@ func run() error {
 	f, err := parse()
 	if err != nil {
 		return err
-	}
-	if f.child {
-		return bench.Child(os.Stdin, os.Stdout)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -44,6 +44,21 @@ type library[H any] struct {
 	ttl    time.Duration
 }
 
+// An opener opens a library for an Env.
+type opener = func(Env) (Locker, error)
+
+// onClient opens a library on a client that dial returns.
+func onClient[C, H any](dial func(Env) (C, error), adapt func(Env, C) library[H]) opener {
+	return func(e Env) (Locker, error) {
+		client, err := dial(e)
+		if err != nil {
+			return nil, err
+		}
+		l := adapt(e, client)
+		return &l, nil
+	}
+}
+
 func (l *library[H]) Do(ctx context.Context, key string, inside func(token int64)) error {
 	h, err := l.lock(ctx, key)
 	if err != nil {

@@ -18,7 +18,7 @@ type Peer struct {
 	Direct []string
 	// Local is true for a library that asks no server.
 	Local bool
-	Open  func(Env) (Locker, error)
+	Open  opener
 }
 
 // Names that ratios are made with.
@@ -40,7 +40,7 @@ const (
 // people use there, and ours.
 type sides struct {
 	floor, peer, ours   string
-	openFloor, openPeer func(Env) (Locker, error)
+	openFloor, openPeer opener
 }
 
 // stores are the other ones.
@@ -50,9 +50,11 @@ var stores = map[string]sides{
 	onZooKeeper: {"create and delete", "zk.Lock", "fencelock on ZooKeeper",
 		openZooKeeperFloor, openZooKeeperLock},
 	onPostgres: {"two updates (PostgreSQL)", "pg_advisory_lock", "fencelock on PostgreSQL",
-		openSQLFloor("pgx"), openPostgresAdvisory},
+		openSQLFloor("pgx", "UPDATE floor SET v = v + 1 WHERE k = $1"),
+		openAdvisory("pgx", "SELECT pg_advisory_lock($1)", "SELECT pg_advisory_unlock($1)", hashed)},
 	onMariaDB: {"two updates (MariaDB)", "GET_LOCK", "fencelock on MariaDB",
-		openSQLFloor("mysql"), openMariaDBGetLock},
+		openSQLFloor("mysql", "UPDATE floor SET v = v + 1 WHERE k = ?"),
+		openAdvisory("mysql", "SELECT GET_LOCK(?, 1000)", "SELECT RELEASE_LOCK(?)", itself)},
 }
 
 // Peers returns all libraries, the floors first.

@@ -22,30 +22,34 @@ var (
 	errTaken = errors.New("a key that nobody else wants was taken")
 )
 
-// dialGoRedis returns the client that each library on go-redis gets: one of its own, with
-// the default settings. A pipelined one sends together what many goroutines send at a time.
-func dialGoRedis(e Env, pipelined bool) (redis.UniversalClient, func() error, error) {
-	rdb := redis.NewClient(&redis.Options{Addr: e.Addr})
-	if !pipelined {
-		return rdb, rdb.Close, nil
+// goRedis is the client that each library on go-redis gets.
+type goRedis struct {
+	redis.UniversalClient
+	close func() error
+}
+
+// dialGoRedis makes a client with the default settings. A pipelined one sends together what
+// many goroutines send at a time.
+func dialGoRedis(pipelined bool) func(Env) (goRedis, error) {
+	return func(e Env) (goRedis, error) {
+		rdb := redis.NewClient(&redis.Options{Addr: e.Addr})
+		if !pipelined {
+			return goRedis{rdb, rdb.Close}, nil
+		}
+		pipes, err := rdb.AutoPipeline()
+		if err != nil {
+			return goRedis{}, errors.Join(err, rdb.Close())
+		}
+		return goRedis{pipes, func() error { return errors.Join(pipes.Close(), rdb.Close()) }}, nil
 	}
-	pipes, err := rdb.AutoPipeline()
-	if err != nil {
-		return nil, nil, errors.Join(err, rdb.Close())
-	}
-	return pipes, func() error { return errors.Join(pipes.Close(), rdb.Close()) }, nil
 }
 
 // openGoRedis opens the floor: SET NX PX, and compare and delete. It does not wait, renews
 // nothing and has one value for all its locks: it is no lock that one should use.
-func openGoRedis(pipelined bool) func(Env) (Locker, error) {
-	return func(e Env) (Locker, error) {
-		rdb, done, err := dialGoRedis(e, pipelined)
-		if err != nil {
-			return nil, err
-		}
+func openGoRedis(pipelined bool) opener {
+	return onClient(dialGoRedis(pipelined), func(e Env, rdb goRedis) library[struct{}] {
 		compare := redis.NewScript(compareAndDelete)
-		return &library[struct{}]{
+		return library[struct{}]{
 			lock: func(ctx context.Context, key string) (none struct{}, err error) {
 				ok, err := rdb.SetNX(ctx, key, rawValue, e.TTL).Result()
 				if err == nil && !ok {
@@ -56,20 +60,20 @@ func openGoRedis(pipelined bool) func(Env) (Locker, error) {
 			unlock: func(_ context.Context, key string, _ struct{}) error {
 				return compare.Run(context.Background(), rdb, []string{key}, rawValue).Err()
 			},
-			close: done,
-		}, nil
-	}
+			close: rdb.close,
+		}
+	})
+}
+
+func dialRueidis(e Env) (rueidis.Client, error) {
+	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Addr}})
 }
 
 // openRueidis opens the floor through rueidis, which sends what many goroutines want over a
 // few connections without waiting for the answers.
-func openRueidis(e Env) (Locker, error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Addr}})
-	if err != nil {
-		return nil, err
-	}
+var openRueidis = onClient(dialRueidis, func(e Env, client rueidis.Client) library[struct{}] {
 	compare := rueidis.NewLuaScript(compareAndDelete)
-	return &library[struct{}]{
+	return library[struct{}]{
 		lock: func(ctx context.Context, key string) (none struct{}, err error) {
 			set := client.B().Set().Key(key).Value(rawValue).Nx().PxMilliseconds(e.TTL.Milliseconds()).Build()
 			err = client.Do(ctx, set).Error()
@@ -82,23 +86,19 @@ func openRueidis(e Env) (Locker, error) {
 			return compare.Exec(context.Background(), client, []string{key}, []string{rawValue}).Error()
 		},
 		close: func() error { client.Close(); return nil },
-	}, nil
-}
+	}
+})
 
 // openBsm opens github.com/bsm/redislock. It polls as often as it is told to, and gives up
 // after one lease if ctx has no end: none of our cases lasts that long.
-func openBsm(every time.Duration, pipelined bool) func(Env) (Locker, error) {
-	return func(e Env) (Locker, error) {
-		rdb, done, err := dialGoRedis(e, pipelined)
-		if err != nil {
-			return nil, err
-		}
+func openBsm(every time.Duration, pipelined bool) opener {
+	return onClient(dialGoRedis(pipelined), func(e Env, rdb goRedis) library[*bsmredislock.Lock] {
 		client := bsmredislock.New(rdb)
 		var o *bsmredislock.Options
 		if every > 0 {
 			o = &bsmredislock.Options{RetryStrategy: bsmredislock.LinearBackoff(every)}
 		}
-		return &library[*bsmredislock.Lock]{
+		return library[*bsmredislock.Lock]{
 			lock: func(ctx context.Context, key string) (*bsmredislock.Lock, error) {
 				return client.Obtain(ctx, key, e.TTL, o)
 			},
@@ -107,35 +107,32 @@ func openBsm(every time.Duration, pipelined bool) func(Env) (Locker, error) {
 			},
 			extend: func(ctx context.Context, l *bsmredislock.Lock) error { return l.Refresh(ctx, e.TTL, nil) },
 			ttl:    e.TTL,
-			close:  done,
-		}, nil
-	}
+			close:  rdb.close,
+		}
+	})
 }
 
 // openRedsync opens github.com/go-redsync/redsync with one server.
-func openRedsync(every time.Duration, pipelined bool) func(Env) (Locker, error) {
-	return func(e Env) (Locker, error) {
-		rdb, done, err := dialGoRedis(e, pipelined)
-		if err != nil {
-			return nil, err
-		}
-		return newRedsync(e, every, done, goredis.NewPool(rdb)), nil
-	}
+func openRedsync(every time.Duration, pipelined bool) opener {
+	return onClient(dialGoRedis(pipelined), func(e Env, rdb goRedis) library[*redsync.Mutex] {
+		return newRedsync(e, every, rdb.close, goredis.NewPool(rdb))
+	})
 }
 
 // openRedsyncQuorum opens redsync with all nodes, as its README does.
-func openRedsyncQuorum(e Env) (Locker, error) {
-	nodes, done := dialNodes(e)
+var openRedsyncQuorum = onClient(dialNodes, func(e Env, nodes nodes) library[*redsync.Mutex] {
 	var pools []redsyncredis.Pool
 	for _, rdb := range nodes {
 		pools = append(pools, goredis.NewPool(rdb))
 	}
-	return newRedsync(e, 0, done, pools...), nil
-}
+	return newRedsync(e, 0, nodes.close, pools...)
+})
 
 // newRedsync polls every 50 to 250 ms unless it is told otherwise. By default redsync gives
 // up after 32 tries; here it never does.
-func newRedsync(e Env, every time.Duration, done func() error, pools ...redsyncredis.Pool) Locker {
+func newRedsync(
+	e Env, every time.Duration, done func() error, pools ...redsyncredis.Pool,
+) library[*redsync.Mutex] {
 	sync := redsync.New(pools...)
 	o := []redsync.Option{redsync.WithExpiry(e.TTL), redsync.WithTries(math.MaxInt)}
 	if every > 0 {
@@ -147,7 +144,7 @@ func newRedsync(e Env, every time.Duration, done func() error, pools ...redsyncr
 		}
 		return err
 	}
-	return &library[*redsync.Mutex]{
+	return library[*redsync.Mutex]{
 		lock: func(ctx context.Context, key string) (*redsync.Mutex, error) {
 			m := sync.NewMutex(key, o...)
 			return m, m.LockContext(ctx)
@@ -170,9 +167,9 @@ type rueidisHeld struct {
 // openRueidislock opens github.com/redis/rueidis/rueidislock with one key for each lock: more
 // of them cost more, and make nothing safer on one server. noLoop is the setting that its
 // README recommends; without it, it is nearly fair, and hands over much more often.
-func openRueidislock(noLoop bool) func(Env) (Locker, error) {
-	return func(e Env) (Locker, error) {
-		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+func openRueidislock(noLoop bool) opener {
+	dial := func(e Env) (rueidislock.Locker, error) {
+		return rueidislock.NewLocker(rueidislock.LockerOption{
 			ClientOption:   rueidis.ClientOption{InitAddress: []string{e.Addr}},
 			KeyMajority:    1,
 			NoLoopTracking: noLoop,
@@ -183,10 +180,9 @@ func openRueidislock(noLoop bool) func(Env) (Locker, error) {
 			// for ever.
 			TryNextAfter: e.TTL,
 		})
-		if err != nil {
-			return nil, err
-		}
-		return &library[rueidisHeld]{
+	}
+	return onClient(dial, func(_ Env, locker rueidislock.Locker) library[rueidisHeld] {
+		return library[rueidisHeld]{
 			lock: func(ctx context.Context, key string) (h rueidisHeld, err error) {
 				h.ctx, h.unlock, err = locker.WithContext(ctx, key)
 				return h, err
@@ -196,27 +192,30 @@ func openRueidislock(noLoop bool) func(Env) (Locker, error) {
 				return h.ctx.Err()
 			},
 			close: func() error { locker.Close(); return nil },
-		}, nil
-	}
+		}
+	})
 }
 
-// dialNodes returns a client for each server of a quorum.
-func dialNodes(e Env) (all []*redis.Client, done func() error) {
+// nodes are the clients of a quorum, one for each server.
+type nodes []*redis.Client
+
+func dialNodes(e Env) (all nodes, err error) {
 	for _, addr := range e.Nodes {
 		all = append(all, redis.NewClient(&redis.Options{Addr: addr}))
 	}
-	return all, func() (err error) {
-		for _, rdb := range all {
-			err = errors.Join(err, rdb.Close())
-		}
-		return err
+	return all, nil
+}
+
+func (all nodes) close() (err error) {
+	for _, rdb := range all {
+		err = errors.Join(err, rdb.Close())
 	}
+	return err
 }
 
 // openPings opens the floor of a quorum: all nodes are asked at once for nothing, and the
 // answers of a majority are waited for, twice.
-func openPings(e Env) (Locker, error) {
-	nodes, done := dialNodes(e)
+var openPings = onClient(dialNodes, func(_ Env, nodes nodes) library[struct{}] {
 	ask := func(ctx context.Context) error {
 		answers := make(chan error, len(nodes))
 		for _, rdb := range nodes {
@@ -229,11 +228,9 @@ func openPings(e Env) (Locker, error) {
 		}
 		return nil
 	}
-	return &library[struct{}]{
-		lock: func(ctx context.Context, _ string) (none struct{}, err error) { return none, ask(ctx) },
-		unlock: func(context.Context, string, struct{}) error {
-			return ask(context.Background())
-		},
-		close: done,
-	}, nil
-}
+	return library[struct{}]{
+		lock:   func(ctx context.Context, _ string) (none struct{}, err error) { return none, ask(ctx) },
+		unlock: func(context.Context, string, struct{}) error { return ask(context.Background()) },
+		close:  nodes.close,
+	}
+})

@@ -28,12 +28,8 @@ func dialEtcd(e Env) (*clientv3.Client, error) {
 }
 
 // openEtcdFloor opens a floor that puts a key that is not there, and deletes it.
-func openEtcdFloor(e Env) (Locker, error) {
-	etcd, err := dialEtcd(e)
-	if err != nil {
-		return nil, err
-	}
-	return &library[string]{
+var openEtcdFloor = onClient(dialEtcd, func(_ Env, etcd *clientv3.Client) library[string] {
+	return library[string]{
 		lock: func(ctx context.Context, key string) (string, error) {
 			key = "floor/" + key
 			absent := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
@@ -48,8 +44,8 @@ func openEtcdFloor(e Env) (Locker, error) {
 			return err
 		},
 		close: etcd.Close,
-	}, nil
-}
+	}
+})
 
 // etcdHeld is a lock of etcd/concurrency.
 type etcdHeld struct {
@@ -60,13 +56,9 @@ type etcdHeld struct {
 // openEtcdConcurrency opens go.etcd.io/etcd/client/v3/concurrency. Its Mutex excludes
 // sessions, not goroutines, so each goroutine that is inside or waits has a session of its
 // own. Sessions are kept for the next one, for to begin one costs a lease.
-func openEtcdConcurrency(e Env) (Locker, error) {
-	etcd, err := dialEtcd(e)
-	if err != nil {
-		return nil, err
-	}
+var openEtcdConcurrency = onClient(dialEtcd, func(e Env, etcd *clientv3.Client) library[etcdHeld] {
 	sessions := make(chan *concurrency.Session, 1000)
-	return &library[etcdHeld]{
+	return library[etcdHeld]{
 		lock: func(ctx context.Context, key string) (h etcdHeld, err error) {
 			select {
 			case h.session = <-sessions:
@@ -90,8 +82,8 @@ func openEtcdConcurrency(e Env) (Locker, error) {
 			err := inParallel(len(sessions), func(int) error { return (<-sessions).Close() })
 			return errors.Join(err, etcd.Close())
 		},
-	}, nil
-}
+	}
+})
 
 func dialZooKeeper(e Env) (*zk.Conn, error) {
 	quiet := zk.WithLogger(log.New(io.Discard, "", 0))
@@ -102,63 +94,56 @@ func dialZooKeeper(e Env) (*zk.Conn, error) {
 var everybody = zk.WorldACL(zk.PermAll)
 
 // openZooKeeperFloor opens a floor that makes an ephemeral sequential node and deletes it.
-func openZooKeeperFloor(e Env) (Locker, error) {
-	conn, err := dialZooKeeper(e)
-	if err != nil {
-		return nil, err
-	}
-	return &library[string]{
+var openZooKeeperFloor = onClient(dialZooKeeper, func(_ Env, conn *zk.Conn) library[string] {
+	return library[string]{
 		lock: func(_ context.Context, key string) (string, error) {
 			return conn.Create("/floor-"+key, nil, zk.FlagEphemeral|zk.FlagSequence, everybody)
 		},
 		unlock: func(_ context.Context, _, path string) error { return conn.Delete(path, -1) },
 		close:  func() error { conn.Close(); return nil },
-	}, nil
-}
+	}
+})
 
 // openZooKeeperLock opens the Lock of github.com/go-zookeeper/zk. It cannot be told to give
 // up waiting, and its nodes' parents stay.
-func openZooKeeperLock(e Env) (Locker, error) {
-	conn, err := dialZooKeeper(e)
-	if err != nil {
-		return nil, err
-	}
-	return &library[*zk.Lock]{
+var openZooKeeperLock = onClient(dialZooKeeper, func(_ Env, conn *zk.Conn) library[*zk.Lock] {
+	return library[*zk.Lock]{
 		lock: func(_ context.Context, key string) (*zk.Lock, error) {
 			l := zk.NewLock(conn, "/locks/"+key, everybody)
 			return l, l.Lock()
 		},
 		unlock: func(_ context.Context, _ string, l *zk.Lock) error { return l.Unlock() },
 		close:  func() error { conn.Close(); return nil },
-	}, nil
-}
+	}
+})
 
 // poolSize is how many connections to a database each library may have. They stay open.
 const poolSize = 64
 
-func dialSQL(driver string, e Env) (*sql.DB, error) {
-	source := e.URL
-	if driver == "mysql" {
-		source = "root@tcp(" + e.Addr + ")/locks"
+func dialSQL(driver string) func(Env) (*sql.DB, error) {
+	return func(e Env) (*sql.DB, error) {
+		source := e.URL
+		if driver == "mysql" {
+			source = "root@tcp(" + e.Addr + ")/locks"
+		}
+		db, err := sql.Open(driver, source)
+		if err != nil {
+			return nil, err
+		}
+		db.SetMaxOpenConns(poolSize)
+		db.SetMaxIdleConns(poolSize)
+		return db, nil
 	}
-	db, err := sql.Open(driver, source)
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(poolSize)
-	db.SetMaxIdleConns(poolSize)
-	return db, nil
 }
 
 // floorRows is how many rows the floor of a database has. The keys of one turn are
 // consecutive numbers, and not more than these, so that no two of them share a row.
 const floorRows = 128
 
-// openSQLFloor opens a floor that changes a row that nobody else changes, twice, each time
-// in the smallest transaction that a SQL database has: one statement by itself.
-func openSQLFloor(driver string) func(Env) (Locker, error) {
-	return func(e Env) (Locker, error) {
-		db, err := dialSQL(driver, e)
+// dialSQLFloor makes the rows.
+func dialSQLFloor(driver string) func(Env) (*sql.DB, error) {
+	return func(e Env) (*sql.DB, error) {
+		db, err := dialSQL(driver)(e)
 		if err != nil {
 			return nil, err
 		}
@@ -171,11 +156,15 @@ func openSQLFloor(driver string) func(Env) (Locker, error) {
 				return nil, errors.Join(err, db.Close())
 			}
 		}
-		update := "UPDATE floor SET v = v + 1 WHERE k = $1"
-		if driver == "mysql" {
-			update = "UPDATE floor SET v = v + 1 WHERE k = ?"
-		}
-		return &library[int]{
+		return db, nil
+	}
+}
+
+// openSQLFloor opens a floor that changes a row that nobody else changes, twice, each time
+// in the smallest transaction that a SQL database has: one statement by itself.
+func openSQLFloor(driver, update string) opener {
+	return onClient(dialSQLFloor(driver), func(_ Env, db *sql.DB) library[int] {
+		return library[int]{
 			lock: func(ctx context.Context, key string) (int, error) {
 				n, err := strconv.Atoi(key[1:])
 				if err != nil {
@@ -189,8 +178,8 @@ func openSQLFloor(driver string) func(Env) (Locker, error) {
 				return err
 			},
 			close: db.Close,
-		}, nil
-	}
+		}
+	})
 }
 
 // advisoryHeld is a lock of a database session.
@@ -201,40 +190,34 @@ type advisoryHeld struct {
 
 // openAdvisory opens a lock of a database session. It needs a connection for as long as
 // somebody waits for it or holds it. It writes nothing to the disk.
-func openAdvisory(driver string, e Env, lock, unlock string, name func(key string) any) (Locker, error) {
-	db, err := dialSQL(driver, e)
-	if err != nil {
-		return nil, err
-	}
-	return &library[advisoryHeld]{
-		lock: func(_ context.Context, key string) (h advisoryHeld, err error) {
-			ctx := context.Background() // a session whose client leaves goes on waiting, so nobody leaves
-			h.name = name(key)
-			if h.conn, err = db.Conn(ctx); err != nil {
-				return h, err
-			}
-			if _, err := h.conn.ExecContext(ctx, lock, h.name); err != nil {
-				return h, errors.Join(err, h.conn.Close())
-			}
-			return h, nil
-		},
-		unlock: func(_ context.Context, _ string, h advisoryHeld) error {
-			_, err := h.conn.ExecContext(context.Background(), unlock, h.name)
-			return errors.Join(err, h.conn.Close())
-		},
-		close: db.Close,
-	}, nil
-}
-
-func openPostgresAdvisory(e Env) (Locker, error) {
-	return openAdvisory("pgx", e, "SELECT pg_advisory_lock($1)", "SELECT pg_advisory_unlock($1)", func(key string) any {
-		h := fnv.New64a()
-		_, _ = io.WriteString(h, key)
-		return int64(h.Sum64())
+func openAdvisory(driver, lock, unlock string, name func(key string) any) opener {
+	return onClient(dialSQL(driver), func(_ Env, db *sql.DB) library[advisoryHeld] {
+		return library[advisoryHeld]{
+			lock: func(_ context.Context, key string) (h advisoryHeld, err error) {
+				ctx := context.Background() // a session whose client leaves goes on waiting, so nobody leaves
+				h.name = name(key)
+				if h.conn, err = db.Conn(ctx); err != nil {
+					return h, err
+				}
+				if _, err := h.conn.ExecContext(ctx, lock, h.name); err != nil {
+					return h, errors.Join(err, h.conn.Close())
+				}
+				return h, nil
+			},
+			unlock: func(_ context.Context, _ string, h advisoryHeld) error {
+				_, err := h.conn.ExecContext(context.Background(), unlock, h.name)
+				return errors.Join(err, h.conn.Close())
+			},
+			close: db.Close,
+		}
 	})
 }
 
-func openMariaDBGetLock(e Env) (Locker, error) {
-	own := func(key string) any { return key }
-	return openAdvisory("mysql", e, "SELECT GET_LOCK(?, 1000)", "SELECT RELEASE_LOCK(?)", own)
+// hashed is the name of an advisory lock of PostgreSQL, which is a number.
+func hashed(key string) any {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, key)
+	return int64(h.Sum64())
 }
+
+func itself(key string) any { return key }

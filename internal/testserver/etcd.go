@@ -16,11 +16,9 @@ import (
 // etcd is not installed from anywhere: it is a small program of ours on etcd's own
 // server packages, in verify/etcdserver, and is built before it is first used.
 
-// Etcd starts an etcd of one member for a test. Config adds flags to its command line.
-var Etcd = forTest(findEtcd)
-
-// StartEtcd starts an etcd of one member in a folder.
-var StartEtcd = inFolder(findEtcd)
+// Etcd starts an etcd of one member for a test, StartEtcd one in a folder. Config adds flags
+// to its command line.
+var Etcd, StartEtcd = starters(findEtcd)
 
 func findEtcd() (kind, error) {
 	kinds, err := etcdKinds(1)

@@ -13,7 +13,8 @@ import (
 // section [pgbouncer].
 func PgBouncer(tb TB, behind *Server, opts ...Option) *Server {
 	tb.Helper()
-	return forTest(always(pgBouncer(behind)))(tb, opts...)
+	forTest, _ := starters(always(pgBouncer(behind)))
+	return forTest(tb, opts...)
 }
 
 // StartPgBouncer is PgBouncer for commands: dir must exist, and the caller stops it.

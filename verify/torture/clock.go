@@ -3,6 +3,7 @@ package torture
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -89,26 +90,11 @@ func together(ctx context.Context, db *sql.DB, statements []string) error {
 	return tx.Commit()
 }
 
-// stepped takes ARGV[1] µs off the leases of one lock. script/record.lua in redislock says
-// how they are kept.
-var stepped = redis.NewScript(`
-local d, rec = tonumber(ARGV[1]), redis.call('GET', KEYS[1])
-if not rec or string.sub(rec, 1, 2) ~= '1 ' then return 0 end
-local state = string.sub(rec, 3, 6)
-if state == 'held' or state == 'gone' then
-  local lease = tonumber(string.sub(rec, 110, 117)) * 1000000 + tonumber(string.sub(rec, 119, 124))
-  lease = math.max(0, lease - d)
-  redis.call('SETRANGE', KEYS[1], 109, string.format('%08.0f.%06.0f', math.floor(lease / 1000000), lease % 1000000))
-  return 1
-elseif state == 'line' then
-  local at = select(3, string.find(rec, '^%d+ %d+ %d+ %d+ %d+ ()', 110))
-  redis.call('SETRANGE', KEYS[1], at - 1, '0000000000000000')
-  for _, m in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-    if string.sub(m, 1, 1) == 'e' then redis.call('ZINCRBY', KEYS[2], -d, m) end
-  end
-  return 1
-end
-return 0`)
+//go:embed step.lua
+var stepScript string
+
+// stepped takes time off the leases of one lock.
+var stepped = redis.NewScript(stepScript)
 
 func stepRedis(ctx context.Context, rdb redis.UniversalClient, d time.Duration) error {
 	var keys []string

@@ -27,13 +27,13 @@ const (
 )
 
 // Kind is how a lock is held.
-type Kind uint8
+type Kind string
 
 // The kinds.
 const (
-	Exclusive Kind = iota // alone: a mutex, or the writer of a read-write lock
-	Shared                // with other readers
-	Permit                // Weight of Size permits of a semaphore
+	Exclusive Kind = ""  // alone: a mutex, or the writer of a read-write lock
+	Shared    Kind = "r" // with other readers
+	Permit    Kind = "s" // Weight of Size permits of a semaphore
 )
 
 // Event is one line of a history. At and Op are always set. All but Crash, Pause,

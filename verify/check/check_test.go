@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/model"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -32,7 +33,7 @@ func read(t *testing.T, text string) []traffic.Line {
 		if len(f) == 0 {
 			continue
 		}
-		l := traffic.Line{At: number(f[0]) * ms, Op: traffic.Op(f[1]), Kind: traffic.Exclusive, Key: "mutex/0/0"}
+		l := traffic.Line{At: number(f[0]) * ms, Op: traffic.Op(f[1]), Key: "mutex/0/0"}
 		for _, word := range f[2:] {
 			name, value, set := strings.Cut(word, "=")
 			switch {
@@ -48,7 +49,7 @@ func read(t *testing.T, text string) []traffic.Line {
 			case name == "key":
 				l.Key = value
 			case name == "kind":
-				l.Kind = traffic.Kind(value)
+				l.Kind = history.Kind(value)
 			case name == "until":
 				l.Until = number(value) * ms
 			case name == "by":

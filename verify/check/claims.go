@@ -12,12 +12,9 @@ import (
 
 // claim is all that was written about one wish.
 type claim struct {
-	name, proc, key string
-	kind            traffic.Kind
-	weight, size    int64
-	number          int // of its own
+	traffic.Line     // its Call
+	number       int // of its own
 
-	call traffic.Line
 	done traffic.Line // Held of the first handle, Refused, GaveUp, Late; Op empty if none
 	held bool
 	sure int64 // when it was last known to be held
@@ -45,7 +42,7 @@ type handle struct {
 func byKey(all []*claim) map[string][]*claim {
 	keys := map[string][]*claim{}
 	for _, c := range all {
-		keys[c.key] = append(keys[c.key], c)
+		keys[c.Key] = append(keys[c.Key], c)
 	}
 	return keys
 }
@@ -67,10 +64,7 @@ func claims(lines []traffic.Line) []*claim {
 		case l.Op == traffic.Crash:
 			crashed[l.Proc] = l.At
 		case l.Op == traffic.Call && c == nil:
-			c = &claim{
-				name: l.Claim, proc: l.Proc, key: l.Key, kind: l.Kind, weight: l.Weight, size: l.Size,
-				number: len(all), call: l, over: math.MaxInt64,
-			}
+			c = &claim{Line: l, number: len(all), over: math.MaxInt64}
 			byName[l.Claim] = c
 			all = append(all, c)
 		case c != nil: // or it is of nobody, or of a history that was cut
@@ -78,7 +72,7 @@ func claims(lines []traffic.Line) []*claim {
 		}
 	}
 	for _, c := range all {
-		if at, ok := crashed[c.proc]; ok {
+		if at, ok := crashed[c.Proc]; ok {
 			c.over = min(c.over, at)
 		}
 	}
@@ -95,7 +89,7 @@ func (c *claim) add(l traffic.Line) {
 	case traffic.Held:
 		asked := c.asked // a user does one thing after another
 		if !c.held {
-			c.held, c.done, asked = true, l, c.call.At
+			c.held, c.done, asked = true, l, c.At
 		}
 		c.sure = l.At
 		c.handles = append(c.handles, handle{name: l.Handle, asked: asked, held: l})
@@ -196,7 +190,7 @@ func markForgotten(all []*claim, l traffic.Line, later []traffic.Line, ttl time.
 		}
 	}
 	for _, c := range all {
-		if c.call.At <= end && c.over >= l.At {
+		if c.At <= end && c.over >= l.At {
 			c.broken = cmp.Or(c.broken, l.At) // the first counts
 		}
 	}

@@ -61,7 +61,7 @@ func (n *Numbers) countClaims(all []*claim) {
 	for _, c := range all {
 		if c.held {
 			n.Held++
-			n.ByWay[way(c.key)]++
+			n.ByWay[way(c.Key)]++
 		}
 		if c.done.Op == "" || c.done.Op == traffic.GaveUp {
 			n.Ambiguous++
@@ -103,7 +103,7 @@ func longestGap(all []*claim) time.Duration {
 			end := max(c.sure, c.lost)
 			next := int64(0)
 			for _, d := range cs {
-				if d.held && d != c && d.call.At < end && d.done.At > end && (next == 0 || d.done.At < next) {
+				if d.held && d != c && d.At < end && d.done.At > end && (next == 0 || d.done.At < next) {
 					next = d.done.At
 				}
 			}

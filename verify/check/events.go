@@ -14,7 +14,7 @@ func events(all []*claim, lines []traffic.Line) []history.Event {
 	for _, c := range all {
 		es = append(es, c.events()...)
 		if c.held && !c.voided {
-			known[c.name] = true
+			known[c.Claim] = true
 		}
 	}
 	ops := map[traffic.Op]history.Op{
@@ -34,18 +34,16 @@ func events(all []*claim, lines []traffic.Line) []history.Event {
 	return append(es, history.Event{At: time.Duration(last(lines)), Op: history.Look})
 }
 
-var kinds = map[traffic.Kind]history.Kind{traffic.Shared: history.Shared, traffic.Permit: history.Permit}
-
 // event is something that happened to c, or to one handle of it.
 func (c *claim) event(op history.Op, at int64, handle string) history.Event {
 	return history.Event{
-		At: time.Duration(at), Op: op, Process: c.proc, Key: c.key, Claim: c.name, Handle: handle,
-		Kind: kinds[c.kind], Weight: c.weight, Size: c.size, Token: c.done.Token,
+		At: time.Duration(at), Op: op, Process: c.Proc, Key: c.Key, Claim: c.Claim, Handle: handle,
+		Kind: c.Kind, Weight: c.Weight, Size: c.Size, Token: c.done.Token,
 	}
 }
 
 func (c *claim) events() []history.Event {
-	es := []history.Event{c.event(history.Enter, c.call.At, "")}
+	es := []history.Event{c.event(history.Enter, c.At, "")}
 	switch {
 	case c.done.Op == traffic.Refused:
 		return append(es, c.event(history.Refused, c.done.At, ""))
@@ -96,7 +94,7 @@ func maybes(all []*claim, lines []traffic.Line) []history.Span {
 	for _, c := range all {
 		if c.voided {
 			end := min(c.over, last(lines))
-			spans = append(spans, history.Span{From: time.Duration(c.done.At), To: time.Duration(end), Key: c.key})
+			spans = append(spans, history.Span{From: time.Duration(c.done.At), To: time.Duration(end), Key: c.Key})
 		}
 	}
 	return spans

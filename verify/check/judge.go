@@ -220,15 +220,15 @@ func (v *Verdict) hangs(all []*claim, stops map[string][]span, o Options) {
 	const budget = 2 * time.Second // of a release
 	allowed := int64(3*o.Epsilon + slack + 500*time.Millisecond)
 	for _, c := range all {
-		late := func(from, to, limit int64) bool { return to > limit+allowed && !touches(stops[c.proc], from, to) }
-		if c.call.By != 0 && late(c.call.At, c.done.At, c.call.By) {
-			v.add("hang", c.key, c.call.By, "the call for %s returned %v after its context had ended",
-				c.name, time.Duration(c.done.At-c.call.By))
+		late := func(from, to, limit int64) bool { return to > limit+allowed && !touches(stops[c.Proc], from, to) }
+		if c.By != 0 && late(c.At, c.done.At, c.By) {
+			v.add("hang", c.Key, c.By, "the call for %s returned %v after its context had ended",
+				c.Claim, time.Duration(c.done.At-c.By))
 		}
 		for _, h := range c.handles {
 			if h.release.Op != "" && late(h.release.At, h.released.At, h.release.At+int64(budget)) {
-				v.add("hang", c.key, h.release.At, "the release of %s took %v; at most two seconds are promised",
-					c.name, time.Duration(h.released.At-h.release.At))
+				v.add("hang", c.Key, h.release.At, "the release of %s took %v; at most two seconds are promised",
+					c.Claim, time.Duration(h.released.At-h.release.At))
 			}
 		}
 	}

@@ -45,21 +45,21 @@ func (c *claim) mayBeRefusedFor(d *claim) bool {
 	case !d.held && d.done.Op != traffic.Refused:
 		until = d.gone
 	}
-	return d != c && d.call.At <= c.done.At && until >= c.call.At
+	return d != c && d.At <= c.done.At && until >= c.At
 }
 
 // op is one operation on c.
 func (c *claim) op(do model.Do, call, ret int64) model.Op {
 	o := model.Op{
-		Do: do, Claim: c.number, Weight: model.RW, Capacity: model.RW, Call: call, Return: ret, Name: c.name,
+		Do: do, Claim: c.number, Weight: model.RW, Capacity: model.RW, Call: call, Return: ret, Name: c.Claim,
 	}
-	switch c.kind {
-	case traffic.Shared:
+	switch c.Kind {
+	case history.Shared:
 		o.Weight = 1
-	case traffic.Permit:
-		o.Weight, o.Capacity = c.weight, c.size
+	case history.Permit:
+		o.Weight, o.Capacity = c.Weight, c.Size
 	}
-	if c.kind == traffic.Exclusive {
+	if c.Kind == history.Exclusive {
 		o.Token = c.done.Token
 	}
 	return o
@@ -68,15 +68,15 @@ func (c *claim) op(do model.Do, call, ret int64) model.Op {
 func (c *claim) operations(covered func() bool) []model.Op {
 	switch {
 	case c.done.Op == traffic.Refused:
-		o := c.op(model.Refuse, c.call.At, c.done.At)
+		o := c.op(model.Refuse, c.At, c.done.At)
 		o.Covered = covered()
 		return []model.Op{o}
 	case c.done.Op == traffic.Late && c.broken == 0:
-		return []model.Op{c.op(model.Acquire, c.call.At, c.done.At), c.op(model.End, c.call.At, c.gone)}
+		return []model.Op{c.op(model.Acquire, c.At, c.done.At), c.op(model.End, c.At, c.gone)}
 	case !c.held || c.voided:
 		return nil // a wish of unknown outcome may be left out
 	}
-	ops := []model.Op{c.op(model.Acquire, c.call.At, c.done.At)}
+	ops := []model.Op{c.op(model.Acquire, c.At, c.done.At)}
 	for i, h := range c.handles {
 		if i == 0 || c.broken != 0 && h.held.At > c.broken {
 			continue

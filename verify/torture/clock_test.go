@@ -40,18 +40,18 @@ func TestTheStoresClockSteps(t *testing.T) {
 			}
 			holder, other := open(), open()
 			try := func(key string) traffic.Outcome {
-				_, outcome, _ := other.Take(ctx, traffic.Want{Key: key, Kind: traffic.Exclusive, Try: true})
+				_, outcome, _ := other.Take(ctx, traffic.Want{Key: key, Try: true})
 				return outcome
 			}
 			for _, key := range []string{"alone", "line"} {
-				if _, _, err := holder.Take(ctx, traffic.Want{Key: key, Kind: traffic.Exclusive}); err != nil {
+				if _, _, err := holder.Take(ctx, traffic.Want{Key: key}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			// Somebody who gave up waiting has made a line of it.
 			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 			defer cancel()
-			_, _, _ = holder.Take(short, traffic.Want{Key: "line", Kind: traffic.Exclusive})
+			_, _, _ = holder.Take(short, traffic.Want{Key: "line"})
 			step := func(d time.Duration) {
 				if err := stepClock(u)(ctx, d); err != nil {
 					t.Fatal(err)

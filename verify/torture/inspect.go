@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -30,7 +31,7 @@ func (x *run) firstUse(ctx context.Context) (err error) {
 				"torture a store that nobody else uses", len(left))
 		}
 	}
-	if err := takeOnce(ctx, locks, traffic.Want{Key: "first", Kind: traffic.Exclusive}, 20*time.Second); err != nil {
+	if err := takeOnce(ctx, locks, traffic.Want{Key: "first"}, 20*time.Second); err != nil {
 		return fmt.Errorf("%s cannot be used: %w", x.service.Name, err)
 	}
 	return nil
@@ -87,8 +88,8 @@ func (x *run) wants() (map[string]traffic.Want, error) {
 		if l.Op != traffic.Call {
 			continue
 		}
-		w := traffic.Want{Key: l.Key, Kind: traffic.Exclusive}
-		if l.Kind == traffic.Permit {
+		w := traffic.Want{Key: l.Key}
+		if l.Kind == history.Permit {
 			w.Kind, w.Weight, w.Size = l.Kind, l.Size, l.Size
 		}
 		wants[l.Key] = w

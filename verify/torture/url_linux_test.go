@@ -218,7 +218,7 @@ func TestFaultsThatAURLHasNothingFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	if _, _, err := locks.Take(context.Background(), traffic.Want{Key: "work", Kind: traffic.Exclusive}); err != nil {
+	if _, _, err := locks.Take(context.Background(), traffic.Want{Key: "work"}); err != nil {
 		t.Fatal(err)
 	}
 	o.Faults = "kill"

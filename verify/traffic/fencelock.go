@@ -3,11 +3,11 @@ package traffic
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/history"
 )
 
 // OnBackend makes Locks of a backend: what a Client of package fencelock makes of it.
@@ -42,13 +42,13 @@ func (o *ours) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 	var l *fencelock.Lease
 	var err error
 	switch {
-	case w.Kind == Exclusive && w.Try:
+	case w.Kind == history.Exclusive && w.Try:
 		l, err = o.c.TryLock(ctx, w.Key, opts...)
-	case w.Kind == Exclusive:
+	case w.Kind == history.Exclusive:
 		l, err = o.c.Lock(ctx, w.Key, opts...)
-	case w.Kind == Shared && w.Try:
+	case w.Kind == history.Shared && w.Try:
 		l, err = o.c.TryRLock(ctx, w.Key, opts...)
-	case w.Kind == Shared:
+	case w.Kind == history.Shared:
 		l, err = o.c.RLock(ctx, w.Key, opts...)
 	case w.Try:
 		l, err = o.c.Semaphore(w.Key, w.Size).TryAcquire(ctx, w.Weight, opts...)
@@ -110,8 +110,7 @@ type lease struct {
 	c *fencelock.Client
 }
 
-func (l lease) Token() int64        { return int64(l.Lease.Token()) }
-func (l lease) Deadline() time.Time { return l.Lease.Deadline() }
+func (l lease) Token() int64 { return int64(l.Lease.Token()) }
 
 func (l lease) Release(ctx context.Context) (lost bool, err error) {
 	err = l.Lease.Release(ctx)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/fencelock/fencelock/internal/history"
 )
 
 // Op is what a line tells.
@@ -55,36 +57,26 @@ const (
 
 // Line is one line of a history. At and Op are always set.
 type Line struct {
-	At      int64    `json:"at"` // ns, CLOCK_MONOTONIC
-	Op      Op       `json:"op"`
-	Proc    string   `json:"p,omitempty"` // worker.life: w2.5
-	Key     string   `json:"k,omitempty"`
-	Claim   string   `json:"c,omitempty"`
-	Handle  string   `json:"h,omitempty"`
-	Kind    Kind     `json:"kind,omitempty"`
-	Weight  int64    `json:"weight,omitempty"`
-	Size    int64    `json:"size,omitempty"`
-	Token   int64    `json:"t,omitempty,string"`
-	Span    int64    `json:"span,omitempty"`
-	By      int64    `json:"by,omitempty"`    // of a Call: when its context ends
-	Until   int64    `json:"until,omitempty"` // of a lease: its deadline as the library tells it
-	Ns      int64    `json:"ns,omitempty"`
-	Base    int64    `json:"base,omitempty"`    // of a write: the version that it was made from
-	Version int64    `json:"version,omitempty"` // of a write: the one that it made
-	Outage  bool     `json:"outage,omitempty"`  // of a fault: nobody need make progress while it lasts
-	Members []string `json:"members,omitempty"`
-	Text    string   `json:"text,omitempty"`
+	At      int64        `json:"at"` // ns, CLOCK_MONOTONIC
+	Op      Op           `json:"op"`
+	Proc    string       `json:"p,omitempty"` // worker.life: w2.5
+	Key     string       `json:"k,omitempty"`
+	Claim   string       `json:"c,omitempty"`
+	Handle  string       `json:"h,omitempty"`
+	Kind    history.Kind `json:"kind,omitempty"`
+	Weight  int64        `json:"weight,omitempty"`
+	Size    int64        `json:"size,omitempty"`
+	Token   int64        `json:"t,omitempty,string"`
+	Span    int64        `json:"span,omitempty"`
+	By      int64        `json:"by,omitempty"`    // of a Call: when its context ends
+	Until   int64        `json:"until,omitempty"` // of a lease: its deadline as the library tells it
+	Ns      int64        `json:"ns,omitempty"`
+	Base    int64        `json:"base,omitempty"`    // of a write: the version that it was made from
+	Version int64        `json:"version,omitempty"` // of a write: the one that it made
+	Outage  bool         `json:"outage,omitempty"`  // of a fault: nobody need make progress while it lasts
+	Members []string     `json:"members,omitempty"`
+	Text    string       `json:"text,omitempty"`
 }
-
-// Kind is how a lock is taken.
-type Kind string
-
-// The kinds.
-const (
-	Exclusive Kind = "x"
-	Shared    Kind = "r"
-	Permit    Kind = "s"
-)
 
 // Recorder appends lines to a file. It may be used from many goroutines.
 type Recorder struct {

@@ -3,6 +3,8 @@ package traffic
 import (
 	"context"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/history"
 )
 
 // Locks is one view of a lock service, as one client of it has. Its methods may be called
@@ -17,7 +19,7 @@ type Locks interface {
 // Want is a wish for a lock.
 type Want struct {
 	Key          string
-	Kind         Kind
+	Kind         history.Kind
 	Weight, Size int64 // of Permit
 	Try          bool  // now or not at all
 	Wait         time.Duration

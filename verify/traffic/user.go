@@ -7,6 +7,8 @@ import (
 	"net/rpc"
 	"slices"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/history"
 )
 
 // user does one thing after another.
@@ -51,12 +53,12 @@ func (c *claim) write(l Line) {
 func (u *user) once(ctx context.Context, way, key string, rng *rand.Rand) {
 	u.n++
 	name := fmt.Sprintf("%s/%d/%d", u.o.Proc, u.id, u.n)
-	c := &claim{user: u, rng: rng, name: name, want: Want{Key: key, Kind: Exclusive}}
+	c := &claim{user: u, rng: rng, name: name, want: Want{Key: key}}
 	switch {
 	case way == "rw" && rng.IntN(3) > 0:
-		c.want.Kind = Shared
+		c.want.Kind = history.Shared
 	case way == "sem":
-		c.want.Kind, c.want.Weight, c.want.Size = Permit, 1+rng.Int64N(2), 3
+		c.want.Kind, c.want.Weight, c.want.Size = history.Permit, 1+rng.Int64N(2), 3
 	}
 	if b, ok := u.locks.(Admin); ok && way == "mutex" && rng.IntN(60) == 0 {
 		u.breakHead(ctx, b, key)

@@ -49,7 +49,14 @@ type Violation struct {
 }
 
 func (v Violation) String() string {
-	return fmt.Sprintf("%s of %q at %v: %s (%v; %v)", v.Rule, v.Key, v.At, v.Text, v.First, v.Second)
+	where, what := "", ""
+	if v.Key != "" {
+		where = fmt.Sprintf(" of %q at %v", v.Key, v.At)
+	}
+	if v.Second.Op != "" {
+		what = fmt.Sprintf(" (%v; %v)", v.First, v.Second)
+	}
+	return string(v.Rule) + where + ": " + v.Text + what
 }
 
 // Options say how a history is judged.

@@ -48,7 +48,7 @@ func (v *Verdict) count(lines []traffic.Line, all []*claim, o Options) {
 		}
 	}
 	for _, one := range v.Violations {
-		if one.Rule == string(history.Stuck) || one.Rule == string(history.WakeUp) || one.Rule == "I8" {
+		if one.Rule == history.Stuck || one.Rule == history.WakeUp || one.Rule == "I8" {
 			n.Stuck++
 		}
 	}

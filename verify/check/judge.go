@@ -43,24 +43,9 @@ func (o Options) wake() time.Duration {
 	return o.Wake + 3*o.Epsilon + slack
 }
 
-// Violation is one breach.
-type Violation struct {
-	Rule, Key string
-	At        int64
-	Text      string
-	Claims    []string // that clash
-}
-
-func (v Violation) String() string {
-	if v.Key == "" {
-		return v.Rule + ": " + v.Text
-	}
-	return v.Rule + " of " + v.Key + ": " + v.Text
-}
-
 // Verdict is what came of a check.
 type Verdict struct {
-	Violations []Violation
+	Violations []history.Violation // of the rules of history, and of this package
 	Numbers    Numbers
 	Outages    []history.Span
 	Illegal    map[string][]model.Op // keys that the model refuses
@@ -87,16 +72,12 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	v.Violations = found
 	swept := map[string]bool{}
 	for _, f := range found {
 		if f.Rule != history.Stuck && f.Rule != history.WakeUp && f.Rule != history.Fence {
 			swept[f.Key] = true
 		}
-		v.Violations = append(v.Violations, Violation{
-			Rule: string(f.Rule), Key: f.Key, At: int64(f.At),
-			Text:   fmt.Sprintf("%s (%v; %v)", f.Text, f.First, f.Second),
-			Claims: []string{f.First.Claim, f.Second.Claim},
-		})
 	}
 	v.order(operations(all, o, healed), swept)
 	v.losses(lines, stops, o)
@@ -104,12 +85,14 @@ func Judge(lines []traffic.Line, o Options) (*Verdict, error) {
 	v.sets(lines)
 	v.said(lines)
 	v.count(lines, all, o)
-	slices.SortStableFunc(v.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(v.Violations, func(a, b history.Violation) int { return cmp.Compare(a.At, b.At) })
 	return v, nil
 }
 
-func (v *Verdict) add(rule, key string, at int64, format string, args ...any) {
-	v.Violations = append(v.Violations, Violation{Rule: rule, Key: key, At: at, Text: fmt.Sprintf(format, args...)})
+func (v *Verdict) add(rule history.Rule, key string, at int64, format string, args ...any) {
+	v.Violations = append(v.Violations, history.Violation{
+		Rule: rule, Key: key, At: time.Duration(at), Text: fmt.Sprintf(format, args...),
+	})
 }
 
 // bounded is how long the search through one key may take.
@@ -266,8 +249,8 @@ func (v *Verdict) said(lines []traffic.Line) {
 		if !ok || !slices.Contains([]string{"I8", "I5", "worker", "hang"}, rule) {
 			rule, text = "I7", l.Text
 		}
-		v.Violations = append(v.Violations, Violation{
-			Rule: rule, Key: l.Key, At: l.At, Text: text, Claims: []string{l.Claim},
+		v.Violations = append(v.Violations, history.Violation{
+			Rule: history.Rule(rule), Key: l.Key, At: time.Duration(l.At), Text: text, First: history.Event{Claim: l.Claim},
 		})
 	}
 }

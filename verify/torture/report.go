@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/verify/check"
+	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/model"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -35,7 +35,7 @@ func (r *Result) writeReport(lines []traffic.Line) error {
 	r.Summary(f)
 	fmt.Fprintf(f, "  grants by use: %v\n  history lines by kind: %v\n", r.Numbers.ByWay, r.Numbers.Lines)
 	for _, v := range r.Violations[:min(len(r.Violations), 20)] {
-		fmt.Fprintf(f, "\n%v, after %v\n", v, time.Duration(v.At-lines[0].At))
+		fmt.Fprintf(f, "\n%v, after %v\n", v, v.At-time.Duration(lines[0].At))
 		writeNear(f, lines, v)
 	}
 	return f.Close()
@@ -43,12 +43,12 @@ func (r *Result) writeReport(lines []traffic.Line) error {
 
 // writeNear writes the lines of the claims that clash, those of the same key within 100 ms, and
 // the faults within two seconds.
-func writeNear(w io.Writer, lines []traffic.Line, v check.Violation) {
+func writeNear(w io.Writer, lines []traffic.Line, v history.Violation) {
 	for _, l := range lines {
-		mine := l.Claim != "" && slices.Contains(v.Claims, l.Claim)
-		away := time.Duration(l.At - v.At).Abs()
-		beside := l.Key == v.Key && away < 100*time.Millisecond
-		fault := l.Key == "" && l.Op != traffic.Tick && away < 2*time.Second
+		mine := l.Claim != "" && (l.Claim == v.First.Claim || l.Claim == v.Second.Claim)
+		away := time.Duration(l.At) - v.At
+		beside := l.Key == v.Key && away.Abs() < 100*time.Millisecond
+		fault := l.Key == "" && l.Op != traffic.Tick && away.Abs() < 2*time.Second
 		if !mine && !beside && !fault || l.Op == traffic.Final {
 			continue
 		}
@@ -57,6 +57,6 @@ func writeNear(w io.Writer, lines []traffic.Line, v check.Violation) {
 			mark = "▶"
 		}
 		fmt.Fprintf(w, "%s %+10.3f ms  %-11s %-14s token %d %s\n",
-			mark, float64(l.At-v.At)/1e6, l.Op, cmp.Or(l.Claim, l.Proc), l.Token, l.Text)
+			mark, float64(away)/1e6, l.Op, cmp.Or(l.Claim, l.Proc), l.Token, l.Text)
 	}
 }

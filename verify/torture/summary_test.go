@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/check"
 )
 
@@ -17,7 +18,7 @@ func TestMarkdownIsTheNumbers(t *testing.T) {
 		LongestGap: 1500 * time.Millisecond, AfterFault: 70 * time.Millisecond, Operations: 880,
 	}}}
 	two := &Result{Name: "etcd", Seed: 7, For: 5 * time.Minute, TTL: 2 * time.Second, Verdict: &check.Verdict{
-		Violations: make([]check.Violation, 4), Numbers: check.Numbers{Stuck: 2, Disagreed: 1, TimedOut: 1, Faults: map[string]int{"kill": 5}},
+		Violations: make([]history.Violation, 4), Numbers: check.Numbers{Stuck: 2, Disagreed: 1, TimedOut: 1, Faults: map[string]int{"kill": 5}},
 	}}
 	text := Markdown([]*Result{one, two})
 	for _, want := range []string{

@@ -128,7 +128,7 @@ func TestTheTortureCatchesBrokenLocks(t *testing.T) {
 				}
 				found := map[string]int{}
 				for _, v := range r.Violations {
-					found[v.Rule]++
+					found[string(v.Rule)]++
 				}
 				t.Logf("run %d: %v", attempt+1, found)
 				if slices.ContainsFunc(c.rules, func(rule string) bool { return found[rule] > 0 }) {

@@ -63,8 +63,8 @@ func Cases() []Case {
 			[]part{leases(1000, 1500, 1), leases(10_000, 3000, 1), leases(100_000, 9000, 0.6)}},
 		{"redlock", "a majority of five independent Redis servers", onRedis, 5, onMajority()},
 	}
-	for _, store := range storeOrder {
-		all = append(all, Case{store, "a free lock, many keys, one key, four processes", store, 1, onStore(store)})
+	for _, s := range stores {
+		all = append(all, Case{s.store, "a free lock, many keys, one key, four processes", s.store, 1, s.parts()})
 	}
 	return all
 }
@@ -79,15 +79,14 @@ func onMajority() []part {
 	return warmed(free.over(quorumFloor, "PINGs"), keys, hot)
 }
 
-// onStore are the parts of a store other than Redis. A free lock is measured when the server
-// is warm: one in Java is slow until its code is compiled.
-func onStore(store string) []part {
-	s := stores[store]
+// parts are those of a store other than Redis. A free lock is measured when the server is
+// warm: one in Java is slow until its code is compiled.
+func (s sides) parts() []part {
 	return warmed(
-		own(store+" keys", store+": 32 goroutines, 32 keys", 32, 300, keysColumns).over(s.floor, "floor"),
-		own(store+" free", store+": free lock", 1, 100, storeFreeColumns).over(s.floor, "floor"),
-		shared(store+" hot", store+": hot key, 64 goroutines of one process", 64, 400, s.peer),
-		contested(store+" processes", store+": hot key, 4 processes × 8 goroutines", 400, s.peer))
+		own(s.store+" keys", s.store+": 32 goroutines, 32 keys", 32, 300, keysColumns).over(s.floor, "floor"),
+		own(s.store+" free", s.store+": free lock", 1, 100, storeFreeColumns).over(s.floor, "floor"),
+		shared(s.store+" hot", s.store+": hot key, 64 goroutines of one process", 64, 400, s.peer),
+		contested(s.store+" processes", s.store+": hot key, 4 processes × 8 goroutines", 400, s.peer))
 }
 
 // own is a part whose goroutines have a key each. A turn lasts ms.

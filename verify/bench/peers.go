@@ -16,9 +16,9 @@ type Peer struct {
 	// Direct are the Redis commands that it sends outside of scripts. None of them
 	// is called by its scripts too.
 	Direct []string
-	// Local is true for a library that asks no server.
-	Local bool
-	Open  opener
+	Local  bool // it asks no server
+	Floor  bool // it is no lock that one could use
+	Open   opener
 }
 
 // Names that ratios are made with.
@@ -39,22 +39,22 @@ const (
 // sides are who takes part on a store that is no Redis: the floor, the library that
 // people use there, and ours.
 type sides struct {
-	floor, peer, ours   string
-	openFloor, openPeer opener
+	store, floor, peer, ours string
+	openFloor, openPeer      opener
 }
 
-// stores are the other ones.
-var stores = map[string]sides{
-	onEtcd: {"put and delete", "etcd/concurrency", "fencelock on etcd",
+// stores are the stores other than Redis, in their order.
+var stores = []sides{
+	{onEtcd, "put and delete", "etcd/concurrency", "fencelock on etcd",
 		openEtcdFloor, openEtcdConcurrency},
-	onZooKeeper: {"create and delete", "zk.Lock", "fencelock on ZooKeeper",
+	{onZooKeeper, "create and delete", "zk.Lock", "fencelock on ZooKeeper",
 		openZooKeeperFloor, openZooKeeperLock},
-	onPostgres: {"two updates (PostgreSQL)", "pg_advisory_lock", "fencelock on PostgreSQL",
-		openSQLFloor("pgx", "UPDATE floor SET v = v + 1 WHERE k = $1"),
-		openAdvisory("pgx", "SELECT pg_advisory_lock($1)", "SELECT pg_advisory_unlock($1)", hashed)},
-	onMariaDB: {"two updates (MariaDB)", "GET_LOCK", "fencelock on MariaDB",
+	{onPostgres, "two updates (PostgreSQL)", "pg_advisory_lock", "fencelock on PostgreSQL",
+		openSQLFloor("pgx", "UPDATE floor SET v = v + 1 WHERE k = $1"), openAdvisory("pgx",
+			"SELECT pg_advisory_lock(hashtextextended($1, 0))", "SELECT pg_advisory_unlock(hashtextextended($1, 0))")},
+	{onMariaDB, "two updates (MariaDB)", "GET_LOCK", "fencelock on MariaDB",
 		openSQLFloor("mysql", "UPDATE floor SET v = v + 1 WHERE k = ?"),
-		openAdvisory("mysql", "SELECT GET_LOCK(?, 1000)", "SELECT RELEASE_LOCK(?)", itself)},
+		openAdvisory("mysql", "SELECT GET_LOCK(?, 1000)", "SELECT RELEASE_LOCK(?)")},
 }
 
 // Peers returns all libraries, the floors first.
@@ -72,9 +72,9 @@ func Peers() []Peer {
 	)
 	const often = 5 * time.Millisecond
 	all := []Peer{
-		{Name: floor, Parts: floors, Direct: set, Open: openGoRedis(false)},
-		{Name: floorAuto, Parts: []string{"keys"}, Direct: set, Open: openGoRedis(true)},
-		{Name: floorRueidis, Parts: floors, Direct: set, Open: openRueidis},
+		{Name: floor, Floor: true, Parts: floors, Direct: set, Open: openGoRedis(false)},
+		{Name: floorAuto, Floor: true, Parts: []string{"keys"}, Direct: set, Open: openGoRedis(true)},
+		{Name: floorRueidis, Floor: true, Parts: floors, Direct: set, Open: openRueidis},
 
 		{Name: ours, Parts: append(every, "line"), Direct: subscribes, Open: openOurs(onRedisServer, 0)},
 		{Name: strict, Parts: polls, Direct: subscribes, Open: openOurs(onRedisServer, 1)},
@@ -93,15 +93,14 @@ func Peers() []Peer {
 			"line/10", "line/100", "held/1000", "held/10000"}},
 		{Name: readme, Parts: every, Open: openRueidislock(true)},
 
-		{Name: quorumFloor, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
+		{Name: quorumFloor, Floor: true, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
 		{Name: "fencelock on a quorum", Parts: redlock, Direct: subscribes, Open: openOurs(onQuorum, 0)},
 		{Name: "redsync on a quorum", Parts: redlock, Direct: set, Open: openRedsyncQuorum},
 	}
-	for _, store := range storeOrder {
-		s := stores[store]
-		free, keys, hot, processes := store+" free", store+" keys", store+" hot", store+" processes"
+	for _, s := range stores {
+		free, keys, hot, processes := s.store+" free", s.store+" keys", s.store+" hot", s.store+" processes"
 		all = append(all,
-			Peer{Name: s.floor, Parts: []string{free, keys}, Open: s.openFloor},
+			Peer{Name: s.floor, Floor: true, Parts: []string{free, keys}, Open: s.openFloor},
 			Peer{Name: s.ours, Parts: []string{free, keys, hot, processes}, Open: openOurs(at(onItsURL), 0)},
 			Peer{Name: s.ours + ", HandOff 1", Parts: []string{processes}, Open: openOurs(at(onItsURL), 1)},
 			Peer{Name: s.peer, Parts: []string{free, keys, hot, processes}, Open: s.openPeer})
@@ -136,13 +135,3 @@ func participants(part string, size int, wanted []string) []Peer {
 
 // isOurs reports whether the library is fencelock, on any store.
 func isOurs(peer string) bool { return strings.HasPrefix(peer, ours) }
-
-// isFloor reports whether peer is no lock that one could use.
-func isFloor(peer string) bool {
-	for _, s := range stores {
-		if peer == s.floor {
-			return true
-		}
-	}
-	return slices.Contains([]string{floor, floorAuto, floorRueidis, quorumFloor}, peer)
-}

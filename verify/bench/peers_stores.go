@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"hash/fnv"
 	"io"
 	"log"
 	"strconv"
@@ -182,42 +181,27 @@ func openSQLFloor(driver, update string) opener {
 	})
 }
 
-// advisoryHeld is a lock of a database session.
-type advisoryHeld struct {
-	conn *sql.Conn
-	name any
-}
-
 // openAdvisory opens a lock of a database session. It needs a connection for as long as
 // somebody waits for it or holds it. It writes nothing to the disk.
-func openAdvisory(driver, lock, unlock string, name func(key string) any) opener {
-	return onClient(dialSQL(driver), func(_ Env, db *sql.DB) library[advisoryHeld] {
-		return library[advisoryHeld]{
-			lock: func(_ context.Context, key string) (h advisoryHeld, err error) {
+func openAdvisory(driver, lock, unlock string) opener {
+	return onClient(dialSQL(driver), func(_ Env, db *sql.DB) library[*sql.Conn] {
+		return library[*sql.Conn]{
+			lock: func(_ context.Context, key string) (*sql.Conn, error) {
 				ctx := context.Background() // a session whose client leaves goes on waiting, so nobody leaves
-				h.name = name(key)
-				if h.conn, err = db.Conn(ctx); err != nil {
-					return h, err
+				conn, err := db.Conn(ctx)
+				if err != nil {
+					return nil, err
 				}
-				if _, err := h.conn.ExecContext(ctx, lock, h.name); err != nil {
-					return h, errors.Join(err, h.conn.Close())
+				if _, err := conn.ExecContext(ctx, lock, key); err != nil {
+					return nil, errors.Join(err, conn.Close())
 				}
-				return h, nil
+				return conn, nil
 			},
-			unlock: func(_ context.Context, _ string, h advisoryHeld) error {
-				_, err := h.conn.ExecContext(context.Background(), unlock, h.name)
-				return errors.Join(err, h.conn.Close())
+			unlock: func(_ context.Context, key string, conn *sql.Conn) error {
+				_, err := conn.ExecContext(context.Background(), unlock, key)
+				return errors.Join(err, conn.Close())
 			},
 			close: db.Close,
 		}
 	})
 }
-
-// hashed is the name of an advisory lock of PostgreSQL, which is a number.
-func hashed(key string) any {
-	h := fnv.New64a()
-	_, _ = io.WriteString(h, key)
-	return int64(h.Sum64())
-}
-
-func itself(key string) any { return key }

@@ -119,13 +119,13 @@ func (rs results) peers() (names []string) {
 // neither fencelock nor a floor.
 func (rs results) best(name string, lowest bool) (who string) {
 	best := math.NaN()
-	for _, peer := range rs.peers() {
-		x := rs.value(peer, name)
-		if isOurs(peer) || isFloor(peer) || math.IsNaN(x) {
+	for _, p := range Peers() {
+		x := rs.value(p.Name, name)
+		if p.Floor || isOurs(p.Name) || math.IsNaN(x) {
 			continue
 		}
 		if math.IsNaN(best) || (x < best) == lowest {
-			who, best = peer, x
+			who, best = p.Name, x
 		}
 	}
 	return who

@@ -21,9 +21,6 @@ const (
 	onMariaDB   = "MariaDB"
 )
 
-// storeOrder is the order of the stores other than Redis.
-var storeOrder = []string{onEtcd, onZooKeeper, onPostgres, onMariaDB}
-
 // server is the server of one case, or the servers of a quorum. Each is as durable as it
 // is by default: Redis answers from its memory, the others write to the disk before.
 type server struct {
@@ -44,9 +41,6 @@ func startServer(ctx context.Context, c Case, dir string) (_ *server, err error)
 	for range c.servers {
 		own, err := os.MkdirTemp(dir, "server-")
 		if err != nil {
-			return nil, err
-		}
-		if err := os.Chmod(own, 0o755); err != nil {
 			return nil, err
 		}
 		one, err := startOne(ctx, c.Store, own)

@@ -59,17 +59,16 @@ func targets() []target {
 			target{hot + "p99 wait", "hot", size, ours, "p99_us", fairPeer, atMost, 0.01},
 			target{hot + "requests/grant", "hot", size, ours, "requests", "", atMost, 0.1})
 	}
-	for _, store := range storeOrder {
-		s := stores[store]
+	for _, s := range stores {
 		floorRatio := 1.11
-		if store == onZooKeeper {
+		if s.store == onZooKeeper {
 			floorRatio = 1.25 // its client encodes by reflection and has no contexts
 		}
-		free, hot, processes := store+" free", store+" hot", store+" processes"
+		free, hot, processes := s.store+" free", s.store+" hot", s.store+" processes"
 		all = append(all,
-			target{store + ": free lock, p50", free, 1, s.ours, "p50_us", s.floor, atMost, floorRatio},
-			target{store + ": hot key, hand-overs/s", hot, 64, s.ours, "handovers_per_s", s.peer, atLeast, 1},
-			target{store + ": 4 processes × 8, hand-overs/s", processes, 0, s.ours, "handovers_per_s", s.peer,
+			target{s.store + ": free lock, p50", free, 1, s.ours, "p50_us", s.floor, atMost, floorRatio},
+			target{s.store + ": hot key, hand-overs/s", hot, 64, s.ours, "handovers_per_s", s.peer, atLeast, 1},
+			target{s.store + ": 4 processes × 8, hand-overs/s", processes, 0, s.ours, "handovers_per_s", s.peer,
 				atLeast, 1})
 	}
 	return all

@@ -24,9 +24,6 @@ func (h *host) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(for
 
 func (h *host) TempDir() string {
 	dir, err := os.MkdirTemp(h.dir, "")
-	if err == nil {
-		err = os.Chmod(dir, 0o755) // servers that run as another user pass through
-	}
 	if err != nil {
 		h.Fatalf("%v", err)
 	}

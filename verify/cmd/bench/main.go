@@ -35,7 +35,6 @@ func main() {
 // flags are what the command line asks for.
 type flags struct {
 	bench.Options
-	json             bool
 	save, from, docs string
 }
 
@@ -60,8 +59,7 @@ func parse() (*flags, error) {
 	})
 	flag.IntVar(&f.Rounds, "rounds", 5, "how many `rounds` to take the median of")
 	flag.BoolVar(&f.Short, "short", false, "shorter turns")
-	flag.BoolVar(&f.json, "json", false, "print what each library did in each round as JSON, instead of tables")
-	flag.StringVar(&f.save, "o", "", "write this JSON to a `file` as well")
+	flag.StringVar(&f.save, "o", "", "write what each library did in each round to a `file`, as JSON")
 	flag.StringVar(&f.from, "from", "", "measure nothing: take the JSON of an earlier run from this `file`")
 	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md in this `folder`")
 	flag.Parse()
@@ -82,16 +80,11 @@ func run() error {
 	if measured == nil {
 		return err
 	}
-	text, failed := json.Marshal(measured)
-	err = errors.Join(err, failed)
 	if f.save != "" {
-		err = errors.Join(err, os.WriteFile(f.save, text, 0o644))
+		text, failed := json.Marshal(measured)
+		err = errors.Join(err, failed, os.WriteFile(f.save, text, 0o644))
 	}
-	if f.json {
-		fmt.Println(string(text))
-	} else {
-		measured.Print(os.Stdout)
-	}
+	measured.Print(os.Stdout)
 	if f.docs != "" && err == nil {
 		err = measured.Write(filepath.Join(f.docs, "performance.md"))
 	}

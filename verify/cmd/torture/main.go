@@ -131,9 +131,6 @@ func folder(dir string) (root string, err error) {
 	} else {
 		err = os.MkdirAll(dir, 0o755)
 	}
-	if err == nil {
-		err = os.Chmod(dir, 0o755) // servers that run as another user pass through
-	}
 	if err != nil {
 		return "", err
 	}

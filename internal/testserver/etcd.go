@@ -16,9 +16,11 @@ import (
 // etcd is not installed from anywhere: it is a small program of ours on etcd's own
 // server packages, in verify/etcdserver, and is built before it is first used.
 
-// Etcd starts an etcd of one member for a test, StartEtcd one in a folder. Config adds flags
-// to its command line.
-var Etcd, StartEtcd = starters(findEtcd)
+// Etcd starts an etcd of one member for a test. Config adds flags to its command line.
+var Etcd = forTest(findEtcd)
+
+// StartEtcd starts an etcd of one member in a folder.
+var StartEtcd = inFolder(findEtcd)
 
 func findEtcd() (kind, error) {
 	kinds, err := etcdKinds(1)

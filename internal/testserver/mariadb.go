@@ -27,10 +27,12 @@ var mariadb = kind{
 	users: []string{"mysql", "nobody"},
 }
 
-// MariaDB starts a MariaDB server for a test, or MySQL where only that is installed;
-// StartMariaDB does so in a folder. Its user is root, and it has an empty database, as URL
-// says. Persist is always on.
-var MariaDB, StartMariaDB = starters(findMariaDB)
+// MariaDB starts a MariaDB server for a test, or MySQL where only that is installed. Its
+// user is root, and it has an empty database, as URL says. Persist is always on.
+var MariaDB = forTest(findMariaDB)
+
+// StartMariaDB starts a server like that of MariaDB in a folder.
+var StartMariaDB = inFolder(findMariaDB)
 
 func findMariaDB() (kind, error) {
 	k := mariadb

@@ -13,8 +13,7 @@ import (
 // section [pgbouncer].
 func PgBouncer(tb TB, behind *Server, opts ...Option) *Server {
 	tb.Helper()
-	forTest, _ := starters(always(pgBouncer(behind)))
-	return forTest(tb, opts...)
+	return forTest(always(pgBouncer(behind)))(tb, opts...)
 }
 
 // StartPgBouncer is PgBouncer for commands: dir must exist, and the caller stops it.

@@ -30,9 +30,11 @@ var postgres = kind{
 	users: []string{"postgres", "nobody"},
 }
 
-// Postgres starts a PostgreSQL server for a test, StartPostgres one in a folder. Persist is
-// always on.
-var Postgres, StartPostgres = starters(always(postgres))
+// Postgres starts a PostgreSQL server for a test. Persist is always on.
+var Postgres = forTest(always(postgres))
+
+// StartPostgres starts a PostgreSQL server in a folder.
+var StartPostgres = inFolder(always(postgres))
 
 func postgresData(s *Server) string { return filepath.Join(s.dir, "data") }
 

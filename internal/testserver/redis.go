@@ -22,8 +22,11 @@ var redis = kind{
 	url:     func(s *Server) string { return s.address("redis", "", "").String() },
 }
 
-// Redis starts a redis-server for a test, StartRedis one in a folder.
-var Redis, StartRedis = starters(always(redis))
+// Redis starts a redis-server for a test.
+var Redis = forTest(always(redis))
+
+// StartRedis starts a redis-server in a folder.
+var StartRedis = inFolder(always(redis))
 
 func writeRedisConfig(s *Server) error {
 	lines := []string{

@@ -109,29 +109,29 @@ func start(ctx context.Context, k kind, dir string, opts []Option) (*Server, err
 	return s, nil
 }
 
-// starters returns how to start a server of a kind: for a test, which fails if the program is
-// missing; and in dir, which must exist and be empty or left by an earlier server. There the
-// caller stops the server.
-func starters(find func() (kind, error)) (
-	forTest func(tb TB, opts ...Option) *Server,
-	inFolder func(ctx context.Context, dir string, opts ...Option) (*Server, error),
-) {
-	inFolder = func(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+// inFolder returns how to start a server of a kind in dir, which must exist and be empty or
+// left by an earlier server. The caller stops the server.
+func inFolder(find func() (kind, error)) func(ctx context.Context, dir string, opts ...Option) (*Server, error) {
+	return func(ctx context.Context, dir string, opts ...Option) (*Server, error) {
 		k, err := find()
 		if err != nil {
 			return nil, err
 		}
 		return start(ctx, k, dir, opts)
 	}
-	forTest = func(tb TB, opts ...Option) *Server {
+}
+
+// forTest returns how to start a server of a kind for a test, which fails if the program is
+// missing.
+func forTest(find func() (kind, error)) func(tb TB, opts ...Option) *Server {
+	return func(tb TB, opts ...Option) *Server {
 		tb.Helper()
-		s, err := inFolder(context.Background(), tb.TempDir(), opts...)
+		s, err := inFolder(find)(context.Background(), tb.TempDir(), opts...)
 		if err != nil {
 			tb.Fatalf("%v", err)
 		}
 		return attach(tb, s)
 	}
-	return forTest, inFolder
 }
 
 func always(k kind) func() (kind, error) { return func() (kind, error) { return k, nil } }

@@ -31,9 +31,11 @@ func zookeeperOf(id int, members []string) kind {
 	}
 }
 
-// ZooKeeper starts one ZooKeeper server for a test, StartZooKeeper one in a folder. Its
-// sessions may be as short as 400 ms.
-var ZooKeeper, StartZooKeeper = starters(always(zookeeperOf(0, nil)))
+// ZooKeeper starts one ZooKeeper server for a test. Its sessions may be as short as 400 ms.
+var ZooKeeper = forTest(always(zookeeperOf(0, nil)))
+
+// StartZooKeeper starts one ZooKeeper server in a folder.
+var StartZooKeeper = inFolder(always(zookeeperOf(0, nil)))
 
 // ZooKeeperEnsemble starts n servers that keep one store together, and stops them
 // when the test ends. What they acknowledged is there again after a Restart.

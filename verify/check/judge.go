@@ -250,7 +250,8 @@ func (v *Verdict) said(lines []traffic.Line) {
 			rule, text = "I7", l.Text
 		}
 		v.Violations = append(v.Violations, history.Violation{
-			Rule: history.Rule(rule), Key: l.Key, At: time.Duration(l.At), Text: text, First: history.Event{Claim: l.Claim},
+			Rule: history.Rule(rule), Key: l.Key, At: time.Duration(l.At), Text: text,
+			First: history.Event{Claim: l.Claim},
 		})
 	}
 }

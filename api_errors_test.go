@@ -244,7 +244,7 @@ func TestSentinelsAreDistinct(t *testing.T) {
 	losses := []error{fencelock.ErrExpired, fencelock.ErrBroken, fencelock.ErrMaxHold}
 	all := append([]error{
 		fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrReleased,
-		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid, fencelock.ErrClosed,
+		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid, fencelock.ErrClosed, fencelock.ErrNoClaim,
 	}, losses...)
 	for i, a := range all {
 		for j, b := range all {

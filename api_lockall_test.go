@@ -161,7 +161,7 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 		l := w.lock(a, "b")
 		time.AfterFunc(time.Second, func() {
 			line, _ := a.Line(bg, "a")
-			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", tokenOf(line.Claims[0]), "deploy"))
+			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", line.Holders[0].Token, "deploy"))
 		})
 		start := time.Now()
 		_, err := b.LockAll(bg, []string{"a", "b", "c"})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
@@ -80,8 +79,6 @@ func TestReaderLeaseKeepsAllPromisesOfALease(t *testing.T) {
 		w.is(r.Err(), fencelock.ErrMaxHold)
 	})
 }
-
-func tokenOf(s driver.Standing) fence.Token { return fence.Token(s.Token) }
 
 func TestSemaphoreNeverExceedsItsSize(t *testing.T) {
 	inWorld(t, func(w *world) {

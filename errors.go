@@ -49,6 +49,9 @@ var (
 	// ErrKind: the key is in use as another kind of lock.
 	ErrKind = driver.ErrKind
 
+	// ErrNoClaim: there is no claim with the token that Break was given.
+	ErrNoClaim = errors.New("no claim has the token")
+
 	// ErrInvalid: a key, TTL, weight or option is out of range, or two options
 	// contradict each other.
 	ErrInvalid = errors.New("invalid")

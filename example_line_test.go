@@ -27,13 +27,13 @@ func ExampleClient_Lines() {
 			fmt.Println(err)
 			return
 		}
-		for _, c := range line.Claims {
-			fmt.Println(line.Key, c.Owner, "granted:", c.Granted)
+		for _, holder := range line.Holders {
+			fmt.Println(line.Key, holder.Owner, holder.Kind)
 		}
 	}
 	// Output:
-	// config/prices web-3 granted: true
-	// config/prices web-4 granted: true
+	// config/prices web-3 shared
+	// config/prices web-4 shared
 }
 
 // A cron job that starts on every replica runs on one of them, and once. If it
@@ -58,7 +58,7 @@ func ExampleClient_Once() {
 }
 
 // What a slot left behind can be read from the line of its key.
-func ExampleReadMark() {
+func ExampleRun() {
 	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
 	defer client.Close()
 	ctx := context.Background()
@@ -70,7 +70,7 @@ func ExampleReadMark() {
 		fmt.Println(err)
 		return
 	}
-	if run, ok := fencelock.ReadMark(line.Mark); ok {
+	if run := line.Done; run != nil {
 		fmt.Println(run.Slot.Format(time.DateTime), "was done by", run.Owner)
 	}
 	// Output: 2026-11-20 20:00:00 was done by web-3

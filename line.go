@@ -2,113 +2,102 @@ package fencelock
 
 import (
 	"context"
-	"fmt"
 	"iter"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Break ends the grant of key that has the token, or the waiting claim that would
-// have got it, whoever it belongs to; any token of a claim's span will do. The
-// reason reaches the holder as the cause of its context: at once if it is held
-// through this Client or if the backend pushes, with its next renewal otherwise.
-// It costs one round trip. The holder may not have stopped working when the next
-// one is granted: that is what fencing tokens are for. After ErrUnavailable, and after
-// ErrClosed from a Client that was closed meanwhile, the outcome is unknown, and Break
-// may be called again.
-//
-// If no claim has the token, nothing is changed and the error says so.
-func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string) error {
-	const op = "break"
-	if err := c.ready(key); err != nil {
-		return wrap(op, key, err)
-	}
-	if token <= 0 {
-		return wrap(op, key, invalid("token %d; want the token of the grant to end, as Line shows it", token))
-	}
-	if !isText(reason) {
-		return wrap(op, key, invalid("the reason is not text: it must be UTF-8 without zero bytes"))
-	}
-	if len(reason) > driver.MaxNote {
-		return wrap(op, key, invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote))
-	}
-	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
-	defer call.end()
-	if err := c.backend.Break(call, key, int64(token), reason); err != nil {
-		if driver.Gone(err) {
-			return wrap(op, key, fmt.Errorf("no claim has the token %s; nothing was changed: %w", token, err))
-		}
-		return wrap(op, key, c.storeError(ctx, err))
-	}
-	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.key == key }) {
-		cl.breakToken(token, reason)
-	}
-	return nil
+// Line is the line of one key, as it was at one moment.
+type Line struct {
+	Key     string
+	Last    fence.Token // the largest token drawn so far; 0 if none is remembered
+	Done    *Run        // the last slot that Once has finished; nil if there is none
+	Holders []Standing
+	Waiters []Standing // in order of arrival
 }
 
-// breakToken ends the claim if token is in its span.
-func (cl *claim) breakToken(token fence.Token, reason string) {
-	cl.mu.Lock()
-	defer cl.unlock()
-	if cl.hasToken(token) {
-		cl.goneLocked(reason, true)
+// Standing is one claim in a line.
+type Standing struct {
+	ID          string // the beginning of the claim's ID: enough to tell claims apart
+	Owner, Note string
+	Kind        Kind
+	Permits     int64       // what it has or wants of a semaphore
+	Size        int64       // of that semaphore
+	Token       fence.Token // the first of Span tokens; a claim draws them as it joins the line
+	Span        int64       // how many holders of one process the claim may serve
+	Granted     bool        // it holds the key
+	Lingering   bool        // its holder has left; MinHold keeps the key taken
+	Since       time.Time   // granted since, or waiting since, by the store's clock
+	Left        time.Duration
+}
+
+// HasToken reports whether t is one of the tokens of the claim.
+func (s *Standing) HasToken(t fence.Token) bool {
+	return t >= s.Token && int64(t-s.Token) < max(s.Span, 1)
+}
+
+// Claims returns the holders and, after them, the waiters.
+func (l *Line) Claims() []Standing {
+	return append(l.Holders[:len(l.Holders):len(l.Holders)], l.Waiters...)
+}
+
+func lineOf(d *driver.Line) Line {
+	l := Line{Key: d.Key, Last: fence.Token(d.Last)}
+	if run, ok := readMark(d.Mark); ok {
+		l.Done = &run
 	}
+	for _, c := range d.Claims {
+		s := Standing{
+			ID: c.ID, Owner: c.Owner, Note: c.Note, Token: fence.Token(c.Token), Span: c.Span,
+			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
+		}
+		if s.Kind, s.Permits = kindOf(c.Capacity, c.Weight); s.Kind == Permits {
+			s.Size = c.Capacity
+		}
+		if c.Granted {
+			l.Holders = append(l.Holders, s)
+		} else {
+			l.Waiters = append(l.Waiters, s)
+		}
+	}
+	return l
 }
 
 // Line looks at the line of key: who holds it, who waits. It is a look, not a
 // step: it may be old when it arrives. An unused key has no claims. It
 // costs one round trip.
-func (c *Client) Line(ctx context.Context, key string) (driver.Line, error) {
+func (c *Client) Line(ctx context.Context, key string) (Line, error) {
 	const op = "line"
 	if err := c.ready(key); err != nil {
-		return driver.Line{}, wrap(op, key, err)
+		return Line{}, wrap(op, key, err)
 	}
 	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
 	defer call.end()
 	l, err := c.backend.Line(call, key)
 	if err != nil {
-		return driver.Line{}, wrap(op, key, c.storeError(ctx, err))
+		return Line{}, wrap(op, key, c.storeError(ctx, err))
 	}
-	return l, nil
+	return lineOf(&l), nil
 }
 
 // Lines looks at all lines with at least one claim whose keys begin with prefix, in no
 // promised order. It stops after the first error.
-func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-	return func(yield func(driver.Line, error) bool) {
+func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
 		if err := c.ready("x"); err != nil {
-			yield(driver.Line{}, wrap("lines", prefix, err))
+			yield(Line{}, wrap("lines", prefix, err))
 			return
 		}
 		for l, err := range c.backend.Lines(ctx, prefix) {
 			if err != nil {
-				yield(driver.Line{}, wrap("lines", prefix, unavailable(ctx, err)))
+				yield(Line{}, wrap("lines", prefix, unavailable(ctx, err)))
 				return
 			}
-			if !yield(l, nil) {
+			if !yield(lineOf(&l), nil) {
 				return
 			}
 		}
 	}
-}
-
-// storeError is the error of a request that the store did not answer. Close may have cut it
-// short.
-func (c *Client) storeError(ctx context.Context, err error) error {
-	if c.life.acquiring.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w: %w", ErrClosed, err)
-	}
-	return unavailable(ctx, err)
-}
-
-// ready says why every call on key fails, or nil.
-func (c *Client) ready(key string) error {
-	if err := checkKey(key); err != nil {
-		return err
-	}
-	if !c.life.open() {
-		return ErrClosed
-	}
-	return nil
 }

@@ -53,7 +53,7 @@ func (c *Client) Once(
 		return false, err
 	}
 	cl := l.grant.claim
-	if last, ok := ReadMark(cl.lastMark()); ok && !last.Slot.Before(slot) {
+	if last, ok := readMark(cl.lastMark()); ok && !last.Slot.Before(slot) {
 		cl.dropMinHold() // nothing runs, so nothing is held apart
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
@@ -119,9 +119,9 @@ func writeMark(r Run) driver.Mark {
 	return driver.Mark(fmt.Sprintf("%s %s %s", text(r.Slot), text(r.Done), r.Owner))
 }
 
-// ReadMark reads what Once left on a line, as driver.Line.Mark shows it. It
-// reports false for a mark that Once did not write, and for none.
-func ReadMark(m driver.Mark) (Run, bool) {
+// readMark reads what Once left on a line. It reports false for a mark that Once did not
+// write, and for none.
+func readMark(m driver.Mark) (Run, bool) {
 	fields := strings.SplitN(string(m), " ", 3)
 	if len(fields) != 3 {
 		return Run{}, false

@@ -49,13 +49,17 @@ func New(locks *fencelock.Client, key string, o *Options) *Election {
 // ends when ctx ends, or the leadership. The process leads until f has returned, even
 // if ctx ends before: f may finish what it has begun, and then the next one leads.
 //
+// Run answers nil if ctx ended, whether this process led or campaigned: that is how a
+// program steps down, on SIGTERM for example. An f that returns the error or the cause of
+// its context has no error of its own. Run answers nil as well if f returned nil.
+//
 // If the leadership was lost before f returned, Run campaigns again, behind the
-// others; so f must be ready to be run several times. In all other cases Run
-// returns: f's own error, nil if f stepped down by returning nil, and the cause of
-// ctx if ctx ended. A store that is down only makes the campaign longer. Errors that
-// no waiting mends (ErrInvalid, ErrKind, ErrClosed, ErrDeadlock of package
-// fencelock) are returned as well. opts are those of Lock; with Wait the campaign is
-// given up after that time, with ErrNotAcquired.
+// others; so f must be ready to be run several times. If ctx had ended, too, Run returns
+// the loss. In all other cases it returns f's own error.
+//
+// A store that is down only makes the campaign longer. Errors that no waiting mends
+// (ErrInvalid, ErrKind, ErrClosed, ErrDeadlock of package fencelock) are returned. opts are
+// those of Lock; with Wait the campaign is given up after that time, with ErrNotAcquired.
 func (e *Election) Run(
 	ctx context.Context, f func(ctx context.Context, l *fencelock.Lease) error, opts ...fencelock.Option,
 ) error {
@@ -66,7 +70,7 @@ func (e *Election) Run(
 		l, err := e.locks.Lock(ctx, e.key, opts...)
 		if err != nil {
 			if ctx.Err() != nil {
-				return context.Cause(ctx)
+				return nil
 			}
 			return err
 		}
@@ -75,8 +79,10 @@ func (e *Election) Run(
 			e.o.TermEnded(l.Token(), lost, err)
 		}
 		switch {
-		case ctx.Err() != nil && (err == nil || lost != nil || isEnd(ctx, err)):
-			return context.Cause(ctx)
+		case ctx.Err() != nil && lost != nil:
+			return lost
+		case ctx.Err() != nil && isEnd(ctx, err):
+			return nil
 		case lost == nil:
 			return err
 		}

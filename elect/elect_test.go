@@ -82,7 +82,7 @@ func TestShutdownHandsOverAtOnce(t *testing.T) {
 		first := a.Term().Token()
 		start := time.Now()
 		a.cancel(errShutdown)
-		if err := <-a.end; err != errShutdown {
+		if err := <-a.end; err != nil {
 			t.Errorf("Run answered %v", err)
 		}
 		wantLeader(t, b, a, b, c)
@@ -94,6 +94,11 @@ func TestShutdownHandsOverAtOnce(t *testing.T) {
 		}
 		b.cancel(errShutdown)
 		wantLeader(t, c, a, b, c)
+		d := campaign(t, s, "d", nil)
+		d.cancel(errShutdown)
+		if err := <-d.end; err != nil {
+			t.Errorf("Run answered %v to one that only campaigned", err)
+		}
 		c.cancel(errShutdown)
 		wantLeader(t, nil, a, b, c)
 	})
@@ -147,7 +152,7 @@ func TestBrokenLeaderCampaignsAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := operator.Break(t.Context(), "reports", fence.Token(l.Claims[0].Token), "it is b's turn"); err != nil {
+			if err := operator.Break(t.Context(), "reports", l.Holders[0].Token, "it is b's turn"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(ttl)
@@ -170,6 +175,22 @@ func TestRunReturnsWhatFReturns(t *testing.T) {
 				t.Errorf("TermEnded was told %v", told)
 			}
 			wantLeader(t, nil, p)
+		}
+	})
+}
+
+// A leadership that is lost while the program ends is no orderly hand-over.
+func TestLossWhileSteppingDownIsReported(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		a := campaignWith(t, s, "a", nil, func(ctx context.Context, l *fencelock.Lease) error {
+			<-ctx.Done()
+			s.Flush()
+			time.Sleep(ttl)
+			return ctx.Err()
+		})
+		a.cancel(errShutdown)
+		if err := <-a.end; !errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("Run answered %v", err)
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -25,9 +25,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, err
 	}
-	for _, c := range line.Claims {
-		if c.Granted && !c.Lingering && c.Capacity == driver.RW && c.Weight == driver.RW {
-			return Leader{Owner: c.Owner, Note: c.Note, Token: fence.Token(c.Token), Since: c.Since}, nil
+	for _, c := range line.Holders {
+		if c.Kind == fencelock.Exclusive && !c.Lingering {
+			return Leader{Owner: c.Owner, Note: c.Note, Token: c.Token, Since: c.Since}, nil
 		}
 	}
 	return Leader{}, nil

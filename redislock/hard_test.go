@@ -58,7 +58,7 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 	}
 	eventually(t, "the waiters are in line", func() bool {
 		l, err := b.Line(t.Context(), "key 116")
-		return err == nil && len(l.Claims) == 2
+		return err == nil && len(l.Claims()) == 2
 	})
 
 	for _, set := range []string{"CONFIG SET maxmemory-policy allkeys-random", "CONFIG SET maxmemory 3mb"} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 )
@@ -66,9 +67,8 @@ func (c *cli) breakGrant(name string, token fence.Token, reason string, yes bool
 	if !yes && !ask(line, claim) {
 		return fail(exitNotAcquired, "%s: nothing was changed", quote(name))
 	}
-	var gone driver.ErrGone
 	switch err := s.Break(ctx, name, token, reason); {
-	case errors.As(err, &gone):
+	case errors.Is(err, fencelock.ErrNoClaim):
 		return s.notThere(line, token)
 	case err != nil:
 		return explain(s.store, name, err)
@@ -77,26 +77,26 @@ func (c *cli) breakGrant(name string, token fence.Token, reason string, yes bool
 	return nil
 }
 
-func withToken(l driver.Line, token fence.Token) (driver.Standing, bool) {
-	for _, c := range l.Claims {
-		if int64(token) >= c.Token && int64(token) < c.Token+max(c.Span, 1) {
+func withToken(l fencelock.Line, token fence.Token) (fencelock.Standing, bool) {
+	for _, c := range l.Claims() {
+		if c.HasToken(token) {
 			return c, true
 		}
 	}
-	return driver.Standing{}, false
+	return fencelock.Standing{}, false
 }
 
-func (s *session) notThere(l driver.Line, token fence.Token) error {
+func (s *session) notThere(l fencelock.Line, token fence.Token) error {
 	now := "nobody holds it"
-	if len(l.Claims) > 0 {
-		now = fmt.Sprintf("its token is %d now, %s", l.Claims[0].Token, heldBy(headOf(l)))
+	if len(l.Claims()) > 0 {
+		now = fmt.Sprintf("its token is %s now, %s", l.Claims()[0].Token, heldBy(headOf(l)))
 	}
 	return fail(exitNotAcquired, "%s on %s has no claim with token %s, so nothing was changed; %s",
 		quote(l.Key), s.store, token, now)
 }
 
 // ask shows what would be ended.
-func ask(l driver.Line, c driver.Standing) bool {
+func ask(l fencelock.Line, c fencelock.Standing) bool {
 	what := "holds"
 	if !c.Granted {
 		what = "waits for"

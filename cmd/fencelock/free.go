@@ -6,8 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
 )
 
 func newFree(c *cli) *cobra.Command {
@@ -31,7 +29,7 @@ take the lock, so the answer may have changed by the time you act on it.`,
 			if err != nil {
 				return explain(s.store, args[0], err)
 			}
-			if len(line.Claims) > 0 {
+			if len(line.Claims()) > 0 {
 				return fail(exitNotAcquired, "%s is not free: %s, on %s", quote(args[0]), heldBy(headOf(line)), s.store)
 			}
 			return nil
@@ -41,11 +39,11 @@ take the lock, so the answer may have changed by the time you act on it.`,
 }
 
 // headOf describes the first claim of a line as what stands in the way.
-func headOf(l driver.Line) *fencelock.HeldError {
-	c := l.Claims[0]
+func headOf(l fencelock.Line) *fencelock.HeldError {
+	c := l.Claims()[0]
 	return &fencelock.HeldError{
-		Key: l.Key, Owner: c.Owner, Note: c.Note, Token: fence.Token(c.Token), Since: c.Since, Left: c.Left,
-		Ahead: len(l.Claims),
+		Key: l.Key, Owner: c.Owner, Note: c.Note, Token: c.Token, Since: c.Since, Left: c.Left,
+		Ahead: len(l.Claims()),
 	}
 }
 

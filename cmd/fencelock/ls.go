@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -69,8 +69,8 @@ func first(args []string) string {
 }
 
 // lines returns all lines whose names begin with prefix, by name.
-func (s *session) lines(ctx context.Context, prefix string) ([]driver.Line, error) {
-	var all []driver.Line
+func (s *session) lines(ctx context.Context, prefix string) ([]fencelock.Line, error) {
+	var all []fencelock.Line
 	for l, err := range s.Lines(ctx, prefix) {
 		if err != nil {
 			return nil, explain(s.store, "", err)
@@ -81,7 +81,7 @@ func (s *session) lines(ctx context.Context, prefix string) ([]driver.Line, erro
 }
 
 // showTable prints nothing at all if there is nothing to show.
-func showTable(w io.Writer, lines []driver.Line) error {
+func showTable(w io.Writer, lines []fencelock.Line) error {
 	if len(lines) == 0 {
 		return nil
 	}

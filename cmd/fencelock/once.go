@@ -181,7 +181,7 @@ func (h *holding) sayDone(slot time.Time) {
 	const form = "2006-01-02 15:04:05 MST"
 	text := "slot " + slot.Format(form) + " is done"
 	line, err := h.Line(context.Background(), h.f.name)
-	if run, ok := fencelock.ReadMark(line.Mark); err == nil && ok {
+	if run := line.Done; err == nil && run != nil {
 		text += ": finished at " + run.Done.In(slot.Location()).Format(form) + " by " + plain(run.Owner)
 		if !run.Slot.Equal(slot) {
 			text += ", as slot " + run.Slot.In(slot.Location()).Format(form)

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 )
 
 func newShow(c *cli) *cobra.Command {
@@ -46,10 +45,10 @@ func newShow(c *cli) *cobra.Command {
 
 // lastTokenOf says whose the last token of a line is. It need not be the holder's: each
 // claim draws one as it joins.
-func lastTokenOf(l driver.Line) string {
-	for _, c := range l.Claims {
+func lastTokenOf(l fencelock.Line) string {
+	for _, c := range l.Claims() {
 		switch {
-		case l.Last < c.Token || l.Last >= c.Token+max(c.Span, 1):
+		case !c.HasToken(l.Last):
 		case c.Granted:
 			return "of the holder " + plain(c.Owner)
 		default:
@@ -59,16 +58,16 @@ func lastTokenOf(l driver.Line) string {
 	return "of a claim that has left"
 }
 
-func showLine(w io.Writer, l driver.Line) error {
-	if len(l.Claims) == 0 {
+func showLine(w io.Writer, l fencelock.Line) error {
+	if len(l.Claims()) == 0 {
 		fmt.Fprintf(w, "%s is free\n", quote(l.Key))
-	} else if err := showTable(w, []driver.Line{l}); err != nil {
+	} else if err := showTable(w, []fencelock.Line{l}); err != nil {
 		return err
 	}
 	if l.Last > 0 {
-		fmt.Fprintf(w, "last token: %d, %s\n", l.Last, lastTokenOf(l))
+		fmt.Fprintf(w, "last token: %s, %s\n", l.Last, lastTokenOf(l))
 	}
-	if run, ok := fencelock.ReadMark(l.Mark); ok {
+	if run := l.Done; run != nil {
 		slot := "once for ever"
 		if !run.Slot.IsZero() {
 			slot = run.Slot.UTC().Format(time.RFC3339)

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
@@ -49,23 +48,23 @@ type runView struct {
 	Owner string     `json:"owner"`
 }
 
-func viewOf(l driver.Line) lineView {
+func viewOf(l fencelock.Line) lineView {
 	v := lineView{Name: l.Key, Holders: []claimView{}, Waiters: []claimView{}}
 	if !utf8.ValidString(l.Key) {
 		v.NameB64 = base64.StdEncoding.EncodeToString([]byte(l.Key))
 	}
-	for _, c := range l.Claims {
+	for _, c := range l.Claims() {
 		view := claimView{
-			Token: fence.Token(c.Token), Owner: c.Owner, Note: c.Note,
+			Token: c.Token, Owner: c.Owner, Note: c.Note,
 			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
 		}
-		if c.Capacity == driver.RW {
-			v.Kind = cmp.Or(v.Kind, "lock")
-			view.Shared = c.Weight < driver.RW
-		} else {
+		if c.Kind == fencelock.Permits {
 			v.Kind = cmp.Or(v.Kind, "semaphore")
-			v.Size = max(v.Size, c.Capacity)
-			view.Permits = c.Weight
+			v.Size = max(v.Size, c.Size)
+			view.Permits = c.Permits
+		} else {
+			v.Kind = cmp.Or(v.Kind, "lock")
+			view.Shared = c.Kind == fencelock.Shared
 		}
 		if c.Granted {
 			v.Holders = append(v.Holders, view)
@@ -77,12 +76,12 @@ func viewOf(l driver.Line) lineView {
 }
 
 // addMemory adds what a line remembers apart from its claims.
-func (v *lineView) addMemory(l driver.Line) {
+func (v *lineView) addMemory(l fencelock.Line) {
 	if l.Last > 0 {
-		t := fence.Token(l.Last)
+		t := l.Last
 		v.LastToken = &t
 	}
-	if run, ok := fencelock.ReadMark(l.Mark); ok {
+	if run := l.Done; run != nil {
 		v.LastRun = &runView{Done: run.Done.UTC(), Owner: run.Owner}
 		if !run.Slot.IsZero() {
 			slot := run.Slot.UTC()
@@ -91,33 +90,33 @@ func (v *lineView) addMemory(l driver.Line) {
 	}
 }
 
-func byName(a, b driver.Line) int { return cmp.Compare(a.Key, b.Key) }
+func byName(a, b fencelock.Line) int { return cmp.Compare(a.Key, b.Key) }
 
 var heading = []string{"NAME", "STATE", "OWNER", "SINCE", "AGE", "LEFT", "TOKEN", "NOTE"}
 
 // rows shows a line as rows of a table, one per claim.
-func rows(l driver.Line, now time.Time) [][]string {
+func rows(l fencelock.Line, now time.Time) [][]string {
 	var all [][]string
 	waiting := 0
-	for _, c := range l.Claims {
+	for _, c := range l.Claims() {
 		if !c.Granted {
 			waiting++
 		}
 		all = append(all, []string{
 			plain(l.Key), state(c, waiting), plain(c.Owner), clockTime(c.Since), span(now.Sub(c.Since)),
-			span(c.Left), strconv.FormatInt(c.Token, 10), plain(c.Note),
+			span(c.Left), c.Token.String(), plain(c.Note),
 		})
 	}
 	return all
 }
 
 // state says in a word or two what a claim does. position is that among the waiters.
-func state(c driver.Standing, position int) string {
+func state(c fencelock.Standing, position int) string {
 	how := ""
-	switch {
-	case c.Capacity != driver.RW:
-		how = " " + strconv.FormatInt(c.Weight, 10) + "/" + strconv.FormatInt(c.Capacity, 10)
-	case c.Weight != driver.RW:
+	switch c.Kind {
+	case fencelock.Permits:
+		how = " " + strconv.FormatInt(c.Permits, 10) + "/" + strconv.FormatInt(c.Size, 10)
+	case fencelock.Shared:
 		how = " shared"
 	}
 	switch {
@@ -143,7 +142,7 @@ func writeJSON(w io.Writer, v any, indent bool) error {
 	return err
 }
 
-func sorted(lines []driver.Line) []driver.Line {
+func sorted(lines []fencelock.Line) []fencelock.Line {
 	slices.SortFunc(lines, byName)
 	return lines
 }

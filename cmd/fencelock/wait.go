@@ -49,7 +49,7 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 		if err != nil {
 			return explain(s.store, name, err)
 		}
-		if len(line.Claims) == 0 {
+		if len(line.Claims()) == 0 {
 			return nil
 		}
 		who := heldBy(headOf(line))

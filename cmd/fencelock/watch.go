@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
 )
 
 func newWatch(c *cli) *cobra.Command {
@@ -42,19 +43,19 @@ rides out an outage of the store, and says so on stderr.`,
 }
 
 func (s *session) watch(ctx context.Context, w io.Writer, prefix string, asJSON bool) error {
-	known := map[string]driver.Line{}
+	known := map[string]fencelock.Line{}
 	for {
 		lines, err := s.linesAfterOutage(ctx, prefix)
 		if err != nil {
 			return err
 		}
-		now := map[string]driver.Line{}
+		now := map[string]fencelock.Line{}
 		for _, l := range lines {
 			now[l.Key] = l
 		}
 		for key := range known {
 			if _, ok := now[key]; !ok {
-				lines = append(lines, driver.Line{Key: key})
+				lines = append(lines, fencelock.Line{Key: key})
 			}
 		}
 		for _, l := range sorted(lines) {
@@ -68,7 +69,7 @@ func (s *session) watch(ctx context.Context, w io.Writer, prefix string, asJSON 
 }
 
 // linesAfterOutage is lines, again and again while the store does not answer.
-func (s *session) linesAfterOutage(ctx context.Context, prefix string) ([]driver.Line, error) {
+func (s *session) linesAfterOutage(ctx context.Context, prefix string) ([]fencelock.Line, error) {
 	for told := false; ; {
 		lines, err := s.lines(ctx, prefix)
 		var own *failure
@@ -88,7 +89,7 @@ func (s *session) linesAfterOutage(ctx context.Context, prefix string) ([]driver
 
 // printChanges prints what changed between two looks at a line: who left, then who holds
 // and who waits, in the order of the line.
-func printChanges(w io.Writer, before, now driver.Line, asJSON bool) error {
+func printChanges(w io.Writer, before, now fencelock.Line, asJSON bool) error {
 	if asJSON {
 		was, is := viewOf(before), viewOf(now)
 		if is.Kind == "" {
@@ -100,14 +101,14 @@ func printChanges(w io.Writer, before, now driver.Line, asJSON bool) error {
 		return writeJSON(w, is, false)
 	}
 	stands, stood := byToken(now), byToken(before)
-	for _, c := range before.Claims {
+	for _, c := range before.Claims() {
 		if _, stays := stands[c.Token]; !stays {
 			if err := event(w, now.Key, "left", c); err != nil {
 				return err
 			}
 		}
 	}
-	for _, c := range now.Claims {
+	for _, c := range now.Claims() {
 		was, known := stood[c.Token]
 		if known && was.Granted == c.Granted && was.Lingering == c.Lingering {
 			continue
@@ -126,15 +127,15 @@ func printChanges(w io.Writer, before, now driver.Line, asJSON bool) error {
 	return nil
 }
 
-func byToken(l driver.Line) map[int64]driver.Standing {
-	claims := map[int64]driver.Standing{}
-	for _, c := range l.Claims {
+func byToken(l fencelock.Line) map[fence.Token]fencelock.Standing {
+	claims := map[fence.Token]fencelock.Standing{}
+	for _, c := range l.Claims() {
 		claims[c.Token] = c
 	}
 	return claims
 }
 
-func event(w io.Writer, key, what string, c driver.Standing) error {
+func event(w io.Writer, key, what string, c fencelock.Standing) error {
 	note := ""
 	if c.Note != "" {
 		note = " (" + plain(c.Note) + ")"
@@ -143,7 +144,7 @@ func event(w io.Writer, key, what string, c driver.Standing) error {
 	if colours(os.Stdout) {
 		shown = paint(what, what)
 	}
-	_, err := fmt.Fprintf(w, "%s  %s  %s %s%s, token %d\n",
+	_, err := fmt.Fprintf(w, "%s  %s  %s %s%s, token %s\n",
 		time.Now().Format("15:04:05"), plain(key), plain(c.Owner), shown, note, c.Token)
 	return err
 }

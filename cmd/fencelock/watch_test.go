@@ -7,21 +7,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // At a hand-over the first holder leaves before the next one holds, as in the line.
 func TestWatchTellsOfLeavingFirst(t *testing.T) {
-	claim := func(owner string, token int64, granted bool) driver.Standing {
-		return driver.Standing{Owner: owner, Token: token, Granted: granted, Capacity: driver.RW, Weight: driver.RW}
+	line := func(holder fencelock.Standing, waiters ...fencelock.Standing) fencelock.Line {
+		holder.Granted = true
+		return fencelock.Line{Key: "n", Holders: []fencelock.Standing{holder}, Waiters: waiters}
 	}
-	before := driver.Line{Key: "n", Claims: []driver.Standing{claim("a", 1, true), claim("b", 2, false), claim("c", 3, false)}}
-	now := driver.Line{Key: "n", Claims: []driver.Standing{claim("b", 2, true), claim("c", 3, false), claim("d", 4, false)}}
-	var b strings.Builder
-	must(t, printChanges(&b, before, now, false))
+	a, b, c, d := fencelock.Standing{Owner: "a", Token: 1}, fencelock.Standing{Owner: "b", Token: 2},
+		fencelock.Standing{Owner: "c", Token: 3}, fencelock.Standing{Owner: "d", Token: 4}
+	before, now := line(a, b, c), line(b, c, d)
+	var out strings.Builder
+	must(t, printChanges(&out, before, now, false))
 	var told []string
-	for line := range strings.Lines(b.String()) {
+	for line := range strings.Lines(out.String()) {
 		told = append(told, strings.TrimSpace(strings.SplitN(line, "  ", 3)[2]))
 	}
 	want := "a left, token 1; b holds, token 2; d waits, token 4"

@@ -46,7 +46,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	if err := replica(ctx, locks); err != nil && !errors.Is(err, context.Canceled) {
+	if err := replica(ctx, locks); err != nil {
 		log.Fatal(err)
 	}
 }

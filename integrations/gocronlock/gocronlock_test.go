@@ -162,7 +162,7 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 	}
 	c := open(t, store)
 	line, err := c.Line(t.Context(), "scheduler")
-	if err != nil || len(line.Claims) != 1 {
+	if err != nil || len(line.Claims()) != 1 {
 		t.Fatal(line, err)
 	}
 	rival := make(chan *fencelock.Lease, 1)
@@ -172,10 +172,10 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 			rival <- l
 		}
 	}()
-	for begun := time.Now(); len(line.Claims) < 2 && time.Since(begun) < 5*time.Second; time.Sleep(time.Millisecond) {
+	for begun := time.Now(); len(line.Claims()) < 2 && time.Since(begun) < 5*time.Second; time.Sleep(time.Millisecond) {
 		line, _ = c.Line(t.Context(), "scheduler")
 	}
-	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims[0].Token), "test"); err != nil {
+	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims()[0].Token), "test"); err != nil {
 		t.Fatal(err)
 	}
 	<-rival

@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/faulty"
-	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -388,15 +386,15 @@ func (w *worker) breaksSome(key string) bool {
 // breaks ends the first claim of a line.
 func (w *worker) breaks(ctx context.Context, u use) {
 	line, err := w.client.Line(ctx, u.Key)
-	if err != nil || len(line.Claims) == 0 {
+	if err != nil || len(line.Claims()) == 0 {
 		return
 	}
-	c := line.Claims[len(line.Claims)/2]
+	c := line.Claims()[len(line.Claims())/2]
 	w.mu.Lock()
-	w.broken[u.Key] = append(w.broken[u.Key], tokens{c.Token, c.Token + c.Span - 1})
+	w.broken[u.Key] = append(w.broken[u.Key], tokens{int64(c.Token), int64(c.Token) + c.Span - 1})
 	w.mu.Unlock()
-	err = w.client.Break(ctx, u.Key, fence.Token(c.Token), "tidied")
-	if err != nil && !driver.Gone(err) && !w.excused(ctx, u, err) {
+	err = w.client.Break(ctx, u.Key, c.Token, "tidied")
+	if err != nil && !errors.Is(err, fencelock.ErrNoClaim) && !w.excused(ctx, u, err) {
 		w.wrong("%s: break: %v", w.name, err)
 	}
 }

@@ -39,7 +39,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
 			l, err := client.Line(t.Context(), key)
 			must(t, err)
-			if len(l.Claims) == 2 {
+			if len(l.Claims()) == 2 {
 				break
 			}
 		}

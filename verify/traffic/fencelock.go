@@ -92,10 +92,8 @@ func (o *ours) Head(ctx context.Context, key string) (token, span int64, err err
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, s := range line.Claims {
-		if s.Granted {
-			return s.Token, max(s.Span, 1), nil
-		}
+	for _, s := range line.Holders {
+		return int64(s.Token), max(s.Span, 1), nil
 	}
 	return 0, 0, nil
 }

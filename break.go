@@ -1,0 +1,76 @@
+package fencelock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// Break ends the grant of key that has the token, or the waiting claim that would
+// have got it, whoever it belongs to; any token of a claim's span will do. The
+// reason reaches the holder as the cause of its context: at once if it is held
+// through this Client or if the backend pushes, with its next renewal otherwise.
+// It costs one round trip. The holder may not have stopped working when the next
+// one is granted: that is what fencing tokens are for. After ErrUnavailable, and after
+// ErrClosed from a Client that was closed meanwhile, the outcome is unknown, and Break
+// may be called again.
+//
+// If no claim has the token, nothing is changed and the error is ErrNoClaim.
+func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string) error {
+	const op = "break"
+	if err := c.ready(key); err != nil {
+		return wrap(op, key, err)
+	}
+	if token <= 0 {
+		return wrap(op, key, invalid("token %d; want the token of the grant to end, as Line shows it", token))
+	}
+	if !isText(reason) {
+		return wrap(op, key, invalid("the reason is not text: it must be UTF-8 without zero bytes"))
+	}
+	if len(reason) > driver.MaxNote {
+		return wrap(op, key, invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote))
+	}
+	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
+	defer call.end()
+	if err := c.backend.Break(call, key, int64(token), reason); err != nil {
+		if driver.Gone(err) {
+			return wrap(op, key, fmt.Errorf("%w %s; nothing was changed: %w", ErrNoClaim, token, err))
+		}
+		return wrap(op, key, c.storeError(ctx, err))
+	}
+	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.key == key }) {
+		cl.breakToken(token, reason)
+	}
+	return nil
+}
+
+// breakToken ends the claim if token is in its span.
+func (cl *claim) breakToken(token fence.Token, reason string) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	if cl.hasToken(token) {
+		cl.goneLocked(reason, true)
+	}
+}
+
+// storeError is the error of a request that the store did not answer. Close may have cut it
+// short.
+func (c *Client) storeError(ctx context.Context, err error) error {
+	if c.life.acquiring.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return unavailable(ctx, err)
+}
+
+// ready says why every call on key fails, or nil.
+func (c *Client) ready(key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if !c.life.open() {
+		return ErrClosed
+	}
+	return nil
+}

@@ -107,6 +107,7 @@ const (
 // refuses what is not kept.
 type Info struct {
 	Name      string // "redis", "sqlite", as shown to people
+	Namespace string // the prefix or the tables: with Name, it tells handles of different stores apart
 	Fair      bool   // claims are granted in order of arrival; if false, Enter is always sent with NoWait
 	Fencing   bool   // tokens of exclusive grants rise
 	Ballot    bool   // Claim.Ballot is understood

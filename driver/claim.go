@@ -123,6 +123,8 @@ type Ticket struct {
 	Token int64
 	// Granted says whether the claim holds the lock.
 	Granted bool
+	// Detached says that the claim was detached and is known by its handle alone.
+	Detached bool
 	// Left is how long the lease lasts, counted from the sending of the call
 	// that returned this ticket. The core reads Left after Enter only. The tickets
 	// that the core passes to other calls have neither Left nor Mixed.

@@ -34,6 +34,8 @@ type broken struct {
 	line    func(ctx context.Context, key string) (driver.Line, error)
 	alarm   func(f func(id string, gone driver.ErrGone)) func()
 	reserve func(ctx context.Context, t driver.Ticket, span int64) (bool, error)
+	detach  func(ctx context.Context, t driver.Ticket) error
+	adopt   func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error)
 	close   func() error
 
 	mu   sync.Mutex
@@ -46,7 +48,7 @@ func newBroken() *broken {
 	s := newStore()
 	return &broken{
 		Store: s, enter: s.Enter, again: s.Reenter, init: s.Initialise, await: s.Await, renew: s.Renew, leave: s.Leave,
-		brk: s.Break, lines: s.Lines, line: s.Line, alarm: s.Alarm, reserve: s.Reserve, close: s.Close,
+		brk: s.Break, lines: s.Lines, line: s.Line, alarm: s.Alarm, reserve: s.Reserve, detach: s.Detach, adopt: s.Adopt, close: s.Close,
 		n: map[string]int{},
 	}
 }
@@ -86,6 +88,12 @@ func (b *broken) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line
 
 func (b *broken) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	return b.reserve(ctx, t, span)
+}
+
+func (b *broken) Detach(ctx context.Context, t driver.Ticket) error { return b.detach(ctx, t) }
+
+func (b *broken) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+	return b.adopt(ctx, t, by)
 }
 
 // find returns the last ticket that was seen of which f says yes.
@@ -298,13 +306,13 @@ var closing = config{lag: 0}
 
 func confOf(law string) config {
 	switch law {
-	case "ClosedBackendSaysSo", "CloseEndsAwait":
+	case "ClosedBackendSaysSo", "CloseEndsAwait", "DetachedOutlivesItsProcess":
 		return closing
 	}
 	return strict
 }
 
-var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves,
+var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves, brokenDetaches,
 	brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {

@@ -149,6 +149,7 @@ var topics = []topic{
 	{"Leave", leaveLaws},
 	{"Reserve", reserveLaws},
 	{"Break", breakLaws},
+	{"Detach", detachLaws},
 	{"Mark", markLaws},
 	{"Linger", lingerLaws},
 	{"Kind", kindLaws},

@@ -180,6 +180,16 @@ func (q *queue) index(c *claim) {
 	}
 }
 
+// rename gives c the ID, the owner and the note of by.
+func (q *queue) rename(c *claim, by *driver.Claim) {
+	old := c.ID
+	c.ID, c.Owner, c.Note = by.ID, by.Owner, by.Note
+	if q.byID != nil {
+		delete(q.byID, old)
+		q.byID[c.ID] = c
+	}
+}
+
 // find returns the claim with id, or nil.
 func (q *queue) find(id string) *claim {
 	if q.byID != nil {

@@ -31,6 +31,7 @@ var (
 	_ driver.Backend  = (*Store)(nil)
 	_ driver.Reserver = (*Store)(nil)
 	_ driver.Alarm    = (*Store)(nil)
+	_ driver.Detacher = (*Store)(nil)
 )
 
 // New returns an empty Store, ready for use.

@@ -204,6 +204,30 @@ func (s *Store) Break(ctx context.Context, key string, token int64, reason strin
 	return err
 }
 
+// Detach starts the lease of t again. A claim in memory belongs to no process.
+func (s *Store) Detach(ctx context.Context, t driver.Ticket) error {
+	return s.Renew(ctx, []driver.Ticket{t})[0]
+}
+
+// Adopt gives the claim of t to by.
+func (s *Store) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (got driver.Ticket, err error) {
+	err = s.step(ctx, t.Key, func(q *queue, now instant) error {
+		c := q.findLive(by.ID) // by an earlier Adopt, whose answer was lost
+		if c == nil {
+			c = q.findLive(t.ID)
+			if c == nil || !c.granted {
+				return s.gone(t.Ref(), now)
+			}
+			s.tombstones.put(t.Ref(), now.mono+clampTTL(by.TTL), driver.Adopted, now)
+			q.rename(c, &by)
+		}
+		q.renew(c, by.TTL, now)
+		got = q.ticket(c, now)
+		return nil
+	})
+	return got, err
+}
+
 // gone says why a claim is not in line, if the Store knows.
 func (s *Store) gone(ref driver.ClaimRef, now instant) error {
 	gone, _ := s.tombstones.find(ref, now)

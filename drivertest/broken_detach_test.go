@@ -1,0 +1,116 @@
+package drivertest
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// adopts lets f change what an Adopt is asked, and the answer.
+func (b *broken) adopts(f func(t *driver.Ticket, by *driver.Claim) (after func(got *driver.Ticket, err *error))) {
+	b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+		after := f(&t, &by)
+		got, err := b.Store.Adopt(ctx, t, by)
+		if after != nil {
+			after(&got, &err)
+		}
+		return got, err
+	}
+}
+
+var brokenDetaches = []breaker{
+	{"an adopted claim keeps its owner and its note", func(b *broken) {
+		b.adopts(func(t *driver.Ticket, by *driver.Claim) func(*driver.Ticket, *error) {
+			owner, note := by.Owner, by.Note
+			by.Owner, by.Note = t.Owner, t.Note
+			return func(got *driver.Ticket, _ *error) { got.Owner, got.Note = owner, note }
+		})
+	}, "AdoptedClaimGoesOn"},
+	{"Adopt keeps the old ID alive", func(b *broken) {
+		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+			if err := b.Store.Renew(ctx, []driver.Ticket{t})[0]; err != nil {
+				return driver.Ticket{}, err
+			}
+			t.ID, t.Owner, t.Note, t.Detached = by.ID, by.Owner, by.Note, false
+			return t, nil
+		}
+	}, "AdoptedClaimGoesOn OldIDIsGoneAtOnce AdoptIsForOne AdoptedInItsPlace AdoptStartsTheLease OnlyHoldersAreAdopted " +
+		"HolderTakesItsOwnBack"},
+	{"an adopted claim is gone without a reason", func(b *broken) {
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			errs := b.Store.Renew(ctx, ts)
+			for i, err := range errs {
+				if err == error(driver.Adopted) {
+					errs[i] = driver.ErrGone{}
+				}
+			}
+			return errs
+		}
+	}, "OldIDIsGoneAtOnce"},
+	{"a repeated Adopt finds nothing", func(b *broken) {
+		b.adopts(func(t *driver.Ticket, by *driver.Claim) func(*driver.Ticket, *error) {
+			if b.count(by.ID, 1) == 1 {
+				return nil
+			}
+			return func(_ *driver.Ticket, err *error) { *err = driver.Adopted }
+		})
+	}, "AdoptIsForOne"},
+	{"an adopted claim goes to the end of the line", func(b *broken) {
+		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+			if err := b.Store.Leave(ctx, t, driver.Exit{}); err != nil {
+				return driver.Ticket{}, err
+			}
+			got, err := b.Store.Enter(ctx, by)
+			got.Token, got.Granted = t.Token, true
+			return got, err
+		}
+	}, "AdoptedClaimGoesOn OldIDIsGoneAtOnce AdoptIsForOne AdoptedInItsPlace OnlyHoldersAreAdopted"},
+	{"a detached claim stays for ever", func(b *broken) {
+		b.detach = func(ctx context.Context, t driver.Ticket) error {
+			t.TTL = time.Hour
+			return b.Store.Detach(ctx, t)
+		}
+	}, "DetachedEndsWithItsLease"},
+	{"a detached claim ends with its process", func(b *broken) {
+		b.close = func() error {
+			b.Store.Flush()
+			return nil
+		}
+	}, "DetachedOutlivesItsProcess"},
+	{"a detached claim is not renewed by others", func(b *broken) {
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			errs := make([]error, len(ts))
+			for i, t := range ts {
+				if !t.Detached {
+					errs[i] = b.Store.Renew(ctx, ts[i:i+1])[0]
+				}
+			}
+			return errs
+		}
+	}, "OldIDIsGoneAtOnce DetachedByItsHandle"},
+	{"Adopt does not start the lease", func(b *broken) {
+		b.adopts(func(t *driver.Ticket, by *driver.Claim) func(*driver.Ticket, *error) {
+			by.TTL = 1
+			return func(got *driver.Ticket, _ *error) { got.TTL = t.TTL }
+		})
+	}, "AdoptStartsTheLease"},
+	{"a claim that waits can be adopted", func(b *broken) {
+		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+			got, err := b.Store.Adopt(ctx, t, by)
+			if driver.Gone(err) && b.Store.Renew(ctx, []driver.Ticket{t})[0] == nil {
+				return t, nil
+			}
+			return got, err
+		}
+	}, "OnlyHoldersAreAdopted"},
+	{"a broken claim can be adopted", func(b *broken) {
+		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+			got, err := b.Store.Adopt(ctx, t, by)
+			if driver.Gone(err) && err.Error() == "the claim was broken: stuck" {
+				return b.Store.Enter(ctx, by)
+			}
+			return got, err
+		}
+	}, "BrokenIsNotAdopted"},
+}

@@ -57,16 +57,19 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 	a := c.newAcquisition(ctx, r)
 	defer c.freeAcquisition(a)
 	l, err := a.run(opts)
-	if err == nil {
-		return l, nil
-	}
-	if c.hooks.Refused != nil {
+	return l, a.refused(err)
+}
+
+// refused returns err, why the call got no lease, as the caller gets it, and reports it.
+func (a *acquisition) refused(err error) error {
+	hooks := &a.c.hooks
+	if err != nil && hooks.Refused != nil {
 		e := a.event()
-		e.Err, e.Waited = err, time.Duration(c.clock.now()-a.start)
+		e.Err, e.Waited = err, time.Duration(a.c.clock.now()-a.start)
 		errors.As(err, &e.HeldBy)
-		c.hooks.send(c.hooks.Refused, e)
+		hooks.send(hooks.Refused, e)
 	}
-	return nil, wrap(r.op, r.key, err)
+	return wrap(a.op, a.key, err)
 }
 
 // event is an event of the call, for one of the hooks.

@@ -100,6 +100,18 @@ func (p *probe) Break(ctx context.Context, key string, token int64, reason strin
 	return p.step(ctx, "break", func(ctx context.Context) error { return p.Store.Break(ctx, key, token, reason) })
 }
 
+func (p *probe) Detach(ctx context.Context, t driver.Ticket) error {
+	return p.step(ctx, "detach", func(ctx context.Context) error { return p.Store.Detach(ctx, t) })
+}
+
+func (p *probe) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (got driver.Ticket, err error) {
+	err = p.step(ctx, "adopt", func(ctx context.Context) error {
+		got, err = p.Store.Adopt(ctx, t, by)
+		return err
+	})
+	return got, err
+}
+
 func (p *probe) Line(ctx context.Context, key string) (l driver.Line, err error) {
 	err = p.step(ctx, "line", func(ctx context.Context) error {
 		l, err = p.Store.Line(ctx, key)

@@ -43,6 +43,9 @@ var (
 	// ErrReleased: the holder released the lock. It is a cause, not a loss.
 	ErrReleased = errors.New("the lock was released")
 
+	// ErrDetached: the lease goes on under its handle. It is a cause, not a loss.
+	ErrDetached = errors.New("the lock was detached")
+
 	// ErrDeadlock: ctx already holds the key, so the call would wait for itself.
 	ErrDeadlock = errors.New("this context already holds the key and would wait for itself")
 

@@ -140,3 +140,29 @@ func ExampleMinHold() {
 	fmt.Println(errors.Is(err, fencelock.ErrNotAcquired))
 	// Output: true
 }
+
+// A process takes the lock, hands it on, and ends. Another one goes on with it.
+func ExampleClient_Detach() {
+	store := memlock.New() // shared, as a server would be
+	first, _ := fencelock.New(store, nil)
+	second, _ := fencelock.New(store, nil)
+	defer first.Close()
+	defer second.Close()
+	ctx := context.Background()
+
+	lease, err := first.Lock(ctx, "deploy", fencelock.TTL(10*time.Minute))
+	if err != nil {
+		return
+	}
+	handle, err := first.Detach(ctx, lease) // text for a file, a job's parameter, a request
+	fmt.Println(handle.Key(), err)
+
+	adopted, err := second.Adopt(ctx, handle)
+	if err != nil {
+		return
+	}
+	fmt.Println(adopted.Token() == lease.Token(), adopted.Release(ctx))
+	// Output:
+	// deploy <nil>
+	// true <nil>
+}

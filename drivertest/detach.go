@@ -12,9 +12,8 @@ var detachLaws = []law{
 		x := w.b.adopts(t)
 		x.stillHolds()
 		seen := w.a.line(key).Claims
-		if len(seen) != 1 || seen[0].Owner != x.Owner || seen[0].Note != x.Note || seen[0].Token != t.Token {
-			w.wrongIf(true, "the line of an adopted claim is %+v; want one claim of %s with token %d", seen, x.Owner, t.Token)
-		}
+		w.wrongIf(len(seen) != 1 || seen[0].Owner != x.Owner || seen[0].Note != x.Note || seen[0].Token != t.Token,
+			"the line of an adopted claim is %+v; want one claim of %s with token %d", seen, x.Owner, t.Token)
 		x.leaves()
 		w.a.empty(key)
 		w.a.holds(w.claim(key)).follows(x)

@@ -75,6 +75,7 @@ func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 func (b *Backend) Info() driver.Info {
 	return driver.Info{
 		Name:      "etcd",
+		Namespace: b.prefix,
 		Fair:      true,
 		Fencing:   true,
 		Linger:    true,

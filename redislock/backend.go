@@ -164,6 +164,7 @@ func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 func (b *Backend) Info() driver.Info {
 	info := driver.Info{
 		Name:      "redis",
+		Namespace: b.prefix,
 		Fair:      true,
 		Fencing:   true,
 		Linger:    true,

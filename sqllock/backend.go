@@ -94,7 +94,7 @@ func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
 	case db == nil:
 		return errors.New("no database was given: pass the *sql.DB that sql.Open returned")
 	}
-	c.names = n
+	c.names, b.info.Namespace = n, n.prefix
 	b.store = k.open(c)
 	b.enters.Store(uint32(c.node))
 	return nil

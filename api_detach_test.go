@@ -1,0 +1,304 @@
+package fencelock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+func (w *world) detach(c *fencelock.Client, l *fencelock.Lease) fencelock.Handle {
+	w.Helper()
+	h, err := c.Detach(bg, l)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return h
+}
+
+// A detached lease ends here without a release, and goes on elsewhere with its token.
+func TestDetachedLeaseGoesOnElsewhere(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(&fencelock.Options{Owner: "b", Hooks: heard.hooks()})
+		l := w.lock(a, "k", fencelock.Note("first"))
+		h := w.detach(a, l)
+		if h.Key() != "k" || len(h) > fencelock.MaxHandle {
+			t.Errorf("the handle is %q", h)
+		}
+		w.is(context.Cause(l.Context()), fencelock.ErrDetached)
+		w.not(l.Err(), fencelock.ErrLost, fencelock.ErrReleased)
+		ok(t, l.Release(bg))
+		w.store.taken()
+		time.Sleep(20 * time.Second)
+		w.steps() // nobody renews it
+		w.taken("k")
+
+		x := w.got(b.Adopt(bg, h, fencelock.Note("second")))
+		if x.Token() != l.Token() || x.Key() != "k" {
+			t.Errorf("adopted %v, detached %v", x, l)
+		}
+		line, _ := b.Line(bg, "k")
+		if s := line.Holders[0]; s.Owner != "b" || s.Note != "second" {
+			t.Errorf("the holder is %+v", s)
+		}
+		time.Sleep(time.Hour) // it is renewed again
+		ok(t, x.Err())
+		w.release(x)
+		w.free("k")
+		if names, _ := heard.take(); names[0] != "acquired" || names[len(names)-1] != "released" {
+			t.Errorf("heard %q", names)
+		}
+	})
+}
+
+// Of many who adopt one handle, one gets the lease; the others learn at once.
+func TestHandleIsForOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.client(nil)
+		h := w.detach(a, w.lock(a, "k"))
+		var mu sync.Mutex
+		var held []*fencelock.Lease
+		var all sync.WaitGroup
+		for range 10 {
+			c := w.client(nil)
+			all.Go(func() {
+				l, err := c.Adopt(bg, h)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					held = append(held, l)
+				} else {
+					w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
+				}
+			})
+		}
+		all.Wait()
+		if len(held) != 1 {
+			t.Fatalf("%d of 10 got the lease", len(held))
+		}
+		w.is(a.ReleaseDetached(bg, h), fencelock.ErrLost)
+		w.is(errOf(a.RenewDetached(bg, h, 0)), fencelock.ErrLost)
+		w.is(errOf(a.CheckDetached(bg, h)), fencelock.ErrLost)
+		ok(t, held[0].Err())
+		w.release(held[0])
+	})
+}
+
+func TestHandleEndsWithItsLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.client(&fencelock.Options{TTL: 10 * time.Second})
+		h := w.detach(a, w.lock(a, "k"))
+		time.Sleep(10 * time.Second)
+		next := w.lock(a, "k")
+		_, err := a.Adopt(bg, h)
+		w.is(err, fencelock.ErrLost)
+		w.is(a.ReleaseDetached(bg, h), fencelock.ErrLost)
+		ok(t, next.Err())
+	})
+}
+
+// A program that only passes handles on renews, looks and releases by them.
+func TestHandleRenewsAndReleases(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(&fencelock.Options{TTL: 10 * time.Second}), w.client(nil)
+		l := w.lock(a, "k")
+		h := w.detach(a, l)
+		for range 6 {
+			time.Sleep(8 * time.Second)
+			left, err := b.RenewDetached(bg, h, 0)
+			if left < 9*time.Second || left > 10*time.Second || err != nil {
+				t.Errorf("%v are left, %v", left, err)
+			}
+		}
+		left, err := b.RenewDetached(bg, h, time.Minute)
+		if left < 59*time.Second || left > time.Minute || err != nil {
+			t.Errorf("%v are left, %v", left, err)
+		}
+		seen, err := b.CheckDetached(bg, h)
+		if seen.Token != l.Token() || seen.Left != time.Minute || err != nil {
+			t.Errorf("%+v, %v", seen, err)
+		}
+		ok(t, b.ReleaseDetached(bg, h))
+		w.free("k")
+		w.is(b.ReleaseDetached(bg, h), fencelock.ErrLost)
+	})
+}
+
+// An Enter that is on its way when the lease is detached must not join the line once the
+// lease was released by its handle.
+func TestHandleKeepsOutALateEnter(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.client(nil)
+		lost := true
+		w.store.meddle(nil, func(_ context.Context, step string) error {
+			if step == "enter" && lost {
+				lost = false
+				return errDown
+			}
+			return nil
+		})
+		h := w.detach(a, w.lock(a, "k"))
+		ok(t, a.ReleaseDetached(bg, h))
+		_, err := w.store.Store.Enter(bg, w.store.entered()[0])
+		if !driver.Gone(err) {
+			t.Errorf("the late Enter answered %v", err)
+		}
+		w.free("k")
+	})
+}
+
+// The next goroutine of the same process joins the line; it does not get what was detached.
+func TestDetachLetsTheLocalQueueGoOn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k")
+		next := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		h := w.detach(a, l)
+		if next.over() {
+			t.Fatal("the next one was granted")
+		}
+		x := w.got(b.Adopt(bg, h))
+		time.Sleep(time.Minute)
+		if next.over() {
+			t.Fatal("the next one was granted")
+		}
+		w.release(x)
+		if n := w.got(next.wait()); n.Token() <= x.Token() {
+			t.Errorf("token %v follows %v", n.Token(), x.Token())
+		}
+	})
+}
+
+// Permits and read locks pass on, too, and tokens of a span.
+func TestEveryKindPassesOn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		for range 3 {
+			w.release(w.lock(a, "k"))
+		}
+		first := w.lock(a, "k")
+		behind := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		w.release(first)
+		second := w.got(behind.wait()) // by hand-off: the second token of its claim
+		r, p := w.got(a.RLock(bg, "r")), w.got(a.Semaphore("s", 5).Acquire(bg, 3))
+		for _, l := range []*fencelock.Lease{second, r, p} {
+			x := w.got(b.Adopt(bg, w.detach(a, l)))
+			if x.Token() != l.Token() {
+				t.Errorf("%s: token %v, was %v", l.Key(), x.Token(), l.Token())
+			}
+			w.release(x)
+			w.free(l.Key())
+		}
+	})
+}
+
+func TestAdoptRidesOutALostAnswer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		h := w.detach(a, w.lock(a, "k"))
+		lost := 2
+		w.store.meddle(nil, func(_ context.Context, step string) error {
+			if step == "adopt" && lost > 0 {
+				lost--
+				return errDown
+			}
+			return nil
+		})
+		w.release(w.got(b.Adopt(bg, h)))
+
+		h = w.detach(a, w.lock(a, "k"))
+		w.store.meddle(down, nil)
+		start := time.Now()
+		_, err := b.Adopt(bg, h)
+		w.is(err, fencelock.ErrUnavailable, errDown)
+		tookAtMost(t, start, 3*time.Second)
+		w.store.heal()
+		w.release(w.got(b.Adopt(bg, h))) // no request had arrived
+	})
+}
+
+func TestDetachThatFailsLeavesTheLeaseAsItWas(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.client(nil)
+		l := w.lock(a, "k")
+		w.store.meddle(only(down, "detach"), nil)
+		w.is(errOf(a.Detach(bg, l)), fencelock.ErrUnavailable)
+		time.Sleep(time.Hour)
+		ok(t, l.Err())
+		w.store.heal()
+		must(t, a.Break(bg, "k", l.Token(), "stuck"))
+		w.is(errOf(a.Detach(bg, l)), fencelock.ErrBroken)
+		w.is(l.Release(bg), fencelock.ErrBroken)
+	})
+}
+
+func TestDetachRefusesWhatCannotPassOn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		for _, opt := range []fencelock.Option{
+			fencelock.MaxHold(time.Minute), fencelock.MinHold(time.Minute), fencelock.FixedLease(time.Minute),
+		} {
+			l := w.lock(a, "k", opt)
+			w.is(errOf(a.Detach(bg, l)), fencelock.ErrInvalid)
+			w.release(l)
+			time.Sleep(2 * time.Minute)
+		}
+		l := w.lock(a, "k")
+		inner := w.got(a.Lock(l.Context(), "k", fencelock.Reentrant()))
+		w.is(errOf(a.Detach(bg, l)), fencelock.ErrInvalid) // it is shared
+		w.release(inner)
+		w.is(errOf(b.Detach(bg, l)), fencelock.ErrInvalid) // of another Client
+		w.release(l)
+		w.is(errOf(a.Detach(bg, l)), fencelock.ErrReleased)
+	})
+}
+
+func TestHandlesThatAreNone(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.client(nil)
+		h := w.detach(a, w.lock(a, "k"))
+		other := testclient.New(t, &named{memlock.New()}, nil)
+		w.is(errOf(other.Adopt(bg, h)), fencelock.ErrInvalid)
+		for _, bad := range []string{
+			"", "x", string(h)[:len(h)-1], string(h) + "A", strings.Replace(string(h), "fl1.", "fl2.", 1),
+			strings.Repeat("x", 600), strings.Repeat(".", 10), strings.ToUpper(string(h)),
+		} {
+			for _, err := range []error{
+				errOf(a.Adopt(bg, fencelock.Handle(bad))), a.ReleaseDetached(bg, fencelock.Handle(bad)),
+				errOf(a.RenewDetached(bg, fencelock.Handle(bad), 0)), errOf(a.CheckDetached(bg, fencelock.Handle(bad))),
+			} {
+				if !errors.Is(err, fencelock.ErrInvalid) {
+					t.Errorf("%q: %v", bad, err)
+				}
+			}
+		}
+		for _, opt := range []fencelock.Option{fencelock.Wait(1), fencelock.FixedLease(time.Minute), fencelock.Reentrant()} {
+			w.is(errOf(a.Adopt(bg, h, opt)), fencelock.ErrInvalid)
+		}
+		w.release(w.got(a.Adopt(bg, h+"\n"))) // as it comes from a file
+
+		odd := strings.Repeat("\x00\xff", 140)
+		w.release(w.got(a.Adopt(bg, w.detach(a, w.lock(a, odd)))))
+		long := w.lock(a, strings.Repeat("k", driver.MaxKey))
+		w.is(errOf(a.Detach(bg, long)), fencelock.ErrInvalid)
+		w.release(long)
+		w.is(errOf(testclient.New(t, struct{ driver.Backend }{memlock.New()}, nil).Adopt(bg, h)), fencelock.ErrInvalid)
+	})
+}
+
+// named is another store of the same kind.
+type named struct{ *memlock.Store }
+
+func (n *named) Info() driver.Info {
+	info := n.Store.Info()
+	info.Namespace = "another"
+	return info
+}

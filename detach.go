@@ -1,0 +1,301 @@
+package fencelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// Detach ends the lease in this process, without a release: its Context ends with
+// ErrDetached, and the lock stays taken for another TTL. The handle is for another process,
+// or for a later run of this one. Nobody renews the lease until it is adopted, or renewed by
+// its handle.
+//
+// It costs one round trip, or two on etcd. After an error other than ErrLost the lease is as
+// it was. ErrInvalid: the backend cannot pass claims between processes (ZooKeeper, a
+// quorum), others share the lease, its key is longer than about 300 bytes, or it has a
+// MaxHold, a MinHold or a FixedLease, which only its process keeps.
+func (c *Client) Detach(ctx context.Context, l *Lease) (Handle, error) {
+	h, err := c.detach(ctx, l)
+	return h, wrap("detach", l.Key(), err)
+}
+
+func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
+	d, err := c.detacher()
+	if err != nil {
+		return "", err
+	}
+	if l.grant.claim.c != c {
+		return "", invalid("the lease is one of another Client")
+	}
+	if err := l.Err(); err != nil {
+		return "", err
+	}
+	h, err := l.newHandle()
+	if err != nil {
+		return "", err
+	}
+	text, err := h.write(&c.info)
+	if err != nil {
+		return "", err
+	}
+	c.life.beginWork()
+	defer c.life.endWork()
+	sent := c.clock.now()
+	call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(h.ticket.TTL))
+	err = d.Detach(call, h.ticket)
+	call.end()
+	if err == nil {
+		return text, l.endDetached()
+	}
+	cl := l.grant.claim
+	cl.mu.Lock()
+	defer cl.unlock()
+	if driver.Gone(err) {
+		cl.renewedLocked(h.ticket.TTL, sent, c.clock.now(), err)
+	}
+	if l.over.Load() {
+		return "", l.cause
+	}
+	return "", unavailable(ctx, err)
+}
+
+// detacher is the backend, if its claims can pass from one process to another.
+func (c *Client) detacher() (driver.Detacher, error) {
+	d, ok := c.backend.(driver.Detacher)
+	switch {
+	case !ok:
+		return nil, invalid("the %s backend cannot pass a lock to another process: its claims end with their process",
+			c.info.Name)
+	case !c.life.open():
+		return nil, ErrClosed
+	}
+	return d, nil
+}
+
+// newHandle is the handle of the lease, or says why it can have none.
+func (l *Lease) newHandle() (handle, error) {
+	g, cl := l.grant, l.grant.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	switch {
+	case g.leases != l || l.next != nil:
+		return handle{}, invalid("the lease is shared: release the other handles on it before")
+	case cl.fixed || g.endAt != never || cl.readRare().minHold > 0:
+		return handle{}, invalid("FixedLease, MaxHold and MinHold end with the process of the holder; leave them out")
+	}
+	return handle{ticket: cl.ticketLocked(), token: g.token, uncertain: cl.uncertain}, nil
+}
+
+// endDetached ends the lease here, after the store has detached its claim.
+func (l *Lease) endDetached() error {
+	if !l.released.CompareAndSwap(false, true) {
+		return invalid("the lease was released meanwhile") // the Leave follows the Detach
+	}
+	defer l.releasing.Done()
+	g, cl := l.grant, l.grant.claim
+	now := cl.c.clock.now()
+	if q := cl.queue; q != nil {
+		defer q.claimLost(cl) // the next goroutine of this process joins the line
+	}
+	cl.mu.Lock()
+	defer cl.unlock()
+	if l.over.Load() {
+		l.releaseErr = wrap("release", cl.key, l.cause)
+		return l.cause
+	}
+	l.endLocked(fmt.Errorf("%w: %s", ErrDetached, l))
+	g.leases, g.open, g.over, cl.grant = nil, 0, true, nil
+	cl.state = stateEnded
+	cl.planLocked(now)
+	g.sendEnd(cl.c.hooks.Released, now, ErrDetached)
+	cl.c.life.endGrant()
+	return nil
+}
+
+// Adopt makes a lease of a handle. The lock keeps its token and its place; from now on this
+// Client renews it. Of several who adopt one handle, one gets the lease, and the handle is
+// used up. It costs one round trip.
+//
+// Of the options, TTL, Note, MaxHold, MinHold and ManualRenewal count; both bounds count from
+// now. Without TTL the lease has that of the Client.
+//
+// Errors: ErrLost if the lease ended, or if another process adopted it; ErrUnavailable if
+// the store gives no answer within two seconds, or one TTL. Then the outcome is unknown: if
+// the handle turns out to be used up, the key is free when the TTL is over.
+func (c *Client) Adopt(ctx context.Context, h Handle, opts ...Option) (*Lease, error) {
+	r := request{op: "adopt", key: h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
+	a := c.newAcquisition(ctx, r)
+	defer c.freeAcquisition(a)
+	l, err := a.adopt(h, opts)
+	return l, a.refused(err)
+}
+
+func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
+	c := a.c
+	d, err := c.detacher()
+	if err != nil {
+		return nil, err
+	}
+	h, err := text.read(&c.info)
+	if err != nil {
+		return nil, err
+	}
+	a.capacity, a.weight, a.permits = h.ticket.Capacity, h.ticket.Weight, h.ticket.Capacity != driver.RW
+	if err := a.prepare(opts); err != nil {
+		return nil, err
+	}
+	if a.fixed > 0 || a.reentrant {
+		return nil, invalid("an adopted lease is neither a FixedLease nor Reentrant; use MaxHold")
+	}
+	if err := c.life.beginAcquisition(); err != nil {
+		return nil, err
+	}
+	defer c.life.endWork()
+	cl := a.newClaim()
+	cl.token, cl.span, cl.used = h.ticket.Token, int32(h.ticket.Span), int32(int64(h.token)-h.ticket.Token)
+	a.claim = cl
+	return a.askAdopt(d, &h)
+}
+
+// askAdopt sends Adopt until the store answers, as a try does.
+func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
+	cl, c := a.claim, a.c
+	for a.attempt = 1; ; a.attempt++ {
+		sent := c.clock.now()
+		call := a.call(sent, a.enterTimeout(a.enterTTL))
+		by := cl.requestLocked()
+		t, err := d.Adopt(call, h.ticket, by)
+		call.end()
+		now := c.clock.now()
+		switch {
+		case err == nil:
+			return a.adopted(&t, sent, now)
+		case driver.Gone(err):
+			return nil, lostHandle(h, err)
+		case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
+			return nil, unavailable(context.Background(), err)
+		}
+		pause, again := a.backoff.pauseAfter(a.attempt, unavailable(a.ctx, err))
+		if !again || now >= a.start+int64(a.patience) || a.ctx.Err() != nil || c.life.acquiring.Err() != nil {
+			return nil, unavailable(a.ctx, err)
+		}
+		a.pause(pause)
+	}
+}
+
+// adopted makes the call the holder of the claim that t, the answer to its Adopt, describes.
+func (a *acquisition) adopted(t *driver.Ticket, sent, now int64) (*Lease, error) {
+	cl := a.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.ttl, cl.granted = t.TTL, true
+	late := !cl.confirmLeaseLocked(sent, now, t.Left)
+	if closed := !a.c.life.open(); closed || late {
+		cl.leaveInBackgroundLocked(driver.Exit{})
+		if closed {
+			return nil, ErrClosed
+		}
+		return nil, unavailable(a.ctx, errLate)
+	}
+	cl.state = stateHeld
+	if t.Mark != "" {
+		cl.writeRare().mark = t.Mark
+	}
+	cl.contended = true
+	cl.planLocked(now)
+	return cl.grantLocked(a, now, false), nil
+}
+
+// lostHandle is the loss of the lease that a handle stands for.
+func lostHandle(h *handle, err error) error {
+	reason, _ := goneDetail(err)
+	if reason == "" {
+		reason = "it has ended, or another process has adopted it"
+	}
+	return &lossError{kind: ErrBroken, key: h.ticket.Key, token: h.token, detail: reason}
+}
+
+// RenewDetached starts the lease of a handle again, without adopting it, and reports how
+// long it lasts from now on at least. A ttl of 0 keeps its length. It is for programs that
+// only pass handles on. It costs one round trip.
+//
+// Errors: ErrLost if the lease ended or was adopted; ErrUnavailable if the store does not
+// answer within a third of the lease, and then it may have been renewed.
+func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration) (left time.Duration, err error) {
+	err = c.byHandle("renew", h, func(p *handle) error {
+		if ttl > 0 {
+			p.ticket.TTL = c.clampTTL(ttl)
+		}
+		sent := c.clock.now()
+		call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(p.ticket.TTL))
+		defer call.end()
+		if err := renewOne(call, c.backend, p.ticket); err != nil {
+			return c.handleError(ctx, p, err)
+		}
+		left = max(time.Duration(sent+believed(p.ticket.TTL)-c.clock.now()), 0)
+		return nil
+	})
+	return left, err
+}
+
+// ReleaseDetached releases the lease of a handle. It costs one round trip. After
+// ErrUnavailable the outcome is unknown, and it may be called again; ErrLost says that the
+// lease had ended before, or that another process has adopted it.
+func (c *Client) ReleaseDetached(ctx context.Context, h Handle) error {
+	return c.byHandle("release", h, func(p *handle) error {
+		if p.uncertain {
+			p.ticket.Token = 0
+		}
+		call := c.life.leaving.call(ctx, c.clock.now(), leaveTimeout(p.ticket.TTL))
+		defer call.end()
+		if err := c.backend.Leave(call, p.ticket, driver.Exit{}); err != nil {
+			return c.handleError(ctx, p, err)
+		}
+		return nil
+	})
+}
+
+// CheckDetached looks whether the lease of a handle is still held, and how much of it is
+// left. It costs one round trip. ErrLost says that the lease ended, or was adopted.
+func (c *Client) CheckDetached(ctx context.Context, h Handle) (Standing, error) {
+	var found Standing
+	err := c.byHandle("check", h, func(p *handle) error {
+		line, err := c.Line(ctx, p.ticket.Key)
+		if err != nil {
+			return err
+		}
+		for _, s := range line.Holders {
+			if s.ID == driver.ShortID(p.ticket.ID) && s.HasToken(p.token) && !s.Lingering {
+				found = s
+				return nil
+			}
+		}
+		return lostHandle(p, nil)
+	})
+	return found, err
+}
+
+// byHandle calls f with what h says.
+func (c *Client) byHandle(op string, h Handle, f func(*handle) error) error {
+	_, err := c.detacher()
+	if err != nil {
+		return wrap(op, h.Key(), err)
+	}
+	p, err := h.read(&c.info)
+	if err != nil {
+		return wrap(op, h.Key(), err)
+	}
+	return wrap(op, h.Key(), f(&p))
+}
+
+// handleError is err, the answer to a request for a handle, as the caller gets it.
+func (c *Client) handleError(ctx context.Context, p *handle, err error) error {
+	if driver.Gone(err) {
+		return lostHandle(p, err)
+	}
+	return c.storeError(ctx, err)
+}

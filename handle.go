@@ -1,0 +1,115 @@
+package fencelock
+
+import (
+	"encoding/base64"
+	"hash/crc32"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// Handle is a detached lease as text: letters, digits, ".", "-" and "_", at most MaxHandle
+// bytes. Whoever has it can renew, release and adopt the lease. It cannot be guessed, as
+// the claim's ID in it has 128 random bits; nothing else protects it. So pass it on as you
+// would a password, and keep it in a file of mode 0600.
+type Handle string
+
+// MaxHandle is the length of the longest handle, in bytes.
+const MaxHandle = 512
+
+// handleVersion begins every handle.
+const handleVersion = "fl1"
+
+// handle is what a Handle says.
+type handle struct {
+	ticket    driver.Ticket
+	token     fence.Token // of the grant; in the span of the ticket
+	uncertain bool        // an Enter of the claim may still arrive
+}
+
+// The fields of a handle, in their order. The key comes last, and the check covers the rest
+// and the store.
+const (
+	fieldVersion = iota
+	fieldCheck
+	fieldID
+	fieldFirst // the first token of the span
+	fieldToken
+	fieldSpan
+	fieldCapacity
+	fieldWeight
+	fieldTTL // ms
+	fieldUncertain
+	fieldKey
+	handleFields
+)
+
+// Key returns the name of the lock, or "" if h is no handle.
+func (h Handle) Key() string {
+	fields := strings.Split(strings.TrimSpace(string(h)), ".")
+	if len(fields) != handleFields {
+		return ""
+	}
+	key, _ := base64.RawURLEncoding.DecodeString(fields[fieldKey])
+	return string(key)
+}
+
+// write returns the handle as text, for the store that info describes.
+func (h *handle) write(info *driver.Info) (Handle, error) {
+	t := &h.ticket
+	number := func(n int64) string { return strconv.FormatInt(n, 36) }
+	uncertain := "0"
+	if h.uncertain {
+		uncertain = "1"
+	}
+	rest := strings.Join([]string{
+		t.ID, number(t.Token), number(int64(h.token)), number(t.Span), number(t.Capacity), number(t.Weight),
+		number(t.TTL.Milliseconds()), uncertain, base64.RawURLEncoding.EncodeToString([]byte(t.Key)),
+	}, ".")
+	text := handleVersion + "." + checkOf(info, rest) + "." + rest
+	if len(text) > MaxHandle {
+		return "", invalid("the handle would have %d bytes, more than %d: the key is too long", len(text), MaxHandle)
+	}
+	return Handle(text), nil
+}
+
+// read reads h, which must have been written for the store that info describes.
+func (h Handle) read(info *driver.Info) (handle, error) {
+	text := strings.TrimSpace(string(h))
+	f := strings.Split(text, ".")
+	switch {
+	case len(text) > MaxHandle || len(f) != handleFields:
+		return handle{}, invalid("this is no handle: one has %d parts and at most %d bytes", handleFields, MaxHandle)
+	case f[fieldVersion] != handleVersion:
+		return handle{}, invalid("this handle is of version %s, and this program reads %s",
+			printable(f[fieldVersion]), handleVersion)
+	case f[fieldCheck] != checkOf(info, strings.Join(f[fieldID:], ".")):
+		return handle{}, invalid("this handle is damaged, or is one of another store than %s", info.Name)
+	}
+	number := func(field int) int64 { // the check says that nobody has changed it
+		n, _ := strconv.ParseInt(f[field], 36, 64)
+		return n
+	}
+	key, _ := base64.RawURLEncoding.DecodeString(f[fieldKey])
+	return handle{
+		ticket: driver.Ticket{
+			Claim: driver.Claim{
+				Key: string(key), ID: f[fieldID], Span: number(fieldSpan),
+				Capacity: number(fieldCapacity), Weight: number(fieldWeight),
+				TTL: time.Duration(number(fieldTTL)) * time.Millisecond,
+			},
+			Token: number(fieldFirst), Granted: true, Detached: true,
+		},
+		token: fence.Token(number(fieldToken)), uncertain: f[fieldUncertain] == "1",
+	}, nil
+}
+
+// checkOf tells a handle that was cut off, or that is of another store. It keeps nobody from
+// making one.
+func checkOf(info *driver.Info, rest string) string {
+	sum := crc32.ChecksumIEEE([]byte(info.Name + "\x00" + info.Namespace + "\x00" + rest))
+	return strconv.FormatUint(uint64(sum), 36)
+}

@@ -31,7 +31,8 @@ func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (drive
 	timer := time.NewTimer(maxAwait)
 	defer timer.Stop()
 	for {
-		c, st := b.claims.find(t.Ref())
+		c := b.claims.find(t.Ref())
+		st := c.state()
 		if err := st.whyNotIn(s); err != nil {
 			return t, err
 		}

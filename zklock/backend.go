@@ -70,9 +70,7 @@ type Backend struct {
 	newest *session // nil before the first call
 }
 
-var (
-	_ driver.Backend = (*Backend)(nil)
-)
+var _ driver.Backend = (*Backend)(nil)
 
 // New returns a backend that keeps its locks in the ensemble of servers, each
 // written as host or host:port. It connects with the first call: bad Options, or no
@@ -107,6 +105,7 @@ func New(servers []string, o *Options) *Backend {
 	b.maxTTL = max(minTTL, b.timeout*2/3)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.claims = claims{b: b, byRef: make(map[driver.ClaimRef]*claim)}
+	b.containers.byKey = make(map[string]container)
 	return b
 }
 

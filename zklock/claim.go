@@ -31,11 +31,11 @@ type claimState struct {
 	barrier string          // that this join carries
 	at      position        // in line, as far as is known
 	gone    *driver.ErrGone // why it is not in line
-	barred  time.Time       // the tombstone: it may not enter before that
+	barred  bool            // it has a tombstone
 
 	ttl   time.Duration
-	ends  time.Time // of the lease and, out of line, of what is remembered
-	timer *time.Timer
+	ends  time.Time   // of the lease and, out of line, of what is remembered
+	timer *time.Timer // calls lapse then
 
 	record     claimRecord
 	granted    bool      // seen granted; it stays so for as long as it is in line
@@ -62,6 +62,7 @@ func (cs *claims) acquire(ref driver.ClaimRef) *claim {
 	c := cs.byRef[ref]
 	if c == nil {
 		c = &claim{ClaimRef: ref, of: cs, wake: make(chan struct{}, 1)}
+		c.timer = time.AfterFunc(memory, c.lapse)
 		cs.byRef[ref] = c
 	}
 	c.users++
@@ -76,20 +77,21 @@ func (c *claim) release() {
 	c.update(func() { c.users-- })
 }
 
-// find returns a claim and its state. There is none if nothing is known of it.
-func (cs *claims) find(ref driver.ClaimRef) (c *claim, st claimState) {
+// find returns a claim; nil if nothing is known of it.
+func (cs *claims) find(ref driver.ClaimRef) *claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c = cs.byRef[ref]; c != nil {
-		st = c.claimState
-	}
-	return c, st
+	return cs.byRef[ref]
 }
 
-func (c *claim) state() claimState {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	return c.claimState
+// state returns a copy of what is known of c, which may be nil.
+func (c *claim) state() (st claimState) {
+	if c != nil {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		st = c.claimState
+	}
+	return st
 }
 
 // update changes the state of c, and drops c if nothing is left to remember.
@@ -97,8 +99,9 @@ func (c *claim) update(change func()) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	change()
-	idle := c.users == 0 && c.gone == nil && c.barred.IsZero()
-	if idle && !c.maybeInLine() && c.of.byRef[c.ClaimRef] == c {
+	idle := c.users == 0 && c.gone == nil && !c.barred && !c.maybeInLine()
+	if idle && c.of.byRef[c.ClaimRef] == c {
+		c.timer.Stop()
 		delete(c.of.byRef, c.ClaimRef)
 	}
 }
@@ -186,11 +189,8 @@ func (c *claim) renewed(node string, ttl time.Duration) (err error) {
 func (c *claim) endAfter(d time.Duration) {
 	if end := time.Now().Add(d); end.After(c.ends) {
 		c.ends = end
+		c.timer.Reset(d)
 	}
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-	c.timer = time.AfterFunc(time.Until(c.ends), c.lapse)
 }
 
 // lapse takes c out of the line when its lease is over: the session, which other claims
@@ -199,13 +199,12 @@ func (c *claim) lapse() {
 	var p position
 	c.update(func() {
 		switch {
-		case time.Until(c.ends) > 0:
-			c.endAfter(0)
+		case time.Until(c.ends) > 0: // the timer is set again
 		case c.at.node != "":
 			p = c.at
 			c.vacate(goneLease)
 		default:
-			c.gone, c.barred = nil, time.Time{}
+			c.gone, c.barred = nil, false
 		}
 	})
 	if p.node != "" {
@@ -218,9 +217,8 @@ func (c *claim) vacate(gone driver.ErrGone) {
 	if c.at.node == "" {
 		return
 	}
-	c.at.node = ""
-	c.gone = &gone
-	c.endAfter(max(c.ttl, memory, time.Until(c.barred)))
+	c.at.node, c.gone = "", &gone
+	c.endAfter(max(c.ttl, memory))
 	c.wakeUp()
 }
 
@@ -237,15 +235,10 @@ func (c *claim) end(node string, gone driver.ErrGone) {
 func (c *claim) left() {
 	c.update(func() {
 		c.unsure = nil
-		if !c.barred.IsZero() {
-			c.vacate(goneLeft)
-			return
+		c.vacate(goneLeft)
+		if !c.barred {
+			c.gone = nil
 		}
-		c.at.node, c.gone = "", nil
-		if c.timer != nil {
-			c.timer.Stop()
-		}
-		c.wakeUp()
 	})
 }
 
@@ -254,10 +247,9 @@ func (c *claim) left() {
 // have sent an Enter of the ID.
 func (c *claim) bar(gone driver.ErrGone, d time.Duration) {
 	c.update(func() {
-		if end := time.Now().Add(d); end.After(c.barred) {
-			c.barred = end
-		}
+		c.barred = true
 		if c.at.node != "" {
+			c.ttl = max(c.ttl, d) // vacate remembers c for that long
 			return
 		}
 		if c.gone == nil || gone.Broken {
@@ -269,11 +261,10 @@ func (c *claim) bar(gone driver.ErrGone, d time.Duration) {
 
 // tombstone says why c may not enter, or returns nil.
 func (c *claim) tombstone() error {
-	st := c.state()
-	if st.barred.IsZero() {
-		return nil
+	if st := c.state(); st.barred {
+		return *cmp.Or(st.gone, &goneLeft)
 	}
-	return *cmp.Or(st.gone, &goneLeft)
+	return nil
 }
 
 // disconnected has the lines of all claims of s read again, for their watches may be lost.

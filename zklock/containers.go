@@ -31,51 +31,34 @@ type container struct {
 	version int32 // when our claim left it empty, if nobody here has entered since
 }
 
-// enter says whether the line of key had a container a short while ago, and its version if
-// it was left empty, or anyVersion. Whoever asks is about to enter.
-func (cs *containers) enter(key string) (version int32, known bool) {
+// find returns what is known of the container of key: the zero container if that is nothing.
+func (cs *containers) find(key string) container {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	c, ok := cs.byKey[key]
-	if !ok || time.Since(c.seen) > containerAge {
-		return anyVersion, false
-	}
-	cs.byKey[key] = container{c.seen, anyVersion}
-	return c.version, true
+	return cs.byKey[key]
 }
 
 // seen notes that the line of key has a container, if there is room for another one. It is
 // remembered how our last claim left it.
 func (cs *containers) seen(key string, left *zk.Stat) {
-	version := int32(anyVersion)
+	now := container{time.Now(), anyVersion}
 	if left != nil && left.NumChildren == 0 {
-		version = left.Version
+		now.version = left.Version
 	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if _, known := cs.byKey[key]; !known && len(cs.byKey) >= maxContainers {
-		maps.DeleteFunc(cs.byKey, func(_ string, c container) bool { return time.Since(c.seen) > containerAge })
-		if len(cs.byKey) >= maxContainers {
-			return
-		}
-	}
-	if cs.byKey == nil {
-		cs.byKey = make(map[string]container)
-	}
-	cs.byKey[key] = container{time.Now(), version}
-}
-
-// gone notes that the line of key has no container.
-func (cs *containers) gone(key string) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	delete(cs.byKey, key)
-}
-
-// keeps reports whether the container of key stays when the last claim leaves.
-func (cs *containers) keeps(key string) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	_, known := cs.byKey[key]
-	return known
+	if !known && len(cs.byKey) >= maxContainers {
+		maps.DeleteFunc(cs.byKey, func(_ string, c container) bool { return time.Since(c.seen) > containerAge })
+	}
+	if known || len(cs.byKey) < maxContainers {
+		cs.byKey[key] = now
+	}
+}
+
+// forget drops a container that is gone, or has changed.
+func (cs *containers) forget(key string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	delete(cs.byKey, key)
 }

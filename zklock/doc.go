@@ -16,9 +16,6 @@
 // A renewal is one transaction for up to a thousand claims of the Backend. It proves
 // that the session lives and that each claim's node exists.
 //
-// The client of github.com/go-zookeeper/zk connects, keeps the session, and pings.
-// Each session has one *zk.Conn.
-//
 // # Leases
 //
 // All claims of a Backend live in its one session. A lease lasts at most two thirds of

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -75,7 +73,7 @@ func (e *entry) try() (driver.Ticket, error) {
 		return driver.Ticket{}, err
 	}
 	t, err := e.join(version)
-	if errors.Is(err, driver.ErrKind) {
+	if isContract(err) {
 		err = e.withdraw(err)
 	}
 	if made && err != nil && e.own.state().at.node == "" {
@@ -125,19 +123,20 @@ func (b *Backend) settle(s *session, c *claim) (position, error) {
 // openLine makes the line's container, unless this Backend knows that it is there. It
 // returns the version that the container must have as the claim joins.
 func (e *entry) openLine() (version int32, made bool, err error) {
-	version, known := e.b.containers.enter(e.c.Key)
+	line := e.b.containers.find(e.c.Key)
+	fresh := time.Since(line.seen) < containerAge
 	switch {
-	case known && !e.c.NoWait:
+	case fresh && !e.c.NoWait:
 		return anyVersion, false, nil
-	case known && version != anyVersion:
-		return version, false, nil // nobody has entered since we left, or the join fails
+	case fresh && line.version != anyVersion:
+		return line.version, false, nil // nobody has entered since we left, or the join fails
 	}
 	err = e.s.create(e.b.lineOf(e.c.Key), zk.FlagContainer)
 	switch {
 	case err == nil:
 		return 0, true, nil // nobody has entered before us, or the join fails
 	case errors.Is(err, zk.ErrNoNode): // somebody deleted the Prefix
-		return 0, false, cmp.Or(e.s.dropBarrier(e.s.currentBarrier()), errRetry)
+		return 0, false, cmp.Or(e.s.dropBarrier(""), errRetry)
 	case !errors.Is(err, zk.ErrNodeExists):
 		return 0, false, err
 	case !e.c.NoWait:
@@ -187,7 +186,7 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 		return driver.Ticket{}, errNoSession
 	}
 	if _, err := tokenOf(st.at.czxid); err != nil {
-		return driver.Ticket{}, e.withdraw(err)
+		return driver.Ticket{}, err
 	}
 	if before.NumChildren == 0 {
 		e.own.isGranted()
@@ -198,7 +197,7 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 	t, err := e.b.look(e.s, e.own, e.c)
 	if err == nil && e.c.NoWait && !t.Granted {
 		// The container was made anew and came to the same version meanwhile.
-		return driver.Ticket{}, e.withdraw(cmp.Or(t.Head, &driver.BusyError{Ahead: t.Ahead}))
+		err = cmp.Or(t.Head, &driver.BusyError{Ahead: t.Ahead})
 	}
 	return t, err
 }
@@ -206,9 +205,9 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 // makeNode makes the claim's node in one transaction, and returns the Stat of the container
 // right before.
 func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
-	barrier := e.s.currentBarrier()
-	if barrier == "" {
-		return nil, errRetry // somebody deleted it
+	barrier, err := e.s.currentBarrier()
+	if err != nil {
+		return nil, err
 	}
 	dir, ttl := e.b.lineOf(e.c.Key), e.s.lease(e.c.TTL)
 	record := claimRecord{
@@ -228,25 +227,18 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 		e.own.entered(position{e.s, rs[2].String, rs[1].Stat.Mzxid}, record, ttl)
 		return rs[1].Stat, nil
 	}
-	if isAnswer(err) {
-		e.own.left()
-		err = e.explain(barrier, rs, err)
+	if !isAnswer(err) {
+		return nil, err
 	}
-	return nil, err
-}
-
-// explain says what a refused join means.
-func (e *entry) explain(barrier string, rs []zk.MultiResponse, err error) error {
+	e.own.left()
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && firstFailed(rs) == 0:
-		return cmp.Or(e.s.dropBarrier(barrier), errRetry)
-	case noNode:
-		e.b.containers.gone(e.c.Key)
-		return errRetry
-	case errors.Is(err, zk.ErrBadVersion): // somebody has entered
-		return errRetry
+		err = cmp.Or(e.s.dropBarrier(barrier), errRetry)
+	case noNode, errors.Is(err, zk.ErrBadVersion): // the container is gone, or somebody has entered
+		e.b.containers.forget(e.c.Key)
+		err = errRetry
 	}
-	return err
+	return nil, err
 }
 
 // repeat renews a claim that is in line and answers its ticket.
@@ -262,74 +254,13 @@ func (e *entry) repeat(p position) (driver.Ticket, error) {
 	return e.b.look(e.s, e.own, e.c)
 }
 
-// withdraw takes a claim that may not stay out of the line again, and answers why.
+// withdraw takes the claim out of the line again, because Enter answers that it has not joined.
 func (e *entry) withdraw(why error) error {
 	if node := e.own.state().at.node; node != "" {
 		if _, err := e.b.remove(e.s, e.c.Key, node, nil); err != nil {
-			return fmt.Errorf("%w; its node could not be deleted yet: %w", why, err)
+			return fmt.Errorf("its node could not be deleted after the answer %q: %w", why, err)
 		}
 		e.own.left()
 	}
 	return why
-}
-
-// look reads the line and says where c stands in it, with the mark if it is granted.
-func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, err error) {
-	st := c.state()
-	if err := st.whyNotIn(s); err != nil {
-		return t, err
-	}
-	l, err := b.readLine(s, of.Key)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return t, err
-	}
-	at := slices.IndexFunc(l.members, func(m member) bool { return m.name == path.Base(st.at.node) })
-	switch {
-	case at < 0:
-		// Our own node is among what this session has seen: it was deleted.
-		return t, b.nodeGone(s, c, st.at.node)
-	case !sameKind(l.members[:at], &of):
-		return t, driver.ErrKind
-	}
-	t = st.ticket(of)
-	t.Granted = fits(l.members, at)
-	t.Mixed = slices.ContainsFunc(l.members, func(m member) bool { return m.capacity != of.Capacity })
-	if !t.Granted {
-		t.Ahead = at
-		c.isBlocked(blocker(l.members, at), l.stat.Pzxid)
-		t.Head, err = b.describeHead(s, of.Key, l.members[:at])
-		return t, err
-	}
-	if l.marked {
-		// Read after the grant: what those before left, they wrote before they went.
-		r, err := b.readMark(s, of.Key)
-		if err != nil {
-			return t, err
-		}
-		t.Mark = driver.Mark(r.Mark)
-	}
-	c.isGranted()
-	return t, nil
-}
-
-// describeHead describes the first claim in line; nil if it has gone.
-func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.BusyError, error) {
-	f, err := s.open(b.lineOf(key) + "/" + ahead[0].name)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &driver.BusyError{
-		Owner: f.record.Owner, Note: f.record.Note, Token: f.token,
-		Since: f.since(time.Time{}), Left: f.left(), Ahead: len(ahead),
-	}, nil
-}
-
-// ticket is the answer for a claim in line.
-func (st *claimState) ticket(of driver.Claim) driver.Ticket {
-	of.TTL = st.ttl
-	token, _ := tokenOf(st.at.czxid)
-	return driver.Ticket{Claim: of, Token: token, Left: st.ttl}
 }

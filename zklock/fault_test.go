@@ -583,6 +583,9 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 			}
 		})
 	}
+	if names, _, err := a.Children("/foreign/lines/k"); len(names) != 1 {
+		t.Errorf("beside the foreign node are claims that were told they had not joined: %v, error %v", names, err)
+	}
 	boss := connect(t, &Options{Prefix: "/closed/locks", Digest: "boss:secret"}, s)
 	leave(t, boss, hold(t, boss, ttl(exclusive("k"), time.Second)))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -85,20 +86,22 @@ func (b *Backend) leaveGone(s *session, c *claim, p position) error {
 }
 
 // find looks for the node of a claim, and says whether the claim is granted. The node is
-// empty if the claim is not in line.
+// empty if the claim is not in line. There may be two nodes: one of a session that has expired
+// and is being cleared away. The later one is meant.
 func (b *Backend) find(s *session, ref driver.ClaimRef) (node string, holds bool, err error) {
 	if err := s.sync(); err != nil {
 		return "", false, err
 	}
 	l, err := b.readLine(s, ref.Key)
-	i := l.find(ref.ID)
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return "", false, nil
-	case err != nil || i < 0:
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return "", false, err
 	}
-	return b.lineOf(ref.Key) + "/" + l.members[i].name, fits(l.members, i), nil
+	for i, m := range slices.Backward(l.members) {
+		if m.id == ref.ID {
+			return b.lineOf(ref.Key) + "/" + m.name, fits(l.members, i), nil
+		}
+	}
+	return "", false, nil
 }
 
 // remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. It
@@ -116,7 +119,7 @@ func (b *Backend) remove(s *session, key, node string, mark []byte) (gone bool, 
 			{deletes, &zk.SetDataRequest{Path: dir + "/" + markName, Data: mark, Version: -1}, touches},
 			{deletes, &zk.CreateRequest{Path: dir + "/" + markName, Data: mark, Acl: b.acl}, touches},
 		}
-	case !b.containers.keeps(key):
+	case b.containers.find(key).seen.IsZero():
 		tries = [][]any{{deletes, &zk.DeleteRequest{Path: dir, Version: -1}}, tries[0]}
 	}
 	for try := 0; ; try++ {
@@ -148,10 +151,7 @@ func (b *Backend) finishLeave(key string, p position) {
 			if _, err := b.remove(p.session, key, p.node, nil); err == nil || isAnswer(err) {
 				return
 			}
-			select {
-			case <-time.NewTimer(retryEvery).C:
-			case <-ctx.Done():
-			}
+			<-time.After(retryEvery)
 		}
 	})
 }

@@ -41,15 +41,33 @@ func (b *Backend) readLine(s *session, key string) (*line, error) {
 	return l, err
 }
 
-// find returns the index of the claim with that ID, or -1. There may be two: one of a session
-// that has expired and is being cleared away. The later one is meant.
-func (l *line) find(id string) int {
-	for i, m := range slices.Backward(l.members) {
-		if m.id == id {
-			return i
+// fits applies the rule of the line to the claim at index i: it is granted when its
+// weight and the weights of all before it fit its capacity.
+func fits(ms []member, i int) bool {
+	sum := int64(0)
+	for _, m := range ms[:i+1] {
+		sum += m.weight
+	}
+	return sum <= ms[i].capacity
+}
+
+// blocker is the claim whose leaving may let in the claim at index i, by itself or after
+// others; "" if the leaving of any claim may. An exclusive claim needs all before it to
+// leave, and the one right before it cannot be granted and gone before those before that
+// one. A reader needs the writers before it to leave, waiting ones too: its neighbour may
+// be a reader that stays. On a semaphore anybody's leaving makes room.
+func blocker(ms []member, i int) string {
+	for j := i - 1; j >= 0 && !ms[i].semaphore(); j-- {
+		if ms[i].weight == driver.RW || ms[j].weight == driver.RW {
+			return ms[j].name
 		}
 	}
-	return -1
+	return "" // also for a reader in a line whose semaphore claims are about to go
+}
+
+// sameKind reports whether all of ms are of the kind of c.
+func sameKind(ms []member, c *driver.Claim) bool {
+	return !slices.ContainsFunc(ms, func(m member) bool { return m.semaphore() != (c.Capacity != driver.RW) })
 }
 
 // found is a claim's node as it was read.
@@ -129,4 +147,65 @@ func (b *Backend) nodeGone(s *session, c *claim, node string) error {
 	c.bar(gone, max(0, time.Until(st.ends))+time.Second)
 	b.deleteLater(s, record) // the tombstone remembers it now
 	return gone
+}
+
+// look reads the line and says where c stands in it, with the mark if it is granted.
+func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, err error) {
+	st := c.state()
+	if err := st.whyNotIn(s); err != nil {
+		return t, err
+	}
+	l, err := b.readLine(s, of.Key)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return t, err
+	}
+	at := slices.IndexFunc(l.members, func(m member) bool { return m.name == path.Base(st.at.node) })
+	switch {
+	case at < 0:
+		// Our own node is among what this session has seen: it was deleted.
+		return t, b.nodeGone(s, c, st.at.node)
+	case !sameKind(l.members[:at], &of):
+		return t, driver.ErrKind
+	}
+	t = st.ticket(of)
+	t.Granted = fits(l.members, at)
+	t.Mixed = slices.ContainsFunc(l.members, func(m member) bool { return m.capacity != of.Capacity })
+	if !t.Granted {
+		t.Ahead = at
+		c.isBlocked(blocker(l.members, at), l.stat.Pzxid)
+		t.Head, err = b.describeHead(s, of.Key, l.members[:at])
+		return t, err
+	}
+	if l.marked {
+		// Read after the grant: what those before left, they wrote before they went.
+		r, err := b.readMark(s, of.Key)
+		if err != nil {
+			return t, err
+		}
+		t.Mark = driver.Mark(r.Mark)
+	}
+	c.isGranted()
+	return t, nil
+}
+
+// describeHead describes the first claim in line; nil if it has gone.
+func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.BusyError, error) {
+	f, err := s.open(b.lineOf(key) + "/" + ahead[0].name)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &driver.BusyError{
+		Owner: f.record.Owner, Note: f.record.Note, Token: f.token,
+		Since: f.since(time.Time{}), Left: f.left(), Ahead: len(ahead),
+	}, nil
+}
+
+// ticket is the answer for a claim in line.
+func (st *claimState) ticket(of driver.Claim) driver.Ticket {
+	of.TTL = st.ttl
+	token, _ := tokenOf(st.at.czxid)
+	return driver.Ticket{Claim: of, Token: token, Left: st.ttl}
 }

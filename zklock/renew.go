@@ -41,7 +41,8 @@ func (b *Backend) renew(ctx context.Context, s *session, ts []driver.Ticket) []e
 	var batch []renewal
 	bytes := 0
 	for i, t := range ts {
-		c, st := b.claims.find(t.Ref())
+		c := b.claims.find(t.Ref())
+		st := c.state()
 		if errs[i] = renewable(s, &st, t.TTL); errs[i] != nil {
 			continue
 		}
@@ -78,7 +79,7 @@ func (b *Backend) renewBatch(s *session, batch []renewal) {
 	}
 	for len(ops) > 0 {
 		rs, err := s.multi(ops...)
-		if at := firstFailed(rs); errors.Is(err, zk.ErrNoNode) && at < len(batch) {
+		if at := firstFailed(rs); errors.Is(err, zk.ErrNoNode) && at >= 0 && at < len(batch) {
 			r := batch[at]
 			*r.err = b.nodeGone(s, r.claim, r.node)
 			batch, ops = slices.Delete(batch, at, at+1), slices.Delete(ops, at, at+1)

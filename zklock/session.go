@@ -2,11 +2,13 @@ package zklock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -19,9 +21,8 @@ import (
 // the next session without a word, and send there what was queued in this one.
 //
 // A session that has heard nothing for as long as a lease is given up and left to run out.
-// All its claims are lost by then. Each further attempt to connect would start the session's
-// time again on the server, and hold up the next holder. And a server that was restored from
-// an old backup refuses a client that has seen a later state.
+// Another attempt to connect would start the session's time again on the server, and hold up
+// the next holder.
 type session struct {
 	b    *Backend
 	zk   *zk.Conn
@@ -29,8 +30,9 @@ type session struct {
 	ctx  context.Context                              // ends with the session, or when it is given up
 	end  context.CancelFunc
 
-	setup      sync.Mutex // held while the barrier is made
+	setup      sync.Mutex // guards the next two
 	introduced bool       // zk.Conn knows the Digest
+	barrier    string     // a node; empty if it must be made
 
 	mu        sync.Mutex
 	id        int64         // 0 before the first handshake
@@ -39,7 +41,6 @@ type session struct {
 	tcp       net.Conn
 	connected bool
 	up        chan struct{} // closed while connected
-	barrier   string        // a node; empty if it must be made
 }
 
 // openSession returns the newest session. It begins one if the last one is over.
@@ -136,29 +137,12 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 			return nil, err
 		}
 		if err = s.await(ctx); err == nil {
-			err = b.prepare(s)
+			_, err = s.currentBarrier()
 		}
 		if err == nil || !s.isOver() || ctx.Err() != nil {
 			return s, err
 		}
 	}
-}
-
-// prepare makes the barrier of s, unless it is there.
-func (b *Backend) prepare(s *session) error {
-	s.setup.Lock()
-	defer s.setup.Unlock()
-	if s.currentBarrier() != "" {
-		return nil
-	}
-	if b.digest != "" && !s.introduced {
-		// zk.Conn says so by itself with each later connection.
-		if err := s.zk.AddAuth("digest", []byte(b.digest)); err != nil {
-			return err
-		}
-		s.introduced = true
-	}
-	return b.makeBarrier(s)
 }
 
 // dial opens a transport for zk.Conn.
@@ -188,4 +172,74 @@ func (s *session) hears(id int64, timeout time.Duration) {
 		s.silence = time.AfterFunc(s.maxLease(), s.end)
 	}
 	s.silence.Reset(s.maxLease())
+}
+
+// The barrier is an ephemeral node of a session. It settles what became of a join whose
+// answer was lost. Every join checks that the barrier is there. Once the barrier is deleted, an
+// older join is either applied already, and can be seen, or will never be. The next join gets
+// another barrier, with a name that was never used.
+//
+// The barrier prevents this schedule: a follower passes a join on to the leader and dies, and
+// another follower says that the claim is not there. Then the join makes a claim that nobody
+// knows of, and that the session keeps in line.
+
+// currentBarrier returns the node that a join checks. It makes the node if need be.
+func (s *session) currentBarrier() (string, error) {
+	s.setup.Lock()
+	defer s.setup.Unlock()
+	if s.barrier != "" {
+		return s.barrier, nil
+	}
+	if s.b.digest != "" && !s.introduced {
+		// zk.Conn says so by itself with each later connection.
+		if err := s.zk.AddAuth("digest", []byte(s.b.digest)); err != nil {
+			return "", err
+		}
+		s.introduced = true
+	}
+	node := fmt.Sprintf("%s%s/%016x.%s", s.b.prefix, sessionsDir, uint64(s.id), rand.Text())
+	err := s.create(node, zk.FlagEphemeral)
+	if errors.Is(err, zk.ErrNoNode) {
+		for _, dir := range []string{linesDir, sessionsDir, brokenDir} {
+			if err := makePath(s.zk, s.b.prefix+dir, formatData, s.b.acl); err != nil {
+				return "", err
+			}
+		}
+		err = s.create(node, zk.FlagEphemeral)
+	}
+	if err == nil {
+		s.barrier = node
+	}
+	return node, err
+}
+
+// dropBarrier returns nil when no join that carries this barrier can be applied any more. An
+// empty node stands for the current barrier.
+func (s *session) dropBarrier(node string) error {
+	s.setup.Lock()
+	defer s.setup.Unlock()
+	if s.barrier == "" || node != "" && s.barrier != node {
+		return nil // it was deleted before
+	}
+	_, err := s.multi(&zk.DeleteRequest{Path: s.barrier, Version: -1})
+	if err == nil || errors.Is(err, zk.ErrNoNode) {
+		s.barrier = ""
+		return nil
+	}
+	return err
+}
+
+// makePath makes a node and, if need be, those above it.
+func makePath(conn Conn, node string, data []byte, acl []zk.ACL) error {
+	_, err := conn.Create(node, data, zk.FlagPersistent, acl)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err = makePath(conn, path.Dir(node), data, acl); err != nil {
+			return err
+		}
+		_, err = conn.Create(node, data, zk.FlagPersistent, acl)
+	}
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return explain(err, &zk.CreateRequest{Path: node})
 }

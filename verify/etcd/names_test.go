@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -274,16 +275,31 @@ func TestEnterAfterALeaveWithoutAnAnswer(t *testing.T) {
 	leave(t, b, again)
 }
 
-// TestSecondLeaveKeepsALingeringClaim: whoever leaves once more does not end it.
+// TestSecondLeaveKeepsALingeringClaim: whoever leaves once more does not end it, also when the
+// answer to the first Leave was lost.
 func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
-	x, b := sceneOfOne(t)
-	first := hold(t, b, claim("k"))
-	must(t, b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}))
-	wantGone(t, "a second Leave", b.Leave(soon(t), first, driver.Exit{}))
-	if l := claims(t, b, "k"); len(l) != 1 {
-		t.Errorf("after it the line is %+v; want what lingers", l)
+	t.Parallel()
+	x := newScene(t)
+	b, kv := x.delayed()
+	for _, lost := range []bool{false, true} {
+		first := hold(t, b, claim("k"))
+		sent := 0
+		kv.commit = func(send sending) (*clientv3.TxnResponse, error) {
+			answer, err := send()
+			if sent++; lost && sent == 2 { // the first one has read the line
+				return nil, errors.New("the answer is lost")
+			}
+			return answer, err
+		}
+		if err := b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}); (err != nil) != lost {
+			t.Fatalf("the first Leave: %v", err)
+		}
+		wantGone(t, "a second Leave", b.Leave(soon(t), first, driver.Exit{}))
+		if l := claims(t, x.backend(), "k"); len(l) != 1 {
+			t.Errorf("after it the line is %+v; want what lingers", l)
+		}
+		x.remove(x.prefix+"k/", clientv3.WithPrefix())
 	}
-	x.remove(x.prefix+"k/", clientv3.WithPrefix())
 }
 
 // TestLingeringClaimKeepsItsName: the next claim does not take the name of what stays.

@@ -1,8 +1,11 @@
 package zklock
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"path"
 	"strconv"
 	"strings"
 	"unicode"
@@ -97,16 +100,69 @@ func tokenOf(czxid int64) (int64, error) {
 
 // checkPrefix says what is wrong with a Prefix, after ZooKeeper's rules.
 func checkPrefix(p string) error {
-	if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") {
-		return fmt.Errorf("zookeeper: the prefix %q must begin with / and not end with it", p)
-	}
-	reserved := p == "/zookeeper" || strings.HasPrefix(p, "/zookeeper/")
-	for _, part := range strings.Split(p[1:], "/") {
-		dots := part == "" || part == "." || part == ".."
-		if dots || strings.ContainsFunc(part, unicode.IsControl) || reserved {
-			return fmt.Errorf("zookeeper: the prefix %q is no path that ZooKeeper takes: "+
-				"leave out the part %q", p, part)
-		}
+	clean := len(p) > 1 && path.Clean("/"+p) == p && !strings.ContainsFunc(p, unicode.IsControl)
+	if !clean || strings.HasPrefix(p+"/", "/zookeeper/") {
+		return fmt.Errorf("zookeeper: the prefix %q is no path that ZooKeeper takes: it must begin with / and not end "+
+			"with it; leave out the parts . and .. and empty ones, control characters, and /zookeeper", p)
 	}
 	return nil
+}
+
+// format is the version of everything that is written. A node of another version
+// is refused, never guessed at.
+const format = 1
+
+// formatData is what a node holds that says nothing more.
+var formatData = []byte{'0' + format}
+
+// claimRecord is what a claim's node holds beside what its name says.
+type claimRecord struct {
+	Format int    `json:"v"`
+	Owner  string `json:"owner,omitempty"`
+	Note   string `json:"note,omitempty"`
+	Span   int64  `json:"span"`
+	TTL    int64  `json:"ttl"`            // ms, as granted
+	AtOnce bool   `json:"now,omitempty"`  // it was granted as it joined
+	Held   int64  `json:"held,omitempty"` // otherwise: for how many ms it held when this was written
+}
+
+// markRecord is what the node m holds.
+type markRecord struct {
+	Format int    `json:"v"`
+	ID     string `json:"id"` // of the claim that wrote it
+	Mark   []byte `json:"mark"`
+}
+
+// brokenRecord is why a claim was ended.
+type brokenRecord struct {
+	Format int    `json:"v"`
+	Reason string `json:"reason"`
+}
+
+func write(record any) []byte {
+	b, err := json.Marshal(record)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return b
+}
+
+func read[T claimRecord | markRecord | brokenRecord](node string, data []byte) (T, error) {
+	var r T
+	var v struct {
+		Format int `json:"v"`
+	}
+	if json.Unmarshal(data, &v) != nil || v.Format != format || json.Unmarshal(data, &r) != nil {
+		return r, otherVersion(node)
+	}
+	c, ok := any(r).(claimRecord)
+	if ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > math.MaxInt64/1_000_000) {
+		return r, otherVersion(node)
+	}
+	return r, nil
+}
+
+func otherVersion(node string) error {
+	return &driver.PermanentError{Err: fmt.Errorf("zookeeper: the node %q is of another version of fencelock, or of "+
+		"another program: use one version for all programs that share the prefix, and nothing else below it", node)}
 }

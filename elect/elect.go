@@ -102,7 +102,7 @@ func (e *Election) lead(
 	e.term.Store(l)
 	err = f(l.Context(), l)
 	if lost = l.Err(); lost == nil {
-		// What cannot be confirmed is no loss: the term is over, and ends by itself.
+		// A release without an answer is no loss: the term is over, and its claim leaves later.
 		if released := l.Release(ctx); errors.Is(released, fencelock.ErrLost) {
 			lost = released
 		}

@@ -32,7 +32,8 @@ func (b *Backend) Line(ctx context.Context, key string) (l driver.Line, err erro
 		all := b.line(key).all()
 		answer, err := b.etcd.Get(ctx, all.from, clientv3.WithRange(all.end))
 		if err == nil {
-			l, err = newLineReader(b).describe(ctx, key, answer.Kvs)
+			r := lineReader{b, make(map[int64]time.Duration)}
+			l, err = r.describe(ctx, key, answer.Kvs)
 		}
 		return err
 	})
@@ -43,7 +44,7 @@ func (b *Backend) Line(ctx context.Context, key string) (l driver.Line, err erro
 // costs two reads for every 500 claims, and one request for each lease.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
-		r, from := newLineReader(b), b.prefix+plain.Escape(prefix)
+		r, from := lineReader{b, make(map[int64]time.Duration)}, b.prefix+plain.Escape(prefix)
 		for end := clientv3.GetPrefixRangeEnd(from); from != ""; {
 			var lines []driver.Line
 			// No call is under way while the caller has a line: it may even call Close.
@@ -69,10 +70,6 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 type lineReader struct {
 	b    *Backend
 	left map[int64]time.Duration // by lease ID; 0 if the lease has ended
-}
-
-func newLineReader(b *Backend) *lineReader {
-	return &lineReader{b: b, left: make(map[int64]time.Duration)}
 }
 
 // page reads up to keysPerPage keys, and all keys of the line that the page ends in. It

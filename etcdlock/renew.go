@@ -36,11 +36,11 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error) {
 	keys := b.readOwnKeys(ctx, ts, errs)
 	alive := b.keepAliveAll(ctx, keys)
 	parallel(len(ts), func(i int) {
-		var kept *keptAlive
+		kept, ours := &keptAlive{}, false
 		if keys[i] != nil {
-			kept = alive[clientv3.LeaseID(keys[i].Lease)]
+			kept, ours = alive[clientv3.LeaseID(keys[i].Lease)]
 		}
-		switch ours := kept != nil; {
+		switch {
 		case errs[i] != nil:
 		case !ours || kept.err == nil && kept.ttl < ts[i].TTL:
 			// The claim is not in line, or lingers, or its lease is too short or another Backend's.

@@ -24,9 +24,8 @@ import (
 //   - Lock waits for as long as it takes, also while the store is down, and cannot be
 //     stopped but by closing the Client.
 //   - The lock may be lost while it is held: the lease ends if it cannot be renewed.
-//     Nobody is told who does not ask: look at Err before what matters, work under
-//     the Context of Lease, and guard what is written with its Token (see package
-//     fence).
+//     The holder must ask. Look at Err before each important step, work under the
+//     Context of Lease, and guard every write with its Token (see package fence).
 //   - A sync.Cond on a Locker wakes goroutines of this process only.
 type Locker struct {
 	client *fencelock.Client
@@ -58,8 +57,8 @@ func (l *Locker) Lock() {
 }
 
 // Unlock gives the lock back. It costs one round trip, and waits for the store for
-// two seconds at most; what it cannot confirm by then is done behind. A loss is not
-// told here: ask Err before. It panics if the Locker is not locked.
+// two seconds at most; then it goes on in the background. It does not report a loss:
+// ask Err before. It panics if the Locker is not locked.
 func (l *Locker) Unlock() {
 	lease := l.lease.Swap(nil)
 	if lease == nil {

@@ -61,8 +61,6 @@ func (v Violation) String() string {
 
 // Options say how a history is judged.
 type Options struct {
-	// Rules are those that are checked; nil for all.
-	Rules []Rule
 	// Stuck is how long a live waiter may go without a grant after a holder or waiter vanished
 	// without a confirmed release: the lease, and what clocks and scheduling add. 0 turns this
 	// off, and Wake in such gaps.
@@ -120,9 +118,4 @@ func Broken(vs []Violation) []Rule {
 		}
 	}
 	return rules
-}
-
-// Without returns all rules but those.
-func Without(rules ...Rule) []Rule {
-	return slices.DeleteFunc(All(), func(r Rule) bool { return slices.Contains(rules, r) })
 }

@@ -51,13 +51,5 @@ func FuzzCheck(f *testing.F) {
 				t.Errorf("a breach of no rule: %+v", v)
 			}
 		}
-		// What was taken before it stopped making sense is a history, too.
-		if err == nil {
-			for _, r := range Broken(found) {
-				if _, err := Check(es, Options{Rules: []Rule{r}, Stuck: o.Stuck, Wake: o.Wake}); err != nil {
-					t.Errorf("with the rule %s alone: %v", r, err)
-				}
-			}
-		}
 	})
 }

@@ -139,26 +139,6 @@ func TestEachBrokenHistoryIsFlaggedForItsOwnReason(t *testing.T) {
 	}
 }
 
-// What flags a history is the rule it is named after: without it nothing does, and
-// it alone is enough.
-func TestARuleThatIsOffFlagsNothing(t *testing.T) {
-	for _, c := range cases(t) {
-		without, alone := limits, limits
-		without.Rules, alone.Rules = Without(c.rule), []Rule{c.rule}
-		if vs := check(t, c.broken, without); len(vs) != 0 {
-			t.Errorf("%s: flagged without %s: %v", c.name, c.rule, vs)
-		}
-		if got := Broken(check(t, c.broken, alone)); !slices.Equal(got, alone.Rules) {
-			t.Errorf("%s: %s alone finds %v", c.name, c.rule, got)
-		}
-	}
-	none := limits
-	none.Rules = []Rule{}
-	if vs := check(t, cases(t)[0].broken, none); len(vs) != 0 {
-		t.Errorf("flagged by no rule: %v", vs)
-	}
-}
-
 func TestLimitsOfZeroAreNotJudged(t *testing.T) {
 	for _, c := range cases(t) {
 		if c.rule != Stuck && c.rule != WakeUp {

@@ -2,11 +2,11 @@ package testserver
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -68,74 +68,61 @@ func (s *Server) Ask(args ...string) (string, error) {
 }
 
 func (s *Server) ask(ctx context.Context, args ...string) (string, error) {
-	c, err := s.dial(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	r := &redisConn{c, bufio.NewReader(c)}
+	request, answers := command(args...), 1
 	if s.opts.password != "" {
-		if _, err := r.ask("AUTH", s.opts.password); err != nil {
-			return "", err
-		}
+		request, answers = command("AUTH", s.opts.password)+request, 2
 	}
-	return r.ask(args...)
+	return s.exchange(ctx, request, func(r io.Reader) (text []byte, err error) {
+		for replies := bufio.NewReader(r); err == nil && answers > 0; answers-- {
+			text, err = reply(replies)
+		}
+		return text, err
+	})
 }
 
-// redisConn speaks RESP2.
-type redisConn struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (c *redisConn) ask(args ...string) (string, error) {
+// command is a command in RESP2.
+func command(args ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
 	for _, a := range args {
 		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
 	}
-	if _, err := io.WriteString(c, b.String()); err != nil {
-		return "", err
-	}
-	return c.reply()
+	return b.String()
 }
 
-func (c *redisConn) reply() (string, error) {
-	line, err := c.r.ReadString('\n')
+// reply reads a reply in RESP2.
+func reply(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadString('\n')
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	rest := strings.TrimRight(line[1:], "\r\n")
 	switch line[0] {
 	case '+', ':':
-		return rest, nil
+		return []byte(rest), nil
 	case '-':
-		return "", errors.New(rest)
+		return nil, errors.New(rest)
 	}
 	n, err := strconv.Atoi(rest)
 	if err != nil {
-		return "", fmt.Errorf("no length in %q", line)
+		return nil, fmt.Errorf("no length in %q", line)
 	}
 	switch line[0] {
 	case '$':
 		if n < 0 {
-			return "", nil
+			return nil, nil
 		}
 		b := make([]byte, n+2)
-		if _, err := io.ReadFull(c.r, b); err != nil {
-			return "", err
-		}
-		return string(b[:n]), nil
+		_, err := io.ReadFull(r, b)
+		return b[:n], err
 	case '*':
-		parts := make([]string, 0, max(n, 0))
-		for range n {
-			p, err := c.reply()
-			if err != nil {
-				return "", err
+		parts := make([][]byte, max(n, 0))
+		for i := range parts {
+			if parts[i], err = reply(r); err != nil {
+				return nil, err
 			}
-			parts = append(parts, p)
 		}
-		return strings.Join(parts, "\n"), nil
+		return bytes.Join(parts, []byte("\n")), nil
 	}
-	return "", fmt.Errorf("an unknown reply %q", line)
+	return nil, fmt.Errorf("an unknown reply %q", line)
 }

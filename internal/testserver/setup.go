@@ -55,26 +55,21 @@ func (s *Server) address(scheme, user, path string) *url.URL {
 	return u
 }
 
-// dial connects to the server. The connection ends with ctx, if that has a deadline.
-func (s *Server) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", s.Addr())
-	if err != nil {
-		return nil, err
-	}
-	end, _ := ctx.Deadline()
-	return c, c.SetDeadline(end)
-}
-
-// exchange sends a request, and reads the answer.
+// exchange connects to the server, sends a request, and reads the answer. It ends with ctx, if
+// that has a deadline.
 func (s *Server) exchange(
 	ctx context.Context, request string, read func(io.Reader) ([]byte, error),
 ) (answer string, err error) {
-	c, err := s.dial(ctx)
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+	end, _ := ctx.Deadline()
+	if err := c.SetDeadline(end); err != nil {
+		return "", err
+	}
 	if _, err := io.WriteString(c, request); err != nil {
 		return "", err
 	}

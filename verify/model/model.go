@@ -148,13 +148,13 @@ var spec = porcupine.Model{
 }
 
 // Verdict is what came of a check.
-type Verdict string
+type Verdict = porcupine.CheckResult
 
 // The verdicts. TimedOut is a failure like Illegal: nobody knows whether it is one.
 const (
-	Legal    Verdict = "legal"
-	Illegal  Verdict = "illegal"
-	TimedOut Verdict = "timed out"
+	Legal    = porcupine.Ok
+	Illegal  = porcupine.Illegal
+	TimedOut = porcupine.Unknown
 )
 
 func operations(ops []Op) []porcupine.Operation {
@@ -168,13 +168,7 @@ func operations(ops []Op) []porcupine.Operation {
 // Check says whether the operations of one key can have happened one after the other,
 // each at a moment between its call and its return. It gives up after the limit.
 func Check(ops []Op, limit time.Duration) Verdict {
-	switch porcupine.CheckOperationsTimeout(spec, operations(ops), limit) {
-	case porcupine.Ok:
-		return Legal
-	case porcupine.Illegal:
-		return Illegal
-	}
-	return TimedOut
+	return porcupine.CheckOperationsTimeout(spec, operations(ops), limit)
 }
 
 // Draw writes a page to path that shows how far the operations of a key can be put in

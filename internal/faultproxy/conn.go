@@ -9,7 +9,6 @@ import (
 
 // Request is a message of a client; without a Framer, whatever is read at once.
 type Request struct {
-	Conn  int    // the number of its connection, from 1
 	First bool   // of its connection
 	Asks  bool   // the server answers it
 	Burst int    // its place among those that were read at once, from 1
@@ -41,7 +40,6 @@ const answerTimeout = 20 * time.Second
 // conn is one connection through the proxy.
 type conn struct {
 	proxy          *Proxy
-	number         int
 	client, server net.Conn
 	ended          chan struct{} // closed when no more answers pass
 
@@ -60,7 +58,7 @@ func (c *conn) passRequests() {
 			burst = 0
 		}
 		burst++
-		q := Request{Conn: c.number, First: first, Burst: burst}
+		q := Request{First: first, Burst: burst}
 		var err error
 		if q.Data, q.Asks, err = c.proxy.framer.Request(r, first); err != nil {
 			return

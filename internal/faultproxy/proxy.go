@@ -168,16 +168,16 @@ func (p *Proxy) Open() int {
 }
 
 func (p *Proxy) accept() {
-	for number := 1; ; number++ {
+	for {
 		c, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		p.all.Go(func() { p.serve(c, number) })
+		p.all.Go(func() { p.serve(c) })
 	}
 }
 
-func (p *Proxy) serve(client net.Conn, number int) {
+func (p *Proxy) serve(client net.Conn) {
 	if !p.keep(client) {
 		return
 	}
@@ -195,7 +195,7 @@ func (p *Proxy) serve(client net.Conn, number int) {
 		return
 	}
 	defer p.drop(server)
-	c := &conn{proxy: p, number: number, client: client, server: server, ended: make(chan struct{})}
+	c := &conn{proxy: p, client: client, server: server, ended: make(chan struct{})}
 	p.all.Go(c.passAnswers)
 	c.passRequests()
 }

@@ -85,10 +85,8 @@ func (s *sweep) judgeWeight(c *claim) {
 		return
 	}
 	k, size := c.key, c.Size
-	for _, claims := range []map[*claim]bool{k.live, k.waiting} {
-		for d := range claims {
-			size = max(size, d.Size)
-		}
+	for _, d := range slices.Concat(k.live, k.waiting) {
+		size = max(size, d.Size)
 	}
 	weight, first := int64(0), Event{}
 	for _, d := range inOrder(k.live) {
@@ -134,12 +132,7 @@ func (s *sweep) judgeGap(k *key, at time.Duration) {
 
 // held reports whether a process that runs believes to hold k.
 func (k *key) held() bool {
-	for c := range k.live {
-		if !c.process.paused {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(k.live, func(c *claim) bool { return !c.process.paused })
 }
 
 // gapBefore is the gap that a grant to waiter would end now.
@@ -178,7 +171,7 @@ func (s *sweep) excuse(k *key, g gap) gap {
 // first is who has waited longest, of those that can take what they are given.
 func (k *key) first() *claim {
 	var first *claim
-	for c := range k.waiting {
+	for _, c := range k.waiting {
 		if c.process.paused {
 			continue
 		}

@@ -21,7 +21,7 @@ type sweep struct {
 
 type process struct {
 	crashed, paused bool
-	claims          map[*claim]bool // that wait or are believed
+	claims          []*claim // that wait or are believed
 }
 
 // claim is one wish, from Enter on.
@@ -45,8 +45,8 @@ func (c *claim) live() bool { return len(c.handles) > 0 }
 
 type key struct {
 	name    string
-	live    map[*claim]bool // believed
-	waiting map[*claim]bool
+	live    []*claim // believed
+	waiting []*claim
 
 	granted Event  // the largest token granted
 	ended   Event  // the largest token whose belief has ended
@@ -72,22 +72,17 @@ func (s *sweep) report(r Rule, k *key, at time.Duration, first, second Event, te
 	s.found = append(s.found, Violation{r, k.name, at, first, second, text})
 }
 
-func (s *sweep) process(name string) *process {
-	p := s.processes[name]
-	if p == nil {
-		p = &process{claims: map[*claim]bool{}}
-		s.processes[name] = p
+// named is what has a name, and is new if nobody had it.
+func named[T any](all map[string]*T, name string) *T {
+	if all[name] == nil {
+		all[name] = new(T)
 	}
-	return p
+	return all[name]
 }
 
-func (s *sweep) key(name string) *key {
-	k := s.keys[name]
-	if k == nil {
-		k = &key{name: name, live: map[*claim]bool{}, waiting: map[*claim]bool{}}
-		s.keys[name] = k
-	}
-	return k
+// without takes c out.
+func without(all []*claim, c *claim) []*claim {
+	return slices.DeleteFunc(all, func(d *claim) bool { return d == c })
 }
 
 // apply lets one event happen.
@@ -139,13 +134,14 @@ func (s *sweep) enter(e Event) error {
 	if s.claims[e.Claim] != nil {
 		return errors.New("this claim has entered before")
 	}
-	p, k := s.process(e.Process), s.key(e.Key)
+	p, k := named(s.processes, e.Process), named(s.keys, e.Key)
+	k.name = e.Key
 	if p.crashed {
 		return errors.New("its process was killed before")
 	}
 	c := &claim{Event: e, key: k, process: p, waiting: true, handles: map[string]bool{}, since: e.At, floor: k.granted}
 	s.claims[e.Claim] = c
-	p.claims[c], k.waiting[c] = true, true
+	p.claims, k.waiting = append(p.claims, c), append(k.waiting, c)
 	return nil
 }
 
@@ -172,8 +168,7 @@ func (s *sweep) grant(c *claim, e Event) {
 	k := c.key
 	s.judgeGap(k, e.At)
 	c.believed, c.waiting = e, false
-	delete(k.waiting, c)
-	k.live[c] = true
+	k.waiting, k.live = without(k.waiting, c), append(k.live, c)
 	k.gone = slices.DeleteFunc(k.gone, func(g Event) bool { return g.At+s.o.Stuck < e.At })
 	if c.Kind != Exclusive {
 		return
@@ -190,7 +185,7 @@ func (s *sweep) grant(c *claim, e Event) {
 func (s *sweep) leaveLine(c *claim, e Event) {
 	s.judgeGap(c.key, e.At)
 	c.waiting = false
-	delete(c.key.waiting, c)
+	c.key.waiting = without(c.key.waiting, c)
 	c.end()
 }
 
@@ -228,7 +223,7 @@ func (s *sweep) vanish(c *claim, e Event) {
 func (s *sweep) stop(c *claim) {
 	k := c.key
 	clear(c.handles)
-	delete(k.live, c)
+	k.live = without(k.live, c)
 	if c.Kind == Exclusive && c.believed.Token > k.ended.Token {
 		k.ended = c.believed
 	}
@@ -238,11 +233,11 @@ func (s *sweep) stop(c *claim) {
 
 func (c *claim) end() {
 	c.over = true
-	delete(c.process.claims, c)
+	c.process.claims = without(c.process.claims, c)
 }
 
 func (s *sweep) crash(e Event) {
-	p := s.process(e.Process)
+	p := named(s.processes, e.Process)
 	p.crashed = true
 	for _, c := range inOrder(p.claims) {
 		s.vanish(c, e)
@@ -252,7 +247,7 @@ func (s *sweep) crash(e Event) {
 // pause stops a process or lets it go on. What it holds may end in the store without
 // its knowing, and what waits behind it may have to wait for that.
 func (s *sweep) pause(e Event) {
-	p := s.process(e.Process)
+	p := named(s.processes, e.Process)
 	for _, c := range inOrder(p.claims) {
 		s.judgeGap(c.key, e.At)
 		if e.Op == Resume {
@@ -274,8 +269,8 @@ func (s *sweep) end(at time.Duration) {
 
 // inOrder sorts claims by when they entered, so that the same history gives the same
 // report.
-func inOrder(claims map[*claim]bool) []*claim {
-	return slices.SortedFunc(maps.Keys(claims), func(a, b *claim) int {
+func inOrder(claims []*claim) []*claim {
+	return slices.SortedFunc(slices.Values(claims), func(a, b *claim) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Claim, b.Claim))
 	})
 }

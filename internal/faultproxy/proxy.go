@@ -4,7 +4,7 @@ package faultproxy
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -184,8 +184,7 @@ func (p *Proxy) serve(client net.Conn) {
 	defer p.drop(client)
 	target := p.target
 	if target == "" {
-		var err error
-		if target, err = firstLine(client); err != nil {
+		if _, err := fmt.Fscanln(client, &target); err != nil { // it reads nothing of what follows
 			return
 		}
 	}
@@ -261,18 +260,4 @@ func (p *Proxy) judge(r *Request) Action {
 		return Pass
 	}
 	return p.handle(r)
-}
-
-// firstLine reads a line, and nothing of what follows it.
-func firstLine(c net.Conn) (string, error) {
-	var line string
-	for one := make([]byte, 1); len(line) < 300; line += string(one) {
-		if _, err := c.Read(one); err != nil {
-			return "", err
-		}
-		if one[0] == '\n' {
-			return line, nil
-		}
-	}
-	return "", errors.New("the first line has no end")
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -17,7 +16,6 @@ const clusterSlots = 16384
 type ClusterGroup struct {
 	Servers []*Server // at first the masters in order of their slots, then the replica of each
 
-	mu      sync.Mutex
 	elected map[*Server]time.Time // when a replica took the place of its master
 }
 
@@ -159,24 +157,20 @@ func (g *ClusterGroup) Settled() bool {
 }
 
 // Failover makes the replica of a master take its place while it is well, and returns
-// when the old master follows the new one. It waits for electionsApart if it must.
+// when the old master follows the new one. It waits for electionsApart if it must. One
+// goroutine at a time may call it.
 func (g *ClusterGroup) Failover(master *Server) (*Server, error) {
 	replica := g.Replica(master)
 	if replica == nil {
 		return nil, fmt.Errorf("failing over: %s has no replica", master.Addr())
 	}
-	g.mu.Lock()
-	rest := time.NewTimer(time.Until(g.elected[replica].Add(electionsApart)))
-	g.mu.Unlock()
-	<-rest.C
+	<-time.After(time.Until(g.elected[replica].Add(electionsApart)))
 	if _, err := replica.Ask("CLUSTER", "FAILOVER"); err != nil {
 		return nil, fmt.Errorf("failing over: %w", err)
 	}
 	err := comesToPass("the replica took the place of its master", func() bool {
 		return isMaster(replica) && follows(master, replica)
 	})
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.elected[replica] = time.Now()
 	return replica, err
 }

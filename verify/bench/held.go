@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 )
 
 // held is a turn of a fresh process that holds many leases. It measures itself: what a
@@ -85,22 +85,12 @@ func memory() (bytes, goroutines float64) {
 	return float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())
 }
 
-// inParallel calls do for 0 to n-1 on 256 goroutines.
+// inParallel calls do for 0 to n-1, 256 at a time.
 func inParallel(n int, do func(i int) error) error {
-	var next atomic.Int64
-	var all sync.WaitGroup
-	errs := make([]error, 256)
-	for k := range errs {
-		all.Go(func() {
-			for errs[k] == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				errs[k] = do(i)
-			}
-		})
+	var all errgroup.Group
+	all.SetLimit(256)
+	for i := range n {
+		all.Go(func() error { return do(i) })
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	return all.Wait()
 }

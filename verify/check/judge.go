@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/model"
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -115,19 +117,18 @@ const bounded = 20 * time.Second
 // order asks the model about each key, and whether it and the sweep agree.
 func (v *Verdict) order(ops map[string][]model.Op, swept map[string]bool) {
 	var mu sync.Mutex
-	var all sync.WaitGroup
-	atOnce := make(chan bool, runtime.GOMAXPROCS(0))
+	var all errgroup.Group
+	all.SetLimit(runtime.GOMAXPROCS(0))
 	for key, list := range ops {
-		atOnce <- true
-		all.Go(func() {
+		all.Go(func() error {
 			verdict := model.Check(list, bounded)
-			<-atOnce
 			mu.Lock()
 			defer mu.Unlock()
 			v.ordered(key, list, verdict, swept[key])
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 }
 
 // ordered takes in what the model says of one key.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -65,18 +66,17 @@ func (x *run) inspect(ctx context.Context) (err error) {
 	if err := x.awaitEmpty(ctx, locks, limit); err != nil {
 		return err
 	}
-	var all sync.WaitGroup
-	atOnce := make(chan bool, 8)
+	var all errgroup.Group
+	all.SetLimit(8)
 	for _, w := range wants {
-		atOnce <- true
-		all.Go(func() {
-			defer func() { <-atOnce }()
+		all.Go(func() error {
 			if err := takeOnce(ctx, locks, w, limit+5*time.Second); err != nil {
 				x.odd(w.Key, "I5: when all is healed the key cannot be had: %v", err)
 			}
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 	return x.awaitEmpty(ctx, locks, limit)
 }
 

@@ -12,13 +12,7 @@ import (
 func wrap(text string, most int) []string {
 	var lines []string
 	line, n := "", 0
-	for _, piece := range pieces(text) {
-		for terminal.Columns(piece) > most { // one long word
-			head := cut(piece, most-n)
-			lines = append(lines, line+head)
-			piece = piece[len(head):]
-			line, n = "", 0
-		}
+	for _, piece := range pieces(text, most) {
 		if width := terminal.Columns(strings.TrimRight(piece, " ")); n+width > most {
 			lines = append(lines, strings.TrimRight(line, " "))
 			line, n = "", 0
@@ -30,32 +24,22 @@ func wrap(text string, most int) []string {
 }
 
 // pieces are what a line may be broken between: a word with the space behind it, or a
-// wide character with the marks behind it.
-func pieces(text string) []string {
+// wide character with the marks behind it. A word that is longer than a line is several.
+func pieces(text string, most int) []string {
 	var all []string
 	wideBefore, spaceBefore := false, true
 	for _, r := range text {
 		opens := strings.ContainsRune("（《“「", r)
 		mark := unicode.IsPunct(r) && terminal.Wide(r) && !opens || strings.ContainsRune("”…", r)
-		joins := len(all) > 0 && (r == ' ' || mark || !terminal.Wide(r) && !wideBefore && !spaceBefore)
-		if joins {
-			all[len(all)-1] += string(r)
+		last := len(all) - 1
+		fits := last >= 0 && terminal.Columns(all[last]+string(r)) <= most
+		inWord := !terminal.Wide(r) && !wideBefore && !spaceBefore
+		if last >= 0 && r == ' ' || fits && (mark || inWord) {
+			all[last] += string(r)
 		} else {
 			all = append(all, string(r))
 		}
 		spaceBefore, wideBefore = r == ' ', terminal.Wide(r)
 	}
 	return all
-}
-
-// cut is the beginning of a word that fits.
-func cut(word string, most int) string {
-	n := 0
-	for i, r := range word {
-		n += terminal.Columns(string(r))
-		if n > most {
-			return word[:i]
-		}
-	}
-	return word
 }

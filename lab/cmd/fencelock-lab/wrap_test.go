@@ -22,7 +22,7 @@ func TestWrapKeepsToItsColumns(t *testing.T) {
 		{"takes the lock", 10, []string{"takes the", "lock"}},
 		{"takes the lock", 9, []string{"takes the", "lock"}},
 		{"1795264791914992", 7, []string{"1795264", "7919149", "92"}},
-		{"a 1795264791914992", 7, []string{"a 17952", "6479191", "4992"}},
+		{"a 1795264791914992", 7, []string{"a", "1795264", "7919149", "92"}},
 		{"拿到锁，写入", 6, []string{"拿到", "锁，写", "入"}},
 		{"拿到锁，写入", 8, []string{"拿到锁，", "写入"}},
 		{"到期限时得到通知", 7, []string{"到期限", "时得到", "通知"}},

@@ -89,18 +89,13 @@ func Check(events []Event, o Options) ([]Violation, error) {
 	sorted := slices.Clone(events)
 	slices.SortStableFunc(sorted, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	s := newSweep(o)
-	for start := 0; start < len(sorted); {
-		end := start + 1
-		for end < len(sorted) && sorted[end].At == sorted[start].At {
-			end++
+	for i, e := range sorted {
+		if err := s.apply(e); err != nil {
+			return nil, fmt.Errorf("history: %v: %w", e, err)
 		}
-		for _, e := range sorted[start:end] {
-			if err := s.apply(e); err != nil {
-				return nil, fmt.Errorf("history: %v: %w", e, err)
-			}
+		if i+1 == len(sorted) || sorted[i+1].At != e.At {
+			s.settle()
 		}
-		s.settle()
-		start = end
 	}
 	if len(sorted) > 0 {
 		s.end(sorted[len(sorted)-1].At)

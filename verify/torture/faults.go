@@ -92,9 +92,7 @@ func stop(low, high time.Duration) func(context.Context, *world, *rand.Rand) err
 func cut(ctx context.Context, w *world, rng *rand.Rand) error {
 	one := w.victim(rng)
 	for range 1 + rng.IntN(6) {
-		for _, p := range one.between() {
-			p.Cut()
-		}
+		each(one.between(), (*faultproxy.Proxy).Cut)
 		if !traffic.Sleep(ctx, between(rng, 0, w.ttl/2)) {
 			break
 		}
@@ -116,26 +114,19 @@ func silence(ctx context.Context, w *world, rng *rand.Rand) error {
 		}
 	}
 	traffic.Sleep(ctx, between(rng, w.ttl/5, 2*w.ttl))
-	end := rng.IntN(2) == 0
-	for _, p := range one.between() {
-		if end {
-			p.Cut()
-		}
-		p.Resume()
+	if rng.IntN(2) == 0 {
+		each(one.between(), (*faultproxy.Proxy).Cut)
 	}
+	each(one.between(), (*faultproxy.Proxy).Resume)
 	return nil
 }
 
 func latency(ctx context.Context, w *world, rng *rand.Rand) error {
 	one := w.victim(rng)
 	d := between(rng, w.ttl/50, w.ttl*8/10)
-	for _, p := range one.between() {
-		p.Delay(d)
-	}
+	each(one.between(), func(p *faultproxy.Proxy) { p.Delay(d) })
 	traffic.Sleep(ctx, between(rng, w.ttl, 2*w.ttl))
-	for _, p := range one.between() {
-		p.Resume()
-	}
+	each(one.between(), (*faultproxy.Proxy).Resume)
 	return nil
 }
 

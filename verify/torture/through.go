@@ -31,7 +31,7 @@ func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error
 	for _, target := range targets {
 		p, err := faultproxy.Listen(target, faultproxy.Framer{})
 		if err != nil {
-			closeAll(proxies)
+			each(proxies, (*faultproxy.Proxy).Close)
 			return "", "", nil, err
 		}
 		proxies, addrs = append(proxies, p), append(addrs, p.Addr())
@@ -43,8 +43,8 @@ func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error
 	return there.String(), "", proxies, nil
 }
 
-func closeAll(proxies []*faultproxy.Proxy) {
+func each(proxies []*faultproxy.Proxy, do func(*faultproxy.Proxy)) {
 	for _, p := range proxies {
-		p.Close()
+		do(p)
 	}
 }

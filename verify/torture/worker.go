@@ -144,5 +144,5 @@ func (w *worker) discard() {
 		_ = w.cmd.Process.Kill()
 		<-w.done
 	}
-	closeAll(w.proxies)
+	each(w.proxies, (*faultproxy.Proxy).Close)
 }

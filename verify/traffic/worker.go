@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fencelock/fencelock/internal/worker"
 )
 
@@ -63,8 +65,8 @@ func work(table Table, o Order) error {
 		worker.Told()
 		stop()
 	}()
-	var all sync.WaitGroup
-	all.Go(func() { tick(ctx, rec) })
+	var all errgroup.Group
+	all.Go(func() error { tick(ctx, rec); return nil })
 	if o.Ways == nil {
 		o.Ways = service.Ways
 	}
@@ -73,13 +75,11 @@ func work(table Table, o Order) error {
 		return err
 	}
 	defer guarded.Close()
-	errs := make([]error, clients)
 	for c := range clients {
-		all.Go(func() {
+		all.Go(func() error {
 			locks, err := service.Open(ctx, o.URL, o.Via, o.TTL)
 			if err != nil {
-				errs[c] = err
-				return
+				return err
 			}
 			var own sync.WaitGroup
 			for n := range users {
@@ -91,11 +91,10 @@ func work(table Table, o Order) error {
 				own.Go(func() { u.run(ctx) })
 			}
 			own.Wait()
-			errs[c] = locks.Close()
+			return locks.Close()
 		})
 	}
-	all.Wait()
-	return errors.Join(append(errs, rec.Close())...)
+	return errors.Join(all.Wait(), rec.Close())
 }
 
 // lateness from which on a tick is worth a line.

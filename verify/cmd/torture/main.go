@@ -124,15 +124,10 @@ func run() (breached bool, err error) {
 	return breached, nil
 }
 
-// folder makes the folder for everything, and returns its path.
-func folder(dir string) (root string, err error) {
+// folder is the folder for everything.
+func folder(dir string) (string, error) {
 	if dir == "" {
-		dir, err = os.MkdirTemp("", "torture-")
-	} else {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err != nil {
-		return "", err
+		return os.MkdirTemp("", "torture-")
 	}
 	return filepath.Abs(dir)
 }

@@ -144,7 +144,7 @@ func (b *Backend) join(ctx context.Context, c *driver.Claim, l *lease) (*positio
 		if !isBusy(refusal) || !p.granted {
 			return p, refusal
 		}
-		// The semaphore is partly taken, and has room for c. Whoever leaves meanwhile makes
+		// The semaphore is partly taken, and has room for c. A claim that leaves makes
 		// more room; nobody may join.
 		room = p.line.claims().noneAfter(p.at)
 	}

@@ -82,7 +82,7 @@ func (b *Backend) watch(s *session, c *claim) (w watches, err error) {
 	if st.blocker == "" {
 		var stat *zk.Stat
 		if _, stat, w.blocker, err = s.zk.ChildrenW(line); err == nil && stat.Pzxid != st.pzxid {
-			err = zk.ErrNoNode // somebody has come or gone
+			err = zk.ErrNoNode // the line has changed
 		}
 	} else {
 		_, _, w.blocker, err = s.zk.GetW(line + "/" + st.blocker)

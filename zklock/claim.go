@@ -231,7 +231,7 @@ func (c *claim) end(node string, gone driver.ErrGone) {
 	})
 }
 
-// left notes that c has left by itself: nobody needs to know why, unless it is barred.
+// left notes that its own Leave took c out of the line. Only a tombstone keeps the reason.
 func (c *claim) left() {
 	c.update(func() {
 		c.unsure = nil

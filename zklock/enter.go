@@ -77,7 +77,7 @@ func (e *entry) try() (driver.Ticket, error) {
 		err = e.withdraw(err)
 	}
 	if made && err != nil && e.own.state().at.node == "" {
-		// The server clears away only those that somebody was in.
+		// The server clears away only containers that have had a claim.
 		e.b.deleteLater(e.s, e.b.lineOf(e.c.Key))
 	}
 	return t, err
@@ -135,7 +135,7 @@ func (e *entry) openLine() (version int32, made bool, err error) {
 	switch {
 	case err == nil:
 		return 0, true, nil // nobody has entered before us, or the join fails
-	case errors.Is(err, zk.ErrNoNode): // somebody deleted the Prefix
+	case errors.Is(err, zk.ErrNoNode): // the Prefix was deleted
 		return 0, false, cmp.Or(e.s.dropBarrier(""), errRetry)
 	case !errors.Is(err, zk.ErrNodeExists):
 		return 0, false, err
@@ -234,7 +234,7 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && firstFailed(rs) == 0:
 		err = cmp.Or(e.s.dropBarrier(barrier), errRetry)
-	case noNode, errors.Is(err, zk.ErrBadVersion): // the container is gone, or somebody has entered
+	case noNode, errors.Is(err, zk.ErrBadVersion): // the container is gone, or another claim has entered
 		e.b.containers.forget(e.c.Key)
 		err = errRetry
 	}

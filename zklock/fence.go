@@ -69,8 +69,8 @@ func NewFence(conn Conn, o *FenceOptions) *Fence {
 	return f
 }
 
-// maxFenceTries is how often a write is tried again because somebody else was
-// faster. Each time another one has got on.
+// maxFenceTries is how often a write is tried again because another write of the resource was
+// faster. Each time another write has succeeded.
 const maxFenceTries = 100
 
 // Do does ops, as for [zk.Conn.Multi], in one transaction if no larger token was seen

@@ -13,7 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Leave takes the claim of t out of its line, which wakes whoever watches its node.
+// Leave takes the claim of t out of its line, which wakes the claims that watch its node.
 // It costs one request.
 //
 // If ctx ends first, or the connection breaks, the node is deleted in the background as
@@ -61,7 +61,7 @@ func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
 	case err == nil:
 		c.left()
 	case p.node != "" && text == nil && !isAnswer(err):
-		// Nobody knows. It goes on in the background, and whoever asks again is told so.
+		// The outcome is unknown. The background finishes it, and later calls answer that c has left.
 		// With a mark, the caller asks again until the mark is written.
 		c.end(p.node, goneLeft)
 		b.finishLeave(c.Key, p)
@@ -105,8 +105,8 @@ func (b *Backend) find(s *session, ref driver.ClaimRef) (node string, holds bool
 }
 
 // remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. It
-// reports whether the node was not there. The container of the last one stays for whoever comes
-// back within a minute; where too many lines are in use for that, it is deleted with the node.
+// reports whether the node was not there. The container of the last claim stays for claims that
+// come within a minute. If too many lines are in use for that, it is deleted with the node.
 func (b *Backend) remove(s *session, key, node string, mark []byte) (gone bool, err error) {
 	dir := path.Dir(node)
 	// The write to the container tells those who look at the line since when the next

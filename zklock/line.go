@@ -18,7 +18,7 @@ type line struct {
 	stat    *zk.Stat // of the container
 }
 
-// readLine asks who is in line. It answers zk.ErrNoNode, with an empty line, if the line has
+// readLine reads which claims are in line. It answers zk.ErrNoNode, with an empty line, if the line has
 // no container.
 func (b *Backend) readLine(s *session, key string) (*line, error) {
 	dir := b.lineOf(key)
@@ -51,11 +51,10 @@ func fits(ms []member, i int) bool {
 	return sum <= ms[i].capacity
 }
 
-// blocker is the claim whose leaving may let in the claim at index i, by itself or after
-// others; "" if the leaving of any claim may. An exclusive claim needs all before it to
-// leave, and the one right before it cannot be granted and gone before those before that
-// one. A reader needs the writers before it to leave, waiting ones too: its neighbour may
-// be a reader that stays. On a semaphore anybody's leaving makes room.
+// blocker is the claim that must leave before the claim at index i can be granted; "" if any
+// claim may be the one. An exclusive claim needs all before it to leave, and its neighbour is
+// the last of them to be granted. A reader needs the writers before it to leave, waiting ones
+// too: its neighbour may be a reader that stays. On a semaphore each claim makes room.
 func blocker(ms []member, i int) string {
 	for j := i - 1; j >= 0 && !ms[i].semaphore(); j-- {
 		if ms[i].weight == driver.RW || ms[j].weight == driver.RW {
@@ -177,7 +176,7 @@ func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, 
 		return t, err
 	}
 	if l.marked {
-		// Read after the grant: what those before left, they wrote before they went.
+		// Read after the grant: an earlier holder wrote its mark before it left.
 		r, err := b.readMark(s, of.Key)
 		if err != nil {
 			return t, err

@@ -138,7 +138,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 }
 
 // isAnswer reports whether err is the server's own word on what was asked. After
-// any other error nobody knows whether the request was applied, or still will be.
+// any other error the outcome of the request is unknown.
 func isAnswer(err error) bool {
 	_, refused := refusal(err)
 	return refused || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) ||

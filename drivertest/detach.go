@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -151,17 +152,9 @@ func (v *view) adopt(x *inLine) (*inLine, error) { return v.adoptBy(x, v.w.adopt
 func (v *view) adoptBy(x *inLine, by driver.Claim) (*inLine, error) {
 	t := x.Ticket
 	t.Detached = true
-	y := v.with(driver.Ticket{Claim: by})
-	y.sent = time.Now()
-	got, err := v.Backend.(driver.Detacher).Adopt(v.w.ctx, t, by)
-	y.answered = time.Now()
-	if err == nil {
-		y.Ticket = got
-	}
-	v.w.mu.Lock()
-	defer v.w.mu.Unlock()
-	v.w.placed = append(v.w.placed, *y)
-	return y, err
+	return v.send(v.w.ctx, by, func(ctx context.Context, by driver.Claim) (driver.Ticket, error) {
+		return v.Backend.(driver.Detacher).Adopt(ctx, t, by)
+	})
 }
 
 // adopts adopts the claim of x.

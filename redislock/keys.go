@@ -66,9 +66,7 @@ func (b *Backend) keys(key string) []any {
 
 // command makes a call of a script that works on one lock.
 func (b *Backend) command(s *transport.Script, key string, argv ...any) *transport.Command {
-	cmd := transport.NewCommand(s, b.keys(key), argv...)
-	cmd.FirstKeyAlone = true
-	return cmd
+	return transport.NewCommand(s, b.keys(key), argv...)
 }
 
 // keyOf returns the key of a lock from the name of its record, and false for any

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 const (
@@ -43,15 +44,12 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	cmd := b.command(leaveScript, t.Key, argv...)
 	cmd.Durable = e.Mark != ""
 	got := b.transport.Do(ctx, cmd)
-	if got.Err != nil {
-		return failed(ctx, leaving, t.Key, got.Err)
-	}
 	if got.Retried && e == (driver.Exit{}) && t.Token != 0 && (got.Answer == "x" || unknown && got.Answer == "xl") {
 		// The first copy did it, so long ago that the line has forgotten the call, or the
 		// lease is over.
 		return nil
 	}
-	return parseDone(leaving, t.Key, got.Answer)
+	return done(ctx, leaving, t.Key, got)
 }
 
 // Break ends the claim whose span holds token, in one request.
@@ -64,21 +62,20 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote)}
 	}
 	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName())
-	got := b.transport.Do(ctx, cmd)
-	if got.Err != nil {
-		return failed(ctx, breaking, key, got.Err)
-	}
-	return parseDone(breaking, key, got.Answer)
+	return done(ctx, breaking, key, b.transport.Do(ctx, cmd))
 }
 
-// parseDone reads '+', or why the claim is gone.
-func parseDone(doing, key string, answer any) error {
-	s, _ := answer.(string)
+// done reads '+', or why the claim is gone. What only the master is known to have done is
+// not done.
+func done(ctx context.Context, doing, key string, got transport.Result) error {
+	s, _ := got.Answer.(string)
 	switch {
-	case s == "+":
-		return nil
 	case strings.HasPrefix(s, "x"):
 		return parseGone(s)
+	case got.Err != nil:
+		return failed(ctx, doing, key, got.Err)
+	case s == "+":
+		return nil
 	}
-	return badAnswer(doing, key, answer)
+	return badAnswer(doing, key, got.Answer)
 }

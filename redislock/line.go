@@ -164,8 +164,8 @@ func (b *Backend) readLines(ctx context.Context, keys []string, yield func(drive
 	cmds := make([]*transport.Command, len(keys))
 	for i, key := range keys {
 		cmds[i] = b.command(linesScript, key)
-		b.transport.Start(ctx, cmds[i])
 	}
+	b.transport.Start(ctx, cmds...)
 	for i, key := range keys {
 		line, err := b.lineOf(ctx, key, b.transport.Wait(ctx, cmds[i]))
 		if err != nil {

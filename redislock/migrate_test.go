@@ -249,18 +249,18 @@ func TestRecordAloneServesALineOfOne(t *testing.T) {
 	const key = "key"
 	lease := string(appendLease(nil, time.Minute))
 	c := mutex("key")
-	for _, st := range []*transport.Command{
-		b.command(enterScript, key, encodeClaim(&c, ""), int64(90_000_000), "0"),
-		b.command(renewScript, key, prefixed(held.ID), lease),
-		b.command(awaitScript, key, prefixed(held.ID)),
-		b.command(linesScript, key),
-		b.command(leaveScript, key, prefixed(held.ID), b.callName()),
-		b.command(leaveScript, key, prefixed(held.ID), b.callName(), "m", "0", "1000000"),
-		b.command(breakScript, key, fmt.Sprintf("%019d", held.Token), "", b.callName()),
+	alone := []any{b.recordName(key)}
+	for i, st := range []*transport.Command{
+		transport.NewCommand(enterScript, alone, encodeClaim(&c, ""), int64(90_000_000), "0"),
+		transport.NewCommand(renewScript, alone, prefixed(held.ID), lease),
+		transport.NewCommand(awaitScript, alone, prefixed(held.ID)),
+		transport.NewCommand(linesScript, alone),
+		transport.NewCommand(leaveScript, alone, prefixed(held.ID), b.callName()),
+		transport.NewCommand(leaveScript, alone, prefixed(held.ID), b.callName(), "m", "0", "1000000"),
+		transport.NewCommand(breakScript, alone, fmt.Sprintf("%019d", held.Token), "", b.callName()),
 	} {
-		answer, err := b.rdb.Do(t.Context(), st.WithFirstKey(t.Context()).Args()...).Result()
-		if text := fmt.Sprint(answer, err); !strings.Contains(text, "FENCELOCK MOVING") {
-			t.Errorf("%s on the record alone answered %s", st.Script().Name, text)
+		if got := b.transport.Do(t.Context(), st); got.Err == nil || !strings.Contains(got.Err.Error(), "FENCELOCK MOVING") {
+			t.Errorf("command %d on the record alone answered %+v", i, got)
 		}
 	}
 	after := line(t, b, "key")

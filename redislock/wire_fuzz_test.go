@@ -165,7 +165,6 @@ func FuzzReply(f *testing.F) {
 		}
 	}
 	c := driver.Claim{Key: "k", ID: "ABC", Owner: "o", Capacity: driver.RW, Weight: driver.RW, Span: 64, TTL: 30 * time.Second}
-	b := &Backend{}
 	f.Fuzz(func(t *testing.T, form byte, text string) {
 		a := answer(form, text)
 		switch got, soonest, ok := parseTicket(c, a); {
@@ -180,14 +179,8 @@ func FuzzReply(f *testing.F) {
 		case got.Granted == (got.Head != nil):
 			t.Errorf("%#v: granted is %v, the head %v", a, got.Granted, got.Head)
 		}
-		if err := parseDone("doing", "k", a); err == nil && a != "+" {
+		if err := done(t.Context(), "doing", "k", transport.Result{Answer: a}); err == nil && a != "+" {
 			t.Errorf("%#v is taken for done", a)
-		}
-		errs := make([]error, 3)
-		r := renewal{b, make([]driver.Ticket, 3), errs}
-		r.note(t.Context(), []int{0, 1, 2}, transport.Result{Answer: a})
-		if flags, _ := a.([]any); len(flags) == 0 && errors.Join(errs...) == nil {
-			t.Errorf("%#v is taken for renewals", a)
 		}
 	})
 }

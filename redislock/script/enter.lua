@@ -1,7 +1,7 @@
 -- enter joins the line of a key, or finds the claim that is there already and
 -- starts its lease again.
 --
--- KEYS  record, claims, order, or the record alone: see record.lua
+-- KEYS  see locks.lua
 -- ARGV  1 more(5) ' ' lease(15) ' ' id ' ' details, as in a record that is held
 --       2 ms that the record lasts: the lease and a day
 --       3 '1' to be refused rather than wait
@@ -14,49 +14,56 @@
 --   'x' or 'xl' or 'xb' reason                  it has left, or was broken
 -- where left, soonest and head left are µs from now, and head is the first claim
 -- of the line as record.lua keeps it in C.
-local call, sub, find, fmt = redis.call, string.sub, string.find, string.format
-local R, C, Z = KEYS[1], KEYS[2], KEYS[3]
-local clock = call('TIME')
-local seconds, micros = clock[1], clock[2]
-local now = seconds * 1000000 + micros
-local rec = call('GET', R)
+local width = 3
+--include locks.lua
 
--- A free lock, in as few steps as can be: nobody is in line, or one claim that
--- has expired. Few numbers are formatted here: that is what Lua is slow at. A line with
--- a mark, and tokens that are a minute ahead of the clock, go through line.lua.
-local calls, last = '--------------------------------', 0
-if rec then
-  local state = sub(rec, 1, 6)
-  calls, last = sub(rec, 8, 39), nil
-  if sub(rec, 41, 48) ~= '000 0000' then
+-- A free lock, in as few steps as can be: nobody is in line, or one claim that has expired. Few
+-- numbers are formatted here: that is what Lua is slow at. A line with a mark, and tokens
+-- that are a minute ahead of the clock, go through line.lua.
+local stamp = clock[1] .. sub('00000' .. clock[2], -6)
+for i = 1, locks do
+  local calls, last = '--------------------------------', #clock[1] == 10 and 0
+  R = KEYS[3 * i - 2]
+  rec = try('GET', R)
+  if type(rec) == 'table' then
     last = nil
-  elseif state == '1 idle' and #rec == 109
-    or state == '1 held' and sub(rec, 118, 118) == '.' and sub(rec, 125, 125) == ' '
-    and sub(rec, 87, 102) + sub(rec, 110, 117) * 1000000 + sub(rec, 119, 124) <= now then
-    last = sub(rec, 50, 68) + sub(rec, 104, 108)
+  elseif rec then
+    local state = sub(rec, 1, 6)
+    calls, last = sub(rec, 8, 39), nil
+    if sub(rec, 41, 48) ~= '000 0000' then
+      last = nil
+    elseif state == '1 idle' and #rec == 109
+      or state == '1 held' and sub(rec, 118, 118) == '.' and sub(rec, 125, 125) == ' '
+      and (num(sub(rec, 87, 102)) or FAR) + (num(sub(rec, 110, 117)) or FAR) * 1000000
+        + (num(sub(rec, 119, 124)) or FAR) <= now then
+      last = (num(sub(rec, 50, 68)) or FAR) + (num(sub(rec, 104, 108)) or FAR)
+    end
+  end
+  if last and last < now + 59000000 then
+    local token, px = '000' .. stamp, ARGV[3 * i - 1]
+    if last >= now then
+      -- Who had the lock last left it before the clock had overtaken the tokens of its span.
+      token, px = fmt('%019d', last + 1), fmt('%d', px + 60000)
+    end
+    if not try('SET', R, '1 held ' .. calls .. ' 000 0000 ' .. token .. ' ' .. stamp .. ' ' .. stamp .. ' '
+      .. ARGV[3 * i - 2], 'PX', px).err then
+      answers[i], done = 'g' .. token, done + 1
+    end
   end
 end
-if last and #seconds == 10 and last < now + 59000000 then
-  local stamp = seconds .. sub('00000' .. micros, -6)
-  local token, px = '000' .. stamp, ARGV[2]
-  if last >= now then
-    -- Who had the lock last left it before the clock had overtaken the tokens of its span.
-    token, px = fmt('%019d', last + 1), fmt('%d', ARGV[2] + 60000)
-  end
-  call('SET', R, '1 held ' .. calls .. ' 000 0000 ' .. token .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. ARGV[1],
-    'PX', px)
-  return 'g' .. token
-end
+if done == locks then return answers end
+
+--include each.lua
 
 --include contended.lua
 
--- The line is full, and this claim waits behind all others.
-if n and ARGV[3] ~= '1' then
-  local length, at = string.match(ARGV[1], '^(%d+):()', 23)
-  local id, details = sub(ARGV[1], 23, at + length - 1), sub(ARGV[1], at + length + 1)
+-- enter_contended joins a line that is full, behind all others.
+local function enter_contended(text)
+  local length, at = string.match(text, '^(%d+):()', 23)
+  local id, details = sub(text, 23, at + length - 1), sub(text, at + length + 1)
   local own, weight = string.match(details, '^(%d+) (%d+) ')
-  local ends = now + sub(ARGV[1], 7, 14) * 1000000 + sub(ARGV[1], 16, 21)
-  local token, more = sub(rec, 50, 68) + 1, sub(ARGV[1], 1, 5)
+  local ends = now + sub(text, 7, 14) * 1000000 + sub(text, 16, 21)
+  local token, more = sub(rec, 50, 68) + 1, sub(text, 1, 5)
   if token < now then token = now end
   if own == capacity and total + weight > own + 0 and ends <= expires + 0 then
     local first = call('ZRANGE', Z, 0, 0)[1]
@@ -76,19 +83,32 @@ if n and ARGV[3] ~= '1' then
   end
 end
 
+-- enter_any joins any other line. Its functions are made for the first lock that needs them.
+local enter_any
+local function make_enter_any()
 --include line.lua
+  return function(claim, no_wait)
+    local id, details = split(sub(claim, 23))
+    local ends = now + sub(claim, 7, 14) * 1000000 + sub(claim, 16, 21)
+    local l = load()
+    purge(l)
+    if find_claim(l, id) then
+      return renew_found(l, id, ends)
+    end
+    local why = refusal(l, id, details, no_wait)
+    if why then
+      commit_purge(l)
+      return why
+    end
+    local more = tonumber(sub(claim, 1, 5))
+    return add_claim(l, {token = draw(l, more), since = now, more = more, expires = ends, id = id, details = details})
+  end
+end
 
-local id, details = split(sub(ARGV[1], 23))
-local ends = now + sub(ARGV[1], 7, 14) * 1000000 + sub(ARGV[1], 16, 21)
-local l = load()
-purge(l)
-if find_claim(l, id) then
-  return renew_found(l, id, ends)
-end
-local why = refusal(l, id, details, ARGV[3] == '1')
-if why then
-  commit_purge(l)
-  return why
-end
-local more = tonumber(sub(ARGV[1], 1, 5))
-return add_claim(l, {token = draw(l, more), since = now, more = more, expires = ends, id = id, details = details})
+return each(function(claim, _, no_wait)
+  rec = call('GET', R)
+  local answer = no_wait ~= '1' and is_contended() and enter_contended(claim)
+  if answer then return answer end
+  enter_any = enter_any or make_enter_any()
+  return enter_any(claim, no_wait == '1')
+end)

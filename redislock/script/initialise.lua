@@ -3,13 +3,17 @@
 -- KEYS  member, as ballot.lua says
 -- ARGV  1 what the members of this quorum have agreed on
 -- It answers '+', or 'm' and what this node has agreed on instead.
-local call, find, fmt = redis.call, string.find, string.format
-local M = KEYS[1]
+local width = 1
+--include locks.lua
+--include each.lua
 
 --include member.lua
 
-local born, _, _, text = read_member()
-if born and text ~= ARGV[1] then return 'm' .. text end
-local history, run = this_run()
-write_member(0, history, run, ARGV[1])
-return '+'
+return each(function(agreed)
+  M = R
+  local born, _, _, text = read_member()
+  if born and text ~= agreed then return 'm' .. text end
+  local history, run = this_run()
+  write_member(0, history, run, agreed)
+  return '+'
+end)

@@ -55,7 +55,6 @@
 -- and a record that is no line has no C and no Z. Such a request comes again with R
 -- alone: C and Z are nil, and what needs them fails before it has written anything.
 local RW = 1048576
-local FAR = 9007199254740992
 
 local function moving()
   error('FENCELOCK MOVING', 0)

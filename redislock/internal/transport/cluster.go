@@ -73,8 +73,8 @@ func (c *cluster) queueOf(node *redis.Client) *queue {
 }
 
 // heed has the client ask for a new map if an answer says that the one it has is old.
-func (c *cluster) heed(ctx context.Context, node redis.UniversalClient, as []*attempt) {
-	if c == nil || !slices.ContainsFunc(as, func(a *attempt) bool { return isNodeGone(a.cmd.Err()) }) {
+func (c *cluster) heed(ctx context.Context, node redis.UniversalClient, calls []*call) {
+	if c == nil || !slices.ContainsFunc(calls, func(c *call) bool { return isNodeGone(c.err()) }) {
 		return
 	}
 	c.endFailoverTo(node)

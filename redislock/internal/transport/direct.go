@@ -35,18 +35,18 @@ func newDirect(c *redis.Client, readTimeout time.Duration) *direct {
 	return &direct{client: c.WithTimeout(timeout), timeout: timeout}
 }
 
-// do reports whether it has got an answer. If not, c has to be sent another way.
-func (d *direct) do(ctx context.Context, q *queue, c *Command) bool {
+// do returns the call of c if it has got an answer. If not, c has to be sent another way.
+func (d *direct) do(ctx context.Context, q *queue, c *Command) *call {
 	if !d.near.Load() {
-		return false
+		return nil
 	}
 	began, ok := q.tryBegin()
 	if !ok {
-		return false
+		return nil
 	}
 	defer q.end(began)
-	cmd := c.bySHA(ctx)
-	err := d.client.Process(ctx, cmd)
+	alone := newCall(c)
+	err := d.client.Process(ctx, alone.prepare(ctx))
 	took := time.Since(began)
 	if took > directTimeout/4 {
 		d.near.Store(false)
@@ -54,13 +54,12 @@ func (d *direct) do(ctx context.Context, q *queue, c *Command) bool {
 	c.result.Retried = took >= d.timeout // go-redis itself repeats what is late
 	if IsTimeout(err) && driver.Ended(ctx) == nil {
 		d.near.Store(false)
-		return false
+		return nil
 	}
 	if unknownScript(err) {
-		return false
+		return nil
 	}
-	c.result.Answer, c.result.Err = cmd.Result()
-	return true
+	return alone
 }
 
 // note is told how long a batch took.

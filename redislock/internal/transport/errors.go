@@ -15,17 +15,39 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &late) && late.Timeout()
 }
 
+// scriptError is why a script failed for one lock.
+type scriptError string
+
+func (e scriptError) Error() string { return string(e) }
+
+// RedisError makes it an error of the server.
+func (scriptError) RedisError() {}
+
+// lockError returns the error in the answer for one lock.
+func lockError(answer any) error {
+	if text, ok := answer.(string); ok && strings.HasPrefix(text, "e") {
+		return scriptError(text[1:])
+	}
+	return nil
+}
+
 // IsSlotMoving reports whether a Cluster did not run a script since its hash slot is
 // moving, and some of the keys are not where the others are.
 func IsSlotMoving(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN")
 }
 
+// isCrossSlot reports whether a server refused a script since its keys are in several hash
+// slots: the client is for one server, and a Cluster or its proxy is behind it.
+func isCrossSlot(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT")
+}
+
 // ServerText returns the words of the server. Before Redis 7.0 an error of a command in a
 // script has others in front: ERR Error running script (call to f_…): @user_script:16: …
 func ServerText(err error) string {
 	text := err.Error()
-	if !strings.HasPrefix(text, "ERR Error running script ") {
+	if !strings.HasPrefix(text, "ERR Error running script ") && !strings.HasPrefix(text, "@user_script:") {
 		return text
 	}
 	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {

@@ -21,8 +21,8 @@ type failover struct {
 // the node that hangs may be the one it asks.
 const maxFailover = 20 * time.Second
 
-// failOver sends the commands of a batch that is late to the node that may have taken
-// the place of its node. Commands that get no answer there are left to the batch.
+// failOver sends the calls of a batch that is late to the node that may have taken
+// the place of its node. Calls that get no answer there are left to the batch.
 func (c *cluster) failOver(b *batch) {
 	if !b.mu.TryLock() {
 		return // the batch is sending them again itself
@@ -30,31 +30,32 @@ func (c *cluster) failOver(b *batch) {
 	defer b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), lateAfter)
 	defer cancel()
-	var tried []*attempt
-	for _, a := range b.unanswered() {
-		if !a.abandoned.Load() {
-			// A new master may not know the script.
-			tried = append(tried, &attempt{Command: a.Command, cmd: a.inFull(ctx)})
+	var late, tried []*call
+	for _, c := range b.unanswered() {
+		again := *c
+		again.inFull = true // a new master may not know the script
+		if again.again(ctx) {
+			late, tried = append(late, c), append(tried, &again)
 		}
 	}
 	if len(tried) == 0 {
 		return
 	}
-	route := tried[0].route
+	route := tried[0].commands[0].route()
 	to := c.candidate(ctx, b.node, route)
 	if to == nil {
 		return
 	}
 	c.t.exec(ctx, to.WithTimeout(lateAfter), false, tried)
 	found := false
-	for _, a := range tried {
-		// Most errors are of the node and not of the command. Where too few replicas have
+	for i, again := range tried {
+		// Most errors are of the node and not of a lock. Where too few replicas have
 		// confirmed, they may not have found their new master yet.
-		if a.cmd.Err() != nil || c.t.mustConfirm(a.Command) && c.t.replicas.confirmed(a.wait) != nil {
+		if again.err() != nil || c.t.mustWait(again) && c.t.replicas.confirmed(again.wait) != nil {
 			continue
 		}
-		c.t.finish(a, true)
-		found = true
+		c.t.finish(again, true)
+		late[i].answered, found = true, true
 	}
 	if found {
 		c.begin(ctx, route, to)
@@ -87,9 +88,7 @@ func (c *cluster) begin(ctx context.Context, route string, to *redis.Client) {
 	if stuck == nil {
 		return
 	}
-	for _, command := range stuck.drain() {
-		c.queueOf(to).enqueue(command)
-	}
+	c.queueOf(to).enqueue(stuck.drain()...)
 }
 
 // standIn returns the node that stands in for a master; the master itself as a rule.

@@ -31,12 +31,13 @@ type queue struct {
 
 func newQueue(send func([]*Command)) *queue { return &queue{send: send} }
 
-// enqueue sends c as soon as there is room for a request.
-func (q *queue) enqueue(c *Command) {
+// enqueue sends commands as soon as there is room for a request.
+func (q *queue) enqueue(commands ...*Command) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.pending = append(q.pending, c)
-	if len(q.pending) == 1 {
+	waited := len(q.pending) > 0
+	q.pending = append(q.pending, commands...)
+	if !waited {
 		q.flush()
 	}
 }

@@ -2,63 +2,84 @@ package transport
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// resend sends once more, in one request and in another form, the attempts that were not
-// applied because a node did not know their script, or did not have all of their keys.
-func (t *Transport) resend(ctx context.Context, as []*attempt) {
-	var more []*attempt
-	for _, a := range as {
-		switch err := a.cmd.Err(); {
-		case unknownScript(err):
-			a.cmd = a.inFull(ctx)
-		case IsSlotMoving(err) && a.FirstKeyAlone:
-			a.cmd = a.WithFirstKey(ctx)
-		default:
-			continue
+// resend sends once more, in one request and in another form, the calls that were not applied
+// because a node did not know their script, or did not have all of their keys. It returns
+// all calls as they stand then.
+func (t *Transport) resend(ctx context.Context, calls []*call) (all []*call) {
+	var again []*call
+	for _, c := range calls {
+		if forms := t.rebuild(c); forms != nil {
+			again = append(again, forms...)
+		} else {
+			all = append(all, c)
 		}
-		more = append(more, a)
 	}
-	if len(more) == 0 {
-		return
+	again = slices.DeleteFunc(again, func(c *call) bool { return !c.again(ctx) })
+	if len(again) == 0 {
+		return all
 	}
-	node, err := t.node(ctx, more[0].route)
-	if err != nil {
-		for _, a := range more {
-			a.cmd.SetErr(err)
+	if node, err := t.node(ctx, again[0].commands[0].route()); err == nil {
+		t.exec(ctx, node, false, again)
+		t.redirect(ctx, again)
+	} else {
+		for _, c := range again {
+			c.cmd.SetErr(err)
 		}
-		return
 	}
-	t.exec(ctx, node, false, more)
-	t.redirect(ctx, more)
+	return append(all, again...)
+}
+
+// rebuild returns the calls that take the place of one that was not applied: with the text of
+// the script, with one lock each, or with the first key alone. It returns nil for others.
+func (t *Transport) rebuild(c *call) []*call {
+	err := c.cmd.Err()
+	switch {
+	case unknownScript(err):
+		c.inFull = true
+		return []*call{c}
+	case len(c.commands) > 1 && (IsSlotMoving(err) || isCrossSlot(err)):
+		if isCrossSlot(err) {
+			t.unmerged.Store(true)
+		}
+		var alone []*call
+		for _, command := range c.commands {
+			alone = append(alone, &call{commands: []*Command{command}, keys: c.keys, inFull: true})
+		}
+		return alone
+	case IsSlotMoving(err) && c.keys > 1:
+		c.inFull, c.keys = true, 1
+		return []*call{c}
+	}
+	return nil
 }
 
 // redirect sends once more, one by one, what a node of a Cluster says is elsewhere. A
-// command that is alone also goes to another node if its own cannot take it.
+// call that is alone also goes to another node if its own cannot take it.
 //
 // The ClusterClient does this only for a node that is not known: it repeats a command long
 // after a failover has got an answer, and pauses while a hash slot is moving.
-func (t *Transport) redirect(ctx context.Context, as []*attempt) {
+func (t *Transport) redirect(ctx context.Context, calls []*call) {
 	if t.cluster == nil {
 		return
 	}
-	for _, a := range as {
-		err := a.cmd.Err()
+	for _, c := range calls {
+		err := c.err()
 		asking, addr := redirection(err)
-		refused := len(as) == 1 && isNodeGone(err) && !isSilence(err)
-		if addr == "" && !refused || a.abandoned.Load() {
+		refused := len(calls) == 1 && isNodeGone(err) && !isSilence(err)
+		if addr == "" && !refused || !c.again(ctx) {
 			continue
 		}
 		if node := t.cluster.nodeAt(ctx, addr); node != nil {
-			t.exec(ctx, node, asking, []*attempt{a})
-		} else if !t.mustConfirm(a.Command) { // WAIT needs the client of one node
-			again := redis.NewCmd(ctx, a.cmd.Args()...)
-			_ = t.cluster.client.Process(ctx, again)
-			a.cmd = again
+			t.exec(ctx, node, asking, []*call{c})
+		} else if !t.mustWait(c) { // WAIT needs the client of one node
+			_ = t.cluster.client.Process(ctx, c.cmd)
 		}
 	}
 }

@@ -19,19 +19,22 @@ type replicas struct {
 // majority is how many replicas have to confirm.
 func (r replicas) majority() int { return r.count/2 + 1 }
 
+// mustWait reports whether replicas have to confirm a command of the call.
+func (t *Transport) mustWait(c *call) bool { return slices.ContainsFunc(c.commands, t.mustConfirm) }
+
 // mustConfirm reports whether replicas have to confirm a command.
 func (t *Transport) mustConfirm(c *Command) bool { return t.replicas.count > 0 && c.Durable }
 
 // WaitsForReplicas reports whether replicas have to confirm Durable commands.
 func (t *Transport) WaitsForReplicas() bool { return t.replicas.count > 0 }
 
-// waitFor returns the WAIT that follows attempts; nil if replicas need not confirm any. It
+// waitFor returns the WAIT that follows calls; nil if replicas need not confirm any. It
 // asks how many replicas know of what this connection has written.
 //
 // An answer that comes later than the client listens is lost. To Redis zero is for ever.
-func (t *Transport) waitFor(ctx context.Context, node redis.UniversalClient, as []*attempt) *redis.Cmd {
+func (t *Transport) waitFor(ctx context.Context, node redis.UniversalClient, calls []*call) *redis.Cmd {
 	one, ok := node.(*redis.Client)
-	if !ok || !slices.ContainsFunc(as, func(a *attempt) bool { return t.mustConfirm(a.Command) }) {
+	if !ok || !slices.ContainsFunc(calls, t.mustWait) {
 		return nil
 	}
 	limit := t.replicas.patience

@@ -6,7 +6,8 @@
 //	transport.go  Do: direct if the server is idle and near, else Start and Wait
 //	direct.go     the command goes out from its caller's goroutine
 //	queue.go      commands that come while requests are under way gather into batches
-//	batch.go      a batch is sent to its node, and each answer goes to its caller
+//	call.go       one call of a script takes the commands of many locks
+//	batch.go      calls are sent to their node, and each answer goes to its caller
 //	redirect.go   what a node says of other nodes, and of scripts it does not know
 //	failover.go   what to do when a master of a Cluster hangs
 //	replicas.go   WAIT behind a batch, for commands that replicas must confirm
@@ -18,6 +19,7 @@ package transport
 import (
 	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,9 +38,10 @@ type Transport struct {
 	noPipeline  bool
 	readTimeout time.Duration // of the client; 0: none, or unknown
 	replicas    replicas
-	direct      *direct  // nil where a caller's goroutine must not wait for a connection
-	queue       *queue   // of the one server; nil if there are several, or no pipelines
-	cluster     *cluster // nil for one server
+	direct      *direct     // nil where a caller's goroutine must not wait for a connection
+	queue       *queue      // of the one server; nil if there are several, or no pipelines
+	cluster     *cluster    // nil for one server
+	unmerged    atomic.Bool // each lock has a call of its own: the server has refused others
 }
 
 // New returns a Transport that sends through rdb. It sends nothing yet.
@@ -69,61 +72,57 @@ func New(rdb redis.UniversalClient, o Options) *Transport {
 // Do sends c and waits for the result, or until ctx ends. Then nobody knows whether c
 // was applied, unless it had not been sent: it is not sent later.
 func (t *Transport) Do(ctx context.Context, c *Command) Result {
-	if t.direct != nil && !t.mustConfirm(c) && t.direct.do(ctx, t.queue, c) {
-		return t.take(c)
+	if t.direct != nil && !t.mustConfirm(c) {
+		if alone := t.direct.do(ctx, t.queue, c); alone != nil {
+			c.result.Answer, c.result.Err = t.result(alone, 0)
+			return c.result
+		}
 	}
 	t.Start(ctx, c)
 	return t.Wait(ctx, c)
 }
 
-// Start sends c, and Wait waits for its result. ctx is the same for both.
-func (t *Transport) Start(ctx context.Context, c *Command) {
-	c.ctx = ctx
-	if c.done == nil {
-		c.done = make(chan struct{}, 1)
+// Start sends commands, and Wait waits for the result of one. ctx is the same for both.
+func (t *Transport) Start(ctx context.Context, commands ...*Command) {
+	for _, c := range commands {
+		c.ctx, c.done = ctx, make(chan struct{}, 1)
 	}
-	if q := t.queueFor(ctx, c); q != nil {
-		q.enqueue(c)
+	if t.queue != nil {
+		t.queue.enqueue(commands...)
 		return
 	}
-	go t.send([]*Command{c})
+	for _, c := range commands {
+		if q := t.queueFor(ctx, c); q != nil {
+			q.enqueue(c)
+		} else {
+			go t.send([]*Command{c})
+		}
+	}
 }
 
 // Wait returns the result of c, or ctx's error when ctx ends before that.
 func (t *Transport) Wait(ctx context.Context, c *Command) Result {
 	select {
 	case <-c.done:
-		return t.take(c)
+		return c.result
 	case <-ctx.Done():
 	}
 	// A result that is there counts, though ctx ended while another was waited for.
 	select {
 	case <-c.done:
-		return t.take(c)
+		return c.result
 	default:
 	}
 	c.abandoned.Store(true)
 	return Result{Err: ctx.Err()}
 }
 
-// take returns the result of c, and keeps c for another caller. In a Cluster a failover
-// may still know c.
-func (t *Transport) take(c *Command) Result {
-	r := c.result
-	if t.cluster == nil {
-		done := c.done
-		*c = Command{done: done}
-		spare.Put(c)
-	}
-	return r
-}
-
-// queueFor returns the queue of the server that has c's keys; nil if c goes alone.
+// queueFor returns the queue of the node that has c's keys; nil if c goes alone.
 func (t *Transport) queueFor(ctx context.Context, c *Command) *queue {
 	if t.cluster == nil || t.noPipeline {
-		return t.queue
+		return nil
 	}
-	return t.cluster.queueFor(ctx, c.route)
+	return t.cluster.queueFor(ctx, c.route())
 }
 
 // node returns the client of the server that has the keys of a command.

@@ -135,7 +135,7 @@ const lateAfter = 500 * time.Millisecond
 func keyAt(t *testing.T, g *group, m *testserver.Server) string {
 	t.Helper()
 	for i := range 1000 {
-		if key := fmt.Sprint("key ", i); g.master(key) == m {
+		if key := fmt.Sprint("key-", i); g.master(key) == m {
 			return key
 		}
 	}
@@ -151,6 +151,10 @@ func TestLateAnswerOfAHangingMasterIsNotFollowed(t *testing.T) {
 	for i, way := range confirmations {
 		t.Run(way.name, func(t *testing.T) { lateAnswerIsNotFollowed(t, g, g.servers()[i], way.o) })
 	}
+	t.Run("one call for many locks", func(t *testing.T) {
+		m := g.servers()[2]
+		lateAnswerIsNotFollowed(t, g, m, &Options{Prefix: "fencelock:{" + keyAt(t, g, m) + "}:"})
+	})
 }
 
 func lateAnswerIsNotFollowed(t *testing.T, g *group, m *testserver.Server, o *Options) {
@@ -159,27 +163,23 @@ func lateAnswerIsNotFollowed(t *testing.T, g *group, m *testserver.Server, o *Op
 	b := closing(t, New(clusterThrough(t, g, f), o))
 	leave(t, b, hold(t, b, brief(key))) // the map, the connections
 	f.hang()
-	type answer struct {
-		k   driver.Ticket
-		err error
+	claims := []driver.Claim{brief(key), brief("b"), brief("c")}
+	if o == nil || o.Prefix == "" {
+		claims = claims[:1]
 	}
-	got := make(chan answer, 1)
+	got := make(chan []string, 1)
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
 	defer f.wake("-ERR the test is over\r\n")
-	go func() {
-		k, err := b.Enter(ctx, brief(key))
-		got <- answer{k, err}
-	}()
+	go func() { got <- together(t, b, enterAll(b, claims...)...) }()
 	r := g.handOver(m)
 	handed := time.Since(begun)
-	a := <-got
-	if a.err != nil || !a.k.Granted {
-		t.Fatalf("Enter answered %+v, %v", a.k, a.err)
+	for i, answer := range <-got {
+		if !strings.HasPrefix(answer, "g") {
+			t.Fatalf("Enter answered %s", answer)
+		}
+		tookAtMost(t, begun, max(handed, lateAfter)+2*time.Second)
+		leave(t, b, driver.Ticket{Claim: claims[i]})
 	}
-	tookAtMost(t, begun, max(handed, lateAfter)+2*time.Second)
-	leave(t, b, a.k)
 	f.wake(fmt.Sprintf("-MOVED %d %s\r\n", g.cluster.Slot(b.recordName(key)), r.Addr()))
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 		if l := line(t, b, key); len(l.Claims) > 0 {

@@ -152,7 +152,7 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 	rdb := clusterOver(t, g, func(c net.Conn, _ string) net.Conn { return scriptsConn{c, &sent} })
 	b := closing(t, New(rdb, inOneSlot))
 	alone, contended := hold(t, b, mutex("alone")), hold(t, b, mutex("contended"))
-	waiter := wait_(t, b, mutex("contended"))
+	waiter, other := wait_(t, b, mutex("contended")), hold(t, b, mutex("other"))
 	move(t, g, int(hashSlot(inOneSlot.Prefix)), func(stage string) {
 		for name, k := range map[string]driver.Ticket{"alone": alone, "contended": contended} {
 			// The first time the node is told the script.
@@ -166,7 +166,15 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 				}
 			}
 		}
+		before := sent.n.Load()
+		if err := errors.Join(b.Renew(t.Context(), []driver.Ticket{alone, contended, other})...); err != nil {
+			t.Errorf("%s: Renew of many: %v", stage, err)
+		}
+		if n := sent.n.Load() - before; n > 12 {
+			t.Errorf("%s: Renew of many took %d requests, want at most 12", stage, n)
+		}
 	})
+	leave(t, b, other)
 	leave(t, b, alone)
 	leave(t, b, contended)
 	granted(t, b, waiter)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -150,6 +151,8 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	hold(t, b, expiring)
 	behind := wait_(t, b, mutex("expiring"))
 
+	crowd := []driver.Ticket{hold(t, b, mutex("of many")), hold(t, b, mutex("of many more"))}
+	wait_(t, b, mutex("of many more"))
 	used()
 	fill(t, rdb)
 	if _, err := b.Enter(ctx, mutex("new")); err == nil || permanent(err) || !strings.Contains(err.Error(), "OOM") {
@@ -158,8 +161,22 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	if _, err := b.Enter(ctx, mutex("broken")); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("Enter behind a holder answered %v, want that memory is short", err)
 	}
+	for _, got := range together(t, b, enterAll(b, mutex("one of many"), mutex("another"), mutex("broken"))...) {
+		if !strings.Contains(got, "OOM") {
+			t.Errorf("Enter of many answered %s, want that memory is short", got)
+		}
+	}
 	if l := line(t, b, "broken"); len(l.Claims) != 1 {
 		t.Errorf("a refused Enter left %+v", l)
+	}
+	var many []*transport.Command
+	for _, k := range crowd {
+		many = append(many, b.command(leaveScript, k.Key, prefixed(k.ID), b.callName()))
+	}
+	for _, got := range together(t, b, many...) {
+		if !strings.HasPrefix(got, "+ ") {
+			t.Errorf("Leave of many answered %s", got)
+		}
 	}
 	for range 3 {
 		var ts []driver.Ticket
@@ -214,6 +231,9 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 	}
 	_, err := b.Enter(t.Context(), mutex("new"))
 	unknown("Enter", err)
+	for _, got := range together(t, b, enterAll(b, mutex("new"), mutex("newer"))...) {
+		unknown("Enter of many", errors.New(got))
+	}
 	unknown("Renew", renewOne(b, k))
 	unknown("Leave", b.Leave(t.Context(), k, driver.Exit{}))
 	unknown("Break", b.Break(t.Context(), "key", k.Token, ""))

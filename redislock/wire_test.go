@@ -64,8 +64,8 @@ func TestConcurrentCallsGoTogether(t *testing.T) {
 		calls.Go(func() { tickets[i] = hold(t, b, mutex(fmt.Sprintf("key %d", i))) })
 	}
 	calls.Wait()
-	if _, n := p.names(); n < 10 {
-		t.Errorf("at most %d requests came together, want 10", n)
+	if all, _ := p.names(); len(all) > len(tickets)/2 {
+		t.Errorf("%d locks took %d calls", len(tickets), len(all))
 	}
 	for _, k := range tickets {
 		leave(t, b, k)

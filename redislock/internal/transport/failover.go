@@ -32,10 +32,9 @@ func (c *cluster) failOver(b *batch) {
 	defer cancel()
 	var late, tried []*call
 	for _, c := range b.unanswered() {
-		again := *c
-		again.inFull = true // a new master may not know the script
-		if again.again(ctx) {
-			late, tried = append(late, c), append(tried, &again)
+		// A new master may not know the script.
+		if again := (&call{commands: c.commands, keys: c.keys, inFull: true}); again.again(ctx) {
+			late, tried = append(late, c), append(tried, again)
 		}
 	}
 	if len(tried) == 0 {

@@ -84,19 +84,17 @@ func (t *Transport) Do(ctx context.Context, c *Command) Result {
 
 // Start sends commands, and Wait waits for the result of one. ctx is the same for both.
 func (t *Transport) Start(ctx context.Context, commands ...*Command) {
+	together := make(map[*queue][]*Command)
 	for _, c := range commands {
 		c.ctx, c.done = ctx, make(chan struct{}, 1)
-	}
-	if t.queue != nil {
-		t.queue.enqueue(commands...)
-		return
-	}
-	for _, c := range commands {
 		if q := t.queueFor(ctx, c); q != nil {
-			q.enqueue(c)
+			together[q] = append(together[q], c)
 		} else {
 			go t.send([]*Command{c})
 		}
+	}
+	for q, some := range together {
+		q.enqueue(some...)
 	}
 }
 
@@ -120,7 +118,7 @@ func (t *Transport) Wait(ctx context.Context, c *Command) Result {
 // queueFor returns the queue of the node that has c's keys; nil if c goes alone.
 func (t *Transport) queueFor(ctx context.Context, c *Command) *queue {
 	if t.cluster == nil || t.noPipeline {
-		return nil
+		return t.queue
 	}
 	return t.cluster.queueFor(ctx, c.route())
 }

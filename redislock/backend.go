@@ -74,15 +74,14 @@ const (
 // It has no goroutine and no connection of its own until a claim waits; then it
 // subscribes to one channel.
 type Backend struct {
-	rdb        redis.UniversalClient
-	prefix     string
-	channel    string // of this process
-	noPipeline bool
-	invalid    error // what is wrong with the Options
-	owner      driver.Ownership
-	member     *membership
-	calls      atomic.Uint64
-	closed     atomic.Bool
+	rdb     redis.UniversalClient
+	prefix  string
+	channel string // of this process
+	invalid error  // what is wrong with the Options
+	owner   driver.Ownership
+	member  *membership
+	calls   atomic.Uint64
+	closed  atomic.Bool
 
 	keyCache   keyCache
 	transport  *transport.Transport
@@ -117,7 +116,7 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{rdb: rdb, prefix: o.Prefix, noPipeline: o.NoPipeline}
+	b := &Backend{rdb: rdb, prefix: o.Prefix}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
@@ -92,19 +93,24 @@ func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
 // A caller that goes while its call is under way costs the others nothing. Its own claim may
 // have entered, and its Leave takes that out.
 func TestCallerThatGoesLeavesTheOthersOfItsCall(t *testing.T) {
-	s, b, _ := served(t)
+	p, b := through(t, newServer(t))
 	leave(t, b, hold(t, b, mutex("warm up")))
 	gone, stays := mutex("gone"), mutex("stays")
-	must(t, s.Pause())
-	defer s.Continue()
+	sent := make(chan bool, 10)
+	p.onScript(enterScript, func(int) faultproxy.Action {
+		sent <- true
+		return faultproxy.HoldAnswer
+	})
 	cmds := enterAll(b, gone, stays)
 	b.transport.Start(t.Context(), cmds...)
+	<-sent
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got := b.transport.Wait(ended, cmds[0]); got.Err == nil {
 		t.Errorf("the one who went has %+v", got)
 	}
-	must(t, s.Continue())
+	p.Handle(nil)
+	p.Resume()
 	if got := b.transport.Wait(t.Context(), cmds[1]); got.Err != nil {
 		t.Errorf("the other has %+v", got)
 	}

@@ -8,8 +8,8 @@
 //
 // A free lock costs one request, and so does its release. A waiter costs one
 // request when it joins, none when it is granted, and about one a second while it
-// waits. One script renews up to 200 locks. Requests that many goroutines make at
-// the same time go out together as pipelines. A key that goroutines of one process
+// waits. Requests that many goroutines make at the same time go out together, and one
+// script takes, releases or renews many locks. A key that goroutines of one process
 // want all the time costs one request for each Options.HandOff of them.
 //
 // # Server

@@ -9,15 +9,14 @@ import (
 
 // Script is one Lua script. No text of a user gets into it.
 type Script struct {
-	Name        string
 	source, sha any // boxed once: one of both is sent with every call
 	maxLocks    int
 }
 
-// NewScript names a script. One call of it carries the commands of at most maxLocks locks.
-func NewScript(name, source string, maxLocks int) *Script {
+// NewScript makes a script. One call of it is for at most maxLocks locks.
+func NewScript(source string, maxLocks int) *Script {
 	sum := sha1.Sum([]byte(source))
-	return &Script{Name: name, source: source, sha: hex.EncodeToString(sum[:]), maxLocks: maxLocks}
+	return &Script{source: source, sha: hex.EncodeToString(sum[:]), maxLocks: maxLocks}
 }
 
 // Source returns the text of the script.

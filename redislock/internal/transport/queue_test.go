@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var script = NewScript("test", "return {1}", 64)
+var script = NewScript("return {1}", 64)
 
 // wire is what a queue sends to. A batch is under way until its time is over.
 type wire struct {

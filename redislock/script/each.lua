@@ -26,5 +26,5 @@ local function each(f)
       answers[i] = answer
     end
   end
-  return answers
+  return answers[2] and answers or answers[1]
 end

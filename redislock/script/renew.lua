@@ -27,7 +27,7 @@ for i = 1, locks do
     end
   end
 end
-if done == locks then return answers end
+if done == locks then return answers[2] and answers or answers[1] end
 
 --include each.lua
 

@@ -10,7 +10,7 @@ import (
 )
 
 // call is one call of a script, for all of its commands. They have as many keys and arguments
-// each. The script judges each by itself, and answers an array with an answer for each.
+// each. The script judges each by itself, and answers an array if there are several.
 type call struct {
 	commands []*Command
 	keys     int        // of each command that are sent
@@ -18,13 +18,22 @@ type call struct {
 	cmd      *redis.Cmd // as it was sent last
 	wait     *redis.Cmd // what WAIT answered behind cmd; nil if it was not asked
 	answered bool       // guarded by the mutex of the batch
+
+	// Most calls are for one lock: their parts are in one piece of memory.
+	first [1]*Command
+	args  [11]any
+	sent  redis.Cmd
 }
 
 // Boxed once: they are part of every call.
 var evalsha, eval any = "evalsha", "eval"
 
-func newCall(commands ...*Command) *call {
-	return &call{commands: commands, keys: len(commands[0].keys)}
+// newCall begins a call in the memory of its first command.
+func newCall(first *Command) *call {
+	c := &first.call
+	*c = call{keys: len(first.keys), first: [1]*Command{first}}
+	c.commands = c.first[:]
+	return c
 }
 
 // prepare makes the command that is sent.
@@ -34,7 +43,7 @@ func (c *call) prepare(ctx context.Context) *redis.Cmd {
 	if c.inFull {
 		verb, script = eval, first.script.source
 	}
-	args := make([]any, 0, 3+len(c.commands)*(c.keys+len(first.argv)))
+	args := slices.Grow(c.args[:0], 3+len(c.commands)*(c.keys+len(first.argv)))
 	args = append(args, verb, script, len(c.commands)*c.keys)
 	for _, command := range c.commands {
 		args = append(args, command.keys[:c.keys]...)
@@ -42,7 +51,8 @@ func (c *call) prepare(ctx context.Context) *redis.Cmd {
 	for _, command := range c.commands {
 		args = append(args, command.argv...)
 	}
-	c.cmd = redis.NewCmd(ctx, args...)
+	c.sent = *redis.NewCmd(ctx, args...)
+	c.cmd = &c.sent
 	return c.cmd
 }
 
@@ -67,6 +77,9 @@ func (c *call) answers() ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(c.commands) == 1 {
+		return []any{answer}, nil
+	}
 	answers, _ := answer.([]any)
 	if len(answers) != len(c.commands) {
 		return nil, fmt.Errorf("the server gave an answer that makes no sense: %.100q", fmt.Sprint(answer))
@@ -89,9 +102,10 @@ func (t *Transport) result(c *call, i int) (answer any, err error) {
 	return answers[i], err
 }
 
-// finish gives each command what came back for it. From here on it is its caller's.
+// finish gives each command what came back for it. From here on it is its caller's, and with
+// the first one the call itself.
 func (t *Transport) finish(c *call, retried bool) {
-	for i, command := range c.commands {
+	for i, command := range slices.Backward(c.commands) {
 		answer, err := t.result(c, i)
 		command.finish(answer, err, retried)
 	}

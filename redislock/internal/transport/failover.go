@@ -53,8 +53,8 @@ func (c *cluster) failOver(b *batch) {
 		if again.err() != nil || c.t.mustWait(again) && c.t.replicas.confirmed(again.wait) != nil {
 			continue
 		}
-		c.t.finish(again, true)
 		late[i].answered, found = true, true
+		c.t.finish(again, true)
 	}
 	if found {
 		c.begin(ctx, route, to)

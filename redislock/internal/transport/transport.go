@@ -75,7 +75,7 @@ func (t *Transport) Do(ctx context.Context, c *Command) Result {
 	if t.direct != nil && !t.mustConfirm(c) {
 		if alone := t.direct.do(ctx, t.queue, c); alone != nil {
 			c.result.Answer, c.result.Err = t.result(alone, 0)
-			return c.result
+			return t.take(c)
 		}
 	}
 	t.Start(ctx, c)
@@ -86,7 +86,7 @@ func (t *Transport) Do(ctx context.Context, c *Command) Result {
 func (t *Transport) Start(ctx context.Context, commands ...*Command) {
 	together := make(map[*queue][]*Command)
 	for _, c := range commands {
-		c.ctx, c.done = ctx, make(chan struct{}, 1)
+		c.ctx = ctx
 		if q := t.queueFor(ctx, c); q != nil {
 			together[q] = append(together[q], c)
 		} else {
@@ -102,17 +102,28 @@ func (t *Transport) Start(ctx context.Context, commands ...*Command) {
 func (t *Transport) Wait(ctx context.Context, c *Command) Result {
 	select {
 	case <-c.done:
-		return c.result
+		return t.take(c)
 	case <-ctx.Done():
 	}
 	// A result that is there counts, though ctx ended while another was waited for.
 	select {
 	case <-c.done:
-		return c.result
+		return t.take(c)
 	default:
 	}
 	c.abandoned.Store(true)
 	return Result{Err: ctx.Err()}
+}
+
+// take returns the result of c, and keeps c for another caller. In a Cluster a failover
+// may still know c.
+func (t *Transport) take(c *Command) Result {
+	r := c.result
+	if t.cluster == nil {
+		*c = Command{done: c.done, argv: c.argv[:0]}
+		spare.Put(c)
+	}
+	return r
 }
 
 // queueFor returns the queue of the node that has c's keys; nil if c goes alone.

@@ -15,6 +15,7 @@
 //     is part of the UPDATE.
 //   - [Table] guards SQL tables that cannot have such a column. It keeps the token in a
 //     row of its own, and advances that row in the transaction that writes.
+//   - [RowsOf] and [AdvancePgx] are the same for native pgx, without database/sql.
 //   - [Handler] and [Transport] guard an HTTP service, for the service and its callers.
 //   - [Gate] and [Gates] guard a resource of one process, or one behind one process.
 //

@@ -33,10 +33,14 @@ func Rows(r sql.Result, err error) error {
 		return err
 	}
 	n, err := r.RowsAffected()
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("fence: the statement was run, but the driver does not say how many rows it touched: %w", err)
-	case n == 0:
+	}
+	return touched(n)
+}
+
+func touched(rows int64) error {
+	if rows == 0 {
 		return fmt.Errorf("fence: no row was touched: %w, or the row is not there; "+
 			"take the lock again before writing", ErrStale)
 	}

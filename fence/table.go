@@ -93,6 +93,21 @@ type Tx interface {
 // one round trip, and two on MySQL; a driver that prepares each statement before it
 // runs it, as go-sql-driver does without interpolateParams=true, needs more.
 func (t *Table) Advance(ctx context.Context, tx Tx, resource string, token Token) error {
+	if err := t.check(resource, token); err != nil {
+		return err
+	}
+	if _, pool := tx.(*sql.DB); pool || tx == nil {
+		return errNoTransaction
+	}
+	seen, err := t.raise(ctx, tx, []byte(resource), token)
+	return t.judge(resource, token, seen, err)
+}
+
+var errNoTransaction = errors.New("fence: Advance was given no transaction: pass the one that writes, " +
+	"else the comparison and the write are two steps")
+
+// check says what is wrong with the Table or with what Advance is given.
+func (t *Table) check(resource string, token Token) error {
 	if t.invalid != nil {
 		return t.invalid
 	}
@@ -102,11 +117,11 @@ func (t *Table) Advance(ctx context.Context, tx Tx, resource string, token Token
 	if len(resource) == 0 || len(resource) > maxResource {
 		return fmt.Errorf("fence: the name of a resource has 1 to %d bytes; this has %d", maxResource, len(resource))
 	}
-	if _, pool := tx.(*sql.DB); pool || tx == nil {
-		return errors.New("fence: Advance was given no transaction: pass the one that writes, " +
-			"else the comparison and the write are two steps")
-	}
-	seen, err := t.raise(ctx, tx, []byte(resource), token)
+	return nil
+}
+
+// judge compares token with the mark, which was raised with err.
+func (t *Table) judge(resource string, token, seen Token, err error) error {
 	if err != nil {
 		return fmt.Errorf("fence: advancing the mark of %s in table %s: %w", printable(resource), t.name, err)
 	}

@@ -9,10 +9,14 @@ import (
 	"github.com/fencelock/fencelock/zklock"
 )
 
-// checkZooKeeper reads zk://host:port,host:port/root. Any of the servers is enough. The
+// checkZooKeeper reads zk://host:port,host:port/root, or zks with TLS. Any of the servers is enough. The
 // path is the node below which everything is kept.
 func checkZooKeeper(u *URL, rest *url.URL) error {
-	if err := u.tree(rest, "2181"); err != nil {
+	port := "2181"
+	if u.scheme.tls {
+		port = "2281"
+	}
+	if err := u.tree(rest, port); err != nil {
 		return err
 	}
 	if (u.user == "") != (u.password == "") {
@@ -24,6 +28,12 @@ func checkZooKeeper(u *URL, rest *url.URL) error {
 
 func openZooKeeper(_ context.Context, u *URL, c *Config) (*Store, error) {
 	o := &zklock.Options{SessionTimeout: c.SessionTimeout}
+	if u.scheme.tls {
+		var err error
+		if o.TLS, err = u.tlsConfig(); err != nil {
+			return nil, err
+		}
+	}
 	if u.Path != "" {
 		o.Prefix = "/" + u.Path
 	}

@@ -21,7 +21,7 @@
 //	mysql://user@host/db?timeout=2s            MySQL or MariaDB, with those of go-sql-driver/mysql
 //	user:password@tcp(host:3306)/db            the same, as a DSN of go-sql-driver/mysql
 //	etcd://host,host/prefix                    etcd; etcds with TLS
-//	zk://host,host/root                        ZooKeeper
+//	zk://host,host/root                        ZooKeeper; zks with TLS
 //
 // With TLS, ca, cert and key name files in PEM form: ?ca=…&cert=…&key=…, or FENCELOCK_CA,
 // FENCELOCK_CERT and FENCELOCK_KEY. An unknown parameter is an error that names it.

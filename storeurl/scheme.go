@@ -28,6 +28,7 @@ func schemes() []scheme {
 	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, member: true, tls: true}
 	mysql := scheme{check: checkMySQL, open: openMySQL, server: true, tls: true}
 	etcd := scheme{check: checkEtcd, open: openEtcd, server: true}
+	zookeeper := scheme{check: checkZooKeeper, open: openZooKeeper, server: true}
 	return []scheme{
 		scheme{check: checkLocal, open: openSQLite}.as("local", ""),
 		scheme{check: checkMemory, open: openMemory, private: true}.as("memory", ""),
@@ -45,7 +46,8 @@ func schemes() []scheme {
 		mysql.as("mariadb", "//user@host:port/db"),
 		etcd.as("etcd", "//host:port,host:port/prefix"),
 		etcd.withTLS().as("etcds", "//host:port,host:port/prefix"),
-		scheme{check: checkZooKeeper, open: openZooKeeper, server: true}.as("zk", "//host:port,host:port/root"),
+		zookeeper.as("zk", "//host:port,host:port/root"),
+		zookeeper.withTLS().as("zks", "//host:port,host:port/root"),
 	}
 }
 

@@ -40,6 +40,7 @@ func TestParseReadsEachScheme(t *testing.T) {
 		{"etcd://a,b:1/app", "etcd a:2379,b:1/app", "a:2379,b:1", "app"},
 		{"etcds://u:pw@a", "etcds a:2379", "a:2379", ""},
 		{"zk://a,b/root/below", "zk a:2181,b:2181/root/below", "a:2181,b:2181", "root/below"},
+		{"zks://u:pw@a,b:1?ca=/x", "zks a:2281,b:1", "a:2281,b:1", ""},
 	} {
 		u, err := Parse(c.raw, Source{Name: EnvURL})
 		if err != nil {

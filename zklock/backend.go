@@ -3,6 +3,7 @@ package zklock
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
@@ -32,8 +33,12 @@ type Options struct {
 	SessionTimeout time.Duration
 
 	// Digest is "user:password", if the server is to know who this is. It is sent
-	// in clear text.
+	// in clear text without TLS.
 	Digest string
+
+	// TLS encrypts the connections, unless it is nil. The port of each server is then its
+	// secureClientPort. An empty ServerName stands for each server's own host.
+	TLS *tls.Config
 
 	// ACL says who may do what with the nodes that are made. If it is nil, those
 	// who know the Digest may do everything and others nothing; without a Digest,
@@ -53,6 +58,7 @@ type Backend struct {
 	servers []string
 	prefix  string
 	digest  string
+	tls     *tls.Config
 	acl     []zk.ACL
 	timeout time.Duration // the session timeout to ask for
 	maxTTL  time.Duration
@@ -83,7 +89,7 @@ func New(servers []string, o *Options) *Backend {
 		o = &Options{}
 	}
 	b := &Backend{
-		servers: servers, prefix: cmp.Or(o.Prefix, DefaultPrefix), digest: o.Digest, acl: o.ACL,
+		servers: servers, prefix: cmp.Or(o.Prefix, DefaultPrefix), digest: o.Digest, acl: o.ACL, tls: o.TLS,
 		timeout: cmp.Or(o.SessionTimeout, DefaultSessionTimeout),
 	}
 	switch {

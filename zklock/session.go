@@ -1,8 +1,10 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -38,9 +40,12 @@ type session struct {
 	id        int64         // 0 before the first handshake
 	timeout   time.Duration // as the server granted it
 	silence   *time.Timer   // ends the session
-	tcp       net.Conn
+	tcp       net.Conn      // without TLS
 	connected bool
 	up        chan struct{} // closed while connected
+
+	distrusted int   // handshakes that failed at the server's certificate
+	untrusted  error // why the session ended, if those are the reason
 }
 
 // openSession returns the newest session. It begins one if the last one is over.
@@ -116,7 +121,9 @@ func (s *session) await(ctx context.Context) error {
 			context.Cause(ctx), strings.Join(s.b.servers, ", "))
 	}
 	if s.isOver() {
-		return errNoSession
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return cmp.Or(s.untrusted, errNoSession)
 	}
 	return nil
 }
@@ -139,7 +146,7 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 		if err = s.await(ctx); err == nil {
 			_, err = s.currentBarrier()
 		}
-		if err == nil || !s.isOver() || ctx.Err() != nil {
+		if err == nil || !s.isOver() || ctx.Err() != nil || errors.As(err, new(*tls.CertificateVerificationError)) {
 			return s, err
 		}
 	}
@@ -151,14 +158,27 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	if err != nil {
 		return nil, err
 	}
+	if err := s.use(tcp); err != nil {
+		return nil, err
+	}
+	if s.b.tls != nil {
+		if tcp, err = s.encrypt(tcp, address); err != nil {
+			return nil, err
+		}
+	}
+	return newTransport(tcp, s), nil
+}
+
+// use notes which connection to close when the session is over.
+func (s *session) use(tcp net.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isOver() {
 		tcp.Close()
-		return nil, errors.New("zookeeper: the session is over")
+		return errors.New("zookeeper: the session is over")
 	}
 	s.tcp = tcp
-	return newTransport(tcp, s), nil
+	return nil
 }
 
 // hears notes a packet of the server, and ends the session when none has followed for as

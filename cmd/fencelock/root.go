@@ -49,7 +49,8 @@ processes on this host. URLs:
                                 PGSERVICE and the other variables of psql apply
   mysql://user@host:port/db     a MySQL or MariaDB server; mariadb: is the same
   etcd://host:port,…/prefix     etcd, and the prefix of the keys; etcds:// with TLS
-  zk://host:port,…/root         ZooKeeper, and the node that is the root of the locks
+  zk://host:port,…/root         ZooKeeper, and the node that is the root of the locks;
+                                zks:// with TLS
   memory:                       this process only; for trying things out
 
 A URL may have the parameters of its usual client: those of libpq (?sslmode=disable), of

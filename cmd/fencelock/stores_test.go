@@ -171,7 +171,7 @@ func TestCertificateOfTheServerIsVerified(t *testing.T) {
 	authority := httptest.NewTLSServer(nil)
 	defer authority.Close()
 	// The client of etcd does not say why it could not connect.
-	for scheme, code := range map[string]int{"rediss": exitConfig, "etcds": exitUnavailable} {
+	for scheme, code := range map[string]int{"rediss": exitConfig, "etcds": exitUnavailable, "zks": exitConfig} {
 		t.Run(scheme, func(t *testing.T) {
 			got := listenTLS(t, authority.TLS.Certificates[0])
 			s := newStage(t, scheme+"://user:s3cr3t@"+got.addr)
@@ -190,6 +190,15 @@ func TestCertificateOfTheServerIsVerified(t *testing.T) {
 				t.Errorf("a server that cannot prove who it is was told %q", said)
 			}
 		})
+	}
+}
+
+func TestServerWithoutTLSIsHintedAt(t *testing.T) {
+	plain := httptest.NewServer(nil)
+	defer plain.Close()
+	for _, scheme := range []string{"rediss", "etcds", "zks"} {
+		s := newStage(t, scheme+"://"+plain.Listener.Addr().String())
+		s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("that it speaks TLS on this port")
 	}
 }
 

@@ -14,6 +14,10 @@ import (
 // class path needs.
 const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
+// zookeeperClasses is the class path. The manifest forgets two parts that TLS needs.
+const zookeeperClasses = zookeeperJar + ":/usr/share/java/slf4j-simple.jar" +
+	":/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar"
+
 // zookeeperTick is the server's unit of time. Sessions end at a multiple of it.
 const zookeeperTick = 200 * time.Millisecond
 
@@ -97,7 +101,7 @@ func zookeeperArgs(s *Server) []string {
 		"-Dzookeeper.jmx.log4j.disable=true",
 		"-Dznode.container.checkIntervalMs=500",
 		"-Dznode.container.maxPerMinute=600000",
-		"-cp", zookeeperJar + ":/usr/share/java/slf4j-simple.jar",
+		"-cp", zookeeperClasses,
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain",
 		filepath.Join(s.dir, "zoo.cfg"),

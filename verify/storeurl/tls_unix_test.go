@@ -201,6 +201,8 @@ func TestURLWithTLSFilesOpensEachStore(t *testing.T) {
 		"ssl_key_file = '"+ownKey(t, f, "postgres")+"'", "ssl_ca_file = '"+f.ca+"'"))
 	mariadb := testserver.MariaDB(t, testserver.Config("ssl_cert="+f.cert, "ssl_key="+f.key, "ssl_ca="+f.ca,
 		"require_secure_transport=ON"))
+	securePort := freePort(t)
+	testserver.ZooKeeper(t, secureZooKeeper(t, f, securePort))
 	plainPostgres, _, _ := strings.Cut(postgres.URL(), "?")
 	query := "?" + url.Values{"ca": {f.ca}, "cert": {f.cert}, "key": {f.key}}.Encode()
 	for name, rawURL := range map[string]string{
@@ -208,6 +210,7 @@ func TestURLWithTLSFilesOpensEachStore(t *testing.T) {
 		"etcd":       "etcds://" + front(t, f, etcd.Addr()),
 		"PostgreSQL": plainPostgres,
 		"MariaDB":    mariadb.URL(),
+		"ZooKeeper":  "zks://127.0.0.1:" + securePort + "/locks",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := lockOnce(t, rawURL+query, enough); err != nil {

@@ -168,6 +168,7 @@ func TestEveryURLHasAPlan(t *testing.T) {
 		"etcd://a,b,c/p":    {3, false},
 		"etcds://a,b":       {1, true},
 		"zk://a,b,c/r":      {3, false},
+		"zks://a,b":         {2, false},
 	} {
 		t.Setenv("XDG_STATE_HOME", t.TempDir())
 		s, err := reach(raw)

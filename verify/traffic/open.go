@@ -116,6 +116,7 @@ func Schemes() Table {
 		"redis+redsync":   foreignService("redsync", redsyncLibrary),
 		"redis+redislock": foreignService("bsm/redislock", bsmLibrary),
 	}
-	t["postgresql"], t["mariadb"], t["etcds"], t["local"] = t["postgres"], t["mysql"], t["etcd"], t["sqlite"]
+	t["postgresql"], t["mariadb"], t["local"] = t["postgres"], t["mysql"], t["sqlite"]
+	t["etcds"], t["zks"] = t["etcd"], t["zk"]
 	return t
 }

@@ -84,17 +84,24 @@ func flagError(cmd *cobra.Command, err error) error {
 // where it has one.
 func (f *holdFlags) add(cmd *cobra.Command) {
 	f.ttl.d, f.grace.d, f.loss = fencelock.DefaultTTL, 5*time.Second, lossTerm
+	f.addWaiting(cmd)
+	p := cmd.Flags()
+	p.Var(&f.maxHold, "max-hold", "hold no longer than this (default: for ever)")
+	p.Var(&f.minHold, "min-hold", "keep the name taken at least this long, counted from the grant")
+	p.Var(&f.grace, "grace", "time between TERM and the end of the lock; at most half the --ttl, by default at most "+
+		"a quarter")
+	p.Var(&f.loss, "on-loss", "when the lock is lost: TERM then KILL, KILL at once, or run on")
+	p.Lookup("ttl").Usage = "lease of the lock: how long a crashed holder blocks others; renewed while the command runs"
+}
+
+// addWaiting declares the flags of every verb that takes a lock.
+func (f *holdFlags) addWaiting(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.BoolVarP(&f.nowait, "nonblock", "n", false, "do not wait; ask a store that gives no answer for 2s at most")
 	p.VarP(&f.wait, "wait", "w", "wait at most this long (default: for ever)")
 	p.IntVarP(&f.code, "conflict-exit-code", "E", exitNotAcquired, "exit code when not acquired")
-	p.Var(&f.ttl, "ttl", "lease of the lock: how long a crashed holder blocks others; renewed while the command runs")
-	p.Var(&f.maxHold, "max-hold", "hold no longer than this (default: for ever)")
-	p.Var(&f.minHold, "min-hold", "keep the name taken at least this long, counted from the grant")
+	p.Var(&f.ttl, "ttl", "how long the lock lasts, from now and from each renew")
 	p.StringVar(&f.note, "note", "", "free text that others see beside the owner")
-	p.Var(&f.grace, "grace", "time between TERM and the end of the lock; at most half the --ttl, by default at most "+
-		"a quarter")
-	p.Var(&f.loss, "on-loss", "when the lock is lost: TERM then KILL, KILL at once, or run on")
 	p.BoolVarP(&f.verbose, "verbose", "v", false, "tell what happens on stderr")
 	p.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if the lock is not acquired; the exit code says it")
 }

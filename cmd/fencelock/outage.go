@@ -116,19 +116,33 @@ type observed struct {
 	waiting *waitingLine // nil if there is none
 }
 
-// observedAlarm is an observed backend with a driver.Alarm.
-type observedAlarm struct {
-	observed
-	alarm
-}
-
-type alarm interface{ driver.Alarm }
+type (
+	alarm    interface{ driver.Alarm }
+	detacher interface{ driver.Detacher }
+)
 
 // observe shows m and w what b answers.
 func observe(b driver.Backend, m *outageMonitor, w *waitingLine) driver.Backend {
 	o := observed{b, m, w}
-	if a, ok := b.(driver.Alarm); ok {
-		return observedAlarm{o, a}
+	a, alarms := b.(driver.Alarm)
+	d, detaches := b.(driver.Detacher)
+	switch {
+	case alarms && detaches:
+		return struct {
+			observed
+			alarm
+			detacher
+		}{o, a, d}
+	case alarms:
+		return struct {
+			observed
+			alarm
+		}{o, a}
+	case detaches:
+		return struct {
+			observed
+			detacher
+		}{o, d}
 	}
 	return o
 }

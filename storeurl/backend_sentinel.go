@@ -65,7 +65,8 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 			}
 			return ping(ctx)
 		},
-		close: func() { _ = rdb.Close() },
+		warning: evicts(rdb),
+		close:   func() { _ = rdb.Close() },
 	}, nil
 }
 

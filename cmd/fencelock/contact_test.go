@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -68,6 +70,25 @@ func TestWaitCoversTheFirstContact(t *testing.T) {
 		p.wantLine("does not answer")
 		if took := time.Since(began); took >= firstContact {
 			t.Errorf("%v took %v", args, took)
+		}
+	}
+}
+
+// A Redis that may delete locks is warned of, unless -q.
+func TestEvictingRedisIsWarnedOf(t *testing.T) {
+	server := testserver.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	s := newStage(t, server.URL())
+	for _, policy := range []string{"noeviction", "allkeys-lru"} {
+		must(t, rdb.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+		must(t, rdb.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		for _, quiet := range []string{"-q", "-E75"} {
+			_, p := s.run("fencelock", "run", quiet, "n", "--", "true")
+			want := policy != "noeviction" && quiet != "-q"
+			if got := strings.Contains(p.err.String(), "maxmemory-policy "+policy); got != want {
+				t.Errorf("%s, %s: it says %q", policy, quiet, p.err.String())
+			}
 		}
 	}
 }

@@ -73,6 +73,9 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		}
 		return nil, err
 	}
+	if !f.quiet {
+		where.warn(h.ctx, open)
+	}
 	if isTerminal(os.Stderr) && !f.quiet && os.Getenv("TERM") != "dumb" {
 		h.waiting = newWaitingLine(f.name)
 	}

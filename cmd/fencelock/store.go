@@ -204,6 +204,15 @@ func (s *store) connect(ctx context.Context, name string, most time.Duration) (*
 	}
 }
 
+// warn says which setting of the store endangers locks.
+func (s *store) warn(ctx context.Context, open *storeurl.Store) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if text := open.Warning(ctx); text != "" {
+		say("warning: %s: %s", s, text)
+	}
+}
+
 // silent says that nobody answered, or that who answered cannot do it now.
 func (s *store) silent(name string, err error) error {
 	what, next := "cannot be used now", "check that the file can be written, and "+s.source

@@ -29,6 +29,8 @@ for module in "${modules[@]}" integrations/*/ examples/migration tools/release; 
 	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build -o /dev/null ./...)
 done
 
+scripts/apidiff.sh
+
 GOWORK=off go -C tools/actionlint tool actionlint -shellcheck= -pyflakes= "$PWD"/.github/workflows/*.yml
 
 for twin in $(git ls-files '*.zh-CN.md'); do

@@ -171,7 +171,8 @@ func (f *handleFlags) read(verb string, args []string) (fencelock.Handle, error)
 func (s *session) explainHandle(h fencelock.Handle, err error) error {
 	var own *failure
 	if errors.Is(err, fencelock.ErrLost) && !errors.As(err, &own) {
-		return fail(exitLost, "%s on %s is not held by this handle any more: %s", quote(h.Key()), s.store, lossText(err))
+		return fail(exitLost, "%s on %s is not held by this handle any more: %s",
+			quote(h.Key()), s.store, lossText(err))
 	}
 	return explain(s.store, h.Key(), err)
 }
@@ -222,7 +223,8 @@ func newCheck(c *cli) *cobra.Command {
 			if asJSON {
 				return writeJSON(c.out, viewOf(fencelock.Line{Key: h.Key(), Holders: []fencelock.Standing{held}}), true)
 			}
-			_, err = fmt.Fprintf(c.out, "%s is held with token %s, %s left\n", quote(h.Key()), held.Token, span(held.Left))
+			_, err = fmt.Fprintf(c.out, "%s is held with token %s, %s left\n",
+				quote(h.Key()), held.Token, span(held.Left))
 			return err
 		})
 	c.outputFlag(cmd)

@@ -95,7 +95,8 @@ func newRoot(c *cli) *cobra.Command {
 	p.StringVar(&c.url, "url", "", "the store of the locks (default $FENCELOCK_URL)")
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
-		newRun(c), newOnce(c), newAcquire(c), newRenew(c), newRelease(c), newCheck(c), newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
+		newRun(c), newOnce(c), newAcquire(c), newRenew(c), newRelease(c), newCheck(c),
+		newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
 		newBreak(c), newPing(c), newConfig(c), newBench(c), newInit(c), newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(slices.Concat(verbs, systemVerbs(c), makerVerbs(c))...)

@@ -94,6 +94,7 @@ var (
 	_ driver.Backend  = (*Backend)(nil)
 	_ driver.Reserver = (*Backend)(nil)
 	_ driver.Alarm    = (*Backend)(nil)
+	_ driver.Detacher = (*Backend)(nil)
 )
 
 // New returns a backend that keeps its locks in rdb, which stays the caller's to

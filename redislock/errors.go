@@ -69,13 +69,15 @@ func failed(ctx context.Context, doing, key string, err error) error {
 // errHasLeft is the answer to a claim that has left.
 var errHasLeft = driver.ErrGone{Reason: "it has left"}
 
-// parseGone reads 'x', 'xl' or 'xb' reason.
+// parseGone reads 'x', 'xl', 'xa' or 'xb' reason.
 func parseGone(answer string) driver.ErrGone {
 	switch {
 	case strings.HasPrefix(answer, "xb"):
 		return driver.ErrGone{Reason: answer[2:], Broken: true}
 	case strings.HasPrefix(answer, "xl"):
 		return errHasLeft
+	case strings.HasPrefix(answer, "xa"):
+		return driver.Adopted
 	}
 	return driver.ErrGone{}
 }

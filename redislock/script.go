@@ -18,6 +18,7 @@ var (
 	renewScript      = loadScript("renew", maxRenewals)
 	awaitScript      = loadScript("await", 1)
 	breakScript      = loadScript("break", 1)
+	adoptScript      = loadScript("adopt", 1)
 	linesScript      = loadScript("lines", 1)
 	reserveScript    = loadScript("reserve", 1)
 	ballotScript     = loadScript("ballot", maxShort)

@@ -235,13 +235,13 @@ local function join(l, one, id)
 end
 
 -- add_tombstone keeps a claim ID out. An earlier tombstone is only ever prolonged, and
--- what an operator wrote stays the reason.
+-- what an operator wrote, or that another has adopted the claim, stays the reason.
 local function add_tombstone(l, id, ends, why)
   local member = 't' .. id
   local old = not l.fresh and call('HGET', C, member)
   if old then
     ends = math.max(ends, tonumber(call('ZSCORE', Z, member) or 0))
-    if sub(old, 1, 1) == 'b' and why == 'l' then why = old end
+    if why == 'l' then why = old end
   end
   write(l, why, member, ends)
   outlast(l, ends)

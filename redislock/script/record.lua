@@ -41,7 +41,7 @@
 --
 -- C holds  'e' id -> token(19) ' ' since(16) ' ' 'granted' or 'waiting' ' ' arrival(16)
 --                    ' ' more(5) ' ' length(3) of the mark at the grant ' ' mark details
---          't' id -> a tombstone: 'l' left, or 'b' reason: broken
+--          't' id -> a tombstone: 'l' left, 'a' adopted, or 'b' reason: broken
 --          'r' left modulo 64 -> the name of a call that took a claim out
 -- Z holds  'o' id -> arrival - 2^53: negative, the order of the line
 --          'e' id -> when the lease ends

@@ -22,7 +22,7 @@ import (
 type Backend struct {
 	info    driver.Info
 	dialect dialect
-	store   store
+	store   *steps
 	bad     error // why no call can succeed
 	owner   driver.Ownership
 
@@ -298,8 +298,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	// A call that is cut short goes on behind, when ts is the caller's again.
 	mine := slices.Clone(ts)
 	errs, err := call(ctx, b, func(ctx context.Context) ([]error, effects, error) {
-		errs, e := b.store.renew(ctx, mine)
-		return errs, e, nil
+		return b.store.renew(ctx, mine), effects{}, nil
 	})
 	if err != nil {
 		return slices.Repeat([]error{err}, len(ts))

@@ -36,7 +36,7 @@ func (d Dialect) String() string {
 type dialect struct {
 	name   string
 	schema string
-	open   func(config) store
+	open   func(config) *steps
 	push   bool // waiters are woken without Options.Listen
 	listen bool // Options.Listen is of use
 	member bool // it can be a member of a quorum
@@ -102,47 +102,34 @@ type config struct {
 	member *driver.Membership // nil if no ballots are taken
 }
 
-// store makes the steps of a Backend on one kind of database. Each step is atomic, and is
-// repeated only when it is known not to have been applied.
-//
-// A step that took effect returns what happened besides its answer, also when the
-// answer is an error such as driver.ErrGone.
+// store makes steps on one kind of database. Each step is atomic, and is repeated only when
+// it is known not to have been applied.
 type store interface {
 	// ready prepares the store at the first call. It is called again until it
 	// returns nil.
 	ready(ctx context.Context) error
 	// ignoresContext reports that a statement may go on for long after its context ended.
 	ignoresContext() bool
+	close() error
 
-	// enter answers a claim; reenter says that a member of a quorum has lost it.
-	enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error)
-	renew(ctx context.Context, ts []driver.Ticket) ([]error, effects)
-	leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error)
-	end(ctx context.Context, key string, token int64, reason string) (effects, error)
-	// purge removes what has expired from a line, and grants what fits.
-	purge(ctx context.Context, key string) (effects, error)
-	// sweep forgets some idle lines.
-	sweep(ctx context.Context) (effects, error)
-	// initialise ends the quarantine of a member.
-	initialise(ctx context.Context) error
-
-	// line reads one line. Readings have no effects.
-	line(ctx context.Context, key string) (snapshot, effects, error)
-	// next reads the first line with claims, dead or alive, whose key is at least from and
-	// less than to. Without such a line the key of its answer is empty.
-	next(ctx context.Context, from, to []byte) (snapshot, effects, error)
-	// standing describes the grant of a claim, or says why there is none.
-	standing(ctx context.Context, key, id string) (g *grant, gone driver.ErrGone, err error)
-	// news returns what other processes did to claims of this node: grants, as long
-	// as they were not renewed since, and claims that were broken.
-	news(ctx context.Context) (effects, error)
+	// call makes a step. It reports whether a connection broke before, which may have been
+	// after the step.
+	call(ctx context.Context, what, key string, into sink, step string, args ...any) (broke bool, err error)
+	// leases are the arguments of a renewal, of at most renewAtOnce leases.
+	leases(ts []driver.Ticket) []any
+	renewAtOnce() int
 
 	// notifier starts a notifier; nil if the database can only be polled.
 	notifier() notifier
 	// notify tells other processes that they have news.
 	notify()
+}
 
-	close() error
+// freeStore has shorter ways to take a free lock and to give up one that nobody waits for.
+// Where they have not done it, a step decides.
+type freeStore interface {
+	enterFree(ctx context.Context, c *driver.Claim) (t driver.Ticket, done bool, err error)
+	leaveFree(ctx context.Context, t *driver.Ticket) (done bool, err error)
 }
 
 // effects is what a step did to others.

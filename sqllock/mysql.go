@@ -14,7 +14,7 @@ import (
 // mysql is the engine for MariaDB and MySQL.
 type mysql struct{ config }
 
-func openMySQL(c config) store {
+func openMySQL(c config) *steps {
 	return newServer(c, &mysql{c}, &mysqlErrors)
 }
 

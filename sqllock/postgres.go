@@ -18,7 +18,7 @@ var postgresQueries embed.FS
 // postgres is the engine for PostgreSQL.
 type postgres struct{ config }
 
-func openPostgres(c config) store {
+func openPostgres(c config) *steps {
 	return newServer(c, &postgres{c}, &postgresErrors)
 }
 

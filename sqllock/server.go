@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -19,15 +18,13 @@ import (
 // of the pool is used for no longer than that, and no transaction stays open when a process
 // stops in the middle of a step.
 type server struct {
-	*steps
-	engine engine
+	config
+	engine
 	errors *serverErrors
 }
 
-func newServer(c config, e engine, errs *serverErrors) store {
-	s := &server{engine: e, errors: errs}
-	s.steps = &steps{c, s, func(text string) any { return []byte(text) }}
-	return s
+func newServer(c config, e engine, errs *serverErrors) *steps {
+	return &steps{c, &server{c, e, errs}, func(text string) any { return []byte(text) }}
 }
 
 // engine is what differs between servers.
@@ -37,10 +34,8 @@ type engine interface {
 	statement(step string, args []any) (text string, params []any)
 	// createTables runs the schema.
 	createTables(ctx context.Context) error
-	// leases writes the arguments of a renewal, of at most renewAtOnce leases.
 	leases(ts []driver.Ticket) []any
 	renewAtOnce() int
-
 	notifier() notifier
 }
 
@@ -63,8 +58,6 @@ func (s *server) ignoresContext() bool { return false }
 
 func (s *server) close() error { return nil }
 
-func (s *server) notifier() notifier { return s.engine.notifier() }
-
 // notify does nothing: a step notifies others itself if the server can.
 func (s *server) notify() {}
 
@@ -72,7 +65,7 @@ func (s *server) notify() {}
 func (s *server) ready(ctx context.Context) error {
 	err := s.inspect(ctx)
 	if s.create && slices.Contains(s.errors.missing, s.errors.code(err)) {
-		if err := s.retry(ctx, func() error { return s.engine.createTables(ctx) }); err != nil {
+		if err := s.retry(ctx, func() error { return s.createTables(ctx) }); err != nil {
 			return s.fail("create the tables", "", err)
 		}
 		err = s.inspect(ctx)
@@ -82,7 +75,7 @@ func (s *server) ready(ctx context.Context) error {
 
 func (s *server) inspect(ctx context.Context) error {
 	var format string
-	text, _ := s.engine.statement("format", nil)
+	text, _ := s.statement("format", nil)
 	err := s.retry(ctx, func() error {
 		format = ""
 		return s.send(ctx, "", text, nil, func(r *row) error {
@@ -99,7 +92,7 @@ func (s *server) inspect(ctx context.Context) error {
 // call makes a step by one statement.
 func (s *server) call(ctx context.Context, what, key string, into sink, step string, args ...any,
 ) (broke bool, err error) {
-	text, params := s.engine.statement(step, args)
+	text, params := s.statement(step, args)
 	err = s.retry(ctx, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -170,31 +163,4 @@ func (s *server) fail(what, key string, err error) error {
 		}
 		return "", false
 	})
-}
-
-// renew starts the leases of ts again, so many in each round trip as the engine says.
-func (s *server) renew(ctx context.Context, ts []driver.Ticket) ([]error, effects) {
-	// Two programs that renew the same claims lock them in one order.
-	order := make([]int, len(ts))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		return cmp.Or(cmp.Compare(ts[i].Key, ts[j].Key), cmp.Compare(ts[i].Token, ts[j].Token))
-	})
-	errs := make([]error, len(ts))
-	for some := range slices.Chunk(order, s.engine.renewAtOnce()) {
-		list := make([]driver.Ticket, len(some))
-		for i, n := range some {
-			list[i] = ts[n]
-		}
-		a, err := s.step(ctx, "renew leases", "", "renew", s.engine.leases(list)...)
-		if err == nil {
-			err = a.outcome()
-		}
-		for i, n := range some {
-			errs[n] = cmp.Or(err, a.lost[int64(i+1)])
-		}
-	}
-	return errs, effects{}
 }

@@ -4,24 +4,23 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // sqlite is the store on SQLite.
 type sqlite struct {
-	*steps
-	turn    chan struct{} // held by the transaction that writes: SQLite has one writer
-	opening chan struct{} // held by the call that opens the file
-
-	mu     sync.Mutex
-	opened *database // the last opening; nil until the file is open
+	config
+	turn    chan struct{}            // held by the step that writes: SQLite has one writer
+	opening chan struct{}            // held by the call that opens the file
+	opened  atomic.Pointer[database] // the last opening; nil until the file is open
 }
 
-func openSQLite(c config) store {
-	s := &sqlite{turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
-	s.steps = &steps{c, s, func(text string) any { return text }}
-	return s
+func openSQLite(c config) *steps {
+	s := &sqlite{config: c, turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	return &steps{c, s, func(text string) any { return text }}
 }
 
 // ready opens the file.
@@ -32,20 +31,33 @@ func (s *sqlite) ready(ctx context.Context) error {
 
 // ignoresContext: opening the file, and a busy timeout, may take long.
 func (s *sqlite) ignoresContext() bool {
-	d, ok := s.current()
-	return !ok || d.timeout > 0
+	d := s.current()
+	return d == nil || d.timeout > 0
 }
 
 func (s *sqlite) close() error {
-	if d, ok := s.current(); ok {
-		return d.close()
+	if d := s.current(); d != nil {
+		return d.end()
 	}
 	return nil
 }
 
+// leases: a renewal is one transaction.
+func (s *sqlite) leases(ts []driver.Ticket) []any { return []any{ts} }
+
+func (s *sqlite) renewAtOnce() int { return 1000 }
+
 func (s *sqlite) notifier() notifier { return watchFile(s.path()) }
 
 func (s *sqlite) notify() { notifyFile(s.path()) }
+
+// path is where the database file is; empty if it is in memory or not open.
+func (s *sqlite) path() string {
+	if d := s.current(); d != nil {
+		return d.file.path
+	}
+	return ""
+}
 
 // says reports that err has one of SQLite's own texts. No driver is imported for their codes:
 // all drivers pass the texts on.

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 
 // errMoved says that the path leads to another file than the one that is open.
 var errMoved = errors.New("the database file was deleted or replaced")
+
+func movedAway(err error) bool { return errors.Is(err, errMoved) }
 
 // maxSeenConns bounds how many connections are remembered with their -wal file.
 const maxSeenConns = 64
@@ -36,15 +39,30 @@ func newSQLiteFile(path string) (*sqliteFile, error) {
 	if path == "" {
 		return f, nil
 	}
-	main, err := statFile(path)
-	if err != nil {
+	var err error
+	if f.main, err = statFile(path); err != nil {
 		return nil, err
 	}
-	if main == nil {
+	if f.main == nil {
 		return nil, errMoved
 	}
-	f.main = main
+	if n := links(f.main); n > 1 {
+		return nil, permanent(fmt.Errorf("sqlite: %s has %d hard links: SQLite would keep a -wal file for each "+
+			"name, and each would be another set of locks: delete the other names (find -samefile shows them)",
+			path, n))
+	}
 	return f, nil
+}
+
+// links counts the names that a file has, where the system tells.
+func links(info os.FileInfo) uint64 {
+	v := reflect.Indirect(reflect.ValueOf(info.Sys()))
+	if v.Kind() == reflect.Struct {
+		if n := v.FieldByName("Nlink"); n.CanUint() { // its size differs between systems
+			return n.Uint()
+		}
+	}
+	return 1
 }
 
 // hasWAL reports that wal is the -wal file that was seen last.
@@ -54,14 +72,25 @@ func (f *sqliteFile) hasWAL(wal os.FileInfo) bool {
 	return sameFile(wal, f.wal)
 }
 
-// checkConn returns errMoved if a driver connection that is in use leads to another file. A
-// connection keeps its -wal
+// checkConn returns errMoved if a connection leads to another file. A connection keeps its -wal
 // file open, so one that has been seen with another -wal file writes into a deleted one.
-func (f *sqliteFile) checkConn(conn any) error {
+func (f *sqliteFile) checkConn(conn *sql.Conn) error {
 	wal, err := f.stat()
-	if err != nil || f.path == "" || reflect.TypeOf(conn).Kind() != reflect.Pointer {
+	if err != nil || f.path == "" {
 		return err
 	}
+	var moved error
+	err = conn.Raw(func(c any) error {
+		if reflect.TypeOf(c).Kind() == reflect.Pointer {
+			moved = f.see(c, wal)
+		}
+		return nil
+	})
+	return errors.Join(err, moved)
+}
+
+// see remembers that a driver connection was in use beside that -wal file.
+func (f *sqliteFile) see(conn any, wal os.FileInfo) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !sameFile(wal, f.wal) {

@@ -14,13 +14,13 @@ type membership struct {
 }
 
 // initialise ends the quarantine of a member.
-func (t *txn) initialise(take func(r *row) error) error {
+func (t *txn) initialise() error {
 	_, refused, err := t.readMember()
 	switch {
 	case err != nil:
 		return err
 	case refused != nil:
-		return take(refused)
+		return t.take(refused)
 	}
 	return t.writeMember(membership{})
 }
@@ -42,7 +42,7 @@ func (t *txn) judge(args []any) (refused *row, err error) {
 		return &row{what: "wait", remains: left}, err
 	}
 	var last, inLine int64
-	_, err = t.run("floor", args, func(r *row) error {
+	_, err = t.query("floor", args, func(r *row) error {
 		last, inLine = r.last, r.ahead
 		return nil
 	})
@@ -74,7 +74,7 @@ func (t *txn) quarantine(m membership) (left int64, err error) {
 // readMember reads what the file remembers. It refuses a Membership other than that.
 func (t *txn) readMember() (m membership, refused *row, err error) {
 	var text string
-	_, err = t.run("member_read", nil, func(r *row) error {
+	_, err = t.query("member_read", nil, func(r *row) error {
 		text = r.note
 		return nil
 	})
@@ -97,6 +97,6 @@ func (t *txn) readMember() (m membership, refused *row, err error) {
 // writeMember remembers that ballots are taken when m ends.
 func (t *txn) writeMember(m membership) error {
 	text := fmt.Sprintf("1 %d %d %d %s", t.now.clock, m.expires, m.until, t.member)
-	_, err := t.run("member_write", []any{text}, func(*row) error { return nil })
+	_, err := t.query("member_write", []any{text}, func(*row) error { return nil })
 	return err
 }

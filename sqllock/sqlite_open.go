@@ -6,8 +6,11 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,14 +27,17 @@ type database struct {
 	// statement, and no interrupt wakes it.
 	timeout int
 	node    int64 // names this opening in claims
-	ended   bool  // guarded by the store
+	ended   atomic.Bool
 }
 
 //go:embed query/sqlite/*.sql
 var sqliteQueries embed.FS
 
-// close closes the statements.
-func (d *database) close() error {
+// end closes the statements. Later calls open the file anew.
+func (d *database) end() error {
+	if d.ended.Swap(true) {
+		return nil
+	}
 	var errs []error
 	for _, stmts := range d.statements {
 		for _, stmt := range stmts {
@@ -41,63 +47,40 @@ func (d *database) close() error {
 	return errors.Join(errs...)
 }
 
+// current returns the last opening, or nil if that has ended.
+func (s *sqlite) current() *database {
+	if d := s.opened.Load(); d != nil && !d.ended.Load() {
+		return d
+	}
+	return nil
+}
+
 // database returns the current opening; it opens the file if there is none.
 func (s *sqlite) database(ctx context.Context) (*database, error) {
-	if d, ok := s.current(); ok {
-		return d, nil
-	}
 	select {
 	case s.opening <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	defer func() { <-s.opening }()
-	before, ok := s.current()
-	if ok {
-		return before, nil
+	if d := s.current(); d != nil {
+		return d, nil
 	}
-	d, err := s.open(ctx, before)
+	d, err := s.open(ctx, s.opened.Load())
 	if cannotOpen(err) {
 		return nil, permanent(s.fail("open the file", "", err))
 	}
 	if err != nil {
 		return nil, s.fail("open the tables", "", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opened = d
+	s.opened.Store(d)
 	return d, nil
-}
-
-// current returns the last opening, or nil, and whether that goes on.
-func (s *sqlite) current() (d *database, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.opened, s.opened != nil && !s.opened.ended
-}
-
-// retire ends an opening. Later calls open the file anew.
-func (s *sqlite) retire(d *database) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !d.ended {
-		d.ended = true
-		d.close()
-	}
-}
-
-// path is where the database file is; empty if it is in memory or not open.
-func (s *sqlite) path() string {
-	if d, ok := s.current(); ok {
-		return d.file.path
-	}
-	return ""
 }
 
 // open opens the file that the path leads to. No connection may lead elsewhere: those of
 // the opening before are closed, and those that the program has opened before the first
 // call and does not use.
-func (s *sqlite) open(ctx context.Context, before *database) (*database, error) {
+func (s *sqlite) open(ctx context.Context, before *database) (d *database, err error) {
 	if before != nil {
 		if err := before.file.leftBehind(); err != nil {
 			return nil, err
@@ -106,53 +89,38 @@ func (s *sqlite) open(ctx context.Context, before *database) (*database, error) 
 			return nil, err
 		}
 	}
-	var d *database
-	err := retry(ctx, movedAway, time.Millisecond, time.Millisecond, func() (err error) {
+	again := func(err error) bool { return movedAway(err) || busy(err) }
+	err = retry(ctx, again, time.Millisecond, 4*time.Millisecond, func() error {
 		d, err = s.openOnce(ctx)
 		return err
 	})
 	return d, err
 }
 
-func movedAway(err error) bool { return errors.Is(err, errMoved) }
-
 // openOnce returns errMoved if the file was replaced meanwhile.
 func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
-	var path string
-	err := retryBusy(ctx, func() error {
-		return s.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
-	})
+	var file string // empty in memory
+	err := s.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file)
 	if err != nil {
 		return nil, err
 	}
-	f, err := newSQLiteFile(path)
-	if errors.Is(err, errMoved) {
-		// The connection is from before the file was deleted.
-		return nil, errors.Join(err, s.closeIdle(ctx))
+	f, err := newSQLiteFile(file)
+	if err == nil && file != "" || movedAway(err) {
+		// A connection may be from before the file was deleted. Those that are opened from here on
+		// lead to the file that was described, or the check below finds another one.
+		err = errors.Join(err, s.closeIdle(ctx))
 	}
 	if err != nil {
 		return nil, err
-	}
-	if f.main != nil {
-		if n := links(f.main); n > 1 {
-			return nil, permanent(fmt.Errorf("sqlite: %s has %d hard links: SQLite would keep a -wal file for each "+
-				"name, and each would be another set of locks: delete the other names (find -samefile shows them)",
-				path, n))
-		}
-		// Connections that are opened from here on lead to the file that was described, or
-		// the check below finds another one.
-		if err := s.closeIdle(ctx); err != nil {
-			return nil, err
-		}
 	}
 	d := &database{file: f, node: rand.Int64()}
 	if err = s.prepare(ctx, d); err == nil {
 		err = s.check(ctx, d)
-	} else if _, moved := f.stat(); moved == errMoved {
+	} else if _, moved := f.stat(); movedAway(moved) {
 		err = errMoved
 	}
 	if err != nil {
-		d.close()
+		d.end()
 		return nil, err
 	}
 	return d, nil
@@ -161,38 +129,30 @@ func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 // prepare looks at the tables, creates them if that was asked for, and prepares the
 // statements of d. database/sql prepares them again for each connection.
 func (s *sqlite) prepare(ctx context.Context, d *database) error {
-	inspect := func() error { return s.inspect(ctx, d) }
-	err := retryBusy(ctx, inspect)
+	err := s.inspect(ctx, d)
 	if noTable(err) && s.create {
-		if err := retryBusy(ctx, func() error { return s.createTables(ctx) }); err != nil {
+		if err := s.createTables(ctx); err != nil {
 			return s.fail("create the tables", "", err)
 		}
-		err = retryBusy(ctx, inspect)
+		err = s.inspect(ctx, d)
 	}
 	if err != nil {
 		return err
 	}
-	files, err := sqliteQueries.ReadDir("query/sqlite")
+	files, err := fs.Glob(sqliteQueries, "query/sqlite/*.sql")
 	if err != nil {
 		return err
 	}
 	d.statements = make(map[string][]statement)
-	for _, f := range files {
-		file, err := sqliteQueries.ReadFile("query/sqlite/" + f.Name())
+	for _, file := range files {
+		text, err := sqliteQueries.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		name := strings.TrimSuffix(f.Name(), ".sql")
-		for part := range strings.SplitSeq(string(file), ";\n") {
+		name := strings.TrimSuffix(path.Base(file), ".sql")
+		for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ";\n") {
 			stmt, text := newStatement(s.names, part)
-			if text == "" {
-				continue
-			}
-			err := retryBusy(ctx, func() (err error) {
-				stmt.Stmt, err = s.db.PrepareContext(ctx, text)
-				return err
-			})
-			if err != nil {
+			if stmt.Stmt, err = s.db.PrepareContext(ctx, text); err != nil {
 				return err
 			}
 			d.statements[name] = append(d.statements[name], stmt)
@@ -237,16 +197,7 @@ func (s *sqlite) check(ctx context.Context, d *database) error {
 		return err
 	}
 	defer conn.Close()
-	return checkConn(d, conn)
-}
-
-func checkConn(d *database, conn *sql.Conn) error {
-	var moved error
-	err := conn.Raw(func(c any) error {
-		moved = d.file.checkConn(c)
-		return nil
-	})
-	return errors.Join(err, moved)
+	return d.file.checkConn(conn)
 }
 
 // closeAll closes all connections of the pool, and waits for those that are in use.

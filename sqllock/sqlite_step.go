@@ -12,15 +12,17 @@ import (
 // reads are the steps that read by one statement and need no transaction.
 var reads = []string{"line", "next", "standing", "news"}
 
-// call makes a step on SQLite.
+// call makes a step on SQLite. Of a renewal, see renew.
 func (s *sqlite) call(ctx context.Context, what, key string, into sink, step string, args ...any) (bool, error) {
 	if slices.Contains(reads, step) {
 		return false, s.fail(what, key, s.read(ctx, key, step, into, args))
 	}
-	err := s.transact(ctx, false, key, func(t *txn) error {
-		into.begin()
-		return t.step(step, args, into.add)
+	err := s.write(ctx, step == "renew", func(d *database) error {
+		return retryBusy(ctx, func() error { return s.transact(ctx, d, key, step, into, args) })
 	})
+	if errors.Is(err, errMoved) {
+		err = driver.ErrGone{Reason: "the database file was deleted or replaced"}
+	}
 	return false, s.fail(what, key, err)
 }
 
@@ -29,8 +31,8 @@ func (s *sqlite) read(ctx context.Context, key, step string, into sink, args []a
 	return s.on(ctx, false, func(d *database) error {
 		err := retryBusy(ctx, func() error {
 			into.begin()
-			stmt, call := &d.statements[step][0], s.statementContext(ctx)
-			_, err := stmt.query(call, nil, readClock(), d.node, args, key, into.add)
+			stmt := &d.statements[step][0]
+			_, err := stmt.query(s.statementContext(ctx), nil, stmt.pick(readClock(), d.node, args), key, into.add)
 			return err
 		})
 		if err != nil {
@@ -40,31 +42,23 @@ func (s *sqlite) read(ctx context.Context, key, step string, into sink, args []a
 	})
 }
 
-// enter takes a free lock by one statement, and any other one by a transaction.
-func (s *sqlite) enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error) {
-	if c.Ballot == 0 {
-		now, done, err := s.free(ctx, "enter_free", func(d *database) error { return s.check(ctx, d) },
-			[]byte(c.Key), c.ID, c.Capacity, c.Weight, c.TTL.Microseconds(), c.Span, c.Owner, c.Note)
-		if done || err != nil {
-			left := c.TTL.Truncate(time.Microsecond)
-			t := driver.Ticket{Claim: *c, Token: max(now.wall, 1), Granted: true, Left: left}
-			return t, effects{}, s.fail("enter the line of", c.Key, err)
-		}
+// enterFree takes a free lock by one statement.
+func (s *sqlite) enterFree(ctx context.Context, c *driver.Claim) (t driver.Ticket, done bool, err error) {
+	now, done, err := s.free(ctx, "enter_free", func(d *database) error { return s.check(ctx, d) },
+		[]byte(c.Key), c.ID, c.Capacity, c.Weight, c.TTL.Microseconds(), c.Span, c.Owner, c.Note)
+	if done {
+		left := c.TTL.Truncate(time.Microsecond)
+		t = driver.Ticket{Claim: *c, Token: max(now.wall, 1), Granted: true, Left: left}
 	}
-	return s.steps.enter(ctx, c, reenter)
+	return t, done, s.fail("enter the line of", c.Key, err)
 }
 
-// leave gives up a lock that nobody waits for by one statement, and any other one by a
-// transaction. A claim that leaves a deleted file harms nobody, so the file is not checked.
-func (s *sqlite) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error) {
-	if t.Token != 0 && e == (driver.Exit{}) {
-		unchecked := func(*database) error { return nil }
-		_, done, err := s.free(ctx, "leave_free", unchecked, []byte(t.Key), t.ID, t.Token)
-		if done || err != nil {
-			return effects{}, s.fail("leave the line of", t.Key, err)
-		}
-	}
-	return s.steps.leave(ctx, t, e)
+// leaveFree gives up a lock that nobody waits for by one statement. A claim that leaves a
+// deleted file harms nobody, so the file is not checked.
+func (s *sqlite) leaveFree(ctx context.Context, t *driver.Ticket) (done bool, err error) {
+	unchecked := func(*database) error { return nil }
+	_, done, err = s.free(ctx, "leave_free", unchecked, []byte(t.Key), t.ID, t.Token)
+	return done, s.fail("leave the line of", t.Key, err)
 }
 
 // free makes a step by one statement, if nobody else is in line. The clock of the statement
@@ -74,7 +68,8 @@ func (s *sqlite) free(ctx context.Context, name string, check func(d *database) 
 	err = s.write(ctx, false, func(d *database) error {
 		err := retryBusy(ctx, func() (err error) {
 			now = readClock()
-			done, err = d.statements[name][0].exec(s.statementContext(ctx), nil, now, d.node, args)
+			stmt := &d.statements[name][0]
+			done, err = stmt.exec(s.statementContext(ctx), nil, stmt.pick(now, d.node, args))
 			return err
 		})
 		if err != nil || !done {
@@ -85,113 +80,131 @@ func (s *sqlite) free(ctx context.Context, name string, check func(d *database) 
 	return now, done, err
 }
 
-// renew starts the leases of ts again in one transaction: all of it, or nothing. A claim
-// does not outlive the file that it has entered, also if the new file is a copy with that
-// claim in it: others may have been granted in the old file since it was copied.
-func (s *sqlite) renew(ctx context.Context, ts []driver.Ticket) ([]error, effects) {
-	errs := make([]error, len(ts))
-	err := s.transact(ctx, true, "", func(t *txn) error {
-		for i := range ts {
-			one := &ts[i]
-			a := answer{store: s.name, ref: one.Ref()}
-			args := []any{[]byte(one.Key), one.ID, one.Token, clampTTL(one.TTL).Microseconds()}
-			done, err := t.statements["renew"][0].exec(t.ctx, t.tx, t.now, t.node, args)
-			if err == nil && !done {
-				_, err = t.run("renew_any", args, a.add)
-			}
-			if err != nil {
-				return err
-			}
-			errs[i] = a.refuse
-		}
-		return nil
-	})
-	if errors.Is(err, errMoved) {
-		err = driver.ErrGone{Reason: "the database file was deleted or replaced"}
-	}
-	if err != nil {
-		errs = slices.Repeat([]error{s.fail("renew leases", "", err)}, len(ts))
-	}
-	return errs, effects{}
-}
-
 // step makes a step that writes.
-func (t *txn) step(step string, args []any, take func(r *row) error) error {
+func (t *txn) step(step string) (err error) {
 	switch step {
 	case "initialise":
-		return t.initialise(take)
+		return t.initialise()
+	case "renew":
+		return t.renew(t.args[0].([]driver.Ticket))
 	case "sweep":
-		return t.sweep(args, take)
+		return t.sweep()
 	}
-	decided, err := t.runAndGrant("refresh", args, take)
-	if err != nil || decided {
+	if _, err := t.runAndGrant("refresh"); err != nil {
 		return err
 	}
 	switch step {
 	case "enter":
-		err = t.enter(args, take)
-	case "purge": // it grants what fits also where rows were deleted by hand
-		_, err = t.run("grant", args, take)
-	default:
-		if decided, err = t.runAndGrant(step, args, take); err == nil && !decided {
-			err = take(&row{what: "left"})
-		}
+		return t.enter()
+	case "leave":
+		return t.leave(t.args[2].([]byte), t.args[3].(int64), t.args[4].(int64))
+	case "break":
+		return t.end("break")
 	}
-	if step == "leave" && err == nil {
-		_, err = t.run("tombstone", args, take)
-	}
+	_, err = t.run("grant") // a purge grants what fits also where rows were deleted by hand
 	return err
 }
 
-// runAndGrant runs the statements of a file, and grants what fits if they removed a claim.
-func (t *txn) runAndGrant(name string, args []any, take func(r *row) error) (decided bool, err error) {
-	removed := false
-	decided, err = t.run(name, args, func(r *row) error {
+// runAndGrant runs the statements of some files, and grants what fits if they removed a claim.
+func (t *txn) runAndGrant(names ...string) (decided bool, err error) {
+	removed, take := false, t.take
+	t.take = func(r *row) error {
 		removed = removed || r.what == "touched" || r.what == "removed"
 		return take(r)
-	})
-	if err == nil && removed {
-		_, err = t.run("grant", args, take)
+	}
+	decided, err = t.run(names...)
+	if t.take = take; err == nil && removed {
+		_, err = t.run("grant")
 	}
 	return decided, err
 }
 
 // enter starts the lease of a claim again, or joins.
-func (t *txn) enter(args []any, take func(r *row) error) error {
+func (t *txn) enter() error {
 	again := false
-	decided, err := t.run("enter", args, func(r *row) error {
+	decided, err := t.query("enter", t.args, func(r *row) error {
 		again = r.what == "again"
-		return take(r)
+		return t.take(r)
 	})
-	if err != nil || decided && !again {
+	switch {
+	case err != nil, decided && !again:
+		return err
+	case again:
+		_, err = t.run("ticket")
 		return err
 	}
-	if !again {
-		if refused, err := t.judge(args); err != nil {
-			return err
-		} else if refused != nil {
-			return take(refused)
-		}
-		if _, err := t.run("join", args, take); err != nil {
-			return err
-		}
+	if refused, err := t.judge(t.args); err != nil {
+		return err
+	} else if refused != nil {
+		return t.take(refused)
 	}
-	_, err = t.run("ticket", args, take)
+	_, err = t.run("join", "ticket")
 	return err
 }
 
+// leave takes a claim out of its line.
+func (t *txn) leave(mark []byte, linger, tombstone int64) error {
+	files := []string{"leave"}
+	if len(mark) > 0 {
+		files = append(files, "mark")
+	}
+	if linger > 0 {
+		files = append(files, "linger")
+	} else {
+		files = append(files, "remove")
+	}
+	err := t.end(files...)
+	if err == nil && tombstone > 0 {
+		_, err = t.run("tombstone")
+	}
+	return err
+}
+
+// end runs the statements of files that end a claim, unless one says that it is gone.
+func (t *txn) end(files ...string) error {
+	decided, err := t.runAndGrant(files...)
+	if err == nil && !decided {
+		err = t.take(&row{what: "left"})
+	}
+	return err
+}
+
+// renew starts leases again: all of them, or nothing. A claim does not outlive the file that it
+// has entered, also if the new file is a copy with that claim in it: others may have been
+// granted in the old file since it was copied.
+func (t *txn) renew(ts []driver.Ticket) error {
+	stmt := &t.statements["renew"][0]
+	for i := range ts {
+		one := &ts[i]
+		args := []any{[]byte(one.Key), one.ID, one.Token, clampTTL(one.TTL).Microseconds()}
+		done, err := stmt.exec(t.ctx, t.tx, stmt.pick(t.now, t.node, args))
+		if err == nil && !done {
+			_, err = t.query("renew_any", args, func(r *row) error {
+				if r.what == "gone" {
+					r.what, r.token = "lost", int64(i+1)
+				}
+				return t.take(r)
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return t.take(&row{what: "renewed"})
+}
+
 // sweep forgets idle lines, and claims whose processes have died.
-func (t *txn) sweep(args []any, take func(r *row) error) error {
+func (t *txn) sweep() error {
 	var touched []string
-	_, err := t.run("sweep", args, func(r *row) error {
+	_, err := t.query("sweep", t.args, func(r *row) error {
 		touched = append(touched, r.key)
-		return take(r)
+		return t.take(r)
 	})
 	for _, key := range touched {
 		if err == nil {
-			_, err = t.run("grant", []any{[]byte(key)}, func(r *row) error {
+			_, err = t.query("grant", []any{[]byte(key)}, func(r *row) error {
 				r.key = key
-				return take(r)
+				return t.take(r)
 			})
 		}
 	}

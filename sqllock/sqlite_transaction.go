@@ -25,14 +25,18 @@ func (s *sqlite) write(ctx context.Context, sameFile bool, f func(d *database) e
 // errMoved.
 func (s *sqlite) on(ctx context.Context, sameFile bool, f func(d *database) error) error {
 	for {
-		if before, ok := s.current(); sameFile && before != nil && !ok {
+		d := s.opened.Load()
+		switch {
+		case d != nil && !d.ended.Load():
+		case d != nil && sameFile:
 			return errMoved
+		default:
+			var err error
+			if d, err = s.database(ctx); err != nil {
+				return err
+			}
 		}
-		d, err := s.database(ctx)
-		if err != nil {
-			return err
-		}
-		if err = s.once(d, f); sameFile || !movedAway(err) {
+		if err := s.once(d, f); sameFile || !movedAway(err) {
 			return err
 		}
 	}
@@ -44,12 +48,11 @@ func (s *sqlite) once(d *database, f func(d *database) error) error {
 	if err == nil || isAnswer(err) {
 		return err
 	}
-	now, ok := s.current()
-	if _, moved := d.file.stat(); now != d || !ok || moved == errMoved {
+	if _, moved := d.file.stat(); d.ended.Load() || movedAway(moved) {
 		err = errMoved
 	}
 	if movedAway(err) {
-		s.retire(d)
+		d.end()
 	}
 	return err
 }
@@ -64,29 +67,24 @@ func (s *sqlite) statementContext(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// txn is a transaction that has the write lock.
+// txn is a step in a transaction that has the write lock.
 type txn struct {
 	*sqlite
 	*database
-	ctx context.Context
-	tx  *sql.Tx
-	now instant
-	key string // for errors
+	ctx  context.Context
+	tx   *sql.Tx
+	now  instant
+	key  string // for errors
+	args []any
+	take func(r *row) error // takes the rows of the answer
 }
 
-// transact runs f in a transaction, and undoes the transaction if f returns an error. f may
-// run again if the database was busy, so it begins anew each time. sameFile is as of on.
-func (s *sqlite) transact(ctx context.Context, sameFile bool, key string, f func(t *txn) error) error {
-	return s.write(ctx, sameFile, func(d *database) error {
-		return retryBusy(ctx, func() error { return s.attempt(ctx, d, key, f) })
-	})
-}
-
-// attempt runs f once.
-func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t *txn) error) error {
+// transact makes a step in a transaction, and undoes the transaction if the step fails.
+func (s *sqlite) transact(ctx context.Context, d *database, key, step string, into sink, args []any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	into.begin()
 	ctx = s.statementContext(ctx)
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -97,14 +95,14 @@ func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t 
 	if err != nil {
 		return err
 	}
-	t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx, now: readClock(), key: key}
-	if _, err = t.run("begin", nil, func(*row) error { return nil }); err == nil {
+	t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx, now: readClock(), key: key, args: args, take: into.add}
+	if _, err = t.run("begin"); err == nil {
 		// Waiting for the lock took time. From here on nobody else writes.
 		t.now = readClock()
-		err = f(t)
+		err = t.step(step)
 	}
 	if err == nil {
-		return cmp.Or(tx.Commit(), checkConn(d, conn))
+		return cmp.Or(tx.Commit(), d.file.checkConn(conn))
 	}
 	undo := tx.Rollback()
 	if undo != nil && !errors.Is(undo, sql.ErrTxDone) && !says(undo, "no transaction is active") {
@@ -115,22 +113,25 @@ func (s *sqlite) attempt(ctx context.Context, d *database, key string, f func(t 
 	return err
 }
 
-// run runs the statements of a file, and gives take each row. It stops behind a statement
-// that decides what the step answers.
-func (t *txn) run(name string, args []any, take func(r *row) error) (decided bool, err error) {
-	for i := range t.statements[name] {
-		s := &t.statements[name][i]
-		if s.only > 0 && isEmpty(args[s.only-own-1]) {
-			continue
-		}
-		if s.silent {
-			_, err = s.exec(t.ctx, t.tx, t.now, t.node, args)
-		} else {
-			decided, err = s.query(t.ctx, t.tx, t.now, t.node, args, t.key, take)
-		}
-		if err != nil || decided {
-			return decided, err
+// run runs the statements of some files for the answer. It stops behind a statement that
+// decides what the step answers.
+func (t *txn) run(names ...string) (decided bool, err error) {
+	for _, name := range names {
+		if decided, err = t.query(name, t.args, t.take); err != nil || decided {
+			break
 		}
 	}
-	return false, nil
+	return decided, err
+}
+
+// query runs the statements of a file, and gives take each row.
+func (t *txn) query(name string, args []any, take func(r *row) error) (decided bool, err error) {
+	for i := range t.statements[name] {
+		s := &t.statements[name][i]
+		decided, err = s.query(t.ctx, t.tx, s.pick(t.now, t.node, args), t.key, take)
+		if err != nil || decided {
+			break
+		}
+	}
+	return decided, err
 }

@@ -3,21 +3,18 @@ package sqllock
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// steps are the steps that are alike on all databases. store says what each does.
+// steps are the steps of a Backend. They are alike on all databases; store makes them. A step
+// that took effect returns what happened besides its answer, also when the answer is an error
+// such as driver.ErrGone.
 type steps struct {
 	config
-	caller
+	store
 	text func(string) any // as an argument
-}
-
-// caller makes a step, again if it was undone. It reports whether a connection broke before,
-// which may have been after the step.
-type caller interface {
-	call(ctx context.Context, what, key string, into sink, step string, args ...any) (broke bool, err error)
 }
 
 // sink takes the rows of a step. They count only if the step succeeds.
@@ -38,7 +35,13 @@ func (s *steps) step(ctx context.Context, what, key, step string, args ...any) (
 	return a, nil
 }
 
+// enter answers a claim; reenter says that a member of a quorum has lost it.
 func (s *steps) enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error) {
+	if free, ok := s.store.(freeStore); ok && c.Ballot == 0 {
+		if t, done, err := free.enterFree(ctx, c); done || err != nil {
+			return t, effects{}, err
+		}
+	}
 	args := []any{
 		[]byte(c.Key), s.text(c.ID), c.Capacity, c.Weight, c.TTL.Microseconds(), c.NoWait, c.Span, s.node,
 		s.text(c.Owner), s.text(c.Note),
@@ -55,6 +58,34 @@ func (s *steps) enter(ctx context.Context, c *driver.Claim, reenter bool) (drive
 	return t, a.effects, err
 }
 
+// renew starts the leases of ts again, so many in each step as the store takes.
+func (s *steps) renew(ctx context.Context, ts []driver.Ticket) []error {
+	// Two programs that renew the same claims lock them in one order.
+	order := make([]int, len(ts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		return cmp.Or(cmp.Compare(ts[i].Key, ts[j].Key), cmp.Compare(ts[i].Token, ts[j].Token))
+	})
+	errs := make([]error, len(ts))
+	for some := range slices.Chunk(order, s.renewAtOnce()) {
+		list := make([]driver.Ticket, len(some))
+		for i, n := range some {
+			list[i] = ts[n]
+		}
+		a, err := s.step(ctx, "renew leases", "", "renew", s.leases(list)...)
+		if err == nil {
+			err = a.outcome()
+		}
+		for i, n := range some {
+			errs[n] = cmp.Or(err, a.lost[int64(i+1)])
+		}
+	}
+	return errs
+}
+
+// initialise ends the quarantine of a member.
 func (s *steps) initialise(ctx context.Context) error {
 	m := s.member
 	a, err := s.step(ctx, "initialise", "", "initialise", m.MaxTTL.Microseconds(), m.Durable, m.String())
@@ -62,6 +93,11 @@ func (s *steps) initialise(ctx context.Context) error {
 }
 
 func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error) {
+	if free, ok := s.store.(freeStore); ok && t.Token != 0 && e == (driver.Exit{}) {
+		if done, err := free.leaveFree(ctx, t); done || err != nil {
+			return effects{}, err
+		}
+	}
 	var linger, tombstone int64
 	if e.Linger > 0 {
 		linger = clampTTL(e.Linger).Microseconds()
@@ -79,11 +115,13 @@ func (s *steps) end(ctx context.Context, key string, token int64, reason string)
 	return a.effects, cmp.Or(err, a.outcome())
 }
 
+// purge removes what has expired from a line, and grants what fits.
 func (s *steps) purge(ctx context.Context, key string) (effects, error) {
 	a, err := s.step(ctx, "purge the line of", key, "purge", []byte(key), s.node)
 	return a.effects, err
 }
 
+// standing describes the grant of a claim, or says why there is none.
 func (s *steps) standing(ctx context.Context, key, id string) (*grant, driver.ErrGone, error) {
 	a, err := s.step(ctx, "read the line of", key, "standing", []byte(key), s.text(id))
 	if err != nil {
@@ -96,15 +134,21 @@ func (s *steps) standing(ctx context.Context, key, id string) (*grant, driver.Er
 	return nil, gone, nil
 }
 
+// news returns what other processes did to claims of this node: grants, as long as they were not
+// renewed since, and claims that were broken.
 func (s *steps) news(ctx context.Context) (effects, error) {
 	a, err := s.step(ctx, "read the news", "", "news", s.node)
 	return a.effects, err
 }
 
+// line reads one line. Readings have no effects.
 func (s *steps) line(ctx context.Context, key string) (snapshot, effects, error) {
 	return s.read(ctx, "read the line of", key, "line", []byte(key))
 }
 
+// next reads the first line with claims, dead or alive, whose key is at least from and
+// less than to. Without such a line the key of its answer is empty.
+//
 // The bounds are longer than keys may be: a key that long is above every other one that
 // begins with the same bytes.
 func (s *steps) next(ctx context.Context, from, to []byte) (snapshot, effects, error) {
@@ -117,6 +161,7 @@ func (s *steps) read(ctx context.Context, what, key, step string, args ...any) (
 	return l, effects{}, err
 }
 
+// sweep forgets some idle lines.
 func (s *steps) sweep(ctx context.Context) (effects, error) {
 	a, err := s.step(ctx, "sweep", "", "sweep", int64(sweepLines), s.node)
 	return a.effects, err

@@ -7,7 +7,6 @@
 -- What a step is given follows from ?5 on. What the rows of an answer mean is at the head of
 -- schema/mysql.sql, and "busy" has the columns of "head", too. Here there are three more:
 -- "stranger" says that another process has news, "removed" that a granted claim was removed,
--- and "torn" that no step has written the rows. A statement behind a line "-- if ?7" is run
--- only if that argument is neither zero nor empty.
+-- and "torn" that no step has written the rows.
 DELETE FROM fencelock_tombstone
 WHERE until <= ?3 AND (clock <> ?1 OR expires <= ?2);

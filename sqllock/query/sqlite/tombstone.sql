@@ -2,7 +2,6 @@
 -- operator wrote stays the reason.
 --
 -- ?5 key  ?6 id  ?9 how long
--- if ?9
 INSERT INTO fencelock_tombstone (key, id, clock, expires, until, broken, reason, node)
     VALUES (?5, ?6, ?1, ?2 + ?9, ?3 + ?9, 0, 'it has left', ?4)
     ON CONFLICT (key, id) DO UPDATE SET

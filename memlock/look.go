@@ -3,6 +3,7 @@ package memlock
 import (
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,11 +25,10 @@ func (s *Store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line,
 	return func(yield func(driver.Line, error) bool) {
 		for _, key := range s.keys(prefix) {
 			l, err := s.Line(ctx, key)
-			if err != nil {
-				yield(driver.Line{}, err)
-				return
+			if err == nil && len(l.Claims) == 0 {
+				continue
 			}
-			if len(l.Claims) > 0 && !yield(l, nil) {
+			if !yield(l, err) || err != nil {
 				return
 			}
 		}
@@ -43,14 +43,9 @@ func (s *Store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line,
 func (s *Store) keys(prefix string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var keys []string
-	for key := range s.lines {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.lines)), func(key string) bool {
+		return !strings.HasPrefix(key, prefix)
+	})
 }
 
 // describe shows the line.

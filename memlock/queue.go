@@ -61,10 +61,9 @@ func (q *queue) join(d driver.Claim, now instant) *claim {
 		c.token = c.Ballot
 	}
 	q.lastToken = max(q.lastToken, c.token+c.Span-1)
-	if len(q.claims) == 0 {
+	if len(q.claims) == 0 || c.expires < q.nextExpiry {
 		q.nextExpiry = c.expires
 	}
-	q.nextExpiry = min(q.nextExpiry, c.expires)
 	q.claims = append(q.claims, c)
 	q.index(c)
 	q.total += c.Weight
@@ -126,17 +125,14 @@ func (q *queue) purge(now instant) {
 		return
 	}
 	q.nextExpiry = now.mono + maxTTL
-	kept := q.claims[:0]
-	for _, c := range q.claims {
+	q.claims = slices.DeleteFunc(q.claims, func(c *claim) bool {
 		if c.expires <= now.mono {
 			q.forget(c)
-			continue
+			return true
 		}
-		kept = append(kept, c)
 		q.nextExpiry = min(q.nextExpiry, c.expires)
-	}
-	clear(q.claims[len(kept):])
-	q.claims = kept
+		return false
+	})
 	q.grant(now)
 }
 
@@ -153,11 +149,8 @@ func (q *queue) linger(c *claim, until time.Duration) {
 	c.lingering, c.expires = true, until
 	q.nextExpiry = min(q.nextExpiry, until)
 	c.wakeWaiter()
-	for _, w := range q.claims {
-		if !w.granted {
-			w.wakeWaiter()
-			return
-		}
+	if i := slices.IndexFunc(q.claims, func(w *claim) bool { return !w.granted }); i >= 0 {
+		q.claims[i].wakeWaiter()
 	}
 }
 

@@ -100,13 +100,6 @@ type instant struct {
 	mono time.Duration
 }
 
-// now reads the clock. The caller holds mu, so steps and their instants have the
-// same order.
-func (s *Store) now() instant {
-	t := time.Now()
-	return instant{t, t.Sub(s.start)}
-}
-
 // line returns the line of key without its expired claims. A key without a line
 // gets an empty one, which keep stores.
 func (s *Store) line(key string, now instant) *queue {

@@ -19,7 +19,8 @@ func (s *Store) step(ctx context.Context, key string, f func(q *queue, now insta
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	t := time.Now() // with mu held, so that steps and their instants have the same order
+	now := instant{t, t.Sub(s.start)}
 	return f(s.line(key, now), now)
 }
 
@@ -77,28 +78,10 @@ const maxAwait = time.Second
 
 // Await returns when the claim of t is granted or gone, when a claim of its line
 // may have expired, or after a second.
-func (s *Store) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	now, wake, d, err := s.position(ctx, t)
-	if wake == nil {
-		return now, err
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-wake:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	now, _, _, err = s.position(ctx, t)
-	return now, err
-}
-
-// position looks where the claim of t stands. While the claim waits, wake is
-// closed once it is granted or gone, and within d somebody in line may expire.
-func (s *Store) position(ctx context.Context, t driver.Ticket) (
-	got driver.Ticket, wake <-chan struct{}, d time.Duration, err error,
-) {
-	err = s.step(ctx, t.Key, func(q *queue, now instant) error {
+func (s *Store) Await(ctx context.Context, t driver.Ticket) (got driver.Ticket, err error) {
+	var wake <-chan struct{} // nil unless the claim waits
+	var soonest time.Duration
+	look := func(q *queue, now instant) error {
 		c := q.findLive(t.ID)
 		if c == nil {
 			return s.gone(t.Ref(), now)
@@ -110,10 +93,21 @@ func (s *Store) position(ctx context.Context, t driver.Ticket) (
 		if c.wake == nil {
 			c.wake = make(chan struct{})
 		}
-		wake, d = c.wake, min(maxAwait, q.nextExpiry-now.mono)
+		wake, soonest = c.wake, min(maxAwait, q.nextExpiry-now.mono)
 		return nil
-	})
-	return got, wake, d, err
+	}
+	if err = s.step(ctx, t.Key, look); wake == nil {
+		return got, err
+	}
+	timer := time.NewTimer(soonest)
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	err = s.step(ctx, t.Key, look)
+	return got, err
 }
 
 // Renew starts the leases of ts again.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,9 @@ var columns = map[string]func(r *row) sql.Scanner{
 	"remains":   func(r *row) sql.Scanner { return orZero[int64]{&r.remains} },
 }
 
+// firstColumns are those that an answer begins with.
+var firstColumns = []string{"what", "now", "note", "last"}
+
 // orZero scans null as zero.
 type orZero[T any] struct{ to *T }
 
@@ -71,8 +75,9 @@ func eachRow(rows *sql.Rows, key string, take func(r *row) error) error {
 		to := make([]any, len(names))
 		for i, name := range names {
 			place, ok := columns[name]
-			if !ok {
-				return unknownColumns(names)
+			if !ok || i == 0 && !slices.Contains(firstColumns, name) {
+				return permanent(fmt.Errorf("the database answers columns %.200q, which this program does not know: "+
+					"run the DDL of this version", names))
 			}
 			to[i] = place(&r)
 		}
@@ -88,11 +93,6 @@ func eachRow(rows *sql.Rows, key string, take func(r *row) error) error {
 			return cmp.Or(rows.Err(), rows.Close())
 		}
 	}
-}
-
-func unknownColumns(names []string) error {
-	return permanent(fmt.Errorf("the database answers columns %.200q, which this program does not know: run the DDL "+
-		"of this version", names))
 }
 
 // scanned says that a row could not be read because no step has written it.

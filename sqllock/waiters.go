@@ -2,13 +2,16 @@ package sqllock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// maxAwait is the longest that Await waits before its caller may ask again.
+// maxAwait is how long Await waits before it answers that nothing has changed, and the longest that
+// the line of a waiter is not read.
 const maxAwait = time.Second
 
 // waiterRegistry knows who waits in this process. A waiter is told by a step of this process
@@ -27,17 +30,14 @@ type waiterRegistry struct {
 type waitedLine struct {
 	waiters map[*waiter]bool
 	unread  bool      // somebody joined, or something happened, since it was read
-	due     time.Time // when a claim may have expired; zero if not known
+	due     time.Time // when to read it again at the latest
 }
 
 // waiter is one call of Await.
 type waiter struct {
-	result chan result // takes the first result
-
-	// guarded by the registry
-	t    driver.Ticket
-	read bool // the claim was seen in its line since the call
-	late bool // the call's second was over before that
+	since  time.Time
+	result chan result   // takes the first result
+	t      driver.Ticket // guarded by the registry
 }
 
 // result is what Await returns.
@@ -62,8 +62,8 @@ func (w *waiter) grant(g *grant) {
 	w.tell(result{t: t})
 }
 
-// Await returns when the claim of t is granted or gone, or after about a second, and not
-// before its line has been read, which takes longer if the database does.
+// Await returns when the claim of t is granted or gone, or at the first reading of its line after
+// about a second, which takes longer if the database does.
 // It holds no connection while it waits. All calls of one Backend share one reading
 // of each line, so a thousand waiters cost hardly more than one; a grant costs
 // nothing in the process of the claim that left, and one statement in others.
@@ -72,24 +72,18 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	if err := b.step(ctx, ready); err != nil {
 		return driver.Ticket{}, err
 	}
-	w := &waiter{t: t, result: make(chan result, 1)}
+	w := &waiter{t: t, since: time.Now(), result: make(chan result, 1)}
 	// From here on a grant is not missed: the line is read after this, or pushed.
 	b.waiters.join(w)
 	defer b.waiters.quit(w)
 	b.kick()
-	timer := time.NewTimer(maxAwait)
-	defer timer.Stop()
-	for {
-		select {
-		case r := <-w.result:
-			return r.t, r.err
-		case <-timer.C: // once
-			b.waiters.timeOut(w)
-		case <-ctx.Done():
-			return driver.Ticket{}, ctx.Err()
-		case <-b.ctx.Done():
-			return driver.Ticket{}, driver.ErrClosed
-		}
+	select {
+	case r := <-w.result:
+		return r.t, r.err
+	case <-ctx.Done():
+		return driver.Ticket{}, ctx.Err()
+	case <-b.ctx.Done():
+		return driver.Ticket{}, driver.ErrClosed
 	}
 }
 
@@ -219,34 +213,21 @@ func (r *waiterRegistry) quit(w *waiter) {
 	}
 }
 
-// timeOut tells w, whose second is over, how its claim stands. If nobody has read the line
-// since w joined, w is told once somebody has.
-func (r *waiterRegistry) timeOut(w *waiter) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w.late = true
-	if w.read {
-		w.tell(result{t: w.t})
-	}
-}
-
 // unread returns the waiters of each line that must be read now, and when the next
 // line is due.
 func (r *waiterRegistry) unread(now time.Time) (lines map[string][]*waiter, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, l := range r.lines {
-		due := !l.due.IsZero() && !l.due.After(now)
 		switch {
-		case l.unread || due:
-			l.unread, l.due = false, time.Time{}
+		case l.unread || !l.due.After(now):
+			// If this reading fails, another one follows.
+			l.unread, l.due = false, now.Add(maxAwait)
 			if lines == nil {
 				lines = make(map[string][]*waiter)
 			}
-			for w := range l.waiters {
-				lines[key] = append(lines[key], w)
-			}
-		case !l.due.IsZero() && (next.IsZero() || l.due.Before(next)):
+			lines[key] = slices.Collect(maps.Keys(l.waiters))
+		case next.IsZero() || l.due.Before(next):
 			next = l.due
 		}
 	}
@@ -284,11 +265,11 @@ func (r *waiterRegistry) update(s *snapshot, ws []*waiter) (decided []*waiter) {
 		if head != nil {
 			w.t.Head = head.busy(head.left(s.now), ahead)
 		}
-		if w.read = true; w.late {
+		if time.Since(w.since) >= maxAwait {
 			w.tell(result{t: w.t})
 		}
 	}
-	if l := r.lines[s.key]; l != nil && soonest < maxAwait {
+	if l := r.lines[s.key]; l != nil {
 		l.due = time.Now().Add(soonest)
 	}
 	return decided

@@ -39,9 +39,9 @@ type dialect struct {
 var files embed.FS
 
 var dialects = map[Dialect]dialect{
-	SQLite:   {"sqlite", file("schema/sqlite.sql"), statement("raise_sqlite"), ""},
-	Postgres: {"postgres", file("schema/postgres.sql"), statement("raise_postgres"), ""},
-	MySQL:    {"mysql", file("schema/mysql.sql"), statement("raise_mysql"), statement("seen_mysql")},
+	SQLite:   {"sqlite", file("schema/sqlite.sql"), file("query/raise_sqlite.sql"), ""},
+	Postgres: {"postgres", file("schema/postgres.sql"), file("query/raise_postgres.sql"), ""},
+	MySQL:    {"mysql", file("schema/mysql.sql"), file("query/raise_mysql.sql"), file("query/seen_mysql.sql")},
 }
 
 // raise makes token the mark of resource unless the mark is larger, keeps the row
@@ -64,13 +64,6 @@ func file(name string) string {
 		panic(err)
 	}
 	return string(b)
-}
-
-var comment = regexp.MustCompile(`(?m)^--.*\n`)
-
-// statement returns the text of one statement without its comments.
-func statement(name string) string {
-	return strings.TrimSpace(comment.ReplaceAllString(file("query/"+name+".sql"), ""))
 }
 
 // defaultTable is the name of the table in the embedded SQL.

@@ -83,7 +83,13 @@ func eachReplacement(t *testing.T, f func(t *testing.T, s *store, b *sqllock.Bac
 		t.Run("SQLite/"+r.name, func(t *testing.T) {
 			t.Parallel()
 			s := sqlite.store(t)
-			f(t, s, s.polling(t), func() { r.do(t, s.name) })
+			b := s.polling(t)
+			f(t, s, b, func() {
+				// A folder that has been as it is for a while is not searched again.
+				pause(100 * time.Millisecond)
+				use(t, b, "replaced")
+				r.do(t, s.name)
+			})
 		})
 	}
 }

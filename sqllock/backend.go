@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -117,10 +118,10 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	b.stop()
 	b.calls.Wait()
-	if was || b.store == nil {
-		return nil
+	if !was && b.store != nil {
+		b.store.close()
 	}
-	return b.store.close()
+	return nil
 }
 
 // call runs f, once the store is ready, and delivers its effects. It returns soon
@@ -281,7 +282,19 @@ func (b *Backend) Initialise(ctx context.Context) error {
 	if b.bad == nil && !b.info.Ballot {
 		return permanent(fmt.Errorf("%s: it is no member: open it with Options.Member", b.info.Name))
 	}
-	return b.step(ctx, func(ctx context.Context) (effects, error) { return effects{}, b.store.initialise(ctx) })
+	return b.step(ctx, func(ctx context.Context) (effects, error) {
+		m := b.store.member
+		a, err := b.store.step(ctx, "initialise", "", "initialise", m.MaxTTL.Microseconds(), m.Durable, m.String())
+		return a.effects, cmp.Or(err, a.refuse)
+	})
+}
+
+// read is call for what has no effects.
+func read[T any](ctx context.Context, b *Backend, f func(ctx context.Context) (T, error)) (T, error) {
+	return call(ctx, b, func(ctx context.Context) (T, effects, error) {
+		t, err := f(ctx)
+		return t, effects{}, err
+	})
 }
 
 // step is call for steps that answer an error alone.
@@ -297,9 +310,7 @@ func (b *Backend) step(ctx context.Context, f func(ctx context.Context) (effects
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	// A call that is cut short goes on behind, when ts is the caller's again.
 	mine := slices.Clone(ts)
-	errs, err := call(ctx, b, func(ctx context.Context) ([]error, effects, error) {
-		return b.store.renew(ctx, mine), effects{}, nil
-	})
+	errs, err := read(ctx, b, func(ctx context.Context) ([]error, error) { return b.store.renew(ctx, mine), nil })
 	if err != nil {
 		return slices.Repeat([]error{err}, len(ts))
 	}
@@ -318,5 +329,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 
 // Break ends the claim of key whose span holds token, in one short transaction.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
-	return b.step(ctx, func(ctx context.Context) (effects, error) { return b.store.end(ctx, key, token, reason) })
+	return b.step(ctx, func(ctx context.Context) (effects, error) {
+		a, err := b.store.step(ctx, "break a claim of", key, "break", []byte(key), token, b.store.text(reason), b.store.node)
+		return a.effects, cmp.Or(err, a.outcome())
+	})
 }

@@ -102,6 +102,19 @@ type config struct {
 	member *driver.Membership // nil if no ballots are taken
 }
 
+// runSchema runs a schema in one transaction.
+func (c *config) runSchema(ctx context.Context, schema string) error {
+	tx, err := c.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, c.names.sql(schema)); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 // store makes steps on one kind of database. Each step is atomic, and is repeated only when
 // it is known not to have been applied.
 type store interface {
@@ -110,7 +123,7 @@ type store interface {
 	ready(ctx context.Context) error
 	// ignoresContext reports that a statement may go on for long after its context ended.
 	ignoresContext() bool
-	close() error
+	close()
 
 	// call makes a step. It reports whether a connection broke before, which may have been
 	// after the step.

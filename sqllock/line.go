@@ -14,7 +14,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if len(key) > driver.MaxKey {
 		return driver.Line{Key: key}, ctx.Err()
 	}
-	s, err := call(ctx, b, func(ctx context.Context) (snapshot, effects, error) { return b.store.line(ctx, key) })
+	s, err := read(ctx, b, func(ctx context.Context) (snapshot, error) { return b.store.line(ctx, key) })
 	if err != nil {
 		return driver.Line{}, err
 	}
@@ -31,9 +31,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			from = []byte{0} // keys have one byte at least, and drivers bind no bytes as null
 		}
 		for {
-			s, err := call(ctx, b, func(ctx context.Context) (snapshot, effects, error) {
-				return b.store.next(ctx, from, to)
-			})
+			s, err := read(ctx, b, func(ctx context.Context) (snapshot, error) { return b.store.next(ctx, from, to) })
 			if err == nil && s.key != "" && bytes.Compare([]byte(s.key), from) < 0 {
 				err = fmt.Errorf("%s: the database does not sort keys by their bytes", b.info.Name)
 			}

@@ -36,21 +36,10 @@ func (p *postgres) statement(step string, args []any) (text string, params []any
 	return "SELECT * FROM " + p.names.prefix + step + "(" + strings.Join(places, ", ") + ")", args
 }
 
-// createTables runs the schema in one transaction. As a text without arguments it goes
-// out in one piece, which no pooler takes apart.
+// createTables runs the schema as a text without arguments, which goes out in one piece, so no
+// pooler takes it apart.
 func (p *postgres) createTables(ctx context.Context) error {
-	ddl := p.names.sql(postgresSchema)
-	ddl = strings.Replace(ddl, "\nBEGIN;\n", "\n", 1)
-	ddl = strings.Replace(ddl, "\nCOMMIT;\n", "\n", 1)
-	tx, err := p.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, ddl); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return p.runSchema(ctx, strings.NewReplacer("\nBEGIN;\n", "\n", "\nCOMMIT;\n", "\n").Replace(postgresSchema))
 }
 
 func (p *postgres) renewAtOnce() int { return 1000 }

@@ -55,7 +55,7 @@ type advice struct{ codes, text string }
 // ignoresContext: drivers of servers give up a statement when its context ends.
 func (s *server) ignoresContext() bool { return false }
 
-func (s *server) close() error { return nil }
+func (s *server) close() {}
 
 // notify does nothing: a step notifies others itself if the server can.
 func (s *server) notify() {}

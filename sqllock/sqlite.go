@@ -35,11 +35,10 @@ func (s *sqlite) ignoresContext() bool {
 	return d == nil || d.timeout > 0
 }
 
-func (s *sqlite) close() error {
+func (s *sqlite) close() {
 	if d := s.current(); d != nil {
-		return d.end()
+		d.end()
 	}
-	return nil
 }
 
 // leases: a renewal is one transaction.

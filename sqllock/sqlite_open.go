@@ -34,17 +34,15 @@ type database struct {
 var sqliteQueries embed.FS
 
 // end closes the statements. Later calls open the file anew.
-func (d *database) end() error {
+func (d *database) end() {
 	if d.ended.Swap(true) {
-		return nil
+		return
 	}
-	var errs []error
 	for _, stmts := range d.statements {
 		for _, stmt := range stmts {
-			errs = append(errs, stmt.Close())
+			stmt.Close()
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // current returns the last opening, or nil if that has ended.
@@ -244,13 +242,5 @@ func (s *sqlite) createTables(ctx context.Context) error {
 			return err
 		}
 	}
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, s.names.sql(sqliteSchema)); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return s.runSchema(ctx, sqliteSchema)
 }

@@ -85,13 +85,6 @@ func (s *steps) renew(ctx context.Context, ts []driver.Ticket) []error {
 	return errs
 }
 
-// initialise ends the quarantine of a member.
-func (s *steps) initialise(ctx context.Context) error {
-	m := s.member
-	a, err := s.step(ctx, "initialise", "", "initialise", m.MaxTTL.Microseconds(), m.Durable, m.String())
-	return cmp.Or(err, a.refuse)
-}
-
 func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error) {
 	if free, ok := s.store.(freeStore); ok && t.Token != 0 && e == (driver.Exit{}) {
 		if done, err := free.leaveFree(ctx, t); done || err != nil {
@@ -107,11 +100,6 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 	}
 	a, err := s.step(ctx, "leave the line of", t.Key, "leave", []byte(t.Key), s.text(t.ID), []byte(e.Mark), linger,
 		tombstone, s.node)
-	return a.effects, cmp.Or(err, a.outcome())
-}
-
-func (s *steps) end(ctx context.Context, key string, token int64, reason string) (effects, error) {
-	a, err := s.step(ctx, "break a claim of", key, "break", []byte(key), token, s.text(reason), s.node)
 	return a.effects, cmp.Or(err, a.outcome())
 }
 
@@ -141,8 +129,8 @@ func (s *steps) news(ctx context.Context) (effects, error) {
 	return a.effects, err
 }
 
-// line reads one line. Readings have no effects.
-func (s *steps) line(ctx context.Context, key string) (snapshot, effects, error) {
+// line reads one line.
+func (s *steps) line(ctx context.Context, key string) (snapshot, error) {
 	return s.read(ctx, "read the line of", key, "line", []byte(key))
 }
 
@@ -151,14 +139,14 @@ func (s *steps) line(ctx context.Context, key string) (snapshot, effects, error)
 //
 // The bounds are longer than keys may be: a key that long is above every other one that
 // begins with the same bytes.
-func (s *steps) next(ctx context.Context, from, to []byte) (snapshot, effects, error) {
+func (s *steps) next(ctx context.Context, from, to []byte) (snapshot, error) {
 	return s.read(ctx, "list the lines", "", "next", from, to)
 }
 
-func (s *steps) read(ctx context.Context, what, key, step string, args ...any) (snapshot, effects, error) {
+func (s *steps) read(ctx context.Context, what, key, step string, args ...any) (snapshot, error) {
 	l := snapshot{key: key}
 	_, err := s.call(ctx, what, key, &l, step, args...)
-	return l, effects{}, err
+	return l, err
 }
 
 // sweep forgets some idle lines.

@@ -186,13 +186,13 @@ func (w *watcher) readNews() {
 func (b *Backend) readLine(key string, ws []*waiter) (quiet time.Duration) {
 	ctx, cancel := context.WithTimeout(b.ctx, readFor)
 	defer cancel()
-	s, _, err := b.store.line(ctx, key)
+	s, err := b.store.line(ctx, key)
 	if err == nil && s.stale() {
 		var e effects
 		e, err = b.store.purge(ctx, key)
 		b.deliver(e)
 		if err == nil {
-			s, _, err = b.store.line(ctx, key)
+			s, err = b.store.line(ctx, key)
 		}
 	}
 	if err != nil {

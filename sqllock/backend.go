@@ -40,9 +40,10 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend = (*Backend)(nil)
-	_ driver.Alarm   = (*Backend)(nil)
-	_ driver.Member  = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Alarm    = (*Backend)(nil)
+	_ driver.Member   = (*Backend)(nil)
+	_ driver.Detacher = (*Backend)(nil)
 )
 
 // New returns a Backend that keeps locks in db. It asks nobody and cannot fail: bad
@@ -333,4 +334,20 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		a, err := b.store.step(ctx, "break a claim of", key, "break", []byte(key), token, b.store.text(reason), b.store.node)
 		return a.effects, cmp.Or(err, a.outcome())
 	})
+}
+
+// Detach starts the lease of t again. A claim in a database belongs to no process.
+func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
+	return b.Renew(ctx, []driver.Ticket{t})[0]
+}
+
+// Adopt gives the claim of t to by, in one short transaction.
+func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+	if b.bad != nil {
+		return driver.Ticket{}, b.bad
+	}
+	if err := by.Validate(b.info); err != nil {
+		return driver.Ticket{}, err
+	}
+	return call(ctx, b, func(ctx context.Context) (driver.Ticket, effects, error) { return b.store.adopt(ctx, &t, &by) })
 }

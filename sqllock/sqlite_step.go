@@ -98,6 +98,8 @@ func (t *txn) step(step string) (err error) {
 		return t.enter()
 	case "leave":
 		return t.leave(t.args[2].([]byte), t.args[3].(int64), t.args[4].(int64))
+	case "adopt":
+		return t.adopt()
 	case "break":
 		return t.end("break")
 	}
@@ -142,6 +144,19 @@ func (t *txn) enter() error {
 	return err
 }
 
+// adopt gives a claim that is granted another ID.
+func (t *txn) adopt() error {
+	adopted := false
+	_, err := t.query("adopt", t.args, func(r *row) error {
+		adopted = adopted || r.what == "again"
+		return t.take(r)
+	})
+	if err == nil && adopted {
+		_, err = t.run("ticket")
+	}
+	return err
+}
+
 // leave takes a claim out of its line.
 func (t *txn) leave(mark []byte, linger, tombstone int64) error {
 	files := []string{"leave"}
@@ -171,12 +186,12 @@ func (t *txn) end(files ...string) error {
 
 // renew starts leases again: all of them, or nothing. A claim does not outlive the file that it
 // has entered, also if the new file is a copy with that claim in it: others may have been
-// granted in the old file since it was copied.
+// granted in the old file since it was copied. A detached claim has no such backend.
 func (t *txn) renew(ts []driver.Ticket) error {
 	stmt := &t.statements["renew"][0]
 	for i := range ts {
 		one := &ts[i]
-		args := []any{[]byte(one.Key), one.ID, one.Token, clampTTL(one.TTL).Microseconds()}
+		args := []any{[]byte(one.Key), one.ID, one.Token, clampTTL(one.TTL).Microseconds(), one.Detached}
 		done, err := stmt.exec(t.ctx, t.tx, stmt.pick(t.now, t.node, args))
 		if err == nil && !done {
 			_, err = t.query("renew_any", args, func(r *row) error {

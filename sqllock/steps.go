@@ -103,6 +103,17 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 	return a.effects, cmp.Or(err, a.outcome())
 }
 
+// adopt gives the claim of t to by.
+func (s *steps) adopt(ctx context.Context, t *driver.Ticket, by *driver.Claim) (driver.Ticket, effects, error) {
+	a, err := s.step(ctx, "adopt a claim of", t.Key, "adopt", []byte(t.Key), s.text(by.ID), s.text(t.ID),
+		by.TTL.Microseconds(), s.text(by.Owner), s.text(by.Note), s.node)
+	if err != nil {
+		return driver.Ticket{}, a.effects, err
+	}
+	got, err := a.entered(by)
+	return got, a.effects, err
+}
+
 // purge removes what has expired from a line, and grants what fits.
 func (s *steps) purge(ctx context.Context, key string) (effects, error) {
 	a, err := s.step(ctx, "purge the line of", key, "purge", []byte(key), s.node)

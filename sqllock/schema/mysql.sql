@@ -578,6 +578,54 @@ BEGIN
     END IF;
 END$$
 
+-- Gives a claim that is granted another ID, owner and note, and starts its lease again. A
+-- repeat finds the claim.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_adopt(
+    IN p_key VARBINARY(1024), IN p_id VARBINARY(256), IN p_before VARBINARY(256), IN p_ttl BIGINT,
+    IN p_owner VARBINARY(256), IN p_note VARBINARY(1024), IN p_node BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last, v_front, v_token, v_span, v_capacity, v_weight, v_expires, v_others BIGINT;
+    DECLARE v_mark, v_granted_mark VARBINARY(512);
+    DECLARE v_mark_id VARBINARY(256);
+    DECLARE v_reason VARBINARY(1024) DEFAULT '';
+    DECLARE v_touched, v_broken TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
+    IF v_last IS NOT NULL THEN
+        CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
+        SELECT token, span, capacity, weight, GREATEST(expires, v_now + p_ttl), mark
+            INTO v_token, v_span, v_capacity, v_weight, v_expires, v_granted_mark
+            FROM fencelock_claim
+            WHERE lock_key = p_key AND token >= v_front AND id IN (p_id, p_before) AND granted = 1 AND lingering = 0
+            FOR UPDATE;
+        IF v_token IS NULL THEN
+            SELECT broken, reason INTO v_broken, v_reason
+                FROM fencelock_tombstone WHERE lock_key = p_key AND id = p_before AND expires > v_now;
+        ELSE
+            CALL fencelock_v1_entomb(p_key, p_before, v_now, v_now + p_ttl, 0, 'another process has adopted it', p_node);
+            UPDATE fencelock_claim
+                SET id = p_id, owner = p_owner, note = p_note, node = p_node, news = NULL, expires = v_expires
+                WHERE lock_key = p_key AND token = v_token;
+            SELECT COUNT(*) INTO v_others
+                FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front AND capacity <> v_capacity;
+        END IF;
+    END IF;
+    COMMIT;
+    IF v_touched THEN
+        SELECT 'touched' AS what;
+    END IF;
+    IF v_token IS NULL THEN
+        SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
+    ELSE
+        SELECT 'ticket' AS what, v_token AS token, v_span AS span, v_capacity AS capacity, v_weight AS weight,
+            1 AS granted, v_expires - v_now AS remains, 0 AS ahead, v_others > 0 AS mixed, v_granted_mark AS mark,
+            p_owner AS owner, p_note AS note;
+    END IF;
+END$$
+
 -- Removes what has expired from a line, and grants what fits: also where rows were
 -- deleted by hand.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)

@@ -673,6 +673,48 @@ BEGIN
     RETURN QUERY SELECT * FROM fencelock_settle(a_key, v_line.mark, v_now, a_node);
 END $$;
 
+-- fencelock_adopt gives a claim that is granted another ID, owner and note, and starts its
+-- lease again. A repeat finds the claim.
+CREATE OR REPLACE FUNCTION fencelock_adopt(a_key bytea, a_id bytea, a_before bytea, a_ttl bigint, a_owner bytea, a_note bytea, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_line   fencelock_line := fencelock_open(a_key);
+    v_now    bigint := fencelock_now();
+    v_answer fencelock_answer;
+    v_mine   fencelock_claim;
+    v_tombstone fencelock_tombstone;
+BEGIN
+    IF v_line.soonest <= v_now THEN
+        RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, v_now, a_node);
+    END IF;
+    UPDATE fencelock_claim
+        SET id = a_id, owner = a_owner, note = a_note, node = a_node, granted = 1, expires = greatest(expires, v_now + a_ttl)
+        WHERE key = a_key AND id IN (a_id, a_before) AND granted > 0 AND NOT lingering
+        RETURNING * INTO v_mine;
+    IF NOT FOUND THEN
+        SELECT * INTO v_tombstone FROM fencelock_tombstone WHERE key = a_key AND id = a_before AND expires > v_now;
+        v_answer.what := 'gone';
+        v_answer.granted := coalesce(v_tombstone.broken, false);
+        v_answer.note := v_tombstone.reason;
+        RETURN NEXT v_answer;
+        RETURN;
+    END IF;
+    PERFORM fencelock_entomb(a_key, a_before, v_now + a_ttl, false, 'another process has adopted it', a_node);
+    v_answer.what := 'ticket';
+    v_answer.token := v_mine.token;
+    v_answer.span := v_mine.span;
+    v_answer.capacity := v_mine.capacity;
+    v_answer.weight := v_mine.weight;
+    v_answer.granted := true;
+    v_answer.remains := v_mine.expires - v_now;
+    v_answer.mixed := EXISTS (SELECT FROM fencelock_claim WHERE key = a_key AND capacity <> v_mine.capacity);
+    v_answer.mark := v_mine.mark;
+    v_answer.owner := v_mine.owner;
+    v_answer.note := v_mine.note;
+    RETURN NEXT v_answer;
+END $$;
+
 -- fencelock_purge is fencelock_expire as a step of its own.
 CREATE OR REPLACE FUNCTION fencelock_purge(a_key bytea, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql

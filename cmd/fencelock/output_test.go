@@ -27,8 +27,9 @@ func (s *stage) startFull(args ...string) *proc {
 
 func TestLostOutputIsAFailure(t *testing.T) {
 	// What each verb prints to stdout. Those without an entry print nothing there but
-	// their help.
+	// their help; check prints for a good handle alone.
 	prints := map[string][]string{
+		"acquire":    {"acquire n2"},
 		"bench":      {"bench --for 0.2", "bench --for 0.2 -o json"},
 		"config":     {"config", "config -o json"},
 		"completion": {"completion bash", "completion zsh", "completion fish", "completion powershell"},
@@ -40,7 +41,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 		"version":    {"version", "version -o json", "--version"},
 		"watch":      {"watch", "watch -o json"},
 	}
-	silent := []string{"break", "free", "hold", "init", "lab", "once", "run", "wait"}
+	silent := []string{"break", "check", "free", "hold", "init", "lab", "once", "release", "renew", "run", "wait"}
 
 	s := sqliteStage(t)
 	holder := s.holds(longRun)

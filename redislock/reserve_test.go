@@ -1,8 +1,6 @@
 package redislock
 
 import (
-	"regexp"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,7 +27,6 @@ func TestReserveIsNotForConfirmedGrants(t *testing.T) {
 func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	rdb := dial(t, s)
 	var waiting atomic.Int32
 	c := testclient.New(t, connect(t, s, nil), &fencelock.Options{
 		TTL: time.Minute, HandOff: 4,
@@ -49,14 +46,7 @@ func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 		}()
 	}
 	eventually(t, "all of them wait", func() bool { return waiting.Load() == n })
-	ran := func() int {
-		m := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(rdb.Info(t.Context(), "commandstats").Val())
-		if m == nil {
-			t.Fatal("the server does not say how many scripts it ran")
-		}
-		n, _ := strconv.Atoi(m[1])
-		return n
-	}
+	ran := func() int { return calls(t, s, "evalsha") }
 	before := ran()
 	must(t, first.Release(t.Context()))
 	for range n {

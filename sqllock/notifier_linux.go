@@ -55,10 +55,7 @@ func (n *fileNotifier) run() {
 		if now, err := os.Stat(n.path); err != nil || !os.SameFile(now, n.file) {
 			return
 		}
-		select {
-		case n.events <- struct{}{}:
-		default: // an event is pending
-		}
+		signal(n.events)
 	}
 }
 

@@ -200,22 +200,18 @@ func (s *sqlite) check(ctx context.Context, d *database) error {
 
 // closeAll closes all connections of the pool, and waits for those that are in use.
 func (s *sqlite) closeAll(ctx context.Context) error {
-	soon, cancel := context.WithTimeout(ctx, closeWithin)
-	defer cancel()
-	var used error
-	err := retry(soon, movedAway, time.Millisecond, time.Millisecond, func() error {
-		err := s.closeIdle(soon)
-		if n := s.db.Stats().OpenConnections; err == nil && n > 0 {
-			used = fmt.Errorf("sqlite: %w, and the program still has %d connections to the old one: close them",
-				errMoved, n)
-			return used
+	began := time.Now()
+	again := func(err error) bool { return movedAway(err) && time.Since(began) < closeWithin }
+	return retry(ctx, again, time.Millisecond, time.Millisecond, func() error {
+		if err := s.closeIdle(ctx); err != nil {
+			return err
 		}
-		return err
+		if n := s.db.Stats().OpenConnections; n > 0 {
+			return fmt.Errorf("sqlite: %w, and the program still has %d connections to the old one: close them",
+				errMoved, n)
+		}
+		return nil
 	})
-	if err != nil && ctx.Err() == nil && used != nil {
-		return used
-	}
-	return err
 }
 
 // closeIdle closes those connections of the pool that nobody uses.

@@ -159,14 +159,12 @@ func (t *txn) adopt() error {
 
 // leave takes a claim out of its line.
 func (t *txn) leave(mark []byte, linger, tombstone int64) error {
-	files := []string{"leave"}
-	if len(mark) > 0 {
-		files = append(files, "mark")
-	}
+	files := []string{"leave", "remove"}
 	if linger > 0 {
-		files = append(files, "linger")
-	} else {
-		files = append(files, "remove")
+		files[1] = "linger"
+	}
+	if len(mark) > 0 {
+		files = slices.Insert(files, 1, "mark")
 	}
 	err := t.end(files...)
 	if err == nil && tombstone > 0 {

@@ -40,13 +40,6 @@ func (s *subscriber) close() {
 	<-s.done
 }
 
-func (s *subscriber) publish() {
-	select {
-	case s.events <- struct{}{}:
-	default: // an event is pending
-	}
-}
-
 // run listens until ctx ends.
 func (s *subscriber) run(ctx context.Context, channel string, listen listen) {
 	defer close(s.done)
@@ -57,10 +50,10 @@ func (s *subscriber) run(ctx context.Context, channel string, listen listen) {
 		// The error is of no use: the server is polled meanwhile, and the next turn is near.
 		_ = listen(ctx, channel, func() {
 			s.heard.Store(turn)
-			s.publish()
+			signal(s.events)
 		})
 		s.turn.Add(1)
-		s.publish()
+		signal(s.events)
 		if time.Since(began) > 10*time.Second {
 			wait = shortest
 		}

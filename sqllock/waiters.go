@@ -108,8 +108,13 @@ func (b *Backend) kick() {
 		r.watching = true
 		go b.watch()
 	}
+	signal(r.wake)
+}
+
+// signal sends to a channel that has room for one, unless a signal is pending.
+func signal(c chan struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

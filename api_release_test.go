@@ -179,7 +179,7 @@ func TestReleaseIsBoundedAndGoesOnInTheBackground(t *testing.T) {
 func TestReleaseThatComesTooLateIsAnExpiry(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.lock(w.client(&fencelock.Options{TTL: time.Second}), "k")
-		w.store.meddle(only(func(context.Context, string) error { time.Sleep(time.Second); return driver.ErrGone{} }, "leave"), nil)
+		w.store.meddle(only(func(context.Context, string) error { time.Sleep(time.Second); return driver.GoneError{} }, "leave"), nil)
 		err := l.Release(bg)
 		w.is(err, fencelock.ErrExpired, fencelock.ErrLost)
 		w.not(err, fencelock.ErrBroken)

@@ -190,7 +190,7 @@ func (a *acquisition) enterFailed(err error) error {
 		return a.refusedBusy(busy)
 	case errors.Is(err, driver.ErrKind):
 		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
-	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(driver.ErrBallot)):
+	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(driver.BallotError)):
 		return finalError{unavailable(context.Background(), err)}
 	}
 	cl := a.claim

@@ -279,9 +279,9 @@ func (cl *claim) riskAtLocked() int64 {
 	return cl.sent + 2*(cl.deadline.Load()-cl.sent)/3
 }
 
-// goneDetail returns what a driver's ErrGone says.
+// goneDetail returns what a driver's GoneError says.
 func goneDetail(err error) (reason string, broken bool) {
-	var g driver.ErrGone
+	var g driver.GoneError
 	if errors.As(err, &g) {
 		return g.Reason, g.Broken
 	}

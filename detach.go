@@ -247,12 +247,9 @@ func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration)
 // lease had ended before, or that another process has adopted it.
 func (c *Client) ReleaseDetached(ctx context.Context, h Handle) error {
 	return c.byHandle("release", h, func(p *handle) error {
-		if p.uncertain {
-			p.ticket.Token = 0
-		}
 		call := c.life.leaving.call(ctx, c.clock.now(), leaveTimeout(p.ticket.TTL))
 		defer call.end()
-		if err := c.backend.Leave(call, p.ticket, driver.Exit{}); err != nil {
+		if err := c.backend.Leave(call, p.ticket, driver.Exit{Tombstone: p.uncertain}); err != nil {
 			return c.handleError(ctx, p, err)
 		}
 		return nil

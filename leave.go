@@ -18,16 +18,6 @@ func leaveTimeout(ttl time.Duration) time.Duration {
 	return min(max(ttl/3, 500*time.Millisecond), 5*time.Second)
 }
 
-// leaveTicketLocked is the ticket for a Leave. If an Enter may still arrive, the ticket has
-// no token, and the store keeps a tombstone of the ID.
-func (cl *claim) leaveTicketLocked() driver.Ticket {
-	t := cl.ticketLocked()
-	if cl.uncertain {
-		t.Token = 0
-	}
-	return t
-}
-
 // leaveDecided reports whether err, the answer to a Leave, leaves nothing to repeat.
 func leaveDecided(err error) bool {
 	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrClosed) ||
@@ -36,7 +26,7 @@ func leaveDecided(err error) bool {
 
 // leave takes the claim out of the line. It tries at least once, and until budget has
 // passed. The end of ctx does not stop it. What the store has not confirmed by then goes on
-// in the background. The error is nil if the store confirmed it, ErrGone if the store no
+// in the background. The error is nil if the store confirmed it, GoneError if the store no
 // longer had the claim, anything else if the outcome is unknown. renewing reports whether a
 // renewal was under way. No renewal begins any more.
 func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) (renewing bool, err error) {
@@ -44,7 +34,8 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	cl.mu.Lock()
 	cl.state = stateEnded
 	c.schedule.drop(cl)
-	t, linger := cl.leaveTicketLocked(), e.Linger
+	t, linger := cl.ticketLocked(), e.Linger
+	e.Tombstone = cl.uncertain
 	renewing = cl.renewing
 	cl.mu.Unlock()
 
@@ -130,8 +121,9 @@ func (cl *claim) tryLeave() {
 	c := cl.c
 	defer c.leaves.Add(-1)
 	cl.mu.Lock()
-	t, rare := cl.leaveTicketLocked(), cl.readRare()
+	t, rare := cl.ticketLocked(), cl.readRare()
 	e := rare.exit
+	e.Tombstone = cl.uncertain
 	e.Linger = c.lingerLeft(e.Linger, rare.exitAt)
 	cl.mu.Unlock()
 	call := c.life.leaving.call(context.Background(), c.clock.now(), leaveTimeout(t.TTL))

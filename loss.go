@@ -89,7 +89,7 @@ func (cl *claim) riskLocked(now int64, err error) {
 }
 
 // claimBroken is called by a backend that hears of a claim's end.
-func (c *Client) claimBroken(id string, gone driver.ErrGone) {
+func (c *Client) claimBroken(id string, gone driver.GoneError) {
 	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.id == id }) {
 		cl.mu.Lock()
 		cl.goneLocked(gone.Reason, gone.Broken)

@@ -19,12 +19,12 @@ type Backend interface {
 	// this call.
 	//
 	// Enter first purges what has expired. It answers ErrKind if a live claim of
-	// the line is of the other kind (RW against semaphore), and ErrGone if c.ID has
+	// the line is of the other kind (RW against semaphore), and GoneError if c.ID has
 	// a tombstone (see Leave and Break); if both are true, either.
 	//
 	// With c.NoWait a claim that would not be granted at once is refused with a
 	// *BusyError and leaves no trace. A backend that may have sent the request twice
-	// then leaves a tombstone, so another Enter of that ID answers ErrGone. A repeated
+	// then leaves a tombstone, so another Enter of that ID answers GoneError. A repeated
 	// Enter finds its claim whatever NoWait says. If that claim waits, Enter answers its
 	// ticket, not granted.
 	Enter(ctx context.Context, c Claim) (Ticket, error)
@@ -32,29 +32,28 @@ type Backend interface {
 	// Await returns when t may have been granted, or after about a second. A pushed
 	// grant costs no request. Where a push may be lost, Await reads the line again
 	// each time that it is called without one, and no later than the earliest
-	// expiry of a claim ahead. Await answers ErrGone if the claim is no longer in
+	// expiry of a claim ahead. Await answers GoneError if the claim is no longer in
 	// line. It does not renew.
 	Await(ctx context.Context, t Ticket) (Ticket, error)
 
 	// Renew starts the leases of ts again, each with its TTL, and answers one
-	// error per ticket, in order: nil alive, ErrGone gone, anything else unknown.
+	// error per ticket, in order: nil alive, GoneError gone, anything else unknown.
 	// It serves waiting and granted claims alike, and many keys in as few
 	// requests as the store allows. ts is never empty and never longer than a
 	// thousand or so.
 	Renew(ctx context.Context, ts []Ticket) []error
 
 	// Leave takes the claim with t.ID out of the line, granted or waiting. It
-	// answers ErrGone if that claim is not in line, unless that claim wrote the
+	// answers GoneError if that claim is not in line, unless that claim wrote the
 	// line's mark. Leave may be repeated through the same Backend with the same Exit.
 	//
-	// Token 0 says that an Enter of this ID may still arrive. Leave then leaves a
-	// tombstone: for at least t.TTL an Enter of the ID answers ErrGone.
+	// It leaves a tombstone if e says so, also if the claim is not in line.
 	Leave(ctx context.Context, t Ticket, e Exit) error
 
 	// Break ends the claim of key whose span holds token, granted or waiting, and
 	// leaves a tombstone: until the lease would have ended, Renew, Await, Leave and
-	// Enter of that ID answer ErrGone with the reason. If there is no such claim,
-	// Break answers ErrGone and changes nothing.
+	// Enter of that ID answer GoneError with the reason. If there is no such claim,
+	// Break answers GoneError and changes nothing.
 	Break(ctx context.Context, key string, token int64, reason string) error
 
 	// Line describes the line of key. A line without claims still has its Last and its
@@ -94,13 +93,13 @@ type Reserver interface {
 	Reserve(ctx context.Context, t Ticket, span int64) (done bool, err error)
 }
 
-// Lease says what keeps a claim alive.
-type Lease int
+// LeaseScope says what keeps a claim alive.
+type LeaseScope int
 
 // What a lease belongs to.
 const (
-	PerClaim  Lease = iota // each claim has its own lease
-	PerClient              // claims of one Backend value share a lease (etcd) or session (ZooKeeper)
+	PerClaim  LeaseScope = iota // each claim has its own lease
+	PerClient                   // claims of one Backend value share a lease (etcd) or session (ZooKeeper)
 )
 
 // Info lists the laws a backend keeps. drivertest tests those, and the core
@@ -115,7 +114,7 @@ type Info struct {
 	Mark      bool   // Exit.Mark is kept
 	Semaphore bool   // capacities below RW are safe
 	Push      bool   // a waiter learns of its grant without asking
-	Lease     Lease
+	Lease     LeaseScope
 	// MinTTL and MaxTTL bound Claim.TTL and Exit.Linger, both inclusive. The core
 	// sends nothing outside them.
 	MinTTL, MaxTTL time.Duration

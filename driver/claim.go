@@ -149,6 +149,9 @@ type Exit struct {
 	Mark Mark
 	// Linger keeps the place taken for that much longer.
 	Linger time.Duration
+	// Tombstone says that an Enter of the claim's ID may still arrive. For at least the
+	// TTL of the ticket such an Enter answers GoneError.
+	Tombstone bool
 }
 
 // Line is one line, as seen by people and by tests.

@@ -33,17 +33,17 @@
 //     two Enters through one Backend value.
 //   - LeftFromSending: Left counts from the moment the call was sent, never from
 //     when the answer came.
-//   - NoResurrection: Renew answers ErrGone for a claim that is not in line,
+//   - NoResurrection: Renew answers GoneError for a claim that is not in line,
 //     whatever emptied the line, and never makes a claim. It never shortens a
 //     lease.
-//   - Tombstone: Leave with Token 0 leaves a tombstone. For at least one TTL an Enter
-//     of the same ID answers ErrGone.
+//   - Tombstone: Leave with Exit.Tombstone leaves a tombstone. For at least one TTL an Enter
+//     of the same ID answers GoneError.
 //   - Mark: a mark is written only if the claim is alive and granted in that very
 //     step. The line keeps the ID that wrote it, so a repeated Leave of that ID
 //     answers nil.
 //   - Linger: a claim that left with Linger counts on for that long by the
 //     server's clock, cannot be renewed, and cannot leave again; a late Enter of
-//     its ID answers ErrGone. Break ends it.
+//     its ID answers GoneError. Break ends it.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed
 //     was itself waiting.

@@ -32,9 +32,9 @@ func (o *Ownership) Take(bad error) error {
 // ErrClosed says that the backend was closed.
 var ErrClosed = errors.New("the backend is closed")
 
-// ErrGone says that a claim is not in line, and why if that is known. Use
+// GoneError says that a claim is not in line, and why if that is known. Use
 // errors.As, or Gone.
-type ErrGone struct {
+type GoneError struct {
 	// Reason is text for people: what the operator wrote, or why the store let
 	// it go. Empty when nobody knows.
 	Reason string
@@ -42,7 +42,7 @@ type ErrGone struct {
 	Broken bool
 }
 
-func (e ErrGone) Error() string {
+func (e GoneError) Error() string {
 	switch {
 	case e.Broken && e.Reason != "":
 		return "the claim was broken: " + e.Reason
@@ -67,14 +67,14 @@ func Ended(ctx context.Context) error {
 
 // Gone reports whether err says that a claim is gone.
 func Gone(err error) bool {
-	var g ErrGone
+	var g GoneError
 	return errors.As(err, &g)
 }
 
-// ErrBallot says that a ballot was not above the floor, or too far ahead.
-type ErrBallot struct{ Last int64 }
+// BallotError says that a ballot was not above the floor, or too far ahead.
+type BallotError struct{ Last int64 }
 
-func (e ErrBallot) Error() string {
+func (e BallotError) Error() string {
 	return fmt.Sprintf("the ballot is outside what this node grants after %d", e.Last)
 }
 

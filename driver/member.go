@@ -11,10 +11,10 @@ import (
 // drivertest, in the topic Ballot:
 //
 //   - Ballot: Enter with a Ballot grants the claim that very token, or answers
-//     ErrBallot. It refuses ballots that are not above its floor, max(last, now −
+//     BallotError. It refuses ballots that are not above its floor, max(last, now −
 //     Skew), and ballots above both now + Skew and last + MaxSpan. A refused ballot
 //     changes nothing.
-//   - Last: ErrBallot says max(last, now). One more than the largest answer of any
+//   - Last: BallotError says max(last, now). One more than the largest answer of any
 //     node is a ballot that all nodes take, for as long as Skew. One more than the
 //     floor would be below the clock again when the next ballot arrives.
 //   - Order of judging: the claim with that ID first, whatever the ballot says; then
@@ -36,7 +36,7 @@ type Member interface {
 	// Reenter differs from Enter in the ballot: an old claim's ballot may be far below
 	// the clock. The ballot must be above every token that the node remembers for the
 	// key, or the last token that it drew, with nobody in line. Otherwise the answer is
-	// ErrBallot. The quarantine applies.
+	// BallotError. The quarantine applies.
 	Reenter(ctx context.Context, c Claim) (Ticket, error)
 
 	// Initialise ends the quarantine. The caller knows that no claim and no token is

@@ -46,7 +46,7 @@ var ballotLaws = []law{
 		for ahead := time.Duration(0); ahead < beyond+time.Minute; ahead += 30 * time.Second {
 			t, err := w.a.try(w.vote(key, start.Add(ahead).UnixMicro()))
 			if err != nil {
-				_ = asA[driver.ErrBallot](w, "a ballot ahead of the clock", err)
+				_ = asA[driver.BallotError](w, "a ballot ahead of the clock", err)
 				continue
 			}
 			w.wrongIf(ahead > beyond, "a ballot %v ahead was granted, with the help of those before it", ahead)
@@ -77,7 +77,7 @@ var ballotLaws = []law{
 		late := w.vote(w.key(), 1)
 		w.a.entomb(late)
 		w.a.keptOut(late)
-	}, "a taken lock is taken whatever the ballot: on ErrBallot a client asks again at once and never waits"},
+	}, "a taken lock is taken whatever the ballot: on BallotError a client asks again at once and never waits"},
 	{"BallotsOfReadersRise", ballots, func(w *world, key string) {
 		first := reads(w.voter(key))
 		w.a.holds(first)
@@ -96,7 +96,7 @@ var ballotLaws = []law{
 	}), "a claim that was broken, or has expired, may still be writing with its token"},
 	{"OneOfEqualBallotsWins", ballots, func(w *world, _ string) {
 		// Readers would share, were it not for the ballot.
-		oneWins[driver.ErrBallot](w, func() driver.Claim { return reads(w.voter(w.key())) })
+		oneWins[driver.BallotError](w, func() driver.Claim { return reads(w.voter(w.key())) })
 	}, "two clients may propose the same ballot in the same microsecond: the node is what tells them apart"},
 	{"LostClaimReenters", ballots, timed(func(w *world, key string) {
 		c := w.voter(key)
@@ -120,7 +120,7 @@ var ballotLaws = []law{
 		_ = asA[*driver.BusyError](w, "a re-entry while another holds", err)
 		next.leaves()
 		_, err = w.a.reenter(old)
-		_ = asA[driver.ErrBallot](w, "a re-entry below a later token", err)
+		_ = asA[driver.BallotError](w, "a re-entry below a later token", err)
 		w.b.outvoted(w.vote(key, next.Token))
 
 		late := w.voter(w.key())
@@ -137,7 +137,7 @@ var ballotLaws = []law{
 		first := reads(w.voter(key))
 		w.a.holds(first)
 		_, err := w.b.reenter(reads(w.vote(key, first.Ballot)))
-		_ = asA[driver.ErrBallot](w, "a re-entry with the token of a reader in line", err)
+		_ = asA[driver.BallotError](w, "a re-entry with the token of a reader in line", err)
 	}, "a reader comes back with the last token drawn: beside another reader that token may be the other's"},
 	{"InitialiseForgetsNothing", ballots, func(w *world, key string) {
 		held := w.a.holds(w.voter(key))
@@ -187,9 +187,9 @@ func (v *view) voted(c driver.Claim) *inLine {
 // outvoted sends an Enter that must be refused for its ballot, and returns the floor.
 func (v *view) outvoted(c driver.Claim) int64 {
 	x, err := v.try(c)
-	var floor driver.ErrBallot
+	var floor driver.BallotError
 	if !errors.As(err, &floor) {
-		v.w.t.Fatalf("Enter on %q with ballot %d answered token %d and error %v; want ErrBallot",
+		v.w.t.Fatalf("Enter on %q with ballot %d answered token %d and error %v; want BallotError",
 			c.Key, c.Ballot, x.Token, err)
 	}
 	return floor.Last

@@ -50,7 +50,7 @@ var breakLaws = []law{
 		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key"))
 		t.stillHolds()
 		t.leaves()
-		gone := asA[driver.ErrGone](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late"))
+		gone := asA[driver.GoneError](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late"))
 		w.wrongIf(gone.Broken, "Break of a claim that left answered %+v", gone)
 		w.a.enter(w.claim(t.Key))
 	}, "a break that comes too late, or for the wrong key, says so and changes nothing"},
@@ -75,13 +75,13 @@ var breakLaws = []law{
 	}, "the reason is written by a person, in any language, and is read by another"},
 	{"AlarmTellsTheHolder", hasAlarm, func(w *world, _ string) {
 		var heard sync.Map // by ID
-		defer w.a.Backend.(driver.Alarm).Alarm(func(id string, gone driver.ErrGone) { heard.Store(id, gone) })()
+		defer w.a.Backend.(driver.Alarm).Alarm(func(id string, gone driver.GoneError) { heard.Store(id, gone) })()
 		// One message may be lost, but not one after the other.
 		for range maxRounds {
 			t := w.a.holds(w.claim(w.key())).brokenBy(w.b, "listen")
 			for end := time.Now().Add(prompt); time.Now().Before(end); w.until(time.Now().Add(pollEvery)) {
 				if gone, ok := heard.Load(t.ID); ok {
-					w.broken("the alarm", "listen", gone.(driver.ErrGone))
+					w.broken("the alarm", "listen", gone.(driver.GoneError))
 					return
 				}
 			}

@@ -12,7 +12,7 @@ import (
 func (b *broken) forced(f func(c driver.Claim, floor int64) bool) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 		t, err := b.Store.Enter(ctx, c)
-		var floor driver.ErrBallot
+		var floor driver.BallotError
 		if !errors.As(err, &floor) || !f(c, floor.Last) {
 			return t, err
 		}
@@ -97,12 +97,12 @@ var brokenBallots = []breaker{
 		})
 	}, "BallotsDoNotClimb"},
 	{"the answer says the floor", func(b *broken) {
-		refusals(b, func(c driver.Claim, _ driver.ErrBallot) error {
-			return driver.ErrBallot{Last: max(b.last(c.Key), fromNow(-driver.DefaultSkew)-1)}
+		refusals(b, func(c driver.Claim, _ driver.BallotError) error {
+			return driver.BallotError{Last: max(b.last(c.Key), fromNow(-driver.DefaultSkew)-1)}
 		})
 	}, "RefusedBallotLeavesNothing"},
 	{"a refused ballot raises the floor", func(b *broken) {
-		b.refuses(driver.ErrBallot{Last: 1 << 62}, func(c driver.Claim) bool {
+		b.refuses(driver.BallotError{Last: 1 << 62}, func(c driver.Claim) bool {
 			n := b.count(c.Key, 0)
 			if c.Ballot == 1<<62 {
 				b.count(c.Key, 1)
@@ -111,14 +111,14 @@ var brokenBallots = []breaker{
 		})
 	}, "BallotMustNotBeFarAhead"},
 	{"a refused ballot stays in line", func(b *broken) {
-		refusals(b, func(c driver.Claim, floor driver.ErrBallot) error {
+		refusals(b, func(c driver.Claim, floor driver.BallotError) error {
 			c.Ballot = 0
 			b.Store.Enter(context.Background(), c)
 			return floor
 		})
 	}, "RefusedBallotLeavesNothing"},
 	{"the ballot is judged before the id and the line", func(b *broken) {
-		b.refuses(driver.ErrBallot{}, func(c driver.Claim) bool {
+		b.refuses(driver.BallotError{}, func(c driver.Claim) bool {
 			return c.Ballot != 0 && c.Ballot <= b.last(c.Key) || c.Ballot == 1
 		})
 	}, "IdComesBeforeBallot OthersComeBeforeBallot"},
@@ -126,7 +126,7 @@ var brokenBallots = []breaker{
 	{"re-entry is judged by the clock", func(b *broken) {
 		b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			t, err := b.Store.Enter(ctx, c)
-			var floor driver.ErrBallot
+			var floor driver.BallotError
 			if errors.As(err, &floor) && b.last(c.Key) == c.Ballot+c.Span-1 {
 				return b.Store.Reenter(ctx, c)
 			}
@@ -144,7 +144,7 @@ var brokenBallots = []breaker{
 		b.reenters(func(err error) bool { return errors.As(err, new(*driver.BusyError)) })
 	}, "ReentryDisturbsNobody"},
 	{"re-entry ignores later tokens", func(b *broken) {
-		b.reenters(func(err error) bool { return errors.As(err, new(driver.ErrBallot)) })
+		b.reenters(func(err error) bool { return errors.As(err, new(driver.BallotError)) })
 	}, "ReentryDisturbsNobody EqualBallotReentersAlone"},
 	{"re-entry ignores tombstones", func(b *broken) { b.reenters(driver.Gone) }, "ReentryDisturbsNobody"},
 	{"Initialise forgets everything", func(b *broken) {

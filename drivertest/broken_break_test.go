@@ -12,7 +12,7 @@ func (b *broken) overlooks(f func(s driver.Standing, token int64, reason string)
 	b.brk = func(ctx context.Context, key string, token int64, reason string) error {
 		for _, s := range b.standings(key) {
 			if s.Token <= token && token < s.Token+s.Span && f(s, token, reason) {
-				return driver.ErrGone{}
+				return driver.GoneError{}
 			}
 		}
 		return b.Store.Break(ctx, key, token, reason)
@@ -66,13 +66,13 @@ var brokenBreaks = []breaker{
 				return t.Key == key && t.Token <= token && token < t.Token+t.Span
 			})
 			if !ok {
-				return driver.ErrGone{}
+				return driver.GoneError{}
 			}
 			return b.Store.Leave(ctx, t, driver.Exit{})
 		}
 	}, "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText Model"},
 	{"Break keeps the id out for a moment", func(b *broken) {
-		refusals(b, func(driver.Claim, driver.ErrGone) error { return driver.ErrGone{} })
+		refusals(b, func(driver.Claim, driver.GoneError) error { return driver.GoneError{} })
 	}, "BreakKeepsTheIdOut"},
 	{"Break forgets the reason", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
@@ -90,6 +90,6 @@ var brokenBreaks = []breaker{
 		}
 	}, "BreakReasonIsText"},
 	{"the alarm is never raised", func(b *broken) {
-		b.alarm = func(func(string, driver.ErrGone)) func() { return func() {} }
+		b.alarm = func(func(string, driver.GoneError)) func() { return func() {} }
 	}, "AlarmTellsTheHolder"},
 }

@@ -42,7 +42,7 @@ var brokenDetaches = []breaker{
 			errs := b.Store.Renew(ctx, ts)
 			for i, err := range errs {
 				if err == error(driver.Adopted) {
-					errs[i] = driver.ErrGone{}
+					errs[i] = driver.GoneError{}
 				}
 			}
 			return errs

@@ -111,16 +111,16 @@ var brokenLeaves = []breaker{
 	}, "SecondLeaveIsGone ClaimThatLeftWritesNoMark WaiterWritesNoMark BreakOrLeaveNotBoth StrangerWritesNoMark " +
 		"BrokenClaimWritesNoMark Model"},
 	{"no tombstones", func(b *broken) {
-		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { t.Token = 1 })
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { e.Tombstone = false })
 	}, "Tombstone TombstoneOfAClaimInLine TombstoneOfAWaiter TombstoneLastsOneTTL TombstoneOutlivesTraffic " +
 		"LongestTombstone LeaveWithoutTokenEndsEnter Model"},
 	{"a tombstone keeps everybody out", func(b *broken) {
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
-			if t.Token == 0 {
+			if e.Tombstone {
 				b.count(t.Key, 1)
 			}
 		})
-		b.refuses(driver.ErrGone{}, func(c driver.Claim) bool { return b.count(c.Key, 0) > 0 })
+		b.refuses(driver.GoneError{}, func(c driver.Claim) bool { return b.count(c.Key, 0) > 0 })
 	}, "Tombstone TombstoneOutlivesTraffic Model"},
 	{"tombstones last half a TTL", func(b *broken) {
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 })
@@ -128,21 +128,21 @@ var brokenLeaves = []breaker{
 	{"long tombstones overflow", func(b *broken) {
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if t.TTL == b.Info().MaxTTL {
-				t.Token = 1
+				e.Tombstone = false
 			}
 		})
 	}, "LongestTombstone"},
 	{"tombstones go with the line", func(b *broken) {
 		tombstones := map[string]string{}
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
-			if t.Token == 0 {
+			if e.Tombstone {
 				tombstones[t.Key] = t.ID
 			} else {
 				delete(tombstones, t.Key)
 			}
-			t.Token = 1
+			e.Tombstone = false
 		})
-		b.refuses(driver.ErrGone{}, func(c driver.Claim) bool { return tombstones[c.Key] == c.ID })
+		b.refuses(driver.GoneError{}, func(c driver.Claim) bool { return tombstones[c.Key] == c.ID })
 	}, "TombstoneOutlivesTraffic"},
 	{"the dead write marks", func(b *broken) {
 		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
@@ -191,7 +191,7 @@ var brokenLeaves = []breaker{
 	{"who wrote the mark is not remembered", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 			if e.Mark != "" && b.count(t.ID, 1) > 1 {
-				return driver.ErrGone{}
+				return driver.GoneError{}
 			}
 			return b.Store.Leave(ctx, t, e)
 		}

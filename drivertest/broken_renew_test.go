@@ -65,7 +65,7 @@ var brokenRenewals = []breaker{
 			if err == nil {
 				if now, _ := b.look(t); !now.Granted {
 					b.Store.Leave(context.Background(), t, driver.Exit{})
-					return driver.ErrGone{}
+					return driver.GoneError{}
 				}
 			}
 			return err
@@ -110,7 +110,7 @@ var brokenRenewals = []breaker{
 	}, "RenewTakesAThousandTickets"},
 	{"Renew of an expired claim is well", func(b *broken) {
 		b.renews(func(t driver.Ticket, err error) error {
-			if g, ok := err.(driver.ErrGone); ok && g == (driver.ErrGone{}) {
+			if g, ok := err.(driver.GoneError); ok && g == (driver.GoneError{}) {
 				return nil
 			}
 			return err

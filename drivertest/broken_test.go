@@ -32,7 +32,7 @@ type broken struct {
 	brk     func(ctx context.Context, key string, token int64, reason string) error
 	lines   func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error]
 	line    func(ctx context.Context, key string) (driver.Line, error)
-	alarm   func(f func(id string, gone driver.ErrGone)) func()
+	alarm   func(f func(id string, gone driver.GoneError)) func()
 	reserve func(ctx context.Context, t driver.Ticket, span int64) (bool, error)
 	detach  func(ctx context.Context, t driver.Ticket) error
 	adopt   func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error)
@@ -75,7 +75,7 @@ func (b *broken) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) erro
 	return b.leave(ctx, t, e)
 }
 func (b *broken) Line(ctx context.Context, key string) (driver.Line, error) { return b.line(ctx, key) }
-func (b *broken) Alarm(f func(id string, gone driver.ErrGone)) func()       { return b.alarm(f) }
+func (b *broken) Alarm(f func(id string, gone driver.GoneError)) func()     { return b.alarm(f) }
 func (b *broken) Close() error                                              { return b.close() }
 
 func (b *broken) Break(ctx context.Context, key string, token int64, reason string) error {

@@ -73,7 +73,8 @@ var concurrentLaws = []law{
 				w.nilOrGone("Enter beside Leave", err)
 			}
 			together(enters, enters, func() {
-				w.nilOrGone("Leave beside Enter", w.a.with(driver.Ticket{Claim: c}).leave())
+				left := w.a.with(driver.Ticket{Claim: c}).leave(driver.Exit{Tombstone: true})
+				w.nilOrGone("Leave beside Enter", left)
 			})
 			w.b.empty(c.Key)
 		})
@@ -89,7 +90,7 @@ var concurrentLaws = []law{
 			}
 			together(ends[i%2], ends[1-i%2])
 			ended := left == nil && driver.Gone(broke) || broke == nil && driver.Gone(left)
-			w.wrongIf(!ended, "Leave answered %v and Break %v; want one nil and one ErrGone", left, broke)
+			w.wrongIf(!ended, "Leave answered %v and Break %v; want one nil and one GoneError", left, broke)
 			w.b.empty(t.Key)
 		})
 	}, "a claim ends once: its holder released it, or an operator ended it, and both know which"},

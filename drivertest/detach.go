@@ -173,5 +173,5 @@ func (v *view) adopts(x *inLine) *inLine {
 // adoptedByAnother holds err to the answer for an ID whose claim has another one now.
 func (x *inLine) adoptedByAnother(what string, err error) {
 	w := x.at.w
-	same(w, what+" of a claim that another has adopted", asA[driver.ErrGone](w, what, err), driver.Adopted)
+	same(w, what+" of a claim that another has adopted", asA[driver.GoneError](w, what, err), driver.Adopted)
 }

@@ -99,8 +99,7 @@ var leaveLaws = []law{
 	{"TombstoneOfAClaimInLine", nil, func(w *world, key string) {
 		c := w.claim(key)
 		t := w.a.holds(c)
-		t.Token = 0
-		t.leaves()
+		t.leaves(driver.Exit{Tombstone: true})
 		w.a.keptOut(c)
 		w.b.empty(key)
 	}, "a repeated Enter may be under way when the claim leaves: it must not make the claim again"},
@@ -108,8 +107,7 @@ var leaveLaws = []law{
 		holder := w.a.holds(w.claim(key))
 		c := w.claim(key)
 		t := w.b.waits(c)
-		t.Token = 0
-		t.leaves()
+		t.leaves(driver.Exit{Tombstone: true})
 		w.b.keptOut(c)
 		w.a.counts(key, 1)
 		holder.leaves()

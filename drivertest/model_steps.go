@@ -125,7 +125,7 @@ func (p *modelRun) leaveOne() {
 		}
 	}
 	if p.rng.IntN(4) == 0 {
-		t.Token = 0
+		e.Tombstone = true
 	}
 	p.leave(x, t, e)
 }
@@ -133,7 +133,7 @@ func (p *modelRun) leaveOne() {
 // leaveUnknown leaves a tombstone for an id that has not arrived.
 func (p *modelRun) leaveUnknown() {
 	x := p.add(p.draw(), p.a)
-	p.leave(x, driver.Ticket{Claim: x.Claim}, driver.Exit{})
+	p.leave(x, driver.Ticket{Claim: x.Claim}, driver.Exit{Tombstone: true})
 }
 
 func (p *modelRun) leave(x *modelClaim, t driver.Ticket, e driver.Exit) {
@@ -141,7 +141,7 @@ func (p *modelRun) leave(x *modelClaim, t driver.Ticket, e driver.Exit) {
 	p.record("Leave %s token %d exit %+v: %v", name(x), t.Token, e, err)
 	l := p.line(x.Key)
 	i := l.place(x)
-	if t.Token == 0 {
+	if e.Tombstone {
 		x.keptOut = later(x.keptOut, l.now.Add(t.TTL))
 	}
 	x.left = true
@@ -228,10 +228,10 @@ func (p *modelRun) wantBusy(err error, l *modelLine) {
 		"refused with %+v; want %q, token %d, %d ahead", busy, head.Owner, head.token, len(l.claims))
 }
 
-// wantGone judges an ErrGone for c, and its reason while that has to be known.
+// wantGone judges a GoneError for c, and its reason while that has to be known.
 func (p *modelRun) wantGone(err error, l *modelLine, c *modelClaim) {
-	var gone driver.ErrGone
-	p.wrongIf(!errors.As(err, &gone), "got %v; want ErrGone", err)
+	var gone driver.GoneError
+	p.wrongIf(!errors.As(err, &gone), "got %v; want GoneError", err)
 	p.wrongIf(gone.Broken && c.broken.IsZero(), "got %+v; nobody broke it", gone)
 	p.wrongIf(c.broken.After(l.now) && (!gone.Broken || gone.Reason != c.reason),
 		"got %+v; want the reason %q", gone, c.reason)

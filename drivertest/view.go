@@ -107,7 +107,8 @@ func (v *view) keptOut(c driver.Claim) {
 
 // entomb leaves a tombstone for a claim that has not arrived.
 func (v *view) entomb(c driver.Claim) {
-	v.w.gone("Leave of a claim that has not arrived", v.with(driver.Ticket{Claim: c}).leave())
+	err := v.with(driver.Ticket{Claim: c}).leave(driver.Exit{Tombstone: true})
+	v.w.gone("Leave of a claim that has not arrived", err)
 }
 
 // renew renews claims in one call.

@@ -133,12 +133,12 @@ func asA[E error](w *world, what string, err error) (e E) {
 	return e
 }
 
-// gone holds err to ErrGone.
-func (w *world) gone(what string, err error) { _ = asA[driver.ErrGone](w, what, err) }
+// gone holds err to GoneError.
+func (w *world) gone(what string, err error) { _ = asA[driver.GoneError](w, what, err) }
 
-// broken holds err to ErrGone with an operator's reason.
+// broken holds err to GoneError with an operator's reason.
 func (w *world) broken(what, reason string, err error) {
-	same(w, what, asA[driver.ErrGone](w, what, err), driver.ErrGone{Broken: true, Reason: reason})
+	same(w, what, asA[driver.GoneError](w, what, err), driver.GoneError{Broken: true, Reason: reason})
 }
 
 // sound checks what holds for every ticket of c.
@@ -157,9 +157,10 @@ func (w *world) clean() {
 	defer cancel()
 	last := w.view()
 	for _, x := range w.placed {
-		err := x.at.Leave(ctx, x.Ticket, driver.Exit{})
+		exit := driver.Exit{Tombstone: x.Token == 0}
+		err := x.at.Leave(ctx, x.Ticket, exit)
 		if errors.Is(err, driver.ErrClosed) || w.conf.crash != nil && err != nil {
-			err = last.Leave(ctx, x.Ticket, driver.Exit{})
+			err = last.Leave(ctx, x.Ticket, exit)
 		}
 		w.nilOrGone("clean up: Leave", err)
 	}

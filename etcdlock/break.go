@@ -25,7 +25,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason string) (done bool, err error) {
 	line, rev := b.line(key), revisionOf(token)
 	if rev < 1 {
-		return true, driver.ErrGone{}
+		return true, driver.GoneError{}
 	}
 	answer, err := b.etcd.Get(ctx, line.claims().from, clientv3.WithRange(line.claims().end),
 		clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
@@ -34,14 +34,14 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	}
 	own := first(answer.Kvs)
 	if own == nil {
-		return true, driver.ErrGone{}
+		return true, driver.GoneError{}
 	}
 	var r record
 	if err := decode(own, &r); err != nil {
 		return false, err
 	}
 	if token-tokenOf(rev) >= r.Span {
-		return true, driver.ErrGone{}
+		return true, driver.GoneError{}
 	}
 	l, err := b.grant(ctx, wholeSeconds(r.ttl()))
 	if err != nil {

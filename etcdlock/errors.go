@@ -90,9 +90,9 @@ func (b *Backend) explain(ctx context.Context, right, doing, key string, err err
 
 // Reasons that are not an operator's.
 var (
-	errLeft      = driver.ErrGone{Reason: "it has left"}
-	errNameTaken = driver.ErrGone{Reason: "something else has the name of its key"}
-	errEnded     = driver.ErrGone{Reason: "its lease has ended, or its key was deleted"}
+	errLeft      = driver.GoneError{Reason: "it has left"}
+	errNameTaken = driver.GoneError{Reason: "something else has the name of its key"}
+	errEnded     = driver.GoneError{Reason: "its lease has ended, or its key was deleted"}
 )
 
 // goneFor says why a claim is not in line.
@@ -105,7 +105,7 @@ func goneFor(kv *keyValue) error {
 		return err
 	}
 	if r.Broken {
-		return driver.ErrGone{Reason: r.Reason, Broken: true}
+		return driver.GoneError{Reason: r.Reason, Broken: true}
 	}
 	return errLeft
 }

@@ -24,7 +24,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 }
 
 func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) error {
-	if t.Token != 0 && e.Linger == 0 {
+	if t.Token != 0 && !e.Tombstone && e.Linger == 0 {
 		if done, err := b.deleteOwn(ctx, t, e); done || err != nil {
 			return err
 		}
@@ -58,8 +58,7 @@ func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket, e driver.Exit
 }
 
 // readAndLeave reads the position, and leaves if nothing has changed since. It reports
-// false if something has. A Leave without a token leaves a tombstone, because an Enter of
-// the ID may still arrive.
+// false if something has. It leaves a tombstone if an Enter of the ID may still arrive.
 func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
 	p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
 	w := exitWrites{b: b, t: t, p: p}
@@ -70,7 +69,7 @@ func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.E
 	case driver.Gone(err):
 		result, err = absentFor(t.ID, p.tombstone, p.mark), nil
 	}
-	if err == nil && t.Token == 0 {
+	if err == nil && e.Tombstone {
 		err = w.keepOut(ctx, max(t.TTL, e.Linger))
 	}
 	if err != nil || len(w.ops) == 0 {
@@ -137,7 +136,7 @@ func (w *exitWrites) leave(ctx context.Context, e driver.Exit) error {
 	r.Granted, r.Lingering = true, true
 	r.TTL, r.Since = int64(l.ttl/time.Second), time.Now().UnixMilli()
 	w.ops = append(w.ops, clientv3.OpPut(w.p.name, encode(r), clientv3.WithLease(l.id)))
-	if w.t.Token != 0 { // the tombstone ends together with the claim: one lease, one revocation
+	if !e.Tombstone { // the tombstone ends together with the claim: one lease, one revocation
 		w.putTombstone(l)
 	}
 	return nil

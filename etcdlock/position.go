@@ -121,7 +121,7 @@ func (p *position) weigh(c *driver.Claim, claims []*keyValue) error {
 }
 
 // locate reads the position of c. rev is the revision of its claim, or 0 if that is not
-// known. It answers ErrGone if c is not in line.
+// known. It answers GoneError if c is not in line.
 func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*position, error) {
 	for range maxAttempts {
 		p := b.positionOf(c, rev)

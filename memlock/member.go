@@ -68,7 +68,7 @@ func (m *member) judge(q *queue, c *driver.Claim, reenter bool, now instant) err
 		return &driver.QuarantineError{Left: m.readyAt - now.mono}
 	}
 	last, wall, skew := q.lastToken, now.wall.UnixMicro(), m.Skew.Microseconds()
-	refused := driver.ErrBallot{Last: max(last, wall)}
+	refused := driver.BallotError{Last: max(last, wall)}
 	if reenter {
 		// The claim held a majority a moment ago, so no other claim can have one and
 		// an old ballot is no danger. It must not be below what this node remembers.

@@ -89,7 +89,7 @@ func (s *Store) Flush() {
 // Alarm calls f for each claim that Break ends, on the goroutine of that Break
 // and before it returns. A Break that is under way while stop is called may still
 // call f once.
-func (s *Store) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
+func (s *Store) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	return s.alarms.Subscribe(f)
 }
 

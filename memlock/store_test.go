@@ -64,7 +64,7 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 		s := New()
 		marked := enter(t, s, wish("marked", 1))
 		leave(t, s, marked, driver.Exit{Mark: "done"})
-		if err := s.Leave(t.Context(), driver.Ticket{Claim: wish("gone", 2)}, driver.Exit{}); !driver.Gone(err) {
+		if err := s.Leave(t.Context(), driver.Ticket{Claim: wish("gone", 2)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
 			t.Fatal(err)
 		}
 		holder, waits := enter(t, s, wish("k", 3)), enter(t, s, wish("k", 4))
@@ -73,7 +73,7 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 		s.Flush()
 		for i, err := range s.Renew(t.Context(), []driver.Ticket{holder, waits}) {
 			if !driver.Gone(err) {
-				t.Errorf("Renew of claim %d after Flush answered %v; want ErrGone", i, err)
+				t.Errorf("Renew of claim %d after Flush answered %v; want GoneError", i, err)
 			}
 		}
 		for l := range s.Lines(t.Context(), "") {
@@ -103,7 +103,7 @@ func TestFlushEndsAwaitAtOnce(t *testing.T) {
 		synctest.Wait()
 		s.Flush()
 		if err := <-answer; !driver.Gone(err) || time.Since(start) != 0 {
-			t.Errorf("Await answered %v after %v; want ErrGone at once", err, time.Since(start))
+			t.Errorf("Await answered %v after %v; want GoneError at once", err, time.Since(start))
 		}
 	})
 }
@@ -141,7 +141,7 @@ func TestAwaitEndsAtOnceWhenItsClaimIsTakenAway(t *testing.T) {
 			synctest.Wait()
 			take(t, s, waits)
 			if err := <-answer; !driver.Gone(err) || time.Since(start) != 0 {
-				t.Errorf("after %s Await answered %v after %v; want ErrGone at once", what, err, time.Since(start))
+				t.Errorf("after %s Await answered %v after %v; want GoneError at once", what, err, time.Since(start))
 			}
 		})
 	}
@@ -273,7 +273,7 @@ func TestTombstonesAreForgottenWhenTheyAreOver(t *testing.T) {
 		for i := range 10 * n {
 			c := wish("k", i)
 			c.TTL = time.Duration(1+i%n) * time.Millisecond
-			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{})
+			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 			pass(time.Millisecond)
 			// At most n can be live: each lasts for at most n steps of the clock.
 			if kept := len(s.tombstones.byRef); kept > 2*n {
@@ -282,7 +282,7 @@ func TestTombstonesAreForgottenWhenTheyAreOver(t *testing.T) {
 		}
 		c := wish("k", 10*n-1)
 		if _, err := s.Enter(t.Context(), c); !driver.Gone(err) {
-			t.Errorf("Enter of a claim with a live tombstone answered %v; want ErrGone", err)
+			t.Errorf("Enter of a claim with a live tombstone answered %v; want GoneError", err)
 		}
 	})
 }
@@ -293,7 +293,7 @@ func TestTombstoneIsProlongedAndNeverShortened(t *testing.T) {
 		put := func(id int, ttl time.Duration) {
 			c := wish("k", id)
 			c.TTL = ttl
-			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{})
+			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 		}
 		put(1, 10*time.Second)
 		put(2, 20*time.Second)
@@ -301,7 +301,7 @@ func TestTombstoneIsProlongedAndNeverShortened(t *testing.T) {
 		put(1, time.Second) // shortens nothing
 		pass(30 * time.Second)
 		if _, err := s.Enter(t.Context(), wish("k", 1)); !driver.Gone(err) {
-			t.Errorf("Enter of a claim with a prolonged tombstone answered %v; want ErrGone", err)
+			t.Errorf("Enter of a claim with a prolonged tombstone answered %v; want GoneError", err)
 		}
 		if _, err := s.Enter(t.Context(), wish("k", 2)); err != nil {
 			t.Errorf("Enter of a claim whose tombstone is over answered %v", err)
@@ -362,7 +362,7 @@ func TestFreeLockCostsFewAllocations(t *testing.T) {
 func TestAlarmStopsWhenTold(t *testing.T) {
 	s := New()
 	var heard []string
-	stop := s.Alarm(func(id string, gone driver.ErrGone) {
+	stop := s.Alarm(func(id string, gone driver.GoneError) {
 		heard = append(heard, id+" "+gone.Reason)
 		// A subscriber may call the Store.
 		s.Enter(context.Background(), wish("other", 9))

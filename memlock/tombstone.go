@@ -17,13 +17,13 @@ type tombstones struct {
 // tombstone keeps one claim out until an instant, and says why.
 type tombstone struct {
 	until time.Duration
-	gone  driver.ErrGone
+	gone  driver.GoneError
 }
 
 // put keeps ref out. It never shortens an earlier tombstone, and the reason that
 // an operator gave stays. Each time that the number of tombstones has doubled, it forgets
 // those that are over.
-func (s *tombstones) put(ref driver.ClaimRef, until time.Duration, gone driver.ErrGone, now instant) {
+func (s *tombstones) put(ref driver.ClaimRef, until time.Duration, gone driver.GoneError, now instant) {
 	if s.byRef == nil {
 		s.byRef = make(map[driver.ClaimRef]tombstone)
 	}
@@ -41,10 +41,10 @@ func (s *tombstones) put(ref driver.ClaimRef, until time.Duration, gone driver.E
 }
 
 // find says why ref may not enter.
-func (s *tombstones) find(ref driver.ClaimRef, now instant) (gone driver.ErrGone, ok bool) {
+func (s *tombstones) find(ref driver.ClaimRef, now instant) (gone driver.GoneError, ok bool) {
 	t, ok := s.byRef[ref]
 	if !ok || t.until <= now.mono {
-		return driver.ErrGone{}, false
+		return driver.GoneError{}, false
 	}
 	return t.gone, true
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // errLeft is the answer to a claim that has left.
-var errLeft = driver.ErrGone{Reason: "it has left"}
+var errLeft = driver.GoneError{Reason: "it has left"}
 
 // step runs f on the line of key as one atomic step, unless ctx has ended.
 func (s *Store) step(ctx context.Context, key string, f func(q *queue, now instant) error) error {
@@ -136,7 +136,7 @@ func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 		if c == nil && q.markedBy != t.ID {
 			err = s.gone(t.Ref(), now)
 		}
-		if t.Token == 0 {
+		if e.Tombstone {
 			s.tombstones.put(t.Ref(), now.mono+clampTTL(t.TTL), errLeft, now)
 		}
 		if c == nil {
@@ -178,12 +178,12 @@ func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done 
 // Break ends the claim of key whose span holds token and wakes everyone that this
 // makes granted. It notifies the alarms.
 func (s *Store) Break(ctx context.Context, key string, token int64, reason string) error {
-	gone := driver.ErrGone{Reason: reason, Broken: true}
+	gone := driver.GoneError{Reason: reason, Broken: true}
 	var id string
 	err := s.step(ctx, key, func(q *queue, now instant) error {
 		i := slices.IndexFunc(q.claims, func(c *claim) bool { return token >= c.token && token-c.token < c.Span })
 		if i < 0 {
-			return driver.ErrGone{}
+			return driver.GoneError{}
 		}
 		c := q.claims[i]
 		id = c.ID

@@ -11,7 +11,7 @@ import (
 // alarm notifies one subscriber of claims that were broken on so many nodes that no
 // majority is left.
 type alarm struct {
-	notify func(id string, gone driver.ErrGone)
+	notify func(id string, gone driver.GoneError)
 	spare  int
 
 	mu    sync.Mutex
@@ -20,12 +20,12 @@ type alarm struct {
 
 // Alarm calls f when so many members have said that a claim was broken that it has no
 // majority left. Members without alarms count as silent.
-func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
+func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	a := &alarm{notify: f, spare: b.spare, heard: map[string]uint16{}}
 	var stops []func()
 	for i, n := range b.nodes {
 		if member, ok := n.Member.(driver.Alarm); ok {
-			hear := func(memberID string, gone driver.ErrGone) { a.hear(i, memberID, gone) }
+			hear := func(memberID string, gone driver.GoneError) { a.hear(i, memberID, gone) }
 			stops = append(stops, member.Alarm(hear))
 		}
 	}
@@ -40,7 +40,7 @@ func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
 const maxHeard = 10_000
 
 // hear notes that node i has notified of a claim.
-func (a *alarm) hear(i int, memberID string, gone driver.ErrGone) {
+func (a *alarm) hear(i int, memberID string, gone driver.GoneError) {
 	dot := strings.LastIndexByte(memberID, '.')
 	if dot < 0 {
 		return

@@ -31,7 +31,7 @@ type claim struct {
 	mu      sync.Mutex
 	ballot  int64 // the token while the claim holds the lock, or 0
 	leaving bool  // the claim must not be put back
-	why     driver.ErrGone
+	why     driver.GoneError
 	nodes   []nodeClaim
 }
 
@@ -174,7 +174,7 @@ func (cl *claim) left(i int, err error, tombstone bool) {
 }
 
 // goneBecause notes why the claim is gone from a node, and returns the best reason so far.
-func (cl *claim) goneBecause(err error) driver.ErrGone {
+func (cl *claim) goneBecause(err error) driver.GoneError {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	cl.why = reasonGone(cl.why, err)

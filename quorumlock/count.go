@@ -111,7 +111,7 @@ func (c *count) result() error {
 }
 
 // why returns the best reason for which the claim is gone.
-func (c *count) why() (why driver.ErrGone) {
+func (c *count) why() (why driver.GoneError) {
 	for _, err := range c.errs {
 		why = reasonGone(why, err)
 	}

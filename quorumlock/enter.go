@@ -113,7 +113,7 @@ func (b *Backend) enterNode(cl *claim, i int, v *vote) answer {
 	c := v.claim
 	switch {
 	case cl.node(i).presence == barred:
-		a.err = driver.ErrGone{Reason: "an earlier attempt got no answer and must not come back"}
+		a.err = driver.GoneError{Reason: "an earlier attempt got no answer and must not come back"}
 		return a
 	case v.failed.Load() || time.Since(v.sent) >= validity(c.TTL):
 		a.err = errNotAsked
@@ -167,7 +167,7 @@ func (b *Backend) retreat(ctx context.Context, cl *claim, v *vote) {
 			waitFor++
 		}
 		t := driver.Ticket{Claim: v.claim, Token: cmp.Or(v.granted[i].token, v.claim.Ballot)}
-		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, acks) })
+		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, false, acks) })
 	}
 	add := func(a ack) {
 		if v.errs[a.node] == nil {

@@ -18,13 +18,13 @@ var (
 )
 
 // errLeft is the answer to the renewal of a claim that leaves.
-var errLeft = driver.ErrGone{Reason: "it has left"}
+var errLeft = driver.GoneError{Reason: "it has left"}
 
 // definite reports whether err says that the request did nothing: no claim entered,
 // or none is there.
 func definite(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
-		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.ErrBallot)) ||
+		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.BallotError)) ||
 		errors.As(err, new(*driver.QuarantineError)) || permanent(err)
 }
 
@@ -33,8 +33,8 @@ func permanent(err error) bool { return errors.As(err, new(*driver.PermanentErro
 
 // reasonGone returns the best of two reasons for which a claim is gone: an operator's,
 // or else the first that says something.
-func reasonGone(best driver.ErrGone, err error) driver.ErrGone {
-	var g driver.ErrGone
+func reasonGone(best driver.GoneError, err error) driver.GoneError {
+	var g driver.GoneError
 	if errors.As(err, &g) && (g.Broken || best.Reason == "" && !best.Broken) {
 		return g
 	}

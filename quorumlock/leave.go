@@ -19,7 +19,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return err
 	}
 	defer b.done()
-	if e != (driver.Exit{}) {
+	if e.Mark != "" || e.Linger != 0 {
 		if _, err := b.Await(ctx, t); err != nil {
 			return err
 		}
@@ -30,54 +30,52 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	cl := b.claims.open(t.Ref(), len(b.nodes), present)
 	defer b.claims.release(cl)
 	cl.leave()
-	return b.waitForAcks(ctx, t.Key, b.leaveNodes(cl, t))
+	return b.waitForAcks(ctx, t.Key, b.leaveNodes(cl, t, e.Tombstone))
 }
 
 // leaveNodes takes a claim away from all nodes and returns their acks.
-func (b *Backend) leaveNodes(cl *claim, t driver.Ticket) <-chan ack {
+func (b *Backend) leaveNodes(cl *claim, t driver.Ticket, tombstone bool) <-chan ack {
 	acks := make(chan ack, len(b.nodes))
 	for i := range b.nodes {
-		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, acks) })
+		b.onNode(cl, i, func() { b.leaveNode(cl, i, t, tombstone, acks) })
 	}
 	return acks
 }
 
 // leaveNode takes a claim away from one node and sends the outcome to acks. If the node
 // does not answer, leaveNode asks again, for as long as the lease may last.
-func (b *Backend) leaveNode(cl *claim, i int, t driver.Ticket, acks chan<- ack) {
+func (b *Backend) leaveNode(cl *claim, i int, t driver.Ticket, tombstone bool, acks chan<- ack) {
 	p := cl.node(i).presence
-	if t.Token != 0 && (p == absent || p == barred) {
+	if !tombstone && (p == absent || p == barred) {
 		acks <- ack{i, cl.goneBecause(nil)}
 		return
 	}
-	if p != present {
-		t.Token = 0 // an Enter may still arrive: a tombstone must keep it out
-	}
+	tombstone = tombstone || p != present // an Enter may still arrive
 	end := time.Now().Add(t.TTL)
-	err := b.sendLeave(cl, i, t)
+	err := b.sendLeave(cl, i, t, tombstone)
 	acks <- ack{i, err}
 	if err != nil && !definite(err) {
-		b.resendLeave(cl, i, t, end)
+		b.resendLeave(cl, i, t, tombstone, end)
 	}
 }
 
 // resendLeave asks a node again to let a claim go, until it answers or the lease is over.
 // Later requests for the claim wait behind it: a lost Leave may still arrive.
-func (b *Backend) resendLeave(cl *claim, i int, t driver.Ticket, end time.Time) {
+func (b *Backend) resendLeave(cl *claim, i int, t driver.Ticket, tombstone bool, end time.Time) {
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		if b.sleep(context.Background(), min(pause, time.Until(end))) != nil || !time.Now().Before(end) {
 			return
 		}
-		if err := b.sendLeave(cl, i, t); err == nil || definite(err) {
+		if err := b.sendLeave(cl, i, t, tombstone); err == nil || definite(err) {
 			return
 		}
 	}
 }
 
 // sendLeave sends one Leave and notes the outcome.
-func (b *Backend) sendLeave(cl *claim, i int, t driver.Ticket) error {
-	err := b.nodes[i].Leave(b.callContext(), onMember(t, i), driver.Exit{})
-	cl.left(i, err, t.Token == 0)
+func (b *Backend) sendLeave(cl *claim, i int, t driver.Ticket, tombstone bool) error {
+	err := b.nodes[i].Leave(b.callContext(), onMember(t, i), driver.Exit{Tombstone: tombstone})
+	cl.left(i, err, tombstone)
 	return err
 }
 

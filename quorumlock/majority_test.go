@@ -134,7 +134,7 @@ func TestMinorityKeepsNoClaimAlive(t *testing.T) {
 		}
 		nodes[2].slow, nodes[1].slow = 10*time.Millisecond, 20*time.Millisecond
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; !driver.Gone(err) {
-			t.Errorf("Renew of a claim that one of three has kept answered %v; want an ErrGone", err)
+			t.Errorf("Renew of a claim that one of three has kept answered %v; want a GoneError", err)
 		}
 		noneStays(t, b, "which keeps others out", nodes[2])
 		for i, n := range nodes[:2] {

@@ -134,7 +134,7 @@ func (r *renewal) results(cut error) []error {
 // putBack sends a claim that a majority has just renewed to a node that has lost it. A
 // claim that another Backend entered is not sent.
 func (r *renewal) putBack(n, i int) {
-	var gone driver.ErrGone
+	var gone driver.GoneError
 	if !errors.As(r.counts[n].errs[i], &gone) || gone.Broken {
 		return
 	}
@@ -172,6 +172,6 @@ func (r *renewal) removeRest(n int) {
 			return // a Leave is under way and does it
 		}
 		_ = cl.goneBecause(r.counts[n].why())
-		r.b.leaveNodes(cl, t) // nobody waits for the acks
+		r.b.leaveNodes(cl, t, false) // nobody waits for the acks
 	})
 }

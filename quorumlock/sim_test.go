@@ -152,7 +152,7 @@ func (s *simClient) hold(t driver.Ticket, until time.Time) time.Time {
 func (s *simClient) leave(t driver.Ticket) {
 	ctx, cancel := context.WithTimeout(context.Background(), t.TTL/2)
 	defer cancel()
-	s.b.Leave(ctx, t, driver.Exit{})
+	s.b.Leave(ctx, t, driver.Exit{Tombstone: t.Token == 0})
 }
 
 // believed is how long the core believes in a lease.

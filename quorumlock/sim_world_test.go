@@ -96,8 +96,8 @@ func (n *simNode) enter(ctx context.Context, c driver.Claim, inner func(context.
 	t, err := inner(ctx, c)
 	t.Token += n.offset
 	switch e := err.(type) { // a Store wraps nothing; errors.As takes a tenth of a run
-	case driver.ErrBallot:
-		err = driver.ErrBallot{Last: e.Last + n.offset}
+	case driver.BallotError:
+		err = driver.BallotError{Last: e.Last + n.offset}
 	case *driver.BusyError:
 		e.Token += n.offset
 	}
@@ -120,7 +120,7 @@ func (n *simNode) falsely(ctx context.Context, c driver.Claim) (driver.Ticket, e
 				return driver.Ticket{}, &driver.QuarantineError{Left: left}
 			}
 			if c.Ballot <= max(last, now-skew) || n.rule == climbing && c.Ballot > max(last, now)+skew {
-				return driver.Ticket{}, driver.ErrBallot{Last: max(last, now)}
+				return driver.Ticket{}, driver.BallotError{Last: max(last, now)}
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func (v *vote) add(a answer) {
 		return
 	}
 	var busy *driver.BusyError
-	var ballot driver.ErrBallot
+	var ballot driver.BallotError
 	switch {
 	case errors.As(a.err, &busy):
 		v.busy[a.node] = busy

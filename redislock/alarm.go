@@ -32,7 +32,7 @@ type alarms struct {
 // Backend that somebody breaks. The subscription is made once a claim has been held
 // for a tenth of a second; claims that were granted while there was none are looked
 // at once when it is there. A message that is lost later is not made up for.
-func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
+func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	return b.subscriber.alarms.Subscribe(f)
 }
 
@@ -83,7 +83,7 @@ func (a *alarms) readUnseen(ctx context.Context) {
 	a.mu.Unlock()
 	for id, key := range unseen {
 		_, err := a.b.read(ctx, driver.Ticket{Claim: driver.Claim{Key: key, ID: id}})
-		var gone driver.ErrGone
+		var gone driver.GoneError
 		switch {
 		case errors.As(err, &gone) && gone.Broken:
 			a.broken(id, gone)
@@ -94,7 +94,7 @@ func (a *alarms) readUnseen(ctx context.Context) {
 }
 
 // broken notifies the Await of the claim, and all alarms.
-func (a *alarms) broken(id string, gone driver.ErrGone) {
+func (a *alarms) broken(id string, gone driver.GoneError) {
 	a.b.waiters.notify(id, func(w *waiter) { w.gone = &gone })
 	a.left(id)
 	a.Notify(id, gone)

@@ -117,7 +117,7 @@ func TestCallerThatGoesLeavesTheOthersOfItsCall(t *testing.T) {
 	if l := line(t, b, "gone"); len(l.Claims) != 1 {
 		t.Errorf("the claim of the one who went was not sent: %+v", l)
 	}
-	if err := b.Leave(t.Context(), driver.Ticket{Claim: gone}, driver.Exit{}); err != nil || len(line(t, b, "gone").Claims) > 0 {
+	if err := b.Leave(t.Context(), driver.Ticket{Claim: gone}, driver.Exit{Tombstone: true}); err != nil || len(line(t, b, "gone").Claims) > 0 {
 		t.Errorf("its Leave answered %v", err)
 	}
 }

@@ -369,7 +369,7 @@ func TestGoroutinesEnd(t *testing.T) {
 	held := hold(t, holder, mutex("key"))
 	leave(t, holder, hold(t, holder, mutex("other")))
 	eventually(t, "a Backend whose claims do not wait runs no goroutine", func() bool { return ours() == 0 })
-	b.Alarm(func(string, driver.ErrGone) {})
+	b.Alarm(func(string, driver.GoneError) {})
 	k := wait_(t, b, mutex("key"))
 	subscribed(t, b)
 	got := make(chan error)

@@ -86,7 +86,7 @@ func (b *Backend) refused(ctx context.Context, c driver.Claim, got transport.Res
 	if got.Retried && !driver.Gone(err) {
 		// The other copy of the request may arrive when the lock is free. A claim that was
 		// refused does not leave by itself.
-		if err := b.Leave(ctx, driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+		if err := b.Leave(ctx, driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
 			return err
 		}
 	}

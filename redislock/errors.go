@@ -67,19 +67,19 @@ func failed(ctx context.Context, doing, key string, err error) error {
 }
 
 // errHasLeft is the answer to a claim that has left.
-var errHasLeft = driver.ErrGone{Reason: "it has left"}
+var errHasLeft = driver.GoneError{Reason: "it has left"}
 
 // parseGone reads 'x', 'xl', 'xa' or 'xb' reason.
-func parseGone(answer string) driver.ErrGone {
+func parseGone(answer string) driver.GoneError {
 	switch {
 	case strings.HasPrefix(answer, "xb"):
-		return driver.ErrGone{Reason: answer[2:], Broken: true}
+		return driver.GoneError{Reason: answer[2:], Broken: true}
 	case strings.HasPrefix(answer, "xl"):
 		return errHasLeft
 	case strings.HasPrefix(answer, "xa"):
 		return driver.Adopted
 	}
-	return driver.ErrGone{}
+	return driver.GoneError{}
 }
 
 // badAnswer is for an answer that no script of this version gives.

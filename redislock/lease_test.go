@@ -152,7 +152,7 @@ func TestTombstoneIsOnlyEverProlonged(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Minute, minTTL} {
 		k := driver.Ticket{Claim: c}
 		k.TTL = ttl
-		wantGone(t, "Leave of a claim that never came", b.Leave(t.Context(), k, driver.Exit{}))
+		wantGone(t, "Leave of a claim that never came", b.Leave(t.Context(), k, driver.Exit{Tombstone: true}))
 	}
 	marker := mutex("other")
 	marker.TTL = minTTL

@@ -30,7 +30,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	argv := []any{prefixed(t.ID), b.callName()}
 	// An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
 	_, retried := b.retried.Load(t.ID)
-	unknown := t.Token == 0 || retried
+	unknown := e.Tombstone || retried
 	if e != (driver.Exit{}) || unknown {
 		linger, tombstone := "0", "0"
 		if e.Linger > 0 {
@@ -44,7 +44,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	cmd := b.command(leaveScript, t.Key, argv...)
 	cmd.Durable = e.Mark != ""
 	got := b.transport.Do(ctx, cmd)
-	if got.Retried && e == (driver.Exit{}) && t.Token != 0 && (got.Answer == "x" || unknown && got.Answer == "xl") {
+	if got.Retried && e == (driver.Exit{}) && (got.Answer == "x" || unknown && got.Answer == "xl") {
 		// The first copy did it, so long ago that the line has forgotten the call, or the
 		// lease is over.
 		return nil

@@ -101,7 +101,7 @@ func ballotRefusal(doing, key, s string) error {
 		n, err := strconv.ParseInt(s[1:], 10, 64)
 		switch {
 		case s[0] == 'b' && err == nil:
-			return driver.ErrBallot{Last: n}
+			return driver.BallotError{Last: n}
 		case s[0] == 'q' && err == nil:
 			return &driver.QuarantineError{Left: time.Duration(n) * time.Microsecond}
 		case strings.HasPrefix(s, "mskew "):

@@ -131,16 +131,14 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	exits := []driver.Exit{{}, {Mark: "m"}, {Linger: time.Second}, {Mark: "m", Linger: time.Second}}
 	var waiters []driver.Ticket
 	for i, e := range exits {
-		for _, token0 := range []bool{false, true} {
-			k := hold(t, b, short(fmt.Sprint("alone ", i, token0)))
-			line := hold(t, b, short(fmt.Sprint("line ", i, token0)))
+		for _, tombstone := range []bool{false, true} {
+			k := hold(t, b, short(fmt.Sprint("alone ", i, tombstone)))
+			line := hold(t, b, short(fmt.Sprint("line ", i, tombstone)))
 			w := wait_(t, b, short(line.Key))
 			if e.Linger == 0 {
 				waiters = append(waiters, w)
 			}
-			if token0 {
-				k.Token, line.Token = 0, 0
-			}
+			e.Tombstone = tombstone
 			leavers = append(leavers, held{k, e}, held{line, e})
 		}
 	}

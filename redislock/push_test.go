@@ -174,10 +174,10 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	b, operator := connect(t, s, nil), connect(t, s, nil)
 	type alarm struct {
 		id   string
-		gone driver.ErrGone
+		gone driver.GoneError
 	}
 	alarms := make(chan alarm, 10)
-	stop := b.Alarm(func(id string, gone driver.ErrGone) { alarms <- alarm{id, gone} })
+	stop := b.Alarm(func(id string, gone driver.GoneError) { alarms <- alarm{id, gone} })
 	// Before there is a subscription, and then under it.
 	for i := range 3 {
 		k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
@@ -185,7 +185,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 		must(t, operator.Break(t.Context(), k.Key, k.Token, reason))
 		select {
 		case r := <-alarms:
-			if r.id != k.ID || r.gone != (driver.ErrGone{Reason: reason, Broken: true}) {
+			if r.id != k.ID || r.gone != (driver.GoneError{Reason: reason, Broken: true}) {
 				t.Errorf("the alarm said %+v", r)
 			}
 		case <-time.After(10 * time.Second):

@@ -373,7 +373,7 @@ func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
 func wantGone(t testing.TB, what string, err error) {
 	t.Helper()
 	if !driver.Gone(err) {
-		t.Errorf("%s: %v; want ErrGone", what, err)
+		t.Errorf("%s: %v; want GoneError", what, err)
 	}
 }
 

@@ -172,7 +172,7 @@ func TestEverythingExpiresByItself(t *testing.T) {
 			case 3:
 				b.Renew(ctx, []driver.Ticket{{Claim: c}, {Claim: c}})
 			case 4:
-				b.Leave(ctx, driver.Ticket{Claim: driver.Claim{Key: key, ID: "left", TTL: ttl}}, driver.Exit{})
+				b.Leave(ctx, driver.Ticket{Claim: driver.Claim{Key: key, ID: "left", TTL: ttl}}, driver.Exit{Tombstone: true})
 			case 5:
 				b.Leave(ctx, driver.Ticket{Claim: c, Token: 1}, driver.Exit{Linger: ttl})
 			}
@@ -200,13 +200,12 @@ func TestEverythingExpiresByItself(t *testing.T) {
 func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
 	_, b, rdb := served(t)
 	ctx := t.Context()
-	unknown := func(k driver.Ticket) driver.Ticket { k.Token = 0; return k }
 	ways := map[string]func(k driver.Ticket) error{
-		"tombstone":            func(k driver.Ticket) error { return b.Leave(ctx, unknown(k), driver.Exit{}) },
-		"lingering, tombstone": func(k driver.Ticket) error { return b.Leave(ctx, unknown(k), driver.Exit{Linger: time.Second}) },
+		"tombstone":            func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Tombstone: true}) },
+		"lingering, tombstone": func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Linger: time.Second, Tombstone: true}) },
 		"lingering":            func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Linger: time.Second}) },
 		"broken":               func(k driver.Ticket) error { return b.Break(ctx, k.Key, k.Token, "reason") },
-		"tombstone and mark":   func(k driver.Ticket) error { return b.Leave(ctx, unknown(k), driver.Exit{Mark: "m"}) },
+		"tombstone and mark":   func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Mark: "m", Tombstone: true}) },
 	}
 	for name, end := range ways {
 		for _, long := range []bool{false, true} {

@@ -173,7 +173,7 @@ func (s *subscriber) handle(message string) {
 		}
 	case 'b':
 		if id := f.prefixed(); !f.bad {
-			s.alarms.broken(id, driver.ErrGone{Reason: f.rest, Broken: true})
+			s.alarms.broken(id, driver.GoneError{Reason: f.rest, Broken: true})
 		}
 	case 'l':
 		s.b.waiters.notify(f.prefixed(), func(w *waiter) { w.stale = true })

@@ -19,7 +19,7 @@ type waiter struct {
 	granted bool
 	mark    driver.Mark
 	mixed   bool
-	gone    *driver.ErrGone
+	gone    *driver.GoneError
 	stale   bool // its standing has to be read before anything else
 
 	epoch uint64    // of the subscription, when its standing was last asked for

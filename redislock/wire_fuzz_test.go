@@ -216,7 +216,7 @@ func FuzzMessage(f *testing.F) {
 	b := New(rdb, nil)
 	f.Cleanup(func() { b.Close() })
 	var told []string
-	b.Alarm(func(id string, _ driver.ErrGone) { told = append(told, id) })
+	b.Alarm(func(id string, _ driver.GoneError) { told = append(told, id) })
 	f.Fuzz(func(t *testing.T, message string) {
 		told = nil
 		b.waiters.expect("ABC")

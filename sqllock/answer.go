@@ -47,7 +47,7 @@ func (a *answer) add(r *row) error {
 	case "grant":
 		a.granted = append(a.granted, grant{ref, r.mark, micros(r.remains), r.mixed})
 	case "broken":
-		a.broken = append(a.broken, broken{ref, driver.ErrGone{Broken: true, Reason: r.note}})
+		a.broken = append(a.broken, broken{ref, driver.GoneError{Broken: true, Reason: r.note}})
 	case "touched":
 		a.touched = append(a.touched, ref.Key)
 	case "stranger":
@@ -76,7 +76,7 @@ func (a *answer) refusal(r *row) error {
 		a.head.Ahead = int(r.ahead)
 		return a.head
 	case "ballot":
-		return driver.ErrBallot{Last: r.token}
+		return driver.BallotError{Last: r.token}
 	case "wait":
 		return &driver.QuarantineError{Left: micros(r.remains)}
 	case "other":
@@ -100,7 +100,7 @@ func (a *answer) outcome() error {
 	if a.refuse == nil && !a.done {
 		return errShort
 	}
-	if gone, ok := a.refuse.(driver.ErrGone); ok && !gone.Broken && a.broke {
+	if gone, ok := a.refuse.(driver.GoneError); ok && !gone.Broken && a.broke {
 		return fmt.Errorf("%s: the connection broke, and it is not known when the claim on %q left: try again",
 			a.store, a.ref.Key)
 	}

@@ -331,8 +331,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 // Break ends the claim of key whose span holds token, in one short transaction.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
 	return b.step(ctx, func(ctx context.Context) (effects, error) {
-		s := b.store
-		a, err := s.step(ctx, "break a claim of", key, "break", []byte(key), token, s.text(reason), s.node)
+		a, err := b.store.step(ctx, "break a claim of", key, "break",
+			[]byte(key), token, b.store.text(reason), b.store.node)
 		return a.effects, cmp.Or(err, a.outcome())
 	})
 }

@@ -164,7 +164,7 @@ type grant struct {
 // broken is a claim that an operator ended.
 type broken struct {
 	driver.ClaimRef
-	gone driver.ErrGone
+	gone driver.GoneError
 }
 
 // notifier tells this process that others have news for it. It may tell too often, and

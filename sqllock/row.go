@@ -108,8 +108,8 @@ func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecon
 
 // gone says why a claim is not in line: its tombstone, in the columns granted (whether it
 // was broken) and note (the reason).
-func (r *row) gone() driver.ErrGone {
-	return driver.ErrGone{Broken: r.granted, Reason: r.note}
+func (r *row) gone() driver.GoneError {
+	return driver.GoneError{Broken: r.granted, Reason: r.note}
 }
 
 // ticket is the ticket of the claim that r describes. What is in line decides; how it was

@@ -27,7 +27,6 @@ const maxSeenConns = 64
 // true of the -wal file, in which the last commits are.
 type sqliteFile struct {
 	path string      // symlinks resolved; empty for a database in memory
-	dir  string      // its folder
 	main os.FileInfo // the database file
 
 	mu     sync.Mutex
@@ -42,7 +41,7 @@ const settled = 50 * time.Millisecond
 
 // newSQLiteFile describes the file that path leads to.
 func newSQLiteFile(path string) (*sqliteFile, error) {
-	f := &sqliteFile{path: path, dir: filepath.Dir(path), conns: map[any]struct{}{}}
+	f := &sqliteFile{path: path, conns: map[any]struct{}{}}
 	if path == "" {
 		return f, nil
 	}
@@ -122,7 +121,7 @@ func (f *sqliteFile) stat() (wal os.FileInfo, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	folder, err := statFile(f.dir)
+	folder, err := statFile(filepath.Dir(f.path))
 	if err != nil {
 		return nil, err
 	}

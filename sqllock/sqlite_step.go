@@ -21,7 +21,7 @@ func (s *sqlite) call(ctx context.Context, what, key string, into sink, step str
 		return retryBusy(ctx, func() error { return s.transact(ctx, d, key, step, into, args) })
 	})
 	if errors.Is(err, errMoved) {
-		err = driver.ErrGone{Reason: "the database file was deleted or replaced"}
+		err = driver.GoneError{Reason: "the database file was deleted or replaced"}
 	}
 	return false, s.fail(what, key, err)
 }

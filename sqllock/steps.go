@@ -10,7 +10,7 @@ import (
 
 // steps are the steps of a Backend. They are alike on all databases; store makes them. A step
 // that took effect returns what happened besides its answer, also when the answer is an error
-// such as driver.ErrGone.
+// such as driver.GoneError.
 type steps struct {
 	config
 	store
@@ -86,7 +86,7 @@ func (s *steps) renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error) {
-	if free, ok := s.store.(freeStore); ok && t.Token != 0 && e == (driver.Exit{}) {
+	if free, ok := s.store.(freeStore); ok && e == (driver.Exit{}) {
 		if done, err := free.leaveFree(ctx, t); done || err != nil {
 			return effects{}, err
 		}
@@ -95,7 +95,7 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 	if e.Linger > 0 {
 		linger = clampTTL(e.Linger).Microseconds()
 	}
-	if t.Token == 0 {
+	if e.Tombstone {
 		tombstone = clampTTL(t.TTL).Microseconds()
 	}
 	a, err := s.step(ctx, "leave the line of", t.Key, "leave", []byte(t.Key), s.text(t.ID), []byte(e.Mark), linger,
@@ -121,15 +121,15 @@ func (s *steps) purge(ctx context.Context, key string) (effects, error) {
 }
 
 // standing describes the grant of a claim, or says why there is none.
-func (s *steps) standing(ctx context.Context, key, id string) (*grant, driver.ErrGone, error) {
+func (s *steps) standing(ctx context.Context, key, id string) (*grant, driver.GoneError, error) {
 	a, err := s.step(ctx, "read the line of", key, "standing", []byte(key), s.text(id))
 	if err != nil {
-		return nil, driver.ErrGone{}, err
+		return nil, driver.GoneError{}, err
 	}
 	if len(a.granted) > 0 {
-		return &a.granted[0], driver.ErrGone{}, nil
+		return &a.granted[0], driver.GoneError{}, nil
 	}
-	gone, _ := a.refuse.(driver.ErrGone)
+	gone, _ := a.refuse.(driver.GoneError)
 	return nil, gone, nil
 }
 

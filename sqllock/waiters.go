@@ -90,7 +90,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 // Alarm calls f for claims of this Backend that were broken, by whatever process: at
 // once if this Backend broke them, or somebody waits in it, and within about a second
 // otherwise. While an Alarm is set the database is asked once a second.
-func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
+func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	unsubscribe := b.waiters.alarms.Subscribe(f)
 	b.kick()
 	return func() {

@@ -26,12 +26,12 @@ type claim struct {
 
 // claimState is what is known of a claim. It is guarded by claims.mu.
 type claimState struct {
-	users   int             // calls that have the turn or wait for it
-	unsure  *session        // a join in this session was not answered, or not yet
-	barrier string          // that this join carries
-	at      position        // in line, as far as is known
-	gone    *driver.ErrGone // why it is not in line
-	barred  bool            // it has a tombstone
+	users   int               // calls that have the turn or wait for it
+	unsure  *session          // a join in this session was not answered, or not yet
+	barrier string            // that this join carries
+	at      position          // in line, as far as is known
+	gone    *driver.GoneError // why it is not in line
+	barred  bool              // it has a tombstone
 
 	ttl   time.Duration
 	ends  time.Time   // of the lease and, out of line, of what is remembered
@@ -119,7 +119,7 @@ func (st *claimState) whyNotIn(s *session) error {
 	case st.at.node == "" && st.maybeInLine():
 		return errUnresolved
 	case st.at.node == "":
-		return driver.ErrGone{}
+		return driver.GoneError{}
 	case st.at.session != s:
 		return goneSession
 	}
@@ -213,7 +213,7 @@ func (c *claim) lapse() {
 }
 
 // vacate notes that c is not in line any more, and remembers why. claims.mu is held.
-func (c *claim) vacate(gone driver.ErrGone) {
+func (c *claim) vacate(gone driver.GoneError) {
 	if c.at.node == "" {
 		return
 	}
@@ -223,7 +223,7 @@ func (c *claim) vacate(gone driver.ErrGone) {
 }
 
 // end notes that the node of c, if it is still its own, is not there any more.
-func (c *claim) end(node string, gone driver.ErrGone) {
+func (c *claim) end(node string, gone driver.GoneError) {
 	c.update(func() {
 		if c.at.node == node {
 			c.vacate(gone)
@@ -245,7 +245,7 @@ func (c *claim) left() {
 // bar keeps c from entering for d, and remembers why if c is not in line. What an operator
 // said is kept over what others say. A tombstone in memory is enough: only this Backend can
 // have sent an Enter of the ID.
-func (c *claim) bar(gone driver.ErrGone, d time.Duration) {
+func (c *claim) bar(gone driver.GoneError, d time.Duration) {
 	c.update(func() {
 		c.barred = true
 		if c.at.node != "" {

@@ -160,7 +160,7 @@ func TestBrokenWaiterIsNotGranted(t *testing.T) {
 	must(t, other.Break(t.Context(), "k", second.Token, "go home"))
 	leave(t, other, first)
 	_, err := b.Await(t.Context(), second)
-	var g driver.ErrGone
+	var g driver.GoneError
 	if !errors.As(err, &g) || g.Reason != "go home" {
 		t.Errorf("Await of a claim that was broken answered %v; want the reason", err)
 	}

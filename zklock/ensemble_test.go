@@ -127,7 +127,7 @@ func once3(t testing.TB, b *Backend, owner string, inside, last *atomic.Int64) e
 		k = driver.Ticket{Claim: c}
 	}
 	for {
-		out := b.Leave(within(t, 10*time.Second), k, driver.Exit{})
+		out := b.Leave(within(t, 10*time.Second), k, driver.Exit{Tombstone: k.Token == 0})
 		if out == nil || driver.Gone(out) {
 			return err
 		}

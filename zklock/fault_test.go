@@ -93,7 +93,7 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 		k := driver.Ticket{Claim: c}
 		if repeated {
 			k = hold(t, b, c)
-		} else if err := b.Leave(within(t, 10*time.Second), k, driver.Exit{}); err != nil && !driver.Gone(err) {
+		} else if err := b.Leave(within(t, 10*time.Second), k, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
 			t.Fatalf("Leave: %v", err)
 		}
 		if err := deliver(); err == nil {
@@ -309,7 +309,7 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	p.Resume()
 	for i, err := range b.Renew(within(t, 20*time.Second), []driver.Ticket{k, w}) {
 		if !driver.Gone(err) {
-			t.Errorf("Renew of claim %d after the session expired: %v; want ErrGone", i, err)
+			t.Errorf("Renew of claim %d after the session expired: %v; want GoneError", i, err)
 		}
 	}
 	wantGone(t, "Await after the session expired", errOf(b.Await(t.Context(), w)))
@@ -396,7 +396,7 @@ func TestEnterThatIsGivenUpLeavesNoContainer(t *testing.T) {
 	if _, err := b.Enter(t.Context(), c); err == nil || driver.Gone(err) {
 		t.Errorf("an Enter that got no answer answered %v", err)
 	}
-	if err := b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+	if err := b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
 		t.Error(err)
 	}
 	empty(t, s)
@@ -673,7 +673,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	}
 	must(t, s.Continue())
 	// What Enter and Leave had sent is settled when the server goes on.
-	wantGone(t, "Leave", paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{}))
+	wantGone(t, "Leave", paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{Tombstone: true}))
 }
 
 // After a broken connection the client says what it has seen, so a server that has not heard of

@@ -25,15 +25,16 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return &driver.PermanentError{Err: err}
 	}
 	_, err := do(ctx, b, "leaving the line of", t.Key, func(_ context.Context, s *session) (any, error) {
-		return nil, b.leave(s, t, e.Mark)
+		return nil, b.leave(s, t, e)
 	})
 	return err
 }
 
-func (b *Backend) leave(s *session, t driver.Ticket, mark driver.Mark) error {
+func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
+	mark := e.Mark
 	c := b.claims.acquire(t.Ref())
 	defer c.release()
-	if t.Token == 0 {
+	if e.Tombstone {
 		c.bar(goneLeft, t.TTL)
 	}
 	p, err := b.settle(s, c)
@@ -82,7 +83,7 @@ func (b *Backend) leaveGone(s *session, c *claim, p position) error {
 	case p.node != "":
 		return b.nodeGone(s, c, p.node)
 	}
-	return *cmp.Or(c.state().gone, &driver.ErrGone{})
+	return *cmp.Or(c.state().gone, &driver.GoneError{})
 }
 
 // find looks for the node of a claim, and says whether the claim is granted. The node is

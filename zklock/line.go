@@ -141,7 +141,7 @@ func (b *Backend) nodeGone(s *session, c *claim, node string) error {
 	if err != nil {
 		return err
 	}
-	gone := driver.ErrGone{Reason: r.Reason, Broken: true}
+	gone := driver.GoneError{Reason: r.Reason, Broken: true}
 	c.end(node, gone)
 	c.bar(gone, max(0, time.Until(st.ends))+time.Second)
 	b.deleteLater(s, record) // the tombstone remembers it now

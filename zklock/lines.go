@@ -126,7 +126,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		case err == nil:
 			b.run(func(context.Context) { b.sweepBroken(s, rs[2].Stat.Mtime) })
 		case errors.Is(err, zk.ErrNoNode):
-			err = driver.ErrGone{}
+			err = driver.GoneError{}
 		}
 		return nil, err
 	})

@@ -147,10 +147,10 @@ func isAnswer(err error) bool {
 
 // Why a claim ended.
 var (
-	goneLeft    = driver.ErrGone{Reason: "it has left"}
-	goneSession = driver.ErrGone{Reason: "the ZooKeeper session expired"}
-	goneLease   = driver.ErrGone{Reason: "its lease ended"}
-	goneDeleted = driver.ErrGone{Reason: "its node was deleted"}
+	goneLeft    = driver.GoneError{Reason: "it has left"}
+	goneSession = driver.GoneError{Reason: "the ZooKeeper session expired"}
+	goneLease   = driver.GoneError{Reason: "its lease ended"}
+	goneDeleted = driver.GoneError{Reason: "its node was deleted"}
 
 	// errNoSession says that a session ended in the middle of a step.
 	errNoSession = errors.New("the session ended meanwhile")

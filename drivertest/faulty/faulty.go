@@ -207,7 +207,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 }
 
 // Alarm passes on what the backend says. A backend without alarms says nothing, as it may.
-func (b *Backend) Alarm(f func(id string, gone driver.ErrGone)) (stop func()) {
+func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	a, ok := b.inner.(driver.Alarm)
 	if !ok {
 		return func() {}

@@ -123,11 +123,11 @@ func TestRequestMayBeOvertaken(t *testing.T) {
 		}()
 		synctest.Wait()
 		// Leave overtakes the Enter: the tombstone must win.
-		if err := b.Leave(t.Context(), driver.Ticket{Claim: claim("k", 1)}, driver.Exit{}); !driver.Gone(err) {
+		if err := b.Leave(t.Context(), driver.Ticket{Claim: claim("k", 1)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
 			t.Errorf("Leave: %v", err)
 		}
 		if err := <-done; !driver.Gone(err) {
-			t.Errorf("the delayed Enter answered %v; want ErrGone", err)
+			t.Errorf("the delayed Enter answered %v; want GoneError", err)
 		}
 	})
 }
@@ -268,7 +268,7 @@ func history(t *testing.T, seed uint64) (notes []string) {
 					ticket, err := b.Enter(ctx, claim(key, i))
 					cancel()
 					note := fmt.Sprintf("%s %02d %v granted %v error %v", key, i, time.Since(start), ticket.Granted, err)
-					b.Leave(t.Context(), driver.Ticket{Claim: claim(key, i)}, driver.Exit{})
+					b.Leave(t.Context(), driver.Ticket{Claim: claim(key, i)}, driver.Exit{Tombstone: true})
 					mu.Lock()
 					notes = append(notes, note)
 					mu.Unlock()

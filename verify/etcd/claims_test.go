@@ -130,9 +130,9 @@ func refused(t testing.TB, b driver.Backend, c driver.Claim) {
 	}
 }
 
-func leave(t testing.TB, b driver.Backend, ticket driver.Ticket) {
+func leave(t testing.TB, b driver.Backend, ticket driver.Ticket, e ...driver.Exit) {
 	t.Helper()
-	if err := b.Leave(soon(t), ticket, driver.Exit{}); err != nil {
+	if err := b.Leave(soon(t), ticket, append(e, driver.Exit{})[0]); err != nil {
 		t.Fatalf("Leave on %q: %v", ticket.Key, err)
 	}
 }
@@ -267,7 +267,7 @@ func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
 func wantGone(t testing.TB, what string, err error) {
 	t.Helper()
 	if !driver.Gone(err) {
-		t.Errorf("%s: %v; want ErrGone", what, err)
+		t.Errorf("%s: %v; want GoneError", what, err)
 	}
 }
 

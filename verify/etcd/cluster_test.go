@@ -201,7 +201,7 @@ func TestThreeMembers(t *testing.T) {
 			"Renew":                   func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{holder})[0] },
 			"Leave":                   func(ctx context.Context) error { return b.Leave(ctx, holder, driver.Exit{}) },
 			"Leave without a token": func(ctx context.Context) error {
-				return b.Leave(ctx, driver.Ticket{Claim: claim("k")}, driver.Exit{})
+				return b.Leave(ctx, driver.Ticket{Claim: claim("k")}, driver.Exit{Tombstone: true})
 			},
 		} {
 			began := time.Now()

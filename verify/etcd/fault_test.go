@@ -56,7 +56,7 @@ func TestRevokedLeaseIsALoss(t *testing.T) {
 	next = granted(t, b, next)
 	for _, err := range a.Renew(soon(t), []driver.Ticket{one, two}) {
 		if !driver.Gone(err) {
-			t.Errorf("Renew after the lease was revoked answered %v; want ErrGone", err)
+			t.Errorf("Renew after the lease was revoked answered %v; want GoneError", err)
 		}
 	}
 	ok(t, renew(t, b, other))
@@ -74,8 +74,7 @@ func TestRevokedLeaseIsReplacedByEnter(t *testing.T) {
 	leave(t, a, hold(t, a, claim("k")))
 	x.revoke(x.leases()...)
 	k := hold(t, a, claim("k")) // it finds out
-	k.Token = 0
-	leave(t, a, k)
+	leave(t, a, k, driver.Exit{Tombstone: true})
 	x.revoke(x.leases()...)
 	leave(t, a, hold(t, a, claim("k")))
 }
@@ -86,7 +85,7 @@ func TestDeletedKeyIsALossOfThatClaimAlone(t *testing.T) {
 	x.remove(x.prefix+"one/", clientv3.WithPrefix())
 	errs := a.Renew(soon(t), []driver.Ticket{one, two})
 	if !driver.Gone(errs[0]) || errs[1] != nil {
-		t.Errorf("Renew answered %v; want ErrGone for the claim whose key was deleted, and nil for the other", errs)
+		t.Errorf("Renew answered %v; want GoneError for the claim whose key was deleted, and nil for the other", errs)
 	}
 	leave(t, b, hold(t, b, claim("one")))
 	leave(t, a, two)
@@ -139,7 +138,7 @@ func TestLostAnswers(t *testing.T) {
 	waits := claim("k")
 	lost("Enter of a waiter", 1, inLine(2), func(ctx context.Context) error { _, err := far.Enter(ctx, waits); return err })
 	persist(t, "Leave without a token", func(ctx context.Context) error {
-		return far.Leave(ctx, driver.Ticket{Claim: waits}, driver.Exit{})
+		return far.Leave(ctx, driver.Ticket{Claim: waits}, driver.Exit{Tombstone: true})
 	})
 	wantGone(t, "an Enter delayed beyond its Leave", errOf(far.Enter(soon(t), waits)))
 

@@ -98,8 +98,7 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 		a, b := x.backend(), x.backend()
 		first := hold(t, a, c)
 		ok(t, renew(t, b, first))
-		first.Token = 0
-		leave(t, b, first)
+		leave(t, b, first, driver.Exit{Tombstone: true})
 		wantGone(t, "Renew of what another Backend has taken out of the line", renew(t, a, first))
 	})
 }
@@ -131,8 +130,7 @@ func TestEnterArrivesAfterARefusal(t *testing.T) {
 		if names := x.keys("k/"); len(names) != 1 {
 			t.Errorf("one claim is in line as %q", names)
 		}
-		got.Token = 0
-		leave(t, a, got)
+		leave(t, a, got, driver.Exit{Tombstone: true})
 		if l := claims(t, b, "k"); len(l) != 0 {
 			t.Errorf("after its Leave the line is %+v", l)
 		}
@@ -156,7 +154,7 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 		x.remove(stray)
 		ok(t, errOf(late()))
 		leave(t, b, holder)
-		leave(t, a, driver.Ticket{Claim: c})
+		leave(t, a, driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 		if l := claims(t, b, "k"); len(l) != 0 {
 			t.Errorf("after its Leave the line is %+v", l)
 		}
@@ -184,7 +182,7 @@ func TestEnterArrivesDuringItsLeave(t *testing.T) {
 					}
 					return answer, err
 				}
-				if err := b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{}); err != nil && !driver.Gone(err) {
+				if err := b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
 					t.Fatal(err)
 				}
 				if looks < 3 {

@@ -87,7 +87,7 @@ func TestTombstonesExpire(t *testing.T) {
 	x := sceneOn(t, testserver.Etcd(t))
 	b := x.backend()
 	for range 5 {
-		if err := b.Leave(soon(t), driver.Ticket{Claim: ttl(claim("k"), lease)}, driver.Exit{}); !driver.Gone(err) {
+		if err := b.Leave(soon(t), driver.Ticket{Claim: ttl(claim("k"), lease)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
 			t.Fatal(err)
 		}
 	}

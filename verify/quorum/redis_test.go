@@ -205,8 +205,8 @@ func TestRedisMemberTakesNoBallotFromFarAhead(t *testing.T) {
 		c := ballotOn("k")
 		c.TTL = 10 * lasting.Skew
 		c.Ballot += (2 * lasting.Skew).Microseconds()
-		if _, err := b.Enter(t.Context(), c); !errors.As(err, new(driver.ErrBallot)) {
-			t.Errorf("a ballot %v ahead of the clock was answered with %v; want an ErrBallot", 2*lasting.Skew, err)
+		if _, err := b.Enter(t.Context(), c); !errors.As(err, new(driver.BallotError)) {
+			t.Errorf("a ballot %v ahead of the clock was answered with %v; want an BallotError", 2*lasting.Skew, err)
 		}
 		if again {
 			break

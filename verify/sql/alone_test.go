@@ -169,7 +169,7 @@ func TestBreakOfAKeptClaim(t *testing.T) {
 		for name, err := range map[string]error{
 			"Enter": second(b.Enter(soon(t), c)), "Renew": renew(b, soon(t), ticket),
 		} {
-			var gone driver.ErrGone
+			var gone driver.GoneError
 			if !errors.As(err, &gone) || !gone.Broken || gone.Reason != "enough" {
 				t.Errorf("%s of a broken claim answered %v; want that", name, err)
 			}
@@ -228,7 +228,7 @@ func TestSpansDoNotOverlap(t *testing.T) {
 func TestTombstoneOutlivesItsLine(t *testing.T) {
 	polled(t, []kind{postgres}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		c := ttl(claim("k"), 100*time.Hour)
-		gone(t, "Leave of nobody", b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{}))
+		gone(t, "Leave of nobody", b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}))
 		for _, how := range []string{"UPDATE fencelock_line SET last = 1",
 			"DELETE FROM fencelock_line WHERE key = 'k'"} {
 			s.do(t, how)

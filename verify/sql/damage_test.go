@@ -88,7 +88,7 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 			}
 			b.Break(ctx, "k", holder.Token, "")
 			b.Leave(ctx, holder, driver.Exit{Mark: "m"})
-			b.Leave(ctx, driver.Ticket{Claim: holder.Claim}, driver.Exit{})
+			b.Leave(ctx, driver.Ticket{Claim: holder.Claim}, driver.Exit{Tombstone: true})
 			// What the error says to do helps.
 			for _, table := range []string{"fencelock_claim", "fencelock_line", "{tombstones}"} {
 				s.do(t, "DELETE FROM "+table)

@@ -94,7 +94,7 @@ func (m moving) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error
 	if err == nil && ticket.Granted {
 		other := noWait(claim(c.Key))
 		if _, err := m.Backend.Enter(ctx, other); err == nil {
-			return ticket, m.Leave(ctx, driver.Ticket{Claim: other}, driver.Exit{}) // it has ended meanwhile
+			return ticket, m.Leave(ctx, driver.Ticket{Claim: other}, driver.Exit{Tombstone: true}) // it has ended meanwhile
 		}
 	}
 	return ticket, err
@@ -206,7 +206,7 @@ func essentials(t *testing.T, a, b *sqllock.Backend) {
 		if err := b.Break(soon(t), end.key, marked.Token, end.reason); err != nil {
 			t.Error(err)
 		}
-		var gone driver.ErrGone
+		var gone driver.GoneError
 		if _, err := a.Enter(soon(t), marked.Claim); !errors.As(err, &gone) || !gone.Broken ||
 			gone.Reason != end.reason {
 			t.Errorf("Enter of a broken claim answered %v; want that", err)

@@ -81,7 +81,7 @@ func TestNotifiesOnlyWhenSomebodyWaits(t *testing.T) {
 					heard()
 				})
 			}})
-		defer a.Alarm(func(string, driver.ErrGone) {})()
+		defer a.Alarm(func(string, driver.GoneError) {})()
 		b := s.polling(t)
 		use(t, a, "k")
 		<-told

@@ -90,7 +90,7 @@ func fourWorkers(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (hel
 				}
 				held.Add(1)
 				inside.Add(-1)
-				// Leave that was applied before the crash answers ErrGone when repeated.
+				// Leave that was applied before the crash answers GoneError when repeated.
 				if err := untilSure(ctx, func() error { return b.Leave(ctx, w, driver.Exit{}) }); err != nil &&
 					!driver.Gone(err) {
 					t.Errorf("Leave: %v", err)
@@ -147,7 +147,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	for name, err := range map[string]error{
 		"Enter": second(a.Enter(brief(), claim("k"))),
 		"Renew": renew(a, brief(), holder),
-		"Leave": a.Leave(brief(), driver.Ticket{Claim: claim("k")}, driver.Exit{}),
+		"Leave": a.Leave(brief(), driver.Ticket{Claim: claim("k")}, driver.Exit{Tombstone: true}),
 		"Line":  second(a.Line(brief(), "k")),
 	} {
 		unsure(t, name+" without a server", err)

@@ -176,11 +176,11 @@ func unsure(t testing.TB, what string, err error) {
 
 func permanent(err error) bool { return errors.As(err, new(*driver.PermanentError)) }
 
-// gone must be ErrGone.
+// gone must be GoneError.
 func gone(t testing.TB, what string, err error) {
 	t.Helper()
 	if !driver.Gone(err) {
-		t.Errorf("%s answered %v; want ErrGone", what, err)
+		t.Errorf("%s answered %v; want GoneError", what, err)
 	}
 }
 

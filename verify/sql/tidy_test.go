@@ -59,7 +59,7 @@ func TestTombstonesAreForgotten(t *testing.T) {
 	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		for i := range 50 {
 			b.Leave(soon(t), driver.Ticket{Claim: ttl(claim(fmt.Sprint("k", i%2)), 100*time.Millisecond)},
-				driver.Exit{})
+				driver.Exit{Tombstone: true})
 		}
 		until(t, "no tombstone is left", func() bool {
 			for i := range 64 {
@@ -82,7 +82,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			db := s.open(t)
 			b := sqllock.New(db, s.dialect, options(s.dialect, s.pooled, s.dsn))
 			holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
-			stop := b.Alarm(func(string, driver.ErrGone) {})
+			stop := b.Alarm(func(string, driver.GoneError) {})
 			done := behind(func() error {
 				var err error
 				for err == nil { // Await answers about once a second

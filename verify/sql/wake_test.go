@@ -165,8 +165,8 @@ func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
 func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
 	each(t, all, func(t *testing.T, s *store) {
 		mine, other := s.backend(t), s.backend(t)
-		heard := make(chan driver.ErrGone, 10)
-		defer mine.Alarm(func(_ string, gone driver.ErrGone) { heard <- gone })()
+		heard := make(chan driver.GoneError, 10)
+		defer mine.Alarm(func(_ string, gone driver.GoneError) { heard <- gone })()
 		for _, by := range []*sqllock.Backend{other, mine} {
 			holder := hold(t, mine, claim("k"))
 			must(t, by.Break(soon(t), "k", holder.Token, "out of order"))
@@ -189,7 +189,7 @@ func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
 
 func TestStoppedAlarmHearsNothing(t *testing.T) {
 	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
-		stop := b.Alarm(func(string, driver.ErrGone) { t.Error("a stopped alarm was called") })
+		stop := b.Alarm(func(string, driver.GoneError) { t.Error("a stopped alarm was called") })
 		stop()
 		stop()
 		holder := hold(t, b, claim("k"))

@@ -204,7 +204,7 @@ func TestAnswerLost(t *testing.T) {
 					if err := b.Break(ctx, "k", w.Token, "why"); err != nil && !driver.Gone(err) {
 						t.Errorf("a repeated Break: %v", err)
 					}
-					var broken driver.ErrGone
+					var broken driver.GoneError
 					if err := renew(b, ctx, w); !errors.As(err, &broken) || broken.Reason != "why" {
 						t.Errorf("Renew of a broken claim answered %v; want the reason", err)
 					}
@@ -217,9 +217,9 @@ func TestAnswerLost(t *testing.T) {
 						if step == "enter" {
 							unsure(t, "Enter", second(b.Enter(ctx, late)))
 						} else {
-							unsure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{}))
+							unsure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{Tombstone: true}))
 						}
-						b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{})
+						b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{Tombstone: true})
 						gone(t, "an Enter after its Leave", second(b.Enter(ctx, late)))
 					}
 					empty(t, b)

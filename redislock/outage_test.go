@@ -149,7 +149,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	hold(t, b, expiring)
 	behind := wait_(t, b, mutex("expiring"))
 
-	crowd := []driver.Ticket{hold(t, b, mutex("of many")), hold(t, b, mutex("of many more"))}
+	two := []driver.Ticket{hold(t, b, mutex("of many")), hold(t, b, mutex("of many more"))}
 	wait_(t, b, mutex("of many more"))
 	used()
 	fill(t, rdb)
@@ -168,7 +168,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 		t.Errorf("a refused Enter left %+v", l)
 	}
 	var many []*transport.Command
-	for _, k := range crowd {
+	for _, k := range two {
 		many = append(many, b.command(leaveScript, k.Key, prefixed(k.ID), b.callName()))
 	}
 	for _, got := range together(t, b, many...) {

@@ -13,6 +13,11 @@
 // A renewal of up to a thousand claims costs one keep-alive, and one read for each
 // hundred claims. The read proves that each claim's own key still exists.
 //
+// Detach and Adopt cost two round trips each: a read and a new lease, and a transaction. A
+// detached claim has a lease of its own, and so has an adopted one. Each renewal of such a
+// claim costs one more read and a keep-alive. To release it by its handle costs two
+// transactions.
+//
 // A Backend has one etcd lease for each TTL in use, in whole seconds. The first claim of
 // a TTL creates the lease, and all claims of that TTL share it. Close revokes the lease
 // if it holds no key.

@@ -107,7 +107,7 @@ func (b *Backend) joined(c *driver.Claim, p *position, l *lease, sent time.Time)
 // because the answer to the Enter before may have been lost, and the caller counts from
 // this one.
 func (b *Backend) enterAgain(ctx context.Context, c *driver.Claim, p *position) (driver.Ticket, error) {
-	ttl, err := b.renewAlone(ctx, c, p.own.CreateRevision)
+	ttl, err := b.renewAlone(ctx, &driver.Ticket{Claim: *c, Token: tokenOf(p.own.CreateRevision)})
 	if err != nil {
 		return driver.Ticket{}, err
 	}

@@ -93,6 +93,7 @@ var (
 	errLeft      = driver.GoneError{Reason: "it has left"}
 	errNameTaken = driver.GoneError{Reason: "something else has the name of its key"}
 	errEnded     = driver.GoneError{Reason: "its lease has ended, or its key was deleted"}
+	errWaits     = driver.GoneError{Reason: "it waits, and only a holder can pass on"}
 )
 
 // goneFor says why a claim is not in line.
@@ -104,8 +105,8 @@ func goneFor(kv *keyValue) error {
 	if err := decode(kv, &r); err != nil {
 		return err
 	}
-	if r.Broken {
-		return driver.GoneError{Reason: r.Reason, Broken: true}
+	if r.Broken || r.Reason != "" {
+		return driver.GoneError{Reason: r.Reason, Broken: r.Broken}
 	}
 	return errLeft
 }

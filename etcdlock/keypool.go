@@ -16,11 +16,23 @@ import (
 // A transaction that puts a claim compares that its name is free. While an Enter of a claim may
 // still arrive, the claim keeps its name, so that its retries cannot make a second claim.
 type keyPool struct {
-	mu      sync.Mutex
-	tag     string // random, so that the names of different Backends differ
-	names   map[driver.ClaimRef]string
-	inUse   map[string]bool          // by name
-	pending map[driver.ClaimRef]bool // an Enter of the claim has an unknown outcome
+	mu        sync.Mutex
+	tag       string // random, so that the names of different Backends differ
+	names     map[driver.ClaimRef]string
+	inUse     map[string]bool          // by name
+	pending   map[driver.ClaimRef]bool // an Enter of the claim has an unknown outcome
+	detaching map[driver.ClaimRef]bool // a Detach of the claim is under way, or has an unknown outcome
+}
+
+// initLocked makes the tables.
+func (p *keyPool) initLocked() {
+	if p.names == nil {
+		p.tag = rand.Text()[:16]
+		p.names = make(map[driver.ClaimRef]string)
+		p.inUse = make(map[string]bool)
+		p.pending = make(map[driver.ClaimRef]bool)
+		p.detaching = make(map[driver.ClaimRef]bool)
+	}
 }
 
 // name returns the name of a claim that this Backend has put, or may have put; else "".
@@ -37,12 +49,7 @@ func (p *keyPool) take(l line, c *driver.Claim) string {
 	if name, known := p.names[c.Ref()]; known {
 		return name
 	}
-	if p.names == nil {
-		p.tag = rand.Text()[:16]
-		p.names = make(map[driver.ClaimRef]string)
-		p.inUse = make(map[string]bool)
-		p.pending = make(map[driver.ClaimRef]bool)
-	}
+	p.initLocked()
 	begin := l.prefix(c) + p.tag
 	for n := 0; ; n++ {
 		if name := begin + strconv.Itoa(n); !p.inUse[name] {
@@ -50,6 +57,29 @@ func (p *keyPool) take(l line, c *driver.Claim) string {
 			return name
 		}
 	}
+}
+
+// adopt says that a claim has the key name, which any Backend may have put.
+func (p *keyPool) adopt(ref driver.ClaimRef, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.initLocked()
+	p.names[ref], p.inUse[name] = name, true
+}
+
+// detach says that a Detach of the claim begins.
+func (p *keyPool) detach(ref driver.ClaimRef) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.initLocked()
+	p.detaching[ref] = true
+}
+
+// mayDetach reports whether a Detach of the claim may still arrive.
+func (p *keyPool) mayDetach(ref driver.ClaimRef) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.detaching[ref]
 }
 
 // enterPending says that an Enter of the claim has an unknown outcome, if it was sent.
@@ -96,4 +126,5 @@ func (p *keyPool) releaseLocked(ref driver.ClaimRef) {
 	delete(p.inUse, p.names[ref])
 	delete(p.names, ref)
 	delete(p.pending, ref)
+	delete(p.detaching, ref)
 }

@@ -42,9 +42,9 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error) {
 		}
 		switch {
 		case errs[i] != nil:
-		case !ours || kept.err == nil && kept.ttl < ts[i].TTL:
-			// The claim is not in line, or lingers, or its lease is too short or another Backend's.
-			_, errs[i] = b.renewAlone(ctx, &ts[i].Claim, revisionOf(ts[i].Token))
+		case !ours || kept.err == nil && kept.ttl < ts[i].TTL || b.keys.mayDetach(ts[i].Ref()):
+			// The claim is not in line, or lingers, or its lease is too short or not ours.
+			_, errs[i] = b.renewAlone(ctx, &ts[i])
 		default:
 			errs[i] = kept.err
 		}
@@ -105,38 +105,73 @@ func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[client
 	return alive
 }
 
-// renewAlone starts the lease of c again, and moves c to a longer lease if c wants one. It
-// never shortens. It returns the lease that c has from now on.
-func (b *Backend) renewAlone(ctx context.Context, c *driver.Claim, rev int64) (time.Duration, error) {
+// renewAlone starts the lease of t's claim again, and moves the claim to a longer lease if t
+// wants one. It never shortens. It returns the lease that the claim has from now on.
+func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) (time.Duration, error) {
 	for range maxAttempts {
-		p, err := b.locate(ctx, c, rev)
+		p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
 		if err != nil {
 			return 0, err
 		}
 		id := clientv3.LeaseID(p.own.Lease)
-		if l := b.leases.find(id); l == nil || l.ttl >= c.TTL {
+		if l := b.leases.find(id); l == nil || l.ttl >= t.TTL {
 			ttl, err := b.keepAlive(ctx, id)
-			if err != nil || ttl >= c.TTL {
+			stays := true
+			if err == nil && ttl >= t.TTL {
+				stays, err = b.refuseDetach(ctx, t, p)
+			}
+			switch {
+			case err != nil, ttl >= t.TTL && stays:
 				return ttl, err
+			case !stays:
+				continue
 			}
 		}
-		longer, err := b.leaseOf(ctx, c.TTL)
-		if err != nil {
-			return 0, err
-		}
-		ttl, err := b.keepAlive(ctx, longer.id)
-		moved := false
-		if err == nil {
-			moved, err = b.moveToLease(ctx, p, longer)
-		}
-		switch {
-		case leaseEnded(err):
-			b.leases.forget(longer.id)
-		case err != nil || moved:
+		ttl, moved, err := b.lengthen(ctx, t, p)
+		if err != nil || moved {
 			return ttl, err
 		}
 	}
 	return 0, errRaced
+}
+
+// lengthen moves the claim of p to a lease of t.TTL. It reports false if the claim has
+// changed since p was read, or if the lease has ended.
+func (b *Backend) lengthen(
+	ctx context.Context, t *driver.Ticket, p *position,
+) (ttl time.Duration, moved bool, err error) {
+	var longer *lease
+	if t.Detached {
+		longer, err = b.grant(ctx, wholeSeconds(t.TTL))
+	} else {
+		longer, err = b.leaseOf(ctx, t.TTL)
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	ttl, err = b.keepAlive(ctx, longer.id)
+	if err == nil {
+		moved, err = b.moveToLease(ctx, p, longer)
+	}
+	if leaseEnded(err) {
+		b.leases.forget(longer.id)
+		err = nil
+	}
+	return ttl, moved, err
+}
+
+// refuseDetach rewrites the claim of p on its lease if a Detach may still arrive: that would
+// move the claim to a lease that is older than the renewal. It reports false if the claim has
+// changed since p was read.
+func (b *Backend) refuseDetach(ctx context.Context, t *driver.Ticket, p *position) (bool, error) {
+	if !b.keys.mayDetach(t.Ref()) {
+		return true, nil
+	}
+	answer, err := b.etcd.Txn(ctx).
+		If(unchanged(p.name, p.own)).
+		Then(clientv3.OpPut(p.name, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())).
+		Commit()
+	return err == nil && answer.Succeeded, err
 }
 
 // moveToLease puts the claim of p on the lease l. It reports false if the claim has changed

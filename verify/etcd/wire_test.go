@@ -68,6 +68,12 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 		}
 	})
 	leave(t, a, permit)
+	permit = hold(t, a, permits("s", 1, 3))
+	passing := map[string]int{"Txn": 2, "LeaseGrant": 1}
+	asked("Detach", passing, func() { permit = detach(t, a, permit) })
+	asked("a renewal by a handle", map[string]int{"Txn": 2, "LeaseKeepAlive": 1}, func() { must(t, renew(t, b, permit)) })
+	asked("Adopt", passing, func() { permit = adopt(t, b, permit, another(permit.Claim)) })
+	asked("the Leave of an adopted claim", map[string]int{"Txn": 1}, func() { leave(t, b, permit) })
 
 	var w driver.Ticket
 	asked("joining a line", map[string]int{"Txn": 2}, func() { w = wait(t, b, claim("k")) })

@@ -170,7 +170,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	b := open(t, all)
 	// Without Alarm: whoever holds for a tenth of a second, as a busy machine may make
 	// this test do, would subscribe to it, once.
-	quiet := struct{ driver.Backend }{b}
+	quiet := shared{b}
 	c := testclient.New(t, quiet, nil)
 	warm := lock(t, c, "warm") // connections, and the scripts
 	check(t, warm.Renew(t.Context()))
@@ -219,6 +219,11 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 		}
 	}
 }
+
+// shared is a backend that two Clients of one test use, so that both settle together.
+type shared struct{ driver.Backend }
+
+func (shared) Open() error { return nil }
 
 func client2(t *testing.T, b driver.Backend) *fencelock.Client {
 	return testclient.New(t, b, &fencelock.Options{Owner: "another"})

@@ -54,12 +54,16 @@ func TestBackoffThatGivesUpEndsTheCall(t *testing.T) {
 		err := errOf(c.Lock(bg, "k"))
 		took(t, start, time.Second)
 		w.is(err, fencelock.ErrUnavailable, errDown)
-		w.steps("enter", "enter")
-
+		entered := func(want int) { // a Leave follows in the background
+			if n := len(w.store.entered()); n != want {
+				t.Errorf("%d Enters, want %d", n, want)
+			}
+		}
+		entered(2)
 		w.is(errOf(c.Lock(bg, "k", fencelock.Retry(fencelock.LimitTries(twice, 1)))), fencelock.ErrUnavailable, errDown)
-		w.steps("enter")
+		entered(3)
 		w.is(errOf(c.Lock(bg, "k", fencelock.Retry(nil))), fencelock.ErrInvalid)
-		w.steps()
+		entered(3)
 	})
 	inWorld(t, func(w *world) { // a store without a line is asked again and again
 		w.store.info.Fair = false

@@ -224,6 +224,7 @@ func (w *worker) use(parent context.Context, n int, u use) {
 
 // holding is one lease and its claim in the history.
 type holding struct {
+	told  sync.Mutex // orders what the loss and a re-entry at the same moment write down
 	lease *fencelock.Lease
 	event history.Event
 	inner *fencelock.Lease
@@ -324,13 +325,16 @@ func (w *worker) takeAll(ctx context.Context, u use, e history.Event, opts []fen
 // watch writes down when the belief in l ends, whatever its holder is busy with then. A
 // belief ends with its context, also where the lease does not.
 func (w *worker) watch(l *fencelock.Lease, e history.Event, lost error) *holding {
+	h := &holding{lease: l, event: e, lost: lost}
 	e.Op = history.Loss
 	context.AfterFunc(l.Context(), func() {
+		h.told.Lock()
+		defer h.told.Unlock()
 		if !errors.Is(l.Err(), fencelock.ErrReleased) {
 			w.note(e)
 		}
 	})
-	return &holding{lease: l, event: e, lost: lost}
+	return h
 }
 
 // inTime checks that a call did not outlive what bounds it.
@@ -487,10 +491,12 @@ func (w *worker) inside(h *holding, u use) {
 	}
 	e := h.event
 	e.Handle = "2"
-	if in.Err() == nil {
+	h.told.Lock()
+	if in.Err() == nil && ctx.Err() == nil {
 		e.Op = history.Believe
 		w.note(e)
 	}
+	h.told.Unlock()
 	if u.Inner == outlives {
 		h.inner = in
 		return

@@ -110,6 +110,10 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 		return nil, err
 	}
 	defer a.c.life.endWork()
+	if err := a.beginNamed(); err != nil {
+		return nil, err
+	}
+	defer a.endNamed()
 	a.claim = a.newClaim()
 	l, err := a.obtain()
 	if err != nil {
@@ -117,6 +121,28 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 		return nil, a.refusal(err)
 	}
 	return l, nil
+}
+
+// beginNamed refuses a call with a ClaimID that cannot be kept, or that another call of this
+// Client has.
+func (a *acquisition) beginNamed() error {
+	if a.claimID == "" {
+		return nil
+	}
+	if _, err := a.c.detacher(); err != nil {
+		return err
+	}
+	if _, underWay := a.c.named.LoadOrStore(driver.ClaimRef{Key: a.key, ID: a.claimID}, true); underWay {
+		a.claimID = "" // of the other call
+		return invalid("another call with this ClaimID is under way; wait until it has returned")
+	}
+	return nil
+}
+
+func (a *acquisition) endNamed() {
+	if a.claimID != "" {
+		a.c.named.Delete(driver.ClaimRef{Key: a.key, ID: a.claimID})
+	}
 }
 
 // prepare reads the options and refuses what cannot succeed.
@@ -227,15 +253,18 @@ func (c *Client) clampTTL(d time.Duration) time.Duration {
 func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
 		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.note == "" && a.op != opOnce &&
-		a.enterTTL == a.c.clampTTL(a.c.options.TTL)
+		a.claimID == "" && a.enterTTL == a.c.clampTTL(a.c.options.TTL)
 }
 
 // newClaim makes a claim for the call.
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
-		c: a.c, queue: a.queue, key: a.key, id: rand.Text(),
+		c: a.c, queue: a.queue, key: a.key, id: a.claimID, named: a.claimID != "",
 		capacity: int32(a.capacity), weight: int32(a.weight), manual: a.manual || a.fixed > 0, fixed: a.fixed > 0,
 		ttl: a.enterTTL, span: 1, index: -1, next: never,
+	}
+	if !cl.named {
+		cl.id = rand.Text()
 	}
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)

@@ -76,8 +76,8 @@ func (a *acquisition) step() (*Lease, error) {
 	case stateHeld:
 		return a.takeGrant()
 	}
-	if broken := a.claim.brokenBy(); broken != nil {
-		return nil, finalError{broken}
+	if ended := a.claim.endedForGood(); ended != nil {
+		return nil, finalError{ended}
 	}
 	a.enterAnew()
 	return nil, nil
@@ -308,11 +308,12 @@ func (a *acquisition) renewGrant() error {
 	return err
 }
 
-// brokenBy returns the loss of a claim that an operator ended, or nil.
-func (cl *claim) brokenBy() error {
+// endedForGood returns the loss of a claim that no other claim may replace, because an
+// operator ended it, or because the program has named it; else nil.
+func (cl *claim) endedForGood() error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if !cl.broken {
+	if !cl.broken && !cl.named {
 		return nil
 	}
 	return cl.readRare().lost
@@ -345,15 +346,20 @@ func (cl *claim) leaveIfEntered() {
 func (a *acquisition) giveUp() {
 	cl, c := a.claim, a.c
 	cl.mu.Lock()
+	interrupted := a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil
 	switch {
+	case cl.named && (interrupted || cl.state == stateEnded): // others may have it
+		cl.abandonLocked()
+		cl.mu.Unlock()
 	case cl.state == stateLeaving,
 		cl.state == stateNew && !cl.uncertain,
 		cl.state == stateEnded && !cl.uncertain && cl.leaseEnd == 0:
 		cl.mu.Unlock()
-	case a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil:
+	case interrupted:
 		cl.leaveInBackgroundLocked(driver.Exit{})
 		cl.mu.Unlock()
 	default:
+		cl.uncertain = cl.uncertain || cl.named // another process may repeat the Enter
 		cl.mu.Unlock()
 		_, _ = cl.leave(a.ctx, driver.Exit{}, min(closeBudget, a.enterTTL/3))
 	}

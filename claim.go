@@ -35,6 +35,7 @@ type claim struct {
 	capacity, weight int32
 	manual           bool // not renewed by the schedule while it is held
 	fixed            bool // a FixedLease: manual, and Lease.Renew refuses it
+	named            bool // by a ClaimID: other processes may have it, so only its Release makes it leave
 
 	// deadline is when this process stops believing in the lease. It is written under mu,
 	// never moved back, and read by Lease.Err without a lock.
@@ -127,6 +128,7 @@ func (cl *claim) requestLocked() driver.Claim {
 	return driver.Claim{
 		Key: cl.key, ID: cl.id, Owner: cl.c.options.Owner, Note: cl.readRare().note,
 		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl, NoWait: cl.noWait, Span: int64(cl.span),
+		Named: cl.named,
 	}
 }
 

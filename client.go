@@ -29,6 +29,7 @@ type Client struct {
 	renewals atomic.Int32 // calls of Backend.Renew under way
 	leaves   atomic.Int32 // background Leaves under way
 
+	named        sync.Map  // driver.ClaimRef of the calls with a ClaimID that are under way
 	acquisitions sync.Pool // of *acquisition
 	stopAlarms   func()
 }

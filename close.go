@@ -166,6 +166,10 @@ func (cl *claim) close() {
 	if g := cl.grant; g != nil {
 		exit := cl.exitLocked(g, now)
 		cl.endGrantLocked(g, cl.loss(ErrClosed, g.token, ""))
+		if cl.named {
+			cl.abandonLocked()
+			return
+		}
 		cl.leaveInBackgroundLocked(exit)
 		return
 	}

@@ -76,6 +76,13 @@ func (c *Client) lingerLeft(d time.Duration, at int64) time.Duration {
 	return max(d, c.info.MinTTL)
 }
 
+// abandonLocked leaves the claim, which is named, to the others who know its name: a Leave
+// that arrives late would end their grant.
+func (cl *claim) abandonLocked() {
+	cl.state = stateEnded
+	cl.planLocked(cl.c.clock.now())
+}
+
 // leaveInBackgroundLocked takes the claim out of the line on a goroutine of its own.
 func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
 	now := cl.c.clock.now()

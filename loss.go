@@ -25,7 +25,7 @@ func (cl *claim) loseLocked(kind error, detail string) {
 		// the Leave.
 		cl.planLocked(now)
 		return
-	case kind == ErrBroken:
+	case kind == ErrBroken || cl.named:
 		cl.endGrantLocked(g, lost)
 		cl.planLocked(now)
 	default:

@@ -241,6 +241,37 @@ func Note(s string) Option {
 	}}
 }
 
+// ClaimID names the claim of the call, so that the call can be repeated by any process of
+// the same store: all calls with this id for this key have one place in the line, and one
+// grant with one token. It is for services that may be asked the same thing twice.
+//
+// The id is 16 to 64 letters, digits, "-" and "_". Draw it from 128 random bits for each
+// wish. When ctx ends, or the Client, the claim stays until its lease ends, so that a
+// repeated call finds it. A Release, and a Wait that is over, take it out of the line, and
+// the id is spent: a call with it answers ErrLost for a while. The call is ErrLost, too, if the claim
+// ended while it waited.
+//
+// Two processes that repeat one call both get the grant: the program must see to it that
+// one of them uses it. In one Client, a second call with the id of one that is under way
+// is ErrInvalid. Goroutines do not queue in this process for such a claim. ErrInvalid on a
+// backend that cannot pass claims between processes (ZooKeeper, a quorum).
+func ClaimID(id string) Option {
+	return Option{func(o *callOptions) error {
+		o.claimID = id
+		if !isClaimID(id) {
+			return invalid("ClaimID is %s; want 16 to 64 letters, digits, \"-\" and \"_\"", printable(id))
+		}
+		return nil
+	}}
+}
+
+func isClaimID(id string) bool {
+	odd := func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_')
+	}
+	return len(id) >= 16 && len(id) <= 64 && !strings.ContainsFunc(id, odd)
+}
+
 // callOptions are the options of one call. A time that is zero was not given.
 type callOptions struct {
 	wait      time.Duration // 0 for a try; negative: without bound
@@ -249,6 +280,7 @@ type callOptions struct {
 	maxHold   time.Duration
 	minHold   time.Duration
 	note      string
+	claimID   string // "": drawn by this package
 	reentrant bool
 	manual    bool    // ManualRenewal
 	backoff   Backoff // nil: Options.Backoff

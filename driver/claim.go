@@ -34,6 +34,10 @@ type Claim struct {
 	// ID is 128 random bits as text, drawn by the core for this claim alone. It
 	// makes Enter repeatable, through the same Backend, and it is the only right to Leave.
 	ID string
+	// Named says that the program has drawn the ID: Enter, Await, Renew and Leave may come
+	// through any Backend of the store, and the claim outlives the process that entered
+	// it until its lease ends. Only a Detacher is asked for such claims.
+	Named bool
 	// Owner and Note are text shown to people: UTF-8 without zero bytes.
 	Owner, Note string
 	// Capacity and Weight decide the grant; 1 ≤ Weight ≤ Capacity ≤ RW.

@@ -114,3 +114,38 @@ var brokenDetaches = []breaker{
 		}
 	}, "BrokenIsNotAdopted"},
 }
+
+var brokenNames = []breaker{
+	{"a named claim that enters again goes to the end of the line", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			if t, again := b.known(c.Key, c.ID); again && c.Named {
+				_ = b.Store.Leave(ctx, t, driver.Exit{})
+			}
+			return b.Store.Enter(ctx, c)
+		}
+	}, "NamedClaimKeepsItsPlace NamedGrantIsFoundAgain"},
+	{"a named claim ends with its process", func(b *broken) {
+		b.close = func() error {
+			b.Store.Flush()
+			return nil
+		}
+	}, "NamedClaimOutlivesItsProcess"},
+	{"a named claim is renewed with the others of its process", func(b *broken) {
+		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
+			if t, found := b.find(func(t driver.Ticket) bool { return t.Named }); found {
+				b.Store.Renew(ctx, []driver.Ticket{t})
+			}
+			return b.Store.Renew(ctx, ts)
+		}
+	}, "NamedClaimEndsWithItsLease"},
+	{"a named claim can be entered after its end", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Store.Enter(ctx, c)
+			if driver.Gone(err) && c.Named {
+				c.ID += "2"
+				return b.Store.Enter(ctx, c)
+			}
+			return t, err
+		}
+	}, "NamedEnterAfterItsEnd"},
+}

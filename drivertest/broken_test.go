@@ -306,14 +306,14 @@ var closing = config{lag: 0}
 
 func confOf(law string) config {
 	switch law {
-	case "ClosedBackendSaysSo", "CloseEndsAwait", "DetachedOutlivesItsProcess":
+	case "ClosedBackendSaysSo", "CloseEndsAwait", "DetachedOutlivesItsProcess", "NamedClaimOutlivesItsProcess":
 		return closing
 	}
 	return strict
 }
 
 var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves, brokenDetaches,
-	brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
+	brokenNames, brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()

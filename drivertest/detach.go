@@ -125,6 +125,73 @@ var detachLaws = []law{
 	}, "a program that restarts takes back the lock that it had"},
 }
 
+// namedLaws are about claims whose ID the program has drawn.
+var namedLaws = []law{
+	{"NamedClaimKeepsItsPlace", all(fair, detaches), func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		c := named(w.claim(key))
+		first, last := w.a.waits(c), w.b.waits(w.claim(key))
+		again := w.b.waits(c)
+		same(w, "the token of the repeated Enter", again.Token, first.Token)
+		w.must("Renew by another process", again.renew())
+		holder.leaves()
+		again.granted()
+		last.stillWaits()
+		again.leaves()
+		last.granted()
+	}, "who asks again at another server has not lost its turn"},
+	{"NamedClaimOutlivesItsProcess", all(fair, detaches, closes), func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		c := named(w.claim(key))
+		own := w.view()
+		first := own.waits(c)
+		last := w.a.waits(w.claim(key))
+		w.must("Close", own.Close())
+		again := w.b.waits(c)
+		same(w, "the token of the repeated Enter", again.Token, first.Token)
+		holder.leaves()
+		again.granted()
+		last.stillWaits()
+	}, "a server that is replaced does not send its callers to the end of the line"},
+	{"NamedClaimEndsWithItsLease", detaches, timed(func(w *world, key string) {
+		t, other := w.a.holds(named(w.short(key))), w.a.holds(w.short(w.key()))
+		for time.Now().Before(t.over()) {
+			w.until(time.Now().Add(t.TTL / 3))
+			end := other.ends()
+			err := other.renew()
+			w.inTime("the renewal of another claim", time.Now(), end)
+			w.must("Renew of another claim of the process", err)
+		}
+		w.b.holds(w.claim(key))
+	}), "a caller that never asks again does not keep the key, however busy the server is that it asked"},
+	{"NamedGrantIsFoundAgain", detaches, func(w *world, key string) {
+		c := named(w.claim(key))
+		t := w.a.holds(c)
+		again := w.b.holds(c)
+		same(w, "the token of the repeated Enter", again.Token, t.Token)
+		t.detach()
+		last := w.b.holds(c)
+		same(w, "the token of the Enter after the Detach", last.Token, t.Token)
+		last.detach()
+		t.stillHolds()
+		w.a.refused(w.claim(key))
+		last.leaves()
+		w.a.empty(key)
+	}, "who asks again because the answer was lost gets the lock that it has"},
+	{"NamedEnterAfterItsEnd", detaches, func(w *world, key string) {
+		c := named(w.claim(key))
+		t := w.a.holds(c)
+		w.must("Leave", w.a.Leave(w.ctx, t.Ticket, driver.Exit{Tombstone: true}))
+		w.b.keptOut(c)
+		w.b.holds(w.claim(key))
+	}, "a call that is over stays over, also for a server that hears of it late"},
+}
+
+func named(c driver.Claim) driver.Claim {
+	c.Named = true
+	return c
+}
+
 func detaches(b driver.Backend, _ config) bool { return is[driver.Detacher](b) }
 
 // detach detaches the claim, whose lease starts again.

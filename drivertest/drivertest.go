@@ -150,6 +150,7 @@ var topics = []topic{
 	{"Reserve", reserveLaws},
 	{"Break", breakLaws},
 	{"Detach", detachLaws},
+	{"Named", namedLaws},
 	{"Mark", markLaws},
 	{"Linger", lingerLaws},
 	{"Kind", kindLaws},

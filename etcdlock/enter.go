@@ -67,7 +67,7 @@ func (b *Backend) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, er
 
 // enterOnce is one attempt of Enter.
 func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket, error) {
-	l, err := b.leaseOf(ctx, c.TTL)
+	l, err := b.leaseFor(ctx, c.TTL, c.Named)
 	if err != nil {
 		return driver.Ticket{}, err
 	}
@@ -97,7 +97,7 @@ func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket
 func (b *Backend) joined(c *driver.Claim, p *position, l *lease, sent time.Time) (driver.Ticket, error) {
 	// A put does not start its lease again: the server counts from the last keep-alive.
 	left := l.left(sent)
-	if left <= 0 || b.leases.find(l.id) != l {
+	if left <= 0 || !c.Named && b.leases.find(l.id) != l {
 		return driver.Ticket{}, errors.New("its lease ended while the claim was joining the line")
 	}
 	return entered(c, p, l.ttl, left)

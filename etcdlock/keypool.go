@@ -50,6 +50,11 @@ func (p *keyPool) take(l line, c *driver.Claim) string {
 		return name
 	}
 	p.initLocked()
+	if c.Named { // another Backend must find it
+		name := l.prefix(c) + c.ID
+		p.names[c.Ref()], p.inUse[name] = name, true
+		return name
+	}
 	begin := l.prefix(c) + p.tag
 	for n := 0; ; n++ {
 		if name := begin + strconv.Itoa(n); !p.inUse[name] {

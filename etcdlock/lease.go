@@ -140,6 +140,15 @@ const fetchTimeout = 2 * time.Second
 // errNoLease is no error of a context: the caller's context may have time left.
 var errNoLease = errors.New("the server has granted no lease within " + fetchTimeout.String())
 
+// leaseFor returns a lease for a claim with this TTL: one of its own, if the claim is to
+// outlive this Backend.
+func (b *Backend) leaseFor(ctx context.Context, ttl time.Duration, own bool) (*lease, error) {
+	if own {
+		return b.grant(ctx, wholeSeconds(ttl))
+	}
+	return b.leaseOf(ctx, ttl)
+}
+
 // leaseOf returns the shared lease for claims with this TTL. A put does not start a lease
 // again, so leaseOf keeps a lease alive once a quarter of it has passed.
 func (b *Backend) leaseOf(ctx context.Context, ttl time.Duration) (*lease, error) {

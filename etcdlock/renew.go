@@ -140,12 +140,7 @@ func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) (time.Durati
 func (b *Backend) lengthen(
 	ctx context.Context, t *driver.Ticket, p *position,
 ) (ttl time.Duration, moved bool, err error) {
-	var longer *lease
-	if t.Detached {
-		longer, err = b.grant(ctx, wholeSeconds(t.TTL))
-	} else {
-		longer, err = b.leaseOf(ctx, t.TTL)
-	}
+	longer, err := b.leaseFor(ctx, t.TTL, t.Detached || t.Named)
 	if err != nil {
 		return 0, false, err
 	}

@@ -184,12 +184,13 @@ func (t *txn) end(files ...string) error {
 
 // renew starts leases again: all of them, or nothing. A claim does not outlive the file that it
 // has entered, also if the new file is a copy with that claim in it: others may have been
-// granted in the old file since it was copied. A detached claim has no such backend.
+// granted in the old file since it was copied. A detached claim, or a named one, has no
+// such backend.
 func (t *txn) renew(ts []driver.Ticket) error {
 	stmt := &t.statements["renew"][0]
 	for i := range ts {
 		one := &ts[i]
-		args := []any{[]byte(one.Key), one.ID, one.Token, clampTTL(one.TTL).Microseconds(), one.Detached}
+		args := []any{[]byte(one.Key), one.ID, one.Token, clampTTL(one.TTL).Microseconds(), one.Detached || one.Named}
 		done, err := stmt.exec(t.ctx, t.tx, stmt.pick(t.now, t.node, args))
 		if err == nil && !done {
 			_, err = t.query("renew_any", args, func(r *row) error {

@@ -1,0 +1,149 @@
+package fencelock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+const claimID = "wish-4f1c0b7d9a2e"
+
+// byName are the options of a call that any process may repeat.
+func byName() []fencelock.Option {
+	return []fencelock.Option{fencelock.ClaimID(claimID), fencelock.ManualRenewal()}
+}
+
+// A call that was cut short, and is repeated in another process, has kept its place.
+func TestRepeatedCallKeepsItsPlace(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b, c := w.client(nil), w.client(nil), w.client(nil)
+		holder := w.lock(a, "k")
+		ctx, cancel := context.WithCancel(bg)
+		first := w.begin(func() (*fencelock.Lease, error) { return b.Lock(ctx, "k", byName()...) })
+		last := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		w.steps("enter", "enter", "enter")
+		cancel()
+		_, err := first.wait()
+		w.is(err, context.Canceled)
+		time.Sleep(5 * time.Second)
+		w.steps() // no Leave
+		again := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", byName()...) })
+		w.release(holder)
+		l := w.got(again.wait())
+		if last.over() {
+			t.Fatal("who came later was granted first")
+		}
+		w.release(l)
+		w.release(w.got(last.wait()))
+	})
+}
+
+// A call whose answer was lost is repeated elsewhere, and gets the grant that it has.
+func TestRepeatedCallHasItsGrant(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k", byName()...)
+		x := w.lock(b, "k", byName()...)
+		if x.Token() != l.Token() {
+			t.Errorf("the repeated call has token %v, the first %v", x.Token(), l.Token())
+		}
+		h, again := w.detach(a, l), w.detach(b, x)
+		if h != again {
+			t.Errorf("the handles are %q and %q", h, again)
+		}
+		y := w.lock(a, "k", byName()...)
+		if w.detach(a, y) != h {
+			t.Error("a call after the Detach has another handle")
+		}
+		ok(t, b.ReleaseDetached(bg, h))
+		w.free("k")
+	})
+}
+
+// Of two processes that have a named claim, the one that loses sight of it must not end the
+// grant of the other. Its late Leave would.
+func TestNamedClaimIsLeftByItsReleaseAlone(t *testing.T) {
+	ends := map[string]func(w *world, c *fencelock.Client, l *fencelock.Lease){
+		"lost": func(w *world, _ *fencelock.Client, l *fencelock.Lease) {
+			<-l.Context().Done()
+			w.is(l.Err(), fencelock.ErrExpired)
+			w.is(l.Release(bg), fencelock.ErrLost)
+		},
+		"closed": func(w *world, c *fencelock.Client, l *fencelock.Lease) {
+			ok(w.T, c.Close())
+			w.is(l.Release(bg), fencelock.ErrClosed)
+		},
+	}
+	for name, end := range ends {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a, b := w.client(nil), w.client(nil)
+			l := w.lock(a, "k", byName()...)
+			time.Sleep(20 * time.Second)
+			h := w.detach(b, w.lock(b, "k", byName()...))
+			end(w, a, l)
+			time.Sleep(5 * time.Second)
+			w.steps("enter", "enter", "detach")
+			_, err := b.CheckDetached(bg, h)
+			ok(t, err)
+			ok(t, b.ReleaseDetached(bg, h))
+		})
+	}
+}
+
+// A Wait that is over ends the claim for every process, whatever arrives late.
+func TestWaitThatIsOverSpendsTheClaimID(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		holder := w.lock(a, "k")
+		_, err := b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Second))...)
+		w.held(err)
+		if e := w.store.left(); len(e) != 1 || !e[0].Tombstone {
+			t.Errorf("it left with %+v; want a tombstone", e)
+		}
+		_, err = a.Lock(bg, "k", byName()...)
+		w.is(err, fencelock.ErrLost)
+		w.release(holder)
+		w.free("k")
+	})
+}
+
+// The place of a claim that ended while it waited is not taken by another claim: the program
+// would not know it by its name.
+func TestNamedClaimThatEndedIsNotReplaced(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		holder := w.lock(a, "k")
+		waits := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", byName()...) })
+		w.store.meddle(only(down, "renew", "await"), nil)
+		_, err := waits.wait()
+		w.is(err, fencelock.ErrLost, fencelock.ErrExpired)
+		w.store.heal()
+		w.is(holder.Release(bg), fencelock.ErrLost)
+		time.Sleep(time.Second) // the store's lease is a little longer than what is believed
+		w.free("k")
+	})
+}
+
+func TestClaimIDThatCannotBe(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		for _, id := range []string{"", "short", "no spaces in an ID", "a.dot.is.in.handles", string(make([]byte, 65))} {
+			_, err := c.TryLock(bg, "k", fencelock.ClaimID(id))
+			w.is(err, fencelock.ErrInvalid)
+		}
+		holder := w.lock(c, "k", fencelock.MinHold(0))
+		ctx, cancel := context.WithCancel(bg)
+		first := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k", byName()...) })
+		_, err := c.Lock(bg, "k", byName()...)
+		w.is(err, fencelock.ErrInvalid)
+		other := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "another", byName()...) })
+		w.release(w.got(other.wait()))
+		cancel()
+		_, err = first.wait()
+		w.is(err, context.Canceled)
+		w.release(holder)
+		time.Sleep(time.Minute)
+	})
+}

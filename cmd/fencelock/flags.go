@@ -199,6 +199,20 @@ func (f *holdFlags) checkStore(s *session) error {
 	return usage("--ttl is %v; %s can do %v to %v", f.ttl.d, s.store, s.info.MinTTL, s.info.MaxTTL)
 }
 
+// fit shortens the grace if the store gives shorter leases than --ttl: ZooKeeper tells its
+// longest session only to one who has it. left is what is left of the new lease, two thirds of
+// it at the least.
+func (f *holdFlags) fit(left time.Duration) {
+	if left > f.ttl.d*6/10 {
+		return
+	}
+	if f.ttl.set {
+		say("%s has a shorter lease than --ttl %v: its store can do no longer one", quote(f.name), f.ttl.d)
+	}
+	f.ttl.d = left
+	f.grace.d = min(f.grace.d, left/4)
+}
+
 // margin is how long before the end of the lock the last member of the group is
 // killed: enough for a kill to take effect on a busy machine, and not more than half
 // of the grace, which would be none otherwise.

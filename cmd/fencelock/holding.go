@@ -166,6 +166,7 @@ func (h *holding) acquire() (*fencelock.Lease, error) {
 	case err != nil:
 		return nil, h.explain(err)
 	}
+	h.f.fit(time.Until(l.Deadline()))
 	return l, nil
 }
 

@@ -251,3 +251,13 @@ func listenTLS(t *testing.T, c tls.Certificate) *listener {
 	})
 	return l
 }
+
+// A server may have shorter sessions than the --ttl, and says so only when one begins. The
+// command must not be ended for a lease that is renewed in time.
+func TestStoreWithShortLeases(t *testing.T) {
+	short := testserver.ZooKeeper(t, testserver.Config("maxSessionTimeout=3000"))
+	s := newStage(t, "zk://"+short.Addr())
+	s.must("run", "job", "--", "sleep", "4")
+	p := s.wants(0, "run", "--ttl", "20", "job", "--", "sleep", "4")
+	p.wantLine(`"job" has a shorter lease than --ttl 20s`)
+}

@@ -205,7 +205,7 @@ func (a *acquisition) fitTimes() error {
 		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, info.MaxTTL)
 	}
 	if a.fixed == 0 && !a.manual {
-		if err := c.options.checkRenewal(a.enterTTL); err != nil {
+		if err := a.checkRenewal(); err != nil {
 			return err
 		}
 	}
@@ -218,6 +218,17 @@ func (a *acquisition) fitTimes() error {
 		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, longest)
 	}
 	return nil
+}
+
+// checkRenewal refuses a lease that cannot be renewed in time, or more often than its
+// progress is looked at.
+func (a *acquisition) checkRenewal() error {
+	o := &a.c.options
+	if every := o.renewEvery(a.enterTTL); a.progress > 0 && a.progress < every {
+		return invalid("Progress is %v, less than the %v between two renewals of a lease of %v; make it longer, "+
+			"or the TTL shorter", a.progress, every, a.enterTTL)
+	}
+	return o.checkRenewal(a.enterTTL)
 }
 
 // tryPatience is how long a try asks a store that does not answer, at the most.
@@ -252,8 +263,8 @@ func (c *Client) clampTTL(d time.Duration) time.Duration {
 // to another.
 func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
-		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.note == "" && a.op != opOnce &&
-		a.claimID == "" && a.enterTTL == a.c.clampTTL(a.c.options.TTL)
+		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
+		a.op != opOnce && a.claimID == "" && a.enterTTL == a.c.clampTTL(a.c.options.TTL)
 }
 
 // newClaim makes a claim for the call.

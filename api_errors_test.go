@@ -241,7 +241,7 @@ func TestTryBesideAWaiterNamesThePresentHolder(t *testing.T) {
 }
 
 func TestSentinelsAreDistinct(t *testing.T) {
-	losses := []error{fencelock.ErrExpired, fencelock.ErrBroken, fencelock.ErrMaxHold}
+	losses := []error{fencelock.ErrExpired, fencelock.ErrStalled, fencelock.ErrBroken, fencelock.ErrMaxHold}
 	all := append([]error{
 		fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrReleased,
 		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid, fencelock.ErrClosed, fencelock.ErrNoClaim,

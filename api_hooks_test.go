@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -243,4 +244,33 @@ func TestWarnReportsATTLThatTheBackendCannotDo(t *testing.T) {
 			t.Errorf("%d warnings, want one of each", n)
 		}
 	})
+}
+
+// Every hook of every set is called, in order; a hook that no set has stays nil, as it costs
+// nothing then.
+func TestJoinHooks(t *testing.T) {
+	var heard []string
+	set := func(name string) fencelock.Hooks {
+		var h fencelock.Hooks
+		for i := range reflect.TypeFor[fencelock.Hooks]().NumField() {
+			field := reflect.TypeFor[fencelock.Hooks]().Field(i).Name
+			reflect.ValueOf(&h).Elem().Field(i).Set(reflect.ValueOf(func(e fencelock.Event) {
+				heard = append(heard, name+field+e.Key)
+			}))
+		}
+		return h
+	}
+	one := reflect.ValueOf(fencelock.JoinHooks(fencelock.Hooks{}, set("a"), fencelock.Hooks{}, set("b"), set("c")))
+	for i := range one.NumField() {
+		heard = nil
+		one.Field(i).Call([]reflect.Value{reflect.ValueOf(fencelock.Event{Key: "k"})})
+		field := one.Type().Field(i).Name
+		if want := []string{"a" + field + "k", "b" + field + "k", "c" + field + "k"}; !slices.Equal(heard, want) {
+			t.Errorf("%s called %q, want %q", field, heard, want)
+		}
+	}
+	some := fencelock.JoinHooks(fencelock.Hooks{Lost: func(fencelock.Event) {}}, fencelock.Hooks{})
+	if some.Lost == nil || some.Warn != nil || fencelock.JoinHooks().Lost != nil {
+		t.Error("a hook is nil exactly if no set has it")
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -98,3 +99,15 @@ func (grantAll) Enter(_ context.Context, c driver.Claim) (driver.Ticket, error) 
 func (grantAll) Renew(_ context.Context, ts []driver.Ticket) []error     { return make([]error, len(ts)) }
 func (grantAll) Leave(context.Context, driver.Ticket, driver.Exit) error { return nil }
 func (grantAll) Close() error                                            { return nil }
+
+// BenchmarkTick is what a holder pays to say that it makes progress.
+func BenchmarkTick(b *testing.B) {
+	c := testclient.New(b, memlock.New(), nil)
+	l, err := c.Lock(context.Background(), "k", fencelock.Progress(time.Minute))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		l.Tick()
+	}
+}

@@ -250,6 +250,9 @@ func (cl *claim) planLocked(now int64) {
 		if !cl.atRisk {
 			at = min(at, cl.riskAtLocked())
 		}
+		if p := cl.progressLocked(); p.renews() {
+			at = min(at, p.stallAt())
+		}
 		if cl.renewsLocked() && cl.retryAt <= at {
 			at = cl.retryAt
 			if cl.failures == 0 {
@@ -270,7 +273,7 @@ func (cl *claim) planLocked(now int64) {
 
 // renewsLocked reports whether the schedule is to renew the claim.
 func (cl *claim) renewsLocked() bool {
-	return !cl.renewing && !(cl.manual && cl.state == stateHeld)
+	return !cl.renewing && !(cl.manual && cl.state == stateHeld) && cl.progressLocked().renews()
 }
 
 // riskAtLocked is when two thirds of the lease have passed.

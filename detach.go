@@ -17,7 +17,7 @@ import (
 // It costs one round trip, or two on etcd. After an error other than ErrLost the lease is as
 // it was. ErrInvalid: the backend cannot pass claims between processes (ZooKeeper, a
 // quorum), others share the lease, its key is longer than about 300 bytes, or it has a
-// MaxHold, a MinHold or a FixedLease, which only its process keeps.
+// MaxHold, a MinHold, a FixedLease or a Progress, which only its process keeps.
 func (c *Client) Detach(ctx context.Context, l *Lease) (Handle, error) {
 	h, err := c.detach(ctx, l)
 	return h, wrap("detach", l.Key(), err)
@@ -84,8 +84,9 @@ func (l *Lease) newHandle() (handle, error) {
 	switch {
 	case g.leases != l || l.next != nil:
 		return handle{}, invalid("the lease is shared: release the other handles on it before")
-	case cl.fixed || g.endAt != never || cl.readRare().minHold > 0:
-		return handle{}, invalid("FixedLease, MaxHold and MinHold end with the process of the holder; leave them out")
+	case cl.fixed || g.endAt != never || g.progress != nil || cl.readRare().minHold > 0:
+		return handle{}, invalid("FixedLease, MaxHold, MinHold and Progress end with the process of the holder; " +
+			"leave them out")
 	}
 	return handle{ticket: cl.ticketLocked(), token: g.token, uncertain: cl.uncertain}, nil
 }
@@ -120,8 +121,8 @@ func (l *Lease) endDetached() error {
 // Client renews it. Of several who adopt one handle, one gets the lease, and the handle is
 // used up. It costs one round trip.
 //
-// Of the options, TTL, Note, MaxHold, MinHold and ManualRenewal count; both bounds count from
-// now. Without TTL the lease has that of the Client.
+// Of the options, TTL, Note, MaxHold, MinHold, Progress and ManualRenewal count; all bounds
+// count from now. Without TTL the lease has that of the Client.
 //
 // Errors: ErrLost if the lease ended, or if another process adopted it; ErrUnavailable if
 // the store gives no answer within two seconds, or one TTL. Then the outcome is unknown: if

@@ -24,11 +24,15 @@ var (
 	ErrUnavailable = errors.New("the store is unavailable")
 
 	// ErrLost: the lease ended before its holder did. It is the cause of the
-	// lease's context. Each of the three losses below matches it as well.
+	// lease's context. Each of the four losses below matches it as well.
 	ErrLost = errors.New("the lock was lost")
 
 	// ErrExpired is a loss: the deadline passed without a renewal.
 	ErrExpired error = loss("the lease ran out before it could be renewed")
+
+	// ErrStalled is a loss: the holder made no progress, so the lease was not renewed (see
+	// Progress). Hooks.AtRisk gets it too, before the loss.
+	ErrStalled error = loss("the holder made no progress")
 
 	// ErrBroken is a loss: an operator broke it, or the store no longer has it.
 	ErrBroken error = loss("the store ended the claim")
@@ -175,7 +179,7 @@ func invalid(format string, args ...any) error {
 // lossError is why a lease ended: one of the losses, the key, the token, and
 // what is known beside.
 type lossError struct {
-	kind   error // ErrExpired, ErrBroken, ErrMaxHold, ErrClosed
+	kind   error // ErrExpired, ErrStalled, ErrBroken, ErrMaxHold, ErrClosed
 	also   error // a second kind that is just as true, or nil
 	key    string
 	token  fence.Token

@@ -10,16 +10,17 @@ import (
 
 // grant is the holding of a key, from the moment it is given to the moment it is released
 // or lost. Several leases may share it, by re-entrancy. The mutex of its claim guards it.
-// claim, first, token, at and endAt never change.
+// claim, first, token, at, endAt and progress never change.
 type grant struct {
-	claim  *claim
-	first  *Lease // of the call that got the grant
-	token  fence.Token
-	at     int64
-	endAt  int64  // MaxHold
-	leases *Lease // a list of those not released
-	open   int32  // leases whose Release was not called
-	over   bool
+	claim    *claim
+	first    *Lease // of the call that got the grant
+	token    fence.Token
+	at       int64
+	endAt    int64     // MaxHold
+	progress *progress // nil without Progress
+	leases   *Lease    // a list of those not released
+	open     int32     // leases whose Release was not called
+	over     bool
 }
 
 // event is an event of g, for one of the hooks.
@@ -96,6 +97,12 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	}
 	if a.maxHold > 0 && int64(a.maxHold) < never-now {
 		g.endAt = now + int64(a.maxHold)
+	}
+	if a.progress > 0 {
+		g.progress = &progress{limit: int64(a.progress)}
+		g.progress.last.Store(now)
+	}
+	if g.endAt != never || g.progress != nil {
 		cl.planLocked(now)
 	}
 	l := g.addLeaseLocked(a.ctx, &first.lease)

@@ -37,10 +37,41 @@ type Hooks struct {
 	Acquired func(Event) // a lease was granted
 	Refused  func(Event) // a call ended without a lease
 	Renewed  func(Event) // a lease was renewed
-	AtRisk   func(Event) // a renewal failed, or two thirds of a lease have passed
+	AtRisk   func(Event) // a renewal failed, two thirds of a lease have passed, or its holder is stalled
 	Lost     func(Event) // a lease ended before its holder did
 	Released func(Event) // a lease was released; Err if the store has not confirmed it yet
 	Warn     func(Event) // something an operator should know
+}
+
+// JoinHooks returns Hooks that call those of each of all, in their order, with the same
+// event. A hook that none of them has stays nil.
+func JoinHooks(all ...Hooks) Hooks {
+	var j Hooks
+	for _, h := range all {
+		j.Waiting = joinHook(j.Waiting, h.Waiting)
+		j.Acquired = joinHook(j.Acquired, h.Acquired)
+		j.Refused = joinHook(j.Refused, h.Refused)
+		j.Renewed = joinHook(j.Renewed, h.Renewed)
+		j.AtRisk = joinHook(j.AtRisk, h.AtRisk)
+		j.Lost = joinHook(j.Lost, h.Lost)
+		j.Released = joinHook(j.Released, h.Released)
+		j.Warn = joinHook(j.Warn, h.Warn)
+	}
+	return j
+}
+
+// joinHook returns a hook that calls first and then second. Either may be nil.
+func joinHook(first, second func(Event)) func(Event) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(e Event) {
+		first(e)
+		second(e)
+	}
 }
 
 // LogHooks writes every event to l: losses as errors, risks and warnings as

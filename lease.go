@@ -31,7 +31,7 @@ type Lease struct {
 // Context descends from the ctx of the call that took the lease, and ends with the
 // lease: when it is released, and, at its deadline at the latest, when it is lost,
 // even if the network is dead. context.Cause says why: ErrReleased, or ErrLost with
-// one of ErrExpired, ErrBroken, ErrMaxHold, ErrClosed. It also ends when the
+// one of ErrExpired, ErrStalled, ErrBroken, ErrMaxHold, ErrClosed. It also ends when the
 // caller's ctx does; the lease is still held then, and Err is nil.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
@@ -84,7 +84,7 @@ type LeaseState int
 // The states of a lease.
 const (
 	LeaseHeld   LeaseState = iota
-	LeaseAtRisk            // held; a renewal failed, or two thirds of the lease have passed
+	LeaseAtRisk            // held; a renewal failed, two thirds of the lease have passed, or it is stalled
 	LeaseEnded             // released or lost: Err says which
 )
 
@@ -96,15 +96,15 @@ func (l *Lease) State() LeaseState {
 	cl := l.grant.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.atRisk || cl.c.clock.now() >= cl.riskAtLocked() {
+	if now := cl.c.clock.now(); cl.atRisk || now >= cl.riskAtLocked() || cl.stalledLocked(now) {
 		return LeaseAtRisk
 	}
 	return LeaseHeld
 }
 
-// Renew starts the lease again now, beside the automatic renewal. It costs one
-// round trip. After an error other than ErrLost the lease is as it was: the error
-// says only that the store did not answer.
+// Renew starts the lease again now, beside the automatic renewal, also while the holder is
+// stalled. It is no Tick. It costs one round trip. After an error other than ErrLost the
+// lease is as it was: the error says only that the store did not answer.
 func (l *Lease) Renew(ctx context.Context) error {
 	return wrap("renew", l.Key(), l.renew(ctx))
 }

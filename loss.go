@@ -56,6 +56,8 @@ func (cl *claim) lapseLocked(now int64) bool {
 		return false
 	case endAt <= deadline:
 		cl.loseLocked(ErrMaxHold, "")
+	case cl.stalledLocked(deadline):
+		cl.loseLocked(ErrStalled, cl.grant.progress.detail())
 	default:
 		cl.loseLocked(ErrExpired, "")
 	}

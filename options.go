@@ -193,6 +193,24 @@ func MaxHold(d time.Duration) Option {
 	}}
 }
 
+// Progress bounds how long the lease is renewed without a call of Lease.Tick: the watchdog
+// renews it only while the last Tick, or the grant, is less than d ago. Otherwise the holder
+// is stalled: Hooks.AtRisk gets ErrStalled, and when the lease ends, less than d and one TTL
+// after the last Tick, it is lost with ErrStalled. A Tick before that renews it at once. So
+// nothing renews a job that hangs. Time in which the process or the machine is paused counts.
+//
+// d is at least the time between two renewals, Options.RenewEvery, and shorter than MaxHold;
+// else the call is ErrInvalid, as with FixedLease and ManualRenewal, which have no watchdog.
+// With Reentrant, a Tick of any handle is one of the shared lease, and Progress belongs to the
+// outer call. With LockAll each lease needs its own Tick. Goroutines of one process queue in
+// the store.
+func Progress(d time.Duration) Option {
+	return Option{func(o *callOptions) error {
+		o.progress = d
+		return checkTTL("Progress", d)
+	}}
+}
+
 // MinHold keeps the key taken until d has passed since the grant, even if it is
 // released sooner: the store counts the rest, and Release returns at once. A rest
 // below the backend's shortest lease lasts as long as that. It keeps a job that is
@@ -279,6 +297,7 @@ type callOptions struct {
 	fixed     time.Duration // FixedLease
 	maxHold   time.Duration
 	minHold   time.Duration
+	progress  time.Duration
 	note      string
 	claimID   string // "": drawn by this package
 	reentrant bool
@@ -309,6 +328,20 @@ func (o *callOptions) readOptions(try bool, opts []Option) error {
 	}
 	if try {
 		o.wait = 0
+	}
+	return o.checkProgress()
+}
+
+// checkProgress refuses a Progress that contradicts how the lease is renewed, or how long it
+// may last.
+func (o *callOptions) checkProgress() error {
+	switch {
+	case o.progress == 0:
+		return nil
+	case o.fixed > 0 || o.manual:
+		return invalid("Progress says when the watchdog renews; FixedLease and ManualRenewal have no watchdog")
+	case o.maxHold > 0 && o.progress >= o.maxHold:
+		return invalid("MaxHold %v ends the lease before Progress %v; make Progress shorter", o.maxHold, o.progress)
 	}
 	return nil
 }

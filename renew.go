@@ -67,6 +67,7 @@ func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, renew bo
 		}
 	case cl.state != stateWaiting && cl.state != stateHeld, cl.lapseLocked(now):
 	default:
+		cl.checkStallLocked(now)
 		if !cl.atRisk && now >= cl.riskAtLocked() {
 			cl.riskLocked(now, nil)
 		}
@@ -123,9 +124,8 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return
 	}
-	if now >= cl.deadline.Load() {
+	if cl.lapseLocked(now) {
 		// The holder may have seen the end of the lease. A late success does not undo it.
-		cl.loseLocked(ErrExpired, "")
 		return
 	}
 	if driver.Gone(err) {
@@ -134,7 +134,7 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 		return
 	}
 	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
-		cl.atRisk = false
+		cl.atRisk = cl.stalledLocked(now)
 		if cl.grant != nil {
 			cl.grant.sendLeft(cl.c.hooks.Renewed, now, nil)
 		}

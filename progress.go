@@ -1,0 +1,118 @@
+package fencelock
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// progress is what a grant with the option Progress keeps. limit never changes.
+//
+// A Tick does not take the mutex of the claim, so it may come while the watchdog decides
+// that the holder is stalled. tick stores its time and then reads stalled; beginStall
+// stores stalled and then reads the time again. So one of the two sees the other.
+type progress struct {
+	limit   int64
+	last    atomic.Int64 // time of the last Tick; the grant counts as the first
+	stalled atomic.Bool  // reported; written under the mutex of the claim
+}
+
+// stallAt is when the holder is stalled unless it ticks before. A nil p is a grant without
+// the option Progress.
+func (p *progress) stallAt() int64 {
+	if p == nil {
+		return never
+	}
+	last := p.last.Load()
+	if p.limit >= never-last {
+		return never
+	}
+	return last + p.limit
+}
+
+// tick notes a Tick at time now, unless a later one is noted: the goroutine of this Tick
+// may have been paused since it read the clock. It reports whether a stall was noted.
+func (p *progress) tick(now int64) (stalled bool) {
+	for {
+		last := p.last.Load()
+		if now <= last || p.last.CompareAndSwap(last, now) {
+			return p.stalled.Load()
+		}
+	}
+}
+
+// beginStall notes a stall that begins by time now, and reports whether one does. The mutex
+// of the claim is held.
+func (p *progress) beginStall(now int64) bool {
+	if p == nil || p.stalled.Load() || now < p.stallAt() {
+		return false
+	}
+	p.stalled.Store(true)
+	if now < p.stallAt() { // a Tick came meanwhile, and may not have seen the stall
+		p.stalled.Store(false)
+		return false
+	}
+	return true
+}
+
+// renews reports whether the watchdog is to renew the lease.
+func (p *progress) renews() bool { return p == nil || !p.stalled.Load() }
+
+func (p *progress) detail() string {
+	return fmt.Sprintf("no Tick came within %v", time.Duration(p.limit))
+}
+
+// Tick says that the work under the lease makes progress (see the option Progress). If the
+// lease is at risk because no Tick came in time, it is renewed at once, in the background.
+// After the end of the lease, and without Progress, Tick does nothing. It sends no request
+// and waits for none, so it may be called as often as the work has steps.
+func (l *Lease) Tick() {
+	g := l.grant
+	p, cl := g.progress, g.claim
+	if p == nil {
+		return
+	}
+	now := cl.c.clock.now()
+	if now >= cl.deadline.Load() {
+		return // too late; the cause of the loss stays what it is
+	}
+	if p.tick(now) {
+		cl.resume(g)
+	}
+}
+
+// progressLocked is the progress of the present grant, or nil.
+func (cl *claim) progressLocked() *progress {
+	if cl.grant == nil {
+		return nil
+	}
+	return cl.grant.progress
+}
+
+// stalledLocked reports whether the holder is stalled at time now.
+func (cl *claim) stalledLocked(now int64) bool { return now >= cl.progressLocked().stallAt() }
+
+// checkStallLocked reports the holder to Hooks.AtRisk when it begins to be stalled. From then
+// on the claim is not renewed until the next Tick.
+func (cl *claim) checkStallLocked(now int64) {
+	p := cl.progressLocked()
+	if !p.beginStall(now) {
+		return
+	}
+	cl.atRisk = true
+	cl.grant.sendLeft(cl.c.hooks.AtRisk, now, fmt.Errorf("%w: %s", ErrStalled, p.detail()))
+}
+
+// resume has the claim of g, whose holder ticked after it was stalled, renewed at once.
+func (cl *claim) resume(g *grant) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	now := cl.c.clock.now()
+	if g.over || cl.lapseLocked(now) || g.progress.renews() || cl.stalledLocked(now) {
+		return
+	}
+	g.progress.stalled.Store(false)
+	cl.atRisk = now >= cl.riskAtLocked()
+	cl.retryAt = now
+	cl.planLocked(now)
+}

@@ -34,7 +34,7 @@ type acquisition struct {
 	c   *Client
 	ctx context.Context
 
-	enterTTL time.Duration // lease of the claim when it enters
+	enterTTL time.Duration // lease of the claim when it enters, without its LockDelay
 	fixedTTL time.Duration // lease that a FixedLease or ManualRenewal still has to get; else 0
 	patience time.Duration // of a try
 	start    int64
@@ -201,8 +201,11 @@ func (a *acquisition) fitTimes() error {
 		return invalid("FixedLease is %v; the %s backend can do %v to %v", d, info.Name, c.minTTL(), info.MaxTTL)
 	case a.minHold > 0 && !info.Linger:
 		return invalid("the %s backend cannot keep a key taken after its release; leave out MinHold", info.Name)
-	case info.MaxTTL > 0 && a.minHold > info.MaxTTL:
-		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, info.MaxTTL)
+	case a.lockDelay > c.maxTTL()-a.enterTTL:
+		return invalid("TTL %v and LockDelay %v are one lease in the store; the %s backend can do at most %v",
+			a.enterTTL, a.lockDelay, info.Name, c.maxTTL())
+	case a.minHold > c.maxTTL():
+		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, c.maxTTL())
 	}
 	if a.fixed == 0 && !a.manual {
 		if err := a.checkRenewal(); err != nil {
@@ -247,15 +250,15 @@ const longestTTL = 100 * 365 * 24 * time.Hour
 
 func (c *Client) minTTL() time.Duration { return max(c.info.MinTTL, 10*minTTL) }
 
+func (c *Client) maxTTL() time.Duration {
+	if c.info.MaxTTL <= 0 {
+		return longestTTL
+	}
+	return c.info.MaxTTL
+}
+
 func (c *Client) clampTTL(d time.Duration) time.Duration {
-	longest := c.info.MaxTTL
-	if longest <= 0 {
-		longest = longestTTL
-	}
-	if d < c.minTTL() {
-		return c.minTTL()
-	}
-	return min(d, longest)
+	return min(max(d, c.minTTL()), c.maxTTL())
 }
 
 // queuesLocally reports whether the call queues with the other goroutines of this process
@@ -264,7 +267,7 @@ func (c *Client) clampTTL(d time.Duration) time.Duration {
 func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
 		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
-		a.op != opOnce && a.claimID == "" && a.enterTTL == a.c.clampTTL(a.c.options.TTL)
+		a.lockDelay == 0 && a.op != opOnce && a.claimID == "" && a.enterTTL == a.c.clampTTL(a.c.options.TTL)
 }
 
 // newClaim makes a claim for the call.
@@ -272,7 +275,7 @@ func (a *acquisition) newClaim() *claim {
 	cl := &claim{
 		c: a.c, queue: a.queue, key: a.key, id: a.claimID, named: a.claimID != "",
 		capacity: int32(a.capacity), weight: int32(a.weight), manual: a.manual || a.fixed > 0, fixed: a.fixed > 0,
-		ttl: a.enterTTL, span: 1, index: -1, next: never,
+		ttl: a.enterTTL + a.lockDelay, span: 1, index: -1, next: never,
 	}
 	if !cl.named {
 		cl.id = rand.Text()
@@ -280,8 +283,9 @@ func (a *acquisition) newClaim() *claim {
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)
 	}
-	if a.note != "" {
-		cl.writeRare().note = a.note
+	if a.note != "" || a.lockDelay > 0 {
+		rare := cl.writeRare()
+		rare.note, rare.lockDelay = a.note, a.lockDelay
 	}
 	return cl
 }

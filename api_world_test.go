@@ -22,12 +22,13 @@ type probe struct {
 	*memlock.Store
 	info driver.Info
 
-	mu     sync.Mutex
-	steps  []string
-	claims []driver.Claim // as entered
-	exits  []driver.Exit
-	before func(ctx context.Context, step string) error
-	after  func(ctx context.Context, step string) error
+	mu      sync.Mutex
+	steps   []string
+	claims  []driver.Claim // as entered
+	exits   []driver.Exit
+	shorten time.Duration // the lease that an Enter answers, unless 0
+	before  func(ctx context.Context, step string) error
+	after   func(ctx context.Context, step string) error
 }
 
 func (p *probe) step(ctx context.Context, name string, do func(ctx context.Context) error) error {
@@ -54,6 +55,9 @@ func (p *probe) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err
 	p.mu.Unlock()
 	err = p.step(ctx, "enter", func(ctx context.Context) error {
 		t, err = p.Store.Enter(ctx, c)
+		if p.shorten > 0 {
+			t.TTL, t.Left = p.shorten, p.shorten
+		}
 		return err
 	})
 	return t, err

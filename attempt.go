@@ -1,7 +1,6 @@
 package fencelock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +137,7 @@ func (a *acquisition) enter() (*Lease, error) {
 	d := a.claim.requestLocked() // only this goroutine changes a new claim
 	d.NoWait = a.try || !a.c.info.Fair
 	sent := a.c.clock.now()
-	call := a.call(sent, a.enterTimeout(d.TTL))
+	call := a.call(sent, a.enterTimeout(a.enterTTL))
 	defer call.end()
 	t, err := a.c.backend.Enter(call, d)
 	if err != nil {
@@ -151,6 +150,12 @@ func (a *acquisition) enter() (*Lease, error) {
 func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*Lease, error) {
 	cl, now := a.claim, a.c.clock.now()
 	cl.mu.Lock()
+	if t.TTL > 0 && t.TTL <= a.lockDelay {
+		cl.uncertain = true
+		cl.mu.Unlock()
+		return nil, finalError{invalid("the store has leases of %v, and LockDelay %v leaves nothing of them",
+			t.TTL, a.lockDelay)}
+	}
 	if !cl.confirmLeaseLocked(sent, now, t.Left) {
 		cl.uncertain = true
 		cl.mu.Unlock()
@@ -164,7 +169,7 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 			"%s is in use with another size than %d; each claim is judged by its own", printable(a.key), d.Capacity))
 	}
 	if t.Granted {
-		if cl.ttl >= a.fixedTTL {
+		if cl.ttl >= a.fixedTTL+a.lockDelay {
 			a.fixedTTL = 0
 		}
 		return a.takeGrant()
@@ -288,8 +293,10 @@ func (a *acquisition) renewGrant() error {
 	cl.mu.Lock()
 	t := cl.ticketLocked()
 	cl.mu.Unlock()
-	timeout := c.options.renewTimeout(t.TTL)
-	t.TTL = cmp.Or(a.fixedTTL, t.TTL)
+	timeout := c.options.renewTimeout(t.TTL - a.lockDelay)
+	if a.fixedTTL > 0 {
+		t.TTL = a.fixedTTL + a.lockDelay
+	}
 	sent := c.clock.now()
 	call := a.call(sent, timeout)
 	defer call.end()

@@ -80,6 +80,7 @@ type claim struct {
 // rareFields are those of a claim that waits, fails, or has options.
 type rareFields struct {
 	note        string
+	lockDelay   time.Duration     // of the lease in the store, this much at its end is not counted on
 	mark        driver.Mark       // what the last holder left on the line
 	blocker     *driver.BusyError // first claim of the line in the last answer
 	ahead       int
@@ -204,17 +205,21 @@ func (cl *claim) holderTokenLocked() fence.Token {
 // two milliseconds are for a thread that is descheduled.
 func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Millisecond) }
 
+// countedLocked is how much of a lease that lasts for d in the store its holder counts on.
+func (cl *claim) countedLocked(d time.Duration) time.Duration { return d - cl.readRare().lockDelay }
+
 // confirmLeaseLocked notes a lease of length left that the store confirmed. It never moves
 // the deadline back. It reports false if the answer came after that lease had ended.
 func (cl *claim) confirmLeaseLocked(sent, now int64, left time.Duration) bool {
-	deadline := sent + believed(left)
+	counted := cl.countedLocked(left)
+	deadline := sent + believed(counted)
 	if now >= deadline {
 		return false
 	}
 	if deadline > cl.deadline.Load() {
 		cl.deadline.Store(deadline)
 		cl.sent = sent
-		cl.retryAt = sent + int64(min(cl.c.options.renewEvery(left), left/2))
+		cl.retryAt = sent + int64(min(cl.c.options.renewEvery(counted), counted/2))
 	}
 	cl.leaseEnd = max(cl.leaseEnd, now+int64(left))
 	cl.failures = 0

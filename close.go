@@ -165,12 +165,21 @@ func (cl *claim) close() {
 	now := cl.c.clock.now()
 	if g := cl.grant; g != nil {
 		exit := cl.exitLocked(g, now)
+		if cl.c.info.Linger {
+			exit.Linger = max(exit.Linger, cl.readRare().lockDelay)
+		}
 		cl.endGrantLocked(g, cl.loss(ErrClosed, g.token, ""))
 		if cl.named {
 			cl.abandonLocked()
 			return
 		}
 		cl.leaveInBackgroundLocked(exit)
+		return
+	}
+	if cl.readRare().lockDelay > 0 && cl.state == stateLeaving && !cl.leaveRunning {
+		cl.state = stateEnded // its lease runs out in the store, which is the delay
+		cl.planLocked(now)
+		cl.c.life.endWork()
 		return
 	}
 	cl.failures = 0 // Close has two seconds: a Leave is repeated as soon as after the first failure

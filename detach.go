@@ -17,7 +17,7 @@ import (
 // It costs one round trip, or two on etcd. After an error other than ErrLost the lease is as
 // it was. ErrInvalid: the backend cannot pass claims between processes (ZooKeeper, a
 // quorum), others share the lease, its key is longer than about 300 bytes, or it has a
-// MaxHold, a MinHold, a FixedLease or a Progress, which only its process keeps.
+// MaxHold, a MinHold, a FixedLease, a Progress or a LockDelay, which only its process keeps.
 func (c *Client) Detach(ctx context.Context, l *Lease) (Handle, error) {
 	h, err := c.detach(ctx, l)
 	return h, wrap("detach", l.Key(), err)
@@ -84,9 +84,9 @@ func (l *Lease) newHandle() (handle, error) {
 	switch {
 	case g.leases != l || l.next != nil:
 		return handle{}, invalid("the lease is shared: release the other handles on it before")
-	case cl.fixed || g.endAt != never || g.progress != nil || cl.readRare().minHold > 0:
-		return handle{}, invalid("FixedLease, MaxHold, MinHold and Progress end with the process of the holder; " +
-			"leave them out")
+	case cl.fixed || g.endAt != never || g.progress != nil || cl.readRare().minHold > 0 || cl.readRare().lockDelay > 0:
+		return handle{}, invalid("FixedLease, MaxHold, MinHold, Progress and LockDelay end with the process of the " +
+			"holder; leave them out")
 	}
 	return handle{ticket: cl.ticketLocked(), token: g.token, uncertain: cl.uncertain}, nil
 }
@@ -149,8 +149,8 @@ func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
 	if err := a.prepare(opts); err != nil {
 		return nil, err
 	}
-	if a.fixed > 0 || a.reentrant {
-		return nil, invalid("an adopted lease is neither a FixedLease nor Reentrant; use MaxHold")
+	if a.fixed > 0 || a.reentrant || a.lockDelay > 0 {
+		return nil, invalid("an adopted lease is neither a FixedLease nor Reentrant, and has no LockDelay")
 	}
 	if err := c.life.beginAcquisition(); err != nil {
 		return nil, err

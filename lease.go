@@ -123,12 +123,12 @@ func (l *Lease) renew(ctx context.Context) error {
 		cl.mu.Unlock()
 		return l.cause
 	}
-	t := cl.ticketLocked()
+	t, counted := cl.ticketLocked(), cl.countedLocked(cl.ttl)
 	c.life.beginWork()
 	cl.mu.Unlock()
 	defer c.life.endWork()
 	sent := c.clock.now()
-	call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(t.TTL))
+	call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(counted))
 	err := renewOne(call, c.backend, t)
 	call.end()
 	now := c.clock.now()

@@ -222,6 +222,23 @@ func MinHold(d time.Duration) Option {
 	}}
 }
 
+// LockDelay keeps the key closed for d after the lease has ended without a release: because
+// its process died, or lost the store, or because of MaxHold. So the last writes of a holder
+// that has been told late, or not at all, land before anybody else begins. After Release the
+// key is free at once; Close of the Client is followed by the delay where the store can keep a
+// key that was left (not ZooKeeper, and no quorum).
+//
+// It costs no request: the store is told a lease that is longer by d than its holder counts on,
+// so TTL and d together are at most the longest lease of the store; more is ErrInvalid. A
+// claim that waits when its process dies keeps its place for d longer, too. Goroutines of
+// one process queue in the store.
+func LockDelay(d time.Duration) Option {
+	return Option{func(o *callOptions) error {
+		o.lockDelay = d
+		return checkNotNegative("LockDelay", d)
+	}}
+}
+
 // Reentrant shares the lease that ctx already carries for the key, if any: the
 // call returns a new handle on the same grant, with the same token. Each handle
 // is released on its own; the lock is free when the last one is. It does not
@@ -298,6 +315,7 @@ type callOptions struct {
 	maxHold   time.Duration
 	minHold   time.Duration
 	progress  time.Duration
+	lockDelay time.Duration
 	note      string
 	claimID   string // "": drawn by this package
 	reentrant bool

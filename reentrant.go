@@ -53,9 +53,9 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 		return nil, ErrKind
 	case !a.reentrant || a.weight > int64(cl.weight):
 		return nil, ErrDeadlock
-	case a.ttl > 0 || a.fixed > 0 || a.manual || a.maxHold > 0 || a.minHold > 0 || a.progress > 0:
-		return nil, invalid("the lease of %s is shared: TTL, FixedLease, ManualRenewal, MaxHold, MinHold and Progress "+
-			"belong to the outer call", printable(a.key))
+	case a.ttl > 0 || a.fixed > 0 || a.manual || a.maxHold > 0 || a.minHold > 0 || a.progress > 0 || a.lockDelay > 0:
+		return nil, invalid("the lease of %s is shared: TTL, FixedLease, ManualRenewal, MaxHold, MinHold, Progress "+
+			"and LockDelay belong to the outer call", printable(a.key))
 	}
 	return g.addLeaseLocked(a.ctx, &Lease{}), nil
 }

@@ -57,7 +57,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (exit driver.Exit, las
 		cl.lapseLocked(now)
 	}
 	if l.over.Load() {
-		if g.open == 0 {
+		if g.open == 0 && cl.readRare().lockDelay == 0 {
 			cl.leaveNowLocked(now) // every holder has seen the loss, so the rest of the lease serves no purpose
 		}
 		return exit, false, wrap("release", cl.key, l.cause)

@@ -13,8 +13,10 @@ const (
 	renewalsAtOnce = 64  // such calls under way
 )
 
-// renewal is the claims that one call of Backend.Renew renews. Their leases have one length.
+// renewal is the claims that one call of Backend.Renew renews. Their leases have one length
+// in the store.
 type renewal struct {
+	lease   time.Duration // the shortest that a holder counts on
 	claims  []*claim
 	tickets []driver.Ticket
 }
@@ -33,16 +35,17 @@ func (c *Client) processDue() {
 		if cl == nil {
 			break
 		}
-		ticket, renew := cl.process(now, slack, c.renewals.Load() >= renewalsAtOnce)
-		if !renew {
+		ticket, lease := cl.process(now, slack, c.renewals.Load() >= renewalsAtOnce)
+		if lease == 0 {
 			continue
 		}
 		renews = true
 		r := due[ticket.TTL]
 		if r == nil {
-			r = &renewal{}
+			r = &renewal{lease: lease}
 			due[ticket.TTL] = r
 		}
+		r.lease = min(r.lease, lease)
 		r.claims, r.tickets = append(r.claims, cl), append(r.tickets, ticket)
 		if len(r.claims) == renewalBatch {
 			c.sendRenewal(r)
@@ -55,15 +58,16 @@ func (c *Client) processDue() {
 }
 
 // process handles the claim if it is due at time now. If it is to be renewed, process
-// returns its ticket. When no renewal may start, it puts the renewal off.
-func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, renew bool) {
+// returns its ticket, and how much of its lease its holder counts on; else 0. When no renewal
+// may start, it puts the renewal off.
+func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, lease time.Duration) {
 	cl.mu.Lock()
 	defer cl.unlock()
 	switch {
 	case cl.state == stateLeaving:
 		if !cl.leaveRunning && now >= cl.retryAt {
 			cl.sendLeaveLocked(now)
-			return t, false
+			return t, 0
 		}
 	case cl.state != stateWaiting && cl.state != stateHeld, cl.lapseLocked(now):
 	default:
@@ -75,12 +79,12 @@ func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, renew bo
 		case due && full:
 			cl.retryAt = now + int64(cl.ttl)/60
 		case due:
-			cl.renewing, renew = true, true
-			t = cl.ticketLocked()
+			cl.renewing = true
+			t, lease = cl.ticketLocked(), cl.countedLocked(cl.ttl)
 		}
 	}
 	cl.planLocked(now)
-	return t, renew
+	return t, lease
 }
 
 // sendRenewal renews the claims of r on a goroutine of its own.
@@ -91,7 +95,7 @@ func (c *Client) sendRenewal(r *renewal) {
 		defer c.life.endWork()
 		defer c.renewals.Add(-1)
 		sent := c.clock.now()
-		call := c.life.renewing.call(context.Background(), sent, c.options.renewTimeout(r.tickets[0].TTL))
+		call := c.life.renewing.call(context.Background(), sent, c.options.renewTimeout(r.lease))
 		errs := c.backend.Renew(call, r.tickets)
 		call.end()
 		now := c.clock.now()

@@ -51,6 +51,7 @@ type holdFlags struct {
 	ttl       seconds
 	maxHold   seconds
 	minHold   seconds
+	lockDelay seconds
 	permits   int64
 	size      int64
 	note      string
@@ -87,6 +88,8 @@ func (f *holdFlags) add(cmd *cobra.Command) {
 	f.addWaiting(cmd)
 	p := cmd.Flags()
 	p.Var(&f.maxHold, "max-hold", "hold no longer than this (default: for ever)")
+	p.Var(&f.lockDelay, "lock-delay",
+		"after a loss, keep the name taken this much longer; after a release it is free at once")
 	p.Var(&f.minHold, "min-hold", "keep the name taken at least this long, counted from the grant")
 	p.Var(&f.grace, "grace", "time between TERM and the end of the lock; at most half the --ttl, by default at most "+
 		"a quarter")
@@ -252,6 +255,9 @@ func (f *holdFlags) options(began time.Time) []fencelock.Option {
 	}
 	if f.minHold.d > 0 {
 		o = append(o, fencelock.MinHold(f.minHold.d))
+	}
+	if f.lockDelay.d > 0 {
+		o = append(o, fencelock.LockDelay(f.lockDelay.d))
 	}
 	if f.note != "" {
 		o = append(o, fencelock.Note(f.note))

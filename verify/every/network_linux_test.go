@@ -252,6 +252,31 @@ func (w *watch) compete(t testing.TB, who string, c *fencelock.Client, key strin
 	}
 }
 
+// A holder that lost the store may have sent its last write just before it was told. With a
+// LockDelay nobody is granted the key before that delay has passed.
+func TestLockDelayHoldsTheNextOff(t *testing.T) {
+	t.Parallel()
+	const delay = ttl / 2 // a session of these tests has two seconds, for lease and delay
+	each(t, func(t *testing.T, s *store) {
+		key := newKey(t)
+		a, addr := s.far(t)
+		b := s.near(t)
+		lease := lock(t, a, key, fencelock.TTL(ttl/2), fencelock.LockDelay(delay))
+		next := lockBehind(t, b, key)
+		for _, d := range []direction{toServer, toClient} {
+			defer s.cut(t, addr, d)()
+		}
+		<-lease.Context().Done()
+		told := time.Now()
+		<-next.done
+		must(t, next.err)
+		if apart := next.at.Sub(told); apart < delay || apart > delay+ttl+s.lag+5*time.Second {
+			t.Errorf("the next was granted %v after the holder was told; want at least %v", apart, delay)
+		}
+		release(t, "the next", next.lease)
+	})
+}
+
 // A link goes down and up each half of a lease. Clients behind it may lose locks. No two hold one,
 // and clients with a good link are served all the time.
 func TestLinkThatFlaps(t *testing.T) {

@@ -58,6 +58,8 @@ type holdFlags struct {
 	grace     seconds
 	loss      onLoss
 	report    string
+	progress  progressSource
+	stall     seconds
 	verbose   bool
 	quiet     bool
 }
@@ -126,7 +128,7 @@ func (f *holdFlags) addReport(cmd *cobra.Command) {
 
 // check refuses what contradicts itself, before anything is asked of a store.
 func (f *holdFlags) check(cmd *cobra.Command) error {
-	for _, check := range []func(set func(string) bool) error{f.checkKind, f.checkTimes, f.checkRest} {
+	for _, check := range []func(set func(string) bool) error{f.checkKind, f.checkTimes, f.checkProgress, f.checkRest} {
 		if err := check(cmd.Flags().Changed); err != nil {
 			return err
 		}
@@ -252,6 +254,9 @@ func (f *holdFlags) options(began time.Time) []fencelock.Option {
 	}
 	if f.maxHold.set {
 		o = append(o, fencelock.MaxHold(f.maxHold.d))
+	}
+	if f.stall.set {
+		o = append(o, fencelock.Progress(f.stall.d))
 	}
 	if f.minHold.d > 0 {
 		o = append(o, fencelock.MinHold(f.minHold.d))

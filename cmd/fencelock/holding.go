@@ -23,6 +23,8 @@ type holding struct {
 	outage  *outageMonitor
 	waiting *waitingLine // on a terminal
 
+	progress *progress // of the command; nil without --progress
+
 	ctx    context.Context // ends when a signal asks this process to end
 	cancel context.CancelFunc
 	quit   chan struct{} // closed to stop waiting for such a signal
@@ -98,6 +100,13 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		})
 	}
 	return h, nil
+}
+
+// close ends what begin and runUnder began. The rest of the output is passed on after the
+// release: whoever reads it may be slow.
+func (h *holding) close() {
+	h.progress.end()
+	h.session.close()
 }
 
 // awaitSignal waits for a signal that ends the waiting.

@@ -22,7 +22,7 @@ type report struct {
 	Owner    string      `json:"owner,omitempty"`
 	Token    string      `json:"token,omitempty"`
 	Who      string      `json:"who"`  // whose exit code it is: "command" or "fencelock"
-	Why      reason      `json:"why"`  // exited, signal, lost, max_hold, done_already, not_started
+	Why      reason      `json:"why"`  // exited, signal, lost, stalled, max_hold, done_already, not_started
 	Exit     int         `json:"exit"` // of this process
 	Command  *commandEnd `json:"command,omitempty"`
 	Message  string      `json:"message,omitempty"` // the line on stderr

@@ -27,10 +27,20 @@ gets the URL or the password again. To lock a name again inside is an error.
 
 The command is dead before its lock ends. If the lock cannot be renewed, the process
 group gets TERM --grace before the lock ends, and KILL before it ends. --max-hold ends
-the same way. The lock is released when no process of the group is left. If fencelock is
-killed (-9) or stopped for too long, a watchdog process kills the group in time, and the
-lock ends by its --ttl. A job stopped with Ctrl-Z keeps its lock until its --ttl is over,
-and is killed then.
+the same way. With --progress and --stall, a command that shows no progress for that long
+is not renewed any more, and is ended like one that lost its lock, within --ttl:
+
+  fencelock run --progress file:build.log --stall 5m build -- make
+  fencelock run --progress fd:3 --stall 1m sync -- ./sync.sh    # echo . >&3 after each step
+  fencelock run --progress stdout --stall 5m report -- ./report.sh
+
+fd:N gives the command a pipe as descriptor N, 3 to 9. file:PATH looks at the time of the
+last change of a file. stdout is a pipe then, also on a terminal, and is passed on.
+
+The lock is released when no process of the group is left. If fencelock is killed (-9)
+or stopped for too long, a watchdog process kills the group in time, and the lock ends by
+its --ttl. A job stopped with Ctrl-Z keeps its lock until its --ttl is over, and is killed
+then.
 
 Out of reach are: processes that leave the group (setsid, daemons, the jobs of an
 interactive shell), a command that becomes another user whom fencelock may not signal,
@@ -42,9 +52,10 @@ Bare numbers are seconds; 1m30s and the like work too.
 
 Exit codes: the command's own; 128+N if it died by signal N, or if signal N ended the
 waiting; 64 usage; 69 the store does not answer or refuses for now; 75 (or -E) not
-acquired; 78 configuration; 79 the lock was lost while the command ran, whatever its own
-code and --on-loss; 124 --max-hold was reached; 126 the command cannot be executed; 127
-it was not found. A --report that cannot be written changes none of these.` + platformHelp
+acquired; 78 configuration; 79 the lock was lost while the command ran, or the command
+made no progress for --stall, whatever its own code and --on-loss; 124 --max-hold was
+reached; 126 the command cannot be executed; 127 it was not found. A --report that cannot
+be written changes none of these.` + platformHelp
 
 func newRun(c *cli) *cobra.Command {
 	f := &holdFlags{}
@@ -64,6 +75,7 @@ func newRun(c *cli) *cobra.Command {
 	f.add(cmd)
 	f.addKinds(cmd)
 	f.addReport(cmd)
+	f.addProgress(cmd)
 	return cmd
 }
 
@@ -112,7 +124,12 @@ func (h *holding) runUnder(l *fencelock.Lease, path string) (*job, error) {
 	if f.maxHold.set {
 		j.maxEnd = time.Now().Add(f.maxHold.d)
 	}
-	err = j.run(child.Command{Path: path, Args: f.command, Env: env, Signals: h.signals})
+	command := child.Command{Path: path, Args: f.command, Env: env, Signals: h.signals}
+	if j.progress, err = f.watchProgress(l, &command); err != nil {
+		return nil, fail(exitNotExecutable, "%s: no pipe for --progress: %v", quote(f.name), err)
+	}
+	h.progress = j.progress
+	err = j.run(command)
 	var exec *child.ExecError
 	switch {
 	case errors.As(err, &exec):

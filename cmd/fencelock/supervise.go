@@ -20,6 +20,8 @@ type job struct {
 	renewed <-chan struct{}
 	maxEnd  time.Time // zero: no --max-hold
 
+	progress *progress // nil without --progress
+
 	c      *child.Child
 	status *child.Status // how the command ended; its group may live on
 	phase  phase
@@ -48,14 +50,30 @@ const (
 	byItself  reason = "exited"
 	bySignal  reason = "signal"
 	lockLost  reason = "lost"
+	stalled   reason = "stalled" // and lost its lock
 	heldToMax reason = "max_hold"
 )
+
+// loss reports whether the lock was lost, or was about to be.
+func (r reason) loss() bool { return r == lockLost || r == stalled }
+
+// lossOf is the reason of an end of the lease by err.
+func lossOf(err error) reason {
+	switch {
+	case errors.Is(err, fencelock.ErrMaxHold):
+		return heldToMax
+	case errors.Is(err, fencelock.ErrStalled):
+		return stalled
+	}
+	return lockLost
+}
 
 // run starts the command and returns when no process of its group is left: not a
 // moment later may the lock be released, nor earlier.
 func (j *job) run(c child.Command) error {
 	c.Left = j.left
 	k, err := child.Start(c)
+	j.progress.begin()
 	if err != nil {
 		return err
 	}
@@ -125,7 +143,7 @@ func (j *job) step() time.Duration {
 // checkLease ends the command before its lease, or --max-hold, ends.
 func (j *job) checkLease() {
 	if left := j.maxLeft(); left <= j.f.grace.d {
-		if j.why != lockLost {
+		if !j.why.loss() {
 			j.why = heldToMax
 		}
 		j.end(left - j.f.margin())
@@ -146,26 +164,24 @@ func (j *job) checkLease() {
 		j.c.Extend()
 	}
 	if left := time.Until(end); left <= j.f.notice() {
-		j.why = lockLost
-		if !j.maxEnd.IsZero() && j.maxLeft()-left < j.f.margin() {
+		j.why, j.err = lockLost, errors.New("it could not be renewed in time")
+		switch {
+		case !j.maxEnd.IsZero() && j.maxLeft()-left < j.f.margin():
 			// What ends here is the longest holding time, not a lease that could not be
 			// renewed: the library counts it from a moment earlier than we do.
 			j.why = heldToMax
+		case j.progress.stalled():
+			j.why, j.err = stalled, nil
 		}
-		j.err = errors.New("it could not be renewed in time")
 		j.end(left - j.f.margin())
 	}
 }
 
 // leaseEnded ends the command of a lease that has ended already.
 func (j *job) leaseEnded(err error) {
-	j.err = err
-	j.why = lockLost
-	if errors.Is(err, fencelock.ErrMaxHold) {
-		j.why = heldToMax
-	}
+	j.err, j.why = err, lossOf(err)
 	switch {
-	case j.f.loss == lossIgnore && j.why == lockLost:
+	case j.f.loss == lossIgnore && j.why.loss():
 		if j.f.verbose && j.phase == running && !j.announced {
 			j.announced = true
 			say("%s was lost: %v; the command runs on", quote(j.f.name), err)
@@ -183,7 +199,7 @@ func (j *job) leaseEnded(err error) {
 func (j *job) end(d time.Duration) {
 	j.phase = ending
 	d = min(d, j.f.grace.d)
-	if d > 0 && !(j.f.loss == lossKill && j.why == lockLost) {
+	if d > 0 && !(j.f.loss == lossKill && j.why.loss()) {
 		j.c.Terminate()
 	}
 	j.killAt = time.Now().Add(d)
@@ -280,8 +296,8 @@ func (j *job) outcome(release error) outcome {
 		lost = err
 	}
 	switch {
-	case errors.Is(lost, fencelock.ErrMaxHold):
-		o.why = heldToMax
+	case errors.Is(lost, fencelock.ErrMaxHold), errors.Is(lost, fencelock.ErrStalled):
+		o.why = lossOf(lost)
 	case errors.Is(lost, fencelock.ErrLost):
 		if o.err == nil || !errors.Is(lost, fencelock.ErrExpired) {
 			o.err = lost // else it is what was seen to come
@@ -308,6 +324,9 @@ func (o outcome) exit(f *holdFlags, token string) error {
 	case lockLost:
 		return fail(exitLost, "%s (token %s) was lost while the command ran: %s; %s",
 			quote(f.name), token, lossText(o.err), how)
+	case stalled:
+		return fail(exitLost, "%s (token %s) was given up: the command made no progress by --progress %s for --stall "+
+			"%v; %s", quote(f.name), token, quote(f.progress.text), f.stall.d, how)
 	case heldToMax:
 		return fail(exitMaxHold, "%s (token %s) was held for --max-hold %v; %s", quote(f.name), token, f.maxHold.d, how)
 	}

@@ -34,6 +34,13 @@ type Command struct {
 	Args []string // argv, the name included
 	Env  []string
 
+	// Stdout is the output of the command; nil is that of this process.
+	Stdout *os.File
+
+	// Extra is another file that the command gets, as descriptor ExtraFD, on Unix only.
+	Extra   *os.File
+	ExtraFD int
+
 	// Left says how much longer the group may live from the moment it is called.
 	// Nil sets no bound.
 	Left func() time.Duration
@@ -42,6 +49,12 @@ type Command struct {
 	// the command runs, SIGTSTP comes there too.
 	Signals chan<- os.Signal
 }
+
+// MinExtra and MaxExtra bound Command.ExtraFD.
+const (
+	MinExtra = 3
+	MaxExtra = 9
+)
 
 // Status is how the command ended.
 type Status struct {

@@ -126,7 +126,7 @@ func (k *Child) fork(c Command, notify func(unix.WaitStatus)) (socket int, err e
 		k.group, err = children.fork(func() (int, error) {
 			attr := syscall.SysProcAttr{Setpgid: true}
 			dieWithParent(&attr)
-			return spawn(theirs, c.Env, &attr, "", []uintptr{0, 1, 2}, roleExec, append([]string{c.Path}, c.Args...)...)
+			return spawn(theirs, c.Env, &attr, "", c.files(), roleExec, append([]string{c.Path}, c.Args...)...)
 		}, notify)
 		close(done)
 		<-k.thread
@@ -139,6 +139,27 @@ func (k *Child) fork(c Command, notify func(unix.WaitStatus)) (socket int, err e
 		return 0, fmt.Errorf("cannot start a process: %w", err)
 	}
 	return ours, nil
+}
+
+// files are the descriptors of the command, by number. Those that this process was given by
+// its starter stay what they are.
+func (c *Command) files() []uintptr {
+	files := []uintptr{0, 1, 2}
+	if c.Stdout != nil {
+		files[1] = c.Stdout.Fd()
+	}
+	if c.Extra == nil {
+		return files
+	}
+	for n := uintptr(len(files)); n < uintptr(c.ExtraFD); n++ {
+		flags, err := unix.FcntlInt(n, unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC != 0 {
+			files = append(files, ^uintptr(0)) // closed, or this process's own
+		} else {
+			files = append(files, n)
+		}
+	}
+	return append(files, c.Extra.Fd())
 }
 
 // startWatchdog starts a watchdog and returns once it watches.

@@ -49,9 +49,13 @@ func Start(c Command) (*Child, error) {
 		windows.CloseHandle(job)
 		return nil, fmt.Errorf("cannot set up the job object: %w", err)
 	}
+	stdout := os.Stdout
+	if c.Stdout != nil {
+		stdout = c.Stdout
+	}
 	pid, handle, err := syscall.StartProcess(c.Path, c.Args, &syscall.ProcAttr{
 		Env:   c.Env,
-		Files: []uintptr{os.Stdin.Fd(), os.Stdout.Fd(), os.Stderr.Fd()},
+		Files: []uintptr{os.Stdin.Fd(), stdout.Fd(), os.Stderr.Fd()},
 		Sys:   &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_SUSPENDED},
 	})
 	if err != nil {

@@ -40,6 +40,7 @@ type acquisition struct {
 	start    int64
 	until    int64 // when waiting ends
 
+	trace  string // of Options.Trace
 	claim  *claim
 	queue  *localQueue // nil if the call does not queue in this process
 	wakeup chan wakeup // wakes the call in its queue; holds one
@@ -49,6 +50,7 @@ type acquisition struct {
 	attempt     int
 	lastErr     error             // of the last request, nil after an answer
 	blocker     *driver.BusyError // who held the key in the last answer
+	inTheWay    *HeldError        // who held the key when the call began to wait, for the hooks
 	ahead       int
 }
 
@@ -166,6 +168,7 @@ func (a *acquisition) prepare(opts []Option) error {
 	if a.ctx.Err() != nil {
 		return errContext(a.ctx)
 	}
+	a.readTrace()
 	a.until = never
 	if a.wait > 0 && int64(a.wait) < never-a.start {
 		a.until = a.start + int64(a.wait)
@@ -283,9 +286,9 @@ func (a *acquisition) newClaim() *claim {
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)
 	}
-	if a.note != "" || a.lockDelay > 0 {
+	if a.note != "" || a.trace != "" || a.lockDelay > 0 {
 		rare := cl.writeRare()
-		rare.note, rare.lockDelay = a.note, a.lockDelay
+		rare.note, rare.lockDelay = joinTrace(a.note, a.trace), a.lockDelay
 	}
 	return cl
 }
@@ -321,26 +324,37 @@ func (a *acquisition) lastHeard() error {
 func (a *acquisition) heldBy(b *driver.BusyError) *HeldError {
 	h := &HeldError{Key: a.key, Ahead: a.ahead}
 	if b != nil {
-		h.Owner, h.Note, h.Token, h.Since, h.Left = b.Owner, b.Note, fence.Token(b.Token), b.Since, b.Left
+		h.describe(b)
 		h.Ahead = max(b.Ahead, a.ahead)
 	}
 	return h
 }
 
-// sendWaiting reports once to the hooks that the call waits.
-func (a *acquisition) sendWaiting() {
+// describe fills in what b says of the holder.
+func (h *HeldError) describe(b *driver.BusyError) {
+	h.Owner, h.Token, h.Since, h.Left = b.Owner, fence.Token(b.Token), b.Since, b.Left
+	h.Note, h.Trace = splitTrace(b.Note)
+}
+
+// sendWaiting reports once to the hooks that the call waits, and for whom: inTheWay returns
+// that.
+func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 	hooks := &a.c.hooks
-	if a.waitingSent || hooks.Waiting == nil {
+	if a.waitingSent || hooks.Waiting == nil && hooks.Acquired == nil {
 		return
 	}
 	a.waitingSent = true
 	e := a.event()
 	e.Ahead = a.ahead
-	if a.blocker != nil {
-		e.HeldBy = a.heldBy(a.blocker)
+	if h := inTheWay(); h.Token != 0 {
+		a.inTheWay = h
 	}
+	e.HeldBy = a.inTheWay
 	hooks.send(hooks.Waiting, e)
 }
+
+// firstInLine is who held the key in the last answer of the store.
+func (a *acquisition) firstInLine() *HeldError { return a.heldBy(a.blocker) }
 
 // endedError is the error of a call whose context ended: the context's error with its cause,
 // and what the call waited for.

@@ -182,7 +182,7 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 		// The answer to the first Enter was lost, and the repeated one finds the claim waiting.
 		return nil, finalError{a.heldBy(t.Head)}
 	}
-	a.sendWaiting()
+	a.sendWaiting(a.firstInLine)
 	return nil, nil
 }
 
@@ -225,7 +225,7 @@ func (a *acquisition) refusedBusy(busy *driver.BusyError) error {
 	if a.try {
 		return finalError{busy}
 	}
-	a.sendWaiting()
+	a.sendWaiting(a.firstInLine)
 	return busy // a backend without a line is asked again after a pause
 }
 

@@ -79,7 +79,8 @@ type claim struct {
 
 // rareFields are those of a claim that waits, fails, or has options.
 type rareFields struct {
-	note        string
+	note        string            // with the trace of the call that made the claim
+	trace       string            // of the present holder, or of the last
 	lockDelay   time.Duration     // of the lease in the store, this much at its end is not counted on
 	mark        driver.Mark       // what the last holder left on the line
 	blocker     *driver.BusyError // first claim of the line in the last answer

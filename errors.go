@@ -78,6 +78,7 @@ type HeldError struct {
 	Since            time.Time     // by the store's clock
 	Left             time.Duration // of the holder's lease, when it was looked at
 	Ahead            int           // claims before this one, the holder's included
+	Trace            string        // of Options.Trace of the holder's process; not for people, so Error leaves it out
 }
 
 // Error returns one line for people, with control characters of owner and note

@@ -95,6 +95,9 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	if a.minHold > 0 {
 		cl.writeRare().minHold = a.minHold
 	}
+	if a.trace != cl.readRare().trace {
+		cl.writeRare().trace = a.trace
+	}
 	if a.maxHold > 0 && int64(a.maxHold) < never-now {
 		g.endAt = now + int64(a.maxHold)
 	}
@@ -108,7 +111,7 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	l := g.addLeaseLocked(a.ctx, &first.lease)
 	if hooks := &cl.c.hooks; hooks.Acquired != nil {
 		e := g.event()
-		e.Waited, e.Handoff = time.Duration(now-a.start), handoff
+		e.Waited, e.Handoff, e.HeldBy = time.Duration(now-a.start), handoff, a.inTheWay
 		hooks.send(hooks.Acquired, e)
 	}
 	return l
@@ -144,15 +147,26 @@ func (g *grant) sendEnd(hook func(Event), now int64, err error) {
 	g.claim.c.hooks.send(hook, e)
 }
 
-// sendLeft reports to Hooks.Renewed or Hooks.AtRisk how much of the lease is left. The mutex
-// of the claim is held.
-func (g *grant) sendLeft(hook func(Event), now int64, err error) {
-	if hook == nil {
+// sendRenewed reports to Hooks.Renewed that the lease was renewed when margin of it was left.
+func (g *grant) sendRenewed(now, margin int64) {
+	hooks := &g.claim.c.hooks
+	if hooks.Renewed == nil {
+		return
+	}
+	e := g.event()
+	e.Left, e.Margin = time.Duration(g.claim.deadline.Load()-now), time.Duration(margin)
+	hooks.send(hooks.Renewed, e)
+}
+
+// sendAtRisk reports to Hooks.AtRisk how much of the lease is left. The mutex of the claim is held.
+func (g *grant) sendAtRisk(now int64, err error) {
+	hooks := &g.claim.c.hooks
+	if hooks.AtRisk == nil {
 		return
 	}
 	e := g.event()
 	e.Left, e.Err = time.Duration(g.claim.deadline.Load()-now), err
-	g.claim.c.hooks.send(hook, e)
+	hooks.send(hooks.AtRisk, e)
 }
 
 // exitLocked is how the claim leaves the line at time now, when g has ended.

@@ -21,9 +21,10 @@ type Event struct {
 	Waited  time.Duration // Acquired, Refused: from the call to the answer
 	Held    time.Duration // Lost, Released: from the grant to the end
 	Left    time.Duration // Renewed, AtRisk: of the lease, by this process's clock
+	Margin  time.Duration // Renewed: what was left of the lease before, as the store answered
 	Ahead   int           // Waiting: claims before this one in the store, or calls before it in this process
 	Handoff bool          // Acquired: passed on inside this process, without the store
-	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known
+	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known; Acquired: who did as the wait began
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warn: why
 	Dropped uint64        // events lost before this one, because hooks were too slow
 }

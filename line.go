@@ -22,6 +22,7 @@ type Line struct {
 type Standing struct {
 	ID          string // the beginning of the claim's ID: enough to tell claims apart
 	Owner, Note string
+	Trace       string // of Options.Trace of its process
 	Kind        Kind
 	Permits     int64       // what it has or wants of a semaphore
 	Size        int64       // of that semaphore
@@ -50,9 +51,10 @@ func lineOf(d *driver.Line) Line {
 	}
 	for _, c := range d.Claims {
 		s := Standing{
-			ID: c.ID, Owner: c.Owner, Note: c.Note, Token: fence.Token(c.Token), Span: c.Span,
+			ID: c.ID, Owner: c.Owner, Token: fence.Token(c.Token), Span: c.Span,
 			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
 		}
+		s.Note, s.Trace = splitTrace(c.Note)
 		if s.Kind, s.Permits = kindOf(c.Capacity, c.Weight); s.Kind == Permits {
 			s.Size = c.Capacity
 		}

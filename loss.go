@@ -86,7 +86,7 @@ func (cl *claim) riskLocked(now int64, err error) {
 	}
 	cl.atRisk = true
 	if cl.grant != nil {
-		cl.grant.sendLeft(cl.c.hooks.AtRisk, now, err)
+		cl.grant.sendAtRisk(now, err)
 	}
 }
 

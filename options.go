@@ -2,6 +2,7 @@ package fencelock
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,6 +56,14 @@ type Options struct {
 
 	// Hooks are called when something happens.
 	Hooks Hooks
+
+	// Trace returns what identifies the work under ctx to others, such as a W3C traceparent:
+	// UTF-8 text of at most 256 bytes, or "". It is asked once per call that takes a lock, with
+	// the ctx of that call. The claim carries the text in the store, beside the note, and those
+	// who find the lock taken get it in HeldError.Trace. It costs no request. Goroutines that
+	// pass a lock on inside this process share the claim of the first, and so its trace in the
+	// store. Trace must be safe for concurrent use.
+	Trace func(ctx context.Context) string
 
 	// Backoff says when a failed request is repeated. Default:
 	// ExponentialBackoff(10*time.Millisecond, time.Second).
@@ -262,13 +271,16 @@ func Retry(b Backoff) Option {
 	}}
 }
 
-// Note is free text that others see beside the owner; at most 1024 bytes.
+// Note is free text that others see beside the owner: UTF-8 without zero bytes and without
+// U+001F, at most 1024 bytes.
 func Note(s string) Option {
 	return Option{func(o *callOptions) error {
 		o.note = s
 		switch {
 		case !isText(s):
 			return invalid("Note is not text: it must be UTF-8 without zero bytes")
+		case strings.Contains(s, traceSeparator):
+			return invalid("Note has the character U+001F, which ends notes in the store; leave it out")
 		case len(s) > driver.MaxNote:
 			return invalid("Note has %d bytes; at most %d", len(s), driver.MaxNote)
 		}

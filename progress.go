@@ -100,7 +100,7 @@ func (cl *claim) checkStallLocked(now int64) {
 		return
 	}
 	cl.atRisk = true
-	cl.grant.sendLeft(cl.c.hooks.AtRisk, now, fmt.Errorf("%w: %s", ErrStalled, p.detail()))
+	cl.grant.sendAtRisk(now, fmt.Errorf("%w: %s", ErrStalled, p.detail()))
 }
 
 // resume has the claim of g, whose holder ticked after it was stalled, renewed at once.

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/fencelock/fencelock/fence"
 )
 
 // localQueues are the queues of this process, one for each key that its goroutines want
@@ -104,7 +102,7 @@ func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 	q.waiting = append(q.waiting, a)
 	a.ahead = len(q.waiting)
 	if !a.try {
-		a.sendWaiting()
+		a.sendWaiting(func() *HeldError { return q.heldByLocked(a.ahead) })
 	}
 	return false, nil
 }
@@ -281,10 +279,10 @@ func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	defer cl.mu.Unlock()
 	c := cl.c
 	if g := cl.grant; g != nil {
-		h.Owner, h.Token, h.Since = c.options.Owner, g.token, c.clock.wall(g.at)
+		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, g.token, c.clock.wall(g.at), cl.readRare().trace
 		h.Left = time.Duration(cl.deadline.Load() - c.clock.now())
 	} else if b := cl.readRare().blocker; b != nil {
-		h.Owner, h.Note, h.Token, h.Since, h.Left = b.Owner, b.Note, fence.Token(b.Token), b.Since, b.Left
+		h.describe(b)
 		h.Ahead += cl.readRare().ahead
 	}
 	return h

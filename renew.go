@@ -137,10 +137,11 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 		cl.goneLocked(reason, operator)
 		return
 	}
+	margin := cl.deadline.Load() - now
 	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
 		cl.atRisk = cl.stalledLocked(now)
 		if cl.grant != nil {
-			cl.grant.sendLeft(cl.c.hooks.Renewed, now, nil)
+			cl.grant.sendRenewed(now, margin)
 		}
 		cl.planLocked(now)
 		return

@@ -49,7 +49,7 @@ var limitLaws = []law{
 			{"", ""},
 			{fill("o", driver.MaxOwner), fill("n", driver.MaxNote)},
 			{fill("☂", driver.MaxOwner), fill("é", driver.MaxNote)},
-			{" spaces ", "tab\tnewline\nreturn\resc\x1b[31m"},
+			{" spaces ", "tab\tnewline\nreturn\resc\x1b[31m\x1funit"},
 			{`'"` + "`" + `\;--%_{}[]$1?:`, `{"json": [1, "two"]}`},
 			{"1e3", "007"},
 		} {

@@ -1,0 +1,179 @@
+package fencelock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+)
+
+type traceKey struct{}
+
+// traced is a context of work that others know as trace.
+func traced(trace string) context.Context { return context.WithValue(bg, traceKey{}, trace) }
+
+// traceOf is an Options.Trace.
+func traceOf(ctx context.Context) string {
+	s, _ := ctx.Value(traceKey{}).(string)
+	return s
+}
+
+// Whoever finds the lock taken learns the trace of its holder, and sees no change in the note.
+func TestTraceOfTheHolderReachesThoseWhoWait(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		holder := w.client(&fencelock.Options{Owner: "holder", Trace: traceOf})
+		c := w.client(&fencelock.Options{Hooks: heard.hooks()}) // it has no traces itself
+		l := w.got(holder.Lock(traced("holder's"), "k", fencelock.Note("for people")))
+		w.steps("enter")
+
+		h := w.held(errOf(c.TryLock(bg, "k")))
+		if h.Trace != "holder's" || h.Note != "for people" || strings.Contains(h.Error(), "holder's") {
+			t.Errorf("refused with %+v: %v", h, h)
+		}
+		line, err := c.Line(bg, "k")
+		ok(t, err)
+		if s := line.Holders[0]; s.Trace != "holder's" || s.Note != "for people" {
+			t.Errorf("the line has %+v", s)
+		}
+		heard.take()
+		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		time.Sleep(time.Second)
+		w.release(l)
+		w.release(w.got(k.wait()))
+		events := w.wantEvents(&heard, "waiting", "acquired", "released")
+		for _, e := range events[:2] {
+			if e.HeldBy == nil || e.HeldBy.Trace != "holder's" || e.HeldBy.Owner != "holder" {
+				t.Errorf("the event has %+v", e.HeldBy)
+			}
+		}
+		w.release(w.lock(c, "k"))
+		if e := w.wantEvents(&heard, "acquired", "released")[0]; e.HeldBy != nil {
+			t.Errorf("nobody was in the way, and the event has %+v", e.HeldBy)
+		}
+	})
+}
+
+// Goroutines of one Client share a claim, and each is known by its own trace to those who
+// wait behind it in the process.
+func TestTraceInsideOneProcess(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		c := w.client(&fencelock.Options{Trace: traceOf, Hooks: heard.hooks()})
+		lock := func(trace string) func() (*fencelock.Lease, error) {
+			return func() (*fencelock.Lease, error) { return c.Lock(traced(trace), "k") }
+		}
+		l := w.got(lock("a")())
+		b := w.begin(lock("b"))
+		w.release(l)
+		l = w.got(b.wait())
+		d := w.begin(lock("d"))
+		if h := w.held(errOf(c.TryLock(bg, "k"))); h.Trace != "b" {
+			t.Errorf("refused with %+v", h)
+		}
+		w.release(l)
+		w.release(w.got(d.wait()))
+		var traces []string
+		names, events := heard.take()
+		for i, e := range events {
+			if names[i] == "waiting" && e.HeldBy != nil {
+				traces = append(traces, e.HeldBy.Trace)
+			}
+		}
+		if strings.Join(traces, " ") != "a b" {
+			t.Errorf("those who waited were behind %q", traces)
+		}
+		if claims := w.store.entered(); len(claims) != 1 {
+			t.Errorf("%d claims entered", len(claims))
+		}
+		w.release(w.lock(c, "k")) // without a trace
+	})
+}
+
+// No lock fails for its trace, and no note suffers.
+func TestTraceThatCannotBeKeptIsLeftOut(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		c := w.client(&fencelock.Options{Trace: traceOf, Hooks: fencelock.Hooks{Warn: heard.hooks().Warn}})
+		long := strings.Repeat("x", 256)
+		for _, test := range []struct {
+			trace, note string
+			kept, warns bool
+		}{
+			{"", "note", false, false},
+			{long, "note", true, false},
+			{long + "x", "note", false, true},
+			{"a\x1fb", "note", false, true},
+			{"a\x00b", "note", false, true},
+			{"\xff", "note", false, true},
+			{"abc", strings.Repeat("n", driver.MaxNote-4), true, false},
+			{"abc", strings.Repeat("n", driver.MaxNote-3), false, true},
+		} {
+			opts := []fencelock.Option{fencelock.Note(test.note)}
+			for range 2 { // and the warning comes once
+				l := w.got(c.Lock(traced(test.trace), "k", opts...))
+				line, err := c.Line(bg, "k")
+				ok(t, err)
+				if s := line.Holders[0]; s.Note != test.note || (s.Trace == test.trace && test.trace != "") != test.kept {
+					t.Errorf("%.20q: the line has %+v", test.trace, s)
+				}
+				w.release(l)
+			}
+			if names, _ := heard.take(); len(names) > 1 || test.trace == long+"x" && len(names) != 1 || len(names) == 1 && !test.warns {
+				t.Errorf("%.20q: heard %q", test.trace, names)
+			}
+		}
+		w.is(errOf(c.Lock(bg, "k", fencelock.Note("a\x1fb"))), fencelock.ErrInvalid)
+	})
+}
+
+// Without Options.Trace a claim is byte for byte what it was.
+func TestNoTraceNoChange(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		w.release(w.got(c.Lock(traced("unused"), "k", fencelock.Note("note"))))
+		w.release(w.got(c.Lock(traced("unused"), "k")))
+		claims := w.store.entered()
+		if claims[0].Note != "note" || claims[1].Note != "" {
+			t.Errorf("entered %+v", claims)
+		}
+		w.steps("enter", "leave", "enter", "leave")
+	})
+}
+
+func TestTraceOfAnAdoptedLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(&fencelock.Options{Trace: traceOf})
+		l := w.lock(a, "k")
+		h, err := a.Detach(bg, l)
+		ok(t, err)
+		l = w.got(b.Adopt(traced("adopter's"), h))
+		if held := w.held(errOf(a.TryLock(bg, "k"))); held.Trace != "adopter's" {
+			t.Errorf("refused with %+v", held)
+		}
+		w.release(l)
+	})
+}
+
+// What was left of the lease as a renewal was answered tells how near its end it came.
+func TestRenewedHasItsMargin(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: heard.hooks()})
+		l := w.lock(c, "k")
+		heard.take()
+		time.Sleep(9 * time.Second)
+		w.store.meddle(down, nil)
+		time.Sleep(11 * time.Second)
+		w.store.heal()
+		time.Sleep(3 * time.Second)
+		e := w.wantEvents(&heard, "at risk", "renewed")[1]
+		if e.Margin < 6*time.Second || e.Margin > 10*time.Second || e.Left < 29*time.Second {
+			t.Errorf("renewed with %v left, and %v now", e.Margin, e.Left)
+		}
+		w.release(l)
+	})
+}

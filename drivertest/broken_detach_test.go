@@ -124,6 +124,15 @@ var brokenNames = []breaker{
 			return b.Store.Enter(ctx, c)
 		}
 	}, "NamedClaimKeepsItsPlace NamedGrantIsFoundAgain"},
+	{"a named claim is woken where it entered first", func(b *broken) {
+		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+			if t.Named {
+				<-ctx.Done()
+				return t, ctx.Err()
+			}
+			return b.Store.Await(ctx, t)
+		}
+	}, "NamedClaimIsWokenWhereItWaits"},
 	{"a named claim ends with its process", func(b *broken) {
 		b.close = func() error {
 			b.Store.Flush()

@@ -140,6 +140,13 @@ var namedLaws = []law{
 		again.leaves()
 		last.granted()
 	}, "who asks again at another server has not lost its turn"},
+	{"NamedClaimIsWokenWhereItWaits", all(fair, detaches), timed(func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		c := named(w.claim(key))
+		w.a.waits(c)
+		again := w.b.waits(c)
+		w.grants(func() { holder.leaves() }, again)
+	}), "the push must go to the server that was asked last: the one before may be gone"},
 	{"NamedClaimOutlivesItsProcess", all(fair, detaches, closes), func(w *world, key string) {
 		holder := w.a.holds(w.claim(key))
 		c := named(w.claim(key))

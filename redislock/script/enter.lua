@@ -93,7 +93,7 @@ local function make_enter_any()
     local l = load()
     purge(l)
     if find_claim(l, id) then
-      return renew_found(l, id, ends)
+      return renew_found(l, id, ends, details)
     end
     local why = refusal(l, id, details, no_wait)
     if why then

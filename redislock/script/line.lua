@@ -318,17 +318,30 @@ local function standing(l, id)
   return {'w', token, left, span, mixed(l), call('ZRANK', Z, 'o' .. id), fmt('%.0f', l.soonest - now), first(l)}
 end
 
+-- same_wish reports whether both details have one capacity and one weight.
+local function same_wish(a, b)
+  return string.match(a, '^%d+ %d+ ') == string.match(b, '^%d+ %d+ ')
+end
+
 -- renew_found starts the lease of a claim again that find_claim has found, and answers
--- where it stands. It shortens no lease.
-local function renew_found(l, id, ends)
+-- where it stands. It shortens no lease. With details, the claim gets them: its new process
+-- is told by another channel.
+local function renew_found(l, id, ends, details)
   local one = l.one
   if one then
     one.expires = math.max(one.expires, ends)
+    if details and same_wish(one.details, details) then one.details = details end
     save(l)
     return standing(l, id)
   end
   ends = math.max(tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), ends)
-  write(l, nil, 'e' .. id, ends)
+  local claim = details and (call('HGET', C, 'e' .. id) or damaged())
+  if claim and details_of(claim) ~= details and same_wish(details_of(claim), details) then
+    claim = sub(claim, 1, details_at(claim) - 1) .. details
+  else
+    claim = nil
+  end
+  write(l, claim, 'e' .. id, ends)
   outlast(l, ends)
   commit(l)
   return standing(l, id)

@@ -329,8 +329,8 @@ end
 local function renew_found(l, id, ends, details)
   local one = l.one
   if one then
-    one.expires = math.max(one.expires, ends)
     if details and same_wish(one.details, details) then one.details = details end
+    one.expires = math.max(one.expires, ends)
     save(l)
     return standing(l, id)
   end

@@ -17,11 +17,11 @@ import (
 var (
 	// ErrNotAcquired: the lock was refused, or Wait ran out while in line. It
 	// always comes with a *HeldError that says who holds the lock.
-	ErrNotAcquired = errors.New("not acquired")
+	ErrNotAcquired = driver.ErrNotAcquired
 
 	// ErrUnavailable: the store gave no answer, or refuses for now, so the outcome is unknown. It
 	// wraps the driver's error, and it is never mixed up with ErrNotAcquired.
-	ErrUnavailable = errors.New("the store is unavailable")
+	ErrUnavailable = driver.ErrUnavailable
 
 	// ErrLost: the lease ended before its holder did. It is the cause of the
 	// lease's context. Each of the four losses below matches it as well.
@@ -50,8 +50,9 @@ var (
 	// ErrDetached: the lease goes on under its handle. It is a cause, not a loss.
 	ErrDetached = errors.New("the lock was detached")
 
-	// ErrDeadlock: ctx already holds the key, so the call would wait for itself.
-	ErrDeadlock = errors.New("this context already holds the key and would wait for itself")
+	// ErrDeadlock: the call would wait for itself, because ctx already holds the key, or
+	// because transactions with locks of sqllock.Tx wait for each other.
+	ErrDeadlock = driver.ErrDeadlock
 
 	// ErrKind: the key is in use as another kind of lock.
 	ErrKind = driver.ErrKind
@@ -61,7 +62,7 @@ var (
 
 	// ErrInvalid: a key, TTL, weight or option is out of range, or two options
 	// contradict each other.
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = driver.ErrInvalid
 )
 
 // loss is a sentinel that ErrLost matches.

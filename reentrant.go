@@ -3,6 +3,7 @@ package fencelock
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -52,7 +53,7 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 	case a.capacity != int64(cl.capacity) && (a.capacity == driver.RW || cl.capacity == driver.RW):
 		return nil, ErrKind
 	case !a.reentrant || a.weight > int64(cl.weight):
-		return nil, ErrDeadlock
+		return nil, fmt.Errorf("this context already holds the key: %w", ErrDeadlock)
 	case a.ttl > 0 || a.fixed > 0 || a.manual || a.maxHold > 0 || a.minHold > 0 || a.progress > 0 || a.lockDelay > 0:
 		return nil, invalid("the lease of %s is shared: TTL, FixedLease, ManualRenewal, MaxHold, MinHold, Progress "+
 			"and LockDelay belong to the outer call", printable(a.key))

@@ -11,6 +11,15 @@ import (
 // ErrKind says that the key is in use as another kind of lock.
 var ErrKind = errors.New("the key is in use as another kind of lock")
 
+// The errors that both the core and a backend's own calls answer. The core says of each what it
+// means to a caller.
+var (
+	ErrNotAcquired = errors.New("not acquired")
+	ErrUnavailable = errors.New("the store is unavailable")
+	ErrDeadlock    = errors.New("the caller would wait for itself")
+	ErrInvalid     = errors.New("invalid")
+)
+
 // ErrOwned says that another Client or quorum has taken the backend over.
 var ErrOwned = errors.New("the backend has an owner already: make a backend for each Client")
 

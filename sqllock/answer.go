@@ -75,6 +75,10 @@ func (a *answer) refusal(r *row) error {
 		}
 		a.head.Ahead = int(r.ahead)
 		return a.head
+	case "unbound":
+		return errUnbound
+	case "deadlock":
+		return errCircle
 	case "ballot":
 		return driver.BallotError{Last: r.token}
 	case "wait":

@@ -127,6 +127,13 @@
 // innodb_flush_log_at_trx_commit decides what a crash of the server keeps. Failover is as
 // on PostgreSQL. Galera has not been tested.
 //
+// # Locks of a transaction
+//
+// On PostgreSQL, MariaDB and MySQL, Tx takes a lock that ends with the program's own
+// transaction. It and the locks of a Client on the same tables exclude each other. TxLocker says
+// what it cannot promise. While a transaction holds a key, the processes that wait for it
+// read its line ten times a second.
+//
 // # Waking up
 //
 // A release wakes a waiter of its own process through a channel. A waiter in another

@@ -70,6 +70,15 @@ func (n names) script(text string) (statements []string) {
 	return statements
 }
 
+// prepare makes the row that hold locks: rows that are there before are locked without a gap.
+func (m *mysql) prepare() string { return "prepare" }
+
+// hold is a locking read, which leaves it to the first other one to choose the snapshot.
+func (m *mysql) hold(_, id string) (text string, params []any) {
+	return "SELECT COUNT(*) FROM " + m.names.prefix + "binding WHERE id = X'" + hex.EncodeToString([]byte(id)) +
+		"' FOR UPDATE", nil
+}
+
 // Steps on lines whose leases are renewed wait meanwhile, for some tens of microseconds each.
 func (m *mysql) renewAtOnce() int { return 100 }
 

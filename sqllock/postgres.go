@@ -42,6 +42,12 @@ func (p *postgres) createTables(ctx context.Context) error {
 	return p.runSchema(ctx, strings.NewReplacer("\nBEGIN;\n", "\n", "\nCOMMIT;\n", "\n").Replace(postgresSchema))
 }
 
+func (p *postgres) prepare() string { return "" }
+
+func (p *postgres) hold(key, id string) (text string, params []any) {
+	return p.statement("hold", []any{[]byte(key), []byte(id)})
+}
+
 func (p *postgres) renewAtOnce() int { return 1000 }
 
 // leases writes four arrays as text. Their elements need no quotes, but for an empty one.

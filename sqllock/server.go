@@ -36,6 +36,8 @@ type engine interface {
 	leases(ts []driver.Ticket) []any
 	renewAtOnce() int
 	notifier() notifier
+	prepare() string // the step that comes before hold, or ""
+	hold(key, id string) (text string, params []any)
 }
 
 // serverErrors says what the errors of an engine mean.

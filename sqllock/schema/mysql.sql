@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     weight    BIGINT          NOT NULL,
     granted   TINYINT         NOT NULL,   -- 0 waits; 1 granted
     lingering TINYINT         NOT NULL,   -- 1: its holder left, the place stays taken
-    expires   BIGINT          NOT NULL,
+    expires   BIGINT          NOT NULL,   -- 0: it is bound to a transaction, and ends with it
     since     BIGINT          NOT NULL,   -- granted since, or waiting since
     node      BIGINT          NOT NULL,   -- the backend value that waits for it
     news      BIGINT,                     -- the same, while it is to be told of its grant
@@ -84,6 +84,16 @@ CREATE TABLE IF NOT EXISTS fencelock_tombstone (
     PRIMARY KEY (lock_key, id),
     KEY fencelock_tombstone_end (expires),
     KEY fencelock_tombstone_news (node, broken)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
+
+-- One row per claim that is bound to a transaction, or is about to be. The transaction has
+-- its row locked, and the server unlocks it when the transaction ends or its connection is
+-- closed, after its changes are seen by others. A bound claim has no lease. It is in line for as
+-- long as that row is locked, or not there. Those who look whether it is locked do not wait
+-- for it, and lock the row of the line before, so they do not take each other for the transaction.
+CREATE TABLE IF NOT EXISTS fencelock_binding (
+    id    VARBINARY(256) NOT NULL PRIMARY KEY,
+    since BIGINT         NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
 
 INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1')$$
@@ -110,7 +120,8 @@ INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1')$$
 --   touched  claims were removed whose owners may be waiting
 --   broken   a claim of the node that asked was broken: key, id, note
 --   lost     a lease of a renewal is gone: token is its place in the list, granted and note as of gone
---   renewed  all leases of a renewal were gone through
+--   renewed  all leases of a renewal were gone through; the claim is bound to its transaction, or may be
+--   unbound  no transaction that this server knows has the claim's row locked
 --
 -- They count only if the call succeeds. A key that is left out is the one that was asked for.
 
@@ -256,19 +267,37 @@ settle: BEGIN
 END$$
 
 -- Removes what has expired from a line that is locked. The statement that removes looks
--- at each claim again: it may have been renewed in time since the clock was read.
+-- at each claim again: it may have been renewed in time since the clock was read. At most one
+-- claim is bound, because it holds the line alone. If its transaction has ended, it is made one
+-- that has expired.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_expire(
     IN p_key VARBINARY(1024), INOUT p_front BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT,
     OUT p_touched TINYINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_left INT;
-    SELECT COUNT(*) > 0 INTO p_touched FROM fencelock_claim
+    DECLARE v_left, v_ended INT;
+    DECLARE v_bound BIGINT;
+    DECLARE v_id VARBINARY(256);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    SELECT COUNT(*) > 0, MIN(IF(expires = 0, token, NULL)) INTO p_touched, v_bound FROM fencelock_claim
         WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
+    IF v_bound IS NOT NULL THEN
+        SELECT id INTO v_id FROM fencelock_claim WHERE lock_key = p_key AND token = v_bound;
+        SELECT COUNT(*) INTO v_ended FROM fencelock_binding WHERE id = v_id FOR UPDATE SKIP LOCKED;
+        IF v_ended = 1 THEN
+            UPDATE fencelock_claim SET expires = 1 WHERE lock_key = p_key AND token = v_bound;
+            IF ROW_COUNT() <> 1 THEN
+                CALL fencelock_v1_ended();
+            END IF;
+            DELETE FROM fencelock_binding WHERE id = v_id;
+        END IF;
+        SELECT COUNT(*) > 0 INTO p_touched FROM fencelock_claim
+            WHERE lock_key = p_key AND token >= p_front AND expires BETWEEN 1 AND p_now;
+    END IF;
     IF p_touched THEN
-        DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
+        DELETE FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND expires BETWEEN 1 AND p_now;
         SELECT COUNT(*) INTO v_left FROM fencelock_claim
-            WHERE lock_key = p_key AND token >= p_front AND expires <= p_now;
+            WHERE lock_key = p_key AND token >= p_front AND expires BETWEEN 1 AND p_now;
         IF v_left > 0 THEN
             CALL fencelock_v1_ended();
         END IF;
@@ -403,7 +432,7 @@ enter: BEGIN
         SELECT 'touched' AS what;
     END IF;
     IF v_head_token IS NOT NULL THEN
-        SELECT 'head' AS what, v_head_token AS token, v_head_expires - v_now AS remains, v_head_since AS since,
+        SELECT 'head' AS what, v_head_token AS token, IF(v_head_expires = 0, 100000, v_head_expires - v_now) AS remains, v_head_since AS since,
             v_head_owner AS owner, v_head_note AS note;
     END IF;
     IF v_answer = 3 THEN
@@ -626,6 +655,87 @@ BEGIN
     END IF;
 END$$
 
+-- Makes the row that a transaction locks.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_prepare(IN p_id VARBINARY(256))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now BIGINT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    COMMIT;
+    CALL fencelock_v1_clock(v_now);
+    INSERT INTO fencelock_binding (id, since) VALUES (p_id, v_now) ON DUPLICATE KEY UPDATE since = v_now;
+    COMMIT;
+    SELECT 'renewed' AS what;
+END$$
+
+-- Ends the lease of a claim that is granted: from now on a transaction keeps it in line, which
+-- has locked its row before.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_bind(IN p_key VARBINARY(1024), IN p_id VARBINARY(256))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now, v_last, v_front, v_token BIGINT;
+    DECLARE v_mark VARBINARY(512);
+    DECLARE v_mark_id VARBINARY(256);
+    DECLARE v_reason VARBINARY(1024) DEFAULT '';
+    DECLARE v_free, v_rows INT;
+    DECLARE v_broken TINYINT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+
+    CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
+    SELECT COUNT(*) INTO v_rows FROM fencelock_binding WHERE id = p_id;
+    SELECT COUNT(*) INTO v_free FROM fencelock_binding WHERE id = p_id FOR UPDATE SKIP LOCKED;
+    IF v_rows = 1 AND v_free = 0 THEN
+        SELECT token INTO v_token FROM fencelock_claim
+            WHERE lock_key = p_key AND token >= v_front AND id = p_id AND granted = 1 AND lingering = 0
+                AND (expires > v_now OR expires = 0)
+            FOR UPDATE;
+        IF v_token IS NULL THEN
+            SELECT broken, reason INTO v_broken, v_reason
+                FROM fencelock_tombstone WHERE lock_key = p_key AND id = p_id AND expires > v_now;
+        ELSE
+            UPDATE fencelock_claim SET expires = 0, news = NULL WHERE lock_key = p_key AND token = v_token;
+            SELECT COUNT(*) INTO v_rows FROM fencelock_claim WHERE lock_key = p_key AND token = v_token AND expires = 0;
+            IF v_rows <> 1 THEN
+                CALL fencelock_v1_ended();
+            END IF;
+        END IF;
+    END IF;
+    COMMIT;
+    IF v_token IS NOT NULL THEN
+        SELECT 'renewed' AS what;
+    ELSEIF v_rows = 1 AND v_free = 0 THEN
+        SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
+    ELSE
+        SELECT 'unbound' AS what;
+    END IF;
+END$$
+
+-- Says whether a claim that waits, waits for its own transaction: over those before it, and what
+-- else their transactions wait for. The ID of a transaction's claim begins with the 26 letters of
+-- the transaction, and has 53.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_deadlock(IN p_key VARBINARY(1024), IN p_id VARBINARY(256))
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_met INT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ ONLY;
+    WITH RECURSIVE before_it (id) AS (
+        SELECT c.id FROM fencelock_claim me JOIN fencelock_claim c ON c.lock_key = me.lock_key AND c.token < me.token
+            WHERE me.lock_key = p_key AND me.id = p_id
+        UNION
+        SELECT c.id FROM before_it b
+            JOIN fencelock_claim w ON w.granted = 0 AND LENGTH(w.id) = 53 AND LENGTH(b.id) = 53
+                AND SUBSTRING(w.id, 1, 26) = SUBSTRING(b.id, 1, 26)
+            JOIN fencelock_claim c ON c.lock_key = w.lock_key AND c.token < w.token
+    )
+    SELECT COUNT(*) INTO v_met FROM before_it WHERE LENGTH(id) = 53 AND SUBSTRING(id, 1, 26) = SUBSTRING(p_id, 1, 26);
+    COMMIT;
+    SELECT IF(v_met > 0, 'deadlock', 'renewed') AS what;
+END$$
+
 -- Removes what has expired from a line, and grants what fits: also where rows were
 -- deleted by hand.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_purge(IN p_key VARBINARY(1024), IN p_node BIGINT)
@@ -744,17 +854,31 @@ END$$
 
 -- Reads all of a line: a row per claim in order of arrival, or one without a token if nobody
 -- is in line. The clock is read before the snapshot, so that a renewal is not missed by a
--- clock that has gone on.
+-- clock that has gone on. A claim that is bound to an open transaction is to be looked at again
+-- in a tenth of a second.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_line(IN p_key VARBINARY(1024))
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now BIGINT;
+    DECLARE v_now, v_locked BIGINT;
     DECLARE v_front BIGINT DEFAULT 0;
     DECLARE v_kept TINYINT DEFAULT 0;
+    DECLARE v_bound VARBINARY(256);
+    DECLARE v_ended INT DEFAULT 1;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
     CALL fencelock_v1_clock(v_now);
+    SELECT c.id INTO v_bound FROM fencelock_line line JOIN fencelock_claim c
+        ON c.lock_key = line.lock_key AND c.token >= line.front AND c.expires = 0
+        WHERE line.lock_key = p_key LIMIT 1;
+    COMMIT;
+    IF v_bound IS NOT NULL THEN
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION READ WRITE;
+        SELECT last INTO v_locked FROM fencelock_line WHERE lock_key = p_key FOR UPDATE;
+        SELECT COUNT(*) INTO v_ended FROM fencelock_binding WHERE id = v_bound FOR UPDATE SKIP LOCKED;
+        COMMIT;
+    END IF;
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
     SELECT front, id IS NOT NULL INTO v_front, v_kept FROM fencelock_line WHERE lock_key = p_key;
@@ -764,7 +888,8 @@ BEGIN
             FROM fencelock_line WHERE lock_key = p_key;
     ELSE
         SELECT v_now AS now, p_key AS lock_key, line.last, line.mark, c.token, c.span, c.id, c.capacity, c.weight,
-                c.granted, c.lingering, c.expires, c.since, c.owner, c.note
+                c.granted, c.lingering, IF(c.expires = 0 AND c.id = v_bound AND v_ended = 0, v_now + 100000, c.expires) AS expires,
+                c.since, c.owner, c.note
             FROM (SELECT 1) one
             LEFT JOIN fencelock_line line ON line.lock_key = p_key
             LEFT JOIN fencelock_claim c ON c.lock_key = p_key AND c.token >= v_front
@@ -825,6 +950,7 @@ BEGIN
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(256);
     DECLARE v_lines, v_claims INT;
+    DECLARE v_given_up VARBINARY(256);
     DECLARE v_more, v_touched TINYINT DEFAULT 1;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
@@ -868,6 +994,19 @@ BEGIN
             COMMIT;
         END IF;
     END WHILE;
+    -- Rows of claims that were given up before a transaction had them.
+    SELECT MIN(b.id) INTO v_given_up FROM fencelock_binding b LEFT JOIN fencelock_claim c ON c.id = b.id
+        WHERE b.since < v_day_ago AND c.id IS NULL;
+    COMMIT;
+    IF v_given_up IS NOT NULL THEN
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+        START TRANSACTION READ WRITE;
+        SELECT COUNT(*) INTO v_claims FROM fencelock_binding WHERE id = v_given_up FOR UPDATE SKIP LOCKED;
+        IF v_claims = 1 THEN
+            DELETE FROM fencelock_binding WHERE id = v_given_up;
+        END IF;
+        COMMIT;
+    END IF;
 END$$
 
 -- Says which format the tables have. It is made last: where it is, all the others are.

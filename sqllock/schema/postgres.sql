@@ -65,7 +65,7 @@ CREATE TABLE IF NOT EXISTS fencelock_claim (
     weight    bigint  NOT NULL,           -- 1 to capacity
     granted   integer NOT NULL,           -- 0 waits; 1 granted; 2 granted, and its process is still to be told
     lingering boolean NOT NULL,           -- its holder left, the place stays taken
-    expires   bigint  NOT NULL,
+    expires   bigint  NOT NULL,           -- 0: it is bound to a transaction, and ends with it
     since     bigint  NOT NULL,           -- granted since, or waiting since
     node      bigint  NOT NULL,           -- the backend value that waits for it
     mark      bytea   NOT NULL,           -- the line's mark when it was granted
@@ -121,7 +121,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS fencelock_run (
 --   touched  claims were removed whose owners may be waiting: key
 --   broken   a claim of the node that asked was broken: key, id, note
 --   lost     a lease of a renewal is gone: token is its place in the list, granted and note as of gone
---   renewed  all leases of a renewal were gone through
+--   renewed  all leases of a renewal were gone through; the claim is bound to its transaction
+--   unbound  no transaction that this server knows holds what the claim is to be bound to
 CREATE OR REPLACE VIEW fencelock_answer AS
     SELECT NULL::text AS what, NULL::bytea AS key, NULL::bytea AS id, NULL::bigint AS token, NULL::bigint AS span,
         NULL::bigint AS weight, NULL::bigint AS capacity, NULL::boolean AS granted, NULL::bigint AS remains,
@@ -143,6 +144,18 @@ $$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$;
 -- is committed after them and is waited for takes them to the disk as well.
 CREATE OR REPLACE FUNCTION fencelock_lazily() RETURNS text LANGUAGE sql VOLATILE AS
 $$ SELECT set_config('synchronous_commit', 'off', true) $$;
+
+-- A claim is bound to a transaction by an advisory lock that the transaction holds: its number
+-- is made of the claim's ID, so nobody else wants it. A bound claim has no lease. It is in line
+-- for as long as that lock is held, and the server releases the lock when the transaction ends
+-- or its connection is closed, after its changes are seen by others.
+CREATE OR REPLACE FUNCTION fencelock_binding(a_id bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT hashtextextended(encode(a_id, 'hex'), 0) $$;
+
+-- fencelock_is_bound says whether the transaction of a claim is open. Those who ask at the
+-- same time share the lock, so nobody takes another one for the transaction.
+CREATE OR REPLACE FUNCTION fencelock_is_bound(a_id bytea) RETURNS boolean LANGUAGE sql VOLATILE AS
+$$ SELECT NOT pg_try_advisory_xact_lock_shared(fencelock_binding(a_id)) $$;
 
 -- fencelock_open locks the row of a line, which it makes if need be, and moves the claim that
 -- is in it to the others. What the statements after it read, the clock too, nobody else
@@ -226,22 +239,28 @@ END $$;
 -- fencelock_expire removes what has expired from a line that is locked, and grants who
 -- fits then. Only a step that removes a claim grants its place to others: a renewal that
 -- was in time may commit later, and keeps its row from being removed here. Rows are
--- locked in the order in which fencelock_renew locks them.
+-- locked in the order in which fencelock_renew locks them. A bound claim has no lease, so
+-- every step on its line comes here, and finds that its transaction has ended.
 CREATE OR REPLACE FUNCTION fencelock_expire(a_key bytea, a_mark bytea, a_now bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
-    v_answer fencelock_answer;
+    v_answer  fencelock_answer;
+    v_removed boolean := false;
+    v_soonest bigint;
 BEGIN
     PERFORM 1 FROM fencelock_claim WHERE key = a_key AND expires <= a_now ORDER BY token FOR UPDATE;
     IF FOUND THEN
-        DELETE FROM fencelock_claim WHERE key = a_key AND expires <= a_now;
+        DELETE FROM fencelock_claim
+            WHERE key = a_key AND expires <= a_now AND CASE expires WHEN 0 THEN NOT fencelock_is_bound(id) ELSE true END;
+        v_removed := FOUND;
+    END IF;
+    IF v_removed THEN
         v_answer.what := 'touched';
         v_answer.key := a_key;
         RETURN NEXT v_answer;
     END IF;
-    UPDATE fencelock_line
-        SET soonest = (SELECT coalesce(min(expires), 9223372036854775807) FROM fencelock_claim WHERE key = a_key)
-        WHERE key = a_key;
+    SELECT coalesce(min(expires), 9223372036854775807) INTO v_soonest FROM fencelock_claim WHERE key = a_key;
+    UPDATE fencelock_line SET soonest = v_soonest WHERE key = a_key AND (v_removed OR soonest <> v_soonest);
     RETURN QUERY SELECT * FROM fencelock_settle(a_key, a_mark, a_now, a_node);
 END $$;
 
@@ -398,7 +417,7 @@ BEGIN
                     (SELECT FROM fencelock_claim WHERE key = a_key AND token < v_mine.token LIMIT 1024) AS few;
                 v_answer.what := 'head';
                 v_answer.token := v_head.token;
-                v_answer.remains := v_head.expires - v_now;
+                v_answer.remains := CASE v_head.expires WHEN 0 THEN 100000 ELSE v_head.expires - v_now END;
                 v_answer.since := v_head.since;
                 v_answer.owner := v_head.owner;
                 v_answer.note := v_head.note;
@@ -450,7 +469,7 @@ BEGIN
             (SELECT FROM fencelock_claim WHERE key = a_key LIMIT 1024) AS few;
         v_answer.what := 'head';
         v_answer.token := v_head.token;
-        v_answer.remains := v_head.expires - v_now;
+        v_answer.remains := CASE v_head.expires WHEN 0 THEN 100000 ELSE v_head.expires - v_now END;
         v_answer.since := v_head.since;
         v_answer.owner := v_head.owner;
         v_answer.note := v_head.note;
@@ -712,6 +731,46 @@ BEGIN
     v_answer.mark := v_mine.mark;
     v_answer.owner := v_mine.owner;
     v_answer.note := v_mine.note;
+    RETURN NEXT v_answer;
+END $$;
+
+-- fencelock_hold is for the transaction that a claim is to be bound to. It answers whether
+-- that transaction sees the grant: if not, its snapshot is older, and it would not see what
+-- the holder before has committed. It waits for those who look at the claim at that moment.
+CREATE OR REPLACE FUNCTION fencelock_hold(a_key bytea, a_id bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(fencelock_binding(a_id));
+    RETURN EXISTS (SELECT FROM fencelock_claims(a_key) WHERE id = a_id);
+END $$;
+
+-- fencelock_bind ends the lease of a claim that is granted: from now on its transaction keeps
+-- it in line, which has called fencelock_hold before.
+CREATE OR REPLACE FUNCTION fencelock_bind(a_key bytea, a_id bytea)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    v_line   fencelock_line := fencelock_open(a_key);
+    v_now    bigint := fencelock_now();
+    v_answer fencelock_answer;
+    v_tombstone fencelock_tombstone;
+BEGIN
+    IF NOT fencelock_is_bound(a_id) THEN
+        v_answer.what := 'unbound';
+        RETURN NEXT v_answer;
+        RETURN;
+    END IF;
+    UPDATE fencelock_claim SET expires = 0, granted = 1
+        WHERE key = a_key AND id = a_id AND granted > 0 AND NOT lingering AND (expires > v_now OR expires = 0);
+    IF NOT FOUND THEN
+        SELECT * INTO v_tombstone FROM fencelock_tombstone WHERE key = a_key AND id = a_id AND expires > v_now;
+        v_answer.what := 'gone';
+        v_answer.granted := coalesce(v_tombstone.broken, false);
+        v_answer.note := v_tombstone.reason;
+        RETURN NEXT v_answer;
+        RETURN;
+    END IF;
+    UPDATE fencelock_line SET soonest = 0 WHERE key = a_key;
+    v_answer.what := 'renewed';
     RETURN NEXT v_answer;
 END $$;
 

@@ -1,0 +1,357 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// SQLTx is what Tx needs of a transaction. A *sql.Tx has it. A *sql.DB and a *sql.Conn lack
+// Commit, so they are no SQLTx.
+type SQLTx interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	Commit() error
+}
+
+// PgxTx is what TxPgx needs of a transaction. A pgx.Tx has it. A pgx.Conn and a pgxpool.Pool
+// lack Commit, so they are no PgxTx.
+type PgxTx[R interface{ Scan(dest ...any) error }] interface {
+	QueryRow(ctx context.Context, query string, args ...any) R
+	Commit(ctx context.Context) error
+}
+
+// TxLocker takes locks that end with one transaction. Like the transaction, it is for one
+// goroutine at a time.
+//
+// Such a lock has no lease, and nothing renews it. It is exclusive. It ends when the transaction commits or
+// is rolled back, or when the server closes the connection of the transaction. The server
+// ends it after others see what was committed.
+//
+// The lock and the locks of a Client on the same tables exclude each other. They stand in one
+// line, which is served in order of arrival. A transaction that waits is passed over only if its
+// process stops for ten seconds. Tokens rise over both kinds. A token is drawn outside the
+// transaction, so a rollback does not take it back: what a guard elsewhere has seen of it
+// stays seen, and the next holder's is larger.
+//
+// What it cannot promise:
+//
+//   - The holder is told of nothing. If the server ends the transaction (a failover, a
+//     restart, pg_terminate_backend, KILL, idle_in_transaction_session_timeout), the next one
+//     gets the lock, and the holder learns it from its next statement or from COMMIT, which
+//     fails. So COMMIT is the fence of what the transaction writes. Whatever else it does, in
+//     another store or over the network, needs the token and a guard (package fence).
+//   - A transaction whose client hangs or is gone keeps its locks until the server notices that. Set
+//     idle_in_transaction_session_timeout and tcp_keepalives_idle on PostgreSQL,
+//     idle_transaction_timeout on MariaDB, and wait_timeout on MySQL.
+//   - ROLLBACK TO a savepoint that is older than the lock ends the lock on PostgreSQL. On
+//     MariaDB and MySQL it does if nothing was written or locked before the savepoint.
+//   - The database does not know of this waiting, so its search for deadlocks does not see it.
+//     Transactions that wait for each other's locks alone are found within about a second, and
+//     one or more of them get ErrDeadlock. Where a row, or a lease of a Client, is among what is
+//     waited for, the waiting goes on until a context ends.
+//   - Break ends the claim, but not the transaction, which is not told. End the transaction
+//     in the database instead.
+//   - A database that loses what it has acknowledged, as a failover to a standby that lags
+//     behind does, loses the line, too. But it also ends every transaction.
+//
+// PgBouncer in transaction pooling works: the server's session is the transaction's for as
+// long as it is open.
+type TxLocker struct {
+	b     *Backend
+	store binder
+	bad   error
+	scan  func(ctx context.Context, query string, args []any, to any) error // runs one query in the transaction
+
+	name string // of the transaction, in the IDs of its claims
+	mu   sync.Mutex
+	held map[string]*TxLock
+}
+
+// binder is a store that can bind a claim to a transaction of the program.
+type binder interface {
+	// prepare names the step that comes before hold, or is empty.
+	prepare() string
+	// hold is a query of one boolean for that transaction. It makes the server know that
+	// the transaction keeps the claim, and answers whether the transaction sees the grant.
+	hold(key, id string) (text string, params []any)
+	// fail says what an error of that query means.
+	fail(what, key string, err error) error
+}
+
+// TxLock is a lock that a transaction holds.
+type TxLock struct {
+	b     *Backend
+	claim driver.ClaimRef
+	token fence.Token
+}
+
+// Tx returns what takes locks that end with tx. One per transaction is best, because it knows
+// the keys that it has locked.
+//
+// tx must be a transaction on the database that b keeps its locks in, and find the tables of b in
+// its search_path. b may have a Client, or be used for this alone. It needs a connection of its
+// pool for a moment while tx has its own. With one pool for both, transactions that have all
+// of its connections wait for each other until their contexts end: let b have a *sql.DB of
+// its own, of a few connections.
+func Tx(b *Backend, tx SQLTx) *TxLocker {
+	l := newTxLocker(b, tx == nil)
+	l.scan = func(ctx context.Context, query string, args []any, to any) error {
+		return tx.QueryRowContext(ctx, query, args...).Scan(to)
+	}
+	return l
+}
+
+// TxPgx is Tx for a transaction of native pgx. b must be one of Postgres.
+func TxPgx[R interface{ Scan(dest ...any) error }](b *Backend, tx PgxTx[R]) *TxLocker {
+	l := newTxLocker(b, tx == nil)
+	if l.bad == nil && b.info.Name != Postgres.String() {
+		l.bad = errors.New("pgx speaks to PostgreSQL alone: make the Backend with sqllock.Postgres")
+	}
+	l.scan = func(ctx context.Context, query string, args []any, to any) error {
+		return tx.QueryRow(ctx, query, args...).Scan(to)
+	}
+	return l
+}
+
+func newTxLocker(b *Backend, none bool) *TxLocker {
+	l := &TxLocker{b: b, name: rand.Text(), held: map[string]*TxLock{}}
+	switch {
+	case b.bad != nil:
+		l.bad = b.bad
+	case none:
+		l.bad = errors.New("no transaction was given: pass the *sql.Tx that BeginTx returned")
+	case b.info.Ballot:
+		l.bad = errors.New("a member of a quorum keeps no locks of transactions: open the database without " +
+			"Options.Member, with another Prefix")
+	default:
+		if s, ok := b.store.store.(binder); ok {
+			l.store = s
+			break
+		}
+		l.bad = errors.New("a transaction on SQLite that writes excludes all others that write, and the tables of " +
+			"locks are among what it locks: begin it with BEGIN IMMEDIATE, and it needs no other lock")
+	}
+	return l
+}
+
+// Lock waits in line for the lock of key, and holds it then until the transaction ends. If the
+// locker has the lock already, Lock returns it.
+//
+// While it waits it leaves the transaction alone, so a transaction whose Lock has ended
+// with an error can be used, with one exception: if the statement that binds the lock to
+// the transaction fails, or ctx ends within this one round trip, the transaction may have to be
+// rolled back.
+//
+// Under READ COMMITTED every statement after Lock sees what the holder before has committed.
+// Under REPEATABLE READ and SERIALIZABLE a transaction sees the database as it was at its first
+// statement. So on PostgreSQL Lock must come first then, or it answers ErrInvalid. On MariaDB
+// and MySQL, where REPEATABLE READ is the default, that is not checked: take all locks before
+// the first SELECT.
+//
+// It costs three round trips if the lock is free: two on the Backend's pool, one in the
+// transaction. On MariaDB and MySQL it costs one more. Errors match fencelock.ErrNotAcquired
+// if ctx ended in line (and ctx's error), ErrUnavailable if the database gave no answer,
+// ErrKind if a semaphore has the key, ErrDeadlock if transactions wait for each other, and
+// ErrInvalid. A ctx that ends before the claim is in line is answered with its error alone. An
+// error of the statement in the transaction is the driver's.
+func (l *TxLocker) Lock(ctx context.Context, key string) (*TxLock, error) {
+	return l.lock(ctx, key, false)
+}
+
+// TryLock is Lock for a lock that is free now. If it is not, the error matches
+// fencelock.ErrNotAcquired and holds a *driver.BusyError that says who is first in line.
+func (l *TxLocker) TryLock(ctx context.Context, key string) (*TxLock, error) {
+	return l.lock(ctx, key, true)
+}
+
+// Key returns the name of the lock.
+func (l *TxLock) Key() string { return l.claim.Key }
+
+// Token returns the fencing token, which is larger than those of all holders before.
+func (l *TxLock) Token() fence.Token { return l.token }
+
+// Ended says that the transaction has ended, so that a waiter is granted the lock at once
+// and not within a tenth of a second or a little more. Call it after COMMIT or ROLLBACK, if at
+// all. While the transaction is open it changes nothing. It costs one round trip, and is of no
+// use if the answer is an error.
+func (l *TxLock) Ended(ctx context.Context) error {
+	return l.b.step(ctx, func(ctx context.Context) (effects, error) { return l.b.store.purge(ctx, l.claim.Key) })
+}
+
+// txTTL is the lease of the claim of a transaction until the transaction keeps it.
+const txTTL = 10 * time.Second
+
+func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, error) {
+	if l.bad != nil {
+		return nil, fmt.Errorf("sqllock: %w: %w", driver.ErrInvalid, l.bad)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held := l.held[key]; held != nil {
+		// It may have ended at a savepoint.
+		err := l.b.bind(ctx, held.claim)
+		if err == nil {
+			return held, nil
+		} else if !errors.Is(err, errUnbound) && !driver.Gone(err) {
+			return nil, txError(key, err)
+		}
+		delete(l.held, key)
+	}
+	t, err := l.obtain(ctx, driver.Claim{
+		Key: key, ID: l.name + "." + rand.Text(), Owner: owner(), Note: "a database transaction",
+		Capacity: driver.RW, Weight: driver.RW, TTL: txTTL, NoWait: try, Span: 1,
+	})
+	if err != nil {
+		return nil, txError(key, err)
+	}
+	if err := l.keep(ctx, t); err != nil {
+		l.b.giveUp(t)
+		return nil, txError(key, err)
+	}
+	held := &TxLock{b: l.b, claim: t.Ref(), token: fence.Token(t.Token)}
+	l.held[key] = held
+	return held, nil
+}
+
+// keep binds a claim that is granted to the transaction. The transaction's lock is taken
+// first, so the claim is never without a lease and without a transaction.
+func (l *TxLocker) keep(ctx context.Context, t driver.Ticket) error {
+	if step := l.store.prepare(); step != "" {
+		if err := l.b.txStep(ctx, t.Key, step, l.b.store.text(t.ID)); err != nil {
+			return err
+		}
+	}
+	text, params := l.store.hold(t.Key, t.ID)
+	var seen bool
+	if err := l.scan(ctx, text, params, &seen); err != nil {
+		return &holdError{l.store.fail("hold the claim on", t.Key, err)}
+	}
+	err := l.b.bind(ctx, t.Ref())
+	if err == nil && !seen {
+		return errOldSnapshot
+	}
+	return err
+}
+
+var (
+	errOldSnapshot = fmt.Errorf("%w: the transaction sees the database as it was before it got the lock: let Lock be "+
+		"its first statement, and its only one of this kind, or begin it with READ COMMITTED", driver.ErrInvalid)
+	errCircle = fmt.Errorf("%w: transactions take the same keys in different orders: roll this one back and begin "+
+		"again, and take keys in one order", driver.ErrDeadlock)
+	errUnbound = fmt.Errorf("%w: the transaction has ended, or it is one on another database than the locks are in: "+
+		"pass one that is open, on the same primary", driver.ErrInvalid)
+)
+
+// holdError is an error of the transaction itself.
+type holdError struct{ err error }
+
+func (e *holdError) Error() string {
+	return "the transaction may have to be rolled back: " + e.err.Error()
+}
+
+func (e *holdError) Unwrap() error { return e.err }
+
+// txError puts the key around what kept a transaction from its lock.
+func txError(key string, err error) error {
+	var busy *driver.BusyError
+	switch {
+	case errors.As(err, &busy):
+		err = fmt.Errorf("%w: %w", driver.ErrNotAcquired, err)
+	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrKind), errors.Is(err, driver.ErrNotAcquired),
+		errors.Is(err, driver.ErrDeadlock), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, sql.ErrTxDone):
+		err = fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	case !errors.As(err, new(*holdError)):
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	return fmt.Errorf("sqllock: lock %.80q in a transaction: %w", key, err)
+}
+
+// obtain enters a line and returns when the claim is granted. Otherwise the claim is given up.
+func (l *TxLocker) obtain(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	t, err := l.b.Enter(ctx, c)
+	if err != nil && !isAnswer(err) {
+		l.b.giveUp(driver.Ticket{Claim: c}) // it may arrive yet
+	}
+	for err == nil && !t.Granted {
+		t, err = l.await(ctx, t)
+		if err != nil && !driver.Gone(err) {
+			l.b.giveUp(t)
+		}
+	}
+	return t, err
+}
+
+// await returns after about a second: the lease of a claim that still waits is renewed then. A
+// transaction that holds other locks may be waiting for itself.
+func (l *TxLocker) await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	next, err := l.b.Await(ctx, t)
+	if err == nil && !next.Granted {
+		t = next
+		err = l.b.Renew(ctx, []driver.Ticket{t})[0]
+		if err == nil && len(l.held) > 0 {
+			err = l.b.txStep(ctx, t.Key, "deadlock", []byte(t.Key), l.b.store.text(t.ID))
+		}
+	}
+	switch ended := driver.Ended(ctx); {
+	case err == nil:
+		return next, nil
+	case ended == nil:
+		return t, err
+	case t.Head != nil:
+		return t, fmt.Errorf("%w: %w: %w", driver.ErrNotAcquired, t.Head, ended)
+	default:
+		return t, fmt.Errorf("%w: %w", driver.ErrNotAcquired, ended)
+	}
+}
+
+// bind ends the lease of a granted claim that a transaction keeps from now on.
+func (b *Backend) bind(ctx context.Context, c driver.ClaimRef) error {
+	return b.txStep(ctx, c.Key, "bind", []byte(c.Key), b.store.text(c.ID))
+}
+
+func (b *Backend) txStep(ctx context.Context, key, step string, args ...any) error {
+	return b.step(ctx, func(ctx context.Context) (effects, error) {
+		a, err := b.store.step(ctx, step+" a claim of", key, step, args...)
+		if err == nil {
+			err = a.outcome()
+		}
+		return a.effects, err
+	})
+}
+
+// giveUp takes a claim out of its line, in the background. What fails is tried again until the
+// lease would have ended; a claim that is bound then goes with its transaction.
+func (b *Backend) giveUp(t driver.Ticket) {
+	if !b.begin() {
+		return
+	}
+	go func() {
+		defer b.calls.Done()
+		ctx, cancel := context.WithTimeout(b.ctx, txTTL)
+		defer cancel()
+		undecided := func(err error) bool { return !driver.Gone(err) && !errors.As(err, new(*driver.PermanentError)) }
+		_ = retry(ctx, undecided, 10*time.Millisecond, time.Second, func() error {
+			return b.Leave(ctx, t, driver.Exit{Tombstone: true})
+		})
+	}()
+}
+
+// owner names this process to people.
+func owner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	name := fmt.Sprintf("%s/%d", host, os.Getpid())
+	return strings.ToValidUTF8(name[max(0, len(name)-driver.MaxOwner):], "")
+}

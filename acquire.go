@@ -45,13 +45,13 @@ type acquisition struct {
 	queue  *localQueue // nil if the call does not queue in this process
 	wakeup chan wakeup // wakes the call in its queue; holds one
 
-	answered    bool // the store has answered an Enter; guarded by the queue while the call waits there
-	waitingSent bool // to Hooks.Waiting
-	attempt     int
-	lastErr     error             // of the last request, nil after an answer
-	blocker     *driver.BusyError // who held the key in the last answer
-	inTheWay    *HeldError        // who held the key when the call began to wait, for the hooks
-	ahead       int
+	answered   bool   // the store has answered an Enter; guarded by the queue while the call waits there
+	waitNumber uint64 // number of the wait that was reported to Hooks.Waiting; 0 if none was
+	attempt    int
+	lastErr    error             // of the last request, nil after an answer
+	blocker    *driver.BusyError // who held the key in the last answer
+	inTheWay   *HeldError        // who held the key when the call began to wait, for the hooks
+	ahead      int
 }
 
 // acquire is every method that returns a lease.
@@ -67,7 +67,7 @@ func (a *acquisition) refused(err error) error {
 	hooks := &a.c.hooks
 	if err != nil && hooks.Refused != nil {
 		e := a.event()
-		e.Err, e.Waited = err, time.Duration(a.c.clock.now()-a.start)
+		e.Err, e.Wait, e.Waited = err, a.waitNumber, time.Duration(a.c.clock.now()-a.start)
 		errors.As(err, &e.HeldBy)
 		hooks.send(hooks.Refused, e)
 	}
@@ -340,12 +340,12 @@ func (h *HeldError) describe(b *driver.BusyError) {
 // that.
 func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 	hooks := &a.c.hooks
-	if a.waitingSent || hooks.Waiting == nil && hooks.Acquired == nil {
+	if a.waitNumber != 0 || hooks.Waiting == nil && hooks.Acquired == nil && hooks.Refused == nil {
 		return
 	}
-	a.waitingSent = true
+	a.waitNumber = a.c.waits.Add(1)
 	e := a.event()
-	e.Ahead = a.ahead
+	e.Wait, e.Ahead = a.waitNumber, a.ahead
 	if h := inTheWay(); h.Token != 0 {
 		a.inTheWay = h
 	}

@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -273,4 +274,33 @@ func TestJoinHooks(t *testing.T) {
 	if some.Lost == nil || some.Warn != nil || fencelock.JoinHooks().Lost != nil {
 		t.Error("a hook is nil exactly if no set has it")
 	}
+}
+
+// Each wait has a number, so that its end can be told from the end of another call, and from
+// that of a call that did not wait.
+func TestWaitsAreNumbered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		other, c := w.client(nil), w.client(&fencelock.Options{Hooks: heard.hooks()})
+		first := w.lock(other, "k")
+		a := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") }) // in the store's line
+		b := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") }) // behind a, in this process
+		w.held(errOf(c.Lock(bg, "k", fencelock.Wait(time.Second))))
+		w.held(errOf(c.TryLock(bg, "k")))
+		w.release(first)
+		w.release(w.got(a.wait()))
+		w.release(w.got(b.wait()))
+		w.release(w.lock(c, "k"))
+		names, events := heard.take()
+		var got []string
+		for i, e := range events {
+			if names[i] != "released" {
+				got = append(got, fmt.Sprint(names[i], " ", e.Wait))
+			}
+		}
+		want := []string{"waiting 1", "waiting 2", "waiting 3", "refused 3", "refused 0", "acquired 1", "acquired 2", "acquired 0"}
+		if !slices.Equal(got, want) {
+			t.Errorf("heard %q, want %q", got, want)
+		}
+	})
 }

@@ -23,11 +23,12 @@ type Client struct {
 
 	clock    clock
 	hooks    dispatcher
-	queues   localQueues  // goroutines that wait for a key
-	schedule schedule     // claims that are renewed, or that have a Leave due
-	life     lifecycle    // what Shutdown and Close wait for
-	renewals atomic.Int32 // calls of Backend.Renew under way
-	leaves   atomic.Int32 // background Leaves under way
+	queues   localQueues   // goroutines that wait for a key
+	schedule schedule      // claims that are renewed, or that have a Leave due
+	life     lifecycle     // what Shutdown and Close wait for
+	renewals atomic.Int32  // calls of Backend.Renew under way
+	leaves   atomic.Int32  // background Leaves under way
+	waits    atomic.Uint64 // those reported to Hooks.Waiting
 
 	named        sync.Map  // driver.ClaimRef of the calls with a ClaimID that are under way
 	acquisitions sync.Pool // of *acquisition

@@ -111,7 +111,7 @@ func breach(f goFile, imported string) string {
 	switch {
 	case f.module == "." && !own && !standard(imported):
 		return "the root module, its tests included, imports nothing but the standard library"
-	case f.module == "." && own && within(dir, "redislock", "etcdlock", "zklock"):
+	case f.module == "." && own && within(dir, "redislock", "etcdlock", "zklock", "promfence", "otelfence"):
 		return "the root module needs none of the other modules"
 	case own && within(dir, "integrations") && within(f.module, "examples"):
 		return "" // they show how integrations are used
@@ -178,7 +178,7 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		file, module       string
 		allowed, forbidden string // ours begin with a slash
 	}{
-		{"client.go", ".", "context /driver /fence", "/memlock /drivertest /internal/escape golang.org/x/sync/semaphore C"},
+		{"client.go", ".", "context /driver /fence", "/promfence /internal/observe /memlock /drivertest /internal/escape golang.org/x/sync/semaphore C"},
 		{"client_test.go", ".", "/memlock /drivertest", "/redislock /verify/bench github.com/stretchr/testify"},
 		{"driver/backend.go", ".", "iter", "/ /memlock"},
 		{"drivertest/lease.go", ".", "/driver /memlock", "/"},
@@ -193,6 +193,7 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		{"redislock/backend.go", "redislock", "github.com/redis/go-redis/v9 /driver /redislock/internal/slot", "/ /memlock /drivertest"},
 		{"redislock/backend_test.go", "redislock", "/ /drivertest", "/examples/nightly"},
 		{"redislock/keys.go", "redislock", "/internal/escape", "/internal/history"},
+		{"promfence/hooks.go", "promfence", "github.com/prometheus/client_golang/prometheus / /internal/observe", "/verify/bench"},
 		{"internal/escape/escape.go", ".", "encoding/json", "/driver"},
 		{"fence/token.go", ".", "", "/driver"},
 		{"cmd/fencelock/main.go", "cmd/fencelock", "/redislock /cmd/fencelock/internal/child", "/verify/bench"},

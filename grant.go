@@ -111,7 +111,7 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	l := g.addLeaseLocked(a.ctx, &first.lease)
 	if hooks := &cl.c.hooks; hooks.Acquired != nil {
 		e := g.event()
-		e.Waited, e.Handoff, e.HeldBy = time.Duration(now-a.start), handoff, a.inTheWay
+		e.Wait, e.Waited, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
 		hooks.send(hooks.Acquired, e)
 	}
 	return l

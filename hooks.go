@@ -18,6 +18,7 @@ type Event struct {
 	Permits int64  // of a semaphore's claim
 	Owner   string // this Client's
 	Token   fence.Token
+	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
 	Waited  time.Duration // Acquired, Refused: from the call to the answer
 	Held    time.Duration // Lost, Released: from the grant to the end
 	Left    time.Duration // Renewed, AtRisk: of the lease, by this process's clock

@@ -1,0 +1,27 @@
+// Package promfence gives a Client of fencelock metrics for Prometheus.
+//
+//	hooks, err := promfence.Hooks(prometheus.DefaultRegisterer)
+//	locks, err := fencelock.New(backend, &fencelock.Options{Hooks: hooks})
+//
+// Each Client needs Hooks of its own. Several of one program may use the same registry, and
+// their metrics add up. To have other hooks beside these, use fencelock.JoinHooks.
+//
+// # Metrics
+//
+//   - fencelock_wait_seconds{kind,result}: how long calls waited for their answer. The result
+//     is acquired, not_acquired, unavailable, canceled, closed or invalid.
+//   - fencelock_hold_seconds{kind,result}: how long locks were held: released, detached, lost.
+//   - fencelock_line_ahead{kind}: claims, or calls of the process, before a call that waits.
+//   - fencelock_renewals_total{kind} and fencelock_lease_left_seconds{kind}: renewals, and what
+//     was left of the lease before each.
+//   - fencelock_at_risk_total{kind,cause}: leases at risk: store, stalled, or late.
+//   - fencelock_losses_total{kind,cause}: expired, stalled, broken, max_hold, closed.
+//   - fencelock_handoffs_total{kind}: grants passed on inside the process.
+//   - fencelock_store_errors_total{kind}: calls, renewals and releases without an answer.
+//   - fencelock_held{kind}, fencelock_waiting{kind}: locks held and calls that wait now.
+//   - fencelock_oldest_hold_seconds{kind}, fencelock_oldest_wait_seconds{kind}: since when.
+//   - fencelock_events_dropped_total: events that were lost because hooks were too slow.
+//
+// The kind is exclusive, shared or permits. A key is no label, because there may be millions:
+// with the option Lock, a function makes a label of it.
+package promfence

@@ -1,0 +1,41 @@
+package promfence_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/promfence"
+)
+
+// Metrics of a Client, with the part of the key before the slash as the label lock.
+func ExampleHooks() {
+	reg := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
+	hooks, err := promfence.Hooks(reg, promfence.Lock(func(key string) string {
+		prefix, _, _ := strings.Cut(key, "/")
+		return prefix
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := fencelock.New(memlock.New(), &fencelock.Options{Hooks: hooks})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = locks.Do(context.Background(), "orders/42", func(context.Context, *fencelock.Lease) error {
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks.Close() // and the hooks are through
+	n, err := testutil.GatherAndCount(reg, "fencelock_wait_seconds", "fencelock_hold_seconds")
+	fmt.Println(n, err)
+	// Output: 2 <nil>
+}

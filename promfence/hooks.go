@@ -1,0 +1,156 @@
+package promfence
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/observe"
+)
+
+// Option changes what Hooks measures.
+type Option struct{ set func(*config) }
+
+type config struct {
+	lock       func(key string) string
+	wait, hold []float64
+}
+
+// Lock adds the label lock to all metrics. f makes its value of the key. It must return few
+// different values, for example the part before a number, as each is a time series of its own.
+func Lock(f func(key string) string) Option {
+	return Option{func(c *config) { c.lock = f }}
+}
+
+// WaitBuckets are the upper bounds of fencelock_wait_seconds; by default 1 ms to 5 minutes.
+func WaitBuckets(seconds ...float64) Option {
+	return Option{func(c *config) { c.wait = seconds }}
+}
+
+// HoldBuckets are the upper bounds of fencelock_hold_seconds; by default 1 ms to 1 day.
+func HoldBuckets(seconds ...float64) Option {
+	return Option{func(c *config) { c.hold = seconds }}
+}
+
+// Hooks registers the metrics with reg, unless they are, and returns hooks for one Client. The
+// error is that of reg, for example because the metrics are registered with other labels.
+func Hooks(reg prometheus.Registerer, opts ...Option) (fencelock.Hooks, error) {
+	c := config{
+		wait: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+		hold: []float64{.001, .01, .1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
+	}
+	for _, o := range opts {
+		if o.set != nil {
+			o.set(&c)
+		}
+	}
+	m := newMetrics(&c)
+	err := reg.Register(m)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		existing, ok := already.ExistingCollector.(*metrics)
+		if ok {
+			m, err = existing, nil
+		}
+	}
+	if err != nil {
+		return fencelock.Hooks{}, fmt.Errorf("promfence: %w", err)
+	}
+	return m.hooks(c.lock), nil
+}
+
+// client is the hooks of one Client.
+type client struct {
+	m    *metrics
+	lock func(key string) string // nil without the label
+	open observe.Open[labels]
+}
+
+// labels are those that all metrics have.
+type labels struct {
+	kind fencelock.Kind
+	lock string
+}
+
+func (c *client) labels(e fencelock.Event) labels {
+	l := labels{kind: e.Kind}
+	if c.lock != nil {
+		l.lock = c.lock(e.Key)
+	}
+	return l
+}
+
+// values are the values of the labels, and of the others that a metric has.
+func (m *metrics) values(l labels, others ...string) []string {
+	values := append(others, l.kind.String())
+	if m.byLock {
+		values = append(values, l.lock)
+	}
+	return values
+}
+
+func (m *metrics) hooks(lock func(key string) string) fencelock.Hooks {
+	c := &client{m: m, lock: lock}
+	m.add(c)
+	// hear does what every hook does first.
+	hear := func(f func(e fencelock.Event, l labels)) func(fencelock.Event) {
+		return func(e fencelock.Event) {
+			m.dropped.Add(float64(c.open.Lost(e)))
+			f(e, c.labels(e))
+		}
+	}
+	return fencelock.Hooks{
+		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
+		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released),
+	}
+}
+
+func (c *client) waiting(e fencelock.Event, l labels) {
+	c.open.Waits(e, l)
+	c.m.ahead.WithLabelValues(c.m.values(l)...).Observe(float64(e.Ahead))
+}
+
+func (c *client) acquired(e fencelock.Event, l labels) {
+	c.open.Waited(e)
+	c.open.Holds(e, l)
+	c.m.wait.WithLabelValues(c.m.values(l, observe.Acquired)...).Observe(e.Waited.Seconds())
+	if e.Handoff {
+		c.m.handoffs.WithLabelValues(c.m.values(l)...).Inc()
+	}
+}
+
+func (c *client) refused(e fencelock.Event, l labels) {
+	c.open.Waited(e)
+	c.m.wait.WithLabelValues(c.m.values(l, observe.Refusal(e.Err))...).Observe(e.Waited.Seconds())
+	c.storeError(e, l)
+}
+
+func (c *client) renewed(e fencelock.Event, l labels) {
+	c.m.renewals.WithLabelValues(c.m.values(l)...).Inc()
+	c.m.left.WithLabelValues(c.m.values(l)...).Observe(e.Margin.Seconds())
+}
+
+func (c *client) atRisk(e fencelock.Event, l labels) {
+	c.m.risks.WithLabelValues(c.m.values(l, observe.Cause(e.Err))...).Inc()
+	c.storeError(e, l)
+}
+
+func (c *client) lost(e fencelock.Event, l labels) {
+	c.open.Held(e)
+	c.m.losses.WithLabelValues(c.m.values(l, observe.Cause(e.Err))...).Inc()
+	c.m.hold.WithLabelValues(c.m.values(l, observe.Lost)...).Observe(e.Held.Seconds())
+}
+
+func (c *client) released(e fencelock.Event, l labels) {
+	c.open.Held(e)
+	c.m.hold.WithLabelValues(c.m.values(l, observe.Release(e.Err))...).Observe(e.Held.Seconds())
+	c.storeError(e, l)
+}
+
+func (c *client) storeError(e fencelock.Event, l labels) {
+	if observe.StoreFailed(e.Err) {
+		c.m.storeErrors.WithLabelValues(c.m.values(l)...).Inc()
+	}
+}

@@ -1,0 +1,181 @@
+package otelfence
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/observe"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/fencelock/fencelock/otelfence"
+
+// Option changes what New returns.
+type Option struct{ set func(*config) }
+
+type config struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	lock    func(key string) string
+}
+
+// WithTracerProvider is where spans go, instead of otel.GetTracerProvider.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return Option{func(c *config) { c.tracers = p }}
+}
+
+// WithMeterProvider is where metrics go, instead of otel.GetMeterProvider.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return Option{func(c *config) { c.meters = p }}
+}
+
+// WithLock adds the attribute fencelock.lock to all metrics. f makes its value of the key. It
+// must return few different values, as each is a time series of its own.
+func WithLock(f func(key string) string) Option {
+	return Option{func(c *config) { c.lock = f }}
+}
+
+// Instrumentation makes metrics and spans of what Clients do. All methods may be called from
+// many goroutines at once.
+type Instrumentation struct {
+	lock    func(key string) string // nil without fencelock.lock
+	tracer  trace.Tracer
+	metrics metrics
+}
+
+// New returns an Instrumentation. One for each MeterProvider is enough: the metrics of two on
+// the same one would collide. The error is that of the MeterProvider.
+func New(opts ...Option) (*Instrumentation, error) {
+	c := config{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+	for _, o := range opts {
+		if o.set != nil {
+			o.set(&c)
+		}
+	}
+	i := &Instrumentation{lock: c.lock, tracer: c.tracers.Tracer(scope)}
+	i.metrics.byLock = c.lock != nil
+	if err := i.metrics.create(c.meters.Meter(scope)); err != nil {
+		return nil, fmt.Errorf("otelfence: %w", err)
+	}
+	return i, nil
+}
+
+// Hooks returns hooks for one Client.
+func (i *Instrumentation) Hooks() fencelock.Hooks {
+	c := &client{i: i, metrics: &i.metrics, risks: map[holding][]risk{}}
+	i.metrics.add(c)
+	// hear does what every hook does first.
+	hear := func(f func(ctx context.Context, e fencelock.Event, l labels)) func(fencelock.Event) {
+		return func(e fencelock.Event) {
+			ctx := e.Context
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			if n := c.open.Lost(e); n > 0 {
+				clear(c.risks)
+				c.metrics.dropped.Add(ctx, int64(n))
+			}
+			f(ctx, e, c.labels(e))
+		}
+	}
+	return fencelock.Hooks{
+		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
+		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released),
+	}
+}
+
+// Traceparent is a fencelock.Options.Trace: the W3C traceparent of the span in ctx, or "".
+func Traceparent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}
+
+// spanOf reads what Traceparent wrote.
+func spanOf(traceparent string) trace.SpanContext {
+	carrier := propagation.MapCarrier{"traceparent": traceparent}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+}
+
+// client is the hooks of one Client. They run one at a time.
+type client struct {
+	i       *Instrumentation
+	metrics *metrics
+	open    observe.Open[labels]
+	risks   map[holding][]risk // of what is held
+}
+
+// labels are the attributes that all metrics have.
+type labels struct {
+	kind fencelock.Kind
+	lock string
+}
+
+func (c *client) labels(e fencelock.Event) labels {
+	l := labels{kind: e.Kind}
+	if c.i.lock != nil {
+		l.lock = c.i.lock(e.Key)
+	}
+	return l
+}
+
+func (c *client) waiting(ctx context.Context, e fencelock.Event, l labels) {
+	c.open.Waits(e, l)
+	c.metrics.ahead.Record(ctx, int64(e.Ahead), c.with(l))
+}
+
+func (c *client) acquired(ctx context.Context, e fencelock.Event, l labels) {
+	c.open.Waited(e)
+	c.open.Holds(e, l)
+	c.metrics.wait.Record(ctx, e.Waited.Seconds(), c.with(l, resultKey.String(observe.Acquired)))
+	if e.Handoff {
+		c.metrics.handoffs.Add(ctx, 1, c.with(l))
+	}
+	c.waitSpan(ctx, e, observe.Acquired)
+}
+
+func (c *client) refused(ctx context.Context, e fencelock.Event, l labels) {
+	c.open.Waited(e)
+	result := observe.Refusal(e.Err)
+	c.metrics.wait.Record(ctx, e.Waited.Seconds(), c.with(l, resultKey.String(result)))
+	c.storeError(ctx, e, l)
+	c.waitSpan(ctx, e, result)
+}
+
+func (c *client) renewed(ctx context.Context, e fencelock.Event, l labels) {
+	c.metrics.renewals.Add(ctx, 1, c.with(l))
+	c.metrics.left.Record(ctx, e.Margin.Seconds(), c.with(l))
+}
+
+func (c *client) atRisk(ctx context.Context, e fencelock.Event, l labels) {
+	c.metrics.risks.Add(ctx, 1, c.with(l, causeKey.String(observe.Cause(e.Err))))
+	c.storeError(ctx, e, l)
+	c.noteRisk(e)
+}
+
+func (c *client) lost(ctx context.Context, e fencelock.Event, l labels) {
+	c.open.Held(e)
+	c.metrics.losses.Add(ctx, 1, c.with(l, causeKey.String(observe.Cause(e.Err))))
+	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(observe.Lost)))
+	c.holdSpan(ctx, e, observe.Lost)
+}
+
+func (c *client) released(ctx context.Context, e fencelock.Event, l labels) {
+	c.open.Held(e)
+	result := observe.Release(e.Err)
+	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(result)))
+	c.storeError(ctx, e, l)
+	c.holdSpan(ctx, e, result)
+}
+
+func (c *client) storeError(ctx context.Context, e fencelock.Event, l labels) {
+	if observe.StoreFailed(e.Err) {
+		c.metrics.storeErrors.Add(ctx, 1, c.with(l))
+	}
+}

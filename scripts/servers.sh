@@ -8,12 +8,14 @@ set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
 # With ip, tests cut networks of their own on Linux. python3 and nodejs run clients.
+# prometheus scrapes what the program under test measures.
 there() {
 	case $1 in
 	redis-server) command -v redis-server ;;
 	postgresql) command -v postgres || ls /usr/lib/postgresql/*/bin/postgres ;;
 	pgbouncer) command -v pgbouncer || [ -x /usr/sbin/pgbouncer ] ;;
 	mariadb-server) command -v mariadbd || [ -x /usr/sbin/mariadbd ] ;;
+	prometheus) command -v prometheus && command -v promtool ;;
 	zookeeper) [ -e /usr/share/java/zookeeper.jar ] ;;
 	default-jre-headless) command -v java ;;
 	python3) command -v python3 ;;
@@ -21,7 +23,8 @@ there() {
 	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }
-servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs)
+servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs
+	prometheus)
 
 missing=()
 for server in "${servers[@]}"; do

@@ -6,6 +6,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/bsm/redislock v0.9.4
 	github.com/fencelock/fencelock v0.0.0
+	github.com/fencelock/fencelock/promfence v0.0.0
 	github.com/fencelock/fencelock/redislock v0.0.0
 	github.com/fencelock/fencelock/storeurl v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.0
@@ -13,6 +14,7 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.12.3
+	github.com/prometheus/client_golang v1.23.2
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/tetratelabs/wazero v1.12.0
@@ -51,7 +53,6 @@ require (
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
-	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.67.5 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect
@@ -115,3 +116,7 @@ replace github.com/fencelock/fencelock/lab => ../lab
 tool golang.org/x/perf/cmd/benchstat
 
 replace github.com/fencelock/fencelock/storeurl => ../storeurl
+
+replace github.com/fencelock/fencelock/promfence => ../promfence
+
+replace github.com/fencelock/fencelock/otelfence => ../otelfence

@@ -113,7 +113,7 @@ func scraping(t *testing.T, workers ...*worker) *testserver.Server {
 func TestPrometheusSeesWhatProcessesDo(t *testing.T) {
 	needs(t, "prometheus")
 	store := testserver.Redis(t)
-	a, b := startWorker(t, store.URL()), startWorker(t, store.URL())
+	a, b := startWorker(t, store.URL(), "web-1"), startWorker(t, store.URL(), "web-2")
 	server := scraping(t, a, b)
 
 	a.order("lock orders/42")
@@ -147,16 +147,25 @@ func TestPrometheusSeesWhatProcessesDo(t *testing.T) {
 	checkDashboard(t, server)
 }
 
-// breakHolder ends the claim of whoever holds key.
-func breakHolder(t *testing.T, store, key string) {
+// client returns a Client on a store of the tests.
+func client(t *testing.T, store string) *fencelock.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(store)
 	must(t, err)
 	rdb := redis.NewClient(opts)
-	defer rdb.Close()
 	locks, err := fencelock.New(redislock.New(rdb, nil), nil)
 	must(t, err)
-	defer locks.Close()
+	t.Cleanup(func() {
+		_ = locks.Close()
+		_ = rdb.Close()
+	})
+	return locks
+}
+
+// breakHolder ends the claim of whoever holds key.
+func breakHolder(t *testing.T, store, key string) {
+	t.Helper()
+	locks := client(t, store)
 	line, err := locks.Line(context.Background(), key)
 	must(t, err)
 	if len(line.Holders) != 1 {

@@ -1,0 +1,119 @@
+package observe
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// draw is where TestTraceOfThreeProcesses writes its spans as a picture:
+// go test ./observe -run Trace -draw ../../docs/trace.svg
+var draw = flag.String("draw", "", "write the spans of three processes to this file, as SVG")
+
+// Three processes want one key. Each trace has the waiting and the holding below its job, and a
+// link from each wait to the job of the process that was in its way.
+func TestTraceOfThreeProcesses(t *testing.T) {
+	store := testserver.Redis(t)
+	locks := client(t, store.URL())
+	const key = "orders/42"
+	claims := func(holder string, waiters int) func() bool {
+		return func() bool {
+			line, err := locks.Line(context.Background(), key)
+			must(t, err)
+			return len(line.Holders) == 1 && line.Holders[0].Owner == holder && len(line.Waiters) == waiters
+		}
+	}
+	var all []*worker
+	for i, name := range []string{"web-1", "web-2", "web-3"} {
+		w := startWorker(t, store.URL(), name)
+		all = append(all, w)
+		w.order("lock " + key)
+		eventually(t, name+" is in line", claims("web-1", i))
+	}
+	for i, w := range all {
+		eventually(t, w.name+" holds the key", claims(w.name, len(all)-1-i))
+		if *draw != "" {
+			time.Sleep(300 * time.Millisecond) // for the eye
+		}
+		w.order("release " + key)
+	}
+	var traces []map[string]span
+	for _, w := range all {
+		traces = append(traces, w.end())
+	}
+	for i, spans := range traces {
+		job, wait, hold := spans["job"], spans["fencelock wait"], spans["fencelock hold"]
+		if job.ID == "" || wait.Parent != job.ID || hold.Parent != job.ID {
+			t.Errorf("%s has the spans %+v", all[i].name, spans)
+		}
+		if wait.Start.Before(job.Start) || hold.Start.Before(wait.End) || job.End.Before(hold.End) {
+			t.Errorf("the spans of %s are not in their order: %+v", all[i].name, spans)
+		}
+		var want []string
+		if i > 0 {
+			want = []string{traces[0]["job"].ID}
+			if before := traces[i-1]["fencelock hold"]; hold.Start.Before(before.End.Add(-50 * time.Millisecond)) {
+				t.Errorf("%s holds the key from %v on, and the one before until %v", all[i].name, hold.Start, before.End)
+			}
+		}
+		if !slices.Equal(wait.Links, want) {
+			t.Errorf("the wait of %s is linked to %q, want %q", all[i].name, wait.Links, want)
+		}
+	}
+	if *draw != "" && !t.Failed() {
+		must(t, os.WriteFile(*draw, []byte(picture(all, traces)), 0o644))
+	}
+}
+
+// The picture, in pixels.
+const (
+	width, margin   = 720, 70
+	laneHeight      = 74
+	barTop, barTop2 = 10, 32
+	barHeight       = 16
+)
+
+// picture draws one lane for each process, with its spans along the time and its links.
+func picture(all []*worker, traces []map[string]span) string {
+	begun, ended := traces[0]["job"].Start, traces[0]["job"].End
+	for _, spans := range traces {
+		if end := spans["job"].End; end.After(ended) {
+			ended = end
+		}
+	}
+	x := func(at time.Time) int {
+		return margin + int(float64(width-margin-10)*float64(at.Sub(begun))/float64(ended.Sub(begun)))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n",
+		width, laneHeight*len(all)-10)
+	b.WriteString(`<title>Three processes on one key: spans, and links to whoever was in the way</title>
+<defs><marker id="to" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#b3261e"/></marker></defs>
+<rect width="100%" height="100%" fill="#fff"/>
+`)
+	bar := func(s span, label, fill string, top int) {
+		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="2" fill="%s"/><text x="%d" y="%d">%s %d ms</text>`+"\n",
+			x(s.Start), top, max(x(s.End)-x(s.Start), 2), barHeight, fill, x(s.Start)+4, top+12, label, s.End.Sub(s.Start).Milliseconds())
+	}
+	for i, spans := range traces {
+		top := i * laneHeight
+		fmt.Fprintf(&b, `<text x="8" y="%d" font-weight="bold">%s</text>`+"\n", top+barTop+12, all[i].name)
+		bar(spans["job"], "job", "#d7e3f4", top+barTop)
+		if wait := spans["fencelock wait"]; len(wait.Links) > 0 {
+			bar(wait, "wait", "#f4d9a8", top+barTop2)
+			from, to := min(x(wait.Start)+60*i, x(traces[0]["job"].End)-50), barTop+barHeight
+			fmt.Fprintf(&b, `<path d="M%d %dL%d %d" stroke="#b3261e" stroke-dasharray="4 3" fill="none" marker-end="url(#to)"/>`+"\n",
+				from+40, top+barTop2, from+40, to+1)
+		}
+		bar(spans["fencelock hold"], "hold", "#a9d8b0", top+barTop2)
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}

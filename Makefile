@@ -25,6 +25,7 @@ versions: ## the tests of the stores among the newest and the oldest servers tha
 		./verify/sql ./verify/etcd ./verify/quorum ./verify/cut ./verify/fence
 	scripts/with-debian.sh sid mariadb-server valkey-server -- sh -c \
 		'go test -count=1 -p 1 -timeout 15m ./redislock/... && go test -count=1 -run "/^MariaDB$$" ./verify/sql && go test -count=1 -run Redis ./verify/quorum'
+	scripts/with-debian.sh sid prometheus redis-server -- go test -count=1 ./verify/observe
 	scripts/with-debian.sh bullseye redis-server postgresql pgbouncer -- sh -c "go test -count=1 -p 1 -timeout 15m \
 		-skip /sentinel ./redislock/... && go test -count=1 -run '/^(Postgres|PgBouncer)' -skip '^TestDeadlockIsTriedAgain' ./verify/sql \
 		&& go test -count=1 -run Redis ./verify/quorum"

@@ -270,7 +270,8 @@ func (c *Client) clampTTL(d time.Duration) time.Duration {
 func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
 		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
-		a.lockDelay == 0 && a.op != opOnce && a.claimID == "" && a.enterTTL == a.c.clampTTL(a.c.options.TTL)
+		a.owner == "" && a.lockDelay == 0 && a.op != opOnce && a.claimID == "" &&
+		a.enterTTL == a.c.clampTTL(a.c.options.TTL)
 }
 
 // newClaim makes a claim for the call.
@@ -286,9 +287,9 @@ func (a *acquisition) newClaim() *claim {
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)
 	}
-	if a.note != "" || a.trace != "" || a.lockDelay > 0 {
+	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {
 		rare := cl.writeRare()
-		rare.note, rare.lockDelay = joinTrace(a.note, a.trace), a.lockDelay
+		rare.note, rare.owner, rare.lockDelay = joinTrace(a.note, a.trace), a.owner, a.lockDelay
 	}
 	return cl
 }

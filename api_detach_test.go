@@ -302,3 +302,55 @@ func (n *named) Info() driver.Info {
 	info.Namespace = "another"
 	return info
 }
+
+// Whoever's f of Once detaches the lease finishes the slot by the handle.
+func TestSlotIsFinishedByHandle(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(&fencelock.Options{Owner: "b"})
+		slot := time.Date(2026, 11, 25, 13, 0, 0, 0, time.UTC)
+		begin := func() (h fencelock.Handle, ran bool) {
+			detached := errors.New("detached")
+			ran, err := a.Once(bg, "k", slot, func(ctx context.Context, l *fencelock.Lease) (err error) {
+				if l.TTL() != time.Minute || !a.Detaches() {
+					t.Errorf("a lease of %v", l.TTL())
+				}
+				h = w.detach(a, l)
+				return detached
+			}, fencelock.ManualRenewal(), fencelock.TTL(time.Minute), fencelock.Owner("for alice"))
+			if ran {
+				w.is(err, detached)
+			} else {
+				ok(t, err)
+			}
+			return h, ran
+		}
+		line := func() fencelock.Line {
+			l, err := b.Line(bg, "k")
+			ok(t, err)
+			return l
+		}
+		first, ran := begin()
+		if line := line(); !ran || line.Done != nil || line.Holders[0].Owner != "for alice" {
+			t.Errorf("ran: %v, the line is %+v", ran, line)
+		}
+		ok(t, b.ReleaseDetached(bg, first)) // the work failed
+		w.is(b.FinishDetached(bg, first, slot), fencelock.ErrLost)
+
+		second, ran := begin()
+		if !ran {
+			t.Error("a released slot is done")
+		}
+		w.is(b.FinishDetached(bg, second, slot, fencelock.Owner(strings.Repeat("x", 257))), fencelock.ErrInvalid)
+		w.is(b.FinishDetached(bg, "no handle", slot), fencelock.ErrInvalid)
+		ok(t, b.FinishDetached(bg, second, slot, fencelock.Owner("alice")))
+		if line := line(); line.Done == nil || !line.Done.Slot.Equal(slot) || line.Done.Owner != "alice" {
+			t.Errorf("the last run is %+v", line.Done)
+		}
+		if _, ran = begin(); ran {
+			t.Error("the slot ran again")
+		}
+		reader := w.detach(a, w.got(a.RLock(bg, "r")))
+		w.is(b.FinishDetached(bg, reader, slot), fencelock.ErrInvalid)
+		ok(t, b.ReleaseDetached(bg, reader))
+	})
+}

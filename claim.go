@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -82,6 +83,7 @@ type rareFields struct {
 	note        string            // with the trace of the call that made the claim
 	trace       string            // of the present holder, or of the last
 	lockDelay   time.Duration     // of the lease in the store, this much at its end is not counted on
+	owner       string            // "": Options.Owner
 	mark        driver.Mark       // what the last holder left on the line
 	blocker     *driver.BusyError // first claim of the line in the last answer
 	ahead       int
@@ -127,8 +129,9 @@ func (cl *claim) unlock() {
 
 // requestLocked is the claim as an Enter sends it.
 func (cl *claim) requestLocked() driver.Claim {
+	rare := cl.readRare()
 	return driver.Claim{
-		Key: cl.key, ID: cl.id, Owner: cl.c.options.Owner, Note: cl.readRare().note,
+		Key: cl.key, ID: cl.id, Owner: cmp.Or(rare.owner, cl.c.options.Owner), Note: rare.note,
 		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl, NoWait: cl.noWait, Span: int64(cl.span),
 		Named: cl.named,
 	}

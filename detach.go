@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,13 @@ func (c *Client) detacher() (driver.Detacher, error) {
 		return nil, ErrClosed
 	}
 	return d, nil
+}
+
+// Detaches reports whether the store can pass a lease from one process to another: Detach and
+// Adopt are ErrInvalid on the others (ZooKeeper, a quorum). It costs no round trip.
+func (c *Client) Detaches() bool {
+	_, ok := c.backend.(driver.Detacher)
+	return ok
 }
 
 // newHandle is the handle of the lease, or says why it can have none.
@@ -247,13 +255,39 @@ func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration)
 // ErrUnavailable the outcome is unknown, and it may be called again; ErrLost says that the
 // lease had ended before, or that another process has adopted it.
 func (c *Client) ReleaseDetached(ctx context.Context, h Handle) error {
-	return c.byHandle("release", h, func(p *handle) error {
-		call := c.life.leaving.call(ctx, c.clock.now(), leaveTimeout(p.ticket.TTL))
-		defer call.end()
-		if err := c.backend.Leave(call, p.ticket, driver.Exit{Tombstone: p.uncertain}); err != nil {
-			return c.handleError(ctx, p, err)
+	return c.byHandle("release", h, func(p *handle) error { return c.leaveByHandle(ctx, p, driver.Exit{}) })
+}
+
+// leaveByHandle takes the claim of p out of the line.
+func (c *Client) leaveByHandle(ctx context.Context, p *handle, e driver.Exit) error {
+	e.Tombstone = p.uncertain
+	call := c.life.leaving.call(ctx, c.clock.now(), leaveTimeout(p.ticket.TTL))
+	defer call.end()
+	if err := c.backend.Leave(call, p.ticket, e); err != nil {
+		return c.handleError(ctx, p, err)
+	}
+	return nil
+}
+
+// FinishDetached releases as ReleaseDetached does, and notes in the same step that slot is
+// done, as Once does: to a later Once for that slot, or to Line.Done. It is for an f of Once
+// that detached its lease, so that the work goes on elsewhere. Of the options, Owner counts: who
+// has done it, if not this Client. ErrInvalid: the backend keeps no slots, or the handle is not
+// of an exclusive lease.
+func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, opts ...Option) error {
+	if err := c.canOnce(h.Key(), slot, opts); err != nil {
+		return err
+	}
+	var o callOptions
+	if err := o.readOptions(true, opts); err != nil {
+		return wrap("finish", h.Key(), err)
+	}
+	mark := writeMark(Run{Slot: slot, Done: time.Now(), Owner: cmp.Or(o.owner, c.options.Owner)})
+	return c.byHandle("finish", h, func(p *handle) error {
+		if !p.ticket.Exclusive() {
+			return invalid("only the holder of an exclusive lease can finish a slot")
 		}
-		return nil
+		return c.leaveByHandle(ctx, p, driver.Exit{Mark: mark})
 	})
 }
 

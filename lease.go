@@ -88,6 +88,14 @@ const (
 	LeaseEnded             // released or lost: Err says which
 )
 
+// TTL returns the length of the lease, as the store keeps it. It costs no round trip.
+func (l *Lease) TTL() time.Duration {
+	cl := l.grant.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.ttl
+}
+
 // State returns the state of the lease, by the clock. It costs no round trip.
 func (l *Lease) State() LeaseState {
 	if l.Err() != nil {

@@ -73,7 +73,14 @@ func (c *Client) Once(
 	if ferr != nil {
 		return true, withLoss(ferr, l.Release(ctx))
 	}
-	return true, l.releaseWith(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: c.options.Owner}))
+	return true, l.releaseWith(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: cl.owner()}))
+}
+
+// owner is whom others see beside the claim.
+func (cl *claim) owner() string {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.requestLocked().Owner
 }
 
 // canOnce refuses a call of Once that cannot succeed.

@@ -319,6 +319,21 @@ func isClaimID(id string) bool {
 	return len(id) >= 16 && len(id) <= 64 && !strings.ContainsFunc(id, odd)
 }
 
+// Owner is Options.Owner for this call, for a program that takes locks for others; at most 256
+// bytes. It decides nothing. Goroutines of one process queue in the store then.
+func Owner(s string) Option {
+	return Option{func(o *callOptions) error {
+		o.owner = s
+		switch {
+		case !isText(s):
+			return invalid("Owner is not text: it must be UTF-8 without zero bytes")
+		case len(s) > driver.MaxOwner:
+			return invalid("Owner has %d bytes; at most %d", len(s), driver.MaxOwner)
+		}
+		return nil
+	}}
+}
+
 // callOptions are the options of one call. A time that is zero was not given.
 type callOptions struct {
 	wait      time.Duration // 0 for a try; negative: without bound
@@ -330,6 +345,7 @@ type callOptions struct {
 	lockDelay time.Duration
 	note      string
 	claimID   string // "": drawn by this package
+	owner     string // "": Options.Owner
 	reentrant bool
 	manual    bool    // ManualRenewal
 	backoff   Backoff // nil: Options.Backoff

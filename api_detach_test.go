@@ -30,7 +30,7 @@ func TestDetachedLeaseGoesOnElsewhere(t *testing.T) {
 		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(&fencelock.Options{Owner: "b", Hooks: heard.hooks()})
 		l := w.lock(a, "k", fencelock.Note("first"))
 		h := w.detach(a, l)
-		if h.Key() != "k" || len(h) > fencelock.MaxHandle {
+		if h.Key() != "k" || h.Token() != l.Token() || len(h) > fencelock.MaxHandle {
 			t.Errorf("the handle is %q", h)
 		}
 		w.is(context.Cause(l.Context()), fencelock.ErrDetached)

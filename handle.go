@@ -57,6 +57,16 @@ func (h Handle) Key() string {
 	return string(key)
 }
 
+// Token returns the fencing token of the lease, or 0 if h is no handle.
+func (h Handle) Token() fence.Token {
+	fields := strings.Split(strings.TrimSpace(string(h)), ".")
+	if len(fields) != handleFields {
+		return 0
+	}
+	n, _ := strconv.ParseInt(fields[fieldToken], 36, 64)
+	return fence.Token(n)
+}
+
 // write returns the handle as text, for the store that info describes.
 func (h *handle) write(info *driver.Info) (Handle, error) {
 	t := &h.ticket

@@ -1,0 +1,213 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// granted is the answer of acquire and once.
+type granted struct {
+	Key       string      `json:"key"`
+	Handle    string      `json:"handle"`
+	Token     fence.Token `json:"token"`
+	Kind      string      `json:"kind"`
+	Permits   int64       `json:"permits,omitempty"`
+	Size      int64       `json:"size,omitempty"`
+	Slot      string      `json:"slot,omitempty"` // of once
+	TTLMS     int64       `json:"ttl_ms"`
+	LeftMS    int64       `json:"left_ms"`
+	WaitedMS  int64       `json:"waited_ms"`
+	RequestID string      `json:"request_id"`
+}
+
+func (s *Server) acquire(c *call) (any, error) {
+	q := struct {
+		acquireRequest
+		Kind    string `json:"kind"`
+		Permits *int64 `json:"permits"`
+		Size    *int64 `json:"size"`
+	}{}
+	if err := c.read(&q); err != nil {
+		return nil, err
+	}
+	w, err := c.want(&q.acquireRequest)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.setKind(q.Kind, q.Permits, q.Size); err != nil {
+		return nil, err
+	}
+	return s.serveWant(c, w, actAcquire, s.take)
+}
+
+func (w *want) setKind(kind string, permits, size *int64) error {
+	switch kind {
+	case "", "exclusive", "shared":
+		if permits != nil || size != nil {
+			return invalid("Only kind permits has permits and a size.")
+		}
+		if kind == "shared" {
+			w.kind = fencelock.Shared
+		}
+		return nil
+	case "permits":
+		if size == nil {
+			return invalid("A semaphore has a size; send one.")
+		}
+		w.kind, w.size, w.permits = fencelock.Permits, *size, 1
+		if permits != nil {
+			w.permits = *permits
+		}
+		return nil
+	}
+	return invalid("There is no kind %q; want exclusive, shared or permits.", kind)
+}
+
+// errStay ends the waiting of a claim that keeps its place.
+var errStay = errors.New("the claim keeps its place")
+
+// serveWant has take bring w to a grant, and answers for it. take gets a context that ends
+// with the connection, with the draining of the Server, and when the same request arrives
+// again.
+func (s *Server) serveWant(
+	c *call, w *want, what string, take func(ctx context.Context, c *call, w *want) (any, error),
+) (any, error) {
+	if h, ok := s.kept.again(w); ok {
+		return c.granted(w, h, h.lease.Deadline()), nil
+	}
+	if err := s.held.room(c, w); err != nil {
+		return nil, err
+	}
+	turn, err := s.waits.begin(c, w.id)
+	if err != nil {
+		return nil, err
+	}
+	defer s.waits.end(turn)
+	stop := context.AfterFunc(s.draining, func() { turn.cancel(errStay) })
+	defer stop()
+	if w.Stay {
+		timer := time.AfterFunc(w.wait, func() { turn.cancel(errStay) })
+		defer timer.Stop()
+	}
+	answer, err := take(turn.ctx, c, w)
+	if err != nil {
+		err = s.refusal(turn, c, w, err)
+	}
+	switch g, ok := answer.(*granted); {
+	case ok && err == nil:
+		c.audit(what, w.Key, g.Token, nil, "request_id", w.RequestID, "waited_ms", g.WaitedMS)
+	case errors.Is(err, errGone):
+		c.audit(actLeave, w.Key, 0, nil, "request_id", w.RequestID)
+	case err != nil:
+		c.audit(what, w.Key, 0, err, "request_id", w.RequestID)
+	}
+	return answer, err
+}
+
+// waiting is how long a call for w waits in line.
+func (w *want) waiting() fencelock.Option {
+	if w.Stay {
+		return fencelock.Option{} // its context ends instead
+	}
+	return fencelock.Wait(w.wait)
+}
+
+// take takes an exclusive lock, a share or permits.
+func (s *Server) take(ctx context.Context, c *call, w *want) (any, error) {
+	if !s.locks.Detaches() {
+		return s.takeKept(ctx, c, w)
+	}
+	l, err := w.lock(ctx, s.locks, claimID(w.id), w.waiting())
+	if err != nil {
+		return nil, err
+	}
+	return s.handOver(ctx, c, w, l)
+}
+
+// handOver passes the lease to the client. If it fails, the lease ends by itself, with nothing
+// sent: the client may have asked another Server meanwhile.
+func (s *Server) handOver(ctx context.Context, c *call, w *want, l *fencelock.Lease) (any, error) {
+	deadline := l.Deadline() // Detach makes it later
+	h, err := s.locks.Detach(context.WithoutCancel(ctx), l)
+	if err != nil {
+		return nil, err
+	}
+	s.held.add(c.who.name, string(h), deadline)
+	s.events.changed(w.Key)
+	return c.granted(w, &holding{handle: string(h), lease: l}, deadline), nil
+}
+
+// granted is the answer for a lease that lasts until deadline.
+func (c *call) granted(w *want, h *holding, deadline time.Time) *granted {
+	g := &granted{
+		Key: w.Key, Handle: h.handle, Token: h.lease.Token(), Kind: w.kind.String(), Permits: w.permits, Size: w.size,
+		TTLMS: h.lease.TTL().Milliseconds(), RequestID: w.RequestID,
+		WaitedMS: time.Since(c.start).Milliseconds(), LeftMS: max(time.Until(deadline), 0).Milliseconds(),
+	}
+	if w.slot != nil {
+		g.Slot = slotText(*w.slot)
+	}
+	return g
+}
+
+// refusal is err, why w was not granted, as the client gets it.
+func (s *Server) refusal(t *turn, c *call, w *want, err error) error {
+	cause := context.Cause(t.ctx)
+	switch {
+	case errors.Is(cause, errStay) && errors.Is(err, cause):
+		p := comeAgain(0)
+		if s.draining.Err() != nil {
+			p.retry = 1
+		}
+		return p.about(w)
+	case c.Context().Err() != nil && errors.Is(err, context.Canceled):
+		s.withdraw(t, w)
+		return errGone
+	case errors.Is(err, fencelock.ErrNotAcquired):
+		return s.notAcquired(c, w, err)
+	}
+	p := problemOf(err)
+	return p.about(w)
+}
+
+// about says which request a problem is about.
+func (p *problem) about(w *want) *problem {
+	p.key = w.Key
+	if p.more == nil {
+		p.more = map[string]any{}
+	}
+	p.more["request_id"] = w.RequestID
+	if w.slot != nil {
+		p.more["slot"] = slotText(*w.slot)
+	}
+	return p
+}
+
+// notAcquired says who holds the lock.
+func (s *Server) notAcquired(c *call, w *want, err error) error {
+	p := &problem{slug: slugNotAcquired, detail: "The lock is held; try again with a new request_id.", retry: 1}
+	var holder *fencelock.HeldError
+	holders := []standing{}
+	ahead := 1
+	if errors.As(err, &holder) {
+		p.retry, ahead = retryAfter(holder.Left), max(holder.Ahead, 1)
+	}
+	if l, err := s.locks.Line(c.Context(), w.Key); err == nil {
+		for _, h := range l.Holders {
+			holders = append(holders, standingOf(&h))
+		}
+	}
+	if len(holders) == 0 && holder != nil && holder.Token > 0 {
+		holders = append(holders, standing{
+			Token: holder.Token, Owner: holder.Owner, Note: holder.Note, Kind: w.kind.String(),
+			Since: holder.Since.UTC(), LeftMS: max(holder.Left, 0).Milliseconds(),
+		})
+	}
+	p.about(w).more["holders"] = holders
+	p.more["ahead"] = ahead
+	return p
+}

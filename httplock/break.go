@@ -1,0 +1,43 @@
+package httplock
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+func (s *Server) breakClaim(c *call) (any, error) {
+	var q struct {
+		Key    string      `json:"key"`
+		Token  fence.Token `json:"token"`
+		Reason string      `json:"reason"`
+	}
+	if err := c.read(&q); err != nil {
+		return nil, err
+	}
+	if err := checkKey(q.Key, driver.MaxKey); err != nil {
+		return nil, err
+	}
+	if err := c.who.may(verbBreak, q.Key); err != nil {
+		return nil, err
+	}
+	switch {
+	case q.Token == 0:
+		return nil, invalid("The token is missing; want that of the claim to end, as line shows it.")
+	case strings.TrimSpace(q.Reason) == "":
+		return nil, invalid("The reason is missing; the holder and the audit log get it.")
+	}
+	err := s.locks.Break(c.Context(), q.Key, q.Token, q.Reason)
+	c.audit("break", q.Key, q.Token, err, "reason", q.Reason)
+	if errors.Is(err, fencelock.ErrNoClaim) {
+		return nil, &problem{slug: slugNoClaim, key: q.Key, detail: "No claim has this token, so nothing was changed."}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.events.ended(q.Key, q.Token, eventBroken, q.Reason)
+	return map[string]any{"key": q.Key, "token": q.Token, "broken": true}, nil
+}

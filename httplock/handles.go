@@ -1,0 +1,206 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// handleRequest is the body of /v1/renew, /v1/release and /v1/check.
+type handleRequest struct {
+	Handle string    `json:"handle"`
+	TTL    *duration `json:"ttl"`  // of renew
+	Done   string    `json:"done"` // of release: the slot
+}
+
+// lease is the lease of a handle that a request is about.
+type lease struct {
+	handle fencelock.Handle
+	kept   *holding // or nil: the store keeps it
+	key    string
+	token  fence.Token
+}
+
+// lease reads the handle of a request, and finds out whether the caller may use it.
+func (c *call) lease(handle string) (*lease, error) {
+	l := &lease{handle: fencelock.Handle(handle)}
+	instance := ""
+	l.key, l.token = l.handle.Key(), l.handle.Token()
+	if isKept(handle) {
+		instance, l.key, _ = readKept(handle)
+	}
+	if l.key == "" || len(handle) > 2*fencelock.MaxHandle {
+		return nil, &problem{slug: slugInvalidHandle, detail: "This is no handle; acquire and once answer them."}
+	}
+	if err := c.who.may(verbAcquire, l.key); err != nil {
+		return nil, err
+	}
+	if !isKept(handle) {
+		return l, nil
+	}
+	var err error
+	if l.kept, err = c.s.kept.find(handle, instance, l.key); err != nil {
+		return nil, err
+	}
+	l.token = l.kept.lease.Token()
+	return l, nil
+}
+
+// problem is err, the answer to a request for the lease, as the client gets it.
+func (l *lease) problem(err error) error {
+	if err == nil {
+		return nil
+	}
+	p := problemOf(err)
+	if errors.Is(err, fencelock.ErrInvalid) && l.kept == nil {
+		p.slug = slugInvalidHandle
+	}
+	p.key = l.key
+	return p
+}
+
+// left is the time until deadline in an answer.
+func left(deadline time.Time) int64 { return max(time.Until(deadline), 0).Milliseconds() }
+
+func (s *Server) renew(c *call) (any, error) {
+	var q handleRequest
+	if err := c.read(&q); err != nil {
+		return nil, err
+	}
+	if q.Done != "" {
+		return nil, invalid("Only release has the member done.")
+	}
+	ttl := time.Duration(0)
+	if q.TTL != nil {
+		if ttl = time.Duration(*q.TTL); ttl < time.Millisecond || ttl > maxTTL {
+			return nil, invalid("The ttl is %v; want at least 1ms and at most %v.", ttl, maxTTL)
+		}
+	}
+	l, err := c.lease(q.Handle)
+	if err != nil {
+		return nil, err
+	}
+	deadline, err := s.renewLease(c.Context(), l, ttl)
+	c.audit(actRenew, l.key, l.token, err)
+	if err != nil {
+		return nil, l.problem(err)
+	}
+	s.held.renewed(c.who.name, q.Handle, deadline)
+	return map[string]any{"key": l.key, "token": l.token, "left_ms": left(deadline)}, nil
+}
+
+func (s *Server) renewLease(ctx context.Context, l *lease, ttl time.Duration) (time.Time, error) {
+	if l.kept != nil {
+		return l.kept.renew(ctx)
+	}
+	d, err := s.locks.RenewDetached(ctx, l.handle, ttl)
+	return time.Now().Add(d), err
+}
+
+func (s *Server) release(c *call) (any, error) {
+	var q handleRequest
+	if err := c.read(&q); err != nil {
+		return nil, err
+	}
+	if q.TTL != nil {
+		return nil, invalid("Only renew has a ttl.")
+	}
+	slot, err := readSlot(q.Done, time.Time{})
+	if q.Done != "" && err != nil {
+		return nil, err
+	}
+	l, err := c.lease(q.Handle)
+	if err != nil {
+		return nil, err
+	}
+	// A client that goes away after this request wants its lock released all the same.
+	ctx := context.WithoutCancel(c.Context())
+	what := actRelease
+	switch {
+	case l.kept != nil:
+		err = l.kept.release(ctx, q.Done != "")
+	case q.Done != "":
+		what, err = actDone, s.finish(ctx, l, slot)
+	default:
+		err = s.locks.ReleaseDetached(ctx, l.handle)
+	}
+	c.audit(what, l.key, l.token, err)
+	if err == nil || errors.Is(err, fencelock.ErrLost) {
+		s.held.remove(c.who.name, q.Handle)
+	}
+	if err != nil {
+		return nil, l.problem(err)
+	}
+	s.events.ended(l.key, l.token, eventReleased, "")
+	return map[string]any{"key": l.key, "token": l.token, "released": true}, nil
+}
+
+// finish releases the lease of a slot, and notes the slot as done by the owner of the lease.
+func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
+	standing, err := s.locks.CheckDetached(ctx, l.handle)
+	if err != nil {
+		return err
+	}
+	return s.locks.FinishDetached(ctx, l.handle, slot, fencelock.Owner(standing.Owner))
+}
+
+func (s *Server) check(c *call) (any, error) {
+	var q handleRequest
+	if err := c.read(&q); err != nil {
+		return nil, err
+	}
+	if q.TTL != nil || q.Done != "" {
+		return nil, invalid("The body of check has a handle, and nothing else.")
+	}
+	l, err := c.lease(q.Handle)
+	if err != nil {
+		return nil, err
+	}
+	deadline, err := s.checkLease(c.Context(), l)
+	if err != nil {
+		return nil, l.problem(err)
+	}
+	return map[string]any{"key": l.key, "token": l.token, "left_ms": left(deadline), "held": true}, nil
+}
+
+func (s *Server) checkLease(ctx context.Context, l *lease) (time.Time, error) {
+	if l.kept != nil {
+		return l.kept.lease.Deadline(), l.kept.lease.Err()
+	}
+	sent := time.Now()
+	standing, err := s.locks.CheckDetached(ctx, l.handle)
+	// The margin is the library's, for clocks of different rates.
+	return sent.Add(standing.Left - standing.Left/100 - 2*time.Millisecond), err
+}
+
+// readSlot reads the slot of a request: "ever", a time, or the length of slots, of which that
+// with now in it is meant. The zero now stands for no length.
+func readSlot(text string, now time.Time) (time.Time, error) {
+	const day = 24 * time.Hour
+	if text == "ever" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil && !t.IsZero() {
+		return t.UTC(), nil
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case now.IsZero():
+		return time.Time{}, invalid("The slot %q cannot be read; want the one that once has answered.", text)
+	case err != nil || d < time.Second || day%d != 0:
+		return time.Time{}, invalid("The slot %q cannot be read; want a part of a day such as 5m, 1h or 24h, "+
+			"a time such as %s, or ever.", text, fmt.Sprint("2026-11-25T13:00:00Z"))
+	}
+	return now.UTC().Truncate(d), nil
+}
+
+func slotText(t time.Time) string {
+	if t.IsZero() {
+		return "ever"
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}

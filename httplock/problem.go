@@ -1,0 +1,182 @@
+package httplock
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock"
+)
+
+// The types of problems. Each is served as a short text at /problems/<slug>.
+const (
+	slugNotAcquired     = "not-acquired"
+	slugLost            = "lost"
+	slugInvalid         = "invalid"
+	slugInvalidHandle   = "invalid-handle"
+	slugWrongKind       = "wrong-kind"
+	slugNoClaim         = "no-claim"
+	slugForbidden       = "forbidden"
+	slugUnauthenticated = "unauthenticated"
+	slugTooMany         = "too-many"
+	slugComeAgain       = "come-again"
+	slugUnavailable     = "unavailable"
+	slugMisdirected     = "misdirected"
+	slugTooLarge        = "too-large"
+	slugNotFound        = "not-found"
+	slugMethod          = "method"
+)
+
+// statusGone is what logs of nginx have for a client that closed its connection.
+const statusGone = 499
+
+// kindOfProblem is what all problems with one slug have in common.
+type kindOfProblem struct {
+	status      int
+	title, text string
+}
+
+var problems = map[string]kindOfProblem{
+	slugNotAcquired: {http.StatusConflict, "The lock is held by somebody else",
+		"The lock was not acquired within wait, and the claim has left the line. To try again, send a new request_id."},
+	slugLost: {http.StatusGone, "The lock is not held any more",
+		"The lease ran out, was released, was adopted by another process, or was ended by an operator. " +
+			"Stop the work; acquire the lock again with a new request_id."},
+	slugInvalid: {http.StatusBadRequest, "The request is not valid", "The detail says what to change."},
+	slugInvalidHandle: {http.StatusBadRequest, "This is no handle",
+		"A handle comes from acquire or once, and works at servers of the same store only."},
+	slugWrongKind: {http.StatusConflict, "The key is in use as another kind of lock",
+		"A key is a lock or a semaphore. Use another key, or wait until it is free."},
+	slugNoClaim: {http.StatusNotFound, "No claim has this token", "Look at the line: the claim has ended already."},
+	slugForbidden: {http.StatusForbidden, "The caller may not do this",
+		"The line of the caller in the tokens file lists neither the verb nor a prefix of the key."},
+	slugUnauthenticated: {http.StatusUnauthorized, "The caller is not known",
+		"Send Authorization: Bearer with a token, or a client certificate."},
+	slugTooMany: {http.StatusTooManyRequests, "Too many claims of one caller",
+		"The caller holds, or waits for, as many locks as the server allows."},
+	slugComeAgain: {http.StatusServiceUnavailable, "Come again",
+		"Send the same request once more, with the same request_id: the place in line is kept for one ttl."},
+	slugUnavailable: {http.StatusServiceUnavailable, "The store does not answer",
+		"The outcome is unknown. Send the same request once more, with the same request_id."},
+	slugMisdirected: {http.StatusMisdirectedRequest, "Another server has to be asked",
+		"The lock is kept by the server that instance names, or this server is not known by that Host name."},
+	slugTooLarge: {http.StatusRequestEntityTooLarge, "The request is too large", "A body has at most 64 KiB."},
+	slugNotFound: {http.StatusNotFound, "There is nothing here", "See /v1/openapi.json for what there is."},
+	slugMethod:   {http.StatusMethodNotAllowed, "Wrong method", "See the Allow header."},
+}
+
+// describe serves the text about one type of problem.
+func describe(slug string) (any, error) {
+	kind, ok := problems[slug]
+	if !ok {
+		return nil, &problem{slug: slugNotFound, detail: "There is no problem type of this name."}
+	}
+	return text{plainText, fmt.Sprintf("%s (%d)\n\n%s\n", kind.title, kind.status, kind.text)}, nil
+}
+
+// noRetry says that a problem has no Retry-After.
+const noRetry = -1
+
+// problem is an answer that says what went wrong (RFC 9457).
+type problem struct {
+	slug, detail, key string
+	retry             int // seconds; 0 unless slug is come-again: none
+	more              map[string]any
+}
+
+func (p *problem) Error() string { return p.slug + ": " + p.detail }
+
+func (c *call) writeProblem(p *problem) int {
+	kind := problems[p.slug]
+	body := map[string]any{
+		"type": "/problems/" + p.slug, "title": kind.title, "status": kind.status, "detail": p.detail,
+	}
+	if p.key != "" {
+		setKey(body, p.key)
+	}
+	for name, value := range p.more {
+		body[name] = value
+	}
+	h := c.w.Header()
+	if p.retry > 0 || p.slug == slugComeAgain {
+		h.Set("Retry-After", strconv.Itoa(p.retry))
+	}
+	if p.slug == slugUnauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if p.slug == slugComeAgain && c.s.draining.Err() != nil || p.slug == slugTooLarge {
+		h.Set("Connection", "close")
+	}
+	writeJSON(c.w, kind.status, "application/problem+json", body)
+	return kind.status
+}
+
+func writeJSON(w http.ResponseWriter, status int, kind string, body any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	if err := e.Encode(body); err != nil {
+		panic(err) // the types of answers can be encoded
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+}
+
+func invalid(format string, args ...any) error {
+	return &problem{slug: slugInvalid, detail: fmt.Sprintf(format, args...)}
+}
+
+// comeAgain asks for the same request once more. Its place is kept.
+func comeAgain(seconds int) *problem {
+	return &problem{slug: slugComeAgain, retry: seconds,
+		detail: "Send this request once more, with the same request_id; the place in line is kept."}
+}
+
+// problemOf is err as a client gets it.
+func problemOf(err error) *problem {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, fencelock.ErrInvalid):
+		_, what, _ := strings.Cut(err.Error(), fencelock.ErrInvalid.Error()+": ")
+		return &problem{slug: slugInvalid, detail: sentence(what)}
+	case errors.Is(err, fencelock.ErrKind):
+		return &problem{slug: slugWrongKind, detail: "Use another key, or wait until this one is free."}
+	case errors.Is(err, fencelock.ErrLost):
+		return lost(err)
+	case errors.Is(err, fencelock.ErrClosed):
+		return comeAgain(1)
+	}
+	return &problem{slug: slugUnavailable, retry: 1,
+		detail: "The store does not answer, so the outcome is unknown. Send this request once more."}
+}
+
+// lost says why a lease ended.
+func lost(err error) *problem {
+	reason := err.Error()
+	if _, why, ok := strings.Cut(reason, " was lost: "); ok {
+		reason = why
+	}
+	return &problem{slug: slugLost, more: map[string]any{"reason": reason},
+		detail: "Stop the work: the lock is not held any more. Acquire it again with a new request_id."}
+}
+
+// sentence begins with a capital and ends with a full stop.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + strings.TrimSuffix(s[1:], ".") + "."
+}
+
+// retryAfter is a hint in whole seconds for one who waits for something that takes d.
+func retryAfter(d time.Duration) int {
+	return int(min(max((d+time.Second-1)/time.Second, 1), 30))
+}

@@ -121,7 +121,7 @@ func (s *Server) take(ctx context.Context, c *call, w *want) (any, error) {
 	if !s.locks.Detaches() {
 		return s.takeKept(ctx, c, w)
 	}
-	l, err := w.lock(ctx, s.locks, claimID(w.id), w.waiting())
+	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), w.waiting())
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
 	if !s.locks.Detaches() {
 		return s.takeKept(ctx, c, w)
 	}
-	l, err := w.lock(ctx, s.locks, claimID(w.id), w.waiting())
+	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), w.waiting())
 	if errors.Is(err, fencelock.ErrLost) { // an earlier request may have found the slot done
 		if d, lookErr := s.findDone(context.WithoutCancel(ctx), w); d != nil && lookErr == nil {
 			return d, nil

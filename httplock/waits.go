@@ -124,7 +124,7 @@ func (s *Server) withdraw(t *turn, w *want) {
 		return
 	}
 	// A try that finds its claim waiting takes the claim out of the line.
-	if l, err := w.lock(ctx, s.locks, claimID(w.id), fencelock.Wait(0)); err == nil {
+	if l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), fencelock.Wait(0)); err == nil {
 		_ = l.Release(ctx)
 	}
 	s.events.changed(w.Key)

@@ -99,6 +99,7 @@ func (s *Server) serveWant(
 	}
 	switch g, ok := answer.(*granted); {
 	case ok && err == nil:
+		s.events.acquired(w, g)
 		c.audit(what, w.Key, g.Token, nil, "request_id", w.RequestID, "waited_ms", g.WaitedMS)
 	case errors.Is(err, errGone):
 		c.audit(actLeave, w.Key, 0, nil, "request_id", w.RequestID)
@@ -137,7 +138,6 @@ func (s *Server) handOver(ctx context.Context, c *call, w *want, l *fencelock.Le
 		return nil, err
 	}
 	s.held.add(c.who.name, string(h), deadline)
-	s.events.changed(w.Key)
 	return c.granted(w, &holding{handle: string(h), lease: l}, deadline), nil
 }
 

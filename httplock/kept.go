@@ -139,7 +139,6 @@ func (s *Server) takeKept(ctx context.Context, c *call, w *want) (any, error) {
 		}
 		return nil, err
 	}
-	s.events.changed(w.Key)
 	return c.granted(w, h, h.lease.Deadline()), nil
 }
 

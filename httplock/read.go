@@ -46,7 +46,8 @@ func (c *call) read(v any) error {
 }
 
 // surrogate finds escapes of UTF-16, and pairs of escaped backslashes before them.
-var surrogate = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
+var surrogate = regexp.MustCompile(
+	`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
 // loneSurrogate reports whether JSON has half a pair of surrogates. encoding/json would read
 // it as U+FFFD, so that two keys would be one.

@@ -111,6 +111,7 @@ func (s *Server) withdraw(t *turn, w *want) {
 	if !ok {
 		return
 	}
+	began := time.Now()
 	timer := time.NewTimer(withdrawAfter)
 	defer timer.Stop()
 	select {
@@ -119,8 +120,9 @@ func (s *Server) withdraw(t *turn, w *want) {
 	case <-t.superseded:
 		return
 	}
-	// Nobody renews the claim here. If its lease is longer now, another Server does.
-	if now, ok := s.leftOf(ctx, w); !ok || now > before {
+	// Nobody renews the claim here. If its lease has not become shorter, another Server has it.
+	passed := min(time.Since(began), withdrawAfter) - time.Millisecond
+	if now, ok := s.leftOf(ctx, w); !ok || now > before-passed {
 		return
 	}
 	// A try that finds its claim waiting takes the claim out of the line.

@@ -3,7 +3,6 @@ package httplock_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -146,7 +145,7 @@ func (r result) ok(t testing.TB) result { t.Helper(); return r.is(t, 200, "") }
 // acquire takes key, for a test whose subject is something else.
 func (l *local) acquire(key string) result {
 	l.Helper()
-	return l.do("POST", "/v1/acquire", fmt.Sprintf(`{"key":%q}`, key)).ok(l)
+	return l.do("POST", "/v1/acquire", marshal(map[string]string{"key": key})).ok(l)
 }
 
 func (l *local) verb(verb string, of result) result {

@@ -1,0 +1,243 @@
+package httplock_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/httplock"
+)
+
+// viewer reads a stream of events.
+type viewer struct {
+	*local
+	cancel context.CancelFunc
+	out    *io.PipeReader
+	lines  chan string
+	status int
+	lastID string
+	done   chan struct{}
+}
+
+// pipeWriter is an http.ResponseWriter whose body is read while it is written.
+type pipeWriter struct {
+	*io.PipeWriter
+	header http.Header
+	status chan int
+}
+
+func (p *pipeWriter) Header() http.Header    { return p.header }
+func (p *pipeWriter) WriteHeader(status int) { p.status <- status }
+func (p *pipeWriter) Flush()                 {}
+
+func (l *local) view(query, lastID string) *viewer {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := httptest.NewRequest("GET", "http://localhost/v1/events"+query, nil).WithContext(ctx)
+	if lastID != "" {
+		r.Header.Set("Last-Event-ID", lastID)
+	}
+	if l.bearer != "" {
+		r.Header.Set("Authorization", "Bearer "+l.bearer)
+	}
+	in, out := io.Pipe()
+	v := &viewer{local: l, cancel: cancel, out: in, lines: make(chan string, 1000), done: make(chan struct{})}
+	w := &pipeWriter{out, http.Header{}, make(chan int, 1)}
+	go func() {
+		defer close(v.done)
+		l.ServeHTTP(w, r)
+		out.Close()
+	}()
+	go func() {
+		defer close(v.lines)
+		for s := bufio.NewScanner(in); s.Scan(); {
+			v.lines <- s.Text()
+		}
+	}()
+	v.status = <-w.status
+	return v
+}
+
+// take returns the events that have come: "acquired k alice".
+func (v *viewer) take() []string {
+	v.Helper()
+	synctest.Wait()
+	all := []string{}
+	name := ""
+	for {
+		select {
+		case line, open := <-v.lines:
+			if !open {
+				return all
+			}
+			field, value, _ := strings.Cut(line, ": ")
+			switch field {
+			case "id":
+				v.lastID = value
+			case "event":
+				name = value
+			case "data":
+				all = append(all, v.describe(name, value))
+			}
+		default:
+			return all
+		}
+	}
+}
+
+func (v *viewer) describe(name, data string) string {
+	var d struct {
+		Key, Owner, Reason string
+		Holders, Waiters   []any
+	}
+	if err := json.Unmarshal([]byte(data), &d); err != nil {
+		v.Errorf("%s: %v", data, err)
+	}
+	switch name {
+	case "line":
+		return fmt.Sprintf("line %s %d %d", d.Key, len(d.Holders), len(d.Waiters))
+	case "reset":
+		return name
+	}
+	return strings.TrimSpace(strings.Join([]string{name, d.Key, d.Owner, d.Reason}, " "))
+}
+
+func (v *viewer) want(events ...string) {
+	v.Helper()
+	if got := v.take(); !slices.Equal(got, events) {
+		v.Errorf("the events are %q, want %q", got, events)
+	}
+}
+
+func (v *viewer) close() {
+	v.cancel()
+	<-v.done
+	for range v.lines {
+	}
+}
+
+func TestEventsTellWhatHappens(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		first := b.do("POST", "/v1/acquire", `{"key":"k","owner":"alice"}`).ok(t)
+		v := a.view("?prefix=k", "")
+		v.want("line k 1 0") // the lines as they are
+		waits := a.begin("/v1/acquire", `{"key":"k","owner":"bob","wait":"5m"}`)
+		other := a.acquire("other")
+		time.Sleep(1100 * time.Millisecond)
+		v.want("waiting k bob", "line k 1 1")
+		b.verb("release", first).ok(t) // elsewhere; bob is granted here
+		second := waits.wait(t).ok(t)
+		if got := v.take(); !slices.Contains(got, "acquired k bob") || !slices.Contains(got, "released k alice") {
+			t.Errorf("a hand-over is told as %q", got)
+		}
+		a.verb("release", second).ok(t)
+		v.want("released k bob", "line k 0 0")
+
+		h := a.do("POST", "/v1/acquire", `{"key":"k","owner":"carol"}`).ok(t)
+		a.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"stuck"}`, h.text("token"))).ok(t)
+		if got := v.take(); !slices.Contains(got, "broken k carol stuck") {
+			t.Errorf("a break is told as %q", got)
+		}
+		b.do("POST", "/v1/acquire", `{"key":"k","owner":"dave","ttl":"3s"}`).ok(t)
+		time.Sleep(5 * time.Second)
+		v.want("acquired k dave", "line k 1 0", "lost k dave", "line k 0 0")
+		a.verb("check", other).ok(t)
+		v.close()
+	})
+}
+
+func TestEventsGoOnAfterTheLastOneSeen(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.server(nil)
+		v := a.view("", "")
+		v.want()
+		h := a.do("POST", "/v1/acquire", `{"key":"k","owner":"alice"}`).ok(t)
+		v.want("acquired k alice", "line k 1 0")
+		v.close()
+		a.verb("release", h).ok(t)
+		again := a.view("", v.lastID)
+		again.want("released k alice", "line k 0 0")
+		again.close()
+
+		// A stranger's ID, and one of a time before: the lines as they are, and no pretence.
+		a.do("POST", "/v1/acquire", `{"key":"k","owner":"alice","ttl":"1h"}`).ok(t)
+		for _, id := range []string{"ABCDEFGH-3", "nonsense", again.lastID + "0000"} {
+			lost := a.view("", id)
+			lost.want("reset", "line k 1 0")
+			lost.close()
+		}
+		time.Sleep(2 * time.Minute) // nobody has viewed events
+		late := a.view("", again.lastID)
+		late.want("reset", "line k 1 0")
+		late.close()
+	})
+}
+
+func TestEventsOfManyLinesAreCutToARing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.server(nil)
+		v := a.view("?key=k", "")
+		a.acquire("k")
+		v.take()
+		v.close()
+		c, err := fencelock.New(w.store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for i := range 3000 {
+			if _, err := c.Lock(t.Context(), fmt.Sprint("other-", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		again := a.view("?key=k", v.lastID)
+		again.want("reset", "line k 1 0")
+		again.close()
+	})
+}
+
+func TestEventsShowWhatTheViewerMaySee(t *testing.T) {
+	inWorld(t, func(w *world) {
+		tokens, of := tokensFor(t, "ops look ci/", "root all *")
+		s := w.server(&httplock.Options{Tokens: tokens})
+		root := *s
+		s.bearer, root.bearer = of["ops"], of["root"]
+		root.acquire("secret")
+		v := s.view("", "")
+		v.want()
+		root.acquire("secret-2")
+		root.do("POST", "/v1/acquire", `{"key":"ci/a","owner":"alice"}`).ok(t)
+		v.want("acquired ci/a alice", "line ci/a 1 0")
+		v.close()
+	})
+}
+
+func TestStreamsEndAsTheServerDrains(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.server(nil)
+		v := a.view("", "")
+		a.Drain()
+		<-v.done
+		a.do("GET", "/v1/events", "").is(t, 503, "come-again")
+		a.do("GET", "/readyz", "").is(t, 503, "come-again")
+		a.do("GET", "/healthz", "").ok(t)
+		if r := a.do("POST", "/v1/acquire", `{"key":"k"}`).is(t, 503, "come-again"); r.header.Get("Connection") != "close" {
+			t.Errorf("the headers are %v", r.header)
+		}
+		if m := a.do("GET", "/metrics", "").ok(t); !strings.Contains(m.text("text"), "fencelock_http_draining 1") ||
+			!strings.Contains(m.text("text"), `fencelock_http_request_duration_seconds_count{path="/v1/acquire",code="503"} 1`) {
+			t.Errorf("the metrics are %s", m.text("text"))
+		}
+	})
+}

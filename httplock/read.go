@@ -16,15 +16,21 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+// limitBody bounds how long the body takes to arrive. It is for all requests: net/http reads what
+// an endpoint has left of a body. Not every http.ResponseWriter has deadlines; those of net/http
+// have.
+func (c *call) limitBody() {
+	if c.ContentLength != 0 {
+		_ = c.out.SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
+}
+
 // read reads the body of a request into v.
 func (c *call) read(v any) error {
 	if kind, _, _ := mime.ParseMediaType(c.Header.Get("Content-Type")); kind != "application/json" {
 		return invalid("The Content-Type is not application/json.")
 	}
-	// Not every http.ResponseWriter has deadlines. Those of net/http have.
-	_ = c.out.SetReadDeadline(time.Now().Add(bodyTimeout))
 	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, maxBody))
-	_ = c.out.SetReadDeadline(time.Time{})
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return &problem{slug: slugTooLarge, detail: fmt.Sprintf("The body has more than %d bytes.", maxBody)}
@@ -34,6 +40,7 @@ func (c *call) read(v any) error {
 	case !utf8.Valid(raw) || loneSurrogate(raw):
 		return invalid("The body is not UTF-8.")
 	}
+	_ = c.out.SetReadDeadline(time.Time{}) // the answer may take longer
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {

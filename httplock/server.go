@@ -53,10 +53,12 @@ const (
 	maxBody       = 64 << 10
 	maxHeader     = 16 << 10
 	headerTimeout = 5 * time.Second
-	bodyTimeout   = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	readyTimeout  = 2 * time.Second
 )
+
+// bodyTimeout is how long a whole body may take.
+var bodyTimeout = 10 * time.Second
 
 // Server is an http.Handler. Its methods may be called from many goroutines at once.
 type Server struct {
@@ -157,6 +159,7 @@ func (s *Server) HTTPServer() *http.Server {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Request: r, s: s, w: w, start: time.Now(), out: http.NewResponseController(w)}
+	c.limitBody()
 	path, endpoint, found := s.route(r)
 	body, err := c.answer(endpoint, found)
 	status := c.status

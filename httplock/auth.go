@@ -157,7 +157,8 @@ func (t *Tokens) identify(r *http.Request) (*principal, error) {
 		if p := t.named(append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)); p != nil {
 			return p, nil
 		}
-		return nil, &problem{slug: slugUnauthenticated, detail: "No line of the tokens file has a name of this certificate."}
+		return nil, &problem{slug: slugUnauthenticated,
+			detail: "No line of the tokens file has a name of this certificate."}
 	}
 	return nil, &problem{slug: slugUnauthenticated, detail: "Send Authorization: Bearer with a token."}
 }

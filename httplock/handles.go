@@ -3,7 +3,6 @@ package httplock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/fencelock/fencelock"
@@ -193,7 +192,7 @@ func readSlot(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, invalid("The slot %q cannot be read; want the one that once has answered.", text)
 	case err != nil || d < time.Second || day%d != 0:
 		return time.Time{}, invalid("The slot %q cannot be read; want a part of a day such as 5m, 1h or 24h, "+
-			"a time such as %s, or ever.", text, fmt.Sprint("2026-11-25T13:00:00Z"))
+			"a time such as 2026-11-25T13:00:00Z, or ever.", text)
 	}
 	return now.UTC().Truncate(d), nil
 }

@@ -80,6 +80,7 @@ func (m *meter) write(b *strings.Builder) {
 	fmt.Fprintf(b, "# HELP %s Time to the answer, the waiting in line included.\n# TYPE %s summary\n", name, name)
 	for _, k := range kinds {
 		labels := fmt.Sprintf("{path=%q,code=\"%d\"}", k.path, k.status)
-		fmt.Fprintf(b, "%s_sum%s %g\n%s_count%s %d\n", name, labels, m.counts[k].took.Seconds(), name, labels, m.counts[k].n)
+		sum, n := m.counts[k].took.Seconds(), m.counts[k].n
+		fmt.Fprintf(b, "%s_sum%s %g\n%s_count%s %d\n", name, labels, sum, name, labels, n)
 	}
 }

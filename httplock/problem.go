@@ -79,13 +79,10 @@ func describe(slug string) (any, error) {
 	return text{plainText, fmt.Sprintf("%s (%d)\n\n%s\n", kind.title, kind.status, kind.text)}, nil
 }
 
-// noRetry says that a problem has no Retry-After.
-const noRetry = -1
-
 // problem is an answer that says what went wrong (RFC 9457).
 type problem struct {
 	slug, detail, key string
-	retry             int // seconds; 0 unless slug is come-again: none
+	retry             int // seconds, for Retry-After; 0 stands for none, but for come-again
 	more              map[string]any
 }
 

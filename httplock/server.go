@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock"
@@ -76,7 +75,6 @@ type Server struct {
 
 	draining context.Context
 	drain    context.CancelFunc
-	ended    sync.Once
 }
 
 // route is what one path answers.

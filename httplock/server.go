@@ -36,6 +36,9 @@ type Options struct {
 	// this Server; default 1000 each.
 	MaxWaiting, MaxHeld int
 
+	// MaxViewers bounds the streams of events; default 1000.
+	MaxViewers int
+
 	// Audit gets a record of every change: who, what, key, token, result. Nil: none.
 	Audit *slog.Logger
 }
@@ -106,6 +109,7 @@ func New(locks *fencelock.Client, o *Options) (*Server, error) {
 		}
 	}
 	s.o.MaxWaiting, s.o.MaxHeld = cmp.Or(s.o.MaxWaiting, 1000), cmp.Or(s.o.MaxHeld, 1000)
+	s.o.MaxViewers = cmp.Or(s.o.MaxViewers, 1000)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.waits.init(s.o.MaxWaiting)
 	s.held.init(s)

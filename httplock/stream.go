@@ -8,7 +8,6 @@ import (
 )
 
 const (
-	maxViewers   = 1000
 	keepAlive    = 15 * time.Second
 	writeTimeout = 10 * time.Second
 )
@@ -31,7 +30,7 @@ func (s *Server) serveEvents(c *call) (any, error) {
 	if s.draining.Err() != nil {
 		return nil, comeAgain(1)
 	}
-	if s.events.len() >= maxViewers {
+	if s.events.len() >= s.o.MaxViewers {
 		return nil, &problem{slug: slugTooMany, retry: 10, detail: "So many streams are open that no more is served."}
 	}
 	if err := s.events.begin(c.Context()); err != nil {

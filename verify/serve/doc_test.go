@@ -287,10 +287,11 @@ func (r *reader) refused(store *memlock.Store) {
 		r.want(403, a, "GET", path, "")
 	}
 
-	few := newService(r.T, memlock.New(), &httplock.Options{MaxHeld: 1})
+	few := newService(r.T, memlock.New(), &httplock.Options{MaxHeld: 1, MaxViewers: -1})
 	r.want(200, few, "POST", "/v1/acquire", `{"key":"k"}`)
 	r.want(429, few, "POST", "/v1/acquire", `{"key":"k2"}`)
 	r.want(429, few, "POST", "/v1/once", `{"key":"k2","slot":"1h"}`)
+	r.want(429, few, "GET", "/v1/events", "")
 }
 
 // ended are the answers of servers that drain, that keep leases, and that have lost their store.

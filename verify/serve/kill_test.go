@@ -1,0 +1,279 @@
+//go:build unix
+
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/redislock"
+	"github.com/redis/go-redis/v9"
+)
+
+// instance is one process of fencelock serve, started again whenever it is killed.
+type instance struct {
+	t       *testing.T
+	command string
+	store   string
+	listen  string
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+}
+
+// start starts the process and returns when it serves.
+func (i *instance) start() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.cmd = exec.Command(i.command, "serve", "--listen", i.listen, "--max-waiting", "100", "--audit", os.DevNull)
+	i.cmd.Env = append(os.Environ(), "FENCELOCK_URL="+i.store)
+	messages, err := i.cmd.StderrPipe()
+	if err != nil {
+		i.t.Error(err)
+		return
+	}
+	if _, err := testserver.Spawn(i.cmd); err != nil {
+		i.t.Error(err)
+		return
+	}
+	for s := bufio.NewScanner(messages); s.Scan(); {
+		if _, at, ok := strings.Cut(s.Text(), " at http://"); ok {
+			i.listen = at
+			go func() {
+				for s.Scan() {
+				}
+			}()
+			return
+		}
+		i.t.Log(s.Text())
+	}
+	i.t.Error("the server has ended before it served")
+}
+
+// kill ends the process with SIGKILL.
+func (i *instance) kill() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	_ = i.cmd.Process.Kill()
+}
+
+func (i *instance) addr() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.listen
+}
+
+// buildCommand builds fencelock.
+func buildCommand(t *testing.T) string {
+	t.Helper()
+	command := filepath.Join(t.TempDir(), "fencelock")
+	build := exec.Command("go", "build", "-o", command, ".")
+	build.Dir = filepath.Join("..", "..", "cmd", "fencelock")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building fencelock: %v\n%s", err, out)
+	}
+	return command
+}
+
+// balance is a balancer before two servers: it takes them in turn, and knows nothing of them.
+func balance(t *testing.T, servers []*instance) string {
+	var n atomic.Int64
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: servers[int(n.Add(1))%len(servers)].addr()})
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	})
+	t.Cleanup(func() {
+		proxy.CloseClientConnections()
+		proxy.Close()
+	})
+	return proxy.URL
+}
+
+// stage is two servers on one Redis behind a balancer, and what their clients have seen.
+type stage struct {
+	*testing.T
+	url    string
+	store  *fencelock.Client // to look at the lines
+	http   *http.Client
+	inside [keys]atomic.Int32
+	last   [keys]atomic.Int64 // the newest token
+	grants atomic.Int64
+	lost   atomic.Int64 // locks whose time was over before they were released
+}
+
+const keys = 3
+
+// killFor is how long servers are killed: FENCELOCK_SERVE=1m makes it longer.
+func killFor(t *testing.T) time.Duration {
+	d, err := time.ParseDuration(os.Getenv("FENCELOCK_SERVE"))
+	if err != nil && os.Getenv("FENCELOCK_SERVE") != "" {
+		t.Fatal(err)
+	}
+	return max(d, 10*time.Second)
+}
+
+// Of two servers one is killed every two seconds: no two clients are inside at once, tokens
+// rise, and those who wait keep their places.
+func TestServersThatAreKilledLoseNobody(t *testing.T) {
+	redisServer := testserver.Redis(t)
+	command := buildCommand(t)
+	servers := []*instance{}
+	for range 2 {
+		i := &instance{t: t, command: command, store: redisServer.URL(), listen: "127.0.0.1:0"}
+		i.start()
+		t.Cleanup(i.kill)
+		servers = append(servers, i)
+	}
+	options, err := redis.ParseURL(redisServer.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(options)
+	defer rdb.Close()
+	looker, err := fencelock.New(redislock.New(rdb, nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{T: t, url: balance(t, servers), store: looker, http: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 100},
+	}}
+	defer s.http.CloseIdleConnections()
+
+	running, stop := context.WithTimeout(t.Context(), killFor(t))
+	defer stop()
+	var all sync.WaitGroup
+	for i := range 4 * keys {
+		all.Go(func() { s.worker(running, i) })
+	}
+	all.Go(func() { s.queues(running) })
+	kills := 0
+	for tick := time.NewTicker(2 * time.Second); running.Err() == nil; {
+		select {
+		case <-tick.C:
+			victim := servers[kills%2]
+			victim.kill()
+			victim.start()
+			kills++
+		case <-running.Done():
+			tick.Stop()
+		}
+	}
+	all.Wait()
+	t.Logf("%d kills, %d grants, %d locks lost in time", kills, s.grants.Load(), s.lost.Load())
+	if kills < 4 || s.grants.Load() < 100 {
+		t.Errorf("%d kills and %d grants are too few to say anything", kills, s.grants.Load())
+	}
+}
+
+// worker takes one key again and again.
+func (s *stage) worker(running context.Context, n int) {
+	c := &client{s.url, fmt.Sprint("worker-", n), s.http}
+	key := n % keys
+	for round := 0; running.Err() == nil; round++ {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		h, err := c.acquire(ctx, fmt.Sprint("key-", key), fmt.Sprintf("wish-%d-%d", n, round), 5*time.Second)
+		if err != nil {
+			s.Errorf("%s: %v", c.name, err)
+			cancel()
+			return
+		}
+		s.work(key, h)
+		if err := c.release(ctx, h); err != nil && !time.Now().After(h.until) {
+			s.Errorf("%s: %v", c.name, err)
+		}
+		cancel()
+	}
+}
+
+// work is inside for a few milliseconds, as long as the client believes in its lock.
+func (s *stage) work(key int, h *held) {
+	if time.Now().After(h.until) {
+		s.lost.Add(1)
+		return
+	}
+	if n := s.inside[key].Add(1); n != 1 {
+		s.Errorf("%d clients are inside", n)
+	}
+	if before := s.last[key].Swap(h.token()); before >= h.token() {
+		s.Errorf("token %d after %d", h.token(), before)
+	}
+	s.grants.Add(1)
+	time.Sleep(5 * time.Millisecond)
+	s.inside[key].Add(-1)
+}
+
+// queues has clients wait in a known order, and looks whether they are granted in it.
+func (s *stage) queues(running context.Context) {
+	const length = 6
+	for round := 0; running.Err() == nil; round++ {
+		key := fmt.Sprint("queue-", round)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		first := &client{s.url, "first", s.http}
+		holder, err := first.acquire(ctx, key, fmt.Sprint("first-wish-", round), time.Minute)
+		if err != nil {
+			s.Error(err)
+			cancel()
+			return
+		}
+		order := make(chan int, length)
+		var all sync.WaitGroup
+		for i := range length {
+			all.Go(func() {
+				c := &client{s.url, fmt.Sprint("waiter-", i), s.http}
+				h, err := c.acquire(ctx, key, fmt.Sprintf("place-%d-%d", round, i), 20*time.Second)
+				if err != nil {
+					s.Errorf("%s: %v", c.name, err)
+					return
+				}
+				order <- i
+				if err := c.release(ctx, h); err != nil {
+					s.Errorf("%s: %v", c.name, err)
+				}
+			})
+			s.untilWaiting(ctx, key, i+1)
+		}
+		pauseOrEnd(running, 3*time.Second) // each server is killed, or one
+		if err := first.release(ctx, holder); err != nil {
+			s.Error(err)
+		}
+		all.Wait()
+		cancel()
+		close(order)
+		want := 0
+		for i := range order {
+			if i != want {
+				s.Errorf("round %d: waiter %d was granted, want %d", round, i, want)
+			}
+			want++
+		}
+	}
+}
+
+// untilWaiting waits until n wait for key.
+func (s *stage) untilWaiting(ctx context.Context, key string, n int) {
+	for ctx.Err() == nil {
+		l, err := s.store.Line(ctx, key)
+		if err == nil && len(l.Waiters) == n {
+			return
+		}
+		pauseOrEnd(ctx, 2*time.Millisecond)
+	}
+	s.Errorf("%s: never %d waiters", key, n)
+}

@@ -30,30 +30,28 @@ type instance struct {
 	t       *testing.T
 	command string
 	store   string
-	listen  string
+	addr    atomic.Value // of the process, or of the one before it
 
-	mu  sync.Mutex
-	cmd *exec.Cmd
+	cmd  *exec.Cmd
+	done <-chan struct{} // closed when the process has ended
 }
 
 // start starts the process and returns when it serves.
 func (i *instance) start() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.cmd = exec.Command(i.command, "serve", "--listen", i.listen, "--max-waiting", "100", "--audit", os.DevNull)
+	i.cmd = exec.Command(i.command, "serve", "--listen", "127.0.0.1:0", "--max-waiting", "100", "--audit", os.DevNull)
 	i.cmd.Env = append(os.Environ(), "FENCELOCK_URL="+i.store)
 	messages, err := i.cmd.StderrPipe()
 	if err != nil {
 		i.t.Error(err)
 		return
 	}
-	if _, err := testserver.Spawn(i.cmd); err != nil {
+	if i.done, err = testserver.Spawn(i.cmd); err != nil {
 		i.t.Error(err)
 		return
 	}
 	for s := bufio.NewScanner(messages); s.Scan(); {
 		if _, at, ok := strings.Cut(s.Text(), " at http://"); ok {
-			i.listen = at
+			i.addr.Store(at)
 			go func() {
 				for s.Scan() {
 				}
@@ -67,15 +65,8 @@ func (i *instance) start() {
 
 // kill ends the process with SIGKILL.
 func (i *instance) kill() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	_ = i.cmd.Process.Kill()
-}
-
-func (i *instance) addr() string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.listen
+	<-i.done
 }
 
 // buildCommand builds fencelock.
@@ -95,7 +86,8 @@ func balance(t *testing.T, servers []*instance) string {
 	var n atomic.Int64
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "http", Host: servers[int(n.Add(1))%len(servers)].addr()})
+			addr := servers[int(n.Add(1))%len(servers)].addr.Load().(string)
+			r.SetURL(&url.URL{Scheme: "http", Host: addr})
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	})
@@ -136,7 +128,7 @@ func TestServersThatAreKilledLoseNobody(t *testing.T) {
 	command := buildCommand(t)
 	servers := []*instance{}
 	for range 2 {
-		i := &instance{t: t, command: command, store: redisServer.URL(), listen: "127.0.0.1:0"}
+		i := &instance{t: t, command: command, store: redisServer.URL()}
 		i.start()
 		t.Cleanup(i.kill)
 		servers = append(servers, i)

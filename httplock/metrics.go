@@ -18,7 +18,7 @@ func (s *Server) openapi(*call) (any, error) { return text{"application/json", o
 // meter counts the answers of a Server.
 type meter struct {
 	mu     sync.Mutex
-	counts map[answerKind]*tally
+	counts map[answerKind]*timing
 }
 
 type answerKind struct {
@@ -26,19 +26,19 @@ type answerKind struct {
 	status int
 }
 
-type tally struct {
+type timing struct {
 	n    uint64
 	took time.Duration
 }
 
-func (m *meter) init() { m.counts = map[answerKind]*tally{} }
+func (m *meter) init() { m.counts = map[answerKind]*timing{} }
 
 func (m *meter) count(path string, status int, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := answerKind{path, status}
 	if m.counts[k] == nil {
-		m.counts[k] = &tally{}
+		m.counts[k] = &timing{}
 	}
 	m.counts[k].n++
 	m.counts[k].took += took

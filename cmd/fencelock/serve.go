@@ -201,8 +201,8 @@ func (c *cli) serve(f *serveFlags) error {
 func (f *serveFlags) options(secrets *secrets, audit *slog.Logger) *httplock.Options {
 	host, _, _ := net.SplitHostPort(f.listen)
 	return &httplock.Options{
-		Tokens: secrets.tokens, Hosts: append(f.hosts, host), Origins: f.origins, Advertise: f.advertise, Peers: f.peers,
-		MaxWaiting: f.maxWait, MaxHeld: f.maxHold, Audit: audit,
+		Tokens: secrets.tokens, Hosts: append(f.hosts, host), Origins: f.origins,
+		Advertise: f.advertise, Peers: f.peers, MaxWaiting: f.maxWait, MaxHeld: f.maxHold, Audit: audit,
 	}
 }
 

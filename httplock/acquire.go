@@ -95,14 +95,14 @@ func (s *Server) serveWant(
 	}
 	answer, err := take(turn.ctx, c, w)
 	if err != nil {
-		err = s.refusal(turn, c, w, err)
+		err = s.refusal(turn.ctx, c, w, err)
 	}
 	switch g, ok := answer.(*granted); {
 	case ok && err == nil:
 		s.events.acquired(w, g)
 		c.audit(what, w.Key, g.Token, nil, "request_id", w.RequestID, "waited_ms", g.WaitedMS)
 	case errors.Is(err, errGone):
-		c.audit(actLeave, w.Key, 0, nil, "request_id", w.RequestID)
+		c.audit(actGone, w.Key, 0, nil, "request_id", w.RequestID)
 	case err != nil:
 		c.audit(what, w.Key, 0, err, "request_id", w.RequestID)
 	}
@@ -155,8 +155,8 @@ func (c *call) granted(w *want, h *holding, deadline time.Time) *granted {
 }
 
 // refusal is err, why w was not granted, as the client gets it.
-func (s *Server) refusal(t *turn, c *call, w *want, err error) error {
-	cause := context.Cause(t.ctx)
+func (s *Server) refusal(ctx context.Context, c *call, w *want, err error) error {
+	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, errStay) && errors.Is(err, cause):
 		p := comeAgain(0)
@@ -165,8 +165,7 @@ func (s *Server) refusal(t *turn, c *call, w *want, err error) error {
 		}
 		return p.about(w)
 	case c.Context().Err() != nil && errors.Is(err, context.Canceled):
-		s.withdraw(t, w)
-		return errGone
+		return errGone // the claim keeps its place for as long as its lease lasts: the client may come again
 	case errors.Is(err, fencelock.ErrNotAcquired):
 		return s.notAcquired(c, w, err)
 	}

@@ -146,7 +146,7 @@ func TestClosedConnectionLeavesTheLine(t *testing.T) {
 		gone := a.begin("/v1/acquire", `{"key":"k","wait":"5m","ttl":"2m"}`)
 		last := a.begin("/v1/acquire", `{"key":"k","wait":"5m"}`)
 		gone.cancel()
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(placeKept)
 		if n := a.waiters("k"); n != 1 {
 			t.Errorf("%d wait, want the last alone", n)
 		}
@@ -158,8 +158,39 @@ func TestClosedConnectionLeavesTheLine(t *testing.T) {
 		gone = a.begin("/v1/acquire", `{"key":"k2","wait":"5m","ttl":"2m"}`)
 		gone.cancel()
 		a.verb("release", other).ok(t)
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(placeKept)
 		a.acquire("k2")
+	})
+}
+
+// A client that gives up for good leaves at once, wherever its claim stands.
+func TestLeaveEndsARequest(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		holder := a.acquire("k")
+		const wish = `{"key":"k","wait":"5m","request_id":"wish-of-mine"}`
+		const leave = `{"key":"k","request_id":"wish-of-mine"}`
+		first := a.begin("/v1/acquire", wish)
+		last := a.begin("/v1/acquire", `{"key":"k","wait":"5m"}`)
+		a.do("POST", "/v1/leave", leave).ok(t)
+		first.wait(t).is(t, 503, "come-again")
+		if n := a.waiters("k"); n != 1 {
+			t.Errorf("%d wait, want the last alone", n)
+		}
+		a.do("POST", "/v1/acquire", wish).is(t, 410, "lost") // the wish is spent
+		a.do("POST", "/v1/leave", leave).ok(t)               // its answer was lost
+		a.verb("release", holder).ok(t)
+		a.verb("release", last.wait(t).ok(t)).ok(t)
+
+		// It was granted, and the answer was lost. Another server is told.
+		lost := a.do("POST", "/v1/acquire", `{"key":"k2","request_id":"another-wish"}`).ok(t)
+		b.do("POST", "/v1/leave", `{"key":"k2","request_id":"another-wish"}`).ok(t)
+		a.acquire("k2")
+		a.verb("check", lost).is(t, 410, "lost")
+
+		for _, bad := range []string{`{"key":"k"}`, `{"key":"","request_id":"wish-of-mine"}`, `{"key":"k","request_id":"short"}`} {
+			a.do("POST", "/v1/leave", bad).is(t, 400, "invalid")
+		}
 	})
 }
 
@@ -175,7 +206,7 @@ func TestStayKeepsThePlace(t *testing.T) {
 			if r := first.wait(t).is(t, 503, "come-again"); r.header.Get("Retry-After") != "0" {
 				t.Errorf("Retry-After: %v", r.header)
 			}
-			time.Sleep(5 * time.Second) // a client on a slow network
+			time.Sleep(placeKept / 2) // a client on a slow network
 			first = b.begin("/v1/acquire", wish)
 		}
 		a.verb("release", holder).ok(t)

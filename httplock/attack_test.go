@@ -24,7 +24,7 @@ import (
 // hurriedSite is a site whose time limits of connections are short.
 func hurriedSite(t *testing.T, limit time.Duration) (addr string) {
 	t.Helper()
-	client, err := fencelock.New(memlock.New(), nil)
+	client, err := fencelock.New(memlock.New(), &fencelock.Options{TTL: placeKept})
 	if err != nil {
 		t.Fatal(err)
 	}

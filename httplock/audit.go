@@ -34,5 +34,6 @@ const (
 	actRenew   = "renew"
 	actRelease = "release"
 	actDone    = "done"
-	actLeave   = "leave" // the client of a waiting claim has gone
+	actLeave   = "leave"
+	actGone    = "gone" // the client of a waiting claim closed its connection
 )

@@ -182,11 +182,12 @@ func TestAuditHasEveryChange(t *testing.T) {
 		gone := s.begin("/v1/acquire", `{"key":"k","wait":"1m"}`)
 		gone.cancel()
 		time.Sleep(2 * time.Second)
+		s.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
 		finish(s, slot).ok(t)
 		want := []string{
 			"ci acquire a\nb\x00 ok true <nil>\n", "ci acquire a\nb\x00 not-acquired false <nil>\n",
 			"ci break a\nb\x00 ok true disk\nfull\n", "ci release a\nb\x00 lost true <nil>\n",
-			"ci once k ok true <nil>\n", "ci leave k ok false <nil>\n", "ci done k ok true <nil>\n",
+			"ci once k ok true <nil>\n", "ci gone k ok false <nil>\n", "ci leave k ok false <nil>\n", "ci done k ok true <nil>\n",
 		}
 		if got := records(); fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
 			t.Errorf("the records are\n%q, want\n%q", got, want)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -34,9 +35,12 @@ type local struct {
 	bearer string
 }
 
+// placeKept is how long a claim keeps its place when its client has gone.
+const placeKept = 5 * time.Second
+
 func (w *world) server(o *httplock.Options) *local {
 	w.Helper()
-	client, err := fencelock.New(w.store, &fencelock.Options{Owner: "server"})
+	client, err := fencelock.New(w.store, &fencelock.Options{Owner: "server", TTL: placeKept})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -60,7 +60,7 @@ var problems = map[string]kindOfProblem{
 	slugTooMany: {http.StatusTooManyRequests, "Too many claims of one caller",
 		"The caller holds, or waits for, as many locks as the server allows."},
 	slugComeAgain: {http.StatusServiceUnavailable, "Come again",
-		"Send the same request once more, with the same request_id: the place in line is kept for one ttl."},
+		"Send the same request once more, with the same request_id: the place in line is kept for about five seconds."},
 	slugUnavailable: {http.StatusServiceUnavailable, "The store does not answer",
 		"The outcome is unknown. Send the same request once more, with the same request_id."},
 	slugMisdirected: {http.StatusMisdirectedRequest, "Another server has to be asked",

@@ -88,8 +88,9 @@ type route struct {
 }
 
 // New returns a Server on locks, which stays the caller's: close it after the Server has
-// drained. While a claim waits, its lease is at most Options.TTL of the Client. The error says
-// which option is bad.
+// drained. While a claim waits, its lease is at most Options.TTL of the Client, and so long it
+// keeps its place when the connection of its client is closed: five seconds are good. The error
+// says which option is bad.
 func New(locks *fencelock.Client, o *Options) (*Server, error) {
 	s := &Server{locks: locks, hosts: map[string]bool{}, origin: http.NewCrossOriginProtection()}
 	if o != nil {
@@ -129,6 +130,7 @@ func (s *Server) allRoutes() map[string]route {
 		"/v1/renew":        {http.MethodPost, false, s.renew},
 		"/v1/release":      {http.MethodPost, false, s.release},
 		"/v1/check":        {http.MethodPost, false, s.check},
+		"/v1/leave":        {http.MethodPost, false, s.leave},
 		"/v1/break":        {http.MethodPost, false, s.breakClaim},
 		"/v1/line":         {http.MethodGet, false, s.line},
 		"/v1/lines":        {http.MethodGet, false, s.lines},

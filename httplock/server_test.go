@@ -32,7 +32,7 @@ func newSite(t *testing.T, o *httplock.Options) *site {
 
 func newSiteOn(t *testing.T, b driver.Backend, o *httplock.Options) *site {
 	t.Helper()
-	client, err := fencelock.New(b, &fencelock.Options{Owner: "server"})
+	client, err := fencelock.New(b, &fencelock.Options{Owner: "server", TTL: placeKept})
 	if err != nil {
 		t.Fatal(err)
 	}

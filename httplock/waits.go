@@ -3,10 +3,6 @@ package httplock
 import (
 	"context"
 	"sync"
-	"time"
-
-	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 )
 
 // waits are the calls of a Server that want a lock, one for each claim.
@@ -20,12 +16,10 @@ type waits struct {
 
 // turn is one call that wants a lock. A later call for the same claim takes its place.
 type turn struct {
-	id, name   string
-	ctx        context.Context
-	cancel     context.CancelCauseFunc
-	superseded chan struct{} // closed when a later call waits for the end of this one
-	done       chan struct{}
-	once       sync.Once
+	id, name string
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{}
 }
 
 func (w *waits) init(most int) {
@@ -39,7 +33,7 @@ func (w *waits) begin(c *call, id string) (*turn, error) {
 		if before == nil {
 			return t, err
 		}
-		before.supersede()
+		before.cancel(errStay)
 		select {
 		case <-before.done:
 		case <-c.Context().Done():
@@ -62,17 +56,11 @@ func (w *waits) tryBegin(c *call, id string) (t, before *turn, err error) {
 		return nil, nil, &problem{slug: slugTooMany, retry: 1,
 			detail: "So many of your claims wait at this server that it takes no more; let some of them end first."}
 	}
-	t = &turn{id: id, name: name, superseded: make(chan struct{}), done: make(chan struct{})}
+	t = &turn{id: id, name: name, done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(c.Context())
 	w.turns[id] = t
 	w.of[name]++
 	return t, nil, nil
-}
-
-// supersede ends the waiting of a call, and keeps its place.
-func (t *turn) supersede() {
-	t.once.Do(func() { close(t.superseded) })
-	t.cancel(errStay)
 }
 
 func (w *waits) end(t *turn) {
@@ -92,53 +80,19 @@ func (w *waits) len() int {
 	return len(w.turns)
 }
 
-// A client that has lost its connection may come again with its claim, here or at another
-// Server. So the claim leaves the line a little later.
-const (
-	withdrawAfter  = time.Second
-	withdrawWithin = 5 * time.Second
-)
-
-// withdraw takes the claim of a client that has gone out of the line, unless the client has
-// come again.
-func (s *Server) withdraw(t *turn, w *want) {
-	if !s.locks.Detaches() {
-		return // the claim left as its context ended
+// stop ends the waiting of the call for a claim, if there is one, and waits for its end.
+func (w *waits) stop(ctx context.Context, id string) error {
+	w.mu.Lock()
+	t := w.turns[id]
+	w.mu.Unlock()
+	if t == nil {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), withdrawWithin)
-	defer cancel()
-	before, ok := s.leftOf(ctx, w)
-	if !ok {
-		return
-	}
-	began := time.Now()
-	timer := time.NewTimer(withdrawAfter)
-	defer timer.Stop()
+	t.cancel(errStay)
 	select {
-	case <-timer.C:
-	case <-s.draining.Done():
-	case <-t.superseded:
-		return
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	// Nobody renews the claim here. If its lease has not become shorter, another Server has it.
-	passed := min(time.Since(began), withdrawAfter) - time.Millisecond
-	if now, ok := s.leftOf(ctx, w); !ok || now > before-passed {
-		return
-	}
-	// A try that finds its claim waiting takes the claim out of the line.
-	if l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), fencelock.Wait(0)); err == nil {
-		_ = l.Release(ctx)
-	}
-	s.events.changed(w.Key)
-}
-
-// leftOf is how long the lease of w's claim lasts, if it is in line.
-func (s *Server) leftOf(ctx context.Context, w *want) (time.Duration, bool) {
-	l, err := s.locks.Line(ctx, w.Key)
-	for _, c := range l.Claims() {
-		if c.ID == driver.ShortID(w.id) && err == nil {
-			return c.Left, true
-		}
-	}
-	return 0, false
 }

@@ -206,6 +206,10 @@ func (f *serveFlags) options(secrets *secrets, audit *slog.Logger) *httplock.Opt
 	}
 }
 
+// placeKept is how long a claim that waits keeps its place when its client has gone, or its
+// server. Those who have not gone come again sooner.
+const placeKept = 5 * time.Second
+
 // openToServe opens the store for others.
 func (c *cli) openToServe() (*session, error) {
 	where, err := c.findStore()
@@ -221,7 +225,7 @@ func (c *cli) openToServe() (*session, error) {
 		return nil, err
 	}
 	where.warn(ctx, open)
-	return newSession(where, open, fencelock.Options{})
+	return newSession(where, open, fencelock.Options{TTL: placeKept})
 }
 
 func (f *serveFlags) openAudit(stdout *terminal.Output) (*slog.Logger, error) {

@@ -62,6 +62,31 @@ func TestRepeatedCallHasItsGrant(t *testing.T) {
 	})
 }
 
+// A named claim lasts without its process, so its Detach asks the store only for an old lease.
+func TestDetachOfANamedLeaseRenewsAnOldOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		h := w.detach(a, w.lock(a, "k", byName()...))
+		w.steps("enter")
+		ok(t, a.Close())
+		time.Sleep(29 * time.Second)
+		_, err := b.CheckDetached(bg, h)
+		ok(t, err)
+		time.Sleep(2 * time.Second)
+		w.free("k")
+
+		l := w.lock(b, "k2", byName()...)
+		time.Sleep(4 * time.Second)
+		w.steps("line", "enter")
+		h = w.detach(b, l)
+		w.steps("detach")
+		time.Sleep(29 * time.Second)
+		_, err = b.CheckDetached(bg, h)
+		ok(t, err)
+		ok(t, b.ReleaseDetached(bg, h))
+	})
+}
+
 // Of two processes that have a named claim, the one that loses sight of it must not end the
 // grant of the other. Its late Leave would.
 func TestNamedClaimIsLeftByItsReleaseAlone(t *testing.T) {
@@ -84,7 +109,7 @@ func TestNamedClaimIsLeftByItsReleaseAlone(t *testing.T) {
 			h := w.detach(b, w.lock(b, "k", byName()...))
 			end(w, a, l)
 			time.Sleep(5 * time.Second)
-			w.steps("enter", "enter", "detach")
+			w.steps("enter", "enter")
 			_, err := b.CheckDetached(bg, h)
 			ok(t, err)
 			ok(t, b.ReleaseDetached(bg, h))

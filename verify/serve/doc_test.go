@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type reader struct {
 	*testing.T
 	doc  libopenapi.Document
 	by   validator.Validator
+	mu   sync.Mutex
 	seen map[string]bool // "POST /v1/acquire 200"
 }
 
@@ -45,7 +47,7 @@ func newReader(t *testing.T, document []byte) *reader {
 			t.Errorf("the document: %v %v", err, err.SchemaValidationErrors)
 		}
 	}
-	return &reader{t, doc, by, map[string]bool{}}
+	return &reader{T: t, doc: doc, by: by, seen: map[string]bool{}}
 }
 
 // visit sends a request and reads its answer by the document.
@@ -107,6 +109,8 @@ func (r *reader) read(q *http.Request, path string, res *http.Response, raw []by
 			r.Errorf("%s %s: %d %s: %v: %v", method, path, res.StatusCode, raw, err, err.SchemaValidationErrors)
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.seen[fmt.Sprint(method, " ", route, " ", res.StatusCode)] = true
 }
 
@@ -227,6 +231,8 @@ func (r *reader) usual(s *service) {
 		r.want(400, s, "POST", "/v1/"+verb, `{"handle":"x"}`)
 		r.want(400, s, "POST", "/v1/"+verb, `{"hand":"x"}`)
 	}
+	r.want(200, s, "POST", "/v1/leave", `{"key":"b","request_id":"a-wish-of-mine"}`)
+	r.want(403, s, "POST", "/v1/leave", `{"key":"b","request_id":"a-wish-of-mine"}`, "Sec-Fetch-Site", "cross-site")
 	token := field(r.want(200, s, "POST", "/v1/acquire", `{"key":"b"}`), "token")
 	r.want(200, s, "POST", "/v1/break", `{"key":"b","token":"`+token+`","reason":"r"}`)
 	r.want(404, s, "POST", "/v1/break", `{"key":"b","token":"`+token+`","reason":"r"}`)
@@ -237,7 +243,7 @@ func (r *reader) usual(s *service) {
 }
 
 var (
-	posts = []string{"/v1/acquire", "/v1/once", "/v1/renew", "/v1/check", "/v1/release", "/v1/break"}
+	posts = []string{"/v1/acquire", "/v1/once", "/v1/renew", "/v1/check", "/v1/release", "/v1/leave", "/v1/break"}
 	gets  = []string{"/v1/line?key=k", "/v1/lines", "/v1/events", "/metrics"}
 )
 
@@ -355,6 +361,7 @@ func (r *reader) ended(store *memlock.Store) {
 	r.want(503, s, "POST", "/v1/once", `{"key":"k","slot":"1h"}`)
 	r.want(503, s, "GET", "/v1/lines", "")
 	r.want(503, s, "GET", "/v1/line?key=k", "")
+	r.want(503, s, "POST", "/v1/leave", `{"key":"k","request_id":"a-wish-of-mine"}`)
 	r.want(503, s, "POST", "/v1/break", `{"key":"k","token":"1","reason":"r"}`)
 	for _, verb := range []string{"renew", "check", "release"} {
 		r.want(503, s, "POST", "/v1/"+verb, `{"handle":"`+handle+`"}`)

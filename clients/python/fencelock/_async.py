@@ -1,0 +1,167 @@
+"""The asyncio client."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import io
+import ssl
+from typing import Any, Awaitable, Callable, Optional, Set
+from urllib.parse import urlsplit
+
+from ._protocol import JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T
+from ._sync import OnLost
+
+
+async def _http(send: Send, tls: Optional[ssl.SSLContext]) -> Answer:
+    url = urlsplit(send.url)
+    secure = (tls or ssl.create_default_context()) if url.scheme == "https" else None
+    reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if secure else 80), ssl=secure)
+    try:
+        headers = {**send.headers, "Host": url.netloc.rpartition("@")[2], "Connection": "close",
+                   "Content-Length": str(len(send.body or b""))}
+        head = [f"{send.method} {url.path}{'?' if url.query else ''}{url.query} HTTP/1.1",
+                *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        writer.write("\r\n".join(head).encode("latin-1") + (send.body or b""))
+        raw: Any = io.BytesIO(await reader.read())
+    finally:
+        writer.close()
+    raw.makefile = lambda mode: raw  # pyright: ignore[reportUnknownLambdaType]
+    response = http.client.HTTPResponse(raw)  # which wants nothing but makefile of a socket
+    response.begin()
+    return Answer(response.status, response.getheader("Retry-After"), response.read())
+
+
+class AsyncClient:
+    """Locks of a `fencelock serve`, for asyncio. Its parameters are those of Client."""
+
+    def __init__(self, *servers: str, token: Optional[str] = None, timeout: float = 10.0,
+                 tls: Optional[ssl.SSLContext] = None) -> None:
+        self._session, self._tls = Session(servers, token, timeout), tls
+        self._leaving: Set[asyncio.Future[None]] = set()
+
+    async def acquire(self, key: str, *, kind: str = "exclusive", permits: Optional[int] = None,
+                      size: Optional[int] = None, ttl: float = 30.0, wait: float = 0.0, note: str = "",
+                      owner: str = "", request_id: str = "", on_lost: Optional[OnLost] = None) -> AsyncLease:
+        """As Client.acquire: `async with await client.acquire(key) as lease`. on_lost is called in the loop.
+
+        A call that is cancelled leaves the line in the background.
+        """
+        claim = self._session.claim(key, kind=kind, permits=permits, size=size, ttl=ttl, note=note, owner=owner,
+                                    request_id=request_id)
+        return AsyncLease(self, self._session, await self._claim(claim, wait), on_lost)
+
+    async def _claim(self, claim: JSON, wait: float) -> Reply:
+        try:
+            return await self.run(self._session.acquire(claim, wait))
+        except asyncio.CancelledError:
+            leaving = asyncio.ensure_future(self.run(self._session.leave(claim)))
+            self._leaving.add(leaving)  # the loop itself keeps no task alive
+            leaving.add_done_callback(self._leaving.discard)
+            raise
+
+    async def once(self, key: str, slot: str, work: Callable[[AsyncLease], Awaitable[object]], *, ttl: float = 30.0,
+                   wait: float = 0.0, note: str = "", owner: str = "") -> bool:
+        """As Client.once. If the lease is lost, the work is cancelled and LeaseLost raised."""
+        claim = self._session.claim(key, slot=slot, ttl=ttl, note=note, owner=owner)
+        reply = await self._claim(claim, wait)
+        if reply.data.get("done"):
+            return False
+        async with AsyncLease(self, self._session, reply, None) as lease:
+            await work(lease)
+            await lease.release(done=reply.data["slot"])
+        return True
+
+    async def line(self, key: str) -> JSON:
+        """As Client.line."""
+        return await self.run(self._session.line(key))
+
+    async def lines(self, prefix: str = "", limit: int = 100) -> JSON:
+        """As Client.lines."""
+        return await self.run(self._session.lines(prefix, limit))
+
+    async def break_claim(self, key: str, token: int, reason: str) -> None:
+        """As Client.break_claim."""
+        await self.run(self._session.break_claim(key, token, reason))
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Play a conversation; for this package."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as end:
+                return end.value
+            outcome = None
+            if not isinstance(step, Send):
+                await asyncio.sleep(step)
+                continue
+            try:
+                outcome = await asyncio.wait_for(_http(step, self._tls), step.timeout)
+            except (OSError, http.client.HTTPException, asyncio.TimeoutError) as error:
+                outcome = error
+
+
+class AsyncLease(LeaseCore):
+    """A held key, renewed by a task. `lost` is set when the lease ends before its release.
+
+    Inside `async with`, a loss cancels the task of the block, and the block raises
+    LeaseLost, as asyncio.timeout does with TimeoutError. A block that keeps the event loop
+    busy is told when it awaits; check() asks the clock at any time.
+    """
+
+    def __init__(self, client: AsyncClient, session: Session, reply: Reply, on_lost: Optional[OnLost]) -> None:
+        super().__init__(session, reply)
+        self.lost = asyncio.Event()
+        self._client, self._on_lost = client, on_lost
+        self._block: Optional[asyncio.Task[Any]] = None
+        self._cancelled, self._cancelling = False, 0
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self.left, self._watch)
+        self._renewal = self._loop.create_task(client.run(self._renewals()))
+
+    def _watch(self) -> None:
+        if self.left == 0:
+            self._lose(f"it was not renewed in time: {self._trouble}")
+        else:
+            self._timer = self._loop.call_later(self.left, self._watch)
+
+    def _lose(self, reason: str) -> bool:
+        if not super()._lose(reason):
+            return False
+        self._stop()
+        self.lost.set()
+        if self._on_lost is not None and self._error is not None:
+            self._loop.call_soon(self._on_lost, self._error)
+        if self._block is not None:
+            self._cancelled = self._block.cancel()
+        return True
+
+    def _stop(self) -> None:
+        self._timer.cancel()
+        if self._renewal is not asyncio.current_task():  # which ends by itself after a loss
+            self._renewal.cancel()
+
+    async def release(self, done: str = "") -> None:
+        """As Lease.release."""
+        if self._begin_release():
+            self._stop()
+            await self._client.run(self._release(done))
+
+    async def __aenter__(self) -> AsyncLease:
+        self.check()
+        self._block = asyncio.current_task()
+        self._cancelling = getattr(self._block, "cancelling", int)()
+        return self
+
+    async def __aexit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
+        block, self._block = self._block, None
+        if self._cancelled:  # Python 3.11 counts the cancellations of a task
+            others = getattr(block, "uncancel", int)() > self._cancelling
+            if isinstance(error, asyncio.CancelledError) and not others:
+                self.check()  # raises LeaseLost
+        try:
+            await self.release()
+        except FencelockError as failed:
+            if error is None and isinstance(failed, LeaseLost):
+                raise  # the block ran on without its lock

@@ -1,0 +1,154 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+import time
+from typing import Callable, Optional
+from urllib.parse import urlsplit
+
+from ._protocol import JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T
+
+OnLost = Callable[[LeaseLost], object]
+
+
+def _exchange(send: Send, tls: Optional[ssl.SSLContext]) -> Outcome:
+    """One request on a connection of its own, which ends with it."""
+    url = urlsplit(send.url)
+    c = http.client.HTTPConnection(url.hostname or "", url.port, timeout=send.timeout)
+    if url.scheme == "https":
+        c = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=send.timeout, context=tls)
+    try:
+        c.request(send.method, url.path + ("?" + url.query if url.query else ""), send.body, dict(send.headers))
+        response = c.getresponse()
+        return Answer(response.status, response.getheader("Retry-After"), response.read())
+    except (OSError, http.client.HTTPException) as error:
+        return error
+    finally:
+        c.close()
+
+
+class Client:
+    """Locks of a `fencelock serve`. Threads may share it.
+
+    `servers` are base URLs of one store, tried in turn. A call that gets no answer raises
+    Unavailable `timeout` seconds after its wait. `token` is FENCELOCK_SERVE_TOKEN by default.
+    """
+
+    def __init__(self, *servers: str, token: Optional[str] = None, timeout: float = 10.0,
+                 tls: Optional[ssl.SSLContext] = None) -> None:
+        self._session, self._tls = Session(servers, token, timeout), tls
+
+    def acquire(self, key: str, *, kind: str = "exclusive", permits: Optional[int] = None, size: Optional[int] = None,
+                ttl: float = 30.0, wait: float = 0.0, note: str = "", owner: str = "", request_id: str = "",
+                on_lost: Optional[OnLost] = None) -> Lease:
+        """Wait in line for `wait` seconds (math.inf: for ever), and hold the key until the release.
+
+        `kind` is exclusive, shared or permits: `permits` of `size`. on_lost is called in a
+        thread of its own. Raises NotAcquired, Unavailable, Forbidden, InvalidRequest, TooMany.
+        """
+        claim = self._session.claim(key, kind=kind, permits=permits, size=size, ttl=ttl, note=note, owner=owner,
+                                    request_id=request_id)
+        return Lease(self, self._session, self.run(self._session.acquire(claim, wait)), on_lost)
+
+    def once(self, key: str, slot: str, work: Callable[[Lease], object], *, ttl: float = 30.0, wait: float = 0.0,
+             note: str = "", owner: str = "") -> bool:
+        """Run `work` once per slot ("5m", "24h", "ever"), whoever asks. False: the slot was done before.
+
+        The slot counts as done if work returns while it holds the lease.
+        """
+        claim = self._session.claim(key, slot=slot, ttl=ttl, note=note, owner=owner)
+        reply = self.run(self._session.acquire(claim, wait))
+        if reply.data.get("done"):
+            return False
+        with Lease(self, self._session, reply, None) as lease:
+            work(lease)
+            lease.release(done=reply.data["slot"])
+        return True
+
+    def line(self, key: str) -> JSON:
+        """Who holds the key and who waits for it, in order."""
+        return self.run(self._session.line(key))
+
+    def lines(self, prefix: str = "", limit: int = 100) -> JSON:
+        """The lines in use whose keys begin with prefix: `lines`, and whether they are `truncated`."""
+        return self.run(self._session.lines(prefix, limit))
+
+    def break_claim(self, key: str, token: int, reason: str) -> None:
+        """End anybody's claim by force. Raises NoClaim if no claim of the key has the token."""
+        self.run(self._session.break_claim(key, token, reason))
+
+    def run(self, steps: Steps[T], sleep: Callable[[float], object] = time.sleep) -> T:
+        """Play a conversation; for this package."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as end:
+                return end.value
+            outcome = _exchange(step, self._tls) if isinstance(step, Send) else None
+            if not isinstance(step, Send):
+                sleep(step)
+
+
+class Lease(LeaseCore):
+    """A held key, renewed by a thread of its own. Use it in `with`, or call release.
+
+    `lost` is set when the lease ends before its release. Work that must not go on then
+    calls check(), or waits for nothing longer than `left` seconds.
+    """
+
+    def __init__(self, client: Client, session: Session, reply: Reply, on_lost: Optional[OnLost]) -> None:
+        super().__init__(session, reply)
+        self.lost = threading.Event()
+        self._client, self._on_lost = client, on_lost
+        self._ended, self._mutex = threading.Event(), threading.RLock()
+        for work in (self._watch, self._renew):
+            threading.Thread(target=work, name=f"fencelock {self.key!r}", daemon=True).start()
+
+    def _lose(self, reason: str) -> bool:
+        with self._mutex:
+            if not super()._lose(reason):
+                return False
+        self.lost.set()
+        self._ended.set()
+        if self._on_lost is not None:
+            threading.Thread(target=self._on_lost, args=(self._error,), daemon=True).start()
+        return True
+
+    def _watch(self) -> None:
+        """Tell of the end in time, also while a renewal hangs in a connection or a look-up of a name."""
+        while not self._ended.wait(self.left):
+            if self.left == 0:
+                self._lose(f"it was not renewed in time: {self._trouble}")
+
+    def _renew(self) -> None:
+        def sleep(seconds: float) -> None:
+            if self._ended.wait(seconds):
+                raise SystemExit  # which ends this thread alone
+
+        self._client.run(self._renewals(), sleep)
+
+    def release(self, done: str = "") -> None:
+        """Give the key back; a second call does nothing. `done` notes a slot of once as done.
+
+        Raises LeaseLost if the lease had ended before, and Unavailable if no server
+        answered: then the key is free when the lease runs out.
+        """
+        with self._mutex:
+            first = self._begin_release()
+        self._ended.set()
+        if first:
+            self._client.run(self._release(done))
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
+        try:
+            self.release()
+        except FencelockError as failed:
+            if error is None and isinstance(failed, LeaseLost):
+                raise  # the block ran on without its lock

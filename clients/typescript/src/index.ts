@@ -1,0 +1,467 @@
+/**
+ * Locks with leases, waiting in line and fencing tokens, over `fencelock serve`.
+ * All times are in milliseconds.
+ */
+
+type JSONObject = Record<string, any>;
+
+/** How many milliseconds of waiting one request asks for; the server allows five minutes. */
+const POLL = 60_000;
+/** How many servers in a row may name another one. */
+const HOPS = 5;
+/** The longest time that setTimeout takes. */
+const LONGEST = 2 ** 31 - 1;
+
+const now = (): number => performance.now();
+
+/** A request was refused, or its outcome is unknown. `problem` is the server's answer, `slug` its type. */
+export class FencelockError extends Error {
+  /** An earlier attempt of the same request had no answer. */
+  unsure = false;
+  constructor(
+    message: string,
+    readonly slug = "",
+    readonly problem: JSONObject = {},
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** Others hold the key; `holders` says who. */
+export class NotAcquired extends FencelockError {
+  get holders(): Standing[] {
+    return this.problem["holders"] ?? [];
+  }
+}
+
+/** The lease ended before its release, for this `reason`; somebody else may hold the key. */
+export class LeaseLost extends FencelockError {
+  get reason(): string {
+    return this.problem["reason"] ?? this.message;
+  }
+}
+
+/** No server answered, or its store did not. The outcome is unknown: a grant ends with its ttl. */
+export class Unavailable extends FencelockError {}
+
+/** The token is missing or unknown, or does not allow this verb or key. */
+export class Forbidden extends FencelockError {}
+
+/** The request cannot succeed as it is. */
+export class InvalidRequest extends FencelockError {}
+
+/** The key is in use as another kind, or with another size. */
+export class WrongKind extends InvalidRequest {}
+
+/** No claim of that key has the token. */
+export class NoClaim extends FencelockError {}
+
+/** The server's limit of claims for this principal is reached. */
+export class TooMany extends FencelockError {}
+
+const classes: Record<string, typeof FencelockError> = {
+  "not-acquired": NotAcquired,
+  lost: LeaseLost,
+  "come-again": Unavailable,
+  forbidden: Forbidden,
+  unauthenticated: Forbidden,
+  "wrong-kind": WrongKind,
+  "no-claim": NoClaim,
+  "too-many": TooMany,
+};
+
+/** One claim as others see it. */
+export interface Standing {
+  token: string;
+  owner: string;
+  note: string;
+  kind: string;
+  permits?: number;
+  since: string;
+  left_ms: number;
+  lingering?: boolean;
+}
+
+/** Who holds a key and who waits for it, in order. */
+export interface Line {
+  key: string;
+  kind: string;
+  size?: number;
+  last_token?: string;
+  holders: Standing[];
+  waiters: Standing[];
+  last_run?: JSONObject;
+}
+
+export interface ClientOptions {
+  /** The bearer token; FENCELOCK_SERVE_TOKEN if it is not named. */
+  token?: string;
+  /** How long a call without an answer goes on after its wait is over, before it is Unavailable: 10,000. */
+  timeout?: number;
+}
+
+export interface OnceOptions {
+  /** How long the lease lives without a renewal: 30,000. */
+  ttl?: number;
+  /** How long to wait in line: 0. Infinity: for ever. */
+  wait?: number;
+  /** Shown to those who look at the line. */
+  note?: string;
+  owner?: string;
+  /** Ends the waiting; the claim leaves the line. */
+  signal?: AbortSignal;
+}
+
+export interface AcquireOptions extends OnceOptions {
+  kind?: "exclusive" | "shared" | "permits";
+  permits?: number;
+  size?: number;
+  /** Names the claim: a repeated request with the same name is the same claim. */
+  requestId?: string;
+}
+
+interface Call {
+  wait?: number | undefined;
+  limit?: number;
+  base?: string;
+  signal?: AbortSignal | undefined;
+}
+
+interface Reply {
+  data: JSONObject;
+  sent: number;
+  base: string;
+}
+
+/** Locks of a `fencelock serve`. Several servers are base URLs of one service, tried in turn. */
+export class Client {
+  readonly #bases: string[];
+  readonly #timeout: number;
+  readonly #headers: Record<string, string> = { Accept: "application/json" };
+  #first = 0;
+  /** Node.js fails at a 421 to a body that it could send again (nodejs/undici#2898), so it gets one that it cannot. */
+  #streams = false;
+
+  constructor(servers: string | string[], options: ClientOptions = {}) {
+    this.#bases = [servers].flat().map((base) => base.replace(/\/+$/, ""));
+    if (this.#bases.length === 0 || !this.#bases.every((base) => /^https?:\/\/[^/]/.test(base))) {
+      throw new TypeError(`[${this.#bases}] are no base URLs: each begins with http:// or https:// and a host`);
+    }
+    this.#timeout = options.timeout ?? 10_000;
+    const token = options.token ?? (globalThis as JSONObject)["process"]?.env?.FENCELOCK_SERVE_TOKEN;
+    if (token) this.#headers["Authorization"] = `Bearer ${token}`;
+  }
+
+  /**
+   * Waits in line, and holds the key until the release. Rejects with NotAcquired, Unavailable,
+   * Forbidden, InvalidRequest or TooMany. A call that is aborted leaves the line in the
+   * background.
+   */
+  async acquire(key: string, options: AcquireOptions = {}): Promise<Lease> {
+    return new Lease(this, await this.#claim("/v1/acquire", key, options));
+  }
+
+  /** Holds the key while `work` runs, and rejects with LeaseLost if the lease ended before it was done. */
+  async withLock<T>(key: string, options: AcquireOptions, work: (lease: Lease) => Promise<T> | T): Promise<T> {
+    return hold(await this.acquire(key, options), async (lease) => {
+      const result = await work(lease);
+      await lease.release().catch(ignoreUnavailable);
+      return result;
+    });
+  }
+
+  /**
+   * Runs `work` once per slot ("5m", "24h", "ever"), whoever asks; false: the slot was done
+   * before. The slot counts as done if `work` is fulfilled while it holds the lease.
+   */
+  async once(
+    key: string,
+    slot: string,
+    work: (lease: Lease) => Promise<unknown> | unknown,
+    options: OnceOptions = {},
+  ): Promise<boolean> {
+    const reply = await this.#claim("/v1/once", key, options, { slot });
+    if (reply.data["done"]) return false;
+    await hold(new Lease(this, reply), async (lease) => {
+      await work(lease);
+      await lease.release(reply.data["slot"]);
+    });
+    return true;
+  }
+
+  /** Who holds the key and who waits for it, in order. */
+  async line(key: string): Promise<Line> {
+    return (await this.call("/v1/line?" + new URLSearchParams({ key }))).data as Line;
+  }
+
+  /** The lines in use whose keys begin with prefix, and whether there are more than limit. */
+  async lines(prefix = "", limit = 100): Promise<{ lines: Line[]; truncated: boolean }> {
+    const query = new URLSearchParams({ prefix, limit: String(limit) });
+    return (await this.call("/v1/lines?" + query)).data as { lines: Line[]; truncated: boolean };
+  }
+
+  /** Ends anybody's claim by force. Rejects with NoClaim if no claim of the key has the token. */
+  async breakClaim(key: string, token: string, reason: string): Promise<void> {
+    await this.call("/v1/break", { key, token, reason });
+  }
+
+  async #claim(path: string, key: string, options: AcquireOptions, more: JSONObject = {}): Promise<Reply> {
+    const { kind, permits, size, note, owner, ttl = 30_000, wait = 0, signal } = options;
+    const random = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0"));
+    const id = { key, request_id: options.requestId ?? random.join("") };
+    const body = { ...id, kind, permits, size, note, owner, ttl: duration(ttl), ...more }; // JSON has no undefined
+    try {
+      return await this.call(path, body, { wait, signal });
+    } catch (error) {
+      // A server that does not hear of it ends the claim seconds later.
+      if (signal?.aborted) void this.call("/v1/leave", id, { limit: now() + 5000 }).catch(() => {});
+      // A refusal, or the lease, whose answer never came.
+      const spent = error instanceof LeaseLost && error.unsure;
+      throw spent ? new NotAcquired(error.message, "not-acquired", error.problem) : error;
+    }
+  }
+
+  /**
+   * Sends until a server answers for good. Each request names its claim, so repeating it is safe.
+   * @internal
+   */
+  async call(path: string, body?: JSONObject, options: Call = {}): Promise<Reply> {
+    let { wait, limit = Infinity, base = "", signal } = options;
+    const end = now() + (wait ?? 0);
+    const giveUp = Math.min(limit, end + this.#timeout);
+    for (let hops = 0, failures = 0; ; ) {
+      const at = base || this.#bases[this.#first]!;
+      const sent = now();
+      const poll = Math.min(Math.max(0, end - sent), POLL);
+      if (wait !== undefined) body = { ...body, wait: duration(poll), stay: end - sent > poll ? true : undefined };
+      // An attempt gets half of the time that is left, the other half is for the next one.
+      const timeout = poll + Math.max(20, Math.min(this.#timeout, giveUp - sent - poll) / 2);
+      let error: FencelockError;
+      let pause = 0;
+      let failed = true;
+      try {
+        const answer = await this.#send(at + path, body, timeout, signal);
+        if (answer.status === 200) return { data: JSON.parse(answer.text), sent, base };
+        error = refusal(answer.status, answer.text);
+        const instance = String(error.problem["instance"] ?? "");
+        if (error.slug === "misdirected" && hops < HOPS && trusts(at, instance)) {
+          base = instance.replace(/\/+$/, "");
+          hops++;
+          continue;
+        }
+        if (body?.["slot"] && error.problem["slot"]) body["slot"] = error.problem["slot"]; // waiting moves no slot
+        if (answer.status < 500) {
+          error.unsure = failures > 0;
+          throw error;
+        }
+        failed = error.slug !== "come-again";
+        pause = Math.max(50, 1000 * (Number(answer.retryAfter) || 0));
+      } catch (cause) {
+        signal?.throwIfAborted();
+        if (cause instanceof FencelockError) throw cause;
+        if (!this.#streams && (cause as any).cause?.code === "UND_ERR_REQ_CONTENT_LENGTH_MISMATCH") {
+          this.#streams = true;
+          continue;
+        }
+        error = new Unavailable(`${at} does not answer: ${cause}`, "unavailable", {}, { cause });
+      }
+      if (failed) {
+        // The next one; a pause when none is left.
+        failures++;
+        base = "";
+        this.#first = (this.#first + 1) % this.#bases.length;
+        const rounds = Math.floor(failures / this.#bases.length);
+        const backoff = Math.min(1000, 25 * 2 ** Math.min(rounds, 9)) * (0.5 + Math.random() / 2);
+        if (failures % this.#bases.length === 0) pause = Math.max(pause, backoff);
+      }
+      if (now() + pause + 20 >= giveUp) throw error;
+      await sleep(pause, signal);
+    }
+  }
+
+  async #send(url: string, body: JSONObject | undefined, timeout: number, signal: AbortSignal | undefined) {
+    const controller = new AbortController();
+    const abort = () => controller.abort(signal?.reason);
+    const timer = setTimeout(() => controller.abort(new Error(`no answer in ${Math.round(timeout)} ms`)), timeout);
+    signal?.addEventListener("abort", abort);
+    try {
+      signal?.throwIfAborted();
+      const request: RequestInit = { headers: this.#headers, redirect: "error", signal: controller.signal };
+      if (body) {
+        request.method = "POST";
+        request.body = JSON.stringify(body);
+        if (this.#streams) Object.assign(request, { body: new Blob([request.body]).stream(), duplex: "half" });
+        request.headers = { ...this.#headers, "Content-Type": "application/json" };
+      }
+      const response = await fetch(url, request);
+      return { status: response.status, retryAfter: response.headers.get("Retry-After"), text: await response.text() };
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+}
+
+/** A held key, renewed in the background at a third of its ttl. */
+export class Lease {
+  readonly key: string;
+  readonly handle: string;
+  /** The fencing token, decimal: JavaScript's numbers are exact only up to 2^53. */
+  readonly token: string;
+  readonly ttl: number;
+  readonly requestId: string;
+  readonly #client: Client;
+  readonly #ended = new AbortController();
+  #base: string;
+  #sent: number;
+  #deadline: number;
+  #trouble = "no renewal was answered";
+  #watch: ReturnType<typeof setTimeout> | undefined;
+
+  /** @internal */
+  constructor(client: Client, { data, sent, base }: Reply) {
+    this.#client = client;
+    this.#base = base;
+    this.key = data["key"];
+    this.handle = data["handle"];
+    this.token = data["token"];
+    this.ttl = data["ttl_ms"];
+    this.requestId = data["request_id"];
+    this.#sent = sent + Math.min(data["waited_ms"], now() - sent);
+    this.#deadline = this.#sent + data["left_ms"];
+    this.#plan();
+    void this.#renew();
+  }
+
+  /** Aborts when the lease ends: with LeaseLost as its reason, or after the release. */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  /** How long until the lease ends unless it is renewed; 0 after its end. */
+  get left(): number {
+    return this.signal.aborted ? 0 : Math.max(0, this.#deadline - now());
+  }
+
+  /** Throws LeaseLost unless the lease is held, by this process's clock. It asks no server. */
+  check(): void {
+    if (this.left === 0) this.#end(`it was not renewed in time: ${this.#trouble}`);
+    this.signal.throwIfAborted();
+  }
+
+  /**
+   * Gives the key back; a second call does nothing. `done` notes a slot of once as done.
+   * Rejects with LeaseLost if the lease had ended before, and with Unavailable if no server
+   * answered: then the key is free when the lease runs out.
+   */
+  async release(done?: string): Promise<void> {
+    if (this.signal.reason?.problem?.reason === "released") return;
+    this.check();
+    this.#end("released");
+    await this.#client.call("/v1/release", { handle: this.handle, done }, { base: this.#base }).catch((error) => {
+      if (!(error instanceof LeaseLost && error.unsure)) throw error; // the attempt without an answer released it
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release().catch(ignoreUnavailable);
+  }
+
+  #end(reason: string): void {
+    clearTimeout(this.#watch);
+    const text = reason === "released" ? "was released" : `was lost: ${reason}`;
+    if (!this.signal.aborted) this.#ended.abort(new LeaseLost(`"${this.key}" ${text}`, "lost", { reason }));
+  }
+
+  /** Plans to look at the clock when the lease ends, whatever a renewal is doing then. */
+  #plan(): void {
+    clearTimeout(this.#watch);
+    this.#watch = setTimeout(
+      () => (this.left === 0 ? this.#end(`it was not renewed in time: ${this.#trouble}`) : this.#plan()),
+      Math.min(Math.ceil(this.left), LONGEST),
+    );
+    unref(this.#watch);
+  }
+
+  async #renew(): Promise<void> {
+    const { signal } = this;
+    while (!signal.aborted) {
+      try {
+        const next = this.#sent + Math.min(this.ttl, this.#deadline - this.#sent) / 3;
+        await sleep(Math.max(10, next - now()), signal, unref);
+        const options = { limit: this.#deadline, base: this.#base, signal };
+        const reply = await this.#client.call("/v1/renew", { handle: this.handle }, options);
+        if (signal.aborted) return;
+        this.#sent = reply.sent;
+        this.#base = reply.base;
+        this.#deadline = reply.sent + reply.data["left_ms"];
+        this.#plan();
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error instanceof LeaseLost) return this.#end(error.reason);
+        this.#trouble = String(error); // it may pass before the lease ends, as a wrong file of tokens does
+        await sleep(this.ttl / 10, signal, unref).catch(() => {});
+      }
+    }
+  }
+}
+
+/** Runs the work, and releases whatever becomes of it. A loss outranks what the work threw because of it. */
+async function hold<T>(lease: Lease, work: (lease: Lease) => Promise<T>): Promise<T> {
+  try {
+    return await work(lease);
+  } catch (error) {
+    if (lease.signal.reason?.problem?.reason !== "released") lease.check();
+    throw error;
+  } finally {
+    await lease.release().catch(() => {});
+  }
+}
+
+function ignoreUnavailable(error: unknown): void {
+  if (!(error instanceof FencelockError) || error instanceof LeaseLost) throw error;
+}
+
+function refusal(status: number, text: string): FencelockError {
+  let problem: JSONObject = {};
+  try {
+    problem = Object(JSON.parse(text));
+  } catch {} // of a balancer, not of fencelock
+  const slug = String(problem["type"] ?? "unavailable").replace(/.*\//, "");
+  const known = Object.hasOwn(classes, slug) ? classes[slug]! : status < 500 ? InvalidRequest : Unavailable;
+  const holder = problem["holders"]?.[0];
+  const said = problem["detail"] ?? problem["title"] ?? `the server answered with status ${status}`;
+  const quote = JSON.stringify;
+  const told = holder ? `the lock is held by ${quote(holder.owner)} with the note ${quote(holder.note)}` : said;
+  return new known(problem["key"] === undefined ? told : `${quote(problem["key"])}: ${told}`, slug, problem);
+}
+
+/** The bearer token must not go where it can be read on the way. */
+function trusts(base: string, instance: string): boolean {
+  return /^https:\/\/[^/]/.test(instance) || (/^http:\/\/[^/]/.test(instance) && base.startsWith("http:"));
+}
+
+const duration = (ms: number): string => `${Math.max(0, Math.ceil(ms))}ms`;
+
+/** A program may end while it holds a lease: its timers do not keep Node.js running. */
+function unref(timer: unknown): void {
+  (timer as { unref?: () => void }).unref?.();
+}
+
+function sleep(ms: number, signal?: AbortSignal, each?: (timer: unknown) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, Math.min(Math.max(0, ms), LONGEST));
+    each?.(timer);
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+}

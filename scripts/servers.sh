@@ -7,8 +7,9 @@
 set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
-# With ip, tests cut networks of their own on Linux. python3 and nodejs run clients.
-# prometheus scrapes what the program under test measures.
+# With ip, tests cut networks of their own on Linux. python3 and nodejs run clients. Without one
+# of the runners, verify/languages leaves out the language that needs it, and verify/observe
+# is left out without prometheus.
 there() {
 	case $1 in
 	redis-server) command -v redis-server ;;
@@ -20,14 +21,19 @@ there() {
 	default-jre-headless) command -v java ;;
 	python3) command -v python3 ;;
 	nodejs) command -v node ;;
+	npm) command -v npm ;;
+	default-jdk-headless) command -v javac ;;
+	php-cli) command -v php ;;
+	php-curl) php -m | grep -x curl ;;
+	curl) command -v curl ;;
 	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }
-servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs
-	prometheus)
+servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs)
+runners=(npm default-jdk-headless php-cli php-curl curl prometheus)
 
 missing=()
-for server in "${servers[@]}"; do
+for server in "${servers[@]}" "${runners[@]}"; do
 	there "$server" || missing+=("$server")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
@@ -47,6 +53,9 @@ if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
 		echo "could not install ${missing[*]}" >&2
 fi
 
-for server in "${missing[@]}"; do
+for server in "${servers[@]}"; do
 	there "$server" || echo "$server"
+done
+for runner in "${runners[@]}"; do
+	there "$runner" || echo "verify/languages leaves something out without $runner" >&2
 done

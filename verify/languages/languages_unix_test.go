@@ -1,0 +1,231 @@
+//go:build unix
+
+package languages
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	clients = "../../clients"
+	list    = clients + "/conformance/cases.json"
+)
+
+// command is the fencelock under test.
+var command string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	flag.Parse()
+	// The runners wait for leases most of the time, so all run at once.
+	if err := flag.Set("test.parallel", strconv.Itoa(len(runners))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	folder, err := os.MkdirTemp("", "fencelock-languages-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(folder)
+	command = filepath.Join(folder, "fencelock")
+	build := exec.Command("go", "build", "-o", command, ".")
+	build.Dir = "../../cmd/fencelock"
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// runner is a program that plays the list.
+type runner struct {
+	name     string
+	programs []string // that it needs
+	part     int      // if not 0, how many cases it plays at least, instead of all
+	start    func(t *testing.T) *exec.Cmd
+
+	// plays has the names under which it says what it played, and the needs of cases that it has there.
+	plays map[string][]string
+}
+
+var runners = []runner{
+	{
+		name: "python", programs: []string{"python3"}, plays: map[string][]string{"Client": {"renewal"}},
+		start: python("tests.protocol", "tests.blocks", "tests.conformance.Blocking"),
+	},
+	{
+		name: "asyncio", programs: []string{"python3"},
+		plays: map[string][]string{"AsyncClient": {"renewal", "cancel"}},
+		start: python("tests.conformance.Asyncio"),
+	},
+	{
+		name: "typescript", programs: []string{"node", "npm"},
+		plays: map[string][]string{"Client": {"renewal", "cancel"}}, start: startTypeScript,
+	},
+	{
+		name: "java", programs: []string{"java", "javac"}, plays: map[string][]string{"java": {"cancel"}},
+		start: func(*testing.T) *exec.Cmd { return exec.Command("java", clients+"/java/Conformance.java") },
+	},
+	{
+		name: "php", programs: []string{"php"}, plays: map[string][]string{"php": {"cancel"}},
+		start: func(*testing.T) *exec.Cmd { return exec.Command("php", clients+"/php/conformance.php") },
+	},
+	{
+		name: "sh", programs: []string{"sh", "curl"}, plays: map[string][]string{"sh": nil}, part: 7,
+		start: func(*testing.T) *exec.Cmd { return exec.Command("sh", clients+"/sh/conformance.sh") },
+	},
+}
+
+// python runs tests of the Python clients.
+func python(tests ...string) func(*testing.T) *exec.Cmd {
+	return func(*testing.T) *exec.Cmd {
+		cmd := exec.Command("python3", append([]string{"-W", "error", "-m", "unittest"}, tests...)...)
+		cmd.Dir = clients + "/python"
+		cmd.Env = []string{"PYTHONDONTWRITEBYTECODE=1"}
+		return cmd
+	}
+}
+
+// startTypeScript compiles a copy of the client, for the tree keeps neither packages nor output.
+func startTypeScript(t *testing.T) *exec.Cmd {
+	folder := t.TempDir()
+	for _, part := range []string{"src", "test"} {
+		if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(clients+"/typescript/"+part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json"} {
+		text, err := os.ReadFile(filepath.Join(clients, "typescript", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		{"npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"}, {"npx", "--no-install", "tsc"},
+	} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = folder
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	cmd := exec.Command("node", "--test", "--test-reporter=tap", "dist/test/")
+	cmd.Dir = folder
+	return cmd
+}
+
+func TestEveryLanguagePlaysTheList(t *testing.T) {
+	cases := readCases(t)
+	for _, r := range runners {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			for _, name := range r.programs {
+				need(t, name)
+			}
+			played := r.play(t)
+			for _, c := range cases {
+				for label, has := range r.plays {
+					line := label + ": " + c.Name
+					if r.part == 0 && c.within(has) && !slices.Contains(played, line) {
+						t.Errorf("not played: %s", line)
+					}
+				}
+			}
+			for _, line := range played {
+				_, name, _ := strings.Cut(line, ": ")
+				if !slices.ContainsFunc(cases, func(c listed) bool { return c.Name == name }) {
+					t.Errorf("played %q, which is not in the list", name)
+				}
+			}
+			if len(played) < r.part {
+				t.Errorf("played %d cases, want %d", len(played), r.part)
+			}
+		})
+	}
+}
+
+// play runs the runner against a server of its own, and returns what it says that it played.
+func (r *runner) play(t *testing.T) []string {
+	cmd := r.start(t)
+	server := startServer(t)
+	proxy := httptest.NewServer(newFaults(server.url))
+	t.Cleanup(proxy.Close)
+	file, err := filepath.Abs(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, os.Environ()...)
+	cmd.Env = append(cmd.Env, "CONFORMANCE_CASES="+file, "CONFORMANCE_SERVER="+server.url,
+		"CONFORMANCE_FAULTS="+proxy.URL, "CONFORMANCE_PID="+strconv.Itoa(server.pid))
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	begun := time.Now()
+	err = cmd.Run()
+	t.Logf("%s: %v", r.name, time.Since(begun).Round(time.Millisecond))
+	if err != nil {
+		t.Errorf("%s: %v\n%s%s\nthe server says:\n%s", strings.Join(cmd.Args, " "), err, &out, &errs, server.log.end())
+	}
+	var played []string
+	for line := range strings.Lines(out.String()) {
+		if name, ok := strings.CutPrefix(strings.TrimLeft(line, "# "), "played "); ok {
+			played = append(played, strings.TrimSpace(name))
+		}
+	}
+	return played
+}
+
+// need skips the test if a program is missing, and fails it where all must be there.
+func need(t *testing.T, name string) {
+	if _, err := exec.LookPath(name); err == nil {
+		return
+	}
+	if os.Getenv("FENCELOCK_REQUIRE_SERVERS") == "1" {
+		t.Fatalf("%s is missing; scripts/servers.sh installs it on Debian", name)
+	}
+	t.Skipf("%s is missing: the runner that needs it was not run", name)
+}
+
+// listed is what this test reads of a case.
+type listed struct {
+	Name  string   `json:"name"`
+	Needs []string `json:"needs"`
+}
+
+// within reports whether has covers the needs of the case.
+func (c listed) within(has []string) bool {
+	return !slices.ContainsFunc(c.Needs, func(need string) bool { return !slices.Contains(has, need) })
+}
+
+func readCases(t *testing.T) []listed {
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Cases []listed `json:"cases"`
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all.Cases) < 20 {
+		t.Fatalf("the list has %d cases; this test reads it wrongly", len(all.Cases))
+	}
+	return all.Cases
+}

@@ -57,5 +57,5 @@ for server in "${servers[@]}"; do
 	there "$server" || echo "$server"
 done
 for runner in "${runners[@]}"; do
-	there "$runner" || echo "verify/languages leaves something out without $runner" >&2
+	there "$runner" || echo "verify/languages or verify/observe leaves something out without $runner" >&2
 done

@@ -80,6 +80,7 @@ type Backend struct {
 	invalid error  // what is wrong with the Options
 	owner   driver.Ownership
 	member  *membership
+	wants   int // Options.Replicas
 	calls   atomic.Uint64
 	closed  atomic.Bool
 
@@ -117,7 +118,7 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{rdb: rdb, prefix: o.Prefix}
+	b := &Backend{rdb: rdb, prefix: o.Prefix, wants: o.Replicas}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}

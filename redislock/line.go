@@ -113,14 +113,26 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 	var mu sync.Mutex
 	keys := make(map[string]bool) // SCAN may return a name twice
-	each := func(ctx context.Context, node *redis.Client) error {
+	err := b.eachServer(ctx, func(ctx context.Context, _ string, node redis.Cmdable) error {
 		return b.scanNode(ctx, node, prefix, func(key string) {
 			mu.Lock()
 			defer mu.Unlock()
 			keys[key] = true
 		})
+	})
+	if err != nil {
+		return nil, err
 	}
-	// go-redis may wait longer than ctx for a connection that hangs.
+	return slices.Collect(maps.Keys(keys)), nil
+}
+
+// eachServer calls f for every server that keeps locks, of a Cluster at once for all masters
+// and with their addresses. It returns when ctx ends, also while go-redis waits longer for a
+// connection that hangs; f may go on then.
+func (b *Backend) eachServer(
+	ctx context.Context, f func(ctx context.Context, addr string, node redis.Cmdable) error,
+) error {
+	each := func(ctx context.Context, node *redis.Client) error { return f(ctx, node.Options().Addr, node) }
 	ended := make(chan error, 1)
 	go func() {
 		switch c := b.rdb.(type) {
@@ -129,14 +141,14 @@ func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 		case *redis.Ring:
 			ended <- c.ForEachShard(ctx, each)
 		default:
-			ended <- b.scanNode(ctx, b.rdb, prefix, func(key string) { keys[key] = true })
+			ended <- f(ctx, "", b.rdb)
 		}
 	}()
 	select {
 	case err := <-ended:
-		return slices.Collect(maps.Keys(keys)), err
+		return err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 

@@ -87,7 +87,7 @@ func openRedis(_ context.Context, u *URL, c *Config) (*Store, error) {
 		return nil, err
 	}
 	b := redislock.New(rdb, &redislock.Options{Member: c.of()})
-	return &Store{Backend: b, ping: u.pingRedis(rdb), warning: evicts(rdb), close: func() { _ = rdb.Close() }}, nil
+	return &Store{Backend: b, ping: u.pingRedis(rdb), close: func() { _ = rdb.Close() }}, nil
 }
 
 // Redis returns a client for a URL of a Redis server, of sentinels or of a Cluster.

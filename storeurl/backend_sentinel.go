@@ -65,8 +65,7 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 			}
 			return ping(ctx)
 		},
-		warning: evicts(rdb),
-		close:   func() { _ = rdb.Close() },
+		close: func() { _ = rdb.Close() },
 	}, nil
 }
 

@@ -49,9 +49,8 @@ func (c *Config) maxConns() int {
 type Store struct {
 	Backend driver.Backend
 
-	ping    func(ctx context.Context) error
-	warning func(ctx context.Context) string // nil: there is none to be had
-	close   func()                           // closes what Backend works on
+	ping  func(ctx context.Context) error
+	close func() // closes what Backend works on
 }
 
 // Open opens the store. It does not ask whether a server answers: Ping does.

@@ -1,0 +1,92 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Examiner is optional: a backend that can read what the settings of its store mean for
+// locks.
+//
+// Examine judges them for leases of ttl. It takes no lock and changes no setting. Settings
+// that it may not read become a note. An error says that the store could not be examined at
+// all. Examine costs a few requests to each server, and takes a few seconds at most.
+type Examiner interface {
+	Examine(ctx context.Context, ttl time.Duration) (Examination, error)
+}
+
+// Examination is what a backend has found out about its store.
+type Examination struct {
+	Findings []Finding
+	// Failover is how long the store grants and renews nothing while another server takes
+	// the place of one that died; 0 if none would, or if nobody knows.
+	Failover time.Duration
+	// ServerTime says that Standing.Since is the time of the store's own clock.
+	ServerTime bool
+	// Volatile says that a power failure may make the store forget what it has acknowledged.
+	Volatile bool
+	// Hosts are the hosts of the servers, as the backend knows them.
+	Hosts []string
+}
+
+// Add notes a finding.
+func (e *Examination) Add(f Finding) { e.Findings = append(e.Findings, f) }
+
+// Finding is one thing that matters to locks, and what mends it.
+type Finding struct {
+	Severity Severity
+	Code     string // the kind of finding, as in "redis-eviction"; it never changes
+	Server   string // where it was read; empty if the store is one server
+	Setting  string // as the store calls it
+	Value    string // as it was read
+	Why      string // what it means for locks: sentences
+	Remedy   string // the command or the line that mends it
+}
+
+// String says in one line what was found.
+func (f *Finding) String() string {
+	text := f.Setting + " " + f.Value
+	if f.Server != "" {
+		text = f.Server + ": " + text
+	}
+	return fmt.Sprintf("%s: %s To mend it: %s", text, f.Why, f.Remedy)
+}
+
+// Severity says how bad a finding is.
+type Severity int
+
+// The severities, in rising order.
+const (
+	// SeverityNote is worth knowing.
+	SeverityNote Severity = iota
+	// SeverityWarning says that a crash, a failover or a busy hour may cost locks, or block
+	// them for long.
+	SeverityWarning
+	// SeverityError says that locks are lost or refused while nothing fails, or that a crash
+	// may destroy the store.
+	SeverityError
+)
+
+// String returns note, warning or error.
+func (s Severity) String() string {
+	switch s {
+	case SeverityNote:
+		return "note"
+	case SeverityWarning:
+		return "warning"
+	case SeverityError:
+		return "error"
+	}
+	return fmt.Sprintf("severity %d", int(s))
+}
+
+// OneLine makes one line of text, of 200 bytes at most, for Finding.Value.
+func OneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:197], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,276 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/redis/go-redis/v9"
+)
+
+var _ driver.Examiner = (*Backend)(nil)
+
+// clusterElection is how long the nodes of a Cluster take to put a replica into the place of
+// a master that they have found dead.
+const clusterElection = 2 * time.Second
+
+// Examine reads what the settings of the server, or of each master of a Cluster, mean for
+// locks of ttl. It costs four round trips to each. It needs the rights +info and +config|get;
+// what it may not read becomes a note. It tries each right that the comment of New lists on
+// keys of its own, which it deletes.
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+	e := driver.Examination{ServerTime: true}
+	if err := b.ready(ctx); err != nil {
+		return e, err
+	}
+	var mu sync.Mutex
+	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.Cmdable) error {
+		s := serverExamination{b: b, addr: addr, ttl: ttl}
+		err := s.examine(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		e.Findings = append(e.Findings, s.Findings...)
+		e.Failover = max(e.Failover, s.Failover)
+		e.Volatile = e.Volatile || s.Volatile
+		e.Hosts = append(e.Hosts, s.Hosts...)
+		return err
+	})
+	if err != nil {
+		return driver.Examination{}, failed(ctx, "reading the settings for", b.prefix, err)
+	}
+	missing, err := b.missingRights(ctx)
+	if err != nil {
+		return driver.Examination{}, failed(ctx, "trying the rights for", b.prefix, err)
+	}
+	if missing != nil {
+		e.Add(*missing)
+	}
+	return e, nil
+}
+
+// Eviction reads whether the server deletes keys when its memory is full, and returns nil if
+// not, or if the user lacks the right +info. It costs one round trip to each master.
+func (b *Backend) Eviction(ctx context.Context) (*driver.Finding, error) {
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var found *driver.Finding
+	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.Cmdable) error {
+		info, err := node.Info(ctx, "memory").Result()
+		if f := eviction(serverInfo(info)); f != nil {
+			f.Server = addr
+			mu.Lock()
+			defer mu.Unlock()
+			found = f
+		}
+		return unlessRefused(err)
+	})
+	if err != nil {
+		return nil, failed(ctx, "reading the settings for", b.prefix, err)
+	}
+	return found, nil
+}
+
+// serverInfo is the answer to INFO.
+type serverInfo string
+
+// field returns a field, or "".
+func (i serverInfo) field(name string) string {
+	for line := range strings.Lines(string(i)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// eviction is nil for a server that evicts nothing.
+func eviction(info serverInfo) *driver.Finding {
+	limit, policy := info.field("maxmemory"), info.field("maxmemory_policy")
+	if limit == "0" || policy == "noeviction" || policy == "" {
+		return nil
+	}
+	return &driver.Finding{
+		Severity: driver.SeverityError, Code: "redis-eviction", Setting: "maxmemory-policy", Value: policy,
+		Why:    "It deletes keys when its memory is full, locks among them.",
+		Remedy: "CONFIG SET maxmemory-policy noeviction",
+	}
+}
+
+// serverExamination is the part of an Examination that is about one server.
+type serverExamination struct {
+	driver.Examination
+	b    *Backend
+	addr string // empty if there is one server only
+	ttl  time.Duration
+
+	info   serverInfo
+	config map[string]string // what CONFIG GET answered
+}
+
+func (s *serverExamination) add(severity driver.Severity, code, setting, value, why, remedy string) {
+	s.Add(driver.Finding{
+		Severity: severity, Code: code, Server: s.addr, Setting: setting, Value: value, Why: why, Remedy: remedy,
+	})
+}
+
+func (s *serverExamination) examine(ctx context.Context, node redis.Cmdable) error {
+	if err := s.read(ctx, node); err != nil {
+		return err
+	}
+	if one, ok := node.(*redis.Client); ok {
+		if host, _, err := net.SplitHostPort(one.Options().Addr); err == nil {
+			s.Hosts = []string{host}
+		}
+	}
+	if f := eviction(s.info); f != nil {
+		f.Server = s.addr
+		s.Add(*f)
+	}
+	if s.info.field("role") == "slave" {
+		s.add(driver.SeverityError, "redis-replica", "role", "replica of "+s.info.field("master_host"),
+			"A replica takes no writes, so no lock can be taken here.",
+			"connect to the master, or through Sentinel, which knows it")
+	}
+	s.persistence()
+	s.replicas()
+	s.cluster()
+	return nil
+}
+
+// read fills info and config, and notes what it may not read.
+func (s *serverExamination) read(ctx context.Context, node redis.Cmdable) error {
+	wanted := []string{"appendfsync", "min-replicas-to-write", "cluster-node-timeout"}
+	info := node.Info(ctx)
+	if err := unlessRefused(info.Err()); err != nil {
+		return err
+	}
+	s.info = serverInfo(info.Val())
+	if info.Err() != nil {
+		s.unreadable("INFO", info.Err(), "maxmemory-policy, persistence and replicas are not known.", "+info")
+	}
+	s.config = map[string]string{}
+	for _, name := range wanted {
+		got := node.ConfigGet(ctx, name)
+		if err := unlessRefused(got.Err()); err != nil {
+			return err
+		}
+		if got.Err() != nil {
+			s.unreadable("CONFIG GET", got.Err(), strings.Join(wanted, ", ")+" are not known.", "+config|get")
+			break
+		}
+		if value, ok := got.Val()[name]; ok {
+			s.config[name] = value
+		}
+	}
+	return nil
+}
+
+func (s *serverExamination) unreadable(command string, err error, what, right string) {
+	s.add(driver.SeverityNote, "redis-unreadable", command, driver.OneLine(err.Error()),
+		"The user may not read the settings: "+what, "ACL SETUSER "+s.b.user()+" "+right)
+}
+
+// unlessRefused is nil for an answer of the server that refuses a command, and for no error.
+func unlessRefused(err error) error {
+	var answer redis.Error
+	if errors.As(err, &answer) && (strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR ")) {
+		return nil
+	}
+	return err
+}
+
+// persistence looks at what a restart keeps.
+func (s *serverExamination) persistence() {
+	appends, syncs := s.info.field("aof_enabled"), s.config["appendfsync"]
+	s.Volatile = appends == "0" || syncs != "" && syncs != "always"
+	member := s.b.member
+	switch {
+	case appends == "":
+	case member != nil && member.Durable && s.Volatile:
+		s.add(driver.SeverityError, "redis-not-durable", "appendonly, appendfsync", yesNo(appends)+", "+syncs,
+			"This member of a quorum was opened with Membership.Durable and may forget grants when its machine "+
+				"fails. Two holders are possible then.",
+			"CONFIG SET appendonly yes, CONFIG SET appendfsync always; or open the member without Durable")
+	case member != nil:
+		// A member that may have forgotten something grants nothing for a while.
+	case appends == "0":
+		s.add(driver.SeverityWarning, "redis-no-persistence", "appendonly", "no",
+			"A restart forgets all locks, so a second holder may be granted each one that is held.",
+			"CONFIG SET appendonly yes, CONFIG SET appendfsync always")
+	case syncs == "no":
+		s.add(driver.SeverityWarning, "redis-fsync", "appendfsync", syncs,
+			"The system writes to disk when it likes. A power failure forgets the locks of half a minute.",
+			"CONFIG SET appendfsync always")
+	case syncs == "everysec":
+		s.add(driver.SeverityNote, "redis-fsync", "appendfsync", syncs,
+			"A power failure forgets the locks of the last one or two seconds. Fencing tokens still tell holders apart.",
+			"CONFIG SET appendfsync always, if a write may wait for the disk")
+	}
+}
+
+func yesNo(flag string) string {
+	if flag == "1" {
+		return "yes"
+	}
+	return "no"
+}
+
+// replicas looks at what a failover keeps.
+func (s *serverExamination) replicas() {
+	connected, err := strconv.Atoi(s.info.field("connected_slaves"))
+	if err != nil {
+		return
+	}
+	if wants := s.b.wants; wants > 0 {
+		if connected < wants/2+1 {
+			s.add(driver.SeverityError, "redis-replicas-missing", "connected replicas", strconv.Itoa(connected),
+				"Options.Replicas is "+strconv.Itoa(wants)+", and no lock is granted that a majority of these has "+
+					"not confirmed.",
+				"start the missing replicas, or set Options.Replicas to how many there are")
+		}
+		return
+	}
+	if connected > 0 && s.config["min-replicas-to-write"] == "0" {
+		s.add(driver.SeverityWarning, "redis-min-replicas", "min-replicas-to-write", "0",
+			"A master that is cut off from its replicas goes on granting locks after one of them was promoted. "+
+				"Each lock may have two holders then.",
+			"CONFIG SET min-replicas-to-write 1, CONFIG SET min-replicas-max-lag 10; or set Options.Replicas")
+	}
+}
+
+// cluster looks at how long a Cluster takes to replace a master.
+func (s *serverExamination) cluster() {
+	ms, err := strconv.Atoi(s.config["cluster-node-timeout"])
+	if s.info.field("cluster_enabled") != "1" || err != nil {
+		return
+	}
+	timeout := time.Duration(ms) * time.Millisecond
+	s.Failover = timeout + clusterElection
+	if s.Failover > s.ttl*2/3 {
+		s.add(driver.SeverityWarning, "redis-node-timeout", "cluster-node-timeout", timeout.String(),
+			"Two thirds of a lease of "+s.ttl.String()+" are left when a master dies before a renewal. A failover "+
+				"takes about "+s.Failover.String()+", so the holders on that master lose their locks.",
+			"a TTL of "+(s.Failover*3/2+time.Second).Round(time.Second).String()+" or more, or "+
+				"CONFIG SET cluster-node-timeout 5000 on every node")
+	}
+}
+
+// user returns the name of the user of the client.
+func (b *Backend) user() string {
+	name := ""
+	switch c := b.rdb.(type) {
+	case *redis.Client:
+		name = c.Options().Username
+	case *redis.ClusterClient:
+		name = c.Options().Username
+	}
+	return cmp.Or(name, "default")
+}

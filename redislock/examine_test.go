@@ -1,0 +1,125 @@
+package redislock
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
+)
+
+func examine(t *testing.T, b *Backend, ttl time.Duration) driver.Examination {
+	t.Helper()
+	e, err := b.Examine(t.Context(), ttl)
+	must(t, err)
+	return e
+}
+
+// found returns the finding with a code, or fails the test.
+func found(t *testing.T, e driver.Examination, code string, severity driver.Severity) driver.Finding {
+	t.Helper()
+	i := slices.IndexFunc(e.Findings, func(f driver.Finding) bool { return f.Code == code })
+	if i < 0 {
+		t.Errorf("there is no %s in %+v", code, e.Findings)
+		return driver.Finding{}
+	}
+	f := e.Findings[i]
+	if f.Severity != severity || f.Setting == "" || f.Value == "" || f.Why == "" || f.Remedy == "" {
+		t.Errorf("%s of severity %v: %+v", code, f.Severity, f)
+	}
+	return f
+}
+
+// With the rights that New asks for, and no more, what may not be read is a note, and nothing
+// stays.
+func TestExamineWithTheRightsOfNew(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	restrict(t, s)
+	e := examine(t, closing(t, New(dialLocks(t, s), nil)), 30*time.Second)
+	for _, f := range e.Findings {
+		if f.Code != "redis-unreadable" || f.Severity != driver.SeverityNote {
+			t.Errorf("it finds %+v", f)
+		}
+	}
+	if len(e.Findings) != 2 {
+		t.Errorf("%d findings, want one for INFO and one for CONFIG", len(e.Findings))
+	}
+	if n := ask(t, s, "DBSIZE"); n != "0" {
+		t.Errorf("%s keys stay", n)
+	}
+}
+
+func TestExamineNamesEachMissingRight(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	if !isSince(t, s, 6, 0) {
+		t.Skip("users have no rights before Redis 6")
+	}
+	key := "~" + DefaultPrefix + "*"
+	rights := []string{
+		"+eval", "+evalsha", "+time", "+get", "+set", "+hget", "+hmget", "+zadd", "+zrem", "+zscore", "+zrank", "+zcount",
+		"+zrange", "+zrangebyscore", "+publish", "+ping", "+scan", "+hset", "+hdel", "+pexpireat", "+del", "+subscribe", key,
+	}
+	for _, without := range rights {
+		ask(t, s, append([]string{"ACL", "SETUSER", "one", "reset", "on", ">p", "allchannels", "+info", "+config"},
+			slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == without })...)...)
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "one", Password: "p", DisableIdentity: true})
+		f := found(t, examine(t, New(rdb, nil), time.Minute), "redis-rights", driver.SeverityError)
+		if want := "ACL SETUSER one " + without; f.Remedy != want {
+			t.Errorf("without %s the remedy is %q", without, f.Remedy)
+		}
+		must(t, rdb.Close())
+	}
+}
+
+// A master of which too few replicas are there grants nothing with Options.Replicas.
+func TestExamineCountsReplicas(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	found(t, examine(t, connect(t, s, &Options{Replicas: 2}), time.Minute), "redis-replicas-missing", driver.SeverityError)
+}
+
+func TestExamineAMemberThatIsNotDurable(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	durable := &Options{Member: &driver.Membership{Durable: true}}
+	e := examine(t, connect(t, s, durable), time.Minute)
+	found(t, e, "redis-not-durable", driver.SeverityError)
+	if !e.Volatile {
+		t.Error("it is not said to be volatile")
+	}
+	for _, f := range examine(t, connect(t, s, &Options{Member: &driver.Membership{}}), time.Minute).Findings {
+		t.Errorf("a member with a quarantine has %+v", f)
+	}
+	must(t, s.Restart(testserver.Persist(true)))
+	e = examine(t, connect(t, s, durable), time.Minute)
+	if len(e.Findings) > 0 || e.Volatile {
+		t.Errorf("a durable member: %+v", e)
+	}
+	if len(e.Hosts) != 1 || e.Hosts[0] != "127.0.0.1" || !e.ServerTime {
+		t.Errorf("it is described as %+v", e)
+	}
+}
+
+// Each node of a Cluster is looked at: a setting of one is a finding of that one.
+func TestExamineEachMasterOfACluster(t *testing.T) {
+	t.Parallel()
+	nodes := clusterOf(t, 3)
+	ask(t, nodes[1], "CONFIG", "SET", "maxmemory", "100mb")
+	ask(t, nodes[1], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	b := closing(t, New(dialCluster(t, nodes[0]), nil))
+	e := examine(t, b, 2*time.Second)
+	if f := found(t, e, "redis-eviction", driver.SeverityError); f.Server != nodes[1].Addr() {
+		t.Errorf("it is said of %s, not of %s", f.Server, nodes[1].Addr())
+	}
+	if f, err := b.Eviction(t.Context()); err != nil || f == nil || !strings.Contains(f.String(), "maxmemory-policy allkeys-lru") {
+		t.Errorf("Eviction answers %v, %v", f, err)
+	}
+	if len(e.Hosts) != 3 || e.Failover == 0 {
+		t.Errorf("it is described as %+v", e)
+	}
+}

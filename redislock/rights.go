@@ -1,0 +1,87 @@
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/redis/go-redis/v9"
+)
+
+// rightsTried returns a call of each command that locks need, on a key that no lock has. What
+// the calls leave, the last of them delete.
+func (b *Backend) rightsTried(key, channel string) [][]any {
+	calls := [][]any{
+		{"eval", "return 1", 1, key}, {"evalsha", strings.Repeat("0", 40), 1, key},
+		{"time"}, {"get", key}, {"set", key, "", "xx"}, {"hget", key, "f"}, {"hmget", key, "f"},
+		{"zadd", key, "xx", 1, "m"}, {"zrem", key, "m"}, {"zscore", key, "m"}, {"zrank", key, "m"},
+		{"zcount", key, 0, 1}, {"zrange", key, 0, 1}, {"zrangebyscore", key, 0, 1},
+		{"publish", channel, ""}, {"ping"}, {"scan", 0, "count", 1},
+		{"hset", key, "f", ""}, {"hdel", key, "f"}, {"pexpireat", key, 1}, {"del", key},
+	}
+	if b.wants > 0 {
+		calls = append(calls, []any{"wait", 0, 1})
+	}
+	if b.member != nil {
+		calls = append(calls, []any{"info"})
+	}
+	return calls
+}
+
+// missingRights tries each command that locks need, and returns what the server refuses, or
+// nil. It costs two round trips and a connection.
+func (b *Backend) missingRights(ctx context.Context) (*driver.Finding, error) {
+	channel := b.channel + "doctor"
+	calls := b.rightsTried(b.prefix+"doctor:"+rand.Text(), channel)
+	cmds := make([]*redis.Cmd, len(calls))
+	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, args := range calls {
+			cmds[i] = p.Do(ctx, args...)
+		}
+		return nil
+	})
+	var missing []string
+	for i, args := range calls {
+		if err := b.addMissing(&missing, args[0].(string), cmds[i].Err()); err != nil {
+			return nil, err
+		}
+	}
+	sub := b.rdb.Subscribe(ctx, channel)
+	_, err := sub.Receive(ctx)
+	_ = sub.Close()
+	if err := b.addMissing(&missing, "subscribe", err); err != nil || missing == nil {
+		return nil, err
+	}
+	rights := strings.Join(missing, " ")
+	return &driver.Finding{
+		Severity: driver.SeverityError, Code: "redis-rights", Setting: "ACL of " + b.user(), Value: "without " + rights,
+		Why:    "Locks need these rights.",
+		Remedy: "ACL SETUSER " + b.user() + " " + rights,
+	}, nil
+}
+
+// addMissing adds the right that err, the answer to a command, says is missing. Other answers
+// of the server are no matter here, and errors that are none are returned.
+func (b *Backend) addMissing(missing *[]string, command string, err error) error {
+	var answer redis.Error
+	if err == nil || errors.As(err, &answer) && !strings.HasPrefix(err.Error(), "NOPERM") {
+		return nil
+	}
+	if answer == nil {
+		return err
+	}
+	right := "+" + command
+	switch text := err.Error(); {
+	case strings.Contains(text, "access a channel"), strings.Contains(text, "the channels"):
+		right = "&" + b.prefix + "*"
+	case strings.Contains(text, "access a key"), strings.Contains(text, "the keys"):
+		right = "~" + b.prefix + "*"
+	}
+	if !slices.Contains(*missing, right) {
+		*missing = append(*missing, right)
+	}
+	return nil
+}

@@ -37,9 +37,11 @@ type dialect struct {
 	name   string
 	schema string
 	open   func(config) *steps
-	push   bool // waiters are woken without Options.Listen
-	listen bool // Options.Listen is of use
-	member bool // it can be a member of a quorum
+	// examine reads the settings. It works without tables.
+	examine func(ctx context.Context, e *examination) error
+	push    bool // waiters are woken without Options.Listen
+	listen  bool // Options.Listen is of use
+	member  bool // it can be a member of a quorum
 	// News are polled where no notifier is active: often while a hand-over is likely, which is
 	// soon after the last one, and ever less so. A wait is prolonged by an eighth of itself,
 	// within these bounds.
@@ -69,15 +71,15 @@ func (k *dialect) info() driver.Info {
 
 var dialects = map[Dialect]dialect{
 	SQLite: {
-		name: "sqlite", schema: sqliteSchema, open: openSQLite, push: true, member: true,
+		name: "sqlite", schema: sqliteSchema, open: openSQLite, examine: examineSQLite, push: true, member: true,
 		minPoll: time.Millisecond, maxPoll: 10 * time.Millisecond,
 	},
 	Postgres: {
-		name: "postgres", schema: postgresSchema, open: openPostgres, listen: true, member: true,
+		name: "postgres", schema: postgresSchema, open: openPostgres, examine: examinePostgres, listen: true, member: true,
 		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
 	},
 	MySQL: {
-		name: "mysql", schema: mysqlSchema, open: openMySQL,
+		name: "mysql", schema: mysqlSchema, open: openMySQL, examine: examineMySQL,
 		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
 	},
 }

@@ -1,0 +1,71 @@
+package sqllock
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+var _ driver.Examiner = (*Backend)(nil)
+
+// Examine reads what the settings of the database mean for locks of ttl, in up to ten
+// statements. It needs no tables. Of PostgreSQL it also tries whether notifications arrive,
+// which takes three seconds if they do not.
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+	if b.bad != nil {
+		return driver.Examination{}, b.bad
+	}
+	if !b.begin() {
+		return driver.Examination{}, driver.ErrClosed
+	}
+	defer b.calls.Done()
+	caller := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	e := &examination{config: b.store.config, ttl: ttl}
+	if err := b.dialect.examine(ctx, e); err != nil {
+		return driver.Examination{}, cmp.Or(driver.Ended(caller), fmt.Errorf("%s: reading the settings: %w", b.info.Name, err))
+	}
+	return e.Examination, nil
+}
+
+// examination examines a database.
+type examination struct {
+	driver.Examination
+	config
+	ttl  time.Duration
+	read map[string]string // settings by name
+}
+
+func (e *examination) add(severity driver.Severity, code, setting, why, remedy string) {
+	e.addValue(severity, code, setting, e.read[setting], why, remedy)
+}
+
+func (e *examination) addValue(severity driver.Severity, code, setting, value, why, remedy string) {
+	e.Add(driver.Finding{
+		Severity: severity, Code: code, Setting: setting, Value: value, Why: why, Remedy: remedy,
+	})
+}
+
+// settings reads pairs of a name and a value. Names are in lower case then.
+func (e *examination) settings(ctx context.Context, query string) error {
+	rows, err := e.db.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	e.read = map[string]string{}
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return err
+		}
+		e.read[strings.ToLower(name)] = value
+	}
+	return rows.Err()
+}

@@ -1,0 +1,217 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// examineFor is how long a notification or a pooler may take.
+const examineFor = 3 * time.Second
+
+func examinePostgres(ctx context.Context, e *examination) error {
+	e.ServerTime = true
+	err := e.settings(ctx, "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', "+
+		"'synchronous_standby_names', 'default_transaction_isolation', 'default_transaction_read_only', "+
+		"'idle_in_transaction_session_timeout', 'statement_timeout')")
+	if err != nil {
+		return err
+	}
+	var standby bool
+	var host sql.NullString
+	var standbys int
+	err = e.db.QueryRowContext(ctx, "SELECT pg_is_in_recovery(), host(inet_server_addr()), "+
+		"(SELECT count(*) FROM pg_stat_replication)").Scan(&standby, &host, &standbys)
+	if err != nil {
+		return err
+	}
+	if host.Valid {
+		e.Hosts = []string{host.String}
+	}
+	e.postgresRole(standby)
+	e.postgresDurability(standbys)
+	e.postgresTimes()
+	e.postgresPooler(ctx)
+	e.postgresListen(ctx)
+	return ctx.Err()
+}
+
+func (e *examination) postgresRole(standby bool) {
+	switch {
+	case standby:
+		e.addValue(driver.SeverityError, "postgres-standby", "pg_is_in_recovery()", "true",
+			"A standby takes no writes, so no lock can be taken here.",
+			"connect to the primary: name all hosts in the URL, with target_session_attrs=read-write")
+	case e.read["default_transaction_read_only"] == "on":
+		e.add(driver.SeverityError, "postgres-read-only", "default_transaction_read_only",
+			"Each step of a lock writes, and is refused.",
+			"ALTER ROLE … SET default_transaction_read_only = off")
+	}
+	if isolation := e.read["default_transaction_isolation"]; isolation != "read committed" {
+		e.add(driver.SeverityNote, "postgres-isolation", "default_transaction_isolation",
+			"Locks are correct with it. Steps on one line that meet are rolled back and tried again, which read "+
+				"committed spares.",
+			"ALTER ROLE … SET default_transaction_isolation = 'read committed'")
+	}
+}
+
+func (e *examination) postgresDurability(standbys int) {
+	e.Volatile = e.read["fsync"] == "off" || e.read["synchronous_commit"] == "off"
+	if e.read["fsync"] == "off" {
+		e.add(driver.SeverityError, "postgres-fsync", "fsync",
+			"A power failure may destroy the database, and forgets locks that are held.",
+			"ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf()")
+	}
+	if e.read["synchronous_commit"] == "off" {
+		e.add(driver.SeverityWarning, "postgres-synchronous-commit", "synchronous_commit",
+			"A crash of the server forgets the locks of the last half second or so, and lets second holders in.",
+			"ALTER ROLE … SET synchronous_commit = on")
+	}
+	if standbys > 0 && e.read["synchronous_standby_names"] == "" {
+		e.addValue(driver.SeverityWarning, "postgres-async-standby", "synchronous_standby_names", "empty",
+			"A standby that is promoted may not have the last grants, and lets second holders in.",
+			"ALTER SYSTEM SET synchronous_standby_names = '*', then SELECT pg_reload_conf()")
+	}
+}
+
+func (e *examination) postgresTimes() {
+	if e.read["idle_in_transaction_session_timeout"] == "0" {
+		e.add(driver.SeverityNote, "postgres-idle-in-transaction", "idle_in_transaction_session_timeout",
+			"A transaction that a program forgets to end keeps old versions of rows, and busy locks become slow.",
+			"ALTER SYSTEM SET idle_in_transaction_session_timeout = '10min', then SELECT pg_reload_conf()")
+	}
+	ms, err := strconv.Atoi(e.read["statement_timeout"])
+	limit := time.Duration(ms) * time.Millisecond
+	if err == nil && limit > 0 && limit < e.ttl/10 {
+		e.addValue(driver.SeverityWarning, "postgres-statement-timeout", "statement_timeout", limit.String(),
+			"A renewal that waits for a busy disk or a busy line is ended after less than a tenth of the lease of "+
+				e.ttl.String()+". The lease may end before one comes through.",
+			"ALTER ROLE … SET statement_timeout = '"+strconv.Itoa(int((e.ttl/10+time.Second-1)/time.Second))+"s' or more")
+	}
+}
+
+// postgresPooler finds out whether a pooler lends its connections for a transaction each: a
+// connection of the program then has the process that another one has just had.
+func (e *examination) postgresPooler(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, examineFor)
+	defer cancel()
+	mode, err := e.poolMode(ctx)
+	const setting = "the mode of a pooler"
+	switch {
+	case err != nil:
+		e.addValue(driver.SeverityNote, "postgres-pooler", setting, driver.OneLine(err.Error()),
+			"It could not be found out. It takes two connections of the *sql.DB at the same time.",
+			"let the *sql.DB have two connections or more")
+	case mode == "statement":
+		e.addValue(driver.SeverityWarning, "postgres-pooler", setting, mode,
+			"Locks work, but no transaction does, so tokens cannot be checked in the transaction that they guard.",
+			"pool_mode = transaction in pgbouncer.ini")
+	case mode == "transaction":
+		e.addValue(driver.SeverityNote, "postgres-pooler", setting, mode,
+			"Locks work. LISTEN needs a connection past the pooler, and PgBouncer before 1.21 mixes up prepared statements.",
+			"default_query_exec_mode=exec in the DSN of pgx, and an Options.Listen that connects to PostgreSQL itself")
+	}
+}
+
+// poolMode returns transaction, statement, or "" for a pooler in session mode and for none.
+func (e *examination) poolMode(ctx context.Context) (mode string, err error) {
+	if e.db.Stats().MaxOpenConnections == 1 {
+		return "", errors.New("the *sql.DB may have one connection only")
+	}
+	first, err := e.db.Conn(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer first.Close()
+	for range 3 { // others who use the pooler may be in between
+		if mode, err = e.poolModeOnce(ctx, first); mode != "" || err != nil {
+			break
+		}
+	}
+	return mode, err
+}
+
+func (e *examination) poolModeOnce(ctx context.Context, first *sql.Conn) (string, error) {
+	before, err := processOf(ctx, first)
+	if err != nil {
+		return "", err
+	}
+	tx, err := e.db.BeginTx(ctx, nil)
+	if err != nil && strings.Contains(err.Error(), "statement pooling") {
+		return "statement", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer tx.Rollback()
+	other, err := processOf(ctx, tx)
+	if err != nil {
+		return "", err
+	}
+	after, err := processOf(ctx, first)
+	if err == nil && (other == before || after != before) {
+		return "transaction", nil
+	}
+	return "", err
+}
+
+// processOf returns the server's process that serves a connection.
+func processOf(ctx context.Context, conn interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (pid int, err error) {
+	err = conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid)
+	return pid, err
+}
+
+// postgresListen sends a notification, and waits for it.
+func (e *examination) postgresListen(ctx context.Context) {
+	if e.listen == nil {
+		e.addValue(driver.SeverityNote, "postgres-listen", "Options.Listen", "not set",
+			"Waiters poll the database, which prolongs a wait by about an eighth.",
+			"set Options.Listen")
+		return
+	}
+	if e.notified(ctx) {
+		return
+	}
+	e.addValue(driver.SeverityWarning, "postgres-listen", "LISTEN", "no notification within "+examineFor.String(),
+		"Waiters are not woken and poll the database, which prolongs a wait by about an eighth. A pooler in transaction "+
+			"mode loses LISTEN.",
+		"have Options.Listen connect to PostgreSQL itself, past the pooler")
+}
+
+// notified reports whether a notification arrives.
+func (e *examination) notified(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, examineFor)
+	channel := strings.ToLower(e.names.prefix) + "doctor_" + strconv.FormatUint(rand.Uint64(), 10)
+	heard, ended := make(chan struct{}, 16), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = e.listen(ctx, channel, func() { signal(heard) }) // that it failed is the finding
+		cancel()
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	for sent := false; ; {
+		select {
+		case <-heard:
+			if sent {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+		if _, err := e.db.ExecContext(ctx, "NOTIFY "+channel); err != nil {
+			return false
+		}
+		sent = true
+	}
+}

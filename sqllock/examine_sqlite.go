@@ -1,0 +1,112 @@
+package sqllock
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+func examineSQLite(ctx context.Context, e *examination) error {
+	var journal, path string
+	var synchronous int
+	if err := e.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
+		return err
+	}
+	if err := e.db.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {
+		return err
+	}
+	err := e.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
+	if err != nil {
+		return err
+	}
+	if host, err := os.Hostname(); err == nil {
+		e.Hosts = []string{host}
+	}
+	if path == "" {
+		return nil // it is in memory, and ends with the process
+	}
+	e.sqliteJournal(journal, synchronous)
+	e.sqliteFileSystem(path)
+	return nil
+}
+
+func (e *examination) sqliteJournal(journal string, synchronous int) {
+	switch journal {
+	case "wal":
+	case "off", "memory":
+		e.addValue(driver.SeverityError, "sqlite-journal", "journal_mode", journal,
+			"A process that is killed in the middle of a step leaves a damaged file, and all locks in it are refused.",
+			"PRAGMA journal_mode = WAL; see SQLiteDSN")
+	default:
+		e.addValue(driver.SeverityNote, "sqlite-journal", "journal_mode", journal,
+			"Locks are correct with it. Each step writes, syncs and deletes a journal, where WAL appends to one file.",
+			"PRAGMA journal_mode = WAL; see SQLiteDSN")
+	}
+	const full, normal = 2, 1
+	e.Volatile = synchronous < full
+	switch {
+	case e.member != nil && e.member.Durable && synchronous < full:
+		e.addValue(driver.SeverityError, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
+			"This member of a quorum was opened with Membership.Durable and may forget grants when its host fails. Two "+
+				"holders are possible then.",
+			"PRAGMA synchronous = FULL on every connection: _pragma=synchronous(FULL) in the DSN")
+	case synchronous < normal:
+		e.addValue(driver.SeverityWarning, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
+			"A power failure may destroy the file, with the marks of Once in it.",
+			"PRAGMA synchronous = NORMAL on every connection: see SQLiteDSN")
+	}
+}
+
+// syncLevel names a level of synchronous.
+func syncLevel(n int) string {
+	names := []string{"OFF", "NORMAL", "FULL", "EXTRA"}
+	return names[min(max(n, 0), len(names)-1)]
+}
+
+// sqliteFileSystem looks where the file is. The kind of a file system is known on Linux only.
+func (e *examination) sqliteFileSystem(path string) {
+	kind := fileSystem(path)
+	switch {
+	case kind == "":
+	case isShared(kind):
+		e.addValue(driver.SeverityError, "sqlite-network", "file system", kind,
+			"SQLite's own locks do not work there between hosts, so each host may have a holder of every lock.",
+			"keep the file on a disk of one host; for several hosts take a server, such as PostgreSQL or Redis")
+	case strings.HasPrefix(kind, "fuse"):
+		e.addValue(driver.SeverityWarning, "sqlite-network", "file system", kind,
+			"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, is not known.",
+			"keep the file on a disk of one host")
+	}
+}
+
+// isShared reports whether several hosts may have a file system of this kind.
+func isShared(kind string) bool {
+	return slices.Contains([]string{
+		"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "fuse.ceph", "lustre", "beegfs", "gpfs",
+		"gfs2", "ocfs2", "orangefs", "pvfs2", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse",
+		"vboxsf", "vmhgfs", "fuse.vmhgfs-fuse", "prl_fs", "coda",
+	}, kind)
+}
+
+// mountedAs returns the kind of the file system in which path is, an absolute path without
+// symlinks, by the text of Linux's mountinfo: "36 35 98:0 /root /mnt rw shared:1 - ext3 /dev/sda …".
+func mountedAs(mountinfo, path string) (kind string) {
+	longest := -1
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(line, " - ")
+		at, as := strings.Fields(before), strings.Fields(after)
+		if !ok || len(at) < 5 || len(as) < 1 {
+			continue
+		}
+		dir := strings.TrimSuffix(unescape.Replace(at[4]), "/")
+		// What is mounted later over the same place hides what was there.
+		if len(dir) >= longest && strings.HasPrefix(path+"/", dir+"/") {
+			longest, kind = len(dir), as[0]
+		}
+	}
+	return kind
+}

@@ -74,7 +74,7 @@ func TestWaitCoversTheFirstContact(t *testing.T) {
 	}
 }
 
-// A Redis that may delete locks is warned of, unless -q.
+// A Redis that may delete locks is warned of, unless -q, and is an error to doctor.
 func TestEvictingRedisIsWarnedOf(t *testing.T) {
 	server := testserver.Redis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -90,5 +90,9 @@ func TestEvictingRedisIsWarnedOf(t *testing.T) {
 				t.Errorf("%s, %s: it says %q", policy, quiet, p.err.String())
 			}
 		}
+	}
+	p := s.wants(exitConfig, "doctor")
+	if text := p.out.String(); !strings.Contains(text, "error     redis-eviction") {
+		t.Errorf("doctor says %q", text)
 	}
 }

@@ -132,9 +132,11 @@ func colours(f *os.File) bool {
 	return isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// stateColours are the colours of what a claim does, in the first word that says so.
+// stateColours are the colours of what a claim does, in the first word that says so, and of
+// severities.
 var stateColours = map[string]string{
 	"held": "32", "holds": "32", "waits": "33", "lingers": "35", "left": "2",
+	"error": "31", "warning": "33", "note": "2",
 }
 
 // paint gives text the colour of a state.

@@ -32,6 +32,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 		"acquire":    {"acquire n2"},
 		"bench":      {"bench --for 0.2", "bench --for 0.2 -o json"},
 		"config":     {"config", "config -o json"},
+		"doctor":     {"doctor", "doctor -o json"},
 		"completion": {"completion bash", "completion zsh", "completion fish", "completion powershell"},
 		"help":       {"help", "help run"},
 		"ls":         {"ls", "ls -o json"},

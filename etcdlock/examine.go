@@ -1,0 +1,202 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+var _ driver.Examiner = (*Backend)(nil)
+
+const (
+	// memberTimeout is how long a member may take to say how it is.
+	memberTimeout = 2 * time.Second
+	// defaultQuota is the quota of a server that does not tell: etcd before 3.6.
+	defaultQuota = 2 << 30
+	// muchHistory is a number of revisions by which a history should have been compacted.
+	muchHistory = 5000
+)
+
+// Examine reads what the settings of the cluster mean for locks of ttl. It costs about ten
+// requests, and one to each endpoint of the client. One of them creates a lease, which the
+// next one revokes.
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+	x := examination{b: b, ttl: ttl}
+	err := b.call(ctx, rightToRead, "reading the settings for", b.prefix, x.examine)
+	return x.Examination, err
+}
+
+// examination examines a cluster.
+type examination struct {
+	driver.Examination
+	b   *Backend
+	ttl time.Duration
+}
+
+func (x *examination) add(severity driver.Severity, code, server, setting, value, why, remedy string) {
+	x.Add(driver.Finding{
+		Severity: severity, Code: code, Server: server, Setting: setting, Value: value, Why: why, Remedy: remedy,
+	})
+}
+
+func (x *examination) unreadable(what string, err error) {
+	x.add(driver.SeverityNote, "etcd-unreadable", "", what, driver.OneLine(err.Error()),
+		"It could not be read.", "give the user the role root for a moment, or ask as root: etcdctl "+what)
+}
+
+func (x *examination) examine(ctx context.Context) error {
+	if err := x.history(ctx); err != nil {
+		return err
+	}
+	x.members(ctx)
+	x.alarms(ctx)
+	x.endpoints(ctx)
+	return ctx.Err()
+}
+
+// history looks whether anybody compacts, and how long a request takes.
+func (x *examination) history(ctx context.Context) error {
+	var took []time.Duration
+	var revision int64
+	for range 3 {
+		sent := time.Now()
+		answer, err := x.b.etcd.Get(ctx, x.b.prefix, clientv3.WithCountOnly())
+		if err != nil {
+			return err
+		}
+		took, revision = append(took, time.Since(sent)), answer.Header.Revision
+	}
+	slices.Sort(took)
+	x.latency(took[1])
+	if revision < muchHistory {
+		return nil
+	}
+	_, err := x.b.etcd.Get(ctx, x.b.prefix, clientv3.WithCountOnly(), clientv3.WithRev(1))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return nil
+	}
+	if err == nil {
+		x.add(driver.SeverityWarning, "etcd-compaction", "", "compaction", "never, in "+strconv.FormatInt(revision, 10)+
+			" revisions",
+			"Each step of a lock stays in the history until that is compacted. The store fills up, and takes no locks then.",
+			"start the servers with --auto-compaction-mode=periodic --auto-compaction-retention=1h")
+	}
+	return err
+}
+
+// slowRequest is half of etcd's default election timeout.
+const slowRequest = 500 * time.Millisecond
+
+func (x *examination) latency(took time.Duration) {
+	if took < slowRequest {
+		return
+	}
+	x.add(driver.SeverityWarning, "etcd-latency", "", "latency of a read", took.Round(time.Millisecond).String(),
+		"The members agree on each request. If their disks or the network between them take as long, they lose their "+
+			"leader, and no lock is granted or renewed until another is elected.",
+		"give etcd a fast disk of its own, or raise --heartbeat-interval and --election-timeout on every member")
+}
+
+// members looks how many there are, and how long an election takes.
+func (x *examination) members(ctx context.Context) {
+	answer, err := x.b.etcd.MemberList(ctx)
+	if err != nil {
+		x.unreadable("member list", err)
+		return
+	}
+	if len(answer.Members) == 1 {
+		x.add(driver.SeverityNote, "etcd-single", "", "members", "1",
+			"No lock is granted or renewed while this one is down.", "a cluster of three members")
+		return
+	}
+	// The shortest lease that a server grants is one and a half of its election timeouts.
+	lease, err := x.b.etcd.Grant(ctx, 1)
+	if err != nil {
+		return // without space, which is an alarm
+	}
+	_, _ = x.b.etcd.Revoke(ctx, lease.ID)
+	election := time.Duration(lease.TTL) * time.Second * 2 / 3
+	x.Failover = 2 * election
+	if x.Failover > x.ttl*2/3 {
+		x.add(driver.SeverityWarning, "etcd-election-timeout", "", "--election-timeout", "up to "+
+			election.Round(100*time.Millisecond).String(),
+			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. An election "+
+				"takes up to two such timeouts, so holders may lose their locks.",
+			"a TTL of "+(x.Failover*3/2+time.Second).Truncate(time.Second).String()+" or more, or a shorter "+
+				"--election-timeout on every member")
+	}
+}
+
+func (x *examination) alarms(ctx context.Context) {
+	answer, err := x.b.etcd.AlarmList(ctx)
+	if err != nil {
+		x.unreadable("alarm list", err)
+		return
+	}
+	seen := map[pb.AlarmType]bool{}
+	for _, alarm := range answer.Alarms {
+		if seen[alarm.Alarm] {
+			continue
+		}
+		seen[alarm.Alarm] = true
+		why, remedy := "No lock can be taken: the store is full.",
+			"etcdctl compact, etcdctl defrag, then etcdctl alarm disarm; start the servers with --auto-compaction-retention=1h"
+		if alarm.Alarm != pb.AlarmType_NOSPACE {
+			why, remedy = "The members disagree on what is stored, so they may disagree on who holds a lock.",
+				"replace the member that the alarm names, then etcdctl alarm disarm"
+		}
+		x.add(driver.SeverityError, "etcd-alarm", "", "alarm", alarm.Alarm.String(), why, remedy)
+	}
+}
+
+// endpoints asks each member that the client knows, all at once.
+func (x *examination) endpoints(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
+	defer cancel()
+	endpoints := x.b.etcd.Endpoints()
+	answers, errs := make([]*clientv3.StatusResponse, len(endpoints)), make([]error, len(endpoints))
+	var all sync.WaitGroup
+	for i, endpoint := range endpoints {
+		all.Go(func() { answers[i], errs[i] = x.b.etcd.Status(ctx, endpoint) })
+	}
+	all.Wait()
+	for i, endpoint := range endpoints {
+		if u, err := url.Parse(endpoint); err == nil && u.Hostname() != "" {
+			x.Hosts = append(x.Hosts, u.Hostname())
+		}
+		switch {
+		case errors.Is(errs[i], rpctypes.ErrPermissionDenied):
+			x.unreadable("endpoint status", errs[i])
+		case errs[i] != nil:
+			x.add(driver.SeverityWarning, "etcd-member-down", endpoint, "status", driver.OneLine(errs[i].Error()),
+				"The cluster survives the loss of fewer members now, or of none.", "start the member, or take its endpoint out")
+		default:
+			x.quota(endpoint, answers[i])
+		}
+	}
+}
+
+func (x *examination) quota(endpoint string, status *clientv3.StatusResponse) {
+	quota := status.DbSizeQuota
+	if quota <= 0 {
+		quota = defaultQuota
+	}
+	if status.DbSize < quota/10*8 {
+		return
+	}
+	x.add(driver.SeverityWarning, "etcd-quota", endpoint, "--quota-backend-bytes",
+		fmt.Sprintf("%d MB of %d used", status.DbSize>>20, quota>>20),
+		"At the quota the store takes no locks any more.",
+		"etcdctl compact and etcdctl defrag; start the servers with --auto-compaction-retention=1h, or a larger quota")
+}

@@ -1,0 +1,182 @@
+package zklock
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+var _ driver.Examiner = (*Backend)(nil)
+
+const (
+	// fourLettersTimeout is how long a server may take to answer a command of four letters.
+	fourLettersTimeout = 2 * time.Second
+	// election is how long an ensemble takes to elect, once it has noticed that it must.
+	election = time.Second
+)
+
+// Examine reads what the settings of the ensemble mean for locks of ttl. It begins the
+// session, as any first call does. It asks each server by commands of four letters, srvr and
+// conf, on a connection for each; what they do not say is a note.
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+	granted, err := do(ctx, b, "reading the settings for", b.prefix,
+		func(_ context.Context, s *session) (time.Duration, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.timeout, nil
+		})
+	if err != nil {
+		return driver.Examination{}, err
+	}
+	x := examination{b: b, ttl: ttl}
+	x.ServerTime = true
+	x.session(granted)
+	x.servers(ctx)
+	return x.Examination, ctx.Err()
+}
+
+// examination examines an ensemble.
+type examination struct {
+	driver.Examination
+	b   *Backend
+	ttl time.Duration
+}
+
+func (x *examination) add(severity driver.Severity, code, server, setting, value, why, remedy string) {
+	x.Add(driver.Finding{
+		Severity: severity, Code: code, Server: server, Setting: setting, Value: value, Why: why, Remedy: remedy,
+	})
+}
+
+// session looks at the session that the server has granted.
+func (x *examination) session(granted time.Duration) {
+	asked, lease := x.b.timeout, granted*2/3
+	switch {
+	case granted > asked:
+		x.add(driver.SeverityWarning, "zookeeper-min-session", "", "minSessionTimeout", granted.String(),
+			"A session of "+asked.String()+" was asked for, and the server grants no shorter one. A process that crashes "+
+				"keeps its locks for all of it.",
+			"minSessionTimeout="+strconv.FormatInt(asked.Milliseconds(), 10)+" in zoo.cfg, or a smaller tickTime")
+	case granted < asked && lease < x.ttl:
+		severity := driver.SeverityNote
+		if lease < x.ttl/2 {
+			severity = driver.SeverityWarning
+		}
+		x.add(severity, "zookeeper-max-session", "", "maxSessionTimeout", granted.String(),
+			"Leases last two thirds of a session, so they last "+lease.Round(time.Millisecond).String()+" where "+
+				x.ttl.String()+" are asked for.",
+			"maxSessionTimeout="+strconv.FormatInt((x.ttl*3/2).Milliseconds(), 10)+" in zoo.cfg")
+	}
+}
+
+// serverAnswer is what one server says of itself.
+type serverAnswer struct{ srvr, conf string }
+
+// servers asks all servers at once.
+func (x *examination) servers(ctx context.Context) {
+	answers, errs := make([]serverAnswer, len(x.b.servers)), make([]error, len(x.b.servers))
+	var all sync.WaitGroup
+	for i, server := range x.b.servers {
+		all.Go(func() {
+			if answers[i].srvr, errs[i] = x.b.fourLetters(ctx, server, "srvr"); errs[i] == nil {
+				answers[i].conf, errs[i] = x.b.fourLetters(ctx, server, "conf")
+			}
+		})
+	}
+	all.Wait()
+	for i, server := range x.b.servers {
+		host, _, err := net.SplitHostPort(server)
+		if err != nil {
+			host = server
+		}
+		x.Hosts = append(x.Hosts, host)
+		if len(x.b.servers) == 1 {
+			server = ""
+		}
+		if errs[i] != nil {
+			x.add(driver.SeverityWarning, "zookeeper-server-down", server, "srvr", driver.OneLine(errs[i].Error()),
+				"The ensemble survives the loss of fewer servers now, or of none.",
+				"start the server, or take it out of the list of servers")
+			continue
+		}
+		x.server(server, answers[i])
+	}
+}
+
+func (x *examination) server(name string, a serverAnswer) {
+	if field(a.srvr, "Mode: ") == "standalone" {
+		x.add(driver.SeverityNote, "zookeeper-single", name, "Mode", "standalone",
+			"No lock is granted or renewed while this server is down.", "an ensemble of three servers")
+	}
+	tick, err := strconv.Atoi(field(a.conf, "tickTime="))
+	if err != nil {
+		x.add(driver.SeverityNote, "zookeeper-four-letters", name, "conf", driver.OneLine(a.conf),
+			"The server does not tell its settings: tickTime and syncLimit are not known.",
+			"4lw.commands.whitelist=srvr,conf in zoo.cfg")
+		return
+	}
+	period := time.Duration(tick) * time.Millisecond
+	if period >= x.ttl/2 {
+		x.add(driver.SeverityWarning, "zookeeper-tick", name, "tickTime", strconv.Itoa(tick),
+			"Sessions end at multiples of a tick, so a crashed holder blocks others for up to "+period.String()+" more. "+
+				"That is half of a lease of "+x.ttl.String()+" or more.",
+			"tickTime=2000 in zoo.cfg")
+	}
+	limit, err := strconv.Atoi(field(a.conf, "syncLimit="))
+	if err != nil || limit == 0 {
+		return // it stands alone
+	}
+	failover := time.Duration(limit)*period + election
+	x.Failover = max(x.Failover, failover)
+	if failover > x.ttl*2/3 {
+		x.add(driver.SeverityWarning, "zookeeper-sync-limit", name, "tickTime, syncLimit", fmt.Sprintf("%d, %d", tick, limit),
+			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. The others may "+
+				"notice only after "+(time.Duration(limit)*period).String()+", so holders may lose their locks.",
+			"a smaller syncLimit or tickTime in zoo.cfg, or a TTL of "+
+				(failover*3/2+time.Second).Truncate(time.Second).String()+" or more")
+	}
+}
+
+// field returns what follows a prefix on a line of its own, or "".
+func field(text, prefix string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, prefix); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// fourLetters sends a server one of ZooKeeper's commands of four letters.
+func (b *Backend) fourLetters(ctx context.Context, server, word string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, fourLettersTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", server)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if b.tls != nil {
+		config := b.tls.Clone()
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(server)
+		}
+		conn = tls.Client(conn, config)
+	}
+	if _, err := io.WriteString(conn, word); err != nil {
+		return "", err
+	}
+	const most = 64 << 10
+	text, err := io.ReadAll(io.LimitReader(conn, most))
+	return string(text), err
+}

@@ -38,7 +38,9 @@ func examinePostgres(ctx context.Context, e *examination) error {
 	e.postgresDurability(standbys)
 	e.postgresTimes()
 	e.postgresPooler(ctx)
-	e.postgresListen(ctx)
+	if !standby { // where nobody can notify
+		e.postgresListen(ctx)
+	}
 	return ctx.Err()
 }
 

@@ -29,7 +29,7 @@ func examineSQLite(ctx context.Context, e *examination) error {
 		return nil // it is in memory, and ends with the process
 	}
 	e.sqliteJournal(journal, synchronous)
-	e.sqliteFileSystem(path)
+	e.sqliteFileSystem(fileSystem(path))
 	return nil
 }
 
@@ -66,11 +66,9 @@ func syncLevel(n int) string {
 	return names[min(max(n, 0), len(names)-1)]
 }
 
-// sqliteFileSystem looks where the file is. The kind of a file system is known on Linux only.
-func (e *examination) sqliteFileSystem(path string) {
-	kind := fileSystem(path)
+// sqliteFileSystem judges the kind of the file system that the file is on; "" is unknown.
+func (e *examination) sqliteFileSystem(kind string) {
 	switch {
-	case kind == "":
 	case isShared(kind):
 		e.addValue(driver.SeverityError, "sqlite-network", "file system", kind,
 			"SQLite's own locks do not work there between hosts, so each host may have a holder of every lock.",

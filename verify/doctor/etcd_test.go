@@ -1,0 +1,113 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+func dialEtcd(t *testing.T, s *testserver.Server) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestEtcd(t *testing.T) {
+	t.Parallel()
+	s := testserver.Etcd(t, testserver.Config("--quota-backend-bytes=8388608"))
+	b := open(t, s.URL()).Backend
+	finds(t, b, 30*time.Second, "note etcd-single")
+
+	c := dialEtcd(t, s)
+	var writers sync.WaitGroup
+	for range 20 {
+		writers.Go(func() {
+			for range 260 {
+				if _, err := c.Put(t.Context(), "key", "value"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	finds(t, b, 30*time.Second, "note etcd-single", "warning etcd-compaction")
+	_, err := c.Compact(t.Context(), 2000)
+	must(t, err)
+	finds(t, b, 30*time.Second, "note etcd-single")
+
+	half := strings.Repeat("x", 512<<10)
+	for i := 0; ; i++ {
+		status, err := c.Status(t.Context(), s.Addr())
+		must(t, err)
+		if status.DbSize > 8388608/10*8 {
+			break
+		}
+		_, err = c.Put(t.Context(), "large", half)
+		must(t, err)
+	}
+	finds(t, b, 30*time.Second, "note etcd-single", "warning etcd-quota")
+	for err == nil {
+		_, err = c.Put(t.Context(), "large", half)
+	}
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	finds(t, b, 30*time.Second, "note etcd-single", "warning etcd-quota", "error etcd-alarm", "error lock-refused")
+}
+
+func TestEtcdCluster(t *testing.T) {
+	t.Parallel()
+	members := testserver.EtcdCluster(t, 3)
+	var addrs []string
+	for _, m := range members {
+		addrs = append(addrs, m.Addr())
+	}
+	b := open(t, "etcd://"+strings.Join(addrs, ",")).Backend
+	r := finds(t, b, 30*time.Second)
+	if r.Failover < time.Second || r.Failover > 3*time.Second || r.Clock != nil {
+		t.Errorf("the report is %+v", r)
+	}
+	finds(t, b, 3*time.Second, "warning etcd-election-timeout")
+	must(t, members[2].Kill())
+	until(t, "the others go on", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := dialEtcd(t, members[0]).Get(ctx, "key")
+		return err == nil
+	})
+	if r := finds(t, b, 30*time.Second, "warning etcd-member-down"); !strings.Contains(r.Findings[0].Server, members[2].Addr()) {
+		t.Errorf("it is said of %s", r.Findings[0].Server)
+	}
+}
+
+func TestEtcdThatIsSlow(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.Start(t, testserver.Etcd(t).Addr(), faultproxy.Framer{})
+	b := open(t, "etcd://"+proxy.Addr()).Backend
+	_, err := b.Line(t.Context(), "key")
+	must(t, err)
+	proxy.Delay(550 * time.Millisecond)
+	e, err := b.(driver.Examiner).Examine(t.Context(), 30*time.Second)
+	must(t, err)
+	var codes []string
+	for _, f := range e.Findings {
+		codes = append(codes, f.Severity.String()+" "+f.Code)
+	}
+	if got := strings.Join(codes, ", "); got != "warning etcd-latency, note etcd-single" {
+		t.Errorf("it finds %s", got)
+	}
+}

@@ -140,7 +140,7 @@ func (c *check) examine(ctx context.Context) error {
 // judge adds the findings that follow from what was measured.
 func (c *check) judge(examined, measured error) {
 	if examined != nil && examined != errNoExaminer {
-		c.add(driver.SeverityNote, "unexamined", "settings", driver.OneLine(examined.Error()),
+		c.add(driver.SeverityNote, "not-examined", "settings", driver.OneLine(examined.Error()),
 			"The store's settings could not be read.", "see what the store says, and try again")
 	}
 	r := &c.report.Requests

@@ -110,7 +110,7 @@ func TestFindingsOfWhatIsMeasured(t *testing.T) {
 		"a clock is slow":     {patient: patient{rate: 0.987}, want: "warning clock-rate"},
 		"a clock is ahead":    {patient: patient{ahead: 2 * time.Second}, want: "note clock-offset"},
 		"a clock is behind":   {patient: patient{ahead: -2 * time.Second}, want: "note clock-offset"},
-		"no settings":         {patient: patient{examined: errors.New("no")}, want: "note unexamined"},
+		"no settings":         {patient: patient{examined: errors.New("no")}, want: "note not-examined"},
 		"the worst is first": {patient: patient{ahead: 2 * time.Second, rate: 1.1, renewed: func(int) error { return nil }, found: driver.Examination{Findings: []driver.Finding{
 			{Severity: driver.SeverityNote, Code: "a", Setting: "s", Value: "v", Why: "w", Remedy: "r"},
 			{Severity: driver.SeverityError, Code: "b", Setting: "s", Value: "v", Why: "w", Remedy: "r"},

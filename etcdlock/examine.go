@@ -50,17 +50,12 @@ func (x *examination) add(severity driver.Severity, code, server, setting, value
 	})
 }
 
-func (x *examination) unreadable(what string, err error) {
-	x.add(driver.SeverityNote, "etcd-unreadable", "", what, driver.OneLine(err.Error()),
-		"It could not be read.", "give the user the role root for a moment, or ask as root: etcdctl "+what)
-}
-
 func (x *examination) examine(ctx context.Context) error {
-	if err := x.history(ctx); err != nil {
-		return err
+	for _, part := range []func(context.Context) error{x.history, x.members, x.alarms} {
+		if err := part(ctx); err != nil {
+			return err
+		}
 	}
-	x.members(ctx)
-	x.alarms(ctx)
 	x.endpoints(ctx)
 	return ctx.Err()
 }
@@ -109,21 +104,20 @@ func (x *examination) latency(took time.Duration) {
 }
 
 // members looks how many there are, and how long an election takes.
-func (x *examination) members(ctx context.Context) {
+func (x *examination) members(ctx context.Context) error {
 	answer, err := x.b.etcd.MemberList(ctx)
 	if err != nil {
-		x.unreadable("member list", err)
-		return
+		return err
 	}
 	if len(answer.Members) == 1 {
 		x.add(driver.SeverityNote, "etcd-single", "", "members", "1",
 			"No lock is granted or renewed while this one is down.", "a cluster of three members")
-		return
+		return nil
 	}
 	// The shortest lease that a server grants is one and a half of its election timeouts.
 	lease, err := x.b.etcd.Grant(ctx, 1)
 	if err != nil {
-		return // without space, which is an alarm
+		return nil //nolint:nilerr // there is no space, which is an alarm
 	}
 	_, _ = x.b.etcd.Revoke(ctx, lease.ID)
 	election := time.Duration(lease.TTL) * time.Second * 2 / 3
@@ -136,13 +130,13 @@ func (x *examination) members(ctx context.Context) {
 			"a TTL of "+(x.Failover*3/2+time.Second).Truncate(time.Second).String()+" or more, or a shorter "+
 				"--election-timeout on every member")
 	}
+	return nil
 }
 
-func (x *examination) alarms(ctx context.Context) {
+func (x *examination) alarms(ctx context.Context) error {
 	answer, err := x.b.etcd.AlarmList(ctx)
 	if err != nil {
-		x.unreadable("alarm list", err)
-		return
+		return err
 	}
 	seen := map[pb.AlarmType]bool{}
 	for _, alarm := range answer.Alarms {
@@ -158,6 +152,7 @@ func (x *examination) alarms(ctx context.Context) {
 		}
 		x.add(driver.SeverityError, "etcd-alarm", "", "alarm", alarm.Alarm.String(), why, remedy)
 	}
+	return nil
 }
 
 // endpoints asks each member that the client knows, all at once.
@@ -175,14 +170,11 @@ func (x *examination) endpoints(ctx context.Context) {
 		if u, err := url.Parse(endpoint); err == nil && u.Hostname() != "" {
 			x.Hosts = append(x.Hosts, u.Hostname())
 		}
-		switch {
-		case errors.Is(errs[i], rpctypes.ErrPermissionDenied):
-			x.unreadable("endpoint status", errs[i])
-		case errs[i] != nil:
+		if errs[i] == nil {
+			x.quota(endpoint, answers[i])
+		} else {
 			x.add(driver.SeverityWarning, "etcd-member-down", endpoint, "status", driver.OneLine(errs[i].Error()),
 				"The cluster survives the loss of fewer members now, or of none.", "start the member, or take its endpoint out")
-		default:
-			x.quota(endpoint, answers[i])
 		}
 	}
 }

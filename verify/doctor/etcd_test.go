@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,9 @@ func dialEtcd(t *testing.T, s *testserver.Server) *clientv3.Client {
 
 func TestEtcd(t *testing.T) {
 	t.Parallel()
-	s := testserver.Etcd(t, testserver.Config("--quota-backend-bytes=8388608"))
+	const quota = 16 << 20
+	s := testserver.Etcd(t, testserver.Config(
+		fmt.Sprintf("--quota-backend-bytes=%d", quota), "--backend-batch-interval=1ms")) // or the size is known late
 	b := open(t, s.URL()).Backend
 	finds(t, b, 30*time.Second, "note etcd-single")
 
@@ -49,19 +52,19 @@ func TestEtcd(t *testing.T) {
 	must(t, err)
 	finds(t, b, 30*time.Second, "note etcd-single")
 
-	half := strings.Repeat("x", 512<<10)
-	for i := 0; ; i++ {
+	large := strings.Repeat("x", 256<<10)
+	for {
 		status, err := c.Status(t.Context(), s.Addr())
 		must(t, err)
-		if status.DbSize > 8388608/10*8 {
+		if status.DbSize > quota/10*8 {
 			break
 		}
-		_, err = c.Put(t.Context(), "large", half)
+		_, err = c.Put(t.Context(), "large", large)
 		must(t, err)
 	}
 	finds(t, b, 30*time.Second, "note etcd-single", "warning etcd-quota")
 	for err == nil {
-		_, err = c.Put(t.Context(), "large", half)
+		_, err = c.Put(t.Context(), "large", large)
 	}
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatal(err)
@@ -110,4 +113,20 @@ func TestEtcdThatIsSlow(t *testing.T) {
 	if got := strings.Join(codes, ", "); got != "warning etcd-latency, note etcd-single" {
 		t.Errorf("it finds %s", got)
 	}
+}
+
+// The rights that package etcdlock asks for suffice.
+func TestEtcdWithUsers(t *testing.T) {
+	t.Parallel()
+	s := testserver.Etcd(t, testserver.Config("--bcrypt-cost=4"))
+	root, ctx := dialEtcd(t, s), t.Context()
+	do := func(_ any, err error) { t.Helper(); must(t, err) }
+	do(root.UserAdd(ctx, "root", "all"))
+	do(root.UserGrantRole(ctx, "root", "root"))
+	do(root.RoleAdd(ctx, "locks"))
+	do(root.RoleGrantPermission(ctx, "locks", "fencelock/", "fencelock0", clientv3.PermissionType(clientv3.PermReadWrite)))
+	do(root.UserAdd(ctx, "app", "own"))
+	do(root.UserGrantRole(ctx, "app", "locks"))
+	do(root.AuthEnable(ctx))
+	finds(t, open(t, "etcd://app:own@"+s.Addr()).Backend, 30*time.Second, "note etcd-single")
 }

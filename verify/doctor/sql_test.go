@@ -110,10 +110,10 @@ func TestMariaDB(t *testing.T) {
 	finds(t, open(t, s.URL()).Backend, 49*time.Second, "note mysql-lock-wait")
 
 	run("SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL sync_binlog = 0", "SET GLOBAL wait_timeout = 19",
-		"SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET GLOBAL innodb_lock_wait_timeout = 1")
-	want := []string{"warning mysql-flush-log", "warning mysql-sync-binlog", "warning mysql-wait-timeout", "note mysql-isolation"}
-	finds(t, open(t, s.URL()).Backend, time.Minute, want...)
-	run("SET GLOBAL read_only = ON")
+		"SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET GLOBAL innodb_lock_wait_timeout = 0")
+	finds(t, open(t, s.URL()).Backend, time.Minute, "warning mysql-flush-log", "warning mysql-sync-binlog",
+		"warning mysql-wait-timeout", "warning mysql-lock-wait", "note mysql-isolation")
+	run("SET GLOBAL read_only = ON", "SET GLOBAL innodb_lock_wait_timeout = 10")
 	finds(t, open(t, s.URL()).Backend, 57*time.Second, "warning mysql-flush-log", "warning mysql-sync-binlog",
 		"note mysql-isolation", "error mysql-read-only")
 }

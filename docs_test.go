@@ -94,3 +94,47 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The page on the doctor says what to do about each finding, and a test plants each.
+func TestEachFindingOfTheDoctorIsDocumentedAndPlanted(t *testing.T) {
+	page, err := os.ReadFile("docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile(`(?:Code: |everity\w*, )"([a-z]+(?:-[a-z]+)+)"`)
+	codes, planted := map[string]bool{}, ""
+	for _, f := range repository(t) {
+		base := filepath.Base(f.name)
+		if !within(f.dir, append(backends, "doctor", "verify/doctor")...) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.FromSlash(f.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case f.test:
+			planted += string(text)
+		case !f.test && (f.dir == "doctor" || strings.Contains(base, "examine") || base == "rights.go"):
+			for _, m := range code.FindAllStringSubmatch(string(text), -1) {
+				codes[m[1]] = true
+			}
+		}
+	}
+	if len(codes) < 50 {
+		t.Errorf("%d codes were found; this test reads the source wrongly", len(codes))
+	}
+	for c := range codes {
+		if !strings.Contains(string(page), "| `"+c+"` |") {
+			t.Errorf("docs/doctor.md does not list %s", c)
+		}
+		if !regexp.MustCompile(`[ "]` + c + `[",]`).MatchString(planted) {
+			t.Errorf("no test plants %s", c)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		if !codes[m[1]] {
+			t.Errorf("docs/doctor.md lists %s, which nobody finds", m[1])
+		}
+	}
+}

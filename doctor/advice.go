@@ -36,20 +36,21 @@ func (c *check) advise() Advice {
 	if failover > 0 {
 		of = "a failover takes " + round(failover).String()
 	}
-	a.say("%v is the least: a renewal is due when two thirds of a lease are left, and %s, two slow requests take %v, "+
-		"and a process may stand still for %v.", a.Least, of, round(tail), standstill)
+	a.say("%v is the least: a renewal is due when two thirds of a lease are left, and %s, two slow requests take "+
+		"%v, and a process may stand still for %v.", a.Least, of, round(tail), standstill)
 	a.TTL = max(a.Least, c.possible(fencelock.DefaultTTL))
 	outlives := c.possible(c.Work + c.Work/100 + tail + standstill)
 	switch {
 	case c.Work == 0:
-		a.say("%v is the default of Options.TTL, or that least. A crashed holder blocks others for as long; a shorter TTL "+
-			"blocks them less.", a.TTL)
+		a.say("%v is the default of Options.TTL, or that least. A crashed holder blocks others for as long; a "+
+			"shorter TTL blocks them less.", a.TTL)
 	case outlives <= longWork && outlives >= c.Work:
 		a.TTL = max(a.Least, outlives)
-		a.say("%v outlives work of %v, so the work ends in time even if the store fails right after the grant.", a.TTL, c.Work)
+		a.say("%v outlives work of %v, so the work ends in time even if the store fails right after the grant.",
+			a.TTL, c.Work)
 	default:
-		a.say("Work of %v is longer than a lease should be: a crashed holder blocks others for a whole TTL. "+
-			"It depends on renewals, so let it stop when its lease is lost.", c.Work)
+		a.say("Work of %v is longer than a lease should be: a crashed holder blocks others for a whole TTL. It "+
+			"depends on renewals, so let it stop when its lease is lost.", c.Work)
 	}
 	return a
 }

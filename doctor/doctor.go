@@ -67,7 +67,7 @@ type Report struct {
 }
 
 // Severity returns the worst severity of the findings, and whether there is any.
-func (r *Report) Severity() (worst driver.Severity, any bool) {
+func (r *Report) Severity() (worst driver.Severity, found bool) {
 	for _, f := range r.Findings {
 		worst = max(worst, f.Severity)
 	}
@@ -99,7 +99,9 @@ func Check(ctx context.Context, b driver.Backend, o *Options) (Report, error) {
 	}
 	c.judge(examined, measured)
 	c.report.Advice = c.advise()
-	slices.SortStableFunc(c.report.Findings, func(a, b driver.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	slices.SortStableFunc(c.report.Findings, func(a, b driver.Finding) int {
+		return cmp.Compare(b.Severity, a.Severity)
+	})
 	return c.report, nil
 }
 
@@ -153,7 +155,8 @@ func (c *check) judge(examined, measured error) {
 			"The store did not grant a lock that nobody else wants.", "do what the message says, then try again")
 	case r.Failed > 0:
 		c.add(driver.SeverityWarning, "requests-failed", "renewals", fmt.Sprintf("%d of %d failed", r.Failed, r.N),
-			"Nothing else was wrong when they failed. Locks are lost when the renewals of two thirds of a lease fail.",
+			"Nothing else was wrong when they failed. Locks are lost when the renewals of two thirds of a lease "+
+				"fail.",
 			"look at the network and at the load of the store")
 	}
 	if least := 3 * r.P999; least > c.TTL {
@@ -163,8 +166,8 @@ func (c *check) judge(examined, measured error) {
 	}
 	if c.Failover*3/2 > c.TTL {
 		c.add(driver.SeverityWarning, "failover-time", "failover", c.Failover.String(),
-			"Two thirds of a lease of "+c.TTL.String()+" are left when a server dies before a renewal. "+
-				"The failover takes longer, so its holders lose their locks.",
+			"Two thirds of a lease of "+c.TTL.String()+" are left when a server dies before a renewal. The "+
+				"failover takes longer, so its holders lose their locks.",
 			"a TTL of "+upToSecond(c.Failover*3/2).String()+" or more")
 	}
 	c.judgeClock()
@@ -180,13 +183,15 @@ func (c *check) judgeClock() {
 		return
 	}
 	if k.Rate-k.Error > 1+drift || k.Rate+k.Error < 1-drift {
-		c.add(driver.SeverityWarning, "clock-rate", "clock of the store", fmt.Sprintf("%.3f of the rate here", k.Rate),
-			"A holder counts its lease by the clock of its host, and the store by its own. They differ by more than the "+
-				"hundredth that is allowed for, so a holder whose renewals fail may overlap the next one.",
+		rate := fmt.Sprintf("%.3f of the rate here", k.Rate)
+		c.add(driver.SeverityWarning, "clock-rate", "clock of the store", rate,
+			"A holder counts its lease by the clock of its host, and the store by its own. They differ by more "+
+				"than the hundredth that is allowed for, so a holder whose renewals fail may overlap the next one.",
 			"let NTP slew both clocks, and look for a virtual machine whose clock is not the host's")
 	}
 	if k.Offset.Abs() > time.Second {
-		c.add(driver.SeverityNote, "clock-offset", "clock of the store", fmt.Sprintf("%v ahead of here", round(k.Offset)),
+		ahead := fmt.Sprintf("%v ahead of here", round(k.Offset))
+		c.add(driver.SeverityNote, "clock-offset", "clock of the store", ahead,
 			"Leases do not depend on it. After the store has lost its data, tokens rise as far as clocks agree.",
 			"let NTP set both clocks")
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -82,9 +81,10 @@ func (x *examination) history(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		x.add(driver.SeverityWarning, "etcd-compaction", "", "compaction", "never, in "+strconv.FormatInt(revision, 10)+
-			" revisions",
-			"Each step of a lock stays in the history until that is compacted. The store fills up, and takes no locks then.",
+		value := fmt.Sprintf("never, in %d revisions", revision)
+		x.add(driver.SeverityWarning, "etcd-compaction", "", "compaction", value,
+			"Each step of a lock stays in the history until that is compacted. The store fills up, and takes no "+
+				"locks then.",
 			"start the servers with --auto-compaction-mode=periodic --auto-compaction-retention=1h")
 	}
 	return err
@@ -98,8 +98,8 @@ func (x *examination) latency(took time.Duration) {
 		return
 	}
 	x.add(driver.SeverityWarning, "etcd-latency", "", "latency of a read", took.Round(time.Millisecond).String(),
-		"The members agree on each request. If their disks or the network between them take as long, they lose their "+
-			"leader, and no lock is granted or renewed until another is elected.",
+		"The members agree on each request. If their disks or the network between them take as long, they lose "+
+			"their leader, and no lock is granted or renewed until another is elected.",
 		"give etcd a fast disk of its own, or raise --heartbeat-interval and --election-timeout on every member")
 }
 
@@ -125,8 +125,8 @@ func (x *examination) members(ctx context.Context) error {
 	if x.Failover > x.ttl*2/3 {
 		x.add(driver.SeverityWarning, "etcd-election-timeout", "", "--election-timeout", "up to "+
 			election.Round(100*time.Millisecond).String(),
-			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. An election "+
-				"takes up to two such timeouts, so holders may lose their locks.",
+			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. An "+
+				"election takes up to two such timeouts, so holders may lose their locks.",
 			"a TTL of "+(x.Failover*3/2+time.Second).Truncate(time.Second).String()+" or more, or a shorter "+
 				"--election-timeout on every member")
 	}
@@ -145,7 +145,8 @@ func (x *examination) alarms(ctx context.Context) error {
 		}
 		seen[alarm.Alarm] = true
 		why, remedy := "No lock can be taken: the store is full.",
-			"etcdctl compact, etcdctl defrag, then etcdctl alarm disarm; start the servers with --auto-compaction-retention=1h"
+			"etcdctl compact, etcdctl defrag, then etcdctl alarm disarm; start the servers with "+
+				"--auto-compaction-retention=1h"
 		if alarm.Alarm != pb.AlarmType_NOSPACE {
 			why, remedy = "The members disagree on what is stored, so they may disagree on who holds a lock.",
 				"replace the member that the alarm names, then etcdctl alarm disarm"
@@ -174,7 +175,8 @@ func (x *examination) endpoints(ctx context.Context) {
 			x.quota(endpoint, answers[i])
 		} else {
 			x.add(driver.SeverityWarning, "etcd-member-down", endpoint, "status", driver.OneLine(errs[i].Error()),
-				"The cluster survives the loss of fewer members now, or of none.", "start the member, or take its endpoint out")
+				"The cluster survives the loss of fewer members now, or of none.",
+				"start the member, or take its endpoint out")
 		}
 	}
 }
@@ -190,5 +192,6 @@ func (x *examination) quota(endpoint string, status *clientv3.StatusResponse) {
 	x.add(driver.SeverityWarning, "etcd-quota", endpoint, "--quota-backend-bytes",
 		fmt.Sprintf("%d MB of %d used", status.DbSize>>20, quota>>20),
 		"At the quota the store takes no locks any more.",
-		"etcdctl compact and etcdctl defrag; start the servers with --auto-compaction-retention=1h, or a larger quota")
+		"etcdctl compact and etcdctl defrag; start the servers with --auto-compaction-retention=1h, or a larger "+
+			"quota")
 }

@@ -49,7 +49,8 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 		if errs[i] != nil {
 			e.Add(driver.Finding{
 				Severity: driver.SeverityWarning, Code: "quorum-member-down", Server: n.name, Setting: "settings",
-				Value: driver.OneLine(errs[i].Error()), Why: "The quorum survives the loss of fewer members now, or of none.",
+				Value:  driver.OneLine(errs[i].Error()),
+				Why:    "The quorum survives the loss of fewer members now, or of none.",
 				Remedy: "see why the member does not answer",
 			})
 		}
@@ -104,9 +105,10 @@ func (b *Backend) sharedLoss(e *driver.Examination, found []driver.Examination) 
 		e.Add(driver.Finding{
 			Severity: driver.SeverityWarning, Code: "quorum-volatile", Setting: "persistence of the members",
 			Value: fmt.Sprintf("%d of %d may forget", n, len(b.nodes)),
-			Why: fmt.Sprintf("They share a setting by which a power failure takes the memory of most of them. No lock is "+
-				"granted then until the quarantine of %v is over.", b.info.MaxTTL),
-			Remedy: "have the members sync each write (Redis: appendonly yes, appendfsync always), with Membership.Durable",
+			Why: fmt.Sprintf("They share a setting by which a power failure takes the memory of most of them. No "+
+				"lock is granted then until the quarantine of %v is over.", b.info.MaxTTL),
+			Remedy: "have the members sync each write (Redis: appendonly yes, appendfsync always), with " +
+				"Membership.Durable",
 		})
 	}
 }

@@ -211,7 +211,8 @@ func (s *serverExamination) persistence() {
 			"CONFIG SET appendfsync always")
 	case syncs == "everysec":
 		s.add(driver.SeverityNote, "redis-fsync", "appendfsync", syncs,
-			"A power failure forgets the locks of the last one or two seconds. Fencing tokens still tell holders apart.",
+			"A power failure forgets the locks of the last one or two seconds. Fencing tokens still tell holders "+
+				"apart.",
 			"CONFIG SET appendfsync always, if a write may wait for the disk")
 	}
 }
@@ -258,8 +259,8 @@ func (s *serverExamination) cluster() {
 		s.add(driver.SeverityWarning, "redis-node-timeout", "cluster-node-timeout", timeout.String(),
 			"Two thirds of a lease of "+s.ttl.String()+" are left when a master dies before a renewal. A failover "+
 				"takes about "+s.Failover.String()+", so the holders on that master lose their locks.",
-			"a TTL of "+(s.Failover*3/2+time.Second).Round(time.Second).String()+" or more, or "+
-				"CONFIG SET cluster-node-timeout 5000 on every node")
+			"a TTL of "+(s.Failover*3/2+time.Second).Round(time.Second).String()+" or more, or CONFIG SET "+
+				"cluster-node-timeout 5000 on every node")
 	}
 }
 

@@ -75,7 +75,8 @@ var dialects = map[Dialect]dialect{
 		minPoll: time.Millisecond, maxPoll: 10 * time.Millisecond,
 	},
 	Postgres: {
-		name: "postgres", schema: postgresSchema, open: openPostgres, examine: examinePostgres, listen: true, member: true,
+		name: "postgres", schema: postgresSchema, open: openPostgres, examine: examinePostgres, listen: true,
+		member: true,
 		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
 	},
 	MySQL: {

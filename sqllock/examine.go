@@ -29,7 +29,8 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 	defer context.AfterFunc(b.ctx, cancel)()
 	e := &examination{config: b.store.config, ttl: ttl}
 	if err := b.dialect.examine(ctx, e); err != nil {
-		return driver.Examination{}, cmp.Or(driver.Ended(caller), fmt.Errorf("%s: reading the settings: %w", b.info.Name, err))
+		err = fmt.Errorf("%s: reading the settings: %w", b.info.Name, err)
+		return driver.Examination{}, cmp.Or(driver.Ended(caller), err)
 	}
 	return e.Examination, nil
 }

@@ -11,21 +11,24 @@ import (
 
 func examineMySQL(ctx context.Context, e *examination) error {
 	e.ServerTime = true
-	err := e.settings(ctx, "SHOW VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog', "+
-		"'log_bin', 'tx_isolation', 'transaction_isolation', 'innodb_lock_wait_timeout', 'wait_timeout', 'read_only')")
+	err := e.settings(ctx, "SHOW VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', "+
+		"'sync_binlog', 'log_bin', 'tx_isolation', 'transaction_isolation', 'innodb_lock_wait_timeout', "+
+		"'wait_timeout', 'read_only')")
 	if err != nil {
 		return err
 	}
 	if e.read["read_only"] != "OFF" && e.read["read_only"] != "0" {
 		e.add(driver.SeverityError, "mysql-read-only", "read_only",
-			"A replica is set so. It takes no writes, or only those of administrators, whose locks no other server has.",
+			"A replica is set so. It takes no writes, or only those of administrators, whose locks no other server "+
+				"has.",
 			"connect to the primary; if this is it, SET GLOBAL read_only = OFF")
 	}
 	e.mysqlDurability()
 	isolation := cmp.Or(e.read["transaction_isolation"], e.read["tx_isolation"])
 	if isolation != "REPEATABLE-READ" && isolation != "READ-COMMITTED" {
 		e.addValue(driver.SeverityNote, "mysql-isolation", "transaction_isolation", isolation,
-			"Locks are correct with it. SERIALIZABLE makes steps wait for readers, and READ-UNCOMMITTED gains nothing.",
+			"Locks are correct with it. SERIALIZABLE makes steps wait for readers, and READ-UNCOMMITTED gains "+
+				"nothing.",
 			"SET GLOBAL transaction_isolation = 'READ-COMMITTED'")
 	}
 	e.mysqlTimes()
@@ -36,8 +39,8 @@ func (e *examination) mysqlDurability() {
 	if e.read["innodb_flush_log_at_trx_commit"] != "1" {
 		e.Volatile = true
 		e.add(driver.SeverityWarning, "mysql-flush-log", "innodb_flush_log_at_trx_commit",
-			"A crash of the machine, and with 0 of the server, forgets the locks of the last second and lets second "+
-				"holders in.",
+			"A crash of the machine, and with 0 of the server, forgets the locks of the last second and lets "+
+				"second holders in.",
 			"SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 	}
 	if e.read["log_bin"] == "ON" && e.read["sync_binlog"] != "1" {
@@ -60,14 +63,15 @@ func (e *examination) mysqlTimes() {
 			"SET GLOBAL innodb_lock_wait_timeout = 10")
 	case wait > e.ttl:
 		e.add(driver.SeverityNote, "mysql-lock-wait", "innodb_lock_wait_timeout",
-			"A step that a stuck transaction holds up goes on in the server for so many seconds, longer than the lease of "+
+			"A step that a stuck transaction holds up goes on in the server for so many seconds, longer than the "+
+				"lease of "+
 				e.ttl.String()+", after its caller has given up.",
 			"SET GLOBAL innodb_lock_wait_timeout = 10")
 	}
 	if idle, ok := seconds("wait_timeout"); ok && idle < e.ttl/3 {
 		e.add(driver.SeverityWarning, "mysql-wait-timeout", "wait_timeout",
-			"The server closes connections that are idle for so many seconds, before the next renewal, which comes after "+
-				"a third of the lease of "+e.ttl.String()+". Each renewal connects anew.",
+			"The server closes connections that are idle for so many seconds, before the next renewal, which comes "+
+				"after a third of the lease of "+e.ttl.String()+". Each renewal connects anew.",
 			"SET GLOBAL wait_timeout = 28800, or a ConnMaxIdleTime of the *sql.DB that is shorter")
 	}
 }

@@ -26,8 +26,8 @@ func examinePostgres(ctx context.Context, e *examination) error {
 	var standby bool
 	var host sql.NullString
 	var standbys int
-	err = e.db.QueryRowContext(ctx, "SELECT pg_is_in_recovery(), host(inet_server_addr()), "+
-		"(SELECT count(*) FROM pg_stat_replication)").Scan(&standby, &host, &standbys)
+	err = e.db.QueryRowContext(ctx, "SELECT pg_is_in_recovery(), host(inet_server_addr()), (SELECT count(*) FROM "+
+		"pg_stat_replication)").Scan(&standby, &host, &standbys)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (e *examination) postgresTimes() {
 		e.addValue(driver.SeverityWarning, "postgres-statement-timeout", "statement_timeout", limit.String(),
 			"A renewal that waits for a busy disk or a busy line is ended after less than a tenth of the lease of "+
 				e.ttl.String()+". The lease may end before one comes through.",
-			"ALTER ROLE … SET statement_timeout = '"+strconv.Itoa(int((e.ttl/10+time.Second-1)/time.Second))+"s' or more")
+			"ALTER ROLE … SET statement_timeout = '"+strconv.Itoa(int(e.ttl/10/time.Second)+1)+"s' or more")
 	}
 }
 
@@ -116,8 +116,10 @@ func (e *examination) postgresPooler(ctx context.Context) {
 			"pool_mode = transaction in pgbouncer.ini")
 	case mode == "transaction":
 		e.addValue(driver.SeverityNote, "postgres-pooler", setting, mode,
-			"Locks work. LISTEN needs a connection past the pooler, and PgBouncer before 1.21 mixes up prepared statements.",
-			"default_query_exec_mode=exec in the DSN of pgx, and an Options.Listen that connects to PostgreSQL itself")
+			"Locks work. LISTEN needs a connection past the pooler, and PgBouncer before 1.21 mixes up prepared "+
+				"statements.",
+			"default_query_exec_mode=exec in the DSN of pgx, and an Options.Listen that connects to PostgreSQL "+
+				"itself")
 	}
 }
 
@@ -183,8 +185,8 @@ func (e *examination) postgresListen(ctx context.Context) {
 		return
 	}
 	e.addValue(driver.SeverityWarning, "postgres-listen", "LISTEN", "no notification within "+examineFor.String(),
-		"Waiters are not woken and poll the database, which prolongs a wait by about an eighth. A pooler in transaction "+
-			"mode loses LISTEN.",
+		"Waiters are not woken and poll the database, which prolongs a wait by about an eighth. A pooler in "+
+			"transaction mode loses LISTEN.",
 		"have Options.Listen connect to PostgreSQL itself, past the pooler")
 }
 

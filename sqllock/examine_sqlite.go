@@ -38,11 +38,13 @@ func (e *examination) sqliteJournal(journal string, synchronous int) {
 	case "wal":
 	case "off", "memory":
 		e.addValue(driver.SeverityError, "sqlite-journal", "journal_mode", journal,
-			"A process that is killed in the middle of a step leaves a damaged file, and all locks in it are refused.",
+			"A process that is killed in the middle of a step leaves a damaged file, and all locks in it are "+
+				"refused.",
 			"PRAGMA journal_mode = WAL; see SQLiteDSN")
 	default:
 		e.addValue(driver.SeverityNote, "sqlite-journal", "journal_mode", journal,
-			"Locks are correct with it. Each step writes, syncs and deletes a journal, where WAL appends to one file.",
+			"Locks are correct with it. Each step writes, syncs and deletes a journal, where WAL appends to one "+
+				"file.",
 			"PRAGMA journal_mode = WAL; see SQLiteDSN")
 	}
 	const full, normal = 2, 1
@@ -50,8 +52,8 @@ func (e *examination) sqliteJournal(journal string, synchronous int) {
 	switch {
 	case e.member != nil && e.member.Durable && synchronous < full:
 		e.addValue(driver.SeverityError, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
-			"This member of a quorum was opened with Membership.Durable and may forget grants when its host fails. Two "+
-				"holders are possible then.",
+			"This member of a quorum was opened with Membership.Durable and may forget grants when its host fails. "+
+				"Two holders are possible then.",
 			"PRAGMA synchronous = FULL on every connection: _pragma=synchronous(FULL) in the DSN")
 	case synchronous < normal:
 		e.addValue(driver.SeverityWarning, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
@@ -75,7 +77,8 @@ func (e *examination) sqliteFileSystem(kind string) {
 			"keep the file on a disk of one host; for several hosts take a server, such as PostgreSQL or Redis")
 	case strings.HasPrefix(kind, "fuse"):
 		e.addValue(driver.SeverityWarning, "sqlite-network", "file system", kind,
-			"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, is not known.",
+			"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, "+
+				"is not known.",
 			"keep the file on a disk of one host")
 	}
 }
@@ -83,9 +86,9 @@ func (e *examination) sqliteFileSystem(kind string) {
 // isShared reports whether several hosts may have a file system of this kind.
 func isShared(kind string) bool {
 	return slices.Contains([]string{
-		"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "fuse.ceph", "lustre", "beegfs", "gpfs",
-		"gfs2", "ocfs2", "orangefs", "pvfs2", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse",
-		"vboxsf", "vmhgfs", "fuse.vmhgfs-fuse", "prl_fs", "coda",
+		"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "fuse.ceph", "lustre", "beegfs",
+		"gpfs", "gfs2", "ocfs2", "orangefs", "pvfs2", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs",
+		"fuse.gcsfuse", "vboxsf", "vmhgfs", "fuse.vmhgfs-fuse", "prl_fs", "coda",
 	}, kind)
 }
 

@@ -62,8 +62,8 @@ func (x *examination) session(granted time.Duration) {
 	switch {
 	case granted > asked:
 		x.add(driver.SeverityWarning, "zookeeper-min-session", "", "minSessionTimeout", granted.String(),
-			"A session of "+asked.String()+" was asked for, and the server grants no shorter one. A process that crashes "+
-				"keeps its locks for all of it.",
+			"A session of "+asked.String()+" was asked for, and the server grants no shorter one. A process that "+
+				"crashes keeps its locks for all of it.",
 			"minSessionTimeout="+strconv.FormatInt(asked.Milliseconds(), 10)+" in zoo.cfg, or a smaller tickTime")
 	case granted < asked && lease < x.ttl:
 		severity := driver.SeverityNote
@@ -126,8 +126,8 @@ func (x *examination) server(name string, a serverAnswer) {
 	period := time.Duration(tick) * time.Millisecond
 	if period >= x.ttl/2 {
 		x.add(driver.SeverityWarning, "zookeeper-tick", name, "tickTime", strconv.Itoa(tick),
-			"Sessions end at multiples of a tick, so a crashed holder blocks others for up to "+period.String()+" more. "+
-				"That is half of a lease of "+x.ttl.String()+" or more.",
+			"Sessions end at multiples of a tick, so a crashed holder blocks others for up to "+
+				period.String()+" more. That is half of a lease of "+x.ttl.String()+" or more.",
 			"tickTime=2000 in zoo.cfg")
 	}
 	limit, err := strconv.Atoi(field(a.conf, "syncLimit="))
@@ -137,9 +137,11 @@ func (x *examination) server(name string, a serverAnswer) {
 	failover := time.Duration(limit)*period + election
 	x.Failover = max(x.Failover, failover)
 	if failover > x.ttl*2/3 {
-		x.add(driver.SeverityWarning, "zookeeper-sync-limit", name, "tickTime, syncLimit", fmt.Sprintf("%d, %d", tick, limit),
-			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. The others may "+
-				"notice only after "+(time.Duration(limit)*period).String()+", so holders may lose their locks.",
+		x.add(driver.SeverityWarning, "zookeeper-sync-limit", name,
+			"tickTime, syncLimit", fmt.Sprintf("%d, %d", tick, limit),
+			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. The "+
+				"others may notice only after "+(time.Duration(limit)*period).String()+", so holders may lose "+
+				"their locks.",
 			"a smaller syncLimit or tickTime in zoo.cfg, or a TTL of "+
 				(failover*3/2+time.Second).Truncate(time.Second).String()+" or more")
 	}

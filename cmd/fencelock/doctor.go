@@ -80,7 +80,8 @@ func (c *cli) doctor(f doctorFlags, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	report, err := doctor.Check(ctx, open.Backend, &doctor.Options{TTL: f.ttl.d, Work: f.work.d, Failover: f.failover.d})
+	o := doctor.Options{TTL: f.ttl.d, Work: f.work.d, Failover: f.failover.d}
+	report, err := doctor.Check(ctx, open.Backend, &o)
 	closeSoon(open.Close)
 	switch {
 	case ctx.Err() != nil:
@@ -230,10 +231,10 @@ func indented(paragraphs ...string) string {
 }
 
 func (v *doctorView) measured() [][]string {
-	r := &v.report
+	r, q := &v.report, &v.Requests
 	rows := [][]string{
 		{"MEASURED", "P50", "P99", "P99.9"},
-		{fmt.Sprintf("%d renewals", v.Requests.N), micros(v.Requests.P50), micros(v.Requests.P99), micros(v.Requests.P999)},
+		{fmt.Sprintf("%d renewals", q.N), micros(q.P50), micros(q.P99), micros(q.P999)},
 	}
 	if k := r.Clock; k != nil {
 		rows = append(rows, []string{

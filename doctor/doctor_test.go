@@ -22,11 +22,12 @@ type patient struct {
 	took     func(n int) time.Duration // each renewal, from 1
 	renewed  func(n int) error
 	entered  error
+	enters   func(n int) (before, after time.Duration) // how long Enter takes, from 1
 	rate     float64 // of its clock; 0 for that of the test
 	ahead    time.Duration
 
-	begun time.Time
-	n     int
+	begun  time.Time
+	n, ins int
 }
 
 func (p *patient) Examine(context.Context, time.Duration) (driver.Examination, error) {
@@ -34,7 +35,13 @@ func (p *patient) Examine(context.Context, time.Duration) (driver.Examination, e
 }
 
 func (p *patient) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	time.Sleep(time.Millisecond)
+	p.ins++
+	before, after := time.Millisecond, time.Duration(0)
+	if p.enters != nil {
+		before, after = p.enters(p.ins)
+	}
+	time.Sleep(before)
+	defer time.Sleep(after)
 	if p.entered != nil {
 		return driver.Ticket{}, p.entered
 	}
@@ -223,6 +230,24 @@ func TestAdviceForTheTTL(t *testing.T) {
 					t.Errorf("it does not say %q: %q", c.says, r.Advice.Why)
 				}
 			})
+		})
+	}
+}
+
+// Whichever way of a request is slow, the rate that is true is within what is said of it.
+func TestRateOfTheClockAllowsForTheRequests(t *testing.T) {
+	for _, slow := range []int{1, 2} {
+		p := &patient{enters: func(n int) (before, after time.Duration) {
+			if n == slow {
+				return 300 * time.Millisecond, 0
+			}
+			return 0, 300 * time.Millisecond
+		}}
+		check(t, p, nil, func(r doctor.Report, err error) {
+			k := r.Clock
+			if err != nil || k == nil || k.Rate-k.Error > 1 || k.Rate+k.Error < 1 || len(r.Findings) > 0 {
+				t.Errorf("request %d: %+v, %v, %+v", slow, k, err, r.Findings)
+			}
 		})
 	}
 }

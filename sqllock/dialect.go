@@ -76,7 +76,7 @@ var dialects = map[Dialect]dialect{
 	},
 	Postgres: {
 		name: "postgres", schema: postgresSchema, open: openPostgres, examine: examinePostgres, listen: true,
-		member: true,
+		member:  true,
 		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
 	},
 	MySQL: {

@@ -119,6 +119,9 @@ func (c *check) add(severity driver.Severity, code, setting, value, why, remedy 
 	})
 }
 
+// examineTimeout bounds an examination.
+const examineTimeout = 15 * time.Second
+
 // errNoExaminer says that a backend has no settings to examine, or does not know how.
 var errNoExaminer = errors.New("the backend does not examine its store")
 
@@ -129,6 +132,8 @@ func (c *check) examine(ctx context.Context) error {
 	if !ok {
 		return errNoExaminer
 	}
+	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
+	defer cancel()
 	e, err := examiner.Examine(ctx, c.TTL)
 	if err != nil {
 		return err

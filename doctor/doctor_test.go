@@ -19,22 +19,31 @@ type patient struct {
 	driver.Backend
 	found    driver.Examination
 	examined error
+	hangs    bool
 	took     func(n int) time.Duration // each renewal, from 1
 	renewed  func(n int) error
 	entered  error
 	enters   func(n int) (before, after time.Duration) // how long Enter takes, from 1
-	rate     float64 // of its clock; 0 for that of the test
+	rate     float64                                   // of its clock; 0 for that of the test
 	ahead    time.Duration
 
 	begun  time.Time
 	n, ins int
 }
 
-func (p *patient) Examine(context.Context, time.Duration) (driver.Examination, error) {
+func (p *patient) Examine(ctx context.Context, _ time.Duration) (driver.Examination, error) {
+	if p.hangs {
+		<-ctx.Done()
+		return driver.Examination{}, ctx.Err()
+	}
 	return p.found, p.examined
 }
 
 func (p *patient) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if p.hangs {
+		<-ctx.Done()
+		return driver.Ticket{}, ctx.Err()
+	}
 	p.ins++
 	before, after := time.Millisecond, time.Duration(0)
 	if p.enters != nil {
@@ -150,6 +159,20 @@ func TestStoreOfWhichNothingIsKnownIsAnError(t *testing.T) {
 			t.Errorf("Check answers %+v, %v", r, err)
 		}
 	})
+}
+
+// A store that hangs is given up.
+func TestStoreThatHangsIsAnError(t *testing.T) {
+	begun := time.Time{}
+	check(t, &patient{hangs: true}, nil, func(r doctor.Report, err error) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Check answers %+v, %v", r, err)
+		}
+		begun = time.Now()
+	})
+	if took := begun.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); took != 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
 }
 
 func TestCheckEndsWithItsContext(t *testing.T) {

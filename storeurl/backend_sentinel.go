@@ -55,7 +55,7 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 	return &Store{
 		Backend: redislock.New(rdb, nil),
 		ping: func(ctx context.Context) error {
-			err := askSentinels(ctx, o)
+			err := findMaster(ctx, o)
 			var answer redis.Error
 			switch {
 			case errors.Is(err, redis.Nil):
@@ -65,7 +65,8 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 			}
 			return ping(ctx)
 		},
-		close: func() { _ = rdb.Close() },
+		failover: func(ctx context.Context) time.Duration { return sentinelFailover(ctx, o) },
+		close:    func() { _ = rdb.Close() },
 	}, nil
 }
 
@@ -93,15 +94,40 @@ func (u *URL) sentinelOptions(ctx context.Context, c *Config) (*redis.FailoverOp
 		return o, nil
 	}
 	var answer redis.Error
-	if err := askSentinels(ctx, o); errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOAUTH") {
+	if err := findMaster(ctx, o); errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOAUTH") {
 		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
 	}
 	return o, nil
 }
 
-// askSentinels asks for the master until one of the sentinels answers: the client would
-// ask all of them for as long as it may.
-func askSentinels(ctx context.Context, o *redis.FailoverOptions) error {
+// findMaster asks whether the sentinels know the master.
+func findMaster(ctx context.Context, o *redis.FailoverOptions) error {
+	return askSentinels(ctx, o, func(c *redis.SentinelClient) error {
+		return c.GetMasterAddrByName(ctx, o.MasterName).Err()
+	})
+}
+
+// sentinelElection is how long sentinels take to agree and to promote a replica, once they
+// have found the master dead.
+const sentinelElection = 2 * time.Second
+
+// sentinelFailover returns 0 if no sentinel says when a master counts as dead.
+func sentinelFailover(ctx context.Context, o *redis.FailoverOptions) time.Duration {
+	ms := 0
+	err := askSentinels(ctx, o, func(c *redis.SentinelClient) error {
+		settings, err := c.Master(ctx, o.MasterName).Result()
+		ms, _ = strconv.Atoi(settings["down-after-milliseconds"])
+		return err
+	})
+	if err != nil || ms <= 0 {
+		return 0
+	}
+	return time.Duration(ms)*time.Millisecond + sentinelElection
+}
+
+// askSentinels asks one after the other until one of them answers: the client would ask all of
+// them for as long as it may.
+func askSentinels(ctx context.Context, o *redis.FailoverOptions, ask func(c *redis.SentinelClient) error) error {
 	var err error
 	for _, addr := range o.SentinelAddrs {
 		c := redis.NewSentinelClient(&redis.Options{
@@ -109,7 +135,7 @@ func askSentinels(ctx context.Context, o *redis.FailoverOptions) error {
 			TLSConfig: o.TLSConfig, DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1, DialerRetries: 1,
 			ContextTimeoutEnabled: true, DisableIdentity: true,
 		})
-		err = c.GetMasterAddrByName(ctx, o.MasterName).Err()
+		err = ask(c)
 		_ = c.Close()
 		var answer redis.Error
 		if err == nil || errors.As(err, &answer) {

@@ -49,8 +49,9 @@ func (c *Config) maxConns() int {
 type Store struct {
 	Backend driver.Backend
 
-	ping  func(ctx context.Context) error
-	close func() // closes what Backend works on
+	ping     func(ctx context.Context) error
+	failover func(ctx context.Context) time.Duration // nil: Backend knows
+	close    func()                                  // closes what Backend works on
 }
 
 // Open opens the store. It does not ask whether a server answers: Ping does.
@@ -66,6 +67,16 @@ func (s *Store) Ping(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// Failover returns how long sentinels take to replace a master that died, by their settings; 0
+// if they do not answer, and for other stores. Package doctor takes it. It costs one round
+// trip.
+func (s *Store) Failover(ctx context.Context) time.Duration {
+	if s.failover == nil {
+		return 0
+	}
+	return s.failover(ctx)
 }
 
 // Close closes the backend and what it works on.

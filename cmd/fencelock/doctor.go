@@ -81,6 +81,9 @@ func (c *cli) doctor(f doctorFlags, asJSON bool) error {
 		return err
 	}
 	o := doctor.Options{TTL: f.ttl.d, Work: f.work.d, Failover: f.failover.d}
+	if !f.failover.set {
+		o.Failover = open.Failover(ctx)
+	}
 	report, err := doctor.Check(ctx, open.Backend, &o)
 	closeSoon(open.Close)
 	switch {

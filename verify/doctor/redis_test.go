@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
 )
@@ -73,6 +74,27 @@ func TestRedisCluster(t *testing.T) {
 		t.Errorf("the report is %+v", r)
 	}
 	finds(t, b, 25*time.Second, "warning redis-node-timeout")
+}
+
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	g := testserver.RedisSentinel(t, testserver.Config("min-replicas-to-write 1"))
+	var addrs []string
+	for _, s := range g.Sentinels {
+		addrs = append(addrs, s.Addr())
+		_, err := s.Ask("SENTINEL", "SET", g.Name, "down-after-milliseconds", "30000")
+		must(t, err)
+	}
+	s := open(t, "redis+sentinel://"+strings.Join(addrs, ",")+"/"+g.Name+"/0")
+	failover := s.Failover(t.Context())
+	if failover != 32*time.Second {
+		t.Errorf("a failover takes %v", failover)
+	}
+	r, err := doctor.Check(t.Context(), s.Backend, &doctor.Options{Failover: failover, Requests: 20, For: 100 * time.Millisecond})
+	must(t, err)
+	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "failover-time") || r.Advice.TTL != 50*time.Second {
+		t.Errorf("the report is %+v", r)
+	}
 }
 
 // redlock starts three servers on hosts of their own, as far as one machine has such, and

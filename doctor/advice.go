@@ -31,13 +31,17 @@ const (
 // goes wrong just then.
 func (c *check) advise() Advice {
 	tail, failover := 2*c.report.Requests.P999, c.report.Failover
-	a := Advice{Least: c.possible((failover + tail + standstill) * 3 / 2)}
+	least := (failover + tail + standstill) * 3 / 2
+	a := Advice{Least: c.possible(least)}
 	of := "no failover is known of"
 	if failover > 0 {
 		of = "a failover takes " + round(failover).String()
 	}
 	a.say("%v is the least: a renewal is due when two thirds of a lease are left, and %s, two slow requests take "+
 		"%v, and a process may stand still for %v.", a.Least, of, round(tail), standstill)
+	if a.Least < least {
+		a.say("The store can do no longer lease, and %v would be needed: a failover may cost locks.", upToSecond(least))
+	}
 	a.TTL = max(a.Least, c.possible(fencelock.DefaultTTL))
 	outlives := c.possible(c.Work + c.Work/100 + tail + standstill)
 	switch {

@@ -153,7 +153,7 @@ type clockView struct {
 func newDoctorView(u *storeurl.URL, r doctor.Report) *doctorView {
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 	v := &doctorView{Store: u.String(), Findings: []findingView{}, Failover: us(r.Failover), report: r}
-	if worst, any := r.Severity(); any {
+	if worst, found := r.Severity(); found {
 		v.Severity = worst.String()
 	}
 	for _, f := range r.Findings {
@@ -188,9 +188,9 @@ func (v *doctorView) show(w io.Writer) error {
 }
 
 func (v *doctorView) showFindings(w io.Writer) error {
-	rows := [][]string{{"SEVERITY", "CODE", "SETTING", "VALUE", "SERVER"}}
+	rows := [][]string{{"SEVERITY", "CODE", "SETTING", "VALUE"}}
 	for _, f := range v.Findings {
-		rows = append(rows, []string{f.Severity, f.Code, plain(f.Setting), plain(f.Value), plain(f.Server)})
+		rows = append(rows, []string{f.Severity, f.Code, plain(f.Setting), plain(f.Value)})
 	}
 	fit(rows, terminalWidth(os.Stdout), 3) // the value
 	var colour func(column int, cell string) string

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -24,7 +25,8 @@ type patient struct {
 	renewed  func(n int) error
 	entered  error
 	enters   func(n int) (before, after time.Duration) // how long Enter takes, from 1
-	rate     float64                                   // of its clock; 0 for that of the test
+	longest  time.Duration
+	rate     float64 // of its clock; 0 for that of the test
 	ahead    time.Duration
 
 	begun  time.Time
@@ -37,6 +39,12 @@ func (p *patient) Examine(ctx context.Context, _ time.Duration) (driver.Examinat
 		return driver.Examination{}, ctx.Err()
 	}
 	return p.found, p.examined
+}
+
+func (p *patient) Info() driver.Info {
+	info := p.Backend.Info()
+	info.MaxTTL = cmp.Or(p.longest, info.MaxTTL)
+	return info
 }
 
 func (p *patient) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
@@ -236,12 +244,13 @@ func TestAdviceForTheTTL(t *testing.T) {
 		says       string
 	}{
 		// 1.5 × (2 × 0.05 s + 1 s) = 1.65 s
-		"nothing known":          {least: 2 * time.Second, ttl: 30 * time.Second, says: "default"},
-		"short work":             {options: doctor.Options{Work: 4 * time.Second}, least: 2 * time.Second, ttl: 6 * time.Second, says: "outlives work of 4s"},
-		"work as long as a TTL":  {options: doctor.Options{Work: time.Minute}, least: 2 * time.Second, ttl: 30 * time.Second, says: "depends on renewals"},
-		"the store's failover":   {patient: patient{found: failover(17 * time.Second)}, least: 28 * time.Second, ttl: 30 * time.Second, says: "a failover takes 17s"},
-		"a longer failover":      {patient: patient{found: failover(30 * time.Second)}, least: 47 * time.Second, ttl: 47 * time.Second, says: "a failover takes 30s"},
-		"the failover of a user": {patient: patient{found: failover(30 * time.Second)}, options: doctor.Options{TTL: time.Hour, Failover: time.Second, Work: time.Second}, least: 4 * time.Second, ttl: 4 * time.Second, says: "a failover takes 1s"},
+		"nothing known":               {least: 2 * time.Second, ttl: 30 * time.Second, says: "default"},
+		"short work":                  {options: doctor.Options{Work: 4 * time.Second}, least: 2 * time.Second, ttl: 6 * time.Second, says: "outlives work of 4s"},
+		"work as long as a TTL":       {options: doctor.Options{Work: time.Minute}, least: 2 * time.Second, ttl: 30 * time.Second, says: "depends on renewals"},
+		"the store's failover":        {patient: patient{found: failover(17 * time.Second)}, least: 28 * time.Second, ttl: 30 * time.Second, says: "a failover takes 17s"},
+		"a store without long leases": {patient: patient{longest: 20 * time.Second, found: failover(30 * time.Second)}, least: 20 * time.Second, ttl: 20 * time.Second, says: "47s would be needed"},
+		"a longer failover":           {patient: patient{found: failover(30 * time.Second)}, least: 47 * time.Second, ttl: 47 * time.Second, says: "a failover takes 30s"},
+		"the failover of a user":      {patient: patient{found: failover(30 * time.Second)}, options: doctor.Options{TTL: time.Hour, Failover: time.Second, Work: time.Second}, least: 4 * time.Second, ttl: 4 * time.Second, says: "a failover takes 1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.patient.took = tail

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/httplock/console"
 )
 
 // Options configure a Server. Nil and the zero value are ready to use.
@@ -38,6 +39,9 @@ type Options struct {
 
 	// MaxViewers bounds the streams of events; default 1000.
 	MaxViewers int
+
+	// Store is what the console calls the store; it must not have a password in it.
+	Store string
 
 	// Audit gets a record of every change: who, what, key, token, result. Nil: none.
 	Audit *slog.Logger
@@ -79,6 +83,8 @@ type Server struct {
 	kept   kept
 	events events
 	meter  meter
+
+	console *console.Console
 
 	draining context.Context
 	drain    context.CancelFunc
@@ -126,6 +132,7 @@ func New(locks *fencelock.Client, o *Options) (*Server, error) {
 	s.kept.init(s)
 	s.events.init(s)
 	s.meter.init()
+	s.initConsole()
 	s.routes = s.allRoutes()
 	if s.o.States != nil {
 		go s.tendStates()
@@ -176,6 +183,9 @@ func (s *Server) HTTPServer() *http.Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Request: r, s: s, w: w, start: time.Now(), out: http.NewResponseController(w)}
 	c.limitBody()
+	if s.serveConsole(c) {
+		return
+	}
 	path, endpoint, found := s.route(r)
 	body, err := c.answer(endpoint, found)
 	status := c.status

@@ -97,8 +97,8 @@ func newRoot(c *cli) *cobra.Command {
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newAcquire(c), newRenew(c), newRelease(c), newCheck(c),
 		newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
-		newBreak(c), newServe(c), newPing(c), newDoctor(c), newConfig(c), newBench(c), newInit(c), newSchema(c), newLab(c),
-		newVersion(c),
+		newBreak(c), newServe(c), newConsole(c), newPing(c), newDoctor(c), newConfig(c), newBench(c), newInit(c),
+		newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(slices.Concat(verbs, systemVerbs(c), makerVerbs(c))...)
 	root.SetHelpCommand(newHelp())

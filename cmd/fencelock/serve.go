@@ -46,6 +46,8 @@ the same store; they keep their places in line. ZooKeeper and a quorum cannot pa
 one process to another: there the server that granted a lock keeps it, and the others send
 its clients to its --advertise address, if it is one of their --peer addresses.
 
+A browser shows the locks at the root of the server (docs/console.md).
+
 With --terraform-state it keeps the states of Terraform and OpenTofu, at
 /v1/terraform/NAME, for their http backend; docs/terraform.md says how. The states have
 secrets in them: without --tokens, every user of this host can read them.
@@ -187,7 +189,7 @@ func (c *cli) serve(f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	options := f.options(secrets, audit)
+	options := f.options(s.store.String(), secrets, audit)
 	options.States = states
 	locks, err := httplock.New(s.Client, options)
 	if err != nil {
@@ -210,11 +212,12 @@ func (c *cli) serve(f *serveFlags) error {
 	return serveUntilSignal(server, l, locks, s, secrets, f.drain.d)
 }
 
-func (f *serveFlags) options(secrets *secrets, audit *slog.Logger) *httplock.Options {
+func (f *serveFlags) options(store string, secrets *secrets, audit *slog.Logger) *httplock.Options {
 	host, _, _ := net.SplitHostPort(f.listen)
 	return &httplock.Options{
 		Tokens: secrets.tokens, Hosts: append(f.hosts, host), Origins: f.origins,
 		Advertise: f.advertise, Peers: f.peers, MaxWaiting: f.maxWait, MaxHeld: f.maxHold, Audit: audit,
+		Store: store,
 	}
 }
 

@@ -1,0 +1,123 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+type breakPage struct {
+	page
+	Key     string
+	Claim   fencelock.Standing
+	Confirm string // what to type
+	Action  string // address of the form
+	Back    string
+	Reason  string // as typed
+	Typed   string // to confirm
+	Errors  []fieldError
+	Unsure  bool // whether anything was changed
+}
+
+// fieldError says what is wrong with a field of the form.
+type fieldError struct{ Field, Text string }
+
+// breaking shows the form that breaks a claim, and breaks it.
+func (c *Console) breaking(v *visit) {
+	key, ok := v.keyOf()
+	if !ok {
+		return
+	}
+	if !v.who.mayBreak(key) {
+		v.refuse(http.StatusForbidden, "no-break")
+		return
+	}
+	token, err := fence.Parse(v.URL.Query().Get("token"))
+	if err != nil || token == 0 {
+		v.refuse(http.StatusNotFound, "no-claim")
+		return
+	}
+	ctx, cancel := context.WithTimeout(v.Context(), breakTimeout)
+	defer cancel()
+	l, err := c.locks.Line(ctx, key)
+	if err != nil {
+		v.refuse(http.StatusServiceUnavailable, "unavailable")
+		return
+	}
+	claim, ok := claimWith(&l, token)
+	if !ok {
+		v.refuse(http.StatusNotFound, "no-claim")
+		return
+	}
+	p := &breakPage{page: v.page("break.title"), Key: key, Claim: claim, Back: keyHref(key)}
+	p.Confirm = shown(claim.Owner)
+	p.Action = "break?" + url.Values{"key": {key}, "token": {token.String()}}.Encode()
+	if claim.Owner == "" {
+		p.Confirm = token.String()
+	}
+	if v.Method == http.MethodPost {
+		c.breakClaim(ctx, v, p, token)
+		return
+	}
+	v.render(http.StatusOK, "break", p)
+}
+
+func claimWith(l *fencelock.Line, token fence.Token) (fencelock.Standing, bool) {
+	for _, s := range l.Claims() {
+		if s.HasToken(token) {
+			return s, true
+		}
+	}
+	return fencelock.Standing{}, false
+}
+
+// breakClaim does what a form asks for.
+func (c *Console) breakClaim(ctx context.Context, v *visit, p *breakPage, token fence.Token) {
+	p.Reason, p.Typed = strings.TrimSpace(v.PostForm.Get("reason")), strings.TrimSpace(v.PostForm.Get("confirm"))
+	if p.check(v.lang); len(p.Errors) > 0 {
+		v.render(http.StatusUnprocessableEntity, "break", p)
+		return
+	}
+	err := c.locks.Break(ctx, p.Key, token, p.Reason)
+	if c.o.Broke != nil {
+		c.o.Broke(v.Request, v.who, p.Key, token, p.Reason, err)
+	}
+	switch {
+	case err == nil:
+		c.watch.broke(p.Key, token, p.Reason)
+		c.watch.refresh(v.Context())
+		v.redirect(p.Back + "&broken=" + token.String())
+	case errors.Is(err, fencelock.ErrNoClaim):
+		v.refuse(http.StatusNotFound, "no-claim")
+	case errors.Is(err, fencelock.ErrInvalid):
+		p.fail(v.lang, "reason", "err.invalid")
+		v.render(http.StatusUnprocessableEntity, "break", p)
+	default:
+		p.Unsure = true
+		p.fail(v.lang, "reason", "err.store")
+		v.render(http.StatusServiceUnavailable, "break", p)
+	}
+}
+
+// check finds what is wrong with what was typed.
+func (p *breakPage) check(l language) {
+	switch {
+	case p.Reason == "":
+		p.fail(l, "reason", "err.reason")
+	case len(p.Reason) > driver.MaxNote:
+		p.fail(l, "reason", "err.long", driver.MaxNote)
+	}
+	if p.Typed != strings.TrimSpace(p.Confirm) && (p.Claim.Owner == "" || p.Typed != strings.TrimSpace(p.Claim.Owner)) {
+		p.fail(l, "confirm", "err.confirm", p.Confirm)
+	}
+}
+
+func (p *breakPage) fail(l language, field, id string, args ...any) {
+	p.Errors = append(p.Errors, fieldError{field, say(l, id, args...)})
+}

@@ -1,0 +1,83 @@
+package console
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Sizes of a chart, in its own units.
+const (
+	chartWidth  = 300
+	chartHeight = 60
+	maxBars     = 30
+	fewBars     = 15 // the width of a bar when there are fewer
+)
+
+// chart is a bar chart of durations, the oldest one first.
+type chart struct {
+	Title, Summary string
+	Width, Height  int
+	Bars           []bar
+	Top            time.Duration // what the highest bar stands for
+}
+
+type bar struct {
+	X, Y, Width, Height int
+	Label               string
+}
+
+// chartsOf draws how long the last grants waited and how long they were held. events are
+// those of a key, the last one first.
+func chartsOf(l language, events []event) (waits, holds chart) {
+	var waited, held []time.Duration
+	for _, e := range events {
+		if e.What == eventAcquired && e.Waited >= 0 && len(waited) < maxBars {
+			waited = append(waited, e.Waited)
+		}
+		if e.Held >= 0 && len(held) < maxBars {
+			held = append(held, e.Held)
+		}
+	}
+	slices.Reverse(waited)
+	slices.Reverse(held)
+	return draw(l, waited, "chart.waits", "chart.none"), draw(l, held, "chart.holds", "chart.none-ended")
+}
+
+func draw(l language, all []time.Duration, title, none string) chart {
+	c := chart{Title: say(l, title), Width: chartWidth, Height: chartHeight}
+	if len(all) == 0 {
+		c.Summary = say(l, none)
+		return c
+	}
+	c.Top = slices.Max(all)
+	step := chartWidth / max(len(all), fewBars)
+	for i, d := range all {
+		height := 1 // a bar for what took no time shows that it is there
+		if c.Top > 0 {
+			height = max(int(chartHeight*d/c.Top), 1)
+		}
+		c.Bars = append(c.Bars, bar{
+			X: i*step + 1, Y: chartHeight - height, Width: step - 2, Height: height, Label: span(l, d),
+		})
+	}
+	c.Summary = summary(l, all, c.Top)
+	return c
+}
+
+func summary(l language, all []time.Duration, longest time.Duration) string {
+	if len(all) == 1 {
+		return say(l, "chart.summary.1", 1, span(l, longest))
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return say(l, "chart.summary.n", len(all), span(l, sorted[len(sorted)/2]), span(l, longest))
+}
+
+// Values are the durations in words, for those who do not see the bars.
+func (c chart) Values() string {
+	var labels []string
+	for _, b := range c.Bars {
+		labels = append(labels, b.Label)
+	}
+	return strings.Join(labels, ", ")
+}

@@ -1,0 +1,123 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+const maxHistory = 50 // events on a page
+
+type keyPage struct {
+	page
+	state
+	Key      string
+	Line     fencelock.Line
+	Kind     string // "lock", "semaphore"; empty: nobody uses it
+	Size     int64
+	MayBreak bool
+	Claims   []keyClaim
+	More     int // waiters that are not in Claims
+	History  []event
+	Waits    chart
+	Holds    chart
+	Broken   fence.Token // a claim that this visitor has just broken
+}
+
+// keyClaim is one claim of the line.
+type keyClaim struct {
+	fencelock.Standing
+	Place int // among the waiters
+	For   time.Duration
+	Rest  lease
+	Break string // address; empty: not allowed
+}
+
+// keyOf reads the key of a request. It answers for a bad one, and for one that the visitor
+// may not see.
+func (v *visit) keyOf() (string, bool) {
+	key := v.URL.Query().Get("key")
+	switch {
+	case key == "" || len(key) > driver.MaxKey:
+		v.refuse(http.StatusBadRequest, "bad-key")
+	case !v.who.mayLook(key):
+		v.refuse(http.StatusForbidden, "no-look")
+	default:
+		return key, true
+	}
+	return "", false
+}
+
+// lineOf is the line of a key as the last look found it. Nothing remembers the last token of
+// a key that is free but the store.
+func (c *Console) lineOf(ctx context.Context, s *snapshot, key string) *line {
+	if l := s.lines[key]; l != nil {
+		return l
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	found := &line{Line: fencelock.Line{Key: key}, full: map[string]time.Duration{}}
+	if l, err := c.locks.Line(ctx, key); err == nil {
+		found.Line = l
+	}
+	return found
+}
+
+// key shows one key.
+func (c *Console) key(v *visit) {
+	key, ok := v.keyOf()
+	if !ok {
+		return
+	}
+	s, _ := c.watch.latest(v.Context())
+	l := c.lineOf(v.Context(), s, key)
+	p := &keyPage{page: v.page("key.line"), state: stateOf(s), Key: key, Line: l.Line, MayBreak: v.who.mayBreak(key)}
+	p.Title = shown(key)
+	p.Refresh, p.Stream = refreshEvery, "live?"+url.Values{"key": {key}}.Encode()
+	p.addClaims(l, s.at)
+	events := c.watch.eventsOf(key)
+	p.Waits, p.Holds = chartsOf(v.lang, events)
+	p.History = events[:min(len(events), maxHistory)]
+	if t, err := fence.Parse(v.URL.Query().Get("broken")); err == nil && hasBroken(events, t) {
+		p.Broken = t
+	}
+	v.render(http.StatusOK, "key", p)
+}
+
+func (p *keyPage) addClaims(l *line, at time.Time) {
+	place := 0
+	for _, s := range l.Claims() {
+		k := keyClaim{Standing: s, For: since(s.Since, at), Rest: l.left(&s)}
+		if s.Kind == fencelock.Permits {
+			p.Kind, p.Size = "semaphore", max(p.Size, s.Size)
+		} else {
+			p.Kind = "lock"
+		}
+		if !s.Granted {
+			place++
+			k.Place = place
+		}
+		if len(p.Claims) >= maxRows {
+			p.More++
+			continue
+		}
+		if p.MayBreak {
+			k.Break = "break?" + url.Values{"key": {l.Key}, "token": {s.Token.String()}}.Encode()
+		}
+		p.Claims = append(p.Claims, k)
+	}
+}
+
+func hasBroken(events []event, token fence.Token) bool {
+	for _, e := range events {
+		if e.What == eventBroken && e.Token == token {
+			return true
+		}
+	}
+	return false
+}

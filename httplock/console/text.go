@@ -1,0 +1,95 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/fencelock/fencelock/internal/terminal"
+)
+
+// say returns a text of the pages in a language.
+func say(l language, id string, args ...any) string {
+	t, ok := texts[id]
+	if !ok {
+		panic("console: there is no text " + id)
+	}
+	if len(args) == 0 {
+		return t[l]
+	}
+	return fmt.Sprintf(t[l], args...)
+}
+
+// count is say for a number of things: the text id.1 is for one.
+func count(l language, id string, n int) string {
+	if n == 1 {
+		return say(l, id+".1", n)
+	}
+	return say(l, id+".n", n)
+}
+
+// shown is text of somebody else as a page shows it: what would be hidden is escaped.
+func shown(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || unicode.IsControl(r) }) ||
+		len(terminal.EscapeHidden([]byte(s))) != len(s) {
+		return terminal.Plain(s)
+	}
+	return s
+}
+
+// span shows a duration: <1s, 12s, 3m05s, 2h07m, 4d03h. Looks once a second tell no more.
+func span(l language, d time.Duration) string {
+	if d < time.Second {
+		return say(l, "unit.less")
+	}
+	return seconds(l, d)
+}
+
+// seconds shows a duration changes each second. The script has it, too.
+func seconds(l language, d time.Duration) string {
+	units := strings.Split(texts["units"][l], "|")
+	s := int(max(d, 0).Seconds())
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%d%s", s, units[0])
+	case s < 60*60:
+		return fmt.Sprintf("%d%s%02d%s", s/60, units[1], s%60, strings.TrimRight(units[0], " "))
+	case s < 24*60*60:
+		return fmt.Sprintf("%d%s%02d%s", s/3600, units[2], s/60%60, strings.TrimRight(units[1], " "))
+	}
+	return fmt.Sprintf("%d%s%02d%s", s/86400, units[3], s/3600%24, strings.TrimRight(units[2], " "))
+}
+
+// clock shows the time of day in UTC, with the date if it is not today's.
+func clock(t time.Time) string {
+	t = t.UTC()
+	if t.Format(time.DateOnly) == time.Now().UTC().Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}
+
+// moment is a time for programs.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// endless is so long that nobody meant an end.
+const endless = 365 * 24 * time.Hour
+
+// lease is what is left of one.
+type lease struct{ rest, full time.Duration }
+
+// Endless reports whether the lease has no end that anybody meant.
+func (l lease) Endless() bool { return l.rest > endless }
+
+// MS is the rest in milliseconds.
+func (l lease) MS() int64 { return max(l.rest, 0).Milliseconds() }
+
+// FullMS is the whole length in milliseconds.
+func (l lease) FullMS() int64 { return max(l.full, l.rest, 1).Milliseconds() }
+
+// Percent is the width of the bar.
+func (l lease) Percent() int { return int(100 * l.MS() / max(l.FullMS(), 1)) }
+
+// Rest is the rest of the lease.
+func (l lease) Rest() time.Duration { return l.rest }

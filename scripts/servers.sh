@@ -8,8 +8,7 @@ set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
 # With ip, tests cut networks of their own on Linux. python3 and nodejs run clients. Without one
-# of the runners, verify/languages leaves out the language that needs it, and verify/observe
-# is left out without prometheus.
+# of the runners some packages of verify leave something out: languages, observe, console.
 there() {
 	case $1 in
 	redis-server) command -v redis-server ;;
@@ -26,11 +25,12 @@ there() {
 	php-cli) command -v php ;;
 	php-curl) php -m | grep -x curl ;;
 	curl) command -v curl ;;
+	chromium) command -v chromium ;;
 	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }
 servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs)
-runners=(npm default-jdk-headless php-cli php-curl curl prometheus)
+runners=(npm default-jdk-headless php-cli php-curl curl prometheus chromium)
 
 missing=()
 for server in "${servers[@]}" "${runners[@]}"; do
@@ -49,7 +49,9 @@ if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
 		trap 'rm -f '$policy EXIT
 	fi
 	apt-get update -qq >&2 || true
-	apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
+	extra=()
+	case " ${missing[*]} " in *" chromium "*) extra=(fonts-liberation fonts-wqy-microhei) ;; esac # it brings no fonts
+	apt-get install -y -qq --no-install-recommends "${missing[@]}" ${extra[@]+"${extra[@]}"} >/dev/null 2>&1 ||
 		echo "could not install ${missing[*]}" >&2
 fi
 
@@ -57,5 +59,5 @@ for server in "${servers[@]}"; do
 	there "$server" || echo "$server"
 done
 for runner in "${runners[@]}"; do
-	there "$runner" || echo "verify/languages or verify/observe leaves something out without $runner" >&2
+	there "$runner" || echo "some tests of verify are left out without $runner" >&2
 done

@@ -1,0 +1,430 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/httplock/console"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/redislock"
+)
+
+// service is a server with a console, and a client that takes locks in the same store.
+type service struct {
+	*testing.T
+	*httptest.Server
+	store driver.Backend
+	locks *fencelock.Client
+}
+
+func serve(t *testing.T, o *httplock.Options) *service {
+	t.Helper()
+	store := memlock.New()
+	return serveOn(t, store, store, o)
+}
+
+// serveOn has the server use one backend and the client that takes locks another one.
+func serveOn(t *testing.T, servers, takers driver.Backend, o *httplock.Options) *service {
+	t.Helper()
+	client := newClient(t, servers)
+	s, err := httplock.New(client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewUnstartedServer(nil)
+	web.Config = s.HTTPServer()
+	web.Start()
+	t.Cleanup(func() {
+		s.Drain()
+		web.CloseClientConnections()
+		web.Close()
+	})
+	return &service{t, web, takers, newClient(t, takers)}
+}
+
+func newClient(t *testing.T, b driver.Backend) *fencelock.Client {
+	t.Helper()
+	c, err := fencelock.New(b, &fencelock.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (s *service) lock(key, owner string, options ...fencelock.Option) *fencelock.Lease {
+	s.Helper()
+	l, err := s.locks.Lock(s.Context(), key, append(options, fencelock.Owner(owner))...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return l
+}
+
+// wait waits for a lock in the background, with a claim of its own. It returns when the claim
+// is in line.
+func (s *service) wait(key, owner string, options ...fencelock.Option) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	done := make(chan struct{})
+	client := newClient(s.T, s.store)
+	go func() {
+		defer close(done)
+		_, _ = client.Lock(ctx, key, append(options, fencelock.Owner(owner))...)
+	}()
+	s.Cleanup(func() { cancel(); <-done })
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		l, err := s.locks.Line(s.Context(), key)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, w := range l.Waiters {
+			if w.Owner == owner {
+				return
+			}
+		}
+	}
+	s.Fatalf("%s does not come into the line of %s", owner, key)
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func keyPath(key string) string { return "/key?key=" + url.QueryEscape(key) }
+
+func TestPagesAreLive(t *testing.T) {
+	s := serve(t, &httplock.Options{Store: "memory"})
+	b := newBrowser(t, s.URL)
+	b.open("/")
+	b.says("Nobody holds a lock", "fencelock run nightly")
+	evaluate[bool](b, "window.samePage = true")
+	lease := s.lock("nightly", "alice@web-1/812", fencelock.Note("deploy 7"))
+	b.says("1 key in use", "nightly", "alice@web-1/812", "deploy 7")
+	s.wait("nightly", "bob@web-2/99")
+	s.wait("nightly", "carol@web-3/7")
+	b.says("2 claims wait", "alice@web-1/812", "2 longest")
+	b.await("the time left is counted", `document.querySelector(".fill").getAttribute("width") < 95`)
+	if !evaluate[bool](b, "window.samePage === true") {
+		t.Error("the page was loaded again instead of brought up to date")
+	}
+
+	b.open(keyPath("nightly"))
+	b.says("holds", "alice@web-1/812", "1", "bob@web-2/99", "2", "carol@web-3/7")
+	evaluate[bool](b, "window.samePage = true")
+	check(t, lease.Release(t.Context()))
+	b.says("holds", "bob@web-2/99", "1", "carol@web-3/7", "History", "acquired", "bob@web-2/99", "released", "alice@web-1/812")
+	if !evaluate[bool](b, "window.samePage === true") {
+		t.Error("the page was loaded again instead of brought up to date")
+	}
+	b.quiet()
+}
+
+// fill types into the form that breaks a claim, and sends it.
+func (b *browser) fill(reason, confirm string) {
+	b.Helper()
+	for name, text := range map[string]string{"reason": reason, "confirm": confirm} {
+		evaluate[bool](b, fmt.Sprintf(`(() => { const e = document.getElementById(%q); e.focus(); e.select(); return true; })()`, name))
+		b.keys(text)
+	}
+	b.click("button.primary")
+}
+
+func (b *browser) click(selector string) {
+	b.Helper()
+	b.await("there is "+selector, fmt.Sprintf(`document.querySelector(%q) !== null`, selector))
+	evaluate[bool](b, fmt.Sprintf(`(() => { document.querySelector(%q).click(); return true; })()`, selector))
+}
+
+func TestBreakAClaim(t *testing.T) {
+	s := serve(t, nil)
+	lease := s.lock("nightly", "alice@web-1/812")
+	b := newBrowser(t, s.URL)
+	b.open(keyPath("nightly"))
+	b.click("a.button")
+	b.says("Break a claim", "alice@web-1/812 holds this key")
+	b.fill("hangs since noon", "bob")
+	b.says("Nothing was changed yet", "What you typed to confirm is not alice@web-1/812")
+	b.await("the errors have the focus", `document.activeElement.id === "errors"`)
+	if lease.Err() != nil {
+		t.Fatal("the claim was broken without the name of its holder")
+	}
+	b.fill("hangs since noon", "alice@web-1/812")
+	b.says("was broken", "Nobody holds this key", "broken", "reason: hangs since noon")
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(patience):
+		t.Fatal("the holder was not told")
+	}
+	if cause := context.Cause(lease.Context()); !strings.Contains(cause.Error(), "hangs since noon") {
+		t.Errorf("the holder was told %v", cause)
+	}
+	b.quiet()
+}
+
+func TestNoBreakWithoutTheRight(t *testing.T) {
+	token, line := httplock.NewToken("eyes")
+	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "  all  ", "  look  ", 1)))
+	check(t, err)
+	s := serve(t, &httplock.Options{Tokens: tokens})
+	lease := s.lock("nightly", "alice@web-1/812")
+	b := newBrowser(t, s.URL)
+	b.open("/")
+	b.says("Sign in")
+	b.lacks("nightly")
+	b.keys(token) // the field has the focus
+	b.keys(kb.Enter)
+	b.says("nightly", "alice@web-1/812")
+	b.open(keyPath("nightly"))
+	b.says("holds", "alice@web-1/812", "You may look at this key, but not break its claims")
+	if evaluate[int](b, `document.querySelectorAll("a.button, button.primary").length`) != 0 {
+		t.Error("the page offers what the visitor may not do")
+	}
+	b.open("/break?key=nightly&token=" + lease.Token().String())
+	b.says("You may not break claims of this key")
+	// A form that the visitor makes up is refused as well.
+	status := evaluate[int](b, fmt.Sprintf(`(() => { const r = new XMLHttpRequest(); r.open("POST", "break?key=nightly&token=%s", false);
+		r.setRequestHeader("Content-Type", "application/x-www-form-urlencoded");
+		r.send("reason=x&confirm=alice@web-1/812&form=" + document.querySelector("input[name=form]").value); return r.status; })()`, lease.Token()))
+	if status != http.StatusForbidden || lease.Err() != nil {
+		t.Errorf("the form was answered with %d; the lease: %v", status, lease.Err())
+	}
+	b.click("button.link")
+	b.says("Sign in")
+	b.open("/")
+	b.says("Sign in")
+	b.keys(token + kb.Enter)
+	b.says("nightly")
+	check(t, tokens.Load(strings.NewReader("somebody-else - all *")))
+	s.lock("other", "bob@web-2/99")
+	b.says("Sign in") // by itself
+	b.lacks("bob@web-2/99")
+}
+
+const attack = `"'></title></td><img src=x onerror="document.documentElement.dataset.ran=1"><svg onload="document.documentElement.dataset.ran=1">` +
+	`<script>document.documentElement.dataset.ran=1</script><a href="javascript:alert(1)">x</a>`
+
+func TestScriptOfOthersDoesNotRun(t *testing.T) {
+	s := serve(t, &httplock.Options{Store: attack})
+	owner := attack
+	lease := s.lock(attack, owner, fencelock.Note(attack))
+	s.wait(attack, attack[60:], fencelock.Note(attack))
+	b := newBrowser(t, s.URL)
+	unharmed := func(path string, texts ...string) {
+		t.Helper()
+		b.open(path)
+		b.says(texts...)
+		if evaluate[bool](b, `"ran" in document.documentElement.dataset`) {
+			t.Errorf("script ran on %s", path)
+		}
+		if n := evaluate[int](b, `document.querySelectorAll("main img, main a[href^=javascript], td svg:not(.bar), script:not([src])").length`); n != 0 {
+			t.Errorf("%s has %d elements of others", path, n)
+		}
+		b.quiet()
+	}
+	unharmed("/", attack, owner)
+	unharmed("/?prefix="+url.QueryEscape(attack), attack)
+	unharmed(keyPath(attack), attack, owner, attack)
+	path := "/break?key=" + url.QueryEscape(attack) + "&token=" + lease.Token().String()
+	unharmed(path, attack, owner)
+	b.fill(attack, owner)
+	b.says("was broken", "reason: "+attack)
+	b.await("live", `document.readyState === "complete"`)
+	unharmed(keyPath(attack), "reason: "+attack)
+
+	// And if an escape were missing, the policy would still stop the script.
+	evaluate[bool](b, `(() => { const s = document.createElement("script"); s.textContent = "document.documentElement.dataset.ran = 1";
+		document.body.append(s); const d = document.createElement("div"); document.body.append(d);
+		d.innerHTML = "<img src=x onerror='document.documentElement.dataset.ran = 1'>"; return true; })()`)
+	b.await("the policy has spoken", `performance.now() > 0`)
+	time.Sleep(300 * time.Millisecond)
+	if evaluate[bool](b, `"ran" in document.documentElement.dataset`) {
+		t.Error("the policy lets a script in")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !strings.Contains(strings.Join(b.trouble, "\n"), "Content Security Policy") {
+		t.Errorf("the browser tells of %q, not of the policy", b.trouble)
+	}
+}
+
+// All of it works without a mouse, and the focus stays where it is while the page changes.
+func TestKeyboardIsEnough(t *testing.T) {
+	s := serve(t, nil)
+	lease := s.lock("nightly", "alice@web-1/812")
+	s.lock("backup", "carol@web-3/7")
+	b := newBrowser(t, s.URL)
+	b.open("/")
+	b.keys(kb.Tab)
+	b.await("the first stop is the way to the content", `document.activeElement.getAttribute("href") === "#main"`)
+	b.tabTo("prefix")
+	b.keys("nigh")
+	b.keys(kb.Enter)
+	b.says("1 key in use", "nightly")
+	b.lacks("backup")
+	b.tabTo("nightly")
+	s.wait("nightly", "bob@web-2/99")
+	b.says("nightly", "1 longest")
+	b.await("the focus has stayed", `document.activeElement.innerText === "nightly"`)
+	b.keys(kb.Enter)
+	b.says("holds", "alice@web-1/812")
+	b.tabTo("Break")
+	b.keys(kb.Enter)
+	b.says("Break a claim")
+	b.tabTo("reason")
+	b.keys("hangs")
+	b.tabTo("confirm")
+	b.keys("alice@web-1/812")
+	b.keys(kb.Enter)
+	b.says("was broken", "holds", "bob@web-2/99")
+	if lease.Err() == nil {
+		<-lease.Context().Done()
+	}
+	b.quiet()
+}
+
+func TestStoreGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t)
+	backend := func() driver.Backend {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return redislock.New(rdb, nil)
+	}
+	s := serveOn(t, backend(), backend(), nil)
+	s.lock("nightly", "alice@web-1/812", fencelock.TTL(time.Hour))
+	b := newBrowser(t, s.URL)
+	b.open("/")
+	b.says("nightly")
+	evaluate[bool](b, "window.samePage = true")
+	check(t, server.Kill())
+	b.says("The store does not answer since", "Below is what was true at", "nightly")
+	b.await("nothing is counted on", `document.querySelector("#live[data-still] [data-age]") !== null`)
+	check(t, server.Restart())
+	b.await("the store is back", `!document.body.innerText.includes("does not answer")`)
+	b.says("in use")
+	if !evaluate[bool](b, "window.samePage === true") {
+		t.Error("the page did not come back by itself")
+	}
+	b.quiet()
+}
+
+// restarts is a server that can go away and come back at the same address.
+type restarts struct {
+	*http.Server
+	addr string
+}
+
+func (r *restarts) start(t *testing.T, h http.Handler) {
+	t.Helper()
+	l, err := net.Listen("tcp", r.addr)
+	check(t, err)
+	r.addr = l.Addr().String()
+	r.Server = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() { _ = r.Serve(l) }()
+}
+
+func TestServerGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	store := memlock.New()
+	pages := console.New(newClient(t, store), nil)
+	t.Cleanup(pages.Close)
+	web := &restarts{addr: "127.0.0.1:0"}
+	web.start(t, pages)
+	defer func() { _ = web.Close() }()
+	b := newBrowser(t, "http://"+web.addr)
+	b.open("/")
+	b.says("Nobody holds a lock")
+	evaluate[bool](b, "window.samePage = true")
+	check(t, web.Close())
+	b.says("This page cannot reach its server")
+	_, err := newClient(t, store).Lock(t.Context(), "nightly")
+	check(t, err)
+	web.start(t, pages)
+	b.says("1 key in use", "nightly")
+	b.await("the notice has gone", `document.getElementById("offline").hidden`)
+	if !evaluate[bool](b, "window.samePage === true") {
+		t.Error("the page did not come back by itself")
+	}
+	check(t, web.Close())
+	other := console.New(newClient(t, store), &console.Options{Link: console.NewLink()})
+	t.Cleanup(other.Close)
+	web.start(t, other)
+	b.says("Open the link") // a server that does not know the visitor any more
+}
+
+func TestLinkOpensOnce(t *testing.T) {
+	link := console.NewLink()
+	pages := console.New(newClient(t, memlock.New()), &console.Options{Link: link})
+	t.Cleanup(pages.Close)
+	web := httptest.NewServer(pages)
+	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
+	b, other := newBrowser(t, web.URL), newBrowser(t, web.URL)
+	b.open(link.Path())
+	b.says("Nobody holds a lock")
+	if cookies := evaluate[string](b, "document.cookie"); cookies != "" {
+		t.Errorf("scripts see the cookies %q", cookies)
+	}
+	other.open(link.Path())
+	other.says("This link has been used", "It works once")
+	other.open("/")
+	other.says("Open the link")
+	b.open("/key?key=x")
+	b.says("Nobody holds this key")
+}
+
+func TestPagesWorkWithoutScripts(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	lease := s.lock("nightly", "alice@web-1/812")
+	b := newBrowser(t, s.URL)
+	b.withoutScripts()
+	b.open("/")
+	b.says("nightly", "alice@web-1/812")
+	s.lock("backup", "carol@web-3/7")
+	b.says("2 keys in use", "backup", "carol@web-3/7") // the browser loads the page again
+	b.open("/break?key=nightly&token=" + lease.Token().String())
+	b.fill("hangs", "alice@web-1/812")
+	b.says("was broken", "Nobody holds this key")
+	if lease.Err() == nil {
+		<-lease.Context().Done()
+	}
+}
+
+func TestNothingIsWiderThanAPhone(t *testing.T) {
+	s := serve(t, &httplock.Options{Store: "postgres://a-host-with-a-long-name.example.internal:5432/locks"})
+	long := "a-very-long-key/" + strings.Repeat("with-many-parts/", 20)
+	lease := s.lock(long, strings.Repeat("owner", 40), fencelock.Note(strings.Repeat("note", 100)))
+	s.wait(long, "bob@web-2/99")
+	_, err := s.locks.Semaphore("pool", 1000000).Acquire(t.Context(), 1000, fencelock.Owner("carol@web-3/7"))
+	check(t, err)
+	b := newBrowser(t, s.URL)
+	for _, width := range []int64{360, 704, 1280} {
+		b.size(width, 800)
+		for _, lang := range []string{"en", "zh"} {
+			for _, path := range []string{"/?", keyPath(long) + "&", keyPath("free") + "&",
+				"/break?key=" + url.QueryEscape(long) + "&token=" + lease.Token().String() + "&"} {
+				b.open(path + "lang=" + lang)
+				b.fits(fmt.Sprintf("%s in %s at %d", strings.ReplaceAll(path, long, "LONG"), lang, width))
+			}
+		}
+	}
+	b.quiet()
+}

@@ -32,11 +32,13 @@ func TestLostOutputIsAFailure(t *testing.T) {
 		"acquire":    {"acquire n2"},
 		"bench":      {"bench --for 0.2", "bench --for 0.2 -o json"},
 		"config":     {"config", "config -o json"},
+		"console":    {"console"},
 		"doctor":     {"doctor", "doctor -o json"},
 		"completion": {"completion bash", "completion zsh", "completion fish", "completion powershell"},
 		"help":       {"help", "help run"},
 		"ls":         {"ls", "ls -o json"},
 		"ping":       {"ping"},
+		"serve":      {"serve token ci"}, // a server that loses its audit log goes on
 		"schema":     {"schema sqlite", "schema postgres", "schema mysql"},
 		"show":       {"show n", "show n -o json", "show nobody"},
 		"version":    {"version", "version -o json", "--version"},

@@ -7,8 +7,9 @@
 set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
-# With ip, tests cut networks of their own on Linux. python3 and nodejs run clients. Without one
-# of the runners some packages of verify leave something out: languages, observe, console.
+# With ip, tests cut networks of their own on Linux. python3 and nodejs run clients, and spin with
+# a C compiler checks the models. Without one of the runners some packages of verify leave
+# something out: languages, observe, console, model-checking.
 there() {
 	case $1 in
 	redis-server) command -v redis-server ;;
@@ -26,11 +27,14 @@ there() {
 	php-curl) php -m | grep -x curl ;;
 	curl) command -v curl ;;
 	chromium) command -v chromium ;;
+	spin) command -v spin ;;
+	gcc) command -v gcc ;;
+	libc6-dev) [ "$(uname)" != Linux ] || [ -e /usr/include/stdio.h ] ;;
 	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }
 servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs)
-runners=(npm default-jdk-headless php-cli php-curl curl prometheus chromium)
+runners=(npm default-jdk-headless php-cli php-curl curl prometheus chromium spin gcc libc6-dev)
 
 missing=()
 for server in "${servers[@]}" "${runners[@]}"; do

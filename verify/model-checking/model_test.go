@@ -1,0 +1,120 @@
+// Package modelchecking checks the models of this folder with Spin. README.md says what they
+// are of, and how to read what Spin prints.
+package modelchecking
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/fencelock/fencelock/verify/mutants"
+)
+
+// holds are the searches that must find nothing: the whole of what each bound allows.
+var holds = []struct {
+	name  string
+	large bool
+	search
+}{
+	{"line", false, safety("line.pml", "-DCLAIMS=2")},
+	{"line, named", false, safety("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+	{"line, whoever waits is served", false,
+		live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+	{"line, no ghost stays", false,
+		live("line.pml", "ghosts", "-DCLAIMS=2", "-DLIVE=0", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+}
+
+func TestModelsHold(t *testing.T) {
+	for _, h := range holds {
+		if h.large != *large {
+			continue
+		}
+		t.Run(h.name, func(t *testing.T) {
+			r := h.run(t)
+			t.Log(r.size())
+			if problem := r.problem(); problem != "" {
+				t.Errorf("%s\n%s", problem, r.output)
+			}
+		})
+	}
+}
+
+// What a violated property looks like in Spin's words.
+const (
+	oneWriter    = `weight\+.*<=8` // one writer inside
+	noGhost      = `\.over`        // what has left does not come back
+	tokensRise   = `\.tok>(highest|writer)`
+	endsInTime   = `belief>0`         // no grant ends in the store under its holder
+	neverGranted = `acceptance cycle` // somebody waits for ever
+)
+
+// faults are rules taken out of a model, as a macro. Each must be noticed, as a violation of
+// the property, and mutant takes the same rule out of the Go code, where a test notices it.
+var faults = []struct {
+	macro, property, mutant string
+	search
+}{
+	{"NO_TOMBSTONE", noGhost, "an ID whose Enter may still arrive leaves no tombstone",
+		fewest("line.pml", "-DCLAIMS=2")},
+	{"UNANSWERED_IS_NONE", noGhost, "an Enter without an answer is taken for none",
+		fewest("line.pml", "-DCLAIMS=2")},
+	{"TOKEN_REUSE", tokensRise, "tokens are the clock alone",
+		fewest("line.pml", "-DCLAIMS=2")},
+	{"COUNTED_FROM_ANSWER", endsInTime, "a lease is counted from the answer, not from the sending",
+		fewest("line.pml", "-DCLAIMS=2")},
+	{"OVERTAKE", tokensRise, "a claim that fits beside the holders overtakes those that wait",
+		fewest("line.pml", "-DCLAIMS=3", "-DKINDS=2", "-DBREAKS=0", "-DLINGER=0")},
+	{"RENEW_REVIVES", noGhost, "a renewal brings back what has expired",
+		fewest("line.pml", "-DCLAIMS=2")},
+	{"LATE_LEAVE", endsInTime, "a named claim that is lost leaves late",
+		fewest("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+	{"WAKES_NOBODY", neverGranted, "what expires lets nobody in",
+		live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=0", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+}
+
+func TestEveryFaultIsFound(t *testing.T) {
+	known := map[string]bool{}
+	for _, m := range mutants.All() {
+		known[m.Name] = true
+	}
+	for _, f := range faults {
+		t.Run(f.macro, func(t *testing.T) {
+			if !known[f.mutant] {
+				t.Errorf("verify/mutants has no %q", f.mutant)
+			}
+			f.defines = append([]string{"-DFAULT_" + f.macro}, f.defines...)
+			r := f.run(t)
+			found := finding.FindStringSubmatch(r.output)
+			switch {
+			case found == nil:
+				t.Errorf("nothing was found\n%s", r.output)
+			case !regexp.MustCompile(f.property).MatchString(found[1]):
+				t.Errorf("found %q; want %q", found[1], f.property)
+			default:
+				t.Logf("%s; %s", found[1], r.size())
+			}
+		})
+	}
+}
+
+// idle are the lines of the models that no search comes to, and why.
+var idle = map[string]string{}
+
+// reaching are small searches that together come to every line.
+var reaching = []search{
+	safety("line.pml", "-DCLAIMS=2"),
+	safety("line.pml", "-DCLAIMS=2", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
+	live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
+}
+
+// TestEveryLineIsReached: what a search never comes to, it has not checked.
+func TestEveryLineIsReached(t *testing.T) {
+	c := reach{}
+	for _, s := range reaching {
+		c.cover(t, s)
+	}
+	for line, reached := range c {
+		if !reached && idle[line] == "" {
+			t.Errorf("no search comes to %s", line)
+		}
+	}
+}

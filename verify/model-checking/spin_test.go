@@ -1,0 +1,171 @@
+package modelchecking
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var large = flag.Bool("large", false, "check the large bounds, which take minutes each and up to 8 GB")
+
+// search is one run of Spin: a model, with these macros, and how its verifier is built and called.
+type search struct {
+	model   string   // its file
+	defines []string // macros of the model
+	build   []string // options of the C compiler
+	call    []string // options of the verifier
+}
+
+// result is what the verifier has printed.
+type result struct {
+	output string
+	took   time.Duration
+}
+
+// safety searches for a failed assertion, and fewest for the shortest way to one.
+func safety(model string, defines ...string) search {
+	return search{model, defines, []string{"-DSAFETY", "-DNOREDUCE"}, []string{"-m4000000"}}
+}
+
+func fewest(model string, defines ...string) search {
+	return search{model, defines, []string{"-DSAFETY", "-DBFS"}, nil}
+}
+
+// live searches for a fair run in which the formula does not hold.
+func live(model, formula string, defines ...string) search {
+	return search{model, defines, []string{"-DNFAIR=4"}, []string{"-m4000000", "-a", "-f", "-N", formula}}
+}
+
+// run makes the verifier and calls it once.
+func (s search) run(t *testing.T, call ...string) result {
+	t.Helper()
+	requireSpin(t)
+	dir := t.TempDir()
+	text, err := os.ReadFile(s.model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, s.model), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command(t, dir, "spin", slices.Concat([]string{"-a"}, s.defines, []string{s.model})...)
+	command(t, dir, "gcc", slices.Concat([]string{"-O1", "-w", "-o", "pan"}, s.build, []string{"pan.c"})...)
+	begun := time.Now()
+	if call == nil {
+		call = s.call
+	}
+	output := command(t, dir, "nice", append([]string{"./pan"}, call...)...)
+	return result{output, time.Since(begun)}
+}
+
+// command runs a program to its end and returns what it prints.
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	c := exec.CommandContext(ctx, name, args...)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil && name != "nice" { // the exit code of a verifier says nothing
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// requireSpin skips the test where the programs are missing, as scripts/test.sh does with servers.
+func requireSpin(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"spin", "gcc"} {
+		if _, err := exec.LookPath(name); err == nil {
+			continue
+		}
+		if os.Getenv("FENCELOCK_REQUIRE_SERVERS") == "1" {
+			t.Fatalf("%s is not installed: scripts/servers.sh installs it on Debian", name)
+		}
+		t.Skipf("%s is not installed (Debian: spin, gcc)", name)
+	}
+}
+
+var (
+	errorCount = regexp.MustCompile(`errors: (\d+)`)
+	finding    = regexp.MustCompile(`(?m)^pan:\d+: (.*)$`)
+	sizes      = regexp.MustCompile(`depth reached (\d+), errors|(\d+) states, stored|([\d.]+)\s+total actual memory usage`)
+)
+
+// problem says why the search has not shown that all is well, or "".
+func (r result) problem() string {
+	found := finding.FindStringSubmatch(r.output)
+	count := errorCount.FindStringSubmatch(r.output)
+	switch {
+	case found != nil:
+		return found[1]
+	case count == nil:
+		return "the verifier did not end its search"
+	case count[1] != "0":
+		return count[0]
+	}
+	for _, incomplete := range []string{"max search depth too small", "out of memory", "Search not completed", "hint:"} {
+		if strings.Contains(r.output, incomplete) {
+			return "the search is not complete: " + incomplete
+		}
+	}
+	return ""
+}
+
+// size says how large the search was.
+func (r result) size() string {
+	n := map[int]string{}
+	for _, m := range sizes.FindAllStringSubmatch(r.output, -1) {
+		for i, value := range m[1:] {
+			if value != "" {
+				n[i] = value
+			}
+		}
+	}
+	return fmt.Sprintf("%s states, depth %s, %s MB, %v", n[1], n[0], n[2], r.took.Round(10*time.Millisecond))
+}
+
+var (
+	listed    = regexp.MustCompile(`(?m)^\s+state\s+(\d+) -.* (\S+\.pml:\d+) => `)
+	unreached = regexp.MustCompile(`(?m)^\s+(\S+\.pml:\d+), state (\d+), "(.*)"$`)
+)
+
+// reach says for each line of a model whether a search has come to one of its statements.
+type reach map[string]bool
+
+// cover adds what s comes to. Spin does not judge what is inside a d_step.
+func (c reach) cover(t *testing.T, s search) result {
+	t.Helper()
+	s.defines = append(slices.Clone(s.defines), "-Dd_step=atomic")
+	r := s.run(t, "-d")
+	r2 := s.run(t)
+	missed := map[string]int{}
+	for _, m := range unreached.FindAllStringSubmatch(r2.output, -1) {
+		missed[m[1]]++
+	}
+	has := map[string]map[string]bool{}
+	process := ""
+	for _, line := range strings.Split(r.output, "\n") {
+		if name, ok := strings.CutPrefix(line, "proctype "); ok {
+			process = name
+		}
+		if m := listed.FindStringSubmatch(line); m != nil {
+			if has[m[2]] == nil {
+				has[m[2]] = map[string]bool{}
+			}
+			has[m[2]][process+" "+m[1]] = true
+		}
+	}
+	for line, states := range has {
+		c[line] = c[line] || len(states) > missed[line]
+	}
+	return r2
+}

@@ -21,6 +21,7 @@ var holds = []struct {
 		live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"line, no ghost stays", false,
 		live("line.pml", "ghosts", "-DCLAIMS=2", "-DLIVE=0", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+	{"gate", false, safety("gate.pml", "-DG=2", "-DCALLS=1")},
 }
 
 func TestModelsHold(t *testing.T) {
@@ -40,6 +41,11 @@ func TestModelsHold(t *testing.T) {
 
 // What a violated property looks like in Spin's words.
 const (
+	oneHolder  = `holder==`      // one holder in the process, and none beside another process
+	reserved   = `reserved`      // a holder's token is one that the store has reserved
+	risesHere  = `>top`          // tokens rise from holder to holder
+	allIsQuiet = `claim==.*n==0` // at the end nobody waits and nothing is left
+
 	oneWriter    = `weight\+.*<=8` // one writer inside
 	noGhost      = `\.over`        // what has left does not come back
 	tokensRise   = `\.tok>(highest|writer)`
@@ -67,6 +73,20 @@ var faults = []struct {
 		fewest("line.pml", "-DCLAIMS=2")},
 	{"LATE_LEAVE", endsInTime, "a named claim that is lost leaves late",
 		fewest("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+	{"SAME_TOKEN", risesHere, "a handed-on claim has the token of the one before",
+		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"HANDOFF_AFTER_LOSS", oneHolder, "a claim that was lost is handed on",
+		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"BEYOND_SPAN", reserved, "a claim is handed on beyond its span",
+		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"RESERVE_UNANSWERED", reserved, "tokens are given whatever became of the request for them",
+		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"LOSS_WAKES_NOBODY", allIsQuiet, "a loss wakes nobody in the local queue",
+		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"CANCELLED_KEEPS", allIsQuiet, "a hand-off that crossed the end of its context is kept",
+		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"FRONT_WAKES_NOBODY", allIsQuiet, "a front that gives up wakes nobody",
+		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
 	{"WAKES_NOBODY", neverGranted, "what expires lets nobody in",
 		live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=0", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 }
@@ -104,6 +124,7 @@ var reaching = []search{
 	safety("line.pml", "-DCLAIMS=2"),
 	safety("line.pml", "-DCLAIMS=2", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
 	live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
+	safety("gate.pml", "-DG=2", "-DCALLS=1"),
 }
 
 // TestEveryLineIsReached: what a search never comes to, it has not checked.

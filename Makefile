@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build quick test versions lint cross bench bench-compare torture mutants tofu vuln release release-check clean
+.PHONY: help build quick test versions lint cross bench bench-compare torture model mutants tofu vuln release release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ bench-compare: ## compare the Go benchmarks with those of the last release, or o
 
 torture: ## an hour of faults on every store; keeps the histories in torture/
 	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture/$$(date -u +%Y-%m-%dT%H%M%SZ)
+
+model: ## check the models of the line and of the local queue with Spin, and print how large each search was
+	cd verify && go test -count=1 -v -timeout 1h ./model-checking -slow
 
 mutants: ## break each rule in the source, and see the tests notice
 	cd verify && go run ./cmd/mutants

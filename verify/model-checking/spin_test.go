@@ -2,7 +2,6 @@ package modelchecking
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,8 +12,6 @@ import (
 	"testing"
 	"time"
 )
-
-var large = flag.Bool("large", false, "check the large bounds, which take minutes each and up to 8 GB")
 
 // search is one run of Spin: a model, with these macros, and how its verifier is built and called.
 type search struct {

@@ -172,3 +172,20 @@ func TestClaimIDThatCannotBe(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A release spends the ID: a repetition that arrives late must not make a second holder, whose
+// caller has gone.
+func TestReleaseSpendsTheClaimID(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		w.release(w.lock(a, "k", byName()...))
+		_, err := b.Lock(bg, "k", byName()...)
+		w.is(err, fencelock.ErrLost)
+		another := []fencelock.Option{fencelock.ClaimID("another-wish-4711"), fencelock.ManualRenewal()}
+		h := w.detach(a, w.lock(a, "k", another...))
+		ok(t, a.ReleaseDetached(bg, h))
+		_, err = b.TryLock(bg, "k", another...)
+		w.is(err, fencelock.ErrLost)
+		w.free("k")
+	})
+}

@@ -366,7 +366,6 @@ func (a *acquisition) giveUp() {
 		cl.leaveInBackgroundLocked(driver.Exit{})
 		cl.mu.Unlock()
 	default:
-		cl.uncertain = cl.uncertain || cl.named // another process may repeat the Enter
 		cl.mu.Unlock()
 		_, _ = cl.leave(a.ctx, driver.Exit{}, min(closeBudget, a.enterTTL/3))
 	}

@@ -110,7 +110,7 @@ func (l *Lease) newHandle() (handle, error) {
 		return handle{}, invalid("FixedLease, MaxHold, MinHold, Progress and LockDelay end with the process of the " +
 			"holder; leave them out")
 	}
-	return handle{ticket: cl.ticketLocked(), token: g.token, uncertain: cl.uncertain}, nil
+	return handle{ticket: cl.ticketLocked(), token: g.token, uncertain: cl.mayEnterLocked()}, nil
 }
 
 // endDetached ends the lease here, after the store has detached its claim.

@@ -18,6 +18,10 @@ func leaveTimeout(ttl time.Duration) time.Duration {
 	return min(max(ttl/3, 500*time.Millisecond), 5*time.Second)
 }
 
+// mayEnterLocked reports whether an Enter of the claim may still arrive: one of this process, or,
+// of a named claim, one of another.
+func (cl *claim) mayEnterLocked() bool { return cl.uncertain || cl.named }
+
 // leaveDecided reports whether err, the answer to a Leave, leaves nothing to repeat.
 func leaveDecided(err error) bool {
 	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrClosed) ||
@@ -35,7 +39,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	cl.state = stateEnded
 	c.schedule.drop(cl)
 	t, linger := cl.ticketLocked(), e.Linger
-	e.Tombstone = cl.uncertain
+	e.Tombstone = cl.mayEnterLocked()
 	renewing = cl.renewing
 	cl.mu.Unlock()
 
@@ -130,7 +134,7 @@ func (cl *claim) tryLeave() {
 	cl.mu.Lock()
 	t, rare := cl.ticketLocked(), cl.readRare()
 	e := rare.exit
-	e.Tombstone = cl.uncertain
+	e.Tombstone = cl.mayEnterLocked()
 	e.Linger = c.lingerLeft(e.Linger, rare.exitAt)
 	cl.mu.Unlock()
 	call := c.life.leaving.call(context.Background(), c.clock.now(), leaveTimeout(t.TTL))

@@ -37,6 +37,7 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 flags=("$@")
 run workspace '' . "${packages[@]}"
 [ -n "$missing" ] && run SQLite '' . -run '/^SQLite$' ./verify/sql
+FENCELOCK_MODELS=1 run models '' . ./verify/model-checking
 for module in integrations/*/ examples/migration/ tools/release/; do # not in the workspace
 	[ -n "$missing" ] && [ "$module" = examples/migration/ ] && continue
 	run "${module%/}" off "$module" ./...

@@ -299,10 +299,11 @@ func Note(s string) Option {
 // ended while it waited.
 //
 // Two processes that repeat one call both get the grant: the program must see to it that
-// one of them uses it. A Wait that ends in one of them ends the claim for both, also if the other
-// has just been granted it: let a call end by its ctx where another may repeat it. In one Client, a second call with the id of one that is under way
-// is ErrInvalid. Goroutines do not queue in this process for such a claim. ErrInvalid on a
-// backend that cannot pass claims between processes (ZooKeeper, a quorum).
+// one of them uses it. A Wait that ends in one of them ends the claim for both, also if the
+// other has just been granted it: let a call end by its ctx where another may repeat it. In
+// one Client, a second call with the id of one that is under way is ErrInvalid. Goroutines do
+// not queue in this process for such a claim. ErrInvalid on a backend that cannot pass claims
+// between processes (ZooKeeper, a quorum).
 func ClaimID(id string) Option {
 	return Option{func(o *callOptions) error {
 		o.claimID = id

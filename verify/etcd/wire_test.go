@@ -19,7 +19,6 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
 	a, b := x.backend(), x.backend()
-	ctx := soon(t)
 	// Leases are granted with the first claim of their length.
 	leave(t, a, hold(t, a, claim("warm")))
 	leave(t, b, hold(t, b, claim("warm")))
@@ -51,7 +50,7 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 	}
 	asked("a mark", map[string]int{"Txn": 2 * n}, func() {
 		for range n {
-			must(t, a.Leave(ctx, hold(t, a, claim("k")), driver.Exit{Mark: "m"}))
+			must(t, a.Leave(soon(t), hold(t, a, claim("k")), driver.Exit{Mark: "m"}))
 		}
 	})
 
@@ -61,7 +60,7 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 		leave(t, b, hold(t, b, noWait(permits("s", 1, 3))))
 	})
 	asked("a renewal of two claims", map[string]int{"Txn": 1, "LeaseKeepAlive": 1}, func() {
-		for _, err := range a.Renew(ctx, []driver.Ticket{held, permit}) {
+		for _, err := range a.Renew(soon(t), []driver.Ticket{held, permit}) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -92,7 +91,7 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 	next := wait(t, a, claim("k"))
 	asked("waiting for three seconds", map[string]int{"Watch": 3, "Txn": 6}, func() {
 		for range 3 { // a second each
-			now, err := a.Await(ctx, next)
+			now, err := a.Await(soon(t), next)
 			if err != nil || now.Granted {
 				t.Fatalf("Await answered granted %v, error %v", now.Granted, err)
 			}

@@ -53,10 +53,9 @@ func testMain(m *testing.M) int {
 
 // runner is a program that plays the list.
 type runner struct {
-	name     string
-	programs []string // that it needs
-	part     int      // if not 0, how many cases it plays at least, instead of all
-	start    func(t *testing.T) *exec.Cmd
+	name  string
+	part  int // if not 0, how many cases it plays at least, instead of all
+	start func(t *testing.T) *exec.Cmd
 
 	// plays has the names under which it says what it played, and the needs of cases that it has there.
 	plays map[string][]string
@@ -64,28 +63,28 @@ type runner struct {
 
 var runners = []runner{
 	{
-		name: "python", programs: []string{"python3"}, plays: map[string][]string{"Client": {"renewal"}},
+		name: "python", plays: map[string][]string{"Client": {"renewal"}},
 		start: python("tests.protocol", "tests.blocks", "tests.conformance.Blocking"),
 	},
 	{
-		name: "asyncio", programs: []string{"python3"},
+		name:  "asyncio",
 		plays: map[string][]string{"AsyncClient": {"renewal", "cancel"}},
 		start: python("tests.conformance.Asyncio"),
 	},
 	{
-		name: "typescript", programs: []string{"node", "npm"},
+		name:  "typescript",
 		plays: map[string][]string{"Client": {"renewal", "cancel"}}, start: startTypeScript,
 	},
 	{
-		name: "java", programs: []string{"java", "javac"}, plays: map[string][]string{"java": {"cancel"}},
+		name: "java", plays: map[string][]string{"java": {"cancel"}},
 		start: func(*testing.T) *exec.Cmd { return exec.Command("java", clients+"/java/Conformance.java") },
 	},
 	{
-		name: "php", programs: []string{"php"}, plays: map[string][]string{"php": {"cancel"}},
+		name: "php", plays: map[string][]string{"php": {"cancel"}},
 		start: func(*testing.T) *exec.Cmd { return exec.Command("php", clients+"/php/conformance.php") },
 	},
 	{
-		name: "sh", programs: []string{"sh", "curl"}, plays: map[string][]string{"sh": nil}, part: 7,
+		name: "sh", plays: map[string][]string{"sh": nil}, part: 7,
 		start: func(*testing.T) *exec.Cmd { return exec.Command("sh", clients+"/sh/conformance.sh") },
 	},
 }
@@ -136,9 +135,6 @@ func TestEveryLanguagePlaysTheList(t *testing.T) {
 	for _, r := range runners {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			for _, name := range r.programs {
-				need(t, name)
-			}
 			played := r.play(t)
 			for _, c := range cases {
 				for label, has := range r.plays {
@@ -189,17 +185,6 @@ func (r *runner) play(t *testing.T) []string {
 		}
 	}
 	return played
-}
-
-// need skips the test if a program is missing, and fails it where all must be there.
-func need(t *testing.T, name string) {
-	if _, err := exec.LookPath(name); err == nil {
-		return
-	}
-	if os.Getenv("FENCELOCK_REQUIRE_SERVERS") == "1" {
-		t.Fatalf("%s is missing; scripts/servers.sh installs it on Debian", name)
-	}
-	t.Skipf("%s is missing: the runner that needs it was not run", name)
 }
 
 // listed is what this test reads of a case.

@@ -3,7 +3,6 @@
 package modelchecking
 
 import (
-	"flag"
 	"regexp"
 	"testing"
 
@@ -16,6 +15,7 @@ var holds = []struct {
 	search
 }{
 	{"line", safety("line.pml", "-DCLAIMS=2")},
+	{"line, named", safety("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"line, whoever waits is served",
 		live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"line, no ghost stays",
@@ -23,28 +23,10 @@ var holds = []struct {
 	{"gate", safety("gate.pml", "-DG=2", "-DCALLS=1")},
 }
 
-// holdsSlowly is what takes a minute and more.
-var holdsSlowly = map[string]search{
-	"line, named": safety("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
-}
-
-var slow = flag.Bool("slow", false, "search through the large models too")
-
 func TestModelsHold(t *testing.T) {
-	for name, s := range holdsSlowly {
-		t.Run(name, func(t *testing.T) {
-			if !*slow {
-				t.Skip("it takes a minute; make model does it")
-			}
-			r := s.run(t)
-			t.Log(r.size())
-			if problem := r.problem(); problem != "" {
-				t.Errorf("%s\n%s", problem, r.output)
-			}
-		})
-	}
 	for _, h := range holds {
 		t.Run(h.name, func(t *testing.T) {
+			t.Parallel()
 			r := h.run(t)
 			t.Log(r.size())
 			if problem := r.problem(); problem != "" {
@@ -113,6 +95,7 @@ func TestEveryFaultIsFound(t *testing.T) {
 	}
 	for _, f := range faults {
 		t.Run(f.macro, func(t *testing.T) {
+			t.Parallel()
 			if !known[f.mutant] {
 				t.Errorf("verify/mutants has no %q", f.mutant)
 			}
@@ -144,6 +127,7 @@ var reaching = []search{
 
 // TestEveryLineIsReached: what a search never comes to, it has not checked.
 func TestEveryLineIsReached(t *testing.T) {
+	t.Parallel()
 	c := reach{}
 	for _, s := range reaching {
 		c.cover(t, s)

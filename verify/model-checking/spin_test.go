@@ -44,7 +44,6 @@ func live(model, formula string, defines ...string) search {
 // run makes the verifier and calls it once.
 func (s search) run(t *testing.T, call ...string) result {
 	t.Helper()
-	requireSpin(t)
 	dir := t.TempDir()
 	text, err := os.ReadFile(s.model)
 	if err != nil {
@@ -75,23 +74,6 @@ func command(t *testing.T, dir, name string, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-// requireSpin skips the test where the programs are missing, as scripts/test.sh does with servers.
-func requireSpin(t *testing.T) {
-	t.Helper()
-	if os.Getenv("FENCELOCK_MODELS") == "" {
-		t.Skip("run by itself, by make model and scripts/test.sh: it would take the processors from tests that measure time")
-	}
-	for _, name := range []string{"spin", "gcc"} {
-		if _, err := exec.LookPath(name); err == nil {
-			continue
-		}
-		if os.Getenv("FENCELOCK_REQUIRE_SERVERS") == "1" {
-			t.Fatalf("%s is not installed: scripts/servers.sh installs it on Debian", name)
-		}
-		t.Skipf("%s is not installed (Debian: spin, gcc)", name)
-	}
 }
 
 var (

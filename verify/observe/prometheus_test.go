@@ -25,19 +25,6 @@ const patience = time.Minute
 
 const alerts = "../../deploy/prometheus/alerts.yml"
 
-// needs skips the test if the program is not there; where all servers are required, it fails.
-func needs(t *testing.T, program string) {
-	t.Helper()
-	_, err := exec.LookPath(program)
-	switch {
-	case err == nil:
-	case os.Getenv("FENCELOCK_REQUIRE_SERVERS") == "1":
-		t.Fatalf("%v; run scripts/servers.sh", err)
-	default:
-		t.Skipf("%v; run scripts/servers.sh", err)
-	}
-}
-
 // api asks a Prometheus, and returns the data of its answer.
 func api[T any](t *testing.T, server *testserver.Server, path string, query url.Values) (data T) {
 	t.Helper()
@@ -92,7 +79,6 @@ func sees(t *testing.T, server *testserver.Server, expr string) {
 // scraping starts a Prometheus that scrapes the workers and has the alerts.
 func scraping(t *testing.T, workers ...*worker) *testserver.Server {
 	t.Helper()
-	needs(t, "prometheus")
 	rules, err := filepath.Abs(alerts)
 	must(t, err)
 	var targets []string
@@ -111,7 +97,6 @@ func scraping(t *testing.T, workers ...*worker) *testserver.Server {
 // Two processes take turns with a lock, and one of them loses it. A Prometheus sees the
 // holder, the waiter, the loss and its alert, and every panel of the dashboard has an answer.
 func TestPrometheusSeesWhatProcessesDo(t *testing.T) {
-	needs(t, "prometheus")
 	store := testserver.Redis(t)
 	a, b := startWorker(t, store.URL(), "web-1"), startWorker(t, store.URL(), "web-2")
 	server := scraping(t, a, b)
@@ -206,7 +191,6 @@ func checkDashboard(t *testing.T, server *testserver.Server) {
 
 // The alerts fire when they must, and only then, by promtool's own tests of rules.
 func TestAlerts(t *testing.T) {
-	needs(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
 		cmd := exec.Command("promtool", args...)
 		cmd.Dir = filepath.Dir(alerts)

@@ -1,0 +1,12 @@
+package sqllock
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestThisFileIsOnSomeFileSystem(t *testing.T) {
+	if kind := fileSystem(t.TempDir()); kind == "" || strings.ContainsAny(kind, " /") {
+		t.Errorf("it is %q", kind)
+	}
+}

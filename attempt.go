@@ -353,16 +353,12 @@ func (cl *claim) leaveIfEntered() {
 func (a *acquisition) giveUp() {
 	cl, c := a.claim, a.c
 	cl.mu.Lock()
-	interrupted := a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil
 	switch {
-	case cl.named && (interrupted || cl.state == stateEnded): // others may have it
-		cl.abandonLocked()
-		cl.mu.Unlock()
 	case cl.state == stateLeaving,
 		cl.state == stateNew && !cl.uncertain,
-		cl.state == stateEnded && !cl.uncertain && cl.leaseEnd == 0:
+		cl.state == stateEnded && (cl.named || !cl.uncertain && cl.leaseEnd == 0):
 		cl.mu.Unlock()
-	case interrupted:
+	case a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil:
 		cl.leaveInBackgroundLocked(driver.Exit{})
 		cl.mu.Unlock()
 	default:

@@ -169,10 +169,6 @@ func (cl *claim) close() {
 			exit.Linger = max(exit.Linger, cl.readRare().lockDelay)
 		}
 		cl.endGrantLocked(g, cl.loss(ErrClosed, g.token, ""))
-		if cl.named {
-			cl.abandonLocked()
-			return
-		}
 		cl.leaveInBackgroundLocked(exit)
 		return
 	}

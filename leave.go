@@ -80,16 +80,16 @@ func (c *Client) lingerLeft(d time.Duration, at int64) time.Duration {
 	return max(d, c.info.MinTTL)
 }
 
-// abandonLocked leaves the claim, which is named, to the others who know its name: a Leave
-// that arrives late would end their grant.
-func (cl *claim) abandonLocked() {
-	cl.state = stateEnded
-	cl.planLocked(cl.c.clock.now())
-}
-
-// leaveInBackgroundLocked takes the claim out of the line on a goroutine of its own.
+// leaveInBackgroundLocked takes the claim, which nobody has released, out of the line on a
+// goroutine of its own. A named claim stays until its lease ends, for the others who know its
+// name: a Leave that arrives late would end their grant.
 func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
 	now := cl.c.clock.now()
+	if cl.named {
+		cl.state = stateEnded
+		cl.planLocked(now)
+		return
+	}
 	cl.leaveLaterLocked(now, e)
 	cl.sendLeaveLocked(now)
 }

@@ -3,15 +3,11 @@ package otelfence
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
-	"weak"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/observe"
 )
 
@@ -26,8 +22,7 @@ type metrics struct {
 	held, waiting                                  metric.Int64ObservableUpDownCounter
 	oldestHold, oldestWait                         metric.Float64ObservableGauge
 
-	mu      sync.Mutex
-	clients []weak.Pointer[client] // those whose hooks are still in use
+	clients observe.Clients
 }
 
 // create makes the instruments.
@@ -82,31 +77,11 @@ func (m *metrics) createGauges(meter metric.Meter) error {
 	return errors.Join(errs[:]...)
 }
 
-func (m *metrics) add(c *client) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.clients = append(m.clients, weak.Make(c))
-}
-
 // observe reports what is open.
 func (m *metrics) observe(_ context.Context, o metric.Observer) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	now := time.Now()
-	holds, waits := map[labels]observe.Sum{}, map[labels]observe.Sum{}
-	if !m.byLock { // the values of lock are not known before
-		for _, kind := range []fencelock.Kind{fencelock.Exclusive, fencelock.Shared, fencelock.Permits} {
-			holds[labels{kind: kind}], waits[labels{kind: kind}] = observe.Sum{}, observe.Sum{}
-		}
-	}
-	m.clients = slices.DeleteFunc(m.clients, func(p weak.Pointer[client]) bool {
-		c := p.Value()
-		if c != nil {
-			c.open.Add(holds, waits)
-		}
-		return c == nil
-	})
-	report := func(sums map[labels]observe.Sum, count metric.Int64Observable, age metric.Float64Observable) {
+	holds, waits := m.clients.Sums(m.byLock)
+	report := func(sums map[observe.Labels]observe.Sum, count metric.Int64Observable, age metric.Float64Observable) {
 		for l, s := range sums {
 			with := metric.WithAttributes(m.attributes(l)...)
 			o.ObserveInt64(count, int64(s.Count), with)
@@ -119,15 +94,15 @@ func (m *metrics) observe(_ context.Context, o metric.Observer) error {
 }
 
 // attributes are those of a metric with these labels.
-func (m *metrics) attributes(l labels, others ...attribute.KeyValue) []attribute.KeyValue {
-	all := append(others, kindKey.String(l.kind.String()))
+func (m *metrics) attributes(l observe.Labels, others ...attribute.KeyValue) []attribute.KeyValue {
+	all := append(others, kindKey.String(l.Kind.String()))
 	if m.byLock {
-		all = append(all, lockKey.String(l.lock))
+		all = append(all, lockKey.String(l.Lock))
 	}
 	return all
 }
 
 // with is the attributes of one measurement.
-func (c *client) with(l labels, others ...attribute.KeyValue) metric.MeasurementOption {
+func (c *client) with(l observe.Labels, others ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributes(c.metrics.attributes(l, others...)...)
 }

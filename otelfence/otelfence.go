@@ -44,7 +44,7 @@ func WithLock(f func(key string) string) Option {
 // Instrumentation makes metrics and spans of what Clients do. All methods may be called from
 // many goroutines at once.
 type Instrumentation struct {
-	lock    func(key string) string // nil without fencelock.lock
+	lock    observe.Labeler // nil without fencelock.lock
 	tracer  trace.Tracer
 	metrics metrics
 }
@@ -69,9 +69,9 @@ func New(opts ...Option) (*Instrumentation, error) {
 // Hooks returns hooks for one Client.
 func (i *Instrumentation) Hooks() fencelock.Hooks {
 	c := &client{i: i, metrics: &i.metrics, risks: map[holding][]risk{}}
-	i.metrics.add(c)
+	i.metrics.clients.Add(&c.open)
 	// hear does what every hook does first.
-	hear := func(f func(ctx context.Context, e fencelock.Event, l labels)) func(fencelock.Event) {
+	hear := func(f func(ctx context.Context, e fencelock.Event, l observe.Labels)) func(fencelock.Event) {
 		return func(e fencelock.Event) {
 			ctx := e.Context
 			if ctx == nil {
@@ -81,7 +81,7 @@ func (i *Instrumentation) Hooks() fencelock.Hooks {
 				clear(c.risks)
 				c.metrics.dropped.Add(ctx, int64(n))
 			}
-			f(ctx, e, c.labels(e))
+			f(ctx, e, c.i.lock.Labels(e))
 		}
 	}
 	return fencelock.Hooks{
@@ -107,30 +107,16 @@ func spanOf(traceparent string) trace.SpanContext {
 type client struct {
 	i       *Instrumentation
 	metrics *metrics
-	open    observe.Open[labels]
+	open    observe.Open
 	risks   map[holding][]risk // of what is held
 }
 
-// labels are the attributes that all metrics have.
-type labels struct {
-	kind fencelock.Kind
-	lock string
-}
-
-func (c *client) labels(e fencelock.Event) labels {
-	l := labels{kind: e.Kind}
-	if c.i.lock != nil {
-		l.lock = c.i.lock(e.Key)
-	}
-	return l
-}
-
-func (c *client) waiting(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) waiting(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Waits(e, l)
 	c.metrics.ahead.Record(ctx, int64(e.Ahead), c.with(l))
 }
 
-func (c *client) acquired(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) acquired(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
 	c.open.Holds(e, l)
 	c.metrics.wait.Record(ctx, e.Waited.Seconds(), c.with(l, resultKey.String(observe.Acquired)))
@@ -140,7 +126,7 @@ func (c *client) acquired(ctx context.Context, e fencelock.Event, l labels) {
 	c.waitSpan(ctx, e, observe.Acquired)
 }
 
-func (c *client) refused(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) refused(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
 	result := observe.Refusal(e.Err)
 	c.metrics.wait.Record(ctx, e.Waited.Seconds(), c.with(l, resultKey.String(result)))
@@ -148,25 +134,25 @@ func (c *client) refused(ctx context.Context, e fencelock.Event, l labels) {
 	c.waitSpan(ctx, e, result)
 }
 
-func (c *client) renewed(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) renewed(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.metrics.renewals.Add(ctx, 1, c.with(l))
 	c.metrics.left.Record(ctx, e.Margin.Seconds(), c.with(l))
 }
 
-func (c *client) atRisk(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) atRisk(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.metrics.risks.Add(ctx, 1, c.with(l, causeKey.String(observe.Cause(e.Err))))
 	c.storeError(ctx, e, l)
 	c.noteRisk(e)
 }
 
-func (c *client) lost(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) lost(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	c.metrics.losses.Add(ctx, 1, c.with(l, causeKey.String(observe.Cause(e.Err))))
 	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(observe.Lost)))
 	c.holdSpan(ctx, e, observe.Lost)
 }
 
-func (c *client) released(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) released(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	result := observe.Release(e.Err)
 	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(result)))
@@ -174,7 +160,7 @@ func (c *client) released(ctx context.Context, e fencelock.Event, l labels) {
 	c.holdSpan(ctx, e, result)
 }
 
-func (c *client) storeError(ctx context.Context, e fencelock.Event, l labels) {
+func (c *client) storeError(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	if observe.StoreFailed(e.Err) {
 		c.metrics.storeErrors.Add(ctx, 1, c.with(l))
 	}

@@ -64,41 +64,27 @@ func Hooks(reg prometheus.Registerer, opts ...Option) (fencelock.Hooks, error) {
 // client is the hooks of one Client.
 type client struct {
 	m    *metrics
-	lock func(key string) string // nil without the label
-	open observe.Open[labels]
-}
-
-// labels are those that all metrics have.
-type labels struct {
-	kind fencelock.Kind
-	lock string
-}
-
-func (c *client) labels(e fencelock.Event) labels {
-	l := labels{kind: e.Kind}
-	if c.lock != nil {
-		l.lock = c.lock(e.Key)
-	}
-	return l
+	lock observe.Labeler
+	open observe.Open
 }
 
 // values are the values of the labels, and of the others that a metric has.
-func (m *metrics) values(l labels, others ...string) []string {
-	values := append(others, l.kind.String())
+func (m *metrics) values(l observe.Labels, others ...string) []string {
+	values := append(others, l.Kind.String())
 	if m.byLock {
-		values = append(values, l.lock)
+		values = append(values, l.Lock)
 	}
 	return values
 }
 
 func (m *metrics) hooks(lock func(key string) string) fencelock.Hooks {
 	c := &client{m: m, lock: lock}
-	m.add(c)
+	m.clients.Add(&c.open)
 	// hear does what every hook does first.
-	hear := func(f func(e fencelock.Event, l labels)) func(fencelock.Event) {
+	hear := func(f func(e fencelock.Event, l observe.Labels)) func(fencelock.Event) {
 		return func(e fencelock.Event) {
 			m.dropped.Add(float64(c.open.Lost(e)))
-			f(e, c.labels(e))
+			f(e, c.lock.Labels(e))
 		}
 	}
 	return fencelock.Hooks{
@@ -107,12 +93,12 @@ func (m *metrics) hooks(lock func(key string) string) fencelock.Hooks {
 	}
 }
 
-func (c *client) waiting(e fencelock.Event, l labels) {
+func (c *client) waiting(e fencelock.Event, l observe.Labels) {
 	c.open.Waits(e, l)
 	c.m.ahead.WithLabelValues(c.m.values(l)...).Observe(float64(e.Ahead))
 }
 
-func (c *client) acquired(e fencelock.Event, l labels) {
+func (c *client) acquired(e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
 	c.open.Holds(e, l)
 	c.m.wait.WithLabelValues(c.m.values(l, observe.Acquired)...).Observe(e.Waited.Seconds())
@@ -121,35 +107,35 @@ func (c *client) acquired(e fencelock.Event, l labels) {
 	}
 }
 
-func (c *client) refused(e fencelock.Event, l labels) {
+func (c *client) refused(e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
 	c.m.wait.WithLabelValues(c.m.values(l, observe.Refusal(e.Err))...).Observe(e.Waited.Seconds())
 	c.storeError(e, l)
 }
 
-func (c *client) renewed(e fencelock.Event, l labels) {
+func (c *client) renewed(e fencelock.Event, l observe.Labels) {
 	c.m.renewals.WithLabelValues(c.m.values(l)...).Inc()
 	c.m.left.WithLabelValues(c.m.values(l)...).Observe(e.Margin.Seconds())
 }
 
-func (c *client) atRisk(e fencelock.Event, l labels) {
+func (c *client) atRisk(e fencelock.Event, l observe.Labels) {
 	c.m.risks.WithLabelValues(c.m.values(l, observe.Cause(e.Err))...).Inc()
 	c.storeError(e, l)
 }
 
-func (c *client) lost(e fencelock.Event, l labels) {
+func (c *client) lost(e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	c.m.losses.WithLabelValues(c.m.values(l, observe.Cause(e.Err))...).Inc()
 	c.m.hold.WithLabelValues(c.m.values(l, observe.Lost)...).Observe(e.Held.Seconds())
 }
 
-func (c *client) released(e fencelock.Event, l labels) {
+func (c *client) released(e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	c.m.hold.WithLabelValues(c.m.values(l, observe.Release(e.Err))...).Observe(e.Held.Seconds())
 	c.storeError(e, l)
 }
 
-func (c *client) storeError(e fencelock.Event, l labels) {
+func (c *client) storeError(e fencelock.Event, l observe.Labels) {
 	if observe.StoreFailed(e.Err) {
 		c.m.storeErrors.WithLabelValues(c.m.values(l)...).Inc()
 	}

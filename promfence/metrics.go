@@ -1,14 +1,10 @@
 package promfence
 
 import (
-	"slices"
-	"sync"
 	"time"
-	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/observe"
 )
 
@@ -21,8 +17,7 @@ type metrics struct {
 	dropped                                               prometheus.Counter
 	heldDesc, waitingDesc, oldestHoldDesc, oldestWaitDesc *prometheus.Desc
 
-	mu      sync.Mutex
-	clients []weak.Pointer[client] // of all calls of Hooks whose hooks are still in use
+	clients observe.Clients
 }
 
 func newMetrics(c *config) *metrics {
@@ -63,12 +58,6 @@ func newMetrics(c *config) *metrics {
 	}
 }
 
-func (m *metrics) add(c *client) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.clients = append(m.clients, weak.Make(c))
-}
-
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.wait, m.hold, m.ahead, m.left, m.renewals, m.risks, m.losses, m.handoffs, m.storeErrors, m.dropped,
@@ -90,23 +79,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.collectors() {
 		c.Collect(ch)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	now := time.Now()
-	holds, waits := map[labels]observe.Sum{}, map[labels]observe.Sum{}
-	if !m.byLock { // the values of lock are not known before
-		for _, kind := range []fencelock.Kind{fencelock.Exclusive, fencelock.Shared, fencelock.Permits} {
-			holds[labels{kind: kind}], waits[labels{kind: kind}] = observe.Sum{}, observe.Sum{}
-		}
-	}
-	m.clients = slices.DeleteFunc(m.clients, func(p weak.Pointer[client]) bool {
-		c := p.Value()
-		if c != nil {
-			c.open.Add(holds, waits)
-		}
-		return c == nil
-	})
-	gauges := func(sums map[labels]observe.Sum, count, age *prometheus.Desc) {
+	holds, waits := m.clients.Sums(m.byLock)
+	gauges := func(sums map[observe.Labels]observe.Sum, count, age *prometheus.Desc) {
 		for l, s := range sums {
 			values := m.values(l)
 			ch <- prometheus.MustNewConstMetric(count, prometheus.GaugeValue, float64(s.Count), values...)

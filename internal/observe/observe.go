@@ -5,8 +5,10 @@ package observe
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
@@ -68,12 +70,65 @@ func Cause(err error) string {
 // StoreFailed reports whether the store gave no answer, or refused.
 func StoreFailed(err error) bool { return errors.Is(err, fencelock.ErrUnavailable) }
 
-// Open is what is held and waited for at the moment, each since some time and with the labels
-// of type L. The zero value is empty. All methods may be called from many goroutines at once.
-type Open[L comparable] struct {
+// Labels are those that all metrics have.
+type Labels struct {
+	Kind fencelock.Kind
+	Lock string
+}
+
+// Labeler makes the label Lock of a key; nil: there is no such label.
+type Labeler func(key string) string
+
+// Labels returns those of e.
+func (f Labeler) Labels(e fencelock.Event) Labels {
+	l := Labels{Kind: e.Kind}
+	if f != nil {
+		l.Lock = f(e.Key)
+	}
+	return l
+}
+
+// Clients are what several Clients have open. The zero value is empty. All methods may be
+// called from many goroutines at once.
+type Clients struct {
+	mu   sync.Mutex
+	list []weak.Pointer[Open] // of those whose hooks are still in use
+}
+
+// Add adds what one Client has open, for as long as its hooks refer to o.
+func (c *Clients) Add(o *Open) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, weak.Make(o))
+}
+
+// Sums sums up what all of them have open. Without the label Lock, whose values are not known
+// before, each kind has a sum, also where nothing is open.
+func (c *Clients) Sums(byLock bool) (holds, waits map[Labels]Sum) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	holds, waits = map[Labels]Sum{}, map[Labels]Sum{}
+	if !byLock {
+		for _, kind := range []fencelock.Kind{fencelock.Exclusive, fencelock.Shared, fencelock.Permits} {
+			holds[Labels{Kind: kind}], waits[Labels{Kind: kind}] = Sum{}, Sum{}
+		}
+	}
+	c.list = slices.DeleteFunc(c.list, func(p weak.Pointer[Open]) bool {
+		o := p.Value()
+		if o != nil {
+			o.add(holds, waits)
+		}
+		return o == nil
+	})
+	return holds, waits
+}
+
+// Open is what one Client holds and waits for at the moment. The zero value is empty. All
+// methods may be called from many goroutines at once.
+type Open struct {
 	mu    sync.Mutex
-	holds map[hold]since[L]
-	waits map[uint64]since[L]
+	holds map[hold]since
+	waits map[uint64]since
 }
 
 type hold struct {
@@ -82,16 +137,16 @@ type hold struct {
 	kind  fencelock.Kind
 }
 
-type since[L comparable] struct {
+type since struct {
 	at     time.Time
-	labels L
+	labels Labels
 }
 
 func holdOf(e fencelock.Event) hold { return hold{e.Key, e.Token, e.Kind} }
 
 // Lost forgets everything if events were dropped before e, as nobody knows what they ended. It
 // returns how many were.
-func (o *Open[L]) Lost(e fencelock.Event) uint64 {
+func (o *Open) Lost(e fencelock.Event) uint64 {
 	if e.Dropped > 0 {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -101,34 +156,34 @@ func (o *Open[L]) Lost(e fencelock.Event) uint64 {
 }
 
 // Waits notes that a call waits, by its event Waiting.
-func (o *Open[L]) Waits(e fencelock.Event, labels L) {
+func (o *Open) Waits(e fencelock.Event, labels Labels) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.waits == nil {
-		o.waits = map[uint64]since[L]{}
+		o.waits = map[uint64]since{}
 	}
-	o.waits[e.Wait] = since[L]{e.Time, labels}
+	o.waits[e.Wait] = since{e.Time, labels}
 }
 
 // Waited notes that a call does not wait any longer, by its event Acquired or Refused.
-func (o *Open[L]) Waited(e fencelock.Event) {
+func (o *Open) Waited(e fencelock.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.waits, e.Wait)
 }
 
 // Holds notes that a lock is held, by its event Acquired.
-func (o *Open[L]) Holds(e fencelock.Event, labels L) {
+func (o *Open) Holds(e fencelock.Event, labels Labels) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.holds == nil {
-		o.holds = map[hold]since[L]{}
+		o.holds = map[hold]since{}
 	}
-	o.holds[holdOf(e)] = since[L]{e.Time, labels}
+	o.holds[holdOf(e)] = since{e.Time, labels}
 }
 
 // Held notes that a lock is not held any longer, by its event Released or Lost.
-func (o *Open[L]) Held(e fencelock.Event) {
+func (o *Open) Held(e fencelock.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.holds, holdOf(e))
@@ -148,19 +203,18 @@ func (s Sum) Age(now time.Time) time.Duration {
 	return max(now.Sub(s.Oldest), 0)
 }
 
-// Add adds what is open to the sums of each kind of labels.
-func (o *Open[L]) Add(holds, waits map[L]Sum) {
+func (o *Open) add(holds, waits map[Labels]Sum) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.holds {
-		add(holds, s)
+		addTo(holds, s)
 	}
 	for _, s := range o.waits {
-		add(waits, s)
+		addTo(waits, s)
 	}
 }
 
-func add[L comparable](sums map[L]Sum, s since[L]) {
+func addTo(sums map[Labels]Sum, s since) {
 	sum := sums[s.labels]
 	if sum.Count == 0 || s.at.Before(sum.Oldest) {
 		sum.Oldest = s.at

@@ -1,12 +1,11 @@
 package httplock
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/httplock/internal/lines"
 )
 
 // Limits of one look at many lines.
@@ -61,7 +60,7 @@ func (s *Server) lines(c *call) (any, error) {
 			break
 		}
 	}
-	slices.SortFunc(all, byLongestWaiting)
+	slices.SortFunc(all, func(a, b fencelock.Line) int { return lines.ByLongestWaiting(&a, &b) })
 	if len(all) > limit {
 		all, truncated = all[:limit], true
 	}
@@ -70,18 +69,4 @@ func (s *Server) lines(c *call) (any, error) {
 		views = append(views, viewOf(&all[i]))
 	}
 	return map[string]any{"lines": views, "truncated": truncated}, nil
-}
-
-// byLongestWaiting puts the line first whose first waiter has waited longest, and lines without
-// waiters last.
-func byLongestWaiting(a, b fencelock.Line) int {
-	switch {
-	case len(a.Waiters) > 0 && len(b.Waiters) > 0:
-		if n := a.Waiters[0].Since.Compare(b.Waiters[0].Since); n != 0 {
-			return n
-		}
-	case len(a.Waiters)+len(b.Waiters) > 0:
-		return cmp.Compare(len(b.Waiters), len(a.Waiters))
-	}
-	return strings.Compare(a.Key, b.Key)
 }

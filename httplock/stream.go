@@ -1,15 +1,11 @@
 package httplock
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"time"
-)
 
-const (
-	keepAlive    = 15 * time.Second
-	writeTimeout = 10 * time.Second
+	"github.com/fencelock/fencelock/httplock/internal/sse"
 )
 
 // viewer is one stream of events.
@@ -38,9 +34,7 @@ func (s *Server) serveEvents(c *call) (any, error) {
 	}
 	defer s.events.end()
 	v.resume(c.Header.Get("Last-Event-ID"))
-	c.w.Header().Set("Content-Type", "text/event-stream")
-	c.w.Header().Set("X-Accel-Buffering", "no") // or nginx keeps events back
-	c.w.WriteHeader(http.StatusOK)
+	sse.Begin(c.w)
 	c.status = http.StatusOK
 	v.stream()
 	return nil, nil
@@ -75,7 +69,7 @@ func (v *viewer) sees(key string) bool {
 }
 
 func (v *viewer) stream() {
-	alive := time.NewTicker(keepAlive)
+	alive := time.NewTicker(sse.KeepAlive)
 	defer alive.Stop()
 	for {
 		more, err := v.send()
@@ -85,7 +79,7 @@ func (v *viewer) stream() {
 		select {
 		case <-more:
 		case <-alive.C:
-			if v.write(": still here\n\n") != nil {
+			if sse.Send(v.w, sse.Alive) != nil {
 				return
 			}
 		case <-v.Context().Done():
@@ -115,13 +109,5 @@ func (v *viewer) send() (more <-chan struct{}, err error) {
 		}
 		b.WriteString(": hello\n\n")
 	}
-	return more, v.write(b.String())
-}
-
-func (v *viewer) write(s string) error {
-	_ = v.out.SetWriteDeadline(time.Now().Add(writeTimeout)) // a viewer that does not read is let go
-	if _, err := io.WriteString(v.w, s); err != nil {
-		return err
-	}
-	return v.out.Flush()
+	return more, sse.Send(v.w, b.String())
 }

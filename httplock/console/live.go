@@ -2,15 +2,11 @@ package console
 
 import (
 	"hash/maphash"
-	"io"
 	"net/http"
 	"strings"
 	"time"
-)
 
-const (
-	keepAlive    = 15 * time.Second
-	writeTimeout = 10 * time.Second
+	"github.com/fencelock/fencelock/httplock/internal/sse"
 )
 
 // live streams an event whenever the page that it belongs to would look different, apart from
@@ -25,20 +21,17 @@ func (c *Console) live(v *visit) {
 		return
 	}
 	defer c.watch.stream()()
-	h := v.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // or nginx keeps events back
-	v.w.WriteHeader(http.StatusOK)
+	sse.Begin(v.w)
 	if v.Method == http.MethodHead {
 		return
 	}
-	alive := time.NewTicker(keepAlive)
+	alive := time.NewTicker(sse.KeepAlive)
 	defer alive.Stop()
 	shown, begun := uint64(0), false
 	for {
 		s, next := c.watch.latest(v.Context())
 		if sum := v.sum(s); sum != shown || !begun {
-			if v.send("event: change\ndata: {}\n\n") != nil {
+			if sse.Send(v.w, "event: change\ndata: {}\n\n") != nil {
 				return
 			}
 			shown, begun = sum, true
@@ -46,7 +39,7 @@ func (c *Console) live(v *visit) {
 		select {
 		case <-next:
 		case <-alive.C:
-			if v.send(": still here\n\n") != nil {
+			if sse.Send(v.w, sse.Alive) != nil {
 				return
 			}
 		case <-v.Context().Done():
@@ -74,14 +67,4 @@ func (v *visit) sum(s *snapshot) uint64 {
 type keySum struct {
 	key string
 	sum uint64
-}
-
-// send writes to the stream. A visitor that does not read is let go.
-func (v *visit) send(s string) error {
-	out := http.NewResponseController(v.w)
-	_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := io.WriteString(v.w, s); err != nil {
-		return err
-	}
-	return out.Flush()
 }

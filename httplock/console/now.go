@@ -1,13 +1,13 @@
 package console
 
 import (
-	"cmp"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/httplock/internal/lines"
 )
 
 const (
@@ -63,36 +63,22 @@ func (c *Console) now(v *visit) {
 	prefix := v.URL.Query().Get("prefix")
 	p := &nowPage{page: v.page("now.title"), state: stateOf(s), Prefix: prefix, MayLook: v.who.Look != nil}
 	p.Refresh, p.Stream = refreshEvery, "live?"+v.URL.RawQuery
-	var lines []*line
+	var shown []*line
 	for key, l := range s.lines {
 		if strings.HasPrefix(key, prefix) && v.who.mayLook(key) {
-			lines = append(lines, l)
+			shown = append(shown, l)
 			p.Waiters += len(l.Waiters)
 		}
 	}
-	slices.SortFunc(lines, byLongestWaiting)
-	p.Keys, p.Cut = len(lines), s.cut
-	if len(lines) > maxRows {
-		lines, p.Cut = lines[:maxRows], true
+	slices.SortFunc(shown, func(a, b *line) int { return lines.ByLongestWaiting(&a.Line, &b.Line) })
+	p.Keys, p.Cut = len(shown), s.cut
+	if len(shown) > maxRows {
+		shown, p.Cut = shown[:maxRows], true
 	}
-	for _, l := range lines {
+	for _, l := range shown {
 		p.Rows = append(p.Rows, rowOf(l, s.at))
 	}
 	v.render(http.StatusOK, "now", p)
-}
-
-// byLongestWaiting puts the line first whose first waiter has waited longest, and lines
-// without waiters last.
-func byLongestWaiting(a, b *line) int {
-	switch {
-	case len(a.Waiters) > 0 && len(b.Waiters) > 0:
-		if n := a.Waiters[0].Since.Compare(b.Waiters[0].Since); n != 0 {
-			return n
-		}
-	case len(a.Waiters)+len(b.Waiters) > 0:
-		return cmp.Compare(len(b.Waiters), len(a.Waiters))
-	}
-	return strings.Compare(a.Key, b.Key)
 }
 
 func rowOf(l *line, at time.Time) nowRow {

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -35,6 +37,28 @@ var Postgres = forTest(always(postgres))
 
 // StartPostgres starts a PostgreSQL server in a folder.
 var StartPostgres = inFolder(always(postgres))
+
+// PostgresStandby starts a standby of primary for a test. It follows the server at source: the
+// primary itself, or a proxy before it. The primary needs wal_level = replica and
+// max_wal_senders.
+func PostgresStandby(tb TB, primary *Server, source string, opts ...Option) *Server {
+	tb.Helper()
+	dir := tb.TempDir()
+	host, port, _ := net.SplitHostPort(primary.Addr())
+	copied := exec.Command(program("pg_basebackup"), "-h", host, "-p", port, "-U", postgresUser, "-D", filepath.Join(dir, "data"),
+		"--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
+	if out, err := copied.CombinedOutput(); err != nil {
+		tb.Fatalf("copying the primary: %v\n%s", err, out)
+	}
+	host, port, _ = net.SplitHostPort(source)
+	follow := Config("wal_level = replica", "max_wal_senders = 4", "hot_standby = on",
+		"primary_conninfo = 'host="+host+" port="+port+" user="+postgresUser+"'")
+	s, err := StartPostgres(context.Background(), dir, append([]Option{follow}, opts...)...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return attach(tb, s)
+}
 
 func postgresData(s *Server) string { return filepath.Join(s.dir, "data") }
 

@@ -1,10 +1,7 @@
 package doctor_test
 
 import (
-	"context"
 	"database/sql"
-	"net"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -42,7 +39,8 @@ func TestPostgres(t *testing.T) {
 	run("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET idle_in_transaction_session_timeout = 0", "SELECT pg_reload_conf()",
 		"ALTER ROLE postgres SET synchronous_commit = off", "ALTER ROLE postgres SET statement_timeout = '5s'",
 		"ALTER ROLE postgres SET default_transaction_isolation = 'serializable'")
-	standby := standbyOf(t, s)
+	standby := testserver.PostgresStandby(t, s, s.Addr(),
+		testserver.Config("fsync = on", "idle_in_transaction_session_timeout = '10min'"))
 	until(t, "the standby is connected", func() bool {
 		var n int
 		return db.QueryRow("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'").Scan(&n) == nil && n == 1
@@ -60,29 +58,6 @@ func TestPostgres(t *testing.T) {
 	finds(t, open(t, s.URL()).Backend, time.Minute, "note postgres-idle-in-transaction", "error postgres-read-only",
 		"error lock-refused")
 	finds(t, open(t, standby.URL()).Backend, time.Minute, "error postgres-standby", "error lock-refused")
-}
-
-// standbyOf starts a standby of a server for a test.
-func standbyOf(t *testing.T, primary *testserver.Server) *testserver.Server {
-	t.Helper()
-	dir := t.TempDir()
-	host, port, _ := net.SplitHostPort(primary.Addr())
-	programs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pg_basebackup")
-	program := "pg_basebackup"
-	if _, err := exec.LookPath(program); err != nil && len(programs) > 0 {
-		program = programs[len(programs)-1]
-	}
-	copied := exec.Command(program, "-h", host, "-p", port, "-U", "postgres", "-D", filepath.Join(dir, "data"),
-		"--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
-	if out, err := copied.CombinedOutput(); err != nil {
-		t.Fatalf("copying the primary: %v\n%s", err, out)
-	}
-	s, err := testserver.StartPostgres(context.Background(), dir, testserver.Config(
-		"fsync = on", "idle_in_transaction_session_timeout = '10min'", "wal_level = replica", "max_wal_senders = 4",
-		"hot_standby = on", "primary_conninfo = 'host="+host+" port="+port+" user=postgres'"))
-	must(t, err)
-	t.Cleanup(func() { _ = s.Stop() })
-	return s
 }
 
 func TestPgBouncer(t *testing.T) {

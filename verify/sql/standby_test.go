@@ -1,12 +1,8 @@
 package sql_test
 
 import (
-	"context"
 	"errors"
-	"net"
 	"net/url"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -30,7 +26,8 @@ func TestStaleStandbyLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
 func staleStandby(t *testing.T) {
 	primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
 	s := &store{kind: postgres, on: primary}
-	standby, link := standbyOf(t, primary)
+	link := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})
+	standby := testserver.PostgresStandby(t, primary, link.Addr())
 	hosts, err := url.Parse(primary.URL())
 	must(t, err)
 	hosts.Host += "," + standby.Addr()
@@ -95,29 +92,4 @@ func staleStandby(t *testing.T) {
 			t.Errorf("Release by %s: %v", name, err)
 		}
 	}
-}
-
-// standbyOf starts a server that follows another one through a proxy.
-func standbyOf(t *testing.T, primary *testserver.Server) (*testserver.Server, *faultproxy.Proxy) {
-	t.Helper()
-	dir := t.TempDir()
-	host, port, _ := net.SplitHostPort(primary.Addr())
-	programs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pg_basebackup")
-	program := "pg_basebackup"
-	if _, err := exec.LookPath(program); err != nil && len(programs) > 0 {
-		program = programs[len(programs)-1]
-	}
-	copied := exec.Command(program, "-h", host, "-p", port, "-U", "postgres", "-D", filepath.Join(dir, "data"),
-		"--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
-	if out, err := copied.CombinedOutput(); err != nil {
-		t.Fatalf("copying the primary: %v\n%s", err, out)
-	}
-	link := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})
-	host, port, _ = net.SplitHostPort(link.Addr())
-	s, err := testserver.StartPostgres(context.Background(), dir, testserver.Config(
-		"wal_level = replica", "max_wal_senders = 4", "hot_standby = on",
-		"primary_conninfo = 'host="+host+" port="+port+" user=postgres'"))
-	must(t, err)
-	t.Cleanup(func() { _ = s.Stop() })
-	return s, link
 }

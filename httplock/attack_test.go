@@ -18,16 +18,14 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
 // hurriedSite is a site whose time limits of connections are short.
 func hurriedSite(t *testing.T, limit time.Duration) (addr string) {
 	t.Helper()
-	client, err := fencelock.New(memlock.New(), &fencelock.Options{TTL: placeKept})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testclient.New(t, memlock.New(), &fencelock.Options{TTL: placeKept})
 	s, err := httplock.New(client, nil)
 	if err != nil {
 		t.Fatal(err)

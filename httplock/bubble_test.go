@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -40,10 +41,7 @@ const placeKept = 5 * time.Second
 
 func (w *world) server(o *httplock.Options) *local {
 	w.Helper()
-	client, err := fencelock.New(w.store, &fencelock.Options{Owner: "server", TTL: placeKept})
-	if err != nil {
-		w.Fatal(err)
-	}
+	client := testclient.New(w, w.store, &fencelock.Options{Owner: "server", TTL: placeKept})
 	s, err := httplock.New(client, o)
 	if err != nil {
 		w.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -28,10 +29,7 @@ type browser struct {
 
 func newBrowser(t *testing.T, o *httplock.Options) (*browser, *fencelock.Client) {
 	t.Helper()
-	client, err := fencelock.New(memlock.New(), &fencelock.Options{Owner: "server"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testclient.New(t, memlock.New(), &fencelock.Options{Owner: "server"})
 	s, err := httplock.New(client, o)
 	if err != nil {
 		t.Fatal(err)

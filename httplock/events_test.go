@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 // viewer reads a stream of events.
@@ -190,10 +190,7 @@ func TestEventsOfManyLinesAreCutToARing(t *testing.T) {
 		a.acquire("k")
 		v.take()
 		v.close()
-		c, err := fencelock.New(w.store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testclient.New(t, w.store, nil)
 		defer c.Close()
 		for i := range 3000 {
 			if _, err := c.Lock(t.Context(), fmt.Sprint("other-", i)); err != nil {

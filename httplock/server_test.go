@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -32,25 +32,17 @@ func newSite(t *testing.T, o *httplock.Options) *site {
 
 func newSiteOn(t *testing.T, b driver.Backend, o *httplock.Options) *site {
 	t.Helper()
-	client, err := fencelock.New(b, &fencelock.Options{Owner: "server", TTL: placeKept})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testclient.New(t, b, &fencelock.Options{Owner: "server", TTL: placeKept})
 	s, err := httplock.New(client, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewUnstartedServer(nil)
-	web.Config = s.HTTPServer()
-	web.Start()
 	t.Cleanup(func() {
-		s.Drain()
-		web.CloseClientConnections()
-		web.Close()
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	web := testclient.Serve(t, s.HTTPServer(), s.Drain)
 	return &site{T: t, server: s, client: client, url: web.URL, http: web.Client()}
 }
 

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -372,10 +372,7 @@ func TestTerraformNeedsStatesAndAStoreThatDetaches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, err := fencelock.New(plain{memlock.New()}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := testclient.New(t, plain{memlock.New()}, nil)
 		defer client.Close()
 		if _, err := httplock.New(client, &httplock.Options{States: states}); err == nil {
 			t.Error("a store that cannot pass leases on was taken")

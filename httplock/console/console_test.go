@@ -20,6 +20,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock/console"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -85,10 +86,7 @@ func newSite(t *testing.T, o *console.Options) *site {
 
 func newClient(t *testing.T, b driver.Backend, owner string) *fencelock.Client {
 	t.Helper()
-	c, err := fencelock.New(b, &fencelock.Options{Owner: owner})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testclient.New(t, b, &fencelock.Options{Owner: owner})
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)

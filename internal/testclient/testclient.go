@@ -1,7 +1,9 @@
-// Package testclient makes Clients for tests.
+// Package testclient makes Clients for tests, and servers of their locks.
 package testclient
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/fencelock/fencelock"
@@ -16,4 +18,19 @@ func New(t testing.TB, b driver.Backend, o *fencelock.Options) *fencelock.Client
 		t.Fatal(err)
 	}
 	return c
+}
+
+// Serve serves s on loopback until the test ends. drain is called before its connections are
+// closed.
+func Serve(t testing.TB, s *http.Server, drain func()) *httptest.Server {
+	t.Helper()
+	web := httptest.NewUnstartedServer(nil)
+	web.Config = s
+	web.Start()
+	t.Cleanup(func() {
+		drain()
+		web.CloseClientConnections()
+		web.Close()
+	})
+	return web
 }

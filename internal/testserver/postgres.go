@@ -45,8 +45,9 @@ func PostgresStandby(tb TB, primary *Server, source string, opts ...Option) *Ser
 	tb.Helper()
 	dir := tb.TempDir()
 	host, port, _ := net.SplitHostPort(primary.Addr())
-	copied := exec.Command(program("pg_basebackup"), "-h", host, "-p", port, "-U", postgresUser, "-D", filepath.Join(dir, "data"),
-		"--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
+	copied := exec.Command(program("pg_basebackup"), "-h", host, "-p", port, "-U", postgresUser,
+		"-D", filepath.Join(dir, "data"), "--checkpoint=fast", "--wal-method=stream",
+		"--write-recovery-conf", "--no-sync")
 	if out, err := copied.CombinedOutput(); err != nil {
 		tb.Fatalf("copying the primary: %v\n%s", err, out)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/httplock/console"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/redislock"
@@ -45,23 +46,13 @@ func serveOn(t *testing.T, servers, takers driver.Backend, o *httplock.Options) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewUnstartedServer(nil)
-	web.Config = s.HTTPServer()
-	web.Start()
-	t.Cleanup(func() {
-		s.Drain()
-		web.CloseClientConnections()
-		web.Close()
-	})
+	web := testclient.Serve(t, s.HTTPServer(), s.Drain)
 	return &service{t, web, takers, newClient(t, takers)}
 }
 
 func newClient(t *testing.T, b driver.Backend) *fencelock.Client {
 	t.Helper()
-	c, err := fencelock.New(b, &fencelock.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testclient.New(t, b, &fencelock.Options{})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -142,24 +143,13 @@ type service struct {
 
 func newService(t *testing.T, b driver.Backend, o *httplock.Options) *service {
 	t.Helper()
-	client, err := fencelock.New(b, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testclient.New(t, b, nil)
 	s, err := httplock.New(client, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewUnstartedServer(nil)
-	web.Config = s.HTTPServer()
-	web.Start()
-	t.Cleanup(func() {
-		s.Drain()
-		web.CloseClientConnections()
-		web.Close()
-		_ = client.Close()
-	})
-	return &service{s, web.URL, ""}
+	t.Cleanup(func() { _ = client.Close() })
+	return &service{s, testclient.Serve(t, s.HTTPServer(), s.Drain).URL, ""}
 }
 
 // field is a member of an answer that is text.
@@ -313,10 +303,7 @@ func (r *reader) ended(store *memlock.Store) {
 		}
 	}
 
-	client, err := fencelock.New(store, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	client := testclient.New(r, store, nil)
 	lost, err := httplock.New(client, nil)
 	if err != nil {
 		r.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/redis/go-redis/v9"
@@ -139,10 +140,7 @@ func TestServersThatAreKilledLoseNobody(t *testing.T) {
 	}
 	rdb := redis.NewClient(options)
 	defer rdb.Close()
-	looker, err := fencelock.New(redislock.New(rdb, nil), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looker := testclient.New(t, redislock.New(rdb, nil), nil)
 	s := &stage{T: t, url: balance(t, servers), store: looker, http: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 100},
 	}}

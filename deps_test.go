@@ -111,7 +111,7 @@ func breach(f goFile, imported string) string {
 	switch {
 	case f.module == "." && !own && !standard(imported):
 		return "the root module, its tests included, imports nothing but the standard library"
-	case f.module == "." && own && within(dir, "redislock", "etcdlock", "zklock", "promfence", "otelfence"):
+	case f.module == "." && own && within(dir, "redislock", "etcdlock", "zklock", "httplock", "promfence", "otelfence"):
 		return "the root module needs none of the other modules"
 	case own && within(dir, "integrations") && within(f.module, "examples"):
 		return "" // they show how integrations are used
@@ -178,7 +178,7 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		file, module       string
 		allowed, forbidden string // ours begin with a slash
 	}{
-		{"client.go", ".", "context /driver /fence", "/promfence /internal/observe /memlock /drivertest /internal/escape golang.org/x/sync/semaphore C"},
+		{"client.go", ".", "context /driver /fence", "/promfence /httplock /internal/observe /memlock /drivertest /internal/escape golang.org/x/sync/semaphore C"},
 		{"client_test.go", ".", "/memlock /drivertest", "/redislock /verify/bench github.com/stretchr/testify"},
 		{"driver/backend.go", ".", "iter", "/ /memlock"},
 		{"drivertest/lease.go", ".", "/driver /memlock", "/"},

@@ -15,7 +15,7 @@ touch "$dir/found"
 git archive "$ref" | tar -x -C "$dir/before"
 GOWORK=off go -C tools/apidiff build -o "$dir/apidiff" golang.org/x/exp/cmd/apidiff
 
-for module in . redislock etcdlock zklock storeurl promfence otelfence integrations/*/; do
+for module in . redislock etcdlock zklock storeurl httplock promfence otelfence integrations/*/; do
 	module=${module%/}
 	[ -f "$dir/before/$module/go.mod" ] || continue # it is new
 	path=$(sed -n 's/^module //p' "$module/go.mod")
@@ -26,7 +26,7 @@ for module in . redislock etcdlock zklock storeurl promfence otelfence integrati
 	done
 	"$dir/apidiff" -m -incompatible "$dir/before.api" "$dir/$(basename "$now").api" >"$dir/changes" 2>>"$dir/log"
 	# The root module's pattern takes in the other modules of the workspace.
-	sed -n "s|^- |$module: |p" "$dir/changes" | sed -E '/^\.: \.\/(verify|lab|examples|cmd|redislock|etcdlock|zklock|storeurl|promfence|otelfence|integrations)\//d' >>"$dir/found"
+	sed -n "s|^- |$module: |p" "$dir/changes" | sed -E '/^\.: \.\/(verify|lab|examples|cmd|redislock|etcdlock|zklock|storeurl|httplock|promfence|otelfence|integrations)\//d' >>"$dir/found"
 done
 
 grep -vxFf <(grep -v '^#' docs/api-breaks.txt) "$dir/found" >"$dir/unlisted" || true

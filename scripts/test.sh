@@ -36,11 +36,10 @@ for name in $missing; do
 	esac
 done
 if [ -n "$stores" ]; then
-	packages=(./...)
+	packages=(./... ./httplock/... ./promfence/... ./otelfence/...)
 else
-	verify=$(go list ./verify/... | grep -vE "/verify/($left_out)\$")
-	packages=(./redislock/... ./zklock/... ./verify/sql ./verify/every ./verify/torture
-		./verify/etcd $verify ./cmd/fencelock/... ./storeurl/... ./etcdlock/... ./lab/... ./examples/... ./...)
+	all=$(go list $(go list -m -f '{{.Dir}}/...') | grep -vE "/verify/($left_out)\$")
+	packages=(./redislock/... ./zklock/... ./verify/sql ./verify/every ./verify/torture ./verify/etcd $all)
 fi
 
 run() { # NAME WORKSPACE FOLDER PACKAGE...

@@ -39,6 +39,7 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/DataDog/datadog-agent/pkg/template v0.80.0 // indirect
 	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/basgys/goxml2json v1.1.1-0.20231018121955-e66ee54ceaad // indirect
@@ -106,6 +107,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/fencelock/fencelock/etcdlock v0.0.0
+	github.com/fencelock/fencelock/httplock v0.0.0
 	github.com/fencelock/fencelock/zklock v0.0.0
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -134,3 +136,5 @@ replace github.com/fencelock/fencelock/storeurl => ../storeurl
 replace github.com/fencelock/fencelock/promfence => ../promfence
 
 replace github.com/fencelock/fencelock/otelfence => ../otelfence
+
+replace github.com/fencelock/fencelock/httplock => ../httplock

@@ -24,6 +24,7 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/DataDog/datadog-agent/pkg/template v0.80.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect
@@ -58,6 +59,7 @@ require (
 	github.com/creack/pty v1.1.24
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/fencelock/fencelock/etcdlock v0.0.0 // indirect
+	github.com/fencelock/fencelock/httplock v0.0.0
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -77,3 +79,5 @@ replace github.com/fencelock/fencelock/zklock => ../../zklock
 replace github.com/fencelock/fencelock/lab => ../../lab
 
 replace github.com/fencelock/fencelock/storeurl => ../../storeurl
+
+replace github.com/fencelock/fencelock/httplock => ../../httplock

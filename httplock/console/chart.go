@@ -19,6 +19,7 @@ type chart struct {
 	Title, Summary string
 	Width, Height  int
 	Bars           []bar
+	Values         string        // the durations in words, for those who do not see the bars
 	Top            time.Duration // what the highest bar stands for
 }
 
@@ -51,17 +52,19 @@ func draw(l language, all []time.Duration, title, none string) chart {
 		return c
 	}
 	c.Top = slices.Max(all)
+	labels := make([]string, len(all))
 	step := chartWidth / max(len(all), fewBars)
 	for i, d := range all {
+		labels[i] = span(l, d)
 		height := 1 // a bar for what took no time shows that it is there
 		if c.Top > 0 {
 			height = max(int(chartHeight*d/c.Top), 1)
 		}
 		c.Bars = append(c.Bars, bar{
-			X: i*step + 1, Y: chartHeight - height, Width: step - 2, Height: height, Label: span(l, d),
+			X: i*step + 1, Y: chartHeight - height, Width: step - 2, Height: height, Label: labels[i],
 		})
 	}
-	c.Summary = summary(l, all, c.Top)
+	c.Values, c.Summary = strings.Join(labels, ", "), summary(l, all, c.Top)
 	return c
 }
 
@@ -71,13 +74,4 @@ func summary(l language, all []time.Duration, longest time.Duration) string {
 	}
 	sorted := slices.Sorted(slices.Values(all))
 	return say(l, "chart.summary.n", len(all), span(l, sorted[len(sorted)/2]), span(l, longest))
-}
-
-// Values are the durations in words, for those who do not see the bars.
-func (c chart) Values() string {
-	var labels []string
-	for _, b := range c.Bars {
-		labels = append(labels, b.Label)
-	}
-	return strings.Join(labels, ", ")
 }

@@ -20,12 +20,11 @@ type state struct {
 	Looked time.Time // when what is shown was true; zero: never
 	Down   time.Time // since when the store does not answer; zero: it does
 	Since  time.Time // since when the history goes back
+
+	DownFor time.Duration // how long the store has not answered, if it does not
 }
 
-// DownFor is how long the store has not answered.
-func (s state) DownFor() time.Duration { return time.Since(s.Down) }
-
-func stateOf(s *snapshot) state { return state{s.at, s.down, s.since} }
+func stateOf(s *snapshot) state { return state{s.at, s.down, s.since, time.Since(s.down)} }
 
 type nowPage struct {
 	page
@@ -105,7 +104,7 @@ func rowOf(l *line, at time.Time) nowRow {
 }
 
 // left is what was left of the lease of a claim when the store was looked at.
-func (l *line) left(s *fencelock.Standing) lease { return lease{s.Left, l.full[s.ID]} }
+func (l *line) left(s *fencelock.Standing) lease { return leaseOf(s.Left, l.full[s.ID]) }
 
 func since(t, at time.Time) time.Duration {
 	if t.IsZero() {

@@ -77,19 +77,15 @@ func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 const endless = 365 * 24 * time.Hour
 
 // lease is what is left of one.
-type lease struct{ rest, full time.Duration }
+type lease struct {
+	Rest    time.Duration
+	Endless bool  // nobody meant an end
+	MS      int64 // the rest
+	FullMS  int64 // the whole length
+	Percent int   // width of the bar
+}
 
-// Endless reports whether the lease has no end that anybody meant.
-func (l lease) Endless() bool { return l.rest > endless }
-
-// MS is the rest in milliseconds.
-func (l lease) MS() int64 { return max(l.rest, 0).Milliseconds() }
-
-// FullMS is the whole length in milliseconds.
-func (l lease) FullMS() int64 { return max(l.full, l.rest, 1).Milliseconds() }
-
-// Percent is the width of the bar.
-func (l lease) Percent() int { return int(100 * l.MS() / max(l.FullMS(), 1)) }
-
-// Rest is the rest of the lease.
-func (l lease) Rest() time.Duration { return l.rest }
+func leaseOf(rest, full time.Duration) lease {
+	ms, fullMS := max(rest, 0).Milliseconds(), max(full, rest, time.Millisecond).Milliseconds()
+	return lease{rest, rest > endless, ms, fullMS, int(100 * ms / fullMS)}
+}

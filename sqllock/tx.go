@@ -159,10 +159,10 @@ func newTxLocker(b *Backend, none bool) *TxLocker {
 //
 // It costs three round trips if the lock is free: two on the Backend's pool, one in the
 // transaction. On MariaDB and MySQL it costs one more. Errors match fencelock.ErrNotAcquired
-// if ctx ended in line (and ctx's error), ErrUnavailable if the database gave no answer,
+// if ctx ended (and ctx's error), ErrUnavailable if the database gave no answer,
 // ErrKind if a semaphore has the key, ErrDeadlock if transactions wait for each other, and
-// ErrInvalid. A ctx that ends before the claim is in line is answered with its error alone. An
-// error of the statement in the transaction is the driver's.
+// ErrInvalid. An error of the statement in the
+// transaction is the driver's.
 func (l *TxLocker) Lock(ctx context.Context, key string) (*TxLock, error) {
 	return l.lock(ctx, key, false)
 }
@@ -281,6 +281,7 @@ func (l *TxLocker) obtain(ctx context.Context, c driver.Claim) (driver.Ticket, e
 	t, err := l.b.Enter(ctx, c)
 	if err != nil && !isAnswer(err) {
 		l.b.giveUp(driver.Ticket{Claim: c}) // it may arrive yet
+		err = notAcquired(ctx, t, err)
 	}
 	for err == nil && !t.Granted {
 		t, err = l.await(ctx, t)
@@ -302,15 +303,21 @@ func (l *TxLocker) await(ctx context.Context, t driver.Ticket) (driver.Ticket, e
 			err = l.b.txStep(ctx, t.Key, "deadlock", []byte(t.Key), l.b.store.text(t.ID))
 		}
 	}
+	if err != nil {
+		return t, notAcquired(ctx, t, err)
+	}
+	return next, nil
+}
+
+// notAcquired is err, unless ctx has ended: then it says so, and who is first in line.
+func notAcquired(ctx context.Context, t driver.Ticket, err error) error {
 	switch ended := driver.Ended(ctx); {
-	case err == nil:
-		return next, nil
 	case ended == nil:
-		return t, err
+		return err
 	case t.Head != nil:
-		return t, fmt.Errorf("%w: %w: %w", driver.ErrNotAcquired, t.Head, ended)
+		return fmt.Errorf("%w: %w: %w", driver.ErrNotAcquired, t.Head, ended)
 	default:
-		return t, fmt.Errorf("%w: %w", driver.ErrNotAcquired, ended)
+		return fmt.Errorf("%w: %w", driver.ErrNotAcquired, ended)
 	}
 }
 

@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"time"
+
 	"github.com/fencelock/fencelock/driver"
 )
 
@@ -74,6 +76,9 @@ func (x *inLine) reserves(span int64) bool {
 	done, err := x.at.Backend.(driver.Reserver).Reserve(w.ctx, x.Ticket, span)
 	w.must("Reserve", err)
 	after, holds := x.standing()
+	if held && !holds {
+		w.inTime("the look after Reserve", time.Now(), x.ends())
+	}
 	w.wrongIf(!done && (holds != held || after.Span != before.Span),
 		"Reserve says that it has done nothing, and the claim had %d tokens before: %+v", before.Span, after)
 	w.wrongIf(after.Span < before.Span && held && holds || done && holds && after.Span < span,

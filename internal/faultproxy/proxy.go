@@ -93,6 +93,7 @@ func (p *Proxy) Cut() {
 	for c := range p.conns {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		c.Close()
+		delete(p.conns, c)
 	}
 }
 

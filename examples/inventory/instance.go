@@ -19,13 +19,19 @@ import (
 // is.
 const lease = 300 * time.Millisecond
 
+// thinking is how long an instance takes between reading and writing.
+var thinking time.Duration
+
 var (
 	errSoldOut = errors.New("sold out")
 	errBusy    = errors.New("somebody else is selling")
 )
 
 // instance sells until nothing is left.
-func instance(kind, postgres, addr string) error {
+func instance(kind, postgres, addr string, slowly bool) error {
+	if slowly {
+		thinking = 10 * time.Millisecond
+	}
 	db, err := sql.Open("pgx", postgres)
 	if err != nil {
 		return err
@@ -52,6 +58,10 @@ func instance(kind, postgres, addr string) error {
 				return sellGuarded(ctx, db, l.Token())
 			})
 		}
+	case "script":
+		s := newScriptSale(db, rdb)
+		defer s.orders.Wait()
+		sell = func() error { return s.sell(ctx) }
 	default:
 		return fmt.Errorf("there is no kind of lock called %q", kind)
 	}
@@ -108,7 +118,7 @@ func look(ctx context.Context, db *sql.DB) (n int, err error) {
 		return 0, errSoldOut
 	}
 	fmt.Println("read", n)
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(thinking)
 	return n, nil
 }
 

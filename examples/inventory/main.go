@@ -1,6 +1,7 @@
 // Inventory is a flash sale: three instances of a shop sell the same fifty pieces, which
 // a PostgreSQL counts. It plays the sale without a lock, with the lock that tutorials
-// teach, and with a lock and a guard, and counts what was sold.
+// teach, with a lock and a guard, and with one script in Redis and no lock at all, and
+// counts what was sold.
 //
 //	go run ./inventory
 //	go run ./inventory -runs 200
@@ -28,7 +29,7 @@ const pieces = 50
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) > 1 && os.Args[1] == "instance" {
-		if err := instance(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+		if err := instance(os.Args[2], os.Args[3], os.Args[4], os.Args[5] == "slowly"); err != nil {
 			log.Fatal(err)
 		}
 		return
@@ -50,7 +51,7 @@ func story(runs int) error {
 	for _, k := range kinds {
 		oversold, most := 0, 0
 		for range runs {
-			sold, err := shop.sale(context.Background(), k.name)
+			sold, _, err := shop.sale(context.Background(), k.name, pieces, true)
 			if err != nil {
 				return err
 			}
@@ -61,6 +62,14 @@ func story(runs int) error {
 		}
 		fmt.Printf("%-12s oversold in %d of %d sales, %d sold at the most: %s\n", k.name, oversold, runs, most, k.why)
 	}
+	fmt.Printf("\nundisturbed, %d pieces, and no pause between reading and writing:\n", 20*pieces)
+	for _, k := range kinds[2:] {
+		sold, took, err := shop.sale(context.Background(), k.name, 20*pieces, false)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-12s %.0f pieces a second\n", k.name, float64(sold)/took.Seconds())
+	}
 	return nil
 }
 
@@ -69,6 +78,7 @@ var kinds = []struct{ name, why string }{
 	{"no-lock", "two read the same number and write the same number less one"},
 	{"tutorial", "SET NX EX with an owner; the one that was stopped wakes up after its lock has ended, and writes what it had read"},
 	{"fencelock", "the one that was stopped writes too, and the row refuses its token"},
+	{"script", "reading and writing are one step, so there is nothing to stop in between"},
 }
 
 // shop is the servers and the tables of a sale.
@@ -80,7 +90,7 @@ type shop struct {
 
 const tables = `
 CREATE TABLE stock (id INT PRIMARY KEY, pieces INT NOT NULL, fence BIGINT NOT NULL);
-CREATE TABLE orders (id BIGINT GENERATED ALWAYS AS IDENTITY, buyer TEXT NOT NULL, token BIGINT NOT NULL);
+CREATE TABLE orders (id BIGINT GENERATED ALWAYS AS IDENTITY, buyer TEXT NOT NULL UNIQUE, token BIGINT NOT NULL);
 INSERT INTO stock VALUES (1, 0, 0);`
 
 func open(ctx context.Context) (s *shop, err error) {

@@ -9,46 +9,53 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"time"
 )
 
-// sale lets three instances sell everything, and returns how many pieces were sold.
-func (s *shop) sale(ctx context.Context, kind string) (sold int, err error) {
+// sale lets three instances sell so many pieces, and returns how many pieces were sold, and how
+// long that took. Disturbed, one instance is stopped and one is killed, in mid-sale.
+func (s *shop) sale(ctx context.Context, kind string, pieces int, disturbed bool) (sold int, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, q := range []string{"TRUNCATE orders", fmt.Sprintf("UPDATE stock SET pieces = %d", pieces)} {
 		if _, err := s.db.ExecContext(ctx, q); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	if _, err := s.redis.Ask("FLUSHALL"); err != nil {
-		return 0, err
+	for _, q := range [][]string{{"FLUSHALL"}, {"SET", stockKey, strconv.Itoa(pieces)}} {
+		if _, err := s.redis.Ask(q...); err != nil {
+			return 0, 0, err
+		}
 	}
 
+	began := time.Now()
 	var all sync.WaitGroup
 	errs := make([]error, 3)
 	for i := range errs {
-		p, err := start(ctx, kind, s.postgres.URL(), s.redis.Addr())
+		p, err := start(ctx, kind, s.postgres.URL(), s.redis.Addr(), disturbed)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		var fate func(*process) error
 		at := 3 + rand.IntN(5) // which of its sales it does not get through undisturbed
-		switch i {
-		case 0:
+		switch {
+		case !disturbed:
+		case i == 0:
 			fate = stopForLonger
-		case 1:
+		case i == 1:
 			fate = (*process).kill
 		}
 		all.Go(func() { errs[i] = p.watch(at, fate) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	took = time.Since(began)
 	err = s.db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&sold)
-	return sold, err
+	return sold, took, err
 }
 
 // stopForLonger stops an instance for several times the length of its lock.
@@ -67,12 +74,16 @@ type process struct {
 	dead bool
 }
 
-func start(ctx context.Context, kind, postgres, redis string) (*process, error) {
+func start(ctx context.Context, kind, postgres, redis string, slowly bool) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "instance", kind, postgres, redis)
+	pace := "fast"
+	if slowly {
+		pace = "slowly"
+	}
+	cmd := exec.CommandContext(ctx, self, "instance", kind, postgres, redis, pace)
 	cmd.Env = append(os.Environ(), "INVENTORY_INSTANCE=1") // the test's binary looks at it
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -59,7 +59,7 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 			var answer redis.Error
 			switch {
 			case errors.Is(err, redis.Nil):
-				return badConfig("the sentinels of %s know no master of that name; check %s", u, EnvURL)
+				return badConfig("the sentinels of %s know no master of that name; check the URL", u)
 			case errors.As(err, &answer):
 				return u.admitted(err)
 			}

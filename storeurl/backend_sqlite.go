@@ -72,14 +72,14 @@ func stateDir() string {
 
 func openSQLite(_ context.Context, u *URL, c *Config) (*Store, error) {
 	if _, err := os.Stat(filepath.Dir(u.Path)); err != nil {
-		return nil, badConfig("the directory of %s cannot be used: %v; make it, or change %s", u, err, EnvURL)
+		return nil, badConfig("the directory of %s cannot be used: %v; make it accessible, or give another URL", u, err)
 	}
 	switch info, err := os.Stat(u.Path); {
 	case err == nil && info.IsDir():
 		return nil, badConfig("%q is a directory; name a file in it", u.Path)
 	case errors.Is(err, fs.ErrNotExist) && isSymlink(u.Path):
 		// SQLite would create the target, wherever whoever made the link wants it.
-		return nil, badConfig("%q is a symlink to a file that does not exist; create the file, delete the link, or change %s", u.Path, EnvURL)
+		return nil, badConfig("%q is a symlink to a file that does not exist; create the file, delete the link, or give another URL", u.Path)
 	}
 	db, err := u.sqliteDB()
 	if err != nil {

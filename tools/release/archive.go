@@ -5,6 +5,7 @@ import (
 	"archive/zip"
 	"cmp"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -27,9 +28,24 @@ func (r *release) base(t platform) string {
 
 // makeArchive packs the command with its texts: zip for Windows, else tar.gz.
 func (r *release) makeArchive(t platform, binary string) error {
-	entries := []entry{{t.exe("fencelock"), binary, 0o755}}
-	for _, name := range []string{"LICENSE", "README.md", "README.zh-CN.md"} {
-		entries = append(entries, entry{name, filepath.Join(r.clone(), name), 0o644})
+	entries := []entry{
+		{t.exe("fencelock"), binary, 0o755},
+		{"INSTALL.txt", filepath.Join(r.source, "tools", "release", "INSTALL.txt"), 0o644},
+	}
+	for _, pattern := range []string{
+		"LICENSE", "clients/python/pyproject.toml", "clients/python/fencelock/*",
+		"clients/typescript/*.json", "clients/typescript/src/*",
+	} {
+		files, err := filepath.Glob(filepath.Join(r.clone(), filepath.FromSlash(pattern)))
+		if err != nil || len(files) == 0 {
+			return fmt.Errorf("%s: %d files, %w", pattern, len(files), err)
+		}
+		for _, f := range files {
+			entries = append(entries, entry{path.Join(path.Dir(pattern), filepath.Base(f)), f, 0o644})
+		}
+	}
+	for _, name := range append(readmes, clientReadmes...) {
+		entries = append(entries, entry{name, filepath.Join(r.texts(), filepath.FromSlash(name)), 0o644})
 	}
 	for dir, from := range map[string]string{"man/man1": r.man(), "completions": r.completions()} {
 		files, err := os.ReadDir(from)

@@ -58,10 +58,12 @@ func (r *release) make(ctx context.Context, targets []platform) error {
 		do   func(context.Context) error
 	}{
 		{"clone the commit", r.makeClone},
+		{"texts of a release", r.releaseTexts},
 		{"set versions, write the module proxy", r.makeModules},
 		{"commit and tag", r.tag},
 		{"man pages and completions", r.makePages},
 		{"release notes", r.makeNotes},
+		{"texts for those without a clone", r.makeTexts},
 	}
 	for _, t := range targets {
 		steps = append(steps, struct {

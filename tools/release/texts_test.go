@@ -1,0 +1,33 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTextsOfAReleaseLeadToTheRepository(t *testing.T) {
+	const text = "a<!-- unreleased -->not yet: [x](y)<!-- end --> [b](docs/b.md#c), [d](https://e), [f](#g), ![p](docs/p.png)"
+	const want = "a[b](https://github.com/fencelock/fencelock/blob/v1.2.3/docs/b.md#c), [d](https://e), [f](#g), " +
+		"![p](https://github.com/fencelock/fencelock/raw/v1.2.3/docs/p.png)"
+	if got := absoluteLinks("README.md", released(text), "v1.2.3"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The READMEs say in the tree that nothing is released yet, and in a release that it is.
+func TestTheREADMEsAreReleased(t *testing.T) {
+	for _, name := range readmes {
+		text, err := os.ReadFile(filepath.Join("..", "..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := released(string(text))
+		for _, word := range []string{"once v0.9.0", "v0.9.0 发布之后", "Unreleased", "尚未发布", "<!--"} {
+			if strings.Contains(after, word) {
+				t.Errorf("%s of a release says %q", name, word)
+			}
+		}
+	}
+}

@@ -30,7 +30,7 @@ or your folder for settings, else it is the default:
   ca = "ca.pem"              # and cert, key: files in PEM form, for TLS
 
 Flags and variables come before the file. What stands beside the url of a file is used for
-that URL only. A file that others may write is not used.`,
+that URL only. A file that others may write is refused.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			asJSON, err := c.json()

@@ -44,8 +44,9 @@ func configPaths() []string {
 	return paths
 }
 
-// findConfig reads the first config file that there is. A file that others may write is not
-// used: it could send the user's locks, and a password, to a store of theirs.
+// findConfig reads the first config file that there is. A file that others may write is
+// refused: it could send the user's locks, and a password, to a store of theirs. To go on
+// without it would take the locks in the default store, where they exclude nobody elsewhere.
 func findConfig() (configFile, error) {
 	for _, path := range configPaths() {
 		info, err := os.Stat(path)
@@ -53,8 +54,8 @@ func findConfig() (configFile, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err == nil && !onlyOwn(info):
-			say("%s is not used: somebody else owns it or may write it", quote(path))
-			continue
+			return configFile{}, fail(exitConfig, "%s may have been written by somebody else: it must belong to you or "+
+				"root, and nobody else may write it (chmod go-w); or name the store by --url or %s", quote(path), envURL)
 		}
 		return readConfig(path)
 	}

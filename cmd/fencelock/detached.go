@@ -162,7 +162,11 @@ func (f *handleFlags) read(verb string, args []string) (fencelock.Handle, error)
 	}
 	h := fencelock.Handle(text)
 	if h.Key() == "" {
-		return "", usage("this is no handle: it comes from fencelock acquire, and begins with fl1.")
+		hint := ""
+		if _, err := os.Stat(text); err == nil && f.file == "" {
+			hint = "; for the handle in a file of that name, give --handle " + quote(text)
+		}
+		return "", usage("this is no handle: it comes from fencelock acquire, and begins with fl1.%s", hint)
 	}
 	return h, nil
 }

@@ -83,6 +83,21 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage("%s; see %s --help", text, cmd.CommandPath())
 }
 
+// urlFlag is --url. An empty one is most likely a variable that is not set, and the default
+// store would exclude nobody elsewhere.
+type urlFlag string
+
+func (u *urlFlag) Type() string   { return "string" }
+func (u *urlFlag) String() string { return string(*u) }
+
+func (u *urlFlag) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty; leave it out to use " + envURL)
+	}
+	*u = urlFlag(text)
+	return nil
+}
+
 // add declares the flags that all of these verbs have. They are those of flock(1)
 // where it has one.
 func (f *holdFlags) add(cmd *cobra.Command) {

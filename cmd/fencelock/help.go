@@ -13,8 +13,11 @@ func newHelp() *cobra.Command {
 		Short: "Show the help of a verb",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			verb, rest, err := cmd.Root().Find(args)
-			if err != nil || len(rest) > 0 {
+			switch {
+			case verb == cmd.Root() && len(rest) > 0 || err != nil:
 				return unknownVerb(cmd.Root(), strings.Join(args, " "))
+			case len(rest) > 0:
+				return usage("give one verb to help, and nothing else; there is %s after %s", quote(rest[0]), verb.Name())
 			}
 			verb.InitDefaultHelpFlag() // or the help would not list --help
 			return verb.Help()
@@ -27,10 +30,16 @@ func (c *cli) refuseHelp(root *cobra.Command) {
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		for _, a := range args {
-			if cmd == root && !strings.HasPrefix(a, "-") {
-				c.refused = unknownVerb(root, a)
+			if cmd != root || strings.HasPrefix(a, "-") {
+				continue
+			}
+			verb, _, err := root.Find([]string{a})
+			if err == nil && verb != root { // fencelock -h run
+				show(verb, nil)
 				return
 			}
+			c.refused = unknownVerb(root, a)
+			return
 		}
 		show(cmd, args)
 	})

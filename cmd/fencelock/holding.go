@@ -235,7 +235,7 @@ func (h *holding) hooks(s *store) fencelock.Hooks {
 		},
 		Warn: func(e fencelock.Event) { say("%s on %s: %v", name, s, e.Err) },
 	}
-	if h.f.verbose || isTerminal(os.Stderr) && !h.f.quiet && h.waiting == nil {
+	if h.f.verbose || !h.f.quiet && h.waiting == nil {
 		k.Waiting = func(e fencelock.Event) { say("waiting for %s, %s", name, inTheWay(e)) }
 	}
 	if h.f.verbose {

@@ -17,8 +17,9 @@ import (
 
 func newLs(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ls [PREFIX]",
-		Short: "Show who holds what, and who waits",
+		Use:        "ls [PREFIX]",
+		SuggestFor: []string{"list", "status"},
+		Short:      "Show who holds what, and who waits",
 		Long: `ls shows every name that somebody holds or waits for, one line per holder and per
 waiter, in the order of the line. -o json prints one array.`,
 		Args: onePrefix,

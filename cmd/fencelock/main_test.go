@@ -278,12 +278,13 @@ func (p *proc) ended() bool {
 	}
 }
 
-// wantLine wants exactly one line of fencelock's own on stderr, with all parts.
+// wantLine wants exactly one line of fencelock's own on stderr, with all parts, beside the one of
+// those that wait.
 func (p *proc) wantLine(parts ...string) {
 	p.t.Helper()
 	var own []string
 	for line := range strings.Lines(p.err.String()) {
-		if strings.HasPrefix(line, "fencelock: ") {
+		if strings.HasPrefix(line, "fencelock: ") && !strings.HasPrefix(line, "fencelock: waiting for ") {
 			own = append(own, line)
 		}
 	}

@@ -92,7 +92,7 @@ func newRoot(c *cli) *cobra.Command {
 	root.SetOut(c.out)
 	root.SetFlagErrorFunc(flagError)
 	p := root.PersistentFlags()
-	p.StringVar(&c.url, "url", "", "the store of the locks (default $FENCELOCK_URL)")
+	p.Var((*urlFlag)(&c.url), "url", "the store of the locks (default $FENCELOCK_URL)")
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newAcquire(c), newRenew(c), newRelease(c), newCheck(c),

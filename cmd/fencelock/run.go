@@ -60,10 +60,11 @@ be written changes none of these.` + platformHelp
 func newRun(c *cli) *cobra.Command {
 	f := &holdFlags{}
 	cmd := &cobra.Command{
-		Use:   "run NAME [flags] -- COMMAND [ARG...]",
-		Short: "Hold a lock while a command runs",
-		Long:  runHelp,
-		Args:  cobra.ArbitraryArgs,
+		Use:        "run NAME [flags] -- COMMAND [ARG...]",
+		SuggestFor: []string{"lock", "exec", "with"},
+		Short:      "Hold a lock while a command runs",
+		Long:       runHelp,
+		Args:       cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := f.parse(cmd, args)
 			if err != nil {

@@ -236,21 +236,25 @@ func TestJobStopsWithACommandThatStopsItself(t *testing.T) {
 	b.goesOn()
 }
 
-func TestWaitingIsToldOnATerminalOnly(t *testing.T) {
+func TestWaitingIsToldInOneLine(t *testing.T) {
 	s := sqliteStage(t)
 	holder := s.holds(untilTold, "--note", "the report")
-	silent := s.start("fencelock", "run", "n", "--", "true")
-	verbose := s.start("fencelock", "run", "-v", "n", "--", "true")
+	silent := s.start("fencelock", "run", "-q", "n", "--", "true")
+	told := s.start("fencelock", "run", "n", "--", "true")
 	b := newTerminal(t, s)
 	b.answers("fencelock run n -- echo my''turn", `fencelock: waiting for "n", held by `)
 	b.shows(" (the report) since ")
-	eventually(t, "-v tells it too", func() bool { return strings.Contains(verbose.err.String(), `waiting for "n", held by `) })
+	eventually(t, "it is told without a terminal", func() bool { return strings.Contains(told.err.String(), `waiting for "n", held by `) })
 	s.touch("enough")
 	b.shows("myturn")
 	holder.wait()
 	silent.wait()
 	if text := silent.err.String(); text != "" {
-		t.Errorf("without a terminal it said %q", text)
+		t.Errorf("with -q it said %q", text)
+	}
+	told.wait()
+	if text := told.err.String(); strings.Count(text, "\n") != 1 {
+		t.Errorf("without a terminal it said %q; want one line", text)
 	}
 	// Ctrl-C leaves the line.
 	s.start("fencelock", "run", "m", "--", "sh", "-c", "echo $$ >pid2; exec sleep 100")

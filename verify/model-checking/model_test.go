@@ -21,6 +21,9 @@ var holds = []struct {
 	{"line, no ghost stays",
 		live("line.pml", "ghosts", "-DCLAIMS=2", "-DLIVE=0", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"gate", safety("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"quorum, members that forget", safety("quorum.pml", "-DLOSSES=0", "-DRENEWALS=0", "-DT=1")},
+	{"quorum, renewals", safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0")},
+	{"quorum, lost messages", safety("quorum.pml", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
 }
 
 func TestModelsHold(t *testing.T) {
@@ -45,6 +48,8 @@ const (
 
 	oneWriter    = `weight\+.*<=8` // one writer inside
 	noGhost      = `\.over`        // what has left does not come back
+	oneElected   = `j==p`          // one client of a quorum believes that it holds
+	ballotsRise  = `n>top`         // and with a larger ballot than all before it
 	tokensRise   = `\.tok>(highest|writer)`
 	endsInTime   = `belief>0`         // no grant ends in the store under its holder
 	neverGranted = `acceptance cycle` // somebody waits for ever
@@ -84,6 +89,20 @@ var faults = []struct {
 		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
 	{"FRONT_WAKES_NOBODY", allIsQuiet, "a front that gives up wakes nobody",
 		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"HALF_IS_A_MAJORITY", ballotsRise, "quorum: half of the nodes are a majority",
+		safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
+	{"BELOW_FLOOR", ballotsRise, "quorum: a member grants ballots below its floor",
+		safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
+	{"LATE_MAJORITY", oneElected, "quorum: the answers of a late majority count",
+		safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
+	{"LEAVE_OVERTAKEN", noGhost, "quorum: a Leave overtakes the Enter that is under way on its node",
+		safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1", "-DVOTES=2")},
+	{"NO_QUARANTINE", ballotsRise, "quorum: a member that lost its data grants at once",
+		safety("quorum.pml", "-DLOSSES=0", "-DRENEWALS=0", "-DT=1")},
+	{"MINORITY_RENEWS", oneElected, "quorum: one node keeps a claim alive",
+		safety("quorum.pml", "-DLOSSES=0")},
+	{"NO_TOMBSTONE", noGhost, "an ID whose Enter may still arrive leaves no tombstone",
+		safety("quorum.pml", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
 	{"WAKES_NOBODY", neverGranted, "what expires lets nobody in",
 		live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=0", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 }
@@ -94,7 +113,7 @@ func TestEveryFaultIsFound(t *testing.T) {
 		known[m.Name] = true
 	}
 	for _, f := range faults {
-		t.Run(f.macro, func(t *testing.T) {
+		t.Run(f.model+" "+f.macro, func(t *testing.T) {
 			t.Parallel()
 			if !known[f.mutant] {
 				t.Errorf("verify/mutants has no %q", f.mutant)
@@ -123,6 +142,9 @@ var reaching = []search{
 	safety("line.pml", "-DCLAIMS=2", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
 	live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
 	safety("gate.pml", "-DG=2", "-DCALLS=1"),
+	safety("quorum.pml", "-DP=1"),
+	safety("quorum.pml", "-DP=1", "-DVOTES=2", "-DT=1"),
+	safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1"),
 }
 
 // TestEveryLineIsReached: what a search never comes to, it has not checked.

@@ -109,6 +109,23 @@ func (c *client) locksWithToken(lock func(*client) int64, want int64) func() {
 	}, token(want))
 }
 
+// comes lets an actor try, and go on waiting if it is refused.
+func (c *client) comes(lock func(*client) bool) func() {
+	return func() {
+		c.event(history.Enter)
+		c.tries(lock)()
+	}
+}
+
+// tries is comes for one who waits already.
+func (c *client) tries(lock func(*client) bool) func() {
+	return func() {
+		if lock(c) {
+			c.event(history.Believe)
+		}
+	}
+}
+
 // waits lets an actor try in vain, and go on waiting.
 func (c *client) waits(lock func(*client) bool) func() {
 	return func() {

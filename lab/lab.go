@@ -36,7 +36,7 @@ func All() []Experiment {
 	all := []Experiment{
 		setnxThenExpire, getSetWithClientTime, luaWithoutOwner, plainDelete, getThenDelete, noWatchdog,
 		oneMaster, redlockWithoutToken, pausedHolder, tokenAsLuaNumber, goroutineID, countInTwoSteps,
-		pubSubOnly, headOfTheQueue,
+		pubSubOnly, headOfTheQueue, watchdogOutlivesWork,
 	}
 	for i := range all {
 		all[i].Number, all[i].Story = i+1, story(i+1)

@@ -141,13 +141,15 @@ func (s *stage) now() time.Duration { return time.Since(s.start) + s.skipped }
 // passes lets time go by on stage, without waiting: every key of every server is that
 // much nearer to its end.
 func (s *stage) passes(d time.Duration, en, zh string) {
-	s.step(en, zh, func() {
-		s.skipped += d
-		for _, n := range s.nodes {
-			n.pass(s, d)
-		}
-		actor{s, ""}.event(history.Look)
-	})
+	s.step(en, zh, func() { s.skip(d) })
+}
+
+func (s *stage) skip(d time.Duration) {
+	s.skipped += d
+	for _, n := range s.nodes {
+		n.pass(s, d)
+	}
+	actor{s, ""}.event(history.Look)
 }
 
 // event adds to the history what an actor sees of its present claim.
@@ -171,6 +173,23 @@ func (a actor) event(op history.Op, more ...func(*history.Event)) {
 func token(t int64) func(*history.Event)   { return func(e *history.Event) { e.Token = t } }
 func handle(h string) func(*history.Event) { return func(e *history.Event) { e.Handle = h } }
 func reading(e *history.Event)             { e.Kind = history.Shared }
+
+// recovers does work as a web server calls a handler: a panic ends the work, and the process
+// goes on. It reports whether there was one.
+func (a actor) recovers(work func()) (panicked bool) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			panic(p)
+		default:
+			panicked = true
+			a.record(fmt.Sprint("panic: ", p))
+		}
+	}()
+	work()
+	return false
+}
 
 func (a actor) dies()   { a.event(history.Crash) }
 func (a actor) stops()  { a.event(history.Pause) }

@@ -124,11 +124,14 @@ func (u *user) missesMessages() {
 }
 
 // locks waits for the lock.
-func (u *user) locks() {
+func (u *user) locks() { u.locksAs("Lock") }
+
+// locksAs waits for the lock with more options, and is shown as call.
+func (u *user) locksAs(call string, more ...fencelock.Option) {
 	u.event(history.Enter)
-	l, err := u.locker.Lock(u.ctx, u.key(), fencelock.TTL(u.ttl))
+	l, err := u.locker.Lock(u.ctx, u.key(), append(more, fencelock.TTL(u.ttl))...)
 	u.check(err)
-	u.granted("Lock", l, u.now())
+	u.granted(call, l, u.now())
 }
 
 // tries tries to lock, and wants to succeed.

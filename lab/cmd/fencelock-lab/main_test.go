@@ -132,8 +132,8 @@ func TestLabPlaysOneScheme(t *testing.T) {
 
 func TestLabRefusesWhatItDoesNotKnow(t *testing.T) {
 	for args, want := range map[string]string{
-		"0":         `there is no scheme "0"; there are 1 to 14: see fencelock lab`,
-		"15":        `there is no scheme "15"`,
+		"0":         `there is no scheme "0"; there are 1 to 15: see fencelock lab`,
+		"99":        `there is no scheme "99"`,
 		"four":      `there is no scheme "four"`,
 		"1 2":       "want at most one argument, the number of a scheme, and not 2",
 		"--all 3":   `--all plays every scheme; leave out "3"`,

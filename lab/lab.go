@@ -36,7 +36,7 @@ func All() []Experiment {
 	all := []Experiment{
 		setnxThenExpire, getSetWithClientTime, luaWithoutOwner, plainDelete, getThenDelete, noWatchdog,
 		oneMaster, redlockWithoutToken, pausedHolder, tokenAsLuaNumber, goroutineID, countInTwoSteps,
-		pubSubOnly, headOfTheQueue, watchdogOutlivesWork,
+		pubSubOnly, headOfTheQueue, watchdogOutlivesWork, sharedStopChannel,
 	}
 	for i := range all {
 		all[i].Number, all[i].Story = i+1, story(i+1)
@@ -92,7 +92,7 @@ func (e Experiment) Play(ctx context.Context, dir string) (r Result, err error) 
 }
 
 func play(ctx context.Context, dir string, schedule func(*stage), overlaps bool) (Run, error) {
-	s := &stage{ctx: ctx, dir: dir, start: time.Now(), claims: map[string]string{}, keys: []string{firstKey}}
+	s := &stage{ctx: ctx, dir: dir, start: time.Now(), claims: map[wish]string{}, keys: []string{firstKey}}
 	if err := s.play(schedule); err != nil {
 		return Run{}, fmt.Errorf("step %d: %w", len(s.steps), err)
 	}

@@ -26,6 +26,7 @@ var told = map[int][]history.Rule{
 	13: {history.WakeUp},
 	14: {history.Stuck},
 	15: {history.Stuck},
+	16: {history.Exclusion},
 }
 
 func TestMain(m *testing.M) {
@@ -73,6 +74,7 @@ var mended = map[int]func(*stage){
 		defer unlock()
 		work()
 	}),
+	16: releaseOfAnother(func() (chan struct{}, chan struct{}) { return make(chan struct{}), make(chan struct{}) }),
 }
 
 // The verdict comes from what happened, and not from what the text says.

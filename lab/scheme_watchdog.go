@@ -105,3 +105,52 @@ func (u *user) panicsInDo() {
 	u.until("the line is empty", func() bool { return len(u.look()) == 0 })
 	u.event(history.Left)
 }
+
+// oneForAll is the stop channel of a client, which both of its locks have.
+func oneForAll() (first, second chan struct{}) {
+	stop := make(chan struct{})
+	return stop, stop
+}
+
+var sharedStopChannel = Experiment{
+	Breaks: []history.Rule{history.Exclusion},
+	scheme: releaseOfAnother(oneForAll),
+	ours: func(s *stage) {
+		a, b, _ := s.users()
+		a.ttl = watchedLease
+		a.step("takes the lock for 1s; the work takes longer", "拿到锁 1 秒；活儿更长", a.locks)
+		first := a.lease
+		s.turnTo("another")
+		a.step("takes another lock", "又拿到另一把锁", a.locks)
+		a.step("gives the other back", "释放后一把", a.releases)
+		s.turnTo(firstKey)
+		a.lease = first
+		s.step("more than 1s passes", "过了 1 秒多", a.outlives)
+		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
+		passesOn(a, b)
+	},
+}
+
+// releaseOfAnother is the schedule for a client that has two locks, each with a watchdog.
+func releaseOfAnother(stops func() (first, second chan struct{})) func(*stage) {
+	return func(s *stage) {
+		a, b, _ := s.clients()
+		stop, stopAnother := stops()
+		w, another := watched{firstKey, stop}, watched{"another", stopAnother}
+		both := []watched{w, another}
+		a.step("takes the lock; a watchdog renews it", "拿到锁，看门狗负责续期", a.locks(w.lock))
+		s.turnTo(another.key)
+		a.step("takes another lock; a second watchdog", "又拿到另一把锁，另一个看门狗", a.locks(another.lock))
+		a.renewing(1, both, "10s pass", "过了 10 秒")
+		a.step("gives the other back: closes the channel, and both watchdogs end", "释放后一把：关掉 channel，两个看门狗都停了",
+			a.unlocks(another.unlock))
+		s.turnTo(w.key)
+		a.renewing(3, both, "30s pass, and nobody renews", "过了 30 秒，没人续期")
+		b.step("takes the lock: A and B are both inside", "拿到锁：A、B 同时在里面", b.comes(lockWithOwner))
+		a.step("has finished, and closes the channel again", "干完了，又去关同一个 channel", func() {
+			if a.recovers(a.unlocks(w.unlock)) {
+				a.dies()
+			}
+		})
+	}
+}

@@ -29,7 +29,7 @@ type stage struct {
 	calls  []string
 	steps  []Step
 	events []history.Event
-	claims map[string]string // the present claim of each actor
+	claims map[wish]string // the present claim of each
 	wishes int
 	keys   []string   // the actors want the last one
 	gate   fence.Gate // before the resource: it refuses a token below the largest it has seen
@@ -38,6 +38,9 @@ type stage struct {
 	holds   func() []Text // what there is to see in the store; nil for all keys of all nodes
 	closers []func() error
 }
+
+// wish is an actor and a key that it wants.
+type wish struct{ actor, key string }
 
 // firstKey is the key that the actors want first.
 const firstKey = "lock"
@@ -133,7 +136,9 @@ func (s *stage) record(line string) {
 func (s *stage) key() string { return s.keys[len(s.keys)-1] }
 
 // turnTo makes another key the one that the actors want.
-func (s *stage) turnTo(key string) { s.keys = append(s.keys, key) }
+func (s *stage) turnTo(key string) {
+	s.keys = append(slices.DeleteFunc(s.keys, func(k string) bool { return k == key }), key)
+}
 
 // now is the clock of the history.
 func (s *stage) now() time.Duration { return time.Since(s.start) + s.skipped }
@@ -159,10 +164,10 @@ func (a actor) event(op history.Op, more ...func(*history.Event)) {
 	case history.Look, history.Crash, history.Pause, history.Resume:
 	case history.Enter:
 		a.wishes++
-		a.claims[a.name] = fmt.Sprintf("%s/%d", a.name, a.wishes)
+		a.claims[wish{a.name, a.key()}] = fmt.Sprintf("%s/%d", a.name, a.wishes)
 		fallthrough
 	default:
-		e.Key, e.Claim = a.key(), a.claims[a.name]
+		e.Key, e.Claim = a.key(), a.claims[wish{a.name, a.key()}]
 	}
 	for _, f := range more {
 		f(&e)

@@ -97,17 +97,20 @@ var getThenDelete = Experiment{
 		a.step("has finished in time, and looks: it is mine", "按时干完，先查看：是我的", a.unlocks(unlockAfterLook))
 		c.step("takes the lock: B and C are both inside", "拿到锁：B、C 同时在里面", c.locks(lockWithOwner))
 	},
-	ours: func(s *stage) {
-		a, b, c := s.users()
-		a.ttl = shortLease
-		a.step("takes the lock", "拿到锁", a.locks)
-		a.step("has finished; its release is on its way for long", "干完了，释放请求在路上耽搁很久", a.isCutOff, a.releasesSlowly)
-		b.step("the lease of A has ended: takes the lock", "A 的租约已结束：拿到锁", b.locks)
-		a.step("now its release arrives, and finds nothing of its own", "释放请求这时才到，发现自己的占位没了",
-			a.wire.Resume, a.arrives)
-		c.step("B still holds it", "B 还持有着", c.refused)
-		passesOn(b, c)
-	},
+	ours: slowRelease,
+}
+
+// slowRelease is the schedule of a release that arrives when the lease has ended.
+func slowRelease(s *stage) {
+	a, b, c := s.users()
+	a.ttl = shortLease
+	a.step("takes the lock", "拿到锁", a.locks)
+	a.step("has finished; its release is on its way for long", "干完了，释放请求在路上耽搁很久", a.isCutOff, a.releasesSlowly)
+	b.step("the lease of A has ended: takes the lock", "A 的租约已结束：拿到锁", b.locks)
+	a.step("now its release arrives, and finds nothing of its own", "释放请求这时才到，发现自己的占位没了",
+		a.wire.Resume, a.arrives)
+	c.step("B still holds it", "B 还持有着", c.refused)
+	passesOn(b, c)
 }
 
 // releasesSlowly releases while nothing gets through: the request stays on its way.

@@ -99,7 +99,7 @@ func (s *Server) serveWant(
 	}
 	switch g, ok := answer.(*granted); {
 	case ok && err == nil:
-		s.events.acquired(w, g)
+		s.noteGrant(w, g)
 		c.audit(what, w.Key, g.Token, nil, "request_id", w.RequestID, "waited_ms", g.WaitedMS)
 	case errors.Is(err, errGone):
 		c.audit(actGone, w.Key, 0, nil, "request_id", w.RequestID)

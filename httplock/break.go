@@ -7,6 +7,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 func (s *Server) breakClaim(c *call) (any, error) {
@@ -38,6 +39,6 @@ func (s *Server) breakClaim(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.events.ended(q.Key, q.Token, eventBroken, q.Reason)
+	s.watch.Ended(q.Key, q.Token, watch.Broken, q.Reason)
 	return map[string]any{"key": q.Key, "token": q.Token, "broken": true}, nil
 }

@@ -6,11 +6,14 @@ import (
 
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/console"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // initConsole makes the pages at the root of s.
 func (s *Server) initConsole() {
-	s.console = console.New(s.locks, &console.Options{Store: s.o.Store, Identify: s.visitor, Broke: s.broke})
+	s.console = console.New(s.locks, &console.Options{
+		Store: s.o.Store, Identify: s.visitor, Broke: s.broke, Watch: s.watch,
+	})
 	context.AfterFunc(s.draining, s.console.Close)
 }
 
@@ -52,6 +55,6 @@ func (s *Server) broke(r *http.Request, v *console.Visitor, key string, token fe
 	c := &call{Request: r, s: s, who: &principal{name: v.Name}}
 	c.audit("break", key, token, err, "reason", reason)
 	if err == nil {
-		s.events.ended(key, token, eventBroken, reason)
+		s.watch.Ended(key, token, watch.Broken, reason)
 	}
 }

@@ -6,16 +6,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/memlock"
 )
 
 // viewer reads a stream of events.
@@ -156,6 +160,50 @@ func TestEventsTellWhatHappens(t *testing.T) {
 	})
 }
 
+// counting is a store that counts how often all of its lines are looked at.
+type counting struct {
+	*memlock.Store
+	looks atomic.Int64
+}
+
+func (c *counting) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+	c.looks.Add(1)
+	return c.Store.Lines(ctx, prefix)
+}
+
+// Viewers of the API and visitors of the console have the store looked at once a second, all
+// together, and both learn at once what the Server has done itself.
+func TestOneLookIsForTheAPIAndTheConsole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &counting{Store: memlock.New()}
+		a := (&world{t, store}).server(nil)
+		v := a.view("", "")
+		v.want()
+		live, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "http://localhost/live", nil).WithContext(live))
+		}()
+		synctest.Wait()
+		before := store.looks.Load()
+		time.Sleep(time.Minute)
+		if n := store.looks.Load() - before; n < 59 || n > 61 {
+			t.Errorf("all lines were looked at %d times in a minute", n)
+		}
+		a.verb("release", a.do("POST", "/v1/acquire", `{"key":"k","owner":"alice"}`).ok(t)).ok(t)
+		if page := a.do("GET", "/key?key=k", "").text("text"); !strings.Contains(page, "alice") {
+			t.Error("the history of the console does not have the grant")
+		}
+		if got := v.take(); !slices.Contains(got, "acquired k alice") || !slices.Contains(got, "released k alice") {
+			t.Errorf("the events are %q", got)
+		}
+		stop()
+		<-done
+		v.close()
+	})
+}
+
 func TestEventsGoOnAfterTheLastOneSeen(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.server(nil)
@@ -192,7 +240,7 @@ func TestEventsOfManyLinesAreCutToARing(t *testing.T) {
 		v.close()
 		c := testclient.New(t, w.store, nil)
 		defer c.Close()
-		for i := range 3000 {
+		for i := range 6500 {
 			if _, err := c.Lock(t.Context(), fmt.Sprint("other-", i)); err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // handleRequest is the body of /v1/renew, /v1/release and /v1/check.
@@ -134,7 +135,7 @@ func (s *Server) release(c *call) (any, error) {
 	if err != nil {
 		return nil, l.problem(err)
 	}
-	s.events.ended(l.key, l.token, eventReleased, "")
+	s.watch.Ended(l.key, l.token, watch.Released, "")
 	return map[string]any{"key": l.key, "token": l.token, "released": true}, nil
 }
 

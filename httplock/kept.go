@@ -79,7 +79,7 @@ func (k *kept) remove(h *holding) {
 	}
 	k.mu.Unlock()
 	k.s.held.remove(h.name, h.handle)
-	k.s.events.changed(h.lease.Key())
+	k.s.watch.Poke(h.lease.Key())
 }
 
 // again finds the lease that an earlier request for w was granted.

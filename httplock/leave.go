@@ -43,7 +43,7 @@ func (s *Server) leave(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.events.changed(q.Key)
+	s.watch.Poke(q.Key)
 	return map[string]any{"key": q.Key, "request_id": q.RequestID, "left": true}, nil
 }
 

@@ -56,7 +56,7 @@ func (s *Server) metrics(c *call) (any, error) {
 	gauge("fencelock_http_waiting", "Claims that wait through this server.", s.waits.len())
 	gauge("fencelock_http_held", "Leases granted here that have neither been released here nor run out.", s.held.len())
 	gauge("fencelock_http_kept", "Leases that this server keeps for its clients.", s.kept.len())
-	gauge("fencelock_http_viewers", "Streams of events.", s.events.len())
+	gauge("fencelock_http_viewers", "Streams of events.", int(s.viewers.Load()))
 	drains := 0
 	if s.draining.Err() != nil {
 		drains = 1

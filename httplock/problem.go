@@ -151,6 +151,10 @@ func problemOf(err error) *problem {
 	case errors.Is(err, fencelock.ErrClosed):
 		return comeAgain(1)
 	}
+	return unavailable()
+}
+
+func unavailable() *problem {
 	return &problem{slug: slugUnavailable, retry: 1,
 		detail: "The store does not answer, so the outcome is unknown. Send this request once more."}
 }

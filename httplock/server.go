@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock/console"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // Options configure a Server. Nil and the zero value are ready to use.
@@ -78,11 +80,13 @@ type Server struct {
 	routes map[string]route
 	origin *http.CrossOriginProtection
 
-	waits  waits
-	held   held
-	kept   kept
-	events events
-	meter  meter
+	waits waits
+	held  held
+	kept  kept
+	meter meter
+
+	watch   *watch.Watcher
+	viewers atomic.Int64 // streams of events
 
 	console *console.Console
 
@@ -130,7 +134,7 @@ func New(locks *fencelock.Client, o *Options) (*Server, error) {
 	s.waits.init(s.o.MaxWaiting)
 	s.held.init(s)
 	s.kept.init(s)
-	s.events.init(s)
+	s.watch = watch.New(s.draining, locks, false)
 	s.meter.init()
 	s.initConsole()
 	s.routes = s.allRoutes()

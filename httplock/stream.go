@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/httplock/internal/sse"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // viewer is one stream of events.
 type viewer struct {
 	*call
 	key, prefix string
-	next        uint64 // n of the next event
-	all         bool   // it needs the state of all lines first
-	lost        bool   // and events before it are missing
+	last        watch.Position // of the last event
+	resumed     bool           // it has seen events before
 }
 
 // serveEvents streams events until the client or the Server goes.
@@ -26,14 +26,17 @@ func (s *Server) serveEvents(c *call) (any, error) {
 	if s.draining.Err() != nil {
 		return nil, comeAgain(1)
 	}
-	if s.events.len() >= s.o.MaxViewers {
+	defer s.viewers.Add(-1)
+	if s.viewers.Add(1) > int64(s.o.MaxViewers) {
 		return nil, &problem{slug: slugTooMany, retry: 10, detail: "So many streams are open that no more is served."}
 	}
-	if err := s.events.begin(c.Context()); err != nil {
-		return nil, err
+	defer s.watch.Stay()()
+	if now, _ := s.watch.Latest(c.Context(), func(string) bool { return false }); now.At.IsZero() {
+		return nil, unavailable()
 	}
-	defer s.events.end()
-	v.resume(c.Header.Get("Last-Event-ID"))
+	if id := c.Header.Get("Last-Event-ID"); id != "" {
+		v.last, v.resumed = readPosition(id), true
+	}
 	sse.Begin(c.w)
 	c.status = http.StatusOK
 	v.stream()
@@ -45,7 +48,7 @@ func (c *call) viewer() (*viewer, error) {
 	if err := checkQuery(q, "key", "prefix"); err != nil {
 		return nil, err
 	}
-	v := &viewer{call: c, key: q.Get("key"), prefix: q.Get("prefix"), all: true}
+	v := &viewer{call: c, key: q.Get("key"), prefix: q.Get("prefix")}
 	if v.key != "" && v.prefix != "" {
 		return nil, invalid("Give a key or a prefix, not both.")
 	}
@@ -53,15 +56,6 @@ func (c *call) viewer() (*viewer, error) {
 		return nil, c.who.may(verbLook, v.key)
 	}
 	return v, nil
-}
-
-// resume goes on after the event that the client has seen last.
-func (v *viewer) resume(id string) {
-	if id == "" {
-		return
-	}
-	next, ok := v.s.events.position(id)
-	v.next, v.all, v.lost = next, !ok, !ok
 }
 
 func (v *viewer) sees(key string) bool {
@@ -92,17 +86,17 @@ func (v *viewer) stream() {
 
 // send writes what has happened since the last time.
 func (v *viewer) send() (more <-chan struct{}, err error) {
-	list, next, whole, more := v.s.events.after(v.next, v.all)
+	list, last, whole, more := v.s.watch.After(v.last)
 	var b strings.Builder
-	if whole && (v.lost || !v.all) {
-		v.s.events.format(&b, &event{next - 1, eventReset, "", []byte("{}")})
+	if whole && v.resumed {
+		formatEvent(&b, last, &watch.Change{What: eventReset})
 	}
 	for i := range list {
-		if v.sees(list[i].key) {
-			v.s.events.format(&b, &list[i])
+		if c := &list[i]; v.sees(c.Key) {
+			formatEvent(&b, c.Position(last), c)
 		}
 	}
-	v.next, v.all, v.lost = next, false, false
+	v.last, v.resumed = last, true
 	if b.Len() == 0 {
 		if !whole {
 			return more, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // giveUp takes back a lock whose client will not have it.
@@ -84,12 +85,12 @@ func (q *stateRequest) unlockRecord(v *stateView, info *lockInfo) (any, error) {
 	rec := &v.rec
 	token := rec.Handle.Token()
 	own := rec.Principal == q.who.name
-	what, ended, reason := actUnlock, eventReleased, ""
+	what, ended, reason := actUnlock, watch.Released, ""
 	ctx, cancel := q.storing()
 	defer cancel()
 	end := func() error { return q.s.locks.ReleaseDetached(ctx, rec.Handle) }
 	if !own || !info.whole() {
-		what, ended, reason = actForceUnlock, eventBroken, "force-unlock by "+q.defaultOwner()
+		what, ended, reason = actForceUnlock, watch.Broken, "force-unlock by "+q.defaultOwner()
 	}
 	if what == actForceUnlock && v.live { // if not, the token may be one of somebody else
 		end = func() error { return q.s.locks.Break(ctx, q.key, token, reason) }
@@ -113,7 +114,7 @@ func (q *stateRequest) unlockRecord(v *stateView, info *lockInfo) (any, error) {
 		return nil, err
 	}
 	q.s.held.remove(rec.Principal, string(rec.Handle))
-	q.s.events.ended(q.key, token, ended, reason)
+	q.s.watch.Ended(q.key, token, ended, reason)
 	return unlocked, nil
 }
 
@@ -138,6 +139,6 @@ func (q *stateRequest) breakHolder(token fence.Token) (any, error) {
 	if err != nil && !errors.Is(err, fencelock.ErrNoClaim) {
 		return nil, err
 	}
-	q.s.events.ended(q.key, token, eventBroken, reason)
+	q.s.watch.Ended(q.key, token, watch.Broken, reason)
 	return unlocked, nil
 }

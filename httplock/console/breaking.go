@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 type breakPage struct {
@@ -90,8 +91,10 @@ func (c *Console) breakClaim(ctx context.Context, v *visit, p *breakPage, token 
 	}
 	switch {
 	case err == nil:
-		c.watch.broke(p.Key, token, p.Reason)
-		c.watch.refresh(v.Context())
+		c.watch.Ended(p.Key, token, watch.Broken, p.Reason)
+		ctx, cancel := context.WithTimeout(v.Context(), storeTimeout)
+		defer cancel()
+		c.watch.Refresh(ctx)
 		v.redirect(p.Back + "&broken=" + token.String())
 	case errors.Is(err, fencelock.ErrNoClaim):
 		v.refuse(http.StatusNotFound, "no-claim")

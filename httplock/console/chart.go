@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // Sizes of a chart, in its own units.
@@ -30,10 +32,10 @@ type bar struct {
 
 // chartsOf draws how long the last grants waited and how long they were held. events are
 // those of a key, the last one first.
-func chartsOf(l language, events []event) (waits, holds chart) {
+func chartsOf(l language, events []watch.Change) (waits, holds chart) {
 	var waited, held []time.Duration
 	for _, e := range events {
-		if e.What == eventAcquired && e.Waited >= 0 && len(waited) < maxBars {
+		if e.What == watch.Acquired && e.Waited >= 0 && len(waited) < maxBars {
 			waited = append(waited, e.Waited)
 		}
 		if e.Held >= 0 && len(held) < maxBars {

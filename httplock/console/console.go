@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // Options configure a Console. Nil and the zero value are ready to use.
@@ -38,6 +39,9 @@ type Options struct {
 
 	// Always has the Console watch the lines while nobody looks, too.
 	Always bool
+
+	// Watch looks at the lines, for package httplock. Nil: the Console does so itself.
+	Watch *watch.Watcher
 }
 
 // Visitor is who looks at the pages.
@@ -56,7 +60,7 @@ func All(string) bool { return true }
 type Console struct {
 	o       Options
 	locks   *fencelock.Client
-	watch   *watcher
+	watch   *watch.Watcher
 	origin  *http.CrossOriginProtection
 	routes  map[string]route
 	ended   context.Context
@@ -90,7 +94,9 @@ func New(locks *fencelock.Client, o *Options) *Console {
 		c.o = *o
 	}
 	c.ended, c.end = context.WithCancel(context.Background())
-	c.watch = newWatcher(c.ended, locks, c.o.Always)
+	if c.watch = c.o.Watch; c.watch == nil {
+		c.watch = watch.New(c.ended, locks, c.o.Always)
+	}
 	c.routes = map[string]route{
 		"/":         {http.MethodGet, false, c.now},
 		"/key":      {http.MethodGet, false, c.key},

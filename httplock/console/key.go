@@ -9,6 +9,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 const maxHistory = 50 // events on a page
@@ -23,7 +24,7 @@ type keyPage struct {
 	MayBreak bool
 	Claims   []keyClaim
 	More     int // waiters that are not in Claims
-	History  []event
+	History  []watch.Change
 	Waits    chart
 	Holds    chart
 	Broken   fence.Token // a claim that this visitor has just broken
@@ -55,13 +56,13 @@ func (v *visit) keyOf() (string, bool) {
 
 // lineOf is the line of a key as the last look found it. Nothing remembers the last token of
 // a key that is free but the store.
-func (c *Console) lineOf(ctx context.Context, s *snapshot, key string) *line {
-	if l := s.lines[key]; l != nil {
-		return l
+func (c *Console) lineOf(ctx context.Context, s *watch.State, key string) *watch.Line {
+	if len(s.Lines) > 0 {
+		return s.Lines[0]
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	found := &line{Line: fencelock.Line{Key: key}, full: map[string]time.Duration{}}
+	found := &watch.Line{Line: fencelock.Line{Key: key}}
 	if l, err := c.locks.Line(ctx, key); err == nil {
 		found.Line = l
 	}
@@ -74,13 +75,13 @@ func (c *Console) key(v *visit) {
 	if !ok {
 		return
 	}
-	s, _ := c.watch.latest(v.Context())
+	s, _ := c.watch.Latest(v.Context(), v.picks(key, ""))
 	l := c.lineOf(v.Context(), s, key)
 	p := &keyPage{page: v.page("key.line"), state: stateOf(s), Key: key, Line: l.Line, MayBreak: v.who.mayBreak(key)}
 	p.Title = shown(key)
 	p.Refresh, p.Stream = refreshEvery, "live?"+url.Values{"key": {key}}.Encode()
-	p.addClaims(l, s.at)
-	events := c.watch.eventsOf(key)
+	p.addClaims(l, s.At)
+	events := c.watch.Of(key)
 	p.Waits, p.Holds = chartsOf(v.lang, events)
 	p.History = events[:min(len(events), maxHistory)]
 	if t, err := fence.Parse(v.URL.Query().Get("broken")); err == nil && hasBroken(events, t) {
@@ -89,10 +90,10 @@ func (c *Console) key(v *visit) {
 	v.render(http.StatusOK, "key", p)
 }
 
-func (p *keyPage) addClaims(l *line, at time.Time) {
+func (p *keyPage) addClaims(l *watch.Line, at time.Time) {
 	place := 0
 	for _, s := range l.Claims() {
-		k := keyClaim{Standing: s, For: since(s.Since, at), Rest: l.left(&s)}
+		k := keyClaim{Standing: s, For: since(s.Since, at), Rest: leftOf(l, &s)}
 		if s.Kind == fencelock.Permits {
 			p.Kind, p.Size = "semaphore", max(p.Size, s.Size)
 		} else {
@@ -113,9 +114,9 @@ func (p *keyPage) addClaims(l *line, at time.Time) {
 	}
 }
 
-func hasBroken(events []event, token fence.Token) bool {
+func hasBroken(events []watch.Change, token fence.Token) bool {
 	for _, e := range events {
-		if e.What == eventBroken && e.Token == token {
+		if e.What == watch.Broken && e.Token == token {
 			return true
 		}
 	}

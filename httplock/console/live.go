@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/httplock/internal/sse"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // live streams an event whenever the page that it belongs to would look different, apart from
@@ -20,7 +21,7 @@ func (c *Console) live(v *visit) {
 		v.w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	defer c.watch.stream()()
+	defer c.watch.Stay()()
 	sse.Begin(v.w)
 	if v.Method == http.MethodHead {
 		return
@@ -28,9 +29,11 @@ func (c *Console) live(v *visit) {
 	alive := time.NewTicker(sse.KeepAlive)
 	defer alive.Stop()
 	shown, begun := uint64(0), false
+	q := v.URL.Query()
+	picks := v.picks(q.Get("key"), q.Get("prefix"))
 	for {
-		s, next := c.watch.latest(v.Context())
-		if sum := v.sum(s); sum != shown || !begun {
+		s, next := c.watch.Latest(v.Context(), picks)
+		if sum := sumOf(s); sum != shown || !begun {
 			if sse.Send(v.w, "event: change\ndata: {}\n\n") != nil {
 				return
 			}
@@ -50,17 +53,22 @@ func (c *Console) live(v *visit) {
 	}
 }
 
-// sum differs if the page does.
-func (v *visit) sum(s *snapshot) uint64 {
-	q := v.URL.Query()
-	key, prefix := q.Get("key"), q.Get("prefix")
-	var sum uint64
-	for k, l := range s.lines {
-		if (key == "" || k == key) && strings.HasPrefix(k, prefix) && v.who.mayLook(k) {
-			sum += maphash.Comparable(seed, keySum{k, l.sum}) // in any order
-		}
+// picks are the keys that a page shows: one, or all with a prefix.
+func (v *visit) picks(one, prefix string) func(key string) bool {
+	return func(key string) bool {
+		return (one == "" || key == one) && strings.HasPrefix(key, prefix) && v.who.mayLook(key)
 	}
-	return sum + maphash.Comparable(seed, s.down.UnixNano())
+}
+
+var seed = maphash.MakeSeed()
+
+// sumOf differs if the page does.
+func sumOf(s *watch.State) uint64 {
+	var sum uint64
+	for _, l := range s.Lines {
+		sum += maphash.Comparable(seed, keySum{l.Key, l.Sum}) // in any order
+	}
+	return sum + maphash.Comparable(seed, s.Down.UnixNano())
 }
 
 // keySum is one line of a sum.

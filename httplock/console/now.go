@@ -3,11 +3,11 @@ package console
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock/internal/lines"
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 const (
@@ -24,7 +24,7 @@ type state struct {
 	DownFor time.Duration // how long the store has not answered, if it does not
 }
 
-func stateOf(s *snapshot) state { return state{s.at, s.down, s.since, time.Since(s.down)} }
+func stateOf(s *watch.State) state { return state{s.At, s.Down, s.Since, time.Since(s.Down)} }
 
 type nowPage struct {
 	page
@@ -58,29 +58,26 @@ type nowHolder struct {
 
 // now shows the keys that are in use.
 func (c *Console) now(v *visit) {
-	s, _ := c.watch.latest(v.Context())
 	prefix := v.URL.Query().Get("prefix")
+	s, _ := c.watch.Latest(v.Context(), v.picks("", prefix))
 	p := &nowPage{page: v.page("now.title"), state: stateOf(s), Prefix: prefix, MayLook: v.who.Look != nil}
 	p.Refresh, p.Stream = refreshEvery, "live?"+v.URL.RawQuery
-	var shown []*line
-	for key, l := range s.lines {
-		if strings.HasPrefix(key, prefix) && v.who.mayLook(key) {
-			shown = append(shown, l)
-			p.Waiters += len(l.Waiters)
-		}
+	shown := s.Lines
+	for _, l := range shown {
+		p.Waiters += len(l.Waiters)
 	}
-	slices.SortFunc(shown, func(a, b *line) int { return lines.ByLongestWaiting(&a.Line, &b.Line) })
-	p.Keys, p.Cut = len(shown), s.cut
+	slices.SortFunc(shown, func(a, b *watch.Line) int { return lines.ByLongestWaiting(&a.Line, &b.Line) })
+	p.Keys, p.Cut = len(shown), s.Cut
 	if len(shown) > maxRows {
 		shown, p.Cut = shown[:maxRows], true
 	}
 	for _, l := range shown {
-		p.Rows = append(p.Rows, rowOf(l, s.at))
+		p.Rows = append(p.Rows, rowOf(l, s.At))
 	}
 	v.render(http.StatusOK, "now", p)
 }
 
-func rowOf(l *line, at time.Time) nowRow {
+func rowOf(l *watch.Line, at time.Time) nowRow {
 	r := nowRow{Key: l.Key, Href: keyHref(l.Key), Waiters: len(l.Waiters)}
 	for i, h := range l.Holders {
 		switch h.Kind {
@@ -92,7 +89,7 @@ func rowOf(l *line, at time.Time) nowRow {
 		}
 		if i == 0 {
 			r.Holder = &nowHolder{
-				Owner: h.Owner, Note: h.Note, Lingering: h.Lingering, For: since(h.Since, at), Left: l.left(&h),
+				Owner: h.Owner, Note: h.Note, Lingering: h.Lingering, For: since(h.Since, at), Left: leftOf(l, &h),
 			}
 		}
 	}
@@ -103,8 +100,8 @@ func rowOf(l *line, at time.Time) nowRow {
 	return r
 }
 
-// left is what was left of the lease of a claim when the store was looked at.
-func (l *line) left(s *fencelock.Standing) lease { return leaseOf(s.Left, l.full[s.ID]) }
+// leftOf is what was left of the lease of a claim when the store was looked at.
+func leftOf(l *watch.Line, s *fencelock.Standing) lease { return leaseOf(s.Left, l.Full[s.ID]) }
 
 func since(t, at time.Time) time.Duration {
 	if t.IsZero() {

@@ -1,9 +1,9 @@
 package console
 
 import (
-	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 var verb = regexp.MustCompile(`%(\[\d\])?[a-z]`)
@@ -46,8 +48,8 @@ func usedTexts(t *testing.T) func(id string) bool {
 	t.Helper()
 	named := regexp.MustCompile(`"([a-z][a-z0-9.-]*)"`)
 	found := map[string]bool{}
-	for _, pattern := range []string{"pages/*.html", "*.go"} {
-		list, err := fs.Glob(os.DirFS("."), pattern)
+	for _, pattern := range []string{"pages/*.html", "*.go", "../internal/watch/*.go"} {
+		list, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +86,9 @@ func TestEveryRefusalHasItsTexts(t *testing.T) {
 			}
 		}
 	}
-	for _, what := range []what{eventWaiting, eventAcquired, eventReleased, eventLost, eventLeft, eventBroken, eventGone} {
+	for _, what := range []watch.What{
+		watch.Waiting, watch.Acquired, watch.Released, watch.Lost, watch.Left, watch.Broken, watch.Gone,
+	} {
 		if _, ok := texts["event."+string(what)]; !ok {
 			t.Errorf("the event %s has no text", what)
 		}

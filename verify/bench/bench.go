@@ -63,6 +63,7 @@ type Bench struct {
 	Options
 	server     *server // of the case that runs
 	dir        string
+	serve      string // the command fencelock, of the case service
 	report     Report
 	keys       int // used so far
 	violations int // by fencelock so far
@@ -111,6 +112,11 @@ func (b *Bench) runCase(ctx context.Context, c Case) (err error) {
 	}
 	if len(b.server.nodes) > 1 {
 		if err := initialiseQuorum(ctx, b.env()); err != nil {
+			return err
+		}
+	}
+	if c.Name == "service" {
+		if b.serve, err = buildServe(ctx, b.dir); err != nil {
 			return err
 		}
 	}
@@ -188,7 +194,7 @@ func (b *Bench) record(r Result) {
 
 func (b *Bench) env() Env {
 	sv := b.server
-	return Env{URL: sv.all[0].URL(), Addr: sv.nodes[0], Nodes: sv.nodes, Dir: b.dir, TTL: lease}
+	return Env{URL: sv.all[0].URL(), Addr: sv.nodes[0], Nodes: sv.nodes, Dir: b.dir, Serve: b.serve, TTL: lease}
 }
 
 // key returns a key that was not used before.

@@ -30,6 +30,11 @@ type part struct {
 	clients int           // how many times each library is opened for it
 	warm    bool          // each library has one turn more, before all others, that does not count
 	awake   bool          // no processor sleeps meanwhile
+
+	// Of parts whose workers are processes:
+	processes int
+	hold      time.Duration // how long each holds the lock
+
 	// turn is one turn of one library.
 	turn func(*Bench, context.Context, part, Peer, []Locker) (Values, error)
 }
@@ -63,6 +68,7 @@ func Cases() []Case {
 			[]part{leases(1000, 1500, 1), leases(10_000, 3000, 1), leases(100_000, 9000, 0.6)}},
 		{"redlock", "a majority of five independent Redis servers", onRedis, 5, onMajority()},
 	}
+	all = append(all, Case{"service", "fencelock serve beside the library", onRedis, 1, service()})
 	for _, s := range stores {
 		all = append(all, Case{s.store, "a free lock, many keys, one key, four processes", s.store, 1, s.parts()})
 	}
@@ -109,7 +115,7 @@ func shared(name, title string, size, ms int, base string) part {
 // contested is a part with several processes that want one key.
 func contested(name, title string, ms int, base string) part {
 	return part{name: name, title: title, size: processes * goroutines, columns: betweenColumns, op: "grant", rounds: 1,
-		length: milliseconds(ms), turn: (*Bench).contest}.over(base, base)
+		length: milliseconds(ms), processes: processes, turn: (*Bench).contest}.over(base, base)
 }
 
 // line is a long line. Each waiter is a Client with connections of its own. Whoever gets

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	process "github.com/fencelock/fencelock/internal/worker"
 )
@@ -20,8 +21,12 @@ type job struct {
 	Peer   string // empty: keep a processor awake
 	Env    Env
 	Key    string
-	Leases int    // to hold; 0: contend for the key
-	Guard  string // file, of those that contend
+	Leases int // to hold; 0: contend for the key
+
+	// Of those that contend:
+	Guard      string // file
+	Goroutines int
+	Hold       time.Duration // how long each holds the lock
 }
 
 // Child does a job and ends the program, in a process that a run has started. Elsewhere it

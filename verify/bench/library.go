@@ -12,6 +12,7 @@ type Env struct {
 	Addr  string        // of the server: host:port
 	Nodes []string      // of a quorum: host:port
 	Dir   string        // for files; the same for all processes of a run
+	Serve string        // the command fencelock, where it serves
 	TTL   time.Duration // of every lease
 
 	Process int64 // of those that contend, from 0

@@ -31,6 +31,8 @@ const (
 	ours         = "fencelock"
 	strict       = "fencelock, HandOff 1"
 	oursMemory   = "fencelock, memory"
+	served       = "fencelock serve"
+	servedWait   = "fencelock serve, wait" // acquire waits, so that a claim is renewed when it is granted
 	bsm          = "bsm/redislock"
 	redsyncName  = "redsync"
 	quorumFloor  = "two PINGs of a majority"
@@ -76,11 +78,16 @@ func Peers() []Peer {
 		{Name: floorAuto, Floor: true, Parts: []string{"keys"}, Direct: set, Open: openGoRedis(true)},
 		{Name: floorRueidis, Floor: true, Parts: floors, Direct: set, Open: openRueidis},
 
-		{Name: ours, Parts: append(every, "line"), Direct: subscribes, Open: openOurs(onRedisServer, 0)},
+		{Name: ours, Parts: append(every, "line", "service free", "service hand-over"), Direct: subscribes,
+			Open: openOurs(onRedisServer, 0)},
 		{Name: strict, Parts: polls, Direct: subscribes, Open: openOurs(onRedisServer, 1)},
 		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openOurs(at(inMemory), 0)},
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
 			Open: openOurs(at(onSQLite), 0)},
+
+		{Name: served, Parts: []string{"service free", "service waiting"}, Direct: subscribes, Open: openServe("")},
+		{Name: servedWait, Parts: []string{"service free", "service hand-over"}, Direct: subscribes,
+			Open: openServe(`,"wait":"1m"`)},
 
 		{Name: bsm, Parts: calm, Open: openBsm(0, false)},
 		{Name: bsm + ", every 5 ms", Parts: polls, Open: openBsm(often, false)},

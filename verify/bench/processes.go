@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	processes  = 4
+	processes  = 4 // in most cases
 	goroutines = 8 // of each
 
 	// contestTimeout is how long a turn of processes may take, from their start to their end.
@@ -24,13 +24,13 @@ const (
 func (b *Bench) contest(ctx context.Context, p part, peer Peer, _ []Locker) (Values, error) {
 	ctx, cancel := context.WithTimeout(ctx, contestTimeout)
 	defer cancel()
-	j := job{Peer: peer.Name, Env: b.env(), Key: b.key()}
+	j := job{Peer: peer.Name, Env: b.env(), Key: b.key(), Goroutines: p.size / p.processes, Hold: p.hold}
 	j.Guard = filepath.Join(b.dir, "guard-"+j.Key)
 	g, err := sharedGuard(j.Guard)
 	if err != nil {
 		return nil, err
 	}
-	children := make([]*child, processes)
+	children := make([]*child, p.processes)
 	for i := range children {
 		j.Env.Process = int64(i)
 		if children[i], err = startChild(ctx, j); err != nil {
@@ -91,7 +91,7 @@ func contend(j job, peer Peer) error {
 		return err
 	}
 	// As many connections as the goroutines need are opened before the turn.
-	if err := inParallel(goroutines, func(i int) error {
+	if err := inParallel(j.Goroutines, func(i int) error {
 		return l.Do(context.Background(), fmt.Sprintf("%s-%d-%d", j.Key, j.Env.Process, i), func(int64) {})
 	}); err != nil {
 		return err
@@ -100,10 +100,10 @@ func contend(j job, peer Peer) error {
 		return err
 	}
 	process.Told()
-	ws := onOneKey(l, goroutines, j.Key, g)
+	ws := onOneKey(l, j.Goroutines, j.Key, g)
 	ws.recording.Store(true)
 	for _, w := range ws.all {
-		w.process, w.clock = j.Env.Process, true
+		w.process, w.clock, w.hold = j.Env.Process, true, j.Hold
 	}
 	before := cpuTime()
 	ws.start()

@@ -22,15 +22,19 @@ var heads = map[string]string{
 	"requests_per_s": "requests/s", "requests_share": "% of the leases renewed/s",
 	"cpu_percent": "client CPU %", "server_percent": "server CPU %", "lease_bytes": "bytes/lease",
 	"lease_goroutines": "goroutines/lease", "acquired_per_s": "acquired/s", "lost": "lost",
+	"waiter_kb": "kB of memory/client", "joined_per_s": "joined/s", "first_ms": "hand-over to the first, ms",
 }
 
 // What the tables show, in order. With × it is the ratio to the base of the part.
 const (
-	freeColumns      = "p50_us ×p50_us p99_us requests server_us client_us allocs bytes violations"
-	storeFreeColumns = "p50_us ×p50_us p99_us client_us allocs violations"
-	keysColumns      = "pairs_per_s ×pairs_per_s p50_us p99_us requests server_us client_us violations"
-	hotColumns       = "handovers_per_s ×handovers_per_s jain p50_ms p99_ms requests server_us client_us violations"
-	betweenColumns   = "handovers_per_s ×handovers_per_s crossings_per_s crossing_p50_us jain p50_ms p99_ms " +
+	freeColumns        = "p50_us ×p50_us p99_us requests server_us client_us allocs bytes violations"
+	serviceFreeColumns = "p50_us ×p50_us p99_us requests server_us client_us violations"
+	handOverColumns    = "crossing_p50_us ×crossing_p50_us requests server_us client_us violations"
+	waitingColumns     = "waiter_kb joined_per_s first_ms"
+	storeFreeColumns   = "p50_us ×p50_us p99_us client_us allocs violations"
+	keysColumns        = "pairs_per_s ×pairs_per_s p50_us p99_us requests server_us client_us violations"
+	hotColumns         = "handovers_per_s ×handovers_per_s jain p50_ms p99_ms requests server_us client_us violations"
+	betweenColumns     = "handovers_per_s ×handovers_per_s crossings_per_s crossing_p50_us jain p50_ms p99_ms " +
 		"requests server_us client_us violations"
 	strangerColumns = "stranger_p50_ms stranger_p99_ms stranger_grants handovers_per_s violations"
 	lineColumns     = "server_us requests handovers_per_s jain client_us violations"

@@ -49,6 +49,10 @@ func targets() []target {
 		{"100 000 leases: requests/s, % of the leases", "held", 100000, ours, "requests_share", "", atMost, 1},
 		{"100 000 leases: bytes each", "held", 100000, ours, "lease_bytes", "", atMost, 600},
 		{"100 000 leases: goroutines each", "held", 100000, ours, "lease_goroutines", "", atMost, 0.001},
+		{"service: free lock, p50", "service free", 1, served, "p50_us", ours, atMost, 3.5},
+		{"service: hand-over between two instances, p50", "service hand-over", 0, servedWait, "crossing_p50_us", ours,
+			atMost, 3},
+		{"service: 5000 waiting clients: kB of memory each", "service waiting", 0, served, "waiter_kb", "", atMost, 40},
 		{"Redlock, five servers: p50", "redlock free", 0, "fencelock on a quorum", "p50_us", quorumFloor, atMost, 1.3},
 	}
 	for _, size := range []int{8, 64, 512} {

@@ -20,6 +20,7 @@ type worker struct {
 	guard  *guard
 	locker Locker
 	pause  time.Duration // after each unlock
+	hold   time.Duration // before it
 
 	waiting   atomic.Int64 // since when, as time since the start; -1 if it does not wait
 	n         int64        // grants
@@ -104,6 +105,9 @@ func (ws *workers) inside(w *worker, token int64) {
 		if ws.shared {
 			w.samples = append(w.samples, time.Since(ws.started)-since)
 		}
+	}
+	if w.hold > 0 {
+		time.Sleep(w.hold)
 	}
 	w.guard.leave(w.visitor)
 }

@@ -1,0 +1,183 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// The service beside the library, on one Redis. Each locker has a process of fencelock serve
+// of its own, so that two processes which contend are two clients of two instances.
+func service() []part {
+	free := own("service free", "A free lock through the service: one client, processors kept awake", 1, 100,
+		serviceFreeColumns).over(ours, ours)
+	free.awake, free.warm = true, true
+	handover := contested("service hand-over",
+		"Hand-over between two processes, each held for 2 ms, processors kept awake", 600, ours)
+	handover.columns, handover.size, handover.processes, handover.hold = handOverColumns, 2, 2, 2*time.Millisecond
+	handover.awake, handover.rounds = true, 2
+	waiting := part{name: "service waiting", title: "5000 clients that wait for one lock at one instance", size: 5000,
+		columns: waitingColumns, rounds: 0.6, length: 3 * time.Second, turn: (*Bench).waiting}
+	return []part{free, handover, waiting}
+}
+
+// serving is a process of fencelock serve.
+type serving struct {
+	cmd  *exec.Cmd
+	done <-chan struct{}
+	addr string
+}
+
+// buildServe builds the command.
+func buildServe(ctx context.Context, dir string) (path string, err error) {
+	path = filepath.Join(dir, "fencelock")
+	build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/fencelock/fencelock/cmd/fencelock")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the command fencelock: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// startServing returns when the process serves. The audit goes to its output, which nobody
+// reads.
+func startServing(e Env) (*serving, error) {
+	s := &serving{cmd: exec.Command(e.Serve, "serve", "--listen", "127.0.0.1:0", "--max-waiting", "10000")}
+	s.cmd.Env = append(os.Environ(), "FENCELOCK_URL="+e.URL)
+	says, err := s.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if s.done, err = testserver.Spawn(s.cmd); err != nil {
+		return nil, fmt.Errorf("starting fencelock serve: %w", err)
+	}
+	var said strings.Builder
+	for lines := bufio.NewScanner(says); lines.Scan(); {
+		if _, addr, ok := strings.Cut(lines.Text(), " at http://"); ok {
+			s.addr = addr
+			return s, nil
+		}
+		fmt.Fprintln(&said, lines.Text())
+	}
+	return nil, errors.Join(fmt.Errorf("fencelock serve has ended before it served: %s", &said), s.stop())
+}
+
+func (s *serving) stop() error {
+	err := s.cmd.Process.Kill()
+	<-s.done
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// resident is how much of the memory of the machine the process has, in bytes. Only Linux
+// says so in this way.
+func (s *serving) resident() (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nVmRSS:")
+	kib, err := strconv.ParseFloat(strings.Fields(rest + " none")[0], 64)
+	return 1024 * kib, err
+}
+
+// openServe opens a client of a process of its own. wait is what it sends with acquire.
+func openServe(wait string) opener {
+	return func(e Env) (Locker, error) {
+		s, err := startServing(e)
+		if err != nil {
+			return nil, err
+		}
+		c := &httpClient{addr: s.addr}
+		acquire := fmt.Sprintf(`{"key":%%q,"ttl":%q%s}`, e.TTL, wait)
+		return &library[grantedLock]{
+			lock: func(ctx context.Context, key string) (g grantedLock, err error) {
+				return g, c.post(ctx, "/v1/acquire", fmt.Sprintf(acquire, key), &g)
+			},
+			unlock: func(ctx context.Context, _ string, g grantedLock) error {
+				return c.post(ctx, "/v1/release", fmt.Sprintf(`{"handle":%q}`, g.Handle), nil)
+			},
+			token: func(g grantedLock) int64 { return g.Token },
+			close: func() error {
+				c.close()
+				return s.stop()
+			},
+		}, nil
+	}
+}
+
+// grantedLock is what a client needs of the answer to acquire.
+type grantedLock struct {
+	Handle string `json:"handle"`
+	Token  int64  `json:"token,string"`
+}
+
+// waiting is a turn of a fresh process with many clients that wait. What the process has in
+// memory after some renewals of their claims, and had not before, is theirs.
+func (b *Bench) waiting(ctx context.Context, p part, _ Peer, _ []Locker) (_ Values, err error) {
+	s, err := startServing(b.env())
+	if err != nil {
+		return nil, err
+	}
+	c, key := &httpClient{addr: s.addr}, b.key()
+	var waiters []*httpConn
+	defer func() {
+		for _, w := range waiters {
+			w.Close()
+		}
+		c.close()
+		err = errors.Join(err, s.stop())
+	}()
+	holder := grantedLock{}
+	if err := c.post(ctx, "/v1/acquire", fmt.Sprintf(`{"key":%q,"ttl":"10m"}`, key), &holder); err != nil {
+		return nil, err
+	}
+	before, err := s.resident()
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	for range p.size {
+		w, err := c.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		waiters = append(waiters, w)
+		if err := w.send("/v1/acquire", fmt.Sprintf(`{"key":%q,"wait":"5m"}`, key)); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.untilWaiting(ctx, p.size); err != nil {
+		return nil, err
+	}
+	joined := time.Since(begun)
+	if err := pause(ctx, b.length(p)); err != nil {
+		return nil, err
+	}
+	after, err := s.resident()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.untilWaiting(ctx, p.size); err != nil { // nobody has lost its place meanwhile
+		return nil, err
+	}
+	released := time.Now()
+	if err := c.post(ctx, "/v1/release", fmt.Sprintf(`{"handle":%q}`, holder.Handle), nil); err != nil {
+		return nil, err
+	}
+	err = waiters[0].receive(&holder)
+	return Values{
+		"waiter_kb": (after - before) / float64(p.size) / 1000, "first_ms": time.Since(released).Seconds() * 1000,
+		"joined_per_s": float64(p.size) / joined.Seconds(),
+	}, err
+}

@@ -31,6 +31,7 @@ type instance struct {
 	t       *testing.T
 	command string
 	store   string
+	flags   []string     // beside those that all have
 	addr    atomic.Value // of the process, or of the one before it
 
 	cmd  *exec.Cmd
@@ -39,7 +40,8 @@ type instance struct {
 
 // start starts the process and returns when it serves.
 func (i *instance) start() {
-	i.cmd = exec.Command(i.command, "serve", "--listen", "127.0.0.1:0", "--max-waiting", "100", "--audit", os.DevNull)
+	flags := []string{"serve", "--listen", "127.0.0.1:0", "--max-waiting", "100", "--audit", os.DevNull}
+	i.cmd = exec.Command(i.command, append(flags, i.flags...)...)
 	i.cmd.Env = append(os.Environ(), "FENCELOCK_URL="+i.store)
 	messages, err := i.cmd.StderrPipe()
 	if err != nil {

@@ -87,8 +87,6 @@ func (s *Server) serveWant(
 		return nil, err
 	}
 	defer s.waits.end(turn)
-	stop := context.AfterFunc(s.draining, func() { turn.cancel(errStay) })
-	defer stop()
 	if w.Stay {
 		timer := time.AfterFunc(w.wait, func() { turn.cancel(errStay) })
 		defer timer.Stop()

@@ -167,7 +167,10 @@ func (s *Server) allRoutes() map[string]route {
 
 // Drain ends the waiting of all clients with a hint to come again, here or at another Server,
 // where they keep their places. From now on the Server grants nothing, and /readyz says so.
-func (s *Server) Drain() { s.drain() }
+func (s *Server) Drain() {
+	s.drain()
+	s.waits.stopAll()
+}
 
 // Kept returns how many leases this Server keeps for stores that cannot pass leases on. They
 // end with its Client.

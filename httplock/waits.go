@@ -80,6 +80,15 @@ func (w *waits) len() int {
 	return len(w.turns)
 }
 
+// stopAll ends all waiting. The Server drains, so no call begins to wait any more.
+func (w *waits) stopAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.turns {
+		t.cancel(errStay)
+	}
+}
+
 // stop ends the waiting of the call for a claim, if there is one, and waits for its end.
 func (w *waits) stop(ctx context.Context, id string) error {
 	w.mu.Lock()

@@ -74,7 +74,10 @@ func pushed(t driver.Ticket, w waiter) driver.Ticket {
 func (b *Backend) read(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
-	got := b.transport.Do(ctx, b.command(awaitScript, t.Key, prefixed(t.ID)))
+	cmd := b.command(awaitScript, t.Key, prefixed(t.ID))
+	// Not Do: this goroutine goes on waiting, and would keep the 16 KB of stack that go-redis needs.
+	b.transport.Start(ctx, cmd)
+	got := b.transport.Wait(ctx, cmd)
 	if got.Err != nil {
 		return driver.Ticket{}, failed(ctx, awaiting, t.Key, got.Err)
 	}

@@ -25,9 +25,12 @@ func service() []part {
 		"Hand-over between two processes, each held for 2 ms, processors kept awake", 600, ours)
 	handover.columns, handover.size, handover.processes, handover.hold = handOverColumns, 2, 2, 2*time.Millisecond
 	handover.awake, handover.rounds = true, 2
-	waiting := part{name: "service waiting", title: "5000 clients that wait for one lock at one instance", size: 5000,
-		columns: waitingColumns, rounds: 0.6, length: 3 * time.Second, turn: (*Bench).waiting}
-	return []part{free, handover, waiting}
+	waiting := part{name: "service waiting", title: "5000 clients that come at once and wait for one lock",
+		size: 5000, columns: waitingColumns, rounds: 0.6, length: 3 * time.Second, turn: (*Bench).waiting}
+	slowly := waiting
+	slowly.name, slowly.title = "service slowly", "5000 clients that come within ten seconds"
+	slowly.settle = 10 * time.Second
+	return []part{free, handover, waiting, slowly}
 }
 
 // serving is a process of fencelock serve.
@@ -122,8 +125,9 @@ type grantedLock struct {
 	Token  int64  `json:"token,string"`
 }
 
-// waiting is a turn of a fresh process with many clients that wait. What the process has in
-// memory after some renewals of their claims, and had not before, is theirs.
+// waiting is a turn of a fresh process with many clients that wait, and that come within
+// p.settle. What the process has in memory after some renewals of their claims, and had not
+// before, is theirs.
 func (b *Bench) waiting(ctx context.Context, p part, _ Peer, _ []Locker) (_ Values, err error) {
 	s, err := startServing(b.env())
 	if err != nil {
@@ -147,7 +151,10 @@ func (b *Bench) waiting(ctx context.Context, p part, _ Peer, _ []Locker) (_ Valu
 		return nil, err
 	}
 	begun := time.Now()
-	for range p.size {
+	for i := range p.size {
+		if p.settle > 0 {
+			time.Sleep(time.Until(begun.Add(p.settle * time.Duration(i) / time.Duration(p.size))))
+		}
 		w, err := c.dial(ctx)
 		if err != nil {
 			return nil, err

@@ -53,6 +53,7 @@ func targets() []target {
 		{"service: hand-over between two instances, p50", "service hand-over", 0, servedWait, "crossing_p50_us", ours,
 			atMost, 3},
 		{"service: 5000 waiting clients: kB of memory each", "service waiting", 0, served, "waiter_kb", "", atMost, 40},
+		{"service: the same, if they come one by one", "service slowly", 0, served, "waiter_kb", "", atMost, 40},
 		{"Redlock, five servers: p50", "redlock free", 0, "fencelock on a quorum", "p50_us", quorumFloor, atMost, 1.3},
 	}
 	for _, size := range []int{8, 64, 512} {

@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +105,91 @@ func TestLockDelayThatCannotBe(t *testing.T) {
 		_, err = c.Lock(bg, "k", fencelock.LockDelay(lockDelay))
 		w.is(err, fencelock.ErrInvalid)
 		w.store.shorten = 0
+		w.free("k")
+	})
+}
+
+// With a delay nobody is granted the key before it is over, though the holder hears of the
+// break at once.
+func TestBreakWithALockDelay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k", fencelock.LockDelay(time.Hour)) // which has no part in a Break
+		next := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		start := time.Now()
+		must(t, b.Break(bg, "k", l.Token(), "deploy", fencelock.LockDelay(lockDelay)))
+		w.is(l.Err(), fencelock.ErrBroken)
+		w.is(l.Release(bg), fencelock.ErrBroken)
+		line, err := b.Line(bg, "k")
+		ok(t, err)
+		if h := line.Holders; len(h) != 1 || !h[0].Lingering || h[0].Token != l.Token() || h[0].Left != lockDelay {
+			t.Errorf("the line is %+v", line)
+		}
+		n := w.got(next.wait())
+		took(t, start, lockDelay)
+		if n.Token() <= l.Token() {
+			t.Errorf("token %v after %v", n.Token(), l.Token())
+		}
+		w.release(n)
+		w.release(w.got(behind.wait()))
+	})
+}
+
+func TestASecondBreakEndsOrProlongsTheLockDelay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		must(t, c.Break(bg, "k", l.Token(), "", fencelock.LockDelay(lockDelay)))
+		must(t, c.Break(bg, "k", l.Token(), "", fencelock.LockDelay(time.Hour)))
+		time.Sleep(lockDelay)
+		w.taken("k")
+		must(t, c.Break(bg, "k", l.Token(), ""))
+		w.free("k")
+		w.is(c.Break(bg, "k", l.Token(), "", fencelock.LockDelay(time.Hour)), fencelock.ErrNoClaim)
+	})
+}
+
+func TestBreakOfAWaiterHasNoLockDelay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c, other := w.client(nil), w.client(nil)
+		l := w.lock(c, "k")
+		waits := w.begin(func() (*fencelock.Lease, error) { return other.Lock(bg, "k") })
+		line, err := c.Line(bg, "k")
+		ok(t, err)
+		must(t, c.Break(bg, "k", line.Waiters[0].Token, "", fencelock.LockDelay(time.Hour)))
+		_, err = waits.wait()
+		w.is(err, fencelock.ErrBroken)
+		w.release(l)
+		w.free("k")
+	})
+}
+
+func TestLockDelayOfABreakThatCannotBe(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.MinTTL, w.store.info.MaxTTL = time.Second, time.Minute
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		refused := func(says string, opts ...fencelock.Option) {
+			t.Helper()
+			err := c.Break(bg, "k", l.Token(), "", opts...)
+			w.is(err, fencelock.ErrInvalid)
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("it does not say %q: %v", says, err)
+			}
+		}
+		refused("LockDelay", fencelock.LockDelay(-1))
+		refused("at most 1m0s", fencelock.LockDelay(time.Hour))
+		refused("leave out Note", fencelock.LockDelay(time.Second), fencelock.Note(""))
+		w.store.info.Linger = false
+		other := w.client(nil)
+		w.is(other.Break(bg, "k", l.Token(), "", fencelock.LockDelay(time.Second)), fencelock.ErrInvalid)
+		ok(t, l.Err())
+		w.taken("k")
+		must(t, c.Break(bg, "k", l.Token(), "", fencelock.Option{}, fencelock.LockDelay(time.Millisecond)))
+		time.Sleep(time.Second - 1)
+		w.taken("k")
+		time.Sleep(1)
 		w.free("k")
 	})
 }

@@ -3,6 +3,7 @@ package fencelock
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
@@ -12,29 +13,34 @@ import (
 // have got it, whoever it belongs to; any token of a claim's span will do. The
 // reason reaches the holder as the cause of its context: at once if it is held
 // through this Client or if the backend pushes, with its next renewal otherwise.
-// It costs one round trip. The holder may not have stopped working when the next
-// one is granted: that is what fencing tokens are for. After ErrUnavailable, and after
-// ErrClosed from a Client that was closed meanwhile, the outcome is unknown, and Break
-// may be called again.
+// It costs one round trip. After ErrUnavailable, and after ErrClosed from a Client that
+// was closed meanwhile, the outcome is unknown, and Break may be called again.
+//
+// The holder may not have stopped working when the next one is granted: that is what
+// fencing tokens are for. With LockDelay(d), the only option, the key stays closed for d
+// after the break, and Line shows the claim as lingering. A d that is longer than
+// Options.RenewEvery of the holder, one renewal and its longest write lets the last write of
+// the holder land before anybody else begins. A waiting claim ends at once. A second
+// Break sets the end anew, or, without LockDelay, ends the delay. The LockDelay of the lease
+// itself does not follow a Break. A delay below the backend's shortest lease lasts as long as
+// that; one above the longest, or on ZooKeeper or a quorum, is ErrInvalid.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
-func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string) error {
+func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string, opts ...Option) error {
 	const op = "break"
 	if err := c.ready(key); err != nil {
 		return wrap(op, key, err)
 	}
-	if token <= 0 {
-		return wrap(op, key, invalid("token %d; want the token of the grant to end, as Line shows it", token))
+	if err := checkBreak(token, reason); err != nil {
+		return wrap(op, key, err)
 	}
-	if !isText(reason) {
-		return wrap(op, key, invalid("the reason is not text: it must be UTF-8 without zero bytes"))
-	}
-	if len(reason) > driver.MaxNote {
-		return wrap(op, key, invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote))
+	delay, err := c.breakDelay(opts)
+	if err != nil {
+		return wrap(op, key, err)
 	}
 	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
 	defer call.end()
-	if err := c.backend.Break(call, key, int64(token), reason); err != nil {
+	if err := c.backend.Break(call, key, int64(token), reason, delay); err != nil {
 		if driver.Gone(err) {
 			return wrap(op, key, fmt.Errorf("%w %s; nothing was changed: %w", ErrNoClaim, token, err))
 		}
@@ -44,6 +50,45 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		cl.breakToken(token, reason)
 	}
 	return nil
+}
+
+// checkBreak refuses a token or a reason that cannot be.
+func checkBreak(token fence.Token, reason string) error {
+	switch {
+	case token <= 0:
+		return invalid("token %d; want the token of the grant to end, as Line shows it", token)
+	case !isText(reason):
+		return invalid("the reason is not text: it must be UTF-8 without zero bytes")
+	case len(reason) > driver.MaxNote:
+		return invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote)
+	}
+	return nil
+}
+
+// breakDelay reads the options of Break: the LockDelay, as the backend can keep it.
+func (c *Client) breakDelay(opts []Option) (time.Duration, error) {
+	var o callOptions
+	for _, opt := range opts {
+		switch {
+		case opt.set == nil:
+			continue
+		case opt.name != "LockDelay":
+			return 0, invalid("Break takes no option but LockDelay; leave out %s", opt.name)
+		}
+		if err := opt.set(&o); err != nil {
+			return 0, err
+		}
+	}
+	switch d := o.lockDelay; {
+	case d == 0:
+		return 0, nil
+	case !c.info.Linger:
+		return 0, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay", c.info.Name)
+	case d > c.maxTTL():
+		return 0, invalid("LockDelay is %v; the %s backend can do at most %v", d, c.info.Name, c.maxTTL())
+	default:
+		return max(d, c.info.MinTTL), nil
+	}
 }
 
 // breakToken ends the claim if token is in its span.

@@ -29,7 +29,7 @@ type Standing struct {
 	Token       fence.Token // the first of Span tokens; a claim draws them as it joins the line
 	Span        int64       // how many holders of one process the claim may serve
 	Granted     bool        // it holds the key
-	Lingering   bool        // its holder has left; MinHold keeps the key taken
+	Lingering   bool        // its holder has left or was broken; MinHold or LockDelay keeps the key taken
 	Since       time.Time   // granted since, or waiting since, by the store's clock
 	Left        time.Duration
 }

@@ -151,12 +151,15 @@ func defaultOwner() string {
 }
 
 // Option changes one call.
-type Option struct{ set func(*callOptions) error }
+type Option struct {
+	name string
+	set  func(*callOptions) error
+}
 
 // Wait bounds how long a call may wait in line; the holding is not bounded by it.
 // 0 makes the call a try. Without Wait, only ctx bounds the waiting.
 func Wait(d time.Duration) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"Wait", func(o *callOptions) error {
 		o.wait = d
 		return checkNotNegative("Wait", d)
 	}}
@@ -165,7 +168,7 @@ func Wait(d time.Duration) Option {
 // TTL gives this claim another lease than Options.TTL. Outside what the backend
 // can do it is raised or cut, and Hooks.Warn reports that.
 func TTL(d time.Duration) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"TTL", func(o *callOptions) error {
 		o.ttl = d
 		return checkTTL("TTL", d)
 	}}
@@ -176,7 +179,7 @@ func TTL(d time.Duration) Option {
 // backend cannot do is ErrInvalid. It costs one more round trip if d is longer than
 // Options.TTL and the call may wait: a waiter that dies must not keep its place for d.
 func FixedLease(d time.Duration) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"FixedLease", func(o *callOptions) error {
 		o.fixed = d
 		return checkTTL("FixedLease", d)
 	}}
@@ -187,7 +190,7 @@ func FixedLease(d time.Duration) Option {
 // warns when two thirds have passed. As with FixedLease, a call that has waited costs one
 // more round trip, and goroutines of one process queue in the store.
 func ManualRenewal() Option {
-	return Option{func(o *callOptions) error {
+	return Option{"ManualRenewal", func(o *callOptions) error {
 		o.manual = true
 		return nil
 	}}
@@ -196,7 +199,7 @@ func ManualRenewal() Option {
 // MaxHold ends the lease with ErrMaxHold after d, counted from the grant, however
 // alive its holder is. Until then it is renewed.
 func MaxHold(d time.Duration) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"MaxHold", func(o *callOptions) error {
 		o.maxHold = d
 		return checkTTL("MaxHold", d)
 	}}
@@ -214,7 +217,7 @@ func MaxHold(d time.Duration) Option {
 // outer call. With LockAll each lease needs its own Tick. Goroutines of one process queue in
 // the store.
 func Progress(d time.Duration) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"Progress", func(o *callOptions) error {
 		o.progress = d
 		return checkTTL("Progress", d)
 	}}
@@ -225,7 +228,7 @@ func Progress(d time.Duration) Option {
 // below the backend's shortest lease lasts as long as that. It keeps a job that is
 // shorter than the clocks' skew from running twice.
 func MinHold(d time.Duration) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"MinHold", func(o *callOptions) error {
 		o.minHold = d
 		return checkNotNegative("MinHold", d)
 	}}
@@ -235,14 +238,15 @@ func MinHold(d time.Duration) Option {
 // its process died, or lost the store, or because of MaxHold. So the last writes of a holder
 // that has been told late, or not at all, land before anybody else begins. After Release the
 // key is free at once; Close of the Client is followed by the delay where the store can keep a
-// key that was left (not ZooKeeper, and no quorum).
+// key that was left (not ZooKeeper, and no quorum). Break has a LockDelay of its own, which
+// its caller gives it, because the store does not know that of the lease.
 //
 // It costs no request: the store is told a lease that is longer by d than its holder counts on,
 // so TTL and d together are at most the longest lease of the store; more is ErrInvalid. A
 // claim that waits when its process dies keeps its place for d longer, too. Goroutines of
 // one process queue in the store.
 func LockDelay(d time.Duration) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"LockDelay", func(o *callOptions) error {
 		o.lockDelay = d
 		return checkNotNegative("LockDelay", d)
 	}}
@@ -254,7 +258,7 @@ func LockDelay(d time.Duration) Option {
 // exclude goroutines that share a ctx from one another. Without it, such a call
 // is ErrDeadlock.
 func Reentrant() Option {
-	return Option{func(o *callOptions) error {
+	return Option{"Reentrant", func(o *callOptions) error {
 		o.reentrant = true
 		return nil
 	}}
@@ -262,7 +266,7 @@ func Reentrant() Option {
 
 // Retry is the Backoff of this call, instead of Options.Backoff.
 func Retry(b Backoff) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"Retry", func(o *callOptions) error {
 		o.backoff = b
 		if b == nil {
 			return invalid("Retry was given no Backoff")
@@ -274,7 +278,7 @@ func Retry(b Backoff) Option {
 // Note is free text that others see beside the owner: UTF-8 without zero bytes and without
 // U+001F, at most 1024 bytes.
 func Note(s string) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"Note", func(o *callOptions) error {
 		o.note = s
 		switch {
 		case !isText(s):
@@ -305,7 +309,7 @@ func Note(s string) Option {
 // not queue in this process for such a claim. ErrInvalid on a backend that cannot pass claims
 // between processes (ZooKeeper, a quorum).
 func ClaimID(id string) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"ClaimID", func(o *callOptions) error {
 		o.claimID = id
 		if !isClaimID(id) {
 			return invalid("ClaimID is %s; want 16 to 64 letters, digits, \"-\" and \"_\"", printable(id))
@@ -324,7 +328,7 @@ func isClaimID(id string) bool {
 // Owner is Options.Owner for this call, for a program that takes locks for others; at most 256
 // bytes. It decides nothing. Goroutines of one process queue in the store then.
 func Owner(s string) Option {
-	return Option{func(o *callOptions) error {
+	return Option{"Owner", func(o *callOptions) error {
 		o.owner = s
 		switch {
 		case !isText(s):

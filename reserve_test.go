@@ -283,7 +283,7 @@ func TestClaimThatEndsWhileTokensAreReserved(t *testing.T) {
 			synctest.Wait()
 			mustRelease(t, last)
 			if strings.HasPrefix(name, "broken") {
-				s.Break(t.Context(), "k", int64(last.Token()), "enough")
+				s.Break(t.Context(), "k", int64(last.Token()), "enough", 0)
 			}
 			group.Wait()
 		})

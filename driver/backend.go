@@ -54,7 +54,12 @@ type Backend interface {
 	// leaves a tombstone: until the lease would have ended, Renew, Await, Leave and
 	// Enter of that ID answer GoneError with the reason. If there is no such claim,
 	// Break answers GoneError and changes nothing.
-	Break(ctx context.Context, key string, token int64, reason string) error
+	//
+	// With linger above zero, a granted claim lingers for that long from now on, as after
+	// Leave with Exit.Linger, and its tombstone lasts until then at the least. Break of a
+	// claim that lingers already sets its end anew, and without linger ends it. A waiting
+	// claim ends at once. A backend without Info.Linger answers a *PermanentError.
+	Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error
 
 	// Line describes the line of key. A line without claims still has its Last and its
 	// Mark.
@@ -110,12 +115,12 @@ type Info struct {
 	Fair      bool   // claims are granted in order of arrival; if false, Enter is always sent with NoWait
 	Fencing   bool   // tokens of exclusive grants rise
 	Ballot    bool   // Claim.Ballot is understood
-	Linger    bool   // Exit.Linger is kept
+	Linger    bool   // Exit.Linger and the linger of Break are kept
 	Mark      bool   // Exit.Mark is kept
 	Semaphore bool   // capacities below RW are safe
 	Push      bool   // a waiter learns of its grant without asking
 	Lease     LeaseScope
-	// MinTTL and MaxTTL bound Claim.TTL and Exit.Linger, both inclusive. The core
-	// sends nothing outside them.
+	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger and the linger of Break, both
+	// inclusive. The core sends nothing outside them.
 	MinTTL, MaxTTL time.Duration
 }

@@ -173,7 +173,7 @@ type Standing struct {
 	Capacity, Weight int64
 	Token, Span      int64
 	Granted          bool
-	Lingering        bool      // its holder left, the place stays taken for Left
+	Lingering        bool      // its holder left or was broken, the place stays taken for Left
 	Since            time.Time // granted since, or waiting since
 	Left             time.Duration
 }

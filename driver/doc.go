@@ -43,7 +43,8 @@
 //     answers nil.
 //   - Linger: a claim that left with Linger counts on for that long by the
 //     server's clock, cannot be renewed, and cannot leave again; a late Enter of
-//     its ID answers GoneError. Break ends it.
+//     its ID answers GoneError. So does a granted claim that was broken with linger.
+//     Break ends it, or sets its end anew.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed
 //     was itself waiting.

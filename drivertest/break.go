@@ -29,11 +29,11 @@ var breakLaws = []law{
 		for _, at := range []int64{0, 1, 500, 999} {
 			t := w.a.holds(spanning(w.claim(w.key()), 1000))
 			for _, miss := range []int64{t.Token - 1, t.Token + 1000, 1} {
-				w.gone("Break of a token that nobody has", w.b.Break(w.ctx, t.Key, miss, "wrong"))
+				w.gone("Break of a token that nobody has", w.b.Break(w.ctx, t.Key, miss, "wrong", 0))
 			}
 			t.stillHolds()
 			t.renews()
-			w.must("Break", w.b.Break(w.ctx, t.Key, t.Token+at, "right"))
+			w.must("Break", w.b.Break(w.ctx, t.Key, t.Token+at, "right", 0))
 			w.b.empty(t.Key)
 		}
 	}, "people see the token of the goroutine that holds now, anywhere in the span; no other token is the claim's"},
@@ -45,23 +45,23 @@ var breakLaws = []law{
 		w.gone("Renew of the broken claim", r2.renew())
 	}, "only the claim with that token ends: the others keep what they have"},
 	{"BreakOfNobody", nil, func(w *world, _ string) {
-		w.gone("Break on a key that was never used", w.a.Break(w.ctx, w.key(), 1, "nobody"))
+		w.gone("Break on a key that was never used", w.a.Break(w.ctx, w.key(), 1, "nobody", 0))
 		t := w.a.holds(w.claim(w.key()))
-		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key"))
+		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key", 0))
 		t.stillHolds()
 		t.leaves()
-		gone := asA[driver.GoneError](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late"))
+		gone := asA[driver.GoneError](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late", 0))
 		w.wrongIf(gone.Broken, "Break of a claim that left answered %+v", gone)
 		w.a.enter(w.claim(t.Key))
 	}, "a break that comes too late, or for the wrong key, says so and changes nothing"},
 	{"BreakOfAnExpiredClaimFindsNobody", perClaim, timed(func(w *world, key string) {
 		t := w.a.holds(w.short(key)).expires()
-		w.gone("Break of an expired claim", w.b.Break(w.ctx, t.Key, t.Token, "late"))
+		w.gone("Break of an expired claim", w.b.Break(w.ctx, t.Key, t.Token, "late", 0))
 	}), "an expired claim is not in line, though its row may still be there"},
 	{"BreakKeepsTheIdOut", nil, timed(func(w *world, key string) {
 		c := w.short(key)
 		t := w.a.holds(c)
-		w.voidIf("Break", w.b.Break(w.ctx, c.Key, t.Token, "out"))
+		w.voidIf("Break", w.b.Break(w.ctx, c.Key, t.Token, "out", 0))
 		w.until(t.sent.Add(t.Left * 8 / 10))
 		late, err := w.a.try(c)
 		w.inTime("the repeated Enter", late.answered, t.ends())
@@ -101,5 +101,5 @@ func (x *inLine) learns(by *view, reason string) {
 	w.broken("Enter of a broken claim", reason, err)
 	_, ok := x.standing()
 	w.wrongIf(ok, "a broken claim is still in line")
-	w.gone("the second Break", by.Break(w.ctx, x.Key, x.Token, "again"))
+	w.gone("the second Break", by.Break(w.ctx, x.Key, x.Token, "again", 0))
 }

@@ -41,7 +41,7 @@ func (b *broken) reenters(f func(err error) bool) {
 			return t, err
 		}
 		for _, s := range b.standings(c.Key) {
-			b.Store.Break(ctx, c.Key, s.Token, "")
+			b.Store.Break(ctx, c.Key, s.Token, "", 0)
 		}
 		sent := c
 		sent.ID, sent.Ballot = newID(), 0

@@ -3,44 +3,47 @@ package drivertest
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
 // overlooks has Break not find a claim that has the token, if f says so.
 func (b *broken) overlooks(f func(s driver.Standing, token int64, reason string) bool) {
-	b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+	b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 		for _, s := range b.standings(key) {
 			if s.Token <= token && token < s.Token+s.Span && f(s, token, reason) {
 				return driver.GoneError{}
 			}
 		}
-		return b.Store.Break(ctx, key, token, reason)
+		return b.Store.Break(ctx, key, token, reason, linger)
 	}
 }
 
 var brokenBreaks = []breaker{
 	{"Break does nothing", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error { return ctx.Err() }
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			return ctx.Err()
+		}
 	}, "BreakEndsTheHolder BreakLetsTheNextIn BreakOfAWaiter BreakMatchesTheWholeSpan LingeringClaimCanBeBroken " +
 		"Model"},
 	{"Break finds only the first token of a span", func(b *broken) {
 		b.overlooks(func(s driver.Standing, token int64, _ string) bool { return s.Token != token })
 	}, "BreakMatchesTheWholeSpan Model"},
 	{"Break ends whoever holds", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			if s := b.standings(key); len(s) > 0 {
 				token = s[0].Token
 			}
-			return b.Store.Break(ctx, key, token, reason)
+			return b.Store.Break(ctx, key, token, reason, linger)
 		}
 	}, "BreakMatchesTheWholeSpan BreakOfAWaiter Model"},
 	{"Break ends everybody", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-			err := b.Store.Break(ctx, key, token, reason)
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			err := b.Store.Break(ctx, key, token, reason, linger)
 			for _, s := range b.standings(key) {
 				if err == nil {
-					b.Store.Break(ctx, key, s.Token, reason)
+					b.Store.Break(ctx, key, s.Token, reason, linger)
 				}
 			}
 			return err
@@ -55,13 +58,13 @@ var brokenBreaks = []breaker{
 		})
 	}, "LingeringClaimCanBeBroken Model"},
 	{"Break of nobody is well", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-			b.Store.Break(ctx, key, token, reason)
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			b.Store.Break(ctx, key, token, reason, linger)
 			return ctx.Err()
 		}
 	}, "BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth Model"},
 	{"Break does not keep the id out", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			t, ok := b.find(func(t driver.Ticket) bool {
 				return t.Key == key && t.Token <= token && token < t.Token+t.Span
 			})
@@ -75,18 +78,18 @@ var brokenBreaks = []breaker{
 		refusals(b, func(driver.Claim, driver.GoneError) error { return driver.GoneError{} })
 	}, "BreakKeepsTheIdOut"},
 	{"Break forgets the reason", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-			return b.Store.Break(ctx, key, token, "")
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			return b.Store.Break(ctx, key, token, "", linger)
 		}
 	}, "BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder Model"},
 	{"Break cuts the reason", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			return b.Store.Break(ctx, key, token, strings.Map(func(r rune) rune {
 				if r > 127 {
 					return '?'
 				}
 				return r
-			}, reason))
+			}, reason), linger)
 		}
 	}, "BreakReasonIsText"},
 	{"the alarm is never raised", func(b *broken) {

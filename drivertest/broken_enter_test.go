@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -198,14 +199,14 @@ var brokenEnters = []breaker{
 	}, "SameIdOnAnotherKeyIsAnotherClaim"},
 	{"all tokens are the same", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Token = 1 })
-		b.brk = func(ctx context.Context, key string, token int64, reason string) error {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			if t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key }); ok {
 				s := b.standings(key)
 				if len(s) > 0 && s[0].ID == driver.ShortID(t.ID) {
 					token = s[0].Token
 				}
 			}
-			return b.Store.Break(ctx, key, token, reason)
+			return b.Store.Break(ctx, key, token, reason, linger)
 		}
 	}, "TokensRiseFromGrantToGrant TokensRiseAlongTheLine SpanIsReserved TokensRiseAfterABrokenClaim " +
 		"TokensRiseAfterAnExpiredClaim SpanIsReservedForWaiters Model"},

@@ -29,7 +29,7 @@ type broken struct {
 	await   func(ctx context.Context, t driver.Ticket) (driver.Ticket, error)
 	renew   func(ctx context.Context, ts []driver.Ticket) []error
 	leave   func(ctx context.Context, t driver.Ticket, e driver.Exit) error
-	brk     func(ctx context.Context, key string, token int64, reason string) error
+	brk     func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error
 	lines   func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error]
 	line    func(ctx context.Context, key string) (driver.Line, error)
 	alarm   func(f func(id string, gone driver.GoneError)) func()
@@ -78,8 +78,8 @@ func (b *broken) Line(ctx context.Context, key string) (driver.Line, error) { re
 func (b *broken) Alarm(f func(id string, gone driver.GoneError)) func()     { return b.alarm(f) }
 func (b *broken) Close() error                                              { return b.close() }
 
-func (b *broken) Break(ctx context.Context, key string, token int64, reason string) error {
-	return b.brk(ctx, key, token, reason)
+func (b *broken) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+	return b.brk(ctx, key, token, reason, linger)
 }
 
 func (b *broken) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
@@ -186,8 +186,8 @@ func (b *broken) rename(f func(key string) string) {
 		t.Key = under(t.Key)
 		return b.Store.Leave(ctx, t, e)
 	}
-	b.brk = func(ctx context.Context, key string, token int64, reason string) error {
-		return b.Store.Break(ctx, under(key), token, reason)
+	b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+		return b.Store.Break(ctx, under(key), token, reason, linger)
 	}
 	b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
 		for l, err := range b.Store.Lines(ctx, "") {

@@ -111,7 +111,7 @@ func (x *inLine) stillLives() {
 
 // brokenBy is ended by an operator.
 func (x *inLine) brokenBy(v *view, reason string) *inLine {
-	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason))
+	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, 0))
 }
 
 // follows must have a token above all of another claim's.

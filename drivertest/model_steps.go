@@ -169,7 +169,7 @@ func (p *modelRun) breakOne() {
 		token = x.token + x.Span + p.rng.Int64N(5)
 	}
 	reason := fmt.Sprintf("reason %d", len(p.steps))
-	err := p.b.Break(p.ctx, x.Key, token, reason)
+	err := p.b.Break(p.ctx, x.Key, token, reason, 0)
 	p.record("Break %s token %d: %v", name(x), token, err)
 	l := p.line(x.Key)
 	i := slices.IndexFunc(l.claims, func(c *modelClaim) bool { return token >= c.token && token < c.token+c.Span })

@@ -2,6 +2,8 @@ package etcdlock
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -10,7 +12,10 @@ import (
 
 // Break ends the claim of key whose span holds token, and keeps its ID out for one
 // lease. It costs three requests.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
+func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+	if linger > 0 {
+		return &driver.PermanentError{Err: fmt.Errorf("etcd: a claim on %q cannot linger after a break", key)}
+	}
 	return b.call(ctx, rightToWrite, "breaking", key, func(ctx context.Context) error {
 		for range maxAttempts {
 			if done, err := b.breakOne(ctx, key, token, reason); done || err != nil {

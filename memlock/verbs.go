@@ -175,9 +175,9 @@ func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done 
 	return done, err
 }
 
-// Break ends the claim of key whose span holds token and wakes everyone that this
-// makes granted. It notifies the alarms.
-func (s *Store) Break(ctx context.Context, key string, token int64, reason string) error {
+// Break ends the claim of key whose span holds token, at once or after linger, and wakes
+// everyone that this makes granted. It notifies the alarms.
+func (s *Store) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	gone := driver.GoneError{Reason: reason, Broken: true}
 	var id string
 	err := s.step(ctx, key, func(q *queue, now instant) error {
@@ -187,9 +187,15 @@ func (s *Store) Break(ctx context.Context, key string, token int64, reason strin
 		}
 		c := q.claims[i]
 		id = c.ID
-		s.tombstones.put(c.Ref(), c.expires, gone, now)
-		q.remove(c)
-		q.grant(now)
+		until := c.expires
+		if linger > 0 && c.granted {
+			q.linger(c, now.mono+clampTTL(linger))
+			until = max(until, c.expires)
+		} else {
+			q.remove(c)
+			q.grant(now)
+		}
+		s.tombstones.put(c.Ref(), until, gone, now)
 		return nil
 	})
 	if err == nil {

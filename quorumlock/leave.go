@@ -81,13 +81,16 @@ func (b *Backend) sendLeave(cl *claim, i int, t driver.Ticket, tombstone bool) e
 
 // Break ends the claim whose span holds token on all nodes, with one request each, and
 // returns when a majority has acknowledged.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
+func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+	if linger > 0 {
+		return errExit
+	}
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
 	defer b.done()
 	return b.waitForAcks(ctx, key, b.ask(func(_ int, n *node) error {
-		return n.Break(b.callContext(), key, token, reason)
+		return n.Break(b.callContext(), key, token, reason, 0)
 	}))
 }
 

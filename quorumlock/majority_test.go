@@ -152,7 +152,7 @@ func TestBrokenClaimIsNotSentBack(t *testing.T) {
 		k, err := b.Enter(t.Context(), exclusive("ours"))
 		check(t, err)
 		check(t, b.Settle(t.Context()))
-		check(t, nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance"))
+		check(t, nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance", 0))
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; err != nil {
 			t.Errorf("Renew of a claim that two of three have kept: %v", err)
 		}

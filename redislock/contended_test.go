@@ -255,7 +255,7 @@ func TestGrantsFollowTheOneRule(t *testing.T) {
 				case n < 8:
 					i := r.IntN(len(want))
 					did = fmt.Sprintf("break %d", i)
-					ok(t, b.Break(ctx, key, want[i].Token, "r"))
+					ok(t, b.Break(ctx, key, want[i].Token, "r", 0))
 					want = slices.Delete(want, i, i+1)
 				case n < 9:
 					// Some leases end. Nothing notices before the next call.

@@ -35,7 +35,7 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 		if len(l.Claims) == 0 || !l.Claims[0].Lingering || !l.Claims[0].Granted || l.Claims[0].ID != driver.ShortID(c.ID) {
 			t.Errorf("%s: the line is %+v", key, l)
 		}
-		if err := b.Break(ctx, key, k.Token, "enough"); err != nil {
+		if err := b.Break(ctx, key, k.Token, "enough", 0); err != nil {
 			t.Errorf("%s: Break: %v", key, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
@@ -53,7 +54,10 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 }
 
 // Break ends the claim whose span holds token, in one request.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
+func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+	if linger > 0 {
+		return &driver.PermanentError{Err: fmt.Errorf("redis: a claim on %q cannot linger after a break", key)}
+	}
 	if err := b.ready(ctx); err != nil {
 		return err
 	}

@@ -199,7 +199,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 		leave(t, b, w)
 	}
 	for _, k := range []driver.Ticket{broken, brokenLine} {
-		if err := b.Break(ctx, k.Key, k.Token, "reason"); err != nil {
+		if err := b.Break(ctx, k.Key, k.Token, "reason", 0); err != nil {
 			t.Errorf("Break on %q: %v", k.Key, err)
 		}
 		if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "reason") {
@@ -234,7 +234,7 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 	}
 	unknown("Renew", renewOne(b, k))
 	unknown("Leave", b.Leave(t.Context(), k, driver.Exit{}))
-	unknown("Break", b.Break(t.Context(), "key", k.Token, ""))
+	unknown("Break", b.Break(t.Context(), "key", k.Token, "", 0))
 	ask(t, s, "REPLICAOF", "NO", "ONE")
 	ok(t, renewOne(b, k))
 	leave(t, b, k)
@@ -336,7 +336,7 @@ func everyCommand(rdb *redis.Client) error {
 	if time.Since(start) > 400*time.Millisecond {
 		return errors.New("no push")
 	}
-	if err := b.Break(ctx, "key", waiters[1].Token, "reason"); err != nil {
+	if err := b.Break(ctx, "key", waiters[1].Token, "reason", 0); err != nil {
 		return err
 	}
 	if err := b.Renew(ctx, waiters[:1])[0]; err != nil {

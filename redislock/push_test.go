@@ -182,7 +182,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	for i := range 3 {
 		k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
 		reason := fmt.Sprintf("reason:%d\x00", i)
-		must(t, operator.Break(t.Context(), k.Key, k.Token, reason))
+		must(t, operator.Break(t.Context(), k.Key, k.Token, reason, 0))
 		select {
 		case r := <-alarms:
 			if r.id != k.ID || r.gone != (driver.GoneError{Reason: reason, Broken: true}) {
@@ -194,7 +194,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	}
 	stop()
 	k := hold(t, b, mutex("key"))
-	must(t, operator.Break(t.Context(), k.Key, k.Token, ""))
+	must(t, operator.Break(t.Context(), k.Key, k.Token, "", 0))
 	// A message after the broken claim's: what comes first would have been told.
 	w := hold(t, operator, mutex("other"))
 	x := wait_(t, b, mutex("other"))
@@ -215,7 +215,7 @@ func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 		_, err := waiter.Await(t.Context(), k)
 		got <- err
 	}()
-	must(t, holder.Break(t.Context(), "key", k.Token, "enough"))
+	must(t, holder.Break(t.Context(), "key", k.Token, "enough", 0))
 	if err := <-got; err == nil || err.Error() != "the claim was broken: enough" {
 		t.Errorf("Await answered %v", err)
 	}

@@ -204,7 +204,7 @@ func TestWhatTheLastClaimLeavesBehindExpires(t *testing.T) {
 		"tombstone":            func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Tombstone: true}) },
 		"lingering, tombstone": func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Linger: time.Second, Tombstone: true}) },
 		"lingering":            func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Linger: time.Second}) },
-		"broken":               func(k driver.Ticket) error { return b.Break(ctx, k.Key, k.Token, "reason") },
+		"broken":               func(k driver.Ticket) error { return b.Break(ctx, k.Key, k.Token, "reason", 0) },
 		"tombstone and mark":   func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Mark: "m", Tombstone: true}) },
 	}
 	for name, end := range ways {
@@ -381,7 +381,7 @@ func callsOf(b *Backend, k driver.Ticket) map[string]func(ctx context.Context) e
 		"Leave with a mark": func(ctx context.Context) error {
 			return b.Leave(ctx, k, driver.Exit{Mark: "m"})
 		},
-		"Break": func(ctx context.Context) error { return b.Break(ctx, k.Key, k.Token, "reason") },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, k.Key, k.Token, "reason", 0) },
 		"Line":  func(ctx context.Context) error { return errOf(b.Line(ctx, k.Key)) },
 		"Lines": func(ctx context.Context) (err error) {
 			for _, err = range b.Lines(ctx, k.Key) {

@@ -63,9 +63,9 @@ func TestTokensAreExactBeyond2To53(t *testing.T) {
 						continue
 					}
 					// The span's last token finds the claim; one more does not.
-					wantGone(t, key+": Break one past the span", b.Break(t.Context(), key, before+1, ""))
+					wantGone(t, key+": Break one past the span", b.Break(t.Context(), key, before+1, "", 0))
 					if i == 3 {
-						if err := b.Break(t.Context(), key, before, ""); err != nil {
+						if err := b.Break(t.Context(), key, before, "", 0); err != nil {
 							t.Errorf("%s: Break of the last token: %v", key, err)
 						}
 						continue

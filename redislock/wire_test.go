@@ -375,7 +375,7 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 						}
 						k = enter(t, b, mutex(key))
 						cut(breakScript)
-						ok(t, b.Break(ctx, key, k.Token, "why not"))
+						ok(t, b.Break(ctx, key, k.Token, "why not", 0))
 						p.Handle(nil)
 						if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "why not") {
 							t.Errorf("Renew of a broken claim answered %v", err)

@@ -157,7 +157,7 @@ func TestBrokenWaiterIsNotGranted(t *testing.T) {
 	s, b, other := twoSessions(t)
 	first := hold(t, other, exclusive("k"))
 	second, third := wait(t, b, exclusive("k")), wait(t, other, exclusive("k"))
-	must(t, other.Break(t.Context(), "k", second.Token, "go home"))
+	must(t, other.Break(t.Context(), "k", second.Token, "go home", 0))
 	leave(t, other, first)
 	_, err := b.Await(t.Context(), second)
 	var g driver.GoneError

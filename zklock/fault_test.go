@@ -521,7 +521,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	crashed := connect(t, &Options{SessionTimeout: time.Second}, s)
 	k := hold(t, crashed, exclusive("k"))
 	b := connect(t, long, s)
-	must(t, b.Break(t.Context(), "k", k.Token, "it hangs"))
+	must(t, b.Break(t.Context(), "k", k.Token, "it hangs", 0))
 	crashed.crash()
 	a := admin(t, s)
 	records := tree(t, a, prefix(t)+brokenDir)
@@ -663,7 +663,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 		begun := time.Now()
 		ctx := within(t, 200*time.Millisecond)
 		_, err := b.Enter(ctx, exclusive("other"))
-		errs := []error{err, b.Renew(ctx, []driver.Ticket{k})[0], b.Leave(ctx, k, driver.Exit{}), b.Break(ctx, "k", 1, "")}
+		errs := []error{err, b.Renew(ctx, []driver.Ticket{k})[0], b.Leave(ctx, k, driver.Exit{}), b.Break(ctx, "k", 1, "", 0)}
 		for i, err := range errs {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: call %d answered %v; want that its time is over", name, i, err)

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"path"
 	"strings"
@@ -106,7 +107,10 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 // step. It costs a read of each claim in line up to that one, and that step. The claim's Backend
 // hears of it with its next Renew, Await, Leave or Enter, and clears the record
 // away. Where that Backend is gone, a later Break does when the record is a day old.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string) error {
+func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+	if linger > 0 {
+		return &driver.PermanentError{Err: fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", key)}
+	}
 	_, err := do(ctx, b, "breaking into the line of", key, func(_ context.Context, s *session) (any, error) {
 		err := s.sync()
 		if err != nil {

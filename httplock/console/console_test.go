@@ -54,11 +54,11 @@ func (s *store) Line(ctx context.Context, key string) (driver.Line, error) {
 	return s.Backend.Line(ctx, key)
 }
 
-func (s *store) Break(ctx context.Context, key string, token int64, reason string) error {
+func (s *store) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	if s.stuck.Load() {
 		return errors.New("the connection is gone")
 	}
-	return s.Backend.Break(ctx, key, token, reason)
+	return s.Backend.Break(ctx, key, token, reason, linger)
 }
 
 // site is a Console under test, and a browser without scripts.

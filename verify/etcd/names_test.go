@@ -38,7 +38,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 		leave(t, a, granted(t, a, third))
 		leave(t, b, hold(t, b, permits("s", 1, 2)))
 		broken := hold(t, a, claim("k"))
-		must(t, b.Break(soon(t), "k", broken.Token, "it hangs"))
+		must(t, b.Break(soon(t), "k", broken.Token, "it hangs", 0))
 		wantGone(t, "Renew of a broken claim", renew(t, a, broken))
 	}
 	end := x.put(x.prefix+"m", "the end")
@@ -205,7 +205,7 @@ func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 			a, b := x.backend(), x.backend()
 			first := hold(t, a, claim("k"))
 			name := x.keys("k/")[0]
-			must(t, b.Break(soon(t), "k", first.Token, "it hangs"))
+			must(t, b.Break(soon(t), "k", first.Token, "it hangs", 0))
 			// An Enter that was given up long ago.
 			put := x.put(name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
 			wantGone(t, "Leave of a claim that was broken", a.Leave(soon(t), first, e))

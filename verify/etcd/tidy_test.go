@@ -92,7 +92,7 @@ func TestTombstonesExpire(t *testing.T) {
 		}
 	}
 	broken := hold(t, b, ttl(claim("k"), lease))
-	must(t, b.Break(soon(t), "k", broken.Token, "x"))
+	must(t, b.Break(soon(t), "k", broken.Token, "x", 0))
 	b.Close()
 	for end := time.Now().Add(2*lease + 2*lag); len(x.keys(""))+len(x.leases()) > 0; sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -134,7 +134,7 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ok(t, b.Break(soon(t), l.Key, l.Claims[0].Token, "end"))
+		ok(t, b.Break(soon(t), l.Key, l.Claims[0].Token, "end", 0))
 	}
 }
 

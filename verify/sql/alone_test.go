@@ -161,11 +161,11 @@ func TestBreakOfAKeptClaim(t *testing.T) {
 		c.Span = 64
 		ticket := hold(t, b, c)
 		for _, none := range []int64{ticket.Token - 1, ticket.Token + 64} {
-			gone(t, "Break of a token that nobody has", b.Break(soon(t), "k", none, ""))
+			gone(t, "Break of a token that nobody has", b.Break(soon(t), "k", none, "", 0))
 		}
 		leave(t, b, ticket)
 		ticket = hold(t, b, c)
-		well(t, "Break", b.Break(soon(t), "k", ticket.Token+63, "enough"))
+		well(t, "Break", b.Break(soon(t), "k", ticket.Token+63, "enough", 0))
 		for name, err := range map[string]error{
 			"Enter": second(b.Enter(soon(t), c)), "Renew": renew(b, soon(t), ticket),
 		} {

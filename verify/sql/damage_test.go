@@ -86,7 +86,7 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 			b.Line(ctx, "k")
 			for range b.Lines(ctx, "") {
 			}
-			b.Break(ctx, "k", holder.Token, "")
+			b.Break(ctx, "k", holder.Token, "", 0)
 			b.Leave(ctx, holder, driver.Exit{Mark: "m"})
 			b.Leave(ctx, driver.Ticket{Claim: holder.Claim}, driver.Exit{Tombstone: true})
 			// What the error says to do helps.

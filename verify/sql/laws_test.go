@@ -203,7 +203,7 @@ func essentials(t *testing.T, a, b *sqllock.Backend) {
 		if string(marked.Mark) != end.mark {
 			t.Errorf("the mark is %q; want %q", marked.Mark, end.mark)
 		}
-		if err := b.Break(soon(t), end.key, marked.Token, end.reason); err != nil {
+		if err := b.Break(soon(t), end.key, marked.Token, end.reason, 0); err != nil {
 			t.Error(err)
 		}
 		var gone driver.GoneError

@@ -193,7 +193,7 @@ func TestUsersWithoutRights(t *testing.T) {
 		s.do(t, helps)
 		b := s.new(t, plain, nil)
 		holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
-		if err := b.Break(soon(t), "k", holder.Token, "why"); err != nil {
+		if err := b.Break(soon(t), "k", holder.Token, "why", 0); err != nil {
 			t.Error(err)
 		}
 		leave(t, b, granted(t, b, w))

@@ -92,7 +92,7 @@ func TestStepsBesideOneThatMovesTheirClaim(t *testing.T) {
 				return renew(b, soon(t), holder)
 			},
 			"Leave": func(holder driver.Ticket) error { return b.Leave(soon(t), holder, driver.Exit{}) },
-			"Break": func(holder driver.Ticket) error { return b.Break(soon(t), "k", holder.Token, "enough") },
+			"Break": func(holder driver.Ticket) error { return b.Break(soon(t), "k", holder.Token, "enough", 0) },
 			"Enter": func(holder driver.Ticket) error {
 				again, err := b.Enter(soon(t), holder.Claim)
 				if err == nil && again.Token != holder.Token {

@@ -157,7 +157,7 @@ func leaveAll(t testing.TB, b *sqllock.Backend) {
 		must(t, err)
 		for _, s := range l.Claims {
 			// A call that was cut short may have gone on behind, and left.
-			if err := b.Break(soon(t), l.Key, s.Token, "end of test"); err != nil && !driver.Gone(err) {
+			if err := b.Break(soon(t), l.Key, s.Token, "end of test", 0); err != nil && !driver.Gone(err) {
 				t.Fatal(err)
 			}
 		}
@@ -219,7 +219,7 @@ func verbs(b *sqllock.Backend, ticket driver.Ticket) map[string]func(ctx context
 		"Await": func(ctx context.Context) error { return second(b.Await(ctx, ticket)) },
 		"Renew": func(ctx context.Context) error { return renew(b, ctx, ticket) },
 		"Leave": func(ctx context.Context) error { return b.Leave(ctx, ticket, driver.Exit{}) },
-		"Break": func(ctx context.Context) error { return b.Break(ctx, ticket.Key, ticket.Token, "") },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, ticket.Key, ticket.Token, "", 0) },
 		"Line":  func(ctx context.Context) error { return second(b.Line(ctx, ticket.Key)) },
 		"Lines": func(ctx context.Context) error {
 			for _, err := range b.Lines(ctx, "") {

@@ -169,7 +169,7 @@ func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
 		defer mine.Alarm(func(_ string, gone driver.GoneError) { heard <- gone })()
 		for _, by := range []*sqllock.Backend{other, mine} {
 			holder := hold(t, mine, claim("k"))
-			must(t, by.Break(soon(t), "k", holder.Token, "out of order"))
+			must(t, by.Break(soon(t), "k", holder.Token, "out of order", 0))
 			select {
 			case gone := <-heard:
 				if !gone.Broken || gone.Reason != "out of order" {
@@ -193,6 +193,6 @@ func TestStoppedAlarmHearsNothing(t *testing.T) {
 		stop()
 		stop()
 		holder := hold(t, b, claim("k"))
-		must(t, b.Break(soon(t), "k", holder.Token, ""))
+		must(t, b.Break(soon(t), "k", holder.Token, "", 0))
 	})
 }

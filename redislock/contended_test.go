@@ -429,7 +429,7 @@ func TestLineRemembersItsLastCalls(t *testing.T) {
 			name := fmt.Sprintf("call%04d", i)
 			st := b.command(leaveScript, key, prefixed(line[i].ID), name)
 			if broken && i%8 == 5 {
-				st = b.command(breakScript, key, fmt.Sprintf("%019d", line[i].Token), "", name)
+				st = b.command(breakScript, key, fmt.Sprintf("%019d", line[i].Token), "", name, "0")
 			}
 			got := b.transport.Do(t.Context(), st)
 			if got.Err != nil {

@@ -33,14 +33,11 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	_, retried := b.retried.Load(t.ID)
 	unknown := e.Tombstone || retried
 	if e != (driver.Exit{}) || unknown {
-		linger, tombstone := "0", "0"
-		if e.Linger > 0 {
-			linger = micros(clampTTL(e.Linger))
-		}
+		tombstone := "0"
 		if unknown {
 			tombstone = micros(clampTTL(t.TTL))
 		}
-		argv = append(argv, string(e.Mark), linger, tombstone)
+		argv = append(argv, string(e.Mark), lingerArg(e.Linger), tombstone)
 	}
 	cmd := b.command(leaveScript, t.Key, argv...)
 	cmd.Durable = e.Mark != ""
@@ -55,9 +52,6 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 
 // Break ends the claim whose span holds token, in one request.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	if linger > 0 {
-		return &driver.PermanentError{Err: fmt.Errorf("redis: a claim on %q cannot linger after a break", key)}
-	}
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
@@ -65,8 +59,16 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		return &driver.PermanentError{Err: fmt.Errorf(
 			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote)}
 	}
-	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName())
+	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName(), lingerArg(linger))
 	return done(ctx, breaking, key, b.transport.Do(ctx, cmd))
+}
+
+// lingerArg is d as scripts read it: in µs, 0 for none.
+func lingerArg(d time.Duration) string {
+	if d <= 0 {
+		return "0"
+	}
+	return micros(clampTTL(d))
 }
 
 // done reads '+', or why the claim is gone. What only the master is known to have done is

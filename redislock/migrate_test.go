@@ -265,7 +265,7 @@ func TestRecordAloneServesALineOfOne(t *testing.T) {
 		transport.NewCommand(linesScript, alone),
 		transport.NewCommand(leaveScript, alone, prefixed(held.ID), b.callName()),
 		transport.NewCommand(leaveScript, alone, prefixed(held.ID), b.callName(), "m", "0", "1000000"),
-		transport.NewCommand(breakScript, alone, fmt.Sprintf("%019d", held.Token), "", b.callName()),
+		transport.NewCommand(breakScript, alone, fmt.Sprintf("%019d", held.Token), "", b.callName(), "0"),
 	} {
 		if got := b.transport.Do(t.Context(), st); got.Err == nil || !strings.Contains(got.Err.Error(), "FENCELOCK MOVING") {
 			t.Errorf("command %d on the record alone answered %+v", i, got)

@@ -158,15 +158,25 @@ func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {
 
 // A linger that is shorter than the lease moves the end: the first waiter is told.
 func TestShortLingerIsNoticed(t *testing.T) {
-	holder, waiter, held, k := queued(t)
-	must(t, errOf(waiter.read(t.Context(), k)))
-	got := make(chan time.Duration)
-	go func() { got <- granted(t, waiter, k) }()
-	must(t, holder.Leave(t.Context(), held, driver.Exit{Linger: 150 * time.Millisecond}))
-	if d := <-got; d > 700*time.Millisecond {
-		t.Errorf("the waiter was granted after %v, the holder lingered for 150ms", d)
+	const linger = 150 * time.Millisecond
+	for how, ends := range map[string]func(b *Backend, held driver.Ticket) error{
+		"Leave": func(b *Backend, held driver.Ticket) error {
+			return b.Leave(t.Context(), held, driver.Exit{Linger: linger})
+		},
+		"Break": func(b *Backend, held driver.Ticket) error {
+			return b.Break(t.Context(), held.Key, held.Token, "it hangs", linger)
+		},
+	} {
+		holder, waiter, held, k := queued(t)
+		must(t, errOf(waiter.read(t.Context(), k)))
+		got := make(chan time.Duration)
+		go func() { got <- granted(t, waiter, k) }()
+		must(t, ends(holder, held))
+		if d := <-got; d > 700*time.Millisecond {
+			t.Errorf("%s: the waiter was granted after %v, the holder lingered for %v", how, d, linger)
+		}
+		leave(t, waiter, k)
 	}
-	leave(t, waiter, k)
 }
 
 func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {

@@ -1,8 +1,9 @@
 -- break ends the claim whose span holds a token, and keeps its ID out until its lease
--- would have ended.
+-- would have ended. A claim that is granted may linger.
 --
 -- KEYS  see locks.lua
 -- ARGV  1 token(19)    2 reason    3 eight characters that name this call
+--       4 linger in µs, or 0
 -- It answers '+', or 'x' if there is no such claim.
 --
 -- It works when the server is out of memory: see begin_write.
@@ -34,36 +35,40 @@ local function find_token(l, token)
   if claim and within(token, sub(claim, 1, 19), more_of(claim)) then return id, claim end
 end
 
-return each(function(token, reason, name)
+return each(function(token, reason, name, linger)
   begin_write()
   rec = call('GET', R)
   local l = load()
   purge(l)
 
-  local one, id, ends, details = l.one, nil, nil, nil
-  if one and within(token, one.token, one.more) then
-    id, ends, details = one.id, one.expires, one.details
-    l.one = nil
+  if l.one and within(token, l.one.token, l.one.more) then
     lengthen(l)
-  elseif l.long then
-    local claim
-    id, claim = find_token(l, token)
-    if id then
-      ends, details = tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), details_of(claim)
-      remove(l, id, claim)
-      if sub(id, 1, 1) == '~' then id = sub(id, 2) end
-    end
+    commit(l)
   end
-  if not ends then
+  local id, claim
+  if l.long then
+    id, claim = find_token(l, token)
+  end
+  if not id then
     commit_purge(l)
     return remembers(l, name) and '+' or 'x'
   end
 
-  add_tombstone(l, id, ends, 'b' .. reason)
+  local ends, details = tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), details_of(claim)
+  local own = sub(id, 1, 1) == '~' and sub(id, 2) or id
+  linger = is_granted(claim) and tonumber(linger) or 0
+  if linger > 0 then
+    let_linger(l, own, claim, now + linger)
+    ends = math.max(ends, now + linger)
+  else
+    remove(l, id, claim)
+  end
+  add_tombstone(l, own, ends, 'b' .. reason)
   remember(l, name)
   advance(l)
   commit(l)
   local _, _, channel = parse_details(details)
-  publish(channel, 'b' .. id .. reason)
+  publish(channel, 'b' .. own .. reason)
+  if linger > 0 then tell_first(l) end
   return '+'
 end)

@@ -105,15 +105,7 @@ local function make_leave_any()
     end
     advance(l)
     commit(l)
-    if linger > 0 then
-      -- The first who waits learns that the end has moved.
-      local member = call('ZRANGEBYSCORE', Z, fmt('(%.0f', l.upto - FAR), '(0', 'LIMIT', 0, 1)[1]
-      claim = member and call('HGET', C, 'e' .. sub(member, 2))
-      if claim then
-        local _, _, channel = parse_details(details_of(claim))
-        publish(channel, 'l' .. sub(member, 2))
-      end
-    end
+    if linger > 0 then tell_first(l) end
     return '+'
   end
 end

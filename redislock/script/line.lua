@@ -269,6 +269,16 @@ local function let_linger(l, id, claim, ends)
   add_tombstone(l, id, ends, 'l')
 end
 
+-- tell_first lets the first who waits look again: when a claim ahead ends has changed.
+local function tell_first(l)
+  local member = call('ZRANGEBYSCORE', Z, fmt('(%.0f', l.upto - FAR), '(0', 'LIMIT', 0, 1)[1]
+  local claim = member and call('HGET', C, 'e' .. sub(member, 2))
+  if claim then
+    local _, _, channel = parse_details(details_of(claim))
+    publish(channel, 'l' .. sub(member, 2))
+  end
+end
+
 -- lengthen makes the record a line.
 local function lengthen(l)
   if l.long then return end

@@ -331,12 +331,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 
 // Break ends the claim of key whose span holds token, in one short transaction.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	if linger > 0 {
-		return &driver.PermanentError{Err: fmt.Errorf("sql: a claim on %q cannot linger after a break", key)}
-	}
 	return b.step(ctx, func(ctx context.Context) (effects, error) {
 		a, err := b.store.step(ctx, "break a claim of", key, "break",
-			[]byte(key), token, b.store.text(reason), b.store.node)
+			[]byte(key), token, b.store.text(reason), lingerMicros(linger), b.store.node)
 		return a.effects, cmp.Or(err, a.outcome())
 	})
 }

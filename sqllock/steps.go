@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -91,16 +92,21 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 			return effects{}, err
 		}
 	}
-	var linger, tombstone int64
-	if e.Linger > 0 {
-		linger = clampTTL(e.Linger).Microseconds()
-	}
+	var tombstone int64
 	if e.Tombstone {
 		tombstone = clampTTL(t.TTL).Microseconds()
 	}
-	a, err := s.step(ctx, "leave the line of", t.Key, "leave", []byte(t.Key), s.text(t.ID), []byte(e.Mark), linger,
-		tombstone, s.node)
+	a, err := s.step(ctx, "leave the line of", t.Key, "leave", []byte(t.Key), s.text(t.ID), []byte(e.Mark),
+		lingerMicros(e.Linger), tombstone, s.node)
 	return a.effects, cmp.Or(err, a.outcome())
+}
+
+// lingerMicros is d as the steps read it: in µs, 0 for none.
+func lingerMicros(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return clampTTL(d).Microseconds()
 }
 
 // adopt gives the claim of t to by.

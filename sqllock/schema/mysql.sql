@@ -563,9 +563,10 @@ BEGIN
     END IF;
 END$$
 
--- Break. It leaves a tombstone until the lease would have ended.
+-- Break. It leaves a tombstone until the lease would have ended. If p_linger > 0, the place of a
+-- claim that is granted stays taken for that long.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
-    IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_node BIGINT)
+    IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now, v_last, v_front, v_token, v_span, v_node, v_expires BIGINT;
@@ -583,6 +584,10 @@ BEGIN
             ORDER BY token DESC LIMIT 1 FOR UPDATE;
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
+        ELSEIF p_linger > 0 AND v_granted THEN
+            CALL fencelock_v1_entomb(p_key, v_id, v_now, GREATEST(v_expires, v_now + p_linger), 1, p_reason, v_node);
+            UPDATE fencelock_claim SET lingering = 1, news = NULL, expires = v_now + p_linger
+                WHERE lock_key = p_key AND token = v_token;
         ELSE
             CALL fencelock_v1_entomb(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);
             DELETE FROM fencelock_claim WHERE lock_key = p_key AND token = v_token;

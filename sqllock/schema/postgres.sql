@@ -655,8 +655,9 @@ BEGIN
 END $$;
 
 -- fencelock_break takes the claim whose span holds a_token out of its line, and leaves a
--- tombstone until its lease would have ended.
-CREATE OR REPLACE FUNCTION fencelock_break(a_key bytea, a_token bigint, a_reason bytea, a_node bigint)
+-- tombstone until its lease would have ended. If a_linger > 0, the place of a claim that is
+-- granted stays taken for that long.
+CREATE OR REPLACE FUNCTION fencelock_break(a_key bytea, a_token bigint, a_reason bytea, a_linger bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
@@ -668,16 +669,23 @@ BEGIN
     IF v_line.soonest <= v_now THEN
         RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, v_now, a_node);
     END IF;
-    SELECT * INTO v_it FROM fencelock_claim WHERE key = a_key AND token <= a_token ORDER BY token DESC LIMIT 1;
+    SELECT * INTO v_it FROM fencelock_claim
+        WHERE key = a_key AND token <= a_token ORDER BY token DESC LIMIT 1 FOR UPDATE;
     IF NOT FOUND OR a_token - v_it.token >= v_it.span THEN
         v_answer.what := 'gone';
         v_answer.granted := false;
         RETURN NEXT v_answer;
         RETURN;
     END IF;
-    DELETE FROM fencelock_claim WHERE key = a_key AND token = v_it.token
-        RETURNING * INTO v_it; -- it may have been renewed since
-    PERFORM fencelock_entomb(a_key, v_it.id, v_it.expires, true, a_reason, v_it.node);
+    IF a_linger > 0 AND v_it.granted > 0 THEN
+        PERFORM fencelock_entomb(a_key, v_it.id, greatest(v_it.expires, v_now + a_linger), true, a_reason, v_it.node);
+        UPDATE fencelock_claim SET lingering = true, granted = 1, expires = v_now + a_linger
+            WHERE key = a_key AND token = v_it.token;
+        UPDATE fencelock_line SET soonest = least(soonest, v_now + a_linger) WHERE key = a_key;
+    ELSE
+        PERFORM fencelock_entomb(a_key, v_it.id, v_it.expires, true, a_reason, v_it.node);
+        DELETE FROM fencelock_claim WHERE key = a_key AND token = v_it.token;
+    END IF;
     v_answer.what := 'left';
     RETURN NEXT v_answer;
     IF v_it.node = a_node THEN

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,14 +10,11 @@ import (
 )
 
 // Break ends the claim of key whose span holds token, and keeps its ID out for one
-// lease. It costs three requests.
+// lease. It costs three requests, with linger five.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	if linger > 0 {
-		return &driver.PermanentError{Err: fmt.Errorf("etcd: a claim on %q cannot linger after a break", key)}
-	}
 	return b.call(ctx, rightToWrite, "breaking", key, func(ctx context.Context) error {
 		for range maxAttempts {
-			if done, err := b.breakOne(ctx, key, token, reason); done || err != nil {
+			if done, err := b.breakOne(ctx, key, token, reason, linger); done || err != nil {
 				return err
 			}
 		}
@@ -27,7 +23,9 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 }
 
 // breakOne is one attempt. It returns false if the claim has changed meanwhile.
-func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason string) (done bool, err error) {
+func (b *Backend) breakOne(
+	ctx context.Context, key string, token int64, reason string, linger time.Duration,
+) (done bool, err error) {
 	line, rev := b.line(key), revisionOf(token)
 	if rev < 1 {
 		return true, driver.GoneError{}
@@ -48,17 +46,104 @@ func (b *Backend) breakOne(ctx context.Context, key string, token int64, reason 
 	if token-tokenOf(rev) >= r.Span {
 		return true, driver.GoneError{}
 	}
-	l, err := b.grant(ctx, wholeSeconds(r.ttl()))
+	w := breakWrites{b: b, key: key, own: own, r: &r, keptOut: r.ttl()}
+	switch err := w.prepare(ctx, linger); {
+	case driver.Gone(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	l, err := b.grant(ctx, wholeSeconds(w.keptOut))
 	if err != nil {
 		return false, err
 	}
 	value := encode(tombstone{Format: format, Broken: true, Reason: reason})
 	broken, err := b.etcd.Txn(ctx).
-		If(unchanged(string(own.Key), own)).
-		Then(
-			clientv3.OpDelete(string(own.Key)),
-			clientv3.OpPut(line.tombstone(r.ID), value, clientv3.WithLease(l.id)),
-		).
+		If(append(w.ifs, unchanged(string(own.Key), own))...).
+		Then(w.end, clientv3.OpPut(line.tombstone(r.ID), value, clientv3.WithLease(l.id))).
 		Commit()
 	return err == nil && broken.Succeeded, err
+}
+
+// breakWrites are how a claim ends by force.
+type breakWrites struct {
+	b       *Backend
+	key     string
+	own     *keyValue
+	r       *record       // what own holds
+	keptOut time.Duration // how long its ID is kept out
+	ifs     []clientv3.Cmp
+	end     clientv3.Op
+}
+
+// prepare decides whether the claim is deleted or lingers.
+func (w *breakWrites) prepare(ctx context.Context, linger time.Duration) error {
+	w.end = clientv3.OpDelete(string(w.own.Key))
+	if w.r.Lingering {
+		if err := w.keepTombstone(ctx); err != nil {
+			return err
+		}
+	}
+	if linger == 0 {
+		return nil
+	}
+	if waits, err := w.waits(ctx); waits || err != nil {
+		return err
+	}
+	w.keptOut = max(w.keptOut, linger)
+	var err error
+	w.end, _, err = w.b.lingering(ctx, w.own, w.r, linger)
+	return err
+}
+
+// keepTombstone has the new tombstone last for as long as the one that is there.
+func (w *breakWrites) keepTombstone(ctx context.Context) error {
+	name := w.b.line(w.key).tombstone(w.r.ID)
+	answer, err := w.b.etcd.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	kv := first(answer.Kvs)
+	w.ifs = append(w.ifs, unchanged(name, kv))
+	if kv == nil {
+		return nil
+	}
+	left, err := w.b.etcd.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+	if err == nil {
+		w.keptOut = max(w.keptOut, time.Duration(left.TTL)*time.Second)
+	}
+	return err
+}
+
+// waits reports whether the claim waits, and has the transaction compare that it still does. A
+// claim behind more than maxCompared others is taken for one that is granted.
+func (w *breakWrites) waits(ctx context.Context) (bool, error) {
+	const maxCompared = 50 // two comparisons each; etcd takes 128
+	if w.r.Lingering {
+		return false, nil
+	}
+	c := driver.Claim{Key: w.key, ID: w.r.ID, Capacity: w.r.Capacity, Weight: w.r.Weight}
+	p, err := w.b.locate(ctx, &c, w.own.CreateRevision)
+	if err != nil || p.granted {
+		return false, err
+	}
+	blockers := []string{p.blocker}
+	if p.blocker == "" {
+		blockers = blockers[:0]
+		room := c.Capacity - c.Weight
+		for name, weight := range p.weights {
+			if blockers = append(blockers, name); weight > room {
+				break
+			}
+			room -= weight
+		}
+	}
+	if len(blockers) > maxCompared {
+		return false, nil
+	}
+	for _, name := range blockers {
+		rev := clientv3.CreateRevision(name)
+		w.ifs = append(w.ifs, clientv3.Compare(rev, ">", 0), clientv3.Compare(rev, "<", p.at+1))
+	}
+	return true, nil
 }

@@ -129,17 +129,28 @@ func (w *exitWrites) leave(ctx context.Context, e driver.Exit) error {
 	if err := decode(w.p.own, &r); err != nil {
 		return err
 	}
-	l, err := w.b.grant(ctx, wholeSeconds(e.Linger))
+	put, l, err := w.b.lingering(ctx, w.p.own, &r, e.Linger)
 	if err != nil {
 		return err
 	}
-	r.Granted, r.Lingering = true, true
-	r.TTL, r.Since = int64(l.ttl/time.Second), time.Now().UnixMilli()
-	w.ops = append(w.ops, clientv3.OpPut(w.p.name, encode(r), clientv3.WithLease(l.id)))
+	w.ops = append(w.ops, put)
 	if !e.Tombstone { // the tombstone ends together with the claim: one lease, one revocation
 		w.putTombstone(l)
 	}
 	return nil
+}
+
+// lingering makes the claim own, which holds r, linger for d on a lease of its own.
+func (b *Backend) lingering(
+	ctx context.Context, own *keyValue, r *record, d time.Duration,
+) (clientv3.Op, *lease, error) {
+	l, err := b.grant(ctx, wholeSeconds(d))
+	if err != nil {
+		return clientv3.Op{}, nil, err
+	}
+	r.Granted, r.Lingering = true, true
+	r.TTL, r.Since = int64(l.ttl/time.Second), time.Now().UnixMilli()
+	return clientv3.OpPut(string(own.Key), encode(r), clientv3.WithLease(l.id)), l, nil
 }
 
 // keepOut writes a tombstone that lasts for ttl at the least.

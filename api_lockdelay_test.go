@@ -187,9 +187,9 @@ func TestLockDelayOfABreakThatCannotBe(t *testing.T) {
 		ok(t, l.Err())
 		w.taken("k")
 		must(t, c.Break(bg, "k", l.Token(), "", fencelock.Option{}, fencelock.LockDelay(time.Millisecond)))
-		time.Sleep(time.Second - 1)
+		time.Sleep(time.Second - time.Millisecond)
 		w.taken("k")
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		w.free("k")
 	})
 }

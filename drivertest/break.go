@@ -1,13 +1,16 @@
 package drivertest
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-var breakLaws = []law{
+var breakLaws = slices.Concat(breakEndsLaws, breakLingersLaws)
+
+var breakEndsLaws = []law{
 	{"BreakEndsTheHolder", nil, func(w *world, key string) {
 		w.a.holds(w.claim(key)).learns(w.b, "it hangs: ask 'ops' \"now\"")
 		w.b.holds(w.claim(key))
@@ -90,16 +93,102 @@ var breakLaws = []law{
 	}, "a holder that hears of a break at once stops at once, not at its next renewal"},
 }
 
+var breakLingersLaws = []law{
+	{"BreakKeepsTheKeyClosed", lingers, timed(func(w *world, key string) {
+		t := w.a.holds(w.claim(key)).brokenFor(w.lease, w.b, "out") // its lease was ten minutes
+		w.until(t.sent.Add(w.lease * 8 / 10))
+		early, err := w.b.try(noWait(w.claim(key)))
+		w.inTime("the early try", early.answered, t.ends())
+		w.wrongIf(err == nil,
+			"the key was free %v after a Break that lingers for %v", early.answered.Sub(t.sent), w.lease)
+		t.expires()
+		w.b.empty(key)
+		w.b.holds(noWait(w.claim(key))).follows(t)
+	}), "the last writes of a broken holder land before anybody else begins, and not an hour later"},
+	{"BreakLingersBeforeTheNext", all(lingers, fair), timed(func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		next, behind := w.b.waits(w.claim(key)), w.a.waits(w.claim(key))
+		t.brokenFor(w.lease, w.b, "out")
+		next.granted()
+		w.notBefore(t.ends())
+		next.follows(t)
+		behind.stillWaits()
+		next.leaves()
+		behind.granted().follows(next)
+	}), "those in line are granted when the delay is over, in their order, though nobody calls"},
+	{"BreakThatLingersIsHeardAtOnce", lingers, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		linger := w.longest()
+		t.brokenFor(linger, w.b, "out").hears("out")
+		s := t.stillThere()
+		w.wrongIf(!s.Lingering || !s.Granted || s.Left <= 0 || s.Left > linger+time.Second,
+			"a claim that was broken and lingers for %v is shown as %+v; want granted, lingering and what is left", linger, s)
+	}, "the holder must stop while the key is still closed: that is what the delay is for"},
+	{"BreakThatLingersKeepsTheIdOut", lingers, timed(func(w *world, key string) {
+		held, c := w.a.holds(w.claim(key)), w.short(w.key())
+		short := w.a.holds(c)
+		over := short.over()
+		w.voidIf("Break", w.b.Break(w.ctx, c.Key, short.Token, "longer than the lease", w.longest()))
+		w.inTime("Break", time.Now(), short.ends())
+		held.brokenFor(w.lease, w.b, "shorter than the lease")
+		w.voidIf("the second Break", w.b.Break(w.ctx, key, held.Token, "shorter once more", w.lease))
+		w.until(time.Now().Add(w.lease + w.conf.lag))
+		_, err := w.a.try(held.Claim)
+		w.broken("Enter when the delay is over and the lease would not be", "shorter once more", err)
+		w.until(over)
+		_, err = w.a.try(c)
+		w.broken("Enter when the lease would be over and the delay is not", "longer than the lease", err)
+		short.stillThere()
+	}), "a client that was ended and repeats its Enter must not come back, neither during the delay nor after it"},
+	{"BreakOfAWaiterDoesNotLinger", all(lingers, fair), func(w *world, key string) {
+		w.a.holds(w.reader(key))
+		writer := w.a.waits(w.claim(key))
+		behind := w.b.waits(w.reader(key))
+		writer.brokenFor(w.longest(), w.b, "no writing today").hears("no writing today")
+		behind.granted()
+		_, ok := writer.standing()
+		w.wrongIf(ok, "a waiting claim that was broken is still in line")
+	}, "who only waits has written nothing that others would have to wait for"},
+	{"SecondBreakEndsTheLinger", lingers, func(w *world, key string) {
+		t := w.a.holds(w.claim(key)).brokenFor(w.longest(), w.b, "one")
+		t.learns(w.b, "two")
+		w.b.holds(noWait(w.claim(key))).follows(t)
+	}, "an operator who knows that the holder is dead must be able to free the key before its time"},
+	{"SecondBreakLingersAnew", lingers, timed(func(w *world, key string) {
+		short, long := w.a.holds(w.claim(key)), w.a.holds(w.claim(w.key()))
+		long.brokenFor(w.lease, w.b, "one")
+		w.voidIf("Break", w.b.Break(w.ctx, long.Key, long.Token, "two", w.longest()))
+		w.inTime("the second Break", time.Now(), long.ends())
+		short.brokenFor(w.longest(), w.b, "one").brokenFor(w.lease, w.b, "two")
+		short.hears("two")
+		short.expires()
+		w.b.holds(noWait(w.claim(key)))
+		long.expires()
+		w.b.refused(w.claim(long.Key))
+	}), "an operator must be able to close a key for longer, or for less long, than at first"},
+	{"BreakThatCannotLingerIsRefused", lingersNot, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		_ = asA[*driver.PermanentError](w, "Break", w.b.Break(w.ctx, key, t.Token, "out", w.longest()))
+		t.stillHolds()
+	}, "an operator who asks for a delay must not get a break without one"},
+}
+
 // learns is ended by an operator, and learns the reason whatever it asks.
 func (x *inLine) learns(by *view, reason string) {
 	w := x.at.w
 	x.brokenBy(by, reason)
+	x.hears(reason)
+	_, ok := x.standing()
+	w.wrongIf(ok, "a broken claim is still in line")
+	w.gone("the second Break", by.Break(w.ctx, x.Key, x.Token, "again", 0))
+}
+
+// hears is told the reason of a break whatever it asks.
+func (x *inLine) hears(reason string) {
+	w := x.at.w
 	w.broken("Renew of a broken claim", reason, x.renew())
 	w.broken("Await of a broken claim", reason, x.await())
 	w.broken("Leave of a broken claim", reason, x.leave(driver.Exit{Mark: "not written"}))
 	_, err := x.at.try(x.Claim)
 	w.broken("Enter of a broken claim", reason, err)
-	_, ok := x.standing()
-	w.wrongIf(ok, "a broken claim is still in line")
-	w.gone("the second Break", by.Break(w.ctx, x.Key, x.Token, "again", 0))
 }

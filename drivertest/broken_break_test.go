@@ -8,6 +8,18 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+// breaksFor lets f change for how long what is broken lingers. now is what the token's claim is like.
+func (b *broken) breaksFor(f func(now driver.Standing, linger time.Duration) time.Duration) {
+	b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+		for _, s := range b.standings(key) {
+			if s.Token <= token && token < s.Token+s.Span {
+				linger = f(s, linger)
+			}
+		}
+		return b.Store.Break(ctx, key, token, reason, linger)
+	}
+}
+
 // overlooks has Break not find a claim that has the token, if f says so.
 func (b *broken) overlooks(f func(s driver.Standing, token int64, reason string) bool) {
 	b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
@@ -92,6 +104,76 @@ var brokenBreaks = []breaker{
 			}, reason), linger)
 		}
 	}, "BreakReasonIsText"},
+	{"Break never lingers", func(b *broken) {
+		b.breaksFor(func(driver.Standing, time.Duration) time.Duration { return 0 })
+	}, "BreakKeepsTheKeyClosed BreakLingersBeforeTheNext BreakThatLingersIsHeardAtOnce " +
+		"BreakThatLingersKeepsTheIdOut SecondBreakLingersAnew Model"},
+	{"Break lingers when the lease is over", func(b *broken) {
+		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
+			if linger > 0 {
+				linger += now.Left
+			}
+			return linger
+		})
+	}, "BreakKeepsTheKeyClosed SecondBreakLingersAnew Model"},
+	{"Break lingers for ever", func(b *broken) {
+		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
+			if now.Lingering && linger == 0 {
+				linger = longLease
+			}
+			return linger
+		})
+	}, "SecondBreakEndsTheLinger LingeringClaimCanBeBroken Model"},
+	{"Break does not change an end that is set", func(b *broken) {
+		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
+			if now.Lingering && linger > 0 {
+				linger = now.Left
+			}
+			return linger
+		})
+	}, "SecondBreakLingersAnew"},
+	{"waiters linger after a break", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			for _, s := range b.standings(key) {
+				t, ok := b.find(func(t driver.Ticket) bool { return t.Token == s.Token && s.Token == token })
+				if ok && !s.Granted && linger > 0 {
+					err := b.Store.Break(ctx, key, token, reason, 0)
+					t.ID = newID()
+					b.Store.Enter(ctx, t.Claim)
+					return err
+				}
+			}
+			return b.Store.Break(ctx, key, token, reason, linger)
+		}
+	}, "BreakOfAWaiterDoesNotLinger Model"},
+	{"whoever is broken and lingers has left", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key && t.Token == token })
+			if !ok || linger == 0 {
+				return b.Store.Break(ctx, key, token, reason, linger)
+			}
+			return b.Store.Leave(ctx, t, driver.Exit{Linger: linger})
+		}
+	}, "BreakThatLingersIsHeardAtOnce BreakThatLingersKeepsTheIdOut Model"},
+	{"whoever is broken and lingers may go on", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			if linger == 0 {
+				return b.Store.Break(ctx, key, token, reason, linger)
+			}
+			return ctx.Err()
+		}
+	}, "BreakThatLingersIsHeardAtOnce BreakThatLingersKeepsTheIdOut BreakKeepsTheKeyClosed SecondBreakLingersAnew " +
+		"Model"},
+	{"who was broken may enter again when the delay is over", func(b *broken) {
+		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+			t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key && t.Token == token })
+			if ok && linger > 0 {
+				t.TTL = linger
+				b.Store.Leave(ctx, t, driver.Exit{Linger: linger, Tombstone: true})
+			}
+			return b.Store.Break(ctx, key, token, reason, linger)
+		}
+	}, "BreakThatLingersKeepsTheIdOut"},
 	{"the alarm is never raised", func(b *broken) {
 		b.alarm = func(func(string, driver.GoneError)) func() { return func() {} }
 	}, "AlarmTellsTheHolder"},

@@ -277,7 +277,7 @@ func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *record
 	}
 	if law == modelTest {
 		return record(t, func(r *recorder) {
-			for seed := uint64(0); seed < 15 && !r.Failed(); seed++ {
+			for seed := uint64(0); seed < 40 && !r.Failed(); seed++ {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)

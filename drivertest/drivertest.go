@@ -223,19 +223,20 @@ func all(conditions ...condition) condition {
 
 // What laws ask of a backend, and of the options that it is tested with.
 
-func fair(b driver.Backend, _ config) bool      { return b.Info().Fair }
-func unfair(b driver.Backend, _ config) bool    { return !b.Info().Fair }
-func fencing(b driver.Backend, _ config) bool   { return b.Info().Fencing }
-func ballots(b driver.Backend, _ config) bool   { return b.Info().Ballot }
-func marks(b driver.Backend, _ config) bool     { return b.Info().Mark }
-func lingers(b driver.Backend, _ config) bool   { return b.Info().Linger }
-func semaphore(b driver.Backend, _ config) bool { return b.Info().Semaphore }
-func perClaim(b driver.Backend, _ config) bool  { return b.Info().Lease == driver.PerClaim }
-func hasAlarm(b driver.Backend, _ config) bool  { return is[driver.Alarm](b) }
-func reserves(b driver.Backend, _ config) bool  { return is[driver.Reserver](b) }
-func closes(_ driver.Backend, c config) bool    { return !c.serving }
-func serves(_ driver.Backend, c config) bool    { return c.serving }
-func opensNew(_ driver.Backend, c config) bool  { return c.fresh != nil }
+func fair(b driver.Backend, _ config) bool       { return b.Info().Fair }
+func unfair(b driver.Backend, _ config) bool     { return !b.Info().Fair }
+func fencing(b driver.Backend, _ config) bool    { return b.Info().Fencing }
+func ballots(b driver.Backend, _ config) bool    { return b.Info().Ballot }
+func marks(b driver.Backend, _ config) bool      { return b.Info().Mark }
+func lingers(b driver.Backend, _ config) bool    { return b.Info().Linger }
+func lingersNot(b driver.Backend, _ config) bool { return !b.Info().Linger }
+func semaphore(b driver.Backend, _ config) bool  { return b.Info().Semaphore }
+func perClaim(b driver.Backend, _ config) bool   { return b.Info().Lease == driver.PerClaim }
+func hasAlarm(b driver.Backend, _ config) bool   { return is[driver.Alarm](b) }
+func reserves(b driver.Backend, _ config) bool   { return is[driver.Reserver](b) }
+func closes(_ driver.Backend, c config) bool     { return !c.serving }
+func serves(_ driver.Backend, c config) bool     { return c.serving }
+func opensNew(_ driver.Backend, c config) bool   { return c.fresh != nil }
 
 func is[T any](b driver.Backend) bool {
 	_, ok := b.(T)

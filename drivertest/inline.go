@@ -38,6 +38,15 @@ func (x *inLine) lingers(d time.Duration) *inLine {
 	return x
 }
 
+// brokenFor is ended by an operator, and its place stays taken for d. The claim's times are those of
+// lingering then.
+func (x *inLine) brokenFor(d time.Duration, v *view, reason string) *inLine {
+	x.sent = time.Now()
+	x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, d))
+	x.answered, x.TTL, x.Left = time.Now(), d, d
+	return x
+}
+
 // await calls Await once.
 func (x *inLine) await() error {
 	_, err := x.at.Await(x.at.w.ctx, x.Ticket)

@@ -127,9 +127,9 @@ func (p *modelRun) step() {
 		{57, p.renewSome},
 		{76, p.leaveOne},
 		{79, p.leaveUnknown},
-		{83, p.breakOne},
-		{88, p.awaitOne},
-		{91, p.reserveOne},
+		{85, p.breakOne},
+		{89, p.awaitOne},
+		{92, p.reserveOne},
 		{96, p.compareLines},
 		{100, p.pass},
 	} {
@@ -189,6 +189,14 @@ func name(c *modelClaim) string {
 // span is a length of time about that of a lease.
 func (p *modelRun) span() time.Duration {
 	return time.Duration(1+p.rng.Int64N(int64(8*time.Second))) + p.info.MinTTL
+}
+
+// linger is how long a claim is to linger: to the end of the sequence where no lease may end.
+func (p *modelRun) linger() time.Duration {
+	if p.expiry {
+		return p.span()
+	}
+	return p.longest()
 }
 
 // draw makes up a claim, mostly of the kind that the line is of.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -119,10 +120,7 @@ func (p *modelRun) leaveOne() {
 	}
 	// What a waiter that lingers would be is not part of the laws.
 	if p.info.Linger && p.rng.IntN(4) == 0 && i >= 0 && l.granted(i) {
-		e.Linger = p.longest()
-		if p.expiry {
-			e.Linger = p.span()
-		}
+		e.Linger = p.linger()
 	}
 	if p.rng.IntN(4) == 0 {
 		e.Tombstone = true
@@ -169,8 +167,12 @@ func (p *modelRun) breakOne() {
 		token = x.token + x.Span + p.rng.Int64N(5)
 	}
 	reason := fmt.Sprintf("reason %d", len(p.steps))
-	err := p.b.Break(p.ctx, x.Key, token, reason, 0)
-	p.record("Break %s token %d: %v", name(x), token, err)
+	var linger time.Duration
+	if p.info.Linger && p.rng.IntN(3) == 0 {
+		linger = p.linger()
+	}
+	err := p.b.Break(p.ctx, x.Key, token, reason, linger)
+	p.record("Break %s token %d linger %v: %v", name(x), token, linger, err)
 	l := p.line(x.Key)
 	i := slices.IndexFunc(l.claims, func(c *modelClaim) bool { return token >= c.token && token < c.token+c.Span })
 	if i < 0 {
@@ -179,9 +181,15 @@ func (p *modelRun) breakOne() {
 	}
 	p.wrongIf(err != nil, "got %v; want nil", err)
 	c := l.claims[i]
-	c.keptOut = later(c.keptOut, c.expires)
-	c.left, c.broken, c.reason = true, c.expires, reason
-	l.remove(i)
+	until := c.expires
+	if linger > 0 && l.granted(i) {
+		c.lingering, c.expires = true, l.now.Add(linger)
+		until = later(until, c.expires)
+	} else {
+		l.remove(i)
+	}
+	c.keptOut = later(c.keptOut, until)
+	c.left, c.broken, c.reason = true, until, reason
 }
 
 func (p *modelRun) awaitOne() {

@@ -339,6 +339,29 @@ func TestBreakEndsAClaim(t *testing.T) {
 	})
 }
 
+func TestBreakWithADelayKeepsTheKeyClosed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.server(nil)
+		h := a.acquire("k")
+		breakIt := func(delay string) result {
+			return a.do("POST", "/v1/break",
+				fmt.Sprintf(`{"key":"k","token":%q,"reason":"disk full","delay":%q}`, h.text("token"), delay))
+		}
+		breakIt("soon").is(t, 400, "invalid")
+		breakIt("-1s").is(t, 400, "invalid")
+		breakIt("10000h").is(t, 400, "invalid")
+		a.verb("renew", h).ok(t)
+		breakIt("10s").ok(t)
+		a.verb("renew", h).is(t, 410, "lost")
+		broken := time.Now()
+		a.do("POST", "/v1/acquire", `{"key":"k"}`).is(t, 409, "not-acquired")
+		a.do("POST", "/v1/acquire", `{"key":"k","wait":"1m"}`).ok(t)
+		if d := time.Since(broken); d < 10*time.Second || d > 11*time.Second {
+			t.Errorf("the key was closed for %v", d)
+		}
+	})
+}
+
 func TestStoreThatDoesNotAnswer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		down := &outage{Backend: w.store}

@@ -3,6 +3,7 @@ package httplock
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -15,6 +16,7 @@ func (s *Server) breakClaim(c *call) (any, error) {
 		Key    string      `json:"key"`
 		Token  fence.Token `json:"token"`
 		Reason string      `json:"reason"`
+		Delay  duration    `json:"delay"`
 	}
 	if err := c.read(&q); err != nil {
 		return nil, err
@@ -31,7 +33,7 @@ func (s *Server) breakClaim(c *call) (any, error) {
 	case strings.TrimSpace(q.Reason) == "":
 		return nil, invalid("The reason is missing; the holder and the audit log get it.")
 	}
-	err := s.locks.Break(c.Context(), q.Key, q.Token, q.Reason)
+	err := s.locks.Break(c.Context(), q.Key, q.Token, q.Reason, fencelock.LockDelay(time.Duration(q.Delay)))
 	c.audit("break", q.Key, q.Token, err, "reason", q.Reason)
 	if errors.Is(err, fencelock.ErrNoClaim) {
 		return nil, &problem{slug: slugNoClaim, key: q.Key, detail: "No claim has this token, so nothing was changed."}

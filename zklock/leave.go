@@ -13,6 +13,11 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
+func cannotLinger(key string) error {
+	err := fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", key)
+	return &driver.PermanentError{Err: err}
+}
+
 // Leave takes the claim of t out of its line, which wakes the claims that watch its node.
 // It costs one request.
 //
@@ -21,8 +26,7 @@ import (
 // that is still under way is waited for.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	if e.Linger > 0 {
-		err := fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", t.Key)
-		return &driver.PermanentError{Err: err}
+		return cannotLinger(t.Key)
 	}
 	_, err := do(ctx, b, "leaving the line of", t.Key, func(_ context.Context, s *session) (any, error) {
 		return nil, b.leave(s, t, e)

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"path"
 	"strings"
@@ -109,7 +108,7 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 // away. Where that Backend is gone, a later Break does when the record is a day old.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	if linger > 0 {
-		return &driver.PermanentError{Err: fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", key)}
+		return cannotLinger(key)
 	}
 	_, err := do(ctx, b, "breaking into the line of", key, func(_ context.Context, s *session) (any, error) {
 		err := s.sync()

@@ -122,7 +122,7 @@ var breakLingersLaws = []law{
 		t.brokenFor(linger, w.b, "out").hears("out")
 		s := t.stillThere()
 		w.wrongIf(!s.Lingering || !s.Granted || s.Left <= 0 || s.Left > linger+time.Second,
-			"a broken claim that lingers for %v is shown as %+v; want granted, lingering, and how long still", linger, s)
+			"a broken claim that lingers for %v is shown as %+v; want it granted and lingering", linger, s)
 	}, "the holder must stop while the key is still closed: that is what the delay is for"},
 	{"BreakThatLingersKeepsTheIdOut", lingers, timed(func(w *world, key string) {
 		held, c := w.a.holds(w.claim(key)), w.short(w.key())

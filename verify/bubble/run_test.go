@@ -397,7 +397,7 @@ func (w *worker) breaks(ctx context.Context, u use) {
 	w.mu.Lock()
 	w.broken[u.Key] = append(w.broken[u.Key], tokens{int64(c.Token), int64(c.Token) + c.Span - 1})
 	w.mu.Unlock()
-	err = w.client.Break(ctx, u.Key, c.Token, "tidied")
+	err = w.client.Break(ctx, u.Key, c.Token, "tidied", fencelock.LockDelay(min(u.Hold, w.Lease)))
 	if err != nil && !errors.Is(err, fencelock.ErrNoClaim) && !w.excused(ctx, u, err) {
 		w.wrong("%s: break: %v", w.name, err)
 	}

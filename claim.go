@@ -75,6 +75,7 @@ type claim struct {
 	renewing     bool // a renewal is under way
 	leaveRunning bool // a background Leave is under way
 	broken       bool // an operator ended it
+	revoked      bool // its holder was asked to release it, so it is not handed on
 	wakeQueue    bool // unlock wakes the local queue, because the claim was lost
 }
 
@@ -95,6 +96,7 @@ type rareFields struct {
 	exit        driver.Exit   // how the claim leaves, as of exitAt
 	exitAt      int64
 	minHold     time.Duration // from the grant on
+	watch       *revokeWatch  // of the present holder, or of an earlier one; nil before Revoked
 }
 
 // noRareFields is what a claim without rareFields reads. It is never written.

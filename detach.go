@@ -131,7 +131,8 @@ func (l *Lease) endDetached() error {
 		return l.cause
 	}
 	l.endLocked(fmt.Errorf("%w: %s", ErrDetached, l))
-	g.leases, g.open, g.over, cl.grant = nil, 0, true, nil
+	g.leases, g.open = nil, 0
+	g.endLocked()
 	cl.state = stateEnded
 	cl.planLocked(now)
 	g.sendEnd(cl.c.hooks.Released, now, ErrDetached)

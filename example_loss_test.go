@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/memlock"
@@ -72,4 +73,32 @@ func ExampleClient_Shutdown() {
 	err := client.Shutdown(patience)
 	fmt.Println(errors.Is(err, context.Canceled), errors.Is(lease.Err(), fencelock.ErrClosed))
 	// Output: true true
+}
+
+// An operator wants the lock. The holder is asked first, finishes its step and releases it.
+func ExampleClient_Revoke() {
+	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Owner: "ops"})
+	defer client.Close()
+	ctx := context.Background()
+
+	lease, err := client.Lock(ctx, "import")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	asked := lease.Revoked() // the holder wants to know
+	go func() {
+		select {
+		case <-asked:
+			fmt.Println(lease.Revocation().Owner, "asks:", lease.Revocation().Reason)
+			lease.Release(ctx)
+		case <-lease.Context().Done():
+		}
+	}()
+
+	broken, err := client.Revoke(ctx, "import", lease.Token(), "release 7", 30*time.Second)
+	fmt.Println("broken:", broken, err)
+	// Output:
+	// ops asks: release 7
+	// broken: false <nil>
 }

@@ -52,6 +52,14 @@ func (g *grant) remove(l *Lease) {
 	}
 }
 
+// endLocked notes that g is over: its claim has no holder.
+func (g *grant) endLocked() {
+	g.over, g.claim.grant = true, nil
+	if w := g.claim.readRare().watch; w != nil {
+		w.stop()
+	}
+}
+
 // held reports whether the grant has not ended.
 func (g *grant) held() bool {
 	g.claim.mu.Lock()
@@ -133,7 +141,7 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 	}
 	g.leases = nil
 	g.sendEnd(cl.c.hooks.Lost, cl.c.clock.now(), cause)
-	g.over, cl.grant = true, nil
+	g.endLocked()
 	cl.c.life.endGrant()
 }
 

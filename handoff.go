@@ -84,10 +84,10 @@ func (q *localQueue) passLocked(cl *claim, now int64) {
 }
 
 // healthyLocked reports whether the claim may get another holder: it is granted, its
-// renewals succeed and half of its lease is left.
+// renewals succeed, half of its lease is left, and nobody has asked for it by Revoke.
 func (cl *claim) healthyLocked(now int64) bool {
 	return cl.state == stateHeld && cl.c.life.open() &&
-		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2
+		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && !cl.revoked
 }
 
 // turnOverLocked reports whether other processes have waited for a whole turn.

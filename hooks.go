@@ -27,6 +27,7 @@ type Event struct {
 	Handoff bool          // Acquired: passed on inside this process, without the store
 	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known; Acquired: who did as the wait began
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warn: why
+	Revoked *Revocation   // Revoked: who asks for the lock, and why
 	Dropped uint64        // events lost before this one, because hooks were too slow
 }
 
@@ -40,6 +41,7 @@ type Hooks struct {
 	Refused  func(Event) // a call ended without a lease
 	Renewed  func(Event) // a lease was renewed
 	AtRisk   func(Event) // a renewal failed, two thirds of a lease have passed, or its holder is stalled
+	Revoked  func(Event) // somebody asks for the lock by Client.Revoke, and its holder has called Lease.Revoked
 	Lost     func(Event) // a lease ended before its holder did
 	Released func(Event) // a lease was released; Err if the store has not confirmed it yet
 	Warn     func(Event) // something an operator should know
@@ -55,6 +57,7 @@ func JoinHooks(all ...Hooks) Hooks {
 		j.Refused = joinHook(j.Refused, h.Refused)
 		j.Renewed = joinHook(j.Renewed, h.Renewed)
 		j.AtRisk = joinHook(j.AtRisk, h.AtRisk)
+		j.Revoked = joinHook(j.Revoked, h.Revoked)
 		j.Lost = joinHook(j.Lost, h.Lost)
 		j.Released = joinHook(j.Released, h.Released)
 		j.Warn = joinHook(j.Warn, h.Warn)
@@ -104,6 +107,9 @@ func LogHooks(l *slog.Logger) Hooks {
 			if e.HeldBy != nil {
 				attrs = append(attrs, slog.String("held_by", e.HeldBy.Error()))
 			}
+			if r := e.Revoked; r != nil {
+				attrs = append(attrs, slog.String("revoked_by", r.Owner), slog.String("reason", r.Reason))
+			}
 			if e.Err != nil {
 				attrs = append(attrs, slog.String("error", e.Err.Error()))
 			}
@@ -116,6 +122,7 @@ func LogHooks(l *slog.Logger) Hooks {
 		Refused:  log(slog.LevelDebug, "lock refused"),
 		Renewed:  log(slog.LevelDebug, "lock renewed"),
 		AtRisk:   log(slog.LevelWarn, "lock at risk"),
+		Revoked:  log(slog.LevelWarn, "lock revoked"),
 		Lost:     log(slog.LevelError, "lock lost"),
 		Released: log(slog.LevelDebug, "lock released"),
 		Warn:     log(slog.LevelWarn, "lock warning"),

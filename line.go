@@ -3,6 +3,7 @@ package fencelock
 import (
 	"context"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -85,7 +86,7 @@ func (c *Client) Line(ctx context.Context, key string) (Line, error) {
 }
 
 // Lines looks at all lines with at least one claim whose keys begin with prefix, in no
-// promised order. It stops after the first error.
+// promised order, but not the requests of Revoke. It stops after the first error.
 func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		if err := c.ready("x"); err != nil {
@@ -96,6 +97,9 @@ func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error
 			if err != nil {
 				yield(Line{}, wrap("lines", prefix, unavailable(ctx, err)))
 				return
+			}
+			if strings.HasPrefix(l.Key, revokePrefix) {
+				continue
 			}
 			if !yield(lineOf(&l), nil) {
 				return

@@ -76,7 +76,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (exit driver.Exit, las
 	}
 	exit = cl.exitLocked(g, now)
 	exit.Mark = cl.readRare().leaveMark
-	g.over, cl.grant = true, nil
+	g.endLocked()
 	return exit, true, nil
 }
 

@@ -1,0 +1,176 @@
+package fencelock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+const opRevoke = "revoke"
+
+// revokePrefix begins the keys of requests to release. No caller can name such a key, and Lines
+// leaves them out.
+const revokePrefix = "fencelock/revoke/"
+
+// revokeKey is the key that a request to release a claim is held under. first is the first token
+// of the claim: Line shows it, and neither a hand-off nor Adopt changes it.
+func revokeKey(key string, first fence.Token) string {
+	sum := sha256.Sum256([]byte(key + "\x00" + first.String()))
+	return revokePrefix + hex.EncodeToString(sum[:16])
+}
+
+// lookEvery is how long a holder waits between two looks for a request, and who asks it between
+// two looks at the holder.
+func lookEvery(ttl time.Duration) time.Duration { return min(time.Second, ttl/3) }
+
+// Revoke asks the holder of the grant of key that has the token to release it. If the holder has
+// not done so when patience is over, Revoke breaks the grant, as Break does. It returns once
+// the claim has left the line, in whichever way, and broken says that it was by force. A claim
+// that waits is broken at once. Any token of a claim's span will do.
+//
+// A holder that has called Lease.Revoked hears of it within a second, or a third of its TTL, and
+// then its claim is not handed on inside its process. Any other is broken when patience is over.
+// While Revoke waits it holds the request: a lease of this Client with its own events, the reason
+// as its note, and a key that Lines does not show. So the request is taken back when Revoke
+// returns, and ends with its TTL if this process dies. Several calls for one claim are one
+// request, and each has its own patience.
+//
+// A look, the request and its end cost one round trip each; another look each second, or third of
+// Options.TTL if that is shorter, one more. The options are those of Break.
+//
+// Errors: ErrNoClaim if no claim has the token. When ctx ends, the error is that of ctx and its
+// cause; nothing was broken, and a holder that was asked may still release. ErrUnavailable if
+// the request, or at last the Break, is not answered; in between, an outage is waited out.
+func (c *Client) Revoke(
+	ctx context.Context, key string, token fence.Token, reason string, patience time.Duration, opts ...Option,
+) (broken bool, err error) {
+	r, err := c.newRevocation(key, token, reason, patience, opts)
+	if err != nil {
+		return false, wrap(opRevoke, key, err)
+	}
+	s, err := r.look(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case s == nil:
+		return false, wrap(opRevoke, key, fmt.Errorf("%w %s; nothing was changed", ErrNoClaim, token))
+	case s.Lingering:
+		return false, nil // its holder has released it
+	case !s.Granted:
+		return r.breakNow(ctx)
+	}
+	r.at = revokeKey(key, s.Token)
+	if err := r.ask(ctx); err != nil {
+		return false, wrap(opRevoke, key, fmt.Errorf("nothing was broken: %w", err))
+	}
+	defer r.takeBack(ctx)
+	return r.await(ctx)
+}
+
+// revocation is one call of Revoke.
+type revocation struct {
+	c        *Client
+	key      string
+	token    fence.Token
+	reason   string
+	patience time.Duration
+	opts     []Option // of Break
+	at       string   // the key of the request
+	request  *Lease   // nil while another call asks
+}
+
+// newRevocation refuses what Revoke cannot do.
+func (c *Client) newRevocation(
+	key string, token fence.Token, reason string, patience time.Duration, opts []Option,
+) (*revocation, error) {
+	if err := c.ready(key); err != nil {
+		return nil, err
+	}
+	if err := checkBreak(token, reason); err != nil {
+		return nil, err
+	}
+	if patience <= 0 {
+		return nil, invalid("the patience is %v; it must be positive, or use Break", patience)
+	}
+	if err := Note(reason).set(&callOptions{}); err != nil {
+		return nil, err
+	}
+	if _, err := c.breakDelay(opts); err != nil {
+		return nil, err
+	}
+	return &revocation{c: c, key: key, token: token, reason: reason, patience: patience, opts: opts}, nil
+}
+
+// look returns the claim that has the token, or nil.
+func (r *revocation) look(ctx context.Context) (*Standing, error) {
+	line, err := r.c.Line(ctx, r.key)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range line.Claims() {
+		if s.HasToken(r.token) {
+			return &s, nil
+		}
+	}
+	return nil, nil
+}
+
+// ask takes the request, unless this call has it, or another one.
+func (r *revocation) ask(ctx context.Context) error {
+	if r.request != nil && r.request.Err() == nil {
+		return nil
+	}
+	a := r.c.newAcquisition(ctx, request{op: opRevoke, key: r.at, capacity: driver.RW, weight: driver.RW, try: true})
+	defer r.c.freeAcquisition(a)
+	l, err := a.run([]Option{Note(r.reason)})
+	if errors.Is(err, ErrNotAcquired) {
+		return nil
+	}
+	r.request = l
+	return err
+}
+
+func (r *revocation) takeBack(ctx context.Context) {
+	if r.request != nil {
+		_ = r.request.Release(ctx) // what the store does not confirm is repeated in the background
+	}
+}
+
+// await waits until the claim has left the line, and breaks it when patience is over.
+func (r *revocation) await(ctx context.Context) (broken bool, err error) {
+	c := r.c
+	until := c.clock.now() + int64(min(r.patience, longestTTL))
+	for {
+		c.pause(ctx, min(lookEvery(c.options.TTL), time.Duration(until-c.clock.now())))
+		switch {
+		case !c.life.open():
+			return false, wrap(opRevoke, r.key, ErrClosed)
+		case ctx.Err() != nil:
+			return false, wrap(opRevoke, r.key,
+				fmt.Errorf("%w: the holder was asked, and nothing was broken", errContext(ctx)))
+		}
+		s, err := r.look(ctx)
+		switch {
+		case err == nil && (s == nil || s.Lingering):
+			return false, nil
+		case c.clock.now() >= until:
+			return r.breakNow(ctx)
+		}
+		_ = r.ask(ctx) // the request may have ended in an outage, and so may that of another call
+	}
+}
+
+// breakNow ends the claim by force, unless it has left the line.
+func (r *revocation) breakNow(ctx context.Context) (broken bool, err error) {
+	err = r.c.Break(ctx, r.key, r.token, r.reason, r.opts...)
+	if errors.Is(err, ErrNoClaim) {
+		return false, nil
+	}
+	return err == nil, err
+}

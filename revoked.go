@@ -1,0 +1,104 @@
+package fencelock
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/fence"
+)
+
+// Revocation is a request to release a lease (see Client.Revoke).
+type Revocation struct {
+	Owner  string // who asks
+	Reason string
+	Since  time.Time // by the store's clock
+}
+
+// Revoked returns a channel that is closed when somebody asks for the lock by Client.Revoke. The
+// holder should finish what it must and release the lease, before it is broken. The channel stays
+// closed if the request is taken back. The end of the lease does not close it, so wait for
+// Context().Done(), too.
+//
+// The first call has the lease look for a request, now and until there is one or the lease ends:
+// one request to the store (see Client.Line) each second, or third of its TTL if that is shorter,
+// and a goroutine. A lease without a call of Revoked costs neither, and is not asked. All handles
+// that share a grant share the channel.
+func (l *Lease) Revoked() <-chan struct{} {
+	g, cl := l.grant, l.grant.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	w := cl.readRare().watch
+	switch {
+	case w != nil && w.grant == g:
+	case g.over:
+		return nil // nobody can ask any more
+	default:
+		ctx, stop := context.WithCancel(context.Background())
+		w = &revokeWatch{grant: g, stop: stop, asked: make(chan struct{})}
+		cl.writeRare().watch = w
+		cl.c.life.beginWork()
+		go w.run(ctx, revokeKey(cl.key, fence.Token(cl.token)), cl.ttl)
+	}
+	return w.asked
+}
+
+// Revocation returns the request that has closed Revoked, or nil. It costs no round trip.
+func (l *Lease) Revocation() *Revocation {
+	cl := l.grant.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if w := cl.readRare().watch; w != nil && w.grant == l.grant {
+		return w.by
+	}
+	return nil
+}
+
+// revokeWatch looks for a request to release a grant. The mutex of the claim guards by.
+type revokeWatch struct {
+	grant *grant
+	stop  context.CancelFunc // called when the grant is over
+	asked chan struct{}
+	by    *Revocation // set before asked is closed
+}
+
+// run looks at the line of key until there is a request, or the grant is over.
+func (w *revokeWatch) run(ctx context.Context, key string, ttl time.Duration) {
+	c := w.grant.claim.c
+	defer c.life.endWork()
+	defer w.stop()
+	tick := time.NewTicker(lookEvery(ttl))
+	defer tick.Stop()
+	for {
+		call := c.life.renewing.call(ctx, c.clock.now(), ttl/3)
+		found, err := c.backend.Line(call, key)
+		call.end()
+		if err == nil && len(found.Claims) > 0 {
+			line := lineOf(&found)
+			w.found(&line.Claims()[0])
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// found tells the holder of a request. It is one for the claim, which is not handed on from now on.
+func (w *revokeWatch) found(request *Standing) {
+	g, cl := w.grant, w.grant.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if g.over {
+		return
+	}
+	w.by = &Revocation{Owner: request.Owner, Reason: request.Note, Since: request.Since}
+	cl.revoked = true
+	close(w.asked)
+	if hooks := &cl.c.hooks; hooks.Revoked != nil {
+		e := g.event()
+		e.Revoked = w.by
+		hooks.send(hooks.Revoked, e)
+	}
+}

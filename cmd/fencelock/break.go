@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +18,8 @@ import (
 )
 
 func newBreak(c *cli) *cobra.Command {
-	var token, reason string
-	var yes bool
+	var f breakFlags
+	var token string
 	cmd := &cobra.Command{
 		Use:   "break NAME --token N",
 		Short: "End a grant, or remove a waiter from the line",
@@ -26,7 +28,11 @@ refuses if that grant has ended already, so it never hits the next holder by mis
 The holder is told, with the reason. Until then it may go on writing while the next
 holder has the lock already: let what is written to check the token.
 
-It asks first. Without a terminal to ask on, it wants --yes.`,
+With --ask 30s the holder is asked to release NAME, and its grant is broken only if it has
+not after that time. A run with --on-revoke hears of it, and a program that waits for
+Lease.Revoked; any other holder is not told before. Ctrl-C takes the request back.
+
+It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 		Args: oneName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			n, err := fence.Parse(token)
@@ -34,22 +40,34 @@ It asks first. Without a terminal to ask on, it wants --yes.`,
 				return usage("--token %s: want the token of the grant to end, as fencelock show %s prints it",
 					quote(token), plain(args[0]))
 			}
-			if len(reason) > driver.MaxNote {
-				return usage("--reason has %d bytes; at most %d", len(reason), driver.MaxNote)
+			f.token = n
+			switch {
+			case len(f.reason) > driver.MaxNote:
+				return usage("--reason has %d bytes; at most %d", len(f.reason), driver.MaxNote)
+			case f.ask.set && f.ask.d == 0:
+				return usage("--ask 0 leaves the holder no time; leave it out to break the grant at once")
 			}
-			if !yes && !isTerminal(os.Stdin) {
+			if !f.yes && !isTerminal(os.Stdin) {
 				return usage("there is no terminal to ask on whether to break %s; add --yes", quote(args[0]))
 			}
-			return c.breakGrant(args[0], n, reason, yes)
+			return c.breakGrant(args[0], f)
 		},
 	}
 	cmd.Flags().StringVar(&token, "token", "", "the token of the grant to end")
-	cmd.Flags().StringVar(&reason, "reason", "", "what the holder is told")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().Var(&f.ask, "ask", "ask the holder to release it, and break it only after this long")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not want a yes on the terminal")
 	return cmd
 }
 
-func (c *cli) breakGrant(name string, token fence.Token, reason string, yes bool) error {
+type breakFlags struct {
+	token  fence.Token
+	ask    seconds
+	reason string
+	yes    bool
+}
+
+func (c *cli) breakGrant(name string, f breakFlags) error {
 	ctx := context.Background()
 	s, err := c.look(ctx, name)
 	if err != nil {
@@ -60,21 +78,45 @@ func (c *cli) breakGrant(name string, token fence.Token, reason string, yes bool
 	if err != nil {
 		return explain(s.store, name, err)
 	}
-	claim, ok := withToken(line, token)
+	claim, ok := withToken(line, f.token)
 	if !ok {
-		return s.notThere(line, token)
+		return s.notThere(line, f.token)
 	}
-	if !yes && !ask(line, claim) {
+	if !f.yes && !ask(line, claim) {
 		return fail(exitNotAcquired, "%s: nothing was changed", quote(name))
 	}
-	switch err := s.Break(ctx, name, token, reason); {
+	what := "was ended"
+	if f.ask.set && claim.Granted {
+		what, err = s.revoke(name, f)
+	} else {
+		err = s.Break(ctx, name, f.token, f.reason)
+	}
+	switch {
 	case errors.Is(err, fencelock.ErrNoClaim):
-		return s.notThere(line, token)
+		return s.notThere(line, f.token)
+	case errors.As(err, new(interrupted)):
+		return err
 	case err != nil:
 		return explain(s.store, name, err)
 	}
-	say("%s: the grant with token %s of %s was ended", quote(name), token, plain(claim.Owner))
+	say("%s: the grant with token %s of %s %s", quote(name), f.token, plain(claim.Owner), what)
 	return nil
+}
+
+// revoke asks the holder first, and says how the grant ended.
+func (s *session) revoke(name string, f breakFlags) (what string, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	begun := time.Now()
+	broken, err := s.Revoke(ctx, name, f.token, f.reason, f.ask.d)
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !errors.Is(err, fencelock.ErrUnavailable):
+		return "", interrupted{fail(130, "%s: interrupted; the request was taken back, and nothing was broken",
+			quote(name))}
+	case broken:
+		return "did not end in " + span(f.ask.d) + ", and was broken", err
+	}
+	return "ended after " + span(time.Since(begun)) + ", without force", err
 }
 
 func withToken(l fencelock.Line, token fence.Token) (fencelock.Standing, bool) {

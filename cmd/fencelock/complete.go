@@ -26,10 +26,11 @@ func (c *cli) completions(root *cobra.Command) {
 			cmd.ValidArgsFunction = c.completeName
 		}
 		for flag, values := range map[string][]string{
-			"output":   {"text", "json"},
-			"on-loss":  {string(lossTerm), string(lossKill), string(lossIgnore)},
-			"progress": {"fd:3", "file:", "stdout"},
-			"slot":     {"hour", "day", "5m", "15m", "6h"},
+			"output":    {"text", "json"},
+			"on-loss":   {string(lossTerm), string(lossKill), string(lossIgnore)},
+			"on-revoke": {"TERM", "HUP", "INT", "USR1", "USR2"},
+			"progress":  {"fd:3", "file:", "stdout"},
+			"slot":      {"hour", "day", "5m", "15m", "6h"},
 		} {
 			if cmd.Flags().Lookup(flag) != nil {
 				offer := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)

@@ -60,6 +60,7 @@ type holdFlags struct {
 	report    string
 	progress  progressSource
 	stall     seconds
+	onRevoke  signalFlag
 	verbose   bool
 	quiet     bool
 }

@@ -48,6 +48,7 @@ func newOnce(c *cli) *cobra.Command {
 	f.add(cmd)
 	f.addReport(cmd)
 	f.addProgress(cmd)
+	f.addRevoke(cmd)
 	cmd.Flags().StringVar(&slot, "slot", "",
 		"hour, day, a part of a day such as 5m, or a time such as 2026-11-20T20:00Z")
 	cmd.Flags().StringVar(&zone, "tz", "UTC", "time zone of --slot, such as Asia/Shanghai")

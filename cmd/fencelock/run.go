@@ -37,6 +37,10 @@ is not renewed any more, and is ended like one that lost its lock, within --ttl:
 fd:N gives the command a pipe as descriptor N, 3 to 9. file:PATH looks at the time of the
 last change of a file. stdout is a pipe then, also on a terminal, and is passed on.
 
+With --on-revoke HUP the command gets HUP when fencelock break --ask asks for the lock, so
+that it can finish a step and end before it is broken. To know, the lock is looked at once a
+second. A command that is asked without --on-revoke is not told.
+
 The lock is released when no process of the group is left. If fencelock is killed (-9)
 or stopped for too long, a watchdog process kills the group in time, and the lock ends by
 its --ttl. A job stopped with Ctrl-Z keeps its lock until its --ttl is over, and is killed
@@ -77,6 +81,7 @@ func newRun(c *cli) *cobra.Command {
 	f.addKinds(cmd)
 	f.addReport(cmd)
 	f.addProgress(cmd)
+	f.addRevoke(cmd)
 	return cmd
 }
 

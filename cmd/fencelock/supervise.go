@@ -81,7 +81,7 @@ func (j *job) run(c child.Command) error {
 	defer k.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	lost := j.lease.Context().Done()
+	lost, revoked := j.lease.Context().Done(), j.revoked()
 	for {
 		select {
 		case s := <-k.Exited:
@@ -101,10 +101,13 @@ func (j *job) run(c child.Command) error {
 			j.replaceWatchdog(g)
 		case <-lost:
 			lost = nil
+		case <-revoked:
+			revoked = nil
+			j.passRevocation()
 		case <-timer.C:
 		}
 		next := j.step()
-		if j.status != nil && j.groupGone() {
+		if j.groupGone() {
 			if j.phase == killed {
 				// A fencelock inside was killed with the rest. Its own watchdog needs a moment
 				// to end what that one ran.
@@ -260,8 +263,11 @@ func (j *job) replaceWatchdog(g child.LostWatchdog) {
 	}
 }
 
-// groupGone reports whether the whole group is gone, and says once what it waits for.
+// groupGone reports whether the command has ended, and its whole group is gone. It says once what it waits for.
 func (j *job) groupGone() bool {
+	if j.status == nil {
+		return false
+	}
 	if !j.c.Running() {
 		return true
 	}

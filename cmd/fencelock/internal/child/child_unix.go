@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -394,6 +395,14 @@ func Ends(s os.Signal) bool { return s != unix.SIGCONT && s != unix.SIGWINCH }
 
 // Continues reports whether s is the one that continues a stopped process.
 func Continues(s os.Signal) bool { return s == unix.SIGCONT }
+
+// SignalNamed returns the signal with this name, such as HUP or SIGHUP, or nil.
+func SignalNamed(name string) os.Signal {
+	if n := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG")); n != 0 {
+		return n
+	}
+	return nil
+}
 
 // SignalNumber returns the number and the name of s.
 func SignalNumber(s os.Signal) (int, string) {

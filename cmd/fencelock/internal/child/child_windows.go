@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -137,6 +138,14 @@ func Ends(os.Signal) bool { return true }
 
 // Continues reports whether s continues a stopped process. No signal does here.
 func Continues(os.Signal) bool { return false }
+
+// SignalNamed returns the signal with this name, or nil. There is one only, see Signal.
+func SignalNamed(name string) os.Signal {
+	if strings.TrimPrefix(strings.ToUpper(name), "SIG") == "TERM" {
+		return syscall.SIGTERM
+	}
+	return nil
+}
 
 // SignalNumber returns the number and the name of s.
 func SignalNumber(s os.Signal) (int, string) {

@@ -32,6 +32,10 @@ With --ask 30s the holder is asked to release NAME, and its grant is broken only
 not after that time. A run with --on-revoke hears of it, and a program that waits for
 Lease.Revoked; any other holder is not told before. Ctrl-C takes the request back.
 
+With --delay 10s nobody gets NAME for that long after its grant was broken, so that the last
+writes of its holder land before anybody else begins. A break without --delay ends that.
+ZooKeeper and a quorum cannot do this.
+
 It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 		Args: oneName,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -55,6 +59,7 @@ It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 	}
 	cmd.Flags().StringVar(&token, "token", "", "the token of the grant to end")
 	cmd.Flags().Var(&f.ask, "ask", "ask the holder to release it, and break it only after this long")
+	cmd.Flags().Var(&f.delay, "delay", "keep the name closed for this long after the grant was broken")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not want a yes on the terminal")
 	return cmd
@@ -63,8 +68,14 @@ It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 type breakFlags struct {
 	token  fence.Token
 	ask    seconds
+	delay  seconds
 	reason string
 	yes    bool
+}
+
+// options are those of Break and Revoke.
+func (f *breakFlags) options() []fencelock.Option {
+	return []fencelock.Option{fencelock.LockDelay(f.delay.d)}
 }
 
 func (c *cli) breakGrant(name string, f breakFlags) error {
@@ -89,7 +100,7 @@ func (c *cli) breakGrant(name string, f breakFlags) error {
 	if f.ask.set && claim.Granted {
 		what, err = s.revoke(name, f)
 	} else {
-		err = s.Break(ctx, name, f.token, f.reason)
+		err = s.Break(ctx, name, f.token, f.reason, f.options()...)
 	}
 	switch {
 	case errors.Is(err, fencelock.ErrNoClaim):
@@ -108,7 +119,7 @@ func (s *session) revoke(name string, f breakFlags) (what string, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	begun := time.Now()
-	broken, err := s.Revoke(ctx, name, f.token, f.reason, f.ask.d)
+	broken, err := s.Revoke(ctx, name, f.token, f.reason, f.ask.d, f.options()...)
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !errors.Is(err, fencelock.ErrUnavailable):
 		return "", interrupted{fail(130, "%s: interrupted; the request was taken back, and nothing was broken",

@@ -83,3 +83,22 @@ func TestInterruptedBreakTakesItsRequestBack(t *testing.T) {
 		holder.wantExit(0)
 	})
 }
+
+func TestBreakWithDelayKeepsTheNameClosed(t *testing.T) {
+	for _, asks := range [][]string{nil, {"--ask", "1s"}} {
+		t.Run(fmt.Sprint(asks), func(t *testing.T) {
+			onEach(t, func(t *testing.T, s *stage) {
+				holder := s.traps("--ttl", "3s")
+				end := []string{"break", "n", "--yes", "--token", token(t, s)}
+				s.wants(0, slices.Concat(end, asks, []string{"--delay", "1h"})...)
+				holder.wantExit(exitLost)
+				s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
+				if out := s.must("ls"); !strings.Contains(out, "lingers") {
+					t.Errorf("ls: %s", out)
+				}
+				s.wants(0, end...)
+				s.wants(0, "run", "-n", "n", "--", "true")
+			})
+		})
+	}
+}

@@ -99,9 +99,13 @@ func TestMutantsAreTriedAsCITests(t *testing.T) {
 	if got := strings.Replace(call[1], `"${unraced[@]}"`, unraced[1], 1); got != strings.Join(ci, " ") {
 		t.Errorf("scripts/test.sh calls go %s, and mutants are tried with go %s", got, strings.Join(ci, " "))
 	}
+	if !strings.Contains(script, `$(go list -m -f '{{.Dir}}/...')`) {
+		t.Fatal("scripts/test.sh does not test all modules of the workspace")
+	}
+	workspace := read(t, "go.work")
 	for _, m := range All() {
 		for _, b := range m.By {
-			if module := moduleOf(t, b.Dir); module != "." && !strings.Contains(script, " ./"+module+"/...") && !strings.Contains(script, "(./"+module+"/...") {
+			if module := moduleOf(t, b.Dir); module != "." && !strings.Contains(workspace, "\t./"+module+"\n") {
 				t.Errorf("%q: scripts/test.sh does not run the tests of %s", m.Name, module)
 			}
 		}

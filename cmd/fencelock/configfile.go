@@ -54,8 +54,8 @@ func findConfig() (configFile, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err == nil && !onlyOwn(info):
-			return configFile{}, fail(exitConfig, "%s may have been written by somebody else: it must belong to you or "+
-				"root, and nobody else may write it (chmod go-w); or name the store by --url or %s", quote(path), envURL)
+			return configFile{}, fail(exitConfig, "%s may have been written by somebody else: it must belong to you "+
+				"or root, and nobody else may write it (chmod go-w); or name the store by --url or %s", quote(path), envURL)
 		}
 		return readConfig(path)
 	}

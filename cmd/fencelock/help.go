@@ -17,7 +17,7 @@ func newHelp() *cobra.Command {
 			case verb == cmd.Root() && len(rest) > 0 || err != nil:
 				return unknownVerb(cmd.Root(), strings.Join(args, " "))
 			case len(rest) > 0:
-				return usage("give one verb to help, and nothing else; there is %s after %s", quote(rest[0]), verb.Name())
+				return usage("give one verb, and nothing else; there is %s after %s", quote(rest[0]), verb.Name())
 			}
 			verb.InitDefaultHelpFlag() // or the help would not list --help
 			return verb.Help()

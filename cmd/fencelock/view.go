@@ -38,7 +38,7 @@ type claimView struct {
 	LeftMS    int64       `json:"left_ms"`
 	Shared    bool        `json:"shared,omitempty"`    // of a lock: others may share it, too
 	Permits   int64       `json:"permits,omitempty"`   // of a semaphore
-	Lingering bool        `json:"lingering,omitempty"` // its holder left; --min-hold keeps the name taken
+	Lingering bool        `json:"lingering,omitempty"` // its holder left or was broken; the name stays taken
 }
 
 // runView is the last slot that once finished.

@@ -76,7 +76,7 @@ func (a *acquisition) refused(err error) error {
 
 // event is an event of the call, for one of the hooks.
 func (a *acquisition) event() Event {
-	e := Event{Context: a.ctx, Key: a.key}
+	e := Event{Context: a.ctx, Key: a.key, Owner: a.owner, Note: a.note}
 	e.Kind, e.Permits = kindOf(a.capacity, a.weight)
 	return e
 }

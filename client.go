@@ -23,6 +23,7 @@ type Client struct {
 
 	clock    clock
 	hooks    dispatcher
+	recorder *recorder     // nil without Options.History
 	queues   localQueues   // goroutines that wait for a key
 	schedule schedule      // claims that are renewed, or that have a Leave due
 	life     lifecycle     // what Shutdown and Close wait for
@@ -49,6 +50,10 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 		return nil, wrap("new", "", invalid("there is no backend"))
 	}
 	options, err := o.withDefaults()
+	var recorder *recorder
+	if err == nil {
+		recorder, err = newRecorder(b, options.History)
+	}
 	if err == nil {
 		err = invalidBackend(b.Open())
 	}
@@ -62,6 +67,10 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 	c.schedule.clock, c.schedule.fire, c.schedule.firesAt = &c.clock, c.processDue, never
 	c.reserver, _ = b.(driver.Reserver)
 	c.hooks.Hooks, c.hooks.owner = c.options.Hooks, c.options.Owner
+	if recorder != nil {
+		c.recorder, recorder.warn = recorder, c.hooks.warnOnce
+		c.hooks.Hooks = JoinHooks(recorder.hooks(), c.hooks.Hooks)
+	}
 	if a, ok := b.(driver.Alarm); ok {
 		c.stopAlarms = a.Alarm(c.claimBroken)
 	}

@@ -126,8 +126,8 @@ func (c *Client) endWaiting() {
 
 // Close ends every lease with ErrClosed, and all waiting. Then it gives back in the store
 // what was held. It waits up to two seconds for the store; leases that are left run out
-// there. It waits up to two seconds for the hooks, too. It may be called twice; the second
-// call waits for the first.
+// there. It waits up to two seconds for the hooks, too, and as long for the rest of the History.
+// It may be called twice; the second call waits for the first.
 func (c *Client) Close() error {
 	if c.life.advance(phaseClosing) >= phaseClosing {
 		<-c.life.closed
@@ -151,6 +151,10 @@ func (c *Client) Close() error {
 
 	if c.stopAlarms != nil {
 		c.stopAlarms()
+	}
+	if c.recorder != nil {
+		c.hooks.drain(closeBudget)
+		c.recorder.close(closeBudget)
 	}
 	err := c.backend.Close()
 	c.hooks.drain(closeBudget)

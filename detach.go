@@ -281,6 +281,7 @@ func (c *Client) leaveByHandle(ctx context.Context, p *handle, e driver.Exit) er
 	if err := c.backend.Leave(call, p.ticket, e); err != nil {
 		return c.handleError(ctx, p, err)
 	}
+	c.recorder.left(p)
 	return nil
 }
 

@@ -23,10 +23,11 @@ type grant struct {
 	over     bool
 }
 
-// event is an event of g, for one of the hooks.
+// event is an event of g, for one of the hooks. The mutex of the claim is held.
 func (g *grant) event() Event {
 	cl := g.claim
-	e := Event{Context: g.first.ctx.parent, Key: cl.key, Token: g.token}
+	e := Event{Context: g.first.ctx.parent, Key: cl.key, Token: g.token, Owner: cl.readRare().owner}
+	e.Note, _ = splitTrace(cl.readRare().note)
 	e.Kind, e.Permits = kindOf(int64(cl.capacity), int64(cl.weight))
 	return e
 }
@@ -145,7 +146,8 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 	cl.c.life.endGrant()
 }
 
-// sendEnd reports to Hooks.Released or Hooks.Lost that g has ended at time now.
+// sendEnd reports to Hooks.Released or Hooks.Lost that g has ended at time now. The mutex of
+// the claim is held.
 func (g *grant) sendEnd(hook func(Event), now int64, err error) {
 	if hook == nil {
 		return

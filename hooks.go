@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -16,7 +17,8 @@ type Event struct {
 	Key     string
 	Kind    Kind
 	Permits int64  // of a semaphore's claim
-	Owner   string // this Client's
+	Owner   string // who has the lease, or wants it: Owner of the call, else this Client's
+	Note    string // of the claim
 	Token   fence.Token
 	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
 	Waited  time.Duration // Acquired, Refused: from the call to the answer
@@ -155,7 +157,7 @@ func (d *dispatcher) send(hook func(Event), e Event) {
 	if hook == nil {
 		return
 	}
-	e.Owner = d.owner
+	e.Owner = cmp.Or(e.Owner, d.owner)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.queue) >= maxEvents {

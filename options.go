@@ -57,6 +57,10 @@ type Options struct {
 	// Hooks are called when something happens.
 	Hooks Hooks
 
+	// History makes the store remember who held what. It is off by default. ErrInvalid on a
+	// backend that keeps no history (etcd, ZooKeeper, a quorum).
+	History History
+
 	// Trace returns what identifies the work under ctx to others, such as a W3C traceparent:
 	// UTF-8 text of at most 256 bytes, or "". It is asked once per call that takes a lock, with
 	// the ctx of that call. The claim carries the text in the store, beside the note, and those
@@ -96,7 +100,10 @@ func (o *Options) withDefaults() (Options, error) {
 	case s.HandOff < 1 || s.HandOff > driver.MaxSpan:
 		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, driver.MaxSpan)
 	}
+	var bad error
+	s.History, bad = s.History.withDefaults()
 	return s, cmp.Or(
+		bad,
 		checkTTL("Options.TTL", s.TTL),
 		checkNotNegative("Options.RenewEvery", s.RenewEvery),
 		checkNotNegative("Options.RenewTimeout", s.RenewTimeout),

@@ -106,10 +106,14 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 		cl.awaitRenewal(now + int64(budget))
 	}
 	err = cl.releaseError(g, err)
+	hook := c.hooks.Released
 	if errors.Is(err, ErrLost) {
-		g.sendEnd(c.hooks.Lost, now, err)
-	} else {
-		g.sendEnd(c.hooks.Released, now, err)
+		hook = c.hooks.Lost
+	}
+	if hook != nil {
+		cl.mu.Lock()
+		g.sendEnd(hook, now, err)
+		cl.mu.Unlock()
 	}
 	return wrap("release", cl.key, err)
 }

@@ -37,6 +37,8 @@ type broken struct {
 	detach  func(ctx context.Context, t driver.Ticket) error
 	adopt   func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error)
 	close   func() error
+	record  func(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error
+	history func(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error)
 
 	mu   sync.Mutex
 	seen []driver.Ticket // of every Enter that succeeded
@@ -49,7 +51,7 @@ func newBroken() *broken {
 	return &broken{
 		Store: s, enter: s.Enter, again: s.Reenter, init: s.Initialise, await: s.Await, renew: s.Renew, leave: s.Leave,
 		brk: s.Break, lines: s.Lines, line: s.Line, alarm: s.Alarm, reserve: s.Reserve, detach: s.Detach, adopt: s.Adopt, close: s.Close,
-		n: map[string]int{},
+		record: s.Record, history: s.History, n: map[string]int{},
 	}
 }
 
@@ -94,6 +96,14 @@ func (b *broken) Detach(ctx context.Context, t driver.Ticket) error { return b.d
 
 func (b *broken) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
 	return b.adopt(ctx, t, by)
+}
+
+func (b *broken) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+	return b.record(ctx, es, keep)
+}
+
+func (b *broken) History(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+	return b.history(ctx, key, n)
 }
 
 // find returns the last ticket that was seen of which f says yes.
@@ -313,7 +323,7 @@ func confOf(law string) config {
 }
 
 var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves, brokenDetaches,
-	brokenNames, brokenBreaks, brokenLooks, brokenCloses, brokenBallots)
+	brokenNames, brokenBreaks, brokenLooks, brokenCloses, brokenBallots, brokenHistories)
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()

@@ -157,6 +157,7 @@ var topics = []topic{
 	{"Wake", wakeLaws},
 	{"Key", keyLaws},
 	{"Look", lookLaws},
+	{"History", historyLaws},
 	{"Limit", limitLaws},
 	{"Context", contextLaws},
 	{"Close", closeLaws},

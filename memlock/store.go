@@ -25,6 +25,7 @@ type Store struct {
 	sweepAt    int // the number of lines at which sweep runs next
 	tombstones tombstones
 	alarms     driver.Alarms
+	histories  map[string][]remembered // by key; each by token
 }
 
 var (
@@ -32,11 +33,13 @@ var (
 	_ driver.Reserver = (*Store)(nil)
 	_ driver.Alarm    = (*Store)(nil)
 	_ driver.Detacher = (*Store)(nil)
+
+	_ driver.Historian = (*Store)(nil)
 )
 
 // New returns an empty Store, ready for use.
 func New() *Store {
-	return &Store{start: time.Now(), lines: make(map[string]*queue)}
+	return &Store{start: time.Now(), lines: make(map[string]*queue), histories: make(map[string][]remembered)}
 }
 
 // Open lets a Store have any number of Clients: it is the store itself, not a connection.
@@ -80,6 +83,7 @@ func (s *Store) Flush() {
 		}
 	}
 	clear(s.lines)
+	clear(s.histories)
 	s.tombstones = tombstones{}
 	if s.member != nil {
 		s.member.initialised = false

@@ -1,0 +1,273 @@
+package fencelock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
+)
+
+func (p *probe) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+	return p.step(ctx, "record", func(ctx context.Context) error { return p.Store.Record(ctx, es, keep) })
+}
+
+func (p *probe) History(ctx context.Context, key string, n int) (es []driver.HistoryEntry, err error) {
+	err = p.step(ctx, "history", func(ctx context.Context) error {
+		es, err = p.Store.History(ctx, key, n)
+		return err
+	})
+	return es, err
+}
+
+// recording is a Client that writes its history.
+func (w *world) recording(owner string) *fencelock.Client {
+	return w.client(&fencelock.Options{Owner: owner, History: fencelock.History{Keep: 100}})
+}
+
+// history is what the store remembers of key, the oldest first, in words.
+func (w *world) history(key string) (words []string) {
+	w.Helper()
+	time.Sleep(time.Second)
+	es, err := w.client(nil).History(bg, key, 10_000)
+	ok(w.T, err)
+	for _, e := range es {
+		text := e.Owner + " waited " + e.Granted.Sub(e.Asked).String()
+		if e.Granted.IsZero() {
+			text = e.Owner + " never granted"
+		}
+		switch {
+		case e.Held:
+			text += ", holds"
+		case e.Ended.IsZero():
+			text += ", no end"
+		default:
+			if !e.Granted.IsZero() {
+				text += fmt.Sprintf(", held %v", e.Ended.Sub(e.Granted))
+			}
+			text += ", " + e.End
+		}
+		if e.BrokenBy != "" {
+			text += " by " + e.BrokenBy
+		}
+		if e.Reason != "" {
+			text += ": " + e.Reason
+		}
+		if e.Missing > 0 {
+			text += fmt.Sprintf(" (%d missing)", e.Missing)
+		}
+		words = append([]string{text}, words...)
+	}
+	return words
+}
+
+func (w *world) remembers(key string, want ...string) {
+	w.Helper()
+	if got := w.history(key); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		w.Errorf("the history is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestHistorySaysWhoHeldTheLock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.recording("a"), w.recording("b")
+		l := w.lock(a, "k", fencelock.Note("nightly"))
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Owner("for c")) })
+		time.Sleep(3 * time.Second)
+		w.release(l)
+		l = w.got(k.wait())
+		time.Sleep(time.Hour)
+		w.remembers("k", "a waited 0s, held 3s, released", "for c waited 3s, holds")
+		w.release(l)
+		l = w.lock(a, "k", fencelock.MaxHold(time.Minute))
+		<-l.Context().Done()
+		w.remembers("k", "a waited 0s, held 3s, released", "for c waited 3s, held 1h0m1s, released",
+			"a waited 0s, held 1m0s, max-hold")
+		es, err := b.History(bg, "k", 100)
+		ok(t, err)
+		if e := es[2]; e.Note != "nightly" || e.Kind != fencelock.Exclusive || e.Key != "k" || e.Token == 0 {
+			t.Errorf("the entry is %+v", e)
+		}
+	})
+}
+
+// Lock and Release send what they send without a history; the rest comes together, later.
+func TestHistoryIsWrittenInTheBackground(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.recording("c")
+		for range 50 {
+			w.release(w.lock(c, "k"))
+		}
+		if got := strings.Join(w.store.taken(), " "); got != strings.TrimSpace(strings.Repeat("enter leave ", 50)) {
+			t.Errorf("steps were %s", got)
+		}
+		time.Sleep(time.Second)
+		w.steps("record")
+		time.Sleep(time.Hour)
+		w.steps()
+	})
+}
+
+func TestHistoryIsOffByDefault(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.release(w.lock(w.client(nil), "k"))
+		w.remembers("k")
+	})
+}
+
+func TestHistorySaysWhoBrokeALock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b, operator := w.recording("a"), w.recording("b"), w.recording("operator")
+		l := w.lock(a, "k")
+		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		ok(t, operator.Break(bg, "k", l.Token(), "it hung"))
+		<-l.Context().Done()
+		w.release(w.got(k.wait()))
+		w.remembers("k", "a waited 0s, held 0s, broken by operator: it hung", "b waited 0s, held 0s, released")
+
+		l = w.lock(a, "k")
+		k = w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Wait(time.Hour)) })
+		line, err := a.Line(bg, "k")
+		ok(t, err)
+		ok(t, operator.Break(bg, "k", line.Waiters[0].Token, "no more of these"))
+		w.release(l)
+		_, err = k.wait()
+		w.is(err, fencelock.ErrLost)
+		if got, want := w.history("k"), " never granted, broken by operator: no more of these"; got[3] != want {
+			t.Errorf("the history of a broken waiter is %q, want %q", got[3], want)
+		}
+	})
+}
+
+// A break names a claim by any of its tokens, and its holder may have had a later one.
+func TestHistoryFindsTheBrokenHolderOfASpan(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, operator := w.recording("a"), w.recording("operator")
+		l := w.lock(a, "k")
+		k := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		w.release(l)
+		l = w.got(k.wait())
+		line, err := operator.Line(bg, "k")
+		ok(t, err)
+		if line.Holders[0].Token == l.Token() {
+			t.Fatal("it was not handed on")
+		}
+		time.Sleep(time.Second)
+		ok(t, operator.Break(bg, "k", line.Holders[0].Token, "it hung"))
+		<-l.Context().Done()
+		w.remembers("k", "a waited 0s, held 0s, released", "a waited 0s, held 1s, broken by operator: it hung")
+	})
+}
+
+// An outage delays no call. What is written afterwards are the last entries, with the number of
+// those that are missing.
+func TestHistoryOutlivesAnOutage(t *testing.T) {
+	for name, fault := range faults {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var heard listener
+			c := w.client(&fencelock.Options{Owner: "c", History: fencelock.History{Keep: 10_000}, Hooks: heard.hooks()})
+			w.store.meddle(only(fault, "record"), nil)
+			start := time.Now()
+			for range 100 {
+				for range 50 {
+					w.release(w.lock(c, "k"))
+				}
+				synctest.Wait() // or hooks lose events
+			}
+			if d := time.Since(start); d != 0 {
+				t.Errorf("the outage has delayed the calls by %v", d)
+			}
+			time.Sleep(time.Minute)
+			w.store.heal()
+			time.Sleep(time.Minute)
+			got := w.history("k")
+			if len(got) != 4096 || !strings.HasSuffix(got[0], "(904 missing)") {
+				t.Errorf("%d of 5000 grants are remembered, the first as %q; want 4096, and 904 missing", len(got), got[0])
+			}
+			names, events := heard.take()
+			i := slices.IndexFunc(events, func(e fencelock.Event) bool { return e.Token == 0 })
+			if i < 0 || !strings.Contains(events[i].Err.Error(), "history cannot be written") {
+				t.Errorf("no warning among %d events, the last is %v", len(names), names[len(names)-1])
+			}
+		})
+	}
+}
+
+// Close writes what is left, and waits no longer than for the rest.
+func TestCloseWritesTheHistory(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.recording("c")
+		w.lock(c, "k")
+		ok(t, c.Close())
+		w.remembers("k", "c waited 0s, held 0s, closed")
+
+		w.store.meddle(only(silent, "record"), nil)
+		c = w.recording("c")
+		w.release(w.lock(c, "k"))
+		start := time.Now()
+		ok(t, c.Close())
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("Close waited %v for the history", d)
+		}
+	})
+}
+
+// A process that was killed has written that it got the lock.
+func TestHistoryOfAKilledProcessHasNoEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.recording("c")
+		w.lock(c, "k")
+		w.remembers("k", "c waited 0s, holds")
+		w.store.meddle(down, nil)
+		time.Sleep(time.Minute) // it is lost here, and nobody can be told
+		es, err := w.store.Store.History(bg, "k", 1)
+		ok(t, err)
+		if !es[0].Ended.IsZero() {
+			t.Errorf("the entry is %+v", es[0])
+		}
+		reader := testclient.New(w, w.store.Store, nil)
+		defer reader.Close()
+		read, err := reader.History(bg, "k", 1)
+		ok(t, err)
+		if read[0].Held || !read[0].Ended.IsZero() {
+			t.Errorf("the history says %+v", read[0])
+		}
+	})
+}
+
+func TestHistoryOfADetachedLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.recording("a"), w.recording("b")
+		h, err := a.Detach(bg, w.lock(a, "k"))
+		ok(t, err)
+		w.remembers("k", "a waited 0s, holds")
+		ok(t, b.ReleaseDetached(bg, h))
+		w.remembers("k", "a waited 0s, held 1s, released")
+	})
+}
+
+// bare is a backend without a history.
+type bare struct{ driver.Backend }
+
+func TestHistoryThatCannotBe(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, h := range []fencelock.History{{Keep: -1}, {Keep: 1_000_000}, {For: time.Millisecond}} {
+			_, err := fencelock.New(w.store, &fencelock.Options{History: h})
+			w.is(err, fencelock.ErrInvalid)
+		}
+		_, err := fencelock.New(bare{w.store}, &fencelock.Options{History: fencelock.History{Keep: 1}})
+		w.is(err, fencelock.ErrInvalid)
+		c := testclient.New(w, bare{w.store}, nil)
+		defer c.Close()
+		_, err = c.History(bg, "k", 1)
+		w.is(err, fencelock.ErrInvalid)
+		_, err = w.client(nil).History(bg, "k", 0)
+		w.is(err, fencelock.ErrInvalid)
+	})
+}

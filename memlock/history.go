@@ -1,0 +1,56 @@
+package memlock
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// remembered is one grant in the history of its key.
+type remembered struct {
+	driver.HistoryEntry
+	at time.Duration // of the last entry; see instant.mono
+}
+
+// Record adds es to the histories of their keys.
+func (s *Store) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Since(s.start)
+	for _, e := range es {
+		h := s.histories[e.Key]
+		i, known := slices.BinarySearchFunc(h, e.Token, func(r remembered, token int64) int {
+			return cmp.Compare(r.Token, token)
+		})
+		if !known {
+			h = slices.Insert(h, i, remembered{HistoryEntry: driver.HistoryEntry{Key: e.Key, Token: e.Token}})
+		}
+		h[i].Merge(e)
+		h[i].at = now
+		h = slices.DeleteFunc(h, func(r remembered) bool { return now-r.at > keep.For })
+		s.histories[e.Key] = slices.Delete(h, 0, max(len(h)-keep.Keep, 0))
+	}
+	return nil
+}
+
+// History returns what is known of the last n grants of key.
+func (s *Store) History(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var es []driver.HistoryEntry
+	for _, r := range slices.Backward(s.histories[key]) {
+		if len(es) < n {
+			es = append(es, r.HistoryEntry)
+		}
+	}
+	return es, nil
+}

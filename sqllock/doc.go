@@ -134,6 +134,13 @@
 // what it cannot promise. While a transaction holds a key, the processes that wait for it
 // read its line ten times a second.
 //
+// # History
+//
+// The history of fencelock.Options.History is a table: one row per grant, with what is known of
+// it as JSON, whose fields are those of driver.HistoryEntry. Up to 200 entries are one statement.
+// It keeps the last grants of each key that is written, and forgets what is too old of all
+// keys. On PostgreSQL the encoding of the database must be UTF8. Locks of a transaction are not in it.
+//
 // # Waking up
 //
 // A release wakes a waiter of its own process through a channel. A waiter in another

@@ -64,14 +64,19 @@ func (s *server) notify() {}
 
 // ready looks whether the steps are there, and of which format the tables are.
 func (s *server) ready(ctx context.Context) error {
-	err := s.inspect(ctx)
-	if s.create && slices.Contains(s.errors.missing, s.errors.code(err)) {
-		if err := s.retry(ctx, func() error { return s.createTables(ctx) }); err != nil {
-			return s.fail("create the tables", "", err)
-		}
-		err = s.inspect(ctx)
+	return s.fail("open the tables", "", s.creating(ctx, func() error { return s.inspect(ctx) }))
+}
+
+// creating calls f. If a table or a step was missing and shall be created, it calls f again.
+func (s *server) creating(ctx context.Context, f func() error) error {
+	err := f()
+	if !s.create || !slices.Contains(s.errors.missing, s.errors.code(err)) {
+		return err
 	}
-	return s.fail("open the tables", "", err)
+	if err := s.retry(ctx, func() error { return s.createTables(ctx) }); err != nil {
+		return s.fail("create the tables", "", err)
+	}
+	return f()
 }
 
 func (s *server) inspect(ctx context.Context) error {
@@ -94,7 +99,7 @@ func (s *server) inspect(ctx context.Context) error {
 func (s *server) call(ctx context.Context, what, key string, into sink, step string, args ...any,
 ) (broke bool, err error) {
 	text, params := s.statement(step, args)
-	err = s.retry(ctx, func() error {
+	once := func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -102,8 +107,12 @@ func (s *server) call(ctx context.Context, what, key string, into sink, step str
 		err := s.send(ctx, key, text, params, into.add)
 		broke = broke || errors.Is(err, sqldriver.ErrBadConn)
 		return err
-	})
-	return broke, s.fail(what, key, err)
+	}
+	attempt := func() error { return s.retry(ctx, once) }
+	if step == "record" || step == "history" { // tables may be older than the history
+		return broke, s.fail(what, key, s.creating(ctx, attempt))
+	}
+	return broke, s.fail(what, key, attempt())
 }
 
 // send sends one statement.

@@ -124,17 +124,21 @@ func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 	return d, nil
 }
 
-// prepare looks at the tables, creates them if that was asked for, and prepares the
-// statements of d. database/sql prepares them again for each connection.
+// prepare looks at the tables, creates them if that was asked for and one is missing, and
+// prepares the statements of d. database/sql prepares them again for each connection.
 func (s *sqlite) prepare(ctx context.Context, d *database) error {
-	err := s.inspect(ctx, d)
-	if noTable(err) && s.create {
-		if err := s.createTables(ctx); err != nil {
-			return s.fail("create the tables", "", err)
-		}
-		err = s.inspect(ctx, d)
+	err := s.prepareOnce(ctx, d)
+	if !noTable(err) || !s.create {
+		return err
 	}
-	if err != nil {
+	if err := s.createTables(ctx); err != nil {
+		return s.fail("create the tables", "", err)
+	}
+	return s.prepareOnce(ctx, d)
+}
+
+func (s *sqlite) prepareOnce(ctx context.Context, d *database) error {
+	if err := s.inspect(ctx, d); err != nil {
 		return err
 	}
 	files, err := fs.Glob(sqliteQueries, "query/sqlite/*.sql")

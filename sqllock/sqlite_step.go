@@ -10,7 +10,7 @@ import (
 )
 
 // reads are the steps that read by one statement and need no transaction.
-var reads = []string{"line", "next", "standing", "news"}
+var reads = []string{"line", "next", "standing", "news", "history"}
 
 // call makes a step on SQLite. Of a renewal, see renew.
 func (s *sqlite) call(ctx context.Context, what, key string, into sink, step string, args ...any) (bool, error) {
@@ -89,6 +89,8 @@ func (t *txn) step(step string) (err error) {
 		return t.renew(t.args[0].([]driver.Ticket))
 	case "sweep":
 		return t.sweep()
+	case "record":
+		return t.record()
 	}
 	if _, err := t.runAndGrant("refresh"); err != nil {
 		return err

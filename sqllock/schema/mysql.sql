@@ -96,6 +96,17 @@ CREATE TABLE IF NOT EXISTS fencelock_binding (
     since BIGINT         NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
 
+-- The history: one row per grant. entry is what is known of it, a JSON object: owner, note,
+-- kind, permits, asked, granted, ended, end, reason, broken, broken_by, broken_for, lost.
+CREATE TABLE IF NOT EXISTS fencelock_history (
+    lock_key VARBINARY(1024) NOT NULL,
+    token    BIGINT          NOT NULL,
+    written  BIGINT          NOT NULL,
+    entry    MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    PRIMARY KEY (lock_key, token),
+    KEY fencelock_history_age (written)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC$$
+
 INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1')$$
 
 -- A server that ends a statement of a procedure (KILL QUERY, max_statement_time) does not
@@ -1012,6 +1023,47 @@ BEGIN
         END IF;
         COMMIT;
     END IF;
+END$$
+
+-- Adds to the history. p_entries is a JSON array of objects with a key in base64, a token, and
+-- an entry as text. Of each of these keys, the last p_keep grants stay; of all keys, what was
+-- written within the last p_age microseconds.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_record(
+    IN p_entries LONGTEXT CHARACTER SET utf8mb4, IN p_keep BIGINT, IN p_age BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now BIGINT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    CALL fencelock_v1_clock(v_now);
+    COMMIT;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
+    INSERT INTO fencelock_history (lock_key, token, written, entry)
+        SELECT FROM_BASE64(e.k), e.token, v_now, e.entry
+            FROM JSON_TABLE(p_entries, '$[*]' COLUMNS (
+                k VARCHAR(2048) PATH '$.key', token BIGINT PATH '$.token',
+                entry MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.entry')) AS e
+            ORDER BY 1, 2
+        ON DUPLICATE KEY UPDATE written = VALUES(written),
+            entry = JSON_MERGE_PATCH(fencelock_history.entry, VALUES(entry));
+    DELETE h FROM fencelock_history AS h JOIN (
+        SELECT o.lock_key, o.token, ROW_NUMBER() OVER (PARTITION BY o.lock_key ORDER BY o.token DESC) AS place
+            FROM fencelock_history AS o JOIN (
+                SELECT DISTINCT FROM_BASE64(j.k) AS k
+                    FROM JSON_TABLE(p_entries, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$.key')) AS j) AS e
+                ON o.lock_key = e.k) AS r
+        ON h.lock_key = r.lock_key AND h.token = r.token
+        WHERE r.place > p_keep;
+    DELETE FROM fencelock_history WHERE written < v_now - p_age LIMIT 1000;
+    COMMIT;
+END$$
+
+-- Reads what is known of the last grants of a key, the newest first.
+CREATE PROCEDURE IF NOT EXISTS fencelock_v1_history(IN p_key VARBINARY(1024), IN p_n BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+    SELECT CAST(entry AS BINARY) AS note FROM fencelock_history
+        WHERE lock_key = p_key ORDER BY token DESC LIMIT p_n;
 END$$
 
 -- Says which format the tables have. It is made last: where it is, all the others are.

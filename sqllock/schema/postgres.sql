@@ -5,7 +5,8 @@
 -- Who runs this owns the tables. Another role that shall use the locks needs
 --   GRANT SELECT, INSERT, UPDATE, DELETE
 --      ON fencelock_meta, fencelock_line, fencelock_claim, fencelock_tombstone TO role;
--- and if this database is a member of a quorum, the same ON fencelock_run.
+-- and if this database is a member of a quorum, the same ON fencelock_run; to keep a history,
+-- the same ON fencelock_history.
 --
 -- Times are in microseconds since 1970, by the clock of this server: read them with
 -- to_timestamp(expires / 1e6). Keys, ids and texts are bytes, so that no encoding and
@@ -101,6 +102,19 @@ CREATE UNLOGGED TABLE IF NOT EXISTS fencelock_run (
     one boolean PRIMARY KEY CHECK (one),
     run text    NOT NULL
 );
+
+-- The history: one row per grant. entry is what is known of it: owner, note, kind, permits,
+-- asked, granted, ended, end, reason, broken, broken_by, broken_for, lost. For people:
+--   SELECT token, entry FROM fencelock_history WHERE key = 'orders/42' ORDER BY token DESC;
+CREATE TABLE IF NOT EXISTS fencelock_history (
+    key     bytea  NOT NULL,
+    token   bigint NOT NULL,
+    written bigint NOT NULL,
+    entry   jsonb  NOT NULL,
+    PRIMARY KEY (key, token)
+);
+
+CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 
 -- What the steps answer: rows of this kind. It is for its type only; "what" says which
 -- columns count:
@@ -873,6 +887,28 @@ BEGIN
     UPDATE fencelock_meta SET value = CASE WHEN v_n < a_many THEN '' ELSE v_after END WHERE name = 'swept';
     DELETE FROM fencelock_tombstone WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM fencelock_tombstone WHERE expires <= v_now LIMIT a_many FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- fencelock_record adds to the history. a_entries is a JSON array of objects with a key in
+-- base64, a token, and an entry as text. Of each of these keys, the last a_keep grants stay;
+-- of all keys, what was written within the last a_age microseconds.
+CREATE OR REPLACE FUNCTION fencelock_record(a_entries bytea, a_keep bigint, a_age bigint)
+RETURNS TABLE (note text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now     bigint := fencelock_now();
+    v_entries jsonb  := convert_from(a_entries, 'UTF8')::jsonb;
+BEGIN
+    PERFORM fencelock_lazily();
+    INSERT INTO fencelock_history AS h (key, token, written, entry)
+        SELECT decode(e->>'key', 'base64'), (e->>'token')::bigint, v_now, (e->>'entry')::jsonb
+            FROM jsonb_array_elements(v_entries) AS e ORDER BY 1, 2
+        ON CONFLICT (key, token) DO UPDATE SET written = excluded.written, entry = h.entry || excluded.entry;
+    DELETE FROM fencelock_history AS h
+        USING (SELECT DISTINCT decode(e->>'key', 'base64') AS key FROM jsonb_array_elements(v_entries) AS e) AS k
+        WHERE h.key = k.key AND h.token <= (
+            SELECT token FROM fencelock_history WHERE key = k.key ORDER BY token DESC OFFSET a_keep LIMIT 1);
+    DELETE FROM fencelock_history WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM fencelock_history WHERE written < v_now - a_age LIMIT 1000 FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- fencelock_format says which format the tables have. It is made last: where it is, all the

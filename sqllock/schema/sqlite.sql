@@ -60,6 +60,18 @@ CREATE TABLE IF NOT EXISTS fencelock_tombstone (
 CREATE INDEX IF NOT EXISTS fencelock_tombstone_end ON fencelock_tombstone (until);
 CREATE INDEX IF NOT EXISTS fencelock_tombstone_news ON fencelock_tombstone (node) WHERE broken = 1;
 
+-- The history: one row per grant. entry is what is known of it, a JSON object: owner, note,
+-- kind, permits, asked, granted, ended, end, reason, broken, broken_by, broken_for, lost.
+CREATE TABLE IF NOT EXISTS fencelock_history (
+    key     BLOB    NOT NULL,
+    token   INTEGER NOT NULL,
+    written INTEGER NOT NULL,   -- wall clock
+    entry   TEXT    NOT NULL,
+    PRIMARY KEY (key, token)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
+
 -- The counter outlives the claim that drew from it.
 CREATE TRIGGER IF NOT EXISTS fencelock_claim_drawn AFTER INSERT ON fencelock_claim
 BEGIN

@@ -1,0 +1,97 @@
+package sqllock
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+var _ driver.Historian = (*Backend)(nil)
+
+// Record adds es to the table of the history: one statement, on SQLite one transaction. On
+// PostgreSQL the commit does not wait for the disk.
+func (b *Backend) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+	records, err := newRecords(es)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	text, err := json.Marshal(records)
+	if err != nil {
+		return permanent(err)
+	}
+	return b.step(ctx, func(ctx context.Context) (effects, error) {
+		into := &history{}
+		_, err := b.store.call(ctx, "write the history", "", into, "record", text, int64(keep.Keep), keep.For.Microseconds())
+		return effects{}, err
+	})
+}
+
+// History reads what is known of the last n grants of key, in one statement.
+func (b *Backend) History(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+	return read(ctx, b, func(ctx context.Context) ([]driver.HistoryEntry, error) {
+		h := &history{key: key}
+		_, err := b.store.call(ctx, "read the history of", key, h, "history", []byte(key), int64(n))
+		return h.entries, err
+	})
+}
+
+// record is an entry on its way to the database.
+type record struct {
+	Key   []byte `json:"key"` // in base64
+	Token int64  `json:"token"`
+	Entry string `json:"entry"` // JSON
+}
+
+func newRecords(es []driver.HistoryEntry) ([]record, error) {
+	records := make([]record, len(es))
+	for i, e := range es {
+		e.Reason = strings.ReplaceAll(e.Reason, "\x00", "") // PostgreSQL takes it in no text
+		entry, err := json.Marshal(e)
+		if err != nil {
+			return nil, permanent(err)
+		}
+		records[i] = record{[]byte(e.Key), e.Token, string(entry)}
+	}
+	return records, nil
+}
+
+// history takes the rows of an answer.
+type history struct {
+	key     string
+	entries []driver.HistoryEntry
+}
+
+func (h *history) begin() { h.entries = nil }
+
+func (h *history) add(r *row) error {
+	e := driver.HistoryEntry{Key: h.key}
+	if err := json.Unmarshal([]byte(r.note), &e); err != nil {
+		return permanent(fmt.Errorf("an entry in the history of %q cannot be read: %w", h.key, err))
+	}
+	h.entries = append(h.entries, e)
+	return nil
+}
+
+// record adds to the history on SQLite.
+func (t *txn) record() error {
+	var records []record
+	if err := json.Unmarshal(t.args[0].([]byte), &records); err != nil {
+		return err
+	}
+	keys := map[string]bool{}
+	for _, r := range records {
+		keys[string(r.Key)] = true
+		if _, err := t.query("record", []any{r.Key, r.Token, r.Entry}, t.take); err != nil {
+			return err
+		}
+	}
+	for key := range keys {
+		if _, err := t.query("forget", []any{[]byte(key), t.args[1], t.args[2]}, t.take); err != nil {
+			return err
+		}
+	}
+	return nil
+}

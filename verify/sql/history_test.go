@@ -1,0 +1,49 @@
+package sql_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// TestHistoryOfOlderTables has tables that were made before the history. Who may create tables
+// creates it, and others are told how.
+func TestHistoryOfOlderTables(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		ctx := context.Background()
+		maker := s.polling(t)
+		must(t, maker.Leave(ctx, hold(t, maker, claim("k")), driver.Exit{}))
+		older := map[sqllock.Dialect]string{
+			sqllock.Postgres: "DROP FUNCTION fencelock_record", sqllock.MySQL: "DROP PROCEDURE fencelock_v1_record",
+		}[s.dialect]
+		if older != "" {
+			s.do(t, older)
+		}
+		s.do(t, "DROP TABLE fencelock_history")
+
+		entries := []driver.HistoryEntry{{Key: "k", Token: 1, Owner: "somebody"}}
+		keep := driver.HistoryBounds{Keep: 10, For: time.Hour}
+		b := s.new(t, s.open(t), nil)
+		_, err := b.History(ctx, "k", 1)
+		for what, err := range map[string]error{"History": err, "Record": b.Record(ctx, entries, keep)} {
+			if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), s.schemaCommand()) {
+				t.Errorf("%s without its table answered %v; want %s", what, err, s.schemaCommand())
+			}
+		}
+		if s.dialect != sqllock.SQLite {
+			must(t, b.Leave(ctx, hold(t, b, claim("another")), driver.Exit{})) // a lock needs no history
+		}
+		b = s.polling(t)
+		must(t, b.Record(ctx, entries, keep))
+		got, err := b.History(ctx, "k", 10)
+		must(t, err)
+		if len(got) != 1 || got[0] != entries[0] {
+			t.Errorf("the history is %+v; want %+v", got, entries)
+		}
+	})
+}

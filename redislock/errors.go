@@ -33,6 +33,7 @@ var refusals = []struct{ begins, advice string }{
 	{"ERR Client sent AUTH", "the server has no password: give the client none"},
 	{"NOPERM", adviceRights},
 	{"The user executing the script can't", adviceRights},
+	{"ERR The user executing the script can't", adviceRights},
 	{"ERR unknown command", adviceCommand},
 	{"ERR Unknown Redis command", adviceCommand},
 	{"ERR Write commands not allowed after non deterministic", "the server is too old: use Redis 5.0 or newer"},

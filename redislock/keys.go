@@ -9,13 +9,14 @@ import (
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
-// A lock has three Redis keys, which script/record.lua describes:
+// A lock has three Redis keys, which script/record.lua describes, and perhaps a stream:
 //
 //	fencelock:{orders/42}    record
 //	fencelock:{orders/42}c   claims
 //	fencelock:{orders/42}z   order
+//	fencelock:{orders/42}h   history
 //
-// What is in braces is the hash tag: a Cluster puts all three in one hash slot. The
+// What is in braces is the hash tag: a Cluster puts all in one hash slot. The
 // lock's key is escaped there, so that it cannot hold a brace itself.
 
 // keyEscaping writes as %XX what must not stand in a hash tag: braces, which would end

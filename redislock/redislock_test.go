@@ -112,7 +112,8 @@ func dial(t testing.TB, s *testserver.Server) *redis.Client {
 
 // rights is what the comment of New says that the user needs.
 const rights = "+eval +evalsha +time +get +set +del +hget +hmget +hset +hdel " +
-	"+zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat +publish +subscribe +unsubscribe +ping +scan"
+	"+zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat +publish +subscribe +unsubscribe +ping +scan " +
+	"+xadd +xdel +xrange +xrevrange" // for a history
 
 // restrict makes a user that may do what New says, and no more.
 func restrict(t testing.TB, s *testserver.Server, more ...string) {

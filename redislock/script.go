@@ -23,6 +23,8 @@ var (
 	reserveScript    = loadScript("reserve", 1)
 	ballotScript     = loadScript("ballot", maxShort)
 	initialiseScript = loadScript("initialise", 1)
+	historyAddScript = loadScript("history_add", 1)
+	historyScript    = loadScript("history", 1)
 )
 
 // How many locks one call of a script is for. The server does nothing else meanwhile. 64 free

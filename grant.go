@@ -153,6 +153,7 @@ func (g *grant) sendEnd(hook func(Event), now int64, err error) {
 		return
 	}
 	e := g.event()
+	e.Time = time.Now().Add(time.Duration(now - g.claim.c.clock.now())) // the store's answer took time
 	e.Held, e.Err = time.Duration(now-g.at), err
 	g.claim.c.hooks.send(hook, e)
 }

@@ -164,7 +164,7 @@ func (d *dispatcher) send(hook func(Event), e Event) {
 		d.dropped++
 		return
 	}
-	e.Time = time.Now()
+	e.Time = cmp.Or(e.Time, time.Now())
 	e.Dropped, d.dropped = d.dropped, 0
 	d.queue = append(d.queue, pendingEvent{hook, e})
 	if d.running == nil {

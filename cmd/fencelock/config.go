@@ -28,6 +28,7 @@ or your folder for settings, else it is the default:
   url = "postgres://locks@db.example:5432/app"
   password_file = "secret"   # relative to this file
   ca = "ca.pem"              # and cert, key: files in PEM form, for TLS
+  history = true             # see fencelock history --help
 
 Flags and variables come before the file. What stands beside the url of a file is used for
 that URL only. A file that others may write is refused.`,
@@ -74,6 +75,9 @@ func (c *cli) settings(s *store) []setting {
 		if value != "" {
 			all = append(all, setting{x.name, value, from})
 		}
+	}
+	if on, from, err := s.historyFrom(); on && err == nil {
+		all = append(all, setting{"history", "on", from})
 	}
 	return all
 }

@@ -20,6 +20,7 @@ type configFile struct {
 	CA           string `toml:"ca"`
 	Cert         string `toml:"cert"`
 	Key          string `toml:"key"`
+	History      bool   `toml:"history"`
 
 	path string // "" if there is no such file
 }
@@ -69,7 +70,7 @@ func readConfig(path string) (configFile, error) {
 		return f, fail(exitConfig, "%s cannot be read: %v", quote(path), err)
 	}
 	if unknown := seen.Undecoded(); len(unknown) > 0 {
-		return f, fail(exitConfig, "%s has the unknown setting %s; known are url, password_file, ca, cert and key",
+		return f, fail(exitConfig, "%s has the unknown setting %s; known are url, password_file, ca, cert, key and history",
 			quote(path), unknown[0])
 	}
 	if f.URL == "" {

@@ -82,7 +82,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		h.waiting = newWaitingLine(f.name)
 	}
 	open.Backend = observe(open.Backend, h.outage, h.waiting)
-	h.session, err = newSession(where, open, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(where)})
+	h.session, err = c.newSession(where, open, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(where)})
 	if err != nil {
 		open.Close()
 		return nil, err

@@ -117,8 +117,9 @@ type observed struct {
 }
 
 type (
-	alarm    interface{ driver.Alarm }
-	detacher interface{ driver.Detacher }
+	alarm     interface{ driver.Alarm }
+	detacher  interface{ driver.Detacher }
+	historian interface{ driver.Historian }
 )
 
 // observe shows m and w what b answers.
@@ -126,7 +127,15 @@ func observe(b driver.Backend, m *outageMonitor, w *waitingLine) driver.Backend 
 	o := observed{b, m, w}
 	a, alarms := b.(driver.Alarm)
 	d, detaches := b.(driver.Detacher)
+	h, remembers := b.(driver.Historian)
 	switch {
+	case alarms && detaches && remembers:
+		return struct {
+			observed
+			alarm
+			detacher
+			historian
+		}{o, a, d, h}
 	case alarms && detaches:
 		return struct {
 			observed

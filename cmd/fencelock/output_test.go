@@ -36,6 +36,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 		"doctor":     {"doctor", "doctor -o json"},
 		"completion": {"completion bash", "completion zsh", "completion fish", "completion powershell"},
 		"help":       {"help", "help run"},
+		"history":    {"history n -o json"},
 		"ls":         {"ls", "ls -o json"},
 		"ping":       {"ping"},
 		"serve":      {"serve token ci"}, // a server that loses its audit log goes on

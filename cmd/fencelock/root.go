@@ -24,6 +24,9 @@ type cli struct {
 	passwordFile string
 	output       string
 	refused      error // why no help was shown
+
+	history       bool // --history
+	writesHistory bool // the verb holds names, or ends claims
 }
 
 const rootHelp = `fencelock holds a distributed lock while a command runs. The lock excludes other
@@ -96,13 +99,19 @@ func newRoot(c *cli) *cobra.Command {
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newAcquire(c), newRenew(c), newRelease(c), newCheck(c),
-		newFree(c), newWait(c), newLs(c), newShow(c), newWatch(c),
+		newFree(c), newWait(c), newLs(c), newShow(c), newHistory(c), newWatch(c),
 		newBreak(c), newServe(c), newConsole(c), newPing(c), newDoctor(c), newConfig(c), newBench(c), newInit(c),
 		newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(slices.Concat(verbs, systemVerbs(c), makerVerbs(c))...)
 	root.SetHelpCommand(newHelp())
 	c.completions(root)
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "run", "once", "hold", "acquire", "release", "break", "serve":
+			c.addHistory(cmd)
+		}
+	}
 	return root
 }
 
@@ -129,15 +138,20 @@ type session struct {
 	open  *storeurl.Store
 }
 
-func newSession(s *store, open *storeurl.Store, o fencelock.Options) (*session, error) {
+// newSession makes a client. After an error, open is still to be closed.
+func (c *cli) newSession(s *store, open *storeurl.Store, o fencelock.Options) (*session, error) {
+	var err error
+	if o.History, err = c.historyOptions(s, open.Backend); err != nil {
+		return nil, err
+	}
 	// One claim per process: there is nobody to hand on to.
 	o.HandOff = 1
 	o.Owner = owner()
-	c, err := fencelock.New(open.Backend, &o)
+	client, err := fencelock.New(open.Backend, &o)
 	if err != nil {
 		return nil, err
 	}
-	return &session{c, s, open.Backend.Info(), open}, nil
+	return &session{client, s, open.Backend.Info(), open}, nil
 }
 
 func (s *session) close() {
@@ -179,7 +193,7 @@ func (c *cli) lookWithin(ctx context.Context, name string, w seconds) (*session,
 	if err != nil {
 		return nil, err
 	}
-	return newSession(s, open, fencelock.Options{})
+	return c.newSession(s, open, fencelock.Options{})
 }
 
 // owner is what others see of this process: user@host/pid.

@@ -240,7 +240,7 @@ func (c *cli) openToServe() (*session, error) {
 		return nil, err
 	}
 	where.warn(ctx, open)
-	return newSession(where, open, fencelock.Options{TTL: placeKept})
+	return c.newSession(where, open, fencelock.Options{TTL: placeKept})
 }
 
 func (f *serveFlags) openAudit(stdout *terminal.Output) (*slog.Logger, error) {

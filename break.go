@@ -46,7 +46,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		}
 		return wrap(op, key, c.storeError(ctx, err))
 	}
-	c.recorder.broken(key, token, c.options.Owner, reason)
+	c.recorder.broken(key, token, reason)
 	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.key == key }) {
 		cl.breakToken(token, reason)
 	}

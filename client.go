@@ -68,8 +68,7 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 	c.reserver, _ = b.(driver.Reserver)
 	c.hooks.Hooks, c.hooks.owner = c.options.Hooks, c.options.Owner
 	if recorder != nil {
-		c.recorder, recorder.warn = recorder, c.hooks.warnOnce
-		c.hooks.Hooks = JoinHooks(recorder.hooks(), c.hooks.Hooks)
+		c.recorder, recorder.warn, recorder.owner = recorder, c.hooks.warnOnce, options.Owner
 	}
 	if a, ok := b.(driver.Alarm); ok {
 		c.stopAlarms = a.Alarm(c.claimBroken)

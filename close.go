@@ -152,10 +152,7 @@ func (c *Client) Close() error {
 	if c.stopAlarms != nil {
 		c.stopAlarms()
 	}
-	if c.recorder != nil {
-		c.hooks.drain(closeBudget)
-		c.recorder.close(closeBudget)
-	}
+	c.recorder.close(closeBudget)
 	err := c.backend.Close()
 	c.hooks.drain(closeBudget)
 	close(c.life.closed)

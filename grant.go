@@ -118,9 +118,10 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 		cl.planLocked(now)
 	}
 	l := g.addLeaseLocked(a.ctx, &first.lease)
-	if hooks := &cl.c.hooks; hooks.Acquired != nil {
+	if hooks := &cl.c.hooks; hooks.Acquired != nil || cl.c.recorder != nil {
 		e := g.event()
 		e.Wait, e.Waited, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
+		cl.c.recorder.begun(&e)
 		hooks.send(hooks.Acquired, e)
 	}
 	return l
@@ -146,16 +147,18 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 	cl.c.life.endGrant()
 }
 
-// sendEnd reports to Hooks.Released or Hooks.Lost that g has ended at time now. The mutex of
-// the claim is held.
+// sendEnd reports to the history, and to Hooks.Released or Hooks.Lost, that g has ended at time
+// now. The mutex of the claim is held.
 func (g *grant) sendEnd(hook func(Event), now int64, err error) {
-	if hook == nil {
+	c := g.claim.c
+	if hook == nil && c.recorder == nil {
 		return
 	}
 	e := g.event()
-	e.Time = time.Now().Add(time.Duration(now - g.claim.c.clock.now())) // the store's answer took time
+	e.Time = time.Now().Add(time.Duration(now - c.clock.now())) // the store's answer took time
 	e.Held, e.Err = time.Duration(now-g.at), err
-	g.claim.c.hooks.send(hook, e)
+	c.recorder.ended(&e)
+	c.hooks.send(hook, e)
 }
 
 // sendRenewed reports to Hooks.Renewed that the lease was renewed when margin of it was left.

@@ -39,7 +39,7 @@ type HistoryEntry struct {
 	Granted     time.Time // zero if the claim was broken while it waited
 	Ended       time.Time // zero if the grant goes on (see Held), or if its process wrote no end
 	Held        bool      // no end was written, and the claim is in the line
-	// End is how the grant ended: released, expired, stalled, broken, max-hold or closed.
+	// End is how the grant ended: released, expired, stalled, broken, max_hold or closed.
 	End      string
 	Reason   string // why, beside End
 	BrokenBy string // the owner that broke it
@@ -48,7 +48,7 @@ type HistoryEntry struct {
 
 // lossWords are what HistoryEntry.End says of losses.
 var lossWords = map[error]string{
-	ErrExpired: "expired", ErrStalled: "stalled", ErrBroken: "broken", ErrMaxHold: "max-hold", ErrClosed: "closed",
+	ErrExpired: "expired", ErrStalled: "stalled", ErrBroken: "broken", ErrMaxHold: "max_hold", ErrClosed: "closed",
 }
 
 // maxHistory is how many grants of a key may be kept, or read at once.
@@ -74,13 +74,14 @@ type recorder struct {
 	store driver.Historian
 	keep  driver.HistoryBounds
 	warn  func(Event, error)
+	owner string          // of the Client
 	ctx   context.Context // ends when Close waits no longer
 	stop  context.CancelFunc
 
 	mu      sync.Mutex
 	pending []*driver.HistoryEntry // oldest first
 	byGrant map[recordedGrant]*driver.HistoryEntry
-	lost    uint64        // entries that were dropped, and events that hooks lost
+	lost    uint64        // entries that were dropped
 	running chan struct{} // closed when the goroutine ends; nil while none runs
 	closing chan struct{} // closed by Close
 	closed  bool
@@ -125,40 +126,47 @@ func historian(b driver.Backend) (driver.Historian, error) {
 		"leave Options.History out, or use Hooks", b.Info().Name)
 }
 
-// hooks are what tells r of grants.
-func (r *recorder) hooks() Hooks {
-	end := func(e Event) {
-		if errors.Is(e.Err, ErrDetached) {
-			return // the lease goes on under its handle
-		}
-		entry := historyOf(&e)
-		entry.Granted, entry.Ended, entry.End = e.Time.Add(-e.Held).UTC(), e.Time.UTC(), "released"
-		var loss *lossError
-		if errors.As(e.Err, &loss) {
-			entry.End, entry.Reason = lossWords[loss.kind], loss.detail
-		}
-		r.add(entry, e.Dropped)
+// A nil recorder notes nothing.
+
+// begun notes a grant. It may be called under any lock of the core.
+func (r *recorder) begun(e *Event) {
+	if r == nil {
+		return
 	}
-	return Hooks{Released: end, Lost: end, Acquired: func(e Event) {
-		entry := historyOf(&e)
-		entry.Asked, entry.Granted = e.Time.Add(-e.Waited).UTC(), e.Time.UTC()
-		r.add(entry, e.Dropped)
-	}}
+	now := time.Now().UTC()
+	entry := r.entryOf(e)
+	entry.Asked, entry.Granted = now.Add(-e.Waited), now
+	r.add(entry)
 }
 
-// historyOf is what e says of its grant, whether it begins or ends.
-func historyOf(e *Event) driver.HistoryEntry {
+// ended notes the end of a grant. It may be called under any lock of the core.
+func (r *recorder) ended(e *Event) {
+	if r == nil || errors.Is(e.Err, ErrDetached) { // a detached lease goes on under its handle
+		return
+	}
+	entry := r.entryOf(e)
+	entry.Granted, entry.Ended, entry.End = e.Time.Add(-e.Held).UTC(), e.Time.UTC(), "released"
+	var loss *lossError
+	if errors.As(e.Err, &loss) {
+		entry.End, entry.Reason = lossWords[loss.kind], loss.detail
+	}
+	r.add(entry)
+}
+
+// entryOf is what e says of its grant, whether it begins or ends.
+func (r *recorder) entryOf(e *Event) driver.HistoryEntry {
 	return driver.HistoryEntry{
-		Key: e.Key, Token: int64(e.Token), Owner: e.Owner, Note: e.Note, Kind: e.Kind.String(), Permits: e.Permits,
+		Key: e.Key, Token: int64(e.Token), Owner: cmp.Or(e.Owner, r.owner), Note: e.Note, Kind: e.Kind.String(),
+		Permits: e.Permits,
 	}
 }
 
-// broken notes that a Client of owner broke a claim.
-func (r *recorder) broken(key string, token fence.Token, owner, reason string) {
+// broken notes that this Client broke a claim.
+func (r *recorder) broken(key string, token fence.Token, reason string) {
 	if r != nil {
 		r.add(driver.HistoryEntry{
-			Key: key, Token: int64(token), Broken: time.Now().UTC(), BrokenBy: owner, BrokenFor: reason,
-		}, 0)
+			Key: key, Token: int64(token), Broken: time.Now().UTC(), BrokenBy: r.owner, BrokenFor: reason,
+		})
 	}
 }
 
@@ -167,15 +175,14 @@ func (r *recorder) left(p *handle) {
 	if r != nil {
 		r.add(driver.HistoryEntry{
 			Key: p.ticket.Key, Token: int64(p.token), Owner: p.ticket.Owner, Ended: time.Now().UTC(), End: "released",
-		}, 0)
+		})
 	}
 }
 
-// add has e written soon. Before it, so many events were dropped.
-func (r *recorder) add(e driver.HistoryEntry, dropped uint64) {
+// add has e written soon.
+func (r *recorder) add(e driver.HistoryEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lost += dropped
 	if known := r.byGrant[recordedGrant{e.Key, e.Token}]; known != nil {
 		known.Merge(e)
 		return
@@ -285,6 +292,9 @@ func (r *recorder) putBack(batch []driver.HistoryEntry) {
 
 // close writes what is left, for at most limit.
 func (r *recorder) close(limit time.Duration) {
+	if r == nil {
+		return
+	}
 	r.mu.Lock()
 	running := r.running
 	r.closed = true
@@ -334,7 +344,7 @@ func (c *Client) History(ctx context.Context, key string, n int) ([]HistoryEntry
 	entries := make([]HistoryEntry, len(stored))
 	for i, e := range stored {
 		e.Key = key
-		entries[i] = entryOf(&e)
+		entries[i] = resultOf(&e)
 		entries[i].Held = entries[i].Ended.IsZero() && slices.ContainsFunc(line.Holders, func(s Standing) bool {
 			return s.HasToken(fence.Token(e.Token))
 		})
@@ -357,7 +367,9 @@ func joinBreaks(es []driver.HistoryEntry) []driver.HistoryEntry {
 			}
 		}
 	}
-	return slices.DeleteFunc(es, func(e driver.HistoryEntry) bool { return e.Granted.IsZero() && e.BrokenBy == "" && e.End == "" })
+	return slices.DeleteFunc(es, func(e driver.HistoryEntry) bool {
+		return e.Granted.IsZero() && e.BrokenBy == "" && e.End == ""
+	})
 }
 
 // endedBy reports whether the break of b may have ended g.
@@ -366,8 +378,8 @@ func endedBy(g, b *driver.HistoryEntry) bool {
 		(g.Ended.IsZero() || g.End == "broken" || g.Ended.After(b.Broken))
 }
 
-// entryOf is e as History returns it.
-func entryOf(e *driver.HistoryEntry) HistoryEntry {
+// resultOf is e as History returns it.
+func resultOf(e *driver.HistoryEntry) HistoryEntry {
 	h := HistoryEntry{
 		Key: e.Key, Token: fence.Token(e.Token), Owner: e.Owner, Note: e.Note, Kind: kindNamed(e.Kind),
 		Permits: e.Permits, Asked: e.Asked, Granted: e.Granted, Ended: e.Ended, End: e.End, Reason: e.Reason,

@@ -110,7 +110,7 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 	if errors.Is(err, ErrLost) {
 		hook = c.hooks.Lost
 	}
-	if hook != nil {
+	if hook != nil || c.recorder != nil {
 		cl.mu.Lock()
 		g.sendEnd(hook, now, err)
 		cl.mu.Unlock()

@@ -33,8 +33,10 @@ func (s *Store) Record(ctx context.Context, es []driver.HistoryEntry, keep drive
 		}
 		h[i].Merge(e)
 		h[i].at = now
-		h = slices.DeleteFunc(h, func(r remembered) bool { return now-r.at > keep.For })
-		s.histories[e.Key] = slices.Delete(h, 0, max(len(h)-keep.Keep, 0))
+		for len(h) > keep.Keep || len(h) > 0 && now-h[0].at > keep.For {
+			h = h[1:]
+		}
+		s.histories[e.Key] = h
 	}
 	return nil
 }

@@ -109,7 +109,8 @@ var (
 //	    +zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat
 //	    +publish +subscribe +unsubscribe +ping +scan
 //
-// scan is for listing locks alone. A history needs +xadd +xdel +xrange +xrevrange. The client of a Cluster asks for +cluster|slots,
+// scan is for listing locks alone. A history needs +xadd +xdel +xrange +xrevrange. The
+// client of a Cluster asks for +cluster|slots,
 // +command, and +asking while a hash slot moves; one that reads from replicas for
 // +readonly; Options.Replicas for +wait.
 //

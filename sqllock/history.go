@@ -23,8 +23,8 @@ func (b *Backend) Record(ctx context.Context, es []driver.HistoryEntry, keep dri
 		return permanent(err)
 	}
 	return b.step(ctx, func(ctx context.Context) (effects, error) {
-		into := &history{}
-		_, err := b.store.call(ctx, "write the history", "", into, "record", text, int64(keep.Keep), keep.For.Microseconds())
+		args := []any{text, int64(keep.Keep), keep.For.Microseconds()}
+		_, err := b.store.call(ctx, "write the history", "", &history{}, "record", args...)
 		return effects{}, err
 	})
 }

@@ -70,8 +70,8 @@ func readConfig(path string) (configFile, error) {
 		return f, fail(exitConfig, "%s cannot be read: %v", quote(path), err)
 	}
 	if unknown := seen.Undecoded(); len(unknown) > 0 {
-		return f, fail(exitConfig, "%s has the unknown setting %s; known are url, password_file, ca, cert, key and history",
-			quote(path), unknown[0])
+		return f, fail(exitConfig, "%s has the unknown setting %s; known are url, password_file, ca, cert, key "+
+			"and history", quote(path), unknown[0])
 	}
 	if f.URL == "" {
 		return f, fail(exitConfig, "%s names no store; add url = \"…\"", quote(path))

@@ -893,7 +893,8 @@ END $$;
 -- base64, a token, and an entry as text. Of each of these keys, the last a_keep grants stay;
 -- of all keys, what was written within the last a_age microseconds.
 CREATE OR REPLACE FUNCTION fencelock_record(a_entries bytea, a_keep bigint, a_age bigint)
-RETURNS TABLE (note text) LANGUAGE plpgsql AS $$
+RETURNS TABLE (note text) LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     v_now     bigint := fencelock_now();
     v_entries jsonb  := convert_from(a_entries, 'UTF8')::jsonb;
@@ -905,8 +906,9 @@ BEGIN
         ON CONFLICT (key, token) DO UPDATE SET written = excluded.written, entry = h.entry || excluded.entry;
     DELETE FROM fencelock_history AS h
         USING (SELECT DISTINCT decode(e->>'key', 'base64') AS key FROM jsonb_array_elements(v_entries) AS e) AS k
-        WHERE h.key = k.key AND h.token <= (
-            SELECT token FROM fencelock_history WHERE key = k.key ORDER BY token DESC OFFSET a_keep LIMIT 1);
+            CROSS JOIN LATERAL (
+                SELECT token FROM fencelock_history WHERE key = k.key ORDER BY token DESC OFFSET a_keep LIMIT 1) AS old
+        WHERE h.key = k.key AND h.token <= old.token;
     DELETE FROM fencelock_history WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM fencelock_history WHERE written < v_now - a_age LIMIT 1000 FOR UPDATE SKIP LOCKED));
 END $$;

@@ -16,7 +16,7 @@ import (
 // history and with one, by turns. It reports what a pair took, and the ratio: at full speed,
 // and with a pause of a millisecond after each pair.
 //
-//	go test -run '^$' -bench History -benchtime 10x ./cmd/fencelock
+//	go test -run '^$' -bench History -benchtime 8x ./cmd/fencelock
 func BenchmarkHistory(b *testing.B) {
 	for name, url := range map[string]func() string{
 		"redis":    func() string { return testserver.Redis(b).URL() },

@@ -46,11 +46,16 @@ var historyLaws = []law{
 	}, "a lock that is taken often must not fill the store"},
 	{"HistoryIsBoundedByAge", remembers, func(w *world, key string) {
 		brief := driver.HistoryBounds{Keep: 100, For: time.Second}
-		old, young := w.entry(key, 1), w.entry(key, 2)
-		w.a.records(brief, old)
-		w.until(time.Now().Add(3 * brief.For / 2))
+		for i := range int64(3) { // the key is in use all the time
+			w.a.records(brief, w.entry(key, i))
+			w.until(time.Now().Add(3 * brief.For / 4))
+		}
+		young := w.entry(key, 3)
 		w.a.records(brief, young)
-		w.b.remembers(key, 10, young)
+		es := w.b.history(key, 10)
+		w.wrongIf(len(es) == 0 || es[0].Token != young.Token || es[len(es)-1].Token < young.Token-1,
+			"with an age of %v the history is %s; want the last of four, and none from before the third",
+			brief.For, entryTexts(es))
 	}, "nobody wants to keep for ever who held a lock"},
 	{"HistoryHasAnyKey", remembers, func(w *world, key string) {
 		for i, name := range []string{key + "\x00\xff{}'\"", key + strings.Repeat("k", driver.MaxKey-len(key))} {

@@ -1,6 +1,7 @@
 package fencelock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -168,7 +169,7 @@ func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memlock.New()
 				p := &probe{Store: s, info: s.Info()}
-				before := runtime.NumGoroutine()
+				before := goroutines()
 				c := testclient.New(t, p, &fencelock.Options{TTL: 30 * time.Second})
 				var leases []*fencelock.Lease
 				for _, k := range []string{"a", "b", "c"} {
@@ -274,16 +275,16 @@ func TestCloseWaitsForTheHooks(t *testing.T) {
 // A Client that holds nothing has no goroutine: it may be dropped.
 func TestIdleClientHasNoGoroutine(t *testing.T) {
 	inWorld(t, func(w *world) {
-		before := runtime.NumGoroutine()
+		before := goroutines()
 		c := testclient.New(t, w.store, nil)
 		for range 10 {
 			l := w.lock(c, "k")
-			if n := runtime.NumGoroutine(); n > before {
+			if n := goroutines(); n > before {
 				t.Errorf("%d goroutines while a lock is held, %d before", n, before)
 			}
 			w.release(l)
 		}
-		if n := runtime.NumGoroutine(); n > before {
+		if n := goroutines(); n > before {
 			t.Errorf("%d goroutines, %d before", n, before)
 		}
 	})
@@ -322,12 +323,22 @@ func TestReleasesDuringClose(t *testing.T) {
 // counts it, the moment that the runtime takes to count it as gone.
 func wantNoMoreGoroutines(t *testing.T, before int) {
 	t.Helper()
-	n := runtime.NumGoroutine()
-	for i := 0; i < 100_000 && n > before; i++ {
+	n := goroutines()
+	for i := 0; i < 1000 && n > before; i++ {
 		runtime.Gosched()
-		n = runtime.NumGoroutine()
+		n = goroutines()
 	}
 	if n > before {
 		t.Errorf("%d goroutines, %d before", n, before)
 	}
+}
+
+// goroutines counts those of the bubble that it is called in: timers of tests before may start
+// others at any time.
+func goroutines() int {
+	b := make([]byte, 1<<20)
+	all := b[:runtime.Stack(b, true)] // this one is the first
+	own, rest, _ := bytes.Cut(all, []byte("\n"))
+	bubble := own[bytes.Index(own, []byte("synctest bubble")):]
+	return 1 + bytes.Count(rest, bytes.TrimSuffix(bubble, []byte(":")))
 }

@@ -16,7 +16,8 @@ func (r *release) makePackages(ctx context.Context, t platform, binary string) e
 	env := []string{
 		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10),
 		"VERSION=" + strings.TrimPrefix(r.version, "v"), "ARCH=" + t.arch,
-		"BINARY=" + binary, "CLONE=" + r.clone(), "TEXTS=" + r.texts(), "MAN=" + r.man(), "COMPLETIONS=" + r.completions(),
+		"BINARY=" + binary, "CLONE=" + r.clone(), "TEXTS=" + r.texts(),
+		"MAN=" + r.man(), "COMPLETIONS=" + r.completions(),
 	}
 	for _, kind := range []string{"deb", "rpm"} {
 		target := filepath.Join(r.files(), r.base(t)+"."+kind)

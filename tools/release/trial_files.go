@@ -30,7 +30,10 @@ func (t *trial) archive(ctx context.Context) error {
 	if _, err := output(ctx, untar); err != nil {
 		return err
 	}
-	for _, name := range []string{"LICENSE", "README.md", "INSTALL.txt", "clients/python/fencelock/__init__.py", "man/man1/fencelock-run.1", "completions/_fencelock"} {
+	for _, name := range []string{
+		"LICENSE", "README.md", "INSTALL.txt", "clients/python/fencelock/__init__.py", "man/man1/fencelock-run.1",
+		"completions/_fencelock",
+	} {
 		if info, err := os.Stat(filepath.Join(t.dir, base, name)); err != nil || info.Size() == 0 {
 			return fmt.Errorf("%s is missing or empty in the archive", name)
 		}

@@ -85,7 +85,10 @@ func Peers() []Peer {
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
 			Open: openOurs(at(onSQLite), 0)},
 
-		{Name: served, Parts: []string{"service free", "service waiting", "service slowly"}, Direct: subscribes, Open: openServe("")},
+		{
+			Name: served, Parts: []string{"service free", "service waiting", "service slowly"}, Direct: subscribes,
+			Open: openServe(""),
+		},
 		{Name: servedWait, Parts: []string{"service free", "service hand-over"}, Direct: subscribes,
 			Open: openServe(`,"wait":"1m"`)},
 

@@ -162,6 +162,19 @@ func TestContendedLine(t *testing.T) {
 		leave(t, b, k[1])
 		leave(t, b, k[2])
 	})
+	t.Run("who left for good", func(t *testing.T) {
+		key := t.Name()
+		k := contended(t, mutex(key), mutex(key), mutex(key))
+		for i := range 2 {
+			ok(t, b.Leave(t.Context(), k[i], driver.Exit{Tombstone: true}))
+			_, err := b.Enter(t.Context(), k[i].Claim)
+			wantGone(t, "Enter of a claim with a tombstone", err)
+		}
+		if now, err := b.read(t.Context(), k[2]); err != nil || !now.Granted {
+			t.Errorf("the last of the line is granted %v, %v", now.Granted, err)
+		}
+		leave(t, b, k[2])
+	})
 	t.Run("a short lease in it ends", func(t *testing.T) {
 		key := t.Name()
 		short := mutex(key)

@@ -68,8 +68,8 @@ local function enter_contended(text)
   if own == capacity and total + weight > own + 0 and ends <= expires + 0 then
     local first = call('ZRANGE', Z, 0, 0)[1]
     first = first and 'e' .. sub(first, 2)
-    local known = call('HMGET', C, 'e' .. id, first or '')
-    if first and not known[1] then
+    local known = call('HMGET', C, 'e' .. id, first or '', 't' .. id)
+    if first and not known[1] and not known[3] then
       arrivals = arrivals + 1
       local claim = fmt('%019d %016d waiting %016d %s 000 ', token, now, arrivals, more)
       call('HSET', C, 'e' .. id, claim .. details)

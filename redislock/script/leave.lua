@@ -34,9 +34,11 @@ if done == locks then return answers[2] and answers or answers[1] end
 --include contended.lua
 
 -- leave_contended leaves a line to the next, who waits for all of it. What is held is all, and
--- the next holds nothing: so the first was the only one.
-local function leave_contended(id, name)
-  if held ~= capacity then return nil end
+-- the next holds nothing: so the first was the only one. Tombstones end at full seconds, so that
+-- line.lua has to take them out once a second at most.
+local function leave_contended(id, name, tomb)
+  local ends = tomb > 0 and now + tomb + 1000000 - (now + tomb) % 1000000 or 0
+  if held ~= capacity or ends > expires + 0 then return nil end
   local two = call('ZRANGE', Z, 0, 1)
   if two[2] and two[1] == 'o' .. id then
     local next = 'e' .. sub(two[2], 2)
@@ -47,6 +49,12 @@ local function leave_contended(id, name)
       call('HDEL', C, 'e' .. id)
       claim = sub(claim, 1, 20) .. fmt('%016d', now) .. ' granted' .. sub(claim, 45)
       call('HSET', C, next, claim, 'r' .. left % 64, name)
+      if ends > 0 then
+        call('HSET', C, 't' .. id, 'l')
+        call('ZADD', Z, fmt('%d', ends), 't' .. id)
+        if ends > tombs + 0 then tombs = fmt('%016d', ends) end
+        if ends < soonest + 0 then soonest = fmt('%016d', ends) end
+      end
       total, upto, left = total - capacity, arrival, left + 1
       save_contended(sub(rec, 50, 68), -1)
       local channel = sub(claim, at, at + length - 1)
@@ -113,8 +121,9 @@ end
 return each(function(id, name, mark, linger, tomb)
   begin_write()
   rec = call('GET', R)
-  local answer = not mark and is_contended() and leave_contended(id, name)
+  mark, linger, tomb = mark or '', tonumber(linger or 0), tonumber(tomb or 0)
+  local answer = mark == '' and linger == 0 and is_contended() and leave_contended(id, name, tomb)
   if answer then return answer end
   leave_any = leave_any or make_leave_any()
-  return leave_any(id, name, mark or '', tonumber(linger or 0), tonumber(tomb or 0))
+  return leave_any(id, name, mark, linger, tomb)
 end)

@@ -217,6 +217,12 @@ func (s *Server) route(r *http.Request) (path string, _ route, found bool) {
 	return "other", route{}, false
 }
 
+// setHeader sets what all answers have. Calls that wait have no header yet: it takes memory.
+func setHeader(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+}
+
 // call is one request and its answer.
 type call struct {
 	*http.Request
@@ -235,8 +241,6 @@ type text struct{ kind, body string }
 var errGone = errors.New("the client has closed the connection")
 
 func (c *call) answer(e route, found bool) (any, error) {
-	c.w.Header().Set("Cache-Control", "no-store")
-	c.w.Header().Set("X-Content-Type-Options", "nosniff")
 	if !e.open || !found {
 		if err := c.checkHost(); err != nil {
 			return nil, err
@@ -270,6 +274,7 @@ func (c *call) write(body any, err error) int {
 	if errors.Is(err, errGone) {
 		return statusGone
 	}
+	setHeader(c.w)
 	if err != nil {
 		return c.writeProblem(problemOf(err))
 	}

@@ -64,6 +64,7 @@ func (s *Server) serveState(c *call, name string) (any, error) {
 		refused = &stateRefused{map[string]any{"ID": "", "Path": stateKeyPrefix + name, "Info": p.detail}}
 	}
 	c.status = http.StatusLocked
+	setHeader(c.w)
 	writeJSON(c.w, c.status, "application/json", refused.info)
 	return nil, nil
 }

@@ -222,10 +222,18 @@ func (a *acquisition) fitTimes() error {
 			d, info.Name, a.enterTTL))
 	}
 	if (a.fixed > 0 || a.manual) && !a.try {
-		// A waiter that dies keeps its place until its lease ends, so it has a short one.
-		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, longest)
+		a.shortenWait(longest)
 	}
 	return nil
+}
+
+// shortenWait has the claim wait with a lease of d at most: a waiter that dies keeps its place
+// until its lease ends. Where a claim ends with its session, as on ZooKeeper, that is so whatever
+// its lease, and the session may not allow a longer one later.
+func (a *acquisition) shortenWait(d time.Duration) {
+	if info := &a.c.info; info.Lease == driver.PerClaim || info.Linger {
+		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, d)
+	}
 }
 
 // checkRenewal refuses a lease that cannot be renewed in time, or more often than its

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
@@ -111,4 +112,23 @@ func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 		t.Errorf("after Close the sessions are %v", left)
 	}
 	empty(t, s)
+}
+
+// A server may grant a shorter session than it is asked for. Leases are two thirds of that then,
+// whether the call may wait or not.
+func TestLeaseLongerThanTheSessionIsShortened(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.Config("maxSessionTimeout=6000"))
+	c := testclient.New(t, New([]string{s.Addr()}, nil), &fencelock.Options{TTL: time.Second})
+	defer c.Close()
+	for name, opts := range map[string][]fencelock.Option{
+		"manual": {fencelock.ManualRenewal(), fencelock.TTL(20 * time.Second)},
+		"fixed":  {fencelock.FixedLease(20 * time.Second)},
+	} {
+		l := lock(t, c, name, append(opts, fencelock.Wait(10*time.Second))...)
+		if l.TTL() != 4*time.Second {
+			t.Errorf("%s: the lease lasts %v; want two thirds of six seconds", name, l.TTL())
+		}
+		ok(t, l.Release(t.Context()))
+	}
 }

@@ -132,6 +132,21 @@ func TestHistoryIsOffByDefault(t *testing.T) {
 	})
 }
 
+// A request of Revoke is a lease of its own, under a key that no program can ask for.
+func TestHistoryLeavesOutRequestsOfRevoke(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.lock(w.client(nil), "k")
+		r := w.revoke(bg, w.recording("ops"), l, patience)
+		time.Sleep(5 * time.Second)
+		w.release(l)
+		r.ended(t, false)
+		time.Sleep(time.Minute)
+		if steps := strings.Join(w.store.taken(), " "); strings.Contains(steps, "record") {
+			t.Errorf("steps were %s; want nothing recorded", steps)
+		}
+	})
+}
+
 func TestHistorySaysWhoBrokeALock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b, operator := w.recording("a"), w.recording("b"), w.recording("operator")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,6 +116,9 @@ func (r *recorder) left(p *handle) {
 
 // add has e written soon.
 func (r *recorder) add(e driver.HistoryEntry) {
+	if strings.HasPrefix(e.Key, revokePrefix) { // no program can ask for it
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known := r.byGrant[recordedGrant{e.Key, e.Token}]; known != nil {

@@ -167,6 +167,9 @@ func (a *acquisition) prepare(opts []Option) error {
 	if err := a.fitTimes(); err != nil {
 		return err
 	}
+	if n := len(joinNote(a.note, "", a.lockDelay)); n > driver.MaxNote {
+		return invalid("the note leaves no room for the LockDelay: %d bytes with both; at most %d", n, driver.MaxNote)
+	}
 	if a.ctx.Err() != nil {
 		return errContext(a.ctx)
 	}
@@ -299,7 +302,7 @@ func (a *acquisition) newClaim() *claim {
 	}
 	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {
 		rare := cl.writeRare()
-		rare.note, rare.owner, rare.lockDelay = joinTrace(a.note, a.trace), a.owner, a.lockDelay
+		rare.note, rare.owner, rare.lockDelay = joinNote(a.note, a.trace, a.lockDelay), a.owner, a.lockDelay
 	}
 	return cl
 }
@@ -344,7 +347,7 @@ func (a *acquisition) heldBy(b *driver.BusyError) *HeldError {
 // describe fills in what b says of the holder.
 func (h *HeldError) describe(b *driver.BusyError) {
 	h.Owner, h.Token, h.Since, h.Left = b.Owner, fence.Token(b.Token), b.Since, b.Left
-	h.Note, h.Trace = splitTrace(b.Note)
+	h.Note, h.Trace, _ = splitNote(b.Note)
 }
 
 // sendWaiting reports once to the hooks that the call waits, and for whom: inTheWay returns

@@ -55,7 +55,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		w.steps("line")
 		l = w.lock(c, "k", fencelock.MinHold(time.Second))
 		ok(t, c.Break(bg, "k", l.Token(), ""))
-		w.steps("enter", "break")
+		w.steps("enter", "line", "break")
 		l.Release(bg)
 		w.steps() // lost: there is nothing to give back
 	})

@@ -114,7 +114,7 @@ func TestLockDelayThatCannotBe(t *testing.T) {
 func TestBreakWithALockDelay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
-		l := w.lock(a, "k", fencelock.LockDelay(time.Hour)) // which has no part in a Break
+		l := w.lock(a, "k", fencelock.LockDelay(time.Hour)) // the Break has another
 		next := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		start := time.Now()
@@ -133,6 +133,38 @@ func TestBreakWithALockDelay(t *testing.T) {
 		}
 		w.release(n)
 		w.release(w.got(behind.wait()))
+	})
+}
+
+// Without a LockDelay of its own, a Break leaves that of the lease, and a second Break ends it.
+func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(&fencelock.Options{Trace: func(context.Context) string { return "t" }})
+		opts := []fencelock.Option{fencelock.LockDelay(lockDelay), fencelock.Note("nightly")}
+		for _, c := range []*fencelock.Client{a, b} {
+			l := w.lock(c, "k", opts...)
+			next := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+			begun := time.Now()
+			must(t, a.Break(bg, "k", l.Token(), "deploy"))
+			line, err := a.Line(bg, "k")
+			must(t, err)
+			if s := line.Holders[0]; !s.Lingering || s.LockDelay != lockDelay || s.Note != "nightly" {
+				t.Errorf("the line shows %+v", s)
+			}
+			w.release(w.got(next.wait()))
+			if took := time.Since(begun); took < lockDelay {
+				t.Errorf("the next one was granted after %v; want %v", took, lockDelay)
+			}
+			l = w.lock(c, "k", opts...)
+			must(t, a.Break(bg, "k", l.Token(), "", fencelock.LockDelay(0)))
+			w.free("k")
+			l = w.lock(c, "k", opts...)
+			must(t, a.Break(bg, "k", l.Token(), ""))
+			must(t, a.Break(bg, "k", l.Token(), ""))
+			w.free("k")
+		}
+		_, err := a.Lock(bg, "k", fencelock.LockDelay(time.Second), fencelock.Note(strings.Repeat("n", 1023)))
+		w.is(err, fencelock.ErrInvalid)
 	})
 }
 

@@ -13,17 +13,18 @@ import (
 // have got it, whoever it belongs to; any token of a claim's span will do. The
 // reason reaches the holder as the cause of its context: at once if it is held
 // through this Client or if the backend pushes, with its next renewal otherwise.
-// It costs one round trip. After ErrUnavailable, and after ErrClosed from a Client that
-// was closed meanwhile, the outcome is unknown, and Break may be called again.
+// It costs two round trips; with LockDelay, and on ZooKeeper and a quorum, one. After
+// ErrUnavailable, and after ErrClosed from a Client that was closed meanwhile, the outcome is
+// unknown, and Break may be called again.
 //
 // The holder may not have stopped working when the next one is granted: that is what
 // fencing tokens are for. With LockDelay(d), the only option, the key stays closed for d
 // after the break, and Line shows the claim as lingering. A d that is longer than
 // Options.RenewEvery of the holder, one renewal and its longest write lets the last write of
-// the holder land before anybody else begins. A waiting claim ends at once. A second
-// Break sets the end anew, or, without LockDelay, ends the delay. The LockDelay of the lease
-// itself does not follow a Break. A delay below the backend's shortest lease lasts as long as
-// that; one above the longest, or on ZooKeeper or a quorum, is ErrInvalid.
+// the holder land before anybody else begins. Without it the delay is the LockDelay of the
+// lease, if it has one. A waiting claim ends at once. A second Break sets the end anew, or,
+// without LockDelay or with LockDelay(0), ends the delay. A delay below the backend's shortest
+// lease lasts as long as that; one above the longest, or on ZooKeeper or a quorum, is ErrInvalid.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
 func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string, opts ...Option) error {
@@ -34,12 +35,19 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 	if err := checkBreak(token, reason); err != nil {
 		return wrap(op, key, err)
 	}
-	delay, err := c.breakDelay(opts)
+	delay, given, err := c.breakDelay(opts)
 	if err != nil {
 		return wrap(op, key, err)
 	}
 	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
 	defer call.end()
+	if !given && c.info.Linger {
+		line, err := c.backend.Line(call, key)
+		if err != nil {
+			return wrap(op, key, c.storeError(ctx, err))
+		}
+		delay = c.leaseDelay(&line, token)
+	}
 	if err := c.backend.Break(call, key, int64(token), reason, delay); err != nil {
 		if driver.Gone(err) {
 			return wrap(op, key, fmt.Errorf("%w %s; nothing was changed: %w", ErrNoClaim, token, err))
@@ -66,29 +74,42 @@ func checkBreak(token fence.Token, reason string) error {
 	return nil
 }
 
-// breakDelay reads the options of Break: the LockDelay, as the backend can keep it.
-func (c *Client) breakDelay(opts []Option) (time.Duration, error) {
+// leaseDelay is the LockDelay of the lease that has the token. A lease that is over has none.
+func (c *Client) leaseDelay(line *driver.Line, token fence.Token) time.Duration {
+	for _, s := range lineOf(line).Holders {
+		if s.HasToken(token) && !s.Lingering && s.LockDelay > 0 {
+			return min(max(s.LockDelay, c.info.MinTTL), c.maxTTL())
+		}
+	}
+	return 0
+}
+
+// breakDelay reads the options of Break: the LockDelay, as the backend can keep it, and whether
+// there is one.
+func (c *Client) breakDelay(opts []Option) (delay time.Duration, given bool, err error) {
 	var o callOptions
 	for _, opt := range opts {
 		switch {
 		case opt.set == nil:
 			continue
 		case opt.name != "LockDelay":
-			return 0, invalid("Break takes no option but LockDelay; leave out %s", opt.name)
+			return 0, false, invalid("Break takes no option but LockDelay; leave out %s", opt.name)
 		}
+		given = true
 		if err := opt.set(&o); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	switch d := o.lockDelay; {
 	case d == 0:
-		return 0, nil
+		return 0, given, nil
 	case !c.info.Linger:
-		return 0, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay", c.info.Name)
+		return 0, false, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay",
+			c.info.Name)
 	case d > c.maxTTL():
-		return 0, invalid("LockDelay is %v; the %s backend can do at most %v", d, c.info.Name, c.maxTTL())
+		return 0, false, invalid("LockDelay is %v; the %s backend can do at most %v", d, c.info.Name, c.maxTTL())
 	default:
-		return max(d, c.info.MinTTL), nil
+		return max(d, c.info.MinTTL), true, nil
 	}
 }
 

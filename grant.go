@@ -27,7 +27,7 @@ type grant struct {
 func (g *grant) event() Event {
 	cl := g.claim
 	e := Event{Context: g.first.ctx.parent, Key: cl.key, Token: g.token, Owner: cl.readRare().owner}
-	e.Note, _ = splitTrace(cl.readRare().note)
+	e.Note, _, _ = splitNote(cl.readRare().note)
 	e.Kind, e.Permits = kindOf(int64(cl.capacity), int64(cl.weight))
 	return e
 }

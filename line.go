@@ -33,6 +33,7 @@ type Standing struct {
 	Lingering   bool        // its holder has left or was broken; MinHold or LockDelay keeps the key taken
 	Since       time.Time   // granted since, or waiting since, by the store's clock
 	Left        time.Duration
+	LockDelay   time.Duration // that the key stays closed for if the claim is lost or broken
 }
 
 // HasToken reports whether t is one of the tokens of the claim.
@@ -55,7 +56,7 @@ func lineOf(d *driver.Line) Line {
 			ID: c.ID, Owner: c.Owner, Token: fence.Token(c.Token), Span: c.Span,
 			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
 		}
-		s.Note, s.Trace = splitTrace(c.Note)
+		s.Note, s.Trace, s.LockDelay = splitNote(c.Note)
 		if s.Kind, s.Permits = kindOf(c.Capacity, c.Weight); s.Kind == Permits {
 			s.Size = c.Capacity
 		}

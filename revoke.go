@@ -101,7 +101,7 @@ func (c *Client) newRevocation(
 	if err := Note(reason).set(&callOptions{}); err != nil {
 		return nil, err
 	}
-	if _, err := c.breakDelay(opts); err != nil {
+	if _, _, err := c.breakDelay(opts); err != nil {
 		return nil, err
 	}
 	return &revocation{c: c, key: key, token: token, reason: reason, patience: patience, opts: opts}, nil

@@ -3,32 +3,36 @@ package fencelock
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
 
-// traceSeparator stands between the note and the trace in what a store keeps as the note.
-// Notes cannot contain it (see Note).
+// traceSeparator stands between the note, the trace and the LockDelay in what a store keeps as
+// the note. Notes cannot contain it (see Note).
 const traceSeparator = "\x1f"
 
 // maxTrace is how many bytes of Options.Trace a claim carries at most.
 const maxTrace = 256
 
-// joinTrace returns a note with a trace as the store keeps it.
-func joinTrace(note, trace string) string {
-	if trace == "" {
-		return note
+// joinNote returns what a store keeps as the note: with the trace, and with the LockDelay for
+// whoever breaks the claim.
+func joinNote(note, trace string, delay time.Duration) string {
+	if trace != "" || delay > 0 {
+		note += traceSeparator + trace
 	}
-	return note + traceSeparator + trace
+	if delay > 0 {
+		note += traceSeparator + delay.String()
+	}
+	return note
 }
 
-// splitTrace takes apart what a store keeps as the note.
-func splitTrace(stored string) (note, trace string) {
-	i := strings.LastIndex(stored, traceSeparator)
-	if i < 0 {
-		return stored, ""
-	}
-	return stored[:i], stored[i+len(traceSeparator):]
+// splitNote takes apart what a store keeps as the note.
+func splitNote(stored string) (note, trace string, delay time.Duration) {
+	note, rest, _ := strings.Cut(stored, traceSeparator)
+	trace, text, _ := strings.Cut(rest, traceSeparator)
+	delay, _ = time.ParseDuration(text)
+	return note, trace, delay
 }
 
 // readTrace asks Options.Trace for the trace of the call. A trace that cannot be kept is left
@@ -45,7 +49,7 @@ func (a *acquisition) readTrace() {
 	case len(trace) > maxTrace:
 		a.c.hooks.warnOnce(a.event(), fmt.Errorf("Options.Trace returned more than %d bytes; the claims go without it",
 			maxTrace))
-	case len(joinTrace(a.note, trace)) > driver.MaxNote:
+	case len(joinNote(a.note, trace, a.lockDelay)) > driver.MaxNote:
 		a.c.hooks.warnOnce(a.event(), fmt.Errorf("the note leaves no room for the trace; at most %d bytes with both",
 			driver.MaxNote))
 	default:

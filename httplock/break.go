@@ -33,7 +33,11 @@ func (s *Server) breakClaim(c *call) (any, error) {
 	case strings.TrimSpace(q.Reason) == "":
 		return nil, invalid("The reason is missing; the holder and the audit log get it.")
 	}
-	err := s.locks.Break(c.Context(), q.Key, q.Token, q.Reason, fencelock.LockDelay(time.Duration(q.Delay)))
+	var delay fencelock.Option // that of the lease, if it has one
+	if q.Delay != 0 {
+		delay = fencelock.LockDelay(time.Duration(q.Delay))
+	}
+	err := s.locks.Break(c.Context(), q.Key, q.Token, q.Reason, delay)
 	c.audit("break", q.Key, q.Token, err, "reason", q.Reason)
 	if errors.Is(err, fencelock.ErrNoClaim) {
 		return nil, &problem{slug: slugNoClaim, key: q.Key, detail: "No claim has this token, so nothing was changed."}

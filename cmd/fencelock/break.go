@@ -75,6 +75,9 @@ type breakFlags struct {
 
 // options are those of Break and Revoke.
 func (f *breakFlags) options() []fencelock.Option {
+	if !f.delay.set {
+		return nil // that of the lease, if it has one
+	}
 	return []fencelock.Option{fencelock.LockDelay(f.delay.d)}
 }
 

@@ -155,12 +155,15 @@ func (b *Bench) waiting(ctx context.Context, p part, _ Peer, _ []Locker) (_ Valu
 		if p.settle > 0 {
 			time.Sleep(time.Until(begun.Add(p.settle * time.Duration(i) / time.Duration(p.size))))
 		}
-		w, err := c.dial(ctx)
+		w, err := c.wait(ctx, key)
 		if err != nil {
 			return nil, err
 		}
 		waiters = append(waiters, w)
-		if err := w.send("/v1/acquire", fmt.Sprintf(`{"key":%q,"wait":"5m"}`, key)); err != nil {
+		if i == 0 { // it is first in line, and granted at the end
+			err = c.untilWaiting(ctx, 1)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

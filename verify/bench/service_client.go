@@ -102,6 +102,18 @@ func (c *httpConn) receive(v any) error {
 	return json.Unmarshal(text, v)
 }
 
+// wait opens a connection that waits for the lock of key.
+func (c *httpClient) wait(ctx context.Context, key string) (*httpConn, error) {
+	w, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.send("/v1/acquire", fmt.Sprintf(`{"key":%q,"wait":"5m"}`, key)); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
 // untilWaiting waits until n claims wait at the instance.
 func (c *httpClient) untilWaiting(ctx context.Context, n int) error {
 	want, text := fmt.Sprintf("\nfencelock_http_waiting %d\n", n), ""

@@ -48,7 +48,7 @@ func breakOften(t *testing.T, open func() driver.Backend) {
 	r := breaking{
 		// Without push: the holder hears of a break as late as it can.
 		holder: testclient.New(t, struct{ driver.Backend }{open()}, &fencelock.Options{TTL: ttl, RenewEvery: renewEvery}),
-		next:   testclient.New(t, open(), &fencelock.Options{TTL: ttl, HandOff: 1}),
+		next:   testclient.New(t, open(), &fencelock.Options{HandOff: 1}), // its requests have ten seconds
 	}
 	t.Cleanup(func() { r.holder.Close() })
 	t.Cleanup(func() { r.next.Close() })

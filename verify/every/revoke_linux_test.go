@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 // A holder that wants to know is asked for its lock, through another Client, and releases it in
@@ -16,7 +17,9 @@ func TestHolderIsAskedFirst(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {
 		key := newKey(t)
-		a, b := s.near(t), s.near(t)
+		a := s.near(t)
+		b := testclient.New(t, s.open(t, s.addrs("127.0.0.1")), nil) // its requests have ten seconds
+		t.Cleanup(func() { b.Close() })
 		lease := lock(t, a, key)
 		asked := lease.Revoked()
 		done := make(chan error, 1)

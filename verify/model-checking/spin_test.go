@@ -17,7 +17,7 @@ import (
 type search struct {
 	model   string   // its file
 	defines []string // macros of the model
-	build   []string // options of the C compiler
+	options []string // of the C compiler
 	call    []string // options of the verifier
 }
 
@@ -42,7 +42,16 @@ func live(model, formula string, defines ...string) search {
 }
 
 // run makes the verifier and calls it once.
-func (s search) run(t *testing.T, call ...string) result {
+func (s search) run(t *testing.T) result {
+	t.Helper()
+	return s.build(t).run(t, s.call...)
+}
+
+// verifier is a program that searches, in a folder of its own.
+type verifier string
+
+// build makes the verifier.
+func (s search) build(t *testing.T) verifier {
 	t.Helper()
 	dir := t.TempDir()
 	text, err := os.ReadFile(s.model)
@@ -53,12 +62,14 @@ func (s search) run(t *testing.T, call ...string) result {
 		t.Fatal(err)
 	}
 	command(t, dir, "spin", slices.Concat([]string{"-a"}, s.defines, []string{s.model})...)
-	command(t, dir, "gcc", slices.Concat([]string{"-O1", "-w", "-o", "pan"}, s.build, []string{"pan.c"})...)
+	command(t, dir, "gcc", slices.Concat([]string{"-O1", "-w", "-o", "pan"}, s.options, []string{"pan.c"})...)
+	return verifier(dir)
+}
+
+func (v verifier) run(t *testing.T, call ...string) result {
+	t.Helper()
 	begun := time.Now()
-	if call == nil {
-		call = s.call
-	}
-	output := command(t, dir, "nice", append([]string{"./pan"}, call...)...)
+	output := command(t, string(v), "nice", append([]string{"./pan"}, call...)...)
 	return result{output, time.Since(begun)}
 }
 
@@ -127,8 +138,8 @@ type reach map[string]bool
 func (c reach) cover(t *testing.T, s search) result {
 	t.Helper()
 	s.defines = append(slices.Clone(s.defines), "-Dd_step=atomic")
-	r := s.run(t, "-d")
-	r2 := s.run(t)
+	v := s.build(t)
+	r, r2 := v.run(t, "-d"), v.run(t, s.call...)
 	missed := map[string]int{}
 	for _, m := range unreached.FindAllStringSubmatch(r2.output, -1) {
 		missed[m[1]]++

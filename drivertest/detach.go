@@ -205,7 +205,11 @@ func detaches(b driver.Backend, _ config) bool { return is[driver.Detacher](b) }
 func (x *inLine) detach() *inLine {
 	w := x.at.w
 	sent := time.Now()
-	w.must("Detach", x.at.Backend.(driver.Detacher).Detach(w.ctx, x.Ticket))
+	err := x.at.Backend.(driver.Detacher).Detach(w.ctx, x.Ticket)
+	if driver.Gone(err) {
+		w.inTime("Detach", time.Now(), x.ends())
+	}
+	w.must("Detach", err)
 	x.sent, x.answered, x.Left, x.Detached = sent, time.Now(), x.TTL, true
 	w.mu.Lock()
 	defer w.mu.Unlock()

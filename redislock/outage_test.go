@@ -284,11 +284,16 @@ func TestMissingRightIsPermanent(t *testing.T) {
 func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	for _, right := range strings.Fields(rights) {
+	for _, right := range append(strings.Fields(rights), "") {
 		restrict(t, s)
-		ask(t, s, "ACL", "SETUSER", "locks", "-"+right[1:])
+		if right != "" {
+			ask(t, s, "ACL", "SETUSER", "locks", "-"+right[1:])
+		}
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "locks", Password: "secret", MaxRetries: -1})
-		if err := everyCommand(rdb); err == nil {
+		switch err := everyCommand(rdb); {
+		case right == "" && err != nil:
+			t.Errorf("with all rights: %v", err)
+		case right != "" && err == nil:
 			t.Errorf("nothing failed without %s", right)
 		}
 		rdb.Close()
@@ -301,8 +306,11 @@ func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 func everyCommand(rdb *redis.Client) error {
 	b := New(rdb, nil)
 	defer b.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	if err := everyCommandOfHistory(ctx, b); err != nil {
+		return err
+	}
 	k, err := b.Enter(ctx, mutex("key"))
 	if err != nil {
 		return err
@@ -377,6 +385,19 @@ func everyCommand(rdb *redis.Client) error {
 		return err
 	}
 	return nil
+}
+
+// everyCommandOfHistory writes for longer than a record stays, and reads.
+func everyCommandOfHistory(ctx context.Context, b *Backend) error {
+	for range 9 {
+		entry := []driver.HistoryEntry{{Key: "history", Token: 1, Owner: "o"}}
+		if err := b.Record(ctx, entry, driver.HistoryBounds{Keep: 10, For: 300 * time.Millisecond}); err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	_, err := b.History(ctx, "history", 10)
+	return err
 }
 
 // Answers that say nothing of the command are carried until the deadline; those that

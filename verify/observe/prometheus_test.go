@@ -182,9 +182,10 @@ func checkDashboard(t *testing.T, server *testserver.Server) {
 				query(t, server, of.Replace(target.Expr)) // nothing of the kind has happened
 				continue
 			}
-			if len(query(t, server, of.Replace(target.Expr)).Result) == 0 {
-				t.Errorf("the panel %q has no answer to %s", p.Title, target.Expr)
-			}
+			// A rate has an answer when its series was scraped twice.
+			eventually(t, fmt.Sprintf("an answer for the panel %q to %s", p.Title, target.Expr), func() bool {
+				return len(query(t, server, of.Replace(target.Expr)).Result) > 0
+			})
 		}
 	}
 }

@@ -207,13 +207,18 @@ func (d *dispatcher) drain(limit time.Duration) {
 	d.mu.Lock()
 	running := d.running
 	d.mu.Unlock()
-	if running == nil {
+	waitFor(running, limit)
+}
+
+// waitFor waits until done is closed, and at most for limit. A nil done is not waited for.
+func waitFor(done <-chan struct{}, limit time.Duration) {
+	if done == nil {
 		return
 	}
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
-	case <-running:
+	case <-done:
 	case <-t.C:
 	}
 }

@@ -238,14 +238,6 @@ func (r *recorder) close(limit time.Duration) {
 	r.closed = true
 	close(r.closing)
 	r.mu.Unlock()
-	defer r.stop()
-	if running == nil {
-		return
-	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-running:
-	case <-t.C:
-	}
+	waitFor(running, limit)
+	r.stop()
 }

@@ -30,19 +30,20 @@ func (x *inLine) must(what string, err error) *inLine {
 	return x
 }
 
-// lingers leaves, and keeps the place taken for d. The claim's times are those of lingering then.
+// lingers leaves, and keeps the place taken for d.
 func (x *inLine) lingers(d time.Duration) *inLine {
-	x.sent = time.Now()
-	x.leaves(driver.Exit{Linger: d})
-	x.answered, x.TTL, x.Left = time.Now(), d, d
-	return x
+	return x.lingersAfter(func() { x.leaves(driver.Exit{Linger: d}) }, d)
 }
 
-// brokenFor is ended by an operator, and its place stays taken for d. The claim's times are those of
-// lingering then.
+// brokenFor is ended by an operator, and its place stays taken for d.
 func (x *inLine) brokenFor(d time.Duration, v *view, reason string) *inLine {
+	return x.lingersAfter(func() { x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, d)) }, d)
+}
+
+// lingersAfter calls end, after which the claim's times are those of lingering for d.
+func (x *inLine) lingersAfter(end func(), d time.Duration) *inLine {
 	x.sent = time.Now()
-	x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, d))
+	end()
 	x.answered, x.TTL, x.Left = time.Now(), d, d
 	return x
 }

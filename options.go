@@ -242,11 +242,11 @@ func MinHold(d time.Duration) Option {
 }
 
 // LockDelay keeps the key closed for d after the lease has ended without a release: because
-// its process died, or lost the store, because of MaxHold, or because of a Break. So the last writes of a holder
-// that has been told late, or not at all, land before anybody else begins. After Release the
-// key is free at once; Close of the Client is followed by the delay where the store can keep a
-// key that was left (not ZooKeeper, and no quorum), and so is Break, which may be given
-// another LockDelay.
+// its process died, or lost the store, because of MaxHold, or because of a Break. So the last
+// writes of a holder that has been told late, or not at all, land before anybody else begins.
+// After Release the key is free at once; Close of the Client is followed by the delay where the
+// store can keep a key that was left (not ZooKeeper, and no quorum), and so is Break, which may
+// be given another LockDelay.
 //
 // It costs no request: the store is told a lease that is longer by d than its holder counts on,
 // so TTL and d together are at most the longest lease of the store; more is ErrInvalid. A

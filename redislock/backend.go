@@ -110,9 +110,8 @@ var (
 //	    +publish +subscribe +unsubscribe +ping +scan
 //
 // scan is for listing locks alone. A history needs +xadd +xdel +xrange +xrevrange. The
-// client of a Cluster asks for +cluster|slots,
-// +command, and +asking while a hash slot moves; one that reads from replicas for
-// +readonly; Options.Replicas for +wait.
+// client of a Cluster asks for +cluster|slots, +command, and +asking while a hash slot moves;
+// one that reads from replicas for +readonly; Options.Replicas for +wait.
 //
 // In a Cluster, rdb may be told to read from replicas: locks are not read there.
 func New(rdb redis.UniversalClient, o *Options) *Backend {

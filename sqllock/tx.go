@@ -161,8 +161,7 @@ func newTxLocker(b *Backend, none bool) *TxLocker {
 // transaction. On MariaDB and MySQL it costs one more. Errors match fencelock.ErrNotAcquired
 // if ctx ended (and ctx's error), ErrUnavailable if the database gave no answer,
 // ErrKind if a semaphore has the key, ErrDeadlock if transactions wait for each other, and
-// ErrInvalid. An error of the statement in the
-// transaction is the driver's.
+// ErrInvalid. An error of the statement in the transaction is the driver's.
 func (l *TxLocker) Lock(ctx context.Context, key string) (*TxLock, error) {
 	return l.lock(ctx, key, false)
 }

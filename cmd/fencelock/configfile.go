@@ -56,7 +56,7 @@ func findConfig() (configFile, error) {
 			continue
 		case err == nil && !onlyOwn(info):
 			return configFile{}, fail(exitConfig, "%s may have been written by somebody else: it must belong to you "+
-				"or root's, and nobody else may write it (chmod go-w); or give --url or %s", quote(path), envURL)
+				"or to root, and nobody else may write it (chmod go-w); or give --url or %s", quote(path), envURL)
 		}
 		return readConfig(path)
 	}

@@ -1,9 +1,9 @@
 -- contended.lua reads the record of a line that most contended locks have: all of its
 -- claims have one capacity, none of them nor C and Z can have expired, the tokens are
 -- not ahead of that, and so are numbers of Lua without loss, and there is no mark. No
--- tombstone has expired either. It is put where scripts say --include. line.lua takes all other lines,
--- and finds the same answers for these. A hand-over costs the server
--- 14 µs this way, and 36 µs by line.lua (BenchmarkHandOver).
+-- tombstone has expired either. It is put where scripts say --include. line.lua takes all
+-- other lines, and finds the same answers for these. A hand-over costs the server 14 µs this
+-- way, and 36 µs by line.lua (BenchmarkHandOver).
 local total, held, upto, arrivals, soonest, expires, tombs, capacity, n, left
 
 -- is_contended reads the record, and reports whether it is of such a line.

@@ -30,6 +30,7 @@ type runner struct {
 	events []history.Event
 	faults []string            // what is wrong beside what the history shows
 	broken map[string][]tokens // tokens that somebody broke, or tried to
+	closed []history.Span      // when a lock-delay after a break may have kept a key closed
 	all    [][2]time.Duration  // from when to when somebody was in LockAll
 }
 
@@ -397,7 +398,14 @@ func (w *worker) breaks(ctx context.Context, u use) {
 	w.mu.Lock()
 	w.broken[u.Key] = append(w.broken[u.Key], tokens{int64(c.Token), int64(c.Token) + c.Span - 1})
 	w.mu.Unlock()
-	err = w.client.Break(ctx, u.Key, c.Token, "tidied", fencelock.LockDelay(min(u.Hold, w.Lease)))
+	delay := min(u.Hold, w.Lease)
+	begun := time.Since(w.start)
+	err = w.client.Break(ctx, u.Key, c.Token, "tidied", fencelock.LockDelay(delay))
+	if delay > 0 && !errors.Is(err, fencelock.ErrNoClaim) {
+		w.mu.Lock()
+		w.closed = append(w.closed, history.Span{Key: u.Key, From: begun, To: time.Since(w.start) + delay})
+		w.mu.Unlock()
+	}
 	if err != nil && !errors.Is(err, fencelock.ErrNoClaim) && !w.excused(ctx, u, err) {
 		w.wrong("%s: break: %v", w.name, err)
 	}
@@ -592,7 +600,8 @@ func (r *runner) limits() history.Options {
 		// claim that has just lost its place, cost it one more look.
 		Wake: 2*time.Second + 500*time.Millisecond,
 		// The longest claim lasts two leases, or lingers for one.
-		Stuck: 2*lease + 2*time.Second + 500*time.Millisecond,
+		Stuck:   2*lease + 2*time.Second + 500*time.Millisecond,
+		Outages: r.closed,
 	}
 	if !r.p.Calm {
 		// Networks go away for two leases, three times, and every fourth call fails.

@@ -43,7 +43,7 @@ else
 fi
 
 # All is compiled before the first test begins: a compiler takes the processors from tests
-# that measure time. make lint vets the code.
+# that measure time.
 run() { # NAME WORKSPACE FOLDER PACKAGE...
 	local name=$1 workspace=$2 folder=$3 begun=$SECONDS
 	shift 3
@@ -52,7 +52,7 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 		cd "$folder"
 		export GOWORK=$workspace
 		go list -test -export -race "${unraced[@]}" "$@" >/dev/null
-		go test -race "${unraced[@]}" -vet=off -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@"
+		go test -race "${unraced[@]}" -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@"
 	)
 	echo "== $name: $((SECONDS - begun)) s"
 }

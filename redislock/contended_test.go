@@ -69,6 +69,19 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
+// BenchmarkRenewInLine shows what a renewal costs the server where somebody waits.
+func BenchmarkRenewInLine(b *testing.B) {
+	s := testserver.Redis(b)
+	store, rdb := connect(b, s, nil), dial(b, s)
+	k := hold(b, store, mutex("k"))
+	wait_(b, store, mutex("k"))
+	work, calls := serverTime(b, rdb), scriptStat(b, rdb, "calls")
+	for b.Loop() {
+		must(b, renewOne(store, k))
+	}
+	b.ReportMetric((serverTime(b, rdb)-work)/(scriptStat(b, rdb, "calls")-calls), "µs/renewal")
+}
+
 // The number of commands that a hand-over runs does not depend on how many wait.
 func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
 	_, b, rdb := served(t)
@@ -201,6 +214,32 @@ func TestContendedLine(t *testing.T) {
 		for _, k := range k {
 			leave(t, b, k)
 		}
+	})
+	t.Run("who waits renews", func(t *testing.T) {
+		key := t.Name()
+		k := contended(t, mutex(key), mutex(key))
+		w := k[1]
+		ends := func() time.Duration {
+			at := rdb.ZScore(t.Context(), b.recordName(key)+"z", "e"+prefixed(w.ID)).Val()
+			return time.Until(time.UnixMicro(int64(at)))
+		}
+		for _, c := range []struct{ ttl, want time.Duration }{
+			{w.TTL + 10*time.Second, w.TTL + 10*time.Second},
+			{time.Second, w.TTL + 10*time.Second}, // no lease is shortened
+			{time.Hour, time.Hour},
+		} {
+			w.TTL = c.ttl
+			must(t, renewOne(b, w))
+			if left := ends(); left > c.want || left < c.want-5*time.Second {
+				t.Errorf("after a renewal for %v the lease ends in %v; want %v", c.ttl, left, c.want)
+			}
+			if left := rdb.PTTL(t.Context(), b.recordName(key)+"z").Val(); left < ends() {
+				t.Errorf("the line ends in %v, and a claim in it in %v", left, ends())
+			}
+		}
+		leave(t, b, w)
+		wantGone(t, "Renew of a claim that has left", renewOne(b, w))
+		leave(t, b, k[0])
 	})
 	t.Run("the next is told", func(t *testing.T) {
 		key := t.Name()

@@ -31,30 +31,52 @@ if done == locks then return answers[2] and answers or answers[1] end
 
 --include each.lua
 
+--include contended.lua
+
+-- renew_contended renews a claim that C and Z outlast. The record stays as it is. The server
+-- works 21 µs for it, and 47 µs by line.lua (BenchmarkRenewInLine).
+local function renew_contended(id, ends)
+  if ends > expires + 0 then return nil end
+  local old = call('ZSCORE', Z, 'e' .. id)
+  if not old then return nil end
+  if old + 0 < ends then call('ZADD', Z, fmt('%.0f', ends), 'e' .. id) end
+  return '+'
+end
+
+-- renew_any renews any other claim. Its functions are made for the first lock that needs them.
+local renew_any
+local function make_renew_any()
 --include line.lua
+  return function(id, ends)
+    local l = load()
+    local one = l.one
+    if one then
+      if one.id ~= id or one.lingers or one.expires <= now then return 'x' end
+      one.expires = math.max(one.expires, ends)
+      save(l)
+      return '+'
+    end
+    if not l.long or l.expires <= now then return 'x' end
+    local old = call('ZSCORE', Z, 'e' .. id)
+    if not old or tonumber(old) <= now then return tombstone(l, id) or 'x' end
+    if tonumber(old) >= ends then return '+' end
+    if ends > l.expires then
+      outlast(l, ends)
+      write(l, nil, 'e' .. id, ends)
+      commit(l)
+    else
+      call('ZADD', Z, fmt('%.0f', ends), 'e' .. id)
+    end
+    return '+'
+  end
+end
 
 return each(function(id, lease)
   begin_write()
   rec = call('GET', R)
   local ends = now + sub(lease, 1, 8) * 1000000 + sub(lease, 10, 15)
-  local l = load()
-  local one = l.one
-  if one then
-    if one.id ~= id or one.lingers or one.expires <= now then return 'x' end
-    one.expires = math.max(one.expires, ends)
-    save(l)
-    return '+'
-  end
-  if not l.long or l.expires <= now then return 'x' end
-  local old = call('ZSCORE', Z, 'e' .. id)
-  if not old or tonumber(old) <= now then return tombstone(l, id) or 'x' end
-  if tonumber(old) >= ends then return '+' end
-  if ends > l.expires then
-    outlast(l, ends)
-    write(l, nil, 'e' .. id, ends)
-    commit(l)
-  else
-    call('ZADD', Z, fmt('%.0f', ends), 'e' .. id)
-  end
-  return '+'
+  local answer = is_contended() and renew_contended(id, ends)
+  if answer then return answer end
+  renew_any = renew_any or make_renew_any()
+  return renew_any(id, ends)
 end)

@@ -21,7 +21,8 @@ type job struct {
 	Peer   string // empty: keep a processor awake
 	Env    Env
 	Key    string
-	Leases int // to hold; 0: contend for the key
+	Leases int  // to hold; 0: contend for the key
+	Serve  bool // answer over HTTP
 
 	// Of those that contend:
 	Guard      string // file
@@ -42,7 +43,10 @@ func (j job) do() error {
 	if err != nil {
 		return err
 	}
-	if j.Leases == 0 {
+	switch {
+	case j.Serve:
+		return serveFloor(j.Env, peer)
+	case j.Leases == 0:
 		return contend(j, peer)
 	}
 	v, err := hold(j, peer)

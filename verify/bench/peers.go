@@ -32,6 +32,7 @@ const (
 	strict       = "fencelock, HandOff 1"
 	oursMemory   = "fencelock, memory"
 	served       = "fencelock serve"
+	servedFloor  = "raw go-redis behind net/http"
 	servedWait   = "fencelock serve, wait" // acquire waits, so that a claim is renewed when it is granted
 	bsm          = "bsm/redislock"
 	redsyncName  = "redsync"
@@ -85,6 +86,7 @@ func Peers() []Peer {
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
 			Open: openOurs(at(onSQLite), 0)},
 
+		{Name: servedFloor, Floor: true, Parts: []string{"service free"}, Direct: set, Open: openServedFloor},
 		{
 			Name: served, Parts: []string{"service free", "service waiting", "service slowly"}, Direct: subscribes,
 			Open: openServe(""),

@@ -3,8 +3,11 @@ package bench
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,22 +104,83 @@ func openServe(wait string) opener {
 		if err != nil {
 			return nil, err
 		}
-		c := &httpClient{addr: s.addr}
-		acquire := fmt.Sprintf(`{"key":%%q,"ttl":%q%s}`, e.TTL, wait)
-		return &library[grantedLock]{
-			lock: func(ctx context.Context, key string) (g grantedLock, err error) {
-				return g, c.post(ctx, "/v1/acquire", fmt.Sprintf(acquire, key), &g)
-			},
-			unlock: func(ctx context.Context, _ string, g grantedLock) error {
-				return c.post(ctx, "/v1/release", fmt.Sprintf(`{"handle":%q}`, g.Handle), nil)
-			},
-			token: func(g grantedLock) int64 { return g.Token },
-			close: func() error {
-				c.close()
-				return s.stop()
-			},
-		}, nil
+		return (&httpClient{addr: s.addr}).library(e, wait, s.stop), nil
 	}
+}
+
+// library locks through the service. wait is what it sends with acquire, stop ends the service.
+func (c *httpClient) library(e Env, wait string, stop func() error) Locker {
+	acquire := fmt.Sprintf(`{"key":%%q,"ttl":%q%s}`, e.TTL, wait)
+	return &library[grantedLock]{
+		lock: func(ctx context.Context, key string) (g grantedLock, err error) {
+			return g, c.post(ctx, "/v1/acquire", fmt.Sprintf(acquire, key), &g)
+		},
+		unlock: func(ctx context.Context, _ string, g grantedLock) error {
+			return c.post(ctx, "/v1/release", fmt.Sprintf(`{"handle":%q}`, g.Handle), nil)
+		},
+		token: func(g grantedLock) int64 { return g.Token },
+		close: func() error {
+			c.close()
+			return stop()
+		},
+	}
+}
+
+// serveFloor answers over HTTP with what a lock costs at least: net/http, encoding/json, and
+// the commands of the floor.
+func serveFloor(e Env, peer Peer) error {
+	locker, err := peer.Open(e)
+	if err != nil {
+		return err
+	}
+	raw, ok := locker.(*library[struct{}])
+	if !ok {
+		return fmt.Errorf("%s cannot be served", peer.Name)
+	}
+	answer := func(do func(ctx context.Context, key string) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			var q struct{ Key, Handle string }
+			err := json.NewDecoder(r.Body).Decode(&q)
+			if err = errors.Join(err, do(r.Context(), q.Key+q.Handle)); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(grantedLock{Handle: q.Key})
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/acquire", answer(func(ctx context.Context, key string) error {
+		_, err := raw.lock(ctx, key)
+		return err
+	}))
+	mux.HandleFunc("POST /v1/release", answer(func(ctx context.Context, key string) error {
+		return raw.unlock(ctx, key, struct{}{})
+	}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	return errors.Join(report(l.Addr().String()), http.Serve(l, mux))
+}
+
+// openServedFloor opens a client of serveFloor in a process of its own.
+func openServedFloor(e Env) (Locker, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &httpClient{}
+	child, err := startChild(ctx, job{Peer: floor, Env: e, Serve: true})
+	if err == nil {
+		err = child.receive(&c.addr)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return c.library(e, "", func() error {
+		stop()
+		_ = child.cmd.Wait() // it was killed
+		return nil
+	}), nil
 }
 
 // grantedLock is what a client needs of the answer to acquire.

@@ -205,6 +205,21 @@ func (s *Server) Pid() int {
 	return s.child.process.Pid
 }
 
+// Ended reports whether the server has ended by itself.
+func (s *Server) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.child == nil {
+		return false
+	}
+	select {
+	case <-s.child.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Kill ends the server as kill -9 does, and returns when it has ended.
 func (s *Server) Kill() error {
 	s.mu.Lock()

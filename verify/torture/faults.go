@@ -34,6 +34,8 @@ var (
 	statements = need{"PostgreSQL or MariaDB of the torture's own", func(w *world) bool {
 		return w.endStatements != nil
 	}}
+	disks = need{"Linux, root, and a file or servers of the torture's own that are no Sentinel and no Cluster",
+		func(w *world) bool { return len(w.disks) > 0 }}
 	cluster = need{"a Redis Cluster of the torture's own", func(w *world) bool { return w.hashSlot != nil }}
 )
 
@@ -55,6 +57,8 @@ var faults = []fault{
 		"are alive, and holders are exempt from I1 until they learn it", ownServers, always, never, serverPause},
 	{"server-restart", "kill -9 of a server, which starts again with what it had acknowledged",
 		ownServers, always, never, serverRestart},
+	{"disk-full", "the disk of a server, or of SQLite, is full; a server that ends then starts again",
+		disks, always, never, diskFull},
 	{"script-flush", "Redis forgets its scripts", oneRedis, never, never, ask("SCRIPT", "FLUSH")},
 	{"client-kill", "Redis ends all connections, or those that listen", oneRedis, always, never, clientKill},
 	{"failover", "another server of the group takes over; where it may forget what was acknowledged, " +
@@ -149,6 +153,24 @@ func serverRestart(ctx context.Context, w *world, rng *rand.Rand) error {
 	}
 	traffic.Sleep(ctx, between(rng, 0, w.ttl))
 	return one.Restart()
+}
+
+func diskFull(ctx context.Context, w *world, rng *rand.Rand) error {
+	d := w.disks[rng.IntN(len(w.disks))]
+	free, err := d.fill()
+	if err != nil {
+		return err
+	}
+	traffic.Sleep(ctx, between(rng, w.ttl/5, 2*w.ttl))
+	if err := free(); err != nil || d.server == nil {
+		return err
+	}
+	for end := time.Now().Add(w.ttl); time.Now().Before(end); time.Sleep(w.ttl / 100) {
+		if d.server.Ended() {
+			return d.server.Restart()
+		}
+	}
+	return nil
 }
 
 func ask(words ...string) func(context.Context, *world, *rand.Rand) error {

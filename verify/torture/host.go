@@ -8,8 +8,9 @@ import (
 
 // host is what testserver needs of a test, where there is none.
 type host struct {
-	dir  string
-	ends []func()
+	dir   string
+	disks []string // folders that are disks of their own
+	ends  []func()
 }
 
 // failure is what Fatalf panics with.
@@ -26,6 +27,14 @@ func (h *host) TempDir() string {
 	dir, err := os.MkdirTemp(h.dir, "")
 	if err != nil {
 		h.Fatalf("%v", err)
+	}
+	mounted, err := mountDisk(dir)
+	if err != nil {
+		h.Fatalf("a disk for a server: %v", err)
+	}
+	if mounted {
+		h.disks = append(h.disks, dir)
+		h.Cleanup(func() { _ = unmountDisk(dir) }) // it ends with the process in any case
 	}
 	return dir
 }

@@ -28,6 +28,7 @@ type victim interface {
 type world struct {
 	victims []victim
 	servers []*testserver.Server // nil where the store is a file, or memory
+	disks   []disk
 	redis   bool                 // the servers understand its commands
 	lossy   bool                 // a failover may forget what was acknowledged
 	usurped bool                 // a server that was stopped and resumes may end live leases
@@ -43,6 +44,12 @@ type world struct {
 	endStatements func(ctx context.Context, d, gap time.Duration) error
 	// hashSlot begins to move the hash slot of a key in use to another server.
 	hashSlot func(*rand.Rand) (finish func() error, err error)
+}
+
+// disk is one that a store has to itself.
+type disk struct {
+	dir    string
+	server *testserver.Server // nil if workers write to it themselves
 }
 
 // fault is one way to break something.

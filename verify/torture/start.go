@@ -48,6 +48,7 @@ func begin(ctx context.Context, name, dir string) (s *store, err error) {
 		if s.url, err = s.start(name, h); err != nil {
 			return err
 		}
+		s.findDisks(h)
 		if name == "redlock" {
 			s.service = "redlock+durable"
 			return initialise(ctx, s.url, driver.Membership{Durable: true})
@@ -59,6 +60,21 @@ func begin(ctx context.Context, name, dir string) (s *store, err error) {
 		return nil, err
 	}
 	return s, s.plan()
+}
+
+// findDisks notes which disk is whose. Of Sentinel and Cluster the groups start their servers.
+func (s *store) findDisks(h *host) {
+	for _, dir := range h.disks {
+		i := slices.IndexFunc(s.world.servers, func(one *testserver.Server) bool {
+			return strings.HasPrefix(one.Dir()+"/", dir+"/")
+		})
+		switch {
+		case i >= 0:
+			s.world.disks = append(s.world.disks, disk{dir, s.world.servers[i]})
+		case strings.HasPrefix(s.url, "sqlite:"):
+			s.world.disks = append(s.world.disks, disk{dir, nil})
+		}
+	}
 }
 
 // reach is a store that somebody else runs.
@@ -95,7 +111,7 @@ func (s *store) start(name string, h *host) (url string, err error) {
 	case "memory":
 		return "memory:", nil
 	case "sqlite":
-		return "sqlite://" + filepath.Join(h.dir, "locks.db"), nil
+		return "sqlite://" + filepath.Join(h.TempDir(), "locks.db"), nil
 	case "redis":
 		s.world.redis = true
 		return s.own(testserver.Redis(h, keep)), nil

@@ -20,6 +20,9 @@ import (
 
 func TestMain(m *testing.M) {
 	traffic.Worker(allServices())
+	if err := OwnMounts(); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

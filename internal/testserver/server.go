@@ -193,7 +193,10 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-func (s *Server) logFile() string { return filepath.Join(s.dir, "server.log") }
+// LogName is the file in the folder of a server that has its log.
+const LogName = "server.log"
+
+func (s *Server) logFile() string { return filepath.Join(s.dir, LogName) }
 
 // Pid returns the process id, or 0 if the server does not run.
 func (s *Server) Pid() int {

@@ -3,7 +3,10 @@ package torture
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // host is what testserver needs of a test, where there is none.
@@ -34,9 +37,20 @@ func (h *host) TempDir() string {
 	}
 	if mounted {
 		h.disks = append(h.disks, dir)
-		h.Cleanup(func() { _ = unmountDisk(dir) }) // it ends with the process in any case
+		h.Cleanup(func() { h.keepLog(dir) })
 	}
 	return dir
+}
+
+// keepLog unmounts a disk, and leaves the log that was on it: whoever asks what happened needs it.
+func (h *host) keepLog(dir string) {
+	log, readErr := os.ReadFile(filepath.Join(dir, testserver.LogName))
+	if err := unmountDisk(dir); err != nil {
+		return // it ends with the process
+	}
+	if readErr == nil {
+		_ = os.WriteFile(filepath.Join(dir, testserver.LogName), log, 0o644)
+	}
 }
 
 // try does something with h, and returns what was fatal for it.

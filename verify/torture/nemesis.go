@@ -29,10 +29,10 @@ type world struct {
 	victims []victim
 	servers []*testserver.Server // nil where the store is a file, or memory
 	disks   []disk
-	redis   bool                 // the servers understand its commands
-	lossy   bool                 // a failover may forget what was acknowledged
-	usurped bool                 // a server that was stopped and resumes may end live leases
-	shared  bool                 // a stopped worker may stop all others, as with a locked file
+	redis   bool // the servers understand its commands
+	lossy   bool // a failover may forget what was acknowledged
+	usurped bool // a server that was stopped and resumes may end live leases
+	shared  bool // a stopped worker may stop all others, as with a locked file
 	ttl     time.Duration
 	rec     *traffic.Recorder
 

@@ -34,7 +34,7 @@ var (
 	statements = need{"PostgreSQL or MariaDB of the torture's own", func(w *world) bool {
 		return w.endStatements != nil
 	}}
-	disks = need{"Linux, root, and a file or servers of the torture's own that are no Sentinel and no Cluster",
+	disks = need{"Linux, root, and SQLite, Redis, PostgreSQL, MariaDB, etcd or a quorum of the torture's own",
 		func(w *world) bool { return len(w.disks) > 0 }}
 	cluster = need{"a Redis Cluster of the torture's own", func(w *world) bool { return w.hashSlot != nil }}
 )

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build quick test versions lint cross bench bench-compare torture model mutants tofu vuln release release-check clean
+.PHONY: help build quick test versions lint cross bench bench-compare torture model others mutants tofu vuln release release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -47,6 +47,13 @@ torture: ## an hour of faults on every store; keeps the histories in torture/
 
 model: ## check the models of the line and of the local queue with Spin, and print how large each search was
 	cd verify && go test -count=1 -v ./model-checking
+
+others: ## put locks of other libraries through the same faults, and write docs/others-under-test.md; as root on Debian
+	@command -v npm >/dev/null || scripts/servers.sh
+	cd verify/others/adapters/node && npm ci --no-audit --no-fund
+	scripts/with-debian.sh trixie redis-server postgresql mariadb-server zookeeper default-jdk-headless python3-redis \
+		python3-kazoo nodejs php-cli php-redis php-symfony-lock libcurator-recipes-java -- \
+		sh -c 'cd verify && go run ./cmd/others'
 
 mutants: ## break each rule in the source, and see the tests notice
 	cd verify && go run ./cmd/mutants

@@ -75,6 +75,10 @@ fill() {
 	for java in "$root"/usr/lib/jvm/java-*-openjdk-*/bin/java; do
 		[ ! -e "$java" ] || ln -sf "${java#"$root"}" "$root/usr/local/bin/java"
 	done
+	local php
+	for php in "$root"/usr/bin/php[0-9].[0-9]; do
+		[ ! -e "$php" ] || ln -sf "${php#"$root"}" "$root/usr/local/bin/php"
+	done
 	# The tests start Redis by its name; Valkey goes by that, too.
 	if [ -e "$root/usr/bin/valkey-server" ] && [ ! -e "$root/usr/bin/redis-server" ]; then
 		ln -s /usr/bin/valkey-server "$root/usr/local/bin/redis-server"
@@ -83,6 +87,8 @@ fill() {
 }
 [ -e "$home/complete" ] || fill
 cat "$home/versions" >&2
+DEBIAN_VERSIONS=$(paste -sd, "$home/versions")
+export DEBIAN_VERSIONS
 
 export PATH="$(go env GOROOT)/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 shared=("$PWD" "$(go env GOROOT)" "$(go env GOMODCACHE)" "$(go env GOCACHE)")

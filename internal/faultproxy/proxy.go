@@ -75,6 +75,13 @@ func Start(t testing.TB, target string, f Framer) *Proxy {
 	return p
 }
 
+// Aim passes new connections on to another target.
+func (p *Proxy) Aim(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // Addr is where clients connect.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
@@ -183,7 +190,9 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer p.drop(client)
+	p.mu.Lock()
 	target := p.target
+	p.mu.Unlock()
 	if target == "" {
 		if _, err := fmt.Fscanln(client, &target); err != nil { // it reads nothing of what follows
 			return

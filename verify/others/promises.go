@@ -56,7 +56,7 @@ func ours(more ...promise) []promise {
 }
 
 var promises = map[string][]promise{
-	"fencelock on Redis": ours(promise{"amnesia",
+	"fencelock on Redis": ours(promise{"amnesia failover",
 		"claims are lost, a second holder may be granted, and the first learns of the loss", guarantees}),
 	"fencelock on etcd":       ours(),
 	"fencelock on ZooKeeper":  ours(),
@@ -79,7 +79,7 @@ var promises = map[string][]promise{
 	"rueidislock": {
 		{"kill", "a lock is valid for `KeyValidity`", rueidisDoc},
 		{
-			"stop cut amnesia",
+			"stop cut amnesia failover",
 			"the context ends at once when the majority of keys is not held any more, or Redis is down",
 			rueidisDoc,
 		},
@@ -100,7 +100,7 @@ var promises = map[string][]promise{
 		{"stop cut", "a signal tells when the extension fails, and the routine has to look at it", redlockDoc},
 		{"outlive", "`using` extends the lock by itself", redlockDoc},
 		{
-			"amnesia",
+			"failover",
 			"on one Redis whose replica is promoted without the lock, it may be acquired twice; several " +
 				"independent ones avoid that",
 			"https://github.com/mike-marcacci/node-redlock#faq",
@@ -108,7 +108,7 @@ var promises = map[string][]promise{
 	},
 	"redis-semaphore": {
 		{"kill", "the mutex is released after `lockTimeout`", semaphore},
-		{"stop cut amnesia", "`onLockLost` is called when a refresh detects the loss", semaphore},
+		{"stop cut amnesia failover", "`onLockLost` is called when a refresh detects the loss", semaphore},
 		{"outlive", "it is refreshed after four fifths of `lockTimeout`", semaphore},
 	},
 	"Symfony Lock": {
@@ -120,7 +120,7 @@ var promises = map[string][]promise{
 			symfonyDoc + "#expiring-stores",
 		},
 		{
-			"amnesia",
+			"amnesia failover",
 			"all locks are lost and nobody is told; start the service later by the longest TTL",
 			symfonyDoc + "#redisstore",
 		},

@@ -40,8 +40,12 @@ var schedules = []schedule{
 			"back at least, and unlocks. Times of B are since that unlock."},
 	{name: "amnesia", title: "Redis is killed and restarted without its data", columns: restarted, play: playAmnesia,
 		redisOnly: true,
-		story: "The same on a Redis without persistence. A replica that is promoted before it has the key looks like " +
-			"this to a client."},
+		story:     "The same on a Redis without persistence."},
+	{name: "failover", title: "Redis fails over to a replica that lags", columns: restarted, play: playFailover,
+		redisOnly: true,
+		story: "The replica hears of nothing from before A's grant on. The master is killed with kill -9, and the replica " +
+			"is promoted without having heard of the lock. A and B reach both of them by one address. The rest is " +
+			"as above."},
 	{name: "order", title: "Five wait, one after another", columns: ordered, play: playOrder,
 		story: "Five processes ask for the lock, half a second apart, and A unlocks. Each works for 30 ms and " +
 			"unlocks. Leases are five times as long here. Three rounds."},
@@ -52,7 +56,7 @@ var schedules = []schedule{
 }
 
 func playKill(s *stage, r *result) error {
-	a, _, next, err := s.holderAndWaiter(s.start)
+	a, _, next, err := s.holderAndWaiter(s.start, s.start)
 	if err != nil {
 		return err
 	}
@@ -63,7 +67,7 @@ func playKill(s *stage, r *result) error {
 }
 
 func playStop(s *stage, r *result) error {
-	a, b, next, err := s.holderAndWaiter(s.start)
+	a, b, next, err := s.holderAndWaiter(s.start, s.start)
 	if err != nil {
 		return err
 	}
@@ -91,7 +95,7 @@ func playStop(s *stage, r *result) error {
 }
 
 func playCut(s *stage, r *result) error {
-	a, b, next, err := s.holderAndWaiter(s.startBehindProxy)
+	a, b, next, err := s.holderAndWaiter(s.startBehindProxy, s.start)
 	if err != nil {
 		return err
 	}
@@ -109,7 +113,7 @@ func playCut(s *stage, r *result) error {
 }
 
 func playOutlive(s *stage, r *result) error {
-	a, b, next, err := s.holderAndWaiter(s.start)
+	a, b, next, err := s.holderAndWaiter(s.start, s.start)
 	if err != nil {
 		return err
 	}
@@ -145,7 +149,7 @@ func playAmnesia(s *stage, r *result) error {
 }
 
 func playRestarted(s *stage, r *result, o testserver.Option) error {
-	a, b, next, err := s.holderAndWaiter(s.start)
+	a, b, next, err := s.holderAndWaiter(s.start, s.start)
 	if err != nil {
 		return err
 	}
@@ -153,6 +157,28 @@ func playRestarted(s *stage, r *result, o testserver.Option) error {
 	if err := s.store.Restart(o); err != nil {
 		return err
 	}
+	return s.goOn(r, a, b, next, begun)
+}
+
+func playFailover(s *stage, r *result) error {
+	g, err := s.replicated()
+	if err != nil {
+		return err
+	}
+	defer g.end()
+	a, b, next, err := s.holderAndWaiter(s.startBehindProxy, func() (*process, error) { return s.startAt(s.proxy.Addr()) })
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := g.failOver(s.proxy); err != nil {
+		return err
+	}
+	return s.goOn(r, a, b, next, begun)
+}
+
+// goOn has the holder work on after the store is back, and then unlock.
+func (s *stage) goOn(r *result, a, b *process, next <-chan grant, begun time.Time) error {
 	end := later(begun.Add(s.ttl*3/4), time.Now().Add(s.ttl/2))
 	sleepUntil(end)
 	s.finish(r, a, b, begun, end)

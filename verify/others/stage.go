@@ -77,9 +77,11 @@ func (s *stage) startAt(addr string) (*process, error) {
 }
 
 // holderAndWaiter has one process hold the lock, and another wait for it.
-func (s *stage) holderAndWaiter(start func() (*process, error)) (a, b *process, next <-chan grant, err error) {
-	a, err1 := start()
-	b, err2 := s.start()
+func (s *stage) holderAndWaiter(
+	holder, waiter func() (*process, error),
+) (a, b *process, next <-chan grant, err error) {
+	a, err1 := holder()
+	b, err2 := waiter()
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, nil, err
 	}

@@ -18,7 +18,7 @@ const (
 	maxRounds  = 6                      // of a timed law
 	pollEvery  = 5 * time.Millisecond
 
-	// aboutASecond is the longest that Await may take when nothing changes.
+	// aboutASecond is the longest that Await may take when nothing changes, and an alarm.
 	aboutASecond = 5 * time.Second
 	// callsASecond is the most calls of Await that return within a second while
 	// nothing changes, and mostCalls the most that any test makes for one claim.

@@ -362,12 +362,13 @@ func once(number int32, a faultproxy.Action) func(*faultproxy.Request) faultprox
 	}
 }
 
-// through opens a Backend behind a proxy, and has its session begun.
+// through opens a Backend behind a proxy, and has its session begun. A busy server answers a
+// short session's first requests too late now and then; the core asks again, and so does this.
 func through(t testing.TB, p *faultproxy.Proxy, o *Options) *Backend {
 	t.Helper()
 	b := New([]string{p.Addr()}, below(t, o))
 	t.Cleanup(func() { b.Close() })
-	must(t, errOf(b.Line(t.Context(), "warm up")))
+	eventually(t, "the session has begun", func() bool { return errOf(b.Line(t.Context(), "warm up")) == nil })
 	eventually(t, "the session is swept for", func() bool { return len(requests(p)) > 0 })
 	return b
 }

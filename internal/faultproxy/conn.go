@@ -2,7 +2,6 @@ package faultproxy
 
 import (
 	"bufio"
-	"net"
 	"sync"
 	"time"
 )
@@ -40,7 +39,7 @@ const answerTimeout = 20 * time.Second
 // conn is one connection through the proxy.
 type conn struct {
 	proxy          *Proxy
-	client, server net.Conn
+	client, server *late
 	ended          chan struct{} // closed when no more answers pass
 
 	mu      sync.Mutex
@@ -51,6 +50,7 @@ type conn struct {
 
 // passRequests passes on what the client says until one side ends the connection.
 func (c *conn) passRequests() {
+	defer c.server.flush()
 	r := bufio.NewReaderSize(c.client, 64<<10)
 	burst := 0
 	for first := true; ; first = false {
@@ -113,8 +113,8 @@ func (c *conn) prepare(a Action, asks bool) bool {
 }
 
 func (c *conn) breakOff(then func()) {
-	c.proxy.drop(c.client)
-	c.proxy.drop(c.server)
+	c.proxy.drop(c.client.Conn)
+	c.proxy.drop(c.server.Conn)
 	if then != nil {
 		then()
 	}
@@ -125,6 +125,7 @@ func (c *conn) passAnswers() {
 	defer c.client.Close()
 	defer c.server.Close()
 	defer close(c.ended)
+	defer c.client.flush()
 	r := bufio.NewReaderSize(c.server, 64<<10)
 	for {
 		m, last, err := c.proxy.framer.Answer(r)

@@ -123,7 +123,7 @@ func (p *Proxy) Discard(ds ...Direction) {
 	p.change(ds, func(w *way) { w.discard = true })
 }
 
-// Delay adds d to a round trip, half of it each way, until Resume.
+// Delay adds d to a round trip, half of it each way, until Resume. The delays of messages do not add up.
 func (p *Proxy) Delay(d time.Duration) {
 	p.change([]Direction{ToServer, ToClient}, func(w *way) { w.delay = d / 2 })
 }
@@ -204,7 +204,8 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer p.drop(server)
-	c := &conn{proxy: p, client: client, server: server, ended: make(chan struct{})}
+	toClient, toServer := newLate(client, p, ToClient), newLate(server, p, ToServer)
+	c := &conn{proxy: p, client: toClient, server: toServer, ended: make(chan struct{})}
 	p.all.Go(c.passAnswers)
 	c.passRequests()
 }
@@ -233,13 +234,16 @@ func (p *Proxy) await(d Direction) bool {
 	p.mu.Lock()
 	w, resumed := p.ways[d], p.resumed
 	p.mu.Unlock()
-	if w.delay > 0 {
-		wait(p, time.After(w.delay))
-	}
 	if w.hold {
 		wait(p, resumed)
 	}
 	return !w.discard
+}
+
+func (p *Proxy) delay(d Direction) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ways[d].delay
 }
 
 // wait waits for c, or for the end of p.

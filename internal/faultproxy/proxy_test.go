@@ -207,6 +207,21 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+// What is under way at once is late by one delay, not by one for each message.
+func TestDelaysDoNotAddUp(t *testing.T) {
+	addr, _ := server(t)
+	p := Start(t, addr, lines)
+	c := connect(t, p)
+	p.Delay(400 * time.Millisecond)
+	words := strings.Fields(strings.Repeat("word ", 50))
+	begun := time.Now()
+	c.says(words...)
+	c.hears(words...)
+	if took := time.Since(begun); took < 400*time.Millisecond || took > 5*time.Second {
+		t.Errorf("a round trip of 50 messages took %v; want 400ms, and far less than half of it for each", took)
+	}
+}
+
 func TestRefuse(t *testing.T) {
 	addr, heard := server(t)
 	p := Start(t, addr, Framer{})

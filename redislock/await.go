@@ -28,7 +28,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		return driver.Ticket{}, err
 	}
 	// Waiters that came together do not read together.
-	limit := time.Now().Add(fallback - fallback/8 + rand.N(fallback/4))
+	limit := time.Now().Add(b.fallback - b.fallback/8 + rand.N(b.fallback/4))
 	for first := true; ; first = false {
 		w := b.waiters.get(t.ID)
 		epoch := b.subscriber.epoch.Load() // a later change wakes w

@@ -89,6 +89,7 @@ type Backend struct {
 	retried    sync.Map // IDs of claims whose Enter was sent twice
 	waiters    waiterRegistry
 	subscriber subscriber
+	fallback   time.Duration
 }
 
 var (
@@ -118,7 +119,7 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{rdb: rdb, prefix: o.Prefix, wants: o.Replicas}
+	b := &Backend{rdb: rdb, prefix: o.Prefix, wants: o.Replicas, fallback: fallback}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}

@@ -63,12 +63,13 @@ func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
 	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
 		t.Fatalf("Await: %+v, %v", now, err)
 	}
+	onlyPushed(waiter)
 	waiter.subscriber.setEpoch(0)
 	got := make(chan time.Duration)
 	go func() { got <- granted(t, waiter, k) }()
 	leave(t, holder, held)
 	waiter.subscriber.confirmed()
-	wantPush(t, <-got)
+	<-got
 	leave(t, waiter, k)
 }
 
@@ -121,23 +122,18 @@ func TestOneReleaseWakesEveryReaderOfEveryProcess(t *testing.T) {
 		readers = append(readers, reader{views[i%2], wait_(t, views[i%2], c)})
 	}
 	for _, v := range views {
+		onlyPushed(v)
 		subscribed(t, v)
 	}
 	// Everybody has read its standing under the subscription.
 	for _, r := range readers {
 		r.b.waiters.setStanding(r.k.ID, r.b.subscriber.epoch.Load(), &r.k, time.Now(), time.Now().Add(time.Minute))
 	}
-	took := make([]time.Duration, len(readers))
-	for i, r := range readers {
-		group.Go(func() { took[i] = granted(t, r.b, r.k) })
+	for _, r := range readers {
+		group.Go(func() { granted(t, r.b, r.k) })
 	}
 	leave(t, holder, held)
 	group.Wait()
-	for i, d := range took {
-		if d > fallback/2 {
-			t.Errorf("reader %d was granted after %v, not by push", i, d)
-		}
-	}
 	for _, r := range readers {
 		leave(t, r.b, r.k)
 	}
@@ -168,12 +164,13 @@ func TestShortLingerIsNoticed(t *testing.T) {
 		},
 	} {
 		holder, waiter, held, k := queued(t)
+		onlyPushed(waiter)
 		must(t, errOf(waiter.read(t.Context(), k)))
 		got := make(chan time.Duration)
 		go func() { got <- granted(t, waiter, k) }()
 		must(t, ends(holder, held))
-		if d := <-got; d > 700*time.Millisecond {
-			t.Errorf("%s: the waiter was granted after %v, the holder lingered for %v", how, d, linger)
+		if d := <-got; t.Failed() {
+			t.Fatalf("%s: after %v the waiter was not granted, the holder lingered for %v", how, d, linger)
 		}
 		leave(t, waiter, k)
 	}
@@ -218,18 +215,19 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 
 func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 	holder, waiter, held, k := queued(t)
+	onlyPushed(waiter)
 	must(t, errOf(waiter.read(t.Context(), k)))
 	got := make(chan error)
-	start := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), waiter.fallback/2)
+	defer cancel()
 	go func() {
-		_, err := waiter.Await(t.Context(), k)
+		_, err := waiter.Await(ctx, k)
 		got <- err
 	}()
 	must(t, holder.Break(t.Context(), "key", k.Token, "enough", 0))
 	if err := <-got; err == nil || err.Error() != "the claim was broken: enough" {
 		t.Errorf("Await answered %v", err)
 	}
-	tookAtMost(t, start, fallback/2)
 	leave(t, holder, held)
 }
 
@@ -237,7 +235,7 @@ func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
-	holder, waiter := connect(t, s, nil), closing(t, New(p.client(), nil))
+	holder, waiter := connect(t, s, nil), onlyPushed(closing(t, New(p.client(), nil)))
 	first, second := hold(t, holder, mutex("first")), hold(t, holder, mutex("second"))
 	other := wait_(t, waiter, mutex("second"))
 	subscribed(t, waiter)
@@ -258,7 +256,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	granted(t, waiter, other) // and so the message before this one has come too
 	p.Resume()
 	k := <-got
-	wantPush(t, granted(t, waiter, k))
+	granted(t, waiter, k)
 	leave(t, waiter, k)
 	leave(t, waiter, other)
 }

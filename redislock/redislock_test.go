@@ -310,6 +310,12 @@ func granted(t testing.TB, b *Backend, k driver.Ticket) time.Duration {
 	}
 }
 
+// onlyPushed has b read no line by itself for longer than granted waits.
+func onlyPushed(b *Backend) *Backend {
+	b.fallback = time.Minute
+	return b
+}
+
 // wantPush checks that a grant came by push, within d, and not by the waiter's own reading.
 func wantPush(t testing.TB, d time.Duration) {
 	t.Helper()

@@ -70,8 +70,11 @@ func TestWaiterIsWokenWithoutListen(t *testing.T) {
 	})
 }
 
-// TestOneReleaseWakesEveryReader has readers of two processes wait for a writer.
+// TestOneReleaseWakesEveryReader has readers of two processes wait for a writer. The last of six is
+// later than the median of hand-overs: without any wake-up it is granted after 0.97 s on an idle
+// machine, and with them after up to 0.62 s, nine times of ten, with a load of 23 on two processors.
 func TestOneReleaseWakesEveryReader(t *testing.T) {
+	const beforeTheLook = 800 * time.Millisecond
 	each(t, all, func(t *testing.T, s *store) {
 		a, b := s.backend(t), s.backend(t)
 		late := 0
@@ -101,12 +104,12 @@ func TestOneReleaseWakesEveryReader(t *testing.T) {
 			for range readers {
 				<-left
 			}
-			if longest > farBelow {
+			if longest > beforeTheLook {
 				late++
 			}
 		}
 		if late > rounds/2 {
-			t.Errorf("in %d of %d rounds the last of six readers was woken later than %v", late, rounds, farBelow)
+			t.Errorf("in %d of %d rounds the last of six readers was woken later than %v", late, rounds, beforeTheLook)
 		}
 		empty(t, a)
 	})

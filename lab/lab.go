@@ -1,7 +1,7 @@
 // Package lab shows why the locks of well-known tutorials fail.
 //
 // Each [Experiment] has a scheme as it is taught, written out as small Go functions that
-// run on a real Redis (9 and 17 in memory), and the schedule of events that breaks it.
+// run on a real Redis (9, 17 and 18 in memory), and the schedule of events that breaks it.
 // One goroutine drives the schedule, so that it plays the same way each time; the time that
 // must pass is moved by PEXPIRE instead of waiting. What the clients believed is recorded
 // as a history and judged by package history, which also judges the tests of the
@@ -37,7 +37,7 @@ func All() []Experiment {
 		setnxThenExpire, getSetWithClientTime, luaWithoutOwner, plainDelete, getThenDelete, noWatchdog,
 		oneMaster, redlockWithoutToken, pausedHolder, tokenAsLuaNumber, goroutineID, countInTwoSteps,
 		pubSubOnly, headOfTheQueue, watchdogOutlivesWork, sharedStopChannel,
-		uniqueRow,
+		uniqueRow, bareNode,
 	}
 	for i := range all {
 		all[i].Number, all[i].Story = i+1, story(i+1)

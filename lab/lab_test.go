@@ -28,6 +28,7 @@ var told = map[int][]history.Rule{
 	15: {history.Stuck},
 	16: {history.Exclusion},
 	17: {history.Exclusion},
+	18: {history.Exclusion},
 }
 
 func TestMain(m *testing.M) {
@@ -79,6 +80,29 @@ var mended = map[int]func(*stage){
 	17: slowDelete(func(t *table, c *client) {
 		t.delete("owner = '"+c.name+"'", func(r row) bool { return r.owner == c.name })
 	}),
+	18: sessionsEnd(stopsWork, takesOrWatches),
+}
+
+// stopsWork is a holder that stops when its session may be over.
+func stopsWork(c *client) { c.event(history.Loss) }
+
+// takesOrWatches begins again after each event.
+func takesOrWatches(n *ephemeral, c *client) bool {
+	n.hears(c)
+	return n.lockOrWatch(c)
+}
+
+func TestEachFlawOfTheBareNodeBreaksIt(t *testing.T) {
+	for name, schedule := range map[string]func(*stage){
+		"the holder works on": sessionsEnd(worksOn, takesOrWatches),
+		"any event will do":   sessionsEnd(stopsWork, onAnyEvent),
+	} {
+		e := Experiment{scheme: schedule, ours: func(*stage) {}}
+		r, err := e.Play(t.Context(), t.TempDir())
+		if err != nil || len(r.Scheme.Violations) != 1 || r.Scheme.Violations[0].Rule != history.Exclusion {
+			t.Errorf("%s: it breaks %v, %v; want I1 once", name, r.Scheme.Violations, err)
+		}
+	}
 }
 
 // The verdict comes from what happened, and not from what the text says.

@@ -132,7 +132,7 @@ func TestLabPlaysOneScheme(t *testing.T) {
 
 func TestLabRefusesWhatItDoesNotKnow(t *testing.T) {
 	for args, want := range map[string]string{
-		"0":         `there is no scheme "0"; there are 1 to 17: see fencelock lab`,
+		"0":         `there is no scheme "0"; there are 1 to 18: see fencelock lab`,
 		"99":        `there is no scheme "99"`,
 		"four":      `there is no scheme "four"`,
 		"1 2":       "want at most one argument, the number of a scheme, and not 2",

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,14 +27,14 @@ func rawPair(rdb *redis.Client, key string) error {
 	return compareAndDelete.Run(ctx, rdb, []string{key}, "0123456789abcdef0123456789abcdef").Err()
 }
 
-func lockPair(b *Backend, c driver.Claim) error {
+func lockPair(b *Backend, c driver.Claim, e driver.Exit) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	t, err := b.Enter(ctx, c)
 	if err != nil {
 		return err
 	}
-	return b.Leave(ctx, t, driver.Exit{})
+	return b.Leave(ctx, t, e)
 }
 
 // BenchmarkFreePair locks and releases a free lock, in turns with the raw pair,
@@ -56,7 +57,7 @@ func BenchmarkFreePair(b *testing.B) {
 		}
 		start := time.Now()
 		c.ID = strconv.Itoa(i) // a Leave that go-redis repeats keeps its ID out
-		if err := lockPair(locks, c); err != nil {
+		if err := lockPair(locks, c, driver.Exit{}); err != nil {
 			b.Fatal(err)
 		}
 		own = append(own, time.Since(start))
@@ -70,4 +71,24 @@ func BenchmarkFreePair(b *testing.B) {
 	b.ReportMetric(p50(raw), "raw-p50-µs")
 	b.ReportMetric(p50(own), "own-p50-µs")
 	b.ReportMetric(p50(own)/p50(raw), "own/raw")
+}
+
+// BenchmarkTombstonePair locks and releases a free lock, each time with a tombstone, as a
+// service does for its clients. It shows what a pair costs the server.
+func BenchmarkTombstonePair(b *testing.B) {
+	s := testserver.Redis(b)
+	rdb := dial(b, s)
+	locks := connect(b, s, nil)
+	for _, c := range []driver.Claim{mutex("mutex"), slots("semaphore", 1, 2)} {
+		b.Run(c.Key, func(b *testing.B) {
+			before := serverTime(b, rdb)
+			for range b.N {
+				c.ID = rand.Text()
+				if err := lockPair(locks, c, driver.Exit{Tombstone: true}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric((serverTime(b, rdb)-before)/float64(b.N), "server-µs/pair")
+		})
+	}
 }

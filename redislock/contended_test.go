@@ -128,7 +128,8 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 	}
 }
 
-// TestContendedLine has what contended.lua must leave to line.lua, or must not forget.
+// TestContendedLine has what simple.lua must leave to line.lua, or must not forget, where
+// claims wait.
 func TestContendedLine(t *testing.T) {
 	t.Parallel()
 	_, b, rdb := served(t)
@@ -206,12 +207,18 @@ func TestContendedLine(t *testing.T) {
 		long := mutex(key)
 		long.TTL = time.Hour
 		k := contended(t, mutex(key), mutex(key), long)
-		for _, name := range []string{b.recordName(key) + "c", b.recordName(key) + "z"} {
-			if left := rdb.PTTL(t.Context(), name).Val(); left < long.TTL-time.Minute {
-				t.Errorf("%q ends in %v, with a claim in it that lasts for %v", name, left, long.TTL)
+		lasts := func(what string, want time.Duration) {
+			for _, name := range []string{b.recordName(key) + "c", b.recordName(key) + "z"} {
+				if left := rdb.PTTL(t.Context(), name).Val(); left < want-time.Minute {
+					t.Errorf("%q ends in %v, with a %s in it that lasts for %v", name, left, what, want)
+				}
 			}
 		}
-		for _, k := range k {
+		lasts("claim", long.TTL)
+		k[0].TTL = 5 * time.Hour
+		ok(t, b.Leave(t.Context(), k[0], driver.Exit{Tombstone: true}))
+		lasts("tombstone", k[0].TTL)
+		for _, k := range k[1:] {
 			leave(t, b, k)
 		}
 	})

@@ -55,32 +55,34 @@ if done == locks then return answers[2] and answers or answers[1] end
 
 --include each.lua
 
---include contended.lua
+--include simple.lua
 
--- enter_contended joins a line that is full, behind all others.
-local function enter_contended(text)
+-- enter_simple joins a simple line, behind all others.
+local function enter_simple(text, no_wait)
   local length, at = string.match(text, '^(%d+):()', 23)
   local id, details = sub(text, 23, at + length - 1), sub(text, at + length + 1)
   local own, weight = string.match(details, '^(%d+) (%d+) ')
   local ends = now + sub(text, 7, 14) * 1000000 + sub(text, 16, 21)
   local token, more = sub(rec, 50, 68) + 1, sub(text, 1, 5)
   if token < now then token = now end
-  if own == capacity and total + weight > own + 0 and ends <= expires + 0 then
-    local first = call('ZRANGE', Z, 0, 0)[1]
-    first = first and 'e' .. sub(first, 2)
-    local known = call('HMGET', C, 'e' .. id, first or '', 't' .. id)
-    if first and not known[1] and not known[3] then
-      arrivals = arrivals + 1
-      local claim = fmt('%019d %016d waiting %016d %s 000 ', token, now, arrivals, more)
-      call('HSET', C, 'e' .. id, claim .. details)
-      call('ZADD', Z, fmt('%d', arrivals - 9007199254740992), 'o' .. id, fmt('%d', ends), 'e' .. id)
-      if ends < soonest + 0 then soonest = fmt('%016d', ends) end
-      total = total + weight
-      save_contended(fmt('%019d', token + more), 1)
-      return {'w', sub(claim, 1, 19), ends - now, more + 1, 0, n + 0, soonest - now,
-        known[2] or '', (call('ZSCORE', Z, first) or now) - now}
-    end
-  end
+  if capacity == '' then capacity = own end
+  local fits = total + weight <= own + 0
+  if own ~= capacity or no_wait and not fits or ends > expires + 0 then return nil end
+  local first = fits and '' or call('ZRANGE', Z, 0, 0)[1]
+  local known = first and call('HMGET', C, 'e' .. id, 't' .. id, 'e' .. sub(first, 2))
+  if not known or known[1] or known[2] then return nil end
+
+  arrivals = arrivals + 1
+  local claim = fmt('%019d %016d %s %016d %s 000 ', token, now, fits and 'granted' or 'waiting', arrivals, more)
+  call('HSET', C, 'e' .. id, claim .. details)
+  call('ZADD', Z, fmt('%d', arrivals - 9007199254740992), 'o' .. id, fmt('%d', ends), 'e' .. id)
+  if ends < soonest + 0 then soonest = fmt('%016d', ends) end
+  if fits and held == total then upto, held = arrivals, total + weight end
+  total = total + weight
+  save_simple(fmt('%019d', token + more), 1)
+  if fits then return {'g', sub(claim, 1, 19), ends - now, more + 1, 0, ''} end
+  return {'w', sub(claim, 1, 19), ends - now, more + 1, 0, n - 1, soonest - now,
+    known[3] or '', (call('ZSCORE', Z, 'e' .. sub(first, 2)) or now) - now}
 end
 
 -- enter_any joins any other line. Its functions are made for the first lock that needs them.
@@ -107,7 +109,7 @@ end
 
 return each(function(claim, _, no_wait)
   rec = call('GET', R)
-  local answer = no_wait ~= '1' and is_contended() and enter_contended(claim)
+  local answer = is_simple() and enter_simple(claim, no_wait == '1')
   if answer then return answer end
   enter_any = enter_any or make_enter_any()
   return enter_any(claim, no_wait == '1')

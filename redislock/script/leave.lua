@@ -31,53 +31,61 @@ if done == locks then return answers[2] and answers or answers[1] end
 
 --include each.lua
 
---include contended.lua
+--include simple.lua
 
--- leave_contended leaves a line to the next, who waits for all of it. What is held is all, and
--- the next holds nothing: so the first was the only one. Tombstones end at full seconds, so that
--- line.lua has to take them out once a second at most.
-local function leave_contended(id, name, tomb)
-  local ends = tomb > 0 and now + tomb + 1000000 - (now + tomb) % 1000000 or 0
-  if held ~= capacity or ends > expires + 0 then return nil end
-  local two = call('ZRANGE', Z, 0, 1)
-  if two[2] and two[1] == 'o' .. id then
-    local next = 'e' .. sub(two[2], 2)
-    local claim = call('HGET', C, next) or ''
-    local arrival, own, weight, length, at = string.match(claim, '^waiting (%d+) %d+ 000 (%d+) (%d+) (%d+) %d+ ()', 38)
-    if weight == capacity and own == capacity then
-      call('ZREM', Z, 'o' .. id, 'e' .. id)
-      call('HDEL', C, 'e' .. id)
-      claim = sub(claim, 1, 20) .. fmt('%016d', now) .. ' granted' .. sub(claim, 45)
-      call('HSET', C, next, claim, 'r' .. left % 64, name)
-      if ends > 0 then
-        call('HSET', C, 't' .. id, 'l')
-        call('ZADD', Z, fmt('%d', ends), 't' .. id)
-        if ends > tombs + 0 then tombs = fmt('%016d', ends) end
-        if ends < soonest + 0 then soonest = fmt('%016d', ends) end
-      end
-      total, upto, left = total - capacity, arrival, left + 1
-      save_contended(sub(rec, 50, 68), -1)
-      local channel = sub(claim, at, at + length - 1)
-      if channel ~= '' then redis.pcall('PUBLISH', channel, 'g0:' .. sub(next, 2)) end
-      return '+'
-    end
+-- leave_simple leaves a simple line in which nobody waits, or the next waits for all of it. Then
+-- what is held is all, and the next holds nothing: the first is the only one who holds. ends
+-- is when the tombstone ends, or 0. It reads the claim of the next, or else of who leaves.
+local function leave_simple(id, name, ends)
+  if ends > expires + 0 then return nil end
+  local waits, member, channel = held ~= total, 'e' .. id, ''
+  if waits then
+    local two = call('ZRANGE', Z, 0, 1)
+    if held ~= capacity or two[1] ~= 'o' .. id then return nil end
+    member = 'e' .. sub(two[2] or '', 2)
   end
+  local claim = call('HGET', C, member) or ''
+  local arrival, own, weight, length, at = string.match(claim, '^(%d+) %d+ 000 (%d+) (%d+) (%d+) %d+ ()', 46)
+  if own ~= capacity or waits and weight ~= capacity
+    or ends > 0 and call('HGET', C, 't' .. id) then return nil end
+  if ends > tombs + 0 then tombs = fmt('%016d', ends) end
+  if n == '1' and tombs + 0 <= now then return nil end
+
+  if waits then
+    upto, channel = arrival, sub(claim, at, at + length - 1)
+    claim = sub(claim, 1, 20) .. fmt('%016d', now) .. ' granted' .. sub(claim, 45)
+  else
+    held = held - weight
+  end
+  -- What leaves goes last: C and Z that were empty in between would never expire.
+  call('HSET', C, member, claim, 'r' .. left % 64, name)
+  if ends > 0 then
+    call('HSET', C, 't' .. id, 'l')
+    call('ZADD', Z, fmt('%d', ends), 't' .. id)
+    if ends < soonest + 0 then soonest = fmt('%016d', ends) end
+  end
+  call('ZREM', Z, 'o' .. id, 'e' .. id)
+  call('HDEL', C, 'e' .. id)
+  total, left = total - weight, left + 1
+  save_simple(sub(rec, 50, 68), -1)
+  if channel ~= '' and sub(member, 2, 2) ~= '~' then redis.pcall('PUBLISH', channel, 'g0:' .. sub(member, 2)) end
+  return '+'
 end
 
 -- leave_any leaves any other line. Its functions are made for the first lock that needs them.
 local leave_any
 local function make_leave_any()
 --include line.lua
-  return function(id, name, mark, linger, tomb)
+  return function(id, name, mark, linger, ends)
     local l = load()
     purge(l)
     local claim = find_claim(l, id)
     if not claim then
       local answer = tombstone(l, id) or 'x'
       if l.marker == id or remembers(l, name) then answer = '+' end
-      if tomb > 0 then
+      if ends > 0 then
         lengthen(l)
-        add_tombstone(l, id, now + tomb, 'l')
+        add_tombstone(l, id, ends, 'l')
         commit(l)
       else
         commit_purge(l)
@@ -89,7 +97,7 @@ local function make_leave_any()
       l.mark, l.marker = mark, id
     end
     remember(l, name)
-    if l.one and tomb == 0 then
+    if l.one and ends == 0 then
       if linger > 0 then
         l.one.lingers, l.one.expires = true, now + linger
       else
@@ -108,8 +116,8 @@ local function make_leave_any()
     else
       remove(l, id, claim)
     end
-    if tomb > 0 then
-      add_tombstone(l, id, now + tomb, 'l')
+    if ends > 0 then
+      add_tombstone(l, id, ends, 'l')
     end
     advance(l)
     commit(l)
@@ -122,8 +130,10 @@ return each(function(id, name, mark, linger, tomb)
   begin_write()
   rec = call('GET', R)
   mark, linger, tomb = mark or '', tonumber(linger or 0), tonumber(tomb or 0)
-  local answer = mark == '' and linger == 0 and is_contended() and leave_contended(id, name, tomb)
+  -- Tombstones end at full seconds, so that line.lua has to take them out once a second at most.
+  local ends = tomb > 0 and now + tomb + 1000000 - (now + tomb) % 1000000 or 0
+  local answer = mark == '' and linger == 0 and is_simple() and leave_simple(id, name, ends)
   if answer then return answer end
   leave_any = leave_any or make_leave_any()
-  return leave_any(id, name, mark, linger, tomb)
+  return leave_any(id, name, mark, linger, ends)
 end)

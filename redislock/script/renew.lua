@@ -21,7 +21,8 @@ for i = 1, locks do
       + (num(sub(rec, 119, 124)) or 0)
     local last = (num(sub(rec, 50, 68)) or FAR) + (num(sub(rec, 104, 108)) or FAR)
     local px = 86400000 + math.ceil(((last > ends and last or ends) - now) / 1000)
-    if old > now and last < FAR and (old >= ends or not try('SET', R, sub(rec, 1, 86) .. stamp .. sub(rec, 103, 109) .. lease
+    if old > now and last < FAR
+      and (old >= ends or not try('SET', R, sub(rec, 1, 86) .. stamp .. sub(rec, 103, 109) .. lease
       .. sub(rec, 125), 'PX', fmt('%.0f', px)).err) then
       answers[i], done = '+', done + 1
     end

@@ -46,7 +46,7 @@ torture: ## an hour of faults on every store; keeps the histories in torture/
 	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture/$$(date -u +%Y-%m-%dT%H%M%SZ)
 
 model: ## check the models of the line and of the local queue with Spin, and print how large each search was
-	cd verify && go test -count=1 -v ./model-checking
+	cd verify && go test -count=1 -v -timeout 1h ./model-checking -large
 
 others: ## put locks of other libraries through the same faults, and write docs/others-under-test.md; as root on Debian
 	@command -v npm >/dev/null || scripts/servers.sh

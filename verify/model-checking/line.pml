@@ -442,7 +442,7 @@ inline begin(x) {
 proctype user(byte x) {
 	do
 	/* the caller */
-	:: d_step { u[x].st == IDLE && mayBegin(x) -> begin(x); done() }
+	:: atomic { u[x].st == IDLE && mayBegin(x) -> begin(x); done() }
 	:: d_step { u[x].st == NEW && u[x].call == NONE -> u[x].call = ENTER; u[x].fresh = T; done() }
 	:: d_step { (u[x].st == WAIT || u[x].st == HELD && u[x].renews < HOLD) && u[x].call == NONE && u[x].belief < T ->
 		u[x].call = RENEW; u[x].fresh = T;

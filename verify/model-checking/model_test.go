@@ -3,7 +3,9 @@
 package modelchecking
 
 import (
+	"flag"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/fencelock/fencelock/verify/mutants"
@@ -12,25 +14,39 @@ import (
 // calmQuorum is the quorum with nothing but clients that vote.
 var calmQuorum = safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")
 
-// holds are the searches that must find nothing: the whole of what each bound allows.
-var holds = []struct {
+var large = flag.Bool("large", false, "search the line with all kinds of claims, breaks and linger together as well")
+
+// hold is a search that must find nothing.
+type hold struct {
 	name string
 	search
-}{
-	{"line", safety("line.pml", "-DCLAIMS=2")},
+}
+
+// largest is the search that only -large adds.
+var largest = hold{"line", safety("line.pml", "-DCLAIMS=2")}
+
+// holds are the whole of what each bound allows, the longest searches first.
+var holds = []hold{
+	{"quorum, lost messages", safety("quorum.pml", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
 	{"line, named", safety("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
+	{"quorum, renewals", safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0")},
+	{"quorum, members that forget", safety("quorum.pml", "-DLOSSES=0", "-DRENEWALS=0", "-DT=1")},
+	{"line, readers and tries", safety("line.pml", "-DCLAIMS=2", "-DBREAKS=0")},
+	{"line, breaks", safety("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
 	{"line, whoever waits is served",
 		live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"line, no ghost stays",
 		live("line.pml", "ghosts", "-DCLAIMS=2", "-DLIVE=0", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"gate", safety("gate.pml", "-DG=2", "-DCALLS=1")},
-	{"quorum, members that forget", safety("quorum.pml", "-DLOSSES=0", "-DRENEWALS=0", "-DT=1")},
-	{"quorum, renewals", safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0")},
-	{"quorum, lost messages", safety("quorum.pml", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
 }
 
 func TestModelsHold(t *testing.T) {
-	for _, h := range holds {
+	t.Parallel()
+	all := holds
+	if *large {
+		all = append([]hold{largest}, holds...)
+	}
+	for _, h := range all {
 		t.Run(h.name, func(t *testing.T) {
 			t.Parallel()
 			r := h.run(t)
@@ -65,17 +81,17 @@ var faults = []struct {
 	search
 }{
 	{"NO_TOMBSTONE", noGhost, "an ID whose Enter may still arrive leaves no tombstone",
-		fewest("line.pml", "-DCLAIMS=2")},
+		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
 	{"UNANSWERED_IS_NONE", noGhost, "an Enter without an answer is taken for none",
-		fewest("line.pml", "-DCLAIMS=2")},
+		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
 	{"TOKEN_REUSE", tokensRise, "tokens are the clock alone",
-		fewest("line.pml", "-DCLAIMS=2")},
+		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
 	{"COUNTED_FROM_ANSWER", endsInTime, "a lease is counted from the answer, not from the sending",
-		fewest("line.pml", "-DCLAIMS=2")},
+		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
 	{"OVERTAKE", tokensRise, "a claim that fits beside the holders overtakes those that wait",
 		fewest("line.pml", "-DCLAIMS=3", "-DKINDS=2", "-DBREAKS=0", "-DLINGER=0")},
 	{"RENEW_REVIVES", noGhost, "a renewal brings back what has expired",
-		fewest("line.pml", "-DCLAIMS=2")},
+		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
 	{"LATE_LEAVE", endsInTime, "a named claim that is lost leaves late",
 		fewest("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"SAME_TOKEN", risesHere, "a handed-on claim has the token of the one before",
@@ -108,6 +124,7 @@ var faults = []struct {
 }
 
 func TestEveryFaultIsFound(t *testing.T) {
+	t.Parallel()
 	known := map[string]bool{}
 	for _, m := range mutants.All() {
 		known[m.Name] = true
@@ -138,7 +155,8 @@ var idle = map[string]string{}
 
 // reaching are small searches that together come to every line.
 var reaching = []search{
-	safety("line.pml", "-DCLAIMS=2"),
+	safety("line.pml", "-DCLAIMS=2", "-DKINDS=1"),
+	safety("line.pml", "-DCLAIMS=2", "-DBREAKS=0", "-DLINGER=0"),
 	safety("line.pml", "-DCLAIMS=2", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
 	live("line.pml", "served", "-DCLAIMS=2", "-DLIVE=1", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"),
 	safety("gate.pml", "-DG=2", "-DCALLS=1"),
@@ -150,13 +168,38 @@ var reaching = []search{
 // TestEveryLineIsReached: what a search never comes to, it has not checked.
 func TestEveryLineIsReached(t *testing.T) {
 	t.Parallel()
-	c := reach{}
-	for _, s := range reaching {
-		c.cover(t, s)
-	}
-	for line, reached := range c {
+	c := reach{lines: map[string]bool{}}
+	t.Run("searches", func(t *testing.T) {
+		for _, s := range reaching {
+			t.Run(s.model, func(t *testing.T) {
+				t.Parallel()
+				c.cover(t, s)
+			})
+		}
+	})
+	for line, reached := range c.lines {
 		if !reached && idle[line] == "" {
 			t.Errorf("no search comes to %s", line)
 		}
+	}
+}
+
+// TestNoStepHidesAChoice: of several choices inside a d_step Spin tries the first one only.
+func TestNoStepHidesAChoice(t *testing.T) {
+	t.Parallel()
+	for _, s := range []search{
+		safety("line.pml", "-DCLAIMS=1"),
+		safety("gate.pml", "-DG=1", "-DCALLS=1"),
+		safety("quorum.pml", "-DP=1", "-DT=1"),
+	} {
+		t.Run(s.model, func(t *testing.T) {
+			t.Parallel()
+			s.options = append(slices.Clone(s.options), "-O0")
+			all := s
+			all.defines = append(slices.Clone(s.defines), "-Dd_step=atomic")
+			if one, each := s.run(t).states(), all.run(t).states(); one == "" || one != each {
+				t.Errorf("%s states with d_step, %s without", one, each)
+			}
+		})
 	}
 }

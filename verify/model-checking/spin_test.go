@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -27,13 +28,14 @@ type result struct {
 	took   time.Duration
 }
 
-// safety searches for a failed assertion, and fewest for the shortest way to one.
+// safety searches for a failed assertion, and fewest for the shortest way to one, which is found
+// in less time than an optimised verifier takes to compile.
 func safety(model string, defines ...string) search {
 	return search{model, defines, []string{"-DSAFETY", "-DNOREDUCE"}, []string{"-m4000000"}}
 }
 
 func fewest(model string, defines ...string) search {
-	return search{model, defines, []string{"-DSAFETY", "-DBFS"}, nil}
+	return search{model, defines, []string{"-O0", "-DSAFETY", "-DBFS"}, nil}
 }
 
 // live searches for a fair run in which the formula does not hold.
@@ -113,8 +115,16 @@ func (r result) problem() string {
 	return ""
 }
 
+// states is how many the search has seen.
+func (r result) states() string { return r.sizes()[1] }
+
 // size says how large the search was.
 func (r result) size() string {
+	n := r.sizes()
+	return fmt.Sprintf("%s states, depth %s, %s MB, %v", n[1], n[0], n[2], r.took.Round(10*time.Millisecond))
+}
+
+func (r result) sizes() map[int]string {
 	n := map[int]string{}
 	for _, m := range sizes.FindAllStringSubmatch(r.output, -1) {
 		for i, value := range m[1:] {
@@ -123,7 +133,7 @@ func (r result) size() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s states, depth %s, %s MB, %v", n[1], n[0], n[2], r.took.Round(10*time.Millisecond))
+	return n
 }
 
 var (
@@ -132,12 +142,16 @@ var (
 )
 
 // reach says for each line of a model whether a search has come to one of its statements.
-type reach map[string]bool
+type reach struct {
+	mu    sync.Mutex
+	lines map[string]bool
+}
 
 // cover adds what s comes to. Spin does not judge what is inside a d_step.
-func (c reach) cover(t *testing.T, s search) result {
+func (c *reach) cover(t *testing.T, s search) {
 	t.Helper()
 	s.defines = append(slices.Clone(s.defines), "-Dd_step=atomic")
+	s.options = append(slices.Clone(s.options), "-O0")
 	v := s.build(t)
 	r, r2 := v.run(t, "-d"), v.run(t, s.call...)
 	missed := map[string]int{}
@@ -157,8 +171,9 @@ func (c reach) cover(t *testing.T, s search) result {
 			has[m[2]][process+" "+m[1]] = true
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for line, states := range has {
-		c[line] = c[line] || len(states) > missed[line]
+		c.lines[line] = c.lines[line] || len(states) > missed[line]
 	}
-	return r2
 }

@@ -116,7 +116,7 @@ var faults = []struct {
 	{"NO_QUARANTINE", ballotsRise, "quorum: a member that lost its data grants at once",
 		safety("quorum.pml", "-DLOSSES=0", "-DRENEWALS=0", "-DT=1")},
 	{"MINORITY_RENEWS", oneElected, "quorum: one node keeps a claim alive",
-		safety("quorum.pml", "-DLOSSES=0")},
+		backwards(safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0"))},
 	{"NO_TOMBSTONE", noGhost, "an ID whose Enter may still arrive leaves no tombstone",
 		safety("quorum.pml", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")},
 	{"WAKES_NOBODY", neverGranted, "what expires lets nobody in",

@@ -38,6 +38,12 @@ func fewest(model string, defines ...string) search {
 	return search{model, defines, []string{"-O0", "-DSAFETY", "-DBFS"}, nil}
 }
 
+// backwards is s with the last choice tried first.
+func backwards(s search) search {
+	s.options = slices.Concat(s.options, []string{"-DREVERSE", "-DT_REVERSE"})
+	return s
+}
+
 // live searches for a fair run in which the formula does not hold.
 func live(model, formula string, defines ...string) search {
 	return search{model, defines, []string{"-DNFAIR=4"}, []string{"-m4000000", "-a", "-f", "-N", formula}}

@@ -43,9 +43,9 @@ var schedules = []schedule{
 		story:     "The same on a Redis without persistence."},
 	{name: "failover", title: "Redis fails over to a replica that lags", columns: restarted, play: playFailover,
 		redisOnly: true,
-		story: "The replica hears of nothing from before A's grant on. The master is killed with kill -9, and the replica " +
-			"is promoted without having heard of the lock. A and B reach both of them by one address. The rest is " +
-			"as above."},
+		story: "The replica hears of nothing from before A's grant on. The master is killed with kill -9, and the " +
+			"replica is promoted without having heard of the lock. A and B reach both of them by one address. The " +
+			"rest is as above."},
 	{name: "order", title: "Five wait, one after another", columns: ordered, play: playOrder,
 		story: "Five processes ask for the lock, half a second apart, and A unlocks. Each works for 30 ms and " +
 			"unlocks. Leases are five times as long here. Three rounds."},
@@ -166,7 +166,8 @@ func playFailover(s *stage, r *result) error {
 		return err
 	}
 	defer g.end()
-	a, b, next, err := s.holderAndWaiter(s.startBehindProxy, func() (*process, error) { return s.startAt(s.proxy.Addr()) })
+	behind := func() (*process, error) { return s.startAt(s.proxy.Addr()) }
+	a, b, next, err := s.holderAndWaiter(s.startBehindProxy, behind)
 	if err != nil {
 		return err
 	}

@@ -172,8 +172,10 @@ func (w *worker) storm() error {
 		if i%5 == 0 {
 			c.Weight = 1
 		}
+		sent := time.Now()
 		t, err := w.take(c, false)
-		if err != nil && !driver.Gone(err) {
+		// Nobody renews it: behind dead processes it may wait for longer than its lease.
+		if err != nil && !driver.Gone(err) && time.Since(sent) < w.ttl {
 			return err
 		}
 		if i%7 == 0 {

@@ -120,7 +120,6 @@ func Try(ctx context.Context, root, scratch string, m Mutant, limit time.Duratio
 var ci = []string{
 	"test", "-race",
 	"-gcflags=modernc.org/...=-race=false", "-gcflags=github.com/go-zookeeper/...=-race=false",
-	"-gcflags=github.com/redis/go-redis/...=-race=false",
 }
 
 // run runs t and returns what it prints. The overlay is handed to the go commands that

@@ -41,7 +41,10 @@ func TestHolderIsAskedFirst(t *testing.T) {
 			t.Errorf("asked by %+v", by)
 		}
 		ok(t, lease.Err())
-		release(t, "the holder that was asked", lease)
+		// A busy store may answer too late; the claim then leaves in the background.
+		if err := lease.Release(t.Context()); err != nil && !errors.Is(err, fencelock.ErrUnavailable) {
+			t.Errorf("Release by the holder that was asked: %v", err)
+		}
 		ok(t, <-done)
 		for line, err := range b.Lines(t.Context(), "") {
 			if err != nil || strings.HasPrefix(line.Key, "fencelock/") {

@@ -18,9 +18,10 @@ fi
 # brings a copy of sync.Map of its own, and the linker may take that for all.
 unraced=(-gcflags=modernc.org/...=-race=false -gcflags=github.com/go-zookeeper/...=-race=false)
 
-# The tests of a store wait most of the time, for leases and for servers. So packages run
-# side by side, the longest ones first.
-side_by_side=${FENCELOCK_TEST_PARALLEL:-3}
+# The tests of a store wait most of the time, for leases and for servers. So packages run side by
+# side, the longest ones first. With three of them two processors were busy for minutes on end,
+# and each run of CI had another test that was served too late.
+side_by_side=${FENCELOCK_TEST_PARALLEL:-2}
 
 # Packages of verify that need a program which no other needs are left out without it. That of
 # the models runs by itself: it would take the processors from tests that measure time.

@@ -287,8 +287,11 @@ func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 		}
 		check(t, held.Release(t.Context()))
 		k, err := b.Enter(t.Context(), again)
-		if driver.Gone(err) {
+		switch {
+		case driver.Gone(err):
 			return nil
+		case errors.As(err, new(*driver.BusyError)):
+			return err // a member is late to hear of the Release, which a majority has confirmed
 		}
 		check(t, err)
 		check(t, b.Leave(t.Context(), k, driver.Exit{}))

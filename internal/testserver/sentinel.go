@@ -42,10 +42,10 @@ func RedisSentinel(tb TB, opts ...Option) *SentinelGroup {
 		g.Servers = append(g.Servers, Redis(tb, append(replication(), opts...)...))
 	}
 	master := g.Servers[0]
-	host, port, _ := net.SplitHostPort(master.Addr())
 	for _, s := range g.Servers[1:] {
-		mustAsk(tb, s, "REPLICAOF", host, port)
-		mustCome(tb, "the replica on "+s.Addr()+" follows its master", func() bool { return linked(s) })
+		if err := s.Follow(master.Addr()); err != nil {
+			tb.Fatalf("%v", err)
+		}
 	}
 	for range 3 {
 		s, err := start(context.Background(), sentinel, tb.TempDir(), []Option{Config(g.watch(master)...)})
@@ -77,6 +77,18 @@ func pace(tb TB, s *Server, periods ...string) {
 // between, a replica says that it follows its master a second before it learns anything new.
 func replication() []Option {
 	return []Option{Config("repl-diskless-sync no", "repl-ping-replica-period 1")}
+}
+
+// Follow makes a Redis a replica of the master at an address, and returns when it hears from it.
+func (s *Server) Follow(master string) error {
+	host, port, err := net.SplitHostPort(master)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Ask("REPLICAOF", host, port); err != nil {
+		return err
+	}
+	return comesToPass("the replica on "+s.Addr()+" follows its master", func() bool { return linked(s) })
 }
 
 // linked reports whether a server is a replica that hears from its master.

@@ -3,10 +3,7 @@ package others
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -34,32 +31,14 @@ func (s *stage) replicated() (*replicated, error) {
 		g.replica, err = testserver.StartRedis(context.Background(), dir)
 	}
 	if err == nil {
-		err = g.follow()
+		err = g.replica.Follow(g.link.Addr())
 	}
 	if err != nil {
 		g.end()
 		return nil, err
 	}
+	g.link.Hold(faultproxy.ToClient)
 	return g, nil
-}
-
-// follow has the replica follow the master, until it hears of nothing more.
-func (g *replicated) follow() error {
-	host, port, _ := net.SplitHostPort(g.link.Addr())
-	if _, err := g.replica.Ask("REPLICAOF", host, port); err != nil {
-		return err
-	}
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(10 * time.Millisecond) {
-		state, err := g.replica.Ask("INFO", "replication")
-		if err != nil {
-			return err
-		}
-		if strings.Contains(state, "master_link_status:up") {
-			g.link.Hold(faultproxy.ToClient)
-			return nil
-		}
-	}
-	return errors.New("the replica does not follow its master")
 }
 
 // failOver kills the master, promotes the replica, and has the proxy lead to it.

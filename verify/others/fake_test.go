@@ -160,6 +160,8 @@ func (f *fakeAdapter) lock(wait []string) string {
 		ms, _ := strconv.Atoi(wait[0])
 		end = time.Now().Add(time.Duration(ms) * time.Millisecond)
 	}
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
 	for sent := time.Now(); !f.ask("take", f.key, f.ttl) && f.way != everyone; sent = time.Now() {
 		if !end.IsZero() && sent.After(end) {
 			if f.way == leftOver {
@@ -167,7 +169,7 @@ func (f *fakeAdapter) lock(wait []string) string {
 			}
 			return "refused"
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-poll.C
 	}
 	f.over = make(chan struct{})
 	if f.way != silent {

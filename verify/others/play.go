@@ -109,8 +109,13 @@ func playLibrary(l library, o Options) (*seen, error) {
 	if err != nil {
 		return nil, err
 	}
-	var stderr bytes.Buffer
-	s := &stage{command: command, store: server, ttl: lease, endless: l.endless, stderr: &lockedWriter{w: &stderr}}
+	stderr, err := os.CreateTemp("", "others-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(stderr.Name())
+	defer stderr.Close()
+	s := &stage{command: command, store: server, ttl: lease, endless: l.endless, stderr: stderr}
 	all := &seen{Name: l.name, Schedules: map[string]result{}}
 	for _, sch := range schedules {
 		if !matches(sch.name, o.Schedule) || sch.redisOnly && l.store != "redis" {
@@ -119,7 +124,7 @@ func playLibrary(l library, o Options) (*seen, error) {
 		r := s.play(sch, sch.name)
 		all.Schedules[sch.name] = r
 		if r.Failed != "" {
-			fmt.Fprintf(o.Out, "%s, %s: %s\n%s\n", l.name, sch.name, r.Failed, tail(stderr.String()))
+			fmt.Fprintf(o.Out, "%s, %s: %s\n%s\n", l.name, sch.name, r.Failed, tail(stderr.Name()))
 		}
 		if err := server.Restart(testserver.Persist(true)); err != nil && sch.redisOnly {
 			return nil, err
@@ -147,18 +152,10 @@ func (l library) command(verify string) ([]string, error) {
 	return words, nil
 }
 
-func tail(text string) string { return text[max(0, len(text)-2000):] }
-
-// lockedWriter is a writer for several processes.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
+// tail is the end of a file.
+func tail(name string) []byte {
+	text, _ := os.ReadFile(name)
+	return text[max(0, len(text)-2000):]
 }
 
 // machine describes the processors and the system.

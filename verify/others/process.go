@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ type process struct {
 }
 
 // startProcess starts an adapter, and returns when it is connected.
-func startProcess(command []string, stderr io.Writer) (*process, error) {
+func startProcess(command []string, stderr *os.File) (*process, error) {
 	p := &process{cmd: exec.Command(command[0], command[1:]...), answers: make(chan line, 64)}
 	p.cmd.Stderr = stderr
 	in, err := p.cmd.StdinPipe()

@@ -157,7 +157,7 @@ func playRestarted(s *stage, r *result, o testserver.Option) error {
 	if err := s.store.Restart(o); err != nil {
 		return err
 	}
-	return s.goOn(r, a, b, next, begun)
+	return s.workOn(r, a, b, next, begun)
 }
 
 func playFailover(s *stage, r *result) error {
@@ -175,11 +175,11 @@ func playFailover(s *stage, r *result) error {
 	if err := g.failOver(s.proxy); err != nil {
 		return err
 	}
-	return s.goOn(r, a, b, next, begun)
+	return s.workOn(r, a, b, next, begun)
 }
 
-// goOn has the holder work on after the store is back, and then unlock.
-func (s *stage) goOn(r *result, a, b *process, next <-chan grant, begun time.Time) error {
+// workOn has the holder work on after the store is back, and then unlock.
+func (s *stage) workOn(r *result, a, b *process, next <-chan grant, begun time.Time) error {
 	end := later(begun.Add(s.ttl*3/4), time.Now().Add(s.ttl/2))
 	sleepUntil(end)
 	s.finish(r, a, b, begun, end)

@@ -2,7 +2,7 @@ package others
 
 import (
 	"errors"
-	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -23,7 +23,7 @@ type stage struct {
 	ttl     time.Duration
 	key     string
 	endless bool // a call that waits cannot give up
-	stderr  io.Writer
+	stderr  *os.File
 
 	all     []*process
 	proxy   *faultproxy.Proxy

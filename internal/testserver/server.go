@@ -208,19 +208,14 @@ func (s *Server) Pid() int {
 	return s.child.process.Pid
 }
 
-// Ended reports whether the server has ended by itself.
-func (s *Server) Ended() bool {
+// Done is closed when the server has ended by itself. It is nil after Kill and Stop.
+func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.child == nil {
-		return false
+		return nil
 	}
-	select {
-	case <-s.child.done:
-		return true
-	default:
-		return false
-	}
+	return s.child.done
 }
 
 // Kill ends the server as kill -9 does, and returns when it has ended.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,9 +94,11 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 		}
 		room()
 		for _, one := range s.running {
-			if !alive(one.Pid()) {
+			select {
+			case <-one.Done():
 				t.Logf("the server has ended, and is started again; %v", last(one.Log()))
 				must(t, one.Restart())
+			default:
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -113,16 +114,6 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 		holds(t, "the lock", next, 0)
 		release(t, "the next", next)
 	})
-}
-
-// alive reports whether a process runs: one that has ended is a zombie, or gone.
-func alive(pid int) bool {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	return !strings.HasPrefix(rest, "Z")
 }
 
 // last is the end of a log.

@@ -12,7 +12,7 @@ import (
 const ownMounts = "FENCELOCK_TORTURE_MOUNTS"
 
 // OwnMounts starts the program again with mounts of its own, for disks that can be full: they
-// vanish with it. Call it first thing in main. It returns when that is done, and where the
+// vanish with it. Call it before anything else is done. It returns when that is done, and where the
 // process is not root: the torture then leaves the fault disk-full out.
 func OwnMounts() error {
 	if os.Getenv(ownMounts) != "" || os.Geteuid() != 0 {

@@ -165,12 +165,12 @@ func diskFull(ctx context.Context, w *world, rng *rand.Rand) error {
 	if err := free(); err != nil || d.server == nil {
 		return err
 	}
-	for end := time.Now().Add(w.ttl); time.Now().Before(end); time.Sleep(w.ttl / 100) {
-		if d.server.Ended() {
-			return d.server.Restart()
-		}
+	select {
+	case <-d.server.Done():
+		return d.server.Restart()
+	case <-time.After(w.ttl):
+		return nil
 	}
-	return nil
 }
 
 func ask(words ...string) func(context.Context, *world, *rand.Rand) error {

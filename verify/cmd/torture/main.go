@@ -32,10 +32,7 @@ import (
 
 func main() {
 	traffic.Worker(traffic.Schemes())
-	breached, err := false, torture.OwnMounts()
-	if err == nil {
-		breached, err = run()
-	}
+	breached, err := run()
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "torture:", err)
@@ -72,6 +69,9 @@ func parse() (o torture.Options, judge string) {
 
 // run reports whether a rule was breached.
 func run() (breached bool, err error) {
+	if err := torture.OwnMounts(); err != nil {
+		return false, err
+	}
 	o, judge := parse()
 	switch {
 	case flag.NArg() > 0:

@@ -148,7 +148,7 @@ func (b *Backend) join(ctx context.Context, c *driver.Claim, l *lease) (*positio
 		// more room; nobody may join.
 		room = p.line.claims().noneAfter(p.at)
 	}
-	return nil, errRaced
+	return p, errRaced
 }
 
 // putFree puts a claim into a line without any key, where one comparison stands for all

@@ -1,8 +1,13 @@
 package etcd_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -60,6 +65,38 @@ func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
 }
 
 // TestRepeatedEnterRenewsTheLease: the caller counts from its repeat.
+// TestTryThatIsAlwaysOvertakenGivesUp: while a claim looks whether a semaphore has room for
+// it, another joins, each time.
+func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
+	t.Parallel()
+	const size = 1000
+	x := newScene(t)
+	near := x.backend()
+	var others []driver.Ticket
+	far := backend(t, dial(t, clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, q, a any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if strings.HasSuffix(method, "/Txn") {
+				others = append(others, hold(t, near, permits("k", 1, size)))
+			}
+			return send(ctx, method, q, a, cc, opts...)
+		},
+	)}}, x.server.Addr()), x.prefix)
+	c := permits("k", 1, size)
+	ticket, err := far.Enter(soon(t), noWait(c))
+	if err == nil {
+		t.Fatalf("Enter answered %+v; want an error after %d other claims came first", ticket, len(others))
+	}
+	if got := claims(t, near, "k"); len(got) != len(others) {
+		t.Errorf("%d claims are in line; want the %d others alone", len(got), len(others))
+	}
+	if ticket, err = far.Enter(soon(t), c); err != nil || !ticket.Granted {
+		t.Errorf("Enter without NoWait answered %+v, %v; want a grant", ticket, err)
+	}
+	for _, held := range append(others, ticket) {
+		leave(t, near, held)
+	}
+}
+
 func TestRepeatedEnterRenewsTheLease(t *testing.T) {
 	x, b := sceneOfOne(t)
 	const long = 8 * time.Second

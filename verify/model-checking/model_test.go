@@ -14,7 +14,7 @@ import (
 // calmQuorum is the quorum with nothing but clients that vote.
 var calmQuorum = safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")
 
-var large = flag.Bool("large", false, "search the line with all kinds of claims, breaks and linger together as well")
+var large = flag.Bool("large", false, "add the searches that take minutes")
 
 // hold is a search that must find nothing.
 type hold struct {
@@ -22,8 +22,11 @@ type hold struct {
 	search
 }
 
-// largest is the search that only -large adds.
-var largest = hold{"line", safety("line.pml", "-DCLAIMS=2")}
+// largest are the searches that only -large adds.
+var largest = []hold{
+	{"line, three claims", deep(safety("line.pml", "-DCLAIMS=3", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"))},
+	{"line", safety("line.pml", "-DCLAIMS=2")},
+}
 
 // holds are the whole of what each bound allows, the longest searches first.
 var holds = []hold{
@@ -44,7 +47,7 @@ func TestModelsHold(t *testing.T) {
 	t.Parallel()
 	all := holds
 	if *large {
-		all = append([]hold{largest}, holds...)
+		all = slices.Concat(largest, holds)
 	}
 	for _, h := range all {
 		t.Run(h.name, func(t *testing.T) {

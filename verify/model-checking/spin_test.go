@@ -44,6 +44,12 @@ func backwards(s search) search {
 	return s
 }
 
+// deep is s with room for longer runs.
+func deep(s search) search {
+	s.call = []string{"-m12000000"}
+	return s
+}
+
 // live searches for a fair run in which the formula does not hold.
 func live(model, formula string, defines ...string) search {
 	return search{model, defines, []string{"-DNFAIR=4"}, []string{"-m4000000", "-a", "-f", "-N", formula}}

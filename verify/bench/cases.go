@@ -52,6 +52,10 @@ func Cases() []Case {
 		title = fmt.Sprintf("Hot key: %d goroutines of one process", size)
 		hot = append(hot, shared("hot", title, size, map[int]int{8: 300, 64: 400, 512: 800}[size], fairPeer))
 	}
+	pings := own("keys pings", "A PING each millisecond, of another process, beside 512 goroutines, 512 keys", 512, 300,
+		pingColumns).over(floor, floor)
+	pings.turn = (*Bench).ownKeysAndPings
+	keys = append(keys, pings)
 	strange := shared("stranger", "Hot key: 64 goroutines of one process, and one of another every 2 ms", 64, 500, "")
 	strange.columns, strange.settle, strange.clients, strange.turn = strangerColumns, 0, 2, (*Bench).stranger
 	all := []Case{

@@ -23,6 +23,7 @@ type job struct {
 	Key    string
 	Leases int  // to hold; 0: contend for the key
 	Serve  bool // answer over HTTP
+	Pings  bool // send PING
 
 	// Of those that contend:
 	Guard      string // file
@@ -36,6 +37,9 @@ func Child() { process.Main(job.do) }
 
 // do does the job.
 func (j job) do() error {
+	if j.Pings {
+		return ping(j.Env)
+	}
 	if j.Peer == "" {
 		return spin()
 	}

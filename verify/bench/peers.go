@@ -75,12 +75,12 @@ func Peers() []Peer {
 	)
 	const often = 5 * time.Millisecond
 	all := []Peer{
-		{Name: floor, Floor: true, Parts: floors, Direct: set, Open: openGoRedis(false)},
-		{Name: floorAuto, Floor: true, Parts: []string{"keys"}, Direct: set, Open: openGoRedis(true)},
+		{Name: floor, Floor: true, Parts: append(floors, "keys pings"), Direct: set, Open: openGoRedis(false)},
+		{Name: floorAuto, Floor: true, Parts: []string{"keys", "keys pings"}, Direct: set, Open: openGoRedis(true)},
 		{Name: floorRueidis, Floor: true, Parts: floors, Direct: set, Open: openRueidis},
 
-		{Name: ours, Parts: append(every, "line", "service free", "service hand-over"), Direct: subscribes,
-			Open: openOurs(onRedisServer, 0)},
+		{Name: ours, Direct: subscribes, Open: openOurs(onRedisServer, 0),
+			Parts: append(every, "keys pings", "line", "service free", "service hand-over")},
 		{Name: strict, Parts: polls, Direct: subscribes, Open: openOurs(onRedisServer, 1)},
 		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openOurs(at(inMemory), 0)},
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
@@ -100,9 +100,10 @@ func Peers() []Peer {
 		{Name: bsm + ", autopipelined", Parts: []string{"keys"}, Open: openBsm(0, true)},
 		{Name: redsyncName, Parts: append(calm, slow...), Direct: set, Open: openRedsync(0, false)},
 		{Name: redsyncName + ", every 5 ms", Parts: polls, Direct: set, Open: openRedsync(often, false)},
-		{Name: redsyncName + ", autopipelined", Parts: []string{"keys"}, Direct: set, Open: openRedsync(0, true)},
+		{Name: redsyncName + ", autopipelined", Parts: []string{"keys", "keys pings"}, Direct: set,
+			Open: openRedsync(0, true)},
 		{Name: fairPeer, Open: openRueidislock(false), Parts: []string{"free", "keys", "hot", "stranger", "processes",
-			"line/10", "line/100", "held/1000", "held/10000"}},
+			"keys pings", "line/10", "line/100", "held/1000", "held/10000"}},
 		{Name: readme, Parts: every, Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Floor: true, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},

@@ -22,6 +22,7 @@ var heads = map[string]string{
 	"requests_per_s": "requests/s", "requests_share": "% of the leases renewed/s",
 	"cpu_percent": "client CPU %", "server_percent": "server CPU %", "lease_bytes": "bytes/lease",
 	"lease_goroutines": "goroutines/lease", "acquired_per_s": "acquired/s", "lost": "lost",
+	"ping_p50_us": "p50 of a PING, µs", "ping_p99_us": "its p99 µs",
 	"waiter_kb": "kB of memory/client", "joined_per_s": "joined/s", "first_ms": "hand-over to the first, ms",
 }
 
@@ -33,6 +34,7 @@ const (
 	waitingColumns     = "waiter_kb joined_per_s first_ms"
 	storeFreeColumns   = "p50_us ×p50_us p99_us client_us allocs violations"
 	keysColumns        = "pairs_per_s ×pairs_per_s p50_us p99_us requests server_us client_us violations"
+	pingColumns        = "ping_p50_us ping_p99_us ×ping_p99_us pairs_per_s violations"
 	hotColumns         = "handovers_per_s ×handovers_per_s jain p50_ms p99_ms requests server_us client_us violations"
 	betweenColumns     = "handovers_per_s ×handovers_per_s crossings_per_s crossing_p50_us jain p50_ms p99_ms " +
 		"requests server_us client_us violations"

@@ -38,6 +38,7 @@ func targets() []target {
 		{"free lock in memory: allocations", "free", 1, oursMemory, "allocs", "", atMost, 6.05},
 		{"512 keys: pairs/s", "keys", 512, ours, "pairs_per_s", floor, atLeast, 3},
 		{"512 keys: pairs/s", "keys", 512, ours, "pairs_per_s", bestPeer, atLeast, 1.8},
+		{"a PING beside 512 keys: p99", "keys pings", 512, ours, "ping_p99_us", floor, atMost, 1.5},
 		{"another process beside 64 goroutines: p99 wait", "stranger", 0, ours, "stranger_p99_ms", strict, atMost, 1},
 		{"4 processes × 8: hand-overs/s", "processes", 0, ours, "handovers_per_s", fairPeer, atLeast, 3},
 		{"4 processes × 8: Jain", "processes", 0, ours, "jain", "", atLeast, 0.95},

@@ -64,7 +64,6 @@ func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
 	leave(t, b, last)
 }
 
-// TestRepeatedEnterRenewsTheLease: the caller counts from its repeat.
 // TestTryThatIsAlwaysOvertakenGivesUp: while a claim looks whether a semaphore has room for
 // it, another joins, each time.
 func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
@@ -97,6 +96,7 @@ func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
 	}
 }
 
+// TestRepeatedEnterRenewsTheLease: the caller counts from its repeat.
 func TestRepeatedEnterRenewsTheLease(t *testing.T) {
 	x, b := sceneOfOne(t)
 	const long = 8 * time.Second

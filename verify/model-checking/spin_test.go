@@ -31,7 +31,7 @@ type result struct {
 // safety searches for a failed assertion, and fewest for the shortest way to one, which is found
 // in less time than an optimised verifier takes to compile.
 func safety(model string, defines ...string) search {
-	return search{model, defines, []string{"-DSAFETY", "-DNOREDUCE"}, []string{"-m4000000"}}
+	return search{model, defines, []string{"-DSAFETY", "-DNOREDUCE"}, []string{"-m1000000"}}
 }
 
 func fewest(model string, defines ...string) search {
@@ -52,7 +52,7 @@ func deep(s search) search {
 
 // live searches for a fair run in which the formula does not hold.
 func live(model, formula string, defines ...string) search {
-	return search{model, defines, []string{"-DNFAIR=4"}, []string{"-m4000000", "-a", "-f", "-N", formula}}
+	return search{model, defines, []string{"-DNFAIR=4"}, []string{"-m1000000", "-a", "-f", "-N", formula}}
 }
 
 // run makes the verifier and calls it once.

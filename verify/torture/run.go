@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/verify/check"
@@ -35,6 +36,10 @@ type Options struct {
 	Seed   uint64
 	Faults string // names by commas, "all", or "none"
 	TTL    time.Duration
+
+	// Enough, if it is set, is asked each second after For whether the history says enough. Until
+	// it does the faults go on, for six times For at most: a slow machine needs longer.
+	Enough func([]traffic.Line) bool
 
 	Dir string    // where the history goes; must exist
 	Out io.Writer // nil for nowhere
@@ -191,9 +196,14 @@ func (x *run) drive(ctx context.Context) (err error) {
 	}
 
 	fmt.Fprintf(x.Out, "%s: faults for %v\n", x.service.Name, x.For)
-	going, end := context.WithTimeout(ctx, x.For)
+	going, end := context.WithTimeout(ctx, 6*x.For)
 	defer end()
-	if err := w.nemesis(going, faults, x.Seed); err != nil {
+	var watch sync.WaitGroup
+	watch.Go(func() { x.untilEnough(going); end() })
+	err = w.nemesis(going, faults, x.Seed)
+	end()
+	watch.Wait()
+	if err != nil {
 		return err
 	}
 	if err := x.finish(ctx); err != nil {
@@ -204,6 +214,15 @@ func (x *run) drive(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	return x.inspect(ctx)
+}
+
+// untilEnough returns when the faults have lasted for long enough, or ctx ends.
+func (x *run) untilEnough(ctx context.Context) {
+	for again := traffic.Sleep(ctx, x.For); again && x.Enough != nil; again = traffic.Sleep(ctx, time.Second) {
+		if lines, err := traffic.ReadAll(x.history); err == nil && x.Enough(lines) {
+			return
+		}
+	}
 }
 
 // makeWorkers makes workers, which do not run yet.

@@ -71,8 +71,8 @@ func TestStoresStandATorture(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := Run(context.Background(), Options{
-				Start: name, Table: allServices(), For: 10 * time.Second, Seed: seed(t), Faults: "all", TTL: 700 * time.Millisecond,
-				Dir: folder(t), Workers: 3,
+				Start: name, Table: allServices(), For: 10 * time.Second, Seed: seed(t), Faults: "all",
+				Dir: folder(t), Workers: 3, Enough: saysEnough,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -84,7 +84,7 @@ func TestStoresStandATorture(t *testing.T) {
 				t.Errorf("%d breaches; the first: %v", len(r.Violations), r.Violations[0])
 			}
 			// A run in which nothing happened shows nothing.
-			if r.Numbers.Held < 100 || r.faults() < 2 {
+			if r.Numbers.Held < fewestGrants || r.faults() < fewestFaults {
 				t.Errorf("%d grants and %d faults are too few to say anything", r.Numbers.Held, r.faults())
 			}
 			for _, way := range traffic.Ways() {
@@ -94,6 +94,17 @@ func TestStoresStandATorture(t *testing.T) {
 			}
 		})
 	}
+}
+
+const fewestGrants, fewestFaults = 100, 2
+
+// saysEnough reports whether a run up to now has had enough grants and faults.
+func saysEnough(lines []traffic.Line) bool {
+	ops := map[traffic.Op]int{}
+	for _, l := range lines {
+		ops[l.Op]++
+	}
+	return ops[traffic.Held] >= fewestGrants && ops[traffic.End] >= fewestFaults
 }
 
 // TestTheTortureCatchesBrokenLocks proves the harness in each run: it drives locks that are

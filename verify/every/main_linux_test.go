@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	}
 	// Tests wait most of the time, some of them for those of all other stores.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "64"); err != nil {
+	if err := flag.Set("test.parallel", "24"); err != nil {
 		panic(err)
 	}
 	code := m.Run()

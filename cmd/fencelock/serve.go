@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -172,6 +173,11 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
+// servedGCPercent makes a server collect garbage twice as often as Go does by itself. Most of its
+// memory are clients that wait: each of 5000 takes 38 to 40 kB with it, and 42 without
+// (go run ./cmd/bench -case service). GOGC in the environment counts instead.
+const servedGCPercent = 50
+
 func (c *cli) serve(f *serveFlags) error {
 	secrets, err := f.readSecrets()
 	if err != nil {
@@ -207,6 +213,9 @@ func (c *cli) serve(f *serveFlags) error {
 	scheme := "http"
 	if server.TLSConfig != nil {
 		scheme = "https"
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(servedGCPercent)
 	}
 	say("serving %s at %s://%s", s.store, scheme, l.Addr())
 	return serveUntilSignal(server, l, locks, s, secrets, f.drain.d)

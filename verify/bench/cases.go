@@ -92,11 +92,19 @@ func onMajority() []part {
 // parts are those of a store other than Redis. A free lock is measured when the server is
 // warm: one in Java is slow until its code is compiled.
 func (s sides) parts() []part {
-	return warmed(
-		own(s.store+" keys", s.store+": 32 goroutines, 32 keys", 32, 300, keysColumns).over(s.floor, "floor"),
+	sizes := []int{32}
+	if s.store == onPostgres {
+		sizes = []int{32, 64, 512}
+	}
+	var all []part
+	for _, size := range sizes {
+		title := fmt.Sprintf("%[1]s: %[2]d goroutines, %[2]d keys", s.store, size)
+		all = append(all, own(s.store+" keys", title, size, 300, keysColumns).over(s.floor, "floor"))
+	}
+	return warmed(append(all,
 		own(s.store+" free", s.store+": free lock", 1, 100, storeFreeColumns).over(s.floor, "floor"),
 		shared(s.store+" hot", s.store+": hot key, 64 goroutines of one process", 64, 400, s.peer),
-		contested(s.store+" processes", s.store+": hot key, 4 processes × 8 goroutines", 400, s.peer))
+		contested(s.store+" processes", s.store+": hot key, 4 processes × 8 goroutines", 400, s.peer))...)
 }
 
 // own is a part whose goroutines have a key each. A turn lasts ms.

@@ -26,6 +26,7 @@ const (
 	floor        = "raw go-redis" // the least that a lock on Redis costs through the client that most use
 	floorAuto    = "raw go-redis, autopipelined"
 	floorRueidis = "raw rueidis"
+	floorBaton   = "raw go-redis, BLPOP" // the least that a hand-over costs
 	fairPeer     = "rueidislock, 1 key"  // the quickest of the libraries that are nearly fair
 	readme       = "rueidislock, README" // the setting that its README recommends
 	ours         = "fencelock"
@@ -33,6 +34,7 @@ const (
 	oursMemory   = "fencelock, memory"
 	served       = "fencelock serve"
 	servedFloor  = "raw go-redis behind net/http"
+	servedBaton  = "raw BLPOP behind net/http"
 	servedWait   = "fencelock serve, wait" // acquire waits, so that a claim is renewed when it is granted
 	bsm          = "bsm/redislock"
 	redsyncName  = "redsync"
@@ -71,6 +73,7 @@ func Peers() []Peer {
 
 		set        = []string{"set"}
 		subscribes = []string{"subscribe"}
+		baton      = []string{"blpop", "lpush"}
 		redlock    = []string{"redlock free", "redlock keys", "redlock hot"}
 	)
 	const often = 5 * time.Millisecond
@@ -86,7 +89,10 @@ func Peers() []Peer {
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
 			Open: openOurs(at(onSQLite), 0)},
 
-		{Name: servedFloor, Floor: true, Parts: []string{"service free"}, Direct: set, Open: openServedFloor},
+		{Name: servedFloor, Floor: true, Parts: []string{"service free"}, Direct: set, Open: openServedFloor(floor)},
+		{Name: floorBaton, Floor: true, Parts: []string{"service hand-over"}, Direct: baton, Open: openBaton},
+		{Name: servedBaton, Floor: true, Parts: []string{"service hand-over"}, Direct: baton,
+			Open: openServedFloor(floorBaton)},
 		{
 			Name: served, Parts: []string{"service free", "service waiting", "service slowly"}, Direct: subscribes,
 			Open: openServe(""),

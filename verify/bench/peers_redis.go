@@ -65,6 +65,23 @@ func openGoRedis(pipelined bool) opener {
 	})
 }
 
+// openBaton opens the floor of a hand-over: a list with one element, which whoever comes first
+// takes, and puts back. If its holder dies nobody gets it any more.
+var openBaton = onClient(dialGoRedis(false), func(_ Env, rdb goRedis) library[struct{}] {
+	return library[struct{}]{
+		lock: func(ctx context.Context, key string) (none struct{}, err error) {
+			if first, err := rdb.SetNX(ctx, key+"-made", rawValue, 0).Result(); first || err != nil {
+				return none, err
+			}
+			return none, rdb.BLPop(ctx, time.Minute, key).Err()
+		},
+		unlock: func(_ context.Context, key string, _ struct{}) error {
+			return rdb.LPush(context.Background(), key, rawValue).Err()
+		},
+		close: rdb.close,
+	}
+})
+
 func dialRueidis(e Env) (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{e.Addr}})
 }

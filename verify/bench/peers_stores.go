@@ -137,7 +137,7 @@ func dialSQL(driver string) func(Env) (*sql.DB, error) {
 
 // floorRows is how many rows the floor of a database has. The keys of one turn are
 // consecutive numbers, and not more than these, so that no two of them share a row.
-const floorRows = 128
+const floorRows = 1024
 
 // dialSQLFloor makes the rows.
 func dialSQLFloor(driver string) func(Env) (*sql.DB, error) {

@@ -164,23 +164,25 @@ func serveFloor(e Env, peer Peer) error {
 	return errors.Join(report(l.Addr().String()), http.Serve(l, mux))
 }
 
-// openServedFloor opens a client of serveFloor in a process of its own.
-func openServedFloor(e Env) (Locker, error) {
-	ctx, stop := context.WithCancel(context.Background())
-	c := &httpClient{}
-	child, err := startChild(ctx, job{Peer: floor, Env: e, Serve: true})
-	if err == nil {
-		err = child.receive(&c.addr)
+// openServedFloor opens a client of serveFloor, of a floor, in a process of its own.
+func openServedFloor(name string) opener {
+	return func(e Env) (Locker, error) {
+		ctx, stop := context.WithCancel(context.Background())
+		c := &httpClient{}
+		child, err := startChild(ctx, job{Peer: name, Env: e, Serve: true})
+		if err == nil {
+			err = child.receive(&c.addr)
+		}
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		return c.library(e, "", func() error {
+			stop()
+			_ = child.cmd.Wait() // it was killed
+			return nil
+		}), nil
 	}
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	return c.library(e, "", func() error {
-		stop()
-		_ = child.cmd.Wait() // it was killed
-		return nil
-	}), nil
 }
 
 // grantedLock is what a client needs of the answer to acquire.

@@ -80,7 +80,9 @@ var detachLaws = []law{
 		w.must("Renew by another process", err)
 		w.until(t.sent.Add(t.TTL * 8 / 10))
 		t.stillLives()
-		t.leaves()
+		err = t.leave()
+		w.inTime("the release", time.Now(), t.ends())
+		w.must("Leave by another process", err)
 		w.a.empty(key)
 	}), "a program that only passes handles on renews and releases them without adopting"},
 	{"AdoptStartsTheLease", detaches, timed(func(w *world, key string) {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	// Most of the time tests wait: for leases to end, and for the disk.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		if err := flag.Set("test.parallel", "20"); err != nil {
+		if err := flag.Set("test.parallel", "12"); err != nil {
 			panic(err)
 		}
 	}

@@ -69,8 +69,8 @@ func (g *grant) held() bool {
 }
 
 // grantTo gives the claim to the call a. The lease is nil if the claim was lost meanwhile. The
-// error is errOldLease if less than two thirds of the lease are left, or if the lease is not
-// of its full length yet.
+// error is final, with ErrClosed, if the Client is closed. It is errOldLease if less than two
+// thirds of the lease are left, or if the lease is not of its full length yet.
 func (cl *claim) grantTo(a *acquisition) (*Lease, error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -63,14 +63,16 @@ func (q *localQueue) wakeAfterLeave() {
 }
 
 // keepsLocked reports whether the claim, which has no holder, stays for the next goroutine. If
-// its turn is over, it stays only if the store is asked for another.
+// its turn is over, it stays only if the store is asked for another. The mutex of the claim is
+// held, too.
 func (q *localQueue) keepsLocked(cl *claim, now int64) bool {
 	return len(q.waiting) > 0 && cl.healthyLocked(now) &&
 		(!cl.turnOverLocked(now) || cl.reserving || q.reserveLocked(cl, now))
 }
 
 // passLocked gives the claim to the next goroutine, at once or when the store has answered a
-// Reserve. It asks for more tokens if they will be needed soon.
+// Reserve. It asks for more tokens if they will be needed soon. The mutex of the claim is held,
+// too.
 func (q *localQueue) passLocked(cl *claim, now int64) {
 	if cl.turnOverLocked(now) {
 		q.hasFront, q.parked = true, true
@@ -90,13 +92,13 @@ func (cl *claim) healthyLocked(now int64) bool {
 		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && !cl.revoked
 }
 
-// turnOverLocked reports whether other processes have waited for a whole turn.
+// turnOverLocked reports whether the turn is over: the span is used up, or one lease has passed.
 func (cl *claim) turnOverLocked(now int64) bool {
 	return cl.used >= cl.span || now-cl.turnStart >= int64(cl.ttl)
 }
 
 // reserveLocked asks the store for more tokens: HandOff, or as many as will be used soon. It
-// does not if other processes are in line, or may be.
+// does not if other processes are in line, or may be. The mutex of the claim is held, too.
 func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 	c := cl.c
 	more := max(cl.usedSoon, int32(c.options.HandOff))

@@ -268,7 +268,8 @@ func (qs *localQueues) dismissAll() {
 }
 
 // heldByLocked says who is before a call: a holder in this process, or whoever the claim
-// waits for. ahead counts the claims of this process before the call.
+// waits for. ahead counts the claims of this process before the call. It takes the mutex of the
+// claim itself.
 func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	h := &HeldError{Key: q.key, Ahead: max(ahead, 1)}
 	cl := q.claim

@@ -18,7 +18,7 @@ const longestNap = time.Second
 // claims.
 type schedule struct {
 	clock *clock
-	fire  func() // called by the timer; calls earliest until it returns nil, then done
+	fire  func() // called by the timer; calls earliest until it returns nil
 
 	mu      sync.Mutex
 	claims  claimHeap

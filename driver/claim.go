@@ -31,7 +31,7 @@ type Mark string
 type Claim struct {
 	// Key names the lock: 1 to MaxKey bytes, each of any value.
 	Key string
-	// ID is 128 random bits as text, drawn by the core for this claim alone. It
+	// ID is at least 128 random bits as text, drawn by the core for this claim alone. It
 	// makes Enter repeatable, through the same Backend, and it is the only right to Leave.
 	ID string
 	// Named says that the program has drawn the ID: Enter, Await, Renew and Leave may come

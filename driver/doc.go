@@ -13,7 +13,8 @@
 // lock have weight RW and capacity RW, a reader has weight 1 and capacity RW,
 // a claim on a semaphore of n has weight 1..n and capacity n < RW. Claims only
 // join behind, so a grant never reverts except by leaving, by expiry, or by an
-// operator's Break, and the order of grants is the order of arrival.
+// operator's Break. As long as all claims have one capacity, the order of grants is
+// the order of arrival.
 //
 // # The laws
 //

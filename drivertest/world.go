@@ -41,7 +41,7 @@ func (w *world) view() *view { return &view{w.open(), w} }
 // views are the two views that every world has.
 func (w *world) views() []*view { return []*view{w.a, w.b} }
 
-// newID draws 130 random bits, as the core does.
+// newID draws at least 128 random bits, as the core does.
 func newID() string { return rand.Text() }
 
 // key names a lock that nobody else uses. No name is a prefix of another.

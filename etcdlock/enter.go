@@ -14,8 +14,8 @@ import (
 // The recipe, in the order in which a claim goes through it:
 //
 //  1. Enter puts the claim's key on a lease, and reads in the same transaction which
-//     claims are older. The create revision of the key is the claim's place in line and
-//     its token. If no older claim blocks it, the claim is granted.
+//     claims are older. The create revision of the key is the claim's place in line, and
+//     its token is that revision << 16. If no older claim blocks it, the claim is granted.
 //  2. Await (await.go) reads which key blocks the claim, and watches that key.
 //  3. When that key is deleted, Await checks again: the claim's own key is still the one
 //     that Enter made, its lease has time left, and nothing older blocks it.

@@ -17,8 +17,8 @@ type keyValue = mvccpb.KeyValue
 // format is the version of the records. Another version is refused.
 const format = 1
 
-// record is what the key of a claim holds. Its place in line and its token are the
-// revision that created the key.
+// record is what the key of a claim holds. Its place in line is the revision that created
+// the key, and its token comes from that revision (tokenOf).
 type record struct {
 	Format    int    `json:"v"`
 	ID        string `json:"id"`

@@ -16,7 +16,8 @@ import (
 
 const reading = "looking at the line of"
 
-// Line describes the line of key as it is now, in one request that writes nothing.
+// Line describes the line of key as it is now, in one request that changes nothing. Only a
+// master answers it.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Line{}, err

@@ -13,8 +13,8 @@ import (
 
 // A claim is an ephemeral, sequential node in the container of its line. The transaction that
 // made the node is the claim's token. A claim that joins an empty line is granted. Otherwise it
-// reads the line (line.go), and the rule (rule.go) says whether it is granted, or which node
-// Await watches (await.go).
+// reads the line, and the rule says whether it is granted (fits in line.go), or which node
+// Await watches (blocker in line.go, await.go).
 
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID that is
 // there already. A free lock costs one request, and one before it if this Backend has not

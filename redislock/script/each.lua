@@ -11,7 +11,8 @@ local function begin_write()
   end
 end
 
--- each answers what f answers for each lock that has no answer yet.
+-- each answers what f answers for each lock that has no answer yet. f finds the keys of that
+-- lock in R, C, Z and M; M is nil where width is 3.
 local function each(f)
   for i = 1, locks do
     if not answers[i] then

@@ -3,7 +3,7 @@
 --
 -- KEYS  see locks.lua
 -- ARGV  1 more(5) ' ' lease(15) ' ' id ' ' details, as in a record that is held
---       2 ms that the record lasts: the lease and a day
+--       2 ms that the record lasts: the lease, a day, and a second for the tokens of a span
 --       3 '1' to be refused rather than wait
 -- It answers
 --   'g' token(19) mark                          granted, alone in the line
@@ -20,6 +20,9 @@ local width = 3
 -- A free lock, in as few steps as can be: nobody is in line, or one claim that has expired. Few
 -- numbers are formatted here: that is what Lua is slow at. A line with a mark, and tokens
 -- that are a minute ahead of the clock, go through line.lua.
+--
+-- calls is as record.lua says. last is the largest token drawn, 0 without a record, and false or
+-- nil where line.lua has to judge. A time whose seconds have not ten digits does not fit the record.
 local stamp = clock[1] .. sub('00000' .. clock[2], -6)
 for i = 1, locks do
   local calls, last = '--------------------------------', #clock[1] == 10 and 0

@@ -10,9 +10,10 @@
 local width = 3
 --include locks.lua
 
--- The claim is alone in the line, there is no mark, and it has more than the started second
--- of its lease left. The record stays for a day, and a minute for tokens of its span that
--- the clock has not overtaken. If memory is short, this fails, and the claim leaves below.
+-- The claim is alone in the line, there is no mark, and its lease is not over. Leases are
+-- compared in whole seconds: a claim near the end of its lease leaves below. The record stays
+-- for a day, and a minute for tokens of its span that the clock has not overtaken. If memory is
+-- short, this fails, and the claim leaves below.
 for i = 1, args == 2 and locks or 0 do
   local id = ARGV[2 * i - 1]
   R = KEYS[3 * i - 2]
@@ -33,9 +34,10 @@ if done == locks then return answers[2] and answers or answers[1] end
 
 --include simple.lua
 
--- leave_simple leaves a simple line in which nobody waits, or the next waits for all of it. Then
--- what is held is all, and the next holds nothing: the first is the only one who holds. ends
--- is when the tombstone ends, or 0. It reads the claim of the next, or else of who leaves.
+-- leave_simple leaves a simple line in one of two cases. Either nobody waits. Or the claim is
+-- first, holds alone, and all of the capacity is held; the next waits for all of the capacity,
+-- and is granted. ends is when the tombstone ends, or 0. leave_simple reads one claim: that of
+-- the next if it waits, else the one that leaves.
 local function leave_simple(id, name, ends)
   if ends > expires + 0 then return nil end
   local waits, member, channel = held ~= total, 'e' .. id, ''

@@ -1,4 +1,4 @@
--- lines returns one line as it is, and changes nothing.
+-- lines returns one line as it is, and changes nothing. A replica refuses it: see begin_write.
 --
 -- KEYS  see locks.lua
 -- It answers {now in µs, largest token drawn, mark, and in order of arrival of each

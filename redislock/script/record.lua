@@ -1,6 +1,7 @@
 -- record.lua says how a lock is kept, and reads and writes its record. It is put where
--- other scripts say --include. They have set call, sub, find, fmt, now (server time in
--- µs), rec (the record, or false) and the lock's three keys:
+-- other scripts say --include. locks.lua has set call, sub, find, fmt, FAR (2^53) and now
+-- (server time in µs). The script has set rec (the record, or false), and each.lua the
+-- lock's three keys:
 --
 --   R  the record, a string
 --   C  the claims, a hash
@@ -51,7 +52,7 @@
 -- Text at fixed places costs a free lock no more than a packed record. Text that is parsed
 -- field by field cost 18 % of the throughput with many keys.
 --
--- While a Cluster moves a slot it serves only requests all of whose keys are there,
+-- While a Cluster moves a hash slot it serves only requests all of whose keys are there,
 -- and a record that is no line has no C and no Z. Such a request comes again with R
 -- alone: C and Z are nil, and what needs them fails before it has written anything.
 local RW = 1048576

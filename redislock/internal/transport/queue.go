@@ -90,7 +90,7 @@ func (q *queue) next(ended time.Time) (began time.Time, batch []*Command) {
 	return began, q.take()
 }
 
-// The methods below are called with mu held.
+// flush, begin, take and wakeLater are called with mu held.
 
 // flush sends what is pending, as far as there is room for requests. If there is none,
 // a timer looks again: the requests may be stuck on connections that are dead.

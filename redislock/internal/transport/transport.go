@@ -1,10 +1,12 @@
 // Package transport carries the scripts of package redislock to Redis: one server,
 // the master behind Sentinel, or the masters of a Cluster.
 //
-// The way of a command, in the order of the files:
+// The files, in the order in which a command goes through them:
 //
+//	command.go    a script, and what it does for one lock
 //	transport.go  Do: direct if the server is idle and near, else Start and Wait
 //	direct.go     the command goes out from its caller's goroutine
+//	cluster.go    which node of a Cluster has the keys: each master has a queue
 //	queue.go      commands that come while requests are under way gather into batches
 //	call.go       one call of a script takes the commands of many locks
 //	batch.go      calls are sent to their node, and each answer goes to its caller

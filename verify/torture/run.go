@@ -74,7 +74,8 @@ type run struct {
 	service traffic.Service
 	history string // a folder
 
-	begun    int64 // by traffic.Now
+	begun    int64         // by traffic.Now
+	lasted   time.Duration // of the faults
 	rec      *traffic.Recorder
 	workers  []*worker
 	resource *traffic.Resource
@@ -136,7 +137,7 @@ func Judge(o Options) (*Result, error) {
 		return nil, fmt.Errorf("say with -service whose history it is: %s", strings.Join(names, ", "))
 	}
 	o.TTL = max(o.TTL, service.MinTTL)
-	o.Seed, o.For = 0, 0 // the history does not say
+	o.Seed = 0 // the history does not say
 	x := &run{Options: o, service: service, history: o.Dir}
 	below := filepath.Join(o.Dir, "history")
 	if _, err := os.Stat(below); err == nil {
@@ -157,7 +158,7 @@ func (x *run) judge() (*Result, []traffic.Line, error) {
 		return nil, nil, fmt.Errorf("the history in %s makes no sense: %w", x.history, err)
 	}
 	return &Result{
-		Verdict: verdict, Dir: x.Dir, Name: x.service.Name, Seed: x.Seed, For: x.For, TTL: x.TTL,
+		Verdict: verdict, Dir: x.Dir, Name: x.service.Name, Seed: x.Seed, For: x.lasted, TTL: x.TTL,
 	}, lines, nil
 }
 
@@ -199,7 +200,12 @@ func (x *run) drive(ctx context.Context) (err error) {
 	going, end := context.WithTimeout(ctx, 6*x.For)
 	defer end()
 	var watch sync.WaitGroup
-	watch.Go(func() { x.untilEnough(going); end() })
+	begun := time.Now()
+	watch.Go(func() {
+		x.untilEnough(going)
+		x.lasted = time.Since(begun)
+		end()
+	})
 	err = w.nemesis(going, faults, x.Seed)
 	end()
 	watch.Wait()

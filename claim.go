@@ -12,8 +12,8 @@ import (
 )
 
 // claimState is the state of one claim. States only move down this list, except that a
-// claim is ended again when its background Leave is decided. A claim that ended never comes
-// back: its caller makes a new claim with another ID.
+// leaving claim becomes ended when its Leave is decided. A claim that ended never comes back: its
+// caller makes a new claim with another ID.
 type claimState uint8
 
 const (

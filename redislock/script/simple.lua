@@ -7,9 +7,8 @@
 --     without loss.
 --
 -- It is put where scripts say --include. line.lua takes all other lines, and finds the same
--- answers for these. A
--- hand-over costs the server 14 µs this way, and 36 µs by line.lua (BenchmarkHandOver). A free
--- lock with tombstones costs half (BenchmarkTombstonePair).
+-- answers for these. A hand-over costs the server 14 µs this way, and 36 µs by line.lua
+-- (BenchmarkHandOver). A free lock with tombstones costs half (BenchmarkTombstonePair).
 local n, total, held, upto, arrivals, soonest, expires, tombs, capacity, left
 
 -- is_simple reads the record, and reports whether it is of such a line. Without claims, the

@@ -25,7 +25,7 @@ type hold struct {
 // largest are the searches that only -large adds.
 var largest = []hold{
 	{"line, three claims", deep(safety("line.pml", "-DCLAIMS=3", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0"))},
-	{"line", deep(safety("line.pml", "-DCLAIMS=2"))},
+	{"line", safety("line.pml", "-DCLAIMS=2")},
 	{"line, three named claims", safety("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
 	{"quorum, renewals in two ticks", safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0")},
 }

@@ -85,7 +85,10 @@ func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
 
 func TestLockedDatabaseIsSaidToBe(t *testing.T) {
 	dir := t.TempDir()
-	d, _ := pod(t, dir, fencelock.Wait(50*time.Millisecond))
+	d, c := pod(t, dir, fencelock.Wait(50*time.Millisecond))
+	if _, err := c.Line(t.Context(), "migrate/shop"); err != nil { // opens the file, which may take longer
+		t.Fatal(err)
+	}
 	_, other := pod(t, dir)
 	held, err := other.Lock(t.Context(), "migrate/shop")
 	if err != nil {

@@ -105,10 +105,15 @@ func (a *answer) outcome() error {
 		return errShort
 	}
 	if gone, ok := a.refuse.(driver.GoneError); ok && !gone.Broken && a.broke {
-		return fmt.Errorf("%s: the connection broke, and it is not known when the claim on %q left: try again",
-			a.store, a.ref.Key)
+		return a.unknown()
 	}
 	return a.refuse
+}
+
+// unknown says that the claim may have left in an attempt whose answer is lost.
+func (a *answer) unknown() error {
+	return fmt.Errorf("%s: the connection broke, and it is not known when the claim on %q left: try again",
+		a.store, a.ref.Key)
 }
 
 // entered is the answer to an Enter of c.

@@ -19,7 +19,9 @@ var postgresQueries embed.FS
 type postgres struct{ config }
 
 func openPostgres(c config) *steps {
-	return newServer(c, &postgres{c}, &postgresErrors)
+	s := newServer(c, &postgres{c}, &postgresErrors)
+	s.store = newBatching(s.store.(*server))
+	return s
 }
 
 // statement calls a function of the schema, or is a statement of query/postgres.
@@ -50,21 +52,31 @@ func (p *postgres) hold(key, id string) (text string, params []any) {
 
 func (p *postgres) renewAtOnce() int { return 1000 }
 
-// leases writes four arrays as text. Their elements need no quotes, but for an empty one.
 func (p *postgres) leases(ts []driver.Ticket) []any {
-	array := func(element func(t *driver.Ticket) string) string {
-		all := make([]string, len(ts))
-		for i := range ts {
-			all[i] = element(&ts[i])
-		}
-		return "{" + strings.Join(all, ",") + "}"
-	}
 	return []any{
-		array(func(t *driver.Ticket) string { return `"` + hex.EncodeToString([]byte(t.Key)) + `"` }),
-		array(func(t *driver.Ticket) string { return strconv.FormatInt(t.Token, 10) }),
-		array(func(t *driver.Ticket) string { return `"` + hex.EncodeToString([]byte(t.ID)) + `"` }),
-		array(func(t *driver.Ticket) string { return strconv.FormatInt(clampTTL(t.TTL).Microseconds(), 10) }),
+		texts(ts, func(t driver.Ticket) string { return t.Key }),
+		numbers(ts, func(t driver.Ticket) int64 { return t.Token }),
+		texts(ts, func(t driver.Ticket) string { return t.ID }),
+		numbers(ts, func(t driver.Ticket) int64 { return clampTTL(t.TTL).Microseconds() }),
 	}
+}
+
+// texts writes an array of bytes, in hexadecimal, and numbers one of numbers, as a text that every
+// driver can send.
+func texts[T any](all []T, of func(T) string) string {
+	return array(all, func(one T) string { return `"` + hex.EncodeToString([]byte(of(one))) + `"` })
+}
+
+func numbers[T any](all []T, of func(T) int64) string {
+	return array(all, func(one T) string { return strconv.FormatInt(of(one), 10) })
+}
+
+func array[T any](all []T, element func(T) string) string {
+	elements := make([]string, len(all))
+	for i, one := range all {
+		elements[i] = element(one)
+	}
+	return "{" + strings.Join(elements, ",") + "}"
 }
 
 // sqlState returns the SQLSTATE of a driver's error, or "". No driver is imported for it:

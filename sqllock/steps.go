@@ -39,8 +39,11 @@ func (s *steps) step(ctx context.Context, what, key, step string, args ...any) (
 // enter answers a claim; reenter says that a member of a quorum has lost it.
 func (s *steps) enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error) {
 	if free, ok := s.store.(freeStore); ok && c.Ballot == 0 {
-		if t, done, err := free.enterFree(ctx, c); done || err != nil {
-			return t, effects{}, err
+		switch t, done, err := free.enterFree(ctx, c); {
+		case err != nil:
+			return t, effects{touched: []string{c.Key}}, err
+		case done:
+			return t, effects{}, nil
 		}
 	}
 	args := []any{
@@ -88,8 +91,11 @@ func (s *steps) renew(ctx context.Context, ts []driver.Ticket) []error {
 
 func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (effects, error) {
 	if free, ok := s.store.(freeStore); ok && e == (driver.Exit{}) {
-		if done, err := free.leaveFree(ctx, t); done || err != nil {
-			return effects{}, err
+		switch done, err := free.leaveFree(ctx, t); {
+		case err != nil:
+			return effects{touched: []string{t.Key}}, err
+		case done:
+			return effects{}, nil
 		}
 	}
 	var tombstone int64

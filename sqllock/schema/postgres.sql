@@ -576,6 +576,46 @@ BEGIN
         a_owner, a_note, a_ballot, a_again, a_skew, a_quarantine, a_durable, a_agreed);
 END $$;
 
+-- fencelock_enter_free is fencelock_enter for many free locks in one statement. It has one answer
+-- for each that it took, with its key and id, and none for any other: a line that somebody is in,
+-- that has a tombstone, or whose row another transaction is at. It waits for nobody but those who
+-- make a row of the same line at that moment, so one lock does not hold up another. The texts are
+-- arrays as of fencelock_renew.
+CREATE OR REPLACE FUNCTION fencelock_enter_free(a_keys text, a_ids text, a_capacities text, a_weights text, a_ttls text,
+    a_spans text, a_owners text, a_notes text, a_node bigint)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+BEGIN
+    -- Who makes several rows makes them in one order.
+    INSERT INTO fencelock_line (key, last, soonest)
+        SELECT DISTINCT decode(k, 'hex') AS key, 0, 9223372036854775807 FROM unnest(a_keys::text[]) AS list (k)
+            WHERE NOT EXISTS (SELECT FROM fencelock_line WHERE key = decode(k, 'hex'))
+                AND NOT EXISTS (SELECT FROM fencelock_claim WHERE key = decode(k, 'hex'))
+                AND NOT EXISTS (SELECT FROM fencelock_tombstone WHERE key = decode(k, 'hex'))
+            ORDER BY key
+        ON CONFLICT (key) DO NOTHING;
+    RETURN QUERY
+    WITH list AS MATERIALIZED (
+        SELECT decode(k, 'hex') AS key, decode(i, 'hex') AS id, capacity, weight, ttl, span,
+            decode(o, 'hex') AS owner, decode(n, 'hex') AS note
+        FROM unnest(a_keys::text[], a_ids::text[], a_capacities::bigint[], a_weights::bigint[], a_ttls::bigint[],
+            a_spans::bigint[], a_owners::text[], a_notes::text[]) AS list (k, i, capacity, weight, ttl, span, o, n)
+    ), mine AS MATERIALIZED (
+        SELECT l.key FROM list JOIN fencelock_line AS l ON l.key = list.key
+            WHERE l.soonest = 9223372036854775807 FOR UPDATE OF l SKIP LOCKED
+    )
+    UPDATE fencelock_line AS l
+        SET last = greatest(l.last + 1, fencelock_now(), 1) + list.span - 1, soonest = fencelock_now() + list.ttl,
+            since = fencelock_now(), id = list.id, span = list.span, capacity = list.capacity, weight = list.weight,
+            node = a_node, owner = list.owner, note = list.note
+        FROM mine, list
+        WHERE list.key = mine.key AND l.key = mine.key
+            AND l.soonest = 9223372036854775807 AND l.tombstones <= fencelock_now()
+            AND l.last <= 9223372036854775807 - 2 * 65535
+        RETURNING 'ticket', l.key, l.id, l.last - l.span + 1, NULL::bigint, NULL::bigint, NULL::bigint, true,
+            list.ttl, 0::bigint, NULL::bigint, false, l.mark, NULL::bytea, NULL::bytea;
+END $$;
+
 -- fencelock_leave_long is fencelock_leave for everybody else than the claim in the row of the
 -- line that leaves nothing behind.
 CREATE OR REPLACE FUNCTION fencelock_leave_long(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_tombstone bigint, a_node bigint)
@@ -666,6 +706,28 @@ BEGIN
     END IF;
 
     RETURN QUERY SELECT * FROM fencelock_leave_long(a_key, a_id, a_mark, a_linger, a_tombstone, a_node);
+END $$;
+
+-- fencelock_leave_free is fencelock_leave for many claims, each in the row of its line, that leave
+-- nothing behind. It answers and waits as fencelock_enter_free does.
+CREATE OR REPLACE FUNCTION fencelock_leave_free(a_keys text, a_ids text)
+RETURNS SETOF fencelock_answer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+BEGIN
+    RETURN QUERY
+    WITH list AS MATERIALIZED (
+        SELECT decode(k, 'hex') AS key, decode(i, 'hex') AS id FROM unnest(a_keys::text[], a_ids::text[]) AS list (k, i)
+    ), mine AS MATERIALIZED (
+        SELECT l.key FROM list JOIN fencelock_line AS l ON l.key = list.key AND l.id = list.id
+            FOR UPDATE OF l SKIP LOCKED
+    )
+    UPDATE fencelock_line AS l
+        SET soonest = 9223372036854775807, id = ''
+        FROM mine, list
+        WHERE list.key = mine.key AND l.key = mine.key AND l.id = list.id AND l.soonest > fencelock_now()
+        RETURNING CASE WHEN fencelock_lazily() <> '' THEN 'left' END, l.key, list.id, NULL::bigint, NULL::bigint,
+            NULL::bigint, NULL::bigint, false, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean,
+            NULL::bytea, NULL::bytea, NULL::bytea;
 END $$;
 
 -- fencelock_break takes the claim whose span holds a_token out of its line, and leaves a

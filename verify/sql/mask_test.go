@@ -107,11 +107,12 @@ type mask struct {
 	sqldriver.Connector // the driver behind it
 	about               string
 
-	prepares bool         // its connections cannot take a question without preparing it
-	skips    bool         // they can, and answer that they do not
-	narrow   bool         // rows have a column less
-	broken   atomic.Int32 // so many connections turn out to be broken when they are asked
-	breaks   atomic.Int32 // so many break after the question was sent
+	prepares bool          // its connections cannot take a question without preparing it
+	skips    bool          // they can, and answer that they do not
+	narrow   bool          // rows have a column less
+	broken   atomic.Int32  // so many connections turn out to be broken when they are asked
+	breaks   atomic.Int32  // so many break after the question was sent
+	late     chan struct{} // if there is one, questions are sent when it is closed
 
 	asked atomic.Int32 // questions, without those that are prepared first
 	sent  atomic.Int32 // those of them that reached the server
@@ -119,14 +120,17 @@ type mask struct {
 
 func newMask(t *testing.T, k kind, about string) *mask {
 	t.Helper()
+	return k.store(t).mask(t, about)
+}
+
+func (s *store) mask(t testing.TB, about string) *mask {
+	t.Helper()
 	d := stdlib.GetDefaultDriver().(sqldriver.DriverContext)
-	if k.dialect == sqllock.MySQL {
+	if s.dialect == sqllock.MySQL {
 		d = mysql.MySQLDriver{}
 	}
-	c, err := d.OpenConnector(k.store(t).dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, err := d.OpenConnector(s.dsn)
+	must(t, err)
 	return &mask{Connector: c, about: about}
 }
 
@@ -166,6 +170,9 @@ func (c maskedConn) QueryContext(ctx context.Context, query string, args []sqldr
 	}
 	if c.d.broken.Add(-1) >= 0 {
 		return nil, sqldriver.ErrBadConn
+	}
+	if c.d.late != nil {
+		<-c.d.late
 	}
 	c.d.sent.Add(1)
 	inner, err := q.QueryContext(ctx, query, args)

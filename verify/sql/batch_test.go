@@ -1,0 +1,242 @@
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+)
+
+// Many steps are under way if there are so many.
+const busySteps = 4
+
+var busyBackends atomic.Int32
+
+// keepBusy has b wait for rows until the end of the test, with as many steps as make it take and give
+// up free locks in batches.
+func (s *store) keepBusy(t testing.TB, b driver.Backend) {
+	t.Helper()
+	name := fmt.Sprintf("busy %d ", busyBackends.Add(1))
+	for i := range busySteps {
+		use(t, b, name+fmt.Sprint(i))
+	}
+	const lines = "convert_from(key, 'UTF8') LIKE ? || '%'"
+	db := s.open(t)
+	tx, err := db.Begin()
+	must(t, err)
+	must(t, second(tx.Exec(s.sql("SELECT FROM fencelock_line WHERE "+lines+" FOR UPDATE"), name)))
+	var pid int
+	must(t, tx.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
+	var steps sync.WaitGroup
+	for i := range busySteps {
+		steps.Go(func() {
+			_, _ = b.Enter(context.Background(), claim(name+fmt.Sprint(i))) // Close may end it
+		})
+	}
+	t.Cleanup(func() {
+		must(t, tx.Rollback())
+		steps.Wait()
+		run(t, db, s.sql("DELETE FROM fencelock_line WHERE "+lines), name)
+	})
+	s.blockedBy(t, db, pid, busySteps)
+}
+
+// blockedBy waits until n sessions wait for the transaction of another one.
+func (s *store) blockedBy(t testing.TB, db *sql.DB, pid, n int) {
+	t.Helper()
+	until(t, "others wait for the transaction", func() bool {
+		var blocked int
+		must(t, db.QueryRow(s.sql("SELECT count(*) FROM pg_stat_activity WHERE ? = ANY (pg_blocking_pids(pid))"), pid).
+			Scan(&blocked))
+		return blocked == n
+	})
+}
+
+// busyOn is a busy Backend, on a driver that counts the statements that contain about.
+func (s *store) busyOn(t testing.TB, about string) (driver.Backend, *mask) {
+	t.Helper()
+	m := s.mask(t, about)
+	db := sql.OpenDB(m)
+	db.SetMaxOpenConns(16)
+	db.SetMaxIdleConns(16)
+	t.Cleanup(func() { db.Close() })
+	b := s.backendOn(t, db)
+	s.keepBusy(t, b)
+	return b, m
+}
+
+// each calls f for n keys at once.
+func eachKey(n int, f func(key string)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(fmt.Sprintf("key %d", i)) })
+	}
+	all.Wait()
+}
+
+// TestLawsInBatches has all free locks taken and given up in batches.
+func TestLawsInBatches(t *testing.T) {
+	only(t, postgres.with("Batches"), func(t *testing.T, s *store) {
+		laws(t, s, func(t *testing.T) driver.Backend {
+			b := s.backend(t)
+			s.keepBusy(t, b)
+			return b
+		}, drivertest.Topics("Grant", "Token", "Leave", "Mark", "Concurrent"))
+	})
+}
+
+func TestFreeLocksGoInBatches(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		const keys, rounds = 64, 10
+		b, m := s.busyOn(t, "fencelock_enter")
+		eachKey(keys, func(key string) { use(t, b, key) }) // makes the lines
+		m.sent.Store(0)
+		eachKey(keys, func(key string) {
+			var last int64
+			for range rounds {
+				ticket := hold(t, b, claim(key))
+				if ticket.Token <= last {
+					t.Errorf("%q was granted with token %d after %d", key, ticket.Token, last)
+				}
+				last = ticket.Token
+				leave(t, b, ticket)
+			}
+		})
+		if n := m.sent.Load(); n > keys*rounds/2 {
+			t.Errorf("%d free locks took %d statements; want many in each", keys*rounds, n)
+		}
+	})
+}
+
+// A row that another transaction is at, of the user's perhaps, makes its own lock wait alone. Here
+// there are as many of them as batches may be under way.
+func TestBatchWaitsForNoRow(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		b, _ := s.busyOn(t, "fencelock_enter_free")
+		eachKey(20, func(key string) { use(t, b, key) })
+		tx, err := s.db.Begin()
+		must(t, err)
+		defer tx.Rollback()
+		must(t, second(tx.Exec("SELECT FROM fencelock_line WHERE key IN ('key 7', 'key 8') FOR UPDATE")))
+		var pid int
+		must(t, tx.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
+		var claims []driver.Claim
+		var stuck []<-chan error
+		for i, key := range []string{"key 7", "key 8"} {
+			c := claim(key)
+			claims = append(claims, c)
+			stuck = append(stuck, behind(func() error { return second(b.Enter(soon(t), c)) }))
+			s.blockedBy(t, s.db, pid, i+1)
+		}
+		eachKey(20, func(key string) {
+			if key != "key 7" && key != "key 8" {
+				use(t, b, key)
+			}
+		})
+		must(t, tx.Rollback())
+		for i, c := range claims {
+			well(t, "Enter", <-stuck[i])
+			leave(t, b, driver.Ticket{Claim: c})
+		}
+	})
+}
+
+// A row that is not there, though claims are in the line, is made by the step that reads them.
+func TestBatchMakesNoLineOverClaims(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		b, m := s.busyOn(t, "fencelock_enter_free")
+		holder := hold(t, b, reader("k"))
+		second := hold(t, b, reader("k")) // moves the first one out of the row of the line
+		s.do(t, "DELETE FROM fencelock_line WHERE key = 'k'")
+		asked := m.asked.Load()
+		c := claim("k")
+		waiter := wait(t, b, c)
+		if m.asked.Load() == asked {
+			t.Error("the third claim was in no batch: this tests nothing")
+		}
+		leave(t, b, holder, second)
+		leave(t, b, granted(t, b, waiter))
+	})
+}
+
+// An answer that is lost leaves open what became of each lock of the batch.
+func TestBatchWhoseAnswerIsLost(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		b, m := s.busyOn(t, "_free")
+		const keys = 20
+		eachKey(keys, func(key string) { use(t, b, key) })
+		var unknown atomic.Int32
+		m.breaks.Store(1)
+		eachKey(keys, func(key string) {
+			c := claim(key)
+			ticket, err := b.Enter(soon(t), c)
+			switch {
+			case err == nil:
+				leave(t, b, ticket)
+			case permanent(err) || driver.Gone(err):
+				t.Errorf("Enter on %q answered %v; want an error that leaves its outcome open", key, err)
+			default:
+				unknown.Add(1)
+				well(t, key, b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}))
+				if _, err := b.Enter(soon(t), c); !driver.Gone(err) {
+					t.Errorf("the claim on %q that has left entered: %v", key, err)
+				}
+			}
+			use(t, b, key) // nobody is there
+		})
+		if unknown.Load() == 0 {
+			t.Error("no answer was lost: this tests nothing")
+		}
+
+		unknown.Store(0)
+		tickets := make(chan driver.Ticket, keys)
+		eachKey(keys, func(key string) { tickets <- hold(t, b, claim(key)) })
+		m.breaks.Store(1)
+		eachKey(keys, func(string) {
+			ticket := <-tickets
+			if err := b.Leave(soon(t), ticket, driver.Exit{}); permanent(err) || driver.Gone(err) {
+				t.Errorf("Leave on %q answered %v; want an error that leaves its outcome open", ticket.Key, err)
+			} else if err != nil {
+				unknown.Add(1)
+			}
+			if err := b.Leave(soon(t), ticket, driver.Exit{}); err != nil && !driver.Gone(err) {
+				t.Errorf("a second Leave on %q: %v", ticket.Key, err)
+			}
+			use(t, b, ticket.Key)
+		})
+		if unknown.Load() == 0 {
+			t.Error("no answer was lost: this tests nothing")
+		}
+	})
+}
+
+// Who does not wait for a batch any more is free at once, and a tombstone keeps out what the batch
+// would bring later.
+func TestCallerWhoLeavesABatch(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		b, m := s.busyOn(t, "fencelock_enter_free")
+		use(t, b, "k")
+		m.late = make(chan struct{})
+		asked := m.asked.Load()
+		c := claim("k")
+		ctx, cancel := context.WithCancel(soon(t))
+		entered := behind(func() error { return second(b.Enter(ctx, c)) })
+		until(t, "the batch is about to be sent", func() bool { return m.asked.Load() > asked })
+		cancel()
+		if err := <-entered; !errors.Is(err, context.Canceled) {
+			t.Errorf("Enter answered %v; want the end of its context", err)
+		}
+		gone(t, "Leave", b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}))
+		sent := m.sent.Load()
+		close(m.late)
+		until(t, "the batch is sent", func() bool { return m.sent.Load() > sent })
+		use(t, b, "k")
+		gone(t, "a second Enter", second(b.Enter(soon(t), c)))
+	})
+}

@@ -80,6 +80,23 @@ func TestRepeatedRequestHasItsGrant(t *testing.T) {
 	})
 }
 
+// A copy of a request that a network delivers late must not take the lock for a client that has
+// released it. That holds for a request_id that the server has drawn, too: the answer names it.
+func TestReleasedRequestIsSpentEverywhere(t *testing.T) {
+	for name, member := range map[string]string{"of the client": `,"request_id":"wish-of-mine"`, "of the server": ""} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a, b := w.server(nil), w.server(nil)
+				got := a.do("POST", "/v1/acquire", `{"key":"k"`+member+`}`).ok(t)
+				a.verb("release", got).ok(t)
+				late := fmt.Sprintf(`{"key":"k","request_id":%q}`, got.text("request_id"))
+				b.do("POST", "/v1/acquire", late).is(t, 410, "lost")
+				b.acquire("k") // the key is free
+			})
+		})
+	}
+}
+
 // The place in line belongs to the request_id, not to the server or the connection.
 func TestRepeatedRequestKeepsItsPlace(t *testing.T) {
 	const wish = `{"key":"k","wait":"5m","request_id":"wish-of-mine"}`

@@ -11,8 +11,7 @@ import (
 const (
 	// batchSenders is how many batches of a batcher are under way at most, each of so many calls.
 	batchSenders, batchCalls = 2, 128
-	// batchTime is how long a batch may take. A caller waits for it only as long as its own
-	// context lasts.
+	// batchTime is how long a batch may take at most.
 	batchTime = 5 * time.Second
 )
 
@@ -83,13 +82,29 @@ func (b *batcher) join(c *batched) error {
 // sendAll sends batches until nobody waits.
 func (b *batcher) sendAll() {
 	for calls := b.next(); calls != nil; calls = b.next() {
-		ctx, cancel := context.WithTimeout(b.ctx, batchTime)
+		ctx, cancel := context.WithDeadline(b.ctx, lastDeadline(calls))
 		b.send(ctx, calls)
 		cancel()
 		for _, c := range calls {
 			close(c.over)
 		}
 	}
+}
+
+// lastDeadline is when the last caller of a batch gives up. A server that does not answer holds up
+// those who come later for no longer than that.
+func lastDeadline(calls []*batched) (last time.Time) {
+	most := time.Now().Add(batchTime)
+	for _, c := range calls {
+		end, ok := c.ctx.Deadline()
+		if !ok || end.After(most) {
+			return most
+		}
+		if end.After(last) {
+			last = end
+		}
+	}
+	return last
 }
 
 // next takes the calls of the next batch, without those whose callers have gone. It ends a sender

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
@@ -238,5 +239,39 @@ func TestCallerWhoLeavesABatch(t *testing.T) {
 		until(t, "the batch is sent", func() bool { return m.sent.Load() > sent })
 		use(t, b, "k")
 		gone(t, "a second Enter", second(b.Enter(soon(t), c)))
+	})
+}
+
+// A server that leaves batches without an answer holds others up no longer than the callers of
+// those batches wait.
+func TestBatchEndsWithItsLastCaller(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		b, m := s.busyOn(t, "fencelock_enter_free")
+		keys := []string{"k0", "k1"} // as many as batches may be under way
+		for _, key := range append(keys, "other") {
+			use(t, b, key)
+		}
+		asked := m.asked.Load()
+		m.hangs.Store(int32(len(keys)))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		var entered []<-chan error
+		for i, key := range keys {
+			c := claim(key)
+			entered = append(entered, behind(func() error { return second(b.Enter(ctx, c)) }))
+			until(t, "the batch is sent", func() bool { return m.asked.Load() == asked+int32(i)+1 })
+		}
+		for i, answer := range entered {
+			if err := <-answer; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Enter on %q answered %v; want the end of its context", keys[i], err)
+			}
+		}
+		ctx, cancel = context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		ticket, err := b.Enter(ctx, claim("other"))
+		if err != nil {
+			t.Fatalf("Enter behind two batches that were given up: %v", err)
+		}
+		leave(t, b, ticket)
 	})
 }

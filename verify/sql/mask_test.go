@@ -112,6 +112,7 @@ type mask struct {
 	narrow   bool          // rows have a column less
 	broken   atomic.Int32  // so many connections turn out to be broken when they are asked
 	breaks   atomic.Int32  // so many break after the question was sent
+	hangs    atomic.Int32  // so many get no answer
 	late     chan struct{} // if there is one, questions are sent when it is closed
 
 	asked atomic.Int32 // questions, without those that are prepared first
@@ -170,6 +171,10 @@ func (c maskedConn) QueryContext(ctx context.Context, query string, args []sqldr
 	}
 	if c.d.broken.Add(-1) >= 0 {
 		return nil, sqldriver.ErrBadConn
+	}
+	if c.d.hangs.Add(-1) >= 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	if c.d.late != nil {
 		<-c.d.late

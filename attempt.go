@@ -332,7 +332,7 @@ func (cl *claim) endedForGood() error {
 }
 
 // enterAnew replaces a claim that ended while it waited by a new one, which joins the line
-// behind all others.
+// behind all others, and behind the old one until its Leave has arrived.
 func (a *acquisition) enterAnew() {
 	old := a.claim
 	old.leaveIfEntered()

@@ -204,7 +204,7 @@ func (q *queue) findLive(id string) *claim {
 	return nil
 }
 
-// ahead counts the claims before c.
+// ahead counts the claims before c. Tokens rise along the claims.
 func (q *queue) ahead(c *claim) int {
 	byToken := func(b *claim, token int64) int { return cmp.Compare(b.token, token) }
 	i, _ := slices.BinarySearchFunc(q.claims, c.token, byToken)

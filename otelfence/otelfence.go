@@ -70,24 +70,31 @@ func New(opts ...Option) (*Instrumentation, error) {
 func (i *Instrumentation) Hooks() fencelock.Hooks {
 	c := &client{i: i, metrics: &i.metrics, risks: map[holding][]risk{}}
 	i.metrics.clients.Add(&c.open)
-	// hear does what every hook does first.
+	// count is what every hook does: any event may be the one that says how many were dropped.
+	count := func(e fencelock.Event) {
+		if n := c.open.Lost(e); n > 0 {
+			clear(c.risks)
+			c.metrics.dropped.Add(contextOf(e), int64(n))
+		}
+	}
 	hear := func(f func(ctx context.Context, e fencelock.Event, l observe.Labels)) func(fencelock.Event) {
 		return func(e fencelock.Event) {
-			ctx := e.Context
-			if ctx == nil {
-				ctx = context.Background()
-			}
-			if n := c.open.Lost(e); n > 0 {
-				clear(c.risks)
-				c.metrics.dropped.Add(ctx, int64(n))
-			}
-			f(ctx, e, c.i.lock.Labels(e))
+			count(e)
+			f(contextOf(e), e, c.i.lock.Labels(e))
 		}
 	}
 	return fencelock.Hooks{
 		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
-		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released),
+		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: count, Warn: count,
 	}
+}
+
+// contextOf is the context of the call that e is about.
+func contextOf(e fencelock.Event) context.Context {
+	if e.Context == nil {
+		return context.Background()
+	}
+	return e.Context
 }
 
 // Traceparent is a fencelock.Options.Trace: the W3C traceparent of the span in ctx, or "".

@@ -2,6 +2,7 @@ package otelfence_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -353,6 +354,26 @@ func TestDroppedEventsCloseWhatIsOpen(t *testing.T) {
 		hooks.Acquired(fencelock.Event{Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
 		p.want(map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 0, "events.dropped{}": 7})
 		hooks.Released(fencelock.Event{Key: "k", Token: 2, Time: time.Now()})
+	})
+}
+
+// Any event may be the one that says how many were dropped.
+func TestEveryHookCountsDroppedEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(t, memlock.New(), "web-1")
+		all := reflect.ValueOf(p.inst.Hooks())
+		for i := range all.NumField() {
+			hook, name, counted := all.Field(i), all.Type().Field(i).Name, float64(i+1)
+			if hook.IsNil() {
+				t.Fatalf("nobody hears %s", name)
+			}
+			hook.Interface().(func(fencelock.Event))(fencelock.Event{
+				Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1,
+			})
+			if n := p.values()["events.dropped{}"]; n != counted {
+				t.Fatalf("%v dropped events after %s; want %v", n, name, counted)
+			}
+		}
 	})
 }
 

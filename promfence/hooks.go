@@ -80,16 +80,17 @@ func (m *metrics) values(l observe.Labels, others ...string) []string {
 func (m *metrics) hooks(lock func(key string) string) fencelock.Hooks {
 	c := &client{m: m, lock: lock}
 	m.clients.Add(&c.open)
-	// hear does what every hook does first.
+	// count is what every hook does: any event may be the one that says how many were dropped.
+	count := func(e fencelock.Event) { m.dropped.Add(float64(c.open.Lost(e))) }
 	hear := func(f func(e fencelock.Event, l observe.Labels)) func(fencelock.Event) {
 		return func(e fencelock.Event) {
-			m.dropped.Add(float64(c.open.Lost(e)))
+			count(e)
 			f(e, c.lock.Labels(e))
 		}
 	}
 	return fencelock.Hooks{
 		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
-		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released),
+		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: count, Warn: count,
 	}
 }
 

@@ -3,6 +3,7 @@ package promfence_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -273,6 +274,27 @@ func TestDroppedEventsCloseWhatIsOpen(t *testing.T) {
 		hooks.Acquired(fencelock.Event{Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
 		want(t, reg, map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 0, "events_dropped_total{}": 7})
 	})
+	runtime.KeepAlive(hooks)
+}
+
+// Any event may be the one that says how many were dropped.
+func TestEveryHookCountsDroppedEvents(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	hooks, err := promfence.Hooks(reg)
+	must(t, err)
+	all := reflect.ValueOf(hooks)
+	for i := range all.NumField() {
+		hook, name, counted := all.Field(i), all.Type().Field(i).Name, float64(i+1)
+		if hook.IsNil() {
+			t.Fatalf("nobody hears %s", name)
+		}
+		hook.Interface().(func(fencelock.Event))(fencelock.Event{
+			Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1,
+		})
+		if n := values(t, reg)["events_dropped_total{}"]; n != counted {
+			t.Fatalf("%v dropped events after %s; want %v", n, name, counted)
+		}
+	}
 	runtime.KeepAlive(hooks)
 }
 

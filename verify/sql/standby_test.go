@@ -34,7 +34,7 @@ func staleStandby(t *testing.T) {
 	q := hosts.Query()
 	q.Set("target_session_attrs", "read-write")
 	hosts.RawQuery = q.Encode()
-	const ttl = 9 * time.Second
+	const ttl = 30 * time.Second
 	client := func() *fencelock.Client {
 		b := s.backendOn(t, s.openDSN(t, hosts.String()))
 		c := testclient.New(t, b, &fencelock.Options{TTL: ttl})
@@ -54,7 +54,7 @@ func staleStandby(t *testing.T) {
 		return err == nil && there
 	})
 	link.Close()
-	first, err := a.Lock(ctx, "key")
+	first, err := a.Lock(ctx, "key", fencelock.ManualRenewal()) // it may not ask before there is a second
 	must(t, err)
 	granted := time.Now()
 	must(t, primary.Kill())
@@ -73,6 +73,9 @@ func staleStandby(t *testing.T) {
 	if err := resource.Do(ctx, first.Token(), write); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("the resource let the first holder in: %v", err)
 	}
+	until(t, "a renewal tells the first holder", func() bool { // its connection to the primary is broken
+		return errors.Is(first.Renew(ctx), fencelock.ErrLost)
+	})
 	<-first.Context().Done()
 	if d := time.Since(granted); d > ttl {
 		t.Errorf("the first holder was told %v after its grant; its lease is %v", d, ttl)

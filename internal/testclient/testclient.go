@@ -4,6 +4,7 @@ package testclient
 import (
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"testing"
 
 	"github.com/fencelock/fencelock"
@@ -18,6 +19,20 @@ func New(t testing.TB, b driver.Backend, o *fencelock.Options) *fencelock.Client
 		t.Fatal(err)
 	}
 	return c
+}
+
+// EachHook calls f with each of the hooks, and the name of its field. None may be nil.
+func EachHook(t testing.TB, hooks fencelock.Hooks, f func(name string, hook func(fencelock.Event))) {
+	t.Helper()
+	all := reflect.ValueOf(hooks)
+	for i := range all.NumField() {
+		name := all.Type().Field(i).Name
+		hook, ok := all.Field(i).Interface().(func(fencelock.Event))
+		if !ok || hook == nil {
+			t.Fatalf("nobody hears %s", name)
+		}
+		f(name, hook)
+	}
 }
 
 // Serve serves s on loopback until the test ends. drain is called before its connections are

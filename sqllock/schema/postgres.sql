@@ -601,19 +601,19 @@ BEGIN
         FROM unnest(a_keys::text[], a_ids::text[], a_capacities::bigint[], a_weights::bigint[], a_ttls::bigint[],
             a_spans::bigint[], a_owners::text[], a_notes::text[]) AS list (k, i, capacity, weight, ttl, span, o, n)
     ), mine AS MATERIALIZED (
-        SELECT l.key FROM list JOIN fencelock_line AS l ON l.key = list.key
+        SELECT list.* FROM list JOIN fencelock_line AS l ON l.key = list.key
             WHERE l.soonest = 9223372036854775807 FOR UPDATE OF l SKIP LOCKED
     )
     UPDATE fencelock_line AS l
-        SET last = greatest(l.last + 1, fencelock_now(), 1) + list.span - 1, soonest = fencelock_now() + list.ttl,
-            since = fencelock_now(), id = list.id, span = list.span, capacity = list.capacity, weight = list.weight,
-            node = a_node, owner = list.owner, note = list.note
-        FROM mine, list
-        WHERE list.key = mine.key AND l.key = mine.key
+        SET last = greatest(l.last + 1, fencelock_now(), 1) + mine.span - 1, soonest = fencelock_now() + mine.ttl,
+            since = fencelock_now(), id = mine.id, span = mine.span, capacity = mine.capacity, weight = mine.weight,
+            node = a_node, owner = mine.owner, note = mine.note
+        FROM mine
+        WHERE l.key = mine.key
             AND l.soonest = 9223372036854775807 AND l.tombstones <= fencelock_now()
             AND l.last <= 9223372036854775807 - 2 * 65535
         RETURNING 'ticket', l.key, l.id, l.last - l.span + 1, NULL::bigint, NULL::bigint, NULL::bigint, true,
-            list.ttl, 0::bigint, NULL::bigint, false, l.mark, NULL::bytea, NULL::bytea;
+            mine.ttl, 0::bigint, NULL::bigint, false, l.mark, NULL::bytea, NULL::bytea;
 END $$;
 
 -- fencelock_leave_long is fencelock_leave for everybody else than the claim in the row of the
@@ -718,14 +718,14 @@ BEGIN
     WITH list AS MATERIALIZED (
         SELECT decode(k, 'hex') AS key, decode(i, 'hex') AS id FROM unnest(a_keys::text[], a_ids::text[]) AS list (k, i)
     ), mine AS MATERIALIZED (
-        SELECT l.key FROM list JOIN fencelock_line AS l ON l.key = list.key AND l.id = list.id
+        SELECT list.* FROM list JOIN fencelock_line AS l ON l.key = list.key AND l.id = list.id
             FOR UPDATE OF l SKIP LOCKED
     )
     UPDATE fencelock_line AS l
         SET soonest = 9223372036854775807, id = ''
-        FROM mine, list
-        WHERE list.key = mine.key AND l.key = mine.key AND l.id = list.id AND l.soonest > fencelock_now()
-        RETURNING CASE WHEN fencelock_lazily() <> '' THEN 'left' END, l.key, list.id, NULL::bigint, NULL::bigint,
+        FROM mine
+        WHERE l.key = mine.key AND l.id = mine.id AND l.soonest > fencelock_now()
+        RETURNING CASE WHEN fencelock_lazily() <> '' THEN 'left' END, l.key, mine.id, NULL::bigint, NULL::bigint,
             NULL::bigint, NULL::bigint, false, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean,
             NULL::bytea, NULL::bytea, NULL::bytea;
 END $$;

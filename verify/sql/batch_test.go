@@ -28,12 +28,10 @@ func (s *store) keepBusy(t testing.TB, b driver.Backend) {
 		use(t, b, name+fmt.Sprint(i))
 	}
 	const lines = "convert_from(key, 'UTF8') LIKE ? || '%'"
-	db := s.open(t)
-	tx, err := db.Begin()
-	must(t, err)
-	must(t, second(tx.Exec(s.sql("SELECT FROM fencelock_line WHERE "+lines+" FOR UPDATE"), name)))
-	var pid int
-	must(t, tx.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
+	own := *s
+	own.db = s.open(t) // the laws that run at the same time need more connections than one pool has
+	x := own.begin(t)
+	x.do("SELECT FROM fencelock_line WHERE "+lines+" FOR UPDATE", name)
 	var steps sync.WaitGroup
 	for i := range busySteps {
 		steps.Go(func() {
@@ -41,22 +39,11 @@ func (s *store) keepBusy(t testing.TB, b driver.Backend) {
 		})
 	}
 	t.Cleanup(func() {
-		must(t, tx.Rollback())
+		x.undo()
 		steps.Wait()
-		run(t, db, s.sql("DELETE FROM fencelock_line WHERE "+lines), name)
+		own.do(t, "DELETE FROM fencelock_line WHERE "+lines, name)
 	})
-	s.blockedBy(t, db, pid, busySteps)
-}
-
-// blockedBy waits until n sessions wait for the transaction of another one.
-func (s *store) blockedBy(t testing.TB, db *sql.DB, pid, n int) {
-	t.Helper()
-	until(t, "others wait for the transaction", func() bool {
-		var blocked int
-		must(t, db.QueryRow(s.sql("SELECT count(*) FROM pg_stat_activity WHERE ? = ANY (pg_blocking_pids(pid))"), pid).
-			Scan(&blocked))
-		return blocked == n
-	})
+	x.blocks(busySteps)
 }
 
 // busyOn is a busy Backend, on a driver that counts the statements that contain about.
@@ -122,26 +109,21 @@ func TestBatchWaitsForNoRow(t *testing.T) {
 	only(t, postgres, func(t *testing.T, s *store) {
 		b, _ := s.busyOn(t, "fencelock_enter_free")
 		eachKey(20, func(key string) { use(t, b, key) })
-		tx, err := s.db.Begin()
-		must(t, err)
-		defer tx.Rollback()
-		must(t, second(tx.Exec("SELECT FROM fencelock_line WHERE key IN ('key 7', 'key 8') FOR UPDATE")))
-		var pid int
-		must(t, tx.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
+		x := s.begin(t, "SELECT FROM fencelock_line WHERE key IN ('key 7', 'key 8') FOR UPDATE")
 		var claims []driver.Claim
 		var stuck []<-chan error
 		for i, key := range []string{"key 7", "key 8"} {
 			c := claim(key)
 			claims = append(claims, c)
 			stuck = append(stuck, behind(func() error { return second(b.Enter(soon(t), c)) }))
-			s.blockedBy(t, s.db, pid, i+1)
+			x.blocks(i + 1)
 		}
 		eachKey(20, func(key string) {
 			if key != "key 7" && key != "key 8" {
 				use(t, b, key)
 			}
 		})
-		must(t, tx.Rollback())
+		x.undo()
 		for i, c := range claims {
 			well(t, "Enter", <-stuck[i])
 			leave(t, b, driver.Ticket{Claim: c})

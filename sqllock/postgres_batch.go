@@ -11,8 +11,8 @@ import (
 const manySteps = 4
 
 // batching is the store on PostgreSQL. While many steps are under way, one statement takes many
-// free locks, and another gives many up: two to five times as many locks per second (ADR 19). What
-// a batch leaves alone goes by a step of its own.
+// free locks, and another gives many up (ADR 19 has what that gains). What a batch leaves alone
+// goes by a step of its own.
 type batching struct {
 	*server
 	under          atomic.Int64 // steps under way, without batches

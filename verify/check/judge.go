@@ -10,8 +10,8 @@
 //	set   updates    what the guarded resource has acknowledged is there in the end
 //	hang  calls      return when their context ends, releases within two seconds
 //
-// Progress has a scheduling allowance ε: the largest measured delay of a timer in a process
-// that was not stopped. Safety needs none: see package traffic.
+// Progress has a scheduling allowance ε: the largest measured delay of a timer, or of a line of the
+// history, in a process that was not stopped. Safety needs none: see package traffic.
 package check
 
 import (
@@ -177,7 +177,7 @@ func touches(spans []span, from, to int64) bool {
 	return slices.ContainsFunc(spans, func(s span) bool { return s.from <= to && s.to >= from })
 }
 
-// epsilon is the largest delay of a timer in a process that ran.
+// epsilon is the largest delay of a timer, or of a line of the history, in a process that ran.
 func epsilon(lines []traffic.Line, stops map[string][]span) time.Duration {
 	worst := int64(0)
 	for _, l := range lines {

@@ -44,13 +44,30 @@ func (h *host) TempDir() string {
 
 // keepLog unmounts a disk, and leaves the log that was on it: whoever asks what happened needs it.
 func (h *host) keepLog(dir string) {
-	log, readErr := os.ReadFile(filepath.Join(dir, testserver.LogName))
+	_ = leaveDisk(dir, testserver.LogName) // a disk that stays ends with the process
+}
+
+// leaveDisk unmounts a disk, and leaves those of its files whose names match a pattern.
+func leaveDisk(dir, pattern string) error {
+	names, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil {
+		return err
+	}
+	texts := map[string][]byte{}
+	for _, name := range names {
+		if texts[name], err = os.ReadFile(name); err != nil {
+			return err
+		}
+	}
 	if err := unmountDisk(dir); err != nil {
-		return // it ends with the process
+		return err
 	}
-	if readErr == nil {
-		_ = os.WriteFile(filepath.Join(dir, testserver.LogName), log, 0o644)
+	for name, text := range texts {
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // try does something with h, and returns what was fatal for it.

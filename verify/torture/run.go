@@ -162,8 +162,17 @@ func (x *run) judge() (*Result, []traffic.Line, error) {
 	}, lines, nil
 }
 
-// drive runs the traffic and the faults, and looks at the store in the end.
+// drive runs the traffic and the faults, and looks at the store in the end. The history is kept in
+// memory meanwhile, where that can be: workers that wait for a slow disk would be taken for waiters
+// that the store lets wait.
 func (x *run) drive(ctx context.Context) (err error) {
+	mounted, err := mountDisk(x.history)
+	if err != nil {
+		return fmt.Errorf("a disk for the history: %w", err)
+	}
+	if mounted {
+		defer func() { err = errors.Join(err, leaveDisk(x.history, "*")) }()
+	}
 	x.rec, err = traffic.NewRecorder(filepath.Join(x.history, "run.jsonl"), "")
 	if err != nil {
 		return err
@@ -182,6 +191,11 @@ func (x *run) drive(ctx context.Context) (err error) {
 	if err := x.makeWorkers(); err != nil {
 		return err
 	}
+	return x.runAll(ctx)
+}
+
+// runAll runs the workers, breaks what they live on, and ends them.
+func (x *run) runAll(ctx context.Context) error {
 	w := x.world()
 	faults, err := x.faults(w)
 	if err != nil {

@@ -38,7 +38,7 @@ const (
 	Added       Op = "added"       // the resource has acknowledged the write of this claim
 	NotAdded    Op = "notadded"    // it refused it, or nobody knows
 	Odd         Op = "odd"         // an answer that no rule allows; Text says which
-	Tick        Op = "tick"        // a timer of this process was late by Ns
+	Tick        Op = "tick"        // a timer of this process, or the disk with a line, was late by Ns
 )
 
 // What others write.
@@ -96,9 +96,19 @@ func NewRecorder(path, proc string) (*Recorder, error) {
 	return &Recorder{f: f, proc: proc}, nil
 }
 
-// Write writes l with one write(2). Without a stamp it gets the present.
+// Write writes l with one write(2). Without a stamp it gets the present. If the disk was slow, that
+// is in the history too: whoever writes a line does nothing else meanwhile.
 func (r *Recorder) Write(l Line) {
-	l.At, l.Proc = cmp.Or(l.At, Now()), cmp.Or(l.Proc, r.proc)
+	begun := Now()
+	l.At = cmp.Or(l.At, begun)
+	r.append(l)
+	if now := Now(); now-begun > int64(lateness) {
+		r.append(Line{At: now, Op: Tick, Ns: now - begun})
+	}
+}
+
+func (r *Recorder) append(l Line) {
+	l.Proc = cmp.Or(l.Proc, r.proc)
 	b, err := json.Marshal(l)
 	if err == nil {
 		_, err = r.f.Write(append(b, '\n'))

@@ -31,6 +31,9 @@
 //     synchronous(FULL), SQLite's default, keeps both.
 //   - No busy timeout: SQLite waits in whole milliseconds, and a step takes some
 //     microseconds. SQLite also does not notice a context that ends.
+//   - A pool without a bound (SetMaxOpenConns): a statement that may have to wait for a
+//     connection costs a goroutine, and with it a sixth of a free lock. The Backend itself
+//     uses five connections at most.
 //
 // SQLiteDSN returns such a DSN. Calls block while the disk blocks, whatever their contexts
 // say, because a system call cannot be interrupted.

@@ -14,12 +14,19 @@ import (
 type sqlite struct {
 	config
 	turn    chan struct{}            // held by the step that writes: SQLite has one writer
+	reading chan struct{}            // held by the steps that read
 	opening chan struct{}            // held by the call that opens the file
 	opened  atomic.Pointer[database] // the last opening; nil until the file is open
 }
 
+// maxReaders bounds the connections that read at a time.
+const maxReaders = 4
+
 func openSQLite(c config) *steps {
-	s := &sqlite{config: c, turn: make(chan struct{}, 1), opening: make(chan struct{}, 1)}
+	s := &sqlite{
+		config: c, opening: make(chan struct{}, 1),
+		turn: make(chan struct{}, 1), reading: make(chan struct{}, maxReaders),
+	}
 	return &steps{c, s, func(text string) any { return text }}
 }
 

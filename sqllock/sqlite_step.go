@@ -15,7 +15,8 @@ var reads = []string{"line", "next", "standing", "news", "history"}
 // call makes a step on SQLite. Of a renewal, see renew.
 func (s *sqlite) call(ctx context.Context, what, key string, into sink, step string, args ...any) (bool, error) {
 	if slices.Contains(reads, step) {
-		return false, s.fail(what, key, s.read(ctx, key, step, into, args))
+		err := s.inTurn(ctx, s.reading, func() error { return s.read(ctx, key, step, into, args) })
+		return false, s.fail(what, key, err)
 	}
 	err := s.write(ctx, step == "renew", func(d *database) error {
 		return retryBusy(ctx, func() error { return s.transact(ctx, d, key, step, into, args) })

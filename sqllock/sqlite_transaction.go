@@ -11,13 +11,18 @@ import (
 // goroutines would meet at the file's write lock, which has no queue: they would sleep and try
 // again.
 func (s *sqlite) write(ctx context.Context, sameFile bool, f func(d *database) error) error {
+	return s.inTurn(ctx, s.turn, func() error { return s.on(ctx, sameFile, f) })
+}
+
+// inTurn runs f while it holds a place in turn.
+func (s *sqlite) inTurn(ctx context.Context, turn chan struct{}, f func() error) error {
 	select {
-	case s.turn <- struct{}{}:
+	case turn <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-s.turn }()
-	return s.on(ctx, sameFile, f)
+	defer func() { <-turn }()
+	return f()
 }
 
 // on runs f on the file that the path leads to. If that changes meanwhile, what f did is
@@ -59,7 +64,7 @@ func (s *sqlite) once(d *database, f func(d *database) error) error {
 
 // statementContext returns the context for statements, which take some microseconds. They
 // need no interrupt where they wait neither for a connection nor inside SQLite. A context
-// that cannot end saves a goroutine per statement: a third of a free lock's cost.
+// that cannot end saves a goroutine per statement: a sixth of a free lock's cost.
 func (s *sqlite) statementContext(ctx context.Context) context.Context {
 	if s.ignoresContext() || s.db.Stats().MaxOpenConnections > 0 {
 		return ctx

@@ -11,8 +11,15 @@ import (
 
 // onSQL makes a Store of a database, which it closes with the Store.
 func onSQL(db *sql.DB, d sqllock.Dialect, o *sqllock.Options, c *Config) *Store {
-	db.SetMaxOpenConns(c.maxConns())
-	db.SetMaxIdleConns(c.maxConns()) // to open a connection costs more than to lock
+	// To open a connection costs more than to lock, so all are kept.
+	if d == sqllock.SQLite {
+		// It uses five by itself: one writes and four read. A pool with a bound, for which a statement
+		// may have to wait, would cost a goroutine for each statement.
+		db.SetMaxIdleConns(5)
+	} else {
+		db.SetMaxOpenConns(c.maxConns())
+		db.SetMaxIdleConns(c.maxConns())
+	}
 	b := sqllock.New(db, d, o)
 	return &Store{Backend: b, ping: readLine(b), close: func() { _ = db.Close() }}
 }

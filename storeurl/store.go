@@ -16,7 +16,7 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// DialTimeout bounds each attempt to connect. Zero is the default of the client library.
 	DialTimeout time.Duration
-	// MaxConns bounds the connections to a database. Zero means 2.
+	// MaxConns bounds the connections to a database server. Zero means 2.
 	MaxConns int
 	// Prepare lets PostgreSQL prepare statements. It saves time in a process that asks often,
 	// and not every pooler allows it.

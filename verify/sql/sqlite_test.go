@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,4 +149,36 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 		s.sane(t)
 		leaveAll(t, b)
 	})
+}
+
+// TestFewConnectionsAreUsed: a pool without a bound, which is the fastest, stays small: one
+// connection writes, four read.
+func TestFewConnectionsAreUsed(t *testing.T) {
+	s := sqlite.store(t)
+	db := s.open(t)
+	db.SetMaxIdleConns(1000) // those that were opened stay open
+	b := s.backendOn(t, db)
+	holder := hold(t, b, claim("long"))
+	var waiters []driver.Ticket // a long line takes a while to read
+	for range 100 {
+		waiters = append(waiters, wait(t, b, claim("long")))
+	}
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 5 {
+				if _, err := b.Line(soon(t), "long"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, w := range waiters {
+		leave(t, b, w)
+	}
+	leave(t, b, holder)
+	if n := db.Stats().OpenConnections; n > 5 {
+		t.Errorf("%d connections were opened; want 5 at most", n)
+	}
 }

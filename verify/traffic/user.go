@@ -250,7 +250,9 @@ func (c *claim) reenter(ctx context.Context, l Lease) {
 		again, err := r.Again(ctx)
 		at := Now()
 		if err != nil {
-			if l.Err() == nil && ctx.Err() == nil {
+			// The context of a lease descends from that of its call, whose time may have run out at the
+			// moment of the grant.
+			if l.Err() == nil && c.ctx.Err() == nil {
 				c.write(Line{At: at, Op: Odd, Handle: name, Text: "taking it again: " + err.Error()})
 			}
 			continue

@@ -231,7 +231,8 @@ func (a *acquisition) fitTimes() error {
 }
 
 // shortenWait has the claim wait with a lease of d at most: a waiter that dies keeps its place
-// until its lease ends. Where a claim ends with its session, as on ZooKeeper, that is so whatever
+// until its lease ends. The grant then starts its full lease, by the Enter that is granted at
+// once where the backend can do that, else by a renewal. Where a claim ends with its session, as on ZooKeeper, that is so whatever
 // its lease, and the session may not allow a longer one later.
 func (a *acquisition) shortenWait(d time.Duration) {
 	if info := &a.c.info; info.Lease == driver.PerClaim || info.Linger {
@@ -299,6 +300,9 @@ func (a *acquisition) newClaim() *claim {
 	}
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)
+	}
+	if a.fixedTTL > a.enterTTL && a.c.info.WaitTTL {
+		cl.writeRare().waitTTL, cl.ttl = cl.ttl, a.fixedTTL+a.lockDelay
 	}
 	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {
 		rare := cl.writeRare()

@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -133,17 +134,44 @@ func TestDeadWaiterForAFixedLeaseDoesNotJamTheLine(t *testing.T) {
 	})
 }
 
+// A lock that is free when a call comes that would wait for it costs one request, also for a
+// lease that is not renewed: a backend with WaitTTL starts the whole lease with the grant.
+func TestFreeFixedLeaseCostsOneRequest(t *testing.T) {
+	for _, d := range []time.Duration{10 * time.Second, 6 * time.Hour} {
+		for _, knows := range []bool{true, false} {
+			runInWorld(t, fmt.Sprint(d, " WaitTTL ", knows), func(t *testing.T, w *world) {
+				w.store.info.WaitTTL = knows
+				want := []string{"enter"}
+				if !knows && d > 30*time.Second {
+					want = append(want, "renew")
+				}
+				c := w.client(nil)
+				start := time.Now()
+				l := w.lock(c, "k", fencelock.FixedLease(d))
+				if steps := w.store.taken(); !slices.Equal(steps, want) {
+					t.Errorf("steps %q, want %q", steps, want)
+				}
+				if end := start.Add(d - d/100 - 2*time.Millisecond); l.Deadline().Before(end) {
+					t.Errorf("ends %v too early", end.Sub(l.Deadline()))
+				}
+			})
+		}
+	}
+}
+
 // However long it waited, what it gets on the grant is d.
 func TestFixedLeaseThatWaitedIsFullOnItsGrant(t *testing.T) {
 	for _, d := range []time.Duration{10 * time.Second, 30 * time.Second, 6 * time.Hour} {
 		// None of them ends just when a renewal of the waiting claim is due.
-		for _, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, 61 * time.Second} {
+		for i, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, 61 * time.Second} {
 			runInWorld(t, d.String()+" after "+waited.String(), func(t *testing.T, w *world) {
+				w.store.info.WaitTTL = i%2 == 0
 				a, b := w.client(nil), w.client(nil)
 				first := w.lock(a, "k")
 				k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.FixedLease(d)) })
-				if claims := w.store.entered(); claims[len(claims)-1].TTL > 30*time.Second {
-					t.Errorf("waits with a lease of %v", claims[len(claims)-1].TTL)
+				claims := w.store.entered()
+				if lease := claims[len(claims)-1].Lease(false); lease > 30*time.Second {
+					t.Errorf("waits with a lease of %v", lease)
 				}
 				time.Sleep(waited)
 				w.release(first)

@@ -83,6 +83,7 @@ type claim struct {
 type rareFields struct {
 	note        string            // with the trace of the call that made the claim
 	trace       string            // of the present holder, or of the last
+	waitTTL     time.Duration     // lease while it waits, of a claim that has not entered; 0 if it is ttl
 	lockDelay   time.Duration     // of the lease in the store, this much at its end is not counted on
 	owner       string            // "": Options.Owner
 	mark        driver.Mark       // what the last holder left on the line
@@ -134,9 +135,15 @@ func (cl *claim) requestLocked() driver.Claim {
 	rare := cl.readRare()
 	return driver.Claim{
 		Key: cl.key, ID: cl.id, Owner: cmp.Or(rare.owner, cl.c.options.Owner), Note: rare.note,
-		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl, NoWait: cl.noWait, Span: int64(cl.span),
-		Named: cl.named,
+		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl, WaitTTL: rare.waitTTL,
+		NoWait: cl.noWait, Span: int64(cl.span), Named: cl.named,
 	}
+}
+
+func (cl *claim) ticket() driver.Ticket {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.ticketLocked()
 }
 
 // ticketLocked is the claim as every other request sends it.
@@ -241,7 +248,7 @@ func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
 	if cl.rare != nil || t.Mark != "" || t.Head != nil || t.Ahead != 0 {
 		rare := cl.writeRare()
-		rare.mark, rare.blocker, rare.ahead, rare.lastErr = t.Mark, t.Head, t.Ahead, nil
+		rare.mark, rare.blocker, rare.ahead, rare.lastErr, rare.waitTTL = t.Mark, t.Head, t.Ahead, nil, 0
 	}
 	cl.state = stateWaiting
 	if t.Granted {

@@ -184,7 +184,8 @@ func TTL(d time.Duration) Option {
 // FixedLease takes the lock for d and does not renew it: after d it is lost. It
 // is TTL(d) with MaxHold(d) and no watchdog, and excludes both. A d that the
 // backend cannot do is ErrInvalid. It costs one more round trip if d is longer than
-// Options.TTL and the call may wait: a waiter that dies must not keep its place for d.
+// Options.TTL and the call has waited: a waiter that dies must not keep its place for d. On
+// stores other than Redis and memory it does so whenever the call may wait.
 func FixedLease(d time.Duration) Option {
 	return Option{"FixedLease", func(o *callOptions) error {
 		o.fixed = d
@@ -194,8 +195,8 @@ func FixedLease(d time.Duration) Option {
 
 // ManualRenewal lets Lease.Renew alone extend the lease: it lasts its whole TTL from the
 // grant, and from each Renew. Without one in time it ends with ErrExpired; Hooks.AtRisk
-// warns when two thirds have passed. As with FixedLease, a call that has waited costs one
-// more round trip, and goroutines of one process queue in the store.
+// warns when two thirds have passed. As FixedLease, it may cost one more round trip, and
+// goroutines of one process queue in the store.
 func ManualRenewal() Option {
 	return Option{"ManualRenewal", func(o *callOptions) error {
 		o.manual = true

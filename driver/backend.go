@@ -16,7 +16,7 @@ import (
 type Backend interface {
 	// Enter joins the line of c.Key behind everyone else, or finds the claim
 	// with c.ID that is there already and starts its lease again, with the TTL of
-	// this call.
+	// this call, or its WaitTTL if the claim waits.
 	//
 	// Enter first purges what has expired. It answers ErrKind if a live claim of
 	// the line is of the other kind (RW against semaphore), and GoneError if c.ID has
@@ -117,6 +117,7 @@ type Info struct {
 	Ballot    bool   // Claim.Ballot is understood
 	Linger    bool   // Exit.Linger and the linger of Break are kept
 	Mark      bool   // Exit.Mark is kept
+	WaitTTL   bool   // Claim.WaitTTL is understood
 	Semaphore bool   // capacities below RW are safe
 	Push      bool   // a waiter learns of its grant without asking
 	Lease     LeaseScope

@@ -44,6 +44,9 @@ type Claim struct {
 	Capacity, Weight int64
 	// TTL is the lease: how long the claim lives without being renewed.
 	TTL time.Duration
+	// WaitTTL is 0, or a shorter lease for as long as the claim waits: Enter then starts
+	// this one for a claim that it does not grant. Only a backend with Info.WaitTTL takes one.
+	WaitTTL time.Duration
 	// NoWait asks for a grant now or not at all.
 	NoWait bool
 	// Span is how many tokens to reserve, 1 to MaxSpan.
@@ -55,6 +58,14 @@ type Claim struct {
 
 // Exclusive reports whether c excludes every other claim of its line.
 func (c *Claim) Exclusive() bool { return c.Capacity == RW && c.Weight == RW }
+
+// Lease is the lease that Enter starts for c: WaitTTL if there is one and c waits, else TTL.
+func (c *Claim) Lease(granted bool) time.Duration {
+	if !granted && c.WaitTTL > 0 {
+		return c.WaitTTL
+	}
+	return c.TTL
+}
 
 // ClaimRef names one claim: its key and its ID.
 type ClaimRef struct{ Key, ID string }
@@ -87,6 +98,10 @@ func (c *Claim) invalid(info *Info) error {
 		return err
 	case c.TTL <= 0 || c.TTL < info.MinTTL || info.MaxTTL > 0 && c.TTL > info.MaxTTL:
 		return fmt.Errorf("has a lease of %v; want %v to %v", c.TTL, info.MinTTL, info.MaxTTL)
+	case c.WaitTTL != 0 && !info.WaitTTL:
+		return errors.New("has a lease for the time that it waits, which this backend does not know")
+	case c.WaitTTL < 0 || c.WaitTTL > c.TTL || c.WaitTTL > 0 && c.WaitTTL < info.MinTTL:
+		return fmt.Errorf("waits with a lease of %v; want %v to %v", c.WaitTTL, info.MinTTL, c.TTL)
 	case c.Ballot != 0 && !info.Ballot:
 		return errors.New("has a ballot, and this backend is no member of a quorum")
 	case c.Ballot < 0 || c.Ballot > math.MaxInt64-c.Span:

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -105,6 +106,29 @@ var brokenEnters = []breaker{
 			return t, err
 		}
 	}, "GrantsComeInOrderOfArrival LinesShowClaimsInOrder Model"},
+	{"WaitTTL is ignored", func(b *broken) {
+		b.sends(func(c *driver.Claim) { c.WaitTTL = 0 })
+	}, "WaitTTLIsForTheWait"},
+	{"WaitTTL is for the grant too", func(b *broken) {
+		b.sends(func(c *driver.Claim) { c.TTL = cmp.Or(c.WaitTTL, c.TTL) })
+	}, "WaitTTLIsNotForTheGrant WaitTTLEndsWithTheWait"},
+	{"WaitTTL is not in the ticket", func(b *broken) {
+		b.changed(func(c driver.Claim, t *driver.Ticket) { t.TTL = c.TTL })
+	}, "WaitTTLIsForTheWait"},
+	{"WaitTTL is for the first Enter", func(b *broken) {
+		b.sends(func(c *driver.Claim) {
+			if _, again := b.known(c.Key, c.ID); again {
+				c.WaitTTL = 0
+			}
+		})
+	}, "WaitTTLIsForTheWait"},
+	{"WaitTTL is for each repeated Enter", func(b *broken) {
+		b.sends(func(c *driver.Claim) {
+			if _, again := b.known(c.Key, c.ID); again {
+				c.TTL = cmp.Or(c.WaitTTL, c.TTL)
+			}
+		})
+	}, "WaitTTLEndsWithTheWait"},
 	{"one slot too many", func(b *broken) {
 		b.sends(func(c *driver.Claim) {
 			if c.Capacity < driver.RW-1 {

@@ -18,6 +18,61 @@ var leaseLaws = []law{
 		c := w.short(key)
 		w.enterRenews(w.a.waits(c), noWait(c))
 	}), "a waiter whose repeated Enter does not renew it loses its place while it believes to be in line"},
+	{"WaitTTLIsForTheWait", all(waitTTL, fair), timed(func(w *world, key string) {
+		w.b.holds(w.claim(key))
+		var waiting []*inLine
+		for range 2 { // a store may treat the first to wait behind a holder in a way of its own
+			c := waitingFor(w.claim(key), w.lease)
+			t := w.a.waits(c)
+			w.wrongIf(t.TTL != w.lease || t.Left > w.lease,
+				"a claim that waits with a lease of %v got one of %v, with %v left", w.lease, t.TTL, t.Left)
+			t.Claim = c
+			waiting = append(waiting, t)
+		}
+		w.until(waiting[0].sent.Add(w.lease * 8 / 10))
+		for i, t := range waiting {
+			again := w.a.waits(t.Claim)
+			w.inTime("the repeat", again.answered, t.ends())
+			same(w, "the lease of the repeated Enter", again.TTL, w.lease)
+			waiting[i] = again
+		}
+		w.until(waiting[0].sent.Add(w.lease * 7 / 10))
+		for _, t := range waiting {
+			t.stillLives()
+		}
+		waiting[1].expires()
+		w.a.counts(key, 1)
+	}), "a waiter that dies keeps its place until its lease ends, so that lease is short though its work will take long"},
+	{"WaitTTLIsNotForTheGrant", waitTTL, timed(func(w *world, key string) {
+		shared := w.key()
+		w.b.holds(w.reader(shared))
+		left := w.key() // a line that remembers somebody who has left
+		w.b.entomb(w.claim(left))
+		var granted []*inLine
+		for _, c := range []driver.Claim{w.claim(key), w.reader(shared), w.claim(left)} {
+			t := w.a.holds(waitingFor(c, w.lease))
+			same(w, "the lease of a claim that is granted at once", t.TTL, c.TTL)
+			granted = append(granted, t)
+		}
+		w.until(time.Now().Add(w.lease + w.conf.lag))
+		for _, t := range granted {
+			t.stillThere()
+		}
+	}), "the short lease of a waiter must not end what is granted at once: nobody renews it in time"},
+	{"WaitTTLEndsWithTheWait", all(waitTTL, fair), timed(func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		c := waitingFor(w.claim(key), w.lease)
+		t := w.b.waits(c)
+		holder.leaves()
+		again, err := w.b.try(c)
+		w.inTime("the repeat", again.answered, t.ends())
+		w.must("the repeated Enter", err)
+		w.wrongIf(!again.Granted || again.TTL != c.TTL,
+			"the repeated Enter of a claim granted meanwhile answered granted %v with a lease of %v; want %v",
+			again.Granted, again.TTL, c.TTL)
+		w.until(again.answered.Add(w.lease + w.conf.lag))
+		again.stillThere()
+	}), "a repeated Enter may find that its claim holds the lock: then it starts the lease of a holder"},
 	{"LeftFromSending", nil, timed(func(w *world, key string) {
 		t := w.a.holds(w.short(key))
 		w.wrongIf(t.Left > t.TTL, "a fresh lease of %v has %v left", t.TTL, t.Left)

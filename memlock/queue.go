@@ -52,11 +52,13 @@ func (c *claim) wakeWaiter() {
 // token itself; the member has judged it.
 func (q *queue) join(d driver.Claim, now instant) *claim {
 	c := &claim{
-		Claim:   d,
-		token:   max(q.lastToken+1, now.wall.UnixMicro()),
-		expires: now.mono + d.TTL,
-		since:   now.wall,
+		Claim: d,
+		token: max(q.lastToken+1, now.wall.UnixMicro()),
+		since: now.wall,
 	}
+	fits := q.total+c.Weight <= c.Capacity
+	c.TTL, c.WaitTTL = d.Lease(fits), 0
+	c.expires = now.mono + c.TTL
 	if c.Ballot != 0 {
 		c.token = c.Ballot
 	}
@@ -67,7 +69,7 @@ func (q *queue) join(d driver.Claim, now instant) *claim {
 	q.claims = append(q.claims, c)
 	q.index(c)
 	q.total += c.Weight
-	if q.total <= c.Capacity {
+	if fits {
 		q.admit(c, now)
 	}
 	return c

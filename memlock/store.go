@@ -54,6 +54,7 @@ func (s *Store) Info() driver.Info {
 		Fencing:   true,
 		Linger:    true,
 		Mark:      true,
+		WaitTTL:   true,
 		Semaphore: true,
 		Push:      true,
 		Lease:     driver.PerClaim,

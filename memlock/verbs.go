@@ -37,7 +37,7 @@ func (s *Store) enter(ctx context.Context, c driver.Claim, reenter bool) (t driv
 	err = s.step(ctx, c.Key, func(q *queue, now instant) error {
 		own := q.findLive(c.ID)
 		if own != nil {
-			q.renew(own, c.TTL, now)
+			q.renew(own, c.Lease(own.granted), now)
 		} else {
 			if err := s.refusal(q, &c, reenter, now); err != nil {
 				return err

@@ -49,6 +49,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	if !ok {
 		return driver.Ticket{}, b.refused(ctx, c, got)
 	}
+	t.TTL, t.WaitTTL = c.Lease(t.Granted), 0
 	if got.Err != nil {
 		// Too few replicas know of the claim. If it cannot leave either, that is left to the
 		// caller, as after any Enter whose outcome is unknown.
@@ -73,7 +74,11 @@ func (b *Backend) enterCommand(c *driver.Claim, reenter bool) (cmd *transport.Co
 	if c.Ballot != 0 {
 		cmd = b.ballotCommand(c, reenter)
 	} else {
-		cmd = b.command(enterScript, c.Key, encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait))
+		args := append(make([]any, 0, 4), encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait))
+		if c.WaitTTL > 0 {
+			args = append(args, encodeLease(c.WaitTTL))
+		}
+		cmd = b.command(enterScript, c.Key, args...)
 	}
 	cmd.Durable = true
 	return cmd

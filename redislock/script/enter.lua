@@ -5,6 +5,8 @@
 -- ARGV  1 more(5) ' ' lease(15) ' ' id ' ' details, as in a record that is held
 --       2 ms that the record lasts: the lease, a day, and a second for the tokens of a span
 --       3 '1' to be refused rather than wait
+--   and, of a claim that waits with another lease,
+--       4 lease(15) while it waits
 -- It answers
 --   'g' token(19) mark                          granted, alone in the line
 --   {'g', token, left, span, mixed, mark}       granted
@@ -43,13 +45,14 @@ for i = 1, locks do
     end
   end
   if last and last < now + 59000000 then
-    local token, px = '000' .. stamp, ARGV[3 * i - 1]
+    local first = (i - 1) * args
+    local token, px = '000' .. stamp, ARGV[first + 2]
     if last >= now then
       -- Who had the lock last left it before the clock had overtaken the tokens of its span.
       token, px = fmt('%019d', last + 1), fmt('%d', px + 60000)
     end
     if not try('SET', R, '1 held ' .. calls .. ' 000 0000 ' .. token .. ' ' .. stamp .. ' ' .. stamp .. ' '
-      .. ARGV[3 * i - 2], 'PX', px).err then
+      .. ARGV[first + 1], 'PX', px).err then
       answers[i], done = 'g' .. token, done + 1
     end
   end
@@ -60,16 +63,19 @@ if done == locks then return answers[2] and answers or answers[1] end
 
 --include simple.lua
 
+-- lease_end is when a lease that begins now ends.
+local function lease_end(lease) return now + sub(lease, 1, 8) * 1000000 + sub(lease, 10, 15) end
+
 -- enter_simple joins a simple line, behind all others.
-local function enter_simple(text, no_wait)
+local function enter_simple(text, no_wait, wait_lease)
   local length, at = string.match(text, '^(%d+):()', 23)
   local id, details = sub(text, 23, at + length - 1), sub(text, at + length + 1)
   local own, weight = string.match(details, '^(%d+) (%d+) ')
-  local ends = now + sub(text, 7, 14) * 1000000 + sub(text, 16, 21)
   local token, more = sub(rec, 50, 68) + 1, sub(text, 1, 5)
   if token < now then token = now end
   if capacity == '' then capacity = own end
   local fits = total + weight <= own + 0
+  local ends = lease_end(not fits and wait_lease or sub(text, 7, 21))
   if own ~= capacity or no_wait and not fits or ends > expires + 0 then return nil end
   local first = fits and '' or call('ZRANGE', Z, 0, 0)[1]
   local known = first and call('HMGET', C, 'e' .. id, 't' .. id, 'e' .. sub(first, 2))
@@ -92,13 +98,15 @@ end
 local enter_any
 local function make_enter_any()
 --include line.lua
-  return function(claim, no_wait)
+  return function(claim, no_wait, wait_lease)
     local id, details = split(sub(claim, 23))
-    local ends = now + sub(claim, 7, 14) * 1000000 + sub(claim, 16, 21)
+    local ends = lease_end(sub(claim, 7, 21))
+    local waits_until = wait_lease and lease_end(wait_lease) or ends
     local l = load()
     purge(l)
-    if find_claim(l, id) then
-      return renew_found(l, id, ends, details)
+    local found = find_claim(l, id)
+    if found then
+      return renew_found(l, id, (l.one or is_granted(found)) and ends or waits_until, details)
     end
     local why = refusal(l, id, details, no_wait)
     if why then
@@ -106,14 +114,15 @@ local function make_enter_any()
       return why
     end
     local more = tonumber(sub(claim, 1, 5))
-    return add_claim(l, {token = draw(l, more), since = now, more = more, expires = ends, id = id, details = details})
+    return add_claim(l, {token = draw(l, more), since = now, more = more, expires = ends, waits_until = waits_until,
+      id = id, details = details})
   end
 end
 
-return each(function(claim, _, no_wait)
+return each(function(claim, _, no_wait, wait_lease)
   rec = call('GET', R)
-  local answer = is_simple() and enter_simple(claim, no_wait == '1')
+  local answer = is_simple() and enter_simple(claim, no_wait == '1', wait_lease)
   if answer then return answer end
   enter_any = enter_any or make_enter_any()
-  return enter_any(claim, no_wait == '1')
+  return enter_any(claim, no_wait == '1', wait_lease)
 end)

@@ -219,7 +219,8 @@ local function draw(l, more)
   return token
 end
 
--- join puts a claim, as held records have it, behind all others of a line.
+-- join puts a claim, as held records have it, behind all others of a line. waits_until is when
+-- it expires if it has to wait, where that is another time.
 local function join(l, one, id)
   local capacity, weight = parse_details(one.details)
   local granted = weight + l.total <= capacity
@@ -228,10 +229,13 @@ local function join(l, one, id)
   if granted and l.held == l.total - weight then
     l.upto, l.held = l.arrivals, l.total
   end
-  local state, mark = granted and 'granted' or 'waiting', granted and l.mark or ''
-  write(l, claim_text(one.token, one.since, state, l.arrivals, one.more, mark, one.details), 'e' .. id, one.expires)
+  local state, mark, ends = 'waiting', '', one.waits_until or one.expires
+  if granted then
+    state, mark, ends = 'granted', l.mark, one.expires
+  end
+  write(l, claim_text(one.token, one.since, state, l.arrivals, one.more, mark, one.details), 'e' .. id, ends)
   write(l, nil, 'o' .. id, l.arrivals - FAR)
-  outlast(l, one.expires)
+  outlast(l, ends)
 end
 
 -- add_tombstone keeps a claim ID out. An earlier tombstone is only ever prolonged, and
@@ -370,7 +374,7 @@ local function refusal(l, id, details, no_wait)
   end
 end
 
--- add_claim puts a new claim into the line, and answers where it stands.
+-- add_claim puts a new claim, as join takes it, into the line, and answers where it stands.
 local function add_claim(l, one)
   if l.n == 0 and not l.long then
     l.one = one

@@ -295,9 +295,7 @@ func (a *acquisition) awaitedLocked(got *driver.Ticket, now int64) {
 // renewGrant renews the lease of the granted claim, before the caller gets it.
 func (a *acquisition) renewGrant() error {
 	cl, c := a.claim, a.c
-	cl.mu.Lock()
-	t := cl.ticketLocked()
-	cl.mu.Unlock()
+	t := cl.ticket()
 	timeout := c.options.renewTimeout(t.TTL - a.lockDelay)
 	if a.fixedTTL > 0 {
 		t.TTL = a.fixedTTL + a.lockDelay

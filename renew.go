@@ -16,9 +16,8 @@ const (
 // renewal is the claims that one call of Backend.Renew renews. Their leases have one length
 // in the store.
 type renewal struct {
-	lease   time.Duration // the shortest that a holder counts on
-	claims  []*claim
-	tickets []driver.Ticket
+	lease  time.Duration // the shortest that a holder counts on
+	claims []*claim
 }
 
 // processDue handles every claim that is due: losses, risks, renewals and Leaves. The
@@ -35,21 +34,21 @@ func (c *Client) processDue() {
 		if cl == nil {
 			break
 		}
-		ticket, lease := cl.process(now, slack, c.renewals.Load() >= renewalsAtOnce)
+		ttl, lease := cl.process(now, slack, c.renewals.Load() >= renewalsAtOnce)
 		if lease == 0 {
 			continue
 		}
 		renews = true
-		r := due[ticket.TTL]
+		r := due[ttl]
 		if r == nil {
 			r = &renewal{lease: lease}
-			due[ticket.TTL] = r
+			due[ttl] = r
 		}
 		r.lease = min(r.lease, lease)
-		r.claims, r.tickets = append(r.claims, cl), append(r.tickets, ticket)
+		r.claims = append(r.claims, cl)
 		if len(r.claims) == renewalBatch {
 			c.sendRenewal(r)
-			delete(due, ticket.TTL)
+			delete(due, ttl)
 		}
 	}
 	for _, r := range due {
@@ -58,16 +57,16 @@ func (c *Client) processDue() {
 }
 
 // process handles the claim if it is due at time now. If it is to be renewed, process
-// returns its ticket, and how much of its lease its holder counts on; else 0. When no renewal
-// may start, it puts the renewal off.
-func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, lease time.Duration) {
+// returns the length of its lease, and how much of it its holder counts on; else 0. When no
+// renewal may start, it puts the renewal off.
+func (cl *claim) process(now, slack int64, full bool) (ttl, lease time.Duration) {
 	cl.mu.Lock()
 	defer cl.unlock()
 	switch {
 	case cl.state == stateLeaving:
 		if !cl.leaveRunning && now >= cl.retryAt {
 			cl.sendLeaveLocked(now)
-			return t, 0
+			return 0, 0
 		}
 	case cl.state != stateWaiting && cl.state != stateHeld, cl.lapseLocked(now):
 	default:
@@ -80,11 +79,11 @@ func (cl *claim) process(now, slack int64, full bool) (t driver.Ticket, lease ti
 			cl.retryAt = now + int64(cl.ttl)/60
 		case due:
 			cl.renewing = true
-			t, lease = cl.ticketLocked(), cl.countedLocked(cl.ttl)
+			ttl, lease = cl.ttl, cl.countedLocked(cl.ttl)
 		}
 	}
 	cl.planLocked(now)
-	return t, lease
+	return ttl, lease
 }
 
 // sendRenewal renews the claims of r on a goroutine of its own.
@@ -94,9 +93,13 @@ func (c *Client) sendRenewal(r *renewal) {
 	go func() {
 		defer c.life.endWork()
 		defer c.renewals.Add(-1)
+		tickets := make([]driver.Ticket, len(r.claims))
+		for i, cl := range r.claims {
+			tickets[i] = cl.ticket()
+		}
 		sent := c.clock.now()
 		call := c.life.renewing.call(context.Background(), sent, c.options.renewTimeout(r.lease))
-		errs := c.backend.Renew(call, r.tickets)
+		errs := c.backend.Renew(call, tickets)
 		call.end()
 		now := c.clock.now()
 		for i, cl := range r.claims {
@@ -106,7 +109,7 @@ func (c *Client) sendRenewal(r *renewal) {
 			} else {
 				err = fmt.Errorf("the backend answered %d of %d renewals", len(errs), len(r.claims))
 			}
-			cl.renewalAnswered(r.tickets[i].TTL, sent, now, err)
+			cl.renewalAnswered(tickets[i].TTL, sent, now, err)
 		}
 	}()
 }

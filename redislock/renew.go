@@ -21,8 +21,12 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		return errs
 	}
 	cmds := make([]*transport.Command, len(ts))
+	var lease any // as text; most leases are alike
 	for i := range ts {
-		cmds[i] = b.command(renewScript, ts[i].Key, prefixed(ts[i].ID), encodeLease(clampTTL(ts[i].TTL)))
+		if i == 0 || ts[i].TTL != ts[i-1].TTL {
+			lease = encodeLease(clampTTL(ts[i].TTL))
+		}
+		cmds[i] = b.command(renewScript, ts[i].Key, prefixed(ts[i].ID), lease)
 		cmds[i].Durable = true
 	}
 	b.transport.Start(ctx, cmds...)

@@ -103,12 +103,11 @@ func lastDeadline(commands []*Command) (context.Context, context.CancelFunc) {
 	}
 	var end time.Time
 	for _, c := range commands {
-		d, ok := c.ctx.Deadline()
-		if !ok {
+		if c.deadline.IsZero() {
 			return context.WithCancel(context.Background())
 		}
-		if d.After(end) {
-			end = d
+		if c.deadline.After(end) {
+			end = c.deadline
 		}
 	}
 	return context.WithDeadline(context.Background(), end)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Script is one Lua script. No text of a user gets into it.
@@ -37,6 +38,7 @@ type Command struct {
 	call   call // if it is the first of one
 
 	ctx       context.Context // the caller's
+	deadline  time.Time       // of ctx; zero if it has none
 	abandoned atomic.Bool     // the caller has gone: not to be sent if it has not been
 	done      chan struct{}   // has something in it once the result is there
 	result    Result

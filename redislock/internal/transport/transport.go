@@ -87,8 +87,9 @@ func (t *Transport) Do(ctx context.Context, c *Command) Result {
 // Start sends commands, and Wait waits for the result of one. ctx is the same for both.
 func (t *Transport) Start(ctx context.Context, commands ...*Command) {
 	together := make(map[*queue][]*Command)
+	deadline, _ := ctx.Deadline()
 	for _, c := range commands {
-		c.ctx = ctx
+		c.ctx, c.deadline = ctx, deadline
 		if q := t.queueFor(ctx, c); q != nil {
 			together[q] = append(together[q], c)
 		} else {

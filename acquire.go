@@ -231,9 +231,9 @@ func (a *acquisition) fitTimes() error {
 }
 
 // shortenWait has the claim wait with a lease of d at most: a waiter that dies keeps its place
-// until its lease ends. The grant then starts its full lease, by the Enter that is granted at
-// once where the backend can do that, else by a renewal. Where a claim ends with its session, as on ZooKeeper, that is so whatever
-// its lease, and the session may not allow a longer one later.
+// until its lease ends. Its full lease starts with the grant: by Enter itself if that is granted
+// at once and the backend has WaitTTL, else by a renewal. Where a claim ends with its session, as
+// on ZooKeeper, that is so whatever its lease, and the session may not allow a longer one later.
 func (a *acquisition) shortenWait(d time.Duration) {
 	if info := &a.c.info; info.Lease == driver.PerClaim || info.Linger {
 		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, d)

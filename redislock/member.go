@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,11 +43,12 @@ var errNoMember = &driver.PermanentError{
 // ballotCommand is Enter of a claim with a ballot, or its Reenter.
 func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Command {
 	ballot := string(appendPadded(nil, c.Ballot, 19))
-	argv := []any{encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait), ballot, b.member.terms}
+	argv := append(make([]any, 0, 6), encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait), ballot, b.member.terms)
 	if reenter {
 		argv = append(argv, "1")
 	}
-	return transport.NewCommand(ballotScript, append(slices.Clone(b.keys(c.Key)), b.member.key), argv...)
+	keys := append(append(make([]any, 0, 4), b.keys(c.Key)...), b.member.key)
+	return transport.NewCommand(ballotScript, keys, argv...)
 }
 
 // encodeTerms writes what the members of a quorum have agreed on.

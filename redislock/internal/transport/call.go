@@ -21,7 +21,7 @@ type call struct {
 
 	// Most calls are for one lock: their parts are in one piece of memory.
 	first [1]*Command
-	args  [11]any
+	args  [13]any
 	sent  redis.Cmd
 }
 

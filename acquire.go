@@ -56,8 +56,8 @@ type acquisition struct {
 
 // acquire is every method that returns a lease.
 func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease, error) {
-	a := c.newAcquisition(ctx, r)
-	defer c.freeAcquisition(a)
+	a := newAcquisition(ctx, c, r)
+	defer a.free()
 	l, err := a.run(opts)
 	return l, a.refused(err)
 }
@@ -81,7 +81,7 @@ func (a *acquisition) event() Event {
 	return e
 }
 
-func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
+func newAcquisition(ctx context.Context, c *Client, r request) *acquisition {
 	a, _ := c.acquisitions.Get().(*acquisition)
 	if a == nil {
 		a = &acquisition{wakeup: make(chan wakeup, 1)}
@@ -91,8 +91,9 @@ func (c *Client) newAcquisition(ctx context.Context, r request) *acquisition {
 	return a
 }
 
-// freeAcquisition keeps a for another call. No other goroutine knows a any more.
-func (c *Client) freeAcquisition(a *acquisition) {
+// free keeps a for another call. No other goroutine knows a any more.
+func (a *acquisition) free() {
+	c := a.c
 	*a = acquisition{wakeup: a.wakeup}
 	c.acquisitions.Put(a)
 }
@@ -201,19 +202,19 @@ func (a *acquisition) checkKind() error {
 func (a *acquisition) fitTimes() error {
 	c, info := a.c, &a.c.info
 	d := cmp.Or(a.fixed, a.ttl, c.options.TTL)
-	a.enterTTL = c.clampTTL(d)
-	longest := c.clampTTL(c.options.TTL)
+	a.enterTTL = c.info.clampTTL(d)
+	longest := c.info.clampTTL(c.options.TTL)
 	a.patience = min(a.enterTTL, longest, tryPatience)
 	switch {
 	case a.fixed > 0 && a.enterTTL != d:
-		return invalid("FixedLease is %v; the %s backend can do %v to %v", d, info.Name, c.minTTL(), info.MaxTTL)
+		return invalid("FixedLease is %v; the %s backend can do %v to %v", d, info.Name, c.info.minTTL(), info.MaxTTL)
 	case a.minHold > 0 && !info.Linger:
 		return invalid("the %s backend cannot keep a key taken after its release; leave out MinHold", info.Name)
-	case a.lockDelay > c.maxTTL()-a.enterTTL:
+	case a.lockDelay > c.info.maxTTL()-a.enterTTL:
 		return invalid("TTL %v and LockDelay %v are one lease in the store; the %s backend can do at most %v",
-			a.enterTTL, a.lockDelay, info.Name, c.maxTTL())
-	case a.minHold > c.maxTTL():
-		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, c.maxTTL())
+			a.enterTTL, a.lockDelay, info.Name, c.info.maxTTL())
+	case a.minHold > c.info.maxTTL():
+		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, c.info.maxTTL())
 	}
 	if a.fixed == 0 && !a.manual {
 		if err := a.checkRenewal(); err != nil {
@@ -259,23 +260,7 @@ func (a *acquisition) enterTimeout(ttl time.Duration) time.Duration {
 	if a.try {
 		return min(ttl/3, a.patience)
 	}
-	return min(ttl, a.c.clampTTL(a.c.options.TTL)) / 3 // a FixedLease of hours is not tried for hours
-}
-
-// longestTTL keeps sums of times from overflowing where a backend has no limit.
-const longestTTL = 100 * 365 * 24 * time.Hour
-
-func (c *Client) minTTL() time.Duration { return max(c.info.MinTTL, 10*minTTL) }
-
-func (c *Client) maxTTL() time.Duration {
-	if c.info.MaxTTL <= 0 {
-		return longestTTL
-	}
-	return c.info.MaxTTL
-}
-
-func (c *Client) clampTTL(d time.Duration) time.Duration {
-	return min(max(d, c.minTTL()), c.maxTTL())
+	return min(ttl, a.c.info.clampTTL(a.c.options.TTL)) / 3 // a FixedLease of hours is not tried for hours
 }
 
 // queuesLocally reports whether the call queues with the other goroutines of this process
@@ -285,7 +270,7 @@ func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
 		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
 		a.owner == "" && a.lockDelay == 0 && a.op != opOnce && a.claimID == "" &&
-		a.enterTTL == a.c.clampTTL(a.c.options.TTL)
+		a.enterTTL == a.c.info.clampTTL(a.c.options.TTL)
 }
 
 // newClaim makes a claim for the call.

@@ -115,18 +115,7 @@ func (a *acquisition) pause(d time.Duration) {
 	if a.try {
 		d = min(d, time.Duration(a.start+int64(a.patience)-now))
 	}
-	a.c.pause(a.ctx, d)
-}
-
-// pause waits for d, and no longer than until ctx or the Client ends.
-func (c *Client) pause(ctx context.Context, d time.Duration) {
-	t := newTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	case <-c.life.acquiring.Done():
-	}
+	a.c.life.pause(a.ctx, d)
 }
 
 // call returns the context of a request that begins now and may take d, within Wait.

@@ -3,7 +3,6 @@ package fencelock
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
@@ -35,7 +34,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 	if err := checkBreak(token, reason); err != nil {
 		return wrap(op, key, err)
 	}
-	delay, given, err := c.breakDelay(opts)
+	delay, given, err := c.info.breakDelay(opts)
 	if err != nil {
 		return wrap(op, key, err)
 	}
@@ -46,7 +45,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		if err != nil {
 			return wrap(op, key, c.storeError(ctx, err))
 		}
-		delay = c.leaseDelay(&line, token)
+		delay = c.info.leaseDelay(&line, token)
 	}
 	if err := c.backend.Break(call, key, int64(token), reason, delay); err != nil {
 		if driver.Gone(err) {
@@ -72,45 +71,6 @@ func checkBreak(token fence.Token, reason string) error {
 		return invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote)
 	}
 	return nil
-}
-
-// leaseDelay is the LockDelay of the lease that has the token. A lease that is over has none.
-func (c *Client) leaseDelay(line *driver.Line, token fence.Token) time.Duration {
-	for _, s := range lineOf(line).Holders {
-		if s.HasToken(token) && !s.Lingering && s.LockDelay > 0 {
-			return min(max(s.LockDelay, c.info.MinTTL), c.maxTTL())
-		}
-	}
-	return 0
-}
-
-// breakDelay reads the options of Break: the LockDelay, as the backend can keep it, and whether
-// there is one.
-func (c *Client) breakDelay(opts []Option) (delay time.Duration, given bool, err error) {
-	var o callOptions
-	for _, opt := range opts {
-		switch {
-		case opt.set == nil:
-			continue
-		case opt.name != "LockDelay":
-			return 0, false, invalid("Break takes no option but LockDelay; leave out %s", opt.name)
-		}
-		given = true
-		if err := opt.set(&o); err != nil {
-			return 0, false, err
-		}
-	}
-	switch d := o.lockDelay; {
-	case d == 0:
-		return 0, given, nil
-	case !c.info.Linger:
-		return 0, false, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay",
-			c.info.Name)
-	case d > c.maxTTL():
-		return 0, false, invalid("LockDelay is %v; the %s backend can do at most %v", d, c.info.Name, c.maxTTL())
-	default:
-		return max(d, c.info.MinTTL), true, nil
-	}
 }
 
 // breakToken ends the claim if token is in its span.

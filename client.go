@@ -17,7 +17,7 @@ import (
 // its own.
 type Client struct {
 	backend  driver.Backend
-	info     driver.Info
+	info     storeInfo
 	reserver driver.Reserver // the backend, or nil
 	options  Options
 
@@ -60,7 +60,7 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 	if err != nil {
 		return nil, wrap("new", "", err)
 	}
-	c := &Client{backend: b, info: b.Info(), options: options}
+	c := &Client{backend: b, info: storeInfo{b.Info()}, options: options}
 	c.clock.start()
 	c.life.start(&c.clock)
 	c.queues.c, c.queues.byKey = c, map[string]*localQueue{}

@@ -43,6 +43,17 @@ func (l *lifecycle) start(clock *clock) {
 
 func (l *lifecycle) open() bool { return phase(l.now.Load()) == phaseOpen }
 
+// pause waits for d, and no longer than until ctx ends or no call may wait.
+func (l *lifecycle) pause(ctx context.Context, d time.Duration) {
+	t := newTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-l.acquiring.Done():
+	}
+}
+
 // advance begins phase to, unless that phase or a later one has begun. It returns the phase
 // before.
 func (l *lifecycle) advance(to phase) (before phase) {

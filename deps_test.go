@@ -282,3 +282,26 @@ func modFile(t *testing.T, name string, into any) {
 	}
 	must(t, json.Unmarshal(out, into))
 }
+
+// Client is what every call goes through, so what can belong to another type does.
+func TestClientHasFewMethods(t *testing.T) {
+	const most = 35
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		methods += strings.Count("\n"+string(text), "\nfunc (c *Client) ")
+	}
+	if methods == 0 || methods > most {
+		t.Errorf("Client has %d methods; want 1 to %d: give them to the type that they are about", methods, most)
+	}
+}

@@ -41,7 +41,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := h.write(&c.info)
+	text, err := h.write(&c.info.Info)
 	if err != nil {
 		return "", err
 	}
@@ -152,8 +152,8 @@ func (l *Lease) endDetached() error {
 // the handle turns out to be used up, the key is free when the TTL is over.
 func (c *Client) Adopt(ctx context.Context, h Handle, opts ...Option) (*Lease, error) {
 	r := request{op: "adopt", key: h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
-	a := c.newAcquisition(ctx, r)
-	defer c.freeAcquisition(a)
+	a := newAcquisition(ctx, c, r)
+	defer a.free()
 	l, err := a.adopt(h, opts)
 	return l, a.refused(err)
 }
@@ -164,7 +164,7 @@ func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := text.read(&c.info)
+	h, err := text.read(&c.info.Info)
 	if err != nil {
 		return nil, err
 	}
@@ -252,13 +252,13 @@ func lostHandle(h *handle, err error) error {
 func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration) (left time.Duration, err error) {
 	err = c.byHandle("renew", h, func(p *handle) error {
 		if ttl > 0 {
-			p.ticket.TTL = c.clampTTL(ttl)
+			p.ticket.TTL = c.info.clampTTL(ttl)
 		}
 		sent := c.clock.now()
 		call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(p.ticket.TTL))
 		defer call.end()
 		if err := renewOne(call, c.backend, p.ticket); err != nil {
-			return c.handleError(ctx, p, err)
+			return p.failure(ctx, c, err)
 		}
 		left = max(time.Duration(sent+believed(p.ticket.TTL)-c.clock.now()), 0)
 		return nil
@@ -270,16 +270,16 @@ func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration)
 // ErrUnavailable the outcome is unknown, and it may be called again; ErrLost says that the
 // lease had ended before, or that another process has adopted it.
 func (c *Client) ReleaseDetached(ctx context.Context, h Handle) error {
-	return c.byHandle("release", h, func(p *handle) error { return c.leaveByHandle(ctx, p, driver.Exit{}) })
+	return c.byHandle("release", h, func(p *handle) error { return p.leave(ctx, c, driver.Exit{}) })
 }
 
-// leaveByHandle takes the claim of p out of the line.
-func (c *Client) leaveByHandle(ctx context.Context, p *handle, e driver.Exit) error {
+// leave takes the claim out of the line.
+func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	e.Tombstone = p.uncertain
 	call := c.life.leaving.call(ctx, c.clock.now(), leaveTimeout(p.ticket.TTL))
 	defer call.end()
 	if err := c.backend.Leave(call, p.ticket, e); err != nil {
-		return c.handleError(ctx, p, err)
+		return p.failure(ctx, c, err)
 	}
 	c.recorder.left(p)
 	return nil
@@ -291,7 +291,7 @@ func (c *Client) leaveByHandle(ctx context.Context, p *handle, e driver.Exit) er
 // has done it, if not this Client. ErrInvalid: the backend keeps no slots, or the handle is not
 // of an exclusive lease.
 func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, opts ...Option) error {
-	if err := c.canOnce(h.Key(), slot, opts); err != nil {
+	if err := c.info.canOnce(h.Key(), slot, opts); err != nil {
 		return err
 	}
 	var o callOptions
@@ -303,7 +303,7 @@ func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, o
 		if !p.ticket.Exclusive() {
 			return invalid("only the holder of an exclusive lease can finish a slot")
 		}
-		return c.leaveByHandle(ctx, p, driver.Exit{Mark: mark})
+		return p.leave(ctx, c, driver.Exit{Mark: mark})
 	})
 }
 
@@ -333,15 +333,15 @@ func (c *Client) byHandle(op string, h Handle, f func(*handle) error) error {
 	if err != nil {
 		return wrap(op, h.Key(), err)
 	}
-	p, err := h.read(&c.info)
+	p, err := h.read(&c.info.Info)
 	if err != nil {
 		return wrap(op, h.Key(), err)
 	}
 	return wrap(op, h.Key(), f(&p))
 }
 
-// handleError is err, the answer to a request for a handle, as the caller gets it.
-func (c *Client) handleError(ctx context.Context, p *handle, err error) error {
+// failure is err, the answer to a request for the handle, as the caller gets it.
+func (p *handle) failure(ctx context.Context, c *Client, err error) error {
 	if driver.Gone(err) {
 		return lostHandle(p, err)
 	}

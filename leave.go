@@ -46,7 +46,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	start := c.clock.now()
 	until := start + int64(budget)
 	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.now() {
-		e.Linger = c.lingerLeft(linger, start)
+		e.Linger = cl.lingerLeft(linger, start)
 		timeout := max(min(time.Duration(until-now), leaveTimeout(t.TTL)), time.Millisecond)
 		call := c.life.leaving.detachedCall(ctx, now, timeout)
 		err := c.backend.Leave(call, t, e)
@@ -70,14 +70,14 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 }
 
 // lingerLeft is what is left of a linger that was d long at time at.
-func (c *Client) lingerLeft(d time.Duration, at int64) time.Duration {
+func (cl *claim) lingerLeft(d time.Duration, at int64) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	if d -= time.Duration(c.clock.now() - at); d <= 0 {
+	if d -= time.Duration(cl.c.clock.now() - at); d <= 0 {
 		return 0
 	}
-	return max(d, c.info.MinTTL)
+	return max(d, cl.c.info.MinTTL)
 }
 
 // leaveInBackgroundLocked takes the claim, which nobody has released, out of the line on a
@@ -135,7 +135,7 @@ func (cl *claim) tryLeave() {
 	t, rare := cl.ticketLocked(), cl.readRare()
 	e := rare.exit
 	e.Tombstone = cl.mayEnterLocked()
-	e.Linger = c.lingerLeft(e.Linger, rare.exitAt)
+	e.Linger = cl.lingerLeft(e.Linger, rare.exitAt)
 	cl.mu.Unlock()
 	call := c.life.leaving.call(context.Background(), c.clock.now(), leaveTimeout(t.TTL))
 	err := c.backend.Leave(call, t, e)

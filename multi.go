@@ -36,7 +36,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 		if err := checkKey(key); err != nil {
 			return nil, wrap(op, key, err)
 		}
-		if err := c.inOrder(ctx, key, o.reentrant); err != nil {
+		if err := inOrder(ctx, c, key, o.reentrant); err != nil {
 			return nil, wrap(op, key, err)
 		}
 	}
@@ -64,9 +64,9 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 	return m, nil
 }
 
-// inOrder reports ErrDeadlock if ctx holds a key of this Client that does not sort
+// inOrder reports ErrDeadlock if ctx holds a key of c that does not sort
 // before key, unless that is key itself and may be shared.
-func (c *Client) inOrder(ctx context.Context, key string, reentrant bool) error {
+func inOrder(ctx context.Context, c *Client, key string, reentrant bool) error {
 	var err error
 	for x := innermostHold(ctx); x != nil; x = x.outer {
 		cl := x.lease.grant.claim

@@ -45,7 +45,7 @@ func (c *Client) Once(
 	ctx context.Context, key string, slot time.Time,
 	f func(ctx context.Context, l *Lease) error, opts ...Option,
 ) (ran bool, err error) {
-	if err := c.canOnce(key, slot, opts); err != nil {
+	if err := c.info.canOnce(key, slot, opts); err != nil {
 		return false, err
 	}
 	l, err := c.acquire(ctx, request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}, opts)
@@ -81,21 +81,6 @@ func (cl *claim) owner() string {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.requestLocked().Owner
-}
-
-// canOnce refuses a call of Once that cannot succeed.
-func (c *Client) canOnce(key string, slot time.Time, opts []Option) error {
-	if !c.info.Mark {
-		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", c.info.Name))
-	}
-	var o callOptions
-	if _ = o.readOptions(false, opts); o.reentrant {
-		return wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
-	}
-	if y := slot.UTC().Year(); y < 0 || y > 9999 {
-		return wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))
-	}
-	return nil
 }
 
 // lastMark is the mark that the line had when the claim was granted.

@@ -50,8 +50,8 @@ func lookEvery(ttl time.Duration) time.Duration { return min(time.Second, ttl/3)
 func (c *Client) Revoke(
 	ctx context.Context, key string, token fence.Token, reason string, patience time.Duration, opts ...Option,
 ) (broken bool, err error) {
-	r, err := c.newRevocation(key, token, reason, patience, opts)
-	if err != nil {
+	r := &revocation{c: c, key: key, token: token, reason: reason, patience: patience, opts: opts}
+	if err := r.check(); err != nil {
 		return false, wrap(opRevoke, key, err)
 	}
 	s, err := r.look(ctx)
@@ -85,26 +85,22 @@ type revocation struct {
 	request  *Lease   // nil while another call asks
 }
 
-// newRevocation refuses what Revoke cannot do.
-func (c *Client) newRevocation(
-	key string, token fence.Token, reason string, patience time.Duration, opts []Option,
-) (*revocation, error) {
-	if err := c.ready(key); err != nil {
-		return nil, err
+// check refuses what Revoke cannot do.
+func (r *revocation) check() error {
+	if err := r.c.ready(r.key); err != nil {
+		return err
 	}
-	if err := checkBreak(token, reason); err != nil {
-		return nil, err
+	if err := checkBreak(r.token, r.reason); err != nil {
+		return err
 	}
-	if patience <= 0 {
-		return nil, invalid("the patience is %v; it must be positive, or use Break", patience)
+	if r.patience <= 0 {
+		return invalid("the patience is %v; it must be positive, or use Break", r.patience)
 	}
-	if err := Note(reason).set(&callOptions{}); err != nil {
-		return nil, err
+	if err := Note(r.reason).set(&callOptions{}); err != nil {
+		return err
 	}
-	if _, _, err := c.breakDelay(opts); err != nil {
-		return nil, err
-	}
-	return &revocation{c: c, key: key, token: token, reason: reason, patience: patience, opts: opts}, nil
+	_, _, err := r.c.info.breakDelay(r.opts)
+	return err
 }
 
 // look returns the claim that has the token, or nil.
@@ -126,8 +122,8 @@ func (r *revocation) ask(ctx context.Context) error {
 	if r.request != nil && r.request.Err() == nil {
 		return nil
 	}
-	a := r.c.newAcquisition(ctx, request{op: opRevoke, key: r.at, capacity: driver.RW, weight: driver.RW, try: true})
-	defer r.c.freeAcquisition(a)
+	a := newAcquisition(ctx, r.c, request{op: opRevoke, key: r.at, capacity: driver.RW, weight: driver.RW, try: true})
+	defer a.free()
 	l, err := a.run([]Option{Note(r.reason)})
 	if errors.Is(err, ErrNotAcquired) {
 		return nil
@@ -147,7 +143,7 @@ func (r *revocation) await(ctx context.Context) (broken bool, err error) {
 	c := r.c
 	until := c.clock.now() + int64(min(r.patience, longestTTL))
 	for {
-		c.pause(ctx, min(lookEvery(c.options.TTL), time.Duration(until-c.clock.now())))
+		c.life.pause(ctx, min(lookEvery(c.options.TTL), time.Duration(until-c.clock.now())))
 		switch {
 		case !c.life.open():
 			return false, wrap(opRevoke, r.key, ErrClosed)

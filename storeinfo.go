@@ -1,0 +1,81 @@
+package fencelock
+
+import (
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
+)
+
+// storeInfo is what the store can do. Its methods say what calls may ask for there.
+type storeInfo struct{ driver.Info }
+
+// longestTTL keeps sums of times from overflowing where a backend has no limit.
+const longestTTL = 100 * 365 * 24 * time.Hour
+
+func (i *storeInfo) minTTL() time.Duration { return max(i.MinTTL, 10*minTTL) }
+
+func (i *storeInfo) maxTTL() time.Duration {
+	if i.MaxTTL <= 0 {
+		return longestTTL
+	}
+	return i.MaxTTL
+}
+
+func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
+	return min(max(d, i.minTTL()), i.maxTTL())
+}
+
+// leaseDelay is the LockDelay of the lease that has the token. A lease that is over has none.
+func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) time.Duration {
+	for _, s := range lineOf(line).Holders {
+		if s.HasToken(token) && !s.Lingering && s.LockDelay > 0 {
+			return min(max(s.LockDelay, i.MinTTL), i.maxTTL())
+		}
+	}
+	return 0
+}
+
+// breakDelay reads the options of Break: the LockDelay, as the backend can keep it, and whether
+// there is one.
+func (i *storeInfo) breakDelay(opts []Option) (delay time.Duration, given bool, err error) {
+	var o callOptions
+	for _, opt := range opts {
+		switch {
+		case opt.set == nil:
+			continue
+		case opt.name != "LockDelay":
+			return 0, false, invalid("Break takes no option but LockDelay; leave out %s", opt.name)
+		}
+		given = true
+		if err := opt.set(&o); err != nil {
+			return 0, false, err
+		}
+	}
+	switch d := o.lockDelay; {
+	case d == 0:
+		return 0, given, nil
+	case !i.Linger:
+		return 0, false, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay",
+			i.Name)
+	case d > i.maxTTL():
+		return 0, false, invalid("LockDelay is %v; the %s backend can do at most %v", d, i.Name, i.maxTTL())
+	default:
+		return max(d, i.MinTTL), true, nil
+	}
+}
+
+// canOnce refuses a call of Once that cannot succeed.
+func (i *storeInfo) canOnce(key string, slot time.Time, opts []Option) error {
+	if !i.Mark {
+		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", i.Name))
+	}
+	var o callOptions
+	if _ = o.readOptions(false, opts); o.reentrant {
+		return wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
+	}
+	if y := slot.UTC().Year(); y < 0 || y > 9999 {
+		return wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))
+	}
+	return nil
+}

@@ -42,7 +42,7 @@ var leaseLaws = []law{
 		}
 		waiting[1].expires()
 		w.a.counts(key, 1)
-	}), "a waiter that dies keeps its place until its lease ends, so that lease is short though its work will take long"},
+	}), "a waiter that dies keeps its place until its lease ends, so that lease is short also for long work"},
 	{"WaitTTLIsNotForTheGrant", waitTTL, timed(func(w *world, key string) {
 		shared := w.key()
 		w.b.holds(w.reader(shared))

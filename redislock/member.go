@@ -43,7 +43,8 @@ var errNoMember = &driver.PermanentError{
 // ballotCommand is Enter of a claim with a ballot, or its Reenter.
 func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Command {
 	ballot := string(appendPadded(nil, c.Ballot, 19))
-	argv := append(make([]any, 0, 6), encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait), ballot, b.member.terms)
+	argv := make([]any, 0, 6)
+	argv = append(argv, encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait), ballot, b.member.terms)
 	if reenter {
 		argv = append(argv, "1")
 	}

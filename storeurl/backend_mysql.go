@@ -106,11 +106,11 @@ func (u *URL) mysqlDB() (*sql.DB, error) {
 		}
 		o.TLS.ServerName = u.hostname()
 	}
-	connector, err := mysql.NewConnector(o)
+	c, err := mysql.NewConnector(o)
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(connector), nil
+	return sql.OpenDB(newConnector(c)), nil
 }
 
 // noMySQLLog keeps the driver's own messages off the terminal: what matters comes back

@@ -51,7 +51,7 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := stdlib.OpenDB(*config)
+	db := sql.OpenDB(newConnector(stdlib.GetConnector(*config)))
 	o := &sqllock.Options{CreateTables: true, Listen: Listen(config, db), Member: c.of()}
 	s := onSQL(db, sqllock.Postgres, o, c)
 	read := s.ping

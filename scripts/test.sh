@@ -44,6 +44,17 @@ else
 	packages=(./redislock/... ./zklock/... ./verify/sql ./verify/every ./verify/torture ./verify/etcd $all)
 fi
 
+printed=$(mktemp)
+trap 'rm -f "$printed"' EXIT
+
+# A test that fails prints the logs of its servers, thousands of lines at times. So what failed is
+# named once more at the end.
+name_failed() {
+	echo "== what failed"
+	grep -aE '^ *--- FAIL|^FAIL|^panic: |^WARNING: DATA RACE|^ +[a-z_0-9]+_test\.go:[0-9]+: ' "$printed" | cut -c 1-300 | tail -40
+	exit 1
+} >&2
+
 # All is compiled before the first test begins: a compiler takes the processors from tests
 # that measure time.
 run() { # NAME WORKSPACE FOLDER PACKAGE...
@@ -51,11 +62,10 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 	shift 3
 	echo "== $name"
 	(
-		cd "$folder"
-		export GOWORK=$workspace
-		go list -test -export -race "${unraced[@]}" "$@" >/dev/null
-		go test -race "${unraced[@]}" -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@"
-	)
+		cd "$folder" && export GOWORK=$workspace &&
+			go list -test -export -race "${unraced[@]}" "$@" >/dev/null &&
+			go test -race "${unraced[@]}" -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@" | tee "$printed"
+	) || name_failed
 	echo "== $name: $((SECONDS - begun)) s"
 }
 flags=("$@")

@@ -15,12 +15,12 @@ import (
 type metrics struct {
 	byLock bool // they have fencelock.lock
 
-	wait, hold, left                               metric.Float64Histogram
-	ahead                                          metric.Int64Histogram
-	renewals, risks, losses, handoffs, storeErrors metric.Int64Counter
-	dropped                                        metric.Int64Counter
-	held, waiting                                  metric.Int64ObservableUpDownCounter
-	oldestHold, oldestWait                         metric.Float64ObservableGauge
+	wait, hold, left                                            metric.Float64Histogram
+	ahead                                                       metric.Int64Histogram
+	renewals, risks, losses, handoffs, revocations, storeErrors metric.Int64Counter
+	dropped                                                     metric.Int64Counter
+	held, waiting                                               metric.Int64ObservableUpDownCounter
+	oldestHold, oldestWait                                      metric.Float64ObservableGauge
 
 	clients observe.Clients
 }
@@ -50,6 +50,8 @@ func (m *metrics) create(meter metric.Meter) error {
 	counter(&m.risks, "fencelock.risks", "{risk}", "Leases that came to be at risk.")
 	counter(&m.losses, "fencelock.losses", "{loss}", "Leases that ended before their holder did.")
 	counter(&m.handoffs, "fencelock.handoffs", "{handoff}", "Grants passed on inside this process.")
+	counter(&m.revocations, "fencelock.revocations", "{revocation}",
+		"Leases whose holder was asked to release them, and has heard of it.")
 	counter(&m.storeErrors, "fencelock.store.errors", "{error}",
 		"Calls, renewals and releases without an answer of the store.")
 	counter(&m.dropped, "fencelock.events.dropped", "{event}", "Events that were lost because hooks were too slow.")

@@ -85,7 +85,8 @@ func (i *Instrumentation) Hooks() fencelock.Hooks {
 	}
 	return fencelock.Hooks{
 		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
-		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: count, Warn: count,
+		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: hear(c.revoked),
+		Warn: count,
 	}
 }
 
@@ -165,6 +166,10 @@ func (c *client) released(ctx context.Context, e fencelock.Event, l observe.Labe
 	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(result)))
 	c.storeError(ctx, e, l)
 	c.holdSpan(ctx, e, result)
+}
+
+func (c *client) revoked(ctx context.Context, _ fencelock.Event, l observe.Labels) {
+	c.metrics.revocations.Add(ctx, 1, c.with(l))
 }
 
 func (c *client) storeError(ctx context.Context, e fencelock.Event, l observe.Labels) {

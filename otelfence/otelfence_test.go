@@ -165,12 +165,14 @@ func TestLinkInsideAProcess(t *testing.T) {
 		time.Sleep(time.Second)
 		p.job("k", time.Second)
 		synctest.Wait()
-		var job tracetest.SpanStub
-		links := 0
-		for _, s := range p.spans.GetSpans() { // in the order of their ends
-			if s.Name == "job" && job.Name == "" {
+		var job tracetest.SpanStub // that of the first job
+		for _, s := range p.spans.GetSpans() {
+			if s.Name == "job" && (job.Name == "" || s.StartTime.Before(job.StartTime)) {
 				job = s
 			}
+		}
+		links := 0
+		for _, s := range p.spans.GetSpans() {
 			for _, l := range s.Links {
 				links++
 				if l.SpanContext.SpanID() != job.SpanContext.SpanID() {
@@ -303,12 +305,17 @@ func TestLifeOfALockInMetrics(t *testing.T) {
 		if _, err := other.TryLock(context.Background(), "k"); err == nil {
 			t.Error("granted")
 		}
-		must(t, other.Break(context.Background(), "k", l.Token(), "test"))
+		l.Revoked()
+		broken, err := testclient.New(t, store, nil).Revoke(context.Background(), "k", l.Token(), "test", 10*time.Second)
+		if err != nil || !broken {
+			t.Errorf("Revoke answered %v, %v; want that it broke the claim", broken, err)
+		}
 		time.Sleep(time.Minute)
 		p.want(map[string]float64{
 			"held{kind=exclusive}":                                  0,
 			"waiting{kind=exclusive}":                               0,
 			"handoffs{kind=exclusive}":                              1,
+			"revocations{kind=exclusive}":                           1,
 			"losses{cause=broken,kind=exclusive}":                   1,
 			"hold.duration{kind=exclusive,result=released} sum":     35,
 			"wait.duration{kind=exclusive,result=acquired} sum":     20,

@@ -90,7 +90,8 @@ func (m *metrics) hooks(lock func(key string) string) fencelock.Hooks {
 	}
 	return fencelock.Hooks{
 		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
-		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: count, Warn: count,
+		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: hear(c.revoked),
+		Warn: count,
 	}
 }
 
@@ -134,6 +135,10 @@ func (c *client) released(e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	c.m.hold.WithLabelValues(c.m.values(l, observe.Release(e.Err))...).Observe(e.Held.Seconds())
 	c.storeError(e, l)
+}
+
+func (c *client) revoked(_ fencelock.Event, l observe.Labels) {
+	c.m.revocations.WithLabelValues(c.m.values(l)...).Inc()
 }
 
 func (c *client) storeError(e fencelock.Event, l observe.Labels) {

@@ -12,10 +12,10 @@ import (
 type metrics struct {
 	byLock bool // they have the label lock
 
-	wait, hold, ahead, left                               *prometheus.HistogramVec
-	renewals, risks, losses, handoffs, storeErrors        *prometheus.CounterVec
-	dropped                                               prometheus.Counter
-	heldDesc, waitingDesc, oldestHoldDesc, oldestWaitDesc *prometheus.Desc
+	wait, hold, ahead, left                                     *prometheus.HistogramVec
+	renewals, risks, losses, handoffs, revocations, storeErrors *prometheus.CounterVec
+	dropped                                                     prometheus.Counter
+	heldDesc, waitingDesc, oldestHoldDesc, oldestWaitDesc       *prometheus.Desc
 
 	clients observe.Clients
 }
@@ -46,6 +46,8 @@ func newMetrics(c *config) *metrics {
 		risks:    counter("fencelock_at_risk_total", "Leases that came to be at risk.", with("cause")),
 		losses:   counter("fencelock_losses_total", "Leases that ended before their holder did.", with("cause")),
 		handoffs: counter("fencelock_handoffs_total", "Grants passed on inside this process.", common),
+		revocations: counter("fencelock_revocations_total",
+			"Leases whose holder was asked to release them, and has heard of it.", common),
 		storeErrors: counter("fencelock_store_errors_total",
 			"Calls, renewals and releases without an answer of the store.", common),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
@@ -60,7 +62,8 @@ func newMetrics(c *config) *metrics {
 
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.wait, m.hold, m.ahead, m.left, m.renewals, m.risks, m.losses, m.handoffs, m.storeErrors, m.dropped,
+		m.wait, m.hold, m.ahead, m.left, m.renewals, m.risks, m.losses, m.handoffs, m.revocations,
+		m.storeErrors, m.dropped,
 	}
 }
 

@@ -152,9 +152,13 @@ func TestLifeOfALockInMetrics(t *testing.T) {
 			"waiting{kind=exclusive}":                          0,
 		})
 		other := testclient.New(t, store, nil)
-		must(t, other.Break(bg, "orders/42", l.Token(), "test"))
+		l.Revoked()
+		if broken, err := other.Revoke(bg, "orders/42", l.Token(), "test", 10*time.Second); err != nil || !broken {
+			t.Errorf("Revoke answered %v, %v; want that it broke the claim", broken, err)
+		}
 		time.Sleep(time.Minute)
 		want(t, reg, map[string]float64{
+			"revocations_total{kind=exclusive}":                1,
 			"losses_total{cause=broken,kind=exclusive}":        1,
 			"hold_seconds{kind=exclusive,result=lost} count":   1,
 			"hold_seconds{kind=exclusive,result=released} sum": 60,

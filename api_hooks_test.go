@@ -32,7 +32,8 @@ func (l *listener) hooks() fencelock.Hooks {
 	}
 	return fencelock.Hooks{
 		Waiting: record("waiting"), Acquired: record("acquired"), Refused: record("refused"), Renewed: record("renewed"),
-		AtRisk: record("at risk"), Lost: record("lost"), Released: record("released"), Warn: record("warn"),
+		AtRisk: record("at risk"), Revoked: record("revoked"), Lost: record("lost"), Released: record("released"),
+		Warn: record("warn"),
 	}
 }
 

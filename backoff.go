@@ -12,11 +12,11 @@ import (
 // ErrNotAcquired.
 //
 // A pause is at least 1 ms, and no longer than the call may wait. Waiting in line is no
-// failure: Wait bounds that. Renewals and releases use the pause alone and are repeated as
-// long as that makes sense. Of the goroutines that queue in one process for one key, only
+// failure: Wait bounds the waiting. Renewals and releases use only the pause, and are repeated
+// as long as a repeat can help. Of the goroutines that queue in one process for one key, only
 // the first asks the store, with its own Backoff.
 //
-// Many goroutines call it at once, and it must not call the Client.
+// A Backoff must be safe for concurrent use, and must not call the Client.
 type Backoff func(attempt int, last error) (pause time.Duration, again bool)
 
 // ConstantBackoff pauses for d before each try. Programs that failed together come back
@@ -47,7 +47,7 @@ func LimitTries(b Backoff, n int) Backoff {
 
 // LimitTime is b, and gives up when the next pause would bring the pauses since the last
 // success to more than d. The time of the requests themselves is not counted: Wait and a
-// deadline on ctx bound a call as a whole. It calls b for each attempt so far.
+// deadline on ctx bound a call as a whole. LimitTime calls b for each attempt so far.
 func LimitTime(b Backoff, d time.Duration) Backoff {
 	return func(attempt int, last error) (pause time.Duration, again bool) {
 		left := d

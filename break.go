@@ -20,10 +20,11 @@ import (
 // fencing tokens are for. With LockDelay(d), the only option, the key stays closed for d
 // after the break, and Line shows the claim as lingering. A d that is longer than
 // Options.RenewEvery of the holder, one renewal and its longest write lets the last write of
-// the holder land before anybody else begins. Without it the delay is the LockDelay of the
-// lease, if it has one. A waiting claim ends at once. A second Break sets the end anew, or,
-// without LockDelay or with LockDelay(0), ends the delay. A delay below the backend's shortest
-// lease lasts as long as that; one above the longest, or on ZooKeeper or a quorum, is ErrInvalid.
+// the holder land before anybody else begins. Without this option the delay is the LockDelay
+// of the lease, if the lease has one. A waiting claim ends at once. A second Break sets a
+// new end, or, without LockDelay or with LockDelay(0), ends the delay. A delay below the
+// backend's shortest lease lasts as long as the shortest lease. A delay above the longest
+// lease, or on ZooKeeper or a quorum, is ErrInvalid.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
 func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string, opts ...Option) error {

@@ -39,11 +39,11 @@ type Client struct {
 // New returns a Client on b. It does no I/O. Options are copied.
 //
 // The Client takes over b: Close closes it. Close never closes the store's client
-// that the backend was made from, which stays the user's own. A Client has nothing to
-// close while it holds nothing, so a program that ends may leave it to itself.
+// that the backend was made from: that client stays the user's own. A Client that holds
+// nothing has nothing to close, so a program that ends need not close it.
 //
 // The error is ErrInvalid with what is wrong: a bad value in o or in the options of the
-// backend, or a backend that another Client owns already. memlock.Store alone may have
+// backend, or a backend that another Client owns already. Only memlock.Store may have
 // several Clients.
 func New(b driver.Backend, o *Options) (*Client, error) {
 	if b == nil {

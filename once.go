@@ -28,17 +28,17 @@ type Run struct {
 //	ran, err := client.Once(ctx, "report", slot, f)
 //
 // Where a timer starts the call at each tick, take Round instead of Truncate: a timer
-// may fire a moment before its time, and other machines have other clocks. Of a machine
-// whose clock is a year ahead the others learn that all slots of this year are done.
+// may fire a moment before its time, and other machines have other clocks. If the clock of
+// one machine is a year ahead, its run marks all slots of this year as done for the others.
 //
-// It waits until it holds key alone; Wait(0) gives up with ErrNotAcquired while
-// another one runs. Then, if the slot is done, it returns false and nil. Otherwise
+// Once waits until it holds key alone; Wait(0) gives up with ErrNotAcquired while
+// another call runs. Then, if the slot is done, Once returns false and nil. Otherwise
 // it runs f under the lease, as Do does, and returns true. If f succeeds and the
 // lease is still held, the slot is noted as done in the step that releases the
 // lock. If f fails, the slot stays open and the error is f's. If the lease was lost,
 // or the store did not confirm the release, the error says so, and the slot may be run again:
-// true with an error may be repeated, with a larger token. An f that releases the
-// lease itself, or keeps a share of it, has not finished: that is an error, too.
+// a call that returned true and an error may be repeated, with a larger token. An f that
+// releases the lease itself, or keeps a share of it, has not finished: that is an error, too.
 //
 // It costs two round trips. What has been noted does not expire.
 func (c *Client) Once(

@@ -163,7 +163,7 @@ type Option struct {
 	set  func(*callOptions) error
 }
 
-// Wait bounds how long a call may wait in line; the holding is not bounded by it.
+// Wait bounds how long a call may wait in line, not how long the lock is held.
 // 0 makes the call a try. Without Wait, only ctx bounds the waiting.
 func Wait(d time.Duration) Option {
 	return Option{"Wait", func(o *callOptions) error {
@@ -172,8 +172,8 @@ func Wait(d time.Duration) Option {
 	}}
 }
 
-// TTL gives this claim another lease than Options.TTL. Outside what the backend
-// can do it is raised or cut, and Hooks.Warn reports that.
+// TTL gives this claim another lease than Options.TTL. A TTL outside the backend's limits
+// is raised or cut to the limit, and Hooks.Warn reports that.
 func TTL(d time.Duration) Option {
 	return Option{"TTL", func(o *callOptions) error {
 		o.ttl = d
@@ -185,7 +185,7 @@ func TTL(d time.Duration) Option {
 // is TTL(d) with MaxHold(d) and no watchdog, and excludes both. A d that the
 // backend cannot do is ErrInvalid. It costs one more round trip if d is longer than
 // Options.TTL and the call has waited: a waiter that dies must not keep its place for d. On
-// stores other than Redis and memory it does so whenever the call may wait.
+// stores other than Redis and memory it costs that round trip whenever the call may wait.
 func FixedLease(d time.Duration) Option {
 	return Option{"FixedLease", func(o *callOptions) error {
 		o.fixed = d
@@ -245,11 +245,11 @@ func MinHold(d time.Duration) Option {
 // LockDelay keeps the key closed for d after the lease has ended without a release: because
 // its process died, or lost the store, because of MaxHold, or because of a Break. So the last
 // writes of a holder that has been told late, or not at all, land before anybody else begins.
-// After Release the key is free at once; Close of the Client is followed by the delay where the
-// store can keep a key that was left (not ZooKeeper, and no quorum), and so is Break, which may
-// be given another LockDelay.
+// After Release the key is free at once. The delay also follows Close of the Client, and Break,
+// where the store can keep a key that was left (not on ZooKeeper and a quorum). Break may be
+// given another LockDelay.
 //
-// It costs no request: the store is told a lease that is longer by d than its holder counts on,
+// It costs no request: the store keeps a lease that is longer by d than its holder counts on,
 // so TTL and d together are at most the longest lease of the store; more is ErrInvalid. A
 // claim that waits when its process dies keeps its place for d longer, too. Goroutines of
 // one process queue in the store.
@@ -311,10 +311,10 @@ func Note(s string) Option {
 // ended while it waited.
 //
 // Two processes that repeat one call both get the grant: the program must see to it that
-// one of them uses it. A Wait that ends in one of them ends the claim for both, also if the
-// other has just been granted it: let a call end by its ctx where another may repeat it. In
-// one Client, a second call with the id of one that is under way is ErrInvalid. Goroutines do
-// not queue in this process for such a claim. ErrInvalid on a backend that cannot pass claims
+// one of them uses it. A Wait that runs out in one of them ends the claim for both, even if the
+// other has just got the grant. So let ctx, not Wait, end a call that another process may
+// repeat. In one Client, a second call with the id of one that is under way is ErrInvalid.
+// Goroutines do not queue in this process for such a claim. ErrInvalid on a backend that cannot pass claims
 // between processes (ZooKeeper, a quorum).
 func ClaimID(id string) Option {
 	return Option{"ClaimID", func(o *callOptions) error {

@@ -30,19 +30,21 @@ func revokeKey(key string, first fence.Token) string {
 func lookEvery(ttl time.Duration) time.Duration { return min(time.Second, ttl/3) }
 
 // Revoke asks the holder of the grant of key that has the token to release it. If the holder has
-// not done so when patience is over, Revoke breaks the grant, as Break does. It returns once
-// the claim has left the line, in whichever way, and broken says that it was by force. A claim
+// not done so when patience is over, Revoke breaks the grant, as Break does. Revoke returns
+// once the claim has left the line. broken says whether the claim was ended by force. A claim
 // that waits is broken at once. Any token of a claim's span will do.
 //
-// A holder that has called Lease.Revoked hears of it within a second, or a third of its TTL, and
-// then its claim is not handed on inside its process. Any other is broken when patience is over.
+// A holder that has called Lease.Revoked learns of the request within a second, or a third of
+// its TTL. Its claim is then not handed on inside its process. A holder that has not called
+// Lease.Revoked is not told, and its grant is broken when patience is over.
 // While Revoke waits it holds the request: a lease of this Client with its own events, the reason
 // as its note, and a key that Lines does not show. So the request is taken back when Revoke
 // returns, and ends with its TTL if this process dies. Several calls for one claim are one
 // request, and each has its own patience.
 //
-// A look, the request and its end cost one round trip each; another look each second, or third of
-// Options.TTL if that is shorter, one more. The options are those of Break.
+// The first look, the request and its end cost one round trip each. So does each further look:
+// one a second, or one each third of Options.TTL if that is shorter. The options are those of
+// Break.
 //
 // Errors: ErrNoClaim if no claim has the token. When ctx ends, the error is that of ctx and its
 // cause; nothing was broken, and a holder that was asked may still release. ErrUnavailable if

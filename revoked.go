@@ -19,10 +19,10 @@ type Revocation struct {
 // closed if the request is taken back. The end of the lease does not close it, so wait for
 // Context().Done(), too.
 //
-// The first call has the lease look for a request, now and until there is one or the lease ends:
-// one request to the store (see Client.Line) each second, or third of its TTL if that is shorter,
-// and a goroutine. A lease without a call of Revoked costs neither, and is not asked. All handles
-// that share a grant share the channel.
+// From the first call on, a goroutine looks for a request until there is one or the lease ends.
+// A look is one request to the store (see Client.Line), each second, or each third of the TTL if
+// that is shorter. A lease without a call of Revoked costs neither, and its holder is not asked.
+// All handles that share a grant share the channel.
 func (l *Lease) Revoked() <-chan struct{} {
 	g, cl := l.grant, l.grant.claim
 	cl.mu.Lock()

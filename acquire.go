@@ -35,7 +35,8 @@ type acquisition struct {
 	ctx context.Context
 
 	enterTTL time.Duration // lease of the claim when it enters, without its LockDelay
-	fixedTTL time.Duration // lease that a FixedLease or ManualRenewal still has to get; else 0
+	fixedTTL time.Duration // full lease of a FixedLease or ManualRenewal that may wait; else 0
+	short    bool          // the claim still has to get a lease of fixedTTL, from its grant on
 	patience time.Duration // of a try
 	start    int64
 	until    int64 // when waiting ends
@@ -286,8 +287,11 @@ func (a *acquisition) newClaim() *claim {
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)
 	}
+	a.short = a.fixedTTL > 0
 	if a.fixedTTL > a.enterTTL && a.c.info.WaitTTL {
-		cl.writeRare().waitTTL, cl.ttl = cl.ttl, a.fixedTTL+a.lockDelay
+		rare := cl.writeRare()
+		rare.waitTTL, cl.ttl = cl.ttl, a.fixedTTL+a.lockDelay
+		rare.longestTTL = cl.ttl
 	}
 	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {
 		rare := cl.writeRare()

@@ -226,3 +226,22 @@ func TestFixedLeaseOnABackendThatCannotQueue(t *testing.T) {
 		w.release(l)
 	})
 }
+
+// TestFixedLeaseIsWholeAfterALoss: the first claim is granted, and lost before its call returns.
+func TestFixedLeaseIsWholeAfterALoss(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second})
+		w.store.meddle(nil, func(_ context.Context, step string) error {
+			if step == "enter" && len(w.store.entered()) == 1 {
+				time.Sleep(25 * time.Second) // the process is paused
+				w.store.Store.Flush()
+			}
+			return nil
+		})
+		l := w.lock(c, "k", fencelock.FixedLease(time.Minute))
+		if left := time.Until(l.Deadline()); left < 55*time.Second || len(w.store.entered()) < 2 {
+			w.Errorf("a lease of a minute has %v, after %d claims", left, len(w.store.entered()))
+		}
+		w.release(l)
+	})
+}

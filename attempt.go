@@ -163,9 +163,7 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 			"%s is in use with another size than %d; each claim is judged by its own", printable(a.key), d.Capacity))
 	}
 	if t.Granted {
-		if cl.ttl >= a.fixedTTL+a.lockDelay {
-			a.fixedTTL = 0
-		}
+		a.short = a.short && cl.ttl < a.fixedTTL+a.lockDelay
 		return a.takeGrant()
 	}
 	a.blocker, a.ahead = t.Head, t.Ahead
@@ -298,7 +296,7 @@ func (a *acquisition) renewGrant() error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.state == stateHeld && err == nil {
-		cl.ttl, a.fixedTTL = t.TTL, 0
+		cl.ttl, a.short = t.TTL, false
 	}
 	cl.renewedLocked(t.TTL, sent, now, err)
 	if cl.state != stateHeld {

@@ -84,6 +84,7 @@ type rareFields struct {
 	note        string            // with the trace of the call that made the claim
 	trace       string            // of the present holder, or of the last
 	waitTTL     time.Duration     // lease while it waits, of a claim that has not entered; 0 if it is ttl
+	longestTTL  time.Duration     // longest lease that an Enter of the claim may start; 0 if it is ttl
 	lockDelay   time.Duration     // of the lease in the store, this much at its end is not counted on
 	owner       string            // "": Options.Owner
 	mark        driver.Mark       // what the last holder left on the line
@@ -153,6 +154,14 @@ func (cl *claim) ticketLocked() driver.Ticket {
 		Claim: cl.requestLocked(), Token: cl.token, Granted: cl.granted,
 		Ahead: rare.ahead, Mark: rare.mark, Head: rare.blocker,
 	}
+}
+
+// leaveTicketLocked is the claim as a Leave sends it. A tombstone lasts for its TTL: an Enter that
+// arrives afterwards is granted for no longer than it was kept out.
+func (cl *claim) leaveTicketLocked() driver.Ticket {
+	t := cl.ticketLocked()
+	t.TTL = max(t.TTL, cl.readRare().longestTTL)
+	return t
 }
 
 // currentState returns the state of the claim.

@@ -80,7 +80,7 @@ func (cl *claim) grantTo(a *acquisition) (*Lease, error) {
 		return nil, finalError{ErrClosed}
 	case cl.state != stateHeld:
 		return nil, nil
-	case cl.deadline.Load()-now < 2*believed(cl.countedLocked(cl.ttl))/3 || a.fixedTTL > 0:
+	case cl.deadline.Load()-now < 2*believed(cl.countedLocked(cl.ttl))/3 || a.short:
 		return nil, errOldLease
 	}
 	return cl.grantLocked(a, now, false), nil

@@ -38,7 +38,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	cl.mu.Lock()
 	cl.state = stateEnded
 	c.schedule.drop(cl)
-	t, linger := cl.ticketLocked(), e.Linger
+	t, linger := cl.leaveTicketLocked(), e.Linger
 	e.Tombstone = cl.mayEnterLocked()
 	renewing = cl.renewing
 	cl.mu.Unlock()
@@ -132,7 +132,7 @@ func (cl *claim) tryLeave() {
 	c := cl.c
 	defer c.leaves.Add(-1)
 	cl.mu.Lock()
-	t, rare := cl.ticketLocked(), cl.readRare()
+	t, rare := cl.leaveTicketLocked(), cl.readRare()
 	e := rare.exit
 	e.Tombstone = cl.mayEnterLocked()
 	e.Linger = cl.lingerLeft(e.Linger, rare.exitAt)

@@ -211,3 +211,32 @@ func TestReleaseWhoseReplyWasLostIsARelease(t *testing.T) {
 		mustRelease(t, mustLock(t, c, "k"))
 	})
 }
+
+// TestLateEnterOfAWaiterIsKeptOut: an Enter would start a lease of hours if it were granted. It
+// arrives long after the waiter has left, and is kept out as long as that.
+func TestLateEnterOfAWaiterIsKeptOut(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		holder := mustLock(t, plain(t, s), "k")
+		b, late := newTap(s), make(chan error)
+		c := testclient.New(t, b, &fencelock.Options{TTL: 30 * time.Second})
+		b.enter = func(_ context.Context, _ driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+			if len(b.entered()) > 1 {
+				return do()
+			}
+			go func() {
+				time.Sleep(time.Hour)
+				_, err := do()
+				late <- err
+			}()
+			return driver.Ticket{}, errCut
+		}
+		_, err := c.Lock(context.Background(), "k", fencelock.FixedLease(6*time.Hour), fencelock.Wait(5*time.Second))
+		if !errors.Is(err, fencelock.ErrNotAcquired) {
+			t.Fatalf("Lock answered %v; want ErrNotAcquired", err)
+		}
+		mustRelease(t, holder)
+		if err := <-late; !driver.Gone(err) {
+			t.Errorf("the late Enter answered %v; want GoneError", err)
+		}
+	})
+}

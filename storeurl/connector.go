@@ -5,6 +5,7 @@ import (
 	sqldriver "database/sql/driver"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,8 +29,9 @@ type connector struct {
 
 // opening is a connection that is being opened, or is open.
 type opening struct {
-	cancel context.CancelFunc
-	late   *time.Timer // cancels it; nil until somebody has given up
+	cancel  context.CancelFunc
+	late    *time.Timer // cancels it; nil until somebody has given up
+	overdue atomic.Bool // late has cancelled it
 
 	done chan struct{} // closed when conn and err are set
 	conn sqldriver.Conn
@@ -41,15 +43,21 @@ func newConnector(c sqldriver.Connector) *connector {
 	return &connector{Connector: c, ctx: ctx, stop: stop}
 }
 
-// Connect opens a connection, or takes one over.
+// Connect opens a connection, or takes one over. If that one is cancelled because it is late for
+// those who have left, Connect goes on with another.
 func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
-	o := c.take()
-	select {
-	case <-o.done:
-		return o.conn, o.err
-	case <-ctx.Done():
-		c.leave(o)
-		return nil, ctx.Err()
+	for {
+		o := c.take()
+		select {
+		case <-o.done:
+			if o.err != nil && o.overdue.Load() && ctx.Err() == nil && c.ctx.Err() == nil {
+				continue
+			}
+			return o.conn, o.err
+		case <-ctx.Done():
+			c.leave(o)
+			return nil, ctx.Err()
+		}
 	}
 }
 
@@ -99,6 +107,7 @@ func (c *connector) leave(o *opening) {
 
 // giveUp cancels o, and closes it if nobody has taken it.
 func (c *connector) giveUp(o *opening) {
+	o.overdue.Store(true)
 	o.cancel()
 	c.mu.Lock()
 	i := slices.Index(c.left, o)

@@ -144,3 +144,18 @@ func TestCloseEndsConnectionsNobodyTook(t *testing.T) {
 		}
 	})
 }
+
+// TestLateConnectionIsGivenUpByThoseWhoLeft: the call that has taken it over goes on with another.
+func TestLateConnectionIsGivenUpByThoseWhoLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *slowServer, c *connector) {
+		_, _ = connectFor(t, c, time.Millisecond)
+		time.Sleep(lateFor - 100*time.Millisecond)
+		time.AfterFunc(200*time.Millisecond, func() { s.open <- nil })
+		if _, err := connectFor(t, c, 30*time.Second); err != nil {
+			t.Errorf("a call with time left was told %v", err)
+		}
+		if begun, canceled := s.begun.Load(), s.canceled.Load(); begun != 2 || canceled != 1 {
+			t.Errorf("%d connections were begun and %d cancelled; want 2 and 1", begun, canceled)
+		}
+	})
+}

@@ -81,7 +81,9 @@
 // Locks are correct with any transaction isolation. READ COMMITTED, the default, is the
 // fastest under contention. The server rolls back a step that it could not serialize, that
 // was a deadlock's victim, or that waited longer than the role's lock_timeout. Such a step
-// is retried until its context ends. A step whose context ends may still be applied.
+// is retried until its context ends. A step whose context ends may still be applied. It goes
+// on for a second if the server has been slow lately: to give it up costs its connection, and a
+// new one is slow at first.
 //
 // PgBouncer in transaction pooling works, and so do similar poolers, because a session
 // keeps no state. But pgx prepares statements by default. A pooler that does not track

@@ -43,6 +43,7 @@ func newBatching(s *server) *batching {
 func (b *batching) close() {
 	b.enters.close()
 	b.leaves.close()
+	b.server.close()
 }
 
 // call counts the steps that are under way.

@@ -2,11 +2,14 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -20,10 +23,17 @@ type server struct {
 	config
 	engine
 	errors *serverErrors
+
+	ctx        context.Context // ends with the Backend
+	stop       context.CancelFunc
+	statements sync.WaitGroup // those that may go on without their callers
+	inTime     atomic.Int64   // how many in a row had their answer before the caller left, up to quickAfter
 }
 
 func newServer(c config, e engine, errs *serverErrors) *steps {
-	return &steps{c, &server{c, e, errs}, func(text string) any { return []byte(text) }}
+	s := &server{config: c, engine: e, errors: errs}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return &steps{c, s, func(text string) any { return []byte(text) }}
 }
 
 // engine is what differs between servers.
@@ -57,7 +67,11 @@ type advice struct{ codes, text string }
 // ignoresContext: drivers of servers give up a statement when its context ends.
 func (s *server) ignoresContext() bool { return false }
 
-func (s *server) close() {}
+// close ends the statements that are under way. Nobody calls send any more.
+func (s *server) close() {
+	s.stop()
+	s.statements.Wait()
+}
 
 // notify does nothing: a step notifies others itself if the server can.
 func (s *server) notify() {}
@@ -118,12 +132,64 @@ func (s *server) call(ctx context.Context, what, key string, into sink, step str
 	return broke, s.fail(what, key, attempt())
 }
 
-// send sends one statement.
-func (s *server) send(ctx context.Context, key, text string, params []any, take func(r *row) error) (err error) {
+const (
+	// lateFor is how long a statement goes on after its caller has left.
+	lateFor = time.Second
+	// quickAfter is how many answers in a row must be in time before a server is taken for quick.
+	quickAfter = 1000
+)
+
+// send sends one statement, and returns soon after ctx ends. To give the statement up costs its
+// connection: a new one is slow at first, and slower than its callers wait on a server that is busy
+// with many of them. So a statement goes on for a while after its caller, unless the server is quick.
+func (s *server) send(ctx context.Context, key, text string, params []any, take func(r *row) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
+	if s.inTime.Load() < quickAfter {
+		return s.sendSlow(ctx, conn, key, text, params, take)
+	}
+	err = s.query(ctx, conn, key, text, params, take)
+	if err != nil && ctx.Err() != nil {
+		s.inTime.Store(0)
+	}
+	return err
+}
+
+// sendSlow sends a statement from a goroutine of its own, which costs up to a fifth of a quick one.
+func (s *server) sendSlow(ctx context.Context, conn *sql.Conn, key, text string, params []any, take func(r *row) error,
+) error {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var rows []row
+	done := make(chan error, 1)
+	s.statements.Go(func() {
+		defer cancel()
+		defer context.AfterFunc(s.ctx, cancel)()
+		done <- s.query(late, conn, key, text, params, func(r *row) error {
+			rows = append(rows, *r)
+			return nil
+		})
+	})
+	select {
+	case err := <-done:
+		s.inTime.Add(1)
+		for i := range rows {
+			if err := take(&rows[i]); err != nil {
+				return err
+			}
+		}
+		return err
+	case <-ctx.Done():
+		s.inTime.Store(0)
+		time.AfterFunc(lateFor, cancel)
+		return ctx.Err()
+	}
+}
+
+// query sends one statement over conn, and gives conn back.
+func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, params []any, take func(r *row) error,
+) (err error) {
 	defer conn.Close()
 	defer func() {
 		if err != nil && s.errors.open && !s.undone(err) {

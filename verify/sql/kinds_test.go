@@ -19,7 +19,8 @@ import (
 
 // The words that stand for others in statements: {key} is the column of the key, {name} the
 // key as text, {now} the time of the database in microseconds, {alone} the condition that the
-// row of a line keeps a claim, {ends} the column of the end of its lease.
+// row of a line keeps a claim, {ends} the column of the end of its lease, {session} the number of
+// the session.
 
 var sqlite = kind{
 	name: "SQLite", dialect: sqllock.SQLite, driver: "sqlite", make: newFile,
@@ -36,7 +37,7 @@ var postgres = kind{
 	words: map[string]string{
 		"{key}": "key", "{name}": "convert_from(key, 'UTF8')",
 		"{now}":        "(extract(epoch FROM clock_timestamp()) * 1000000)",
-		"{tombstones}": "fencelock_tombstone", "{alone}": "id <> ''", "{ends}": "soonest",
+		"{tombstones}": "fencelock_tombstone", "{alone}": "id <> ''", "{ends}": "soonest", "{session}": "pg_backend_pid()",
 		"{connections}": "SELECT count(*) FROM pg_stat_activity WHERE application_name <> 'pooler' AND datname =",
 		"{tables}": `SELECT relname FROM pg_class
 			WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'S', 'm', 'p')`,
@@ -55,7 +56,7 @@ var mariaDB = kind{
 	words: map[string]string{
 		"{key}": "lock_key", "{name}": "CAST(lock_key AS CHAR)",
 		"{now}":        "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-		"{tombstones}": "fencelock_tombstone", "{alone}": "id IS NOT NULL", "{ends}": "expires",
+		"{tombstones}": "fencelock_tombstone", "{alone}": "id IS NOT NULL", "{ends}": "expires", "{session}": "CONNECTION_ID()",
 		"{connections}": "SELECT COUNT(*) FROM information_schema.processlist WHERE db =",
 		"{tables}":      "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
 		"{liveclaim}":   "expires > {now}", "{liveline}": "id IS NOT NULL AND expires > {now}", "{sum}": "SUM",

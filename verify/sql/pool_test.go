@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // TestOneConnectionServesWaitersAndHolders has eight waiters in line on the only
@@ -140,5 +142,39 @@ func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 		well(t, "Renew beside steps that were given up", renew(b, soon(t), holder))
 		x.end()
 		leaveAll(t, b)
+	})
+}
+
+// TestLateStatementKeepsItsSession: the caller of an Enter that waits for a line leaves. The session
+// has the line soon after that, and must serve the next call: a server that is busy would need longer
+// than callers have to begin another. A machine may stand still for longer than a statement goes
+// on after its caller, so there are several rounds.
+func TestLateStatementKeepsItsSession(t *testing.T) {
+	each(t, onServers, func(t *testing.T, s *store) {
+		db := s.one(t)
+		b := s.backendOn(t, db)
+		session := func() (id int64) {
+			must(t, db.QueryRowContext(soon(t), s.sql("SELECT {session}")).Scan(&id))
+			return id
+		}
+		leave(t, b, hold(t, b, claim("k")))
+		for range 5 {
+			before := session()
+			x := s.begin(t, lockLine)
+			late := claim("k")
+			cutShort(t, map[string]func(ctx context.Context) error{
+				"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, late)) },
+			})
+			x.end()
+			after := session()
+			if err := b.Leave(soon(t), driver.Ticket{Claim: late}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
+				must(t, err)
+			}
+			empty(t, b)
+			if after == before {
+				return
+			}
+		}
+		t.Error("each call that was given up took its session along")
 	})
 }

@@ -34,11 +34,7 @@ func (s *store) transaction(t testing.TB, b *sqllock.Backend, db *sql.DB, o *sql
 // session is the number of the session that a transaction is in. To ask is a statement of it.
 func (s *store) session(t testing.TB, tx *transaction) (id int64) {
 	t.Helper()
-	query := "SELECT pg_backend_pid()"
-	if s.dialect == sqllock.MySQL {
-		query = "SELECT CONNECTION_ID()"
-	}
-	must(t, tx.QueryRow(query).Scan(&id))
+	must(t, tx.QueryRow(s.sql("SELECT {session}")).Scan(&id))
 	return id
 }
 

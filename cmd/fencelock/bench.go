@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -71,6 +73,9 @@ func (c *cli) bench(length time.Duration, asJSON bool) error {
 	switch {
 	case ctx.Err() != nil:
 		return fail(exitNotAcquired, "interrupted; nothing was left on %s", s)
+	case errors.Is(err, fencelock.ErrNotAcquired):
+		// Nobody else wants these names: whoever has one could not give it back in time.
+		return s.silent("", context.DeadlineExceeded)
 	case err != nil:
 		return explain(s, "", err)
 	case asJSON:

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,15 +42,24 @@ func TestBenchMeasuresAndLeavesNothingBehind(t *testing.T) {
 
 func TestBenchIsBounded(t *testing.T) {
 	t.Parallel()
-	server := testserver.Redis(t)
-	s := newStage(t, server.URL())
-	p := s.wants(exitUsage, "bench", "--for", "0.1")
-	p.wantLine("--for")
-	p = s.start("fencelock", "bench", "--for", "0.5")
-	eventually(t, "bench is at work", func() bool { return strings.Contains(s.must("ls"), "bench-") })
-	must(t, server.Pause())
-	begun := time.Now()
-	p.wantExit(exitUnavailable)
-	tookAtMost(t, begun, 20*time.Second)
-	must(t, server.Continue())
+	newStage(t, testserver.Redis(t).URL()).wants(exitUsage, "bench", "--for", "0.1").wantLine("--for")
+	for _, c := range []struct{ name, length, ls string }{
+		{"at work", "3", `bench-`},
+		{"passing a lock", "10", `^NAME.*\nbench-\w+/1 +held.*\nbench-\w+/1 +waits.*\n$`}, // for a sixth of that
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.Redis(t)
+			s := newStage(t, server.URL())
+			p := s.start("fencelock", "bench", "--for", c.length)
+			begins := regexp.MustCompile(c.ls)
+			eventually(t, "bench is "+c.name, func() bool { return begins.MatchString(s.must("ls")) })
+			must(t, server.Pause())
+			begun := time.Now()
+			p.wantExit(exitUnavailable)
+			p.wantLine("does not answer")
+			tookAtMost(t, begun, 20*time.Second)
+			must(t, server.Continue())
+		})
+	}
 }

@@ -76,7 +76,7 @@ func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
 	}
 	b.dialect, b.info = k, k.info()
 	b.info.Push = k.push || o.Listen != nil
-	c := config{name: k.name, db: db, create: o.CreateTables, node: rand.Int64(), listen: o.Listen}
+	c := config{ctx: b.ctx, name: k.name, db: db, create: o.CreateTables, node: rand.Int64(), listen: o.Listen}
 	if o.Member != nil {
 		m, err := o.Member.Settled()
 		c.member = &m

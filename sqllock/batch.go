@@ -21,8 +21,7 @@ type batcher struct {
 	send func(ctx context.Context, calls []*batched) // sets found, answer and err of each
 
 	ctx     context.Context // ends with the Backend
-	stop    context.CancelFunc
-	running sync.WaitGroup // senders
+	running sync.WaitGroup  // senders
 
 	mu      sync.Mutex
 	waiting []*batched
@@ -41,17 +40,8 @@ type batched struct {
 	err    error // of the batch
 }
 
-func newBatcher(send func(ctx context.Context, calls []*batched)) *batcher {
-	b := &batcher{send: send}
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	return b
-}
-
-// close ends the batches that are under way. Nobody calls join any more.
-func (b *batcher) close() {
-	b.stop()
-	b.running.Wait()
-}
+// close waits for the batches that are under way. Nobody calls join any more.
+func (b *batcher) close() { b.running.Wait() }
 
 // busy reports whether a batch is under way.
 func (b *batcher) busy() bool {

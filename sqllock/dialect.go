@@ -96,7 +96,8 @@ var (
 
 // config is what a dialect gets to open a store. Opening asks nobody.
 type config struct {
-	name   string // of the dialect
+	ctx    context.Context // ends with the Backend
+	name   string          // of the dialect
 	db     *sql.DB
 	names  names
 	create bool               // create the tables if they are missing

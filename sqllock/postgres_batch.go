@@ -21,7 +21,7 @@ type batching struct {
 
 func newBatching(s *server) *batching {
 	b := &batching{server: s}
-	b.enters = newBatcher(func(ctx context.Context, calls []*batched) {
+	b.enters = &batcher{ctx: s.ctx, send: func(ctx context.Context, calls []*batched) {
 		b.sendFree(ctx, "enter the lines of some locks", "enter_free", calls,
 			texts(calls, func(c *batched) string { return c.ref.Key }),
 			texts(calls, func(c *batched) string { return c.ref.ID }),
@@ -31,12 +31,12 @@ func newBatching(s *server) *batching {
 			numbers(calls, func(c *batched) int64 { return c.claim.Span }),
 			texts(calls, func(c *batched) string { return c.claim.Owner }),
 			texts(calls, func(c *batched) string { return c.claim.Note }), b.node)
-	})
-	b.leaves = newBatcher(func(ctx context.Context, calls []*batched) {
+	}}
+	b.leaves = &batcher{ctx: s.ctx, send: func(ctx context.Context, calls []*batched) {
 		b.sendFree(ctx, "leave the lines of some locks", "leave_free", calls,
 			texts(calls, func(c *batched) string { return c.ref.Key }),
 			texts(calls, func(c *batched) string { return c.ref.ID }))
-	})
+	}}
 	return b
 }
 

@@ -24,16 +24,12 @@ type server struct {
 	engine
 	errors *serverErrors
 
-	ctx        context.Context // ends with the Backend
-	stop       context.CancelFunc
 	statements sync.WaitGroup // those that may go on without their callers
 	inTime     atomic.Int64   // how many in a row had their answer before the caller left, up to quickAfter
 }
 
 func newServer(c config, e engine, errs *serverErrors) *steps {
-	s := &server{config: c, engine: e, errors: errs}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	return &steps{c, s, func(text string) any { return []byte(text) }}
+	return &steps{c, &server{config: c, engine: e, errors: errs}, func(text string) any { return []byte(text) }}
 }
 
 // engine is what differs between servers.
@@ -67,11 +63,8 @@ type advice struct{ codes, text string }
 // ignoresContext: drivers of servers give up a statement when its context ends.
 func (s *server) ignoresContext() bool { return false }
 
-// close ends the statements that are under way. Nobody calls send any more.
-func (s *server) close() {
-	s.stop()
-	s.statements.Wait()
-}
+// close waits for the statements that are under way. Nobody calls send any more.
+func (s *server) close() { s.statements.Wait() }
 
 // notify does nothing: a step notifies others itself if the server can.
 func (s *server) notify() {}

@@ -14,9 +14,10 @@ import (
 
 // slowDatabase is one whose statements take a time, unless they are given up.
 type slowDatabase struct {
-	takes   atomic.Int64 // ns
-	opened  atomic.Int64
-	givenUp chan time.Time // when each was
+	takes      atomic.Int64 // ns
+	opened     atomic.Int64
+	givenUp    chan time.Time // when each was
+	endBackend func()
 }
 
 func (d *slowDatabase) Connect(context.Context) (sqldriver.Conn, error) {
@@ -63,10 +64,17 @@ func onSlow(t *testing.T, takes time.Duration, f func(t *testing.T, s *server, d
 		db := sql.OpenDB(d)
 		defer db.Close()
 		db.SetMaxOpenConns(1)
-		s := newServer(config{name: "slow", db: db}, &postgres{}, &postgresErrors).store.(*server)
+		ctx, stop := context.WithCancel(t.Context())
+		d.endBackend = stop
+		s := newServer(config{ctx: ctx, name: "slow", db: db}, &postgres{}, &postgresErrors).store.(*server)
 		defer s.close()
+		defer stop()
 		f(t, s, d)
 	})
+}
+
+func sendOne(ctx context.Context, s *server) error {
+	return s.send(ctx, "k", "SELECT 1", nil, func(*row) error { return nil })
 }
 
 // sendFor sends a statement for a caller who leaves after patience, and wants it to leave then.
@@ -75,7 +83,7 @@ func sendFor(t *testing.T, s *server, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	began := time.Now()
-	err := s.send(ctx, "k", "SELECT 1", nil, func(*row) error { return nil })
+	err := sendOne(ctx, s)
 	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != patience {
 		t.Errorf("a caller that has %v is told %v after %v", patience, err, took)
 	}
@@ -86,7 +94,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 	onSlow(t, lateFor, func(t *testing.T, s *server, d *slowDatabase) {
 		sendFor(t, s, 300*time.Millisecond)
 		began := time.Now()
-		if err := s.send(t.Context(), "k", "SELECT 1", nil, func(*row) error { return nil }); err != nil {
+		if err := sendOne(t.Context(), s); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != 2*lateFor-300*time.Millisecond || d.opened.Load() != 1 {
@@ -101,7 +109,7 @@ func TestQuickServerThatBecomesSlow(t *testing.T) {
 	onSlow(t, 0, func(t *testing.T, s *server, d *slowDatabase) {
 		send := func() {
 			t.Helper()
-			if err := s.send(t.Context(), "k", "SELECT 1", nil, func(*row) error { return nil }); err != nil {
+			if err := sendOne(t.Context(), s); err != nil {
 				t.Error(err)
 			}
 		}
@@ -137,6 +145,7 @@ func TestCloseEndsALateStatement(t *testing.T) {
 	onSlow(t, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
 		sendFor(t, s, 300*time.Millisecond)
 		began := time.Now()
+		d.endBackend()
 		s.close()
 		if took := time.Since(began); took != 0 || len(d.givenUp) != 1 {
 			t.Errorf("Close took %v, and %d statements were given up", took, len(d.givenUp))

@@ -42,7 +42,7 @@ func TestBenchMeasuresAndLeavesNothingBehind(t *testing.T) {
 
 func TestBenchIsBounded(t *testing.T) {
 	t.Parallel()
-	newStage(t, testserver.Redis(t).URL()).wants(exitUsage, "bench", "--for", "0.1").wantLine("--for")
+	newStage(t, "memory:").wants(exitUsage, "bench", "--for", "0.1").wantLine("--for")
 	for _, c := range []struct{ name, length, ls string }{
 		{"at work", "3", `bench-`},
 		{"passing a lock", "10", `^NAME.*\nbench-\w+/1 +held.*\nbench-\w+/1 +waits.*\n$`}, // for a sixth of that

@@ -153,20 +153,16 @@ func TestLateStatementKeepsItsSession(t *testing.T) {
 	each(t, onServers, func(t *testing.T, s *store) {
 		db := s.one(t)
 		b := s.backendOn(t, db)
-		session := func() (id int64) {
-			must(t, db.QueryRowContext(soon(t), s.sql("SELECT {session}")).Scan(&id))
-			return id
-		}
 		leave(t, b, hold(t, b, claim("k")))
 		for range 5 {
-			before := session()
+			before := s.session(t, db)
 			x := s.begin(t, lockLine)
 			late := claim("k")
 			cutShort(t, map[string]func(ctx context.Context) error{
 				"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, late)) },
 			})
 			x.end()
-			after := session()
+			after := s.session(t, db)
 			if err := b.Leave(soon(t), driver.Ticket{Claim: late}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
 				must(t, err)
 			}

@@ -31,10 +31,14 @@ func (s *store) transaction(t testing.TB, b *sqllock.Backend, db *sql.DB, o *sql
 	return &transaction{Tx: tx, TxLocker: sqllock.Tx(b, tx)}
 }
 
-// session is the number of the session that a transaction is in. To ask is a statement of it.
-func (s *store) session(t testing.TB, tx *transaction) (id int64) {
+// session is the number of the session that a transaction or a pool of one connection is in. To ask
+// is a statement of it.
+func (s *store) session(t testing.TB, on interface {
+	QueryRowContext(context.Context, string, ...any) *sql.Row
+},
+) (id int64) {
 	t.Helper()
-	must(t, tx.QueryRow(s.sql("SELECT {session}")).Scan(&id))
+	must(t, on.QueryRowContext(soon(t), s.sql("SELECT {session}")).Scan(&id))
 	return id
 }
 

@@ -75,14 +75,16 @@ func (c *cluster) deploy(ctx context.Context, i int, say func(pod, line string))
 		return outcome{}, err
 	}
 
-	// One is in the second migration, and the others wait for it in whichever way, or
-	// have failed.
+	// One is in the second migration. The others wait for the lock or, where there is none,
+	// wait for the database or have failed.
 	if err := until(ctx, "the pods are at the gate", func() (bool, error) {
 		inside, blocked, err := atGate(ctx, db)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		known := r.holder != "" || d.tool == "goose" // which may be heard a little later
-		return inside == 1 && known && blocked+r.waited+len(r.failed) == len(pods)-1, err
+		if d.tool == "goose" {
+			return inside == 1 && blocked+len(r.failed) == len(pods)-1, err
+		}
+		return inside == 1 && r.holder != "" && r.waited == len(pods)-1, err
 	}); err != nil {
 		return outcome{}, err
 	}

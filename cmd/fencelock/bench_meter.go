@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -271,11 +272,10 @@ func (m *meter) between(ctx context.Context, d time.Duration) (quantiles, error)
 			cancel()
 		}
 		n := <-got
-		if n.err != nil {
-			return 0, errors.Join(err, n.err)
+		if n.err == nil {
+			held = n.lease
 		}
-		held = n.lease
-		return n.at.Sub(released), err
+		return n.at.Sub(released), cmp.Or(err, n.err)
 	})
 }
 

@@ -183,9 +183,9 @@ func TTL(d time.Duration) Option {
 
 // FixedLease takes the lock for d and does not renew it: after d it is lost. It
 // is TTL(d) with MaxHold(d) and no watchdog, and excludes both. A d that the
-// backend cannot do is ErrInvalid. It costs one more round trip if d is longer than
-// Options.TTL and the call has waited: a waiter that dies must not keep its place for d. On
-// stores other than Redis and memory it costs that round trip whenever the call may wait.
+// backend cannot do is ErrInvalid. It costs one more round trip if the call has waited. On
+// stores other than Redis and memory it also does if the call may wait and d is longer than
+// Options.TTL: a waiter that dies must not keep its place for d.
 func FixedLease(d time.Duration) Option {
 	return Option{"FixedLease", func(o *callOptions) error {
 		o.fixed = d

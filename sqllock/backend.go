@@ -18,9 +18,9 @@ import (
 // Backend keeps lines of claims in a database. Its methods may be called from many
 // goroutines at once; each is one short transaction.
 //
-// Besides the goroutines that end with the calls that started them, it has at most
-// one that wakes waiters, and one that listens for other processes, and these only
-// while somebody waits or Alarm is in use.
+// A statement may go on in a goroutine for about a second after its call. Besides those,
+// it has at most one goroutine that wakes waiters, and one that listens for other
+// processes, and these only while somebody waits or Alarm is in use.
 type Backend struct {
 	info    driver.Info
 	dialect dialect
@@ -334,7 +334,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	return b.step(ctx, func(ctx context.Context) (effects, error) {
 		a, err := b.store.step(ctx, "break a claim of", key, "break",
 			[]byte(key), token, b.store.text(reason), lingerMicros(linger), b.store.node)
-		return a.effects, cmp.Or(err, a.outcome())
+		return a.ended(key, err)
 	})
 }
 

@@ -69,7 +69,7 @@
 // of a step keeps no line locked. A lock that only one claim wants is one row. A second
 // claim moves the first one to a row of its own, so a try that is refused may write.
 //
-// Give the pool a bound (SetMaxOpenConns; the command uses two). The server starts a process for
+// Give the pool a bound of two or more (SetMaxOpenConns; the command uses two). The server starts a process for
 // each connection, also for one whose caller has given up meanwhile. After an outage, many
 // programs with short leases can keep it busy with those. Package storeurl lets the next call
 // take such a connection over.
@@ -81,9 +81,10 @@
 // Locks are correct with any transaction isolation. READ COMMITTED, the default, is the
 // fastest under contention. The server rolls back a step that it could not serialize, that
 // was a deadlock's victim, or that waited longer than the role's lock_timeout. Such a step
-// is retried until its context ends. A step whose context ends may still be applied. It goes
-// on for a second if the server has been slow lately: to give it up costs its connection, and a
-// new one is slow at first.
+// is retried until its context ends. A step whose context ends may still be applied. Unless
+// the last thousand answers were in time, it goes on for up to a second: to give it up costs
+// its connection, and a new one is slow at first. At most half of the connections of a pool do
+// that, and none of a pool of one.
 //
 // PgBouncer in transaction pooling works, and so do similar poolers, because a session
 // keeps no state. But pgx prepares statements by default. A pooler that does not track
@@ -132,7 +133,8 @@
 //
 // The server rolls back a step that was a deadlock's victim, or that waited for a lock for
 // too long. Such a step is retried until its context ends. The server may continue a step
-// whose context has ended, for innodb_lock_wait_timeout at most.
+// whose context has ended, for innodb_lock_wait_timeout at most. Its connection may be kept for
+// a second, as on PostgreSQL.
 //
 // innodb_flush_log_at_trx_commit decides what a crash of the server keeps. Failover is as
 // on PostgreSQL. Galera has not been tested.

@@ -26,6 +26,7 @@ type server struct {
 
 	statements sync.WaitGroup // those that may go on without their callers
 	inTime     atomic.Int64   // how many in a row had their answer before the caller left, up to quickAfter
+	late       atomic.Int64   // how many go on now
 }
 
 func newServer(c config, e engine, errs *serverErrors) *steps {
@@ -135,9 +136,14 @@ const (
 // send sends one statement, and returns soon after ctx ends. To give the statement up costs its
 // connection: a new one is slow at first, and slower than its callers wait on a server that is busy
 // with many of them. So a statement goes on for a while after its caller, unless the server is quick.
+// Half of the pool is left to others: a connection may be dead, or a line locked for long.
 func (s *server) send(ctx context.Context, key, text string, params []any, take func(r *row) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		conn.Close()
 		return err
 	}
 	if s.inTime.Load() < quickAfter {
@@ -175,7 +181,13 @@ func (s *server) sendSlow(ctx context.Context, conn *sql.Conn, key, text string,
 		return err
 	case <-ctx.Done():
 		s.inTime.Store(0)
-		time.AfterFunc(lateFor, cancel)
+		n := s.late.Add(1)
+		context.AfterFunc(late, func() { s.late.Add(-1) })
+		if most := int64(s.db.Stats().MaxOpenConnections); most > 0 && n > most/2 {
+			cancel()
+		} else {
+			time.AfterFunc(lateFor, cancel)
+		}
 		return ctx.Err()
 	}
 }

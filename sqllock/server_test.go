@@ -6,22 +6,30 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // slowDatabase is one whose statements take a time, unless they are given up.
 type slowDatabase struct {
 	takes      atomic.Int64 // ns
 	opened     atomic.Int64
+	sent       atomic.Int64
 	givenUp    chan time.Time // when each was
+	connecting func()         // is called while a connection is opened, unless nil
 	endBackend func()
 }
 
 func (d *slowDatabase) Connect(context.Context) (sqldriver.Conn, error) {
 	d.opened.Add(1)
+	if d.connecting != nil {
+		d.connecting()
+	}
 	return &slowConn{d: d}, nil
 }
 
@@ -35,8 +43,9 @@ type slowConn struct {
 }
 
 func (c *slowConn) QueryContext(ctx context.Context, _ string, _ []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	c.d.sent.Add(1)
 	select {
-	case <-time.After(time.Duration(c.d.takes.Load())):
+	case <-time.After(time.Duration(c.d.takes.Load())): // 1 ns at least: golang/go#78156
 		return noRows{}, nil
 	case <-ctx.Done():
 		c.broken = true
@@ -55,15 +64,15 @@ func (noRows) Close() error      { return nil }
 
 func (noRows) Next([]sqldriver.Value) error { return io.EOF }
 
-// onSlow runs f with a store on a pool of one connection.
-func onSlow(t *testing.T, takes time.Duration, f func(t *testing.T, s *server, d *slowDatabase)) {
+// onSlow runs f with a store on a pool of at most conns connections.
+func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s *server, d *slowDatabase)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &slowDatabase{givenUp: make(chan time.Time, 10)}
 		d.takes.Store(int64(takes))
 		db := sql.OpenDB(d)
 		defer db.Close()
-		db.SetMaxOpenConns(1)
+		db.SetMaxOpenConns(conns)
 		ctx, stop := context.WithCancel(t.Context())
 		d.endBackend = stop
 		s := newServer(config{ctx: ctx, name: "slow", db: db}, &postgres{}, &postgresErrors).store.(*server)
@@ -91,14 +100,13 @@ func sendFor(t *testing.T, s *server, patience time.Duration) {
 
 // TestLateStatementKeepsItsConnection: a caller leaves, and the statement ends soon after that.
 func TestLateStatementKeepsItsConnection(t *testing.T) {
-	onSlow(t, lateFor, func(t *testing.T, s *server, d *slowDatabase) {
-		sendFor(t, s, 300*time.Millisecond)
-		began := time.Now()
-		if err := sendOne(t.Context(), s); err != nil {
-			t.Error(err)
+	onSlow(t, 2, lateFor, func(t *testing.T, s *server, d *slowDatabase) {
+		for range 3 {
+			sendFor(t, s, 300*time.Millisecond)
+			time.Sleep(lateFor)
 		}
-		if took := time.Since(began); took != 2*lateFor-300*time.Millisecond || d.opened.Load() != 1 {
-			t.Errorf("the next statement was over after %v, and there were %d connections", took, d.opened.Load())
+		if d.opened.Load() != 1 || len(d.givenUp) != 0 {
+			t.Errorf("%d connections were opened, and %d statements given up", d.opened.Load(), len(d.givenUp))
 		}
 	})
 }
@@ -106,43 +114,57 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 // TestQuickServerThatBecomesSlow: a statement on a quick server ends with its caller, and takes its
 // connection along. The next one does not.
 func TestQuickServerThatBecomesSlow(t *testing.T) {
-	onSlow(t, 0, func(t *testing.T, s *server, d *slowDatabase) {
-		send := func() {
-			t.Helper()
+	onSlow(t, 2, 1, func(t *testing.T, s *server, d *slowDatabase) {
+		for range quickAfter {
 			if err := sendOne(t.Context(), s); err != nil {
 				t.Error(err)
 			}
 		}
-		for range quickAfter {
-			send()
-		}
 		d.takes.Store(int64(lateFor))
-		sendFor(t, s, 300*time.Millisecond)
-		sendFor(t, s, 300*time.Millisecond)
-		send()
+		for range 3 {
+			sendFor(t, s, 300*time.Millisecond)
+			time.Sleep(lateFor)
+		}
 		if d.opened.Load() != 2 || len(d.givenUp) != 1 {
 			t.Errorf("%d connections were opened, and %d statements given up", d.opened.Load(), len(d.givenUp))
 		}
 	})
 }
 
-// TestLateStatementIsGivenUp: one that does not end keeps its connection from others for a while.
-func TestLateStatementIsGivenUp(t *testing.T) {
-	onSlow(t, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
-		began := time.Now()
-		sendFor(t, s, 300*time.Millisecond)
-		sendFor(t, s, lateFor-time.Millisecond) // waits for the connection
-		sendFor(t, s, time.Second)
-		after := (<-d.givenUp).Sub(began)
-		if after != 300*time.Millisecond+lateFor || d.opened.Load() != 2 {
-			t.Errorf("the statement was given up after %v, and there were %d connections", after, d.opened.Load())
-		}
-	})
+// TestLateStatementsLeaveHalfOfThePool: those that do not end are given up, at once if they have half
+// of the connections, and after a while otherwise.
+func TestLateStatementsLeaveHalfOfThePool(t *testing.T) {
+	for _, c := range []struct {
+		conns int
+		after []time.Duration // each statement was given up, from the first one on
+	}{
+		{1, []time.Duration{0, 0, 0}},
+		{2, []time.Duration{0, 0, lateFor}},
+		{3, []time.Duration{0, 0, lateFor}},
+		{4, []time.Duration{0, lateFor, lateFor}},
+		{0, []time.Duration{lateFor, lateFor, lateFor}}, // without a bound
+	} {
+		onSlow(t, c.conns, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
+			began := time.Now()
+			for range c.after {
+				sendFor(t, s, 1)
+			}
+			for i, want := range c.after {
+				if after := (<-d.givenUp).Sub(began).Truncate(time.Millisecond); after != want {
+					t.Errorf("of a pool of %d a statement, the %d. to be given up, was after %v; want %v", c.conns, i+1, after, want)
+				}
+			}
+			time.Sleep(lateFor)
+			if n := s.late.Load(); n != 0 {
+				t.Errorf("%d statements are late after all have ended", n)
+			}
+		})
+	}
 }
 
 // TestCloseEndsALateStatement: nobody waits for one.
 func TestCloseEndsALateStatement(t *testing.T) {
-	onSlow(t, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
+	onSlow(t, 2, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
 		sendFor(t, s, 300*time.Millisecond)
 		began := time.Now()
 		d.endBackend()
@@ -151,4 +173,47 @@ func TestCloseEndsALateStatement(t *testing.T) {
 			t.Errorf("Close took %v, and %d statements were given up", took, len(d.givenUp))
 		}
 	})
+}
+
+// TestStatementIsNotSentForNobody: its caller leaves while it waits for a connection.
+func TestStatementIsNotSentForNobody(t *testing.T) {
+	onSlow(t, 2, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
+		ctx, cancel := context.WithCancel(t.Context())
+		d.connecting = cancel
+		if err := sendOne(ctx, s); !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller that has left is told %v", err)
+		}
+		synctest.Wait()
+		if n := d.sent.Load(); n != 0 {
+			t.Errorf("%d statements were sent", n)
+		}
+	})
+}
+
+// goneStore answers each step that the claim is gone.
+type goneStore struct {
+	store
+	args []any // of the last step
+}
+
+func (g *goneStore) call(_ context.Context, _, _ string, into sink, _ string, args ...any) (bool, error) {
+	g.args = args
+	into.begin()
+	return false, into.add(&row{what: "gone"})
+}
+
+// TestLeaveOfWhatIsGone: an Enter may take effect after its caller has left, and must find the tombstone
+// of its claim. So may a Leave, and then nobody hears whom it granted: waiters of this process hear of
+// it when the Leave is repeated.
+func TestLeaveOfWhatIsGone(t *testing.T) {
+	g := &goneStore{}
+	s := &steps{config{name: "test"}, g, func(text string) any { return text }}
+	ticket := &driver.Ticket{Claim: driver.Claim{Key: "k", ID: "i", TTL: minTTL}}
+	done, err := s.leave(t.Context(), ticket, driver.Exit{Tombstone: true})
+	if !driver.Gone(err) || !slices.Equal(done.touched, []string{"k"}) {
+		t.Errorf("a Leave of what is gone: %v, lines to read: %q", err, done.touched)
+	}
+	if lasts := time.Duration(g.args[4].(int64)) * time.Microsecond; lasts < 2*lateFor {
+		t.Errorf("the tombstone of a short lease lasts %v; an Enter may be %v late", lasts, lateFor)
+	}
 }

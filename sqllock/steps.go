@@ -100,12 +100,26 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 	}
 	var tombstone int64
 	if e.Tombstone {
-		tombstone = clampTTL(t.TTL).Microseconds()
+		tombstone = clampTTL(max(t.TTL, minTombstone)).Microseconds()
 	}
 	a, err := s.step(ctx, "leave the line of", t.Key, "leave", []byte(t.Key), s.text(t.ID), []byte(e.Mark),
 		lingerMicros(e.Linger), tombstone, s.node)
-	return a.effects, cmp.Or(err, a.outcome())
+	return a.ended(t.Key, err)
 }
+
+// ended is the answer of a step that ends a claim. If the claim is gone, those who wait in its line
+// read it again: an earlier attempt may have ended it, and nobody may have heard whom it granted.
+func (a *answer) ended(key string, err error) (effects, error) {
+	err = cmp.Or(err, a.outcome())
+	if driver.Gone(err) {
+		a.touched = append(a.touched, key)
+	}
+	return a.effects, err
+}
+
+// minTombstone is longer than a statement goes on after its caller, so that an Enter does not come
+// after the tombstone of its claim.
+const minTombstone = 2 * lateFor
 
 // lingerMicros is d as the steps read it: in µs, 0 for none.
 func lingerMicros(d time.Duration) int64 {

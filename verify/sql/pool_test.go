@@ -146,12 +146,13 @@ func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 }
 
 // TestLateStatementKeepsItsSession: the caller of an Enter that waits for a line leaves. The session
-// has the line soon after that, and must serve the next call: a server that is busy would need longer
+// has the line soon after that, and serves the next call: a server that is busy would need longer
 // than callers have to begin another. A machine may stand still for longer than a statement goes
 // on after its caller, so there are several rounds.
 func TestLateStatementKeepsItsSession(t *testing.T) {
 	each(t, onServers, func(t *testing.T, s *store) {
-		db := s.one(t)
+		db := s.open(t)
+		db.SetMaxOpenConns(2) // they are used one after the other
 		b := s.backendOn(t, db)
 		leave(t, b, hold(t, b, claim("k")))
 		for range 5 {
@@ -162,6 +163,7 @@ func TestLateStatementKeepsItsSession(t *testing.T) {
 				"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, late)) },
 			})
 			x.end()
+			until(t, "no statement goes on", func() bool { return db.Stats().InUse == 0 })
 			after := s.session(t, db)
 			if err := b.Leave(soon(t), driver.Ticket{Claim: late}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
 				must(t, err)

@@ -18,16 +18,17 @@ import (
 func TestAcquireOutlivesItsProcess(t *testing.T) {
 	server := testserver.Redis(t)
 	for _, s := range []*stage{sqliteStage(t), newStage(t, server.URL())} {
-		code, p := s.run("fencelock", "acquire", "n", "--ttl", "2s", "--note", "deploy")
+		code, p := s.run("fencelock", "acquire", "n", "--ttl", "1m", "--note", "deploy")
 		handle := strings.TrimSpace(p.out.String())
 		if code != 0 || !strings.HasPrefix(handle, "fl1.") {
 			t.Fatalf("exit %d: %s%s", code, handle, p.err.String())
 		}
-		for range 3 {
-			time.Sleep(time.Second)
+		eventually(t, "a renewal prolongs the lease", func() bool {
+			before := left(t, s)
 			s.expect(0, "fencelock", "renew", handle)
-			s.expect(exitNotAcquired, "fencelock", "run", "-n", "n", "--", "true")
-		}
+			return left(t, s) > before
+		})
+		s.expect(exitNotAcquired, "fencelock", "run", "-n", "n", "--", "true")
 		_, p = s.run("fencelock", "check", handle)
 		if out := p.out.String(); !strings.HasPrefix(out, `"n" is held with token `) {
 			t.Errorf("check says %q", out)

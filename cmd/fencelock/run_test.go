@@ -180,12 +180,13 @@ func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
 
 func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
-		s.must("run", "--min-hold", "3", "n", "--", "true")
+		s.must("run", "--min-hold", "1h", "n", "--", "true")
 		s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
 		if out := s.must("ls"); !strings.Contains(out, "lingers") {
 			t.Errorf("ls says %q", out)
 		}
-		s.must("run", "-w", "30", "n", "--", "true")
+		s.must("run", "--min-hold", "1", "short", "--", "true")
+		s.must("run", "-w", "30", "short", "--", "true")
 	})
 }
 

@@ -140,7 +140,7 @@ func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
 			s := sqliteStage(t)
 			flags := []string{"run", "--ttl", "2s", "outer"}
 			if how == "max-hold" {
-				flags = append(flags, "--max-hold", "1s")
+				flags = append(flags, "--max-hold", "5s") // from its start, so the inner one has to start before
 			}
 			// What the inner one runs is not in the group of the outer one.
 			s.write("both", `sh grandchild.sh & echo $$ >pid; trap "" TERM; wait; wait`)

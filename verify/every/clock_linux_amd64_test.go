@@ -222,6 +222,9 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 		a, b := s.near(t), s.near(t)
 		held := lock(t, a, newKey(t))
 		last := held.Token()
+		if _, err := b.Line(t.Context(), held.Key()); err != nil { // connects, which may take longer than a wait
+			t.Fatal(err)
+		}
 		for _, d := range []time.Duration{time.Hour, -time.Hour} {
 			next()
 			if off := time.Now().Unix() - right - int64(d/time.Second); off < -2 || off > 300 {

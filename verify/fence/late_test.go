@@ -33,8 +33,9 @@ type plan struct {
 	ZK    string
 }
 
-// lease is how long a lease lasts: long enough for a busy machine to take the lock.
-const lease = 600 * time.Millisecond
+// lateLease is the lease of the holder that is stopped. It must be whole until that holder has
+// written to all doors once, and the test waits for its end.
+const lateLease = 2 * time.Second
 
 // door is one guarded resource. Parent and holder write to it in the same way.
 type door struct {
@@ -59,12 +60,13 @@ func (h *holds) close() {
 	}
 }
 
-func (p plan) lock(ctx context.Context) (h holds, err error) {
+// lock takes the locks with leases of ttl. The session of ZooKeeper lasts twice as long.
+func (p plan) lock(ctx context.Context, ttl time.Duration) (h holds, err error) {
 	db, err := sql.Open("sqlite", p.Locks)
 	if err != nil {
 		return h, err
 	}
-	c, err := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), &fencelock.Options{TTL: lease})
+	c, err := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), &fencelock.Options{TTL: ttl})
 	if err != nil {
 		return h, err
 	}
@@ -76,7 +78,7 @@ func (p plan) lock(ctx context.Context) (h holds, err error) {
 		return h, err
 	}
 	etcd := etcdlock.New(h.etcd, nil)
-	c1, err := fencelock.New(etcd, &fencelock.Options{TTL: lease})
+	c1, err := fencelock.New(etcd, &fencelock.Options{TTL: ttl})
 	if err != nil {
 		return h, err
 	}
@@ -92,8 +94,8 @@ func (p plan) lock(ctx context.Context) (h holds, err error) {
 	if h.zk, err = dialZooKeeper(p.ZK); err != nil {
 		return h, err
 	}
-	zookeeper := zklock.New([]string{p.ZK}, &zklock.Options{SessionTimeout: 2 * lease})
-	c2, err := fencelock.New(zookeeper, &fencelock.Options{TTL: lease})
+	zookeeper := zklock.New([]string{p.ZK}, &zklock.Options{SessionTimeout: 2 * ttl})
+	c2, err := fencelock.New(zookeeper, &fencelock.Options{TTL: ttl})
 	if err != nil {
 		return h, err
 	}
@@ -305,7 +307,7 @@ func service(db *sql.DB) http.Handler {
 // writeLate is the holder that wakes up late.
 func writeLate(p plan) error {
 	ctx := context.Background()
-	l, err := p.lock(ctx)
+	l, err := p.lock(ctx, lateLease)
 	if err != nil {
 		return err
 	}

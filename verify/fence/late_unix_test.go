@@ -55,7 +55,7 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 	h.Signal(syscall.SIGSTOP)
 
 	// The second waits until the first one's lease has ended, and writes.
-	l, err := p.lock(ctx)
+	l, err := p.lock(ctx, time.Minute)
 	must(t, err)
 	defer l.close()
 	if old, err := fence.Parse(first); err != nil || l.Token() <= old {

@@ -72,7 +72,7 @@ func TestStoresStandATorture(t *testing.T) {
 			t.Parallel()
 			r, err := Run(context.Background(), Options{
 				Start: name, Table: allServices(), For: 10 * time.Second, Seed: seed(t), Faults: "all",
-				Dir: folder(t), Workers: 3, Enough: saysEnough,
+				Dir: folder(t), Workers: 3, Enough: enough(fewestGrants, fewestFaults, traffic.Ways()...),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -98,13 +98,20 @@ func TestStoresStandATorture(t *testing.T) {
 
 const fewestGrants, fewestFaults = 100, 2
 
-// saysEnough reports whether a run up to now has had enough grants and faults.
-func saysEnough(lines []traffic.Line) bool {
-	ops := map[traffic.Op]int{}
-	for _, l := range lines {
-		ops[l.Op]++
+// enough reports whether a run up to now has had so many grants and faults, and grants in each of
+// these ways.
+func enough(grants, faults int, ways ...string) func(lines []traffic.Line) bool {
+	return func(lines []traffic.Line) bool {
+		ops, seen := map[traffic.Op]int{}, map[string]bool{}
+		for _, l := range lines {
+			ops[l.Op]++
+			if way, _, ok := strings.Cut(l.Key, "/"); ok && l.Op == traffic.Held {
+				seen[way] = true
+			}
+		}
+		missing := slices.ContainsFunc(ways, func(way string) bool { return !seen[way] })
+		return ops[traffic.Held] >= grants && ops[traffic.End] >= faults && !missing
 	}
-	return ops[traffic.Held] >= fewestGrants && ops[traffic.End] >= fewestFaults
 }
 
 // TestTheTortureCatchesBrokenLocks proves the harness in each run: it drives locks that are

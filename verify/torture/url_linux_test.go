@@ -66,7 +66,7 @@ func tortureURL(t *testing.T, url string) {
 	t.Helper()
 	r, err := Run(context.Background(), Options{
 		URL: url, Table: allServices(), For: 5 * time.Second, Seed: seed(t), Faults: "kill,pause,cut,silence,latency", TTL: 700 * time.Millisecond,
-		Dir: folder(t), Workers: 2,
+		Dir: folder(t), Workers: 2, Enough: enough(20, 1),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,6 +44,15 @@ func TestAcquireOutlivesItsProcess(t *testing.T) {
 		time.Sleep(1200 * time.Millisecond)
 		s.expect(exitLost, "fencelock", "renew", strings.TrimSpace(p.out.String())) // nobody renewed it
 	}
+}
+
+// left is how many milliseconds the lease of n lasts.
+func left(t *testing.T, s *stage) int64 {
+	var v lineView
+	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	return v.Holders[0].LeftMS
 }
 
 // expect runs a command, which must end with a code.

@@ -77,15 +77,6 @@ func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
 	holder.wantExit(6)
 }
 
-// left is how many milliseconds the lease of n lasts.
-func left(t *testing.T, s *stage) int64 {
-	var v lineView
-	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
-		t.Fatalf("%+v, %v", v, err)
-	}
-	return v.Holders[0].LeftMS
-}
-
 func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		holder := s.start("fencelock", "run", "--ttl", "3s", "n", "--", "sh", "-c",

@@ -334,7 +334,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	return b.step(ctx, func(ctx context.Context) (effects, error) {
 		a, err := b.store.step(ctx, "break a claim of", key, "break",
 			[]byte(key), token, b.store.text(reason), lingerMicros(linger), b.store.node)
-		return a.ended(key, err)
+		return a.ended(err)
 	})
 }
 

@@ -69,10 +69,10 @@
 // of a step keeps no line locked. A lock that only one claim wants is one row. A second
 // claim moves the first one to a row of its own, so a try that is refused may write.
 //
-// Give the pool a bound of two or more (SetMaxOpenConns; the command uses two). The server starts a process for
-// each connection, also for one whose caller has given up meanwhile. After an outage, many
-// programs with short leases can keep it busy with those. Package storeurl lets the next call
-// take such a connection over.
+// Give the pool a bound of two or more (SetMaxOpenConns; the command uses two). The server
+// starts a process for each connection, also for one whose caller has given up meanwhile.
+// After an outage, many programs with short leases can keep it busy with those. Package
+// storeurl lets the next call take such a connection over.
 //
 // github.com/lib/pq is tested, too. With it a statement takes two round trips, unless the
 // DSN says binary_parameters=yes. Other drivers will do if their errors have a method

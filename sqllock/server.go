@@ -26,7 +26,7 @@ type server struct {
 
 	statements sync.WaitGroup // those that may go on without their callers
 	inTime     atomic.Int64   // how many in a row had their answer before the caller left, up to quickAfter
-	late       atomic.Int64   // how many go on now
+	late       atomic.Int64   // how many of them go on without their callers now
 }
 
 func newServer(c config, e engine, errs *serverErrors) *steps {

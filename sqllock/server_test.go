@@ -103,7 +103,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 	onSlow(t, 2, lateFor, func(t *testing.T, s *server, d *slowDatabase) {
 		for range 3 {
 			sendFor(t, s, 300*time.Millisecond)
-			time.Sleep(lateFor)
+			s.statements.Wait()
 		}
 		if d.opened.Load() != 1 || len(d.givenUp) != 0 {
 			t.Errorf("%d connections were opened, and %d statements given up", d.opened.Load(), len(d.givenUp))
@@ -123,7 +123,7 @@ func TestQuickServerThatBecomesSlow(t *testing.T) {
 		d.takes.Store(int64(lateFor))
 		for range 3 {
 			sendFor(t, s, 300*time.Millisecond)
-			time.Sleep(lateFor)
+			s.statements.Wait()
 		}
 		if d.opened.Load() != 2 || len(d.givenUp) != 1 {
 			t.Errorf("%d connections were opened, and %d statements given up", d.opened.Load(), len(d.givenUp))
@@ -154,7 +154,8 @@ func TestLateStatementsLeaveHalfOfThePool(t *testing.T) {
 					t.Errorf("of a pool of %d a statement, the %d. to be given up, was after %v; want %v", c.conns, i+1, after, want)
 				}
 			}
-			time.Sleep(lateFor)
+			s.statements.Wait()
+			synctest.Wait()
 			if n := s.late.Load(); n != 0 {
 				t.Errorf("%d statements are late after all have ended", n)
 			}

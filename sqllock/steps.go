@@ -104,15 +104,15 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 	}
 	a, err := s.step(ctx, "leave the line of", t.Key, "leave", []byte(t.Key), s.text(t.ID), []byte(e.Mark),
 		lingerMicros(e.Linger), tombstone, s.node)
-	return a.ended(t.Key, err)
+	return a.ended(err)
 }
 
 // ended is the answer of a step that ends a claim. If the claim is gone, those who wait in its line
 // read it again: an earlier attempt may have ended it, and nobody may have heard whom it granted.
-func (a *answer) ended(key string, err error) (effects, error) {
+func (a *answer) ended(err error) (effects, error) {
 	err = cmp.Or(err, a.outcome())
 	if driver.Gone(err) {
-		a.touched = append(a.touched, key)
+		a.touched = append(a.touched, a.ref.Key)
 	}
 	return a.effects, err
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,9 +24,9 @@ func TestAcquireOutlivesItsProcess(t *testing.T) {
 			t.Fatalf("exit %d: %s%s", code, handle, p.err.String())
 		}
 		eventually(t, "a renewal prolongs the lease", func() bool {
-			before := left(t, s)
+			before := holderOfN(t, s).LeftMS
 			s.expect(0, "fencelock", "renew", handle)
-			return left(t, s) > before
+			return holderOfN(t, s).LeftMS > before
 		})
 		s.expect(exitNotAcquired, "fencelock", "run", "-n", "n", "--", "true")
 		_, p = s.run("fencelock", "check", handle)
@@ -44,15 +43,6 @@ func TestAcquireOutlivesItsProcess(t *testing.T) {
 		time.Sleep(1200 * time.Millisecond)
 		s.expect(exitLost, "fencelock", "renew", strings.TrimSpace(p.out.String())) // nobody renewed it
 	}
-}
-
-// left is how many milliseconds the lease of n lasts.
-func left(t *testing.T, s *stage) int64 {
-	var v lineView
-	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
-		t.Fatalf("%+v, %v", v, err)
-	}
-	return v.Holders[0].LeftMS
 }
 
 // expect runs a command, which must end with a code.

@@ -71,8 +71,8 @@ func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
 	must(t, server.Kill())
 	eventually(t, "a renewal fails", func() bool { return strings.Contains(holder.err.String(), "at risk") })
 	must(t, server.Restart())
-	before := left(t, s)
-	eventually(t, "it is renewed", func() bool { return left(t, s) > before })
+	before := holderOfN(t, s).LeftMS
+	eventually(t, "it is renewed", func() bool { return holderOfN(t, s).LeftMS > before })
 	s.touch("enough")
 	holder.wantExit(6)
 }
@@ -82,9 +82,7 @@ func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
 		holder := s.start("fencelock", "run", "--ttl", "3s", "n", "--", "sh", "-c",
 			`trap "echo asked >asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
 		s.pid("pid")
-		var v lineView
-		must(t, json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v))
-		s.must("break", "n", "--yes", "--reason", "deploy of web-3", "--token", v.Holders[0].Token.String())
+		s.must("break", "n", "--yes", "--reason", "deploy of web-3", "--token", token(t, s))
 		holder.wantExit(exitLost)
 		holder.wantLine("was lost while the command ran", "deploy of web-3", "exit code 0")
 		if s.read("asked") == "" {

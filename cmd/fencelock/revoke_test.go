@@ -10,14 +10,20 @@ import (
 	"testing"
 )
 
-// token is the token of who holds n.
-func token(t *testing.T, s *stage) string {
+// holderOfN is who alone holds n, as show tells it.
+func holderOfN(t *testing.T, s *stage) claimView {
 	t.Helper()
 	var v lineView
 	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	return v.Holders[0].Token.String()
+	return v.Holders[0]
+}
+
+// token is the token of who holds n.
+func token(t *testing.T, s *stage) string {
+	t.Helper()
+	return holderOfN(t, s).Token.String()
 }
 
 // traps starts a run with these flags that holds n. Its shell exits with 3 on HUP, and notes USR1.

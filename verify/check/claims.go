@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -45,12 +44,6 @@ func byKey(all []*claim) map[string][]*claim {
 		keys[c.Key] = append(keys[c.Key], c)
 	}
 	return keys
-}
-
-// way is how the lock of a key is used.
-func way(key string) string {
-	w, _, _ := strings.Cut(key, "/")
-	return w
 }
 
 // claims sorts lines by claim, in order of their calls.

@@ -61,7 +61,7 @@ func (n *Numbers) countClaims(all []*claim) {
 	for _, c := range all {
 		if c.held {
 			n.Held++
-			n.ByWay[way(c.Key)]++
+			n.ByWay[traffic.Way(c.Key)]++
 		}
 		if c.done.Op == "" || c.done.Op == traffic.GaveUp {
 			n.Ambiguous++

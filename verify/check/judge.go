@@ -245,7 +245,7 @@ func (v *Verdict) sets(lines []traffic.Line) {
 	for _, l := range lines {
 		switch {
 		case l.Op != traffic.Added || final[l.Key] == nil || slices.Contains(final[l.Key], l.Claim):
-		case way(l.Key) != "guard":
+		case traffic.Way(l.Key) != "guard":
 			v.Numbers.LostUpdates++
 		default:
 			v.add("set", l.Key, l.At, "%s with token %d added itself to version %d of the guarded set; "+

@@ -105,8 +105,8 @@ func enough(grants, faults int, ways ...string) func(lines []traffic.Line) bool 
 		ops, seen := map[traffic.Op]int{}, map[string]bool{}
 		for _, l := range lines {
 			ops[l.Op]++
-			if way, _, ok := strings.Cut(l.Key, "/"); ok && l.Op == traffic.Held {
-				seen[way] = true
+			if l.Op == traffic.Held {
+				seen[traffic.Way(l.Key)] = true
 			}
 		}
 		missing := slices.ContainsFunc(ways, func(way string) bool { return !seen[way] })

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/rpc"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +42,12 @@ const (
 func (o Order) Key(way string, n int) string {
 	epoch := (Now() - o.Begun) / int64(o.Epoch)
 	return fmt.Sprintf("%s/%d/%d", way, epoch, n)
+}
+
+// Way is the way in which the lock of a key is used.
+func Way(key string) string {
+	way, _, _ := strings.Cut(key, "/")
+	return way
 }
 
 // Ways are the ways to use locks.

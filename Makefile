@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build quick test versions lint cross bench bench-compare torture model others mutants tofu vuln release release-check clean
+.PHONY: help build quick test versions lint cross bench bench-compare torture model others mutants vuln release release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -57,11 +57,6 @@ others: ## put locks of other libraries through the same faults, and write docs/
 
 mutants: ## break each rule in the source, and see the tests notice
 	cd verify && go run ./cmd/mutants
-
-# Not in make test: OpenTofu takes about six minutes of processor time to build, once.
-tofu: ## two people with a real OpenTofu on fencelock serve; TOFU_RECORD=1 records what make test plays
-	cd verify/tofu && GOWORK=off go test -count=1 -timeout 40m \
-		$(if $(TOFU_RECORD),-run TestTwoPeople -record $(CURDIR)/httplock/testdata/opentofu-1.12.6.json) .
 
 vuln: ## look for known vulnerabilities (asks the Go vulnerability database)
 	@cd tools && GOWORK=off go build -o ../bin/govulncheck golang.org/x/vuln/cmd/govulncheck

@@ -36,10 +36,4 @@ const (
 	actDone    = "done"
 	actLeave   = "leave"
 	actGone    = "gone" // the client of a waiting claim closed its connection
-
-	actLock        = "lock" // of a state
-	actUnlock      = "unlock"
-	actForceUnlock = "force-unlock"
-	actState       = "state"
-	actStateDelete = "state-delete"
 )

@@ -146,11 +146,7 @@ func (t *Tokens) identify(r *http.Request) (*principal, error) {
 		return anybody, nil
 	}
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	_, password, basic := r.BasicAuth() // the http backend of Terraform has no other way
-	if basic {
-		token = password
-	}
-	if basic || strings.EqualFold(kind, "Bearer") {
+	if strings.EqualFold(kind, "Bearer") {
 		if p := t.find(strings.TrimSpace(token)); p != nil {
 			return p, nil
 		}

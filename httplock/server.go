@@ -47,10 +47,6 @@ type Options struct {
 
 	// Audit gets a record of every change: who, what, key, token, result. Nil: none.
 	Audit *slog.Logger
-
-	// States keeps the states of Terraform and OpenTofu; a StateFolder, for example. The
-	// store must be one that can pass leases on. Nil: there are none.
-	States StateStore
 }
 
 // Limits of requests.
@@ -104,8 +100,7 @@ type route struct {
 // New returns a Server on locks, which stays the caller's: close it after the Server has
 // drained. While a claim waits, its lease is at most Options.TTL of the Client, and so long it
 // keeps its place when the connection of its client is closed: five seconds are good. The error
-// says which option is bad. With Options.States the Server renews locks of states
-// until Drain.
+// says which option is bad.
 func New(locks *fencelock.Client, o *Options) (*Server, error) {
 	s := &Server{locks: locks, hosts: map[string]bool{}, origin: http.NewCrossOriginProtection()}
 	if o != nil {
@@ -124,10 +119,6 @@ func New(locks *fencelock.Client, o *Options) (*Server, error) {
 			return nil, fmt.Errorf("httplock: %q is no base URL; want one such as http://host:7533", base)
 		}
 	}
-	if s.o.States != nil && !locks.Detaches() {
-		return nil, errors.New("httplock: locks of Terraform outlive the server, and this store cannot pass locks " +
-			"on; use Redis, SQL or etcd, or leave the states out")
-	}
 	s.o.MaxWaiting, s.o.MaxHeld = cmp.Or(s.o.MaxWaiting, 1000), cmp.Or(s.o.MaxHeld, 1000)
 	s.o.MaxViewers = cmp.Or(s.o.MaxViewers, 1000)
 	s.draining, s.drain = context.WithCancel(context.Background())
@@ -138,9 +129,6 @@ func New(locks *fencelock.Client, o *Options) (*Server, error) {
 	s.meter.init()
 	s.initConsole()
 	s.routes = s.allRoutes()
-	if s.o.States != nil {
-		go s.tendStates()
-	}
 	return s, nil
 }
 
@@ -209,10 +197,6 @@ func (s *Server) route(r *http.Request) (path string, _ route, found bool) {
 	}
 	if slug, ok := strings.CutPrefix(r.URL.Path, "/problems/"); ok {
 		return "/problems", route{http.MethodGet, true, func(*call) (any, error) { return describe(slug) }}, true
-	}
-	if name, ok := stateName(r); ok {
-		serve := func(c *call) (any, error) { return s.serveState(c, name) }
-		return strings.TrimSuffix(statePath, "/"), route{r.Method, false, serve}, true
 	}
 	return "other", route{}, false
 }

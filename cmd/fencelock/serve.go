@@ -49,10 +49,6 @@ its clients to its --advertise address, if it is one of their --peer addresses.
 
 A browser shows the locks at the root of the server (docs/console.md).
 
-With --terraform-state it keeps the states of Terraform and OpenTofu, at
-/v1/terraform/NAME, for their http backend; docs/terraform.md says how. The states have
-secrets in them: without --tokens, every user of this host can read them.
-
 The routes are in /v1/openapi.json and in docs/http.md. An audit log, one JSON object per
 change, goes to stdout, or to --audit FILE.`
 
@@ -67,7 +63,6 @@ type serveFlags struct {
 	peers            []string
 	audit            string
 	drain            seconds
-	states           string
 	maxWait, maxHold int
 }
 
@@ -100,7 +95,6 @@ func newServe(c *cli) *cobra.Command {
 	p.Var(&f.drain, "drain", "how long SIGTERM lets clients go on")
 	p.IntVar(&f.maxWait, "max-waiting", 1000, "how many claims of one principal may wait here")
 	p.IntVar(&f.maxHold, "max-held", 1000, "how many locks one principal may hold through this server")
-	p.StringVar(&f.states, "terraform-state", "", "keep states of Terraform and OpenTofu in this folder")
 	cmd.AddCommand(newServeToken(c))
 	return cmd
 }
@@ -187,17 +181,11 @@ func (c *cli) serve(f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	states, err := f.openStates()
-	if err != nil {
-		return err
-	}
 	s, err := c.openToServe()
 	if err != nil {
 		return err
 	}
-	options := f.options(s.store.String(), secrets, audit)
-	options.States = states
-	locks, err := httplock.New(s.Client, options)
+	locks, err := httplock.New(s.Client, f.options(s.store.String(), secrets, audit))
 	if err != nil {
 		s.close()
 		return usage("%s", strings.TrimPrefix(err.Error(), "httplock: "))
@@ -261,22 +249,6 @@ func (f *serveFlags) openAudit(stdout *terminal.Output) (*slog.Logger, error) {
 		return nil, fail(exitOutput, "the audit log cannot be written: %v", terminal.Pathless(err))
 	}
 	return slog.New(slog.NewJSONHandler(file, nil)), nil
-}
-
-// openStates opens the folder for states, if there is to be one.
-func (f *serveFlags) openStates() (httplock.StateStore, error) {
-	if f.states == "" {
-		return nil, nil
-	}
-	states, err := httplock.NewStateFolder(f.states)
-	if err != nil {
-		return nil, fail(exitConfig, "--terraform-state %s: %s", quote(f.states),
-			strings.TrimPrefix(err.Error(), "httplock: "))
-	}
-	if f.tokens == "" {
-		say("every user of this host can read the states of Terraform, with the secrets in them; --tokens changes that")
-	}
-	return states, nil
 }
 
 // serveUntilSignal serves until SIGTERM or SIGINT, and then lets the clients go.

@@ -156,7 +156,7 @@ func (a *acquisition) prepare(opts []Option) error {
 			return err
 		}
 	}
-	if err := a.readOptions(a.try, opts); err != nil {
+	if err := a.readOptions(a.takes(), a.try, opts); err != nil {
 		return err
 	}
 	a.try = a.wait == 0
@@ -181,6 +181,17 @@ func (a *acquisition) prepare(opts []Option) error {
 		a.until = a.start + int64(a.wait)
 	}
 	return nil
+}
+
+// takes returns the options that the call takes.
+func (a *acquisition) takes() optionSet {
+	switch a.op {
+	case opOnce:
+		return onceTakes
+	case opAdopt:
+		return adoptTakes
+	}
+	return lockTakes
 }
 
 // checkKind refuses a kind of lock that cannot be, or that the backend does not keep.

@@ -10,6 +10,8 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+const opAdopt = "adopt"
+
 // Detach ends the lease in this process, without a release: its Context ends with
 // ErrDetached, and the lock stays taken for another TTL. The handle is for another process,
 // or for a later run of this one. Nobody renews the lease until it is adopted, or renewed by
@@ -144,14 +146,15 @@ func (l *Lease) endDetached() error {
 // Client renews it. Of several who adopt one handle, one gets the lease, and the handle is
 // used up. It costs one round trip.
 //
-// Of the options, TTL, Note, MaxHold, MinHold, Progress and ManualRenewal count; all bounds
-// count from now. Without TTL the lease has that of the Client.
+// It takes the options TTL, Note, Owner, MaxHold, MinHold, Progress, ManualRenewal and Retry; all
+// bounds count from now. Without TTL the lease has that of the Client. The claim gets a new ID,
+// also if the lease was taken with a ClaimID.
 //
 // Errors: ErrLost if the lease ended, or if another process adopted it; ErrUnavailable if
 // the store gives no answer within two seconds, or one TTL. Then the outcome is unknown: if
 // the handle turns out to be used up, the key is free when the TTL is over.
 func (c *Client) Adopt(ctx context.Context, h Handle, opts ...Option) (*Lease, error) {
-	r := request{op: "adopt", key: h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
+	r := request{op: opAdopt, key: h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
 	a := newAcquisition(ctx, c, r)
 	defer a.free()
 	l, err := a.adopt(h, opts)
@@ -171,9 +174,6 @@ func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
 	a.capacity, a.weight, a.permits = h.ticket.Capacity, h.ticket.Weight, h.ticket.Capacity != driver.RW
 	if err := a.prepare(opts); err != nil {
 		return nil, err
-	}
-	if a.fixed > 0 || a.reentrant || a.lockDelay > 0 {
-		return nil, invalid("an adopted lease is neither a FixedLease nor Reentrant, and has no LockDelay")
 	}
 	if err := c.life.beginAcquisition(); err != nil {
 		return nil, err
@@ -287,15 +287,15 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 
 // FinishDetached releases as ReleaseDetached does, and notes in the same step that slot is
 // done, as Once does: to a later Once for that slot, or to Line.Done. It is for an f of Once
-// that detached its lease, so that the work goes on elsewhere. Of the options, Owner counts: who
-// has done it, if not this Client. ErrInvalid: the backend keeps no slots, or the handle is not
+// that detached its lease, so that the work goes on elsewhere. It takes the option Owner: who has
+// done it, if not this Client. ErrInvalid: the backend keeps no slots, or the handle is not
 // of an exclusive lease.
 func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, opts ...Option) error {
-	if err := c.info.canOnce(h.Key(), slot, opts); err != nil {
+	if err := c.info.canOnce(h.Key(), slot); err != nil {
 		return err
 	}
 	var o callOptions
-	if err := o.readOptions(true, opts); err != nil {
+	if err := o.readOptions(finishTakes, true, opts); err != nil {
 		return wrap("finish", h.Key(), err)
 	}
 	mark := writeMark(Run{Slot: slot, Done: time.Now(), Owner: cmp.Or(o.owner, c.options.Owner)})

@@ -29,7 +29,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
 	var o callOptions
-	if err := o.readOptions(false, opts); err != nil {
+	if err := o.readOptions(lockTakes, false, opts); err != nil {
 		return nil, wrap(op, sorted[0], err)
 	}
 	for _, key := range sorted {

@@ -40,12 +40,14 @@ type Run struct {
 // a call that returned true and an error may be repeated, with a larger token. An f that
 // releases the lease itself, or keeps a share of it, has not finished: that is an error, too.
 //
+// It takes the options of Lock but Reentrant.
+//
 // It costs two round trips. What has been noted does not expire.
 func (c *Client) Once(
 	ctx context.Context, key string, slot time.Time,
 	f func(ctx context.Context, l *Lease) error, opts ...Option,
 ) (ran bool, err error) {
-	if err := c.info.canOnce(key, slot, opts); err != nil {
+	if err := c.info.canOnce(key, slot); err != nil {
 		return false, err
 	}
 	l, err := c.acquire(ctx, request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}, opts)

@@ -157,16 +157,16 @@ func defaultOwner() string {
 	return strings.ToValidUTF8(owner, "")
 }
 
-// Option changes one call.
+// Option changes one call. Each call says which options it takes; any other is ErrInvalid.
 type Option struct {
-	name string
+	name optionSet
 	set  func(*callOptions) error
 }
 
 // Wait bounds how long a call may wait in line, not how long the lock is held.
 // 0 makes the call a try. Without Wait, only ctx bounds the waiting.
 func Wait(d time.Duration) Option {
-	return Option{"Wait", func(o *callOptions) error {
+	return Option{optionWait, func(o *callOptions) error {
 		o.wait = d
 		return checkNotNegative("Wait", d)
 	}}
@@ -175,7 +175,7 @@ func Wait(d time.Duration) Option {
 // TTL gives this claim another lease than Options.TTL. A TTL outside the backend's limits
 // is raised or cut to the limit, and Hooks.Warn reports that.
 func TTL(d time.Duration) Option {
-	return Option{"TTL", func(o *callOptions) error {
+	return Option{optionTTL, func(o *callOptions) error {
 		o.ttl = d
 		return checkTTL("TTL", d)
 	}}
@@ -187,7 +187,7 @@ func TTL(d time.Duration) Option {
 // stores other than Redis and memory it also does if the call may wait and d is longer than
 // Options.TTL: a waiter that dies must not keep its place for d.
 func FixedLease(d time.Duration) Option {
-	return Option{"FixedLease", func(o *callOptions) error {
+	return Option{optionFixedLease, func(o *callOptions) error {
 		o.fixed = d
 		return checkTTL("FixedLease", d)
 	}}
@@ -198,7 +198,7 @@ func FixedLease(d time.Duration) Option {
 // warns when two thirds have passed. As FixedLease, it may cost one more round trip, and
 // goroutines of one process queue in the store.
 func ManualRenewal() Option {
-	return Option{"ManualRenewal", func(o *callOptions) error {
+	return Option{optionManualRenewal, func(o *callOptions) error {
 		o.manual = true
 		return nil
 	}}
@@ -207,7 +207,7 @@ func ManualRenewal() Option {
 // MaxHold ends the lease with ErrMaxHold after d, counted from the grant, however
 // alive its holder is. Until then it is renewed.
 func MaxHold(d time.Duration) Option {
-	return Option{"MaxHold", func(o *callOptions) error {
+	return Option{optionMaxHold, func(o *callOptions) error {
 		o.maxHold = d
 		return checkTTL("MaxHold", d)
 	}}
@@ -225,7 +225,7 @@ func MaxHold(d time.Duration) Option {
 // outer call. With LockAll each lease needs its own Tick. Goroutines of one process queue in
 // the store.
 func Progress(d time.Duration) Option {
-	return Option{"Progress", func(o *callOptions) error {
+	return Option{optionProgress, func(o *callOptions) error {
 		o.progress = d
 		return checkTTL("Progress", d)
 	}}
@@ -236,7 +236,7 @@ func Progress(d time.Duration) Option {
 // below the backend's shortest lease lasts as long as that. It keeps a job that is
 // shorter than the clocks' skew from running twice.
 func MinHold(d time.Duration) Option {
-	return Option{"MinHold", func(o *callOptions) error {
+	return Option{optionMinHold, func(o *callOptions) error {
 		o.minHold = d
 		return checkNotNegative("MinHold", d)
 	}}
@@ -254,7 +254,7 @@ func MinHold(d time.Duration) Option {
 // claim that waits when its process dies keeps its place for d longer, too. Goroutines of
 // one process queue in the store.
 func LockDelay(d time.Duration) Option {
-	return Option{"LockDelay", func(o *callOptions) error {
+	return Option{optionLockDelay, func(o *callOptions) error {
 		o.lockDelay = d
 		return checkNotNegative("LockDelay", d)
 	}}
@@ -266,7 +266,7 @@ func LockDelay(d time.Duration) Option {
 // exclude goroutines that share a ctx from one another. Without it, such a call
 // is ErrDeadlock.
 func Reentrant() Option {
-	return Option{"Reentrant", func(o *callOptions) error {
+	return Option{optionReentrant, func(o *callOptions) error {
 		o.reentrant = true
 		return nil
 	}}
@@ -274,7 +274,7 @@ func Reentrant() Option {
 
 // Retry is the Backoff of this call, instead of Options.Backoff.
 func Retry(b Backoff) Option {
-	return Option{"Retry", func(o *callOptions) error {
+	return Option{optionRetry, func(o *callOptions) error {
 		o.backoff = b
 		if b == nil {
 			return invalid("Retry was given no Backoff")
@@ -286,7 +286,7 @@ func Retry(b Backoff) Option {
 // Note is free text that others see beside the owner: UTF-8 without zero bytes and without
 // U+001F, at most 1024 bytes.
 func Note(s string) Option {
-	return Option{"Note", func(o *callOptions) error {
+	return Option{optionNote, func(o *callOptions) error {
 		o.note = s
 		switch {
 		case !isText(s):
@@ -317,7 +317,7 @@ func Note(s string) Option {
 // Goroutines do not queue in this process for such a claim. ErrInvalid on a backend that cannot pass claims
 // between processes (ZooKeeper, a quorum).
 func ClaimID(id string) Option {
-	return Option{"ClaimID", func(o *callOptions) error {
+	return Option{optionClaimID, func(o *callOptions) error {
 		o.claimID = id
 		if !isClaimID(id) {
 			return invalid("ClaimID is %s; want 16 to 64 letters, digits, \"-\" and \"_\"", printable(id))
@@ -336,7 +336,7 @@ func isClaimID(id string) bool {
 // Owner is Options.Owner for this call, for a program that takes locks for others; at most 256
 // bytes. It decides nothing. Goroutines of one process queue in the store then.
 func Owner(s string) Option {
-	return Option{"Owner", func(o *callOptions) error {
+	return Option{optionOwner, func(o *callOptions) error {
 		o.owner = s
 		switch {
 		case !isText(s):
@@ -346,64 +346,6 @@ func Owner(s string) Option {
 		}
 		return nil
 	}}
-}
-
-// callOptions are the options of one call. A time that is zero was not given.
-type callOptions struct {
-	wait      time.Duration // 0 for a try; negative: without bound
-	ttl       time.Duration
-	fixed     time.Duration // FixedLease
-	maxHold   time.Duration
-	minHold   time.Duration
-	progress  time.Duration
-	lockDelay time.Duration
-	note      string
-	claimID   string // "": drawn by this package
-	owner     string // "": Options.Owner
-	reentrant bool
-	manual    bool    // ManualRenewal
-	backoff   Backoff // nil: Options.Backoff
-}
-
-// readOptions reads opts and refuses contradictions.
-func (o *callOptions) readOptions(try bool, opts []Option) error {
-	o.wait = -1
-	for _, opt := range opts {
-		if opt.set == nil {
-			continue
-		}
-		if err := opt.set(o); err != nil {
-			return err
-		}
-	}
-	switch {
-	case try && o.wait > 0:
-		return invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.wait)
-	case o.fixed > 0 && o.manual:
-		return invalid("a FixedLease is never renewed; for ManualRenewal give the lease with TTL(%v)", o.fixed)
-	case o.fixed > 0 && (o.ttl > 0 || o.maxHold > 0):
-		return invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
-	case o.minHold > o.maxHold && o.maxHold > 0, o.minHold > o.fixed && o.fixed > 0:
-		return invalid("MinHold %v is longer than the holding may last", o.minHold)
-	}
-	if try {
-		o.wait = 0
-	}
-	return o.checkProgress()
-}
-
-// checkProgress refuses a Progress that contradicts how the lease is renewed, or how long it
-// may last.
-func (o *callOptions) checkProgress() error {
-	switch {
-	case o.progress == 0:
-		return nil
-	case o.fixed > 0 || o.manual:
-		return invalid("Progress says when the watchdog renews; FixedLease and ManualRenewal have no watchdog")
-	case o.maxHold > 0 && o.progress >= o.maxHold:
-		return invalid("MaxHold %v ends the lease before Progress %v; make Progress shorter", o.maxHold, o.progress)
-	}
-	return nil
 }
 
 func checkNotNegative(what string, d time.Duration) error {

@@ -40,21 +40,12 @@ func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) time.Durati
 // there is one.
 func (i *storeInfo) breakDelay(opts []Option) (delay time.Duration, given bool, err error) {
 	var o callOptions
-	for _, opt := range opts {
-		switch {
-		case opt.set == nil:
-			continue
-		case opt.name != "LockDelay":
-			return 0, false, invalid("Break takes no option but LockDelay; leave out %s", opt.name)
-		}
-		given = true
-		if err := opt.set(&o); err != nil {
-			return 0, false, err
-		}
+	if err := o.readOptions(breakTakes, true, opts); err != nil {
+		return 0, false, err
 	}
 	switch d := o.lockDelay; {
 	case d == 0:
-		return 0, given, nil
+		return 0, o.given != 0, nil
 	case !i.Linger:
 		return 0, false, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay",
 			i.Name)
@@ -65,14 +56,10 @@ func (i *storeInfo) breakDelay(opts []Option) (delay time.Duration, given bool, 
 	}
 }
 
-// canOnce refuses a call of Once that cannot succeed.
-func (i *storeInfo) canOnce(key string, slot time.Time, opts []Option) error {
+// canOnce refuses a slot that cannot be noted.
+func (i *storeInfo) canOnce(key string, slot time.Time) error {
 	if !i.Mark {
 		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", i.Name))
-	}
-	var o callOptions
-	if _ = o.readOptions(false, opts); o.reentrant {
-		return wrap(opOnce, key, invalid("Once cannot share a lease; leave out Reentrant"))
 	}
 	if y := slot.UTC().Year(); y < 0 || y > 9999 {
 		return wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))

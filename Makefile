@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build quick test versions lint cross bench bench-compare torture model others mutants vuln release release-check clean
+.PHONY: help build quick test verify versions lint cross bench bench-compare others vuln release release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -14,8 +14,11 @@ quick: ## tests that need no server, in about a minute: core, driver, memory, SQ
 	cd verify && go test -race -gcflags=modernc.org/...=-race=false -run "/^SQLite$$" ./sql
 	cd verify && go test -race -run RandomPrograms ./bubble -rapid.checks=200
 
-test: ## run all tests; installs the servers they need on Debian as root, says what to install elsewhere
+test: ## what a pull request needs; installs the servers it needs on Debian as root, says what to install elsewhere
 	@scripts/test.sh
+
+verify: ## the proof that takes longer, all but torture and mutants, or WHAT='every torture': parts in verify/README.md
+	@scripts/verify.sh $(WHAT)
 
 # Left out: sentinels of Redis 6.0 cannot be told to hurry and undo what tests have them do, and PostgreSQL 13
 # counts deadlocks in a process that does not run there.
@@ -42,21 +45,12 @@ bench: ## compare with raw Redis and with other libraries, in one run
 bench-compare: ## compare the Go benchmarks with those of the last release, or of REF=commit
 	@scripts/bench-compare.sh $(or $(REF),last)
 
-torture: ## an hour of faults on every store; keeps the histories in torture/
-	cd verify && go run ./cmd/torture -start all -for 1h -dir ../torture/$$(date -u +%Y-%m-%dT%H%M%SZ)
-
-model: ## check the models of the line and of the local queue with Spin, and print how large each search was
-	cd verify && go test -count=1 -v -timeout 1h ./model-checking -large
-
 others: ## put locks of other libraries through the same faults, and write docs/others-under-test.md; as root on Debian
 	@command -v npm >/dev/null || scripts/servers.sh
 	cd verify/others/adapters/node && npm ci --no-audit --no-fund
 	scripts/with-debian.sh trixie redis-server postgresql mariadb-server zookeeper default-jdk-headless python3-redis \
 		python3-kazoo nodejs php-cli php-redis php-symfony-lock libcurator-recipes-java -- \
 		sh -c 'cd verify && go run ./cmd/others'
-
-mutants: ## break each rule in the source, and see the tests notice
-	cd verify && go run ./cmd/mutants
 
 vuln: ## look for known vulnerabilities (asks the Go vulnerability database)
 	@cd tools && GOWORK=off go build -o ../bin/govulncheck golang.org/x/vuln/cmd/govulncheck

@@ -10,7 +10,7 @@ for target in linux/arm64 windows/amd64 darwin/arm64; do
 	modules=("${ours[@]}")
 	[ "$GOOS" != darwin ] || modules+=(lab verify examples)
 	for module in "${modules[@]}"; do
-		(cd "$module" && go vet ./...)
+		(cd "$module" && go vet -tags verify ./...)
 	done
 	echo "builds for $target"
 done

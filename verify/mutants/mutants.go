@@ -116,10 +116,11 @@ func Try(ctx context.Context, root, scratch string, m Mutant, limit time.Duratio
 	return v, nil
 }
 
-// ci is how scripts/test.sh calls go test: see TestMutantsAreTriedAsCITests.
+// ci is how scripts/tests.bash calls go test, with the tests that make verify adds: see
+// TestMutantsAreTriedAsTestsAreRun.
 var ci = []string{
 	"test", "-race",
-	"-gcflags=modernc.org/...=-race=false", "-gcflags=github.com/go-zookeeper/...=-race=false",
+	"-gcflags=modernc.org/...=-race=false", "-gcflags=github.com/go-zookeeper/...=-race=false", "-tags=verify",
 }
 
 // run runs t and returns what it prints. The overlay is handed to the go commands that

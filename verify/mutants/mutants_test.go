@@ -88,18 +88,19 @@ func declared(t *testing.T, folder, name string) bool {
 	})
 }
 
-// TestMutantsAreTriedAsCITests: what notices a mutant here notices it there.
-func TestMutantsAreTriedAsCITests(t *testing.T) {
-	script := read(t, "scripts", "test.sh")
+// TestMutantsAreTriedAsTestsAreRun: what notices a mutant here notices it there.
+func TestMutantsAreTriedAsTestsAreRun(t *testing.T) {
+	script := read(t, "scripts", "tests.bash")
 	unraced := regexp.MustCompile(`(?m)^unraced=\((.*)\)$`).FindStringSubmatch(script)
 	call := regexp.MustCompile(`go (test .*) -p \S+ -timeout \S+ `).FindStringSubmatch(script)
 	if unraced == nil || call == nil {
-		t.Fatal("scripts/test.sh calls go test in another way than this test can read")
+		t.Fatal("scripts/tests.bash calls go test in another way than this test can read")
 	}
-	if got := strings.Replace(call[1], `"${unraced[@]}"`, unraced[1], 1); got != strings.Join(ci, " ") {
-		t.Errorf("scripts/test.sh calls go %s, and mutants are tried with go %s", got, strings.Join(ci, " "))
+	got := strings.NewReplacer(`"${unraced[@]}"`, unraced[1], `${tags[@]+"${tags[@]}"}`, "-tags=verify").Replace(call[1])
+	if got != strings.Join(ci, " ") {
+		t.Errorf("scripts/tests.bash calls go %s, and mutants are tried with go %s", got, strings.Join(ci, " "))
 	}
-	if !strings.Contains(script, `$(go list -m -f '{{.Dir}}/...')`) {
+	if !strings.Contains(read(t, "scripts", "test.sh"), `$(go list -m -f '{{.Dir}}/...')`) {
 		t.Fatal("scripts/test.sh does not test all modules of the workspace")
 	}
 	workspace := read(t, "go.work")

@@ -1,0 +1,43 @@
+# What scripts/test.sh and scripts/verify.sh share: bash reads it, nobody runs it.
+
+# Packages of verify that make verify runs, whole. A test of another package that make verify
+# runs is in a file with the build tag verify.
+folders=(torture check model traffic every cut bubble model-checking others observe reports)
+
+# SQLite, C translated to Go, is left out of race detection: it has no goroutines of its
+# own, and takes twice the time with it. So is the client of ZooKeeper, which races with
+# itself when it connects again (github.com/go-zookeeper/zk/pull/35). That of Redis cannot be: it
+# brings a copy of sync.Map of its own, and the linker may take that for all.
+unraced=(-gcflags=modernc.org/...=-race=false -gcflags=github.com/go-zookeeper/...=-race=false)
+
+# The tests of a store wait most of the time, for leases and for servers. So packages run side by side.
+side_by_side=${FENCELOCK_TEST_PARALLEL:-2}
+
+printed=$(mktemp)
+trap 'rm -f "$printed"' EXIT
+
+# name_failed names what failed once more, at the end: a test that fails prints the logs of its
+# servers, thousands of lines at times.
+name_failed() {
+	echo "== what failed"
+	grep -aE '^ *--- FAIL|^FAIL|^panic: |^WARNING: DATA RACE|^ +[a-z_0-9]+_test\.go:[0-9]+: ' "$printed" | cut -c 1-300 | tail -40
+	exit 1
+} >&2
+
+# run tests packages with the flags in the array flags, with the race detector. All is compiled before the first test
+# begins: a compiler takes the processors from the tests. The time limit is for a busy machine.
+run() { # NAME WORKSPACE FOLDER PACKAGE...
+	local name=$1 workspace=$2 folder=$3 begun=$SECONDS package packages=()
+	shift 3
+	for package in "$@"; do
+		[[ $package != -* ]] || break # the rest is for go test
+		packages+=("$package")
+	done
+	echo "== $name"
+	(
+		cd "$folder" && export GOWORK=$workspace &&
+			go list -test -export -race "${unraced[@]}" ${tags[@]+"${tags[@]}"} "${packages[@]}" >/dev/null &&
+			go test -race "${unraced[@]}" ${tags[@]+"${tags[@]}"} -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@" | tee "$printed"
+	) || name_failed
+	echo "== $name: $((SECONDS - begun)) s"
+}

@@ -354,3 +354,48 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		ok(t, b.ReleaseDetached(bg, reader))
 	})
 }
+
+// A goroutine of a handler took a share while another one detached the lease. The share went on
+// beside the handle, never ended, and its Release took the lock from whoever had adopted it.
+func TestLeaseIsNotSharedWhileItIsDetached(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k")
+		inside := l.Context()
+		share := func() (*fencelock.Lease, error) { return a.Lock(inside, "k", fencelock.Reentrant()) }
+		during := func(context.Context, string) error {
+			w.is(errOf(share()), fencelock.ErrDetached)
+			w.is(errOf(a.Detach(bg, l)), fencelock.ErrInvalid)
+			return nil
+		}
+		w.store.meddle(only(during, "detach"), nil)
+		h := w.detach(a, l)
+		w.is(errOf(share()), fencelock.ErrDetached)
+		x := w.got(b.Adopt(bg, h))
+		start := time.Now()
+		must(t, a.Shutdown(bg)) // nothing is held here
+		tookAtMost(t, start, time.Second)
+		ok(t, x.Err())
+		w.taken("k")
+		w.release(x)
+	})
+}
+
+// A Detach that fails, or finds that it cannot be, lets the lease be shared as before.
+func TestLeaseIsSharedAfterAFailedDetach(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.client(nil)
+		for _, key := range []string{"k", strings.Repeat("k", driver.MaxKey)} {
+			l := w.lock(a, key)
+			w.store.meddle(only(down, "detach"), nil)
+			if _, err := a.Detach(bg, l); err == nil {
+				t.Error("it was detached")
+			}
+			w.store.heal()
+			share := w.got(a.Lock(l.Context(), key, fencelock.Reentrant()))
+			w.is(errOf(a.Detach(bg, l)), fencelock.ErrInvalid)
+			w.release(share)
+			w.release(l)
+		}
+	})
+}

@@ -19,10 +19,13 @@ const opAdopt = "adopt"
 //
 // It costs one round trip, or two on etcd. Of a lease with a ClaimID that began just now, it
 // costs none where each claim has its own lease, and the lock stays taken for the rest of its
-// TTL. After an error other than ErrLost the lease is as it was. ErrInvalid: the backend cannot
-// pass claims between processes (ZooKeeper, a quorum), others share the lease, its key is longer
-// than about 300 bytes, or it has a MaxHold, a MinHold, a FixedLease, a Progress or a LockDelay,
-// which only its process keeps.
+// TTL. While it runs, the lease is not shared: a Reentrant call fails with ErrDetached. After an
+// error other than ErrLost the lease is as it was.
+//
+// ErrInvalid: the backend cannot pass claims between processes (ZooKeeper, a quorum), others
+// share the lease, another Detach of it is under way, its key is longer than about 300 bytes, or
+// it has a MaxHold, a MinHold, a FixedLease, a Progress or a LockDelay, which only its process
+// keeps.
 func (c *Client) Detach(ctx context.Context, l *Lease) (Handle, error) {
 	h, err := c.detach(ctx, l)
 	return h, wrap("detach", l.Key(), err)
@@ -39,10 +42,11 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err := l.Err(); err != nil {
 		return "", err
 	}
-	h, err := l.newHandle()
+	h, err := l.beginDetach()
 	if err != nil {
 		return "", err
 	}
+	defer l.grant.endDetach()
 	text, err := h.write(&c.info.Info)
 	if err != nil {
 		return "", err
@@ -100,19 +104,30 @@ func (c *Client) Detaches() bool {
 	return ok
 }
 
-// newHandle is the handle of the lease, or says why it can have none.
-func (l *Lease) newHandle() (handle, error) {
+// beginDetach returns the handle of the lease, or says why it can have none. Until endDetach the
+// grant is not shared: a share would outlive the Detach, with no claim behind it.
+func (l *Lease) beginDetach() (handle, error) {
 	g, cl := l.grant, l.grant.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	switch {
 	case g.leases != l || l.next != nil:
 		return handle{}, invalid("the lease is shared: release the other handles on it before")
+	case g.detaches:
+		return handle{}, invalid("another Detach of the lease is under way")
 	case cl.fixed || g.endAt != never || g.progress != nil || cl.readRare().minHold > 0 || cl.readRare().lockDelay > 0:
 		return handle{}, invalid("FixedLease, MaxHold, MinHold, Progress and LockDelay end with the process of the " +
 			"holder; leave them out")
 	}
+	g.detaches = true
 	return handle{ticket: cl.ticketLocked(), token: g.token, uncertain: cl.mayEnterLocked()}, nil
+}
+
+// endDetach lets the grant be shared again, if it is not over.
+func (g *grant) endDetach() {
+	g.claim.mu.Lock()
+	defer g.claim.mu.Unlock()
+	g.detaches = false
 }
 
 // endDetached ends the lease here, after the store has detached its claim.

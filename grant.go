@@ -21,6 +21,7 @@ type grant struct {
 	leases   *Lease    // a list of those not released
 	open     int32     // leases whose Release was not called
 	over     bool
+	detaches bool // a Detach is under way, so nobody may share the grant
 }
 
 // event is an event of g, for one of the hooks. The mutex of the claim is held.

@@ -263,8 +263,8 @@ func LockDelay(d time.Duration) Option {
 // Reentrant shares the lease that ctx already carries for the key, if any: the
 // call returns a new handle on the same grant, with the same token. Each handle
 // is released on its own; the lock is free when the last one is. It does not
-// exclude goroutines that share a ctx from one another. Without it, such a call
-// is ErrDeadlock.
+// exclude goroutines that share a ctx from one another. While the lease is being
+// detached, the call fails with ErrDetached. Without it, such a call is ErrDeadlock.
 func Reentrant() Option {
 	return Option{optionReentrant, func(o *callOptions) error {
 		o.reentrant = true

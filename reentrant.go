@@ -54,9 +54,16 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 		return nil, ErrKind
 	case !a.reentrant || a.weight > int64(cl.weight):
 		return nil, fmt.Errorf("this context already holds the key: %w", ErrDeadlock)
-	case a.ttl > 0 || a.fixed > 0 || a.manual || a.maxHold > 0 || a.minHold > 0 || a.progress > 0 || a.lockDelay > 0:
+	case g.detaches:
+		return nil, fmt.Errorf("the lease of %s is not shared any more: %w", printable(a.key), ErrDetached)
+	case a.ownLease():
 		return nil, invalid("the lease of %s is shared: TTL, FixedLease, ManualRenewal, MaxHold, MinHold, Progress "+
 			"and LockDelay belong to the outer call", printable(a.key))
 	}
 	return g.addLeaseLocked(a.ctx, &Lease{}), nil
+}
+
+// ownLease reports whether the options are about a lease of the call's own.
+func (a *acquisition) ownLease() bool {
+	return a.ttl > 0 || a.fixed > 0 || a.manual || a.maxHold > 0 || a.minHold > 0 || a.progress > 0 || a.lockDelay > 0
 }

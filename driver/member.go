@@ -27,7 +27,9 @@ import (
 //   - Quarantine: a store that is new or has lost its data answers a *QuarantineError
 //     to every ballot until MaxTTL has passed since it noticed. By then all leases
 //     that it may have forgotten are over, and all tokens that it may have forgotten
-//     are below its floor. Durable excepts a restart that loses nothing.
+//     are below its floor. Durable excepts a restart that loses nothing. A store that
+//     measures the quarantine by its wall clock counts from a ballot within Skew of it:
+//     that clock may be wrong when a machine boots, and stepped later.
 type Member interface {
 	Backend
 
@@ -61,7 +63,8 @@ type Membership struct {
 	MaxTTL time.Duration
 	// Durable says that the node's store keeps all that it has acknowledged when the
 	// store or its machine is killed. Then no quarantine follows a restart. (Redis:
-	// appendonly yes with appendfsync always.)
+	// appendonly yes with appendfsync always, and no replicas: a replica that takes the
+	// place of its master may lag behind, and a quarantine follows.)
 	Durable bool
 }
 

@@ -46,7 +46,7 @@ func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Comman
 	argv := make([]any, 0, 6)
 	argv = append(argv, encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait), ballot, b.member.terms)
 	if reenter {
-		argv = append(argv, "1")
+		argv = append(argv, time.Now().UnixMicro())
 	}
 	keys := append(append(make([]any, 0, 4), b.keys(c.Key)...), b.member.key)
 	return transport.NewCommand(ballotScript, keys, argv...)
@@ -105,6 +105,14 @@ func ballotRefusal(doing, key, s string) error {
 			return driver.BallotError{Last: n}
 		case s[0] == 'q' && err == nil:
 			return &driver.QuarantineError{Left: time.Duration(n) * time.Microsecond}
+		case s[0] == 'c':
+			lasts, ahead, _ := strings.Cut(s[1:], " ")
+			r := reply{parts: []any{lasts, ahead}}
+			left, apart := r.duration(), r.duration().Abs()
+			if !r.bad {
+				return fmt.Errorf("its clock is %v apart from the clock of this client, more than the Skew of a member: %w",
+					apart.Round(time.Millisecond), &driver.QuarantineError{Left: left})
+			}
 		case strings.HasPrefix(s, "mskew "):
 			return &driver.PermanentError{Err: fmt.Errorf(
 				"redis: this server is a member of a quorum with %s: use the same driver.Membership everywhere", s[1:])}

@@ -6,10 +6,12 @@
 --       4 ballot(19)
 --       5 skew in µs(16) ' ' how long a quarantine lasts in µs(16) ' ' '1' if a restart
 --         forgets nothing, or '0' ' ' what the members of this quorum have agreed on
---       6 if there is one, the claim re-enters
+--       6 if there is one, the claim re-enters, and this is the clock of its client in µs
 -- It answers as enter does, and
 --   'b' last(19)      the ballot is not granted: one above last may be
 --   'q' µs            no ballot is granted for that long
+--   'c' µs ' ' ahead  nor for that long after a ballot within the skew of this clock, which is
+--                     so many µs ahead of the one of this client
 --   'm' text          this node has agreed on something else
 local width = 4
 --include locks.lua
@@ -87,7 +89,7 @@ return each(function(claim, _, no_wait, ballot, terms, reenters)
     error('FENCELOCK EXHAUSTED ' .. R, 0)
   end
   local why = refusal(l, id, details, no_wait)
-    or membership(sub(terms, 18, 33), sub(terms, 35, 35), sub(terms, 37))
+    or membership(sub(terms, 18, 33), sub(terms, 1, 16), sub(terms, 35, 35), sub(terms, 37), reenters or ballot)
     or ballot_refusal(l, last, ballot, sub(terms, 1, 16), reenters)
   if why then
     commit_purge(l)

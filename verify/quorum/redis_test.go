@@ -2,18 +2,23 @@ package quorum_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // A restarted Redis may have lost what it acknowledged last, so it takes no locks for a
-// quarantine, unless it is Durable. Each lock is asked for twice: the first ballot notices, and
-// the second finds its note. A dump names the old replication history if there was a replica.
+// quarantine, unless it is Durable and writes a log. Each lock is asked for twice: the first
+// ballot notices, and the second finds its note. A dump names the old replication history if
+// there was a replica.
 func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 	t.Parallel()
 	for _, m := range []driver.Membership{lasting, durable} {
@@ -34,16 +39,66 @@ func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 			check(t, s.Restart())
 			for _, key := range []string{"known", "new", "known", "new"} {
 				err := ballotAndLeave(t, b, key)
-				if m.Durable && err != nil {
-					t.Errorf("a durable member that was restarted answered a ballot on %q with %v", key, err)
-				}
-				if !m.Durable {
+				if !m.Durable || dump {
 					wantQuarantine(t, m, err)
+				} else if err != nil {
+					t.Errorf("a durable member that was restarted answered a ballot on %q with %v", key, err)
 				}
 			}
 			check(t, b.(driver.Member).Initialise(t.Context()))
 			check(t, ballotAndLeave(t, b, "new"))
 		}
+	}
+}
+
+// A Durable member dies, and its replica takes over its address. The replica lags behind: it lacks a
+// lock that is held on the member that died and on one other. It is promoted, or started again as
+// a master. A second holder must not come, however often it asks.
+func TestReplicaThatTakesOverADurableMemberWaitsOutAQuarantine(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {
+			t.Parallel()
+			all := servers(t, 3, testserver.Persist(true), soonInSync)
+			replica := testserver.Redis(t, testserver.Persist(true))
+			follow(t, replica, all[1])
+			readyAs(t, all, durable)
+			until(t, "the replica knows the member", func() error {
+				if ask(t, replica, "GET", "fencelock:@member") != ask(t, all[1], "GET", "fencelock:@member") {
+					return errors.New("it does not")
+				}
+				if state := ask(t, replica, "INFO", "persistence"); !strings.Contains(state, "aof_rewrite_in_progress:0") {
+					return errors.New("it is writing its log")
+				}
+				return nil
+			})
+			ask(t, replica, "REPLICAOF", "127.0.0.1", "1") // its connection is cut
+
+			first, end := quorumOf([]string{all[0].Addr(), all[1].Addr(), "127.0.0.1:1"}, durable)
+			t.Cleanup(end)
+			held := lock(t, testclient.New(t, first, nil), "k")
+			check(t, all[1].Kill())
+			ask(t, replica, "REPLICAOF", "NO", "ONE")
+			if restarted {
+				check(t, replica.Stop())
+				check(t, replica.Restart())
+			}
+
+			second, end := quorumOf([]string{all[0].Addr(), replica.Addr(), all[2].Addr()}, durable)
+			t.Cleanup(end)
+			other := testclient.New(t, second, nil)
+			for range 2 {
+				_, err := other.TryLock(t.Context(), "k")
+				if !errors.Is(err, fencelock.ErrUnavailable) && !errors.Is(err, fencelock.ErrNotAcquired) {
+					t.Errorf("beside a holder that lost nothing, a second one was answered %v", err)
+				}
+				replicaMember, end := member(replica.Addr(), durable)
+				wantQuarantine(t, durable, ballotAndLeave(t, replicaMember, "another"))
+				end()
+			}
+			check(t, held.Err())
+			_ = held.Release(t.Context()) // one member of three confirms it
+		})
 	}
 }
 
@@ -116,6 +171,52 @@ func TestRedisMemberThatBeginsANewHistoryGoesOn(t *testing.T) {
 	}
 	if known := ask(t, s, "GET", "fencelock:@member"); !strings.Contains(known, replicationID(t, s)) {
 		t.Errorf("the member has not noted its new history %s: %s", replicationID(t, s), known)
+	}
+}
+
+// A member boots with a clock that is an hour behind, loses its data, is asked, and then its clock is
+// stepped. What counts is the time since a ballot that the clock agreed with. (The ballots
+// come from a clock an hour ahead; the note of the member goes back by an hour when the clock is
+// stepped.)
+func TestQuarantineOfAMemberThatBootsWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{-time.Hour, time.Hour, -2 * lasting.Skew} {
+		s := testserver.Redis(t)
+		b := openMember(t, s)
+		c := ballotOn("k")
+		c.Ballot -= off.Microseconds()
+		_, err := b.Enter(t.Context(), c)
+		wantQuarantine(t, lasting, err)
+		if err == nil || !strings.Contains(err.Error(), "its clock is") {
+			t.Errorf("a clock that is off by %v was answered with %v; want an error that says so", off, err)
+		}
+		if note, known := strings.CutPrefix(ask(t, s, "GET", "fencelock:@member"), "1 "); known {
+			born, rest, _ := strings.Cut(note, " ")
+			µs, err := strconv.ParseInt(born, 10, 64)
+			check(t, err)
+			ask(t, s, "SET", "fencelock:@member", fmt.Sprintf("1 %016d %s", µs+off.Microseconds(), rest))
+		}
+		for range 2 {
+			wantQuarantine(t, lasting, ballotAndLeave(t, b, "k"))
+		}
+		if note := ask(t, s, "GET", "fencelock:@member"); !strings.HasPrefix(note, "1 ") {
+			t.Errorf("a ballot within the skew did not begin the quarantine: the member is %q", note)
+		}
+	}
+}
+
+// An old claim comes back to a member that lost its data. Its ballot is far below the clock, and its
+// client's clock is right: that begins the quarantine, where nobody else may ever ask.
+func TestReentryBeginsTheQuarantine(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	b := openMember(t, s)
+	old := ballotOn("k")
+	old.Ballot -= time.Hour.Microseconds()
+	_, err := b.(driver.Member).Reenter(t.Context(), old)
+	wantQuarantine(t, lasting, err)
+	if note := ask(t, s, "GET", "fencelock:@member"); !strings.HasPrefix(note, "1 ") {
+		t.Errorf("the re-entry did not begin the quarantine: the member is %q", note)
 	}
 }
 

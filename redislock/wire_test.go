@@ -204,25 +204,35 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	}
 }
 
-// An Enter that is late is sent again, and what was late may still arrive, when the lock has
-// been given back: it must not have it then, for nobody would release it.
+// An Enter that is late, or whose connection is reset, is sent again. What was sent first may
+// still arrive when the lock has been given back: it must not get the lock then, for nobody
+// would release it.
 func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 	t.Parallel()
 	far := func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond }
 	for name, tt := range map[string]struct {
-		far     bool // go-redis sends it again; else we do
+		far     bool // go-redis sends again what is late; else we do
+		reset   bool // go-redis sends it again, and at once
 		refused bool
+		alone   bool
 	}{
-		"granted, near": {},
-		"refused, near": {refused: true},
-		"granted, far":  {far: true},
-		"refused, far":  {far: true, refused: true},
+		"granted, near":               {},
+		"refused, near":               {refused: true},
+		"granted, far":                {far: true},
+		"refused, far":                {far: true, refused: true},
+		"granted, near, reset":        {reset: true},
+		"refused, near, reset":        {reset: true, refused: true},
+		"granted, far, reset":         {far: true, reset: true},
+		"refused, far, reset":         {far: true, reset: true, refused: true},
+		"refused, no pipeline, late":  {alone: true, far: true, refused: true},
+		"refused, no pipeline, reset": {alone: true, far: true, reset: true, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			rdb, other := dial(t, s), connect(t, s, nil)
-			p, b := through(t, s, far)
+			p := newProxy(t, s)
+			b := closing(t, New(p.client(far), &Options{NoPipeline: tt.alone}))
 			leave(t, other, enter(t, other, mutex("key"))) // the server knows the scripts
 			if !tt.far {
 				leave(t, b, enter(t, b, mutex("key"))) // and is near
@@ -235,8 +245,11 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 			}
 			sent := 0
 			p.onScript(enterScript, func(nth int) faultproxy.Action {
-				if sent = nth; sent > 1 {
+				switch sent = nth; {
+				case sent > 1:
 					return faultproxy.Pass
+				case tt.reset:
+					return faultproxy.LateRequest
 				}
 				return faultproxy.HoldRequest
 			})

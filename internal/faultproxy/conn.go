@@ -2,6 +2,7 @@ package faultproxy
 
 import (
 	"bufio"
+	"net"
 	"sync"
 	"time"
 )
@@ -30,6 +31,7 @@ const (
 	DiscardAnswer        // The server gets the request. The client hears nothing on this connection from then on.
 	HoldAnswer           // The server gets the request. The client hears nothing on this connection until Resume.
 	HoldRequest          // The server gets the request at Resume.
+	LateRequest          // The client's connection is reset. The server gets the request at Resume.
 )
 
 // answerTimeout bounds the wait for an answer that is to be lost. A server that hangs for as
@@ -71,16 +73,14 @@ func (c *conn) passRequests() {
 			c.breakOff(q.AfterCut)
 			return
 		}
-		if action == HoldRequest {
-			wait(c.proxy, c.proxy.nextResume())
-		}
+		c.hold(action)
 		if !c.proxy.await(ToServer) {
 			continue
 		}
 		if _, err := c.server.Write(q.Data); err != nil {
 			return
 		}
-		if action == DropAnswer {
+		if action == DropAnswer || action == LateRequest {
 			select {
 			case <-c.ended:
 			case <-time.After(answerTimeout):
@@ -105,11 +105,26 @@ func (c *conn) prepare(a Action, asks bool) bool {
 		c.discard = true
 	case HoldAnswer:
 		c.held = resume
+	case LateRequest:
+		a, c.discard = DropAnswer, true
 	}
 	if asks || a == DropAnswer {
 		c.pending = append(c.pending, a)
 	}
 	return true
+}
+
+// hold waits until the server is to get a request. LateRequest ends the client's connection first.
+func (c *conn) hold(a Action) {
+	if a != HoldRequest && a != LateRequest {
+		return
+	}
+	resume := c.proxy.nextResume()
+	if a == LateRequest {
+		_ = c.client.Conn.(*net.TCPConn).SetLinger(0)
+		c.proxy.drop(c.client.Conn)
+	}
+	wait(c.proxy, resume)
 }
 
 func (c *conn) breakOff(then func()) {
@@ -142,10 +157,17 @@ func (c *conn) passAnswers() {
 		case lost, !c.proxy.await(ToClient), discard:
 			continue
 		}
-		if _, err := c.client.Write(m); err != nil {
+		if _, err := c.client.Write(m); err != nil && !c.deaf() {
 			return
 		}
 	}
+}
+
+// deaf reports whether the client hears nothing more on this connection.
+func (c *conn) deaf() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.discard
 }
 
 // count counts an answer, and says what becomes of it.

@@ -259,6 +259,7 @@ func TestActions(t *testing.T) {
 		"discard answer": {DiscardAnswer, all, 0, false, false},
 		"hold answer":    {HoldAnswer, all, 0, false, true},
 		"hold request":   {HoldRequest, all[:2], 2, false, true},
+		"late request":   {LateRequest, all[:2], 0, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr, heard := server(t)
@@ -284,6 +285,10 @@ func TestActions(t *testing.T) {
 			}
 			if test.cut {
 				c.isCut()
+				if test.resumes {
+					p.Resume()
+					hears(t, heard, "cc")
+				}
 				<-cut
 				return
 			}

@@ -58,9 +58,8 @@ func (t *Transport) send(commands []*Command) {
 		open = t.resend(ctx, open)
 	}
 	t.cluster.heed(ctx, b.node, open)
-	late := t.readTimeout > 0 && time.Since(began) >= t.readTimeout // go-redis has repeated it
 	for _, c := range open {
-		t.finish(c, late)
+		t.finish(c, c.cmd.repeated)
 	}
 }
 
@@ -68,7 +67,7 @@ func (t *Transport) send(commands []*Command) {
 func (t *Transport) exec(ctx context.Context, node redis.UniversalClient, asking bool, calls []*call) {
 	wait := t.waitFor(ctx, node, calls)
 	if len(calls) == 1 && wait == nil && !asking {
-		_ = node.Process(ctx, calls[0].cmd) // the command has the error
+		_ = calls[0].process(ctx, node) // the command has the error
 		return
 	}
 	pipe := node.Pipeline()
@@ -83,6 +82,9 @@ func (t *Transport) exec(ctx context.Context, node redis.UniversalClient, asking
 		_ = pipe.Process(ctx, wait)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	for _, c := range calls {
+		c.cmd.repeated = c.cmd.repeated || c.cmd.failed > 0
+	}
 }
 
 // unanswered returns the calls that a failover has got no answer for. mu is held.

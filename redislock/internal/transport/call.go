@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,14 +16,38 @@ type call struct {
 	commands []*Command
 	keys     int        // of each command that are sent
 	inFull   bool       // with the text of the script
-	cmd      *redis.Cmd // as it was sent last
+	cmd      *request   // as it was sent last
 	wait     *redis.Cmd // what WAIT answered behind cmd; nil if it was not asked
 	answered bool       // guarded by the mutex of the batch
 
 	// Most calls are for one lock: their parts are in one piece of memory.
 	first [1]*Command
 	args  [13]any
-	sent  redis.Cmd
+	sent  request
+}
+
+// request is a command of go-redis that counts how often go-redis sends it.
+type request struct {
+	redis.Cmd
+	failed   int  // attempts that failed since prepare
+	repeated bool // an earlier copy may have been applied, or may still be
+}
+
+// NoRetry lets go-redis send the request again. go-redis calls it after each attempt that
+// failed, and always before it sends a request again.
+func (r *request) NoRetry() bool {
+	r.failed++
+	return false
+}
+
+// process sends a call by itself.
+func (c *call) process(ctx context.Context, node redis.UniversalClient) error {
+	err := node.Process(ctx, c.cmd)
+	// One attempt that the server answered by an error was not applied.
+	if c.cmd.failed > 1 || c.cmd.failed == 1 && !errors.As(err, new(redis.Error)) {
+		c.cmd.repeated = true
+	}
+	return err
 }
 
 // Boxed once: they are part of every call.
@@ -37,7 +62,7 @@ func newCall(first *Command) *call {
 }
 
 // prepare makes the command that is sent.
-func (c *call) prepare(ctx context.Context) *redis.Cmd {
+func (c *call) prepare(ctx context.Context) {
 	first := c.commands[0]
 	verb, script := evalsha, first.script.sha
 	if c.inFull {
@@ -51,9 +76,8 @@ func (c *call) prepare(ctx context.Context) *redis.Cmd {
 	for _, command := range c.commands {
 		args = append(args, command.argv...)
 	}
-	c.sent = *redis.NewCmd(ctx, args...)
+	c.sent.Cmd, c.sent.failed = *redis.NewCmd(ctx, args...), 0
 	c.cmd = &c.sent
-	return c.cmd
 }
 
 // err returns the error of the call, or of its first command if all have failed: a server

@@ -50,7 +50,9 @@ func (t *Transport) rebuild(c *call) []*call {
 		}
 		var alone []*call
 		for _, command := range c.commands {
-			alone = append(alone, &call{commands: []*Command{command}, keys: c.keys, inFull: true})
+			one := &call{commands: []*Command{command}, keys: c.keys, inFull: true}
+			one.sent.repeated = c.sent.repeated
+			alone = append(alone, one)
 		}
 		return alone
 	case IsSlotMoving(err) && c.keys > 1:
@@ -79,7 +81,7 @@ func (t *Transport) redirect(ctx context.Context, calls []*call) {
 		if node := t.cluster.nodeAt(ctx, addr); node != nil {
 			t.exec(ctx, node, asking, []*call{c})
 		} else if !t.mustWait(c) { // WAIT needs the client of one node
-			_ = t.cluster.client.Process(ctx, c.cmd)
+			_ = c.process(ctx, t.cluster.client)
 		}
 	}
 }

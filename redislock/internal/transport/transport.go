@@ -14,8 +14,8 @@
 //	failover.go   what to do when a master of a Cluster hangs
 //	replicas.go   WAIT behind a batch, for commands that replicas must confirm
 //
-// Every command may be applied twice: go-redis repeats a request whose answer is late,
-// and so does this package. Retried says when that may have happened.
+// Every command may be applied twice: go-redis repeats a request when its connection breaks
+// or its answer is late, and so does this package. Retried says when that may have happened.
 package transport
 
 import (
@@ -36,14 +36,13 @@ type Options struct {
 
 // Transport sends commands. Its methods may be called from many goroutines at once.
 type Transport struct {
-	rdb         redis.UniversalClient
-	noPipeline  bool
-	readTimeout time.Duration // of the client; 0: none, or unknown
-	replicas    replicas
-	direct      *direct     // nil where a caller's goroutine must not wait for a connection
-	queue       *queue      // of the one server; nil if there are several, or no pipelines
-	cluster     *cluster    // nil for one server
-	unmerged    atomic.Bool // each lock has a call of its own: the server has refused others
+	rdb        redis.UniversalClient
+	noPipeline bool
+	replicas   replicas
+	direct     *direct     // nil where a caller's goroutine must not wait for a connection
+	queue      *queue      // of the one server; nil if there are several, or no pipelines
+	cluster    *cluster    // nil for one server
+	unmerged   atomic.Bool // each lock has a call of its own: the server has refused others
 }
 
 // New returns a Transport that sends through rdb. It sends nothing yet.
@@ -55,18 +54,15 @@ func New(rdb redis.UniversalClient, o Options) *Transport {
 	}
 	switch c := rdb.(type) {
 	case *redis.Client:
-		t.readTimeout = max(c.Options().ReadTimeout, 0)
 		if !o.NoPipeline {
 			t.queue = newQueue(t.send)
-			t.direct = newDirect(c, t.readTimeout)
+			t.direct = newDirect(c, max(c.Options().ReadTimeout, 0))
 		}
 	case *redis.ClusterClient:
-		t.readTimeout = max(c.Options().ReadTimeout, 0)
 		t.cluster = newCluster(c, t)
-	case *redis.Ring:
-		// It has several servers behind one client and does not say which: one that is down
-		// would hold up the pipelines of all. Its commands go alone.
-		t.readTimeout = max(c.Options().ReadTimeout, 0)
+	default:
+		// A Ring has several servers behind one client and does not say which: one that is
+		// down would hold up the pipelines of all. Its commands go alone.
 	}
 	return t
 }

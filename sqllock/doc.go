@@ -94,7 +94,9 @@
 //
 // The role that creates the tables owns them. Another role needs SELECT, INSERT, UPDATE
 // and DELETE on the tables, and nothing else. The search_path decides which tables and
-// functions are used.
+// functions are used. A database has one set of tables with the same Prefix: two roles with
+// a search_path each, as "$user" is, would otherwise hold one lock in two schemas. The first
+// call looks for tables in all schemas, and refuses to use or to create a second set.
 //
 // Leases count on the server's clock. Setting it forward ends leases early: holders notice
 // by their own clocks, and tokens still order them. Setting it back prolongs leases.

@@ -35,6 +35,9 @@ func examinePostgres(ctx context.Context, e *examination) error {
 		e.Hosts = []string{host.String}
 	}
 	e.postgresRole(standby)
+	if err := e.postgresTables(ctx); err != nil {
+		return err
+	}
 	e.postgresDurability(standbys)
 	e.postgresTimes()
 	e.postgresPooler(ctx)
@@ -61,6 +64,24 @@ func (e *examination) postgresRole(standby bool) {
 				"committed spares.",
 			"ALTER ROLE … SET default_transaction_isolation = 'read committed'")
 	}
+}
+
+// postgresTables looks for a second set of tables.
+func (e *examination) postgresTables(ctx context.Context) error {
+	rows, err := e.db.QueryContext(ctx, (&postgres{e.config}).schemas())
+	if err != nil {
+		return err
+	}
+	var found tableSets
+	err = eachRow(rows, "", func(r *row) error {
+		found.add(r)
+		return nil
+	})
+	if err == nil && found.split() {
+		e.addValue(driver.SeverityError, "postgres-schemas", "schemas with tables of locks",
+			strings.Join(found.all, ", "), found.why(), found.remedy())
+	}
+	return err
 }
 
 func (e *examination) postgresDurability(standbys int) {

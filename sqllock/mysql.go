@@ -73,6 +73,9 @@ func (n names) script(text string) (statements []string) {
 // prepare makes the row that hold locks: rows that are there before are locked without a gap.
 func (m *mysql) prepare() string { return "prepare" }
 
+// schemas is empty: the DSN names the database, and with it the tables.
+func (m *mysql) schemas() string { return "" }
+
 // hold is a locking read, which leaves it to the first other one to choose the snapshot.
 func (m *mysql) hold(_, id string) (text string, params []any) {
 	return "SELECT COUNT(*) FROM " + m.names.prefix + "binding WHERE id = X'" + hex.EncodeToString([]byte(id)) +

@@ -46,6 +46,11 @@ func (p *postgres) createTables(ctx context.Context) error {
 
 func (p *postgres) prepare() string { return "" }
 
+func (p *postgres) schemas() string {
+	text, _ := p.statement("schemas", nil)
+	return text
+}
+
 func (p *postgres) hold(key, id string) (text string, params []any) {
 	return p.statement("hold", []any{[]byte(key), []byte(id)})
 }
@@ -96,6 +101,8 @@ var postgresErrors = serverErrors{
 	advice: []advice{
 		{"42P01 42883 42703 3F000", "the tables or functions of fencelock are missing: set Options.CreateTables, " +
 			"or run what fencelock schema postgres prints, in the schema that comes first in the search_path"},
+		{"42P06", "a database has one set of tables: run this as a role whose search_path begins with the schema of " +
+			"that set"},
 		{"42501", "the role lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE on the tables fencelock_*, or " +
 			"run what fencelock schema postgres prints as a role that may create tables"},
 		{"28P01 28000", "the server does not let us in: check user, password and pg_hba.conf"},

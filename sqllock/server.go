@@ -44,6 +44,8 @@ type engine interface {
 	renewAtOnce() int
 	notifier() notifier
 	prepare() string // the step that comes before hold, or ""
+	// schemas is a query for the schemas of the database that have tables of locks, or "".
+	schemas() string
 	hold(key, id string) (text string, params []any)
 }
 
@@ -77,9 +79,15 @@ func (s *server) ready(ctx context.Context) error {
 
 // creating calls f. If a table or a step was missing and shall be created, it calls f again.
 func (s *server) creating(ctx context.Context, f func() error) error {
-	err := f()
-	if !s.create || !slices.Contains(s.errors.missing, s.errors.code(err)) {
+	missing := f()
+	if !slices.Contains(s.errors.missing, s.errors.code(missing)) {
+		return missing
+	}
+	if err := s.elsewhere(ctx); err != nil {
 		return err
+	}
+	if !s.create {
+		return missing
 	}
 	if err := s.retry(ctx, func() error { return s.createTables(ctx) }); err != nil {
 		return s.fail("create the tables", "", err)
@@ -88,19 +96,45 @@ func (s *server) creating(ctx context.Context, f func() error) error {
 }
 
 func (s *server) inspect(ctx context.Context) error {
-	var format string
 	text, _ := s.statement("format", nil)
-	err := s.retry(ctx, func() error {
-		format = ""
-		return s.send(ctx, "", text, nil, func(r *row) error {
-			format = r.note
-			return nil
-		})
-	})
+	if schemas := s.schemas(); schemas != "" {
+		text = "SELECT note, 'format' AS what, '' AS mark, '' AS owner FROM (" + text + ") AS f UNION ALL (" +
+			schemas + ")"
+	}
+	format, err := s.survey(ctx, text)
 	if err != nil {
 		return err
 	}
 	return s.checkFormat(format)
+}
+
+// elsewhere says so if the tables that are missing here are in another schema.
+func (s *server) elsewhere(ctx context.Context) error {
+	if s.schemas() == "" {
+		return nil
+	}
+	_, err := s.survey(ctx, s.schemas())
+	return err
+}
+
+// survey reads the format of the tables, and refuses to use one of two sets of them.
+func (s *server) survey(ctx context.Context, text string) (format string, err error) {
+	var found tableSets
+	err = s.retry(ctx, func() error {
+		format, found = "", tableSets{}
+		return s.send(ctx, "", text, nil, func(r *row) error {
+			if r.what == "here" || r.what == "elsewhere" {
+				found.add(r)
+			} else {
+				format = r.note
+			}
+			return nil
+		})
+	})
+	if err == nil && found.split() {
+		err = permanent(fmt.Errorf("%s: %s To fix it: %s", s.name, found.why(), found.remedy()))
+	}
+	return format, err
 }
 
 // later are the steps that tables of the same format may be without.

@@ -38,6 +38,8 @@ type store struct {
 	file   configFile
 	byFlag string // the URL of --url, or ""
 	notice string // what the embedded default excludes, or ""
+
+	examined bool // connect also returns a store that refuses calls: doctor says why
 }
 
 // findStore settles where the locks are: --url, then FENCELOCK_URL, then a config file, then
@@ -187,7 +189,11 @@ func (s *store) connect(ctx context.Context, name string, most time.Duration) (*
 	go func() {
 		open, err := s.Open(ctx, storeurl.Config{})
 		if err == nil {
-			if err = open.Ping(ctx); err != nil {
+			err = open.Ping(ctx)
+			if s.examined && errors.As(err, new(*driver.PermanentError)) {
+				err = nil
+			}
+			if err != nil {
 				open.Close()
 			}
 		}

@@ -13,6 +13,9 @@
 -- no collation touches them: read texts with convert_from(owner, 'UTF8').
 BEGIN;
 
+-- What others have created while this waited for them must be seen.
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
 DO $$ BEGIN
     IF current_setting('server_version_num')::integer < 120000 THEN
         RAISE EXCEPTION 'this is PostgreSQL %', current_setting('server_version') USING ERRCODE = '0A000';
@@ -21,6 +24,22 @@ END $$;
 
 -- CREATE … IF NOT EXISTS and CREATE OR REPLACE fail when two do it at once.
 SELECT pg_advisory_xact_lock(7305808869229519730);
+
+-- A database has one set of tables. With two of them, in two schemas, two clients whose
+-- search_path differs would hold one lock at the same time.
+DO $$
+DECLARE
+    v_other text;
+BEGIN
+    SELECT min(quote_ident(n.nspname)) INTO v_other
+        FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
+        WHERE t.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname <> current_schema() AND t.relname IN (
+            lower('fencelock_meta'), lower('fencelock_line'), lower('fencelock_claim'), lower('fencelock_tombstone'));
+    IF v_other IS NOT NULL THEN
+        RAISE EXCEPTION 'the tables of fencelock are in the schema %, and would be created in %', v_other,
+            quote_ident(current_schema()) USING ERRCODE = '42P06';
+    END IF;
+END $$;
 
 CREATE TABLE IF NOT EXISTS fencelock_meta (
     name  text PRIMARY KEY,

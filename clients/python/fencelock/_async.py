@@ -6,10 +6,11 @@ import asyncio
 import http.client
 import io
 import ssl
-from typing import Any, Awaitable, Callable, Optional, Set
+from typing import Any, Awaitable, Callable, Literal, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
-from ._protocol import JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T
+from ._protocol import (JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T,
+                        this_process)
 from ._sync import OnLost
 
 
@@ -69,6 +70,7 @@ class AsyncClient:
             return False
         async with AsyncLease(self, self._session, reply, None) as lease:
             await work(lease)
+            lease.check()  # a fork that returns from the work has done no slot
             await lease.release(done=reply.data["slot"])
         return True
 
@@ -102,17 +104,34 @@ class AsyncClient:
                 outcome = error
 
 
+class _Lost(asyncio.Event):
+    """Is set by the loss, and at once in every fork of the process: a fork holds no lease."""
+
+    def __init__(self, process: Tuple[int, int]) -> None:
+        super().__init__()
+        self._process = process
+
+    def is_set(self) -> bool:
+        return self._process != this_process() or super().is_set()
+
+    async def wait(self) -> Literal[True]:
+        return self._process != this_process() or await super().wait()
+
+
 class AsyncLease(LeaseCore):
     """A held key, renewed by a task. `lost` is set when the lease ends before its release.
 
     Inside `async with`, a loss cancels the task of the block, and the block raises
     LeaseLost, as asyncio.timeout does with TimeoutError. A block that keeps the event loop
     busy is told when it awaits; check() asks the clock at any time.
+
+    A lease belongs to the process that acquired it. In a fork of that process `lost` is
+    set, check() raises LeaseLost, and release() does nothing.
     """
 
     def __init__(self, client: AsyncClient, session: Session, reply: Reply, on_lost: Optional[OnLost]) -> None:
         super().__init__(session, reply)
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Event = _Lost(self._process)
         self._client, self._on_lost = client, on_lost
         self._block: Optional[asyncio.Task[Any]] = None
         self._cancelled, self._cancelling = False, 0
@@ -139,7 +158,7 @@ class AsyncLease(LeaseCore):
 
     def _stop(self) -> None:
         self._timer.cancel()
-        if self._renewal is not asyncio.current_task():  # which ends by itself after a loss
+        if self._renewal is not asyncio.current_task(self._loop):  # which ends by itself after a loss
             self._renewal.cancel()
 
     async def release(self, done: str = "") -> None:

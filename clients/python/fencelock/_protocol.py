@@ -12,7 +12,7 @@ import os
 import random
 import time
 import uuid
-from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 from urllib.parse import urlencode, urlsplit
 
 T = TypeVar("T")
@@ -24,6 +24,23 @@ _BOOT: Optional[int] = getattr(time, "CLOCK_BOOTTIME", None)
 def now() -> float:
     """Seconds by a clock that nobody sets, and that counts on while a Linux machine is suspended."""
     return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
+
+
+_forks = 0  # between the first process and this one
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def this_process() -> Tuple[int, int]:
+    """Names this process. Its number alone does not: containers give it again, and so does a long-lived host."""
+    return os.getpid(), _forks
 
 
 class FencelockError(Exception):
@@ -220,13 +237,17 @@ class Session:
 
 
 class LeaseCore:
-    """What a lease knows. Its deadline counts from before the request that the server answered was sent."""
+    """What a lease knows. Its deadline counts from before the request that the server answered was sent.
+
+    It belongs to the process that acquired it. A fork has a copy that nobody renews: there the
+    lease counts as over, and nothing that the copy does reaches the server.
+    """
 
     def __init__(self, session: Session, reply: Reply) -> None:
         data = reply.data
         self.key, self.handle, self.token = str(data["key"]), str(data["handle"]), int(data["token"])
         self.ttl, self.request_id = float(data["ttl_ms"]) / 1000, str(data["request_id"])
-        self._session = session
+        self._session, self._process = session, this_process()
         self._base: str = reply.base
         self._sent = reply.sent + min(data["waited_ms"] / 1000, now() - reply.sent)
         self._deadline: float = self._sent + data["left_ms"] / 1000
@@ -234,12 +255,20 @@ class LeaseCore:
         self._error: Optional[LeaseLost] = None
 
     @property
+    def _mine(self) -> bool:
+        return self._process == this_process()
+
+    @property
     def left(self) -> float:
-        """Seconds until the lease ends unless it is renewed; 0 after its end."""
-        return 0.0 if self._error or self._released else max(0.0, self._deadline - now())
+        """Seconds until the lease ends unless it is renewed; 0 after its end, and in a forked process."""
+        over = self._error or self._released or not self._mine
+        return 0.0 if over else max(0.0, self._deadline - now())
 
     def check(self) -> None:
-        """Raise LeaseLost unless the lease is held, by this process's clock. It asks no server."""
+        """Raise LeaseLost unless this process holds the lease, by its own clock. It asks no server."""
+        if not self._mine:
+            reason = f"process {self._process[0]} acquired it, and a fork of that process does not hold it"
+            raise LeaseLost(f"{self.key!r} is not held here: {reason}", "lost", {"reason": reason})
         if self.left == 0:
             self._lose(f"it was not renewed in time: {self._trouble}")
         if self._error is not None:
@@ -258,6 +287,9 @@ class LeaseCore:
         """Renew at a third of the lease, until the loss. A release stops who plays these steps."""
         while self._error is None:
             yield max(0.01, self._sent + min(self.ttl, self._deadline - self._sent) / 3 - now())
+            if not self._mine:  # an event loop that goes on in a fork
+                self._lose("it belongs to the process that acquired it, and this one is a fork")
+                return
             try:
                 reply = yield from self._session.call("/v1/renew", {"handle": self.handle}, limit=self._deadline,
                                                       base=self._base)
@@ -271,7 +303,7 @@ class LeaseCore:
 
     def _begin_release(self) -> bool:
         """Whether this is the first release. Raises LeaseLost if nothing is left to release."""
-        if self._released:
+        if self._released or not self._mine:
             return False
         self.check()
         self._released = True

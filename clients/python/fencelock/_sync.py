@@ -6,10 +6,11 @@ import http.client
 import ssl
 import threading
 import time
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 from urllib.parse import urlsplit
 
-from ._protocol import JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T
+from ._protocol import (JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T,
+                        this_process)
 
 OnLost = Callable[[LeaseLost], object]
 
@@ -31,7 +32,7 @@ def _exchange(send: Send, tls: Optional[ssl.SSLContext]) -> Outcome:
 
 
 class Client:
-    """Locks of a `fencelock serve`. Threads may share it.
+    """Locks of a `fencelock serve`. Threads may share it, and forked processes may use their copies of it.
 
     `servers` are base URLs of one store, tried in turn. A call that gets no answer raises
     Unavailable `timeout` seconds after its wait. `token` is FENCELOCK_SERVE_TOKEN by default.
@@ -65,6 +66,7 @@ class Client:
             return False
         with Lease(self, self._session, reply, None) as lease:
             work(lease)
+            lease.check()  # a fork that returns from the work has done no slot
             lease.release(done=reply.data["slot"])
         return True
 
@@ -93,16 +95,33 @@ class Client:
                 sleep(step)
 
 
+class _Lost(threading.Event):
+    """Is set by the loss, and at once in every fork of the process: a fork holds no lease."""
+
+    def __init__(self, process: Tuple[int, int]) -> None:
+        super().__init__()
+        self._process = process
+
+    def is_set(self) -> bool:
+        return self._process != this_process() or super().is_set()
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        return self._process != this_process() or super().wait(timeout)
+
+
 class Lease(LeaseCore):
     """A held key, renewed by a thread of its own. Use it in `with`, or call release.
 
     `lost` is set when the lease ends before its release. Work that must not go on then
     calls check(), or waits for nothing longer than `left` seconds.
+
+    A lease belongs to the process that acquired it. In a fork of that process `lost` is
+    set, check() raises LeaseLost, and release() does nothing.
     """
 
     def __init__(self, client: Client, session: Session, reply: Reply, on_lost: Optional[OnLost]) -> None:
         super().__init__(session, reply)
-        self.lost = threading.Event()
+        self.lost: threading.Event = _Lost(self._process)
         self._client, self._on_lost = client, on_lost
         self._ended, self._mutex = threading.Event(), threading.RLock()
         for work in (self._watch, self._renew):
@@ -137,6 +156,8 @@ class Lease(LeaseCore):
         Raises LeaseLost if the lease had ended before, and Unavailable if no server
         answered: then the key is free when the lease runs out.
         """
+        if not self._mine:
+            return  # before the mutex, which another thread may have held during the fork
         with self._mutex:
             first = self._begin_release()
         self._ended.set()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
@@ -308,9 +307,7 @@ func (g *group) tidy() {
 func TestLawsOfGroups(t *testing.T) {
 	onEach(t, groups, func(t *testing.T, g *group) {
 		g.claims = true // with leases of a minute
-		open := func(t *testing.T) driver.Backend { return closing(t, New(dialFor(t, g), nil)) }
-		drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
-		drivertest.Model(t, open)
+		laws(t, func(t *testing.T) driver.Backend { return closing(t, New(dialFor(t, g), nil)) })
 	})
 }
 

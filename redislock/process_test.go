@@ -3,23 +3,17 @@ package redislock
 import (
 	"context"
 	"errors"
-	"flag"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 )
 
 func TestMain(m *testing.M) {
 	worker.Main(obey)
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		// Most tests wait: for leases to end, for votes, for a Cluster to be ready.
-		if err := flag.Set("test.parallel", "4"); err != nil {
-			panic(err)
-		}
-	}
+	testserver.Parallel("4")
 	m.Run()
 }
 

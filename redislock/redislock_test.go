@@ -18,39 +18,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLaws holds every way to run the backend to the laws of package driver.
+// TestLaws holds the backend to the laws of package driver.
 func TestLaws(t *testing.T) {
-	ways := []struct {
-		name string
-		open func(t *testing.T) drivertest.Opener
-	}{
-		{"pipelines", func(t *testing.T) drivertest.Opener {
-			s := newServer(t)
-			return func(t *testing.T) driver.Backend { return connect(t, s, nil) }
-		}},
-		{"no pipelines", func(t *testing.T) drivertest.Opener {
-			s := newServer(t)
-			return func(t *testing.T) driver.Backend { return connect(t, s, &Options{NoPipeline: true}) }
-		}},
-		{"least privilege", func(t *testing.T) drivertest.Opener {
-			s := newServer(t)
-			restrict(t, s)
-			return func(t *testing.T) driver.Backend { return closing(t, New(dialLocks(t, s), nil)) }
-		}},
-		{"cluster", func(t *testing.T) drivertest.Opener {
-			s := cluster(t)
-			restrict(t, s, "+cluster|slots", "+command")
-			return func(t *testing.T) driver.Backend { return closing(t, New(dialCluster(t, s), nil)) }
-		}},
-	}
-	for _, w := range ways {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			open := w.open(t)
-			drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
-			drivertest.Model(t, open)
-		})
-	}
+	t.Parallel()
+	s := newServer(t)
+	laws(t, func(t *testing.T) driver.Backend { return connect(t, s, nil) })
+}
+
+func laws(t *testing.T, open drivertest.Opener) {
+	drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
+	drivertest.Model(t, open)
 }
 
 // newServer starts a Redis for a test. When what the test has opened is closed, nobody

@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -17,13 +16,7 @@ func TestMain(m *testing.M) {
 	worker.Main(worker.On(func(s store) (driver.Backend, func(), error) {
 		return New([]string{s.Server}, &Options{Prefix: s.Prefix, SessionTimeout: workerSession}), func() {}, nil
 	}))
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		// Most tests wait for sessions to expire, and need no processor for that.
-		if err := flag.Set("test.parallel", "16"); err != nil {
-			panic(err)
-		}
-	}
+	testserver.Parallel("16")
 	code := m.Run()
 	stopServer()
 	os.Exit(code)

@@ -12,6 +12,7 @@ import (
 
 // The link that console prints lets in one visitor.
 func TestConsolePrintsALink(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, "sqlite://"+t.TempDir()+"/locks")
 	holder := s.holds(longRun)
 	p := s.start("fencelock", "console")
@@ -40,6 +41,7 @@ func TestConsolePrintsALink(t *testing.T) {
 }
 
 func TestConsoleIsForThisHostOnly(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, "memory:")
 	for _, listen := range []string{":0", "0.0.0.0:0", "192.0.2.1:0", "nonsense"} {
 		p := s.start("fencelock", "console", "--listen", listen)

@@ -25,6 +25,7 @@ func silentServer(t *testing.T) (*testserver.Server, *stage) {
 }
 
 func TestUnreachableServerIsToldSoon(t *testing.T) {
+	t.Parallel()
 	server, s := silentServer(t)
 	begun := time.Now()
 	code, p := s.run("fencelock", "run", "n", "--", "touch", "ran")
@@ -38,6 +39,7 @@ func TestUnreachableServerIsToldSoon(t *testing.T) {
 }
 
 func TestSignalEndsTheFirstContact(t *testing.T) {
+	t.Parallel()
 	server, s := silentServer(t)
 	p := s.start("fencelock", "run", "n", "--", "true")
 	// It listens for signals before it connects.
@@ -59,6 +61,7 @@ func connected(addr string) bool {
 
 // A server that accepts and says nothing takes no more of one's time than -w allows.
 func TestWaitCoversTheFirstContact(t *testing.T) {
+	t.Parallel()
 	_, s := silentServer(t)
 	for _, args := range [][]string{
 		{"run", "-w", "1", "n", "--", "true"},
@@ -76,6 +79,7 @@ func TestWaitCoversTheFirstContact(t *testing.T) {
 
 // A Redis that may delete locks is warned of, unless -q, and is an error to doctor.
 func TestEvictingRedisIsWarnedOf(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()

@@ -16,6 +16,7 @@ import (
 // A lock that acquire took is renewed, checked and released by its handle, from other
 // processes.
 func TestAcquireOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	for _, s := range []*stage{sqliteStage(t), newStage(t, server.URL())} {
 		code, p := s.run("fencelock", "acquire", "n", "--ttl", "1m", "--note", "deploy")
@@ -56,6 +57,7 @@ func (s *stage) expect(want int, args ...string) *proc {
 }
 
 func TestHandleFileIsPrivateAndGoesWithItsLock(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	file := filepath.Join(t.TempDir(), "handle")
 	s.expect(0, "fencelock", "acquire", "n", "--handle", file)
@@ -80,6 +82,7 @@ func TestHandleFileIsPrivateAndGoesWithItsLock(t *testing.T) {
 
 // Of two shells that wait with acquire one gets the lock, then the other.
 func TestAcquireWaitsInLine(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	first := strings.TrimSpace(s.expect(0, "fencelock", "acquire", "n").out.String())
 	waits := s.start("fencelock", "acquire", "n", "-w", "30")

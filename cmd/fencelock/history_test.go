@@ -34,6 +34,7 @@ func (s *stage) history(name string) (grants []grantView) {
 
 // Three processes at a time take one name. The store remembers each of their grants, in order.
 func TestHistoryIsWhole(t *testing.T) {
+	t.Parallel()
 	const rounds = 12
 	onHistorians(t, func(t *testing.T, s *stage) {
 		var shells []*proc
@@ -129,6 +130,7 @@ func TestHistoryIsWrittenWhenAsked(t *testing.T) {
 // What cannot be written is told, and keeps nobody from the lock. It delays the end by seconds
 // at most.
 func TestHistoryThatCannotBeWrittenIsTold(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	must(t, exec.Command("redis-cli", "-u", server.URL(), "ACL", "SETUSER", "default", "-xadd").Run())
 	s := newStage(t, server.URL())

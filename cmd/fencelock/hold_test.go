@@ -13,6 +13,7 @@ import (
 )
 
 func TestShellIsToldThatItsLockIsLost(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	for _, c := range []struct {
 		flags string
@@ -47,6 +48,7 @@ func TestShellIsToldThatItsLockIsLost(t *testing.T) {
 }
 
 func TestBrokenHoldIsToldWithTheReason(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	shell := s.start("sh", "-c", `exec 9>>lock
 		fencelock hold --ttl 2 n --fd 9 --print-token >token || exit
@@ -89,6 +91,7 @@ func (s *stage) agents() (n int) {
 }
 
 func TestInterruptedHoldLeavesTheLine(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		p := waitingHold(t, s)
 		p.signal("INT")
@@ -101,6 +104,7 @@ func TestInterruptedHoldLeavesTheLine(t *testing.T) {
 }
 
 func TestKilledHoldLeavesTheLine(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	p := waitingHold(t, s)
 	p.signal("KILL")
@@ -109,6 +113,7 @@ func TestKilledHoldLeavesTheLine(t *testing.T) {
 }
 
 func TestHoldSurvivesTheInterruptionOfItsGroup(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	shell := s.start("setsid", "-w", "sh", "-c", `exec 9>>lock
 		fencelock hold n --fd 9 || exit

@@ -12,6 +12,7 @@ import (
 )
 
 func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
+	t.Parallel()
 	const ttl = 4 * time.Second
 	for _, c := range []struct {
 		name, command string
@@ -51,6 +52,7 @@ func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
 }
 
 func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	s := newStage(t, server.URL())
 	holder := s.holds(untilTold+`; exit 0`, "-v", "--ttl", "1s", "--on-loss", "ignore")
@@ -65,6 +67,7 @@ func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
 }
 
 func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t, testserver.Persist(true))
 	s := newStage(t, server.URL())
 	holder := s.holds(untilTold+`; exit 6`, "-v", "--ttl", "9s")
@@ -78,6 +81,7 @@ func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
 }
 
 func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		holder := s.start("fencelock", "run", "--ttl", "3s", "n", "--", "sh", "-c",
 			`trap "echo asked >asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)

@@ -70,6 +70,7 @@ func testMain(m *testing.M) int {
 	}
 	os.Setenv("HOME", dir)
 	heedSignals()
+	testserver.Parallel("8")
 	return m.Run()
 }
 

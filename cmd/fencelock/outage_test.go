@@ -11,6 +11,7 @@ import (
 
 // A store that takes no writes, or has gone silent, is told of to those who wait.
 func TestWaiterSaysThatTheStoreGivesNoAnswer(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	s := newStage(t, server.URL())
 	says := func(p *proc, text string) {

@@ -26,6 +26,7 @@ func (s *stage) startFull(args ...string) *proc {
 }
 
 func TestLostOutputIsAFailure(t *testing.T) {
+	t.Parallel()
 	// What each verb prints to stdout. Those without an entry print nothing there but
 	// their help; check prints for a good handle alone.
 	prints := map[string][]string{
@@ -70,6 +71,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 
 // A shell that did not get its token must not believe that it has the lock.
 func TestHoldWithoutItsTokenHoldsNothing(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	code, p := s.run("sh", "-c", "exec 9>>lock; fencelock hold n --fd 9 --print-token >/dev/full; code=$?; fencelock free n; echo free: $? >&2; exit $code")
 	if code != exitOutput {
@@ -83,6 +85,7 @@ func TestHoldWithoutItsTokenHoldsNothing(t *testing.T) {
 // The command has run, so its exit code stays. A device and a link are written to; the
 // report does not replace them.
 func TestLostReportIsToldAndKeepsTheExitCode(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	must(t, os.Symlink("/dev/full", s.path("full")))
 	for _, verb := range []string{"run n", "once n --slot hour"} {
@@ -105,6 +108,7 @@ func TestLostReportIsToldAndKeepsTheExitCode(t *testing.T) {
 }
 
 func TestClosedPipeEndsAsOtherToolsEnd(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -123,6 +127,7 @@ func TestClosedPipeEndsAsOtherToolsEnd(t *testing.T) {
 // Names and notes are chosen by others: what a terminal would not show, or would show in
 // another order, is escaped wherever it is printed.
 func TestHiddenCharactersAreEscaped(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	const rlo, filler, tag, c1 = "\u202e", "\u3164", "\U000e0041", "\u009b"
 	name := "a" + rlo + "b" + filler + "c" + tag + "d" + c1
@@ -156,6 +161,7 @@ func TestHiddenCharactersAreEscaped(t *testing.T) {
 
 // A mistake on the command line is 64; a bad environment is a bad configuration.
 func TestUnusableURLInTheEnvironmentIsConfiguration(t *testing.T) {
+	t.Parallel()
 	for _, url := range []string{"foo://bar", "127.0.0.1:6379", "redis://h?x=1", "redis://h:70000", "postgres://h", "sqlite:own.db", "redlock:redis://a,redis://b", "local:x"} {
 		s := newStage(t, url)
 		s.wants(exitConfig, "ls")

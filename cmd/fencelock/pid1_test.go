@@ -43,6 +43,7 @@ func childOf(t *testing.T, parent int) (pid int) {
 }
 
 func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	p := s.asFirst("run", "n", "--", "sh", "-c", `
 		(setsid sh -c 'echo done >orphan' &)
@@ -58,6 +59,7 @@ func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
 }
 
 func TestFirstProcessOfAContainerHandsSignalsOn(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	p := s.asFirst("run", "n", "--", "sh", "-c", `trap "exit 5" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
 	s.pid("pid")

@@ -36,6 +36,7 @@ func (s *stage) traps(flags ...string) *proc {
 }
 
 func TestCommandThatIsAskedEndsByItself(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		holder := s.traps("--on-revoke", "HUP")
 		breaker := s.wants(0, "break", "n", "--yes", "--ask", "1m", "--reason", "release 7", "--token", token(t, s))
@@ -49,6 +50,7 @@ func TestCommandThatIsAskedEndsByItself(t *testing.T) {
 }
 
 func TestCommandThatDoesNotHeedIsBroken(t *testing.T) {
+	t.Parallel()
 	for _, told := range []bool{false, true} {
 		t.Run(fmt.Sprintf("told=%v", told), func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
@@ -77,6 +79,7 @@ func TestCommandThatDoesNotHeedIsBroken(t *testing.T) {
 }
 
 func TestInterruptedBreakTakesItsRequestBack(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		holder := s.traps("--on-revoke", "USR1")
 		breaker := s.start("fencelock", "break", "n", "--yes", "--ask", "1m", "--token", token(t, s))
@@ -91,6 +94,7 @@ func TestInterruptedBreakTakesItsRequestBack(t *testing.T) {
 }
 
 func TestBreakWithDelayKeepsTheNameClosed(t *testing.T) {
+	t.Parallel()
 	for _, asks := range [][]string{nil, {"--ask", "1s"}} {
 		t.Run(fmt.Sprint(asks), func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {

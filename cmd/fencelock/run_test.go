@@ -16,6 +16,7 @@ import (
 )
 
 func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		const processes, holds = 4, 50
 		// A counter that is lost when two write it at once, and a file that tells when two
@@ -56,6 +57,7 @@ func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 }
 
 func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		const ttl = 2 * time.Second
 		holder := s.holds(untilTold)
@@ -86,6 +88,7 @@ func (s *stage) acquired(file string) time.Time {
 }
 
 func TestSignalsReachEveryProcessOfTheGroup(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	const both = `trap "echo $0 >>got; exit 9" USR1; echo $$ >pid-$0; while :; do sleep 0.02; done`
 	holder := s.start("fencelock", "run", "n", "--", "sh", "-c", "sh -c '"+both+"' child & sh -c '"+both+"' parent; wait; exit 9")
@@ -106,6 +109,7 @@ func TestSignalsReachEveryProcessOfTheGroup(t *testing.T) {
 }
 
 func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		s.holds(longRun)
 		for name, code := range map[string]int{"INT": 130, "TERM": 143, "HUP": 129, "USR2": 140} {
@@ -128,6 +132,7 @@ func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
 // The hooks of the library are called one after another, and one that cannot say what
 // it has to say holds up all others. The watchdog must hear of renewals all the same.
 func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	var pipe [2]int
 	must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
@@ -136,8 +141,8 @@ func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 	}
 	must(t, unix.SetNonblock(pipe[1], false))
 	stderr := os.NewFile(uintptr(pipe[1]), "stderr")
-	p := s.command("fencelock", "run", "-v", "--ttl", "500ms", "n", "--", "sh", "-c",
-		"echo $$ >pid; i=0; while [ $i -lt 80 ]; do sleep 0.02; i=$((i+1)); done; exit 6")
+	p := s.command("fencelock", "run", "-v", "--ttl", "2s", "n", "--", "sh", "-c",
+		"echo $$ >pid; i=0; while [ $i -lt 150 ]; do sleep 0.02; i=$((i+1)); done; exit 6")
 	p.cmd.Stderr = stderr
 	p.begin()
 	stderr.Close()
@@ -152,6 +157,7 @@ func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 }
 
 func TestNothingIsLeftOfARunThatEnded(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds(untilTold)
 	all := watchdogs(t, holder.cmd.Process.Pid)
@@ -166,6 +172,7 @@ func TestNothingIsLeftOfARunThatEnded(t *testing.T) {
 }
 
 func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.start("fencelock", "run", "n", "--", "sh", "-c",
 		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' >/dev/null 2>&1 & exit 3`)
@@ -179,6 +186,7 @@ func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
 }
 
 func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		s.must("run", "--min-hold", "1h", "n", "--", "true")
 		s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
@@ -193,6 +201,7 @@ func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
 // The command must find the world as it would without fencelock: the same signals
 // ignored and blocked, the same limits, the same open files, the same group of terminals.
 func TestCommandInheritsWhatItWouldWithoutUs(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	const look = `grep -E "^Sig(Blk|Ign)|^Seccomp:|^NoNewPrivs" /proc/self/status; ulimit -n; ulimit -Hn; umask; pwd; ls -l /proc/self/fd | awk "{print \$9,\$10,\$11}" | grep -v -E "pipe|/proc/|^3 |^ *$"; echo "$1|$2"`
 	for _, prelude := range []string{
@@ -212,6 +221,7 @@ func TestCommandInheritsWhatItWouldWithoutUs(t *testing.T) {
 }
 
 func TestReportSaysWhoExitedAndWhy(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.start("fencelock", "run", "taken", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
 	s.pid("pid")

@@ -83,6 +83,7 @@ type object = map[string]any
 // One who asks over HTTP and one in the shell exclude each other, and SIGTERM sends those who
 // wait elsewhere, without losing their places.
 func TestServeExcludesTheShellAndDrains(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	v, other := s.serves(), s.serves()
 	h := v.want(200, "/v1/acquire", object{"key": "n", "owner": "python"})
@@ -153,6 +154,7 @@ func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *
 
 // With TLS: a bearer token, a certificate, and neither; SIGHUP reads tokens again.
 func TestServeKnowsItsClientsByTokenAndCertificate(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	ca := newAuthority(s)
 	ca.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})

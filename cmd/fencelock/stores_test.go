@@ -138,6 +138,7 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 // TestDeletedDatabaseEndsTheCommand deletes the file of locks under a holder, as a cleaner of
 // temporary files does. The lock is lost then: the next process uses another file.
 func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", "touch began; sleep 600")
 	eventually(t, "the command runs", func() bool {
@@ -155,6 +156,7 @@ func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
 // TestSymlinkToNoFileIsRefused: SQLite would create the target with the rights of whoever runs
 // the command, wherever whoever made the link wants it.
 func TestSymlinkToNoFileIsRefused(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	must(t, os.Symlink(s.path("target"), s.path("locks.db")))
 	p := s.wants(exitConfig, "run", "n", "--", "true")
@@ -167,6 +169,7 @@ func TestSymlinkToNoFileIsRefused(t *testing.T) {
 // A server whose certificate nobody vouches for is not talked to: the command ends before
 // it has sent anything, the password least of all.
 func TestCertificateOfTheServerIsVerified(t *testing.T) {
+	t.Parallel()
 	// Only its certificate is used, which is its own authority's.
 	authority := httptest.NewTLSServer(nil)
 	defer authority.Close()
@@ -194,6 +197,7 @@ func TestCertificateOfTheServerIsVerified(t *testing.T) {
 }
 
 func TestServerWithoutTLSIsHintedAt(t *testing.T) {
+	t.Parallel()
 	plain := httptest.NewServer(nil)
 	defer plain.Close()
 	for _, scheme := range []string{"rediss", "etcds", "zks"} {
@@ -255,6 +259,7 @@ func listenTLS(t *testing.T, c tls.Certificate) *listener {
 // A server may have shorter sessions than the --ttl, and says so only when one begins. The
 // command must not be ended for a lease that is renewed in time.
 func TestStoreWithShortLeases(t *testing.T) {
+	t.Parallel()
 	short := testserver.ZooKeeper(t, testserver.Config("maxSessionTimeout=3000"))
 	s := newStage(t, "zk://"+short.Addr())
 	s.must("run", "job", "--", "sleep", "4")

@@ -129,6 +129,7 @@ func (b *shell) shows(text string) {
 }
 
 func TestCommandReadsFromTheTerminal(t *testing.T) {
+	t.Parallel()
 	b := newTerminal(t, sqliteStage(t))
 	b.types("fencelock run n -- sh -c 'read line; echo \"<$line>\"'\n")
 	b.answers("hello", "<hello>")
@@ -137,6 +138,7 @@ func TestCommandReadsFromTheTerminal(t *testing.T) {
 }
 
 func TestInterruptFromTheTerminalEndsTheCommandOnly(t *testing.T) {
+	t.Parallel()
 	b := newTerminal(t, sqliteStage(t))
 	b.answers("fencelock run n -- sh -c 'echo be''gun; exec sleep 100'", "begun")
 	b.interrupts()
@@ -147,6 +149,7 @@ func TestInterruptFromTheTerminalEndsTheCommandOnly(t *testing.T) {
 }
 
 func TestInterruptFromTheTerminalEndsTheScriptAround(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	s.write("script", "for i in 1 2 3; do fencelock run n -- sh -c 'echo begun $0; exec sleep 100' $i; done; echo script-went-on\n")
 	for _, shell := range []string{"bash", "sh"} {
@@ -160,6 +163,7 @@ func TestInterruptFromTheTerminalEndsTheScriptAround(t *testing.T) {
 }
 
 func TestStoppedJobContinues(t *testing.T) {
+	t.Parallel()
 	b := newTerminal(t, sqliteStage(t))
 	b.answers("fencelock run n -- sh -c 'echo be''gun; read line; echo \"<$line>\"'; echo rc=$?.", "begun")
 	b.stops()
@@ -178,6 +182,7 @@ func TestStoppedJobContinues(t *testing.T) {
 }
 
 func TestJobStoppedBeyondItsLeaseIsOver(t *testing.T) {
+	t.Parallel()
 	b := newTerminal(t, sqliteStage(t))
 	// It starts no program after it has begun: dash does that by vfork, and on Linux
 	// who is stopped within keeps its parent from being stopped, so that no shell ever
@@ -193,6 +198,7 @@ func TestJobStoppedBeyondItsLeaseIsOver(t *testing.T) {
 // In a pipeline somebody else may need the terminal, and the command gets it when it
 // asks.
 func TestPipelineSharesTheTerminal(t *testing.T) {
+	t.Parallel()
 	b := newTerminal(t, sqliteStage(t))
 	b.answers("fencelock run n -- sh -c 'echo be''gun; stty -echo; read line; stty echo; echo \"$line\"' | sed 's/.*/<&>/'", "<begun>")
 	b.answers("hello", "<hello>")
@@ -213,6 +219,7 @@ func TestPipelineSharesTheTerminal(t *testing.T) {
 // Ctrl-Z and the wish for the terminal may come in one moment: then who gets the
 // terminal would run on, with the rest of its job stopped.
 func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	b := newTerminal(t, s)
 	b.answers("fencelock run n -- sh -c 'trap \"echo \\$\\$ >asked\" TSTP; echo be''gun; until [ -e stop ]; do :; done; read line; echo \"<$line>\"' | cat", "begun")
@@ -227,6 +234,7 @@ func TestStoppedJobIsGivenNoTerminal(t *testing.T) {
 
 // Some programs tidy up before they stop, and then stop themselves by SIGSTOP.
 func TestJobStopsWithACommandThatStopsItself(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	b := newTerminal(t, s)
 	b.answers("fencelock run n -- sh -c 'trap \"kill -STOP \\$\\$\" TSTP; echo be''gun; until [ -e enough ]; do :; done; echo \"<done>\"' | cat", "begun")
@@ -237,6 +245,7 @@ func TestJobStopsWithACommandThatStopsItself(t *testing.T) {
 }
 
 func TestWaitingIsToldInOneLine(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds(untilTold, "--note", "the report")
 	silent := s.start("fencelock", "run", "-q", "n", "--", "true")
@@ -266,6 +275,7 @@ func TestWaitingIsToldInOneLine(t *testing.T) {
 
 // On a terminal that can do it, the line of one who waits is written anew, and goes away.
 func TestWaitingLineIsLive(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds(untilTold)
 	second := s.start("fencelock", "run", "n", "--", "sh", "-c", "until [ -e over ]; do sleep 0.02; done")
@@ -282,6 +292,7 @@ func TestWaitingLineIsLive(t *testing.T) {
 }
 
 func TestTablesFitTheTerminal(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds(longRun, "--note", strings.Repeat("a long note ", 10))
 	b := newTerminal(t, s)
@@ -300,6 +311,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 }
 
 func TestBreakAsksOnATerminal(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds("echo $FENCELOCK_TOKEN >token; exec sleep 100")
 	b := newTerminal(t, s)

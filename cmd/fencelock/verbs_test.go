@@ -10,6 +10,7 @@ import (
 )
 
 func TestSlotIsRunOnceHoweverManyTry(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		for round := range 5 {
 			var all []*proc
@@ -40,6 +41,7 @@ func TestSlotIsRunOnceHoweverManyTry(t *testing.T) {
 // A slot that is still to come keeps all before it from running, which nobody guesses from
 // "is done" alone.
 func TestSlotOfAWrongClockIsTold(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		s.must("once", "job", "--slot", "2026-11-20T20:00Z", "--", "true")
 		code, p := s.run("fencelock", "once", "job", "--slot", "2026-11-20T20:00Z", "--", "sh", "-c", "echo ran >again")
@@ -57,6 +59,7 @@ func TestSlotOfAWrongClockIsTold(t *testing.T) {
 }
 
 func TestWatchShowsWhoComesAndGoes(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		text := s.start("fencelock", "watch", "n")
 		lines := s.start("fencelock", "watch", "-o", "json")

@@ -13,6 +13,7 @@ import (
 
 // At a hand-over the first holder leaves before the next one holds, as in the line.
 func TestWatchTellsOfLeavingFirst(t *testing.T) {
+	t.Parallel()
 	line := func(holder fencelock.Standing, waiters ...fencelock.Standing) fencelock.Line {
 		holder.Granted = true
 		return fencelock.Line{Key: "n", Holders: []fencelock.Standing{holder}, Waiters: waiters}
@@ -33,6 +34,7 @@ func TestWatchTellsOfLeavingFirst(t *testing.T) {
 }
 
 func TestWatchRidesOutAnOutage(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	s := newStage(t, server.URL())
 	p := s.start("fencelock", "watch")
@@ -49,6 +51,7 @@ func TestWatchRidesOutAnOutage(t *testing.T) {
 
 // A store that is down as the waiting begins is asked again, within -w.
 func TestWaitRidesOutAnOutageAtItsBeginning(t *testing.T) {
+	t.Parallel()
 	server := testserver.Redis(t)
 	s := newStage(t, server.URL())
 	must(t, server.Kill())

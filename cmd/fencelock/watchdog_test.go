@@ -32,6 +32,7 @@ func (s *stage) wantDead() {
 }
 
 func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
 		s.pid("pid")
@@ -45,6 +46,7 @@ func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
 }
 
 func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", stubborn)
 	pid := s.pid("pid")
@@ -62,6 +64,7 @@ func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
 }
 
 func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
+	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds(untilTold+"; exit 4", "--ttl", "20s")
 	holder.signal("STOP")
@@ -71,6 +74,7 @@ func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
 }
 
 func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		const ttl = 2 * time.Second
 		holder := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "sh", "-c",
@@ -111,6 +115,7 @@ func watchdogs(t *testing.T, of int) []int {
 }
 
 func TestWatchdogIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"KILL", "STOP"} {
 		t.Run(name, func(t *testing.T) {
 			s := sqliteStage(t)
@@ -135,6 +140,7 @@ func TestWatchdogIsReplaced(t *testing.T) {
 }
 
 func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"killed", "stopped", "max-hold"} {
 		t.Run(how, func(t *testing.T) {
 			s := sqliteStage(t)

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -37,16 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		return etcdlock.New(c, &etcdlock.Options{Prefix: s.Prefix}), func() { c.Close() }, nil
 	}))
-	// Leases of etcd are seconds long, so most tests wait most of the time: many of them
-	// wait at once.
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", "24"); err != nil {
-			panic(err)
-		}
-	}
+	testserver.Parallel("24")
 	// Goroutines are counted after the tests, so the server that all of them share ends
 	// before.
 	code := m.Run()

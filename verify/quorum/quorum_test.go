@@ -4,7 +4,6 @@ package quorum_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -26,8 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	redis.SetLogger(noLog{})
 	worker.Main(hold)
-	// Most of the time tests wait for leases and quarantines to end.
-	flag.Set("test.parallel", "6")
+	testserver.Parallel("6")
 	code := m.Run()
 	stopPostgres()
 	os.Exit(code)

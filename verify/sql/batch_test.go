@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest"
 )
 
 // Many steps are under way if there are so many.
@@ -66,18 +65,6 @@ func eachKey(n int, f func(key string)) {
 		all.Go(func() { f(fmt.Sprintf("key %d", i)) })
 	}
 	all.Wait()
-}
-
-// TestLawsInBatches has all free locks taken and given up in batches. The random programs of the model
-// go through grants and marks.
-func TestLawsInBatches(t *testing.T) {
-	only(t, postgres.with("Batches"), func(t *testing.T, s *store) {
-		laws(t, s, func(t *testing.T) driver.Backend {
-			b := s.backend(t)
-			s.keepBusy(t, b)
-			return b
-		}, drivertest.Topics("Token", "Leave", "Concurrent"))
-	})
 }
 
 func TestFreeLocksGoInBatches(t *testing.T) {

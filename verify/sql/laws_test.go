@@ -1,7 +1,6 @@
 package sql_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -23,81 +22,11 @@ func laws(t *testing.T, s *store, open drivertest.Opener, opts ...drivertest.Opt
 	})
 }
 
-// stepLaws are the laws of what a claim goes through. The others are about keys, limits and
-// looks, which are the same however a database is opened.
-var stepLaws = drivertest.Topics("Grant", "Token", "Lease", "Expiry", "Leave", "Break", "Mark", "Linger", "Kind",
-	"Wake", "Context", "Close", "Concurrent")
-
 // TestLaws gives each view a pool of its own, as two processes have.
 func TestLaws(t *testing.T) {
 	each(t, everyWay, func(t *testing.T, s *store) {
 		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) })
 	})
-}
-
-// TestLawsOnOneConnection has all views share one connection, and ask for news.
-func TestLawsOnOneConnection(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		db := s.one(t)
-		laws(t, s, func(t *testing.T) driver.Backend { return awaitsAgain{s.backendOn(t, db)} }, stepLaws)
-	})
-}
-
-// awaitsAgain calls Await again when its reading has not got the connection in five seconds,
-// as the core does. The laws about concurrency have two hundred goroutines want the one
-// connection, and database/sql serves them in random order.
-type awaitsAgain struct{ *sqllock.Backend }
-
-func (b awaitsAgain) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	for {
-		got, err := b.Backend.Await(ctx, t)
-		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "the database was busy for ") {
-			return got, err
-		}
-	}
-}
-
-// TestLawsWithoutAnyPragma opens a bare path, and a file that keeps its rollback
-// journal because it is in use already.
-func TestLawsWithoutAnyPragma(t *testing.T) {
-	only(t, barePath, func(t *testing.T, s *store) {
-		run(t, s.open(t), "CREATE TABLE app_x (x)")
-		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
-		var mode string
-		// A connection that has been open since would say what it knew then.
-		if err := s.open(t).QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "delete" {
-			t.Errorf("the journal mode of the program's file is %q, %v; want it as it was", mode, err)
-		}
-	})
-}
-
-// TestLawsWithBusyTimeout lets SQLite wait inside of its statements.
-func TestLawsWithBusyTimeout(t *testing.T) {
-	const dsn = "file:%s?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate"
-	only(t, sqlite.with("BusyTimeout", dsn), func(t *testing.T, s *store) {
-		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
-	})
-}
-
-// TestLawsOfClaimsThatWereMoved has somebody try each lock that was granted, before its holder
-// knows of it: the claim is in the row of its line no more.
-func TestLawsOfClaimsThatWereMoved(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		laws(t, s, func(t *testing.T) driver.Backend { return moving{s.backend(t)} }, stepLaws)
-	})
-}
-
-type moving struct{ *sqllock.Backend }
-
-func (m moving) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	ticket, err := m.Backend.Enter(ctx, c)
-	if err == nil && ticket.Granted {
-		other := noWait(claim(c.Key))
-		if _, err := m.Backend.Enter(ctx, other); err == nil {
-			return ticket, m.Leave(ctx, driver.Ticket{Claim: other}, driver.Exit{Tombstone: true}) // it has ended meanwhile
-		}
-	}
-	return ticket, err
 }
 
 // awkward are settings that roles, databases and programs have for reasons of their own.

@@ -108,17 +108,6 @@ func TestNotifiesOnlyWhenSomebodyWaits(t *testing.T) {
 	})
 }
 
-// TestLawsWithLibPQ is for programs that have github.com/lib/pq: it sends arguments in another
-// way than pgx, or in two, and listens by itself.
-func TestLawsWithLibPQ(t *testing.T) {
-	each(t, []kind{postgres, postgres.with("BinaryParameters", "binary_parameters=yes")}, func(t *testing.T, s *store) {
-		s.driver = "postgres"
-		laws(t, s, func(t *testing.T) driver.Backend {
-			return s.new(t, s.open(t), &sqllock.Options{CreateTables: true, Listen: pqListen(s.dsn)})
-		})
-	})
-}
-
 // pqListen is Options.Listen with lib/pq. Its Listener connects again by itself, without end
 // and whatever ctx says, so it is closed as soon as it is cut off.
 func pqListen(url string) listen {

@@ -6,7 +6,6 @@ package sql_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -25,13 +24,7 @@ func TestMain(m *testing.M) {
 	// The driver writes of broken connections, which tests break on purpose.
 	mysql.SetLogger(log.New(io.Discard, "", 0))
 	worker.Main(worker.On(place.open))
-	// Most of the time tests wait: for leases to end, and for the disk.
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		if err := flag.Set("test.parallel", "12"); err != nil {
-			panic(err)
-		}
-	}
+	testserver.Parallel("12")
 	code := m.Run()
 	stopServers(code != 0)
 	if err := goleak.Find(); err != nil && code == 0 {

@@ -158,7 +158,7 @@ func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context) (T
 	case o := <-done:
 		return o.t, o.err
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return none, b.cutShort(ctx.Err(), nil)
 	case <-b.ctx.Done():
 		return none, driver.ErrClosed
 	}
@@ -218,16 +218,31 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if ended := driver.Ended(ctx); ended != nil {
-		return ended
+		return b.cutShort(ended, err)
 	}
 	if b.ctx.Err() != nil {
 		return driver.ErrClosed
+	}
+	if p := (*poolError)(nil); errors.As(err, &p) {
+		return errors.New(p.Error())
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		// Not the caller's: it must not take this for the end of its own context.
 		return fmt.Errorf("%s: the database was busy for %v", b.info.Name, readFor)
 	}
 	return err
+}
+
+// cutShort is ended, the end of the caller's context. If the program has all connections of the
+// pool it says so, as err may do already.
+func (b *Backend) cutShort(ended, err error) error {
+	if errors.As(err, new(*poolError)) {
+		return err
+	}
+	if s, ok := b.store.store.(pooledStore); ok {
+		return s.starved(ended)
+	}
+	return ended
 }
 
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID

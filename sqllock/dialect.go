@@ -149,6 +149,12 @@ type freeStore interface {
 	leaveFree(ctx context.Context, t *driver.Ticket) (done bool, err error)
 }
 
+// pooledStore has its connections from a pool that it shares with the program.
+type pooledStore interface {
+	// starved is err, the end of a context, and why if the program has all connections.
+	starved(err error) error
+}
+
 // effects is what a step did to others.
 type effects struct {
 	granted   []grant

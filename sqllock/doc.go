@@ -11,6 +11,14 @@
 // the program's own statements too, and may have a single connection. A program that
 // waits for a lock while it holds that single connection waits for itself.
 //
+// On PostgreSQL, MariaDB and MySQL, a Backend on a pool of three or more (SetMaxOpenConns)
+// keeps one of its connections from the first grant until Close, for renewals, releases and
+// waiters. Transactions of the program that wait for a lock may have all the others, and no
+// lease is lost. Count that connection when you size the pool. With a smaller pool, take locks
+// before BEGIN, or give the Backend a *sql.DB of its own. An error of a step that got no
+// connection names the pool. ConnMaxLifetime holds for that connection, within a minute,
+// while the pool is not full.
+//
 // # SQLite
 //
 // The file must be on a local file system of the host whose processes share it. SQLite's

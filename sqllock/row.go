@@ -123,6 +123,11 @@ func (r *row) ticket(c *driver.Claim) driver.Ticket {
 	return t
 }
 
+// grants reports whether r says that a claim of this process is granted.
+func (r *row) grants() bool {
+	return r.what == "grant" || r.what == "ticket" && (r.granted || r.span == 0)
+}
+
 // left returns how long the lease of a claim still lasts. What is beyond all numbers, in a row
 // that was written by hand, is so on its own side.
 func (r *row) left(now int64) time.Duration {

@@ -23,6 +23,7 @@ type server struct {
 	config
 	engine
 	errors *serverErrors
+	spare  *spare
 
 	statements sync.WaitGroup // those that may go on without their callers
 	inTime     atomic.Int64   // how many in a row had their answer before the caller left, up to quickAfter
@@ -30,7 +31,8 @@ type server struct {
 }
 
 func newServer(c config, e engine, errs *serverErrors) *steps {
-	return &steps{c, &server{config: c, engine: e, errors: errs}, func(text string) any { return []byte(text) }}
+	s := &server{config: c, engine: e, errors: errs, spare: newSpare(c)}
+	return &steps{c, s, func(text string) any { return []byte(text) }}
 }
 
 // engine is what differs between servers.
@@ -67,7 +69,13 @@ type advice struct{ codes, text string }
 func (s *server) ignoresContext() bool { return false }
 
 // close waits for the statements that are under way. Nobody calls send any more.
-func (s *server) close() { s.statements.Wait() }
+func (s *server) close() {
+	s.statements.Wait()
+	s.spare.close()
+}
+
+// starved says so of err, the end of a context, if the program has all connections.
+func (s *server) starved(err error) error { return s.spare.starved(err) }
 
 // notify does nothing: a step notifies others itself if the server can.
 func (s *server) notify() {}
@@ -122,7 +130,7 @@ func (s *server) survey(ctx context.Context, text string) (format string, err er
 	var found tableSets
 	err = s.retry(ctx, func() error {
 		format, found = "", tableSets{}
-		return s.send(ctx, "", text, nil, func(r *row) error {
+		return s.send(ctx, "format", "", text, nil, func(r *row) error {
 			if r.what == "here" || r.what == "elsewhere" {
 				found.add(r)
 			} else {
@@ -149,7 +157,7 @@ func (s *server) call(ctx context.Context, what, key string, into sink, step str
 			return err
 		}
 		into.begin()
-		err := s.send(ctx, key, text, params, into.add)
+		err := s.send(ctx, step, key, text, params, into.add)
 		broke = broke || errors.Is(err, sqldriver.ErrBadConn)
 		return err
 	}
@@ -171,13 +179,9 @@ const (
 // connection: a new one is slow at first, and slower than its callers wait on a server that is busy
 // with many of them. So a statement goes on for a while after its caller, unless the server is quick.
 // Half of the pool is left to others: a connection may be dead, or a line locked for long.
-func (s *server) send(ctx context.Context, key, text string, params []any, take func(r *row) error) error {
-	conn, err := s.db.Conn(ctx)
+func (s *server) send(ctx context.Context, step, key, text string, params []any, take func(r *row) error) error {
+	conn, err := s.spare.take(ctx, step)
 	if err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		conn.Close()
 		return err
 	}
 	if s.inTime.Load() < quickAfter {
@@ -229,17 +233,23 @@ func (s *server) sendSlow(ctx context.Context, conn *sql.Conn, key, text string,
 // query sends one statement over conn, and gives conn back.
 func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, params []any, take func(r *row) error,
 ) (err error) {
-	defer conn.Close()
+	granted := false
 	defer func() {
+		broken := err != nil && s.errors.code(err) == ""
 		if err != nil && s.errors.open && !s.undone(err) {
+			broken = true
 			closeConn(conn)
 		}
+		s.spare.giveBack(conn, granted, broken)
 	}()
 	rows, err := conn.QueryContext(ctx, text, params...)
 	if err != nil {
 		return err
 	}
-	err = eachRow(rows, key, take)
+	err = eachRow(rows, key, func(r *row) error {
+		granted = granted || r.grants()
+		return take(r)
+	})
 	if errors.Is(err, sqldriver.ErrBadConn) {
 		// It was sent, so it must not be taken for undone.
 		err = fmt.Errorf("the connection broke before the answer was there: %v", err)

@@ -83,7 +83,7 @@ func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s
 }
 
 func sendOne(ctx context.Context, s *server) error {
-	return s.send(ctx, "k", "SELECT 1", nil, func(*row) error { return nil })
+	return s.send(ctx, "enter", "k", "SELECT 1", nil, func(*row) error { return nil })
 }
 
 // sendFor sends a statement for a caller who leaves after patience, and wants it to leave then.

@@ -100,8 +100,8 @@ type TxLock struct {
 // tx must be a transaction on the database that b keeps its locks in, and find the tables of b in
 // its search_path. b may have a Client, or be used for this alone. It needs a connection of its
 // pool for a moment while tx has its own. With one pool for both, transactions that have all
-// of its connections wait for each other until their contexts end: let b have a *sql.DB of
-// its own, of a few connections.
+// of its connections wait for each other until their contexts end, and the error names the pool:
+// let b have a *sql.DB of its own, of a few connections.
 func Tx(b *Backend, tx SQLTx) *TxLocker {
 	l := newTxLocker(b, tx == nil)
 	l.scan = func(ctx context.Context, query string, args []any, to any) error {

@@ -20,7 +20,7 @@ import (
 // The words that stand for others in statements: {key} is the column of the key, {name} the
 // key as text, {now} the time of the database in microseconds, {alone} the condition that the
 // row of a line keeps a claim, {ends} the column of the end of its lease, {session} the number of
-// the session.
+// the session, {sessions} a query of the numbers of all other sessions in the database.
 
 var sqlite = kind{
 	name: "SQLite", dialect: sqllock.SQLite, driver: "sqlite", make: newFile,
@@ -39,6 +39,8 @@ var postgres = kind{
 		"{now}":        "(extract(epoch FROM clock_timestamp()) * 1000000)",
 		"{tombstones}": "fencelock_tombstone", "{alone}": "id <> ''", "{ends}": "soonest", "{session}": "pg_backend_pid()",
 		"{connections}": "SELECT count(*) FROM pg_stat_activity WHERE application_name <> 'pooler' AND datname =",
+		"{sessions}": `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+			AND application_name <> 'pooler'`,
 		"{tables}": `SELECT relname FROM pg_class
 			WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'S', 'm', 'p')`,
 		"{liveclaim}": "expires > {now}", "{liveline}": "id <> '' AND soonest > {now}", "{sum}": "sum",
@@ -58,6 +60,7 @@ var mariaDB = kind{
 		"{now}":        "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 		"{tombstones}": "fencelock_tombstone", "{alone}": "id IS NOT NULL", "{ends}": "expires", "{session}": "CONNECTION_ID()",
 		"{connections}": "SELECT COUNT(*) FROM information_schema.processlist WHERE db =",
+		"{sessions}":    "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
 		"{tables}":      "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
 		"{liveclaim}":   "expires > {now}", "{liveline}": "id IS NOT NULL AND expires > {now}", "{sum}": "SUM",
 	},

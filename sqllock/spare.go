@@ -1,0 +1,191 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// smallestShared is the smallest pool that a spare connection is taken from. A smaller one may
+	// be what the program itself needs at a time.
+	smallestShared = 3
+	// spareFor is after how long another connection takes the place of the spare one, so that the
+	// pool's ConnMaxLifetime holds for it, too.
+	spareFor = time.Minute
+)
+
+// keeping are the steps that keep or end claims, or look at them for a waiter. None of them may
+// wait until the program gives a connection back: it may be waiting for the claim.
+var keeping = []string{"renew", "leave", "leave_free", "line", "standing", "news", "purge"}
+
+// spare is a connection that a Backend keeps from its first grant until Close, for the steps of
+// keeping. Without it, transactions of the program that wait for a lock could have all connections
+// of the pool, and every lease of the process would end for want of one.
+type spare struct {
+	name string // of the database
+	db   *sql.DB
+	free chan *sql.Conn // holds conn while no step uses it
+
+	mine    atomic.Int64 // connections that steps have, or that are the spare one
+	waiting atomic.Int64 // steps that wait for one of the pool
+	waited  atomic.Int64 // when a context last ended such a wait, in ns
+
+	mu     sync.Mutex
+	conn   *sql.Conn // nil: there is none
+	since  time.Time
+	closed bool
+}
+
+func newSpare(c config) *spare { return &spare{name: c.name, db: c.db, free: make(chan *sql.Conn, 1)} }
+
+// take returns a connection for a step. A renewal takes the spare one if it can, which also keeps
+// that alive.
+func (p *spare) take(ctx context.Context, step string) (*sql.Conn, error) {
+	switch {
+	case !slices.Contains(keeping, step) || !p.kept():
+		return p.fromPool(ctx)
+	case step == "renew" || p.full():
+		select {
+		case conn := <-p.free:
+			return conn, nil
+		default:
+		}
+	}
+	return p.either(ctx)
+}
+
+// either takes what comes first: the spare connection, or one of the pool.
+func (p *spare) either(ctx context.Context) (*sql.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type taken struct {
+		conn *sql.Conn
+		err  error
+	}
+	pool := make(chan taken, 1)
+	go func() {
+		conn, err := p.fromPool(ctx)
+		pool <- taken{conn, err}
+	}()
+	select {
+	case t := <-pool:
+		return t.conn, t.err
+	case conn := <-p.free:
+		cancel()
+		if t := <-pool; t.err == nil {
+			p.end(t.conn)
+		}
+		return conn, nil
+	}
+}
+
+func (p *spare) fromPool(ctx context.Context) (*sql.Conn, error) {
+	p.waiting.Add(1)
+	defer p.waiting.Add(-1)
+	conn, err := p.db.Conn(ctx)
+	if err == nil {
+		p.mine.Add(1)
+		if err = ctx.Err(); err == nil {
+			return conn, nil
+		}
+		p.end(conn)
+	}
+	if ended := ctx.Err(); ended != nil {
+		p.waited.Store(time.Now().UnixNano())
+		return nil, p.starved(ended)
+	}
+	return nil, err
+}
+
+// end gives a connection back to the pool.
+func (p *spare) end(conn *sql.Conn) {
+	conn.Close()
+	p.mine.Add(-1)
+}
+
+// giveBack ends the use of a connection. One that has brought a grant becomes the spare one if
+// there is none. broken says that it may not be used again.
+func (p *spare) giveBack(conn *sql.Conn, granted, broken bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := conn == p.conn
+	switch {
+	case own && (broken || p.closed):
+		p.conn = nil
+	case own:
+		p.free <- conn
+		return
+	case broken || p.closed:
+	case p.conn == nil && (granted || !p.since.IsZero()) && p.db.Stats().MaxOpenConnections >= smallestShared:
+		p.keepLocked(conn)
+		return
+	case p.conn != nil && time.Since(p.since) >= spareFor:
+		select {
+		case old := <-p.free:
+			p.keepLocked(conn)
+			conn = old
+		default:
+		}
+	}
+	p.end(conn)
+}
+
+func (p *spare) keepLocked(conn *sql.Conn) {
+	p.conn, p.since = conn, time.Now()
+	p.free <- conn
+}
+
+// close gives the connection back. No step is under way.
+func (p *spare) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.conn != nil {
+		p.end(<-p.free)
+		p.conn = nil
+	}
+}
+
+func (p *spare) kept() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conn != nil
+}
+
+// full reports whether all connections of the pool are in use.
+func (p *spare) full() bool {
+	s := p.db.Stats()
+	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
+}
+
+// starved is err, the end of a context, with its cause if steps wait for connections that the
+// program has.
+func (p *spare) starved(err error) error {
+	s, mine := p.db.Stats(), int(p.mine.Load())
+	waits := p.waiting.Load() > 0 || time.Since(time.Unix(0, p.waited.Load())) < time.Second
+	if !waits || s.MaxOpenConnections <= 0 || s.InUse < s.MaxOpenConnections || s.InUse <= mine {
+		return err
+	}
+	return &poolError{p.name, s.InUse, s.InUse - mine, err}
+}
+
+// poolError says that a step had no connection until its context ended, because the program has
+// them.
+type poolError struct {
+	name           string
+	all, elsewhere int // connections of the pool that are in use, and in use by the program
+	err            error
+}
+
+func (e *poolError) Error() string {
+	return fmt.Sprintf("%s: all %d connections of the *sql.DB are in use, %d of them by the program itself; a "+
+		"transaction that waits for a lock keeps its connection: take the lock before BEGIN, raise SetMaxOpenConns, "+
+		"or give the Backend a *sql.DB of its own: %v", e.name, e.all, e.elsewhere, e.err)
+}
+
+func (e *poolError) Unwrap() error { return e.err }

@@ -136,16 +136,21 @@ func (a *acquisition) beginNamed() error {
 	if _, err := a.c.detacher(); err != nil {
 		return err
 	}
-	if _, underWay := a.c.named.LoadOrStore(driver.ClaimRef{Key: a.key, ID: a.claimID}, true); underWay {
+	id := a.claimID
+	if _, underWay := a.c.named.LoadOrStore(id, true); underWay {
 		a.claimID = "" // of the other call
 		return invalid("another call with this ClaimID is under way; wait until it has returned")
+	}
+	if len(a.c.schedule.find(func(cl *claim) bool { return cl.id == id && cl.key != a.key })) > 0 {
+		a.endNamed()
+		return invalid("this ClaimID is that of a claim on another key; draw a new one for each wish")
 	}
 	return nil
 }
 
 func (a *acquisition) endNamed() {
 	if a.claimID != "" {
-		a.c.named.Delete(driver.ClaimRef{Key: a.key, ID: a.claimID})
+		a.c.named.Delete(a.claimID)
 	}
 }
 

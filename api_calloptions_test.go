@@ -55,7 +55,7 @@ var optionCalls = map[string]optionCall{
 	"RDo": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
 		return c.RDo(bg, "free", noWork, opt)
 	}},
-	"LockAll": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
+	"LockAll": {"-ClaimID", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
 		return errOf(c.LockAll(bg, []string{"free", "freer"}, opt))
 	}},
 	"Semaphore.Acquire": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {

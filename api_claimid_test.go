@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,8 +164,8 @@ func TestClaimIDThatCannotBe(t *testing.T) {
 		first := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k", byName()...) })
 		_, err := c.Lock(bg, "k", byName()...)
 		w.is(err, fencelock.ErrInvalid)
-		other := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "another", byName()...) })
-		w.release(w.got(other.wait()))
+		_, err = c.Lock(bg, "another", byName()...) // a push says which claim is granted by its ID
+		w.is(err, fencelock.ErrInvalid)
 		cancel()
 		_, err = first.wait()
 		w.is(err, context.Canceled)
@@ -187,5 +188,86 @@ func TestReleaseSpendsTheClaimID(t *testing.T) {
 		_, err = b.TryLock(bg, "k", another...)
 		w.is(err, fencelock.ErrLost)
 		w.free("k")
+	})
+}
+
+// A service named two wishes alike. The second one, for the whole key, was shown the grant of a
+// reader; or all nine permits of a semaphore, where it had five.
+func TestClaimIDIsForOneWish(t *testing.T) {
+	type call = func(c *fencelock.Client) (*fencelock.Lease, error)
+	lock := func(c *fencelock.Client) (*fencelock.Lease, error) { return c.Lock(bg, "k", byName()...) }
+	rlock := func(c *fencelock.Client) (*fencelock.Lease, error) { return c.RLock(bg, "k", byName()...) }
+	permits := func(n, size int64) call {
+		return func(c *fencelock.Client) (*fencelock.Lease, error) {
+			return c.Semaphore("k", size).Acquire(bg, n, byName()...)
+		}
+	}
+	elsewhere := func(c *fencelock.Client) (*fencelock.Lease, error) { return c.Lock(bg, "k2", byName()...) }
+	for name, wishes := range map[string]struct{ first, second call }{
+		"a reader, then a writer":     {rlock, lock},
+		"a writer, then a reader":     {lock, rlock},
+		"5 permits, then 9":           {permits(5, 9), permits(9, 9)},
+		"5 of 9 permits, then 5 of 8": {permits(5, 9), permits(5, 8)},
+		"a writer, then a permit":     {lock, permits(1, 2)},
+		"a permit, then a writer":     {permits(1, 2), lock},
+		"a key, then another, held":   {lock, elsewhere},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a, b := w.client(nil), w.client(nil)
+			l := w.got(wishes.first(a))
+			for _, c := range []*fencelock.Client{a, b} {
+				if strings.HasSuffix(name, "held") && c == b {
+					continue // other processes may name what they like
+				}
+				_, err := wishes.second(c)
+				w.is(err, fencelock.ErrInvalid)
+				w.not(err, fencelock.ErrUnavailable, fencelock.ErrKind, fencelock.ErrNotAcquired, fencelock.ErrLost)
+			}
+			if n := len(w.store.left()); n != 0 {
+				t.Errorf("%d Leaves were sent", n)
+			}
+			time.Sleep(20 * time.Second)
+			ok(t, l.Renew(bg))
+			ok(t, l.Err())
+			w.release(l)
+			w.free("k")
+		})
+	}
+}
+
+// The same where the first request of the second wish got no answer: what is undone afterwards
+// must not be the claim of the first wish.
+func TestClaimIDOfAnotherWishIsLeftAlone(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.got(a.RLock(bg, "k", byName()...))
+		failed := false
+		w.store.meddle(func(context.Context, string) error {
+			if failed {
+				return nil
+			}
+			failed = true
+			return errDown
+		}, nil)
+		_, err := b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Minute))...)
+		w.is(err, fencelock.ErrInvalid)
+		time.Sleep(time.Second)
+		if n := len(w.store.left()); n != 0 {
+			t.Errorf("%d Leaves were sent", n)
+		}
+		ok(t, l.Renew(bg))
+		w.release(l)
+	})
+}
+
+// A call that shares the lease of its context has no claim of its own, and so no ClaimID.
+func TestShareHasNoClaimIDOfItsOwn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k", byName()...)
+		_, err := c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.ClaimID("another-wish-4711"))
+		w.is(err, fencelock.ErrInvalid)
+		w.release(w.got(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.ClaimID(claimID))))
+		w.release(l)
 	})
 }

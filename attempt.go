@@ -187,6 +187,9 @@ func (a *acquisition) enterFailed(err error) error {
 		return a.refusedBusy(busy)
 	case errors.Is(err, driver.ErrKind):
 		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
+	case errors.Is(err, driver.ErrReused):
+		a.claim.notOurs()
+		return finalError{fmt.Errorf("%w; draw a new ClaimID for each wish", err)}
 	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(driver.BallotError)):
 		return finalError{unavailable(context.Background(), err)}
 	}
@@ -201,6 +204,13 @@ func (a *acquisition) enterFailed(err error) error {
 	cl.state, cl.broken = stateEnded, operator
 	cl.writeRare().lost = cl.loss(ErrBroken, 0, reason)
 	return nil
+}
+
+// notOurs ends a claim whose ID is that of another wish: nothing is sent for that ID any more.
+func (cl *claim) notOurs() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.state = stateEnded
 }
 
 // refusedBusy notes that an Enter without waiting was refused.

@@ -32,7 +32,8 @@ var optionNames = strings.Fields(
 // The options that each call takes. Every call reads its options by readOptions, which refuses
 // the others.
 const (
-	lockTakes  = optionsEnd - 1 // also RLock, Do, RDo, LockAll, Acquire and all tries
+	lockTakes  = optionsEnd - 1             // also RLock, Do, RDo, Acquire and all tries
+	allTakes   = lockTakes &^ optionClaimID // of LockAll: a ClaimID names one claim
 	onceTakes  = lockTakes &^ optionReentrant
 	adoptTakes = optionTTL | optionManualRenewal | optionMaxHold | optionProgress | optionMinHold |
 		optionRetry | optionNote | optionOwner

@@ -31,7 +31,7 @@ type Client struct {
 	leaves   atomic.Int32  // background Leaves under way
 	waits    atomic.Uint64 // those reported to Hooks.Waiting
 
-	named        sync.Map  // driver.ClaimRef of the calls with a ClaimID that are under way
+	named        sync.Map  // ClaimIDs of the calls that are under way
 	acquisitions sync.Pool // of *acquisition
 	stopAlarms   func()
 }

@@ -19,7 +19,8 @@ type MultiLease struct {
 // further key must sort after all of those, else it is ErrDeadlock: take all keys
 // in one call instead.
 //
-// Options apply to each key; Wait bounds the whole. It costs a round trip per key
+// It takes the options of Lock but ClaimID, which names one claim. Options apply to each key;
+// Wait bounds the whole. It costs a round trip per key
 // that is free. If it fails, it has given back what it had, as Release does. If ctx has
 // ended, it returns at once and gives back in the background.
 func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*MultiLease, error) {
@@ -29,7 +30,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
 	var o callOptions
-	if err := o.readOptions(lockTakes, false, opts); err != nil {
+	if err := o.readOptions(allTakes, false, opts); err != nil {
 		return nil, wrap(op, sorted[0], err)
 	}
 	for _, key := range sorted {

@@ -310,6 +310,9 @@ func Note(s string) Option {
 // the id is spent: a call with it answers ErrLost for a while. The call is ErrLost, too, if the claim
 // ended while it waited.
 //
+// The id is for one key, one kind of lock and one number of permits. A call that has it for
+// another of these is ErrInvalid while the claim is in line, and changes nothing of that claim.
+//
 // Two processes that repeat one call both get the grant: the program must see to it that
 // one of them uses it. A Wait that runs out in one of them ends the claim for both, even if the
 // other has just got the grant. So let ctx, not Wait, end a call that another process may

@@ -56,6 +56,8 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 		return nil, fmt.Errorf("this context already holds the key: %w", ErrDeadlock)
 	case g.detaches:
 		return nil, fmt.Errorf("the lease of %s is not shared any more: %w", printable(a.key), ErrDetached)
+	case a.claimID != "" && a.claimID != cl.id:
+		return nil, invalid("the lease of %s is shared, and its claim has another ClaimID", printable(a.key))
 	case a.ownLease():
 		return nil, invalid("the lease of %s is shared: TTL, FixedLease, ManualRenewal, MaxHold, MinHold, Progress "+
 			"and LockDelay belong to the outer call", printable(a.key))

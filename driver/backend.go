@@ -20,7 +20,8 @@ type Backend interface {
 	//
 	// Enter first purges what has expired. It answers ErrKind if a live claim of
 	// the line is of the other kind (RW against semaphore), and GoneError if c.ID has
-	// a tombstone (see Leave and Break); if both are true, either.
+	// a tombstone (see Leave and Break); if both are true, either. If the claim with c.ID
+	// has another capacity or weight, it answers ErrReused and changes nothing of that claim.
 	//
 	// With c.NoWait a claim that would not be granted at once is refused with a
 	// *BusyError and leaves no trace. A backend that may have sent the request twice

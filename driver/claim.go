@@ -36,7 +36,8 @@ type Claim struct {
 	ID string
 	// Named says that the program has drawn the ID: Enter, Await, Renew and Leave may come
 	// through any Backend of the store, and the claim outlives the process that entered
-	// it until its lease ends. Only a Detacher is asked for such claims.
+	// it until its lease ends. Only a Detacher is asked for such claims, and one Backend for
+	// no two claims with one ID at a time.
 	Named bool
 	// Owner and Note are text shown to people: UTF-8 without zero bytes.
 	Owner, Note string
@@ -65,6 +66,15 @@ func (c *Claim) Lease(granted bool) time.Duration {
 		return c.WaitTTL
 	}
 	return c.TTL
+}
+
+// CheckFound returns ErrReused if the claim that an Enter of c has found by its ID has another
+// capacity or weight than c: a caller that wants to write alone must not get the share of a reader.
+func (c *Claim) CheckFound(capacity, weight int64) error {
+	if c.Capacity != capacity || c.Weight != weight {
+		return ErrReused
+	}
+	return nil
 }
 
 // ClaimRef names one claim: its key and its ID.

@@ -32,6 +32,8 @@
 //   - EnterRenews: Enter of an ID that is in line answers that claim's own ticket
 //     and starts its lease again. It never makes a second claim. The law is about
 //     two Enters through one Backend value.
+//   - ReusedID: Enter of an ID that is in line with another capacity or weight answers
+//     ErrReused, and that claim goes on as it was: its lease, its place, its wake-up.
 //   - LeftFromSending: Left counts from the moment the call was sent, never from
 //     when the answer came.
 //   - NoResurrection: Renew answers GoneError for a claim that is not in line,

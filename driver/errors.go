@@ -41,6 +41,12 @@ func (o *Ownership) Take(bad error) error {
 // ErrClosed says that the backend was closed.
 var ErrClosed = errors.New("the backend is closed")
 
+// ErrReused says that the ID of a claim is that of a claim in line with another capacity or
+// weight: the program has used one name for two wishes.
+var ErrReused error = &PermanentError{
+	Err: fmt.Errorf("%w: a claim of another kind, size or number of permits has this ID", ErrInvalid),
+}
+
 // GoneError says that a claim is not in line, and why if that is known. Use
 // errors.As, or Gone.
 type GoneError struct {

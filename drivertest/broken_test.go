@@ -323,7 +323,7 @@ func confOf(law string) config {
 }
 
 var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves, brokenDetaches,
-	brokenNames, brokenBreaks, brokenLooks, brokenCloses, brokenBallots, brokenHistories)
+	brokenNames, brokenReuses, brokenBreaks, brokenLooks, brokenCloses, brokenBallots, brokenHistories)
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()

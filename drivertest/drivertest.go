@@ -151,6 +151,7 @@ var topics = []topic{
 	{"Break", breakLaws},
 	{"Detach", detachLaws},
 	{"Named", namedLaws},
+	{"ReusedID", reusedLaws},
 	{"Mark", markLaws},
 	{"Linger", lingerLaws},
 	{"Kind", kindLaws},

@@ -35,6 +35,7 @@ var errRaced = errors.New("too many others are coming and going")
 // that is there already. It costs one transaction, and one more request when the lease
 // for this TTL is new or old.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err error) {
+	known := b.keys.name(c.Ref()) != ""
 	err = b.call(ctx, rightToWrite, "entering the line of", c.Key, func(ctx context.Context) (err error) {
 		if err = c.Validate(b.Info()); err == nil {
 			t, err = b.enter(ctx, &c)
@@ -43,6 +44,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, e
 	})
 	switch {
 	case err == nil:
+	case known && errors.Is(err, driver.ErrReused): // the claim in line keeps its name
 	case isAnswer(err):
 		b.keys.refused(c.Ref())
 	default:
@@ -107,6 +109,13 @@ func (b *Backend) joined(c *driver.Claim, p *position, l *lease, sent time.Time)
 // because the answer to the Enter before may have been lost, and the caller counts from
 // this one.
 func (b *Backend) enterAgain(ctx context.Context, c *driver.Claim, p *position) (driver.Ticket, error) {
+	var r record
+	if err := decode(p.own, &r); err != nil {
+		return driver.Ticket{}, err
+	}
+	if err := c.CheckFound(r.Capacity, r.Weight); err != nil {
+		return driver.Ticket{}, err
+	}
 	ttl, err := b.renewAlone(ctx, &driver.Ticket{Claim: *c, Token: tokenOf(p.own.CreateRevision)})
 	if err != nil {
 		return driver.Ticket{}, err
@@ -175,6 +184,10 @@ func (b *Backend) putInto(ctx context.Context, c *driver.Claim, p *position, put
 		ifs = append(ifs, room)
 	}
 	reads := p.reads(c)
+	ofLine := len(reads)
+	for _, name := range p.line.otherNames(c) {
+		ifs, reads = append(ifs, absent(name)), append(reads, clientv3.OpGet(name))
+	}
 	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(append(slices.Clip(reads), put)...).Else(reads...).Commit()
 	if err != nil {
 		return false, err
@@ -182,6 +195,9 @@ func (b *Backend) putInto(ctx context.Context, c *driver.Claim, p *position, put
 	p.at = answer.Header.Revision
 	if answer.Succeeded {
 		p.rev = p.at
+	}
+	for i := ofLine; i < len(reads); i++ {
+		p.reused = p.reused || len(found(answer, i)) > 0
 	}
 	return answer.Succeeded, p.fill(c, answer)
 }

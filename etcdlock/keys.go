@@ -71,6 +71,17 @@ func (l line) otherKind(c *driver.Claim) keyRange {
 	return l.permits()
 }
 
+// otherNames are the names that the key of c would have if c were of another class: another
+// Backend may have entered a claim of the same ID.
+func (l line) otherNames(c *driver.Claim) (names []string) {
+	for _, class := range []rune{classPermit, classReader, classWriter} {
+		if c.Named && class != classOf(c) {
+			names = append(names, string(l)+string(class)+c.ID)
+		}
+	}
+	return names
+}
+
 // classOf is the class of the key of c.
 func classOf(c *driver.Claim) rune {
 	switch {

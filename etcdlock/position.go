@@ -30,6 +30,7 @@ type position struct {
 	ahead     int
 	granted   bool
 	mixed     bool
+	reused    bool // a claim of another class has the ID
 
 	blocker string           // writer or reader that waits: the claim that it waits for
 	weights map[string]int64 // claim on a semaphore: the weights of the claims ahead
@@ -151,6 +152,8 @@ func (p *position) refusal(c *driver.Claim) error {
 		return goneFor(p.tombstone)
 	case p.own != nil:
 		return nil
+	case p.reused:
+		return driver.ErrReused
 	case p.under != nil:
 		return errNameTaken
 	case p.head != nil && (p.line.class(p.head) == classPermit) != (classOf(c) == classPermit):

@@ -76,13 +76,16 @@ var errStay = errors.New("the claim keeps its place")
 func (s *Server) serveWant(
 	c *call, w *want, what string, take func(ctx context.Context, c *call, w *want) (any, error),
 ) (any, error) {
-	if h, ok := s.kept.again(w); ok {
+	if h, ok := s.kept.again(w.id); ok {
+		if !w.isAs(h.want) {
+			return nil, reused().about(w)
+		}
 		return c.granted(w, h, h.lease.Deadline()), nil
 	}
 	if err := s.held.room(c, w); err != nil {
 		return nil, err
 	}
-	turn, err := s.waits.begin(c, w.id)
+	turn, err := s.waits.begin(c, w)
 	if err != nil {
 		return nil, err
 	}

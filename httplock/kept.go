@@ -27,8 +27,9 @@ type kept struct {
 
 // holding is one lease and its handle.
 type holding struct {
-	handle, id, name string
-	lease            *fencelock.Lease
+	handle, name string
+	want         *want
+	lease        *fencelock.Lease
 
 	// The lease of a slot is held by a call of Once, which waits for the end.
 	end   chan error // how the run ended; nil if the lease is of no slot
@@ -61,10 +62,10 @@ func readKept(handle string) (instance, key string, ok bool) {
 
 // add keeps l for the client that asked for w, until it ends.
 func (k *kept) add(w *want, name string, l *fencelock.Lease) *holding {
-	h := &holding{id: w.id, name: name, lease: l}
+	h := &holding{want: w, name: name, lease: l}
 	h.handle = strings.Join([]string{keptVersion, base64Of(k.instance), rand.Text(), base64Of(w.Key)}, ".")
 	k.mu.Lock()
-	k.byHandle[h.handle], k.byID[h.id] = h, h
+	k.byHandle[h.handle], k.byID[w.id] = h, h
 	k.mu.Unlock()
 	k.s.held.add(name, h.handle, l.Deadline())
 	context.AfterFunc(l.Context(), func() { k.remove(h) })
@@ -74,19 +75,19 @@ func (k *kept) add(w *want, name string, l *fencelock.Lease) *holding {
 func (k *kept) remove(h *holding) {
 	k.mu.Lock()
 	delete(k.byHandle, h.handle)
-	if k.byID[h.id] == h {
-		delete(k.byID, h.id)
+	if k.byID[h.want.id] == h {
+		delete(k.byID, h.want.id)
 	}
 	k.mu.Unlock()
 	k.s.held.remove(h.name, h.handle)
 	k.s.watch.Poke(h.lease.Key())
 }
 
-// again finds the lease that an earlier request for w was granted.
-func (k *kept) again(w *want) (*holding, bool) {
+// again finds the lease that an earlier request for a claim was granted.
+func (k *kept) again(id string) (*holding, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h := k.byID[w.id]
+	h := k.byID[id]
 	return h, h != nil && h.lease.Err() == nil
 }
 

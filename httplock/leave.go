@@ -49,33 +49,35 @@ func (s *Server) leave(c *call) (any, error) {
 
 // endClaim takes the claim of w out of its line, if it is there.
 func (s *Server) endClaim(ctx context.Context, w *want) error {
-	if h, ok := s.kept.again(w); ok {
+	if h, ok := s.kept.again(w.id); ok {
 		return h.release(ctx, false)
 	}
 	if !s.locks.Detaches() {
 		return nil // its claim left when the waiting ended
 	}
 	l, err := s.locks.Line(ctx, w.Key)
-	if err != nil || !has(&l, w.id) {
+	found := find(&l, w.id)
+	if err != nil || found == nil {
 		return err
 	}
+	w.kind, w.permits, w.size = found.Kind, found.Permits, found.Size
 	// A call that finds its claim in line has it, or takes it out as its waiting is over.
 	lease, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), fencelock.Wait(0))
 	if err == nil {
 		return lease.Release(ctx)
 	}
-	if l, err = s.locks.Line(ctx, w.Key); err == nil && has(&l, w.id) {
+	if l, err = s.locks.Line(ctx, w.Key); err == nil && find(&l, w.id) != nil {
 		err = fencelock.ErrUnavailable
 	}
 	return err
 }
 
-// has reports whether the claim with this ID is in line.
-func has(l *fencelock.Line, id string) bool {
+// find returns the claim with this ID, or nil if it is not in line.
+func find(l *fencelock.Line, id string) *fencelock.Standing {
 	for _, c := range l.Claims() {
 		if c.ID == driver.ShortID(id) {
-			return true
+			return &c
 		}
 	}
-	return false
+	return nil
 }

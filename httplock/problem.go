@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
 )
 
 // The types of problems. Each is served as a short text at /problems/<slug>.
@@ -20,6 +21,7 @@ const (
 	slugInvalid         = "invalid"
 	slugInvalidHandle   = "invalid-handle"
 	slugWrongKind       = "wrong-kind"
+	slugReused          = "request-id-reused"
 	slugNoClaim         = "no-claim"
 	slugForbidden       = "forbidden"
 	slugUnauthenticated = "unauthenticated"
@@ -52,6 +54,9 @@ var problems = map[string]kindOfProblem{
 		"A handle comes from acquire or once, and works at servers of the same store only."},
 	slugWrongKind: {http.StatusConflict, "The key is in use as another kind of lock",
 		"A key is a lock or a semaphore. Use another key, or wait until it is free."},
+	slugReused: {http.StatusConflict, "The request_id is that of another request",
+		"A request with this request_id wants another kind of lock, or another number of permits, and goes on. " +
+			"Draw a new request_id for each lock."},
 	slugNoClaim: {http.StatusNotFound, "No claim has this token", "Look at the line: the claim has ended already."},
 	slugForbidden: {http.StatusForbidden, "The caller may not do this",
 		"The line of the caller in the tokens file lists neither the verb nor a prefix of the key."},
@@ -141,6 +146,8 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, driver.ErrReused):
+		return reused()
 	case errors.Is(err, fencelock.ErrInvalid):
 		_, what, _ := strings.Cut(err.Error(), fencelock.ErrInvalid.Error()+": ")
 		return &problem{slug: slugInvalid, detail: sentence(what)}
@@ -152,6 +159,11 @@ func problemOf(err error) *problem {
 		return comeAgain(1)
 	}
 	return unavailable()
+}
+
+func reused() *problem {
+	return &problem{slug: slugReused, detail: "Another request with this request_id wants another kind of lock, or " +
+		"another number of permits, and goes on. Draw a new request_id for each lock."}
 }
 
 func unavailable() *problem {

@@ -16,10 +16,11 @@ type waits struct {
 
 // turn is one call that wants a lock. A later call for the same claim takes its place.
 type turn struct {
-	id, name string
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	done     chan struct{}
+	want   *want
+	name   string
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
 }
 
 func (w *waits) init(most int) {
@@ -27,9 +28,9 @@ func (w *waits) init(most int) {
 }
 
 // begin counts a call of c for a claim, after an earlier call for it has ended.
-func (w *waits) begin(c *call, id string) (*turn, error) {
+func (w *waits) begin(c *call, what *want) (*turn, error) {
 	for {
-		t, before, err := w.tryBegin(c, id)
+		t, before, err := w.tryBegin(c, what)
 		if before == nil {
 			return t, err
 		}
@@ -43,22 +44,24 @@ func (w *waits) begin(c *call, id string) (*turn, error) {
 }
 
 // tryBegin returns the call that is before c, if there is one.
-func (w *waits) tryBegin(c *call, id string) (t, before *turn, err error) {
+func (w *waits) tryBegin(c *call, what *want) (t, before *turn, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	name := c.who.name
+	name, before := c.who.name, w.turns[what.id]
 	switch {
 	case c.s.draining.Err() != nil:
 		return nil, nil, comeAgain(1)
-	case w.turns[id] != nil:
-		return nil, w.turns[id], nil
+	case before != nil && !what.isAs(before.want):
+		return nil, nil, reused().about(what)
+	case before != nil:
+		return nil, before, nil
 	case w.of[name] >= w.most:
 		return nil, nil, &problem{slug: slugTooMany, retry: 1,
 			detail: "So many of your claims wait at this server that it takes no more; let some of them end first."}
 	}
-	t = &turn{id: id, name: name, done: make(chan struct{})}
+	t = &turn{want: what, name: name, done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(c.Context())
-	w.turns[id] = t
+	w.turns[what.id] = t
 	w.of[name]++
 	return t, nil, nil
 }
@@ -67,7 +70,7 @@ func (w *waits) end(t *turn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.cancel(nil)
-	delete(w.turns, t.id)
+	delete(w.turns, t.want.id)
 	if w.of[t.name]--; w.of[t.name] == 0 {
 		delete(w.of, t.name)
 	}

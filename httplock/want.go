@@ -34,6 +34,12 @@ type want struct {
 	id            string     // of the claim
 }
 
+// isAs reports whether w and other, which have one request_id, may be one request.
+func (w *want) isAs(other *want) bool {
+	return w.kind == other.kind && w.permits == other.permits && w.size == other.size &&
+		(w.slot == nil) == (other.slot == nil)
+}
+
 // maxTTL keeps a forgotten lock from being one for ever.
 const maxTTL = 7 * 24 * time.Hour
 

@@ -37,6 +37,9 @@ func (s *Store) enter(ctx context.Context, c driver.Claim, reenter bool) (t driv
 	err = s.step(ctx, c.Key, func(q *queue, now instant) error {
 		own := q.findLive(c.ID)
 		if own != nil {
+			if err := c.CheckFound(own.Capacity, own.Weight); err != nil {
+				return err
+			}
 			q.renew(own, c.Lease(own.granted), now)
 		} else {
 			if err := s.refusal(q, &c, reenter, now); err != nil {

@@ -33,6 +33,8 @@ type claim struct {
 	leaving bool  // the claim must not be put back
 	why     driver.GoneError
 	nodes   []nodeClaim
+
+	capacity, weight int64 // as asked for; 0 before the first Enter
 }
 
 // nodeClaim is the claim on one node.
@@ -196,11 +198,18 @@ func (cl *claim) setHeld(ballot int64) {
 	cl.ballot = ballot
 }
 
-// enter notes that the claim is wanted.
-func (cl *claim) enter() {
+// enter notes that the claim is wanted as c. The members are not asked if a claim of another
+// weight has the ID: their refusals would be a vote that failed, and take that claim away.
+func (cl *claim) enter(c *driver.Claim) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.leaving = false
+	if cl.weight > 0 {
+		if err := c.CheckFound(cl.capacity, cl.weight); err != nil {
+			return err
+		}
+	}
+	cl.capacity, cl.weight, cl.leaving = c.Capacity, c.Weight, false
+	return nil
 }
 
 // leave notes that the claim is over. It reports whether it was over already.

@@ -37,7 +37,9 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	case <-b.closing.Done():
 		return driver.Ticket{}, driver.ErrClosed
 	}
-	cl.enter()
+	if err := cl.enter(&c); err != nil {
+		return driver.Ticket{}, err
+	}
 	var earlier *vote
 	for n := 1; ; n++ {
 		if c.Ballot, _ = cl.state(); c.Ballot == 0 { // a claim that holds the lock keeps its token

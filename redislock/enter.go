@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func (b *Backend) enterCommand(c *driver.Claim, reenter bool) (cmd *transport.Co
 func (b *Backend) refused(ctx context.Context, c driver.Claim, got transport.Result) error {
 	b.waiters.forget(c.ID)
 	err := refusal(c.Key, got.Answer)
-	if got.Retried && !driver.Gone(err) {
+	if got.Retried && !driver.Gone(err) && !errors.Is(err, driver.ErrReused) {
 		// The other copy of the request may arrive when the lock is free. A claim that was
 		// refused does not leave by itself.
 		if err := b.Leave(ctx, driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
@@ -105,6 +106,8 @@ func refusal(key string, answer any) error {
 		switch {
 		case v == "k":
 			return driver.ErrKind
+		case v == "o":
+			return driver.ErrReused
 		case strings.HasPrefix(v, "x"):
 			return parseGone(v)
 		}

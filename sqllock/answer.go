@@ -66,6 +66,8 @@ func (a *answer) refusal(r *row) error {
 		return r.gone()
 	case "kind":
 		return driver.ErrKind
+	case "reused":
+		return driver.ErrReused
 	case "busy":
 		if a.head == nil {
 			a.head = r.busy(micros(r.remains), 0)

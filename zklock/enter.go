@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -243,7 +244,14 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 
 // repeat renews a claim that is in line and answers its ticket.
 func (e *entry) repeat(p position) (driver.Ticket, error) {
-	var err error
+	m, ok := parseMember(path.Base(p.node))
+	if !ok {
+		return driver.Ticket{}, fmt.Errorf("the node %q is not named as a claim is", p.node)
+	}
+	err := e.c.CheckFound(m.capacity, m.weight)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
 	e.b.renewBatch(e.s, []renewal{{e.own, p.node, e.s.lease(e.c.TTL), &err}})
 	if driver.Gone(err) && e.own.tombstone() == nil {
 		return driver.Ticket{}, errRetry // it is not in line any more

@@ -81,7 +81,12 @@ return each(function(claim, _, no_wait, ballot, terms, reenters)
   purge(l)
 
   -- The claim comes first, then who is in its way, the ballot last.
-  if find_claim(l, id) then
+  local found = find_claim(l, id)
+  if found then
+    if not same_wish(l.one and l.one.details or details_of(found), details) then
+      commit_purge(l)
+      return 'o'
+    end
     return renew_found(l, id, ends)
   end
   local last = plus(ballot, more)

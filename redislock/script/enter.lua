@@ -14,6 +14,7 @@
 --   {'n', ahead, head, head left}               refused, nothing is left of it
 --   'k'                                         another kind of lock
 --   'x' or 'xl' or 'xb' reason                  it has left, or was broken
+--   'o'                                         a claim with another capacity or weight has the ID
 -- where left, soonest and head left are µs from now, and head is the first claim
 -- of the line as record.lua keeps it in C.
 local width = 3
@@ -106,6 +107,10 @@ local function make_enter_any()
     purge(l)
     local found = find_claim(l, id)
     if found then
+      if not same_wish(l.one and l.one.details or details_of(found), details) then
+        commit_purge(l)
+        return 'o'
+      end
       return renew_found(l, id, (l.one or is_granted(found)) and ends or waits_until, details)
     end
     local why = refusal(l, id, details, no_wait)

@@ -343,14 +343,14 @@ end
 local function renew_found(l, id, ends, details)
   local one = l.one
   if one then
-    if details and same_wish(one.details, details) then one.details = details end
+    one.details = details or one.details
     one.expires = math.max(one.expires, ends)
     save(l)
     return standing(l, id)
   end
   ends = math.max(tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), ends)
   local claim = details and (call('HGET', C, 'e' .. id) or damaged())
-  if claim and details_of(claim) ~= details and same_wish(details_of(claim), details) then
+  if claim and details_of(claim) ~= details then
     claim = sub(claim, 1, details_at(claim) - 1) .. details
   else
     claim = nil

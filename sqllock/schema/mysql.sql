@@ -367,7 +367,9 @@ enter: BEGIN
         END IF;
     END IF;
 
-    IF v_token IS NOT NULL AND v_lingering = 0 THEN
+    IF v_token IS NOT NULL AND v_lingering = 0 AND (v_capacity <> p_capacity OR v_weight <> p_weight) THEN
+        SET v_answer = 4;
+    ELSEIF v_token IS NOT NULL AND v_lingering = 0 THEN
         SET v_mixed = v_low < v_high;
         SET v_expires = GREATEST(v_expires, v_now + p_ttl);
         UPDATE fencelock_claim SET expires = GREATEST(expires, v_expires), node = p_node,
@@ -448,6 +450,8 @@ enter: BEGIN
     END IF;
     IF v_answer = 3 THEN
         SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
+    ELSEIF v_answer = 4 THEN
+        SELECT 'reused' AS what;
     ELSEIF v_answer = 2 THEN
         SELECT 'kind' AS what;
     ELSEIF v_answer = 1 THEN

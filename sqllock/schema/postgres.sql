@@ -143,6 +143,7 @@ CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 --   head     the first claim of a line in which it is not granted: token, remains, since, owner, note
 --   busy     it was refused: ahead
 --   kind     the line is of the other kind
+--   reused   a claim with another capacity or weight has the id
 --   gone     it is not in line: granted if it was broken, note is the reason
 --   ballot   the ballot is not granted: one above token may be
 --   wait     no ballot is granted yet: remains
@@ -437,6 +438,11 @@ BEGIN
     -- it back, nor stand in line a second time.
     IF v_head.token IS NOT NULL THEN
         SELECT * INTO v_mine FROM fencelock_claim WHERE key = a_key AND id = a_id;
+        IF FOUND AND NOT v_mine.lingering AND (v_mine.capacity <> a_capacity OR v_mine.weight <> a_weight) THEN
+            v_answer.what := 'reused';
+            RETURN NEXT v_answer;
+            RETURN;
+        END IF;
         IF FOUND AND NOT v_mine.lingering THEN
             UPDATE fencelock_claim
                 SET expires = greatest(expires, v_now + a_ttl), node = a_node, granted = least(granted, 1)

@@ -5,7 +5,7 @@
 
 UPDATE fencelock_claim
 SET expires = max(expires, ?2 + ?9), until = max(until, ?3 + ?9), ttl = ?9, node = ?4
-WHERE key = ?5 AND id = ?6 AND lingering = 0
+WHERE key = ?5 AND id = ?6 AND lingering = 0 AND capacity = ?7 AND weight = ?8
 RETURNING 'again' AS what;
 
 -- The first row counts. A claim that lingers has left: a late repeat of its Enter must not
@@ -20,7 +20,8 @@ SELECT what, granted, token, remains, since, owner, note, ahead FROM (
     SELECT 1, 'gone', broken, 0, 0, 0, '', reason, 0 FROM fencelock_tombstone
     WHERE key = ?5 AND id = ?6 AND CASE WHEN clock = ?1 THEN expires > ?2 ELSE until > ?3 END
     UNION ALL
-    SELECT 2, 'gone', 0, 0, 0, 0, '', 'it has left', 0 FROM fencelock_claim WHERE key = ?5 AND id = ?6
+    SELECT 2, CASE WHEN lingering THEN 'gone' ELSE 'reused' END, 0, 0, 0, 0, '', 'it has left', 0
+    FROM fencelock_claim WHERE key = ?5 AND id = ?6
     UNION ALL
     SELECT 3, 'kind', 0, 0, 0, 0, '', '', 0
     WHERE (SELECT max(capacity) = 1048576 FROM fencelock_claim WHERE key = ?5) <> (?7 = 1048576)

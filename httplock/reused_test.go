@@ -1,0 +1,88 @@
+package httplock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+const wish = `"key":"k","ttl":"20s","request_id":"wish-of-mine"`
+
+// A client used one request_id for the share of a reader and then for the whole lock. It was shown
+// the grant of its share as an exclusive one, beside another reader.
+func TestRequestIDIsForOneRequest(t *testing.T) {
+	for name, wishes := range map[string][2]string{
+		"a reader, then a writer":   {`"kind":"shared"`, `"kind":"exclusive"`},
+		"a writer, then a reader":   {`"kind":"exclusive"`, `"kind":"shared"`},
+		"5 permits, then 9":         {`"kind":"permits","size":9,"permits":5`, `"kind":"permits","size":9,"permits":9`},
+		"of 9 permits, then of 8":   {`"kind":"permits","size":9,"permits":5`, `"kind":"permits","size":8,"permits":5`},
+		"a permit, then the lock":   {`"kind":"permits","size":9`, `"kind":"exclusive"`},
+		"the lock, then a permit":   {`"kind":"exclusive"`, `"kind":"permits","size":9`},
+		"a permit, then a share":    {`"kind":"permits","size":1`, `"kind":"shared"`},
+		"the default, then a share": {`"stay":false`, `"kind":"shared"`},
+	} {
+		for _, kept := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, kept %v", name, kept), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					if kept {
+						w.store = plain{w.store}
+					}
+					a, b := w.server(nil), w.server(nil)
+					first := fmt.Sprintf("{%s,%s}", wish, wishes[0])
+					second := fmt.Sprintf(`{%s,"wait":"5s",%s}`, wish, wishes[1])
+					h := a.do("POST", "/v1/acquire", first).ok(t)
+					r := a.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+					if r.text("request_id") != "wish-of-mine" || r.text("key") != "k" {
+						t.Errorf("the problem is about %v", r.answer)
+					}
+					if !kept { // otherwise the servers know nothing of each other's requests
+						b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+						b.do("POST", "/v1/acquire", first).ok(t)
+					}
+					if again := a.do("POST", "/v1/acquire", first).ok(t); again.text("token") != h.text("token") {
+						t.Errorf("the first request again: %v", again.answer)
+					}
+					a.verb("renew", h).ok(t)
+					a.verb("release", h).ok(t)
+				})
+			})
+		}
+	}
+}
+
+// The same while the first request waits: it goes on waiting in its place.
+func TestRequestIDOfAWaitIsForOneRequest(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			if kept {
+				w.store = plain{w.store}
+			}
+			a, b := w.server(nil), w.server(nil)
+			holder := a.acquire("k")
+			waits := a.begin("/v1/acquire", fmt.Sprintf(`{%s,"wait":"1m","kind":"shared"}`, wish))
+			second := fmt.Sprintf(`{%s,"wait":"1m"}`, wish)
+			a.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+			a.do("POST", "/v1/once", fmt.Sprintf(`{%s,"wait":"1m","slot":"1h"}`, wish)).is(t, 409, "request-id-reused")
+			if !kept {
+				b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+			}
+			waits.stillWaits(t)
+			time.Sleep(10 * time.Second) // longer than a place is kept without its client
+			waits.stillWaits(t)
+			a.verb("release", holder).ok(t)
+			a.verb("release", waits.wait(t).ok(t)).ok(t)
+		})
+	}
+}
+
+// leave names a request by its request_id alone, and ends it whatever it is for.
+func TestLeaveEndsARequestOfAnyKind(t *testing.T) {
+	for _, kind := range []string{`"kind":"shared"`, `"kind":"permits","size":9,"permits":5`, `"kind":"exclusive"`} {
+		inWorld(t, func(w *world) {
+			a, b := w.server(nil), w.server(nil)
+			a.do("POST", "/v1/acquire", fmt.Sprintf("{%s,%s}", wish, kind)).ok(t)
+			b.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
+			a.verb("release", a.acquire("k")).ok(t)
+		})
+	}
+}

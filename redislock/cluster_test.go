@@ -2,12 +2,16 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/redis/go-redis/v9"
 )
 
 // A master that hangs costs its own locks, and nobody else's: neither in calls that
@@ -83,5 +87,83 @@ func TestPushesCrossTheCluster(t *testing.T) {
 		leave(t, holder, held)
 		granted(t, waiter, k)
 		leave(t, waiter, k)
+	}
+}
+
+// A client for one server that is connected to one node of a Cluster gets some names and is
+// refused the others. Asking again does not change that, so no call may wait for it.
+func TestOneNodeOfAClusterIsRefused(t *testing.T) {
+	t.Parallel()
+	nodes := clusterOf(t, 3)
+	alone := closing(t, New(dial(t, nodes[0]), nil))
+	whole := closing(t, New(dialCluster(t, nodes[0]), nil))
+	refused := func(what string, err error) {
+		t.Helper()
+		if !permanent(err) || !strings.Contains(err.Error(), "redis+cluster://") {
+			t.Errorf("%s answered %v; want a *driver.PermanentError that names redis+cluster://", what, err)
+		}
+	}
+	served := 0
+	for i := range 20 {
+		c := mutex(fmt.Sprintf("name %d", i))
+		if int(hashSlot(alone.recordName(c.Key))) < firstSlot(1, 3) {
+			leave(t, alone, hold(t, alone, c))
+			served++
+			continue
+		}
+		refused("Enter", errOf(alone.Enter(t.Context(), c)))
+		refused("Line", errOf(alone.Line(t.Context(), c.Key)))
+		held := hold(t, whole, c)
+		refused("Renew", renewOne(alone, held))
+		refused("Leave", alone.Leave(t.Context(), held, driver.Exit{}))
+		leave(t, whole, held)
+	}
+	if served == 0 || served == 20 {
+		t.Errorf("the node serves %d of 20 names: this test shows nothing", served)
+	}
+	refused("Ping", alone.Ping(t.Context()))
+	if err := whole.Ping(t.Context()); err != nil {
+		t.Errorf("through a client of a Cluster Ping answered %v", err)
+	}
+	member := closing(t, New(dial(t, nodes[0]), &Options{Member: &driver.Membership{}}))
+	c := mutex("ballot")
+	c.NoWait, c.Ballot = true, time.Now().UnixMicro()
+	refused("a member's Enter", errOf(member.Enter(t.Context(), c)))
+	refused("a member's Initialise", member.Initialise(t.Context()))
+
+	e, err := alone.Examine(t.Context(), time.Minute)
+	must(t, err)
+	if !slices.ContainsFunc(e.Findings, func(f driver.Finding) bool {
+		return f.Code == "redis-cluster-node" && f.Severity == driver.SeverityError
+	}) {
+		t.Errorf("the doctor finds %+v; want redis-cluster-node", e.Findings)
+	}
+	if e, err := whole.Examine(t.Context(), time.Minute); err != nil || strings.Contains(fmt.Sprint(e), "redis-cluster-node") {
+		t.Errorf("on the whole Cluster the doctor finds %+v, error %v", e.Findings, err)
+	}
+}
+
+// What a node of a Cluster refuses passes for a client that follows the Cluster, and does not
+// for a client of one server.
+func TestRefusalsOfAClusterDependOnTheClient(t *testing.T) {
+	one, ring := New(redis.NewClient(&redis.Options{}), nil), New(redis.NewRing(&redis.RingOptions{}), nil)
+	whole := New(redis.NewClusterClient(&redis.ClusterOptions{}), nil)
+	for text, want := range map[string]bool{
+		"MOVED 3999 127.0.0.1:6381":                               true,
+		"ASK 3999 127.0.0.1:6381":                                 true,
+		"CLUSTERDOWN Hash slot not served":                        true,
+		"CLUSTERDOWN The cluster is down":                         true,
+		"TRYAGAIN Multiple keys request during rehashing of slot": false,
+		"LOADING Redis is loading the dataset in memory":          false,
+	} {
+		err := errors.New(text)
+		for name, b := range map[string]*Backend{"a client": one, "a Ring": ring} {
+			if got := b.failed(t.Context(), "doing", "k", err); permanent(got) != want {
+				t.Errorf("%s: %q became %v, permanent %v", name, text, got, permanent(got))
+			}
+		}
+		if got := whole.failed(t.Context(), "doing", "k", err); permanent(got) {
+			t.Errorf("a client of a Cluster: %q became %v, which is permanent", text, got)
+		}
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	adviceDamaged = "what the server keeps of the lock is damaged, as by eviction or a deleted key: " +
 		"it heals a minute after all its leases are over, or one lease if that is longer; " +
 		"set maxmemory-policy noeviction"
+	adviceCluster = "the server is a node of a Redis Cluster, and the client is for one server: " +
+		"use redis+cluster:// in the URL, or redis.NewClusterClient"
 	adviceExhausted = "the lock has no tokens left: delete its record when nobody holds it, " +
 		"and reset what compares its tokens"
 )
@@ -43,6 +47,23 @@ var refusals = []struct{ begins, advice string }{
 	{"FENCELOCK VERSION", adviceVersion},
 	{"FENCELOCK DAMAGED", adviceDamaged},
 	{"FENCELOCK EXHAUSTED", adviceExhausted},
+}
+
+// clusterRefusals are how a node of a Cluster begins the answer for a key that it does not serve.
+// A client of a Cluster follows them. For a client of one server they do not change: a node
+// serves some names and refuses the others.
+var clusterRefusals = []string{"MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN"}
+
+// failed explains an error of one request to the servers of b.
+func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
+	switch b.rdb.(type) {
+	case *redis.Client, *redis.Ring:
+		text := transport.ServerText(err)
+		if slices.ContainsFunc(clusterRefusals, func(begins string) bool { return strings.HasPrefix(text, begins) }) {
+			return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err)}
+		}
+	}
+	return failed(ctx, doing, key, err)
 }
 
 // failed explains an error of one request. Passwords are in none: neither the

@@ -42,11 +42,18 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 		return err
 	})
 	if err != nil {
-		return driver.Examination{}, failed(ctx, "reading the settings for", b.prefix, err)
+		return driver.Examination{}, b.failed(ctx, "reading the settings for", b.prefix, err)
+	}
+	if err := b.Ping(ctx); errors.As(err, new(*driver.PermanentError)) && strings.Contains(err.Error(), adviceCluster) {
+		e.Add(driver.Finding{
+			Severity: driver.SeverityError, Code: "redis-cluster-node", Setting: "cluster-enabled", Value: "yes",
+			Why:    "The client is for one server. A node of a Cluster serves some names and refuses the others.",
+			Remedy: "use redis+cluster:// in the URL, or redis.NewClusterClient",
+		})
 	}
 	missing, err := b.missingRights(ctx)
 	if err != nil {
-		return driver.Examination{}, failed(ctx, "trying the rights for", b.prefix, err)
+		return driver.Examination{}, b.failed(ctx, "trying the rights for", b.prefix, err)
 	}
 	if missing != nil {
 		e.Add(*missing)
@@ -73,7 +80,7 @@ func (b *Backend) Eviction(ctx context.Context) (*driver.Finding, error) {
 		return unlessRefused(err)
 	})
 	if err != nil {
-		return nil, failed(ctx, "reading the settings for", b.prefix, err)
+		return nil, b.failed(ctx, "reading the settings for", b.prefix, err)
 	}
 	return found, nil
 }

@@ -46,7 +46,7 @@ func (b *Backend) Record(ctx context.Context, es []driver.HistoryEntry, keep dri
 	b.transport.Start(ctx, cmds...)
 	var failure error
 	for i, key := range keys {
-		failure = cmp.Or(failure, done(ctx, recording, key, b.transport.Wait(ctx, cmds[i])))
+		failure = cmp.Or(failure, b.done(ctx, recording, key, b.transport.Wait(ctx, cmds[i])))
 	}
 	return failure
 }
@@ -63,7 +63,7 @@ func (b *Backend) History(ctx context.Context, key string, n int) ([]driver.Hist
 	}
 	got := b.transport.Do(ctx, b.historyCommand(historyScript, key, maxPerGrant*n))
 	if got.Err != nil {
-		return nil, failed(ctx, remembering, key, got.Err)
+		return nil, b.failed(ctx, remembering, key, got.Err)
 	}
 	records, ok := got.Answer.([]any)
 	grants := map[int64]*driver.HistoryEntry{}

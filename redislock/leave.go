@@ -47,7 +47,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		// lease is over.
 		return nil
 	}
-	return done(ctx, leaving, t.Key, got)
+	return b.done(ctx, leaving, t.Key, got)
 }
 
 // Break ends the claim whose span holds token, in one request.
@@ -60,7 +60,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote)}
 	}
 	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName(), lingerArg(linger))
-	return done(ctx, breaking, key, b.transport.Do(ctx, cmd))
+	return b.done(ctx, breaking, key, b.transport.Do(ctx, cmd))
 }
 
 // lingerArg is d as scripts read it: in µs, 0 for none.
@@ -73,13 +73,13 @@ func lingerArg(d time.Duration) string {
 
 // done reads '+', or why the claim is gone. What only the master is known to have done is
 // not done.
-func done(ctx context.Context, doing, key string, got transport.Result) error {
+func (b *Backend) done(ctx context.Context, doing, key string, got transport.Result) error {
 	s, _ := got.Answer.(string)
 	switch {
 	case strings.HasPrefix(s, "x"):
 		return parseGone(s)
 	case got.Err != nil:
-		return failed(ctx, doing, key, got.Err)
+		return b.failed(ctx, doing, key, got.Err)
 	case s == "+":
 		return nil
 	}

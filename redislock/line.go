@@ -1,10 +1,12 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,10 +27,35 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	return b.lineOf(ctx, key, b.transport.Do(ctx, b.command(linesScript, key)))
 }
 
+// pingKeys is how many keys Ping reads. The node of a Cluster that has nine of ten hash slots
+// serves all of them once in a thousand times.
+const pingKeys = 64
+
+// Ping reads keys in many hash slots, in one request, and fails if the server refuses one. So
+// it finds a client for one server that is connected to a node of a Cluster. It takes no lock.
+func (b *Backend) Ping(ctx context.Context) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
+	cmds := make([]*transport.Command, pingKeys)
+	keys := make([]string, pingKeys)
+	for i := range cmds {
+		keys[i] = "fencelock/ping/" + strconv.Itoa(i)
+		cmds[i] = b.command(linesScript, keys[i])
+	}
+	b.transport.Start(ctx, cmds...)
+	var failed error
+	for i, cmd := range cmds {
+		_, err := b.lineOf(ctx, keys[i], b.transport.Wait(ctx, cmd))
+		failed = cmp.Or(failed, err)
+	}
+	return failed
+}
+
 // lineOf reads the result of the script lines.
 func (b *Backend) lineOf(ctx context.Context, key string, got transport.Result) (driver.Line, error) {
 	if got.Err != nil {
-		return driver.Line{}, failed(ctx, reading, key, got.Err)
+		return driver.Line{}, b.failed(ctx, reading, key, got.Err)
 	}
 	line, ok := parseLine(key, got.Answer)
 	if !ok {
@@ -99,7 +126,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 		}
 		keys, err := b.scan(ctx, prefix)
 		if err != nil {
-			yield(driver.Line{}, failed(ctx, listing, prefix, err))
+			yield(driver.Line{}, b.failed(ctx, listing, prefix, err))
 			return
 		}
 		for some := range slices.Chunk(keys, maxReads) {

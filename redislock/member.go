@@ -88,7 +88,7 @@ func (b *Backend) Initialise(ctx context.Context) error {
 	got := b.transport.Do(ctx,
 		transport.NewCommand(initialiseScript, []any{b.member.key}, b.member.String()))
 	if got.Err != nil {
-		return failed(ctx, doing, "", got.Err)
+		return b.failed(ctx, doing, "", got.Err)
 	}
 	if s, _ := got.Answer.(string); s != "+" {
 		return ballotRefusal(doing, "", s)

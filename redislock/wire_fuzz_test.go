@@ -179,7 +179,7 @@ func FuzzReply(f *testing.F) {
 		case got.Granted == (got.Head != nil):
 			t.Errorf("%#v: granted is %v, the head %v", a, got.Granted, got.Head)
 		}
-		if err := done(t.Context(), "doing", "k", transport.Result{Answer: a}); err == nil && a != "+" {
+		if err := (&Backend{}).done(t.Context(), "doing", "k", transport.Result{Answer: a}); err == nil && a != "+" {
 			t.Errorf("%#v is taken for done", a)
 		}
 	})

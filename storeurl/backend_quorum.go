@@ -142,7 +142,7 @@ func pingMajority(ctx context.Context, members []*Store) error {
 			if up++; up == need {
 				return nil
 			}
-		case errors.As(err, new(*DeniedError)):
+		case errors.As(err, new(*DeniedError)), errors.As(err, new(*driver.PermanentError)):
 			return err
 		default:
 			last = err

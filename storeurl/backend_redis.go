@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/redislock"
 )
 
@@ -87,7 +88,7 @@ func openRedis(_ context.Context, u *URL, c *Config) (*Store, error) {
 		return nil, err
 	}
 	b := redislock.New(rdb, &redislock.Options{Member: c.of()})
-	return &Store{Backend: b, ping: u.pingRedis(rdb), close: func() { _ = rdb.Close() }}, nil
+	return &Store{Backend: b, ping: u.pingServer(rdb, b), close: func() { _ = rdb.Close() }}, nil
 }
 
 // Redis returns a client for a URL of a Redis server, of sentinels or of a Cluster.
@@ -173,6 +174,22 @@ func tlsDialer(dial dialFunc, config *tls.Config) dialFunc {
 
 func (u *URL) pingRedis(rdb redis.UniversalClient) func(context.Context) error {
 	return func(ctx context.Context) error { return u.admitted(rdb.Ping(ctx).Err()) }
+}
+
+// pingServer also asks for keys, of which a node of a Cluster refuses most. What the server
+// refuses for now is not looked at: it answers.
+func (u *URL) pingServer(rdb redis.UniversalClient, b *redislock.Backend) func(context.Context) error {
+	ping := u.pingRedis(rdb)
+	return func(ctx context.Context) error {
+		if err := ping(ctx); err != nil {
+			return err
+		}
+		err := b.Ping(ctx)
+		if FromServer(err) && !errors.As(err, new(*driver.PermanentError)) {
+			return nil
+		}
+		return err
+	}
 }
 
 // admitted makes a DeniedError of Redis's ways to say that it does not let us in.

@@ -51,9 +51,10 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 		return nil, err
 	}
 	rdb := redis.NewFailoverClient(o)
-	ping := u.pingRedis(rdb)
+	b := redislock.New(rdb, nil)
+	ping := u.pingServer(rdb, b)
 	return &Store{
-		Backend: redislock.New(rdb, nil),
+		Backend: b,
 		ping: func(ctx context.Context) error {
 			err := findMaster(ctx, o)
 			var answer redis.Error

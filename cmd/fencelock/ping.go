@@ -14,7 +14,8 @@ func newPing(c *cli) *cobra.Command {
 		Use:   "ping",
 		Short: "Does the store answer?",
 		Long: `ping asks the store once, for health checks. It takes no lock. Exit codes: 0 the store
-answers, 69 it does not, 78 it refuses the user, the password or the settings.`,
+answers, 69 it does not, 78 it refuses the user, the password or the settings. On Redis ping
+reads keys: one node of a Cluster is refused, because it serves some names only.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usage("ping takes no arguments, and %s is one", quote(args[0]))

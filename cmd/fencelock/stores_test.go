@@ -25,19 +25,20 @@ func TestRedisGroups(t *testing.T) {
 		url, password string
 		code          int
 		line          string
+		verb          string // run, if empty
 	}
 	for name, start := range map[string]func(t *testing.T) (url string, wrongs []wrong){
 		"sentinel": func(t *testing.T) (string, []wrong) {
 			g := testserver.RedisSentinel(t, testserver.Password("s3cr3t/#"))
 			hosts := "127.0.0.1:1," + strings.Join(g.Addrs(), ",")
 			return "redis+sentinel://" + hosts + "/" + g.Name, []wrong{
-				{"redis+sentinel://" + hosts + "/other", "s3cr3t/#", exitConfig, "know no master of that name"},
-				{"redis+sentinel://" + hosts + "/" + g.Name, "wr0ng", exitConfig, "refuses the user or the password"},
-				{"redis+sentinel://" + hosts + "/" + g.Name, "", exitConfig, "wants a password"},
-				{"redis+sentinel://" + hosts, "s3cr3t/#", exitConfig, "what the sentinels call the master"},
-				{"redis+sentinel://" + hosts + "/" + g.Name + "/s3cr3t", "", exitConfig, "number of a database"},
-				{"redis+sentinel://a,,b/m", "", exitConfig, "a comma too many"},
-				{"redis+sentinel://127.0.0.1:1/m", "s3cr3t/#", exitUnavailable, "redis+sentinel 127.0.0.1:1/m does not answer"},
+				{"redis+sentinel://" + hosts + "/other", "s3cr3t/#", exitConfig, "know no master of that name", ""},
+				{"redis+sentinel://" + hosts + "/" + g.Name, "wr0ng", exitConfig, "refuses the user or the password", ""},
+				{"redis+sentinel://" + hosts + "/" + g.Name, "", exitConfig, "wants a password", ""},
+				{"redis+sentinel://" + hosts, "s3cr3t/#", exitConfig, "what the sentinels call the master", ""},
+				{"redis+sentinel://" + hosts + "/" + g.Name + "/s3cr3t", "", exitConfig, "number of a database", ""},
+				{"redis+sentinel://a,,b/m", "", exitConfig, "a comma too many", ""},
+				{"redis+sentinel://127.0.0.1:1/m", "s3cr3t/#", exitUnavailable, "redis+sentinel 127.0.0.1:1/m does not answer", ""},
 			}
 		},
 		"cluster": func(t *testing.T) (string, []wrong) {
@@ -45,12 +46,18 @@ func TestRedisGroups(t *testing.T) {
 			hosts := "127.0.0.1:1," + strings.Join(g.Addrs()[:2], ",")
 			single := testserver.Redis(t)
 			return "redis+cluster://" + hosts, []wrong{
-				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "wr0ng", exitConfig, "refuses the user or the password"},
-				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "", exitConfig, "wants a password"},
-				{"redis+cluster://" + single.Addr(), "", exitConfig, "is no Cluster"},
-				{"redis+cluster://" + hosts + "/1", "s3cr3t/#", exitConfig, "has no databases"},
-				{"redis+cluster://,", "", exitConfig, "no host"},
-				{"redis+cluster://127.0.0.1:1", "s3cr3t/#", exitUnavailable, "redis+cluster 127.0.0.1:1 does not answer"},
+				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "wr0ng", exitConfig, "refuses the user or the password", ""},
+				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "", exitConfig, "wants a password", ""},
+				{"redis+cluster://" + single.Addr(), "", exitConfig, "is no Cluster", ""},
+				{"redis+cluster://" + hosts + "/1", "s3cr3t/#", exitConfig, "has no databases", ""},
+				{"redis+cluster://,", "", exitConfig, "no host", ""},
+				// One node serves a third of the names. No name may wait for ever.
+				{"redis://" + g.Addrs()[0], "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", ""},
+				{"redis://" + g.Addrs()[0], "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", "ping"},
+				{"redis://" + g.Addrs()[0], "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", "doctor"},
+				{"redlock://" + strings.Join(g.Addrs()[:3], ","), "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", ""},
+				{"redlock://" + strings.Join(g.Addrs()[:3], ","), "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", "ping"},
+				{"redis+cluster://127.0.0.1:1", "s3cr3t/#", exitUnavailable, "redis+cluster 127.0.0.1:1 does not answer", ""},
 			}
 		},
 	} {
@@ -82,7 +89,11 @@ func TestRedisGroups(t *testing.T) {
 			for _, w := range wrongs {
 				s := newStage(t, w.url)
 				t.Setenv(envPassword, w.password)
-				p := s.wants(w.code, "run", "n", "--", "true")
+				args := []string{"run", "n", "--", "true"}
+				if w.verb != "" {
+					args = []string{w.verb}
+				}
+				p := s.wants(w.code, args...)
 				p.wantLine(w.line)
 				for _, secret := range []string{"s3cr3t", "wr0ng"} {
 					if strings.Contains(p.err.String(), secret) {

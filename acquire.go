@@ -120,8 +120,10 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 	defer a.endNamed()
 	a.claim = a.newClaim()
 	l, err := a.obtain()
+	if err != nil && a.giveUp() {
+		l, err = a.takeNamed()
+	}
 	if err != nil {
-		a.giveUp()
 		return nil, a.refusal(err)
 	}
 	return l, nil

@@ -135,6 +135,37 @@ func TestWaitThatIsOverSpendsTheClaimID(t *testing.T) {
 	})
 }
 
+// A Wait ends in one process, which has not heard that another one has got the grant.
+func TestWaitThatIsOverKeepsTheGrantOfAnotherProcess(t *testing.T) {
+	for name, heals := range map[string]bool{"it gets the grant, too": true, "it cannot read the line": false} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a, b, c := w.client(nil), w.client(nil), w.client(nil)
+			holder := w.lock(a, "k")
+			w.store.meddle(only(silent, "await"), nil)
+			waits := w.begin(func() (*fencelock.Lease, error) {
+				return b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Second))...)
+			})
+			w.release(holder)
+			l := w.lock(c, "k", byName()...)
+			if heals {
+				w.store.heal()
+			}
+			x, err := waits.wait()
+			if heals {
+				if x = w.got(x, err); x.Token() != l.Token() {
+					t.Errorf("two grants have tokens %v and %v", x.Token(), l.Token())
+				}
+			} else {
+				w.held(err)
+			}
+			w.taken("k")
+			w.release(l)
+			w.store.heal()
+			w.free("k")
+		})
+	}
+}
+
 // The place of a claim that ended while it waited is not taken by another claim: the program
 // would not know it by its name.
 func TestNamedClaimThatEndedIsNotReplaced(t *testing.T) {

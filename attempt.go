@@ -349,8 +349,13 @@ func (cl *claim) leaveIfEntered() {
 }
 
 // giveUp takes the call's claim out of the line: now, if the caller has time and the store
-// answers; in the background otherwise.
-func (a *acquisition) giveUp() {
+// responds; in the background otherwise.
+//
+// A named claim leaves only if it still waits: a repeated call in another process may have
+// returned the grant already. If the claim is granted, giveUp reports true and the call goes on
+// with it. No other call can have a claim without a name, so that claim leaves also when it was
+// granted a moment ago: it would keep the key closed until its lease ends.
+func (a *acquisition) giveUp() (granted bool) {
 	cl, c := a.claim, a.c
 	cl.mu.Lock()
 	switch {
@@ -363,6 +368,30 @@ func (a *acquisition) giveUp() {
 		cl.mu.Unlock()
 	default:
 		cl.mu.Unlock()
-		_, _ = cl.leave(a.ctx, driver.Exit{}, min(closeBudget, a.enterTTL/3))
+		_, err := cl.leave(a.ctx, driver.Exit{IfWaiting: cl.named}, min(closeBudget, a.enterTTL/3))
+		return errors.Is(err, driver.ErrGranted)
 	}
+	return false
+}
+
+// takeNamed gets the grant of the call's named claim, which giveUp has found. It waits no longer
+// than one request may take. If it fails, the claim stays until its lease ends.
+func (a *acquisition) takeNamed() (*Lease, error) {
+	cl, c := a.claim, a.c
+	now := c.clock.now()
+	cl.mu.Lock()
+	cl.state = stateWaiting
+	cl.planLocked(now)
+	cl.mu.Unlock()
+	a.until, a.try = now+int64(a.enterTimeout(a.enterTTL)), false
+	l, err := a.obtain()
+	if err != nil {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		if cl.state == stateWaiting || cl.state == stateHeld {
+			cl.state = stateEnded
+			cl.planLocked(c.clock.now())
+		}
+	}
+	return l, err
 }

@@ -24,15 +24,15 @@ func (cl *claim) mayEnterLocked() bool { return cl.uncertain || cl.named }
 
 // leaveDecided reports whether err, the answer to a Leave, leaves nothing to repeat.
 func leaveDecided(err error) bool {
-	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrClosed) ||
+	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrGranted) || errors.Is(err, driver.ErrClosed) ||
 		errors.As(err, new(*driver.PermanentError))
 }
 
 // leave takes the claim out of the line. It tries at least once, and until budget has
 // passed. The end of ctx does not stop it. What the store has not confirmed by then goes on
 // in the background. The error is nil if the store confirmed it, GoneError if the store no
-// longer had the claim, anything else if the outcome is unknown. renewing reports whether a
-// renewal was under way. No renewal begins any more.
+// longer had the claim, ErrGranted if e spares a grant, anything else if the outcome is
+// unknown. renewing reports whether a renewal was under way. No renewal begins any more.
 func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) (renewing bool, err error) {
 	c := cl.c
 	cl.mu.Lock()

@@ -307,18 +307,18 @@ func Note(s string) Option {
 // The id is 16 to 64 letters, digits, "-" and "_". Draw it from 128 random bits for each
 // wish. When ctx ends, or the Client, the claim stays until its lease ends, so that a
 // repeated call finds it. A Release, and a Wait that is over, take it out of the line, and
-// the id is spent: a call with it answers ErrLost for a while. The call is ErrLost, too, if the claim
-// ended while it waited.
+// the id is spent: a call with it returns ErrLost for a while. The call returns ErrLost, too, if
+// the claim ended while it waited.
 //
 // The id is for one key, one kind of lock and one number of permits. A call that has it for
 // another of these is ErrInvalid while the claim is in line, and changes nothing of that claim.
 //
 // Two processes that repeat one call both get the grant: the program must see to it that
-// one of them uses it. A Wait that runs out in one of them ends the claim for both, even if the
-// other has just got the grant. So let ctx, not Wait, end a call that another process may
-// repeat. In one Client, a second call with the id of one that is under way is ErrInvalid.
-// Goroutines do not queue in this process for such a claim. ErrInvalid on a backend that cannot pass claims
-// between processes (ZooKeeper, a quorum).
+// one of them uses it. A Wait that runs out in one of them ends the waiting of both. If the claim
+// is granted by then, that Wait ends nothing, and its call returns the grant, too. In one Client,
+// a second call with the id of one that is under way is ErrInvalid. Goroutines do not queue in
+// this process for such a claim. ErrInvalid on a backend that cannot pass claims between processes
+// (ZooKeeper, a quorum).
 func ClaimID(id string) Option {
 	return Option{optionClaimID, func(o *callOptions) error {
 		o.claimID = id

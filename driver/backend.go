@@ -49,6 +49,8 @@ type Backend interface {
 	// line's mark. Leave may be repeated through the same Backend with the same Exit.
 	//
 	// It leaves a tombstone if e says so, also if the claim is not in line.
+	//
+	// With e.IfWaiting it returns ErrGranted and changes nothing if the claim is granted.
 	Leave(ctx context.Context, t Ticket, e Exit) error
 
 	// Break ends the claim of key whose span holds token, granted or waiting, and

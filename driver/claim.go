@@ -190,6 +190,9 @@ type Exit struct {
 	// Tombstone says that an Enter of the claim's ID may still arrive. For at least the
 	// TTL of the ticket such an Enter answers GoneError.
 	Tombstone bool
+	// IfWaiting has Leave take the claim out only if it waits. If the claim is granted, Leave
+	// returns ErrGranted and changes nothing. It is not combined with Mark or Linger.
+	IfWaiting bool
 }
 
 // Line is one line, as seen by people and by tests.

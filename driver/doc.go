@@ -41,6 +41,8 @@
 //     lease.
 //   - Tombstone: Leave with Exit.Tombstone leaves a tombstone. For at least one TTL an Enter
 //     of the same ID answers GoneError.
+//   - LeaveIfWaiting: Leave with Exit.IfWaiting never ends a grant that a call has returned,
+//     through any Backend: it removes the claim, or returns ErrGranted, in one atomic step.
 //   - Mark: a mark is written only if the claim is alive and granted in that very
 //     step. The line keeps the ID that wrote it, so a repeated Leave of that ID
 //     answers nil.

@@ -11,6 +11,9 @@ import (
 // ErrKind says that the key is in use as another kind of lock.
 var ErrKind = errors.New("the key is in use as another kind of lock")
 
+// ErrGranted says that a claim was to leave if it waits, and is granted.
+var ErrGranted = errors.New("the claim is granted")
+
 // The errors that both the core and a backend's own calls answer. The core says of each what it
 // means to a caller.
 var (

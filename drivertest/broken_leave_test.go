@@ -42,6 +42,33 @@ var brokenLeaves = []breaker{
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error { return ctx.Err() }
 	}, "FreeLockIsGrantedAtOnce LeaveFreesTheLock Hygiene WaiterLeaves EmptyLineTakesAnyKind LongestLeaseLasts " +
 		"LinesMayBeLeftEarly Model"},
+	{"a wait that is over ends whatever it finds", func(b *broken) {
+		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { e.IfWaiting = false })
+	}, "LeaveIfWaiting LeaveIfWaitingOfAWaiter LeaveIfWaitingOnASemaphore NamedGrantOutlivesAnotherWait " +
+		"LeaveIfWaitingOrGrantNotBoth Model"},
+	{"a wait that is over looks first, and then leaves", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			for _, s := range b.standings(t.Key) {
+				if e.IfWaiting && s.Granted && s.ID == driver.ShortID(t.ID) {
+					return driver.ErrGranted
+				}
+			}
+			if e.IfWaiting {
+				<-time.After(time.Microsecond) // while the holder leaves
+			}
+			e.IfWaiting = false
+			return b.Store.Leave(ctx, t, e)
+		}
+	}, "LeaveIfWaitingOrGrantNotBoth"},
+	{"a wait that is over keeps a grant, and keeps its repeats out", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			if e.IfWaiting && e.Tombstone {
+				b.count(t.ID, 1)
+			}
+			return b.Store.Leave(ctx, t, e)
+		}
+		b.refuses(driver.GoneError{}, func(c driver.Claim) bool { return b.count(c.ID, 0) > 0 })
+	}, "LeaveIfWaiting Model"},
 	{"whoever comes right after a Leave is let in", func(b *broken) {
 		left := ""
 		b.left(func(t driver.Ticket, _ driver.Exit, err error) error {

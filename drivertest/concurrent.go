@@ -94,6 +94,25 @@ var concurrentLaws = []law{
 			w.b.empty(t.Key)
 		})
 	}, "a claim ends once: its holder released it, or an operator ended it, and both know which"},
+	{"LeaveIfWaitingOrGrantNotBoth", fair, func(w *world, _ string) {
+		holders := w.enterMany(races, func() driver.Claim { return w.claim(w.key()) })
+		waiters := make([]*inLine, races)
+		w.each(races, func(i int) { waiters[i] = w.b.waits(w.claim(holders[i].Key)) })
+		w.each(races, func(i int) {
+			x := waiters[i]
+			var freed, left, heard error
+			ends := []func(){
+				func() { left = x.leave(onlyWaiting) },
+				func() { freed = holders[i].leave() },
+			}
+			together(func() { _, heard = x.awaitGrant(w.ctx) }, ends[i%2], ends[1-i%2])
+			w.wrongIf(freed != nil, "Leave of the holder: %v", freed)
+			once := left == nil && driver.Gone(heard) || errors.Is(left, driver.ErrGranted) && heard == nil
+			w.wrongIf(!once, "Leave returned %v and Await %v; want nil and GoneError, or ErrGranted and nil",
+				left, heard)
+			w.b.counts(x.Key, map[bool]int{true: 0, false: 1}[left == nil])
+		})
+	}, "the wait ends in the instant of the grant: the claim has left or is granted, and everybody is told the same"},
 }
 
 // enterMany enters n claims, several at a time.

@@ -187,6 +187,20 @@ var namedLaws = []law{
 		last.leaves()
 		w.a.empty(key)
 	}, "who asks again because the answer was lost gets the lock that it has"},
+	{"NamedGrantOutlivesAnotherWait", all(fair, detaches), func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		c := named(w.claim(key))
+		first, next := w.a.waits(c), w.a.waits(w.claim(key))
+		again := w.b.waits(c)
+		holder.leaves()
+		again.granted()
+		w.stays("Leave of the process that has not heard of the grant", first.leave(onlyWaiting))
+		again.stillHolds()
+		again.renews()
+		next.stillWaits()
+		again.leaves()
+		next.granted()
+	}, "two servers wait for one caller: the one whose wait ends does not end the grant that the other has returned"},
 	{"NamedEnterAfterItsEnd", detaches, func(w *world, key string) {
 		c := named(w.claim(key))
 		t := w.a.holds(c)

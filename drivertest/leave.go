@@ -6,6 +6,9 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+// onlyWaiting is how a claim leaves whose wait is over.
+var onlyWaiting = driver.Exit{IfWaiting: true, Tombstone: true}
+
 var leaveLaws = []law{
 	{"LeaveFreesTheLock", nil, func(w *world, key string) {
 		w.a.holds(w.claim(key)).leaves()
@@ -51,6 +54,43 @@ var leaveLaws = []law{
 		third.granted()
 		w.gone("Renew of a waiter that left", second.renew())
 	}, "giving up is the same step as releasing, and nobody else loses a place by it"},
+	{"LeaveIfWaiting", nil, func(w *world, key string) {
+		c := w.claim(key)
+		t := w.a.holds(c)
+		w.stays("Leave of a holder", t.leave(onlyWaiting))
+		t.stillHolds()
+		t.renews()
+		w.b.refused(w.claim(key))
+		same(w, "the token of the repeated Enter", w.a.holds(c).Token, t.Token) // no tombstone
+		t.leaves()
+		w.gone("Leave of a claim that has left", t.leave(driver.Exit{IfWaiting: true}))
+		w.b.empty(key)
+	}, "a wait that is over ends no grant: whoever asked for the claim may have been told of the grant elsewhere"},
+	{"LeaveIfWaitingOfAWaiter", fair, func(w *world, key string) {
+		holder := w.a.holds(w.claim(key))
+		c := w.claim(key)
+		second, third := w.b.waits(c), w.a.waits(w.claim(key))
+		second.leaves(onlyWaiting)
+		w.gone("Await after Leave", second.await())
+		w.b.keptOut(c)
+		third.stillWaits()
+		holder.leaves()
+		w.stays("Leave of a waiter that was granted by another's leaving", third.leave(onlyWaiting))
+		third.granted()
+		third.renews()
+		third.leaves()
+		w.b.empty(key)
+	}, "a claim that waits leaves as always, and the first moment of the grant counts, not the first look at it"},
+	{"LeaveIfWaitingOnASemaphore", all(semaphore, fair), func(w *world, key string) {
+		holds := w.line(3, func(v *view) *inLine { return v.holds(w.slots(key, 1, 3)) })
+		large, small := w.b.waits(w.slots(key, 2, 3)), w.a.waits(w.slots(key, 1, 3))
+		holds[0].leaves()
+		large.stillWaits()
+		w.stays("Leave of a holder", holds[1].leave(onlyWaiting))
+		large.leaves(onlyWaiting)
+		small.granted()
+		w.stays("Leave of the next", small.leave(onlyWaiting))
+	}, "whether a claim waits follows from all weights before it"},
 	{"NobodyOvertakesWhoWaits", fair, func(w *world, _ string) {
 		for waiters := 1; waiters <= 2; waiters++ {
 			key := w.key()

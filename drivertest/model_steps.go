@@ -125,6 +125,9 @@ func (p *modelRun) leaveOne() {
 	if p.rng.IntN(4) == 0 {
 		e.Tombstone = true
 	}
+	if e.Mark == "" && e.Linger == 0 && p.rng.IntN(4) == 0 {
+		e.IfWaiting = true
+	}
 	p.leave(x, t, e)
 }
 
@@ -139,6 +142,10 @@ func (p *modelRun) leave(x *modelClaim, t driver.Ticket, e driver.Exit) {
 	p.record("Leave %s token %d exit %+v: %v", name(x), t.Token, e, err)
 	l := p.line(x.Key)
 	i := l.place(x)
+	if e.IfWaiting && i >= 0 && l.granted(i) {
+		p.wrongIf(!errors.Is(err, driver.ErrGranted), "got %v; want ErrGranted", err)
+		return
+	}
 	if e.Tombstone {
 		x.keptOut = later(x.keptOut, l.now.Add(t.TTL))
 	}

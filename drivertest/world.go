@@ -142,6 +142,11 @@ func asA[E error](w *world, what string, err error) (e E) {
 // gone holds err to GoneError.
 func (w *world) gone(what string, err error) { _ = asA[driver.GoneError](w, what, err) }
 
+// stays holds err to ErrGranted.
+func (w *world) stays(what string, err error) {
+	w.wrongIf(!errors.Is(err, driver.ErrGranted), "%s answered %v; want %v", what, err, driver.ErrGranted)
+}
+
 // broken holds err to GoneError with an operator's reason.
 func (w *world) broken(what, reason string, err error) {
 	same(w, what, asA[driver.GoneError](w, what, err), driver.GoneError{Broken: true, Reason: reason})

@@ -116,11 +116,12 @@ func (b *Backend) enterAgain(ctx context.Context, c *driver.Claim, p *position) 
 	if err := c.CheckFound(r.Capacity, r.Weight); err != nil {
 		return driver.Ticket{}, err
 	}
-	ttl, err := b.renewAlone(ctx, &driver.Ticket{Claim: *c, Token: tokenOf(p.own.CreateRevision)})
+	t := driver.Ticket{Claim: *c, Token: tokenOf(p.own.CreateRevision)}
+	ttl, err := b.renewAlone(ctx, &t)
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	p, err = b.locate(ctx, c, p.own.CreateRevision)
+	p, err = b.check(ctx, &t, p.own.CreateRevision)
 	if err != nil {
 		return driver.Ticket{}, err
 	}

@@ -55,7 +55,8 @@ func isBusy(err error) bool {
 // outcome of the request is unknown.
 func isAnswer(err error) bool {
 	var permanent *driver.PermanentError
-	return driver.Gone(err) || isBusy(err) || errors.Is(err, driver.ErrKind) || errors.As(err, &permanent)
+	return driver.Gone(err) || isBusy(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
+		errors.As(err, &permanent)
 }
 
 // explain says what a call was doing when err happened, and what helps. The errors of

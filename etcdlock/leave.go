@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,14 +18,14 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	err := b.call(ctx, rightToWrite, "leaving the line of", t.Key, func(ctx context.Context) error {
 		return b.leave(ctx, &t, e)
 	})
-	if err == nil || isAnswer(err) {
+	if err == nil || isAnswer(err) && !errors.Is(err, driver.ErrGranted) {
 		b.keys.release(t.Ref())
 	}
 	return err
 }
 
 func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) error {
-	if t.Token != 0 && !e.Tombstone && e.Linger == 0 {
+	if t.Token != 0 && !e.Tombstone && e.Linger == 0 && !e.IfWaiting {
 		if done, err := b.deleteOwn(ctx, t, e); done || err != nil {
 			return err
 		}
@@ -59,11 +60,16 @@ func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket, e driver.Exit
 
 // readAndLeave reads the position, and leaves if nothing has changed since. It reports
 // false if something has. It leaves a tombstone if an Enter of the ID may still arrive.
+//
+// With IfWaiting, that the claim's key is unchanged is enough: whatever returns a grant of a claim
+// that has waited writes it to that key first (see check).
 func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
 	p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
 	w := exitWrites{b: b, t: t, p: p}
 	var result error
 	switch {
+	case err == nil && e.IfWaiting && p.granted:
+		return true, driver.ErrGranted
 	case err == nil:
 		err = w.leave(ctx, e)
 	case driver.Gone(err):

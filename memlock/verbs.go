@@ -135,6 +135,9 @@ func (s *Store) Renew(ctx context.Context, ts []driver.Ticket) []error {
 func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	return s.step(ctx, t.Key, func(q *queue, now instant) error {
 		c := q.findLive(t.ID)
+		if e.IfWaiting && c != nil && c.granted {
+			return driver.ErrGranted
+		}
 		var err error
 		if c == nil && q.markedBy != t.ID {
 			err = s.gone(t.Ref(), now)

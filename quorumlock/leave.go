@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -19,6 +20,11 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return err
 	}
 	defer b.done()
+	if e.IfWaiting { // no claim of a quorum waits
+		if _, err := b.Await(ctx, t); !driver.Gone(err) {
+			return cmp.Or(err, driver.ErrGranted)
+		}
+	}
 	if e.Mark != "" || e.Linger != 0 {
 		if _, err := b.Await(ctx, t); err != nil {
 			return err

@@ -25,9 +25,6 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a mark has at most %d bytes, not %d",
 			leaving, t.Key, driver.MaxMark, len(e.Mark))}
 	}
-	// A message for the claim is of no use to anybody from here on.
-	b.waiters.forget(t.ID)
-	b.subscriber.alarms.left(t.ID)
 	argv := []any{prefixed(t.ID), b.callName()}
 	// An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
 	_, retried := b.retried.Load(t.ID)
@@ -37,17 +34,27 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		if unknown {
 			tombstone = micros(clampTTL(t.TTL))
 		}
-		argv = append(argv, string(e.Mark), lingerArg(e.Linger), tombstone)
+		argv = append(argv, string(e.Mark), exitArg(&e), tombstone)
 	}
 	cmd := b.command(leaveScript, t.Key, argv...)
 	cmd.Durable = e.Mark != ""
 	got := b.transport.Do(ctx, cmd)
+	if got.Answer != "h" {
+		b.forget(t.ID)
+	}
 	if got.Retried && e == (driver.Exit{}) && (got.Answer == "x" || unknown && got.Answer == "xl") {
 		// The first copy did it, so long ago that the line has forgotten the call, or the
 		// lease is over.
 		return nil
 	}
 	return b.done(ctx, leaving, t.Key, got)
+}
+
+// forget drops what the Backend keeps for a claim that has left, or is about to: a message for the
+// claim is of no use to any caller.
+func (b *Backend) forget(id string) {
+	b.waiters.forget(id)
+	b.subscriber.alarms.left(id)
 }
 
 // Break ends the claim whose span holds token, in one request.
@@ -63,6 +70,14 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	return b.done(ctx, breaking, key, b.transport.Do(ctx, cmd))
 }
 
+// exitArg is how a claim leaves, as leave.lua reads it: lingerArg, or -1 if only while it waits.
+func exitArg(e *driver.Exit) string {
+	if e.IfWaiting {
+		return "-1"
+	}
+	return lingerArg(e.Linger)
+}
+
 // lingerArg is d as scripts read it: in µs, 0 for none.
 func lingerArg(d time.Duration) string {
 	if d <= 0 {
@@ -71,7 +86,7 @@ func lingerArg(d time.Duration) string {
 	return micros(clampTTL(d))
 }
 
-// done reads '+', or why the claim is gone. What only the master is known to have done is
+// done reads '+', or why the claim did not leave. What only the master is known to have done is
 // not done.
 func (b *Backend) done(ctx context.Context, doing, key string, got transport.Result) error {
 	s, _ := got.Answer.(string)
@@ -82,6 +97,8 @@ func (b *Backend) done(ctx context.Context, doing, key string, got transport.Res
 		return b.failed(ctx, doing, key, got.Err)
 	case s == "+":
 		return nil
+	case s == "h":
+		return driver.ErrGranted
 	}
 	return badAnswer(doing, key, got.Answer)
 }

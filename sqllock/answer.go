@@ -64,6 +64,8 @@ func (a *answer) refusal(r *row) error {
 	switch r.what {
 	case "gone":
 		return r.gone()
+	case "holds":
+		return driver.ErrGranted
 	case "kind":
 		return driver.ErrKind
 	case "reused":

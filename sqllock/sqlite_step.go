@@ -160,8 +160,13 @@ func (t *txn) adopt() error {
 	return err
 }
 
-// leave takes a claim out of its line.
+// leave takes a claim out of its line; if linger < 0, only if it waits.
 func (t *txn) leave(mark []byte, linger, tombstone int64) error {
+	if linger < 0 {
+		if holds, err := t.run("holds"); holds || err != nil {
+			return err
+		}
+	}
 	files := []string{"leave", "remove"}
 	if linger > 0 {
 		files[1] = "linger"

@@ -102,8 +102,12 @@ func (s *steps) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) (eff
 	if e.Tombstone {
 		tombstone = clampTTL(max(t.TTL, minTombstone)).Microseconds()
 	}
+	linger := lingerMicros(e.Linger)
+	if e.IfWaiting {
+		linger = -1
+	}
 	a, err := s.step(ctx, "leave the line of", t.Key, "leave", []byte(t.Key), s.text(t.ID), []byte(e.Mark),
-		lingerMicros(e.Linger), tombstone, s.node)
+		linger, tombstone, s.node)
 	return a.ended(err)
 }
 

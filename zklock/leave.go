@@ -29,6 +29,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return cannotLinger(t.Key)
 	}
 	_, err := do(ctx, b, "leaving the line of", t.Key, func(_ context.Context, s *session) (any, error) {
+		if e.IfWaiting {
+			return nil, b.leaveIfWaiting(s, t, e.Tombstone)
+		}
 		return nil, b.leave(s, t, e)
 	})
 	return err
@@ -70,6 +73,75 @@ func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
 		// With a mark, the caller asks again until the mark is written.
 		c.end(p.node, goneLeft)
 		b.finishLeave(c.Key, p)
+	}
+	return err
+}
+
+// leaveIfWaiting is Leave for a claim that stays if it is granted. The transaction that deletes
+// its node also checks that the claims that keep it waiting are in line.
+func (b *Backend) leaveIfWaiting(s *session, t driver.Ticket, tombstone bool) error {
+	c := b.claims.acquire(t.Ref())
+	defer c.release()
+	p, err := b.settle(s, c)
+	if err != nil {
+		return err
+	}
+	ms, err := b.waitsBehind(s, c)
+	for ; ms != nil && err == nil; ms, err = b.waitsBehind(s, c) {
+		if err = b.removeBehind(s, c.Key, ms); err == nil || !errors.Is(err, zk.ErrNoNode) {
+			break
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case tombstone:
+		c.bar(goneLeft, t.TTL)
+	}
+	if ms == nil {
+		return b.leaveGone(s, c, p)
+	}
+	c.left()
+	return nil
+}
+
+// waitsBehind returns the line up to a claim, the claim itself last. It returns nil if the claim is
+// not in line, and ErrGranted if it is granted.
+func (b *Backend) waitsBehind(s *session, c *claim) ([]member, error) {
+	if err := s.sync(); err != nil {
+		return nil, err
+	}
+	l, err := b.readLine(s, c.Key)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, err
+	}
+	for i, m := range slices.Backward(l.members) {
+		switch {
+		case m.id != c.ID:
+		case c.state().granted || fits(l.members, i):
+			return nil, driver.ErrGranted
+		default:
+			return l.members[:i+1], nil
+		}
+	}
+	return nil, nil
+}
+
+// removeBehind deletes the node of the last of ms, which waits, while those before it are in
+// line. It returns zk.ErrNoNode if one of the nodes is gone.
+func (b *Backend) removeBehind(s *session, key string, ms []member) error {
+	dir, own := b.lineOf(key), len(ms)-1
+	ops := []any{&zk.DeleteRequest{Path: dir + "/" + ms[own].name, Version: -1}}
+	room := ms[own].capacity - ms[own].weight
+	for _, m := range ms[:own] {
+		ops = append(ops, &zk.CheckVersionRequest{Path: dir + "/" + m.name, Version: -1})
+		if room -= m.weight; room < 0 {
+			break
+		}
+	}
+	rs, err := s.multi(append(ops, &zk.SetDataRequest{Path: dir, Version: -1})...)
+	if err == nil {
+		b.containers.seen(key, rs[len(rs)-1].Stat)
 	}
 	return err
 }

@@ -160,7 +160,8 @@ var (
 
 // isContract reports whether err is one of the contract's own answers.
 func isContract(err error) bool {
-	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
+	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
+		errors.Is(err, driver.ErrClosed) ||
 		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(*driver.PermanentError))
 }
 

@@ -3,8 +3,10 @@
 -- KEYS  see locks.lua
 -- ARGV  1 id    2 eight characters that name this call
 --   and, unless it is a plain leave,
---       3 mark or ''    4 linger in µs, or 0    5 µs that a tombstone lasts, or 0
--- It answers '+', or 'x', 'xl', 'xb' reason if the claim is not in line.
+--       3 mark or ''    4 linger in µs, 0, or -1: the claim leaves only if it waits
+--       5 µs that a tombstone lasts, or 0
+-- It answers '+', or 'x', 'xl', 'xb' reason if the claim is not in line, or 'h' if it holds and
+-- was to leave only if it waits.
 --
 -- It works when the server is out of memory: see begin_write.
 local width = 3
@@ -93,6 +95,10 @@ local function make_leave_any()
         commit_purge(l)
       end
       return answer
+    end
+    if linger < 0 and (l.one or is_granted(claim)) then
+      commit_purge(l)
+      return 'h'
     end
 
     if mark ~= '' and (l.one or is_granted(claim)) then

@@ -127,6 +127,7 @@ INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1')$$
 --   kind     the line is of the other kind
 --   gone     it is not in line: granted if it was broken, note is the reason
 --   left     it has left
+--   holds    it is granted, and was to leave only if it waits
 --   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
 --   touched  claims were removed whose owners may be waiting
 --   broken   a claim of the node that asked was broken: key, id, note
@@ -495,7 +496,8 @@ BEGIN
     END IF;
 END$$
 
--- Leave of a line in which others may be, or that keeps something.
+-- Leave of a line in which others may be, or that keeps something. If p_linger < 0, a claim that is
+-- granted does not leave.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_leave_any(
     IN p_key VARBINARY(1024), IN p_id VARBINARY(256), IN p_mark VARBINARY(512), IN p_linger BIGINT,
     IN p_tombstone BIGINT, IN p_node BIGINT)
@@ -505,7 +507,7 @@ BEGIN
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(256);
     DECLARE v_reason VARBINARY(1024);
-    DECLARE v_gone, v_broken, v_touched, v_granted, v_lingering TINYINT DEFAULT 0;
+    DECLARE v_gone, v_broken, v_touched, v_granted, v_lingering, v_holds TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
@@ -523,10 +525,11 @@ BEGIN
         SELECT broken, reason INTO v_broken, v_reason
             FROM fencelock_tombstone WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     END IF;
-    IF p_tombstone > 0 THEN
+    SET v_holds = p_linger < 0 AND v_token IS NOT NULL AND v_granted;
+    IF p_tombstone > 0 AND NOT v_holds THEN
         CALL fencelock_v1_entomb(p_key, p_id, v_now, v_now + p_tombstone, 0, 'it has left', p_node);
     END IF;
-    IF v_token IS NOT NULL THEN
+    IF v_token IS NOT NULL AND NOT v_holds THEN
         IF LENGTH(p_mark) > 0 AND v_granted THEN
             SET v_mark = p_mark;
             UPDATE fencelock_line SET mark = p_mark, mark_id = p_id WHERE lock_key = p_key;
@@ -549,6 +552,8 @@ BEGIN
     END IF;
     IF v_gone THEN
         SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
+    ELSEIF v_holds THEN
+        SELECT 'holds' AS what;
     ELSE
         SELECT 'left' AS what;
     END IF;

@@ -151,6 +151,7 @@ CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 --   careless the server is said to lose nothing, but this setting lets it: note
 --   damaged  what is remembered of the member cannot be read: note is the table
 --   left     it has left
+--   holds    it is granted, and was to leave only if it waits
 --   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
 --   touched  claims were removed whose owners may be waiting: key
 --   broken   a claim of the node that asked was broken: key, id, note
@@ -661,6 +662,11 @@ BEGIN
         RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, v_now, a_node);
         SELECT * INTO v_line FROM fencelock_line WHERE key = a_key;
     END IF;
+    IF a_linger < 0 AND EXISTS (SELECT FROM fencelock_claim WHERE key = a_key AND id = a_id AND granted > 0 AND NOT lingering) THEN
+        v_answer.what := 'holds';
+        RETURN NEXT v_answer;
+        RETURN;
+    END IF;
     IF a_linger > 0 THEN
         UPDATE fencelock_claim
             SET lingering = true, granted = least(granted, 1), expires = v_now + a_linger
@@ -711,7 +717,8 @@ BEGIN
 END $$;
 
 -- fencelock_leave takes a claim out of its line. If a_tombstone > 0, it leaves a tombstone for
--- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds.
+-- that long; if a_linger > 0, its place stays taken for that long. Both are in microseconds. If
+-- a_linger < 0, a claim that is granted does not leave.
 CREATE OR REPLACE FUNCTION fencelock_leave(a_key bytea, a_id bytea, a_mark bytea, a_linger bigint, a_tombstone bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$

@@ -1,0 +1,165 @@
+package reports
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
+)
+
+// storeURLs are the stores that the tests of the service run on.
+func storeURLs(t *testing.T) map[string]string {
+	return map[string]string{
+		"Redis":  testserver.Redis(t).URL(),
+		"SQLite": "sqlite:" + filepath.Join(t.TempDir(), "locks.db"),
+	}
+}
+
+// service is a server of the HTTP API with a connection of its own to the store.
+type service struct {
+	t   *testing.T
+	url string
+}
+
+func serve(t *testing.T, store string) *service {
+	t.Helper()
+	opened, err := storeurl.Open(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	client := testclient.New(t, opened.Backend, nil)
+	t.Cleanup(func() { _ = client.Close() })
+	s, err := httplock.New(client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &service{t, testclient.Serve(t, s.HTTPServer(), s.Drain).URL}
+}
+
+// reply is the reply to a request.
+type reply struct {
+	status int
+	body   map[string]any
+}
+
+func (r reply) text(name string) string {
+	s, _ := r.body[name].(string)
+	return s
+}
+
+func (s *service) post(path string, body map[string]any) (r reply) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		s.t.Error(err)
+		return r
+	}
+	res, err := http.Post(s.url+path, "application/json", bytes.NewReader(raw))
+	return s.read(res, err)
+}
+
+func (s *service) read(res *http.Response, err error) (r reply) {
+	if err == nil {
+		defer res.Body.Close()
+		r.status = res.StatusCode
+		err = json.NewDecoder(res.Body).Decode(&r.body)
+	}
+	if err != nil {
+		s.t.Error(err)
+	}
+	return r
+}
+
+// begin sends a request whose reply is waited for later.
+func (s *service) begin(path string, body map[string]any) <-chan reply {
+	c := make(chan reply, 1)
+	go func() { c <- s.post(path, body) }()
+	return c
+}
+
+// must wants a request to succeed.
+func (s *service) must(path string, body map[string]any) reply {
+	s.t.Helper()
+	r := s.post(path, body)
+	if r.status != http.StatusOK {
+		s.t.Fatalf("%s %v: %d %v", path, body, r.status, r.body)
+	}
+	return r
+}
+
+// line is the line of a key: its holders and its waiting claims.
+func (s *service) line(key string) (holders, waiters []any) {
+	r := s.read(http.Get(s.url + "/v1/line?key=" + key))
+	holders, _ = r.body["holders"].([]any)
+	waiters, _ = r.body["waiters"].([]any)
+	return holders, waiters
+}
+
+// waits waits until n claims wait for key.
+func (s *service) waits(key string, n int) {
+	for range 1000 {
+		if _, waiters := s.line(key); len(waiters) == n || s.t.Failed() {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	s.t.Errorf("%d claims never waited for %s", n, key)
+}
+
+// A client's connection to one server breaks unseen while it waits. It repeats the request at
+// another server and is granted. The wait at the first server ends within the second in which
+// that server has not heard of the grant.
+func TestWaitThatEndsAtOneServerKeepsTheGrantFromAnother(t *testing.T) {
+	for name, store := range storeURLs(t) {
+		for _, before := range []string{"100ms", "200ms", "300ms"} {
+			t.Run(name+"/"+before, func(t *testing.T) {
+				t.Parallel()
+				const wait = 1500 * time.Millisecond
+				early, _ := time.ParseDuration(before)
+				first, second := serve(t, store), serve(t, store)
+				key := "repeated-" + before
+				wish := func(id string, wait time.Duration) map[string]any {
+					return map[string]any{"key": key, "request_id": id, "wait": wait.String(), "ttl": "30s"}
+				}
+				holder := second.must("/v1/acquire", wish("the-holder", 0))
+
+				waitEnds := time.Now().Add(wait)
+				unseen := first.begin("/v1/acquire", wish("the-client", wait))
+				first.waits(key, 1)
+				repeated := second.begin("/v1/acquire", wish("the-client", 30*time.Second))
+				next := second.begin("/v1/acquire", wish("the-next-one", 30*time.Second))
+				second.waits(key, 2)
+				<-time.After(time.Until(waitEnds) - early)
+				second.must("/v1/release", map[string]any{"handle": holder.body["handle"]})
+
+				granted, ended := <-repeated, <-unseen
+				if granted.status != http.StatusOK {
+					t.Fatalf("the repeated request: %d %v", granted.status, granted.body)
+				}
+				if ended.status == http.StatusOK && ended.text("token") != granted.text("token") {
+					t.Errorf("the first request has token %s, the repeated one %s", ended.text("token"), granted.text("token"))
+				}
+				holders, _ := second.line(key)
+				if len(holders) != 1 || holders[0].(map[string]any)["token"] != granted.body["token"] {
+					t.Errorf("the client has token %s, and the holders are %v", granted.text("token"), holders)
+				}
+				select {
+				case r := <-next:
+					t.Errorf("the next client got the lock while the first had it: %d %v", r.status, r.body)
+				default:
+				}
+				second.must("/v1/release", map[string]any{"handle": granted.body["handle"]})
+				if r := <-next; r.status != http.StatusOK {
+					t.Errorf("the next client: %d %v", r.status, r.body)
+				}
+			})
+		}
+	}
+}

@@ -107,8 +107,18 @@ type config struct {
 }
 
 // runSchema runs a schema in one transaction.
-func (c *config) runSchema(ctx context.Context, schema string) error {
-	tx, err := c.db.BeginTx(ctx, nil)
+func (c *config) runSchema(ctx context.Context, schema string) (err error) {
+	conn, err := c.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			closeConn(conn) // the server may take no writes
+		}
+		conn.Close()
+	}()
+	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -113,6 +113,12 @@
 // that grants nobody anything does not wait for the disk. If the server crashes within a
 // second of it, the lock may come back as held until its lease ends.
 //
+// A server may turn read-only while its connections stay open, as a failover without a cut
+// leaves the old primary. A step that is refused for that closes its connection and goes on
+// over the others of the pool, then over a new one, and Options.Listen is called again. A
+// server that others have replaced and that still takes writes refuses nothing: give the
+// pool a SetConnMaxLifetime, as package storeurl does.
+//
 // Locks do not survive a failover to a standby that lags behind. Their tokens still rise,
 // as far as the clocks of both servers agree. A connection must be to the primary: with
 // several hosts in the DSN, add target_session_attrs=read-write.

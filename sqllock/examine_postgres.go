@@ -68,7 +68,7 @@ func (e *examination) postgresRole(standby bool) {
 
 // postgresTables looks for a second set of tables.
 func (e *examination) postgresTables(ctx context.Context) error {
-	rows, err := e.db.QueryContext(ctx, (&postgres{e.config}).schemas())
+	rows, err := e.db.QueryContext(ctx, (&postgres{config: e.config}).schemas())
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,8 @@ func (m *mysql) prepare() string { return "prepare" }
 // schemas is empty: the DSN names the database, and with it the tables.
 func (m *mysql) schemas() string { return "" }
 
+func (m *mysql) relisten() {}
+
 // hold is a locking read, which leaves it to the first other one to choose the snapshot.
 func (m *mysql) hold(_, id string) (text string, params []any) {
 	return "SELECT COUNT(*) FROM " + m.names.prefix + "binding WHERE id = X'" + hex.EncodeToString([]byte(id)) +
@@ -117,6 +119,9 @@ var mysqlErrors = serverErrors{
 	// was altered meanwhile, too many transactions. Of a time-out the server undoes only the
 	// statement; the rest is rolled back by the procedure it was in.
 	undone: []string{"1205", "1213", "1020", "1412", "1637"},
+	// read_only or super_read_only, a read-only transaction, innodb_read_only, and a node of Galera or
+	// of Group Replication that is not part of the cluster.
+	moved: []string{"1290", "1792", "1836", "1874", "1047", "3100"},
 	advice: []advice{
 		{"1146 1305", "a table or a procedure of fencelock is missing: set Options.CreateTables, or run what " +
 			"fencelock schema mysql prints"},

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -16,10 +17,15 @@ import (
 var postgresQueries embed.FS
 
 // postgres is the engine for PostgreSQL.
-type postgres struct{ config }
+type postgres struct {
+	config
+
+	mu       sync.Mutex
+	listener *subscriber // the last one
+}
 
 func openPostgres(c config) *steps {
-	s := newServer(c, &postgres{c}, &postgresErrors)
+	s := newServer(c, &postgres{config: c}, &postgresErrors)
 	s.store = newBatching(s.store.(*server))
 	return s
 }
@@ -98,6 +104,10 @@ var postgresErrors = serverErrors{
 	code:    sqlState,
 	missing: []string{"42P01", "42883"},          // a table, a function
 	undone:  []string{"40001", "40P01", "55P03"}, // not serializable, a deadlock, the role's lock_timeout
+	// A read-only transaction, or one during recovery; no lock on a table, or no unlogged table,
+	// during recovery.
+	moved: []string{"25006", "55000", "0A000"},
+	gone:  []string{"08", "57P", "58"}, // the connection, the server, its machine; also from poolers
 	advice: []advice{
 		{"42P01 42883 42703 3F000", "the tables or functions of fencelock are missing: set Options.CreateTables, " +
 			"or run what fencelock schema postgres prints, in the schema that comes first in the search_path"},
@@ -111,6 +121,6 @@ var postgresErrors = serverErrors{
 			"(pgx) or binary_parameters=yes (lib/pq)"},
 		{"22003 23514", "the rows of the lock are damaged: delete its rows from all tables fencelock_*, then try " +
 			"again"},
-		{"0A000", "this server is too old: PostgreSQL 12 or later is needed"},
+		{"FL012", "this server is too old: PostgreSQL 12 or later is needed"},
 	},
 }

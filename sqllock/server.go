@@ -48,6 +48,8 @@ type engine interface {
 	prepare() string // the step that comes before hold, or ""
 	// schemas is a query for the schemas of the database that have tables of locks, or "".
 	schemas() string
+	// relisten begins Options.Listen anew: it may listen to a server that is not the primary any more.
+	relisten()
 	hold(key, id string) (text string, params []any)
 }
 
@@ -57,6 +59,9 @@ type serverErrors struct {
 	missing []string // a table or a step is not there
 	undone  []string // the server has rolled back a step because of what others did at the same time
 	advice  []advice
+	// moved says that another server must be asked: this one takes no writes, so the step did not
+	// happen. gone begins the codes of all errors after which a connection is not used again.
+	moved, gone []string
 	// open says that a step which fails may leave a transaction open, which would keep a line
 	// locked for as long as the pool keeps the connection. The connection is closed then.
 	open bool
@@ -236,11 +241,14 @@ func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, pa
 	granted := false
 	defer func() {
 		broken := err != nil && s.errors.code(err) == ""
-		if err != nil && s.errors.open && !s.undone(err) {
+		if err != nil && s.mustClose(err) {
 			broken = true
 			closeConn(conn)
 		}
 		s.spare.giveBack(conn, granted, broken)
+		if s.moved(err) {
+			s.relisten()
+		}
 	}()
 	rows, err := conn.QueryContext(ctx, text, params...)
 	if err != nil {
@@ -263,13 +271,44 @@ func (s *server) undone(err error) bool {
 	return errors.Is(err, sqldriver.ErrBadConn) || slices.Contains(s.errors.undone, s.errors.code(err))
 }
 
+// moved reports whether a step was refused because its server takes no writes: after a failover
+// without a cut the connections of a pool lead to the old primary, which others may still serve.
+func (s *server) moved(err error) bool {
+	return err != nil && slices.Contains(s.errors.moved, s.errors.code(err))
+}
+
+// mustClose reports whether the connection that err came over may not be used again.
+func (s *server) mustClose(err error) bool {
+	if s.errors.open && !s.undone(err) || s.moved(err) {
+		return true
+	}
+	code := s.errors.code(err)
+	return slices.ContainsFunc(s.errors.gone, func(class string) bool { return strings.HasPrefix(code, class) })
+}
+
+// retry calls f again while nothing has happened. Where the server takes no writes, it does so once
+// for each connection of the pool, and once more over a new one.
 func (s *server) retry(ctx context.Context, f func() error) error {
+	conns := -1
+	again := func(err error) bool {
+		if !s.moved(err) {
+			return s.undone(err)
+		}
+		if conns < 0 {
+			conns = s.db.Stats().OpenConnections + 2 // the one that was closed, and a new one
+		}
+		conns--
+		return conns > 0
+	}
 	// Whoever was in the way is most likely done within the first wait.
-	return retry(ctx, s.undone, 500*time.Microsecond, 50*time.Millisecond, f)
+	return retry(ctx, again, 500*time.Microsecond, 50*time.Millisecond, f)
 }
 
 func (s *server) fail(what, key string, err error) error {
 	return failure(s.name, what, key, err, func(err error) (string, bool) {
+		if s.moved(err) {
+			return "the server is a standby or read-only: connect to the primary", false
+		}
 		code := s.errors.code(err)
 		for _, a := range s.errors.advice {
 			if slices.Contains(strings.Fields(a.codes), code) {

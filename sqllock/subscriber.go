@@ -16,6 +16,7 @@ type subscriber struct {
 	turn   atomic.Int64 // of Listen, from 1
 	heard  atomic.Int64 // the turn that was last heard of: LISTEN is in effect if it is not over
 	stop   context.CancelFunc
+	again  atomic.Pointer[context.CancelFunc] // ends the turn
 	done   chan struct{}
 }
 
@@ -28,7 +29,20 @@ func (p *postgres) notifier() notifier {
 	s := &subscriber{events: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	s.turn.Store(1)
 	go s.run(ctx, strings.ToLower(p.names.prefix)+strconv.FormatInt(p.node, 10), p.listen)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listener = s
 	return s
+}
+
+func (p *postgres) relisten() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		if end := p.listener.again.Load(); end != nil {
+			(*end)()
+		}
+	}
 }
 
 func (s *subscriber) notified() <-chan struct{} { return s.events }
@@ -48,10 +62,13 @@ func (s *subscriber) run(ctx context.Context, channel string, listen listen) {
 	for ctx.Err() == nil {
 		began, turn := time.Now(), s.turn.Load()
 		// The error is of no use: the server is polled meanwhile, and the next turn is near.
-		_ = listen(ctx, channel, func() {
+		during, end := context.WithCancel(ctx)
+		s.again.Store(&end)
+		_ = listen(during, channel, func() {
 			s.heard.Store(turn)
 			signal(s.events)
 		})
+		end()
 		s.turn.Add(1)
 		signal(s.events)
 		if time.Since(began) > 10*time.Second {

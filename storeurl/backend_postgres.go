@@ -3,6 +3,7 @@ package storeurl
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -132,11 +133,18 @@ func choosesSchema(settings map[string]string) string {
 	return ""
 }
 
+const (
+	// listenPatience is how long a notification may take.
+	listenPatience = 5 * time.Second
+	// listenEach is after how long without a notification one is sent, to see whether it arrives.
+	listenEach = 30 * time.Second
+)
+
 // Listen is an Options.Listen of package sqllock. It waits for notifications on a
-// connection of its own. With db it first notifies itself: through a pooler in transaction
-// mode no notification arrives, and sqllock asks for news itself once Listen fails.
+// connection of its own. With db it notifies itself, first and in every quiet half minute. Through a
+// pooler in transaction mode no notification arrives, and none from a server that is not the primary
+// any more. Listen fails then, and sqllock asks for news itself meanwhile.
 func Listen(config *pgx.ConnConfig, db *sql.DB) func(context.Context, string, func()) error {
-	const patience = 5 * time.Second
 	return func(ctx context.Context, channel string, heard func()) error {
 		conn, err := pgx.ConnectConfig(ctx, config.Copy())
 		if err != nil {
@@ -146,21 +154,57 @@ func Listen(config *pgx.ConnConfig, db *sql.DB) func(context.Context, string, fu
 		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 			return err
 		}
-		if db != nil {
-			if _, err := db.ExecContext(ctx, "NOTIFY "+channel); err != nil {
+		for quiet := time.Duration(0); ; quiet = listenEach {
+			if err := waitUntilQuiet(ctx, conn, quiet, heard); err != nil {
 				return err
 			}
-			soon, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			if _, err := conn.WaitForNotification(soon); err != nil {
-				return err
+			if db != nil {
+				if err := hearSelf(ctx, conn, db, channel); err != nil {
+					return err
+				}
 			}
-		}
-		for {
 			heard()
-			if _, err := conn.WaitForNotification(ctx); err != nil {
-				return err
-			}
 		}
 	}
+}
+
+// waitUntilQuiet passes notifications on until there was none for that long.
+func waitUntilQuiet(ctx context.Context, conn *pgx.Conn, quiet time.Duration, heard func()) error {
+	for quiet > 0 {
+		soon, cancel := context.WithTimeout(ctx, quiet)
+		_, err := conn.WaitForNotification(soon)
+		over := soon.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case err == nil:
+			heard()
+		case over && !conn.IsClosed():
+			return nil
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// hearSelf sends a notification over a connection of the pool, and waits until one arrives. A
+// connection on which it cannot be sent is not used again: it may lead to a server that takes no
+// writes.
+func hearSelf(ctx context.Context, listener *pgx.Conn, db *sql.DB, channel string) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "NOTIFY "+channel)
+	if err != nil {
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // closes it
+	}
+	conn.Close()
+	if err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, listenPatience)
+	defer cancel()
+	_, err = listener.WaitForNotification(soon)
+	return err
 }

@@ -3,11 +3,16 @@ package storeurl
 import (
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/fencelock/fencelock/sqllock"
 )
+
+// connLife bounds the life of a connection to a database server. After a failover without a cut, an
+// address may lead elsewhere while the old server goes on, and nothing tells.
+const connLife = 10 * time.Minute
 
 // onSQL makes a Store of a database, which it closes with the Store.
 func onSQL(db *sql.DB, d sqllock.Dialect, o *sqllock.Options, c *Config) *Store {
@@ -19,6 +24,7 @@ func onSQL(db *sql.DB, d sqllock.Dialect, o *sqllock.Options, c *Config) *Store 
 	} else {
 		db.SetMaxOpenConns(c.maxConns())
 		db.SetMaxIdleConns(c.maxConns())
+		db.SetConnMaxLifetime(connLife)
 	}
 	b := sqllock.New(db, d, o)
 	return &Store{Backend: b, ping: readLine(b), close: func() { _ = db.Close() }}

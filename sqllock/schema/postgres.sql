@@ -18,7 +18,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 DO $$ BEGIN
     IF current_setting('server_version_num')::integer < 120000 THEN
-        RAISE EXCEPTION 'this is PostgreSQL %', current_setting('server_version') USING ERRCODE = '0A000';
+        RAISE EXCEPTION 'this is PostgreSQL %', current_setting('server_version') USING ERRCODE = 'FL012';
     END IF;
 END $$;
 

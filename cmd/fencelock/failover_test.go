@@ -1,0 +1,87 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// sqlOn is a connection for the test itself.
+func sqlOn(t *testing.T, server *testserver.Server) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	must(t, err)
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// one returns what a query answers.
+func one[T any](t *testing.T, conn *pgx.Conn, query string) (v T) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), query).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return v
+}
+
+// TestFailoverOfPostgresWithoutACut: the standby is promoted, the old primary turns read-only and
+// goes on, and the address leads to the new one from then on. No connection is cut. run keeps its lock,
+// who waits gets the lock, and serve grants locks.
+func TestFailoverOfPostgresWithoutACut(t *testing.T) {
+	primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+	standby := testserver.PostgresStandby(t, primary, primary.Addr())
+	address := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})
+	s := newStage(t, strings.Replace(primary.URL(), primary.Addr(), address.Addr(), 1))
+	holder := s.holds("sleep 1000", "--ttl", "6s")
+	waiter := s.start("fencelock", "run", "--ttl", "60s", "-v", "n", "--", "touch", "got")
+	v := s.serves()
+	v.want(200, "/v1/acquire", object{"key": "before"})
+	before, after := sqlOn(t, primary), sqlOn(t, standby)
+	const waiting = "SELECT count(*) FROM fencelock_claim WHERE granted = 0"
+	eventually(t, "the command waits", func() bool { return one[int](t, before, waiting) == 1 })
+	eventually(t, "the standby has it all", func() bool {
+		var there bool
+		err := after.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM fencelock_claim WHERE granted = 0) AND "+
+			"EXISTS (SELECT FROM fencelock_line WHERE key = 'before')").Scan(&there)
+		return err == nil && there
+	})
+
+	one[string](t, after, "SELECT pg_promote()::text")
+	for _, text := range []string{"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"} {
+		_, err := before.Exec(t.Context(), text)
+		must(t, err)
+	}
+	address.Aim(standby.Addr())
+
+	const lease = "SELECT expires FROM fencelock_claim WHERE granted > 0 AND key = 'n'"
+	last := one[int64](t, after, lease)
+	for range 3 {
+		next := last
+		eventually(t, "the lease is renewed at the new primary", func() bool {
+			next = max(next, one[int64](t, after, lease))
+			return next > last
+		})
+		last = next
+	}
+	if holder.ended() {
+		t.Fatalf("the holder has lost its lock: %s", holder.err.String())
+	}
+	eventually(t, "serve grants a lock", func() bool {
+		status, _ := v.post("/v1/acquire", object{"key": "after " + time.Now().String()})
+		return status == 200
+	})
+	holder.signal("TERM")
+	waiter.wantExit(0)
+	if _, err := os.Stat(s.path("got")); err != nil {
+		t.Error(err)
+	}
+}

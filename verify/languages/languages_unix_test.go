@@ -64,7 +64,8 @@ type runner struct {
 var runners = []runner{
 	{
 		name: "python", plays: map[string][]string{"Client": {"renewal"}},
-		start: python("tests.protocol", "tests.blocks", "tests.forks", "tests.conformance.Blocking"),
+		start: python("tests.protocol", "tests.blocks", "tests.forks", "tests.releases",
+			"tests.conformance.Blocking"),
 	},
 	{
 		name:  "asyncio",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import http.client
 import io
+import math
 import ssl
-from typing import Any, Awaitable, Callable, Literal, Optional, Set, Tuple
+from typing import Any, Awaitable, Callable, Coroutine, Literal, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
 from ._protocol import (JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T,
-                        this_process)
+                        now, this_process)
 from ._sync import OnLost
 
 
@@ -39,7 +40,7 @@ class AsyncClient:
     def __init__(self, *servers: str, token: Optional[str] = None, timeout: float = 10.0,
                  tls: Optional[ssl.SSLContext] = None) -> None:
         self._session, self._tls = Session(servers, token, timeout), tls
-        self._leaving: Set[asyncio.Future[None]] = set()
+        self._kept: Set[asyncio.Task[Any]] = set()
 
     async def acquire(self, key: str, *, kind: str = "exclusive", permits: Optional[int] = None,
                       size: Optional[int] = None, ttl: float = 30.0, wait: float = 0.0, note: str = "",
@@ -56,9 +57,7 @@ class AsyncClient:
         try:
             return await self.run(self._session.acquire(claim, wait))
         except asyncio.CancelledError:
-            leaving = asyncio.ensure_future(self.run(self._session.leave(claim)))
-            self._leaving.add(leaving)  # the loop itself keeps no task alive
-            leaving.add_done_callback(self._leaving.discard)
+            self.keep(self.insist(lambda limit: self._session.leave(claim)))
             raise
 
     async def once(self, key: str, slot: str, work: Callable[[AsyncLease], Awaitable[object]], *, ttl: float = 30.0,
@@ -85,6 +84,29 @@ class AsyncClient:
     async def break_claim(self, key: str, token: int, reason: str) -> None:
         """As Client.break_claim."""
         await self.run(self._session.break_claim(key, token, reason))
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that goes on without its caller; for this package."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._kept.add(task)  # the loop itself keeps no task alive
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._kept.discard(task)
+        if not task.cancelled():
+            task.exception()  # who waited for it may be gone
+
+    async def insist(self, steps: Callable[[float], Steps[T]]) -> T:
+        """Play a conversation also while the loop ends; for this package.
+
+        asyncio.run then cancels every task, and waits until each has ended. The conversation
+        begins again, with a limit.
+        """
+        try:
+            return await self.run(steps(math.inf))
+        except asyncio.CancelledError:
+            return await self.run(steps(now() + 5))
 
     async def run(self, steps: Steps[T]) -> T:
         """Play a conversation; for this package."""
@@ -135,6 +157,8 @@ class AsyncLease(LeaseCore):
         self._client, self._on_lost = client, on_lost
         self._block: Optional[asyncio.Task[Any]] = None
         self._cancelled, self._cancelling = False, 0
+        self._sending: Optional[asyncio.Task[None]] = None
+        self._repaying: Optional[asyncio.Task[None]] = None
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(self.left, self._watch)
         self._renewal = self._loop.create_task(client.run(self._renewals()))
@@ -152,7 +176,8 @@ class AsyncLease(LeaseCore):
         self.lost.set()
         if self._on_lost is not None and self._error is not None:
             self._loop.call_soon(self._on_lost, self._error)
-        if self._block is not None:
+        # A block that finds the loss itself, by check, is told by what check raises.
+        if self._block is not None and self._block is not asyncio.current_task(self._loop):
             self._cancelled = self._block.cancel()
         return True
 
@@ -162,10 +187,23 @@ class AsyncLease(LeaseCore):
             self._renewal.cancel()
 
     async def release(self, done: str = "") -> None:
-        """As Lease.release."""
-        if self._begin_release():
-            self._stop()
-            await self._client.run(self._release(done))
+        """As Lease.release. It goes on in the background if the caller is cancelled; a further call waits for it."""
+        if not self._begin_release(done):
+            return
+        self._stop()
+        if self._sending is None or self._sending.done():
+            self._sending = self._client.keep(self._send_release())
+        await asyncio.shield(self._sending)
+
+    async def _send_release(self) -> None:
+        try:
+            await self._client.insist(self._release)
+        except LeaseLost:
+            raise
+        except FencelockError:
+            if self._repaying is None or self._repaying.done():
+                self._repaying = self._client.keep(self._client.run(self._owed()))
+            raise
 
     async def __aenter__(self) -> AsyncLease:
         self.check()
@@ -179,6 +217,8 @@ class AsyncLease(LeaseCore):
             others = getattr(block, "uncancel", int)() > self._cancelling
             if isinstance(error, asyncio.CancelledError) and not others:
                 self.check()  # raises LeaseLost
+        if self._sending is not None and (error is not None or self._sending.done()):
+            return  # the block has released it, and seen how that went
         try:
             await self.release()
         except FencelockError as failed:

@@ -251,8 +251,11 @@ class LeaseCore:
         self._base: str = reply.base
         self._sent = reply.sent + min(data["waited_ms"] / 1000, now() - reply.sent)
         self._deadline: float = self._sent + data["left_ms"] / 1000
-        self._trouble, self._released = "no renewal was answered", False
+        self._trouble = "no renewal was answered"
         self._error: Optional[LeaseLost] = None
+        self._released, self._done = False, ""  # a release has begun, with this slot to note as done
+        self._tried = self._settled = False  # it was sent; it was answered
+        self._refused: Optional[LeaseLost] = None  # by that answer
 
     @property
     def _mine(self) -> bool:
@@ -285,7 +288,7 @@ class LeaseCore:
 
     def _renewals(self) -> Steps[None]:
         """Renew at a third of the lease, until the loss. A release stops who plays these steps."""
-        while self._error is None:
+        while self._error is None and not self._released:
             yield max(0.01, self._sent + min(self.ttl, self._deadline - self._sent) / 3 - now())
             if not self._mine:  # an event loop that goes on in a fork
                 self._lose("it belongs to the process that acquired it, and this one is a fork")
@@ -301,18 +304,41 @@ class LeaseCore:
                 self._trouble = str(error)
                 yield self.ttl / 10
 
-    def _begin_release(self) -> bool:
-        """Whether this is the first release. Raises LeaseLost if nothing is left to release."""
-        if self._released or not self._mine:
+    def _begin_release(self, done: str) -> bool:
+        """Whether a release has to be sent, now or again. Raises LeaseLost if nothing is left to release."""
+        if not self._mine:
             return False
-        self.check()
-        self._released = True
-        return True
+        if not self._released:
+            self.check()
+            self._released, self._done = True, done
+        elif self._refused is not None:
+            raise LeaseLost(str(self._refused), "lost", self._refused.problem)
+        elif done and done != self._done:
+            self.check()  # raises: it was released, and the slot is not noted as done
+        return not self._settled
 
-    def _release(self, done: str) -> Steps[None]:
+    def _release(self, limit: float = math.inf) -> Steps[None]:
+        """Send the release. Without an answer its outcome is unknown, and it may be sent again."""
+        tried, self._tried = self._tried, True
+        body = {"handle": self.handle, **({"done": self._done} if self._done else {})}
         try:
-            yield from self._session.call("/v1/release", {"handle": self.handle, **({"done": done} if done else {})},
-                                          base=self._base)
+            yield from self._session.call("/v1/release", body, limit=limit, base=self._base)
         except LeaseLost as lost:
-            if not lost.unsure:  # else the attempt without an answer has released it
+            self._settled = True
+            if not (tried or lost.unsure):  # else the attempt without an answer has released it
+                self._refused = lost
                 raise
+        self._settled = True
+
+    def _owed(self) -> Steps[None]:
+        """Send the release again until it is answered, or the lease has ended by itself."""
+        while True:
+            yield max(0.05, min(1.0, self.ttl / 10))
+            if self._settled or not self._mine or now() >= self._deadline:
+                return
+            try:
+                yield from self._release(limit=self._deadline)
+            except LeaseLost:
+                return
+            except FencelockError:  # also a refusal may pass, as a wrong file of tokens does
+                pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ssl
 import threading
@@ -124,6 +125,7 @@ class Lease(LeaseCore):
         self.lost: threading.Event = _Lost(self._process)
         self._client, self._on_lost = client, on_lost
         self._ended, self._mutex = threading.Event(), threading.RLock()
+        self._sending, self._repaying = threading.Lock(), False  # held while a release is under way
         for work in (self._watch, self._renew):
             threading.Thread(target=work, name=f"fencelock {self.key!r}", daemon=True).start()
 
@@ -151,23 +153,66 @@ class Lease(LeaseCore):
         self._client.run(self._renewals(), sleep)
 
     def release(self, done: str = "") -> None:
-        """Give the key back; a second call does nothing. `done` notes a slot of once as done.
+        """Give the key back; a call after an answered one does nothing. `done` notes a slot of once as done.
 
         Raises LeaseLost if the lease had ended before, and Unavailable if no server
-        answered: then the key is free when the lease runs out.
+        answered. A release that was interrupted, or that no server answered, is sent again in
+        the background until the lease ends; a further call sends it again at once.
         """
         if not self._mine:
             return  # before the mutex, which another thread may have held during the fork
         with self._mutex:
-            first = self._begin_release()
+            unsettled = self._begin_release(done)
         self._ended.set()
-        if first:
-            self._client.run(self._release(done))
+        if unsettled:
+            self._send_release()
+
+    def _send_release(self) -> None:
+        try:
+            with self._sending:
+                if not self._settled:
+                    self._client.run(self._release())
+        except LeaseLost:
+            raise
+        except FencelockError:
+            with self._mutex:
+                first, self._repaying = not self._repaying, True
+            if first:
+                self._later(self._repay, daemon=True)
+            raise
+        except BaseException:  # KeyboardInterrupt: the program may end now, and waits for this thread
+            self._later(self._send_release, daemon=False)
+            raise
+
+    def _repay(self) -> None:
+        def sleep(seconds: float) -> None:
+            self._sending.release()
+            try:
+                time.sleep(seconds)
+            finally:
+                self._sending.acquire()
+
+        try:
+            with self._sending:
+                self._client.run(self._owed(), sleep)
+        finally:
+            self._repaying = False
+
+    @staticmethod
+    def _later(work: Callable[[], None], daemon: bool) -> None:
+        def quiet() -> None:
+            with contextlib.suppress(FencelockError):
+                work()
+
+        with contextlib.suppress(RuntimeError):  # the interpreter ends
+            threading.Thread(target=quiet, name="fencelock release", daemon=daemon).start()
 
     def __enter__(self) -> Lease:
         return self
 
     def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
+        if self._tried:
+            return  # the block has released it, and seen how that went
         try:
             self.release()
         except FencelockError as failed:

@@ -232,13 +232,13 @@ class Repeating(Clock):
 class Releasing(Clock):
     def release(self, *outcomes: Outcome) -> None:
         lease = self.lease()
-        self.assertTrue(lease._begin_release())
-        self.assertFalse(lease._begin_release())
-        steps = lease._release("")
+        self.assertTrue(lease._begin_release(""))
+        steps = lease._release()
         self.next(steps)
         for outcome in outcomes[:-1]:
             self.next(steps, outcome)
         self.end(steps, outcomes[-1])
+        self.assertFalse(lease._begin_release(""))
 
     def test_a_handle_that_is_gone_was_lost(self) -> None:
         with self.assertRaises(LeaseLost):
@@ -251,7 +251,56 @@ class Releasing(Clock):
         lease = self.lease()
         self.time += 30
         with self.assertRaises(LeaseLost):
-            lease._begin_release()
+            lease._begin_release("")
+
+    def test_without_an_answer_is_sent_again(self) -> None:
+        lease = self.lease()
+        lease._begin_release("ever")
+        steps = lease._release()
+        send = self.next(steps)
+        with self.assertRaises(Unavailable):
+            while True:
+                self.time += send.timeout
+                send = self.next(steps, OSError("cut"))
+        self.assertTrue(lease._begin_release(""), "the second call has nothing to send")
+        again = lease._release()
+        self.assertEqual(json.loads(self.next(again).body or b""), {"handle": "h", "done": "ever"})
+        self.end(again, answer(200, released=True))
+        self.assertFalse(lease._begin_release(""))
+
+    def test_that_was_refused_is_refused_again(self) -> None:
+        lease = self.lease()
+        lease._begin_release("")
+        steps = lease._release()
+        self.next(steps)
+        with self.assertRaises(LeaseLost):
+            self.next(steps, answer(410, "lost", reason="broken"))
+        with self.assertRaises(LeaseLost):
+            lease._begin_release("")
+
+    def test_is_owed_until_it_is_answered_or_the_lease_has_ended(self) -> None:
+        for answered in (True, False):
+            lease = self.lease()
+            lease._begin_release("")
+            start, sent = self.time, 0
+            steps = lease._owed()
+            with self.assertRaises(StopIteration):
+                self.next(steps)
+                while True:
+                    sent += 1
+                    if answered and sent == 20:
+                        self.next(steps, answer(200, released=True))
+                    self.time += 0.01
+                    self.next(steps, ConnectionRefusedError())
+            self.assertEqual(lease._settled, answered)
+            if not answered:
+                self.assertTrue(28 <= self.time - start <= 31, self.time - start)
+
+    def test_of_a_slot_after_one_without_it_is_refused(self) -> None:
+        lease = self.lease()
+        lease._begin_release("")
+        with self.assertRaises(LeaseLost):
+            lease._begin_release("ever")
 
 
 if __name__ == "__main__":

@@ -319,6 +319,12 @@ export class Lease {
   #deadline: number;
   #trouble = "no renewal was answered";
   #watch: ReturnType<typeof setTimeout> | undefined;
+  /** A release has begun. */
+  #released: { done: string | undefined } | undefined;
+  /** The release that is under way, or that was answered. */
+  #sending: Promise<void> | undefined;
+  #tried = false;
+  #owed = false;
 
   /** @internal */
   constructor(client: Client, { data, sent, base }: Reply) {
@@ -352,17 +358,54 @@ export class Lease {
   }
 
   /**
-   * Gives the key back; a second call does nothing. `done` notes a slot of once as done.
-   * Rejects with LeaseLost if the lease had ended before, and with Unavailable if no server
-   * answered: then the key is free when the lease runs out.
+   * Gives the key back; a call after an answered one does nothing. `done` notes a slot of once
+   * as done. Rejects with LeaseLost if the lease had ended before, and with Unavailable if no
+   * server answered: then the release is sent again in the background until the lease ends. A
+   * further call sends it again at once.
    */
   async release(done?: string): Promise<void> {
-    if (this.signal.reason?.problem?.reason === "released") return;
-    this.check();
-    this.#end("released");
-    await this.#client.call("/v1/release", { handle: this.handle, done }, { base: this.#base }).catch((error) => {
-      if (!(error instanceof LeaseLost && error.unsure)) throw error; // the attempt without an answer released it
-    });
+    if (!this.#released) {
+      this.check();
+      this.#released = { done };
+      this.#end("released");
+    } else if (done !== undefined && done !== this.#released.done) {
+      this.signal.throwIfAborted(); // it was released, and the slot is not noted as done
+    }
+    this.#sending ??= this.#send();
+    await this.#sending;
+  }
+
+  /** Sends the release. Its outcome stays if a server has answered; else the next call sends it again. */
+  async #send(limit?: number): Promise<void> {
+    const tried = this.#tried;
+    this.#tried = true;
+    const body = { handle: this.handle, done: this.#released?.done };
+    try {
+      await this.#client.call("/v1/release", body, { base: this.#base, limit: limit ?? Infinity });
+    } catch (error) {
+      if (error instanceof LeaseLost) {
+        if (tried || error.unsure) return; // the attempt without an answer released it
+        throw error;
+      }
+      this.#sending = undefined;
+      if (!this.#owed) void this.#repay();
+      throw error;
+    }
+  }
+
+  /** Sends the release again until a server answers it, or the lease has ended by itself. */
+  async #repay(): Promise<void> {
+    this.#owed = true;
+    for (;;) {
+      await sleep(Math.max(50, Math.min(1000, this.ttl / 10)), undefined, unref);
+      if (now() >= this.#deadline) return;
+      this.#sending ??= this.#send(this.#deadline);
+      try {
+        return await this.#sending;
+      } catch (error) {
+        if (error instanceof LeaseLost) return;
+      }
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -416,7 +459,7 @@ async function hold<T>(lease: Lease, work: (lease: Lease) => Promise<T>): Promis
     if (lease.signal.reason?.problem?.reason !== "released") lease.check();
     throw error;
   } finally {
-    await lease.release().catch(() => {});
+    if (!lease.signal.aborted) await lease.release().catch(() => {});
   }
 }
 

@@ -140,6 +140,64 @@ test("a handle that is gone was released if an attempt before had no answer, and
   await assert.rejects((await acquire("http://one")).release(), LeaseLost);
 });
 
+/** A server that does not answer the first requests of a release. */
+function failing(ways: number) {
+  const bodies: any[] = [];
+  const seen = world(({ url, body }, clock) => {
+    if (!url.endsWith("/release")) return [200, { ...grant, slot: "ever" }];
+    bodies.push(body);
+    if (bodies.length > ways) return [200, { released: true }];
+    clock.now += 500;
+    return new TypeError("cut");
+  });
+  return { ...seen, bodies };
+}
+
+test("a release that failed is sent again by the second call, and the third does nothing", async () => {
+  const { bodies } = failing(2);
+  const client = new Client("http://one", { timeout: 800 });
+  const lease = await client.acquire("k");
+  await assert.rejects(lease.release("ever"), Unavailable);
+  const failed = bodies.length;
+  await lease.release();
+  assert.equal(bodies.length, failed + 1);
+  assert.deepEqual(new Set(bodies.map(({ done }) => done)), new Set(["ever"]));
+  await lease.release();
+  assert.equal(bodies.length, failed + 1);
+});
+
+test("a release that failed is sent again in the background", async () => {
+  const { bodies } = failing(2);
+  const client = new Client("http://one", { timeout: 800 });
+  const lease = await client.acquire("k");
+  await assert.rejects(lease.release(), Unavailable);
+  const failed = bodies.length;
+  while (bodies.length === failed) await new Promise((resolve) => setTimeout(resolve, 10));
+  await lease.release();
+  assert.equal(bodies.length, failed + 1);
+});
+
+test("once whose release fails rejects, and notes the slot in the background", async () => {
+  const { bodies } = failing(2);
+  const client = new Client("http://one", { timeout: 800 });
+  await assert.rejects(client.once("k", "ever", () => {}), Unavailable);
+  const failed = bodies.length;
+  while (bodies.length === failed) await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.deepEqual(new Set(bodies.map(({ done }) => done)), new Set(["ever"]));
+});
+
+test("work that releases its lease has done no slot", async () => {
+  world(({ url }) => [200, url.endsWith("/release") ? { released: true } : { ...grant, slot: "ever" }]);
+  await assert.rejects(new Client("http://one").once("k", "ever", (lease) => lease.release()), LeaseLost);
+});
+
+test("a release that was refused is refused again", async () => {
+  world(({ url }) => (url.endsWith("/release") ? problem(410, "lost", { reason: "broken" }) : [200, grant]));
+  const lease = await acquire("http://one");
+  await assert.rejects(lease.release(), LeaseLost);
+  await assert.rejects(lease.release(), LeaseLost);
+});
+
 test("a wrong address is said at once", () => {
   for (const servers of [[], "127.0.0.1:7533", "http://"]) assert.throws(() => new Client(servers), TypeError);
 });

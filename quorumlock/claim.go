@@ -108,7 +108,7 @@ func (b *Backend) onNode(cl *claim, i int, request func()) {
 	before := cl.nodes[i].last
 	cl.nodes[i].last = done
 	cl.mu.Unlock()
-	b.run(func() {
+	b.runFor(b.nodes[i], func() {
 		defer b.claims.release(cl)
 		defer close(done)
 		if before != nil {

@@ -43,7 +43,15 @@ type ack struct {
 func (b *Backend) ask(request func(i int, n *node) error) <-chan ack {
 	acks := make(chan ack, len(b.nodes))
 	for i, n := range b.nodes {
-		b.run(func() { acks <- ack{i, request(i, n)} })
+		if n.silent() {
+			acks <- ack{i, errSilent}
+			continue
+		}
+		b.runFor(n, func() {
+			err := request(i, n)
+			n.returned(err)
+			acks <- ack{i, err}
+		})
 	}
 	return acks
 }

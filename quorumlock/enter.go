@@ -87,7 +87,11 @@ func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, earlier *
 	c.NoWait = true
 	v := b.newVote(c, earlier)
 	answers := make(chan answer, len(b.nodes))
-	for i := range b.nodes {
+	for i, n := range b.nodes {
+		if n.silent() {
+			answers <- answer{node: i, err: errSilent}
+			continue
+		}
 		b.onNode(cl, i, func() { answers <- b.enterNode(cl, i, v) })
 	}
 	limit := time.NewTimer(validity(c.TTL))
@@ -124,6 +128,7 @@ func (b *Backend) enterNode(cl *claim, i int, v *vote) answer {
 	c.ID = memberID(c.ID, i)
 	cl.sending(i, c.Ballot)
 	a.ticket, a.err = b.nodes[i].Enter(b.callContext(), c)
+	b.nodes[i].returned(a.err)
 	if a.err == nil && !a.ticket.Granted {
 		a.err = errWaits
 	}
@@ -133,15 +138,17 @@ func (b *Backend) enterNode(cl *claim, i int, v *vote) answer {
 	}
 	var busy *driver.BusyError
 	if errors.As(a.err, &busy) && busy.Token == c.Ballot && b.isOwnClaim(i, cl, c.Ballot) {
-		b.refuse("%s of the quorum is the same store as another member: %w", b.nodes[i].name, errTwins)
-		a.err = b.invalid.Load()
+		a.err = errTwins
 	}
 	return a
 }
 
 // isOwnClaim reports whether the claim in the way on node i is cl under the ID of
-// another node: then two members are one store. Another client may have proposed the
-// same ballot, so the token alone does not say so.
+// another node. Then two members are one store, or this one request has reached the wrong
+// server: over a stale connection, or at an address that was reused. It is no vote, and it
+// decides nothing else: each store grants once, so the votes of a majority are those of
+// different stores. Another client may have proposed the same ballot, so the token alone does
+// not say so.
 func (b *Backend) isOwnClaim(i int, cl *claim, ballot int64) bool {
 	l, err := b.nodes[i].Line(b.callContext(), cl.ref.Key)
 	if err != nil {

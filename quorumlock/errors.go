@@ -14,7 +14,8 @@ var (
 	errNotAsked = errors.New("the attempt was over before it was asked")
 	errLeftover = errors.New("what it has is left from an attempt that failed")
 	errWaits    = errors.New("the claim waits, where no claim of a quorum does")
-	errTwins    = errors.New("a majority of votes would not be a majority of stores")
+	errTwins    = errors.New("it is the same store as another member, or the request reached the wrong server")
+	errSilent   = errors.New("it has not responded lately, and too many requests to it are under way")
 )
 
 // errLeft is the answer to the renewal of a claim that leaves.
@@ -24,6 +25,7 @@ var errLeft = driver.GoneError{Reason: "it has left"}
 // or none is there.
 func definite(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
+		errors.Is(err, errTwins) || errors.Is(err, errSilent) ||
 		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.BallotError)) ||
 		errors.As(err, new(*driver.QuarantineError)) || permanent(err)
 }

@@ -56,9 +56,23 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 		}
 		e.Hosts = append(e.Hosts, found[i].Hosts...)
 	}
+	b.sameStores(ctx, &e)
 	b.sharedHosts(ctx, &e, found)
 	b.sharedLoss(&e, found)
 	return e, caller.Err()
+}
+
+// sameStores finds members that are one store.
+func (b *Backend) sameStores(ctx context.Context, e *driver.Examination) {
+	for _, twins := range b.twins(ctx) {
+		e.Add(driver.Finding{
+			Severity: driver.SeverityError, Code: "quorum-same-store", Setting: "members",
+			Value: twins + " are one store",
+			Why: "The store has one vote under all its names, so the quorum survives the loss of fewer members, " +
+				"or of none.",
+			Remedy: "give each member a server of its own",
+		})
+	}
 }
 
 // sharedHosts finds hosts that keep more than one member.

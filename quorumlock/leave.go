@@ -81,6 +81,7 @@ func (b *Backend) resendLeave(cl *claim, i int, t driver.Ticket, tombstone bool,
 // sendLeave sends one Leave and notes the outcome.
 func (b *Backend) sendLeave(cl *claim, i int, t driver.Ticket, tombstone bool) error {
 	err := b.nodes[i].Leave(b.callContext(), onMember(t, i), driver.Exit{Tombstone: tombstone})
+	b.nodes[i].returned(err)
 	cl.left(i, err, tombstone)
 	return err
 }

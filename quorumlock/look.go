@@ -91,8 +91,13 @@ func (b *Backend) look(
 	defer b.done()
 	answers := make(chan shown, len(b.nodes))
 	for i, n := range b.nodes {
-		b.run(func() {
+		if n.silent() {
+			answers <- shown{i, nil, errSilent}
+			continue
+		}
+		b.runFor(n, func() {
 			lines, err := read(n)
+			n.returned(err)
 			answers <- shown{i, lines, err}
 		})
 	}

@@ -28,7 +28,7 @@ type Backend struct {
 	majority int
 	spare    int // how many nodes a majority can do without
 	info     driver.Info
-	invalid  atomic.Pointer[driver.PermanentError] // why no call can succeed
+	invalid  *driver.PermanentError // why no call can succeed
 	owner    driver.Ownership
 	now      func() time.Time // the clock that ballots come from
 
@@ -49,12 +49,6 @@ var (
 	_ driver.Backend = (*Backend)(nil)
 	_ driver.Alarm   = (*Backend)(nil)
 )
-
-// node is one member.
-type node struct {
-	driver.Member
-	name string
-}
 
 // maxNodes is how many members a quorum may have.
 const maxNodes = 9
@@ -87,7 +81,8 @@ func New(members []driver.Backend, o *Options) *Backend {
 			name += " (" + m.Info().Name + ")"
 		}
 		if slices.ContainsFunc(members[:i], func(other driver.Backend) bool { return same(m, other) }) {
-			b.refuse("%s of the quorum is another member too: %w", name, errTwins)
+			b.refuse("%s of the quorum is another member too: "+
+				"a majority of votes would not be a majority of stores", name)
 		}
 		b.addNode(m, name)
 	}
@@ -106,7 +101,7 @@ func New(members []driver.Backend, o *Options) *Backend {
 // addNode adds a member and narrows the limits of a lease to the limits of the member.
 func (b *Backend) addNode(m driver.Backend, name string) {
 	member, ok := m.(driver.Member)
-	b.nodes = append(b.nodes, &node{member, name})
+	b.nodes = append(b.nodes, newNode(member, name))
 	if m == nil {
 		b.refuse("%s of the quorum is nil", name)
 		return
@@ -127,7 +122,7 @@ func (b *Backend) addNode(m driver.Backend, name string) {
 
 // refuse makes every later call fail.
 func (b *Backend) refuse(format string, args ...any) {
-	b.invalid.Store(&driver.PermanentError{Err: fmt.Errorf(format, args...)})
+	b.invalid = &driver.PermanentError{Err: fmt.Errorf(format, args...)}
 }
 
 // same reports whether two members are one value.
@@ -138,8 +133,8 @@ func same(a, b driver.Backend) bool {
 // Open takes the quorum and its members over for one Client, and says which member or
 // option is bad.
 func (b *Backend) Open() error {
-	if invalid := b.invalid.Load(); invalid != nil {
-		return invalid
+	if b.invalid != nil {
+		return b.invalid
 	}
 	if err := b.owner.Take(nil); err != nil {
 		return err
@@ -158,12 +153,16 @@ func (b *Backend) Info() driver.Info { return b.info }
 
 // Initialise ends the quarantine of all members. The caller knows that no lock and
 // no token is left from before: it is for a new quorum. It returns the errors of the
-// members that could not be reached, and may be called again.
+// members that could not be reached, and may be called again. Members that are one store are an
+// error, as Distinct says, and nothing is changed.
 func (b *Backend) Initialise(ctx context.Context) error {
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
 	defer b.done()
+	if err := b.Distinct(ctx); err != nil {
+		return err
+	}
 	acks := b.ask(func(_ int, n *node) error { return n.Initialise(ctx) })
 	errs := make([]error, len(b.nodes))
 	for range b.nodes {
@@ -195,8 +194,8 @@ func (b *Backend) begin(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if invalid := b.invalid.Load(); invalid != nil {
-		return invalid
+	if b.invalid != nil {
+		return b.invalid
 	}
 	b.running.Add(1) // before the look at closing: Close begins that first, and then waits
 	if b.closing.Err() != nil {

@@ -20,8 +20,12 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	defer b.done()
 	r := newRenewal(b, ts)
 	answers := make(chan renewed, len(b.nodes))
-	for i := range b.nodes {
-		b.run(func() { answers <- r.renewNode(i) })
+	for i, n := range b.nodes {
+		if n.silent() {
+			answers <- renewed{i, slices.Repeat([]error{errSilent}, len(ts))}
+			continue
+		}
+		b.runFor(n, func() { answers <- r.renewNode(i) })
 	}
 	cut := collect(ctx, b, answers, r.add, r.decided, nil)
 	errs := r.results(cut)
@@ -65,7 +69,11 @@ func (r *renewal) renewNode(i int) renewed {
 	for n, t := range r.ts {
 		ts[n] = onMember(t, i)
 	}
-	return renewed{i, r.b.nodes[i].Renew(r.b.callContext(), ts)}
+	errs := r.b.nodes[i].Renew(r.b.callContext(), ts)
+	for _, err := range errs {
+		r.b.nodes[i].returned(err)
+	}
+	return renewed{i, errs}
 }
 
 // add counts the answer of one node.
@@ -157,6 +165,7 @@ func (b *Backend) reenterNode(cl *claim, i int, t driver.Ticket, sent time.Time)
 	defer cancel()
 	cl.sending(i, c.Ballot)
 	_, err := b.nodes[i].Reenter(call, c)
+	b.nodes[i].returned(err)
 	cl.entered(i, err)
 }
 

@@ -23,7 +23,6 @@ type vote struct {
 	kinds   int                         // nodes where the key is of another kind
 	floor   int64                       // the largest token that a node has named
 	refused bool                        // a node refused the ballot itself
-	twin    error                       // two members are one store
 	late    bool                        // the caller waits for no further answer
 	cut     error                       // why the caller gave up
 }
@@ -71,8 +70,6 @@ func (v *vote) add(a answer) {
 		v.floor, v.refused = max(v.floor, ballot.Last), true
 	case errors.Is(a.err, driver.ErrKind):
 		v.kinds++
-	case errors.Is(a.err, errTwins):
-		v.twin = a.err
 	}
 }
 
@@ -142,7 +139,7 @@ func (v *vote) decided() bool {
 // ticket returns the ticket if a majority has granted one token in time.
 func (v *vote) ticket() (driver.Ticket, bool) {
 	token, n := v.winner()
-	if n < v.b.majority || v.twin != nil {
+	if n < v.b.majority {
 		return driver.Ticket{}, false
 	}
 	t := driver.Ticket{Claim: v.claim, Token: token, Granted: true, Left: v.claim.TTL}
@@ -163,7 +160,7 @@ func (v *vote) ticket() (driver.Ticket, bool) {
 func (v *vote) retry() (retry, contended bool) {
 	open := v.free + v.taken
 	switch {
-	case open < v.b.majority || v.twin != nil:
+	case open < v.b.majority:
 		return false, false
 	case v.free >= v.b.majority:
 		_, n := v.winner()
@@ -192,8 +189,6 @@ func (v *vote) refusal() error {
 	switch {
 	case v.cut != nil:
 		return v.cut
-	case v.twin != nil:
-		return v.twin
 	case v.isGone():
 		return v.why()
 	case v.kinds > v.b.spare:

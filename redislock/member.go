@@ -76,6 +76,19 @@ func (b *Backend) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, e
 	return b.enter(ctx, c, true)
 }
 
+// StoreID returns the run ID of the server, in one request. It differs between any two servers
+// that run.
+func (b *Backend) StoreID(ctx context.Context) (string, error) {
+	if err := b.ready(ctx); err != nil {
+		return "", err
+	}
+	info, err := b.rdb.Info(ctx, "server").Result()
+	if err != nil {
+		return "", failed(ctx, "asking which server this is", "", err)
+	}
+	return serverInfo(info).field("run_id"), nil
+}
+
 // Initialise ends the quarantine of a member, in one request.
 func (b *Backend) Initialise(ctx context.Context) error {
 	if err := b.ready(ctx); err != nil {
@@ -110,7 +123,7 @@ func ballotRefusal(doing, key, s string) error {
 			r := reply{parts: []any{lasts, ahead}}
 			left, apart := r.duration(), r.duration().Abs()
 			if !r.bad {
-				return fmt.Errorf("its clock is %v apart from the clock of this client, more than the Skew of a member: %w",
+				return fmt.Errorf("its clock and the clock of this client are %v apart, more than the Skew: %w",
 					apart.Round(time.Millisecond), &driver.QuarantineError{Left: left})
 			}
 		case strings.HasPrefix(s, "mskew "):

@@ -3,11 +3,14 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 func newInit(c *cli) *cobra.Command {
@@ -60,7 +63,11 @@ func (c *cli) initialise(yes bool) error {
 	if !ok {
 		return usage("%s needs no init", s)
 	}
-	if err := q.Initialise(ctx); err != nil {
+	err = q.Initialise(ctx)
+	switch {
+	case errors.As(err, new(*driver.PermanentError)):
+		return fail(exitConfig, "%s: %s", s, strings.ReplaceAll(err.Error(), "\n", "; "))
+	case err != nil:
 		return fail(exitUnavailable, "%s: not all servers could be told: %s; run init again when they are up, or "+
 			"let the others wait by themselves", s, cause(err))
 	}

@@ -187,7 +187,7 @@ func TestQuarantineOfAMemberThatBootsWithAWrongClock(t *testing.T) {
 		c.Ballot -= off.Microseconds()
 		_, err := b.Enter(t.Context(), c)
 		wantQuarantine(t, lasting, err)
-		if err == nil || !strings.Contains(err.Error(), "its clock is") {
+		if err == nil || !strings.Contains(err.Error(), "its clock and the clock of this client are") {
 			t.Errorf("a clock that is off by %v was answered with %v; want an error that says so", off, err)
 		}
 		if note, known := strings.CutPrefix(ask(t, s, "GET", "fencelock:@member"), "1 "); known {

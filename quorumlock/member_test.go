@@ -1,0 +1,242 @@
+package quorumlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/quorumlock"
+)
+
+// astray is a member of which a request may reach another server.
+type astray struct {
+	*node
+	other   driver.Member
+	strayed atomic.Bool // the connection leads to the other server
+}
+
+func (a *astray) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if a.strayed.Load() {
+		pause(time.Millisecond) // the claim for the other server is there
+		return a.other.Enter(ctx, c)
+	}
+	return a.node.Enter(ctx, c)
+}
+
+func (a *astray) Line(ctx context.Context, key string) (driver.Line, error) {
+	if a.strayed.Load() {
+		return a.other.Line(ctx, key)
+	}
+	return a.node.Line(ctx, key)
+}
+
+// One vote reaches the wrong server: its connection is stale, or the address belongs to another
+// server for a moment. A majority grants the lock all the same, what was held stays held, and
+// later calls find nothing wrong.
+func TestVoteThatReachesTheWrongServerEndsNothing(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
+		stray := &astray{node: nodes[1], other: nodes[0]}
+		b := quorumlock.New([]driver.Backend{nodes[0], stray, nodes[2]}, nil)
+		c, err := fencelock.New(b, nil)
+		check(t, err)
+		defer c.Close()
+		held, err := c.Lock(t.Context(), "held")
+		check(t, err)
+		check(t, b.Settle(t.Context()))
+		for range 3 {
+			stray.strayed.Store(true)
+			l, err := c.TryLock(t.Context(), "k")
+			check(t, err)
+			check(t, b.Settle(t.Context()))
+			stray.strayed.Store(false)
+			check(t, l.Release(t.Context()))
+			check(t, b.Settle(t.Context()))
+		}
+		pause(time.Minute)
+		check(t, held.Err())
+		check(t, held.Release(t.Context()))
+		noneStays(t, b, "after all was released", nodes...)
+	})
+}
+
+// One server has two names. Its second vote does not count, so a majority needs all others.
+func TestOneStoreUnderTwoNamesHasOneVote(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
+		b := quorumlock.New([]driver.Backend{nodes[0], &astray{node: nodes[0]}, nodes[2]}, nil)
+		defer b.Close()
+		k, err := b.Enter(t.Context(), exclusive("the first claim"))
+		check(t, err)
+		check(t, b.Settle(t.Context()))
+		for i, n := range []*node{nodes[0], nodes[2]} {
+			if n := n.count(t); n != 1 {
+				t.Errorf("%d claims stand on store %d; want 1", n, i)
+			}
+		}
+		if _, err := b.Enter(t.Context(), exclusive("the second claim")); !errors.As(err, new(*driver.BusyError)) {
+			t.Errorf("Enter beside the claim answered %v; want a *BusyError", err)
+		}
+		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+		check(t, b.Settle(t.Context()))
+		pause(time.Millisecond) // the clock is past the ballots
+		taken(t, nodes[2])
+		if _, err := b.Enter(t.Context(), exclusive("the third claim")); err == nil {
+			t.Error("one store of two granted a lock with two votes")
+		}
+	})
+}
+
+// hole is a member that may become one from which nothing returns.
+type hole struct {
+	*node
+	black atomic.Bool
+}
+
+func (h *hole) wait(ctx context.Context) error {
+	if !h.black.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hole) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if err := h.wait(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	return h.node.Enter(ctx, c)
+}
+
+func (h *hole) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if err := h.wait(ctx); err != nil {
+		return err
+	}
+	return h.node.Leave(ctx, t, e)
+}
+
+func (h *hole) Line(ctx context.Context, key string) (driver.Line, error) {
+	if err := h.wait(ctx); err != nil {
+		return driver.Line{}, err
+	}
+	return h.node.Line(ctx, key)
+}
+
+// A firewall swallows what is sent to one member of three, while a program takes and releases
+// 1,000 locks a second. What waits for that member is bounded, and the member takes part again
+// when it responds.
+func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
+		dark := &hole{node: nodes[1]}
+		b := quorumlock.New([]driver.Backend{nodes[0], dark, nodes[2]}, nil)
+		defer b.Close()
+		free := func(i int) {
+			c := exclusive(fmt.Sprint("of ", i))
+			c.Key, c.TTL = fmt.Sprint("lock ", i), 30*time.Second
+			k, err := b.Enter(t.Context(), c)
+			check(t, err)
+			check(t, b.Leave(t.Context(), k, driver.Exit{}))
+			_, err = b.Line(t.Context(), c.Key)
+			check(t, err)
+		}
+		free(0)
+		check(t, b.Settle(t.Context()))
+		dark.black.Store(true)
+		before, most := runtime.NumGoroutine(), 0
+		for i := range 20_000 {
+			free(i)
+			pause(time.Millisecond)
+			most = max(most, runtime.NumGoroutine()-before)
+		}
+		t.Logf("%d goroutines at most", most)
+		if most > 6_000 {
+			t.Errorf("%d goroutines wait for a member that does not respond", most)
+		}
+
+		dark.black.Store(false)
+		pause(30 * time.Second)
+		k, err := b.Enter(t.Context(), exclusive("again"))
+		check(t, err)
+		check(t, b.Settle(t.Context()))
+		if n := dark.count(t); n != 1 {
+			t.Errorf("the member that responds again has %d claims; want 1", n)
+		}
+		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+	})
+}
+
+// A program that was idle sends more at once than may be under way to a member that does not
+// respond. All members respond, a little late: none counts as silent.
+func TestBurstOfRequestsIsNotRefused(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
+		for _, n := range nodes {
+			n.after = 500 * time.Millisecond
+		}
+		b := quorumlock.New([]driver.Backend{nodes[0], nodes[1], nodes[2]}, nil)
+		defer b.Close()
+		pause(time.Hour)
+		for i := range 2_000 {
+			go func() {
+				c := exclusive(fmt.Sprint("of ", i))
+				c.Key = fmt.Sprint("lock ", i)
+				k, err := b.Enter(t.Context(), c)
+				if err != nil {
+					t.Errorf("the lock %d of a burst: %v", i, err)
+					return
+				}
+				if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
+					t.Errorf("the release %d of a burst: %v", i, err)
+				}
+			}()
+			pause(time.Millisecond)
+		}
+		pause(time.Minute)
+		synctest.Wait()
+	})
+}
+
+// named is a member that knows which store it is.
+type named struct {
+	*node
+	id string
+}
+
+func (n *named) StoreID(context.Context) (string, error) { return n.id, nil }
+
+// Two names of one server are found before anything goes wrong: by Initialise, by Distinct, and by
+// the doctor. A member that does not know its store is left out.
+func TestOneStoreUnderTwoNamesIsReported(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
+		members := []driver.Backend{&named{nodes[0], "a"}, &named{nodes[1], "b"}, &named{nodes[2], "a"}}
+		b := quorumlock.New(members, &quorumlock.Options{Names: []string{"one", "two", "three"}})
+		defer b.Close()
+		for what, err := range map[string]error{
+			"Distinct": b.Distinct(t.Context()), "Initialise": b.Initialise(t.Context()),
+		} {
+			if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "node 1 (one) and node 3 (three)") {
+				t.Errorf("%s returned %v; want an error that names both", what, err)
+			}
+		}
+		e, err := b.Examine(t.Context(), time.Minute)
+		check(t, err)
+		found := func(f driver.Finding) bool {
+			return f.Code == "quorum-same-store" && f.Severity == driver.SeverityError
+		}
+		if !slices.ContainsFunc(e.Findings, found) {
+			t.Errorf("the doctor did not find the store with two names: %+v", e.Findings)
+		}
+
+		members[2] = nodes[2]
+		sound := quorumlock.New(members, nil)
+		defer sound.Close()
+		check(t, sound.Distinct(t.Context()))
+		check(t, sound.Initialise(t.Context()))
+	})
+}

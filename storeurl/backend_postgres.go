@@ -53,7 +53,10 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 		return nil, err
 	}
 	db := sql.OpenDB(newConnector(stdlib.GetConnector(*config)))
-	o := &sqllock.Options{CreateTables: true, Listen: Listen(config, db), Member: c.of()}
+	o := &sqllock.Options{CreateTables: true, Member: c.of()}
+	if c.maxConns() > 1 {
+		o.Listen = Listen(config, db)
+	}
 	s := onSQL(db, sqllock.Postgres, o, c)
 	read := s.ping
 	s.ping = func(ctx context.Context) error {

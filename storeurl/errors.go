@@ -3,6 +3,8 @@ package storeurl
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
@@ -32,6 +34,23 @@ func (e *DeniedError) Error() string {
 }
 
 func (u *URL) denied() error { return &DeniedError{Given: u.password != ""} }
+
+// Full reports whether err says that a server has as many connections as it may have, or is starting.
+// Nothing has happened, and a later call may succeed.
+func Full(err error) bool {
+	var byPostgres interface{ SQLState() string }
+	var byMySQL *mysql.MySQLError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &byPostgres):
+		code := byPostgres.SQLState()
+		return code == "53300" || code == "57P03" || strings.Contains(err.Error(), "no more connections allowed") // PgBouncer
+	case errors.As(err, &byMySQL):
+		return slices.Contains([]uint16{1040, 1203, 1226}, byMySQL.Number)
+	}
+	return strings.Contains(err.Error(), "max number of clients reached") // Redis
+}
 
 // FromServer reports whether err is what a server said, so somebody is there. Where that
 // cannot be known it is false.

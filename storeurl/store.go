@@ -16,7 +16,8 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// DialTimeout bounds each attempt to connect. Zero is the default of the client library.
 	DialTimeout time.Duration
-	// MaxConns bounds the connections to a database server. Zero means 2.
+	// MaxConns bounds the connections to a database server. Zero means 2. PostgreSQL has one more
+	// for notifications while somebody waits or holds, but with 1 it has none, and is polled.
 	MaxConns int
 	// Prepare lets PostgreSQL prepare statements. It saves time in a process that asks often,
 	// and not every pooler allows it.
@@ -50,6 +51,7 @@ type Store struct {
 	Backend driver.Backend
 
 	ping     func(ctx context.Context) error
+	widen    func()                                  // nil: there is no pool
 	failover func(ctx context.Context) time.Duration // nil: Backend knows
 	close    func()                                  // closes what Backend works on
 }
@@ -67,6 +69,14 @@ func (s *Store) Ping(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// Widen lets a store that was opened with MaxConns 1 have a second connection while the first one is
+// busy, so that a renewal does not wait for a statement that hangs. It does nothing on other stores.
+func (s *Store) Widen() {
+	if s.widen != nil {
+		s.widen()
+	}
 }
 
 // Failover returns how long sentinels take to replace a master that died, by their settings; 0

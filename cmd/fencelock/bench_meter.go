@@ -45,6 +45,7 @@ func newMeter(ctx context.Context, s *store) (_ *meter, err error) {
 			m.close()
 		}
 	}()
+	s.conns = 2
 	many := 1
 	switch s.Scheme {
 	case "postgres", "postgresql", "mysql", "mariadb":

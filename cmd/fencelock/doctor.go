@@ -76,7 +76,7 @@ func (c *cli) doctor(f doctorFlags, asJSON bool) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s.examined = true
+	s.examined, s.conns = true, 2
 	open, err := s.connect(ctx, "", firstContact)
 	if err != nil {
 		return err

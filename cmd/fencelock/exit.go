@@ -32,6 +32,7 @@ type failure struct {
 	code  int
 	text  string
 	after string // a second line, of less weight; or ""
+	full  bool   // the server has as many connections as it may have
 }
 
 func (f *failure) Error() string { return f.text }

@@ -68,12 +68,12 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 	signal.Notify(h.signals, child.Forwarded()...)
 	go h.awaitSignal()
 
-	open, err := where.connectWithin(h.ctx, f.name, f.wait)
+	open, err := where.connectWithin(h.ctx, f.name, f.wait, !f.nowait)
 	if err != nil {
 		if stopped := h.settle(); stopped != nil {
 			return nil, stopped
 		}
-		return nil, err
+		return nil, f.notAcquired(err)
 	}
 	if !f.quiet {
 		where.warn(h.ctx, open)
@@ -175,6 +175,7 @@ func (h *holding) acquire() (*fencelock.Lease, error) {
 	case err != nil:
 		return nil, h.explain(err)
 	}
+	h.open.Widen()
 	h.f.fit(time.Until(l.Deadline()))
 	return l, nil
 }
@@ -195,14 +196,18 @@ func (h *holding) explain(err error) error {
 	if errors.Is(err, fencelock.ErrKind) {
 		return h.otherKind()
 	}
-	err = explain(h.store, h.f.name, err)
+	return h.f.notAcquired(explain(h.store, h.f.name, err))
+}
+
+// notAcquired is err, with the code of -E if it says that the lock was not acquired.
+func (f *holdFlags) notAcquired(err error) error {
 	var own *failure
 	if errors.As(err, &own) && own.code == exitNotAcquired {
-		own.code = h.f.code
-		if own.code == 0 && !h.f.quiet {
+		own.code = f.code
+		if own.code == 0 && !f.quiet {
 			say("%s", own.text)
 		}
-		if own.code == 0 || h.f.quiet {
+		if own.code == 0 || f.quiet {
 			return silently(own.code)
 		}
 	}

@@ -189,7 +189,7 @@ func (c *cli) lookWithin(ctx context.Context, name string, w seconds) (*session,
 	if s.notice != "" {
 		say("these are the locks %s", s.notice)
 	}
-	open, err := s.connectWithin(ctx, name, w)
+	open, err := s.connectWithin(ctx, name, w, false)
 	if err != nil {
 		return nil, err
 	}

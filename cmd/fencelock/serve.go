@@ -232,6 +232,7 @@ func (c *cli) openToServe() (*session, error) {
 		say("the locks are kept %s", where.notice)
 	}
 	ctx := context.Background()
+	where.conns = 2
 	open, err := where.connect(ctx, "", firstContact)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/user"
 	"strconv"
@@ -24,7 +25,7 @@ const (
 // After that the library carries outages.
 const firstContact = 5 * time.Second
 
-// contactPause is the pause between two tries of a first contact.
+// contactPause is about the pause between two tries of a first contact.
 const contactPause = 250 * time.Millisecond
 
 // nowaitContact bounds how long -n asks for the lock at a store that gives no answer, or
@@ -39,6 +40,9 @@ type store struct {
 	byFlag string // the URL of --url, or ""
 	notice string // what the embedded default excludes, or ""
 
+	// conns are the connections to a database server that a verb needs at the same time. Commands that
+	// wait have one each, because many wait at the same time, and the server has 100 by default.
+	conns    int
 	examined bool // connect also returns a store that refuses calls: doctor says why
 }
 
@@ -143,14 +147,22 @@ func inContainer() bool {
 	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 }
 
-// connectWithin is connect for one who waits for at most w: until then it tries again. A
-// wait that is shorter than a connection takes is no reason not to make one. Without w
-// there is one try: a store that was never there is more likely a wrong URL than an outage.
-func (s *store) connectWithin(ctx context.Context, name string, w seconds) (*storeurl.Store, error) {
-	if !w.set || w.d == 0 {
-		return s.connect(ctx, name, firstContact)
+// connectWithin is connect for one who waits for at most w, or without w for as long as it takes if
+// wait says so: until then it tries again. A wait that is shorter than a connection takes is no
+// reason not to make one. Without w a store that does not answer is asked once: a store that was
+// never there is more likely a wrong URL than an outage. A server that is full is there.
+func (s *store) connectWithin(ctx context.Context, name string, w seconds, wait bool) (*storeurl.Store, error) {
+	switch {
+	case w.set && w.d > 0:
+		return s.connectUntil(ctx, name, time.Now().Add(max(w.d, time.Second)))
+	case !w.set && wait:
+		return s.connectWhileFull(ctx, name)
 	}
-	end := time.Now().Add(max(w.d, time.Second))
+	return s.connect(ctx, name, firstContact)
+}
+
+// connectUntil tries until end.
+func (s *store) connectUntil(ctx context.Context, name string, end time.Time) (*storeurl.Store, error) {
 	var last *failure
 	for {
 		open, err := s.connect(ctx, name, min(time.Until(end), firstContact))
@@ -161,19 +173,53 @@ func (s *store) connectWithin(ctx context.Context, name string, w seconds) (*sto
 		left := time.Until(end)
 		switch {
 		case left <= 0 && last != nil: // this try was cut short, and says less
-			return nil, last
+			return nil, last.over(name)
 		case left <= contactPause:
-			return nil, own
+			return nil, own.over(name)
 		case last == nil && left > time.Second:
 			say("%s; asking again for %s", own.text, span(left))
 		}
 		last = own
-		select {
-		case <-time.After(contactPause):
-		case <-ctx.Done():
+		if !pauseContact(ctx) {
 			return nil, own
 		}
 	}
+}
+
+// connectWhileFull tries until the server is not full.
+func (s *store) connectWhileFull(ctx context.Context, name string) (*storeurl.Store, error) {
+	for first := true; ; first = false {
+		open, err := s.connect(ctx, name, firstContact)
+		var own *failure
+		if err == nil || ctx.Err() != nil || !errors.As(err, &own) || !own.full {
+			return open, err
+		}
+		if first {
+			say("%s; asking again", own.text)
+		}
+		if !pauseContact(ctx) {
+			return nil, own
+		}
+	}
+}
+
+// pauseContact waits until the next try. Commands that wait for the same server do not try in step.
+func pauseContact(ctx context.Context) bool {
+	select {
+	case <-time.After(contactPause/2 + rand.N(contactPause)):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// over is the end of a wait for a first contact. A server that was full until then is no outage.
+func (f *failure) over(name string) error {
+	if !f.full {
+		return f
+	}
+	return &failure{code: exitNotAcquired, text: fmt.Sprintf("%s was not acquired: %s; or wait longer with -w",
+		quote(name), strings.TrimPrefix(f.text, about(name)))}
 }
 
 // connect opens s and asks it once, for at most that long. It returns when ctx ends, even
@@ -187,7 +233,7 @@ func (s *store) connect(ctx context.Context, name string, most time.Duration) (*
 	}
 	done := make(chan result, 1)
 	go func() {
-		open, err := s.Open(ctx, storeurl.Config{})
+		open, err := s.Open(ctx, storeurl.Config{MaxConns: cmp.Or(s.conns, 1)})
 		if err == nil {
 			err = open.Ping(ctx)
 			if s.examined && errors.As(err, new(*driver.PermanentError)) {
@@ -231,7 +277,10 @@ func (s *store) silent(name string, err error) error {
 	if storeurl.FromServer(err) {
 		what, next = "refuses for now", "solve that on the server, then try again"
 	}
-	return fail(exitUnavailable, "%s%s %s: %s; %s", about(name), s, what, cause(err), next)
+	return &failure{
+		code: exitUnavailable, full: storeurl.Full(err),
+		text: fmt.Sprintf("%s%s %s: %s; %s", about(name), s, what, cause(err), next),
+	}
 }
 
 // refused says that asking again is useless.

@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	every   = 2 * time.Second         // from tick to tick
-	work    = 20 * time.Millisecond   // what a run takes: less than the clocks are apart
-	lease   = time.Second             // how long a replica that was killed is missed, at the most
-	minHold = 1400 * time.Millisecond // longer than the clocks are apart, shorter than a period
-	ticks   = 4                       // how many are counted
+	every = 2 * time.Second       // from tick to tick
+	work  = 20 * time.Millisecond // what a run takes: less than the clocks are apart
+	lease = time.Second           // how long a replica that was killed is missed, at the most
+	ticks = 4                     // how many are counted
 )
 
 // behind says by how much the clock of each replica is late.
@@ -31,7 +30,7 @@ var behind = map[string]time.Duration{"a": 0, "b": 250 * time.Millisecond, "c": 
 // kinds are the ways to share a job, in order.
 var kinds = []struct{ name, why string }{
 	{"lock-alone", "gocron: the run is over when the next clock reaches the tick, and the lock is free again"},
-	{"gocronlock", "gocron: the name stays taken for longer than the clocks are apart; a run that dies is missed"},
+	{"gocronlock", "gocron: the name stays taken for nine tenths of the period; a run that dies is missed"},
 	{"gocron-once", "gocron with Client.Once: the tick is remembered, and a run that dies is repeated"},
 	{"cronlock", "robfig/cron with cronlock.Schedule, which is Client.Once"},
 }

@@ -56,7 +56,7 @@ func play(ctx context.Context, redis *testserver.Server) (map[string][]tick, err
 			return nil, err
 		}
 	}
-	time.Sleep(time.Until(first.Add((ticks-1)*every + minHold)))
+	time.Sleep(time.Until(first.Add((ticks-1)*every + every*7/10)))
 	var errs []error
 	for _, p := range all {
 		_ = p.in.Close()

@@ -39,7 +39,7 @@ func replica(kind, name, addr string) error {
 	case "lock-alone":
 		err = r.gocron(ctx, r.plain, gocron.WithDistributedLocker(gocronlock.NewLocker(locks, 0)))
 	case "gocronlock":
-		err = r.gocron(ctx, r.plain, gocron.WithDistributedLocker(gocronlock.NewLocker(locks, minHold)))
+		err = r.gocron(ctx, r.plain, gocron.WithDistributedLocker(gocronlock.NewLocker(locks, every)))
 	case "gocron-once":
 		err = r.gocron(ctx, r.once)
 	case "cronlock":

@@ -1,8 +1,10 @@
 // Package gocronlock lets gocron schedulers on several machines share their jobs: each
-// run happens on one of them.
+// run happens on one of them. A Locker has the period of its job:
 //
-//	locker := gocronlock.NewLocker(client, 30*time.Second)
+//	locker := gocronlock.NewLocker(client, time.Minute)
 //	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+//
+// Jobs of other periods need a Locker of their own: gocron.WithDistributedJobLocker.
 //
 // gocron tells a job nothing of the loss of its lock. A job that writes what must not be
 // written twice compares tokens where it writes: let it take a lock of its own with
@@ -33,28 +35,33 @@ import (
 // Locker is a gocron.Locker. The lock of a job is its name, so jobs need names that
 // are the same on all machines: gocron.WithName.
 type Locker struct {
-	client  *fencelock.Client
-	minHold time.Duration
-	opts    []fencelock.Option
+	client *fencelock.Client
+	hold   time.Duration // how long a name stays taken after a run has begun
+	opts   []fencelock.Option
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker. minHold is how long a job's name stays taken after a run
-// has begun, even if it is over sooner: longer than the clocks of the machines are
-// apart, and shorter than the time between two runs. Without it a job that is shorter
-// than the difference of the clocks runs on every machine, one after the other. opts
-// are given to TryLock.
-func NewLocker(client *fencelock.Client, minHold time.Duration, opts ...fencelock.Option) *Locker {
-	return &Locker{client, minHold, append([]fencelock.Option{fencelock.MinHold(minHold)}, opts...)}
+// NewLocker returns a Locker for jobs that are due once in each period. The name of a job stays
+// taken for nine tenths of the period after a run has begun, even if the run is over sooner, so a
+// job runs at most once in that time, over all machines. This holds for clocks that differ by less
+// than a tenth of the period. It also holds for schedules that count from the start of the program,
+// such as gocron.DurationJob, whose ticks differ from machine to machine.
+//
+// A period that is shorter than that of the job lets such a job run on every machine. With the
+// period 0, a job that ends before the clock of another machine reaches the tick runs there, too.
+// opts are given to TryLock.
+func NewLocker(client *fencelock.Client, period time.Duration, opts ...fencelock.Option) *Locker {
+	hold := period - period/10
+	return &Locker{client, hold, append([]fencelock.Option{fencelock.MinHold(hold)}, opts...)}
 }
 
 // Lock takes the lock of a job now, or not at all: then another machine runs it, and
 // the error matches fencelock.ErrNotAcquired. It costs one round trip. If the store
-// does not answer within a second, or minHold if that is longer, the job does not run:
-// nobody knows whether it runs elsewhere.
+// does not respond within a second, or nine tenths of the period if that is longer, the job does
+// not run: it may run elsewhere.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(l.minHold, time.Second))
+	ctx, cancel := context.WithTimeout(ctx, max(l.hold, time.Second))
 	defer cancel()
 	lease, err := l.client.TryLock(ctx, job, l.opts...)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -59,7 +60,7 @@ func TestShortJobRunsOnOneMachine(t *testing.T) {
 }
 
 // The test above can fail: without the time that the name stays taken, it does.
-func TestShortJobRunsEverywhereWithoutMinHold(t *testing.T) {
+func TestShortJobRunsEverywhereWithoutAPeriod(t *testing.T) {
 	var runs atomic.Int32
 	machines(t, 4, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
 		return gocron.WithDistributedLocker(gocronlock.NewLocker(c, 0))
@@ -68,6 +69,52 @@ func TestShortJobRunsEverywhereWithoutMinHold(t *testing.T) {
 	if n := runs.Load(); n != 4 {
 		t.Errorf("it ran %d times", n)
 	}
+}
+
+// TestDurationJobRunsOnceInEachPeriod starts three machines a third of a period apart: their ticks
+// never meet. Each period has one run.
+func TestDurationJobRunsOnceInEachPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const period = time.Minute
+		store := memlock.New()
+		var runs []time.Time
+		var mu sync.Mutex
+		for range 3 {
+			c := testclient.New(t, store, nil)
+			s, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronlock.NewLocker(c, period)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report := gocron.NewTask(func() {
+				mu.Lock()
+				defer mu.Unlock()
+				runs = append(runs, time.Now())
+			})
+			if _, err := s.NewJob(gocron.DurationJob(period), report, gocron.WithName("report")); err != nil {
+				t.Fatal(err)
+			}
+			s.Start()
+			defer c.Close()
+			defer s.Shutdown()
+			time.Sleep(period / 3)
+		}
+		begun := time.Now()
+		time.Sleep(100 * period)
+		mu.Lock()
+		defer mu.Unlock()
+		n := 0
+		for i, at := range runs {
+			if i > 0 && at.Sub(runs[i-1]) < period-period/10 {
+				t.Errorf("the job ran at %v and again %v later; want at most once in %v", runs[i-1], at.Sub(runs[i-1]), period)
+			}
+			if at.After(begun) {
+				n++
+			}
+		}
+		if n < 99 || n > 101 {
+			t.Errorf("the job ran %d times in 100 periods", n)
+		}
+	})
 }
 
 func TestLockIsGivenBackThoughItsContextHasEnded(t *testing.T) {

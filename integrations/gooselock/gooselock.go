@@ -10,6 +10,18 @@
 // goose keeps a connection of its pool while it waits for the lock. If the lock is in the
 // same database, give its backend a *sql.DB of its own: a pool of one connection that
 // both share would wait for itself.
+//
+// A pod that is killed in a migration without a transaction (-- +goose NO TRANSACTION) leaves
+// its statement running in PostgreSQL and MariaDB, and the next pod runs the migration again
+// next to it. On PostgreSQL, give the pool of the migrations an application_name of its own and
+// end what is left of the earlier pod:
+//
+//	locker := gooselock.New(client, "migrate/shop")
+//	locker.Begin = gooselock.EndSessions("migrate/shop")
+//
+// On MariaDB and MySQL, have Begin KILL what the user of the migrations still runs. A
+// client_connection_check_interval in the DSN (PostgreSQL 14 and later) ends such a statement
+// without the next pod.
 package gooselock
 
 import (
@@ -21,6 +33,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/pgsession"
 )
 
 // Locker is a lock.Locker of goose. goose does not stop when its lock is lost: what it
@@ -29,6 +42,10 @@ type Locker struct {
 	client *fencelock.Client
 	key    string
 	opts   []fencelock.Option
+
+	// Begin is called with the lock held, before goose reads which migrations are done. If it
+	// returns an error, the lock is released and nothing is migrated. Nil: nothing is called.
+	Begin func(ctx context.Context, db *sql.DB) error
 
 	mu    sync.Mutex
 	lease *fencelock.Lease
@@ -41,11 +58,23 @@ func New(client *fencelock.Client, key string, opts ...fencelock.Option) *Locker
 	return &Locker{client: client, key: key, opts: opts}
 }
 
+// EndSessions returns a Begin for PostgreSQL. It ends every session of the database that has this
+// application_name and runs a statement or is in a transaction, and returns when none is left. The
+// pool of the migrations, and no other, must have that application_name.
+func EndSessions(application string) func(context.Context, *sql.DB) error {
+	return func(ctx context.Context, db *sql.DB) error { return pgsession.End(ctx, db, application) }
+}
+
 // Lock waits for the lock until ctx ends.
-func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
+func (l *Locker) Lock(ctx context.Context, db *sql.DB) error {
 	lease, err := l.client.Lock(ctx, l.key, l.opts...)
 	if err != nil {
 		return err
+	}
+	if l.Begin != nil {
+		if err := l.Begin(lease.Context(), db); err != nil {
+			return errors.Join(err, lease.Release(ctx))
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,10 +8,23 @@
 // The PostgreSQL drivers of golang-migrate take their own session lock once when they are
 // opened, to make their table, before they can be wrapped. Open them past a pooler in
 // transaction mode, where such a lock may be left behind and stop all others.
+//
+// A pod that is killed in the middle of a statement leaves that statement running in PostgreSQL
+// and MariaDB, and the next pod may run the migration again next to it. On PostgreSQL, give the
+// database of the migrations an application_name of its own and end what is left of the earlier
+// pod:
+//
+//	d := migratelock.Wrap(driver, client, "migrate/shop")
+//	d.Begin = migratelock.EndSessions(db, "migrate/shop")
+//
+// On MariaDB and MySQL, have Begin KILL what the user of the migrations still runs. A
+// client_connection_check_interval in the DSN (PostgreSQL 14 and later) ends such a statement
+// without the next pod.
 package migratelock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +34,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/database"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/pgsession"
 )
 
 // Driver is a database.Driver whose Lock and Unlock are a lease of fencelock's. The rest
@@ -30,6 +44,10 @@ type Driver struct {
 	client *fencelock.Client
 	key    string
 	opts   []fencelock.Option
+
+	// Begin is called with the lock held, before migrate reads the version. If it returns an
+	// error, the lock is released and nothing is migrated. Nil: nothing is called.
+	Begin func(ctx context.Context) error
 
 	mu    sync.Mutex
 	lease *fencelock.Lease
@@ -48,6 +66,13 @@ func Wrap(d database.Driver, client *fencelock.Client, key string, opts ...fence
 	return &Driver{Driver: d, client: client, key: key, opts: append([]fencelock.Option{fencelock.Wait(wait)}, opts...)}
 }
 
+// EndSessions returns a Begin for PostgreSQL. It ends every session of the database of db that has
+// this application_name and runs a statement or is in a transaction, and returns when none is left.
+// The migrations, and nothing else, must have that application_name.
+func EndSessions(db *sql.DB, application string) func(context.Context) error {
+	return func(ctx context.Context) error { return pgsession.End(ctx, db, application) }
+}
+
 // Lock waits for the lock. If somebody else has it for too long, the error matches
 // database.ErrLocked.
 func (d *Driver) Lock() error {
@@ -57,6 +82,11 @@ func (d *Driver) Lock() error {
 	}
 	if err != nil {
 		return err
+	}
+	if d.Begin != nil {
+		if err := d.Begin(lease.Context()); err != nil {
+			return errors.Join(err, lease.Release(context.Background()))
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,6 +1,7 @@
 package migratelock_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"path/filepath"
@@ -79,6 +80,30 @@ func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
 	}
 	if migrated != 1 {
 		t.Errorf("%d pods migrated", migrated)
+	}
+}
+
+// TestBeginThatFailsMigratesNothing has Begin end what an earlier pod left: it is called with the lock
+// held, and if it fails, nothing is migrated and the lock is free.
+func TestBeginThatFailsMigratesNothing(t *testing.T) {
+	dir := t.TempDir()
+	d, client := pod(t, dir)
+	failed := errors.New("the old statement does not end")
+	d.Begin = func(context.Context) error {
+		if _, err := client.TryLock(t.Context(), "migrate/shop"); !errors.Is(err, fencelock.ErrNotAcquired) {
+			t.Errorf("a try in Begin got %v; want that the lock is held", err)
+		}
+		return failed
+	}
+	if err := up(d); !errors.Is(err, failed) {
+		t.Errorf("Up got %v", err)
+	}
+	d.Begin = nil
+	if version, _, err := d.Version(); err != nil || version != database.NilVersion {
+		t.Errorf("the version is %d, %v; want that nothing was migrated", version, err)
+	}
+	for l, err := range client.Lines(t.Context(), "") {
+		t.Errorf("something is left: %v %v", l, err)
 	}
 }
 

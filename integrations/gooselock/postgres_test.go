@@ -1,0 +1,146 @@
+package gooselock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/integrations/gooselock"
+	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// slow writes a row when its statement begins and runs for an hour unless it is ended.
+var slow = fstest.MapFS{
+	"1_slow.sql": {Data: []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
+		"SELECT nextval('begun'), pg_sleep(CASE WHEN currval('begun') = 1 THEN 3600 ELSE 0 END);\n")},
+}
+
+// killedPod is a pod whose connections can be cut as kill -9 of the pod cuts them: nothing is sent
+// to the server, which goes on with the statement.
+type killedPod struct {
+	mu    sync.Mutex
+	dead  bool
+	conns []net.Conn
+}
+
+var errKilled = errors.New("the pod was killed")
+
+func (k *killedPod) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dead {
+		return nil, errKilled // else pgx would ask the server to cancel the statement
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	k.conns = append(k.conns, c)
+	return c, err
+}
+
+func (k *killedPod) kill() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.dead = true
+	for _, c := range k.conns {
+		c.Close()
+	}
+}
+
+func pgPool(t *testing.T, url, application string, pod *killedPod) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.RuntimeParams["application_name"] = application
+	if pod != nil {
+		config.DialFunc = pod.dial
+	}
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// count returns the number that a query selects.
+func count(t *testing.T, db *sql.DB, query string) (n int) {
+	t.Helper()
+	if err := db.QueryRow(query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'migrate' AND state = 'active' AND query LIKE '%pg_sleep%'"
+
+// TestPodKilledInAMigrationLeavesAStatement kills a pod in a migration without a transaction. With
+// EndSessions the next pod migrates when the statement of the first has ended; without it, next to
+// that statement.
+func TestPodKilledInAMigrationLeavesAStatement(t *testing.T) {
+	server := testserver.Postgres(t)
+	admin := pgPool(t, server.URL(), "admin", nil)
+	for _, c := range []struct {
+		name  string
+		begin func(context.Context, *sql.DB) error
+		left  int
+	}{{"without Begin", nil, 1}, {"EndSessions", gooselock.EndSessions("migrate"), 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, s := range []string{"DROP SEQUENCE IF EXISTS begun", "DROP TABLE IF EXISTS goose_db_version", "CREATE SEQUENCE begun"} {
+				if _, err := admin.Exec(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store := memlock.New()
+			first, pod := testclient.New(t, store, nil), &killedPod{}
+			killed := make(chan error, 1)
+			go func() { killed <- up(t, pgPool(t, server.URL(), "migrate", pod), first, nil) }()
+			for count(t, admin, running) == 0 {
+				select {
+				case err := <-killed:
+					t.Fatal("the first pod did not begin:", err)
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+			pod.kill()
+			if err := <-killed; err == nil {
+				t.Fatal("the killed pod has migrated")
+			}
+			if n := count(t, admin, running); n != 1 {
+				t.Fatalf("%d statements of the killed pod run; want 1", n)
+			}
+			second := testclient.New(t, store, nil)
+			if err := up(t, pgPool(t, server.URL(), "migrate", nil), second, c.begin); err != nil {
+				t.Fatal(err)
+			}
+			if n := count(t, admin, running); n != c.left {
+				t.Errorf("%d statements of the killed pod ran next to the second pod; want %d", n, c.left)
+			}
+			if err := gooselock.EndSessions("migrate")(t.Context(), admin); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func up(t *testing.T, db *sql.DB, client *fencelock.Client, begin func(context.Context, *sql.DB) error) error {
+	locker := gooselock.New(client, "migrate/shop")
+	locker.Begin = begin
+	p, err := goose.NewProvider(goose.DialectPostgres, db, slow, goose.WithLocker(locker))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = p.Up(ctx)
+	return err
+}

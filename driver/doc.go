@@ -34,6 +34,8 @@
 //     two Enters through one Backend value.
 //   - ReusedID: Enter of an ID that is in line with another capacity or weight answers
 //     ErrReused, and that claim goes on as it was: its lease, its place, its wake-up.
+//   - RepeatedEnter: Enter of an ID that is in line changes neither the owner nor the note of
+//     that claim.
 //   - LeftFromSending: Left counts from the moment the call was sent, never from
 //     when the answer came.
 //   - NoResurrection: Renew answers GoneError for a claim that is not in line,

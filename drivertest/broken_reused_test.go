@@ -43,6 +43,11 @@ var brokenReuses = []breaker{
 			return driver.Ticket{}, err
 		})
 	}, "ReusedIDDoesNotRenew"},
+	{"a repeated Enter changes the note", func(b *broken) {
+		notes := map[string]string{}
+		b.changed(func(c driver.Claim, _ *driver.Ticket) { notes[driver.ShortID(c.ID)] = c.Note })
+		b.shows(func(s *driver.Standing) { s.Note = notes[s.ID] })
+	}, "RepeatedNameKeepsItsText"},
 	{"a reused ID ends its claim", func(b *broken) {
 		b.whenReused(func(ctx context.Context, _ driver.Claim, t driver.Ticket, err error) (driver.Ticket, error) {
 			_ = b.Store.Leave(ctx, t, driver.Exit{})

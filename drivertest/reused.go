@@ -83,6 +83,27 @@ var reusedLaws = []law{
 		waiter.stillWaits()
 		w.grants(func() { holder.leaves() }, waiter)
 	}), "the push must go on to where the claim waits, not to where its name was used once more"},
+	{"RepeatedNameKeepsItsText", detaches, func(w *world, key string) {
+		holder := w.a.holds(named(w.claim(key)))
+		waiter := w.a.waits(named(w.claim(key)))
+		keeps := func(x *inLine) {
+			for _, v := range w.views() {
+				again := x.Claim
+				again.Owner, again.Note = "another", "of the repeated request"
+				_, err := v.Enter(w.ctx, again)
+				w.wrongIf(err != nil, "a repeated Enter: %v", err)
+				for _, c := range v.line(key).Claims {
+					if c.ID == driver.ShortID(x.ID) {
+						same(w, "the text of a claim after a repeated Enter", c.Owner+": "+c.Note, x.Owner+": "+x.Note)
+					}
+				}
+			}
+		}
+		keeps(holder)
+		keeps(waiter)
+		waiter.leaves()
+		holder.leaves()
+	}, "a server keeps with the claim what the first request was for, such as its slot"},
 }
 
 // reuses sends c with the ID of x, which must be refused.

@@ -80,6 +80,7 @@ func (s *Server) serveWant(
 		if !w.isAs(h.want) {
 			return nil, reused().about(w)
 		}
+		w.slot = h.want.slot
 		return c.granted(w, h, h.lease.Deadline()), nil
 	}
 	if err := s.held.room(c, w); err != nil {
@@ -202,10 +203,12 @@ func (s *Server) notAcquired(c *call, w *want, err error) error {
 		}
 	}
 	if len(holders) == 0 && holder != nil && holder.Token > 0 {
-		holders = append(holders, standing{
-			Token: holder.Token, Owner: holder.Owner, Note: holder.Note, Kind: w.kind.String(),
+		h := standing{
+			Token: holder.Token, Owner: holder.Owner, Kind: w.kind.String(),
 			Since: holder.Since.UTC(), LeftMS: max(holder.Left, 0).Milliseconds(),
-		})
+		}
+		h.setNote(holder.Note)
+		holders = append(holders, h)
 	}
 	p.about(w).more["holders"] = holders
 	p.more["ahead"] = ahead

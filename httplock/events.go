@@ -52,7 +52,8 @@ func formatEvent(b *strings.Builder, at watch.Position, c *watch.Change) {
 		}
 		fallthrough
 	default:
-		data = eventData{c.Key, c.Token, c.Owner, c.Note, c.Kind.String(), c.Reason, c.At.UTC()}
+		_, note := splitSlot(c.Note)
+		data = eventData{c.Key, c.Token, c.Owner, note, c.Kind.String(), c.Reason, c.At.UTC()}
 	}
 	text, err := json.Marshal(data)
 	if err != nil {

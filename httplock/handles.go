@@ -139,11 +139,16 @@ func (s *Server) release(c *call) (any, error) {
 	return map[string]any{"key": l.key, "token": l.token, "released": true}, nil
 }
 
-// finish releases the lease of a slot, and notes the slot as done by the owner of the lease.
+// finish releases the lease of a slot, and notes the slot as done by the owner of the lease. A
+// repeated request, whose lease has ended with that note, succeeds again: the line keeps which
+// claim wrote the note.
 func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
 	standing, err := s.locks.CheckDetached(ctx, l.handle)
-	if err != nil {
+	if err != nil && !errors.Is(err, fencelock.ErrLost) {
 		return err
+	}
+	if of, _ := splitSlot(standing.Note); of != nil && !of.Equal(slot) {
+		return invalid("The lease is for the slot %s.", slotText(*of))
 	}
 	return s.locks.FinishDetached(ctx, l.handle, slot, fencelock.Owner(standing.Owner))
 }
@@ -169,7 +174,7 @@ func (s *Server) check(c *call) (any, error) {
 
 func (s *Server) checkLease(ctx context.Context, l *lease) (time.Time, error) {
 	if l.kept != nil {
-		return l.kept.lease.Deadline(), l.kept.lease.Err()
+		return l.kept.check()
 	}
 	sent := time.Now()
 	standing, err := s.locks.CheckDetached(ctx, l.handle)

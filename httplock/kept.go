@@ -23,6 +23,7 @@ type kept struct {
 	mu       sync.Mutex
 	byHandle map[string]*holding
 	byID     map[string]*holding // by the ID of the claim
+	last     []*holding          // the last ones of a slot that have ended: a release may be repeated
 }
 
 // holding is one lease and its handle.
@@ -34,6 +35,7 @@ type holding struct {
 	// The lease of a slot is held by a call of Once, which waits for the end.
 	end   chan error // how the run ended; nil if the lease is of no slot
 	ended chan struct{}
+	done  bool  // the slot is noted, once ended is closed
 	err   error // of Once, once ended is closed
 }
 
@@ -43,6 +45,9 @@ func (k *kept) init(s *Server) {
 }
 
 const keptVersion = "i1"
+
+// keptLast is how many leases of slots a Server remembers after their end.
+const keptLast = 1000
 
 func base64Of(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
@@ -78,6 +83,9 @@ func (k *kept) remove(h *holding) {
 	if k.byID[h.want.id] == h {
 		delete(k.byID, h.want.id)
 	}
+	if h.want.slot != nil {
+		k.last = append(k.last[max(0, len(k.last)-keptLast+1):], h)
+	}
 	k.mu.Unlock()
 	k.s.held.remove(h.name, h.handle)
 	k.s.watch.Poke(h.lease.Key())
@@ -101,6 +109,9 @@ func (k *kept) len() int {
 func (k *kept) find(handle, instance, key string) (*holding, error) {
 	k.mu.Lock()
 	h := k.byHandle[handle]
+	if i := slices.IndexFunc(k.last, func(h *holding) bool { return h.handle == handle }); h == nil && i >= 0 {
+		h = k.last[i]
+	}
 	k.mu.Unlock()
 	switch {
 	case h != nil:
@@ -166,6 +177,7 @@ func (s *Server) keepSlot(ctx context.Context, c *call, w *want) (*holding, erro
 			over <- err
 			return
 		}
+		h.done = err == nil
 		if err == nil || !errors.Is(err, errNotDone) || errors.Is(err, fencelock.ErrLost) {
 			h.err = err
 		}
@@ -196,11 +208,27 @@ func (h *holding) release(ctx context.Context, done bool) error {
 	default: // it is released already
 	}
 	<-h.ended
+	if done && !h.done && h.err == nil {
+		return lost(errors.New("it was released, and the slot stays open"))
+	}
 	return h.err
+}
+
+// check returns the deadline of the lease.
+func (h *holding) check() (time.Time, error) {
+	select {
+	case <-h.ended:
+		return time.Time{}, lost(errors.New("it was released"))
+	default:
+		return h.lease.Deadline(), h.lease.Err()
+	}
 }
 
 // renew starts the lease again and returns its deadline.
 func (h *holding) renew(ctx context.Context) (time.Time, error) {
+	if _, err := h.check(); err != nil {
+		return time.Time{}, err
+	}
 	if err := h.lease.Renew(ctx); err != nil {
 		return time.Time{}, err
 	}

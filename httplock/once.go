@@ -3,6 +3,7 @@ package httplock
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock"
@@ -41,6 +42,43 @@ func (s *Server) once(c *call) (any, error) {
 	return s.serveWant(c, w, actOnce, s.takeSlot)
 }
 
+// slotPrefix begins the note of a claim of once in the store. The slot follows, and then the note
+// of the client. A request that is repeated after its slot has ended is for the same claim, at
+// whichever Server it arrives: the claim keeps the slot of the first request.
+const slotPrefix = "slot="
+
+// joinSlot returns what the store keeps as the note of a claim for slot.
+func joinSlot(slot time.Time, note string) string {
+	stored := slotPrefix + slotText(slot)
+	if note != "" {
+		stored += " " + note
+	}
+	return stored
+}
+
+// splitSlot takes apart what the store keeps as a note. The slot is nil if the claim is not one of once.
+func splitSlot(stored string) (slot *time.Time, note string) {
+	rest, ok := strings.CutPrefix(stored, slotPrefix)
+	if !ok {
+		return nil, stored
+	}
+	text, note, _ := strings.Cut(rest, " ")
+	t, err := readSlot(text, time.Time{})
+	if err != nil {
+		return nil, stored
+	}
+	return &t, note
+}
+
+// keepSlot gives w the slot of its claim, if the claim is in line.
+func (w *want) keepSlot(l *fencelock.Line) {
+	if c := find(l, w.id); c != nil {
+		if slot, _ := splitSlot(c.Note); slot != nil {
+			w.slot = slot
+		}
+	}
+}
+
 // takeSlot takes the lock, and looks under it whether the slot is done.
 func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
 	if !s.locks.Detaches() {
@@ -66,12 +104,14 @@ func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
 	return s.handOver(ctx, c, w, l)
 }
 
-// findDone looks whether the slot of w is done. It returns a nil interface if not.
+// findDone looks whether the slot of w is done, which is that of its claim if there is one. It
+// returns a nil interface if not.
 func (s *Server) findDone(ctx context.Context, w *want) (any, error) {
 	l, err := s.locks.Line(ctx, w.Key)
 	if err != nil {
 		return nil, err
 	}
+	w.keepSlot(&l)
 	if l.Done == nil || l.Done.Slot.Before(*w.slot) {
 		return nil, nil
 	}

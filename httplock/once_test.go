@@ -3,6 +3,7 @@ package httplock_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -40,7 +41,13 @@ func TestSlotIsRunOnce(t *testing.T) {
 						t.Errorf("a done slot is answered by %v", done.answer)
 					}
 				}
-				finish(a, second).is(t, 410, "lost")
+				if r := finish(a, second).ok(t); r.answer["released"] != true {
+					t.Errorf("a repeated release, whose slot is done: %v", r.answer)
+				}
+				finish(a, failed).is(t, 410, "lost")
+				for _, verb := range []string{"check", "renew"} {
+					a.verb(verb, second).is(t, 410, "lost")
+				}
 				time.Sleep(time.Hour)
 				next := a.do("POST", "/v1/once", run).ok(t)
 				if next.text("slot") <= hour {
@@ -91,4 +98,93 @@ func TestComeAgainOfOnceHasItsSlot(t *testing.T) {
 			t.Errorf("the slot was %s, and is %v", again.text("slot"), got.answer)
 		}
 	})
+}
+
+// A client whose connection broke repeats its request. By then the next slot has begun.
+func TestRepeatedOnceHasItsSlot(t *testing.T) {
+	const run = `{"key":"k","slot":"1h","ttl":"30m","wait":"1m","request_id":"run-of-mine","owner":"alice","note":"nightly"}`
+	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				if hide {
+					w.store = plain{w.store}
+				}
+				a := w.server(nil)
+				b := a // only this one keeps the lease
+				if !hide {
+					b = w.server(nil)
+				}
+				before := time.Now().Truncate(time.Hour).Add(time.Hour)
+				time.Sleep(time.Until(before) - time.Second)
+				first := a.do("POST", "/v1/once", run).ok(t)
+				time.Sleep(2 * time.Second)
+				again := b.do("POST", "/v1/once", run).ok(t)
+				if again.text("token") != first.text("token") || again.text("slot") != first.text("slot") {
+					t.Errorf("the grant was %v, and is %v", first.answer, again.answer)
+				}
+				b.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).is(t, 409, "not-acquired")
+				finish(b, again).ok(t)
+				if done := b.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t); done.answer["done"] == true {
+					t.Errorf("the slot that nobody has run: %v", done.answer)
+				}
+			})
+		})
+	}
+}
+
+func TestRepeatedOnceThatWaitsHasItsSlot(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) - time.Second)
+		holder := a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t)
+		const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine","owner":"bob","note":"nightly"}`
+		slot := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
+		_ = a.begin("/v1/once", run)
+		synctest.Wait()
+		time.Sleep(2 * time.Second)
+		again := b.begin("/v1/once", run)
+		synctest.Wait()
+		line := b.do("GET", "/v1/line?key=k", "").ok(t)
+		if c := line.answer["waiters"].([]any)[0].(map[string]any); c["slot"] != slot || c["note"] != "nightly" {
+			t.Errorf("the claim is %v", c)
+		}
+		b.verb("release", holder).ok(t)
+		if got := again.wait(t).ok(t); got.text("slot") != slot {
+			t.Errorf("the slot was %s, and is %v", slot, got.answer)
+		}
+	})
+}
+
+func TestReleaseOfAnotherSlotIsRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.server(nil)
+		run := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
+		other := fmt.Sprintf(`{"handle":%q,"done":"9999-01-01T00:00:00Z"}`, run.text("handle"))
+		a.do("POST", "/v1/release", other).is(t, 400, "invalid")
+		finish(a, run).ok(t)
+	})
+}
+
+func TestRepeatedReleaseKnowsWhetherTheSlotIsDone(t *testing.T) {
+	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				if hide {
+					w.store = plain{w.store}
+				}
+				a := w.server(nil)
+				run := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
+				a.verb("release", run).ok(t)
+				finish(a, run).is(t, 410, "lost")
+				broken := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
+				a.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"enough"}`, broken.text("token"))).ok(t)
+				time.Sleep(time.Minute)
+				finish(a, broken).is(t, 410, "lost")
+				other := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
+				finish(a, other).ok(t)
+				finish(a, broken).is(t, 410, "lost")
+				finish(a, other).ok(t)
+			})
+		})
+	}
 }

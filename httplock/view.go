@@ -15,6 +15,7 @@ type standing struct {
 	Token     fence.Token `json:"token"`
 	Owner     string      `json:"owner"`
 	Note      string      `json:"note"`
+	Slot      string      `json:"slot,omitempty"` // of once
 	Kind      string      `json:"kind"`
 	Permits   int64       `json:"permits,omitempty"`
 	Since     time.Time   `json:"since"`
@@ -42,9 +43,19 @@ type runView struct {
 }
 
 func standingOf(c *fencelock.Standing) standing {
-	return standing{
-		Token: c.Token, Owner: c.Owner, Note: c.Note, Kind: c.Kind.String(), Permits: c.Permits,
+	s := standing{
+		Token: c.Token, Owner: c.Owner, Kind: c.Kind.String(), Permits: c.Permits,
 		Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
+	}
+	s.setNote(c.Note)
+	return s
+}
+
+// setNote sets the note, and the slot of a claim of once, from what the store keeps as the note.
+func (s *standing) setNote(stored string) {
+	slot, note := splitSlot(stored)
+	if s.Note = note; slot != nil {
+		s.Slot = slotText(*slot)
 	}
 }
 

@@ -98,8 +98,12 @@ func (c *call) defaultOwner() string {
 
 // options are those of a call for w.
 func (w *want) options() []fencelock.Option {
+	note := w.Note
+	if w.slot != nil {
+		note = joinSlot(*w.slot, note)
+	}
 	return []fencelock.Option{
-		fencelock.ManualRenewal(), fencelock.TTL(w.ttl), fencelock.Note(w.Note), fencelock.Owner(w.Owner),
+		fencelock.ManualRenewal(), fencelock.TTL(w.ttl), fencelock.Note(note), fencelock.Owner(w.Owner),
 	}
 }
 

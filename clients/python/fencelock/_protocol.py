@@ -325,7 +325,9 @@ class LeaseCore:
             yield from self._session.call("/v1/release", body, limit=limit, base=self._base)
         except LeaseLost as lost:
             self._settled = True
-            if not (tried or lost.unsure):  # else the attempt without an answer has released it
+            # An attempt without an answer may have released it. It has noted no slot: a server that
+            # has noted a slot for this lease says so to every repeated request.
+            if self._done or not (tried or lost.unsure):
                 self._refused = lost
                 raise
         self._settled = True

@@ -59,7 +59,9 @@ class Client:
              note: str = "", owner: str = "") -> bool:
         """Run `work` once per slot ("5m", "24h", "ever"), whoever asks. False: the slot was done before.
 
-        The slot counts as done if work returns while it holds the lease.
+        The slot counts as done if work returns while it holds the lease, and True says that it
+        is noted. Raises LeaseLost if it is not, and Unavailable if no server says whether it is: then
+        the note is sent again in the background until the lease ends.
         """
         claim = self._session.claim(key, slot=slot, ttl=ttl, note=note, owner=owner)
         reply = self.run(self._session.acquire(claim, wait))

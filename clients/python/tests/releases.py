@@ -15,7 +15,7 @@ import unittest
 import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Awaitable, Callable, List, Optional, cast
+from typing import Any, Awaitable, Callable, List, Optional, Union, cast
 
 from fencelock import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Unavailable
 
@@ -25,12 +25,12 @@ SERVER = os.environ.get("CONFORMANCE_SERVER", "")
 class Proxy(ThreadingHTTPServer):
     """Stands before the server. `meet` gets the number of each release before it is passed on.
 
-    It returns whether the proxy passes the release on.
+    It returns whether the proxy passes the release on, or "cut": then the answer is lost.
     """
 
     daemon_threads = True
 
-    def __init__(self, meet: Callable[[int], bool]) -> None:
+    def __init__(self, meet: Callable[[int], Union[bool, str]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.meet, self.releases, self.mutex = meet, 0, threading.Lock()
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -46,12 +46,14 @@ class Proxy(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         proxy = cast(Proxy, self.server)
+        met: Union[bool, str] = True
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/v1/release":
             with proxy.mutex:
                 proxy.releases += 1
                 number = proxy.releases
-            if not proxy.meet(number):
+            met = proxy.meet(number)
+            if not met:
                 self.close_connection = True
                 return
         request = urllib.request.Request(SERVER + self.path, body, {"Content-Type": "application/json"})
@@ -61,6 +63,9 @@ class _Handler(BaseHTTPRequestHandler):
         except urllib.error.HTTPError as error:
             with error:
                 status, text = error.code, error.read()
+        if met == "cut":
+            self.close_connection = True
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -74,7 +79,7 @@ class World(unittest.TestCase):
     def setUp(self) -> None:
         self.direct, self.key = Client(SERVER), f"releases/{os.getpid()}/{self.id()}"
 
-    def proxy(self, meet: Callable[[int], bool]) -> Proxy:
+    def proxy(self, meet: Callable[[int], Union[bool, str]]) -> Proxy:
         proxy = Proxy(meet)
         self.addCleanup(proxy.server_close)
         self.addCleanup(proxy.shutdown)
@@ -146,6 +151,23 @@ class Releases(World):
         down = False
         self.wait_until(lambda: self.held() == 0)
         self.assertFalse(self.direct.once(self.key, "ever", lambda lease: self.fail("done twice")))
+
+    def test_of_a_slot_whose_answer_is_lost_is_known(self) -> None:
+        client = Client(self.proxy(lambda number: "cut" if number == 1 else True).url)
+        self.assertTrue(client.once(self.key, "24h", lambda lease: None, ttl=600))
+        self.assertEqual(self.held(), 0)
+        self.assertFalse(self.direct.once(self.key, "24h", lambda lease: self.fail("done twice")))
+
+    def test_of_a_slot_that_came_too_late_has_done_no_slot(self) -> None:
+        def meet(number: int) -> bool:
+            if number == 1:
+                self.direct.break_claim(self.key, lease[0].token, "enough")
+            return number > 1
+
+        lease: List[Lease] = []
+        with self.assertRaises(LeaseLost):
+            Client(self.proxy(meet).url).once(self.key, "ever", lease.append, ttl=600)
+        self.assertTrue(self.direct.once(self.key, "ever", lambda lease: None))
 
     def test_by_the_work_of_a_slot_leaves_the_slot_open(self) -> None:
         with self.assertRaises(LeaseLost):
@@ -247,6 +269,21 @@ class AsyncReleases(World):
             await asyncio.get_running_loop().run_in_executor(None, self.wait_until, lambda: self.held() == 0)
 
         self.run_async(client, work)
+
+    def test_of_a_slot_that_came_too_late_has_done_no_slot(self) -> None:
+        def meet(number: int) -> bool:
+            if number == 1:
+                self.direct.break_claim(self.key, leases[0].token, "enough")
+            return number > 1
+
+        leases: List[AsyncLease] = []
+
+        async def work(lease: AsyncLease) -> None:
+            leases.append(lease)
+
+        with self.assertRaises(LeaseLost):
+            asyncio.run(AsyncClient(self.proxy(meet).url).once(self.key, "ever", work, ttl=600))
+        self.assertTrue(self.direct.once(self.key, "ever", lambda lease: None))
 
     def test_by_the_work_of_a_slot_leaves_the_slot_open(self) -> None:
         async def main() -> None:

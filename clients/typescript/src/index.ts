@@ -77,6 +77,8 @@ export interface Standing {
   token: string;
   owner: string;
   note: string;
+  /** Of a claim of once: the slot that it is for. */
+  slot?: string;
   kind: string;
   permits?: number;
   since: string;
@@ -174,7 +176,9 @@ export class Client {
 
   /**
    * Runs `work` once per slot ("5m", "24h", "ever"), whoever asks; false: the slot was done
-   * before. The slot counts as done if `work` is fulfilled while it holds the lease.
+   * before. The slot counts as done if `work` is fulfilled while it holds the lease, and true
+   * says that it is noted. Rejects with LeaseLost if it is not, and with Unavailable if no server
+   * says whether it is: then the note is sent again in the background until the lease ends.
    */
   async once(
     key: string,
@@ -384,7 +388,9 @@ export class Lease {
       await this.#client.call("/v1/release", body, { base: this.#base, limit: limit ?? Infinity });
     } catch (error) {
       if (error instanceof LeaseLost) {
-        if (tried || error.unsure) return; // the attempt without an answer released it
+        // An attempt without an answer may have released it. It has noted no slot: a server that
+        // has noted a slot for this lease says so to every repeated request.
+        if (!body.done && (tried || error.unsure)) return;
         throw error;
       }
       this.#sending = undefined;

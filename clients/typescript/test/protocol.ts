@@ -186,6 +186,15 @@ test("once whose release fails rejects, and notes the slot in the background", a
   assert.deepEqual(new Set(bodies.map(({ done }) => done)), new Set(["ever"]));
 });
 
+test("once whose slot was not noted rejects", async () => {
+  let fail = true;
+  world(({ url }) => {
+    if (!url.endsWith("/release")) return [200, { ...grant, slot: "ever" }];
+    return fail ? ((fail = false), new TypeError("cut")) : problem(410, "lost", { reason: "it ran out" });
+  });
+  await assert.rejects(new Client("http://one").once("k", "ever", () => {}), LeaseLost);
+});
+
 test("work that releases its lease has done no slot", async () => {
   world(({ url }) => [200, url.endsWith("/release") ? { released: true } : { ...grant, slot: "ever" }]);
   await assert.rejects(new Client("http://one").once("k", "ever", (lease) => lease.release()), LeaseLost);

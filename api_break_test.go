@@ -182,7 +182,7 @@ func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
 		m := w.lock(c, "m", fencelock.MinHold(time.Hour))
 		w.release(m)
 		w.taken("m")
-		must(t, c.Break(bg, "m", m.Token(), ""))
+		must(t, c.Break(bg, "m", m.Token(), "", fencelock.LockDelay(0)))
 		w.free("m")
 	})
 }

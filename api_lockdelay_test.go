@@ -136,7 +136,7 @@ func TestBreakWithALockDelay(t *testing.T) {
 	})
 }
 
-// Without a LockDelay of its own, a Break leaves that of the lease, and a second Break ends it.
+// Without a LockDelay of its own, a Break leaves that of the lease, however often it is sent.
 func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(&fencelock.Options{Trace: func(context.Context) string { return "t" }})
@@ -160,7 +160,9 @@ func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 			w.free("k")
 			l = w.lock(c, "k", opts...)
 			must(t, a.Break(bg, "k", l.Token(), ""))
-			must(t, a.Break(bg, "k", l.Token(), ""))
+			must(t, b.Break(bg, "k", l.Token(), "")) // sent again
+			w.taken("k")
+			must(t, a.Break(bg, "k", l.Token(), "", fencelock.LockDelay(0)))
 			w.free("k")
 		}
 		_, err := a.Lock(bg, "k", fencelock.LockDelay(time.Second), fencelock.Note(strings.Repeat("n", 1023)))
@@ -177,6 +179,8 @@ func TestASecondBreakEndsOrProlongsTheLockDelay(t *testing.T) {
 		time.Sleep(lockDelay)
 		w.taken("k")
 		must(t, c.Break(bg, "k", l.Token(), ""))
+		w.taken("k")
+		must(t, c.Break(bg, "k", l.Token(), "", fencelock.LockDelay(0)))
 		w.free("k")
 		w.is(c.Break(bg, "k", l.Token(), "", fencelock.LockDelay(time.Hour)), fencelock.ErrNoClaim)
 	})

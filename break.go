@@ -21,10 +21,13 @@ import (
 // after the break, and Line shows the claim as lingering. A d that is longer than
 // Options.RenewEvery of the holder, one renewal and its longest write lets the last write of
 // the holder land before anybody else begins. Without this option the delay is the LockDelay
-// of the lease, if the lease has one. A waiting claim ends at once. A second Break sets a
-// new end, or, without LockDelay or with LockDelay(0), ends the delay. A delay below the
+// of the lease, if the lease has one. A waiting claim ends at once. A delay below the
 // backend's shortest lease lasts as long as the shortest lease. A delay above the longest
 // lease, or on ZooKeeper or a quorum, is ErrInvalid.
+//
+// Break may be repeated: of a claim that lingers already, because it was broken or because of
+// MinHold, Break without LockDelay changes nothing and returns nil. With LockDelay(d) it sets a
+// new end, and with LockDelay(0) it opens the key at once.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
 func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string, opts ...Option) error {
@@ -46,7 +49,10 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		if err != nil {
 			return wrap(op, key, c.storeError(ctx, err))
 		}
-		delay = c.info.leaseDelay(&line, token)
+		var lingers bool
+		if delay, lingers = c.info.leaseDelay(&line, token); lingers {
+			return nil
+		}
 	}
 	if err := c.backend.Break(call, key, int64(token), reason, delay); err != nil {
 		if driver.Gone(err) {

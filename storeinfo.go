@@ -26,26 +26,32 @@ func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
 	return min(max(d, i.minTTL()), i.maxTTL())
 }
 
-// leaseDelay is the LockDelay of the lease that has the token. A lease that is over has none.
-func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) time.Duration {
+// leaseDelay is the LockDelay of the lease that has the token, and whether it lingers already.
+func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) (delay time.Duration, lingers bool) {
 	for _, s := range lineOf(line).Holders {
-		if s.HasToken(token) && !s.Lingering && s.LockDelay > 0 {
-			return min(max(s.LockDelay, i.MinTTL), i.maxTTL())
+		switch {
+		case !s.HasToken(token):
+		case s.Lingering:
+			return 0, true
+		case s.LockDelay > 0:
+			return min(max(s.LockDelay, i.MinTTL), i.maxTTL()), false
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // breakDelay reads the options of Break: the LockDelay, as the backend can keep it, and whether
-// there is one.
+// there is one. A LockDelay of 0 is below zero then, because it also ends a delay.
 func (i *storeInfo) breakDelay(opts []Option) (delay time.Duration, given bool, err error) {
 	var o callOptions
 	if err := o.readOptions(breakTakes, true, opts); err != nil {
 		return 0, false, err
 	}
 	switch d := o.lockDelay; {
+	case d == 0 && o.given != 0:
+		return -1, true, nil
 	case d == 0:
-		return 0, o.given != 0, nil
+		return 0, false, nil
 	case !i.Linger:
 		return 0, false, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay",
 			i.Name)

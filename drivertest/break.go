@@ -160,9 +160,21 @@ var breakLingersLaws = []law{
 		_, ok := writer.standing()
 		w.wrongIf(ok, "a waiting claim that was broken is still in line")
 	}, "who only waits has written nothing that others would have to wait for"},
+	{"RepeatedBreakKeepsTheLinger", lingers, func(w *world, key string) {
+		t := w.a.holds(w.claim(key)).brokenFor(w.longest(), w.b, "one")
+		ends := t.stillThere().Left
+		for range 3 {
+			t.brokenBy(w.b, "two")
+		}
+		t.hears("one")
+		s := t.stillThere()
+		w.wrongIf(!s.Lingering || s.Left > ends+time.Second || s.Left < ends-w.longest()/2,
+			"a broken claim with %v left is shown as %+v after three breaks without a delay", ends, s)
+		w.b.refused(w.claim(key))
+	}, "a break whose answer was lost is sent again: the key must stay closed for as long as was promised"},
 	{"SecondBreakEndsTheLinger", lingers, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).brokenFor(w.longest(), w.b, "one")
-		t.learns(w.b, "two")
+		t.brokenAtOnce(w.b, "two").hears("two")
 		w.b.holds(noWait(w.claim(key))).follows(t)
 	}, "an operator who knows that the holder is dead must be able to free the key before its time"},
 	{"SecondBreakLingersAnew", lingers, timed(func(w *world, key string) {
@@ -181,6 +193,8 @@ var breakLingersLaws = []law{
 		t := w.a.holds(w.claim(key))
 		_ = asA[*driver.PermanentError](w, "Break", w.b.Break(w.ctx, key, t.Token, "out", w.longest()))
 		t.stillHolds()
+		t.brokenAtOnce(w.b, "out")
+		w.b.empty(key)
 	}, "an operator who asks for a delay must not get a break without one"},
 }
 

@@ -118,12 +118,28 @@ var brokenBreaks = []breaker{
 	}, "BreakKeepsTheKeyClosed SecondBreakLingersAnew Model"},
 	{"Break lingers for ever", func(b *broken) {
 		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
-			if now.Lingering && linger == 0 {
+			if now.Lingering && linger < 0 {
 				linger = longLease
 			}
 			return linger
 		})
 	}, "SecondBreakEndsTheLinger LingeringClaimCanBeBroken Model"},
+	{"a repeated Break ends the linger", func(b *broken) {
+		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
+			if now.Lingering && linger == 0 {
+				linger = -1
+			}
+			return linger
+		})
+	}, "RepeatedBreakKeepsTheLinger LingeringClaimCanBeBroken Model"},
+	{"a repeated Break shortens the linger", func(b *broken) {
+		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
+			if now.Lingering && linger == 0 {
+				linger = now.Left / 4
+			}
+			return linger
+		})
+	}, "RepeatedBreakKeepsTheLinger Model"},
 	{"Break does not change an end that is set", func(b *broken) {
 		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
 			if now.Lingering && linger > 0 {

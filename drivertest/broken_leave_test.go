@@ -254,7 +254,7 @@ var brokenLeaves = []breaker{
 		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
 			if e.Linger > 0 && b.count(t.ID, 1) > 1 {
 				if s := b.standings(t.Key); len(s) > 0 {
-					b.Store.Break(context.Background(), t.Key, s[0].Token, "", 0)
+					b.Store.Break(context.Background(), t.Key, s[0].Token, "", -1)
 					b.leaveFor(t, e)
 				}
 			}
@@ -266,7 +266,7 @@ var brokenLeaves = []breaker{
 			t, err := b.Store.Enter(ctx, c)
 			for _, s := range b.standings(c.Key) {
 				if driver.Gone(err) && s.Lingering && s.ID == driver.ShortID(c.ID) {
-					b.Store.Break(ctx, c.Key, s.Token, "", 0)
+					b.Store.Break(ctx, c.Key, s.Token, "", -1)
 					c.ID += "again"
 					return b.Store.Enter(ctx, c)
 				}

@@ -124,6 +124,11 @@ func (x *inLine) brokenBy(v *view, reason string) *inLine {
 	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, 0))
 }
 
+// brokenAtOnce is ended by an operator, also if it lingers.
+func (x *inLine) brokenAtOnce(v *view, reason string) *inLine {
+	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, -1))
+}
+
 // follows must have a token above all of another claim's.
 func (x *inLine) follows(before *inLine) {
 	x.at.w.wrongIf(x.Token < before.Token+before.Span,

@@ -63,7 +63,10 @@ var lingerLaws = []law{
 	}, "people must see that nobody works under a lock that is taken, and until when"},
 	{"LingeringClaimCanBeBroken", lingers, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).leaves(driver.Exit{Linger: w.longest()})
-		t.brokenBy(w.b, "now")
+		t.brokenBy(w.b, "not now")
+		w.wrongIf(!t.stillThere().Lingering, "a claim does not linger any more after a break that says nothing of it")
+		w.b.refused(w.claim(key))
+		t.brokenAtOnce(w.b, "now")
 		w.b.holds(noWait(w.claim(t.Key)))
 	}, "an operator must be able to free a key before its time"},
 	{"LingerWithMark", all(lingers, marks), timed(func(w *world, key string) {

@@ -175,8 +175,13 @@ func (p *modelRun) breakOne() {
 	}
 	reason := fmt.Sprintf("reason %d", len(p.steps))
 	var linger time.Duration
-	if p.info.Linger && p.rng.IntN(3) == 0 {
-		linger = p.linger()
+	switch p.rng.IntN(6) {
+	case 0, 1:
+		if p.info.Linger {
+			linger = p.linger()
+		}
+	case 2:
+		linger = -1
 	}
 	err := p.b.Break(p.ctx, x.Key, token, reason, linger)
 	p.record("Break %s token %d linger %v: %v", name(x), token, linger, err)
@@ -188,6 +193,9 @@ func (p *modelRun) breakOne() {
 	}
 	p.wrongIf(err != nil, "got %v; want nil", err)
 	c := l.claims[i]
+	if c.lingering && linger == 0 {
+		return
+	}
 	until := c.expires
 	if linger > 0 && l.granted(i) {
 		c.lingering, c.expires = true, l.now.Add(linger)

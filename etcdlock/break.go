@@ -46,6 +46,9 @@ func (b *Backend) breakOne(
 	if token-tokenOf(rev) >= r.Span {
 		return true, driver.GoneError{}
 	}
+	if r.Lingering && linger == 0 {
+		return true, nil
+	}
 	w := breakWrites{b: b, key: key, own: own, r: &r, keptOut: r.ttl()}
 	switch err := w.prepare(ctx, linger); {
 	case driver.Gone(err):
@@ -84,7 +87,7 @@ func (w *breakWrites) prepare(ctx context.Context, linger time.Duration) error {
 			return err
 		}
 	}
-	if linger == 0 {
+	if linger <= 0 {
 		return nil
 	}
 	if waits, err := w.waits(ctx); waits || err != nil {

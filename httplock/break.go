@@ -16,7 +16,7 @@ func (s *Server) breakClaim(c *call) (any, error) {
 		Key    string      `json:"key"`
 		Token  fence.Token `json:"token"`
 		Reason string      `json:"reason"`
-		Delay  duration    `json:"delay"`
+		Delay  *duration   `json:"delay"`
 	}
 	if err := c.read(&q); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func (s *Server) breakClaim(c *call) (any, error) {
 		return nil, invalid("The reason is missing; the holder and the audit log get it.")
 	}
 	var delay fencelock.Option // that of the lease, if it has one
-	if q.Delay != 0 {
-		delay = fencelock.LockDelay(time.Duration(q.Delay))
+	if q.Delay != nil {
+		delay = fencelock.LockDelay(time.Duration(*q.Delay))
 	}
 	err := s.locks.Break(c.Context(), q.Key, q.Token, q.Reason, delay)
 	c.audit("break", q.Key, q.Token, err, "reason", q.Reason)

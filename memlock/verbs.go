@@ -192,6 +192,9 @@ func (s *Store) Break(ctx context.Context, key string, token int64, reason strin
 			return driver.GoneError{}
 		}
 		c := q.claims[i]
+		if c.lingering && linger == 0 {
+			return nil
+		}
 		id = c.ID
 		until := c.expires
 		if linger > 0 && c.granted {
@@ -204,7 +207,7 @@ func (s *Store) Break(ctx context.Context, key string, token int64, reason strin
 		s.tombstones.put(c.Ref(), until, gone, now)
 		return nil
 	})
-	if err == nil {
+	if err == nil && id != "" {
 		s.alarms.Notify(id, gone) // without mu: a listener may call the Store
 	}
 	return err

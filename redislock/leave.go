@@ -66,7 +66,11 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		return &driver.PermanentError{Err: fmt.Errorf(
 			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote)}
 	}
-	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName(), lingerArg(linger))
+	arg := lingerArg(linger)
+	if linger < 0 {
+		arg = "-1"
+	}
+	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName(), arg)
 	return b.done(ctx, breaking, key, b.transport.Do(ctx, cmd))
 }
 

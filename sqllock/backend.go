@@ -347,8 +347,12 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 // Break ends the claim of key whose span holds token, in one short transaction.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	return b.step(ctx, func(ctx context.Context) (effects, error) {
+		micros := lingerMicros(linger)
+		if linger < 0 {
+			micros = -1
+		}
 		a, err := b.store.step(ctx, "break a claim of", key, "break",
-			[]byte(key), token, b.store.text(reason), lingerMicros(linger), b.store.node)
+			[]byte(key), token, b.store.text(reason), micros, b.store.node)
 		return a.ended(err)
 	})
 }

@@ -33,8 +33,8 @@ not after that time. A run with --on-revoke hears of it, and a program that wait
 Lease.Revoked; any other holder is not told before. Ctrl-C takes the request back.
 
 With --delay 10s nobody gets NAME for that long after its grant was broken, so that the last
-writes of its holder land before anybody else begins. A break without --delay ends that.
-ZooKeeper and a quorum cannot do this.
+writes of its holder land before anybody else begins. Another break without --delay leaves
+that as it is; --delay 0 opens NAME at once. ZooKeeper and a quorum cannot do this.
 
 It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 		Args: oneName,
@@ -95,6 +95,11 @@ func (c *cli) breakGrant(name string, f breakFlags) error {
 	claim, ok := withToken(line, f.token)
 	if !ok {
 		return s.notThere(line, f.token)
+	}
+	if claim.Lingering && !f.delay.set {
+		say("%s: the grant with token %s has ended already, and the name stays closed for %s; --delay 0 opens it",
+			quote(name), f.token, span(claim.Left))
+		return nil
 	}
 	if !f.yes && !ask(line, claim) {
 		return fail(exitNotAcquired, "%s: nothing was changed", quote(name))

@@ -106,7 +106,9 @@ func TestBreakWithDelayKeepsTheNameClosed(t *testing.T) {
 				if out := s.must("ls"); !strings.Contains(out, "lingers") {
 					t.Errorf("ls: %s", out)
 				}
-				s.wants(0, end...)
+				s.wants(0, end...) // sent again
+				s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
+				s.wants(0, append(end, "--delay", "0")...)
 				s.wants(0, "run", "-n", "n", "--", "true")
 			})
 		})

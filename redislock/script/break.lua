@@ -1,9 +1,10 @@
 -- break ends the claim whose span holds a token, and keeps its ID out until its lease
--- would have ended. A claim that is granted may linger.
+-- would have ended. A claim that is granted may linger. One that lingers already stays as it is,
+-- unless the end of its lingering is given anew.
 --
 -- KEYS  see locks.lua
 -- ARGV  1 token(19)    2 reason    3 eight characters that name this call
---       4 linger in µs, or 0
+--       4 linger in µs, or 0: not, or -1: not even if it lingers already
 -- It answers '+', or 'x' if there is no such claim.
 --
 -- It works when the server is out of memory: see begin_write.
@@ -55,8 +56,13 @@ return each(function(token, reason, name, linger)
   end
 
   local ends, details = tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), details_of(claim)
-  local own = sub(id, 1, 1) == '~' and sub(id, 2) or id
+  local own, lingers = id, sub(id, 1, 1) == '~'
+  if lingers then own = sub(id, 2) end
   linger = is_granted(claim) and tonumber(linger) or 0
+  if lingers and linger == 0 then
+    commit_purge(l)
+    return '+'
+  end
   if linger > 0 then
     let_linger(l, own, claim, now + linger)
     ends = math.max(ends, now + linger)

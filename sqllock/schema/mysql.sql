@@ -584,7 +584,8 @@ BEGIN
 END$$
 
 -- Break. It leaves a tombstone until the lease would have ended. If p_linger > 0, the place of a
--- claim that is granted stays taken for that long.
+-- claim that is granted stays taken for that long. If p_linger = 0, a claim that lingers already
+-- stays as it is.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -592,18 +593,21 @@ BEGIN
     DECLARE v_now, v_last, v_front, v_token, v_span, v_node, v_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id, v_id VARBINARY(256);
-    DECLARE v_touched, v_granted TINYINT DEFAULT 0;
+    DECLARE v_touched, v_granted, v_lingering TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
     CALL fencelock_v1_open(p_key, 0, v_now, v_last, v_front, v_mark, v_mark_id);
     IF v_last IS NOT NULL THEN
         CALL fencelock_v1_expire(p_key, v_front, v_now, v_mark, p_node, v_touched);
-        SELECT token, span, id, node, expires, granted INTO v_token, v_span, v_id, v_node, v_expires, v_granted
+        SELECT token, span, id, node, expires, granted, lingering
+            INTO v_token, v_span, v_id, v_node, v_expires, v_granted, v_lingering
             FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front AND token <= p_token
             ORDER BY token DESC LIMIT 1 FOR UPDATE;
         IF v_token IS NULL OR p_token - v_token >= v_span THEN
             SET v_id = NULL;
+        ELSEIF p_linger = 0 AND v_lingering THEN
+            SET v_node = NULL; -- its process was told
         ELSEIF p_linger > 0 AND v_granted THEN
             CALL fencelock_v1_entomb(p_key, v_id, v_now, GREATEST(v_expires, v_now + p_linger), 1, p_reason, v_node);
             UPDATE fencelock_claim SET lingering = 1, news = NULL, expires = v_now + p_linger

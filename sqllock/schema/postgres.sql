@@ -764,7 +764,7 @@ END $$;
 
 -- fencelock_break takes the claim whose span holds a_token out of its line, and leaves a
 -- tombstone until its lease would have ended. If a_linger > 0, the place of a claim that is
--- granted stays taken for that long.
+-- granted stays taken for that long. If a_linger = 0, a claim that lingers already stays as it is.
 CREATE OR REPLACE FUNCTION fencelock_break(a_key bytea, a_token bigint, a_reason bytea, a_linger bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
@@ -782,6 +782,11 @@ BEGIN
     IF NOT FOUND OR a_token - v_it.token >= v_it.span THEN
         v_answer.what := 'gone';
         v_answer.granted := false;
+        RETURN NEXT v_answer;
+        RETURN;
+    END IF;
+    IF a_linger = 0 AND v_it.lingering THEN
+        v_answer.what := 'left';
         RETURN NEXT v_answer;
         RETURN;
     END IF;

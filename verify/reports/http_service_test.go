@@ -4,10 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -161,5 +168,79 @@ func TestWaitThatEndsAtOneServerKeepsTheGrantFromAnother(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// loseFirstAnswer is a proxy before s that does the first request for path and loses the answer.
+func (s *service) loseFirstAnswer(path string) string {
+	target, err := url.Parse(s.url)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var lost atomic.Bool
+	forward := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != path || !lost.CompareAndSwap(false, true) {
+			forward.ServeHTTP(w, r)
+			return
+		}
+		forward.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}))
+	s.t.Cleanup(proxy.Close)
+	s.t.Cleanup(func() {
+		if !lost.Load() {
+			s.t.Errorf("no answer to %s was lost", path)
+		}
+	})
+	return proxy.URL
+}
+
+// An operator breaks a lock with the Python client. The lock was taken with a lock-delay of a
+// minute. The answer to the break is lost, and the client sends the break again.
+func TestRepeatedBreakKeepsTheLockDelay(t *testing.T) {
+	const breaks = `
+import sys
+from fencelock import Client
+Client(sys.argv[1]).break_claim(sys.argv[2], int(sys.argv[3]), "it hangs")
+`
+	for name, store := range storeURLs(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, store)
+			opened, err := storeurl.Open(t.Context(), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			holder := testclient.New(t, opened.Backend, nil)
+			defer holder.Close()
+			l, err := holder.Lock(t.Context(), "nightly", fencelock.LockDelay(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			operator := exec.Command("python3", "-c", breaks, s.loseFirstAnswer("/v1/break"), "nightly", l.Token().String())
+			operator.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join("..", "..", "clients", "python"))
+			if out, err := operator.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+
+			next := map[string]any{"key": "nightly", "request_id": "the-next-one"}
+			if r := s.post("/v1/acquire", next); r.status != http.StatusConflict {
+				t.Errorf("the next client, after a break with a lock-delay: %d %v", r.status, r.body)
+			}
+			holders, _ := s.line("nightly")
+			if len(holders) != 1 {
+				t.Fatalf("the holders are %v", holders)
+			}
+			if h := holders[0].(map[string]any); h["lingering"] != true || h["left_ms"].(float64) < 30_000 {
+				t.Errorf("the holder is %v; want it lingering for nearly a minute", h)
+			}
+			s.must("/v1/break", map[string]any{
+				"key": "nightly", "token": l.Token().String(), "reason": "it has ended", "delay": "0s",
+			})
+			next["request_id"] = "the-next-two"
+			s.must("/v1/acquire", next)
+		})
 	}
 }

@@ -225,7 +225,7 @@ func (r *reader) usual(s *service) {
 	r.want(403, s, "POST", "/v1/leave", `{"key":"b","request_id":"a-wish-of-mine"}`, "Sec-Fetch-Site", "cross-site")
 	token := field(r.want(200, s, "POST", "/v1/acquire", `{"key":"b"}`), "token")
 	r.want(200, s, "POST", "/v1/break", `{"key":"b","token":"`+token+`","reason":"r","delay":"1m"}`)
-	r.want(200, s, "POST", "/v1/break", `{"key":"b","token":"`+token+`","reason":"r"}`)
+	r.want(200, s, "POST", "/v1/break", `{"key":"b","token":"`+token+`","reason":"r","delay":"0s"}`)
 	r.want(404, s, "POST", "/v1/break", `{"key":"b","token":"`+token+`","reason":"r"}`)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/problems/lost"} {
 		r.want(200, s, "GET", path, "")

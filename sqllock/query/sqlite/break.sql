@@ -1,13 +1,18 @@
 -- Takes the claim whose span holds a token out of its line, and leaves a tombstone until its
--- lease would have ended. A claim that is granted may linger.
+-- lease would have ended. A claim that is granted may linger. One that lingers already stays as it
+-- is, unless ?8 says otherwise.
 --
--- ?5 key  ?6 token  ?7 reason  ?8 how long to linger, or 0
+-- ?5 key  ?6 token  ?7 reason  ?8 how long to linger, or 0, or -1: it does not linger any more
 
 SELECT 'gone' AS what
 WHERE NOT EXISTS (
     SELECT 1 FROM fencelock_claim
     WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?5 AND token <= ?6)
       AND ?6 - token < span);
+
+SELECT 'left' AS what FROM fencelock_claim
+WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?5 AND token <= ?6)
+  AND lingering = 1 AND ?8 = 0;
 
 INSERT INTO fencelock_tombstone (key, id, clock, expires, until, broken, reason, node)
     SELECT key, id, clock, iif(granted > 0, max(expires, ?2 + ?8), expires), iif(granted > 0, max(until, ?3 + ?8), until),
@@ -26,5 +31,5 @@ WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?
 
 DELETE FROM fencelock_claim
 WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?5 AND token <= ?6)
-  AND (granted = 0 OR ?8 = 0)
+  AND (granted = 0 OR ?8 <= 0)
 RETURNING CASE WHEN granted > 0 THEN 'removed' ELSE 'touched' END AS what;

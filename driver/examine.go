@@ -42,7 +42,9 @@ type Finding struct {
 	Setting  string // as the store calls it
 	Value    string // as it was read
 	Why      string // what it means for locks: sentences
-	Remedy   string // the command or the line that mends it
+	// Remedy is the command or the line that mends it, to be run as it is. Statements follow each
+	// other with ", then ", and "; or " separates alternatives.
+	Remedy string
 }
 
 // String says in one line what was found.

@@ -144,7 +144,7 @@ func (s *serverExamination) examine(ctx context.Context, node redis.Cmdable) err
 	if s.info.field("role") == "slave" {
 		s.add(driver.SeverityError, "redis-replica", "role", "replica of "+s.info.field("master_host"),
 			"A replica takes no writes, so no lock can be taken here.",
-			"connect to the master, or through Sentinel, which knows it")
+			"connect to the master, or through Sentinel, which knows it: redis+sentinel://host:port/master-name/db")
 	}
 	s.persistence()
 	s.replicas()
@@ -205,13 +205,13 @@ func (s *serverExamination) persistence() {
 		s.add(driver.SeverityError, "redis-not-durable", "appendonly, appendfsync", yesNo(appends)+", "+syncs,
 			"This member of a quorum was opened with Membership.Durable and may forget grants when its machine "+
 				"fails. Two holders are possible then.",
-			"CONFIG SET appendonly yes, CONFIG SET appendfsync always; or open the member without Durable")
+			"CONFIG SET appendonly yes, then CONFIG SET appendfsync always; or open the member without Durable")
 	case member != nil:
 		// A member that may have forgotten something grants nothing for a while.
 	case appends == "0":
 		s.add(driver.SeverityWarning, "redis-no-persistence", "appendonly", "no",
 			"A restart forgets all locks, so a second holder may be granted each one that is held.",
-			"CONFIG SET appendonly yes, CONFIG SET appendfsync always")
+			"CONFIG SET appendonly yes, then CONFIG SET appendfsync always")
 	case syncs == "no":
 		s.add(driver.SeverityWarning, "redis-fsync", "appendfsync", syncs,
 			"The system writes to disk when it likes. A power failure forgets the locks of half a minute.",
@@ -220,7 +220,7 @@ func (s *serverExamination) persistence() {
 		s.add(driver.SeverityNote, "redis-fsync", "appendfsync", syncs,
 			"A power failure forgets the locks of the last one or two seconds. Fencing tokens still tell holders "+
 				"apart.",
-			"CONFIG SET appendfsync always, if a write may wait for the disk")
+			"CONFIG SET appendfsync always; a write waits for the disk then")
 	}
 }
 
@@ -250,7 +250,7 @@ func (s *serverExamination) replicas() {
 		s.add(driver.SeverityWarning, "redis-min-replicas", "min-replicas-to-write", "0",
 			"A master that is cut off from its replicas goes on granting locks after one of them was promoted. "+
 				"Each lock may have two holders then.",
-			"CONFIG SET min-replicas-to-write 1, CONFIG SET min-replicas-max-lag 10; or set Options.Replicas")
+			"CONFIG SET min-replicas-to-write 1, then CONFIG SET min-replicas-max-lag 10; or set Options.Replicas")
 	}
 }
 
@@ -266,8 +266,8 @@ func (s *serverExamination) cluster() {
 		s.add(driver.SeverityWarning, "redis-node-timeout", "cluster-node-timeout", timeout.String(),
 			"Two thirds of a lease of "+s.ttl.String()+" are left when a master dies before a renewal. A failover "+
 				"takes about "+s.Failover.String()+", so the holders on that master lose their locks.",
-			"a TTL of "+(s.Failover*3/2+time.Second).Round(time.Second).String()+" or more, or CONFIG SET "+
-				"cluster-node-timeout 5000 on every node")
+			"CONFIG SET cluster-node-timeout 5000 on every node; or a TTL of "+
+				(s.Failover*3/2+time.Second).Round(time.Second).String()+" or more")
 	}
 }
 

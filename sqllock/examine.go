@@ -41,6 +41,7 @@ type examination struct {
 	config
 	ttl  time.Duration
 	read map[string]string // settings by name
+	role string            // of PostgreSQL's session, quoted
 }
 
 func (e *examination) add(severity driver.Severity, code, setting, why, remedy string) {

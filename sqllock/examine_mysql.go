@@ -21,7 +21,7 @@ func examineMySQL(ctx context.Context, e *examination) error {
 		e.add(driver.SeverityError, "mysql-read-only", "read_only",
 			"A replica is set so. It takes no writes, or only those of administrators, whose locks no other server "+
 				"has.",
-			"connect to the primary; if this is it, SET GLOBAL read_only = OFF")
+			"connect to the primary; or if this is it: SET GLOBAL read_only = OFF")
 	}
 	e.mysqlDurability()
 	isolation := cmp.Or(e.read["transaction_isolation"], e.read["tx_isolation"])
@@ -29,7 +29,7 @@ func examineMySQL(ctx context.Context, e *examination) error {
 		e.addValue(driver.SeverityNote, "mysql-isolation", "transaction_isolation", isolation,
 			"Locks are correct with it. SERIALIZABLE makes steps wait for readers, and READ-UNCOMMITTED gains "+
 				"nothing.",
-			"SET GLOBAL transaction_isolation = 'READ-COMMITTED'")
+			"SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED")
 	}
 	e.mysqlTimes()
 	return nil
@@ -72,6 +72,6 @@ func (e *examination) mysqlTimes() {
 		e.add(driver.SeverityWarning, "mysql-wait-timeout", "wait_timeout",
 			"The server closes connections that are idle for so many seconds, before the next renewal, which comes "+
 				"after a third of the lease of "+e.ttl.String()+". Each renewal connects anew.",
-			"SET GLOBAL wait_timeout = 28800, or a ConnMaxIdleTime of the *sql.DB that is shorter")
+			"SET GLOBAL wait_timeout = 28800; or in a program a ConnMaxIdleTime of the *sql.DB that is shorter")
 	}
 }

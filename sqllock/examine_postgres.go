@@ -27,7 +27,7 @@ func examinePostgres(ctx context.Context, e *examination) error {
 	var host sql.NullString
 	var standbys int
 	err = e.db.QueryRowContext(ctx, "SELECT pg_is_in_recovery(), host(inet_server_addr()), (SELECT count(*) FROM "+
-		"pg_stat_replication)").Scan(&standby, &host, &standbys)
+		"pg_stat_replication), quote_ident(session_user)").Scan(&standby, &host, &standbys, &e.role)
 	if err != nil {
 		return err
 	}
@@ -52,17 +52,17 @@ func (e *examination) postgresRole(standby bool) {
 	case standby:
 		e.addValue(driver.SeverityError, "postgres-standby", "pg_is_in_recovery()", "true",
 			"A standby takes no writes, so no lock can be taken here.",
-			"connect to the primary: name all hosts in the URL, with target_session_attrs=read-write")
+			"name all servers in the URL, as in postgres://user@host1,host2/db: the one that takes writes is used")
 	case e.read["default_transaction_read_only"] == "on":
 		e.add(driver.SeverityError, "postgres-read-only", "default_transaction_read_only",
 			"Each step of a lock writes, and is refused.",
-			"ALTER ROLE … SET default_transaction_read_only = off")
+			"SET default_transaction_read_only = off, then "+e.alterRole("default_transaction_read_only = off"))
 	}
 	if isolation := e.read["default_transaction_isolation"]; isolation != "read committed" {
 		e.add(driver.SeverityNote, "postgres-isolation", "default_transaction_isolation",
 			"Locks are correct with it. Steps on one line that meet are rolled back and tried again, which read "+
 				"committed spares.",
-			"ALTER ROLE … SET default_transaction_isolation = 'read committed'")
+			e.alterRole("default_transaction_isolation = 'read committed'"))
 	}
 }
 
@@ -94,7 +94,7 @@ func (e *examination) postgresDurability(standbys int) {
 	if e.read["synchronous_commit"] == "off" {
 		e.add(driver.SeverityWarning, "postgres-synchronous-commit", "synchronous_commit",
 			"A crash of the server forgets the locks of the last half second or so, and lets second holders in.",
-			"ALTER ROLE … SET synchronous_commit = on")
+			e.alterRole("synchronous_commit = on"))
 	}
 	if standbys > 0 && e.read["synchronous_standby_names"] == "" {
 		e.addValue(driver.SeverityWarning, "postgres-async-standby", "synchronous_standby_names", "empty",
@@ -115,8 +115,14 @@ func (e *examination) postgresTimes() {
 		e.addValue(driver.SeverityWarning, "postgres-statement-timeout", "statement_timeout", limit.String(),
 			"A renewal that waits for a busy disk or a busy line is ended after less than a tenth of the lease of "+
 				e.ttl.String()+". The lease may end before one comes through.",
-			"ALTER ROLE … SET statement_timeout = '"+strconv.Itoa(int(e.ttl/10/time.Second)+1)+"s' or more")
+			e.alterRole("statement_timeout = '"+strconv.Itoa(int(e.ttl/10/time.Second)+1)+"s'"))
 	}
+}
+
+// alterRole is a statement that changes a setting for the role of this session, from its next
+// connection on.
+func (e *examination) alterRole(setting string) string {
+	return "ALTER ROLE " + e.role + " SET " + setting
 }
 
 // postgresPooler finds out whether a pooler lends its connections for a transaction each: a
@@ -139,8 +145,8 @@ func (e *examination) postgresPooler(ctx context.Context) {
 		e.addValue(driver.SeverityNote, "postgres-pooler", setting, mode,
 			"Locks work. LISTEN needs a connection past the pooler, and PgBouncer before 1.21 mixes up prepared "+
 				"statements.",
-			"default_query_exec_mode=exec in the DSN of pgx, and an Options.Listen that connects to PostgreSQL "+
-				"itself")
+			"name PostgreSQL itself in the URL; or keep the pooler, and in a program put default_query_exec_mode=exec "+
+				"into the DSN of pgx, and have Options.Listen connect past the pooler")
 	}
 }
 
@@ -208,7 +214,7 @@ func (e *examination) postgresListen(ctx context.Context) {
 	e.addValue(driver.SeverityWarning, "postgres-listen", "LISTEN", "no notification within "+examineFor.String(),
 		"Waiters are not woken and poll the database, which prolongs a wait by about an eighth. A pooler in "+
 			"transaction mode loses LISTEN.",
-		"have Options.Listen connect to PostgreSQL itself, past the pooler")
+		"name PostgreSQL itself in the URL; or in a program have Options.Listen connect past the pooler")
 }
 
 // notified reports whether a notification arrives.

@@ -16,7 +16,17 @@ import (
 
 // checkMySQL reads mysql://user@host:port/db with the parameters of go-sql-driver.
 func checkMySQL(u *URL, rest *url.URL) error {
-	if err := u.database(rest, "3306"); err != nil {
+	if err := u.foreign(foreignMySQL); err != nil {
+		return err
+	}
+	socket, err := u.socket(rest, "socket", "unix_socket", "socketPath")
+	if err == nil && !socket {
+		err = u.host(rest, "3306")
+	}
+	if err == nil {
+		err = u.database(rest)
+	}
+	if err != nil {
 		return err
 	}
 	o, err := u.mysqlSettings()
@@ -47,9 +57,6 @@ func urlOfDSN(dsn string) (string, error) {
 	if err != nil {
 		return "", errors.New("go-sql-driver/mysql does not understand it")
 	}
-	if o.Net != "tcp" {
-		return "", errors.New("only tcp is possible: other hosts cannot reach a socket of this one")
-	}
 	u := url.URL{Scheme: "mysql", Host: o.Addr, Path: "/" + o.DBName}
 	if o.User != "" {
 		u.User = url.User(o.User)
@@ -58,6 +65,10 @@ func urlOfDSN(dsn string) (string, error) {
 		u.User = url.UserPassword(o.User, o.Passwd)
 	}
 	_, u.RawQuery, _ = strings.Cut(dsn[strings.LastIndex(dsn, ")/"):], "?")
+	if o.Net == "unix" {
+		u.Host = ""
+		u.RawQuery = strings.TrimSuffix("socket="+url.QueryEscape(o.Addr)+"&"+u.RawQuery, "&")
+	}
 	return u.String(), nil
 }
 
@@ -98,6 +109,9 @@ func (u *URL) mysqlDB() (*sql.DB, error) {
 		return nil, err
 	}
 	o.Net, o.Addr, o.DBName = "tcp", u.Host, u.Path
+	if u.onSocket() {
+		o.Net = "unix"
+	}
 	o.User, o.Passwd = u.user, u.password
 	o.Logger = noMySQLLog{}
 	if !u.tls.empty() {

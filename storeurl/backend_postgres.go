@@ -6,8 +6,8 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +21,17 @@ import (
 
 // checkPostgres reads postgres://user@host:port/db with the parameters of libpq.
 func checkPostgres(u *URL, rest *url.URL) error {
-	if err := u.database(rest, "5432"); err != nil {
+	if err := u.foreign(foreignPostgres); err != nil {
 		return err
+	}
+	if err := u.postgresHosts(rest); err != nil {
+		return err
+	}
+	if err := u.database(rest); err != nil {
+		return err
+	}
+	if u.settings["sslmode"] == "no-verify" { // of node-postgres
+		u.settings["sslmode"] = "require"
 	}
 	if name := choosesSchema(u.settings); name != "" {
 		return fmt.Errorf("the %s URL sets %s, so its locks would be in another schema than those of other programs; "+
@@ -73,7 +82,7 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 // postgresConfig leaves to the environment what psql takes from there and a URL here does
 // not say: PGSSLMODE and its kin, ~/.pgpass, and the user.
 func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
-	host, port, _ := net.SplitHostPort(u.Host)
+	hosts, ports := u.hostsAndPorts()
 	settings := map[string]string{"user": u.user}
 	if !u.tls.empty() {
 		settings["sslrootcert"], settings["sslcert"], settings["sslkey"] = u.tls.CA, u.tls.Cert, u.tls.Key
@@ -84,7 +93,11 @@ func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
 			settings[name] = value
 		}
 	}
-	settings["host"], settings["port"], settings["dbname"] = host, port, u.Path
+	settings["host"], settings["port"] = strings.Join(hosts, ","), strings.Join(ports, ",")
+	settings["dbname"] = u.Path
+	if len(hosts) > 1 && settings["target_session_attrs"] == "" && os.Getenv("PGTARGETSESSIONATTRS") == "" {
+		settings["target_session_attrs"] = "read-write" // a standby takes no locks
+	}
 	var text strings.Builder
 	for name, value := range settings {
 		if value != "" {

@@ -27,17 +27,29 @@ func parseMembers(list string, from Source) ([]*URL, error) {
 			return nil, fmt.Errorf("member %d of the redlock URL cannot be read; write %s, "+
 				"and percent-encode special characters of a password", i+1, membersForm)
 		case !m.scheme.server:
-			return nil, fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is "+
-				"another store, and a majority here would be none there; write %s", i+1, membersForm)
+			return nil, onThisHost(i)
 		case !m.scheme.member:
 			return nil, fmt.Errorf("member %d of the redlock URL cannot be one of a quorum; write %s", i+1, membersForm)
 		}
 		if err := m.scheme.check(m, rest); err != nil {
 			return nil, fmt.Errorf("member %d of the redlock URL: %w", i+1, err)
 		}
+		switch {
+		case m.onSocket():
+			return nil, onThisHost(i)
+		case strings.Contains(m.Host, ","):
+			return nil, fmt.Errorf("member %d of the redlock URL names several servers; a member is one; write %s",
+				i+1, membersForm)
+		}
 		members = append(members, m)
 	}
 	return members, nil
+}
+
+// onThisHost says that the i-th member is another one on each host.
+func onThisHost(i int) error {
+	return fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is "+
+		"another store, and a majority here would be none there; write %s", i+1, membersForm)
 }
 
 // checkQuorum reads redlock://host:port,host:port,host:port/db, which are Redis servers,

@@ -18,14 +18,26 @@ import (
 
 // checkRedis reads redis://host:port/db.
 func checkRedis(u *URL, rest *url.URL) error {
-	if err := u.host(rest, "6379"); err != nil {
+	if err := u.foreign(foreignRedis); err != nil {
+		return err
+	}
+	socket, err := u.socket(rest, "socket")
+	switch {
+	case err != nil:
+		return err
+	case socket && u.scheme.tls:
+		return errors.New("a socket is not encrypted; write unix:///path/redis.sock?db=0")
+	case !socket:
+		err = u.host(rest, "6379")
+	}
+	if err != nil {
 		return err
 	}
 	u.text = u.Scheme + " " + u.Host
 	if err := u.numbered(strings.TrimPrefix(rest.Path, "/"), "the host"); err != nil {
 		return err
 	}
-	_, err := u.redisSettings()
+	_, err = u.redisSettings()
 	return err
 }
 
@@ -113,6 +125,9 @@ func (u *URL) redisClient(c *Config) (*redis.Client, error) {
 		return nil, err
 	}
 	o.Addr, o.Username, o.Password = u.Host, u.user, u.password
+	if u.onSocket() {
+		o.Network = "unix"
+	}
 	o.DB, _ = strconv.Atoi(u.Path)
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
 	if c.DialTimeout != 0 {

@@ -17,14 +17,25 @@
 //	redis+cluster://host,host                  Redis Cluster; rediss+cluster with TLS
 //	redlock://host,host,host/0                 a majority of independent Redis servers
 //	redlock:redis://a,postgres://u@b/db,…      a majority of different stores
+//	unix:///run/redis.sock?db=0                Redis on a Unix socket
 //	postgres://user@host/db?sslmode=disable    PostgreSQL, with the parameters of libpq
+//	postgres://user@host1,host2/db             the one of several PostgreSQL servers that takes writes
+//	postgres:///db?host=/run/postgresql        PostgreSQL on a Unix socket
 //	mysql://user@host/db?timeout=2s            MySQL or MariaDB, with those of go-sql-driver/mysql
-//	user:password@tcp(host:3306)/db            the same, as a DSN of go-sql-driver/mysql
+//	mysql://user@/db?socket=/run/mysqld.sock   the same on a Unix socket
+//	user:password@tcp(host:3306)/db            the same, as a DSN of go-sql-driver/mysql; unix(path) too
 //	etcd://host,host/prefix                    etcd; etcds with TLS
 //	zk://host,host/root                        ZooKeeper; zks with TLS
 //
 // With TLS, ca, cert and key name files in PEM form: ?ca=…&cert=…&key=…, or FENCELOCK_CA,
 // FENCELOCK_CERT and FENCELOCK_KEY. An unknown parameter is an error that names it.
+//
+// Parameters by which other programs size their pools, and schema of Prisma, are ignored: locks
+// are where the server's search_path leads. sslmode=no-verify of node-postgres is
+// sslmode=require. Other parameters of those programs are refused with what to write instead.
+//
+// Blanks, line ends, a byte order mark and one pair of quotes around a URL, around a variable of
+// the environment and around the value of a file are not part of it.
 //
 // No error and no String shows a password, however badly it is written into the URL.
 //

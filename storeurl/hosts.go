@@ -37,12 +37,9 @@ func (u *URL) host(rest *url.URL, port string) error {
 	return nil
 }
 
-// database reads a host and the name of a database. Complaints do not repeat what they are
-// about: part of a password with a slash in it looks like a database.
-func (u *URL) database(rest *url.URL, port string) error {
-	if err := u.host(rest, port); err != nil {
-		return err
-	}
+// database reads the name of a database, which follows the hosts. Complaints do not repeat what
+// they are about: part of a password with a slash in it looks like a database.
+func (u *URL) database(rest *url.URL) error {
 	u.Path = strings.TrimPrefix(rest.Path, "/")
 	if u.Path == "" || strings.Contains(u.Path, "/") {
 		return fmt.Errorf("what follows the host of the %s URL is not the name of a database; write %s, "+

@@ -29,7 +29,7 @@ func (u *URL) readSettings(query url.Values, from Source) error {
 	u.settings = map[string]string{}
 	for name, values := range query {
 		switch {
-		case strings.Trim(name, letters) != "" || name == "":
+		case (strings.Trim(name, letters) != "" || name == "") && name != "ssl-mode":
 			// It may be part of a password with a ? in it.
 			return fmt.Errorf("the URL in %s has a parameter that cannot be read behind the ?; percent-encode special "+
 				"characters of a password, or put it into %s", from.Name, EnvPassword)

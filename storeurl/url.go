@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
+
+	"github.com/fencelock/fencelock/internal/clean"
 )
 
 // The environment variables that fencelock reads.
@@ -72,8 +73,8 @@ type Source struct {
 
 // Environment is the Source of a URL whose password and TLS files the environment has.
 func Environment(name string) Source {
-	return Source{Name: name, Password: os.Getenv(EnvPassword), TLS: TLSFiles{
-		CA: os.Getenv(EnvCA), Cert: os.Getenv(EnvCert), Key: os.Getenv(EnvKey),
+	return Source{Name: name, Password: clean.Env(EnvPassword), TLS: TLSFiles{
+		CA: clean.Env(EnvCA), Cert: clean.Env(EnvCert), Key: clean.Env(EnvKey),
 	}}
 }
 
@@ -92,8 +93,10 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 }
 
 // Parse reads a URL. Errors show nothing of it but the scheme and the names of parameters,
-// because any other part may belong to a password.
+// because any other part may belong to a password. Blanks, line ends and one pair of quotes
+// around the URL are not part of it.
 func Parse(raw string, from Source) (*URL, error) {
+	raw = clean.Value(raw)
 	if dsn := mysqlDSN(raw); dsn != "" {
 		u, err := urlOfDSN(dsn)
 		if err != nil {
@@ -151,7 +154,7 @@ func parseRaw(raw string, from Source) (*url.URL, error) {
 	if bareAddress.MatchString(raw) {
 		return nil, unknownScheme(raw, "", from)
 	}
-	rest, err := url.Parse(raw)
+	rest, err := url.Parse(socketAsParameter(raw))
 	if err != nil || rest.Fragment != "" || strings.Contains(raw, "#") || rest.ForceQuery {
 		return nil, fmt.Errorf("the URL in %s cannot be read; percent-encode special characters of a password, "+
 			"or put it into %s", from.Name, EnvPassword)
@@ -159,7 +162,7 @@ func parseRaw(raw string, from Source) (*url.URL, error) {
 	if rest.Scheme == "redlock" && rest.Opaque != "" && rest.RawQuery != "" {
 		rest.Opaque, rest.RawQuery = rest.Opaque+"?"+rest.RawQuery, ""
 	}
-	return rest, nil
+	return rest, redisSocket(rest, from)
 }
 
 // checkServer refuses addresses that cannot be meant.
@@ -196,6 +199,7 @@ func portsExist(hosts string) bool {
 // WithoutPasswords returns raw without the passwords in it, and "" if nobody can tell where
 // they are.
 func WithoutPasswords(raw string) string {
+	raw = clean.Value(raw)
 	if dsn := mysqlDSN(raw); dsn != "" {
 		u, err := urlOfDSN(dsn)
 		if err != nil {

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/internal/clean"
 	"github.com/fencelock/fencelock/internal/terminal"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -68,7 +67,7 @@ func (c *cli) settings(s *store) []setting {
 		{"cert", storeurl.EnvCert, s.file.Cert},
 		{"key", storeurl.EnvKey, s.file.Key},
 	} {
-		value, from := os.Getenv(x.variable), x.variable
+		value, from := clean.Env(x.variable), x.variable
 		if value == "" {
 			value, from = x.inFile, s.file.path
 		}
@@ -87,7 +86,7 @@ func (c *cli) passwordSource(f configFile) string {
 	switch {
 	case c.passwordFile != "":
 		return "--password-file " + c.passwordFile
-	case os.Getenv(envPassword) != "":
+	case clean.Env(envPassword) != "":
 		return envPassword
 	}
 	return f.PasswordFile

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/fencelock/fencelock/internal/clean"
 )
 
 // configName is the name of a config file in a working directory and its parents.
@@ -65,13 +67,20 @@ func findConfig() (configFile, error) {
 
 func readConfig(path string) (configFile, error) {
 	f := configFile{path: path}
-	seen, err := toml.DecodeFile(path, &f)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return f, fail(exitConfig, "%s cannot be read: %v", quote(path), err)
+	}
+	seen, err := toml.Decode(clean.Text(text), &f)
 	if err != nil {
 		return f, fail(exitConfig, "%s cannot be read: %v", quote(path), err)
 	}
 	if unknown := seen.Undecoded(); len(unknown) > 0 {
 		return f, fail(exitConfig, "%s has the unknown setting %s; known are url, password_file, ca, cert, key "+
 			"and history", quote(path), unknown[0])
+	}
+	for _, value := range []*string{&f.URL, &f.PasswordFile, &f.CA, &f.Cert, &f.Key} {
+		*value = clean.Value(*value)
 	}
 	if f.URL == "" {
 		return f, fail(exitConfig, "%s names no store; add url = \"…\"", quote(path))

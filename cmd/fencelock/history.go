@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/clean"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -91,7 +92,7 @@ func (c *cli) addHistory(cmd *cobra.Command) {
 
 // historyFrom says whether a history is to be written, and which setting says so.
 func (s *store) historyFrom() (on bool, from string, err error) {
-	text := os.Getenv(envHistory)
+	text := clean.Env(envHistory)
 	if text == "" {
 		return s.file.History, s.file.path, nil
 	}

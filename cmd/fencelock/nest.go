@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/fencelock/fencelock/internal/clean"
 	"github.com/fencelock/fencelock/storeurl"
 )
 
@@ -91,7 +92,7 @@ func childEnv(name, token, owner, byFlag string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole := os.Getenv(envURL)
+	whole := clean.Env(envURL)
 	if byFlag != "" { // which has no password
 		whole = byFlag
 	}
@@ -142,7 +143,7 @@ func (c *cli) checkWithheld(raw string) error {
 	case raw == "":
 		return fail(exitConfig, "the fencelock around this command did not hand on its %s, for a password is in it; "+
 			"give the URL again by %s, or say --url local:", envURL, envURL)
-	case raw == mark && c.passwordFile == "" && os.Getenv(envPassword) == "":
+	case raw == mark && c.passwordFile == "" && clean.Env(envPassword) == "":
 		return fail(exitConfig, "the fencelock around this command did not hand on the password in its %s; give the "+
 			"URL again by %s, or the password by %s or --password-file", envURL, envURL, envPassword)
 	}

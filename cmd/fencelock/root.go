@@ -49,8 +49,11 @@ processes on this host. URLs:
   redlock:redis://host:port/db,postgres://user@host:port/db,…
                                 a majority of Redis and PostgreSQL servers
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same. PGSSLMODE,
-                                PGSERVICE and the other variables of psql apply
+                                PGSERVICE and the other variables of psql apply. Of several
+                                hosts the one that takes writes is used
   mysql://user@host:port/db     a MySQL or MariaDB server; mariadb: is the same
+  postgres:///db?host=/DIR, mysql://user@/db?socket=/PATH, unix:///PATH?db=0
+                                servers on Unix sockets: PostgreSQL, MySQL, Redis
   etcd://host:port,…/prefix     etcd, and the prefix of the keys; etcds:// with TLS
   zk://host:port,…/root         ZooKeeper, and the node that is the root of the locks;
                                 zks:// with TLS

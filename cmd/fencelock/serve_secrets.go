@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/clean"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -46,7 +46,7 @@ func (s *secrets) read() error {
 	if s.tokens != nil {
 		text, err := os.ReadFile(s.f.tokens)
 		if err == nil {
-			err = s.tokens.Load(bytes.NewReader(text))
+			err = s.tokens.Load(strings.NewReader(clean.Text(text)))
 		}
 		if err != nil {
 			return fail(exitConfig, "--tokens %s: %s", quote(s.f.tokens),

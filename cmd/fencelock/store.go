@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/clean"
 	"github.com/fencelock/fencelock/storeurl"
 )
 
@@ -52,7 +53,12 @@ func (c *cli) findStore() (*store, error) {
 	var file configFile
 	raw, from := c.url, storeurl.Source{Name: "--url", Visible: true}
 	if raw == "" {
-		raw, from = os.Getenv(envURL), storeurl.Source{Name: envURL}
+		raw, from = clean.Env(envURL), storeurl.Source{Name: envURL}
+		if raw == "" && os.Getenv(envURL) != "" {
+			// The locks of the default would exclude nobody on other hosts.
+			return nil, fail(exitConfig, "%s has nothing but blanks or quotes in it; unset it for the "+
+				"locks of this host", envURL)
+		}
 		if err := c.checkWithheld(raw); err != nil {
 			return nil, err
 		}
@@ -105,7 +111,7 @@ func unusable(err error, source string) error {
 func (c *cli) password(f configFile) (string, error) {
 	path, named := c.passwordFile, "--password-file"
 	if path == "" {
-		if password := os.Getenv(envPassword); password != "" || f.PasswordFile == "" {
+		if password := clean.Env(envPassword); password != "" || f.PasswordFile == "" {
 			return password, nil
 		}
 		path, named = f.PasswordFile, "password_file in "+f.path
@@ -114,8 +120,7 @@ func (c *cli) password(f configFile) (string, error) {
 	if err != nil {
 		return "", fail(exitConfig, "cannot read %s: %v", named, err)
 	}
-	// Editors end a file with a line feed that is no part of the password.
-	password := strings.TrimRight(string(b), "\r\n")
+	password := clean.Value(clean.Text(b))
 	if password == "" {
 		return "", fail(exitConfig, "%s: %s is empty", named, quote(path))
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/storeurl"
@@ -99,15 +100,20 @@ func TestSQLite(t *testing.T) {
 	finds(t, open(t, "sqlite://"+path).Backend, time.Minute)
 
 	for journal, want := range map[string]string{"DELETE": "note sqlite-journal", "OFF": "error sqlite-journal", "MEMORY": "error sqlite-journal"} {
-		path := filepath.Join(t.TempDir(), "locks.db")
-		db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=journal_mode("+journal+")&_pragma=synchronous(OFF)")
-		must(t, err)
-		t.Cleanup(func() { _ = db.Close() })
-		// A database with a table keeps its mode.
-		_, err = db.Exec("CREATE TABLE own (x)")
-		must(t, err)
-		b := sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true})
-		t.Cleanup(func() { _ = b.Close() })
+		b := onFile(t, filepath.Join(t.TempDir(), "locks.db"), "_pragma=journal_mode("+journal+")&_pragma=synchronous(OFF)")
 		finds(t, b, time.Minute, want, "warning sqlite-synchronous")
 	}
+}
+
+// onFile opens a database that has a table of the program, and so keeps its journal mode.
+func onFile(t *testing.T, path, pragmas string) driver.Backend {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&"+pragmas)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err = db.Exec("CREATE TABLE IF NOT EXISTS own (x)")
+	must(t, err)
+	b := sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true})
+	t.Cleanup(func() { _ = b.Close() })
+	return b
 }

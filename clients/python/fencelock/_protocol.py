@@ -144,6 +144,14 @@ def _refusal(answer: Answer) -> FencelockError:
     return _CLASSES.get(slug, other)(text, slug, problem)
 
 
+def clean(value: str) -> str:
+    """A setting without blanks, line ends, a byte order mark and one pair of quotes around it, as the command has it."""
+    value = value.lstrip("\ufeff").strip()
+    if len(value) >= 2 and value[0] in "\"'" and value[-1] == value[0]:
+        value = value[1:-1]
+    return value
+
+
 class Session:
     """Where the servers are, and how a request reaches one of them."""
 
@@ -151,7 +159,7 @@ class Session:
         self._bases = [base.rstrip("/") for base in servers]
         self._first, self._timeout = 0, timeout
         self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if token := token or os.environ.get("FENCELOCK_SERVE_TOKEN"):
+        if token := token or clean(os.environ.get("FENCELOCK_SERVE_TOKEN", "")):
             self._headers["Authorization"] = f"Bearer {token}"
         for base in self._bases or [""]:
             if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).hostname:

@@ -24,6 +24,13 @@ def answer(status: int, slug: str = "", retry_after: Optional[str] = None, **mem
     return Answer(status, retry_after, json.dumps(body).encode())
 
 
+class Settings(unittest.TestCase):
+    def test_what_shells_and_editors_leave_around_a_token_is_not_part_of_it(self) -> None:
+        for raw in ("s3cret", " s3cret\r\n", '"s3cret"', "'s3cret'\n", "\ufeffs3cret"):
+            self.assertEqual(protocol.clean(raw), "s3cret")
+        self.assertEqual(protocol.clean(""), "")
+
+
 class Clock(unittest.TestCase):
     """A conversation whose other side is the test."""
 

@@ -1,0 +1,224 @@
+package doctor_test
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/doctor"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
+)
+
+// A remedy is alternatives, of which the first with a statement is followed. Its statements
+// follow each other with "then". What stands before a colon says when it applies.
+var (
+	alternative = regexp.MustCompile(`; (?:or|but) `)
+	statement   = regexp.MustCompile(`^(?:[a-z ]+: )?((?:ALTER|SET|SELECT|CONFIG|ACL|PRAGMA) .*)`)
+)
+
+// statements are those of a remedy, or none.
+func statements(remedy string) (all []string) {
+	for _, a := range alternative.Split(remedy, -1) {
+		if m := statement.FindStringSubmatch(a); m != nil {
+			whole, _, _ := strings.Cut(m[1], "; ")
+			return strings.Split(strings.TrimSuffix(whole, " on every node"), ", then ")
+		}
+	}
+	return nil
+}
+
+// follow does what doctor says of a store, word for word, until there is nothing more to do, and
+// wants each remedy to take its finding away. It returns the findings whose remedy is no statement.
+func follow(t *testing.T, open func() driver.Backend, do func(statements []string) error) (left []driver.Finding) {
+	t.Helper()
+	followed := map[string]bool{}
+	for again := true; again; {
+		again, left = false, nil
+		r, err := doctor.Check(t.Context(), open(), &doctor.Options{TTL: time.Minute, Requests: 20, For: 100 * time.Millisecond})
+		must(t, err)
+		for _, f := range r.Findings {
+			texts, name := statements(f.Remedy), fmt.Sprint(f.Severity, " ", f.Code, " ", f.Setting)
+			switch {
+			case f.Code == "lock-refused": // do what the message says, which is another finding
+			case len(texts) == 0:
+				left = append(left, f)
+			case followed[name]:
+				t.Fatalf("%s is found after its remedy was followed: %s", name, f.Remedy)
+			default:
+				if err := do(texts); err != nil {
+					t.Fatalf("the remedy of %s cannot be followed: %s: %v", name, f.Remedy, err)
+				}
+				t.Logf("%s: %q", name, texts)
+				followed[name], again = true, true
+			}
+		}
+	}
+	return left
+}
+
+// onOneSession runs statements as a person does who types them in: in one session.
+func onOneSession(t *testing.T, url string) func([]string) error {
+	return func(statements []string) error {
+		db, _ := database(t, url)
+		defer db.Close()
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for _, s := range statements {
+			if _, err := conn.ExecContext(t.Context(), s); err != nil {
+				return fmt.Errorf("%s: %w", s, err)
+			}
+		}
+		return nil
+	}
+}
+
+func codes(findings []driver.Finding) string {
+	var all []string
+	for _, f := range findings {
+		all = append(all, f.Code)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestAdviceForPostgresCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+	db, run := database(t, s.URL())
+	standby := testserver.PostgresStandby(t, s, s.Addr())
+	until(t, "the standby is connected", func() bool {
+		var n int
+		return db.QueryRow("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'").Scan(&n) == nil && n == 1
+	})
+	run("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET idle_in_transaction_session_timeout = 0", "SELECT pg_reload_conf()",
+		`CREATE ROLE "an App" SUPERUSER LOGIN`)
+	for _, setting := range []string{"synchronous_commit = off", "statement_timeout = '2s'",
+		"default_transaction_isolation = 'serializable'", "default_transaction_read_only = on"} {
+		run(`ALTER ROLE "an App" SET ` + setting)
+	}
+	url := strings.Replace(s.URL(), "postgres://postgres@", "postgres://an%20App@", 1)
+	left := follow(t, func() driver.Backend { return open(t, url).Backend }, onOneSession(t, url))
+	if len(left) > 0 {
+		t.Errorf("these are left: %v", left)
+	}
+
+	// To whom is connected to a standby it says how to write a URL of all servers.
+	left = follow(t, func() driver.Backend { return open(t, standby.URL()).Backend }, onOneSession(t, standby.URL()))
+	if got := codes(left); got != "postgres-standby" {
+		t.Fatalf("left at the standby: %s", got)
+	}
+	form := regexp.MustCompile(`postgres://[^ :]+`).FindString(left[0].Remedy)
+	all := strings.NewReplacer("user", "postgres", "host1", standby.Addr(), "host2", s.Addr(), "/db", "/postgres").Replace(form)
+	if left := follow(t, func() driver.Backend { return open(t, all+"?sslmode=disable").Backend }, nil); len(left) > 0 {
+		t.Errorf("%s: %v", all, left)
+	}
+}
+
+func TestAdviceForPgBouncerCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t, testserver.Config("fsync = on", "idle_in_transaction_session_timeout = '10min'"))
+	front := testserver.PgBouncer(t, s, testserver.Config("pool_mode = statement"))
+	left := follow(t, func() driver.Backend { return open(t, front.URL()).Backend }, nil)
+	for _, f := range left {
+		switch setting, _, _ := strings.Cut(f.Remedy, " in pgbouncer.ini"); {
+		case setting != f.Remedy:
+			front = testserver.PgBouncer(t, s, testserver.Config(setting))
+			for _, f := range follow(t, func() driver.Backend { return open(t, front.URL()).Backend }, nil) {
+				if f.Severity > driver.SeverityNote && f.Code == "postgres-pooler" {
+					t.Errorf("found after %s: %v", setting, f)
+				}
+			}
+		case strings.HasPrefix(f.Remedy, "name PostgreSQL itself in the URL"):
+			if left := follow(t, func() driver.Backend { return open(t, s.URL()).Backend }, nil); len(left) > 0 {
+				t.Errorf("past the pooler: %v", left)
+			}
+		default:
+			t.Errorf("nobody can follow %q", f.Remedy)
+		}
+	}
+	if got := codes(left); got != "postgres-listen, postgres-pooler" && got != "postgres-pooler, postgres-listen" {
+		t.Errorf("found %s", got)
+	}
+}
+
+func TestAdviceForMariaDBCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t, testserver.Config("log-bin=log"))
+	_, run := database(t, s.URL())
+	run("SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL sync_binlog = 0", "SET GLOBAL wait_timeout = 19",
+		"SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET GLOBAL innodb_lock_wait_timeout = 0",
+		"SET GLOBAL read_only = ON")
+	left := follow(t, func() driver.Backend { return open(t, s.URL()).Backend }, onOneSession(t, s.URL()))
+	if len(left) > 0 {
+		t.Errorf("these are left: %v", left)
+	}
+}
+
+func TestAdviceForSQLiteCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	for _, journal := range []string{"DELETE", "MEMORY"} {
+		path := filepath.Join(t.TempDir(), "locks.db")
+		pragmas := map[string]string{"journal_mode": journal, "synchronous": "OFF"}
+		open := func() driver.Backend {
+			var dsn []string
+			for name, value := range pragmas {
+				dsn = append(dsn, "_pragma="+name+"("+value+")")
+			}
+			return onFile(t, path, strings.Join(dsn, "&"))
+		}
+		left := follow(t, open, func(texts []string) error {
+			for _, text := range texts { // in the DSN, as the remedy says
+				name, value, _ := strings.Cut(strings.TrimPrefix(text, "PRAGMA "), " = ")
+				pragmas[name] = value
+			}
+			return nil
+		})
+		if len(left) > 0 {
+			t.Errorf("these are left: %v", left)
+		}
+	}
+}
+
+func TestAdviceForRedisCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	quick := []testserver.Option{testserver.Persist(true), testserver.Config("repl-diskless-sync-delay 0")}
+	master, replica := testserver.Redis(t, quick...), testserver.Redis(t, quick...)
+	host, port, _ := net.SplitHostPort(master.Addr())
+	_, err := replica.Ask("REPLICAOF", host, port)
+	must(t, err)
+	until(t, "the replica follows", func() bool {
+		info, err := master.Ask("INFO", "replication")
+		return err == nil && strings.Contains(info, "state=online")
+	})
+	config(t, master, "maxmemory 100mb", "maxmemory-policy volatile-ttl", "appendfsync no", "appendonly no")
+	_, err = master.Ask("ACL", "SETUSER", "locks", "on", ">p", "~*", "&*", "+@all", "-info", "-config", "-hdel")
+	must(t, err)
+	url := strings.Replace(master.URL(), "redis://", "redis://locks:p@", 1)
+	left := follow(t, func() driver.Backend { return open(t, url).Backend }, func(statements []string) error {
+		for _, s := range statements {
+			if _, err := master.Ask(strings.Fields(s)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if len(left) > 0 {
+		t.Errorf("these are left: %v", left)
+	}
+	left = follow(t, func() driver.Backend { return open(t, replica.URL()).Backend }, nil)
+	if got := codes(left); got != "redis-replica" {
+		t.Fatalf("left at the replica: %s", got)
+	}
+	form := regexp.MustCompile(`redis\+sentinel://[^ ]+`).FindString(left[0].Remedy)
+	if _, err := storeurl.Parse(strings.NewReplacer("port", "1", "/db", "/0").Replace(form), storeurl.Source{}); err != nil {
+		t.Errorf("%q: %v", form, err)
+	}
+}

@@ -23,15 +23,16 @@ type job struct {
 	progress *progress // nil without --progress
 
 	c      *child.Child
-	status *child.Status // how the command ended; its group may live on
+	status *child.Status // how the command ended; others that it started may live on
 	phase  phase
 	why    reason
 	err    error     // what ended the lease, or threatened to
-	killAt time.Time // when the group is killed, once it was asked to end
+	killAt time.Time // when everything is killed, once it was asked to end
 
 	watchdogEnd time.Time // the end of the lease that the watchdog knows
-	announced   bool      // that the group outlives the command, or that the lock was lost
-	leftover    time.Time // since when it does
+	announced   bool      // that others outlive the command, or that the lock was lost
+	leftover    time.Time // since when they do
+	untouchable bool      // it was said that something cannot be ended
 	watchdogs   int       // those that were replaced
 }
 
@@ -68,8 +69,8 @@ func lossOf(err error) reason {
 	return lockLost
 }
 
-// run starts the command and returns when no process of its group is left: not a
-// moment later may the lock be released, nor earlier.
+// run starts the command and returns when nothing is left of it that works under the lock:
+// not a moment later may the lock be released, nor earlier.
 func (j *job) run(c child.Command) error {
 	c.Left = j.left
 	k, err := child.Start(c)
@@ -85,8 +86,7 @@ func (j *job) run(c child.Command) error {
 	for {
 		select {
 		case s := <-k.Exited:
-			j.status = &s
-			j.leftover = time.Now()
+			j.commandEnded(s)
 		case s := <-k.Stopped:
 			if k.Stop(s) {
 				// Whatever stopped this process may have lasted longer than the lease.
@@ -107,8 +107,8 @@ func (j *job) run(c child.Command) error {
 		case <-timer.C:
 		}
 		next := j.step()
-		if j.groupGone() {
-			if j.phase == killed {
+		if j.over() {
+			if j.phase == killed && !child.Subreaper {
 				// A fencelock inside was killed with the rest. Its own watchdog needs a moment
 				// to end what that one ran.
 				time.Sleep(j.f.margin() / 4)
@@ -126,7 +126,10 @@ func (j *job) step() time.Duration {
 	}
 	if j.phase == ending && time.Until(j.killAt) <= 0 {
 		j.phase = killed
-		j.c.Kill()
+		j.sayUntouchable()
+	}
+	if j.phase == killed && !j.c.Empty() {
+		j.c.Kill() // again and again: what is killed may have started something meanwhile
 	}
 	next := time.Hour
 	switch j.phase {
@@ -134,6 +137,8 @@ func (j *job) step() time.Duration {
 		next = min(j.leaseLeft()-j.f.notice(), j.maxLeft()-j.f.grace.d)
 	case ending:
 		next = time.Until(j.killAt)
+	case killed:
+		next = min(time.Since(j.killAt)/16+time.Millisecond, time.Second)
 	}
 	if j.status != nil {
 		// No signal tells of the end of the last process of a group that are others'
@@ -204,9 +209,50 @@ func (j *job) end(d time.Duration) {
 	d = min(d, j.f.grace.d)
 	if d > 0 && !(j.f.loss == lossKill && j.why.loss()) {
 		j.c.Terminate()
+		if j.status != nil {
+			j.c.SignalOthers(child.SignalNamed("TERM"))
+		}
 	}
 	j.killAt = time.Now().Add(d)
 	j.c.Extend()
+	j.sayUntouchable()
+}
+
+// commandEnded notes how the command ended. One that was asked to end, or died of a signal,
+// can have left processes in other groups and sessions that were to end with it: they are
+// asked, too. (Those of su and script hear of it from the command, so not before.) One
+// that ended by itself has left there what it wanted to leave.
+func (j *job) commandEnded(s child.Status) {
+	j.status, j.leftover = &s, time.Now()
+	if j.phase == running && s.Signal == 0 {
+		return
+	}
+	ask := "TERM"
+	if j.phase == running && (s.Name == "SIGINT" || s.Name == "SIGHUP" || s.Name == "SIGQUIT") {
+		ask = s.Name
+	}
+	j.c.SignalOthers(child.SignalNamed(ask))
+}
+
+// sayUntouchable says at once what no signal of this process can end.
+func (j *job) sayUntouchable() {
+	if j.untouchable {
+		return
+	}
+	left := j.c.Untouchable()
+	if len(left) == 0 {
+		return
+	}
+	j.untouchable, j.announced = true, true
+	why := "is about to end"
+	if j.why.loss() {
+		why = "was lost"
+		if j.err != nil {
+			why += ": " + lossText(j.err)
+		}
+	}
+	say("%s (token %s) %s, and fencelock may not end %s; what is not ended runs on without the lock",
+		quote(j.f.name), j.lease.Token(), why, strings.Join(left, ", "))
 }
 
 const forever = time.Duration(math.MaxInt64)
@@ -244,6 +290,9 @@ func (j *job) forward(s os.Signal) {
 		return
 	}
 	j.c.Signal(s)
+	if j.status != nil {
+		j.c.SignalOthers(s)
+	}
 }
 
 // replaceWatchdog puts another watchdog in place of one that ended or was stopped.
@@ -257,31 +306,40 @@ func (j *job) replaceWatchdog(g child.LostWatchdog) {
 	if j.watchdogs <= 5 {
 		err = j.c.ReplaceWatchdog(g)
 	}
-	if err != nil || j.watchdogs == 6 {
+	switch {
+	case err != nil || j.watchdogs == 6:
 		say("%s: the watchdog of the command was ended and is not replaced; if fencelock is stopped now, the "+
 			"command may outlive its lock", quote(j.f.name))
+	case j.watchdogs == 1 && child.Subreaper:
+		say("%s: the watchdog of the command was killed; another one took its place, which reaches only the process "+
+			"group of the command if fencelock is stopped or killed", quote(j.f.name))
 	}
 }
 
-// groupGone reports whether the command has ended, and its whole group is gone. It says once what it waits for.
-func (j *job) groupGone() bool {
+// over reports whether the command has ended, and whatever has to end with it. It says once
+// what it waits for.
+func (j *job) over() bool {
 	if j.status == nil {
 		return false
 	}
-	if !j.c.Running() {
+	// Processes that left the group of a command that ended by itself are daemons, which
+	// are to live on.
+	all := j.phase != running || j.status.Signal != 0
+	if !j.c.Running() && (!all || j.c.Empty()) {
 		return true
 	}
-	lasted := time.Since(j.leftover)
-	if lasted < 100*time.Millisecond {
+	if time.Since(j.leftover) <= time.Second || j.announced {
 		return false
 	}
-	if j.c.OnlyZombies() {
-		return true
+	j.announced = true
+	what := "other processes of its group"
+	if !j.c.Running() {
+		what = "processes that it has started"
 	}
-	if lasted > time.Second && !j.announced {
-		j.announced = true
-		say("%s: the command has ended, but other processes of its group run on; the name stays locked until they "+
-			"end", quote(j.f.name))
+	if j.phase == running {
+		say("%s: the command has ended, but %s run on; the name stays locked until they end", quote(j.f.name), what)
+	} else {
+		say("%s: the command has ended, but %s run on; the lock does not wait for them", quote(j.f.name), what)
 	}
 	return false
 }

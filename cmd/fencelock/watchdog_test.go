@@ -114,29 +114,63 @@ func watchdogs(t *testing.T, of int) []int {
 	return found
 }
 
-func TestWatchdogIsReplaced(t *testing.T) {
+func TestKilledWatchdogIsReplaced(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"KILL", "STOP"} {
-		t.Run(name, func(t *testing.T) {
-			s := sqliteStage(t)
-			holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
-			pid := s.pid("pid")
-			old := watchdogs(t, holder.cmd.Process.Pid)
-			if len(old) != 1 {
-				t.Fatalf("there are %d watchdogs, want 1", len(old))
-			}
-			must(t, unix.Kill(old[0], unix.SignalNum("SIG"+name)))
-			eventually(t, "there is another watchdog", func() bool {
-				now := watchdogs(t, holder.cmd.Process.Pid)
-				return len(now) == 1 && now[0] != old[0]
-			})
-			// And it does its work.
-			holder.signal("STOP")
-			eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
-			holder.signal("CONT")
-			holder.wantExit(exitLost)
-		})
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+	pid := s.pid("pid")
+	old := watchdogs(t, holder.cmd.Process.Pid)
+	if len(old) != 1 {
+		t.Fatalf("there are %d watchdogs, want 1", len(old))
 	}
+	must(t, unix.Kill(old[0], unix.SIGKILL))
+	eventually(t, "there is another watchdog", func() bool {
+		now := watchdogs(t, holder.cmd.Process.Pid)
+		return len(now) == 1 && now[0] != old[0]
+	})
+	// And it does its work.
+	holder.signal("STOP")
+	eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
+	holder.signal("CONT")
+	holder.wantExit(exitLost)
+}
+
+func TestCommandEndsAsBeforeAfterItsWatchdogWasKilled(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder := s.holds(untilTold+`; (setsid sleep 100 & echo $! >daemon); exit 5`, "--ttl", "10s")
+	old := watchdogs(t, holder.cmd.Process.Pid)
+	must(t, unix.Kill(old[0], unix.SIGKILL))
+	eventually(t, "there is another watchdog", func() bool {
+		now := watchdogs(t, holder.cmd.Process.Pid)
+		return len(now) == 1 && now[0] != old[0]
+	})
+	s.touch("enough")
+	holder.wantExit(5)
+	holder.wantLine("watchdog of the command was killed")
+	must(t, unix.Kill(s.pid("daemon"), unix.SIGKILL))
+}
+
+func TestStoppedWatchdogIsContinued(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+	pid := s.pid("pid")
+	watchdog := watchdogs(t, holder.cmd.Process.Pid)[0]
+	stopped := func() bool {
+		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(watchdog) + "/stat")
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(rest, "T")
+	}
+	holder.signal("STOP") // so that the stop of the watchdog can be seen
+	must(t, unix.Kill(watchdog, unix.SIGSTOP))
+	eventually(t, "the watchdog is stopped", stopped)
+	holder.signal("CONT")
+	eventually(t, "the watchdog runs again", func() bool { return !stopped() })
+	holder.signal("STOP")
+	eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
+	holder.signal("CONT")
+	holder.wantExit(exitLost)
 }
 
 func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {

@@ -2,22 +2,24 @@
 // process that started it.
 //
 // On Unix the command leads a process group of its own, and signals go to the
-// whole group. Beside it runs a watchdog: this program once more, in a session of
-// its own, which knows the group and the deadline. The watchdog kills the group
-// when the deadline passes and nobody moved it, and when the process that started
-// it is gone. So a holder that is stopped, or killed with -9, leaves no command
-// running. The command's first instruction runs only after the watchdog has said
-// that it watches.
+// whole group. Its parent is a watchdog: this program once more, in a group of its own,
+// which knows the deadline. The watchdog kills the command when the deadline passes and
+// nobody moved it, and when the process that started it is gone. So a holder that is
+// stopped, or killed with -9, leaves no command running. The command's first instruction
+// runs only after the watchdog has said that it watches.
 //
-// On Linux the command itself also dies with its parent (PDEATHSIG), and orphans of
-// the group are adopted and reaped.
+// On Linux both the watchdog and the process that started it are subreapers: a descendant
+// of the command whose parent ends comes to them, in whatever session it is. So su, script
+// and setsid do not hide a process from a kill, and nothing is over before no child is
+// left. Other systems have no subreapers: there a kill reaches the group only.
+//
+// If the watchdog itself is killed, this process takes the command over, and another
+// watchdog watches. That one is not a parent, so it reaches the group only.
 //
 // On Windows the command lives in a job object that ends with this process. There
 // is no watchdog, so a suspended parent goes unnoticed there.
 //
-// Processes that leave the group (setsid, an interactive shell's jobs) are out of
-// reach. So is a command that changes its user, unless the parent may signal that
-// user.
+// Out of reach is what runs as another user, unless this one may signal that user.
 package child
 
 import (

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"strconv"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,75 +22,60 @@ type Child struct {
 	Exited <-chan Status
 	// Stopped tells that the command was stopped, and by which signal.
 	Stopped <-chan os.Signal
-	// Changed tells that an orphan ended: ask Running again.
+	// Changed tells that other processes ended: ask Running and Empty again.
 	Changed <-chan struct{}
-	// WatchdogLost tells that the watchdog has ended, or was stopped.
+	// WatchdogLost tells that the watchdog was killed.
 	WatchdogLost <-chan LostWatchdog
 
 	group        int
 	left         func() time.Duration
 	watchdog     *watchdog
 	watchdogLost chan LostWatchdog
+	orphaned     bool // the watchdog was killed: this process is the parent of the command now
 	terminal     *terminal
-	thread       chan struct{} // closed to let the thread end that started the command
-	gone         bool
-	late         bool
+	exited       chan Status
+	stopped      chan os.Signal
+	changed      chan struct{}
+	noGroup      atomic.Bool // no process of the group is left
+	nothing      atomic.Bool // no descendant is left
+	late         atomic.Bool
 	by           syscall.Signal // ended the command; set before Exited tells
 }
 
-// LostWatchdog is a watchdog that is not there any more, or was stopped.
+// LostWatchdog is a watchdog that is not there any more.
 type LostWatchdog struct{ id *watchdog }
 
 // watchdog is the process that watches, seen from this side.
 type watchdog struct {
 	pid, socket int
 	ended       chan struct{} // closed when it has ended and was waited for
+	heard       chan struct{} // closed when all that it said was read
 }
 
 // Start runs c and returns once the command itself is running, and watched. An
 // *ExecError says that there is no such command, or that it cannot be executed.
 func Start(c Command) (*Child, error) {
 	Adopt()
-	exited := make(chan Status, 1)
-	stopped := make(chan os.Signal, 8)
-	changed := make(chan struct{}, 1)
 	k := &Child{
-		Exited: exited, Stopped: stopped, Changed: changed,
 		left:         c.Left,
 		watchdogLost: make(chan LostWatchdog, 8),
-		thread:       make(chan struct{}),
+		exited:       make(chan Status, 1),
+		stopped:      make(chan os.Signal, 8),
+		changed:      make(chan struct{}, 1),
 	}
-	k.WatchdogLost = k.watchdogLost
+	k.Exited, k.Stopped, k.Changed, k.WatchdogLost = k.exited, k.stopped, k.changed, k.watchdogLost
 	children.mu.Lock()
-	children.orphanEnded = func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
+	children.orphanEnded = k.tellChange
 	children.mu.Unlock()
 
-	socket, err := k.fork(c, func(s unix.WaitStatus) {
-		switch {
-		case s.Stopped():
-			select {
-			case stopped <- s.StopSignal():
-			default:
-			}
-		case s.Signaled():
-			k.by = s.Signal()
-			exited <- Status{Signal: int(s.Signal()), Name: unix.SignalName(s.Signal())}
-		default:
-			exited <- Status{Code: s.ExitStatus()}
-		}
-	})
+	gate, theirs, err := socketpair()
 	if err != nil {
-		close(k.thread)
 		return nil, err
 	}
-	defer unix.Close(socket)
-	if k.watchdog, err = k.startWatchdog(); err != nil {
-		k.abandon()
+	defer unix.Close(gate)
+	k.watchdog, err = k.startWatchdog(c.files(), theirs)
+	unix.Close(theirs)
+	if err != nil {
 		return nil, err
 	}
 	if c.Signals != nil && !signal.Ignored(unix.SIGTSTP) {
@@ -104,8 +87,8 @@ func Start(c Command) (*Child, error) {
 	// From here on the command runs. The answer is an error, or the end of the file
 	// when the socket closes as the command takes the place of this program.
 	answer := make([]byte, 4)
-	if writeAll(socket, []byte{1}) && readFull(socket, answer) {
-		<-exited
+	if writeAll(gate, c.encode()) && readFull(gate, answer) {
+		<-k.exited
 		errno := syscall.Errno(binary.NativeEndian.Uint32(answer))
 		k.Close()
 		return nil, &ExecError{Path: c.Path, Err: errno}
@@ -113,33 +96,43 @@ func Start(c Command) (*Child, error) {
 	return k, nil
 }
 
-// fork starts the process that becomes the command. The thread that starts it
-// stays until Close, because the kernel ties the command's life to that thread, not
-// to this process.
-func (k *Child) fork(c Command, notify func(unix.WaitStatus)) (socket int, err error) {
-	ours, theirs, err := socketpair()
-	if err != nil {
-		return 0, err
+// ended hands on how the command ended, or that it was stopped.
+func (k *Child) ended(s unix.WaitStatus) {
+	switch {
+	case s.Stopped():
+		select {
+		case k.stopped <- s.StopSignal():
+		default:
+		}
+		return
+	case s.Signaled():
+		k.by = s.Signal()
+		k.exited <- Status{Signal: int(s.Signal()), Name: unix.SignalName(s.Signal())}
+	default:
+		k.exited <- Status{Code: s.ExitStatus()}
 	}
-	done := make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		k.group, err = children.fork(func() (int, error) {
-			attr := syscall.SysProcAttr{Setpgid: true}
-			dieWithParent(&attr)
-			return spawn(theirs, c.Env, &attr, "", c.files(), roleExec, append([]string{c.Path}, c.Args...)...)
-		}, notify)
-		close(done)
-		<-k.thread
-		// Locked still, so the thread ends with this goroutine.
-	}()
-	<-done
-	unix.Close(theirs)
-	if err != nil {
-		unix.Close(ours)
-		return 0, fmt.Errorf("cannot start a process: %w", err)
+	k.tellChange()
+}
+
+func (k *Child) tellChange() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
 	}
-	return ours, nil
+}
+
+// encode is what the process that becomes the command reads: it is not on the command line
+// of any process but the command's own.
+func (c *Command) encode() []byte {
+	var b []byte
+	for _, list := range [][]string{{c.Path}, c.Args, c.Env} {
+		b = binary.NativeEndian.AppendUint32(b, uint32(len(list)))
+		for _, text := range list {
+			b = binary.NativeEndian.AppendUint32(b, uint32(len(text)))
+			b = append(b, text...)
+		}
+	}
+	return b
 }
 
 // files are the descriptors of the command, by number. Those that this process was given by
@@ -163,27 +156,26 @@ func (c *Command) files() []uintptr {
 	return append(files, c.Extra.Fd())
 }
 
-// startWatchdog starts a watchdog and returns once it watches.
-func (k *Child) startWatchdog() (*watchdog, error) {
+// startWatchdog starts a watchdog and returns once it watches. With a gate, the watchdog
+// starts the process that becomes the command. Without, it watches the group of a
+// watchdog that was killed.
+func (k *Child) startWatchdog(files []uintptr, gate int) (*watchdog, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		unix.Close(ours)
-		unix.Close(theirs)
-		return nil, err
-	}
-	defer null.Close()
-	w := &watchdog{socket: ours, ended: make(chan struct{})}
+	w := &watchdog{socket: ours, ended: make(chan struct{}), heard: make(chan struct{})}
 	w.pid, err = children.fork(func() (int, error) {
-		n := null.Fd()
-		return spawn(theirs, nil, &syscall.SysProcAttr{Setsid: true}, "/", []uintptr{n, n, n}, roleWatch)
+		// A group of its own: the signals of the terminal do not reach it. It stays in the
+		// session, or the job control of the shell would end at its child, the command.
+		return spawn(&syscall.SysProcAttr{Setpgid: true}, files, roleWatch, theirs, gate)
 	}, func(s unix.WaitStatus) {
-		if !s.Stopped() {
-			close(w.ended)
+		if s.Stopped() {
+			// What was sent to it meanwhile is read before it looks at the clock.
+			_ = unix.Kill(w.pid, unix.SIGCONT)
+			return
 		}
+		close(w.ended)
 		k.watchdogLost <- LostWatchdog{w}
 	})
 	unix.Close(theirs)
@@ -191,31 +183,73 @@ func (k *Child) startWatchdog() (*watchdog, error) {
 		unix.Close(ours)
 		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
-	ok := w.send(opGroup, int64(k.group)) && w.send(opDeadline, k.deadline())
-	if !ok || !answers(ours, now()+int64(10*time.Second)) || !readFull(ours, make([]byte, 1)) {
+	ok := true
+	if gate < 0 {
+		ok = w.send(opGroup, int64(k.group))
+	}
+	ok = ok && w.send(opDeadline, k.deadline()) && answers(ours, now()+int64(10*time.Second))
+	op, value := int64(0), int64(0)
+	if ok {
+		op, value, ok = receive(ours)
+	}
+	if !ok || op != sayReady {
 		_ = unix.Kill(w.pid, unix.SIGKILL)
 		unix.Close(ours)
+		if op == sayFailed {
+			return nil, fmt.Errorf("cannot start a process: %w", syscall.Errno(value))
+		}
 		return nil, errors.New("the watchdog does not answer")
 	}
+	if gate >= 0 {
+		// If the watchdog is killed, the command becomes a child of this process.
+		k.group = int(value)
+		children.expect(k.group, k.ended)
+	}
+	go k.listen(w)
 	return w, nil
+}
+
+// listen hands on what the watchdog says, until it ends.
+func (k *Child) listen(w *watchdog) {
+	defer close(w.heard)
+	defer unix.Close(w.socket)
+	for {
+		op, value, ok := receive(w.socket)
+		if !ok {
+			return
+		}
+		switch op {
+		case sayLate:
+			k.late.Store(true)
+		case sayEnded:
+			if status := unix.WaitStatus(value); status.Stopped() || children.forget(k.group) {
+				k.ended(status)
+			}
+		case sayNoGroup:
+			k.noGroup.Store(true)
+			k.tellChange()
+		case sayNothing:
+			k.noGroup.Store(true)
+			k.nothing.Store(true)
+			k.tellChange()
+		}
+	}
 }
 
 // answers waits until fd can be read, and reports false if the clock says at first. A
 // signal may come in between: the ends of children, and Go's runtime sends its own.
 func answers(fd int, at int64) bool {
 	for now() < at {
-		if until(fd, at) {
+		if until(at, fd)[0] {
 			return true
 		}
 	}
-	return until(fd, at)
+	return until(at, fd)[0]
 }
 
-// send never waits: a watchdog that does not read is stopped, and WatchdogLost says so.
+// send never waits for a watchdog that does not read.
 func (w *watchdog) send(op, value int64) bool {
-	b := binary.NativeEndian.AppendUint64(nil, uint64(op))
-	b = binary.NativeEndian.AppendUint64(b, uint64(value))
-	_, err := unix.SendmsgN(w.socket, b, nil, nil, unix.MSG_DONTWAIT)
+	_, err := unix.SendmsgN(w.socket, message(op, value), nil, nil, unix.MSG_DONTWAIT)
 	return err == nil
 }
 
@@ -240,39 +274,37 @@ func (k *Child) Extend() {
 	}
 }
 
-// Late reports whether the watchdog killed the group because the deadline had
+// Late reports whether the watchdog killed the command because the deadline had
 // passed. It says so before it kills, so ask after Exited.
-func (k *Child) Late() bool {
-	if k.watchdog != nil && !k.late {
-		var b [1]byte
-		n, _, err := unix.Recvfrom(k.watchdog.socket, b[:], unix.MSG_DONTWAIT)
-		k.late = err == nil && n == 1 && b[0] == sayLate
-	}
-	return k.late
-}
+func (k *Child) Late() bool { return k.late.Load() }
 
-// ReplaceWatchdog starts another watchdog in place of the lost one. It does
-// nothing if that one was replaced already.
+// ReplaceWatchdog starts another watchdog in place of the lost one. The new one is not a
+// parent of the command: if this process is killed, it reaches only the group. It does
+// nothing if the lost one was replaced already.
 func (k *Child) ReplaceWatchdog(lost LostWatchdog) error {
-	if k.watchdog == nil || lost.id != k.watchdog || k.gone {
+	if k.watchdog == nil || lost.id != k.watchdog || k.nothing.Load() {
 		return nil
 	}
-	select {
-	case <-k.watchdog.ended:
-	default:
-		// It is only stopped. It must not wake up later with a deadline of long ago.
-		_ = unix.Kill(k.watchdog.pid, unix.SIGKILL)
+	<-k.watchdog.heard
+	k.watchdog, k.orphaned = nil, true
+	if unix.Kill(k.group, 0) == unix.ESRCH && children.forget(k.group) {
+		// The command ended, and its watchdog was killed before it could say how.
+		k.exited <- Status{Signal: int(unix.SIGKILL), Name: unix.SignalName(unix.SIGKILL)}
 	}
-	unix.Close(k.watchdog.socket)
-	next, err := k.startWatchdog()
-	k.watchdog = next
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	n := null.Fd()
+	k.watchdog, err = k.startWatchdog([]uintptr{n, n, n}, -1)
 	return err
 }
 
 // Signal sends s to every process of the group.
 func (k *Child) Signal(s os.Signal) {
 	n, ok := s.(syscall.Signal)
-	if !ok || k.gone {
+	if !ok || k.noGroup.Load() {
 		return
 	}
 	if n == unix.SIGTSTP && k.terminal != nil {
@@ -282,6 +314,16 @@ func (k *Child) Signal(s os.Signal) {
 	_ = unix.Kill(-k.group, n)
 }
 
+// SignalOthers sends s to the descendants that are not of the group.
+func (k *Child) SignalOthers(s os.Signal) {
+	if n, ok := s.(syscall.Signal); ok {
+		signalAll(k.descendants(), n, k.group)
+		if n == unix.SIGTERM { // what is stopped would not hear of it
+			signalAll(k.descendants(), unix.SIGCONT, k.group)
+		}
+	}
+}
+
 // Terminate asks the group to end. What is stopped is continued, or it would not
 // hear of it.
 func (k *Child) Terminate() {
@@ -289,72 +331,90 @@ func (k *Child) Terminate() {
 	k.Signal(unix.SIGCONT)
 }
 
-// Kill ends every process of the group.
-func (k *Child) Kill() { k.Signal(unix.SIGKILL) }
+// Kill ends every process of the group and, on Linux, every other descendant. Those that
+// are started meanwhile need another call.
+func (k *Child) Kill() {
+	k.Signal(unix.SIGKILL)
+	k.SignalOthers(unix.SIGKILL)
+}
+
+// Untouchable lists the descendants that this process may not signal, because they run as
+// another user.
+func (k *Child) Untouchable() []string {
+	var found []string
+	for _, pid := range k.descendants() {
+		if unix.Kill(pid, 0) == unix.EPERM && !zombie(pid) {
+			found = append(found, describe(pid))
+		}
+	}
+	return found
+}
+
+// descendants are all processes that the command has started, directly or not.
+func (k *Child) descendants() []int {
+	if k.watchdog == nil {
+		return descendants(0)
+	}
+	return descendants(k.watchdog.pid)
+}
 
 // Running reports whether any process of the group lives. Ask again until it says
 // no; the command itself may have ended long before.
 func (k *Child) Running() bool {
-	if !k.gone && unix.Kill(-k.group, 0) == unix.ESRCH {
-		k.gone = true
+	if k.orphaned && !k.noGroup.Load() && groupGone(k.group) {
+		k.noGroup.Store(true)
 	}
-	return !k.gone
+	return !k.noGroup.Load()
 }
 
-// OnlyZombies reports whether nothing of the group can run any more, though it
-// still seems to be there. It looks at every process of the system.
-func (k *Child) OnlyZombies() bool {
-	if !k.gone && onlyZombies(k.group) {
-		k.gone = true
+// Empty reports whether no descendant of the command lives, in whatever group or session.
+// Where the system does not tell, it reports that of the group.
+func (k *Child) Empty() bool {
+	if k.orphaned && !k.nothing.Load() && !k.Running() && len(k.descendants()) == 0 {
+		k.nothing.Store(true)
 	}
-	return k.gone
+	return k.nothing.Load()
 }
 
 // Close gives the terminal back and lets the watchdog go. Call it when the group
 // is gone, and before anybody else may have what the group was working on.
 func (k *Child) Close() {
-	k.Late() // the last chance to hear of it
 	if k.watchdog != nil {
 		k.watchdog.send(opDone, 0)
-		unix.Close(k.watchdog.socket)
 		// Waited for, it leaves no zombie to a process 1 that does not care for them.
 		select {
 		case <-k.watchdog.ended:
 		case <-time.After(time.Second): // it was stopped
+			_ = unix.Kill(k.watchdog.pid, unix.SIGKILL)
 		}
+		_ = unix.Shutdown(k.watchdog.socket, unix.SHUT_RDWR)
+		<-k.watchdog.heard
 		k.watchdog = nil
 	}
 	k.terminal.restore(k.group, k.by)
-	close(k.thread)
 }
 
-// abandon ends a command that has not run yet.
-func (k *Child) abandon() {
-	_ = unix.Kill(-k.group, unix.SIGKILL)
-	close(k.thread)
-}
-
-// spawn starts this program in a hidden role. theirs, its end of a socket, keeps
-// its number, which is above those that a shell hands down.
-func spawn(
-	theirs int, env []string, attr *syscall.SysProcAttr, dir string, files []uintptr, role string, args ...string,
-) (int, error) {
+// spawn starts this program in a hidden role. The sockets, its ends of them, get numbers
+// above those that a shell hands down. A socket of -1 is none.
+func spawn(attr *syscall.SysProcAttr, files []uintptr, role string, sockets ...int) (int, error) {
 	exe, err := Self()
 	if err != nil {
 		return 0, err
 	}
-	// The copy is open across exec, so it exists only while nothing else is forked:
-	// children.mu is held.
-	given, err := unix.FcntlInt(uintptr(theirs), unix.F_DUPFD, 10)
-	if err != nil {
-		return 0, err
+	// Not a name that "pkill -9 -f fencelock" finds: the watchdog must outlive that.
+	argv := []string{watchdogName, role}
+	for _, fd := range sockets {
+		if fd >= 0 {
+			// The copy is open across exec, so it exists only while nothing else is forked:
+			// children.mu is held.
+			if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 10); err != nil {
+				return 0, err
+			}
+			defer unix.Close(fd)
+		}
+		argv = append(argv, strconv.Itoa(fd))
 	}
-	defer unix.Close(given)
-	if env == nil {
-		env = []string{}
-	}
-	argv := append([]string{"fencelock", role, strconv.Itoa(given)}, args...)
-	return syscall.ForkExec(exe, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: files, Sys: attr})
+	return syscall.ForkExec(exe, argv, &syscall.ProcAttr{Env: []string{}, Files: files, Sys: attr})
 }
 
 func socketpair() (ours, theirs int, err error) {
@@ -367,51 +427,4 @@ func socketpair() (ours, theirs int, err error) {
 	unix.CloseOnExec(pair[0])
 	unix.CloseOnExec(pair[1])
 	return pair[0], pair[1], nil
-}
-
-var forwarded = sync.OnceValue(func() []os.Signal {
-	all := []syscall.Signal{
-		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM,
-		unix.SIGCONT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGVTALRM, unix.SIGWINCH, unix.SIGIO, unix.SIGABRT,
-	}
-	var s []os.Signal
-	for _, n := range append(all, systemSignals()...) {
-		// What was ignored on the way in (nohup) stays ignored, here and in the
-		// command: Notify would undo it.
-		if !signal.Ignored(n) {
-			s = append(s, n)
-		}
-	}
-	return s
-})
-
-// Forwarded lists the signals to catch and to hand on. Not among them: what cannot
-// be caught, what reports a fault of the process itself, what Go's runtime uses,
-// SIGCHLD, and SIGTSTP, which a program that has no command yet obeys.
-func Forwarded() []os.Signal { return forwarded() }
-
-// Ends reports whether s ends a process that does not expect it.
-func Ends(s os.Signal) bool { return s != unix.SIGCONT && s != unix.SIGWINCH }
-
-// Continues reports whether s is the one that continues a stopped process.
-func Continues(s os.Signal) bool { return s == unix.SIGCONT }
-
-// SignalNamed returns the signal with this name, such as HUP or SIGHUP, or nil.
-func SignalNamed(name string) os.Signal {
-	if n := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG")); n != 0 {
-		return n
-	}
-	return nil
-}
-
-// SignalNumber returns the number and the name of s.
-func SignalNumber(s os.Signal) (int, string) {
-	n, ok := s.(syscall.Signal)
-	if !ok {
-		return 0, s.String()
-	}
-	if name := unix.SignalName(n); name != "" {
-		return int(n), name
-	}
-	return int(n), "signal " + strconv.Itoa(int(n))
 }

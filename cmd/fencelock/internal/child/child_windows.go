@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// Subreaper says whether a kill reaches every descendant, in whatever group and session.
+const Subreaper = true
+
 // Child is a command that runs in a job object. The job ends with this process:
 // the kernel closes its last handle then, and ends all that is in it.
 type Child struct {
@@ -97,6 +100,12 @@ func (k *Child) Continue()                          {}
 // Signal knows one signal only: every one that asks to end becomes CTRL_BREAK.
 func (k *Child) Signal(os.Signal) { k.Terminate() }
 
+// SignalOthers does nothing: Signal reaches all.
+func (k *Child) SignalOthers(os.Signal) {}
+
+// Untouchable is empty: nothing leaves the job.
+func (k *Child) Untouchable() []string { return nil }
+
 // Terminate asks the command to end, by CTRL_BREAK.
 func (k *Child) Terminate() {
 	_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(k.pid))
@@ -121,8 +130,8 @@ func (k *Child) Running() bool {
 	return !k.gone
 }
 
-// OnlyZombies is false: there are none here.
-func (k *Child) OnlyZombies() bool { return k.gone }
+// Empty is the contrary of Running.
+func (k *Child) Empty() bool { return !k.Running() }
 
 // Close ends what is left.
 func (k *Child) Close() { windows.CloseHandle(k.job) }

@@ -86,3 +86,19 @@ func (p *registry) fork(f func() (int, error), notify func(unix.WaitStatus)) (in
 	p.ended[pid] = notify
 	return pid, nil
 }
+
+// expect calls notify when the process stops or ends, if it becomes a child of this one.
+func (p *registry) expect(pid int, notify func(unix.WaitStatus)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended[pid] = notify
+}
+
+// forget undoes expect, and reports whether the process was not waited for yet.
+func (p *registry) forget(pid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, expected := p.ended[pid]
+	delete(p.ended, pid)
+	return expected
+}

@@ -1,15 +1,16 @@
 package child
 
 import (
-	"bytes"
 	"os"
 	"runtime"
-	"strconv"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
+
+// Subreaper says whether a kill reaches every descendant, in whatever group and session.
+const Subreaper = true
 
 // Self is this very program, also when its file was replaced or removed.
 func Self() (string, error) {
@@ -30,34 +31,39 @@ func now() int64 {
 	return t.Nano()
 }
 
-// until waits until fd can be read or the clock says at, whichever comes first, and
-// reports whether fd can be read. It may return early with false. The timer is the
+// until waits until one of fds can be read or the clock says at, whichever comes first,
+// and reports which can be read. It may return early with none. The timer is the
 // kernel's, on the clock that goes on during sleep: after a resume it fires at once.
-func until(fd int, at int64) bool {
-	wait := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if at != never {
-		timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC)
-		if err != nil {
-			return untilTimeout(fd, at)
-		}
-		defer unix.Close(timer)
-		spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))}
-		if err := unix.TimerfdSettime(timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
-			return untilTimeout(fd, at)
-		}
-		wait = append(wait, unix.PollFd{Fd: int32(timer), Events: unix.POLLIN})
+func until(at int64, fds ...int) []bool {
+	if at == never {
+		return poll(fds, -1)
 	}
-	if _, err := unix.Poll(wait, -1); err != nil {
-		return false
+	timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC)
+	if err != nil {
+		return untilTimeout(at, fds...)
 	}
-	return wait[0].Revents != 0
+	defer unix.Close(timer)
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))}
+	if err := unix.TimerfdSettime(timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
+		return untilTimeout(at, fds...)
+	}
+	return poll(append([]int{timer}, fds...), -1)[1:]
 }
 
-func becomeSubreaper() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+// childless reports whether this process has no child. Unlike a look at /proc it misses
+// none.
+func childless() bool {
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return err == unix.ECHILD
+		}
+	}
+}
 
-// dieWithParent has the kernel kill the process when the thread that started it
-// ends.
-func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
+func duplicate(from, to int) error { return unix.Dup3(from, to, 0) }
+
+func becomeSubreaper() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // nameProcess changes what ps shows as the command's name.
 func nameProcess(name string) {
@@ -96,36 +102,6 @@ func sigaction(s syscall.Signal, now, before *[8]uint64) bool {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s),
 		uintptr(unsafe.Pointer(now)), uintptr(unsafe.Pointer(before)), maskSize, 0, 0)
 	return errno == 0
-}
-
-// onlyZombies reports whether all that is left of the group is dead. A zombie keeps
-// the group in being for as long as its parent does not wait for it, and that
-// parent may be a process that left the group.
-func onlyZombies(group int) bool {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return false
-	}
-	seen := false
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue
-		}
-		// pid (name) state ppid pgrp …, where the name may hold anything.
-		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) < 3 || string(fields[2]) != strconv.Itoa(group) {
-			continue
-		}
-		if s := string(fields[0]); s != "Z" && s != "X" {
-			return false
-		}
-		seen = true
-	}
-	return seen
 }
 
 // systemSignals are those that only this system has.

@@ -4,10 +4,14 @@ package child
 
 import (
 	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// Subreaper says whether a kill reaches every descendant, in whatever group and session.
+const Subreaper = false
 
 // Self is this very program.
 func Self() (string, error) { return os.Executable() }
@@ -20,14 +24,20 @@ func now() int64 {
 	return t.Nano()
 }
 
-func until(fd int, at int64) bool { return untilTimeout(fd, at) }
+func until(at int64, fds ...int) []bool { return untilTimeout(at, fds...) }
 
-// Without PDEATHSIG and subreapers the watchdog alone ends the group, and orphans
-// go to the system's first process.
-func becomeSubreaper()                   {}
-func dieWithParent(*syscall.SysProcAttr) {}
-func nameProcess(string)                 {}
-func onlyZombies(int) bool               { return false }
+// Without subreapers, orphans go to the system's first process. So only the group of the
+// command is known.
+func becomeSubreaper()             {}
+func nameProcess(string)           {}
+func descendants(int) []int        { return nil }
+func childless() bool              { return true }
+func duplicate(from, to int) error { return unix.Dup2(from, to) }
+func zombie(int) bool              { return false }
+func describe(pid int) string      { return "process " + strconv.Itoa(pid) }
+
+// groupGone reports whether no process of the group is left.
+func groupGone(group int) bool { return unix.Kill(-group, 0) == unix.ESRCH }
 
 // stopGroup stops the processes of this group, and this one, which catches the
 // signal, by another that cannot be caught: unless its parent is of another session,

@@ -89,7 +89,7 @@ func (t *terminal) restore(group int, by syscall.Signal) {
 // and Stop reports false. One that stops itself when a person asks it to is not that.
 func (k *Child) Stop(sig os.Signal) (resume bool) {
 	t := k.terminal
-	if t == nil || k.gone {
+	if t == nil || k.noGroup.Load() {
 		return false
 	}
 	front := t.foreground()
@@ -126,7 +126,7 @@ func (k *Child) Stop(sig os.Signal) (resume bool) {
 
 // Continue lets the group run on, in front if this process is.
 func (k *Child) Continue() {
-	if t := k.terminal; t != nil && !k.gone {
+	if t := k.terminal; t != nil && !k.noGroup.Load() {
 		t.asked = false
 		if t.handed && t.foreground() == t.own {
 			t.give(k.group)

@@ -1,0 +1,197 @@
+//go:build linux
+
+package main
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// beats is a program that ends for KILL only, says its process id, and writes on and on.
+const beats = `#!/bin/sh
+trap "" TERM INT HUP QUIT
+echo $$ >pid
+while :; do echo beat >>beats; sleep 0.02; done
+`
+
+// sessions are the ways in which people's commands leave the process group. Each runs a
+// program that writes on and on.
+var sessions = map[string][]string{
+	"su":                              {"su", "-s", "/bin/sh", "root", "-c", "exec ./beats.sh"},
+	"su to another user":              {"su", "-s", "/bin/sh", "nobody", "-c", "./beats.sh; true"},
+	"runuser":                         {"runuser", "nobody", "-s", "/bin/sh", "-c", "./beats.sh; true"},
+	"script":                          {"script", "-qfc", "exec ./beats.sh", "/dev/null"},
+	"setsid":                          {"setsid", "-w", "./beats.sh"},
+	"setsid of a child":               {"sh", "-c", "setsid -w sh -c './beats.sh & wait' & wait"},
+	"a daemon whose parent has ended": {"sh", "-c", "setsid -f ./beats.sh; exec sleep 100"},
+	"a daemon of a daemon":            {"sh", "-c", "setsid -f sh -c 'setsid -f ./beats.sh; exec sleep 100'; exec sleep 100"},
+}
+
+// escapes starts a holder of n with these flags whose command left the process group as
+// sessions says, and waits until it writes.
+func (s *stage) escapes(how string, flags ...string) (holder *proc, pid int) {
+	s.t.Helper()
+	s.write("beats.sh", beats)
+	must(s.t, os.Chmod(s.path("beats.sh"), 0o755))
+	args := append([]string{"run"}, flags...)
+	holder = s.start("fencelock", append(append(args, "n", "--"), sessions[how]...)...)
+	return holder, s.pid("pid")
+}
+
+// forAll lets every user work in the folder of the stage.
+func (s *stage) forAll() *stage {
+	s.t.Helper()
+	for _, dir := range []string{s.dir, filepath.Dir(binary)} {
+		for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+			must(s.t, os.Chmod(dir, 0o777))
+		}
+	}
+	return s
+}
+
+func TestKilledHolderTakesWithItWhatLeftItsGroup(t *testing.T) {
+	t.Parallel()
+	for name := range sessions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sqliteStage(t).forAll()
+			holder, pid := s.escapes(name, "--ttl", "10m")
+			holder.signal("KILL")
+			holder.wait()
+			eventually(t, "the writer has ended", func() bool { return !alive(pid) })
+			// And long before anybody else can begin.
+			s.wants(exitNotAcquired, "free", "n")
+		})
+	}
+}
+
+func TestBrokenLockEndsWhatLeftTheGroup(t *testing.T) {
+	t.Parallel()
+	for name := range sessions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sqliteStage(t).forAll()
+			holder, pid := s.escapes(name, "--ttl", "10m", "--grace", "0")
+			s.must("break", "n", "--yes", "--token", token(t, s))
+			holder.wantExit(exitLost)
+			if alive(pid) {
+				t.Error("the writer lives when fencelock has ended")
+			}
+		})
+	}
+}
+
+// A command that dies of a signal has not chosen what it leaves behind.
+func TestNameStaysLockedUntilAKilledCommandLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t).forAll()
+	holder, pid := s.escapes("setsid")
+	holder.signal("TERM")
+	eventually(t, "it says what it waits for", func() bool {
+		return strings.Contains(holder.err.String(), "processes that it has started run on; the name stays locked")
+	})
+	s.wants(exitNotAcquired, "free", "n")
+	must(t, unix.Kill(pid, unix.SIGKILL))
+	holder.wantExit(128 + int(unix.SIGTERM))
+}
+
+// TERM for fencelock reaches also a command that setsid hides, once setsid has ended.
+func TestSignalIsPassedOnToWhatLeftTheGroup(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "n", "--", "setsid", "-w", "sh", "-c",
+		`trap "echo told >told; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
+	s.pid("pid")
+	holder.signal("TERM")
+	holder.wantExit(128 + int(unix.SIGTERM))
+	if s.read("told") == "" {
+		t.Error("the command in another session was not told")
+	}
+}
+
+func TestDaemonOfACommandThatEndedByItselfLivesOn(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	s.must("run", "n", "--", "sh", "-c", `setsid -f sh -c 'echo $$ >pid; exec sleep 1000' >/dev/null 2>&1; until [ -s pid ]; do sleep 0.02; done`)
+	pid := s.pid("pid")
+	if !alive(pid) {
+		t.Error("the daemon was ended with the command that started it")
+	}
+	must(t, unix.Kill(pid, unix.SIGKILL))
+}
+
+// asNobody starts fencelock as a user without rights.
+func (s *stage) asNobody(args ...string) *proc {
+	s.t.Helper()
+	p := s.command("fencelock", args...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	return p.begin()
+}
+
+// becomesRoot returns a program of the stage that runs its arguments as root, as sudo does.
+func (s *stage) becomesRoot() string {
+	s.t.Helper()
+	setpriv, err := exec.LookPath("setpriv")
+	must(s.t, err)
+	program, err := os.ReadFile(setpriv)
+	must(s.t, err)
+	must(s.t, os.WriteFile(s.path("setpriv"), program, 0o755))
+	must(s.t, os.Chmod(s.path("setpriv"), 0o755|fs.ModeSetuid))
+	s.write("sudo", "#!/bin/sh\nexec ./setpriv --reuid 0 --regid 0 --clear-groups \"$@\"\n")
+	must(s.t, os.Chmod(s.path("sudo"), 0o755))
+	s.write("beats.sh", beats)
+	must(s.t, os.Chmod(s.path("beats.sh"), 0o755))
+	return "./sudo"
+}
+
+func TestWhatFencelockMayNotEndIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]string{
+		"the command":        "exec ./sudo ./beats.sh",
+		"a child":            "./sudo ./beats.sh & exec sleep 1000",
+		"in another session": "setsid -w ./sudo ./beats.sh & exec sleep 1000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sqliteStage(t).forAll()
+			s.becomesRoot()
+			holder := s.asNobody("run", "--ttl", "5m", "n", "--", "sh", "-c", command)
+			pid := s.pid("pid")
+			s.must("break", "n", "--yes", "--token", token(t, s))
+			eventually(t, "it says so", func() bool {
+				return strings.Contains(holder.err.String(), "was lost") &&
+					strings.Contains(holder.err.String(), `("beats.sh" of root)`)
+			})
+			if !alive(pid) || strings.Contains(holder.err.String(), "stays locked") {
+				t.Errorf("the command lives: %v; it said %q", alive(pid), holder.err.String())
+			}
+			must(t, unix.Kill(pid, unix.SIGKILL))
+			holder.wantExit(exitLost)
+		})
+	}
+}
+
+func TestHiddenProcessCountsAsAlive(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t).forAll()
+	s.becomesRoot()
+	const hide = `mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"`
+	holder := s.start("unshare", "-m", "sh", "-c", hide, "sh", binary, "run", "--ttl", "5m", "n", "--",
+		"sh", "-c", "./sudo ./beats.sh & sleep 0.1; exit 3")
+	pid := s.pid("pid")
+	eventually(t, "it says what it waits for", func() bool {
+		return strings.Contains(holder.err.String(), "the name stays locked until they end")
+	})
+	s.wants(exitNotAcquired, "free", "n")
+	s.must("break", "n", "--yes", "--token", token(t, s))
+	eventually(t, "it says what it may not end", func() bool { return strings.Contains(holder.err.String(), "may not end") })
+	must(t, unix.Kill(pid, unix.SIGKILL))
+	holder.wantExit(exitLost)
+}

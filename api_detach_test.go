@@ -399,3 +399,43 @@ func TestLeaseIsSharedAfterAFailedDetach(t *testing.T) {
 		}
 	})
 }
+
+// A Client was closed while it adopted a lease, or its request was late. The store had applied the
+// request, so the key stayed taken for a TTL by a lease that nobody had.
+func TestAdoptWithoutAnAnswerIsUndone(t *testing.T) {
+	for name, end := range map[string]func(ctx context.Context, b *fencelock.Client) error{
+		"closed": func(ctx context.Context, b *fencelock.Client) error {
+			go b.Close()
+			<-ctx.Done()
+			return ctx.Err()
+		},
+		"no answer": func(ctx context.Context, _ *fencelock.Client) error { return errDown },
+	} {
+		for _, applied := range []bool{false, true} {
+			runInWorld(t, name, func(t *testing.T, w *world) {
+				a, b := w.client(nil), w.client(nil)
+				h := w.detach(a, w.lock(a, "k"))
+				cut := only(func(ctx context.Context, _ string) error { return end(ctx, b) }, "adopt")
+				if applied {
+					w.store.meddle(nil, cut)
+				} else {
+					w.store.meddle(cut, nil)
+				}
+				_, err := b.Adopt(bg, h)
+				if name == "closed" {
+					w.is(err, fencelock.ErrClosed)
+				} else {
+					w.is(err, fencelock.ErrUnavailable)
+				}
+				w.store.heal()
+				ok(t, b.Close())
+				if err := a.ReleaseDetached(bg, h); applied {
+					w.is(err, fencelock.ErrLost)
+				} else {
+					ok(t, err)
+				}
+				w.free("k")
+			})
+		}
+	}
+}

@@ -229,3 +229,39 @@ func TestLockDelayOfABreakThatCannotBe(t *testing.T) {
 		w.free("k")
 	})
 }
+
+// A program released its lock while the store was away for a moment, and closed its Client. The
+// key stayed closed for the rest of the lease and the delay, as after a loss.
+func TestCloseSendsWhatIsOwedInSpiteOfALockDelay(t *testing.T) {
+	for name, owe := range map[string]func(w *world, c *fencelock.Client){
+		"a release": func(w *world, c *fencelock.Client) {
+			l := w.lock(c, "k", fencelock.LockDelay(lockDelay))
+			w.store.meddle(down, nil)
+			w.is(l.Release(bg), fencelock.ErrUnavailable)
+		},
+		"the place of a call that was cancelled": func(w *world, c *fencelock.Client) {
+			holder := w.lock(c, "k", fencelock.MinHold(0))
+			ctx, cancel := context.WithCancel(bg)
+			waits := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k", fencelock.LockDelay(lockDelay)) })
+			w.release(holder)
+			w.store.meddle(down, nil)
+			cancel()
+			if l, err := waits.wait(); err == nil {
+				w.is(l.Release(bg), fencelock.ErrUnavailable)
+			}
+		},
+		"the place of a call whose request got no answer": func(w *world, c *fencelock.Client) {
+			w.store.meddle(nil, down)
+			w.is(errOf(c.Lock(bg, "k", fencelock.LockDelay(lockDelay), fencelock.Wait(time.Second))), fencelock.ErrUnavailable)
+		},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			owe(w, c)
+			time.Sleep(700 * time.Millisecond) // some Leaves have failed, and none is under way
+			w.store.heal()
+			ok(t, c.Close())
+			w.free("k")
+		})
+	}
+}

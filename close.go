@@ -184,8 +184,8 @@ func (cl *claim) close() {
 		cl.leaveInBackgroundLocked(exit)
 		return
 	}
-	if cl.readRare().lockDelay > 0 && cl.state == stateLeaving && !cl.leaveRunning {
-		cl.state = stateEnded // its lease runs out in the store, which is the delay
+	if cl.readRare().lockDelay > 0 && cl.readRare().lost != nil && cl.state == stateLeaving && !cl.leaveRunning {
+		cl.state = stateEnded // its lease runs out in the store, which is the delay after a loss
 		cl.planLocked(now)
 		cl.c.life.endWork()
 		return

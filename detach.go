@@ -166,8 +166,10 @@ func (l *Lease) endDetached() error {
 // also if the lease was taken with a ClaimID.
 //
 // Errors: ErrLost if the lease ended, or if another process adopted it; ErrUnavailable if
-// the store gives no answer within two seconds, or one TTL. Then the outcome is unknown: if
-// the handle turns out to be used up, the key is free when the TTL is over.
+// the store gives no answer within two seconds, or one TTL. Then the outcome is unknown, and
+// what may have been adopted is released in the background: the handle may be used again, and
+// if it turns out to be used up, the key is free. So is it after ErrClosed, if the Client was
+// closed meanwhile.
 func (c *Client) Adopt(ctx context.Context, h Handle, opts ...Option) (*Lease, error) {
 	r := request{op: opAdopt, key: h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
 	a := newAcquisition(ctx, c, r)
@@ -197,7 +199,21 @@ func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
 	cl := a.newClaim()
 	cl.token, cl.span, cl.used = h.ticket.Token, int32(h.ticket.Span), int32(int64(h.token)-h.ticket.Token)
 	a.claim = cl
-	return a.askAdopt(d, &h)
+	l, err := a.askAdopt(d, &h)
+	if err != nil {
+		cl.abandonAdopt()
+	}
+	return l, err
+}
+
+// abandonAdopt takes the claim out of the line if an Adopt without an answer may have made it.
+// The handle is left as it is.
+func (cl *claim) abandonAdopt() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.uncertain && cl.state == stateNew {
+		cl.leaveInBackgroundLocked(driver.Exit{})
+	}
 }
 
 // askAdopt sends Adopt until the store answers, as a try does.
@@ -214,13 +230,15 @@ func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
 		case err == nil:
 			return a.adopted(&t, sent, now)
 		case driver.Gone(err):
+			cl.uncertain = false // no request that is on its way finds a claim to adopt
 			return nil, lostHandle(h, err)
 		case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
 			return nil, unavailable(context.Background(), err)
 		}
+		cl.uncertain = true
 		pause, again := a.backoff.pauseAfter(a.attempt, unavailable(a.ctx, err))
 		if !again || now >= a.start+int64(a.patience) || a.ctx.Err() != nil || c.life.acquiring.Err() != nil {
-			return nil, unavailable(a.ctx, err)
+			return nil, c.storeError(a.ctx, err)
 		}
 		a.pause(pause)
 	}
@@ -231,8 +249,9 @@ func (a *acquisition) adopted(t *driver.Ticket, sent, now int64) (*Lease, error)
 	cl := a.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.ttl, cl.granted = t.TTL, true
+	cl.ttl, cl.granted, cl.state = t.TTL, true, stateHeld
 	late := !cl.confirmLeaseLocked(sent, now, t.Left)
+	cl.planLocked(now) // before the look at the phase: Close ends what is scheduled
 	if closed := !a.c.life.open(); closed || late {
 		cl.leaveInBackgroundLocked(driver.Exit{})
 		if closed {
@@ -240,12 +259,10 @@ func (a *acquisition) adopted(t *driver.Ticket, sent, now int64) (*Lease, error)
 		}
 		return nil, unavailable(a.ctx, errLate)
 	}
-	cl.state = stateHeld
 	if t.Mark != "" {
 		cl.writeRare().mark = t.Mark
 	}
 	cl.contended = true
-	cl.planLocked(now)
 	return cl.grantLocked(a, now, false), nil
 }
 

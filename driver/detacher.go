@@ -21,7 +21,8 @@ type Detacher interface {
 	// least by.TTL, Renew, Leave, Adopt and Enter of it answer Adopted.
 	//
 	// It answers GoneError if no granted claim has the ID of t. A repeated Adopt with the
-	// same by finds the claim.
+	// same by finds the claim. If the answer is lost, Leave of by with t.Token ends the claim,
+	// if it was adopted.
 	Adopt(ctx context.Context, t Ticket, by Claim) (Ticket, error)
 }
 

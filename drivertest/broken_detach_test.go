@@ -104,6 +104,14 @@ var brokenDetaches = []breaker{
 			return got, err
 		}
 	}, "OnlyHoldersAreAdopted"},
+	{"a claim leaves only for whoever got the answer to its Adopt", func(b *broken) {
+		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+			if _, entered := b.known(t.Key, t.ID); !entered && !t.Granted && t.Token > 0 {
+				return driver.GoneError{}
+			}
+			return b.Store.Leave(ctx, t, e)
+		}
+	}, "AdoptWithoutAnAnswerIsUndone"},
 	{"a broken claim can be adopted", func(b *broken) {
 		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
 			got, err := b.Store.Adopt(ctx, t, by)

@@ -42,6 +42,15 @@ var detachLaws = []law{
 		t.adoptedByAnother("Adopt by a second process", err)
 		first.stillHolds()
 	}, "a handle that two processes have must make one holder, and a lost answer must not make none"},
+	{"AdoptWithoutAnAnswerIsUndone", detaches, func(w *world, key string) {
+		t := w.a.holds(w.claim(key)).detach()
+		x := w.b.adopts(t)
+		// All that a process knows whose Adopt got no answer.
+		lost := w.view().with(driver.Ticket{Claim: x.Claim, Token: t.Token})
+		w.must("Leave of a claim that got no answer to its Adopt", lost.leave(driver.Exit{Tombstone: true}))
+		w.a.empty(key)
+		w.b.holds(w.claim(key))
+	}, "a process that ends while it adopts would keep the key from everybody, and nobody has the lease"},
 	{"AdoptedInItsPlace", all(fair, detaches), func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).detach()
 		next, last := w.b.waits(w.claim(key)), w.a.waits(w.claim(key))

@@ -76,12 +76,8 @@ var errStay = errors.New("the claim keeps its place")
 func (s *Server) serveWant(
 	c *call, w *want, what string, take func(ctx context.Context, c *call, w *want) (any, error),
 ) (any, error) {
-	if h, ok := s.kept.again(w.id); ok {
-		if !w.isAs(h.want) {
-			return nil, reused().about(w)
-		}
-		w.slot = h.want.slot
-		return c.granted(w, h, h.lease.Deadline()), nil
+	if h, err := s.kept.again(w); h != nil || err != nil {
+		return c.grantedAgain(w, h, err)
 	}
 	if err := s.held.room(c, w); err != nil {
 		return nil, err
@@ -91,6 +87,10 @@ func (s *Server) serveWant(
 		return nil, err
 	}
 	defer s.waits.end(turn)
+	// The call before this one may have been granted as it was told to end.
+	if h, err := s.kept.again(w); h != nil || err != nil {
+		return c.grantedAgain(w, h, err)
+	}
 	if w.Stay {
 		timer := time.AfterFunc(w.wait, func() { turn.cancel(errStay) })
 		defer timer.Stop()
@@ -141,6 +141,15 @@ func (s *Server) handOver(ctx context.Context, c *call, w *want, l *fencelock.Le
 	}
 	s.held.add(c.who.name, string(h), deadline)
 	return c.granted(w, &holding{handle: string(h), lease: l}, deadline), nil
+}
+
+// grantedAgain is the answer to a request that is repeated, if h is the lease that it was granted.
+func (c *call) grantedAgain(w *want, h *holding, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	w.slot = h.want.slot
+	return c.granted(w, h, h.lease.Deadline()), nil
 }
 
 // granted is the answer for a lease that lasts until deadline.

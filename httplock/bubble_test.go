@@ -104,10 +104,16 @@ type pending struct {
 
 // begin sends a POST that waits.
 func (l *local) begin(path, body string) *pending {
+	p := l.start(path, body)
+	synctest.Wait()
+	return p
+}
+
+// start sends a POST, and does not wait until anything has happened.
+func (l *local) start(path, body string) *pending {
 	ctx, cancel := context.WithCancel(l.Context())
 	p := &pending{cancel, make(chan result, 1)}
 	go func() { p.done <- l.doUntil(ctx, http.MethodPost, path, body) }()
-	synctest.Wait()
 	return p
 }
 

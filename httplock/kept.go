@@ -91,12 +91,23 @@ func (k *kept) remove(h *holding) {
 	k.s.watch.Poke(h.lease.Key())
 }
 
-// again finds the lease that an earlier request for a claim was granted.
-func (k *kept) again(id string) (*holding, bool) {
+// of returns the lease that a request for a claim was granted, or nil.
+func (k *kept) of(id string) *holding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h := k.byID[id]
-	return h, h != nil && h.lease.Err() == nil
+	if h := k.byID[id]; h != nil && h.lease.Err() == nil {
+		return h
+	}
+	return nil
+}
+
+// again returns the lease that an earlier request for w was granted, or nil.
+func (k *kept) again(w *want) (*holding, error) {
+	h := k.of(w.id)
+	if h != nil && !w.isAs(h.want) {
+		return nil, reused().about(w)
+	}
+	return h, nil
 }
 
 func (k *kept) len() int {
@@ -133,16 +144,12 @@ func (s *Server) takeKept(ctx context.Context, c *call, w *want) (any, error) {
 	// The context of the lease must not end with the request.
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer stop()
-	var h *holding
-	var err error
-	if w.slot != nil {
-		h, err = s.keepSlot(own, c, w)
-	} else {
-		var l *fencelock.Lease
-		if l, err = w.lock(own, s.locks, w.waiting()); err == nil {
-			h = s.kept.add(w, c.who.name, l)
-		}
+	h, err := s.keep(own, c, w)
+	if !stop() && h != nil {
+		// The request has ended in the instant of its grant. The context of the lease has ended,
+		// too, so nobody would find the lease, nor end it.
+		_ = h.release(own, false)
+		h, err = nil, errors.Join(ctx.Err(), context.Cause(ctx))
 	}
 	if err != nil || h == nil {
 		cancel(nil)
@@ -152,6 +159,18 @@ func (s *Server) takeKept(ctx context.Context, c *call, w *want) (any, error) {
 		return nil, err
 	}
 	return c.granted(w, h, h.lease.Deadline()), nil
+}
+
+// keep takes what w asks for. It returns nothing if the slot of w is done.
+func (s *Server) keep(ctx context.Context, c *call, w *want) (*holding, error) {
+	if w.slot != nil {
+		return s.keepSlot(ctx, c, w)
+	}
+	l, err := w.lock(ctx, s.locks, w.waiting())
+	if err != nil {
+		return nil, err
+	}
+	return s.kept.add(w, c.who.name, l), nil
 }
 
 var errNotDone = errors.New("the slot stays open")

@@ -49,7 +49,7 @@ func (s *Server) leave(c *call) (any, error) {
 
 // endClaim takes the claim of w out of its line, if it is there.
 func (s *Server) endClaim(ctx context.Context, w *want) error {
-	if h, ok := s.kept.again(w.id); ok {
+	if h := s.kept.of(w.id); h != nil {
 		return h.release(ctx, false)
 	}
 	if !s.locks.Detaches() {

@@ -1,0 +1,105 @@
+package httplock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// atGrant is a store that cannot pass leases on. It does something in the instant in which the
+// store has granted a claim, and nobody knows of it yet.
+type atGrant struct {
+	driver.Backend
+	do func()
+}
+
+func (s *atGrant) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	t, err := s.Backend.Enter(ctx, c)
+	if do := s.do; err == nil && t.Granted && do != nil {
+		s.do = nil
+		do()
+	}
+	return t, err
+}
+
+// The client of a quorum or of ZooKeeper closed its connection as its lock was granted. The lease
+// stayed until its ttl, and no handle ended it.
+func TestClientThatGoesAsItIsGrantedLeavesNothing(t *testing.T) {
+	for _, path := range []string{"/v1/acquire", "/v1/once"} {
+		slot := map[string]string{"/v1/once": `,"slot":"1h"`}[path]
+		body := fmt.Sprintf(`{"key":"k","ttl":"10m","wait":"3s","stay":true,"request_id":"wish-of-mine"%s}`, slot)
+		for name, end := range map[string]func(a *local, cancel func()){
+			"the client goes":   func(_ *local, cancel func()) { cancel() },
+			"the server drains": func(a *local, _ func()) { a.Drain() },
+			"the wait is over":  func(*local, func()) { time.Sleep(3 * time.Second) },
+		} {
+			t.Run(path+", "+name, func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					store := &atGrant{Backend: w.store}
+					w.store = store
+					a, b := w.server(nil), w.server(nil)
+					ctx, cancel := context.WithCancel(w.Context())
+					defer cancel()
+					store.do = func() {
+						end(a, cancel)
+						time.Sleep(time.Millisecond) // until the server has heard of it
+					}
+					a.doUntil(ctx, "POST", path, body)
+					synctest.Wait()
+					if n := a.Kept(); n != 0 {
+						t.Errorf("%d leases are kept", n)
+					}
+					b.verb("release", b.acquire("k")).ok(t)
+				})
+			})
+		}
+	}
+}
+
+// A request was repeated over a new connection as its first copy was granted. It waited in line
+// behind its own grant.
+func TestRequestThatIsRepeatedAsItIsGranted(t *testing.T) {
+	const body = `{"key":"k","ttl":"10m","wait":"1m","request_id":"wish-of-mine"}`
+	inWorld(t, func(w *world) {
+		store := &atGrant{Backend: w.store}
+		w.store = store
+		a := w.server(nil)
+		var again *pending
+		store.do = func() {
+			again = a.start("/v1/acquire", body)
+			time.Sleep(time.Millisecond) // until the server waits for the end of the first copy
+		}
+		first := a.begin("/v1/acquire", body)
+		time.Sleep(time.Second)
+		first.wait(t).is(t, 503, "come-again")
+		h := again.wait(t).ok(t)
+		a.verb("renew", h).ok(t)
+		a.verb("release", h).ok(t)
+	})
+}
+
+// The same, at any moment around the grant.
+func TestRequestThatIsRepeatedAroundItsGrant(t *testing.T) {
+	inWorld(t, func(w *world) {
+		store := &atGrant{Backend: w.store}
+		w.store = store
+		a := w.server(nil)
+		for i := range 1000 {
+			body := fmt.Sprintf(`{"key":"k%d","ttl":"10m","wait":"1m","request_id":"wish-of-mine"}`, i)
+			store.do = func() { time.Sleep(time.Millisecond) }
+			first := a.start("/v1/acquire", body)
+			time.Sleep(time.Millisecond) // both go on in one instant of virtual time
+			again := a.start("/v1/acquire", body)
+			time.Sleep(time.Millisecond)
+			h := again.wait(t).ok(t)
+			if r := first.wait(t); r.status == 200 && r.text("handle") != h.text("handle") {
+				t.Fatalf("the copies have %v and %v", r.answer, h.answer)
+			}
+			a.verb("release", h).ok(t)
+		}
+	})
+}

@@ -8,13 +8,6 @@ modules=(. redislock etcdlock zklock storeurl httplock promfence otelfence lab c
 unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 
-# Words that docs/terms.md has replaced. Each had a private meaning once.
-retired='ears?|bells?|deaf|shout|tidings|shuttle|detour|straighten|heir|doubts|dice|parting|vigil|bury|haunt|tally|labour|errand|crowd|seldom'
-if git grep -nwiE "$retired" -- '*.go' '*.lua' '*.sql' '*.md' ':!scripts/lint.sh' >&2; then
-	echo "these words are retired; docs/terms.md has the ones to use" >&2
-	exit 1
-fi
-
 linter=$(GOWORK=off go -C tools tool -n golangci-lint) # builds it, once
 for module in "${modules[@]}" integrations/*/ examples/migration tools/release; do
 	(

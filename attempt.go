@@ -263,6 +263,7 @@ func (a *acquisition) await() error {
 		return nil
 	case driver.Gone(err):
 		reason, operator := goneDetail(err)
+		cl.unseen = !operator
 		cl.goneLocked(reason, operator)
 		return nil
 	case call.Err() != nil:
@@ -330,12 +331,36 @@ func (cl *claim) endedForGood() error {
 // behind all others, and behind the old one until its Leave has arrived.
 func (a *acquisition) enterAnew() {
 	old := a.claim
-	old.leaveIfEntered()
+	if !a.leaveUnseen(old) {
+		old.leaveIfEntered()
+	}
 	a.claim = a.newClaim()
 	a.answered = false // what the store said of the line is out of date
 	if a.queue != nil {
 		a.queue.replaceClaim(a.claim)
 	}
+}
+
+// leaveUnseen takes a claim out of the line that a reading did not find there, before another one
+// enters, and reports whether it was such a claim. A store that lags behind may have answered the
+// reading; the claim would be granted then, and the new one would wait behind it for a TTL.
+func (a *acquisition) leaveUnseen(cl *claim) bool {
+	cl.mu.Lock()
+	unseen := cl.unseen
+	t, e := cl.leaveTicketLocked(), driver.Exit{Tombstone: cl.mayEnterLocked()}
+	cl.mu.Unlock()
+	if !unseen {
+		return false
+	}
+	now := a.c.clock.now()
+	call := a.call(now, leaveTimeout(t.TTL))
+	defer call.end()
+	if err := a.c.backend.Leave(call, t, e); !leaveDecided(err) {
+		cl.mu.Lock()
+		cl.leaveLaterLocked(now, driver.Exit{})
+		cl.mu.Unlock()
+	}
+	return true
 }
 
 // leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the

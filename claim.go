@@ -69,6 +69,7 @@ type claim struct {
 	noWait       bool // it was sent with NoWait
 	behindOthers bool // other claims were in line before it
 	contended    bool // other claims are in line behind it, or the store did not say
+	unseen       bool // a reading did not find it in line while it waited
 	uncertain    bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
 	reserving    bool // a Reserve is under way
 	atRisk       bool // reported to Hooks.AtRisk

@@ -135,3 +135,39 @@ func TestHandOffThatCrossesACancellationIsReleasedInTheBackground(t *testing.T) 
 		}
 	})
 }
+
+// TestClaimThatIsNotFoundIsLeftBeforeAnotherEnters: a store that lags behind says that a waiting claim
+// is not there, just when it is granted. Another one would wait behind it for a TTL.
+func TestClaimThatIsNotFoundIsLeftBeforeAnotherEnters(t *testing.T) {
+	for _, lost := range []bool{false, true} { // the answer to the Leave
+		bubble(t, func(t *testing.T, s *memlock.Store) {
+			b, c := tapped(t, s)
+			held := mustLock(t, plain(t, s), "k")
+			b.await = func(ctx context.Context, k driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+				got, err := do()
+				if err == nil && got.Granted && len(b.entered()) == 1 {
+					return driver.Ticket{}, driver.GoneError{}
+				}
+				return got, err
+			}
+			b.leave = func(_ context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
+				if n := len(b.entered()); n != 1 {
+					t.Errorf("%d claims have entered when the first one leaves; want one", n)
+				}
+				b.set(func() { b.leave = nil })
+				if err := do(); err != nil || !lost {
+					return err
+				}
+				return context.DeadlineExceeded
+			}
+			granted := lockLater(t, c)
+			synctest.Wait()
+			begin := time.Now()
+			mustRelease(t, held)
+			l := <-granted
+			tookAtMost(t, begin, time.Second)
+			mustRelease(t, l)
+			wantEmpty(t, s)
+		})
+	}
+}

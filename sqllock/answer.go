@@ -18,6 +18,7 @@ type answer struct {
 	head   *driver.BusyError // the first of a line in which the claim waits
 	refuse error             // why there is no ticket, or no such claim
 	lost   map[int64]error   // why leases are gone, by their place in the list, from 1
+	last   int64             // the largest token of the line, if a reading tells
 	broke  bool              // the step was sent again, and may have happened the first time
 }
 
@@ -50,6 +51,8 @@ func (a *answer) add(r *row) error {
 		a.broken = append(a.broken, broken{ref, driver.GoneError{Broken: true, Reason: r.note}})
 	case "touched":
 		a.touched = append(a.touched, ref.Key)
+	case "line":
+		a.last = r.last
 	case "stranger":
 		a.strangers = true
 	case "again", "removed": // a step on SQLite goes on

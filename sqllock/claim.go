@@ -105,6 +105,11 @@ func (s *snapshot) stale() bool {
 	})
 }
 
+// old reports whether s was read before a claim of ws drew its token, which is in it or was.
+func (s *snapshot) old(ws []*waiter) bool {
+	return s.last > 0 && slices.ContainsFunc(ws, func(w *waiter) bool { return s.last < w.t.Token })
+}
+
 // mixed reports that claims of different capacities are in line.
 func (s *snapshot) mixed() bool {
 	return slices.ContainsFunc(s.claims, func(c row) bool { return c.capacity != s.claims[0].capacity })

@@ -119,6 +119,10 @@
 // server that others have replaced and that still takes writes refuses nothing: give the
 // pool a SetConnMaxLifetime, as package storeurl does.
 //
+// A pooler that sends reads to standbys, as Pgpool does, makes waiters slower to see a grant, and
+// nothing worse: a reading names the server that answered, and a waiter asks by a step that
+// writes if that is a standby. Line, and with it the command show, returns an error then.
+//
 // Locks do not survive a failover to a standby that lags behind. Their tokens still rise,
 // as far as the clocks of both servers agree. A connection must be to the primary: with
 // several hosts in the DSN, add target_session_attrs=read-write.

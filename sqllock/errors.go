@@ -67,3 +67,19 @@ func closeConn(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	conn.Close()
 }
+
+// standbyError says which server answered a read that decides who holds a lock, and that it takes no
+// writes: it may not have heard of the latest steps.
+type standbyError string
+
+func (e standbyError) Error() string {
+	return string(e) + " answered, which takes no writes and may lag behind: connect to the primary, past a pooler " +
+		"that sends reads to standbys"
+}
+
+// SQLState is what the server would have answered to a write.
+func (e standbyError) SQLState() string { return "25006" }
+
+// errOld says that a line was read as it was before a claim that is in it.
+var errOld = errors.New("an old state of the line was answered: connect to the primary, past a pooler that sends " +
+	"reads to standbys")

@@ -34,7 +34,11 @@ func examinePostgres(ctx context.Context, e *examination) error {
 	if host.Valid {
 		e.Hosts = []string{host.String}
 	}
-	e.postgresRole(standby)
+	splits, err := e.postgresSplits(ctx)
+	if err != nil {
+		return err
+	}
+	e.postgresRole(standby && !splits)
 	if err := e.postgresTables(ctx); err != nil {
 		return err
 	}
@@ -64,6 +68,53 @@ func (e *examination) postgresRole(standby bool) {
 				"committed spares.",
 			e.alterRole("default_transaction_isolation = 'read committed'"))
 	}
+}
+
+// postgresSplits finds out whether standbys answer reads, while steps go to the primary.
+func (e *examination) postgresSplits(ctx context.Context) (splits bool, err error) {
+	var from string
+	for range 8 { // a pooler chooses a server for each connection
+		// No function in it is volatile: pg_is_in_recovery is, and Pgpool would ask the primary.
+		err := e.onNew(ctx, false, "SELECT CASE WHEN current_setting('transaction_read_only') = 'on' AND "+
+			"current_setting('default_transaction_read_only') = 'off' THEN coalesce(host(inet_server_addr()) || ':' "+
+			"|| inet_server_port(), 'a local server') ELSE '' END", &from)
+		if err != nil {
+			return false, err
+		}
+		if from != "" {
+			break
+		}
+	}
+	// A pooler that splits reads sends a transaction, or a volatile function, to the primary.
+	var drawn string
+	if from == "" || e.onNew(ctx, true, "SELECT txid_current()::text WHERE NOT pg_is_in_recovery()", &drawn) != nil {
+		return false, ctx.Err()
+	}
+	e.addValue(driver.SeverityWarning, "postgres-read-splitting", "reads", "answered by the standby "+from,
+		"A pooler or a proxy sends some statements or connections to a standby, and others to the primary. A standby "+
+			"that lags behind does not show the latest grants. Locks are correct, but a waiter asks by steps that "+
+			"write, and ls, show and watch may be late or fail.",
+		"connect to the primary, or past the pooler; or turn its splitting of reads off: load_balance_mode = off in "+
+			"pgpool.conf, query_parser_read_write_splitting = false in pgcat.toml")
+	return true, nil
+}
+
+// onNew asks over a connection that is closed afterwards, in a transaction or not.
+func (e *examination) onNew(ctx context.Context, inTx bool, query string, to *string) error {
+	conn, err := e.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	if !inTx {
+		return conn.QueryRowContext(ctx, query).Scan(to)
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	return tx.QueryRowContext(ctx, query).Scan(to)
 }
 
 // postgresTables looks for a second set of tables.

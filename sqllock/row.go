@@ -23,6 +23,7 @@ type row struct {
 	owner, note                   string
 	now, last                     int64
 	ahead, remains                int64
+	standby                       string // the server that answered, if it takes no writes
 }
 
 // columns says where the columns of an answer belong.
@@ -46,6 +47,7 @@ var columns = map[string]func(r *row) sql.Scanner{
 	"now":       func(r *row) sql.Scanner { return orZero[int64]{&r.now} },
 	"last":      func(r *row) sql.Scanner { return orZero[int64]{&r.last} },
 	"ahead":     func(r *row) sql.Scanner { return orZero[int64]{&r.ahead} },
+	"standby":   func(r *row) sql.Scanner { return orZero[string]{&r.standby} },
 	"remains":   func(r *row) sql.Scanner { return orZero[int64]{&r.remains} },
 }
 
@@ -84,6 +86,9 @@ func eachRow(rows *sql.Rows, key string, take func(r *row) error) error {
 		for rows.Next() {
 			if err := rows.Scan(to...); err != nil {
 				return scanned(key, err)
+			}
+			if r.standby != "" {
+				return standbyError(r.standby)
 			}
 			if err := take(&r); err != nil {
 				return err

@@ -27,6 +27,7 @@ type server struct {
 
 	statements sync.WaitGroup // those that may go on without their callers
 	inTime     atomic.Int64   // how many in a row had their answer before the caller left, up to quickAfter
+	standbyAt  atomic.Int64   // when a standby answered, in ns since 1970; see leavesStandby
 	late       atomic.Int64   // how many of them go on without their callers now
 }
 
@@ -274,7 +275,22 @@ func (s *server) undone(err error) bool {
 // moved reports whether a step was refused because its server takes no writes: after a failover
 // without a cut the connections of a pool lead to the old primary, which others may still serve.
 func (s *server) moved(err error) bool {
+	if errors.As(err, new(standbyError)) {
+		return s.leavesStandby()
+	}
 	return err != nil && slices.Contains(s.errors.moved, s.errors.code(err))
+}
+
+// leavesStandby reports whether a connection is given up because a standby has answered a read: for a
+// second, as after a failover, and then not for ten, because a pooler that sends reads to standbys
+// would do the same on a new one.
+func (s *server) leavesStandby() bool {
+	now, at := time.Now().UnixNano(), s.standbyAt.Load()
+	if at == 0 || now-at > int64(10*time.Second) {
+		s.standbyAt.Store(now)
+		return true
+	}
+	return now-at < int64(time.Second)
 }
 
 // mustClose reports whether the connection that err came over may not be used again.
@@ -306,7 +322,7 @@ func (s *server) retry(ctx context.Context, f func() error) error {
 
 func (s *server) fail(what, key string, err error) error {
 	return failure(s.name, what, key, err, func(err error) (string, bool) {
-		if s.moved(err) {
+		if slices.Contains(s.errors.moved, s.errors.code(err)) {
 			return "the server is a standby or read-only: connect to the primary", false
 		}
 		code := s.errors.code(err)

@@ -150,17 +150,35 @@ func (s *steps) purge(ctx context.Context, key string) (effects, error) {
 	return a.effects, err
 }
 
-// standing describes the grant of a claim, or says why there is none.
-func (s *steps) standing(ctx context.Context, key, id string) (*grant, driver.GoneError, error) {
-	a, err := s.step(ctx, "read the line of", key, "standing", []byte(key), s.text(id))
-	if err != nil {
+// standing describes the grant of the claim of t, or says why there is none.
+func (s *steps) standing(ctx context.Context, t *driver.Ticket) (*grant, driver.GoneError, error) {
+	a, err := s.step(ctx, "read the line of", t.Key, "standing", []byte(t.Key), s.text(t.ID))
+	switch {
+	case err != nil:
 		return nil, driver.GoneError{}, err
-	}
-	if len(a.granted) > 0 {
+	case len(a.granted) > 0:
 		return &a.granted[0], driver.GoneError{}, nil
+	case a.last > 0 && a.last < t.Token:
+		return nil, driver.GoneError{}, errOld
 	}
 	gone, _ := a.refuse.(driver.GoneError)
 	return nil, gone, nil
+}
+
+// rejoin says how the claim of t stands by a step that writes, where reads are answered by standbys.
+// An Enter finds the claim. If it has made another one instead, that one leaves.
+func (s *steps) rejoin(ctx context.Context, t *driver.Ticket) (driver.Ticket, effects, error) {
+	got, e, err := s.enter(ctx, &t.Claim, false)
+	if err == nil && got.Token != t.Token {
+		var left effects
+		left, err = s.leave(ctx, &got, driver.Exit{})
+		e.granted, e.broken = append(e.granted, left.granted...), append(e.broken, left.broken...)
+		e.touched, e.strangers = append(e.touched, left.touched...), e.strangers || left.strangers
+		if err == nil || driver.Gone(err) {
+			err = driver.GoneError{}
+		}
+	}
+	return got, e, err
 }
 
 // news returns what other processes did to claims of this node: grants, as long as they were not

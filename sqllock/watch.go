@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -195,6 +196,10 @@ func (b *Backend) readLine(key string, ws []*waiter) (quiet time.Duration) {
 			s, err = b.store.line(ctx, key)
 		}
 	}
+	if errors.As(err, new(standbyError)) || err == nil && s.old(ws) {
+		b.askAgain(ctx, ws)
+		return lull
+	}
 	if err != nil {
 		for _, w := range ws {
 			w.tell(result{err: b.explain(b.ctx, err)})
@@ -203,8 +208,10 @@ func (b *Backend) readLine(key string, ws []*waiter) (quiet time.Duration) {
 	}
 	for _, w := range b.waiters.update(&s, ws) {
 		// A reading of the line does not tell all of a grant, nor why a claim is gone.
-		g, gone, err := b.store.standing(ctx, w.t.Key, w.t.ID)
+		g, gone, err := b.store.standing(ctx, &w.t)
 		switch {
+		case err == errOld || errors.As(err, new(standbyError)):
+			b.askAgain(ctx, []*waiter{w})
 		case err != nil:
 			w.tell(result{err: b.explain(b.ctx, err)})
 		case g != nil:
@@ -214,4 +221,18 @@ func (b *Backend) readLine(key string, ws []*waiter) (quiet time.Duration) {
 		}
 	}
 	return s.quiet()
+}
+
+// askAgain tells waiters how their claims stand where reads are answered by a server that lags
+// behind: it asks by a step that writes, which no such server takes.
+func (b *Backend) askAgain(ctx context.Context, ws []*waiter) {
+	for _, w := range ws {
+		t, e, err := b.store.rejoin(ctx, &w.t)
+		b.deliver(e)
+		if err != nil {
+			w.tell(result{err: b.explain(b.ctx, err)})
+		} else if t.Granted || time.Since(w.since) >= maxAwait {
+			w.tell(result{t: t})
+		}
+	}
 }

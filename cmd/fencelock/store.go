@@ -241,7 +241,7 @@ func (s *store) connect(ctx context.Context, name string, most time.Duration) (*
 		open, err := s.Open(ctx, storeurl.Config{MaxConns: cmp.Or(s.conns, 1)})
 		if err == nil {
 			err = open.Ping(ctx)
-			if s.examined && errors.As(err, new(*driver.PermanentError)) {
+			if s.examined && refuses(err) {
 				err = nil
 			}
 			if err != nil {
@@ -259,6 +259,12 @@ func (s *store) connect(ctx context.Context, name string, most time.Duration) (*
 	case <-ctx.Done():
 		return nil, explain(s, name, ctx.Err())
 	}
+}
+
+// refuses reports whether err is what a store says that can be examined.
+func refuses(err error) bool {
+	return errors.As(err, new(*driver.PermanentError)) ||
+		storeurl.FromServer(err) && !errors.As(err, new(*storeurl.DeniedError))
 }
 
 // warn says which setting of the store endangers locks.

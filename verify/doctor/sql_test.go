@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"database/sql"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,17 @@ func TestPostgres(t *testing.T) {
 	finds(t, open(t, s.URL()).Backend, time.Minute, "note postgres-idle-in-transaction", "error postgres-read-only",
 		"error lock-refused")
 	finds(t, open(t, standby.URL()).Backend, time.Minute, "error postgres-standby", "error lock-refused")
+
+	run("ALTER ROLE postgres RESET ALL", "ALTER SYSTEM SET idle_in_transaction_session_timeout = '10min'",
+		"SELECT pg_reload_conf()")
+	split := testserver.SplitReads(t, s, standby, func(statement string) bool {
+		return strings.HasPrefix(statement, "SELECT CASE WHEN current_setting(")
+	})
+	finds(t, open(t, strings.Replace(s.URL(), s.Addr(), split.Addr(), 1)).Backend, time.Minute,
+		"warning postgres-read-splitting", "warning postgres-listen")
+
+	run("CREATE SCHEMA other", "CREATE TABLE other.fencelock_line ()")
+	finds(t, open(t, s.URL()).Backend, time.Minute, "error postgres-schemas", "error lock-refused")
 }
 
 func TestPgBouncer(t *testing.T) {

@@ -1,0 +1,117 @@
+package sql_test
+
+import (
+	"database/sql"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// reads returns what a pooler takes for a read that does not know that these functions write.
+func reads(writes string) func(statement string) bool {
+	known := regexp.MustCompile(writes)
+	return func(text string) bool {
+		return regexp.MustCompile(`^(SELECT|WITH)\b`).MatchString(text) && !known.MatchString(text)
+	}
+}
+
+// TestReadsAreAnsweredByAStandby: a pooler sends reads to a standby that does not hear of what the
+// primary does any more. A waiter sees its own grant all the same, and no hand-over costs a lease.
+func TestReadsAreAnsweredByAStandby(t *testing.T) {
+	t.Parallel()
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+		link := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})
+		standby := testserver.PostgresStandby(t, primary, link.Addr())
+		s := &store{kind: postgres, on: primary}
+		db, read := s.openDSN(t, primary.URL()), s.openDSN(t, standby.URL())
+		use(t, s.backendOn(t, db), "n")
+		until(t, "the standby has the line", func() bool {
+			var n int
+			return read.QueryRow("SELECT count(*) FROM fencelock_line").Scan(&n) == nil && n == 1
+		})
+		link.Close()
+
+		const steps = `fencelock_(enter|leave|renew|break|purge|sweep|enter_free|leave_free)\(|txid_current`
+		known := testserver.SplitReads(t, primary, standby, reads(steps+"|fencelock_(now|is_bound)"))
+		unknown := testserver.SplitReads(t, primary, standby, reads(steps))
+		t.Run("VolatileFunctionsAreKnown", func(t *testing.T) { s.handOvers(t, db, known) })
+		t.Run("OnlyStepsAreKnown", func(t *testing.T) { s.handOvers(t, db, unknown) })
+		// The other server takes writes, so that only the state of the line tells that it is old.
+		run(t, read, "SELECT pg_promote()")
+		t.Run("OldCopyThatTakesWrites", func(t *testing.T) { s.handOvers(t, db, unknown) })
+	})
+}
+
+// handOvers has three clients behind p take a lock from one another.
+func (s *store) handOvers(t *testing.T, db *sql.DB, p *testserver.Splitter) {
+	t.Helper()
+	s.handOversAt(t, db, p.Addr())
+	if p.FromStandby() == 0 {
+		t.Error("the standby has answered nothing; this test shows nothing")
+	}
+}
+
+func (s *store) handOversAt(t *testing.T, db *sql.DB, addr string) {
+	t.Helper()
+	dsn := strings.Replace(s.on.URL(), s.on.Addr(), addr, 1) + "&default_query_exec_mode=exec"
+	var clients []*fencelock.Client
+	for range 3 {
+		c := testclient.New(t, s.backendOn(t, s.openDSN(t, dsn)), &fencelock.Options{TTL: time.Minute})
+		t.Cleanup(func() { c.Close() })
+		clients = append(clients, c)
+	}
+	held, err := clients[0].Lock(soon(t), "n")
+	must(t, err)
+	for i := range 6 {
+		var next *fencelock.Lease
+		granted := behind(func() (err error) {
+			next, err = clients[(i+1)%len(clients)].Lock(soon(t), "n")
+			return err
+		})
+		until(t, "a client waits", func() bool {
+			return column[int](t, db, "SELECT count(*) FROM fencelock_claim WHERE key = 'n'")[0] == 2
+		})
+		must(t, held.Release(soon(t)))
+		if err := <-granted; err != nil {
+			t.Fatalf("hand-over %d: %v", i, err)
+		}
+		held = next
+	}
+	must(t, held.Release(soon(t)))
+}
+
+// TestDoctorFindsASplitterOfReads: some reads are answered by a standby, though steps go to the primary.
+func TestDoctorFindsASplitterOfReads(t *testing.T) {
+	t.Parallel()
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+		standby := testserver.PostgresStandby(t, primary, primary.Addr())
+		s := &store{kind: postgres, on: primary}
+		split := testserver.SplitReads(t, primary, standby, reads("txid_current"))
+		for _, c := range []struct{ addr, code string }{
+			{primary.Addr(), ""}, {standby.Addr(), "postgres-standby"}, {split.Addr(), "postgres-read-splitting"},
+		} {
+			b := s.new(t, s.openDSN(t, strings.Replace(primary.URL(), primary.Addr(), c.addr, 1)+"&default_query_exec_mode=exec"), nil)
+			e, err := b.Examine(soon(t), time.Minute)
+			must(t, err)
+			var found string
+			for _, f := range e.Findings {
+				if f.Code == "postgres-standby" || f.Code == "postgres-read-splitting" {
+					found += f.Code
+				}
+			}
+			if found != c.code {
+				t.Errorf("the findings at %s are %q; want %q: %+v", c.addr, found, c.code, e.Findings)
+			}
+		}
+	})
+}

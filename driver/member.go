@@ -103,6 +103,10 @@ type QuarantineError struct {
 }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("it is new, or has lost its data or been restarted, and takes no locks for another %v; "+
-		"if no lock can be left from before, it can be initialised", e.Left.Round(time.Millisecond))
+	left := e.Left.Round(time.Millisecond)
+	if left > 10*time.Second {
+		left = left.Round(time.Second) // several members say the same
+	}
+	return fmt.Sprintf("it is new, or has lost its data or been restarted, and grants no lock for another %v. "+
+		"If no lock can be left from before, end that with fencelock init, or with Initialise in a program", left)
 }

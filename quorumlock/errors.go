@@ -18,6 +18,9 @@ var (
 	errSilent   = errors.New("it has not responded lately, and too many requests to it are under way")
 )
 
+var errNoChange = &driver.PermanentError{Err: errors.New("its membership cannot be changed; delete it in the store, " +
+	"while no program of the quorum runs")}
+
 // errLeft is the answer to the renewal of a claim that leaves.
 var errLeft = driver.GoneError{Reason: "it has left"}
 
@@ -52,14 +55,33 @@ type shortError struct {
 }
 
 func (e *shortError) Error() string {
-	var texts []string
-	for i, err := range e.errs {
-		if err != nil {
-			texts = append(texts, fmt.Sprintf("%s: %v", e.b.nodes[i].name, err))
-		}
-	}
+	texts := e.texts()
 	return fmt.Sprintf("%q: %d of %d nodes acknowledged, %d are needed (%s)",
 		e.key, e.have, len(e.b.nodes), e.b.majority, strings.Join(texts, "; "))
+}
+
+// texts says what the nodes have said, each text once.
+func (e *shortError) texts() (texts []string) {
+	said := map[string][]string{} // names of nodes
+	var order []string
+	for i, err := range e.errs {
+		if err == nil {
+			continue
+		}
+		text := err.Error()
+		if said[text] == nil {
+			order = append(order, text)
+		}
+		said[text] = append(said[text], e.b.nodes[i].name)
+	}
+	for _, text := range order {
+		who := strings.Join(said[text], ", ")
+		if len(said[text]) == len(e.errs) {
+			who = fmt.Sprintf("each of the %d nodes", len(e.errs))
+		}
+		texts = append(texts, who+": "+text)
+	}
+	return texts
 }
 
 // As finds the quarantine of a node, for callers that can say what to do about it. What

@@ -160,10 +160,34 @@ func (b *Backend) Initialise(ctx context.Context) error {
 		return err
 	}
 	defer b.done()
+	return b.initialise(ctx, func(n *node) error { return n.Initialise(ctx) })
+}
+
+// ChangeMembership gives all members the Membership that they were opened with, in place of
+// the one that they have agreed on, and ends their quarantine. All programs of the quorum have
+// stopped, and no lock is held: the caller knows that, as for Initialise. It returns the
+// errors of the members that could not be reached, and may be called again. Redis members can
+// do it.
+func (b *Backend) ChangeMembership(ctx context.Context) error {
+	if err := b.begin(ctx); err != nil {
+		return err
+	}
+	defer b.done()
+	return b.initialise(ctx, func(n *node) error {
+		member, ok := n.Member.(interface{ ChangeMembership(context.Context) error })
+		if !ok {
+			return errNoChange
+		}
+		return member.ChangeMembership(ctx)
+	})
+}
+
+// initialise calls f for all members, unless two of them are one store.
+func (b *Backend) initialise(ctx context.Context, f func(n *node) error) error {
 	if err := b.Distinct(ctx); err != nil {
 		return err
 	}
-	acks := b.ask(func(_ int, n *node) error { return n.Initialise(ctx) })
+	acks := b.ask(func(_ int, n *node) error { return f(n) })
 	errs := make([]error, len(b.nodes))
 	for range b.nodes {
 		if a := <-acks; a.err != nil {

@@ -90,7 +90,14 @@ func (b *Backend) StoreID(ctx context.Context) (string, error) {
 }
 
 // Initialise ends the quarantine of a member, in one request.
-func (b *Backend) Initialise(ctx context.Context) error {
+func (b *Backend) Initialise(ctx context.Context) error { return b.initialise(ctx, false) }
+
+// ChangeMembership gives a member the Membership of b in place of the one that it has agreed on, and
+// ends its quarantine, in one request. Programs with the old Membership are refused from then on.
+// The caller knows that no lock is held, as for Initialise.
+func (b *Backend) ChangeMembership(ctx context.Context) error { return b.initialise(ctx, true) }
+
+func (b *Backend) initialise(ctx context.Context, change bool) error {
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
@@ -99,7 +106,7 @@ func (b *Backend) Initialise(ctx context.Context) error {
 	}
 	const doing = "initialising"
 	got := b.transport.Do(ctx,
-		transport.NewCommand(initialiseScript, []any{b.member.key}, b.member.String()))
+		transport.NewCommand(initialiseScript, []any{b.member.key}, b.member.String(), digit(change)))
 	if got.Err != nil {
 		return b.failed(ctx, doing, "", got.Err)
 	}
@@ -128,7 +135,9 @@ func ballotRefusal(doing, key, s string) error {
 			}
 		case strings.HasPrefix(s, "mskew "):
 			return &driver.PermanentError{Err: fmt.Errorf(
-				"redis: this server is a member of a quorum with %s: use the same driver.Membership everywhere", s[1:])}
+				"redis: this server is a member of a quorum with %s: give all programs the same driver.Membership, by "+
+					"skew=, quarantine= (the maxttl) and durable= in a redlock URL; or change it with "+
+					"fencelock init --change", s[1:])}
 		}
 	}
 	return badAnswer(doing, key, s)

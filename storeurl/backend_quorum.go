@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -31,6 +33,7 @@ func parseMembers(list string, from Source) ([]*URL, error) {
 		case !m.scheme.member:
 			return nil, fmt.Errorf("member %d of the redlock URL cannot be one of a quorum; write %s", i+1, membersForm)
 		}
+		m.takeAgreed()
 		if err := m.scheme.check(m, rest); err != nil {
 			return nil, fmt.Errorf("member %d of the redlock URL: %w", i+1, err)
 		}
@@ -56,6 +59,18 @@ func onThisHost(i int) error {
 // and checks members that were read already. Every process names all of the servers: a
 // majority is counted of those.
 func checkQuorum(u *URL, rest *url.URL) error {
+	u.takeAgreed()
+	for _, m := range u.Members {
+		for name, value := range m.agreed {
+			if before, ok := u.agreed[name]; ok && before != value {
+				return fmt.Errorf("the members of the redlock URL have two values for %s, which is one for all", name)
+			}
+			u.agreed[name] = value
+		}
+	}
+	if _, err := u.membership(driver.Membership{}); err != nil {
+		return err
+	}
 	if u.Members == nil {
 		if err := checkRedisMembers(u, rest); err != nil {
 			return err
@@ -73,6 +88,48 @@ func checkQuorum(u *URL, rest *url.URL) error {
 	u.Host = strings.Join(hosts, ",")
 	u.text = u.Scheme + " of " + strings.Join(texts, ", ")
 	return u.distinct()
+}
+
+// agreedNames are parameters of a quorum.
+var agreedNames = []string{"skew", "quarantine", "durable"}
+
+// takeAgreed takes the parameters of a quorum out of the others, which are for its members. A
+// URL with members of its own has them behind any member.
+func (u *URL) takeAgreed() {
+	u.agreed = map[string]string{}
+	for _, name := range agreedNames {
+		if value, ok := u.settings[name]; ok {
+			u.agreed[name] = value
+			delete(u.settings, name)
+		}
+	}
+}
+
+// membership is m with what the URL says of it.
+func (u *URL) membership(m driver.Membership) (driver.Membership, error) {
+	bad := func(name, want string) error {
+		return fmt.Errorf("the parameter %s of the redlock URL is %q; want %s", name, u.agreed[name], want)
+	}
+	var err error
+	if text, ok := u.agreed["skew"]; ok {
+		if m.Skew, err = time.ParseDuration(text); err != nil || m.Skew <= 0 {
+			return m, bad("skew", "a time such as 30s")
+		}
+	}
+	if text, ok := u.agreed["quarantine"]; ok {
+		if m.MaxTTL, err = time.ParseDuration(text); err != nil || m.MaxTTL <= 0 {
+			return m, bad("quarantine", "a time such as 10m")
+		}
+	}
+	if text, ok := u.agreed["durable"]; ok {
+		if m.Durable, err = strconv.ParseBool(text); err != nil {
+			return m, bad("durable", "true or false")
+		}
+	}
+	if _, err := m.Settled(); err != nil {
+		return m, fmt.Errorf("the parameters skew and quarantine (the MaxTTL) of the redlock URL: %w", err)
+	}
+	return m, nil
 }
 
 // checkRedisMembers makes members of the Redis servers that the URL names.
@@ -124,6 +181,10 @@ func openQuorum(ctx context.Context, u *URL, c *Config) (*Store, error) {
 	}
 	one := *c
 	one.member = true
+	var err error
+	if one.Membership, err = u.membership(c.Membership); err != nil {
+		return nil, badConfig("%v", err)
+	}
 	for _, m := range u.Members {
 		s, err := m.scheme.open(ctx, m, &one)
 		if err != nil {

@@ -16,6 +16,7 @@
 //	redis+sentinel://host,host/master-name/0   the master that sentinels know; rediss+sentinel with TLS
 //	redis+cluster://host,host                  Redis Cluster; rediss+cluster with TLS
 //	redlock://host,host,host/0                 a majority of independent Redis servers
+//	redlock://host,host,host?durable=true      with what its members have agreed on: durable, quarantine, skew
 //	redlock:redis://a,postgres://u@b/db,…      a majority of different stores
 //	unix:///run/redis.sock?db=0                Redis on a Unix socket
 //	postgres://user@host/db?sslmode=disable    PostgreSQL, with the parameters of libpq

@@ -25,7 +25,7 @@ type Config struct {
 	// SessionTimeout is ZooKeeper's: a crashed process keeps its locks for as long. Zero is
 	// the default of zklock.
 	SessionTimeout time.Duration
-	// Membership is what the members of a quorum promise.
+	// Membership is what the members of a quorum promise. Parameters of the URL replace it.
 	Membership driver.Membership
 
 	member bool // the store opened is one member of a quorum

@@ -32,6 +32,7 @@ type URL struct {
 	user     string
 	password string
 	settings map[string]string // parameters behind a ?, without ca, cert and key
+	agreed   map[string]string // of them, those of a quorum: skew, quarantine, durable
 	tls      TLSFiles
 }
 

@@ -288,6 +288,9 @@ func (s *store) silent(name string, err error) error {
 	if storeurl.FromServer(err) {
 		what, next = "refuses for now", "solve that on the server, then try again"
 	}
+	if errors.As(err, new(*driver.QuarantineError)) {
+		what, next = "grants no lock yet", "or wait"
+	}
 	return &failure{
 		code: exitUnavailable, full: storeurl.Full(err),
 		text: fmt.Sprintf("%s%s %s: %s; %s", about(name), s, what, cause(err), next),

@@ -295,6 +295,31 @@ func TestRedisMemberRefusesAnotherMembership(t *testing.T) {
 	}
 }
 
+// A quorum changes what it has agreed on when its programs have stopped. Programs that say something
+// else are refused before and after, and are told how to change it.
+func TestMembershipIsChanged(t *testing.T) {
+	t.Parallel()
+	all := readyAs(t, servers(t, 3, testserver.Persist(true)), lasting)
+	before, after := openAs(t, all, lasting), openAs(t, all, durable)
+	held := testclient.New(t, before, nil)
+	free(t, held, "k", 5*time.Second)
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "init --change") {
+			t.Errorf("%s returned %v; want a *driver.PermanentError that names init --change", what, err)
+		}
+	}
+	_, err := after.Enter(t.Context(), driver.Claim{
+		Key: "k", ID: "another membership", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, NoWait: true, Span: 1,
+	})
+	refused("Enter with another Membership", err)
+	refused("Initialise with another Membership", after.Initialise(t.Context()))
+	check(t, after.ChangeMembership(t.Context()))
+	_, err = held.TryLock(t.Context(), "k")
+	refused("a lock with the Membership of before", err)
+	free(t, testclient.New(t, after, nil), "k", 5*time.Second)
+}
+
 // A lease that is longer than the clocks may be apart does not make room for ballots that
 // are further ahead.
 func TestRedisMemberTakesNoBallotFromFarAhead(t *testing.T) {

@@ -78,7 +78,10 @@ func (x *examination) session(granted time.Duration) {
 }
 
 // serverAnswer is what one server says of itself.
-type serverAnswer struct{ srvr, conf string }
+type serverAnswer struct {
+	srvr, conf, cons string
+	host             string // of this client, as the server sees it
+}
 
 // servers asks all servers at once.
 func (x *examination) servers(ctx context.Context) {
@@ -86,9 +89,7 @@ func (x *examination) servers(ctx context.Context) {
 	var all sync.WaitGroup
 	for i, server := range x.b.servers {
 		all.Go(func() {
-			if answers[i].srvr, errs[i] = x.b.fourLetters(ctx, server, "srvr"); errs[i] == nil {
-				answers[i].conf, errs[i] = x.b.fourLetters(ctx, server, "conf")
-			}
+			answers[i], errs[i] = x.ask(ctx, server)
 		})
 	}
 	all.Wait()
@@ -111,6 +112,20 @@ func (x *examination) servers(ctx context.Context) {
 	}
 }
 
+// ask asks one server. That cons is off is no error.
+func (x *examination) ask(ctx context.Context, server string) (a serverAnswer, err error) {
+	if a.srvr, _, err = x.b.fourLetters(ctx, server, "srvr"); err != nil {
+		return a, err
+	}
+	if a.conf, _, err = x.b.fourLetters(ctx, server, "conf"); err != nil {
+		return a, err
+	}
+	if cons, host, err := x.b.fourLetters(ctx, server, "cons"); err == nil {
+		a.cons, a.host = "\n"+cons, host
+	}
+	return a, nil
+}
+
 func (x *examination) server(name string, a serverAnswer) {
 	if field(a.srvr, "Mode: ") == "standalone" {
 		x.add(driver.SeverityNote, "zookeeper-single", name, "Mode", "standalone",
@@ -123,6 +138,7 @@ func (x *examination) server(name string, a serverAnswer) {
 			"4lw.commands.whitelist=srvr,conf in zoo.cfg")
 		return
 	}
+	x.connections(name, a)
 	period := time.Duration(tick) * time.Millisecond
 	if period >= x.ttl/2 {
 		x.add(driver.SeverityWarning, "zookeeper-tick", name, "tickTime", strconv.Itoa(tick),
@@ -147,6 +163,27 @@ func (x *examination) server(name string, a serverAnswer) {
 	}
 }
 
+// connections looks at how many connections the server allows one host. cons is a command that
+// may be off; the others do not say whose connections there are.
+func (x *examination) connections(name string, a serverAnswer) {
+	limit, err := strconv.Atoi(field(a.conf, "maxClientCnxns="))
+	if err != nil || limit <= 0 {
+		return
+	}
+	used := strings.Count(a.cons, "\n /"+a.host+":")
+	severity, value := driver.SeverityNote, strconv.Itoa(limit)
+	if used > 0 {
+		value += fmt.Sprintf(", and this host has %d connections", used)
+	}
+	if used >= limit*4/5 {
+		severity = driver.SeverityWarning
+	}
+	x.add(severity, "zookeeper-connections", name, "maxClientCnxns", value,
+		"Each process that holds a lock or waits for one has a connection. At the limit further processes of the "+
+			"host are turned away, and a holder whose connection broke may find no place when it comes back.",
+		"maxClientCnxns in zoo.cfg: more than twice the processes of one host; or share connections by fencelock serve")
+}
+
 // field returns what follows a prefix on a line of its own, or "".
 func field(text, prefix string) string {
 	for line := range strings.Lines(text) {
@@ -157,15 +194,17 @@ func field(text, prefix string) string {
 	return ""
 }
 
-// fourLetters sends a server one of ZooKeeper's commands of four letters.
-func (b *Backend) fourLetters(ctx context.Context, server, word string) (string, error) {
+// fourLetters sends a server one of ZooKeeper's commands of four letters. It returns the answer,
+// and from which host it was sent.
+func (b *Backend) fourLetters(ctx context.Context, server, word string) (answer, host string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fourLettersTimeout)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", server)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
+	host, _, _ = net.SplitHostPort(conn.LocalAddr().String())
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if b.tls != nil {
@@ -176,9 +215,9 @@ func (b *Backend) fourLetters(ctx context.Context, server, word string) (string,
 		conn = tls.Client(conn, config)
 	}
 	if _, err := io.WriteString(conn, word); err != nil {
-		return "", err
+		return "", "", err
 	}
-	const most = 64 << 10
+	const most = 1 << 20
 	text, err := io.ReadAll(io.LimitReader(conn, most))
-	return string(text), err
+	return string(text), host, err
 }

@@ -33,6 +33,9 @@ func do[T any](
 		}
 		return f(ctx, s)
 	})
+	if why := b.crowd.err(); err != nil && why != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
 	return t, failed(ctx, doing, key, err)
 }
 

@@ -154,7 +154,16 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 
 // dial opens a transport for zk.Conn.
 func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	tcp, err := net.DialTimeout(network, address, timeout)
+	s.mu.Lock()
+	newcomer := s.id == 0 && s.b.crowd.err() != nil
+	s.mu.Unlock()
+	var tcp net.Conn
+	var err error
+	if newcomer {
+		tcp, err = s.b.crowd.enter(s.ctx, network, address, timeout)
+	} else {
+		tcp, err = net.DialTimeout(network, address, timeout)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,16 @@ func (t *transport) Write(b []byte) (int, error) {
 		b = bytes.Clone(b)
 		binary.BigEndian.PutUint32(b[askedTimeout:], uint32(t.session.b.timeout.Milliseconds()))
 	}
-	return t.Conn.Write(b)
+	n, err := t.Conn.Write(b)
+	return n, t.met(err)
+}
+
+// met notes that a connection broke before the server had said anything.
+func (t *transport) met(err error) error {
+	if err != nil && t.granted == 0 {
+		t.session.b.crowd.meet(err)
+	}
+	return err
 }
 
 // Read passes packets on to zk.Conn, which reads in its own portions.
@@ -75,7 +84,7 @@ func (t *transport) Read(b []byte) (int, error) {
 func (t *transport) beginPacket() error {
 	head, err := t.in.Peek(4)
 	if err != nil {
-		return err
+		return t.met(err)
 	}
 	size := int(int32(binary.BigEndian.Uint32(head)))
 	if size < shortestPacket || size > longestPacket {
@@ -90,6 +99,7 @@ func (t *transport) beginPacket() error {
 		t.granted = time.Duration(timeout) * time.Millisecond
 		id = int64(binary.BigEndian.Uint64(head[12:]))
 		binary.BigEndian.PutUint32(head[8:], uint32(timeout/haste))
+		t.session.b.crowd.leave()
 	}
 	t.session.hears(id, t.granted)
 	t.rest = 4 + size

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,4 +56,21 @@ func freePort(t *testing.T) string {
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return port
+}
+
+// A server allows 60 connections from one host, which is the default, and this host has most of them.
+func TestZooKeeperNearItsLimitOfConnections(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.Config("maxClientCnxns=60"))
+	b := open(t, s.URL()).Backend
+	finds(t, b, 30*time.Second, "note zookeeper-single", "note zookeeper-connections")
+	for range 48 {
+		c, err := net.Dial("tcp", s.Addr())
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+	}
+	r := finds(t, b, 30*time.Second, "note zookeeper-single", "warning zookeeper-connections")
+	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "60, and this host has ") {
+		t.Errorf("the finding does not say how many connections there are: %s", text)
+	}
 }
